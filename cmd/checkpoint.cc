@@ -1,0 +1,124 @@
+// `ff checkpoint`: the common options of its subcommands and what wires them to core/ckpt. Each
+// group of subcommands has a file of its own: checkpoint_save, _load, _list, _keep.
+#include "cmd/checkpoint.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "base/units.h"
+#include "cmd/build_info.h"
+#include "io/files.h"
+
+namespace ff::cmd {
+namespace {
+
+// More workers than this only fight over the disk.
+constexpr unsigned kThreadsMax = 8;
+constexpr uint64_t kPasswdMax = 16 * kMiB;
+
+unsigned worker_count(const CheckpointOptions& options) {
+  if (options.threads > 0) return options.threads;
+  return std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
+}
+
+// From /etc/passwd: a static program cannot load the name service's modules.
+std::string user_name(io::Disk& disk, uint32_t uid) {
+  const auto passwd = io::read_file(disk, "/etc/passwd", kPasswdMax);
+  std::string_view rest = passwd ? std::string_view(*passwd) : std::string_view();
+  const std::string id = std::to_string(uid);
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const size_t name_end = line.find(':');
+    const size_t password_end = name_end == line.npos ? line.npos : line.find(':', name_end + 1);
+    if (password_end == line.npos) continue;
+    if (line.substr(password_end + 1).starts_with(id + ":")) {
+      return std::string(line.substr(0, name_end));
+    }
+  }
+  return "uid-" + id;
+}
+
+}  // namespace
+
+CheckpointRun::CheckpointRun(Session& session, const CheckpointOptions& options)
+    : session_(session),
+      options_(options),
+      rng_(system_seed()),
+      context_{.disk = disk_,
+               .clock = session.stop.clock(),
+               .rng = rng_,
+               .stop = session.stop,
+               .progress = progress_,
+               .threads = worker_count(options)} {}
+
+Result<std::string> CheckpointRun::store() const {
+  if (!options_.store.empty()) return options_.store;
+  return Error{Errc::usage, "no store is named",
+               "Give --store DIR, set FF_STORE, or put `[checkpoint] store = \"DIR\"` in ff.toml."};
+}
+
+std::unique_ptr<ProgressBar> CheckpointRun::bar(const std::string& label) {
+  return session_.out.progress(label, progress_, session_.stop);
+}
+
+ckpt::Identity identity(io::Disk& disk) {
+  char host[256] = {};
+  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  const uint32_t uid = ::geteuid();
+  return {.user = user_name(disk, uid),
+          .host = host,
+          .uid = uid,
+          .ff_version = std::string(kBuildInfo.version)};
+}
+
+std::string speed_words(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate) {
+  const double seconds = std::max(1e-9, static_cast<double>(elapsed_ns) / 1e9);
+  const double rate = static_cast<double>(bytes) / seconds;
+  std::string words = fmt::format("{} in {}, {}", format_size(bytes), format_duration(elapsed_ns),
+                                  format_rate(rate));
+  if (device_rate && *device_rate > 0) {
+    words += fmt::format(" ({:.0f}% of the device's {})", 100 * rate / *device_rate,
+                         format_rate(*device_rate));
+  }
+  return words;
+}
+
+void declare_checkpoint(Command& checkpoint) {
+  auto& common = checkpoint.keep<CheckpointOptions>();
+  checkpoint.about(
+      "Saves training state into a store, checks it, keeps what is worth keeping, and gives it "
+      "back byte for byte.\n\n"
+      "A store is a directory. Tensors of .safetensors files, and all other files, are cut into "
+      "chunks that are kept once however many checkpoints hold them, so a step that changes a "
+      "tenth of the state writes about a tenth. Every chunk carries a CRC32C and is checked "
+      "whenever it is read. A checkpoint appears whole or not at all, also when the machine "
+      "crashes.\n\n"
+      "A checkpoint is named RUN@STEP; RUN alone is the step of that run saved last, @STEP a "
+      "step of the run 'default'.");
+  checkpoint.option("--store", dir(common.store), "The store to work on")
+      .config("checkpoint.store")
+      .env("FF_STORE");
+  checkpoint
+      .option("--threads", number(common.threads),
+              "Workers that move and check data; 0 is one a core, at most 8")
+      .config("checkpoint.threads")
+      .env("FF_CHECKPOINT_THREADS");
+  declare_checkpoint_save(checkpoint, common);
+  declare_checkpoint_load(checkpoint, common);
+  declare_checkpoint_ls(checkpoint, common);
+  declare_checkpoint_show(checkpoint, common);
+  declare_checkpoint_diff(checkpoint, common);
+  declare_checkpoint_latest(checkpoint, common);
+  declare_checkpoint_verify(checkpoint, common);
+  declare_checkpoint_forget(checkpoint, common);
+  declare_checkpoint_prune(checkpoint, common);
+  declare_checkpoint_export(checkpoint, common);
+  declare_checkpoint_salvage(checkpoint, common);
+  declare_checkpoint_watch(checkpoint, common);
+}
+
+}  // namespace ff::cmd

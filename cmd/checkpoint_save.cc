@@ -1,0 +1,263 @@
+// `ff checkpoint save` and `watch`: their options and reports.
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstdlib>
+
+#include "base/units.h"
+#include "ckpt/watch.h"
+#include "cmd/checkpoint.h"
+#include "io/dir_events.h"
+#include "io/files.h"
+
+namespace ff::cmd {
+namespace {
+
+struct SaveArguments {
+  ckpt::SaveOptions options;
+  std::vector<std::string> paths;
+  std::optional<std::string> digest;
+  std::string stream_name = "stdin";
+  std::vector<std::string> splits;
+};
+
+// "GLOB" or "GLOB=DIM".
+Result<ckpt::SplitRule> parse_split(std::string_view text) {
+  ckpt::SplitRule rule{.pattern = std::string(text), .dimension = 0};
+  const size_t equals = text.rfind('=');
+  if (equals == text.npos) return rule;
+  const std::string_view number = text.substr(equals + 1);
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), rule.dimension);
+  if (error != std::errc() || end != number.data() + number.size()) {
+    return Error{Errc::usage, fmt::format("--split {}: '{}' is not a dimension", text, number),
+                 "Write GLOB=DIM, as in '*.weight=0'."};
+  }
+  rule.pattern.resize(equals);
+  return rule;
+}
+
+// torchrun's ids make an attempt of their own: a restarted job is another try.
+std::string torchrun_attempt() {
+  const char* run = std::getenv("TORCHELASTIC_RUN_ID");
+  const char* restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  if (run == nullptr) return {};
+  return fmt::format("{}.{}", run, restart == nullptr ? "0" : restart);
+}
+
+// Standard input as a stream that tells once a second that it has nothing yet.
+Result<std::optional<size_t>> read_stdin(ByteSpan into) {
+  pollfd wait{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  const int ready = ::poll(&wait, 1, 1000);
+  if (ready == 0 || (ready < 0 && errno == EINTR)) return std::optional<size_t>();
+  const ssize_t got = ::read(STDIN_FILENO, into.data(), into.size());
+  if (got < 0 && errno == EINTR) return std::optional<size_t>();
+  if (got < 0) return errno_error(errno, "standard input");
+  return std::optional(static_cast<size_t>(got));
+}
+
+// "." and ".." have names of their own once resolved.
+Result<std::string> nameable(const std::string& path) {
+  std::string trimmed = path;
+  while (trimmed.size() > 1 && trimmed.ends_with('/')) trimmed.pop_back();
+  const std::string name = io::base_name(trimmed);
+  if (name != "." && name != "..") return path;
+  char resolved[PATH_MAX];
+  if (::realpath(path.c_str(), resolved) == nullptr) return errno_error(errno, path);
+  return std::string(resolved);
+}
+
+Result<ckpt::SaveInputs> inputs_of(const SaveArguments& arguments) {
+  ckpt::SaveInputs inputs;
+  for (const auto& path : arguments.paths) {
+    if (path != "-") {
+      FF_TRY(inputs.paths.emplace_back(), nameable(path));
+      continue;
+    }
+    if (inputs.stream) return fail(Errc::usage, "'-' is given twice");
+    if (!ckpt::safe_name(arguments.stream_name)) {
+      return fail(Errc::usage, "--name {}: not a relative file name", arguments.stream_name);
+    }
+    inputs.stream = ckpt::StreamInput{.name = arguments.stream_name, .read = read_stdin};
+  }
+  return inputs;
+}
+
+std::string_view outcome_name(ckpt::SaveOutcome outcome) {
+  switch (outcome) {
+    case ckpt::SaveOutcome::committed: return "committed";
+    case ckpt::SaveOutcome::already_there: return "already_there";
+    case ckpt::SaveOutcome::waiting: return "waiting";
+  }
+  return "";
+}
+
+Json report_json(const ckpt::SaveReport& report) {
+  return {{"run", report.name.run},
+          {"step", report.name.step},
+          {"outcome", outcome_name(report.outcome)},
+          {"files", report.files},
+          {"tensors", report.tensors},
+          {"bytes", report.bytes},
+          {"zero_bytes", report.zero_bytes},
+          {"chunks_new", report.chunks_new},
+          {"chunks_reused", report.chunks_reused},
+          {"bytes_written", report.bytes_written},
+          {"missing_ranks", report.missing_ranks},
+          {"seconds", static_cast<double>(report.elapsed_ns) / 1e9}};
+}
+
+void print_report(Output& out, const ckpt::SaveReport& report,
+                  const std::optional<DeviceSpeed>& device) {
+  for (const auto& warning : report.warnings) out.warn("{}", warning);
+  const auto rate = device ? std::optional(device->write) : std::nullopt;
+  switch (report.outcome) {
+    case ckpt::SaveOutcome::already_there:
+      out.line("{} was there already, byte-identical", report.name.text());
+      return;
+    case ckpt::SaveOutcome::waiting:
+      out.line("{}: this rank is stored; {} of the ranks are still to come", report.name.text(),
+               report.missing_ranks);
+      break;
+    case ckpt::SaveOutcome::committed: out.line("{}", report.name.text()); break;
+  }
+  out.note("saved {}", speed_words(report.bytes, report.elapsed_ns, rate));
+  const double share = report.bytes == 0 ? 0
+                                         : 100 * static_cast<double>(report.bytes_written) /
+                                               static_cast<double>(report.bytes);
+  out.note("wrote {} ({:.1f}%): {} new chunks, {} reused", format_size(report.bytes_written), share,
+           format_count(report.chunks_new), format_count(report.chunks_reused));
+}
+
+Result<void> fill_options(SaveArguments& arguments, io::Disk& disk) {
+  ckpt::SaveOptions& options = arguments.options;
+  if (options.attempt.empty()) options.attempt = torchrun_attempt();
+  options.identity = identity(disk);
+  if (arguments.digest) {
+    FF_TRY(options.digest, simd::parse_digest_kind(*arguments.digest));
+  }
+  options.splits.clear();
+  for (const auto& split : arguments.splits) {
+    FF_TRY(auto rule, parse_split(split));
+    options.splits.push_back(std::move(rule));
+  }
+  return {};
+}
+
+Result<void> run_save(Session& session, const CheckpointOptions& common,
+                      SaveArguments& arguments) {
+  CheckpointRun run(session, common);
+  FF_TRY(const auto store, run.store());
+  FF_TRY(fill_options(arguments, run.disk()));
+  FF_TRY(const auto inputs, inputs_of(arguments));
+  auto bar = run.bar("save");
+  FF_TRY(const auto report, ckpt::save(run.context(), store, inputs, arguments.options));
+  bar.reset();
+  session.out.data(report_json(report));
+  print_report(session.out, report, device_speed(run.context().clock, store));
+  return {};
+}
+
+void declare_common(Command& command, SaveArguments& arguments) {
+  ckpt::SaveOptions& options = arguments.options;
+  command.option("--run", text(options.run, "RUN"), "The run this belongs to")
+      .config("checkpoint.run")
+      .env("FF_RUN");
+  command.flag("--compress", options.compress, "Pack chunks with zstd where that saves a tenth")
+      .config("checkpoint.compress")
+      .env("FF_COMPRESS");
+  command.option("--opaque", text(options.opaque, "GLOB"),
+                 "Do not look for tensors in files of such names; may repeat");
+  command.option("--digest", choice(arguments.digest, {"xxh128", "sha256"}),
+                 "Names of chunks in a store made by this save: xxh128 is fast and for one user, "
+                 "sha256 for stores that several users write");
+}
+
+struct WatchArguments {
+  SaveArguments save;
+  ckpt::WatchOptions options;
+};
+
+Result<void> run_watch(Session& session, const CheckpointOptions& common,
+                       WatchArguments& arguments) {
+  CheckpointRun run(session, common);
+  FF_TRY(const auto store, run.store());
+  FF_TRY(fill_options(arguments.save, run.disk()));
+  arguments.options.save = arguments.save.options;
+  FF_TRY(auto events, io::DirEvents::open(arguments.options.dir));
+  auto moved_in = [&] { return events.take(); };
+  auto told = [&](const std::string& path, const Result<ckpt::SaveReport>& saved) {
+    if (!saved) {
+      session.out.warn("{}: {}", path, saved.error().message);
+      return session.out.emit({{"path", path}, {"error", saved.error().message}});
+    }
+    print_report(session.out, *saved, std::nullopt);
+    Json data = report_json(*saved);
+    data["path"] = path;
+    return session.out.emit(data);
+  };
+  session.out.note("watching {}", arguments.options.dir);
+  return ckpt::watch(run.context(), store, arguments.options, moved_in, told);
+}
+
+}  // namespace
+
+void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
+  auto& save = checkpoint.sub("save", "Save files, directories or standard input");
+  auto& arguments = save.keep<SaveArguments>();
+  save.about(
+      "Saves PATHs as one checkpoint and prints its name. The store is made when DIR is absent "
+      "or empty. Files named *.safetensors are read tensor by tensor; anything else is kept as "
+      "it is, directories with modes and times.\n\n"
+      "Several ranks save shards of one checkpoint with equal --run, --step, --world and "
+      "--attempt; the rank that completes the set commits it. A rank that never comes leaves the "
+      "step incomplete, as 'ff checkpoint ls' shows.\n\n"
+      "Saving a step that exists succeeds when the content is the same and is refused (exit 5) "
+      "otherwise.");
+  save.argument("PATH", file(arguments.paths, "PATH"), "Files or directories; '-' for standard input")
+      .required();
+  declare_common(save, arguments);
+  ckpt::SaveOptions& options = arguments.options;
+  save.option("--step", number(options.step, "N"), "Its step; default: the run's last plus one");
+  save.option("--rank", number(options.rank, "R"), "This rank, from 0").env("RANK");
+  save.option("--world", number(options.world, "N"), "Ranks that save together").env("WORLD_SIZE");
+  save.option("--attempt", text(options.attempt, "ID"),
+              "Equal on all ranks of one try; default: torchrun's run id and restart count")
+      .env("FF_ATTEMPT");
+  save.option("--split", text(arguments.splits, "GLOB[=DIM]"),
+              "Tensors of which each rank holds an equal part along DIM (0); may repeat");
+  save.flag("--replace", options.replace, "Swap the step when it exists with other content");
+  save.option("--name", text(arguments.stream_name, "NAME"), "File name of standard input");
+  save.example("ff checkpoint save --store /data/ckpt --run llama --step 1000 model.safetensors",
+               "one file");
+  save.example("tar c state | ff checkpoint save --store /data/ckpt --name state.tar -",
+               "standard input");
+  save.blocking();
+  save.run([&common, &arguments](Session& s) { return run_save(s, common, arguments); });
+}
+
+void declare_checkpoint_watch(Command& checkpoint, CheckpointOptions& common) {
+  auto& watch = checkpoint.sub("watch", "Save whatever finished files appear in a directory");
+  auto& arguments = watch.keep<WatchArguments>();
+  watch.about(
+      "Watches DIR and saves each file or directory in it as a checkpoint of its own: at once "
+      "when it was renamed into place, else when nothing in it has changed for the --settle time "
+      "and, for .safetensors files, its header can be read. The step is the number that ends the "
+      "name (model-1000.safetensors), else the last plus one. Names that begin with '.' or end "
+      "in .tmp or .part are passed over, and so is what the run holds already with the same name, "
+      "size and time. Runs until stopped.");
+  watch.argument("DIR", dir(arguments.options.dir), "The directory to watch");
+  declare_common(watch, arguments.save);
+  watch.option("--settle", duration(arguments.options.settle_ns),
+               "How long a file must stay unchanged before it is saved");
+  watch.flag("--once", arguments.options.once, "Save what is there once it is settled, and end");
+  watch.example("ff checkpoint watch --store /data/ckpt --run llama /scratch/llama/out",
+                "save what a trainer writes there");
+  watch.blocking();
+  watch.run([&common, &arguments](Session& s) { return run_watch(s, common, arguments); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,24 @@
+// The files that `ff help --emit` writes, from the option tables: nothing in them depends on the
+// machine, the time or the commit, so that the committed copies can be compared byte for byte.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cmd/cli.h"
+
+namespace ff::cmd {
+
+struct EmittedFile {
+  std::string path;  // "man/ff-checkpoint.1", under the directory asked for
+  std::string text;
+};
+
+// man/ff.1 and man/ff-NAME.1, one a command.
+std::vector<EmittedFile> emit_man(std::span<const std::unique_ptr<Command>> commands);
+// completions/ff.bash, completions/_ff (zsh), completions/ff.fish.
+std::vector<EmittedFile> emit_completions(std::span<const std::unique_ptr<Command>> commands);
+
+}  // namespace ff::cmd

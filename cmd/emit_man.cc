@@ -1,0 +1,217 @@
+// Manual pages in man(7) macros, for man-db and mandoc alike. One page a command holds all of its
+// subcommands, since they share options and are read together.
+#include "cmd/build_info.h"
+#include "cmd/emit.h"
+#include "cmd/help_page.h"
+#include "cmd/parse.h"
+
+namespace ff::cmd {
+namespace {
+
+// Text as troff input: no requests, no escapes, hyphens that can be copied into a shell.
+std::string escape(std::string_view text) {
+  std::string out;
+  bool line_start = true;
+  for (const char c : text) {
+    if (line_start && (c == '.' || c == '\'')) out += "\\&";
+    line_start = c == '\n';
+    if (c == '\\') {
+      out += "\\e";
+    } else if (c == '-') {
+      out += "\\-";
+    } else if (c == '~') {
+      out += "\\(ti";
+    } else if (c == '^') {
+      out += "\\(ha";
+    } else if (c == '`') {
+      out += "\\(ga";
+    } else if (c == '\'') {
+      out += "\\(aq";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// An argument of a macro: quoted, so that spaces stay.
+std::string macro_word(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : escape(text)) {
+    if (c == '"') {
+      out += "\\(dq";
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// Running text, in lines that mandoc does not call long.
+std::string filled(std::string_view text) {
+  std::string out;
+  for (const std::string& line : wrap(text, 72)) out += escape(line) + "\n";
+  return out;
+}
+
+// The first paragraph follows its heading; the others open with .PP.
+void add_about(std::string& page, std::string_view about) {
+  bool first = true;
+  for (const Paragraph& paragraph : paragraphs(about)) {
+    if (paragraph.verbatim) {
+      page += fmt::format(".PP\n.nf\n{}\n.fi\n", escape(paragraph.text));
+    } else {
+      page += (first ? "" : ".PP\n") + filled(paragraph.text);
+    }
+    first = false;
+  }
+}
+
+void add_options(std::string& page, const std::deque<Option>& options) {
+  for (const Option& option : options) {
+    page += fmt::format(".TP\n.B {}\n{}", macro_word(option.synopsis()), filled(describe(option)));
+  }
+}
+
+void add_examples(std::string& page, const Command& command) {
+  for (const Example& example : command.examples()) {
+    page += fmt::format(".TP\n.B {}\n{}", macro_word(example.line), filled(example.says));
+  }
+  for (const Command& sub : command.subs()) add_examples(page, sub);
+}
+
+void add_exit_status(std::string& page) {
+  page += ".SH EXIT STATUS\n";
+  for (const ExitCode& exit : exit_codes()) {
+    page += fmt::format(".TP\n.B {}\n{}\n", exit.code, escape(exit.meaning));
+  }
+}
+
+void add_files(std::string& page) {
+  page +=
+      ".SH FILES\n"
+      "Options come from the command line, then from the environment, then from these\n"
+      "files, then from their defaults.\n"
+      ".TP\n.I \\(ti/.config/ff/ff.toml\nThe settings of a user; XDG_CONFIG_HOME is honoured.\n"
+      ".TP\n.I /etc/ff/ff.toml\nThe settings of the machine.\n"
+      ".PP\nThe variable FF_CONFIG names one file that stands in for both.\n";
+}
+
+std::string heading(std::string_view name) {
+  std::string upper(name);
+  for (char& c : upper) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return fmt::format(
+      ".\\\" Written by `ff help --emit`; do not edit.\n"
+      ".TH {} 1 \"\" {} \"User Commands\"\n",
+      macro_word(upper), macro_word(fmt::format("ff {}", kBuildInfo.version)));
+}
+
+// The subcommands below `command`, each with its own options and arguments.
+void add_subcommands(std::string& page, const Command& command) {
+  for (const Command& sub : command.subs()) {
+    page += fmt::format(".SS {}\n{}", macro_word(usage_line(sub)), filled(sub.summary() + "."));
+    if (!sub.about().empty()) page += ".PP\n";
+    add_about(page, sub.about());
+    add_options(page, sub.arguments());
+    add_options(page, sub.options());
+    add_subcommands(page, sub);
+  }
+}
+
+void add_environment(std::string& page, std::span<const Option* const> options) {
+  std::string entries;
+  for (const Option* option : options) {
+    if (option->env_name().empty()) continue;
+    entries += fmt::format(".TP\n.B {}\nThe value of {} where that is not given.\n",
+                           macro_word(option->env_name()), escape(option->long_name()));
+  }
+  page += ".SH ENVIRONMENT\n" + entries +
+          ".TP\n.B NO_COLOR\nSet to anything: no colour on terminals.\n";
+}
+
+void collect_options(const Command& command, std::vector<const Option*>& found) {
+  for (const Option& option : command.options()) found.push_back(&option);
+  for (const Command& sub : command.subs()) collect_options(sub, found);
+}
+
+std::string command_page(const Command& command) {
+  std::string page = heading("ff-" + command.name());
+  page += fmt::format(".SH NAME\n{} \\- {}\n", escape("ff-" + command.name()),
+                      escape(command.summary()));
+  page += ".SH SYNOPSIS\n.nf\n";
+  for (const Command& sub : command.subs()) page += escape(usage_line(sub)) + "\n";
+  if (command.subs().empty()) page += escape(usage_line(command)) + "\n";
+  page += ".fi\n";
+  page += ".SH DESCRIPTION\n";
+  if (command.about().empty()) {
+    page += filled(command.summary() + ".");
+  } else {
+    add_about(page, command.about());
+  }
+  if (!command.subs().empty()) {
+    page += ".SH COMMANDS\n";
+    add_subcommands(page, command);
+  }
+  page += ".SH OPTIONS\n";
+  Common common;
+  add_options(page, command.arguments());
+  add_options(page, command.options());
+  add_options(page, common_options(common));
+  std::vector<const Option*> options;
+  collect_options(command, options);
+  add_environment(page, options);
+  add_files(page);
+  add_exit_status(page);
+  std::string examples;
+  add_examples(examples, command);
+  if (!examples.empty()) page += ".SH EXAMPLES\n" + examples;
+  return page + ".SH SEE ALSO\n.BR ff (1)\n";
+}
+
+std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
+  std::string page = heading("ff");
+  page +=
+      ".SH NAME\nff \\- checkpoints, storage, validation and scheduling for machines that train\n"
+      ".SH SYNOPSIS\n.nf\nff COMMAND [OPTIONS]\n.fi\n"
+      ".SH DESCRIPTION\n"
+      "One program with many commands.  A link named after a command, with or without\n"
+      ".B ff\\-\nin front, runs that command: see\n.BR \"ff help \\-\\-install\" .\n"
+      "Data goes to standard output, talk to standard error; with\n.B \\-\\-json\n"
+      "standard output holds one object with the members ff, command, exit, data,\n"
+      "warnings and error, also when the command fails.\n"
+      ".SH COMMANDS\n";
+  for (const auto& command : commands) {
+    page += fmt::format(".TP\n.BR {} (1)\n{}", macro_word("ff-" + command->name()),
+                        filled(command->summary()));
+  }
+  page += ".SH OPTIONS\n";
+  Common common;
+  add_options(page, bare_options(common));
+  page +=
+      ".SH UNITS\n"
+      "Sizes read as plain bytes, K M G T and KiB MiB GiB TiB (binary),\n"
+      "KB MB GB TB (decimal); durations as 500ms, 30s, 5m, 2h, 7d.\n";
+  add_environment(page, {});
+  add_files(page);
+  add_exit_status(page);
+  page += ".SH SEE ALSO\n";
+  for (size_t i = 0; i < commands.size(); ++i) {
+    page += fmt::format(".BR {} (1){}\n", macro_word("ff-" + commands[i]->name()),
+                        i + 1 < commands.size() ? "," : "");
+  }
+  return page;
+}
+
+}  // namespace
+
+std::vector<EmittedFile> emit_man(std::span<const std::unique_ptr<Command>> commands) {
+  std::vector<EmittedFile> files{{"man/ff.1", top_page(commands)}};
+  for (const auto& command : commands) {
+    files.push_back({fmt::format("man/ff-{}.1", command->name()), command_page(*command)});
+  }
+  return files;
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,27 @@
+// ff: the table of its commands. A new command is one file that defines declare_NAME(Command&)
+// and one line here; help, manual pages, completions and links follow from the table.
+#include <algorithm>
+#include <array>
+
+#include "cmd/cli.h"
+
+// Sorted by name: NAME as typed, the suffix of its declare_ function, one line without full stop.
+#define FF_COMMANDS(COMMAND)                                                               \
+  COMMAND("bench", bench, "Measure this machine")                                          \
+  COMMAND("checkpoint", checkpoint, "Save, load, verify and keep checkpoints of training") \
+  COMMAND("help", help, "Explain a command, list settings, install links and manual pages")
+
+namespace ff::cmd {
+
+#define FF_DECLARE(name, suffix, summary) void declare_##suffix(Command& command);
+FF_COMMANDS(FF_DECLARE)
+
+namespace {
+#define FF_ENTRY(name, suffix, summary) Entry{name, summary, declare_##suffix},
+constexpr auto kCommands = std::to_array<Entry>({FF_COMMANDS(FF_ENTRY)});
+static_assert(std::is_sorted(kCommands.begin(), kCommands.end(),
+                             [](const Entry& a, const Entry& b) { return a.name < b.name; }));
+}  // namespace
+}  // namespace ff::cmd
+
+int main(int argc, char** argv) { return ff::cmd::run_program(ff::cmd::kCommands, argc, argv); }

@@ -1,0 +1,28 @@
+// The time seam. Nothing above floor 1 reads a clock or sleeps except through this, so that
+// simulation (sim/sim_clock.h) can run hours in milliseconds and repeat them from a seed.
+#pragma once
+
+#include <cstdint>
+
+namespace ff {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  // Nanoseconds since the Unix epoch; may jump when the clock is set.
+  virtual int64_t wall_ns() = 0;
+  // Nanoseconds that only grow, suspend included (CLOCK_BOOTTIME); the origin is arbitrary.
+  virtual int64_t steady_ns() = 0;
+  // Returns after `ns` nanoseconds, or earlier when a signal arrives.
+  virtual void sleep_ns(int64_t ns) = 0;
+};
+
+// The machine's clocks.
+class SystemClock final : public Clock {
+ public:
+  int64_t wall_ns() override;
+  int64_t steady_ns() override;
+  void sleep_ns(int64_t ns) override;
+};
+
+}  // namespace ff

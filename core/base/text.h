@@ -1,0 +1,32 @@
+// Text from outside: escaping for terminals and JSON, matching names, suggesting the nearest one.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ff {
+
+// Control bytes (ESC, CR, NUL, newline, DEL, ...), the C1 controls U+0080..U+009F and bytes that
+// are not UTF-8 become `\xNN`, so that a name can be printed to a terminal or a log line. For
+// reading only: a backslash stays as it is.
+std::string printable(std::string_view text);
+
+// Appends `text` as a JSON string with quotes. Bytes that are not UTF-8 become U+FFFD. Control
+// characters and `<` are written `\uNNNN`, so that the result is also safe in a terminal and inside
+// an HTML script element.
+void append_json_string(std::string& out, std::string_view text);
+
+// As RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+bool valid_utf8(std::string_view text);
+
+// Shell pattern over the whole of `name`: `*` any run (`/` included), `?` one byte, `[a-z]` a class
+// and `[!a-z]` all but it, `\` escapes. A `[` that is never closed stands for itself.
+bool glob_match(std::string_view pattern, std::string_view name);
+
+// The candidate with the smallest edit distance to `word` (insert, delete, replace, swap of two
+// neighbours), or "" when none is near (distance above a third of the length, at least 1). The
+// first of equals.
+std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+}  // namespace ff

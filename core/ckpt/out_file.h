@@ -1,0 +1,76 @@
+// A file being restored: its bytes come in any order from several workers, at offsets that are
+// seldom aligned (a safetensors header shifts everything behind it).
+//
+// Where the disk offers direct I/O, whole blocks are written from the workers' memory and the
+// ragged ends of neighbouring pieces meet in small edge blocks, written when full. Elsewhere
+// (tmpfs) every piece is a plain write. Zeros are never written: the file starts as one hole.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "ckpt/context.h"
+#include "io/buffers.h"
+#include "io/disk.h"
+
+namespace ff::ckpt {
+
+class OutFile {
+ public:
+  struct Spec {
+    std::string path;
+    uint64_t size = 0;
+    uint32_t mode = 0644;
+    std::optional<int64_t> mtime_ns;
+    bool sparse = false;  // has zeros: do not reserve space for all of it
+  };
+  // Creates the file exclusively, never through a symbolic link.
+  static Result<std::shared_ptr<OutFile>> create(Context& context, Spec spec);
+
+  // Jobs that still write to it, plus one while the planner may add some. The last one to leave
+  // completes the file: sync, mode, time.
+  void enter() { users_++; }
+  Result<void> leave();
+
+  // The offset, within a block, that memory must have so that body() can be written from it.
+  uint64_t phase(uint64_t offset) const { return direct() ? offset % io::kDirectAlign : 0; }
+  // Takes the ragged ends of `bytes` and returns the whole blocks between them, for the caller to
+  // write to file() at body_offset(offset).
+  Result<ByteView> take_edges(uint64_t offset, ByteView bytes);
+  uint64_t body_offset(uint64_t offset) const {
+    return direct() ? align_up(offset, io::kDirectAlign) : offset;
+  }
+  // Notes that [offset, offset + length) is zero.
+  Result<void> add_zeros(uint64_t offset, uint64_t length);
+  // Writes bytes from anywhere; waits for them.
+  Result<void> write(uint64_t offset, ByteView bytes);
+
+  io::File& file() { return *file_; }
+  bool direct() const { return direct_; }
+  const std::string& path() const { return spec_.path; }
+
+ private:
+  struct Edge {
+    io::Buffers block;
+    uint64_t filled = 0;  // bytes given so far
+  };
+
+  OutFile(Context& context, Spec spec, std::unique_ptr<io::File> file);
+  Result<void> add_edge(uint64_t offset, ByteView bytes, uint64_t zeros);
+  Result<void> complete();
+
+  Context& context_;
+  Spec spec_;
+  std::unique_ptr<io::File> file_;
+  bool direct_;
+  std::atomic<uint64_t> users_{0};
+  std::mutex mutex_;
+  std::map<uint64_t, Edge> edges_;  // by offset of their block
+};
+
+}  // namespace ff::ckpt

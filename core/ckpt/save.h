@@ -1,0 +1,86 @@
+// Saving a checkpoint: files, directories and standard input into a store, as content-addressed
+// chunks and one index (paper section VII-A: tensors divided into chunks, each with its index and
+// offset). Every chunk is durable before the index that names it, the index before its name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/context.h"
+#include "ckpt/store.h"
+
+namespace ff::ckpt {
+
+// Who saves; recorded in the index.
+struct Identity {
+  std::string user;
+  std::string host;
+  uint32_t uid = 0;
+  std::string ff_version;
+};
+
+// Tensors whose name matches are equal slices along `dimension` of a tensor spread over all ranks.
+struct SplitRule {
+  std::string pattern;  // glob
+  uint32_t dimension = 0;
+};
+
+struct SaveOptions {
+  std::string run = "default";
+  std::optional<uint64_t> step;  // default: the highest committed step plus one
+  uint32_t rank = 0;
+  uint32_t world = 1;
+  std::string attempt;  // required when world > 1: equal on all ranks of one try
+  bool replace = false;   // swap an already committed step
+  bool compress = false;  // zstd-1 where it saves a tenth
+  std::vector<std::string> opaque;  // globs of names that are not to be read as safetensors
+  std::vector<SplitRule> splits;
+  std::optional<simd::DigestKind> digest;  // of a store made by this save
+  Identity identity;
+};
+
+// A stream of unknown length, saved as the file `name`. `read` fills the span and returns the
+// bytes, 0 at the end; nothing when none came within a second (so that leases are renewed).
+struct StreamInput {
+  std::string name;
+  std::function<Result<std::optional<size_t>>(ByteSpan)> read;
+};
+
+struct SaveInputs {
+  std::vector<std::string> paths;
+  std::optional<StreamInput> stream;
+};
+
+enum class SaveOutcome : uint8_t {
+  committed,      // the checkpoint exists now
+  already_there,  // it existed, byte-identical
+  waiting,        // this rank's shard is stored; others are missing
+};
+
+struct SaveReport {
+  StepName name;
+  SaveOutcome outcome = SaveOutcome::committed;
+  uint64_t files = 0;
+  uint64_t tensors = 0;
+  uint64_t bytes = 0;         // logical bytes of this rank's inputs
+  uint64_t zero_bytes = 0;    // of them, whole chunks of zeros, stored nowhere
+  uint64_t chunks_new = 0;
+  uint64_t chunks_reused = 0;
+  uint64_t bytes_written = 0;  // chunk files, heads and padding included
+  uint64_t missing_ranks = 0;  // outcome waiting
+  int64_t elapsed_ns = 0;
+  std::vector<std::string> warnings;
+};
+
+// Errors: usage, not_found, refused (the step exists and differs; not a store; no permission),
+// disk_full, corrupt, failed (an input that is not what its name says, or that changed
+// meanwhile), interrupted, deadline. After an error the store holds what it held before, plus
+// chunks that `prune` takes.
+Result<SaveReport> save(Context& context, const std::string& store_path, const SaveInputs& inputs,
+                        const SaveOptions& options);
+
+}  // namespace ff::ckpt

@@ -1,0 +1,51 @@
+// sealed_line.cc: lines of JSON that prove themselves intact.
+#include "ckpt/sealed_line.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "simd/crc32c.h"
+
+namespace ff::ckpt {
+namespace {
+
+constexpr std::string_view kMark = R"(,"crc":")";
+constexpr size_t kTailBytes = kMark.size() + 8 + 2;  // mark, 8 hex digits, `"}`
+
+std::string tail_of(std::string_view body) {
+  return fmt::format("{}{:08x}\"}}", kMark, simd::crc32c(as_bytes(body)));
+}
+
+}  // namespace
+
+std::string seal_line(std::string open_object) {
+  open_object += tail_of(open_object);
+  open_object += '\n';
+  return open_object;
+}
+
+bool line_is_sealed(std::string_view line) {
+  if (line.size() <= kTailBytes) return false;
+  const std::string_view body = line.substr(0, line.size() - kTailBytes);
+  return line.substr(body.size()) == tail_of(body);
+}
+
+std::optional<std::string> sealed_text(std::string_view line, std::string_view key) {
+  const auto object = nlohmann::json::parse(line, nullptr, false);
+  if (!object.is_object()) return std::nullopt;
+  const auto it = object.find(std::string(key));
+  if (it == object.end() || !it->is_string()) return std::nullopt;
+  return it->get<std::string>();
+}
+
+std::optional<int64_t> sealed_number(std::string_view line, std::string_view key) {
+  const auto object = nlohmann::json::parse(line, nullptr, false);
+  if (!object.is_object()) return std::nullopt;
+  const auto it = object.find(std::string(key));
+  if (it == object.end() || !it->is_number_integer()) return std::nullopt;
+  return it->get<int64_t>();
+}
+
+}  // namespace ff::ckpt

@@ -1,0 +1,61 @@
+// connection.cc: opening a file and translating SQLite's failures.
+//
+// SQLite says "disk I/O error" and "unable to open" for many causes and keeps the errno behind
+// them; where there is one, the error is made of it, so that a full or read-only disk gets the same
+// words and hint as everywhere else.
+#include "db/connection.h"
+
+#include <cerrno>
+
+namespace ff::db {
+
+int Connection::open(int busy_timeout_ms) {
+  const int status = sqlite3_open_v2(
+      path.c_str(), &handle,
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+      nullptr);
+  if (status == SQLITE_OK) sqlite3_busy_timeout(handle, busy_timeout_ms);
+  return status;
+}
+
+Result<void> Connection::run(const char* sql) {
+  const int status = sqlite3_exec(handle, sql, nullptr, nullptr, nullptr);
+  if (status != SQLITE_OK) return error(status);
+  return {};
+}
+
+Result<Statement> Connection::prepare(std::string_view sql) {
+  sqlite3_stmt* statement = nullptr;
+  const int status = sqlite3_prepare_v3(handle, sql.data(), static_cast<int>(sql.size()),
+                                        SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+  if (status != SQLITE_OK) return error(status);
+  return Statement(*this, statement);
+}
+
+Error Connection::error(int status) const {
+  if (handle == nullptr) return fail(Errc::failed, "{}: {}", path, sqlite3_errstr(status));
+  const std::string message = fmt::format("{}: {}", path, sqlite3_errmsg(handle));
+  if (status == SQLITE_CONSTRAINT_UNIQUE || status == SQLITE_CONSTRAINT_PRIMARYKEY) {
+    return Error{Errc::exists, message, {}};
+  }
+  const int cause = sqlite3_system_errno(handle);
+  switch (status & 0xff) {
+    case SQLITE_FULL: return errno_error(ENOSPC, path);
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+      if (cause != 0) return errno_error(cause, path);
+      return Error{Errc::failed, message, {}};
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB: return Error{Errc::corrupt, message, {}};
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+      return Error{Errc::refused, message,
+                   "Check the owner and mode of the file and its directory."};
+    case SQLITE_BUSY:
+      return Error{Errc::failed, fmt::format("{}: another process is writing to it", path),
+                   "Run the command again when the other one has finished."};
+    default: return Error{Errc::failed, message, {}};
+  }
+}
+
+}  // namespace ff::db

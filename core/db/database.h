@@ -1,0 +1,90 @@
+// A thin layer over SQLite for the state of ff: one file, one writer, versioned schema.
+//
+// Files are in WAL mode with synchronous=FULL: a committed transaction survives a power loss, an
+// unfinished one leaves no trace. The schema version is `PRAGMA user_version`; opening brings an
+// older file forward and refuses a newer one. Nothing is ever deleted: a file that is corrupt is
+// kept under another name.
+//
+// A Database and its statements belong to one thread at a time. Other threads and processes open
+// the file themselves; writers wait for each other up to the busy timeout.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "db/statement.h"
+
+namespace ff::db {
+
+struct Connection;
+
+enum class OnCorrupt : uint8_t {
+  refuse,  // Errc::corrupt, and the file stays where it is: daemons without --accept-data-loss
+  start_afresh,  // move it aside, tell through moved_aside(), begin with an empty one
+};
+
+struct OpenOptions {
+  OnCorrupt on_corrupt = OnCorrupt::refuse;
+  // How long a writer waits for another one, and for another process that is opening the file.
+  int busy_timeout_ms = 5000;
+};
+
+class Transaction;
+
+class Database {
+ public:
+  // Opens or creates the file `path`, whose directory exists. `migrations[i]` is the SQL that takes
+  // a schema of version i to i + 1; each runs in one transaction of its own, with foreign keys off.
+  // Errors: newer_format when the file has a version above migrations.size(), corrupt (see
+  // OnCorrupt), else the file's own. Corruption is what SQLite's quick_check sees: pages and their
+  // structure, not a flipped bit inside a stored value.
+  static Result<Database> open(const std::string& path, std::span<const char* const> migrations,
+                               Clock& clock, OpenOptions options);
+  ~Database();
+  Database(Database&& other) noexcept;
+  Database& operator=(Database&& other) noexcept;
+
+  Result<Statement> prepare(std::string_view sql);
+  // One or more statements without values; rows are dropped.
+  Result<void> run(const char* sql);
+  // Starts a writing transaction (BEGIN IMMEDIATE); one at a time.
+  Result<Transaction> begin();
+
+  int64_t last_insert_id() const;
+  int64_t changes() const;  // rows changed by the last statement
+
+  const std::string& path() const;
+  // Where open() put the corrupt file it found (with its -wal and -shm beside it); else empty.
+  const std::string& moved_aside() const { return moved_aside_; }
+
+ private:
+  explicit Database(std::unique_ptr<Connection> connection);
+
+  std::unique_ptr<Connection> connection_;
+  std::string moved_aside_;
+};
+
+// Rolls back when it ends without commit().
+class [[nodiscard]] Transaction {
+ public:
+  ~Transaction();
+  Transaction(Transaction&& other) noexcept;
+  Transaction& operator=(Transaction&&) = delete;
+
+  // On failure nothing of the transaction remains.
+  Result<void> commit();
+
+ private:
+  friend class Database;
+  explicit Transaction(Connection& connection) : connection_(&connection) {}
+  void roll_back();
+
+  Connection* connection_;  // null when over
+};
+
+}  // namespace ff::db

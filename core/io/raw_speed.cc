@@ -1,0 +1,97 @@
+// raw_speed.cc: one queue, one file, nothing else in the way.
+#include "io/raw_speed.h"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "io/buffers.h"
+#include "io/files.h"
+
+namespace ff::io {
+namespace {
+
+constexpr uint64_t kBlockBytes = kMiB;
+constexpr size_t kDepth = 8;
+
+enum class Way : uint8_t { read, write };
+
+struct Job {
+  Disk& disk;
+  const Stop& stop;
+  Progress& progress;
+  std::string path;
+  uint64_t blocks = 0;
+};
+
+// Bytes a second of one pass over the file.
+Result<double> pass(const Job& job, Way way, bool& direct) {
+  const bool writing = way == Way::write;
+  FF_TRY(auto file, job.disk.open(job.path, {.access = writing ? Access::write : Access::read,
+                                             .create = writing,
+                                             .truncate = writing,
+                                             .direct = true}));
+  direct = file->direct();
+  FF_TRY(auto buffers, Buffers::make(kDepth, kBlockBytes));
+  std::fill(buffers.all().begin(), buffers.all().end(), std::byte{0x5a});
+  std::optional<Error> error;
+  auto queue = job.disk.make_queue({.depth = kDepth});
+  const ByteSpan all[] = {buffers.all()};
+  queue->register_buffers(all);
+  Clock& clock = job.stop.clock();
+  const int64_t began = clock.steady_ns();
+  uint64_t next = 0;
+  std::function<void(size_t)> start = [&](size_t slot) {
+    if (next == job.blocks || error || job.stop.requested()) return;
+    const uint64_t offset = next++ * kBlockBytes;
+    auto done = [&, slot](Result<size_t> result) {
+      if (!result && !error) error = std::move(result).error();
+      job.progress.done += kBlockBytes;
+      start(slot);
+    };
+    if (writing) {
+      queue->write(*file, buffers.slot(slot), offset, done);
+    } else {
+      queue->read(*file, buffers.slot(slot), offset, done);
+    }
+  };
+  for (size_t slot = 0; slot < kDepth; slot++) start(slot);
+  while (queue->in_flight() > 0) queue->run();
+  if (error) return std::move(*error);
+  FF_TRY(job.stop.check());
+  if (writing) FF_TRY(file->sync());
+  const double seconds = static_cast<double>(clock.steady_ns() - began) / 1e9;
+  return static_cast<double>(job.blocks * kBlockBytes) / std::max(seconds, 1e-9);
+}
+
+Result<RawSpeed> measure(const Job& job, const Job& other) {
+  RawSpeed speed;
+  FF_TRY(speed.write, pass(job, Way::write, speed.direct));
+  FF_TRY(speed.read, pass(job, Way::read, speed.direct));
+  Result<double> reading = 0.0;
+  bool direct = false;
+  std::jthread reader([&] { reading = pass(job, Way::read, direct); });
+  bool other_direct = false;
+  const auto writing = pass(other, Way::write, other_direct);
+  reader.join();
+  if (!reading) return std::move(reading).error();
+  if (!writing) return writing.error();
+  speed.both = std::min(*reading, *writing);
+  return speed;
+}
+
+}  // namespace
+
+Result<RawSpeed> measure_raw_speed(Disk& disk, const Stop& stop, Progress& progress,
+                                   const RawSpeedOptions& options) {
+  const uint64_t blocks = std::max<uint64_t>(kDepth, align_up(options.bytes, kBlockBytes) / kBlockBytes);
+  const Job job{disk, stop, progress, join(options.dir, options.name + ".1"), blocks};
+  const Job other{disk, stop, progress, join(options.dir, options.name + ".2"), blocks};
+  progress.total = 4 * blocks * kBlockBytes;
+  auto speed = measure(job, other);
+  (void)disk.remove(job.path);    // absent when its creation failed
+  (void)disk.remove(other.path);
+  return speed;
+}
+
+}  // namespace ff::io

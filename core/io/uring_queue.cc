@@ -1,0 +1,233 @@
+// uring_queue.cc: one ring, one slot per operation in flight. The index of the slot travels as the
+// user data of the request; a short transfer goes back into the ring from where it stopped, so a
+// callback hears of an operation once, when all of it is done. The ring has at least `depth`
+// entries and a queued request is always an operation in flight, so there is always a free entry.
+#include "io/uring_queue.h"
+
+#include <liburing.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "io/alignment.h"
+#include "io/system_file.h"
+
+namespace ff::io {
+namespace {
+
+// The kernel's limit for one registered buffer.
+constexpr size_t kMaxRegistered = kGiB;
+
+class UringQueue final : public IoQueue {
+ public:
+  UringQueue(const io_uring& ring, unsigned depth);
+  ~UringQueue() override;
+
+  void read(File& file, ByteSpan into, uint64_t offset, Done done) override;
+  void write(File& file, ByteView from, uint64_t offset, Done done) override;
+  void sync(File& file, Done done) override;
+  void run() override;
+  void poll() override;
+  size_t in_flight() const override { return ops_.size() - free_.size(); }
+  size_t depth() const override { return ops_.size(); }
+  void register_buffers(std::span<const ByteSpan> spans) override;
+
+ private:
+  enum class Kind : uint8_t { read, write, sync };
+  struct Op {
+    Kind kind = Kind::read;
+    SystemFile* file = nullptr;
+    std::byte* memory = nullptr;
+    size_t size = 0;
+    uint64_t offset = 0;
+    size_t finished = 0;  // bytes
+    Done done;
+  };
+
+  void start(Kind kind, File& file, ByteView memory, uint64_t offset, Done done);
+  void enqueue(unsigned slot);
+  void enter(unsigned wait_for);
+  size_t reap();
+  void complete(unsigned slot, int result);
+  void finish(unsigned slot, Result<size_t> result);
+  int registered_index(const std::byte* memory, size_t size) const;
+
+  io_uring ring_;
+  std::vector<Op> ops_;
+  std::vector<unsigned> free_;  // slots
+  std::vector<iovec> registered_;
+  bool registration_tried_ = false;
+  uint64_t finished_ops_ = 0;
+};
+
+UringQueue::UringQueue(const io_uring& ring, unsigned depth) : ring_(ring), ops_(depth) {
+  for (unsigned slot = depth; slot > 0; --slot) free_.push_back(slot - 1);
+}
+
+UringQueue::~UringQueue() {
+  for (Op& op : ops_) op.done = nullptr;
+  while (in_flight() > 0) {
+    enter(1);
+    reap();
+  }
+  io_uring_queue_exit(&ring_);
+}
+
+void UringQueue::read(File& file, ByteSpan into, uint64_t offset, Done done) {
+  start(Kind::read, file, into, offset, std::move(done));
+}
+
+void UringQueue::write(File& file, ByteView from, uint64_t offset, Done done) {
+  start(Kind::write, file, from, offset, std::move(done));
+}
+
+void UringQueue::sync(File& file, Done done) { start(Kind::sync, file, {}, 0, std::move(done)); }
+
+void UringQueue::start(Kind kind, File& file, ByteView memory, uint64_t offset, Done done) {
+  FF_CHECK(!free_.empty());
+  check_direct(file, memory, offset);
+  auto* system_file = dynamic_cast<SystemFile*>(&file);
+  FF_CHECK(system_file != nullptr);
+  const unsigned slot = free_.back();
+  free_.pop_back();
+  // Op keeps writable memory for reads; a write only reads it.
+  ops_[slot] = {.kind = kind,
+                .file = system_file,
+                .memory = const_cast<std::byte*>(memory.data()),
+                .size = memory.size(),
+                .offset = offset,
+                .finished = 0,
+                .done = std::move(done)};
+  enqueue(slot);
+}
+
+void UringQueue::enqueue(unsigned slot) {
+  const Op& op = ops_[slot];
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+  FF_CHECK(sqe != nullptr);
+  std::byte* memory = op.memory + op.finished;
+  const auto size = static_cast<unsigned>(std::min(op.size - op.finished, kMaxTransfer));
+  const uint64_t offset = op.offset + op.finished;
+  const int fd = op.file->fd();
+  const int index = op.kind == Kind::sync ? -1 : registered_index(memory, size);
+  switch (op.kind) {
+    case Kind::read:
+      if (index >= 0) {
+        io_uring_prep_read_fixed(sqe, fd, memory, size, offset, index);
+      } else {
+        io_uring_prep_read(sqe, fd, memory, size, offset);
+      }
+      break;
+    case Kind::write:
+      if (index >= 0) {
+        io_uring_prep_write_fixed(sqe, fd, memory, size, offset, index);
+      } else {
+        io_uring_prep_write(sqe, fd, memory, size, offset);
+      }
+      break;
+    case Kind::sync: io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC); break;
+  }
+  io_uring_sqe_set_data64(sqe, slot);
+}
+
+int UringQueue::registered_index(const std::byte* memory, size_t size) const {
+  for (size_t i = 0; i < registered_.size(); ++i) {
+    const auto* base = static_cast<const std::byte*>(registered_[i].iov_base);
+    if (memory >= base && memory + size <= base + registered_[i].iov_len) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+void UringQueue::run() {
+  const uint64_t before = finished_ops_;
+  while (in_flight() > 0 && finished_ops_ == before) {
+    enter(1);
+    if (reap() == 0) return;  // a signal
+  }
+}
+
+void UringQueue::poll() {
+  enter(0);
+  reap();
+}
+
+// Hands the gathered requests over and waits for `wait_for` completions.
+void UringQueue::enter(unsigned wait_for) {
+  const int result = io_uring_submit_and_wait(&ring_, wait_for);
+  // EAGAIN, EBUSY: short of memory or of completion entries; what is gathered goes next time.
+  FF_CHECK(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY);
+}
+
+// Takes what the kernel has finished; returns the number of completions.
+size_t UringQueue::reap() {
+  size_t taken = 0;
+  io_uring_cqe* cqe = nullptr;
+  while (io_uring_peek_cqe(&ring_, &cqe) == 0) {
+    const auto slot = static_cast<unsigned>(io_uring_cqe_get_data64(cqe));
+    const int result = cqe->res;
+    io_uring_cqe_seen(&ring_, cqe);
+    ++taken;
+    complete(slot, result);
+  }
+  return taken;
+}
+
+void UringQueue::complete(unsigned slot, int result) {
+  Op& op = ops_[slot];
+  if (result == -EINTR || result == -EAGAIN) return enqueue(slot);
+  if (result < 0) return finish(slot, op.file->error(-result));
+  if (op.kind == Kind::sync) return finish(slot, size_t{0});
+  op.finished += static_cast<size_t>(result);
+  if (op.finished == op.size) return finish(slot, op.finished);
+  if (op.kind == Kind::write) {
+    if (result == 0) return finish(slot, op.file->error(EIO));
+    return enqueue(slot);
+  }
+  // A direct read ends off the grid only where the file does; going on from there is EINVAL.
+  const bool at_end = result == 0 || (op.file->direct() && op.finished % kDirectAlign != 0);
+  return at_end ? finish(slot, op.finished) : enqueue(slot);
+}
+
+void UringQueue::finish(unsigned slot, Result<size_t> result) {
+  const Done done = std::move(ops_[slot].done);
+  ops_[slot] = {};
+  free_.push_back(slot);
+  ++finished_ops_;
+  if (done) done(std::move(result));
+}
+
+void UringQueue::register_buffers(std::span<const ByteSpan> spans) {
+  FF_CHECK(!registration_tried_);
+  registration_tried_ = true;
+  std::vector<iovec> pieces;
+  for (const ByteSpan span : spans) {
+    for (size_t at = 0; at < span.size(); at += kMaxRegistered) {
+      pieces.push_back({span.data() + at, std::min(span.size() - at, kMaxRegistered)});
+    }
+  }
+  if (pieces.empty()) return;
+  // Refused (RLIMIT_MEMLOCK, too many): the same operations run unregistered, a little slower.
+  const auto count = static_cast<unsigned>(pieces.size());
+  if (io_uring_register_buffers(&ring_, pieces.data(), count) == 0) registered_ = std::move(pieces);
+}
+
+}  // namespace
+
+std::unique_ptr<IoQueue> make_uring_queue(QueueOptions options) {
+  FF_CHECK(options.depth > 0);
+  io_uring ring;
+  // ENOSYS, EPERM, EACCES, EINVAL, ENOMEM, EMFILE: whatever the reason, threads do the same work.
+  if (io_uring_queue_init(options.depth, &ring, 0) != 0) return nullptr;
+  // This feature came with the plain read and write requests (Linux 5.6).
+  if ((ring.features & IORING_FEAT_RW_CUR_POS) == 0) {
+    io_uring_queue_exit(&ring);
+    return nullptr;
+  }
+  return std::make_unique<UringQueue>(ring, options.depth);
+}
+
+}  // namespace ff::io

@@ -1,0 +1,16 @@
+// IoQueue on io_uring (disk.h has the contract). Operations gather in the submission ring and go to
+// the kernel in one call from run() or poll().
+#pragma once
+
+#include <memory>
+
+#include "io/disk.h"
+
+namespace ff::io {
+
+// Null where the kernel does not offer io_uring to this process (not built in, older than 5.6,
+// forbidden by seccomp or sysctl, out of locked memory): use make_thread_queue. The files given to
+// the queue must be a SystemDisk's.
+std::unique_ptr<IoQueue> make_uring_queue(QueueOptions options);
+
+}  // namespace ff::io

@@ -1,0 +1,219 @@
+// sim_file.cc: file operations and queues of the simulated disk (sim_file.h).
+#include "sim/sim_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "io/alignment.h"
+
+namespace ff::sim {
+
+using io::Access;
+
+namespace {
+
+uint64_t blocks_of(uint64_t bytes) { return bytes / kPage + (bytes % kPage != 0); }
+
+}  // namespace
+
+SimFile::SimFile(SimDisk& disk, std::shared_ptr<SimNode> node, std::string path,
+                 const io::OpenOptions& options)
+    : File(std::move(path)),
+      disk_(disk),
+      node_(std::move(node)),
+      access_(options.access),
+      direct_(options.direct),
+      life_(disk.life_) {
+  ++node_->opens;
+}
+
+SimFile::~SimFile() {
+  if (life_ != disk_.life_) return;
+  if (node_->locked == this) node_->locked = nullptr;
+  --node_->opens;
+  disk_.release_if_gone(*node_);
+}
+
+bool SimFile::alive() const { return life_ == disk_.life_ && !disk_.crashed_; }
+
+Result<void> SimFile::admit(SimOp kind, bool mutates, bool allowed, int err) const {
+  if (life_ != disk_.life_) return crash_error(path());
+  if (!allowed) return errno_error(err, path());
+  return disk_.admit(kind, mutates, path());
+}
+
+Result<size_t> SimFile::read_at(ByteSpan into, uint64_t offset) {
+  io::check_direct(*this, into, offset);
+  FF_TRY(admit(SimOp::read, false, access_ != Access::write, EBADF));
+  return node_->content.read(into, offset);
+}
+
+Result<bool> SimFile::read_cached(ByteSpan into, uint64_t offset) {
+  FF_TRY(admit(SimOp::read, false, access_ != Access::write, EBADF));
+  // By chance not in memory, as under memory pressure.
+  if (disk_.rng_.below(4) == 0) return false;
+  return node_->content.read(into, offset) == into.size();
+}
+
+size_t SimFile::store(ByteView from, uint64_t offset) {
+  size_t done = 0;
+  while (done < from.size()) {
+    const uint64_t at = offset + done;
+    const uint64_t page = at / kPage;
+    const size_t piece = std::min<uint64_t>(from.size() - done, kPage - at % kPage);
+    if (!node_->content.stored(page) && page >= node_->reserved) {
+      if (!disk_.take_blocks(1)) break;
+      ++node_->blocks;
+    }
+    node_->content.write(from.subspan(done, piece), at);
+    done += piece;
+  }
+  if (done > 0) node_->mtime_ns = disk_.clock_.wall_ns();
+  return done;
+}
+
+Result<void> SimFile::write_at(ByteView from, uint64_t offset) {
+  io::check_direct(*this, from, offset);
+  if (offset > INT64_MAX || from.size() > INT64_MAX - offset) return errno_error(EFBIG, path());
+  auto admitted = admit(SimOp::write, true, access_ != Access::read, EBADF);
+  if (!admitted) {
+    if (alive() && access_ != Access::read && !disk_.read_only_) {
+      store(from.first(disk_.rng_.below(from.size() + 1)), offset);
+    }
+    return admitted;
+  }
+  if (store(from, offset) < from.size()) return errno_error(ENOSPC, path());
+  return {};
+}
+
+Result<void> SimFile::sync() {
+  auto admitted = admit(SimOp::sync, true, true, 0);
+  if (!admitted) {
+    if (alive()) node_->sync_broken = true;
+    return admitted;
+  }
+  if (!node_->sync_broken) node_->content.sync();
+  return {};
+}
+
+Result<void> SimFile::truncate(uint64_t size) {
+  FF_TRY(admit(SimOp::write, true, access_ != Access::read, EINVAL));
+  if (size > INT64_MAX) return errno_error(EFBIG, path());
+  cut(size);
+  return {};
+}
+
+void SimFile::cut(uint64_t size) {
+  node_->content.truncate(size);
+  node_->reserved = std::min(node_->reserved, blocks_of(size));
+  const uint64_t blocks = node_->reserved + node_->content.stored_from(node_->reserved);
+  disk_.used_ -= node_->blocks - blocks;
+  node_->blocks = blocks;
+  node_->mtime_ns = disk_.clock_.wall_ns();
+}
+
+Result<void> SimFile::reserve(uint64_t size) {
+  FF_TRY(admit(SimOp::write, true, access_ != Access::read, EBADF));
+  const uint64_t reserved = std::max(node_->reserved, blocks_of(size));
+  const uint64_t blocks = reserved + node_->content.stored_from(reserved);
+  if (!disk_.take_blocks(blocks - node_->blocks)) return errno_error(ENOSPC, path());
+  node_->reserved = reserved;
+  node_->blocks = blocks;
+  return {};
+}
+
+Result<io::DataRange> SimFile::next_data(uint64_t offset) {
+  FF_TRY(admit(SimOp::read, false, true, 0));
+  return node_->content.next_data(offset);
+}
+
+Result<io::FileInfo> SimFile::info() {
+  FF_TRY(admit(SimOp::read, false, true, 0));
+  return SimDisk::info_of(*node_);
+}
+
+Result<bool> SimFile::try_lock() {
+  FF_TRY(admit(SimOp::read, false, true, 0));
+  if (node_->locked != nullptr && node_->locked != this) return false;
+  node_->locked = this;
+  return true;
+}
+
+SimQueue::SimQueue(SimDisk& disk, size_t depth) : disk_(disk), depth_(depth) {
+  FF_CHECK(depth > 0);
+  disk_.queues_.push_back(this);
+}
+
+SimQueue::~SimQueue() {
+  for (Op& op : pending_) op.done = nullptr;
+  finish_some(pending_.size());
+  std::erase(disk_.queues_, this);
+}
+
+void SimQueue::start(io::File& file, Op op) {
+  FF_CHECK(in_flight() < depth_);
+  op.file = dynamic_cast<SimFile*>(&file);
+  FF_CHECK(op.file != nullptr);
+  pending_.push_back(std::move(op));
+}
+
+void SimQueue::read(io::File& file, ByteSpan into, uint64_t offset, Done done) {
+  io::check_direct(file, into, offset);
+  start(file, {.kind = SimOp::read, .into = into, .offset = offset, .done = std::move(done)});
+}
+
+void SimQueue::write(io::File& file, ByteView from, uint64_t offset, Done done) {
+  io::check_direct(file, from, offset);
+  start(file, {.kind = SimOp::write, .from = from, .offset = offset, .done = std::move(done)});
+}
+
+void SimQueue::sync(io::File& file, Done done) {
+  start(file, {.kind = SimOp::sync, .done = std::move(done)});
+}
+
+void SimQueue::run() {
+  if (!pending_.empty()) finish_some(1 + disk_.rng_.below(pending_.size()));
+}
+
+void SimQueue::poll() { finish_some(disk_.rng_.below(pending_.size() + 1)); }
+
+// Finishes `count` of the operations in flight, in any order. Those that callbacks start wait for
+// the next call or take the place of one of these.
+void SimQueue::finish_some(size_t count) {
+  for (; count > 0 && !pending_.empty(); --count) {
+    const auto at = pending_.begin() + static_cast<ptrdiff_t>(disk_.rng_.below(pending_.size()));
+    const Op op = std::move(*at);
+    pending_.erase(at);
+    auto result = perform(op);
+    if (op.done) op.done(std::move(result));
+  }
+}
+
+Result<size_t> SimQueue::perform(const Op& op) {
+  switch (op.kind) {
+    case SimOp::read: return op.file->read_at(op.into, op.offset);
+    case SimOp::write: {
+      FF_TRY(op.file->write_at(op.from, op.offset));
+      return op.from.size();
+    }
+    default: {
+      FF_TRY(op.file->sync());
+      return size_t{0};
+    }
+  }
+}
+
+void SimQueue::spill() {
+  for (const Op& op : pending_) {
+    if (op.kind != SimOp::write || !op.file->alive() || op.file->access_ == Access::read) continue;
+    if (disk_.rng_.below(2) == 0) op.file->store(op.from, op.offset);
+  }
+}
+
+void SimQueue::register_buffers(std::span<const ByteSpan>) {
+  FF_CHECK(!registered_);
+  registered_ = true;
+}
+
+}  // namespace ff::sim

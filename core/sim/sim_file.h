@@ -1,0 +1,112 @@
+// Open files and queues of the simulated disk (sim_disk.h tells how they fail).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/disk.h"
+#include "sim/sim_disk.h"
+
+namespace ff::sim {
+
+// The error is_crash() knows.
+Error crash_error(const std::string& path);
+
+// A file, directory or symbolic link, under however many names.
+struct SimNode {
+  uint64_t inode = 0;
+  io::FileKind kind = io::FileKind::regular;
+  uint32_t mode = 0;
+  int64_t mtime_ns = 0;
+  uint64_t links = 0;  // live entries
+  uint64_t opens = 0;  // live handles
+
+  // Regular files.
+  SimContent content;
+  uint64_t reserved = 0;         // blocks set aside from the start of the file
+  uint64_t blocks = 0;           // blocks taken: reserved, or stored above that
+  bool sync_broken = false;      // a sync failed: later ones promise nothing
+  const void* locked = nullptr;  // the handle with the lock
+
+  // Directories: what programs see, and what certainly survives.
+  std::map<std::string, std::shared_ptr<SimNode>> entries;
+  std::map<std::string, std::shared_ptr<SimNode>> durable_entries;
+
+  std::string target;  // symbolic links
+};
+
+class SimFile final : public io::File {
+ public:
+  SimFile(SimDisk& disk, std::shared_ptr<SimNode> node, std::string path,
+          const io::OpenOptions& options);
+  ~SimFile() override;
+  SimFile(const SimFile&) = delete;
+  SimFile& operator=(const SimFile&) = delete;
+
+  Result<size_t> read_at(ByteSpan into, uint64_t offset) override;
+  Result<void> write_at(ByteView from, uint64_t offset) override;
+  Result<bool> read_cached(ByteSpan into, uint64_t offset) override;
+  Result<void> sync() override;
+  Result<void> truncate(uint64_t size) override;
+  Result<void> reserve(uint64_t size) override;
+  Result<io::DataRange> next_data(uint64_t offset) override;
+  Result<io::FileInfo> info() override;
+  Result<bool> try_lock() override;
+  bool direct() const override { return direct_; }
+
+ private:
+  friend class SimDisk;
+  friend class SimQueue;
+  bool alive() const;
+  // The faults of one operation, and `err` when the handle's access does not allow it.
+  Result<void> admit(SimOp kind, bool mutates, bool allowed, int err) const;
+  void cut(uint64_t size);
+  // Writes until the disk is full; the bytes written.
+  size_t store(ByteView from, uint64_t offset);
+
+  SimDisk& disk_;
+  const std::shared_ptr<SimNode> node_;
+  const io::Access access_;
+  const bool direct_;
+  const uint64_t life_;
+};
+
+class SimQueue final : public io::IoQueue {
+ public:
+  SimQueue(SimDisk& disk, size_t depth);
+  ~SimQueue() override;
+
+  void read(io::File& file, ByteSpan into, uint64_t offset, Done done) override;
+  void write(io::File& file, ByteView from, uint64_t offset, Done done) override;
+  void sync(io::File& file, Done done) override;
+  void run() override;
+  void poll() override;
+  size_t in_flight() const override { return pending_.size(); }
+  size_t depth() const override { return depth_; }
+  void register_buffers(std::span<const ByteSpan> spans) override;
+
+  // The machine stops: each write in flight happens, unsynced, or does not.
+  void spill();
+
+ private:
+  struct Op {
+    SimOp kind = SimOp::read;
+    SimFile* file = nullptr;
+    ByteSpan into = {};  // reads
+    ByteView from = {};  // writes
+    uint64_t offset = 0;
+    Done done = {};
+  };
+  void start(io::File& file, Op op);
+  void finish_some(size_t count);
+  static Result<size_t> perform(const Op& op);
+
+  SimDisk& disk_;
+  const size_t depth_;
+  bool registered_ = false;
+  std::vector<Op> pending_;
+};
+
+}  // namespace ff::sim

@@ -1,0 +1,50 @@
+// The Disk contract on this machine's file system, once with each kind of queue.
+#include <sys/uio.h>
+
+#include <cerrno>
+
+#include "io/disk_conformance.h"
+#include "io/system_disk.h"
+#include "io/system_file.h"
+#include "io/temp_dir.h"
+#include "io/thread_queue.h"
+#include "io/uring_queue.h"
+
+namespace ff::io {
+namespace {
+
+class TestedSystemDisk : public TestedDisk {
+ public:
+  using QueueMaker = std::unique_ptr<IoQueue> (*)(QueueOptions);
+  explicit TestedSystemDisk(QueueMaker maker) : maker_(maker) {}
+
+  Disk& disk() override { return disk_; }
+  std::string dir() override { return dir_.path(); }
+  std::unique_ptr<IoQueue> make_queue(QueueOptions options) override { return maker_(options); }
+  bool has_cache() override {
+    EXPECT_TRUE(ok(put(disk_, dir_ / "probe", "x")));
+    EXPECT_EQ(get(disk_, dir_ / "probe"), "x");
+    auto file = disk_.open(dir_ / "probe", {});
+    char byte = 0;
+    const iovec whole{&byte, 1};
+    const auto& system_file = dynamic_cast<SystemFile&>(**file);
+    return preadv2(system_file.fd(), &whole, 1, 0, RWF_NOWAIT) == 1;
+  }
+
+ private:
+  SystemDisk disk_;
+  TempDir dir_;
+  QueueMaker maker_;
+};
+
+DiskMaker maker(const std::string& name, TestedSystemDisk::QueueMaker queue) {
+  return {name, [queue] { return std::make_unique<TestedSystemDisk>(queue); }};
+}
+
+INSTANTIATE_TEST_SUITE_P(System, DiskConformance,
+                         testing::Values(maker("io_uring", make_uring_queue),
+                                         maker("threads", make_thread_queue)),
+                         maker_name);
+
+}  // namespace
+}  // namespace ff::io
