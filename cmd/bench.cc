@@ -26,10 +26,9 @@ Result<void> run_disk(Session& session, const DiskOptions& options) {
   Progress progress;
   auto bar = session.out.progress("bench disk", progress, session.stop);
   FF_TRY(const auto speed,
-         io::measure_raw_speed(disk, session.stop, progress,
-                               {.dir = options.dir,
-                                .bytes = options.size,
-                                .name = "ff-bench-" + rng.hex_id()}));
+         io::measure_raw_speed(
+             disk, session.stop, progress,
+             {.dir = options.dir, .bytes = options.size, .name = "ff-bench-" + rng.hex_id()}));
   bar.reset();
   if (!speed.direct) {
     session.out.warn("{} has no direct I/O: memory was measured along with it", options.dir);

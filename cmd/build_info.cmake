@@ -7,7 +7,10 @@ execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12
 if(failed OR NOT commit)
   set(commit unknown)
 endif()
-set(text "#include \"cmd/build_info.h\"\n\nnamespace ff::cmd {\n\nconst BuildInfo kBuildInfo{\"${VERSION}\", \"${commit}\", \"${TYPE}\"};\n\n}  // namespace ff::cmd\n")
+string(CONCAT text
+  "#include \"cmd/build_info.h\"\n\nnamespace ff::cmd {\n\n"
+  "const BuildInfo kBuildInfo{\"${VERSION}\", \"${commit}\", \"${TYPE}\"};\n\n"
+  "}  // namespace ff::cmd\n")
 set(old "")
 if(EXISTS ${OUTPUT})
   file(READ ${OUTPUT} old)

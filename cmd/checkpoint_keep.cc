@@ -37,12 +37,9 @@ Json verify_json(const ckpt::VerifyReport& report) {
   for (const auto& found : report.damage) {
     damage.push_back({{"where", found.where}, {"reason", found.reason}, {"holds", found.holds}});
   }
-  return {{"intact", names_json(report.intact)},
-          {"damaged", names_json(report.damaged)},
-          {"damage", std::move(damage)},
-          {"chunks", report.chunks},
-          {"chunks_total", report.chunks_total},
-          {"bytes", report.bytes},
+  return {{"intact", names_json(report.intact)},  {"damaged", names_json(report.damaged)},
+          {"damage", std::move(damage)},          {"chunks", report.chunks},
+          {"chunks_total", report.chunks_total},  {"bytes", report.bytes},
           {"seconds", seconds(report.elapsed_ns)}};
 }
 
@@ -71,8 +68,7 @@ Result<void> run_verify(Session& session, const CheckpointOptions& common,
                    speed_words(report.bytes, report.elapsed_ns,
                                device ? std::optional(device->read) : std::nullopt));
   if (report.damage.empty()) return {};
-  return Error{Errc::corrupt,
-               fmt::format("{} damaged places in {}", report.damage.size(), store),
+  return Error{Errc::corrupt, fmt::format("{} damaged places in {}", report.damage.size(), store),
                "'ff checkpoint salvage' restores what is intact."};
 }
 
@@ -171,7 +167,7 @@ void declare_checkpoint_verify(Command& checkpoint, CheckpointOptions& common) {
       "checks their CRC32C and digests. Damage is named by tensor, file and chunk, and the exit "
       "code is 3. An intact checkpoint is marked as verified. --all takes every checkpoint and "
       "the store's own files.");
-  verify.argument("NAME", text(arguments.options.names, "NAME"), "RUN[@STEP]");
+  verify.argument("NAME", text(arguments.options.names, "NAME"), "RUN[@STEP]").optional();
   verify.flag("--all", arguments.options.all, "Every checkpoint in the store");
   verify.option("--sample", text(arguments.sample, "SHARE"),
                 "Read only a random share of the chunks, as in 5%; nothing is marked then");
@@ -188,7 +184,7 @@ void declare_checkpoint_forget(Command& checkpoint, CheckpointOptions& common) {
       "add up. The newest verified checkpoint of each run always stays; when a run has none, the "
       "newest is verified first. NAMEs go whatever the rules. 'ff checkpoint prune' then frees "
       "the space.");
-  forget.argument("NAME", text(options.steps, "NAME"), "RUN@STEP to forget");
+  forget.argument("NAME", text(options.steps, "NAME"), "RUN@STEP to forget").optional();
   forget.option("--run", text(options.runs, "RUN"), "Only these runs; may repeat; default: all");
   forget.option("--keep-last", number(options.keep_last, "N"), "Keep the N highest steps of a run");
   forget.option("--keep-every", number(options.keep_every, "N"), "Keep steps divisible by N");

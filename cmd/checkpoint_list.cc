@@ -51,7 +51,13 @@ void step_rows(Table& table, const ckpt::StepInfo& info) {
   const std::string step = std::to_string(info.name.step);
   if (!info.committed) {
     for (const auto& attempt : info.attempts) {
-      table.row({info.name.run, step, {"incomplete", Color::yellow}, "", "", "", "",
+      table.row({info.name.run,
+                 step,
+                 {"incomplete", Color::yellow},
+                 "",
+                 "",
+                 "",
+                 "",
                  missing_words(attempt)});
     }
     if (info.attempts.empty()) {
@@ -69,7 +75,8 @@ void step_rows(Table& table, const ckpt::StepInfo& info) {
              format_size(end.size), header.user + "@" + header.host});
 }
 
-Result<void> run_ls(Session& session, const CheckpointOptions& common, const std::string& run_name) {
+Result<void> run_ls(Session& session, const CheckpointOptions& common,
+                    const std::string& run_name) {
   CheckpointRun run(session, common);
   FF_TRY(const auto store_path, run.store());
   FF_TRY(const auto store, ckpt::Store::open(run.disk(), store_path));
@@ -82,9 +89,14 @@ Result<void> run_ls(Session& session, const CheckpointOptions& common, const std
   Json steps_json = Json::array();
   uint64_t shown = 0;
   {
-    auto table = session.out.table({{"RUN"}, {"STEP", Align::right}, {"STATE"}, {"SAVED"},
-                                    {"FILES", Align::right}, {"TENSORS", Align::right},
-                                    {"SIZE", Align::right}, {"BY"}});
+    auto table = session.out.table({{"RUN"},
+                                    {"STEP", Align::right},
+                                    {"STATE"},
+                                    {"SAVED"},
+                                    {"FILES", Align::right},
+                                    {"TENSORS", Align::right},
+                                    {"SIZE", Align::right},
+                                    {"BY"}});
     for (const auto& name : runs) {
       FF_TRY(const auto steps, ckpt::list_steps(run.disk(), store, name));
       for (const uint64_t step : steps) {
@@ -130,7 +142,9 @@ class ShowPrinter {
 
   void file(const ckpt::FileRecord& file) {
     const std::string rank = ranks_ ? fmt::format(" (rank {})", file.rank) : "";
-    table_.row({std::string(kind_words(file.kind)), "", format_size(file.size),
+    table_.row({std::string(kind_words(file.kind)),
+                "",
+                format_size(file.size),
                 {file.name + rank, Color::bold}});
     if (!out_.mode().json) return;
     add({{"file", file.name},
@@ -264,12 +278,13 @@ Result<void> run_diff(Session& session, const CheckpointOptions& common,
   Result<ckpt::DiffReport> report = Error{};
   {
     auto bar = run.bar("diff");
-    auto table = session.out.table({{"STATE"}, {"DIFFERING", Align::right},
-                                    {"ELEMENTS", Align::right}, {"MAX ABS", Align::right},
+    auto table = session.out.table({{"STATE"},
+                                    {"DIFFERING", Align::right},
+                                    {"ELEMENTS", Align::right},
+                                    {"MAX ABS", Align::right},
                                     {"NAME"}});
     report = ckpt::diff(
-        run.context(), store, arguments.options,
-        [&](const ckpt::DiffEntry& entry) -> Result<void> {
+        run.context(), store, arguments.options, [&](const ckpt::DiffEntry& entry) -> Result<void> {
           if (entry.state == ckpt::DiffState::same && !arguments.all) return {};
           const auto& values = entry.values;
           table.row({std::string(state_words(entry.state)), format_size(entry.differing),
@@ -311,8 +326,7 @@ Result<void> run_latest(Session& session, const CheckpointOptions& common,
   FF_TRY(ckpt::check_run_name(arguments.run));
   FF_TRY(const auto store, ckpt::Store::open(run.disk(), store_path));
   FF_TRY(const auto name, ckpt::latest_step(run.disk(), store, arguments.run));
-  session.out.data(
-      {{"run", name.run}, {"step", name.step}, {"path", store.step_dir(name)}});
+  session.out.data({{"run", name.run}, {"step", name.step}, {"path", store.step_dir(name)}});
   if (arguments.path) {
     session.out.line("{}", store.step_dir(name));
   } else {
@@ -354,7 +368,8 @@ void declare_checkpoint_diff(Command& checkpoint, CheckpointOptions& common) {
       "element by element.");
   diff.argument("A", text(arguments.options.a, "A"), "RUN[@STEP]");
   diff.argument("B", text(arguments.options.b, "B"), "RUN[@STEP]");
-  diff.flag("--values", arguments.options.values, "Count changed elements and their largest change");
+  diff.flag("--values", arguments.options.values,
+            "Count changed elements and their largest change");
   diff.flag("--all", arguments.all, "List what is the same, too");
   diff.example("ff checkpoint diff --store /data/ckpt --values llama@1000 llama@2000",
                "how far training moved the weights");

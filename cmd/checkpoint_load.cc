@@ -19,8 +19,7 @@ struct LoadArguments {
   std::optional<std::string> slice;
 };
 
-Result<void> run_load(Session& session, const CheckpointOptions& common,
-                      LoadArguments& arguments) {
+Result<void> run_load(Session& session, const CheckpointOptions& common, LoadArguments& arguments) {
   CheckpointRun run(session, common);
   FF_TRY(const auto store, run.store());
   if (arguments.slice) {
@@ -39,9 +38,8 @@ Result<void> run_load(Session& session, const CheckpointOptions& common,
   for (const auto& warning : report.warnings) session.out.warn("{}", warning);
   session.out.line("{}", report.name.text());
   const auto device = device_speed(run.context().clock, store);
-  session.out.note("loaded {}",
-                   speed_words(report.bytes, report.elapsed_ns,
-                               device ? std::optional(device->read) : std::nullopt));
+  session.out.note("loaded {}", speed_words(report.bytes, report.elapsed_ns,
+                                            device ? std::optional(device->read) : std::nullopt));
   return {};
 }
 

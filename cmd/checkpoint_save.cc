@@ -22,6 +22,8 @@ struct SaveArguments {
   std::optional<std::string> digest;
   std::string stream_name = "stdin";
   std::vector<std::string> splits;
+  std::optional<uint32_t> rank;
+  std::optional<uint32_t> world;
 };
 
 // "GLOB" or "GLOB=DIM".
@@ -40,12 +42,28 @@ Result<ckpt::SplitRule> parse_split(std::string_view text) {
   return rule;
 }
 
-// torchrun's ids make an attempt of their own: a restarted job is another try.
-std::string torchrun_attempt() {
+// What torchrun tells its workers stands in for options that were not given. A restarted job is
+// another attempt.
+Result<void> fill_from_torchrun(SaveArguments& arguments) {
   const char* run = std::getenv("TORCHELASTIC_RUN_ID");
-  const char* restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
   if (run == nullptr) return {};
-  return fmt::format("{}.{}", run, restart == nullptr ? "0" : restart);
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string_view(value == nullptr ? "" : value);
+  };
+  const auto fill = [&](std::optional<uint32_t>& field, const char* name) -> Result<void> {
+    if (field || variable(name).empty()) return {};
+    auto number = read_number<uint32_t>(variable(name));
+    if (!number) return std::move(number).error().within(fmt::format("{}: ", name));
+    field = *number;
+    return {};
+  };
+  FF_TRY(fill(arguments.rank, "RANK"));
+  FF_TRY(fill(arguments.world, "WORLD_SIZE"));
+  std::string& attempt = arguments.options.attempt;
+  const auto restarts = variable("TORCHELASTIC_RESTART_COUNT");
+  if (attempt.empty()) attempt = fmt::format("{}.{}", run, restarts.empty() ? "0" : restarts);
+  return {};
 }
 
 // Standard input as a stream that tells once a second that it has nothing yet.
@@ -134,7 +152,8 @@ void print_report(Output& out, const ckpt::SaveReport& report,
 
 Result<void> fill_options(SaveArguments& arguments, io::Disk& disk) {
   ckpt::SaveOptions& options = arguments.options;
-  if (options.attempt.empty()) options.attempt = torchrun_attempt();
+  options.rank = arguments.rank.value_or(0);
+  options.world = arguments.world.value_or(1);
   options.identity = identity(disk);
   if (arguments.digest) {
     FF_TRY(options.digest, simd::parse_digest_kind(*arguments.digest));
@@ -147,10 +166,10 @@ Result<void> fill_options(SaveArguments& arguments, io::Disk& disk) {
   return {};
 }
 
-Result<void> run_save(Session& session, const CheckpointOptions& common,
-                      SaveArguments& arguments) {
+Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArguments& arguments) {
   CheckpointRun run(session, common);
   FF_TRY(const auto store, run.store());
+  FF_TRY(fill_from_torchrun(arguments));
   FF_TRY(fill_options(arguments, run.disk()));
   FF_TRY(const auto inputs, inputs_of(arguments));
   auto bar = run.bar("save");
@@ -217,13 +236,15 @@ void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
       "step incomplete, as 'ff checkpoint ls' shows.\n\n"
       "Saving a step that exists succeeds when the content is the same and is refused (exit 5) "
       "otherwise.");
-  save.argument("PATH", file(arguments.paths, "PATH"), "Files or directories; '-' for standard input")
+  save.argument("PATH", file(arguments.paths, "PATH"),
+                "Files or directories; '-' for standard input")
       .required();
   declare_common(save, arguments);
   ckpt::SaveOptions& options = arguments.options;
   save.option("--step", number(options.step, "N"), "Its step; default: the run's last plus one");
-  save.option("--rank", number(options.rank, "R"), "This rank, from 0").env("RANK");
-  save.option("--world", number(options.world, "N"), "Ranks that save together").env("WORLD_SIZE");
+  save.option("--rank", number(arguments.rank, "R"), "This rank, from 0; default: torchrun's");
+  save.option("--world", number(arguments.world, "N"),
+              "Ranks that save together; default: torchrun's, else 1");
   save.option("--attempt", text(options.attempt, "ID"),
               "Equal on all ranks of one try; default: torchrun's run id and restart count")
       .env("FF_ATTEMPT");

@@ -26,8 +26,7 @@ Result<std::string> state_file() {
 }
 
 Result<db::Database> open_state(Clock& clock, const std::string& file) {
-  return db::Database::open(file, kMigrations, clock,
-                            {.on_corrupt = db::OnCorrupt::start_afresh});
+  return db::Database::open(file, kMigrations, clock, {.on_corrupt = db::OnCorrupt::start_afresh});
 }
 
 Result<int64_t> device_of(std::string path) {
@@ -42,14 +41,13 @@ Result<int64_t> device_of(std::string path) {
 
 }  // namespace
 
-Result<void> remember_device_speed(Clock& clock, const std::string& path,
-                                   const DeviceSpeed& speed, std::string& warning) {
+Result<void> remember_device_speed(Clock& clock, const std::string& path, const DeviceSpeed& speed,
+                                   std::string& warning) {
   FF_TRY(const int64_t device, device_of(path));
   FF_TRY(const std::string file, state_file());
   FF_TRY(auto state, open_state(clock, file));
   if (!state.moved_aside().empty()) {
-    warning = fmt::format("{} was damaged; it was moved to {}", state.path(),
-                          state.moved_aside());
+    warning = fmt::format("{} was damaged; it was moved to {}", state.path(), state.moved_aside());
   }
   FF_TRY(auto insert, state.prepare("INSERT OR REPLACE INTO device_speed VALUES (?, ?, ?, ?)"));
   insert.bind(device, speed.read, speed.write, speed.measured_ns);
@@ -64,8 +62,8 @@ std::optional<DeviceSpeed> device_speed(Clock& clock, const std::string& path) {
   if (!file || ::stat(file->c_str(), &info) != 0) return std::nullopt;  // nothing measured yet
   auto state = open_state(clock, *file);
   if (!state) return std::nullopt;
-  auto select =
-      state->prepare("SELECT read_rate, write_rate, measured_ns FROM device_speed WHERE device = ?");
+  auto select = state->prepare(
+      "SELECT read_rate, write_rate, measured_ns FROM device_speed WHERE device = ?");
   if (!select) return std::nullopt;
   select->bind(*device);
   const auto row = select->step();

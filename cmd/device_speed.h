@@ -19,8 +19,8 @@ struct DeviceSpeed {
 
 // Remembers the speed of the device that holds `path`. `warning` is set when a damaged state file
 // had to be moved aside.
-Result<void> remember_device_speed(Clock& clock, const std::string& path,
-                                   const DeviceSpeed& speed, std::string& warning);
+Result<void> remember_device_speed(Clock& clock, const std::string& path, const DeviceSpeed& speed,
+                                   std::string& warning);
 
 // What is known about the device that holds `path` (or its nearest existing parent). Nothing when
 // it was never measured or the state cannot be read: speed is an ornament.

@@ -321,8 +321,13 @@ constexpr std::string_view kFishCode = R"(
 # The commands on the line before the cursor are exactly these.
 function __ff_at
     set -l path ''
+    set -l value no
     for word in (commandline -opc)[2..-1]
-        if contains -- $word (__ff_subs "$path")
+        if test $value = yes
+            set value no
+        else if contains -- $word (__ff_valued "$path")
+            set value yes
+        else if contains -- $word (__ff_subs "$path")
             set path (string trim -- "$path $word")
         end
     end
@@ -386,12 +391,22 @@ std::string fish_sub(std::string_view path, const Command& sub) {
                      fish_quoted(sub.summary()));
 }
 
+std::string fish_valued(const Command& command) {
+  std::string words;
+  for (const Option* option : command.all_options()) {
+    if (!option->is_flag()) words += fmt::format(" {}", fmt::join(forms(*option), " "));
+  }
+  if (words.empty()) return "";
+  return fmt::format("        case {}\n            printf '%s\\n'{}\n", fish_quoted(command.path()),
+                     words);
+}
+
 std::string fish_script(Commands commands, std::string_view topics) {
   Common common;
   const std::deque<Option> common_table = common_options(common);
   std::string cases =
       fmt::format("        case ''\n            printf '%s\\n' {}\n", names_of(commands));
-  std::string lines;
+  std::string lines, valued;
   for (const auto& command : commands) lines += fish_sub("", *command);
   for (const Option& option : bare_options(common)) lines += fish_option(fish_at(""), option);
   for (const Command* command : every_command(commands)) {
@@ -399,6 +414,7 @@ std::string fish_script(Commands commands, std::string_view topics) {
     if (!command->subs().empty()) {
       cases += fmt::format("        case {}\n            printf '%s\\n' {}\n", fish_quoted(path),
                            names_of(command->subs()));
+      valued += fish_valued(*command);
     }
     for (const Command& sub : command->subs()) lines += fish_sub(path, sub);
     for (const Option* option : command->all_options()) lines += fish_option(at, *option);
@@ -407,6 +423,8 @@ std::string fish_script(Commands commands, std::string_view topics) {
   }
   std::string script = "# Completions of ff for fish.\n" + std::string(kWritten);
   script += "\nfunction __ff_subs\n    switch \"$argv[1]\"\n" + cases + "    end\nend\n";
+  script += "\n# Options whose value is the next word, where a subcommand may follow.\n";
+  script += "function __ff_valued\n    switch \"$argv[1]\"\n" + valued + "    end\nend\n";
   script += replaced(kFishCode, "@TOPICS@", topics) + lines;
   for (const auto& command : commands) {
     script += fmt::format("complete -c ff-{0} -w 'ff {0}'\n", command->name());

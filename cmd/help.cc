@@ -126,10 +126,11 @@ Result<void> install_links(Session& session, const fs::path& dir) {
 
 Result<void> show_versions(Session& session) {
   Json libraries = Json::array();
-  Table table = session.out.table({{"LIBRARY"}, {"VERSION"}});
+  Table table = session.out.table({{"LIBRARY"}, {"VERSION"}, {"ANSWER"}});
   for (const LibraryVersion& library : library_versions()) {
-    table.row({library.name, library.version});
-    libraries.push_back({{"name", library.name}, {"version", library.version}});
+    table.row({library.name, library.version, library.detail});
+    libraries.push_back(
+        {{"name", library.name}, {"version", library.version}, {"detail", library.detail}});
   }
   session.out.data({{"ff", kBuildInfo.version}, {"libraries", std::move(libraries)}});
   return {};

@@ -132,7 +132,7 @@ std::string help_page(const Command& command, HelpForm form) {
 
 std::string top_help_page(std::span<const std::unique_ptr<Command>> commands, HelpForm form) {
   std::string page = fmt::format(
-      "ff {}: checkpoints, storage, validation and scheduling for machines that train\n\n"
+      "ff {}: checkpoints, storage, validation, scheduling for machines that train\n\n"
       "Usage: ff COMMAND [OPTIONS]\n",
       kBuildInfo.version);
   std::vector<Row> rows;

@@ -42,6 +42,19 @@ CLI::Option* add_to(CLI::App& app, const Option& option) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+// `--name=` gives an empty value; CLI11 would take the next word instead.
+void split_empty_values(const std::vector<const Option*>& options, std::vector<std::string>& args) {
+  for (size_t at = 0; at < args.size() && args[at] != "--"; ++at) {
+    for (const Option* option : options) {
+      if (!option->is_flag() && args[at] == option->long_name() + "=") {
+        args[at].pop_back();
+        args.insert(args.begin() + static_cast<ptrdiff_t>(++at), "");
+        break;
+      }
+    }
+  }
+}
+
 Error unknown_option(const Command& leaf, const std::vector<const Option*>& options,
                      const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
@@ -204,6 +217,7 @@ Result<void> parse(const Command& leaf, std::vector<std::string> args,
   std::vector<Slot> slots;
   for (const Option* option : options) slots.push_back({option, add_to(app, *option)});
 
+  split_empty_values(options, args);
   const std::string last = args.empty() ? "" : args.back();
   try {
     std::reverse(args.begin(), args.end());  // CLI11 takes words from the back

@@ -26,7 +26,6 @@ class ProgressBar {
   // Words after the numbers: "1,234 of 5,000 tensors". From any thread, not in an inner loop.
   void note(std::string words);
 
-
  private:
   void run();
   std::string render(const std::string& words, uint64_t columns);

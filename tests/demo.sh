@@ -42,7 +42,8 @@ say "Save step 2: only what changed is written"
 mv "$work/step2.safetensors" "$work/now/model.safetensors"
 run checkpoint save --run demo --step 2 "$work/now/model.safetensors"
 run checkpoint ls
-logical=$(("$(stat -c %s "$work/step1.safetensors")" + "$(stat -c %s "$work/now/model.safetensors")"))
+logical=$(stat -c %s "$work/step1.safetensors" "$work/now/model.safetensors" |
+  awk '{ sum += $1 } END { print sum }')
 stored=$(du -sb "$work/store" | cut -f1)
 awk -v l="$logical" -v s="$stored" \
   'BEGIN { printf "two steps of %.0f MiB are stored in %.0f MiB: dedup ratio %.2f\n",

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# Makes a safetensors file as a training run would write it, for the demo and the benchmarks.
 """Writes a safetensors file with the tensor names and shapes of a decoder-only transformer.
 
     make_safetensors.py OUT SIZE_MIB SEED [CHANGED_SHARE]

@@ -43,7 +43,9 @@ T load_le(const std::byte* at) {
   return value;
 }
 
-constexpr uint64_t align_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+constexpr uint64_t align_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 constexpr uint64_t align_down(uint64_t value, uint64_t unit) { return value / unit * unit; }
 
 }  // namespace ff

@@ -1,10 +1,12 @@
 // Log lines of daemons: a fixed sentence and facts with keys, once per event, to standard error.
+//
 //   log_info("chain promoted", {{"chain", 12}, {"target", 3}});
+//
 // text: 2026-11-21T01:33:00.123Z info chain promoted chain=12 target=3
-// JSON: {"time":"2026-11-21T01:33:00.123Z","level":"info","message":"chain
-// promoted","chain":12,...} Text from outside may stand in values: control bytes are escaped in
-// both forms. Hot paths do not log. Commands do not use this: they print their results and warnings
-// (cli.md).
+// JSON: {"time":"2026-11-21T01:33:00.123Z","level":"info","message":"chain promoted","chain":12}
+//
+// Text from outside may stand in values: control bytes are escaped in both forms. Hot paths do not
+// log. Commands do not use this: they print their results and warnings (cli.md).
 #pragma once
 
 #include <fmt/format.h>

@@ -132,15 +132,15 @@ class [[nodiscard]] Result<void> {
 #define FF_TRY_PICK(a, b, name, ...) name
 #define FF_TRY_CAT2(a, b) a##b
 #define FF_TRY_CAT(a, b) FF_TRY_CAT2(a, b)
-#define FF_TRY_DROP(expr)                                                 \
-  do {                                                                    \
-    if (auto ff_result = (expr); !ff_result) {                            \
-      return std::move(ff_result).error();                                \
-    }                                                                     \
+#define FF_TRY_DROP(expr)                      \
+  do {                                         \
+    if (auto ff_result = (expr); !ff_result) { \
+      return std::move(ff_result).error();     \
+    }                                          \
   } while (false)
-#define FF_TRY_BIND(declaration, expr)                                    \
-  auto FF_TRY_CAT(ff_result_, __LINE__) = (expr);                         \
-  if (!FF_TRY_CAT(ff_result_, __LINE__)) {                                \
-    return std::move(FF_TRY_CAT(ff_result_, __LINE__)).error();           \
-  }                                                                       \
+#define FF_TRY_BIND(declaration, expr)                          \
+  auto FF_TRY_CAT(ff_result_, __LINE__) = (expr);               \
+  if (!FF_TRY_CAT(ff_result_, __LINE__)) {                      \
+    return std::move(FF_TRY_CAT(ff_result_, __LINE__)).error(); \
+  }                                                             \
   declaration = std::move(FF_TRY_CAT(ff_result_, __LINE__)).value()

@@ -141,7 +141,11 @@ Result<std::vector<Attempt>> list_attempts(io::Disk& disk, const Store& store,
 }
 
 Result<StepInfo> step_info(io::Disk& disk, const Store& store, const StepName& name) {
-  StepInfo info{.name = name, .committed = false, .summary = {}, .damage = {}, .verified = {},
+  StepInfo info{.name = name,
+                .committed = false,
+                .summary = {},
+                .damage = {},
+                .verified = {},
                 .attempts = {}};
   FF_TRY(info.committed, io::exists(disk, store.index_path(name)));
   if (!info.committed) {
@@ -222,9 +226,8 @@ Result<void> write_latest(Context& context, const Store& store, const StepName& 
 Result<void> write_verified(Context& context, const Store& store, const StepName& name,
                             const simd::Digest& index_digest, std::string_view ff_version) {
   const int64_t now = context.clock.wall_ns();
-  std::string line = fmt::format(
-      R"({{"verified":1,"index":"{}","at":"{}","at_ns":{},"ff":)", index_digest.hex(),
-      format_time(now), now);
+  std::string line = fmt::format(R"({{"verified":1,"index":"{}","at":"{}","at_ns":{},"ff":)",
+                                 index_digest.hex(), format_time(now), now);
   append_json_string(line, ff_version);
   return io::replace_file(context.disk, store.verified_path(name), seal_line(std::move(line)),
                           context.rng.hex_id());
@@ -241,8 +244,8 @@ Result<std::optional<VerifiedMark>> read_verified(io::Disk& disk, const Store& s
   if (line.ends_with('\n')) line.remove_suffix(1);
   const auto index = sealed_text(line, "index");
   if (!line_is_sealed(line) || !text->ends_with('\n') || !index) {
-    return Error{Errc::corrupt, fmt::format("{}: damaged (CRC32C mismatch)",
-                                            store.verified_path(name)),
+    return Error{Errc::corrupt,
+                 fmt::format("{}: damaged (CRC32C mismatch)", store.verified_path(name)),
                  "'ff checkpoint verify' writes it anew."};
   }
   return std::optional(VerifiedMark{

@@ -60,10 +60,10 @@ Result<void> settle_chunks(CommitWork& work, const std::vector<simd::Digest>& al
   for (const auto& chunk : all) {
     FF_TRY(const bool there, in_place(work, chunk));
     if (there) continue;
-    return Error{Errc::failed,
-                 fmt::format("{}: chunk {} went away during the save", work.name.text(),
-                             chunk.hex()),
-                 "Save it again; let no program but ff delete files in a store."};
+    return Error{
+        Errc::failed,
+        fmt::format("{}: chunk {} went away during the save", work.name.text(), chunk.hex()),
+        "Save it again; let no program but ff delete files in a store."};
   }
   std::bitset<256> touched;
   for (const auto& chunk : all) touched.set(std::to_integer<size_t>(chunk.bytes[0]));
@@ -112,8 +112,8 @@ Result<SaveOutcome> commit_shard(CommitWork& work, const std::string& shard_path
                                  const EndRecord& end, uint64_t& missing) {
   io::Disk& disk = work.context.disk;
   const SaveOptions& options = work.options;
-  const std::string dir = io::join(work.store.shards_dir(work.name),
-                                   attempt_dir_name(options.world, options.attempt));
+  const std::string dir =
+      io::join(work.store.shards_dir(work.name), attempt_dir_name(options.world, options.attempt));
   FF_TRY(io::make_dirs(disk, dir));
   FF_TRY(disk.rename(shard_path, fmt::format("{}/{}.jsonl", dir, options.rank)));
   FF_TRY(disk.sync_dir(dir));
@@ -136,8 +136,8 @@ Result<SaveOutcome> commit_shard(CommitWork& work, const std::string& shard_path
         summary->header.world != options.world) {
       return SaveOutcome::waiting;
     }
-    FF_TRY(const bool same, same_rank_content(disk, work.store.index_path(work.name),
-                                              options.rank, end.content));
+    FF_TRY(const bool same,
+           same_rank_content(disk, work.store.index_path(work.name), options.rank, end.content));
     (void)io::remove_tree(disk, dir);  // what this rank put there after the commit
     if (!same) return differs(work.name);
     missing = 0;

@@ -223,7 +223,9 @@ Result<ForgetReport> forget(Context& context, const std::string& store_path,
   FF_TRY(const auto store, Store::open(context.disk, store_path));
   // Two at once could each rely on what the other takes.
   std::unique_ptr<io::File> lock;
-  if (options.apply) FF_TRY(lock, lock_store(context.disk, store, "forget"));
+  if (options.apply) {
+    FF_TRY(lock, lock_store(context.disk, store, "forget"));
+  }
   Forgetter forgetter(context, store, options);
   FF_TRY(const auto plans, forgetter.plan());
   ForgetReport report;

@@ -279,6 +279,7 @@ Result<std::string> line_name(std::string_view line) {
   struct First : rapidjson::BaseReaderHandler<rapidjson::UTF8<>, First> {
     std::string name;
     bool found = false;
+    bool Key(const char*, rapidjson::SizeType, bool) { return true; }
     bool String(const char* value, rapidjson::SizeType length, bool) {
       name.assign(value, length);
       found = true;

@@ -117,15 +117,15 @@ void Planner::push(Job job) {
 }
 
 FileRecord Planner::file_record(EntryKind kind) const {
-  return {.name = entry_->name,
-          .rank = options_.rank,
-          .kind = kind,
-          .size = kind == EntryKind::opaque || kind == EntryKind::safetensors ? entry_->info.size
-                                                                              : 0,
-          .mode = entry_->info.mode,
-          .mtime_ns = entry_->info.mtime_ns,
-          .target = entry_->target,
-          .extents = {}};
+  return {
+      .name = entry_->name,
+      .rank = options_.rank,
+      .kind = kind,
+      .size = kind == EntryKind::opaque || kind == EntryKind::safetensors ? entry_->info.size : 0,
+      .mode = entry_->info.mode,
+      .mtime_ns = entry_->info.mtime_ns,
+      .target = entry_->target,
+      .extents = {}};
 }
 
 Result<Planner::Next> Planner::next(ByteSpan buffer) {
@@ -153,10 +153,9 @@ Result<void> Planner::open_entry() {
   if (entry.info.kind != io::FileKind::regular) {
     const bool link = entry.info.kind == io::FileKind::symlink;
     Job job;
-    job.pieces.push_back(
-        {.starts = file_record(link ? EntryKind::symlink : EntryKind::directory),
-         .length = 0,
-         .ends = true});
+    job.pieces.push_back({.starts = file_record(link ? EntryKind::symlink : EntryKind::directory),
+                          .length = 0,
+                          .ends = true});
     push(std::move(job));
     return {};
   }
@@ -167,9 +166,9 @@ Result<void> Planner::open_entry() {
   at_ = tensor_at_ = header_bytes_ = 0;
   next_tensor_ = 0;
   header_.reset();
-  const bool opaque = std::any_of(
-      options_.opaque.begin(), options_.opaque.end(),
-      [&](const auto& pattern) { return glob_match(pattern, entry.name); });
+  const bool opaque =
+      std::any_of(options_.opaque.begin(), options_.opaque.end(),
+                  [&](const auto& pattern) { return glob_match(pattern, entry.name); });
   if (!opaque && entry.name.ends_with(kSafetensorsSuffix)) FF_TRY(open_safetensors());
   return {};
 }

@@ -105,7 +105,7 @@ class Planner {
   uint64_t header_bytes_ = 0;  // length word included
   uint64_t at_ = 0;            // opaque: offset; safetensors: header bytes planned
   size_t next_tensor_ = 0;
-  uint64_t tensor_at_ = 0;     // bytes of that tensor planned
+  uint64_t tensor_at_ = 0;  // bytes of that tensor planned
 };
 
 }  // namespace ff::ckpt

@@ -67,6 +67,8 @@ Result<void> Lease::renew_if_due() {
 }
 
 Result<bool> Lease::held() const {
+  FF_TRY(const bool folder, io::exists(context_->disk, base_));
+  if (!folder) return false;
   return io::exists(context_->disk, base_ + std::string(kLeaseSuffix));
 }
 

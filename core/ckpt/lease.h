@@ -57,7 +57,7 @@ class Lease {
 
   // Renews when kLeaseRenewNs have passed; cheap otherwise; from any thread.
   Result<void> renew_if_due();
-  // Whether the lease file is still there, that is, no pruner has taken it for dead.
+  // Whether the lease and its folder are still there, that is, no pruner has taken it for dead.
   Result<bool> held() const;
 
   const std::string& id() const { return id_; }

@@ -43,8 +43,8 @@ TensorChoice tensor_choice(const LoadOptions& options, const Staging& staging) {
   }
   choice.gather = options.reshard.has_value();
   choice.parts = options.reshard.value_or(1);
-  choice.path = [dir = staging.dir(), parts = choice.parts,
-                 by_rank = !options.rank](const FileRecord* file, uint32_t part) {
+  choice.path = [dir = staging.dir(), parts = choice.parts, by_rank = !options.rank](
+                    const FileRecord* file, uint32_t part) {
     if (file == nullptr) {
       return io::join(dir, fmt::format("rank-{:05}-of-{:05}.safetensors", part, parts));
     }
@@ -91,9 +91,8 @@ Result<RestoreCount> load_files(Work& work, const LoadOptions& options) {
   if (options.rank) {
     choice.file = [rank = *options.rank](const FileRecord& file) { return file.rank == rank; };
   }
-  FF_TRY(auto source,
-         RestoreSource::plan(work.context, work.store.index_path(work.name), work.staging.dir(),
-                             std::move(choice)));
+  FF_TRY(auto source, RestoreSource::plan(work.context, work.store.index_path(work.name),
+                                          work.staging.dir(), std::move(choice)));
   if (options.rank && source.count().files == 0) {
     return Error{Errc::not_found,
                  fmt::format("{}: nothing was saved by rank {}", work.name.text(), *options.rank),

@@ -12,10 +12,7 @@ constexpr uint64_t kBounceBytes = kMiB;  // of aligned memory for bytes that lie
 }  // namespace
 
 OutFile::OutFile(Context& context, Spec spec, std::unique_ptr<io::File> file)
-    : context_(context),
-      spec_(std::move(spec)),
-      file_(std::move(file)),
-      direct_(file_->direct()) {}
+    : context_(context), spec_(std::move(spec)), file_(std::move(file)), direct_(file_->direct()) {}
 
 Result<std::shared_ptr<OutFile>> OutFile::create(Context& context, Spec spec) {
   FF_TRY(auto file, context.disk.open(spec.path, {.access = io::Access::write,

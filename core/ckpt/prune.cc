@@ -392,7 +392,9 @@ Result<PruneReport> prune(Context& context, const std::string& store_path,
   const int64_t began = context.clock.steady_ns();
   FF_TRY(const auto store, Store::open(context.disk, store_path));
   std::unique_ptr<io::File> lock;
-  if (!options.dry_run) FF_TRY(lock, lock_store(context.disk, store, "prune"));
+  if (!options.dry_run) {
+    FF_TRY(lock, lock_store(context.disk, store, "prune"));
+  }
   PruneReport report;
   FF_TRY(Pruner(context, store, options, report).run());
   report.elapsed_ns = context.clock.steady_ns() - began;

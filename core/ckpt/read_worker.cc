@@ -134,15 +134,13 @@ Result<void> ReadWorker::start(Slot& slot) {
 
 Result<void> ReadWorker::fetched(Slot& slot, size_t length) {
   const auto& job = slot.job;
-  const auto data = open_chunk(slot.memory.first(length), *job.chunk, scratch_,
-                               shared_.plan.deep);
+  const auto data = open_chunk(slot.memory.first(length), *job.chunk, scratch_, shared_.plan.deep);
   if (!data) return bad(slot, data.error().message);
   for (const auto& piece : job.pieces) {
     if (uint64_t{piece.chunk_offset} + piece.length > data->size()) {
       return bad(slot, "the index names bytes beyond the chunk's end");
     }
-    if (piece.crc &&
-        simd::crc32c(data->subspan(piece.chunk_offset, piece.length)) != *piece.crc) {
+    if (piece.crc && simd::crc32c(data->subspan(piece.chunk_offset, piece.length)) != *piece.crc) {
       return bad(slot, "its bytes do not match the CRC32C in the index");
     }
   }

@@ -34,11 +34,11 @@ struct ReadPiece {
 struct ReadJob {
   std::optional<simd::Digest> chunk;
   std::vector<ReadPiece> pieces;
-  std::string literal;              // without a chunk: these bytes ...
-  uint64_t out_offset = 0;          // ... go here
-  uint64_t zeros = 0;               // or so many zeros do
-  std::shared_ptr<OutFile> file;    // null: only check
-  uint64_t bytes() const;           // logical bytes, for progress
+  std::string literal;            // without a chunk: these bytes ...
+  uint64_t out_offset = 0;        // ... go here
+  uint64_t zeros = 0;             // or so many zeros do
+  std::shared_ptr<OutFile> file;  // null: only check
+  uint64_t bytes() const;         // logical bytes, for progress
 };
 
 // Makes jobs from extents in order: neighbours in one chunk become one job.
@@ -72,8 +72,8 @@ struct ReadPlan {
   Context& context;
   const Store& store;
   ReadSource& source;
-  bool deep = false;      // compute the digest of every chunk again
-  Lease* lease = nullptr; // to renew
+  bool deep = false;       // compute the digest of every chunk again
+  Lease* lease = nullptr;  // to renew
   // Told of each damaged or missing chunk; its error ends the action, success goes on. From any
   // thread, one at a time.
   std::function<Result<void>(const simd::Digest& chunk, const std::string& reason)> bad;

@@ -20,8 +20,7 @@ struct StoredJob {
 
 class Recorder {
  public:
-  Recorder(IndexWriter writer, SaveReport& report)
-      : writer_(std::move(writer)), report_(report) {}
+  Recorder(IndexWriter writer, SaveReport& report) : writer_(std::move(writer)), report_(report) {}
 
   // Thread-safe. Jobs that wait for an earlier one hold only their extents.
   Result<void> done(Job job, StoredJob stored);

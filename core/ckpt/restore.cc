@@ -113,10 +113,13 @@ Result<void> RestoreSource::begin_file(const FileRecord& file) {
     links_.push_back(file);
     return {};
   }
-  FF_TRY(file_, OutFile::create(*context_, {.path = path,
-                                            .size = file.size,
-                                            .mode = file.mode,
-                                            .mtime_ns = file.mtime_ns}));
+  OutFile::Spec spec{.path = path,
+                     .size = file.size,
+                     .mode = file.mode,
+                     .mtime_ns = file.mtime_ns,
+                     // Which of its tensors are zeros is not known yet.
+                     .sparse = count_.stored_bytes < count_.bytes};
+  FF_TRY(file_, OutFile::create(*context_, std::move(spec)));
   file_->enter();
   file_size_ = file.size;
   data_begin_ = 0;
@@ -128,8 +131,8 @@ Result<void> RestoreSource::begin_file(const FileRecord& file) {
 Result<void> RestoreSource::add_tensor(const TensorRecord& tensor) {
   const uint64_t at = data_begin_ + tensor.offset;
   if (at > file_size_ || tensor.size > file_size_ - at) {
-    return fail(Errc::corrupt, "index {}: tensor '{}' lies beyond the end of its file",
-                index_path_, printable(tensor.name));
+    return fail(Errc::corrupt, "index {}: tensor '{}' lies beyond the end of its file", index_path_,
+                printable(tensor.name));
   }
   builder_.add_all(tensor.extents, file_, at);
   return {};
@@ -187,8 +190,8 @@ Result<std::string> read_extents(Context& context, const Store& store,
     }
     FF_TRY(auto file, open_chunk_file(context.disk, store, *extent.chunk, false));
     FF_TRY(const size_t got, file->read_at(memory.slot(0), 0));
-    FF_TRY(const auto data, open_chunk(memory.slot(0).first(got), *extent.chunk, memory.slot(1),
-                                       false));
+    FF_TRY(const auto data,
+           open_chunk(memory.slot(0).first(got), *extent.chunk, memory.slot(1), false));
     if (extent.offset + extent.length > data.size()) {
       return fail(Errc::corrupt, "the index names bytes beyond a chunk's end");
     }
@@ -233,8 +236,7 @@ std::map<simd::Digest, std::string> chunk_users(io::Disk& disk, const std::strin
   return users;
 }
 
-std::string chunk_users(io::Disk& disk, const std::string& index_path,
-                        const simd::Digest& chunk) {
+std::string chunk_users(io::Disk& disk, const std::string& index_path, const simd::Digest& chunk) {
   return chunk_users(disk, index_path, std::set<simd::Digest>{chunk})[chunk];
 }
 

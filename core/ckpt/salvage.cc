@@ -141,6 +141,7 @@ void Repair::skipped(uint64_t line_number, std::string_view line) {
   Lost lost{.file = {}, .tensor = {}, .reason = {}};
   const auto name = line_name(line);
   const LineType type = line_type(line);
+  if (type == LineType::end) return;  // run() tells that it is missing
   if (name && type == LineType::file) lost.file = *name;
   if (name && type == LineType::tensor) {
     lost.file = file_ ? file_->name : std::string();

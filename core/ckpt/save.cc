@@ -20,10 +20,10 @@ Result<void> check_options(const SaveInputs& inputs, const SaveOptions& options)
     return Error{Errc::usage, "nothing to save", "Name files or directories, or '-'."};
   }
   if (options.world == 0 || options.rank >= options.world) {
-    return Error{Errc::usage,
-                 fmt::format("rank {} does not exist in a world of {}", options.rank,
-                             options.world),
-                 "Ranks count from 0 to world - 1."};
+    return Error{
+        Errc::usage,
+        fmt::format("rank {} does not exist in a world of {}", options.rank, options.world),
+        "Ranks count from 0 to world - 1."};
   }
   if (options.world > 1 && options.attempt.empty()) {
     return Error{Errc::usage, "several ranks need --attempt",
@@ -70,9 +70,9 @@ Result<EndRecord> store_inputs(CommitWork& work, const SaveInputs& inputs, Lease
   Context& context = work.context;
   FF_TRY(auto entries, list_inputs(context, inputs.paths));
   for (const auto& entry : entries) context.progress.total += entry.info.size;
-  FF_TRY(auto writer, IndexWriter::create(context.disk, index_path,
-                                          make_header(context, work.store, work.name,
-                                                      work.options)));
+  FF_TRY(auto writer,
+         IndexWriter::create(context.disk, index_path,
+                             make_header(context, work.store, work.name, work.options)));
   FF_TRY(const bool exists, io::exists(context.disk, work.store.index_path(work.name)));
   Planner planner(context, std::move(entries), inputs.stream, work.options);
   Recorder recorder(std::move(writer), report);
@@ -111,10 +111,10 @@ Result<void> store_and_commit(CommitWork& work, const SaveInputs& inputs, Lease&
 }
 
 Error lease_lost(const StepName& name) {
-  return Error{Errc::failed,
-               fmt::format("{}: this save stood still for so long that a prune took its lease",
-                           name.text()),
-               "Nothing was committed. Save it again."};
+  return Error{
+      Errc::failed,
+      fmt::format("{}: this save stood still for so long that a prune took its lease", name.text()),
+      "Save it again; chunks that are stored are not written twice."};
 }
 
 }  // namespace
@@ -127,8 +127,8 @@ Result<SaveReport> save(Context& context, const std::string& store_path, const S
          Store::open_or_create(context, store_path,
                                {.digest = options.digest, .uid = options.identity.uid}));
   FF_TRY(const auto name, choose_step(context, store, options));
-  FF_TRY(auto lease, Lease::take(context, store,
-                                 {.action = "save", .name = name, .attempt = options.attempt}));
+  FF_TRY(auto lease,
+         Lease::take(context, store, {.action = "save", .name = name, .attempt = options.attempt}));
   SaveReport report{.name = name, .warnings = {}};
   CommitWork work{context, store, lease, options, name};
   auto saved = store_and_commit(work, inputs, lease, report);

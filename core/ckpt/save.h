@@ -34,9 +34,9 @@ struct SaveOptions {
   std::optional<uint64_t> step;  // default: the highest committed step plus one
   uint32_t rank = 0;
   uint32_t world = 1;
-  std::string attempt;  // required when world > 1: equal on all ranks of one try
-  bool replace = false;   // swap an already committed step
-  bool compress = false;  // zstd-1 where it saves a tenth
+  std::string attempt;              // required when world > 1: equal on all ranks of one try
+  bool replace = false;             // swap an already committed step
+  bool compress = false;            // zstd-1 where it saves a tenth
   std::vector<std::string> opaque;  // globs of names that are not to be read as safetensors
   std::vector<SplitRule> splits;
   std::optional<simd::DigestKind> digest;  // of a store made by this save
@@ -66,8 +66,8 @@ struct SaveReport {
   SaveOutcome outcome = SaveOutcome::committed;
   uint64_t files = 0;
   uint64_t tensors = 0;
-  uint64_t bytes = 0;         // logical bytes of this rank's inputs
-  uint64_t zero_bytes = 0;    // of them, whole chunks of zeros, stored nowhere
+  uint64_t bytes = 0;       // logical bytes of this rank's inputs
+  uint64_t zero_bytes = 0;  // of them, whole chunks of zeros, stored nowhere
   uint64_t chunks_new = 0;
   uint64_t chunks_reused = 0;
   uint64_t bytes_written = 0;  // chunk files, heads and padding included

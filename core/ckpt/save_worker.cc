@@ -57,6 +57,7 @@ Result<bool> SaveWorker::feed() {
       slot.stored = {};
       slot.busy = true;
       start(slot);
+      queue_->poll();  // hands its write over now, not after the other slots' digests
     }
   }
   return true;
@@ -181,10 +182,10 @@ Result<void> SaveWorker::write(Slot& slot, const simd::Fingerprint& print) {
   const uint64_t used = kHeadBytes + head.stored_length;
   std::memset(slot.memory.data() + used, 0, length - used);
   slot.unfinished = fmt::format("{}/{}", shared_.lease.folder(), shared_.next_file++);
-  FF_TRY(slot.out, context_.disk.open(slot.unfinished, {.access = io::Access::write,
-                                                        .create = true,
-                                                        .exclusive = true,
-                                                        .direct = true}));
+  FF_TRY(slot.out,
+         context_.disk.open(
+             slot.unfinished,
+             {.access = io::Access::write, .create = true, .exclusive = true, .direct = true}));
   shared_.chunks_new++;
   shared_.bytes_written += length;
   queue_->write(*slot.out, slot.memory.first(length), 0, [this, &slot](Result<size_t> done) {

@@ -77,9 +77,7 @@ class SaveWorker {
   void finish(Slot& slot);
   void check(Result<void> result);
 
-  ByteSpan data(Slot& slot) const {
-    return slot.memory.subspan(kHeadBytes, slot.job.length);
-  }
+  ByteSpan data(Slot& slot) const { return slot.memory.subspan(kHeadBytes, slot.job.length); }
 
   SaveShared& shared_;
   Context& context_;

@@ -28,10 +28,10 @@ bool counts_as_empty(const std::vector<io::DirEntry>& entries) {
 }
 
 Error not_a_store(const std::string& path) {
-  return Error{Errc::refused,
-               fmt::format("{}: not a checkpoint store (no {} in it) and not empty", path,
-                           kStoreFile),
-               "Name a store, or an absent or empty directory for a new one, with --store."};
+  return Error{
+      Errc::refused,
+      fmt::format("{}: not a checkpoint store (no {} in it) and not empty", path, kStoreFile),
+      "Name a store, or an absent or empty directory for a new one, with --store."};
 }
 
 }  // namespace
@@ -41,8 +41,8 @@ std::string StepName::text() const { return fmt::format("{}@{}", run, step); }
 Result<void> check_run_name(std::string_view run) {
   bool good = !run.empty() && run.size() <= kRunNameMax && run.front() != '.';
   for (const char c : run) {
-    good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' ||
-                    c == '-');
+    good = good &&
+           (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-');
   }
   if (good) return {};
   return Error{Errc::usage, fmt::format("'{}' cannot be a run name", printable(run)),
@@ -89,16 +89,17 @@ Result<void> Store::create(Context& context, const std::string& path,
   FF_TRY(io::make_dirs(context.disk, path));
   FF_TRY(const auto info, context.disk.info(path));
   const bool shared = (info.mode & kSharedBits) != 0;
-  const auto kind = options.digest.value_or(shared ? simd::DigestKind::sha256
-                                                   : simd::DigestKind::xxh128);
+  const auto kind =
+      options.digest.value_or(shared ? simd::DigestKind::sha256 : simd::DigestKind::xxh128);
   const std::string id = context.rng.hex_id();
-  const std::string line = seal_line(fmt::format(
-      R"({{"ff_store":{},"id":"{}","digest":"{}","created":"{}")", kFormatVersion, id,
-      simd::digest_kind_name(kind), format_time(context.clock.wall_ns())));
+  const std::string line = seal_line(
+      fmt::format(R"({{"ff_store":{},"id":"{}","digest":"{}","created":"{}")", kFormatVersion, id,
+                  simd::digest_kind_name(kind), format_time(context.clock.wall_ns())));
   const std::string unfinished = fmt::format("{}.{}.tmp", store_file(path), id);
   {
-    FF_TRY(auto file, context.disk.open(unfinished, {.access = io::Access::write, .create = true,
-                                                     .exclusive = true}));
+    FF_TRY(auto file,
+           context.disk.open(unfinished,
+                             {.access = io::Access::write, .create = true, .exclusive = true}));
     FF_TRY(file->write_at(as_bytes(line), 0));
     FF_TRY(file->sync());
   }
@@ -117,6 +118,8 @@ Result<void> Store::make_folders(io::Disk& disk) const {
     FF_TRY(io::make_dirs(disk, dir));
   }
   for (unsigned byte = 0; byte <= 0xff; byte++) {
+    // The last one stands for all: it comes when the others can no longer be lost.
+    if (byte == 0xff) FF_TRY(disk.sync_dir(chunks_dir()));
     auto result = disk.make_dir(chunk_dir(byte), 0777);
     if (!result && result.error().code != Errc::exists) return std::move(result).error();
   }

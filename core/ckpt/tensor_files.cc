@@ -210,7 +210,8 @@ Result<void> TensorFilesSource::create_files(Layout& layout) {
     OutFile::Spec spec{.path = path,
                        .size = layout.header.size() + layout.writer.data_size(),
                        .mode = layout.source ? layout.source->mode : 0644,
-                       .mtime_ns = {}};
+                       .mtime_ns = {},
+                       .sparse = true};
     FF_TRY(auto file, OutFile::create(*context_, std::move(spec)));
     file->enter();
     builder_.literal(layout.header, file, 0);

@@ -27,7 +27,8 @@ Result<std::vector<SliceRange>> parse_slice(std::string_view text) {
     const std::string_view part = text.substr(at, comma - at);
     const size_t colon = part.find(':');
     const auto begin = parse_bound(part.substr(0, colon), 0);
-    const auto end = colon == part.npos ? std::nullopt : parse_bound(part.substr(colon + 1), kToEnd);
+    const auto end =
+        colon == part.npos ? std::nullopt : parse_bound(part.substr(colon + 1), kToEnd);
     if (!begin || !end || *begin > *end) {
       return Error{Errc::usage, "'" + printable(text) + "' is not a slice",
                    "Write BEGIN:END for each dimension, as in '0:1024,:'."};

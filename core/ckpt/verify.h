@@ -21,9 +21,9 @@ struct VerifyOptions {
 };
 
 struct Damage {
-  std::string where;   // "default@3: chunk 12ab…", or a path
+  std::string where;  // "default@3: chunk 12ab…", or a path
   std::string reason;
-  std::string holds;   // tensors and files
+  std::string holds;  // tensors and files
 };
 
 struct VerifyReport {

@@ -132,8 +132,8 @@ Result<void> Watcher::look(const std::set<std::string>& finished, const WatchTol
     Seen seen{.print = *print, .since_ns = now, .handled = false};
     if (known != seen_.end() && known->second.print == *print) seen = known->second;
     if (!seen.handled) {
-      const bool settled = finished.contains(entry.name) ||
-                           now - seen.since_ns >= options_.settle_ns;
+      const bool settled =
+          finished.contains(entry.name) || now - seen.since_ns >= options_.settle_ns;
       if (settled && (parses(path) || finished.contains(entry.name))) {
         FF_TRY(save_one(entry.name, told));
         seen.handled = true;

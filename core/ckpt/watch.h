@@ -14,8 +14,8 @@ namespace ff::ckpt {
 struct WatchOptions {
   std::string dir;
   int64_t settle_ns = int64_t{10} * 1'000'000'000;  // unchanged for so long: finished
-  bool once = false;  // end when everything that was there is saved
-  SaveOptions save;   // step is chosen for each file
+  bool once = false;                                // end when everything that was there is saved
+  SaveOptions save;                                 // step is chosen for each file
 };
 
 // Names that were renamed into the directory since the last call (they are finished at once).

@@ -84,12 +84,13 @@ Result<RawSpeed> measure(const Job& job, const Job& other) {
 
 Result<RawSpeed> measure_raw_speed(Disk& disk, const Stop& stop, Progress& progress,
                                    const RawSpeedOptions& options) {
-  const uint64_t blocks = std::max<uint64_t>(kDepth, align_up(options.bytes, kBlockBytes) / kBlockBytes);
+  const uint64_t blocks =
+      std::max<uint64_t>(kDepth, align_up(options.bytes, kBlockBytes) / kBlockBytes);
   const Job job{disk, stop, progress, join(options.dir, options.name + ".1"), blocks};
   const Job other{disk, stop, progress, join(options.dir, options.name + ".2"), blocks};
   progress.total = 4 * blocks * kBlockBytes;
   auto speed = measure(job, other);
-  (void)disk.remove(job.path);    // absent when its creation failed
+  (void)disk.remove(job.path);  // absent when its creation failed
   (void)disk.remove(other.path);
   return speed;
 }

@@ -14,7 +14,7 @@ namespace ff::io {
 struct RawSpeed {
   double write = 0;  // bytes a second, the final sync included
   double read = 0;
-  double both = 0;   // one reader and one writer at once: the slower of the two
+  double both = 0;      // one reader and one writer at once: the slower of the two
   bool direct = false;  // false: the file system has no direct I/O, memory was measured too
 };
 

@@ -49,7 +49,8 @@ class Digester {
   std::unique_ptr<State> state_;
 };
 
-// Digest and CRC32C of the same bytes in one pass over memory (blocks that stay in the L1/L2 cache).
+// Digest and CRC32C of the same bytes in one pass over memory (blocks that stay in the L1/L2
+// cache).
 struct Fingerprint {
   Digest digest;
   uint32_t crc32c = 0;

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# Measures ff checkpoint beside fio, dd and torch.save, and prints the table of bars.
 """The bars of `ff checkpoint` on a directory store, beside fio, dd and torch.save.
 
     tests/bench/checkpoint.py FF DIR [--gib 4] [--rounds 5] [--tensors 1000000]
@@ -27,7 +28,8 @@ TORCH = """
 import os, sys, time, torch
 size, out = int(sys.argv[1]), sys.argv[2]
 count = size // (64 << 20)
-state = {f"layer.{i}": torch.full((32 << 20,), float(i), dtype=torch.bfloat16) for i in range(count)}
+shape = (32 << 20,)
+state = {f"layer.{i}": torch.full(shape, float(i), dtype=torch.bfloat16) for i in range(count)}
 start = time.perf_counter()
 with open(out, "wb") as file:
     torch.save(state, file)
@@ -144,7 +146,8 @@ class Bench:
         drop_caches()
         self.note("load to tmpfs", self.rate(
             self.checkpoint("load", "@1", os.path.join(self.memory, "out"))[0]))
-        run("cmp", self.path("step1.safetensors"), os.path.join(self.memory, "out/model.safetensors"))
+        run("cmp", self.path("step1.safetensors"),
+            os.path.join(self.memory, "out/model.safetensors"))
         shutil.rmtree(os.path.join(self.memory, "out"))
         drop_caches()
         self.note("load to disk", self.rate(self.checkpoint("load", "@1", self.path("out"))[0]))
@@ -188,8 +191,9 @@ class Bench:
     def table(self, tensors):
         m = self.median
         rows = [
-            ("save, input in the page cache", "≥ 0.8 × raw write", m("save cached") / m("raw write"),
-             lambda x: x >= 0.8, f"{m('save cached'):.2f} of {m('raw write'):.2f} GB/s"),
+            ("save, input in the page cache", "≥ 0.8 × raw write",
+             m("save cached") / m("raw write"), lambda x: x >= 0.8,
+             f"{m('save cached'):.2f} of {m('raw write'):.2f} GB/s"),
             ("the same", "≥ 2 × torch.save + fsync", m("save cached") / m("torch.save"),
              lambda x: x >= 2, f"{m('save cached'):.2f} of {m('torch.save'):.2f} GB/s"),
             ("save, input cold", "≥ 0.8 × raw-both", m("save cold") / m("raw both"),

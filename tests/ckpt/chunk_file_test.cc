@@ -62,6 +62,7 @@ TEST_F(ChunkFile, WhatIsWrittenReadsBack) {
       EXPECT_EQ(as_text(*got), data);
       std::string repeats;
       while (repeats.size() < size) repeats += "the same words ";
+      repeats.resize(size);
       if (size < 100) continue;
       const auto packed = make_chunk(repeats, true, kind);
       EXPECT_LT(packed.file.size(), align_up(repeats.size(), 4096) + kHeadBytes + 1);

@@ -8,6 +8,7 @@
 
 #include "ckpt/fixture.h"
 #include "ckpt/forget.h"
+#include "ckpt/options.h"
 #include "ckpt/prune.h"
 #include "ckpt/verify.h"
 
@@ -68,7 +69,7 @@ TEST_F(ConcurrencyTest, SaversForgettersPrunersAndLoaders) {
       forgetting.keep_last = 2;
       forgetting.apply = true;
       (void)forget(ctx, store(), forgetting);
-      auto pruned = prune(ctx, store(), {.grace_ns = 0});
+      auto pruned = prune(ctx, store(), without_grace());
       if (!pruned && pruned.error().code != Errc::not_found) problem(pruned.error());
     }
   });
@@ -77,7 +78,7 @@ TEST_F(ConcurrencyTest, SaversForgettersPrunersAndLoaders) {
     for (int i = 0; savers > 0; i++) {
       auto ctx = actor.context();
       const std::string dest = path("out" + std::to_string(i));
-      const auto loaded = ff::ckpt::load(ctx, store(), {.name = "run0", .dest = dest});
+      const auto loaded = ff::ckpt::load(ctx, store(), load_to("run0", dest));
       EXPECT_EQ(loaded.ok(), fs::exists(dest));
       fs::remove_all(dest);
     }
@@ -85,8 +86,8 @@ TEST_F(ConcurrencyTest, SaversForgettersPrunersAndLoaders) {
   threads.clear();
   for (const auto& text : problems) ADD_FAILURE() << text;
   auto ctx = context();
-  FF_ASSERT_OK(prune(ctx, store(), {.grace_ns = 0}));
-  const auto report = verify(ctx, store(), {.names = {}, .all = true});
+  FF_ASSERT_OK(prune(ctx, store(), without_grace()));
+  const auto report = verify(ctx, store(), everything());
   FF_ASSERT_OK(report);
   EXPECT_TRUE(report->damage.empty()) << report->damage.front().where;
   EXPECT_GE(report->intact.size(), size_t{kSavers});
@@ -115,9 +116,8 @@ TEST_F(ConcurrencyTest, TwoSaversOfOneStep) {
     const size_t winner = results[0].ok() ? 0 : 1;
     EXPECT_EQ(results[1 - winner].error().code, Errc::refused);
     fs::remove_all(path("out"));
-    FF_ASSERT_OK(load({.name = "default", .dest = path("out")}));
-    EXPECT_EQ(read_whole(path("out/f")),
-              noise(static_cast<uint64_t>(round) * 2 + winner, 20'000));
+    FF_ASSERT_OK(load(load_to("default", path("out"))));
+    EXPECT_EQ(read_whole(path("out/f")), noise(static_cast<uint64_t>(round) * 2 + winner, 20'000));
   }
 }
 
@@ -148,15 +148,15 @@ TEST_F(FullDiskTest, SaveAndLoadGiveTheSpaceBack) {
   EXPECT_EQ(full.error().code, Errc::disk_full) << full.error().message;
   EXPECT_NE(full.error().message.find("small"), std::string::npos) << full.error().message;
   // Chunks that were finished stay for the next try, and a prune gives them back.
-  FF_ASSERT_OK(prune(ctx, small_store, {.grace_ns = 0}));
+  FF_ASSERT_OK(prune(ctx, small_store, without_grace()));
   EXPECT_GT(free_bytes(), 16'000'000U);
-  const auto report = verify(ctx, small_store, {.names = {}, .all = true});
+  const auto report = verify(ctx, small_store, everything());
   FF_ASSERT_OK(report);
   EXPECT_EQ(report->intact.size(), 1U);
 
   FF_ASSERT_OK(ff::ckpt::save(ctx, store(), {{path("huge")}, {}}, {}));
   const uint64_t before = free_bytes();
-  const auto loaded = load({.name = "default", .dest = path("small/out")});
+  const auto loaded = load(load_to("default", path("small/out")));
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().code, Errc::disk_full) << loaded.error().message;
   EXPECT_FALSE(fs::exists(path("small/out")));

@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "ckpt/options.h"
 #include "ckpt/sim_store.h"
 
 namespace ff::ckpt {
@@ -53,7 +54,8 @@ TEST(PowerLoss, SaveAtEveryOperation) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " operation " << n);
       SimStore store(seed * 1000 + n);
       FF_ASSERT_OK(store.save(kOld, 1));
-      for (const auto& [name, bytes] : kNew) FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
+      for (const auto& [name, bytes] : kNew)
+        FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
       store.disk.crash_at(store.disk.mutations() + n);
       const auto saved = store.save(kNew, 2);
       const bool crashed = store.disk.crashed();
@@ -74,7 +76,8 @@ TEST(PowerLoss, FirstSaveOfANewStore) {
     for (uint64_t n = 0;; n++) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " operation " << n);
       SimStore store(seed * 1000 + n);
-      for (const auto& [name, bytes] : kOld) FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
+      for (const auto& [name, bytes] : kOld)
+        FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
       store.disk.crash_at(store.disk.mutations() + n);
       (void)store.save(kOld, 1);
       const bool crashed = store.disk.crashed();
@@ -94,7 +97,8 @@ TEST(PowerLoss, ReplaceKeepsTheOldOrTheNew) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " operation " << n);
       SimStore store(seed * 1000 + n);
       FF_ASSERT_OK(store.save(kOld, 1));
-      for (const auto& [name, bytes] : kNew) FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
+      for (const auto& [name, bytes] : kNew)
+        FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
       store.disk.crash_at(store.disk.mutations() + n);
       SaveOptions replace;
       replace.replace = true;
@@ -149,7 +153,8 @@ TEST(DiskFull, SaveAtEveryOperation) {
     if (!saved) {
       EXPECT_EQ(saved.error().code, Errc::disk_full) << saved.error().message;
     }
-    EXPECT_EQ(store.entries("tmp"), 0U);
+    // The operation that failed may be the removal of the lease itself.
+    EXPECT_LE(store.entries("tmp"), 1U);
     check_after_crash(store);
     if (HasFatalFailure()) return;
   }
@@ -198,19 +203,19 @@ TEST_F(KillTest, SaveBeforeEveryOperation) {
           .ok();
     });
     auto ctx = context();
-    const auto report = verify(ctx, store(), {.names = {}, .all = true});
+    const auto report = verify(ctx, store(), everything());
     FF_ASSERT_OK(report);
     ASSERT_TRUE(report->damage.empty()) << report->damage.front().where;
     const auto latest = latest_step(disk_, Store::open(disk_, store()).value(), "default");
     FF_ASSERT_OK(latest);
     fs::remove_all(path("out"));
-    FF_ASSERT_OK(load({.name = latest->text(), .dest = path("out")}));
+    FF_ASSERT_OK(load(load_to(latest->text(), path("out"))));
     const std::string loaded = read_whole(path("out/model.bin"));
     EXPECT_EQ(loaded, latest->step == 1 ? noise(1, 50'000) : changed);
     if (!killed) break;
     // The next operation starts from the old state again.
     fs::remove_all(store() + "/runs/default/2");
-    write_whole(store() + "/runs/default/latest", "damaged\n");
+    fs::remove(store() + "/runs/default/latest");
   }
 }
 
@@ -219,9 +224,9 @@ TEST_F(KillTest, LoadBeforeEveryOperation) {
   for (uint64_t n = 0;; n++) {
     SCOPED_TRACE(testing::Message() << "operation " << n);
     rng_ = SeededRng(100 + n);
-    const LoadOptions options{.name = "@1", .dest = path("out")};
-    const bool killed = killed_at(
-        n, [&](Context& ctx) { return ff::ckpt::load(ctx, store(), options).ok(); });
+    const LoadOptions options = load_to("@1", path("out"));
+    const bool killed =
+        killed_at(n, [&](Context& ctx) { return ff::ckpt::load(ctx, store(), options).ok(); });
     if (fs::exists(path("out"))) {
       EXPECT_EQ(read_whole(path("out/model.bin")), noise(1, 50'000));
     }

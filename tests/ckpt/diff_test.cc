@@ -19,10 +19,13 @@ std::string bytes_of(const std::vector<T>& values) {
 class Diff : public CheckpointTest {
  protected:
   // Entries by "FILE" or "FILE:TENSOR"; the report in report_.
-  std::map<std::string, DiffEntry> run(bool values = false) {
+  std::map<std::string, DiffEntry> run(bool values = false, uint64_t step = 1) {
     std::map<std::string, DiffEntry> out;
     auto ctx = context();
-    const auto report = diff(ctx, store(), {.a = "default@1", .b = "default@2", .values = values},
+    const auto report = diff(ctx, store(),
+                             {.a = fmt::format("default@{}", step),
+                              .b = fmt::format("default@{}", step + 1),
+                              .values = values},
                              [&](const DiffEntry& entry) -> Result<void> {
                                const std::string key =
                                    entry.tensor ? entry.file + ":" + *entry.tensor : entry.file;
@@ -37,16 +40,18 @@ class Diff : public CheckpointTest {
   // The values of one tensor saved in two steps.
   ValueChanges values_of(const std::string& dtype, uint64_t count, const std::string& a,
                          const std::string& b) {
-    fs::remove_all(store());
-    save_file("m.safetensors", make_safetensors({{"t", dtype, {count}, a}}), 1);
-    save_file("m.safetensors", make_safetensors({{"t", dtype, {count}, b}}), 2);
-    const auto entries = run(true);
+    const uint64_t step = next_step_;
+    next_step_ += 2;
+    save_file("m.safetensors", make_safetensors({{"t", dtype, {count}, a}}), step);
+    save_file("m.safetensors", make_safetensors({{"t", dtype, {count}, b}}), step + 1);
+    const auto entries = run(true, step);
     const auto& entry = entries.at("m.safetensors:t");
     EXPECT_EQ(entry.state, DiffState::changed);
     EXPECT_TRUE(entry.values.has_value());
     return entry.values.value_or(ValueChanges{});
   }
 
+  uint64_t next_step_ = 1;
   DiffReport report_;
 };
 

@@ -107,7 +107,7 @@ inline std::map<std::string, TensorSpec> tensors_of(const std::string& content) 
 inline std::map<std::string, std::string> tree_of(const fs::path& dir) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
-    const std::string name = fs::relative(entry.path(), dir).string();
+    const std::string name = entry.path().lexically_relative(dir).string();
     if (entry.is_symlink()) {
       out[name] = "-> " + fs::read_symlink(entry.path()).string();
     } else if (entry.is_directory()) {

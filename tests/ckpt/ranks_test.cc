@@ -3,6 +3,7 @@
 
 #include "ckpt/catalog.h"
 #include "ckpt/fixture.h"
+#include "ckpt/options.h"
 
 namespace ff::ckpt {
 namespace {
@@ -40,14 +41,14 @@ TEST_F(RanksTest, TheLastOneCommits) {
   EXPECT_FALSE(info().committed);
   ASSERT_EQ(info().attempts.size(), 1U);
   EXPECT_EQ(info().attempts[0].missing, std::vector<uint32_t>{1});
-  const auto unfinished = load({.name = "default@7", .dest = path("out")});
+  const auto unfinished = load(load_to("default@7", path("out")));
   ASSERT_FALSE(unfinished.ok());
   EXPECT_NE(unfinished.error().message.find("incomplete"), std::string::npos);
   EXPECT_EQ(save_rank(1, 3)->outcome, SaveOutcome::committed);
   EXPECT_TRUE(info().committed);
   EXPECT_EQ(info().summary->header.world, 3U);
   EXPECT_FALSE(fs::exists(store() + "/runs/default/7/shards"));
-  FF_ASSERT_OK(load({.name = "default@7", .dest = path("out")}));
+  FF_ASSERT_OK(load(load_to("default@7", path("out"))));
   for (uint32_t rank = 0; rank < 3; rank++) {
     EXPECT_EQ(read_whole(path("out/" + shard(rank))), content(rank));
   }
@@ -86,15 +87,15 @@ TEST_F(RanksTest, AllAtOnce) {
           SeededRng rng(1000 * static_cast<uint64_t>(round) + rank);
           Progress progress;
           Context ctx{disk, clock_, rng, stop_, progress, 1};
-          results[rank] = ff::ckpt::save(ctx, store(), {{path(shard(rank))}, {}},
-                                         options(rank, kWorld));
+          results[rank] =
+              ff::ckpt::save(ctx, store(), {{path(shard(rank))}, {}}, options(rank, kWorld));
         });
       }
     }
     for (const auto& result : results) FF_ASSERT_OK(result);
     EXPECT_TRUE(info().committed);
     fs::remove_all(path("out"));
-    FF_ASSERT_OK(load({.name = "default@7", .dest = path("out")}));
+    FF_ASSERT_OK(load(load_to("default@7", path("out"))));
     for (uint32_t rank = 0; rank < kWorld; rank++) {
       EXPECT_EQ(read_whole(path("out/" + shard(rank))), content(rank));
     }
@@ -106,9 +107,11 @@ TEST_F(RanksTest, SameNamesGetRankFolders) {
     write_whole(path("model.safetensors"), content(rank));
     FF_ASSERT_OK(save({path("model.safetensors")}, options(rank, 2)));
   }
-  FF_ASSERT_OK(load({.name = "default@7", .dest = path("all")}));
+  FF_ASSERT_OK(load(load_to("default@7", path("all"))));
   EXPECT_EQ(read_whole(path("all/rank-00001/model.safetensors")), content(1));
-  FF_ASSERT_OK(load({.name = "default@7", .dest = path("one"), .rank = 1}));
+  LoadOptions one = load_to("default@7", path("one"));
+  one.rank = 1;
+  FF_ASSERT_OK(load(one));
   EXPECT_EQ(read_whole(path("one/model.safetensors")), content(1));
 }
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# A second reader of checkpoint stores, written from FORMAT.md alone, that checks ours.
 """Reads checkpoint stores of ff, written from core/ckpt/FORMAT.md alone, to prove the document.
 
     reader.py STORE                   check everything in the store

@@ -6,6 +6,8 @@
 #include <cstdio>
 
 #include "ckpt/fixture.h"
+#include "ckpt/index.h"
+#include "ckpt/sealed_line.h"
 
 namespace ff::ckpt {
 namespace {
@@ -54,7 +56,7 @@ class Reader : public CheckpointTest {
   void expect_same_tree(const std::string& got, const std::string& wanted) {
     EXPECT_TRUE(tree_of(got) == tree_of(wanted));
     for (const auto& entry : fs::recursive_directory_iterator(wanted)) {
-      const auto other = fs::path(got) / fs::relative(entry.path(), wanted);
+      const auto other = fs::path(got) / entry.path().lexically_relative(wanted);
       EXPECT_EQ(fs::symlink_status(other).permissions(), entry.symlink_status().permissions())
           << other;
       if (entry.is_symlink()) continue;
@@ -64,6 +66,30 @@ class Reader : public CheckpointTest {
 
   std::string output_;
 };
+
+// The document's example is a real one: its lines prove themselves, and its index as a whole.
+TEST_F(Reader, TheExampleIsGenuine) {
+  std::ifstream document(FF_SOURCE_DIR "/core/ckpt/FORMAT.md");
+  std::string index;
+  size_t sealed = 0;
+  for (std::string line; std::getline(document, line);) {
+    if (!line.starts_with("{\"")) continue;
+    EXPECT_TRUE(line_is_sealed(line)) << line;
+    sealed++;
+    if (line_type(line) != LineType::other) index += line + "\n";
+  }
+  EXPECT_EQ(sealed, 7U);
+  write_whole(path("index.jsonl"), index);
+  auto reader = IndexReader::open(disk_, path("index.jsonl"));
+  FF_ASSERT_OK(reader);
+  std::optional<Record> last;
+  do {
+    auto record = reader->next();
+    FF_ASSERT_OK(record);
+    last = *record;
+  } while (last);
+  EXPECT_EQ(reader->end()->tensors, 2U);
+}
 
 TEST_F(Reader, ReadsWhatFfWrites) {
   make_inputs();

@@ -227,7 +227,8 @@ TEST(Safetensors, WhatIsWrittenReadsBack) {
 
 TEST(Safetensors, MetadataAloneIsFoundAnywhere) {
   const auto found = safetensors_metadata(
-      R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"__metadata__":{"k":"v"},"b":{"x":"y"}})");
+      R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"__metadata__":{"k":"v"},)"
+      R"("b":{"x":"y"}})");
   FF_ASSERT_OK(found);
   EXPECT_EQ(found->value(), (SafetensorsMetadata{{"k", "v"}}));
   EXPECT_FALSE(safetensors_metadata(R"({"a":{"__metadata__":"x"}})").value().has_value());

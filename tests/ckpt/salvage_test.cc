@@ -165,7 +165,7 @@ TEST_F(Salvage, AnyBitOfASmallIndex) {
   FF_ASSERT_OK(save({path("in")}, options));
   const std::string good = read_whole(index_path());
   SeededRng rng(3);
-  for (int i = 0; i < 150; i++) {
+  for (int i = 0; i < 40; i++) {
     const uint64_t bit = rng.below(good.size() * 8);
     SCOPED_TRACE(bit);
     flip_bit(index_path(), bit);
@@ -175,7 +175,9 @@ TEST_F(Salvage, AnyBitOfASmallIndex) {
     EXPECT_GE(report->lost_count, 1U);
     // What came back is what was saved.
     for (const auto& [name, content] : tree_of(path("out"))) {
-      if (name.ends_with("b.txt")) EXPECT_EQ(content, "text");
+      if (name.ends_with("b.txt")) {
+        EXPECT_EQ(content, "text");
+      }
       if (!name.ends_with(".safetensors")) continue;
       for (const auto& [tensor, spec] : tensors_of(content)) {
         EXPECT_EQ(spec.data, tensor == "x" ? "abcde" : "fgh");

@@ -8,7 +8,9 @@
 #include "base/bytes.h"
 #include "ckpt/catalog.h"
 #include "ckpt/fixture.h"
+#include "ckpt/options.h"
 #include "ckpt/verify.h"
+#include "simd/crc32c.h"
 
 namespace ff::ckpt {
 namespace {
@@ -21,7 +23,7 @@ class SaveTest : public CheckpointTest {
     for (const auto& name : names) paths.push_back(path(name));
     options.step = 1;
     FF_ASSERT_OK(save(paths, options));
-    FF_ASSERT_OK(load({.name = "default@1", .dest = path("out")}));
+    FF_ASSERT_OK(load(load_to("default@1", path("out"))));
     std::map<std::string, std::string> expected;
     for (const auto& name : names) {
       if (fs::is_directory(path(name))) {
@@ -74,9 +76,9 @@ TEST_F(SaveTest, TreesKeepKindsModesAndTimes) {
 TEST_F(SaveTest, EveryThreadCountAndSize) {
   for (const unsigned threads : {1U, 2U, 5U}) {
     threads_ = threads;
-    for (const size_t size : {size_t{1}, size_t{4095}, size_t{4096}, size_t{4097},
-                              size_t{kChunkBytes} - 1, size_t{kChunkBytes},
-                              size_t{kChunkBytes} + 1, 3 * size_t{kChunkBytes} + 77}) {
+    for (const size_t size :
+         {size_t{1}, size_t{4095}, size_t{4096}, size_t{4097}, size_t{kChunkBytes} - 1,
+          size_t{kChunkBytes}, size_t{kChunkBytes} + 1, 3 * size_t{kChunkBytes} + 77}) {
       SCOPED_TRACE(testing::Message() << threads << " threads, " << size << " bytes");
       fs::remove_all(store());
       fs::remove_all(path("out"));
@@ -98,14 +100,14 @@ TEST_F(SaveTest, SparseFilesStaySparse) {
   FF_ASSERT_OK(report);
   EXPECT_EQ(report->bytes, kHuge);
   EXPECT_LT(report->bytes_written, 3 * kMiB * 4);
-  FF_ASSERT_OK(load({.name = "default", .dest = path("out")}));
+  FF_ASSERT_OK(load(load_to("default", path("out"))));
   const auto info = disk_.info(path("out/sparse")).value();
   EXPECT_EQ(info.size, kHuge);
   EXPECT_LT(info.allocated, 16 * kMiB);
   auto file = disk_.open(path("out/sparse"), {}).value();
   std::string got(5000, '\0');
-  FF_ASSERT_OK(file->read_at({reinterpret_cast<std::byte*>(got.data()), got.size()},
-                             uint64_t{33} << 30));
+  FF_ASSERT_OK(
+      file->read_at({reinterpret_cast<std::byte*>(got.data()), got.size()}, uint64_t{33} << 30));
   EXPECT_EQ(got, noise(1, 5000));
 }
 
@@ -129,7 +131,7 @@ TEST_F(SaveTest, StreamsOfEveryLength) {
     FF_ASSERT_OK(report);
     EXPECT_EQ(report->bytes, size);
     fs::remove_all(path("out"));
-    FF_ASSERT_OK(load({.name = report->name.text(), .dest = path("out")}));
+    FF_ASSERT_OK(load(load_to(report->name.text(), path("out"))));
     EXPECT_EQ(read_whole(path("out/in.tar")), content);
   }
 }
@@ -188,7 +190,7 @@ TEST_F(SaveTest, SameStepAgain) {
   EXPECT_EQ(chunk_files().size(), chunks);
   options.replace = true;
   FF_ASSERT_OK(save({path("f")}, options));
-  FF_ASSERT_OK(load({.name = "default@3", .dest = path("out")}));
+  FF_ASSERT_OK(load(load_to("default@3", path("out"))));
   EXPECT_EQ(read_whole(path("out/f")), noise(2, 100'000));
 }
 
@@ -206,7 +208,7 @@ TEST_F(SaveTest, ADamagedChunkIsWrittenAgain) {
   const auto second = save({path("f")});
   FF_ASSERT_OK(second);
   EXPECT_EQ(second->chunks_new, 1U);
-  FF_ASSERT_OK(load({.name = "default@1", .dest = path("out")}));
+  FF_ASSERT_OK(load(load_to("default@1", path("out"))));
 }
 
 TEST_F(SaveTest, BadInputs) {
@@ -244,7 +246,7 @@ TEST_F(SaveTest, NewerFormatsAreRefused) {
   const uint32_t crc = simd::crc32c(as_bytes(newer));
   write_whole(store() + "/ff-store.json", newer + fmt::format(",\"crc\":\"{:08x}\"}}\n", crc));
   expect_error(save({path("f")}), Errc::newer_format, "newer");
-  const auto loaded = load({.name = "default@1", .dest = path("out")});
+  const auto loaded = load(load_to("default@1", path("out")));
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().code, Errc::newer_format);
 }
@@ -265,24 +267,24 @@ TEST_F(SaveTest, PrivateStoresTakeNoOtherUser) {
 TEST_F(SaveTest, DestinationsThatHoldSomethingAreRefused) {
   save_file("f", "1", 1);
   write_whole(path("full/x"), "x");
-  auto refused = load({.name = "default", .dest = path("full")});
+  auto refused = load(load_to("default", path("full")));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::refused);
   EXPECT_EQ(tree_of(path("full")), (std::map<std::string, std::string>{{"x", "x"}}));
   fs::create_directories(path("empty"));
-  FF_ASSERT_OK(load({.name = "default", .dest = path("empty")}));
+  FF_ASSERT_OK(load(load_to("default", path("empty"))));
   EXPECT_EQ(tree_of(path("empty")), (std::map<std::string, std::string>{{"f", "1"}}));
 }
 
 // Every bit of every kind of file in a store, sampled by seed: verify names it, load gives exit 3
 // or the right bytes, and never anything partial.
 TEST_F(SaveTest, OneFlippedBitAnywhere) {
-  const std::string content = make_safetensors({{"w", "U8", {3000}, noise(1, 3000)},
-                                                {"b", "F32", {4}, noise(2, 16)}});
+  const std::string content =
+      make_safetensors({{"w", "U8", {3000}, noise(1, 3000)}, {"b", "F32", {4}, noise(2, 16)}});
   save_file("m.safetensors", content, 1);
   {
     auto ctx = context();
-    FF_ASSERT_OK(verify(ctx, store(), {.names = {"default@1"}}));
+    FF_ASSERT_OK(verify(ctx, store(), only("default@1")));
   }
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(store())) {
@@ -297,10 +299,12 @@ TEST_F(SaveTest, OneFlippedBitAnywhere) {
       SCOPED_TRACE(testing::Message() << file << " bit " << bit);
       flip_bit(file, bit);
       auto ctx = context();
-      const auto report = verify(ctx, store(), {.names = {}, .all = true});
+      const auto report = verify(ctx, store(), everything());
       EXPECT_TRUE(!report.ok() || !report->damage.empty());
-      if (!report) EXPECT_EQ(exit_code(report.error().code), 3) << report.error().message;
-      const auto loaded = load({.name = "default@1", .dest = path("out")});
+      if (!report) {
+        EXPECT_EQ(exit_code(report.error().code), 3) << report.error().message;
+      }
+      const auto loaded = load(load_to("default@1", path("out")));
       if (loaded) {
         EXPECT_EQ(read_whole(path("out/m.safetensors")), content);
       } else {
@@ -323,7 +327,7 @@ TEST_F(SaveTest, InputsThatChangeMeanwhileAreNoticed) {
   threads_ = 1;
   auto ctx = context();
   expect_error(ff::ckpt::save(ctx, store(), inputs, {}), Errc::failed, "changed while");
-  const auto report = verify(ctx, store(), {.names = {}, .all = true});
+  const auto report = verify(ctx, store(), everything());
   FF_ASSERT_OK(report);
   EXPECT_TRUE(report->intact.empty() && report->damage.empty());
 }

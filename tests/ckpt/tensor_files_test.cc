@@ -84,7 +84,7 @@ TEST_F(TensorFiles, GlobsChooseTensors) {
 
 TEST_F(TensorFiles, SlicesMatchTheModel) {
   const size_t width = 2;
-  for (uint64_t seed = 1; seed <= 12; seed++) {
+  for (uint64_t seed = 1; seed <= 8; seed++) {
     SCOPED_TRACE(seed);
     SeededRng rng(seed);
     TensorSpec tensor{"t", "BF16", {}, {}};
@@ -122,11 +122,11 @@ TEST_F(TensorFiles, ReshardsFromAnyWorldToAnyOther) {
       {"rows.w", "F32", {24, 5, 7}, noise(1, 3360)},
       {"columns.w", "BF16", {10, 48, 3}, noise(2, 2880)},
       {"last.w", "U8", {2, 3, 4, 24}, noise(3, 576)},
-      {"large.rows", "F32", {2400, 1000}, noise(4, 9'600'000)},
-      {"large.columns", "F16", {501, 9600}, noise(5, 9'619'200)},
+      {"large.rows", "F64", {1200, 1000}, noise(4, 9'600'000)},
+      {"large.columns", "F64", {501, 2400}, noise(5, 9'619'200)},
   };
   const std::vector<size_t> dimensions = {0, 1, 3, 0, 1};
-  const std::vector<size_t> widths = {4, 2, 1, 4, 2};
+  const std::vector<size_t> widths = {4, 2, 1, 8, 8};
   const TensorSpec shared{"norm", "F32", {16}, noise(6, 64)};
   const std::vector<SplitRule> rules = {
       {"rows.w", 0}, {"columns.w", 1}, {"last.w", 3}, {"large.rows", 0}, {"large.columns", 1}};
@@ -144,7 +144,7 @@ TEST_F(TensorFiles, ReshardsFromAnyWorldToAnyOther) {
       options.splits = rules;
       save_file("model.safetensors", make_safetensors(mine), world, options);
     }
-    for (const uint32_t parts : {1U, 2U, 3U, 4U, 6U}) {
+    for (const uint32_t parts : {1U, 3U, 4U}) {
       SCOPED_TRACE(fmt::format("{} ranks to {}", world, parts));
       const std::string out = path(fmt::format("out-{}-{}", world, parts));
       FF_ASSERT_OK(load({.name = fmt::format("default@{}", world),

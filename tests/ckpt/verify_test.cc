@@ -118,9 +118,8 @@ TEST(VerifyTest, OneFlippedBitAnywhereIsFoundAndNamed) {
       ASSERT_NE((damage.where + damage.reason).find(io::base_name(file)), std::string::npos)
           << damage.where << ": " << damage.reason;
       ASSERT_FALSE(damage.holds.empty());
-      FF_ASSERT_OK(sim.disk.flip_bit(file, bit));
       // A mark that was damaged has been written anew by now.
-      if (file.ends_with("/verified")) break;
+      if (!file.ends_with("/verified")) FF_ASSERT_OK(sim.disk.flip_bit(file, bit));
     }
   }
   EXPECT_TRUE(sim.sound());
@@ -222,8 +221,8 @@ TEST(VerifyTest, MarksThatMislead) {
   const std::string before = io::get(sim.disk, latest);
   FF_ASSERT_OK(sim.disk.remove(latest));
   EXPECT_TRUE(sim.sound());  // a crash before the mark was written
-  for (const std::string text : {std::string("3 ") + std::string(32, '0') + "\n",  // no such step
-                                 "1" + before.substr(1), std::string("x"), std::string()}) {
+  for (const std::string& text : {std::string("3 ") + std::string(32, '0') + "\n",  // no such step
+                                  "1" + before.substr(1), std::string("x"), std::string()}) {
     SCOPED_TRACE(text);
     FF_ASSERT_OK(io::put(sim.disk, latest, text));
     const auto report = sim.verify_all();

@@ -87,8 +87,8 @@ TEST_F(WatchTest, NothingIsSavedTwice) {
   FF_ASSERT_OK(run());
   put("b-2.bin", "two");
   FF_ASSERT_OK(run());  // another watch: a-1 is in the store already
-  EXPECT_EQ(told_, (std::vector<std::string>{"/watched/a-1.bin default@1",
-                                             "/watched/b-2.bin default@2"}));
+  EXPECT_EQ(told_,
+            (std::vector<std::string>{"/watched/a-1.bin default@1", "/watched/b-2.bin default@2"}));
 }
 
 TEST_F(WatchTest, UnfinishedNamesArePassedOver) {

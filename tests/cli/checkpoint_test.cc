@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "cli/child.h"
 
 namespace ff::test {
@@ -122,7 +123,8 @@ TEST_F(CheckpointCommand, CtrlCLeavesNothingHalfMade) {
       std::error_code error;
       return fs::exists(store() + "/tmp", error) && !fs::is_empty(store() + "/tmp", error);
     };
-    for (int i = 0; i < 6000 && !working(); i++) usleep(10'000);
+    SystemClock clock;
+    for (int i = 0; i < 6000 && !working(); i++) clock.sleep_ns(10'000'000);
     ASSERT_TRUE(working());
     child.signal(number);
     EXPECT_EQ(child.finish(), 130) << child.err;
@@ -229,7 +231,8 @@ TEST_F(CheckpointCommand, AMillionTensorsInBoundedMemory) {
   std::string header = "{";
   for (int i = 0; i < kTensors; i++) {
     header += "\"layers." + std::to_string(i) + ".w\":{\"dtype\":\"F32\",\"shape\":[1],";
-    header += "\"data_offsets\":[" + std::to_string(4 * i) + "," + std::to_string(4 * i + 4) + "]},";
+    header +=
+        "\"data_offsets\":[" + std::to_string(4 * i) + "," + std::to_string(4 * i + 4) + "]},";
   }
   header.back() = '}';
   header.resize((header.size() + 7) / 8 * 8, ' ');
@@ -239,8 +242,10 @@ TEST_F(CheckpointCommand, AMillionTensorsInBoundedMemory) {
   EXPECT_LE(peak_mib({"ff", "checkpoint", "save", path}, store()), kMemoryMib);
   EXPECT_LE(peak_mib({"ff", "checkpoint", "ls"}, store()), kMemoryMib);
   EXPECT_LE(peak_mib({"ff", "checkpoint", "show", "default"}, store()), kMemoryMib);
-  EXPECT_LE(peak_mib({"ff", "checkpoint", "load", "default", dir_ / "one", "--tensor",
-                      "layers.77777.w"}, store()), kMemoryMib);
+  EXPECT_LE(
+      peak_mib({"ff", "checkpoint", "load", "default", dir_ / "one", "--tensor", "layers.77777.w"},
+               store()),
+      kMemoryMib);
   EXPECT_LE(peak_mib({"ff", "checkpoint", "load", "default", dir_ / "all"}, store()), kMemoryMib);
   EXPECT_EQ(read_file(dir_ / "all/many.safetensors"), read_file(path));
 }

@@ -110,28 +110,28 @@ Child::Child(const Launch& launch) {
     ::close(ends[1]);
     return;
   }
-  std::array<int, 2> in{-1, -1};
+  std::array<int, 2> input{-1, -1};
   if (launch.stdin_open) {
-    in = channel(false);
-    std::swap(in_fd_, in[1]);
+    input = channel(false);
+    std::swap(in_fd_, input[1]);
   } else {
-    in[0] = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    input[0] = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   }
-  std::array<int, 2> out{-1, -1};
+  std::array<int, 2> output{-1, -1};
   if (launch.stdout_path.empty()) {
-    out = channel(launch.stdout_terminal);
+    output = channel(launch.stdout_terminal);
   } else {
-    out[1] = ::open(launch.stdout_path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    output[1] = ::open(launch.stdout_path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   }
-  const std::array<int, 2> err = channel(launch.stderr_terminal);
-  out_fd_ = out[0];
-  err_fd_ = err[0];
+  const std::array<int, 2> errors = channel(launch.stderr_terminal);
+  out_fd_ = output[0];
+  err_fd_ = errors[0];
   pid_ = ::fork();
   FF_CHECK(pid_ >= 0);
-  if (pid_ == 0) become(launch, in[0], out[1], err[1]);
-  ::close(in[0]);
-  ::close(out[1]);
-  ::close(err[1]);
+  if (pid_ == 0) become(launch, input[0], output[1], errors[1]);
+  ::close(input[0]);
+  ::close(output[1]);
+  ::close(errors[1]);
 }
 
 Child::~Child() {

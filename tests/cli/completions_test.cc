@@ -93,7 +93,7 @@ TEST_F(Shells, bash_in_a_terminal) {
                .terminal = true});
   shell.write_stdin("cd '" + (dir / "work") + "' && . '" + (dir / "completions/ff.bash") +
                     "' && echo re''ady\n");
-  ASSERT_TRUE(shell.wait_for_out("\nready")) << shell.out;
+  ASSERT_TRUE(shell.wait_for_out("ready")) << shell.out;
   // Names with spaces come out escaped, which needs readline's own quoting.
   shell.write_stdin("echo ff store pu\tmodel\\ o\t\n");
   shell.write_stdin("ff store pu\tmodel\\ o\t\n");
@@ -131,7 +131,7 @@ TEST_F(Shells, zsh) {
   shell.write_stdin("stty cols 200; PS1='$ '; unsetopt zle_bracketed_paste prompt_sp; fpath=('" +
                     (dir / "completions") + "' $fpath); autoload -Uz compinit; compinit -u -D; " +
                     "bindkey '^I' list-choices; cd '" + (dir / "work") + "'; echo re''ady\n");
-  ASSERT_TRUE(shell.wait_for_out("\nready")) << shell.out;
+  ASSERT_TRUE(shell.wait_for_out("ready")) << shell.out;
   struct Listing {
     std::string line;
     std::vector<std::string> shown;  // none of these is typed
@@ -145,8 +145,8 @@ TEST_F(Shells, zsh) {
        "Put files"},
       {"ff store put --format ", {"packed", "raw"}, "model-two.bin"},
       {"ff store put --format=", {"packed", "raw"}, "model-two.bin"},
-      {"ff store put ", {"model one.bin", "model-two.bin"}, "packed"},
-      {"ff store --store ", {"sub dir"}, "model-two.bin"},
+      {"ff store put ", {"model\\ one.bin", "model-two.bin"}, "packed"},
+      {"ff store --store ", {"sub\\ dir"}, "model-two.bin"},
       {"ff help ", {"Keep things in a store", "exit-codes"}, "model-two.bin"},
       {"ff help store ", {"Get a run out of the store"}, "exit-codes"},
       {"ff-store ", {"Get a run out of the store"}, "Say that it ran"},
@@ -161,8 +161,8 @@ TEST_F(Shells, zsh) {
     // The line is cleared, then a mark says that the listing is whole.
     shell.write_stdin(
         "\x15"
-        "echo en''d\n");
-    ASSERT_TRUE(shell.wait_for_out("\nend")) << shell.out;
+        "echo en''ded\n");
+    ASSERT_TRUE(shell.wait_for_out("ended")) << shell.out;
     EXPECT_EQ(shell.out.find(listing.absent), std::string::npos) << shell.out;
   }
   shell.write_stdin("exit\n");

@@ -44,10 +44,10 @@ TEST(Dispatch, suggests_the_nearest_name) {
   EXPECT_EQ(option.err,
             "ff store put: unknown option --formt\n"
             "  Did you mean --format? `ff store put -h` lists the options.\n");
-  const Ran choice = probe({"store", "put", "x", "--format", "pack"});
+  const Ran choice = probe({"store", "put", "x", "--format", "packd"});
   EXPECT_EQ(choice.exit, 2);
   EXPECT_EQ(choice.err,
-            "ff store put: --format: 'pack' is not one of raw, packed\n  Did you mean packed?\n");
+            "ff store put: --format: 'packd' is not one of raw, packed\n  Did you mean packed?\n");
   const Ran far = ff_run({"zzzzzzzzzz"});
   EXPECT_EQ(far.exit, 2);
   EXPECT_EQ(far.err, "ff: unknown command 'zzzzzzzzzz'\n  `ff -h` lists the commands.\n");

@@ -67,9 +67,8 @@ TEST(Help, exit_codes_are_those_of_the_design) {
   EXPECT_EQ(ran.exit, 0);
   EXPECT_EQ(ran.out.find("0\tdone, and true\n1\tcould not be done"), 0u);
   std::vector<int> codes;
-  for (const Json& code :
-       Json::parse(ff_run({"help", "exit-codes", "--json"}).out)["data"]["codes"])
-    codes.push_back(code["exit"]);
+  const Json data = Json::parse(ff_run({"help", "exit-codes", "--json"}).out)["data"];
+  for (const Json& code : data["codes"]) codes.push_back(code["exit"]);
   EXPECT_EQ(codes, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 130}));
 }
 

@@ -84,9 +84,9 @@ TEST(WrongSettings, name_file_line_and_nearest_key) {
     return probe({"store", "put", "x"}, env);
   };
   const std::string at = "ff store put: " + dir / "ff.toml" + ":";
-  const Ran misspelt = put("[store]\nlevel = 1\npaht = \"/x\"\n");
+  const Ran misspelt = put("[store]\nlevel = 1\npth = \"/x\"\n");
   EXPECT_EQ(misspelt.exit, 2);
-  EXPECT_EQ(misspelt.err, at + "3: unknown setting store.paht\n  Did you mean store.path? "
+  EXPECT_EQ(misspelt.err, at + "3: unknown setting store.pth\n  Did you mean store.path? "
                                "`ff help config` lists every setting.\n");
   EXPECT_EQ(put("[store]\nlevel = \"high\"\n").err, at + "2: store.level must be a number\n");
   EXPECT_EQ(put("[store]\npart = \"4Q\"\n").exit, 2);

@@ -66,7 +66,7 @@ void write_file(const std::string& path, std::string_view content) {
   std::ofstream(path, std::ios::binary) << content;
 }
 
-// Runs `act` in a child process; true when it returned true.
+// Runs `act` in a child process, which exits 0 when it returned true.
 template <class Act>
 pid_t in_child(Act act) {
   const pid_t child = ::fork();
@@ -523,6 +523,7 @@ TEST(Database, ReadOnlyFileIsRefused) {
     return !opened.ok() && opened.error().code == Errc::refused &&
            opened.error().message.find(dir / "a.db") != std::string::npos;
   }));
+  ::chmod(dir.path().c_str(), 0755);  // so that it can be removed
   EXPECT_EQ(status, 0);
 }
 

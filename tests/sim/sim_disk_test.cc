@@ -472,6 +472,7 @@ TEST_F(SimDiskTest, SpaceIsCountedAfreshAfterPowerLoss) {
     const auto open = open_rw(disk, "/gone");
     ASSERT_TRUE(ok(open->write_at(as_bytes(filled(10 * kPage, 'x')), 0)));
     ASSERT_TRUE(ok(disk.remove("/gone")));
+    ASSERT_TRUE(ok(open_rw(disk, "/kept")->reserve(30 * kPage)));  // not durable
     ASSERT_TRUE(ok(disk.link("/kept", "/second")));
     ASSERT_TRUE(ok(disk.sync_dir("/")));
     disk.power_loss();

@@ -1,0 +1,187 @@
+# Completions of ff for bash.
+# Written by `ff help --emit`; do not edit.
+
+# Each sets `reply` from the tables.
+_ff_subs() {
+  reply=
+  case "$1" in
+    '') reply='bench checkpoint help' ;;
+    'bench') reply='disk digest' ;;
+    'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
+  esac
+}
+_ff_options() {
+  reply=
+  case "$1" in
+    '') reply='--json --quiet -q --verbose -v --help -h --version' ;;
+    'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
+    'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint') reply='--store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint save') reply='--run --compress --no-compress --opaque --digest --step --rank --world --attempt --split --replace --name --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint load') reply='--tensor --slice --rank --reshard --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint ls') reply='--store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint show') reply='--tensor --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint diff') reply='--values --all --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint latest') reply='--path --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint verify') reply='--all --sample --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint forget') reply='--run --keep-last --keep-every --keep-within --apply --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint prune') reply='--grace --wait --dry-run -n --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint export') reply='--file --tensor --rank --force --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint salvage') reply='--timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
+    'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
+  esac
+}
+_ff_value() {
+  reply=
+  case "$1 $2" in
+    'bench disk --size') reply='any' ;;
+    'bench disk --timeout') reply='any' ;;
+    'bench digest --size') reply='any' ;;
+    'checkpoint --store') reply='dir' ;;
+    'checkpoint --threads') reply='any' ;;
+    'checkpoint save --run') reply='any' ;;
+    'checkpoint save --opaque') reply='any' ;;
+    'checkpoint save --digest') reply='xxh128|sha256' ;;
+    'checkpoint save --step') reply='any' ;;
+    'checkpoint save --rank') reply='any' ;;
+    'checkpoint save --world') reply='any' ;;
+    'checkpoint save --attempt') reply='any' ;;
+    'checkpoint save --split') reply='any' ;;
+    'checkpoint save --name') reply='any' ;;
+    'checkpoint save --timeout') reply='any' ;;
+    'checkpoint save --store') reply='dir' ;;
+    'checkpoint save --threads') reply='any' ;;
+    'checkpoint load --tensor') reply='any' ;;
+    'checkpoint load --slice') reply='any' ;;
+    'checkpoint load --rank') reply='any' ;;
+    'checkpoint load --reshard') reply='any' ;;
+    'checkpoint load --timeout') reply='any' ;;
+    'checkpoint load --store') reply='dir' ;;
+    'checkpoint load --threads') reply='any' ;;
+    'checkpoint ls --store') reply='dir' ;;
+    'checkpoint ls --threads') reply='any' ;;
+    'checkpoint show --tensor') reply='any' ;;
+    'checkpoint show --store') reply='dir' ;;
+    'checkpoint show --threads') reply='any' ;;
+    'checkpoint diff --timeout') reply='any' ;;
+    'checkpoint diff --store') reply='dir' ;;
+    'checkpoint diff --threads') reply='any' ;;
+    'checkpoint latest --store') reply='dir' ;;
+    'checkpoint latest --threads') reply='any' ;;
+    'checkpoint verify --sample') reply='any' ;;
+    'checkpoint verify --timeout') reply='any' ;;
+    'checkpoint verify --store') reply='dir' ;;
+    'checkpoint verify --threads') reply='any' ;;
+    'checkpoint forget --run') reply='any' ;;
+    'checkpoint forget --keep-last') reply='any' ;;
+    'checkpoint forget --keep-every') reply='any' ;;
+    'checkpoint forget --keep-within') reply='any' ;;
+    'checkpoint forget --timeout') reply='any' ;;
+    'checkpoint forget --store') reply='dir' ;;
+    'checkpoint forget --threads') reply='any' ;;
+    'checkpoint prune --grace') reply='any' ;;
+    'checkpoint prune --wait') reply='any' ;;
+    'checkpoint prune --timeout') reply='any' ;;
+    'checkpoint prune --store') reply='dir' ;;
+    'checkpoint prune --threads') reply='any' ;;
+    'checkpoint export --file') reply='any' ;;
+    'checkpoint export --tensor') reply='any' ;;
+    'checkpoint export --rank') reply='any' ;;
+    'checkpoint export --timeout') reply='any' ;;
+    'checkpoint export --store') reply='dir' ;;
+    'checkpoint export --threads') reply='any' ;;
+    'checkpoint salvage --timeout') reply='any' ;;
+    'checkpoint salvage --store') reply='dir' ;;
+    'checkpoint salvage --threads') reply='any' ;;
+    'checkpoint watch --run') reply='any' ;;
+    'checkpoint watch --opaque') reply='any' ;;
+    'checkpoint watch --digest') reply='xxh128|sha256' ;;
+    'checkpoint watch --settle') reply='any' ;;
+    'checkpoint watch --timeout') reply='any' ;;
+    'checkpoint watch --store') reply='dir' ;;
+    'checkpoint watch --threads') reply='any' ;;
+    'help --emit') reply='dir' ;;
+    'help --install') reply='dir' ;;
+  esac
+}
+_ff_argument() {
+  reply=
+  case "$1 $2" in
+    'bench disk '0) reply='dir' ;;
+    'checkpoint save '*) reply='file' ;;
+    'checkpoint load '0) reply='any' ;;
+    'checkpoint load '1) reply='dir' ;;
+    'checkpoint ls '0) reply='any' ;;
+    'checkpoint show '0) reply='any' ;;
+    'checkpoint diff '0) reply='any' ;;
+    'checkpoint diff '1) reply='any' ;;
+    'checkpoint latest '0) reply='any' ;;
+    'checkpoint verify '*) reply='any' ;;
+    'checkpoint forget '*) reply='any' ;;
+    'checkpoint export '0) reply='any' ;;
+    'checkpoint export '1) reply='file' ;;
+    'checkpoint salvage '0) reply='any' ;;
+    'checkpoint salvage '1) reply='dir' ;;
+    'checkpoint watch '0) reply='dir' ;;
+    'help '*) reply='command' ;;
+  esac
+}
+
+# Completes the word under the cursor as a value of this kind.
+_ff_offer() {
+  case $1 in
+    any) ;;
+    file) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- "$2") ;;
+    dir) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- "$2") ;;
+    *) mapfile -t COMPREPLY < <(compgen -W "${1//|/ }" -- "$2") ;;
+  esac
+}
+
+_ff() {
+  local cur=${COMP_WORDS[COMP_CWORD]} path= topic= value= options=1 operands=0 word i reply
+  local program=${COMP_WORDS[0]##*/}
+  COMPREPLY=()
+  [[ $program == ff-* ]] && path=${program#ff-}
+  [[ $cur == '=' ]] && cur=
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    word=${COMP_WORDS[i]}
+    if [[ $word == '=' ]]; then
+      continue
+    elif [[ -n $value ]]; then
+      value=
+    elif [[ $options == 1 && $word == -- ]]; then
+      options=0
+    elif [[ $options == 1 && $word == -?* ]]; then
+      _ff_value "$path" "$word"
+      value=$reply
+    else
+      _ff_subs "$path"
+      if [[ " $reply " == *" $word "* ]]; then
+        path="${path:+$path }$word"
+      else
+        operands=$((operands + 1))
+        topic="${topic:+$topic }$word"
+      fi
+    fi
+  done
+  if [[ -n $value ]]; then
+    _ff_offer "$value" "$cur"
+  elif [[ $options == 1 && $cur == -* ]]; then
+    _ff_options "$path"
+    _ff_offer "$reply" "$cur"
+  else
+    _ff_subs "$path"
+    if [[ -z $reply ]]; then
+      _ff_argument "$path" "$operands"
+      if [[ $reply == command ]]; then
+        _ff_subs "$topic"
+        [[ -z $topic ]] && reply+=' config exit-codes'
+      fi
+    fi
+    _ff_offer "${reply:-any}" "$cur"
+  fi
+}
+
+complete -F _ff ff ff-bench ff-checkpoint ff-help

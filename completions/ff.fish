@@ -1,0 +1,230 @@
+# Completions of ff for fish.
+# Written by `ff help --emit`; do not edit.
+
+function __ff_subs
+    switch "$argv[1]"
+        case ''
+            printf '%s\n' bench checkpoint help
+        case 'bench'
+            printf '%s\n' disk digest
+        case 'checkpoint'
+            printf '%s\n' save load ls show diff latest verify forget prune export salvage watch
+    end
+end
+
+# Options whose value is the next word, where a subcommand may follow.
+function __ff_valued
+    switch "$argv[1]"
+        case 'checkpoint'
+            printf '%s\n' --store --threads
+    end
+end
+
+# The commands on the line before the cursor are exactly these.
+function __ff_at
+    set -l path ''
+    set -l value no
+    for word in (commandline -opc)[2..-1]
+        if test $value = yes
+            set value no
+        else if contains -- $word (__ff_valued "$path")
+            set value yes
+        else if contains -- $word (__ff_subs "$path")
+            set path (string trim -- "$path $word")
+        end
+    end
+    test "$path" = "$argv[1]"
+end
+
+# Commands as words of `ff help`: those below the words before the cursor.
+function __ff_topics
+    set -l words (string match -v -- '-*' (commandline -opc)[3..-1])
+    __ff_subs "$words"
+    if test -z "$words"
+        printf '%s\n' config exit-codes
+    end
+end
+
+complete -c ff -f
+complete -c ff -n '__ff_at ""' -a bench -d 'Measure this machine'
+complete -c ff -n '__ff_at ""' -a checkpoint -d 'Save, load, verify and keep checkpoints of training'
+complete -c ff -n '__ff_at ""' -a help -d 'Explain a command, list settings, install links and manual pages'
+complete -c ff -n '__ff_at ""' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at ""' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at ""' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at ""' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at ""' -l version -d 'Print version, commit and build type'
+complete -c ff -n '__ff_at "bench"' -a disk -d 'Raw speed of the disk under a directory'
+complete -c ff -n '__ff_at "bench"' -a digest -d 'Speed of checksums and digests on one core'
+complete -c ff -n '__ff_at "bench"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "bench"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "bench"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "bench"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "bench disk"' -l size -x -d 'Bytes of each file'
+complete -c ff -n '__ff_at "bench disk"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "bench disk"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "bench disk"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "bench disk"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "bench disk"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "bench disk"' -a '(__fish_complete_directories)'
+complete -c ff -n '__ff_at "bench digest"' -l size -x -d 'Bytes of the data: 4MiB is a chunk'
+complete -c ff -n '__ff_at "bench digest"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "bench digest"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "bench digest"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "bench digest"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint"' -a save -d 'Save files, directories or standard input'
+complete -c ff -n '__ff_at "checkpoint"' -a load -d 'Give a checkpoint back as files'
+complete -c ff -n '__ff_at "checkpoint"' -a ls -d 'List runs and their steps'
+complete -c ff -n '__ff_at "checkpoint"' -a show -d 'List the files and tensors of a checkpoint'
+complete -c ff -n '__ff_at "checkpoint"' -a diff -d 'Compare two checkpoints'
+complete -c ff -n '__ff_at "checkpoint"' -a latest -d 'Print the step saved last'
+complete -c ff -n '__ff_at "checkpoint"' -a verify -d 'Read and check every byte of checkpoints'
+complete -c ff -n '__ff_at "checkpoint"' -a forget -d 'Remove checkpoints that no rule keeps'
+complete -c ff -n '__ff_at "checkpoint"' -a prune -d 'Free the space of what no checkpoint uses'
+complete -c ff -n '__ff_at "checkpoint"' -a export -d 'Write a checkpoint\'s tensors as one safetensors file'
+complete -c ff -n '__ff_at "checkpoint"' -a salvage -d 'Restore what still verifies of a damaged checkpoint'
+complete -c ff -n '__ff_at "checkpoint"' -a watch -d 'Save whatever finished files appear in a directory'
+complete -c ff -n '__ff_at "checkpoint"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint save"' -l run -x -d 'The run this belongs to'
+complete -c ff -n '__ff_at "checkpoint save"' -l compress -d 'Pack chunks with zstd where that saves a tenth'
+complete -c ff -n '__ff_at "checkpoint save"' -l no-compress -d 'Not: Pack chunks with zstd where that saves a tenth'
+complete -c ff -n '__ff_at "checkpoint save"' -l opaque -x -d 'Do not look for tensors in files of such names; may repeat'
+complete -c ff -n '__ff_at "checkpoint save"' -l digest -x -a 'xxh128 sha256' -d 'Names of chunks in a store made by this save: xxh128 is fast and for one user, sha256 for stores that several users write'
+complete -c ff -n '__ff_at "checkpoint save"' -l step -x -d 'Its step; default: the run\'s last plus one'
+complete -c ff -n '__ff_at "checkpoint save"' -l rank -x -d 'This rank, from 0; default: torchrun\'s'
+complete -c ff -n '__ff_at "checkpoint save"' -l world -x -d 'Ranks that save together; default: torchrun\'s, else 1'
+complete -c ff -n '__ff_at "checkpoint save"' -l attempt -x -d 'Equal on all ranks of one try; default: torchrun\'s run id and restart count'
+complete -c ff -n '__ff_at "checkpoint save"' -l split -x -d 'Tensors of which each rank holds an equal part along DIM (0); may repeat'
+complete -c ff -n '__ff_at "checkpoint save"' -l replace -d 'Swap the step when it exists with other content'
+complete -c ff -n '__ff_at "checkpoint save"' -l name -x -d 'File name of standard input'
+complete -c ff -n '__ff_at "checkpoint save"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "checkpoint save"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint save"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint save"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint save"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint save"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint save"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint save"' -F
+complete -c ff -n '__ff_at "checkpoint load"' -l tensor -x -d 'Only such tensors; may repeat'
+complete -c ff -n '__ff_at "checkpoint load"' -l slice -x -d 'Only this part of each: BEGIN:END for each dimension, as in \'0:1024,:\''
+complete -c ff -n '__ff_at "checkpoint load"' -l rank -x -d 'Only what this rank saved'
+complete -c ff -n '__ff_at "checkpoint load"' -l reshard -x -d 'Split tensors anew for N ranks'
+complete -c ff -n '__ff_at "checkpoint load"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "checkpoint load"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint load"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint load"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint load"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint load"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint load"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint load"' -a '(__fish_complete_directories)'
+complete -c ff -n '__ff_at "checkpoint ls"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint ls"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint ls"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint ls"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint ls"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint ls"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint show"' -l tensor -x -d 'Only such tensors; may repeat'
+complete -c ff -n '__ff_at "checkpoint show"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint show"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint show"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint show"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint show"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint show"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint diff"' -l values -d 'Count changed elements and their largest change'
+complete -c ff -n '__ff_at "checkpoint diff"' -l all -d 'List what is the same, too'
+complete -c ff -n '__ff_at "checkpoint diff"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "checkpoint diff"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint diff"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint diff"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint diff"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint diff"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint diff"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint latest"' -l path -d 'Print the path of its folder in the store instead'
+complete -c ff -n '__ff_at "checkpoint latest"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint latest"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint latest"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint latest"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint latest"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint latest"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint verify"' -l all -d 'Every checkpoint in the store'
+complete -c ff -n '__ff_at "checkpoint verify"' -l sample -x -d 'Read only a random share of the chunks, as in 5%; nothing is marked then'
+complete -c ff -n '__ff_at "checkpoint verify"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "checkpoint verify"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint verify"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint verify"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint verify"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint verify"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint verify"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint forget"' -l run -x -d 'Only these runs; may repeat; default: all'
+complete -c ff -n '__ff_at "checkpoint forget"' -l keep-last -x -d 'Keep the N highest steps of a run'
+complete -c ff -n '__ff_at "checkpoint forget"' -l keep-every -x -d 'Keep steps divisible by N'
+complete -c ff -n '__ff_at "checkpoint forget"' -l keep-within -x -d 'Keep what was saved within this time, as in 7d'
+complete -c ff -n '__ff_at "checkpoint forget"' -l apply -d 'Do it; without this nothing changes'
+complete -c ff -n '__ff_at "checkpoint forget"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "checkpoint forget"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint forget"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint forget"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint forget"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint forget"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint forget"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint prune"' -l grace -x -d 'Spare what is younger than this'
+complete -c ff -n '__ff_at "checkpoint prune"' -l wait -x -d 'Wait this long for running saves and loads; what they may need stays in the trash until the next prune otherwise'
+complete -c ff -n '__ff_at "checkpoint prune"' -l dry-run -s n -d 'Only count'
+complete -c ff -n '__ff_at "checkpoint prune"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "checkpoint prune"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint prune"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint prune"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint prune"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint prune"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint prune"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint export"' -l file -x -d 'Only tensors of such files; may repeat'
+complete -c ff -n '__ff_at "checkpoint export"' -l tensor -x -d 'Only such tensors; may repeat'
+complete -c ff -n '__ff_at "checkpoint export"' -l rank -x -d 'Only what this rank saved'
+complete -c ff -n '__ff_at "checkpoint export"' -l force -d 'Replace OUT when it exists'
+complete -c ff -n '__ff_at "checkpoint export"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "checkpoint export"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint export"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint export"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint export"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint export"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint export"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint export"' -F
+complete -c ff -n '__ff_at "checkpoint salvage"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "checkpoint salvage"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint salvage"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint salvage"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint salvage"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint salvage"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint salvage"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint salvage"' -a '(__fish_complete_directories)'
+complete -c ff -n '__ff_at "checkpoint watch"' -l run -x -d 'The run this belongs to'
+complete -c ff -n '__ff_at "checkpoint watch"' -l compress -d 'Pack chunks with zstd where that saves a tenth'
+complete -c ff -n '__ff_at "checkpoint watch"' -l no-compress -d 'Not: Pack chunks with zstd where that saves a tenth'
+complete -c ff -n '__ff_at "checkpoint watch"' -l opaque -x -d 'Do not look for tensors in files of such names; may repeat'
+complete -c ff -n '__ff_at "checkpoint watch"' -l digest -x -a 'xxh128 sha256' -d 'Names of chunks in a store made by this save: xxh128 is fast and for one user, sha256 for stores that several users write'
+complete -c ff -n '__ff_at "checkpoint watch"' -l settle -x -d 'How long a file must stay unchanged before it is saved'
+complete -c ff -n '__ff_at "checkpoint watch"' -l once -d 'Save what is there once it is settled, and end'
+complete -c ff -n '__ff_at "checkpoint watch"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "checkpoint watch"' -l store -x -a '(__fish_complete_directories)' -d 'The store to work on'
+complete -c ff -n '__ff_at "checkpoint watch"' -l threads -x -d 'Workers that move and check data; 0 is one a core, at most 8'
+complete -c ff -n '__ff_at "checkpoint watch"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "checkpoint watch"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "checkpoint watch"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "checkpoint watch"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "checkpoint watch"' -a '(__fish_complete_directories)'
+complete -c ff -n '__ff_at "help"' -l emit -x -a '(__fish_complete_directories)' -d 'Write manual pages and shell completions under DIR'
+complete -c ff -n '__ff_at "help"' -l install -x -a '(__fish_complete_directories)' -d 'Make links in DIR to this program, one a command'
+complete -c ff -n '__ff_at "help"' -l versions -d 'Ask every library that is linked in for its version'
+complete -c ff -n '__ff_at "help"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "help"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "help"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "help"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "help"' -a '(__ff_topics)'
+complete -c ff-bench -w 'ff bench'
+complete -c ff-checkpoint -w 'ff checkpoint'
+complete -c ff-help -w 'ff help'
