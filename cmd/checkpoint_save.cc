@@ -16,6 +16,8 @@
 namespace ff::cmd {
 namespace {
 
+constexpr int kPollMs = 200;  // for data on standard input, between looks at Ctrl-C
+
 struct SaveArguments {
   ckpt::SaveOptions options;
   std::vector<std::string> paths;
@@ -66,10 +68,10 @@ Result<void> fill_from_torchrun(SaveArguments& arguments) {
   return {};
 }
 
-// Standard input as a stream that tells once a second that it has nothing yet.
+// Standard input as a stream that tells when it has nothing yet, soon enough for Ctrl-C.
 Result<std::optional<size_t>> read_stdin(ByteSpan into) {
   pollfd wait{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-  const int ready = ::poll(&wait, 1, 1000);
+  const int ready = ::poll(&wait, 1, kPollMs);
   if (ready == 0 || (ready < 0 && errno == EINTR)) return std::optional<size_t>();
   const ssize_t got = ::read(STDIN_FILENO, into.data(), into.size());
   if (got < 0 && errno == EINTR) return std::optional<size_t>();

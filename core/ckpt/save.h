@@ -44,7 +44,7 @@ struct SaveOptions {
 };
 
 // A stream of unknown length, saved as the file `name`. `read` fills the span and returns the
-// bytes, 0 at the end; nothing when none came within a second (so that leases are renewed).
+// bytes, 0 at the end; nothing when none came for a while (so that leases are renewed).
 struct StreamInput {
   std::string name;
   std::function<Result<std::optional<size_t>>(ByteSpan)> read;

@@ -34,6 +34,7 @@ Result<void> SaveWorker::run(SaveShared& shared) {
   FF_TRY(worker.set_up());
   for (bool more = true; !worker.error_ && !shared.failed.load();) {
     FF_TRY(shared.context.stop.check());
+    FF_TRY(shared.lease.renew_if_due());  // also while a stream has nothing yet
     if (more) {
       FF_TRY(more, worker.feed());
     }
@@ -212,7 +213,6 @@ Result<void> SaveWorker::put_in_place(Slot& slot) {
 void SaveWorker::finish(Slot& slot) {
   context_.progress.done += slot.job.length;
   check(shared_.recorder.done(std::move(slot.job), std::move(slot.stored)));
-  check(shared_.lease.renew_if_due());
   slot.busy = false;
 }
 

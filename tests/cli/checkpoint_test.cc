@@ -138,6 +138,7 @@ TEST_F(CheckpointCommand, TimeoutEndsIt) {
                .env = {{"FF_STORE", store()}},
                .program = FF_BINARY,
                .stdin_open = true});
+  EXPECT_TRUE(child.wait_for_err("--timeout"));  // its input stays open
   EXPECT_EQ(child.finish(), 6) << child.err;
   EXPECT_TRUE(fs::is_empty(store() + "/tmp"));
 }
