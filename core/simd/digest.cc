@@ -8,6 +8,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "simd/crc32c.h"
@@ -133,25 +134,37 @@ Digest Digester::finish() {
   return digest;
 }
 
+namespace {
+
+// Most of an L1 data cache, and whole rounds of the three-stripe CRC (3 * 4 KiB).
+constexpr size_t kBlock = 24 * kKiB;
+
+}  // namespace
+
+void Fingerprinter::update(ByteView data) {
+  while (!data.empty()) {
+    const ByteView block = data.first(std::min(kBlock, data.size()));
+    crc32c_ = crc32c(block, crc32c_);
+    digester_.update(block);
+    data = data.subspan(block.size());
+  }
+}
+
+Fingerprint Fingerprinter::finish() {
+  return {.digest = digester_.finish(), .crc32c = std::exchange(crc32c_, 0)};
+}
+
 Fingerprint fingerprint(DigestKind kind, ByteView data) {
-  // Most of an L1 data cache, and whole rounds of the three-stripe CRC (3 * 4 KiB).
-  constexpr size_t kBlock = 24 * kKiB;
-  Fingerprint print;
   if (kind == DigestKind::xxh128 && data.size() <= kBlock) {
+    Fingerprint print;
     print.crc32c = crc32c(data);
     xxh128_path().run.one_shot(data.data(), data.size(),
                                reinterpret_cast<unsigned char*>(print.digest.bytes.data()));
     return print;
   }
-  Digester digester(kind);
-  while (!data.empty()) {
-    const ByteView block = data.first(std::min(kBlock, data.size()));
-    print.crc32c = crc32c(block, print.crc32c);
-    digester.update(block);
-    data = data.subspan(block.size());
-  }
-  print.digest = digester.finish();
-  return print;
+  Fingerprinter pieces(kind);
+  pieces.update(data);
+  return pieces.finish();
 }
 
 bool all_zero(ByteView data) {

@@ -57,6 +57,18 @@ struct Fingerprint {
 };
 Fingerprint fingerprint(DigestKind kind, ByteView data);
 
+// A fingerprint over pieces.
+class Fingerprinter {
+ public:
+  explicit Fingerprinter(DigestKind kind) : digester_(kind) {}
+  void update(ByteView data);
+  Fingerprint finish();  // and starts over
+
+ private:
+  Digester digester_;
+  uint32_t crc32c_ = 0;
+};
+
 // Whether every byte is zero.
 bool all_zero(ByteView data);
 

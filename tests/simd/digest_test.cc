@@ -203,6 +203,25 @@ TEST(Fingerprint, IsDigestAndCrcOfTheSameBytes) {
   }
 }
 
+TEST(Fingerprint, IsTheSameOverPieces) {
+  SeededRng rng(5);
+  const auto data = random_bytes(100'000, rng);
+  for (const DigestKind kind : kKinds) {
+    Fingerprinter pieces(kind);
+    for (int i = 0; i < 30; ++i) {  // one object: finish() starts over
+      const ByteView all = ByteView(data).first(rng.below(data.size() + 1));
+      for (ByteView rest = all; !rest.empty();) {
+        const size_t piece = std::min(rest.size(), static_cast<size_t>(rng.below(40'000)));
+        pieces.update(rest.first(piece));
+        rest = rest.subspan(piece);
+      }
+      const Fingerprint print = pieces.finish();
+      EXPECT_EQ(print.digest, fingerprint(kind, all).digest) << all.size();
+      EXPECT_EQ(print.crc32c, crc32c(all)) << all.size();
+    }
+  }
+}
+
 TEST(AllZero, FindsTheOneByteAnywhere) {
   for (size_t length = 0; length <= 300; ++length) {
     std::vector<std::byte> data(length + 17, std::byte{0xff});
