@@ -207,20 +207,22 @@ Table::~Table() {
   if (!measured_ && !held_.empty()) measure_and_print();
 }
 
-void Table::row(std::vector<Cell> cells) {
+void Table::row(std::initializer_list<Cell> cells) {
   FF_CHECK(cells.size() == columns_.size());
   if (out_.mode_.json) return;
-  for (Cell& cell : cells) cell.text = printable(cell.text);
   if (!out_.stdout_terminal_) {
     std::string line;
     for (const Cell& cell : cells) {
-      line += line.empty() && &cell == cells.data() ? "" : "\t";
-      line += cell.text;
+      append_printable(line, cell.text);
+      line += '\t';
     }
-    return out_.trusted(line + "\n");
+    line.back() = '\n';
+    return out_.trusted(line);
   }
-  if (measured_) return print(cells);
-  held_.push_back(std::move(cells));
+  std::vector<Cell> shown = cells;
+  for (Cell& cell : shown) cell.text = printable(cell.text);
+  if (measured_) return print(shown);
+  held_.push_back(std::move(shown));
   if (held_.size() == kMeasuredRows) measure_and_print();
 }
 

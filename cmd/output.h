@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -49,7 +50,7 @@ class Table {
   ~Table();
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
-  void row(std::vector<Cell> cells);  // as many as there are columns
+  void row(std::initializer_list<Cell> cells);  // as many as there are columns
 
  private:
   void measure_and_print();

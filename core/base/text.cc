@@ -122,11 +122,23 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return rows[a.size() % 3][b.size()];
 }
 
+// Takes off the beginning of `text` that stands for itself everywhere: printable ASCII, which most
+// names are made of, without quotes and backslashes.
+std::string_view take_plain(std::string_view& text) {
+  size_t length = 0;
+  while (length < text.size() && text[length] >= ' ' && text[length] < 0x7f &&
+         text[length] != '"' && text[length] != '\\' && text[length] != '<') {
+    ++length;
+  }
+  const std::string_view plain = text.substr(0, length);
+  text.remove_prefix(length);
+  return plain;
+}
+
 }  // namespace
 
-std::string printable(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
+void append_printable(std::string& out, std::string_view text) {
+  out += take_plain(text);
   while (!text.empty()) {
     const size_t valid = utf8_length(text);
     const std::string_view character = text.substr(0, std::max<size_t>(valid, 1));
@@ -139,11 +151,17 @@ std::string printable(std::string_view text) {
     }
     text.remove_prefix(character.size());
   }
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  append_printable(out, text);
   return out;
 }
 
 void append_json_string(std::string& out, std::string_view text) {
   out += '"';
+  out += take_plain(text);
   while (!text.empty()) {
     const size_t valid = utf8_length(text);
     if (valid == 0) {

@@ -11,6 +11,7 @@ namespace ff {
 // are not UTF-8 become `\xNN`, so that a name can be printed to a terminal or a log line. For
 // reading only: a backslash stays as it is.
 std::string printable(std::string_view text);
+void append_printable(std::string& out, std::string_view text);
 
 // Appends `text` as a JSON string with quotes. Bytes that are not UTF-8 become U+FFFD. Control
 // characters and `<` are written `\uNNNN`, so that the result is also safe in a terminal and inside

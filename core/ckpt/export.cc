@@ -89,9 +89,7 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
   choice.file = [&](const FileRecord& file) {
     return any_match(options.files, file.name) && (!options.rank || file.rank == *options.rank);
   };
-  choice.tensor = [&](const TensorRecord& tensor) {
-    return any_match(options.tensors, tensor.name);
-  };
+  choice.tensor = [&](std::string_view tensor) { return any_match(options.tensors, tensor); };
   choice.passed_over = [&](const FileRecord& file) {
     report.opaque_files += file.kind == EntryKind::opaque ? 1 : 0;
   };

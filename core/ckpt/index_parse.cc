@@ -16,20 +16,35 @@ namespace {
 
 constexpr uint64_t kNumberMax = uint64_t{1} << 62;  // sums of sizes and offsets cannot overflow
 
-// All fields any line may have; which are required depends on the line's type.
+// The fields of one line, in its order; which are required depends on the line's type. Texts are
+// views of the buffer that is being parsed in place.
 struct Fields {
-  std::map<std::string, std::string, std::less<>> texts;
-  std::map<std::string, uint64_t, std::less<>> numbers;
-  std::map<std::string, int64_t, std::less<>> negatives;  // mtimes before 1970
-  std::map<std::string, std::vector<uint64_t>, std::less<>> lists;
+  using List = std::vector<uint64_t>;
+  struct Field {
+    std::string_view key;
+    std::variant<std::string_view, uint64_t, int64_t, List> value;  // int64_t: mtimes before 1970
+  };
+  std::vector<Field> all;
   std::vector<Extent> extents;
   bool has_extents = false;
+
+  void add(std::string_view key, auto value) { all.push_back({key, std::move(value)}); }
+
+  // The value of that type under `key`, or null. Of several the last counts.
+  template <class Value>
+  Value* find(std::string_view key) {
+    for (auto it = all.rbegin(); it != all.rend(); ++it) {
+      if (it->key != key) continue;
+      if (auto* value = std::get_if<Value>(&it->value)) return value;
+    }
+    return nullptr;
+  }
 };
 
 // Collects a flat object whose values are scalars, lists of numbers, and the list of extents.
 class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collector> {
  public:
-  explicit Collector(simd::DigestKind kind) : kind_(kind) {}
+  explicit Collector(simd::DigestKind kind) : kind_(kind) { fields.all.reserve(16); }
   Fields fields;
   std::string problem;
 
@@ -41,15 +56,15 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
   bool Int64(int64_t value) {
     if (value >= 0) return Uint64(static_cast<uint64_t>(value));
     if (depth_ != 1) return false;
-    fields.negatives[key_] = value;
+    fields.add(key_, value);
     return true;
   }
   bool Uint64(uint64_t value) {
     if (value > kNumberMax) return fail("a number out of range");
     if (depth_ == 1) {
-      fields.numbers[key_] = value;
+      fields.add(key_, value);
     } else if (depth_ == 2 && !in_extents_) {
-      fields.lists[key_].push_back(value);
+      std::get<Fields::List>(fields.all.back().value).push_back(value);
     } else if (depth_ == 3 && in_extents_) {
       if (numbers_in_extent_ == 2) return fail("an extent with too many numbers");
       extent_numbers_[numbers_in_extent_++] = value;
@@ -61,7 +76,7 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
   bool String(const char* text, rapidjson::SizeType length, bool) {
     const std::string_view value(text, length);
     if (depth_ == 1) {
-      fields.texts[key_] = value;
+      fields.add(key_, value);
       return true;
     }
     if (depth_ != 3 || !in_extents_) return fail("a string where a number belongs");
@@ -70,7 +85,7 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
     return true;
   }
   bool Key(const char* text, rapidjson::SizeType length, bool) {
-    key_.assign(text, length);
+    key_ = {text, length};
     return true;
   }
   bool StartObject() { return ++depth_ == 1; }
@@ -80,7 +95,7 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
     if (depth_ == 2) {
       in_extents_ = key_ == "extents";
       if (in_extents_) fields.has_extents = true;
-      if (!in_extents_) fields.lists[key_];  // an empty list is a list
+      if (!in_extents_) fields.add(key_, Fields::List());
       return true;
     }
     numbers_in_extent_ = texts_in_extent_ = 0;
@@ -130,39 +145,37 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
   simd::DigestKind kind_;
   int depth_ = 0;
   bool in_extents_ = false;
-  std::string key_;
+  std::string_view key_;
   size_t numbers_in_extent_ = 0;
   size_t texts_in_extent_ = 0;
   std::array<uint64_t, 2> extent_numbers_{};
-  std::array<std::string, 2> extent_texts_;
+  std::array<std::string_view, 2> extent_texts_;
 };
 
 Error missing(std::string_view key) { return fail(Errc::corrupt, "'{}' is missing", key); }
 
 Result<std::string> text(Fields& fields, std::string_view key) {
-  const auto it = fields.texts.find(key);
-  if (it == fields.texts.end()) return missing(key);
-  return std::move(it->second);
+  const auto* found = fields.find<std::string_view>(key);
+  if (found == nullptr) return missing(key);
+  return std::string(*found);
 }
 
-Result<uint64_t> number(const Fields& fields, std::string_view key, uint64_t max = kNumberMax) {
-  const auto it = fields.numbers.find(key);
-  if (it == fields.numbers.end()) return missing(key);
-  if (it->second > max) return fail(Errc::corrupt, "'{}' is out of range", key);
-  return it->second;
+Result<uint64_t> number(Fields& fields, std::string_view key, uint64_t max = kNumberMax) {
+  const auto* found = fields.find<uint64_t>(key);
+  if (found == nullptr) return missing(key);
+  if (*found > max) return fail(Errc::corrupt, "'{}' is out of range", key);
+  return *found;
 }
 
-int64_t signed_number(const Fields& fields, std::string_view key) {
-  if (const auto it = fields.numbers.find(key); it != fields.numbers.end()) {
-    return static_cast<int64_t>(it->second);
-  }
-  const auto it = fields.negatives.find(key);
-  return it == fields.negatives.end() ? 0 : it->second;
+int64_t signed_number(Fields& fields, std::string_view key) {
+  if (const auto* found = fields.find<uint64_t>(key)) return static_cast<int64_t>(*found);
+  const auto* found = fields.find<int64_t>(key);
+  return found == nullptr ? 0 : *found;
 }
 
 std::string optional_text(Fields& fields, std::string_view key) {
-  const auto it = fields.texts.find(key);
-  return it == fields.texts.end() ? std::string() : std::move(it->second);
+  const auto* found = fields.find<std::string_view>(key);
+  return found == nullptr ? std::string() : std::string(*found);
 }
 
 uint64_t extents_size(const std::vector<Extent>& extents) {
@@ -183,7 +196,7 @@ Result<Record> make_header(Fields& fields) {
   header.world = static_cast<uint32_t>(world);
   FF_TRY(const std::string digest, text(fields, "digest"));
   FF_TRY(header.digest, simd::parse_digest_kind(digest));
-  if (fields.numbers.contains("rank")) {
+  if (fields.find<uint64_t>("rank") != nullptr) {
     FF_TRY(const uint64_t rank, number(fields, "rank", UINT32_MAX));
     header.rank = static_cast<uint32_t>(rank);
   }
@@ -232,13 +245,16 @@ Result<Record> make_tensor(Fields& fields) {
   TensorRecord tensor;
   FF_TRY(tensor.name, text(fields, "tensor"));
   FF_TRY(tensor.dtype, text(fields, "dtype"));
-  if (!fields.lists.contains("shape")) return missing("shape");
-  tensor.shape = std::move(fields.lists["shape"]);
+  auto* shape = fields.find<Fields::List>("shape");
+  if (shape == nullptr) return missing("shape");
+  tensor.shape = std::move(*shape);
   FF_TRY(tensor.offset, number(fields, "offset"));
   FF_TRY(tensor.size, number(fields, "size"));
-  if (fields.lists.contains("global_shape")) {
-    tensor.global_shape = std::move(fields.lists["global_shape"]);
-    tensor.slice_start = std::move(fields.lists["slice_start"]);
+  if (auto* global_shape = fields.find<Fields::List>("global_shape")) {
+    auto* slice_start = fields.find<Fields::List>("slice_start");
+    if (slice_start == nullptr) return missing("slice_start");
+    tensor.global_shape = std::move(*global_shape);
+    tensor.slice_start = std::move(*slice_start);
     if (tensor.global_shape.size() != tensor.shape.size() ||
         tensor.slice_start.size() != tensor.shape.size()) {
       return fail(Errc::corrupt, "the slice has another rank than the shape");
@@ -294,8 +310,11 @@ Result<std::string> line_name(std::string_view line) {
 
 Result<Record> parse_record(std::string_view line, simd::DigestKind kind) {
   Collector collector(kind);
-  rapidjson::MemoryStream stream(line.data(), line.size());
-  const auto parsed = rapidjson::Reader().Parse<rapidjson::kParseIterativeFlag>(stream, collector);
+  if (line.find('\0') != line.npos) return fail(Errc::corrupt, "a NUL byte");
+  std::string copy(line);  // parsed in place
+  rapidjson::InsituStringStream stream(copy.data());
+  // The collector refuses the fourth level, which bounds the reader's recursion.
+  const auto parsed = rapidjson::Reader().Parse<rapidjson::kParseInsituFlag>(stream, collector);
   if (parsed.IsError()) {
     return fail(Errc::corrupt, "{}",
                 !collector.problem.empty() ? collector.problem

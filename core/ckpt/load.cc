@@ -33,9 +33,9 @@ TensorChoice tensor_choice(const LoadOptions& options, const Staging& staging) {
   TensorChoice choice;
   choice.slice = options.slice;
   if (!options.tensors.empty()) {
-    choice.tensor = [globs = options.tensors](const TensorRecord& tensor) {
+    choice.tensor = [globs = options.tensors](std::string_view name) {
       return std::any_of(globs.begin(), globs.end(),
-                         [&](const auto& glob) { return glob_match(glob, tensor.name); });
+                         [&](const auto& glob) { return glob_match(glob, name); });
     };
   }
   if (options.rank) {

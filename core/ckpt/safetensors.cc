@@ -340,6 +340,7 @@ Result<std::string> SafetensorsHeaderWriter::finish() {
   out.reserve(out.size() + length);
   ((((out += '{') += metadata_) += comma) += tensors_) += '}';
   out.resize(kSafetensorsLengthBytes + length, ' ');
+  std::string().swap(tensors_);  // may be as large as the header
   return out;
 }
 

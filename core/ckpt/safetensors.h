@@ -91,7 +91,7 @@ class SafetensorsHeaderWriter {
   void metadata(const SafetensorsMetadata& pairs);
   void tensor(std::string_view name, std::string_view dtype, const std::vector<uint64_t>& shape,
               uint64_t bytes);
-  // Length word and header; Errc::failed above kSafetensorsHeaderMax.
+  // Length word and header, once; Errc::failed above kSafetensorsHeaderMax.
   Result<std::string> finish();
   uint64_t data_size() const { return offset_; }
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
@@ -14,14 +16,17 @@ namespace {
 constexpr std::string_view kMark = R"(,"crc":")";
 constexpr size_t kTailBytes = kMark.size() + 8 + 2;  // mark, 8 hex digits, `"}`
 
-std::string tail_of(std::string_view body) {
-  return fmt::format("{}{:08x}\"}}", kMark, simd::crc32c(as_bytes(body)));
+std::array<char, kTailBytes> tail_of(std::string_view body) {
+  std::array<char, kTailBytes> tail;
+  fmt::format_to(tail.begin(), "{}{:08x}\"}}", kMark, simd::crc32c(as_bytes(body)));
+  return tail;
 }
 
 }  // namespace
 
 std::string seal_line(std::string open_object) {
-  open_object += tail_of(open_object);
+  const auto tail = tail_of(open_object);
+  open_object.append(tail.begin(), tail.end());
   open_object += '\n';
   return open_object;
 }
@@ -29,7 +34,7 @@ std::string seal_line(std::string open_object) {
 bool line_is_sealed(std::string_view line) {
   if (line.size() <= kTailBytes) return false;
   const std::string_view body = line.substr(0, line.size() - kTailBytes);
-  return line.substr(body.size()) == tail_of(body);
+  return std::ranges::equal(line.substr(body.size()), tail_of(body));
 }
 
 std::optional<std::string> sealed_text(std::string_view line, std::string_view key) {

@@ -57,6 +57,13 @@ std::string TensorFilesSource::layout_key(const FileRecord& file) const {
   return choice_.gather ? std::string() : fmt::format("{}/{}", file.rank, file.name);
 }
 
+// Looks at no more of the line than the name: most lines are passed over.
+Result<bool> TensorFilesSource::chosen(std::string_view tensor_line) const {
+  if (!choice_.tensor) return true;
+  FF_TRY(const std::string name, line_name(tensor_line));
+  return choice_.tensor(name);
+}
+
 // Pass one: which tensors go where, and the headers.
 Result<void> TensorFilesSource::scan() {
   std::optional<FileRecord> file;
@@ -65,8 +72,11 @@ Result<void> TensorFilesSource::scan() {
     FF_TRY(context_->stop.check());
     FF_TRY(const auto line, reader_->next_line());
     if (!line) return finish_layouts();
-    const LineType type = line_type(*line);
-    if (type == LineType::tensor && !file) continue;
+    if (line_type(*line) == LineType::tensor) {
+      if (!file) continue;
+      FF_TRY(const bool wanted, chosen(*line));
+      if (!wanted) continue;
+    }
     FF_TRY(auto record, parse_record(*line, reader_->header().digest));
     if (auto* found = std::get_if<FileRecord>(&record)) {
       file.reset();
@@ -77,7 +87,7 @@ Result<void> TensorFilesSource::scan() {
       }
       file = std::move(*found);
       metadata_read = false;
-    } else if (auto* tensor = std::get_if<TensorRecord>(&record); tensor && chosen(*tensor)) {
+    } else if (auto* tensor = std::get_if<TensorRecord>(&record)) {
       Layout& layout = layouts_[layout_key(*file)];
       if (!choice_.gather) layout.source = *file;
       if (!metadata_read) FF_TRY(scan_metadata(*file, layout));
@@ -159,6 +169,7 @@ Result<void> TensorFilesSource::scan_tensor(const TensorRecord& tensor, Layout& 
   FF_TRY(auto entry, make_entry(tensor));
   entry.offset = layout.writer.data_size();
   layout.writer.tensor(tensor.name, tensor.dtype, entry.shape, entry.bytes);
+  if (choice_.slice.empty()) std::vector<uint64_t>().swap(entry.shape);  // there may be millions
   layout.entries.emplace(tensor.name, std::move(entry));
   count_.tensors++;
   return {};
@@ -230,8 +241,11 @@ Result<std::optional<ReadJob>> TensorFilesSource::next() {
       FF_TRY(end_files());
       continue;
     }
-    const LineType type = line_type(*line);
-    if (type == LineType::tensor && current_ == nullptr) continue;
+    if (line_type(*line) == LineType::tensor) {
+      if (current_ == nullptr) continue;
+      FF_TRY(const bool wanted, chosen(*line));
+      if (!wanted) continue;
+    }
     FF_TRY(auto record, parse_record(*line, reader_->header().digest));
     if (const auto* file = std::get_if<FileRecord>(&record)) {
       if (!choice_.gather) FF_TRY(end_files());
@@ -242,7 +256,7 @@ Result<std::optional<ReadJob>> TensorFilesSource::next() {
       if (it == layouts_.end()) continue;
       current_ = &it->second;
       if (!current_->created) FF_TRY(create_files(*current_));
-    } else if (const auto* tensor = std::get_if<TensorRecord>(&record); tensor && chosen(*tensor)) {
+    } else if (const auto* tensor = std::get_if<TensorRecord>(&record)) {
       FF_TRY(add_tensor(*tensor, *current_));
     }
   }

@@ -22,9 +22,9 @@
 namespace ff::ckpt {
 
 struct TensorChoice {
-  std::function<bool(const FileRecord&)> file;      // empty: every safetensors file
-  std::function<bool(const TensorRecord&)> tensor;  // empty: every tensor
-  std::vector<SliceRange> slice;                    // of every chosen tensor; empty: all of it
+  std::function<bool(const FileRecord&)> file;   // empty: every safetensors file
+  std::function<bool(std::string_view)> tensor;  // by name; empty: every tensor
+  std::vector<SliceRange> slice;                 // of every chosen tensor; empty: all of it
   bool gather = false;
   uint32_t parts = 1;              // with gather
   bool metadata_may_fail = false;  // salvage: go on without metadata that cannot be read
@@ -46,8 +46,8 @@ class TensorFilesSource final : public ReadSource {
  private:
   // One tensor of the new files.
   struct Entry {
-    uint64_t offset = 0;  // in the data section, the same in every part
-    std::vector<uint64_t> shape;
+    uint64_t offset = 0;          // in the data section, the same in every part
+    std::vector<uint64_t> shape;  // kept for slices only
     uint64_t bytes = 0;
     int split = -1;    // dimension along which parts differ; -1: the same in all
     LinePlace source;  // of the record in the index, to compare copies of one tensor
@@ -81,9 +81,7 @@ class TensorFilesSource final : public ReadSource {
   Result<void> add_split(const TensorRecord& tensor, const Entry& entry, const Layout& layout);
   Result<void> end_files();
   std::string layout_key(const FileRecord& file) const;
-  bool chosen(const TensorRecord& tensor) const {
-    return !choice_.tensor || choice_.tensor(tensor);
-  }
+  Result<bool> chosen(std::string_view tensor_line) const;
 
   Context* context_;
   const Store* store_;
