@@ -185,7 +185,7 @@ void declare_checkpoint_forget(Command& checkpoint, CheckpointOptions& common) {
       "newest is verified first. NAMEs go whatever the rules. 'ff checkpoint prune' then frees "
       "the space.");
   forget.argument("NAME", text(options.steps, "NAME"), "RUN@STEP to forget").optional();
-  forget.option("--run", text(options.runs, "RUN"), "Only these runs; may repeat; default: all");
+  forget.option("--run", text(options.runs, "RUN"), "Only these runs; default: all");
   forget.option("--keep-last", number(options.keep_last, "N"), "Keep the N highest steps of a run");
   forget.option("--keep-every", number(options.keep_every, "N"), "Keep steps divisible by N");
   forget.option("--keep-within", duration(options.keep_within_ns),

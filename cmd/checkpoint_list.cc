@@ -353,7 +353,7 @@ void declare_checkpoint_show(Command& checkpoint, CheckpointOptions& common) {
   auto& arguments = show.keep<ShowArguments>();
   show.about("Lists the files of a checkpoint and the tensors in them, with type, shape and size.");
   show.argument("NAME", text(arguments.name, "NAME"), "RUN[@STEP]");
-  show.option("--tensor", text(arguments.tensors, "GLOB"), "Only such tensors; may repeat");
+  show.option("--tensor", text(arguments.tensors, "GLOB"), "Only such tensors");
   show.example("ff checkpoint show --store /data/ckpt llama@1000 --tensor '*.q_proj.*'",
                "some tensors");
   show.run([&common, &arguments](Session& s) { return run_show(s, common, arguments); });

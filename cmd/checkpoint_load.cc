@@ -89,9 +89,14 @@ Result<void> run_salvage(Session& session, const CheckpointOptions& common,
                     {"files_partial", report.files_partial},
                     {"tensors", report.tensors},
                     {"bytes", report.bytes},
+                    {"store_file_damaged", report.store_file_damaged},
                     {"lost_count", report.lost_count},
                     {"lost", lost_json(report)},
                     {"seconds", seconds(report.elapsed_ns)}});
+  if (report.store_file_damaged) {
+    session.out.warn("{}/ff-store.json is damaged or missing; only salvage works without it",
+                     store);
+  }
   session.out.line("restored {} whole files, {} partial ones, {} tensors, {}", report.files_whole,
                    report.files_partial, format_count(report.tensors), format_size(report.bytes));
   const size_t shown = std::min(report.lost.size(), kLostPrinted);
@@ -124,7 +129,7 @@ void declare_checkpoint_load(Command& checkpoint, CheckpointOptions& common) {
       "and splits them for N ranks, as rank-RRRRR-of-NNNNN.safetensors.");
   load.argument("NAME", text(options.name, "NAME"), "RUN[@STEP]");
   load.argument("DEST", dir(options.dest, "DEST"), "Where the files go");
-  load.option("--tensor", text(options.tensors, "GLOB"), "Only such tensors; may repeat");
+  load.option("--tensor", text(options.tensors, "GLOB"), "Only such tensors");
   load.option("--slice", text(arguments.slice, "B:E,..."),
               "Only this part of each: BEGIN:END for each dimension, as in '0:1024,:'");
   load.option("--rank", number(options.rank, "R"), "Only what this rank saved");
@@ -145,8 +150,8 @@ void declare_checkpoint_export(Command& checkpoint, CheckpointOptions& common) {
       "canonical file comes out byte-identical.");
   command.argument("NAME", text(options.name, "NAME"), "RUN[@STEP]");
   command.argument("OUT", file(options.out, "OUT"), "The file to write");
-  command.option("--file", text(options.files, "GLOB"), "Only tensors of such files; may repeat");
-  command.option("--tensor", text(options.tensors, "GLOB"), "Only such tensors; may repeat");
+  command.option("--file", text(options.files, "GLOB"), "Only tensors of such files");
+  command.option("--tensor", text(options.tensors, "GLOB"), "Only such tensors");
   command.option("--rank", number(options.rank, "R"), "Only what this rank saved");
   command.flag("--force", options.force, "Replace OUT when it exists");
   command.example("ff checkpoint export --store /data/ckpt llama@1000 llama.safetensors",

@@ -191,7 +191,7 @@ void declare_common(Command& command, SaveArguments& arguments) {
       .config("checkpoint.compress")
       .env("FF_COMPRESS");
   command.option("--opaque", text(options.opaque, "GLOB"),
-                 "Do not look for tensors in files of such names; may repeat");
+                 "Do not look for tensors in files of such names");
   command.option("--digest", choice(arguments.digest, {"xxh128", "sha256"}),
                  "Names of chunks in a store made by this save: xxh128 is fast and for one user, "
                  "sha256 for stores that several users write");
@@ -251,7 +251,7 @@ void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
               "Equal on all ranks of one try; default: torchrun's run id and restart count")
       .env("FF_ATTEMPT");
   save.option("--split", text(arguments.splits, "GLOB[=DIM]"),
-              "Tensors of which each rank holds an equal part along DIM (0); may repeat");
+              "Tensors of which each rank holds an equal part along DIM (0)");
   save.flag("--replace", options.replace, "Swap the step when it exists with other content");
   save.option("--name", text(arguments.stream_name, "NAME"), "File name of standard input");
   save.example("ff checkpoint save --store /data/ckpt --run llama --step 1000 model.safetensors",

@@ -313,8 +313,9 @@ Result<void> restore(Work& work, const Repaired& repaired, const std::string& in
 Result<SalvageReport> salvage(Context& context, const std::string& store_path,
                               const SalvageOptions& options) {
   const int64_t began = context.clock.steady_ns();
-  FF_TRY(const auto store, Store::open(context.disk, store_path));
+  FF_TRY(const auto store, Store::open_damaged(context.disk, store_path));
   SalvageReport report;
+  report.store_file_damaged = store.id().empty();
   FF_TRY(report.name, resolve_step(context.disk, store, options.name));
   auto lease =
       Lease::try_take(context, store, {.action = "salvage", .name = report.name, .attempt = {}});

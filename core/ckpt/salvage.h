@@ -31,12 +31,13 @@ struct Lost {
 
 struct SalvageReport {
   StepName name;
-  uint64_t files_whole = 0;    // directories and links included
-  uint64_t files_partial = 0;  // new files with the good tensors of damaged ones
-  uint64_t tensors = 0;        // in both
-  uint64_t bytes = 0;          // written
-  std::vector<Lost> lost;      // the first kLostShown
-  uint64_t lost_count = 0;     // 0: nothing is damaged
+  uint64_t files_whole = 0;         // directories and links included
+  uint64_t files_partial = 0;       // new files with the good tensors of damaged ones
+  uint64_t tensors = 0;             // in both
+  uint64_t bytes = 0;               // written
+  std::vector<Lost> lost;           // the first kLostShown
+  uint64_t lost_count = 0;          // 0: nothing is damaged
+  bool store_file_damaged = false;  // ff-store.json; salvage does without it
   int64_t elapsed_ns = 0;
 };
 

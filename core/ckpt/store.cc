@@ -71,7 +71,7 @@ Result<Store> Store::open(io::Disk& disk, const std::string& path) {
   const auto digest = sealed_text(line, "digest");
   if (!line_is_sealed(line) || text->back() != '\n' || !version) {
     return Error{Errc::corrupt, fmt::format("{}: damaged (CRC32C mismatch)", where),
-                 "Restore this file from a backup; chunks and indexes do not depend on it."};
+                 "Restore it from a backup, or restore checkpoints with 'ff checkpoint salvage'."};
   }
   if (*version > kFormatVersion) {
     return Error{Errc::newer_format,
@@ -82,6 +82,24 @@ Result<Store> Store::open(io::Disk& disk, const std::string& path) {
   if (!id || !digest) return fail(Errc::corrupt, "{}: no id or digest kind in it", where);
   FF_TRY(const auto kind, simd::parse_digest_kind(*digest));
   return Store(path, *id, kind);
+}
+
+Result<Store> Store::open_damaged(io::Disk& disk, const std::string& path) {
+  auto store = open(disk, path);
+  if (store || store.error().code == Errc::newer_format) return store;
+  for (unsigned byte = 0; byte <= 0xff; byte++) {
+    Store found(path, {}, simd::DigestKind::xxh128);
+    const auto names = disk.list(found.chunk_dir(byte));
+    if (!names) continue;
+    for (const auto& entry : *names) {
+      for (const auto kind : {simd::DigestKind::xxh128, simd::DigestKind::sha256}) {
+        if (!simd::parse_digest(kind, entry.name)) continue;
+        found.digest_ = kind;
+        return found;
+      }
+    }
+  }
+  return store;
 }
 
 Result<void> Store::create(Context& context, const std::string& path,

@@ -43,6 +43,10 @@ class Store {
   // corrupt.
   static Result<Store> open(io::Disk& disk, const std::string& path);
 
+  // For salvage: the same, but when ff-store.json is damaged or gone the kind of digest is read off
+  // the names of chunks, and `id` is empty. Errors as open(), corrupt when there are no chunks.
+  static Result<Store> open_damaged(io::Disk& disk, const std::string& path);
+
   struct CreateOptions {
     std::optional<simd::DigestKind> digest;  // default: xxh128, or sha256 for a shared directory
     uint32_t uid = 0;                        // who writes

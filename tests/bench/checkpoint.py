@@ -38,6 +38,17 @@ with open(out, "wb") as file:
 print(time.perf_counter() - start)
 """
 
+MANY = """
+import json, os, struct, sys
+count, out = int(sys.argv[1]), sys.argv[2]
+header = {f"layers.{i}.weight": {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]}
+          for i in range(count)}
+text = json.dumps(header, separators=(",", ":")).encode()
+text += b" " * (-len(text) % 8)
+with open(out, "wb") as file:
+    file.write(struct.pack("<Q", len(text)) + text + os.urandom(4 * count))
+"""
+
 
 def run(*command, check=True):
     return subprocess.run(command, check=check, capture_output=True, text=True)
@@ -64,7 +75,7 @@ def warm(path):
 class Bench:
     def __init__(self, options):
         self.ff, self.dir = os.path.realpath(options.ff), os.path.realpath(options.dir)
-        self.size = options.gib << 30
+        self.size, self.rounds = options.gib << 30, options.rounds
         self.work = os.path.join(self.dir, f"ff-bench-{os.getpid()}")
         self.memory = f"/dev/shm/ff-bench-{os.getpid()}"
         self.results = {}
@@ -116,6 +127,14 @@ class Bench:
         os.link(self.path(f"step{step}.safetensors"), now)
         return now
 
+    def drop(self, folder):
+        """Gives the space of a folder back at once, but its inodes only at the end: ext4 looks past
+        inodes freed in the last minutes one by one, which would slow what comes next."""
+        for parent, _, names in os.walk(folder):
+            for name in names:
+                os.truncate(os.path.join(parent, name), 0)
+        os.rename(folder, self.path(f"dropped{len(os.listdir(self.work))}"))
+
     def round(self):
         self.note("raw write", self.fio(("w", "write", "raw1"))[0])
         self.note("raw read", self.fio(("r", "read", "raw1"))[0])
@@ -151,42 +170,37 @@ class Bench:
         shutil.rmtree(os.path.join(self.memory, "out"))
         drop_caches()
         self.note("load to disk", self.rate(self.checkpoint("load", "@1", self.path("out"))[0]))
-        shutil.rmtree(self.path("out"))
-        shutil.rmtree(self.store)
+        self.drop(self.path("out"))
+        self.drop(self.store)
         now = self.input(1)
         drop_caches()
         self.note("save cold", self.rate(self.checkpoint("save", "--step", "1", now)[0]))
-        shutil.rmtree(self.store)
+        self.drop(self.store)
 
     def million(self, count):
         """Seconds and peak MiB of ls, show and loading one tensor of `count` tensors."""
-        header, offset = {}, 0
-        for i in range(count):
-            header[f"layers.{i}.weight"] = {
-                "dtype": "F32", "shape": [1], "data_offsets": [offset, offset + 4]}
-            offset += 4
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        with open(self.path("many.safetensors"), "wb") as file:
-            file.write(struct.pack("<Q", len(text)) + text + os.urandom(offset))
-        del header, text
-        out = os.path.join(self.memory, "one")
-        for name, words in (
-                ("save", ["save", "--run", "many", self.path("many.safetensors")]),
-                ("ls", ["ls"]),
-                ("show", ["show", "many"]),
-                ("load one", ["load", "many", out, "--tensor", f"layers.{count // 2}.weight"])):
-            start = time.perf_counter()
-            with subprocess.Popen([self.ff, "checkpoint", *words, "--store", self.store],
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
-                _, status, usage = os.wait4(child.pid, 0)
-                child.returncode = os.waitstatus_to_exitcode(status)
-                if child.returncode != 0:
-                    sys.exit(f"{name}: {child.stderr.read().decode()}")
-            self.note(f"million {name} s", time.perf_counter() - start)
-            self.note(f"million {name} MiB", usage.ru_maxrss / 1024)
-        os.unlink(self.path("many.safetensors"))
-        shutil.rmtree(self.store)
+        many = self.path("many.safetensors")
+        # In a process of its own: a child's peak begins with what its parent held.
+        run(sys.executable, "-c", MANY, str(count), many)
+        for number in range(self.rounds):
+            out = os.path.join(self.memory, f"one{number}")
+            for name, words in (
+                    ("save", ["save", "--run", f"many{number}", many]),
+                    ("ls", ["ls"]),
+                    ("show", ["show", f"many{number}"]),
+                    ("load one", ["load", f"many{number}", out, "--tensor",
+                                  f"layers.{count // 2}.weight"])):
+                start = time.perf_counter()
+                with subprocess.Popen([self.ff, "checkpoint", *words, "--store", self.store],
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+                    _, status, usage = os.wait4(child.pid, 0)
+                    child.returncode = os.waitstatus_to_exitcode(status)
+                    if child.returncode != 0:
+                        sys.exit(f"{name}: {child.stderr.read().decode()}")
+                self.note(f"million {name} s", time.perf_counter() - start)
+                self.note(f"million {name} MiB", usage.ru_maxrss / 1024)
+        os.unlink(many)
+        self.drop(self.store)
 
     def table(self, tensors):
         m = self.median

@@ -243,6 +243,30 @@ TEST_F(Salvage, TheReportIsBounded) {
   EXPECT_EQ(tree_of(path("out/in")).size(), 1U);
 }
 
+TEST_F(Salvage, WorksWithoutTheStoreFile) {
+  for (const auto kind : {simd::DigestKind::xxh128, simd::DigestKind::sha256}) {
+    fs::remove_all(store());
+    fs::remove_all(path("in"));
+    write_whole(path("in/a.safetensors"), make_safetensors(first_, kMetadata));
+    SaveOptions options;
+    options.step = 1;
+    options.digest = kind;
+    FF_ASSERT_OK(save({path("in")}, options));
+    const auto whole = run();
+    FF_ASSERT_OK(whole);
+    EXPECT_FALSE(whole->store_file_damaged);
+    flip_bit(store() + "/ff-store.json", 100);
+    for (const bool gone : {false, true}) {
+      if (gone) fs::remove(store() + "/ff-store.json");
+      const auto report = run();
+      FF_ASSERT_OK(report);
+      EXPECT_TRUE(report->store_file_damaged);
+      EXPECT_EQ(report->lost_count, 0U);
+      EXPECT_EQ(tree_of(path("out/in")), tree_of(path("in")));
+    }
+  }
+}
+
 TEST_F(Salvage, ADestinationWithFilesIsRefused) {
   save_file("a.bin", noise(1, 1000), 1);
   write_whole(path("other/file"), "precious");
