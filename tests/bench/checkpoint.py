@@ -79,6 +79,7 @@ class Bench:
         self.work = os.path.join(self.dir, f"ff-bench-{os.getpid()}")
         self.memory = f"/dev/shm/ff-bench-{os.getpid()}"
         self.results = {}
+        self.dropped = 0
         os.makedirs(self.work)
         os.makedirs(self.memory)
         self.store = os.path.join(self.work, "store")
@@ -133,7 +134,8 @@ class Bench:
         for parent, _, names in os.walk(folder):
             for name in names:
                 os.truncate(os.path.join(parent, name), 0)
-        os.rename(folder, self.path(f"dropped{len(os.listdir(self.work))}"))
+        self.dropped += 1
+        os.rename(folder, self.path(f"dropped{self.dropped}"))
 
     def round(self):
         self.note("raw write", self.fio(("w", "write", "raw1"))[0])
