@@ -1,7 +1,10 @@
 // out_file.cc: restored files, written in any order.
 #include "ckpt/out_file.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "io/buffers.h"
 
 namespace ff::ckpt {
 namespace {
@@ -34,7 +37,7 @@ Result<void> OutFile::leave() {
 }
 
 Result<void> OutFile::complete() {
-  for (auto& [offset, edge] : edges_) FF_TRY(file_->write_at(edge.block.all(), offset));
+  for (auto& [offset, edge] : edges_) FF_TRY(file_->write_at(edge.block->bytes, offset));
   edges_.clear();
   FF_TRY(file_->truncate(spec_.size));  // the last block was written whole
   FF_TRY(file_->sync());
@@ -44,51 +47,51 @@ Result<void> OutFile::complete() {
   return {};
 }
 
-// Adds bytes (or `zeros` zero bytes) to the block they lie in, and writes it once it is full.
-Result<void> OutFile::add_edge(uint64_t offset, ByteView bytes, uint64_t zeros) {
+// Adds bytes (or `zeros` zero bytes) to the block they lie in.
+void OutFile::add_edge(uint64_t offset, ByteView bytes, uint64_t zeros,
+                       std::vector<FullEdge>& full) {
   const uint64_t block = align_down(offset, kBlock);
   const std::lock_guard lock(mutex_);
   auto it = edges_.find(block);
-  if (it == edges_.end()) {
-    FF_TRY(auto memory, io::Buffers::make(1, kBlock));
-    std::memset(memory.all().data(), 0, kBlock);
-    it = edges_.emplace(block, Edge{std::move(memory), 0}).first;
-  }
+  if (it == edges_.end()) it = edges_.emplace(block, Edge{std::make_unique<Block>(), 0}).first;
   Edge& edge = it->second;
-  std::copy(bytes.begin(), bytes.end(), edge.block.all().begin() + (offset - block));
+  std::copy(bytes.begin(), bytes.end(), edge.block->bytes.begin() + (offset - block));
   edge.filled += bytes.size() + zeros;
-  if (edge.filled < std::min(kBlock, spec_.size - block)) return {};
-  FF_TRY(file_->write_at(edge.block.all(), block));
+  if (edge.filled < std::min(kBlock, spec_.size - block)) return;
+  full.push_back({block, std::move(edge.block)});
   edges_.erase(it);
+}
+
+Result<void> OutFile::write_edges(const std::vector<FullEdge>& full) {
+  for (const auto& edge : full) FF_TRY(file_->write_at(edge.block->bytes, edge.offset));
   return {};
 }
 
-Result<ByteView> OutFile::take_edges(uint64_t offset, ByteView bytes) {
+ByteView OutFile::take_edges(uint64_t offset, ByteView bytes, std::vector<FullEdge>& full) {
   if (!direct_) return bytes;
   const uint64_t end = offset + bytes.size();
   const uint64_t body_begin = std::min(align_up(offset, kBlock), end);
-  if (offset < body_begin) {
-    FF_TRY(add_edge(offset, bytes.first(body_begin - offset), 0));
-  }
+  if (offset < body_begin) add_edge(offset, bytes.first(body_begin - offset), 0, full);
   const uint64_t body_end = std::max(align_down(end, kBlock), body_begin);
-  if (body_end < end) {
-    FF_TRY(add_edge(body_end, bytes.subspan(body_end - offset), 0));
-  }
+  if (body_end < end) add_edge(body_end, bytes.subspan(body_end - offset), 0, full);
   return bytes.subspan(body_begin - offset, body_end - body_begin);
 }
 
 Result<void> OutFile::add_zeros(uint64_t offset, uint64_t length) {
   if (!direct_) return {};
+  std::vector<FullEdge> full;
   const uint64_t end = offset + length;
   const uint64_t body_begin = std::min(align_up(offset, kBlock), end);
-  if (offset < body_begin) FF_TRY(add_edge(offset, {}, body_begin - offset));
+  if (offset < body_begin) add_edge(offset, {}, body_begin - offset, full);
   const uint64_t body_end = std::max(align_down(end, kBlock), body_begin);
-  if (body_end < end) FF_TRY(add_edge(body_end, {}, end - body_end));
-  return {};
+  if (body_end < end) add_edge(body_end, {}, end - body_end, full);
+  return write_edges(full);
 }
 
 Result<void> OutFile::write(uint64_t offset, ByteView bytes) {
-  FF_TRY(const ByteView body, take_edges(offset, bytes));
+  std::vector<FullEdge> full;
+  const ByteView body = take_edges(offset, bytes, full);
+  FF_TRY(write_edges(full));
   if (body.empty()) return {};
   uint64_t at = body_offset(offset);
   if (!direct_) return file_->write_at(body, at);

@@ -6,6 +6,7 @@
 // (tmpfs) every piece is a plain write. Zeros are never written: the file starts as one hole.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -13,9 +14,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ckpt/context.h"
-#include "io/buffers.h"
 #include "io/disk.h"
 
 namespace ff::ckpt {
@@ -39,9 +40,17 @@ class OutFile {
 
   // The offset, within a block, that memory must have so that body() can be written from it.
   uint64_t phase(uint64_t offset) const { return direct() ? offset % io::kDirectAlign : 0; }
+  // A block that pieces met in, to be written to file() at `offset`.
+  struct alignas(io::kDirectAlign) Block {
+    std::array<std::byte, io::kDirectAlign> bytes{};
+  };
+  struct FullEdge {
+    uint64_t offset = 0;
+    std::unique_ptr<Block> block;
+  };
   // Takes the ragged ends of `bytes` and returns the whole blocks between them, for the caller to
-  // write to file() at body_offset(offset).
-  Result<ByteView> take_edges(uint64_t offset, ByteView bytes);
+  // write to file() at body_offset(offset), and in `full` the edge blocks that this completed.
+  ByteView take_edges(uint64_t offset, ByteView bytes, std::vector<FullEdge>& full);
   uint64_t body_offset(uint64_t offset) const {
     return direct() ? align_up(offset, io::kDirectAlign) : offset;
   }
@@ -56,12 +65,13 @@ class OutFile {
 
  private:
   struct Edge {
-    io::Buffers block;
+    std::unique_ptr<Block> block;
     uint64_t filled = 0;  // bytes given so far
   };
 
   OutFile(Context& context, Spec spec, std::unique_ptr<io::File> file);
-  Result<void> add_edge(uint64_t offset, ByteView bytes, uint64_t zeros);
+  void add_edge(uint64_t offset, ByteView bytes, uint64_t zeros, std::vector<FullEdge>& full);
+  Result<void> write_edges(const std::vector<FullEdge>& full);
   Result<void> complete();
 
   Context& context_;

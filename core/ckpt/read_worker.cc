@@ -5,14 +5,17 @@
 
 #include <array>
 #include <cstring>
+#include <list>
 
 #include "ckpt/chunk_file.h"
+#include "io/buffers.h"
 #include "simd/crc32c.h"
 
 namespace ff::ckpt {
 namespace {
 
-constexpr size_t kSlots = 6;  // chunks in flight a worker
+constexpr size_t kSlots = 6;                   // chunks in flight a worker
+constexpr size_t kEdgesInFlight = 4 * kSlots;  // small blocks between them
 // A chunk file, and room to move its data by up to a block.
 constexpr size_t kSlotBytes = kChunkFileMax + io::kDirectAlign;
 // Pieces of one job at most (slices of tensors may be very fine).
@@ -43,6 +46,7 @@ class ReadWorker {
   Result<void> start(Slot& slot);
   Result<void> fetched(Slot& slot, size_t length);
   Result<void> place(Slot& slot, ByteView data);
+  Result<void> write_edge(const std::shared_ptr<OutFile>& file, OutFile::FullEdge full);
   Result<void> bad(Slot& slot, const std::string& reason);
   Result<void> finish(Slot& slot);
   void check(Result<void> result) {
@@ -54,12 +58,17 @@ class ReadWorker {
   std::optional<io::Buffers> buffers_;
   std::vector<Slot> slots_;
   std::vector<std::byte> scratch_;  // unpacked data
+  struct Edge {
+    std::shared_ptr<OutFile> file;
+    OutFile::FullEdge full;
+  };
+  std::list<Edge> edges_;  // being written
   std::optional<Error> error_;
   std::unique_ptr<io::IoQueue> queue_;  // last: it waits for I/O on the members above
 };
 
 Result<void> ReadWorker::set_up() {
-  queue_ = context_.disk.make_queue({.depth = kSlots});
+  queue_ = context_.disk.make_queue({.depth = kSlots + kEdgesInFlight});
   FF_TRY(buffers_, io::Buffers::make(kSlots, kSlotBytes));
   const std::array<ByteSpan, 1> all = {buffers_->all()};
   queue_->register_buffers(all);
@@ -172,12 +181,30 @@ Result<void> ReadWorker::place(Slot& slot, ByteView data) {
   if (data.data() + first.chunk_offset != at) {
     std::memmove(at, data.data() + first.chunk_offset, run);
   }
-  FF_TRY(const ByteView body, job.file->take_edges(first.out_offset, {at, run}));
+  std::vector<OutFile::FullEdge> full;
+  const ByteView body = job.file->take_edges(first.out_offset, {at, run}, full);
+  for (auto& edge : full) FF_TRY(write_edge(job.file, std::move(edge)));
   if (body.empty()) return finish(slot);
   queue_->write(job.file->file(), body, job.file->body_offset(first.out_offset),
                 [this, &slot](Result<size_t> done) {
                   if (!done) return check(std::move(done).error());
                   check(finish(slot));
+                });
+  return {};
+}
+
+// Waiting for so small a write would mean waiting for the large ones before it.
+Result<void> ReadWorker::write_edge(const std::shared_ptr<OutFile>& file, OutFile::FullEdge full) {
+  if (edges_.size() == kEdgesInFlight) {
+    return file->file().write_at(full.block->bytes, full.offset);
+  }
+  file->enter();
+  const auto edge = edges_.insert(edges_.end(), {file, std::move(full)});
+  queue_->write(file->file(), edge->full.block->bytes, edge->full.offset,
+                [this, edge](Result<size_t> done) {
+                  if (!done) return check(std::move(done).error());
+                  check(edge->file->leave());
+                  edges_.erase(edge);
                 });
   return {};
 }
