@@ -16,9 +16,8 @@ constexpr size_t kSlots = 8;  // chunks in flight a worker: enough to keep a fas
 constexpr size_t kSlotBytes = kHeadBytes + kChunkBytes + 2 * io::kDirectAlign;
 // Cached input is read and fingerprinted in pieces that stay in the L2 cache in between.
 constexpr size_t kWindowBytes = 256 * kKiB;
-constexpr size_t kSyncBatch = 64;      // chunks synced together
-constexpr size_t kSyncsInFlight = 64;  // of them at once
-constexpr size_t kUnsyncedMax = 96;    // bounds the open files of a worker
+constexpr size_t kSyncBatch = 64;    // chunks synced together
+constexpr size_t kUnsyncedMax = 96;  // that wait for it; bounds the open files of a worker
 
 }  // namespace
 
@@ -29,7 +28,7 @@ SaveWorker::SaveWorker(SaveShared& shared)
       digest_(shared.store.digest_kind()) {}
 
 Result<void> SaveWorker::set_up() {
-  queue_ = context_.disk.make_queue({.depth = kSlots + kSyncsInFlight});
+  queue_ = context_.disk.make_queue({.depth = kSlots + kSyncBatch});
   FF_TRY(buffers_, io::Buffers::make(kSlots, kSlotBytes));
   slots_.resize(kSlots);
   for (size_t i = 0; i < kSlots; i++) slots_[i].memory = buffers_->slot(i);
@@ -139,8 +138,8 @@ void SaveWorker::read_direct(Slot& slot) {
 
 Result<void> SaveWorker::fingerprint_and_go_on(Slot& slot) {
   slot.zero = simd::all_zero(data(slot));
-  if (slot.zero) return finish_zeros(slot);
-  return go_on(slot, simd::fingerprint(shared_.store.digest_kind(), data(slot)));
+  return go_on(slot, slot.zero ? simd::Fingerprint()
+                               : simd::fingerprint(shared_.store.digest_kind(), data(slot)));
 }
 
 // With the fingerprint known: zeros are not stored at all, other data once.
@@ -250,10 +249,11 @@ void SaveWorker::written(Slot& slot) {
   release(slot);
 }
 
-// Once a batch has come together (or for `rest`), hands it to the queue.
+// Once a batch has come together (or for the `rest`) and the one before it is done, hands it to the
+// queue.
 void SaveWorker::sync_chunks(bool rest) {
-  if (to_sync_ == 0 && (rest || unsynced_.size() >= kSyncBatch)) to_sync_ = unsynced_.size();
-  for (; to_sync_ > 0 && syncing_.size() < kSyncsInFlight; to_sync_--) {
+  if (!syncing_.empty() || (!rest && unsynced_.size() < kSyncBatch)) return;
+  while (!unsynced_.empty() && syncing_.size() < kSyncBatch) {
     const auto chunk = unsynced_.begin();
     syncing_.splice(syncing_.end(), unsynced_, chunk);
     queue_->sync(*chunk->file, [this, chunk](Result<size_t> done) {
@@ -285,10 +285,7 @@ StoredJob SaveWorker::stored_job(const Slot& slot) const {
   return stored;
 }
 
-Result<void> SaveWorker::finish_known(Slot& slot) {
-  StoredJob stored = stored_job(slot);
-  return finish(slot, std::move(stored));
-}
+Result<void> SaveWorker::finish_known(Slot& slot) { return finish(slot, stored_job(slot)); }
 
 Result<void> SaveWorker::finish_zeros(Slot& slot) {
   shared_.zero_bytes += slot.job.length;

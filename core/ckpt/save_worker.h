@@ -116,7 +116,6 @@ class SaveWorker {
   bool expect_known_ = false;  // the last chunk was in the store; so may be the next
   std::list<Unsynced> unsynced_;
   std::list<Unsynced> syncing_;  // handed to the queue
-  size_t to_sync_ = 0;           // of unsynced_, from the front
   std::optional<Error> error_;
   std::unique_ptr<io::IoQueue> queue_;  // last: it waits for I/O on the members above
 };

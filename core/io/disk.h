@@ -141,8 +141,8 @@ class Disk {
   virtual std::unique_ptr<IoQueue> make_queue(QueueOptions options) = 0;
 
   virtual Result<FileInfo> info(const std::string& path) = 0;  // does not follow a symbolic link
-  virtual Result<std::vector<DirEntry>> list(
-      const std::string& dir) = 0;  // no "." and ".."; sorted
+  // Sorted; without "." and "..".
+  virtual Result<std::vector<DirEntry>> list(const std::string& dir) = 0;
   virtual Result<void> make_dir(const std::string& path, uint32_t mode) = 0;
   virtual Result<void> remove(const std::string& path) = 0;      // a file or symbolic link
   virtual Result<void> remove_dir(const std::string& path) = 0;  // an empty directory

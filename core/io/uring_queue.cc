@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,10 +46,15 @@ class UringQueue final : public IoQueue {
     size_t finished = 0;  // bytes
     Done done;
   };
+  struct Completion {
+    unsigned slot = 0;
+    int result = 0;  // bytes, or a negative errno
+  };
 
   void start(Kind kind, File& file, ByteView memory, uint64_t offset, Done done);
   void enqueue(unsigned slot);
   void enter(unsigned wait_for);
+  std::optional<Completion> next_completion();
   size_t reap();
   void complete(unsigned slot, int result);
   void finish(unsigned slot, Result<size_t> result);
@@ -162,16 +168,21 @@ void UringQueue::enter(unsigned wait_for) {
   FF_CHECK(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY);
 }
 
+// All that reads the ring itself (tests/tsan.supp names it).
+std::optional<UringQueue::Completion> UringQueue::next_completion() {
+  io_uring_cqe* cqe = nullptr;
+  if (io_uring_peek_cqe(&ring_, &cqe) != 0) return std::nullopt;
+  const Completion completion{static_cast<unsigned>(io_uring_cqe_get_data64(cqe)), cqe->res};
+  io_uring_cqe_seen(&ring_, cqe);
+  return completion;
+}
+
 // Takes what the kernel has finished; returns the number of completions.
 size_t UringQueue::reap() {
   size_t taken = 0;
-  io_uring_cqe* cqe = nullptr;
-  while (io_uring_peek_cqe(&ring_, &cqe) == 0) {
-    const auto slot = static_cast<unsigned>(io_uring_cqe_get_data64(cqe));
-    const int result = cqe->res;
-    io_uring_cqe_seen(&ring_, cqe);
+  while (const auto completion = next_completion()) {
     ++taken;
-    complete(slot, result);
+    complete(completion->slot, completion->result);
   }
   return taken;
 }
