@@ -128,6 +128,10 @@ void print_prune(Output& out, const ckpt::PruneReport& report, bool dry_run) {
              format_count(report.chunks_waiting), format_size(report.bytes_waiting),
              report.running.size());
   }
+  if (report.chunks_spared > 0) {
+    out.line("{} chunks, {}, are used by nothing but younger than --grace",
+             format_count(report.chunks_spared), format_size(report.bytes_spared));
+  }
 }
 
 Result<void> run_prune(Session& session, const CheckpointOptions& common,
@@ -147,6 +151,8 @@ Result<void> run_prune(Session& session, const CheckpointOptions& common,
                     {"bytes_deleted", report.bytes_deleted},
                     {"chunks_waiting", report.chunks_waiting},
                     {"bytes_waiting", report.bytes_waiting},
+                    {"chunks_spared", report.chunks_spared},
+                    {"bytes_spared", report.bytes_spared},
                     {"chunks_restored", report.chunks_restored},
                     {"leftovers", report.leftovers},
                     {"running", leases_json(report.running)},

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <climits>
 #include <cstdlib>
+#include <string>
 
 #include "base/units.h"
 #include "ckpt/watch.h"
@@ -145,10 +146,12 @@ void print_report(Output& out, const ckpt::SaveReport& report,
     case ckpt::SaveOutcome::committed: out.line("{}", report.name.text()); break;
   }
   out.note("saved {}", speed_words(report.bytes, report.elapsed_ns, rate));
-  const double share = report.bytes == 0 ? 0
-                                         : 100 * static_cast<double>(report.bytes_written) /
-                                               static_cast<double>(report.bytes);
-  out.note("wrote {} ({:.1f}%): {} new chunks, {} reused", format_size(report.bytes_written), share,
+  // Tiny inputs have no share worth telling: a chunk file has a head of its own.
+  const double share =
+      static_cast<double>(report.bytes_written) / static_cast<double>(report.bytes);
+  const std::string percent =
+      report.bytes > 0 && share < 2 ? fmt::format(" ({:.1f}%)", 100 * share) : "";
+  out.note("wrote {}{}: {} new chunks, {} reused", format_size(report.bytes_written), percent,
            format_count(report.chunks_new), format_count(report.chunks_reused));
 }
 

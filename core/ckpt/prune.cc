@@ -221,8 +221,10 @@ Result<void> Pruner::move_unreferenced() {
       const auto info = disk_.info(store_.chunk_path(*chunk));
       if (!info && info.error().code == Errc::not_found) continue;
       if (!info) return info.error();
-      if (now_ns_ - info->mtime_ns < options_.grace_ns) continue;
-      if (options_.dry_run) {
+      if (now_ns_ - info->mtime_ns < options_.grace_ns) {
+        report_.chunks_spared++;
+        report_.bytes_spared += info->size;
+      } else if (options_.dry_run) {
         report_.chunks_deleted++;
         report_.bytes_deleted += info->size;
       } else {

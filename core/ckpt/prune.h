@@ -41,6 +41,8 @@ struct PruneReport {
   uint64_t bytes_deleted = 0;   // of chunk files
   uint64_t chunks_waiting = 0;  // left in the trash, for `running` may use them
   uint64_t bytes_waiting = 0;
+  uint64_t chunks_spared = 0;  // used by nothing, but younger than the grace
+  uint64_t bytes_spared = 0;
   uint64_t chunks_restored = 0;  // taken back from the trash
   uint64_t leftovers = 0;        // unfinished files and folders of ended actions
   std::vector<LeaseInfo> running;

@@ -104,7 +104,11 @@ Result<Store> Store::open_damaged(io::Disk& disk, const std::string& path) {
 
 Result<void> Store::create(Context& context, const std::string& path,
                            const CreateOptions& options) {
-  FF_TRY(io::make_dirs(context.disk, path));
+  if (auto made = io::make_dirs(context.disk, path); !made) {
+    Error error = std::move(made).error();
+    if (error.hint.empty()) error.hint = "Name a directory that can be made with --store.";
+    return error;
+  }
   FF_TRY(const auto info, context.disk.info(path));
   const bool shared = (info.mode & kSharedBits) != 0;
   const auto kind =

@@ -37,6 +37,8 @@ TEST(PruneTest, DeletesWhatNothingNames) {
   const auto young = sim.prune({});
   FF_ASSERT_OK(young);
   EXPECT_EQ(young->chunks_deleted, 0u);
+  EXPECT_EQ(young->chunks_spared, 1u);
+  EXPECT_EQ(young->bytes_spared, 8192u);
   sim.clock.advance(kHour);
   const auto dry = sim.prune({.dry_run = true});
   FF_ASSERT_OK(dry);
@@ -48,6 +50,7 @@ TEST(PruneTest, DeletesWhatNothingNames) {
   FF_ASSERT_OK(report);
   EXPECT_EQ(report->chunks_deleted, 1u);
   EXPECT_EQ(report->bytes_deleted, 8192u);
+  EXPECT_EQ(report->chunks_spared, 0u);
   EXPECT_EQ(report->chunks_waiting, 0u);
   EXPECT_EQ(sim.chunks(), 2u);
   EXPECT_EQ(sim.entries("trash"), 0u);
