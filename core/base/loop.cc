@@ -1,0 +1,95 @@
+// loop.cc: the order in which a loop fires. Posted functions first (they come from outside), then
+// due timers, then the ready list, and the late list whenever that is empty.
+#include "base/loop.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace ff {
+
+namespace {
+
+// One turn fires at most this many, so that tasks that wake each other cannot starve descriptors.
+constexpr size_t kTurnMax = 4096;
+
+}  // namespace
+
+void Timer::set(int64_t at_ns, Ready& ready) {
+  stop();
+  ready_ = &ready;
+  place_ = loop_.timers_.emplace(at_ns, this);
+}
+
+void Timer::stop() {
+  if (ready_ == nullptr) return;
+  loop_.timers_.erase(place_);
+  ready_ = nullptr;
+}
+
+void Loop::wake(Ready& ready) {
+  if (!ready.linked()) ready_.push_back(ready);
+}
+
+void Loop::wake_late(Ready& ready) {
+  if (!ready.linked()) late_.push_back(ready);
+}
+
+void Loop::post(std::function<void()> function) {
+  {
+    const std::lock_guard lock(posted_mutex_);
+    posted_.push_back(std::move(function));
+  }
+  interrupt();
+}
+
+bool Loop::run_posted() {
+  std::vector<std::function<void()>> functions;
+  {
+    const std::lock_guard lock(posted_mutex_);
+    functions.swap(posted_);
+  }
+  for (const auto& function : functions) function();
+  return !functions.empty();
+}
+
+bool Loop::fire_timers() {
+  if (timers_.empty()) return false;
+  const int64_t now = now_ns();
+  bool fired = false;
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    Timer* const timer = timers_.begin()->second;
+    Ready& ready = *timer->ready_;
+    timer->stop();
+    wake(ready);
+    fired = true;
+  }
+  return fired;
+}
+
+bool Loop::turn() {
+  bool fired = run_posted();
+  fired |= fire_timers();
+  for (size_t i = 0; i < kTurnMax; i++) {
+    IntrusiveList<Ready>& next = ready_.empty() ? late_ : ready_;
+    if (next.empty()) break;
+    next.pop_front().fire();
+    fired = true;
+  }
+  return fired;
+}
+
+bool Loop::busy() {
+  if (!ready_.empty() || !late_.empty()) return true;
+  const std::lock_guard lock(posted_mutex_);
+  return !posted_.empty();
+}
+
+std::optional<int64_t> Loop::next_timer_ns() const {
+  if (timers_.empty()) return std::nullopt;
+  return timers_.begin()->first;
+}
+
+bool Loop::take_stop() { return std::exchange(stopped_, false); }
+
+}  // namespace ff

@@ -1,0 +1,115 @@
+// Virtual time: sleeps, deadlines and their order on the simulated loop.
+#include "sim/sim_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/fd_watch.h"
+#include "base/gate.h"
+#include "base/rng.h"
+#include "base/wait.h"
+
+namespace ff::sim {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+class SimLoopTest : public testing::Test {
+ protected:
+  SimClock clock_;
+  SimLoop loop_{clock_};
+};
+
+Task<void> ticks(Loop& loop, int id, uint64_t seed, std::string& trace) {
+  SeededRng rng(seed + static_cast<uint64_t>(id));
+  for (int i = 0; i < 100; i++) {
+    (void)co_await after(loop, static_cast<int64_t>(rng.below(60 * kSecond)));
+    trace += fmt::format("{}@{};", id, loop.now_ns());
+  }
+}
+
+std::string run_ticks(uint64_t seed) {
+  SimClock clock;
+  SimLoop loop(clock);
+  std::string trace;
+  Gate gate(loop);
+  for (int id = 0; id < 20; id++) gate.spawn(ticks(loop, id, seed, trace));
+  loop.run();
+  EXPECT_EQ(gate.running(), 0u);
+  return trace;
+}
+
+TEST_F(SimLoopTest, EqualSeedsGiveEqualTraces) {
+  EXPECT_EQ(run_ticks(1), run_ticks(1));
+  EXPECT_NE(run_ticks(1), run_ticks(2));
+}
+
+Task<void> note_after(Loop& loop, int64_t ns, int id, std::vector<int>& order) {
+  (void)co_await after(loop, ns);
+  order.push_back(id);
+}
+
+TEST_F(SimLoopTest, EqualTimesKeepTheirOrder) {
+  std::vector<int> order;
+  Gate gate(loop_);
+  gate.spawn(note_after(loop_, 2, 1, order));
+  gate.spawn(note_after(loop_, 1, 2, order));
+  gate.spawn(note_after(loop_, 2, 3, order));
+  gate.spawn(note_after(loop_, 0, 4, order));
+  loop_.run();
+  EXPECT_EQ(order, (std::vector<int>{4, 2, 1, 3}));
+  EXPECT_EQ(loop_.now_ns(), 2);
+}
+
+TEST_F(SimLoopTest, RunUntilStopsInBetween) {
+  std::vector<int> order;
+  Gate gate(loop_);
+  gate.spawn(note_after(loop_, 5 * kSecond, 1, order));
+  loop_.run_until(3 * kSecond);
+  EXPECT_TRUE(order.empty());
+  EXPECT_EQ(loop_.now_ns(), 3 * kSecond);
+  loop_.run_until(5 * kSecond);
+  EXPECT_EQ(order.size(), 1u);
+}
+
+Task<Result<int>> sleep_then(Loop& loop, int64_t ns, int value) {
+  FF_CO_TRY(co_await after(loop, ns));
+  co_return value;
+}
+
+TEST_F(SimLoopTest, ADeadlineEndsTheTask) {
+  auto early = run_task(loop_, with_deadline(loop_, 10 * kSecond, "asking x: no answer",
+                                             sleep_then(loop_, kSecond, 5)));
+  EXPECT_EQ(*early, 5);
+  auto late = run_task(loop_, with_deadline(loop_, loop_.now_ns() + kSecond, "asking x: no answer",
+                                            sleep_then(loop_, 60 * kSecond, 5)));
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code, Errc::deadline);
+  EXPECT_EQ(late.error().message, "asking x: no answer");
+  EXPECT_EQ(loop_.now_ns(), 2 * kSecond);
+}
+
+Task<void> keep_result(Task<Result<int>> task, std::optional<Result<int>>& result) {
+  result = co_await std::move(task);
+}
+
+TEST_F(SimLoopTest, AnOuterCancelReachesThroughDeadlines) {
+  std::optional<Result<int>> result;
+  Gate gate(loop_);
+  gate.spawn(keep_result(with_deadline(loop_, 50 * kSecond, "outer",
+                                       with_deadline(loop_, 40 * kSecond, "inner",
+                                                     sleep_then(loop_, 60 * kSecond, 1))),
+                         result));
+  loop_.run_until(kSecond);
+  gate.cancel().request(fail(Errc::interrupted, "enough"));
+  loop_.run_until(2 * kSecond);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->error().message, "enough");
+}
+
+TEST_F(SimLoopTest, WatchesNothing) { EXPECT_EQ(loop_.watch(0).error().code, Errc::unsupported); }
+
+}  // namespace
+}  // namespace ff::sim
