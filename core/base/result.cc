@@ -27,6 +27,8 @@ std::string_view errc_name(Errc code) {
     case Errc::disk_full: return "disk_full";
     case Errc::newer_format: return "newer_format";
     case Errc::unsupported: return "unsupported";
+    case Errc::unreachable: return "unreachable";
+    case Errc::busy: return "busy";
   }
   return "failed";
 }

@@ -28,7 +28,9 @@ enum class Errc : unsigned char {
   exists,        // exclusive creation lost
   disk_full,     // no space, or over quota
   newer_format,  // written by a newer ff than this one
-  unsupported,   // the kernel or file system does not offer this; callers fall back
+  unsupported,   // the kernel, file system or peer does not offer this; callers fall back
+  unreachable,   // no connection to the peer, or lost: what was asked may or may not have been done
+  busy,          // a limit is exhausted; the same may work later
 };
 
 // The name used in JSON ("disk_full") and the exit code of cli.md for a code.

@@ -68,6 +68,19 @@ class [[nodiscard]] SleepWait final : public Wait {
 inline SleepWait until(Loop& loop, int64_t until_ns) { return {loop, until_ns}; }
 inline SleepWait after(Loop& loop, int64_t ns) { return {loop, loop.now_ns() + ns}; }
 
+// Lets everything else that is ready go first: for loops that would otherwise never wait.
+class [[nodiscard]] YieldWait final : public Wait {
+ public:
+  explicit YieldWait(Loop& loop) : Wait(loop) {}
+
+ private:
+  bool enlist() override {
+    end();
+    return true;
+  }
+  void delist() override {}
+};
+
 // Set or not; waits end while it is set. Must outlive its waits.
 class Event {
  public:

@@ -1,0 +1,269 @@
+// connection.cc: the outgoing half and the exposures; what arrives is in connection_receive.cc.
+#include "net/connection.h"
+
+#include <algorithm>
+#include <array>
+
+#include "net/connection_waits.h"
+
+namespace ff::net {
+
+namespace {
+
+constexpr size_t kPiecesAWrite = 64;
+// Frames are appended to one piece up to this size.
+constexpr size_t kPieceBytes = 64 * kKiB;
+constexpr size_t kZeroBytes = 64 * kKiB;
+
+ByteView zeros(size_t size) {
+  static constexpr std::array<std::byte, kZeroBytes> kZeros{};
+  return ByteView(kZeros).first(std::min(size, kZeros.size()));
+}
+
+Result<void> check_range(const Slice& slice, uint64_t offset, size_t size) {
+  if (offset <= slice.size && size <= slice.size - offset) return {};
+  return fail(Errc::usage, "bytes {} to {} are outside the peer's memory of {} bytes", offset,
+              offset + size, slice.size);
+}
+
+}  // namespace
+
+// Writes at the end of a turn, when every task has queued what it has.
+class Connection::Flush final : public Ready {
+ public:
+  explicit Flush(Connection& connection) : connection_(connection) {}
+  void fire() override { connection_.flush(); }
+
+ private:
+  Connection& connection_;
+};
+
+Connection::Connection(Loop& loop, std::unique_ptr<Stream> stream, std::unique_ptr<Bulk> bulk)
+    : loop_(loop),
+      peer_(stream->peer()),
+      local_(stream->local()),
+      flush_(std::make_unique<Flush>(*this)),
+      room_(loop),
+      flushed_(loop),
+      stream_(std::move(stream)),
+      bulk_(std::move(bulk)),
+      gate_(loop) {
+  room_.set();
+  flushed_.set();
+}
+
+Connection::~Connection() = default;
+
+void Connection::wake_flush() {
+  if (!waits_to_write_) loop_.wake_late(*flush_);
+}
+
+void Connection::send(const Head& head, std::string_view message) {
+  if (error_) return;
+  if (outgoing_.empty() || outgoing_.back().payload_size > 0 ||
+      outgoing_.back().bytes.size() >= kPieceBytes) {
+    outgoing_.emplace_back();
+  }
+  std::string& bytes = outgoing_.back().bytes;
+  const size_t before = bytes.size();
+  append_frame(bytes, head, message);
+  queued_ += bytes.size() - before;
+  queued_frames_ += bytes.size() - before;
+  flushed_.reset();
+  if (queued_ >= kQueuedRoom) room_.reset();
+  if (queued_frames_ > kQueuedMax) {
+    return close(fail(Errc::unreachable, "{}: the peer does not read what it is sent", peer_));
+  }
+  wake_flush();
+}
+
+void Connection::queue(Outgoing piece) {
+  queued_ += piece.size();
+  queued_frames_ += piece.bytes.size();
+  outgoing_.push_back(std::move(piece));
+  flushed_.reset();
+  if (queued_ >= kQueuedRoom) room_.reset();
+  wake_flush();
+}
+
+Task<Result<void>> Connection::room() {
+  FF_CO_TRY(co_await room_.wait());
+  if (error_) co_return *error_;
+  co_return {};
+}
+
+Task<Result<void>> Connection::flushed() {
+  FF_CO_TRY(co_await flushed_.wait());
+  if (error_) co_return *error_;
+  co_return {};
+}
+
+void Connection::flush() {
+  while (!error_ && !outgoing_.empty()) {
+    auto wrote = write_some();
+    if (!wrote) return close(std::move(wrote).error());
+    if (*wrote) continue;
+    waits_to_write_ = true;
+    gate_.spawn(flush_when_writable());
+    return;
+  }
+}
+
+Task<void> Connection::flush_when_writable() {
+  const auto waited = co_await stream_->writable().wait();
+  waits_to_write_ = false;
+  if (waited) flush();
+}
+
+// One gathered write; false when the stream takes nothing now.
+Result<bool> Connection::write_some() {
+  std::array<ByteView, 2 * kPiecesAWrite> views;
+  size_t count = 0;
+  for (const Outgoing& piece : outgoing_) {
+    if (count + 2 > views.size()) break;
+    if (piece.written < piece.bytes.size()) {
+      views[count++] = as_bytes(piece.bytes).subspan(piece.written);
+    }
+    const size_t done = std::max(piece.written, piece.bytes.size()) - piece.bytes.size();
+    const size_t rest = piece.payload_size - done;
+    if (rest == 0) continue;
+    views[count++] = piece.zeros ? zeros(rest) : ByteView(piece.payload + done, rest);
+    if (views[count - 1].size() < rest) break;
+  }
+  FF_TRY(const auto wrote, stream_->try_write(std::span(views).first(count)));
+  if (!wrote) return false;
+  written(*wrote);
+  return true;
+}
+
+void Connection::written(size_t bytes) {
+  queued_ -= bytes;
+  while (bytes > 0) {
+    Outgoing& piece = outgoing_.front();
+    const size_t part = std::min(bytes, piece.size() - piece.written);
+    piece.written += part;
+    bytes -= part;
+    if (piece.written < piece.size()) break;
+    queued_frames_ -= piece.bytes.size();
+    if (piece.push != nullptr) piece.push->segment_done();
+    if (piece.answers_pull) pulls_to_answer_--;
+    outgoing_.pop_front();
+  }
+  if (queued_ < kQueuedRoom) room_.set();
+  if (outgoing_.empty()) flushed_.set();
+}
+
+void Connection::close(Error error) {
+  if (error_) return;
+  error_ = std::move(error);
+  for (const Outgoing& piece : outgoing_) {
+    if (piece.push != nullptr) piece.push->segment_done();
+  }
+  outgoing_.clear();
+  for (auto& [ticket, segment] : pulls_) segment.pull->done.set();
+  room_.set();
+  flushed_.set();
+  stream_->close();
+}
+
+Connection::Exposure::~Exposure() {
+  if (connection_ != nullptr) connection_->unexpose(slice_.token);
+}
+
+Result<Connection::Exposure> Connection::expose_sink(ByteSpan memory) {
+  return expose(memory, true);
+}
+
+Result<Connection::Exposure> Connection::expose_source(ByteView memory) {
+  return expose({const_cast<std::byte*>(memory.data()), memory.size()}, false);
+}
+
+Result<Connection::Exposure> Connection::expose(ByteSpan memory, bool writable) {
+  Exposure exposure;
+  exposure.slice_ = {.token = next_token_, .size = memory.size()};
+  if (bulk_ != nullptr) {
+    FF_TRY(bulk_->share(memory, writable, exposure.slice_));
+    while (const auto region = bulk_->next_region()) {
+      stream_->send_descriptor(region->fd);
+      send({.kind = FrameKind::region}, region_message(*region));
+    }
+  }
+  exposed_[next_token_++] = {memory.data(), memory.size(), writable};
+  exposure.connection_ = this;
+  return exposure;
+}
+
+void Connection::unexpose(uint64_t token) {
+  exposed_.erase(token);
+  for (Outgoing& piece : outgoing_) {
+    if (piece.token == token) piece.zeros = true;
+  }
+}
+
+Task<Result<void>> Connection::push(Slice sink, uint64_t offset, ByteView from) {
+  FF_CO_TRY(check_range(sink, offset, from.size()));
+  if (error_) co_return *error_;
+  if (bulk_ != nullptr && sink.key != 0) co_return co_await bulk_->push(sink, offset, from);
+  PushWait wait(*this);
+  while (!from.empty()) {
+    FF_CO_TRY(co_await room());
+    const ByteView part = from.first(std::min(from.size(), kSegmentBytes));
+    Outgoing piece;
+    append_frame(piece.bytes, {.kind = FrameKind::push}, push_message(sink.token, offset),
+                 static_cast<uint32_t>(part.size()));
+    piece.payload = part.data();
+    piece.payload_size = part.size();
+    piece.push = &wait;
+    wait.segments++;
+    wait.done.reset();
+    queue(std::move(piece));
+    from = from.subspan(part.size());
+    offset += part.size();
+  }
+  FF_CO_TRY(co_await wait.done.wait());
+  if (error_) co_return *error_;
+  co_return {};
+}
+
+// A push that is given up leaves frames whose length is promised: zeros fill them.
+Connection::PushWait::~PushWait() {
+  for (Outgoing& piece : connection.outgoing_) {
+    if (piece.push != this) continue;
+    piece.push = nullptr;
+    piece.zeros = true;
+  }
+}
+
+Task<Result<void>> Connection::pull(Slice source, uint64_t offset, ByteSpan into) {
+  FF_CO_TRY(check_range(source, offset, into.size()));
+  if (error_) co_return *error_;
+  if (bulk_ != nullptr && source.key != 0) co_return co_await bulk_->pull(source, offset, into);
+  PullWait wait(*this);
+  while (!into.empty()) {
+    FF_CO_TRY(co_await wait.slot());
+    if (error_) co_return *error_;
+    const ByteSpan part = into.first(std::min(into.size(), kSegmentBytes));
+    const uint64_t ticket = next_ticket_++;
+    pulls_[ticket] = {&wait, part};
+    wait.segments++;
+    send({.kind = FrameKind::pull},
+         pull_message({source.token, offset, ticket, static_cast<uint32_t>(part.size())}));
+    into = into.subspan(part.size());
+    offset += part.size();
+  }
+  while (wait.segments > 0 && !error_) FF_CO_TRY(co_await wait.progress());
+  if (error_) co_return *error_;
+  co_return {};
+}
+
+// Bytes that still come for a pull that was given up are dropped.
+Connection::PullWait::~PullWait() {
+  std::erase_if(connection.pulls_, [this](const auto& entry) { return entry.second.pull == this; });
+}
+
+std::optional<ByteSpan> Connection::reach(const Slice& slice) {
+  if (bulk_ == nullptr || slice.key == 0 || error_) return std::nullopt;
+  return bulk_->reach(slice);
+}
+
+}  // namespace ff::net
