@@ -1,5 +1,5 @@
-// Virtual time: sleeps, deadlines and their order on the simulated loop.
-#include "sim/sim_loop.h"
+// Virtual time: sleeps, deadlines, their order, and clocks that drift.
+#include "sim/sim_world.h"
 
 #include <gtest/gtest.h>
 
@@ -16,10 +16,10 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-class SimLoopTest : public testing::Test {
+class SimWorldTest : public testing::Test {
  protected:
-  SimClock clock_;
-  SimLoop loop_{clock_};
+  SimWorld world_;
+  SimLoop& loop_ = world_.loop();
 };
 
 Task<void> ticks(Loop& loop, int id, uint64_t seed, std::string& trace) {
@@ -31,8 +31,8 @@ Task<void> ticks(Loop& loop, int id, uint64_t seed, std::string& trace) {
 }
 
 std::string run_ticks(uint64_t seed) {
-  SimClock clock;
-  SimLoop loop(clock);
+  SimWorld world;
+  SimLoop& loop = world.loop();
   std::string trace;
   Gate gate(loop);
   for (int id = 0; id < 20; id++) gate.spawn(ticks(loop, id, seed, trace));
@@ -41,7 +41,7 @@ std::string run_ticks(uint64_t seed) {
   return trace;
 }
 
-TEST_F(SimLoopTest, EqualSeedsGiveEqualTraces) {
+TEST_F(SimWorldTest, EqualSeedsGiveEqualTraces) {
   EXPECT_EQ(run_ticks(1), run_ticks(1));
   EXPECT_NE(run_ticks(1), run_ticks(2));
 }
@@ -51,7 +51,7 @@ Task<void> note_after(Loop& loop, int64_t ns, int id, std::vector<int>& order) {
   order.push_back(id);
 }
 
-TEST_F(SimLoopTest, EqualTimesKeepTheirOrder) {
+TEST_F(SimWorldTest, EqualTimesKeepTheirOrder) {
   std::vector<int> order;
   Gate gate(loop_);
   gate.spawn(note_after(loop_, 2, 1, order));
@@ -63,14 +63,14 @@ TEST_F(SimLoopTest, EqualTimesKeepTheirOrder) {
   EXPECT_EQ(loop_.now_ns(), 2);
 }
 
-TEST_F(SimLoopTest, RunUntilStopsInBetween) {
+TEST_F(SimWorldTest, RunUntilStopsInBetween) {
   std::vector<int> order;
   Gate gate(loop_);
   gate.spawn(note_after(loop_, 5 * kSecond, 1, order));
-  loop_.run_until(3 * kSecond);
+  world_.run_until(3 * kSecond);
   EXPECT_TRUE(order.empty());
   EXPECT_EQ(loop_.now_ns(), 3 * kSecond);
-  loop_.run_until(5 * kSecond);
+  world_.run_until(5 * kSecond);
   EXPECT_EQ(order.size(), 1u);
 }
 
@@ -79,7 +79,7 @@ Task<Result<int>> sleep_then(Loop& loop, int64_t ns, int value) {
   co_return value;
 }
 
-TEST_F(SimLoopTest, ADeadlineEndsTheTask) {
+TEST_F(SimWorldTest, ADeadlineEndsTheTask) {
   auto early = run_task(loop_, with_deadline(loop_, 10 * kSecond, "asking x: no answer",
                                              sleep_then(loop_, kSecond, 5)));
   EXPECT_EQ(*early, 5);
@@ -95,21 +95,50 @@ Task<void> keep_result(Task<Result<int>> task, std::optional<Result<int>>& resul
   result = co_await std::move(task);
 }
 
-TEST_F(SimLoopTest, AnOuterCancelReachesThroughDeadlines) {
+TEST_F(SimWorldTest, AnOuterCancelReachesThroughDeadlines) {
   std::optional<Result<int>> result;
   Gate gate(loop_);
   gate.spawn(keep_result(with_deadline(loop_, 50 * kSecond, "outer",
                                        with_deadline(loop_, 40 * kSecond, "inner",
                                                      sleep_then(loop_, 60 * kSecond, 1))),
                          result));
-  loop_.run_until(kSecond);
+  world_.run_until(kSecond);
   gate.cancel().request(fail(Errc::interrupted, "enough"));
-  loop_.run_until(2 * kSecond);
+  world_.run_until(2 * kSecond);
   ASSERT_TRUE(result.has_value());
   EXPECT_EQ(result->error().message, "enough");
 }
 
-TEST_F(SimLoopTest, WatchesNothing) { EXPECT_EQ(loop_.watch(0).error().code, Errc::unsupported); }
+TEST_F(SimWorldTest, ClocksDrift) {
+  SimLoop fast(world_, {.drift_ppm = 100'000});
+  SimLoop slow(world_, {.drift_ppm = -100'000, .wall_offset_ns = -5 * kSecond});
+  std::vector<int> order;
+  Gate fast_gate(fast);
+  Gate slow_gate(slow);
+  Gate gate(loop_);
+  gate.spawn(note_after(loop_, 10 * kSecond, 1, order));
+  fast_gate.spawn(note_after(fast, 10 * kSecond, 2, order));
+  slow_gate.spawn(note_after(slow, 10 * kSecond, 3, order));
+  world_.run_until(100 * kSecond);
+  EXPECT_EQ(order, (std::vector<int>{2, 1, 3}));
+  EXPECT_EQ(fast.now_ns(), 110 * kSecond);
+  EXPECT_EQ(slow.now_ns(), 90 * kSecond);
+  EXPECT_EQ(slow.clock().wall_ns(), world_.clock().wall_ns() - 5 * kSecond);
+  for (const int64_t ppm : {-99'999, -1, 1, 7, 99'999}) {
+    SkewedClock clock(world_.clock(), {.drift_ppm = ppm});
+    for (const int64_t ns : {int64_t{0}, int64_t{1}, 123'456'789 * kSecond, 7 * kSecond + 13}) {
+      SimClock truth;
+      truth.advance(clock.true_ns(ns));
+      EXPECT_GE(SkewedClock(truth, {.drift_ppm = ppm}).steady_ns(), ns);
+      if (clock.true_ns(ns) == 0) continue;
+      SimClock before;
+      before.advance(clock.true_ns(ns) - 1);
+      EXPECT_LT(SkewedClock(before, {.drift_ppm = ppm}).steady_ns(), ns);
+    }
+  }
+}
+
+TEST_F(SimWorldTest, WatchesNothing) { EXPECT_EQ(loop_.watch(0).error().code, Errc::unsupported); }
 
 }  // namespace
 }  // namespace ff::sim
