@@ -33,6 +33,14 @@ std::string_view errc_name(Errc code) {
   return "failed";
 }
 
+std::optional<Errc> errc_from_name(std::string_view name) {
+  for (int number = 0; number <= static_cast<int>(Errc::busy); number++) {
+    const auto code = static_cast<Errc>(number);
+    if (errc_name(code) == name) return code;
+  }
+  return std::nullopt;
+}
+
 int exit_code(Errc code) {
   switch (code) {
     case Errc::usage: return 2;

@@ -35,6 +35,7 @@ enum class Errc : unsigned char {
 
 // The name used in JSON ("disk_full") and the exit code of cli.md for a code.
 std::string_view errc_name(Errc code);
+std::optional<Errc> errc_from_name(std::string_view name);
 int exit_code(Errc code);
 
 struct [[nodiscard]] Error {

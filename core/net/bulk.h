@@ -22,6 +22,8 @@ struct Slice {
 class Bulk {
  public:
   virtual ~Bulk() = default;
+  // Through memory of this machine: no link can be overrun.
+  virtual bool same_host() const { return false; }
 
   // Makes own memory reachable for the peer: fills in address and key of `slice`, or leaves key 0
   // where this memory cannot be (it is then reached through frames).

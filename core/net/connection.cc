@@ -160,6 +160,7 @@ void Connection::close(Error error) {
     if (piece.push != nullptr) piece.push->segment_done();
   }
   outgoing_.clear();
+  queued_ = queued_frames_ = 0;
   for (auto& [ticket, segment] : pulls_) segment.pull->done.set();
   room_.set();
   flushed_.set();

@@ -53,6 +53,7 @@ class Connection {
   const std::string& local() const { return local_; }
   // Whether the peer itself reaches exposed memory, and may still do so after the exposure ended.
   bool one_sided() const { return bulk_ != nullptr; }
+  bool same_host() const { return bulk_ != nullptr && bulk_->same_host(); }
 
   // Queues a frame; lost without a word when the connection has failed.
   void send(const Head& head, std::string_view message = {});
@@ -61,6 +62,7 @@ class Connection {
   Task<Result<Frame>> receive();
   // Waits until less than kQueuedRoom is queued.
   Task<Result<void>> room();
+  size_t queued_bytes() const { return queued_; }
   // Waits until everything queued has been handed to the stream.
   Task<Result<void>> flushed();
 
@@ -104,6 +106,8 @@ class Connection {
   // the end of the stream.
   void close(Error error);
   bool failed() const { return error_.has_value(); }
+  // Why it has failed.
+  const std::optional<Error>& close_reason() const { return error_; }
 
  private:
   struct PushWait;

@@ -16,14 +16,15 @@ Result<std::unique_ptr<Connection>> plain(Loop& loop, Socket socket) {
 
 class TcpArrival final : public Arrival {
  public:
-  explicit TcpArrival(Socket socket) : socket_(std::move(socket)) {}
+  explicit TcpArrival(Socket socket) : peer_(socket.peer.text()), socket_(std::move(socket)) {}
 
-  std::string peer() const override { return socket_.peer.text(); }
+  std::string peer() const override { return peer_; }
   Task<Result<std::unique_ptr<Connection>>> open(Loop& loop) override {
     co_return plain(loop, std::move(socket_));
   }
 
  private:
+  const std::string peer_;
   Socket socket_;
 };
 

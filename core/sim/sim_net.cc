@@ -16,27 +16,28 @@ namespace {
 constexpr int64_t kConnectRetryNs = 200'000'000;
 
 std::unique_ptr<net::Connection> connection(Loop& loop, std::shared_ptr<SimPipe> out,
-                                            std::shared_ptr<SimPipe> in) {
-  auto stream = std::make_unique<SimStream>(loop, std::move(out), std::move(in));
+                                            std::shared_ptr<SimPipe> in, std::string peer) {
+  auto stream = std::make_unique<SimStream>(loop, std::move(out), std::move(in), std::move(peer));
   return std::make_unique<net::Connection>(loop, std::move(stream), nullptr);
 }
 
 class SimArrival final : public net::Arrival {
  public:
   SimArrival(std::shared_ptr<SimPipe> out, std::shared_ptr<SimPipe> in)
-      : out_(std::move(out)), in_(std::move(in)) {}
+      : peer_(in->direction().first), out_(std::move(out)), in_(std::move(in)) {}
   ~SimArrival() override {
     if (out_ == nullptr) return;
     out_->end();
     in_->drop_reader();
   }
 
-  std::string peer() const override { return in_->direction().first; }
+  std::string peer() const override { return peer_; }
   Task<Result<std::unique_ptr<net::Connection>>> open(Loop& loop) override {
-    co_return connection(loop, std::move(out_), std::move(in_));
+    co_return connection(loop, std::move(out_), std::move(in_), peer_);
   }
 
  private:
+  const std::string peer_;
   std::shared_ptr<SimPipe> out_;
   std::shared_ptr<SimPipe> in_;
 };
@@ -109,7 +110,7 @@ Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop,
   net_.pipes_[id] = out;
   net_.pipes_[back_id] = in;
   found->second->add(std::make_unique<SimArrival>(in, out));
-  co_return connection(loop, std::move(out), std::move(in));
+  co_return connection(loop, std::move(out), std::move(in), to.text());
 }
 
 Result<std::unique_ptr<net::Listener>> SimTransport::listen(Loop& loop, const net::Address& at) {

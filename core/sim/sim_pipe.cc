@@ -112,8 +112,13 @@ void SimPipe::deliver(Segment segment) {
   if (reset_ && reverse != nullptr && reverse->writable_ != nullptr) reverse->writable_->set();
 }
 
-SimStream::SimStream(Loop& loop, std::shared_ptr<SimPipe> out, std::shared_ptr<SimPipe> in)
-    : out_(std::move(out)), in_(std::move(in)), readable_(loop), writable_(loop) {
+SimStream::SimStream(Loop& loop, std::shared_ptr<SimPipe> out, std::shared_ptr<SimPipe> in,
+                     std::string peer)
+    : out_(std::move(out)),
+      in_(std::move(in)),
+      peer_(std::move(peer)),
+      readable_(loop),
+      writable_(loop) {
   in_->set_reader(&readable_);
   out_->set_writer(&writable_);
   readable_.set();

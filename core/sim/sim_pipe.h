@@ -74,7 +74,8 @@ class SimPipe final : private Ready {
 
 class SimStream final : public net::Stream {
  public:
-  SimStream(Loop& loop, std::shared_ptr<SimPipe> out, std::shared_ptr<SimPipe> in);
+  SimStream(Loop& loop, std::shared_ptr<SimPipe> out, std::shared_ptr<SimPipe> in,
+            std::string peer);
   ~SimStream() override;
 
   Result<std::optional<size_t>> try_read(std::span<const ByteSpan> into) override;
@@ -82,12 +83,13 @@ class SimStream final : public net::Stream {
   Event& readable() override { return readable_; }
   Event& writable() override { return writable_; }
   void close() override;
-  std::string peer() const override { return out_->direction().second + " (sim)"; }
+  std::string peer() const override { return peer_ + " (sim)"; }
   std::string local() const override { return out_->direction().first; }
 
  private:
   std::shared_ptr<SimPipe> out_;
   std::shared_ptr<SimPipe> in_;
+  const std::string peer_;
   bool closed_ = false;
   Event readable_;
   Event writable_;

@@ -1,0 +1,66 @@
+// A channel: the client's end of one connection, over which it calls. Many calls are in flight at
+// once; replies come in any order. Owned by one loop.
+//
+// A call ends with its reply, its deadline, its caller's cancellation, or the connection. Errors of
+// the server keep their code and name it; Errc::unreachable leaves open whether the call was done.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/metrics.h"
+#include "rpc/link.h"
+#include "rpc/senders.h"
+
+namespace ff::rpc {
+
+// How long a cancelled call waits for the server to say that it leaves the caller's memory alone,
+// where the server reaches that memory itself; then the connection is closed, which ends it.
+constexpr int64_t kConfirmNs = int64_t{2} * 1'000'000'000;
+
+struct CallSpec {
+  uint32_t method = 0;
+  std::string_view name;            // of the method, a literal
+  int64_t deadline_ns = INT64_MAX;  // steady
+  uint64_t sink_bytes = 0;          // the bulk that the call may be sent
+  bool has_memory = false;          // slices of the caller's memory are in the message
+};
+
+class Channel final : public Link {
+ public:
+  Channel(std::unique_ptr<net::Connection> connection, Peer peer, Senders& senders,
+          Metrics& metrics);
+  // Only once closed, or with no call under way.
+  ~Channel() override;
+
+  // Takes new calls: neither failed nor said goodbye.
+  bool usable() const { return usable_; }
+  size_t calls() const { return pending_.size(); }
+  // The reply's message.
+  Task<Result<std::string>> call(CallSpec spec, std::string message);
+  // Calls under way fail with Errc::unreachable.
+  Task<void> close();
+
+ private:
+  class Pending;
+  Result<void> take(net::Frame frame) override;
+  Result<void> take_reply(net::Frame frame);
+  Result<void> take_ask(const net::Head& head);
+  void said_bye() override { usable_ = false; }
+  void lost(const Error& error) override;
+  Task<Result<void>> wait_for(Pending& pending);
+  Task<void> give_up(Pending& pending, bool has_memory);
+  Error named(const CallSpec& spec, Error error) const;
+
+  Senders& senders_;
+  Metrics& metrics_;
+  bool usable_ = true;
+  std::map<uint64_t, Pending*> pending_;
+  uint64_t next_call_ = 1;
+  Semaphore slots_;
+};
+
+}  // namespace ff::rpc

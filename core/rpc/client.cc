@@ -1,0 +1,87 @@
+// client.cc: connecting, once for all who wait, and backing off.
+#include "rpc/client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ff::rpc {
+
+Client::Client(ClientContext& context, net::Address address)
+    : context_(context),
+      address_(std::move(address)),
+      attempted_(context.loop),
+      gate_(context.loop) {}
+
+Client::~Client() = default;
+
+Task<void> Client::close() {
+  co_await gate_.close(fail(Errc::unreachable, "{}: the client was closed", address_.text()));
+  if (channel_ != nullptr) co_await channel_->close();
+}
+
+Task<Result<std::shared_ptr<Channel>>> Client::channel(int64_t deadline_ns) {
+  std::string what = fmt::format("{}: no connection in time", address_.text());
+  bool tried = false;
+  while (channel_ == nullptr || !channel_->usable()) {
+    if (tried && !outcome_) co_return outcome_.error();
+    if (!connecting_) {
+      connecting_ = true;
+      attempted_.reset();
+      gate_.spawn(connect());
+    }
+    auto end = attempted();
+    FF_CO_TRY(co_await with_deadline(context_.loop, deadline_ns, what, std::move(end)));
+    tried = true;
+  }
+  co_return channel_;
+}
+
+Task<Result<void>> Client::attempted() { co_return co_await attempted_.wait(); }
+
+Task<void> Client::connect() {
+  // An old channel may still have calls under way: who holds it lets it end.
+  channel_.reset();
+  const auto waited = co_await until(context_.loop, not_before_ns_);
+  Result<std::shared_ptr<Channel>> made = std::shared_ptr<Channel>();
+  if (waited) {
+    made = co_await attempt();
+  } else {
+    made = waited.error();
+  }
+  if (made) {
+    channel_ = std::move(*made);
+    outcome_ = {};
+    next_pause_ns_ = kBackoffFirstNs;
+    not_before_ns_ = 0;
+  } else {
+    outcome_ = std::move(made).error();
+    not_before_ns_ = context_.loop.now_ns() + pause_ns();
+  }
+  context_.metrics
+      .counter("ff_rpc_connects_total", "Attempts to connect, by how they ended",
+               {{"code", std::string(outcome_ ? "ok" : errc_name(outcome_.error().code))}})
+      .add();
+  connecting_ = false;
+  attempted_.set();
+}
+
+int64_t Client::pause_ns() {
+  const auto half = static_cast<uint64_t>(next_pause_ns_ / 2);
+  const auto pause = static_cast<int64_t>(half + context_.rng.below(half + 1));
+  next_pause_ns_ = std::min(2 * next_pause_ns_, kBackoffLastNs);
+  return pause;
+}
+
+Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
+  const int64_t deadline_ns = context_.loop.now_ns() + kHandshakeNs;
+  auto connecting = context_.transport.connect(context_.loop, address_);
+  std::string what = fmt::format("{}: no answer to a connect", address_.text());
+  FF_CO_TRY(auto connection, co_await with_deadline(context_.loop, deadline_ns, std::move(what),
+                                                    std::move(connecting)));
+  FF_CO_TRY(Peer peer, co_await client_handshake(*connection, context_.self));
+  co_return std::make_shared<Channel>(std::move(connection), std::move(peer), context_.senders,
+                                      context_.metrics);
+}
+
+}  // namespace ff::rpc

@@ -1,0 +1,63 @@
+// A client of one server: keeps a channel to it, connects when there is none, and after failures
+// waits longer and longer before it tries again. Owned by one loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/gate.h"
+#include "base/metrics.h"
+#include "net/transport.h"
+#include "rpc/channel.h"
+#include "rpc/handshake.h"
+#include "rpc/senders.h"
+
+namespace ff::rpc {
+
+// Between attempts to connect: the first pause, doubled up to the last, with jitter of a half.
+constexpr int64_t kBackoffFirstNs = 50'000'000;
+constexpr int64_t kBackoffLastNs = int64_t{5} * 1'000'000'000;
+
+// What clients of one loop share. All outlive them.
+struct ClientContext {
+  Loop& loop;
+  net::Transport& transport;
+  Senders& senders;
+  Metrics& metrics;
+  Rng& rng;
+  Identity self;
+};
+
+class Client {
+ public:
+  Client(ClientContext& context, net::Address address);
+  // After close(), or with no call under way.
+  ~Client();
+
+  const net::Address& address() const { return address_; }
+  // The channel, made anew when it cannot take calls. Several that wait share one attempt.
+  // Errc::unreachable, Errc::refused (the server refuses this client: tried again only by the next
+  // call), Errc::deadline.
+  Task<Result<std::shared_ptr<Channel>>> channel(int64_t deadline_ns);
+  // Ends the channel; calls under way fail.
+  Task<void> close();
+
+ private:
+  Task<void> connect();
+  Task<Result<std::shared_ptr<Channel>>> attempt();
+  Task<Result<void>> attempted();
+  int64_t pause_ns();
+
+  ClientContext& context_;
+  const net::Address address_;
+  std::shared_ptr<Channel> channel_;
+  bool connecting_ = false;
+  Result<void> outcome_;  // of the last attempt
+  int64_t next_pause_ns_ = kBackoffFirstNs;
+  int64_t not_before_ns_ = 0;  // the next attempt
+  Event attempted_;
+  Gate gate_;
+};
+
+}  // namespace ff::rpc

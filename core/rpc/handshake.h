@@ -1,0 +1,56 @@
+// The handshake: both ends prove that they hold the cluster key before any call, without showing
+// it (wire.md, "Who may talk").
+//
+//   client                                server
+//   ClientHello  version nonce key_id  ->
+//                                     <-  ServerHello  version nonce proof
+//   ClientProof  proof                ->
+//                                     <-  Welcome
+//
+//   proof = HMAC-SHA256(key, "ff server|" or "ff client|", client's version:u32 server's
+//   version:u32 client's nonce server's nonce), so that a proof serves one side of one connection.
+//   Without a key on both sides proofs are empty; a key on one side only is refused.
+//
+// Instead of any answer a Refusal says why. An attacker between two hosts can still read and change
+// what follows: for networks that are not trusted there is TLS (net/tls.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/rng.h"
+#include "base/task.h"
+#include "net/connection.h"
+#include "rpc/key.h"
+
+namespace ff::rpc {
+
+// For the whole handshake.
+constexpr int64_t kHandshakeNs = int64_t{10} * 1'000'000'000;
+
+struct Identity {
+  std::string name;      // of this end, for messages: "storage 3 on node7"
+  std::string software;  // "ff 0.1.0"
+  std::optional<Key> key;
+  Rng* nonces = nullptr;  // SecureRng; seeded in simulation
+  uint32_t version = net::kWireVersion;
+};
+
+struct Peer {
+  std::string name;        // as it calls itself; escaped for printing
+  std::string software;    // the same
+  std::string address;     // net::Connection::peer()
+  bool has_key = false;    // it proved to hold the cluster key
+  uint32_t calls_max = 0;  // client: in flight
+
+  // "storage 3 on node7 at 10.0.0.7:4000 (tcp)".
+  std::string text() const;
+};
+
+// Errc::refused: key or version do not fit, with a message that names both sides; Errc::corrupt:
+// the peer does not keep to this; Errc::deadline, Errc::unreachable.
+Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self);
+Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, uint32_t calls_max);
+
+}  // namespace ff::rpc

@@ -1,0 +1,98 @@
+// key.cc: key files and the two primitives of the handshake.
+#include "rpc/key.h"
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <bit>
+
+#include "io/files.h"
+
+namespace ff::rpc {
+
+namespace {
+
+constexpr size_t kFileBytes = 2 * kKeyBytes + 1;
+constexpr uint32_t kOthers = 077;
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+}  // namespace
+
+uint64_t SecureRng::next() {
+  std::array<unsigned char, sizeof(uint64_t)> bytes;
+  FF_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
+  return std::bit_cast<uint64_t>(bytes);
+}
+
+void fill_random(ByteSpan into, Rng& rng) {
+  for (std::byte& byte : into) byte = static_cast<std::byte>(rng.next());
+}
+
+Key hmac(const Key& key, ByteView data) {
+  Key out;
+  unsigned size = 0;
+  FF_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                reinterpret_cast<const unsigned char*>(data.data()), data.size(),
+                reinterpret_cast<unsigned char*>(out.data()), &size) != nullptr);
+  FF_CHECK(size == out.size());
+  return out;
+}
+
+bool equal_secrets(ByteView a, ByteView b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Result<void> make_key_file(io::Disk& disk, const std::string& path) {
+  SecureRng rng;
+  Key key;
+  fill_random(key, rng);
+  std::string text;
+  for (const std::byte byte : key) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  text += '\n';
+  FF_TRY(auto file,
+         disk.open(path,
+                   {.access = io::Access::write, .create = true, .exclusive = true, .mode = 0600}));
+  FF_TRY(file->write_at(as_bytes(text), 0));
+  FF_TRY(file->sync());
+  return disk.sync_dir(io::parent(path));
+}
+
+Result<Key> read_key_file(io::Disk& disk, const std::string& path) {
+  FF_TRY(const auto file, disk.open(path, {}));
+  FF_TRY(const auto info, file->info());
+  if ((info.mode & kOthers) != 0) {
+    Error error =
+        fail(Errc::refused, "{}: others may read this key (mode {:04o})", path, info.mode & 07777);
+    error.hint = fmt::format("chmod 600 {}; if others may have read it, make a new key.", path);
+    return error;
+  }
+  std::string text(kFileBytes + 1, '\0');
+  FF_TRY(const size_t size,
+         file->read_at({reinterpret_cast<std::byte*>(text.data()), text.size()}, 0));
+  text.resize(size);
+  const auto bad = [&path] {
+    Error error = fail(Errc::corrupt, "{}: not a cluster key (64 hex digits)", path);
+    error.hint = "Copy cluster.key from another machine of the cluster.";
+    return error;
+  };
+  if (text.size() == kFileBytes && text.back() == '\n') text.pop_back();
+  if (text.size() != 2 * kKeyBytes) return bad();
+  Key key;
+  for (size_t i = 0; i < kKeyBytes; i++) {
+    const int high = hex_digit(text[2 * i]);
+    const int low = hex_digit(text[2 * i + 1]);
+    if (high < 0 || low < 0) return bad();
+    key[i] = static_cast<std::byte>(high * 16 + low);
+  }
+  return key;
+}
+
+}  // namespace ff::rpc

@@ -1,0 +1,37 @@
+// The cluster key: 32 random bytes that every server and mount of a cluster holds. Who holds it may
+// act for any user.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "base/rng.h"
+#include "io/disk.h"
+
+namespace ff::rpc {
+
+constexpr size_t kKeyBytes = 32;
+using Key = std::array<std::byte, kKeyBytes>;
+
+// Numbers nobody can guess: keys and nonces, from OpenSSL's generator.
+class SecureRng final : public Rng {
+ public:
+  uint64_t next() override;
+};
+void fill_random(ByteSpan into, Rng& rng);
+// HMAC-SHA256 of `data`.
+Key hmac(const Key& key, ByteView data);
+// Compares in a time that does not depend on the bytes.
+bool equal_secrets(ByteView a, ByteView b);
+
+// Makes a key at `path`, mode 0600, hex with a newline. Errc::exists: there is one already, which
+// stays.
+Result<void> make_key_file(io::Disk& disk, const std::string& path);
+// Errc::refused when others can read the file, Errc::corrupt when it holds no key; the message
+// never shows what it holds.
+Result<Key> read_key_file(io::Disk& disk, const std::string& path);
+
+}  // namespace ff::rpc

@@ -1,0 +1,367 @@
+// Calls over a simulated network: replies, errors, deadlines, cancellation, limits, reconnecting.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "rpc/error_wire.h"
+#include "rpc_world.h"
+#include "simd/crc32c.h"
+
+namespace ff::rpc {
+namespace {
+
+Task<Result<wire::ReadReply>> read(Client& client, ByteSpan into, uint64_t seed,
+                                   int64_t deadline_ns) {
+  FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
+  BulkCall call(channel);
+  FF_CO_TRY(const net::Slice slice, call.sink(into));
+  wire::ReadRequest request;
+  to_wire(slice, *request.mutable_sink());
+  request.set_size(into.size());
+  request.set_seed(seed);
+  auto run = call.run(kProbeRead, std::move(request), deadline_ns);
+  co_return co_await std::move(run);
+}
+
+Task<Result<wire::WriteReply>> write(Client& client, ByteView from, int64_t deadline_ns) {
+  FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
+  BulkCall call(channel);
+  FF_CO_TRY(const net::Slice slice, call.source(from));
+  wire::WriteRequest request;
+  to_wire(slice, *request.mutable_source());
+  request.set_size(from.size());
+  auto run = call.run(kProbeWrite, std::move(request), deadline_ns);
+  co_return co_await std::move(run);
+}
+
+TEST(CallsTest, APingIsAnswered) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  wire::PingRequest request;
+  request.set_answer_bytes(1000);
+  const auto reply = a.ping(request);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(reply->data().size(), 1000u);
+  EXPECT_EQ(world.probe.pings(), 1u);
+  EXPECT_NE(world.server_metrics.text().find(
+                "ff_rpc_server_calls_total{method=\"probe.ping\",code=\"ok\"} 1"),
+            std::string::npos);
+}
+
+TEST(CallsTest, BulkGoesBothWays) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  std::vector<std::byte> memory(5 * kMiB + 3);
+  const auto got = run_task(world.loop, read(a.client, memory, 42, a.in(10 * kSecond)));
+  ASSERT_TRUE(got.ok()) << got.error().message;
+  EXPECT_EQ(memory, ProbeService::pattern(42, memory.size()));
+  EXPECT_EQ(got->crc(), simd::crc32c(memory));
+  const auto put = run_task(world.loop, write(a.client, memory, a.in(10 * kSecond)));
+  ASSERT_TRUE(put.ok()) << put.error().message;
+  EXPECT_EQ(put->crc(), simd::crc32c(memory));
+}
+
+TEST(CallsTest, RepliesComeInAnyOrder) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  Gate gate(world.loop);
+  std::vector<std::optional<Result<wire::PingReply>>> replies(20);
+  std::vector<int> order;
+  for (size_t i = 0; i < replies.size(); i++) {
+    wire::PingRequest request;
+    request.set_wait_ms(static_cast<uint32_t>(100 * (replies.size() - i)));
+    gate.spawn(store(call_method(a.client, kPing, request, a.in(60 * kSecond)), replies[i]));
+  }
+  world.world.run_for(kSecond);
+  EXPECT_TRUE(replies.back().has_value());
+  EXPECT_FALSE(replies.front().has_value());
+  run_task(world.loop, gate.wait_empty());
+  for (const auto& reply : replies) EXPECT_TRUE((*reply).ok());
+}
+
+TEST(CallsTest, AnErrorKeepsItsCodeAndNamesTheServer) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  wire::PingRequest request;
+  request.set_answer_bytes(2 * kMiB);
+  const auto reply = a.ping(request);
+  ASSERT_FALSE(reply.ok());
+  EXPECT_EQ(reply.error().code, Errc::usage);
+  EXPECT_NE(reply.error().message.find("probe.ping on server at s:7000"), std::string::npos)
+      << reply.error().message;
+}
+
+TEST(CallsTest, AnUnknownMethodHarmsNothing) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  constexpr Method<wire::PingRequest, wire::PingReply> kNone{999, "none"};
+  const auto reply =
+      run_task(world.loop, call_method(a.client, kNone, wire::PingRequest(), a.in(10 * kSecond)));
+  ASSERT_FALSE(reply.ok());
+  EXPECT_EQ(reply.error().code, Errc::unsupported);
+  EXPECT_TRUE(a.ping().ok());
+  EXPECT_NE(world.server_metrics.text().find(
+                "ff_rpc_server_calls_total{method=\"unknown\",code=\"unsupported\"} 1"),
+            std::string::npos);
+}
+
+TEST(CallsTest, ADeadlineEndsTheCallOnBothSides) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  ASSERT_TRUE(a.ping().ok());
+  wire::PingRequest request;
+  request.set_wait_ms(60'000);
+  const int64_t began = world.loop.now_ns();
+  const auto reply = a.ping(request, 2 * kSecond);
+  ASSERT_FALSE(reply.ok());
+  EXPECT_EQ(reply.error().code, Errc::deadline);
+  EXPECT_LE(world.loop.now_ns() - began, 2 * kSecond + 10 * kMilli);
+  world.world.run_for(100 * kMilli);
+  EXPECT_EQ(world.probe.pings(), 1u);
+  const std::string text = world.server_metrics.text();
+  EXPECT_TRUE(text.find("{method=\"probe.ping\",code=\"deadline\"} 1") != std::string::npos ||
+              text.find("{method=\"probe.ping\",code=\"interrupted\"} 1") != std::string::npos)
+      << text;
+}
+
+// The server itself keeps the deadline, also when no cancel can reach it.
+TEST(CallsTest, AServerDropsWorkWhoseTimeHasPassed) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  ASSERT_TRUE(a.ping().ok());
+  Gate gate(world.loop);
+  std::optional<Result<wire::PingReply>> reply;
+  wire::PingRequest request;
+  request.set_wait_ms(5'000);
+  gate.spawn(store(call_method(a.client, kPing, request, a.in(2 * kSecond)), reply));
+  world.world.run_for(100 * kMilli);
+  world.net.block("a", "s");
+  world.world.run_for(8 * kSecond);
+  EXPECT_EQ(world.probe.pings(), 1u);
+  EXPECT_NE(world.server_metrics.text().find("{method=\"probe.ping\",code=\"deadline\"} 1"),
+            std::string::npos);
+  world.net.unblock("a", "s");
+}
+
+TEST(CallsTest, ACancelReachesTheHandler) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  ASSERT_TRUE(a.ping().ok());
+  std::optional<Result<wire::PingReply>> reply;
+  wire::PingRequest request;
+  request.set_wait_ms(60'000);
+  {
+    Gate gate(world.loop);
+    gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
+    world.world.run_for(100 * kMilli);
+    EXPECT_FALSE(reply.has_value());
+    run_task(world.loop, gate.close(fail(Errc::interrupted, "enough")));
+  }
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->error().message, "enough");
+  world.world.run_for(100 * kMilli);
+  EXPECT_NE(world.server_metrics.text().find("{method=\"probe.ping\",code=\"interrupted\"} 1"),
+            std::string::npos);
+  EXPECT_TRUE(a.ping().ok());
+}
+
+TEST(CallsTest, TooManyCallsAreBusyAndTheRestGoesOn) {
+  RpcWorld world(1, {.session = {.calls_max = 4}});
+  TestClient a(world, "a");
+  ASSERT_TRUE(a.ping().ok());
+  // The client keeps the limit by itself: all of these are answered in turns.
+  Gate gate(world.loop);
+  std::vector<std::optional<Result<wire::PingReply>>> replies(12);
+  for (auto& reply : replies) {
+    wire::PingRequest request;
+    request.set_wait_ms(1000);
+    gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
+  }
+  const int64_t began = world.loop.now_ns();
+  run_task(world.loop, gate.wait_empty());
+  for (const auto& reply : replies) EXPECT_TRUE((*reply).ok());
+  EXPECT_GE(world.loop.now_ns() - began, 3 * kSecond);
+}
+
+// A client that does not keep the limit.
+Task<Result<int>> flood(RpcWorld& world, net::Transport& transport, int calls) {
+  FF_CO_TRY(auto connection, co_await raw_connection(world, transport));
+  auto self = world.identity("flood", key_of(1));
+  auto shake = client_handshake(*connection, std::move(self));
+  FF_CO_TRY(const Peer peer, co_await std::move(shake));
+  wire::PingRequest request;
+  request.set_wait_ms(1000);
+  for (int i = 1; i <= calls; i++) {
+    net::Head head{.kind = net::FrameKind::call, .call = static_cast<uint64_t>(i), .method = 1};
+    connection->send(head, request.SerializeAsString());
+  }
+  int busy = 0;
+  for (int i = 0; i < calls; i++) {
+    FF_CO_TRY(const net::Frame frame, co_await connection->receive());
+    wire::Error error;
+    if ((frame.head.flags & kFlagError) != 0 && error.ParseFromString(frame.message)) {
+      busy += error.code() == "busy";
+    }
+  }
+  co_return busy;
+}
+
+TEST(CallsTest, AFloodIsAnsweredWithBusy) {
+  RpcWorld world(1, {.session = {.calls_max = 4}});
+  TestClient a(world, "a");
+  const auto busy = run_task(world.loop, flood(world, *a.transport, 10));
+  ASSERT_TRUE(busy.ok()) << busy.error().message;
+  EXPECT_EQ(*busy, 6);
+  EXPECT_TRUE(a.ping().ok());
+}
+
+TEST(CallsTest, AClientReconnects) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  ASSERT_TRUE(a.ping().ok());
+  world.net.break_connections(1);
+  world.world.run_for(100 * kMilli);
+  EXPECT_TRUE(a.ping().ok());
+  world.stop_server();
+  const auto down = a.ping();
+  ASSERT_FALSE(down.ok());
+  EXPECT_EQ(down.error().code, Errc::unreachable);
+  world.start_server();
+  EXPECT_TRUE(a.ping({}, 30 * kSecond).ok() || a.ping({}, 30 * kSecond).ok());
+}
+
+TEST(CallsTest, AttemptsBackOff) {
+  RpcWorld world;
+  world.stop_server();
+  TestClient a(world, "a");
+  const int64_t began = world.loop.now_ns();
+  int attempts = 0;
+  while (world.loop.now_ns() - began < 60 * kSecond) {
+    EXPECT_EQ(a.ping({}, 60 * kSecond).error().code, Errc::unreachable);
+    attempts++;
+  }
+  EXPECT_GE(attempts, 12);
+  EXPECT_LE(attempts, 40);
+}
+
+TEST(CallsTest, CallsUnderWayFailWithTheConnection) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  ASSERT_TRUE(a.ping().ok());
+  Gate gate(world.loop);
+  std::optional<Result<wire::PingReply>> reply;
+  wire::PingRequest request;
+  request.set_wait_ms(60'000);
+  gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
+  world.world.run_for(100 * kMilli);
+  world.net.break_connections(1);
+  world.world.run_for(100 * kMilli);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->error().code, Errc::unreachable);
+  EXPECT_EQ(world.server->connections(), 0u);
+  EXPECT_EQ(world.probe.pings(), 1u);
+}
+
+TEST(CallsTest, ASilentPeerIsGivenUpByBothSides) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  ASSERT_TRUE(a.ping().ok());
+  world.world.run_for(60 * kSecond);
+  EXPECT_EQ(world.server->connections(), 1u);  // pings keep it
+  Gate gate(world.loop);
+  std::optional<Result<wire::PingReply>> reply;
+  wire::PingRequest request;
+  request.set_wait_ms(100'000);
+  gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
+  world.world.run_for(100 * kMilli);
+  world.net.block("a", "s");
+  world.net.block("s", "a");
+  world.world.run_for(20 * kSecond);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->error().code, Errc::unreachable);
+  EXPECT_NE(reply->error().message.find("no sign of life"), std::string::npos)
+      << reply->error().message;
+  EXPECT_EQ(world.server->connections(), 0u);
+  world.net.unblock("a", "s");
+  world.net.unblock("s", "a");
+}
+
+TEST(CallsTest, AServerDrains) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  ASSERT_TRUE(a.ping().ok());
+  Gate gate(world.loop);
+  std::optional<Result<wire::PingReply>> reply;
+  wire::PingRequest request;
+  request.set_wait_ms(2000);
+  gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
+  world.world.run_for(100 * kMilli);
+  world.stop_server(10 * kSecond);
+  world.world.run_for(100 * kMilli);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_TRUE(reply->ok()) << reply->error().message;
+  EXPECT_EQ(a.ping().error().code, Errc::unreachable);
+}
+
+TEST(CallsTest, ADrainEndsWhatTakesTooLong) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  ASSERT_TRUE(a.ping().ok());
+  Gate gate(world.loop);
+  std::optional<Result<wire::PingReply>> reply;
+  wire::PingRequest request;
+  request.set_wait_ms(60'000);
+  gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
+  world.world.run_for(100 * kMilli);
+  const int64_t began = world.loop.now_ns();
+  world.stop_server(2 * kSecond);
+  EXPECT_LE(world.loop.now_ns() - began, 3 * kSecond);
+  world.world.run_for(100 * kMilli);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->error().code, Errc::unreachable);
+}
+
+TEST(CallsTest, GrantsLimitWhoSendsAtOnce) {
+  RpcWorld world;
+  TestClient a(world, "a", key_of(1), 2);
+  constexpr size_t kCalls = 8;
+  constexpr size_t kSize = kMiB;
+  world.net.set_link("s", "a", {.bytes_per_second = 1'000'000});
+  ASSERT_TRUE(a.ping().ok());
+  std::vector<std::vector<std::byte>> memory(kCalls, std::vector<std::byte>(kSize));
+  std::vector<std::optional<Result<wire::ReadReply>>> replies(kCalls);
+  Gate gate(world.loop);
+  for (size_t i = 0; i < kCalls; i++) {
+    gate.spawn(store(read(a.client, memory[i], i + 1, INT64_MAX), replies[i]));
+  }
+  // Each takes about a second; two at a time means: the first two are done, later ones untouched.
+  world.world.run_for(2500 * kMilli);
+  EXPECT_TRUE(replies[0] && replies[1]);
+  for (size_t i = 4; i < kCalls; i++) {
+    EXPECT_FALSE(replies[i].has_value());
+    EXPECT_EQ(memory[i], std::vector<std::byte>(kSize));
+  }
+  run_task(world.loop, gate.wait_empty());
+  for (size_t i = 0; i < kCalls; i++) {
+    ASSERT_TRUE(replies[i] && replies[i]->ok());
+    EXPECT_EQ(memory[i], ProbeService::pattern(i + 1, kSize));
+  }
+}
+
+TEST(CallsTest, AGivenUpReadLeavesTheMemoryAlone) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  world.net.set_link("s", "a", {.bytes_per_second = 1'000'000});
+  std::vector<std::byte> memory(4 * kMiB);
+  const auto late = run_task(world.loop, read(a.client, memory, 1, a.in(2 * kSecond)));
+  EXPECT_EQ(late.error().code, Errc::deadline);
+  const auto then = memory;
+  EXPECT_NE(memory[0], std::byte{});
+  world.world.run_for(30 * kSecond);
+  EXPECT_EQ(memory, then);
+  EXPECT_TRUE(a.ping().ok());
+}
+
+}  // namespace
+}  // namespace ff::rpc

@@ -1,0 +1,105 @@
+// A server and clients on a simulated network, for the tests of rpc/.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/gate.h"
+#include "rpc/client.h"
+#include "rpc/probe.h"
+#include "rpc/server.h"
+#include "sim/sim_net.h"
+
+namespace ff::rpc {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kMilli = 1'000'000;
+
+inline Key key_of(uint64_t seed) {
+  SeededRng rng(seed);
+  Key key;
+  fill_random(key, rng);
+  return key;
+}
+
+// One server "s" on port 7000 with the probe service; nodes of clients are made by name.
+class RpcWorld {
+ public:
+  explicit RpcWorld(uint64_t seed = 1, ServerLimits limits = {},
+                    std::optional<Key> server_key = key_of(1))
+      : rng(seed), net(world, seed), limits_(limits), server_key_(server_key) {
+    start_server();
+  }
+  ~RpcWorld() { stop_server(); }
+
+  void start_server() {
+    server.emplace(loop, *transport, router, server_metrics, identity("server", server_key_),
+                   limits_);
+    auto at = server->listen({"s", 7000, ""});
+    EXPECT_TRUE(at.ok()) << (at ? "" : at.error().message);
+  }
+  void stop_server(int64_t drain_ns = 0) {
+    if (!server) return;
+    run_task(loop, server->close(drain_ns));
+    server.reset();
+  }
+  Identity identity(std::string name, std::optional<Key> key) {
+    return {.name = std::move(name), .software = "ff test", .key = key, .nonces = &rng};
+  }
+
+  sim::SimWorld world;
+  SeededRng rng;
+  sim::SimNet net;
+  sim::SimLoop& loop = world.loop();
+  Metrics server_metrics;
+  Metrics client_metrics;
+  Router router;
+  ProbeService probe{router};
+  std::unique_ptr<net::Transport> transport = net.transport("s");
+  std::optional<Server> server;
+
+ private:
+  const ServerLimits limits_;
+  const std::optional<Key> server_key_;
+};
+
+// A client on a node of its own.
+class TestClient {
+ public:
+  TestClient(RpcWorld& of, const std::string& node, std::optional<Key> key = key_of(1),
+             size_t senders_max = Senders::kDefaultMax)
+      : world(of),
+        senders(senders_max),
+        transport(of.net.transport(node)),
+        context{of.loop, *transport, senders, of.client_metrics, of.rng, of.identity(node, key)},
+        client(context, {"s", 7000, ""}) {}
+  ~TestClient() { run_task(world.loop, client.close()); }
+
+  int64_t in(int64_t ns) { return world.loop.now_ns() + ns; }
+  Result<wire::PingReply> ping(wire::PingRequest request = {}, int64_t within_ns = 10 * kSecond) {
+    return run_task(world.loop, call_method(client, kPing, std::move(request), in(within_ns)));
+  }
+
+  RpcWorld& world;
+  Senders senders;
+  std::unique_ptr<net::Transport> transport;
+  ClientContext context;
+  Client client;
+};
+
+template <class T>
+Task<void> store(Task<Result<T>> task, std::optional<Result<T>>& result) {
+  result = co_await std::move(task);
+}
+
+// A frame of the test's own over a connection of the test's own.
+Task<Result<std::unique_ptr<net::Connection>>> inline raw_connection(RpcWorld& world,
+                                                                     net::Transport& transport) {
+  net::Address address{"s", 7000, ""};
+  co_return co_await transport.connect(world.loop, std::move(address));
+}
+
+}  // namespace ff::rpc
