@@ -6,10 +6,11 @@
 #include "cmd/cli.h"
 
 // Sorted by name: NAME as typed, the suffix of its declare_ function, one line without full stop.
-#define FF_COMMANDS(COMMAND)                                                               \
-  COMMAND("bench", bench, "Measure this machine")                                          \
-  COMMAND("checkpoint", checkpoint, "Save, load, verify and keep checkpoints of training") \
-  COMMAND("help", help, "Explain a command, list settings, install links and manual pages")
+#define FF_COMMANDS(COMMAND)                                                                \
+  COMMAND("bench", bench, "Measure this machine")                                           \
+  COMMAND("checkpoint", checkpoint, "Save, load, verify and keep checkpoints of training")  \
+  COMMAND("help", help, "Explain a command, list settings, install links and manual pages") \
+  COMMAND("sim", sim, "Replay a simulated cluster from a seed")
 
 namespace ff::cmd {
 

@@ -16,7 +16,8 @@ Client::Client(ClientContext& context, net::Address address)
 Client::~Client() = default;
 
 Task<void> Client::close() {
-  co_await gate_.close(fail(Errc::unreachable, "{}: the client was closed", address_.text()));
+  Error reason = fail(Errc::unreachable, "{}: the client was closed", address_.text());
+  co_await gate_.close(std::move(reason));
   if (channel_ != nullptr) co_await channel_->close();
 }
 

@@ -9,6 +9,8 @@ namespace ff::rpc {
 
 namespace {
 
+constexpr int64_t kMillisecond = 1'000'000;
+
 Result<void> check_size(uint64_t size) {
   if (size <= ProbeService::kBytesMax) return {};
   return fail(Errc::usage, "{} bytes at once (the limit is {})", size, ProbeService::kBytesMax);
@@ -34,7 +36,8 @@ std::vector<std::byte> ProbeService::pattern(uint64_t seed, size_t size) {
 
 Task<Result<wire::PingReply>> ProbeService::ping(ServerCall& call, wire::PingRequest request) {
   if (request.wait_ms() > 0) {
-    FF_CO_TRY(co_await after(call.loop(), int64_t{request.wait_ms()} * 1'000'000));
+    const int64_t wait_ns = request.wait_ms() * kMillisecond;
+    FF_CO_TRY(co_await after(call.loop(), wait_ns));
   }
   pings_++;
   wire::PingReply reply;

@@ -76,7 +76,8 @@ Session::Session(std::unique_ptr<net::Connection> connection, Peer peer, const R
 Task<void> Session::run() {
   // Cancelled: the server goes down and has stopped the session.
   (void)co_await wait_for(lost_);
-  co_await call_gate_.close(fail(Errc::unreachable, "{}: the connection is gone", peer().text()));
+  Error reason = fail(Errc::unreachable, "{}: the connection is gone", peer().text());
+  co_await call_gate_.close(std::move(reason));
   co_await finish();
 }
 

@@ -99,8 +99,8 @@ class Session final : public Link {
   bool draining_ = false;
   size_t message_bytes_ = 0;
   Event lost_;
-  Gate call_gate_;
   std::map<uint64_t, std::unique_ptr<ServerCall>> calls_;
+  Gate call_gate_;  // its tasks use the above
 };
 
 }  // namespace ff::rpc

@@ -47,6 +47,8 @@ class SimNet {
 
   void set_default_link(SimLink link) { default_link_ = link; }
   void set_link(const std::string& from, const std::string& to, SimLink link);
+  // All links are as by default again.
+  void forget_links() { links_.clear(); }
   // Nothing passes in this direction until unblock().
   void block(const std::string& from, const std::string& to);
   void unblock(const std::string& from, const std::string& to);

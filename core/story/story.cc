@@ -1,0 +1,26 @@
+// story.cc: the list of all stories.
+#include "story/story.h"
+
+#include <algorithm>
+
+#include "story/calls.h"
+
+namespace ff::story {
+
+namespace {
+
+constexpr Story kStories[] = {
+    {"calls", "clients call servers; links, processes and machines fail", run_calls},
+};
+
+}  // namespace
+
+std::span<const Story> stories() { return kStories; }
+
+const Story* find_story(std::string_view name) {
+  const auto found = std::find_if(std::begin(kStories), std::end(kStories),
+                                  [name](const Story& story) { return story.name == name; });
+  return found == std::end(kStories) ? nullptr : &*found;
+}
+
+}  // namespace ff::story

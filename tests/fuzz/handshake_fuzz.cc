@@ -1,0 +1,125 @@
+// Peers that say anything, to a server and to a client: in the handshake and after it. No crash, no
+// hang, no connection that stays.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/gate.h"
+#include "base/log.h"
+#include "fuzz/frame_input.h"
+#include "rpc/channel.h"
+#include "rpc/handshake.h"
+#include "rpc/probe.h"
+#include "rpc/session.h"
+#include "sim/sim_world.h"
+
+namespace {
+
+using namespace ff;
+using namespace ff::rpc;
+
+struct Target {
+  explicit Target(std::string input)
+      : connection(std::make_unique<net::Connection>(
+            loop, std::make_unique<net::InputStream>(loop, std::move(input)), nullptr)) {}
+
+  Identity identity(bool with_key) {
+    Identity self{.name = "target", .software = "ff fuzz", .key = {}, .nonces = &rng};
+    if (with_key) self.key = Key{};
+    return self;
+  }
+
+  sim::SimWorld world;
+  Loop& loop = world.loop();
+  SeededRng rng{1};
+  Metrics metrics;
+  Router router;
+  ProbeService probe{router};
+  std::unique_ptr<net::Connection> connection;
+};
+
+Task<void> serve(Target& target, bool with_key) {
+  auto shake = server_handshake(*target.connection, target.identity(with_key), 16);
+  auto peer = co_await std::move(shake);
+  FF_CHECK(!with_key || !peer);  // the key cannot be guessed
+  if (!peer) co_return;
+  SessionLimits limits{.calls_max = 16, .message_bytes_max = 1 * kMiB};
+  Session session(std::move(target.connection), std::move(*peer), target.router, limits,
+                  target.metrics);
+  co_await session.run();
+}
+
+Task<void> call(Target& target) {
+  auto shake = client_handshake(*target.connection, target.identity(false));
+  auto peer = co_await std::move(shake);
+  if (!peer) co_return;
+  Senders senders;
+  Channel channel(std::move(target.connection), std::move(*peer), senders, target.metrics);
+  const int64_t deadline_ns = target.loop.now_ns() + int64_t{30} * 1'000'000'000;
+  CallSpec spec{.method = 1, .name = "probe.ping", .deadline_ns = deadline_ns};
+  (void)co_await channel.call(spec, "request");
+  co_await channel.close();
+}
+
+std::string hello(const wire::Handshake& step) {
+  return net::frame_seed({.kind = net::FrameKind::hello}, step.SerializeAsString());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  log_setup({.level = LogLevel::error});
+  const std::string input = net::repaired(std::string(reinterpret_cast<const char*>(data), size));
+  for (const bool with_key : {false, true}) {
+    Target server(input);
+    run_task(server.loop, serve(server, with_key));
+  }
+  Target client(input);
+  run_task(client.loop, call(client));
+  return 0;
+}
+
+std::vector<std::string> fuzz_seeds() {
+  wire::Handshake client_hello;
+  client_hello.mutable_client_hello()->set_wire_version(net::kWireVersion);
+  client_hello.mutable_client_hello()->set_software("ff 0.1.0");
+  client_hello.mutable_client_hello()->set_name("seed");
+  client_hello.mutable_client_hello()->set_nonce(std::string(32, 'n'));
+  wire::Handshake client_proof;
+  client_proof.mutable_client_proof();
+  wire::Handshake server_hello;
+  server_hello.mutable_server_hello()->set_wire_version(net::kWireVersion);
+  server_hello.mutable_server_hello()->set_name("seed");
+  server_hello.mutable_server_hello()->set_nonce(std::string(32, 'm'));
+  wire::Handshake welcome;
+  welcome.mutable_welcome()->set_calls_max(4);
+  wire::Handshake refusal;
+  refusal.mutable_refusal()->mutable_error()->set_code("refused");
+  refusal.mutable_refusal()->mutable_error()->set_message("go \x1b[2J away");
+  wire::PingRequest ping;
+  ping.set_answer_bytes(100);
+  wire::ReadRequest read;
+  read.mutable_sink()->set_token(1);
+  read.mutable_sink()->set_size(100'000);
+  read.set_size(100'000);
+  wire::Error error;
+  error.set_code("busy");
+
+  using net::FrameKind;
+  const std::string begin = hello(client_hello) + hello(client_proof);
+  const std::string calls =
+      net::frame_seed({.kind = FrameKind::call, .call = 1, .method = 1, .deadline_ms = 500},
+                      ping.SerializeAsString()) +
+      net::frame_seed({.kind = FrameKind::call, .call = 2, .method = 2}, read.SerializeAsString()) +
+      net::frame_seed({.kind = FrameKind::grant, .call = 2}, "") +
+      net::frame_seed({.kind = FrameKind::cancel, .call = 1}, "") +
+      net::frame_seed({.kind = FrameKind::ping}, "");
+  const std::string welcomed = hello(server_hello) + hello(welcome);
+  const std::string answers =
+      net::frame_seed({.kind = FrameKind::ask, .call = 1}, "") +
+      net::frame_seed({.kind = FrameKind::reply, .flags = kFlagError, .call = 1},
+                      error.SerializeAsString()) +
+      net::frame_seed({.kind = FrameKind::bye}, "");
+  return {"\x01" + begin,    "\x01" + begin + calls,      "\x01" + hello(refusal),
+          "\x01" + welcomed, "\x01" + welcomed + answers, "\x01" + hello(client_hello) + calls};
+}

@@ -1,0 +1,62 @@
+// Every story over many seeds; a failure prints the seed. FF_STORY_SEEDS changes how many.
+#include "story/story.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace ff::story {
+namespace {
+
+uint64_t seed_count(uint64_t usual) {
+  const char* const asked = std::getenv("FF_STORY_SEEDS");
+  return asked == nullptr ? usual : std::strtoull(asked, nullptr, 10);
+}
+
+TEST(StoryTest, NamesAreFound) {
+  for (const Story& story : stories()) EXPECT_EQ(find_story(story.name), &story);
+  EXPECT_EQ(find_story("none"), nullptr);
+}
+
+TEST(StoryTest, EqualSeedsGiveEqualTraces) {
+  for (const Story& story : stories()) {
+    for (const uint64_t seed : {1u, 2u, 3u}) {
+      const auto first = story.run(seed);
+      const auto again = story.run(seed);
+      ASSERT_TRUE(first.ok() && again.ok()) << story.name << ": seed " << seed;
+      EXPECT_EQ(first->trace, again->trace) << story.name << ": seed " << seed;
+      EXPECT_EQ(first->virtual_ns, again->virtual_ns);
+      EXPECT_GT(first->steps, 0u);
+      EXPECT_GT(first->faults, 0u);
+    }
+  }
+}
+
+// The trace of one seed, as every build must give it.
+TEST(StoryTest, TracesAreEqualAcrossBuilds) {
+  const auto outcome = find_story("calls")->run(7);
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_EQ(fmt::format("{:016x}", outcome->trace), "0000000000000000");
+}
+
+// The seeds of one share, so that shares run side by side.
+class StorySeeds : public testing::TestWithParam<uint64_t> {};
+
+constexpr uint64_t kShares = 8;
+
+TEST_P(StorySeeds, HoldEveryInvariant) {
+  const uint64_t seeds = seed_count(1000);
+  for (const Story& story : stories()) {
+    for (uint64_t seed = 1 + GetParam(); seed <= seeds; seed += kShares) {
+      const auto outcome = story.run(seed);
+      ASSERT_TRUE(outcome.ok()) << "ff sim --story " << story.name << " --seed " << seed << ": "
+                                << outcome.error().message;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Share, StorySeeds, testing::Range(uint64_t{0}, kShares));
+
+}  // namespace
+}  // namespace ff::story
