@@ -20,7 +20,7 @@ void list_stories(Session& session) {
   Json list = Json::array();
   auto table = session.out.table({{"STORY"}, {"WHAT HAPPENS"}});
   for (const auto& story : story::stories()) {
-    table.row({story.name, story.about});
+    table.row({std::string(story.name), std::string(story.about)});
     list.push_back({{"story", story.name}, {"about", story.about}});
   }
   session.out.data({{"stories", std::move(list)}});

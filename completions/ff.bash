@@ -5,7 +5,7 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='bench checkpoint help' ;;
+    '') reply='bench checkpoint help sim' ;;
     'bench') reply='disk digest' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
   esac
@@ -31,6 +31,7 @@ _ff_options() {
     'checkpoint salvage') reply='--timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
+    'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
   esac
 }
 _ff_value() {
@@ -104,6 +105,9 @@ _ff_value() {
     'checkpoint watch --threads') reply='any' ;;
     'help --emit') reply='dir' ;;
     'help --install') reply='dir' ;;
+    'sim --story') reply='any' ;;
+    'sim --seed') reply='any' ;;
+    'sim --seeds') reply='any' ;;
   esac
 }
 _ff_argument() {
@@ -184,4 +188,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-bench ff-checkpoint ff-help
+complete -F _ff ff ff-bench ff-checkpoint ff-help ff-sim

@@ -4,7 +4,7 @@
 function __ff_subs
     switch "$argv[1]"
         case ''
-            printf '%s\n' bench checkpoint help
+            printf '%s\n' bench checkpoint help sim
         case 'bench'
             printf '%s\n' disk digest
         case 'checkpoint'
@@ -49,6 +49,7 @@ complete -c ff -f
 complete -c ff -n '__ff_at ""' -a bench -d 'Measure this machine'
 complete -c ff -n '__ff_at ""' -a checkpoint -d 'Save, load, verify and keep checkpoints of training'
 complete -c ff -n '__ff_at ""' -a help -d 'Explain a command, list settings, install links and manual pages'
+complete -c ff -n '__ff_at ""' -a sim -d 'Replay a simulated cluster from a seed'
 complete -c ff -n '__ff_at ""' -l json -d 'Print one JSON object instead of text'
 complete -c ff -n '__ff_at ""' -l quiet -s q -d 'No notes and no progress bar'
 complete -c ff -n '__ff_at ""' -l verbose -s v -d 'Say more about what is being done'
@@ -225,6 +226,15 @@ complete -c ff -n '__ff_at "help"' -l quiet -s q -d 'No notes and no progress ba
 complete -c ff -n '__ff_at "help"' -l verbose -s v -d 'Say more about what is being done'
 complete -c ff -n '__ff_at "help"' -l help -s h -d 'Help: -h in short, --help in full'
 complete -c ff -n '__ff_at "help"' -a '(__ff_topics)'
+complete -c ff -n '__ff_at "sim"' -l story -x -d 'Which cluster and faults'
+complete -c ff -n '__ff_at "sim"' -l seed -x -d 'The first seed'
+complete -c ff -n '__ff_at "sim"' -l seeds -x -d 'How many, one after the other'
+complete -c ff -n '__ff_at "sim"' -l list -d 'List the stories'
+complete -c ff -n '__ff_at "sim"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "sim"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "sim"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "sim"' -l help -s h -d 'Help: -h in short, --help in full'
 complete -c ff-bench -w 'ff bench'
 complete -c ff-checkpoint -w 'ff checkpoint'
 complete -c ff-help -w 'ff help'
+complete -c ff-sim -w 'ff sim'
