@@ -161,6 +161,7 @@ void Connection::close(Error error) {
   }
   outgoing_.clear();
   for (auto& [ticket, segment] : pulls_) segment.pull->done.set();
+  if (bulk_ != nullptr) bulk_->close();
   room_.set();
   flushed_.set();
   stream_->close();
@@ -200,10 +201,21 @@ void Connection::unexpose(uint64_t token) {
   }
 }
 
+// What a push or pull of Bulk has come to. The reason of a cancellation is not the peer's doing.
+Result<void> Connection::reached(Result<void> result) const {
+  if (error_) return *error_;
+  if (result) return {};
+  Error error = std::move(result).error();
+  if (error.code != Errc::corrupt && error.code != Errc::unreachable) return error;
+  return std::move(error).within(peer_ + ": ");
+}
+
 Task<Result<void>> Connection::push(Slice sink, uint64_t offset, ByteView from) {
   FF_CO_TRY(check_range(sink, offset, from.size()));
   if (error_) co_return *error_;
-  if (bulk_ != nullptr && sink.key != 0) co_return co_await bulk_->push(sink, offset, from);
+  if (bulk_ != nullptr && sink.key != 0) {
+    co_return reached(co_await bulk_->push(sink, offset, from));
+  }
   PushWait wait(*this);
   while (!from.empty()) {
     FF_CO_TRY(co_await room());
@@ -237,7 +249,9 @@ Connection::PushWait::~PushWait() {
 Task<Result<void>> Connection::pull(Slice source, uint64_t offset, ByteSpan into) {
   FF_CO_TRY(check_range(source, offset, into.size()));
   if (error_) co_return *error_;
-  if (bulk_ != nullptr && source.key != 0) co_return co_await bulk_->pull(source, offset, into);
+  if (bulk_ != nullptr && source.key != 0) {
+    co_return reached(co_await bulk_->pull(source, offset, into));
+  }
   PullWait wait(*this);
   while (!into.empty()) {
     FF_CO_TRY(co_await wait.slot());

@@ -21,6 +21,8 @@ namespace {
 
 constexpr size_t kPiecesMax = 64;       // of one gathered read or write
 constexpr size_t kDescriptorsMax = 16;  // beside one message
+// Descriptors that came and whose frame has not been read: more than an honest peer has under way.
+constexpr size_t kDescriptorsHeldMax = 256;
 constexpr int kBacklog = 1024;
 
 Error lost(int err, const std::string& peer) {
@@ -120,6 +122,10 @@ Result<std::optional<size_t>> SocketStream::try_read(std::span<const ByteSpan> i
       std::memcpy(&received, CMSG_DATA(part) + i * sizeof(int), sizeof received);
       received_.push_back(received);
     }
+  }
+  if (received_.size() > kDescriptorsHeldMax) {
+    return fail(Errc::corrupt, "the peer sent {} descriptors that no frame speaks of",
+                received_.size());
   }
   return std::optional(static_cast<size_t>(got));
 }
