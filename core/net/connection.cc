@@ -101,7 +101,7 @@ Task<Result<void>> Connection::flushed() {
 void Connection::flush() {
   while (!error_ && !outgoing_.empty()) {
     auto wrote = write_some();
-    if (!wrote) return close(std::move(wrote).error());
+    if (!wrote) return close(std::move(wrote).error().within(peer_ + ": "));
     if (*wrote) continue;
     waits_to_write_ = true;
     gate_.spawn(flush_when_writable());

@@ -40,6 +40,7 @@ class SocketStream final : public Stream {
   std::optional<int> take_descriptor() override;
 
   int fd() const { return socket_.fd.get(); }
+  const Address& peer_address() const { return socket_.peer; }
 
  private:
   explicit SocketStream(Socket socket) : socket_(std::move(socket)) {}

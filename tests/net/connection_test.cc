@@ -9,6 +9,7 @@
 #include "net/connection_conformance.h"
 #include "net/shm_pair.h"
 #include "net/socket_ends.h"
+#include "net/tls_pair.h"
 
 namespace ff::net {
 namespace {
@@ -60,6 +61,9 @@ INSTANTIATE_TEST_SUITE_P(Sockets, ConnectionConformance,
 INSTANTIATE_TEST_SUITE_P(Shm, ConnectionConformance,
                          testing::Values(maker<ShmPair>("sealed", Region::Kind::sealed),
                                          PairMaker{"huge", huge_pair}),
+                         maker_name);
+
+INSTANTIATE_TEST_SUITE_P(Tls, ConnectionConformance, testing::Values(maker<TlsPair>("tls")),
                          maker_name);
 
 }  // namespace
