@@ -28,17 +28,15 @@ Error refused_by_kernel(int err) {
 }
 
 // What is wrong with a descriptor that shall be a region of `size` bytes; null when nothing is.
-// Only memory files: on others the peer could make the kernel wait, and this loop with it.
+// Only memory files: on others the peer could make the kernel wait, and this loop with it. Asking
+// for the seals tells without asking the file's own file system, which may be the peer's.
 const char* fault_of(int fd, uint64_t size) {
+  if (::fcntl(fd, F_GET_SEALS) < 0) return "is not memory";
   struct stat status;
   struct statfs system;
   if (::fstat(fd, &status) != 0 || ::fstatfs(fd, &system) != 0) return "cannot be looked at";
-  if (!S_ISREG(status.st_mode)) return "is not a file";
-  if (system.f_type != TMPFS_MAGIC) return "is not memory";
-  const int flags = ::fcntl(fd, F_GETFL);
-  if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) != O_RDWR) {
-    return "is not open for reading and writing";
-  }
+  if (system.f_type != TMPFS_MAGIC) return "is not memory that can be written";  // hugetlbfs
+  if ((::fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR) return "is not open for reading and writing";
   if (size == 0 || static_cast<uint64_t>(status.st_size) < size) return "is shorter than announced";
   return nullptr;
 }
@@ -117,8 +115,7 @@ Result<void> ShmBulk::add_region(const Region& region) {
   if (const char* const fault = fault_of(region.fd, region.size)) {
     return fail(Errc::corrupt, "what the peer announced as shared memory {}", fault);
   }
-  const int seals = ::fcntl(region.fd, F_GET_SEALS);
-  mapped.sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  mapped.sealed = (::fcntl(region.fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0;
   void* const base = ::mmap(nullptr, region.size, PROT_READ | PROT_WRITE, MAP_SHARED, region.fd, 0);
   if (base == MAP_FAILED) return errno_error(errno, "the peer's region of shared memory");
   mapped.base = static_cast<std::byte*>(base);

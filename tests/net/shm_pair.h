@@ -1,6 +1,8 @@
 // Two ends of a connection over shared memory, whose memory lies in regions of one kind.
 #pragma once
 
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -10,6 +12,11 @@
 #include "net/tested_pair.h"
 
 namespace ff::net {
+
+inline size_t open_descriptors() {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                           std::filesystem::directory_iterator()));
+}
 
 // Whether this process may have huge regions.
 inline bool offers_huge() { return RegionSet().make(1, Region::Kind::huge).ok(); }
