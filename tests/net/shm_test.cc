@@ -329,6 +329,30 @@ TEST_F(Shm, LongCopiesLetOtherTasksRun) {
   run_task(loop_, gate.close(fail(Errc::interrupted, "enough")));
 }
 
+TEST_F(Shm, FramesPassALongCopy) {
+  const ByteSpan shared = memory(64 * kMiB, Kind::sealed);
+  const Slice slice = sink(shared);
+  std::vector<std::byte> bytes(shared.size());
+  SocketEnds ends = connected_sockets(loop_, unix_test_address());
+  const auto here = shm_connection(loop_, std::move(ends.client), regions_);
+  const auto there = shm_connection(loop_, std::move(ends.server), server_regions_);
+  std::optional<Result<void>> pushed;
+  size_t frames = 0;
+  Gate gate(loop_);
+  gate.spawn(keep(server_->push(slice, 0, bytes), pushed));
+  gate.spawn([](Connection& from, Connection& to, std::optional<Result<void>>& copy,
+                size_t& count) -> Task<void> {
+    while (!copy) {
+      from.send({.kind = FrameKind::ping});
+      if (!(co_await to.receive()).ok()) co_return;
+      if (!copy) count++;
+    }
+  }(*here, *there, pushed, frames));
+  run_task(loop_, gate.wait_empty());
+  EXPECT_TRUE(pushed->ok());
+  EXPECT_GE(frames, 16u);
+}
+
 TEST_F(Shm, AFailedConnectionStopsWriting) {
   const ByteSpan shared = memory(32 * kMiB, Kind::sealed);
   const Slice slice = sink(shared);
