@@ -1,5 +1,6 @@
 // loop.cc: the order in which a loop fires. Posted functions first (they come from outside), then
-// due timers, then the ready list, and the late list whenever that is empty.
+// due timers, then the ready list, with what the turn before has left for this one at its end, and
+// the late list whenever that is empty.
 #include "base/loop.h"
 
 #include <utility>
@@ -33,6 +34,10 @@ void Loop::wake(Ready& ready) {
 
 void Loop::wake_late(Ready& ready) {
   if (!ready.linked()) late_.push_back(ready);
+}
+
+void Loop::wake_next(Ready& ready) {
+  if (!ready.linked()) next_.push_back(ready);
 }
 
 void Loop::post(std::function<void()> function) {
@@ -70,17 +75,18 @@ bool Loop::fire_timers() {
 bool Loop::turn() {
   bool fired = run_posted();
   fired |= fire_timers();
+  while (!next_.empty()) ready_.push_back(next_.pop_front());
   for (size_t i = 0; i < kTurnMax; i++) {
-    IntrusiveList<Ready>& next = ready_.empty() ? late_ : ready_;
-    if (next.empty()) break;
-    next.pop_front().fire();
+    IntrusiveList<Ready>& list = ready_.empty() ? late_ : ready_;
+    if (list.empty()) break;
+    list.pop_front().fire();
     fired = true;
   }
   return fired;
 }
 
 bool Loop::busy() {
-  if (!ready_.empty() || !late_.empty()) return true;
+  if (!ready_.empty() || !late_.empty() || !next_.empty()) return true;
   const std::lock_guard lock(posted_mutex_);
   return !posted_.empty();
 }

@@ -65,6 +65,9 @@ class Loop {
   void wake(Ready& ready);
   // Fires it once nothing else is ready: one write then carries what a whole turn has produced.
   void wake_late(Ready& ready);
+  // Fires it in the next turn: not before everything else that is ready, late ones, descriptors and
+  // timers included. Nothing if it is waiting to be fired.
+  void wake_next(Ready& ready);
   // Runs `function` in the loop's thread. From any thread.
   void post(std::function<void()> function);
   // Tells when a non-blocking descriptor can go on. Errc::unsupported where there are none.
@@ -93,6 +96,7 @@ class Loop {
   Clock& clock_;
   IntrusiveList<Ready> ready_;
   IntrusiveList<Ready> late_;
+  IntrusiveList<Ready> next_;
   std::multimap<int64_t, Timer*> timers_;  // equal times in the order they were set
   bool stopped_ = false;
   std::mutex posted_mutex_;

@@ -36,6 +36,7 @@ class Wait : private Ready, private Cancel::Hook {
   Ready& ready() { return *this; }
   // Ends the wait well.
   void end() { loop_.wake(*this); }
+  void end_next_turn() { loop_.wake_next(*this); }
 
  private:
   // False: nothing to wait for.
@@ -68,14 +69,15 @@ class [[nodiscard]] SleepWait final : public Wait {
 inline SleepWait until(Loop& loop, int64_t until_ns) { return {loop, until_ns}; }
 inline SleepWait after(Loop& loop, int64_t ns) { return {loop, loop.now_ns() + ns}; }
 
-// Lets everything else that is ready go first: for loops that would otherwise never wait.
+// Lets everything else that is ready go first, descriptors and timers too: for loops that would
+// otherwise never wait.
 class [[nodiscard]] YieldWait final : public Wait {
  public:
   explicit YieldWait(Loop& loop) : Wait(loop) {}
 
  private:
   bool enlist() override {
-    end();
+    end_next_turn();
     return true;
   }
   void delist() override {}

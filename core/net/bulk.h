@@ -44,6 +44,10 @@ class Bulk {
   virtual std::optional<Region> next_region() { return std::nullopt; }
   // The peer told of one; its descriptor is the callee's.
   virtual Result<void> add_region(const Region& region);
+
+  // The connection has failed: the peer's memory may be its own again, so nothing more is written
+  // or read there, and a push or pull under way ends with an error.
+  virtual void close() {}
 };
 
 }  // namespace ff::net

@@ -101,7 +101,7 @@ Task<Result<void>> Connection::flushed() {
 void Connection::flush() {
   while (!error_ && !outgoing_.empty()) {
     auto wrote = write_some();
-    if (!wrote) return close(std::move(wrote).error());
+    if (!wrote) return close(std::move(wrote).error().within(peer_ + ": "));
     if (*wrote) continue;
     waits_to_write_ = true;
     gate_.spawn(flush_when_writable());
@@ -162,6 +162,7 @@ void Connection::close(Error error) {
   outgoing_.clear();
   queued_ = queued_frames_ = 0;
   for (auto& [ticket, segment] : pulls_) segment.pull->done.set();
+  if (bulk_ != nullptr) bulk_->close();
   room_.set();
   flushed_.set();
   stream_->close();
@@ -201,10 +202,21 @@ void Connection::unexpose(uint64_t token) {
   }
 }
 
+// What a push or pull of Bulk has come to. The reason of a cancellation is not the peer's doing.
+Result<void> Connection::reached(Result<void> result) const {
+  if (error_) return *error_;
+  if (result) return {};
+  Error error = std::move(result).error();
+  if (error.code != Errc::corrupt && error.code != Errc::unreachable) return error;
+  return std::move(error).within(peer_ + ": ");
+}
+
 Task<Result<void>> Connection::push(Slice sink, uint64_t offset, ByteView from) {
   FF_CO_TRY(check_range(sink, offset, from.size()));
   if (error_) co_return *error_;
-  if (bulk_ != nullptr && sink.key != 0) co_return co_await bulk_->push(sink, offset, from);
+  if (bulk_ != nullptr && sink.key != 0) {
+    co_return reached(co_await bulk_->push(sink, offset, from));
+  }
   PushWait wait(*this);
   while (!from.empty()) {
     FF_CO_TRY(co_await room());
@@ -238,7 +250,9 @@ Connection::PushWait::~PushWait() {
 Task<Result<void>> Connection::pull(Slice source, uint64_t offset, ByteSpan into) {
   FF_CO_TRY(check_range(source, offset, into.size()));
   if (error_) co_return *error_;
-  if (bulk_ != nullptr && source.key != 0) co_return co_await bulk_->pull(source, offset, into);
+  if (bulk_ != nullptr && source.key != 0) {
+    co_return reached(co_await bulk_->pull(source, offset, into));
+  }
   PullWait wait(*this);
   while (!into.empty()) {
     FF_CO_TRY(co_await wait.slot());

@@ -99,7 +99,8 @@ class Connection {
   // Reads the peer's source at `offset`.
   Task<Result<void>> pull(Slice source, uint64_t offset, ByteSpan into);
   // The slice's memory when kernel I/O of this process reaches it in place (shared memory): for
-  // pread and pwrite, never for loads and stores, for its owner may cut it off.
+  // pread and pwrite, never for loads and stores, for its owner may cut it off. It stays mapped
+  // until the connection is destroyed: no I/O on it may be under way then.
   std::optional<ByteSpan> reach(const Slice& slice);
 
   // Fails the connection with `error`, if it has not failed, and closes the stream. The peer sees
@@ -145,6 +146,7 @@ class Connection {
 
   Result<Exposure> expose(ByteSpan memory, bool writable);
   void unexpose(uint64_t token);
+  Result<void> reached(Result<void> result) const;
   void queue(Outgoing piece);
   void wake_flush();
   void flush();

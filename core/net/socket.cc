@@ -21,11 +21,11 @@ namespace {
 
 constexpr size_t kPiecesMax = 64;       // of one gathered read or write
 constexpr size_t kDescriptorsMax = 16;  // beside one message
+// Descriptors that came and whose frame has not been read: more than an honest peer has under way.
+constexpr size_t kDescriptorsHeldMax = 256;
 constexpr int kBacklog = 1024;
 
-Error lost(int err, const std::string& peer) {
-  return fail(Errc::unreachable, "{}: {}", peer, ::strerror(err));
-}
+Error lost(int err) { return fail(Errc::unreachable, "{}", ::strerror(err)); }
 
 // In a forked child of a test program a descriptor must not stay open.
 Result<Fd> new_socket(int family) {
@@ -110,7 +110,7 @@ Result<std::optional<size_t>> SocketStream::try_read(std::span<const ByteSpan> i
     watch_->readable.reset();
     return std::optional<size_t>();
   }
-  if (got < 0) return lost(errno, peer());
+  if (got < 0) return lost(errno);
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -120,6 +120,10 @@ Result<std::optional<size_t>> SocketStream::try_read(std::span<const ByteSpan> i
       std::memcpy(&received, CMSG_DATA(part) + i * sizeof(int), sizeof received);
       received_.push_back(received);
     }
+  }
+  if (received_.size() > kDescriptorsHeldMax) {
+    return fail(Errc::corrupt, "the peer sent {} descriptors that no frame speaks of",
+                received_.size());
   }
   return std::optional(static_cast<size_t>(got));
 }
@@ -154,7 +158,7 @@ Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> 
     watch_->writable.reset();
     return std::optional<size_t>();
   }
-  if (sent < 0) return lost(errno, peer());
+  if (sent < 0) return lost(errno);
   to_send_.erase(to_send_.begin(), to_send_.begin() + static_cast<ptrdiff_t>(fds));
   return std::optional(static_cast<size_t>(sent));
 }

@@ -11,27 +11,10 @@
 #include "base/loop.h"
 #include "base/task.h"
 #include "net/address.h"
+#include "net/fd.h"
 #include "net/stream.h"
 
 namespace ff::net {
-
-// A descriptor, closed when it goes.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd();
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 // A socket without its loop: from accept() it can be carried to another thread's loop.
 struct Socket {
@@ -57,6 +40,7 @@ class SocketStream final : public Stream {
   std::optional<int> take_descriptor() override;
 
   int fd() const { return socket_.fd.get(); }
+  const Address& peer_address() const { return socket_.peer; }
 
  private:
   explicit SocketStream(Socket socket) : socket_(std::move(socket)) {}

@@ -5,7 +5,7 @@
 //   VerbsStream   SEND and RECV of an RC queue pair      SimStream    sim/sim_net.h
 //
 // Nothing here waits: try_read and try_write do what can be done now, and the events tell when more
-// can. Destroying the stream closes it, too.
+// can. Destroying the stream closes it, too. Errors do not name the peer: the connection does.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,10 @@ class Stream {
   // Bytes read into the pieces in order; 0 when the peer has closed its side; nothing when there
   // are none yet: wait for readable(). At least one byte of space is given.
   virtual Result<std::optional<size_t>> try_read(std::span<const ByteSpan> into) = 0;
-  // Bytes taken of the pieces in order; nothing when none can be: wait for writable().
+  // Bytes taken of the pieces in order; nothing when none can be: wait for writable(). The next
+  // call then offers at least as many bytes; what stands in them may differ.
   virtual Result<std::optional<size_t>> try_write(std::span<const ByteView> from) = 0;
-  // Reset by a try_ that gave nothing.
+  // Reset by a try_ that gave nothing, which also says anew which event that is.
   virtual Event& readable() = 0;
   virtual Event& writable() = 0;
 

@@ -184,6 +184,43 @@ Task<void> use(Semaphore& semaphore, size_t units, int id, Event& go, std::vecto
   if (hold) (void)co_await go.wait();
 }
 
+// A task that only ever yields holds nothing up: neither descriptors nor timers nor late ones.
+TEST_F(TaskTest, AYieldLetsEverythingElseGoFirst) {
+  struct Late final : Ready {
+    void fire() override { fired = true; }
+    bool fired = false;
+  } late;
+  int fds[2];
+  ASSERT_EQ(::pipe2(fds, O_NONBLOCK | O_CLOEXEC), 0);
+  {
+    auto watch = loop_.watch(fds[0]);
+    ASSERT_TRUE(watch.ok());
+    Event& readable = (*watch)->readable;
+    readable.reset();
+    ASSERT_EQ(::write(fds[1], "x", 1), 1);
+    loop_.wake_late(late);
+    bool slept = false;
+    Gate gate(loop_);
+    gate.spawn([](Loop& loop, bool& out) -> Task<void> {
+      (void)co_await after(loop, 1);
+      out = true;
+    }(loop_, slept));
+    const int turns = run_task(
+        loop_, [](Loop& loop, Event& event, const Late& other, const bool& timer) -> Task<int> {
+          int count = 0;
+          while (count < 100 && !(event.is_set() && other.fired && timer)) {
+            YieldWait yield(loop);
+            (void)co_await yield;
+            count++;
+          }
+          co_return count;
+        }(loop_, readable, late, slept));
+    EXPECT_LE(turns, 5);
+  }
+  ::close(fds[0]);
+  ::close(fds[1]);
+}
+
 TEST_F(TaskTest, ASemaphoreServesInOrder) {
   Semaphore semaphore(loop_, 3);
   Event go(loop_);

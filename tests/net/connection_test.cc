@@ -1,6 +1,5 @@
-// The conformance suite over TCP and Unix sockets of this machine, and what only sockets have.
+// The conformance suite over every transport that this machine offers.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -8,29 +7,19 @@
 
 #include "base/system_loop.h"
 #include "net/connection_conformance.h"
-#include "net/socket.h"
+#include "net/shm_pair.h"
+#include "net/socket_ends.h"
+#include "net/tls_pair.h"
 
 namespace ff::net {
 namespace {
 
-Task<Result<std::vector<Socket>>> connect_both(Loop& loop, SocketListener& listener) {
-  FF_CO_TRY(auto client, co_await connect_socket(loop, listener.address()));
-  FF_CO_TRY(auto server, co_await listener.accept());
-  std::vector<Socket> both;
-  both.push_back(std::move(client));
-  both.push_back(std::move(server));
-  co_return both;
-}
-
 class SocketPair final : public TestedPair {
  public:
   explicit SocketPair(const Address& address) {
-    auto listener = SocketListener::listen(loop_, address);
-    FF_CHECK(listener.ok());
-    auto sockets = run_task(loop_, connect_both(loop_, **listener));
-    FF_CHECK(sockets.ok());
-    client = connection(std::move(sockets->at(0)));
-    server = connection(std::move(sockets->at(1)));
+    SocketEnds ends = connected_sockets(loop_, address);
+    client = connection(std::move(ends.client));
+    server = connection(std::move(ends.server));
   }
   ~SocketPair() override {
     client.reset();
@@ -43,9 +32,7 @@ class SocketPair final : public TestedPair {
 
  private:
   std::unique_ptr<Connection> connection(Socket socket) {
-    auto stream = SocketStream::make(loop_, std::move(socket));
-    FF_CHECK(stream.ok());
-    return std::make_unique<Connection>(loop_, std::move(*stream), nullptr);
+    return std::make_unique<Connection>(loop_, stream_of(loop_, std::move(socket)), nullptr);
   }
 
   SystemClock clock_;
@@ -53,24 +40,31 @@ class SocketPair final : public TestedPair {
   std::deque<std::vector<std::byte>> memory_;
 };
 
+template <class Pair, class... Arguments>
+PairMaker maker(std::string name, Arguments... arguments) {
+  return {std::move(name), [=] { return std::make_unique<Pair>(arguments...); }};
+}
+
+std::unique_ptr<TestedPair> huge_pair() {
+  if (!offers_huge()) return nullptr;
+  return std::make_unique<ShmPair>(Region::Kind::huge);
+}
+
 std::string maker_name(const testing::TestParamInfo<PairMaker>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sockets, ConnectionConformance,
-    testing::Values(PairMaker{"tcp",
-                              [] {
-                                return std::make_unique<SocketPair>(Address{"127.0.0.1", 0, ""});
-                              }},
-                    PairMaker{"tcp6",
-                              [] {
-                                return std::make_unique<SocketPair>(Address{"::1", 0, ""});
-                              }},
-                    PairMaker{"unix",
-                              [] {
-                                return std::make_unique<SocketPair>(
-                                    Address{"", 0, fmt::format("@ff-test-{}", ::getpid())});
-                              }}),
-    maker_name);
+INSTANTIATE_TEST_SUITE_P(Sockets, ConnectionConformance,
+                         testing::Values(maker<SocketPair>("tcp", Address{"127.0.0.1", 0, ""}),
+                                         maker<SocketPair>("tcp6", Address{"::1", 0, ""}),
+                                         maker<SocketPair>("unix", unix_test_address())),
+                         maker_name);
+
+INSTANTIATE_TEST_SUITE_P(Shm, ConnectionConformance,
+                         testing::Values(maker<ShmPair>("sealed", Region::Kind::sealed),
+                                         PairMaker{"huge", huge_pair}),
+                         maker_name);
+
+INSTANTIATE_TEST_SUITE_P(Tls, ConnectionConformance, testing::Values(maker<TlsPair>("tls")),
+                         maker_name);
 
 }  // namespace
 }  // namespace ff::net
