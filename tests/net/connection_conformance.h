@@ -23,6 +23,8 @@ class TestedPair {
   virtual Loop& loop() = 0;
   // Memory of which the peer of either end may be given slices.
   virtual ByteSpan memory(size_t size) = 0;
+  // How many times slower bulk is than over this machine's sockets: big sizes are divided by it.
+  virtual size_t scale() { return 1; }
   // Cuts the line without a word: nothing arrives any more, nothing fails. False: cannot be done.
   virtual bool cut() { return false; }
 
@@ -299,7 +301,7 @@ TEST_P(ConnectionConformance, AnExposureEndsInTheMiddleOfABulk) {
 
 // Gives bulk up in the middle; the frames behind it arrive all the same.
 TEST_P(ConnectionConformance, ACancelledBulkLeavesTheConnectionUsable) {
-  const ByteSpan memory = pair_->memory(16 * kMiB);
+  const ByteSpan memory = pair_->memory(16 * kMiB / pair_->scale());
   const Slice to = sink(client(), memory);
   const Slice from = source(client(), memory);
   receive_both();
@@ -356,7 +358,7 @@ TEST_P(ConnectionConformance, APeerThatNeverReadsIsGivenUp) {
 }
 
 TEST_P(ConnectionConformance, AClosedConnectionFailsEverythingOnBothSides) {
-  const ByteSpan memory = pair_->memory(32 * kMiB);
+  const ByteSpan memory = pair_->memory(32 * kMiB / pair_->scale());
   const Slice to = sink(client(), memory);
   const Slice from = source(client(), memory);
   std::vector<std::byte> bytes(memory.size());
@@ -370,8 +372,9 @@ TEST_P(ConnectionConformance, AClosedConnectionFailsEverythingOnBothSides) {
   ASSERT_TRUE(run_until([&] { return at_client_.error && at_server_.error; }));
   EXPECT_EQ(at_client_.error->message, "closed by the test");
   EXPECT_EQ(at_server_.error->code, Errc::unreachable);
+  // One-sided bulk may be done before the end is seen; even then the task returns.
+  ASSERT_TRUE(run_until([&] { return results[0] && results[1]; }));
   if (!client().one_sided()) {
-    ASSERT_TRUE(run_until([&] { return results[0] && results[1]; }));
     EXPECT_EQ(results[0]->error().code, Errc::unreachable);
     EXPECT_EQ(results[1]->error().code, Errc::unreachable);
   }
