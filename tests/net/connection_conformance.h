@@ -12,36 +12,9 @@
 
 #include "base/gate.h"
 #include "base/rng.h"
-#include "net/connection.h"
+#include "net/tested_pair.h"
 
 namespace ff::net {
-
-// Two ends of one connection on one loop, with what carries them.
-class TestedPair {
- public:
-  virtual ~TestedPair() = default;
-  virtual Loop& loop() = 0;
-  // Memory of which the peer of either end may be given slices.
-  virtual ByteSpan memory(size_t size) = 0;
-  // How many times slower bulk is than over this machine's sockets: big sizes are divided by it.
-  virtual size_t scale() { return 1; }
-  // Cuts the line without a word: nothing arrives any more, nothing fails. False: cannot be done.
-  virtual bool cut() { return false; }
-
-  std::unique_ptr<Connection> client;
-  std::unique_ptr<Connection> server;
-};
-
-struct PairMaker {
-  std::string name;
-  // Null when this machine does not offer the transport.
-  std::function<std::unique_ptr<TestedPair>()> make;
-};
-
-inline void fill(ByteSpan bytes, uint64_t seed) {
-  SeededRng rng(seed);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(rng.next());
-}
 
 class ConnectionConformance : public testing::TestWithParam<PairMaker> {
  protected:
@@ -109,10 +82,6 @@ class ConnectionConformance : public testing::TestWithParam<PairMaker> {
   std::vector<Connection::Exposure> exposures_;
   std::optional<Gate> gate_;
 };
-
-inline Task<void> keep(Task<Result<void>> task, std::optional<Result<void>>& result) {
-  result = co_await std::move(task);
-}
 
 TEST_P(ConnectionConformance, FramesArriveInOrder) {
   receive_both();

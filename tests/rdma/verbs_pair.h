@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/system_loop.h"
-#include "net/connection_conformance.h"
 #include "net/socket.h"
+#include "net/tested_pair.h"
 #include "net/verbs.h"
 
 namespace ff::net {
