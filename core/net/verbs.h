@@ -30,6 +30,7 @@ class VerbsQueue;
 
 struct VerbsOptions {
   std::string device;         // "mlx5_0"; empty: the first with an active port
+  uint8_t port = 0;           // of the device, from 1; 0: the first that is active
   int gid_index = -1;         // in the port's table; -1: on Ethernet the IPv4 one of RoCE v2
   uint8_t service_level = 0;  // InfiniBand: fabrics map it to a virtual lane; RoCE: VLAN priority
   uint8_t traffic_class = 0;  // RoCE: the DSCP in the upper six bits

@@ -88,8 +88,10 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(Loop& loop, VerbsOptions 
     if (!wanted.empty() && name != wanted) continue;
     device->name_ = name;
     VerbsPtr<ibv_context> context(::ibv_open_device(list.get()[i]));
-    auto used = context == nullptr ? Result<void>(errno_error(errno, name))
-                                   : device->use(std::move(context));
+    const int err = errno;
+    auto used = context == nullptr
+                    ? Result<void>(unsupported(fmt::format("{}: {}", name, ::strerror(err))))
+                    : device->use(std::move(context));
     if (used) {
       FF_TRY(device->start());
       return device;
@@ -106,7 +108,7 @@ Result<void> VerbsDevice::use(VerbsPtr<ibv_context> context) {
   return find_gid();
 }
 
-// The first active port.
+// The one that is wanted, or the first, if it is active.
 Result<void> VerbsDevice::find_port() {
   ibv_device_attr device = {};
   if (const int err = ::ibv_query_device(context_.get(), &device); err != 0) {
@@ -114,6 +116,7 @@ Result<void> VerbsDevice::find_port() {
   }
   for (uint8_t number = 1; number <= device.phys_port_cnt; number++) {
     ibv_port_attr port = {};
+    if (options_.port != 0 && number != options_.port) continue;
     if (::ibv_query_port(context_.get(), number, &port) != 0) continue;
     if (port.state != IBV_PORT_ACTIVE) continue;
     port_.number = number;

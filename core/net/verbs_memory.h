@@ -62,7 +62,8 @@ class VerbsMemory {
   // pinned memory allows no more; other errors: this memory cannot be registered.
   Result<Hold> acquire(ByteView memory, Use use);
 
-  // While it lives its memory stays mapped where it is. Must not outlive the VerbsMemory.
+  // While it lives its memory stays mapped where it is, and keys given for it may stay valid. Must
+  // not outlive the VerbsMemory.
   class [[nodiscard]] Lasting {
    public:
     Lasting() = default;
