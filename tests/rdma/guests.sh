@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# guests.sh one_guest|two_guests TEST_VERBS KERNEL_DIR [GTEST-OPTION...]: runs the tests of RDMA connections in
-# QEMU, on the software RDMA device of Debian's kernel: no RDMA card, no KVM.
+# guests.sh one_guest|two_guests TEST_VERBS KERNEL_DIR [GTEST-OPTION...]: runs the tests of RDMA
+# connections in QEMU, on the software RDMA device of Debian's kernel: no RDMA card, no KVM.
 #   one_guest   every test of TEST_VERBS in one guest, over a loopback network
 #   two_guests  a server in one guest, a client in another, over a virtual cable
 # KERNEL_DIR is what fetch_kernel.sh has made. Exit code 77, and why, when something is missing.
@@ -68,21 +68,21 @@ words() {
 make_initrd
 case $mode in
   one_guest)
-    start guest 9000 170 "rdma.netdev=dummy0 rdma.ip=10.77.0.1 rdma.run=$(words /test_verbs "$@")"
+    start guest 9000 290 "rdma.netdev=dummy0 rdma.ip=10.77.0.1 rdma.run=$(words /test_verbs "$@")"
     wait "${guests[@]}" || true
     finished guest
     ;;
   two_guests)
     cable=$work/cable
     card=virtio-net-pci,netdev=n,romfile=,host_mtu=9000
-    start server 9000 60 "rdma.netdev=eth0 rdma.ip=10.77.0.1 rdma.run=/test_verbs,serve,7777" \
+    start server 9000 120 "rdma.netdev=eth0 rdma.ip=10.77.0.1 rdma.run=/test_verbs,serve,7777" \
       -netdev "stream,id=n,server=on,addr.type=unix,addr.path=$cable" \
       -device "$card,mac=52:54:00:77:00:01"
     for _ in $(seq 100); do
       [ -S "$cable" ] && break
       sleep 0.1
     done
-    start client 9000 60 \
+    start client 9000 120 \
       "rdma.netdev=eth0 rdma.ip=10.77.0.2 rdma.run=/test_verbs,visit,10.77.0.1,7777" \
       -netdev "stream,id=n,server=off,addr.type=unix,addr.path=$cable" \
       -device "$card,mac=52:54:00:77:00:02"

@@ -189,7 +189,7 @@ TEST_F(VerbsTest, AKilledPeerIsNoticed) {
   const int64_t killed = loop().now_ns();
   ASSERT_TRUE(run_until([&] { return received.error.has_value(); }));
   EXPECT_EQ(received.error->code, Errc::unreachable);
-  EXPECT_LT(loop().now_ns() - killed, kTestSecond);
+  EXPECT_LT(loop().now_ns() - killed, 10 * kTestSecond);
 }
 
 TEST_F(VerbsTest, APortThatGoesDownFailsItsConnections) {
