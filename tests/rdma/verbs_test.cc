@@ -147,22 +147,24 @@ TEST_F(VerbsTest, ADestroyedPullLeavesItsMemoryAtRest) {
   ASSERT_TRUE(run_until([&] { return at_client_.error && at_server_.error; }));
 }
 
-// A closed connection lets nobody write any more, although its last frames are still on their way.
+// A closed connection lets nobody write any more, although its last messages are still on their way
+// and the peer, who has not seen them yet, goes on.
 TEST_F(VerbsTest, AClosedConnectionEndsTheWritesOfItsPeer) {
-  const ByteSpan memory = pair_->memory(8 * kMiB);
+  const ByteSpan memory = pair_->memory(kMiB);
   std::vector<std::byte> bytes(memory.size());
   fill(bytes, 6);
   const auto sink = client().expose_sink(memory);
   ASSERT_TRUE(sink.ok());
   receive_both();
+  ASSERT_TRUE(run(server().push(sink->slice(), 0, bytes)).ok());
+  std::ranges::fill(memory, std::byte{});
   std::optional<Result<void>> pushed;
   gate_->spawn(keep(server().push(sink->slice(), 0, bytes), pushed));
-  ASSERT_TRUE(run_until([&] { return memory[0] == bytes[0] && memory[1] == bytes[1]; }));
   client().close(fail(Errc::unreachable, "closed by the test"));
-  const std::vector<std::byte> then(memory.begin(), memory.end());
   ASSERT_TRUE(run_until([&] { return pushed.has_value(); }));
-  run_for(kTestSecond / 3);
-  EXPECT_TRUE(std::ranges::equal(memory, then));
+  run_for(kTestSecond / 10);
+  EXPECT_FALSE(pushed->ok());
+  EXPECT_TRUE(std::ranges::all_of(memory, [](std::byte byte) { return byte == std::byte{}; }));
 }
 
 TEST_F(VerbsTest, AKilledPeerIsNoticed) {
