@@ -167,6 +167,29 @@ TEST_F(VerbsTest, AClosedConnectionEndsTheWritesOfItsPeer) {
   EXPECT_TRUE(std::ranges::all_of(memory, [](std::byte byte) { return byte == std::byte{}; }));
 }
 
+Task<void> close_once_flushed(Connection& connection) {
+  (void)co_await connection.flushed();
+  connection.close(fail(Errc::unreachable, "closed by the test"));
+}
+
+// Frames queue up behind megabytes of a push when their connection is closed: they arrive.
+TEST_F(VerbsTest, WhatWasSentArrivesAfterTheClose) {
+  const ByteSpan memory = pair_->memory(4 * kMiB);
+  const auto sink = server().expose_sink(memory);
+  ASSERT_TRUE(sink.ok());
+  gate_->spawn(receive_all(server(), at_server_));
+  std::vector<std::byte> bytes(memory.size());
+  std::optional<Result<void>> pushed;
+  gate_->spawn(keep(client().push(sink->slice(), 0, bytes), pushed));
+  for (uint64_t i = 0; i < 10; i++) {
+    client().send({.kind = FrameKind::call, .call = i}, std::string(4000, 'c'));
+  }
+  gate_->spawn(close_once_flushed(client()));
+  ASSERT_TRUE(run_until([&] { return at_server_.error && pushed; }));
+  EXPECT_EQ(at_server_.frames.size(), 10u);
+  EXPECT_EQ(at_server_.error->code, Errc::unreachable);
+}
+
 TEST_F(VerbsTest, AKilledPeerIsNoticed) {
   const Address any = {"127.0.0.1", 0, ""};
   const auto listener = SocketListener::listen(loop(), any);
