@@ -1,6 +1,6 @@
 // loop.cc: the order in which a loop fires. Posted functions first (they come from outside), then
-// due timers, then the ready list, with what the turn before has left for this one at its end, and
-// the late list whenever that is empty.
+// what pollers find, due timers, then the ready list, with what the turn before has left for this
+// one at its end, and the late list whenever that is empty.
 #include "base/loop.h"
 
 #include <utility>
@@ -58,6 +58,17 @@ bool Loop::run_posted() {
   return !functions.empty();
 }
 
+// Each once, in order; a poller may take out itself or others.
+void Loop::ask_pollers() {
+  IntrusiveList<Poller> asked;
+  while (!pollers_.empty()) {
+    Poller& next = pollers_.pop_front();
+    asked.push_back(next);
+    next.poll();
+  }
+  while (!asked.empty()) pollers_.push_back(asked.pop_front());
+}
+
 bool Loop::fire_timers() {
   if (timers_.empty()) return false;
   const int64_t now = now_ns();
@@ -74,6 +85,7 @@ bool Loop::fire_timers() {
 
 bool Loop::turn() {
   bool fired = run_posted();
+  ask_pollers();
   fired |= fire_timers();
   while (!next_.empty()) ready_.push_back(next_.pop_front());
   for (size_t i = 0; i < kTurnMax; i++) {
@@ -86,7 +98,7 @@ bool Loop::turn() {
 }
 
 bool Loop::busy() {
-  if (!ready_.empty() || !late_.empty() || !next_.empty()) return true;
+  if (!ready_.empty() || !late_.empty() || !next_.empty() || !pollers_.empty()) return true;
   const std::lock_guard lock(posted_mutex_);
   return !posted_.empty();
 }

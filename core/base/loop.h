@@ -32,6 +32,17 @@ class Ready : public ListLink<Ready> {
   ~Ready() = default;
 };
 
+// Something that is asked once a turn whether it has news: hardware that is polled, since a wake-up
+// through the kernel costs more time than its whole answer. While there is one, the loop never
+// waits in the kernel and uses a core up. Destroying it, or unlink(), takes it out.
+class Poller : public ListLink<Poller> {
+ public:
+  virtual void poll() = 0;
+
+ protected:
+  ~Poller() = default;
+};
+
 // Wakes a Ready at a time. Destroying the timer stops it.
 class Timer {
  public:
@@ -68,6 +79,8 @@ class Loop {
   // Fires it in the next turn: not before everything else that is ready, late ones, descriptors and
   // timers included. Nothing if it is waiting to be fired.
   void wake_next(Ready& ready);
+  // Asks `poller` at every turn. Not on a simulated loop: its time would stand still.
+  void add(Poller& poller) { pollers_.push_back(poller); }
   // Runs `function` in the loop's thread. From any thread.
   void post(std::function<void()> function);
   // Tells when a non-blocking descriptor can go on. Errc::unsupported where there are none.
@@ -91,12 +104,14 @@ class Loop {
  private:
   friend class Timer;
   bool run_posted();
+  void ask_pollers();
   bool fire_timers();
 
   Clock& clock_;
   IntrusiveList<Ready> ready_;
   IntrusiveList<Ready> late_;
   IntrusiveList<Ready> next_;
+  IntrusiveList<Poller> pollers_;
   std::multimap<int64_t, Timer*> timers_;  // equal times in the order they were set
   bool stopped_ = false;
   std::mutex posted_mutex_;

@@ -5,6 +5,8 @@
 
 namespace ff::net {
 
+void Bulk::unshare(const Slice&) {}
+
 Result<void> Bulk::add_region(const Region& region) {
   ::close(region.fd);
   return fail(Errc::corrupt, "the peer announced a region that this transport does not have");

@@ -29,6 +29,9 @@ class Bulk {
   // where this memory cannot be (it is then reached through frames).
   virtual Result<void> share(ByteView memory, bool writable, Slice& slice) = 0;
 
+  // Undoes a share(). Over RDMA a peer that still uses the key breaks the connection.
+  virtual void unshare(const Slice& slice);
+
   // Only for slices with a key. The range was checked against the slice.
   virtual Task<Result<void>> push(const Slice& sink, uint64_t offset, ByteView from) = 0;
   virtual Task<Result<void>> pull(const Slice& source, uint64_t offset, ByteSpan into) = 0;

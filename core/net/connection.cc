@@ -169,7 +169,7 @@ void Connection::close(Error error) {
 }
 
 Connection::Exposure::~Exposure() {
-  if (connection_ != nullptr) connection_->unexpose(slice_.token);
+  if (connection_ != nullptr) connection_->unexpose(slice_);
 }
 
 Result<Connection::Exposure> Connection::expose_sink(ByteSpan memory) {
@@ -195,10 +195,11 @@ Result<Connection::Exposure> Connection::expose(ByteSpan memory, bool writable) 
   return exposure;
 }
 
-void Connection::unexpose(uint64_t token) {
-  exposed_.erase(token);
+void Connection::unexpose(const Slice& slice) {
+  if (bulk_ != nullptr) bulk_->unshare(slice);
+  exposed_.erase(slice.token);
   for (Outgoing& piece : outgoing_) {
-    if (piece.token == token) piece.zeros = true;
+    if (piece.token == slice.token) piece.zeros = true;
   }
 }
 

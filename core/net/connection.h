@@ -69,8 +69,9 @@ class Connection {
   // Memory the peer may write (sink) or read (source), until the exposure is destroyed.
   //
   // From then on the peer's bytes are dropped, and zeros go out for what is still on its way,
-  // except when one_sided(): then keep the memory until the peer has said that it is done, or the
-  // connection is closed.
+  // except when one_sided(): then keep exposure and memory until the peer has said that it is done,
+  // or the connection is closed. Over RDMA a peer that still uses what has ended breaks the
+  // connection.
   class [[nodiscard]] Exposure {
    public:
     Exposure() = default;
@@ -145,7 +146,7 @@ class Connection {
   class Flush;
 
   Result<Exposure> expose(ByteSpan memory, bool writable);
-  void unexpose(uint64_t token);
+  void unexpose(const Slice& slice);
   Result<void> reached(Result<void> result) const;
   void queue(Outgoing piece);
   void wake_flush();

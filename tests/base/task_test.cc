@@ -178,6 +178,35 @@ TEST_F(TaskTest, ADescriptorWakesItsReader) {
   ::close(ends[0]);
 }
 
+// Sets `event` when it has been asked `asks` times, and takes itself out.
+struct CountingPoller final : Poller {
+  CountingPoller(Event& when_done, int times) : event(when_done), asks(times) {}
+  void poll() override {
+    if (--asks > 0) return;
+    event.set();
+    unlink();
+  }
+  Event& event;
+  int asks;
+};
+
+TEST_F(TaskTest, PollersAreAskedWithoutWaiting) {
+  Event first(loop_);
+  Event second(loop_);
+  CountingPoller long_one(second, 1000);
+  CountingPoller short_one(first, 10);
+  loop_.add(long_one);
+  loop_.add(short_one);
+  {
+    CountingPoller gone(first, 1);
+    loop_.add(gone);
+  }
+  const int64_t deadline = loop_.now_ns() + int64_t{10} * 1'000'000'000;
+  EXPECT_TRUE(run_task(loop_, with_deadline(loop_, deadline, "idle", wait_for(second))).ok());
+  EXPECT_TRUE(first.is_set());
+  EXPECT_EQ(short_one.asks, 0);
+}
+
 Task<void> use(Semaphore& semaphore, size_t units, int id, Event& go, std::vector<int>& order) {
   const auto hold = co_await semaphore.take(units);
   order.push_back(hold ? id : -id);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/gate.h"
+#include "base/rng.h"
 #include "net/tested_pair.h"
 
 namespace ff::net {
@@ -268,7 +270,7 @@ TEST_P(ConnectionConformance, AnExposureEndsInTheMiddleOfABulk) {
 
 // Gives bulk up in the middle; the frames behind it arrive all the same.
 TEST_P(ConnectionConformance, ACancelledBulkLeavesTheConnectionUsable) {
-  const ByteSpan memory = pair_->memory(16 * kMiB);
+  const ByteSpan memory = pair_->memory(16 * kMiB / pair_->scale());
   const Slice to = sink(client(), memory);
   const Slice from = source(client(), memory);
   receive_both();
@@ -325,7 +327,7 @@ TEST_P(ConnectionConformance, APeerThatNeverReadsIsGivenUp) {
 }
 
 TEST_P(ConnectionConformance, AClosedConnectionFailsEverythingOnBothSides) {
-  const ByteSpan memory = pair_->memory(32 * kMiB);
+  const ByteSpan memory = pair_->memory(32 * kMiB / pair_->scale());
   const Slice to = sink(client(), memory);
   const Slice from = source(client(), memory);
   std::vector<std::byte> bytes(memory.size());

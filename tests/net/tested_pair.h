@@ -1,12 +1,17 @@
-// The two ends of one connection that a test drives, and how each transport's tests make them.
+// Two connected ends for tests: what the conformance suite asks of a transport, and what tests of
+// one transport use as well.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/gate.h"
+#include "base/loop.h"
 #include "base/rng.h"
 #include "net/connection.h"
 
@@ -19,6 +24,8 @@ class TestedPair {
   virtual Loop& loop() = 0;
   // Memory of which the peer of either end may be given slices.
   virtual ByteSpan memory(size_t size) = 0;
+  // How many times slower bulk is than over this machine's sockets: big sizes are divided by it.
+  virtual size_t scale() { return 1; }
   // Cuts the line without a word: nothing arrives any more, nothing fails. False: cannot be done.
   virtual bool cut() { return false; }
 
@@ -34,7 +41,12 @@ struct PairMaker {
 
 inline void fill(ByteSpan bytes, uint64_t seed) {
   SeededRng rng(seed);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(rng.next());
+  while (!bytes.empty()) {
+    const uint64_t word = rng.next();
+    const size_t part = std::min(bytes.size(), sizeof word);
+    std::memcpy(bytes.data(), &word, part);
+    bytes = bytes.subspan(part);
+  }
 }
 
 inline Task<void> keep(Task<Result<void>> task, std::optional<Result<void>>& result) {

@@ -1,0 +1,99 @@
+// Connections over RDMA: frames are SENDs and RECVs on a reliable queue pair, bulk is RDMA WRITE
+// and READ, so that the peer's processor has no part in it. Two ends meet over TCP (verbs_setup.h);
+// the TCP connection stays open and says nothing more: when it ends, so does the peer.
+//
+//   auto device = VerbsDevice::open(loop, options);        one a process and loop
+//   connect_socket() or accept()  ->  connect_verbs()      both ends alike
+//
+// Connections of a device that is lost, or whose port goes down, fail. RDMA is for trusted fabrics:
+// who meets whom is checked by the frames (wire.md), not here.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "base/fd_watch.h"
+#include "base/gate.h"
+#include "base/loop.h"
+#include "base/result.h"
+#include "base/rng.h"
+#include "base/task.h"
+#include "net/connection.h"
+#include "net/socket.h"
+#include "net/verbs_memory.h"
+#include "net/verbs_parts.h"
+
+namespace ff::net {
+
+class VerbsQueue;
+
+struct VerbsOptions {
+  std::string device;         // "mlx5_0"; empty: the first with an active port
+  uint8_t port = 0;           // of the device, from 1; 0: the first that is active
+  int gid_index = -1;         // in the port's table; -1: on Ethernet the IPv4 one of RoCE v2
+  uint8_t service_level = 0;  // InfiniBand: fabrics map it to a virtual lane; RoCE: VLAN priority
+  uint8_t traffic_class = 0;  // RoCE: the DSCP in the upper six bits
+  bool poll = false;          // the loop polls and never sleeps: latency for a whole core
+};
+
+class VerbsDevice {
+ public:
+  // Errc::unsupported, with a hint, where there is no such device or none can be used.
+  static Result<std::unique_ptr<VerbsDevice>> open(Loop& loop, VerbsOptions options);
+  // Its connections have gone before.
+  ~VerbsDevice();
+  VerbsDevice(const VerbsDevice&) = delete;
+  VerbsDevice& operator=(const VerbsDevice&) = delete;
+
+  Loop& loop() const { return loop_; }
+  const std::string& name() const { return name_; }
+  const VerbsPort& port() const { return port_; }
+  // Exposed memory and local buffers are registered here; pools are best told as lasting.
+  VerbsMemory& memory() { return *memory_; }
+  // Until what closed connections had sent has arrived, or they gave up: before a process ends.
+  Task<void> settled();
+
+ private:
+  friend class VerbsQueue;
+  class Asked;
+
+  VerbsDevice(Loop& loop, VerbsOptions options);
+  Result<void> use(VerbsPtr<ibv_context> context);
+  Result<void> find_port();
+  Result<void> find_gid();
+  Result<void> start();
+  Task<void> watch_completions();
+  Task<void> watch_events();
+  void take_event(int type, VerbsQueue* queue, int port);
+  void take_loss();
+  void lose_all(const Error& error);
+  // Errc::unreachable: not any more, or not now.
+  Result<void> check_alive() const;
+  // Keeps a closed queue until its last sends have arrived.
+  void linger(std::shared_ptr<VerbsQueue> queue);
+
+  Loop& loop_;
+  VerbsOptions options_;
+  std::string name_;
+  VerbsPort port_;
+  SeededRng rng_;
+  bool lost_ = false;
+
+  VerbsPtr<ibv_context> context_;
+  VerbsPtr<ibv_pd> domain_;
+  VerbsPtr<ibv_comp_channel> channel_;
+  std::unique_ptr<VerbsMemory> memory_;
+  std::unique_ptr<FdWatch> completions_;
+  std::unique_ptr<FdWatch> events_;
+  std::unique_ptr<Asked> asked_;
+  std::set<VerbsQueue*> queues_;
+  Gate lingering_;
+  Gate gate_;
+};
+
+// Makes a connection of a TCP connection; the same on both ends. Errc::unreachable, Errc::corrupt
+// (the peer said something else than a set-up), Errc::newer_format, Errc::deadline.
+Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device, Socket socket);
+
+}  // namespace ff::net

@@ -1,0 +1,84 @@
+// Two ends of an RDMA connection on one loop and one device, for the conformance suite and for the
+// tests of RDMA alone; and the fixture of those.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/system_loop.h"
+#include "net/socket.h"
+#include "net/tested_pair.h"
+#include "net/verbs.h"
+
+namespace ff::net {
+
+constexpr int64_t kTestSecond = 1'000'000'000;
+
+using MaybeConnection = std::optional<Result<std::unique_ptr<Connection>>>;
+
+inline Task<void> keep_connection(Task<Result<std::unique_ptr<Connection>>> task,
+                                  MaybeConnection& result) {
+  result = co_await std::move(task);
+}
+
+inline Task<Result<std::pair<Socket, Socket>>> socket_pair(Loop& loop) {
+  const Address any = {"127.0.0.1", 0, ""};
+  FF_CO_TRY(const auto listener, SocketListener::listen(loop, any));
+  FF_CO_TRY(auto client, co_await connect_socket(loop, listener->address()));
+  FF_CO_TRY(auto server, co_await listener->accept());
+  co_return std::pair(std::move(client), std::move(server));
+}
+
+class VerbsPair final : public TestedPair {
+ public:
+  // Null where there is no RDMA device.
+  static std::unique_ptr<VerbsPair> make(bool poll) {
+    auto pair = std::make_unique<VerbsPair>();
+    VerbsOptions options;
+    options.poll = poll;
+    auto device = VerbsDevice::open(pair->loop_, options);
+    if (!device) return nullptr;
+    pair->device_ = std::move(*device);
+    pair->connect();
+    return pair;
+  }
+  ~VerbsPair() override {
+    client.reset();
+    server.reset();
+  }
+  Loop& loop() override { return loop_; }
+  // The processor of the test guest is emulated.
+  size_t scale() override { return 4; }
+  VerbsDevice& device() { return *device_; }
+  ByteSpan memory(size_t size) override {
+    return memory_.emplace_back(std::vector<std::byte>(size));
+  }
+  // A new pair of connections in place of the old one.
+  void connect() {
+    auto sockets = run_task(loop_, socket_pair(loop_));
+    FF_CHECK(sockets.ok());
+    MaybeConnection first;
+    MaybeConnection second;
+    Gate gate(loop_);
+    gate.spawn(keep_connection(connect_verbs(*device_, std::move(sockets->first)), first));
+    gate.spawn(keep_connection(connect_verbs(*device_, std::move(sockets->second)), second));
+    run_task(loop_, gate.wait_empty());
+    if (!first->ok()) ADD_FAILURE() << first->error().message;
+    FF_CHECK(first->ok() && second->ok());
+    client = std::move(**first);
+    server = std::move(**second);
+  }
+
+ private:
+  SystemClock clock_;
+  SystemLoop loop_{clock_};
+  std::deque<std::vector<std::byte>> memory_;
+  std::unique_ptr<VerbsDevice> device_;
+};
+
+}  // namespace ff::net
