@@ -3,7 +3,7 @@
 // fails and fills up from a seed. Nothing above floor 1 opens a file except through a Disk.
 //
 // Namespace operations block. Bulk data goes through an IoQueue: many operations in flight, one
-// owner thread, completions delivered only inside run().
+// owner thread, completions delivered inside run() or by the owner's loop (async.h: co_await).
 //
 // Durability, as POSIX gives it: file data and size are safe after File::sync or IoQueue::sync;
 // a name (created, renamed, linked, removed) is safe after sync_dir of its directory.
@@ -19,6 +19,12 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+
+namespace ff {
+
+class Loop;
+
+}  // namespace ff
 
 namespace ff::io {
 
@@ -102,11 +108,14 @@ class File {
 
 struct QueueOptions {
   unsigned depth = 64;  // operations in flight at most
+  // With a loop, which outlives the queue, callbacks run in its thread by themselves, and what one
+  // turn of the loop starts goes to the kernel in one call. Without, only run() and poll() work.
+  Loop* loop = nullptr;
 };
 
 // Operations in flight of one thread. Lives on the thread that made it; never shared. The file and
 // the memory of an operation stay alive until its callback has run. The destructor waits for what
-// is in flight and drops the callbacks.
+// is in flight and drops the callbacks; it does not run inside one.
 class IoQueue {
  public:
   // Bytes done: all that was asked for, or fewer where a read met the end of the file.
@@ -114,13 +123,15 @@ class IoQueue {
 
   virtual ~IoQueue() = default;
 
-  // FF_CHECKs in_flight() < depth, and kDirectAlign on a direct file. `done` runs inside run().
+  // FF_CHECKs in_flight() < depth, and kDirectAlign on a direct file. `done` never runs
+  // inside these calls.
   virtual void read(File& file, ByteSpan into, uint64_t offset, Done done) = 0;
   virtual void write(File& file, ByteView from, uint64_t offset, Done done) = 0;
   virtual void sync(File& file, Done done) = 0;
 
   // Runs the callbacks of finished operations, waiting until at least one has finished (at once
-  // when none is in flight). A signal may end the wait early. Callbacks may start operations.
+  // when none is in flight). A signal may end the wait early. Callbacks may start operations. With
+  // a loop only needed by those who cannot wait for it: destructors.
   virtual void run() = 0;
   // The same without waiting.
   virtual void poll() = 0;

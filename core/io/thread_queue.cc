@@ -1,6 +1,7 @@
 // thread_queue.cc: workers take operations from one list, run them with the blocking calls of
 // File, and put the results on another list; run() takes that one and calls back on the owner's
-// thread. Operations start in order but finish, and take effect, in any order.
+// thread. Operations start in order but finish, and take effect, in any order. With a loop the
+// first result on an empty list posts a delivery, which may run after the queue has gone.
 #include "io/thread_queue.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/loop.h"
 #include "io/alignment.h"
 
 namespace ff::io {
@@ -23,7 +25,7 @@ constexpr size_t kMaxThreads = 8;
 
 class ThreadQueue final : public IoQueue {
  public:
-  explicit ThreadQueue(unsigned depth) : depth_(depth) {}
+  explicit ThreadQueue(QueueOptions options) : depth_(options.depth), loop_(options.loop) {}
   ~ThreadQueue() override;
 
   void read(File& file, ByteSpan into, uint64_t offset, Done done) override;
@@ -46,8 +48,12 @@ class ThreadQueue final : public IoQueue {
   void add_worker();
   void work();
   void deliver(bool wait);
+  void post_delivery();
 
   const size_t depth_;
+  Loop* const loop_;  // may be null
+  // Null once the queue has gone; written and read by the owner's thread only.
+  const std::shared_ptr<ThreadQueue*> self_ = std::make_shared<ThreadQueue*>(this);
   size_t in_flight_ = 0;              // owner's thread only
   std::vector<std::thread> workers_;  // owner's thread only
 
@@ -67,6 +73,7 @@ ThreadQueue::~ThreadQueue() {
   }
   work_ready_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+  *self_ = nullptr;
 }
 
 void ThreadQueue::read(File& file, ByteSpan into, uint64_t offset, Done done) {
@@ -126,9 +133,20 @@ void ThreadQueue::work() {
     lock.unlock();
     op.result = op.work();
     lock.lock();
+    const bool first = finished_.empty();
     finished_.push_back(std::move(op));
     result_ready_.notify_one();
+    if (loop_ == nullptr || !first) continue;
+    lock.unlock();
+    post_delivery();
+    lock.lock();
   }
+}
+
+void ThreadQueue::post_delivery() {
+  loop_->post([self = self_] {
+    if (*self != nullptr) (*self)->deliver(false);
+  });
 }
 
 void ThreadQueue::deliver(bool wait) {
@@ -150,7 +168,7 @@ void ThreadQueue::deliver(bool wait) {
 
 std::unique_ptr<IoQueue> make_thread_queue(QueueOptions options) {
   FF_CHECK(options.depth > 0);
-  return std::make_unique<ThreadQueue>(options.depth);
+  return std::make_unique<ThreadQueue>(options);
 }
 
 }  // namespace ff::io

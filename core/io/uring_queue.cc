@@ -2,9 +2,12 @@
 // user data of the request; a short transfer goes back into the ring from where it stopped, so a
 // callback hears of an operation once, when all of it is done. The ring has at least `depth`
 // entries and a queued request is always an operation in flight, so there is always a free entry.
+// On a loop (LoopDrive) the kernel announces completions through an eventfd that the loop watches.
 #include "io/uring_queue.h"
 
 #include <liburing.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/fd_watch.h"
+#include "base/gate.h"
 #include "io/alignment.h"
 #include "io/system_file.h"
 
@@ -20,10 +25,48 @@ namespace {
 
 // The kernel's limit for one registered buffer.
 constexpr size_t kMaxRegistered = kGiB;
+// When the kernel was short of memory, what it did not take is offered again after this time.
+constexpr int64_t kRetryNs = 1'000'000;
+
+class UringQueue;
+
+// What drives a queue on a loop: hands over late in a turn, takes completions when the eventfd of
+// the ring is readable. The eventfd is never read: the watch is edge-triggered.
+class LoopDrive final : private Ready {
+ public:
+  struct EventFd {
+    EventFd() : fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    EventFd(const EventFd&) = delete;
+    EventFd& operator=(const EventFd&) = delete;
+    ~EventFd() {
+      if (fd >= 0) ::close(fd);
+    }
+    const int fd;
+  };
+
+  // Null when the loop cannot watch or the kernel has no descriptor left.
+  static std::unique_ptr<LoopDrive> make(Loop& loop, io_uring& ring);
+
+  void start(UringQueue& queue);
+  // A request was gathered.
+  void gathered() { loop_.wake_late(*this); }
+
+ private:
+  LoopDrive(Loop& loop, std::unique_ptr<EventFd> event, std::unique_ptr<FdWatch> watch);
+  void fire() override;
+  Task<void> take_completions();
+
+  Loop& loop_;
+  const std::unique_ptr<EventFd> event_;
+  UringQueue* queue_ = nullptr;
+  const std::unique_ptr<FdWatch> watch_;
+  Timer retry_;
+  Gate gate_;
+};
 
 class UringQueue final : public IoQueue {
  public:
-  UringQueue(const io_uring& ring, unsigned depth);
+  UringQueue(const io_uring& ring, unsigned depth, std::unique_ptr<LoopDrive> drive);
   ~UringQueue() override;
 
   void read(File& file, ByteSpan into, uint64_t offset, Done done) override;
@@ -34,6 +77,10 @@ class UringQueue final : public IoQueue {
   size_t in_flight() const override { return ops_.size() - free_.size(); }
   size_t depth() const override { return ops_.size(); }
   void register_buffers(std::span<const ByteSpan> spans) override;
+
+  // For the drive. Whether the kernel took everything that was gathered.
+  bool hand_over();
+  size_t reap();
 
  private:
   enum class Kind : uint8_t { read, write, sync };
@@ -55,7 +102,6 @@ class UringQueue final : public IoQueue {
   void enqueue(unsigned slot);
   void enter(unsigned wait_for);
   std::optional<Completion> next_completion();
-  size_t reap();
   void complete(unsigned slot, int result);
   void finish(unsigned slot, Result<size_t> result);
   int registered_index(const std::byte* memory, size_t size) const;
@@ -66,10 +112,42 @@ class UringQueue final : public IoQueue {
   std::vector<iovec> registered_;
   bool registration_tried_ = false;
   uint64_t finished_ops_ = 0;
+  std::unique_ptr<LoopDrive> drive_;  // null without a loop
 };
 
-UringQueue::UringQueue(const io_uring& ring, unsigned depth) : ring_(ring), ops_(depth) {
+LoopDrive::LoopDrive(Loop& loop, std::unique_ptr<EventFd> event, std::unique_ptr<FdWatch> watch)
+    : loop_(loop), event_(std::move(event)), watch_(std::move(watch)), retry_(loop), gate_(loop) {}
+
+std::unique_ptr<LoopDrive> LoopDrive::make(Loop& loop, io_uring& ring) {
+  auto event = std::make_unique<EventFd>();
+  if (event->fd < 0) return nullptr;
+  auto watch = loop.watch(event->fd);
+  if (!watch || io_uring_register_eventfd(&ring, event->fd) != 0) return nullptr;
+  return std::unique_ptr<LoopDrive>(new LoopDrive(loop, std::move(event), std::move(*watch)));
+}
+
+void LoopDrive::start(UringQueue& queue) {
+  queue_ = &queue;
+  gate_.spawn(take_completions());
+}
+
+void LoopDrive::fire() {
+  if (!queue_->hand_over()) retry_.set(loop_.now_ns() + kRetryNs, *this);
+}
+
+Task<void> LoopDrive::take_completions() {
+  // Not as the condition of a loop: GCC 12 destroys the wait there before it has ended.
+  for (;;) {
+    (void)co_await watch_->readable.wait();
+    watch_->readable.reset();
+    queue_->reap();
+  }
+}
+
+UringQueue::UringQueue(const io_uring& ring, unsigned depth, std::unique_ptr<LoopDrive> drive)
+    : ring_(ring), ops_(depth), drive_(std::move(drive)) {
   for (unsigned slot = depth; slot > 0; --slot) free_.push_back(slot - 1);
+  if (drive_) drive_->start(*this);
 }
 
 UringQueue::~UringQueue() {
@@ -78,6 +156,7 @@ UringQueue::~UringQueue() {
     enter(1);
     reap();
   }
+  drive_.reset();
   io_uring_queue_exit(&ring_);
 }
 
@@ -136,6 +215,7 @@ void UringQueue::enqueue(unsigned slot) {
     case Kind::sync: io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC); break;
   }
   io_uring_sqe_set_data64(sqe, slot);
+  if (drive_) drive_->gathered();
 }
 
 int UringQueue::registered_index(const std::byte* memory, size_t size) const {
@@ -159,6 +239,13 @@ void UringQueue::run() {
 void UringQueue::poll() {
   enter(0);
   reap();
+}
+
+bool UringQueue::hand_over() {
+  enter(0);
+  const bool all = io_uring_sq_ready(&ring_) == 0;
+  reap();  // what was in memory has finished at once
+  return all;
 }
 
 // Hands the gathered requests over and waits for `wait_for` completions.
@@ -238,11 +325,19 @@ std::unique_ptr<IoQueue> make_uring_queue(QueueOptions options) {
     io_uring_queue_exit(&ring);
     return nullptr;
   }
+  std::unique_ptr<LoopDrive> drive;
+  if (options.loop != nullptr) {
+    drive = LoopDrive::make(*options.loop, ring);
+    if (!drive) {
+      io_uring_queue_exit(&ring);
+      return nullptr;
+    }
+  }
   // Syncs of many files at once share a journal commit, but only as many as the kernel has workers
   // for; its default is four a processor. Not known before Linux 5.15.
   unsigned workers[2] = {options.depth, 0};
   io_uring_register_iowq_max_workers(&ring, workers);
-  return std::make_unique<UringQueue>(ring, options.depth);
+  return std::make_unique<UringQueue>(ring, options.depth, std::move(drive));
 }
 
 }  // namespace ff::io

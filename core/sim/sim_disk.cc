@@ -334,7 +334,7 @@ Result<std::unique_ptr<io::File>> SimDisk::open(const std::string& path, io::Ope
 }
 
 std::unique_ptr<io::IoQueue> SimDisk::make_queue(io::QueueOptions options) {
-  return std::make_unique<SimQueue>(*this, options.depth);
+  return std::make_unique<SimQueue>(*this, options);
 }
 
 Result<io::FileInfo> SimDisk::info(const std::string& path) {

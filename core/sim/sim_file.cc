@@ -13,6 +13,13 @@ using io::Access;
 
 namespace {
 
+// An operation on a loop takes between the two, as on an NVMe drive, and one in kSlowOnce a time
+// that shows what waits for it.
+constexpr int64_t kFastNs = 20'000;
+constexpr int64_t kUsualNs = 200'000;
+constexpr int64_t kSlowNs = 20'000'000;
+constexpr uint64_t kSlowOnce = 64;
+
 uint64_t blocks_of(uint64_t bytes) { return bytes / kPage + (bytes % kPage != 0); }
 
 }  // namespace
@@ -140,13 +147,14 @@ Result<bool> SimFile::try_lock() {
   return true;
 }
 
-SimQueue::SimQueue(SimDisk& disk, size_t depth) : disk_(disk), depth_(depth) {
-  FF_CHECK(depth > 0);
+SimQueue::SimQueue(SimDisk& disk, const io::QueueOptions& options)
+    : disk_(disk), depth_(options.depth), loop_(options.loop) {
+  FF_CHECK(depth_ > 0);
   disk_.queues_.push_back(this);
 }
 
 SimQueue::~SimQueue() {
-  for (Op& op : pending_) op.done = nullptr;
+  for (const auto& flight : pending_) flight->op.done = nullptr;
   finish_some(pending_.size());
   std::erase(disk_.queues_, this);
 }
@@ -155,7 +163,13 @@ void SimQueue::start(io::File& file, Op op) {
   FF_CHECK(in_flight() < depth_);
   op.file = dynamic_cast<SimFile*>(&file);
   FF_CHECK(op.file != nullptr);
-  pending_.push_back(std::move(op));
+  Flight& flight = *pending_.emplace_back(std::make_unique<Flight>(*this, std::move(op)));
+  if (loop_ != nullptr) flight.timer.emplace(*loop_).set(loop_->now_ns() + delay_ns(), flight);
+}
+
+int64_t SimQueue::delay_ns() {
+  const int64_t most = disk_.rng_.below(kSlowOnce) == 0 ? kSlowNs : kUsualNs;
+  return kFastNs + static_cast<int64_t>(disk_.rng_.below(static_cast<uint64_t>(most - kFastNs)));
 }
 
 void SimQueue::read(io::File& file, ByteSpan into, uint64_t offset, Done done) {
@@ -182,12 +196,17 @@ void SimQueue::poll() { finish_some(disk_.rng_.below(pending_.size() + 1)); }
 // the next call or take the place of one of these.
 void SimQueue::finish_some(size_t count) {
   for (; count > 0 && !pending_.empty(); --count) {
-    const auto at = pending_.begin() + static_cast<ptrdiff_t>(disk_.rng_.below(pending_.size()));
-    const Op op = std::move(*at);
-    pending_.erase(at);
-    auto result = perform(op);
-    if (op.done) op.done(std::move(result));
+    finish(*pending_[disk_.rng_.below(pending_.size())]);
   }
+}
+
+void SimQueue::finish(Flight& flight) {
+  const auto at =
+      std::ranges::find_if(pending_, [&](const auto& pending) { return pending.get() == &flight; });
+  const std::unique_ptr<Flight> taken = std::move(*at);
+  pending_.erase(at);
+  auto result = perform(taken->op);
+  if (taken->op.done) taken->op.done(std::move(result));
 }
 
 Result<size_t> SimQueue::perform(const Op& op) {
@@ -205,7 +224,8 @@ Result<size_t> SimQueue::perform(const Op& op) {
 }
 
 void SimQueue::spill() {
-  for (const Op& op : pending_) {
+  for (const auto& flight : pending_) {
+    const Op& op = flight->op;
     if (op.kind != SimOp::write || !op.file->alive() || op.file->access_ == Access::read) continue;
     if (disk_.rng_.below(2) == 0) op.file->store(op.from, op.offset);
   }

@@ -3,9 +3,11 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/loop.h"
 #include "io/disk.h"
 #include "sim/sim_disk.h"
 
@@ -75,7 +77,7 @@ class SimFile final : public io::File {
 
 class SimQueue final : public io::IoQueue {
  public:
-  SimQueue(SimDisk& disk, size_t depth);
+  SimQueue(SimDisk& disk, const io::QueueOptions& options);
   ~SimQueue() override;
 
   void read(io::File& file, ByteSpan into, uint64_t offset, Done done) override;
@@ -99,14 +101,25 @@ class SimQueue final : public io::IoQueue {
     uint64_t offset = 0;
     Done done = {};
   };
+  // An operation in flight; on a loop it finishes when its timer fires.
+  struct Flight final : Ready {
+    Flight(SimQueue& owner, Op operation) : queue(owner), op(std::move(operation)) {}
+    void fire() override { queue.finish(*this); }
+    SimQueue& queue;
+    Op op;
+    std::optional<Timer> timer;
+  };
   void start(io::File& file, Op op);
+  int64_t delay_ns();
   void finish_some(size_t count);
+  void finish(Flight& flight);
   static Result<size_t> perform(const Op& op);
 
   SimDisk& disk_;
   const size_t depth_;
+  Loop* const loop_;  // may be null
   bool registered_ = false;
-  std::vector<Op> pending_;
+  std::vector<std::unique_ptr<Flight>> pending_;
 };
 
 }  // namespace ff::sim

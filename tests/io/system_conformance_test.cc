@@ -1,8 +1,11 @@
-// The Disk contract on this machine's file system, once with each kind of queue.
+// The Disk contract on this machine's file system, once with each kind of queue, driven by run()
+// and by a loop.
 #include <sys/uio.h>
 
 #include <cerrno>
 
+#include "base/system_loop.h"
+#include "io/async_conformance.h"
 #include "io/disk_conformance.h"
 #include "io/system_disk.h"
 #include "io/system_file.h"
@@ -37,13 +40,33 @@ class TestedSystemDisk : public TestedDisk {
   QueueMaker maker_;
 };
 
+class LoopedSystemDisk : public TestedSystemDisk {
+ public:
+  using TestedSystemDisk::TestedSystemDisk;
+  Loop* loop() override { return &loop_; }
+
+ private:
+  SystemClock clock_;
+  SystemLoop loop_{clock_};
+};
+
 DiskMaker maker(const std::string& name, TestedSystemDisk::QueueMaker queue) {
   return {name, [queue] { return std::make_unique<TestedSystemDisk>(queue); }};
 }
 
+DiskMaker looped(const std::string& name, TestedSystemDisk::QueueMaker queue) {
+  return {name, [queue] { return std::make_unique<LoopedSystemDisk>(queue); }};
+}
+
 INSTANTIATE_TEST_SUITE_P(System, DiskConformance,
                          testing::Values(maker("io_uring", make_uring_queue),
-                                         maker("threads", make_thread_queue)),
+                                         maker("threads", make_thread_queue),
+                                         looped("io_uring_loop", make_uring_queue),
+                                         looped("threads_loop", make_thread_queue)),
+                         maker_name);
+INSTANTIATE_TEST_SUITE_P(System, AsyncConformance,
+                         testing::Values(looped("io_uring", make_uring_queue),
+                                         looped("threads", make_thread_queue)),
                          maker_name);
 
 }  // namespace
