@@ -2,6 +2,7 @@
 #include "io/async.h"
 
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -50,35 +51,42 @@ AsyncQueue::AsyncQueue(std::unique_ptr<IoQueue> queue, Loop& loop)
 
 AsyncQueue::~AsyncQueue() { FF_CHECK(queue_->in_flight() == 0 && places_.waiting() == 0); }
 
-Task<Result<size_t>> AsyncQueue::read(File& file, ByteSpan into, uint64_t offset) {
-  FF_CO_TRY(const auto hold, co_await place());
+// One frame for each operation: small reads are many.
+template <class T>
+Task<Result<T>> AsyncQueue::run(Request request) {
+  // Nothing begins for a task that is cancelled already.
+  const Cancel* const cancel = co_await current_cancel();
+  if (cancel != nullptr && cancel->requested()) co_return cancel->reason();
+  auto place = places_.try_take(1);
+  if (!place) {
+    FF_CO_TRY(place, co_await places_.take(1));
+  }
   Operation operation(*this);
-  queue_->read(file, into, offset, operation.begin());
-  co_return co_await operation;
+  File& file = *request.file;
+  switch (request.kind) {
+    case Kind::read: queue_->read(file, request.into, request.offset, operation.begin()); break;
+    case Kind::write: queue_->write(file, request.from, request.offset, operation.begin()); break;
+    case Kind::sync: queue_->sync(file, operation.begin()); break;
+  }
+  auto result = co_await operation;
+  if constexpr (std::is_void_v<T>) {
+    if (!result) co_return std::move(result).error();
+    co_return Result<void>();
+  } else {
+    co_return result;
+  }
+}
+
+Task<Result<size_t>> AsyncQueue::read(File& file, ByteSpan into, uint64_t offset) {
+  return run<size_t>({.kind = Kind::read, .file = &file, .into = into, .offset = offset});
 }
 
 Task<Result<void>> AsyncQueue::write(File& file, ByteView from, uint64_t offset) {
-  FF_CO_TRY(const auto hold, co_await place());
-  Operation operation(*this);
-  queue_->write(file, from, offset, operation.begin());
-  FF_CO_TRY(co_await operation);
-  co_return Result<void>();
+  return run<void>({.kind = Kind::write, .file = &file, .from = from, .offset = offset});
 }
 
 Task<Result<void>> AsyncQueue::sync(File& file) {
-  FF_CO_TRY(const auto hold, co_await place());
-  Operation operation(*this);
-  queue_->sync(file, operation.begin());
-  FF_CO_TRY(co_await operation);
-  co_return Result<void>();
-}
-
-// Nothing begins for a task that is cancelled already.
-Task<Result<Semaphore::Hold>> AsyncQueue::place() {
-  const Cancel* const cancel = co_await current_cancel();
-  if (cancel != nullptr && cancel->requested()) co_return cancel->reason();
-  if (auto hold = places_.try_take(1)) co_return std::move(*hold);
-  co_return co_await places_.take(1);
+  return run<void>({.kind = Kind::sync, .file = &file});
 }
 
 }  // namespace ff::io

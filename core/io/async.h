@@ -45,7 +45,16 @@ class AsyncQueue {
 
  private:
   class Operation;
-  Task<Result<Semaphore::Hold>> place();
+  enum class Kind : uint8_t { read, write, sync };
+  struct Request {
+    Kind kind = Kind::read;
+    File* file = nullptr;
+    ByteSpan into = {};  // reads
+    ByteView from = {};  // writes
+    uint64_t offset = 0;
+  };
+  template <class T>
+  Task<Result<T>> run(Request request);
 
   Loop& loop_;
   std::unique_ptr<IoQueue> queue_;

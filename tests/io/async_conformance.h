@@ -156,6 +156,9 @@ TEST_P(AsyncConformance, ACancelledTaskGetsItsResultAndOneThatWaitsTheReason) {
     }
   }
   EXPECT_EQ(queue().in_flight(), 0u);
+  gate.spawn(write_one(queue(), file(), "text", kDepth + 4, outcomes));  // every place is free
+  run_task(loop(), wait_all(gate));
+  EXPECT_FALSE(outcomes.results.back().ok());
   EXPECT_EQ(content(), "texttexttexttext");
   // Places of the cancelled are not lost.
   Gate again(loop());
