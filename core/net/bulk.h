@@ -1,5 +1,5 @@
-// How one end of a connection reaches the other's memory without bytes in frames: shared memory
-// (shm.h) and RDMA (verbs.h). Connections without one send payloads in frames.
+// How one end of a connection reaches the other's memory without bytes in frames, as shared memory
+// and RDMA can. Connections without one send payloads in frames.
 #pragma once
 
 #include <cstdint>
