@@ -1,5 +1,5 @@
 // How one end of a connection reaches the other's memory without bytes in frames, as shared memory
-// and RDMA can. Connections without one send payloads in frames.
+// (shm.h) and RDMA (verbs.h) can. Connections without one send payloads in frames.
 #pragma once
 
 #include <cstdint>

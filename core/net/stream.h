@@ -1,7 +1,8 @@
 // A stream of bytes to one peer: the lower half of the transport seam. Connection (connection.h)
 // makes frames and bulk of it; what carries the bytes is one of
 //
-//   SocketStream  TCP and Unix sockets (socket.h)        SimStream    sim/sim_net.h
+//   SocketStream  TCP and Unix sockets (socket.h)        TlsStream    TLS 1.3 over one (tls.h)
+//   VerbsStream   SEND and RECV of an RC queue pair      SimStream    sim/sim_net.h
 //
 // Nothing here waits: try_read and try_write do what can be done now, and the events tell when more
 // can. Destroying the stream closes it, too. Errors do not name the peer: the connection does.

@@ -12,7 +12,7 @@
 //   Without a key on both sides proofs are empty; a key on one side only is refused.
 //
 // Instead of any answer a Refusal says why. An attacker between two hosts can still read and change
-// what follows.
+// what follows: for networks that are not trusted there is TLS (net/tls.h).
 #pragma once
 
 #include <cstdint>
