@@ -23,8 +23,6 @@ class TestedPair {
   virtual Loop& loop() = 0;
   // Memory of which the peer of either end may be given slices.
   virtual ByteSpan memory(size_t size) = 0;
-  // Cuts the line without a word: nothing arrives any more, nothing fails. False: cannot be done.
-  virtual bool cut() { return false; }
 
   std::unique_ptr<Connection> client;
   std::unique_ptr<Connection> server;
