@@ -4,12 +4,6 @@
 
 namespace ff {
 
-namespace {
-
-Task<void> wait_for(Event& event) { (void)co_await event.wait(); }
-
-}  // namespace
-
 struct Gate::RootPromise : ListLink<RootPromise>, Ready {
   RootPromise(Gate& owner, const Task<void>&) : gate(owner), cancel(&owner.cancel_) {}
   ~RootPromise() { gate.ended(); }
@@ -54,7 +48,7 @@ void Gate::ended() {
   if (--running_ == 0) empty_.set();
 }
 
-Task<void> Gate::wait_empty() { co_await wait_for(empty_).shielded(); }
+Task<void> Gate::wait_empty() { (void)co_await wait_for(empty_).shielded(); }
 
 Task<void> Gate::close(Error reason) {
   cancel_.request(std::move(reason));

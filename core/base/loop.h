@@ -1,6 +1,6 @@
 // The loop: what runs the tasks of one thread. It holds what is ready, in order, and timers; where
 // time and readiness of descriptors come from is left to `SystemLoop` (system_loop.h: the machine's
-// clock, epoll) and `SimLoop` (sim/sim_loop.h: virtual time, one thread for a whole cluster).
+// clock, epoll) and `SimLoop` (sim/sim_world.h: virtual time, one thread for a whole cluster).
 //
 // Everything is called by the loop's own thread, except post().
 #pragma once

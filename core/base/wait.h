@@ -112,6 +112,9 @@ class Event {
   IntrusiveList<EventWait> waits_;
 };
 
+// The wait as a task, for what takes tasks: with_deadline() (gate.h), shielded().
+inline Task<Result<void>> wait_for(Event& event) { co_return co_await event.wait(); }
+
 // A number of units that tasks take in the order they came. Must outlive its waits and holds.
 class Semaphore {
  public:

@@ -13,8 +13,6 @@ namespace ff::rpc {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-// Answers up to this size need no grant (wire.md).
-constexpr uint64_t kSmallBulk = 64 * kKiB;
 
 // Time left, for the head of a call: rounded up, 0 for no deadline.
 uint32_t time_left_ms(Loop& loop, int64_t deadline_ns) {
@@ -105,35 +103,36 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   Pending pending(*this, next_call_++);
   net::Head head{.kind = net::FrameKind::call, .call = pending.number(), .method = spec.method};
   head.deadline_ms = time_left_ms(loop(), spec.deadline_ns);
-  if (spec.sink_bytes > kSmallBulk && pending.take_slot()) head.flags |= net::kFlagGranted;
+  if (spec.sink_bytes > kUngrantedMax && pending.take_slot()) head.flags |= net::kFlagGranted;
   connection().send(head, message);
-  auto reply = wait_for(pending);
+  auto reply = wait_for(pending.done);
   auto waited = co_await with_deadline(loop(), spec.deadline_ns, std::move(what), std::move(reply));
   if (!waited && !pending.reply) {
     auto end = give_up(pending, spec.has_memory);
     co_await std::move(end).shielded();
   }
-  metrics_
-      .counter(
-          "ff_rpc_client_calls_total", "Calls made, by how they ended",
-          {{"method", std::string(spec.name)},
-           {"code", !pending.reply        ? std::string(errc_name(waited.error().code))
-                    : pending.reply->ok() ? "ok"
-                                          : std::string(errc_name(pending.reply->error().code))}})
-      .add();
-  if (!pending.reply) co_return std::move(waited).error();
-  if (!*pending.reply) co_return named(spec, std::move(*pending.reply).error());
-  co_return std::move(*pending.reply);
+  const bool answered = pending.reply.has_value();
+  if (!answered) pending.reply = std::move(waited).error();
+  Result<std::string> result = std::move(*pending.reply);
+  count(spec.name, result);
+  if (answered && !result) co_return named(spec, std::move(result).error());
+  co_return result;
 }
 
-Task<Result<void>> Channel::wait_for(Pending& pending) { co_return co_await pending.done.wait(); }
+void Channel::count(std::string_view method, const Result<std::string>& result) {
+  metrics_
+      .counter("ff_rpc_client_calls_total", "Calls made, by how they ended",
+               {{"method", std::string(method)},
+                {"code", std::string(result ? "ok" : errc_name(result.error().code))}})
+      .add();
+}
 
 // The server is told. Where it reaches the caller's memory itself, that stays the call's until the
 // server has answered, or the connection is gone.
 Task<void> Channel::give_up(Pending& pending, bool has_memory) {
   connection().send({.kind = net::FrameKind::cancel, .call = pending.number()});
   if (!has_memory || !connection().one_sided()) co_return;
-  auto answer = wait_for(pending);
+  auto answer = wait_for(pending.done);
   const auto confirmed = co_await with_deadline(loop(), loop().now_ns() + kConfirmNs,
                                                 "no answer to a cancel", std::move(answer));
   if (!confirmed) {

@@ -51,9 +51,9 @@ class Channel final : public Link {
   Result<void> take_ask(const net::Head& head);
   void said_bye() override { usable_ = false; }
   void lost(const Error& error) override;
-  Task<Result<void>> wait_for(Pending& pending);
-  Task<void> give_up(Pending& pending, bool has_memory);
   Error named(const CallSpec& spec, Error error) const;
+  void count(std::string_view method, const Result<std::string>& result);
+  Task<void> give_up(Pending& pending, bool has_memory);
 
   Senders& senders_;
   Metrics& metrics_;

@@ -11,6 +11,9 @@
 
 namespace ff::rpc {
 
+// Answers up to this size need no grant (wire.md).
+constexpr uint64_t kUngrantedMax = uint64_t{64} << 10;
+
 class Senders {
  public:
   // A call that may be sent bulk.
@@ -25,7 +28,6 @@ class Senders {
   // 0: no limit.
   explicit Senders(size_t max = kDefaultMax) : free_(max), limited_(max > 0) {}
 
-  bool limited() const { return limited_; }
   // A slot at once, when one is free and nobody waits.
   bool try_take();
   // granted() will be called, perhaps at once. started_ns: of the call.

@@ -4,15 +4,13 @@
 #include <fmt/format.h>
 
 #include "rpc/error_wire.h"
+#include "rpc/senders.h"
 
 namespace ff::rpc {
 
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr uint64_t kSmallBulk = 64 * kKiB;
-
-Task<Result<void>> wait_for(Event& event) { co_return co_await event.wait(); }
 
 }  // namespace
 
@@ -32,10 +30,10 @@ const Peer& ServerCall::peer() const { return session_.peer(); }
 
 Task<Result<void>> ServerCall::push(net::Slice sink, uint64_t offset, ByteView from) {
   net::Connection& connection = session_.connection();
-  if (!granted_ && from.size() > kSmallBulk && !connection.same_host()) {
+  if (!granted_ && from.size() > kUngrantedMax && !connection.same_host()) {
     if (!asked_) connection.send({.kind = net::FrameKind::ask, .call = number_});
     asked_ = true;
-    FF_CO_TRY(co_await wait_for(grant_));
+    FF_CO_TRY(co_await grant_.wait());
     granted_ = true;
   }
   if (loop().now_ns() >= deadline_ns_) {
@@ -75,7 +73,7 @@ Session::Session(std::unique_ptr<net::Connection> connection, Peer peer, const R
 
 Task<void> Session::run() {
   // Cancelled: the server goes down and has stopped the session.
-  (void)co_await wait_for(lost_);
+  (void)co_await lost_.wait();
   Error reason = fail(Errc::unreachable, "{}: the connection is gone", peer().text());
   co_await call_gate_.close(std::move(reason));
   co_await finish();

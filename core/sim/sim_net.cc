@@ -191,12 +191,7 @@ void SimNet::stop_process(const std::string& node) {
 }
 
 void SimNet::stop_machine(const std::string& node) {
-  for (const auto& [id, weak] : pipes_) {
-    const auto pipe = weak.lock();
-    if (pipe == nullptr) continue;
-    if (pipe->direction().first == node) pipe->reset(rng_);  // told once the machine is back
-    if (pipe->direction().second == node) pipe->drop_reader();
-  }
+  stop_process(node);  // its resets arrive once the machine is back
   down_.insert(node);
 }
 

@@ -37,8 +37,6 @@ Task<Result<int>> quarter(int value) {
   co_return twice;
 }
 
-Task<Result<void>> wait_for(Event& event) { co_return co_await event.wait(); }
-
 TEST_F(TaskTest, ValuesAndErrorsGoUp) {
   EXPECT_EQ(run_task(loop_, constant(7)), 7);
   EXPECT_EQ(*run_task(loop_, quarter(8)), 2);

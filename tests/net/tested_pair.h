@@ -26,8 +26,6 @@ class TestedPair {
   virtual ByteSpan memory(size_t size) = 0;
   // How many times slower bulk is than over this machine's sockets: big sizes are divided by it.
   virtual size_t scale() { return 1; }
-  // Cuts the line without a word: nothing arrives any more, nothing fails. False: cannot be done.
-  virtual bool cut() { return false; }
 
   std::unique_ptr<Connection> client;
   std::unique_ptr<Connection> server;
