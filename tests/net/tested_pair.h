@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 
@@ -36,6 +37,9 @@ struct PairMaker {
   // Null when this machine does not offer the transport.
   std::function<std::unique_ptr<TestedPair>()> make;
 };
+
+// For googletest's messages.
+inline void PrintTo(const PairMaker& maker, std::ostream* out) { *out << maker.name; }
 
 inline void fill(ByteSpan bytes, uint64_t seed) {
   SeededRng rng(seed);
