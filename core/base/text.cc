@@ -184,6 +184,17 @@ bool valid_utf8(std::string_view text) {
   return true;
 }
 
+std::string hex(ByteView bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
+    text += kDigits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return text;
+}
+
 bool glob_match(std::string_view pattern, std::string_view name) {
   constexpr size_t kNone = std::string_view::npos;
   size_t at = 0;

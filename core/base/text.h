@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/bytes.h"
+
 namespace ff {
 
 // Control bytes (ESC, CR, NUL, newline, DEL, ...), the C1 controls U+0080..U+009F and bytes that
@@ -20,6 +22,9 @@ void append_json_string(std::string& out, std::string_view text);
 
 // As RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool valid_utf8(std::string_view text);
+
+// Two lower-case digits a byte.
+std::string hex(ByteView bytes);
 
 // Shell pattern over the whole of `name`: `*` any run (`/` included), `?` one byte, `[a-z]` a class
 // and `[!a-z]` all but it, `\` escapes. A `[` that is never closed stands for itself.

@@ -31,6 +31,7 @@ class ShmBulk final : public Bulk {
   // `own` must outlive it.
   ShmBulk(Loop& loop, const RegionSet& own) : loop_(loop), own_(own) {}
   ~ShmBulk() override;
+  bool same_host() const override { return true; }
 
   // Key 0 where `memory` is in no region, and beyond the bounds above. A peer that has a slice of
   // a region can reach all of the region, and write where it was to read.

@@ -170,6 +170,7 @@ void SocketStream::close() {
 }
 
 std::string SocketStream::peer() const {
+  if (!socket_.peer_name.empty()) return socket_.peer_name;
   return fmt::format("{} ({})", socket_.peer.text(), socket_.peer.is_unix() ? "shm" : "tcp");
 }
 

@@ -21,6 +21,7 @@ struct Socket {
   Fd fd;
   Address peer;
   Address local;
+  std::string peer_name = {};  // for messages; empty: the address, and "(tcp)" or "(shm)"
 };
 
 class SocketStream final : public Stream {

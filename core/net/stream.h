@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "base/task.h"
 #include "base/wait.h"
 
 namespace ff::net {
@@ -47,5 +48,9 @@ class Stream {
   // The next one that came, now the caller's to close; nothing when none did.
   virtual std::optional<int> take_descriptor();
 };
+
+// All of the bytes. Errc::unreachable when the peer closes its side first.
+Task<Result<void>> write_all(Stream& stream, ByteView bytes);
+Task<Result<void>> read_all(Stream& stream, ByteSpan bytes);
 
 }  // namespace ff::net

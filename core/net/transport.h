@@ -1,5 +1,6 @@
-// The transport seam: how a process comes to connections. `TcpTransport` (tcp.h) is the machine's
-// network, `SimTransport` (sim/sim_net.h) a simulated one. rpc/ is written against this alone.
+// The transport seam: how a process comes to connections. `SystemTransport` (system_transport.h) is
+// the machine's network, `SimNet` (sim/sim_net.h) makes simulated ones. rpc/ is written against
+// this alone.
 #pragma once
 
 #include <memory>

@@ -6,10 +6,11 @@
 //   connect_socket() or accept()  ->  connect_verbs()      both ends alike
 //
 // Connections of a device that is lost, or whose port goes down, fail. RDMA is for trusted fabrics:
-// who meets whom is checked by the frames (wire.md), not here.
+// what travels is not encrypted.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -17,9 +18,9 @@
 #include "base/gate.h"
 #include "base/loop.h"
 #include "base/result.h"
-#include "base/rng.h"
 #include "base/task.h"
 #include "net/connection.h"
+#include "net/key.h"
 #include "net/socket.h"
 #include "net/verbs_memory.h"
 #include "net/verbs_parts.h"
@@ -49,6 +50,8 @@ class VerbsDevice {
   Loop& loop() const { return loop_; }
   const std::string& name() const { return name_; }
   const VerbsPort& port() const { return port_; }
+  // For good: it must be opened again.
+  bool lost() const { return lost_; }
   // Exposed memory and local buffers are registered here; pools are best told as lasting.
   VerbsMemory& memory() { return *memory_; }
   // Until what closed connections had sent has arrived, or they gave up: before a process ends.
@@ -77,7 +80,7 @@ class VerbsDevice {
   VerbsOptions options_;
   std::string name_;
   VerbsPort port_;
-  SeededRng rng_;
+  SecureRng rng_;
   bool lost_ = false;
 
   VerbsPtr<ibv_context> context_;
@@ -92,8 +95,16 @@ class VerbsDevice {
   Gate gate_;
 };
 
-// Makes a connection of a TCP connection; the same on both ends. Errc::unreachable, Errc::corrupt
-// (the peer said something else than a set-up), Errc::newer_format, Errc::deadline.
-Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device, Socket socket);
+struct VerbsSide {
+  bool is_client = false;
+  std::optional<Key> key = {};  // of the cluster: both ends prove to hold it, or have none
+};
+
+// Makes a connection of a TCP connection. When it is there, bytes have gone both ways over RDMA.
+// Errc::unreachable, Errc::refused (another key), Errc::corrupt (the peer said something else than
+// a set-up), Errc::newer_format, Errc::deadline.
+Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device,
+                                                        std::unique_ptr<SocketStream> socket,
+                                                        VerbsSide side);
 
 }  // namespace ff::net

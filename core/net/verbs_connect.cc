@@ -10,7 +10,7 @@ namespace ff::net {
 namespace {
 
 // Of the whole set-up: some packets both ways.
-constexpr int64_t kSetUpNs = 10'000'000'000;
+constexpr int64_t kSetUpNs = 5'000'000'000;
 
 class VerbsStream final : public Stream {
  public:
@@ -65,45 +65,40 @@ class VerbsBulk final : public Bulk {
   std::map<uint64_t, VerbsMemory::Hold> shared_;  // by token
 };
 
-Task<Result<void>> write_all(SocketStream& socket, ByteView bytes) {
-  while (!bytes.empty()) {
-    const std::array<ByteView, 1> from = {bytes};
-    FF_CO_TRY(const auto wrote, socket.try_write(from));
-    if (wrote) {
-      bytes = bytes.subspan(*wrote);
-    } else {
-      FF_CO_TRY(co_await socket.writable().wait());
-    }
-  }
-  co_return Result<void>();
+// Both send theirs and read the other's.
+template <size_t N>
+Task<Result<std::array<std::byte, N>>> trade(Stream& stream, std::array<std::byte, N> mine) {
+  std::array<std::byte, N> theirs;
+  FF_CO_TRY(co_await write_all(stream, mine));
+  FF_CO_TRY(co_await read_all(stream, theirs));
+  co_return theirs;
 }
 
-Task<Result<void>> read_all(SocketStream& socket, ByteSpan bytes) {
-  while (!bytes.empty()) {
-    const std::array<ByteSpan, 1> into = {bytes};
-    FF_CO_TRY(const auto got, socket.try_read(into));
-    if (!got) {
-      FF_CO_TRY(co_await socket.readable().wait());
-    } else if (*got == 0) {
-      co_return fail(Errc::unreachable, "the peer closed the connection during the set-up");
-    } else {
-      bytes = bytes.subspan(*got);
-    }
+Task<Result<void>> prove(SocketStream& socket, VerbsSide side, EndpointBytes mine,
+                         EndpointBytes theirs) {
+  const EndpointBytes& client = side.is_client ? mine : theirs;
+  const EndpointBytes& server = side.is_client ? theirs : mine;
+  auto proofs = trade(socket, endpoint_proof(side.key, side.is_client, client, server));
+  FF_CO_TRY(const Key proof, co_await std::move(proofs));
+  if (equal_secrets(proof, endpoint_proof(side.key, !side.is_client, client, server))) {
+    co_return Result<void>();
   }
-  co_return Result<void>();
+  Error error = fail(Errc::refused, "the peer does not hold the same cluster key");
+  error.hint = "Copy cluster.key from the server, or correct the address.";
+  co_return error;
 }
 
-Task<Result<void>> set_up(SocketStream& socket, VerbsQueue& queue) {
-  const auto mine = encode_endpoint(queue.endpoint());
-  FF_CO_TRY(co_await write_all(socket, mine));
-  std::array<std::byte, kEndpointBytes> bytes;
-  FF_CO_TRY(co_await read_all(socket, bytes));
-  FF_CO_TRY(const VerbsEndpoint peer, parse_endpoint(bytes));
+Task<Result<void>> set_up(SocketStream& socket, VerbsQueue& queue, VerbsSide side) {
+  const EndpointBytes mine = encode_endpoint(queue.endpoint());
+  auto endpoints = trade(socket, mine);
+  FF_CO_TRY(const EndpointBytes theirs, co_await std::move(endpoints));
+  FF_CO_TRY(const VerbsEndpoint peer, parse_endpoint(theirs));
+  FF_CO_TRY(co_await prove(socket, side, mine, theirs));
   FF_CO_TRY(queue.connect(peer));
   std::array<std::byte, sizeof(uint32_t)> ready;
   store_le(ready.data(), kReadyMagic);
-  FF_CO_TRY(co_await write_all(socket, ready));
-  FF_CO_TRY(co_await read_all(socket, ready));
+  auto readies = trade(socket, ready);
+  FF_CO_TRY(ready, co_await std::move(readies));
   if (load_le<uint32_t>(ready.data()) != kReadyMagic) {
     co_return fail(Errc::corrupt, "the peer answered the set-up with {:#010x}",
                    load_le<uint32_t>(ready.data()));
@@ -111,20 +106,37 @@ Task<Result<void>> set_up(SocketStream& socket, VerbsQueue& queue) {
   co_return Result<void>();
 }
 
+// One byte each way over the queue pairs: they may be on fabrics that do not meet.
+Task<Result<void>> reach(VerbsStream& stream) {
+  constexpr std::array<std::byte, 1> kByte = {std::byte{1}};
+  auto bytes = trade(stream, kByte);
+  const auto reached = co_await std::move(bytes);
+  if (reached) co_return Result<void>();
+  co_return reached.error();
+}
+
 }  // namespace
 
-Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device, Socket socket) {
+Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device,
+                                                        std::unique_ptr<SocketStream> socket,
+                                                        VerbsSide side) {
   Loop& loop = device.loop();
-  const std::string peer = socket.peer.text() + " (verbs)";
-  const std::string local = socket.local.text();
-  FF_CO_TRY(auto stream, SocketStream::make(loop, std::move(socket)));
+  const std::string peer = socket->peer_address().text() + " (verbs)";
+  const std::string local = socket->local();
   FF_CO_TRY(const auto queue, VerbsQueue::make(device, peer));
-  auto done = co_await with_deadline(loop, loop.now_ns() + kSetUpNs,
+  const int64_t deadline_ns = loop.now_ns() + kSetUpNs;
+  auto setting_up = set_up(*socket, *queue, std::move(side));
+  auto done = co_await with_deadline(loop, deadline_ns,
                                      "the peer did not finish the set-up of RDMA in time",
-                                     set_up(*stream, *queue));
+                                     std::move(setting_up));
   if (!done) co_return std::move(done).error().within(peer + ": ");
-  queue->start(std::move(stream));
-  co_return std::make_unique<Connection>(loop, std::make_unique<VerbsStream>(queue, local),
+  queue->start(std::move(socket));
+  auto stream = std::make_unique<VerbsStream>(queue, local);
+  auto reaching = reach(*stream);
+  done = co_await with_deadline(loop, deadline_ns, "nothing of the peer arrived over RDMA in time",
+                                std::move(reaching));
+  if (!done) co_return std::move(done).error().within(peer + ": ");
+  co_return std::make_unique<Connection>(loop, std::move(stream),
                                          std::make_unique<VerbsBulk>(queue));
 }
 

@@ -65,11 +65,7 @@ class VerbsDevice::Asked final : public Poller {
 };
 
 VerbsDevice::VerbsDevice(Loop& loop, VerbsOptions options)
-    : loop_(loop),
-      options_(std::move(options)),
-      rng_(system_seed()),
-      lingering_(loop),
-      gate_(loop) {}
+    : loop_(loop), options_(std::move(options)), lingering_(loop), gate_(loop) {}
 
 VerbsDevice::~VerbsDevice() = default;
 

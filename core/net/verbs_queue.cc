@@ -71,6 +71,7 @@ VerbsQueue::VerbsQueue(VerbsDevice& device, std::string peer)
       writes_(device.loop(), kWritesMax),
       settled_(device.loop()),
       gate_(device.loop()) {
+  fill_random(nonce_, device.rng_);
   for (uint16_t i = 0; i < kReceives; i++) free_sends_.push_back(i);
   for (uint16_t i = 0; i < slots_.size(); i++) free_slots_.push_back(i);
   device_.queues_.insert(this);
@@ -123,7 +124,8 @@ VerbsEndpoint VerbsQueue::endpoint() const {
           .mtu = port.mtu,
           .receives = kReceives,
           .reads = port.reads_served,
-          .message_max = kMessageBytes};
+          .message_max = kMessageBytes,
+          .nonce = nonce_};
 }
 
 Result<void> VerbsQueue::connect(const VerbsEndpoint& peer) {

@@ -122,6 +122,7 @@ class VerbsQueue : public std::enable_shared_from_this<VerbsQueue> {
   VerbsDevice& device_;
   std::string peer_;
   uint32_t psn_;
+  std::array<std::byte, 16> nonce_;
   std::optional<Error> error_;  // without the peer's name
   bool ended_ = false;          // by the peer
   bool closed_ = false;         // by finish()

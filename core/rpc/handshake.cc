@@ -19,7 +19,7 @@ constexpr size_t kNameMax = 256;
 
 std::string nonce(Rng& rng) {
   std::array<std::byte, kNonceBytes> bytes;
-  fill_random(bytes, rng);
+  net::fill_random(bytes, rng);
   return std::string(as_text(bytes));
 }
 
@@ -52,11 +52,11 @@ std::string proof(const Identity& self, std::string_view side, const wire::Clien
   std::string said = fmt::format("ff {}|", side);
   said += as_text(versions);
   said += client.nonce() + server.nonce();  // of known lengths
-  return std::string(as_text(hmac(*self.key, as_bytes(said))));
+  return std::string(as_text(net::hmac(*self.key, as_bytes(said))));
 }
 
 bool proven(const std::string& expected, const std::string& got) {
-  return equal_secrets(as_bytes(expected), as_bytes(got));
+  return net::equal_secrets(as_bytes(expected), as_bytes(got));
 }
 
 Task<Result<wire::Handshake>> next_step(net::Connection& connection, const Peer& peer,

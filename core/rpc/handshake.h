@@ -22,7 +22,7 @@
 #include "base/rng.h"
 #include "base/task.h"
 #include "net/connection.h"
-#include "rpc/key.h"
+#include "net/key.h"
 
 namespace ff::rpc {
 
@@ -32,7 +32,7 @@ constexpr int64_t kHandshakeNs = int64_t{10} * 1'000'000'000;
 struct Identity {
   std::string name;      // of this end, for messages: "storage 3 on node7"
   std::string software;  // "ff 0.1.0"
-  std::optional<Key> key;
+  std::optional<net::Key> key;
   Rng* nonces = nullptr;  // SecureRng; seeded in simulation
   uint32_t version = net::kWireVersion;
 };

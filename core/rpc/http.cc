@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "rpc/http_access.h"
 #include "rpc/status_page.h"
 
@@ -103,7 +104,7 @@ class HttpServer::Service {
   const std::shared_ptr<Bridge> bridge_ = std::make_shared<Bridge>();
   std::unique_ptr<HttpAccess> access_;
   uint16_t port_ = 0;
-  SecureRng rng_;
+  net::SecureRng rng_;
   size_t connections_ = 0;
   bool asked_ = false;                           // the loop has not answered yet
   std::set<std::shared_ptr<Session>> awaiting_;  // that answer
@@ -368,9 +369,8 @@ void HttpServer::Service::Session::wait_for_status() {
 void HttpServer::Service::Session::show_status(const std::string& json) {
   status_timer_.cancel();
   std::array<std::byte, 16> random;
-  fill_random(random, service_.rng_);
-  std::string nonce;
-  for (const std::byte byte : random) nonce += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  net::fill_random(random, service_.rng_);
+  const std::string nonce = hex(random);
   auto page = status_page({.title = service_.options_.title, .json = json, .nonce = nonce});
   if (!page) {
     return send(plain(http::status::internal_server_error, "The status is not a JSON object.\n"));

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iterator>
 #include <utility>
+
+#include "base/text.h"
 
 namespace ff::rpc {
 
@@ -33,12 +34,8 @@ HttpAccess::HttpAccess(uint16_t port)
 
 std::string HttpAccess::secret() {
   std::array<std::byte, kSecretBytes> bytes;
-  fill_random(bytes, rng_);
-  std::string text;
-  for (const std::byte byte : bytes) {
-    fmt::format_to(std::back_inserter(text), "{:02x}", static_cast<unsigned>(byte));
-  }
-  return text;
+  net::fill_random(bytes, rng_);
+  return hex(bytes);
 }
 
 std::string HttpAccess::login_path() {
@@ -48,7 +45,7 @@ std::string HttpAccess::login_path() {
 
 std::optional<std::string> HttpAccess::login(std::string_view token) {
   const std::lock_guard lock(mutex_);
-  if (!equal_secrets(as_bytes(token), as_bytes(token_))) return std::nullopt;
+  if (!net::equal_secrets(as_bytes(token), as_bytes(token_))) return std::nullopt;
   token_ = secret();
   sessions_.push_back(secret());
   if (sessions_.size() > kSessionsMax) sessions_.pop_front();
@@ -65,7 +62,7 @@ bool HttpAccess::knows(std::string_view cookies) {
     if (equals == one.npos || one.substr(0, equals) != cookie_) continue;
     const ByteView value = as_bytes(one.substr(equals + 1));
     if (std::ranges::any_of(sessions_, [value](const std::string& session) {
-          return equal_secrets(value, as_bytes(session));
+          return net::equal_secrets(value, as_bytes(session));
         })) {
       return true;
     }

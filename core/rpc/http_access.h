@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "net/address.h"
-#include "rpc/key.h"
+#include "net/key.h"
 
 namespace ff::rpc {
 
@@ -34,7 +34,7 @@ class HttpAccess {
   std::string secret();
 
   const std::string cookie_;
-  SecureRng rng_;
+  net::SecureRng rng_;
   std::mutex mutex_;
   std::string token_;
   std::deque<std::string> sessions_;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "simd/crc32c.h"
 #include "simd/xxh128_paths.h"
 
@@ -42,17 +43,7 @@ Result<DigestKind> parse_digest_kind(std::string_view name) {
   return Error{Errc::usage, fmt::format("'{}' is not a digest", name), "Use xxh128 or sha256."};
 }
 
-std::string Digest::hex() const {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  text.reserve(2 * size());
-  for (size_t i = 0; i < size(); ++i) {
-    const auto byte = std::to_integer<unsigned>(bytes[i]);
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
+std::string Digest::hex() const { return ff::hex(ByteView(bytes).first(size())); }
 
 namespace {
 

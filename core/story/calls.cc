@@ -56,7 +56,7 @@ struct Stage {
 };
 
 rpc::Identity identity(Stage& stage, std::string name) {
-  rpc::Key key{};
+  net::Key key{};
   return {.name = std::move(name), .software = "ff story", .key = key, .nonces = &stage.rng};
 }
 

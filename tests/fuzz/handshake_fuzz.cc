@@ -25,7 +25,7 @@ struct Target {
 
   Identity identity(bool with_key) {
     Identity self{.name = "target", .software = "ff fuzz", .key = {}, .nonces = &rng};
-    if (with_key) self.key = Key{};
+    if (with_key) self.key = net::Key{};
     return self;
   }
 

@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "base/system_loop.h"
 #include "net/socket.h"
-#include "net/verbs.h"
+#include "net/system_transport.h"
 #include "simd/crc32c.h"
 
 namespace ff::net {
@@ -116,11 +116,18 @@ Task<Result<void>> exchange_frames(Connection& connection) {
   co_return Result<void>();
 }
 
-Task<Result<void>> serve_on(VerbsDevice& device, uint16_t port) {
+TransportOptions options() {
+  TransportOptions options;
+  options.use = NetUse::verbs;
+  options.key = Key{};
+  return options;
+}
+
+Task<Result<void>> serve_on(SystemTransport& transport, Loop& loop, uint16_t port) {
   const Address any = {"0.0.0.0", port, ""};
-  FF_CO_TRY(const auto listener, SocketListener::listen(device.loop(), any));
-  FF_CO_TRY(auto socket, co_await listener->accept());
-  FF_CO_TRY(const auto connection, co_await connect_verbs(device, std::move(socket)));
+  FF_CO_TRY(const auto listener, transport.listen(loop, any));
+  FF_CO_TRY(auto arrival, co_await listener->accept());
+  FF_CO_TRY(const auto connection, co_await arrival->open(loop));
   FF_CO_TRY(co_await echo_frames(*connection));
   FF_CO_TRY(co_await borrow(*connection, 1));
   FF_CO_TRY(co_await lend(*connection, 2));
@@ -131,20 +138,22 @@ Task<Result<void>> serve_on(VerbsDevice& device, uint16_t port) {
   co_return Result<void>();
 }
 
-// A refused connection is tried again: the other machine may start later.
-Task<Result<Socket>> connect_patiently(Loop& loop, Address address) {
+// Tried again: the other machine may start later.
+Task<Result<std::unique_ptr<Connection>>> connect_patiently(SystemTransport& transport, Loop& loop,
+                                                            Address address) {
   const int64_t deadline = loop.now_ns() + 30 * kSecond;
   for (;;) {
-    auto socket = co_await connect_socket(loop, address);
-    if (socket || loop.now_ns() > deadline) co_return socket;
+    auto connecting = transport.connect(loop, address);
+    auto connection = co_await std::move(connecting);
+    if (connection || loop.now_ns() > deadline) co_return connection;
     FF_CO_TRY(co_await after(loop, kSecond / 10));
   }
 }
 
-Task<Result<void>> visit_on(VerbsDevice& device, Address address) {
-  FF_CO_TRY(auto socket, co_await connect_patiently(device.loop(), address));
+Task<Result<void>> visit_on(SystemTransport& transport, Loop& loop, Address address) {
   {
-    FF_CO_TRY(const auto connection, co_await connect_verbs(device, std::move(socket)));
+    auto connecting = connect_patiently(transport, loop, address);
+    FF_CO_TRY(const auto connection, co_await std::move(connecting));
     FF_CO_TRY(co_await exchange_frames(*connection));
     FF_CO_TRY(co_await lend(*connection, 3));
     FF_CO_TRY(co_await borrow(*connection, 4));
@@ -153,14 +162,16 @@ Task<Result<void>> visit_on(VerbsDevice& device, Address address) {
     }
     FF_CO_TRY(co_await connection->flushed());
   }
-  co_await device.settled();
+  co_await transport.settled(loop);
   co_return Result<void>();
 }
 
 Task<Result<void>> hang_on(VerbsDevice& device, uint16_t port) {
   const Address here = {"127.0.0.1", port, ""};
   FF_CO_TRY(auto socket, co_await connect_socket(device.loop(), here));
-  FF_CO_TRY(const auto connection, co_await connect_verbs(device, std::move(socket)));
+  FF_CO_TRY(auto stream, SocketStream::make(device.loop(), std::move(socket)));
+  auto setting_up = connect_verbs(device, std::move(stream), {.is_client = true});
+  FF_CO_TRY(const auto connection, co_await std::move(setting_up));
   connection->send({.kind = FrameKind::call, .call = 1});
   FF_CO_TRY(co_await connection->receive());
   co_return Result<void>();
@@ -171,15 +182,15 @@ Task<Result<void>> hang_on(VerbsDevice& device, uint16_t port) {
 Result<void> serve_one(uint16_t port) {
   SystemClock clock;
   SystemLoop loop(clock);
-  FF_TRY(const auto device, VerbsDevice::open(loop, {}));
-  return run_task(loop, serve_on(*device, port));
+  SystemTransport transport(options());
+  return run_task(loop, serve_on(transport, loop, port));
 }
 
 Result<void> visit(const std::string& host, uint16_t port) {
   SystemClock clock;
   SystemLoop loop(clock);
-  FF_TRY(const auto device, VerbsDevice::open(loop, {}));
-  return run_task(loop, visit_on(*device, {host, port, ""}));
+  SystemTransport transport(options());
+  return run_task(loop, visit_on(transport, loop, {host, port, ""}));
 }
 
 Result<void> hang(uint16_t port) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/system_loop.h"
-#include "net/socket.h"
+#include "net/socket_ends.h"
 #include "net/tested_pair.h"
 #include "net/verbs.h"
 
@@ -26,12 +26,8 @@ inline Task<void> keep_connection(Task<Result<std::unique_ptr<Connection>>> task
   result = co_await std::move(task);
 }
 
-inline Task<Result<std::pair<Socket, Socket>>> socket_pair(Loop& loop) {
-  const Address any = {"127.0.0.1", 0, ""};
-  FF_CO_TRY(const auto listener, SocketListener::listen(loop, any));
-  FF_CO_TRY(auto client, co_await connect_socket(loop, listener->address()));
-  FF_CO_TRY(auto server, co_await listener->accept());
-  co_return std::pair(std::move(client), std::move(server));
+inline SocketEnds socket_ends(Loop& loop) {
+  return connected_sockets(loop, Address{"127.0.0.1", 0, ""});
 }
 
 class VerbsPair final : public TestedPair {
@@ -60,13 +56,15 @@ class VerbsPair final : public TestedPair {
   }
   // A new pair of connections in place of the old one.
   void connect() {
-    auto sockets = run_task(loop_, socket_pair(loop_));
-    FF_CHECK(sockets.ok());
+    SocketEnds sockets = socket_ends(loop_);
     MaybeConnection first;
     MaybeConnection second;
     Gate gate(loop_);
-    gate.spawn(keep_connection(connect_verbs(*device_, std::move(sockets->first)), first));
-    gate.spawn(keep_connection(connect_verbs(*device_, std::move(sockets->second)), second));
+    gate.spawn(keep_connection(
+        connect_verbs(*device_, stream_of(loop_, std::move(sockets.client)), {.is_client = true}),
+        first));
+    gate.spawn(keep_connection(
+        connect_verbs(*device_, stream_of(loop_, std::move(sockets.server)), {}), second));
     run_task(loop_, gate.wait_empty());
     if (!first->ok()) ADD_FAILURE() << first->error().message;
     FF_CHECK(first->ok() && second->ok());

@@ -202,7 +202,8 @@ TEST_F(VerbsTest, AKilledPeerIsNoticed) {
   ASSERT_EQ(::posix_spawn(&child, program.c_str(), nullptr, nullptr, words, environ), 0);
   auto socket = run_task(loop(), (*listener)->accept());
   ASSERT_TRUE(socket.ok());
-  auto made = run_task(loop(), connect_verbs(pair_->device(), std::move(*socket)));
+  auto made = run_task(loop(), connect_verbs(pair_->device(), stream_of(loop(), std::move(*socket)),
+                                             {.is_client = false}));
   ASSERT_TRUE(made.ok()) << made.error().message;
   Connection& connection = **made;
   Received received;
@@ -232,9 +233,9 @@ TEST_F(VerbsTest, APortThatGoesDownFailsItsConnections) {
     EXPECT_EQ(error->code, Errc::unreachable);
     EXPECT_NE(error->message.find("RDMA device rxe0"), std::string::npos) << error->message;
   }
-  auto sockets = run_task(loop(), socket_pair(loop()));
-  ASSERT_TRUE(sockets.ok());
-  const auto refused = run_task(loop(), connect_verbs(pair_->device(), std::move(sockets->first)));
+  SocketEnds sockets = socket_ends(loop());
+  auto stream = stream_of(loop(), std::move(sockets.client));
+  const auto refused = run_task(loop(), connect_verbs(pair_->device(), std::move(stream), {}));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::unreachable);
   EXPECT_NE(refused.error().message.find("is down"), std::string::npos);
@@ -254,62 +255,100 @@ TEST_F(VerbsTest, APortThatGoesDownFailsItsConnections) {
 
 class VerbsSetupTest : public VerbsTest {
  protected:
-  // What connect_verbs() says to a peer that sends `bytes`, and then keeps quiet or goes.
+  Result<std::unique_ptr<Connection>> serve(Socket socket) {
+    auto stream = stream_of(loop(), std::move(socket));
+    return run_task(loop(), connect_verbs(pair_->device(), std::move(stream), {}));
+  }
+  // What connect_verbs() says to a client that sends `bytes`, and then keeps quiet or goes.
   Error answer_to(ByteView bytes, bool goes) {
-    auto sockets = run_task(loop(), socket_pair(loop()));
-    FF_CHECK(sockets.ok());
-    const Socket peer = std::move(sockets->first);
+    SocketEnds sockets = socket_ends(loop());
+    const Socket peer = std::move(sockets.client);
     FF_CHECK(::send(peer.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
              static_cast<ssize_t>(bytes.size()));
     if (goes) ::shutdown(peer.fd.get(), SHUT_WR);
-    auto made = run_task(loop(), connect_verbs(pair_->device(), std::move(sockets->second)));
+    auto made = serve(std::move(sockets.server));
     EXPECT_FALSE(made.ok());
     return made.ok() ? Error() : made.error();
   }
-  static VerbsEndpoint some_endpoint(const VerbsDevice& device) {
-    return {.qpn = 17,
-            .psn = 1,
-            .gid = device.port().gid,
-            .lid = 0,
-            .mtu = 1024,
-            .receives = 32,
-            .reads = 16,
-            .message_max = 8192};
+  // An endpoint of no queue pair, and the proof of a cluster without a key.
+  std::vector<std::byte> endpoint_and_proof() {
+    const VerbsEndpoint endpoint = {.qpn = 17,
+                                    .psn = 1,
+                                    .gid = pair_->device().port().gid,
+                                    .lid = 0,
+                                    .mtu = 1024,
+                                    .receives = 32,
+                                    .reads = 16,
+                                    .message_max = 8192,
+                                    .nonce = {}};
+    const auto encoded = encode_endpoint(endpoint);
+    std::vector<std::byte> bytes(encoded.begin(), encoded.end());
+    bytes.resize(bytes.size() + kKeyBytes);
+    return bytes;
+  }
+  static std::vector<std::byte> with_ready(std::vector<std::byte> bytes) {
+    bytes.resize(bytes.size() + sizeof kReadyMagic);
+    store_le(bytes.data() + bytes.size() - sizeof kReadyMagic, kReadyMagic);
+    return bytes;
   }
 };
 
 TEST_F(VerbsSetupTest, MalformedBytesAreRefused) {
-  const auto good = encode_endpoint(some_endpoint(pair_->device()));
+  const auto good = endpoint_and_proof();
   EXPECT_EQ(answer_to({}, true).code, Errc::unreachable);
   EXPECT_EQ(answer_to(ByteView(good).first(20), true).code, Errc::unreachable);
-  EXPECT_EQ(answer_to(as_bytes(std::string(48, 'x')), false).code, Errc::corrupt);
+  EXPECT_EQ(answer_to(as_bytes(std::string(kEndpointBytes, 'x')), false).code, Errc::corrupt);
   auto broken = good;
   broken[9] ^= std::byte{1};
   EXPECT_EQ(answer_to(broken, false).code, Errc::corrupt);
-  // A right endpoint, and then something else than a ready.
-  std::vector<std::byte> more(good.begin(), good.end());
-  more.resize(good.size() + 4, std::byte{'x'});
+  auto unproven = good;
+  unproven.back() = std::byte{1};
+  EXPECT_EQ(answer_to(unproven, false).code, Errc::refused);
+  // All right, and then something else than a ready.
+  auto more = good;
+  more.resize(good.size() + sizeof kReadyMagic, std::byte{'x'});
   EXPECT_EQ(answer_to(more, false).code, Errc::corrupt);
   EXPECT_EQ(answer_to(good, true).code, Errc::unreachable);
 }
 
+TEST_F(VerbsSetupTest, AnotherKeyIsRefusedOnBothEnds) {
+  const auto ends_with = [&](std::optional<Key> client_key, std::optional<Key> server_key) {
+    SocketEnds sockets = socket_ends(loop());
+    MaybeConnection client;
+    MaybeConnection server;
+    Gate gate(loop());
+    VerbsDevice& device = pair_->device();
+    gate.spawn(keep_connection(
+        connect_verbs(device, stream_of(loop(), std::move(sockets.client)), {true, client_key}),
+        client));
+    gate.spawn(keep_connection(
+        connect_verbs(device, stream_of(loop(), std::move(sockets.server)), {false, server_key}),
+        server));
+    run_task(loop(), gate.wait_empty());
+    EXPECT_EQ(client->ok(), server->ok());
+    for (const auto* end : {&client, &server}) {
+      EXPECT_TRUE((*end)->ok() || (*end)->error().code == Errc::refused);
+    }
+    return client->ok();
+  };
+  Key one = {};
+  Key two = {};
+  two[31] = std::byte{1};
+  EXPECT_TRUE(ends_with(one, one));
+  EXPECT_FALSE(ends_with(one, two));
+  EXPECT_FALSE(ends_with(one, std::nullopt));
+  EXPECT_FALSE(ends_with(std::nullopt, two));
+}
+
+TEST_F(VerbsSetupTest, AQueuePairThatNobodyReachesIsNoConnection) {
+  const Error error = answer_to(with_ready(endpoint_and_proof()), false);
+  EXPECT_TRUE(error.code == Errc::unreachable || error.code == Errc::deadline) << error.message;
+}
+
 TEST_F(VerbsSetupTest, BytesBehindTheSetUpFailTheConnection) {
-  auto sockets = run_task(loop(), socket_pair(loop()));
-  ASSERT_TRUE(sockets.ok());
-  const Socket peer = std::move(sockets->first);
-  const auto good = encode_endpoint(some_endpoint(pair_->device()));
-  std::vector<std::byte> bytes(good.begin(), good.end());
-  bytes.resize(good.size() + 5);
-  store_le(bytes.data() + good.size(), kReadyMagic);
-  ASSERT_EQ(::send(peer.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(bytes.size()));
-  auto made = run_task(loop(), connect_verbs(pair_->device(), std::move(sockets->second)));
-  ASSERT_TRUE(made.ok());
-  Received received;
-  Gate gate(loop());
-  gate.spawn(receive_all(**made, received));
-  ASSERT_TRUE(run_until([&] { return received.error.has_value(); }));
-  EXPECT_EQ(received.error->code, Errc::corrupt);
+  auto bytes = with_ready(endpoint_and_proof());
+  bytes.push_back(std::byte{'x'});
+  EXPECT_EQ(answer_to(bytes, false).code, Errc::corrupt);
 }
 
 TEST(VerbsOpen, NamesAndIndexesThatAreNotThereAreRefused) {

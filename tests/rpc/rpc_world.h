@@ -18,10 +18,10 @@ namespace ff::rpc {
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kMilli = 1'000'000;
 
-inline Key key_of(uint64_t seed) {
+inline net::Key key_of(uint64_t seed) {
   SeededRng rng(seed);
-  Key key;
-  fill_random(key, rng);
+  net::Key key;
+  net::fill_random(key, rng);
   return key;
 }
 
@@ -29,7 +29,7 @@ inline Key key_of(uint64_t seed) {
 class RpcWorld {
  public:
   explicit RpcWorld(uint64_t seed = 1, ServerLimits limits = {},
-                    std::optional<Key> server_key = key_of(1))
+                    std::optional<net::Key> server_key = key_of(1))
       : rng(seed), net(world, seed), limits_(limits), server_key_(server_key) {
     start_server();
   }
@@ -46,7 +46,7 @@ class RpcWorld {
     run_task(loop, server->close(drain_ns));
     server.reset();
   }
-  Identity identity(std::string name, std::optional<Key> key) {
+  Identity identity(std::string name, std::optional<net::Key> key) {
     return {.name = std::move(name), .software = "ff test", .key = key, .nonces = &rng};
   }
 
@@ -63,13 +63,13 @@ class RpcWorld {
 
  private:
   const ServerLimits limits_;
-  const std::optional<Key> server_key_;
+  const std::optional<net::Key> server_key_;
 };
 
 // A client on a node of its own.
 class TestClient {
  public:
-  TestClient(RpcWorld& of, const std::string& node, std::optional<Key> key = key_of(1),
+  TestClient(RpcWorld& of, const std::string& node, std::optional<net::Key> key = key_of(1),
              size_t senders_max = Senders::kDefaultMax)
       : world(of),
         senders(senders_max),

@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "io/disk.h"
 
-namespace ff::rpc {
+namespace ff::net {
 
 constexpr size_t kKeyBytes = 32;
 using Key = std::array<std::byte, kKeyBytes>;
@@ -34,4 +34,4 @@ Result<void> make_key_file(io::Disk& disk, const std::string& path);
 // never shows what it holds.
 Result<Key> read_key_file(io::Disk& disk, const std::string& path);
 
-}  // namespace ff::rpc
+}  // namespace ff::net

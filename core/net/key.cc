@@ -1,5 +1,5 @@
 // key.cc: key files and the two primitives of the handshake.
-#include "rpc/key.h"
+#include "net/key.h"
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
@@ -9,9 +9,10 @@
 
 #include <bit>
 
+#include "base/text.h"
 #include "io/files.h"
 
-namespace ff::rpc {
+namespace ff::net {
 
 namespace {
 
@@ -54,9 +55,7 @@ Result<void> make_key_file(io::Disk& disk, const std::string& path) {
   SecureRng rng;
   Key key;
   fill_random(key, rng);
-  std::string text;
-  for (const std::byte byte : key) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  text += '\n';
+  const std::string text = hex(key) + '\n';
   FF_TRY(auto file,
          disk.open(path,
                    {.access = io::Access::write, .create = true, .exclusive = true, .mode = 0600}));
@@ -95,4 +94,4 @@ Result<Key> read_key_file(io::Disk& disk, const std::string& path) {
   return key;
 }
 
-}  // namespace ff::rpc
+}  // namespace ff::net
