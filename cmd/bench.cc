@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "base/units.h"
+#include "cmd/bench.h"
 #include "cmd/cli.h"
 #include "cmd/device_speed.h"
 #include "io/raw_speed.h"
@@ -132,6 +133,8 @@ void declare_bench(Command& bench) {
   digest.option("--size", size(digest_options.size), "Bytes of the data: 4MiB is a chunk");
   digest.example("ff bench digest", "which of the CPU's paths is used, and how fast it is");
   digest.run([&digest_options](Session& s) { return run_digest(s, digest_options); });
+
+  declare_bench_net(bench.sub("net", "Speed of calls and bulk between processes or machines"));
 }
 
 }  // namespace ff::cmd

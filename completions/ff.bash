@@ -6,7 +6,7 @@ _ff_subs() {
   reply=
   case "$1" in
     '') reply='bench checkpoint help sim' ;;
-    'bench') reply='disk digest' ;;
+    'bench') reply='disk digest net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
   esac
 }
@@ -17,6 +17,7 @@ _ff_options() {
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
+    'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --timeout --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint') reply='--store --threads --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint save') reply='--run --compress --no-compress --opaque --digest --step --rank --world --attempt --split --replace --name --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint load') reply='--tensor --slice --rank --reshard --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
@@ -40,6 +41,25 @@ _ff_value() {
     'bench disk --size') reply='any' ;;
     'bench disk --timeout') reply='any' ;;
     'bench digest --size') reply='any' ;;
+    'bench net --listen') reply='any' ;;
+    'bench net --connect') reply='any' ;;
+    'bench net --http') reply='any' ;;
+    'bench net --disk') reply='dir' ;;
+    'bench net --test') reply='call|read|read-crc|write|disk' ;;
+    'bench net --size') reply='any' ;;
+    'bench net --in-flight') reply='any' ;;
+    'bench net --duration') reply='any' ;;
+    'bench net --incast') reply='any' ;;
+    'bench net --max-senders') reply='any' ;;
+    'bench net --net') reply='auto|tcp|verbs' ;;
+    'bench net --rdma-device') reply='any' ;;
+    'bench net --rdma-gid') reply='any' ;;
+    'bench net --rdma-sl') reply='any' ;;
+    'bench net --tls-cert') reply='file' ;;
+    'bench net --tls-key') reply='file' ;;
+    'bench net --tls-ca') reply='file' ;;
+    'bench net --key') reply='file' ;;
+    'bench net --timeout') reply='any' ;;
     'checkpoint --store') reply='dir' ;;
     'checkpoint --threads') reply='any' ;;
     'checkpoint save --run') reply='any' ;;

@@ -296,7 +296,9 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept(Loop& loop, So
 }
 
 Result<std::unique_ptr<Listener>> SystemTransport::listen(Loop& loop, const Address& at) {
-  if (options_.use == NetUse::verbs && !at.is_unix()) FF_TRY(device(loop));
+  if (options_.use == NetUse::verbs && !at.is_unix()) {
+    FF_TRY(device(loop));
+  }
   FF_TRY(auto listener, SocketListener::listen(loop, at));
   return std::unique_ptr<Listener>(std::make_unique<SystemListener>(*this, std::move(listener)));
 }

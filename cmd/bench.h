@@ -1,0 +1,10 @@
+// The parts of `ff bench`, one file each.
+#pragma once
+
+#include "cmd/cli.h"
+
+namespace ff::cmd {
+
+void declare_bench_net(Command& net);
+
+}  // namespace ff::cmd
