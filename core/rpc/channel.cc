@@ -23,6 +23,16 @@ uint32_t time_left_ms(Loop& loop, int64_t deadline_ns) {
 
 }  // namespace
 
+void ClientCalls::ended(const CallSpec& spec, const Result<std::string>& result) {
+  auto found = methods_.find(spec.method);
+  if (found == methods_.end()) {
+    CallCounters counters(metrics_, "ff_rpc_client_calls_total", "Calls made, by how they ended",
+                          std::string(spec.name));
+    found = methods_.emplace(spec.method, std::move(counters)).first;
+  }
+  found->second.add(result);
+}
+
 // One call under way, on the stack of its coroutine.
 class Channel::Pending final : public Senders::Waiter {
  public:
@@ -66,10 +76,10 @@ class Channel::Pending final : public Senders::Waiter {
 };
 
 Channel::Channel(std::unique_ptr<net::Connection> connection, Peer peer, Senders& senders,
-                 Metrics& metrics)
+                 ClientCalls& calls)
     : Link(std::move(connection), std::move(peer)),
       senders_(senders),
-      metrics_(metrics),
+      ended_calls_(calls),
       slots_(loop(), this->peer().calls_max) {
   start();
 }
@@ -114,17 +124,9 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   const bool answered = pending.reply.has_value();
   if (!answered) pending.reply = std::move(waited).error();
   Result<std::string> result = std::move(*pending.reply);
-  count(spec.name, result);
+  ended_calls_.ended(spec, result);
   if (answered && !result) co_return named(spec, std::move(result).error());
   co_return result;
-}
-
-void Channel::count(std::string_view method, const Result<std::string>& result) {
-  metrics_
-      .counter("ff_rpc_client_calls_total", "Calls made, by how they ended",
-               {{"method", std::string(method)},
-                {"code", std::string(result ? "ok" : errc_name(result.error().code))}})
-      .add();
 }
 
 // The server is told. Where it reaches the caller's memory itself, that stays the call's until the

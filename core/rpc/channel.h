@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/metrics.h"
+#include "rpc/call_counters.h"
 #include "rpc/link.h"
 #include "rpc/senders.h"
 
@@ -29,10 +30,22 @@ struct CallSpec {
   bool has_memory = false;          // slices of the caller's memory are in the message
 };
 
+// Counts the calls of all channels of a loop, by method.
+class ClientCalls {
+ public:
+  explicit ClientCalls(Metrics& metrics) : metrics_(metrics) {}
+
+  void ended(const CallSpec& spec, const Result<std::string>& result);
+
+ private:
+  Metrics& metrics_;
+  std::map<uint32_t, CallCounters> methods_;
+};
+
 class Channel final : public Link {
  public:
   Channel(std::unique_ptr<net::Connection> connection, Peer peer, Senders& senders,
-          Metrics& metrics);
+          ClientCalls& calls);
   // Only once closed, or with no call under way.
   ~Channel() override;
 
@@ -52,11 +65,10 @@ class Channel final : public Link {
   void said_bye() override { usable_ = false; }
   void lost(const Error& error) override;
   Error named(const CallSpec& spec, Error error) const;
-  void count(std::string_view method, const Result<std::string>& result);
   Task<void> give_up(Pending& pending, bool has_memory);
 
   Senders& senders_;
-  Metrics& metrics_;
+  ClientCalls& ended_calls_;
   bool usable_ = true;
   std::map<uint64_t, Pending*> pending_;
   uint64_t next_call_ = 1;

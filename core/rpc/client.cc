@@ -82,7 +82,7 @@ Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
                                                     std::move(connecting)));
   FF_CO_TRY(Peer peer, co_await client_handshake(*connection, context_.self));
   co_return std::make_shared<Channel>(std::move(connection), std::move(peer), context_.senders,
-                                      context_.metrics);
+                                      context_.calls);
 }
 
 }  // namespace ff::rpc

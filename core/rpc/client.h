@@ -19,7 +19,7 @@ namespace ff::rpc {
 constexpr int64_t kBackoffFirstNs = 50'000'000;
 constexpr int64_t kBackoffLastNs = int64_t{5} * 1'000'000'000;
 
-// What clients of one loop share. All outlive them.
+// What clients of one loop share; outlives them, like what it names.
 struct ClientContext {
   Loop& loop;
   net::Transport& transport;
@@ -27,6 +27,7 @@ struct ClientContext {
   Metrics& metrics;
   Rng& rng;
   Identity self;
+  ClientCalls calls{metrics};
 };
 
 class Client {

@@ -27,8 +27,8 @@ Server::Server(Loop& loop, net::Transport& transport, const Router& router, Metr
                Identity self, ServerLimits limits)
     : loop_(loop),
       transport_(transport),
-      router_(router),
       metrics_(metrics),
+      methods_(router, metrics),
       self_(std::move(self)),
       limits_(limits),
       accept_gate_(loop),
@@ -95,8 +95,8 @@ Task<Result<std::unique_ptr<Session>>> Server::open_session(net::Arrival& arriva
   FF_CO_TRY(auto connection, co_await arrival.open(loop_));
   auto handshake = server_handshake(*connection, self_, limits_.session.calls_max);
   FF_CO_TRY(auto peer, co_await std::move(handshake));
-  co_return std::make_unique<Session>(std::move(connection), std::move(peer), router_,
-                                      limits_.session, metrics_);
+  co_return std::make_unique<Session>(std::move(connection), std::move(peer), methods_,
+                                      limits_.session);
 }
 
 Task<void> Server::run_session(Session& session) {

@@ -1,6 +1,7 @@
 // A server and clients on a simulated network, for the tests of rpc/.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -89,6 +90,15 @@ class TestClient {
   ClientContext context;
   Client client;
 };
+
+// What a registry's text says of one series: "ff_rpc_connections", or a name with its labels in
+// braces. 0 when it is not there.
+inline uint64_t series(const Metrics& metrics, std::string_view name) {
+  const std::string text = "\n" + metrics.text();
+  const size_t at = text.find(fmt::format("\n{} ", name));
+  if (at == std::string::npos) return 0;
+  return std::stoull(text.substr(at + name.size() + 2));
+}
 
 template <class T>
 Task<void> store(Task<Result<T>> task, std::optional<Result<T>>& result) {
