@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/clock.h"
 #include "rpc/error_wire.h"
 
 namespace ff::rpc {
 
 namespace {
-
-constexpr int64_t kMillisecond = 1'000'000;
 
 // Time left, for the head of a call: rounded up, 0 for no deadline.
 uint32_t time_left_ms(Loop& loop, int64_t deadline_ns) {

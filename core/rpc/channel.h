@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/metrics.h"
 #include "rpc/call_counters.h"
 #include "rpc/link.h"
@@ -20,7 +21,7 @@ namespace ff::rpc {
 
 // How long a cancelled call waits for the server to say that it leaves the caller's memory alone,
 // where the server reaches that memory itself; then the connection is closed, which ends it.
-constexpr int64_t kConfirmNs = int64_t{2} * 1'000'000'000;
+constexpr int64_t kConfirmNs = 2 * kSecond;
 
 struct CallSpec {
   uint32_t method = 0;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/metrics.h"
 #include "net/transport.h"
@@ -16,8 +17,8 @@
 namespace ff::rpc {
 
 // Between attempts to connect: the first pause, doubled up to the last, with jitter of a half.
-constexpr int64_t kBackoffFirstNs = 50'000'000;
-constexpr int64_t kBackoffLastNs = int64_t{5} * 1'000'000'000;
+constexpr int64_t kBackoffFirstNs = 50 * kMillisecond;
+constexpr int64_t kBackoffLastNs = 5 * kSecond;
 
 // What clients of one loop share; outlives them, like what it names.
 struct ClientContext {

@@ -180,7 +180,7 @@ template <class T>
 Task<Result<T>> in_time(net::Connection& connection, Task<Result<T>> task) {
   Loop& loop = connection.loop();
   std::string what = fmt::format("{}: no end of the handshake within {} s", connection.peer(),
-                                 kHandshakeNs / 1'000'000'000);
+                                 kHandshakeNs / kSecond);
   auto done =
       co_await with_deadline(loop, loop.now_ns() + kHandshakeNs, std::move(what), std::move(task));
   if (!done) {

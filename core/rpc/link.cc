@@ -53,7 +53,7 @@ Task<void> Link::keep_alive() {
     const int64_t silent_ns = loop().now_ns() - heard_ns_;
     if (silent_ns >= kDeadAfterNs) {
       connection_->close(fail(Errc::unreachable, "{}: no sign of life for {} s", peer_.text(),
-                              silent_ns / 1'000'000'000));
+                              silent_ns / kSecond));
       co_return;
     }
     if (silent_ns >= kPingAfterNs) connection_->send({.kind = net::FrameKind::ping});

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/task.h"
 #include "net/connection.h"
@@ -16,8 +17,8 @@
 
 namespace ff::rpc {
 
-constexpr int64_t kPingAfterNs = int64_t{3} * 1'000'000'000;
-constexpr int64_t kDeadAfterNs = int64_t{10} * 1'000'000'000;
+constexpr int64_t kPingAfterNs = 3 * kSecond;
+constexpr int64_t kDeadAfterNs = 10 * kSecond;
 
 constexpr uint8_t kFlagError = 4;  // reply: the message is a wire::Error
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/wait.h"
 
@@ -13,9 +14,9 @@ namespace ff::rpc {
 namespace {
 
 // After accept() fails (no descriptors left) before it is tried again.
-constexpr int64_t kAcceptPauseNs = 100'000'000;
+constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
 // How often close() looks whether the last reply has left.
-constexpr int64_t kDrainLookNs = 5'000'000;
+constexpr int64_t kDrainLookNs = 5 * kMillisecond;
 
 }  // namespace
 

@@ -3,16 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "rpc/error_wire.h"
 #include "rpc/senders.h"
 
 namespace ff::rpc {
-
-namespace {
-
-constexpr int64_t kMillisecond = 1'000'000;
-
-}  // namespace
 
 ServerCall::ServerCall(Session& session, const net::Head& head)
     : session_(session),

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/log.h"
 #include "fuzz/frame_input.h"
@@ -56,7 +57,7 @@ Task<void> call(Target& target) {
   Senders senders;
   ClientCalls calls(target.metrics);
   Channel channel(std::move(target.connection), std::move(*peer), senders, calls);
-  const int64_t deadline_ns = target.loop.now_ns() + int64_t{30} * 1'000'000'000;
+  const int64_t deadline_ns = target.loop.now_ns() + 30 * kSecond;
   CallSpec spec{.method = 1, .name = "probe.ping", .deadline_ns = deadline_ns};
   (void)co_await channel.call(spec, "request");
   co_await channel.close();

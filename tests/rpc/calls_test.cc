@@ -124,8 +124,8 @@ TEST(CallsTest, ADeadlineEndsTheCallOnBothSides) {
   const auto reply = a.ping(request, 2 * kSecond);
   ASSERT_FALSE(reply.ok());
   EXPECT_EQ(reply.error().code, Errc::deadline);
-  EXPECT_LE(world.loop.now_ns() - began, 2 * kSecond + 10 * kMilli);
-  world.world.run_for(100 * kMilli);
+  EXPECT_LE(world.loop.now_ns() - began, 2 * kSecond + 10 * kMillisecond);
+  world.world.run_for(100 * kMillisecond);
   EXPECT_EQ(world.probe.pings(), 1u);
   // The cancel, or the server's own clock: whichever comes first.
   EXPECT_EQ(
@@ -179,7 +179,7 @@ TEST(CallsTest, AServerDropsWorkWhoseTimeHasPassed) {
   wire::PingRequest request;
   request.set_wait_ms(5'000);
   gate.spawn(store(call_method(a.client, kPing, request, a.in(2 * kSecond)), reply));
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   world.net.block("a", "s");
   world.world.run_for(8 * kSecond);
   EXPECT_EQ(world.probe.pings(), 1u);
@@ -197,13 +197,13 @@ TEST(CallsTest, ACancelReachesTheHandler) {
   {
     Gate gate(world.loop);
     gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-    world.world.run_for(100 * kMilli);
+    world.world.run_for(100 * kMillisecond);
     EXPECT_FALSE(reply.has_value());
     run_task(world.loop, gate.close(fail(Errc::interrupted, "enough")));
   }
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->error().message, "enough");
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   EXPECT_EQ(answered(world, "probe.ping", "interrupted"), 1u);
   EXPECT_TRUE(a.ping().ok());
 }
@@ -263,7 +263,7 @@ TEST(CallsTest, AClientReconnects) {
   TestClient a(world, "a");
   ASSERT_TRUE(a.ping().ok());
   world.net.break_connections(1);
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   EXPECT_TRUE(a.ping().ok());
   world.stop_server();
   const auto down = a.ping();
@@ -296,9 +296,9 @@ TEST(CallsTest, CallsUnderWayFailWithTheConnection) {
   wire::PingRequest request;
   request.set_wait_ms(60'000);
   gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   world.net.break_connections(1);
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->error().code, Errc::unreachable);
   EXPECT_EQ(world.server->connections(), 0u);
@@ -316,7 +316,7 @@ TEST(CallsTest, ASilentPeerIsGivenUpByBothSides) {
   wire::PingRequest request;
   request.set_wait_ms(100'000);
   gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   world.net.block("a", "s");
   world.net.block("s", "a");
   world.world.run_for(20 * kSecond);
@@ -338,9 +338,9 @@ TEST(CallsTest, AServerDrains) {
   wire::PingRequest request;
   request.set_wait_ms(2000);
   gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   world.stop_server(10 * kSecond);
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   ASSERT_TRUE(reply.has_value());
   EXPECT_TRUE(reply->ok()) << reply->error().message;
   EXPECT_EQ(a.ping().error().code, Errc::unreachable);
@@ -355,11 +355,11 @@ TEST(CallsTest, ADrainEndsWhatTakesTooLong) {
   wire::PingRequest request;
   request.set_wait_ms(60'000);
   gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   const int64_t began = world.loop.now_ns();
   world.stop_server(2 * kSecond);
   EXPECT_LE(world.loop.now_ns() - began, 3 * kSecond);
-  world.world.run_for(100 * kMilli);
+  world.world.run_for(100 * kMillisecond);
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->error().code, Errc::unreachable);
 }
@@ -378,7 +378,7 @@ TEST(CallsTest, GrantsLimitWhoSendsAtOnce) {
     gate.spawn(store(read(a.client, memory[i], i + 1, INT64_MAX), replies[i]));
   }
   // Each takes about a second; two at a time means: the first two are done, later ones untouched.
-  world.world.run_for(2500 * kMilli);
+  world.world.run_for(2500 * kMillisecond);
   EXPECT_TRUE(replies[0] && replies[1]);
   for (size_t i = 4; i < kCalls; i++) {
     EXPECT_FALSE(replies[i].has_value());

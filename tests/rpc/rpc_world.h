@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "rpc/client.h"
 #include "rpc/probe.h"
@@ -15,9 +16,6 @@
 #include "sim/sim_net.h"
 
 namespace ff::rpc {
-
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kMilli = 1'000'000;
 
 inline Key key_of(uint64_t seed) {
   SeededRng rng(seed);
