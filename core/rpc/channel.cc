@@ -76,7 +76,7 @@ class Channel::Pending final : public Senders::Waiter {
 
 Channel::Channel(std::unique_ptr<net::Connection> connection, Peer peer, Senders& senders,
                  ClientCalls& calls)
-    : Link(std::move(connection), std::move(peer)),
+    : Link(std::move(connection), std::move(peer), calls.metrics()),
       senders_(senders),
       ended_calls_(calls),
       slots_(loop(), this->peer().calls_max) {
@@ -100,14 +100,15 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   std::string what = fmt::format("{} on {}: no answer in time", spec.name, peer().text());
   auto slot = slots_.take(1);
   auto taken = co_await with_deadline(loop(), spec.deadline_ns, what, std::move(slot));
-  if (!taken) co_return std::move(taken).error();
+  if (!taken) co_return counted(spec, std::move(taken).error());
   if (!usable_) {
-    co_return fail(Errc::unreachable, "{} on {}: the connection is closed", spec.name,
-                   peer().text());
+    Error error = fail(Errc::unreachable, "the connection is closed");
+    co_return counted(spec, named(spec, std::move(error)));
   }
   if (message.size() > net::kMessageMax) {
-    co_return fail(Errc::usage, "{} on {}: a message of {} bytes (the limit is {})", spec.name,
-                   peer().text(), message.size(), net::kMessageMax);
+    Error error = fail(Errc::usage, "a message of {} bytes (the limit is {})", message.size(),
+                       net::kMessageMax);
+    co_return counted(spec, named(spec, std::move(error)));
   }
   Pending pending(*this, next_call_++);
   net::Head head{.kind = net::FrameKind::call, .call = pending.number(), .method = spec.method};
@@ -123,9 +124,13 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   const bool answered = pending.reply.has_value();
   if (!answered) pending.reply = std::move(waited).error();
   Result<std::string> result = std::move(*pending.reply);
+  if (answered && !result) result = named(spec, std::move(result).error());
+  co_return counted(spec, std::move(result));
+}
+
+Result<std::string> Channel::counted(const CallSpec& spec, Result<std::string> result) {
   ended_calls_.ended(spec, result);
-  if (answered && !result) co_return named(spec, std::move(result).error());
-  co_return result;
+  return result;
 }
 
 // The server is told. Where it reaches the caller's memory itself, that stays the call's until the

@@ -37,6 +37,7 @@ class ClientCalls {
   explicit ClientCalls(Metrics& metrics) : metrics_(metrics) {}
 
   void ended(const CallSpec& spec, const Result<std::string>& result);
+  Metrics& metrics() const { return metrics_; }
 
  private:
   Metrics& metrics_;
@@ -66,6 +67,7 @@ class Channel final : public Link {
   void said_bye() override { usable_ = false; }
   void lost(const Error& error) override;
   Error named(const CallSpec& spec, Error error) const;
+  Result<std::string> counted(const CallSpec& spec, Result<std::string> result);
   Task<void> give_up(Pending& pending, bool has_memory);
 
   Senders& senders_;

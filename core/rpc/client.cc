@@ -80,8 +80,13 @@ Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
   std::string what = fmt::format("{}: no answer to a connect", address_.text());
   FF_CO_TRY(auto connection, co_await with_deadline(context_.loop, deadline_ns, std::move(what),
                                                     std::move(connecting)));
-  FF_CO_TRY(Peer peer, co_await client_handshake(*connection, context_.self));
-  co_return std::make_shared<Channel>(std::move(connection), std::move(peer), context_.senders,
+  auto handshake = client_handshake(*connection, context_.self);
+  auto peer = co_await std::move(handshake);
+  if (!peer) {
+    count_broken(*connection, context_.metrics);
+    co_return std::move(peer).error();
+  }
+  co_return std::make_shared<Channel>(std::move(connection), std::move(*peer), context_.senders,
                                       context_.calls);
 }
 

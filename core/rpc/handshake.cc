@@ -188,7 +188,8 @@ Task<Result<T>> in_time(net::Connection& connection, Task<Result<T>> task) {
     auto flushed = connection.flushed();
     const int64_t patience = loop.now_ns() + kHandshakeNs / 10;
     (void)co_await with_deadline(loop, patience, "the peer does not read", std::move(flushed));
-    connection.close(done.error());
+    const bool broken = done.error().code == Errc::corrupt;
+    connection.close(done.error(), broken ? net::FrameFault::handshake : net::FrameFault::none);
   }
   co_return done;
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/gate.h"
+#include "base/metrics.h"
 #include "base/task.h"
 #include "net/connection.h"
 #include "rpc/handshake.h"
@@ -22,9 +23,12 @@ constexpr int64_t kDeadAfterNs = 10 * kSecond;
 
 constexpr uint8_t kFlagError = 4;  // reply: the message is a wire::Error
 
+// Counts a connection that was closed for what the peer sent, if it was; whichever end this is.
+void count_broken(const net::Connection& connection, Metrics& metrics);
+
 class Link {
  public:
-  Link(std::unique_ptr<net::Connection> connection, Peer peer);
+  Link(std::unique_ptr<net::Connection> connection, Peer peer, Metrics& metrics);
   virtual ~Link() = default;
 
   Loop& loop() const { return connection_->loop(); }
@@ -49,6 +53,7 @@ class Link {
 
   std::unique_ptr<net::Connection> connection_;
   const Peer peer_;
+  Metrics& metrics_;
   int64_t heard_ns_ = 0;
   Gate link_gate_;
 };

@@ -95,8 +95,12 @@ Task<void> Server::serve(std::unique_ptr<net::Arrival> arrival) {
 Task<Result<std::unique_ptr<Session>>> Server::open_session(net::Arrival& arrival) {
   FF_CO_TRY(auto connection, co_await arrival.open(loop_));
   auto handshake = server_handshake(*connection, self_, limits_.session.calls_max);
-  FF_CO_TRY(auto peer, co_await std::move(handshake));
-  co_return std::make_unique<Session>(std::move(connection), std::move(peer), methods_,
+  auto peer = co_await std::move(handshake);
+  if (!peer) {
+    count_broken(*connection, metrics_);
+    co_return std::move(peer).error();
+  }
+  co_return std::make_unique<Session>(std::move(connection), std::move(*peer), methods_,
                                       limits_.session);
 }
 
@@ -105,10 +109,11 @@ Task<void> Server::run_session(Session& session) {
   if (closing_) session.drain();
   co_await session.run();
   sessions_.erase(&session);
-  const auto& why = session.connection().close_reason();
-  if (!why || why->code != Errc::corrupt) co_return;
-  metrics_.counter("ff_rpc_broken_total", "Connections closed for what the peer sent").add();
-  log_warning("connection closed", {{"peer", session.peer().text()}, {"error", why->message}});
+  const net::FrameFault fault = session.connection().fault();
+  if (fault == net::FrameFault::none) co_return;
+  log_warning("connection closed", {{"peer", session.peer().text()},
+                                    {"cause", net::fault_name(fault)},
+                                    {"error", session.connection().close_reason()->message}});
 }
 
 bool Server::busy() const {

@@ -85,7 +85,7 @@ void ServedMethods::ended(Served& served, const Result<std::string>& result, int
 
 Session::Session(std::unique_ptr<net::Connection> connection, Peer peer, ServedMethods& methods,
                  SessionLimits limits)
-    : Link(std::move(connection), std::move(peer)),
+    : Link(std::move(connection), std::move(peer), methods.metrics()),
       methods_(methods),
       limits_(limits),
       lost_(loop()),
@@ -147,9 +147,10 @@ Result<void> Session::take_call(net::Frame frame) {
   } else if (draining_) {
     refuse(fail(Errc::unreachable, "the server is going down"));
   } else if (calls_.size() >= limits_.calls_max) {
-    refuse(fail(Errc::busy, "{} calls of this connection are under way already", calls_.size()));
+    refuse(fail(Errc::busy, "{} has {} calls under way already", peer().text(), calls_.size()));
   } else if (message_bytes_ + frame.message.size() > limits_.message_bytes_max) {
-    refuse(fail(Errc::busy, "calls of this connection hold {} bytes already", message_bytes_));
+    refuse(fail(Errc::busy, "the messages of calls of {} have {} bytes already", peer().text(),
+                message_bytes_));
   } else {
     message_bytes_ += frame.message.size();
     auto& call = calls_[number] = std::make_unique<ServerCall>(*this, frame.head);

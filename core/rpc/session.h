@@ -79,6 +79,7 @@ class ServedMethods {
 
   // All numbers without a method share one: their series must not grow with what peers send.
   Served& find(uint32_t method);
+  Metrics& metrics() const { return metrics_; }
   void ended(Served& served, const Result<std::string>& result, int64_t ns);
 
  private:

@@ -253,6 +253,7 @@ TEST_F(Shm, ABadAnnouncementFailsOnlyItsConnection) {
   ASSERT_FALSE(received.ok());
   EXPECT_EQ(received.error().code, Errc::corrupt);
   EXPECT_NE(received.error().message.find("is not memory"), std::string::npos);
+  EXPECT_EQ(victim->fault(), FrameFault::protocol);
   EXPECT_FALSE(server_->failed());
 }
 
@@ -273,6 +274,7 @@ TEST_F(Shm, DescriptorsThatNobodyAskedForAreBounded) {
   }
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code, Errc::corrupt) << error->message;
+  EXPECT_EQ(victim->fault(), FrameFault::transport);
   EXPECT_LT(open_descriptors(), descriptors + 300);
   victim.reset();
   EXPECT_LT(open_descriptors(), descriptors);
