@@ -79,8 +79,7 @@ TEST(CallsTest, RepliesComeInAnyOrder) {
   std::vector<std::optional<Result<wire::PingReply>>> replies(20);
   std::vector<int> order;
   for (size_t i = 0; i < replies.size(); i++) {
-    wire::PingRequest request;
-    request.set_wait_ms(static_cast<uint32_t>(100 * (replies.size() - i)));
+    auto request = slow_ping(static_cast<uint32_t>(100 * (replies.size() - i)));
     gate.spawn(store(call_method(a.client, kPing, request, a.in(60 * kSecond)), replies[i]));
   }
   world.world.run_for(kSecond);
@@ -118,10 +117,8 @@ TEST(CallsTest, ADeadlineEndsTheCallOnBothSides) {
   RpcWorld world;
   TestClient a(world, "a");
   ASSERT_TRUE(a.ping().ok());
-  wire::PingRequest request;
-  request.set_wait_ms(60'000);
   const int64_t began = world.loop.now_ns();
-  const auto reply = a.ping(request, 2 * kSecond);
+  const auto reply = a.ping(slow_ping(60'000), 2 * kSecond);
   ASSERT_FALSE(reply.ok());
   EXPECT_EQ(reply.error().code, Errc::deadline);
   EXPECT_LE(world.loop.now_ns() - began, 2 * kSecond + 10 * kMillisecond);
@@ -173,13 +170,7 @@ TEST(CallsTest, UnknownMethodsShareOneSeries) {
 TEST(CallsTest, AServerDropsWorkWhoseTimeHasPassed) {
   RpcWorld world;
   TestClient a(world, "a");
-  ASSERT_TRUE(a.ping().ok());
-  Gate gate(world.loop);
-  std::optional<Result<wire::PingReply>> reply;
-  wire::PingRequest request;
-  request.set_wait_ms(5'000);
-  gate.spawn(store(call_method(a.client, kPing, request, a.in(2 * kSecond)), reply));
-  world.world.run_for(100 * kMillisecond);
+  const SlowPing ping(a, 5'000, a.in(2 * kSecond));
   world.net.block("a", "s");
   world.world.run_for(8 * kSecond);
   EXPECT_EQ(world.probe.pings(), 1u);
@@ -190,19 +181,10 @@ TEST(CallsTest, AServerDropsWorkWhoseTimeHasPassed) {
 TEST(CallsTest, ACancelReachesTheHandler) {
   RpcWorld world;
   TestClient a(world, "a");
-  ASSERT_TRUE(a.ping().ok());
-  std::optional<Result<wire::PingReply>> reply;
-  wire::PingRequest request;
-  request.set_wait_ms(60'000);
-  {
-    Gate gate(world.loop);
-    gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-    world.world.run_for(100 * kMillisecond);
-    EXPECT_FALSE(reply.has_value());
-    run_task(world.loop, gate.close(fail(Errc::interrupted, "enough")));
-  }
-  ASSERT_TRUE(reply.has_value());
-  EXPECT_EQ(reply->error().message, "enough");
+  SlowPing ping(a, 60'000);
+  ping.cancel(fail(Errc::interrupted, "enough"));
+  ASSERT_TRUE(ping.reply.has_value());
+  EXPECT_EQ(ping.reply->error().message, "enough");
   world.world.run_for(100 * kMillisecond);
   EXPECT_EQ(answered(world, "probe.ping", "interrupted"), 1u);
   EXPECT_TRUE(a.ping().ok());
@@ -216,9 +198,7 @@ TEST(CallsTest, TooManyCallsAreBusyAndTheRestGoesOn) {
   Gate gate(world.loop);
   std::vector<std::optional<Result<wire::PingReply>>> replies(12);
   for (auto& reply : replies) {
-    wire::PingRequest request;
-    request.set_wait_ms(1000);
-    gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
+    gate.spawn(store(call_method(a.client, kPing, slow_ping(1000), INT64_MAX), reply));
   }
   const int64_t began = world.loop.now_ns();
   run_task(world.loop, gate.wait_empty());
@@ -232,11 +212,9 @@ Task<Result<int>> flood(RpcWorld& world, net::Transport& transport, int calls) {
   auto self = world.identity("flood", key_of(1));
   auto shake = client_handshake(*connection, std::move(self));
   FF_CO_TRY(const Peer peer, co_await std::move(shake));
-  wire::PingRequest request;
-  request.set_wait_ms(1000);
   for (int i = 1; i <= calls; i++) {
     net::Head head{.kind = net::FrameKind::call, .call = static_cast<uint64_t>(i), .method = 1};
-    connection->send(head, request.SerializeAsString());
+    connection->send(head, slow_ping(1000).SerializeAsString());
   }
   int busy = 0;
   for (int i = 0; i < calls; i++) {
@@ -290,17 +268,11 @@ TEST(CallsTest, AttemptsBackOff) {
 TEST(CallsTest, CallsUnderWayFailWithTheConnection) {
   RpcWorld world;
   TestClient a(world, "a");
-  ASSERT_TRUE(a.ping().ok());
-  Gate gate(world.loop);
-  std::optional<Result<wire::PingReply>> reply;
-  wire::PingRequest request;
-  request.set_wait_ms(60'000);
-  gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-  world.world.run_for(100 * kMillisecond);
+  const SlowPing ping(a, 60'000);
   world.net.break_connections(1);
   world.world.run_for(100 * kMillisecond);
-  ASSERT_TRUE(reply.has_value());
-  EXPECT_EQ(reply->error().code, Errc::unreachable);
+  ASSERT_TRUE(ping.reply.has_value());
+  EXPECT_EQ(ping.reply->error().code, Errc::unreachable);
   EXPECT_EQ(world.server->connections(), 0u);
   EXPECT_EQ(world.probe.pings(), 1u);
 }
@@ -311,19 +283,14 @@ TEST(CallsTest, ASilentPeerIsGivenUpByBothSides) {
   ASSERT_TRUE(a.ping().ok());
   world.world.run_for(60 * kSecond);
   EXPECT_EQ(world.server->connections(), 1u);  // pings keep it
-  Gate gate(world.loop);
-  std::optional<Result<wire::PingReply>> reply;
-  wire::PingRequest request;
-  request.set_wait_ms(100'000);
-  gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-  world.world.run_for(100 * kMillisecond);
+  const SlowPing ping(a, 100'000);
   world.net.block("a", "s");
   world.net.block("s", "a");
   world.world.run_for(20 * kSecond);
-  ASSERT_TRUE(reply.has_value());
-  EXPECT_EQ(reply->error().code, Errc::unreachable);
-  EXPECT_NE(reply->error().message.find("no sign of life"), std::string::npos)
-      << reply->error().message;
+  ASSERT_TRUE(ping.reply.has_value());
+  const Error& error = ping.reply->error();
+  EXPECT_EQ(error.code, Errc::unreachable);
+  EXPECT_NE(error.message.find("no sign of life"), std::string::npos) << error.message;
   EXPECT_EQ(world.server->connections(), 0u);
   world.net.unblock("a", "s");
   world.net.unblock("s", "a");
@@ -332,36 +299,24 @@ TEST(CallsTest, ASilentPeerIsGivenUpByBothSides) {
 TEST(CallsTest, AServerDrains) {
   RpcWorld world;
   TestClient a(world, "a");
-  ASSERT_TRUE(a.ping().ok());
-  Gate gate(world.loop);
-  std::optional<Result<wire::PingReply>> reply;
-  wire::PingRequest request;
-  request.set_wait_ms(2000);
-  gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-  world.world.run_for(100 * kMillisecond);
+  const SlowPing ping(a, 2000);
   world.stop_server(10 * kSecond);
   world.world.run_for(100 * kMillisecond);
-  ASSERT_TRUE(reply.has_value());
-  EXPECT_TRUE(reply->ok()) << reply->error().message;
+  ASSERT_TRUE(ping.reply.has_value());
+  EXPECT_TRUE(ping.reply->ok()) << ping.reply->error().message;
   EXPECT_EQ(a.ping().error().code, Errc::unreachable);
 }
 
 TEST(CallsTest, ADrainEndsWhatTakesTooLong) {
   RpcWorld world;
   TestClient a(world, "a");
-  ASSERT_TRUE(a.ping().ok());
-  Gate gate(world.loop);
-  std::optional<Result<wire::PingReply>> reply;
-  wire::PingRequest request;
-  request.set_wait_ms(60'000);
-  gate.spawn(store(call_method(a.client, kPing, request, INT64_MAX), reply));
-  world.world.run_for(100 * kMillisecond);
+  const SlowPing ping(a, 60'000);
   const int64_t began = world.loop.now_ns();
   world.stop_server(2 * kSecond);
   EXPECT_LE(world.loop.now_ns() - began, 3 * kSecond);
   world.world.run_for(100 * kMillisecond);
-  ASSERT_TRUE(reply.has_value());
-  EXPECT_EQ(reply->error().code, Errc::unreachable);
+  ASSERT_TRUE(ping.reply.has_value());
+  EXPECT_EQ(ping.reply->error().code, Errc::unreachable);
 }
 
 TEST(CallsTest, GrantsLimitWhoSendsAtOnce) {

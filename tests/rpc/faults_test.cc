@@ -223,20 +223,15 @@ struct Refusal {
   std::string_view at_client;
 };
 
-wire::PingRequest slow_ping(uint32_t wait_ms, size_t bytes = 0) {
-  wire::PingRequest request;
-  request.set_wait_ms(wait_ms);
-  request.set_data(std::string(bytes, 'x'));
-  return request;
-}
-
 Result<wire::PingReply> ping_with_too_many_bytes(TcpWorld& world, TcpClient& bad) {
   Channel* const channel = bad.channel();
   Gate gate(world.loop);
   std::optional<Result<wire::PingReply>> first;
-  gate.spawn(store(call_method(bad.client, kPing, slow_ping(600'000, 600), INT64_MAX), first));
+  wire::PingRequest request = slow_ping(600'000);
+  request.set_data(std::string(600, 'x'));
+  gate.spawn(store(call_method(bad.client, kPing, request, INT64_MAX), first));
   EXPECT_TRUE(world.run_until([&] { return channel->calls() == 1; }));
-  auto second = bad.ping(slow_ping(0, 600));
+  auto second = bad.ping(request);
   run_task(world.loop, gate.close(fail(Errc::interrupted, "enough")));
   return second;
 }

@@ -103,6 +103,32 @@ Task<void> store(Task<Result<T>> task, std::optional<Result<T>>& result) {
   result = co_await std::move(task);
 }
 
+// A ping that the server answers so late.
+inline wire::PingRequest slow_ping(uint32_t wait_ms) {
+  wire::PingRequest request;
+  request.set_wait_ms(wait_ms);
+  return request;
+}
+
+// A slow ping that has reached the server and is under way there.
+class SlowPing {
+ public:
+  SlowPing(TestClient& client, uint32_t wait_ms, int64_t deadline_ns = INT64_MAX)
+      : loop_(client.world.loop), gate_(loop_) {
+    EXPECT_TRUE(client.ping().ok());
+    gate_.spawn(store(call_method(client.client, kPing, slow_ping(wait_ms), deadline_ns), reply));
+    client.world.world.run_for(100 * kMillisecond);
+    EXPECT_FALSE(reply.has_value());
+  }
+  void cancel(Error reason) { run_task(loop_, gate_.close(std::move(reason))); }
+
+  std::optional<Result<wire::PingReply>> reply;  // once it has ended
+
+ private:
+  Loop& loop_;
+  Gate gate_;
+};
+
 // A frame of the test's own over a connection of the test's own.
 Task<Result<std::unique_ptr<net::Connection>>> inline raw_connection(RpcWorld& world,
                                                                      net::Transport& transport) {
