@@ -101,7 +101,7 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   auto slot = slots_.take(1);
   auto taken = co_await with_deadline(loop(), spec.deadline_ns, what, std::move(slot));
   if (!taken) co_return counted(spec, std::move(taken).error());
-  if (!usable_) {
+  if (!usable()) {
     Error error = fail(Errc::unreachable, "the connection is closed");
     co_return counted(spec, named(spec, std::move(error)));
   }

@@ -52,7 +52,7 @@ class Channel final : public Link {
   ~Channel() override;
 
   // Takes new calls: neither failed nor said goodbye.
-  bool usable() const { return usable_; }
+  bool usable() const { return usable_ && !connection().failed(); }
   size_t calls() const { return pending_.size(); }
   // The reply's message.
   Task<Result<std::string>> call(CallSpec spec, std::string message);

@@ -22,28 +22,32 @@ Task<void> Client::close() {
 }
 
 Task<Result<std::shared_ptr<Channel>>> Client::channel(int64_t deadline_ns) {
-  std::string what = fmt::format("{}: no connection in time", address_.text());
-  bool tried = false;
+  if (channel_ != nullptr && context_.loop.now_ns() - channel_->heard_ns() > kQuietNs) {
+    // What has arrived while this loop did something else, a goodbye perhaps, is read first.
+    YieldWait look(context_.loop);
+    FF_CO_TRY(co_await look);
+  }
+  const uint64_t before = begun_;
   while (channel_ == nullptr || !channel_->usable()) {
-    if (tried && !outcome_) co_return outcome_.error();
+    if (ended_ > before && !outcome_) co_return outcome_.error();
     if (!connecting_) {
       connecting_ = true;
       attempted_.reset();
       gate_.spawn(connect());
     }
-    auto end = attempted();
-    FF_CO_TRY(co_await with_deadline(context_.loop, deadline_ns, what, std::move(end)));
-    tried = true;
+    std::string what = fmt::format("{}: no connection in time", address_.text());
+    if (!outcome_) what += fmt::format(" (the last attempt: {})", outcome_.error().message);
+    auto end = wait_for(attempted_);
+    FF_CO_TRY(co_await with_deadline(context_.loop, deadline_ns, std::move(what), std::move(end)));
   }
   co_return channel_;
 }
-
-Task<Result<void>> Client::attempted() { co_return co_await attempted_.wait(); }
 
 Task<void> Client::connect() {
   // An old channel may still have calls under way: who holds it lets it end.
   channel_.reset();
   const auto waited = co_await until(context_.loop, not_before_ns_);
+  begun_++;
   Result<std::shared_ptr<Channel>> made = std::shared_ptr<Channel>();
   if (waited) {
     made = co_await attempt();
@@ -64,6 +68,7 @@ Task<void> Client::connect() {
                {{"code", std::string(outcome_ ? "ok" : errc_name(outcome_.error().code))}})
       .add();
   connecting_ = false;
+  ended_ = begun_;
   attempted_.set();
 }
 

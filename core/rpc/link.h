@@ -33,7 +33,11 @@ class Link {
 
   Loop& loop() const { return connection_->loop(); }
   net::Connection& connection() { return *connection_; }
+  const net::Connection& connection() const { return *connection_; }
   const Peer& peer() const { return peer_; }
+
+  // When the peer was last heard of, steady.
+  int64_t heard_ns() const { return heard_ns_; }
 
  protected:
   // Begins to receive.

@@ -1,4 +1,4 @@
-// Calls over a simulated network: replies, errors, deadlines, cancellation, limits, reconnecting.
+// Calls over a simulated network: replies, errors, deadlines, cancellation, limits.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -234,35 +234,6 @@ TEST(CallsTest, AFloodIsAnsweredWithBusy) {
   ASSERT_TRUE(busy.ok()) << busy.error().message;
   EXPECT_EQ(*busy, 6);
   EXPECT_TRUE(a.ping().ok());
-}
-
-TEST(CallsTest, AClientReconnects) {
-  RpcWorld world;
-  TestClient a(world, "a");
-  ASSERT_TRUE(a.ping().ok());
-  world.net.break_connections(1);
-  world.world.run_for(100 * kMillisecond);
-  EXPECT_TRUE(a.ping().ok());
-  world.stop_server();
-  const auto down = a.ping();
-  ASSERT_FALSE(down.ok());
-  EXPECT_EQ(down.error().code, Errc::unreachable);
-  world.start_server();
-  EXPECT_TRUE(a.ping({}, 30 * kSecond).ok() || a.ping({}, 30 * kSecond).ok());
-}
-
-TEST(CallsTest, AttemptsBackOff) {
-  RpcWorld world;
-  world.stop_server();
-  TestClient a(world, "a");
-  const int64_t began = world.loop.now_ns();
-  int attempts = 0;
-  while (world.loop.now_ns() - began < 60 * kSecond) {
-    EXPECT_EQ(a.ping({}, 60 * kSecond).error().code, Errc::unreachable);
-    attempts++;
-  }
-  EXPECT_GE(attempts, 12);
-  EXPECT_LE(attempts, 40);
 }
 
 TEST(CallsTest, CallsUnderWayFailWithTheConnection) {
