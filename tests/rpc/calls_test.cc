@@ -11,30 +11,6 @@
 namespace ff::rpc {
 namespace {
 
-Task<Result<wire::ReadReply>> read(Client& client, ByteSpan into, uint64_t seed,
-                                   int64_t deadline_ns) {
-  FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
-  BulkCall call(channel);
-  FF_CO_TRY(const net::Slice slice, call.sink(into));
-  wire::ReadRequest request;
-  to_wire(slice, *request.mutable_sink());
-  request.set_size(into.size());
-  request.set_seed(seed);
-  auto run = call.run(kProbeRead, std::move(request), deadline_ns);
-  co_return co_await std::move(run);
-}
-
-Task<Result<wire::WriteReply>> write(Client& client, ByteView from, int64_t deadline_ns) {
-  FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
-  BulkCall call(channel);
-  FF_CO_TRY(const net::Slice slice, call.source(from));
-  wire::WriteRequest request;
-  to_wire(slice, *request.mutable_source());
-  request.set_size(from.size());
-  auto run = call.run(kProbeWrite, std::move(request), deadline_ns);
-  co_return co_await std::move(run);
-}
-
 uint64_t answered(RpcWorld& world, std::string_view method, std::string_view code) {
   return series(
       world.server_metrics,
@@ -63,11 +39,11 @@ TEST(CallsTest, BulkGoesBothWays) {
   RpcWorld world;
   TestClient a(world, "a");
   std::vector<std::byte> memory(5 * kMiB + 3);
-  const auto got = run_task(world.loop, read(a.client, memory, 42, a.in(10 * kSecond)));
+  const auto got = run_task(world.loop, probe_read(a.client, memory, 42, a.in(10 * kSecond)));
   ASSERT_TRUE(got.ok()) << got.error().message;
   EXPECT_EQ(memory, ProbeService::pattern(42, memory.size()));
   EXPECT_EQ(got->crc(), simd::crc32c(memory));
-  const auto put = run_task(world.loop, write(a.client, memory, a.in(10 * kSecond)));
+  const auto put = run_task(world.loop, probe_write(a.client, memory, a.in(10 * kSecond)));
   ASSERT_TRUE(put.ok()) << put.error().message;
   EXPECT_EQ(put->crc(), simd::crc32c(memory));
 }
@@ -139,7 +115,7 @@ TEST(CallsTest, EachMethodAndEndingHasOneSeriesOnBothSides) {
     for (int i = 0; i < 3; i++) EXPECT_TRUE(a.ping().ok());
     EXPECT_FALSE(a.ping(too_much).ok());
     std::vector<std::byte> memory(100);
-    EXPECT_TRUE(run_task(world.loop, read(a.client, memory, 1, a.in(kSecond))).ok());
+    EXPECT_TRUE(run_task(world.loop, probe_read(a.client, memory, 1, a.in(kSecond))).ok());
     world.stop_server();
     world.start_server();
   }
@@ -301,7 +277,7 @@ TEST(CallsTest, GrantsLimitWhoSendsAtOnce) {
   std::vector<std::optional<Result<wire::ReadReply>>> replies(kCalls);
   Gate gate(world.loop);
   for (size_t i = 0; i < kCalls; i++) {
-    gate.spawn(store(read(a.client, memory[i], i + 1, INT64_MAX), replies[i]));
+    gate.spawn(store(probe_read(a.client, memory[i], i + 1, INT64_MAX), replies[i]));
   }
   // Each takes about a second; two at a time means: the first two are done, later ones untouched.
   world.world.run_for(2500 * kMillisecond);
@@ -322,7 +298,7 @@ TEST(CallsTest, AGivenUpReadLeavesTheMemoryAlone) {
   TestClient a(world, "a");
   world.net.set_link("s", "a", {.bytes_per_second = 1'000'000});
   std::vector<std::byte> memory(4 * kMiB);
-  const auto late = run_task(world.loop, read(a.client, memory, 1, a.in(2 * kSecond)));
+  const auto late = run_task(world.loop, probe_read(a.client, memory, 1, a.in(2 * kSecond)));
   EXPECT_EQ(late.error().code, Errc::deadline);
   const auto then = memory;
   EXPECT_NE(memory[0], std::byte{});

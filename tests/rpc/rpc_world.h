@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/gate.h"
 #include "rpc/client.h"
+#include "rpc/error_wire.h"
 #include "rpc/probe.h"
 #include "rpc/server.h"
 #include "sim/sim_net.h"
@@ -101,6 +102,32 @@ inline uint64_t series(const Metrics& metrics, std::string_view name) {
 template <class T>
 Task<void> store(Task<Result<T>> task, std::optional<Result<T>>& result) {
   result = co_await std::move(task);
+}
+
+// Fills `into` with what the server makes of `seed`; sends it `from`.
+inline Task<Result<wire::ReadReply>> probe_read(Client& client, ByteSpan into, uint64_t seed,
+                                                int64_t deadline_ns) {
+  FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
+  BulkCall call(channel);
+  FF_CO_TRY(const net::Slice slice, call.sink(into));
+  wire::ReadRequest request;
+  to_wire(slice, *request.mutable_sink());
+  request.set_size(into.size());
+  request.set_seed(seed);
+  auto run = call.run(kProbeRead, std::move(request), deadline_ns);
+  co_return co_await std::move(run);
+}
+
+inline Task<Result<wire::WriteReply>> probe_write(Client& client, ByteView from,
+                                                  int64_t deadline_ns) {
+  FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
+  BulkCall call(channel);
+  FF_CO_TRY(const net::Slice slice, call.source(from));
+  wire::WriteRequest request;
+  to_wire(slice, *request.mutable_source());
+  request.set_size(from.size());
+  auto run = call.run(kProbeWrite, std::move(request), deadline_ns);
+  co_return co_await std::move(run);
 }
 
 // A ping that the server answers so late.
