@@ -114,15 +114,16 @@ class ClientThread {
       : rng_(number),
         context_{thread_.loop, transport_, senders_,
                  metrics,      rng_,       identity_of(fmt::format("client{}", number), rng_, key)},
-        client_(context_, to) {}
+        client_(std::in_place, context_, to) {}
   ~ClientThread() {
     thread_.run<bool>([this] { return close(); });
   }
 
   LoopThread& thread() { return thread_; }
   std::future<Result<wire::PingReply>> begin_ping(uint32_t wait_ms = 0) {
-    return thread_.begin<Result<wire::PingReply>>(
-        [this, wait_ms] { return call_method(client_, kPing, slow_ping(wait_ms), deadline_ns()); });
+    return thread_.begin<Result<wire::PingReply>>([this, wait_ms] {
+      return call_method(*client_, kPing, slow_ping(wait_ms), deadline_ns());
+    });
   }
   Result<wire::PingReply> ping() { return LoopThread::take(begin_ping()); }
   // Pings, reads and writes one after the other; how many had the right result.
@@ -135,7 +136,8 @@ class ClientThread {
  private:
   int64_t deadline_ns() { return thread_.loop.now_ns() + kPatienceNs; }
   Task<bool> close() {
-    co_await client_.close();
+    co_await client_->close();
+    client_.reset();
     co_return true;
   }
 
@@ -144,7 +146,7 @@ class ClientThread {
   Senders senders_;
   LoopThread thread_;
   ClientContext context_;
-  Client client_;
+  std::optional<Client> client_;  // used in the thread alone
 };
 
 Task<int> ClientThread::work(int rounds) {
@@ -153,14 +155,14 @@ Task<int> ClientThread::work(int rounds) {
   for (int i = 0; i < rounds; i++) {
     wire::PingRequest request;
     request.set_answer_bytes(static_cast<uint32_t>(i));
-    auto ping = call_method(client_, kPing, std::move(request), deadline_ns());
+    auto ping = call_method(*client_, kPing, std::move(request), deadline_ns());
     const auto pong = co_await std::move(ping);
     right += pong && pong->data().size() == static_cast<size_t>(i);
     const uint64_t seed = rng_.next();
-    auto reading = probe_read(client_, memory, seed, deadline_ns());
+    auto reading = probe_read(*client_, memory, seed, deadline_ns());
     const auto read = co_await std::move(reading);
     right += read && memory == ProbeService::pattern(seed, memory.size());
-    auto writing = probe_write(client_, memory, deadline_ns());
+    auto writing = probe_write(*client_, memory, deadline_ns());
     const auto written = co_await std::move(writing);
     right += written && written->crc() == simd::crc32c(memory);
   }
@@ -170,7 +172,7 @@ Task<int> ClientThread::work(int rounds) {
 Task<bool> ClientThread::come_back() {
   const int64_t until_ns = deadline_ns();
   while (thread_.loop.now_ns() < until_ns) {
-    auto ping = call_method(client_, kPing, wire::PingRequest(), until_ns);
+    auto ping = call_method(*client_, kPing, wire::PingRequest(), until_ns);
     const auto pong = co_await std::move(ping);
     if (pong) co_return true;
     if (pong.error().code != Errc::unreachable) co_return false;
@@ -181,8 +183,8 @@ Task<bool> ClientThread::come_back() {
 Task<Error> ClientThread::give_up() {
   std::optional<Result<wire::PingReply>> reply;
   Gate gate(thread_.loop);
-  gate.spawn(store(call_method(client_, kPing, slow_ping(600'000), INT64_MAX), reply));
-  auto first = call_method(client_, kPing, wire::PingRequest(), deadline_ns());
+  gate.spawn(store(call_method(*client_, kPing, slow_ping(600'000), INT64_MAX), reply));
+  auto first = call_method(*client_, kPing, wire::PingRequest(), deadline_ns());
   (void)co_await std::move(first);  // behind the slow one, so that has arrived
   co_await gate.close(fail(Errc::interrupted, "enough"));
   co_return reply->error();
