@@ -61,6 +61,8 @@ Task<void> Client::connect() {
     not_before_ns_ = 0;
   } else {
     outcome_ = std::move(made).error();
+    // The attempt's own time was up, not that of any call.
+    if (outcome_.error().code == Errc::deadline) outcome_.error().code = Errc::unreachable;
     not_before_ns_ = context_.loop.now_ns() + pause_ns();
   }
   context_.metrics

@@ -2,8 +2,11 @@
 // tries.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "base/system_loop.h"
 #include "net/tcp.h"
@@ -178,6 +181,103 @@ TEST(ClientTest, ADeadlineBetweenAttemptsNamesTheLastFailure) {
   EXPECT_NE(reply.error().message.find("no connection in time"), std::string::npos);
   EXPECT_NE(reply.error().message.find("Connection refused"), std::string::npos)
       << reply.error().message;
+}
+
+// A machine that does not answer at all: the attempt has a limit of its own, which is not a
+// deadline that any caller has set.
+TEST(ClientTest, AServerThatDoesNotAnswerIsUnreachable) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  for (const bool in_handshake : {false, true}) {
+    if (in_handshake) {
+      constexpr int64_t kOneWayNs = kSecond;
+      world.net.set_default_link({.delay_min_ns = kOneWayNs, .delay_max_ns = kOneWayNs});
+    } else {
+      world.net.block("a", "s");
+    }
+    const int64_t began = world.loop.now_ns();
+    Gate gate(world.loop);
+    std::optional<Result<wire::PingReply>> reply;
+    gate.spawn(store(call_method(a.client, kPing, wire::PingRequest(), INT64_MAX), reply));
+    world.world.run_for(5 * kSecond / 2);
+    world.net.block("a", "s");
+    while (!reply && world.loop.now_ns() - began < 60 * kSecond) world.world.run_for(kSecond);
+    ASSERT_TRUE(reply.has_value());
+    EXPECT_EQ(reply->error().code, Errc::unreachable);
+    EXPECT_NE(reply->error().message.find(in_handshake ? "no end of the handshake"
+                                                       : "no answer to a connect"),
+              std::string::npos)
+        << reply->error().message;
+    world.net.unblock("a", "s");
+  }
+}
+
+TEST(ClientTest, EveryCallTriesARefusedConnectionAgain) {
+  RpcWorld world;
+  TestClient a(world, "a", key_of(2));
+  EXPECT_EQ(a.ping().error().code, Errc::refused);
+  world.world.run_for(60 * kSecond);
+  EXPECT_EQ(connects(world.client_metrics, "refused"), 1u);  // nobody asked meanwhile
+  a.context.self.key = key_of(1);
+  EXPECT_TRUE(a.ping().ok());
+}
+
+TEST(ClientTest, ACallDoesNotWaitForAConnectionBeyondItsDeadline) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  world.net.block("a", "s");
+  const int64_t began = world.loop.now_ns();
+  const auto reply = a.ping({}, 2 * kSecond);
+  EXPECT_EQ(reply.error().code, Errc::deadline);
+  EXPECT_LT(world.loop.now_ns() - began, 3 * kSecond);
+  world.net.unblock("a", "s");
+}
+
+TEST(ClientTest, ACloseEndsTheChannelAndItsCalls) {
+  RpcWorld world;
+  TestClient a(world, "a");
+  const SlowPing ping(a, 60'000);
+  run_task(world.loop, a.client.close());
+  world.world.run_for(100 * kMillisecond);
+  ASSERT_TRUE(ping.reply.has_value());
+  EXPECT_EQ(ping.reply->error().code, Errc::unreachable);
+  EXPECT_EQ(world.server->connections(), 0u);
+}
+
+// Pauses between attempts, for so many that fail one after the other.
+std::vector<int64_t> pauses(RpcWorld& world, TestClient& client, size_t count) {
+  std::vector<int64_t> found;
+  EXPECT_FALSE(client.ping().ok());  // at once
+  for (size_t i = 0; i < count; i++) {
+    const int64_t began = world.loop.now_ns();
+    EXPECT_FALSE(client.ping({}, 60 * kSecond).ok());
+    found.push_back(world.loop.now_ns() - began);
+  }
+  return found;
+}
+
+TEST(ClientTest, PausesDoubleUpToTheLastWithJitterAndBeginAnewAfterASuccess) {
+  constexpr int64_t kConnectNs = kMillisecond;  // at most what an attempt itself takes here
+  std::set<int64_t> firsts;
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    RpcWorld world(seed);
+    TestClient a(world, "a");
+    for (int round = 0; round < 2; round++) {
+      world.stop_server();
+      world.world.run_for(100 * kMillisecond);
+      int64_t expected = kBackoffFirstNs;
+      const auto found = pauses(world, a, 10);
+      for (const int64_t pause : found) {
+        EXPECT_GE(pause, expected / 2);
+        EXPECT_LE(pause, expected + kConnectNs);
+        expected = std::min(2 * expected, kBackoffLastNs);
+      }
+      firsts.insert(found[0] / kMillisecond);
+      world.start_server();
+      EXPECT_TRUE(a.ping({}, 60 * kSecond).ok());
+    }
+  }
+  EXPECT_GE(firsts.size(), 10u);
 }
 
 TEST(ClientTest, AttemptsBackOff) {
