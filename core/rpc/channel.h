@@ -25,7 +25,7 @@ constexpr int64_t kConfirmNs = 2 * kSecond;
 
 struct CallSpec {
   uint32_t method = 0;
-  std::string_view name;            // of the method, a literal
+  std::string_view name = {};       // of the method, a literal
   int64_t deadline_ns = INT64_MAX;  // steady
   uint64_t sink_bytes = 0;          // the bulk that the call may be sent
   bool has_memory = false;          // slices of the caller's memory are in the message
