@@ -22,7 +22,7 @@ namespace {
 using bench::Figures;
 using bench::Load;
 
-constexpr int64_t kConnectNs = int64_t{15} * 1'000'000'000;
+constexpr int64_t kConnectNs = 15 * kSecond;
 constexpr unsigned kInFlightMax = 1024;
 
 struct BenchNetOptions {
@@ -34,7 +34,7 @@ struct BenchNetOptions {
   std::vector<std::string> tests;
   std::optional<uint64_t> size;
   std::optional<unsigned> in_flight;
-  int64_t duration_ns = int64_t{1} * 1'000'000'000;
+  int64_t duration_ns = kSecond;
   std::optional<unsigned> incast;
   unsigned max_senders = rpc::Senders::kDefaultMax;
 };

@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/text.h"
 
 namespace ff::cmd {
@@ -35,15 +36,14 @@ std::string exact_size(uint64_t bytes) {
 }
 
 std::string exact_duration(int64_t ns) {
-  constexpr uint64_t kSecond = 1'000'000'000;
   constexpr std::array<Unit, 5> kUnits{{{86'400 * kSecond, "d"},
                                         {3'600 * kSecond, "h"},
                                         {60 * kSecond, "m"},
                                         {kSecond, "s"},
-                                        {kSecond / 1000, "ms"}}};
+                                        {kMillisecond, "ms"}}};
   const auto value = static_cast<uint64_t>(ns);
   // Below a millisecond no unit is exact: durations have none smaller (units.h).
-  FF_CHECK(ns >= 0 && value % (kSecond / 1000) == 0);
+  FF_CHECK(ns >= 0 && value % kMillisecond == 0);
   return value == 0 ? "0s" : exact(value, kUnits);
 }
 

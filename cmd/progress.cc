@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cmd/output.h"
@@ -97,7 +98,7 @@ std::string ProgressBar::render(const std::string& words, uint64_t columns) {
     const double left = static_cast<double>(total - bytes) / rate_;
     // Whole seconds, and none beyond what a duration can say.
     if (left < 1e8) {
-      line += "  ETA " + format_duration(static_cast<int64_t>(std::ceil(left)) * 1'000'000'000);
+      line += "  ETA " + format_duration(static_cast<int64_t>(std::ceil(left)) * kSecond);
     }
   }
   if (!words.empty()) line += "  " + printable(words);

@@ -25,7 +25,6 @@
 #include <CLI/Version.hpp>
 #include <algorithm>
 #include <array>
-#include <asio/version.hpp>
 #include <boost/version.hpp>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -163,8 +162,6 @@ LibraryVersion zstd() {
 std::vector<LibraryVersion> library_versions() {
   const std::string header_only = "header only";
   std::vector<LibraryVersion> all = {
-      {"asio", three(ASIO_VERSION / 100000, ASIO_VERSION / 100 % 1000, ASIO_VERSION % 100),
-       header_only},
       {"boost", three(BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100),
        header_only},
       {"cli11", CLI11_VERSION, header_only},

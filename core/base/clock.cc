@@ -6,8 +6,6 @@
 namespace ff {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
-
 int64_t read_clock(clockid_t id) {
   timespec now{};
   clock_gettime(id, &now);

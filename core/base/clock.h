@@ -6,6 +6,11 @@
 
 namespace ff {
 
+// In nanoseconds, as all times are.
+constexpr int64_t kMicrosecond = 1000;
+constexpr int64_t kMillisecond = 1000 * kMicrosecond;
+constexpr int64_t kSecond = 1000 * kMillisecond;
+
 class Clock {
  public:
   virtual ~Clock() = default;

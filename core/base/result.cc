@@ -34,7 +34,7 @@ std::string_view errc_name(Errc code) {
 }
 
 std::optional<Errc> errc_from_name(std::string_view name) {
-  for (int number = 0; number <= static_cast<int>(Errc::busy); number++) {
+  for (size_t number = 0; number < kErrcs; number++) {
     const auto code = static_cast<Errc>(number);
     if (errc_name(code) == name) return code;
   }

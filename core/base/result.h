@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,7 @@ enum class Errc : unsigned char {
   unreachable,   // no connection to the peer, or lost: what was asked may or may not have been done
   busy,          // a limit is exhausted; the same may work later
 };
+constexpr size_t kErrcs = static_cast<size_t>(Errc::busy) + 1;
 
 // The name used in JSON ("disk_full") and the exit code of cli.md for a code.
 std::string_view errc_name(Errc code);

@@ -15,7 +15,7 @@ Result<void> Stop::check() const {
 }
 
 Result<void> Stop::sleep_ns(int64_t ns) const {
-  constexpr int64_t kSlice = 100'000'000;
+  constexpr int64_t kSlice = 100 * kMillisecond;
   const int64_t end = clock_.steady_ns() + ns;
   for (int64_t left = ns; left > 0; left = end - clock_.steady_ns()) {
     FF_TRY(check());

@@ -74,9 +74,9 @@ void SystemLoop::run() {
 void SystemLoop::poll(int64_t until_ns) {
   int timeout_ms = -1;
   if (until_ns != INT64_MAX) {
-    constexpr int64_t kMs = 1'000'000;
     // Rounded up: a timer that is early by less than a millisecond would spin.
-    const int64_t left = (std::max<int64_t>(until_ns - now_ns(), 0) + kMs - 1) / kMs;
+    const int64_t left =
+        (std::max<int64_t>(until_ns - now_ns(), 0) + kMillisecond - 1) / kMillisecond;
     timeout_ms = static_cast<int>(std::min<int64_t>(left, INT32_MAX));
   }
   std::array<epoll_event, 128> events;

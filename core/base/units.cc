@@ -9,6 +9,8 @@
 #include <cmath>
 #include <ctime>
 
+#include "base/clock.h"
+
 namespace ff {
 namespace {
 
@@ -65,9 +67,6 @@ uint64_t size_unit(std::string_view unit) {
   return bytes;
 }
 
-constexpr int64_t kMicrosecond = 1000;
-constexpr int64_t kMillisecond = 1000 * kMicrosecond;
-constexpr int64_t kSecond = 1000 * kMillisecond;
 constexpr int64_t kMinute = 60 * kSecond;
 constexpr int64_t kHour = 60 * kMinute;
 constexpr int64_t kDay = 24 * kHour;

@@ -21,8 +21,8 @@ namespace {
 constexpr size_t kPage = 4 * kKiB;
 constexpr double kSecondNs = 1e9;
 // A call that takes longer is an error.
-constexpr int64_t kCallNs = int64_t{30} * 1'000'000'000;
-constexpr int64_t kStopLookNs = 50'000'000;
+constexpr int64_t kCallNs = 30 * kSecond;
+constexpr int64_t kStopLookNs = 50 * kMillisecond;
 
 uint64_t slot_bytes(const Load& load) { return align_up(load.size, kPage); }
 

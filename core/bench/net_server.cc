@@ -20,7 +20,7 @@ namespace ff::bench {
 
 namespace {
 
-constexpr int64_t kStopLookNs = 50'000'000;
+constexpr int64_t kStopLookNs = 50 * kMillisecond;
 constexpr unsigned kDepth = 128;
 
 Task<void> wait_until(Loop& loop, const std::function<bool()>& stop) {

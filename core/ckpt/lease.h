@@ -17,14 +17,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "ckpt/context.h"
 #include "ckpt/store.h"
 
 namespace ff::ckpt {
 
 // Overdue after this long without renewal: far above any stall of a healthy machine.
-constexpr int64_t kLeaseTimeoutNs = int64_t{600} * 1'000'000'000;
-constexpr int64_t kLeaseRenewNs = int64_t{20} * 1'000'000'000;
+constexpr int64_t kLeaseTimeoutNs = 600 * kSecond;
+constexpr int64_t kLeaseRenewNs = 20 * kSecond;
 constexpr std::string_view kLeaseSuffix = ".lease";
 
 struct LeaseInfo {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/clock.h"
 #include "ckpt/catalog.h"
 #include "ckpt/maintenance.h"
 #include "ckpt/sorted_set.h"
@@ -14,7 +15,7 @@
 namespace ff::ckpt {
 namespace {
 
-constexpr int64_t kPollNs = 1'000'000'000;  // between two looks at running leases
+constexpr int64_t kPollNs = kSecond;  // between two looks at running leases
 
 class Pruner {
  public:

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "ckpt/context.h"
 #include "ckpt/lease.h"
 #include "ckpt/store.h"
@@ -23,7 +24,7 @@ namespace ff::ckpt {
 struct PruneOptions {
   // Younger chunks and attempts stay. Safety does not depend on it: it spares the next try of a
   // save that failed from writing its chunks again.
-  int64_t grace_ns = int64_t{3600} * 1'000'000'000;
+  int64_t grace_ns = 3600 * kSecond;
   int64_t wait_ns = 0;   // how long to wait for running leases to end
   bool dry_run = false;  // only count; takes no lock
 };

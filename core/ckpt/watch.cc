@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/clock.h"
 #include "ckpt/catalog.h"
 #include "ckpt/input.h"
 #include "io/files.h"
@@ -13,7 +14,7 @@
 namespace ff::ckpt {
 namespace {
 
-constexpr int64_t kLookNs = 1'000'000'000;
+constexpr int64_t kLookNs = kSecond;
 constexpr uint64_t kDigitsMax = 19;  // of a step in a name: they fit 64 bits
 
 bool passed_over(std::string_view name) {

@@ -7,15 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "ckpt/save.h"
 
 namespace ff::ckpt {
 
 struct WatchOptions {
   std::string dir;
-  int64_t settle_ns = int64_t{10} * 1'000'000'000;  // unchanged for so long: finished
-  bool once = false;                                // end when everything that was there is saved
-  SaveOptions save;                                 // step is chosen for each file
+  int64_t settle_ns = 10 * kSecond;  // unchanged for so long: finished
+  bool once = false;                 // end when everything that was there is saved
+  SaveOptions save;                  // step is chosen for each file
 };
 
 // Names that were renamed into the directory since the last call (they are finished at once).

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "db/connection.h"
 
@@ -25,7 +26,7 @@ namespace {
 class DirectoryLock {
  public:
   static Result<DirectoryLock> take(const std::string& dir, Clock& clock, int64_t timeout_ns) {
-    constexpr int64_t kRetry = 10'000'000;
+    constexpr int64_t kRetry = 10 * kMillisecond;
     DirectoryLock lock(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (lock.fd_ < 0) return errno_error(errno, dir);
     const int64_t end = clock.steady_ns() + timeout_ns;
@@ -160,9 +161,8 @@ Result<std::string> move_aside(const std::string& path, Clock& clock) {
 Result<Database> Database::open(const std::string& path, std::span<const char* const> migrations,
                                 Clock& clock, OpenOptions options) {
   const std::string parent = std::filesystem::path(path).parent_path();
-  FF_TRY(const DirectoryLock lock,
-         DirectoryLock::take(parent.empty() ? "." : parent, clock,
-                             int64_t{options.busy_timeout_ms} * 1'000'000));
+  FF_TRY(const DirectoryLock lock, DirectoryLock::take(parent.empty() ? "." : parent, clock,
+                                                       options.busy_timeout_ms * kMillisecond));
   auto opened = open_file(path, migrations, options.busy_timeout_ms);
   std::string moved;
   if (!opened && opened.error().code == Errc::corrupt) {

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/clock.h"
 #include "io/system_file.h"
 #include "io/thread_queue.h"
 #include "io/uring_queue.h"
@@ -159,8 +160,8 @@ Result<void> SystemDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
   if (mtime_ns < 0) {
     times[1].tv_nsec = UTIME_NOW;
   } else {
-    times[1].tv_sec = mtime_ns / 1'000'000'000;
-    times[1].tv_nsec = mtime_ns % 1'000'000'000;
+    times[1].tv_sec = mtime_ns / kSecond;
+    times[1].tv_nsec = mtime_ns % kSecond;
   }
   return outcome(utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), path);
 }

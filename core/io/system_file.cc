@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/clock.h"
 #include "io/alignment.h"
 
 namespace ff::io {
@@ -63,7 +64,7 @@ FileInfo file_info(const struct stat& status) {
   info.gid = status.st_gid;
   info.size = static_cast<uint64_t>(status.st_size);
   info.allocated = static_cast<uint64_t>(status.st_blocks) * 512;  // POSIX: units of 512 bytes
-  info.mtime_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  info.mtime_ns = status.st_mtim.tv_sec * kSecond + status.st_mtim.tv_nsec;
   info.device = status.st_dev;
   info.inode = status.st_ino;
   return info;

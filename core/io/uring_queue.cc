@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd_watch.h"
 #include "base/gate.h"
 #include "io/alignment.h"
@@ -26,7 +27,7 @@ namespace {
 // The kernel's limit for one registered buffer.
 constexpr size_t kMaxRegistered = kGiB;
 // When the kernel was short of memory, what it did not take is offered again after this time.
-constexpr int64_t kRetryNs = 1'000'000;
+constexpr int64_t kRetryNs = kMillisecond;
 
 class UringQueue;
 

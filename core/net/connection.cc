@@ -101,7 +101,11 @@ Task<Result<void>> Connection::flushed() {
 void Connection::flush() {
   while (!error_ && !outgoing_.empty()) {
     auto wrote = write_some();
-    if (!wrote) return close(std::move(wrote).error().within(peer_ + ": "));
+    if (!wrote) {
+      Error& error = wrote.error();
+      const FrameFault fault = blame(error, FrameFault::transport);
+      return close(std::move(error).within(peer_ + ": "), fault);
+    }
     if (*wrote) continue;
     waits_to_write_ = true;
     gate_.spawn(flush_when_writable());
@@ -153,9 +157,10 @@ void Connection::written(size_t bytes) {
   if (outgoing_.empty()) flushed_.set();
 }
 
-void Connection::close(Error error) {
+void Connection::close(Error error, FrameFault fault) {
   if (error_) return;
   error_ = std::move(error);
+  fault_ = fault;
   for (const Outgoing& piece : outgoing_) {
     if (piece.push != nullptr) piece.push->segment_done();
   }

@@ -105,11 +105,13 @@ class Connection {
   std::optional<ByteSpan> reach(const Slice& slice);
 
   // Fails the connection with `error`, if it has not failed, and closes the stream. The peer sees
-  // the end of the stream.
-  void close(Error error);
+  // the end of the stream. fault: what it sent to deserve that.
+  void close(Error error, FrameFault fault = FrameFault::none);
   bool failed() const { return error_.has_value(); }
   // Why it has failed.
   const std::optional<Error>& close_reason() const { return error_; }
+  // What the peer sent that it has failed for; none: for another reason.
+  FrameFault fault() const { return fault_; }
 
  private:
   struct PushWait;
@@ -155,7 +157,7 @@ class Connection {
   void written(size_t bytes);
   Task<void> flush_when_writable();
 
-  Result<std::optional<Frame>> parse();
+  Result<std::optional<Frame>> parse(FrameFault& fault);
   Result<size_t> read_some();
   Result<void> take_bulk(const Head& head, ByteView message);
   Result<void> take_push(const Head& head, ByteView message);
@@ -169,6 +171,7 @@ class Connection {
   std::string peer_;
   std::string local_;
   std::optional<Error> error_;
+  FrameFault fault_ = FrameFault::none;
   std::map<uint64_t, Exposed> exposed_;
   uint64_t next_token_ = 1;
 

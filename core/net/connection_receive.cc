@@ -61,11 +61,16 @@ Task<Result<Frame>> Connection::receive() {
   size_t unwaited = 0;
   for (;;) {
     if (error_) co_return *error_;
-    auto frame = parse();
+    FrameFault fault = FrameFault::none;
+    auto frame = parse(fault);
     if (frame && *frame) co_return std::move(**frame);
     auto more = frame ? read_some() : Result<size_t>(std::move(frame).error());
     if (!more) {
-      close(std::move(std::move(more).error()).within(peer_ + ": "));
+      Error& error = more.error();
+      if (fault == FrameFault::none) {
+        fault = blame(error, frame ? FrameFault::transport : FrameFault::protocol);
+      }
+      close(std::move(error).within(peer_ + ": "), fault);
       co_return *error_;
     }
     unwaited += *more;
@@ -81,7 +86,8 @@ Task<Result<Frame>> Connection::receive() {
 }
 
 // The next whole frame in the buffer, bulk kinds done on the way; nothing when more must be read.
-Result<std::optional<Frame>> Connection::parse() {
+// `fault` is set for a frame that is broken by itself.
+Result<std::optional<Frame>> Connection::parse(FrameFault& fault) {
   for (;;) {
     if (incoming_.left > 0) {
       const size_t have = std::min(in_end_ - in_begin_, incoming_.left);
@@ -95,11 +101,11 @@ Result<std::optional<Frame>> Connection::parse() {
     }
     const ByteView have(in_.data() + in_begin_, in_end_ - in_begin_);
     if (have.size() < kHeadBytes) return std::optional<Frame>();
-    FF_TRY(const Head head, parse_head(have));
+    FF_TRY(const Head head, parse_head(have, fault));
     in_needed_ = kHeadBytes + head.message_len;
     if (have.size() < in_needed_) return std::optional<Frame>();
     const ByteView message = have.subspan(kHeadBytes, head.message_len);
-    FF_TRY(check_message(head, as_text(message)));
+    FF_TRY(check_message(head, as_text(message), fault));
     in_begin_ += in_needed_;
     in_needed_ = kHeadBytes;
     if (!is_bulk(head.kind)) return std::optional(Frame{head, std::string(as_text(message))});

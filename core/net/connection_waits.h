@@ -45,6 +45,12 @@ struct Connection::PullWait {
   Event done;  // a segment is
 };
 
+// Errc::corrupt is the peer's doing. With another code it has gone, or this end is short of
+// something.
+inline FrameFault blame(const Error& error, FrameFault fault) {
+  return error.code == Errc::corrupt ? fault : FrameFault::none;
+}
+
 struct PullRequest {
   uint64_t token = 0;
   uint64_t offset = 0;

@@ -25,6 +25,22 @@ static_assert(kHeadCrcAt + sizeof(uint32_t) == kHeadBytes);
 
 }  // namespace
 
+std::string_view fault_name(FrameFault fault) {
+  switch (fault) {
+    case FrameFault::none: return "none";
+    case FrameFault::magic: return "magic";
+    case FrameFault::head_crc: return "head_crc";
+    case FrameFault::version: return "version";
+    case FrameFault::kind: return "kind";
+    case FrameFault::oversized: return "oversized";
+    case FrameFault::message_crc: return "message_crc";
+    case FrameFault::protocol: return "protocol";
+    case FrameFault::handshake: return "handshake";
+    case FrameFault::transport: return "transport";
+  }
+  return "none";
+}
+
 void append_frame(std::string& out, Head head, std::string_view message, uint32_t payload_len) {
   FF_CHECK(message.size() <= kMessageMax && payload_len <= kPayloadMax);
   FF_CHECK(payload_len == 0 || is_bulk(head.kind));
@@ -45,24 +61,28 @@ void append_frame(std::string& out, Head head, std::string_view message, uint32_
   out.append(message);
 }
 
-Result<Head> parse_head(ByteView bytes) {
+Result<Head> parse_head(ByteView bytes, FrameFault& fault) {
   FF_CHECK(bytes.size() >= kHeadBytes);
   const std::byte* const at = bytes.data();
   if (load_le<uint32_t>(at + kMagicAt) != kFrameMagic) {
+    fault = FrameFault::magic;
     return fail(Errc::corrupt, "not a frame of ff (it begins with {:#010x})",
                 load_le<uint32_t>(at + kMagicAt));
   }
   if (load_le<uint32_t>(at + kHeadCrcAt) != simd::crc32c(bytes.first(kHeadCrcAt))) {
+    fault = FrameFault::head_crc;
     return fail(Errc::corrupt, "the head of a frame does not match its CRC32C");
   }
   Head head;
   const auto kind = load_le<uint8_t>(at + kKindAt);
   head.version = load_le<uint16_t>(at + kVersionAt);
   if (head.version != kWireVersion && kind != static_cast<uint8_t>(FrameKind::hello)) {
+    fault = FrameFault::version;
     return fail(Errc::newer_format, "a frame of wire version {} (this is {})", head.version,
                 kWireVersion);
   }
   if (kind == 0 || kind > static_cast<uint8_t>(kLastFrameKind)) {
+    fault = FrameFault::kind;
     return fail(Errc::corrupt, "a frame of the unknown kind {}", kind);
   }
   head.kind = static_cast<FrameKind>(kind);
@@ -74,18 +94,21 @@ Result<Head> parse_head(ByteView bytes) {
   head.payload_len = load_le<uint32_t>(at + kPayloadLenAt);
   head.message_crc = load_le<uint32_t>(at + kMessageCrcAt);
   if (head.message_len > kMessageMax) {
+    fault = FrameFault::oversized;
     return fail(Errc::corrupt, "a message of {} bytes (the limit is {})", head.message_len,
                 kMessageMax);
   }
   if (head.payload_len > (is_bulk(head.kind) ? kPayloadMax : 0)) {
+    fault = FrameFault::oversized;
     return fail(Errc::corrupt, "a payload of {} bytes in a frame of kind {}", head.payload_len,
                 kind);
   }
   return head;
 }
 
-Result<void> check_message(const Head& head, std::string_view message) {
+Result<void> check_message(const Head& head, std::string_view message, FrameFault& fault) {
   if (simd::crc32c(as_bytes(message)) != head.message_crc) {
+    fault = FrameFault::message_crc;
     return fail(Errc::corrupt, "a message does not match its CRC32C");
   }
   return {};

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -48,6 +49,22 @@ constexpr FrameKind kLastFrameKind = FrameKind::region;
 constexpr uint8_t kFlagAnswer = 1;   // ping: the answer to one
 constexpr uint8_t kFlagGranted = 2;  // call: bulk may come without an ask
 
+// What was wrong with what a peer sent, so that its connection had to be closed.
+enum class FrameFault : uint8_t {
+  none,
+  magic,        // no frame of ff
+  head_crc,     // a head that does not match its CRC32C
+  version,      // a frame of another wire version
+  kind,         // an unknown kind
+  oversized,    // a message or payload over its limit
+  message_crc,  // a message that does not match its CRC32C
+  protocol,     // a good frame that may not come here, or not now
+  handshake,    // the same, before the two ends know each other
+  transport,    // below frames: a TLS record, credits, descriptors
+};
+// As labels of metrics have it: "head_crc".
+std::string_view fault_name(FrameFault fault);
+
 struct Head {
   FrameKind kind = FrameKind::ping;
   uint8_t flags = 0;
@@ -71,9 +88,10 @@ inline bool is_bulk(FrameKind kind) { return kind >= FrameKind::push; }
 void append_frame(std::string& out, Head head, std::string_view message, uint32_t payload_len = 0);
 
 // `bytes` holds kHeadBytes. Errc::corrupt: not a frame, a bad CRC, an unknown kind, a length over
-// its limit. Errc::newer_format: a frame of another version, which only a hello may be.
-Result<Head> parse_head(ByteView bytes);
+// its limit. Errc::newer_format: a frame of another version, which only a hello may be. With an
+// error `fault` says which.
+Result<Head> parse_head(ByteView bytes, FrameFault& fault);
 // Errc::corrupt when the message does not match its head.
-Result<void> check_message(const Head& head, std::string_view message);
+Result<void> check_message(const Head& head, std::string_view message, FrameFault& fault);
 
 }  // namespace ff::net

@@ -17,7 +17,6 @@ namespace ff::net {
 
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
 // From the accepted TCP connection to the way of its bytes; each part of it.
 constexpr int64_t kPrefaceNs = 10 * kSecond;
 // A peer on this host connects to the Unix socket at once, or cannot.

@@ -14,7 +14,6 @@ namespace ff::net {
 
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
 // What a closed connection had sent and nobody acknowledges is given up then.
 constexpr int64_t kLingerNs = 5 * kSecond;
 

@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/clock.h"
 #include "rpc/error_wire.h"
 
 namespace ff::rpc {
 
 namespace {
-
-constexpr int64_t kMillisecond = 1'000'000;
 
 // Time left, for the head of a call: rounded up, 0 for no deadline.
 uint32_t time_left_ms(Loop& loop, int64_t deadline_ns) {
@@ -22,6 +21,16 @@ uint32_t time_left_ms(Loop& loop, int64_t deadline_ns) {
 }
 
 }  // namespace
+
+void ClientCalls::ended(const CallSpec& spec, const Result<std::string>& result) {
+  auto found = methods_.find(spec.method);
+  if (found == methods_.end()) {
+    CallCounters counters(metrics_, "ff_rpc_client_calls_total", "Calls made, by how they ended",
+                          std::string(spec.name));
+    found = methods_.emplace(spec.method, std::move(counters)).first;
+  }
+  found->second.add(result);
+}
 
 // One call under way, on the stack of its coroutine.
 class Channel::Pending final : public Senders::Waiter {
@@ -66,10 +75,10 @@ class Channel::Pending final : public Senders::Waiter {
 };
 
 Channel::Channel(std::unique_ptr<net::Connection> connection, Peer peer, Senders& senders,
-                 Metrics& metrics)
-    : Link(std::move(connection), std::move(peer)),
+                 ClientCalls& calls)
+    : Link(std::move(connection), std::move(peer), calls.metrics()),
       senders_(senders),
-      metrics_(metrics),
+      ended_calls_(calls),
       slots_(loop(), this->peer().calls_max) {
   start();
 }
@@ -91,14 +100,15 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   std::string what = fmt::format("{} on {}: no answer in time", spec.name, peer().text());
   auto slot = slots_.take(1);
   auto taken = co_await with_deadline(loop(), spec.deadline_ns, what, std::move(slot));
-  if (!taken) co_return std::move(taken).error();
-  if (!usable_) {
-    co_return fail(Errc::unreachable, "{} on {}: the connection is closed", spec.name,
-                   peer().text());
+  if (!taken) co_return counted(spec, std::move(taken).error());
+  if (!usable()) {
+    Error error = fail(Errc::unreachable, "the connection is closed");
+    co_return counted(spec, named(spec, std::move(error)));
   }
   if (message.size() > net::kMessageMax) {
-    co_return fail(Errc::usage, "{} on {}: a message of {} bytes (the limit is {})", spec.name,
-                   peer().text(), message.size(), net::kMessageMax);
+    Error error = fail(Errc::usage, "a message of {} bytes (the limit is {})", message.size(),
+                       net::kMessageMax);
+    co_return counted(spec, named(spec, std::move(error)));
   }
   Pending pending(*this, next_call_++);
   net::Head head{.kind = net::FrameKind::call, .call = pending.number(), .method = spec.method};
@@ -114,17 +124,13 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   const bool answered = pending.reply.has_value();
   if (!answered) pending.reply = std::move(waited).error();
   Result<std::string> result = std::move(*pending.reply);
-  count(spec.name, result);
-  if (answered && !result) co_return named(spec, std::move(result).error());
-  co_return result;
+  if (answered && !result) result = named(spec, std::move(result).error());
+  co_return counted(spec, std::move(result));
 }
 
-void Channel::count(std::string_view method, const Result<std::string>& result) {
-  metrics_
-      .counter("ff_rpc_client_calls_total", "Calls made, by how they ended",
-               {{"method", std::string(method)},
-                {"code", std::string(result ? "ok" : errc_name(result.error().code))}})
-      .add();
+Result<std::string> Channel::counted(const CallSpec& spec, Result<std::string> result) {
+  ended_calls_.ended(spec, result);
+  return result;
 }
 
 // The server is told. Where it reaches the caller's memory itself, that stays the call's until the

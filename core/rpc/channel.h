@@ -11,7 +11,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/metrics.h"
+#include "rpc/call_counters.h"
 #include "rpc/link.h"
 #include "rpc/senders.h"
 
@@ -19,25 +21,38 @@ namespace ff::rpc {
 
 // How long a cancelled call waits for the server to say that it leaves the caller's memory alone,
 // where the server reaches that memory itself; then the connection is closed, which ends it.
-constexpr int64_t kConfirmNs = int64_t{2} * 1'000'000'000;
+constexpr int64_t kConfirmNs = 2 * kSecond;
 
 struct CallSpec {
   uint32_t method = 0;
-  std::string_view name;            // of the method, a literal
+  std::string_view name = {};       // of the method, a literal
   int64_t deadline_ns = INT64_MAX;  // steady
   uint64_t sink_bytes = 0;          // the bulk that the call may be sent
   bool has_memory = false;          // slices of the caller's memory are in the message
 };
 
+// Counts the calls of all channels of a loop, by method.
+class ClientCalls {
+ public:
+  explicit ClientCalls(Metrics& metrics) : metrics_(metrics) {}
+
+  void ended(const CallSpec& spec, const Result<std::string>& result);
+  Metrics& metrics() const { return metrics_; }
+
+ private:
+  Metrics& metrics_;
+  std::map<uint32_t, CallCounters> methods_;
+};
+
 class Channel final : public Link {
  public:
   Channel(std::unique_ptr<net::Connection> connection, Peer peer, Senders& senders,
-          Metrics& metrics);
+          ClientCalls& calls);
   // Only once closed, or with no call under way.
   ~Channel() override;
 
   // Takes new calls: neither failed nor said goodbye.
-  bool usable() const { return usable_; }
+  bool usable() const { return usable_ && !connection().failed(); }
   size_t calls() const { return pending_.size(); }
   // The reply's message.
   Task<Result<std::string>> call(CallSpec spec, std::string message);
@@ -52,11 +67,11 @@ class Channel final : public Link {
   void said_bye() override { usable_ = false; }
   void lost(const Error& error) override;
   Error named(const CallSpec& spec, Error error) const;
-  void count(std::string_view method, const Result<std::string>& result);
+  Result<std::string> counted(const CallSpec& spec, Result<std::string> result);
   Task<void> give_up(Pending& pending, bool has_memory);
 
   Senders& senders_;
-  Metrics& metrics_;
+  ClientCalls& ended_calls_;
   bool usable_ = true;
   std::map<uint64_t, Pending*> pending_;
   uint64_t next_call_ = 1;

@@ -22,28 +22,32 @@ Task<void> Client::close() {
 }
 
 Task<Result<std::shared_ptr<Channel>>> Client::channel(int64_t deadline_ns) {
-  std::string what = fmt::format("{}: no connection in time", address_.text());
-  bool tried = false;
+  if (channel_ != nullptr && context_.loop.now_ns() - channel_->heard_ns() > kQuietNs) {
+    // What has arrived while this loop did something else, a goodbye perhaps, is read first.
+    YieldWait look(context_.loop);
+    FF_CO_TRY(co_await look);
+  }
+  const uint64_t before = begun_;
   while (channel_ == nullptr || !channel_->usable()) {
-    if (tried && !outcome_) co_return outcome_.error();
+    if (ended_ > before && !outcome_) co_return outcome_.error();
     if (!connecting_) {
       connecting_ = true;
       attempted_.reset();
       gate_.spawn(connect());
     }
-    auto end = attempted();
-    FF_CO_TRY(co_await with_deadline(context_.loop, deadline_ns, what, std::move(end)));
-    tried = true;
+    std::string what = fmt::format("{}: no connection in time", address_.text());
+    if (!outcome_) what += fmt::format(" (the last attempt: {})", outcome_.error().message);
+    auto end = wait_for(attempted_);
+    FF_CO_TRY(co_await with_deadline(context_.loop, deadline_ns, std::move(what), std::move(end)));
   }
   co_return channel_;
 }
-
-Task<Result<void>> Client::attempted() { co_return co_await attempted_.wait(); }
 
 Task<void> Client::connect() {
   // An old channel may still have calls under way: who holds it lets it end.
   channel_.reset();
   const auto waited = co_await until(context_.loop, not_before_ns_);
+  begun_++;
   Result<std::shared_ptr<Channel>> made = std::shared_ptr<Channel>();
   if (waited) {
     made = co_await attempt();
@@ -57,6 +61,8 @@ Task<void> Client::connect() {
     not_before_ns_ = 0;
   } else {
     outcome_ = std::move(made).error();
+    // The attempt's own time was up, not that of any call.
+    if (outcome_.error().code == Errc::deadline) outcome_.error().code = Errc::unreachable;
     not_before_ns_ = context_.loop.now_ns() + pause_ns();
   }
   context_.metrics
@@ -64,6 +70,7 @@ Task<void> Client::connect() {
                {{"code", std::string(outcome_ ? "ok" : errc_name(outcome_.error().code))}})
       .add();
   connecting_ = false;
+  ended_ = begun_;
   attempted_.set();
 }
 
@@ -80,9 +87,14 @@ Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
   std::string what = fmt::format("{}: no answer to a connect", address_.text());
   FF_CO_TRY(auto connection, co_await with_deadline(context_.loop, deadline_ns, std::move(what),
                                                     std::move(connecting)));
-  FF_CO_TRY(Peer peer, co_await client_handshake(*connection, context_.self));
-  co_return std::make_shared<Channel>(std::move(connection), std::move(peer), context_.senders,
-                                      context_.metrics);
+  auto handshake = client_handshake(*connection, context_.self);
+  auto peer = co_await std::move(handshake);
+  if (!peer) {
+    count_broken(*connection, context_.metrics);
+    co_return std::move(peer).error();
+  }
+  co_return std::make_shared<Channel>(std::move(connection), std::move(*peer), context_.senders,
+                                      context_.calls);
 }
 
 }  // namespace ff::rpc

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/metrics.h"
 #include "net/transport.h"
@@ -16,10 +17,12 @@
 namespace ff::rpc {
 
 // Between attempts to connect: the first pause, doubled up to the last, with jitter of a half.
-constexpr int64_t kBackoffFirstNs = 50'000'000;
-constexpr int64_t kBackoffLastNs = int64_t{5} * 1'000'000'000;
+constexpr int64_t kBackoffFirstNs = 50 * kMillisecond;
+constexpr int64_t kBackoffLastNs = 5 * kSecond;
+// A channel that has been silent for so long may have been lost without this loop knowing yet.
+constexpr int64_t kQuietNs = kMillisecond;
 
-// What clients of one loop share. All outlive them.
+// What clients of one loop share; outlives them, like what it names.
 struct ClientContext {
   Loop& loop;
   net::Transport& transport;
@@ -27,6 +30,7 @@ struct ClientContext {
   Metrics& metrics;
   Rng& rng;
   Identity self;
+  ClientCalls calls{metrics};
 };
 
 class Client {
@@ -36,7 +40,8 @@ class Client {
   ~Client();
 
   const net::Address& address() const { return address_; }
-  // The channel, made anew when it cannot take calls. Several that wait share one attempt.
+  // The channel, made anew when it cannot take calls. Several that wait share one attempt, but none
+  // fails for an attempt that began before it came: the server may have come back since.
   // Errc::unreachable, Errc::refused (the server refuses this client: tried again only by the next
   // call), Errc::deadline.
   Task<Result<std::shared_ptr<Channel>>> channel(int64_t deadline_ns);
@@ -46,14 +51,15 @@ class Client {
  private:
   Task<void> connect();
   Task<Result<std::shared_ptr<Channel>>> attempt();
-  Task<Result<void>> attempted();
   int64_t pause_ns();
 
   ClientContext& context_;
   const net::Address address_;
   std::shared_ptr<Channel> channel_;
   bool connecting_ = false;
-  Result<void> outcome_;  // of the last attempt
+  uint64_t begun_ = 0;    // attempts
+  uint64_t ended_ = 0;    // attempts
+  Result<void> outcome_;  // of the last that ended
   int64_t next_pause_ns_ = kBackoffFirstNs;
   int64_t not_before_ns_ = 0;  // the next attempt
   Event attempted_;

@@ -180,7 +180,7 @@ template <class T>
 Task<Result<T>> in_time(net::Connection& connection, Task<Result<T>> task) {
   Loop& loop = connection.loop();
   std::string what = fmt::format("{}: no end of the handshake within {} s", connection.peer(),
-                                 kHandshakeNs / 1'000'000'000);
+                                 kHandshakeNs / kSecond);
   auto done =
       co_await with_deadline(loop, loop.now_ns() + kHandshakeNs, std::move(what), std::move(task));
   if (!done) {
@@ -188,7 +188,8 @@ Task<Result<T>> in_time(net::Connection& connection, Task<Result<T>> task) {
     auto flushed = connection.flushed();
     const int64_t patience = loop.now_ns() + kHandshakeNs / 10;
     (void)co_await with_deadline(loop, patience, "the peer does not read", std::move(flushed));
-    connection.close(done.error());
+    const bool broken = done.error().code == Errc::corrupt;
+    connection.close(done.error(), broken ? net::FrameFault::handshake : net::FrameFault::none);
   }
   co_return done;
 }

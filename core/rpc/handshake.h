@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "base/task.h"
 #include "net/connection.h"
@@ -27,7 +28,7 @@
 namespace ff::rpc {
 
 // For the whole handshake.
-constexpr int64_t kHandshakeNs = int64_t{10} * 1'000'000'000;
+constexpr int64_t kHandshakeNs = 10 * kSecond;
 
 struct Identity {
   std::string name;      // of this end, for messages: "storage 3 on node7"

@@ -7,9 +7,18 @@
 
 namespace ff::rpc {
 
-Link::Link(std::unique_ptr<net::Connection> connection, Peer peer)
+void count_broken(const net::Connection& connection, Metrics& metrics) {
+  if (connection.fault() == net::FrameFault::none) return;
+  metrics
+      .counter("ff_rpc_broken_total", "Connections closed for what the peer sent",
+               {{"cause", std::string(net::fault_name(connection.fault()))}})
+      .add();
+}
+
+Link::Link(std::unique_ptr<net::Connection> connection, Peer peer, Metrics& metrics)
     : connection_(std::move(connection)),
       peer_(std::move(peer)),
+      metrics_(metrics),
       heard_ns_(connection_->loop().now_ns()),
       link_gate_(connection_->loop()) {}
 
@@ -27,6 +36,7 @@ Task<void> Link::receive() {
     auto frame = co_await connection_->receive();
     if (!frame) {
       if (!connection_->failed()) co_return;  // finish()
+      count_broken(*connection_, metrics_);
       lost(frame.error());
       co_return;
     }
@@ -42,7 +52,8 @@ Task<void> Link::receive() {
       default: taken = take(std::move(*frame)); break;
     }
     if (!taken) {
-      connection_->close(std::move(std::move(taken).error()).within(peer_.text() + ": "));
+      connection_->close(std::move(std::move(taken).error()).within(peer_.text() + ": "),
+                         net::FrameFault::protocol);
     }
   }
 }
@@ -53,7 +64,7 @@ Task<void> Link::keep_alive() {
     const int64_t silent_ns = loop().now_ns() - heard_ns_;
     if (silent_ns >= kDeadAfterNs) {
       connection_->close(fail(Errc::unreachable, "{}: no sign of life for {} s", peer_.text(),
-                              silent_ns / 1'000'000'000));
+                              silent_ns / kSecond));
       co_return;
     }
     if (silent_ns >= kPingAfterNs) connection_->send({.kind = net::FrameKind::ping});

@@ -9,26 +9,35 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/gate.h"
+#include "base/metrics.h"
 #include "base/task.h"
 #include "net/connection.h"
 #include "rpc/handshake.h"
 
 namespace ff::rpc {
 
-constexpr int64_t kPingAfterNs = int64_t{3} * 1'000'000'000;
-constexpr int64_t kDeadAfterNs = int64_t{10} * 1'000'000'000;
+constexpr int64_t kPingAfterNs = 3 * kSecond;
+constexpr int64_t kDeadAfterNs = 10 * kSecond;
 
 constexpr uint8_t kFlagError = 4;  // reply: the message is a wire::Error
 
+// Counts a connection that was closed for what the peer sent, if it was; whichever end this is.
+void count_broken(const net::Connection& connection, Metrics& metrics);
+
 class Link {
  public:
-  Link(std::unique_ptr<net::Connection> connection, Peer peer);
+  Link(std::unique_ptr<net::Connection> connection, Peer peer, Metrics& metrics);
   virtual ~Link() = default;
 
   Loop& loop() const { return connection_->loop(); }
   net::Connection& connection() { return *connection_; }
+  const net::Connection& connection() const { return *connection_; }
   const Peer& peer() const { return peer_; }
+
+  // When the peer was last heard of, steady.
+  int64_t heard_ns() const { return heard_ns_; }
 
  protected:
   // Begins to receive.
@@ -48,6 +57,7 @@ class Link {
 
   std::unique_ptr<net::Connection> connection_;
   const Peer peer_;
+  Metrics& metrics_;
   int64_t heard_ns_ = 0;
   Gate link_gate_;
 };

@@ -1,6 +1,7 @@
 // probe.cc: the three methods.
 #include "rpc/probe.h"
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "rpc/error_wire.h"
 #include "simd/crc32c.h"
@@ -8,8 +9,6 @@
 namespace ff::rpc {
 
 namespace {
-
-constexpr int64_t kMillisecond = 1'000'000;
 
 Result<void> check_size(uint64_t size) {
   if (size <= ProbeService::kBytesMax) return {};

@@ -7,7 +7,7 @@ namespace ff::rpc {
 
 bool Senders::try_take() {
   if (!limited_) return true;
-  if (free_ == 0 || !waiting_.empty()) return false;
+  if (free_ == 0) return false;  // as always while somebody waits
   free_--;
   return true;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/wait.h"
 
@@ -13,9 +14,9 @@ namespace ff::rpc {
 namespace {
 
 // After accept() fails (no descriptors left) before it is tried again.
-constexpr int64_t kAcceptPauseNs = 100'000'000;
+constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
 // How often close() looks whether the last reply has left.
-constexpr int64_t kDrainLookNs = 5'000'000;
+constexpr int64_t kDrainLookNs = 5 * kMillisecond;
 
 }  // namespace
 
@@ -27,8 +28,8 @@ Server::Server(Loop& loop, net::Transport& transport, const Router& router, Metr
                Identity self, ServerLimits limits)
     : loop_(loop),
       transport_(transport),
-      router_(router),
       metrics_(metrics),
+      methods_(router, metrics),
       self_(std::move(self)),
       limits_(limits),
       accept_gate_(loop),
@@ -94,9 +95,13 @@ Task<void> Server::serve(std::unique_ptr<net::Arrival> arrival) {
 Task<Result<std::unique_ptr<Session>>> Server::open_session(net::Arrival& arrival) {
   FF_CO_TRY(auto connection, co_await arrival.open(loop_));
   auto handshake = server_handshake(*connection, self_, limits_.session.calls_max);
-  FF_CO_TRY(auto peer, co_await std::move(handshake));
-  co_return std::make_unique<Session>(std::move(connection), std::move(peer), router_,
-                                      limits_.session, metrics_);
+  auto peer = co_await std::move(handshake);
+  if (!peer) {
+    count_broken(*connection, metrics_);
+    co_return std::move(peer).error();
+  }
+  co_return std::make_unique<Session>(std::move(connection), std::move(*peer), methods_,
+                                      limits_.session);
 }
 
 Task<void> Server::run_session(Session& session) {
@@ -104,10 +109,11 @@ Task<void> Server::run_session(Session& session) {
   if (closing_) session.drain();
   co_await session.run();
   sessions_.erase(&session);
-  const auto& why = session.connection().close_reason();
-  if (!why || why->code != Errc::corrupt) co_return;
-  metrics_.counter("ff_rpc_broken_total", "Connections closed for what the peer sent").add();
-  log_warning("connection closed", {{"peer", session.peer().text()}, {"error", why->message}});
+  const net::FrameFault fault = session.connection().fault();
+  if (fault == net::FrameFault::none) co_return;
+  log_warning("connection closed", {{"peer", session.peer().text()},
+                                    {"cause", net::fault_name(fault)},
+                                    {"error", session.connection().close_reason()->message}});
 }
 
 bool Server::busy() const {

@@ -46,8 +46,8 @@ class Server {
 
   Loop& loop_;
   net::Transport& transport_;
-  const Router& router_;
   Metrics& metrics_;
+  ServedMethods methods_;
   const Identity self_;
   const ServerLimits limits_;
   size_t connections_ = 0;

@@ -3,16 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "rpc/error_wire.h"
 #include "rpc/senders.h"
 
 namespace ff::rpc {
-
-namespace {
-
-constexpr int64_t kMillisecond = 1'000'000;
-
-}  // namespace
 
 ServerCall::ServerCall(Session& session, const net::Head& head)
     : session_(session),
@@ -60,12 +55,39 @@ const Route* Router::find(uint32_t method) const {
   return found == routes_.end() ? nullptr : &found->second;
 }
 
-Session::Session(std::unique_ptr<net::Connection> connection, Peer peer, const Router& router,
-                 SessionLimits limits, Metrics& metrics)
-    : Link(std::move(connection), std::move(peer)),
-      router_(router),
+ServedMethods::ServedMethods(const Router& router, Metrics& metrics)
+    : router_(router), metrics_(metrics), unknown_(make(nullptr)) {}
+
+ServedMethods::Served ServedMethods::make(const Route* route) {
+  return {route,
+          CallCounters(metrics_, "ff_rpc_server_calls_total", "Calls answered, by how they ended",
+                       route == nullptr ? "unknown" : route->name),
+          nullptr};
+}
+
+ServedMethods::Served& ServedMethods::find(uint32_t method) {
+  const auto found = methods_.find(method);
+  if (found != methods_.end()) return found->second;
+  const Route* const route = router_.find(method);
+  if (route == nullptr) return unknown_;
+  return methods_.emplace(method, make(route)).first->second;
+}
+
+void ServedMethods::ended(Served& served, const Result<std::string>& result, int64_t ns) {
+  served.calls.add(result);
+  if (served.seconds == nullptr) {
+    served.seconds =
+        &metrics_.histogram("ff_rpc_server_seconds", "From a call's frame to its reply",
+                            {{"method", served.calls.method()}});
+  }
+  served.seconds->observe_ns(ns);
+}
+
+Session::Session(std::unique_ptr<net::Connection> connection, Peer peer, ServedMethods& methods,
+                 SessionLimits limits)
+    : Link(std::move(connection), std::move(peer), methods.metrics()),
+      methods_(methods),
       limits_(limits),
-      metrics_(metrics),
       lost_(loop()),
       call_gate_(loop()) {
   start();
@@ -115,36 +137,37 @@ Result<void> Session::take(net::Frame frame) {
 
 Result<void> Session::take_call(net::Frame frame) {
   const uint64_t number = frame.head.call;
-  const Route* const route = router_.find(frame.head.method);
-  const auto refuse = [&](Error error) {
-    count(route == nullptr ? "unknown" : route->name, errc_name(error.code), loop().now_ns());
+  ServedMethods::Served& method = methods_.find(frame.head.method);
+  const auto refuse = [&](Result<std::string> error) {
+    methods_.ended(method, error, 0);
     reply(number, std::move(error));
   };
-  if (route == nullptr) {
+  if (method.route == nullptr) {
     refuse(fail(Errc::unsupported, "there is no method {}", frame.head.method));
   } else if (draining_) {
     refuse(fail(Errc::unreachable, "the server is going down"));
   } else if (calls_.size() >= limits_.calls_max) {
-    refuse(fail(Errc::busy, "{} calls of this connection are under way already", calls_.size()));
+    refuse(fail(Errc::busy, "{} has {} calls under way already", peer().text(), calls_.size()));
   } else if (message_bytes_ + frame.message.size() > limits_.message_bytes_max) {
-    refuse(fail(Errc::busy, "calls of this connection hold {} bytes already", message_bytes_));
+    refuse(fail(Errc::busy, "the messages of calls of {} have {} bytes already", peer().text(),
+                message_bytes_));
   } else {
     message_bytes_ += frame.message.size();
     auto& call = calls_[number] = std::make_unique<ServerCall>(*this, frame.head);
-    call_gate_.spawn(serve(*call, *route, std::move(frame.message)));
+    call_gate_.spawn(serve(*call, method, std::move(frame.message)));
   }
   return {};
 }
 
-Task<void> Session::serve(ServerCall& call, const Route& route, std::string message) {
+Task<void> Session::serve(ServerCall& call, ServedMethods::Served& method, std::string message) {
   const int64_t began_ns = loop().now_ns();
   const uint64_t number = call.number_;
   const size_t bytes = message.size();
-  auto task = route.handler(call, std::move(message));
+  auto task = method.route->handler(call, std::move(message));
   auto result = co_await std::move(task).under(call.scope_.cancel());
   calls_.erase(number);
   message_bytes_ -= bytes;
-  count(route.name, result ? "ok" : errc_name(result.error().code), began_ns);
+  methods_.ended(method, result, loop().now_ns() - began_ns);
   reply(number, std::move(result));
 }
 
@@ -165,17 +188,6 @@ void Session::reply(uint64_t number, Result<std::string> result) {
     message = error.SerializeAsString();
   }
   connection().send(head, message);
-}
-
-void Session::count(std::string_view method, std::string_view code, int64_t began_ns) {
-  metrics_
-      .counter("ff_rpc_server_calls_total", "Calls answered, by how they ended",
-               {{"method", std::string(method)}, {"code", std::string(code)}})
-      .add();
-  metrics_
-      .histogram("ff_rpc_server_seconds", "From a call's frame to its reply",
-                 {{"method", std::string(method)}})
-      .observe_ns(loop().now_ns() - began_ns);
 }
 
 }  // namespace ff::rpc

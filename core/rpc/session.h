@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/metrics.h"
+#include "rpc/call_counters.h"
 #include "rpc/link.h"
 
 namespace ff::rpc {
@@ -65,6 +66,31 @@ class Router {
   std::map<uint32_t, Route> routes_;
 };
 
+// The methods of one server, each with its series: one lookup a call. Owned by its loop.
+class ServedMethods {
+ public:
+  struct Served {
+    const Route* route;  // null: there is no such method
+    CallCounters calls;
+    Histogram* seconds;  // null until the first call has ended
+  };
+  // Both outlive it.
+  ServedMethods(const Router& router, Metrics& metrics);
+
+  // All numbers without a method share one: their series must not grow with what peers send.
+  Served& find(uint32_t method);
+  Metrics& metrics() const { return metrics_; }
+  void ended(Served& served, const Result<std::string>& result, int64_t ns);
+
+ private:
+  Served make(const Route* route);
+
+  const Router& router_;
+  Metrics& metrics_;
+  std::map<uint32_t, Served> methods_;
+  Served unknown_;
+};
+
 struct SessionLimits {
   uint32_t calls_max = 1024;             // in flight; more are answered with Errc::busy
   size_t message_bytes_max = 64 * kMiB;  // of calls in flight
@@ -72,8 +98,8 @@ struct SessionLimits {
 
 class Session final : public Link {
  public:
-  Session(std::unique_ptr<net::Connection> connection, Peer peer, const Router& router,
-          SessionLimits limits, Metrics& metrics);
+  Session(std::unique_ptr<net::Connection> connection, Peer peer, ServedMethods& methods,
+          SessionLimits limits);
 
   size_t calls() const { return calls_.size(); }
   // Runs until the connection is gone and every call has ended.
@@ -89,13 +115,11 @@ class Session final : public Link {
   Result<void> take_call(net::Frame frame);
   void said_bye() override {}
   void lost(const Error& error) override;
-  Task<void> serve(ServerCall& call, const Route& route, std::string message);
+  Task<void> serve(ServerCall& call, ServedMethods::Served& method, std::string message);
   void reply(uint64_t number, Result<std::string> result);
-  void count(std::string_view method, std::string_view code, int64_t began_ns);
 
-  const Router& router_;
+  ServedMethods& methods_;
   const SessionLimits limits_;
-  Metrics& metrics_;
   bool draining_ = false;
   size_t message_bytes_ = 0;
   Event lost_;

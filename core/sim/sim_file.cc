@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/clock.h"
 #include "io/alignment.h"
 
 namespace ff::sim {
@@ -15,9 +16,9 @@ namespace {
 
 // An operation on a loop takes between the two, as on an NVMe drive, and one in kSlowOnce a time
 // that shows what waits for it.
-constexpr int64_t kFastNs = 20'000;
-constexpr int64_t kUsualNs = 200'000;
-constexpr int64_t kSlowNs = 20'000'000;
+constexpr int64_t kFastNs = 20 * kMicrosecond;
+constexpr int64_t kUsualNs = 200 * kMicrosecond;
+constexpr int64_t kSlowNs = 20 * kMillisecond;
 constexpr uint64_t kSlowOnce = 64;
 
 uint64_t blocks_of(uint64_t bytes) { return bytes / kPage + (bytes % kPage != 0); }

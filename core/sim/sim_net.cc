@@ -13,7 +13,7 @@ namespace ff::sim {
 namespace {
 
 // How long a connect waits before it tries again while the way is blocked (TCP's SYN).
-constexpr int64_t kConnectRetryNs = 200'000'000;
+constexpr int64_t kConnectRetryNs = 200 * kMillisecond;
 
 std::unique_ptr<net::Connection> connection(Loop& loop, std::shared_ptr<SimPipe> out,
                                             std::shared_ptr<SimPipe> in, std::string peer) {

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "net/transport.h"
 #include "sim/sim_world.h"
@@ -29,8 +30,8 @@
 namespace ff::sim {
 
 struct SimLink {
-  int64_t delay_min_ns = 20'000;
-  int64_t delay_max_ns = 200'000;
+  int64_t delay_min_ns = 20 * kMicrosecond;
+  int64_t delay_max_ns = 200 * kMicrosecond;
   uint64_t bytes_per_second = 1'000'000'000;
 };
 

@@ -11,7 +11,6 @@ namespace ff::sim {
 namespace {
 
 constexpr size_t kWindow = 256 * kKiB;  // bytes written and not yet read
-constexpr int64_t kSecond = 1'000'000'000;
 
 }  // namespace
 

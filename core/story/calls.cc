@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "rpc/client.h"
 #include "rpc/error_wire.h"
@@ -21,8 +22,6 @@ namespace ff::story {
 
 namespace {
 
-constexpr int64_t kMilli = 1'000'000;
-constexpr int64_t kSecond = 1000 * kMilli;
 constexpr int kServers = 2;
 constexpr int kClients = 4;
 constexpr int64_t kTroubleNs = 60 * kSecond;
@@ -75,7 +74,7 @@ class CountingService {
 
  private:
   Task<Result<rpc::wire::PingReply>> ping(rpc::ServerCall& call, rpc::wire::PingRequest request) {
-    const int64_t wait_ns = request.wait_ms() * kMilli;
+    const int64_t wait_ns = request.wait_ms() * kMillisecond;
     FF_CO_TRY(co_await after(call.loop(), wait_ns));
     stage_.done[request.data()]++;
     rpc::wire::PingReply reply;
@@ -189,17 +188,17 @@ class ClientProcess {
 Task<void> ClientProcess::work() {
   Loop& loop = live_->loop;
   while (!stage_.over) {
-    const auto pause_ns = static_cast<int64_t>(stage_.rng.below(1000)) * kMilli;
+    const auto pause_ns = static_cast<int64_t>(stage_.rng.below(1000)) * kMillisecond;
     if (!co_await after(loop, pause_ns)) co_return;
     rpc::Client& client = *live_->clients[stage_.rng.below(kServers)];
     const int64_t deadline_ns =
-        loop.now_ns() + static_cast<int64_t>(1 + stage_.rng.below(5000)) * kMilli;
+        loop.now_ns() + static_cast<int64_t>(1 + stage_.rng.below(5000)) * kMillisecond;
     stage_.steps++;
     auto task = stage_.rng.below(3) == 0 ? read(client, deadline_ns) : ping(client, deadline_ns);
     const auto result = co_await std::move(task);
     if (loop.now_ns() > deadline_ns + kLateNs) {
       stage_.broken(fmt::format("{}: a call outlived its deadline by {} ms", name_,
-                                (loop.now_ns() - deadline_ns) / kMilli));
+                                (loop.now_ns() - deadline_ns) / kMillisecond));
     }
     if (result) answered_++;
     const auto code = result ? 255u : static_cast<unsigned>(result.error().code);
@@ -247,7 +246,7 @@ Task<Result<void>> ClientProcess::read(rpc::Client& client, int64_t deadline_ns)
     co_return {};
   }
   const uint32_t then = simd::crc32c(memory);
-  const auto pause_ns = static_cast<int64_t>(stage_.rng.below(3000)) * kMilli;
+  const auto pause_ns = static_cast<int64_t>(stage_.rng.below(3000)) * kMillisecond;
   FF_CO_TRY(co_await after(live_->loop, pause_ns));
   if (simd::crc32c(memory) != then) {
     stage_.broken(fmt::format("{}: memory of a failed read was written later", name_));
@@ -269,7 +268,7 @@ class CallsStory {
 
   Result<Outcome> run() {
     while (stage_.world.now_ns() < kTroubleNs && !stage_.violation) {
-      stage_.world.run_for(static_cast<int64_t>(stage_.rng.below(2000)) * kMilli);
+      stage_.world.run_for(static_cast<int64_t>(stage_.rng.below(2000)) * kMillisecond);
       trouble();
     }
     heal();
@@ -326,7 +325,7 @@ void CallsStory::trouble() {
       break;
     case 4: net.break_connections(rng.unit()); break;
     case 5: {
-      const auto slowest = static_cast<int64_t>(rng.below(500)) * kMilli;
+      const auto slowest = static_cast<int64_t>(rng.below(500)) * kMillisecond;
       net.set_link(a, b,
                    {.delay_min_ns = slowest / 2,
                     .delay_max_ns = slowest,

@@ -8,8 +8,6 @@
 namespace ff {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
-
 TEST(SystemClock, WallIsTheEpochAndSteadyGrows) {
   SystemClock clock;
   const int64_t before = std::time(nullptr);
@@ -30,8 +28,8 @@ TEST(SystemClock, WallIsTheEpochAndSteadyGrows) {
 TEST(SystemClock, SleepsAtLeastTheTimeAsked) {
   SystemClock clock;
   const int64_t begin = clock.steady_ns();
-  clock.sleep_ns(2'000'000);
-  EXPECT_GE(clock.steady_ns() - begin, 2'000'000);
+  clock.sleep_ns(2 * kMillisecond);
+  EXPECT_GE(clock.steady_ns() - begin, 2 * kMillisecond);
   clock.sleep_ns(0);
   clock.sleep_ns(-5);  // returns at once
 }

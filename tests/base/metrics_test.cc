@@ -1,5 +1,6 @@
 // The registry and its text: the format is Prometheus's exposition format 0.0.4.
 #include "base/metrics.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -30,9 +31,9 @@ TEST(MetricsTest, HistogramsAreCumulative) {
   Metrics metrics;
   Histogram& times = metrics.histogram("ff_seconds", "Time", {{"m", "x"}});
   times.observe_ns(0);
-  times.observe_ns(1000);       // 1 µs
-  times.observe_ns(1001);       // 2 µs
-  times.observe_ns(3'000'000);  // 4.096 ms
+  times.observe_ns(1000);              // 1 µs
+  times.observe_ns(1001);              // 2 µs
+  times.observe_ns(3 * kMillisecond);  // 4.096 ms
   times.observe_ns(int64_t{1} << 50);
   EXPECT_EQ(times.count(), 5u);
   EXPECT_DOUBLE_EQ(times.quantile_seconds(0.4), 1e-6);

@@ -1,5 +1,6 @@
 // Stop on a scripted clock: requests, deadlines and sleeps that end early.
 #include "base/stop.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +8,6 @@
 
 namespace ff {
 namespace {
-
-constexpr int64_t kMs = 1'000'000;
 
 // Time passes only while somebody sleeps.
 class ScriptedClock final : public Clock {
@@ -21,7 +20,7 @@ class ScriptedClock final : public Clock {
     if (on_sleep) on_sleep();
   }
 
-  int64_t now = 1000 * kMs;
+  int64_t now = 1000 * kMillisecond;
   int64_t longest = 0;
   std::function<void()> on_sleep;
 };
@@ -38,9 +37,9 @@ TEST(Stop, NothingToReportAtFirst) {
 
 TEST(Stop, ReportsTheRequestAndTheDeadline) {
   ScriptedClock clock;
-  Stop stop(clock, clock.now + 10 * kMs);
+  Stop stop(clock, clock.now + 10 * kMillisecond);
   EXPECT_TRUE(stop.check().ok());
-  clock.now += 10 * kMs;
+  clock.now += 10 * kMillisecond;
   ASSERT_FALSE(stop.check().ok());
   EXPECT_EQ(stop.check().error().code, Errc::deadline);
   stop.request();
@@ -52,9 +51,9 @@ TEST(Stop, SleepsTheWholeTimeInShortSlices) {
   ScriptedClock clock;
   const Stop stop(clock);
   const int64_t begin = clock.now;
-  EXPECT_TRUE(stop.sleep_ns(1050 * kMs).ok());
-  EXPECT_EQ(clock.now - begin, 1050 * kMs);
-  EXPECT_LE(clock.longest, 100 * kMs);
+  EXPECT_TRUE(stop.sleep_ns(1050 * kMillisecond).ok());
+  EXPECT_EQ(clock.now - begin, 1050 * kMillisecond);
+  EXPECT_LE(clock.longest, 100 * kMillisecond);
 }
 
 TEST(Stop, SleepEndsOnRequestAndOnDeadline) {
@@ -62,14 +61,14 @@ TEST(Stop, SleepEndsOnRequestAndOnDeadline) {
   const int64_t begin = clock.now;
   Stop stop(clock);
   clock.on_sleep = [&] { stop.request(); };
-  const auto interrupted = stop.sleep_ns(60'000 * kMs);
+  const auto interrupted = stop.sleep_ns(60'000 * kMillisecond);
   ASSERT_FALSE(interrupted.ok());
   EXPECT_EQ(interrupted.error().code, Errc::interrupted);
-  EXPECT_LE(clock.now - begin, 100 * kMs);
+  EXPECT_LE(clock.now - begin, 100 * kMillisecond);
 
   clock.on_sleep = nullptr;
-  const Stop late(clock, clock.now + 250 * kMs);
-  const auto deadline = late.sleep_ns(60'000 * kMs);
+  const Stop late(clock, clock.now + 250 * kMillisecond);
+  const auto deadline = late.sleep_ns(60'000 * kMillisecond);
   ASSERT_FALSE(deadline.ok());
   EXPECT_EQ(deadline.error().code, Errc::deadline);
 }

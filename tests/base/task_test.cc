@@ -1,6 +1,7 @@
 // Tasks, cancellation, gates and waits on the machine's loop; time is tested on the simulated one
 // (tests/sim/sim_loop_test.cc).
 #include "base/task.h"
+#include "base/clock.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -199,7 +200,7 @@ TEST_F(TaskTest, PollersAreAskedWithoutWaiting) {
     CountingPoller gone(first, 1);
     loop_.add(gone);
   }
-  const int64_t deadline = loop_.now_ns() + int64_t{10} * 1'000'000'000;
+  const int64_t deadline = loop_.now_ns() + 10 * kSecond;
   EXPECT_TRUE(run_task(loop_, with_deadline(loop_, deadline, "idle", wait_for(second))).ok());
   EXPECT_TRUE(first.is_set());
   EXPECT_EQ(short_one.asks, 0);

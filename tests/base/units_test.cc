@@ -1,5 +1,6 @@
 // Sizes, durations, times and counts: what is read, what is refused, what is printed.
 #include "base/units.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +14,8 @@
 namespace ff {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kS = 1000 * kMs;
+constexpr int64_t kMs = kMillisecond;
+constexpr int64_t kS = kSecond;
 constexpr int64_t kM = 60 * kS;
 constexpr int64_t kH = 60 * kM;
 constexpr int64_t kD = 24 * kH;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "ckpt/catalog.h"
 #include "ckpt/fixture.h"
 #include "ckpt/forget.h"
@@ -26,7 +27,6 @@
 
 namespace ff::ckpt {
 
-constexpr int64_t kSecond = 1'000'000'000;
 inline const std::string kStore = "/store";
 
 // The disk of one program, which calls `hook` before each of its operations on names, with their

@@ -124,7 +124,7 @@ TEST_F(CheckpointCommand, CtrlCLeavesNothingHalfMade) {
       return fs::exists(store() + "/tmp", error) && !fs::is_empty(store() + "/tmp", error);
     };
     SystemClock clock;
-    for (int i = 0; i < 6000 && !working(); i++) clock.sleep_ns(10'000'000);
+    for (int i = 0; i < 6000 && !working(); i++) clock.sleep_ns(10 * kMillisecond);
     ASSERT_TRUE(working());
     child.signal(number);
     EXPECT_EQ(child.finish(), 130) << child.err;

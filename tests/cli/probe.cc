@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "cmd/cli.h"
 
 namespace ff::cmd {
@@ -20,14 +21,14 @@ struct StoreOptions {
   std::optional<std::string> tag;
   std::vector<std::string> paths, tensors;
   uint64_t part_bytes = 4 * kMiB;
-  int64_t grace_ns = int64_t{3600} * 1'000'000'000;
+  int64_t grace_ns = 3600 * kSecond;
   unsigned level = 1;
   bool compress = false, force = false;
 };
 
 Result<void> show_values(const StoreOptions& o, Session& s) {
   s.out.line("store={} part={} grace={} level={} format={} compress={} force={} tag={}", o.store,
-             o.part_bytes, o.grace_ns / 1'000'000'000, o.level, o.format, o.compress, o.force,
+             o.part_bytes, o.grace_ns / kSecond, o.level, o.format, o.compress, o.force,
              o.tag.value_or("none"));
   for (const std::string& path : o.paths) s.out.line("path={}", path);
   for (const std::string& tensor : o.tensors) s.out.line("tensor={}", tensor);
@@ -121,9 +122,9 @@ void declare_wait(Command& command) {
     s.out.line("ready");
     FF_TRY(s.out.emit(Json::object()));
     while (true) {
-      Result<void> slept = s.stop.sleep_ns(int64_t{3600} * 1'000'000'000);
+      Result<void> slept = s.stop.sleep_ns(3600 * kSecond);
       if (!slept && !stubborn) return slept;
-      if (!slept) s.stop.clock().sleep_ns(1'000'000);
+      if (!slept) s.stop.clock().sleep_ns(kMillisecond);
     }
   });
 }

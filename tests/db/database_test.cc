@@ -1,6 +1,7 @@
 // Database: statements and transactions, migrations, newer schemas, corrupt files, several
 // processes, a kill in the middle of a transaction, a full disk.
 #include "db/database.h"
+#include "base/clock.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -367,7 +368,7 @@ TEST_F(Corrupt, LogGoesAsideWithItsFile) {
 // A clock that stands, so that two files are moved aside in the same second.
 class StandingClock final : public Clock {
  public:
-  int64_t wall_ns() override { return int64_t{1795224780} * 1'000'000'000; }
+  int64_t wall_ns() override { return 1795224780 * kSecond; }
   int64_t steady_ns() override { return 0; }
   void sleep_ns(int64_t) override {}
 };

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/log.h"
 #include "fuzz/frame_input.h"
@@ -44,8 +45,8 @@ Task<void> serve(Target& target, bool with_key) {
   FF_CHECK(!with_key || !peer);  // the key cannot be guessed
   if (!peer) co_return;
   SessionLimits limits{.calls_max = 16, .message_bytes_max = 1 * kMiB};
-  Session session(std::move(target.connection), std::move(*peer), target.router, limits,
-                  target.metrics);
+  ServedMethods methods(target.router, target.metrics);
+  Session session(std::move(target.connection), std::move(*peer), methods, limits);
   co_await session.run();
 }
 
@@ -54,8 +55,9 @@ Task<void> call(Target& target) {
   auto peer = co_await std::move(shake);
   if (!peer) co_return;
   Senders senders;
-  Channel channel(std::move(target.connection), std::move(*peer), senders, target.metrics);
-  const int64_t deadline_ns = target.loop.now_ns() + int64_t{30} * 1'000'000'000;
+  ClientCalls calls(target.metrics);
+  Channel channel(std::move(target.connection), std::move(*peer), senders, calls);
+  const int64_t deadline_ns = target.loop.now_ns() + 30 * kSecond;
   CallSpec spec{.method = 1, .name = "probe.ping", .deadline_ns = deadline_ns};
   (void)co_await channel.call(spec, "request");
   co_await channel.close();

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/system_loop.h"
 #include "io/async.h"
@@ -50,7 +51,6 @@ namespace ff::io {
 namespace {
 
 constexpr unsigned kDepth = 32;
-constexpr int64_t kMs = 1'000'000;
 
 class LoopCallsTest : public testing::Test {
  protected:
@@ -90,10 +90,10 @@ TEST_F(LoopCallsTest, NothingHappensWhenNothingIsInFlight) {
   Gate gate(loop_);
   gate.spawn(write_at(*queue_, *file_, 0));
   run_task(loop_, wait_all(gate));
-  run_task(loop_, rest(loop_, 5 * kMs));  // announcements of what is done already
+  run_task(loop_, rest(loop_, 5 * kMillisecond));  // announcements of what is done already
   hand_overs = 0;
   polls = 0;
-  run_task(loop_, rest(loop_, 50 * kMs));
+  run_task(loop_, rest(loop_, 50 * kMillisecond));
   EXPECT_EQ(hand_overs, 0);
   EXPECT_LE(polls, 5);
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/rng.h"
 #include "net/tested_pair.h"
@@ -53,13 +54,13 @@ class ConnectionConformance : public testing::TestWithParam<PairMaker> {
   }
   // Runs until `done`, with a deadline.
   bool run_until(std::function<bool()> done) {
-    const int64_t deadline = loop().now_ns() + int64_t{60} * 1'000'000'000;
+    const int64_t deadline = loop().now_ns() + 60 * kSecond;
     return run_task(loop(), poll(loop(), deadline, done));
   }
   static Task<bool> poll(Loop& loop, int64_t deadline_ns, std::function<bool()> done) {
     while (!done()) {
       if (loop.now_ns() > deadline_ns) co_return false;
-      (void)co_await after(loop, 100'000);
+      (void)co_await after(loop, 100 * kMicrosecond);
     }
     co_return true;
   }
@@ -284,7 +285,9 @@ TEST_P(ConnectionConformance, ACancelledBulkLeavesTheConnectionUsable) {
       inner.spawn(keep(server().push(to, 0, bytes), pushed));
       inner.spawn(keep(server().pull(from, 0, into), pulled));
       if (round > 0)
-        run_task(loop(), [](Loop& on) -> Task<void> { (void)co_await after(on, 200'000); }(loop()));
+        run_task(loop(), [](Loop& on) -> Task<void> {
+          (void)co_await after(on, 200 * kMicrosecond);
+        }(loop()));
       run_task(loop(), inner.close(fail(Errc::interrupted, "enough")));
       EXPECT_TRUE(pushed && pulled);
     }
@@ -306,7 +309,8 @@ TEST_P(ConnectionConformance, ASlowReaderHoldsTheSenderBack) {
   std::optional<Result<void>> pushed;
   gate_->spawn(keep(server().push(slice, 0, bytes), pushed));
   gate_->spawn(receive_all(server(), at_server_));
-  run_task(loop(), [](Loop& on) -> Task<void> { (void)co_await after(on, 50'000'000); }(loop()));
+  run_task(loop(),
+           [](Loop& on) -> Task<void> { (void)co_await after(on, 50 * kMillisecond); }(loop()));
   EXPECT_FALSE(pushed.has_value());
   gate_->spawn(receive_all(client(), at_client_));
   ASSERT_TRUE(run_until([&] { return pushed.has_value(); }));

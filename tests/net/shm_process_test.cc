@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/clock.h"
 #include "io/system_disk.h"
 #include "io/temp_dir.h"
 #include "net/shm_pair.h"
@@ -107,7 +108,7 @@ TEST(ShmProcesses, APeerKilledInTheMiddleOfAPushIsNoticed) {
   // Once a push has come through and another is half done.
   std::atomic_ref<std::byte> first(memory[0]);
   run_task(loop, [](Loop& on, std::atomic_ref<std::byte>& seen) -> Task<void> {
-    while (seen.load() < std::byte{3}) (void)co_await after(on, 50'000);
+    while (seen.load() < std::byte{3}) (void)co_await after(on, 50 * kMicrosecond);
   }(loop, first));
   other.kill();
   run_task(loop, gate.wait_empty());
@@ -170,7 +171,7 @@ TEST(ShmProcesses, ARegionTruncatedAndScribbledOverDuringIo) {
     ASSERT_EQ(result.error().code, Errc::corrupt) << result.error().message;
     refused++;
   };
-  const int64_t end = loop.now_ns() + 1'500'000'000;
+  const int64_t end = loop.now_ns() + 1500 * kMillisecond;
   for (uint64_t round = 0; loop.now_ns() < end; round++) {
     const uint64_t offset = round * 12'345 % (4 * kMiB);
     note(run_task(loop, connection->push(slice, offset, bytes)));
@@ -217,7 +218,7 @@ TEST(ShmProcesses, AnOwnerKilledWhileItsMemoryIsUsedIsNoticed) {
     } while (out->ok());
   }(*connection, slice, bytes, pushed));
   gate.spawn([](Loop& on, OtherProcess& owner) -> Task<void> {
-    (void)co_await after(on, 20'000'000);
+    (void)co_await after(on, 20 * kMillisecond);
     owner.kill();
   }(loop, other));
   const auto received = run_task(loop, connection->receive());

@@ -2,6 +2,7 @@
 // told, peers that announce and name what is not there, regions that their owner cuts off, and disk
 // reads that land in the peer's memory.
 #include "net/shm.h"
+#include "base/clock.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -58,7 +59,7 @@ class Shm : public testing::Test {
   void settle() {
     for (int i = 0; i < 5; i++) run_task(loop_, yield(loop_));
   }
-  static Task<void> yield(Loop& loop) { (void)co_await after(loop, 100'000); }
+  static Task<void> yield(Loop& loop) { (void)co_await after(loop, 100 * kMicrosecond); }
 
   SystemClock clock_;
   SystemLoop loop_{clock_};
@@ -252,6 +253,7 @@ TEST_F(Shm, ABadAnnouncementFailsOnlyItsConnection) {
   ASSERT_FALSE(received.ok());
   EXPECT_EQ(received.error().code, Errc::corrupt);
   EXPECT_NE(received.error().message.find("is not memory"), std::string::npos);
+  EXPECT_EQ(victim->fault(), FrameFault::protocol);
   EXPECT_FALSE(server_->failed());
 }
 
@@ -272,6 +274,7 @@ TEST_F(Shm, DescriptorsThatNobodyAskedForAreBounded) {
   }
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->code, Errc::corrupt) << error->message;
+  EXPECT_EQ(victim->fault(), FrameFault::transport);
   EXPECT_LT(open_descriptors(), descriptors + 300);
   victim.reset();
   EXPECT_LT(open_descriptors(), descriptors);

@@ -154,7 +154,9 @@ TEST_F(SystemTransportTest, AForwardedPortFallsBackToTcp) {
       const auto got = co_await read_all(*last, bytes);
       FF_CHECK(got.ok());
       offers.push_back(parse_offer(bytes)->ways);
-      const auto wrote = co_await write_all(*last, encode_choice({way, {}}));
+      const Choice choice{way, {}};
+      const auto answer = encode_choice(choice);
+      const auto wrote = co_await write_all(*last, answer);
       FF_CHECK(wrote.ok());
     }
   };

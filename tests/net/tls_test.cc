@@ -1,6 +1,7 @@
 // What only TLS has, beside the conformance suite (connection_test.cc): whom it lets in, what it
 // says of wrong files, and how a stream ends that somebody tampers with.
 #include "net/tls.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
@@ -241,7 +242,7 @@ struct RawClient {
       if (result == 1) co_return;
       const int error = SSL_get_error(client.ssl, result);
       if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) co_return;
-      (void)co_await after(loop, 200'000);
+      (void)co_await after(loop, 200 * kMicrosecond);
     }
   }
 
@@ -313,7 +314,7 @@ TEST_F(Tls, ASilentPeerCanBeGivenUp) {
   SocketEnds sockets = connected_sockets(loop_, Address{"127.0.0.1", 0, ""});
   const auto accepted = run_task(
       loop_,
-      with_deadline(loop_, loop_.now_ns() + 20'000'000, "the peer says nothing",
+      with_deadline(loop_, loop_.now_ns() + 20 * kMillisecond, "the peer says nothing",
                     TlsStream::accept(stream_of(loop_, std::move(sockets.server)), context())));
   ASSERT_FALSE(accepted.ok());
   EXPECT_EQ(accepted.error().code, Errc::deadline);
@@ -400,7 +401,7 @@ TEST_F(TlsTapped, SmallPiecesShareARecord) {
   run_task(loop_, [](Loop& loop, int fd, std::array<char, 4096>& into, ssize_t& got) -> Task<void> {
     do {
       got = ::recv(fd, into.data(), into.size(), MSG_PEEK);
-      if (got < 1000) (void)co_await after(loop, 100'000);
+      if (got < 1000) (void)co_await after(loop, 100 * kMicrosecond);
     } while (got < 1000);
   }(loop_, server_fd_, bytes, on_the_wire));
   EXPECT_EQ(on_the_wire, 1000 + 22);
@@ -462,7 +463,7 @@ TEST_F(Tls, TheStreamGoesOnThroughAChangeOfKeys) {
   const size_t enough = sent + 3 * chunk.size();  // some of it under the new keys
   size_t got = 0;
   std::vector<char> into(kMiB);
-  const int64_t deadline = loop_.now_ns() + 20'000'000'000;
+  const int64_t deadline = loop_.now_ns() + 20 * kSecond;
   while (got < sent || sent < enough) {
     ASSERT_LT(loop_.now_ns(), deadline);
     const int part = SSL_read(client.ssl, into.data(), static_cast<int>(into.size()));

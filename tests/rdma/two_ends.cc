@@ -23,7 +23,6 @@ namespace {
 constexpr size_t kBytes = 5 * kMiB + 123;
 constexpr uint64_t kFrames = 2000;
 constexpr uint64_t kLastFrames = 60;  // right before the visitor closes: many packets on their way
-constexpr int64_t kSecond = 1'000'000'000;
 
 std::vector<std::byte> random_bytes(uint64_t seed) {
   std::vector<std::byte> bytes(kBytes);

@@ -348,7 +348,7 @@ TEST_F(HttpTest, SlowClientsAreCutOff) {
   slow.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n");
   std::thread drips([&slow] {  // a byte at a time does not win more time
     SystemClock clock;
-    while (slow.send("X")) clock.sleep_ns(20'000'000);
+    while (slow.send("X")) clock.sleep_ns(20 * kMillisecond);
   });
   drips.join();
   EXPECT_TRUE(silent.ended());

@@ -1,22 +1,22 @@
 // A server and clients on a simulated network, for the tests of rpc/.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "rpc/client.h"
+#include "rpc/error_wire.h"
 #include "rpc/probe.h"
 #include "rpc/server.h"
 #include "sim/sim_net.h"
 
 namespace ff::rpc {
-
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kMilli = 1'000'000;
 
 inline net::Key key_of(uint64_t seed) {
   SeededRng rng(seed);
@@ -90,10 +90,71 @@ class TestClient {
   Client client;
 };
 
+// What a registry's text says of one series: "ff_rpc_connections", or a name with its labels in
+// braces. 0 when it is not there.
+inline uint64_t series(const Metrics& metrics, std::string_view name) {
+  const std::string text = "\n" + metrics.text();
+  const size_t at = text.find(fmt::format("\n{} ", name));
+  if (at == std::string::npos) return 0;
+  return std::stoull(text.substr(at + name.size() + 2));
+}
+
 template <class T>
 Task<void> store(Task<Result<T>> task, std::optional<Result<T>>& result) {
   result = co_await std::move(task);
 }
+
+// Fills `into` with what the server makes of `seed`; sends it `from`.
+inline Task<Result<wire::ReadReply>> probe_read(Client& client, ByteSpan into, uint64_t seed,
+                                                int64_t deadline_ns) {
+  FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
+  BulkCall call(channel);
+  FF_CO_TRY(const net::Slice slice, call.sink(into));
+  wire::ReadRequest request;
+  to_wire(slice, *request.mutable_sink());
+  request.set_size(into.size());
+  request.set_seed(seed);
+  auto run = call.run(kProbeRead, std::move(request), deadline_ns);
+  co_return co_await std::move(run);
+}
+
+inline Task<Result<wire::WriteReply>> probe_write(Client& client, ByteView from,
+                                                  int64_t deadline_ns) {
+  FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
+  BulkCall call(channel);
+  FF_CO_TRY(const net::Slice slice, call.source(from));
+  wire::WriteRequest request;
+  to_wire(slice, *request.mutable_source());
+  request.set_size(from.size());
+  auto run = call.run(kProbeWrite, std::move(request), deadline_ns);
+  co_return co_await std::move(run);
+}
+
+// A ping that the server answers so late.
+inline wire::PingRequest slow_ping(uint32_t wait_ms) {
+  wire::PingRequest request;
+  request.set_wait_ms(wait_ms);
+  return request;
+}
+
+// A slow ping that has reached the server and is under way there.
+class SlowPing {
+ public:
+  SlowPing(TestClient& client, uint32_t wait_ms, int64_t deadline_ns = INT64_MAX)
+      : loop_(client.world.loop), gate_(loop_) {
+    EXPECT_TRUE(client.ping().ok());
+    gate_.spawn(store(call_method(client.client, kPing, slow_ping(wait_ms), deadline_ns), reply));
+    client.world.world.run_for(100 * kMillisecond);
+    EXPECT_FALSE(reply.has_value());
+  }
+  void cancel(Error reason) { run_task(loop_, gate_.close(std::move(reason))); }
+
+  std::optional<Result<wire::PingReply>> reply;  // once it has ended
+
+ private:
+  Loop& loop_;
+  Gate gate_;
+};
 
 // A frame of the test's own over a connection of the test's own.
 Task<Result<std::unique_ptr<net::Connection>>> inline raw_connection(RpcWorld& world,

@@ -1,5 +1,6 @@
 // The conformance suite over simulated connections, and what a simulated network does to them.
 #include "sim/sim_net.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +15,6 @@ namespace {
 using net::Connection;
 using net::Frame;
 using net::FrameKind;
-
-constexpr int64_t kSecond = 1'000'000'000;
 
 // Two nodes, a and b, with one connection between them.
 class SimPair final : public net::TestedPair {

@@ -1,5 +1,6 @@
 // Virtual time: sleeps, deadlines, their order, and clocks that drift.
 #include "sim/sim_world.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +14,6 @@
 
 namespace ff::sim {
 namespace {
-
-constexpr int64_t kSecond = 1'000'000'000;
 
 class SimWorldTest : public testing::Test {
  protected:
