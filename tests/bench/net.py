@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The bars of the wire: ff's calls and bulk against plain sockets, memcpy, gRPC and the raw disk.
+# The bars of the wire: calls and bulk of ff against plain sockets, memcpy, gRPC and the raw disk.
+"""Measures ff bench net and its peers in turn.
 
 usage: net.py FF PEERS DISK_DIR [--rounds N] [--seconds S]
 
