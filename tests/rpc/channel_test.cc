@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -260,6 +261,17 @@ TEST_F(ChannelTest, ACloseFailsWhatIsUnderWayAndWhatWaits) {
   }
   EXPECT_TRUE(script_->stream->closed());
   EXPECT_EQ(channel_->calls(), 0u);
+}
+
+TEST_F(ChannelTest, MayBeDestroyedOnceClosed) {
+  for (uint32_t i = 0; i < kPlaces; i++) begin();
+  const std::function<Task<void>()> close = [this]() -> Task<void> {
+    co_await channel_->close();
+    EXPECT_EQ(channel_->calls(), 0u);
+    channel_.reset();
+  };
+  run_task(script_->loop, close());
+  for (const Reply& reply : replies_) EXPECT_TRUE(reply && !reply->ok());
 }
 
 TEST_F(ChannelTest, KeepsAlive) {
