@@ -87,8 +87,6 @@ Channel::~Channel() { FF_CHECK(pending_.empty()); }
 
 Task<void> Channel::close() {
   connection().close(fail(Errc::unreachable, "{}: the connection was closed", peer().text()));
-  usable_ = false;
-  lost(fail(Errc::unreachable, "{}: the connection was closed", peer().text()));
   co_await finish();
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -251,6 +252,7 @@ TEST_F(ChannelTest, AfterAGoodbyeCallsUnderWayGoOnAndNoNewOnesAre) {
 TEST_F(ChannelTest, ACloseFailsWhatIsUnderWayAndWhatWaits) {
   for (uint32_t i = 0; i <= kPlaces; i++) begin();
   run_task(script_->loop, channel_->close());
+  for (size_t i = 0; i < kPlaces; i++) EXPECT_TRUE(replies_[i].has_value());  // by now
   script_->settle();
   for (const Reply& reply : replies_) {
     ASSERT_TRUE(reply.has_value());
@@ -259,6 +261,17 @@ TEST_F(ChannelTest, ACloseFailsWhatIsUnderWayAndWhatWaits) {
   }
   EXPECT_TRUE(script_->stream->closed());
   EXPECT_EQ(channel_->calls(), 0u);
+}
+
+TEST_F(ChannelTest, MayBeDestroyedOnceClosed) {
+  for (uint32_t i = 0; i < kPlaces; i++) begin();
+  const std::function<Task<void>()> close = [this]() -> Task<void> {
+    co_await channel_->close();
+    EXPECT_EQ(channel_->calls(), 0u);
+    channel_.reset();
+  };
+  run_task(script_->loop, close());
+  for (const Reply& reply : replies_) EXPECT_TRUE(reply && !reply->ok());
 }
 
 TEST_F(ChannelTest, KeepsAlive) {

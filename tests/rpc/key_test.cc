@@ -77,5 +77,16 @@ TEST(KeyTest, AnybodyElseWhoMayTouchTheFileMakesItRefused) {
   }
 }
 
+TEST(KeyTest, AFileHoldsNoMoreThanTheKey) {
+  const std::string digits(64, 'a');
+  for (const std::string& text : {digits, digits + "\n", digits + "\n\n", digits + "\nx"}) {
+    sim::SimClock clock;
+    sim::SimDisk disk(1, clock);
+    auto file = disk.open("/k", {.access = io::Access::write, .create = true, .mode = 0600});
+    ASSERT_TRUE(file.ok() && (*file)->write_at(as_bytes(text), 0).ok());
+    EXPECT_EQ(read_key_file(disk, "/k").ok(), text.size() <= 65) << text;
+  }
+}
+
 }  // namespace
 }  // namespace ff::net
