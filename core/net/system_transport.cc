@@ -270,7 +270,8 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept(Loop& loop, So
     fill_random(choice.name, rng);
     FF_CO_TRY(inside, SocketListener::listen(loop, unix_address(choice.name)));
   }
-  auto writing = write_all(line.stream(), encode_choice(choice));
+  const auto chosen = encode_choice(choice);
+  auto writing = write_all(line.stream(), chosen);
   FF_CO_TRY(co_await with_deadline(loop, deadline_ns, "it does not read", std::move(writing)));
   switch (choice.way) {
     case Way::stream: co_return std::make_unique<Connection>(loop, line.take(), nullptr);
