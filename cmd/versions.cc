@@ -34,6 +34,10 @@
 #define FUSE_USE_VERSION 314
 #include <fuse_lowlevel.h>
 
+// Jemalloc's, in a program whose malloc() is that.
+extern "C" [[gnu::weak]] int mallctl(const char* name, void* out, size_t* out_size, void* in,
+                                     size_t in_size);
+
 namespace ff::cmd {
 namespace {
 
@@ -61,6 +65,15 @@ LibraryVersion curl() {
 LibraryVersion fuse() {
   const bool device = access("/dev/fuse", R_OK | W_OK) == 0;
   return {"fuse", fuse_pkgversion(), device ? "/dev/fuse can be opened" : "no /dev/fuse here"};
+}
+
+// Empty where malloc() is the C library's.
+std::string jemalloc_version() {
+  const char* version = nullptr;
+  size_t size = sizeof version;
+  if (mallctl == nullptr || mallctl("version", &version, &size, nullptr, 0) != 0) return {};
+  const std::string_view text = version;
+  return std::string(text.substr(0, text.find('-')));
 }
 
 LibraryVersion numa() {
@@ -175,6 +188,9 @@ std::vector<LibraryVersion> library_versions() {
       {"uring", FF_URING_VERSION, uring_detail()},
       {"verbs", FF_VERBS_VERSION, verbs_detail()},
   };
+  if (std::string version = jemalloc_version(); !version.empty()) {
+    all.push_back({"jemalloc", std::move(version), "malloc"});
+  }
   for (auto* ask : {curl, fuse, numa, openssl, protobuf, sqlite, xxhash, zstd}) {
     all.push_back(ask());
   }

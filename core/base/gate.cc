@@ -55,8 +55,8 @@ Task<void> Gate::close(Error reason) {
   co_await wait_empty();
 }
 
-CancelScope::CancelScope(Loop& loop, Cancel* parent, int64_t deadline_ns, std::string what)
-    : parent_(parent), what_(std::move(what)), timer_(loop) {
+CancelScope::CancelScope(Loop& loop, Cancel* parent, int64_t deadline_ns, std::string_view what)
+    : parent_(parent), what_(what), timer_(loop) {
   if (parent_ != nullptr) {
     if (parent_->requested()) {
       cancel_.request(parent_->reason());
@@ -67,6 +67,6 @@ CancelScope::CancelScope(Loop& loop, Cancel* parent, int64_t deadline_ns, std::s
   if (deadline_ns != INT64_MAX) timer_.set(deadline_ns, *this);
 }
 
-void CancelScope::fire() { cancel_.request(Error{Errc::deadline, what_, {}}); }
+void CancelScope::fire() { cancel_.request(Error{Errc::deadline, std::string(what_), {}}); }
 
 }  // namespace ff

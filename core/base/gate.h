@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/cancel.h"
@@ -59,8 +60,8 @@ struct current_cancel {
 // A Cancel that also fires when another one does, and at a time.
 class CancelScope final : private Cancel::Hook, private Ready {
  public:
-  // `parent` may be null; what: the message of the deadline's error.
-  CancelScope(Loop& loop, Cancel* parent, int64_t deadline_ns, std::string what);
+  // `parent` may be null; what: the message of the deadline's error, which must outlive the scope.
+  CancelScope(Loop& loop, Cancel* parent, int64_t deadline_ns, std::string_view what);
 
   Cancel& cancel() { return cancel_; }
 
@@ -70,7 +71,7 @@ class CancelScope final : private Cancel::Hook, private Ready {
 
   Cancel* parent_;
   Cancel cancel_;
-  std::string what_;
+  std::string_view what_;
   Timer timer_;
 };
 
@@ -80,7 +81,7 @@ template <class T>
 Task<Result<T>> with_deadline(Loop& loop, int64_t deadline_ns, std::string what,
                               Task<Result<T>> task) {
   Cancel* const parent = co_await current_cancel();
-  CancelScope scope(loop, parent, deadline_ns, std::move(what));
+  CancelScope scope(loop, parent, deadline_ns, what);
   co_return co_await std::move(task).under(scope.cancel());
 }
 

@@ -1,6 +1,6 @@
 // loop.cc: the order in which a loop fires. Posted functions first (they come from outside), then
 // what pollers find, due timers, then the ready list, with what the turn before has left for this
-// one at its end, and the late list whenever that is empty.
+// one at its end, and the late list last.
 #include "base/loop.h"
 
 #include <utility>
@@ -11,8 +11,9 @@ namespace ff {
 
 namespace {
 
-// One turn fires at most this many, so that tasks that wake each other cannot starve descriptors.
-constexpr size_t kTurnMax = 4096;
+// One turn fires at most this many that are not late, so that the answers of many tasks leave, and
+// new work is looked for, while the rest still runs: peers and disks do not wait for all of them.
+constexpr size_t kTurnMax = 64;
 
 }  // namespace
 
@@ -88,12 +89,14 @@ bool Loop::turn() {
   ask_pollers();
   fired |= fire_timers();
   while (!next_.empty()) ready_.push_back(next_.pop_front());
-  for (size_t i = 0; i < kTurnMax; i++) {
-    IntrusiveList<Ready>& list = ready_.empty() ? late_ : ready_;
-    if (list.empty()) break;
-    list.pop_front().fire();
-    fired = true;
-  }
+  const auto fire_some = [&fired](IntrusiveList<Ready>& list) {
+    for (size_t i = 0; i < kTurnMax && !list.empty(); i++) {
+      list.pop_front().fire();
+      fired = true;
+    }
+  };
+  fire_some(ready_);
+  fire_some(late_);
   return fired;
 }
 

@@ -74,10 +74,10 @@ class Loop {
 
   // Fires `ready` behind all that is ready already. Nothing if it is waiting to.
   void wake(Ready& ready);
-  // Fires it once nothing else is ready: one write then carries what a whole turn has produced.
+  // Fires it at the end of the turn: one write then carries what a whole turn has produced.
   void wake_late(Ready& ready);
-  // Fires it in the next turn: not before everything else that is ready, late ones, descriptors and
-  // timers included. Nothing if it is waiting to be fired.
+  // Fires it in the next turn, behind all that is ready then, descriptors and timers included.
+  // Nothing if it is waiting to be fired.
   void wake_next(Ready& ready);
   // Asks `poller` at every turn. Not on a simulated loop: its time would stand still.
   void add(Poller& poller) { pollers_.push_back(poller); }

@@ -40,14 +40,31 @@ bool SleepWait::enlist() {
 }
 
 bool Event::EventWait::enlist() {
-  if (event_.set_) return false;
+  met_ = event_.set_;
+  if (met_) return false;
   event_.waits_.push_back(*this);
+  if (until_ns_ != INT64_MAX) timer_.set(until_ns_, ready());
   return true;
+}
+
+void Event::EventWait::delist() {
+  ListLink<EventWait>::unlink();
+  timer_.stop();
+}
+
+Result<void> Event::EventWait::await_resume() {
+  FF_TRY(Wait::await_resume());
+  if (!met_) return fail(Errc::deadline, "nothing happened in time");
+  return {};
 }
 
 void Event::set() {
   set_ = true;
-  while (!waits_.empty()) waits_.pop_front().end();
+  while (!waits_.empty()) {
+    EventWait& wait = waits_.pop_front();
+    wait.met_ = true;
+    wait.end();
+  }
 }
 
 class Semaphore::TakeWait final : public Wait, public ListLink<TakeWait> {

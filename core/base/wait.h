@@ -83,28 +83,34 @@ class [[nodiscard]] YieldWait final : public Wait {
   void delist() override {}
 };
 
-// Set or not; waits end while it is set. Must outlive its waits.
+// Set or not; waits end while it is set, or with Errc::deadline at their time. Must outlive its
+// waits.
 class Event {
  public:
   explicit Event(Loop& loop) : loop_(loop) {}
 
   class [[nodiscard]] EventWait final : public Wait, private ListLink<EventWait> {
    public:
-    explicit EventWait(Event& event) : Wait(event.loop_), event_(event) {}
+    EventWait(Event& event, int64_t until_ns)
+        : Wait(event.loop_), event_(event), until_ns_(until_ns), timer_(event.loop_) {}
+    Result<void> await_resume();
 
    private:
     friend class Event;
     friend class IntrusiveList<EventWait>;
     bool enlist() override;
-    void delist() override { ListLink<EventWait>::unlink(); }
+    void delist() override;
 
     Event& event_;
+    int64_t until_ns_;
+    Timer timer_;
+    bool met_ = false;
   };
 
   bool is_set() const { return set_; }
   void set();
   void reset() { set_ = false; }
-  EventWait wait() { return EventWait(*this); }
+  EventWait wait(int64_t until_ns = INT64_MAX) { return {*this, until_ns}; }
 
  private:
   Loop& loop_;

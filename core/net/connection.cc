@@ -14,6 +14,11 @@ constexpr size_t kPiecesAWrite = 64;
 // Frames are appended to one piece up to this size.
 constexpr size_t kPieceBytes = 64 * kKiB;
 constexpr size_t kZeroBytes = 64 * kKiB;
+// Frames leave in batches of so many, and not all at the end of a turn: the peer works while the
+// turn goes on.
+constexpr size_t kBatch = 8;
+// A push of so much is copied between the frames: that costs less than to come back for it.
+constexpr size_t kCopiedMax = 8 * kKiB;
 
 ByteView zeros(size_t size) {
   static constexpr std::array<std::byte, kZeroBytes> kZeros{};
@@ -45,6 +50,7 @@ Connection::Connection(Loop& loop, std::unique_ptr<Stream> stream, std::unique_p
       flush_(std::make_unique<Flush>(*this)),
       room_(loop),
       flushed_(loop),
+      heard_ns_(loop.now_ns()),
       stream_(std::move(stream)),
       bulk_(std::move(bulk)),
       gate_(loop) {
@@ -54,36 +60,44 @@ Connection::Connection(Loop& loop, std::unique_ptr<Stream> stream, std::unique_p
 
 Connection::~Connection() = default;
 
-void Connection::wake_flush() {
-  if (!waits_to_write_) loop_.wake_late(*flush_);
+// Where the next frame is appended.
+Connection::Outgoing& Connection::last_piece() {
+  if (outgoing_.empty() || outgoing_.back().payload_size > 0 ||
+      outgoing_.back().bytes.size() >= kPieceBytes) {
+    outgoing_.emplace_back();
+    outgoing_.back().bytes = std::exchange(spare_, {});
+  }
+  return outgoing_.back();
 }
 
 void Connection::send(const Head& head, std::string_view message) {
   if (error_) return;
-  if (outgoing_.empty() || outgoing_.back().payload_size > 0 ||
-      outgoing_.back().bytes.size() >= kPieceBytes) {
-    outgoing_.emplace_back();
-  }
-  std::string& bytes = outgoing_.back().bytes;
+  std::string& bytes = last_piece().bytes;
   const size_t before = bytes.size();
   append_frame(bytes, head, message);
-  queued_ += bytes.size() - before;
-  queued_frames_ += bytes.size() - before;
+  account(bytes.size() - before, 0);
+}
+
+void Connection::queue(Outgoing piece) {
+  const size_t frame = piece.bytes.size();
+  const size_t payload = piece.payload_size;
+  outgoing_.push_back(std::move(piece));
+  account(frame, payload);
+}
+
+// A frame was queued, so many bytes of it with payload behind them.
+void Connection::account(size_t frame, size_t payload) {
+  queued_ += frame + payload;
+  queued_frames_ += frame;
   flushed_.reset();
   if (queued_ >= kQueuedRoom) room_.reset();
   if (queued_frames_ > kQueuedMax) {
     return close(fail(Errc::unreachable, "{}: the peer does not read what it is sent", peer_));
   }
-  wake_flush();
-}
-
-void Connection::queue(Outgoing piece) {
-  queued_ += piece.size();
-  queued_frames_ += piece.bytes.size();
-  outgoing_.push_back(std::move(piece));
-  flushed_.reset();
-  if (queued_ >= kQueuedRoom) room_.reset();
-  wake_flush();
+  if (waits_to_write_) return;
+  if (payload == 0) gathered_++;
+  if (gathered_ < kBatch && queued_ < kPieceBytes) return loop_.wake_late(*flush_);
+  flush();
 }
 
 Task<Result<void>> Connection::room() {
@@ -99,6 +113,7 @@ Task<Result<void>> Connection::flushed() {
 }
 
 void Connection::flush() {
+  gathered_ = 0;
   while (!error_ && !outgoing_.empty()) {
     auto wrote = write_some();
     if (!wrote) {
@@ -148,9 +163,13 @@ void Connection::written(size_t bytes) {
     piece.written += part;
     bytes -= part;
     if (piece.written < piece.size()) break;
-    queued_frames_ -= piece.bytes.size();
+    queued_frames_ -= piece.bytes.size() - piece.copied;
     if (piece.push != nullptr) piece.push->segment_done();
     if (piece.answers_pull) pulls_to_answer_--;
+    if (piece.bytes.capacity() > spare_.capacity() && piece.bytes.size() <= 2 * kPieceBytes) {
+      spare_ = std::move(piece.bytes);
+      spare_.clear();
+    }
     outgoing_.pop_front();
   }
   if (queued_ < kQueuedRoom) room_.set();
@@ -192,7 +211,7 @@ Result<Connection::Exposure> Connection::expose(ByteSpan memory, bool writable) 
     FF_TRY(bulk_->share(memory, writable, exposure.slice_));
     while (const auto region = bulk_->next_region()) {
       stream_->send_descriptor(region->fd);
-      send({.kind = FrameKind::region}, region_message(*region));
+      send({.kind = FrameKind::region}, as_text(region_message(*region)));
     }
   }
   exposed_[next_token_++] = {memory.data(), memory.size(), writable};
@@ -223,12 +242,19 @@ Task<Result<void>> Connection::push(Slice sink, uint64_t offset, ByteView from) 
   if (bulk_ != nullptr && sink.key != 0) {
     co_return reached(co_await bulk_->push(sink, offset, from));
   }
+  if (from.empty()) co_return Result<void>();
+  if (from.size() <= kCopiedMax) {
+    if (!room_.is_set()) FF_CO_TRY(co_await room());
+    send_copy(sink.token, offset, from);
+    if (error_) co_return *error_;
+    co_return Result<void>();
+  }
   PushWait wait(*this);
   while (!from.empty()) {
     FF_CO_TRY(co_await room());
     const ByteView part = from.first(std::min(from.size(), kSegmentBytes));
     Outgoing piece;
-    append_frame(piece.bytes, {.kind = FrameKind::push}, push_message(sink.token, offset),
+    append_frame(piece.bytes, {.kind = FrameKind::push}, as_text(push_message(sink.token, offset)),
                  static_cast<uint32_t>(part.size()));
     piece.payload = part.data();
     piece.payload_size = part.size();
@@ -242,6 +268,18 @@ Task<Result<void>> Connection::push(Slice sink, uint64_t offset, ByteView from) 
   FF_CO_TRY(co_await wait.done.wait());
   if (error_) co_return *error_;
   co_return {};
+}
+
+// A small push, as bytes among the frames.
+void Connection::send_copy(uint64_t token, uint64_t offset, ByteView from) {
+  Outgoing& piece = last_piece();
+  const size_t before = piece.bytes.size();
+  append_frame(piece.bytes, {.kind = FrameKind::push}, as_text(push_message(token, offset)),
+               static_cast<uint32_t>(from.size()));
+  const size_t frame = piece.bytes.size() - before;
+  piece.bytes.append(as_text(from));
+  piece.copied += from.size();
+  account(frame, from.size());
 }
 
 // A push that is given up leaves frames whose length is promised: zeros fill them.
@@ -268,7 +306,7 @@ Task<Result<void>> Connection::pull(Slice source, uint64_t offset, ByteSpan into
     pulls_[ticket] = {&wait, part};
     wait.segments++;
     send({.kind = FrameKind::pull},
-         pull_message({source.token, offset, ticket, static_cast<uint32_t>(part.size())}));
+         as_text(pull_message({source.token, offset, ticket, static_cast<uint32_t>(part.size())})));
     into = into.subspan(part.size());
     offset += part.size();
   }

@@ -60,6 +60,8 @@ class Connection {
   // The next frame that is not of a bulk kind; one caller at a time. Errc::unreachable when the
   // connection is gone, Errc::corrupt when the peer broke the protocol.
   Task<Result<Frame>> receive();
+  // When bytes of the peer came last; at first, when the connection was made.
+  int64_t heard_ns() const { return heard_ns_; }
   // Waits until less than kQueuedRoom is queued.
   Task<Result<void>> room();
   size_t queued_bytes() const { return queued_; }
@@ -126,6 +128,7 @@ class Connection {
     uint64_t token = 0;        // the exposure that owns the payload: the answer to a pull
     PushWait* push = nullptr;  // or the push that does
     bool answers_pull = false;
+    size_t copied = 0;  // of `bytes`: what was pushed
     size_t size() const { return bytes.size() + payload_size; }
   };
   // Whose payload is being read.
@@ -151,7 +154,9 @@ class Connection {
   void unexpose(const Slice& slice);
   Result<void> reached(Result<void> result) const;
   void queue(Outgoing piece);
-  void wake_flush();
+  void account(size_t frame, size_t payload);
+  Outgoing& last_piece();
+  void send_copy(uint64_t token, uint64_t offset, ByteView from);
   void flush();
   Result<bool> write_some();
   void written(size_t bytes);
@@ -176,13 +181,16 @@ class Connection {
   uint64_t next_token_ = 1;
 
   std::deque<Outgoing> outgoing_;
+  std::string spare_;         // memory for the next frames
   size_t queued_ = 0;         // bytes, payloads included
   size_t queued_frames_ = 0;  // bytes of heads and messages
+  size_t gathered_ = 0;       // frames queued since the last write
   bool waits_to_write_ = false;
   std::unique_ptr<Flush> flush_;
   Event room_;
   Event flushed_;
 
+  int64_t heard_ns_ = 0;
   std::vector<std::byte> in_;
   size_t in_begin_ = 0;
   size_t in_end_ = 0;

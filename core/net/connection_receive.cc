@@ -15,18 +15,14 @@ namespace {
 constexpr size_t kBufferBytes = 64 * kKiB;
 // After so much without waiting, other tasks get their turn.
 constexpr size_t kTurnBytes = 1 * kMiB;
-constexpr size_t kPushMessage = 16;
-constexpr size_t kPullMessage = 28;
-constexpr size_t kPulledMessage = 8;
-constexpr size_t kRegionMessage = 16;
 
 template <class... Fields>
-std::string packed(Fields... fields) {
-  std::string out;
-  const auto add = [&out](auto field) {
-    std::array<std::byte, sizeof field> bytes;
-    store_le(bytes.data(), field);
-    out.append(as_text(bytes));
+auto packed(Fields... fields) {
+  std::array<std::byte, (sizeof fields + ...)> out;
+  size_t at = 0;
+  const auto add = [&](auto field) {
+    store_le(out.data() + at, field);
+    at += sizeof field;
   };
   (add(fields), ...);
   return out;
@@ -45,15 +41,15 @@ ByteSpan drain(size_t size) {
 
 }  // namespace
 
-std::string push_message(uint64_t token, uint64_t offset) { return packed(token, offset); }
+PushMessage push_message(uint64_t token, uint64_t offset) { return packed(token, offset); }
 
-std::string pull_message(const PullRequest& request) {
+PullMessage pull_message(const PullRequest& request) {
   return packed(request.token, request.offset, request.ticket, request.length);
 }
 
-std::string pulled_message(uint64_t ticket) { return packed(ticket); }
+PulledMessage pulled_message(uint64_t ticket) { return packed(ticket); }
 
-std::string region_message(const Bulk::Region& region) {
+RegionMessage region_message(const Bulk::Region& region) {
   return packed(region.id, uint32_t{0}, region.size);
 }
 
@@ -136,6 +132,7 @@ Result<size_t> Connection::read_some() {
   FF_TRY(const auto got, stream_->try_read(std::span(into).first(count)));
   if (!got) return size_t{0};
   if (*got == 0) return fail(Errc::unreachable, "the peer closed the connection");
+  heard_ns_ = loop_.now_ns();
   const size_t part = std::min(*got, direct);
   if (part > 0) take_payload(part);
   in_end_ += *got - part;
@@ -177,7 +174,7 @@ Result<void> Connection::take_bulk(const Head& head, ByteView message) {
 }
 
 Result<void> Connection::take_push(const Head& head, ByteView message) {
-  FF_TRY(check_size(message, kPushMessage));
+  FF_TRY(check_size(message, std::tuple_size_v<PushMessage>));
   const auto token = load_le<uint64_t>(message.data());
   const auto offset = load_le<uint64_t>(message.data() + 8);
   incoming_ = {.to = Incoming::To::nobody, .id = token, .offset = offset, .left = head.payload_len};
@@ -196,7 +193,7 @@ Result<void> Connection::take_push(const Head& head, ByteView message) {
 }
 
 Result<void> Connection::take_pull(const Head& head, ByteView message) {
-  FF_TRY(check_size(message, kPullMessage));
+  FF_TRY(check_size(message, std::tuple_size_v<PullMessage>));
   const PullRequest asked{load_le<uint64_t>(message.data()), load_le<uint64_t>(message.data() + 8),
                           load_le<uint64_t>(message.data() + 16),
                           load_le<uint32_t>(message.data() + 24)};
@@ -207,7 +204,7 @@ Result<void> Connection::take_pull(const Head& head, ByteView message) {
     return fail(Errc::corrupt, "the peer has more than {} pulls under way", kPullsMax);
   }
   Outgoing answer;
-  append_frame(answer.bytes, {.kind = FrameKind::pulled}, pulled_message(asked.ticket),
+  append_frame(answer.bytes, {.kind = FrameKind::pulled}, as_text(pulled_message(asked.ticket)),
                asked.length);
   const auto found = exposed_.find(asked.token);
   if (found == exposed_.end()) {
@@ -233,7 +230,7 @@ Result<void> Connection::take_pull(const Head& head, ByteView message) {
 }
 
 Result<void> Connection::take_pulled(const Head& head, ByteView message) {
-  FF_TRY(check_size(message, kPulledMessage));
+  FF_TRY(check_size(message, std::tuple_size_v<PulledMessage>));
   const auto ticket = load_le<uint64_t>(message.data());
   incoming_ = {.to = Incoming::To::nobody, .id = ticket, .offset = 0, .left = head.payload_len};
   const auto found = pulls_.find(ticket);
@@ -250,7 +247,7 @@ Result<void> Connection::take_pulled(const Head& head, ByteView message) {
 }
 
 Result<void> Connection::take_region(const Head& head, ByteView message) {
-  FF_TRY(check_size(message, kRegionMessage));
+  FF_TRY(check_size(message, std::tuple_size_v<RegionMessage>));
   const auto fd = stream_->take_descriptor();
   if (!fd || head.payload_len > 0) {
     return fail(Errc::corrupt, "the peer announced a region without its descriptor");

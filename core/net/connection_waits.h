@@ -1,7 +1,8 @@
 // The insides of a connection that both of its halves (connection.cc, connection_receive.cc) use.
 #pragma once
 
-#include <string>
+#include <array>
+#include <cstddef>
 
 #include "net/connection.h"
 
@@ -59,9 +60,13 @@ struct PullRequest {
 };
 
 // The messages of the bulk kinds (frame.h draws them).
-std::string push_message(uint64_t token, uint64_t offset);
-std::string pull_message(const PullRequest& request);
-std::string pulled_message(uint64_t ticket);
-std::string region_message(const Bulk::Region& region);
+using PushMessage = std::array<std::byte, 16>;
+using PullMessage = std::array<std::byte, 28>;
+using PulledMessage = std::array<std::byte, 8>;
+using RegionMessage = std::array<std::byte, 16>;
+PushMessage push_message(uint64_t token, uint64_t offset);
+PullMessage pull_message(const PullRequest& request);
+PulledMessage pulled_message(uint64_t ticket);
+RegionMessage region_message(const Bulk::Region& region);
 
 }  // namespace ff::net

@@ -95,10 +95,14 @@ Error Channel::named(const CallSpec& spec, Error error) const {
 }
 
 Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
-  std::string what = fmt::format("{} on {}: no answer in time", spec.name, peer().text());
-  auto slot = slots_.take(1);
-  auto taken = co_await with_deadline(loop(), spec.deadline_ns, what, std::move(slot));
-  if (!taken) co_return counted(spec, std::move(taken).error());
+  auto slot = slots_.try_take(1);
+  if (!slot) {
+    auto taking = slots_.take(1);
+    auto taken =
+        co_await with_deadline(loop(), spec.deadline_ns, "no answer in time", std::move(taking));
+    if (!taken) co_return counted(spec, named(spec, std::move(taken).error()));
+    slot = std::move(*taken);
+  }
   if (!usable()) {
     Error error = fail(Errc::unreachable, "the connection is closed");
     co_return counted(spec, named(spec, std::move(error)));
@@ -113,13 +117,15 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   head.deadline_ms = time_left_ms(loop(), spec.deadline_ns);
   if (spec.sink_bytes > kUngrantedMax && pending.take_slot()) head.flags |= net::kFlagGranted;
   connection().send(head, message);
-  auto reply = wait_for(pending.done);
-  auto waited = co_await with_deadline(loop(), spec.deadline_ns, std::move(what), std::move(reply));
+  auto waited = co_await pending.done.wait(spec.deadline_ns);
   if (!waited && !pending.reply) {
     auto end = give_up(pending, spec.has_memory);
     co_await std::move(end).shielded();
   }
   const bool answered = pending.reply.has_value();
+  if (!answered && waited.error().code == Errc::deadline) {
+    waited = named(spec, fail(Errc::deadline, "no answer in time"));
+  }
   if (!answered) pending.reply = std::move(waited).error();
   Result<std::string> result = std::move(*pending.reply);
   if (answered && !result) result = named(spec, std::move(result).error());

@@ -19,7 +19,6 @@ Link::Link(std::unique_ptr<net::Connection> connection, Peer peer, Metrics& metr
     : connection_(std::move(connection)),
       peer_(std::move(peer)),
       metrics_(metrics),
-      heard_ns_(connection_->loop().now_ns()),
       link_gate_(connection_->loop()) {}
 
 void Link::start() {
@@ -40,7 +39,6 @@ Task<void> Link::receive() {
       lost(frame.error());
       co_return;
     }
-    heard_ns_ = loop().now_ns();
     Result<void> taken;
     switch (frame->head.kind) {
       case net::FrameKind::ping:
@@ -61,7 +59,7 @@ Task<void> Link::receive() {
 Task<void> Link::keep_alive() {
   for (;;) {
     if (!co_await after(loop(), kPingAfterNs) || connection_->failed()) co_return;
-    const int64_t silent_ns = loop().now_ns() - heard_ns_;
+    const int64_t silent_ns = loop().now_ns() - heard_ns();
     if (silent_ns >= kDeadAfterNs) {
       connection_->close(fail(Errc::unreachable, "{}: no sign of life for {} s", peer_.text(),
                               silent_ns / kSecond));

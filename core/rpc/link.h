@@ -37,7 +37,7 @@ class Link {
   const Peer& peer() const { return peer_; }
 
   // When the peer was last heard of, steady.
-  int64_t heard_ns() const { return heard_ns_; }
+  int64_t heard_ns() const { return connection_->heard_ns(); }
 
  protected:
   // Begins to receive.
@@ -58,7 +58,6 @@ class Link {
   std::unique_ptr<net::Connection> connection_;
   const Peer peer_;
   Metrics& metrics_;
-  int64_t heard_ns_ = 0;
   Gate link_gate_;
 };
 

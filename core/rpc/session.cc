@@ -12,8 +12,8 @@ namespace ff::rpc {
 ServerCall::ServerCall(Session& session, const net::Head& head)
     : session_(session),
       number_(head.call),
-      deadline_ns_(head.deadline_ms == 0 ? INT64_MAX
-                                         : loop().now_ns() + head.deadline_ms * kMillisecond),
+      began_ns_(loop().now_ns()),
+      deadline_ns_(head.deadline_ms == 0 ? INT64_MAX : began_ns_ + head.deadline_ms * kMillisecond),
       granted_((head.flags & net::kFlagGranted) != 0),
       grant_(loop()),
       scope_(loop(), &session.call_gate_.cancel(), deadline_ns_,
@@ -160,7 +160,7 @@ Result<void> Session::take_call(net::Frame frame) {
 }
 
 Task<void> Session::serve(ServerCall& call, ServedMethods::Served& method, std::string message) {
-  const int64_t began_ns = loop().now_ns();
+  const int64_t began_ns = call.began_ns_;
   const uint64_t number = call.number_;
   const size_t bytes = message.size();
   auto task = method.route->handler(call, std::move(message));

@@ -40,6 +40,7 @@ class ServerCall {
   friend class Session;
   Session& session_;
   const uint64_t number_;
+  const int64_t began_ns_;
   const int64_t deadline_ns_;
   bool granted_;
   bool asked_ = false;
