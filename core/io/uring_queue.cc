@@ -226,7 +226,7 @@ void UringQueue::enqueue(unsigned slot) {
   }
   io_uring_sqe_set_data64(sqe, slot);
   if (!drive_) return;
-  if (io_uring_sq_ready(&ring_) >= kBatch) {
+  if (io_uring_sq_ready(&ring_) % kBatch == 0) {
     enter(0);
   } else {
     drive_->gathered();
@@ -257,7 +257,7 @@ void UringQueue::poll() {
 }
 
 bool UringQueue::hand_over() {
-  enter(0);
+  if (io_uring_sq_ready(&ring_) > 0) enter(0);
   const bool all = io_uring_sq_ready(&ring_) == 0;
   reap(kBatch);  // what was in memory has finished at once
   return all;

@@ -94,13 +94,17 @@ Error Channel::named(const CallSpec& spec, Error error) const {
   return std::move(error).within(fmt::format("{} on {}: ", spec.name, peer().text()));
 }
 
+Error Channel::late(const CallSpec& spec) const {
+  return named(spec, fail(Errc::deadline, "no answer in time"));
+}
+
 Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
   auto slot = slots_.try_take(1);
   if (!slot) {
     auto taking = slots_.take(1);
     auto taken =
-        co_await with_deadline(loop(), spec.deadline_ns, "no answer in time", std::move(taking));
-    if (!taken) co_return counted(spec, named(spec, std::move(taken).error()));
+        co_await with_deadline(loop(), spec.deadline_ns, late(spec).message, std::move(taking));
+    if (!taken) co_return counted(spec, std::move(taken).error());
     slot = std::move(*taken);
   }
   if (!usable()) {
@@ -123,9 +127,7 @@ Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
     co_await std::move(end).shielded();
   }
   const bool answered = pending.reply.has_value();
-  if (!answered && waited.error().code == Errc::deadline) {
-    waited = named(spec, fail(Errc::deadline, "no answer in time"));
-  }
+  if (!answered && loop().now_ns() >= spec.deadline_ns) waited = late(spec);
   if (!answered) pending.reply = std::move(waited).error();
   Result<std::string> result = std::move(*pending.reply);
   if (answered && !result) result = named(spec, std::move(result).error());

@@ -67,6 +67,7 @@ class Channel final : public Link {
   void said_bye() override { usable_ = false; }
   void lost(const Error& error) override;
   Error named(const CallSpec& spec, Error error) const;
+  Error late(const CallSpec& spec) const;
   Result<std::string> counted(const CallSpec& spec, Result<std::string> result);
   Task<void> give_up(Pending& pending, bool has_memory);
 

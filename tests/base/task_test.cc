@@ -249,6 +249,54 @@ TEST_F(TaskTest, AYieldLetsEverythingElseGoFirst) {
   ::close(fds[1]);
 }
 
+// Tasks that keep waking each other hold up neither what is late nor descriptors and timers.
+TEST_F(TaskTest, WhatIsLateIsNotHeldUpByWhatIsAlwaysReady) {
+  struct Restless final : Ready {
+    explicit Restless(Loop& of) : loop(of) {}
+    void fire() override {
+      fires++;
+      loop.wake(*this);
+    }
+    Loop& loop;
+    int fires = 0;
+  } restless(loop_);
+  struct Late final : Ready {
+    explicit Late(const Restless& other) : restless(other) {}
+    void fire() override { fires_before = restless.fires; }
+    const Restless& restless;
+    int fires_before = -1;
+  } late(restless);
+  loop_.wake(restless);
+  loop_.wake_late(late);
+  run_task(loop_,
+           [](Loop& loop) -> Task<void> { (void)co_await after(loop, kMillisecond); }(loop_));
+  restless.unlink();
+  EXPECT_GT(late.fires_before, 0);
+  EXPECT_LE(late.fires_before, 100);
+  EXPECT_GT(restless.fires, late.fires_before);
+}
+
+TEST_F(TaskTest, AWaitForAnEventEndsAtItsTime) {
+  Event event(loop_);
+  const auto wait_until = [](Event& what, int64_t until_ns) -> Task<Result<void>> {
+    co_return co_await what.wait(until_ns);
+  };
+  const int64_t began = loop_.now_ns();
+  const auto missed = run_task(loop_, wait_until(event, began + 2 * kMillisecond));
+  ASSERT_FALSE(missed.ok());
+  EXPECT_EQ(missed.error().code, Errc::deadline);
+  EXPECT_GE(loop_.now_ns(), began + 2 * kMillisecond);
+  // Set in time: the timer is gone with the wait.
+  Gate gate(loop_);
+  gate.spawn([](Loop& loop, Event& what) -> Task<void> {
+    (void)co_await after(loop, kMillisecond);
+    what.set();
+  }(loop_, event));
+  EXPECT_TRUE(run_task(loop_, wait_until(event, loop_.now_ns() + 10 * kSecond)).ok());
+  EXPECT_TRUE(run_task(loop_, wait_until(event, 0)).ok());  // set already
+  run_task(loop_, gate.wait_empty());
+}
+
 TEST_F(TaskTest, ASemaphoreServesInOrder) {
   Semaphore semaphore(loop_, 3);
   Event go(loop_);

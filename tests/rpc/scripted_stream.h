@@ -31,7 +31,7 @@ class ScriptedStream final : public net::Stream {
     readable_.set();
   }
   bool closed() const { return closed_; }
-  // What the connection has sent since the last call; payloads are left out.
+  // What the connection has sent since the last call; the payloads go to `payloads`.
   std::vector<net::Frame> sent() {
     std::vector<net::Frame> frames;
     ByteView rest = as_bytes(out_);
@@ -41,7 +41,9 @@ class ScriptedStream final : public net::Stream {
       FF_CHECK(head.ok());
       const ByteView message = rest.subspan(net::kHeadBytes, head->message_len);
       frames.push_back({*head, std::string(as_text(message))});
-      rest = rest.subspan(net::kHeadBytes + head->message_len + head->payload_len);
+      rest = rest.subspan(net::kHeadBytes + head->message_len);
+      payloads += as_text(rest.first(head->payload_len));
+      rest = rest.subspan(head->payload_len);
     }
     out_.clear();
     return frames;
@@ -82,6 +84,7 @@ class ScriptedStream final : public net::Stream {
   std::string local() const override { return "test"; }
 
   bool blocked = false;  // takes no bytes
+  std::string payloads;  // of all that sent() has told of
 
  private:
   std::string in_;
