@@ -13,6 +13,9 @@ namespace ff::net {
 namespace {
 
 constexpr size_t kBufferBytes = 64 * kKiB;
+// Behind a payload of at least kBufferBytes no more than this is read along: the next head, and not
+// much of its payload, which would be copied.
+constexpr size_t kBehindPayload = 4 * kKiB;
 // After so much without waiting, other tasks get their turn.
 constexpr size_t kTurnBytes = 1 * kMiB;
 
@@ -128,7 +131,11 @@ Result<size_t> Connection::read_some() {
     direct = into[0].size();
   }
   // What follows a payload may come along, unless only a part of the payload has a place.
-  if (direct == incoming_.left) into[count++] = ByteSpan(in_).subspan(in_end_);
+  if (direct == incoming_.left) {
+    const ByteSpan behind = ByteSpan(in_).subspan(in_end_);
+    const size_t most = direct >= kBufferBytes ? kBehindPayload : behind.size();
+    into[count++] = behind.first(std::min(behind.size(), most));
+  }
   FF_TRY(const auto got, stream_->try_read(std::span(into).first(count)));
   if (!got) return size_t{0};
   if (*got == 0) return fail(Errc::unreachable, "the peer closed the connection");
