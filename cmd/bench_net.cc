@@ -58,9 +58,7 @@ std::vector<Test> tests_of(const BenchNetOptions& options) {
   std::vector<Test> chosen;
   for (Test test : all) {
     const bool named = std::ranges::find(options.tests, test.name) != options.tests.end();
-    const bool has_disk = options.disk || !options.connect.empty();
     if (options.tests.empty() ? test.name == "disk" && !options.disk : !named) continue;
-    if (test.name == "disk" && !has_disk) continue;
     test.load.size = options.size.value_or(test.load.size);
     test.load.in_flight = options.in_flight.value_or(test.load.in_flight);
     test.load.duration_ns = options.duration_ns;
@@ -83,6 +81,12 @@ Result<void> check(const BenchNetOptions& options) {
   if (options.http && !options.listen) return fail(Errc::usage, "--http goes with --listen");
   if (options.disk && !options.connect.empty()) {
     return fail(Errc::usage, "--disk goes where --listen stands: the servers read");
+  }
+  const bool wants_disk = std::ranges::find(options.tests, "disk") != options.tests.end();
+  if (wants_disk && !options.disk && options.connect.empty()) {
+    Error error = fail(Errc::usage, "--test disk: there is no file to read");
+    error.hint = "Name a folder with --disk, or a server that was started with one with --connect.";
+    return error;
   }
   if (options.in_flight.value_or(1) == 0 || options.in_flight.value_or(1) > kInFlightMax) {
     return fail(Errc::usage, "--in-flight {}: 1 to {}", *options.in_flight, kInFlightMax);

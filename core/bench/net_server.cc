@@ -88,7 +88,13 @@ Result<void> serve_net(Clock& clock, NetServerOptions options,
   std::unique_ptr<io::File> file;
   std::optional<io::AsyncQueue> queue;
   if (options.disk_dir) {
-    FF_TRY(file, make_bench_file(disk, *options.disk_dir));
+    auto made = make_bench_file(disk, *options.disk_dir);
+    if (!made) {
+      Error error = std::move(made).error();
+      if (error.hint.empty()) error.hint = "--disk takes a folder with room for 1 GiB.";
+      return error;
+    }
+    file = std::move(*made);
     queue.emplace(disk, loop, kDepth);
   }
   net::SystemTransport transport(options.transport);
