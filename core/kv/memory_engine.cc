@@ -1,0 +1,157 @@
+// memory_engine.cc: snapshots by revision, and a commit that compares the revisions of what was
+// read.
+#include "kv/memory_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/gate.h"
+#include "base/wait.h"
+#include "kv/backoff.h"
+
+namespace ff::kv {
+
+size_t MemoryStore::size() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      keys_, [](const auto& entry) { return entry.second.back().value.has_value(); }));
+}
+
+std::optional<std::string> MemoryStore::read(const std::string& key, uint64_t at) const {
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) return std::nullopt;
+  const Versions& versions = found->second;
+  for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
+    if (version->revision <= at) return version->value;
+  }
+  return std::nullopt;
+}
+
+std::vector<Entry> MemoryStore::read_range(const Range& range, uint64_t at) const {
+  std::vector<Entry> entries;
+  for (auto next = keys_.lower_bound(range.begin);
+       next != keys_.end() && next->first < range.end && entries.size() < range.limit; ++next) {
+    if (auto value = read(next->first, at)) entries.push_back({next->first, std::move(*value)});
+  }
+  return entries;
+}
+
+uint64_t MemoryStore::changed_at(const std::string& key) const {
+  const auto found = keys_.find(key);
+  return found == keys_.end() ? 0 : found->second.back().revision;
+}
+
+// The contract of Txn::range, without which other engines would miss changes.
+void MemoryStore::check_guards(const Txn::Writes& writes) const {
+  for (const auto& [guard, range] : guarded_) {
+    if (writes.contains(guard)) continue;
+    const auto inside = writes.lower_bound(range.first);
+    FF_CHECK(inside == writes.end() || inside->first >= range.second);
+  }
+}
+
+void MemoryStore::commit(const Txn::Writes& writes) {
+  if (writes.empty()) return;
+  check_guards(writes);
+  ++revision_;
+  for (const auto& [key, value] : writes) {
+    Versions& versions = keys_[key];
+    versions.push_back({revision_, value});
+    prune(versions);
+  }
+}
+
+// Keeps the newest version, and for each running snapshot the one it sees.
+void MemoryStore::prune(Versions& versions) const {
+  const uint64_t oldest = snapshots_.empty() ? revision_ : *snapshots_.begin();
+  size_t first = versions.size() - 1;
+  while (first > 0 && versions[first].revision > oldest) --first;
+  versions.erase(versions.begin(), versions.begin() + static_cast<ptrdiff_t>(first));
+}
+
+class MemoryEngine::Transaction final : public Txn {
+ public:
+  explicit Transaction(MemoryEngine& engine)
+      : engine_(engine), at_(engine.store_.revision()), place_(store().snapshots_.insert(at_)) {}
+  ~Transaction() override { store().snapshots_.erase(place_); }
+
+  // Whether nothing that was read has changed since.
+  bool holds() const {
+    return std::ranges::all_of(
+        watched_, [&](const std::string& key) { return store().changed_at(key) <= at_; });
+  }
+
+ private:
+  MemoryStore& store() const { return engine_.store_; }
+  Task<Result<std::optional<std::string>>> fetch(std::string key, bool watched) override {
+    co_await engine_.delay();
+    auto value = store().read(key, at_);
+    if (watched) watched_.insert(std::move(key));
+    co_return value;
+  }
+  Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
+    co_await engine_.delay();
+    auto entries = store().read_range(range, at_);
+    auto& guarded = store().guarded_.try_emplace(guard, range.begin, range.end).first->second;
+    guarded.first = std::min(guarded.first, range.begin);
+    guarded.second = std::max(guarded.second, range.end);
+    watched_.insert(std::move(guard));
+    co_return entries;
+  }
+
+  MemoryEngine& engine_;
+  const uint64_t at_;
+  std::multiset<uint64_t>::iterator place_;
+  std::set<std::string> watched_;
+};
+
+Task<void> MemoryEngine::delay() {
+  if (faults_.delay_max_ns == 0) co_return;
+  const auto ns = static_cast<int64_t>(rng_.below(static_cast<uint64_t>(faults_.delay_max_ns) + 1));
+  (void)co_await after(loop_, ns);
+}
+
+// Whether it is known to have committed.
+Task<bool> MemoryEngine::commit(const Transaction& txn) {
+  co_await delay();
+  if (!txn.holds() || rng_.unit() < faults_.conflict) co_return false;
+  const bool answered = rng_.unit() >= faults_.lost_answer;
+  if (answered || rng_.unit() < 0.5) store_.commit(txn.writes());
+  co_await delay();
+  co_return answered;
+}
+
+// Whether the function's writes stand.
+Task<Result<bool>> MemoryEngine::attempt(const Function& function) {
+  Transaction txn(*this);
+  auto running = function(txn);
+  FF_CO_TRY(co_await std::move(running));
+  FF_CO_TRY(txn.check());
+  if (const Cancel* cancel = co_await current_cancel(); cancel && cancel->requested()) {
+    co_return cancel->reason();
+  }
+  auto committing = commit(txn);
+  const bool committed = co_await std::move(committing).shielded();
+  co_return committed;
+}
+
+Task<Result<void>> MemoryEngine::run(Function function, int64_t deadline_ns) {
+  Backoff backoff(loop_, rng_, deadline_ns);
+  for (;;) {
+    auto trying = attempt(function);
+    FF_CO_TRY(const bool done, co_await std::move(trying));
+    if (done) co_return Result<void>();
+    auto pausing = backoff.pause();
+    FF_CO_TRY(co_await std::move(pausing));
+  }
+}
+
+Task<Result<void>> MemoryEngine::view(Function function, int64_t) {
+  Transaction txn(*this);
+  auto running = function(txn);
+  FF_CO_TRY(co_await std::move(running));
+  FF_CHECK(txn.writes().empty());
+  co_return Result<void>();
+}
+
+}  // namespace ff::kv

@@ -1,0 +1,296 @@
+// sqlite_engine.cc: the queues between loops and threads, and what a thread does with a request.
+#include "kv/sqlite_engine.h"
+
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/gate.h"
+#include "base/wait.h"
+#include "kv/inline_task.h"
+
+namespace ff::kv {
+
+namespace {
+
+// Functions that share one sync. Above some hundred the sync no longer counts.
+constexpr size_t kBatchMax = 256;
+
+constexpr const char* kMigrations[] = {
+    "CREATE TABLE kv (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
+};
+
+}  // namespace
+
+// A function under way. `result` and `state` belong to the store's mutex until it is done.
+struct SqliteStore::Request {
+  enum class State : uint8_t { waiting, running, ended };  // ended also: withdrawn
+
+  Request(Loop& of, Function what, int64_t until_ns)
+      : loop(of), function(std::move(what)), deadline_ns(until_ns), done(of) {}
+
+  Loop& loop;
+  Function function;
+  const int64_t deadline_ns;
+  State state = State::waiting;
+  Result<void> result;
+  Event done;  // the loop's
+};
+
+// A connection to the file, and the transactions of one thread on it.
+class SqliteStore::Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(const std::string& path, Clock& clock,
+                                               db::OpenOptions options) {
+    FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
+    FF_TRY(auto get, database.prepare("SELECT value FROM kv WHERE key = ?"));
+    FF_TRY(auto range, database.prepare("SELECT key, value FROM kv WHERE key >= ? AND key < ? "
+                                        "ORDER BY key LIMIT ?"));
+    FF_TRY(auto put, database.prepare("INSERT INTO kv (key, value) VALUES (?, ?) "
+                                      "ON CONFLICT (key) DO UPDATE SET value = excluded.value"));
+    FF_TRY(auto erase, database.prepare("DELETE FROM kv WHERE key = ?"));
+    return std::unique_ptr<Session>(new Session(
+        std::move(database), std::move(get), std::move(range), std::move(put), std::move(erase)));
+  }
+  const std::string& moved_aside() const { return database_.moved_aside(); }
+
+  // All in one SQLite transaction, in order. One that cannot be stored must not spoil the others:
+  // then each has a transaction of its own.
+  void write(SqliteStore& store, const std::vector<std::shared_ptr<Request>>& requests) {
+    auto stored = write_together(store, requests);
+    if (stored) return;
+    for (const auto& request : requests) {
+      auto alone = requests.size() == 1 ? std::move(stored) : write_together(store, {request});
+      if (!alone && request->result) request->result = std::move(alone).error();
+    }
+  }
+  void read(Request& request) {
+    request.result = database_.run("BEGIN");
+    if (!request.result) return;
+    Transaction txn(*this);
+    request.result = run_inline(request.function(txn));
+    FF_CHECK(txn.writes().empty());
+    auto ended = database_.run("COMMIT");
+    if (request.result && !ended) request.result = std::move(ended);
+  }
+
+ private:
+  class Transaction final : public Txn {
+   public:
+    explicit Transaction(Session& session) : session_(session) {}
+
+   private:
+    Task<Result<std::optional<std::string>>> fetch(std::string key, bool) override {
+      co_return session_.get(key);
+    }
+    Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string) override {
+      co_return session_.range(range);
+    }
+    Session& session_;
+  };
+
+  Session(db::Database database, db::Statement get, db::Statement range, db::Statement put,
+          db::Statement erase)
+      : database_(std::move(database)),
+        get_(std::move(get)),
+        range_(std::move(range)),
+        put_(std::move(put)),
+        erase_(std::move(erase)) {}
+
+  Result<std::optional<std::string>> get(const std::string& key) {
+    get_.bind(as_bytes(key));
+    FF_TRY(const bool found, get_.step());
+    if (!found) return std::optional<std::string>();
+    std::optional value(std::string(as_text(get_.blob(0))));
+    FF_TRY(get_.run());
+    return value;
+  }
+  Result<std::vector<Entry>> range(const Range& range) {
+    std::vector<Entry> entries;
+    range_.bind(as_bytes(range.begin), as_bytes(range.end), range.limit);
+    for (;;) {
+      FF_TRY(const bool row, range_.step());
+      if (!row) return entries;
+      entries.push_back(
+          {std::string(as_text(range_.blob(0))), std::string(as_text(range_.blob(1)))});
+    }
+  }
+  Result<void> apply(const Txn::Writes& writes) {
+    for (const auto& [key, value] : writes) {
+      if (value) {
+        put_.bind(as_bytes(key), as_bytes(*value));
+        FF_TRY(put_.run());
+      } else {
+        erase_.bind(as_bytes(key));
+        FF_TRY(erase_.run());
+      }
+    }
+    return {};
+  }
+  // An error is the store's: no request has left anything then. Those of functions are in results.
+  Result<void> write_together(SqliteStore& store,
+                              const std::vector<std::shared_ptr<Request>>& requests) {
+    FF_TRY(auto transaction, database_.begin());
+    for (const auto& request : requests) {
+      if (!store.begin(*request)) continue;
+      Transaction txn(*this);
+      request->result = run_inline(request->function(txn));
+      if (request->result) request->result = txn.check();
+      if (request->result) FF_TRY(apply(txn.writes()));
+    }
+    return transaction.commit();
+  }
+
+  db::Database database_;
+  db::Statement get_;
+  db::Statement range_;
+  db::Statement put_;
+  db::Statement erase_;
+};
+
+Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& path, Clock& clock,
+                                                       Options options) {
+  FF_TRY(auto writer, Session::open(path, clock, {.on_corrupt = options.on_corrupt}));
+  std::unique_ptr<SqliteStore> store(new SqliteStore(clock, writer->moved_aside()));
+  store->sessions_.push_back(std::move(writer));
+  for (unsigned i = 0; i < options.readers; i++) {
+    FF_TRY(auto reader, Session::open(path, clock, {}));
+    store->sessions_.push_back(std::move(reader));
+  }
+  store->threads_.emplace_back([&of = *store] { of.write_loop(*of.sessions_[0]); });
+  for (unsigned i = 0; i < options.readers; i++) {
+    store->threads_.emplace_back([&of = *store, i] { of.read_loop(*of.sessions_[i + 1]); });
+  }
+  return store;
+}
+
+SqliteStore::SqliteStore(Clock& clock, std::string moved_aside)
+    : clock_(clock), moved_aside_(std::move(moved_aside)) {}
+
+SqliteStore::~SqliteStore() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  writes_.wanted.notify_all();
+  reads_.wanted.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void SqliteStore::add(Queue& queue, std::shared_ptr<Request> request) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue.requests.push_back(std::move(request));
+  }
+  queue.wanted.notify_one();
+}
+
+// Whether the function shall run: its task is still there.
+bool SqliteStore::begin(Request& request) {
+  const std::lock_guard lock(mutex_);
+  if (request.state == Request::State::ended) return false;
+  request.state = Request::State::running;
+  return true;
+}
+
+// Returns when the function will not run, or will not run again.
+void SqliteStore::withdraw(const std::shared_ptr<Request>& request) {
+  std::unique_lock lock(mutex_);
+  if (request->state == Request::State::waiting) request->state = Request::State::ended;
+  ended_.wait(lock, [&] { return request->state == Request::State::ended; });
+}
+
+// Requests to run now; none when the store is closing. Those whose time has passed are answered.
+std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::take(Queue& queue, size_t most) {
+  std::vector<std::shared_ptr<Request>> taken;
+  std::vector<std::shared_ptr<Request>> late;
+  std::unique_lock lock(mutex_);
+  while (taken.empty()) {
+    queue.wanted.wait(lock, [&] { return closing_ || !queue.requests.empty(); });
+    if (queue.requests.empty()) break;
+    const int64_t now_ns = clock_.steady_ns();
+    while (taken.size() < most && !queue.requests.empty()) {
+      auto next = std::move(queue.requests.front());
+      queue.requests.pop_front();
+      if (now_ns >= next->deadline_ns) {
+        next->result = fail(Errc::deadline, "the store did not come to a transaction in time");
+        late.push_back(std::move(next));
+      } else {
+        taken.push_back(std::move(next));
+      }
+    }
+    if (late.empty()) continue;
+    lock.unlock();
+    finish(late);
+    late.clear();
+    lock.lock();
+  }
+  return taken;
+}
+
+// Once a request has ended its task may go, and its loop with it: the loops are told before, and
+// only of those that nobody has withdrawn.
+void SqliteStore::finish(const std::vector<std::shared_ptr<Request>>& requests) {
+  std::map<Loop*, std::vector<std::shared_ptr<Request>>> by_loop;  // one wake-up for each
+  for (const auto& request : requests) {
+    if (begin(*request)) by_loop[&request->loop].push_back(request);
+  }
+  for (auto& [loop, ended] : by_loop) {
+    loop->post([ended = std::move(ended)] {
+      for (const auto& request : ended) request->done.set();
+    });
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& request : requests) request->state = Request::State::ended;
+  }
+  ended_.notify_all();
+}
+
+void SqliteStore::write_loop(Session& session) {
+  for (;;) {
+    const auto requests = take(writes_, kBatchMax);
+    if (requests.empty()) return;
+    session.write(*this, requests);
+    finish(requests);
+  }
+}
+
+void SqliteStore::read_loop(Session& session) {
+  for (;;) {
+    const auto requests = take(reads_, 1);
+    if (requests.empty()) return;
+    if (begin(*requests[0])) session.read(*requests[0]);
+    finish(requests);
+  }
+}
+
+Task<Result<void>> SqliteEngine::run(Function function, int64_t deadline_ns) {
+  return submit(store_.writes_, std::move(function), deadline_ns);
+}
+
+Task<Result<void>> SqliteEngine::view(Function function, int64_t deadline_ns) {
+  return submit(store_.reads_, std::move(function), deadline_ns);
+}
+
+Task<Result<void>> SqliteEngine::submit(SqliteStore::Queue& queue, Function function,
+                                        int64_t deadline_ns) {
+  if (const Cancel* cancel = co_await current_cancel(); cancel && cancel->requested()) {
+    co_return cancel->reason();
+  }
+  auto request = std::make_shared<SqliteStore::Request>(loop_, std::move(function), deadline_ns);
+  // The function refers to what its caller holds: it must not run once this frame is gone.
+  struct Withdrawal {
+    SqliteStore& store;
+    const std::shared_ptr<SqliteStore::Request>& request;
+    ~Withdrawal() { store.withdraw(request); }
+  };
+  const Withdrawal withdrawal{store_, request};
+  store_.add(queue, request);
+  auto ending = wait_for(request->done);
+  (void)co_await std::move(ending).shielded();
+  co_return request->result;
+}
+
+}  // namespace ff::kv

@@ -1,0 +1,88 @@
+// The store of one machine: an SQLite file, a thread that writes and threads that read.
+//
+// The writer runs the functions that have piled up back to back in one SQLite transaction and
+// commits them with one sync (group commit); nobody is answered before. So functions never meet a
+// conflict. view() reads a snapshot of the write-ahead log, beside the writer.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/loop.h"
+#include "db/database.h"
+#include "kv/engine.h"
+
+namespace ff::kv {
+
+// The file, used by the engines of any number of loops, which end before it.
+class SqliteStore {
+ public:
+  struct Options {
+    db::OnCorrupt on_corrupt = db::OnCorrupt::refuse;
+    unsigned readers = 2;  // threads
+  };
+  // Opens or makes the file `path`, whose folder exists. Errors: those of db::Database::open.
+  static Result<std::unique_ptr<SqliteStore>> open(const std::string& path, Clock& clock,
+                                                   Options options);
+  // Ends its threads, once they have done what is queued.
+  ~SqliteStore();
+  SqliteStore(const SqliteStore&) = delete;
+  SqliteStore& operator=(const SqliteStore&) = delete;
+
+  // Where open() put the corrupt file that it found; else empty.
+  const std::string& moved_aside() const { return moved_aside_; }
+
+ private:
+  friend class SqliteEngine;
+  class Session;
+  struct Request;
+  // Requests that wait, for the writer or for the readers.
+  struct Queue {
+    std::condition_variable wanted;
+    std::deque<std::shared_ptr<Request>> requests;
+  };
+
+  SqliteStore(Clock& clock, std::string moved_aside);
+  void add(Queue& queue, std::shared_ptr<Request> request);
+  bool begin(Request& request);
+  void withdraw(const std::shared_ptr<Request>& request);
+  std::vector<std::shared_ptr<Request>> take(Queue& queue, size_t most);
+  void write_loop(Session& session);
+  void read_loop(Session& session);
+  void finish(const std::vector<std::shared_ptr<Request>>& requests);
+
+  Clock& clock_;
+  const std::string moved_aside_;
+  std::mutex mutex_;
+  std::condition_variable ended_;  // a function has
+  bool closing_ = false;
+  Queue writes_;
+  Queue reads_;
+  std::vector<std::unique_ptr<Session>> sessions_;  // the writer's first
+  std::vector<std::thread> threads_;
+};
+
+class SqliteEngine final : public Engine {
+ public:
+  SqliteEngine(SqliteStore& store, Loop& loop) : store_(store), loop_(loop) {}
+
+  // Functions run in a thread of the store. The task ends only when its function has, also when it
+  // is cancelled.
+  Task<Result<void>> run(Function function, int64_t deadline_ns) override;
+  Task<Result<void>> view(Function function, int64_t deadline_ns) override;
+
+ private:
+  Task<Result<void>> submit(SqliteStore::Queue& queue, Function function, int64_t deadline_ns);
+
+  SqliteStore& store_;
+  Loop& loop_;
+};
+
+}  // namespace ff::kv

@@ -1,0 +1,85 @@
+// txn.cc: what all engines share: a transaction's own writes over what it reads, and its limits.
+#include <algorithm>
+
+#include "base/check.h"
+#include "kv/engine.h"
+
+namespace ff::kv {
+
+std::string end_of_prefix(std::string prefix) {
+  while (!prefix.empty() && static_cast<unsigned char>(prefix.back()) == 0xff) prefix.pop_back();
+  FF_CHECK(!prefix.empty());
+  prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
+  return prefix;
+}
+
+Result<void> Txn::count_read() {
+  if (++reads_ <= kReadsMax) return {};
+  return fail(Errc::failed, "a transaction reads more than {} keys and ranges", kReadsMax);
+}
+
+Task<Result<std::optional<std::string>>> Txn::get(std::string key) {
+  const auto own = writes_.find(key);
+  if (own != writes_.end()) co_return own->second;
+  FF_CO_TRY(count_read());
+  auto fetching = fetch(std::move(key), true);
+  co_return co_await std::move(fetching);
+}
+
+Task<Result<std::optional<std::string>>> Txn::snapshot_get(std::string key) {
+  const auto own = writes_.find(key);
+  if (own != writes_.end()) co_return own->second;
+  FF_CO_TRY(count_read());
+  auto fetching = fetch(std::move(key), false);
+  co_return co_await std::move(fetching);
+}
+
+Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
+  FF_CHECK(range.limit > 0);
+  FF_CO_TRY(count_read());
+  const size_t limit = range.limit;
+  const auto first = writes_.lower_bound(range.begin);
+  const auto last = range.begin < range.end ? writes_.lower_bound(range.end) : first;
+  // Each own erasure may hide one entry.
+  range.limit += static_cast<size_t>(
+      std::count_if(first, last, [](const auto& write) { return !write.second.has_value(); }));
+  auto fetching = fetch_range(std::move(range), std::move(guard));
+  FF_CO_TRY(auto stored, co_await std::move(fetching));
+  if (first == last) co_return stored;
+  std::map<std::string, std::string> merged;
+  for (Entry& entry : stored) merged.emplace(std::move(entry.key), std::move(entry.value));
+  for (auto write = first; write != last; ++write) {
+    merged.erase(write->first);
+    if (write->second) merged.emplace(write->first, *write->second);
+  }
+  std::vector<Entry> entries;
+  for (auto& [key, value] : merged) {
+    if (entries.size() == limit) break;
+    entries.push_back({key, std::move(value)});
+  }
+  co_return entries;
+}
+
+void Txn::put(std::string key, std::string value) {
+  written_ += key.size() + value.size();
+  writes_[std::move(key)] = std::move(value);
+}
+
+void Txn::erase(std::string key) {
+  written_ += key.size();
+  writes_[std::move(key)] = std::nullopt;
+}
+
+Result<void> Txn::check() const {
+  if (writes_.size() > kWritesMax) {
+    return fail(Errc::failed, "a transaction writes {} keys (the limit is {})", writes_.size(),
+                kWritesMax);
+  }
+  if (written_ > kBytesMax) {
+    return fail(Errc::failed, "a transaction writes {} bytes (the limit is {})", written_,
+                kBytesMax);
+  }
+  return {};
+}
+
+}  // namespace ff::kv
