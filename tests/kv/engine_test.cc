@@ -127,8 +127,8 @@ TEST_P(EngineTest, ATransactionSeesItsOwnWrites) {
                   co_return Result<void>();
                 }).ok());
   }
-  const Range all{"a", "g", 10}, two{"a", "g", 2};
-  std::vector<Entry> seen, first;
+  const Range all{"a", "g", 10}, two{"a", "g", 2}, one{"b", "g", 1};
+  std::vector<Entry> seen, first, behind_erased;
   Value own, erased, snapshot;
   ASSERT_TRUE(run([&](Txn& txn) -> Task<Result<void>> {
                 txn.put("a", "new");
@@ -140,6 +140,9 @@ TEST_P(EngineTest, ATransactionSeesItsOwnWrites) {
                 FF_CO_TRY(erased, co_await txn.get("b"));
                 FF_CO_TRY(seen, co_await txn.range(all, "guard"));
                 FF_CO_TRY(first, co_await txn.range(two, "guard"));
+                txn.erase("d");
+                FF_CO_TRY(behind_erased, co_await txn.range(one, "guard"));
+                txn.put("d", "new");
                 co_return Result<void>();
               }).ok());
   EXPECT_EQ(own, Value("new"));
@@ -147,6 +150,7 @@ TEST_P(EngineTest, ATransactionSeesItsOwnWrites) {
   EXPECT_EQ(erased, Value());
   EXPECT_EQ(seen, (std::vector<Entry>{{"a", "new"}, {"d", "new"}, {"f", "old"}}));
   EXPECT_EQ(first, (std::vector<Entry>{{"a", "new"}, {"d", "new"}}));
+  EXPECT_EQ(behind_erased, (std::vector<Entry>{{"f", "old"}}));
   EXPECT_EQ(range({"a", "g", 10}), seen);
 }
 

@@ -203,6 +203,40 @@ TEST_F(SystemTransportTest, AServerThatIsNoneOfOursIsNamed) {
   EXPECT_NE(at_client_->error().message.find("SSH-"), std::string::npos);
 }
 
+// A server that answers well but wrongly: a way of a later version, or one that nobody offered.
+TEST_F(SystemTransportTest, AChoiceMustBeKnownAndOffered) {
+  struct Case {
+    Way way;
+    std::string_view said;
+  };
+  for (const Case& one :
+       {Case{static_cast<Way>(0x4000), "an unknown way, 16384"}, Case{Way::verbs, "not offered"}}) {
+    SystemTransport client({.use = kTcp});
+    auto listener = SocketListener::listen(loop_, {"127.0.0.1", 0, ""});
+    const std::function<Task<void>()> wrong = [&]() -> Task<void> {
+      auto socket = co_await (*listener)->accept();
+      auto stream = stream_of(loop_, std::move(*socket));
+      std::array<std::byte, kOfferBytes> offer;
+      (void)co_await read_all(*stream, offer);
+      const Choice choice{one.way, {}};
+      const auto answer = encode_choice(choice);
+      (void)co_await write_all(*stream, answer);
+      std::array<std::byte, 1> more;
+      (void)co_await read_all(*stream, more);  // until the client goes
+    };
+    Gate gate(loop_);
+    gate.spawn(wrong());
+    gate.spawn(keep_client(client, loop_, (*listener)->address(), at_client_));
+    run_task(loop_, gate.wait_empty());
+    ASSERT_FALSE(at_client_->ok()) << one.said;
+    EXPECT_EQ(at_client_->error().code, Errc::corrupt);
+    EXPECT_NE(at_client_->error().message.find(one.said), std::string::npos)
+        << at_client_->error().message;
+    EXPECT_NE(at_client_->error().message.find("127.0.0.1:"), std::string::npos);
+    at_client_.reset();
+  }
+}
+
 class SystemTransportTlsTest : public SystemTransportTest {
  protected:
   TransportOptions tls(NetUse use) { return {.use = use, .tls = context_}; }

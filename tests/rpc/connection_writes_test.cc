@@ -54,6 +54,9 @@ TEST(ConnectionWrites, ASmallPushIsCopied) {
   EXPECT_EQ(sent[1].head.kind, FrameKind::ping);
   EXPECT_EQ(script.stream->payloads, std::string(4 * kKiB, 'a'));
   EXPECT_EQ(script.connection->queued_bytes(), 0u);
+  script.connection->send({.kind = FrameKind::ping});
+  EXPECT_EQ(script.sent().size(), 1u);
+  EXPECT_FALSE(script.connection->failed());
 }
 
 TEST(ConnectionWrites, ALargePushKeepsItsMemoryUntilItIsWritten) {
