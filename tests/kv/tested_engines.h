@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "base/rng.h"
@@ -24,5 +25,6 @@ struct EngineKind {
   std::string name;
   std::function<std::unique_ptr<TestedStore>()> make;
 };
+inline void PrintTo(const EngineKind& kind, std::ostream* out) { *out << kind.name; }
 
 }  // namespace ff::kv
