@@ -59,6 +59,10 @@ Result<std::string> single(Connection& connection, std::string_view sql) {
   return row ? std::string(statement.text(0)) : std::string();
 }
 
+// Of every connection; migrations run before foreign keys are on.
+constexpr const char* kSettings = "PRAGMA synchronous = FULL; PRAGMA cell_size_check = ON";
+constexpr const char* kForeignKeys = "PRAGMA foreign_keys = ON";
+
 // The version of the file, which must not be newer than this program.
 Result<int64_t> read_version(Connection& connection, size_t newest) {
   FF_TRY(Statement statement, connection.prepare("PRAGMA user_version"));
@@ -115,11 +119,11 @@ Result<void> prepare_file(Connection& connection, std::span<const char* const> m
                  fmt::format("{}: no write-ahead log is possible here", connection.path),
                  "Set FF_STATE to a directory on a local disk."};
   }
-  FF_TRY(connection.run("PRAGMA synchronous = FULL; PRAGMA cell_size_check = ON"));
+  FF_TRY(connection.run(kSettings));
   for (auto from = version; from < static_cast<int64_t>(migrations.size()); ++from) {
     FF_TRY(migrate_one(connection, from, migrations[static_cast<size_t>(from)]));
   }
-  return connection.run("PRAGMA foreign_keys = ON");
+  return connection.run(kForeignKeys);
 }
 
 Result<std::unique_ptr<Connection>> open_file(const std::string& path,
@@ -180,6 +184,15 @@ Result<Database> Database::open(const std::string& path, std::span<const char* c
   Database database(std::move(connection));
   database.moved_aside_ = std::move(moved);
   return database;
+}
+
+Result<Database> Database::another(int busy_timeout_ms) const {
+  auto connection = std::make_unique<Connection>(path());
+  const int status = connection->open(busy_timeout_ms);
+  if (status != SQLITE_OK) return connection->error(status);
+  FF_TRY(connection->run(kSettings));
+  FF_TRY(connection->run(kForeignKeys));
+  return Database(std::move(connection));
 }
 
 Database::Database(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}

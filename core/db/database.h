@@ -45,6 +45,8 @@ class Database {
   // structure, not a flipped bit inside a stored value.
   static Result<Database> open(const std::string& path, std::span<const char* const> migrations,
                                Clock& clock, OpenOptions options);
+  // Another connection to this file, for another thread: open() has checked and migrated it.
+  Result<Database> another(int busy_timeout_ms = OpenOptions().busy_timeout_ms) const;
   ~Database();
   Database(Database&& other) noexcept;
   Database& operator=(Database&& other) noexcept;

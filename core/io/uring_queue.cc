@@ -146,8 +146,7 @@ Task<void> LoopDrive::take_completions() {
     (void)co_await watch_->readable.wait();
     watch_->readable.reset();
     for (;;) {
-      const bool more = queue_->reap(kBatch) == kBatch;
-      if (!more) break;
+      if (queue_->reap(kBatch) < kBatch) break;
       YieldWait yield(loop_);
       (void)co_await yield;
     }

@@ -1,6 +1,6 @@
 // IoQueue on io_uring (disk.h has the contract). Operations gather in the submission ring and go to
-// the kernel in one call from run() or poll(), or once a loop has nothing else to do: a call for
-// each costs half the throughput of small reads.
+// the kernel together: from run() or poll(), or on a loop in small batches and at the end of each
+// turn. A call for each costs half the throughput of small reads.
 #pragma once
 
 #include <memory>

@@ -73,6 +73,7 @@ class Txn {
  private:
   virtual Task<Result<std::optional<std::string>>> fetch(std::string key, bool watched) = 0;
   virtual Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) = 0;
+  Task<Result<std::optional<std::string>>> read(std::string key, bool watched);
   Result<void> count_read();
 
   Writes writes_;

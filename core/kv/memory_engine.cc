@@ -5,12 +5,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/wait.h"
-#include "kv/backoff.h"
 
 namespace ff::kv {
+
+namespace {
+
+// Between the attempts of a transaction that meets others.
+constexpr int64_t kPauseFirstNs = kMillisecond;
+constexpr int64_t kPauseLastNs = 256 * kMillisecond;
+
+}  // namespace
 
 size_t MemoryStore::size() const {
   return static_cast<size_t>(std::ranges::count_if(
@@ -136,13 +145,17 @@ Task<Result<bool>> MemoryEngine::attempt(const Function& function) {
 }
 
 Task<Result<void>> MemoryEngine::run(Function function, int64_t deadline_ns) {
-  Backoff backoff(loop_, rng_, deadline_ns);
-  for (;;) {
+  Backoff backoff(rng_, kPauseFirstNs, kPauseLastNs);
+  for (int attempts = 1;; ++attempts) {
     auto trying = attempt(function);
     FF_CO_TRY(const bool done, co_await std::move(trying));
     if (done) co_return Result<void>();
-    auto pausing = backoff.pause();
-    FF_CO_TRY(co_await std::move(pausing));
+    const int64_t again_ns = loop_.now_ns() + backoff.pause_ns();
+    if (again_ns >= deadline_ns) {
+      co_return fail(Errc::deadline, "{} attempts of a transaction met others that came first",
+                     attempts);
+    }
+    FF_CO_TRY(co_await until(loop_, again_ns));
   }
 }
 

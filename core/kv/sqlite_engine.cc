@@ -1,6 +1,7 @@
 // sqlite_engine.cc: the queues between loops and threads, and what a thread does with a request.
 #include "kv/sqlite_engine.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -44,14 +45,12 @@ class SqliteStore::Session {
   static Result<std::unique_ptr<Session>> open(const std::string& path, Clock& clock,
                                                db::OpenOptions options) {
     FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
-    FF_TRY(auto get, database.prepare("SELECT value FROM kv WHERE key = ?"));
-    FF_TRY(auto range, database.prepare("SELECT key, value FROM kv WHERE key >= ? AND key < ? "
-                                        "ORDER BY key LIMIT ?"));
-    FF_TRY(auto put, database.prepare("INSERT INTO kv (key, value) VALUES (?, ?) "
-                                      "ON CONFLICT (key) DO UPDATE SET value = excluded.value"));
-    FF_TRY(auto erase, database.prepare("DELETE FROM kv WHERE key = ?"));
-    return std::unique_ptr<Session>(new Session(
-        std::move(database), std::move(get), std::move(range), std::move(put), std::move(erase)));
+    return on(std::move(database));
+  }
+  // For another thread: the file has been checked already.
+  Result<std::unique_ptr<Session>> another() {
+    FF_TRY(auto database, database_.another());
+    return on(std::move(database));
   }
   const std::string& moved_aside() const { return database_.moved_aside(); }
 
@@ -90,6 +89,16 @@ class SqliteStore::Session {
     Session& session_;
   };
 
+  static Result<std::unique_ptr<Session>> on(db::Database database) {
+    FF_TRY(auto get, database.prepare("SELECT value FROM kv WHERE key = ?"));
+    FF_TRY(auto range, database.prepare("SELECT key, value FROM kv WHERE key >= ? AND key < ? "
+                                        "ORDER BY key LIMIT ?"));
+    FF_TRY(auto put, database.prepare("INSERT INTO kv (key, value) VALUES (?, ?) "
+                                      "ON CONFLICT (key) DO UPDATE SET value = excluded.value"));
+    FF_TRY(auto erase, database.prepare("DELETE FROM kv WHERE key = ?"));
+    return std::unique_ptr<Session>(new Session(
+        std::move(database), std::move(get), std::move(range), std::move(put), std::move(erase)));
+  }
   Session(db::Database database, db::Statement get, db::Statement range, db::Statement put,
           db::Statement erase)
       : database_(std::move(database)),
@@ -155,7 +164,7 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& path, 
   std::unique_ptr<SqliteStore> store(new SqliteStore(clock, writer->moved_aside()));
   store->sessions_.push_back(std::move(writer));
   for (unsigned i = 0; i < options.readers; i++) {
-    FF_TRY(auto reader, Session::open(path, clock, {}));
+    FF_TRY(auto reader, store->sessions_[0]->another());
     store->sessions_.push_back(std::move(reader));
   }
   store->threads_.emplace_back([&of = *store] { of.write_loop(*of.sessions_[0]); });
@@ -186,12 +195,20 @@ void SqliteStore::add(Queue& queue, std::shared_ptr<Request> request) {
   queue.wanted.notify_one();
 }
 
-// Whether the function shall run: its task is still there.
-bool SqliteStore::begin(Request& request) {
+// Whether the request's task is still there; from now on it waits for the request's end.
+bool SqliteStore::hold(Request& request) {
   const std::lock_guard lock(mutex_);
   if (request.state == Request::State::ended) return false;
   request.state = Request::State::running;
   return true;
+}
+
+// Whether the function shall run: nobody has withdrawn it, and there is time.
+bool SqliteStore::begin(Request& request) {
+  if (!hold(request)) return false;
+  if (clock_.steady_ns() < request.deadline_ns) return true;
+  request.result = fail(Errc::deadline, "the store did not come to a transaction in time");
+  return false;
 }
 
 // Returns when the function will not run, or will not run again.
@@ -201,31 +218,14 @@ void SqliteStore::withdraw(const std::shared_ptr<Request>& request) {
   ended_.wait(lock, [&] { return request->state == Request::State::ended; });
 }
 
-// Requests to run now; none when the store is closing. Those whose time has passed are answered.
+// Requests to run now; none when the store is closing.
 std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::take(Queue& queue, size_t most) {
-  std::vector<std::shared_ptr<Request>> taken;
-  std::vector<std::shared_ptr<Request>> late;
   std::unique_lock lock(mutex_);
-  while (taken.empty()) {
-    queue.wanted.wait(lock, [&] { return closing_ || !queue.requests.empty(); });
-    if (queue.requests.empty()) break;
-    const int64_t now_ns = clock_.steady_ns();
-    while (taken.size() < most && !queue.requests.empty()) {
-      auto next = std::move(queue.requests.front());
-      queue.requests.pop_front();
-      if (now_ns >= next->deadline_ns) {
-        next->result = fail(Errc::deadline, "the store did not come to a transaction in time");
-        late.push_back(std::move(next));
-      } else {
-        taken.push_back(std::move(next));
-      }
-    }
-    if (late.empty()) continue;
-    lock.unlock();
-    finish(late);
-    late.clear();
-    lock.lock();
-  }
+  queue.wanted.wait(lock, [&] { return closing_ || !queue.requests.empty(); });
+  const auto first = queue.requests.begin();
+  const auto last = first + static_cast<ptrdiff_t>(std::min(most, queue.requests.size()));
+  std::vector<std::shared_ptr<Request>> taken(first, last);
+  queue.requests.erase(first, last);
   return taken;
 }
 
@@ -234,7 +234,7 @@ std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::take(Queue& queu
 void SqliteStore::finish(const std::vector<std::shared_ptr<Request>>& requests) {
   std::map<Loop*, std::vector<std::shared_ptr<Request>>> by_loop;  // one wake-up for each
   for (const auto& request : requests) {
-    if (begin(*request)) by_loop[&request->loop].push_back(request);
+    if (hold(*request)) by_loop[&request->loop].push_back(request);
   }
   for (auto& [loop, ended] : by_loop) {
     loop->post([ended = std::move(ended)] {

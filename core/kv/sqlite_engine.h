@@ -51,6 +51,7 @@ class SqliteStore {
 
   SqliteStore(Clock& clock, std::string moved_aside);
   void add(Queue& queue, std::shared_ptr<Request> request);
+  bool hold(Request& request);
   bool begin(Request& request);
   void withdraw(const std::shared_ptr<Request>& request);
   std::vector<std::shared_ptr<Request>> take(Queue& queue, size_t most);

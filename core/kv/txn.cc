@@ -19,18 +19,18 @@ Result<void> Txn::count_read() {
 }
 
 Task<Result<std::optional<std::string>>> Txn::get(std::string key) {
-  const auto own = writes_.find(key);
-  if (own != writes_.end()) co_return own->second;
-  FF_CO_TRY(count_read());
-  auto fetching = fetch(std::move(key), true);
-  co_return co_await std::move(fetching);
+  return read(std::move(key), true);
 }
 
 Task<Result<std::optional<std::string>>> Txn::snapshot_get(std::string key) {
+  return read(std::move(key), false);
+}
+
+Task<Result<std::optional<std::string>>> Txn::read(std::string key, bool watched) {
   const auto own = writes_.find(key);
   if (own != writes_.end()) co_return own->second;
   FF_CO_TRY(count_read());
-  auto fetching = fetch(std::move(key), false);
+  auto fetching = fetch(std::move(key), watched);
   co_return co_await std::move(fetching);
 }
 

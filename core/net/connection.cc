@@ -33,7 +33,7 @@ Result<void> check_range(const Slice& slice, uint64_t offset, size_t size) {
 
 }  // namespace
 
-// Writes at the end of a turn, when every task has queued what it has.
+// Writes at the end of a turn what no whole batch has taken along.
 class Connection::Flush final : public Ready {
  public:
   explicit Flush(Connection& connection) : connection_(connection) {}

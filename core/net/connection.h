@@ -1,10 +1,10 @@
 // A connection: frames and bulk over a stream, the same for every transport (wire.md).
 //
-// Frames queue up and leave together, at the end of the loop's turn. Bulk is shaped like RDMA: the
-// side that owns memory exposes it and sends the peer a Slice of it in a message; the peer pushes
-// into a sink or pulls from a source. Where the transport can (Bulk: shared memory, RDMA) the peer
-// reaches the memory itself; otherwise the bytes follow a frame of a bulk kind, and are read
-// straight into the sink or written straight from the source.
+// Frames queue up and leave together, in batches and at the end of the loop's turn. Bulk is shaped
+// like RDMA: the side that owns memory exposes it and sends the peer a Slice of it in a message;
+// the peer pushes into a sink or pulls from a source. Where the transport can (Bulk: shared memory,
+// RDMA) the peer reaches the memory itself; otherwise the bytes follow a frame of a bulk kind, and
+// are read straight into the sink or written straight from the source.
 //
 // receive() must be kept running: it also serves the peer's pushes and pulls. A connection that met
 // an error stays failed: everything returns that error. Owned by one loop.

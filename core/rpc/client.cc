@@ -57,13 +57,13 @@ Task<void> Client::connect() {
   if (made) {
     channel_ = std::move(*made);
     outcome_ = {};
-    next_pause_ns_ = kBackoffFirstNs;
+    backoff_.reset();
     not_before_ns_ = 0;
   } else {
     outcome_ = std::move(made).error();
     // The attempt's own time was up, not that of any call.
     if (outcome_.error().code == Errc::deadline) outcome_.error().code = Errc::unreachable;
-    not_before_ns_ = context_.loop.now_ns() + pause_ns();
+    not_before_ns_ = context_.loop.now_ns() + backoff_.pause_ns();
   }
   context_.metrics
       .counter("ff_rpc_connects_total", "Attempts to connect, by how they ended",
@@ -72,13 +72,6 @@ Task<void> Client::connect() {
   connecting_ = false;
   ended_ = begun_;
   attempted_.set();
-}
-
-int64_t Client::pause_ns() {
-  const auto half = static_cast<uint64_t>(next_pause_ns_ / 2);
-  const auto pause = static_cast<int64_t>(half + context_.rng.below(half + 1));
-  next_pause_ns_ = std::min(2 * next_pause_ns_, kBackoffLastNs);
-  return pause;
 }
 
 Task<Result<std::shared_ptr<Channel>>> Client::attempt() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/gate.h"
 #include "base/metrics.h"
@@ -16,7 +17,7 @@
 
 namespace ff::rpc {
 
-// Between attempts to connect: the first pause, doubled up to the last, with jitter of a half.
+// Between attempts to connect (base/backoff.h).
 constexpr int64_t kBackoffFirstNs = 50 * kMillisecond;
 constexpr int64_t kBackoffLastNs = 5 * kSecond;
 // A channel that has been silent for so long may have been lost without this loop knowing yet.
@@ -51,7 +52,6 @@ class Client {
  private:
   Task<void> connect();
   Task<Result<std::shared_ptr<Channel>>> attempt();
-  int64_t pause_ns();
 
   ClientContext& context_;
   const net::Address address_;
@@ -60,7 +60,7 @@ class Client {
   uint64_t begun_ = 0;    // attempts
   uint64_t ended_ = 0;    // attempts
   Result<void> outcome_;  // of the last that ended
-  int64_t next_pause_ns_ = kBackoffFirstNs;
+  Backoff backoff_{context_.rng, kBackoffFirstNs, kBackoffLastNs};
   int64_t not_before_ns_ = 0;  // the next attempt
   Event attempted_;
   Gate gate_;

@@ -49,6 +49,18 @@ class SqliteEngineTest : public testing::Test {
   db::TempDir dir_;
 };
 
+// Keeps the writer busy, from `in` until `on`.
+Task<void> hold_writer(SqliteEngine& of, std::promise<void>& in, std::promise<void>& on) {
+  auto running = of.run(
+      [&](Txn&) -> Task<Result<void>> {
+        in.set_value();
+        on.get_future().wait();
+        co_return Result<void>();
+      },
+      INT64_MAX);
+  EXPECT_TRUE((co_await std::move(running)).ok());
+}
+
 TEST_F(SqliteEngineTest, WhatWasCommittedIsThereAfterOpeningAgain) {
   {
     const auto store = open();
@@ -106,16 +118,7 @@ TEST_F(SqliteEngineTest, ATransactionThatComesTooLateIsNotRun) {
   bool ran = false;
   Result<void> late;
   Gate gate(loop_);
-  gate.spawn([](SqliteEngine& of, std::promise<void>& in, std::promise<void>& on) -> Task<void> {
-    auto running = of.run(
-        [&](Txn&) -> Task<Result<void>> {
-          in.set_value();
-          on.get_future().wait();
-          co_return Result<void>();
-        },
-        INT64_MAX);
-    EXPECT_TRUE((co_await std::move(running)).ok());
-  }(engine, entered, go_on));
+  gate.spawn(hold_writer(engine, entered, go_on));
   gate.spawn([](Loop& loop, SqliteEngine& of, std::promise<void>& in, std::promise<void>& on,
                 bool& was_run, Result<void>& out) -> Task<void> {
     in.get_future().wait();
@@ -140,16 +143,7 @@ TEST_F(SqliteEngineTest, ADestroyedTaskTakesItsFunctionAlong) {
   SqliteEngine engine(*store, loop_);
   std::promise<void> entered, go_on;
   Gate first(loop_);
-  first.spawn([](SqliteEngine& of, std::promise<void>& in, std::promise<void>& on) -> Task<void> {
-    auto running = of.run(
-        [&](Txn&) -> Task<Result<void>> {
-          in.set_value();
-          on.get_future().wait();
-          co_return Result<void>();
-        },
-        INT64_MAX);
-    EXPECT_TRUE((co_await std::move(running)).ok());
-  }(engine, entered, go_on));
+  first.spawn(hold_writer(engine, entered, go_on));
   {
     Gate second(loop_);
     second.spawn([](SqliteEngine& of) -> Task<void> {

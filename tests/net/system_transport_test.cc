@@ -46,6 +46,13 @@ class SystemTransportTest : public testing::Test {
     gate.spawn(keep_client(client, loop_, to, at_client_));
     run_task(loop_, gate.wait_empty());
   }
+  // A client with a far end that the test plays.
+  void meet_far_end(SystemTransport& client, Address at, const std::function<Task<void>()>& far) {
+    Gate gate(loop_);
+    gate.spawn(far());
+    gate.spawn(keep_client(client, loop_, std::move(at), at_client_));
+    run_task(loop_, gate.wait_empty());
+  }
   bool met() { return at_client_->ok() && at_server_->ok(); }
   // What came over the connection from the client to the server.
   std::string said(const std::string& word) {
@@ -160,10 +167,7 @@ TEST_F(SystemTransportTest, AForwardedPortFallsBackToTcp) {
       FF_CHECK(wrote.ok());
     }
   };
-  Gate gate(loop_);
-  gate.spawn(far());
-  gate.spawn(keep_client(client, loop_, (*listener)->address(), at_client_));
-  run_task(loop_, gate.wait_empty());
+  meet_far_end(client, (*listener)->address(), far);
   ASSERT_TRUE(at_client_->ok()) << at_client_->error().message;
   EXPECT_TRUE((**at_client_)->peer().ends_with(" (tcp)"));
   ASSERT_EQ(offers.size(), 2u);
@@ -194,10 +198,7 @@ TEST_F(SystemTransportTest, AServerThatIsNoneOfOursIsNamed) {
     std::array<std::byte, 100> bytes;
     (void)co_await read_all(*stream, bytes);  // until the client goes
   };
-  Gate gate(loop_);
-  gate.spawn(ssh());
-  gate.spawn(keep_client(client, loop_, (*listener)->address(), at_client_));
-  run_task(loop_, gate.wait_empty());
+  meet_far_end(client, (*listener)->address(), ssh);
   ASSERT_FALSE(at_client_->ok());
   EXPECT_EQ(at_client_->error().code, Errc::corrupt);
   EXPECT_NE(at_client_->error().message.find("SSH-"), std::string::npos);
@@ -224,10 +225,7 @@ TEST_F(SystemTransportTest, AChoiceMustBeKnownAndOffered) {
       std::array<std::byte, 1> more;
       (void)co_await read_all(*stream, more);  // until the client goes
     };
-    Gate gate(loop_);
-    gate.spawn(wrong());
-    gate.spawn(keep_client(client, loop_, (*listener)->address(), at_client_));
-    run_task(loop_, gate.wait_empty());
+    meet_far_end(client, (*listener)->address(), wrong);
     ASSERT_FALSE(at_client_->ok()) << one.said;
     EXPECT_EQ(at_client_->error().code, Errc::corrupt);
     EXPECT_NE(at_client_->error().message.find(one.said), std::string::npos)

@@ -12,15 +12,11 @@ namespace ff::rpc {
 namespace {
 
 uint64_t answered(RpcWorld& world, std::string_view method, std::string_view code) {
-  return series(
-      world.server_metrics,
-      fmt::format("ff_rpc_server_calls_total{{method=\"{}\",code=\"{}\"}}", method, code));
+  return answered_calls(world.server_metrics, method, code);
 }
 
 uint64_t made(RpcWorld& world, std::string_view method, std::string_view code) {
-  return series(
-      world.client_metrics,
-      fmt::format("ff_rpc_client_calls_total{{method=\"{}\",code=\"{}\"}}", method, code));
+  return made_calls(world.client_metrics, method, code);
 }
 
 TEST(CallsTest, APingIsAnswered) {

@@ -63,11 +63,7 @@ class ChannelTest : public testing::Test {
     EXPECT_NE(error.message.find(words), std::string::npos) << error.message;
     EXPECT_NE(error.message.find("server at script"), std::string::npos) << error.message;
   }
-  uint64_t counted(std::string_view code) {
-    return series(
-        metrics_,
-        fmt::format("ff_rpc_client_calls_total{{method=\"probe.ping\",code=\"{}\"}}", code));
-  }
+  uint64_t counted(std::string_view code) { return made_calls(metrics_, "probe.ping", code); }
 
   Metrics metrics_;
   ClientCalls calls_{metrics_};

@@ -99,6 +99,17 @@ inline uint64_t series(const Metrics& metrics, std::string_view name) {
   return std::stoull(text.substr(at + name.size() + 2));
 }
 
+// Calls of a method that ended with `code`, as the server or the client has counted them.
+inline uint64_t answered_calls(const Metrics& metrics, std::string_view method,
+                               std::string_view code) {
+  return series(
+      metrics, fmt::format("ff_rpc_server_calls_total{{method=\"{}\",code=\"{}\"}}", method, code));
+}
+inline uint64_t made_calls(const Metrics& metrics, std::string_view method, std::string_view code) {
+  return series(
+      metrics, fmt::format("ff_rpc_client_calls_total{{method=\"{}\",code=\"{}\"}}", method, code));
+}
+
 template <class T>
 Task<void> store(Task<Result<T>> task, std::optional<Result<T>>& result) {
   result = co_await std::move(task);

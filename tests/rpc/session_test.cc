@@ -79,11 +79,7 @@ class SessionTest : public testing::Test {
     script_->settle();
     EXPECT_TRUE(ended_);
   }
-  uint64_t counted(std::string_view code) {
-    return series(
-        metrics_,
-        fmt::format("ff_rpc_server_calls_total{{method=\"test.method\",code=\"{}\"}}", code));
-  }
+  uint64_t counted(std::string_view code) { return answered_calls(metrics_, "test.method", code); }
 
   Metrics metrics_;
   Router router_;

@@ -208,11 +208,7 @@ class TcpTest : public testing::Test {
     }
     return true;
   }
-  uint64_t answered(std::string_view code) {
-    return series(
-        metrics_,
-        fmt::format("ff_rpc_server_calls_total{{method=\"probe.ping\",code=\"{}\"}}", code));
-  }
+  uint64_t answered(std::string_view code) { return answered_calls(metrics_, "probe.ping", code); }
 
   Metrics metrics_;
   ServerThread server_;
