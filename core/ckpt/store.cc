@@ -27,6 +27,19 @@ bool counts_as_empty(const std::vector<io::DirEntry>& entries) {
   return true;
 }
 
+enum class Place { absent, empty, store, foreign };
+
+// The file is looked for last: in a store that is being made it comes before all that lies beside
+// it, so whoever saw something and then no file saw no store.
+Result<Place> look_at(io::Disk& disk, const std::string& path) {
+  const auto entries = disk.list(path);
+  if (!entries && entries.error().code == Errc::not_found) return Place::absent;
+  if (!entries) return entries.error();
+  FF_TRY(const bool there, io::exists(disk, store_file(path)));
+  if (there) return Place::store;
+  return counts_as_empty(*entries) ? Place::empty : Place::foreign;
+}
+
 Error not_a_store(const std::string& path) {
   return Error{
       Errc::refused,
@@ -50,19 +63,16 @@ Result<void> check_run_name(std::string_view run) {
 }
 
 Result<Store> Store::open(io::Disk& disk, const std::string& path) {
-  auto text = io::read_file(disk, store_file(path), kStoreFileMax);
-  if (!text) {
-    if (text.error().code != Errc::not_found) return std::move(text).error();
-    const auto entries = disk.list(path);
-    if (!entries && entries.error().code == Errc::not_found) {
-      return Error{Errc::not_found, fmt::format("{}: no such store", path),
-                   "'ff checkpoint save --store DIR' makes one."};
-    }
-    if (!entries) return entries.error();
-    if (!counts_as_empty(*entries)) return not_a_store(path);
-    return Error{Errc::not_found, fmt::format("{}: an empty directory, not yet a store", path),
+  FF_TRY(const auto place, look_at(disk, path));
+  if (place == Place::foreign) return not_a_store(path);
+  if (place != Place::store) {
+    const auto what =
+        place == Place::absent ? "no such store" : "an empty directory, not yet a store";
+    return Error{Errc::not_found, fmt::format("{}: {}", path, what),
                  "'ff checkpoint save --store DIR' makes one."};
   }
+  auto text = io::read_file(disk, store_file(path), kStoreFileMax);
+  if (!text) return std::move(text).error();
   const std::string where = store_file(path);
   std::string_view line = *text;
   if (line.ends_with('\n')) line.remove_suffix(1);
@@ -150,13 +160,9 @@ Result<void> Store::make_folders(io::Disk& disk) const {
 
 Result<Store> Store::open_or_create(Context& context, const std::string& path,
                                     const CreateOptions& options) {
-  FF_TRY(const bool there, io::exists(context.disk, store_file(path)));
-  if (!there) {
-    const auto entries = context.disk.list(path);
-    if (!entries && entries.error().code != Errc::not_found) return entries.error();
-    if (entries && !counts_as_empty(*entries)) return not_a_store(path);
-    FF_TRY(create(context, path, options));
-  }
+  FF_TRY(const auto place, look_at(context.disk, path));
+  if (place == Place::foreign) return not_a_store(path);
+  if (place != Place::store) FF_TRY(create(context, path, options));
   FF_TRY(auto store, open(context.disk, path));
   FF_TRY(const auto info, context.disk.info(store_file(path)));
   if (store.digest_ == simd::DigestKind::xxh128 && info.uid != options.uid && options.uid != 0) {

@@ -289,6 +289,21 @@ TEST_F(BesideTest, APruneAtAnyPointOfASave) { interleave(make_garbage, save_revi
 
 TEST_F(BesideTest, ASaveAtAnyPointOfAPrune) { interleave(make_garbage, prune_now, save_reviving); }
 
+TEST_F(BesideTest, TwoSavesThatBothMakeTheStore) {
+  const auto nothing = [](SimStore&) {};
+  const auto save_first = [](SimStore& sim, io::Disk& disk) {
+    EXPECT_TRUE(io::ok(sim.save_on(disk, {{"own", noise(1, 4000)}}, 1)));
+  };
+  interleave(nothing, save_first, save_reviving);
+  const auto look = [](SimStore& sim, io::Disk& disk) {
+    const auto store = Store::open(disk, kStore);
+    if (store) return;
+    EXPECT_EQ(store.error().code, Errc::not_found) << store.error().message;
+    save_reviving(sim, sim.disk);
+  };
+  interleave(nothing, look, save_first);
+}
+
 TEST_F(BesideTest, APruneAtEveryPointOfASave) {
   SimStore sim(1);
   make_garbage(sim);
