@@ -43,7 +43,7 @@ make_initrd() {
 
 # start NAME MTU SECONDS "rdma.WORD=..." [QEMU-OPTION...]: a guest in the background, its console in
 # $work/NAME.log. Emulated: where /dev/kvm is there, it may still not run a Debian kernel.
-# no_timer_check: on a busy host the emulated timer looks broken to the guest's kernel, which panics.
+# no_timer_check: on a busy host the emulated timer looks broken to the guest, which panics.
 start() {
   local name=$1 mtu=$2 seconds=$3 words=$4
   shift 4
