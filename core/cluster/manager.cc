@@ -125,7 +125,10 @@ Result<HeartbeatAnswer> Manager::heartbeat(Heartbeat beat, int64_t now_ns) {
   seen.targets.clear();
   for (const TargetReport& report : beat.targets) seen.targets[report.target] = report;
   seen.disks.clear();
-  for (DiskUse& use : beat.disks) seen.disks[use.disk] = std::move(use);
+  for (DiskUse& use : beat.disks) {
+    if (use.trouble.size() > kTextMax) use.trouble.resize(kTextMax);
+    seen.disks[use.disk] = std::move(use);
+  }
   return HeartbeatAnswer{routing_.since(beat.routing_version, kAnswerBytes), predecessors(id)};
 }
 
@@ -213,13 +216,16 @@ Chain Manager::next(const Chain& chain, int64_t now_ns) const {
 }
 
 void Manager::propose_nodes(Changes& changes) const {
+  size_t bytes = 0;
   for (const auto& [id, seen] : seen_) {
-    if (changes.size() >= kChangeMax) return;
+    if (changes.size() >= kChangeMax || bytes >= kAnswerBytes) return;
     const Node* const known = routing_.node(id);
     Node node = seen.node;
     node.draining = known != nullptr && known->draining;
     node.changed = known == nullptr ? 0 : known->changed;
-    if (known == nullptr || node != *known) changes.nodes.push_back(std::move(node));
+    if (known != nullptr && node == *known) continue;
+    bytes += message_bytes(node);
+    changes.nodes.push_back(std::move(node));
   }
 }
 

@@ -7,14 +7,8 @@ namespace ff::cluster {
 
 namespace {
 
-// Upper estimates of the bytes that a record takes in a message.
 constexpr size_t kNumberBytes = 11;  // a 64-bit varint and its tag
-size_t message_bytes(const Node& node) {
-  size_t bytes = 8 * kNumberBytes + node.name.size() + node.domain.size();
-  for (const std::string& address : node.addresses) bytes += kNumberBytes + address.size();
-  for (const Disk& disk : node.disks) bytes += 4 * kNumberBytes + disk.path.size();
-  return bytes;
-}
+
 size_t message_bytes(const Chain& chain) {
   return 4 * kNumberBytes + 5 * kNumberBytes * chain.targets.size();
 }
@@ -37,6 +31,13 @@ void pick(const Records& records, const Changes& changes, std::vector<Record>& o
 }
 
 }  // namespace
+
+size_t message_bytes(const Node& node) {
+  size_t bytes = 8 * kNumberBytes + node.name.size() + node.domain.size();
+  for (const std::string& address : node.addresses) bytes += kNumberBytes + address.size();
+  for (const Disk& disk : node.disks) bytes += 4 * kNumberBytes + disk.path.size();
+  return bytes;
+}
 
 std::string_view name_of(State state) {
   switch (state) {

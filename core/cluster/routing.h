@@ -125,6 +125,9 @@ struct Routing {
   Result<void> apply(const Changes& changes);
 };
 
+// An upper estimate of the bytes that a record takes in a message.
+size_t message_bytes(const Node& node);
+
 // Null when the chain has no such target.
 const Target* find_target(const Chain& chain, TargetId id);
 
