@@ -7,9 +7,11 @@
 
 // Sorted by name: NAME as typed, the suffix of its declare_ function, one line without full stop.
 #define FF_COMMANDS(COMMAND)                                                                \
+  COMMAND("admin", admin, "Look after a cluster")                                           \
   COMMAND("bench", bench, "Measure this machine")                                           \
   COMMAND("checkpoint", checkpoint, "Save, load, verify and keep checkpoints of training")  \
   COMMAND("help", help, "Explain a command, list settings, install links and manual pages") \
+  COMMAND("serve-meta", serve_meta, "Run the cluster manager")                              \
   COMMAND("sim", sim, "Replay a simulated cluster from a seed")
 
 namespace ff::cmd {

@@ -29,6 +29,7 @@ std::string_view errc_name(Errc code) {
     case Errc::unsupported: return "unsupported";
     case Errc::unreachable: return "unreachable";
     case Errc::busy: return "busy";
+    case Errc::fault: return "fault";
   }
   return "failed";
 }
@@ -44,7 +45,8 @@ std::optional<Errc> errc_from_name(std::string_view name) {
 int exit_code(Errc code) {
   switch (code) {
     case Errc::usage: return 2;
-    case Errc::corrupt: return 3;
+    case Errc::corrupt:
+    case Errc::fault: return 3;
     case Errc::incomplete: return 4;
     case Errc::refused:
     case Errc::newer_format: return 5;

@@ -190,7 +190,7 @@ Result<Proposal> Manager::replace_target(TargetId id, Place place) {
   Target& target = *target_in(chain, id);
   if (target.state != State::offline) {
     Error error = fail(Errc::refused, "target {} is {}", id, name_of(target.state));
-    error.hint = fmt::format("Take it out first: ff admin targets drain {}", id);
+    error.hint = fmt::format("Take it out first: ff admin drain --target {}", id);
     return error;
   }
   for (const Target& other : chain.targets) {

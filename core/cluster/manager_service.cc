@@ -20,14 +20,8 @@ constexpr int64_t kLookNs = kSecond / 2;
 
 }  // namespace
 
-ManagerService::ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router,
-                               Options options)
-    : store_(engine),
-      loop_(loop),
-      rng_(rng),
-      options_(std::move(options)),
-      token_(rng.next()),
-      gate_(loop) {
+ManagerService::ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router)
+    : store_(engine), loop_(loop), rng_(rng), token_(rng.next()), gate_(loop) {
   rpc::add_method(router, kHeartbeat, *this, &ManagerService::heartbeat);
   rpc::add_method(router, kRouting, *this, &ManagerService::routing);
   rpc::add_method(router, kInit, *this, &ManagerService::init);
@@ -41,7 +35,10 @@ ManagerService::ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Ro
 
 ManagerService::~ManagerService() = default;
 
-void ManagerService::start() { gate_.spawn(run()); }
+void ManagerService::start(Options options) {
+  options_ = std::move(options);
+  gate_.spawn(run());
+}
 
 bool ManagerService::acts(const ReignRef& reign) const {
   return reign != nullptr && !reign->over && loop_.now_ns() < reign->until_ns;

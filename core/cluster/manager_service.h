@@ -35,11 +35,11 @@ class ManagerService {
     bool alone = false;
   };
   // All outlive it. Owned by `loop`.
-  ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Options options);
+  ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router);
   // After close(), or with the loop at an end.
   ~ManagerService();
 
-  void start();
+  void start(Options options);
   // Gives the lease up, so that another takes over at once.
   Task<void> close();
 
@@ -81,7 +81,7 @@ class ManagerService {
   Store store_;
   Loop& loop_;
   Rng& rng_;
-  const Options options_;
+  Options options_;
   const uint64_t token_;
   Lease seen_;      // as last read while standing by
   ReignRef reign_;  // while primary

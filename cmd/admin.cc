@@ -1,0 +1,338 @@
+// `ff admin`: the operator's view of a cluster, and `init` and `status` of it.
+#include "cmd/admin.h"
+
+#include <map>
+#include <set>
+
+#include "base/units.h"
+#include "cluster/wire.h"
+#include "cmd/build_info.h"
+#include "io/system_disk.h"
+
+namespace ff::cmd {
+namespace {
+
+using cluster::wire::StatusReply;
+
+// Between two looks at a copy under way, for its speed.
+constexpr int64_t kLookNs = kSecond;
+// Chains named in one line of the status; --json has them all.
+constexpr size_t kNamedMax = 8;
+
+Result<std::vector<net::Address>> parse_managers(const std::string& list) {
+  std::vector<net::Address> addresses;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    FF_TRY(addresses.emplace_back(), net::parse_address(list.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return addresses;
+}
+
+// How the chains of a cluster are.
+struct Health {
+  size_t chains = 0;
+  size_t whole = 0;     // every target serves
+  size_t degraded = 0;  // some do
+  size_t lost = 0;      // none does
+};
+
+Health health_of(const cluster::Routing& routing) {
+  Health health;
+  for (const auto& [id, chain] : routing.chains) {
+    const auto serving =
+        static_cast<size_t>(std::ranges::count_if(chain.targets, [](const cluster::Target& target) {
+          return target.state == cluster::State::serving;
+        }));
+    health.chains++;
+    (serving == chain.targets.size() ? health.whole
+     : serving > 0                   ? health.degraded
+                                     : health.lost)++;
+  }
+  return health;
+}
+
+// What is being copied, all chains together, and how fast.
+struct Copying {
+  size_t targets = 0;
+  uint64_t copied = 0;  // bytes
+  uint64_t to_copy = 0;
+  double rate = 0;  // bytes per second
+};
+
+Copying copying_of(const StatusReply& status) {
+  Copying copying;
+  for (const auto& target : status.targets()) {
+    if (target.to_copy() == 0) continue;
+    copying.targets++;
+    copying.copied += target.copied();
+    copying.to_copy += target.to_copy();
+  }
+  return copying;
+}
+
+std::string eta(const Copying& copying) {
+  if (copying.rate <= 0) return "standing still";
+  const double left_s = static_cast<double>(copying.to_copy - copying.copied) / copying.rate;
+  return fmt::format("{}, {} left", format_rate(copying.rate),
+                     format_duration(static_cast<int64_t>(left_s) * kSecond));
+}
+
+Json status_json(const StatusReply& status, const Health& health, const Copying& copying) {
+  Json nodes = Json::array();
+  for (const auto& node : status.nodes()) {
+    Json one = {{"node", node.id()}, {"alive", node.alive()}};
+    one["silent_s"] = node.heard() ? Json(static_cast<double>(node.silent_ms()) / 1e3) : Json();
+    nodes.push_back(std::move(one));
+  }
+  Json targets = Json::array();
+  for (const auto& target : status.targets()) {
+    targets.push_back({{"chain", target.chain()},
+                       {"target", target.target()},
+                       {"why", target.why()},
+                       {"copied", target.copied()},
+                       {"to_copy", target.to_copy()}});
+  }
+  Json losses = Json::array();
+  for (const auto& loss : status.losses()) {
+    losses.push_back({{"chain", loss.chain()},
+                      {"promoted", loss.promoted()},
+                      {"given_up", loss.given_up()},
+                      {"at", format_time(loss.wall_ns())},
+                      {"by", loss.by()}});
+  }
+  return {{"cluster", status.cluster()},
+          {"routing_version", status.routing_version()},
+          {"primary", status.primary()},
+          {"epoch", status.epoch()},
+          {"halted", status.halted().empty() ? Json() : Json(status.halted())},
+          {"chains",
+           {{"all", health.chains},
+            {"whole", health.whole},
+            {"degraded", health.degraded},
+            {"lost", health.lost}}},
+          {"nodes", std::move(nodes)},
+          {"not_serving", std::move(targets)},
+          {"not_serving_count", status.targets_not_serving()},
+          {"copying",
+           {{"targets", copying.targets},
+            {"copied", copying.copied},
+            {"to_copy", copying.to_copy},
+            {"bytes_per_second", copying.rate}}},
+          {"losses", std::move(losses)}};
+}
+
+// One line for each reason, with the chains it concerns.
+void print_reasons(Session& session, const StatusReply& status) {
+  std::map<std::string, std::set<uint64_t>> chains_by_reason;
+  std::map<std::string, size_t> targets_by_reason;
+  for (const auto& target : status.targets()) {
+    const std::string why = target.to_copy() > 0 ? "being copied" : target.why();
+    chains_by_reason[why].insert(target.chain());
+    targets_by_reason[why]++;
+  }
+  for (const auto& [why, chains] : chains_by_reason) {
+    std::vector<uint64_t> named(chains.begin(), chains.end());
+    const bool cut = named.size() > kNamedMax;
+    if (cut) named.resize(kNamedMax);
+    session.out.line("  {} {}: {} (chains {}{})", targets_by_reason[why],
+                     targets_by_reason[why] == 1 ? "target" : "targets", why, fmt::join(named, " "),
+                     cut ? " ..." : "");
+  }
+  const uint64_t untold =
+      status.targets_not_serving() - static_cast<uint64_t>(status.targets_size());
+  if (untold > 0) session.out.line("  {} more targets do not serve", untold);
+}
+
+void print_status(Session& session, const StatusReply& status, const cluster::Routing& routing,
+                  const Health& health, const Copying& copying) {
+  Output& out = session.out;
+  out.line("cluster  {}, routing version {}", status.cluster(), status.routing_version());
+  out.line("primary  {}, for {}", status.primary(),
+           format_duration(static_cast<int64_t>(status.primary_ms()) * kMillisecond));
+  if (!status.halted().empty()) out.line(Color::red, "halted   {}", status.halted());
+  size_t alive = 0;
+  for (const auto& node : status.nodes()) alive += node.alive() ? 1 : 0;
+  const bool all = alive == static_cast<size_t>(status.nodes_size());
+  out.line(all ? Color::none : Color::red, "nodes    {} of {} alive", alive, status.nodes_size());
+  for (const auto& node : status.nodes()) {
+    const cluster::Node* const known = routing.node(node.id());
+    const std::string name = known == nullptr ? "" : known->name;
+    if (!node.heard()) {
+      out.line("  node {} ({}) has not been heard of by this primary", node.id(), name);
+    } else if (!node.alive()) {
+      out.line("  node {} ({}) has been silent for {}", node.id(), name,
+               format_duration(static_cast<int64_t>(node.silent_ms()) * kMillisecond));
+    }
+    for (const auto& disk : node.disks()) {
+      if (disk.trouble().empty()) continue;
+      out.line(Color::red, "  node {} ({}), disk {}: {}", node.id(), name, disk.disk(),
+               disk.trouble());
+    }
+  }
+  out.line(health.lost > 0       ? Color::red
+           : health.degraded > 0 ? Color::yellow
+                                 : Color::none,
+           "chains   {}: {} whole, {} degraded, {} without a serving target", health.chains,
+           health.whole, health.degraded, health.lost);
+  print_reasons(session, status);
+  if (copying.targets > 0) {
+    out.line("copying  {} of {} to {} {}, {}", format_size(copying.copied),
+             format_size(copying.to_copy), copying.targets,
+             copying.targets == 1 ? "target" : "targets", eta(copying));
+  }
+  for (const auto& loss : status.losses()) {
+    out.line("loss     chain {}: target {} was given up for {} on {} by {}", loss.chain(),
+             loss.given_up(), loss.promoted(), format_time(loss.wall_ns()), loss.by());
+  }
+}
+
+// Exit 3 when something is not as it should be: for cron and monitoring.
+Result<void> verdict(const StatusReply& status, const Health& health) {
+  if (!status.halted().empty()) {
+    return Error{Errc::fault, fmt::format("the manager has stopped: {}", status.halted()),
+                 "Nothing changes until the store holds the newest state again."};
+  }
+  if (health.lost > 0) {
+    return Error{Errc::fault,
+                 fmt::format("{} of {} chains have no serving target", health.lost, health.chains),
+                 "Bring their last node back; if its data is gone for good: ff admin accept-loss."};
+  }
+  if (health.degraded > 0) {
+    return Error{
+        Errc::fault,
+        fmt::format("{} of {} chains are not fully replicated", health.degraded, health.chains),
+        "They serve; copies follow when their nodes are back."};
+  }
+  return {};
+}
+
+Result<void> run_status(Session& session, const AdminOptions& options, int64_t timeout_ns) {
+  FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
+  FF_TRY(auto status, calls->status());
+  if (status.cluster().empty()) {
+    return Error{Errc::refused, "there is no cluster here yet", "Make one: ff admin init"};
+  }
+  Copying copying = copying_of(status);
+  if (copying.targets > 0) {
+    FF_TRY(calls->pause(kLookNs));
+    FF_TRY(status, calls->status());
+    const Copying later = copying_of(status);
+    const uint64_t moved = later.copied > copying.copied ? later.copied - copying.copied : 0;
+    copying = later;
+    copying.rate = static_cast<double>(moved) / (static_cast<double>(kLookNs) / 1e9);
+  }
+  // A manager that has halted hands no routing out.
+  cluster::Routing routing;
+  if (status.halted().empty()) {
+    FF_TRY(routing, calls->routing());
+  }
+  const Health health = health_of(routing);
+  print_status(session, status, routing, health, copying);
+  session.out.data(status_json(status, health, copying));
+  return verdict(status, health);
+}
+
+Result<void> run_init(Session& session, const AdminOptions& options, int64_t timeout_ns) {
+  FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
+  auto made = calls->call(cluster::kInit, cluster::wire::InitRequest(), AdminCalls::Kind::change);
+  if (!made) return std::move(made).error();
+  session.out.line("made cluster {}", made->changes().cluster());
+  session.out.data({{"cluster", made->changes().cluster()}});
+  return {};
+}
+
+}  // namespace
+
+AdminCalls::AdminCalls(Session& session, net::TransportOptions transport, int64_t deadline_ns)
+    : session_(session),
+      loop_(session.stop.clock()),
+      deadline_ns_(deadline_ns),
+      key_(transport.key),
+      transport_(std::move(transport)),
+      context_{loop_,
+               transport_,
+               senders_,
+               metrics_,
+               rng_,
+               {.name = "admin",
+                .software = fmt::format("ff {}", kBuildInfo.version),
+                .key = key_,
+                .nonces = &rng_}} {}
+
+Result<std::unique_ptr<AdminCalls>> AdminCalls::open(Session& session, const AdminOptions& options,
+                                                     int64_t timeout_ns) {
+  auto addresses = parse_managers(options.meta);
+  if (!addresses) return std::move(addresses).error().within("--meta: ");
+  io::SystemDisk disk;
+  FF_TRY(auto transport, transport_options(disk, options.net));
+  // A little before the stop's own end: the last failure says more than that time is over.
+  constexpr int64_t kBeforeNs = 200 * kMillisecond;
+  const int64_t now_ns = session.stop.clock().steady_ns();
+  const int64_t deadline_ns =
+      timeout_ns == 0 ? INT64_MAX : now_ns + std::max(timeout_ns - kBeforeNs, timeout_ns / 2);
+  std::unique_ptr<AdminCalls> calls(new AdminCalls(session, std::move(transport), deadline_ns));
+  calls->managers_ = std::make_unique<cluster::ManagerClient>(calls->context_, *addresses);
+  return calls;
+}
+
+AdminCalls::~AdminCalls() {
+  if (managers_ != nullptr) run_task(loop_, managers_->close());
+  run_task(loop_, transport_.settled(loop_));
+}
+
+Result<StatusReply> AdminCalls::status() {
+  return call(cluster::kStatus, cluster::wire::StatusRequest(), Kind::look);
+}
+
+Result<cluster::Routing> AdminCalls::routing() {
+  cluster::Routing routing;
+  for (;;) {
+    cluster::wire::RoutingRequest request;
+    request.set_since(routing.version);
+    FF_TRY(const auto reply, call(cluster::kRouting, std::move(request), Kind::look));
+    FF_TRY(const auto changes, cluster::from_wire(reply.changes()));
+    if (changes.size() == 0 && changes.to == routing.version) return routing;
+    FF_TRY(routing.apply(changes));
+    if (changes.complete) return routing;
+  }
+}
+
+void declare_admin(Command& admin) {
+  auto& options = admin.keep<AdminOptions>();
+  admin.about(
+      "Looks after a cluster: what its manager knows, what does not serve and why, and the changes "
+      "that only an operator may make. Every command asks the managers named with --meta, and "
+      "whichever of them is primary answers.");
+  admin
+      .option("--meta", text(options.meta, "ADDR:PORT,..."),
+              "The managers of the cluster ('ff serve-meta')")
+      .config("cluster.meta")
+      .env("FF_META");
+  declare_net(admin, options.net);
+
+  Command& init = admin.sub("init", "Form a new cluster");
+  init.about(
+      "Gives the store of the managers a new cluster, with an id that nodes and disks then carry: "
+      "those of another cluster are refused. Once; a second time it is refused.");
+  init.blocking(kAdminNs);
+  init.run([&](Session& session) { return run_init(session, options, init.timeout_ns()); });
+
+  Command& status = admin.sub("status", "Is everything well, and if not, what and why");
+  status.about(
+      "Prints the primary, which nodes are silent, which disks have trouble, which chains are not "
+      "fully replicated and for what reason, and how far copies have come. Exits with 3 when "
+      "something is not as it should be.");
+  status.blocking(kAdminNs);
+  status.run([&](Session& session) { return run_status(session, options, status.timeout_ns()); });
+
+  declare_admin_lists(admin, options);
+  declare_admin_changes(admin, options);
+  admin.example("ff admin status", "one look at the cluster of this machine");
+  admin.example("ff admin status --meta m1:4400,m2:4400,m3:4400 --key cluster.key",
+                "at one with three managers");
+  admin.example("ff admin plan --targets-per-disk 8 --replicas 3 --apply",
+                "make chains on all disks with room");
+}
+
+}  // namespace ff::cmd

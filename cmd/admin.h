@@ -1,0 +1,75 @@
+// What the commands of `ff admin` share: the managers they call, and the routing they show.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/metrics.h"
+#include "base/system_loop.h"
+#include "cluster/manager_client.h"
+#include "cluster/routing.h"
+#include "cmd/cli.h"
+#include "cmd/net_options.h"
+#include "cmd/stop_watch.h"
+#include "net/key.h"
+#include "net/system_transport.h"
+#include "rpc/client.h"
+#include "rpc/senders.h"
+
+namespace ff::cmd {
+
+// The time of a command, by default. A new primary takes less to be found.
+constexpr int64_t kAdminNs = 15 * kSecond;
+
+struct AdminOptions {
+  std::string meta = "127.0.0.1:4400";
+  NetOptions net;
+};
+
+// The calls of one command to the primary manager, whichever it is.
+class AdminCalls {
+ public:
+  // `timeout_ns`: the command's, 0 for none. Errc::usage: addresses, files.
+  static Result<std::unique_ptr<AdminCalls>> open(Session& session, const AdminOptions& options,
+                                                  int64_t timeout_ns);
+  ~AdminCalls();
+
+  // Commands that change something are asked only once when the answer may have been lost.
+  enum class Kind : uint8_t { look, change };
+  template <class Request, class Reply>
+  Result<Reply> call(rpc::Method<Request, Reply> method, Request request, Kind kind) {
+    auto calling =
+        managers_->call(method, std::move(request), kTryNs, deadline_ns_, kind == Kind::look);
+    return run_task(loop_, stoppable(loop_, session_.stop, std::move(calling)));
+  }
+  Result<cluster::wire::StatusReply> status();
+  // All of it.
+  Result<cluster::Routing> routing();
+  // Lets the time pass; the stop's error.
+  Result<void> pause(int64_t ns) { return session_.stop.sleep_ns(ns); }
+
+ private:
+  static constexpr int64_t kTryNs = 3 * kSecond;  // of one manager, before the next is asked
+
+  AdminCalls(Session& session, net::TransportOptions transport, int64_t deadline_ns);
+
+  Session& session_;
+  SystemLoop loop_;
+  const int64_t deadline_ns_;
+  std::optional<net::Key> key_;
+  net::SystemTransport transport_;
+  rpc::Senders senders_;
+  Metrics metrics_;
+  net::SecureRng rng_;
+  rpc::ClientContext context_;
+  std::unique_ptr<cluster::ManagerClient> managers_;
+};
+
+// Each declares its subcommands of `ff admin`.
+void declare_admin_lists(Command& admin, const AdminOptions& options);
+void declare_admin_changes(Command& admin, const AdminOptions& options);
+
+}  // namespace ff::cmd

@@ -1,0 +1,309 @@
+// `ff admin plan`, `drain`, `undrain`, `replace-target` and `accept-loss`: what only an operator
+// changes.
+#include <unistd.h>
+
+#include <iostream>
+#include <set>
+
+#include "cluster/placement.h"
+#include "cluster/wire.h"
+#include "cmd/admin.h"
+
+namespace ff::cmd {
+namespace {
+
+using cluster::Chain;
+using cluster::Routing;
+using cluster::State;
+using cluster::Target;
+using Kind = AdminCalls::Kind;
+
+struct PlanOptions {
+  size_t targets_per_disk = 8;
+  size_t replicas = 2;
+  uint64_t table = 1;
+  uint64_t seed = 1;
+  bool apply = false;
+};
+
+Json place_json(const cluster::Plan& plan) {
+  Json chains = Json::array();
+  for (const auto& chain : plan.chains) {
+    Json places = Json::array();
+    for (const auto& place : chain) places.push_back({{"node", place.node}, {"disk", place.disk}});
+    chains.push_back(std::move(places));
+  }
+  return chains;
+}
+
+// Chains that no table names: of a plan whose carrying out was interrupted.
+std::vector<cluster::ChainId> chains_without_table(const Routing& routing) {
+  std::set<cluster::ChainId> named;
+  for (const auto& [key, table] : routing.tables)
+    named.insert(table.chains.begin(), table.chains.end());
+  std::vector<cluster::ChainId> rest;
+  for (const auto& [id, chain] : routing.chains) {
+    if (!named.contains(id)) rest.push_back(id);
+  }
+  return rest;
+}
+
+// Makes the chains, then names them in the next version of the table.
+Result<void> carry_out(Session& session, AdminCalls& calls, const PlanOptions& options,
+                       const cluster::Plan& plan, std::vector<cluster::ChainId> chains) {
+  for (size_t done = 0; done < plan.chains.size();) {
+    cluster::wire::CreateChainsRequest request;
+    for (; done < plan.chains.size() && request.chains_size() < int{cluster::kChangeMax}; done++) {
+      auto& chain = *request.add_chains();
+      for (const auto& place : plan.chains[done]) {
+        auto& target = *chain.add_targets();
+        target.set_node(place.node);
+        target.set_disk(place.disk);
+      }
+    }
+    FF_TRY(const auto reply, calls.call(cluster::kCreateChains, std::move(request), Kind::change));
+    for (const auto& chain : reply.changes().chains()) chains.push_back(chain.id());
+  }
+  cluster::wire::SetTableRequest request;
+  request.set_table(options.table);
+  request.mutable_chains()->Add(chains.begin(), chains.end());
+  FF_TRY(calls.call(cluster::kSetTable, std::move(request), Kind::change));
+  session.out.line("made {} chains; table {} has {}", plan.chains.size(), options.table,
+                   chains.size());
+  return {};
+}
+
+Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOptions& options,
+                      int64_t timeout_ns) {
+  if (options.table == 0 || options.targets_per_disk == 0) {
+    return fail(Errc::usage, "--table and --targets-per-disk are at least 1");
+  }
+  if (options.replicas == 0 || options.replicas > cluster::kReplicasMax) {
+    return fail(Errc::usage, "--replicas {}: 1 to {} are possible", options.replicas,
+                cluster::kReplicasMax);
+  }
+  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  FF_TRY(const Routing routing, calls->routing());
+  auto request = cluster::placement_request(routing, options.targets_per_disk, options.replicas);
+  request.seed = options.seed;
+  std::vector<cluster::ChainId> chains = chains_without_table(routing);
+  auto placed = cluster::place(request);
+  // What an interrupted plan has left is named all the same.
+  if (!placed && (chains.empty() || !options.apply)) {
+    Error error = std::move(placed).error();
+    if (error.hint.empty()) error.hint = "'ff admin disks' shows what lies where.";
+    return error;
+  }
+  const cluster::Plan plan = placed ? std::move(*placed) : cluster::Plan{};
+  session.out.line("{} chains of {} targets, {} slots unused", plan.chains.size(), options.replicas,
+                   plan.unused);
+  session.out.line("two nodes share at most {} chains (ideal: {})", plan.shared_max,
+                   plan.shared_ideal);
+  session.out.data({{"chains", place_json(plan)},
+                    {"unused", plan.unused},
+                    {"shared_max", plan.shared_max},
+                    {"shared_ideal", plan.shared_ideal},
+                    {"applied", options.apply}});
+  if (!options.apply) {
+    session.out.note("nothing was changed; --apply makes these chains");
+    return {};
+  }
+  if (const cluster::Table* const table = routing.table(options.table)) {
+    chains.insert(chains.begin(), table->chains.begin(), table->chains.end());
+  }
+  return carry_out(session, *calls, options, plan, std::move(chains));
+}
+
+struct DrainOptions {
+  std::optional<uint64_t> node;
+  std::optional<uint64_t> target;
+};
+
+Result<void> run_drain(Session& session, const AdminOptions& admin, const DrainOptions& options,
+                       bool drain, int64_t timeout_ns) {
+  if (options.node.has_value() == options.target.has_value()) {
+    return Error{Errc::usage, "name one node or one target",
+                 "ff admin drain --node N, or --target N."};
+  }
+  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  cluster::wire::DrainRequest request;
+  request.set_node(options.node.value_or(0));
+  request.set_target(options.target.value_or(0));
+  request.set_drain(drain);
+  FF_TRY(calls->call(cluster::kDrain, std::move(request), Kind::change));
+  const char* const what = options.node ? "node" : "target";
+  const uint64_t id = options.node ? *options.node : *options.target;
+  session.out.line("{} {} is {}", what, id, drain ? "being drained" : "wanted again");
+  session.out.data({{what, id}, {"drain", drain}});
+  if (drain) session.out.note("'ff admin status' shows what still serves");
+  return {};
+}
+
+struct ReplaceOptions {
+  uint64_t target = 0;
+  uint64_t node = 0;
+  uint64_t disk = 0;
+};
+
+Result<void> run_replace(Session& session, const AdminOptions& admin, const ReplaceOptions& options,
+                         int64_t timeout_ns) {
+  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  cluster::wire::ReplaceTargetRequest request;
+  request.set_target(options.target);
+  request.mutable_place()->set_node(options.node);
+  request.mutable_place()->set_disk(options.disk);
+  FF_TRY(const auto reply, calls->call(cluster::kReplaceTarget, std::move(request), Kind::change));
+  for (const auto& chain : reply.changes().chains()) {
+    session.out.line("chain {} has a new target on node {}, disk {} in the place of {}", chain.id(),
+                     options.node, options.disk, options.target);
+    session.out.data({{"chain", chain.id()}, {"replaced", options.target}});
+  }
+  return {};
+}
+
+struct LossOptions {
+  uint64_t chain = 0;
+  std::optional<uint64_t> promote;
+  bool yes = false;
+};
+
+// The replica that has most, as far as the manager knows: the first that lives.
+Result<cluster::TargetId> heir_of(const Chain& chain) {
+  for (const Target& target : chain.targets) {
+    if (target.state == State::syncing || target.state == State::waiting) return target.id;
+  }
+  return Error{Errc::refused, fmt::format("chain {} has no other target that is alive", chain.id),
+               "Bring a node of one of them back: ff admin targets."};
+}
+
+Result<void> ask(Session& session, const LossOptions& options) {
+  if (options.yes) return {};
+  Error error{Errc::refused, "not confirmed", "Say --yes to do it without being asked."};
+  if (::isatty(STDIN_FILENO) == 0 || session.out.mode().json) return error;
+  session.out.note("Type the chain's number to go on:");
+  std::string typed;
+  std::getline(std::cin, typed);
+  FF_TRY(session.stop.check());
+  if (typed != fmt::to_string(options.chain)) return error;
+  return {};
+}
+
+Result<void> run_accept_loss(Session& session, const AdminOptions& admin,
+                             const LossOptions& options, int64_t timeout_ns) {
+  FF_TRY(auto calls, AdminCalls::open(session, admin, timeout_ns));
+  FF_TRY(const Routing routing, calls->routing());
+  const Chain* const chain = routing.chain(options.chain);
+  if (chain == nullptr) {
+    return Error{Errc::usage, fmt::format("there is no chain {}", options.chain),
+                 "'ff admin chains' lists them."};
+  }
+  const Target& dead = chain->targets.front();
+  if (dead.state != State::lastsrv) {
+    return Error{Errc::refused,
+                 fmt::format("chain {} is not lost: target {} is {}", chain->id, dead.id,
+                             name_of(dead.state)),
+                 "'ff admin status' shows what is wrong."};
+  }
+  cluster::TargetId promote = options.promote.value_or(0);
+  if (!options.promote) {
+    FF_TRY(promote, heir_of(*chain));
+  }
+  session.out.note(
+      "Chain {}: target {} on node {} was the last that served. With target {} in its place, what "
+      "only {} held is lost for good, and it is emptied if it comes back.",
+      chain->id, dead.id, dead.node, promote, dead.id);
+  FF_TRY(ask(session, options));
+  // Asking took its time.
+  FF_TRY(calls, AdminCalls::open(session, admin, timeout_ns));
+  cluster::wire::AcceptLossRequest request;
+  request.set_chain(options.chain);
+  request.set_promote(promote);
+  const char* const user = ::getenv("SUDO_USER") != nullptr ? ::getenv("SUDO_USER")
+                           : ::getenv("USER") != nullptr    ? ::getenv("USER")
+                                                            : "unknown";
+  request.set_by(user);
+  FF_TRY(calls->call(cluster::kAcceptLoss, std::move(request), Kind::change));
+  session.out.line("chain {}: target {} serves in the place of {}", chain->id, promote, dead.id);
+  session.out.data({{"chain", chain->id}, {"promoted", promote}, {"given_up", dead.id}});
+  return {};
+}
+
+void declare_plan(Command& admin, const AdminOptions& options) {
+  Command& plan = admin.sub("plan", "Plan new chains on disks with room, and make them");
+  auto& wanted = plan.keep<PlanOptions>();
+  plan.about(
+      "Says which chains could be made on the disks that have room, spread so that when a node "
+      "fails its read load is shared evenly by all others. Chains that exist stay as they are, so "
+      "the same command serves after nodes or disks were added. --apply makes the chains and "
+      "appends them to a table, from which files take theirs.");
+  plan.option("--targets-per-disk", number(wanted.targets_per_disk),
+              "Targets that a disk shall carry, those it has included");
+  plan.option("--replicas", number(wanted.replicas), "Targets of a chain, on as many nodes");
+  plan.option("--table", number(wanted.table), "The table that gets the chains");
+  plan.option("--seed", number(wanted.seed), "Another seed gives another plan as good");
+  plan.flag("--apply", wanted.apply, "Make the chains");
+  plan.blocking(60 * kSecond);
+  plan.run([&](Session& session) { return run_plan(session, options, wanted, plan.timeout_ns()); });
+}
+
+void declare_drain(Command& admin, const AdminOptions& options, bool drain) {
+  Command& command =
+      admin.sub(drain ? "drain" : "undrain", drain ? "Take a node or a target out of service"
+                                                   : "Let a drained node or target serve again");
+  auto& wanted = command.keep<DrainOptions>();
+  command.about(drain ? "The targets leave their chains wherever another target serves, and stay "
+                        "out until 'ff admin undrain'. Nothing is moved; the chains are degraded "
+                        "meanwhile."
+                      : "The targets are copied to what the others have, and serve again.");
+  command.option("--node", number(wanted.node), "Every target of this node");
+  command.option("--target", number(wanted.target), "This target");
+  command.blocking(kAdminNs);
+  command.run([&, drain](Session& session) {
+    return run_drain(session, options, wanted, drain, command.timeout_ns());
+  });
+}
+
+void declare_replace(Command& admin, const AdminOptions& options) {
+  Command& replace = admin.sub("replace-target", "Put a new target in the place of one");
+  auto& wanted = replace.keep<ReplaceOptions>();
+  replace.about(
+      "For a disk or node that does not come back, or to move a target: the chain gets a new, "
+      "empty target on the disk named, which is then filled from the others. The old one must be "
+      "offline (dead or drained).");
+  replace.argument("TARGET", number(wanted.target, "TARGET"), "The one to be replaced");
+  replace.option("--node", number(wanted.node), "Where the new one lies").required();
+  replace.option("--disk", number(wanted.disk), "On which of the node's disks").required();
+  replace.blocking(kAdminNs);
+  replace.run([&](Session& session) {
+    return run_replace(session, options, wanted, replace.timeout_ns());
+  });
+}
+
+void declare_accept_loss(Command& admin, const AdminOptions& options) {
+  Command& loss = admin.sub("accept-loss", "Give up what only a dead target held");
+  auto& wanted = loss.keep<LossOptions>();
+  loss.about(
+      "When the last target that served a chain will never come back, the chain waits for it for "
+      "ever. This promotes another replica: what only the dead one had is lost. It asks first, and "
+      "is recorded: 'ff admin status' shows it.");
+  loss.argument("CHAIN", number(wanted.chain, "CHAIN"), "The chain whose last target is dead");
+  loss.option("--promote", number(wanted.promote),
+              "The target that shall serve; else the first in order that is alive");
+  loss.flag("--yes", wanted.yes, "Do not ask");
+  loss.blocking(kAdminNs);
+  loss.run([&](Session& session) {
+    return run_accept_loss(session, options, wanted, loss.timeout_ns());
+  });
+}
+
+}  // namespace
+
+void declare_admin_changes(Command& admin, const AdminOptions& options) {
+  declare_plan(admin, options);
+  declare_drain(admin, options, true);
+  declare_drain(admin, options, false);
+  declare_replace(admin, options);
+  declare_accept_loss(admin, options);
+}
+
+}  // namespace ff::cmd

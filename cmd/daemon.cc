@@ -1,0 +1,145 @@
+// daemon.cc: the frame of a daemon's life.
+#include "cmd/daemon.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/gate.h"
+#include "base/log.h"
+#include "cmd/build_info.h"
+#include "cmd/stop_watch.h"
+#include "io/system_disk.h"
+#include "net/fd.h"
+#include "rpc/http_access.h"
+
+namespace ff::cmd {
+namespace {
+
+// What calls under way get when the daemon is told to stop.
+constexpr int64_t kDrainNs = 5 * kSecond;
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+void notify_systemd(const std::string& state) {
+  const char* const path = ::getenv("NOTIFY_SOCKET");
+  sockaddr_un address = {};
+  if (path == nullptr || (path[0] != '/' && path[0] != '@')) return;
+  const size_t size = std::strlen(path);
+  if (size >= sizeof address.sun_path) return;
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path, size);
+  if (path[0] == '@') address.sun_path[0] = '\0';
+  const net::Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  // Nobody there is systemd's own business.
+  (void)::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL,
+                 reinterpret_cast<const sockaddr*>(&address),
+                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size));
+}
+
+void declare_daemon(Command& command, DaemonOptions& options, const std::string& section) {
+  command
+      .option("--listen", text(options.listen, "ADDR:PORT"),
+              "Where to serve; port 0 takes a free one and prints it, '*' is every address of this "
+              "machine and needs a key")
+      .config(section + ".listen");
+  command
+      .option("--advertise", text(options.advertise, "ADDR:PORT"),
+              "Where other machines reach it, when that is not what --listen says")
+      .config(section + ".advertise");
+  command
+      .option("--http", text(options.http, "ADDR:PORT"),
+              "Serve /metrics and /status; a port alone is on this machine")
+      .config(section + ".http");
+  command.flag("--log-json", options.log_json, "Log lines as JSON").config(section + ".log-json");
+  declare_net(command, options.net);
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::make(Session& session, const DaemonOptions& options,
+                                             std::string name) {
+  log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::info,
+             .json = options.log_json});
+  io::SystemDisk disk;
+  FF_TRY(auto transport, transport_options(disk, options.net));
+  return std::unique_ptr<Daemon>(
+      new Daemon(session, options, std::move(name), std::move(transport)));
+}
+
+Daemon::Daemon(Session& session, const DaemonOptions& options, std::string name,
+               net::TransportOptions transport)
+    : session_(session),
+      options_(options),
+      name_(std::move(name)),
+      loop_(session.stop.clock()),
+      key_(transport.key),
+      transport_(std::move(transport)) {}
+
+Daemon::~Daemon() = default;
+
+// What others are told, by themselves or by the primary's lease.
+Result<std::string> Daemon::reached_at(const net::Address& listening) const {
+  if (options_.advertise) {
+    FF_TRY(auto address, net::parse_address(*options_.advertise));
+    if (address.port == 0) address.port = listening.port;
+    return address.text();
+  }
+  net::Address address = listening;
+  const bool everywhere = address.host.empty() || address.host == "0.0.0.0" || address.host == "::";
+  if (!address.is_unix() && everywhere) address.host = host_name();
+  return address.text();
+}
+
+Result<std::unique_ptr<rpc::HttpServer>> Daemon::start_pages(const Service& service) {
+  if (!options_.http) return std::unique_ptr<rpc::HttpServer>();
+  rpc::HttpOptions pages;
+  FF_TRY(pages.address, rpc::parse_http_address(*options_.http));
+  pages.title = name_;
+  pages.status = service.status;
+  return rpc::HttpServer::start(loop_, metrics_, std::move(pages));
+}
+
+Result<void> Daemon::run(Service service) {
+  FF_TRY(const auto wanted, net::parse_address(options_.listen));
+  rpc::Server server(loop_, transport_, router_, metrics_,
+                     {.name = name_,
+                      .software = fmt::format("ff {}", kBuildInfo.version),
+                      .key = key_,
+                      .nonces = &rng_});
+  FF_TRY(const auto listening, server.listen(wanted));
+  auto address = reached_at(listening);
+  auto pages = address ? start_pages(service) : Result<std::unique_ptr<rpc::HttpServer>>(nullptr);
+  if (!address || !pages) {
+    run_task(loop_, server.close(0));
+    return address ? std::move(pages).error() : std::move(address).error();
+  }
+  service.start(*address);
+  session_.out.line("listening on {}", listening.text());
+  Json data = {{"listen", listening.text()}, {"address", *address}};
+  if (*pages != nullptr) {
+    session_.out.line("pages on port {}", (*pages)->port());
+    data["http_port"] = (*pages)->port();
+  }
+  auto told = session_.out.emit(data);
+  notify_systemd("READY=1");
+  if (told) run_task(loop_, wait_for_stop(loop_, session_.stop));
+  notify_systemd("STOPPING=1");
+  log_info("stopping");
+  pages->reset();
+  run_task(loop_, service.stop());
+  run_task(loop_, server.close(kDrainNs));
+  run_task(loop_, transport_.settled(loop_));
+  return told;
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,79 @@
+// What all daemons of ff share: where they listen, their pages and logs, how they start and end.
+//
+// A daemon makes a Daemon, adds the methods of its services to router(), and runs. It then listens,
+// says so (a line on stdout, READY=1 to systemd), and serves until it is told to stop; calls under
+// way get some time to end.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/metrics.h"
+#include "base/system_loop.h"
+#include "cmd/cli.h"
+#include "cmd/net_options.h"
+#include "net/key.h"
+#include "net/system_transport.h"
+#include "rpc/client.h"
+#include "rpc/http.h"
+#include "rpc/server.h"
+
+namespace ff::cmd {
+
+struct DaemonOptions {
+  std::string listen;
+  std::optional<std::string> advertise;
+  std::optional<std::string> http;
+  bool log_json = false;
+  NetOptions net;
+};
+// --listen, --advertise, --http, --log-json and the network's; `listen` is their default, `section`
+// their place in ff.toml.
+void declare_daemon(Command& command, DaemonOptions& options, const std::string& section);
+
+class Daemon {
+ public:
+  // What a daemon gives to run().
+  struct Service {
+    // Once it listens: at this address others reach it.
+    std::function<void(const std::string& address)> start;
+    std::function<Task<void>()> stop;     // before connections are closed
+    std::function<std::string()> status;  // for /status: one JSON object
+  };
+
+  // Reads keys and certificates. `name`: "serve-meta".
+  static Result<std::unique_ptr<Daemon>> make(Session& session, const DaemonOptions& options,
+                                              std::string name);
+  ~Daemon();
+
+  SystemLoop& loop() { return loop_; }
+  rpc::Router& router() { return router_; }
+  Metrics& metrics() { return metrics_; }
+  Rng& rng() { return rng_; }
+
+  // Until the session's stop.
+  Result<void> run(Service service);
+
+ private:
+  Daemon(Session& session, const DaemonOptions& options, std::string name,
+         net::TransportOptions transport);
+  Result<std::string> reached_at(const net::Address& listening) const;
+  Result<std::unique_ptr<rpc::HttpServer>> start_pages(const Service& service);
+
+  Session& session_;
+  const DaemonOptions& options_;
+  const std::string name_;
+  SystemLoop loop_;
+  std::optional<net::Key> key_;
+  net::SystemTransport transport_;
+  Metrics metrics_;
+  rpc::Router router_;
+  net::SecureRng rng_;
+};
+
+// Tells systemd, when it asks to be told (sd_notify(3)): "READY=1".
+void notify_systemd(const std::string& state);
+
+}  // namespace ff::cmd

@@ -1,0 +1,69 @@
+// `ff serve-meta`: the daemon of the cluster manager, on SQLite in a folder of its own or on etcd.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "cluster/manager_service.h"
+#include "cmd/daemon.h"
+#include "cmd/kv_options.h"
+#include "io/files.h"
+
+namespace ff::cmd {
+namespace {
+
+struct ServeMetaOptions {
+  DaemonOptions daemon = {.listen = "127.0.0.1:4400", .advertise = {}, .http = {}, .net = {}};
+  KvOptions kv;
+};
+
+std::string status(const cluster::ManagerService& manager, const std::string& address) {
+  const auto halted = manager.halted();
+  Json json = {{"role", "serve-meta"},
+               {"address", address},
+               {"primary", manager.is_primary()},
+               {"epoch", manager.epoch()}};
+  json["halted"] = halted ? Json(halted->message) : Json(nullptr);
+  return json.dump();
+}
+
+Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
+  FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "serve-meta"));
+  FF_TRY(const auto store, KvStore::open(session.stop.clock(), options.kv));
+  for (const std::string& told : store->warnings()) log_warning(told);
+  const auto engine = store->engine(daemon->loop(), daemon->rng());
+  cluster::ManagerService manager(*engine, daemon->loop(), daemon->rng(), daemon->router());
+  std::string address;
+  Daemon::Service service;
+  service.start = [&](const std::string& at) {
+    address = at;
+    manager.start({.address = at, .alone = store->alone()});
+  };
+  service.stop = [&manager] { return manager.close(); };
+  service.status = [&] { return status(manager, address); };
+  return daemon->run(std::move(service));
+}
+
+}  // namespace
+
+void declare_serve_meta(Command& meta) {
+  auto& options = meta.keep<ServeMetaOptions>();
+  meta.about(
+      "Runs the cluster manager: which nodes are alive, which targets serve, in which chains. By "
+      "default it keeps its state in SQLite under --dir, alone, and needs nothing else. For "
+      "several machines start it on three of them with --kv etcd://..., all with the same key: one "
+      "is primary, and another takes over within four seconds.\n\n"
+      "A new cluster is formed once, with 'ff admin init'. SIGTERM stops the daemon; a primary "
+      "gives its place up first.\n\n"
+      "etcd keeps every old revision until it is told otherwise: run it with "
+      "--auto-compaction-mode=periodic --auto-compaction-retention=10m.");
+  declare_kv(meta, options.kv, "serve-meta");
+  declare_daemon(meta, options.daemon, "serve-meta");
+  meta.example("ff serve-meta", "one machine, state under /var/lib/ff");
+  meta.example("ff serve-meta --listen '*:4400' --key cluster.key --kv etcd://m1,m2,m3",
+               "one of three");
+  meta.run([&options](Session& session) { return run_serve_meta(session, options); });
+}
+
+}  // namespace ff::cmd
