@@ -209,6 +209,8 @@ Result<Database> Database::open(const std::string& path, std::span<const char* c
   FF_TRY(std::move(opened));
   Database database(std::move(connection));
   database.moved_aside_ = std::move(moved);
+  // What a killed process has left in the log may not be durable.
+  FF_TRY(database.flush());
   return database;
 }
 

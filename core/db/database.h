@@ -48,8 +48,9 @@ struct OpenOptions {
   int busy_timeout_ms = 5000;
   // Where the file lies. Null: in the machine's file systems, through SQLite's own calls, shared
   // with other processes. Else on this Disk (db/disk_vfs.h), which outlives the Database, and for
-  // it alone: a second one fails at once with "in use by another process". There a failed sync
-  // ends all writing: every later commit and flush() fails with the same error.
+  // it alone: a second one fails at once with "in use by another process". There what
+  // open() finds is durable, and a failed sync ends all writing: every later commit and flush()
+  // fails with the same error. Opening again would not make such a disk one to rely on.
   io::Disk* disk = nullptr;
   Rng* rng = nullptr;  // with `disk`, and only then: SQLite's random numbers
   Synchronous synchronous = Synchronous::full;
