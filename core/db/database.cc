@@ -159,7 +159,8 @@ Result<std::string> move_aside(io::Disk& disk, const std::string& path, Clock& c
   std::string target = base;
   for (int n = 2;; ++n) {
     FF_TRY(const bool taken, io::exists(disk, target));
-    if (!taken) break;
+    FF_TRY(const bool log_taken, io::exists(disk, target + "-wal"));
+    if (!taken && !log_taken) break;
     target = fmt::format("{}.{}", base, n);
   }
   for (const char* suffix : {"-wal", "-shm", ""}) {

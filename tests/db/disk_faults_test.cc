@@ -28,8 +28,8 @@ constexpr const char* kMigrations[] = {
 };
 constexpr uint64_t kKeys = 12;
 constexpr int kCommits = 12;  // of one life
-// A log of so few pages is copied into the file every second commit or so.
-constexpr const char* kOften = "PRAGMA wal_autocheckpoint = 6";
+// A log of so few pages is copied into the file every third commit or so.
+constexpr const char* kOften = "PRAGMA wal_autocheckpoint = 20";
 
 using State = std::map<int64_t, std::string>;
 
@@ -84,7 +84,9 @@ class World {
   // The machine or the process goes.
   void die(bool power_loss) {
     power_loss ? sim.power_loss() : sim.kill();
+    disk.gone = true;
     database_.reset();
+    disk.gone = false;
     disk.lies = false;
     if (power_loss) return;
     states_ = {current_};
@@ -149,7 +151,7 @@ class World {
         FF_TRY(erase.run());
         continue;
       }
-      const std::string value = fmt::format("{:<{}}", dice_.next(), 20 + dice_.below(6000));
+      const std::string value = fmt::format("{:<{}}", dice_.next(), 20 + dice_.below(4000));
       next[key] = value;
       FF_TRY(auto put, database_->prepare("INSERT OR REPLACE INTO rows VALUES (?, ?)"));
       put.bind(key, as_bytes(value));
@@ -235,6 +237,9 @@ TEST(FaultTest, EveryOperationFailsOnce) {
         if (!lived) {
           const Error& error = lived.error();
           ASSERT_EQ(error.code, err == ENOSPC ? Errc::disk_full : Errc::failed) << error.message;
+          // The disk's words, with the path.
+          ASSERT_NE(error.message.find(errno_error(err, "").message), std::string::npos)
+              << error.message;
           ASSERT_NE(error.message.find("/"), std::string::npos) << error.message;
           const bool sync_failed = world.disk.last_was_sync();
           if (world.is_open()) {
@@ -313,6 +318,36 @@ TEST(LyingDiskTest, OpensOrIsCorrupt) {
   }
   EXPECT_GT(opened, 20u);
   EXPECT_GT(corrupt, 20u);
+}
+
+// A corrupt file that is moved aside stays whole, and its log with it.
+TEST(CrashesTest, NothingIsDeletedWhileItMovesAside) {
+  const std::string content(10'000, 'x');
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    bool finished = false;
+    for (uint64_t operation = 0; !finished; ++operation) {
+      SCOPED_TRACE(fmt::format("seed {} operation {}", seed, operation));
+      ASSERT_LT(operation, 300u);
+      World world(seed, Synchronous::full);
+      ASSERT_TRUE(ok(io::put(world.sim, "/a.db", content, true)));
+      ASSERT_TRUE(ok(io::put(world.sim, "/a.db-wal", "its log", true)));
+      ASSERT_TRUE(ok(world.sim.sync_dir("/")));
+      world.sim.crash_at(world.sim.mutations() + operation);
+      finished = world.open(OnCorrupt::start_afresh).ok();
+      world.die(true);
+      ASSERT_TRUE(ok(world.open(OnCorrupt::start_afresh)));
+      int files = 0;
+      int logs = 0;
+      const auto entries = world.sim.list("/");
+      for (const auto& entry : *entries) {
+        const std::string found = io::get(world.sim, "/" + entry.name);
+        files += found == content ? 1 : 0;
+        logs += found == "its log" ? 1 : 0;
+      }
+      ASSERT_EQ(files, 1);
+      ASSERT_EQ(logs, 1);
+    }
+  }
 }
 
 TEST(DeterminismTest, SameSeedSameOperations) {

@@ -14,6 +14,7 @@
 
 #include "db/database.h"
 #include "db/temp_dir.h"
+#include "db/watched_disk.h"
 #include "io/files.h"
 #include "io/system_disk.h"
 #include "io/test_bytes.h"
@@ -300,6 +301,25 @@ TEST_F(Calls, FailuresAreTranslatedAndKept) {
   ASSERT_TRUE(vfs.take_error().has_value());
   char byte = 0;
   EXPECT_EQ(file.pMethods->xRead(&file, &byte, 1, 0), SQLITE_OK);
+}
+
+// Another process moves a corrupt file aside just before we lock it.
+TEST_F(Calls, AFileThatWasMovedAwayIsNotOpened) {
+  struct MovingDisk final : WatchedDisk {
+    explicit MovingDisk(io::Disk& below) : WatchedDisk(below) {}
+    Result<std::unique_ptr<io::File>> open(const std::string& path, io::OpenOptions how) override {
+      FF_TRY(auto file, WatchedDisk::open(path, how));
+      FF_TRY(rename(path, path + ".corrupt"));
+      if (path == "/b.db") FF_TRY(WatchedDisk::open(path, how));  // and begins a new one
+      return file;
+    }
+  };
+  MovingDisk moving(disk_);
+  DiskVfs vfs(moving, clock_, rng_);
+  for (const char* path : {"/a.db", "/b.db"}) {
+    Opened opened(vfs);
+    EXPECT_EQ(opened.open(path, kMake | SQLITE_OPEN_MAIN_DB), SQLITE_BUSY);
+  }
 }
 
 TEST_F(Calls, TemporaryFilesAreRefused) {

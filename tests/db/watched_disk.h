@@ -1,4 +1,5 @@
-// A Disk over another that writes down what is done, and on wish lies: syncs that do nothing.
+// A Disk over another that writes down what is done, and on wish lies (syncs that do nothing) or
+// belongs to a process that is gone (names stay as they are).
 #pragma once
 
 #include <memory>
@@ -11,11 +12,12 @@
 
 namespace ff::db {
 
-class WatchedDisk final : public io::Disk {
+class WatchedDisk : public io::Disk {
  public:
   explicit WatchedDisk(io::Disk& below) : below_(below) {}
 
   bool lies = false;
+  bool gone = false;
   // One line for each operation that changes or syncs something, with a checksum of the bytes.
   std::vector<std::string> trace;
   bool last_was_sync() const { return !trace.empty() && trace.back().starts_with("sync"); }
@@ -36,6 +38,7 @@ class WatchedDisk final : public io::Disk {
     return below_.make_dir(path, mode);
   }
   Result<void> remove(const std::string& path) override {
+    if (gone) return fail(Errc::failed, "{}: nobody is there to remove it", path);
     note("remove {}", path);
     return below_.remove(path);
   }
