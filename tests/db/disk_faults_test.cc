@@ -207,7 +207,7 @@ TEST_P(CrashTest, AtEveryOperation) {
 
 // Many lives of one file, each ended by one or the other at some operation.
 TEST(CrashesTest, OneAfterTheOther) {
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
     SeededRng rng(seed);
     World world(seed, seed % 2 == 0 ? Synchronous::full : Synchronous::normal);
     for (int life = 0; life < 6; ++life) {
