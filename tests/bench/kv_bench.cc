@@ -1,5 +1,6 @@
-// Transactions of the SQLite store as a create of a file makes them: 2 gets and 4 puts, durable.
-// The argument is how many are in flight; each of them goes on as soon as it has been answered.
+// Transactions as a create of a file makes them: 2 gets and 4 puts, durable. The argument is how
+// many are in flight; each of them goes on as soon as it has been answered. The etcd to measure is
+// named with FF_BENCH_ETCD=etcd://HOST:PORT,...; without it only SQLite is.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 
@@ -9,6 +10,7 @@
 #include "base/gate.h"
 #include "base/rng.h"
 #include "base/system_loop.h"
+#include "kv/etcd_engine.h"
 #include "kv/sqlite_engine.h"
 
 namespace ff::kv {
@@ -39,6 +41,30 @@ Task<void> create_files(Engine& engine, Rng& rng, uint64_t& next) {
   }
 }
 
+// state.range(0) tasks at a time on `engine`.
+void measure(benchmark::State& state, Loop& loop, Engine& engine, Rng& rng) {
+  uint64_t next = rng.next() >> 8;
+  const uint64_t first = next;
+  for (auto _ : state) {
+    Gate gate(loop);
+    for (int64_t i = 0; i < state.range(0); i++) gate.spawn(create_files(engine, rng, next));
+    run_task(loop, gate.wait_empty());
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(next - first));
+}
+
+void etcd_transactions(benchmark::State& state) {
+  const char* const url = getenv("FF_BENCH_ETCD");
+  if (url == nullptr) return state.SkipWithError("FF_BENCH_ETCD is not set");
+  SystemClock clock;
+  SystemLoop loop(clock);
+  SeededRng rng(system_seed());
+  EtcdGateway gateway(parse_etcd_url(url).value());
+  EtcdEngine engine(gateway, loop, rng);
+  measure(state, loop, engine, rng);
+}
+BENCHMARK(etcd_transactions)->Arg(1)->Arg(16)->Arg(64)->Arg(256)->UseRealTime();
+
 void sqlite_transactions(benchmark::State& state) {
   const char* const base = getenv("FF_BENCH_DIR");
   std::string dir = std::string(base == nullptr ? "/tmp" : base) + "/kv-bench-XXXXXX";
@@ -49,13 +75,7 @@ void sqlite_transactions(benchmark::State& state) {
     SeededRng rng(1);
     const auto store = SqliteStore::open(dir + "/kv.db", clock, {}).value();
     SqliteEngine engine(*store, loop);
-    uint64_t next = 0;
-    for (auto _ : state) {
-      Gate gate(loop);
-      for (int64_t i = 0; i < state.range(0); i++) gate.spawn(create_files(engine, rng, next));
-      run_task(loop, gate.wait_empty());
-    }
-    state.SetItemsProcessed(static_cast<int64_t>(next));
+    measure(state, loop, engine, rng);
   }
   std::filesystem::remove_all(dir);
 }

@@ -11,53 +11,12 @@
 
 #include "base/gate.h"
 #include "base/wait.h"
-#include "db/temp_dir.h"
-#include "kv/memory_engine.h"
-#include "kv/sqlite_engine.h"
 #include "kv/tested_engines.h"
 
 namespace ff::kv {
 namespace {
 
 using Value = std::optional<std::string>;
-
-class MemoryTested final : public TestedStore {
- public:
-  explicit MemoryTested(MemoryFaults faults) : faults_(faults) {}
-  std::unique_ptr<Engine> engine(Loop& loop) override {
-    return std::make_unique<MemoryEngine>(store_, loop, rng_, faults_);
-  }
-  bool threads() const override { return false; }
-
- private:
-  MemoryFaults faults_;
-  MemoryStore store_;
-  SeededRng rng_{7};
-};
-
-class SqliteTested final : public TestedStore {
- public:
-  SqliteTested() { store_ = SqliteStore::open(dir_ / "kv.db", clock_, {}).value(); }
-  std::unique_ptr<Engine> engine(Loop& loop) override {
-    return std::make_unique<SqliteEngine>(*store_, loop);
-  }
-  bool threads() const override { return true; }
-
- private:
-  SystemClock clock_;
-  db::TempDir dir_;
-  std::unique_ptr<SqliteStore> store_;
-};
-
-const EngineKind kKinds[] = {
-    {"memory", [] { return std::make_unique<MemoryTested>(MemoryFaults{}); }},
-    {"memory_with_faults",
-     [] {
-       return std::make_unique<MemoryTested>(
-           MemoryFaults{.delay_max_ns = 100'000, .conflict = 0.1, .lost_answer = 0.1});
-     }},
-    {"sqlite", [] { return std::make_unique<SqliteTested>(); }},
-};
 
 class EngineTest : public testing::TestWithParam<EngineKind> {
  protected:
@@ -96,7 +55,7 @@ class EngineTest : public testing::TestWithParam<EngineKind> {
   std::unique_ptr<Engine> engine_ = store_->engine(loop_);
 };
 
-INSTANTIATE_TEST_SUITE_P(Engines, EngineTest, testing::ValuesIn(kKinds),
+INSTANTIATE_TEST_SUITE_P(Engines, EngineTest, testing::ValuesIn(engine_kinds()),
                          [](const auto& kind) { return kind.param.name; });
 
 TEST_P(EngineTest, WhatIsPutIsThereUntilItIsErased) {

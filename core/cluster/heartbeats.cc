@@ -1,0 +1,61 @@
+// heartbeats.cc: when to report, and what an answer changes.
+#include "cluster/heartbeats.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "cluster/timing.h"
+#include "cluster/wire.h"
+
+namespace ff::cluster {
+
+namespace {
+
+// For one manager to answer: of three, two may be silent, and the lease must not run out.
+constexpr int64_t kTryNs = kSecond;
+// Of one heartbeat: older than this, its answer would be worth nothing.
+constexpr int64_t kBeatNs = kServeNs;
+// Between two heartbeats at least, however much there is to say.
+constexpr int64_t kPauseNs = 50 * kMillisecond;
+
+}  // namespace
+
+Heartbeats::Heartbeats(rpc::ClientContext& context, const std::vector<net::Address>& managers,
+                       Member& member, std::function<void()> adopted)
+    : loop_(context.loop),
+      managers_(context, managers),
+      member_(member),
+      adopted_(std::move(adopted)),
+      poked_(context.loop) {}
+
+Task<void> Heartbeats::run() {
+  for (;;) {
+    poked_.reset();
+    auto beating = beat();
+    auto done = co_await std::move(beating);
+    if (!done && done.error().code == Errc::interrupted) co_return;
+    if (!done && !trouble_) {
+      log_warning("no heartbeat is answered", {{"cause", done.error().message}});
+    }
+    trouble_ = done ? std::nullopt : std::optional<Error>(std::move(done).error());
+    if (!co_await after(loop_, kPauseNs)) co_return;
+    if (!trouble_ && member_.has_news()) continue;
+    const auto waited = co_await poked_.wait(loop_.now_ns() + kHeartbeatNs - kPauseNs);
+    if (!waited && waited.error().code != Errc::deadline) co_return;
+  }
+}
+
+Task<Result<void>> Heartbeats::beat() {
+  const Heartbeat beat = member_.report();
+  // Each try sends it later; the lease counts from the first.
+  const int64_t sent_ns = loop_.now_ns();
+  auto calling = managers_.call(kHeartbeat, to_wire(beat), kTryNs, sent_ns + kBeatNs, true);
+  FF_CO_TRY(const wire::HeartbeatReply reply, co_await std::move(calling));
+  FF_CO_TRY(const HeartbeatAnswer answer, from_wire(reply));
+  const uint64_t before = member_.routing().version;
+  FF_CO_TRY(member_.answered(beat, sent_ns, answer));
+  if (member_.routing().version != before) adopted_();
+  co_return Result<void>();
+}
+
+}  // namespace ff::cluster

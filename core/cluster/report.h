@@ -1,0 +1,54 @@
+// What a node tells the manager every second, and what it is told. An answered heartbeat is the
+// node's leave to serve (timing.h), counted from when it was sent, and only once the node holds the
+// routing that the answer brings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cluster/routing.h"
+
+namespace ff::cluster {
+
+struct TargetReport {
+  TargetId target = 0;
+  ChainId chain = 0;
+  Local local = Local::offline;
+  uint64_t chain_version = 0;  // under which this holds; so the node has confirmed that version
+  uint64_t copied = 0;         // bytes of the copy under way, and of all of it
+  uint64_t to_copy = 0;
+  bool operator==(const TargetReport&) const = default;
+};
+
+// Errors of a disk go here: the targets it takes down are reported offline.
+struct DiskUse {
+  DiskId disk = 0;
+  uint64_t used = 0;         // bytes
+  std::string trouble = {};  // empty: none
+  bool operator==(const DiskUse&) const = default;
+};
+
+struct Heartbeat {
+  std::string cluster = {};  // empty: the node belongs to none yet
+  Node node = {};            // `draining` and `changed` mean nothing
+  uint64_t sequence = 0;     // grows; a report that was overtaken is refused
+  uint64_t routing_version = 0;
+  std::vector<TargetReport> targets = {};  // all that the node has, or none: it has just started
+  std::vector<DiskUse> disks = {};
+};
+
+// The chain version that a target's predecessor has confirmed. A target that has become serving
+// answers reads only once its predecessor knows.
+struct Predecessor {
+  TargetId target = 0;
+  uint64_t confirmed = 0;
+  bool operator==(const Predecessor&) const = default;
+};
+
+struct HeartbeatAnswer {
+  Changes changes = {};                        // since the heartbeat's routing version
+  std::vector<Predecessor> predecessors = {};  // of the node's serving targets that have one
+};
+
+}  // namespace ff::cluster
