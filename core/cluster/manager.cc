@@ -91,6 +91,9 @@ Result<void> Manager::admit(const Heartbeat& beat) {
     return fail(Errc::refused, "node {} belongs to cluster {}, and this is cluster {}", id,
                 printable(beat.cluster), routing_.cluster);
   }
+  if (beat.cluster.empty() && (beat.routing_version > 0 || !beat.targets.empty())) {
+    return fail(Errc::refused, "node {} holds routing of no cluster", id);
+  }
   const Node* const known = routing_.node(id);
   const auto found = seen_.find(id);
   const uint64_t generation = std::max(known == nullptr ? 0 : known->generation,

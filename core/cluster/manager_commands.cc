@@ -217,6 +217,7 @@ std::string Manager::why(const Chain& chain, const Target& target, int64_t now_n
   }
   if (wanted_out(target)) return "drained by the operator";
   const TargetReport* const last = report(target);
+  if (last == nullptr && !target.created) return "is being made";
   if (last == nullptr) return fmt::format("node {} has just started", target.node);
   const auto disk = node->disks.find(target.disk);
   if (last->local == Local::offline && disk != node->disks.end() && !disk->second.trouble.empty()) {
