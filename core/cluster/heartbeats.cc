@@ -18,6 +18,11 @@ constexpr int64_t kBeatNs = kServeNs;
 // Between two heartbeats at least, however much there is to say.
 constexpr int64_t kPauseNs = 50 * kMillisecond;
 
+// Another may be answered, by another manager perhaps.
+bool unanswered(const Error& error) {
+  return error.code == Errc::unreachable || error.code == Errc::deadline;
+}
+
 }  // namespace
 
 Heartbeats::Heartbeats(rpc::ClientContext& context, const std::vector<net::Address>& managers,
@@ -39,7 +44,7 @@ Task<void> Heartbeats::run() {
     }
     trouble_ = done ? std::nullopt : std::optional<Error>(std::move(done).error());
     if (!co_await after(loop_, kPauseNs)) co_return;
-    if (!trouble_ && member_.has_news()) continue;
+    if (trouble_ ? unanswered(*trouble_) : member_.has_news()) continue;
     const auto waited = co_await poked_.wait(loop_.now_ns() + kHeartbeatNs - kPauseNs);
     if (!waited && waited.error().code != Errc::deadline) co_return;
   }
@@ -47,9 +52,9 @@ Task<void> Heartbeats::run() {
 
 Task<Result<void>> Heartbeats::beat() {
   const Heartbeat beat = member_.report();
-  // Each try sends it later; the lease counts from the first.
+  // It may be sent later, to another manager; the lease counts from here.
   const int64_t sent_ns = loop_.now_ns();
-  auto calling = managers_.call(kHeartbeat, to_wire(beat), kTryNs, sent_ns + kBeatNs, true);
+  auto calling = managers_.call(kHeartbeat, to_wire(beat), kTryNs, sent_ns + kBeatNs, false);
   FF_CO_TRY(const wire::HeartbeatReply reply, co_await std::move(calling));
   FF_CO_TRY(const HeartbeatAnswer answer, from_wire(reply));
   const uint64_t before = member_.routing().version;

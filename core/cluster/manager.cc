@@ -52,6 +52,16 @@ Result<void> check_node(const Node& node) {
   return {};
 }
 
+// Whether it says what the last one said, but for how far copies have come.
+bool same_news(const Seen& seen, const Heartbeat& beat) {
+  if (seen.node != beat.node || seen.targets.size() != beat.targets.size()) return false;
+  return std::ranges::all_of(beat.targets, [&](const TargetReport& report) {
+    const auto last = seen.targets.find(report.target);
+    return last != seen.targets.end() && last->second.local == report.local &&
+           last->second.chain_version == report.chain_version;
+  });
+}
+
 Error newer(NodeId node, std::string what) {
   Error error =
       fail(Errc::failed, "node {} holds {}: this manager's database is older than its cluster",
@@ -91,6 +101,9 @@ Result<void> Manager::admit(const Heartbeat& beat) {
     return fail(Errc::refused, "node {} belongs to cluster {}, and this is cluster {}", id,
                 printable(beat.cluster), routing_.cluster);
   }
+  if (beat.cluster.empty() && (beat.routing_version > 0 || !beat.targets.empty())) {
+    return fail(Errc::refused, "node {} holds routing of no cluster", id);
+  }
   const Node* const known = routing_.node(id);
   const auto found = seen_.find(id);
   const uint64_t generation = std::max(known == nullptr ? 0 : known->generation,
@@ -117,6 +130,7 @@ Result<HeartbeatAnswer> Manager::heartbeat(Heartbeat beat, int64_t now_ns) {
   FF_CHECK(!must_wait(id));
   FF_TRY(admit(beat));
   Seen& seen = seen_[id];
+  news_ = news_ || !same_news(seen, beat);
   seen.generation = beat.node.generation;
   seen.sequence = beat.sequence;
   seen.heard_ns = now_ns;

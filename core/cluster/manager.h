@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -77,6 +78,8 @@ class Manager {
   // Errc::refused: of another cluster, of a process that a newer one has replaced, overtaken by a
   // later one, or without sense; Errc::failed: halted.
   Result<HeartbeatAnswer> heartbeat(Heartbeat beat, int64_t now_ns);
+  // Whether a heartbeat since the last call said something new: propose() may find a change.
+  bool take_news() { return std::exchange(news_, false); }
 
   // What follows from what was heard and from the time; empty: nothing. There must be no pending
   // change; what is returned is pending until applied(). When it cannot be written the manager is
@@ -102,7 +105,7 @@ class Manager {
   // For the operator. Null when the node has not been heard of by this primary.
   const Seen* seen(NodeId node) const;
   bool alive(NodeId node, int64_t now_ns) const;
-  // Why the target does not serve; empty when it does.
+  // Why the target does not serve, or cannot be drained; empty when all is well.
   std::string why(const Chain& chain, const Target& target, int64_t now_ns) const;
 
  private:
@@ -127,6 +130,7 @@ class Manager {
   std::optional<Proposal> pending_;
   std::set<NodeId> involved_;  // nodes with targets that the pending change moves
   std::optional<Error> halted_;
+  bool news_ = false;
 };
 
 }  // namespace ff::cluster

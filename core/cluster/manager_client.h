@@ -59,7 +59,9 @@ Task<Result<Reply>> ManagerClient::call(rpc::Method<Request, Reply> method, Requ
       } else {
         error = std::move(reply).error();
         const bool open = error.code == Errc::unreachable || error.code == Errc::deadline;
-        if (!open || !repeatable) co_return error;
+        if (!open) co_return error;
+        if (!repeatable) at_ = (at_ + 1) % clients_.size();
+        if (!repeatable) co_return error;
       }
     } else {
       error = channel.error();

@@ -208,7 +208,11 @@ Result<Proposal> Manager::replace_target(TargetId id, Place place) {
 }
 
 std::string Manager::why(const Chain& chain, const Target& target, int64_t now_ns) const {
-  if (target.state == State::serving) return target.stop ? "stops: it is being drained" : "";
+  if (target.state == State::serving && target.stop) return "stops: it is being drained";
+  if (target.state == State::serving && wanted_out(target)) {
+    return "is to be drained, but is the last of its chain that serves";
+  }
+  if (target.state == State::serving) return "";
   const Seen* const node = seen(target.node);
   if (node == nullptr) return fmt::format("node {} has not been heard of yet", target.node);
   if (!alive(target.node, now_ns)) {
@@ -217,6 +221,7 @@ std::string Manager::why(const Chain& chain, const Target& target, int64_t now_n
   }
   if (wanted_out(target)) return "drained by the operator";
   const TargetReport* const last = report(target);
+  if (last == nullptr && !target.created) return "is being made";
   if (last == nullptr) return fmt::format("node {} has just started", target.node);
   const auto disk = node->disks.find(target.disk);
   if (last->local == Local::offline && disk != node->disks.end() && !disk->second.trouble.empty()) {

@@ -60,15 +60,13 @@ wire::Elsewhere ManagerService::elsewhere() const {
 
 Task<void> ManagerService::close() {
   const ReignRef reign = std::exchange(reign_, nullptr);
-  if (reign != nullptr) {
-    reign->end();
-    // Not before what is being written: it would fail, and its caller would not know.
-    auto taking = reign->writing.take(1);
-    (void)co_await std::move(taking).shielded();
-  }
+  if (reign != nullptr) reign->end();
   Error reason = fail(Errc::interrupted, "the manager goes down");
   co_await gate_.close(std::move(reason));
   if (reign == nullptr) co_return;
+  // Not before what a caller has under way: it would fail, and the caller would not know.
+  auto taking = reign->writing.take(1);
+  (void)co_await std::move(taking).shielded();
   auto giving = store_.give_up(reign->lease, loop_.now_ns() + kPrimaryNs);
   (void)co_await std::move(giving);
 }
@@ -137,7 +135,8 @@ Task<void> ManagerService::keep_lease(ReignRef reign) {
     if (!acts(reign) || gate_.cancel().requested()) co_return;
     const int64_t sent_ns = loop_.now_ns();
     auto renewing = store_.renew(reign->lease, reign->until_ns);
-    auto renewed = co_await std::move(renewing);
+    // Not cancelled: close() must know which renewal it gives up.
+    auto renewed = co_await std::move(renewing).shielded();
     if (renewed) {
       reign->lease = std::move(*renewed);
       // A lease that ran out meanwhile stays so: nodes that it did not answer have not been heard.
@@ -209,7 +208,7 @@ Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall&,
   if (!reign->manager) co_return no_cluster();
   FF_CO_TRY(const HeartbeatAnswer answer,
             reign->manager->heartbeat(std::move(beat), loop_.now_ns()));
-  reign->news.set();
+  if (reign->manager->take_news()) reign->news.set();
   co_return to_wire(answer);
 }
 

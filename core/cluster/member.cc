@@ -122,7 +122,11 @@ Heartbeat Member::report() {
 }
 
 bool Member::has_news() const {
-  return !answered_ || !returned_ || self_ != told_self_ || targets() != told_;
+  if (!answered_ || !returned_ || self_ != told_self_) return true;
+  // How far a copy has come can wait for the next heartbeat.
+  return !std::ranges::equal(targets(), told_, [](const TargetReport& a, const TargetReport& b) {
+    return a.target == b.target && a.local == b.local && a.chain_version == b.chain_version;
+  });
 }
 
 Result<void> Member::answered(const Heartbeat& sent, int64_t sent_ns,

@@ -27,10 +27,13 @@ void SimWorld::run_until(int64_t until_ns) {
 bool SimWorld::step(int64_t until_ns) {
   bool fired = false;
   // By index: a turn of the world's loop may make and destroy others.
-  for (size_t i = 0; i < loops_.size(); i++) fired |= loops_[i]->turn();
+  for (size_t i = 0; i < loops_.size(); i++) {
+    if (!loops_[i]->paused_) fired |= loops_[i]->turn();
+  }
   if (fired) return true;
   int64_t next = INT64_MAX;
   for (SimLoop* const loop : loops_) {
+    if (loop->paused_) continue;
     if (loop->busy()) return true;
     const auto timer = loop->next_timer_ns();
     if (timer) next = std::min(next, loop->skewed_->true_ns(*timer));

@@ -70,6 +70,8 @@ class SimLoop final : public Loop {
   Result<std::unique_ptr<FdWatch>> watch(int fd) override;
   // Runs the whole world until this loop's stop(), or until nothing is left.
   void run() override;
+  // The process is stopped (SIGSTOP) and goes on; its clock does not stand still meanwhile.
+  void set_paused(bool paused) { paused_ = paused; }
 
  private:
   friend class SimWorld;
@@ -79,6 +81,7 @@ class SimLoop final : public Loop {
 
   SimWorld& world_;
   std::unique_ptr<SkewedClock> skewed_;
+  bool paused_ = false;
 };
 
 }  // namespace ff::sim

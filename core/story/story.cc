@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "story/calls.h"
+#include "story/cluster.h"
 
 namespace ff::story {
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr Story kStories[] = {
     {"calls", "clients call servers; links, processes and machines fail", run_calls},
+    {"cluster", "managers and nodes; they fail, pause and lose each other", run_cluster},
 };
 
 }  // namespace

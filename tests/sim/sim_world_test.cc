@@ -137,6 +137,23 @@ TEST_F(SimWorldTest, ClocksDrift) {
   }
 }
 
+TEST_F(SimWorldTest, APausedProcessDoesNothingAndThenWhatIsDue) {
+  SimLoop process(world_);
+  std::vector<int> order;
+  Gate process_gate(process);
+  Gate gate(loop_);
+  process_gate.spawn(note_after(process, kSecond, 1, order));
+  gate.spawn(note_after(loop_, 2 * kSecond, 2, order));
+  world_.run_until(1);
+  process.set_paused(true);
+  world_.run_until(3 * kSecond);
+  EXPECT_EQ(order, std::vector<int>{2});
+  EXPECT_EQ(process.now_ns(), 3 * kSecond);
+  process.set_paused(false);
+  world_.run_until(3 * kSecond);
+  EXPECT_EQ(order, (std::vector<int>{2, 1}));
+}
+
 TEST_F(SimWorldTest, WatchesNothing) { EXPECT_EQ(loop_.watch(0).error().code, Errc::unsupported); }
 
 }  // namespace

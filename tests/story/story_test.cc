@@ -6,8 +6,13 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/log.h"
+
 namespace ff::story {
 namespace {
+
+// What simulated daemons warn of is what was done to them.
+const bool kQuiet = (log_setup({.level = LogLevel::error}), true);
 
 uint64_t seed_count(uint64_t usual) {
   const char* const asked = std::getenv("FF_STORY_SEEDS");

@@ -276,6 +276,8 @@ TEST_F(ManagerTest, DrainingEveryNodeLeavesOneThatServes) {
   cluster.run({1, 2, 3}, 5 * kSecond);
   EXPECT_EQ(cluster.text(), "1:serving 2:offline 3:offline");
   EXPECT_TRUE(cluster.writes(1));
+  EXPECT_EQ(manager().why(cluster.chain(), cluster.chain().targets[0], cluster.now_ns),
+            "is to be drained, but is the last of its chain that serves");
   FF_ASSERT_OK(cluster.order(manager().drain_node(2, false)));
   cluster.run({1, 2, 3}, 5 * kSecond);
   EXPECT_EQ(cluster.text(), "2:serving 1:offline 3:offline");
@@ -361,6 +363,23 @@ TEST_F(ManagerTest, ChainsAndTablesAreChecked) {
   EXPECT_EQ(manager().routing().tables.at({1, 1}).chains, std::vector<ChainId>{1});
   const ChainId pair = cluster.make_chain({2, 3});
   EXPECT_EQ(code_of(manager().set_table(2, {1, pair})), Errc::usage);
+}
+
+TEST_F(ManagerTest, OnlyNewsIsNews) {
+  make();
+  for (const NodeId id : {1, 2, 3}) FF_ASSERT_OK(cluster.beat(id));
+  manager().take_news();
+  FF_ASSERT_OK(cluster.beat(1));
+  EXPECT_FALSE(manager().take_news());
+  cluster.members.at(1)->set_progress(cluster.target_on(1), 1, 2);
+  FF_ASSERT_OK(cluster.beat(1));
+  EXPECT_FALSE(manager().take_news());
+  cluster.members.at(1)->set_usable(cluster.target_on(1), false);
+  FF_ASSERT_OK(cluster.beat(1));
+  EXPECT_TRUE(manager().take_news());
+  cluster.start(2);
+  FF_ASSERT_OK(cluster.beat(2));
+  EXPECT_TRUE(manager().take_news());
 }
 
 // What fails at once is published in parts that fit a transaction.

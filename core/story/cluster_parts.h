@@ -1,0 +1,128 @@
+// The processes of the story of cluster/: managers and nodes that can be killed, paused and started
+// again, and what each keeps meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/gate.h"
+#include "cluster/heartbeats.h"
+#include "cluster/manager_service.h"
+#include "cluster/member.h"
+#include "kv/memory_engine.h"
+#include "rpc/server.h"
+#include "sim/sim_net.h"
+
+namespace ff::story::cluster_parts {
+
+constexpr int kManagers = 3;
+constexpr int kNodes = 4;
+constexpr uint16_t kPort = 7000;
+
+// What every part of the story knows.
+struct Stage {
+  explicit Stage(uint64_t seed) : rng(seed), net(world, seed) {}
+  void broken(std::string what);
+  // Up to `ns`, uniform.
+  int64_t some_ns(int64_t ns) { return static_cast<int64_t>(rng.below(static_cast<uint64_t>(ns))); }
+
+  sim::SimWorld world;
+  SeededRng rng;
+  sim::SimNet net;
+  Metrics metrics;
+  kv::MemoryStore store;
+  std::optional<Error> violation;
+  uint64_t steps = 0;
+  uint64_t faults = 0;
+};
+
+rpc::Identity identity(Stage& stage, std::string name);
+// Drift of up to 10 %.
+sim::Skew skew(Rng& rng);
+std::vector<net::Address> manager_addresses();
+
+// The store as one manager reaches it: not while it is cut off, and what it had sent arrives late.
+class CutEngine final : public kv::Engine {
+ public:
+  CutEngine(Stage& stage, Loop& loop, const bool& cut);
+  Task<Result<void>> run(kv::Function function, int64_t deadline_ns) override;
+  Task<Result<void>> view(kv::Function function, int64_t deadline_ns) override;
+
+ private:
+  Task<Result<void>> pass(int64_t deadline_ns);
+
+  Loop& loop_;
+  const bool& cut_;
+  kv::MemoryEngine engine_;
+};
+
+class ManagerProcess {
+ public:
+  ManagerProcess(Stage& stage, int number);
+  ~ManagerProcess();
+  const std::string& name() const { return name_; }
+  bool running() const { return live_ != nullptr; }
+  void start();
+  void kill();
+  void pause(bool paused);
+  bool paused() const { return paused_; }
+  void cut(bool cut) { cut_ = cut; }
+  // 0: is not primary.
+  uint64_t epoch() const;
+  std::optional<Error> halted() const;
+
+ private:
+  struct Live;
+  Stage& stage_;
+  const std::string name_;
+  bool cut_ = false;
+  bool paused_ = false;
+  std::unique_ptr<Live> live_;
+};
+
+class NodeProcess {
+ public:
+  NodeProcess(Stage& stage, cluster::NodeId id);
+  ~NodeProcess();
+  const std::string& name() const { return name_; }
+  cluster::NodeId id() const { return id_; }
+  bool running() const { return live_ != nullptr; }
+  void start();
+  void kill();
+  void pause(bool paused);
+  bool paused() const { return paused_; }
+  // All its targets fail, or are well again.
+  void fail_disk(bool failed) { disk_failed_ = failed; }
+  bool disk_failed() const { return disk_failed_; }
+
+  // Of the running process.
+  const cluster::Member& member() const;
+  int64_t now_ns() const;
+  // Called when a copy to one of its targets is to be complete: whether it is.
+  using Copy = std::function<bool(NodeProcess&, cluster::TargetId, uint64_t chain_version)>;
+  void set_copy(Copy copy) { copy_ = std::move(copy); }
+
+ private:
+  struct Live;
+  Task<void> work(Live& live);
+  void look_after(Live& live, const cluster::Chain& chain, const cluster::Target& target);
+
+  Stage& stage_;
+  const cluster::NodeId id_;
+  const std::string name_;
+  Copy copy_;
+  bool paused_ = false;
+  bool disk_failed_ = false;
+  // On its disks.
+  uint64_t generation_ = 0;
+  cluster::Routing kept_;
+  std::set<cluster::TargetId> made_;
+  std::unique_ptr<Live> live_;
+};
+
+}  // namespace ff::story::cluster_parts
