@@ -76,7 +76,7 @@ struct ManagerProcess::Live {
       : loop(stage.world, skew(stage.rng)),
         transport(stage.net.transport(name)),
         engine(stage, loop, cut),
-        service(engine, loop, stage.rng, router, {.address = fmt::format("{}:{}", name, kPort)}),
+        service(engine, loop, stage.rng, router),
         server(loop, *transport, router, stage.metrics, identity(stage, name)) {}
   sim::SimLoop loop;
   std::unique_ptr<net::Transport> transport;
@@ -97,7 +97,7 @@ void ManagerProcess::start() {
   live_ = std::make_unique<Live>(stage_, name_, cut_);
   const auto at = live_->server.listen({"", kPort, ""});
   if (!at) stage_.broken(at.error().message);
-  live_->service.start();
+  live_->service.start({.address = fmt::format("{}:{}", name_, kPort)});
 }
 
 void ManagerProcess::kill() {

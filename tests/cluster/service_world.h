@@ -49,10 +49,10 @@ class TestManager {
         name_(fmt::format("m{}", number)),
         transport_(of.net.transport(name_)),
         engine_(of.store, of.loop, of.rng),
-        service(engine_, of.loop, of.rng, router_, {.address = name_ + ":7000", .alone = alone}),
+        service(engine_, of.loop, of.rng, router_),
         server_(of.loop, *transport_, router_, of.metrics, of.identity(name_)) {
     EXPECT_TRUE(server_.listen({"", 7000, ""}).ok());
-    service.start();
+    service.start({.address = name_ + ":7000", .alone = alone});
   }
   ~TestManager() {
     world_.net.stop_process(name_);

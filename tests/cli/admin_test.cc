@@ -1,0 +1,324 @@
+// serve-meta and admin as an operator types them: a cluster from nothing, nodes that die and come
+// back, a lost chain given up, managers that take over from each other, and what can be mistyped.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/child.h"
+#include "kv/etcd_cluster.h"
+
+namespace ff::cmd {
+namespace {
+
+using Words = std::vector<std::string>;
+using nlohmann::json;
+
+test::Launch meta(Words words) {
+  test::Launch launch;
+  launch.argv = {FF_BINARY, "serve-meta", "--listen", "127.0.0.1:0"};
+  launch.argv.insert(launch.argv.end(), words.begin(), words.end());
+  return launch;
+}
+
+// A daemon that has said where it listens.
+class Manager {
+ public:
+  explicit Manager(const Words& words) : child_(meta(words)) {
+    EXPECT_TRUE(child_.wait_for_out("listening on ")) << child_.err;
+    EXPECT_TRUE(child_.wait_for_out("\n"));
+    const size_t at = child_.out.find("127.0.0.1:");
+    address = child_.out.substr(at, child_.out.find('\n', at) - at);
+  }
+  test::Child& child() { return child_; }
+  std::string address;
+
+ private:
+  test::Child child_;
+};
+
+test::Launch node_launch(int id, const std::string& managers) {
+  test::Launch launch;
+  launch.argv = {FF_HEARTBEAT_NODE, std::to_string(id), managers, "2"};
+  launch.stdin_open = true;
+  return launch;
+}
+
+test::Ran admin(const std::string& managers, Words words) {
+  words.insert(words.begin(), "admin");
+  return test::ff_run(std::move(words), {{"FF_META", managers}});
+}
+
+json admin_json(const std::string& managers, Words words) {
+  words.push_back("--json");
+  const auto ran = admin(managers, std::move(words));
+  const auto parsed = json::parse(ran.out, nullptr, false);
+  EXPECT_TRUE(parsed.is_object()) << ran.out << ran.err;
+  return parsed;
+}
+
+// Looks again until `condition` holds of the status, a minute at most; the last status.
+template <class Condition>
+json status_until(const std::string& managers, Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  for (;;) {
+    const json status = admin_json(managers, {"status"});
+    if (status["data"].contains("chains") && condition(status["data"])) return status;
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << "it does not come to that: " << status.dump(1);
+      return status;
+    }
+  }
+}
+
+bool all_whole(const json& data) {
+  return data["chains"]["all"] > 0 && data["chains"]["whole"] == data["chains"]["all"];
+}
+
+// Waits until so many nodes have reported.
+void wait_for_nodes(const std::string& managers, size_t count) {
+  status_until(managers, [&](const json& data) {
+    size_t alive = 0;
+    for (const auto& node : data["nodes"]) alive += node["alive"] == true ? 1 : 0;
+    return alive >= count;
+  });
+}
+
+TEST(Admin, MistakesAreNamed) {
+  const test::TempDir dir;
+  const Manager manager({"--dir", dir / "meta"});
+  const std::string none = "127.0.0.1:1";
+  struct Case {
+    std::string meta;
+    Words words;
+    int exit;
+    std::string said;
+  };
+  const std::string& at = manager.address;
+  const Case cases[] = {
+      {at, {"status"}, 5, "ff admin init"},
+      {at, {"nodes"}, 5, "ff admin init"},
+      {at, {"drain"}, 2, "--node"},
+      {at, {"drain", "--node", "1", "--target", "2"}, 2, "--node"},
+      {at, {"plan", "--replicas", "9"}, 2, "1 to 8"},
+      {at, {"plan", "--table", "0"}, 2, "--table"},
+      {at, {"accept-loss"}, 2, "CHAIN"},
+      {at, {"replace-target", "3", "--node", "1"}, 2, "--disk"},
+      {at, {"statsu"}, 2, "status"},
+      {"nowhere", {"status"}, 2, "'nowhere'"},
+      {"127.0.0.1:4,", {"status"}, 2, "--meta"},
+      {none, {"status", "--timeout", "1s"}, 1, "127.0.0.1:1"},
+      {none, {"init", "--timeout", "1s"}, 1, "127.0.0.1:1"},
+  };
+  for (const Case& one : cases) {
+    const auto ran = admin(one.meta, one.words);
+    EXPECT_EQ(ran.exit, one.exit) << one.words[0] << ": " << ran.err;
+    EXPECT_NE(ran.err.find(one.said), std::string::npos) << one.words[0] << ": " << ran.err;
+  }
+  EXPECT_EQ(admin(at, {"init"}).exit, 0);
+  const auto again = admin(at, {"init"});
+  EXPECT_EQ(again.exit, 1);
+  EXPECT_NE(again.err.find("already"), std::string::npos) << again.err;
+  EXPECT_EQ(admin(at, {"drain", "--node", "7"}).exit, 2);
+  EXPECT_EQ(admin(at, {"drain", "--target", "7"}).exit, 2);
+  EXPECT_EQ(admin(at, {"replace-target", "3", "--node", "1", "--disk", "1"}).exit, 2);
+  EXPECT_EQ(admin(at, {"accept-loss", "7"}).exit, 2);
+  EXPECT_NE(admin(at, {"plan"}).err.find("nodes"), std::string::npos);
+}
+
+TEST(ServeMeta, MistakesAreNamed) {
+  const test::TempDir dir;
+  struct Case {
+    Words words;
+    int exit;
+    std::string said;
+  };
+  const std::string file = dir / "file";
+  test::write_file(file, "x");
+  const Case cases[] = {
+      {{"--kv", "foundation"}, 2, "etcd://"},
+      {{"--kv", "etcd://"}, 2, "host"},
+      {{"--kv", "etcd://a", "--dir", dir / "x"}, 2, "--dir"},
+      {{"--kv", "etcd://a", "--etcd-ca", file}, 2, "etcds://"},
+      {{"--kv", "etcds://a", "--etcd-cert", file}, 2, "--etcd-key"},
+      {{"--kv", "etcds://a", "--etcd-ca", dir / "absent"}, 1, "absent"},
+      {{"--dir", dir / "a", "--etcd-ca", file}, 2, "etcds://"},
+      {{"--dir", dir / "a", "--listen", "0.0.0.0:0"}, 5, "--key"},
+      {{"--dir", dir / "a", "--listen", "nonsense"}, 2, "HOST:PORT"},
+      {{"--dir", dir / "a", "--advertise", "nonsense"}, 2, "HOST:PORT"},
+      {{"--dir", dir / "a", "--http", "nonsense"}, 2, "nonsense"},
+      {{"--dir", dir / "a", "--key", dir / "absent"}, 1, "absent"},
+      {{"--dir", file}, 1, "file"},
+  };
+  for (const Case& one : cases) {
+    const auto ran = test::run(meta(one.words));
+    EXPECT_EQ(ran.exit, one.exit) << one.words[0] << " " << one.words[1] << ": " << ran.err;
+    EXPECT_NE(ran.err.find(one.said), std::string::npos) << one.words[1] << ": " << ran.err;
+    EXPECT_EQ(ran.out, "") << one.words[1];
+  }
+}
+
+TEST(ServeMeta, OneDaemonHasAFolderAndKeepsItsClusterThere) {
+  const test::TempDir dir;
+  std::string cluster;
+  {
+    Manager first({"--dir", dir / "meta", "--http", "127.0.0.1:0"});
+    const auto second = test::run(meta({"--dir", dir / "meta"}));
+    EXPECT_EQ(second.exit, 5) << second.err;
+    EXPECT_NE(second.err.find("another serve-meta"), std::string::npos) << second.err;
+    EXPECT_EQ(admin(first.address, {"init"}).exit, 0);
+    cluster = admin_json(first.address, {"status"})["data"]["cluster"];
+    EXPECT_FALSE(cluster.empty());
+    first.child().signal(SIGTERM);
+    EXPECT_EQ(first.child().finish(), 0) << first.child().err;
+  }
+  {
+    Manager killed({"--dir", dir / "meta"});
+    EXPECT_EQ(admin_json(killed.address, {"status"})["data"]["cluster"], cluster);
+    killed.child().signal(SIGKILL);
+    EXPECT_EQ(killed.child().finish(), 128 + SIGKILL);
+  }
+  const Manager again({"--dir", dir / "meta"});
+  EXPECT_EQ(admin_json(again.address, {"status"})["data"]["cluster"], cluster);
+}
+
+TEST(ServeMeta, ACorruptFileIsRefusedUntilTheLossIsAccepted) {
+  const test::TempDir dir;
+  test::write_file(dir / "meta/meta.db", std::string(8192, 'x'));
+  const auto refused = test::run(meta({"--dir", dir / "meta"}));
+  EXPECT_EQ(refused.exit, 3) << refused.err;
+  EXPECT_NE(refused.err.find("--accept-data-loss"), std::string::npos) << refused.err;
+  Manager accepted({"--dir", dir / "meta", "--accept-data-loss"});
+  EXPECT_TRUE(accepted.child().wait_for_err("corrupt file is kept as")) << accepted.child().err;
+}
+
+TEST(Admin, AClusterThroughItsTroubles) {
+  const test::TempDir dir;
+  Manager manager({"--dir", dir / "meta"});
+  const std::string& at = manager.address;
+  ASSERT_EQ(admin(at, {"init"}).exit, 0);
+  test::Child one(node_launch(1, at)), two(node_launch(2, at));
+  auto three = std::make_unique<test::Child>(node_launch(3, at));
+  wait_for_nodes(at, 3);
+  const auto planned = admin(at, {"plan", "--targets-per-disk", "2", "--replicas", "2"});
+  EXPECT_EQ(planned.exit, 0) << planned.err;
+  EXPECT_NE(planned.err.find("--apply"), std::string::npos) << planned.err;
+  ASSERT_EQ(admin(at, {"plan", "--targets-per-disk", "2", "--replicas", "2", "--apply"}).exit, 0);
+  const json whole = status_until(at, all_whole);
+  EXPECT_EQ(whole["exit"], 0);
+  EXPECT_EQ(whole["data"]["chains"]["all"], 6);
+
+  // A disk with trouble: named, and its chains are degraded.
+  one.write_stdin("disk 2 trouble Input/output error\n");
+  status_until(at, [](const json& data) { return data["chains"]["degraded"] > 0; });
+  const auto troubled = admin(at, {"status"});
+  EXPECT_EQ(troubled.exit, 3);
+  EXPECT_NE(troubled.out.find("Input/output error"), std::string::npos) << troubled.out;
+  EXPECT_NE(admin(at, {"disks"}).out.find("Input/output error"), std::string::npos);
+  one.write_stdin("disk 2 good\n");
+  status_until(at, all_whole);
+
+  // A drained node, and back.
+  EXPECT_EQ(admin(at, {"drain", "--node", "2"}).exit, 0);
+  status_until(at, [](const json& data) { return data["chains"]["degraded"] == 4; });
+  EXPECT_NE(admin(at, {"status"}).out.find("drained by the operator"), std::string::npos);
+  EXPECT_NE(admin(at, {"nodes"}).out.find("alive, drained"), std::string::npos);
+  EXPECT_EQ(admin(at, {"drain", "--node", "2"}).exit, 1);  // is drained already
+  EXPECT_EQ(admin(at, {"undrain", "--node", "2"}).exit, 0);
+  status_until(at, all_whole);
+
+  // A node killed and started again: its targets leave at once, and come back.
+  three->signal(SIGKILL);
+  three->finish();
+  three = std::make_unique<test::Child>(node_launch(3, at));
+  status_until(at, [](const json& data) { return data["routing_version"] > 20; });
+  status_until(at, all_whole);
+  EXPECT_NE(admin(at, {"targets"}).out.find("serving"), std::string::npos);
+  EXPECT_NE(admin(at, {"chains"}).out.find("1.1"), std::string::npos);
+}
+
+// Both nodes of a chain die, one after the other; the second never comes back.
+TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
+  const test::TempDir dir;
+  Manager manager({"--dir", dir / "meta"});
+  const std::string& at = manager.address;
+  ASSERT_EQ(admin(at, {"init"}).exit, 0);
+  auto one = std::make_unique<test::Child>(node_launch(1, at));
+  auto two = std::make_unique<test::Child>(node_launch(2, at));
+  wait_for_nodes(at, 2);
+  ASSERT_EQ(admin(at, {"plan", "--targets-per-disk", "1", "--apply"}).exit, 0);
+  status_until(at, all_whole);
+  const auto well = admin(at, {"accept-loss", "1", "--yes"});
+  EXPECT_EQ(well.exit, 5) << well.err;
+  EXPECT_NE(well.err.find("not lost"), std::string::npos) << well.err;
+
+  one->signal(SIGKILL);
+  one->finish();
+  status_until(at, [](const json& data) { return data["chains"]["degraded"] == 2; });
+  two->signal(SIGKILL);
+  two->finish();
+  const json lost = status_until(at, [](const json& data) { return data["chains"]["lost"] == 2; });
+  EXPECT_EQ(lost["exit"], 3);
+  EXPECT_NE(admin(at, {"status"}).out.find("has been silent for"), std::string::npos);
+  const auto nobody = admin(at, {"accept-loss", "1", "--yes"});
+  EXPECT_EQ(nobody.exit, 5);
+  EXPECT_NE(nobody.err.find("no other target that is alive"), std::string::npos) << nobody.err;
+
+  one = std::make_unique<test::Child>(node_launch(1, at));
+  wait_for_nodes(at, 1);
+  const auto waits = [](const json& data) {
+    for (const auto& target : data["not_serving"]) {
+      if (std::string(target["why"]).find("waits for target") != std::string::npos) return true;
+    }
+    return false;
+  };
+  status_until(at, waits);
+  const auto unasked = admin(at, {"accept-loss", "1"});  // no terminal to ask on
+  EXPECT_EQ(unasked.exit, 5);
+  EXPECT_NE(unasked.err.find("--yes"), std::string::npos) << unasked.err;
+  EXPECT_EQ(admin(at, {"accept-loss", "1", "--yes"}).exit, 0);
+  status_until(at, [](const json& data) { return data["chains"]["degraded"] == 1; });
+  const auto recorded = admin(at, {"status"});
+  EXPECT_NE(recorded.out.find("was given up"), std::string::npos) << recorded.out;
+  // The other comes back after all: emptied and copied to, in one chain; in the other it serves.
+  two = std::make_unique<test::Child>(node_launch(2, at));
+  status_until(at, all_whole);
+}
+
+TEST(ServeMeta, AnotherTakesOverOnEtcd) {
+  kv::EtcdCluster etcd(1);
+  const test::TempDir dir;
+  const std::string key = dir / "key";
+  test::write_file(key, std::string(64, '7') + "\n");
+  std::filesystem::permissions(key, std::filesystem::perms::owner_read);
+  const std::string store = "etcd://" + etcd.endpoint(0).substr(7);
+  std::vector<std::unique_ptr<Manager>> managers;
+  std::string all;
+  for (int i = 0; i < 3; i++) {
+    managers.push_back(std::make_unique<Manager>(Words{"--kv", store, "--key", key}));
+    all += (i == 0 ? "" : ",") + managers.back()->address;
+  }
+  const auto keyed = [&](Words words) {
+    words.insert(words.end(), {"--key", key});
+    return words;
+  };
+  const auto stranger = admin(all, {"status", "--timeout", "2s"});
+  EXPECT_NE(stranger.exit, 0);
+  ASSERT_EQ(admin(all, keyed({"init"})).exit, 0);
+  const json before = admin_json(all, keyed({"status"}))["data"];
+  for (const auto& manager : managers) {
+    if (manager->address != before["primary"]) continue;
+    manager->child().signal(SIGKILL);
+    manager->child().finish();
+  }
+  const json after = admin_json(all, keyed({"status"}))["data"];
+  EXPECT_EQ(after["cluster"], before["cluster"]);
+  EXPECT_NE(after["primary"], before["primary"]);
+  EXPECT_GT(after["epoch"], before["epoch"]);
+}
+
+}  // namespace
+}  // namespace ff::cmd
