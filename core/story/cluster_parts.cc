@@ -51,12 +51,10 @@ Task<Result<void>> CutEngine::pass(int64_t deadline_ns) {
 }
 
 Task<Result<void>> CutEngine::run(kv::Function function, int64_t deadline_ns) {
-  auto passing = pass(deadline_ns);
-  FF_CO_TRY(co_await std::move(passing));
   kv::Function held_up = [&](kv::Txn& txn) -> Task<Result<void>> {
     auto reading = function(txn);
     FF_CO_TRY(co_await std::move(reading));
-    // What was on its way arrives when the cut is mended, long after anybody waits for it.
+    // What was sent arrives when the cut is mended, long after its sender has given up on it.
     auto arriving = pass(INT64_MAX);
     co_return co_await std::move(arriving);
   };

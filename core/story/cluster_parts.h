@@ -46,7 +46,8 @@ rpc::Identity identity(Stage& stage, std::string name);
 sim::Skew skew(Rng& rng);
 std::vector<net::Address> manager_addresses();
 
-// The store as one manager reaches it: not while it is cut off, and what it had sent arrives late.
+// The store as one manager reaches it: while it is cut off it hears nothing, and what it sends
+// arrives late.
 class CutEngine final : public kv::Engine {
  public:
   CutEngine(Stage& stage, Loop& loop, const bool& cut);
