@@ -13,9 +13,12 @@ int Connection::open(int busy_timeout_ms) {
   const int status = sqlite3_open_v2(
       path.c_str(), &handle,
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
-      nullptr);
-  if (status == SQLITE_OK) sqlite3_busy_timeout(handle, busy_timeout_ms);
-  return status;
+      vfs ? vfs->name() : nullptr);
+  if (status != SQLITE_OK) return status;
+  sqlite3_busy_timeout(handle, busy_timeout_ms);
+  if (!vfs) return SQLITE_OK;
+  constexpr const char* kAlone = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY";
+  return sqlite3_exec(handle, kAlone, nullptr, nullptr, nullptr);
 }
 
 Result<void> Connection::run(const char* sql) {
@@ -39,7 +42,11 @@ Error Connection::error(int status) const {
     return Error{Errc::exists, message, {}};
   }
   const int cause = sqlite3_system_errno(handle);
-  switch (status & 0xff) {
+  const int kind = status & 0xff;
+  if (vfs && (kind == SQLITE_FULL || kind == SQLITE_IOERR || kind == SQLITE_CANTOPEN)) {
+    if (auto told = vfs->take_error()) return std::move(*told);
+  }
+  switch (kind) {
     case SQLITE_FULL: return errno_error(ENOSPC, path);
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
@@ -52,10 +59,16 @@ Error Connection::error(int status) const {
       return Error{Errc::refused, message,
                    "Check the owner and mode of the file and its directory."};
     case SQLITE_BUSY:
-      return Error{Errc::failed, fmt::format("{}: another process is writing to it", path),
+      return Error{Errc::failed, fmt::format("{}: in use by another process", path),
                    "Run the command again when the other one has finished."};
     default: return Error{Errc::failed, message, {}};
   }
+}
+
+sqlite3_file& Connection::pointer(int which) const {
+  sqlite3_file* file = nullptr;
+  FF_CHECK(sqlite3_file_control(handle, "main", which, &file) == SQLITE_OK);
+  return *file;
 }
 
 }  // namespace ff::db

@@ -3,17 +3,21 @@
 
 #include <sqlite3.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/result.h"
+#include "db/disk_vfs.h"
 #include "db/statement.h"
 
 namespace ff::db {
 
 struct Connection {
-  explicit Connection(std::string file) : path(std::move(file)) {}
+  // With `on`, the file lies on that VFS's Disk and is this connection's alone; else SQLite's own.
+  explicit Connection(std::string file, std::unique_ptr<DiskVfs> on = nullptr)
+      : path(std::move(file)), vfs(std::move(on)) {}
   ~Connection() { sqlite3_close_v2(handle); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -25,11 +29,20 @@ struct Connection {
   Result<Statement> prepare(std::string_view sql);
   // What SQLite says about the last failure, with the code a caller can act on: SQLITE_FULL ->
   // disk_full, CORRUPT and NOTADB -> corrupt, READONLY and PERM -> refused, a unique or primary key
-  // taken -> exists, BUSY -> failed after the busy timeout.
+  // taken -> exists, BUSY -> failed after the busy timeout. A Disk's failures in its own words.
   Error error(int status) const;
 
+  // SQLite's handles of the file and its log, for what no SQL says. Their methods are null when
+  // they are not open.
+  sqlite3_file& file() const { return pointer(SQLITE_FCNTL_FILE_POINTER); }
+  sqlite3_file& log() const { return pointer(SQLITE_FCNTL_JOURNAL_POINTER); }
+
   const std::string path;
+  const std::unique_ptr<DiskVfs> vfs;  // may be null
   sqlite3* handle = nullptr;
+
+ private:
+  sqlite3_file& pointer(int which) const;
 };
 
 }  // namespace ff::db

@@ -1,24 +1,25 @@
 // database.cc: opening (check, migrate, move aside) and transactions.
 //
-// Opening runs under an advisory lock on the file's directory, so that of two processes that meet
-// the same corrupt file one moves it and the other finds the new one, and of two that meet an old
-// schema one migrates. The version is read before anything is written: a newer file is not touched.
+// Opening runs under an advisory lock on the file's directory (on a Disk: on the file), so that of
+// two processes that meet the same corrupt file one moves it and the other finds the new one, and
+// of two that meet an old schema one migrates. The version is read before anything is written: a
+// newer file is not touched.
 #include "db/database.h"
 
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/units.h"
 #include "db/connection.h"
+#include "io/files.h"
+#include "io/system_disk.h"
 
 namespace ff::db {
 namespace {
@@ -59,8 +60,15 @@ Result<std::string> single(Connection& connection, std::string_view sql) {
   return row ? std::string(statement.text(0)) : std::string();
 }
 
+// Pages (of 4 KiB) in the log after which a commit copies them into the file.
+constexpr int kLogPages = 1000;
+
 // Of every connection; migrations run before foreign keys are on.
-constexpr const char* kSettings = "PRAGMA synchronous = FULL; PRAGMA cell_size_check = ON";
+std::string settings(Synchronous synchronous) {
+  return fmt::format(
+      "PRAGMA synchronous = {}; PRAGMA wal_autocheckpoint = {}; PRAGMA cell_size_check = ON",
+      synchronous == Synchronous::full ? "FULL" : "NORMAL", kLogPages);
+}
 constexpr const char* kForeignKeys = "PRAGMA foreign_keys = ON";
 
 // The version of the file, which must not be newer than this program.
@@ -77,10 +85,13 @@ Result<int64_t> read_version(Connection& connection, size_t newest) {
   return version;
 }
 
-// Bytes of a file, 0 when there is none.
-uint64_t size_of(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
+// Bytes of a file, 0 when it is not open.
+Result<int64_t> size_of(const Connection& connection, sqlite3_file& file) {
+  sqlite3_int64 size = 0;
+  if (file.pMethods == nullptr) return int64_t{0};
+  const int status = file.pMethods->xFileSize(&file, &size);
+  if (status != SQLITE_OK) return connection.error(status);
+  return int64_t{size};
 }
 
 Result<void> check_content(Connection& connection) {
@@ -89,8 +100,9 @@ Result<void> check_content(Connection& connection) {
   // SQLite reads the missing end of a cut last page as zeros. Only a log may still complete it.
   FF_TRY(Statement page_size, connection.prepare("PRAGMA page_size"));
   FF_TRY(page_size.step());
-  if (size_of(connection.path) % static_cast<uint64_t>(page_size.integer(0)) != 0 &&
-      size_of(connection.path + "-wal") == 0) {
+  FF_TRY(const int64_t size, size_of(connection, connection.file()));
+  FF_TRY(const int64_t log_size, size_of(connection, connection.log()));
+  if (size % page_size.integer(0) != 0 && log_size == 0) {
     return fail(Errc::corrupt, "{}: cut off inside its last page", connection.path);
   }
   return {};
@@ -107,7 +119,8 @@ Result<void> migrate_one(Connection& connection, int64_t from, const char* sql) 
       fmt::format("upgrade of the schema from version {} to {}: ", from, from + 1));
 }
 
-Result<void> prepare_file(Connection& connection, std::span<const char* const> migrations) {
+Result<void> prepare_file(Connection& connection, std::span<const char* const> migrations,
+                          Synchronous synchronous) {
   FF_TRY(const int64_t version, read_version(connection, migrations.size()));
   FF_TRY(check_content(connection));
   if (sqlite3_db_readonly(connection.handle, "main") != 0) {
@@ -119,43 +132,41 @@ Result<void> prepare_file(Connection& connection, std::span<const char* const> m
                  fmt::format("{}: no write-ahead log is possible here", connection.path),
                  "Set FF_STATE to a directory on a local disk."};
   }
-  FF_TRY(connection.run(kSettings));
+  FF_TRY(connection.run(settings(synchronous).c_str()));
   for (auto from = version; from < static_cast<int64_t>(migrations.size()); ++from) {
     FF_TRY(migrate_one(connection, from, migrations[static_cast<size_t>(from)]));
   }
   return connection.run(kForeignKeys);
 }
 
-Result<std::unique_ptr<Connection>> open_file(const std::string& path,
-                                              std::span<const char* const> migrations,
-                                              int busy_timeout_ms) {
-  auto connection = std::make_unique<Connection>(path);
-  const int status = connection->open(busy_timeout_ms);
-  if (status != SQLITE_OK) return connection->error(status);
+Result<void> open_file(Connection& connection, std::span<const char* const> migrations,
+                       const OpenOptions& options) {
+  const int status = connection.open(options.busy_timeout_ms);
+  if (status != SQLITE_OK) return connection.error(status);
   // Closing a file that is found corrupt must leave its log as it is.
-  sqlite3_db_config(connection->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
-  FF_TRY(prepare_file(*connection, migrations));
-  sqlite3_db_config(connection->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
-  return connection;
-}
-
-bool exists(const std::string& path) {
-  struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0;
+  sqlite3_db_config(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+  FF_TRY(prepare_file(connection, migrations, options.synchronous));
+  sqlite3_db_config(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
+  return {};
 }
 
 // Renames the file, its log and its shared memory to PATH.corrupt-TIME, and returns that name. The
-// log goes first: SQLite deletes a log that it finds beside no file.
-Result<std::string> move_aside(const std::string& path, Clock& clock) {
+// log goes first, for good: SQLite deletes a log that it finds beside no file.
+Result<std::string> move_aside(io::Disk& disk, const std::string& path, Clock& clock) {
   std::string stamp = format_time(clock.wall_ns());
   std::erase_if(stamp, [](char c) { return c == ':' || c == '-'; });
   const std::string base = fmt::format("{}.corrupt-{}", path, stamp);
   std::string target = base;
-  for (int n = 2; exists(target); ++n) target = fmt::format("{}.{}", base, n);
+  for (int n = 2;; ++n) {
+    FF_TRY(const bool taken, io::exists(disk, target));
+    if (!taken) break;
+    target = fmt::format("{}.{}", base, n);
+  }
   for (const char* suffix : {"-wal", "-shm", ""}) {
-    if (std::rename((path + suffix).c_str(), (target + suffix).c_str()) != 0 && errno != ENOENT) {
-      return errno_error(errno, path + suffix);
-    }
+    auto moved = disk.rename(path + suffix, target + suffix);
+    if (!moved && moved.error().code == Errc::not_found) continue;
+    FF_TRY(std::move(moved));
+    FF_TRY(disk.sync_dir(io::parent(path)));
   }
   return target;
 }
@@ -164,10 +175,24 @@ Result<std::string> move_aside(const std::string& path, Clock& clock) {
 
 Result<Database> Database::open(const std::string& path, std::span<const char* const> migrations,
                                 Clock& clock, OpenOptions options) {
-  const std::string parent = std::filesystem::path(path).parent_path();
-  FF_TRY(const DirectoryLock lock, DirectoryLock::take(parent.empty() ? "." : parent, clock,
-                                                       options.busy_timeout_ms * kMillisecond));
-  auto opened = open_file(path, migrations, options.busy_timeout_ms);
+  FF_CHECK((options.disk == nullptr) == (options.rng == nullptr));
+  FF_CHECK(options.disk != nullptr || options.synchronous == Synchronous::full);
+  io::SystemDisk machine;
+  io::Disk& disk = options.disk != nullptr ? *options.disk : machine;
+  // On a Disk the connection has the file to itself, from before it is checked.
+  std::optional<DirectoryLock> lock;
+  if (options.disk == nullptr) {
+    const int64_t patience_ns = options.busy_timeout_ms * kMillisecond;
+    FF_TRY(DirectoryLock taken, DirectoryLock::take(io::parent(path), clock, patience_ns));
+    lock.emplace(std::move(taken));
+  }
+  const auto connect = [&] {
+    auto vfs = options.disk != nullptr ? std::make_unique<DiskVfs>(disk, clock, *options.rng)
+                                       : std::unique_ptr<DiskVfs>();
+    return std::make_unique<Connection>(path, std::move(vfs));
+  };
+  auto connection = connect();
+  auto opened = open_file(*connection, migrations, options);
   std::string moved;
   if (!opened && opened.error().code == Errc::corrupt) {
     if (options.on_corrupt == OnCorrupt::refuse) {
@@ -177,20 +202,22 @@ Result<Database> Database::open(const std::string& path, std::span<const char* c
           path);
       return std::move(opened).error();
     }
-    FF_TRY(moved, move_aside(path, clock));
-    opened = open_file(path, migrations, options.busy_timeout_ms);
+    FF_TRY(moved, move_aside(disk, path, clock));
+    connection = connect();  // only now the moved file is let go
+    opened = open_file(*connection, migrations, options);
   }
-  FF_TRY(std::unique_ptr<Connection> connection, std::move(opened));
+  FF_TRY(std::move(opened));
   Database database(std::move(connection));
   database.moved_aside_ = std::move(moved);
   return database;
 }
 
 Result<Database> Database::another(int busy_timeout_ms) const {
+  FF_CHECK(!connection_->vfs);
   auto connection = std::make_unique<Connection>(path());
   const int status = connection->open(busy_timeout_ms);
   if (status != SQLITE_OK) return connection->error(status);
-  FF_TRY(connection->run(kSettings));
+  FF_TRY(connection->run(settings(Synchronous::full).c_str()));
   FF_TRY(connection->run(kForeignKeys));
   return Database(std::move(connection));
 }
@@ -207,6 +234,15 @@ Result<Transaction> Database::begin() {
   FF_CHECK(sqlite3_get_autocommit(connection_->handle) != 0);  // they do not nest
   FF_TRY(connection_->run("BEGIN IMMEDIATE"));
   return Transaction(*connection_);
+}
+
+Result<void> Database::flush() {
+  // Whatever is not in the log any more was synced with the file before it left the log.
+  sqlite3_file& log = connection_->log();
+  if (!connection_->vfs || log.pMethods == nullptr) return {};
+  const int status = log.pMethods->xSync(&log, SQLITE_SYNC_NORMAL);
+  if (status != SQLITE_OK) return connection_->error(status);
+  return {};
 }
 
 int64_t Database::last_insert_id() const { return sqlite3_last_insert_rowid(connection_->handle); }

@@ -5,8 +5,13 @@
 // older file forward and refuses a newer one. Nothing is ever deleted: a file that is corrupt is
 // kept under another name.
 //
+// The log: the commit that brings it to 1,000 pages copies all of them into the file, and the next
+// one begins it anew. So it is no larger than 4 MiB and the largest transaction, unless a statement
+// stands in the middle of its rows: that holds the log, which grows until the statement ends.
+//
 // A Database and its statements belong to one thread at a time. Other threads and processes open
-// the file themselves; writers wait for each other up to the busy timeout.
+// the file themselves; writers wait for each other up to the busy timeout. On an io::Disk (below)
+// there is one Database at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +22,9 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/rng.h"
 #include "db/statement.h"
+#include "io/disk.h"
 
 namespace ff::db {
 
@@ -28,10 +35,24 @@ enum class OnCorrupt : uint8_t {
   start_afresh,  // move it aside, tell through moved_aside(), begin with an empty one
 };
 
+enum class Synchronous : uint8_t {
+  full,  // commit() returns when the transaction is durable
+  // commit() hands it to the kernel: it survives the process. After a power loss there are the
+  // transactions up to some one, all before the last flush() among them. Only on a Disk.
+  normal,
+};
+
 struct OpenOptions {
   OnCorrupt on_corrupt = OnCorrupt::refuse;
   // How long a writer waits for another one, and for another process that is opening the file.
   int busy_timeout_ms = 5000;
+  // Where the file lies. Null: in the machine's file systems, through SQLite's own calls, shared
+  // with other processes. Else on this Disk (db/disk_vfs.h), which outlives the Database, and for
+  // it alone: a second one fails at once with "in use by another process". There a failed sync
+  // ends all writing: every later commit and flush() fails with the same error.
+  io::Disk* disk = nullptr;
+  Rng* rng = nullptr;  // with `disk`, and only then: SQLite's random numbers
+  Synchronous synchronous = Synchronous::full;
 };
 
 class Transaction;
@@ -45,7 +66,8 @@ class Database {
   // structure, not a flipped bit inside a stored value.
   static Result<Database> open(const std::string& path, std::span<const char* const> migrations,
                                Clock& clock, OpenOptions options);
-  // Another connection to this file, for another thread: open() has checked and migrated it.
+  // Another connection to this file, for another thread: open() has checked and migrated it. Not on
+  // a Disk.
   Result<Database> another(int busy_timeout_ms = OpenOptions().busy_timeout_ms) const;
   ~Database();
   Database(Database&& other) noexcept;
@@ -56,6 +78,10 @@ class Database {
   Result<void> run(const char* sql);
   // Starts a writing transaction (BEGIN IMMEDIATE); one at a time.
   Result<Transaction> begin();
+  // Makes all committed transactions durable (one sync of the log; nothing to do when synchronous
+  // is full). An error says that those since the last flush may be lost, now or later: the kernel
+  // may have dropped them.
+  Result<void> flush();
 
   int64_t last_insert_id() const;
   int64_t changes() const;  // rows changed by the last statement
@@ -78,7 +104,8 @@ class [[nodiscard]] Transaction {
   Transaction(Transaction&& other) noexcept;
   Transaction& operator=(Transaction&&) = delete;
 
-  // On failure nothing of the transaction remains.
+  // On failure nothing of the transaction remains in this Database. When the disk failed, or the
+  // process died meanwhile, opening the file again finds all of it or nothing.
   Result<void> commit();
 
  private:
