@@ -1,0 +1,118 @@
+// metadata.cc: keys, sealed rows, and the statements that move them.
+#include "chunk/metadata.h"
+
+#include <bit>
+#include <utility>
+
+#include "simd/crc32c.h"
+
+namespace ff::chunk {
+namespace {
+
+constexpr const char* kMigrations[] = {
+    "CREATE TABLE row (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
+};
+
+constexpr size_t kSealBytes = 4;
+
+uint32_t seal_of(std::string_view key, std::string_view body) {
+  return simd::crc32c(as_bytes(body), simd::crc32c(as_bytes(key)));
+}
+
+std::string sealed(std::string_view key, std::string_view body) {
+  std::byte seal[kSealBytes];
+  store_le(seal, seal_of(key, body));
+  std::string value(as_text(seal));
+  value += body;
+  return value;
+}
+
+}  // namespace
+
+std::string key_of(Table table, std::initializer_list<uint64_t> numbers) {
+  std::string key(1, static_cast<char>(table));
+  for (const uint64_t number : numbers) {
+    std::byte bytes[sizeof number];
+    store_le(bytes, __builtin_bswap64(number));
+    key += as_text(bytes);
+  }
+  return key;
+}
+
+std::optional<std::vector<uint64_t>> numbers_of(std::string_view key, size_t count) {
+  if (key.size() != 1 + count * sizeof(uint64_t)) return std::nullopt;
+  std::vector<uint64_t> numbers(count);
+  for (size_t i = 0; i < count; ++i) {
+    numbers[i] =
+        __builtin_bswap64(load_le<uint64_t>(as_bytes(key).data() + 1 + i * sizeof(uint64_t)));
+  }
+  return numbers;
+}
+
+Result<Metadata> Metadata::open(io::Disk& disk, const std::string& path, Clock& clock, Rng& rng) {
+  const db::OpenOptions options{.disk = &disk,
+                                .rng = &rng,
+                                .synchronous = db::Synchronous::normal};
+  FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
+  FF_TRY(auto scan,
+         database.prepare("SELECT key, value FROM row WHERE key >= ? AND key < ? ORDER BY key"));
+  FF_TRY(auto put, database.prepare("INSERT INTO row (key, value) VALUES (?, ?) "
+                                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"));
+  FF_TRY(auto erase, database.prepare("DELETE FROM row WHERE key = ?"));
+  FF_TRY(auto erase_range, database.prepare("DELETE FROM row WHERE key >= ? AND key < ?"));
+  return Metadata(std::move(database), std::move(scan), std::move(put), std::move(erase),
+                  std::move(erase_range));
+}
+
+Metadata::Metadata(db::Database database, db::Statement scan, db::Statement put,
+                   db::Statement erase, db::Statement erase_range)
+    : database_(std::move(database)),
+      scan_(std::move(scan)),
+      put_(std::move(put)),
+      erase_(std::move(erase)),
+      erase_range_(std::move(erase_range)) {}
+
+Result<void> Metadata::apply(const RowChanges& changes) {
+  const RowChanges* const batch[] = {&changes};
+  return apply(batch);
+}
+
+Result<void> Metadata::apply(std::span<const RowChanges* const> batch) {
+  FF_TRY(auto transaction, database_.begin());
+  for (const RowChanges* const changes : batch) {
+    for (const RowChange& change : *changes) {
+      if (change.body) {
+        const std::string value = sealed(change.key, *change.body);
+        put_.bind(as_bytes(change.key), as_bytes(value));
+        FF_TRY(put_.run());
+      } else if (change.end.empty()) {
+        erase_.bind(as_bytes(change.key));
+        FF_TRY(erase_.run());
+      } else {
+        erase_range_.bind(as_bytes(change.key), as_bytes(change.end));
+        FF_TRY(erase_range_.run());
+      }
+    }
+  }
+  return transaction.commit();
+}
+
+Result<void> Metadata::scan(Table table, const Visit& visit) {
+  const std::string begin(1, static_cast<char>(table));
+  const std::string end(1, static_cast<char>(static_cast<char>(table) + 1));
+  scan_.bind(as_bytes(begin), as_bytes(end));
+  for (;;) {
+    FF_TRY(const bool row, scan_.step());
+    if (!row) return {};
+    const std::string_view key = as_text(scan_.blob(0));
+    const std::string_view value = as_text(scan_.blob(1));
+    const std::string_view body = value.substr(std::min(kSealBytes, value.size()));
+    if (value.size() < kSealBytes ||
+        load_le<uint32_t>(as_bytes(value).data()) != seal_of(key, body)) {
+      return fail(Errc::corrupt, "{}: a row does not match its checksum", path());
+    }
+    FF_TRY(visit(key, body));
+  }
+}
+
+}  // namespace ff::chunk
