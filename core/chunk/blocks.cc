@@ -39,13 +39,12 @@ std::string Blocks::data_path(Class of) const { return io::join(dir_, class_name
 
 Result<void> Blocks::open_files(Class of, bool create) {
   Files& own = files(of);
-  FF_TRY(own.data, disk_.open(data_path(of), {.access = io::Access::read_write,
-                                              .create = create,
-                                              .direct = true,
-                                              .mode = 0600}));
-  FF_TRY(own.crc,
-         disk_.open(io::join(dir_, class_name(of) + ".crc"),
-                    {.access = io::Access::read_write, .create = true, .mode = 0600}));
+  FF_TRY(own.data,
+         disk_.open(
+             data_path(of),
+             {.access = io::Access::read_write, .create = create, .direct = true, .mode = 0600}));
+  FF_TRY(own.crc, disk_.open(io::join(dir_, class_name(of) + ".crc"),
+                             {.access = io::Access::read_write, .create = true, .mode = 0600}));
   if (create) FF_TRY(disk_.sync_dir(dir_));
   FF_TRY(const io::FileInfo info, own.data->info());
   own.blocks = info.size / block_bytes(of);
@@ -60,11 +59,21 @@ Result<void> Blocks::open() {
   return {};
 }
 
+// Gives the file room for blocks up to this one, whole groups of them.
+Result<void> Blocks::grow(Class of, uint64_t group) {
+  Files& own = files(of);
+  if (!own.data) FF_TRY(open_files(of, true));
+  const uint64_t end = (group + 1) * group_bytes(of);
+  if (own.blocks >= end / block_bytes(of)) return {};
+  FF_TRY(own.data->truncate(end));  // before any write: one that grows a file is slow
+  own.blocks = end / block_bytes(of);
+  own.dirty = true;
+  return {};
+}
+
 Result<BlockRef> Blocks::adopt(Place place, uint64_t filled) {
   Files& own = files(place.of);
-  if (place.number >= own.blocks) {
-    return fail(Errc::corrupt, "{}: ends before block {}", data_path(place.of), place.number);
-  }
+  FF_TRY(grow(place.of, place.number / group_blocks(place.of)));
   if (!own.space.take(place.number)) {
     return fail(Errc::corrupt, "{}: two chunks have block {}", data_path(place.of), place.number);
   }
@@ -95,13 +104,8 @@ Result<void> Blocks::add_group(Class of) {
     return error;
   }
   Files& own = files(of);
-  if (!own.data) FF_TRY(open_files(of, true));
   const uint64_t group = own.space.next_group();
-  const uint64_t end = (group + 1) * group_bytes(of);
-  if (own.blocks < end / block_bytes(of)) {
-    FF_TRY(own.data->truncate(end));  // before any write: one that grows a file is slow
-    own.blocks = end / block_bytes(of);
-  }
+  FF_TRY(grow(of, group));
   FF_TRY(own.data->reserve(group * group_bytes(of), group_bytes(of)));
   own.dirty = true;
   own.space.reserve(group);
@@ -214,10 +218,14 @@ Task<Result<void>> Blocks::sync() {
   co_return Result<void>();
 }
 
+Task<Result<void>> Blocks::sync_all() {
+  for (const auto& own : files_) own->dirty = own->data != nullptr;
+  return sync();
+}
+
 bool Blocks::direct() const {
-  return std::ranges::all_of(files_, [](const auto& own) {
-    return !own->data || own->data->direct();
-  });
+  return std::ranges::all_of(files_,
+                             [](const auto& own) { return !own->data || own->data->direct(); });
 }
 
 std::vector<ClassUsage> Blocks::usage() const {
@@ -225,9 +233,8 @@ std::vector<ClassUsage> Blocks::usage() const {
   for (Class of = 0; of < kClasses; ++of) {
     const Space& space = files_[of]->space;
     if (space.reserved_bytes() == 0) continue;
-    all.push_back({.of = of,
-                   .used_blocks = space.used_blocks(),
-                   .reserved_bytes = space.reserved_bytes()});
+    all.push_back(
+        {.of = of, .used_blocks = space.used_blocks(), .reserved_bytes = space.reserved_bytes()});
   }
   return all;
 }

@@ -91,8 +91,9 @@ class Blocks {
 
   // Opens the files that are there.
   Result<void> open();
-  // A block that the metadata names, with `filled` granules. Errors: corrupt when another chunk
-  // has it, or the file ends before it.
+  // A block that the metadata names, with `filled` granules. A file that ends before it is made
+  // longer: its size may have been lost, and the CRCs tell what else was. Errors: corrupt when
+  // another chunk has it.
   Result<BlockRef> adopt(Place place, uint64_t filled);
   // After the last adopt(): groups without a block are punched.
   void drop_unused();
@@ -108,6 +109,8 @@ class Blocks {
   Task<Result<void>> store_crcs(BlockRef block, CrcsRef crcs, uint64_t first, uint64_t count);
   // Makes durable what was written and stored.
   Task<Result<void>> sync();
+  // The same with what was written before these Blocks were opened.
+  Task<Result<void>> sync_all();
 
   // Blocks freed from now on belong to the next epoch; returns the one that ends.
   uint64_t end_epoch() { return epoch_++; }
@@ -136,6 +139,7 @@ class Blocks {
 
   Files& files(Class of) { return *files_[of]; }
   Result<void> open_files(Class of, bool create);
+  Result<void> grow(Class of, uint64_t group);
   Result<void> add_group(Class of);
   void punch(Class of, uint64_t group);
   void release(Block& block);

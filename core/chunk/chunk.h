@@ -44,25 +44,25 @@ struct VersionState {
 };
 
 struct PendingState {
-  VersionState image;
-  Writer writer;
+  VersionState image = {};
+  Writer writer = {};
   bool operator==(const PendingState&) const = default;
 };
 
 struct ChunkState {
-  VersionState committed;
+  VersionState committed = {};
   uint64_t chain_version = 0;  // of the chain, when `committed` was
-  std::optional<PendingState> pending;
+  std::optional<PendingState> pending = {};
   bool operator==(const ChunkState&) const = default;
 };
 
 // What is kept of the last update of a channel, so that it is never done twice.
 struct ChannelResult {
   uint64_t sequence = 0;
-  ChunkId id;
-  VersionState image;      // what the update made of the chunk
-  bool committed = false;  // false: stored as pending
-  int64_t used_ns = 0;     // wall clock
+  ChunkId id = {};
+  VersionState image = {};  // what the update made of the chunk
+  bool committed = false;   // false: stored as pending
+  int64_t used_ns = 0;      // wall clock
   bool operator==(const ChannelResult&) const = default;
 };
 
@@ -76,16 +76,16 @@ enum class Change : uint8_t {
 // The update that makes version `version`, the successor of the committed one.
 struct Update {
   TargetId target = 0;
-  ChunkId id;
+  ChunkId id = {};
   uint64_t version = 0;
-  Writer writer;
+  Writer writer = {};
   Change change = Change::write;
   uint64_t offset = 0;      // write
   uint64_t length = 0;      // resize
-  ByteView data;            // write, replace; lives until the update is done
+  ByteView data = {};       // write, replace; lives until the update is done
   uint64_t chunk_size = 0;  // bytes the chunk may have, at most kChunkMax
   // Of the whole new version, when it is known: nothing is stored when it comes out differently.
-  std::optional<uint32_t> checksum;
+  std::optional<uint32_t> checksum = {};
 };
 
 }  // namespace ff::chunk

@@ -34,7 +34,6 @@ class Committer {
   // The same, and returns when they and all before them are durable.
   Task<Result<void>> commit_durably(RowChanges changes);
 
-
  private:
   struct Request {
     Request(Loop& loop, RowChanges what, bool durable)
@@ -61,7 +60,6 @@ class Committer {
   std::deque<std::shared_ptr<Request>> queue_;
   bool closing_ = false;
   bool running_ = false;  // run_here() is
-
 
   Gate gate_;
   std::thread thread_;

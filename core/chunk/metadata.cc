@@ -50,9 +50,7 @@ std::optional<std::vector<uint64_t>> numbers_of(std::string_view key, size_t cou
 }
 
 Result<Metadata> Metadata::open(io::Disk& disk, const std::string& path, Clock& clock, Rng& rng) {
-  const db::OpenOptions options{.disk = &disk,
-                                .rng = &rng,
-                                .synchronous = db::Synchronous::normal};
+  const db::OpenOptions options{.disk = &disk, .rng = &rng, .synchronous = db::Synchronous::normal};
   FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
   FF_TRY(auto scan,
          database.prepare("SELECT key, value FROM row WHERE key >= ? AND key < ? ORDER BY key"));
