@@ -85,15 +85,13 @@ Result<BlockRef> Blocks::adopt(Place place, uint64_t filled) {
 void Blocks::drop_unused() {
   for (Class of = 0; of < kClasses; ++of) {
     const uint64_t groups = files(of).blocks / group_blocks(of);
-    for (uint64_t group = 0; group < groups; ++group) {
-      if (!files(of).space.reserved(group)) punch(of, group);
-    }
+    for (const auto& [first, last] : files(of).space.gaps(groups)) punch(of, first, last);
   }
 }
 
 // Best effort: what is not given back is used again all the same.
-void Blocks::punch(Class of, uint64_t group) {
-  (void)files(of).data->punch(group * group_bytes(of), group_bytes(of));
+void Blocks::punch(Class of, uint64_t first, uint64_t last) {
+  (void)files(of).data->punch(first * group_bytes(of), (last - first) * group_bytes(of));
 }
 
 Result<void> Blocks::add_group(Class of) {
@@ -141,7 +139,7 @@ void Blocks::settle(uint64_t epoch) {
     if (!touched[of]) continue;
     for (const uint64_t group : files(of).space.spare_groups()) {
       files(of).space.drop(group);
-      punch(of, group);
+      punch(of, group, group + 1);
     }
   }
 }

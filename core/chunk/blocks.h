@@ -141,7 +141,7 @@ class Blocks {
   Result<void> open_files(Class of, bool create);
   Result<void> grow(Class of, uint64_t group);
   Result<void> add_group(Class of);
-  void punch(Class of, uint64_t group);
+  void punch(Class of, uint64_t first, uint64_t last);
   void release(Block& block);
   void cache(Block& block, CrcsRef crcs);
 

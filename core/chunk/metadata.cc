@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "io/files.h"
 #include "simd/crc32c.h"
 
 namespace ff::chunk {
@@ -28,6 +29,8 @@ std::string sealed(std::string_view key, std::string_view body) {
 }
 
 }  // namespace
+
+std::string metadata_path(const std::string& dir) { return io::join(dir, "chunks.sqlite"); }
 
 std::string key_of(Table table, std::initializer_list<uint64_t> numbers) {
   std::string key(1, static_cast<char>(table));

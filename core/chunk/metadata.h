@@ -30,6 +30,9 @@
 
 namespace ff::chunk {
 
+// Where a disk's metadata lies.
+std::string metadata_path(const std::string& dir);
+
 enum class Table : char { chunk = 'c', disk = 'd', result = 'r', target = 't', undo = 'u' };
 
 std::string key_of(Table table, std::initializer_list<uint64_t> numbers);

@@ -27,7 +27,6 @@ void put(std::string& out, T value) {
 void put(std::string& out, const Place& place) {
   put(out, place.of);
   put(out, static_cast<uint32_t>(place.number));
-  put(out, static_cast<uint16_t>(place.number >> 32));
 }
 
 void put(std::string& out, const ImageRecord& image) {
@@ -65,9 +64,8 @@ struct Fields {
   }
   Place place() {
     const auto of = get<uint8_t>();
-    const uint64_t low = get<uint32_t>();
-    const uint64_t number = uint64_t{get<uint16_t>()} << 32 | low;
-    sound &= of < kClasses;
+    const uint64_t number = get<uint32_t>();
+    sound &= of < kClasses && number < kFileMax / block_bytes(of);
     return {.of = of, .number = number};
   }
   uint8_t flags(uint8_t known) {

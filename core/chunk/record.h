@@ -6,8 +6,8 @@
 //             u64 chain version, i64 removed: wall clock in ns of a tombstone, else 0
 //             image, u64 client, u64 channel, u64 sequence          with flag 1
 //   image     u64 version, u32 length, u32 checksum, u8 flags: 1 removed, 2 block, 4 pieces
-//             u8 class, u48 number                                  with 2: the block
-//             u8 class, u48 number, u8 n, n × (u8 granule, u8 slot) with 4: its replaced pieces
+//             u8 class, u32 number                                  with 2: the block
+//             u8 class, u32 number, u8 n, n × (u8 granule, u8 slot) with 4: its replaced pieces
 //
 //   result    u64 sequence, u64 inode, u64 index, u64 version, u64 length, u32 checksum,
 //             u8 flags: 1 committed, 2 removed; i64 used: wall clock in ns           (53 bytes)
@@ -63,8 +63,9 @@ struct TargetRecord {
   bool operator==(const TargetRecord&) const = default;
 };
 
-// Block numbers are stored in 48 bits: 2^64 bytes of the smallest blocks.
-constexpr uint64_t kBlockNumbers = uint64_t{1} << 48;
+// No file of a class is longer: block numbers fit 32 bits up to 256 TiB of the smallest blocks.
+constexpr uint64_t kFileMax = uint64_t{1} << 48;
+static_assert(kFileMax / kBlockMin <= uint64_t{1} << 32);
 
 std::string encode(const Record& record);
 std::string encode(const ChannelResult& result);

@@ -7,8 +7,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "chunk/layout.h"
@@ -31,24 +33,24 @@ class Space {
   // Reserved groups without a used block, highest first, but for one that is kept for what comes.
   std::vector<uint64_t> spare_groups() const;
   void drop(uint64_t group);
-  bool reserved(uint64_t group) const;
+  bool reserved(uint64_t group) const { return groups_.contains(group); }
+
+  // The groups before `end` that are not reserved, as ranges [first, last).
+  std::vector<std::pair<uint64_t, uint64_t>> gaps(uint64_t end) const;
 
   uint64_t used_blocks() const { return used_; }
-  uint64_t reserved_bytes() const { return reserved_ * group_bytes(of_); }
+  uint64_t reserved_bytes() const { return groups_.size() * group_bytes(of_); }
 
  private:
   struct Group {
     std::array<uint64_t, kGroupBlocks / 64> bits{};  // 1: in use
     uint16_t used = 0;
-    bool reserved = false;
   };
-  Group& group_of(uint64_t number);
 
   const Class of_;
-  std::vector<Group> groups_;
-  std::set<uint64_t> roomy_;  // reserved groups with a free block
-  uint64_t used_ = 0;         // blocks
-  uint64_t reserved_ = 0;     // groups
+  std::map<uint64_t, Group> groups_;  // reserved ones
+  std::set<uint64_t> roomy_;          // those with a free block
+  uint64_t used_ = 0;                 // blocks
 };
 
 }  // namespace ff::chunk

@@ -16,8 +16,6 @@ namespace {
 
 constexpr uint64_t kCheckBytes = kMiB;  // read at a time when a chunk is checked
 
-std::string metadata_path(const std::string& dir) { return io::join(dir, "chunks.sqlite"); }
-
 Result<Metadata> open_metadata(const StoreOptions& options) {
   return Metadata::open(options.disk, metadata_path(options.dir), options.loop.clock(),
                         options.rng);

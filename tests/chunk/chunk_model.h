@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "chunk/chunk_world.h"
+#include "simd/crc32c.h"
 
 namespace ff::chunk {
 
