@@ -37,16 +37,19 @@ Blocks::~Blocks() { FF_CHECK(cached_.empty()); }
 
 std::string Blocks::data_path(Class of) const { return io::join(dir_, class_name(of) + ".data"); }
 
+// Both or none.
 Result<void> Blocks::open_files(Class of, bool create) {
-  Files& own = files(of);
-  FF_TRY(own.data,
+  FF_TRY(auto data,
          disk_.open(
              data_path(of),
              {.access = io::Access::read_write, .create = create, .direct = true, .mode = 0600}));
-  FF_TRY(own.crc, disk_.open(io::join(dir_, class_name(of) + ".crc"),
-                             {.access = io::Access::read_write, .create = true, .mode = 0600}));
+  FF_TRY(auto crc, disk_.open(io::join(dir_, class_name(of) + ".crc"),
+                              {.access = io::Access::read_write, .create = true, .mode = 0600}));
   if (create) FF_TRY(disk_.sync_dir(dir_));
-  FF_TRY(const io::FileInfo info, own.data->info());
+  FF_TRY(const io::FileInfo info, data->info());
+  Files& own = files(of);
+  own.data = std::move(data);
+  own.crc = std::move(crc);
   own.blocks = info.size / block_bytes(of);
   return {};
 }
@@ -210,8 +213,13 @@ Task<Result<void>> Blocks::store_crcs(BlockRef block, CrcsRef crcs, uint64_t fir
 Task<Result<void>> Blocks::sync() {
   for (const auto& own : files_) {
     if (!std::exchange(own->dirty, false)) continue;
-    FF_CO_TRY(co_await queue_.sync(*own->data));
-    FF_CO_TRY(co_await queue_.sync(*own->crc));
+    for (io::File* const file : {own->data.get(), own->crc.get()}) {
+      auto synced = co_await queue_.sync(*file);
+      if (synced) continue;
+      // Whatever the reason: what was to be synced may be gone, and the next sync will not tell.
+      synced.error().code = Errc::failed;
+      co_return synced;
+    }
   }
   co_return Result<void>();
 }

@@ -73,7 +73,9 @@ void Committer::run(const Requests& requests) {
   }
   finish(std::move(now));
   if (later.empty()) return;
-  const auto flushed = metadata_.flush();
+  auto flushed = metadata_.flush();
+  // Whatever the reason, a full disk too: what was to be synced may be gone.
+  if (!flushed) flushed.error().code = Errc::failed;
   for (const auto& request : later) request->result = flushed;
   finish(std::move(later));
 }

@@ -1,11 +1,11 @@
 // The metadata of one disk: an SQLite file with one table of rows, each with a CRC32C of its own.
 //
 //   key    one letter of Table, then big-endian u64s, so that keys ascend as their numbers:
-//          chunk   target inode index
-//          undo    epoch target inode index   the chunk's row before the first change of the epoch
-//          result  target client channel
-//          target  target
 //          disk    (nothing: one row)
+//          target  target
+//          chunk   target inode index
+//          result  target client channel
+//          undo    epoch target inode index   the chunk's row before the first change of the epoch
 //   value  u32 CRC32C of key and body, then the body (record.h; an undo row's may be empty: absent)
 //
 // A transaction survives the end of the process as soon as apply() returns, a loss of power after
@@ -33,7 +33,7 @@ namespace ff::chunk {
 // Where a disk's metadata lies.
 std::string metadata_path(const std::string& dir);
 
-enum class Table : char { chunk = 'c', disk = 'd', result = 'r', target = 't', undo = 'u' };
+enum class Table : char { disk = 'a', target = 'b', chunk = 'c', result = 'r', undo = 'u' };
 
 std::string key_of(Table table, std::initializer_list<uint64_t> numbers);
 // The numbers of a key; none when it has another count of them.
@@ -57,10 +57,11 @@ class Metadata {
   Result<void> apply(const RowChanges& changes);
   // Makes durable what was applied.
   Result<void> flush() { return database_.flush(); }
-  // Calls `visit` with every row of a table in ascending order. Errors: corrupt when a row does not
-  // match its checksum, and those of `visit`.
-  using Visit = std::function<Result<void>(std::string_view key, std::string_view body)>;
-  Result<void> scan(Table table, const Visit& visit);
+  // Calls `visit` with every row, in ascending order of the keys. Errors: corrupt when a row does
+  // not match its checksum or its place, and those of `visit`.
+  using Visit =
+      std::function<Result<void>(Table table, std::string_view key, std::string_view body)>;
+  Result<void> scan(const Visit& visit);
 
   const std::string& path() const { return database_.path(); }
 

@@ -123,22 +123,25 @@ class Store {
     std::map<Channel, ChannelResult> channels;
     uint64_t busy = 0;  // chunks that change now
   };
+  // Bodies of undo rows, oldest first.
+  using UndoRows = std::map<std::pair<TargetId, ChunkId>, std::vector<std::string>>;
   class Claim;
-  struct Undo;
   struct Written;
 
   Store(StoreOptions options, Identity identity, std::unique_ptr<io::File> lock, Metadata metadata);
 
   // store_open.cc
-  Result<void> load();
-  Result<void> load_targets();
-  Result<void> load_chunks();
-  Result<void> load_channels();
-  Result<void> load_disk_row();
+  Result<UndoRows> load();
+  Error bad_row(std::string_view what) const;
+  Result<void> load_target(std::string_view key, std::string_view body);
+  Result<void> load_chunk(std::string_view key, std::string_view body);
+  Result<void> load_channel(std::string_view key, std::string_view body);
+  Result<void> load_undo(std::string_view key, std::string_view body, UndoRows& undo);
+  Result<void> check_disk_row(const std::string& row);
   std::string disk_row(bool closed) const;
   Result<Image> adopt(const ImageRecord& record, const std::vector<const Image*>& shared);
   Result<Versions> adopt(const Record& record, const Versions* current);
-  Task<Result<void>> recover();
+  Task<Result<void>> recover(UndoRows undo);
   Task<Result<bool>> settle_chunk(Target& target, ChunkId id, const std::vector<std::string>& undo);
   Task<Result<bool>> intact(Image image);
   void take_back_results(TargetId id, Target& target, ChunkId chunk, RowChanges& changes);
@@ -166,6 +169,7 @@ class Store {
   Task<Result<ChunkState>> do_install(Install install);
   Task<Result<void>> do_erase(TargetId target, ChunkId id);
   Task<Result<Image>> make_image(Image base, Update update);
+  Task<Result<Image>> build_image(Image base, Update update, Base shape, Plan plan);
   Error wrong_checksum(const Update& update, uint32_t checksum) const;
   Task<Result<void>> stage(const Image& base, const Update& update, const Plan& plan,
                            Written& written);

@@ -63,8 +63,8 @@ Result<void> Store::create(const StoreOptions& options, const Identity& identity
     // What an interrupted create() left is used; what holds targets has lost its identity.
     FF_TRY(auto metadata, open_metadata(options));
     bool targets = false;
-    FF_TRY(metadata.scan(Table::target, [&](std::string_view, std::string_view) {
-      targets = true;
+    FF_TRY(metadata.scan([&](Table table, std::string_view, std::string_view) {
+      targets |= table == Table::target;
       return Result<void>();
     }));
     if (targets) {
@@ -93,8 +93,8 @@ Task<Result<std::unique_ptr<Store>>> Store::open(StoreOptions options) {
   FF_CO_TRY(auto metadata, open_metadata(options));
   std::unique_ptr<Store> store(
       new Store(std::move(options), std::move(identity), std::move(lock), std::move(metadata)));
-  FF_CO_TRY(store->load());
-  auto recovering = store->recover();
+  FF_CO_TRY(auto undo, store->load());
+  auto recovering = store->recover(std::move(undo));
   FF_CO_TRY(co_await std::move(recovering).shielded());
   store->committer_ = std::make_unique<Committer>(store->metadata_, store->options_.loop,
                                                   store->options_.commit_on);
@@ -110,24 +110,33 @@ Task<Result<std::unique_ptr<Store>>> Store::open(StoreOptions options) {
   co_return store;
 }
 
-Result<void> Store::load() {
-  FF_TRY(load_disk_row());
+Result<Store::UndoRows> Store::load() {
   FF_TRY(blocks_.open());
-  FF_TRY(load_targets());
-  FF_TRY(load_chunks());
-  return load_channels();
+  UndoRows undo;
+  std::string disk;
+  FF_TRY(metadata_.scan([&](Table table, std::string_view key, std::string_view body) {
+    switch (table) {
+      case Table::disk: disk = body; return Result<void>();
+      case Table::target: return load_target(key, body);
+      case Table::chunk: return load_chunk(key, body);
+      case Table::result: return load_channel(key, body);
+      case Table::undo: return load_undo(key, body, undo);
+    }
+    return Result<void>(bad_row("a row of no table"));
+  }));
+  FF_TRY(check_disk_row(disk));
+  return undo;
+}
+
+Error Store::bad_row(std::string_view what) const {
+  return fail(Errc::corrupt, "{}: {}", metadata_.path(), what);
 }
 
 std::string Store::disk_row(bool closed) const {
   return make_disk_row(closed, identity_.disk, options_.boot);
 }
 
-Result<void> Store::load_disk_row() {
-  std::string row;
-  FF_TRY(metadata_.scan(Table::disk, [&](std::string_view, std::string_view body) {
-    row = body;
-    return Result<void>();
-  }));
+Result<void> Store::check_disk_row(const std::string& row) {
   const std::string ours = disk_row(false);
   const size_t ids = 2 + identity_.disk.size();
   if (row.size() < ids || row.substr(1, ids - 1) != ours.substr(1, ids - 1)) {
@@ -144,48 +153,42 @@ Result<void> Store::load_disk_row() {
   return {};
 }
 
-Result<void> Store::load_targets() {
-  return metadata_.scan(Table::target,
-                        [&](std::string_view key, std::string_view body) -> Result<void> {
-                          const auto numbers = numbers_of(key, 1);
-                          if (!numbers)
-                            return fail(Errc::corrupt, "{}: a target's key", metadata_.path());
-                          FF_TRY(targets_[(*numbers)[0]].record, decode_target(body));
-                          return {};
-                        });
+Result<void> Store::load_target(std::string_view key, std::string_view body) {
+  const auto numbers = numbers_of(key, 1);
+  if (!numbers) return bad_row("a target's key");
+  FF_TRY(targets_[(*numbers)[0]].record, decode_target(body));
+  return {};
 }
 
-Result<void> Store::load_chunks() {
-  return metadata_.scan(
-      Table::chunk, [&](std::string_view key, std::string_view body) -> Result<void> {
-        const auto numbers = numbers_of(key, 3);
-        const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
-        if (target == targets_.end()) {
-          return fail(Errc::corrupt, "{}: a chunk of no target", metadata_.path());
-        }
-        const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
-        auto record = decode_record(body);
-        if (!record) return std::move(record).error().within(metadata_.path() + ": ");
-        FF_TRY(auto versions, adopt(*record, nullptr));
-        note_tombstone(target->second, id, versions);
-        auto& chunks = target->second.chunks;
-        chunks.emplace_hint(chunks.end(), id, Chunk{.versions = std::move(versions)});
-        return {};
-      });
+Result<void> Store::load_chunk(std::string_view key, std::string_view body) {
+  const auto numbers = numbers_of(key, 3);
+  const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
+  if (target == targets_.end()) return bad_row("a chunk of no target");
+  const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
+  auto record = decode_record(body);
+  if (!record) return std::move(record).error().within(metadata_.path() + ": ");
+  FF_TRY(auto versions, adopt(*record, nullptr));
+  note_tombstone(target->second, id, versions);
+  auto& chunks = target->second.chunks;
+  chunks.emplace_hint(chunks.end(), id, Chunk{.versions = std::move(versions)});
+  return {};
 }
 
-Result<void> Store::load_channels() {
-  return metadata_.scan(
-      Table::result, [&](std::string_view key, std::string_view body) -> Result<void> {
-        const auto numbers = numbers_of(key, 3);
-        const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
-        if (target == targets_.end()) {
-          return fail(Errc::corrupt, "{}: a channel of no target", metadata_.path());
-        }
-        const Channel channel((*numbers)[1], (*numbers)[2]);
-        FF_TRY(target->second.channels[channel], decode_result(body));
-        return {};
-      });
+Result<void> Store::load_channel(std::string_view key, std::string_view body) {
+  const auto numbers = numbers_of(key, 3);
+  const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
+  if (target == targets_.end()) return bad_row("a channel of no target");
+  const Channel channel((*numbers)[1], (*numbers)[2]);
+  FF_TRY(target->second.channels[channel], decode_result(body));
+  return {};
+}
+
+Result<void> Store::load_undo(std::string_view key, std::string_view body, UndoRows& undo) {
+  const auto numbers = numbers_of(key, 4);
+  if (!numbers) return bad_row("an undo row's key");
+  const ChunkId id{.inode = (*numbers)[2], .index = (*numbers)[3]};
+  undo[{(*numbers)[1], id}].emplace_back(body);
+  return {};
 }
 
 // Takes the blocks of a version, but for those that the versions in `shared` have already.
@@ -296,16 +299,7 @@ void Store::take_back_results(TargetId id, Target& target, ChunkId chunk, RowCha
   }
 }
 
-Task<Result<void>> Store::recover() {
-  std::map<std::pair<TargetId, ChunkId>, std::vector<std::string>> undo;
-  FF_CO_TRY(
-      metadata_.scan(Table::undo, [&](std::string_view key, std::string_view body) -> Result<void> {
-        const auto numbers = numbers_of(key, 4);
-        if (!numbers) return fail(Errc::corrupt, "{}: an undo row's key", metadata_.path());
-        const ChunkId id{.inode = (*numbers)[2], .index = (*numbers)[3]};
-        undo[{(*numbers)[1], id}].emplace_back(body);
-        return {};
-      }));
+Task<Result<void>> Store::recover(UndoRows undo) {
   RowChanges changes;
   for (const auto& [which, rows] : undo) {
     const auto target = targets_.find(which.first);

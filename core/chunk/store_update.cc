@@ -112,13 +112,22 @@ Task<Result<void>> Store::write_granules(const Plan& plan, const Image& image, W
   co_return Result<void>();
 }
 
-// The version that `update` makes of `base`, on the disk but in no row.
+// The version that `update` makes of `base`, on the disk but in no row. Errors: usage, and those of
+// build_image().
 Task<Result<Image>> Store::make_image(Image base, Update update) {
   const Base shape{.length = base.state.length,
                    .of = base.block ? std::optional(base.block->place.of) : std::nullopt,
                    .filled = base.block ? base.block->filled : uint64_t{0},
                    .slots = base.piece_block ? base.piece_block->filled : uint64_t{0}};
   FF_CO_TRY(const Plan plan, plan_update(shape, update));
+  auto building = build_image(std::move(base), update, shape, plan);
+  auto image = co_await std::move(building);
+  if (image || image.error().code == Errc::corrupt) co_return image;
+  co_return failed(std::move(image).error());
+}
+
+// Errors: corrupt when the base's bytes are, or the checksum differs; else the disk's.
+Task<Result<Image>> Store::build_image(Image base, Update update, Base shape, Plan plan) {
   Image image;
   image.state = {
       .version = update.version, .length = plan.length, .removed = update.change == Change::remove};
@@ -157,8 +166,7 @@ Task<Result<Image>> Store::make_image(Image base, Update update) {
   // From here on these granules are used up, whatever becomes of the version.
   if (plan.slots > 0) image.piece_block->filled += plan.slots;
   if (plan.end > plan.first + plan.slots) image.block->filled = plan.end;
-  auto writing = co_await write_granules(plan, image, written);
-  if (!writing) co_return failed(std::move(writing).error());
+  FF_CO_TRY(co_await write_granules(plan, image, written));
   if (image.pieces.empty()) image.piece_block = {};
   co_return image;
 }

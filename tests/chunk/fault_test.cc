@@ -122,6 +122,12 @@ TEST(ChunkFault, AFullDiskAtEveryOperationLosesNothingAndWorksAgain) {
       1, [](ChunkWorld& world, uint64_t at) { world.disk.fail_at(at, ENOSPC); },
       [](ChunkWorld& world, ChunkModel& model, const Result<void>& done) {
         if (done) return;
+        if (done.error().code == Errc::failed) {  // a sync met it: nobody knows what it has lost
+          EXPECT_FALSE(world.store->health().ok());
+          world.kill();
+          ASSERT_TRUE(ok(world.open()));
+          return model.check_after(false);
+        }
         EXPECT_EQ(done.error().code, Errc::disk_full) << done.error().message;
         EXPECT_TRUE(ok(world.store->health()));
         model.check_now();
@@ -171,7 +177,7 @@ TEST(ChunkFault, FlippedBitsInDataAreNeverRead) {
       const std::string path = kDir + "/" + file;
       const bool crc = path.ends_with(".crc");
       const bool pieces = path.find("256") != std::string::npos;
-      const uint64_t bytes = crc ? (pieces ? 8 : 171 * 4) : (pieces ? 4096 : 700000);
+      const uint64_t bytes = crc ? (pieces ? 4 : 171 * 4) : (pieces ? 4096 : 700000);
       const uint64_t bit = rng.below(bytes * 8);
       SCOPED_TRACE(testing::Message() << path << " bit " << bit);
       ASSERT_TRUE(ok(world.disk.flip_bit(path, bit)));
@@ -233,7 +239,7 @@ TEST(ChunkFault, FlippedBitsInTheMetadataAreRefusedOrHarmless) {
       EXPECT_TRUE(code == Errc::corrupt || code == Errc::newer_format) << opened.error().message;
       continue;
     }
-    for (const auto& [id, text] : texts) EXPECT_EQ(world.get(id), text) << to_string(id);
+    for (const auto& [id, text] : texts) EXPECT_TRUE(world.get(id) == text) << to_string(id);
   }
 }
 
