@@ -49,19 +49,18 @@ class Store {
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
-  // Makes all durable and marks the disk as closed. Nothing else is done afterwards.
+  // Makes all durable and marks the disk as closed; then nothing goes any more.
   Task<Result<void>> close();
 
   const Identity& identity() const { return identity_; }
   LastEnd last_end() const { return last_end_; }
-  // Chunks that the last end took back to an earlier version, or lost.
+  // Chunks that the last end took back.
   uint64_t rolled_back() const { return rolled_back_; }
   // The I/O error after which no more changes are taken.
   Result<void> health() const;
   bool direct() const { return blocks_.direct(); }
   std::vector<ClassUsage> usage() const { return blocks_.usage(); }
   const std::string& dir() const { return options_.dir; }
-
   // Targets. create: exists when the id is taken.
   Task<Result<void>> create_target(TargetId target, uint64_t chain);
   Task<Result<void>> set_target_state(TargetId target, uint64_t state);
@@ -95,7 +94,6 @@ class Store {
   // The last chunk of a file that is not removed, or is about not to be; nothing when all are.
   Result<std::optional<ChunkInfo>> query_last(TargetId target, uint64_t inode) const;
 
-  // The last result of a channel, if one is kept.
   Result<std::optional<ChannelResult>> result(TargetId target, uint64_t client,
                                               uint64_t channel) const;
   Result<std::vector<ChannelInfo>> results(TargetId target) const;
@@ -127,7 +125,6 @@ class Store {
   using UndoRows = std::map<std::pair<TargetId, ChunkId>, std::vector<std::string>>;
   class Claim;
   struct Written;
-
   Store(StoreOptions options, Identity identity, std::unique_ptr<io::File> lock, Metadata metadata);
 
   // store_open.cc
@@ -175,7 +172,6 @@ class Store {
                            Written& written);
   Task<Result<void>> write_granules(const Plan& plan, const Image& image, Written& written);
 
-  // store_read.cc
   Task<Result<void>> read_image(Image image, uint64_t offset, ByteSpan into);
   Task<Result<void>> read_run(const Image& image, Run run, const Crcs& crcs, uint64_t offset,
                               ByteSpan into);
@@ -191,8 +187,7 @@ class Store {
   std::map<TargetId, Target> targets_;
   std::optional<Error> failure_;
 
-  // Passes that make durable. Epochs are those of blocks_.
-  uint64_t changed_epoch_ = 0;  // of the last step that ended
+  uint64_t changed_epoch_ = 0;  // of the last step that ended, as blocks_ counts
   uint64_t durable_epoch_ = 0;
   Result<void> last_pass_;
   Event changed_;  // since the last pass
