@@ -143,6 +143,7 @@ Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
   for (unsigned i = 0; i < options.rounds; ++i) {
     FF_TRY(const Scratch scratch, Scratch::make(disk, options.dir, rng));
     load.dir = scratch.path();
+    load.store_first = i % 2 == 1;
     FF_TRY(rounds.emplace_back(), bench::run_chunk_load(disk, session.stop, progress, rng, load));
   }
   std::optional<bench::OpenFigures> open;

@@ -18,11 +18,12 @@
 namespace ff::bench {
 
 struct ChunkLoad {
-  std::string dir;            // an empty folder, whose content is the caller's to remove
+  std::string dir;            // an empty folder; what is made in it the caller removes
   uint64_t bytes = 0;         // of the store and of the file; whole chunks
   unsigned depth = 8;         // of whole chunks
   unsigned small_depth = 64;  // of small reads
   uint64_t small_reads = 0;
+  bool store_first = false;
 };
 
 // Bytes a second; a small read is 4 KiB.

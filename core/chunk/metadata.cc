@@ -14,6 +14,10 @@ constexpr const char* kMigrations[] = {
     "CREATE TABLE row (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
 };
 
+// The log is copied into the file when it has 32 MiB: each time costs two syncs that all writers
+// wait for, and opening reads so much in no time.
+constexpr const char* kLogPages = "PRAGMA wal_autocheckpoint = 8192";
+
 constexpr size_t kSealBytes = 4;
 
 uint32_t seal_of(std::string_view key, std::string_view body) {
@@ -53,20 +57,24 @@ std::optional<std::vector<uint64_t>> numbers_of(std::string_view key, size_t cou
 }
 
 Result<Metadata> Metadata::open(io::Disk& disk, const std::string& path, Clock& clock, Rng& rng) {
-  const db::OpenOptions options{.disk = &disk, .rng = &rng, .synchronous = db::Synchronous::normal};
+  auto own_rng = std::make_unique<SeededRng>(rng.next());
+  const db::OpenOptions options{
+      .disk = &disk, .rng = own_rng.get(), .synchronous = db::Synchronous::normal};
   FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
+  FF_TRY(database.run(kLogPages));
   FF_TRY(auto scan, database.prepare("SELECT key, value FROM row ORDER BY key"));
   FF_TRY(auto put, database.prepare("INSERT INTO row (key, value) VALUES (?, ?) "
                                     "ON CONFLICT (key) DO UPDATE SET value = excluded.value"));
   FF_TRY(auto erase, database.prepare("DELETE FROM row WHERE key = ?"));
   FF_TRY(auto erase_range, database.prepare("DELETE FROM row WHERE key >= ? AND key < ?"));
-  return Metadata(std::move(database), std::move(scan), std::move(put), std::move(erase),
-                  std::move(erase_range));
+  return Metadata(std::move(own_rng), std::move(database), std::move(scan), std::move(put),
+                  std::move(erase), std::move(erase_range));
 }
 
-Metadata::Metadata(db::Database database, db::Statement scan, db::Statement put,
-                   db::Statement erase, db::Statement erase_range)
-    : database_(std::move(database)),
+Metadata::Metadata(std::unique_ptr<Rng> rng, db::Database database, db::Statement scan,
+                   db::Statement put, db::Statement erase, db::Statement erase_range)
+    : rng_(std::move(rng)),
+      database_(std::move(database)),
       scan_(std::move(scan)),
       put_(std::move(put)),
       erase_(std::move(erase)),

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,7 +50,8 @@ using RowChanges = std::vector<RowChange>;
 
 class Metadata {
  public:
-  // Opens or makes the file. Errors: newer_format, corrupt, disk_full, else the disk's.
+  // Opens or makes the file. `rng` is used in here only. Errors: newer_format, corrupt, disk_full,
+  // else the disk's.
   static Result<Metadata> open(io::Disk& disk, const std::string& path, Clock& clock, Rng& rng);
 
   // All of `batch` in one transaction.
@@ -66,9 +68,10 @@ class Metadata {
   const std::string& path() const { return database_.path(); }
 
  private:
-  Metadata(db::Database database, db::Statement scan, db::Statement put, db::Statement erase,
-           db::Statement erase_range);
+  Metadata(std::unique_ptr<Rng> rng, db::Database database, db::Statement scan, db::Statement put,
+           db::Statement erase, db::Statement erase_range);
 
+  std::unique_ptr<Rng> rng_;  // SQLite's, in the thread that calls apply()
   db::Database database_;
   db::Statement scan_;
   db::Statement put_;
