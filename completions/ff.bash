@@ -6,7 +6,7 @@ _ff_subs() {
   reply=
   case "$1" in
     '') reply='bench checkpoint help sim' ;;
-    'bench') reply='disk digest net' ;;
+    'bench') reply='disk digest chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
   esac
 }
@@ -17,6 +17,7 @@ _ff_options() {
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
+    'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --timeout --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint') reply='--store --threads --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint save') reply='--run --compress --no-compress --opaque --digest --step --rank --world --attempt --split --replace --name --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
@@ -41,6 +42,12 @@ _ff_value() {
     'bench disk --size') reply='any' ;;
     'bench disk --timeout') reply='any' ;;
     'bench digest --size') reply='any' ;;
+    'bench chunk --size') reply='any' ;;
+    'bench chunk --depth') reply='any' ;;
+    'bench chunk --small-depth') reply='any' ;;
+    'bench chunk --rounds') reply='any' ;;
+    'bench chunk --chunks') reply='any' ;;
+    'bench chunk --timeout') reply='any' ;;
     'bench net --listen') reply='any' ;;
     'bench net --connect') reply='any' ;;
     'bench net --http') reply='any' ;;
@@ -134,6 +141,7 @@ _ff_argument() {
   reply=
   case "$1 $2" in
     'bench disk '0) reply='dir' ;;
+    'bench chunk '0) reply='dir' ;;
     'checkpoint save '*) reply='file' ;;
     'checkpoint load '0) reply='any' ;;
     'checkpoint load '1) reply='dir' ;;

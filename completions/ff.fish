@@ -6,7 +6,7 @@ function __ff_subs
         case ''
             printf '%s\n' bench checkpoint help sim
         case 'bench'
-            printf '%s\n' disk digest net
+            printf '%s\n' disk digest chunk net
         case 'checkpoint'
             printf '%s\n' save load ls show diff latest verify forget prune export salvage watch
     end
@@ -57,6 +57,7 @@ complete -c ff -n '__ff_at ""' -l help -s h -d 'Help: -h in short, --help in ful
 complete -c ff -n '__ff_at ""' -l version -d 'Print version, commit and build type'
 complete -c ff -n '__ff_at "bench"' -a disk -d 'Raw speed of the disk under a directory'
 complete -c ff -n '__ff_at "bench"' -a digest -d 'Speed of checksums and digests on one core'
+complete -c ff -n '__ff_at "bench"' -a chunk -d 'Speed of a chunk store beside its disk'
 complete -c ff -n '__ff_at "bench"' -a net -d 'Speed of calls and bulk between processes or machines'
 complete -c ff -n '__ff_at "bench"' -l json -d 'Print one JSON object instead of text'
 complete -c ff -n '__ff_at "bench"' -l quiet -s q -d 'No notes and no progress bar'
@@ -74,6 +75,17 @@ complete -c ff -n '__ff_at "bench digest"' -l json -d 'Print one JSON object ins
 complete -c ff -n '__ff_at "bench digest"' -l quiet -s q -d 'No notes and no progress bar'
 complete -c ff -n '__ff_at "bench digest"' -l verbose -s v -d 'Say more about what is being done'
 complete -c ff -n '__ff_at "bench digest"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "bench chunk"' -l size -x -d 'Bytes of the store and of the file'
+complete -c ff -n '__ff_at "bench chunk"' -l depth -x -d 'Chunks in flight'
+complete -c ff -n '__ff_at "bench chunk"' -l small-depth -x -d 'Small reads in flight'
+complete -c ff -n '__ff_at "bench chunk"' -l rounds -x -d 'How often all is measured'
+complete -c ff -n '__ff_at "bench chunk"' -l chunks -x -d 'Chunks of the disk that is opened; 0: none'
+complete -c ff -n '__ff_at "bench chunk"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "bench chunk"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "bench chunk"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "bench chunk"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "bench chunk"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "bench chunk"' -a '(__fish_complete_directories)'
 complete -c ff -n '__ff_at "bench net"' -l listen -x -d 'Serve measurements until interrupted; port 0 takes a free one and prints it'
 complete -c ff -n '__ff_at "bench net"' -l connect -x -d 'A server to measure against, started elsewhere with --listen'
 complete -c ff -n '__ff_at "bench net"' -l http -x -d 'With --listen: serve /metrics and /status; a port alone is on this machine'

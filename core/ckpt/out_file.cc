@@ -25,7 +25,7 @@ Result<std::shared_ptr<OutFile>> OutFile::create(Context& context, Spec spec) {
                                                   .no_follow = true,
                                                   .mode = 0600}));
   if (spec.size > 0) {
-    if (!spec.sparse) FF_TRY(file->reserve(spec.size));
+    if (!spec.sparse) FF_TRY(file->reserve(0, spec.size));
     FF_TRY(file->truncate(spec.size));
   }
   return std::shared_ptr<OutFile>(new OutFile(context, std::move(spec), std::move(file)));

@@ -86,9 +86,12 @@ class File {
   virtual Result<bool> read_cached(ByteSpan into, uint64_t offset) = 0;
   virtual Result<void> sync() = 0;
   virtual Result<void> truncate(uint64_t size) = 0;
-  // Sets space aside for [0, size) without changing the size; Errc::disk_full when there is none.
-  // File systems that cannot do this accept it silently.
-  virtual Result<void> reserve(uint64_t size) = 0;
+  // Sets space aside for [offset, offset + length) without changing the size; Errc::disk_full when
+  // there is none. File systems that cannot do this accept it silently.
+  virtual Result<void> reserve(uint64_t offset, uint64_t length) = 0;
+  // Gives the space of [offset, offset + length) back: it reads as zeros, and the size stays.
+  // Errc::unsupported where the file system cannot. Durable after a sync, like a write.
+  virtual Result<void> punch(uint64_t offset, uint64_t length) = 0;
   // The first stored stretch that ends after `offset`; begin == end == size past the last one.
   virtual Result<DataRange> next_data(uint64_t offset) = 0;
   virtual Result<FileInfo> info() = 0;

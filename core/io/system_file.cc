@@ -167,11 +167,24 @@ Result<void> SystemFile::truncate(uint64_t size) {
   return {};
 }
 
-Result<void> SystemFile::reserve(uint64_t size) {
-  if (size == 0) return {};
-  const auto length = static_cast<off_t>(size);
-  if (retry([&] { return fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, length); }) == 0) return {};
+Result<void> SystemFile::reserve(uint64_t offset, uint64_t length) {
+  if (length == 0) return {};
+  const auto begin = static_cast<off_t>(offset);
+  const auto count = static_cast<off_t>(length);
+  if (retry([&] { return fallocate(fd_, FALLOC_FL_KEEP_SIZE, begin, count); }) == 0) return {};
   if (errno == EOPNOTSUPP || errno == ENOSYS) return {};
+  return error(errno);
+}
+
+Result<void> SystemFile::punch(uint64_t offset, uint64_t length) {
+  if (length == 0) return {};
+  constexpr int kMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  const auto begin = static_cast<off_t>(offset);
+  const auto count = static_cast<off_t>(length);
+  if (retry([&] { return fallocate(fd_, kMode, begin, count); }) == 0) return {};
+  if (errno == EOPNOTSUPP || errno == ENOSYS) {
+    return fail(Errc::unsupported, "{}: this file system punches no holes", path());
+  }
   return error(errno);
 }
 

@@ -35,7 +35,8 @@ class SystemFile final : public File {
   Result<bool> read_cached(ByteSpan into, uint64_t offset) override;
   Result<void> sync() override;
   Result<void> truncate(uint64_t size) override;
-  Result<void> reserve(uint64_t size) override;
+  Result<void> reserve(uint64_t offset, uint64_t length) override;
+  Result<void> punch(uint64_t offset, uint64_t length) override;
   Result<DataRange> next_data(uint64_t offset) override;
   Result<FileInfo> info() override;
   Result<bool> try_lock() override;

@@ -131,8 +131,68 @@ void SimContent::truncate(uint64_t size) {
   resize(size);
 }
 
-uint64_t SimContent::stored_from(uint64_t first) const {
-  return static_cast<uint64_t>(std::distance(live_.lower_bound(first), live_.end()));
+void SimContent::punch(uint64_t begin, uint64_t end) {
+  ++order_;
+  std::vector<uint64_t> touched;
+  for (auto at = live_.lower_bound(begin / kPage); at != live_.end() && at->first * kPage < end;
+       ++at) {
+    touched.push_back(at->first);
+  }
+  for (const uint64_t index : touched) {
+    const uint64_t from = std::max(begin, index * kPage) - index * kPage;
+    const uint64_t to = std::min(end, (index + 1) * kPage) - index * kPage;
+    if (to - from == kPage) {
+      change(index, nullptr);
+      continue;
+    }
+    auto page = std::make_shared<Page>(*find(live_, index));
+    std::memset(page->data() + from, 0, to - from);
+    change(index, std::move(page));
+  }
+}
+
+uint64_t SimContent::taken(const PageSet& reserved) const {
+  uint64_t count = reserved.size();
+  for (const auto& [index, page] : live_) count += reserved.contains(index) ? 0 : 1;
+  return count;
+}
+
+bool PageSet::contains(uint64_t page) const {
+  auto next = ranges_.upper_bound(page);
+  return next != ranges_.begin() && page < std::prev(next)->second;
+}
+
+void PageSet::add(uint64_t begin, uint64_t end) {
+  if (begin >= end) return;
+  auto at = ranges_.upper_bound(begin);
+  if (at != ranges_.begin() && std::prev(at)->second >= begin) --at;
+  while (at != ranges_.end() && at->first <= end) {
+    begin = std::min(begin, at->first);
+    end = std::max(end, at->second);
+    at = ranges_.erase(at);
+  }
+  ranges_[begin] = end;
+}
+
+void PageSet::erase(uint64_t begin, uint64_t end) {
+  auto at = ranges_.upper_bound(begin);
+  if (at != ranges_.begin()) --at;
+  while (at != ranges_.end() && at->first < end) {
+    const auto [first, last] = *at;
+    if (last <= begin) {
+      ++at;
+      continue;
+    }
+    at = ranges_.erase(at);
+    if (first < begin) ranges_[first] = begin;
+    if (last > end) at = ranges_.emplace(end, last).first;
+  }
+}
+
+uint64_t PageSet::size() const {
+  uint64_t count = 0;
+  for (const auto& [begin, end] : ranges_) count += end - begin;
+  return count;
 }
 
 io::DataRange SimContent::next_data(uint64_t offset) const {

@@ -25,6 +25,18 @@ Fate pick_fate(Rng& rng);
 // How many of `count` ordered changes survive: a prefix.
 size_t pick_survivors(Rng& rng, Fate fate, size_t count);
 
+// A set of pages, as ranges: a reservation is long.
+class PageSet {
+ public:
+  bool contains(uint64_t page) const;
+  void add(uint64_t begin, uint64_t end);
+  void erase(uint64_t begin, uint64_t end);
+  uint64_t size() const;
+
+ private:
+  std::map<uint64_t, uint64_t> ranges_;  // begin -> end; they do not touch
+};
+
 class SimContent {
  public:
   uint64_t size() const { return size_; }
@@ -32,9 +44,11 @@ class SimContent {
   size_t read(ByteSpan into, uint64_t offset) const;
   void write(ByteView from, uint64_t offset);
   void truncate(uint64_t size);
+  // Zeros from `begin` to `end`; whole pages are no longer stored.
+  void punch(uint64_t begin, uint64_t end);
   bool stored(uint64_t page) const { return live_.contains(page); }
-  // Stored pages with a number of at least `first`.
-  uint64_t stored_from(uint64_t first) const;
+  // Stored pages, and those of a set.
+  uint64_t taken(const PageSet& reserved) const;
   io::DataRange next_data(uint64_t offset) const;
 
   // All so far becomes durable.

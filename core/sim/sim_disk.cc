@@ -117,7 +117,7 @@ void SimDisk::power_loss() {
     todo.pop_front();
     if (!seen.insert(node.get()).second) continue;  // a second name of the same file
     node->content.power_loss(rng_, fate);
-    node->reserved = 0;
+    node->reserved = {};
     node->sync_broken = false;
     node->entries = node->durable_entries;
     for (const auto& [name, child] : node->entries) todo.push_back(child);
@@ -167,7 +167,7 @@ void SimDisk::recount() {
     node->links = 1;
     node->opens = 0;
     node->locked = nullptr;
-    node->blocks = node->reserved + node->content.stored_from(node->reserved);
+    node->blocks = node->content.taken(node->reserved);
     used_ += node->blocks + 1;
     for (const auto& [name, child] : node->entries) todo.push_back(child);
   }

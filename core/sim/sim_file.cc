@@ -70,7 +70,7 @@ size_t SimFile::store(ByteView from, uint64_t offset) {
     const uint64_t at = offset + done;
     const uint64_t page = at / kPage;
     const size_t piece = std::min<uint64_t>(from.size() - done, kPage - at % kPage);
-    if (!node_->content.stored(page) && page >= node_->reserved) {
+    if (!node_->content.stored(page) && !node_->reserved.contains(page)) {
       if (!disk_.take_blocks(1)) break;
       ++node_->blocks;
     }
@@ -114,20 +114,35 @@ Result<void> SimFile::truncate(uint64_t size) {
 
 void SimFile::cut(uint64_t size) {
   node_->content.truncate(size);
-  node_->reserved = std::min(node_->reserved, blocks_of(size));
-  const uint64_t blocks = node_->reserved + node_->content.stored_from(node_->reserved);
+  node_->reserved.erase(blocks_of(size), UINT64_MAX);
+  give_back();
+}
+
+// The space that is no longer taken.
+void SimFile::give_back() {
+  const uint64_t blocks = node_->content.taken(node_->reserved);
   disk_.used_ -= node_->blocks - blocks;
   node_->blocks = blocks;
   node_->mtime_ns = disk_.clock_.wall_ns();
 }
 
-Result<void> SimFile::reserve(uint64_t size) {
+Result<void> SimFile::reserve(uint64_t offset, uint64_t length) {
   FF_TRY(admit(SimOp::write, true, access_ != Access::read, EBADF));
-  const uint64_t reserved = std::max(node_->reserved, blocks_of(size));
-  const uint64_t blocks = reserved + node_->content.stored_from(reserved);
+  if (length == 0) return {};
+  PageSet reserved = node_->reserved;
+  reserved.add(offset / kPage, blocks_of(offset + length));
+  const uint64_t blocks = node_->content.taken(reserved);
   if (!disk_.take_blocks(blocks - node_->blocks)) return errno_error(ENOSPC, path());
-  node_->reserved = reserved;
+  node_->reserved = std::move(reserved);
   node_->blocks = blocks;
+  return {};
+}
+
+Result<void> SimFile::punch(uint64_t offset, uint64_t length) {
+  FF_TRY(admit(SimOp::write, true, access_ != Access::read, EBADF));
+  node_->content.punch(offset, offset + length);
+  node_->reserved.erase(blocks_of(offset), (offset + length) / kPage);
+  give_back();
   return {};
 }
 

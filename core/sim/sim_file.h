@@ -27,8 +27,8 @@ struct SimNode {
 
   // Regular files.
   SimContent content;
-  uint64_t reserved = 0;         // blocks set aside from the start of the file
-  uint64_t blocks = 0;           // blocks taken: reserved, or stored above that
+  PageSet reserved;              // set aside
+  uint64_t blocks = 0;           // pages taken: reserved or stored
   bool sync_broken = false;      // a sync failed: later ones promise nothing
   const void* locked = nullptr;  // the handle with the lock
 
@@ -52,7 +52,8 @@ class SimFile final : public io::File {
   Result<bool> read_cached(ByteSpan into, uint64_t offset) override;
   Result<void> sync() override;
   Result<void> truncate(uint64_t size) override;
-  Result<void> reserve(uint64_t size) override;
+  Result<void> reserve(uint64_t offset, uint64_t length) override;
+  Result<void> punch(uint64_t offset, uint64_t length) override;
   Result<io::DataRange> next_data(uint64_t offset) override;
   Result<io::FileInfo> info() override;
   Result<bool> try_lock() override;
@@ -65,6 +66,7 @@ class SimFile final : public io::File {
   // The faults of one operation, and `err` when the handle's access does not allow it.
   Result<void> admit(SimOp kind, bool mutates, bool allowed, int err) const;
   void cut(uint64_t size);
+  void give_back();
   // Writes until the disk is full; the bytes written.
   size_t store(ByteView from, uint64_t offset);
 

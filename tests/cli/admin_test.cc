@@ -279,7 +279,8 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
   const auto unasked = admin(at, {"accept-loss", "1"});  // no terminal to ask on
   EXPECT_EQ(unasked.exit, 5);
   EXPECT_NE(unasked.err.find("--yes"), std::string::npos) << unasked.err;
-  EXPECT_EQ(admin(at, {"accept-loss", "1", "--yes"}).exit, 0);
+  const auto accepted = admin(at, {"accept-loss", "1", "--yes"});
+  EXPECT_EQ(accepted.exit, 0) << accepted.err;
   status_until(at, [](const json& data) { return data["chains"]["degraded"] == 1; });
   const auto recorded = admin(at, {"status"});
   EXPECT_NE(recorded.out.find("was given up"), std::string::npos) << recorded.out;

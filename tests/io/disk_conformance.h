@@ -154,10 +154,33 @@ TEST_P(DiskConformance, TruncateCutsAndGrowsWithZeros) {
 TEST_P(DiskConformance, ReserveKeepsTheSize) {
   const auto file = make("file");
   ASSERT_TRUE(ok(file->write_at(as_bytes("text"), 0)));
-  ASSERT_TRUE(ok(file->reserve(kMiB)));
-  ASSERT_TRUE(ok(file->reserve(0)));
+  ASSERT_TRUE(ok(file->reserve(0, kMiB)));
+  ASSERT_TRUE(ok(file->reserve(0, 0)));
   EXPECT_EQ(file->info()->size, 4u);
   EXPECT_EQ(get(disk(), at("file")), "text");
+}
+
+TEST_P(DiskConformance, PunchedSpaceIsGivenBackAndReadsAsZeros) {
+  const auto file = make("file");
+  const auto bytes = random_bytes(256 * kKiB, 1);
+  ASSERT_TRUE(ok(file->write_at(bytes, 0)));
+  ASSERT_TRUE(ok(file->sync()));
+  const uint64_t before = file->info()->allocated;
+  const uint64_t begin = 64 * kKiB + 100;
+  const uint64_t end = 192 * kKiB + 7;
+  ASSERT_TRUE(ok(file->punch(begin, end - begin)));
+  ASSERT_TRUE(ok(file->punch(0, 0)));
+  ASSERT_TRUE(ok(file->punch(kGiB, kMiB)));  // behind the end
+  ASSERT_TRUE(ok(file->sync()));
+  EXPECT_EQ(file->info()->size, bytes.size());
+  EXPECT_LE(file->info()->allocated + 96 * kKiB, before);
+  auto expected = bytes;
+  std::fill(expected.begin() + begin, expected.begin() + end, std::byte{0});
+  EXPECT_TRUE(get(disk(), at("file")) == as_text(expected));
+  ASSERT_TRUE(ok(file->reserve(32 * kKiB, 192 * kKiB)));
+  EXPECT_GE(file->info()->allocated + 32 * kKiB, before);
+  EXPECT_TRUE(get(disk(), at("file")) == as_text(expected));
+  EXPECT_FALSE(open("file", {.access = Access::read})->punch(0, kMiB).ok());
 }
 
 TEST_P(DiskConformance, SparseFilesTellWhereTheirDataIs) {

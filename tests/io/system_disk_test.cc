@@ -166,7 +166,7 @@ TEST(SystemDiskTest, FullFileSystem) {
   {
     const auto bytes = random_bytes(2 * kMiB, 1);
     auto file = disk.open(dir / "file", {.access = Access::read_write, .create = true});
-    EXPECT_EQ(code_of((*file)->reserve(2 * kMiB)), Errc::disk_full);
+    EXPECT_EQ(code_of((*file)->reserve(0, 2 * kMiB)), Errc::disk_full);
     EXPECT_EQ(code_of((*file)->write_at(bytes, 0)), Errc::disk_full);
     EXPECT_TRUE(ok((*file)->truncate(0)));
     const auto queue = disk.make_queue({.depth = 4});

@@ -449,9 +449,9 @@ TEST_F(SimDiskTest, FillsUpAndGivesBack) {
     EXPECT_EQ(code_of(disk.make_dir("/dir", 0755)), Errc::disk_full);
     EXPECT_EQ(code_of(put(disk, "/other", "")), Errc::disk_full);
     EXPECT_TRUE(ok(file->truncate(10 * kPage)));
-    EXPECT_TRUE(ok(file->reserve(20 * kPage)));
+    EXPECT_TRUE(ok(file->reserve(0, 20 * kPage)));
     EXPECT_EQ(disk.space("/")->free, free - 21 * kPage);
-    EXPECT_EQ(code_of(file->reserve(200 * kPage)), Errc::disk_full);
+    EXPECT_EQ(code_of(file->reserve(0, 200 * kPage)), Errc::disk_full);
     ASSERT_TRUE(ok(put(disk, "/other", filled(free - 22 * kPage, 'x'))));
     EXPECT_EQ(disk.space("/")->free, 0u);
     EXPECT_TRUE(ok(file->write_at(as_bytes(filled(20 * kPage, 'z')), 0)));  // was set aside
@@ -463,6 +463,30 @@ TEST_F(SimDiskTest, FillsUpAndGivesBack) {
   EXPECT_EQ(disk.space("/")->free, free);
 }
 
+TEST_F(SimDiskTest, PunchingGivesSpaceBackAndIsDurableAfterASync) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE(seed);
+    SimDisk disk(seed, clock_);
+    disk.set_capacity(100 * kPage);
+    keep(disk, "/file", filled(40 * kPage, 'x'));
+    const uint64_t free = disk.space("/")->free;
+    const auto file = open_rw(disk, "/file");
+    ASSERT_TRUE(ok(file->reserve(30 * kPage, 20 * kPage)));
+    EXPECT_EQ(disk.space("/")->free, free - 10 * kPage);
+    ASSERT_TRUE(ok(file->punch(10 * kPage, 30 * kPage)));
+    EXPECT_EQ(disk.space("/")->free, free + 20 * kPage);
+    const bool synced = seed % 2 == 0;
+    if (synced) {
+      ASSERT_TRUE(ok(file->sync()));
+    }
+    disk.power_loss();
+    const std::string left = get(disk, "/file");
+    ASSERT_EQ(left.size(), 40 * kPage);
+    EXPECT_EQ(left.substr(0, 10 * kPage), filled(10 * kPage, 'x'));
+    for (const char c : left.substr(10 * kPage)) ASSERT_TRUE(c == 0 || (c == 'x' && !synced));
+  }
+}
+
 TEST_F(SimDiskTest, SpaceIsCountedAfreshAfterPowerLoss) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
@@ -472,7 +496,7 @@ TEST_F(SimDiskTest, SpaceIsCountedAfreshAfterPowerLoss) {
     const auto open = open_rw(disk, "/gone");
     ASSERT_TRUE(ok(open->write_at(as_bytes(filled(10 * kPage, 'x')), 0)));
     ASSERT_TRUE(ok(disk.remove("/gone")));
-    ASSERT_TRUE(ok(open_rw(disk, "/kept")->reserve(30 * kPage)));  // not durable
+    ASSERT_TRUE(ok(open_rw(disk, "/kept")->reserve(0, 30 * kPage)));  // not durable
     ASSERT_TRUE(ok(disk.link("/kept", "/second")));
     ASSERT_TRUE(ok(disk.sync_dir("/")));
     disk.power_loss();

@@ -1,0 +1,158 @@
+// The blocks of one disk: which are in use, their bytes, and the CRC32C of each of their granules.
+//
+//   DIR/1MiB.data   the blocks of a class, one after the other
+//   DIR/1MiB.crc    for each of them a u32 for each granule (or slot, of blocks that hold pieces)
+//
+// A granule is written once while its block is in use: a version that changes it has another block
+// or another slot. So whoever holds a BlockRef may read what its version says, whatever happens
+// meanwhile, and CRCs need no transaction: old ones never change.
+//
+// The last BlockRef frees the block. It is used again only when settle() says that the transaction
+// that no longer names it is durable.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/intrusive_list.h"
+#include "base/task.h"
+#include "chunk/layout.h"
+#include "chunk/space.h"
+#include "io/async.h"
+#include "io/disk.h"
+
+namespace ff::chunk {
+
+class Blocks;
+
+using Crcs = std::vector<uint32_t>;  // by granule
+using CrcsRef = std::shared_ptr<Crcs>;
+
+class Block : public ListLink<Block> {
+ public:
+  Block(Blocks& owner, Place where) : place(where), owner_(owner) {}
+
+  const Place place;
+  uint16_t filled = 0;  // granules written so far, from the first on
+
+ private:
+  friend class Blocks;
+  friend class BlockRef;
+  Blocks& owner_;
+  uint32_t references_ = 0;
+  CrcsRef crcs_;  // while cached
+};
+
+// Keeps a block from being freed. Ends before its Blocks does.
+class BlockRef {
+ public:
+  BlockRef() = default;
+  explicit BlockRef(Block& block) : block_(&block) { ++block.references_; }
+  BlockRef(const BlockRef& other) : block_(other.block_) {
+    if (block_ != nullptr) ++block_->references_;
+  }
+  BlockRef(BlockRef&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}
+  BlockRef& operator=(BlockRef other) noexcept {
+    std::swap(block_, other.block_);
+    return *this;
+  }
+  ~BlockRef();
+
+  explicit operator bool() const { return block_ != nullptr; }
+  Block* operator->() const { return block_; }
+  Block& operator*() const { return *block_; }
+  std::optional<Place> place() const {
+    return block_ == nullptr ? std::nullopt : std::optional(block_->place);
+  }
+
+ private:
+  Block* block_ = nullptr;
+};
+
+struct ClassUsage {
+  Class of = 0;
+  uint64_t used_blocks = 0;     // those freed but not yet usable included
+  uint64_t reserved_bytes = 0;  // on the disk
+};
+
+class Blocks {
+ public:
+  Blocks(io::Disk& disk, std::string dir, io::AsyncQueue& queue);
+  ~Blocks();
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+
+  // Opens the files that are there.
+  Result<void> open();
+  // A block that the metadata names, with `filled` granules. A file that ends before it is made
+  // longer: its size may have been lost, and the CRCs tell what else was. Errors: corrupt when
+  // another chunk has it.
+  Result<BlockRef> adopt(Place place, uint64_t filled);
+  // After the last adopt(): groups without a block are punched.
+  void drop_unused();
+
+  // A free block. Errors: disk_full at kFullPercent of the disk, else the disk's.
+  Result<BlockRef> allocate(Class of);
+
+  // Bytes of a block, aligned for direct I/O. Errors: the disk's, with the file's name.
+  Task<Result<void>> write(BlockRef block, uint64_t offset, ByteView from);
+  Task<Result<void>> read(BlockRef block, uint64_t offset, ByteSpan into);
+  // The CRCs of a block; who holds them may add some and then store those.
+  Task<Result<CrcsRef>> crcs(BlockRef block);
+  Task<Result<void>> store_crcs(BlockRef block, CrcsRef crcs, uint64_t first, uint64_t count);
+  // Makes durable what was written and stored.
+  Task<Result<void>> sync();
+  // The same with what was written before these Blocks were opened.
+  Task<Result<void>> sync_all();
+
+  // Blocks freed from now on belong to the next epoch; returns the one that ends.
+  uint64_t end_epoch() { return epoch_++; }
+  uint64_t epoch() const { return epoch_; }
+  // The blocks freed in epochs up to this one may be used again.
+  void settle(uint64_t epoch);
+
+  std::string data_path(Class of) const;
+  bool direct() const;
+  std::vector<ClassUsage> usage() const;
+
+ private:
+  friend class BlockRef;
+  struct Files {
+    explicit Files(Class of) : space(of) {}
+    Space space;
+    std::unique_ptr<io::File> data;  // made with the first block
+    std::unique_ptr<io::File> crc;
+    uint64_t blocks = 0;  // that the data file has room for
+    bool dirty = false;
+  };
+  struct Freed {
+    uint64_t epoch = 0;
+    Place place;
+  };
+
+  Files& files(Class of) { return *files_[of]; }
+  Result<void> open_files(Class of, bool create);
+  Result<void> grow(Class of, uint64_t group);
+  Result<void> add_group(Class of);
+  void punch(Class of, uint64_t first, uint64_t last);
+  void release(Block& block);
+  void cache(Block& block, CrcsRef crcs);
+
+  io::Disk& disk_;
+  const std::string dir_;
+  io::AsyncQueue& queue_;
+  std::array<std::unique_ptr<Files>, kClasses> files_;
+  std::deque<Freed> freed_;  // epochs ascend
+  uint64_t epoch_ = 1;
+  IntrusiveList<Block> cached_;  // the one not used for longest first
+  uint64_t cached_bytes_ = 0;
+};
+
+}  // namespace ff::chunk

@@ -1,0 +1,68 @@
+// Group commit: the changes of all who wait go into one transaction. On a machine a thread of its
+// own runs SQLite, in simulation the loop does; what callers see is the same.
+//
+// Transactions happen in the order they were asked for. Belongs to one loop.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/gate.h"
+#include "base/loop.h"
+#include "base/task.h"
+#include "chunk/metadata.h"
+
+namespace ff::chunk {
+
+enum class CommitOn : uint8_t { thread, loop };
+
+class Committer {
+ public:
+  Committer(Metadata& metadata, Loop& loop, CommitOn where);
+  // What is queued is still done; nobody waits for it any more.
+  ~Committer();
+  Committer(const Committer&) = delete;
+  Committer& operator=(const Committer&) = delete;
+
+  // Returns when the changes are applied, all or none. Not to be cancelled: what was asked for
+  // happens. An error of one transaction is that of all who share it.
+  Task<Result<void>> commit(RowChanges changes);
+  // The same, and returns when they and all before them are durable.
+  Task<Result<void>> commit_durably(RowChanges changes);
+
+ private:
+  struct Request {
+    Request(Loop& loop, RowChanges what, bool durable)
+        : changes(std::move(what)), flush(durable), done(loop) {}
+    RowChanges changes;
+    const bool flush;
+    Result<void> result;
+    Event done;  // the loop's
+  };
+  using Requests = std::vector<std::shared_ptr<Request>>;
+
+  Task<Result<void>> submit(RowChanges changes, bool flush);
+  Requests take();
+  void run(const Requests& requests);
+  void finish(Requests requests);
+  void run_thread();
+  Task<void> run_here();
+
+  Metadata& metadata_;
+  Loop& loop_;
+  const CommitOn where_;
+  std::mutex mutex_;  // guards what follows while there is a thread
+  std::condition_variable wanted_;
+  std::deque<std::shared_ptr<Request>> queue_;
+  bool closing_ = false;
+  bool running_ = false;  // run_here() is
+
+  Gate gate_;
+  std::thread thread_;
+};
+
+}  // namespace ff::chunk

@@ -1,0 +1,59 @@
+// A version of a chunk in memory: its state and the blocks that hold it. Copies share the blocks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "chunk/blocks.h"
+#include "chunk/chunk.h"
+#include "chunk/record.h"
+
+namespace ff::chunk {
+
+struct Image {
+  VersionState state;
+  BlockRef block;             // none when the length is 0
+  BlockRef piece_block;       // may hold replaced granules of it
+  std::vector<Piece> pieces;  // those, in ascending order
+
+  uint64_t granule() const { return granule_bytes(block->place.of); }
+  uint64_t granules() const { return align_up(state.length, granule()) / granule(); }
+  // The slot that holds a granule; nothing when its own place does.
+  std::optional<uint8_t> slot(uint64_t granule) const;
+  // The bytes of a granule that the version has.
+  uint64_t bytes_in(uint64_t granule) const;
+};
+
+// Granules of an image that lie together on the disk.
+struct Run {
+  uint64_t first = 0;  // granule of the chunk
+  uint64_t count = 0;
+  bool in_pieces = false;
+  uint64_t at = 0;  // granule of the block, or slot
+};
+// Granules [first, end) in their order.
+std::vector<Run> runs(const Image& image, uint64_t first, uint64_t end);
+
+// All versions of a chunk; version 0 committed and nothing pending: absent.
+struct Versions {
+  struct Pending {
+    Image image;
+    Writer writer;
+  };
+  Image committed;
+  uint64_t chain_version = 0;
+  int64_t removed_ns = 0;
+  std::unique_ptr<Pending> pending;
+
+  bool absent() const { return committed.state.version == 0 && !pending; }
+};
+
+ChunkState state_of(const Versions& versions);
+Record record_of(const Versions& versions);
+// The body of its row; empty: absent.
+std::string row_of(const Versions& versions);
+
+}  // namespace ff::chunk

@@ -1,0 +1,90 @@
+// What the steps of a store (store.h) take and give, and how a store is opened.
+//
+// Chunks themselves, their versions and updates are in chunk.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/loop.h"
+#include "base/rng.h"
+#include "chunk/chunk.h"
+#include "chunk/committer.h"
+#include "io/disk.h"
+
+namespace ff::chunk {
+
+// How long tombstones and channel results stay after their last use: longer than any client goes on
+// trying (60 s), with room for clocks that differ.
+constexpr int64_t kKeptNs = 600 * kSecond;
+
+// What a store finds when it opens its disk.
+enum class LastEnd : uint8_t {
+  closed,      // close() had ended, or the disk is new
+  stopped,     // the process had died, on this boot of the machine: nothing is lost
+  other_boot,  // it had died on another boot: unsynced steps may be gone
+};
+
+struct TargetInfo {
+  TargetId id = 0;
+  uint64_t chain = 0;
+  uint64_t state = 0;  // the owner's
+  uint64_t chunks = 0;
+};
+
+struct ChunkInfo {
+  ChunkId id = {};
+  ChunkState state = {};
+};
+
+enum class Which : uint8_t { committed, pending };
+
+struct ReadRequest {
+  TargetId target = 0;
+  ChunkId id = {};
+  Which which = Which::committed;
+  uint64_t offset = 0;
+};
+
+struct ReadDone {
+  VersionState state = {};  // of the version that was read
+  uint64_t bytes = 0;       // fewer than asked for at the chunk's end
+};
+
+// A whole chunk as another replica has it.
+struct Install {
+  TargetId target = 0;
+  ChunkId id = {};
+  VersionState state = {};  // its length is the data's, its checksum is compared
+  uint64_t chain_version = 0;
+  ByteView data = {};
+};
+
+struct ChannelInfo {
+  uint64_t client = 0;
+  uint64_t channel = 0;
+  ChannelResult result = {};
+};
+
+struct ScrubPage {
+  uint64_t chunks = 0;  // looked at
+  uint64_t bytes = 0;
+  std::vector<ChunkId> bad = {};
+  std::optional<ChunkId> next = {};  // nothing: that was the last
+};
+
+struct StoreOptions {
+  io::Disk& disk;
+  Loop& loop;
+  Rng& rng;
+  std::string dir;
+  std::string cluster;
+  std::string boot;  // of the machine, /proc/sys/kernel/random/boot_id
+  CommitOn commit_on = CommitOn::thread;
+  unsigned depth = 64;  // I/O operations in flight
+};
+
+}  // namespace ff::chunk

@@ -1,0 +1,200 @@
+// The chunks of one disk, for the targets on it: every step that replication needs, each whole or
+// not at all (storage.md, "Chunk store" and "Chains").
+//
+// What a step promises when its task has ended well:
+// - the process may die: the step is there when the disk is opened again;
+// - the machine may lose power: steps since the last sync() may be gone, each chunk back to what it
+//   was at that sync, or at some later step; what is there is what was written.
+// A read never returns bytes that do not match their CRC32C.
+//
+// Steps on one chunk come one at a time (Errc::busy), reads at any time. Belongs to one loop; steps
+// are not cancelled once they have begun. After an I/O error the store takes no more changes, says
+// which disk has failed, and goes on reading.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/gate.h"
+#include "base/loop.h"
+#include "base/rng.h"
+#include "base/task.h"
+#include "chunk/blocks.h"
+#include "chunk/chunk.h"
+#include "chunk/committer.h"
+#include "chunk/identity.h"
+#include "chunk/image.h"
+#include "chunk/metadata.h"
+#include "chunk/plan.h"
+#include "chunk/steps.h"
+#include "io/async.h"
+#include "io/disk.h"
+
+namespace ff::chunk {
+
+class Store {
+ public:
+  // Makes the folder a disk; it holds nothing of another. Errors: exists when it is one already.
+  static Result<void> create(const StoreOptions& options, const Identity& identity);
+  // Errors: not_found, refused (foreign, or another cluster's), newer_format, busy (another
+  // process has it), corrupt; else the disk's.
+  static Task<Result<std::unique_ptr<Store>>> open(StoreOptions options);
+  // No task may use it any more. Without close() as if the process had died.
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  // Makes all durable and marks the disk as closed; then nothing goes any more.
+  Task<Result<void>> close();
+
+  const Identity& identity() const { return identity_; }
+  LastEnd last_end() const { return last_end_; }
+  // Chunks that the last end took back.
+  uint64_t rolled_back() const { return rolled_back_; }
+  // The I/O error after which no more changes are taken.
+  Result<void> health() const;
+  bool direct() const { return blocks_.direct(); }
+  std::vector<ClassUsage> usage() const { return blocks_.usage(); }
+  const std::string& dir() const { return options_.dir; }
+  // Targets. create: exists when the id is taken.
+  Task<Result<void>> create_target(TargetId target, uint64_t chain);
+  Task<Result<void>> set_target_state(TargetId target, uint64_t state);
+  // With all chunks; goes on at the next open when it is interrupted. Errc::busy while one of them
+  // changes.
+  Task<Result<void>> remove_target(TargetId target);
+  std::vector<TargetInfo> targets() const;
+
+  // Stores an update as pending. Errors: refused when its version is not the committed one's
+  // successor, or one is pending; usage when it does not fit; corrupt when the new content has
+  // another checksum than the update says; disk_full.
+  Task<Result<ChunkState>> write(Update update);
+  // Makes the pending version `version` the committed one; done already is success. Errors: refused
+  // when there is no such version.
+  Task<Result<ChunkState>> commit(TargetId target, ChunkId id, uint64_t version,
+                                  uint64_t chain_version);
+  // Forgets the pending version, and its writer's result. Only when it is certain that no target
+  // has committed it.
+  Task<Result<ChunkState>> drop_pending(TargetId target, ChunkId id, uint64_t version);
+  // Replaces whatever is there, by a committed version.
+  Task<Result<ChunkState>> install(Install install);
+  // Forgets the chunk altogether: no tombstone.
+  Task<Result<void>> erase(TargetId target, ChunkId id);
+
+  // Errors: not_found when there is no such version, or it is removed; corrupt.
+  Task<Result<ReadDone>> read(ReadRequest request, ByteSpan into);
+  // Absent chunks have version 0.
+  Result<ChunkState> state(TargetId target, ChunkId id) const;
+  // Chunks from `from` on, tombstones too, at most `limit`.
+  Result<std::vector<ChunkInfo>> list(TargetId target, ChunkId from, size_t limit) const;
+  // The last chunk of a file that is not removed, or is about not to be; nothing when all are.
+  Result<std::optional<ChunkInfo>> query_last(TargetId target, uint64_t inode) const;
+
+  Result<std::optional<ChannelResult>> result(TargetId target, uint64_t client,
+                                              uint64_t channel) const;
+  Result<std::vector<ChannelInfo>> results(TargetId target) const;
+  Task<Result<void>> install_results(TargetId target, std::vector<ChannelInfo> results);
+
+  // Returns when every step that has ended before is durable; many callers share one pass.
+  Task<Result<void>> sync();
+  // Removes tombstones and results older than kKeptNs at `now_ns`, at most a bounded number at a
+  // time. Whether some are left.
+  Task<Result<bool>> prune(int64_t now_ns);
+  // Reads `limit` chunks from `from` on and compares them with their CRCs.
+  Task<Result<ScrubPage>> scrub(TargetId target, ChunkId from, size_t limit);
+
+ private:
+  struct Chunk {
+    Versions versions;
+    uint64_t undo_epoch = 0;  // the last epoch whose undo row there is
+    bool busy = false;
+  };
+  using Channel = std::pair<uint64_t, uint64_t>;  // client, channel
+  struct Target {
+    TargetRecord record;
+    std::map<ChunkId, Chunk> chunks;
+    std::set<ChunkId> tombstones;  // without a pending version
+    std::map<Channel, ChannelResult> channels;
+    uint64_t busy = 0;  // chunks that change now
+  };
+  // Bodies of undo rows, oldest first.
+  using UndoRows = std::map<std::pair<TargetId, ChunkId>, std::vector<std::string>>;
+  class Claim;
+  struct Written;
+  Store(StoreOptions options, Identity identity, std::unique_ptr<io::File> lock, Metadata metadata);
+
+  // store_open.cc
+  Result<UndoRows> load();
+  Error bad_row(std::string_view what) const;
+  Result<void> load_target(std::string_view key, std::string_view body);
+  Result<void> load_chunk(std::string_view key, std::string_view body);
+  Result<void> load_channel(std::string_view key, std::string_view body);
+  Result<void> load_undo(std::string_view key, std::string_view body, UndoRows& undo);
+  Result<void> check_disk_row(const std::string& row);
+  std::string disk_row(bool closed) const;
+  Result<Image> adopt(const ImageRecord& record, const std::vector<const Image*>& shared);
+  Result<Versions> adopt(const Record& record, const Versions* current);
+  Task<Result<void>> recover(UndoRows undo);
+  Task<Result<bool>> settle_chunk(Target& target, ChunkId id, const std::vector<std::string>& undo);
+  Task<Result<bool>> intact(Image image);
+  void take_back_results(TargetId id, Target& target, ChunkId chunk, RowChanges& changes);
+  Task<Result<void>> remove_chunks(TargetId id);
+
+  // store.cc
+  Error unknown_target(TargetId target) const;
+  Result<Target*> find(TargetId target);
+  Result<const Target*> find(TargetId target) const;
+  const Chunk* find(const Target& target, ChunkId id) const;
+  Result<Claim> claim(TargetId target, ChunkId id);
+  Error failed(Error error);
+  Task<Result<void>> commit_rows(RowChanges changes);
+  static void note_tombstone(Target& target, ChunkId id, const Versions& versions);
+  Task<Result<void>> put(Claim& claim, Versions next, RowChanges more);
+  Task<Result<void>> keep_durable();
+  Task<Result<void>> pass();
+  Task<void> run_passes();
+
+  // store_update.cc
+  Task<Result<ChunkState>> do_write(Update update);
+  Task<Result<ChunkState>> do_commit(TargetId target, ChunkId id, uint64_t version,
+                                     uint64_t chain_version);
+  Task<Result<ChunkState>> do_drop(TargetId target, ChunkId id, uint64_t version);
+  Task<Result<ChunkState>> do_install(Install install);
+  Task<Result<void>> do_erase(TargetId target, ChunkId id);
+  Task<Result<Image>> make_image(Image base, Update update);
+  Task<Result<Image>> build_image(Image base, Update update, Base shape, Plan plan);
+  Error wrong_checksum(const Update& update, uint32_t checksum) const;
+  Task<Result<void>> stage(const Image& base, const Update& update, const Plan& plan,
+                           Written& written);
+  Task<Result<void>> write_granules(const Plan& plan, const Image& image, Written& written);
+
+  Task<Result<void>> read_image(Image image, uint64_t offset, ByteSpan into);
+  Task<Result<void>> read_run(const Image& image, Run run, const Crcs& crcs, uint64_t offset,
+                              ByteSpan into);
+
+  const StoreOptions options_;
+  const Identity identity_;
+  const std::unique_ptr<io::File> lock_;
+  Metadata metadata_;
+  LastEnd last_end_ = LastEnd::closed;
+  uint64_t rolled_back_ = 0;
+  io::AsyncQueue queue_;
+  Blocks blocks_;
+  std::map<TargetId, Target> targets_;
+  std::optional<Error> failure_;
+
+  uint64_t changed_epoch_ = 0;  // of the last step that ended, as blocks_ counts
+  uint64_t durable_epoch_ = 0;
+  Result<void> last_pass_;
+  Event changed_;  // since the last pass
+  Event asked_;    // by sync()
+  Event passed_;
+  std::unique_ptr<Committer> committer_;
+  Gate gate_;
+};
+
+}  // namespace ff::chunk

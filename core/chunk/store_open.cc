@@ -1,0 +1,333 @@
+// store_open.cc: a disk as it is made, and as it is found: closed, or after the process died, or
+// after the machine did.
+//
+// What was synced is there, that is SQLite's promise and the disk's. What was not is settled here,
+// chunk by chunk: each that has undo rows (store.cc) is read, and if its bytes are not what its row
+// says it goes back to the newest undo row whose bytes are.
+#include <algorithm>
+#include <utility>
+
+#include "chunk/aligned_bytes.h"
+#include "chunk/store.h"
+#include "io/files.h"
+
+namespace ff::chunk {
+namespace {
+
+constexpr uint64_t kCheckBytes = kMiB;  // read at a time when a chunk is checked
+
+Result<Metadata> open_metadata(const StoreOptions& options) {
+  return Metadata::open(options.disk, metadata_path(options.dir), options.loop.clock(),
+                        options.rng);
+}
+
+constexpr char kClosed = 'c';
+constexpr char kOpen = 'o';
+
+// u8 'c' or 'o', the length of the disk's id, that id, the boot id.
+std::string make_disk_row(bool closed, const std::string& disk, const std::string& boot) {
+  std::string row(1, closed ? kClosed : kOpen);
+  row += static_cast<char>(disk.size());
+  row += disk;
+  row += boot;
+  return row;
+}
+
+// Granules that `of` has ever been written to, as far as a version tells.
+uint64_t filled_by(const ImageRecord& image) {
+  return image.block ? align_up(image.state.length, granule_bytes(image.block->of)) /
+                           granule_bytes(image.block->of)
+                     : 0;
+}
+
+uint64_t slots_of(const ImageRecord& image) {
+  uint64_t slots = 0;
+  for (const Piece& piece : image.pieces) slots = std::max<uint64_t>(slots, piece.slot + 1);
+  return slots;
+}
+
+}  // namespace
+
+Result<void> Store::create(const StoreOptions& options, const Identity& identity) {
+  FF_TRY(io::make_dirs(options.disk, options.dir));
+  FF_TRY(const auto lock, lock_disk(options.disk, options.dir));
+  auto found = read_identity(options.disk, options.dir);
+  if (found) {
+    return Error{Errc::exists,
+                 fmt::format("{}: is disk {} of cluster {} already", options.dir, found->disk,
+                             found->cluster),
+                 "Give another folder, or use this disk as it is."};
+  }
+  if (found.error().code != Errc::not_found) return std::move(found).error();
+  {
+    // What an interrupted create() left is used; what holds targets has lost its identity.
+    FF_TRY(auto metadata, open_metadata(options));
+    bool targets = false;
+    FF_TRY(metadata.scan([&](Table table, std::string_view, std::string_view) {
+      targets |= table == Table::target;
+      return Result<void>();
+    }));
+    if (targets) {
+      return Error{Errc::refused,
+                   fmt::format("{}: there are chunks here, but ff-disk is missing", options.dir),
+                   "Restore the file ff-disk, or empty the folder when its data is not needed."};
+    }
+    RowChanges changes;
+    changes.push_back(
+        {.key = key_of(Table::disk, {}), .body = make_disk_row(true, identity.disk, options.boot)});
+    FF_TRY(metadata.apply(changes));
+    FF_TRY(metadata.flush());
+  }
+  FF_TRY(options.disk.sync_dir(options.dir));
+  return write_identity(options.disk, options.dir, identity);
+}
+
+Task<Result<std::unique_ptr<Store>>> Store::open(StoreOptions options) {
+  // The identity before the lock: a folder that is none of ours is not written to.
+  FF_CO_TRY(auto identity, read_identity(options.disk, options.dir));
+  FF_CO_TRY(check_cluster(identity, options.cluster, options.dir));
+  FF_CO_TRY(auto lock, lock_disk(options.disk, options.dir));
+  const std::string path = metadata_path(options.dir);
+  FF_CO_TRY(const bool there, io::exists(options.disk, path));
+  if (!there) co_return fail(Errc::corrupt, "{}: is missing", path);
+  FF_CO_TRY(auto metadata, open_metadata(options));
+  std::unique_ptr<Store> store(
+      new Store(std::move(options), std::move(identity), std::move(lock), std::move(metadata)));
+  FF_CO_TRY(auto undo, store->load());
+  auto recovering = store->recover(std::move(undo));
+  FF_CO_TRY(co_await std::move(recovering).shielded());
+  store->committer_ = std::make_unique<Committer>(store->metadata_, store->options_.loop,
+                                                  store->options_.commit_on);
+  std::vector<TargetId> removed;
+  for (const auto& [id, target] : store->targets_) {
+    if (target.record.removing) removed.push_back(id);
+  }
+  for (const TargetId id : removed) {
+    auto removing = store->remove_chunks(id);
+    FF_CO_TRY(co_await std::move(removing).shielded());
+  }
+  store->gate_.spawn(store->run_passes());
+  co_return store;
+}
+
+Result<Store::UndoRows> Store::load() {
+  FF_TRY(blocks_.open());
+  UndoRows undo;
+  std::string disk;
+  FF_TRY(metadata_.scan([&](Table table, std::string_view key, std::string_view body) {
+    switch (table) {
+      case Table::disk: disk = body; return Result<void>();
+      case Table::target: return load_target(key, body);
+      case Table::chunk: return load_chunk(key, body);
+      case Table::result: return load_channel(key, body);
+      case Table::undo: return load_undo(key, body, undo);
+    }
+    return Result<void>(bad_row("a row of no table"));
+  }));
+  FF_TRY(check_disk_row(disk));
+  return undo;
+}
+
+Error Store::bad_row(std::string_view what) const {
+  return fail(Errc::corrupt, "{}: {}", metadata_.path(), what);
+}
+
+std::string Store::disk_row(bool closed) const {
+  return make_disk_row(closed, identity_.disk, options_.boot);
+}
+
+Result<void> Store::check_disk_row(const std::string& row) {
+  const std::string ours = disk_row(false);
+  const size_t ids = 2 + identity_.disk.size();
+  if (row.size() < ids || row.substr(1, ids - 1) != ours.substr(1, ids - 1)) {
+    return Error{
+        Errc::corrupt,
+        fmt::format("{}: is not the metadata of disk {}", metadata_.path(), identity_.disk),
+        "Put back the files that belong together, or empty the folder."};
+  }
+  if (row[0] == kClosed) {
+    last_end_ = LastEnd::closed;
+  } else {
+    last_end_ = row.substr(ids) == options_.boot ? LastEnd::stopped : LastEnd::other_boot;
+  }
+  return {};
+}
+
+Result<void> Store::load_target(std::string_view key, std::string_view body) {
+  const auto numbers = numbers_of(key, 1);
+  if (!numbers) return bad_row("a target's key");
+  FF_TRY(targets_[(*numbers)[0]].record, decode_target(body));
+  return {};
+}
+
+Result<void> Store::load_chunk(std::string_view key, std::string_view body) {
+  const auto numbers = numbers_of(key, 3);
+  const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
+  if (target == targets_.end()) return bad_row("a chunk of no target");
+  const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
+  auto record = decode_record(body);
+  if (!record) return std::move(record).error().within(metadata_.path() + ": ");
+  FF_TRY(auto versions, adopt(*record, nullptr));
+  note_tombstone(target->second, id, versions);
+  auto& chunks = target->second.chunks;
+  chunks.emplace_hint(chunks.end(), id, Chunk{.versions = std::move(versions)});
+  return {};
+}
+
+Result<void> Store::load_channel(std::string_view key, std::string_view body) {
+  const auto numbers = numbers_of(key, 3);
+  const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
+  if (target == targets_.end()) return bad_row("a channel of no target");
+  const Channel channel((*numbers)[1], (*numbers)[2]);
+  FF_TRY(target->second.channels[channel], decode_result(body));
+  return {};
+}
+
+Result<void> Store::load_undo(std::string_view key, std::string_view body, UndoRows& undo) {
+  const auto numbers = numbers_of(key, 4);
+  if (!numbers) return bad_row("an undo row's key");
+  const ChunkId id{.inode = (*numbers)[2], .index = (*numbers)[3]};
+  undo[{(*numbers)[1], id}].emplace_back(body);
+  return {};
+}
+
+// Takes the blocks of a version, but for those that the versions in `shared` have already.
+Result<Image> Store::adopt(const ImageRecord& record, const std::vector<const Image*>& shared) {
+  Image image{.state = record.state, .block = {}, .piece_block = {}, .pieces = record.pieces};
+  const auto take = [&](Place place, uint64_t filled) -> Result<BlockRef> {
+    for (const Image* const other : shared) {
+      for (const BlockRef& block : {other->block, other->piece_block}) {
+        if (block.place() != place) continue;
+        block->filled = std::max(block->filled, static_cast<uint16_t>(filled));
+        return block;
+      }
+    }
+    return blocks_.adopt(place, filled);
+  };
+  if (record.block) {
+    FF_TRY(image.block, take(*record.block, filled_by(record)));
+  }
+  if (record.piece_block) {
+    FF_TRY(image.piece_block, take(*record.piece_block, slots_of(record)));
+  }
+  return image;
+}
+
+Result<Versions> Store::adopt(const Record& record, const Versions* current) {
+  std::vector<const Image*> shared;
+  if (current != nullptr) shared.push_back(&current->committed);
+  if (current != nullptr && current->pending) shared.push_back(&current->pending->image);
+  Versions versions;
+  FF_TRY(versions.committed, adopt(record.committed, shared));
+  versions.chain_version = record.chain_version;
+  versions.removed_ns = record.removed_ns;
+  if (!record.pending) return versions;
+  shared.push_back(&versions.committed);
+  FF_TRY(auto image, adopt(record.pending->image, shared));
+  versions.pending = std::make_unique<Versions::Pending>();
+  versions.pending->image = std::move(image);
+  versions.pending->writer = record.pending->writer;
+  return versions;
+}
+
+Task<Result<bool>> Store::intact(Image image) {
+  const AlignedBytes memory(std::min(kCheckBytes, std::max(image.state.length, uint64_t{1})));
+  for (uint64_t at = 0; at < image.state.length; at += kCheckBytes) {
+    const uint64_t count = std::min(kCheckBytes, image.state.length - at);
+    const auto read = co_await read_image(image, at, memory.span().first(count));
+    if (!read && read.error().code != Errc::corrupt) co_return read.error();
+    if (!read) co_return false;
+  }
+  co_return true;
+}
+
+// Takes the chunk back as far as it must be; whether it was. `undo`: bodies of rows, oldest first.
+Task<Result<bool>> Store::settle_chunk(Target& target, ChunkId id,
+                                       const std::vector<std::string>& undo) {
+  bool changed = false;
+  for (auto older = undo.rbegin();; ++older) {
+    const auto found = target.chunks.find(id);
+    if (found == target.chunks.end()) co_return changed;
+    Versions& versions = found->second.versions;
+    FF_CO_TRY(const bool sound, co_await intact(versions.committed));
+    if (sound) {
+      if (!versions.pending) co_return changed;
+      FF_CO_TRY(const bool pending_sound, co_await intact(versions.pending->image));
+      if (pending_sound) co_return changed;
+      if (versions.committed.state.version > 0) {
+        versions.pending.reset();
+        note_tombstone(target, id, versions);
+        co_return true;
+      }
+    }
+    // Even what was durable does not hold: damage that is not ours. Reads will tell.
+    if (older == undo.rend()) co_return changed;
+    changed = true;
+    if (older->empty()) {
+      target.chunks.erase(found);
+      continue;
+    }
+    FF_CO_TRY(const Record record, decode_record(*older));
+    FF_CO_TRY(versions, adopt(record, &versions));
+    note_tombstone(target, id, versions);
+  }
+}
+
+// Results of updates that the chunk no longer has: their writers send them again.
+void Store::take_back_results(TargetId id, Target& target, ChunkId chunk, RowChanges& changes) {
+  const auto found = target.chunks.find(chunk);
+  const Versions none;
+  const Versions& left = found == target.chunks.end() ? none : found->second.versions;
+  const uint64_t committed = left.committed.state.version;
+  for (auto at = target.channels.begin(); at != target.channels.end();) {
+    const auto [client, channel] = at->first;
+    ChannelResult& result = at->second;
+    const uint64_t version = result.image.version;
+    if (result.id != chunk || version <= committed) {
+      ++at;
+      continue;
+    }
+    const std::string key = key_of(Table::result, {id, client, channel});
+    if (left.pending && left.pending->image.state.version == version) {
+      result.committed = false;
+      changes.push_back({.key = key, .body = encode(result)});
+      ++at;
+    } else {
+      changes.push_back({.key = key, .body = std::nullopt});
+      at = target.channels.erase(at);
+    }
+  }
+}
+
+Task<Result<void>> Store::recover(UndoRows undo) {
+  RowChanges changes;
+  for (const auto& [which, rows] : undo) {
+    const auto target = targets_.find(which.first);
+    if (target == targets_.end()) continue;
+    const ChunkId id = which.second;
+    auto settling = settle_chunk(target->second, id, rows);
+    FF_CO_TRY(const bool changed, co_await std::move(settling));
+    if (!changed) continue;
+    ++rolled_back_;
+    take_back_results(which.first, target->second, id, changes);
+    RowChange row{.key = key_of(Table::chunk, {which.first, id.inode, id.index}),
+                  .body = std::nullopt};
+    const auto left = target->second.chunks.find(id);
+    if (left != target->second.chunks.end()) row.body = row_of(left->second.versions);
+    changes.push_back(std::move(row));
+  }
+  if (!undo.empty()) {
+    FF_CO_TRY(co_await blocks_.sync_all());
+  }
+  changes.push_back({.key = key_of(Table::undo, {0}),
+                     .body = std::nullopt,
+                     .end = key_of(Table::undo, {UINT64_MAX})});
+  changes.push_back({.key = key_of(Table::disk, {}), .body = disk_row(false)});
+  FF_CO_TRY(metadata_.apply(changes));
+  FF_CO_TRY(metadata_.flush());
+  blocks_.settle(blocks_.end_epoch());
+  blocks_.drop_unused();
+  co_return Result<void>();
+}
+
+}  // namespace ff::chunk

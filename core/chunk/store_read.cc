@@ -1,0 +1,146 @@
+// store_read.cc: bytes of a version, each granule of them checked, and questions about chunks.
+//
+// What lies together on the disk is read in one piece, into the caller's memory where that is
+// aligned and takes whole granules, else into memory of our own.
+#include <algorithm>
+#include <utility>
+
+#include "base/gate.h"
+#include "chunk/aligned_bytes.h"
+#include "chunk/store.h"
+#include "io/alignment.h"
+#include "simd/crc32c.h"
+
+namespace ff::chunk {
+
+Task<Result<void>> Store::read_run(const Image& image, Run run, const Crcs& crcs, uint64_t offset,
+                                   ByteSpan into) {
+  const BlockRef block = run.in_pieces ? image.piece_block : image.block;
+  const uint64_t granule = image.granule();
+  const uint64_t begin = run.first * granule;
+  const uint64_t end = std::min(begin + run.count * granule, image.state.length);
+  const bool inside = begin >= offset && end <= offset + into.size();
+  AlignedBytes own;
+  ByteSpan bytes;
+  if (inside) bytes = into.subspan(begin - offset, end - begin);
+  if (!inside || !io::direct_aligned(bytes, 0)) {
+    own = AlignedBytes(align_up(end - begin, io::kDirectAlign));
+    bytes = own.span();
+  }
+  FF_CO_TRY(co_await blocks_.read(block, run.at * granule, bytes));
+  for (uint64_t i = 0; i < run.count; ++i) {
+    const uint64_t size = std::min(granule, end - begin - i * granule);
+    if (simd::crc32c(bytes.subspan(i * granule, size)) == crcs[run.at + i]) continue;
+    co_return fail(Errc::corrupt, "{}: bytes {} to {} of the chunk do not match their CRC32C",
+                   blocks_.data_path(block->place.of), begin + i * granule,
+                   begin + i * granule + size)
+        .within(fmt::format("offset {} of ", block->place.offset() + (run.at + i) * granule));
+  }
+  if (own.span().empty()) co_return Result<void>();
+  const uint64_t from = std::max(begin, offset);
+  const uint64_t to = std::min(end, offset + into.size());
+  std::memcpy(into.data() + (from - offset), bytes.data() + (from - begin), to - from);
+  co_return Result<void>();
+}
+
+// [offset, offset + into.size()), which lies within the image.
+Task<Result<void>> Store::read_image(Image image, uint64_t offset, ByteSpan into) {
+  if (into.empty()) co_return Result<void>();
+  const uint64_t granule = image.granule();
+  const uint64_t end = align_up(offset + into.size(), granule) / granule;
+  FF_CO_TRY(const CrcsRef crcs, co_await blocks_.crcs(image.block));
+  CrcsRef piece_crcs;
+  if (image.piece_block) {
+    FF_CO_TRY(piece_crcs, co_await blocks_.crcs(image.piece_block));
+  }
+  for (const Run& run : runs(image, offset / granule, end)) {
+    FF_CO_TRY(co_await read_run(image, run, run.in_pieces ? *piece_crcs : *crcs, offset, into));
+  }
+  co_return Result<void>();
+}
+
+Task<Result<ReadDone>> Store::read(ReadRequest request, ByteSpan into) {
+  FF_CO_TRY(const Target* const target, std::as_const(*this).find(request.target));
+  const Chunk* const chunk = find(*target, request.id);
+  const Image* found = nullptr;
+  if (chunk != nullptr && request.which == Which::committed) found = &chunk->versions.committed;
+  if (chunk != nullptr && request.which == Which::pending && chunk->versions.pending) {
+    found = &chunk->versions.pending->image;
+  }
+  if (found == nullptr || found->state.version == 0 || found->state.removed) {
+    co_return fail(Errc::not_found, "{}: target {} has no {} version of chunk {}", dir(),
+                   request.target, request.which == Which::pending ? "pending" : "committed",
+                   to_string(request.id));
+  }
+  const Image image = *found;
+  ReadDone done{.state = image.state};
+  if (request.offset >= image.state.length) co_return done;
+  done.bytes = std::min<uint64_t>(into.size(), image.state.length - request.offset);
+  auto read = co_await read_image(image, request.offset, into.first(done.bytes));
+  if (read) co_return done;
+  const Cancel* const cancel = co_await current_cancel();
+  const bool cancelled = cancel != nullptr && cancel->requested();
+  Error error = std::move(read).error();
+  if (error.code != Errc::corrupt && !cancelled) error = failed(std::move(error));
+  co_return std::move(error).within(fmt::format("target {} chunk {} version {}: ", request.target,
+                                                to_string(request.id), image.state.version));
+}
+
+Result<ChunkState> Store::state(TargetId target, ChunkId id) const {
+  FF_TRY(const Target* const of, find(target));
+  const Chunk* const chunk = find(*of, id);
+  return chunk == nullptr ? ChunkState() : state_of(chunk->versions);
+}
+
+Result<std::vector<ChunkInfo>> Store::list(TargetId target, ChunkId from, size_t limit) const {
+  FF_TRY(const Target* const of, find(target));
+  std::vector<ChunkInfo> all;
+  for (auto at = of->chunks.lower_bound(from); at != of->chunks.end() && all.size() < limit; ++at) {
+    if (at->second.versions.absent()) continue;
+    all.push_back({.id = at->first, .state = state_of(at->second.versions)});
+  }
+  return all;
+}
+
+Result<std::optional<ChunkInfo>> Store::query_last(TargetId target, uint64_t inode) const {
+  FF_TRY(const Target* const of, find(target));
+  auto at = of->chunks.upper_bound({.inode = inode, .index = UINT64_MAX});
+  while (at != of->chunks.begin() && std::prev(at)->first.inode == inode) {
+    --at;
+    const Versions& versions = at->second.versions;
+    const bool there = versions.committed.state.version > 0 && !versions.committed.state.removed;
+    const bool coming = versions.pending && !versions.pending->image.state.removed;
+    if (!there && !coming) continue;
+    return std::optional(ChunkInfo{.id = at->first, .state = state_of(versions)});
+  }
+  return std::optional<ChunkInfo>();
+}
+
+Task<Result<ScrubPage>> Store::scrub(TargetId target, ChunkId from, size_t limit) {
+  FF_CO_TRY(const auto page, list(target, from, limit + 1));
+  ScrubPage done;
+  for (const ChunkInfo& info : page) {
+    if (done.chunks == limit) {
+      done.next = info.id;
+      break;
+    }
+    ++done.chunks;
+    FF_CO_TRY(const Target* const of, std::as_const(*this).find(target));
+    const Chunk* const chunk = find(*of, info.id);
+    if (chunk == nullptr) continue;  // removed meanwhile
+    Image images[2];
+    images[0] = chunk->versions.committed;
+    if (chunk->versions.pending) images[1] = chunk->versions.pending->image;
+    bool sound = true;
+    for (const Image& image : images) {
+      auto check = co_await intact(image);
+      if (!check) co_return failed(std::move(check).error());
+      sound &= *check;
+      done.bytes += image.state.length;
+    }
+    if (!sound) done.bad.push_back(info.id);
+  }
+  co_return done;
+}
+
+}  // namespace ff::chunk

@@ -1,0 +1,106 @@
+// The store on the machine's own files: O_DIRECT, io_uring, and a thread that commits.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/gate.h"
+#include "base/system_loop.h"
+#include "chunk/chunk_world.h"
+#include "io/system_disk.h"
+#include "io/temp_dir.h"
+
+namespace ff::chunk {
+namespace {
+
+using io::code_of;
+using io::ok;
+
+class SystemStoreTest : public testing::Test {
+ protected:
+  StoreOptions options() {
+    return {.disk = disk_,
+            .loop = loop_,
+            .rng = rng_,
+            .dir = dir_ / "disk",
+            .cluster = "cluster-1",
+            .boot = "boot-1"};
+  }
+  void SetUp() override {
+    ASSERT_TRUE(ok(Store::create(options(), {.cluster = "cluster-1", .disk = "d", .node = 1})));
+    open();
+    ASSERT_TRUE(ok(run_task(loop_, store_->create_target(kTarget, 1))));
+  }
+  void open() {
+    auto opened = run_task(loop_, Store::open(options()));
+    ASSERT_TRUE(ok(opened));
+    store_ = std::move(*opened);
+  }
+
+  // Versions of one chunk, one after the other; `text` is what it holds at the end.
+  Task<void> write_some(ChunkId id, std::string& text) {
+    SeededRng rng(id.index);
+    for (uint64_t version = 1; version <= 8; ++version) {
+      const uint64_t offset = version % 2 == 0 ? rng.below(text.size()) : text.size();
+      const std::string data = bytes_of(rng.next(), 1 + rng.below(30000));
+      text.resize(std::max<uint64_t>(text.size(), offset + data.size()));
+      text.replace(offset, data.size(), data);
+      const Update update{.target = kTarget,
+                          .id = id,
+                          .version = version,
+                          .writer = {.client = id.index, .channel = 1, .sequence = version},
+                          .offset = offset,
+                          .data = as_bytes(data),
+                          .chunk_size = kMiB};
+      EXPECT_TRUE(ok(co_await store_->write(update)));
+      EXPECT_TRUE(ok(co_await store_->commit(kTarget, id, version, 1)));
+    }
+    if (id.index % 4 != 0) co_return;
+    EXPECT_TRUE(ok(co_await store_->sync()));
+  }
+  void expect_all(const std::vector<std::string>& texts) {
+    for (uint64_t i = 0; i < texts.size(); ++i) {
+      std::string text(texts[i].size() + 1, '\0');
+      const ByteSpan into(reinterpret_cast<std::byte*>(text.data()), text.size());
+      const ReadRequest request{.target = kTarget, .id = {.inode = 1, .index = i}};
+      const auto done = run_task(loop_, store_->read(request, into));
+      ASSERT_TRUE(ok(done));
+      text.resize(done->bytes);
+      EXPECT_TRUE(text == texts[i]) << i;
+    }
+  }
+
+  io::TempDir dir_;
+  io::SystemDisk disk_;
+  SystemClock clock_;
+  SystemLoop loop_{clock_};
+  SeededRng rng_{1};
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(SystemStoreTest, ManyAtOnceSurviveAnEndWithAndWithoutAClose) {
+  std::vector<std::string> texts(16);
+  Gate gate(loop_);
+  for (uint64_t i = 0; i < texts.size(); ++i) {
+    gate.spawn(write_some({.inode = 1, .index = i}, texts[i]));
+  }
+  run_task(loop_, gate.wait_empty());
+  expect_all(texts);
+  store_.reset();
+  open();
+  EXPECT_EQ(store_->last_end(), LastEnd::stopped);
+  EXPECT_EQ(store_->rolled_back(), 0u);
+  expect_all(texts);
+  ASSERT_TRUE(ok(run_task(loop_, store_->close())));
+  store_.reset();
+  open();
+  EXPECT_EQ(store_->last_end(), LastEnd::closed);
+  expect_all(texts);
+}
+
+TEST_F(SystemStoreTest, ASecondProcessIsRefused) {
+  EXPECT_EQ(code_of(run_task(loop_, Store::open(options()))), Errc::busy);
+}
+
+}  // namespace
+}  // namespace ff::chunk
