@@ -365,6 +365,21 @@ TEST_F(ManagerTest, ChainsAndTablesAreChecked) {
   EXPECT_EQ(code_of(manager().set_table(2, {1, pair})), Errc::usage);
 }
 
+// Part of the routing is no leave to serve: the rest may show that the node is out.
+TEST_F(ManagerTest, OnlyAnAnswerWithAllOfTheRoutingIsALease) {
+  make();
+  Member& member = *cluster.members.at(1);
+  cluster.now_ns += kServeNs;
+  const Heartbeat sent = member.report();
+  auto answer = manager().heartbeat(sent, cluster.now_ns);
+  ASSERT_TRUE(answer.ok());
+  answer->changes.complete = false;
+  FF_ASSERT_OK(member.answered(sent, cluster.now_ns, *answer));
+  EXPECT_FALSE(member.has_lease(cluster.now_ns));
+  FF_ASSERT_OK(cluster.beat(1));
+  EXPECT_TRUE(member.has_lease(cluster.now_ns));
+}
+
 TEST_F(ManagerTest, OnlyNewsIsNews) {
   make();
   for (const NodeId id : {1, 2, 3}) FF_ASSERT_OK(cluster.beat(id));
