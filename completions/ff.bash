@@ -5,7 +5,8 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='bench checkpoint help sim' ;;
+    '') reply='admin bench checkpoint help serve-meta sim' ;;
+    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss' ;;
     'bench') reply='disk digest chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
   esac
@@ -14,6 +15,18 @@ _ff_options() {
   reply=
   case "$1" in
     '') reply='--json --quiet -q --verbose -v --help -h --version' ;;
+    'admin') reply='--meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin init') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin status') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin nodes') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin disks') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin targets') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin chains') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin plan') reply='--targets-per-disk --replicas --table --seed --apply --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin drain') reply='--node --target --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin undrain') reply='--node --target --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin replace-target') reply='--node --disk --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin accept-loss') reply='--promote --yes --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
@@ -33,12 +46,143 @@ _ff_options() {
     'checkpoint salvage') reply='--timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
+    'serve-meta') reply='--kv --dir --accept-data-loss --etcd-ca --etcd-cert --etcd-key --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
   esac
 }
 _ff_value() {
   reply=
   case "$1 $2" in
+    'admin --meta') reply='any' ;;
+    'admin --net') reply='auto|tcp|verbs' ;;
+    'admin --rdma-device') reply='any' ;;
+    'admin --rdma-gid') reply='any' ;;
+    'admin --rdma-sl') reply='any' ;;
+    'admin --tls-cert') reply='file' ;;
+    'admin --tls-key') reply='file' ;;
+    'admin --tls-ca') reply='file' ;;
+    'admin --key') reply='file' ;;
+    'admin init --timeout') reply='any' ;;
+    'admin init --meta') reply='any' ;;
+    'admin init --net') reply='auto|tcp|verbs' ;;
+    'admin init --rdma-device') reply='any' ;;
+    'admin init --rdma-gid') reply='any' ;;
+    'admin init --rdma-sl') reply='any' ;;
+    'admin init --tls-cert') reply='file' ;;
+    'admin init --tls-key') reply='file' ;;
+    'admin init --tls-ca') reply='file' ;;
+    'admin init --key') reply='file' ;;
+    'admin status --timeout') reply='any' ;;
+    'admin status --meta') reply='any' ;;
+    'admin status --net') reply='auto|tcp|verbs' ;;
+    'admin status --rdma-device') reply='any' ;;
+    'admin status --rdma-gid') reply='any' ;;
+    'admin status --rdma-sl') reply='any' ;;
+    'admin status --tls-cert') reply='file' ;;
+    'admin status --tls-key') reply='file' ;;
+    'admin status --tls-ca') reply='file' ;;
+    'admin status --key') reply='file' ;;
+    'admin nodes --timeout') reply='any' ;;
+    'admin nodes --meta') reply='any' ;;
+    'admin nodes --net') reply='auto|tcp|verbs' ;;
+    'admin nodes --rdma-device') reply='any' ;;
+    'admin nodes --rdma-gid') reply='any' ;;
+    'admin nodes --rdma-sl') reply='any' ;;
+    'admin nodes --tls-cert') reply='file' ;;
+    'admin nodes --tls-key') reply='file' ;;
+    'admin nodes --tls-ca') reply='file' ;;
+    'admin nodes --key') reply='file' ;;
+    'admin disks --timeout') reply='any' ;;
+    'admin disks --meta') reply='any' ;;
+    'admin disks --net') reply='auto|tcp|verbs' ;;
+    'admin disks --rdma-device') reply='any' ;;
+    'admin disks --rdma-gid') reply='any' ;;
+    'admin disks --rdma-sl') reply='any' ;;
+    'admin disks --tls-cert') reply='file' ;;
+    'admin disks --tls-key') reply='file' ;;
+    'admin disks --tls-ca') reply='file' ;;
+    'admin disks --key') reply='file' ;;
+    'admin targets --timeout') reply='any' ;;
+    'admin targets --meta') reply='any' ;;
+    'admin targets --net') reply='auto|tcp|verbs' ;;
+    'admin targets --rdma-device') reply='any' ;;
+    'admin targets --rdma-gid') reply='any' ;;
+    'admin targets --rdma-sl') reply='any' ;;
+    'admin targets --tls-cert') reply='file' ;;
+    'admin targets --tls-key') reply='file' ;;
+    'admin targets --tls-ca') reply='file' ;;
+    'admin targets --key') reply='file' ;;
+    'admin chains --timeout') reply='any' ;;
+    'admin chains --meta') reply='any' ;;
+    'admin chains --net') reply='auto|tcp|verbs' ;;
+    'admin chains --rdma-device') reply='any' ;;
+    'admin chains --rdma-gid') reply='any' ;;
+    'admin chains --rdma-sl') reply='any' ;;
+    'admin chains --tls-cert') reply='file' ;;
+    'admin chains --tls-key') reply='file' ;;
+    'admin chains --tls-ca') reply='file' ;;
+    'admin chains --key') reply='file' ;;
+    'admin plan --targets-per-disk') reply='any' ;;
+    'admin plan --replicas') reply='any' ;;
+    'admin plan --table') reply='any' ;;
+    'admin plan --seed') reply='any' ;;
+    'admin plan --timeout') reply='any' ;;
+    'admin plan --meta') reply='any' ;;
+    'admin plan --net') reply='auto|tcp|verbs' ;;
+    'admin plan --rdma-device') reply='any' ;;
+    'admin plan --rdma-gid') reply='any' ;;
+    'admin plan --rdma-sl') reply='any' ;;
+    'admin plan --tls-cert') reply='file' ;;
+    'admin plan --tls-key') reply='file' ;;
+    'admin plan --tls-ca') reply='file' ;;
+    'admin plan --key') reply='file' ;;
+    'admin drain --node') reply='any' ;;
+    'admin drain --target') reply='any' ;;
+    'admin drain --timeout') reply='any' ;;
+    'admin drain --meta') reply='any' ;;
+    'admin drain --net') reply='auto|tcp|verbs' ;;
+    'admin drain --rdma-device') reply='any' ;;
+    'admin drain --rdma-gid') reply='any' ;;
+    'admin drain --rdma-sl') reply='any' ;;
+    'admin drain --tls-cert') reply='file' ;;
+    'admin drain --tls-key') reply='file' ;;
+    'admin drain --tls-ca') reply='file' ;;
+    'admin drain --key') reply='file' ;;
+    'admin undrain --node') reply='any' ;;
+    'admin undrain --target') reply='any' ;;
+    'admin undrain --timeout') reply='any' ;;
+    'admin undrain --meta') reply='any' ;;
+    'admin undrain --net') reply='auto|tcp|verbs' ;;
+    'admin undrain --rdma-device') reply='any' ;;
+    'admin undrain --rdma-gid') reply='any' ;;
+    'admin undrain --rdma-sl') reply='any' ;;
+    'admin undrain --tls-cert') reply='file' ;;
+    'admin undrain --tls-key') reply='file' ;;
+    'admin undrain --tls-ca') reply='file' ;;
+    'admin undrain --key') reply='file' ;;
+    'admin replace-target --node') reply='any' ;;
+    'admin replace-target --disk') reply='any' ;;
+    'admin replace-target --timeout') reply='any' ;;
+    'admin replace-target --meta') reply='any' ;;
+    'admin replace-target --net') reply='auto|tcp|verbs' ;;
+    'admin replace-target --rdma-device') reply='any' ;;
+    'admin replace-target --rdma-gid') reply='any' ;;
+    'admin replace-target --rdma-sl') reply='any' ;;
+    'admin replace-target --tls-cert') reply='file' ;;
+    'admin replace-target --tls-key') reply='file' ;;
+    'admin replace-target --tls-ca') reply='file' ;;
+    'admin replace-target --key') reply='file' ;;
+    'admin accept-loss --promote') reply='any' ;;
+    'admin accept-loss --timeout') reply='any' ;;
+    'admin accept-loss --meta') reply='any' ;;
+    'admin accept-loss --net') reply='auto|tcp|verbs' ;;
+    'admin accept-loss --rdma-device') reply='any' ;;
+    'admin accept-loss --rdma-gid') reply='any' ;;
+    'admin accept-loss --rdma-sl') reply='any' ;;
+    'admin accept-loss --tls-cert') reply='file' ;;
+    'admin accept-loss --tls-key') reply='file' ;;
+    'admin accept-loss --tls-ca') reply='file' ;;
+    'admin accept-loss --key') reply='file' ;;
     'bench disk --size') reply='any' ;;
     'bench disk --timeout') reply='any' ;;
     'bench digest --size') reply='any' ;;
@@ -132,6 +276,22 @@ _ff_value() {
     'checkpoint watch --threads') reply='any' ;;
     'help --emit') reply='dir' ;;
     'help --install') reply='dir' ;;
+    'serve-meta --kv') reply='any' ;;
+    'serve-meta --dir') reply='dir' ;;
+    'serve-meta --etcd-ca') reply='file' ;;
+    'serve-meta --etcd-cert') reply='file' ;;
+    'serve-meta --etcd-key') reply='file' ;;
+    'serve-meta --listen') reply='any' ;;
+    'serve-meta --advertise') reply='any' ;;
+    'serve-meta --http') reply='any' ;;
+    'serve-meta --net') reply='auto|tcp|verbs' ;;
+    'serve-meta --rdma-device') reply='any' ;;
+    'serve-meta --rdma-gid') reply='any' ;;
+    'serve-meta --rdma-sl') reply='any' ;;
+    'serve-meta --tls-cert') reply='file' ;;
+    'serve-meta --tls-key') reply='file' ;;
+    'serve-meta --tls-ca') reply='file' ;;
+    'serve-meta --key') reply='file' ;;
     'sim --story') reply='any' ;;
     'sim --seed') reply='any' ;;
     'sim --seeds') reply='any' ;;
@@ -140,6 +300,8 @@ _ff_value() {
 _ff_argument() {
   reply=
   case "$1 $2" in
+    'admin replace-target '0) reply='any' ;;
+    'admin accept-loss '0) reply='any' ;;
     'bench disk '0) reply='dir' ;;
     'bench chunk '0) reply='dir' ;;
     'checkpoint save '*) reply='file' ;;
@@ -216,4 +378,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-bench ff-checkpoint ff-help ff-sim
+complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-help ff-serve-meta ff-sim

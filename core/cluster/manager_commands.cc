@@ -162,7 +162,9 @@ Result<Proposal> Manager::accept_loss(ChainId id, TargetId promote, std::string 
   if (heir == nullptr || heir == &dead) {
     return fail(Errc::usage, "target {} is no other replica of chain {}", promote, id);
   }
-  const TargetReport* const alive = fresh_report(chain, *heir);
+  // One that waits has reported under the version before, when it has just begun to.
+  const TargetReport* const alive =
+      heir->state == State::offline ? fresh_report(chain, *heir) : report(*heir);
   if (alive == nullptr || alive->local == Local::offline) {
     return fail(Errc::refused, "target {} is not alive on node {}", promote, heir->node);
   }

@@ -270,10 +270,11 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
   one = std::make_unique<test::Child>(node_launch(1, at));
   wait_for_nodes(at, 1);
   const auto waits = [](const json& data) {
+    size_t count = 0;
     for (const auto& target : data["not_serving"]) {
-      if (std::string(target["why"]).find("waits for target") != std::string::npos) return true;
+      count += std::string(target["why"]).find("waits for target") != std::string::npos ? 1 : 0;
     }
-    return false;
+    return count == 2;
   };
   status_until(at, waits);
   const auto unasked = admin(at, {"accept-loss", "1"});  // no terminal to ask on
