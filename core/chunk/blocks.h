@@ -5,7 +5,9 @@
 //
 // A granule is written once while its block is in use: a version that changes it has another block
 // or another slot. So whoever holds a BlockRef may read what its version says, whatever happens
-// meanwhile, and CRCs need no transaction: old ones never change.
+// meanwhile, and CRCs need no transaction: old ones never change. After a loss of power a granule
+// and its CRC may both be those of an earlier use of the block: what was not synced is checked
+// against the whole version's checksum when the disk is opened (store_open.cc).
 //
 // The last BlockRef frees the block. It is used again only when settle() says that the transaction
 // that no longer names it is durable.

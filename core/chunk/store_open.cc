@@ -10,6 +10,7 @@
 #include "chunk/aligned_bytes.h"
 #include "chunk/store.h"
 #include "io/files.h"
+#include "simd/crc32c.h"
 
 namespace ff::chunk {
 namespace {
@@ -230,15 +231,20 @@ Result<Versions> Store::adopt(const Record& record, const Versions* current) {
   return versions;
 }
 
+// Whether the bytes are those of the version. Granules that match their CRCs are not enough: what
+// was written last may be lost together with its CRCs, and what stood there before be found with
+// its own.
 Task<Result<bool>> Store::intact(Image image) {
   const AlignedBytes memory(std::min(kCheckBytes, std::max(image.state.length, uint64_t{1})));
+  uint32_t checksum = 0;
   for (uint64_t at = 0; at < image.state.length; at += kCheckBytes) {
-    const uint64_t count = std::min(kCheckBytes, image.state.length - at);
-    const auto read = co_await read_image(image, at, memory.span().first(count));
+    const ByteSpan bytes = memory.span().first(std::min(kCheckBytes, image.state.length - at));
+    const auto read = co_await read_image(image, at, bytes);
     if (!read && read.error().code != Errc::corrupt) co_return read.error();
     if (!read) co_return false;
+    checksum = simd::crc32c(bytes, checksum);
   }
-  co_return true;
+  co_return checksum == image.state.checksum;
 }
 
 // Takes the chunk back as far as it must be; whether it was. `undo`: bodies of rows, oldest first.

@@ -68,7 +68,7 @@ Task<Result<void>> Store::stage(const Image& base, const Update& update, const P
   } else {
     written.own = AlignedBytes(align_up(end - begin, io::kDirectAlign));
     const ByteSpan bytes = written.own.span();
-    std::ranges::fill(bytes, std::byte{0});
+    std::memset(bytes.data(), 0, bytes.size());
     written.bytes = bytes;
     const bool keeps = update.change != Change::replace;
     const uint64_t old_end = keeps ? std::min(base.state.length, end) : 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/gate.h"
 #include "chunk/chunk_model.h"
@@ -13,7 +14,7 @@ namespace {
 
 using io::ok;
 
-constexpr uint64_t kSeeds = 60;
+constexpr uint64_t kSeeds = 24;  // 1,500 have passed; a sanitized run takes its time
 constexpr size_t kChunks = 6;
 constexpr size_t kAtOnce = 4;
 
@@ -193,7 +194,10 @@ void open_again(CrashRun& run, bool& power_lost) {
 }
 
 TEST(ChunkCrash, RandomStepsSurviveKillsAndLostPower) {
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+  std::vector<uint64_t> seeds(kSeeds);
+  std::iota(seeds.begin(), seeds.end(), 1);
+  seeds.push_back(267);  // an older use of a block came back with its CRCs
+  for (const uint64_t seed : seeds) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     CrashRun run(seed);
     run.begin();
@@ -221,6 +225,38 @@ TEST(ChunkCrash, RandomStepsSurviveKillsAndLostPower) {
     for (const ClassUsage& usage : before) used[0] += usage.used_blocks;
     for (const ClassUsage& usage : run.world_.store->usage()) used[1] += usage.used_blocks;
     EXPECT_EQ(used[0], used[1]);
+  }
+}
+
+// A block that is freed while a pass is under way waits for the next one: the row that no longer
+// names it may not be durable when this one ends.
+TEST(ChunkCrash, BlocksFreedDuringAPassAreNotUsedAfterIt) {
+  const ChunkId id{.inode = 1, .index = 1};
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ChunkWorld world(seed);
+    world.make();
+    const std::string first = bytes_of(seed, 60000);
+    const std::string second = bytes_of(seed + 1000, 60000);
+    ASSERT_TRUE(ok(world.write(id, first)));
+    ASSERT_TRUE(ok(world.run(world.store->sync())));
+    ASSERT_TRUE(ok(world.pend(world.update(id, Change::replace, second))));
+    const auto sync = [](Store& store) -> Task<void> { EXPECT_TRUE(ok(co_await store.sync())); };
+    const auto commit = [](ChunkWorld& in, ChunkId of) -> Task<void> {
+      (void)co_await after(in.world.loop(), static_cast<int64_t>(in.rng.below(2'000'000)));
+      EXPECT_TRUE(ok(co_await in.store->commit(kTarget, of, 2, 1)));
+    };
+    Gate gate(world.world.loop());
+    gate.spawn(sync(*world.store));
+    gate.spawn(commit(world, id));
+    run_task(world.world.loop(), gate.wait_empty());
+    for (uint64_t i = 0; i < 3; ++i) {
+      ASSERT_TRUE(ok(world.write({.inode = 2, .index = i}, bytes_of(i, 60000))));
+    }
+    world.power_loss();
+    ASSERT_TRUE(ok(world.open()));
+    const std::string left = world.get(id);
+    EXPECT_TRUE(left == first || left == second) << left.substr(0, 20);
   }
 }
 
