@@ -91,7 +91,12 @@ class WatchedDisk : public io::Disk {
       disk_.note("truncate {} {}", path(), size);
       return below_->truncate(size);
     }
-    Result<void> reserve(uint64_t size) override { return below_->reserve(size); }
+    Result<void> reserve(uint64_t offset, uint64_t length) override {
+      return below_->reserve(offset, length);
+    }
+    Result<void> punch(uint64_t offset, uint64_t length) override {
+      return below_->punch(offset, length);
+    }
     Result<io::DataRange> next_data(uint64_t offset) override { return below_->next_data(offset); }
     Result<io::FileInfo> info() override { return below_->info(); }
     Result<bool> try_lock() override { return below_->try_lock(); }
