@@ -81,8 +81,8 @@ Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options) {
     Error error = std::move(opened).error();
     if (error.code == Errc::corrupt) {
       error.hint =
-          "Restore a backup with 'ff admin restore', or start with an empty file with "
-          "--accept-data-loss.";
+          "Put a copy back in its place, or start with an empty file with --accept-data-loss: the "
+          "cluster is then unknown.";
     }
     return error;
   }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/gate.h"
+#include "base/rng.h"
 #include "base/system_loop.h"
 #include "db/temp_dir.h"
 #include "kv/etcd_gateway.h"
@@ -32,9 +33,16 @@ class EtcdCluster {
     std::string ca_file, cert_file, key_file;
   };
   explicit EtcdCluster(size_t members, Tls tls = {}) : tls_(std::move(tls)) {
-    for (size_t i = 0; i < members; i++) members_.push_back({free_port(), free_port(), -1});
-    for (size_t i = 0; i < members; i++) start(i);
-    wait_until_it_writes();
+    // Somebody else may take a port between the look and the start.
+    for (int tries = 0; tries < 5 && !serves_; tries++) {
+      for (size_t i = 0; i < members_.size(); i++) kill(i);
+      members_.clear();
+      run_++;
+      for (size_t i = 0; i < members; i++) members_.push_back({free_port(), free_port(), -1});
+      for (size_t i = 0; i < members; i++) start(i);
+      wait_until_it_serves();
+    }
+    EXPECT_TRUE(serves_) << "etcd (package etcd-server) does not serve:\n" << log();
   }
   ~EtcdCluster() {
     for (size_t i = 0; i < members_.size(); i++) kill(i);
@@ -63,9 +71,9 @@ class EtcdCluster {
     }
     const std::string peer = fmt::format("http://127.0.0.1:{}", members_[i].peer_port);
     std::vector<std::string> words = {
-        "etcd", "--name", fmt::format("m{}", i), "--data-dir", dir_ / fmt::format("m{}", i),
-        "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--listen-client-urls",
-        endpoint(i), "--advertise-client-urls", endpoint(i), "--initial-cluster", cluster,
+        "etcd", "--name", fmt::format("m{}", i), "--data-dir", dir_of(i), "--listen-peer-urls",
+        peer, "--initial-advertise-peer-urls", peer, "--listen-client-urls", endpoint(i),
+        "--advertise-client-urls", endpoint(i), "--initial-cluster", cluster,
         "--initial-cluster-state", "new",
         // A member of a test machine is slow to write, not far away.
         "--heartbeat-interval", "100", "--election-timeout", "1000"};
@@ -105,41 +113,52 @@ class EtcdCluster {
     pid_t pid = -1;
   };
 
+  // Below those that the kernel gives to clients.
   static uint16_t free_port() {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    socklen_t size = sizeof address;
-    ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-    ::close(fd);
-    return ntohs(address.sin_port);
+    SeededRng rng(system_seed());
+    for (;;) {
+      const auto port = static_cast<uint16_t>(12'000 + rng.below(20'000));
+      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      sockaddr_in address = {};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      address.sin_port = htons(port);
+      const bool bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+      ::close(fd);
+      if (bound) return port;
+    }
   }
-  std::string log_of(size_t i) const { return dir_.path() + fmt::format("/m{}.log", i); }
+  std::string dir_of(size_t i) const { return dir_.path() + fmt::format("/m{}.{}", i, run_); }
+  std::string log_of(size_t i) const { return dir_of(i) + ".log"; }
+  std::string log() const {
+    std::ostringstream text;
+    text << std::ifstream(log_of(0)).rdbuf();
+    return text.str();
+  }
 
-  void wait_until_it_writes() {
+  // Until a transaction could be written, or a member has ended.
+  void wait_until_it_serves() {
     SystemClock clock;
     SystemLoop loop(clock);
     EtcdGateway gateway(options());
     const int64_t deadline_ns = loop.now_ns() + 120 * kSecond;
-    for (;;) {
-      const auto lease = run_task(loop, gateway.grant(loop, 600, deadline_ns));
-      if (lease) return;
-      if (loop.now_ns() < deadline_ns) {
-        (void)run_task(loop, pause(loop));
-        continue;
+    while (loop.now_ns() < deadline_ns) {
+      serves_ = run_task(loop, gateway.grant(loop, 600, deadline_ns)).ok();
+      if (serves_) return;
+      for (Member& member : members_) {
+        if (::waitpid(member.pid, nullptr, WNOHANG) != member.pid) continue;
+        member.pid = -1;
+        return;
       }
-      std::ostringstream log;
-      log << std::ifstream(log_of(0)).rdbuf();
-      FAIL() << "etcd (package etcd-server) does not serve: " << lease.error().message << "\n"
-             << log.str();
+      (void)run_task(loop, pause(loop));
     }
   }
   static Task<Result<void>> pause(Loop& loop) { co_return co_await after(loop, 20 * kMillisecond); }
 
   const Tls tls_;
   db::TempDir dir_;
+  int run_ = 0;
+  bool serves_ = false;
   std::vector<Member> members_;
 };
 
