@@ -103,7 +103,13 @@ class EtcdCluster {
     ::waitpid(members_[i].pid, nullptr, 0);
     members_[i].pid = -1;
   }
-  void halt(size_t i) { ::kill(members_[i].pid, SIGSTOP); }
+  // Returns once all its threads stand still.
+  void halt(size_t i) {
+    ::kill(members_[i].pid, SIGSTOP);
+    int status = 0;
+    EXPECT_EQ(::waitpid(members_[i].pid, &status, WUNTRACED), members_[i].pid);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
   void go_on(size_t i) { ::kill(members_[i].pid, SIGCONT); }
 
  private:
