@@ -191,7 +191,7 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
 Result<void> verdict(const StatusReply& status, const Health& health) {
   if (!status.halted().empty()) {
     return Error{Errc::fault, fmt::format("the manager has stopped: {}", status.halted()),
-                 "Nothing changes until the store holds the newest state again."};
+                 "Take over what the nodes hold: ff admin adopt."};
   }
   if (health.lost > 0) {
     return Error{Errc::fault,
@@ -328,6 +328,7 @@ void declare_admin(Command& admin) {
 
   declare_admin_lists(admin, options);
   declare_admin_changes(admin, options);
+  declare_admin_backups(admin, options);
   admin.example("ff admin status", "one look at the cluster of this machine");
   admin.example("ff admin status --meta m1:4400,m2:4400,m3:4400 --key cluster.key",
                 "at one with three managers");

@@ -70,6 +70,7 @@ class AdminCalls {
 
 // Each declares its subcommands of `ff admin`.
 void declare_admin_lists(Command& admin, const AdminOptions& options);
+void declare_admin_backups(Command& admin, const AdminOptions& options);
 void declare_admin_changes(Command& admin, const AdminOptions& options);
 
 }  // namespace ff::cmd

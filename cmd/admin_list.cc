@@ -39,13 +39,14 @@ Result<std::unique_ptr<Known>> ask(Session& session, const AdminOptions& options
 
 std::string state_of(const Known& known, const cluster::Node& node) {
   const auto found = known.nodes.find(node.id);
-  if (found == known.nodes.end() || !found->second->heard()) return "not heard of";
-  if (!found->second->alive()) {
-    return fmt::format(
-        "silent for {}",
-        format_duration(static_cast<int64_t>(found->second->silent_ms()) * kMillisecond));
+  const char* const drained = node.draining ? ", drained" : "";
+  if (found == known.nodes.end() || !found->second->heard()) {
+    return fmt::format("not heard of{}", drained);
   }
-  return node.draining ? "alive, drained" : "alive";
+  if (found->second->alive()) return fmt::format("alive{}", drained);
+  return fmt::format(
+      "silent for {}{}",
+      format_duration(static_cast<int64_t>(found->second->silent_ms()) * kMillisecond), drained);
 }
 
 std::map<cluster::NodeId, size_t> targets_by_node(const Routing& routing) {

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kFile = "meta.db";
 constexpr std::string_view kLock = "meta.lock";
 
-Result<std::string> folder(const KvOptions& options) {
+Result<std::string> folder(const KvOptions& options, KvStore::Use use) {
   io::SystemDisk disk;
   std::string dir;
   if (options.dir) {
@@ -23,8 +23,14 @@ Result<std::string> folder(const KvOptions& options) {
     FF_TRY(const auto state, db::state_dir(db::StateUse::daemon, db::process_state_sources()));
     dir = io::join(state.path, "meta");
   }
-  FF_TRY(io::make_dirs(disk, dir));
-  return dir;
+  if (use == KvStore::Use::own) {
+    FF_TRY(io::make_dirs(disk, dir));
+    return dir;
+  }
+  FF_TRY(const bool there, io::exists(disk, io::join(dir, std::string(kFile))));
+  if (there) return dir;
+  return Error{Errc::not_found, fmt::format("{}: there is no {} in it", dir, kFile),
+               "Name the folder of a serve-meta with --dir, or etcd with --kv."};
 }
 
 // Held as long as the process lives: two daemons on one file would both be primary.
@@ -40,40 +46,41 @@ Result<std::unique_ptr<io::File>> take_lock(const std::string& dir) {
 
 }  // namespace
 
-void declare_kv(Command& command, KvOptions& options, const std::string& section) {
+void declare_kv(Command& command, KvOptions& options) {
   command
       .option("--kv", text(options.kv, "STORE"),
               "sqlite, in --dir, for one daemon; or etcd://HOST:PORT,HOST:PORT,.../PREFIX for "
               "several, etcds:// with TLS")
-      .config(section + ".kv")
+      .config("serve-meta.kv")
       .env("FF_KV");
   command
       .option("--dir", dir(options.dir),
               "Folder of the SQLite file; else meta under $FF_STATE or the daemon's state folder")
-      .config(section + ".dir");
-  command.flag("--accept-data-loss", options.accept_data_loss,
-               "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");
+      .config("serve-meta.dir");
   command.option("--etcd-ca", file(options.ca), "PEM certificates of the authorities of etcd's")
-      .config(section + ".etcd-ca");
+      .config("serve-meta.etcd-ca");
   command.option("--etcd-cert", file(options.cert), "PEM certificate to show to etcd")
-      .config(section + ".etcd-cert");
+      .config("serve-meta.etcd-cert");
   command.option("--etcd-key", file(options.key), "PEM key of that certificate")
-      .config(section + ".etcd-key");
+      .config("serve-meta.etcd-key");
 }
 
-Result<std::unique_ptr<KvStore>> KvStore::open(Clock& clock, const KvOptions& options) {
+Result<std::unique_ptr<KvStore>> KvStore::open(Clock& clock, const KvOptions& options, Use use) {
   std::unique_ptr<KvStore> store(new KvStore);
-  FF_TRY(options.kv == "sqlite" ? store->open_sqlite(clock, options) : store->open_etcd(options));
+  FF_TRY(options.kv == "sqlite" ? store->open_sqlite(clock, options, use)
+                                : store->open_etcd(options));
   return store;
 }
 
-Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options) {
+Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Use use) {
   if (options.ca || options.cert || options.key) {
     return Error{Errc::usage, "--etcd-ca, --etcd-cert and --etcd-key are for etcd",
                  "Name the cluster with --kv etcds://HOST:PORT,..."};
   }
-  FF_TRY(const std::string dir, folder(options));
-  FF_TRY(lock_, take_lock(dir));
+  FF_TRY(const std::string dir, folder(options, use));
+  if (use == Use::own) {
+    FF_TRY(lock_, take_lock(dir));
+  }
   kv::SqliteStore::Options how;
   if (options.accept_data_loss) how.on_corrupt = db::OnCorrupt::start_afresh;
   auto opened = kv::SqliteStore::open(io::join(dir, std::string(kFile)), clock, how);
@@ -81,8 +88,8 @@ Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options) {
     Error error = std::move(opened).error();
     if (error.code == Errc::corrupt) {
       error.hint =
-          "Put a copy back in its place, or start with an empty file with --accept-data-loss: the "
-          "cluster is then unknown.";
+          "Restore a backup into a new folder with 'ff admin restore', or start with an empty file "
+          "with --accept-data-loss: the cluster is then unknown.";
     }
     return error;
   }

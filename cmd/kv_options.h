@@ -20,13 +20,17 @@ struct KvOptions {
   bool accept_data_loss = false;
   std::optional<std::string> ca, cert, key;  // of etcd
 };
-// `section`: their place in ff.toml.
-void declare_kv(Command& command, KvOptions& options, const std::string& section);
+// Their place in ff.toml is that of serve-meta, for all commands.
+void declare_kv(Command& command, KvOptions& options);
 
 class KvStore {
  public:
+  enum class Use : uint8_t {
+    own,     // alone in the folder, which is made when it is not there
+    beside,  // whoever has it: to look only
+  };
   // Errors: usage, refused (another daemon has the folder), those of SqliteStore::open.
-  static Result<std::unique_ptr<KvStore>> open(Clock& clock, const KvOptions& options);
+  static Result<std::unique_ptr<KvStore>> open(Clock& clock, const KvOptions& options, Use use);
 
   // `rng` outlives it.
   std::unique_ptr<kv::Engine> engine(Loop& loop, Rng& rng);
@@ -37,7 +41,7 @@ class KvStore {
 
  private:
   KvStore() = default;
-  Result<void> open_sqlite(Clock& clock, const KvOptions& options);
+  Result<void> open_sqlite(Clock& clock, const KvOptions& options, Use use);
   Result<void> open_etcd(const KvOptions& options);
 
   std::unique_ptr<io::File> lock_;

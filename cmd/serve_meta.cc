@@ -30,7 +30,7 @@ std::string status(const cluster::ManagerService& manager, const std::string& ad
 
 Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "serve-meta"));
-  FF_TRY(const auto store, KvStore::open(session.stop.clock(), options.kv));
+  FF_TRY(const auto store, KvStore::open(session.stop.clock(), options.kv, KvStore::Use::own));
   for (const std::string& told : store->warnings()) log_warning(told);
   const auto engine = store->engine(daemon->loop(), daemon->rng());
   cluster::ManagerService manager(*engine, daemon->loop(), daemon->rng(), daemon->router());
@@ -58,7 +58,9 @@ void declare_serve_meta(Command& meta) {
       "gives its place up first.\n\n"
       "etcd keeps every old revision until it is told otherwise: run it with "
       "--auto-compaction-mode=periodic --auto-compaction-retention=10m.");
-  declare_kv(meta, options.kv, "serve-meta");
+  declare_kv(meta, options.kv);
+  meta.flag("--accept-data-loss", options.kv.accept_data_loss,
+            "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");
   declare_daemon(meta, options.daemon, "serve-meta");
   meta.example("ff serve-meta", "one machine, state under /var/lib/ff");
   meta.example("ff serve-meta --listen '*:4400' --key cluster.key --kv etcd://m1,m2,m3",

@@ -6,7 +6,7 @@ _ff_subs() {
   reply=
   case "$1" in
     '') reply='admin bench checkpoint help serve-meta sim' ;;
-    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss' ;;
+    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss backup restore adopt' ;;
     'bench') reply='disk digest chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
   esac
@@ -27,6 +27,9 @@ _ff_options() {
     'admin undrain') reply='--node --target --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
     'admin replace-target') reply='--node --disk --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
     'admin accept-loss') reply='--promote --yes --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin backup') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin restore') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin adopt') reply='--without-absent --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
@@ -46,7 +49,7 @@ _ff_options() {
     'checkpoint salvage') reply='--timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
-    'serve-meta') reply='--kv --dir --accept-data-loss --etcd-ca --etcd-cert --etcd-key --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
   esac
 }
@@ -183,6 +186,46 @@ _ff_value() {
     'admin accept-loss --tls-key') reply='file' ;;
     'admin accept-loss --tls-ca') reply='file' ;;
     'admin accept-loss --key') reply='file' ;;
+    'admin backup --kv') reply='any' ;;
+    'admin backup --dir') reply='dir' ;;
+    'admin backup --etcd-ca') reply='file' ;;
+    'admin backup --etcd-cert') reply='file' ;;
+    'admin backup --etcd-key') reply='file' ;;
+    'admin backup --timeout') reply='any' ;;
+    'admin backup --meta') reply='any' ;;
+    'admin backup --net') reply='auto|tcp|verbs' ;;
+    'admin backup --rdma-device') reply='any' ;;
+    'admin backup --rdma-gid') reply='any' ;;
+    'admin backup --rdma-sl') reply='any' ;;
+    'admin backup --tls-cert') reply='file' ;;
+    'admin backup --tls-key') reply='file' ;;
+    'admin backup --tls-ca') reply='file' ;;
+    'admin backup --key') reply='file' ;;
+    'admin restore --kv') reply='any' ;;
+    'admin restore --dir') reply='dir' ;;
+    'admin restore --etcd-ca') reply='file' ;;
+    'admin restore --etcd-cert') reply='file' ;;
+    'admin restore --etcd-key') reply='file' ;;
+    'admin restore --timeout') reply='any' ;;
+    'admin restore --meta') reply='any' ;;
+    'admin restore --net') reply='auto|tcp|verbs' ;;
+    'admin restore --rdma-device') reply='any' ;;
+    'admin restore --rdma-gid') reply='any' ;;
+    'admin restore --rdma-sl') reply='any' ;;
+    'admin restore --tls-cert') reply='file' ;;
+    'admin restore --tls-key') reply='file' ;;
+    'admin restore --tls-ca') reply='file' ;;
+    'admin restore --key') reply='file' ;;
+    'admin adopt --timeout') reply='any' ;;
+    'admin adopt --meta') reply='any' ;;
+    'admin adopt --net') reply='auto|tcp|verbs' ;;
+    'admin adopt --rdma-device') reply='any' ;;
+    'admin adopt --rdma-gid') reply='any' ;;
+    'admin adopt --rdma-sl') reply='any' ;;
+    'admin adopt --tls-cert') reply='file' ;;
+    'admin adopt --tls-key') reply='file' ;;
+    'admin adopt --tls-ca') reply='file' ;;
+    'admin adopt --key') reply='file' ;;
     'bench disk --size') reply='any' ;;
     'bench disk --timeout') reply='any' ;;
     'bench digest --size') reply='any' ;;
@@ -302,6 +345,8 @@ _ff_argument() {
   case "$1 $2" in
     'admin replace-target '0) reply='any' ;;
     'admin accept-loss '0) reply='any' ;;
+    'admin backup '0) reply='file' ;;
+    'admin restore '0) reply='file' ;;
     'bench disk '0) reply='dir' ;;
     'bench chunk '0) reply='dir' ;;
     'checkpoint save '*) reply='file' ;;

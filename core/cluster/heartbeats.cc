@@ -50,12 +50,33 @@ Task<void> Heartbeats::run() {
   }
 }
 
+// All of the routing that the node holds, in pages.
+Task<Result<void>> Heartbeats::offer() {
+  const Routing held = member_.routing();
+  for (uint64_t since = 0;;) {
+    wire::OfferRequest request;
+    const Changes page = held.since(since, kAnswerBytes);
+    request.set_node(member_.self().id);
+    *request.mutable_changes() = to_wire(page);
+    auto calling =
+        managers_.call(kOffer, std::move(request), kTryNs, loop_.now_ns() + kBeatNs, true);
+    FF_CO_TRY(co_await std::move(calling));
+    if (page.complete) co_return Result<void>();
+    since = page.to;
+  }
+}
+
 Task<Result<void>> Heartbeats::beat() {
   const Heartbeat beat = member_.report();
   // It may be sent later, to another manager; the lease counts from here.
   const int64_t sent_ns = loop_.now_ns();
   auto calling = managers_.call(kHeartbeat, to_wire(beat), kTryNs, sent_ns + kBeatNs, false);
   FF_CO_TRY(const wire::HeartbeatReply reply, co_await std::move(calling));
+  if (reply.offer_wanted()) {
+    auto offering = offer();
+    FF_CO_TRY(co_await std::move(offering));
+    co_return fail(Errc::refused, "the manager holds older routing, and waits for its operator");
+  }
   FF_CO_TRY(const HeartbeatAnswer answer, from_wire(reply));
   const uint64_t before = member_.routing().version;
   FF_CO_TRY(member_.answered(beat, sent_ns, answer));

@@ -29,6 +29,7 @@ class Heartbeats {
 
  private:
   Task<Result<void>> beat();
+  Task<Result<void>> offer();
 
   Loop& loop_;
   ManagerClient managers_;

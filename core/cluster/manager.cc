@@ -66,7 +66,9 @@ Error newer(NodeId node, std::string what) {
   Error error =
       fail(Errc::failed, "node {} holds {}: this manager's database is older than its cluster",
            node, what);
-  error.hint = "Start the manager on the newest copy of its database.";
+  error.hint =
+      "Start the manager on the newest copy of its database, or let it take over what the nodes "
+      "hold: ff admin adopt.";
   return error;
 }
 

@@ -24,6 +24,8 @@ ManagerService::ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Ro
     : store_(engine), loop_(loop), rng_(rng), token_(rng.next()), gate_(loop) {
   rpc::add_method(router, kHeartbeat, *this, &ManagerService::heartbeat);
   rpc::add_method(router, kRouting, *this, &ManagerService::routing);
+  rpc::add_method(router, kOffer, *this, &ManagerService::offer);
+  rpc::add_method(router, kAdopt, *this, &ManagerService::adopt);
   rpc::add_method(router, kInit, *this, &ManagerService::init);
   rpc::add_method(router, kStatus, *this, &ManagerService::status);
   rpc::add_method(router, kCreateChains, *this, &ManagerService::create_chains);
@@ -92,6 +94,7 @@ Task<void> ManagerService::run() {
 Task<Result<ManagerService::ReignRef>> ManagerService::stand_by() {
   int64_t since_ns = loop_.now_ns();  // that it is as in seen_
   bool looked = false;
+  std::string told;
   for (;;) {
     auto looking = store_.lease(loop_.now_ns() + kPrimaryNs);
     const auto lease = co_await std::move(looking);
@@ -107,6 +110,12 @@ Task<Result<ManagerService::ReignRef>> ManagerService::stand_by() {
       auto beginning = begin(seen_);
       auto reign = co_await std::move(beginning);
       if (reign) co_return reign;
+      if (reign.error().code == Errc::refused || reign.error().code == Errc::corrupt) {
+        if (told != reign.error().message) {
+          log_error("cannot be primary", {{"cause", reign.error().message}});
+        }
+        told = reign.error().message;
+      }
       looked = false;  // whatever it is now, it is looked at for as long again
     }
     // Managers that look at the same time would take at the same time.
@@ -206,10 +215,61 @@ Task<Result<wire::HeartbeatReply>> ManagerService::heartbeat(rpc::ServerCall&,
     co_return reply;
   }
   if (!reign->manager) co_return no_cluster();
-  FF_CO_TRY(const HeartbeatAnswer answer,
-            reign->manager->heartbeat(std::move(beat), loop_.now_ns()));
+  const NodeId node = beat.node.id;
+  const uint64_t holds = beat.routing_version;
+  auto answer = reign->manager->heartbeat(std::move(beat), loop_.now_ns());
+  if (!answer && reign->manager->halted() && !reign->adoption.has(node, holds)) {
+    reply.set_offer_wanted(true);
+    co_return reply;
+  }
+  if (!answer) co_return std::move(answer).error();
   if (reign->manager->take_news()) reign->news.set();
-  co_return to_wire(answer);
+  co_return to_wire(*answer);
+}
+
+Task<Result<wire::OfferReply>> ManagerService::offer(rpc::ServerCall&, wire::OfferRequest request) {
+  wire::OfferReply reply;
+  if (!acts(reign_)) {
+    *reply.mutable_elsewhere() = elsewhere();
+    co_return reply;
+  }
+  if (!reign_->manager || !reign_->manager->halted()) {
+    co_return fail(Errc::refused, "no offers are wanted: the manager has not stopped");
+  }
+  FF_CO_TRY(const Changes page, from_wire(request.changes()));
+  FF_CO_TRY(reign_->adoption.offer(request.node(), page));
+  co_return reply;
+}
+
+// Writes the newest routing that was offered, and begins anew with it.
+Task<Result<wire::CommandReply>> ManagerService::adopt(rpc::ServerCall&,
+                                                       wire::AdoptRequest request) {
+  wire::CommandReply reply;
+  const ReignRef reign = reign_;
+  if (!acts(reign)) {
+    *reply.mutable_elsewhere() = elsewhere();
+    co_return reply;
+  }
+  auto taking = reign->writing.take(1);
+  FF_CO_TRY(const auto hold, co_await std::move(taking));
+  if (!reign->manager || !reign->manager->halted()) {
+    co_return fail(Errc::refused, "the manager has not stopped: there is nothing to adopt");
+  }
+  const Routing& own = reign->manager->routing();
+  FF_CO_TRY(const Routing newest, reign->adoption.newest(own, request.without_absent()));
+  for (Changes& step : steps_between(own, newest)) {
+    Proposal proposal{.changes = std::move(step), .loss = {}};
+    auto writing = store_.write(reign->lease, std::move(proposal), reign->until_ns);
+    auto written = co_await std::move(writing).shielded();
+    if (!written) reign->end();
+    FF_CO_TRY(std::move(written));
+  }
+  log_info("adopted what nodes hold", {{"version", newest.version}});
+  reply.mutable_changes()->set_cluster(newest.cluster);
+  reply.mutable_changes()->set_since(own.version);
+  reply.mutable_changes()->set_to(newest.version);
+  reign->end();
+  co_return reply;
 }
 
 Task<Result<wire::RoutingReply>> ManagerService::routing(rpc::ServerCall&,

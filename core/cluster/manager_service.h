@@ -66,6 +66,8 @@ class ManagerService {
 
   Task<Result<wire::HeartbeatReply>> heartbeat(rpc::ServerCall& call,
                                                wire::HeartbeatRequest request);
+  Task<Result<wire::OfferReply>> offer(rpc::ServerCall& call, wire::OfferRequest request);
+  Task<Result<wire::CommandReply>> adopt(rpc::ServerCall& call, wire::AdoptRequest request);
   Task<Result<wire::RoutingReply>> routing(rpc::ServerCall& call, wire::RoutingRequest request);
   Task<Result<wire::CommandReply>> init(rpc::ServerCall& call, wire::InitRequest request);
   Task<Result<wire::StatusReply>> status(rpc::ServerCall& call, wire::StatusRequest request);

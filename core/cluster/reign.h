@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/wait.h"
+#include "cluster/adoption.h"
 #include "cluster/manager.h"
 #include "cluster/manager_service.h"
 #include "cluster/store.h"
@@ -42,6 +43,7 @@ struct ManagerService::Reign {
   int64_t until_ns;  // by this machine's clock
   bool over = false;
   std::optional<Manager> manager;  // nothing: no cluster yet
+  Adoption adoption;               // while the manager has halted
   std::vector<Loss> losses;
   Semaphore writing;  // held while a change is decided and written
   Event news;         // something was heard that may change something

@@ -13,6 +13,9 @@ inline constexpr rpc::Method<wire::HeartbeatRequest, wire::HeartbeatReply> kHear
 inline constexpr rpc::Method<wire::RoutingRequest, wire::RoutingReply> kRouting{0x0202,
                                                                                 "cluster.routing"};
 
+// What a node holds, when it is asked for it (HeartbeatReply::offer_wanted).
+inline constexpr rpc::Method<wire::OfferRequest, wire::OfferReply> kOffer{0x0203, "cluster.offer"};
+
 // The operator's. Their replies come once the change is published; Errc::usage, refused or exists:
 // not done (manager.h); other errors leave it open.
 inline constexpr rpc::Method<wire::InitRequest, wire::CommandReply> kInit{0x0210, "cluster.init"};
@@ -28,5 +31,7 @@ inline constexpr rpc::Method<wire::AcceptLossRequest, wire::CommandReply> kAccep
     0x0215, "cluster.accept_loss"};
 inline constexpr rpc::Method<wire::ReplaceTargetRequest, wire::CommandReply> kReplaceTarget{
     0x0216, "cluster.replace_target"};
+inline constexpr rpc::Method<wire::AdoptRequest, wire::CommandReply> kAdopt{0x0217,
+                                                                            "cluster.adopt"};
 
 }  // namespace ff::cluster

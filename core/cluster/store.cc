@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cluster/wire.h"
+#include "kv/backup.h"
 
 namespace ff::cluster {
 
@@ -77,6 +78,13 @@ Task<Result<std::vector<kv::Entry>>> read_all(kv::Txn& txn, std::string prefix) 
 
 Task<Result<Stored>> read_cluster(kv::Txn& txn) {
   Stored stored;
+  auto marking = txn.get(kv::kRestoring);
+  FF_CO_TRY(const auto mark, co_await std::move(marking));
+  if (mark) {
+    Error error = fail(Errc::refused, "a restore into this store was cut short");
+    error.hint = "Repeat it: ff admin restore.";
+    co_return error;
+  }
   auto reading = txn.get(kClusterKey);
   FF_CO_TRY(const auto value, co_await std::move(reading));
   if (!value) co_return stored;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,9 +23,11 @@
 namespace ff::kv {
 
 // What one transaction may do at most, with every engine: larger work is several of them.
-constexpr size_t kReadsMax = 100;   // get() and range() calls
+constexpr size_t kReadsMax = 100;   // get() and range() calls; view() knows no limit
 constexpr size_t kWritesMax = 100;  // keys put or erased
 constexpr size_t kBytesMax = kMiB;  // keys and values written
+
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
 struct Entry {
   std::string key;
@@ -49,7 +52,7 @@ std::string end_of_prefix(std::string prefix);
 class Txn {
  public:
   virtual ~Txn() = default;
-  Txn() = default;
+  explicit Txn(size_t reads_max) : reads_max_(reads_max) {}
   Txn(const Txn&) = delete;
   Txn& operator=(const Txn&) = delete;
 
@@ -76,6 +79,7 @@ class Txn {
   Task<Result<std::optional<std::string>>> read(std::string key, bool watched);
   Result<void> count_read();
 
+  const size_t reads_max_;
   Writes writes_;
   size_t written_ = 0;  // bytes, also of what was put again
   size_t reads_ = 0;
@@ -97,7 +101,7 @@ class Engine {
   // fault: the writes may or may not have been made. Not cancelled once it has begun to commit.
   virtual Task<Result<void>> run(Function function, int64_t deadline_ns) = 0;
   // The same for a function that writes nothing: it reads one snapshot, which holds the writes of
-  // every run() that returned before this was called.
+  // every run() that returned before this was called, and as much of it as it likes.
   virtual Task<Result<void>> view(Function function, int64_t deadline_ns) = 0;
 };
 

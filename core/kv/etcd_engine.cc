@@ -26,8 +26,8 @@ constexpr int64_t kLeaseUseNs = kLeaseSeconds / 2 * kSecond;
 
 class EtcdEngine::Transaction final : public Txn {
  public:
-  Transaction(EtcdEngine& engine, int64_t deadline_ns)
-      : engine_(engine), deadline_ns_(deadline_ns) {}
+  Transaction(EtcdEngine& engine, size_t reads_max, int64_t deadline_ns)
+      : Txn(reads_max), engine_(engine), deadline_ns_(deadline_ns) {}
 
   bool outdated() const { return outdated_; }
   std::vector<EtcdGateway::Compare> compares() const {
@@ -187,7 +187,7 @@ Task<Result<EtcdEngine::End>> EtcdEngine::commit(const Transaction& txn, int64_t
 }
 
 Task<Result<EtcdEngine::End>> EtcdEngine::attempt(const Function& function, int64_t deadline_ns) {
-  Transaction txn(*this, deadline_ns);
+  Transaction txn(*this, kReadsMax, deadline_ns);
   auto running = function(txn);
   auto result = co_await std::move(running);
   if (txn.outdated()) co_return End::outdated;
@@ -223,7 +223,7 @@ Task<Result<void>> EtcdEngine::run(Function function, int64_t deadline_ns) {
 
 Task<Result<void>> EtcdEngine::view(Function function, int64_t deadline_ns) {
   for (;;) {
-    Transaction txn(*this, deadline_ns);
+    Transaction txn(*this, kNoLimit, deadline_ns);
     auto running = function(txn);
     auto result = co_await std::move(running);
     FF_CHECK(txn.writes().empty());

@@ -80,8 +80,11 @@ void MemoryStore::prune(Versions& versions) const {
 
 class MemoryEngine::Transaction final : public Txn {
  public:
-  explicit Transaction(MemoryEngine& engine)
-      : engine_(engine), at_(engine.store_.revision()), place_(store().snapshots_.insert(at_)) {}
+  Transaction(MemoryEngine& engine, size_t reads_max)
+      : Txn(reads_max),
+        engine_(engine),
+        at_(engine.store_.revision()),
+        place_(store().snapshots_.insert(at_)) {}
   ~Transaction() override { store().snapshots_.erase(place_); }
 
   // Whether nothing that was read has changed since.
@@ -101,6 +104,7 @@ class MemoryEngine::Transaction final : public Txn {
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
     co_await engine_.delay();
     auto entries = store().read_range(range, at_);
+    if (guard.empty()) co_return entries;
     auto& guarded = store().guarded_.try_emplace(guard, range.begin, range.end).first->second;
     guarded.first = std::min(guarded.first, range.begin);
     guarded.second = std::max(guarded.second, range.end);
@@ -132,7 +136,7 @@ Task<bool> MemoryEngine::commit(const Transaction& txn) {
 
 // Whether the function's writes stand.
 Task<Result<bool>> MemoryEngine::attempt(const Function& function) {
-  Transaction txn(*this);
+  Transaction txn(*this, kReadsMax);
   auto running = function(txn);
   FF_CO_TRY(co_await std::move(running));
   FF_CO_TRY(txn.check());
@@ -160,7 +164,7 @@ Task<Result<void>> MemoryEngine::run(Function function, int64_t deadline_ns) {
 }
 
 Task<Result<void>> MemoryEngine::view(Function function, int64_t) {
-  Transaction txn(*this);
+  Transaction txn(*this, kNoLimit);
   auto running = function(txn);
   FF_CO_TRY(co_await std::move(running));
   FF_CHECK(txn.writes().empty());

@@ -67,7 +67,7 @@ class SqliteStore::Session {
   void read(Request& request) {
     request.result = database_.run("BEGIN");
     if (!request.result) return;
-    Transaction txn(*this);
+    Transaction txn(*this, kNoLimit);
     request.result = run_inline(request.function(txn));
     FF_CHECK(txn.writes().empty());
     auto ended = database_.run("COMMIT");
@@ -77,7 +77,7 @@ class SqliteStore::Session {
  private:
   class Transaction final : public Txn {
    public:
-    explicit Transaction(Session& session) : session_(session) {}
+    Transaction(Session& session, size_t reads_max) : Txn(reads_max), session_(session) {}
 
    private:
     Task<Result<std::optional<std::string>>> fetch(std::string key, bool) override {
@@ -143,7 +143,7 @@ class SqliteStore::Session {
     FF_TRY(auto transaction, database_.begin());
     for (const auto& request : requests) {
       if (!store.begin(*request)) continue;
-      Transaction txn(*this);
+      Transaction txn(*this, kReadsMax);
       request->result = run_inline(request->function(txn));
       if (request->result) request->result = txn.check();
       if (request->result) FF_TRY(apply(txn.writes()));

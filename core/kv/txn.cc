@@ -14,8 +14,8 @@ std::string end_of_prefix(std::string prefix) {
 }
 
 Result<void> Txn::count_read() {
-  if (++reads_ <= kReadsMax) return {};
-  return fail(Errc::failed, "a transaction reads more than {} keys and ranges", kReadsMax);
+  if (++reads_ <= reads_max_) return {};
+  return fail(Errc::failed, "a transaction reads more than {} keys and ranges", reads_max_);
 }
 
 Task<Result<std::optional<std::string>>> Txn::get(std::string key) {

@@ -2,6 +2,7 @@
 // back, a lost chain given up, managers that take over from each other, and what can be mistyped.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -19,8 +20,10 @@ using nlohmann::json;
 
 test::Launch meta(Words words) {
   test::Launch launch;
-  launch.argv = {FF_BINARY, "serve-meta", "--listen", "127.0.0.1:0"};
+  launch.argv = {FF_BINARY, "serve-meta"};
   launch.argv.insert(launch.argv.end(), words.begin(), words.end());
+  const bool listens = std::ranges::find(words, "--listen") != words.end();
+  if (!listens) launch.argv.insert(launch.argv.end(), {"--listen", "127.0.0.1:0"});
   return launch;
 }
 
@@ -286,6 +289,69 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
   const auto recorded = admin(at, {"status"});
   EXPECT_NE(recorded.out.find("was given up"), std::string::npos) << recorded.out;
   // The other comes back after all: emptied and copied to, in one chain; in the other it serves.
+  two = std::make_unique<test::Child>(node_launch(2, at));
+  status_until(at, all_whole);
+}
+
+// An old copy of the database comes back, and the cluster has gone on since.
+TEST(Admin, ARestoredBackupTakesOverWhatTheNodesHold) {
+  const test::TempDir dir;
+  const std::string backup = dir / "backup";
+  auto manager = std::make_unique<Manager>(Words{"--dir", dir / "old"});
+  const std::string at = manager->address;
+  ASSERT_EQ(admin(at, {"init"}).exit, 0);
+  test::Child one(node_launch(1, at));
+  auto two = std::make_unique<test::Child>(node_launch(2, at));
+  wait_for_nodes(at, 2);
+  ASSERT_EQ(admin(at, {"plan", "--targets-per-disk", "1", "--apply"}).exit, 0);
+  status_until(at, all_whole);
+  const auto written = admin(at, {"backup", backup, "--dir", dir / "old"});
+  ASSERT_EQ(written.exit, 0) << written.err;
+  EXPECT_EQ(admin(at, {"backup", backup, "--dir", dir / "old"}).exit, 1);
+  EXPECT_EQ(admin(at, {"backup", dir / "other", "--dir", dir / "nowhere"}).exit, 1);
+  EXPECT_FALSE(std::filesystem::exists(dir / "nowhere"));
+  const auto busy = admin(at, {"restore", backup, "--dir", dir / "old"});
+  EXPECT_EQ(busy.exit, 5) << busy.err;
+  ASSERT_EQ(admin(at, {"drain", "--node", "1"}).exit, 0);
+  const json drained =
+      status_until(at, [](const json& data) { return data["chains"]["degraded"] == 2; });
+  const uint64_t version = drained["data"]["routing_version"];
+  ASSERT_TRUE(one.wait_for_out(fmt::format("version {}\n", version)));
+  ASSERT_TRUE(two->wait_for_out(fmt::format("version {}\n", version)));
+  manager->child().signal(SIGKILL);
+  manager->child().finish();
+
+  std::string damaged = test::read_file(backup);
+  damaged[damaged.size() / 2] ^= 1;
+  test::write_file(dir / "damaged", damaged);
+  EXPECT_EQ(admin(at, {"restore", dir / "damaged", "--dir", dir / "new"}).exit, 3);
+  ASSERT_EQ(admin(at, {"restore", backup, "--dir", dir / "new"}).exit, 0);
+  const auto again = admin(at, {"restore", backup, "--dir", dir / "new"});
+  EXPECT_EQ(again.exit, 1);
+  EXPECT_NE(again.err.find("not empty"), std::string::npos) << again.err;
+
+  two->signal(SIGKILL);
+  two->finish();
+  manager = std::make_unique<Manager>(Words{"--dir", dir / "new", "--listen", at});
+  const json halted = status_until(at, [](const json& data) { return !data["halted"].is_null(); });
+  EXPECT_EQ(halted["exit"], 3);
+  const auto said = admin(at, {"status"});
+  EXPECT_NE(said.err.find("ff admin adopt"), std::string::npos) << said.err;
+  // Node 2 is away, and might know more.
+  const auto absent = admin(at, {"adopt"});
+  EXPECT_EQ(absent.exit, 5) << absent.err;
+  test::Ran adopted;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  do {  // the node's offer may still be under way
+    adopted = admin(at, {"adopt", "--without-absent"});
+  } while (adopted.exit != 0 && std::chrono::steady_clock::now() < deadline);
+  EXPECT_EQ(adopted.exit, 0) << adopted.err;
+  const json after = status_until(at, [&](const json& data) {
+    return data["halted"].is_null() && data["routing_version"] >= version;
+  });
+  EXPECT_EQ(admin(at, {"adopt"}).exit, 5);  // nothing to adopt
+  EXPECT_NE(admin(at, {"nodes"}).out.find("drained"), std::string::npos);
+  EXPECT_EQ(admin(at, {"undrain", "--node", "1"}).exit, 0);
   two = std::make_unique<test::Child>(node_launch(2, at));
   status_until(at, all_whole);
 }

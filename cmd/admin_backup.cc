@@ -1,0 +1,97 @@
+// `ff admin backup`, `restore` and `adopt`: a copy of what the managers keep, and the way back.
+#include "base/units.h"
+#include "cluster/wire.h"
+#include "cmd/admin.h"
+#include "cmd/kv_options.h"
+#include "io/system_disk.h"
+#include "kv/backup.h"
+
+namespace ff::cmd {
+namespace {
+
+struct BackupOptions {
+  std::string file;
+  KvOptions kv;
+};
+
+enum class Way : uint8_t { out, in };
+
+Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
+                        int64_t timeout_ns) {
+  Clock& clock = session.stop.clock();
+  FF_TRY(
+      const auto store,
+      KvStore::open(clock, options.kv, way == Way::out ? KvStore::Use::beside : KvStore::Use::own));
+  SystemLoop loop(clock);
+  net::SecureRng rng;
+  const auto engine = store->engine(loop, rng);
+  io::SystemDisk disk;
+  const int64_t deadline_ns = timeout_ns == 0 ? INT64_MAX : clock.steady_ns() + timeout_ns;
+  auto copying = way == Way::out ? kv::write_backup(*engine, disk, options.file, deadline_ns)
+                                 : kv::restore_backup(*engine, disk, options.file, deadline_ns);
+  FF_TRY(const auto report, run_task(loop, stoppable(loop, session.stop, std::move(copying))));
+  session.out.line("{} {}: {} entries, {}", way == Way::out ? "wrote" : "restored", options.file,
+                   report.entries, format_size(report.bytes));
+  session.out.data({{"file", options.file}, {"entries", report.entries}, {"bytes", report.bytes}});
+  return {};
+}
+
+struct AdoptOptions {
+  bool without_absent = false;
+};
+
+Result<void> run_adopt(Session& session, const AdminOptions& admin, const AdoptOptions& options,
+                       int64_t timeout_ns) {
+  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  cluster::wire::AdoptRequest request;
+  request.set_without_absent(options.without_absent);
+  FF_TRY(const auto reply,
+         calls->call(cluster::kAdopt, std::move(request), AdminCalls::Kind::change));
+  session.out.line("adopted routing version {} in the place of {}", reply.changes().to(),
+                   reply.changes().since());
+  session.out.data({{"version", reply.changes().to()}, {"before", reply.changes().since()}});
+  return {};
+}
+
+void declare_copy(Command& admin, Way way) {
+  Command& command = admin.sub(way == Way::out ? "backup" : "restore",
+                               way == Way::out ? "Copy what the managers keep to a file"
+                                               : "Fill an empty store from a backup");
+  auto& wanted = command.keep<BackupOptions>();
+  command.about(
+      way == Way::out
+          ? "Writes all that the store holds, at one moment, to a new file. It reads the store "
+            "itself, beside running managers: the SQLite file in --dir on this machine, or etcd."
+          : "The whole file is checked before anything is changed. The store must be empty, and "
+            "no manager may be running on it: name a new folder, or a new prefix in etcd; one "
+            "that was cut short is begun again.\n\nA backup is older than the cluster. A manager "
+            "that is started on it stops when a node with newer routing reports, and 'ff admin "
+            "adopt' then takes over what the nodes hold.");
+  command.argument("FILE", file(wanted.file),
+                   way == Way::out ? "A file that is not there yet" : "What backup has written");
+  declare_kv(command, wanted.kv);
+  command.blocking();
+  command.run([&wanted, &command, way](Session& session) {
+    return run_backup(session, wanted, way, command.timeout_ns());
+  });
+}
+
+}  // namespace
+
+void declare_admin_backups(Command& admin, const AdminOptions& options) {
+  declare_copy(admin, Way::out);
+  declare_copy(admin, Way::in);
+  Command& adopt = admin.sub("adopt", "After a restore, take over what the nodes hold");
+  auto& wanted = adopt.keep<AdoptOptions>();
+  adopt.about(
+      "For a manager that has stopped because its database is older than its cluster. Every node "
+      "keeps a copy of the routing and offers it; the newest becomes the cluster's. It is refused "
+      "while a node is absent, for that one may hold an even newer copy.");
+  adopt.flag("--without-absent", wanted.without_absent,
+             "Nodes that have not reported are gone for good");
+  adopt.blocking(kAdminNs);
+  adopt.run(
+      [&](Session& session) { return run_adopt(session, options, wanted, adopt.timeout_ns()); });
+}
+
+}  // namespace ff::cmd
