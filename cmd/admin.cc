@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "cluster/wire.h"
 #include "cmd/build_info.h"
@@ -21,10 +22,8 @@ constexpr size_t kNamedMax = 8;
 
 Result<std::vector<net::Address>> parse_managers(const std::string& list) {
   std::vector<net::Address> addresses;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    FF_TRY(addresses.emplace_back(), net::parse_address(list.substr(begin, end - begin)));
-    begin = end + 1;
+  for (const std::string_view address : split(list, ',')) {
+    FF_TRY(addresses.emplace_back(), net::parse_address(address));
   }
   return addresses;
 }
@@ -35,6 +34,8 @@ struct Health {
   size_t whole = 0;     // every target serves
   size_t degraded = 0;  // some do
   size_t lost = 0;      // none does
+  // Lost chains by the node that served them last.
+  std::map<cluster::NodeId, std::vector<cluster::ChainId>> waiting;
 };
 
 Health health_of(const cluster::Routing& routing) {
@@ -44,6 +45,9 @@ Health health_of(const cluster::Routing& routing) {
         static_cast<size_t>(std::ranges::count_if(chain.targets, [](const cluster::Target& target) {
           return target.state == cluster::State::serving;
         }));
+    for (const cluster::Target& target : chain.targets) {
+      if (target.state == cluster::State::lastsrv) health.waiting[target.node].push_back(id);
+    }
     health.chains++;
     (serving == chain.targets.size() ? health.whole
      : serving > 0                   ? health.degraded
@@ -93,6 +97,10 @@ Json status_json(const StatusReply& status, const Health& health, const Copying&
                        {"copied", target.copied()},
                        {"to_copy", target.to_copy()}});
   }
+  Json waiting = Json::array();
+  for (const auto& [node, chains] : health.waiting) {
+    waiting.push_back({{"node", node}, {"chains", chains}});
+  }
   Json losses = Json::array();
   for (const auto& loss : status.losses()) {
     losses.push_back({{"chain", loss.chain()},
@@ -111,6 +119,7 @@ Json status_json(const StatusReply& status, const Health& health, const Copying&
             {"whole", health.whole},
             {"degraded", health.degraded},
             {"lost", health.lost}}},
+          {"waiting", std::move(waiting)},
           {"nodes", std::move(nodes)},
           {"not_serving", std::move(targets)},
           {"not_serving_count", status.targets_not_serving()},
@@ -120,6 +129,21 @@ Json status_json(const StatusReply& status, const Health& health, const Copying&
             {"to_copy", copying.to_copy},
             {"bytes_per_second", copying.rate}}},
           {"losses", std::move(losses)}};
+}
+
+std::string some_chains(std::vector<uint64_t> chains) {
+  const bool cut = chains.size() > kNamedMax;
+  if (cut) chains.resize(kNamedMax);
+  return fmt::format("{}{}", fmt::join(chains, " "), cut ? " ..." : "");
+}
+
+// What no other node can bring back.
+void print_waiting(Session& session, const cluster::Routing& routing, const Health& health) {
+  for (const auto& [id, chains] : health.waiting) {
+    const cluster::Node* const node = routing.node(id);
+    session.out.line(Color::red, "  waiting for node {} ({}), the last that served: chains {}", id,
+                     node == nullptr ? "" : node->name, some_chains(chains));
+  }
 }
 
 // One line for each reason, with the chains it concerns.
@@ -132,12 +156,9 @@ void print_reasons(Session& session, const StatusReply& status) {
     targets_by_reason[why]++;
   }
   for (const auto& [why, chains] : chains_by_reason) {
-    std::vector<uint64_t> named(chains.begin(), chains.end());
-    const bool cut = named.size() > kNamedMax;
-    if (cut) named.resize(kNamedMax);
-    session.out.line("  {} {}: {} (chains {}{})", targets_by_reason[why],
-                     targets_by_reason[why] == 1 ? "target" : "targets", why, fmt::join(named, " "),
-                     cut ? " ..." : "");
+    session.out.line("  {} {}: {} (chains {})", targets_by_reason[why],
+                     targets_by_reason[why] == 1 ? "target" : "targets", why,
+                     some_chains({chains.begin(), chains.end()}));
   }
   const uint64_t untold =
       status.targets_not_serving() - static_cast<uint64_t>(status.targets_size());
@@ -175,6 +196,7 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
                                  : Color::none,
            "chains   {}: {} whole, {} degraded, {} without a serving target", health.chains,
            health.whole, health.degraded, health.lost);
+  print_waiting(session, routing, health);
   print_reasons(session, status);
   if (copying.targets > 0) {
     out.line("copying  {} of {} to {} {}, {}", format_size(copying.copied),
@@ -292,7 +314,6 @@ Result<cluster::Routing> AdminCalls::routing() {
     request.set_since(routing.version);
     FF_TRY(const auto reply, call(cluster::kRouting, std::move(request), Kind::look));
     FF_TRY(const auto changes, cluster::from_wire(reply.changes()));
-    if (changes.size() == 0 && changes.to == routing.version) return routing;
     FF_TRY(routing.apply(changes));
     if (changes.complete) return routing;
   }

@@ -2,8 +2,6 @@
 // group of subcommands has a file of its own: checkpoint_save, _load, _list, _keep.
 #include "cmd/checkpoint.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
@@ -11,6 +9,7 @@
 #include "base/units.h"
 #include "cmd/build_info.h"
 #include "io/files.h"
+#include "net/resolve.h"
 
 namespace ff::cmd {
 namespace {
@@ -66,11 +65,9 @@ std::unique_ptr<ProgressBar> CheckpointRun::bar(const std::string& label) {
 }
 
 ckpt::Identity identity(io::Disk& disk) {
-  char host[256] = {};
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
   const uint32_t uid = ::geteuid();
   return {.user = user_name(disk, uid),
-          .host = host,
+          .host = net::host_name(),
           .uid = uid,
           .ff_version = std::string(kBuildInfo.version)};
 }

@@ -3,9 +3,7 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -16,6 +14,7 @@
 #include "cmd/stop_watch.h"
 #include "io/system_disk.h"
 #include "net/fd.h"
+#include "net/resolve.h"
 #include "rpc/http_access.h"
 
 namespace ff::cmd {
@@ -23,12 +22,6 @@ namespace {
 
 // What calls under way get when the daemon is told to stop.
 constexpr int64_t kDrainNs = 5 * kSecond;
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 }  // namespace
 
@@ -96,7 +89,7 @@ Result<std::string> Daemon::reached_at(const net::Address& listening) const {
   }
   net::Address address = listening;
   const bool everywhere = address.host.empty() || address.host == "0.0.0.0" || address.host == "::";
-  if (!address.is_unix() && everywhere) address.host = host_name();
+  if (!address.is_unix() && everywhere) address.host = net::host_name();
   return address.text();
 }
 

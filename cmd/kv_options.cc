@@ -36,10 +36,8 @@ Result<std::string> folder(const KvOptions& options, KvStore::Use use) {
 // Held as long as the process lives: two daemons on one file would both be primary.
 Result<std::unique_ptr<io::File>> take_lock(const std::string& dir) {
   io::SystemDisk disk;
-  FF_TRY(auto file, disk.open(io::join(dir, std::string(kLock)),
-                              {.access = io::Access::read_write, .create = true, .mode = 0600}));
-  FF_TRY(const bool locked, file->try_lock());
-  if (locked) return file;
+  FF_TRY(auto file, io::lock_file(disk, io::join(dir, std::string(kLock))));
+  if (file != nullptr) return file;
   return Error{Errc::refused, fmt::format("{}: another serve-meta is running on it", dir),
                "Stop that one, or name another folder with --dir."};
 }

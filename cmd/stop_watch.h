@@ -10,16 +10,9 @@
 
 namespace ff::cmd {
 
-// How soon a signal is noticed.
-constexpr int64_t kStopLookNs = 50 * kMillisecond;
-
 // Until `stop` says so.
 inline Task<void> wait_for_stop(Loop& loop, const Stop& stop) {
-  for (;;) {
-    if (!stop.check()) co_return;
-    const auto waited = co_await after(loop, kStopLookNs);
-    if (!waited) co_return;
-  }
+  return poll_until(loop, [&stop] { return !stop.check().ok(); });
 }
 
 namespace stop_watch_detail {

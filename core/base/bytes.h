@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -42,6 +43,16 @@ T load_le(const std::byte* at) {
   std::memcpy(&value, at, sizeof(T));
   return value;
 }
+
+template <class T>
+void append_le(std::string& to, T value) {
+  std::byte bytes[sizeof(T)];
+  store_le(bytes, value);
+  to.append(as_text(bytes));
+}
+
+// In keys, which then sort as the numbers do.
+inline void append_be(std::string& to, uint64_t value) { append_le(to, __builtin_bswap64(value)); }
 
 constexpr uint64_t align_up(uint64_t value, uint64_t unit) {
   return (value + unit - 1) / unit * unit;

@@ -184,6 +184,16 @@ bool valid_utf8(std::string_view text) {
   return true;
 }
 
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 std::string hex(ByteView bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/bytes.h"
 
@@ -22,6 +23,9 @@ void append_json_string(std::string& out, std::string_view text);
 
 // As RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool valid_utf8(std::string_view text);
+
+// What stands between the separators: one part more than there are of them, empty ones too.
+std::vector<std::string_view> split(std::string_view text, char separator);
 
 // Two lower-case digits a byte.
 std::string hex(ByteView bytes);

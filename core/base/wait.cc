@@ -67,6 +67,15 @@ void Event::set() {
   }
 }
 
+Task<void> poll_until(Loop& loop, std::function<bool()> condition) {
+  constexpr int64_t kLookNs = 50 * kMillisecond;
+  for (;;) {
+    if (condition()) co_return;
+    const auto waited = co_await after(loop, kLookNs);
+    if (!waited) co_return;
+  }
+}
+
 class Semaphore::TakeWait final : public Wait, public ListLink<TakeWait> {
  public:
   TakeWait(Semaphore& semaphore, size_t units)

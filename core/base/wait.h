@@ -5,6 +5,7 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -120,6 +121,10 @@ class Event {
 
 // The wait as a task, for what takes tasks: with_deadline() (gate.h), shielded().
 inline Task<Result<void>> wait_for(Event& event) { co_return co_await event.wait(); }
+
+// Looks some twenty times a second until `condition` holds, or the task is cancelled: for what
+// nobody tells the loop of, such as signals.
+Task<void> poll_until(Loop& loop, std::function<bool()> condition);
 
 // A number of units that tasks take in the order they came. Must outlive its waits and holds.
 class Semaphore {

@@ -20,16 +20,7 @@ namespace ff::bench {
 
 namespace {
 
-constexpr int64_t kStopLookNs = 50 * kMillisecond;
 constexpr unsigned kDepth = 128;
-
-Task<void> wait_until(Loop& loop, const std::function<bool()>& stop) {
-  for (;;) {
-    if (stop()) co_return;
-    const auto waited = co_await after(loop, kStopLookNs);
-    if (!waited) co_return;
-  }
-}
 
 std::string status(const rpc::Server& server, const net::Address& at) {
   return fmt::format(R"({{"role":"bench","address":"{}","connections":{}}})", at.text(),
@@ -125,7 +116,7 @@ Result<void> serve_net(Clock& clock, NetServerOptions options,
     at.http_port = http->port();
   }
   listening(at);
-  run_task(loop, wait_until(loop, stop));
+  run_task(loop, poll_until(loop, stop));
   http.reset();
   run_task(loop, server.close(0));
   run_task(loop, transport.settled(loop));

@@ -95,10 +95,8 @@ Result<Identity> parse_identity(std::string_view line, const std::string& path) 
 }
 
 Result<std::unique_ptr<io::File>> lock_disk(io::Disk& disk, const std::string& dir) {
-  FF_TRY(auto file, disk.open(io::join(dir, "lock"),
-                              {.access = io::Access::read_write, .create = true, .mode = 0600}));
-  FF_TRY(const bool locked, file->try_lock());
-  if (!locked) {
+  FF_TRY(auto file, io::lock_file(disk, io::join(dir, "lock")));
+  if (file == nullptr) {
     return Error{Errc::busy, fmt::format("{}: another process has this disk open", dir),
                  "Stop the other ff serve-storage first, or give each its own disks."};
   }

@@ -25,9 +25,8 @@ uint32_t seal_of(std::string_view key, std::string_view body) {
 }
 
 std::string sealed(std::string_view key, std::string_view body) {
-  std::byte seal[kSealBytes];
-  store_le(seal, seal_of(key, body));
-  std::string value(as_text(seal));
+  std::string value;
+  append_le(value, seal_of(key, body));
   value += body;
   return value;
 }
@@ -38,11 +37,7 @@ std::string metadata_path(const std::string& dir) { return io::join(dir, "chunks
 
 std::string key_of(Table table, std::initializer_list<uint64_t> numbers) {
   std::string key(1, static_cast<char>(table));
-  for (const uint64_t number : numbers) {
-    std::byte bytes[sizeof number];
-    store_le(bytes, __builtin_bswap64(number));
-    key += as_text(bytes);
-  }
+  for (const uint64_t number : numbers) append_be(key, number);
   return key;
 }
 
@@ -63,8 +58,7 @@ Result<Metadata> Metadata::open(io::Disk& disk, const std::string& path, Clock& 
   FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
   FF_TRY(database.run(kLogPages));
   FF_TRY(auto scan, database.prepare("SELECT key, value FROM row ORDER BY key"));
-  FF_TRY(auto put, database.prepare("INSERT INTO row (key, value) VALUES (?, ?) "
-                                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"));
+  FF_TRY(auto put, database.prepare("REPLACE INTO row (key, value) VALUES (?, ?)"));
   FF_TRY(auto erase, database.prepare("DELETE FROM row WHERE key = ?"));
   FF_TRY(auto erase_range, database.prepare("DELETE FROM row WHERE key >= ? AND key < ?"));
   return Metadata(std::move(own_rng), std::move(database), std::move(scan), std::move(put),

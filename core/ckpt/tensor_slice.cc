@@ -22,9 +22,7 @@ std::optional<uint64_t> parse_bound(std::string_view text, uint64_t fallback) {
 
 Result<std::vector<SliceRange>> parse_slice(std::string_view text) {
   std::vector<SliceRange> slice;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    const std::string_view part = text.substr(at, comma - at);
+  for (const std::string_view part : split(text, ',')) {
     const size_t colon = part.find(':');
     const auto begin = parse_bound(part.substr(0, colon), 0);
     const auto end =
@@ -34,7 +32,6 @@ Result<std::vector<SliceRange>> parse_slice(std::string_view text) {
                    "Write BEGIN:END for each dimension, as in '0:1024,:'."};
     }
     slice.push_back({*begin, *end});
-    at = comma + 1;
   }
   return slice;
 }

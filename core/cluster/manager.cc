@@ -77,6 +77,11 @@ Error newer(NodeId node, std::string what) {
 Manager::Manager(Routing routing, int64_t now_ns)
     : routing_(std::move(routing)), since_ns_(now_ns) {
   FF_CHECK(!routing_.cluster.empty());
+  for (const auto& [id, chain] : routing_.chains) note_chain(chain);
+}
+
+void Manager::note_chain(const Chain& chain) {
+  for (const Target& target : chain.targets) chains_of_[target.node].insert(chain.id);
 }
 
 Result<void> Manager::check_newer(const Heartbeat& beat) {
@@ -150,12 +155,16 @@ Result<HeartbeatAnswer> Manager::heartbeat(Heartbeat beat, int64_t now_ns) {
 
 std::vector<Predecessor> Manager::predecessors(NodeId node) const {
   std::vector<Predecessor> confirmed;
-  for (const auto& [id, chain] : routing_.chains) {
-    for (size_t i = 1; i < chain.targets.size(); i++) {
-      const Target& target = chain.targets[i];
-      if (target.node != node || target.state != State::serving) continue;
-      const TargetReport* const before = report(chain.targets[i - 1]);
-      confirmed.push_back({target.id, before == nullptr ? 0 : before->chain_version});
+  const auto own = chains_of_.find(node);
+  if (own == chains_of_.end()) return confirmed;
+  for (const ChainId id : own->second) {
+    const Chain& chain = routing_.chains.at(id);
+    uint64_t known = UINT64_MAX;  // to all before that serve
+    for (const Target& target : chain.targets) {
+      if (target.state != State::serving) break;
+      if (target.node == node && known != UINT64_MAX) confirmed.push_back({target.id, known});
+      const TargetReport* const told = report(target);
+      known = std::min(known, told == nullptr ? 0 : told->chain_version);
     }
   }
   return confirmed;
@@ -289,6 +298,7 @@ void Manager::applied() {
   FF_CHECK(pending_.has_value());
   const Result<void> applied = routing_.apply(pending_->changes);
   FF_CHECK(applied.ok());
+  for (const Chain& chain : pending_->changes.chains) note_chain(chain);
   pending_.reset();
   involved_.clear();
 }

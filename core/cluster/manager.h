@@ -112,6 +112,7 @@ class Manager {
   Result<void> admit(const Heartbeat& beat);
   Result<void> check_newer(const Heartbeat& beat);
   std::vector<Predecessor> predecessors(NodeId node) const;
+  void note_chain(const Chain& chain);
   const TargetReport* report(const Target& target) const;
   // Of this chain version; null when there is none.
   const TargetReport* fresh_report(const Chain& chain, const Target& target) const;
@@ -126,6 +127,8 @@ class Manager {
 
   Routing routing_;
   const int64_t since_ns_;
+  // Which have, or once had, a target on the node: each heartbeat looks at those only.
+  std::map<NodeId, std::set<ChainId>> chains_of_;
   std::map<NodeId, Seen> seen_;
   std::optional<Proposal> pending_;
   std::set<NodeId> involved_;  // nodes with targets that the pending change moves

@@ -31,10 +31,10 @@ Task<Result<void>> ManagerClient::next(Error error, std::string primary, int64_t
   failed_++;
   if (failed_ % clients_.size() == 0) {
     const int64_t again_ns = loop_.now_ns() + kPauseNs;
-    if (again_ns >= deadline_ns) co_return std::move(error).within("no primary manager");
+    if (again_ns >= deadline_ns) co_return std::move(error).within("no primary manager: ");
     FF_CO_TRY(co_await until(loop_, again_ns));
   }
-  if (loop_.now_ns() >= deadline_ns) co_return std::move(error).within("no primary manager");
+  if (loop_.now_ns() >= deadline_ns) co_return std::move(error).within("no primary manager: ");
   co_return Result<void>();
 }
 

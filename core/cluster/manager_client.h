@@ -17,9 +17,10 @@ class ManagerClient {
   // At least one address.
   ManagerClient(rpc::ClientContext& context, const std::vector<net::Address>& managers);
 
-  // Asks one manager after the other, at most `try_ns` each, until the primary has answered. Calls
-  // that must not be done twice are not asked again once they may have been done; they fail with
-  // Errc::unreachable or deadline.
+  // Asks one manager after the other, at most `try_ns` each, until the primary has answered, or all
+  // of them have refused the connection (Errc::refused: another key). Calls that must not be done
+  // twice are not asked again once they may have been done; they fail with Errc::unreachable or
+  // deadline.
   template <class Request, class Reply>
   Task<Result<Reply>> call(rpc::Method<Request, Reply> method, Request request, int64_t try_ns,
                            int64_t deadline_ns, bool repeatable);
@@ -39,6 +40,7 @@ class ManagerClient {
 template <class Request, class Reply>
 Task<Result<Reply>> ManagerClient::call(rpc::Method<Request, Reply> method, Request request,
                                         int64_t try_ns, int64_t deadline_ns, bool repeatable) {
+  size_t refusals = 0;  // in a row
   for (;;) {
     const int64_t try_until_ns = std::min(loop_.now_ns() + try_ns, deadline_ns);
     rpc::Client& client = *clients_[at_];
@@ -66,6 +68,8 @@ Task<Result<Reply>> ManagerClient::call(rpc::Method<Request, Reply> method, Requ
     } else {
       error = channel.error();
     }
+    refusals = !channel && error.code == Errc::refused ? refusals + 1 : 0;
+    if (refusals == clients_.size()) co_return error;
     auto advancing = next(std::move(error), std::move(primary), deadline_ns);
     FF_CO_TRY(co_await std::move(advancing));
   }

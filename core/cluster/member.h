@@ -52,7 +52,7 @@ class Member {
   // Whether the target may take part in writes under its chain's version that this node holds, as
   // one that serves or is being copied to.
   bool may_write(TargetId id, int64_t now_ns) const;
-  // Whether it may answer reads: it serves, and its predecessor knows.
+  // Whether it may answer reads: it serves, and all before it know.
   bool may_read(TargetId id, int64_t now_ns) const;
 
   Local local(TargetId id) const;
@@ -64,7 +64,7 @@ class Member {
     uint64_t copied_version = 0;   // copied in full under it
     uint64_t offline_version = 0;  // reported offline under it
     uint64_t serving_since = 0;    // the chain version that first showed it serving; 0: does not
-    bool joined = false;           // its predecessor knows
+    bool joined = false;           // all that serve before it know
     uint64_t copied = 0;           // bytes
     uint64_t to_copy = 0;
   };

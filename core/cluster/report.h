@@ -38,8 +38,9 @@ struct Heartbeat {
   std::vector<DiskUse> disks = {};
 };
 
-// The chain version that a target's predecessor has confirmed. A target that has become serving
-// answers reads only once its predecessor knows.
+// The chain version that all targets which serve before this one have confirmed. A target that has
+// become serving answers reads only once they all know: the nearest alone is not enough, for one
+// further ahead may still take itself for the last, and read what others no longer do.
 struct Predecessor {
   TargetId target = 0;
   uint64_t confirmed = 0;
@@ -48,7 +49,7 @@ struct Predecessor {
 
 struct HeartbeatAnswer {
   Changes changes = {};                        // since the heartbeat's routing version
-  std::vector<Predecessor> predecessors = {};  // of the node's serving targets that have one
+  std::vector<Predecessor> predecessors = {};  // for each of the node's serving targets but heads
 };
 
 }  // namespace ff::cluster

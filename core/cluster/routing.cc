@@ -77,11 +77,12 @@ const Table* Routing::table(TableId id) const {
 }
 
 Changes Routing::since(uint64_t known, size_t bytes) const {
+  Changes changes{.cluster = cluster, .since = known, .to = std::max(known, version)};
+  if (known >= version) return changes;  // nearly every heartbeat: not all records for nothing
   std::map<uint64_t, size_t> by_version;
   measure(nodes, known, by_version);
   measure(chains, known, by_version);
   measure(tables, known, by_version);
-  Changes changes{.cluster = cluster, .since = known, .to = std::max(known, version)};
   size_t total = 0;
   uint64_t last = 0;  // that still fits
   for (const auto& [at, size] : by_version) {

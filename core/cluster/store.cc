@@ -24,11 +24,7 @@ constexpr size_t kPage = 4096;
 
 std::string key_of(std::string_view prefix, std::initializer_list<uint64_t> numbers) {
   std::string key(prefix);
-  for (const uint64_t number : numbers) {
-    for (int shift = 56; shift >= 0; shift -= 8) {
-      key.push_back(static_cast<char>(number >> shift & 0xff));
-    }
-  }
+  for (const uint64_t number : numbers) append_be(key, number);
   return key;
 }
 
@@ -60,20 +56,22 @@ Task<Result<Lease>> read_lease(kv::Txn& txn) {
   co_return lease;
 }
 
-// All entries whose keys are the prefix and `numbers` 64-bit numbers.
-Task<Result<std::vector<kv::Entry>>> read_all(kv::Txn& txn, std::string prefix) {
-  std::vector<kv::Entry> entries;
+// All records whose keys are the prefix and 64-bit numbers, to `take`: Result<void>(Message).
+template <class Message, class Take>
+Task<Result<void>> read_all(kv::Txn& txn, std::string prefix, std::string_view what, Take take) {
   // The bare prefix is the guard.
   kv::Range range{
       .begin = prefix + std::string(1, '\0'), .end = kv::end_of_prefix(prefix), .limit = kPage};
-  for (bool more = true; more;) {
+  for (;;) {
     auto reading = txn.range(range, prefix);
-    FF_CO_TRY(auto page, co_await std::move(reading));
-    more = page.size() == kPage;
-    for (kv::Entry& entry : page) entries.push_back(std::move(entry));
-    if (more) range.begin = entries.back().key + std::string(1, '\0');
+    FF_CO_TRY(const auto page, co_await std::move(reading));
+    for (const kv::Entry& entry : page) {
+      FF_CO_TRY(const auto message, read_message<Message>(what, entry.value));
+      FF_CO_TRY(take(message));
+    }
+    if (page.size() < kPage) co_return Result<void>();
+    range.begin = page.back().key + std::string(1, '\0');
   }
-  co_return entries;
 }
 
 Task<Result<Stored>> read_cluster(kv::Txn& txn) {
@@ -92,32 +90,28 @@ Task<Result<Stored>> read_cluster(kv::Txn& txn) {
   Routing routing;
   routing.cluster = cluster.id();
   routing.version = cluster.version();
-  auto nodes = read_all(txn, kNodes);
-  FF_CO_TRY(const auto node_entries, co_await std::move(nodes));
-  for (const kv::Entry& entry : node_entries) {
-    FF_CO_TRY(const auto message, read_message<wire::Node>("node", entry.value));
-    FF_CO_TRY(Node node, from_wire(message));
-    routing.nodes[node.id] = std::move(node);
-  }
-  auto chains = read_all(txn, kChains);
-  FF_CO_TRY(const auto chain_entries, co_await std::move(chains));
-  for (const kv::Entry& entry : chain_entries) {
-    FF_CO_TRY(const auto message, read_message<wire::Chain>("chain", entry.value));
-    FF_CO_TRY(Chain chain, from_wire(message));
-    routing.chains[chain.id] = std::move(chain);
-  }
-  auto tables = read_all(txn, kTables);
-  FF_CO_TRY(const auto table_entries, co_await std::move(tables));
-  for (const kv::Entry& entry : table_entries) {
-    FF_CO_TRY(const auto message, read_message<wire::Table>("chain table", entry.value));
-    routing.tables[{message.id(), message.version()}] = from_wire(message);
-  }
-  auto losses = read_all(txn, kLosses);
-  FF_CO_TRY(const auto loss_entries, co_await std::move(losses));
-  for (const kv::Entry& entry : loss_entries) {
-    FF_CO_TRY(const auto message, read_message<wire::Loss>("loss", entry.value));
-    stored.losses.push_back(from_wire(message));
-  }
+  auto nodes = read_all<wire::Node>(txn, kNodes, "node", [&](const auto& node) -> Result<void> {
+    FF_TRY(routing.nodes[node.id()], from_wire(node));
+    return {};
+  });
+  FF_CO_TRY(co_await std::move(nodes));
+  auto chains =
+      read_all<wire::Chain>(txn, kChains, "chain", [&](const auto& chain) -> Result<void> {
+        FF_TRY(routing.chains[chain.id()], from_wire(chain));
+        return {};
+      });
+  FF_CO_TRY(co_await std::move(chains));
+  auto tables =
+      read_all<wire::Table>(txn, kTables, "chain table", [&](const auto& table) -> Result<void> {
+        routing.tables[{table.id(), table.version()}] = from_wire(table);
+        return {};
+      });
+  FF_CO_TRY(co_await std::move(tables));
+  auto losses = read_all<wire::Loss>(txn, kLosses, "loss", [&](const auto& loss) -> Result<void> {
+    stored.losses.push_back(from_wire(loss));
+    return {};
+  });
+  FF_CO_TRY(co_await std::move(losses));
   stored.routing = std::move(routing);
   co_return stored;
 }

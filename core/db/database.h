@@ -5,9 +5,10 @@
 // older file forward and refuses a newer one. Nothing is ever deleted: a file that is corrupt is
 // kept under another name.
 //
-// The log: the commit that brings it to 1,000 pages copies all of them into the file, and the next
-// one begins it anew. So it is no larger than 4 MiB and the largest transaction, unless a statement
-// stands in the middle of its rows: that holds the log, which grows until the statement ends.
+// The log: the commit that brings it to 1,000 pages (PRAGMA wal_autocheckpoint says another number)
+// copies all of them into the file, and the next one begins it anew. So it is no larger than 4 MiB
+// and the largest transaction, unless a statement stands in the middle of its rows: that holds the
+// log, which grows until the statement ends.
 //
 // A Database and its statements belong to one thread at a time. Other threads and processes open
 // the file themselves; writers wait for each other up to the busy timeout. On an io::Disk (below)

@@ -137,4 +137,11 @@ Result<bool> exists(Disk& disk, const std::string& path) {
   return std::move(info).error();
 }
 
+Result<std::unique_ptr<File>> lock_file(Disk& disk, const std::string& path, uint32_t mode) {
+  FF_TRY(auto file, disk.open(path, {.access = Access::read_write, .create = true, .mode = mode}));
+  FF_TRY(const bool locked, file->try_lock());
+  if (!locked) file.reset();
+  return file;
+}
+
 }  // namespace ff::io

@@ -1,6 +1,7 @@
 // Small whole-file and whole-tree actions on any Disk, with the durability each promises.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -32,5 +33,9 @@ Result<void> remove_tree(Disk& disk, const std::string& path);
 
 // Whether a name exists (a dangling symbolic link does).
 Result<bool> exists(Disk& disk, const std::string& path);
+
+// The exclusive lock of the file `path`, which is made when it is not there; held as long as what
+// this returns lives. Null: another holds it.
+Result<std::unique_ptr<File>> lock_file(Disk& disk, const std::string& path, uint32_t mode = 0600);
 
 }  // namespace ff::io

@@ -4,13 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "base/text.h"
 #include "io/files.h"
 #include "simd/crc32c.h"
 
@@ -31,21 +28,13 @@ constexpr size_t kBatchEntries = 64;
 constexpr size_t kBatchBytes = kBytesMax / 2;
 
 template <class Number>
-void append(std::string& to, Number number) {
-  char bytes[sizeof number];
-  std::memcpy(bytes, &number, sizeof number);
-  to.append(bytes, sizeof number);
-}
-template <class Number>
 Number number_at(std::string_view bytes, size_t at) {
-  Number number;
-  std::memcpy(&number, bytes.data() + at, sizeof number);
-  return number;
+  return load_le<Number>(as_bytes(bytes).data() + at);
 }
 
 // An entry, or the end, with its CRC.
 void append_sealed(std::string& to, size_t from) {
-  append(to, simd::crc32c(as_bytes(std::string_view(to).substr(from))));
+  append_le(to, simd::crc32c(as_bytes(std::string_view(to).substr(from))));
 }
 
 // All after `begin`.
@@ -70,14 +59,14 @@ class Writer {
                    {.access = io::Access::write, .create = true, .truncate = true, .mode = 0600}));
     buffer_.clear();
     report_ = {};
-    append(buffer_, kMagic);
-    append(buffer_, kVersion);
+    append_le(buffer_, kMagic);
+    append_le(buffer_, kVersion);
     return {};
   }
   Result<void> add(const Entry& entry) {
     const size_t from = buffer_.size();
-    append(buffer_, static_cast<uint32_t>(entry.key.size()));
-    append(buffer_, static_cast<uint32_t>(entry.value.size()));
+    append_le(buffer_, static_cast<uint32_t>(entry.key.size()));
+    append_le(buffer_, static_cast<uint32_t>(entry.value.size()));
     buffer_ += entry.key;
     buffer_ += entry.value;
     append_sealed(buffer_, from);
@@ -86,9 +75,9 @@ class Writer {
   }
   Result<BackupReport> finish() {
     const size_t from = buffer_.size();
-    append(buffer_, kEnd);
-    append(buffer_, uint32_t{0});
-    append(buffer_, report_.entries);
+    append_le(buffer_, kEnd);
+    append_le(buffer_, uint32_t{0});
+    append_le(buffer_, report_.entries);
     append_sealed(buffer_, from);
     FF_TRY(write_out());
     FF_TRY(file_->sync());
@@ -217,7 +206,9 @@ Task<Result<std::vector<Entry>>> look(Engine& engine, bool& mark, int64_t deadli
         auto marking = txn.get(kRestoring);
         FF_CO_TRY(const auto found, co_await std::move(marking));
         mark = found.has_value();
-        auto reading = txn.range(all_from(std::string()), std::string());
+        Range range = all_from(std::string());
+        range.limit = kBatchEntries;
+        auto reading = txn.range(std::move(range), std::string());
         FF_CO_TRY(entries, co_await std::move(reading));
         co_return Result<void>();
       },
@@ -238,7 +229,6 @@ Task<Result<void>> make_room(Engine& engine, std::string path, int64_t deadline_
       co_return error;
     }
     if (mark && entries.size() == 1) co_return Result<void>();
-    entries.resize(std::min(entries.size(), kBatchEntries));
     auto running = engine.run(
         [&entries](Txn& txn) -> Task<Result<void>> {
           for (const Entry& entry : entries) txn.erase(entry.key);

@@ -62,6 +62,7 @@ class Txn {
   Task<Result<std::optional<std::string>>> snapshot_get(std::string key);
   // The first `limit` entries of the range. `guard` is a key that every transaction puts which
   // changes which keys the range holds, or their values: engines that cannot watch ranges watch it.
+  // It may be empty in a view(), which watches nothing.
   Task<Result<std::vector<Entry>>> range(Range range, std::string guard);
 
   void put(std::string key, std::string value);

@@ -9,14 +9,12 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/gate.h"
+#include "kv/retry.h"
 
 namespace ff::kv {
 
 namespace {
 
-// Between the attempts of a transaction that meets others, or no member that answers.
-constexpr int64_t kPauseFirstNs = kMillisecond;
-constexpr int64_t kPauseLastNs = 256 * kMillisecond;
 // The fence's lease. The fence moves to a new one when half of the time is over, so that a running
 // commit never meets its end.
 constexpr int64_t kLeaseSeconds = 600;
@@ -56,13 +54,15 @@ class EtcdEngine::Transaction final : public Txn {
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
     if (range.begin >= range.end) co_return std::vector<Entry>();
     EtcdGateway::Reads reads;
-    reads.ranges.push_back({guard, {}, 1});
     reads.ranges.push_back(std::move(range));
+    if (!guard.empty()) reads.ranges.push_back({guard, {}, 1});
     auto reading = read(std::move(reads));
     FF_CO_TRY(auto found, co_await std::move(reading));
-    watched_.emplace(std::move(guard), found[0].empty() ? 0 : found[0][0].revision);
+    if (!guard.empty()) {
+      watched_.emplace(std::move(guard), found[1].empty() ? 0 : found[1][0].revision);
+    }
     std::vector<Entry> entries;
-    for (EtcdGateway::Value& value : found[1]) {
+    for (EtcdGateway::Value& value : found[0]) {
       entries.push_back({std::move(value.key), std::move(value.value)});
     }
     co_return entries;
@@ -87,19 +87,10 @@ class EtcdEngine::Transaction final : public Txn {
   std::map<std::string, int64_t> watched_;  // keys and the revisions of their last change
 };
 
-Backoff EtcdEngine::backoff() const { return {rng_, kPauseFirstNs, kPauseLastNs}; }
-
-// Before the next attempt. `late` is the error when there is no time for one.
-Task<Result<void>> EtcdEngine::pause(Backoff& backoff, int64_t deadline_ns, Error late) {
-  const int64_t again_ns = loop_.now_ns() + backoff.pause_ns();
-  if (again_ns >= deadline_ns) co_return late;
-  co_return co_await until(loop_, again_ns);
-}
-
 // From whichever member answers.
 Task<Result<EtcdGateway::Snapshot>> EtcdEngine::read(EtcdGateway::Reads reads,
                                                      int64_t deadline_ns) {
-  Backoff backoff = this->backoff();
+  Backoff backoff = retry_backoff(rng_);
   for (;;) {
     auto reading = etcd_.read(loop_, reads, deadline_ns);
     auto snapshot = co_await std::move(reading);
@@ -108,7 +99,7 @@ Task<Result<EtcdGateway::Snapshot>> EtcdEngine::read(EtcdGateway::Reads reads,
     if (code != Errc::unreachable && !behind) co_return snapshot;
     reads.local = false;
     if (behind) continue;
-    auto pausing = pause(backoff, deadline_ns, snapshot.error());
+    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, snapshot.error());
     FF_CO_TRY(co_await std::move(pausing));
   }
 }
@@ -122,7 +113,7 @@ Task<Result<int64_t>> EtcdEngine::fence(int64_t deadline_ns) {
   if (good()) co_return fence_;
   auto taking = fencing_.take(1);
   FF_CO_TRY(const auto hold, co_await std::move(taking));
-  Backoff backoff = this->backoff();
+  Backoff backoff = retry_backoff(rng_);
   for (;;) {
     if (good()) co_return fence_;
     auto putting = put_fence(deadline_ns);
@@ -134,7 +125,7 @@ Task<Result<int64_t>> EtcdEngine::fence(int64_t deadline_ns) {
     const Errc code = put.error().code;
     if (code == Errc::not_found) lease_.clear();
     if (code != Errc::not_found && code != Errc::unreachable) co_return put;
-    auto pausing = pause(backoff, deadline_ns, put.error());
+    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, put.error());
     FF_CO_TRY(co_await std::move(pausing));
   }
 }
@@ -201,24 +192,33 @@ Task<Result<EtcdEngine::End>> EtcdEngine::attempt(const Function& function, int6
   co_return co_await std::move(committing).shielded();
 }
 
-Task<Result<void>> EtcdEngine::run(Function function, int64_t deadline_ns) {
-  Backoff backoff = this->backoff();
+// Until one attempt is the last. `unknown` says whether one may have been committed all the same.
+Task<Result<void>> EtcdEngine::run_attempts(Function function, int64_t deadline_ns, bool& unknown) {
+  Backoff backoff = retry_backoff(rng_);
   for (int attempts = 1;; ++attempts) {
     auto trying = attempt(function, deadline_ns);
     FF_CO_TRY(const End end, co_await std::move(trying));
     if (end == End::committed) co_return Result<void>();
+    if (end == End::unknown) unknown = true;
     Error late =
         fail(Errc::deadline, "{} attempts of a transaction met others that came first", attempts);
-    if (end == End::unknown) {
-      late = fail(Errc::unreachable, "etcd has not said whether a transaction was committed");
-    }
-    auto pausing = pause(backoff, deadline_ns, std::move(late));
+    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, std::move(late));
     FF_CO_TRY(co_await std::move(pausing));
     if (end != End::unknown) continue;
     // What was sent is dead or done before anything is read again.
     auto fencing = fence(deadline_ns);
     FF_CO_TRY(co_await std::move(fencing));
   }
+}
+
+Task<Result<void>> EtcdEngine::run(Function function, int64_t deadline_ns) {
+  bool unknown = false;
+  auto running = run_attempts(std::move(function), deadline_ns, unknown);
+  auto result = co_await std::move(running);
+  if (!result && result.error().code == Errc::deadline && unknown) {
+    co_return fail(Errc::unreachable, "etcd has not said whether a transaction was committed");
+  }
+  co_return result;
 }
 
 Task<Result<void>> EtcdEngine::view(Function function, int64_t deadline_ns) {

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <string>
 
-#include "base/backoff.h"
 #include "base/loop.h"
 #include "base/rng.h"
 #include "base/wait.h"
@@ -38,12 +37,11 @@ class EtcdEngine final : public Engine {
   enum class End : uint8_t { committed, conflict, outdated, unknown };
 
   Task<Result<End>> attempt(const Function& function, int64_t deadline_ns);
+  Task<Result<void>> run_attempts(Function function, int64_t deadline_ns, bool& unknown);
   Task<Result<End>> commit(const Transaction& txn, int64_t deadline_ns);
   Task<Result<EtcdGateway::Snapshot>> read(EtcdGateway::Reads reads, int64_t deadline_ns);
   Task<Result<int64_t>> fence(int64_t deadline_ns);
   Task<Result<int64_t>> put_fence(int64_t deadline_ns);
-  Task<Result<void>> pause(Backoff& backoff, int64_t deadline_ns, Error late);
-  Backoff backoff() const;
 
   EtcdGateway& etcd_;
   Loop& loop_;

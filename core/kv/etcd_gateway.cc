@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "net/address.h"
 
 namespace ff::kv {
 
@@ -156,16 +157,16 @@ Result<EtcdOptions> parse_etcd_url(std::string_view url) {
     if (!prefix.empty()) options.prefix = prefix;
     rest = rest.substr(0, slash);
   }
-  for (size_t begin = 0; begin <= rest.size();) {
-    const size_t end = std::min(rest.find(',', begin), rest.size());
-    const std::string_view host = rest.substr(begin, end - begin);
+  for (const std::string_view host : split(rest, ',')) {
     if (host.empty()) return bad("a host is missing");
-    if (host.find_first_of("?#@ ") != host.npos) return bad("that is not a host");
     const size_t colon = host.rfind(':');
     const bool port = colon != host.npos && host.find(']', colon) == host.npos;
-    options.endpoints.push_back(fmt::format("{}://{}{}", tls ? "https" : "http", host,
-                                            port ? "" : fmt::format(":{}", kDefaultPort)));
-    begin = end + 1;
+    const auto full = port ? std::string(host) : fmt::format("{}:{}", host, kDefaultPort);
+    const auto address = net::parse_address(full);
+    if (!address || address->host.empty() || address->host.find_first_of("?#@") != host.npos) {
+      return bad(fmt::format("'{}' is no HOST:PORT", printable(host)));
+    }
+    options.endpoints.push_back(fmt::format("{}://{}", tls ? "https" : "http", full));
   }
   return options;
 }

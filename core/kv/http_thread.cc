@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/units.h"
-#include "base/wait.h"
+#include "base/clock.h"
+#include "base/handover.h"
 
 namespace ff::kv {
 
@@ -29,13 +29,8 @@ void start_curl() {
 
 }  // namespace
 
-// What the thread and the task share: `loop` and `done` are null once the task has gone.
 struct HttpThread::Request {
-  std::mutex mutex;
-  Loop* loop = nullptr;
-  Event* done = nullptr;
-  Result<Reply> result = Reply{};
-
+  std::shared_ptr<Handover<Reply>> handover;
   std::string url;
   std::string body;
   long timeout_ms = 0;
@@ -43,16 +38,6 @@ struct HttpThread::Request {
   // The thread's.
   std::string received;
   char error[CURL_ERROR_SIZE] = {};
-
-  void finish(std::shared_ptr<Request> self, Result<Reply> with) {
-    const std::lock_guard lock(mutex);
-    if (loop == nullptr) return;
-    result = std::move(with);
-    loop->post([self = std::move(self)] {
-      const std::lock_guard inner(self->mutex);
-      if (self->done != nullptr) self->done->set();
-    });
-  }
 };
 
 // The thread's: requests under way, each with an easy handle; those of ended ones are used again.
@@ -142,11 +127,11 @@ class HttpThread::Transfers {
     idle_.push_back(easy);
     if (code == CURLE_OK) {
       reply.body = std::move(request->received);
-      request->finish(request, std::move(reply));
+      request->handover->give(std::move(reply));
       return;
     }
     const char* const cause = request->error[0] != '\0' ? request->error : curl_easy_strerror(code);
-    request->finish(request, fail(Errc::unreachable, "{}: {}", request->url, cause));
+    request->handover->give(fail(Errc::unreachable, "{}: {}", request->url, cause));
   }
 
   const HttpTls& tls_;
@@ -187,29 +172,18 @@ void HttpThread::run() {
 Task<Result<HttpThread::Reply>> HttpThread::post(Loop& loop, std::string url, std::string body,
                                                  int64_t timeout_ns) {
   auto request = std::make_shared<Request>();
-  Event done(loop);
-  request->loop = &loop;
-  request->done = &done;
   request->url = std::move(url);
   request->body = std::move(body);
   request->timeout_ms = static_cast<long>(std::max(timeout_ns / kMillisecond, int64_t{1}));
-  // However the task ends, the thread no longer knows it.
-  struct Detach {
-    const std::shared_ptr<Request>& request;
-    ~Detach() {
-      const std::lock_guard lock(request->mutex);
-      request->loop = nullptr;
-      request->done = nullptr;
+  auto taking = Handover<Reply>::take(loop, [&](std::shared_ptr<Handover<Reply>> handover) {
+    request->handover = std::move(handover);
+    {
+      const std::lock_guard lock(mutex_);
+      added_.push_back(request);
     }
-  };
-  const Detach detach{request};
-  {
-    const std::lock_guard lock(mutex_);
-    added_.push_back(request);
-  }
-  transfers_->wake();
-  FF_CO_TRY(co_await done.wait());
-  co_return std::move(request->result);
+    transfers_->wake();
+  });
+  co_return co_await std::move(taking);
 }
 
 }  // namespace ff::kv

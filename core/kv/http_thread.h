@@ -3,7 +3,6 @@
 // status and a body.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>

@@ -5,21 +5,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/backoff.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/gate.h"
 #include "base/wait.h"
+#include "kv/retry.h"
 
 namespace ff::kv {
-
-namespace {
-
-// Between the attempts of a transaction that meets others.
-constexpr int64_t kPauseFirstNs = kMillisecond;
-constexpr int64_t kPauseLastNs = 256 * kMillisecond;
-
-}  // namespace
 
 size_t MemoryStore::size() const {
   return static_cast<size_t>(std::ranges::count_if(
@@ -149,17 +140,15 @@ Task<Result<bool>> MemoryEngine::attempt(const Function& function) {
 }
 
 Task<Result<void>> MemoryEngine::run(Function function, int64_t deadline_ns) {
-  Backoff backoff(rng_, kPauseFirstNs, kPauseLastNs);
+  Backoff backoff = retry_backoff(rng_);
   for (int attempts = 1;; ++attempts) {
     auto trying = attempt(function);
     FF_CO_TRY(const bool done, co_await std::move(trying));
     if (done) co_return Result<void>();
-    const int64_t again_ns = loop_.now_ns() + backoff.pause_ns();
-    if (again_ns >= deadline_ns) {
-      co_return fail(Errc::deadline, "{} attempts of a transaction met others that came first",
-                     attempts);
-    }
-    FF_CO_TRY(co_await until(loop_, again_ns));
+    Error late =
+        fail(Errc::deadline, "{} attempts of a transaction met others that came first", attempts);
+    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, std::move(late));
+    FF_CO_TRY(co_await std::move(pausing));
   }
 }
 

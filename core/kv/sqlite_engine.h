@@ -50,7 +50,7 @@ class SqliteStore {
   };
 
   SqliteStore(Clock& clock, std::string moved_aside);
-  void add(Queue& queue, std::shared_ptr<Request> request);
+  void add(Queue& queue, std::vector<std::shared_ptr<Request>> requests);
   bool hold(Request& request);
   bool begin(Request& request);
   void withdraw(const std::shared_ptr<Request>& request);
@@ -70,7 +70,7 @@ class SqliteStore {
   std::vector<std::thread> threads_;
 };
 
-class SqliteEngine final : public Engine {
+class SqliteEngine final : public Engine, private Ready {
  public:
   SqliteEngine(SqliteStore& store, Loop& loop) : store_(store), loop_(loop) {}
 
@@ -80,10 +80,16 @@ class SqliteEngine final : public Engine {
   Task<Result<void>> view(Function function, int64_t deadline_ns) override;
 
  private:
-  Task<Result<void>> submit(SqliteStore::Queue& queue, Function function, int64_t deadline_ns);
+  using Requests = std::vector<std::shared_ptr<SqliteStore::Request>>;
+
+  Task<Result<void>> submit(bool writes, Function function, int64_t deadline_ns);
+  void fire() override;
 
   SqliteStore& store_;
   Loop& loop_;
+  // Those of this turn of the loop, which go to the writer together: the tasks that one commit has
+  // answered make up the next, and not the first of them alone.
+  Requests gathered_;
 };
 
 }  // namespace ff::kv

@@ -36,6 +36,7 @@ Task<Result<std::optional<std::string>>> Txn::read(std::string key, bool watched
 
 Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
   FF_CHECK(range.limit > 0);
+  FF_CHECK(!guard.empty() || reads_max_ == kNoLimit);
   FF_CO_TRY(count_read());
   const size_t limit = range.limit;
   const auto first = writes_.lower_bound(range.begin);

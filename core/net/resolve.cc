@@ -6,25 +6,18 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include <climits>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <thread>
 
-#include "base/wait.h"
+#include "base/handover.h"
 
 namespace ff::net {
 
 namespace {
-
-// What the thread and the task share. `loop` is null once the task has gone.
-struct Lookup {
-  std::mutex mutex;
-  Loop* loop = nullptr;
-  Event* done = nullptr;
-  Result<std::vector<SocketAddress>> result = std::vector<SocketAddress>{};
-};
 
 Result<std::vector<SocketAddress>> look_up(const Address& address) {
   addrinfo hints = {};
@@ -48,27 +41,6 @@ Result<std::vector<SocketAddress>> look_up(const Address& address) {
   ::freeaddrinfo(list);
   return found;
 }
-
-void run_lookup(const std::shared_ptr<Lookup>& lookup, const Address& address) {
-  auto result = look_up(address);
-  const std::lock_guard lock(lookup->mutex);
-  if (lookup->loop == nullptr) return;
-  lookup->result = std::move(result);
-  lookup->loop->post([lookup] {
-    const std::lock_guard inner(lookup->mutex);
-    if (lookup->done != nullptr) lookup->done->set();
-  });
-}
-
-// Cuts the thread off from the task however the task ends.
-struct Detach {
-  std::shared_ptr<Lookup> lookup;
-  ~Detach() {
-    const std::lock_guard lock(lookup->mutex);
-    lookup->loop = nullptr;
-    lookup->done = nullptr;
-  }
-};
 
 SocketAddress unix_address(const std::string& path) {
   SocketAddress result;
@@ -110,6 +82,12 @@ std::optional<SocketAddress> numeric_address(const Address& address) {
   return result;
 }
 
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  if (::gethostname(name, sizeof name - 1) != 0) name[0] = '\0';
+  return name;
+}
+
 Address to_address(const SocketAddress& address) {
   Address result;
   char text[INET6_ADDRSTRLEN] = {};
@@ -135,14 +113,11 @@ Task<Result<std::vector<SocketAddress>>> resolve(Loop& loop, Address address) {
     one.push_back(*numeric);
     co_return one;
   }
-  auto lookup = std::make_shared<Lookup>();
-  Event done(loop);
-  lookup->loop = &loop;
-  lookup->done = &done;
-  const Detach detach{lookup};
-  std::thread(run_lookup, lookup, address).detach();
-  FF_CO_TRY(co_await done.wait());
-  co_return std::move(lookup->result);
+  using Addresses = Handover<std::vector<SocketAddress>>;
+  auto taking = Addresses::take(loop, [address](std::shared_ptr<Addresses> handover) {
+    std::thread([handover, address] { handover->give(look_up(address)); }).detach();
+  });
+  co_return co_await std::move(taking);
 }
 
 }  // namespace ff::net

@@ -26,6 +26,8 @@ struct SocketAddress {
 std::optional<SocketAddress> numeric_address(const Address& address);
 // The address as the kernel tells it, in numbers.
 Address to_address(const SocketAddress& address);
+// What this machine calls itself; empty when that cannot be told.
+std::string host_name();
 // Every address of the name, in the order to try them. Errc::unreachable when there is none.
 Task<Result<std::vector<SocketAddress>>> resolve(Loop& loop, Address address);
 

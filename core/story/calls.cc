@@ -17,6 +17,7 @@
 #include "rpc/server.h"
 #include "sim/sim_net.h"
 #include "simd/crc32c.h"
+#include "story/stage.h"
 
 namespace ff::story {
 
@@ -31,33 +32,13 @@ constexpr int64_t kHealNs = 30 * kSecond;
 // How far a call may outlive its deadline: the clocks drift, and a handshake's goodbye takes time.
 constexpr int64_t kLateNs = 3 * kSecond;
 
-// What every part of the story knows.
-struct Stage {
-  explicit Stage(uint64_t seed) : rng(seed), net(world, seed) {}
+struct CallsStage : Stage {
+  using Stage::Stage;
 
-  void broken(std::string what) {
-    if (!violation) {
-      violation = fail(Errc::corrupt, "at {:.6f} s: {}",
-                       static_cast<double>(world.now_ns()) / kSecond, what);
-    }
-  }
-
-  sim::SimWorld world;
-  SeededRng rng;
-  sim::SimNet net;
-  Metrics metrics;
   std::map<std::string, uint64_t> done;  // by the call's own name
-  std::optional<Error> violation;
-  bool over = false;  // no new calls
-  uint64_t steps = 0;
-  uint64_t faults = 0;
-  uint64_t outcomes = 0;  // a hash over how calls ended
+  bool over = false;                     // no new calls
+  uint64_t outcomes = 0;                 // a hash over how calls ended
 };
-
-rpc::Identity identity(Stage& stage, std::string name) {
-  net::Key key{};
-  return {.name = std::move(name), .software = "ff story", .key = key, .nonces = &stage.rng};
-}
 
 sim::Skew skew(Rng& rng) {
   const auto drift = static_cast<int64_t>(rng.below(200'001)) - 100'000;  // 10 %
@@ -67,7 +48,7 @@ sim::Skew skew(Rng& rng) {
 // Counts what it has done, by name.
 class CountingService {
  public:
-  CountingService(Stage& stage, rpc::Router& router) : stage_(stage) {
+  CountingService(CallsStage& stage, rpc::Router& router) : stage_(stage) {
     rpc::add_method(router, rpc::kPing, *this, &CountingService::ping);
     rpc::add_method(router, rpc::kProbeRead, *this, &CountingService::read);
   }
@@ -88,13 +69,15 @@ class CountingService {
     co_return rpc::wire::ReadReply();
   }
 
-  Stage& stage_;
+  CallsStage& stage_;
 };
 
 // A process that can be killed and started again.
 class ServerProcess {
  public:
-  ServerProcess(Stage& stage, std::string name) : stage_(stage), name_(std::move(name)) { start(); }
+  ServerProcess(CallsStage& stage, std::string name) : stage_(stage), name_(std::move(name)) {
+    start();
+  }
   const std::string& name() const { return name_; }
   bool running() const { return live_ != nullptr; }
   void start() {
@@ -111,25 +94,25 @@ class ServerProcess {
 
  private:
   struct Live {
-    Live(Stage& stage, const std::string& name)
+    Live(CallsStage& stage, const std::string& name)
         : loop(stage.world, skew(stage.rng)),
           transport(stage.net.transport(name)),
           service(stage, router),
-          server(loop, *transport, router, stage.metrics, identity(stage, name)) {}
+          server(loop, *transport, router, stage.metrics, stage.identity(name)) {}
     sim::SimLoop loop;
     std::unique_ptr<net::Transport> transport;
     rpc::Router router;
     CountingService service;
     rpc::Server server;
   };
-  Stage& stage_;
+  CallsStage& stage_;
   const std::string name_;
   std::unique_ptr<Live> live_;
 };
 
 class ClientProcess {
  public:
-  ClientProcess(Stage& stage, int number)
+  ClientProcess(CallsStage& stage, int number)
       : stage_(stage), number_(number), name_(fmt::format("client{}", number)) {
     start();
   }
@@ -154,11 +137,11 @@ class ClientProcess {
 
  private:
   struct Live {
-    Live(Stage& stage, const std::string& name)
+    Live(CallsStage& stage, const std::string& name)
         : loop(stage.world, skew(stage.rng)),
           senders(2),
           transport(stage.net.transport(name)),
-          context{loop, *transport, senders, stage.metrics, stage.rng, identity(stage, name)},
+          context{loop, *transport, senders, stage.metrics, stage.rng, stage.identity(name)},
           gate(loop) {
       for (int i = 0; i < kServers; i++) {
         net::Address address{fmt::format("server{}", i), 7000, ""};
@@ -177,7 +160,7 @@ class ClientProcess {
   Task<Result<void>> ping(rpc::Client& client, int64_t deadline_ns);
   Task<Result<void>> read(rpc::Client& client, int64_t deadline_ns);
 
-  Stage& stage_;
+  CallsStage& stage_;
   const int number_;
   const std::string name_;
   uint64_t calls_ = 0;
@@ -294,7 +277,7 @@ class CallsStory {
     process.running() ? process.kill() : process.start();
   }
 
-  Stage stage_;
+  CallsStage stage_;
   std::vector<std::unique_ptr<ServerProcess>> servers_;
   std::vector<std::unique_ptr<ClientProcess>> clients_;
   std::vector<std::pair<std::string, std::string>> blocked_;

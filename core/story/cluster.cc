@@ -32,12 +32,12 @@ constexpr int64_t kTryNs = 2 * kSecond;
 // Whoever runs `ff admin`, on a machine that nothing befalls.
 class Operator {
  public:
-  explicit Operator(Stage& stage)
+  explicit Operator(ClusterStage& stage)
       : stage_(stage),
         loop_(stage.world.loop()),
         transport_(stage.net.transport("operator")),
         context_{loop_,         *transport_, senders_,
-                 stage.metrics, stage.rng,   identity(stage, "operator")},
+                 stage.metrics, stage.rng,   stage.identity("operator")},
         managers_(context_, manager_addresses()),
         gate_(loop_) {
     gate_.spawn(work());
@@ -58,7 +58,7 @@ class Operator {
   Task<Result<void>> form();
   Task<Result<void>> drain();
 
-  Stage& stage_;
+  ClusterStage& stage_;
   Loop& loop_;
   rpc::Senders senders_;
   std::unique_ptr<net::Transport> transport_;
@@ -199,7 +199,7 @@ class ClusterStory {
   void trouble_links();
   void heal();
 
-  Stage stage_;
+  ClusterStage stage_;
   Truth::Managers managers_;
   Truth::Nodes nodes_;
   Truth truth_{stage_, managers_, nodes_};

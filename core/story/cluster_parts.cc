@@ -18,17 +18,6 @@ constexpr kv::MemoryFaults kStoreFaults{
 
 }  // namespace
 
-void Stage::broken(std::string what) {
-  if (violation) return;
-  violation =
-      fail(Errc::corrupt, "at {:.6f} s: {}", static_cast<double>(world.now_ns()) / kSecond, what);
-}
-
-rpc::Identity identity(Stage& stage, std::string name) {
-  net::Key key{};
-  return {.name = std::move(name), .software = "ff story", .key = key, .nonces = &stage.rng};
-}
-
 sim::Skew skew(Rng& rng) {
   return {.drift_ppm = static_cast<int64_t>(rng.below(200'001)) - 100'000};
 }
@@ -39,7 +28,7 @@ std::vector<net::Address> manager_addresses() {
   return addresses;
 }
 
-CutEngine::CutEngine(Stage& stage, Loop& loop, const bool& cut)
+CutEngine::CutEngine(ClusterStage& stage, Loop& loop, const bool& cut)
     : loop_(loop), cut_(cut), engine_(stage.store, loop, stage.rng, kStoreFaults) {}
 
 Task<Result<void>> CutEngine::pass(int64_t deadline_ns) {
@@ -70,12 +59,12 @@ Task<Result<void>> CutEngine::view(kv::Function function, int64_t deadline_ns) {
 }
 
 struct ManagerProcess::Live {
-  Live(Stage& stage, const std::string& name, const bool& cut)
+  Live(ClusterStage& stage, const std::string& name, const bool& cut)
       : loop(stage.world, skew(stage.rng)),
         transport(stage.net.transport(name)),
         engine(stage, loop, cut),
         service(engine, loop, stage.rng, router),
-        server(loop, *transport, router, stage.metrics, identity(stage, name)) {}
+        server(loop, *transport, router, stage.metrics, stage.identity(name)) {}
   sim::SimLoop loop;
   std::unique_ptr<net::Transport> transport;
   CutEngine engine;
@@ -84,7 +73,7 @@ struct ManagerProcess::Live {
   rpc::Server server;
 };
 
-ManagerProcess::ManagerProcess(Stage& stage, int number)
+ManagerProcess::ManagerProcess(ClusterStage& stage, int number)
     : stage_(stage), name_(fmt::format("manager{}", number)) {
   start();
 }
@@ -116,11 +105,11 @@ std::optional<Error> ManagerProcess::halted() const {
 }
 
 struct NodeProcess::Live {
-  Live(Stage& stage, const std::string& name, cluster::Node self, cluster::Routing held,
+  Live(ClusterStage& stage, const std::string& name, cluster::Node self, cluster::Routing held,
        std::function<void()> adopted)
       : loop(stage.world, skew(stage.rng)),
         transport(stage.net.transport(name)),
-        context{loop, *transport, senders, stage.metrics, stage.rng, identity(stage, name)},
+        context{loop, *transport, senders, stage.metrics, stage.rng, stage.identity(name)},
         member(std::move(self), std::move(held)),
         heartbeats(context, manager_addresses(), member, std::move(adopted)),
         gate(loop) {}
@@ -133,7 +122,7 @@ struct NodeProcess::Live {
   Gate gate;
 };
 
-NodeProcess::NodeProcess(Stage& stage, cluster::NodeId id)
+NodeProcess::NodeProcess(ClusterStage& stage, cluster::NodeId id)
     : stage_(stage), id_(id), name_(fmt::format("node{}", id)) {
   start();
 }

@@ -16,7 +16,7 @@
 #include "cluster/member.h"
 #include "kv/memory_engine.h"
 #include "rpc/server.h"
-#include "sim/sim_net.h"
+#include "story/stage.h"
 
 namespace ff::story::cluster_parts {
 
@@ -24,24 +24,14 @@ constexpr int kManagers = 3;
 constexpr int kNodes = 4;
 constexpr uint16_t kPort = 7000;
 
-// What every part of the story knows.
-struct Stage {
-  explicit Stage(uint64_t seed) : rng(seed), net(world, seed) {}
-  void broken(std::string what);
+struct ClusterStage : Stage {
+  using Stage::Stage;
   // Up to `ns`, uniform.
   int64_t some_ns(int64_t ns) { return static_cast<int64_t>(rng.below(static_cast<uint64_t>(ns))); }
 
-  sim::SimWorld world;
-  SeededRng rng;
-  sim::SimNet net;
-  Metrics metrics;
   kv::MemoryStore store;
-  std::optional<Error> violation;
-  uint64_t steps = 0;
-  uint64_t faults = 0;
 };
 
-rpc::Identity identity(Stage& stage, std::string name);
 // Drift of up to 10 %.
 sim::Skew skew(Rng& rng);
 std::vector<net::Address> manager_addresses();
@@ -50,7 +40,7 @@ std::vector<net::Address> manager_addresses();
 // arrives late.
 class CutEngine final : public kv::Engine {
  public:
-  CutEngine(Stage& stage, Loop& loop, const bool& cut);
+  CutEngine(ClusterStage& stage, Loop& loop, const bool& cut);
   Task<Result<void>> run(kv::Function function, int64_t deadline_ns) override;
   Task<Result<void>> view(kv::Function function, int64_t deadline_ns) override;
 
@@ -64,7 +54,7 @@ class CutEngine final : public kv::Engine {
 
 class ManagerProcess {
  public:
-  ManagerProcess(Stage& stage, int number);
+  ManagerProcess(ClusterStage& stage, int number);
   ~ManagerProcess();
   const std::string& name() const { return name_; }
   bool running() const { return live_ != nullptr; }
@@ -79,7 +69,7 @@ class ManagerProcess {
 
  private:
   struct Live;
-  Stage& stage_;
+  ClusterStage& stage_;
   const std::string name_;
   bool cut_ = false;
   bool paused_ = false;
@@ -88,7 +78,7 @@ class ManagerProcess {
 
 class NodeProcess {
  public:
-  NodeProcess(Stage& stage, cluster::NodeId id);
+  NodeProcess(ClusterStage& stage, cluster::NodeId id);
   ~NodeProcess();
   const std::string& name() const { return name_; }
   cluster::NodeId id() const { return id_; }
@@ -113,7 +103,7 @@ class NodeProcess {
   Task<void> work(Live& live);
   void look_after(Live& live, const cluster::Chain& chain, const cluster::Target& target);
 
-  Stage& stage_;
+  ClusterStage& stage_;
   const cluster::NodeId id_;
   const std::string name_;
   Copy copy_;

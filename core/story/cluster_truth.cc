@@ -26,7 +26,7 @@ Result<cluster::Stored> load(kv::Engine& engine) {
 
 }  // namespace
 
-Truth::Truth(Stage& stage, Managers& managers, Nodes& nodes)
+Truth::Truth(ClusterStage& stage, Managers& managers, Nodes& nodes)
     : stage_(stage),
       managers_(managers),
       nodes_(nodes),

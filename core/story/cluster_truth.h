@@ -16,7 +16,7 @@ class Truth {
  public:
   using Managers = std::vector<std::unique_ptr<ManagerProcess>>;
   using Nodes = std::vector<std::unique_ptr<NodeProcess>>;
-  Truth(Stage& stage, Managers& managers, Nodes& nodes);
+  Truth(ClusterStage& stage, Managers& managers, Nodes& nodes);
 
   // Everything that must hold now; then writes are tried, here and there.
   void look();
@@ -42,7 +42,7 @@ class Truth {
   void write(cluster::ChainId id);
   NodeProcess* ready(const cluster::Target& target, const cluster::Chain& chain, bool awake) const;
 
-  Stage& stage_;
+  ClusterStage& stage_;
   Managers& managers_;
   Nodes& nodes_;
   kv::MemoryEngine engine_;

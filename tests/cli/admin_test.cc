@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "cli/child.h"
+#include "io/system_disk.h"
 #include "kv/etcd_cluster.h"
+#include "net/key.h"
 
 namespace ff::cmd {
 namespace {
@@ -130,6 +132,23 @@ TEST(Admin, MistakesAreNamed) {
   EXPECT_EQ(admin(at, {"replace-target", "3", "--node", "1", "--disk", "1"}).exit, 2);
   EXPECT_EQ(admin(at, {"accept-loss", "7"}).exit, 2);
   EXPECT_NE(admin(at, {"plan"}).err.find("nodes"), std::string::npos);
+}
+
+TEST(Admin, AWrongKeyIsRefusedAtOnce) {
+  const test::TempDir dir;
+  io::SystemDisk disk;
+  for (const char* const name : {"good.key", "wrong.key"}) {
+    ASSERT_TRUE(net::make_key_file(disk, dir / name).ok());
+  }
+  const Manager manager({"--dir", dir / "meta", "--key", dir / "good.key"});
+  const std::string& at = manager.address;
+  EXPECT_EQ(admin(at, {"init", "--key", dir / "good.key"}).exit, 0);
+  const auto wrong = admin(at, {"status", "--key", dir / "wrong.key"});
+  EXPECT_EQ(wrong.exit, 5);
+  EXPECT_NE(wrong.err.find("does not hold the cluster key"), std::string::npos) << wrong.err;
+  const auto none = admin(at, {"status"});
+  EXPECT_EQ(none.exit, 5);
+  EXPECT_NE(none.err.find("--key"), std::string::npos) << none.err;
 }
 
 TEST(ServeMeta, MistakesAreNamed) {
@@ -265,7 +284,14 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
   two->finish();
   const json lost = status_until(at, [](const json& data) { return data["chains"]["lost"] == 2; });
   EXPECT_EQ(lost["exit"], 3);
-  EXPECT_NE(admin(at, {"status"}).out.find("has been silent for"), std::string::npos);
+  ASSERT_EQ(lost["data"]["waiting"].size(), 1u) << lost.dump(1);
+  EXPECT_EQ(lost["data"]["waiting"][0]["node"], 2);
+  EXPECT_EQ(lost["data"]["waiting"][0]["chains"], json({1, 2}));
+  const auto told = admin(at, {"status"});
+  EXPECT_NE(told.out.find("has been silent for"), std::string::npos) << told.out;
+  EXPECT_NE(told.out.find("waiting for node 2 (n2), the last that served: chains 1 2"),
+            std::string::npos)
+      << told.out;
   const auto nobody = admin(at, {"accept-loss", "1", "--yes"});
   EXPECT_EQ(nobody.exit, 5);
   EXPECT_NE(nobody.err.find("no other target that is alive"), std::string::npos) << nobody.err;

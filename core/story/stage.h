@@ -1,0 +1,33 @@
+// What every part of a story knows: the simulated world, its dice, and what went wrong first.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/metrics.h"
+#include "base/rng.h"
+#include "rpc/handshake.h"
+#include "sim/sim_net.h"
+#include "sim/sim_world.h"
+
+namespace ff::story {
+
+struct Stage {
+  explicit Stage(uint64_t seed) : rng(seed), net(world, seed) {}
+  // The first one counts.
+  void broken(std::string what);
+  // Who speaks: every process of a story holds the same key.
+  rpc::Identity identity(std::string name);
+
+  sim::SimWorld world;
+  SeededRng rng;
+  sim::SimNet net;
+  Metrics metrics;
+  std::optional<Error> violation;
+  uint64_t steps = 0;
+  uint64_t faults = 0;
+};
+
+}  // namespace ff::story
