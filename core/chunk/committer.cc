@@ -2,6 +2,7 @@
 #include "chunk/committer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/wait.h"
@@ -21,6 +22,7 @@ Committer::Committer(Metadata& metadata, Loop& loop, CommitOn where)
 
 Committer::~Committer() {
   if (!thread_.joinable()) return;
+  fire();
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -39,18 +41,25 @@ Task<Result<void>> Committer::commit_durably(RowChanges changes) {
 
 Task<Result<void>> Committer::submit(RowChanges changes, bool flush) {
   auto request = std::make_shared<Request>(loop_, std::move(changes), flush);
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(request);
-  }
   if (where_ == CommitOn::thread) {
-    wanted_.notify_one();
-  } else if (!std::exchange(running_, true)) {
-    gate_.spawn(run_here());
+    gathered_.push_back(request);
+    loop_.wake_late(*this);
+  } else {
+    queue_.push_back(request);
+    if (!std::exchange(running_, true)) gate_.spawn(run_here());
   }
   auto ending = wait_for(request->done);
   (void)co_await std::move(ending).shielded();
   co_return request->result;
+}
+
+void Committer::fire() {
+  {
+    const std::lock_guard lock(mutex_);
+    std::ranges::move(gathered_, std::back_inserter(queue_));
+  }
+  gathered_.clear();
+  wanted_.notify_one();
 }
 
 Committer::Requests Committer::take() {

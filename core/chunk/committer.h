@@ -20,7 +20,7 @@ namespace ff::chunk {
 
 enum class CommitOn : uint8_t { thread, loop };
 
-class Committer {
+class Committer : private Ready {
  public:
   Committer(Metadata& metadata, Loop& loop, CommitOn where);
   // What is queued is still done; nobody waits for it any more.
@@ -49,17 +49,21 @@ class Committer {
   Requests take();
   void run(const Requests& requests);
   void finish(Requests requests);
+  void fire() override;
   void run_thread();
   Task<void> run_here();
 
   Metadata& metadata_;
   Loop& loop_;
   const CommitOn where_;
+  bool running_ = false;  // run_here() is
+  // Those of this turn of the loop, which go to the thread together: what comes back from the disk
+  // at once shares a transaction.
+  Requests gathered_;
   std::mutex mutex_;  // guards what follows while there is a thread
   std::condition_variable wanted_;
   std::deque<std::shared_ptr<Request>> queue_;
   bool closing_ = false;
-  bool running_ = false;  // run_here() is
 
   Gate gate_;
   std::thread thread_;

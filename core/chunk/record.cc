@@ -17,33 +17,26 @@ constexpr uint8_t kResultCommitted = 1;
 constexpr uint8_t kResultRemoved = 2;
 constexpr uint8_t kTargetRemoving = 1;
 
-template <class T>
-void put(std::string& out, T value) {
-  std::byte bytes[sizeof(T)];
-  store_le(bytes, value);
-  out.append(as_text(bytes));
-}
-
 void put(std::string& out, const Place& place) {
-  put(out, place.of);
-  put(out, static_cast<uint32_t>(place.number));
+  append_le(out, place.of);
+  append_le(out, static_cast<uint32_t>(place.number));
 }
 
 void put(std::string& out, const ImageRecord& image) {
   uint8_t flags = image.state.removed ? kRemoved : 0;
   if (image.block) flags |= kHasBlock;
   if (image.piece_block) flags |= kHasPieces;
-  put(out, image.state.version);
-  put(out, static_cast<uint32_t>(image.state.length));
-  put(out, image.state.checksum);
-  put(out, flags);
+  append_le(out, image.state.version);
+  append_le(out, static_cast<uint32_t>(image.state.length));
+  append_le(out, image.state.checksum);
+  append_le(out, flags);
   if (image.block) put(out, *image.block);
   if (!image.piece_block) return;
   put(out, *image.piece_block);
-  put(out, static_cast<uint8_t>(image.pieces.size()));
+  append_le(out, static_cast<uint8_t>(image.pieces.size()));
   for (const Piece& piece : image.pieces) {
-    put(out, piece.granule);
-    put(out, piece.slot);
+    append_le(out, piece.granule);
+    append_le(out, piece.slot);
   }
 }
 
@@ -120,16 +113,16 @@ Error corrupt(std::string_view what) {
 
 std::string encode(const Record& record) {
   std::string out;
-  put(out, kFormat);
-  put(out, record.pending ? kHasPending : uint8_t{0});
+  append_le(out, kFormat);
+  append_le(out, record.pending ? kHasPending : uint8_t{0});
   put(out, record.committed);
-  put(out, record.chain_version);
-  put(out, record.removed_ns);
+  append_le(out, record.chain_version);
+  append_le(out, record.removed_ns);
   if (!record.pending) return out;
   put(out, record.pending->image);
-  put(out, record.pending->writer.client);
-  put(out, record.pending->writer.channel);
-  put(out, record.pending->writer.sequence);
+  append_le(out, record.pending->writer.client);
+  append_le(out, record.pending->writer.channel);
+  append_le(out, record.pending->writer.sequence);
   return out;
 }
 
@@ -165,14 +158,14 @@ std::string encode(const ChannelResult& result) {
   uint8_t flags = result.committed ? kResultCommitted : 0;
   if (result.image.removed) flags |= kResultRemoved;
   std::string out;
-  put(out, result.sequence);
-  put(out, result.id.inode);
-  put(out, result.id.index);
-  put(out, result.image.version);
-  put(out, result.image.length);
-  put(out, result.image.checksum);
-  put(out, flags);
-  put(out, result.used_ns);
+  append_le(out, result.sequence);
+  append_le(out, result.id.inode);
+  append_le(out, result.id.index);
+  append_le(out, result.image.version);
+  append_le(out, result.image.length);
+  append_le(out, result.image.checksum);
+  append_le(out, flags);
+  append_le(out, result.used_ns);
   return out;
 }
 
@@ -195,9 +188,9 @@ Result<ChannelResult> decode_result(std::string_view bytes) {
 
 std::string encode(const TargetRecord& target) {
   std::string out;
-  put(out, target.chain);
-  put(out, target.state);
-  put(out, target.removing ? kTargetRemoving : uint8_t{0});
+  append_le(out, target.chain);
+  append_le(out, target.state);
+  append_le(out, target.removing ? kTargetRemoving : uint8_t{0});
   return out;
 }
 

@@ -125,6 +125,7 @@ class Store {
   using UndoRows = std::map<std::pair<TargetId, ChunkId>, std::vector<std::string>>;
   class Claim;
   struct Written;
+  struct Stretch;
   Store(StoreOptions options, Identity identity, std::unique_ptr<io::File> lock, Metadata metadata);
 
   // store_open.cc
@@ -170,7 +171,10 @@ class Store {
   Error wrong_checksum(const Update& update, uint32_t checksum) const;
   Task<Result<void>> stage(const Image& base, const Update& update, const Plan& plan,
                            Written& written);
-  Task<Result<void>> write_granules(const Plan& plan, const Image& image, Written& written);
+  static void use_up(const Plan& plan, Image& image, Written& written);
+  Task<Result<void>> store_checksums(const Plan& plan, const Update& update, const Written& written,
+                                     Image& image);
+  Task<Result<void>> write_bytes(const Written& written);
 
   Task<Result<void>> read_image(Image image, uint64_t offset, ByteSpan into);
   Task<Result<void>> read_run(const Image& image, Run run, const Crcs& crcs, uint64_t offset,

@@ -12,11 +12,23 @@
 
 namespace ff::chunk {
 
-// The granules of a new version that are written, before they are.
+// Granules that lie together in a block, of the size that a class has.
+struct Store::Stretch {
+  BlockRef block;
+  CrcsRef crcs;
+  Class granules_of = 0;
+  uint64_t first = 0;
+  uint64_t count = 0;
+  ByteView bytes;
+};
+
+// The granules of a new version that are written.
 struct Store::Written {
-  AlignedBytes own;  // where `bytes` lies, unless it is the caller's memory
-  ByteView bytes;    // of the granules, up to the chunk's end, and zeros up to direct alignment
-  std::vector<uint32_t> crcs;
+  AlignedBytes own;    // where `bytes` lies, unless it is the caller's memory
+  ByteView bytes;      // of the granules, up to the chunk's end, and zeros up to direct alignment
+  CrcsRef block_crcs;  // of the version's block, and of its pieces when it has some
+  CrcsRef piece_crcs;
+  std::vector<Stretch> stretches;
 };
 
 namespace {
@@ -83,31 +95,59 @@ Task<Result<void>> Store::stage(const Image& base, const Update& update, const P
                   update.data.size());
     }
   }
-  for (uint64_t at = begin; at < end; at += plan.granule()) {
-    const uint64_t size = std::min(plan.granule(), end - at);
-    written.crcs.push_back(simd::crc32c(written.bytes.subspan(at - begin, size)));
+  co_return Result<void>();
+}
+
+// Slots first, then the block's own granules. From here on they are used up, whatever becomes of
+// the version.
+void Store::use_up(const Plan& plan, Image& image, Written& written) {
+  const uint64_t cut = std::min<uint64_t>(plan.slots * plan.granule(), written.bytes.size());
+  if (plan.slots > 0) {
+    written.stretches.push_back({.block = image.piece_block,
+                                 .crcs = written.piece_crcs,
+                                 .granules_of = plan.of,
+                                 .first = image.piece_block->filled,
+                                 .count = plan.slots,
+                                 .bytes = written.bytes.first(cut)});
+    image.piece_block->filled += plan.slots;
+  }
+  if (const uint64_t first = plan.first + plan.slots; first < plan.end) {
+    written.stretches.push_back({.block = image.block,
+                                 .crcs = written.block_crcs,
+                                 .granules_of = plan.of,
+                                 .first = first,
+                                 .count = plan.end - first,
+                                 .bytes = written.bytes.subspan(cut)});
+    image.block->filled = plan.end;
+  }
+}
+
+// Makes the checksums of the granules, and that of the version; stores those of the granules.
+Task<Result<void>> Store::store_checksums(const Plan& plan, const Update& update,
+                                          const Written& written, Image& image) {
+  ByteView rest = written.bytes.first(plan.end_byte() - plan.begin_byte());
+  for (const Stretch& stretch : written.stretches) {
+    for (uint64_t i = 0; i < stretch.count; ++i) {
+      const ByteView granule = rest.first(std::min<uint64_t>(plan.granule(), rest.size()));
+      (*stretch.crcs)[stretch.first + i] = simd::crc32c(granule);
+      rest = rest.subspan(granule.size());
+    }
+  }
+  image.state.checksum = whole_checksum(image, *written.block_crcs, written.piece_crcs.get());
+  if (update.checksum && *update.checksum != image.state.checksum) {
+    co_return wrong_checksum(update, image.state.checksum);
+  }
+  for (const Stretch& stretch : written.stretches) {
+    FF_CO_TRY(
+        co_await blocks_.store_crcs(stretch.block, stretch.crcs, stretch.first, stretch.count));
   }
   co_return Result<void>();
 }
 
-// Slots first, then the block's own granules; each is one stretch of the disk.
-Task<Result<void>> Store::write_granules(const Plan& plan, const Image& image, Written& written) {
-  const uint64_t cut = plan.slots * plan.granule();
-  const uint64_t count = plan.end - plan.first - plan.slots;
-  if (plan.slots > 0) {
-    Block& block = *image.piece_block;
-    const uint64_t first = block.filled - plan.slots;
-    const ByteView bytes = written.bytes.first(std::min<uint64_t>(cut, written.bytes.size()));
-    FF_CO_TRY(co_await blocks_.write(image.piece_block, first * plan.granule(), bytes));
-    FF_CO_TRY(const CrcsRef crcs, co_await blocks_.crcs(image.piece_block));
-    FF_CO_TRY(co_await blocks_.store_crcs(image.piece_block, crcs, first, plan.slots));
-  }
-  if (count > 0) {
-    const uint64_t first = plan.first + plan.slots;
-    FF_CO_TRY(
-        co_await blocks_.write(image.block, first * plan.granule(), written.bytes.subspan(cut)));
-    FF_CO_TRY(const CrcsRef crcs, co_await blocks_.crcs(image.block));
-    FF_CO_TRY(co_await blocks_.store_crcs(image.block, crcs, first, count));
+Task<Result<void>> Store::write_bytes(const Written& written) {
+  for (const Stretch& stretch : written.stretches) {
+    const uint64_t offset = stretch.first * granule_bytes(stretch.granules_of);
+    FF_CO_TRY(co_await blocks_.write(stretch.block, offset, stretch.bytes));
   }
   co_return Result<void>();
 }
@@ -146,27 +186,26 @@ Task<Result<Image>> Store::build_image(Image base, Update update, Base shape, Pl
     }
     image.pieces = pieces_of(base, plan, shape.slots);
   }
-  FF_CO_TRY(const CrcsRef crcs, co_await blocks_.crcs(image.block));
-  CrcsRef piece_crcs;
-  if (image.piece_block) {
-    FF_CO_TRY(piece_crcs, co_await blocks_.crcs(image.piece_block));
-  }
   Written written;
+  FF_CO_TRY(written.block_crcs, co_await blocks_.crcs(image.block));
+  if (image.piece_block) {
+    FF_CO_TRY(written.piece_crcs, co_await blocks_.crcs(image.piece_block));
+  }
   if (plan.first < plan.end) {
     FF_CO_TRY(co_await stage(base, update, plan, written));
+    use_up(plan, image, written);
   }
-  for (uint64_t i = 0; i < written.crcs.size(); ++i) {
-    const bool slot = i < plan.slots;
-    (slot ? (*piece_crcs)[shape.slots + i] : (*crcs)[plan.first + i]) = written.crcs[i];
-  }
-  image.state.checksum = whole_checksum(image, *crcs, piece_crcs.get());
-  if (update.checksum && *update.checksum != image.state.checksum) {
-    co_return wrong_checksum(update, image.state.checksum);
-  }
-  // From here on these granules are used up, whatever becomes of the version.
-  if (plan.slots > 0) image.piece_block->filled += plan.slots;
-  if (plan.end > plan.first + plan.slots) image.block->filled = plan.end;
-  FF_CO_TRY(co_await write_granules(plan, image, written));
+  // The disk works on the bytes while their checksums are made: the gate's task begins when this
+  // one waits. Either way both end before this does.
+  Result<void> stored;
+  Gate beside(options_.loop);
+  beside.spawn([](Task<Result<void>> storing, Result<void>& result) -> Task<void> {
+    result = co_await std::move(storing);
+  }(store_checksums(plan, update, written, image), stored));
+  auto wrote = co_await write_bytes(written);
+  co_await beside.wait_empty();
+  FF_CO_TRY(std::move(wrote));
+  FF_CO_TRY(std::move(stored));
   if (image.pieces.empty()) image.piece_block = {};
   co_return image;
 }
