@@ -24,6 +24,10 @@
 namespace ff::io {
 namespace {
 
+// Operations of this size are handed over one by one: the disk works on the first while the task
+// prepares the next.
+constexpr size_t kLarge = 64 * kKiB;
+
 // The kernel's limit for one registered buffer.
 constexpr size_t kMaxRegistered = kGiB;
 // When the kernel was short of memory, what it did not take is offered again after this time.
@@ -108,6 +112,7 @@ class UringQueue final : public IoQueue {
   void enter(unsigned wait_for);
   std::optional<Completion> next_completion();
   void complete(unsigned slot, int result);
+  static Result<size_t> rest_now(Op& op);
   void finish(unsigned slot, Result<size_t> result);
   int registered_index(const std::byte* memory, size_t size) const;
 
@@ -225,7 +230,7 @@ void UringQueue::enqueue(unsigned slot) {
   }
   io_uring_sqe_set_data64(sqe, slot);
   if (!drive_) return;
-  if (io_uring_sq_ready(&ring_) % kBatch == 0) {
+  if (size >= kLarge || io_uring_sq_ready(&ring_) % kBatch == 0) {
     enter(0);
   } else {
     drive_->gathered();
@@ -293,6 +298,7 @@ size_t UringQueue::reap(size_t most) {
 void UringQueue::complete(unsigned slot, int result) {
   Op& op = ops_[slot];
   if (result == -EINTR || result == -EAGAIN) return enqueue(slot);
+  if (result == -ECANCELED) return finish(slot, rest_now(op));
   if (result < 0) return finish(slot, op.file->error(-result));
   if (op.kind == Kind::sync) return finish(slot, size_t{0});
   op.finished += static_cast<size_t>(result);
@@ -304,6 +310,24 @@ void UringQueue::complete(unsigned slot, int result) {
   // A direct read ends off the grid only where the file does; going on from there is EINVAL.
   const bool at_end = result == 0 || (op.file->direct() && op.finished % kDirectAlign != 0);
   return at_end ? finish(slot, op.finished) : enqueue(slot);
+}
+
+// Does what is left of an operation at once. Nobody cancels here: the kernel does where it found no
+// worker thread for what cannot be done without waiting (a limit of processes, signals all the
+// time), and would again.
+Result<size_t> UringQueue::rest_now(Op& op) {
+  const ByteSpan rest(op.memory + op.finished, op.size - op.finished);
+  const uint64_t offset = op.offset + op.finished;
+  if (op.kind == Kind::read) {
+    FF_TRY(const size_t got, op.file->read_at(rest, offset));
+    return op.finished + got;
+  }
+  if (op.kind == Kind::write) {
+    FF_TRY(op.file->write_at(rest, offset));
+  } else {
+    FF_TRY(op.file->sync());
+  }
+  return op.size;
 }
 
 void UringQueue::finish(unsigned slot, Result<size_t> result) {

@@ -8,6 +8,7 @@
 #include <linux/seccomp.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -68,7 +69,7 @@ bool forbid(const std::vector<long>& calls, int err) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// Writes and reads back through the queue that the disk chooses; "" or what went wrong.
+// Writes, syncs and reads back through the queue that the disk chooses; "" or what went wrong.
 std::string check_queue(SystemDisk& disk, const std::string& path, bool registered) {
   auto file = disk.open(path, {.access = Access::read_write, .create = true, .direct = true});
   if (!file) return file.error().message;
@@ -80,14 +81,18 @@ std::string check_queue(SystemDisk& disk, const std::string& path, bool register
   const auto bytes = random_bytes(kMiB, 1);
   std::string problem;
   const auto finish = [&](Result<size_t> result) {
-    if (!result) problem = result.error().message;
-    if (result && *result != 64 * kKiB) problem = "short transfer";
+    if (!result) problem += result.error().message;
+    if (result && *result != 64 * kKiB) problem += "short transfer";
   };
   for (size_t i = 0; i < 16; ++i) {
     const ByteSpan slot = buffers->slot(i);
     std::copy_n(bytes.begin() + static_cast<ptrdiff_t>(i * slot.size()), slot.size(), slot.begin());
     queue->write(**file, slot, i * slot.size(), finish);
   }
+  while (queue->in_flight() > 0) queue->run();
+  queue->sync(**file, [&](Result<size_t> result) {
+    if (!result) problem += result.error().message;
+  });
   while (queue->in_flight() > 0) queue->run();
   for (size_t i = 0; i < 16; ++i) {
     queue->read(**file, buffers->slot(16 + i), i * 64 * kKiB, finish);
@@ -232,6 +237,21 @@ TEST(SystemDiskTest, DescriptorsDoNotReachOtherPrograms) {
     ++checked;
   }
   EXPECT_GE(checked, direct->direct() ? 3u : 2u);
+}
+
+TEST(SystemDiskTest, TheQueueWorksWhereTheKernelMayMakeNoWorkers) {
+  // A new file's writes and a sync go to worker threads, which count as processes of the user.
+  if (geteuid() != 0) GTEST_SKIP() << "changing the user needs root";
+  const TempDir dir;
+  SystemDisk disk;
+  ASSERT_TRUE(ok(disk.set_mode(dir.path(), 0777)));
+  EXPECT_EQ(in_child([&]() -> std::string {
+              const rlimit none{0, 0};
+              if (setrlimit(RLIMIT_NPROC, &none) != 0) return "cannot limit processes";
+              if (setgid(65534) != 0 || setuid(65534) != 0) return "cannot change the user";
+              return check_queue(disk, dir / "file", false);
+            }),
+            "");
 }
 
 TEST(SystemDiskTest, CachedReadsStayWithTheFileWhenItsNameMoves) {
