@@ -91,15 +91,18 @@ class EtcdEngine::Transaction final : public Txn {
 Task<Result<EtcdGateway::Snapshot>> EtcdEngine::read(EtcdGateway::Reads reads,
                                                      int64_t deadline_ns) {
   Backoff backoff = retry_backoff(rng_);
+  std::optional<Error> cause;  // why the attempt before failed
   for (;;) {
     auto reading = etcd_.read(loop_, reads, deadline_ns);
     auto snapshot = co_await std::move(reading);
     const Errc code = snapshot ? Errc::failed : snapshot.error().code;
     const bool behind = code == Errc::busy;
+    if (code == Errc::deadline && cause) co_return *cause;  // woken too late
     if (code != Errc::unreachable && !behind) co_return snapshot;
     reads.local = false;
     if (behind) continue;
-    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, snapshot.error());
+    cause = snapshot.error();
+    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, *cause);
     FF_CO_TRY(co_await std::move(pausing));
   }
 }
@@ -114,6 +117,7 @@ Task<Result<int64_t>> EtcdEngine::fence(int64_t deadline_ns) {
   auto taking = fencing_.take(1);
   FF_CO_TRY(const auto hold, co_await std::move(taking));
   Backoff backoff = retry_backoff(rng_);
+  std::optional<Error> cause;  // why the attempt before failed
   for (;;) {
     if (good()) co_return fence_;
     auto putting = put_fence(deadline_ns);
@@ -123,9 +127,11 @@ Task<Result<int64_t>> EtcdEngine::fence(int64_t deadline_ns) {
       continue;
     }
     const Errc code = put.error().code;
+    if (code == Errc::deadline && cause) co_return *cause;  // woken too late
     if (code == Errc::not_found) lease_.clear();
     if (code != Errc::not_found && code != Errc::unreachable) co_return put;
-    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, put.error());
+    cause = put.error();
+    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, *cause);
     FF_CO_TRY(co_await std::move(pausing));
   }
 }

@@ -65,7 +65,8 @@ TEST(EtcdUrlTest, NamesMembersAndAPrefix) {
   EXPECT_EQ(tls.prefix, "ff");
   EXPECT_EQ(parse_etcd_url("etcd://a/").value().prefix, "ff");
   for (const char* const bad : {"", "etcd:/a", "http://a:1", "etcd://", "etcd://a,,b", "etcd://a,",
-                                "etcd:///x", "etcd://a/x/y", "etcd://u@a", "etcd://a b"}) {
+                                "etcd:///x", "etcd://a/x/y", "etcd://u@a", "etcd://a b",
+                                "etcd://a:x", "etcd://a:65536", "etcd://*:1", "etcd://unix:x"}) {
     const auto refused = parse_etcd_url(bad);
     ASSERT_FALSE(refused.ok()) << bad;
     EXPECT_EQ(refused.error().code, Errc::usage);
@@ -102,6 +103,52 @@ TEST_F(EtcdEngineTest, NobodyThere) {
   EXPECT_EQ(get(engine, "a").value(), Value("1"));
   EXPECT_TRUE(put(engine, "a", "3").ok());
   EXPECT_EQ(get(engine, "a").value(), Value("3"));
+}
+
+// The machine's clocks until they jump ahead, as they do for who was not let run.
+class LateClock final : public Clock {
+ public:
+  int64_t wall_ns() override { return real_.wall_ns() + late_ns_; }
+  int64_t steady_ns() override { return real_.steady_ns() + late_ns_; }
+  void sleep_ns(int64_t ns) override { real_.sleep_ns(ns); }
+  void jump(int64_t ns) { late_ns_ += ns; }
+
+ private:
+  SystemClock real_;
+  int64_t late_ns_ = 0;
+};
+
+// Who wakes after the deadline still says why it had to wait.
+TEST_F(EtcdEngineTest, WokenTooLate) {
+  LateClock clock;
+  SystemLoop loop(clock);
+  EtcdOptions nobody;
+  nobody.endpoints = {"http://127.0.0.1:9"};
+  EtcdGateway gateway(nobody);
+  EtcdEngine engine(gateway, loop, rng_);
+  const Function look = [](Txn& txn) -> Task<Result<void>> {
+    FF_CO_TRY(co_await txn.get("a"));
+    co_return Result<void>();
+  };
+  const Function write = [](Txn& txn) -> Task<Result<void>> {
+    txn.put("a", "1");
+    co_return Result<void>();
+  };
+  const auto jump = [&]() -> Task<Result<void>> {
+    FF_CO_TRY(co_await after(loop, 100 * kMillisecond));
+    clock.jump(3600 * kSecond);
+    co_return Result<void>();
+  };
+  for (int round = 0; round < 4; round++) {
+    Gate gate(loop);
+    gate.spawn(jump());
+    const int64_t deadline_ns = clock.steady_ns() + 600 * kSecond;
+    const auto refused = run_task(
+        loop, round % 2 == 0 ? engine.view(look, deadline_ns) : engine.run(write, deadline_ns));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Errc::unreachable) << refused.error().message;
+    run_task(loop, gate.close());
+  }
 }
 
 // A member that answers, but has lost the others: it can promise nothing.
@@ -170,10 +217,10 @@ TEST_F(EtcdEngineTest, TlsWithCertificatesOfBothSides) {
     options.tls = tls;
     EtcdGateway other(options);
     EtcdEngine outside(other, loop_, rng_);
-    const auto refused = get(outside, "a", kSecond / 2);
+    const auto refused = get(outside, "a", kSecond);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Errc::unreachable) << refused.error().message;
-    EXPECT_FALSE(put(outside, "a", "2", kSecond / 2).ok());
+    EXPECT_FALSE(put(outside, "a", "2", kSecond).ok());
   }
   EXPECT_EQ(get(engine, "a").value(), Value("1"));
 }
