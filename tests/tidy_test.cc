@@ -347,6 +347,18 @@ Findings table_matches(const std::vector<std::string>& folders, const Floors& fl
   return findings;
 }
 
+// Sources, and what lies beside them: what an editor or a merge has left is none of it.
+Findings known_kinds(const std::vector<std::string>& paths) {
+  static const std::set<std::string> kKnown = {".cc", ".h",    ".sh",  ".py",   ".cmake", ".proto",
+                                               ".md", ".supp", ".txt", ".json", ".pyc"};
+  Findings findings;
+  for (const std::string& path : paths) {
+    if (kKnown.contains(fs::path(path).extension())) continue;
+    findings.push_back(path + ": not a kind of file that belongs here");
+  }
+  return findings;
+}
+
 // The tree. --------------------------------------------------------------------------------------
 
 const fs::path kRoot = FF_SOURCE_DIR;
@@ -362,6 +374,17 @@ std::vector<std::string> names_in(const fs::path& dir, bool only_folders) {
   return names;
 }
 
+// Every file of the folders that hold code, from the root on.
+std::vector<std::string> files_of_code() {
+  std::vector<std::string> paths;
+  for (const std::string top : {"core", "cmd", "tests"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
+      if (entry.is_regular_file()) paths.push_back(fs::relative(entry.path(), kRoot));
+    }
+  }
+  return paths;
+}
+
 // Sources and scripts, read whole.
 std::vector<Source> tree() {
   static const std::set<std::string> kExtensions = {".cc", ".h", ".sh", ".py", ".cmake"};
@@ -369,11 +392,9 @@ std::vector<Source> tree() {
   for (const std::string path : {"bootstrap", ".ci/run", "CMakeLists.txt"}) {
     sources.push_back({path, read(kRoot / path)});
   }
-  for (const std::string top : {"core", "cmd", "tests"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
-      if (!entry.is_regular_file() || !kExtensions.contains(entry.path().extension())) continue;
-      sources.push_back({fs::relative(entry.path(), kRoot), read(entry.path())});
-    }
+  for (const std::string& path : files_of_code()) {
+    if (kExtensions.contains(fs::path(path).extension()))
+      sources.push_back({path, read(kRoot / path)});
   }
   return sources;
 }
@@ -430,6 +451,8 @@ TEST(Tidy, FoldersAreWhereTheyBelong) {
   expect_none(top_level(names_in(kRoot, false)));
 }
 
+TEST(Tidy, NothingIsLeftBehind) { expect_none(known_kinds(files_of_code())); }
+
 TEST(Tidy, ClangFormatWouldChangeNothing) {
   std::string files;
   for (const Source& source : tree()) {
@@ -469,6 +492,11 @@ TEST(TidyRule, FloorTable) {
   EXPECT_EQ(table_matches({"base", "ckpt"}, floors).size(), 0u);
   EXPECT_EQ(table_matches({"base", "ckpt", "extra"}, floors).size(), 1u);
   EXPECT_EQ(table_matches({"base"}, floors).size(), 1u);
+}
+
+TEST(TidyRule, KnownKinds) {
+  EXPECT_TRUE(known_kinds({"core/io/a.cc", "core/io/a.h", "tests/demo.sh"}).empty());
+  EXPECT_EQ(known_kinds({"core/io/a.cc.orig", "core/io/a.h~", "core/io/core"}).size(), 3u);
 }
 
 TEST(TidyRule, Includes) {
