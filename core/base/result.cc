@@ -30,6 +30,7 @@ std::string_view errc_name(Errc code) {
     case Errc::unreachable: return "unreachable";
     case Errc::busy: return "busy";
     case Errc::fault: return "fault";
+    case Errc::stale: return "stale";
   }
   return "failed";
 }

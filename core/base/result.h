@@ -33,8 +33,9 @@ enum class Errc : unsigned char {
   unreachable,   // no connection to the peer, or lost: what was asked may or may not have been done
   busy,          // a limit is exhausted; the same may work later
   fault,         // what was looked at is not as it should be
+  stale,         // asked for under a state of things that no longer holds: look, and ask again
 };
-constexpr size_t kErrcs = static_cast<size_t>(Errc::fault) + 1;
+constexpr size_t kErrcs = static_cast<size_t>(Errc::stale) + 1;
 
 // The name used in JSON ("disk_full") and the exit code of cli.md for a code.
 std::string_view errc_name(Errc code);

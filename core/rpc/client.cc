@@ -7,9 +7,14 @@
 
 namespace ff::rpc {
 
-Client::Client(ClientContext& context, net::Address address)
+std::shared_ptr<Caller> new_caller(Rng& rng) {
+  return std::make_shared<Caller>(Caller{.id = caller_id(rng), .connection = 0});
+}
+
+Client::Client(ClientContext& context, net::Address address, std::shared_ptr<Caller> caller)
     : context_(context),
       address_(std::move(address)),
+      caller_(caller == nullptr ? new_caller(context.rng) : std::move(caller)),
       attempted_(context.loop),
       gate_(context.loop) {}
 
@@ -80,7 +85,8 @@ Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
   std::string what = fmt::format("{}: no answer to a connect", address_.text());
   FF_CO_TRY(auto connection, co_await with_deadline(context_.loop, deadline_ns, std::move(what),
                                                     std::move(connecting)));
-  auto handshake = client_handshake(*connection, context_.self);
+  caller_->connection++;
+  auto handshake = client_handshake(*connection, context_.self, *caller_);
   auto peer = co_await std::move(handshake);
   if (!peer) {
     count_broken(*connection, context_.metrics);

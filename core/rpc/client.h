@@ -34,9 +34,14 @@ struct ClientContext {
   ClientCalls calls{metrics};
 };
 
+// A caller that no other client is.
+std::shared_ptr<Caller> new_caller(Rng& rng);
+
 class Client {
  public:
-  Client(ClientContext& context, net::Address address);
+  // `caller`: shared with other clients of the same server, of which only the newest connection is
+  // to be served; null: its own.
+  Client(ClientContext& context, net::Address address, std::shared_ptr<Caller> caller = nullptr);
   // After close(), or with no call under way.
   ~Client();
 
@@ -55,6 +60,7 @@ class Client {
 
   ClientContext& context_;
   const net::Address address_;
+  const std::shared_ptr<Caller> caller_;
   std::shared_ptr<Channel> channel_;
   bool connecting_ = false;
   uint64_t begun_ = 0;    // attempts

@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kNonceBytes = 32;
 constexpr std::string_view kKeyId = "cluster";
 constexpr size_t kNameMax = 256;
+constexpr size_t kCallerBytes = 16;
 
 std::string nonce(Rng& rng) {
   std::array<std::byte, kNonceBytes> bytes;
@@ -94,7 +95,7 @@ Result<void> check_nonce(const std::string& bytes, const Peer& peer) {
 
 std::string clean(const std::string& text) { return printable(text.substr(0, kNameMax)); }
 
-Task<Result<Peer>> run_client(net::Connection& connection, Identity self) {
+Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Caller caller) {
   Peer peer{.name = {}, .software = {}, .address = connection.peer()};
   wire::Handshake first;
   wire::ClientHello& hello = *first.mutable_client_hello();
@@ -103,6 +104,8 @@ Task<Result<Peer>> run_client(net::Connection& connection, Identity self) {
   hello.set_name(self.name);
   hello.set_nonce(nonce(*self.nonces));
   if (self.key) hello.set_key_id(std::string(kKeyId));
+  hello.set_caller(caller.id);
+  hello.set_connection(caller.connection);
   send(connection, self, first);
 
   FF_CO_TRY(const auto second, co_await next_step(connection, peer, wire::Handshake::kServerHello));
@@ -149,6 +152,7 @@ Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32
   const wire::ClientHello& hello = first.client_hello();
   peer.name = clean(hello.name());
   peer.software = clean(hello.software());
+  peer.caller = {.id = hello.caller().substr(0, kCallerBytes), .connection = hello.connection()};
   if (auto checked = check_hello(hello, peer, self); !checked) {
     co_return refuse(connection, self, std::move(checked).error());
   }
@@ -196,12 +200,19 @@ Task<Result<T>> in_time(net::Connection& connection, Task<Result<T>> task) {
 
 }  // namespace
 
+std::string caller_id(Rng& rng) {
+  std::array<std::byte, kCallerBytes> bytes;
+  net::fill_random(bytes, rng);
+  return std::string(as_text(bytes));
+}
+
 std::string Peer::text() const {
   return name.empty() ? address : fmt::format("{} at {}", name, address);
 }
 
-Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self) {
-  auto task = run_client(connection, std::move(self));
+Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self,
+                                    Caller caller) {
+  auto task = run_client(connection, std::move(self), std::move(caller));
   co_return co_await in_time(connection, std::move(task));
 }
 

@@ -38,12 +38,22 @@ struct Identity {
   uint32_t version = net::kWireVersion;
 };
 
+// Which client connects, and for which time. Its newer connection ends its older ones on the server
+// before it is served: no call of theirs is done any more once a call of the newer one has begun.
+struct Caller {
+  std::string id = {};  // 16 random bytes; empty: nothing is ended
+  uint64_t connection = 0;
+};
+
+std::string caller_id(Rng& rng);
+
 struct Peer {
   std::string name;        // as it calls itself; escaped for printing
   std::string software;    // the same
   std::string address;     // net::Connection::peer()
   bool has_key = false;    // it proved to hold the cluster key
   uint32_t calls_max = 0;  // client: in flight
+  Caller caller = {};      // server: whose connection it is
 
   // "storage 3 on node7 at 10.0.0.7:4000 (tcp)".
   std::string text() const;
@@ -51,7 +61,8 @@ struct Peer {
 
 // Errc::refused: key or version do not fit, with a message that names both sides; Errc::corrupt:
 // the peer does not keep to this; Errc::deadline, Errc::unreachable.
-Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self);
+Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self,
+                                    Caller caller = {});
 Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, uint32_t calls_max);
 
 }  // namespace ff::rpc

@@ -100,8 +100,31 @@ Task<Result<std::unique_ptr<Session>>> Server::open_session(net::Arrival& arriva
     count_broken(*connection, metrics_);
     co_return std::move(peer).error();
   }
-  co_return std::make_unique<Session>(std::move(connection), std::move(*peer), methods_,
-                                      limits_.session);
+  if (!peer->caller.id.empty()) {
+    auto ending = end_older(*peer);
+    FF_CO_TRY(co_await std::move(ending));
+  }
+  auto session = std::make_unique<Session>(std::move(connection), std::move(*peer), methods_,
+                                           limits_.session);
+  if (const std::string& id = session->peer().caller.id; !id.empty()) {
+    by_caller_[id] = session.get();
+  }
+  co_return session;
+}
+
+// Returns once no call of the client's older connections is under way: what came over them and was
+// held up must not be done after what comes over the newer one.
+Task<Result<void>> Server::end_older(Peer peer) {
+  for (;;) {
+    const auto found = by_caller_.find(peer.caller.id);
+    if (found == by_caller_.end()) co_return Result<void>();
+    Session& older = *found->second;
+    if (older.peer().caller.connection >= peer.caller.connection) {
+      co_return fail(Errc::refused, "{}: the client has a newer connection", peer.text());
+    }
+    older.stop(fail(Errc::unreachable, "{}: the client has a newer connection", peer.text()));
+    FF_CO_TRY(co_await after(loop_, kDrainLookNs));
+  }
 }
 
 Task<void> Server::run_session(Session& session) {
@@ -109,6 +132,8 @@ Task<void> Server::run_session(Session& session) {
   if (closing_) session.drain();
   co_await session.run();
   sessions_.erase(&session);
+  const auto newest = by_caller_.find(session.peer().caller.id);
+  if (newest != by_caller_.end() && newest->second == &session) by_caller_.erase(newest);
   const net::FrameFault fault = session.connection().fault();
   if (fault == net::FrameFault::none) co_return;
   log_warning("connection closed", {{"peer", session.peer().text()},

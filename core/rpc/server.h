@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "base/gate.h"
@@ -39,6 +41,7 @@ class Server {
   Task<void> accept(net::Listener& listener);
   Task<void> serve(std::unique_ptr<net::Arrival> arrival);
   void refused(const net::Arrival& arrival, const Error& error);
+  Task<Result<void>> end_older(Peer peer);
   Task<Result<std::unique_ptr<Session>>> open_session(net::Arrival& arrival);
   Task<void> run_session(Session& session);
   // Calls or replies under way.
@@ -54,6 +57,7 @@ class Server {
   bool closing_ = false;
   std::vector<std::unique_ptr<net::Listener>> listeners_;
   std::set<Session*> sessions_;
+  std::map<std::string, Session*> by_caller_;  // the newest session of each client
   Gate accept_gate_;
   Gate session_gate_;
 };

@@ -34,6 +34,51 @@ TEST(ServerTest, HandshakesCountAsConnections) {
   EXPECT_TRUE(a.ping().ok());
 }
 
+// A connection of the client `id`, its `number`th.
+Task<Result<std::unique_ptr<net::Connection>>> connect_as(RpcWorld& world, net::Transport& from,
+                                                          std::string id, uint64_t number) {
+  FF_CO_TRY(auto connection, co_await raw_connection(world, from));
+  auto self = world.identity("client", key_of(1));
+  Caller caller{.id = std::move(id), .connection = number};
+  auto shake = client_handshake(*connection, std::move(self), std::move(caller));
+  FF_CO_TRY(co_await std::move(shake));
+  co_return connection;
+}
+
+void send_ping(net::Connection& connection, uint32_t wait_ms) {
+  wire::PingRequest request;
+  request.set_wait_ms(wait_ms);
+  const net::Head head{.kind = net::FrameKind::call, .call = 1, .method = kPing.number};
+  connection.send(head, request.SerializeAsString());
+}
+
+TEST(ServerTest, AClientsNewerConnectionEndsItsOlderOnes) {
+  RpcWorld world;
+  const auto node = world.net.transport("a");
+  const auto connect = [&](const std::string& id, uint64_t number) {
+    return run_task(world.loop, connect_as(world, *node, id, number)).value();
+  };
+  const auto older = connect("one", 1);
+  const auto other = connect("other", 1);
+  send_ping(*older, 1000);
+  send_ping(*other, 1000);
+  world.world.run_for(100 * kMillisecond);
+  const auto newer = connect("one", 2);
+  // Nobody listens at the server before the older connection's calls have ended.
+  const auto ended = run_task(world.loop, older->receive());
+  EXPECT_EQ(ended.error().code, Errc::unreachable);
+  send_ping(*newer, 0);
+  EXPECT_TRUE(run_task(world.loop, newer->receive()).ok());
+  EXPECT_EQ(world.probe.pings(), 1u);
+  EXPECT_TRUE(run_task(world.loop, other->receive()).ok());
+  EXPECT_EQ(world.probe.pings(), 2u);
+  // One that was overtaken on its way.
+  const auto late = run_task(world.loop, connect_as(world, *node, "one", 1));
+  EXPECT_FALSE(late.ok() && run_task(world.loop, (*late)->receive()).ok());
+  send_ping(*newer, 0);
+  EXPECT_TRUE(run_task(world.loop, newer->receive()).ok());
+}
+
 // Of a transport whose accept() fails at first, as it does when no descriptors are left.
 class FlakyListener final : public net::Listener {
  public:
