@@ -21,6 +21,10 @@ struct ChunkId {
   auto operator<=>(const ChunkId&) const = default;
 };
 std::string to_string(const ChunkId& id);  // "12.5"
+// The one that comes next in order.
+constexpr ChunkId next(const ChunkId& id) {
+  return id.index == UINT64_MAX ? ChunkId{id.inode + 1, 0} : ChunkId{id.inode, id.index + 1};
+}
 
 // A share of a disk, one replica of one chain.
 using TargetId = uint64_t;

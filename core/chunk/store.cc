@@ -325,6 +325,23 @@ Task<Result<void>> Store::install_results(TargetId target, std::vector<ChannelIn
   co_return Result<void>();
 }
 
+Task<Result<void>> Store::forget_results(TargetId target) {
+  FF_CO_TRY(health());
+  FF_CO_TRY(Target* const of, find(target));
+  RowChanges changes;
+  for (const auto& [channel, result] : of->channels) {
+    changes.push_back({.key = key_of(Table::result, {target, channel.first, channel.second}),
+                       .body = std::nullopt});
+  }
+  if (changes.empty()) co_return Result<void>();
+  of->channels.clear();
+  auto committing = commit_rows(std::move(changes));
+  FF_CO_TRY(co_await std::move(committing).shielded());
+  changed_epoch_ = blocks_.epoch();
+  changed_.set();
+  co_return Result<void>();
+}
+
 Task<Result<bool>> Store::prune(int64_t now_ns) {
   FF_CO_TRY(health());
   RowChanges changes;

@@ -98,6 +98,8 @@ class Store {
                                               uint64_t channel) const;
   Result<std::vector<ChannelInfo>> results(TargetId target) const;
   Task<Result<void>> install_results(TargetId target, std::vector<ChannelInfo> results);
+  // All of the target's.
+  Task<Result<void>> forget_results(TargetId target);
 
   // Returns when every step that has ended before is durable; many callers share one pass.
   Task<Result<void>> sync();

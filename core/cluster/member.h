@@ -56,6 +56,8 @@ class Member {
   bool may_read(TargetId id, int64_t now_ns) const;
 
   Local local(TargetId id) const;
+  // Whether the states in the routing speak of this process, no longer of the one before it.
+  bool returned() const { return returned_; }
 
  private:
   struct Own {

@@ -210,8 +210,7 @@ std::string Peer::text() const {
   return name.empty() ? address : fmt::format("{} at {}", name, address);
 }
 
-Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self,
-                                    Caller caller) {
+Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self, Caller caller) {
   auto task = run_client(connection, std::move(self), std::move(caller));
   co_return co_await in_time(connection, std::move(task));
 }

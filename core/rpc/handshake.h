@@ -61,8 +61,7 @@ struct Peer {
 
 // Errc::refused: key or version do not fit, with a message that names both sides; Errc::corrupt:
 // the peer does not keep to this; Errc::deadline, Errc::unreachable.
-Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self,
-                                    Caller caller = {});
+Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self, Caller caller = {});
 Task<Result<Peer>> server_handshake(net::Connection& connection, Identity self, uint32_t calls_max);
 
 }  // namespace ff::rpc

@@ -104,8 +104,8 @@ Task<Result<std::unique_ptr<Session>>> Server::open_session(net::Arrival& arriva
     auto ending = end_older(*peer);
     FF_CO_TRY(co_await std::move(ending));
   }
-  auto session = std::make_unique<Session>(std::move(connection), std::move(*peer), methods_,
-                                           limits_.session);
+  auto session =
+      std::make_unique<Session>(std::move(connection), std::move(*peer), methods_, limits_.session);
   if (const std::string& id = session->peer().caller.id; !id.empty()) {
     by_caller_[id] = session.get();
   }

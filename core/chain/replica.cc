@@ -1,0 +1,111 @@
+// replica.cc: what changes with the routing, and what every answer is checked against.
+#include "chain/replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "chain/calls.h"
+
+namespace ff::chain {
+
+Replica::Replica(ReplicaContext& context, chunk::Store& store, cluster::TargetId id,
+                 cluster::ChainId chain, Origin origin)
+    : context_(context),
+      store_(store),
+      id_(id),
+      chain_(chain),
+      locks_(context.loop),
+      told_loss_(origin == Origin::made || store.last_end() != chunk::LastEnd::other_boot),
+      changed_(context.loop),
+      gate_(context.loop) {
+  for (const chunk::TargetInfo& info : store.targets()) {
+    if (info.id == id) verifier_ = info.state;
+  }
+}
+
+Replica::~Replica() = default;
+
+Task<void> Replica::close() {
+  Error reason = fail(Errc::interrupted, "target {} is closed", id_);
+  co_await gate_.close(std::move(reason));
+}
+
+const cluster::Chain* Replica::routed() const { return context_.member.routing().chain(chain_); }
+
+Error Replica::stale(std::string_view why) const {
+  return fail(Errc::stale, "target {} of chain {} {}", id_, chain_, why);
+}
+
+void Replica::look() {
+  const cluster::Chain* const chain = routed();
+  const cluster::Target* const self =
+      chain == nullptr ? nullptr : cluster::find_target(*chain, id_);
+  if (self == nullptr || !context_.member.returned()) return;
+  if (chain->version != seen_version_) {
+    seen_version_ = chain->version;
+    for (CancelScope* const call : outgoing_) {
+      call->cancel().request(stale("was asked for under another version of the chain"));
+    }
+  }
+  if (self->state != seen_state_) {
+    seen_state_ = self->state;
+    spell_++;
+    ready_ = false;
+    if (seen_state_ == cluster::State::serving) gate_.spawn(return_to_service(spell_));
+    if (seen_state_ == cluster::State::syncing) gate_.spawn(begin_copy_to(spell_));
+  }
+  changed_.set();
+  changed_.reset();
+  const auto part = part_of(*chain, id_);
+  const bool copies =
+      ready_ && part && part->serves && part->successor != nullptr && !part->successor_serves;
+  if (!copies || copying_ == chain->version) return;
+  copying_ = chain->version;
+  gate_.spawn(run_copy(chain->version));
+}
+
+Result<Part> Replica::take_part(uint64_t version) {
+  const cluster::Chain* const chain = routed();
+  if (chain == nullptr) return stale("is not known here");
+  if (chain->version != seen_version_) look();
+  if (version != chain->version) {
+    if (version > chain->version) context_.poke();
+    return stale(fmt::format("is at version {} of it, not {}", chain->version, version));
+  }
+  if (!context_.member.may_write(id_, context_.loop.now_ns())) return stale("may not serve now");
+  const auto part = part_of(*chain, id_);
+  if (!part) return stale("does not serve");
+  if (!ready_) return stale("is on its way to serve");
+  return *part;
+}
+
+Result<Part> Replica::may_answer(uint64_t version) {
+  FF_TRY(const Part part, take_part(version));
+  if (context_.member.may_read(id_, context_.loop.now_ns())) return part;
+  return stale("does not serve reads yet");
+}
+
+Result<Part> Replica::be_tail(uint64_t version) {
+  FF_TRY(const Part part, may_answer(version));
+  if (reading_tail(*routed())->id == id_) return part;
+  return stale("is not the last that serves");
+}
+
+// Whether it takes a copy.
+Result<void> Replica::copied_to(uint64_t version) {
+  FF_TRY(const Part part, take_part(version));
+  if (part.serves) return stale("serves, and takes no copies");
+  return {};
+}
+
+// Until something may have changed, at most so long. Error: cancelled.
+Task<Result<void>> Replica::wait_for_change(int64_t most_ns) {
+  const int64_t until_ns = context_.loop.now_ns() + most_ns;
+  auto waited = co_await changed_.wait(until_ns);
+  if (!waited && context_.loop.now_ns() < until_ns) co_return waited;
+  const Cancel* const cancel = co_await current_cancel();
+  if (cancel != nullptr && cancel->requested()) co_return cancel->reason();
+  co_return Result<void>();
+}
+
+}  // namespace ff::chain

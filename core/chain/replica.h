@@ -1,0 +1,184 @@
+// One target's part in its chain: what it stores, passes on, commits, answers, and copies to the
+// target that comes back behind it (storage.md, "Chains"). What is decided is in decisions.h, what
+// the disk keeps in chunk/store.h, what the chain looks like in cluster/member.h.
+//
+// An update that is stored as pending lives on as a flight of its own: neither its caller's
+// deadline nor a closed connection ends it. It ends by commit, by a definite refusal of the
+// successor, or when the target no longer serves: then whoever copies to the target, or the target
+// when it is the first to serve again, decides.
+//
+// replica_update.cc carries versions down the chain, replica_read.cc answers questions,
+// replica_sync.cc makes them durable and brings a target back, replica_copy.cc copies.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/gate.h"
+#include "base/loop.h"
+#include "base/rng.h"
+#include "base/wait.h"
+#include "chain/decisions.h"
+#include "chain/locks.h"
+#include "chain/nodes.h"
+#include "chain/pace.h"
+#include "chain/service.h"
+#include "chunk/aligned_bytes.h"
+#include "chunk/store.h"
+#include "cluster/member.h"
+
+namespace ff::chain {
+
+// What the replicas of a node share; outlives them.
+struct ReplicaContext {
+  Loop& loop;
+  cluster::Member& member;
+  Nodes& nodes;
+  Rng& rng;
+  Pace& pace;  // of copies
+  // The member has news, or needs them: a heartbeat now.
+  std::function<void()> poke;
+  // The target can no longer be used, for this reason.
+  std::function<void(cluster::TargetId, const Error&)> fail;
+};
+
+// What became of an update.
+struct Done {
+  chunk::VersionState image = {};
+  uint64_t chain_version = 0;
+};
+
+class Replica {
+ public:
+  // Fills memory with the data of an update, and checks it.
+  using Pull = std::function<Task<Result<void>>(ByteSpan into)>;
+
+  // Whether the target was made by this process, or found on its disk.
+  enum class Origin : uint8_t { made, found };
+  Replica(ReplicaContext& context, chunk::Store& store, cluster::TargetId id,
+          cluster::ChainId chain, Origin origin);
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  cluster::TargetId id() const { return id_; }
+  cluster::ChainId chain() const { return chain_; }
+  chunk::Store& store() { return store_; }
+  uint64_t verifier() const { return verifier_; }
+  // Answers what its part asks for; false while it is on its way to (return_to_service).
+  bool ready() const { return ready_; }
+  // Flights, copies and the like that are under way.
+  size_t running() const { return gate_.running(); }
+  // The member may hold newer routing, or leave to serve that it had not before.
+  void look();
+  // Ends all that is under way where it stands, as the end of the process would.
+  Task<void> close();
+
+  // service.h. Each is asked under `version` of the chain. Data is pulled into `bytes` long memory.
+  Task<Result<Done>> write(uint64_t version, chunk::Update update, uint64_t bytes, Pull pull);
+  struct Forward {
+    chunk::Update update;
+    uint64_t bytes = 0;
+    bool checked = false;
+  };
+  Task<Result<Done>> forward(uint64_t version, Forward forward, Pull pull);
+  // Up to `into`'s size.
+  Task<Result<chunk::ReadDone>> read(uint64_t version, chunk::ChunkId id, uint64_t offset,
+                                     ByteSpan into);
+  Task<Result<uint64_t>> committed(uint64_t version, chunk::ChunkId id);
+  Task<Result<std::optional<chunk::ChunkInfo>>> last(uint64_t version, uint64_t inode);
+  // The verifier.
+  Task<Result<uint64_t>> sync(uint64_t version);
+
+  // From its predecessor.
+  Result<std::vector<chunk::ChunkInfo>> list(uint64_t version, chunk::ChunkId from, size_t limit);
+  Task<Result<void>> erase(uint64_t version, chunk::ChunkId id);
+  Task<Result<void>> copy(uint64_t version, chunk::Install copy, Pull pull);
+  Task<Result<void>> results(uint64_t version, std::vector<chunk::ChannelInfo> results);
+  Task<Result<void>> copied(uint64_t version, uint64_t verifier);
+
+ private:
+  struct Flight;
+  struct Copying;
+
+  // replica.cc
+  const cluster::Chain* routed() const;
+  Error stale(std::string_view why) const;
+  Result<Part> take_part(uint64_t version);
+  Result<Part> may_answer(uint64_t version);
+  Result<void> be_head(uint64_t version);
+  Result<Part> be_tail(uint64_t version);
+  Result<void> copied_to(uint64_t version);
+  Task<Result<void>> wait_for_change(int64_t most_ns);
+
+  // calls.h
+  template <class Request, class Reply>
+  Task<Result<Reply>> call(cluster::NodeId node, rpc::Method<Request, Reply> method,
+                           Request request, ByteView data, int64_t patience_ns);
+  wire::Place place_of(cluster::TargetId target, uint64_t version) const;
+
+  // replica_update.cc
+  std::optional<chunk::ChannelResult> result_of(const chunk::Writer& writer) const;
+  std::shared_ptr<Flight> flight_of(ChunkLocks::Hold hold, const chunk::PendingState& pending,
+                                    chunk::ChunkId id);
+  Task<Result<void>> load(Flight& flight, uint64_t bytes, Pull pull);
+  Task<Result<Done>> end_of(std::shared_ptr<Flight> flight);
+  Task<void> fly(std::shared_ptr<Flight> flight);
+  Task<Result<Done>> carry(Flight& flight);
+  Task<Result<void>> store_pending(Flight& flight);
+  Error store_failed(Error error);
+  Task<Result<Done>> store_replacement(Flight& flight);
+  Task<Result<Done>> pass_on(Flight& flight, Part part, cluster::Target successor,
+                             uint64_t version);
+  Task<Result<Done>> commit(Flight& flight, uint64_t chain_version);
+  Task<Result<void>> read_whole(Flight& flight);
+  Task<Result<void>> differs(Flight& flight, Error error);
+  Task<Result<Done>> drop(Flight& flight, Error error);
+  Task<Result<void>> settle(chunk::ChunkId id);
+  Task<Result<bool>> own_is_sound(chunk::ChunkId id, chunk::Which which);
+
+  // replica_read.cc
+  Task<Result<std::optional<chunk::Which>>> which_counts(uint64_t version, chunk::ChunkId id);
+
+  // replica_sync.cc
+  Task<void> return_to_service(uint64_t spell);
+  Task<Result<void>> prepare_to_serve();
+  Task<Result<void>> settle_all();
+  Task<void> begin_copy_to(uint64_t spell);
+  Task<Result<void>> pass_sync(uint64_t version);
+
+  // replica_copy.cc
+  Task<void> run_copy(uint64_t version);
+  Task<Result<void>> copy_all(Copying& copying);
+  Task<Result<void>> copy_page(Copying& copying, std::vector<chunk::ChunkInfo> remote,
+                               std::vector<chunk::ChunkInfo> local, chunk::ChunkId end);
+  Task<Result<void>> copy_chunk(Copying& copying, chunk::ChunkId id);
+  Task<Result<void>> copy_whole(Copying& copying, chunk::ChunkId id,
+                                const chunk::ChunkState& state);
+  Task<Result<void>> copy_results(Copying& copying);
+
+  ReplicaContext& context_;
+  chunk::Store& store_;
+  const cluster::TargetId id_;
+  const cluster::ChainId chain_;
+  uint64_t verifier_ = 0;
+  ChunkLocks locks_;
+
+  uint64_t seen_version_ = 0;  // of the chain, by look()
+  cluster::State seen_state_ = cluster::State::offline;
+  uint64_t spell_ = 0;       // grows with every change of its state
+  bool ready_ = false;       // of the part that it plays in this spell
+  bool was_copied_ = false;  // in this life of the process, so nothing of an earlier one is left
+  bool told_loss_ = false;   // the verifier has changed for what the last end may have taken back
+  uint64_t copying_ = 0;     // the chain version under which it copies, or has copied
+  std::set<CancelScope*> outgoing_;  // calls under the chain version seen last
+  Event changed_;
+  Gate gate_;
+};
+
+}  // namespace ff::chain

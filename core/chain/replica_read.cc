@@ -1,0 +1,93 @@
+// replica_read.cc: what is committed, asked of any target that serves. One without a pending
+// version knows by itself; else the last that serves is asked, which commits before all others.
+#include <algorithm>
+#include <utility>
+
+#include "chain/calls.h"
+#include "chain/wire.h"
+
+namespace ff::chain {
+
+using chunk::ChunkState;
+using chunk::Which;
+
+namespace {
+
+constexpr int64_t kAskNs = 5 * kSecond;
+
+}  // namespace
+
+// Which of the chunk's versions here is the chain's committed one; nothing: to be looked at again.
+Task<Result<std::optional<Which>>> Replica::which_counts(uint64_t version, chunk::ChunkId id) {
+  FF_CO_TRY(const ChunkState state, store_.state(id_, id));
+  if (!state.pending) co_return std::optional(Which::committed);
+  const cluster::Target tail = *reading_tail(*routed());
+  if (tail.id == id_) {
+    // Somebody else may have committed it, and shown it, before this one was the last.
+    auto settling = settle(id);
+    FF_CO_TRY(co_await std::move(settling));
+    co_return std::nullopt;
+  }
+  wire::CommittedRequest request;
+  *request.mutable_place() = place_of(tail.id, version);
+  *request.mutable_chunk() = to_wire(id);
+  auto asking = call(tail.node, kCommitted, std::move(request), {}, kAskNs);
+  auto reply = co_await std::move(asking);
+  if (!reply) {
+    // It may have gone: then the caller is to look for other targets, as for this one.
+    if (reply.error().code != Errc::interrupted) reply.error().code = Errc::stale;
+    co_return std::move(reply).error();
+  }
+  FF_CO_TRY(const ChunkState now, store_.state(id_, id));
+  if (now.committed.version >= reply->version()) co_return std::optional(Which::committed);
+  const bool coming = now.pending && now.pending->image.version == reply->version();
+  if (coming) co_return std::optional(Which::pending);
+  co_return std::nullopt;
+}
+
+Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id, uint64_t offset,
+                                            ByteSpan into) {
+  for (;;) {
+    FF_CO_TRY(may_answer(version));
+    auto choosing = which_counts(version, id);
+    FF_CO_TRY(const auto which, co_await std::move(choosing));
+    if (which) {
+      FF_CO_TRY(const ChunkState state, store_.state(id_, id));
+      const bool pending = *which == Which::pending;
+      const uint64_t wanted = pending && state.pending ? state.pending->image.version : 0;
+      auto reading =
+          store_.read({.target = id_, .id = id, .which = *which, .offset = offset}, into);
+      auto done = co_await std::move(reading);
+      FF_CO_TRY(may_answer(version));
+      // A pending version may have been committed meanwhile, and the next have come.
+      const bool moved = pending && (done ? done->state.version != wanted
+                                          : done.error().code == Errc::not_found &&
+                                                store_.state(id_, id)->committed.version >= wanted);
+      if (!moved) co_return done;
+    }
+    YieldWait again(context_.loop);
+    FF_CO_TRY(co_await again);
+  }
+}
+
+Task<Result<uint64_t>> Replica::committed(uint64_t version, chunk::ChunkId id) {
+  for (;;) {
+    FF_CO_TRY(be_tail(version));
+    FF_CO_TRY(const ChunkState state, store_.state(id_, id));
+    if (!state.pending) co_return state.committed.version;
+    auto settling = settle(id);
+    FF_CO_TRY(co_await std::move(settling));
+  }
+}
+
+Task<Result<std::optional<chunk::ChunkInfo>>> Replica::last(uint64_t version, uint64_t inode) {
+  for (;;) {
+    FF_CO_TRY(be_tail(version));
+    FF_CO_TRY(auto found, store_.query_last(id_, inode));
+    if (!found || !found->state.pending) co_return found;
+    auto settling = settle(found->id);
+    FF_CO_TRY(co_await std::move(settling));
+  }
+}
+
+}  // namespace ff::chain

@@ -1,0 +1,261 @@
+// replicas.cc: from messages to the steps of a replica, and the data to and fro.
+#include "chain/replicas.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "chain/wire.h"
+#include "chunk/layout.h"
+#include "rpc/error_wire.h"
+#include "simd/crc32c.h"
+
+namespace ff::chain {
+
+namespace {
+
+// For the data of clients' calls under way; what targets pass on to one another is bounded by that.
+constexpr uint64_t kMemory = 256 * kMiB;
+constexpr int kItemsMax = 1024;  // of a read
+
+Result<void> check_size(uint64_t bytes) {
+  if (bytes <= chunk::kChunkMax) return {};
+  return fail(Errc::usage, "{} bytes for a chunk of at most {}", bytes, chunk::kChunkMax);
+}
+
+// The data of a call, checked: the caller's memory may change, and so may bytes on their way.
+Replica::Pull puller(rpc::ServerCall& call, const rpc::wire::Slice& slice,
+                     std::optional<uint32_t> crc) {
+  return [&call, source = rpc::from_wire(slice), crc](ByteSpan into) -> Task<Result<void>> {
+    return [](rpc::ServerCall& from, net::Slice data, std::optional<uint32_t> expected,
+              ByteSpan memory) -> Task<Result<void>> {
+      FF_CO_TRY(co_await from.pull(data, 0, memory));
+      if (!expected || simd::crc32c(memory) == *expected) co_return Result<void>();
+      co_return fail(Errc::busy, "the data of the call does not match its checksum");
+    }(call, source, crc, into);
+  };
+}
+
+wire::WriteReply reply_of(const Done& done, const Replica& replica) {
+  wire::WriteReply reply;
+  *reply.mutable_image() = to_wire(done.image);
+  reply.set_chain_version(done.chain_version);
+  reply.set_verifier(replica.verifier());
+  return reply;
+}
+
+}  // namespace
+
+Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
+    : context_(context), memory_(context.loop, kMemory) {
+  rpc::add_method(router, kWrite, *this, &Replicas::write);
+  rpc::add_method(router, kForward, *this, &Replicas::forward);
+  rpc::add_method(router, kRead, *this, &Replicas::read);
+  rpc::add_method(router, kSync, *this, &Replicas::sync);
+  rpc::add_method(router, kLast, *this, &Replicas::last);
+  rpc::add_method(router, kCommitted, *this, &Replicas::committed);
+  rpc::add_method(router, kList, *this, &Replicas::list);
+  rpc::add_method(router, kErase, *this, &Replicas::erase);
+  rpc::add_method(router, kCopy, *this, &Replicas::copy);
+  rpc::add_method(router, kResults, *this, &Replicas::results);
+  rpc::add_method(router, kCopied, *this, &Replicas::copied);
+}
+
+void Replicas::add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain,
+                   Replica::Origin origin) {
+  auto& replica = replicas_[id];
+  FF_CHECK(replica == nullptr);
+  replica = std::make_unique<Replica>(context_, store, id, chain, origin);
+  replica->look();
+}
+
+Replica* Replicas::find(cluster::TargetId id) {
+  const auto found = replicas_.find(id);
+  return found == replicas_.end() ? nullptr : found->second.get();
+}
+
+void Replicas::look() {
+  for (const auto& [id, replica] : replicas_) replica->look();
+}
+
+Task<void> Replicas::close() {
+  for (const auto& [id, replica] : replicas_) {
+    auto closing = replica->close();
+    co_await std::move(closing);
+  }
+}
+
+Result<Replica*> Replicas::at(const wire::Place& place) {
+  Replica* const replica = find(place.target());
+  if (replica != nullptr && replica->chain() == place.chain()) return replica;
+  return fail(Errc::stale, "target {} of chain {} is not here", place.target(), place.chain());
+}
+
+Task<Result<Semaphore::Hold>> Replicas::take_memory(uint64_t bytes) {
+  return memory_.take(std::min(bytes, kMemory));
+}
+
+Task<Result<wire::WriteReply>> Replicas::write(rpc::ServerCall& call, wire::WriteRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(chunk::Update update, from_wire(request));
+  const uint64_t bytes = request.data().size();
+  FF_CO_TRY(check_size(bytes));
+  auto taking = take_memory(bytes);
+  FF_CO_TRY(const auto memory, co_await std::move(taking));
+  auto writing = replica->write(request.place().chain_version(), update, bytes,
+                                puller(call, request.data(), request.data_crc()));
+  FF_CO_TRY(const Done done, co_await std::move(writing));
+  co_return reply_of(done, *replica);
+}
+
+Task<Result<wire::WriteReply>> Replicas::forward(rpc::ServerCall& call,
+                                                 wire::ForwardRequest request) {
+  const wire::WriteRequest& write = request.write();
+  FF_CO_TRY(Replica* const replica, at(write.place()));
+  FF_CO_TRY(chunk::Update update, from_wire(write));
+  update.version = request.version();
+  update.checksum = request.checksum();
+  FF_CO_TRY(check_size(write.data().size()));
+  Replica::Forward forward{
+      .update = update, .bytes = write.data().size(), .checked = request.checked()};
+  auto forwarding = replica->forward(write.place().chain_version(), forward,
+                                     puller(call, write.data(), write.data_crc()));
+  FF_CO_TRY(const Done done, co_await std::move(forwarding));
+  co_return reply_of(done, *replica);
+}
+
+Task<Result<wire::ReadReply>> Replicas::read(rpc::ServerCall& call, wire::ReadRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  if (request.items_size() > kItemsMax) {
+    co_return fail(Errc::usage, "{} reads at once (the limit is {})", request.items_size(),
+                   kItemsMax);
+  }
+  uint64_t bytes = 0;
+  for (const wire::ReadItem& item : request.items()) {
+    FF_CO_TRY(check_size(item.length()));
+    bytes += item.length();
+  }
+  if (bytes > request.sink().size()) {
+    co_return fail(Errc::usage, "{} bytes into a sink of {}", bytes, request.sink().size());
+  }
+  wire::ReadReply reply;
+  for (int item = 0; item < request.items_size(); item++) reply.add_items();
+  Cancel& cancel = *co_await current_cancel();  // the call's
+  Gate items(context_.loop);
+  uint64_t offset = 0;
+  for (int item = 0; item < request.items_size(); item++) {
+    items.spawn(
+        [](Task<Result<wire::ReadDone>> reading, wire::ReadDone& done, Cancel& with) -> Task<void> {
+          auto read = co_await std::move(reading).under(with);
+          if (read) done = std::move(*read);
+          if (!read) rpc::to_wire(read.error(), *done.mutable_error());
+        }(read_item(call, *replica, request, item, offset), *reply.mutable_items(item), cancel));
+    offset += request.items(item).length();
+  }
+  co_await items.wait_empty();
+  co_return reply;
+}
+
+Task<Result<wire::ReadDone>> Replicas::read_item(rpc::ServerCall& call, Replica& replica,
+                                                 const wire::ReadRequest& request, int item,
+                                                 uint64_t at) {
+  const wire::ReadItem& wanted = request.items(item);
+  auto taking = take_memory(wanted.length());
+  FF_CO_TRY(const auto memory, co_await std::move(taking));
+  const chunk::AlignedBytes bytes(wanted.length());
+  auto reading = replica.read(request.place().chain_version(), from_wire(wanted.chunk()),
+                              wanted.offset(), bytes.span());
+  FF_CO_TRY(const chunk::ReadDone read, co_await std::move(reading));
+  const ByteView found = bytes.span().first(read.bytes);
+  wire::ReadDone done;
+  *done.mutable_image() = to_wire(read.state);
+  done.set_bytes(read.bytes);
+  done.set_crc(simd::crc32c(found));
+  if (!found.empty()) {
+    auto pushing = call.push(rpc::from_wire(request.sink()), at, found);
+    FF_CO_TRY(co_await std::move(pushing));
+  }
+  co_return done;
+}
+
+Task<Result<wire::SyncReply>> Replicas::sync(rpc::ServerCall&, wire::SyncRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  auto syncing = replica->sync(request.place().chain_version());
+  FF_CO_TRY(const uint64_t verifier, co_await std::move(syncing));
+  wire::SyncReply reply;
+  reply.set_verifier(verifier);
+  co_return reply;
+}
+
+Task<Result<wire::LastReply>> Replicas::last(rpc::ServerCall&, wire::LastRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  auto looking = replica->last(request.place().chain_version(), request.inode());
+  FF_CO_TRY(const auto found, co_await std::move(looking));
+  wire::LastReply reply;
+  reply.set_found(found.has_value());
+  if (found) {
+    *reply.mutable_chunk() = to_wire(found->id);
+    *reply.mutable_image() = to_wire(found->state.committed);
+  }
+  co_return reply;
+}
+
+Task<Result<wire::CommittedReply>> Replicas::committed(rpc::ServerCall&,
+                                                       wire::CommittedRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  auto asking = replica->committed(request.place().chain_version(), from_wire(request.chunk()));
+  FF_CO_TRY(const uint64_t version, co_await std::move(asking));
+  wire::CommittedReply reply;
+  reply.set_version(version);
+  co_return reply;
+}
+
+Task<Result<wire::ListReply>> Replicas::list(rpc::ServerCall&, wire::ListRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const auto page, replica->list(request.place().chain_version(),
+                                           from_wire(request.chunk()), request.limit()));
+  context_.member.set_progress(replica->id(), request.copied(), request.to_copy());
+  wire::ListReply reply;
+  for (const chunk::ChunkInfo& info : page) *reply.add_chunks() = to_wire(info);
+  co_return reply;
+}
+
+Task<Result<wire::Done>> Replicas::erase(rpc::ServerCall&, wire::EraseRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  auto erasing = replica->erase(request.place().chain_version(), from_wire(request.chunk()));
+  FF_CO_TRY(co_await std::move(erasing));
+  co_return wire::Done();
+}
+
+Task<Result<wire::Done>> Replicas::copy(rpc::ServerCall& call, wire::CopyRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  const chunk::VersionState image = from_wire(request.image());
+  FF_CO_TRY(check_size(image.length));
+  if (image.length != request.data().size() || image.version == 0) {
+    co_return fail(Errc::usage, "a copy of version {} with {} bytes has length {}", image.version,
+                   request.data().size(), image.length);
+  }
+  const chunk::Install install{
+      .id = from_wire(request.chunk()), .state = image, .chain_version = request.chain_version()};
+  auto copying = replica->copy(request.place().chain_version(), install,
+                               puller(call, request.data(), image.checksum));
+  FF_CO_TRY(co_await std::move(copying));
+  co_return wire::Done();
+}
+
+Task<Result<wire::Done>> Replicas::results(rpc::ServerCall&, wire::ResultsRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  std::vector<chunk::ChannelInfo> results;
+  for (const wire::ChannelResult& result : request.results()) results.push_back(from_wire(result));
+  auto storing = replica->results(request.place().chain_version(), std::move(results));
+  FF_CO_TRY(co_await std::move(storing));
+  co_return wire::Done();
+}
+
+Task<Result<wire::Done>> Replicas::copied(rpc::ServerCall&, wire::CopiedRequest request) {
+  FF_CO_TRY(Replica* const replica, at(request.place()));
+  auto ending = replica->copied(request.place().chain_version(), request.verifier());
+  FF_CO_TRY(co_await std::move(ending));
+  co_return wire::Done();
+}
+
+}  // namespace ff::chain

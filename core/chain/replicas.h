@@ -1,0 +1,52 @@
+// All replicas of a storage node behind the methods of service.h: finds the target, moves the data,
+// and bounds the memory that it takes. Owned by one loop.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "chain/replica.h"
+#include "rpc/session.h"
+
+namespace ff::chain {
+
+class Replicas {
+ public:
+  // All outlive it.
+  Replicas(rpc::Router& router, ReplicaContext& context);
+
+  // A target that lies in `store`, which outlives it.
+  void add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain,
+           Replica::Origin origin);
+  // Null: not here.
+  Replica* find(cluster::TargetId id);
+  // The routing, the lease or what is usable has changed.
+  void look();
+  // Before the node goes down, and with no call under way.
+  Task<void> close();
+
+ private:
+  Result<Replica*> at(const wire::Place& place);
+  Task<Result<Semaphore::Hold>> take_memory(uint64_t bytes);
+  Task<Result<wire::WriteReply>> write(rpc::ServerCall& call, wire::WriteRequest request);
+  Task<Result<wire::WriteReply>> forward(rpc::ServerCall& call, wire::ForwardRequest request);
+  Task<Result<wire::ReadReply>> read(rpc::ServerCall& call, wire::ReadRequest request);
+  Task<Result<wire::ReadDone>> read_item(rpc::ServerCall& call, Replica& replica,
+                                         const wire::ReadRequest& request, int item, uint64_t at);
+  Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
+  Task<Result<wire::LastReply>> last(rpc::ServerCall& call, wire::LastRequest request);
+  Task<Result<wire::CommittedReply>> committed(rpc::ServerCall& call,
+                                               wire::CommittedRequest request);
+  Task<Result<wire::ListReply>> list(rpc::ServerCall& call, wire::ListRequest request);
+  Task<Result<wire::Done>> erase(rpc::ServerCall& call, wire::EraseRequest request);
+  Task<Result<wire::Done>> copy(rpc::ServerCall& call, wire::CopyRequest request);
+  Task<Result<wire::Done>> results(rpc::ServerCall& call, wire::ResultsRequest request);
+  Task<Result<wire::Done>> copied(rpc::ServerCall& call, wire::CopiedRequest request);
+
+  ReplicaContext& context_;
+  std::map<cluster::TargetId, std::unique_ptr<Replica>> replicas_;
+  Semaphore memory_;
+};
+
+}  // namespace ff::chain

@@ -1,0 +1,251 @@
+// Targets that come back: as the last that served, with what they had; behind others, with a copy.
+// And what a sync promises.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "chain/chain_world.h"
+
+namespace ff::chain {
+namespace {
+
+using chunk::Change;
+using chunk::ChunkId;
+
+constexpr ChunkId kA{1, 0};
+constexpr ChunkId kB{1, 1};
+constexpr ChunkId kC{1, 2};
+constexpr ChunkId kD{1, 3};
+
+TEST(RecoveryTest, ATargetThatComesBackGetsWhatItMissed) {
+  ChainWorld world(2);
+  const auto writer = world.new_writer();
+  for (const ChunkId id : {kA, kB, kC}) {
+    ASSERT_TRUE(world.write(0, {.id = id, .data = text_of(id.index, 70'000)}).ok());
+  }
+  world.kill(1);
+  world.set({State::serving, State::offline});
+  ASSERT_TRUE(world.write(0, {.id = kB, .data = "changed", .offset = 100}).ok());
+  ASSERT_TRUE(world.write(0, {.id = kC, .change = Change::remove}).ok());
+  ASSERT_TRUE(world.write(0, {.id = kD, .data = "new", .writer = writer}).ok());
+  world.bring_back(1);
+  ASSERT_TRUE(world.eventually([&] { return world.copied(1); }));
+  world.set({State::serving, State::serving});
+  world.expect_equal(0, 1);
+  std::string b = text_of(1, 70'000);
+  b.replace(100, 7, "changed");
+  EXPECT_TRUE(world.read(1, kA) == text_of(0, 70'000));
+  EXPECT_TRUE(world.read(1, kB) == b);
+  EXPECT_EQ(world.read(1, kC), "(not_found)");
+  // It also knows what was done already.
+  world.kill(0);
+  world.set({State::offline, State::serving});
+  EXPECT_EQ(world.write(1, {.id = kD, .data = "new", .writer = writer})->image().version(), 1u);
+  EXPECT_EQ(world.write(1, {.id = kC, .data = "again"})->image().version(), 3u);
+}
+
+// What it has that its predecessor has not is gone, or never was: of any version.
+TEST(RecoveryTest, WhatOnlyTheReturningTargetHasGoes) {
+  ChainWorld world(2);
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "one"}).ok());
+  const auto alone = [&](ChunkId id, std::string_view text, int times) {
+    for (int i = 0; i < times; i++) {
+      const chunk::Update update{
+          .target = world.target(1),
+          .id = id,
+          .version = world.store(1).state(world.target(1), id)->committed.version + 1,
+          .writer = world.new_writer(),
+          .change = Change::replace,
+          .data = as_bytes(text),
+          .chunk_size = kChunkSize};
+      ASSERT_TRUE(io::ok(world.run(world.store(1).write(update))));
+      ASSERT_TRUE(io::ok(
+          world.run(world.store(1).commit(update.target, id, update.version, world.version()))));
+    }
+  };
+  alone(kB, "never", 1);
+  alone(kA, "other", 5);
+  const chunk::Update doubtful{.target = world.target(1),
+                               .id = kC,
+                               .version = 1,
+                               .writer = world.new_writer(),
+                               .change = Change::replace,
+                               .data = as_bytes("doubtful"),
+                               .chunk_size = kChunkSize};
+  ASSERT_TRUE(io::ok(world.run(world.store(1).write(doubtful))));
+  world.kill(1);
+  world.set({State::serving, State::offline});
+  world.bring_back(1);
+  ASSERT_TRUE(world.eventually([&] { return world.copied(1); }));
+  world.expect_equal(0, 1);
+  EXPECT_EQ(world.store(1).list(world.target(1), {}, 10)->size(), 1u);
+  const auto results = [&](size_t i) { return world.store(i).results(world.target(i))->size(); };
+  EXPECT_EQ(results(1), results(0));
+}
+
+TEST(RecoveryTest, UpdatesGoOnWhileATargetIsCopiedTo) {
+  ChainWorld world(2);
+  constexpr uint64_t kChunks = 60;
+  std::map<uint64_t, std::string> truth;
+  for (uint64_t i = 0; i < kChunks; i++) {
+    truth[i] = text_of(i, 20'000);
+    ASSERT_TRUE(world.write(0, {.id = {1, i}, .data = truth[i]}).ok());
+  }
+  world.kill(1);
+  world.set({State::serving, State::offline});
+  for (uint64_t i = 0; i < kChunks; i += 2) {
+    truth[i].replace(50, 3, "xyz");
+    ASSERT_TRUE(world.write(0, {.id = {1, i}, .data = "xyz", .offset = 50}).ok());
+  }
+  world.nodes[0]->live->pace.set_rate(300'000);  // the copy takes a while
+  world.bring_back(1);
+  uint64_t during = 0;
+  for (uint64_t n = 0; !world.copied(1); n++) {
+    ASSERT_LT(n, 5000u);
+    const uint64_t i = world.rng.below(kChunks + 20);
+    const std::string text = fmt::format("update {}", n);
+    if (n % 7 == 0) {
+      truth.erase(i);
+      ASSERT_TRUE(world.write(0, {.id = {1, i}, .change = Change::remove}).ok());
+    } else {
+      std::string& is = truth[i];
+      if (is.size() < 10 + text.size()) is.resize(10 + text.size());
+      is.replace(10, text.size(), text);
+      const auto wrote = world.write(0, {.id = {1, i}, .data = text, .offset = 10});
+      ASSERT_TRUE(wrote.ok()) << wrote.error().message;
+    }
+    if (!world.copied(1)) during++;
+    world.sim.run_for(kMillisecond);
+  }
+  EXPECT_GT(during, 20u);
+  world.set({State::serving, State::serving});
+  world.expect_equal(0, 1);
+  for (uint64_t i = 0; i < kChunks + 20; i++) {
+    const bool there = truth.contains(i);
+    EXPECT_TRUE(world.read(1, {1, i}) == (there ? truth[i] : "(not_found)")) << i;
+  }
+}
+
+TEST(RecoveryTest, ACopyBeginsAnewWhenOneOfTheTwoRestarts) {
+  ChainWorld world(3);
+  for (uint64_t i = 0; i < 30; i++) {
+    ASSERT_TRUE(world.write(0, {.id = {1, i}, .data = text_of(i, 20'000)}).ok());
+  }
+  world.kill(2);
+  world.set({State::serving, State::serving, State::offline});
+  for (uint64_t i = 0; i < 30; i++) {
+    ASSERT_TRUE(world.write(0, {.id = {1, i}, .data = "new"}).ok());
+  }
+  world.nodes[1]->live->pace.set_rate(100'000);
+  world.bring_back(2);
+  world.sim.run_for(kSecond);
+  ASSERT_FALSE(world.copied(2));
+  world.kill(2);
+  world.set({State::serving, State::serving, State::offline});
+  world.bring_back(2);
+  world.sim.run_for(kSecond);
+  ASSERT_FALSE(world.copied(2));
+  // Now its predecessor: the head goes on with it.
+  world.kill(1);
+  world.set({State::serving, State::offline, State::waiting});
+  world.set({State::serving, State::offline, State::syncing});
+  ASSERT_TRUE(world.eventually([&] { return world.copied(2); }));
+  world.expect_equal(0, 2);
+}
+
+TEST(RecoveryTest, TheLastThatServedCarriesOnWhatWasPending) {
+  ChainWorld world(2);
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "one"}).ok());
+  const auto writer = world.new_writer();
+  world.kill(1);
+  std::optional<Result<wire::WriteReply>> wrote;
+  world.begin(world.send(0, {.id = kA, .data = "two", .writer = writer}), wrote);
+  ASSERT_TRUE(world.eventually(
+      [&] { return world.store(0).state(world.target(0), kA)->pending.has_value(); }));
+  const uint64_t before = world.replica(0).verifier();
+  world.kill(0);
+  world.set({State::lastsrv, State::offline});
+  world.start(0);
+  world.tell(0);
+  EXPECT_EQ(world.read(0, kA), "(stale)");
+  world.set({State::serving, State::offline});
+  ASSERT_TRUE(world.eventually([&] { return world.replica(0).ready(); }));
+  EXPECT_EQ(world.read(0, kA), "two");
+  EXPECT_EQ(world.write(0, {.id = kA, .data = "two", .writer = writer})->image().version(), 2u);
+  EXPECT_EQ(world.replica(0).verifier(), before);  // a process that ends loses nothing
+}
+
+// A live process that was out, alone, and is back: what it gave up meanwhile is carried on.
+TEST(RecoveryTest, TheLastThatServedNeedNotHaveRestarted) {
+  ChainWorld world(2);
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "one"}).ok());
+  world.kill(1);
+  std::optional<Result<wire::WriteReply>> wrote;
+  world.begin(world.send(0, {.id = kA, .data = "two"}), wrote);
+  ASSERT_TRUE(world.eventually(
+      [&] { return world.store(0).state(world.target(0), kA)->pending.has_value(); }));
+  world.set({State::lastsrv, State::offline});
+  ASSERT_TRUE(world.eventually([&] { return wrote.has_value(); }));
+  EXPECT_EQ(wrote->error().code, Errc::stale);
+  world.set({State::serving, State::offline});
+  ASSERT_TRUE(world.eventually([&] { return world.replica(0).ready(); }));
+  EXPECT_EQ(world.read(0, kA), "two");
+}
+
+TEST(RecoveryTest, WhatWasSyncedOutlivesALossOfPowerEverywhere) {
+  ChainWorld world(3);
+  const auto wrote = world.write(0, {.id = kA, .data = "synced"});
+  ASSERT_TRUE(wrote.ok());
+  const auto synced = world.run(world.ask_sync(0));
+  ASSERT_TRUE(synced.ok()) << synced.error().message;
+  EXPECT_EQ(*synced, wrote->verifier());
+  ASSERT_TRUE(world.write(0, {.id = kB, .data = "not synced"}).ok());
+  for (size_t i = 0; i < 3; i++) world.lose_power(i);
+  world.set({State::offline, State::offline, State::lastsrv});
+  world.start(2);
+  world.tell(2);
+  world.set({State::offline, State::offline, State::serving});
+  ASSERT_TRUE(world.eventually([&] { return world.replica(2).ready(); }));
+  EXPECT_EQ(world.read(2, kA), "synced");
+  // Who wrote before the loss is told so by the next sync.
+  const auto after = world.run(world.ask_sync(2));
+  ASSERT_TRUE(after.ok()) << after.error().message;
+  EXPECT_NE(*after, *synced);
+  // The others learn of it with the copy.
+  world.bring_back(0);
+  ASSERT_TRUE(world.eventually([&] { return world.copied(0); }));
+  world.set({State::serving, State::offline, State::serving});
+  world.expect_equal(0, 2);
+  EXPECT_EQ(world.replica(0).verifier(), *after);
+  EXPECT_EQ(world.run(world.ask_sync(2)).value(), *after);
+}
+
+TEST(RecoveryTest, ASyncThatMissesATargetFails) {
+  ChainWorld world(3);
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "one"}).ok());
+  world.kill(2);
+  std::optional<Result<uint64_t>> synced;
+  world.begin(world.ask_sync(0), synced);
+  world.sim.run_for(2 * kSecond);
+  world.set({State::serving, State::serving, State::offline});
+  ASSERT_TRUE(world.eventually([&] { return synced.has_value(); }, kSecond));
+  EXPECT_FALSE(synced->ok());
+  EXPECT_TRUE(world.run(world.ask_sync(0)).ok());
+}
+
+// Nothing of a chunk store or of the calls may go to a target that is gone from this process.
+TEST(RecoveryTest, ClosingEndsWhatIsUnderWay) {
+  ChainWorld world(2);
+  world.kill(1);
+  std::optional<Result<wire::WriteReply>> wrote;
+  world.begin(world.send(0, {.id = kA, .data = "two"}), wrote);
+  ASSERT_TRUE(world.eventually(
+      [&] { return world.store(0).state(world.target(0), kA)->pending.has_value(); }));
+  EXPECT_GT(world.replica(0).running(), 0u);
+  world.run(world.replica(0).close());
+  EXPECT_EQ(world.replica(0).running(), 0u);
+  EXPECT_TRUE(world.store(0).state(world.target(0), kA)->pending.has_value());
+}
+
+}  // namespace
+}  // namespace ff::chain
