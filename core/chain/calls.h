@@ -1,65 +1,109 @@
-// calls.h: how a replica calls the targets beside it, for the units of replica.h alone.
+// Calls to targets of chains: under a version of the chain, and no longer than that holds. Owned by
+// one loop.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <utility>
+#include <vector>
 
-#include "chain/replica.h"
+#include "base/gate.h"
+#include "chain/nodes.h"
+#include "cluster/routing.h"
 #include "rpc/error_wire.h"
+#include "rpc/method.h"
 
 namespace ff::chain {
 
-namespace calls_detail {
+class Calls {
+ public:
+  Calls(Loop& loop, Nodes& nodes) : loop_(loop), nodes_(nodes) {}
 
-template <class Request>
-void set_data(Request& request, const net::Slice& slice) {
-  if constexpr (requires { request.mutable_write(); }) {
-    rpc::to_wire(slice, *request.mutable_write()->mutable_data());
-  } else if constexpr (requires { request.mutable_data(); }) {
-    rpc::to_wire(slice, *request.mutable_data());
+  // `source`: read by the target, named in the request's `data` (a ForwardRequest's in its write).
+  // Errors beside the target's: unreachable when there is no connection, for whatever reason;
+  // deadline; what end() says.
+  template <class Request, class Reply>
+  Task<Result<Reply>> call(cluster::ChainId chain, cluster::NodeId node,
+                           rpc::Method<Request, Reply> method, Request request, ByteView source,
+                           int64_t deadline_ns) {
+    // Taken in before anything waits.
+    auto prepare = [source](rpc::BulkCall& bulk, Request& asked) -> Result<void> {
+      if (source.empty()) return {};
+      FF_TRY(const net::Slice slice, bulk.source(source));
+      set_data(asked, slice);
+      return {};
+    };
+    auto calling =
+        call_with(chain, node, method, std::move(request), std::move(prepare), deadline_ns);
+    co_return co_await std::move(calling);
   }
-}
 
-template <class Request, class Reply>
-Task<Result<Reply>> call(Nodes& nodes, cluster::NodeId node, rpc::Method<Request, Reply> method,
-                         Request request, ByteView data, int64_t deadline_ns) {
-  FF_CO_TRY(const auto client, nodes.at(node));
-  auto connecting = client->channel(deadline_ns);
-  auto channel = co_await std::move(connecting);
-  if (!channel) {
-    nodes.failed(node, *client);
-    // Whatever the reason: it says nothing of what was asked for.
-    Error error = std::move(channel).error();
-    error.code = Errc::unreachable;
-    co_return error;
+  // `prepare(BulkCall&, Request&)` exposes memory and names it in the request; it must live until
+  // the call has ended.
+  template <class Request, class Reply, class Prepare>
+  Task<Result<Reply>> call_with(cluster::ChainId chain, cluster::NodeId node,
+                                rpc::Method<Request, Reply> method, Request request,
+                                Prepare prepare, int64_t deadline_ns) {
+    Cancel* const parent = co_await current_cancel();
+    CancelScope scope(loop_, parent, deadline_ns, "the target does not answer");
+    const Entry entry(outgoing_[chain], scope);
+    auto calling = attempt(node, method, std::move(request), std::move(prepare), deadline_ns);
+    co_return co_await std::move(calling).under(scope.cancel());
   }
-  rpc::BulkCall bulk(std::move(*channel));
-  if (!data.empty()) {
-    FF_CO_TRY(const net::Slice slice, bulk.source(data));
-    set_data(request, slice);
+
+  // The chain has another version: calls under the one before end with `reason`.
+  void end(cluster::ChainId chain, const Error& reason) {
+    const auto found = outgoing_.find(chain);
+    if (found == outgoing_.end()) return;
+    for (CancelScope* const scope : found->second) scope->cancel().request(reason);
   }
-  auto calling = bulk.run(method, std::move(request), deadline_ns);
-  co_return co_await std::move(calling);
-}
+  // Chains with calls under way, and those that had some.
+  const std::map<cluster::ChainId, std::vector<CancelScope*>>& outgoing() const {
+    return outgoing_;
+  }
 
-}  // namespace calls_detail
-
-// Ends with Errc::stale when the chain's version changes meanwhile. `data` must live as long.
-template <class Request, class Reply>
-Task<Result<Reply>> Replica::call(cluster::NodeId node, rpc::Method<Request, Reply> method,
-                                  Request request, ByteView data, int64_t patience_ns) {
-  const int64_t deadline_ns = context_.loop.now_ns() + patience_ns;
-  Cancel* const parent = co_await current_cancel();
-  CancelScope scope(context_.loop, parent, deadline_ns, "a target of the chain does not answer");
+ private:
+  using Scopes = std::vector<CancelScope*>;  // in the order of the calls
   struct Entry {
-    std::set<CancelScope*>& in;
-    CancelScope* const scope;
-    ~Entry() { in.erase(scope); }
+    Entry(Scopes& into, CancelScope& which) : in(into), scope(which) { in.push_back(&scope); }
+    ~Entry() { std::erase(in, &scope); }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+    Scopes& in;
+    CancelScope& scope;
   };
-  outgoing_.insert(&scope);
-  const Entry entry{outgoing_, &scope};
-  auto calling =
-      calls_detail::call(context_.nodes, node, method, std::move(request), data, deadline_ns);
-  co_return co_await std::move(calling).under(scope.cancel());
-}
+
+  template <class Request>
+  static void set_data(Request& request, const net::Slice& slice) {
+    if constexpr (requires { request.mutable_write(); }) {
+      rpc::to_wire(slice, *request.mutable_write()->mutable_data());
+    } else if constexpr (requires { request.mutable_data(); }) {
+      rpc::to_wire(slice, *request.mutable_data());
+    }
+  }
+
+  template <class Request, class Reply, class Prepare>
+  Task<Result<Reply>> attempt(cluster::NodeId node, rpc::Method<Request, Reply> method,
+                              Request request, Prepare prepare, int64_t deadline_ns) {
+    FF_CO_TRY(const auto client, nodes_.at(node));
+    auto connecting = client->channel(deadline_ns);
+    auto channel = co_await std::move(connecting);
+    if (!channel) {
+      nodes_.failed(node, *client);
+      // Whatever the reason: it says nothing of what was asked for.
+      Error error = std::move(channel).error();
+      error.code = Errc::unreachable;
+      co_return error;
+    }
+    rpc::BulkCall bulk(std::move(*channel));
+    FF_CO_TRY(prepare(bulk, request));
+    auto calling = bulk.run(method, std::move(request), deadline_ns);
+    co_return co_await std::move(calling);
+  }
+
+  Loop& loop_;
+  Nodes& nodes_;
+  std::map<cluster::ChainId, Scopes> outgoing_;
+};
 
 }  // namespace ff::chain

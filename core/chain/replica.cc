@@ -4,22 +4,22 @@
 #include <algorithm>
 #include <utility>
 
-#include "chain/calls.h"
-
 namespace ff::chain {
 
 Replica::Replica(ReplicaContext& context, chunk::Store& store, cluster::TargetId id,
-                 cluster::ChainId chain, Origin origin)
+                 cluster::ChainId chain)
     : context_(context),
       store_(store),
       id_(id),
       chain_(chain),
       locks_(context.loop),
-      told_loss_(origin == Origin::made || store.last_end() != chunk::LastEnd::other_boot),
+      calls_(context.loop, context.nodes),
       changed_(context.loop),
       gate_(context.loop) {
   for (const chunk::TargetInfo& info : store.targets()) {
-    if (info.id == id) verifier_ = info.state;
+    if (info.id != id) continue;
+    verifier_ = info.state;
+    lossy_ = info.lossy;
   }
 }
 
@@ -32,6 +32,12 @@ Task<void> Replica::close() {
 
 const cluster::Chain* Replica::routed() const { return context_.member.routing().chain(chain_); }
 
+bool Replica::head() const {
+  const cluster::Chain* const chain = routed();
+  const auto part = chain == nullptr ? std::nullopt : part_of(*chain, id_);
+  return part && part->head;
+}
+
 Error Replica::stale(std::string_view why) const {
   return fail(Errc::stale, "target {} of chain {} {}", id_, chain_, why);
 }
@@ -41,21 +47,23 @@ void Replica::look() {
   const cluster::Target* const self =
       chain == nullptr ? nullptr : cluster::find_target(*chain, id_);
   if (self == nullptr || !context_.member.returned()) return;
-  if (chain->version != seen_version_) {
+  const bool changed = chain->version != seen_version_;
+  if (changed) {
     seen_version_ = chain->version;
-    for (CancelScope* const call : outgoing_) {
-      call->cancel().request(stale("was asked for under another version of the chain"));
-    }
+    calls_.end(chain_, stale("has called under another version of the chain"));
   }
-  if (self->state != seen_state_) {
+  // A copy begins anew with every change: between two of them another may have gone unseen.
+  if (self->state != seen_state_ || (changed && self->state == cluster::State::syncing)) {
     seen_state_ = self->state;
     spell_++;
     ready_ = false;
     if (seen_state_ == cluster::State::serving) gate_.spawn(return_to_service(spell_));
     if (seen_state_ == cluster::State::syncing) gate_.spawn(begin_copy_to(spell_));
   }
-  changed_.set();
-  changed_.reset();
+  if (changed) {
+    changed_.set();
+    changed_.reset();
+  }
   const auto part = part_of(*chain, id_);
   const bool copies =
       ready_ && part && part->serves && part->successor != nullptr && !part->successor_serves;

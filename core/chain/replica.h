@@ -15,14 +15,16 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/gate.h"
 #include "base/loop.h"
 #include "base/rng.h"
 #include "base/wait.h"
+#include "chain/calls.h"
 #include "chain/decisions.h"
 #include "chain/locks.h"
 #include "chain/nodes.h"
@@ -58,10 +60,8 @@ class Replica {
   // Fills memory with the data of an update, and checks it.
   using Pull = std::function<Task<Result<void>>(ByteSpan into)>;
 
-  // Whether the target was made by this process, or found on its disk.
-  enum class Origin : uint8_t { made, found };
   Replica(ReplicaContext& context, chunk::Store& store, cluster::TargetId id,
-          cluster::ChainId chain, Origin origin);
+          cluster::ChainId chain);
   ~Replica();
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
@@ -72,6 +72,8 @@ class Replica {
   uint64_t verifier() const { return verifier_; }
   // Answers what its part asks for; false while it is on its way to (return_to_service).
   bool ready() const { return ready_; }
+  // Whether it is the one that clients write to, as far as it knows.
+  bool head() const;
   // Flights, copies and the like that are under way.
   size_t running() const { return gate_.running(); }
   // The member may hold newer routing, or leave to serve that it had not before.
@@ -116,14 +118,18 @@ class Replica {
   Result<void> copied_to(uint64_t version);
   Task<Result<void>> wait_for_change(int64_t most_ns);
 
-  // calls.h
+  // Ends with Errc::stale when the chain's version changes meanwhile. `data` must live as long.
   template <class Request, class Reply>
   Task<Result<Reply>> call(cluster::NodeId node, rpc::Method<Request, Reply> method,
-                           Request request, ByteView data, int64_t patience_ns);
+                           Request request, ByteView data, int64_t patience_ns) {
+    return calls_.call(chain_, node, method, std::move(request), data,
+                       context_.loop.now_ns() + patience_ns);
+  }
   wire::Place place_of(cluster::TargetId target, uint64_t version) const;
 
   // replica_update.cc
   std::optional<chunk::ChannelResult> result_of(const chunk::Writer& writer) const;
+  Task<Result<void>> note_results(std::vector<chunk::ChannelInfo> results);
   std::shared_ptr<Flight> flight_of(ChunkLocks::Hold hold, const chunk::PendingState& pending,
                                     chunk::ChunkId id);
   Task<Result<void>> load(Flight& flight, uint64_t bytes, Pull pull);
@@ -132,6 +138,7 @@ class Replica {
   Task<Result<Done>> carry(Flight& flight);
   Task<Result<void>> store_pending(Flight& flight);
   Error store_failed(Error error);
+  Error condemn(Error error);
   Task<Result<Done>> store_replacement(Flight& flight);
   Task<Result<Done>> pass_on(Flight& flight, Part part, cluster::Target successor,
                              uint64_t version);
@@ -168,15 +175,14 @@ class Replica {
   const cluster::ChainId chain_;
   uint64_t verifier_ = 0;
   ChunkLocks locks_;
+  Calls calls_;
 
   uint64_t seen_version_ = 0;  // of the chain, by look()
   cluster::State seen_state_ = cluster::State::offline;
-  uint64_t spell_ = 0;       // grows with every change of its state
-  bool ready_ = false;       // of the part that it plays in this spell
-  bool was_copied_ = false;  // in this life of the process, so nothing of an earlier one is left
-  bool told_loss_ = false;   // the verifier has changed for what the last end may have taken back
-  uint64_t copying_ = 0;     // the chain version under which it copies, or has copied
-  std::set<CancelScope*> outgoing_;  // calls under the chain version seen last
+  uint64_t spell_ = 0;    // grows with every change of its state
+  bool ready_ = false;    // of the part that it plays in this spell
+  bool lossy_ = false;    // what the verifier does not tell yet
+  uint64_t copying_ = 0;  // the chain version under which it copies, or has copied
   Event changed_;
   Gate gate_;
 };

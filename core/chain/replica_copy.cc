@@ -7,7 +7,7 @@
 
 #include "base/backoff.h"
 #include "base/log.h"
-#include "chain/calls.h"
+#include "chain/replica.h"
 #include "chain/wire.h"
 
 namespace ff::chain {
@@ -229,17 +229,10 @@ Task<Result<void>> Replica::copy(uint64_t version, chunk::Install copy, Pull pul
   co_return Result<void>();
 }
 
-// A channel may have gone on since they were read: what an update has brought is newer.
 Task<Result<void>> Replica::results(uint64_t version, std::vector<chunk::ChannelInfo> results) {
   FF_CO_TRY(copied_to(version));
-  std::erase_if(results, [&](const chunk::ChannelInfo& info) {
-    const auto own = store_.result(id_, info.client, info.channel);
-    return own && *own && (*own)->sequence >= info.result.sequence;
-  });
-  auto installing = store_.install_results(id_, std::move(results));
-  const auto installed = co_await std::move(installing);
-  if (!installed) co_return store_failed(installed.error());
-  co_return Result<void>();
+  auto noting = note_results(std::move(results));
+  co_return co_await std::move(noting);
 }
 
 Task<Result<void>> Replica::copied(uint64_t version, uint64_t verifier) {
@@ -252,7 +245,7 @@ Task<Result<void>> Replica::copied(uint64_t version, uint64_t verifier) {
   if (!synced) co_return store_failed(synced.error());
   FF_CO_TRY(copied_to(version));
   verifier_ = verifier;
-  was_copied_ = true;
+  lossy_ = false;
   context_.member.set_copied(id_, version);
   context_.poke();
   co_return Result<void>();

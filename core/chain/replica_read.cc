@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "chain/calls.h"
+#include "chain/replica.h"
 #include "chain/wire.h"
 
 namespace ff::chain {

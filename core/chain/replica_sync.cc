@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "chain/calls.h"
+#include "chain/replica.h"
 
 namespace ff::chain {
 
@@ -55,13 +55,13 @@ Task<void> Replica::return_to_service(uint64_t spell) {
 }
 
 Task<Result<void>> Replica::prepare_to_serve() {
-  if (!was_copied_ && !told_loss_) {
+  if (lossy_) {
     const uint64_t verifier = context_.rng.next();
     auto setting = store_.set_target_state(id_, verifier);
     const auto set = co_await std::move(setting);
     if (!set) co_return store_failed(set.error());
     verifier_ = verifier;
-    told_loss_ = true;
+    lossy_ = false;
   }
   auto settling = settle_all();
   co_return co_await std::move(settling);
@@ -85,7 +85,6 @@ Task<Result<void>> Replica::settle_all() {
 
 // What it knows of channels is of an earlier life: the copy brings what counts.
 Task<void> Replica::begin_copy_to(uint64_t spell) {
-  was_copied_ = false;
   auto forgetting = store_.forget_results(id_);
   const auto forgotten = co_await std::move(forgetting);
   if (!forgotten) {

@@ -5,7 +5,7 @@
 #include "base/backoff.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "chain/calls.h"
+#include "chain/replica.h"
 #include "chain/wire.h"
 #include "chunk/layout.h"
 #include "simd/crc32c.h"
@@ -63,6 +63,18 @@ struct Replica::Flight {
 std::optional<chunk::ChannelResult> Replica::result_of(const chunk::Writer& writer) const {
   auto result = store_.result(id_, writer.client, writer.channel);
   return result ? std::move(*result) : std::nullopt;
+}
+
+// Of updates that were committed elsewhere. What a channel has done since is newer.
+Task<Result<void>> Replica::note_results(std::vector<chunk::ChannelInfo> results) {
+  std::erase_if(results, [&](const chunk::ChannelInfo& info) {
+    const auto own = store_.result(id_, info.client, info.channel);
+    return own && *own && (*own)->sequence > info.result.sequence;
+  });
+  auto installing = store_.install_results(id_, std::move(results));
+  const auto installed = co_await std::move(installing);
+  if (!installed) co_return store_failed(installed.error());
+  co_return Result<void>();
 }
 
 // The pending version of a chunk, whose own update nobody has any more.
@@ -224,9 +236,17 @@ Task<Result<Done>> Replica::carry(Flight& flight) {
   }
 }
 
-// An error of the store that leaves open what it has done: its disk has failed. For the caller the
-// target is one that does not answer.
+// An error of the store: its disk has failed, or the step was given up. For whoever has called, the
+// target then is one that does not answer.
 Error Replica::store_failed(Error error) {
+  if (!store_.health()) return condemn(std::move(error));
+  const bool given_up = error.code == Errc::interrupted || error.code == Errc::deadline;
+  if (!given_up) error.code = Errc::unreachable;
+  return error;
+}
+
+// What the target holds is not what it should be: it is out until it has been copied to.
+Error Replica::condemn(Error error) {
   context_.fail(id_, error);
   error.code = Errc::unreachable;
   return error;
@@ -250,7 +270,7 @@ Task<Result<void>> Replica::store_pending(Flight& flight) {
     log_error("two replicas differ, and both match their checksums",
               {{"target", id_}, {"chunk", to_string(flight.update.id)}, {"error", error.message}});
   }
-  co_return store_failed(std::move(error));
+  co_return condemn(std::move(error));
 }
 
 Task<Result<bool>> Replica::own_is_sound(chunk::ChunkId id, chunk::Which which) {
@@ -267,7 +287,7 @@ Task<Result<bool>> Replica::own_is_sound(chunk::ChunkId id, chunk::Which which) 
 Task<Result<void>> Replica::differs(Flight& flight, Error error) {
   auto checking = own_is_sound(flight.update.id, chunk::Which::pending);
   FF_CO_TRY(const bool sound, co_await std::move(checking));
-  if (!sound) co_return store_failed(std::move(error));
+  if (!sound) co_return condemn(std::move(error));
   flight.checked = true;  // then it is the successor's fault
   co_return Result<void>();
 }
@@ -290,16 +310,16 @@ Task<Result<Done>> Replica::store_replacement(Flight& flight) {
     co_return installed.error();
   }
   // Two steps: a target that ends between them is copied to from the start.
-  const chunk::ChannelResult result{.sequence = update.writer.sequence,
-                                    .id = update.id,
-                                    .image = flight.image,
-                                    .committed = true,
-                                    .used_ns = context_.loop.clock().wall_ns()};
   std::vector<chunk::ChannelInfo> results;
-  results.push_back({update.writer.client, update.writer.channel, result});
-  auto noting = store_.install_results(id_, std::move(results));
-  const auto noted = co_await std::move(noting);
-  if (!noted) co_return store_failed(noted.error());
+  results.push_back({.client = update.writer.client,
+                     .channel = update.writer.channel,
+                     .result = {.sequence = update.writer.sequence,
+                                .id = update.id,
+                                .image = flight.image,
+                                .committed = true,
+                                .used_ns = context_.loop.clock().wall_ns()}});
+  auto noting = note_results(std::move(results));
+  FF_CO_TRY(co_await std::move(noting));
   co_return Done{flight.image, flight.chain_version};
 }
 
@@ -310,6 +330,7 @@ Task<Result<void>> Replica::read_whole(Flight& flight) {
   auto reading = store_.read(
       {.target = id_, .id = flight.update.id, .which = chunk::Which::pending}, flight.whole.span());
   const auto read = co_await std::move(reading);
+  if (!read && read.error().code == Errc::corrupt) co_return condemn(read.error());
   if (!read) co_return store_failed(read.error());
   flight.has_whole = true;
   co_return Result<void>();

@@ -60,11 +60,10 @@ Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
   rpc::add_method(router, kCopied, *this, &Replicas::copied);
 }
 
-void Replicas::add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain,
-                   Replica::Origin origin) {
+void Replicas::add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain) {
   auto& replica = replicas_[id];
   FF_CHECK(replica == nullptr);
-  replica = std::make_unique<Replica>(context_, store, id, chain, origin);
+  replica = std::make_unique<Replica>(context_, store, id, chain);
   replica->look();
 }
 
@@ -129,41 +128,33 @@ Task<Result<wire::ReadReply>> Replicas::read(rpc::ServerCall& call, wire::ReadRe
     co_return fail(Errc::usage, "{} reads at once (the limit is {})", request.items_size(),
                    kItemsMax);
   }
-  uint64_t bytes = 0;
-  for (const wire::ReadItem& item : request.items()) {
-    FF_CO_TRY(check_size(item.length()));
-    bytes += item.length();
-  }
-  if (bytes > request.sink().size()) {
-    co_return fail(Errc::usage, "{} bytes into a sink of {}", bytes, request.sink().size());
-  }
+  for (const wire::ReadItem& item : request.items()) FF_CO_TRY(check_size(item.sink().size()));
   wire::ReadReply reply;
   for (int item = 0; item < request.items_size(); item++) reply.add_items();
   Cancel& cancel = *co_await current_cancel();  // the call's
   Gate items(context_.loop);
-  uint64_t offset = 0;
   for (int item = 0; item < request.items_size(); item++) {
-    items.spawn(
-        [](Task<Result<wire::ReadDone>> reading, wire::ReadDone& done, Cancel& with) -> Task<void> {
-          auto read = co_await std::move(reading).under(with);
-          if (read) done = std::move(*read);
-          if (!read) rpc::to_wire(read.error(), *done.mutable_error());
-        }(read_item(call, *replica, request, item, offset), *reply.mutable_items(item), cancel));
-    offset += request.items(item).length();
+    items.spawn([](Task<Result<wire::ReadDone>> reading, wire::ReadDone& done,
+                   Cancel& with) -> Task<void> {
+      auto read = co_await std::move(reading).under(with);
+      if (read) done = std::move(*read);
+      if (!read) rpc::to_wire(read.error(), *done.mutable_error());
+    }(read_item(call, *replica, request.place(), request.items(item)), *reply.mutable_items(item),
+                                 cancel));
   }
   co_await items.wait_empty();
   co_return reply;
 }
 
 Task<Result<wire::ReadDone>> Replicas::read_item(rpc::ServerCall& call, Replica& replica,
-                                                 const wire::ReadRequest& request, int item,
-                                                 uint64_t at) {
-  const wire::ReadItem& wanted = request.items(item);
-  auto taking = take_memory(wanted.length());
+                                                 const wire::Place& place,
+                                                 const wire::ReadItem& item) {
+  const uint64_t wanted = item.sink().size();
+  auto taking = take_memory(wanted);
   FF_CO_TRY(const auto memory, co_await std::move(taking));
-  const chunk::AlignedBytes bytes(wanted.length());
-  auto reading = replica.read(request.place().chain_version(), from_wire(wanted.chunk()),
-                              wanted.offset(), bytes.span());
+  const chunk::AlignedBytes bytes(wanted);
+  auto reading =
+      replica.read(place.chain_version(), from_wire(item.chunk()), item.offset(), bytes.span());
   FF_CO_TRY(const chunk::ReadDone read, co_await std::move(reading));
   const ByteView found = bytes.span().first(read.bytes);
   wire::ReadDone done;
@@ -171,7 +162,7 @@ Task<Result<wire::ReadDone>> Replicas::read_item(rpc::ServerCall& call, Replica&
   done.set_bytes(read.bytes);
   done.set_crc(simd::crc32c(found));
   if (!found.empty()) {
-    auto pushing = call.push(rpc::from_wire(request.sink()), at, found);
+    auto pushing = call.push(rpc::from_wire(item.sink()), 0, found);
     FF_CO_TRY(co_await std::move(pushing));
   }
   co_return done;

@@ -17,8 +17,7 @@ class Replicas {
   Replicas(rpc::Router& router, ReplicaContext& context);
 
   // A target that lies in `store`, which outlives it.
-  void add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain,
-           Replica::Origin origin);
+  void add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain);
   // Null: not here.
   Replica* find(cluster::TargetId id);
   // The routing, the lease or what is usable has changed.
@@ -33,7 +32,7 @@ class Replicas {
   Task<Result<wire::WriteReply>> forward(rpc::ServerCall& call, wire::ForwardRequest request);
   Task<Result<wire::ReadReply>> read(rpc::ServerCall& call, wire::ReadRequest request);
   Task<Result<wire::ReadDone>> read_item(rpc::ServerCall& call, Replica& replica,
-                                         const wire::ReadRequest& request, int item, uint64_t at);
+                                         const wire::Place& place, const wire::ReadItem& item);
   Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
   Task<Result<wire::LastReply>> last(rpc::ServerCall& call, wire::LastRequest request);
   Task<Result<wire::CommittedReply>> committed(rpc::ServerCall& call,

@@ -16,6 +16,7 @@ constexpr uint8_t kHasPieces = 4;
 constexpr uint8_t kResultCommitted = 1;
 constexpr uint8_t kResultRemoved = 2;
 constexpr uint8_t kTargetRemoving = 1;
+constexpr uint8_t kTargetLossy = 2;
 
 void put(std::string& out, const Place& place) {
   append_le(out, place.of);
@@ -190,7 +191,8 @@ std::string encode(const TargetRecord& target) {
   std::string out;
   append_le(out, target.chain);
   append_le(out, target.state);
-  append_le(out, target.removing ? kTargetRemoving : uint8_t{0});
+  const int flags = (target.removing ? kTargetRemoving : 0) | (target.lossy ? kTargetLossy : 0);
+  append_le(out, static_cast<uint8_t>(flags));
   return out;
 }
 
@@ -199,7 +201,9 @@ Result<TargetRecord> decode_target(std::string_view bytes) {
   TargetRecord target;
   target.chain = from.get<uint64_t>();
   target.state = from.get<uint64_t>();
-  target.removing = from.flags(kTargetRemoving) != 0;
+  const uint8_t flags = from.flags(kTargetRemoving | kTargetLossy);
+  target.removing = (flags & kTargetRemoving) != 0;
+  target.lossy = (flags & kTargetLossy) != 0;
   if (!from.done()) return corrupt("a target's row");
   return target;
 }

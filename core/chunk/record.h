@@ -11,7 +11,7 @@
 //
 //   result    u64 sequence, u64 inode, u64 index, u64 version, u64 length, u32 checksum,
 //             u8 flags: 1 committed, 2 removed; i64 used: wall clock in ns           (53 bytes)
-//   target    u64 chain, u64 state, u8 flags: 1 being removed                        (17 bytes)
+//   target    u64 chain, u64 state, u8 flags: 1 being removed, 2 lossy               (17 bytes)
 //
 // Granules ascend; the slots are places in the second block. Decoders accept exactly what encoders
 // write and the disk's layout allows.
@@ -60,6 +60,7 @@ struct TargetRecord {
   uint64_t chain = 0;
   uint64_t state = 0;     // the owner's
   bool removing = false;  // its chunks go, then it
+  bool lossy = false;     // power was lost since the owner has set the state
   bool operator==(const TargetRecord&) const = default;
 };
 

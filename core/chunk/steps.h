@@ -32,6 +32,7 @@ struct TargetInfo {
   TargetId id = 0;
   uint64_t chain = 0;
   uint64_t state = 0;  // the owner's
+  bool lossy = false;  // power was lost since that was set: unsynced steps may be gone
   uint64_t chunks = 0;
 };
 

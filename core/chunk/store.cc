@@ -214,6 +214,7 @@ Task<Result<void>> Store::set_target_state(TargetId target, uint64_t state) {
   FF_CO_TRY(Target* const of, find(target));
   TargetRecord record = of->record;
   record.state = state;
+  record.lossy = false;
   RowChanges changes;
   changes.push_back({.key = key_of(Table::target, {target}), .body = encode(record)});
   auto committing = commit_rows(std::move(changes));
@@ -285,6 +286,7 @@ std::vector<TargetInfo> Store::targets() const {
     all.push_back({.id = id,
                    .chain = target.record.chain,
                    .state = target.record.state,
+                   .lossy = target.record.lossy,
                    .chunks = target.chunks.size()});
   }
   return all;

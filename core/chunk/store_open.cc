@@ -328,7 +328,13 @@ Task<Result<void>> Store::recover(UndoRows undo) {
   changes.push_back({.key = key_of(Table::undo, {0}),
                      .body = std::nullopt,
                      .end = key_of(Table::undo, {UINT64_MAX})});
+  // Together with the boot: whoever opens the disk next on it finds it stopped, and no more.
   changes.push_back({.key = key_of(Table::disk, {}), .body = disk_row(false)});
+  for (auto& [id, target] : targets_) {
+    if (last_end_ != LastEnd::other_boot) break;
+    target.record.lossy = true;
+    changes.push_back({.key = key_of(Table::target, {id}), .body = encode(target.record)});
+  }
   FF_CO_TRY(metadata_.apply(changes));
   FF_CO_TRY(metadata_.flush());
   blocks_.settle(blocks_.end_epoch());

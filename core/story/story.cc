@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "story/calls.h"
+#include "story/chain.h"
 #include "story/cluster.h"
 
 namespace ff::story {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr Story kStories[] = {
     {"calls", "clients call servers; links, processes and machines fail", run_calls},
+    {"chain", "programs use chunks; storage nodes, disks, power and links fail", run_chain},
     {"cluster", "managers and nodes; they fail, pause and lose each other", run_cluster},
 };
 

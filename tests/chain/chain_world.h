@@ -177,6 +177,9 @@ class ChainWorld {
   // What both hold of all chunks, but pending versions and results under way.
   void expect_equal(size_t a, size_t b);
 
+  // Flips a bit in each place of the node's disk where these bytes lie.
+  void damage(size_t i, std::string_view needle);
+
   sim::SimWorld sim;
   SeededRng rng;
   sim::SimNet net;
@@ -229,9 +232,10 @@ struct ChainWorld::Node::Live {
                   member.set_usable(id, false);
                 }},
         replicas(router, context),
-        server(world.sim.loop(), *transport, router, world.metrics, world.identity(node.name)) {}
+        server(world.sim.loop(), *transport, router, metrics, world.identity(node.name)) {}
 
   rpc::Senders senders;
+  Metrics metrics;
   std::unique_ptr<net::Transport> transport;
   rpc::ClientContext client;
   cluster::Member member;
@@ -279,8 +283,7 @@ inline void ChainWorld::start(size_t i) {
     ASSERT_TRUE(io::ok(run(store(i).create_target(target(i), kChain))));
     ASSERT_TRUE(io::ok(run(store(i).sync())));
   }
-  node.live->replicas.add(store(i), target(i), kChain,
-                          fresh ? Replica::Origin::made : Replica::Origin::found);
+  node.live->replicas.add(store(i), target(i), kChain);
   ASSERT_TRUE(node.live->server.listen({node.name, 7000, ""}).ok());
   truth.nodes[node.id].generation = node.generation;
   truth.nodes[node.id].changed = ++truth.version;
@@ -360,10 +363,9 @@ inline Task<Result<std::string>> ChainWorld::get(size_t i, chunk::ChunkId id, ui
   wire::ReadItem& item = *request.add_items();
   *item.mutable_chunk() = to_wire(id);
   item.set_offset(offset);
-  item.set_length(length);
   std::string text(length, '?');
   FF_CO_TRY(const net::Slice slice, call.sink(std::as_writable_bytes(std::span(text))));
-  rpc::to_wire(slice, *request.mutable_sink());
+  rpc::to_wire(slice, *item.mutable_sink());
   auto calling = call.run(kRead, std::move(request), deadline_ns);
   FF_CO_TRY(const wire::ReadReply reply, co_await std::move(calling));
   const wire::ReadDone& done = reply.items(0);
@@ -393,6 +395,23 @@ inline Task<Result<wire::LastReply>> ChainWorld::ask_last(size_t i, uint64_t ino
   request.set_inode(inode);
   auto calling = rpc::call_method(*client, kLast, std::move(request), sim.now_ns() + 60 * kSecond);
   co_return co_await std::move(calling);
+}
+
+inline void ChainWorld::damage(size_t i, std::string_view needle) {
+  sim::SimDisk& disk = nodes[i]->disk;
+  ASSERT_TRUE(io::ok(run(store(i).sync())));
+  size_t flipped = 0;
+  const auto entries = disk.list("/disk").value();
+  for (const io::DirEntry& entry : entries) {
+    const std::string path = "/disk/" + entry.name;
+    if (disk.info(path)->kind != io::FileKind::regular) continue;
+    const std::string text = io::get(disk, path);
+    for (size_t at = text.find(needle); at != text.npos; at = text.find(needle, at + 1)) {
+      ASSERT_TRUE(io::ok(disk.flip_bit(path, at * 8)));
+      flipped++;
+    }
+  }
+  EXPECT_GT(flipped, 0u);
 }
 
 inline void ChainWorld::expect_equal(size_t a, size_t b) {

@@ -233,6 +233,50 @@ TEST(RecoveryTest, ASyncThatMissesATargetFails) {
   EXPECT_TRUE(world.run(world.ask_sync(0)).ok());
 }
 
+// A step that nobody waits for any more has not failed: the disk is as good as before.
+TEST(RecoveryTest, AStepThatIsGivenUpFailsNoTarget) {
+  ChainWorld world(2);
+  for (uint64_t i = 0; i < 20; i++) {
+    ASSERT_TRUE(world.eventually([&] {
+      return world.write(0, {.id = {1, i}, .data = text_of(i, 5000)}).ok();
+    }));
+    std::vector<std::optional<Result<uint64_t>>> synced(8);
+    for (auto& one : synced) world.begin(world.ask_sync(0), one);
+    world.sim.run_for(static_cast<int64_t>(i) * 50 * kMicrosecond);
+    world.net.break_connections(1);
+    ASSERT_TRUE(world.eventually([&] {
+      return std::ranges::all_of(synced, [](const auto& one) { return one.has_value(); });
+    }));
+  }
+  EXPECT_TRUE(world.failures.empty()) << world.failures[0];
+  EXPECT_TRUE(world.eventually([&] { return world.run(world.ask_sync(0)).ok(); }));
+}
+
+// What may be lost is told, however often the process ends before it can tell.
+TEST(RecoveryTest, ALossIsToldAfterAnotherRestart) {
+  ChainWorld world(2);
+  const auto wrote = world.write(0, {.id = kA, .data = "one"});
+  ASSERT_TRUE(wrote.ok());
+  for (size_t i = 0; i < 2; i++) world.lose_power(i);
+  world.set({State::lastsrv, State::offline});
+  world.start(0);
+  world.kill(0);
+  world.start(0);
+  world.tell(0);
+  world.set({State::serving, State::offline});
+  ASSERT_TRUE(world.eventually([&] { return world.replica(0).ready(); }));
+  const uint64_t after = world.replica(0).verifier();
+  EXPECT_NE(after, wrote->verifier());
+  // Once.
+  world.kill(0);
+  world.set({State::lastsrv, State::offline});
+  world.start(0);
+  world.tell(0);
+  world.set({State::serving, State::offline});
+  ASSERT_TRUE(world.eventually([&] { return world.replica(0).ready(); }));
+  EXPECT_EQ(world.replica(0).verifier(), after);
+}
+
 // Nothing of a chunk store or of the calls may go to a target that is gone from this process.
 TEST(RecoveryTest, ClosingEndsWhatIsUnderWay) {
   ChainWorld world(2);

@@ -258,30 +258,13 @@ TEST(ReplicaTest, AFailedDiskTakesItsTargetOut) {
   world.expect_equal(0, 2);
 }
 
-// Flips a bit in each place of the file where these bytes lie.
-void damage(ChainWorld& world, size_t node, std::string_view needle) {
-  sim::SimDisk& disk = world.nodes[node]->disk;
-  size_t flipped = 0;
-  const auto entries = disk.list("/disk").value();
-  for (const io::DirEntry& entry : entries) {
-    const std::string path = "/disk/" + entry.name;
-    if (disk.info(path)->kind != io::FileKind::regular) continue;
-    const std::string text = io::get(disk, path);
-    for (size_t at = text.find(needle); at != text.npos; at = text.find(needle, at + 1)) {
-      ASSERT_TRUE(io::ok(disk.flip_bit(path, at * 8)));
-      flipped++;
-    }
-  }
-  EXPECT_GT(flipped, 0u);
-}
-
 TEST(ReplicaTest, WhoHasOtherBytesThanItsChecksumsSayGoesOut) {
   for (const size_t damaged : {0u, 1u}) {
     ChainWorld world(2);
     const std::string text = text_of(1, 100'000);
     ASSERT_TRUE(world.write(0, {.id = kA, .data = text}).ok());
     ASSERT_TRUE(io::ok(world.run(world.ask_sync(0))));
-    damage(world, damaged, text.substr(5000, 100));
+    world.damage(damaged, text.substr(5000, 100));
     EXPECT_EQ(world.read(damaged, kA), "(corrupt)");
     EXPECT_TRUE(world.read(1 - damaged, kA) == text);
     // A write beside the damage would have to keep the damaged bytes.

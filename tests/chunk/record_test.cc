@@ -44,7 +44,7 @@ TEST(ChunkRecord, RoundTrips) {
                              .used_ns = 7};
   EXPECT_EQ(encode(result).size(), 53u);
   EXPECT_EQ(*decode_result(encode(result)), result);
-  const TargetRecord target{.chain = 1, .state = 2, .removing = true};
+  const TargetRecord target{.chain = 1, .state = 2, .removing = true, .lossy = true};
   EXPECT_EQ(encode(target).size(), 17u);
   EXPECT_EQ(*decode_target(encode(target)), target);
 }

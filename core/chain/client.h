@@ -1,0 +1,101 @@
+// What programs do with chunks: updates at the head of a chain, reads from any target that serves,
+// and both again until they are done or their time is over. Owned by one loop.
+//
+// An update is done once, however often it is sent: each takes a channel of the client's, which has
+// one update at a time, and the sequence that comes next on it. One whose time was over may still
+// happen, until the client's next update of that channel.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/backoff.h"
+#include "base/rng.h"
+#include "base/wait.h"
+#include "chain/calls.h"
+#include "chain/nodes.h"
+#include "chain/service.h"
+#include "chunk/chunk.h"
+#include "cluster/routing.h"
+
+namespace ff::chain {
+
+// In all, for an update, a read or a sync: results of updates are kept longer (chunk::kKeptNs).
+constexpr int64_t kPatienceNs = 60 * kSecond;
+
+class Client {
+ public:
+  // The routing may change: then look() is called. `refresh` is told when it is too old. All
+  // outlive the client.
+  Client(rpc::ClientContext& context, const cluster::Routing& routing,
+         std::function<void()> refresh);
+  ~Client();
+
+  void look();
+  Task<void> close();
+
+  struct Updated {
+    chunk::VersionState image = {};  // what the update made of the chunk
+    uint64_t verifier = 0;           // service.h
+  };
+  // `update`: id, change, offset, length, data and chunk size. Errors: disk_full, usage, refused,
+  // corrupt: nothing was changed; deadline, interrupted: it may have been.
+  Task<Result<Updated>> update(cluster::ChainId chain, chunk::Update update);
+
+  struct Piece {
+    cluster::ChainId chain = 0;
+    chunk::ChunkId id = {};
+    uint64_t offset = 0;
+    ByteSpan into = {};
+  };
+  struct Got {
+    chunk::VersionState image = {};  // of the version that was read
+    uint64_t bytes = 0;              // fewer than asked for at the chunk's end
+  };
+  // One result a piece. Errors: not_found, corrupt (on all replicas), deadline, interrupted.
+  Task<std::vector<Result<Got>>> read(std::vector<Piece> pieces);
+
+  // Everything that was acknowledged before is durable, if the verifier is the one that came with
+  // the acknowledgement.
+  Task<Result<uint64_t>> sync(cluster::ChainId chain);
+
+  struct Last {
+    chunk::ChunkId id = {};
+    chunk::VersionState image = {};
+  };
+  // Of a file, in one of its chains.
+  Task<Result<std::optional<Last>>> last(cluster::ChainId chain, uint64_t inode);
+
+ private:
+  class Attempts;
+  struct Batch;
+  struct Channel;
+  struct Reading;
+
+  wire::Place place_of(const cluster::Chain& chain, cluster::TargetId target) const;
+  const cluster::Target* choose(const cluster::Chain& chain,
+                                const std::set<cluster::TargetId>& failed);
+  std::vector<Batch> batches(Reading& reading, Attempts& attempts);
+  Task<void> read_batch(const Reading& reading, Batch& batch, int64_t deadline_ns);
+  void take(Reading& reading, Batch& batch, Attempts& attempts);
+
+  rpc::ClientContext& context_;
+  const cluster::Routing& routing_;
+  const std::function<void()> refresh_;
+  Nodes nodes_;
+  Calls calls_;
+  const uint64_t id_;
+  std::map<cluster::ChainId, uint64_t> seen_;  // versions of chains with calls, by look()
+  std::map<cluster::NodeId, size_t> reading_;  // pieces under way
+  Semaphore channels_;
+  std::vector<uint64_t> sequences_;  // of the channels' last updates
+  std::vector<size_t> free_;         // channels
+  Event changed_;
+};
+
+}  // namespace ff::chain

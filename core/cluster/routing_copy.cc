@@ -1,0 +1,58 @@
+// routing_copy.cc: asking for what has changed, page by page.
+#include "cluster/routing_copy.h"
+
+#include <utility>
+
+#include "base/clock.h"
+#include "cluster/wire.h"
+
+namespace ff::cluster {
+
+namespace {
+
+// Without anybody asking: a client that is idle learns all the same whom to ask next.
+constexpr int64_t kFollowNs = 5 * kSecond;
+// Between two attempts at least, however many ask.
+constexpr int64_t kPauseNs = 50 * kMillisecond;
+constexpr int64_t kTryNs = kSecond;
+constexpr int64_t kAskNs = 5 * kSecond;
+
+}  // namespace
+
+RoutingCopy::RoutingCopy(rpc::ClientContext& context, const std::vector<net::Address>& managers,
+                         std::function<void()> changed)
+    : loop_(context.loop),
+      managers_(context, managers),
+      changed_(std::move(changed)),
+      asked_(context.loop) {}
+
+Task<void> RoutingCopy::run() {
+  for (;;) {
+    asked_.reset();
+    auto asking = ask();
+    auto asked = co_await std::move(asking);
+    if (!asked && asked.error().code == Errc::interrupted) co_return;
+    trouble_ = asked ? std::nullopt : std::optional<Error>(std::move(asked).error());
+    const auto paused = co_await after(loop_, kPauseNs);
+    if (!paused) co_return;
+    const auto waited = co_await asked_.wait(loop_.now_ns() + kFollowNs);
+    if (!waited && waited.error().code != Errc::deadline) co_return;
+  }
+}
+
+Task<Result<void>> RoutingCopy::ask() {
+  for (;;) {
+    wire::RoutingRequest request;
+    request.set_since(routing_.version);
+    auto calling =
+        managers_.call(kRouting, std::move(request), kTryNs, loop_.now_ns() + kAskNs, true);
+    FF_CO_TRY(const wire::RoutingReply reply, co_await std::move(calling));
+    FF_CO_TRY(const Changes changes, from_wire(reply.changes()));
+    const uint64_t before = routing_.version;
+    FF_CO_TRY(routing_.apply(changes));
+    if (routing_.version != before) changed_();
+    if (changes.complete) co_return Result<void>();
+  }
+}
+
+}  // namespace ff::cluster

@@ -1,0 +1,100 @@
+// The processes of the story of chain/: storage nodes that can be killed, paused, cut off from
+// power and started again, and the programs that use them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/gate.h"
+#include "chain/client.h"
+#include "chain/replicas.h"
+#include "chunk/store.h"
+#include "cluster/heartbeats.h"
+#include "cluster/member.h"
+#include "cluster/routing_copy.h"
+#include "rpc/server.h"
+#include "sim/sim_disk.h"
+#include "story/chain_history.h"
+#include "story/cluster_parts.h"
+
+namespace ff::story::chain_parts {
+
+using cluster_parts::ClusterStage;
+using cluster_parts::ManagerProcess;
+
+constexpr int kStorageNodes = 3;
+constexpr int kPrograms = 2;
+
+class StorageProcess {
+ public:
+  StorageProcess(ClusterStage& stage, cluster::NodeId id, uint64_t seed);
+  ~StorageProcess();
+  const std::string& name() const { return name_; }
+  bool running() const { return live_ != nullptr; }
+  void start();
+  void kill();
+  void lose_power();
+  void pause(bool paused);
+  bool paused() const { return paused_; }
+  sim::SimDisk& disk() { return disk_; }
+
+  // Of the running process. Null: not open yet; it has no such target.
+  chunk::Store* store() const;
+  chain::Replica* replica(cluster::TargetId target) const;
+
+ private:
+  struct Live;
+  Task<void> work(Live& live);
+  Task<Result<void>> open(Live& live);
+  Task<Result<void>> make_targets(Live& live);
+  void stop();
+
+  ClusterStage& stage_;
+  const cluster::NodeId id_;
+  const std::string name_;
+  sim::SimDisk disk_;
+  std::string boot_ = "boot";
+  bool machine_off_ = false;
+  bool paused_ = false;
+  // On its disks.
+  uint64_t generation_ = 0;
+  cluster::Routing kept_;
+  bool formatted_ = false;
+  std::unique_ptr<Live> live_;
+};
+
+// Writes, reads and syncs a few chunks all the time, and notes what comes of it.
+class Program {
+ public:
+  Program(ClusterStage& stage, int number, History& history);
+  ~Program();
+  const std::string& name() const { return name_; }
+  // No more changes, only reads; then nothing.
+  void stop_writing() { writing_ = false; }
+  bool writes_under_way() const { return writes_ > 0; }
+
+ private:
+  Task<void> work();
+  Task<void> write(cluster::ChainId chain, chunk::ChunkId id);
+  Task<void> read(cluster::ChainId chain, chunk::ChunkId id);
+  Task<void> sync(cluster::ChainId chain);
+
+  ClusterStage& stage_;
+  History& history_;
+  const std::string name_;
+  sim::SimLoop loop_;
+  rpc::Senders senders_;
+  std::unique_ptr<net::Transport> transport_;
+  rpc::ClientContext context_;
+  cluster::RoutingCopy routing_;
+  chain::Client client_;
+  bool writing_ = true;
+  int writes_ = 0;
+  Gate gate_;
+};
+
+}  // namespace ff::story::chain_parts

@@ -1,0 +1,194 @@
+// A client of chains: whom it asks, when it asks again, and what it makes of the answers.
+#include "chain/client.h"
+
+#include <gtest/gtest.h>
+
+#include "chain/chain_world.h"
+
+namespace ff::chain {
+namespace {
+
+using chunk::Change;
+using chunk::ChunkId;
+
+constexpr ChunkId kA{1, 0};
+
+class ClientTest : public testing::Test {
+ protected:
+  explicit ClientTest(size_t targets = 3) : world_(targets) {}
+  ~ClientTest() override { world_.run(client_.close()); }
+
+  chunk::Update update(ChunkId id, std::string_view data, uint64_t offset = 0) {
+    return {.id = id,
+            .change = Change::write,
+            .offset = offset,
+            .data = as_bytes(data),
+            .chunk_size = kChunkSize};
+  }
+  Result<Client::Updated> write(ChunkId id, std::string_view data, uint64_t offset = 0) {
+    return world_.run(client_.update(kChain, update(id, data, offset)));
+  }
+  std::string read(ChunkId id) {
+    std::string text(kChunkSize, '?');
+    std::vector<Client::Piece> pieces = {
+        {.chain = kChain, .id = id, .into = std::as_writable_bytes(std::span(text))}};
+    const auto got = world_.run(client_.read(std::move(pieces)));
+    EXPECT_EQ(got.size(), 1u);
+    if (!got[0]) return fmt::format("({})", errc_name(got[0].error().code));
+    text.resize(got[0]->bytes);
+    return text;
+  }
+  void set(std::vector<State> states) {
+    world_.set(std::move(states));
+    client_.look();
+  }
+  uint64_t calls(std::string_view method, std::string_view code) {
+    const std::string text = metrics_.text();
+    const std::string name =
+        fmt::format("\nff_rpc_client_calls_total{{method=\"{}\",code=\"{}\"}} ", method, code);
+    const size_t at = text.find(name);
+    return at == text.npos ? 0 : std::stoull(text.substr(at + name.size()));
+  }
+
+  ChainWorld world_;
+  Metrics metrics_;
+  rpc::Senders senders_;
+  std::unique_ptr<net::Transport> transport_ = world_.net.transport("user");
+  rpc::ClientContext context_{
+      world_.sim.loop(),
+      *transport_,
+      senders_,
+      metrics_,
+      world_.rng,
+      rpc::Identity{
+          .name = "user", .software = "ff test", .key = net::Key{}, .nonces = &world_.rng}};
+  int refreshed_ = 0;
+  Client client_{context_, world_.truth, [this] { refreshed_++; }};
+};
+
+TEST_F(ClientTest, WritesReadsAndSyncs) {
+  const auto one = write(kA, "one");
+  ASSERT_TRUE(one.ok()) << one.error().message;
+  EXPECT_EQ(one->image.version, 1u);
+  EXPECT_EQ(read(kA), "one");
+  EXPECT_EQ(read({1, 1}), "(not_found)");
+  EXPECT_EQ(world_.run(client_.sync(kChain)).value(), one->verifier);
+  const auto last = world_.run(client_.last(kChain, 1));
+  ASSERT_TRUE(last.ok() && *last);
+  EXPECT_EQ((*last)->id, kA);
+  EXPECT_EQ((*last)->image, one->image);
+  EXPECT_FALSE(world_.run(client_.last(kChain, 2)).value());
+  EXPECT_EQ(write(kA, "x", kChunkSize).error().code, Errc::usage);
+  EXPECT_EQ(refreshed_, 0);
+}
+
+TEST_F(ClientTest, ManyPiecesInOneCallEach) {
+  std::vector<std::string> texts;
+  for (uint64_t i = 0; i < 100; i++) {
+    texts.push_back(text_of(i, 1000 + i));
+    ASSERT_TRUE(write({1, i}, texts.back()).ok());
+  }
+  std::string memory(100 * 2000, '?');
+  std::vector<Client::Piece> pieces;
+  for (uint64_t i = 0; i < 100; i++) {
+    pieces.push_back({.chain = kChain,
+                      .id = {1, i},
+                      .offset = 10,
+                      .into = std::as_writable_bytes(std::span(memory)).subspan(i * 2000, 2000)});
+  }
+  pieces[7].id = {9, 9};
+  const auto got = world_.run(client_.read(std::move(pieces)));
+  ASSERT_EQ(got.size(), 100u);
+  for (uint64_t i = 0; i < 100; i++) {
+    if (i == 7) {
+      EXPECT_EQ(got[i].error().code, Errc::not_found);
+      continue;
+    }
+    ASSERT_TRUE(got[i].ok()) << got[i].error().message;
+    EXPECT_TRUE(memory.substr(i * 2000, got[i]->bytes) == texts[i].substr(10)) << i;
+  }
+  EXPECT_EQ(calls("chain.read", "ok"), 3u);  // one a target
+}
+
+TEST_F(ClientTest, ReadsGoToAllTargetsThatServe) {
+  ASSERT_TRUE(write(kA, "one").ok());
+  for (int i = 0; i < 60; i++) EXPECT_EQ(read(kA), "one");
+  const auto served = [&](size_t i) {
+    const std::string text = world_.nodes[i]->live->metrics.text();
+    return text.find("method=\"chain.read\",code=\"ok\"") != text.npos;
+  };
+  for (size_t i = 0; i < 3; i++) EXPECT_TRUE(served(i)) << i;
+}
+
+TEST_F(ClientTest, AReadGoesElsewhereWhenATargetIsGone) {
+  ASSERT_TRUE(write(kA, "one").ok());
+  world_.kill(0);
+  world_.kill(2);
+  for (int i = 0; i < 10; i++) {
+    const int64_t began_ns = world_.sim.now_ns();
+    EXPECT_EQ(read(kA), "one");
+    EXPECT_LT(world_.sim.now_ns() - began_ns, 10 * kSecond);
+  }
+}
+
+TEST_F(ClientTest, ADamagedReplicaIsNotBelieved) {
+  const std::string text = text_of(1, 50'000);
+  ASSERT_TRUE(write(kA, text).ok());
+  for (const size_t damaged : {0, 2, 1}) {
+    world_.damage(damaged, text.substr(5000, 100));
+    if (damaged == 1) break;
+    for (int i = 0; i < 10; i++) EXPECT_TRUE(read(kA) == text);
+  }
+  EXPECT_EQ(read(kA), "(corrupt)");
+}
+
+TEST_F(ClientTest, AnUpdateOutlivesItsHead) {
+  ASSERT_TRUE(write(kA, "one").ok());
+  world_.net.block("n2", "n1");
+  chunk::Update cut{.id = kA, .change = Change::resize, .length = 2, .chunk_size = kChunkSize};
+  std::optional<Result<Client::Updated>> done;
+  world_.begin(client_.update(kChain, cut), done);
+  ASSERT_TRUE(world_.eventually(
+      [&] { return world_.store(1).state(world_.target(1), kA)->committed.version == 2; }));
+  world_.kill(0);
+  world_.sim.run_for(3 * kSecond);
+  EXPECT_FALSE(done);
+  EXPECT_GT(refreshed_, 0);
+  set({State::offline, State::serving, State::serving});
+  ASSERT_TRUE(world_.eventually([&] { return done.has_value(); }, 2 * kSecond));
+  ASSERT_TRUE(io::ok(*done));
+  EXPECT_EQ((*done)->image.version, 2u);  // once
+  EXPECT_EQ(read(kA), "on");
+}
+
+TEST_F(ClientTest, WhoNobodyAnswersGivesUpInTime) {
+  ASSERT_TRUE(write(kA, "one").ok());
+  for (size_t i = 0; i < 3; i++) world_.kill(i);
+  const int64_t began_ns = world_.sim.now_ns();
+  const auto wrote = write(kA, "two");
+  EXPECT_EQ(wrote.error().code, Errc::deadline);
+  EXPECT_NE(wrote.error().message.find("60 s"), std::string::npos) << wrote.error().message;
+  EXPECT_EQ(read(kA), "(deadline)");
+  EXPECT_LT(world_.sim.now_ns() - began_ns, 2 * kPatienceNs + kSecond);
+  // A chain that nobody has heard of may come yet.
+  EXPECT_EQ(world_.run(client_.sync(99)).error().code, Errc::deadline);
+}
+
+TEST_F(ClientTest, ManyUpdatesAtOnce) {
+  std::vector<std::string> texts;
+  std::vector<std::optional<Result<Client::Updated>>> done(600);
+  for (uint64_t i = 0; i < done.size(); i++) texts.push_back(fmt::format("text {}", i));
+  for (uint64_t i = 0; i < done.size(); i++) {
+    world_.begin(client_.update(kChain, update({1, i % 50}, texts[i])), done[i]);
+  }
+  ASSERT_TRUE(world_.eventually(
+      [&] { return std::ranges::all_of(done, [](const auto& one) { return one.has_value(); }); }));
+  for (const auto& one : done) EXPECT_TRUE(io::ok(*one));
+  for (uint64_t i = 0; i < 50; i++) {
+    EXPECT_EQ(world_.store(1).state(world_.target(1), {1, i})->committed.version, 12u);
+  }
+  world_.expect_equal(0, 2);
+}
+
+}  // namespace
+}  // namespace ff::chain
