@@ -129,7 +129,6 @@ class Replica {
 
   // replica_update.cc
   std::optional<chunk::ChannelResult> result_of(const chunk::Writer& writer) const;
-  Task<Result<void>> note_results(std::vector<chunk::ChannelInfo> results);
   std::shared_ptr<Flight> flight_of(ChunkLocks::Hold hold, const chunk::PendingState& pending,
                                     chunk::ChunkId id);
   Task<Result<void>> load(Flight& flight, uint64_t bytes, Pull pull);

@@ -65,6 +65,7 @@ Task<Result<void>> Replica::copy_all(Copying& copying) {
   }
   from = {};
   for (bool more = true; more;) {
+    FF_CO_TRY(take_part(copying.version));
     // The other's list first: what is in it alone has not come into being since.
     wire::ListRequest request;
     *request.mutable_place() = place_of(copying.to.id, copying.version);
@@ -88,6 +89,7 @@ Task<Result<void>> Replica::copy_all(Copying& copying) {
   }
   auto results = copy_results(copying);
   FF_CO_TRY(co_await std::move(results));
+  FF_CO_TRY(take_part(copying.version));
   wire::CopiedRequest request;
   *request.mutable_place() = place_of(copying.to.id, copying.version);
   request.set_verifier(verifier_);
@@ -139,6 +141,8 @@ Task<Result<void>> Replica::copy_chunk(Copying& copying, ChunkId id) {
   auto locking = locks_.take(id);
   FF_CO_TRY(const auto hold, co_await std::move(locking));
   FF_CO_TRY(const ChunkState state, store_.state(id_, id));
+  // What is here may be half of a step at which the disk has failed.
+  FF_CO_TRY(take_part(copying.version));
   if (state.pending) co_return stale("has a version that nobody carries on");
   if (state.committed.version > 0) {
     auto copy = copy_whole(copying, id, state);
@@ -229,10 +233,17 @@ Task<Result<void>> Replica::copy(uint64_t version, chunk::Install copy, Pull pul
   co_return Result<void>();
 }
 
+// What a channel has done since they were read is newer.
 Task<Result<void>> Replica::results(uint64_t version, std::vector<chunk::ChannelInfo> results) {
   FF_CO_TRY(copied_to(version));
-  auto noting = note_results(std::move(results));
-  co_return co_await std::move(noting);
+  std::erase_if(results, [&](const chunk::ChannelInfo& info) {
+    const auto own = store_.result(id_, info.client, info.channel);
+    return own && *own && (*own)->sequence > info.result.sequence;
+  });
+  auto installing = store_.install_results(id_, std::move(results));
+  const auto installed = co_await std::move(installing);
+  if (!installed) co_return store_failed(installed.error());
+  co_return Result<void>();
 }
 
 Task<Result<void>> Replica::copied(uint64_t version, uint64_t verifier) {

@@ -65,18 +65,6 @@ std::optional<chunk::ChannelResult> Replica::result_of(const chunk::Writer& writ
   return result ? std::move(*result) : std::nullopt;
 }
 
-// Of updates that were committed elsewhere. What a channel has done since is newer.
-Task<Result<void>> Replica::note_results(std::vector<chunk::ChannelInfo> results) {
-  std::erase_if(results, [&](const chunk::ChannelInfo& info) {
-    const auto own = store_.result(id_, info.client, info.channel);
-    return own && *own && (*own)->sequence > info.result.sequence;
-  });
-  auto installing = store_.install_results(id_, std::move(results));
-  const auto installed = co_await std::move(installing);
-  if (!installed) co_return store_failed(installed.error());
-  co_return Result<void>();
-}
-
 // The pending version of a chunk, whose own update nobody has any more.
 std::shared_ptr<Replica::Flight> Replica::flight_of(ChunkLocks::Hold hold,
                                                     const chunk::PendingState& pending,
@@ -303,23 +291,14 @@ Task<Result<Done>> Replica::store_replacement(Flight& flight) {
                          .state = flight.image,
                          .chain_version = flight.chain_version,
                          .data = update.data};
+  const auto known = result_of(update.writer);
+  if (!known || known->sequence <= update.writer.sequence) install.writer = update.writer;
   auto installing = store_.install(install);
   const auto installed = co_await std::move(installing);
   if (!installed) {
     if (!store_.health()) co_return store_failed(installed.error());
     co_return installed.error();
   }
-  // Two steps: a target that ends between them is copied to from the start.
-  std::vector<chunk::ChannelInfo> results;
-  results.push_back({.client = update.writer.client,
-                     .channel = update.writer.channel,
-                     .result = {.sequence = update.writer.sequence,
-                                .id = update.id,
-                                .image = flight.image,
-                                .committed = true,
-                                .used_ns = context_.loop.clock().wall_ns()}});
-  auto noting = note_results(std::move(results));
-  FF_CO_TRY(co_await std::move(noting));
   co_return Done{flight.image, flight.chain_version};
 }
 

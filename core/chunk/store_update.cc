@@ -326,9 +326,22 @@ Task<Result<ChunkState>> Store::do_install(Install install) {
   const Image none;
   FF_CO_TRY(next.committed, co_await make_image(none, update));
   next.chain_version = install.chain_version;
-  next.removed_ns = install.state.removed ? options_.loop.clock().wall_ns() : 0;
-  RowChanges no_more;
-  FF_CO_TRY(co_await put(claimed, std::move(next), std::move(no_more)));
+  const int64_t wall_ns = options_.loop.clock().wall_ns();
+  next.removed_ns = install.state.removed ? wall_ns : 0;
+  ChannelResult result;
+  RowChanges more;
+  if (install.writer) {
+    result = {.sequence = install.writer->sequence,
+              .id = install.id,
+              .image = next.committed.state,
+              .committed = true,
+              .used_ns = wall_ns};
+    more.push_back(result_row(install.target, *install.writer, result));
+  }
+  FF_CO_TRY(co_await put(claimed, std::move(next), std::move(more)));
+  if (install.writer) {
+    claimed.target().channels[{install.writer->client, install.writer->channel}] = result;
+  }
   co_return state_of(claimed.versions());
 }
 
