@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "base/text.h"
 #include "base/units.h"
 #include "cluster/wire.h"
 #include "cmd/build_info.h"
@@ -19,14 +18,6 @@ using cluster::wire::StatusReply;
 constexpr int64_t kLookNs = kSecond;
 // Chains named in one line of the status; --json has them all.
 constexpr size_t kNamedMax = 8;
-
-Result<std::vector<net::Address>> parse_managers(const std::string& list) {
-  std::vector<net::Address> addresses;
-  for (const std::string_view address : split(list, ',')) {
-    FF_TRY(addresses.emplace_back(), net::parse_address(address));
-  }
-  return addresses;
-}
 
 // How the chains of a cluster are.
 struct Health {
@@ -284,8 +275,7 @@ AdminCalls::AdminCalls(Session& session, net::TransportOptions transport, int64_
 
 Result<std::unique_ptr<AdminCalls>> AdminCalls::open(Session& session, const AdminOptions& options,
                                                      int64_t timeout_ns) {
-  auto addresses = parse_managers(options.meta);
-  if (!addresses) return std::move(addresses).error().within("--meta: ");
+  FF_TRY(const auto addresses, parse_meta(options.meta));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
   // A little before the stop's own end: the last failure says more than that time is over.
@@ -294,7 +284,7 @@ Result<std::unique_ptr<AdminCalls>> AdminCalls::open(Session& session, const Adm
   const int64_t deadline_ns =
       timeout_ns == 0 ? INT64_MAX : now_ns + std::max(timeout_ns - kBeforeNs, timeout_ns / 2);
   std::unique_ptr<AdminCalls> calls(new AdminCalls(session, std::move(transport), deadline_ns));
-  calls->managers_ = std::make_unique<cluster::ManagerClient>(calls->context_, *addresses);
+  calls->managers_ = std::make_unique<cluster::ManagerClient>(calls->context_, addresses);
   return calls;
 }
 
@@ -325,11 +315,7 @@ void declare_admin(Command& admin) {
       "Looks after a cluster: what its manager knows, what does not serve and why, and the changes "
       "that only an operator may make. Every command asks the managers named with --meta, and "
       "whichever of them is primary answers.");
-  admin
-      .option("--meta", text(options.meta, "ADDR:PORT,..."),
-              "The managers of the cluster ('ff serve-meta')")
-      .config("cluster.meta")
-      .env("FF_META");
+  declare_meta(admin, options.meta);
   declare_net(admin, options.net);
 
   Command& init = admin.sub("init", "Form a new cluster");

@@ -12,6 +12,7 @@
 #include "cluster/manager_client.h"
 #include "cluster/routing.h"
 #include "cmd/cli.h"
+#include "cmd/meta_option.h"
 #include "cmd/net_options.h"
 #include "cmd/stop_watch.h"
 #include "net/key.h"
@@ -25,7 +26,7 @@ namespace ff::cmd {
 constexpr int64_t kAdminNs = 15 * kSecond;
 
 struct AdminOptions {
-  std::string meta = "127.0.0.1:4400";
+  std::string meta = kDefaultMeta;
   NetOptions net;
 };
 

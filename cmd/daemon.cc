@@ -76,9 +76,17 @@ Daemon::Daemon(Session& session, const DaemonOptions& options, std::string name,
       name_(std::move(name)),
       loop_(session.stop.clock()),
       key_(transport.key),
-      transport_(std::move(transport)) {}
+      transport_(std::move(transport)),
+      client_{loop_, transport_, senders_, metrics_, rng_, identity()} {}
 
 Daemon::~Daemon() = default;
+
+rpc::Identity Daemon::identity() {
+  return {.name = name_,
+          .software = fmt::format("ff {}", kBuildInfo.version),
+          .key = key_,
+          .nonces = &rng_};
+}
 
 // What others are told, by themselves or by the primary's lease.
 Result<std::string> Daemon::reached_at(const net::Address& listening) const {
@@ -104,11 +112,7 @@ Result<std::unique_ptr<rpc::HttpServer>> Daemon::start_pages(const Service& serv
 
 Result<void> Daemon::run(Service service) {
   FF_TRY(const auto wanted, net::parse_address(options_.listen));
-  rpc::Server server(loop_, transport_, router_, metrics_,
-                     {.name = name_,
-                      .software = fmt::format("ff {}", kBuildInfo.version),
-                      .key = key_,
-                      .nonces = &rng_});
+  rpc::Server server(loop_, transport_, router_, metrics_, identity());
   FF_TRY(const auto listening, server.listen(wanted));
   auto address = reached_at(listening);
   auto pages = address ? start_pages(service) : Result<std::unique_ptr<rpc::HttpServer>>(nullptr);
@@ -131,6 +135,7 @@ Result<void> Daemon::run(Service service) {
   pages->reset();
   run_task(loop_, service.stop());
   run_task(loop_, server.close(kDrainNs));
+  if (service.end) run_task(loop_, service.end());
   run_task(loop_, transport_.settled(loop_));
   return told;
 }

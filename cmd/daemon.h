@@ -39,8 +39,9 @@ class Daemon {
   struct Service {
     // Once it listens: at this address others reach it.
     std::function<void(const std::string& address)> start;
-    std::function<Task<void>()> stop;     // before connections are closed
-    std::function<std::string()> status;  // for /status: one JSON object
+    std::function<Task<void>()> stop;      // before connections are closed
+    std::function<Task<void>()> end = {};  // after that: no call is under way any more
+    std::function<std::string()> status;   // for /status: one JSON object
   };
 
   // Reads keys and certificates. `name`: "serve-meta".
@@ -52,6 +53,8 @@ class Daemon {
   rpc::Router& router() { return router_; }
   Metrics& metrics() { return metrics_; }
   Rng& rng() { return rng_; }
+  // For calls of its own to other daemons.
+  rpc::ClientContext& client() { return client_; }
 
   // Until the session's stop.
   Result<void> run(Service service);
@@ -59,6 +62,7 @@ class Daemon {
  private:
   Daemon(Session& session, const DaemonOptions& options, std::string name,
          net::TransportOptions transport);
+  rpc::Identity identity();
   Result<std::string> reached_at(const net::Address& listening) const;
   Result<std::unique_ptr<rpc::HttpServer>> start_pages(const Service& service);
 
@@ -71,6 +75,8 @@ class Daemon {
   Metrics metrics_;
   rpc::Router router_;
   net::SecureRng rng_;
+  rpc::Senders senders_;
+  rpc::ClientContext client_;
 };
 
 // Tells systemd, when it asks to be told (sd_notify(3)): "READY=1".

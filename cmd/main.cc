@@ -12,6 +12,7 @@
   COMMAND("checkpoint", checkpoint, "Save, load, verify and keep checkpoints of training")  \
   COMMAND("help", help, "Explain a command, list settings, install links and manual pages") \
   COMMAND("serve-meta", serve_meta, "Run the cluster manager")                              \
+  COMMAND("serve-storage", serve_storage, "Run a storage node")                             \
   COMMAND("sim", sim, "Replay a simulated cluster from a seed")
 
 namespace ff::cmd {

@@ -37,8 +37,8 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
     error.hint = "`ff sim --list` prints them.";
     return error;
   }
-  // What a simulated daemon warns of is what was asked for.
-  log_setup({.level = LogLevel::error});
+  // What a simulated daemon complains of is what was asked for.
+  log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::none});
   Json runs = Json::array();
   auto table = session.out.table({{"SEED", Align::right},
                                   {"TRACE"},

@@ -5,7 +5,7 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='admin bench checkpoint help serve-meta sim' ;;
+    '') reply='admin bench checkpoint help serve-meta serve-storage sim' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss backup restore adopt' ;;
     'bench') reply='disk digest chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
@@ -50,6 +50,7 @@ _ff_options() {
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
   esac
 }
@@ -335,6 +336,24 @@ _ff_value() {
     'serve-meta --tls-key') reply='file' ;;
     'serve-meta --tls-ca') reply='file' ;;
     'serve-meta --key') reply='file' ;;
+    'serve-storage --disk') reply='dir' ;;
+    'serve-storage --meta') reply='any' ;;
+    'serve-storage --node') reply='any' ;;
+    'serve-storage --name') reply='any' ;;
+    'serve-storage --domain') reply='any' ;;
+    'serve-storage --io') reply='direct|buffered' ;;
+    'serve-storage --resync-limit') reply='any' ;;
+    'serve-storage --listen') reply='any' ;;
+    'serve-storage --advertise') reply='any' ;;
+    'serve-storage --http') reply='any' ;;
+    'serve-storage --net') reply='auto|tcp|verbs' ;;
+    'serve-storage --rdma-device') reply='any' ;;
+    'serve-storage --rdma-gid') reply='any' ;;
+    'serve-storage --rdma-sl') reply='any' ;;
+    'serve-storage --tls-cert') reply='file' ;;
+    'serve-storage --tls-key') reply='file' ;;
+    'serve-storage --tls-ca') reply='file' ;;
+    'serve-storage --key') reply='file' ;;
     'sim --story') reply='any' ;;
     'sim --seed') reply='any' ;;
     'sim --seeds') reply='any' ;;
@@ -423,4 +442,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-help ff-serve-meta ff-sim
+complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-help ff-serve-meta ff-serve-storage ff-sim

@@ -35,6 +35,7 @@ struct Log {
       case LogLevel::info: return spdlog::level::info;
       case LogLevel::warning: return spdlog::level::warn;
       case LogLevel::error: return spdlog::level::err;
+      case LogLevel::none: return spdlog::level::off;
     }
     return spdlog::level::info;
   }

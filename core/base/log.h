@@ -20,7 +20,7 @@
 
 namespace ff {
 
-enum class LogLevel : uint8_t { debug, info, warning, error };
+enum class LogLevel : uint8_t { debug, info, warning, error, none };
 
 struct LogOptions {
   LogLevel level = LogLevel::info;  // lines below it are dropped

@@ -1,6 +1,8 @@
 // Text from outside: escaping for terminals and JSON, matching names, suggesting the nearest one.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +28,9 @@ bool valid_utf8(std::string_view text);
 
 // What stands between the separators: one part more than there are of them, empty ones too.
 std::vector<std::string_view> split(std::string_view text, char separator);
+
+// A decimal number, the whole text of it; nothing for a sign, or one that is too large.
+std::optional<uint64_t> parse_u64(std::string_view text);
 
 // Two lower-case digits a byte.
 std::string hex(ByteView bytes);

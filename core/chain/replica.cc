@@ -12,6 +12,7 @@ Replica::Replica(ReplicaContext& context, chunk::Store& store, cluster::TargetId
       store_(store),
       id_(id),
       chain_(chain),
+      counters_(context.metrics, id, chain),
       locks_(context.loop),
       calls_(context.loop, context.nodes),
       changed_(context.loop),
@@ -55,6 +56,7 @@ void Replica::look() {
   // A copy begins anew with every change: between two of them another may have gone unseen.
   if (self->state != seen_state_ || (changed && self->state == cluster::State::syncing)) {
     seen_state_ = self->state;
+    counters_.state.set(static_cast<int64_t>(seen_state_));
     spell_++;
     ready_ = false;
     if (seen_state_ == cluster::State::serving) gate_.spawn(return_to_service(spell_));

@@ -25,6 +25,7 @@
 #include "base/rng.h"
 #include "base/wait.h"
 #include "chain/calls.h"
+#include "chain/counters.h"
 #include "chain/decisions.h"
 #include "chain/locks.h"
 #include "chain/nodes.h"
@@ -43,6 +44,7 @@ struct ReplicaContext {
   Nodes& nodes;
   Rng& rng;
   Pace& pace;  // of copies
+  Metrics& metrics;
   // The member has news, or needs them: a heartbeat now.
   std::function<void()> poke;
   // The target can no longer be used, for this reason.
@@ -70,6 +72,7 @@ class Replica {
   cluster::ChainId chain() const { return chain_; }
   chunk::Store& store() { return store_; }
   uint64_t verifier() const { return verifier_; }
+  Counters& counters() { return counters_; }
   // Answers what its part asks for; false while it is on its way to (return_to_service).
   bool ready() const { return ready_; }
   // Whether it is the one that clients write to, as far as it knows.
@@ -150,6 +153,7 @@ class Replica {
 
   // replica_read.cc
   Task<Result<std::optional<chunk::Which>>> which_counts(uint64_t version, chunk::ChunkId id);
+  void count(const Result<chunk::ReadDone>& read);
 
   // replica_sync.cc
   Task<void> return_to_service(uint64_t spell);
@@ -172,6 +176,7 @@ class Replica {
   chunk::Store& store_;
   const cluster::TargetId id_;
   const cluster::ChainId chain_;
+  Counters counters_;
   uint64_t verifier_ = 0;
   ChunkLocks locks_;
   Calls calls_;

@@ -230,6 +230,8 @@ Task<Result<void>> Replica::copy(uint64_t version, chunk::Install copy, Pull pul
   const auto installed = co_await std::move(installing);
   if (!installed && !store_.health()) co_return store_failed(installed.error());
   FF_CO_TRY(installed);
+  counters_.copied.add();
+  counters_.copied_bytes.add(copy.data.size());
   co_return Result<void>();
 }
 

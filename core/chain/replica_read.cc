@@ -63,11 +63,20 @@ Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id,
       const bool moved = pending && (done ? done->state.version != wanted
                                           : done.error().code == Errc::not_found &&
                                                 store_.state(id_, id)->committed.version >= wanted);
-      if (!moved) co_return done;
+      if (!moved) {
+        count(done);
+        co_return done;
+      }
     }
     YieldWait again(context_.loop);
     FF_CO_TRY(co_await again);
   }
+}
+
+void Replica::count(const Result<chunk::ReadDone>& read) {
+  counters_.reads.add();
+  if (read) counters_.read_bytes.add(read->bytes);
+  if (!read && read.error().code == Errc::corrupt) counters_.damaged.add();
 }
 
 Task<Result<uint64_t>> Replica::committed(uint64_t version, chunk::ChunkId id) {

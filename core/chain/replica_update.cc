@@ -245,6 +245,8 @@ Task<Result<void>> Replica::store_pending(Flight& flight) {
   auto stored = co_await std::move(writing);
   if (stored) {
     flight.image = stored->pending->image;
+    counters_.updates.add();
+    counters_.update_bytes.add(flight.update.data.size());
     co_return Result<void>();
   }
   Error error = std::move(stored).error();

@@ -63,8 +63,17 @@ Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
 void Replicas::add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain) {
   auto& replica = replicas_[id];
   FF_CHECK(replica == nullptr);
-  replica = std::make_unique<Replica>(context_, store, id, chain);
+  replica = std::make_shared<Replica>(context_, store, id, chain);
   replica->look();
+}
+
+Task<void> Replicas::remove(cluster::TargetId id) {
+  const auto found = replicas_.find(id);
+  if (found == replicas_.end()) co_return;
+  const ReplicaRef replica = std::move(found->second);
+  replicas_.erase(found);
+  auto closing = replica->close();
+  co_await std::move(closing);
 }
 
 Replica* Replicas::find(cluster::TargetId id) {
@@ -83,9 +92,9 @@ Task<void> Replicas::close() {
   }
 }
 
-Result<Replica*> Replicas::at(const wire::Place& place) {
-  Replica* const replica = find(place.target());
-  if (replica != nullptr && replica->chain() == place.chain()) return replica;
+Result<Replicas::ReplicaRef> Replicas::at(const wire::Place& place) {
+  const auto found = replicas_.find(place.target());
+  if (found != replicas_.end() && found->second->chain() == place.chain()) return found->second;
   return fail(Errc::stale, "target {} of chain {} is not here", place.target(), place.chain());
 }
 
@@ -94,7 +103,7 @@ Task<Result<Semaphore::Hold>> Replicas::take_memory(uint64_t bytes) {
 }
 
 Task<Result<wire::WriteReply>> Replicas::write(rpc::ServerCall& call, wire::WriteRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   FF_CO_TRY(chunk::Update update, from_wire(request));
   const uint64_t bytes = request.data().size();
   FF_CO_TRY(check_size(bytes));
@@ -109,7 +118,7 @@ Task<Result<wire::WriteReply>> Replicas::write(rpc::ServerCall& call, wire::Writ
 Task<Result<wire::WriteReply>> Replicas::forward(rpc::ServerCall& call,
                                                  wire::ForwardRequest request) {
   const wire::WriteRequest& write = request.write();
-  FF_CO_TRY(Replica* const replica, at(write.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(write.place()));
   FF_CO_TRY(chunk::Update update, from_wire(write));
   update.version = request.version();
   update.checksum = request.checksum();
@@ -123,7 +132,7 @@ Task<Result<wire::WriteReply>> Replicas::forward(rpc::ServerCall& call,
 }
 
 Task<Result<wire::ReadReply>> Replicas::read(rpc::ServerCall& call, wire::ReadRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   if (request.items_size() > kItemsMax) {
     co_return fail(Errc::usage, "{} reads at once (the limit is {})", request.items_size(),
                    kItemsMax);
@@ -169,7 +178,7 @@ Task<Result<wire::ReadDone>> Replicas::read_item(rpc::ServerCall& call, Replica&
 }
 
 Task<Result<wire::SyncReply>> Replicas::sync(rpc::ServerCall&, wire::SyncRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   auto syncing = replica->sync(request.place().chain_version());
   FF_CO_TRY(const uint64_t verifier, co_await std::move(syncing));
   wire::SyncReply reply;
@@ -178,7 +187,7 @@ Task<Result<wire::SyncReply>> Replicas::sync(rpc::ServerCall&, wire::SyncRequest
 }
 
 Task<Result<wire::LastReply>> Replicas::last(rpc::ServerCall&, wire::LastRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   auto looking = replica->last(request.place().chain_version(), request.inode());
   FF_CO_TRY(const auto found, co_await std::move(looking));
   wire::LastReply reply;
@@ -192,7 +201,7 @@ Task<Result<wire::LastReply>> Replicas::last(rpc::ServerCall&, wire::LastRequest
 
 Task<Result<wire::CommittedReply>> Replicas::committed(rpc::ServerCall&,
                                                        wire::CommittedRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   auto asking = replica->committed(request.place().chain_version(), from_wire(request.chunk()));
   FF_CO_TRY(const uint64_t version, co_await std::move(asking));
   wire::CommittedReply reply;
@@ -201,7 +210,7 @@ Task<Result<wire::CommittedReply>> Replicas::committed(rpc::ServerCall&,
 }
 
 Task<Result<wire::ListReply>> Replicas::list(rpc::ServerCall&, wire::ListRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   FF_CO_TRY(const auto page, replica->list(request.place().chain_version(),
                                            from_wire(request.chunk()), request.limit()));
   context_.member.set_progress(replica->id(), request.copied(), request.to_copy());
@@ -211,14 +220,14 @@ Task<Result<wire::ListReply>> Replicas::list(rpc::ServerCall&, wire::ListRequest
 }
 
 Task<Result<wire::Done>> Replicas::erase(rpc::ServerCall&, wire::EraseRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   auto erasing = replica->erase(request.place().chain_version(), from_wire(request.chunk()));
   FF_CO_TRY(co_await std::move(erasing));
   co_return wire::Done();
 }
 
 Task<Result<wire::Done>> Replicas::copy(rpc::ServerCall& call, wire::CopyRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   const chunk::VersionState image = from_wire(request.image());
   FF_CO_TRY(check_size(image.length));
   if (image.length != request.data().size() || image.version == 0) {
@@ -234,7 +243,7 @@ Task<Result<wire::Done>> Replicas::copy(rpc::ServerCall& call, wire::CopyRequest
 }
 
 Task<Result<wire::Done>> Replicas::results(rpc::ServerCall&, wire::ResultsRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   std::vector<chunk::ChannelInfo> results;
   for (const wire::ChannelResult& result : request.results()) results.push_back(from_wire(result));
   auto storing = replica->results(request.place().chain_version(), std::move(results));
@@ -243,7 +252,7 @@ Task<Result<wire::Done>> Replicas::results(rpc::ServerCall&, wire::ResultsReques
 }
 
 Task<Result<wire::Done>> Replicas::copied(rpc::ServerCall&, wire::CopiedRequest request) {
-  FF_CO_TRY(Replica* const replica, at(request.place()));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   auto ending = replica->copied(request.place().chain_version(), request.verifier());
   FF_CO_TRY(co_await std::move(ending));
   co_return wire::Done();

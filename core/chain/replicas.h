@@ -18,6 +18,8 @@ class Replicas {
 
   // A target that lies in `store`, which outlives it.
   void add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain);
+  // Ends what is under way there, and forgets it.
+  Task<void> remove(cluster::TargetId id);
   // Null: not here.
   Replica* find(cluster::TargetId id);
   // The routing, the lease or what is usable has changed.
@@ -26,7 +28,8 @@ class Replicas {
   Task<void> close();
 
  private:
-  Result<Replica*> at(const wire::Place& place);
+  using ReplicaRef = std::shared_ptr<Replica>;  // held by calls
+  Result<ReplicaRef> at(const wire::Place& place);
   Task<Result<Semaphore::Hold>> take_memory(uint64_t bytes);
   Task<Result<wire::WriteReply>> write(rpc::ServerCall& call, wire::WriteRequest request);
   Task<Result<wire::WriteReply>> forward(rpc::ServerCall& call, wire::ForwardRequest request);
@@ -44,7 +47,7 @@ class Replicas {
   Task<Result<wire::Done>> copied(rpc::ServerCall& call, wire::CopiedRequest request);
 
   ReplicaContext& context_;
-  std::map<cluster::TargetId, std::unique_ptr<Replica>> replicas_;
+  std::map<cluster::TargetId, ReplicaRef> replicas_;
   Semaphore memory_;
 };
 

@@ -28,8 +28,8 @@ BlockRef::~BlockRef() {
   if (block_ != nullptr && --block_->references_ == 0) block_->owner_.release(*block_);
 }
 
-Blocks::Blocks(io::Disk& disk, std::string dir, io::AsyncQueue& queue)
-    : disk_(disk), dir_(std::move(dir)), queue_(queue) {
+Blocks::Blocks(io::Disk& disk, std::string dir, bool direct, io::AsyncQueue& queue)
+    : disk_(disk), dir_(std::move(dir)), direct_(direct), queue_(queue) {
   for (Class of = 0; of < kClasses; ++of) files_[of] = std::make_unique<Files>(of);
 }
 
@@ -39,10 +39,10 @@ std::string Blocks::data_path(Class of) const { return io::join(dir_, class_name
 
 // Both or none.
 Result<void> Blocks::open_files(Class of, bool create) {
-  FF_TRY(auto data,
-         disk_.open(
-             data_path(of),
-             {.access = io::Access::read_write, .create = create, .direct = true, .mode = 0600}));
+  FF_TRY(auto data, disk_.open(data_path(of), {.access = io::Access::read_write,
+                                               .create = create,
+                                               .direct = direct_,
+                                               .mode = 0600}));
   FF_TRY(auto crc, disk_.open(io::join(dir_, class_name(of) + ".crc"),
                               {.access = io::Access::read_write, .create = true, .mode = 0600}));
   if (create) FF_TRY(disk_.sync_dir(dir_));

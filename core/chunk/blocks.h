@@ -86,7 +86,7 @@ struct ClassUsage {
 
 class Blocks {
  public:
-  Blocks(io::Disk& disk, std::string dir, io::AsyncQueue& queue);
+  Blocks(io::Disk& disk, std::string dir, bool direct, io::AsyncQueue& queue);
   ~Blocks();
   Blocks(const Blocks&) = delete;
   Blocks& operator=(const Blocks&) = delete;
@@ -149,6 +149,7 @@ class Blocks {
 
   io::Disk& disk_;
   const std::string dir_;
+  const bool direct_;
   io::AsyncQueue& queue_;
   std::array<std::unique_ptr<Files>, kClasses> files_;
   std::deque<Freed> freed_;  // epochs ascend

@@ -2,9 +2,9 @@
 #include "chunk/identity.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
+#include "base/text.h"
 #include "io/files.h"
 #include "simd/crc32c.h"
 
@@ -42,13 +42,6 @@ std::optional<std::string_view> value_of(std::string_view word, std::string_view
   return word.substr(name.size());
 }
 
-std::optional<uint64_t> number_of(std::string_view text) {
-  uint64_t number = 0;
-  const auto [end, err] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || err != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 Error not_ours(const std::string& path) {
   return Error{Errc::refused, fmt::format("{}: this is not a disk of ff", path),
                "Give an empty folder, or move what is there away."};
@@ -69,7 +62,7 @@ std::string to_line(const Identity& identity) {
 Result<Identity> parse_identity(std::string_view line, const std::string& path) {
   if (!line.starts_with(kMagic)) return not_ours(path);
   std::string_view words = line.substr(kMagic.size());
-  const auto format = number_of(take_word(words));
+  const auto format = parse_u64(take_word(words));
   if (format && *format > kDiskFormat) {
     return Error{
         Errc::newer_format,
@@ -87,11 +80,11 @@ Result<Identity> parse_identity(std::string_view line, const std::string& path) 
   const auto disk = value_of(take_word(words), "disk=");
   const auto node = value_of(take_word(words), "node=");
   if (*format != kDiskFormat || !cluster || !good_id(*cluster) || !disk || !good_id(*disk) ||
-      !node || !number_of(*node) || !take_word(words).starts_with("crc=") || !words.empty()) {
+      !node || !parse_u64(*node) || !take_word(words).starts_with("crc=") || !words.empty()) {
     return damaged;
   }
   return Identity{
-      .cluster = std::string(*cluster), .disk = std::string(*disk), .node = *number_of(*node)};
+      .cluster = std::string(*cluster), .disk = std::string(*disk), .node = *parse_u64(*node)};
 }
 
 Result<std::unique_ptr<io::File>> lock_disk(io::Disk& disk, const std::string& dir) {

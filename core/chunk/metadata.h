@@ -2,6 +2,7 @@
 //
 //   key    one letter of Table, then big-endian u64s, so that keys ascend as their numbers:
 //          disk    (nothing: one row)
+//          note    (nothing: one row) the owner's
 //          target  target
 //          chunk   target inode index
 //          result  target client channel
@@ -34,7 +35,14 @@ namespace ff::chunk {
 // Where a disk's metadata lies.
 std::string metadata_path(const std::string& dir);
 
-enum class Table : char { disk = 'a', target = 'b', chunk = 'c', result = 'r', undo = 'u' };
+enum class Table : char {
+  disk = 'a',
+  target = 'b',
+  chunk = 'c',
+  note = 'n',
+  result = 'r',
+  undo = 'u'
+};
 
 std::string key_of(Table table, std::initializer_list<uint64_t> numbers);
 // The numbers of a key; none when it has another count of them.

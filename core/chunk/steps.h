@@ -88,6 +88,7 @@ struct StoreOptions {
   std::string cluster;
   std::string boot;  // of the machine, /proc/sys/kernel/random/boot_id
   CommitOn commit_on = CommitOn::thread;
+  bool direct = true;   // O_DIRECT where the file system has it; false: the page cache
   unsigned depth = 64;  // I/O operations in flight
 };
 

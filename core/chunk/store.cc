@@ -31,7 +31,7 @@ Store::Store(StoreOptions options, Identity identity, std::unique_ptr<io::File> 
       lock_(std::move(lock)),
       metadata_(std::move(metadata)),
       queue_(options_.disk, options_.loop, options_.depth),
-      blocks_(options_.disk, options_.dir, queue_),
+      blocks_(options_.disk, options_.dir, options_.direct, queue_),
       changed_(options_.loop),
       asked_(options_.loop),
       passed_(options_.loop),
@@ -183,6 +183,18 @@ Task<Result<void>> Store::close() {
   co_await gate_.close(std::move(closed));
   if (!committed) co_return failed(std::move(committed).error());
   failure_ = fail(Errc::refused, "{}: the store is closed", dir());
+  co_return Result<void>();
+}
+
+Task<Result<void>> Store::set_note(std::string note) {
+  FF_CO_TRY(health());
+  RowChanges changes;
+  changes.push_back({.key = key_of(Table::note, {}), .body = note});
+  auto committing = commit_rows(std::move(changes));
+  FF_CO_TRY(co_await std::move(committing).shielded());
+  note_ = std::move(note);
+  changed_epoch_ = blocks_.epoch();
+  changed_.set();
   co_return Result<void>();
 }
 

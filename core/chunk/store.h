@@ -61,6 +61,9 @@ class Store {
   bool direct() const { return blocks_.direct(); }
   std::vector<ClassUsage> usage() const { return blocks_.usage(); }
   const std::string& dir() const { return options_.dir; }
+  // What its owner keeps here beside the chunks: a few MiB at most.
+  const std::string& note() const { return note_; }
+  Task<Result<void>> set_note(std::string note);
   // Targets. create: exists when the id is taken.
   Task<Result<void>> create_target(TargetId target, uint64_t chain);
   Task<Result<void>> set_target_state(TargetId target, uint64_t state);
@@ -191,6 +194,7 @@ class Store {
   io::AsyncQueue queue_;
   Blocks blocks_;
   std::map<TargetId, Target> targets_;
+  std::string note_;
   std::optional<Error> failure_;
 
   uint64_t changed_epoch_ = 0;  // of the last step that ended, as blocks_ counts

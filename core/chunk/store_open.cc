@@ -120,6 +120,7 @@ Result<Store::UndoRows> Store::load() {
       case Table::disk: disk = body; return Result<void>();
       case Table::target: return load_target(key, body);
       case Table::chunk: return load_chunk(key, body);
+      case Table::note: note_ = body; return Result<void>();
       case Table::result: return load_channel(key, body);
       case Table::undo: return load_undo(key, body, undo);
     }

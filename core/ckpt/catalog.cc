@@ -19,11 +19,8 @@ constexpr std::string_view kDefaultRun = "default";
 
 // A whole decimal number without sign or leading zero.
 std::optional<uint64_t> parse_number(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   if (text.size() > 1 && text.front() == '0') return std::nullopt;
-  return value;
+  return parse_u64(text);
 }
 
 std::string unescape_attempt(std::string_view text) {

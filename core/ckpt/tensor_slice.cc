@@ -2,7 +2,6 @@
 #include "ckpt/tensor_slice.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "base/text.h"
@@ -11,11 +10,7 @@ namespace ff::ckpt {
 namespace {
 
 std::optional<uint64_t> parse_bound(std::string_view text, uint64_t fallback) {
-  if (text.empty()) return fallback;
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return text.empty() ? fallback : parse_u64(text);
 }
 
 }  // namespace

@@ -42,6 +42,11 @@ const Member::Own* Member::own(TargetId id) const {
   return found == own_.end() ? nullptr : &found->second;
 }
 
+std::optional<ChainId> Member::chain_of(TargetId id) const {
+  const Own* const known = own(id);
+  return known == nullptr ? std::nullopt : std::optional(known->chain);
+}
+
 const Target* Member::target(TargetId id, const Chain*& chain) const {
   const Own* const known = own(id);
   if (known == nullptr) return nullptr;

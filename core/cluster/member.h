@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,8 +27,7 @@ class Member {
 
   const Node& self() const { return self_; }
   const Routing& routing() const { return routing_; }
-  // For disks that come and go.
-  void set_disks(std::vector<Disk> disks) { self_.disks = std::move(disks); }
+  void set_addresses(std::vector<std::string> addresses) { self_.addresses = std::move(addresses); }
   void set_use(std::vector<DiskUse> use) { use_ = std::move(use); }
 
   // Targets of this node that nobody has made yet: to be made empty, then usable.
@@ -56,6 +56,8 @@ class Member {
   bool may_read(TargetId id, int64_t now_ns) const;
 
   Local local(TargetId id) const;
+  // Of a target of this node; nothing when it is none.
+  std::optional<ChainId> chain_of(TargetId id) const;
   // Whether the states in the routing speak of this process, no longer of the one before it.
   bool returned() const { return returned_; }
 

@@ -15,9 +15,7 @@ namespace {
 
 constexpr uint64_t kChunkSize = 16 * kKiB;
 constexpr uint64_t kChunks = 3;  // that programs use, of each chain
-constexpr int64_t kLookNs = 100 * kMillisecond;
 constexpr const char* kDir = "/disk";
-const std::string kCluster = "story";
 
 // Content that says which update has made it, at every place.
 std::string content_of(History::Token token, size_t size) {
@@ -39,27 +37,12 @@ std::optional<History::Token> token_of(std::string_view text) {
 }  // namespace
 
 struct StorageProcess::Live {
-  Live(ClusterStage& stage, const std::string& name, cluster::Node self, cluster::Routing held,
-       std::function<void()> adopted)
+  Live(ClusterStage& stage, const std::string& name, sim::SimDisk& disk,
+       chain::StorageOptions options)
       : loop(stage.world, cluster_parts::skew(stage.rng)),
         transport(stage.net.transport(name)),
         client{loop, *transport, senders, stage.metrics, stage.rng, stage.identity(name)},
-        member(std::move(self), std::move(held)),
-        heartbeats(client, cluster_parts::manager_addresses(), member, std::move(adopted)),
-        nodes(client, member.routing()),
-        pace(loop),
-        context{loop,
-                member,
-                nodes,
-                stage.rng,
-                pace,
-                [this] { heartbeats.poke(); },
-                [this](cluster::TargetId id, const Error&) {
-                  failed.insert(id);
-                  member.set_usable(id, false);
-                  heartbeats.poke();
-                }},
-        replicas(router, context),
+        node(client, disk, router, cluster_parts::manager_addresses(), std::move(options)),
         server(loop, *transport, router, stage.metrics, stage.identity(name)),
         gate(loop) {}
 
@@ -67,15 +50,8 @@ struct StorageProcess::Live {
   rpc::Senders senders;
   std::unique_ptr<net::Transport> transport;
   rpc::ClientContext client;
-  cluster::Member member;
-  cluster::Heartbeats heartbeats;
-  chain::Nodes nodes;
-  chain::Pace pace;
-  chain::ReplicaContext context;
   rpc::Router router;
-  std::set<cluster::TargetId> failed;
-  std::unique_ptr<chunk::Store> store;
-  chain::Replicas replicas;
+  chain::StorageNode node;
   rpc::Server server;
   Gate gate;
 };
@@ -89,15 +65,12 @@ StorageProcess::~StorageProcess() = default;
 
 void StorageProcess::start() {
   if (std::exchange(machine_off_, false)) stage_.net.start_machine(name_);
-  cluster::Node self{.id = id_,
-                     .name = name_,
-                     .generation = ++generation_,
-                     .addresses = {fmt::format("{}:{}", name_, cluster_parts::kPort)},
-                     .disks = {{.id = 1, .path = kDir, .capacity = kGiB}}};
-  live_ = std::make_unique<Live>(stage_, name_, std::move(self), kept_, [this] {
-    kept_ = live_->member.routing();
-    live_->replicas.look();
-  });
+  live_ = std::make_unique<Live>(stage_, name_, disk_,
+                                 chain::StorageOptions{.dirs = {kDir},
+                                                       .node = id_,
+                                                       .name = name_,
+                                                       .boot = boot_,
+                                                       .commit_on = chunk::CommitOn::loop});
   live_->gate.spawn(work(*live_));
 }
 
@@ -126,70 +99,23 @@ void StorageProcess::pause(bool paused) {
 }
 
 chunk::Store* StorageProcess::store() const {
-  return live_ == nullptr ? nullptr : live_->store.get();
+  if (live_ == nullptr || live_->node.disks().empty()) return nullptr;
+  return live_->node.disks().front().store.get();
 }
 
 chain::Replica* StorageProcess::replica(cluster::TargetId target) const {
-  return live_ == nullptr ? nullptr : live_->replicas.find(target);
-}
-
-Task<Result<void>> StorageProcess::open(Live& live) {
-  const chunk::StoreOptions options{.disk = disk_,
-                                    .loop = live.loop,
-                                    .rng = stage_.rng,
-                                    .dir = kDir,
-                                    .cluster = kCluster,
-                                    .boot = boot_,
-                                    .commit_on = chunk::CommitOn::loop};
-  if (!formatted_) {
-    FF_CO_TRY(chunk::Store::create(options, {.cluster = kCluster, .disk = name_, .node = id_}));
-    formatted_ = true;
-  }
-  auto opening = chunk::Store::open(options);
-  FF_CO_TRY(live.store, co_await std::move(opening));
-  for (const chunk::TargetInfo& target : live.store->targets()) {
-    live.replicas.add(*live.store, target.id, target.chain);
-  }
-  FF_CO_TRY(live.server.listen({"", cluster_parts::kPort, ""}));
-  co_return Result<void>();
-}
-
-Task<Result<void>> StorageProcess::make_targets(Live& live) {
-  for (const cluster::TargetId id : live.member.to_make()) {
-    if (live.replicas.find(id) != nullptr) continue;
-    for (const auto& [chain_id, chain] : live.member.routing().chains) {
-      if (cluster::find_target(chain, id) == nullptr) continue;
-      auto making = live.store->create_target(id, chain_id);
-      FF_CO_TRY(co_await std::move(making));
-      auto syncing = live.store->sync();
-      FF_CO_TRY(co_await std::move(syncing));
-      live.replicas.add(*live.store, id, chain_id);
-      break;
-    }
-  }
-  co_return Result<void>();
+  return live_ == nullptr ? nullptr : live_->node.replica(target);
 }
 
 Task<void> StorageProcess::work(Live& live) {
-  auto opening = open(live);
+  auto opening = live.node.open();
   const auto opened = co_await std::move(opening);
   if (!opened) {
     stage_.broken(fmt::format("{} cannot open its disk: {}", name_, opened.error().message));
     co_return;
   }
-  live.gate.spawn(live.heartbeats.run());
-  for (;;) {
-    auto making = make_targets(live);
-    (void)co_await std::move(making);
-    for (const chunk::TargetInfo& target : live.store->targets()) {
-      if (live.replicas.find(target.id) == nullptr) continue;
-      live.member.set_usable(target.id, !live.failed.contains(target.id));
-    }
-    live.replicas.look();
-    if (live.member.has_news()) live.heartbeats.poke();
-    const auto waited = co_await after(live.loop, kLookNs);
-    if (!waited) co_return;
-  }
+  FF_CHECK(live.server.listen({"", cluster_parts::kPort, ""}).ok());
+  live.node.start({fmt::format("{}:{}", name_, cluster_parts::kPort)});
 }
 
 Program::Program(ClusterStage& stage, int number, History& history)

@@ -11,10 +11,8 @@
 
 #include "base/gate.h"
 #include "chain/client.h"
-#include "chain/replicas.h"
+#include "chain/storage_node.h"
 #include "chunk/store.h"
-#include "cluster/heartbeats.h"
-#include "cluster/member.h"
 #include "cluster/routing_copy.h"
 #include "rpc/server.h"
 #include "sim/sim_disk.h"
@@ -49,8 +47,6 @@ class StorageProcess {
  private:
   struct Live;
   Task<void> work(Live& live);
-  Task<Result<void>> open(Live& live);
-  Task<Result<void>> make_targets(Live& live);
   void stop();
 
   ClusterStage& stage_;
@@ -60,10 +56,6 @@ class StorageProcess {
   std::string boot_ = "boot";
   bool machine_off_ = false;
   bool paused_ = false;
-  // On its disks.
-  uint64_t generation_ = 0;
-  cluster::Routing kept_;
-  bool formatted_ = false;
   std::unique_ptr<Live> live_;
 };
 

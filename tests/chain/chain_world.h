@@ -225,6 +225,7 @@ struct ChainWorld::Node::Live {
                 nodes,
                 world.rng,
                 pace,
+                metrics,
                 [] {},
                 [this, &world, &node](cluster::TargetId id, const Error& error) {
                   world.failures.push_back(fmt::format("{}: {}", node.name, error.message));

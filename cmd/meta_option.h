@@ -1,0 +1,19 @@
+// --meta: the managers of a cluster, for every command that asks them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cmd/cli.h"
+#include "net/address.h"
+
+namespace ff::cmd {
+
+constexpr const char* kDefaultMeta = "127.0.0.1:4400";
+
+// --meta, its variable FF_META and its place in ff.toml.
+void declare_meta(Command& command, std::string& meta);
+// Errc::usage, naming the option.
+Result<std::vector<net::Address>> parse_meta(const std::string& meta);
+
+}  // namespace ff::cmd
