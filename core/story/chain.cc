@@ -191,9 +191,10 @@ Result<Outcome> ChainStory::run() {
   }
   heal();
   run_until([&] { return all_serve(); }, kHealNs, "healed, and not every target serves");
-  for (const auto& program : programs_) program->stop_writing();
+  for (const auto& program : programs_) program->load().stop_writing();
   const auto quiet = [&] {
-    return std::ranges::none_of(programs_, [](const auto& it) { return it->writes_under_way(); });
+    return std::ranges::none_of(programs_,
+                                [](const auto& it) { return it->load().writes_under_way(); });
   };
   run_until(quiet, chain::kPatienceNs, "healed, and an update does not end");
   run_until([&] { return all_serve() && all_equal(); }, 10 * kSecond,

@@ -10,13 +10,12 @@
 #include <string>
 
 #include "base/gate.h"
-#include "chain/client.h"
 #include "chain/storage_node.h"
 #include "chunk/store.h"
-#include "cluster/routing_copy.h"
 #include "rpc/server.h"
 #include "sim/sim_disk.h"
 #include "story/chain_history.h"
+#include "story/chain_load.h"
 #include "story/cluster_parts.h"
 
 namespace ff::story::chain_parts {
@@ -59,34 +58,20 @@ class StorageProcess {
   std::unique_ptr<Live> live_;
 };
 
-// Writes, reads and syncs a few chunks all the time, and notes what comes of it.
 class Program {
  public:
   Program(ClusterStage& stage, int number, History& history);
   ~Program();
   const std::string& name() const { return name_; }
-  // No more changes, only reads; then nothing.
-  void stop_writing() { writing_ = false; }
-  bool writes_under_way() const { return writes_ > 0; }
+  ChainLoad& load() { return load_; }
 
  private:
-  Task<void> work();
-  Task<void> write(cluster::ChainId chain, chunk::ChunkId id);
-  Task<void> read(cluster::ChainId chain, chunk::ChunkId id);
-  Task<void> sync(cluster::ChainId chain);
-
-  ClusterStage& stage_;
-  History& history_;
   const std::string name_;
   sim::SimLoop loop_;
   rpc::Senders senders_;
   std::unique_ptr<net::Transport> transport_;
   rpc::ClientContext context_;
-  cluster::RoutingCopy routing_;
-  chain::Client client_;
-  bool writing_ = true;
-  int writes_ = 0;
-  Gate gate_;
+  ChainLoad load_;
 };
 
 }  // namespace ff::story::chain_parts

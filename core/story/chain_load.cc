@@ -1,0 +1,133 @@
+// chain_load.cc: what is asked, and what is made of the answers.
+#include "story/chain_load.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace ff::story::chain_parts {
+
+namespace {
+
+constexpr uint64_t kChunkSize = 16 * kKiB;
+constexpr uint64_t kChunks = 3;  // that are used, of each chain
+constexpr int kAtOnce = 3;
+constexpr uint64_t kPauseNs = 400 * kMillisecond;  // between two steps at most
+
+// Content that says which update has made it, at every place.
+std::string content_of(History::Token token, size_t size) {
+  std::string text(size, '\0');
+  for (size_t at = 0; at + sizeof token <= size; at += sizeof token) {
+    std::memcpy(text.data() + at, &token, sizeof token);
+  }
+  return text;
+}
+// Nothing: it is the content of no one update.
+std::optional<History::Token> token_of(std::string_view text) {
+  History::Token token = 0;
+  if (text.size() < sizeof token) return std::nullopt;
+  std::memcpy(&token, text.data(), sizeof token);
+  if (content_of(token, text.size()) != text) return std::nullopt;
+  return token;
+}
+
+}  // namespace
+
+ChainLoad::ChainLoad(rpc::ClientContext& context, const std::vector<net::Address>& managers,
+                     History& history, std::function<void(std::string)> broken)
+    : context_(context),
+      history_(history),
+      broken_(std::move(broken)),
+      routing_(context, managers, [this] { client_.look(); }),
+      client_(context, routing_.routing(), [this] { routing_.refresh(); }),
+      gate_(context.loop) {
+  gate_.spawn(routing_.run());
+  for (int i = 0; i < kAtOnce; i++) gate_.spawn(work());
+}
+
+ChainLoad::~ChainLoad() = default;
+
+Task<void> ChainLoad::close() {
+  Error over = fail(Errc::interrupted, "the load is over");
+  co_await gate_.close(std::move(over));
+  auto closing_client = client_.close();
+  co_await std::move(closing_client);
+  auto closing_routing = routing_.close();
+  co_await std::move(closing_routing);
+}
+
+Task<void> ChainLoad::work() {
+  for (;;) {
+    const int64_t pause_ns = static_cast<int64_t>(context_.rng.below(kPauseNs));
+    const auto waited = co_await after(context_.loop, pause_ns);
+    if (!waited) co_return;
+    const auto& chains = routing_.routing().chains;
+    if (chains.empty()) continue;
+    const auto at = std::next(chains.begin(), static_cast<long>(context_.rng.below(chains.size())));
+    const chunk::ChunkId id{1, context_.rng.below(kChunks)};
+    const uint64_t what = context_.rng.below(12);
+    if (!writing_ || what < 6) {
+      auto reading = read(at->first, id);
+      co_await std::move(reading);
+    } else if (what < 11) {
+      auto writing = write(at->first, id);
+      co_await std::move(writing);
+    } else {
+      auto syncing = sync(at->first);
+      co_await std::move(syncing);
+    }
+  }
+}
+
+Task<void> ChainLoad::write(cluster::ChainId chain, chunk::ChunkId id) {
+  const History::Key key{chain, id};
+  const History::Token token = history_.new_token();
+  const std::string text = content_of(token, 64 + 8 * context_.rng.below(kChunkSize / 8 - 8));
+  chunk::Update update{
+      .id = id, .change = chunk::Change::replace, .data = as_bytes(text), .chunk_size = kChunkSize};
+  const auto begun = history_.begin(key);
+  writes_++;
+  auto updating = client_.update(chain, update);
+  const auto done = co_await std::move(updating);
+  writes_--;
+  if (done) history_.wrote(key, begun, token, done->image.version, done->verifier);
+  if (!done && done.error().code != Errc::deadline && done.error().code != Errc::disk_full &&
+      done.error().code != Errc::interrupted) {
+    broken_(fmt::format("an update failed: {}", done.error().message));
+  }
+}
+
+Task<void> ChainLoad::read(cluster::ChainId chain, chunk::ChunkId id) {
+  const History::Key key{chain, id};
+  std::string text(kChunkSize, '\0');
+  std::vector<chain::Client::Piece> pieces;
+  pieces.push_back({.chain = chain, .id = id, .into = std::as_writable_bytes(std::span(text))});
+  const auto begun = history_.begin(key);
+  auto reading = client_.read(std::move(pieces));
+  const auto got = co_await std::move(reading);
+  if (!got[0]) {
+    if (got[0].error().code == Errc::not_found) history_.read(key, begun, 0, 0);
+    if (got[0].error().code == Errc::corrupt) broken_("no replica has its bytes");
+    co_return;
+  }
+  text.resize(got[0]->bytes);
+  const auto token = token_of(text);
+  if (!token) {
+    broken_(fmt::format("chunk {} of chain {}: what was read is of no one update", to_string(id),
+                        chain));
+    co_return;
+  }
+  history_.read(key, begun, *token, got[0]->image.version);
+}
+
+Task<void> ChainLoad::sync(cluster::ChainId chain) {
+  const auto begun = history_.begin_sync(chain);
+  auto syncing = client_.sync(chain);
+  const auto verifier = co_await std::move(syncing);
+  if (verifier) history_.synced(chain, begun, *verifier);
+}
+
+}  // namespace ff::story::chain_parts

@@ -1,0 +1,45 @@
+// A program that writes, reads and syncs a few chunks of every chain all the time, from several
+// tasks, and notes what comes of it. In the story of chain/ on virtual time, in tests of real
+// daemons on the machine's.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/gate.h"
+#include "chain/client.h"
+#include "cluster/routing_copy.h"
+#include "rpc/client.h"
+#include "story/chain_history.h"
+
+namespace ff::story::chain_parts {
+
+class ChainLoad {
+ public:
+  // `broken`: told what must not be, beside the history's own. All outlive it.
+  ChainLoad(rpc::ClientContext& context, const std::vector<net::Address>& managers,
+            History& history, std::function<void(std::string)> broken);
+  ~ChainLoad();
+  // No more changes, only reads.
+  void stop_writing() { writing_ = false; }
+  bool writes_under_way() const { return writes_ > 0; }
+  Task<void> close();
+
+ private:
+  Task<void> work();
+  Task<void> write(cluster::ChainId chain, chunk::ChunkId id);
+  Task<void> read(cluster::ChainId chain, chunk::ChunkId id);
+  Task<void> sync(cluster::ChainId chain);
+
+  rpc::ClientContext& context_;
+  History& history_;
+  const std::function<void(std::string)> broken_;
+  cluster::RoutingCopy routing_;
+  chain::Client client_;
+  bool writing_ = true;
+  int writes_ = 0;
+  Gate gate_;
+};
+
+}  // namespace ff::story::chain_parts
