@@ -259,19 +259,8 @@ Result<void> run_init(Session& session, const AdminOptions& options, int64_t tim
 
 AdminCalls::AdminCalls(Session& session, net::TransportOptions transport, int64_t deadline_ns)
     : session_(session),
-      loop_(session.stop.clock()),
       deadline_ns_(deadline_ns),
-      key_(transport.key),
-      transport_(std::move(transport)),
-      context_{loop_,
-               transport_,
-               senders_,
-               metrics_,
-               rng_,
-               {.name = "admin",
-                .software = fmt::format("ff {}", kBuildInfo.version),
-                .key = key_,
-                .nonces = &rng_}} {}
+      client_(session.stop, std::move(transport), "admin") {}
 
 Result<std::unique_ptr<AdminCalls>> AdminCalls::open(Session& session, const AdminOptions& options,
                                                      int64_t timeout_ns) {
@@ -284,13 +273,12 @@ Result<std::unique_ptr<AdminCalls>> AdminCalls::open(Session& session, const Adm
   const int64_t deadline_ns =
       timeout_ns == 0 ? INT64_MAX : now_ns + std::max(timeout_ns - kBeforeNs, timeout_ns / 2);
   std::unique_ptr<AdminCalls> calls(new AdminCalls(session, std::move(transport), deadline_ns));
-  calls->managers_ = std::make_unique<cluster::ManagerClient>(calls->context_, addresses);
+  calls->managers_ = std::make_unique<cluster::ManagerClient>(calls->client_.context, addresses);
   return calls;
 }
 
 AdminCalls::~AdminCalls() {
-  if (managers_ != nullptr) run_task(loop_, managers_->close());
-  run_task(loop_, transport_.settled(loop_));
+  if (managers_ != nullptr) run_task(client_.loop, managers_->close());
 }
 
 Result<StatusReply> AdminCalls::status() {

@@ -7,18 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "base/metrics.h"
-#include "base/system_loop.h"
 #include "cluster/manager_client.h"
 #include "cluster/routing.h"
 #include "cmd/cli.h"
 #include "cmd/meta_option.h"
+#include "cmd/net_client.h"
 #include "cmd/net_options.h"
 #include "cmd/stop_watch.h"
-#include "net/key.h"
-#include "net/system_transport.h"
-#include "rpc/client.h"
-#include "rpc/senders.h"
 
 namespace ff::cmd {
 
@@ -44,7 +39,7 @@ class AdminCalls {
   Result<Reply> call(rpc::Method<Request, Reply> method, Request request, Kind kind) {
     auto calling =
         managers_->call(method, std::move(request), kTryNs, deadline_ns_, kind == Kind::look);
-    return run_task(loop_, stoppable(loop_, session_.stop, std::move(calling)));
+    return run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(calling)));
   }
   Result<cluster::wire::StatusReply> status();
   // All of it.
@@ -58,14 +53,8 @@ class AdminCalls {
   AdminCalls(Session& session, net::TransportOptions transport, int64_t deadline_ns);
 
   Session& session_;
-  SystemLoop loop_;
   const int64_t deadline_ns_;
-  std::optional<net::Key> key_;
-  net::SystemTransport transport_;
-  rpc::Senders senders_;
-  Metrics metrics_;
-  net::SecureRng rng_;
-  rpc::ClientContext context_;
+  NetClient client_;
   std::unique_ptr<cluster::ManagerClient> managers_;
 };
 

@@ -5,6 +5,7 @@
 
 namespace ff::cmd {
 
+void declare_bench_chain(Command& chain);
 void declare_bench_chunk(Command& chunk);
 void declare_bench_net(Command& net);
 

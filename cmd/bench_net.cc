@@ -12,6 +12,7 @@
 #include "bench/net_service.h"
 #include "cmd/bench.h"
 #include "cmd/build_info.h"
+#include "cmd/net_client.h"
 #include "cmd/net_options.h"
 #include "io/system_disk.h"
 #include "rpc/http_access.h"
@@ -143,21 +144,18 @@ class Report {
   Json rows_ = Json::array();
 };
 
-// Everything that makes up a client of some servers.
+// A client of some servers.
 class Bench {
  public:
   Bench(Session& session, net::TransportOptions options, size_t max_senders)
-      : session_(session),
-        loop_(session.stop.clock()),
-        key_(options.key),
-        transport_(std::move(options)),
-        senders_(max_senders) {}
+      : session_(session), client_(session.stop, std::move(options), "bench client", max_senders) {}
 
   // Which way the first of the connections goes: "shm".
   Result<std::string> connect(const std::vector<net::Address>& servers) {
     for (const net::Address& server : servers) {
-      clients_.push_back(std::make_unique<rpc::Client>(context_, server));
-      auto channel = run_task(loop_, clients_.back()->channel(loop_.now_ns() + kConnectNs));
+      clients_.push_back(std::make_unique<rpc::Client>(client_.context, server));
+      auto channel =
+          run_task(client_.loop, clients_.back()->channel(client_.loop.now_ns() + kConnectNs));
       if (!channel) return std::move(channel).error();
       channels_.push_back(std::move(*channel));
     }
@@ -167,33 +165,19 @@ class Bench {
   }
   Result<Figures> run(const Load& load) {
     if (memory_.size() < bench::memory_wanted(load)) {
-      FF_TRY(memory_, transport_.memory(bench::memory_wanted(load)));
+      FF_TRY(memory_, client_.transport.memory(bench::memory_wanted(load)));
     }
-    return run_task(loop_, bench::run_load(loop_, session_.stop, channels_, load, memory_));
+    return run_task(client_.loop,
+                    bench::run_load(client_.loop, session_.stop, channels_, load, memory_));
   }
   ~Bench() {
     channels_.clear();
-    for (const auto& client : clients_) run_task(loop_, client->close());
-    run_task(loop_, transport_.settled(loop_));
+    for (const auto& client : clients_) run_task(client_.loop, client->close());
   }
 
  private:
   Session& session_;
-  SystemLoop loop_;
-  std::optional<net::Key> key_;
-  net::SystemTransport transport_;
-  rpc::Senders senders_;
-  Metrics metrics_;
-  net::SecureRng rng_;
-  rpc::ClientContext context_{loop_,
-                              transport_,
-                              senders_,
-                              metrics_,
-                              rng_,
-                              {.name = "bench client",
-                               .software = fmt::format("ff {}", kBuildInfo.version),
-                               .key = key_,
-                               .nonces = &rng_}};
+  NetClient client_;
   std::vector<std::unique_ptr<rpc::Client>> clients_;
   std::vector<std::shared_ptr<rpc::Channel>> channels_;
   ByteSpan memory_;

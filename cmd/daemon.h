@@ -53,6 +53,8 @@ class Daemon {
   rpc::Router& router() { return router_; }
   Metrics& metrics() { return metrics_; }
   Rng& rng() { return rng_; }
+  // net/system_transport.h
+  Result<ByteSpan> shared_memory(uint64_t size) { return transport_.memory(size); }
   // For calls of its own to other daemons.
   rpc::ClientContext& client() { return client_; }
 

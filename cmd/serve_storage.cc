@@ -17,6 +17,9 @@
 namespace ff::cmd {
 namespace {
 
+// Where data under way lies, for other daemons of this host to reach; only what is used is taken.
+constexpr uint64_t kArena = 512 * kMiB;
+
 struct ServeStorageOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4410", .advertise = {}, .http = {}, .net = {}};
   std::string meta = kDefaultMeta;
@@ -84,6 +87,7 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "serve-storage"));
   io::SystemDisk disk;
   FF_TRY(const std::string boot, boot_id(disk));
+  FF_TRY(const ByteSpan arena, daemon->shared_memory(kArena));
   chain::StorageNode node(daemon->client(), disk, daemon->router(), managers,
                           {.dirs = options.disks,
                            .node = options.node.value_or(0),
@@ -92,7 +96,8 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
                            .boot = boot,
                            .format = options.format,
                            .direct = options.io == "direct",
-                           .copy_rate = options.resync_limit});
+                           .copy_rate = options.resync_limit,
+                           .arena = arena});
   auto opened = run_task(daemon->loop(), stoppable(daemon->loop(), session.stop, node.open()));
   if (!opened) {
     run_task(daemon->loop(), node.close());

@@ -7,7 +7,7 @@ _ff_subs() {
   case "$1" in
     '') reply='admin bench checkpoint help serve-meta serve-storage sim' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss backup restore adopt' ;;
-    'bench') reply='disk digest chunk net' ;;
+    'bench') reply='disk digest chain chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
   esac
 }
@@ -33,6 +33,7 @@ _ff_options() {
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
+    'bench chain') reply='--meta --table --raw --size --depth --small-depth --rounds --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --timeout --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint') reply='--store --threads --json --quiet -q --verbose -v --help -h' ;;
@@ -230,6 +231,22 @@ _ff_value() {
     'bench disk --size') reply='any' ;;
     'bench disk --timeout') reply='any' ;;
     'bench digest --size') reply='any' ;;
+    'bench chain --meta') reply='any' ;;
+    'bench chain --table') reply='any' ;;
+    'bench chain --raw') reply='dir' ;;
+    'bench chain --size') reply='any' ;;
+    'bench chain --depth') reply='any' ;;
+    'bench chain --small-depth') reply='any' ;;
+    'bench chain --rounds') reply='any' ;;
+    'bench chain --net') reply='auto|tcp|verbs' ;;
+    'bench chain --rdma-device') reply='any' ;;
+    'bench chain --rdma-gid') reply='any' ;;
+    'bench chain --rdma-sl') reply='any' ;;
+    'bench chain --tls-cert') reply='file' ;;
+    'bench chain --tls-key') reply='file' ;;
+    'bench chain --tls-ca') reply='file' ;;
+    'bench chain --key') reply='file' ;;
+    'bench chain --timeout') reply='any' ;;
     'bench chunk --size') reply='any' ;;
     'bench chunk --depth') reply='any' ;;
     'bench chunk --small-depth') reply='any' ;;

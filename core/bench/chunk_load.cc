@@ -1,4 +1,4 @@
-// chunk_load.cc: workers on one loop, as many as operations in flight, each with its own memory.
+// chunk_load.cc: a chunk store under load, and one with many chunks.
 #include "bench/chunk_load.h"
 
 #include <algorithm>
@@ -17,50 +17,12 @@
 namespace ff::bench {
 namespace {
 
-constexpr uint64_t kChunkBytes = kMiB;
-constexpr uint64_t kSmallBytes = 4 * kKiB;
 constexpr uint64_t kChunksOfFile = 64;  // of one inode, as a striped file has in one chain
 constexpr chunk::TargetId kTarget = 1;
 
 chunk::ChunkId id_of(uint64_t index) {
   return {.inode = 1 + index / kChunksOfFile, .index = index % kChunksOfFile};
 }
-
-// What can be measured: a file, or a store.
-class Subject {
- public:
-  virtual ~Subject() = default;
-  virtual Task<Result<void>> write(uint64_t index, ByteView from) = 0;
-  virtual Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) = 0;
-  virtual Task<Result<void>> sync() = 0;
-};
-
-class RawFile final : public Subject {
- public:
-  RawFile(io::Disk& disk, Loop& loop, std::unique_ptr<io::File> file, unsigned depth)
-      : queue_(disk, loop, depth), file_(std::move(file)) {}
-  static Result<std::unique_ptr<io::File>> make(io::Disk& disk, const ChunkLoad& load) {
-    FF_TRY(auto file,
-           disk.open(io::join(load.dir, "raw"),
-                     {.access = io::Access::read_write, .create = true, .direct = true}));
-    FF_TRY(file->truncate(load.bytes));
-    FF_TRY(file->reserve(0, load.bytes));
-    return file;
-  }
-
-  Task<Result<void>> write(uint64_t index, ByteView from) override {
-    return queue_.write(*file_, from, index * kChunkBytes);
-  }
-  Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) override {
-    FF_CO_TRY(co_await queue_.read(*file_, into, index * kChunkBytes + offset));
-    co_return Result<void>();
-  }
-  Task<Result<void>> sync() override { return queue_.sync(*file_); }
-
- private:
-  io::AsyncQueue queue_;
-  std::unique_ptr<io::File> file_;
-};
 
 class StoreSubject final : public Subject {
  public:
@@ -88,102 +50,6 @@ class StoreSubject final : public Subject {
   chunk::Store& store_;
 };
 
-// One pass over a subject: `count` operations, `depth` at once.
-struct Pass {
-  enum class Kind : uint8_t { write, read, small_read };
-  Subject& subject;
-  Loop& loop;
-  const Stop& stop;
-  Progress& progress;
-  Rng& rng;
-  const ChunkLoad& load;
-  Kind kind = Kind::write;
-  uint64_t count = 0;
-  uint64_t next = 0;
-  std::optional<Error> error = {};
-};
-
-Task<void> work(Pass& pass, ByteSpan memory) {
-  const uint64_t chunks = pass.load.bytes / kChunkBytes;
-  while (pass.next < pass.count && !pass.error) {
-    const uint64_t index = pass.next++;
-    Result<void> done;
-    if (auto stopped = pass.stop.check(); !stopped) {
-      done = std::move(stopped);
-    } else if (pass.kind == Pass::Kind::write) {
-      done = co_await pass.subject.write(index, memory);
-    } else if (pass.kind == Pass::Kind::read) {
-      done = co_await pass.subject.read(index, 0, memory);
-    } else {
-      const uint64_t offset = pass.rng.below(kChunkBytes / kSmallBytes) * kSmallBytes;
-      const ByteSpan into = memory.first(kSmallBytes);
-      done = co_await pass.subject.read(pass.rng.below(chunks), offset, into);
-    }
-    pass.progress.done += pass.kind == Pass::Kind::small_read ? kSmallBytes : kChunkBytes;
-    if (!done) pass.error = std::move(done).error();
-  }
-}
-
-Task<void> work_all(Pass& pass, const io::Buffers& buffers) {
-  Gate gate(pass.loop);
-  for (size_t i = 0; i < buffers.count(); ++i) gate.spawn(work(pass, buffers.slot(i)));
-  co_await gate.wait_empty();
-  if (pass.kind != Pass::Kind::write || pass.error) co_return;
-  if (auto synced = co_await pass.subject.sync(); !synced) pass.error = std::move(synced).error();
-}
-
-// Bytes a second.
-Result<double> run_pass(Pass pass) {
-  const bool small = pass.kind == Pass::Kind::small_read;
-  pass.count = small ? pass.load.small_reads : pass.load.bytes / kChunkBytes;
-  const uint64_t size = small ? kSmallBytes : kChunkBytes;
-  FF_TRY(const auto buffers,
-         io::Buffers::make(small ? pass.load.small_depth : pass.load.depth, size));
-  std::ranges::fill(buffers.all(), std::byte{0x5a});
-  const int64_t began = pass.loop.now_ns();
-  run_task(pass.loop, work_all(pass, buffers));
-  if (pass.error) return std::move(*pass.error);
-  const double seconds = static_cast<double>(pass.loop.now_ns() - began) / 1e9;
-  return static_cast<double>(pass.count * size) / std::max(seconds, 1e-9);
-}
-
-struct Context {
-  io::Disk& disk;
-  Loop& loop;
-  const Stop& stop;
-  Progress& progress;
-  Rng& rng;
-  const ChunkLoad& load;
-};
-
-// Each pass of one beside that of the other; who goes first changes, for some disks are faster for
-// a while and slower after it.
-Result<void> measure(const Context& on, Subject& raw, Subject& store, ChunkFigures& figures) {
-  const auto pass = [&](Subject& subject, Pass::Kind kind) {
-    return run_pass({.subject = subject,
-                     .loop = on.loop,
-                     .stop = on.stop,
-                     .progress = on.progress,
-                     .rng = on.rng,
-                     .load = on.load,
-                     .kind = kind});
-  };
-  struct Part {
-    Pass::Kind kind;
-    double ChunkSpeed::*speed;
-  };
-  const Part parts[] = {{Pass::Kind::write, &ChunkSpeed::write},
-                        {Pass::Kind::read, &ChunkSpeed::read},
-                        {Pass::Kind::small_read, &ChunkSpeed::small_read}};
-  for (const Part& part : parts) {
-    for (const bool store_now : {on.load.store_first, !on.load.store_first}) {
-      ChunkSpeed& speed = store_now ? figures.store : figures.raw;
-      FF_TRY(speed.*part.speed, pass(store_now ? store : raw, part.kind));
-    }
-  }
-  return {};
-}
-
 chunk::StoreOptions store_options(io::Disk& disk, Loop& loop, Rng& rng, const std::string& dir) {
   return {.disk = disk, .loop = loop, .rng = rng, .dir = dir, .cluster = "bench", .boot = "bench"};
 }
@@ -201,16 +67,18 @@ Result<std::unique_ptr<chunk::Store>> make_store(const chunk::StoreOptions& opti
 Result<ChunkFigures> run_chunk_load(io::Disk& disk, const Stop& stop, Progress& progress, Rng& rng,
                                     const ChunkLoad& load) {
   SystemLoop loop(stop.clock());
-  const Context on{disk, loop, stop, progress, rng, load};
+  FF_TRY(const auto memory, io::Buffers::make(1, memory_wanted(load.passes)));
+  const PassContext on{loop, stop, progress, rng, load.passes, memory.all()};
   ChunkFigures figures;
-  FF_TRY(auto file, RawFile::make(disk, load));
-  figures.direct = file->direct();
-  RawFile raw(disk, loop, std::move(file), std::max(load.depth, load.small_depth));
+  FF_TRY(const auto raw, RawFile::make(disk, loop, io::join(load.dir, "raw"), load.passes));
+  figures.direct = raw->direct();
   auto options = store_options(disk, loop, rng, io::join(load.dir, "store"));
-  options.depth = std::max(load.depth, load.small_depth);
+  options.depth = std::max(load.passes.depth, load.passes.small_depth);
   FF_TRY(auto store, make_store(options));
   StoreSubject subject(*store);
-  FF_TRY(measure(on, raw, subject, figures));
+  const Measured of_raw{*raw, figures.raw};
+  const Measured of_store{subject, figures.store};
+  FF_TRY(load.store_first ? run_passes(on, of_store, &of_raw) : run_passes(on, of_raw, &of_store));
   FF_TRY(run_task(loop, store->close()));
   return figures;
 }

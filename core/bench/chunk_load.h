@@ -1,8 +1,5 @@
-// The work of `ff bench chunk`: one chunk store and, beside it, a file of the same size, moved by
-// the same loop at the same depth. And the opening of a disk with many chunks.
-//
-// Both write into space that is freshly reserved, and end with a sync; new blocks cost a device
-// more than old ones, so each round begins anew.
+// The work of `ff bench chunk`: one chunk store beside a file of the same size (disk_passes.h), and
+// the opening of a disk with many chunks.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +10,20 @@
 #include "base/result.h"
 #include "base/rng.h"
 #include "base/stop.h"
+#include "bench/disk_passes.h"
 #include "io/disk.h"
 
 namespace ff::bench {
 
 struct ChunkLoad {
-  std::string dir;            // an empty folder; what is made in it the caller removes
-  uint64_t bytes = 0;         // of the store and of the file; whole chunks
-  unsigned depth = 8;         // of whole chunks
-  unsigned small_depth = 64;  // of small reads
-  uint64_t small_reads = 0;
+  std::string dir;  // an empty folder; what is made in it the caller removes
+  PassLoad passes;
   bool store_first = false;
 };
 
-// Bytes a second; a small read is 4 KiB.
-struct ChunkSpeed {
-  double write = 0;  // each chunk stored as pending, then committed; all synced at the end
-  double read = 0;   // whole chunks
-  double small_read = 0;
-};
-
 struct ChunkFigures {
-  ChunkSpeed raw;
-  ChunkSpeed store;
+  Speed raw;
+  Speed store;          // each chunk stored as pending, then committed
   bool direct = false;  // false: the file system has no direct I/O, memory was measured too
 };
 

@@ -37,7 +37,8 @@ Result<Client::Got> got_of(const wire::ReadDone& done, ByteSpan into) {
   if (done.has_error()) return rpc::from_wire(done.error());
   const bool sound =
       done.bytes() <= into.size() && simd::crc32c(into.first(done.bytes())) == done.crc();
-  if (!sound) return fail(Errc::corrupt, "what came does not match its checksum");
+  // On its way, or on the disk: the target has not looked at it.
+  if (!sound) return fail(Errc::busy, "what came does not match its checksum");
   return Client::Got{from_wire(done.image()), done.bytes()};
 }
 
@@ -231,6 +232,7 @@ struct Client::Reading {
   struct Failures {
     std::set<cluster::TargetId> targets;
     std::set<cluster::TargetId> damaged;  // those of them that have it damaged
+    bool distrusted = false;              // what came did not match its checksum
   };
 
   std::vector<Piece> pieces;
@@ -288,6 +290,7 @@ std::vector<Client::Batch> Client::batches(Reading& reading, Attempts& attempts)
     wire::ReadItem& item = *batch.request.add_items();
     *item.mutable_chunk() = to_wire(piece.id);
     item.set_offset(piece.offset);
+    item.set_distrusted(failures != reading.failures.end() && failures->second.distrusted);
     batch.which.push_back(which);
     batch.bytes += piece.into.size();
     reading_[target->node]++;
@@ -328,6 +331,11 @@ void Client::take(Reading& reading, Batch& batch, Attempts& attempts) {
     Result<Got>& result = reading.results[which] = std::move(batch.got[i]);
     if (result || result.error().code == Errc::not_found) continue;
     Reading::Failures& failures = reading.failures[which];
+    if (result.error().code == Errc::busy && !failures.distrusted) {
+      failures.distrusted = true;
+      reading.open.push_back(which);
+      continue;
+    }
     failures.targets.insert(batch.target.id);
     if (result.error().code == Errc::corrupt) failures.damaged.insert(batch.target.id);
     if (choose(*routing_.chain(batch.chain), failures.damaged) == nullptr) continue;

@@ -28,6 +28,7 @@
 #include "chain/counters.h"
 #include "chain/decisions.h"
 #include "chain/locks.h"
+#include "chain/memory.h"
 #include "chain/nodes.h"
 #include "chain/pace.h"
 #include "chain/service.h"
@@ -44,6 +45,7 @@ struct ReplicaContext {
   Nodes& nodes;
   Rng& rng;
   Pace& pace;  // of copies
+  Memory& memory;
   Metrics& metrics;
   // The member has news, or needs them: a heartbeat now.
   std::function<void()> poke;
@@ -92,9 +94,9 @@ class Replica {
     bool checked = false;
   };
   Task<Result<Done>> forward(uint64_t version, Forward forward, Pull pull);
-  // Up to `into`'s size.
+  // Up to `into`'s size; `unseen` as in chunk::ReadRequest.
   Task<Result<chunk::ReadDone>> read(uint64_t version, chunk::ChunkId id, uint64_t offset,
-                                     ByteSpan into);
+                                     ByteSpan into, bool unseen);
   Task<Result<uint64_t>> committed(uint64_t version, chunk::ChunkId id);
   Task<Result<std::optional<chunk::ChunkInfo>>> last(uint64_t version, uint64_t inode);
   // The verifier.

@@ -160,7 +160,7 @@ Task<Result<void>> Replica::copy_chunk(Copying& copying, ChunkId id) {
 Task<Result<void>> Replica::copy_whole(Copying& copying, ChunkId id, const ChunkState& state) {
   auto pacing = context_.pace.take(state.committed.length);
   FF_CO_TRY(co_await std::move(pacing));
-  chunk::AlignedBytes bytes(state.committed.length);
+  const Memory::Bytes bytes = context_.memory.take(state.committed.length);
   if (!state.committed.removed) {
     auto reading = store_.read({.target = id_, .id = id}, bytes.span());
     FF_CO_TRY(co_await std::move(reading));
@@ -218,7 +218,7 @@ Task<Result<void>> Replica::copy(uint64_t version, chunk::Install copy, Pull pul
   FF_CO_TRY(copied_to(version));
   FF_CO_TRY(const ChunkState state, store_.state(id_, copy.id));
   if (!wants_copy(state, copy.state, copy.chain_version, version)) co_return Result<void>();
-  chunk::AlignedBytes bytes(copy.state.length);
+  const Memory::Bytes bytes = context_.memory.take(copy.state.length);
   if (copy.state.length > 0) {
     auto pulling = pull(bytes.span());
     FF_CO_TRY(co_await std::move(pulling));

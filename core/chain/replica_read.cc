@@ -46,7 +46,7 @@ Task<Result<std::optional<Which>>> Replica::which_counts(uint64_t version, chunk
 }
 
 Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id, uint64_t offset,
-                                            ByteSpan into) {
+                                            ByteSpan into, bool unseen) {
   for (;;) {
     FF_CO_TRY(may_answer(version));
     auto choosing = which_counts(version, id);
@@ -55,8 +55,8 @@ Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id,
       FF_CO_TRY(const ChunkState state, store_.state(id_, id));
       const bool pending = *which == Which::pending;
       const uint64_t wanted = pending && state.pending ? state.pending->image.version : 0;
-      auto reading =
-          store_.read({.target = id_, .id = id, .which = *which, .offset = offset}, into);
+      auto reading = store_.read(
+          {.target = id_, .id = id, .which = *which, .offset = offset, .unseen = unseen}, into);
       auto done = co_await std::move(reading);
       FF_CO_TRY(may_answer(version));
       // A pending version may have been committed meanwhile, and the next have come.

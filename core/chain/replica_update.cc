@@ -50,10 +50,10 @@ struct Replica::Flight {
   chunk::Update update;
   const uint64_t spell;
   const Begins begins;
-  chunk::AlignedBytes bytes;   // the update's data
+  Memory::Bytes bytes;         // the update's data
   chunk::VersionState image;   // what it makes of the chunk
   uint64_t chain_version = 0;  // replacement: under which it came
-  chunk::AlignedBytes whole;   // the whole new version
+  Memory::Bytes whole;         // the whole new version
   bool has_whole = false;
   bool checked = false;  // the predecessor, and then this target, has read what it has again
   Result<Done> outcome = Done{};
@@ -79,7 +79,7 @@ std::shared_ptr<Replica::Flight> Replica::flight_of(ChunkLocks::Hold hold,
 
 Task<Result<void>> Replica::load(Flight& flight, uint64_t bytes, Pull pull) {
   if (bytes == 0) co_return Result<void>();
-  flight.bytes = chunk::AlignedBytes(bytes);
+  flight.bytes = context_.memory.take(bytes);
   flight.update.data = flight.bytes.span();
   auto pulling = pull(flight.bytes.span());
   co_return co_await std::move(pulling);
@@ -267,7 +267,8 @@ Task<Result<bool>> Replica::own_is_sound(chunk::ChunkId id, chunk::Which which) 
   FF_CO_TRY(const ChunkState state, store_.state(id_, id));
   const bool pending = which == chunk::Which::pending;
   if (pending && !state.pending) co_return true;
-  chunk::AlignedBytes bytes(pending ? state.pending->image.length : state.committed.length);
+  const uint64_t length = pending ? state.pending->image.length : state.committed.length;
+  const Memory::Bytes bytes = context_.memory.take(length);
   auto reading = store_.read({.target = id_, .id = id, .which = which}, bytes.span());
   const auto read = co_await std::move(reading);
   co_return read.ok() || read.error().code == Errc::not_found;
@@ -307,7 +308,7 @@ Task<Result<Done>> Replica::store_replacement(Flight& flight) {
 // The whole new version, from the update's data where that is all of it.
 Task<Result<void>> Replica::read_whole(Flight& flight) {
   if (flight.has_whole || flight.image.removed) co_return Result<void>();
-  flight.whole = chunk::AlignedBytes(flight.image.length);
+  flight.whole = context_.memory.take(flight.image.length);
   auto reading = store_.read(
       {.target = id_, .id = flight.update.id, .which = chunk::Which::pending}, flight.whole.span());
   const auto read = co_await std::move(reading);

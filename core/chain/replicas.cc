@@ -43,6 +43,14 @@ wire::WriteReply reply_of(const Done& done, const Replica& replica) {
   return reply;
 }
 
+wire::ReadDone done_of(const chunk::ReadDone& read) {
+  wire::ReadDone done;
+  *done.mutable_image() = to_wire(read.state);
+  done.set_bytes(read.bytes);
+  done.set_crc(read.checksum);
+  return done;
+}
+
 }  // namespace
 
 Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
@@ -155,26 +163,29 @@ Task<Result<wire::ReadReply>> Replicas::read(rpc::ServerCall& call, wire::ReadRe
   co_return reply;
 }
 
+// From the disk into the caller's memory, where that can be; else through memory of our own.
 Task<Result<wire::ReadDone>> Replicas::read_item(rpc::ServerCall& call, Replica& replica,
                                                  const wire::Place& place,
                                                  const wire::ReadItem& item) {
-  const uint64_t wanted = item.sink().size();
-  auto taking = take_memory(wanted);
+  const net::Slice sink = rpc::from_wire(item.sink());
+  const uint64_t version = place.chain_version();
+  const chunk::ChunkId id = from_wire(item.chunk());
+  if (const auto reached = item.distrusted() ? std::nullopt : call.reach(sink)) {
+    auto reading = replica.read(version, id, item.offset(), *reached, true);
+    const auto read = co_await std::move(reading);
+    if (read) co_return done_of(*read);
+    if (read.error().code != Errc::unsupported) co_return read.error();
+  }
+  auto taking = take_memory(sink.size);
   FF_CO_TRY(const auto memory, co_await std::move(taking));
-  const chunk::AlignedBytes bytes(wanted);
-  auto reading =
-      replica.read(place.chain_version(), from_wire(item.chunk()), item.offset(), bytes.span());
+  const Memory::Bytes bytes = context_.memory.take(sink.size);
+  auto reading = replica.read(version, id, item.offset(), bytes.span(), false);
   FF_CO_TRY(const chunk::ReadDone read, co_await std::move(reading));
-  const ByteView found = bytes.span().first(read.bytes);
-  wire::ReadDone done;
-  *done.mutable_image() = to_wire(read.state);
-  done.set_bytes(read.bytes);
-  done.set_crc(simd::crc32c(found));
-  if (!found.empty()) {
-    auto pushing = call.push(rpc::from_wire(item.sink()), 0, found);
+  if (read.bytes > 0) {
+    auto pushing = call.push(sink, 0, bytes.span().first(read.bytes));
     FF_CO_TRY(co_await std::move(pushing));
   }
-  co_return done;
+  co_return done_of(read);
 }
 
 Task<Result<wire::SyncReply>> Replicas::sync(rpc::ServerCall&, wire::SyncRequest request) {

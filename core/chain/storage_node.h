@@ -40,6 +40,7 @@ struct StorageOptions {
   bool direct = true;                  // chunk::StoreOptions
   chunk::CommitOn commit_on = chunk::CommitOn::thread;
   uint64_t copy_rate = 0;  // bytes a second copied to targets that come back; 0: no limit
+  ByteSpan arena = {};     // Memory's
 };
 
 class StorageNode {
@@ -90,6 +91,7 @@ class StorageNode {
     cluster::Heartbeats heartbeats;
     Nodes nodes;
     Pace pace;
+    Memory memory;
     ReplicaContext context;
     Replicas replicas;
   };

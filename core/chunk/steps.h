@@ -48,11 +48,15 @@ struct ReadRequest {
   ChunkId id = {};
   Which which = Which::committed;
   uint64_t offset = 0;
+  // The memory is for the kernel alone to write (net/connection.h, reach()): the bytes are not
+  // looked at here, and whoever gets them compares them with the checksum.
+  bool unseen = false;
 };
 
 struct ReadDone {
   VersionState state = {};  // of the version that was read
   uint64_t bytes = 0;       // fewer than asked for at the chunk's end
+  uint32_t checksum = 0;    // CRC32C of those
 };
 
 // A whole chunk as another replica has it.

@@ -88,7 +88,8 @@ class Store {
   // Forgets the chunk altogether: no tombstone.
   Task<Result<void>> erase(TargetId target, ChunkId id);
 
-  // Errors: not_found when there is no such version, or it is removed; corrupt.
+  // Errors: not_found when there is no such version, or it is removed; corrupt; unsupported when
+  // what is to be read unseen is not whole granules in memory aligned for direct I/O.
   Task<Result<ReadDone>> read(ReadRequest request, ByteSpan into);
   // Absent chunks have version 0.
   Result<ChunkState> state(TargetId target, ChunkId id) const;
@@ -181,9 +182,9 @@ class Store {
                                      Image& image);
   Task<Result<void>> write_bytes(const Written& written);
 
-  Task<Result<void>> read_image(Image image, uint64_t offset, ByteSpan into);
+  Task<Result<uint32_t>> read_image(Image image, uint64_t offset, ByteSpan into, bool unseen);
   Task<Result<void>> read_run(const Image& image, Run run, const Crcs& crcs, uint64_t offset,
-                              ByteSpan into);
+                              ByteSpan into, bool unseen);
 
   const StoreOptions options_;
   const Identity identity_;

@@ -240,7 +240,7 @@ Task<Result<bool>> Store::intact(Image image) {
   uint32_t checksum = 0;
   for (uint64_t at = 0; at < image.state.length; at += kCheckBytes) {
     const ByteSpan bytes = memory.span().first(std::min(kCheckBytes, image.state.length - at));
-    const auto read = co_await read_image(image, at, bytes);
+    const auto read = co_await read_image(image, at, bytes, false);
     if (!read && read.error().code != Errc::corrupt) co_return read.error();
     if (!read) co_return false;
     checksum = simd::crc32c(bytes, checksum);

@@ -13,8 +13,18 @@
 
 namespace ff::chunk {
 
+namespace {
+
+// Whether [offset, offset + size) of the image is whole granules.
+bool whole_granules(const Image& image, uint64_t offset, uint64_t size) {
+  const uint64_t end = offset + size;
+  return offset % image.granule() == 0 && (end % image.granule() == 0 || end == image.state.length);
+}
+
+}  // namespace
+
 Task<Result<void>> Store::read_run(const Image& image, Run run, const Crcs& crcs, uint64_t offset,
-                                   ByteSpan into) {
+                                   ByteSpan into, bool unseen) {
   const BlockRef block = run.in_pieces ? image.piece_block : image.block;
   const uint64_t granule = image.granule();
   const uint64_t begin = run.first * granule;
@@ -28,6 +38,7 @@ Task<Result<void>> Store::read_run(const Image& image, Run run, const Crcs& crcs
     bytes = own.span();
   }
   FF_CO_TRY(co_await blocks_.read(block, run.at * granule, bytes));
+  if (unseen) co_return Result<void>();
   for (uint64_t i = 0; i < run.count; ++i) {
     const uint64_t size = std::min(granule, end - begin - i * granule);
     if (simd::crc32c(bytes.subspan(i * granule, size)) == crcs[run.at + i]) continue;
@@ -43,20 +54,32 @@ Task<Result<void>> Store::read_run(const Image& image, Run run, const Crcs& crcs
   co_return Result<void>();
 }
 
-// [offset, offset + into.size()), which lies within the image.
-Task<Result<void>> Store::read_image(Image image, uint64_t offset, ByteSpan into) {
-  if (into.empty()) co_return Result<void>();
+// [offset, offset + into.size()), which lies within the image; the CRC32C of it.
+Task<Result<uint32_t>> Store::read_image(Image image, uint64_t offset, ByteSpan into, bool unseen) {
+  if (into.empty()) co_return uint32_t{0};
   const uint64_t granule = image.granule();
   const uint64_t end = align_up(offset + into.size(), granule) / granule;
+  const bool whole = whole_granules(image, offset, into.size());
+  if (unseen && (!whole || !io::direct_aligned(into, 0))) {
+    co_return fail(Errc::unsupported, "{} bytes at {} cannot be read unseen", into.size(), offset);
+  }
   FF_CO_TRY(const CrcsRef crcs, co_await blocks_.crcs(image.block));
   CrcsRef piece_crcs;
   if (image.piece_block) {
     FF_CO_TRY(piece_crcs, co_await blocks_.crcs(image.piece_block));
   }
+  uint32_t checksum = 0;  // of the granules so far
+  const bool all = offset == 0 && into.size() == image.state.length;
   for (const Run& run : runs(image, offset / granule, end)) {
-    FF_CO_TRY(co_await read_run(image, run, run.in_pieces ? *piece_crcs : *crcs, offset, into));
+    const Crcs& of = run.in_pieces ? *piece_crcs : *crcs;
+    FF_CO_TRY(co_await read_run(image, run, of, offset, into, unseen));
+    for (uint64_t i = 0; whole && !all && i < run.count; ++i) {
+      const uint64_t size = std::min(granule, image.state.length - (run.first + i) * granule);
+      checksum = simd::crc32c_combine(checksum, of[run.at + i], size);
+    }
   }
-  co_return Result<void>();
+  if (all) co_return image.state.checksum;
+  co_return whole ? checksum : simd::crc32c(into);
 }
 
 Task<Result<ReadDone>> Store::read(ReadRequest request, ByteSpan into) {
@@ -76,11 +99,16 @@ Task<Result<ReadDone>> Store::read(ReadRequest request, ByteSpan into) {
   ReadDone done{.state = image.state};
   if (request.offset >= image.state.length) co_return done;
   done.bytes = std::min<uint64_t>(into.size(), image.state.length - request.offset);
-  auto read = co_await read_image(image, request.offset, into.first(done.bytes));
-  if (read) co_return done;
+  auto reading = read_image(image, request.offset, into.first(done.bytes), request.unseen);
+  auto read = co_await std::move(reading);
+  if (read) {
+    done.checksum = *read;
+    co_return done;
+  }
   const Cancel* const cancel = co_await current_cancel();
   const bool cancelled = cancel != nullptr && cancel->requested();
   Error error = std::move(read).error();
+  if (error.code == Errc::unsupported) co_return error;
   if (error.code != Errc::corrupt && !cancelled) error = failed(std::move(error));
   co_return std::move(error).within(fmt::format("target {} chunk {} version {}: ", request.target,
                                                 to_string(request.id), image.state.version));

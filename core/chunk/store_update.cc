@@ -85,10 +85,11 @@ Task<Result<void>> Store::stage(const Image& base, const Update& update, const P
     const bool keeps = update.change != Change::replace;
     const uint64_t old_end = keeps ? std::min(base.state.length, end) : 0;
     if (const uint64_t head = std::min(plan.from, old_end); head > begin) {
-      FF_CO_TRY(co_await read_image(base, begin, bytes.first(head - begin)));
+      FF_CO_TRY(co_await read_image(base, begin, bytes.first(head - begin), false));
     }
     if (const uint64_t tail = std::max(plan.to, begin); tail < old_end) {
-      FF_CO_TRY(co_await read_image(base, tail, bytes.subspan(tail - begin, old_end - tail)));
+      FF_CO_TRY(
+          co_await read_image(base, tail, bytes.subspan(tail - begin, old_end - tail), false));
     }
     if (!update.data.empty()) {
       std::memcpy(bytes.data() + (plan.to - update.data.size() - begin), update.data.data(),

@@ -225,6 +225,7 @@ struct ChainWorld::Node::Live {
                 nodes,
                 world.rng,
                 pace,
+                memory,
                 metrics,
                 [] {},
                 [this, &world, &node](cluster::TargetId id, const Error& error) {
@@ -242,6 +243,7 @@ struct ChainWorld::Node::Live {
   cluster::Member member;
   Nodes nodes;
   Pace pace;
+  Memory memory;
   ReplicaContext context;
   rpc::Router router;
   std::unique_ptr<chunk::Store> store;

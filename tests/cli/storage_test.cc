@@ -225,5 +225,28 @@ TEST_F(StorageTest, NothingAcknowledgedIsLostWhateverBefallsIt) {
   EXPECT_EQ(history_.losses(), 0u);
 }
 
+TEST_F(StorageTest, TheChainsAreMeasuredAndLeftAsTheyWere) {
+  const auto bench = [&](Words more) {
+    Words words = {"bench", "chain", "--size", "64MiB", "--rounds", "1", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return test::ff_run(std::move(words), {{"FF_META", meta()}, {"FF_KEY", key()}});
+  };
+  const auto ran = bench({"--raw", dir_.path().string()});
+  ASSERT_EQ(ran.exit, 0) << ran.out << ran.err;
+  const json data = json::parse(ran.out)["data"];
+  EXPECT_EQ(data["replicas"], 3);
+  ASSERT_EQ(data["rows"].size(), 3u);
+  for (const json& row : data["rows"]) {
+    EXPECT_GT(row["chain_bytes_per_second"], 0) << row.dump();
+    EXPECT_GT(row["ratio"], 0) << row.dump();
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("ff-bench")) << entry.path();
+  }
+  EXPECT_EQ(bench({"--table", "9"}).exit, 1);
+  EXPECT_EQ(bench({"--size", "1MiB"}).exit, 2);
+  EXPECT_EQ(bench({"--raw", dir_ / "nowhere"}).exit, 1);
+}
+
 }  // namespace
 }  // namespace ff::cmd

@@ -1,0 +1,138 @@
+// `ff bench chain`: what the chains of a cluster that runs can do, beside one of its disks.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "bench/chain_load.h"
+#include "cmd/bench.h"
+#include "cmd/bench_disk.h"
+#include "cmd/meta_option.h"
+#include "cmd/net_client.h"
+#include "cmd/net_options.h"
+#include "cmd/stop_watch.h"
+#include "io/files.h"
+#include "io/system_disk.h"
+
+namespace ff::cmd {
+namespace {
+
+constexpr int64_t kOpenNs = 15 * kSecond;
+
+struct BenchChainOptions {
+  std::optional<std::string> raw;
+  std::string meta = kDefaultMeta;
+  NetOptions net;
+  PassOptions passes;
+  uint64_t table = 1;
+};
+
+// Closed at the end, however that comes; what it has written is removed before.
+class OpenSubject {
+ public:
+  OpenSubject(NetClient& client, const std::vector<net::Address>& managers, uint64_t chunks)
+      : client_(client), chunks_(chunks), subject_(client.context, managers) {}
+  ~OpenSubject() {
+    (void)remove();
+    run_task(client_.loop, subject_.close());
+  }
+  OpenSubject(const OpenSubject&) = delete;
+  OpenSubject& operator=(const OpenSubject&) = delete;
+
+  bench::ChainSubject& get() { return subject_; }
+  void writes() { written_ = true; }
+  Result<void> remove() {
+    if (!std::exchange(written_, false)) return {};
+    return run_task(client_.loop, subject_.remove(chunks_));
+  }
+
+ private:
+  NetClient& client_;
+  const uint64_t chunks_;
+  bool written_ = false;
+  bench::ChainSubject subject_;
+};
+
+Result<Round> run_round(Session& session, Progress& progress, NetClient& client,
+                        OpenSubject& chains, const BenchChainOptions& options,
+                        const bench::PassLoad& load, ByteSpan memory, bool chains_first) {
+  Round round;
+  io::SystemDisk disk;
+  std::optional<Scratch> scratch;
+  std::unique_ptr<bench::RawFile> raw;
+  if (options.raw) {
+    FF_TRY(auto made, Scratch::make(disk, *options.raw, client.rng));
+    scratch.emplace(std::move(made));
+    FF_TRY(raw, bench::RawFile::make(disk, client.loop, io::join(scratch->path(), "raw"), load));
+    if (!raw->direct()) {
+      session.out.warn("{} has no direct I/O: memory was measured along with it", *options.raw);
+    }
+  }
+  SeededRng rng(system_seed());
+  const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
+  chains.writes();
+  const bench::Measured of_chains{chains.get(), round.own};
+  if (raw == nullptr) {
+    FF_TRY(bench::run_passes(on, of_chains, nullptr));
+  } else {
+    const bench::Measured of_raw{*raw, round.raw};
+    FF_TRY(chains_first ? bench::run_passes(on, of_chains, &of_raw)
+                        : bench::run_passes(on, of_raw, &of_chains));
+  }
+  FF_TRY(chains.remove());
+  return round;
+}
+
+Result<void> run_chain(Session& session, const BenchChainOptions& options) {
+  FF_TRY(const auto load, load_of(options.passes));
+  FF_TRY(const auto managers, parse_meta(options.meta));
+  io::SystemDisk disk;
+  FF_TRY(auto transport, transport_options(disk, options.net));
+  NetClient client(session.stop, std::move(transport), "bench chain");
+  OpenSubject chains(client, managers, load.bytes / bench::kChunkBytes);
+  FF_TRY(run_task(client.loop,
+                  stoppable(client.loop, session.stop,
+                            chains.get().open(options.table, client.loop.now_ns() + kOpenNs))));
+  FF_TRY(const ByteSpan memory, client.transport.memory(bench::memory_wanted(load)));
+  Progress progress;
+  progress.total = options.passes.rounds * (options.raw ? 2 : 1) * bench::bytes_moved(load);
+  auto bar = session.out.progress("bench chain", progress, session.stop);
+  std::vector<Round> rounds;
+  for (unsigned i = 0; i < options.passes.rounds; ++i) {
+    FF_TRY(rounds.emplace_back(),
+           run_round(session, progress, client, chains, options, load, memory, i % 2 == 1));
+  }
+  bar.reset();
+  auto table = session.out.table(columns_of_rounds("CHAIN"));
+  session.out.data({{"chains", chains.get().chains()},
+                    {"replicas", chains.get().replicas()},
+                    {"bytes", load.bytes},
+                    {"rounds", options.passes.rounds},
+                    {"rows", report_rounds(table, options.passes, rounds, "CHAIN")}});
+  return {};
+}
+
+}  // namespace
+
+void declare_bench_chain(Command& chain) {
+  auto& options = chain.keep<BenchChainOptions>();
+  chain.about(
+      "Writes and reads chunks of 1 MiB in the chains of a cluster, then 4 KiB anywhere in them. "
+      "Writes end with a sync of every chain, and each read is checked by CRC32C. They go to the "
+      "chains of a table, one chunk after the other, under a number that no file has, and are "
+      "removed at the end. With --raw a plain file on a disk beside is moved in the same way, in "
+      "newly reserved space, with direct I/O. Prints the medians of some rounds.");
+  declare_meta(chain, options.meta);
+  chain.option("--table", number(options.table), "The chain table");
+  chain.option("--raw", dir(options.raw), "Measure the disk of this folder beside");
+  declare_passes(chain, options.passes);
+  declare_net(chain, options.net);
+  chain.example("ff bench chain", "the cluster of this machine");
+  chain.example("ff bench chain --raw /disk1", "and what its disk gives without it");
+  chain.blocking();
+  chain.run([&options](Session& s) { return run_chain(s, options); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,49 @@
+// Everything that makes a command a client of daemons: its loop, its connections, who it is.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/metrics.h"
+#include "base/stop.h"
+#include "base/system_loop.h"
+#include "cmd/build_info.h"
+#include "net/key.h"
+#include "net/system_transport.h"
+#include "rpc/client.h"
+#include "rpc/senders.h"
+
+namespace ff::cmd {
+
+struct NetClient {
+  // `name`: what servers say of it in messages.
+  NetClient(const Stop& stop, net::TransportOptions options, std::string name,
+            size_t max_senders = rpc::Senders::kDefaultMax)
+      : loop(stop.clock()),
+        key(options.key),
+        transport(std::move(options)),
+        senders(max_senders),
+        context{loop,
+                transport,
+                senders,
+                metrics,
+                rng,
+                {.name = std::move(name),
+                 .software = fmt::format("ff {}", kBuildInfo.version),
+                 .key = key,
+                 .nonces = &rng}} {}
+  // With all that used it closed.
+  ~NetClient() { run_task(loop, transport.settled(loop)); }
+  NetClient(const NetClient&) = delete;
+  NetClient& operator=(const NetClient&) = delete;
+
+  SystemLoop loop;
+  const std::optional<net::Key> key;
+  net::SystemTransport transport;
+  rpc::Senders senders;
+  Metrics metrics;
+  net::SecureRng rng;
+  rpc::ClientContext context;
+};
+
+}  // namespace ff::cmd

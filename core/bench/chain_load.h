@@ -1,0 +1,50 @@
+// The work of `ff bench chain`: chunks in the chains of a cluster that runs, beside a file of the
+// same size (disk_passes.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/gate.h"
+#include "bench/disk_passes.h"
+#include "chain/client.h"
+#include "cluster/routing_copy.h"
+#include "rpc/client.h"
+
+namespace ff::bench {
+
+// A program of the cluster, with an inode of its own that no file has.
+class ChainSubject final : public Subject {
+ public:
+  ChainSubject(rpc::ClientContext& context, const std::vector<net::Address>& managers);
+  // Takes the chains of the newest version of a table. Errors: not_found (there is none), those of
+  // the managers.
+  Task<Result<void>> open(cluster::TableId table, int64_t deadline_ns);
+  Task<void> close();
+  size_t chains() const { return chains_.size(); }
+  // Of the chains, when all serve.
+  size_t replicas() const { return replicas_; }
+
+  Task<Result<void>> write(uint64_t index, ByteView from) override;
+  Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) override;
+  // Fails when a chain has lost updates since they were written.
+  Task<Result<void>> sync() override;
+  // The first `count` chunks.
+  Task<Result<void>> remove(uint64_t count);
+
+ private:
+  cluster::ChainId chain_of(uint64_t index) const { return chains_[index % chains_.size()]; }
+
+  rpc::ClientContext& context_;
+  const uint64_t inode_;
+  cluster::RoutingCopy routing_;
+  chain::Client client_;
+  std::vector<cluster::ChainId> chains_;
+  size_t replicas_ = 0;
+  std::map<cluster::ChainId, uint64_t> verifiers_;  // of the chains' updates
+  Gate gate_;
+};
+
+}  // namespace ff::bench

@@ -1,0 +1,110 @@
+// disk_passes.cc: workers on one loop, as many as operations in flight, each with its own memory.
+#include "bench/disk_passes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/gate.h"
+
+namespace ff::bench {
+namespace {
+
+enum class Kind : uint8_t { write, read, small_read };
+
+// One pass over a subject: `count` operations, as many at once as there are workers.
+struct Pass {
+  const PassContext& on;
+  Subject& subject;
+  Kind kind = Kind::write;
+  uint64_t count = 0;
+  uint64_t next = 0;
+  std::optional<Error> error = {};
+};
+
+Task<void> work(Pass& pass, ByteSpan memory) {
+  const uint64_t chunks = pass.on.load.bytes / kChunkBytes;
+  while (pass.next < pass.count && !pass.error) {
+    const uint64_t index = pass.next++;
+    Result<void> done;
+    if (auto stopped = pass.on.stop.check(); !stopped) {
+      done = std::move(stopped);
+    } else if (pass.kind == Kind::write) {
+      done = co_await pass.subject.write(index, memory);
+    } else if (pass.kind == Kind::read) {
+      done = co_await pass.subject.read(index, 0, memory);
+    } else {
+      const uint64_t offset = pass.on.rng.below(kChunkBytes / kSmallBytes) * kSmallBytes;
+      done = co_await pass.subject.read(pass.on.rng.below(chunks), offset, memory);
+    }
+    pass.on.progress.done += memory.size();
+    if (!done) pass.error = std::move(done).error();
+  }
+}
+
+Task<void> work_all(Pass& pass, uint64_t size, unsigned depth) {
+  Gate gate(pass.on.loop);
+  for (size_t i = 0; i < depth; ++i) {
+    gate.spawn(work(pass, pass.on.memory.subspan(i * size, size)));
+  }
+  co_await gate.wait_empty();
+  if (pass.kind != Kind::write || pass.error) co_return;
+  if (auto synced = co_await pass.subject.sync(); !synced) pass.error = std::move(synced).error();
+}
+
+// Bytes a second.
+Result<double> run_pass(const PassContext& on, Subject& subject, Kind kind) {
+  const bool small = kind == Kind::small_read;
+  const uint64_t size = small ? kSmallBytes : kChunkBytes;
+  Pass pass{.on = on,
+            .subject = subject,
+            .kind = kind,
+            .count = small ? on.load.small_reads : on.load.bytes / kChunkBytes};
+  const int64_t began = on.loop.now_ns();
+  run_task(on.loop, work_all(pass, size, small ? on.load.small_depth : on.load.depth));
+  if (pass.error) return std::move(*pass.error);
+  const double seconds = static_cast<double>(on.loop.now_ns() - began) / 1e9;
+  return static_cast<double>(pass.count * size) / std::max(seconds, 1e-9);
+}
+
+}  // namespace
+
+uint64_t bytes_moved(const PassLoad& load) {
+  return 2 * load.bytes + load.small_reads * kSmallBytes;
+}
+
+uint64_t memory_wanted(const PassLoad& load) {
+  return std::max(load.depth * kChunkBytes, load.small_depth * kSmallBytes);
+}
+
+Result<std::unique_ptr<RawFile>> RawFile::make(io::Disk& disk, Loop& loop, const std::string& path,
+                                               const PassLoad& load) {
+  FF_TRY(auto file, disk.open(path, {.access = io::Access::read_write,
+                                     .create = true,
+                                     .exclusive = true,
+                                     .direct = true}));
+  FF_TRY(file->truncate(load.bytes));
+  FF_TRY(file->reserve(0, load.bytes));
+  return std::unique_ptr<RawFile>(
+      new RawFile(disk, loop, std::move(file), std::max(load.depth, load.small_depth)));
+}
+
+Result<void> run_passes(const PassContext& context, Measured first, const Measured* second) {
+  struct Part {
+    Kind kind;
+    double Speed::*speed;
+  };
+  const Part parts[] = {{Kind::write, &Speed::write},
+                        {Kind::read, &Speed::read},
+                        {Kind::small_read, &Speed::small_read}};
+  std::memset(context.memory.data(), 0x5a, context.memory.size());
+  for (const Part& part : parts) {
+    FF_TRY(first.speed.*part.speed, run_pass(context, first.subject, part.kind));
+    if (second == nullptr) continue;
+    FF_TRY(second->speed.*part.speed, run_pass(context, second->subject, part.kind));
+  }
+  return {};
+}
+
+}  // namespace ff::bench
