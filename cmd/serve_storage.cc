@@ -29,6 +29,7 @@ struct ServeStorageOptions {
   std::string domain;
   std::string io = "direct";
   uint64_t resync_limit = 0;
+  uint64_t scrub_limit = 16 * kMiB;
   bool format = false;
 };
 
@@ -97,6 +98,7 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
                            .format = options.format,
                            .direct = options.io == "direct",
                            .copy_rate = options.resync_limit,
+                           .scrub_rate = options.scrub_limit,
                            .arena = arena});
   auto opened = run_task(daemon->loop(), stoppable(daemon->loop(), session.stop, node.open()));
   if (!opened) {
@@ -152,6 +154,10 @@ void declare_serve_storage(Command& storage) {
       .option("--resync-limit", size(options.resync_limit),
               "Bytes a second copied to targets that come back; 0 is no limit")
       .config("serve-storage.resync-limit");
+  storage
+      .option("--scrub-limit", size(options.scrub_limit),
+              "Bytes a second read to look for damage, which the chain then repairs; 0: none are")
+      .config("serve-storage.scrub-limit");
   declare_daemon(storage, options.daemon, "serve-storage");
   storage.example("ff serve-storage --disk /data/ff", "one disk, one machine");
   storage.example(

@@ -33,7 +33,7 @@ _ff_options() {
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
-    'bench chain') reply='--meta --table --raw --size --depth --small-depth --rounds --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'bench chain') reply='--meta --table --raw --size --depth --small-depth --rounds --hold --keep --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --timeout --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint') reply='--store --threads --json --quiet -q --verbose -v --help -h' ;;
@@ -51,7 +51,7 @@ _ff_options() {
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
   esac
 }
@@ -238,6 +238,7 @@ _ff_value() {
     'bench chain --depth') reply='any' ;;
     'bench chain --small-depth') reply='any' ;;
     'bench chain --rounds') reply='any' ;;
+    'bench chain --hold') reply='any' ;;
     'bench chain --net') reply='auto|tcp|verbs' ;;
     'bench chain --rdma-device') reply='any' ;;
     'bench chain --rdma-gid') reply='any' ;;
@@ -360,6 +361,7 @@ _ff_value() {
     'serve-storage --domain') reply='any' ;;
     'serve-storage --io') reply='direct|buffered' ;;
     'serve-storage --resync-limit') reply='any' ;;
+    'serve-storage --scrub-limit') reply='any' ;;
     'serve-storage --listen') reply='any' ;;
     'serve-storage --advertise') reply='any' ;;
     'serve-storage --http') reply='any' ;;

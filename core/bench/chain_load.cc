@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/metrics.h"
+
 namespace ff::bench {
 
 namespace {
@@ -109,6 +111,62 @@ Task<Result<void>> ChainSubject::remove(uint64_t count) {
   }
   co_await removes.wait_empty();
   co_return first;
+}
+
+namespace {
+
+struct Holding {
+  ChainSubject& chains;
+  rpc::ClientContext& context;
+  const Stop& stop;
+  Progress& progress;
+  const HoldLoad& load;
+  int64_t end_ns = 0;
+  HoldFigures figures = {};
+  Histogram waits = {};
+
+  void note(const Result<void>& done, int64_t began_ns) {
+    const int64_t waited_ns = context.loop.now_ns() - began_ns;
+    waits.observe_ns(waited_ns);
+    figures.longest_seconds =
+        std::max(figures.longest_seconds, static_cast<double>(waited_ns) / 1e9);
+    progress.done += kChunkBytes;
+    if (done) return;
+    if (figures.errors++ == 0) figures.first_error = done.error().message;
+  }
+};
+
+Task<void> hold(Holding& on, bool writes, ByteSpan memory) {
+  while (on.context.loop.now_ns() < on.end_ns && on.stop.check()) {
+    const uint64_t index = on.context.rng.below(on.load.chunks);
+    const int64_t began_ns = on.context.loop.now_ns();
+    auto step = writes ? on.chains.write(index, memory) : on.chains.read(index, 0, memory);
+    const auto done = co_await std::move(step);
+    (writes ? on.figures.updates : on.figures.reads)++;
+    on.note(done, began_ns);
+  }
+}
+
+}  // namespace
+
+Task<Result<HoldFigures>> run_hold(ChainSubject& chains, rpc::ClientContext& context,
+                                   const Stop& stop, Progress& progress, const HoldLoad& load,
+                                   ByteSpan memory) {
+  Holding on{chains, context, stop, progress, load};
+  for (uint64_t index = 0; index < load.chunks; index++) {
+    auto writing = chains.write(index, memory.first(kChunkBytes));
+    FF_CO_TRY(co_await std::move(writing));
+  }
+  on.end_ns = context.loop.now_ns() + load.duration_ns;
+  Gate gate(context.loop);
+  for (unsigned i = 0; i < load.depth; i++) {
+    gate.spawn(hold(on, i % 2 == 0, memory.subspan(i * kChunkBytes, kChunkBytes)));
+  }
+  co_await gate.wait_empty();
+  FF_CO_TRY(stop.check());
+  on.figures.p50_seconds = on.waits.quantile_seconds(0.5);
+  on.figures.p99_seconds = on.waits.quantile_seconds(0.99);
+  co_return on.figures;
 }
 
 }  // namespace ff::bench

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/gate.h"
+#include "base/progress.h"
+#include "base/stop.h"
 #include "bench/disk_passes.h"
 #include "chain/client.h"
 #include "cluster/routing_copy.h"
@@ -46,5 +48,25 @@ class ChainSubject final : public Subject {
   std::map<cluster::ChainId, uint64_t> verifiers_;  // of the chains' updates
   Gate gate_;
 };
+
+// Programs that go on whatever befalls the cluster.
+struct HoldLoad {
+  int64_t duration_ns = 0;
+  uint64_t chunks = 0;
+  unsigned depth = 8;  // updates and reads in flight, of whole chunks, as many of each
+};
+struct HoldFigures {
+  uint64_t updates = 0;
+  uint64_t reads = 0;
+  uint64_t errors = 0;
+  std::string first_error = {};
+  double p50_seconds = 0;
+  double p99_seconds = 0;
+  double longest_seconds = 0;  // that one of them has waited
+};
+// `memory`: a chunk for each in flight. Writes all chunks first.
+Task<Result<HoldFigures>> run_hold(ChainSubject& chains, rpc::ClientContext& context,
+                                   const Stop& stop, Progress& progress, const HoldLoad& load,
+                                   ByteSpan memory);
 
 }  // namespace ff::bench

@@ -18,6 +18,8 @@ struct Counters {
             metrics.counter("ff_target_update_bytes_total", "Bytes of updates stored", labels)),
         damaged(metrics.counter("ff_target_damaged_total",
                                 "Pieces that did not match their checksum", labels)),
+        repaired(
+            metrics.counter("ff_target_repaired_total", "Damaged chunks written anew", labels)),
         copied(metrics.counter("ff_target_copied_total", "Chunks copied to it", labels)),
         copied_bytes(metrics.counter("ff_target_copied_bytes_total", "Bytes copied to it", labels)),
         chunks(metrics.gauge("ff_target_chunks", "Chunks it holds, removed ones too", labels)),
@@ -31,6 +33,7 @@ struct Counters {
   Counter& updates;
   Counter& update_bytes;
   Counter& damaged;
+  Counter& repaired;
   Counter& copied;
   Counter& copied_bytes;
   Gauge& chunks;

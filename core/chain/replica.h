@@ -8,13 +8,15 @@
 // when it is the first to serve again, decides.
 //
 // replica_update.cc carries versions down the chain, replica_read.cc answers questions,
-// replica_sync.cc makes them durable and brings a target back, replica_copy.cc copies.
+// replica_sync.cc makes them durable and brings a target back, replica_copy.cc copies,
+// replica_repair.cc has written anew what is damaged.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -102,6 +104,11 @@ class Replica {
   // The verifier.
   Task<Result<uint64_t>> sync(uint64_t version);
 
+  // What the target has of this chunk is damaged: the chain is to write it anew.
+  void damaged(chunk::ChunkId id);
+  // As the head.
+  Task<Result<void>> repair(uint64_t version, chunk::ChunkId id);
+
   // From its predecessor.
   Result<std::vector<chunk::ChunkInfo>> list(uint64_t version, chunk::ChunkId from, size_t limit);
   Task<Result<void>> erase(uint64_t version, chunk::ChunkId id);
@@ -136,6 +143,8 @@ class Replica {
   std::optional<chunk::ChannelResult> result_of(const chunk::Writer& writer) const;
   std::shared_ptr<Flight> flight_of(ChunkLocks::Hold hold, const chunk::PendingState& pending,
                                     chunk::ChunkId id);
+  std::shared_ptr<Flight> flight_with(ChunkLocks::Hold hold, const chunk::Update& update,
+                                      Memory::Bytes bytes);
   Task<Result<void>> load(Flight& flight, uint64_t bytes, Pull pull);
   Task<Result<Done>> end_of(std::shared_ptr<Flight> flight);
   Task<void> fly(std::shared_ptr<Flight> flight);
@@ -155,7 +164,13 @@ class Replica {
 
   // replica_read.cc
   Task<Result<std::optional<chunk::Which>>> which_counts(uint64_t version, chunk::ChunkId id);
-  void count(const Result<chunk::ReadDone>& read);
+  void count(chunk::ChunkId id, const Result<chunk::ReadDone>& read);
+
+  // replica_repair.cc
+  Task<void> have_repaired(chunk::ChunkId id);
+  Task<Result<void>> ask_for_repair(chunk::ChunkId id);
+  Task<Result<void>> find_sound(uint64_t version, chunk::ChunkId id, chunk::VersionState wanted,
+                                ByteSpan into);
 
   // replica_sync.cc
   Task<void> return_to_service(uint64_t spell);
@@ -189,6 +204,7 @@ class Replica {
   bool ready_ = false;    // of the part that it plays in this spell
   bool lossy_ = false;    // what the verifier does not tell yet
   uint64_t copying_ = 0;  // the chain version under which it copies, or has copied
+  std::set<chunk::ChunkId> repairing_;
   Event changed_;
   Gate gate_;
 };

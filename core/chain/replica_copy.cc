@@ -163,7 +163,9 @@ Task<Result<void>> Replica::copy_whole(Copying& copying, ChunkId id, const Chunk
   const Memory::Bytes bytes = context_.memory.take(state.committed.length);
   if (!state.committed.removed) {
     auto reading = store_.read({.target = id_, .id = id}, bytes.span());
-    FF_CO_TRY(co_await std::move(reading));
+    const auto read = co_await std::move(reading);
+    if (!read && read.error().code == Errc::corrupt) damaged(id);
+    FF_CO_TRY(read);
   }
   wire::CopyRequest request;
   *request.mutable_place() = place_of(copying.to.id, copying.version);

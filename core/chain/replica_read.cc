@@ -64,7 +64,7 @@ Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id,
                                           : done.error().code == Errc::not_found &&
                                                 store_.state(id_, id)->committed.version >= wanted);
       if (!moved) {
-        count(done);
+        count(id, done);
         co_return done;
       }
     }
@@ -73,10 +73,12 @@ Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id,
   }
 }
 
-void Replica::count(const Result<chunk::ReadDone>& read) {
+void Replica::count(chunk::ChunkId id, const Result<chunk::ReadDone>& read) {
   counters_.reads.add();
   if (read) counters_.read_bytes.add(read->bytes);
-  if (!read && read.error().code == Errc::corrupt) counters_.damaged.add();
+  if (read || read.error().code != Errc::corrupt) return;
+  counters_.damaged.add();
+  damaged(id);
 }
 
 Task<Result<uint64_t>> Replica::committed(uint64_t version, chunk::ChunkId id) {

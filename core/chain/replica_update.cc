@@ -77,6 +77,16 @@ std::shared_ptr<Replica::Flight> Replica::flight_of(ChunkLocks::Hold hold,
   return flight;
 }
 
+// An update of its own, the next version.
+std::shared_ptr<Replica::Flight> Replica::flight_with(ChunkLocks::Hold hold,
+                                                      const chunk::Update& update,
+                                                      Memory::Bytes bytes) {
+  auto flight = std::make_shared<Flight>(context_.loop, std::move(hold), update, spell_,
+                                         Flight::Begins::arrived);
+  flight->bytes = std::move(bytes);
+  return flight;
+}
+
 Task<Result<void>> Replica::load(Flight& flight, uint64_t bytes, Pull pull) {
   if (bytes == 0) co_return Result<void>();
   flight.bytes = context_.memory.take(bytes);
@@ -125,8 +135,7 @@ Task<Result<Done>> Replica::write(uint64_t version, chunk::Update update, uint64
     }
     update.target = id_;
     update.version = state.committed.version + 1;
-    auto flight = std::make_shared<Flight>(context_.loop, std::move(hold), update, spell_,
-                                           Flight::Begins::arrived);
+    auto flight = flight_with(std::move(hold), update, {});
     auto loading = load(*flight, bytes, pull);
     FF_CO_TRY(co_await std::move(loading));
     FF_CO_TRY(be_head(version));
@@ -251,11 +260,18 @@ Task<Result<void>> Replica::store_pending(Flight& flight) {
   }
   Error error = std::move(stored).error();
   if (!store_.health()) co_return store_failed(std::move(error));
-  if (error.code != Errc::corrupt || !flight.update.checksum) co_return error;
-  // The predecessor has made something else of the same update. Who has not what it should have?
+  if (error.code == Errc::corrupt && !flight.update.checksum) {
+    // What it builds upon is damaged.
+    damaged(flight.update.id);
+    if (reading_tail(*routed())->id != id_) error.code = Errc::unreachable;
+    co_return error;
+  }
+  if (error.code != Errc::corrupt) co_return error;
+  // The predecessor has made something else of the same update: it looks at its own again, and
+  // sends the whole chunk, which builds upon nothing here.
+  if (!flight.checked) co_return error;
   auto checking = own_is_sound(flight.update.id, chunk::Which::committed);
   FF_CO_TRY(const bool sound, co_await std::move(checking));
-  if (sound && !flight.checked) co_return error;
   if (sound) {
     log_error("two replicas differ, and both match their checksums",
               {{"target", id_}, {"chunk", to_string(flight.update.id)}, {"error", error.message}});
@@ -330,7 +346,8 @@ Task<Result<Done>> Replica::pass_on(Flight& flight, Part part, cluster::Target s
                                     uint64_t version) {
   chunk::Update sent = flight.update;
   const bool as_it_came = flight.begins == Flight::Begins::arrived;
-  if (!as_it_came || (!part.successor_serves && !is_whole(sent))) {
+  const bool whole = !part.successor_serves || flight.checked;
+  if (!as_it_came || (whole && !is_whole(sent))) {
     const bool all = as_it_came && sent.change == Change::write && sent.offset == 0 &&
                      sent.data.size() == flight.image.length;
     if (!all) {
@@ -344,7 +361,9 @@ Task<Result<Done>> Replica::pass_on(Flight& flight, Part part, cluster::Target s
   wire::ForwardRequest request;
   to_wire(sent, *request.mutable_write());
   *request.mutable_write()->mutable_place() = place_of(successor.id, version);
-  request.mutable_write()->set_data_crc(simd::crc32c(sent.data));
+  const bool all_of_it = sent.change == Change::replace;
+  request.mutable_write()->set_data_crc(all_of_it ? flight.image.checksum
+                                                  : simd::crc32c(sent.data));
   request.set_version(flight.image.version);
   request.set_checksum(flight.image.checksum);
   request.set_checked(flight.checked);

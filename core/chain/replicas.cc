@@ -66,6 +66,7 @@ Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
   rpc::add_method(router, kCopy, *this, &Replicas::copy);
   rpc::add_method(router, kResults, *this, &Replicas::results);
   rpc::add_method(router, kCopied, *this, &Replicas::copied);
+  rpc::add_method(router, kRepair, *this, &Replicas::repair);
 }
 
 void Replicas::add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain) {
@@ -218,6 +219,13 @@ Task<Result<wire::CommittedReply>> Replicas::committed(rpc::ServerCall&,
   wire::CommittedReply reply;
   reply.set_version(version);
   co_return reply;
+}
+
+Task<Result<wire::Done>> Replicas::repair(rpc::ServerCall&, wire::RepairRequest request) {
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
+  auto repairing = replica->repair(request.place().chain_version(), from_wire(request.chunk()));
+  FF_CO_TRY(co_await std::move(repairing));
+  co_return wire::Done();
 }
 
 Task<Result<wire::ListReply>> Replicas::list(rpc::ServerCall&, wire::ListRequest request) {

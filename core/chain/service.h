@@ -38,4 +38,8 @@ inline constexpr rpc::Method<wire::ResultsRequest, wire::Done> kResults{0x0315, 
 // It has all: from now on it may count as a replica.
 inline constexpr rpc::Method<wire::CopiedRequest, wire::Done> kCopied{0x0316, "chain.copied"};
 
+// A chunk that is damaged on some target is written anew; the head. Errc::corrupt: no target that
+// serves has it.
+inline constexpr rpc::Method<wire::RepairRequest, wire::Done> kRepair{0x0317, "chain.repair"};
+
 }  // namespace ff::chain

@@ -14,7 +14,10 @@ namespace {
 
 constexpr int64_t kLookNs = 100 * kMillisecond;
 constexpr int64_t kMeasureNs = 5 * kSecond;
-constexpr int64_t kNoteNs = kSecond;       // between two notes at least
+constexpr int64_t kNoteNs = kSecond;  // between two notes at least
+constexpr size_t kScrubChunks = 4;    // between two pauses
+constexpr int64_t kScrubLeastNs = kMillisecond;
+constexpr int64_t kScrubPauseNs = 60 * kSecond;  // between two walks over everything
 constexpr int64_t kDrainNs = 4 * kSecond;  // for the manager to hear of it, and the node of that
 
 // Clients count on it.
@@ -103,6 +106,7 @@ void StorageNode::start(std::vector<std::string> addresses) {
   live_->member.set_addresses(std::move(addresses));
   gate_.spawn(live_->heartbeats.run());
   gate_.spawn(work());
+  if (options_.scrub_rate > 0) gate_.spawn(scrub());
 }
 
 Task<void> StorageNode::work() {
@@ -168,6 +172,42 @@ Task<void> StorageNode::drop_replaced() {
       if (dropped) log_info("has removed a target that was replaced", {{"target", target.id}});
     }
   }
+}
+
+// All chunks, over and over.
+Task<void> StorageNode::scrub() {
+  Pace pace(loop_, options_.scrub_rate);
+  for (;;) {
+    for (const DiskState& disk : disks_) {
+      if (disk.store == nullptr) continue;
+      for (const chunk::TargetInfo& target : disk.store->targets()) {
+        auto scrubbing = scrub_target(*disk.store, target.id, pace);
+        const auto scrubbed = co_await std::move(scrubbing);
+        if (!scrubbed && scrubbed.error().code == Errc::interrupted) co_return;
+      }
+    }
+    const auto waited = co_await after(loop_, kScrubPauseNs);
+    if (!waited) co_return;
+  }
+}
+
+Task<Result<void>> StorageNode::scrub_target(chunk::Store& store, cluster::TargetId id,
+                                             Pace& pace) {
+  std::optional<chunk::ChunkId> from = chunk::ChunkId();
+  while (from) {
+    auto scrubbing = store.scrub(id, *from, kScrubChunks);
+    FF_CO_TRY(const chunk::ScrubPage page, co_await std::move(scrubbing));
+    Replica* const found = replica(id);
+    for (const chunk::ChunkId& bad : page.bad) {
+      if (found != nullptr) found->damaged(bad);
+    }
+    from = page.next;
+    auto pacing = pace.take(page.bytes);
+    FF_CO_TRY(co_await std::move(pacing));
+    auto waiting = after(loop_, kScrubLeastNs);
+    FF_CO_TRY(co_await waiting);
+  }
+  co_return Result<void>();
 }
 
 StorageNode::DiskState* StorageNode::disk_of(cluster::TargetId id) {

@@ -39,8 +39,9 @@ struct StorageOptions {
   bool format = false;                 // folders without a disk become disks of a known node, too
   bool direct = true;                  // chunk::StoreOptions
   chunk::CommitOn commit_on = chunk::CommitOn::thread;
-  uint64_t copy_rate = 0;  // bytes a second copied to targets that come back; 0: no limit
-  ByteSpan arena = {};     // Memory's
+  uint64_t copy_rate = 0;   // bytes a second copied to targets that come back; 0: no limit
+  uint64_t scrub_rate = 0;  // bytes a second read to look for damage; 0: it does not look
+  ByteSpan arena = {};      // Memory's
 };
 
 class StorageNode {
@@ -115,6 +116,8 @@ class StorageNode {
   Task<void> make_targets();
   Task<Result<void>> make_target(DiskState& disk, cluster::TargetId id, cluster::ChainId chain);
   Task<void> drop_replaced();
+  Task<void> scrub();
+  Task<Result<void>> scrub_target(chunk::Store& store, cluster::TargetId id, Pace& pace);
   void look_at_disks();
   void failed(cluster::TargetId id, const Error& error);
   DiskState* disk_of(cluster::TargetId id);

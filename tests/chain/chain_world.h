@@ -16,6 +16,7 @@
 #include "base/gate.h"
 #include "chain/replicas.h"
 #include "chain/wire.h"
+#include "io/files.h"
 #include "io/test_bytes.h"
 #include "rpc/error_wire.h"
 #include "rpc/server.h"
@@ -408,7 +409,7 @@ inline void ChainWorld::damage(size_t i, std::string_view needle) {
   for (const io::DirEntry& entry : entries) {
     const std::string path = "/disk/" + entry.name;
     if (disk.info(path)->kind != io::FileKind::regular) continue;
-    const std::string text = io::get(disk, path);
+    const std::string text = io::read_file(disk, path, kGiB).value();
     for (size_t at = text.find(needle); at != text.npos; at = text.find(needle, at + 1)) {
       ASSERT_TRUE(io::ok(disk.flip_bit(path, at * 8)));
       flipped++;

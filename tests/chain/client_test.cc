@@ -134,11 +134,11 @@ TEST_F(ClientTest, AReadGoesElsewhereWhenATargetIsGone) {
 TEST_F(ClientTest, ADamagedReplicaIsNotBelieved) {
   const std::string text = text_of(1, 50'000);
   ASSERT_TRUE(write(kA, text).ok());
-  for (const size_t damaged : {0, 2, 1}) {
+  for (const size_t damaged : {0, 2}) {
     world_.damage(damaged, text.substr(5000, 100));
-    if (damaged == 1) break;
     for (int i = 0; i < 10; i++) EXPECT_TRUE(read(kA) == text);
   }
+  for (const size_t damaged : {0, 1, 2}) world_.damage(damaged, text.substr(5000, 100));
   EXPECT_EQ(read(kA), "(corrupt)");
 }
 

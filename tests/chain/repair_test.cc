@@ -1,0 +1,99 @@
+// Damaged chunks: who finds one has the chain write it anew, from whichever replica still has it.
+#include <gtest/gtest.h>
+
+#include "chain/chain_world.h"
+
+namespace ff::chain {
+namespace {
+
+using chunk::ChunkId;
+
+constexpr ChunkId kA{1, 0};
+
+class RepairTest : public testing::Test {
+ protected:
+  explicit RepairTest(size_t targets = 3) : world_(targets) {
+    EXPECT_TRUE(world_.write(0, {.id = kA, .data = text_}).ok());
+    EXPECT_TRUE(io::ok(world_.run(world_.ask_sync(0))));
+  }
+  void damage(size_t i) { world_.damage(i, text_.substr(5000, 100)); }
+  bool repaired(size_t i) {
+    return world_.eventually([&] { return world_.read(i, kA) == text_; });
+  }
+  uint64_t version(size_t i) {
+    return world_.store(i).state(world_.target(i), kA)->committed.version;
+  }
+
+  ChainWorld world_;
+  const std::string text_ = text_of(1, 100'000);
+};
+
+TEST_F(RepairTest, WhatAReadFindsIsWrittenAnew) {
+  uint64_t repairs = 0;
+  for (const size_t damaged : {0, 1, 2}) {
+    damage(damaged);
+    EXPECT_TRUE(world_.read(damaged, kA) == "(corrupt)") << damaged;
+    ASSERT_TRUE(repaired(damaged)) << damaged;
+    EXPECT_EQ(version(damaged), 1 + ++repairs);
+    EXPECT_TRUE(world_.eventually([&] { return version(0) == version(2); }));
+    world_.expect_equal(0, 1);
+    world_.expect_equal(0, 2);
+  }
+  EXPECT_TRUE(world_.failures.empty());
+}
+
+TEST_F(RepairTest, OneSoundReplicaIsEnough) {
+  for (const size_t sound : {0, 1, 2}) {
+    for (const size_t i : {0, 1, 2}) {
+      if (i != sound) damage(i);
+    }
+    EXPECT_TRUE(world_.read((sound + 1) % 3, kA) == "(corrupt)") << sound;
+    for (const size_t i : {0, 1, 2}) EXPECT_TRUE(repaired(i)) << sound << " " << i;
+  }
+  EXPECT_TRUE(world_.failures.empty());
+}
+
+TEST_F(RepairTest, WithoutAnyItStaysDamagedAndSaysSo) {
+  for (const size_t i : {0, 1, 2}) damage(i);
+  for (int round = 0; round < 3; round++) {
+    for (const size_t i : {0, 1, 2}) EXPECT_TRUE(world_.read(i, kA) == "(corrupt)") << i;
+    world_.sim.run_for(30 * kSecond);
+  }
+  EXPECT_EQ(version(0), 1u);
+  EXPECT_TRUE(world_.failures.empty());
+  // A whole new content needs nothing of the old.
+  chunk::Change whole = chunk::Change::replace;
+  EXPECT_TRUE(world_.write(0, {.id = kA, .change = whole, .data = "new"}).ok());
+  for (const size_t i : {0, 1, 2}) EXPECT_EQ(world_.read(i, kA), "new");
+}
+
+TEST_F(RepairTest, ACopyFromADamagedReplicaGetsWhatOthersHave) {
+  world_.kill(2);
+  world_.set({State::serving, State::serving, State::offline});
+  ASSERT_TRUE(world_.write(0, {.id = kA, .data = "x", .offset = 99'999}).ok());
+  damage(1);  // which copies
+  world_.bring_back(2);
+  ASSERT_TRUE(world_.eventually([&] { return world_.copied(2); }));
+  world_.expect_equal(0, 2);
+  EXPECT_TRUE(world_.failures.empty());
+}
+
+TEST_F(RepairTest, UpdatesGoOnBesideIt) {
+  damage(2);
+  std::optional<Result<wire::WriteReply>> first, second;
+  EXPECT_TRUE(world_.read(2, kA) == "(corrupt)");
+  world_.begin(world_.send(0, {.id = kA, .data = "one", .offset = 0}), first);
+  world_.begin(world_.send(0, {.id = kA, .data = "two", .offset = 50'000}), second);
+  ASSERT_TRUE(world_.eventually([&] { return first && second; }));
+  EXPECT_TRUE(io::ok(*first));
+  EXPECT_TRUE(io::ok(*second));
+  std::string expected = text_;
+  expected.replace(0, 3, "one").replace(50'000, 3, "two");
+  for (const size_t i : {0, 1, 2}) {
+    EXPECT_TRUE(world_.eventually([&] { return world_.read(i, kA) == expected; })) << i;
+  }
+  EXPECT_TRUE(world_.failures.empty());
+}
+
+}  // namespace
+}  // namespace ff::chain

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# Bugs planted into chains one by one, and the seed of the story that finds each.
+"""Shows that `ff sim --story chain` can fail: plants known bugs, builds, and searches.
+
+usage: planted.py [--build BUILD] [--seeds N] [NAME...]
+
+Run it in a clone whose build folder BUILD (build) is configured for release: sources are changed
+and restored, one bug at a time. Without names all bugs are planted. Exits with 1 when one of them
+is not found within N seeds.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# name: (file, what stands there, what is to stand there)
+PLANTED = {
+    "drop-chain-version-check": (
+        "core/chain/replica.cc",
+        "  if (version != chain->version) {",
+        "  if (version > chain->version) {",
+    ),
+    "acknowledge-before-commit": (
+        "core/chain/replica_update.cc",
+        "    auto ending = end_of(flight);\n    co_return co_await std::move(ending);\n  }\n}\n\n"
+        "Result<void> Replica::be_head",
+        "    gate_.spawn(fly(flight));\n    while (flight->hold) {\n"
+        "      const auto now = store_.state(id_, flight->update.id);\n"
+        "      if (now && now->pending && now->pending->writer == flight->update.writer) {\n"
+        "        co_return Done{now->pending->image, version};\n      }\n"
+        "      const auto waited = co_await after(context_.loop, kMillisecond);\n"
+        "      FF_CO_TRY(waited);\n    }\n    co_return flight->outcome;\n  }\n}\n\n"
+        "Result<void> Replica::be_head",
+    ),
+    "skip-resync-lock": (
+        "core/chain/replica_copy.cc",
+        "  auto locking = locks_.take(id);\n  FF_CO_TRY(const auto hold, co_await std::move(locking));\n"
+        "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
+        "  // What is here",
+        "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
+        "  // What is here",
+    ),
+    "reuse-freed-block-at-once": (
+        "core/chunk/blocks.cc",
+        "  freed_.push_back({epoch_, block.place});",
+        "  files(block.place.of).space.free(block.place.number);",
+    ),
+    "forget-the-fence": (
+        "core/cluster/member.cc",
+        "  return answered_ && now_ns - lease_from_ns_ < kServeNs;",
+        "  return answered_ && now_ns >= 0;",
+    ),
+    "deposed-primary-answers": (
+        "core/cluster/manager_service.cc",
+        "  return reign != nullptr && !reign->over && loop_.now_ns() < reign->until_ns;",
+        "  return reign != nullptr;",
+    ),
+    "read-before-promotion-is-confirmed": (
+        "core/cluster/member.cc",
+        "  return own(id)->joined;",
+        "  return true;",
+    ),
+    "forget-results-at-restart": (
+        "core/chunk/store_open.cc",
+        "  FF_TRY(target->second.channels[channel], decode_result(body));\n",
+        "  FF_TRY(decode_result(body));\n  (void)channel;\n",
+    ),
+    "take-anothers-pending-version": (
+        "core/chain/decisions.cc",
+        "  const bool its = state.pending->writer == writer;",
+        "  const bool its = true;",
+    ),
+    "cancel-a-stored-pending-version": (
+        "core/chain/replica_update.cc",
+        "    if (is_refusal(passed.error())) {",
+        "    if (passed.error().code != Errc::stale) {",
+    ),
+    "resync-lists-in-the-wrong-order": (
+        "core/chain/replica_copy.cc",
+        "    // The other's list first: what is in it alone has not come into being since.\n",
+        "    FF_CO_TRY(auto early, store_.list(id_, from, kPage));\n",
+    ),
+}
+# Further places of the same bugs.
+ALSO = {
+    "resync-lists-in-the-wrong-order": [
+        ("    FF_CO_TRY(auto local, store_.list(id_, from, kPage));\n", "    auto local = early;\n"),
+    ],
+}
+
+
+def change(name):
+    path, old, new = PLANTED[name]
+    source = ROOT / path
+    text = source.read_text()
+    for before, after in [(old, new), *ALSO.get(name, [])]:
+        if text.count(before) != 1:
+            sys.exit(f"{name}: {path} has not this once any more:\n{before}")
+        text = text.replace(before, after)
+    source.write_text(text)
+    return source
+
+
+def search(name, args):
+    source = ROOT / PLANTED[name][0]
+    original = source.read_text()
+    try:
+        change(name)
+        subprocess.run(["ninja", "-C", args.build, "ff"], check=True, stdout=subprocess.DEVNULL)
+        sim = [f"{args.build}/ff", "sim", "--story", "chain", "--seeds", str(args.seeds)]
+        run = subprocess.run(sim, capture_output=True, text=True, check=False)
+    finally:
+        source.write_text(original)
+    found = re.search(r"seed (\d+): (.*)", run.stderr)
+    if found:
+        return int(found[1]), found[2]
+    return (0, f"crashed: {run.returncode}") if run.returncode not in (0, 3) else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--build", default=str(ROOT / "build"))
+    parser.add_argument("--seeds", type=int, default=5000)
+    args = parser.parse_args()
+    missed = 0
+    for name in args.names or PLANTED:
+        found = search(name, args)
+        missed += found is None
+        what = f"seed {found[0]}: {found[1]}" if found else f"NOT FOUND in {args.seeds} seeds"
+        print(f"{name}: {what}", flush=True)
+    subprocess.run(["ninja", "-C", args.build, "ff"], check=True, stdout=subprocess.DEVNULL)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
