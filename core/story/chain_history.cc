@@ -23,7 +23,13 @@ void History::saw(const Key& key, Chunk& chunk, Token token, uint64_t version) {
   }
   if (token != 0) {
     const auto [of, first] = chunk.versions.emplace(token, version);
-    if (of->second != version) {
+    const uint64_t least = std::min(of->second, version), most = std::max(of->second, version);
+    bool again = repairs_;  // the same content, version after version
+    for (auto it = chunk.tokens.lower_bound(least); again && it != chunk.tokens.end(); ++it) {
+      if (it->first > most) break;
+      again = it->second == token;
+    }
+    if (of->second != version && !again) {
       broken_(fmt::format("{}: update {} made version {} and version {}", name(key), token,
                           of->second, version));
     }

@@ -32,6 +32,8 @@ class History {
     uint64_t era = 0;
     uint64_t floor = 0;  // the version that must be seen
   };
+  // Damaged chunks are repaired: a version may have the content of the one before it.
+  void expect_repairs() { repairs_ = true; }
   Begun begin(const Key& key);
   Token new_token() { return ++tokens_; }
   void wrote(const Key& key, const Begun& begun, Token token, uint64_t version, uint64_t verifier);
@@ -70,6 +72,7 @@ class History {
   const std::function<void()> look_;
   std::map<Key, Chunk> chunks_;
   std::map<cluster::ChainId, Chain> chains_;
+  bool repairs_ = false;
   Token tokens_ = 0;
   uint64_t updates_ = 0;
   uint64_t reads_ = 0;

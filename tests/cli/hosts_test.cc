@@ -31,7 +31,6 @@ Hosts::Hosts(size_t count) : count_(count), id_(std::to_string(::getpid())) {
             shell("ip link set " + link(host) + " master " + bridge_ + " up") &&
             shell(in + "addr add " + address(host) + "/24 dev eth0") &&
             shell(in + "link set eth0 up") && shell(in + "link set lo up");
-    EXPECT_TRUE(made_) << "host " << host << " cannot be made, though the bridge could";
   }
 }
 

@@ -225,6 +225,54 @@ TEST_F(StorageTest, NothingAcknowledgedIsLostWhateverBefallsIt) {
   EXPECT_EQ(history_.losses(), 0u);
 }
 
+TEST_F(StorageTest, DamagedBlocksAreRepaired) {
+  history_.expect_repairs();
+  start_programs();
+  for (size_t node = 1; node <= kNodes; node++) {
+    const std::string path = disk(node) + "/64KiB.data";
+    const auto data = disk_.open(path, {.access = io::Access::read_write});
+    ASSERT_TRUE(data) << data.error().message;
+    // Somewhere in every block.
+    std::string noise(64, 'x');
+    for (uint64_t at = 100; at < (*data)->info()->size; at += 64 * kKiB) {
+      ASSERT_TRUE((*data)->write_at(as_bytes(noise), at));
+    }
+    ASSERT_TRUE((*data)->sync());
+    work_goes_on("with damage on node " + std::to_string(node));
+    until("all chains serve", [&] { return all_serve(); });
+  }
+  // What reads did not come by a scrub has found.
+  for (size_t node = 1; node <= kNodes; node++) {
+    EXPECT_TRUE(daemons_[node]->wait_for_err("a damaged chunk is repaired")) << node;
+  }
+}
+
+// What else fills the disk goes again: nothing but new data was refused meanwhile.
+TEST_F(StorageTest, AFullDiskRefusesWhatItHasNoRoomFor) {
+  kill(1);
+  const std::string mount = "mount -t tmpfs -o size=128m ff " + disk(1) + "-small";
+  std::filesystem::create_directory(disk(1) + "-small");
+  ASSERT_EQ(std::system(mount.c_str()), 0);
+  ASSERT_EQ(std::system(("cp -a " + disk(1) + "/. " + disk(1) + "-small/").c_str()), 0);
+  std::filesystem::rename(disk(1), disk(1) + "-old");
+  std::filesystem::create_directory(disk(1));
+  ASSERT_EQ(std::system(("mount --move " + disk(1) + "-small " + disk(1)).c_str()), 0);
+  start(1);
+  until("all chains serve", [&] { return all_serve(); });
+  start_programs();
+  const std::string filler = disk(1) + "/filler";
+  (void)std::system(("dd if=/dev/zero of=" + filler + " bs=1M status=none").c_str());
+  const uint64_t reads = history_.reads() + 50;
+  until("reads go on", [&] { return history_.reads() >= reads; });
+  EXPECT_TRUE(all_serve());
+  std::filesystem::remove(filler);
+  recovers("a full disk");
+  for (auto& load : loads_) run_task(loop_, load->close());
+  loads_.clear();
+  kill(1, SIGTERM);
+  EXPECT_EQ(std::system(("umount " + disk(1)).c_str()), 0);
+}
+
 TEST_F(StorageTest, TheChainsAreMeasuredAndLeftAsTheyWere) {
   const auto bench = [&](Words more) {
     Words words = {"bench", "chain", "--size", "64MiB", "--rounds", "1", "--json"};
