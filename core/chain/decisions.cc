@@ -72,6 +72,11 @@ Judgement judge_update(const ChunkState& state, const std::optional<chunk::Chann
     return refuse(fmt::format("{} would make version {}, which {} has made pending", name(writer),
                               version, name(state.pending->writer)));
   }
+  // The predecessor has forgotten its tombstone already, as old as they are (replica_prune.cc).
+  const bool known = result && result->sequence >= writer.sequence;
+  if (state.committed.removed && version == 1 && !state.pending && !known) {
+    return {.verdict = Verdict::forget};
+  }
   if (version < committed) return {.verdict = Verdict::done, .image = {.version = version}};
   // Results are forgotten in the end: then the version alone has to do.
   const bool others = result && result->sequence < writer.sequence;
@@ -81,6 +86,8 @@ Judgement judge_update(const ChunkState& state, const std::optional<chunk::Chann
 }
 
 bool has_replacement(const ChunkState& state, uint64_t version, uint64_t chain_version) {
+  // A tombstone that the predecessor has forgotten already is nothing.
+  if (state.committed.removed && version == 1) return false;
   return state.chain_version == chain_version && state.committed.version >= version;
 }
 

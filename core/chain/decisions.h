@@ -32,6 +32,7 @@ enum class Verdict : uint8_t {
   carry_on,  // it is stored as the pending version already
   done,      // it is committed already
   settle,    // another update is pending: first to its end
+  forget,    // it begins anew: first the tombstone goes
   refuse,
 };
 struct Judgement {

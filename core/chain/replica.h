@@ -9,7 +9,7 @@
 //
 // replica_update.cc carries versions down the chain, replica_read.cc answers questions,
 // replica_sync.cc makes them durable and brings a target back, replica_copy.cc copies,
-// replica_repair.cc has written anew what is damaged.
+// replica_repair.cc has written anew what is damaged, replica_prune.cc forgets what was removed.
 #pragma once
 
 #include <cstdint>
@@ -109,6 +109,12 @@ class Replica {
   // As the head.
   Task<Result<void>> repair(uint64_t version, chunk::ChunkId id);
 
+  // Begins to forget tombstones that are old at `now_ns` (wall).
+  void prune_at(int64_t now_ns);
+  // Those of the chunks that are not there, for its successor.
+  Task<Result<std::vector<chunk::ChunkId>>> absent(uint64_t version,
+                                                   std::vector<chunk::ChunkId> ids);
+
   // From its predecessor.
   Result<std::vector<chunk::ChunkInfo>> list(uint64_t version, chunk::ChunkId from, size_t limit);
   Task<Result<void>> erase(uint64_t version, chunk::ChunkId id);
@@ -166,6 +172,11 @@ class Replica {
   Task<Result<std::optional<chunk::Which>>> which_counts(uint64_t version, chunk::ChunkId id);
   void count(chunk::ChunkId id, const Result<chunk::ReadDone>& read);
 
+  // replica_prune.cc
+  Task<Result<void>> prune(int64_t now_ns);
+  Task<Result<std::vector<chunk::ChunkId>>> forgotten_before(std::vector<chunk::ChunkId> ids,
+                                                             uint64_t version);
+
   // replica_repair.cc
   Task<void> have_repaired(chunk::ChunkId id);
   Task<Result<void>> ask_for_repair(chunk::ChunkId id);
@@ -205,6 +216,7 @@ class Replica {
   bool lossy_ = false;    // what the verifier does not tell yet
   uint64_t copying_ = 0;  // the chain version under which it copies, or has copied
   std::set<chunk::ChunkId> repairing_;
+  bool pruning_ = false;
   Event changed_;
   Gate gate_;
 };

@@ -42,6 +42,9 @@ Task<Result<std::optional<Which>>> Replica::which_counts(uint64_t version, chunk
   if (now.committed.version >= reply->version()) co_return std::optional(Which::committed);
   const bool coming = now.pending && now.pending->image.version == reply->version();
   if (coming) co_return std::optional(Which::pending);
+  // It comes into being anew, and the tail has a tombstone still: neither is there.
+  const bool anew = now.committed.version == 0 && now.pending && now.pending->image.version == 1;
+  if (anew) co_return std::optional(Which::committed);
   co_return std::nullopt;
 }
 

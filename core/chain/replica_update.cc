@@ -131,6 +131,7 @@ Task<Result<Done>> Replica::write(uint64_t version, chunk::Update update, uint64
         if (!settled && !is_refusal(settled.error())) co_return settled.error();
         continue;
       }
+      case Verdict::forget:
       case Verdict::store: break;
     }
     update.target = id_;
@@ -171,6 +172,11 @@ Task<Result<Done>> Replica::forward(uint64_t version, Forward forward, Pull pull
     if (judged.verdict == Verdict::carry_on) {
       auto ending = end_of(flight_of(std::move(hold), *state.pending, update.id));
       co_return co_await std::move(ending);
+    }
+    if (judged.verdict == Verdict::forget) {
+      auto forgetting = store_.erase(id_, update.id);
+      const auto forgotten = co_await std::move(forgetting);
+      if (!forgotten) co_return store_failed(forgotten.error());
     }
   } else {
     if (has_replacement(state, update.version, version)) co_return Done{state.committed, version};

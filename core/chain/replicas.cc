@@ -67,6 +67,7 @@ Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
   rpc::add_method(router, kResults, *this, &Replicas::results);
   rpc::add_method(router, kCopied, *this, &Replicas::copied);
   rpc::add_method(router, kRepair, *this, &Replicas::repair);
+  rpc::add_method(router, kAbsent, *this, &Replicas::absent);
 }
 
 void Replicas::add(chunk::Store& store, cluster::TargetId id, cluster::ChainId chain) {
@@ -218,6 +219,17 @@ Task<Result<wire::CommittedReply>> Replicas::committed(rpc::ServerCall&,
   FF_CO_TRY(const uint64_t version, co_await std::move(asking));
   wire::CommittedReply reply;
   reply.set_version(version);
+  co_return reply;
+}
+
+Task<Result<wire::AbsentReply>> Replicas::absent(rpc::ServerCall&, wire::AbsentRequest request) {
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
+  std::vector<chunk::ChunkId> ids;
+  for (const wire::Chunk& chunk : request.chunks()) ids.push_back(from_wire(chunk));
+  auto looking = replica->absent(request.place().chain_version(), std::move(ids));
+  FF_CO_TRY(const auto missing, co_await std::move(looking));
+  wire::AbsentReply reply;
+  for (const chunk::ChunkId id : missing) *reply.add_chunks() = to_wire(id);
   co_return reply;
 }
 

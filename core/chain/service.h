@@ -38,6 +38,9 @@ inline constexpr rpc::Method<wire::ResultsRequest, wire::Done> kResults{0x0315, 
 // It has all: from now on it may count as a replica.
 inline constexpr rpc::Method<wire::CopiedRequest, wire::Done> kCopied{0x0316, "chain.copied"};
 
+// Which of some removed chunks it has forgotten; the one before.
+inline constexpr rpc::Method<wire::AbsentRequest, wire::AbsentReply> kAbsent{0x0318,
+                                                                             "chain.absent"};
 // A chunk that is damaged on some target is written anew; the head. Errc::corrupt: no target that
 // serves has it.
 inline constexpr rpc::Method<wire::RepairRequest, wire::Done> kRepair{0x0317, "chain.repair"};

@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kLookNs = 100 * kMillisecond;
 constexpr int64_t kMeasureNs = 5 * kSecond;
 constexpr int64_t kNoteNs = kSecond;  // between two notes at least
-constexpr size_t kScrubChunks = 4;    // between two pauses
+constexpr int64_t kPruneNs = 10 * kSecond;
+constexpr size_t kScrubChunks = 4;  // between two pauses
 constexpr int64_t kScrubLeastNs = kMillisecond;
 constexpr int64_t kScrubPauseNs = 60 * kSecond;  // between two walks over everything
 constexpr int64_t kDrainNs = 4 * kSecond;  // for the manager to hear of it, and the node of that
@@ -106,6 +107,7 @@ void StorageNode::start(std::vector<std::string> addresses) {
   live_->member.set_addresses(std::move(addresses));
   gate_.spawn(live_->heartbeats.run());
   gate_.spawn(work());
+  gate_.spawn(prune());
   if (options_.scrub_rate > 0) gate_.spawn(scrub());
 }
 
@@ -170,6 +172,26 @@ Task<void> StorageNode::drop_replaced() {
       auto dropping = disk.store->remove_target(target.id);
       const auto dropped = co_await std::move(dropping);
       if (dropped) log_info("has removed a target that was replaced", {{"target", target.id}});
+    }
+  }
+}
+
+// What is kept for a while only.
+Task<void> StorageNode::prune() {
+  for (;;) {
+    const auto waited = co_await after(loop_, kPruneNs);
+    if (!waited) co_return;
+    const int64_t now_ns = loop_.clock().wall_ns();
+    for (const DiskState& disk : disks_) {
+      if (disk.store == nullptr || !disk.store->health()) continue;
+      for (bool more = true; more;) {
+        auto pruning = disk.store->prune_results(now_ns);
+        const auto pruned = co_await std::move(pruning);
+        more = pruned && *pruned;
+      }
+      for (const chunk::TargetInfo& target : disk.store->targets()) {
+        if (Replica* const at = replica(target.id)) at->prune_at(now_ns);
+      }
     }
   }
 }

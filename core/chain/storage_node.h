@@ -116,6 +116,7 @@ class StorageNode {
   Task<void> make_targets();
   Task<Result<void>> make_target(DiskState& disk, cluster::TargetId id, cluster::ChainId chain);
   Task<void> drop_replaced();
+  Task<void> prune();
   Task<void> scrub();
   Task<Result<void>> scrub_target(chunk::Store& store, cluster::TargetId id, Pace& pace);
   void look_at_disks();

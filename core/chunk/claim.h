@@ -20,13 +20,21 @@ class Store::Claim {
       : target_id_(other.target_id_),
         target_(other.target_),
         id_(other.id_),
-        chunk_(std::exchange(other.chunk_, nullptr)) {}
+        chunk_(std::exchange(other.chunk_, nullptr)),
+        channel_(other.channel_) {}
   Claim& operator=(Claim&&) = delete;
   ~Claim() {
     if (chunk_ == nullptr) return;
     chunk_->busy = false;
     --target_->busy;
+    if (channel_) target_->changing.erase(target_->changing.find(*channel_));
     if (chunk_->versions.absent()) target_->chunks.erase(id_);
+  }
+
+  // Its result changes along with the chunk: it is not pruned meanwhile.
+  void changes(const Writer& writer) {
+    channel_ = Channel(writer.client, writer.channel);
+    target_->changing.insert(*channel_);
   }
 
   TargetId target_id() const { return target_id_; }
@@ -40,6 +48,7 @@ class Store::Claim {
   Target* const target_;
   const ChunkId id_;
   Chunk* chunk_;
+  std::optional<Channel> channel_;
 };
 
 }  // namespace ff::chunk

@@ -356,45 +356,68 @@ Task<Result<void>> Store::forget_results(TargetId target) {
   co_return Result<void>();
 }
 
-Task<Result<bool>> Store::prune(int64_t now_ns) {
+Task<Result<bool>> Store::prune_results(int64_t now_ns) {
   FF_CO_TRY(health());
   RowChanges changes;
   std::vector<std::pair<TargetId, Channel>> channels;
-  std::vector<std::pair<TargetId, ChunkId>> chunks;
-  const auto full = [&] { return chunks.size() + channels.size() >= kRemoveMax; };
-  for (auto& [id, target] : targets_) {
+  for (const auto& [id, target] : targets_) {
     for (const auto& [channel, result] : target.channels) {
-      if (full() || now_ns - result.used_ns < kKeptNs) continue;
+      if (!result.committed || now_ns - result.used_ns < kKeptNs) continue;
+      if (target.changing.contains(channel)) continue;
+      if (channels.size() >= kRemoveMax) break;
       channels.push_back({id, channel});
       changes.push_back({.key = key_of(Table::result, {id, channel.first, channel.second}),
                          .body = std::nullopt});
     }
-    for (const ChunkId chunk_id : target.tombstones) {
-      Chunk& chunk = target.chunks.at(chunk_id);
-      if (full() || chunk.busy || now_ns - chunk.versions.removed_ns < kKeptNs) continue;
-      chunks.push_back({id, chunk_id});
-      chunk.busy = true;
-      ++target.busy;
-      changes.push_back({.key = key_of(Table::chunk, {id, chunk_id.inode, chunk_id.index}),
-                         .body = std::nullopt});
-    }
   }
   if (changes.empty()) co_return false;
-  auto committing = commit_rows(std::move(changes));
-  const auto committed = co_await std::move(committing).shielded();
-  for (const auto& [id, chunk_id] : chunks) {
-    Target& target = targets_.at(id);
-    --target.busy;
-    target.chunks.at(chunk_id).busy = false;
-    if (!committed) continue;
-    target.chunks.erase(chunk_id);
-    target.tombstones.erase(chunk_id);
-  }
-  if (!committed) co_return committed.error();
+  // At once: a step that begins now stores its own after this.
   for (const auto& [id, channel] : channels) targets_.at(id).channels.erase(channel);
+  auto committing = commit_rows(std::move(changes));
+  FF_CO_TRY(co_await std::move(committing).shielded());
   changed_epoch_ = blocks_.epoch();
   changed_.set();
-  co_return full();
+  co_return channels.size() >= kRemoveMax;
+}
+
+std::vector<ChunkId> Store::old_tombstones(TargetId target, int64_t now_ns, size_t limit) const {
+  std::vector<ChunkId> old;
+  const auto of = find(target);
+  if (!of) return old;
+  for (const ChunkId id : (*of)->tombstones) {
+    if (old.size() >= limit) break;
+    if (now_ns - (*of)->chunks.at(id).versions.removed_ns >= kKeptNs) old.push_back(id);
+  }
+  return old;
+}
+
+Task<Result<void>> Store::prune_tombstones(TargetId target, std::vector<ChunkId> ids) {
+  FF_CO_TRY(health());
+  FF_CO_TRY(Target* const of, find(target));
+  std::erase_if(ids, [&](const ChunkId id) {
+    return !of->tombstones.contains(id) || of->chunks.at(id).busy;
+  });
+  RowChanges changes;
+  for (const ChunkId id : ids) {
+    of->chunks.at(id).busy = true;
+    ++of->busy;
+    changes.push_back(
+        {.key = key_of(Table::chunk, {target, id.inode, id.index}), .body = std::nullopt});
+  }
+  if (changes.empty()) co_return Result<void>();
+  auto committing = commit_rows(std::move(changes));
+  const auto committed = co_await std::move(committing).shielded();
+  for (const ChunkId id : ids) {
+    --of->busy;
+    of->chunks.at(id).busy = false;
+    if (!committed) continue;
+    of->chunks.erase(id);
+    of->tombstones.erase(id);
+  }
+  if (!committed) co_return committed;
+  changed_epoch_ = blocks_.epoch();
+  changed_.set();
+  co_return Result<void>();
 }
 
 }  // namespace ff::chunk

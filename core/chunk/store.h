@@ -107,9 +107,13 @@ class Store {
 
   // Returns when every step that has ended before is durable; many callers share one pass.
   Task<Result<void>> sync();
-  // Removes tombstones and results older than kKeptNs at `now_ns`, at most a bounded number at a
-  // time. Whether some are left.
-  Task<Result<bool>> prune(int64_t now_ns);
+  // Results of commits and tombstones are kept for kKeptNs at least; then whoever owns the store
+  // has them removed. prune_results: a bounded number at a time; whether some may be left.
+  Task<Result<bool>> prune_results(int64_t now_ns);
+  // Those that are older at `now_ns` (wall), at most `limit`.
+  std::vector<ChunkId> old_tombstones(TargetId target, int64_t now_ns, size_t limit) const;
+  // Those that still are tombstones, and are not being changed.
+  Task<Result<void>> prune_tombstones(TargetId target, std::vector<ChunkId> ids);
   // Reads `limit` chunks from `from` on and compares them with their CRCs.
   Task<Result<ScrubPage>> scrub(TargetId target, ChunkId from, size_t limit);
 
@@ -125,7 +129,8 @@ class Store {
     std::map<ChunkId, Chunk> chunks;
     std::set<ChunkId> tombstones;  // without a pending version
     std::map<Channel, ChannelResult> channels;
-    uint64_t busy = 0;  // chunks that change now
+    std::multiset<Channel> changing;  // channels whose results change now
+    uint64_t busy = 0;                // chunks that do
   };
   // Bodies of undo rows, oldest first.
   using UndoRows = std::map<std::pair<TargetId, ChunkId>, std::vector<std::string>>;

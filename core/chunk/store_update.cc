@@ -249,6 +249,7 @@ Task<Result<ChunkState>> Store::do_write(Update update) {
                              .committed = false,
                              .used_ns = options_.loop.clock().wall_ns()};
   RowChanges more;
+  claimed.changes(update.writer);
   more.push_back(result_row(update.target, update.writer, result));
   FF_CO_TRY(co_await put(claimed, std::move(next), std::move(more)));
   claimed.target().channels[{update.writer.client, update.writer.channel}] = result;
@@ -280,6 +281,7 @@ Task<Result<ChunkState>> Store::do_commit(TargetId target, ChunkId id, uint64_t 
   const bool newer =
       kept != claimed.target().channels.end() && kept->second.sequence > writer.sequence;
   RowChanges more;
+  claimed.changes(writer);
   if (!newer) more.push_back(result_row(target, writer, result));
   FF_CO_TRY(co_await put(claimed, std::move(next), std::move(more)));
   if (!newer) claimed.target().channels[{writer.client, writer.channel}] = result;
@@ -337,6 +339,7 @@ Task<Result<ChunkState>> Store::do_install(Install install) {
               .image = next.committed.state,
               .committed = true,
               .used_ns = wall_ns};
+    claimed.changes(*install.writer);
     more.push_back(result_row(install.target, *install.writer, result));
   }
   FF_CO_TRY(co_await put(claimed, std::move(next), std::move(more)));

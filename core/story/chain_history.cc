@@ -42,8 +42,9 @@ void History::wrote(const Key& key, const Begun& begun, Token token, uint64_t ve
   updates_++;
   look_();
   serves(key.first, verifier);
-  if (begun.era != chains_[key.first].era) return;
   Chunk& chunk = chunks_[key];
+  if (begun.era != chains_[key.first].era) return;
+  if (token == 0) chunk.removals--;
   if (version <= begun.floor) {
     broken_(fmt::format("{}: update {} made version {}, and version {} was there before it began",
                         name(key), token, version, begun.floor));
@@ -56,11 +57,19 @@ void History::read(const Key& key, const Begun& begun, Token token, uint64_t ver
   look_();
   if (begun.era != chains_[key.first].era) return;
   Chunk& chunk = chunks_[key];
+  if (version == 0) {
+    bool may_be = begun.floor == 0 || chunk.removals > 0;
+    const auto from = chunk.tokens.lower_bound(begun.floor);
+    for (auto at = from; !may_be && at != chunk.tokens.end(); ++at) may_be = at->second == 0;
+    if (may_be) return;
+    broken_(fmt::format("{}: nothing was found after version {}", name(key), begun.floor));
+    return;
+  }
   if (version < begun.floor) {
     broken_(
         fmt::format("{}: version {} was read after version {}", name(key), version, begun.floor));
   }
-  if (version > 0) saw(key, chunk, token, version);
+  saw(key, chunk, token, version);
 }
 
 History::SyncBegun History::begin_sync(cluster::ChainId chain) {
@@ -92,6 +101,10 @@ void History::serves(cluster::ChainId id, uint64_t verifier) {
   for (auto& [key, chunk] : chunks_) {
     if (key.first != id) continue;
     chunk.floor = chunk.synced;
+    // What is not durable may be there all the same.
+    for (auto at = chunk.tokens.upper_bound(chunk.synced); at != chunk.tokens.end(); ++at) {
+      chunk.removals += at->second == 0 ? 1 : 0;
+    }
     std::erase_if(chunk.tokens, [&](const auto& of) { return of.first > chunk.synced; });
     std::erase_if(chunk.versions, [&](const auto& of) { return of.second > chunk.synced; });
   }

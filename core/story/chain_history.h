@@ -36,7 +36,10 @@ class History {
   void expect_repairs() { repairs_ = true; }
   Begun begin(const Key& key);
   Token new_token() { return ++tokens_; }
+  // Token 0: removed.
   void wrote(const Key& key, const Begun& begun, Token token, uint64_t version, uint64_t verifier);
+  // A removal begins, which may then happen at any time until wrote() tells when it has.
+  void removal_begins(const Key& key) { chunks_[key].removals++; }
   // Version 0: absent.
   void read(const Key& key, const Begun& begun, Token token, uint64_t version);
 
@@ -57,7 +60,8 @@ class History {
   struct Chunk {
     uint64_t floor = 0;                // the highest version that somebody has seen or made
     uint64_t synced = 0;               // durable
-    std::map<uint64_t, Token> tokens;  // by version
+    std::map<uint64_t, Token> tokens;  // by version; 0: removed
+    int removals = 0;                  // that may happen still
     std::map<Token, uint64_t> versions;
   };
   struct Chain {

@@ -72,6 +72,9 @@ Task<void> ChainLoad::work() {
     if (!writing_ || what < 6) {
       auto reading = read(at->first, id);
       co_await std::move(reading);
+    } else if (what == 6) {
+      auto removing = remove(at->first, id);
+      co_await std::move(removing);
     } else if (what < 11) {
       auto writing = write(at->first, id);
       co_await std::move(writing);
@@ -94,9 +97,28 @@ Task<void> ChainLoad::write(cluster::ChainId chain, chunk::ChunkId id) {
   const auto done = co_await std::move(updating);
   writes_--;
   if (done) history_.wrote(key, begun, token, done->image.version, done->verifier);
-  if (!done && done.error().code != Errc::deadline && done.error().code != Errc::disk_full &&
-      done.error().code != Errc::interrupted) {
-    broken_(fmt::format("an update failed: {}", done.error().message));
+  if (!done) check_failure(done.error());
+}
+
+void ChainLoad::check_failure(const Error& error) {
+  const bool known = error.code == Errc::deadline || error.code == Errc::disk_full ||
+                     error.code == Errc::interrupted;
+  if (!known) broken_(fmt::format("an update failed: {}", error.message));
+}
+
+Task<void> ChainLoad::remove(cluster::ChainId chain, chunk::ChunkId id) {
+  const History::Key key{chain, id};
+  chunk::Update update{.id = id, .change = chunk::Change::remove, .chunk_size = kChunkSize};
+  const auto begun = history_.begin(key);
+  history_.removal_begins(key);
+  writes_++;
+  auto updating = client_.update(chain, update);
+  const auto done = co_await std::move(updating);
+  writes_--;
+  if (done) {
+    history_.wrote(key, begun, 0, done->image.version, done->verifier);
+  } else {
+    check_failure(done.error());
   }
 }
 

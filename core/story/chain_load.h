@@ -29,6 +29,8 @@ class ChainLoad {
  private:
   Task<void> work();
   Task<void> write(cluster::ChainId chain, chunk::ChunkId id);
+  Task<void> remove(cluster::ChainId chain, chunk::ChunkId id);
+  void check_failure(const Error& error);
   Task<void> read(cluster::ChainId chain, chunk::ChunkId id);
   Task<void> sync(cluster::ChainId chain);
 

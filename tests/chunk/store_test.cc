@@ -169,14 +169,18 @@ TEST_F(StoreTest, ARemovedChunkIsATombstoneForAWhile) {
   EXPECT_EQ(removed->committed.version, 2u);
   EXPECT_EQ(world_.get(id_), "(not_found)");
   const int64_t now = world_.world.clock().wall_ns();
-  EXPECT_FALSE(*world_.run(world_.store->prune(now + kKeptNs - kSecond)));
+  EXPECT_FALSE(*world_.run(world_.store->prune_results(now + kKeptNs - kSecond)));
+  EXPECT_TRUE(world_.store->old_tombstones(kTarget, now + kKeptNs - kSecond, 9).empty());
   EXPECT_EQ(world_.store->state(kTarget, id_)->committed.version, 2u);
   world_.kill();
   ASSERT_TRUE(ok(world_.open()));
   ASSERT_TRUE(ok(world_.write(id_, "again")));  // its versions go on
   EXPECT_EQ(world_.store->state(kTarget, id_)->committed.version, 3u);
   ASSERT_TRUE(ok(world_.remove(id_)));
-  EXPECT_FALSE(*world_.run(world_.store->prune(now + 2 * kKeptNs)));
+  EXPECT_FALSE(*world_.run(world_.store->prune_results(now + 2 * kKeptNs)));
+  const auto old = world_.store->old_tombstones(kTarget, now + 2 * kKeptNs, 9);
+  EXPECT_EQ(old, std::vector{id_});
+  ASSERT_TRUE(ok(world_.run(world_.store->prune_tombstones(kTarget, old))));
   EXPECT_EQ(*world_.store->state(kTarget, id_), ChunkState());
   EXPECT_TRUE(world_.store->results(kTarget)->empty());
   world_.kill();
