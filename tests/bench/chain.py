@@ -145,13 +145,18 @@ def resync(cluster, size, figures):
 
 def failures(cluster):
     """Under load: node 2 killed and started again, then silent for a while."""
+
+    def kill():
+        cluster.end(2, signal.SIGKILL)
+        cluster.start_node(2)
+
+    def silence():
+        cluster.daemons[2].send_signal(signal.SIGSTOP)
+        time.sleep(15)
+        cluster.daemons[2].send_signal(signal.SIGCONT)
+
     rows = []
-    for name, bar, befall in (
-        ("killed and restarted", 3, lambda: (cluster.end(2, signal.SIGKILL), cluster.start_node(2))),
-        ("silent for 15 s", 13, lambda: (cluster.daemons[2].send_signal(signal.SIGSTOP),
-                                         time.sleep(15),
-                                         cluster.daemons[2].send_signal(signal.SIGCONT))),
-    ):  # fmt: skip
+    for name, bar, befall in (("killed and restarted", 3, kill), ("silent for 15 s", 13, silence)):
         environment = dict(os.environ, FF_META=cluster.meta)
         load = subprocess.Popen(
             [cluster.ff, "bench", "chain", "--hold", "25s", "--size", "64MiB", "--json"],

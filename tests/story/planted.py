@@ -37,7 +37,8 @@ PLANTED = {
     ),
     "skip-resync-lock": (
         "core/chain/replica_copy.cc",
-        "  auto locking = locks_.take(id);\n  FF_CO_TRY(const auto hold, co_await std::move(locking));\n"
+        "  auto locking = locks_.take(id);\n"
+        "  FF_CO_TRY(const auto hold, co_await std::move(locking));\n"
         "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
         "  // What is here",
         "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
@@ -87,7 +88,10 @@ PLANTED = {
 # Further places of the same bugs.
 ALSO = {
     "resync-lists-in-the-wrong-order": [
-        ("    FF_CO_TRY(auto local, store_.list(id_, from, kPage));\n", "    auto local = early;\n"),
+        (
+            "    FF_CO_TRY(auto local, store_.list(id_, from, kPage));\n",
+            "    auto local = early;\n",
+        ),
     ],
 }
 
