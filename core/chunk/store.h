@@ -40,7 +40,8 @@ namespace ff::chunk {
 
 class Store {
  public:
-  // Makes the folder a disk; it holds nothing of another. Errors: exists when it is one already.
+  // Makes the folder a disk. Errors: exists when it is one already, refused when it holds anything
+  // else.
   static Result<void> create(const StoreOptions& options, const Identity& identity);
   // Errors: not_found, refused (foreign, or another cluster's), newer_format, busy (another
   // process has it), corrupt; else the disk's.
@@ -140,6 +141,7 @@ class Store {
   Store(StoreOptions options, Identity identity, std::unique_ptr<io::File> lock, Metadata metadata);
 
   // store_open.cc
+  static Result<void> check_blank(const StoreOptions& options);
   Result<UndoRows> load();
   Error bad_row(std::string_view what) const;
   Result<void> load_target(std::string_view key, std::string_view body);

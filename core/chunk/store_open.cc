@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "chunk/aligned_bytes.h"
 #include "chunk/store.h"
 #include "io/files.h"
@@ -49,8 +50,24 @@ uint64_t slots_of(const ImageRecord& image) {
 
 }  // namespace
 
+// A folder with anything but what an interrupted create() leaves is somebody's.
+Result<void> Store::check_blank(const StoreOptions& options) {
+  FF_TRY(const auto entries, options.disk.list(options.dir));
+  for (const io::DirEntry& entry : entries) {
+    const bool own = entry.name == "lock" || entry.name == "lost+found" ||
+                     entry.name.starts_with("ff-disk") || entry.name.starts_with("chunks.sqlite");
+    if (own) continue;
+    return Error{Errc::refused,
+                 fmt::format("{}: is not empty: there is {}", options.dir, printable(entry.name)),
+                 "Give an empty folder, or move what is there away."};
+  }
+  return {};
+}
+
 Result<void> Store::create(const StoreOptions& options, const Identity& identity) {
   FF_TRY(io::make_dirs(options.disk, options.dir));
+  FF_TRY(const bool is_disk, io::exists(options.disk, io::join(options.dir, "ff-disk")));
+  if (!is_disk) FF_TRY(check_blank(options));  // nothing is left in what is somebody's
   FF_TRY(const auto lock, lock_disk(options.disk, options.dir));
   auto found = read_identity(options.disk, options.dir);
   if (found) {

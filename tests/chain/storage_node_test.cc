@@ -201,6 +201,18 @@ TEST_F(StorageNodeTest, StrangeFoldersAreRefused) {
   EXPECT_FALSE(io::exists(disk_, "/blank/ff-disk").value());
 }
 
+TEST_F(StorageNodeTest, AFolderThatIsNotEmptyIsNotMadeADisk) {
+  init();
+  ASSERT_TRUE(io::make_dirs(disk_, "/home/user"));
+  Process process(stage_, disk_, options({"/home"}, 7));
+  const auto opened = run(process.node.open());
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, Errc::refused);
+  EXPECT_NE(opened.error().message.find("there is user"), std::string::npos)
+      << opened.error().message;
+  EXPECT_EQ(disk_.list("/home")->size(), 1u);
+}
+
 TEST_F(StorageNodeTest, ABlankFolderJoinsWithFormatOnly) {
   init();
   {
