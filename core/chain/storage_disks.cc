@@ -92,32 +92,36 @@ Result<void> StorageNode::survey() {
               bad->trouble);
 }
 
-// Of the managers; until one of them knows.
-Task<Result<std::string>> StorageNode::ask_cluster() {
-  cluster::ManagerClient managers(context_, managers_);
-  Result<std::string> answer = std::string();
-  for (bool told = false;;) {
+// All of it, from the managers. Errors: refused while the cluster is not formed.
+Task<Result<cluster::Routing>> StorageNode::ask_routing(cluster::ManagerClient& managers) {
+  cluster::Routing routing;
+  for (;;) {
     cluster::wire::RoutingRequest request;
+    request.set_since(routing.version);
     auto calling = managers.call(cluster::kRouting, std::move(request), kAskNs,
                                  loop_.now_ns() + 5 * kAskNs, true);
-    const auto reply = co_await std::move(calling);
-    if (reply && !reply->changes().cluster().empty()) {
-      answer = reply->changes().cluster();
-      break;
-    }
-    Error error = reply ? fail(Errc::refused, "the cluster is not formed yet") : reply.error();
-    if (!reply && error.code == Errc::interrupted) {
-      answer = std::move(error);
-      break;
-    }
+    FF_CO_TRY(const auto reply, co_await std::move(calling));
+    FF_CO_TRY(const auto changes, cluster::from_wire(reply.changes()));
+    FF_CO_TRY(routing.apply(changes));
+    if (changes.complete) co_return routing;
+  }
+}
+
+// The same, waiting until a manager knows.
+Task<Result<cluster::Routing>> StorageNode::wait_for_routing() {
+  cluster::ManagerClient managers(context_, managers_);
+  Result<cluster::Routing> answer = cluster::Routing();
+  for (bool told = false;;) {
+    auto asking = ask_routing(managers);
+    answer = co_await std::move(asking);
+    if (answer || answer.error().code == Errc::interrupted) break;
     if (!std::exchange(told, true)) {
       log_warning("waits for the manager to say which cluster this is",
-                  {{"cause", error.message}, {"hint", error.hint}});
+                  {{"cause", answer.error().message}, {"hint", answer.error().hint}});
     }
     const auto waited = co_await after(loop_, kAgainNs);
-    if (waited) continue;
-    answer = waited.error();
-    break;
+    if (!waited) answer = waited.error();
+    if (!waited) break;
   }
   auto closing = managers.close();
   co_await std::move(closing).shielded();
@@ -126,11 +130,25 @@ Task<Result<std::string>> StorageNode::ask_cluster() {
 
 // Of a new node: all its folders.
 Task<Result<void>> StorageNode::make_disks() {
-  auto asking = ask_cluster();
-  FF_CO_TRY(cluster_, co_await std::move(asking));
-  node_ = options_.node != 0 ? options_.node : 1 + context_.rng.below(kNodeIds);
+  auto waiting = wait_for_routing();
+  FF_CO_TRY(const cluster::Routing routing, co_await std::move(waiting));
+  cluster_ = routing.cluster;
+  node_ = options_.node;
+  const cluster::Node* const known = routing.node(node_);
+  if (known != nullptr && !options_.format) {
+    Error error = fail(Errc::refused, "{}: is no disk of node {}, which this cluster has already",
+                       disks_.front().dir, node_);
+    error.hint = "Is it mounted? If its disks are gone for good, start once with --format.";
+    co_return error;
+  }
+  while (node_ == 0 || (known == nullptr && routing.node(node_) != nullptr)) {
+    node_ = 1 + context_.rng.below(kNodeIds);
+  }
   log_info("is a new node", {{"node", node_}, {"cluster", cluster_}});
   cluster::DiskId next = 0;
+  if (known != nullptr) {
+    for (const cluster::Disk& disk : known->disks) next = std::max(next, disk.id);
+  }
   for (const size_t at : std::exchange(blank_, {})) {
     disks_[at].id = ++next;
     auto making = make_disk(disks_[at]);

@@ -24,6 +24,7 @@
 #include "chain/replicas.h"
 #include "chunk/store.h"
 #include "cluster/heartbeats.h"
+#include "cluster/manager_client.h"
 #include "cluster/member.h"
 #include "io/disk.h"
 #include "rpc/client.h"
@@ -100,7 +101,8 @@ class StorageNode {
   // storage_disks.cc: what the disks say.
   chunk::StoreOptions store_options(const std::string& dir) const;
   Result<void> survey();
-  Task<Result<std::string>> ask_cluster();
+  Task<Result<cluster::Routing>> ask_routing(cluster::ManagerClient& managers);
+  Task<Result<cluster::Routing>> wait_for_routing();
   Task<Result<void>> make_disks();
   Task<Result<void>> make_disk(DiskState& disk);
   Task<Result<void>> open_disks();

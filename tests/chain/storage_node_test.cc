@@ -290,6 +290,28 @@ TEST_F(OnceServedTest, ADiskThatIsNotMountedIsNotTakenForANewOne) {
   EXPECT_FALSE(io::exists(disk_, "/b/ff-disk").value());
 }
 
+TEST_F(OnceServedTest, WithoutItsDisksItIsNotTakenForANewNode) {
+  ASSERT_TRUE(io::remove_tree(disk_, "/a"));
+  ASSERT_TRUE(io::remove_tree(disk_, "/b"));
+  {
+    Process process(stage_, disk_, options({"/a", "/b"}, 7));
+    const auto opened = run(process.node.open());
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, Errc::refused) << opened.error().message;
+    EXPECT_NE(opened.error().message.find("node 7"), std::string::npos) << opened.error().message;
+    EXPECT_FALSE(io::exists(disk_, "/a").value());
+  }
+  // They are gone for good: new ones, with numbers of their own.
+  StorageOptions again = options({"/a", "/b"}, 7);
+  again.format = true;
+  Process process(stage_, disk_, again);
+  const auto opened = run(process.node.open());
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(disk_at(process.node, "/a").id, 3u);
+  EXPECT_EQ(disk_at(process.node, "/b").id, 4u);
+  run(process.node.close());
+}
+
 TEST_F(OnceServedTest, ADiskThatIsNotGivenIsMissed) {
   Process process(stage_, disk_, options({"/a"}));
   expect_b_down(process, "was not given");
