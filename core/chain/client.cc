@@ -6,6 +6,8 @@
 
 #include "chain/decisions.h"
 #include "chain/wire.h"
+#include "cluster/timing.h"
+#include "rpc/channel.h"
 #include "simd/crc32c.h"
 
 namespace ff::chain {
@@ -16,7 +18,10 @@ constexpr size_t kChannels = 256;     // updates at once
 constexpr size_t kBatchPieces = 128;  // of one read call
 constexpr uint64_t kBatchBytes = 4 * kMiB;
 constexpr int64_t kUpdateNs = 20 * kSecond;  // for an attempt: longer than a failed target stays
-constexpr int64_t kReadNs = 3 * kSecond;
+// With the time for a cancel to be confirmed (rpc/channel.h) longer than a halted node's lease, by
+// any clock: before memory is used again that such a node reaches, it may no longer read into it.
+constexpr int64_t kReadNs = 4 * kSecond;
+static_assert((kReadNs + rpc::kConfirmNs) * 9 > cluster::kServeNs * 10);
 constexpr int64_t kSyncNs = 40 * kSecond;
 constexpr int64_t kAgainFirstNs = 2 * kMillisecond;
 constexpr int64_t kAgainLastNs = kSecond;
