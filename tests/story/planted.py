@@ -16,79 +16,104 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# name: (file, what stands there, what is to stand there)
+# name: places, each a file, what stands there, and what is to stand there
 PLANTED = {
-    "drop-chain-version-check": (
-        "core/chain/replica.cc",
-        "  if (version != chain->version) {",
-        "  if (version > chain->version) {",
-    ),
-    "acknowledge-before-commit": (
-        "core/chain/replica_update.cc",
-        "    auto ending = end_of(flight);\n    co_return co_await std::move(ending);\n  }\n}\n\n"
-        "Result<void> Replica::be_head",
-        "    gate_.spawn(fly(flight));\n    while (flight->hold) {\n"
-        "      const auto now = store_.state(id_, flight->update.id);\n"
-        "      if (now && now->pending && now->pending->writer == flight->update.writer) {\n"
-        "        co_return Done{now->pending->image, version};\n      }\n"
-        "      const auto waited = co_await after(context_.loop, kMillisecond);\n"
-        "      FF_CO_TRY(waited);\n    }\n    co_return flight->outcome;\n  }\n}\n\n"
-        "Result<void> Replica::be_head",
-    ),
-    "skip-resync-lock": (
-        "core/chain/replica_copy.cc",
-        "  auto locking = locks_.take(id);\n"
-        "  FF_CO_TRY(const auto hold, co_await std::move(locking));\n"
-        "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
-        "  // What is here",
-        "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
-        "  // What is here",
-    ),
-    "reuse-freed-block-at-once": (
-        "core/chunk/blocks.cc",
-        "  freed_.push_back({epoch_, block.place});",
-        "  files(block.place.of).space.free(block.place.number);",
-    ),
-    "forget-the-fence": (
-        "core/cluster/member.cc",
-        "  return answered_ && now_ns - lease_from_ns_ < kServeNs;",
-        "  return answered_ && now_ns >= 0;",
-    ),
-    "deposed-primary-answers": (
-        "core/cluster/manager_service.cc",
-        "  return reign != nullptr && !reign->over && loop_.now_ns() < reign->until_ns;",
-        "  return reign != nullptr;",
-    ),
-    "read-before-promotion-is-confirmed": (
-        "core/cluster/member.cc",
-        "  return own(id)->joined;",
-        "  return true;",
-    ),
-    "forget-results-at-restart": (
-        "core/chunk/store_open.cc",
-        "  FF_TRY(target->second.channels[channel], decode_result(body));\n",
-        "  FF_TRY(decode_result(body));\n  (void)channel;\n",
-    ),
-    "take-anothers-pending-version": (
-        "core/chain/decisions.cc",
-        "  const bool its = state.pending->writer == writer;",
-        "  const bool its = true;",
-    ),
-    "cancel-a-stored-pending-version": (
-        "core/chain/replica_update.cc",
-        "    if (is_refusal(passed.error())) {",
-        "    if (passed.error().code != Errc::stale) {",
-    ),
-    "resync-lists-in-the-wrong-order": (
-        "core/chain/replica_copy.cc",
-        "    // The other's list first: what is in it alone has not come into being since.\n",
-        "    FF_CO_TRY(auto early, store_.list(id_, from, kPage));\n",
-    ),
-}
-# Further places of the same bugs.
-ALSO = {
+    "drop-chain-version-check": [
+        (
+            "core/chain/replica.cc",
+            "  if (version != chain->version) {",
+            "  if (version > chain->version) {",
+        )
+    ],
+    "acknowledge-before-commit": [
+        (
+            "core/chain/replica_update.cc",
+            "    auto ending = end_of(flight);\n    co_return co_await std::move(ending);\n"
+            "  }\n}\n\nResult<void> Replica::be_head",
+            "    gate_.spawn(fly(flight));\n    while (flight->hold) {\n"
+            "      const auto now = store_.state(id_, flight->update.id);\n"
+            "      if (now && now->pending && now->pending->writer == flight->update.writer) {\n"
+            "        co_return Done{now->pending->image, version};\n      }\n"
+            "      const auto waited = co_await after(context_.loop, kMillisecond);\n"
+            "      FF_CO_TRY(waited);\n    }\n    co_return flight->outcome;\n  }\n}\n\n"
+            "Result<void> Replica::be_head",
+        )
+    ],
+    # Alone it does no harm: what is copied late is refused where it is older.
+    "skip-resync-lock-and-what-is-behind-it": [
+        (
+            "core/chain/replica_copy.cc",
+            "  auto locking = locks_.take(id);\n"
+            "  FF_CO_TRY(const auto hold, co_await std::move(locking));\n"
+            "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
+            "  // What is here",
+            "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
+            "  // What is here",
+        ),
+        (
+            "core/chain/decisions.cc",
+            "  if (has_replacement(state, copy.version, chain_version)) return false;\n",
+            "  (void)chain_version;\n",
+        ),
+        (
+            "core/chain/decisions.cc",
+            "  return state.committed.version == 0 || state.chain_version != chain_version;\n",
+            "  return state.committed.version == 0 || chain_version > 0;\n",
+        ),
+    ],
+    "reuse-freed-block-at-once": [
+        (
+            "core/chunk/blocks.cc",
+            "  freed_.push_back({epoch_, block.place});",
+            "  files(block.place.of).space.free(block.place.number);",
+        )
+    ],
+    "forget-the-fence": [
+        (
+            "core/cluster/member.cc",
+            "  return answered_ && now_ns - lease_from_ns_ < kServeNs;",
+            "  return answered_ && now_ns >= 0;",
+        )
+    ],
+    "deposed-primary-answers": [
+        (
+            "core/cluster/manager_service.cc",
+            "  return reign != nullptr && !reign->over && loop_.now_ns() < reign->until_ns;",
+            "  return reign != nullptr;",
+        )
+    ],
+    "read-before-promotion-is-confirmed": [
+        ("core/cluster/member.cc", "  return own(id)->joined;", "  return true;")
+    ],
+    "forget-results-at-restart": [
+        (
+            "core/chunk/store_open.cc",
+            "  FF_TRY(target->second.channels[channel], decode_result(body));\n",
+            "  FF_TRY(decode_result(body));\n  (void)channel;\n",
+        )
+    ],
+    "take-anothers-pending-version": [
+        (
+            "core/chain/decisions.cc",
+            "  const bool its = state.pending->writer == writer;",
+            "  const bool its = true;",
+        )
+    ],
+    "cancel-a-stored-pending-version": [
+        (
+            "core/chain/replica_update.cc",
+            "    if (is_refusal(passed.error())) {",
+            "    if (passed.error().code != Errc::stale) {",
+        )
+    ],
     "resync-lists-in-the-wrong-order": [
         (
+            "core/chain/replica_copy.cc",
+            "    // The other's list first: what is in it alone has not come into being since.\n",
+            "    FF_CO_TRY(auto early, store_.list(id_, from, kPage));\n",
+        ),
+        (
+            "core/chain/replica_copy.cc",
             "    FF_CO_TRY(auto local, store_.list(id_, from, kPage));\n",
             "    auto local = early;\n",
         ),
@@ -97,27 +122,24 @@ ALSO = {
 
 
 def change(name):
-    path, old, new = PLANTED[name]
-    source = ROOT / path
-    text = source.read_text()
-    for before, after in [(old, new), *ALSO.get(name, [])]:
-        if text.count(before) != 1:
-            sys.exit(f"{name}: {path} has not this once any more:\n{before}")
-        text = text.replace(before, after)
-    source.write_text(text)
-    return source
+    for path, old, new in PLANTED[name]:
+        source = ROOT / path
+        text = source.read_text()
+        if text.count(old) != 1:
+            sys.exit(f"{name}: {path} has not this once any more:\n{old}")
+        source.write_text(text.replace(old, new))
 
 
 def search(name, args):
-    source = ROOT / PLANTED[name][0]
-    original = source.read_text()
+    originals = {path: (ROOT / path).read_text() for path, _, _ in PLANTED[name]}
     try:
         change(name)
         subprocess.run(["ninja", "-C", args.build, "ff"], check=True, stdout=subprocess.DEVNULL)
         sim = [f"{args.build}/ff", "sim", "--story", "chain", "--seeds", str(args.seeds)]
         run = subprocess.run(sim, capture_output=True, text=True, check=False)
     finally:
-        source.write_text(original)
+        for path, text in originals.items():
+            (ROOT / path).write_text(text)
     found = re.search(r"seed (\d+): (.*)", run.stderr)
     if found:
         return int(found[1]), found[2]
