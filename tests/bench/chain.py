@@ -187,7 +187,7 @@ def main():
             steps = [
                 lambda: raw(f"{folder}/raw", args.size, figures),
                 lambda: chains(cluster, args.size, figures),
-                lambda: resync(cluster, args.size, figures),
+                lambda: resync(cluster, 4 * args.size, figures),
             ]
             for step in steps if number % 2 == 0 else reversed(steps):
                 step()
