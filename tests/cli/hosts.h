@@ -33,7 +33,7 @@ class Hosts {
   const size_t count_;
   const std::string id_;
   const std::string bridge_ = "ffb" + id_;
-  std::string subnet_;  // "10.71.3."
+  std::string subnet_;  // "198.18.3."
   bool made_ = false;
 };
 

@@ -18,9 +18,9 @@ bool shell(const std::string& line) { return std::system((line + " 2>/dev/null")
 }  // namespace
 
 Hosts::Hosts(size_t count) : count_(count), id_(std::to_string(::getpid())) {
-  // A subnet by process, so that tests may run side by side.
+  // A subnet by process, so that tests may run side by side, of those for tests (RFC 2544).
   const int pid = ::getpid();
-  subnet_ = "10." + std::to_string(64 + pid / 256 % 128) + "." + std::to_string(pid % 256) + ".";
+  subnet_ = "198." + std::to_string(18 + pid / 256 % 2) + "." + std::to_string(pid % 256) + ".";
   if (::geteuid() != 0 || !shell("ip link add " + bridge_ + " type bridge")) return;
   made_ = shell("ip addr add " + subnet_ + "254/24 dev " + bridge_ + " && ip link set " + bridge_ +
                 " up");
