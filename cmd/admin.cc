@@ -5,8 +5,7 @@
 #include <set>
 
 #include "base/units.h"
-#include "cluster/wire.h"
-#include "cmd/build_info.h"
+#include "cluster/routing_copy.h"
 #include "io/system_disk.h"
 
 namespace ff::cmd {
@@ -288,12 +287,10 @@ Result<StatusReply> AdminCalls::status() {
 Result<cluster::Routing> AdminCalls::routing() {
   cluster::Routing routing;
   for (;;) {
-    cluster::wire::RoutingRequest request;
-    request.set_since(routing.version);
-    FF_TRY(const auto reply, call(cluster::kRouting, std::move(request), Kind::look));
-    FF_TRY(const auto changes, cluster::from_wire(reply.changes()));
-    FF_TRY(routing.apply(changes));
-    if (changes.complete) return routing;
+    auto asking = cluster::next_page(*managers_, routing, kTryNs, deadline_ns_);
+    FF_TRY(const bool complete,
+           run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(asking))));
+    if (complete) return routing;
   }
 }
 

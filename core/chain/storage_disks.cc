@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "chain/storage_node.h"
 #include "cluster/manager_client.h"
+#include "cluster/routing_copy.h"
 #include "cluster/wire.h"
 
 namespace ff::chain {
@@ -84,10 +85,8 @@ Result<void> StorageNode::survey() {
     return fail(Errc::refused, "{}: belongs to node {}, not to node {}", from, node_,
                 options_.node);
   }
-  const bool unread =
-      std::ranges::any_of(disks_, [](const auto& disk) { return !disk.trouble.empty(); });
-  if (node_ != 0 || !unread) return {};
   const auto bad = std::ranges::find_if(disks_, [](const auto& it) { return !it.trouble.empty(); });
+  if (node_ != 0 || bad == disks_.end()) return {};
   return fail(Errc::failed, "no disk can be read, and which node this is stands on them: {}",
               bad->trouble);
 }
@@ -96,14 +95,9 @@ Result<void> StorageNode::survey() {
 Task<Result<cluster::Routing>> StorageNode::ask_routing(cluster::ManagerClient& managers) {
   cluster::Routing routing;
   for (;;) {
-    cluster::wire::RoutingRequest request;
-    request.set_since(routing.version);
-    auto calling = managers.call(cluster::kRouting, std::move(request), kAskNs,
-                                 loop_.now_ns() + 5 * kAskNs, true);
-    FF_CO_TRY(const auto reply, co_await std::move(calling));
-    FF_CO_TRY(const auto changes, cluster::from_wire(reply.changes()));
-    FF_CO_TRY(routing.apply(changes));
-    if (changes.complete) co_return routing;
+    auto asking = cluster::next_page(managers, routing, kAskNs, loop_.now_ns() + 5 * kAskNs);
+    FF_CO_TRY(const bool complete, co_await std::move(asking));
+    if (complete) co_return routing;
   }
 }
 
@@ -273,9 +267,7 @@ void StorageNode::measure() {
   for (DiskState& disk : disks_) {
     if (disk.store == nullptr) continue;
     if (auto space = disk_.space(disk.dir)) disk.space = *space;
-    const auto targets = disk.store->targets();
-    disk.targets = targets.size();
-    for (const chunk::TargetInfo& target : targets) {
+    for (const chunk::TargetInfo& target : disk.store->targets()) {
       if (Replica* const at = replica(target.id))
         at->counters().chunks.set(static_cast<int64_t>(target.chunks));
     }

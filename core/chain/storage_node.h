@@ -71,7 +71,6 @@ class StorageNode {
     std::unique_ptr<chunk::Store> store;  // null: could not be opened
     std::string trouble;                  // empty: none
     io::Space space;
-    uint64_t targets = 0;
   };
   const std::vector<DiskState>& disks() const { return disks_; }
   // After open().
@@ -79,7 +78,6 @@ class StorageNode {
   const std::optional<Error>& trouble() const { return live_->heartbeats.trouble(); }
   // Null: not here.
   Replica* replica(cluster::TargetId id) { return live_ ? live_->replicas.find(id) : nullptr; }
-  void set_copy_rate(uint64_t rate) { live_->pace.set_rate(rate); }
 
  private:
   struct Kept {

@@ -40,18 +40,24 @@ Task<void> RoutingCopy::run() {
   }
 }
 
+Task<Result<bool>> next_page(ManagerClient& managers, Routing& routing, int64_t try_ns,
+                             int64_t deadline_ns) {
+  wire::RoutingRequest request;
+  request.set_since(routing.version);
+  auto calling = managers.call(kRouting, std::move(request), try_ns, deadline_ns, true);
+  FF_CO_TRY(const wire::RoutingReply reply, co_await std::move(calling));
+  FF_CO_TRY(const Changes changes, from_wire(reply.changes()));
+  FF_CO_TRY(routing.apply(changes));
+  co_return changes.complete;
+}
+
 Task<Result<void>> RoutingCopy::ask() {
   for (;;) {
-    wire::RoutingRequest request;
-    request.set_since(routing_.version);
-    auto calling =
-        managers_.call(kRouting, std::move(request), kTryNs, loop_.now_ns() + kAskNs, true);
-    FF_CO_TRY(const wire::RoutingReply reply, co_await std::move(calling));
-    FF_CO_TRY(const Changes changes, from_wire(reply.changes()));
     const uint64_t before = routing_.version;
-    FF_CO_TRY(routing_.apply(changes));
+    auto asking = next_page(managers_, routing_, kTryNs, loop_.now_ns() + kAskNs);
+    FF_CO_TRY(const bool complete, co_await std::move(asking));
     if (routing_.version != before) changed_();
-    if (changes.complete) co_return Result<void>();
+    if (complete) co_return Result<void>();
   }
 }
 

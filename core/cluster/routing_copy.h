@@ -12,6 +12,11 @@
 
 namespace ff::cluster {
 
+// Asks for the next page of what is new, and takes it over; whether that was all. Errors: those of
+// the managers, and refused (Routing::apply).
+Task<Result<bool>> next_page(ManagerClient& managers, Routing& routing, int64_t try_ns,
+                             int64_t deadline_ns);
+
 class RoutingCopy {
  public:
   // `changed` is called with every newer version.
