@@ -38,6 +38,8 @@ class SignalScope {
     ::signal(SIGPIPE, SIG_IGN);
     struct sigaction action {};
     action.sa_handler = on_signal;  // no SA_RESTART: waits end at once
+    // One at a time: an interrupted first handler has not asked yet.
+    for (const int number : {SIGINT, SIGTERM}) ::sigaddset(&action.sa_mask, number);
     for (const int number : {SIGINT, SIGTERM}) {
       struct sigaction old {};
       ::sigaction(number, nullptr, &old);

@@ -193,6 +193,8 @@ TEST(Signals, a_second_ctrl_c_kills) {
   Child child({.argv = {"ff", "wait", "--stubborn"}, .program = FF_PROBE});
   ASSERT_TRUE(child.wait_for_out("ready"));
   child.signal(SIGTERM);
+  // Signals that wait together arrive in an order of the kernel's: the next one waits for this.
+  ASSERT_TRUE(child.wait_for_out("told"));
   child.signal(SIGTERM);  // only an impatient person kills
   child.signal(SIGINT);
   EXPECT_EQ(child.finish(), 128 + SIGINT);

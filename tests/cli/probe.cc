@@ -113,7 +113,7 @@ void declare_stream(Command& command) {
   });
 }
 
-// Waits for an hour or until told to stop; --stubborn does not listen.
+// Waits for an hour or until told to stop; --stubborn only says that it was told.
 void declare_wait(Command& command) {
   auto& stubborn = command.keep<bool>();
   command.flag("--stubborn", stubborn, "Do not stop");
@@ -121,11 +121,12 @@ void declare_wait(Command& command) {
   command.run([&stubborn](Session& s) -> Result<void> {
     s.out.line("ready");
     FF_TRY(s.out.emit(Json::object()));
-    while (true) {
-      Result<void> slept = s.stop.sleep_ns(3600 * kSecond);
-      if (!slept && !stubborn) return slept;
-      if (!slept) s.stop.clock().sleep_ns(kMillisecond);
-    }
+    Result<void> slept;
+    while (slept) slept = s.stop.sleep_ns(3600 * kSecond);
+    if (!stubborn) return slept;
+    s.out.line("told");
+    FF_TRY(s.out.emit(Json::object()));
+    while (true) s.stop.clock().sleep_ns(kSecond);
   });
 }
 
