@@ -13,7 +13,8 @@
 //   does Linux): write the data again to another file.
 // - set_capacity(): Errc::disk_full; a failed write has written what fitted.
 // - A queue finishes operations in any order; a queued sync covers only writes already finished. On
-//   a loop each takes a virtual time of its own, now and then a hundred times the usual one.
+//   a loop each takes a virtual time of its own, now and then a hundred times the usual one, also
+//   while the process is stopped.
 //
 // What it never does:
 // - rename is never half done: after a power loss it happened or it did not.

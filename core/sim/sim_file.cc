@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "io/alignment.h"
+#include "sim/sim_world.h"
 
 namespace ff::sim {
 
@@ -180,7 +181,16 @@ void SimQueue::start(io::File& file, Op op) {
   op.file = dynamic_cast<SimFile*>(&file);
   FF_CHECK(op.file != nullptr);
   Flight& flight = *pending_.emplace_back(std::make_unique<Flight>(*this, std::move(op)));
-  if (loop_ != nullptr) flight.timer.emplace(*loop_).set(loop_->now_ns() + delay_ns(), flight);
+  if (loop_ == nullptr) return;
+  auto* const process = dynamic_cast<SimLoop*>(loop_);
+  Loop& truth = process == nullptr ? *loop_ : process->world().loop();
+  flight.timer.emplace(truth).set(truth.now_ns() + delay_ns(), flight);
+}
+
+void SimQueue::Flight::fire() {
+  if (result) return queue.finish(*this);
+  result = perform(op);
+  queue.loop_->wake(*this);
 }
 
 int64_t SimQueue::delay_ns() {
@@ -221,8 +231,8 @@ void SimQueue::finish(Flight& flight) {
       std::ranges::find_if(pending_, [&](const auto& pending) { return pending.get() == &flight; });
   const std::unique_ptr<Flight> taken = std::move(*at);
   pending_.erase(at);
-  auto result = perform(taken->op);
-  if (taken->op.done) taken->op.done(std::move(result));
+  if (!taken->result) taken->result = perform(taken->op);
+  if (taken->op.done) taken->op.done(std::move(*taken->result));
 }
 
 Result<size_t> SimQueue::perform(const Op& op) {
@@ -242,6 +252,7 @@ Result<size_t> SimQueue::perform(const Op& op) {
 void SimQueue::spill() {
   for (const auto& flight : pending_) {
     const Op& op = flight->op;
+    if (flight->result) continue;
     if (op.kind != SimOp::write || !op.file->alive() || op.file->access_ == Access::read) continue;
     if (disk_.rng_.below(2) == 0) op.file->store(op.from, op.offset);
   }

@@ -103,13 +103,15 @@ class SimQueue final : public io::IoQueue {
     uint64_t offset = 0;
     Done done = {};
   };
-  // An operation in flight; on a loop it finishes when its timer fires.
+  // An operation in flight. On a loop it happens when its timer fires, and is told of in the loop's
+  // next turn: a process that is stopped meanwhile stops no operation.
   struct Flight final : Ready {
     Flight(SimQueue& owner, Op operation) : queue(owner), op(std::move(operation)) {}
-    void fire() override { queue.finish(*this); }
+    void fire() override;
     SimQueue& queue;
     Op op;
     std::optional<Timer> timer;
+    std::optional<Result<size_t>> result;
   };
   void start(io::File& file, Op op);
   int64_t delay_ns();

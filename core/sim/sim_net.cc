@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 #include "base/wait.h"
+#include "io/disk.h"
+#include "sim/sim_bulk.h"
 #include "sim/sim_pipe.h"
 #include "simd/crc32c.h"
 
@@ -15,31 +17,41 @@ namespace {
 // How long a connect waits before it tries again while the way is blocked (TCP's SYN).
 constexpr int64_t kConnectRetryNs = 200 * kMillisecond;
 
-std::unique_ptr<net::Connection> connection(Loop& loop, std::shared_ptr<SimPipe> out,
-                                            std::shared_ptr<SimPipe> in, std::string peer) {
-  auto stream = std::make_unique<SimStream>(loop, std::move(out), std::move(in), std::move(peer));
-  return std::make_unique<net::Connection>(loop, std::move(stream), nullptr);
+// One end of a connection.
+struct End {
+  std::shared_ptr<SimPipe> out;
+  std::shared_ptr<SimPipe> in;
+  std::string peer;
+  SimShared memory;
+};
+
+std::unique_ptr<net::Connection> connection(Loop& loop, End end) {
+  auto stream =
+      std::make_unique<SimStream>(loop, std::move(end.out), std::move(end.in), std::move(end.peer));
+  std::unique_ptr<net::Bulk> bulk;
+  if (!end.memory.own.empty() || !end.memory.peers.empty()) {
+    bulk = std::make_unique<SimBulk>(end.memory);
+  }
+  return std::make_unique<net::Connection>(loop, std::move(stream), std::move(bulk));
 }
 
 class SimArrival final : public net::Arrival {
  public:
-  SimArrival(std::shared_ptr<SimPipe> out, std::shared_ptr<SimPipe> in)
-      : peer_(in->direction().first), out_(std::move(out)), in_(std::move(in)) {}
+  explicit SimArrival(End end) : peer_(end.peer), end_(std::move(end)) {}
   ~SimArrival() override {
-    if (out_ == nullptr) return;
-    out_->end();
-    in_->drop_reader();
+    if (end_.out == nullptr) return;
+    end_.out->end();
+    end_.in->drop_reader();
   }
 
   std::string peer() const override { return peer_; }
   Task<Result<std::unique_ptr<net::Connection>>> open(Loop& loop) override {
-    co_return connection(loop, std::move(out_), std::move(in_), peer_);
+    co_return connection(loop, std::move(end_));
   }
 
  private:
   const std::string peer_;
-  std::shared_ptr<SimPipe> out_;
-  std::shared_ptr<SimPipe> in_;
+  End end_;
 };
 
 }  // namespace
@@ -109,8 +121,11 @@ Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop,
   in->set_reverse(out);
   net_.pipes_[id] = out;
   net_.pipes_[back_id] = in;
-  found->second->add(std::make_unique<SimArrival>(in, out));
-  co_return connection(loop, std::move(out), std::move(in), to.text());
+  const SimShared memory{.own = net_.memory(there), .peers = net_.memory(back)};
+  End arrives{in, out, node_, {.own = memory.peers, .peers = memory.own}};
+  found->second->add(std::make_unique<SimArrival>(std::move(arrives)));
+  End ours{std::move(out), std::move(in), to.text(), memory};
+  co_return connection(loop, std::move(ours));
 }
 
 Result<std::unique_ptr<net::Listener>> SimTransport::listen(Loop& loop, const net::Address& at) {
@@ -129,6 +144,21 @@ SimNet::~SimNet() = default;
 
 std::unique_ptr<net::Transport> SimNet::transport(std::string node) {
   return std::make_unique<SimTransport>(*this, std::move(node));
+}
+
+ByteSpan SimNet::share_memory(const std::string& node, const std::string& peer, size_t bytes) {
+  Shared& shared = memory_[{node, peer}];
+  FF_CHECK(shared.storage.empty());
+  size_t room = bytes + io::kDirectAlign;
+  shared.storage.resize(room);
+  void* at = shared.storage.data();
+  FF_CHECK(std::align(io::kDirectAlign, bytes, at, room) != nullptr);
+  return shared.aligned = {static_cast<std::byte*>(at), bytes};
+}
+
+ByteSpan SimNet::memory(const Direction& direction) {
+  const auto found = memory_.find(direction);
+  return found == memory_.end() ? ByteSpan() : found->second.aligned;
 }
 
 const SimLink& SimNet::link(const Direction& direction) const {

@@ -7,6 +7,8 @@
 // - break_connections(): both ends fail, with any part of what was on its way delivered or not.
 // - stop_process(): its connections are reset for their peers; what it sent may still arrive, in
 //   part. stop_machine(): silence instead, until the machine is back: then a reset.
+// - share_memory(): a peer on the same machine reaches memory of a process itself (net/shm.h), at
+//   once and whatever befalls the link, until it hears that the connection is gone.
 // - connecting takes a round trip, waits for as long as the link is blocked, and fails where nobody
 //   listens.
 //
@@ -46,6 +48,10 @@ class SimNet {
   // The network as one node sees it. Must not outlive the net.
   std::unique_ptr<net::Transport> transport(std::string node);
 
+  // Memory of `node`, zeros at first and aligned for direct I/O, that `peer` reaches over
+  // connections made from now on. Once for the two. Lives as long as the net.
+  ByteSpan share_memory(const std::string& node, const std::string& peer, size_t bytes);
+
   void set_default_link(SimLink link) { default_link_ = link; }
   void set_link(const std::string& from, const std::string& to, SimLink link);
   // All links are as by default again.
@@ -74,6 +80,8 @@ class SimNet {
 
   const SimLink& link(const Direction& direction) const;
   bool blocked(const Direction& direction) const;
+  // What the first of the direction has for the second.
+  ByteSpan memory(const Direction& direction);
   void note(uint64_t pipe, std::string_view bytes);
   void wake_pipes();
 
@@ -82,6 +90,11 @@ class SimNet {
   SimLink default_link_;
   std::map<Direction, SimLink> links_;
   std::set<Direction> blocked_;
+  struct Shared {
+    std::vector<std::byte> storage;
+    ByteSpan aligned;
+  };
+  std::map<Direction, Shared> memory_;             // of the first, for the second
   std::set<std::string> down_;                     // machines
   std::map<std::string, SimListener*> listeners_;  // by address
   std::map<uint64_t, std::weak_ptr<SimPipe>> pipes_;

@@ -72,6 +72,7 @@ class SimLoop final : public Loop {
   void run() override;
   // The process is stopped (SIGSTOP) and goes on; its clock does not stand still meanwhile.
   void set_paused(bool paused) { paused_ = paused; }
+  SimWorld& world() { return world_; }
 
  private:
   friend class SimWorld;

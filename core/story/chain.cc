@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "cluster/wire.h"
 #include "story/chain_parts.h"
+#include "story/chain_trouble.h"
 
 namespace ff::story {
 
@@ -47,10 +48,6 @@ class ChainStory {
   bool all_serve() const;
   bool all_equal() const;
   std::string states() const;
-  void trouble();
-  void trouble_links();
-  void trouble_node(StorageProcess& node);
-  void heal();
 
   ClusterStage stage_;
   std::vector<std::unique_ptr<ManagerProcess>> managers_;
@@ -58,7 +55,7 @@ class ChainStory {
   History history_{[this](std::string what) { stage_.broken(std::move(what)); },
                    [this] { look_at_verifiers(); }};
   std::vector<std::unique_ptr<Program>> programs_;
-  std::vector<std::pair<std::string, std::string>> blocked_;
+  Trouble trouble_{stage_, managers_, nodes_, programs_};
   bool formed_ = false;
 
   // The operator, who also looks what the chains are.
@@ -109,6 +106,7 @@ void ChainStory::run_for(int64_t ns) {
   const int64_t until_ns = stage_.world.now_ns() + ns;
   while (stage_.world.now_ns() < until_ns && !stage_.violation) {
     stage_.world.run_for(kLookNs);
+    trouble_.look();
     look_at_verifiers();
   }
 }
@@ -187,9 +185,9 @@ Result<Outcome> ChainStory::run() {
   const int64_t end_ns = stage_.world.now_ns() + kTroubleNs;
   while (stage_.world.now_ns() < end_ns && !stage_.violation) {
     run_for(stage_.some_ns(3 * kSecond));
-    trouble();
+    trouble_.begin();
   }
-  heal();
+  trouble_.heal();
   run_until([&] { return all_serve(); }, kHealNs, "healed, and not every target serves");
   for (const auto& program : programs_) program->load().stop_writing();
   const auto quiet = [&] {
@@ -205,97 +203,6 @@ Result<Outcome> ChainStory::run() {
       stage_.net.trace() ^ (history_.updates() + history_.reads()) * 0x9e3779b97f4a7c15;
   return Outcome{trace, stage_.world.now_ns(), history_.updates() + history_.reads(), stage_.faults,
                  stage_.net.delivered()};
-}
-
-void ChainStory::trouble() {
-  Rng& rng = stage_.rng;
-  stage_.faults++;
-  ManagerProcess& manager = *managers_[rng.below(kManagers)];
-  switch (rng.below(10)) {
-    case 0: manager.running() ? manager.kill() : manager.start(); break;
-    case 1: manager.pause(!manager.paused()); break;
-    case 2:
-    case 3:
-    case 4: trouble_links(); break;
-    case 5:  // a rack's
-      if (rng.below(4) != 0) break;
-      for (const auto& node : nodes_) {
-        if (node->running()) node->lose_power();
-      }
-      for (const auto& node : nodes_) {
-        node->disk().set_fault(sim::SimOp::write, 0, 0);
-        if (!node->running()) node->start();
-      }
-      break;
-    default: trouble_node(*nodes_[rng.below(nodes_.size())]);
-  }
-}
-
-void ChainStory::trouble_node(StorageProcess& node) {
-  switch (stage_.rng.below(6)) {
-    case 0: node.pause(!node.paused()); break;
-    case 1:  // at once, as a supervisor does
-      if (node.running()) node.kill();
-      node.disk().set_fault(sim::SimOp::write, 0, 0);
-      node.start();
-      break;
-    case 2:
-      if (node.running()) node.lose_power();
-      break;
-    case 3:
-      if (node.running()) node.disk().set_fault(sim::SimOp::write, 0.05, EIO);
-      break;
-    default:
-      if (node.running()) {
-        node.kill();
-      } else {
-        node.disk().set_fault(sim::SimOp::write, 0, 0);
-        node.start();
-      }
-  }
-}
-
-void ChainStory::trouble_links() {
-  Rng& rng = stage_.rng;
-  std::vector<std::string> names;
-  for (const auto& node : nodes_) names.push_back(node->name());
-  for (const auto& manager : managers_) names.push_back(manager->name());
-  for (const auto& program : programs_) names.push_back(program->name());
-  const std::string a = names[rng.below(names.size())];
-  const std::string b = names[rng.below(kStorageNodes)];
-  switch (rng.below(5)) {
-    case 0:
-    case 1:
-      stage_.net.block(a, b);
-      blocked_.emplace_back(a, b);
-      if (rng.below(2) == 0) break;
-      stage_.net.block(b, a);
-      blocked_.emplace_back(b, a);
-      break;
-    case 2:
-      for (const auto& [from, to] : blocked_) stage_.net.unblock(from, to);
-      blocked_.clear();
-      break;
-    case 3: stage_.net.break_connections(rng.unit()); break;
-    default: {
-      const int64_t slowest = stage_.some_ns(kSecond) + 2;
-      stage_.net.set_link(a, b, {.delay_min_ns = slowest / 2, .delay_max_ns = slowest});
-    }
-  }
-}
-
-void ChainStory::heal() {
-  for (const auto& [from, to] : blocked_) stage_.net.unblock(from, to);
-  stage_.net.forget_links();
-  for (auto& manager : managers_) {
-    if (!manager->running()) manager->start();
-    manager->pause(false);
-  }
-  for (auto& node : nodes_) {
-    node->disk().set_fault(sim::SimOp::write, 0, 0);
-    if (node->running()) node->kill();  // a store whose disk has failed takes no more changes
-    node->start();
-  }
 }
 
 }  // namespace

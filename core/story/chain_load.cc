@@ -15,7 +15,9 @@ namespace {
 constexpr uint64_t kChunkSize = 16 * kKiB;
 constexpr uint64_t kChunks = 3;  // that are used, of each chain
 constexpr int kAtOnce = 3;
+constexpr int kReaders = 2;                        // beside them, since an update may wait for long
 constexpr uint64_t kPauseNs = 400 * kMillisecond;  // between two steps at most
+constexpr uint64_t kKeepNs = 2 * kSecond;          // what was read, at most
 
 // Content that says which update has made it, at every place.
 std::string content_of(History::Token token, size_t size) {
@@ -37,15 +39,17 @@ std::optional<History::Token> token_of(std::string_view text) {
 }  // namespace
 
 ChainLoad::ChainLoad(rpc::ClientContext& context, const std::vector<net::Address>& managers,
-                     History& history, std::function<void(std::string)> broken)
+                     History& history, std::function<void(std::string)> broken, ByteSpan arena)
     : context_(context),
       history_(history),
       broken_(std::move(broken)),
+      memory_(arena),
       routing_(context, managers, [this] { client_.look(); }),
       client_(context, routing_.routing(), [this] { routing_.refresh(); }),
       gate_(context.loop) {
   gate_.spawn(routing_.run());
-  for (int i = 0; i < kAtOnce; i++) gate_.spawn(work());
+  for (int i = 0; i < kReaders; i++) gate_.spawn(work(false));
+  for (int i = 0; i < kAtOnce; i++) gate_.spawn(work(true));
 }
 
 ChainLoad::~ChainLoad() = default;
@@ -59,7 +63,7 @@ Task<void> ChainLoad::close() {
   co_await std::move(closing_routing);
 }
 
-Task<void> ChainLoad::work() {
+Task<void> ChainLoad::work(bool writes) {
   for (;;) {
     const int64_t pause_ns = static_cast<int64_t>(context_.rng.below(kPauseNs));
     const auto waited = co_await after(context_.loop, pause_ns);
@@ -69,7 +73,7 @@ Task<void> ChainLoad::work() {
     const auto at = std::next(chains.begin(), static_cast<long>(context_.rng.below(chains.size())));
     const chunk::ChunkId id{1, context_.rng.below(kChunks)};
     const uint64_t what = context_.rng.below(12);
-    if (!writing_ || what < 6) {
+    if (!writes || !writing_ || what < 6) {
       auto reading = read(at->first, id);
       co_await std::move(reading);
     } else if (what == 6) {
@@ -124,25 +128,32 @@ Task<void> ChainLoad::remove(cluster::ChainId chain, chunk::ChunkId id) {
 
 Task<void> ChainLoad::read(cluster::ChainId chain, chunk::ChunkId id) {
   const History::Key key{chain, id};
-  std::string text(kChunkSize, '\0');
+  const chain::Memory::Bytes memory = memory_.take(kChunkSize);
   std::vector<chain::Client::Piece> pieces;
-  pieces.push_back({.chain = chain, .id = id, .into = std::as_writable_bytes(std::span(text))});
+  pieces.push_back({.chain = chain, .id = id, .into = memory.span()});
   const auto begun = history_.begin(key);
   auto reading = client_.read(std::move(pieces));
   const auto got = co_await std::move(reading);
-  if (!got[0]) {
-    if (got[0].error().code == Errc::not_found) history_.read(key, begun, 0, 0);
-    if (got[0].error().code == Errc::corrupt) broken_("no replica has its bytes");
-    co_return;
+  const std::string all(as_text(memory.span()));
+  if (got[0]) {
+    const auto token = token_of(std::string_view(all).substr(0, got[0]->bytes));
+    if (token) history_.read(key, begun, *token, got[0]->image.version);
+    if (!token)
+      broken_(fmt::format("chunk {} of chain {}: what was read is of no one update", to_string(id),
+                          chain));
+  } else if (got[0].error().code == Errc::not_found) {
+    history_.read(key, begun, 0, 0);
+  } else if (got[0].error().code == Errc::corrupt) {
+    broken_("no replica has its bytes");
   }
-  text.resize(got[0]->bytes);
-  const auto token = token_of(text);
-  if (!token) {
-    broken_(fmt::format("chunk {} of chain {}: what was read is of no one update", to_string(id),
+  // The memory is the program's again.
+  if (context_.rng.below(4) != 0) co_return;
+  const auto waited =
+      co_await after(context_.loop, static_cast<int64_t>(context_.rng.below(kKeepNs)));
+  if (waited && as_text(memory.span()) != all) {
+    broken_(fmt::format("chunk {} of chain {}: its memory changed after the read", to_string(id),
                         chain));
-    co_return;
   }
-  history_.read(key, begun, *token, got[0]->image.version);
 }
 
 Task<void> ChainLoad::sync(cluster::ChainId chain) {

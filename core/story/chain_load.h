@@ -9,6 +9,7 @@
 
 #include "base/gate.h"
 #include "chain/client.h"
+#include "chain/memory.h"
 #include "cluster/routing_copy.h"
 #include "rpc/client.h"
 #include "story/chain_history.h"
@@ -17,9 +18,10 @@ namespace ff::story::chain_parts {
 
 class ChainLoad {
  public:
-  // `broken`: told what must not be, beside the history's own. All outlive it.
+  // `broken`: told what must not be, beside the history's own; `arena`: memory for what is read,
+  // which nodes may reach. All outlive it.
   ChainLoad(rpc::ClientContext& context, const std::vector<net::Address>& managers,
-            History& history, std::function<void(std::string)> broken);
+            History& history, std::function<void(std::string)> broken, ByteSpan arena = {});
   ~ChainLoad();
   // No more changes, only reads.
   void stop_writing() { writing_ = false; }
@@ -27,7 +29,7 @@ class ChainLoad {
   Task<void> close();
 
  private:
-  Task<void> work();
+  Task<void> work(bool writes);
   Task<void> write(cluster::ChainId chain, chunk::ChunkId id);
   Task<void> remove(cluster::ChainId chain, chunk::ChunkId id);
   void check_failure(const Error& error);
@@ -37,6 +39,7 @@ class ChainLoad {
   rpc::ClientContext& context_;
   History& history_;
   const std::function<void(std::string)> broken_;
+  chain::Memory memory_;
   cluster::RoutingCopy routing_;
   chain::Client client_;
   bool writing_ = true;

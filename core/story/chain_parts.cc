@@ -13,6 +13,7 @@ namespace ff::story::chain_parts {
 namespace {
 
 constexpr const char* kDir = "/disk";
+constexpr size_t kArena = 256 * kKiB;  // of a program
 
 }  // namespace
 
@@ -100,11 +101,13 @@ Task<void> StorageProcess::work(Live& live) {
 
 Program::Program(ClusterStage& stage, int number, History& history)
     : name_(fmt::format("program{}", number)),
+      arena_(name_ == kSharing ? stage.net.share_memory(name_, kShared, kArena) : ByteSpan()),
       loop_(stage.world, cluster_parts::skew(stage.rng)),
       transport_(stage.net.transport(name_)),
       context_{loop_, *transport_, senders_, stage.metrics, stage.rng, stage.identity(name_)},
-      load_(context_, cluster_parts::manager_addresses(), history,
-            [&stage](std::string what) { stage.broken(std::move(what)); }) {}
+      load_(
+          context_, cluster_parts::manager_addresses(), history,
+          [&stage](std::string what) { stage.broken(std::move(what)); }, arena_) {}
 
 Program::~Program() = default;
 

@@ -25,6 +25,9 @@ using cluster_parts::ManagerProcess;
 
 constexpr int kStorageNodes = 3;
 constexpr int kPrograms = 2;
+// On one machine: the node reaches memory of the program.
+constexpr const char* kSharing = "program0";
+constexpr const char* kShared = "node1";
 
 class StorageProcess {
  public:
@@ -64,9 +67,11 @@ class Program {
   ~Program();
   const std::string& name() const { return name_; }
   ChainLoad& load() { return load_; }
+  void pause(bool paused) { loop_.set_paused(paused); }
 
  private:
   const std::string name_;
+  const ByteSpan arena_;
   sim::SimLoop loop_;
   rpc::Senders senders_;
   std::unique_ptr<net::Transport> transport_;

@@ -19,7 +19,10 @@ using net::FrameKind;
 // Two nodes, a and b, with one connection between them.
 class SimPair final : public net::TestedPair {
  public:
-  explicit SimPair(uint64_t seed) : net(world, seed) {
+  static constexpr size_t kShared = 64 * kMiB;
+  // `shared`: the server reaches the client's memory itself.
+  explicit SimPair(uint64_t seed, bool shared = false) : net(world, seed) {
+    if (shared) shared_ = net.share_memory("a", "b", kShared);
     auto listener = *b_side->listen(b_loop, {"", 7000, ""});
     run_task(world.loop(), connect(*listener));
   }
@@ -29,6 +32,11 @@ class SimPair final : public net::TestedPair {
   }
   Loop& loop() override { return world.loop(); }
   ByteSpan memory(size_t size) override {
+    if (size <= shared_.size()) {
+      const ByteSpan part = shared_.first(size);
+      shared_ = shared_.subspan(size);
+      return part;
+    }
     return memory_.emplace_back(std::vector<std::byte>(size));
   }
 
@@ -50,6 +58,7 @@ class SimPair final : public net::TestedPair {
   std::unique_ptr<net::Transport> a_side = net.transport("a");
   std::unique_ptr<net::Transport> b_side = net.transport("b");
   std::deque<std::vector<std::byte>> memory_;
+  ByteSpan shared_;
 };
 
 }  // namespace
@@ -63,7 +72,8 @@ std::string maker_name(const testing::TestParamInfo<PairMaker>& info) { return i
 INSTANTIATE_TEST_SUITE_P(
     Sim, ConnectionConformance,
     testing::Values(PairMaker{"seed1", [] { return std::make_unique<sim::SimPair>(1); }},
-                    PairMaker{"seed2", [] { return std::make_unique<sim::SimPair>(2); }}),
+                    PairMaker{"seed2", [] { return std::make_unique<sim::SimPair>(2); }},
+                    PairMaker{"shared", [] { return std::make_unique<sim::SimPair>(3, true); }}),
     maker_name);
 
 }  // namespace

@@ -92,7 +92,14 @@ PLANTED = {
             "  FF_TRY(decode_result(body));\n  (void)channel;\n",
         )
     ],
-    "take-anothers-pending-version": [
+    # Alone it does no harm: no target serves before it has settled what is pending.
+    "take-anothers-pending-version-and-serve-before-it-is-settled": [
+        (
+            "core/chain/replica_sync.cc",
+            "  auto settling = settle_all();\n  co_return co_await std::move(settling);\n}\n\n"
+            "Task<Result<void>> Replica::settle_all",
+            "  co_return Result<void>();\n}\n\nTask<Result<void>> Replica::settle_all",
+        ),
         (
             "core/chain/decisions.cc",
             "  const bool its = state.pending->writer == writer;",
@@ -106,7 +113,8 @@ PLANTED = {
             "    if (passed.error().code != Errc::stale) {",
         )
     ],
-    "resync-lists-in-the-wrong-order": [
+    # Alone it does no harm: each chunk is looked at again under its lock, at both ends.
+    "resync-lists-in-the-wrong-order-and-what-is-behind-it": [
         (
             "core/chain/replica_copy.cc",
             "    // The other's list first: what is in it alone has not come into being since.\n",
@@ -117,6 +125,28 @@ PLANTED = {
             "    FF_CO_TRY(auto local, store_.list(id_, from, kPage));\n",
             "    auto local = early;\n",
         ),
+        (
+            "core/chain/replica_copy.cc",
+            "  for (const auto& [id, state] : theirs) differ.push_back(id);\n",
+            "  for (const auto& [id, state] : theirs) {\n"
+            "    wire::EraseRequest erase;\n"
+            "    *erase.mutable_place() = place_of(copying.to.id, copying.version);\n"
+            "    *erase.mutable_chunk() = to_wire(id);\n"
+            "    auto erasing = call(copying.to.node, kErase, std::move(erase), {}, kStepNs);\n"
+            "    FF_CO_TRY(co_await std::move(erasing));\n  }\n",
+        ),
+        (
+            "core/chain/decisions.cc",
+            "  return state.committed.version == 0 || state.chain_version != chain_version;\n",
+            "  return chain_version > 0;\n  (void)state;\n",
+        ),
+    ],
+    "write-a-sink-after-the-call-was-given-up": [
+        (
+            "core/rpc/channel.cc",
+            "  if (!has_memory || !connection().one_sided()) co_return;",
+            "  if (!has_memory || next_call_ > 0) co_return;",
+        )
     ],
 }
 
