@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "base/wait.h"
 #include "chain/calls.h"
+#include "chain/hedge.h"
 #include "chain/nodes.h"
 #include "chain/service.h"
 #include "chunk/chunk.h"
@@ -57,7 +58,8 @@ class Client {
     chunk::VersionState image = {};  // of the version that was read
     uint64_t bytes = 0;              // fewer than asked for at the chunk's end
   };
-  // One result a piece. Errors: not_found, corrupt (on all replicas), deadline, interrupted.
+  // One result a piece; no node writes to memory of the pieces any more when it ends. Errors:
+  // not_found, corrupt (on all replicas), deadline, interrupted.
   Task<std::vector<Result<Got>>> read(std::vector<Piece> pieces);
 
   // Everything that was acknowledged before is durable, if the verifier is the one that came with
@@ -73,14 +75,19 @@ class Client {
 
  private:
   class Attempts;
+  struct Asked;
   struct Batch;
   struct Channel;
   struct Reading;
 
   wire::Place place_of(const cluster::Chain& chain, cluster::TargetId target) const;
+  // client_read.cc
   const cluster::Target* choose(const cluster::Chain& chain,
                                 const std::set<cluster::TargetId>& failed);
   std::vector<Batch> batches(Reading& reading, Attempts& attempts);
+  const cluster::Target* another(const Reading& reading, const Batch& batch);
+  Task<void> ask(const Batch& batch, cluster::Target target, std::vector<ByteSpan> into,
+                 int64_t deadline_ns, Asked& asked);
   Task<void> read_batch(const Reading& reading, Batch& batch, int64_t deadline_ns);
   void take(Reading& reading, Batch& batch, Attempts& attempts);
 
@@ -92,6 +99,8 @@ class Client {
   const uint64_t id_;
   std::map<cluster::ChainId, uint64_t> seen_;  // versions of chains with calls, by look()
   std::map<cluster::NodeId, size_t> reading_;  // pieces under way
+  Hedge hedge_;
+  Counter& hedged_;
   Semaphore channels_;
   std::vector<uint64_t> sequences_;  // of the channels' last updates
   std::vector<size_t> free_;         // channels

@@ -15,6 +15,7 @@ Replica::Replica(ReplicaContext& context, chunk::Store& store, cluster::TargetId
       counters_(context.metrics, id, chain),
       locks_(context.loop),
       calls_(context.loop, context.nodes),
+      steps_(context.loop),
       changed_(context.loop),
       gate_(context.loop) {
   for (const chunk::TargetInfo& info : store.targets()) {

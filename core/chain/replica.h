@@ -34,6 +34,7 @@
 #include "chain/nodes.h"
 #include "chain/pace.h"
 #include "chain/service.h"
+#include "chain/steps.h"
 #include "chunk/aligned_bytes.h"
 #include "chunk/store.h"
 #include "cluster/member.h"
@@ -185,7 +186,7 @@ class Replica {
 
   // replica_sync.cc
   Task<void> return_to_service(uint64_t spell);
-  Task<Result<void>> prepare_to_serve();
+  Task<Result<void>> prepare_to_serve(uint64_t spell);
   Task<Result<void>> settle_all();
   Task<void> begin_copy_to(uint64_t spell);
   Task<Result<void>> pass_sync(uint64_t version);
@@ -212,6 +213,7 @@ class Replica {
   uint64_t seen_version_ = 0;  // of the chain, by look()
   cluster::State seen_state_ = cluster::State::offline;
   uint64_t spell_ = 0;    // grows with every change of its state
+  Steps steps_;           // that change chunks
   bool ready_ = false;    // of the part that it plays in this spell
   bool lossy_ = false;    // what the verifier does not tell yet
   uint64_t copying_ = 0;  // the chain version under which it copies, or has copied

@@ -207,6 +207,7 @@ Task<Result<void>> Replica::erase(uint64_t version, ChunkId id) {
   FF_CO_TRY(copied_to(version));
   FF_CO_TRY(const ChunkState state, store_.state(id_, id));
   if (!wants_erase(state, version)) co_return Result<void>();
+  const Steps::Hold step(steps_, spell_);
   auto erasing = store_.erase(id_, id);
   const auto erased = co_await std::move(erasing);
   if (!erased) co_return store_failed(erased.error());
@@ -228,6 +229,7 @@ Task<Result<void>> Replica::copy(uint64_t version, chunk::Install copy, Pull pul
   }
   copy.target = id_;
   copy.data = bytes.span();
+  const Steps::Hold step(steps_, spell_);
   auto installing = store_.install(copy);
   const auto installed = co_await std::move(installing);
   if (!installed && !store_.health()) co_return store_failed(installed.error());

@@ -6,6 +6,7 @@
 
 #include "base/backoff.h"
 #include "base/log.h"
+#include "chain/read_call.h"
 #include "chain/replica.h"
 #include "chain/wire.h"
 #include "simd/crc32c.h"
@@ -111,13 +112,9 @@ Task<Result<void>> Replica::find_sound(uint64_t version, ChunkId id, chunk::Vers
     wire::ReadItem& item = *request.add_items();
     *item.mutable_chunk() = to_wire(id);
     item.set_distrusted(true);
-    auto prepare = [into](rpc::BulkCall& bulk, wire::ReadRequest& asked) -> Result<void> {
-      FF_TRY(const net::Slice sink, bulk.sink(into));
-      rpc::to_wire(sink, *asked.mutable_items(0)->mutable_sink());
-      return {};
-    };
-    auto calling = calls_.call_with(chain_, target.node, kRead, std::move(request),
-                                    std::move(prepare), context_.loop.now_ns() + kReadNs);
+    std::vector<ByteSpan> sinks{into};
+    auto calling = read_call(context_.loop, calls_, chain_, target.node, std::move(request),
+                             std::move(sinks), context_.loop.now_ns() + kReadNs);
     const auto reply = co_await std::move(calling);
     if (!reply && reply.error().code == Errc::interrupted) co_return reply.error();
     if (!reply || reply->items_size() != 1 || reply->items(0).has_error()) continue;

@@ -174,6 +174,7 @@ Task<Result<Done>> Replica::forward(uint64_t version, Forward forward, Pull pull
       co_return co_await std::move(ending);
     }
     if (judged.verdict == Verdict::forget) {
+      const Steps::Hold step(steps_, spell_);
       auto forgetting = store_.erase(id_, update.id);
       const auto forgotten = co_await std::move(forgetting);
       if (!forgotten) co_return store_failed(forgotten.error());
@@ -256,6 +257,8 @@ Error Replica::condemn(Error error) {
 }
 
 Task<Result<void>> Replica::store_pending(Flight& flight) {
+  if (flight.spell != spell_) co_return stale("has left the chain meanwhile");
+  const Steps::Hold step(steps_, spell_);
   auto writing = store_.write(flight.update);
   auto stored = co_await std::move(writing);
   if (stored) {
@@ -316,6 +319,8 @@ Task<Result<Done>> Replica::store_replacement(Flight& flight) {
                          .state = flight.image,
                          .chain_version = flight.chain_version,
                          .data = update.data};
+  if (flight.spell != spell_) co_return stale("has left the chain meanwhile");
+  const Steps::Hold step(steps_, spell_);
   const auto known = result_of(update.writer);
   if (!known || known->sequence <= update.writer.sequence) install.writer = update.writer;
   auto installing = store_.install(install);
@@ -379,6 +384,7 @@ Task<Result<Done>> Replica::pass_on(Flight& flight, Part part, cluster::Target s
 }
 
 Task<Result<Done>> Replica::commit(Flight& flight, uint64_t chain_version) {
+  const Steps::Hold step(steps_, flight.spell);
   auto committing = store_.commit(id_, flight.update.id, flight.image.version, chain_version);
   const auto committed = co_await std::move(committing);
   if (!committed) co_return store_failed(committed.error());
@@ -387,6 +393,7 @@ Task<Result<Done>> Replica::commit(Flight& flight, uint64_t chain_version) {
 
 // No target after this one has the update, so it has never been.
 Task<Result<Done>> Replica::drop(Flight& flight, Error error) {
+  const Steps::Hold step(steps_, flight.spell);
   auto dropping = store_.drop_pending(id_, flight.update.id, flight.image.version);
   const auto dropped = co_await std::move(dropping);
   if (!dropped) co_return store_failed(dropped.error());

@@ -144,10 +144,12 @@ Result<std::string> Channel::counted(const CallSpec& spec, Result<std::string> r
 Task<void> Channel::give_up(Pending& pending, bool has_memory) {
   connection().send({.kind = net::FrameKind::cancel, .call = pending.number()});
   if (!has_memory || !connection().one_sided()) co_return;
+  const int64_t told_ns = loop().now_ns();
   auto answer = wait_for(pending.done);
   const auto confirmed = co_await with_deadline(loop(), loop().now_ns() + kConfirmNs,
                                                 "no answer to a cancel", std::move(answer));
   if (!confirmed) {
+    unconfirmed_ns_ = told_ns;
     connection().close(
         fail(Errc::unreachable, "{}: did not confirm that a call was cancelled", peer().text()));
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,7 +21,8 @@
 namespace ff::rpc {
 
 // How long a cancelled call waits for the server to say that it leaves the caller's memory alone,
-// where the server reaches that memory itself; then the connection is closed, which ends it.
+// where the server reaches that memory itself; then the connection is closed, which ends it unless
+// the server is halted.
 constexpr int64_t kConfirmNs = 2 * kSecond;
 
 struct CallSpec {
@@ -54,6 +56,9 @@ class Channel final : public Link {
   // Takes new calls: neither failed nor said goodbye.
   bool usable() const { return usable_ && !connection().failed(); }
   size_t calls() const { return pending_.size(); }
+  // When the server was told that a call is given up and did not confirm in kConfirmNs (steady):
+  // it may still use memory of that call's, and of those that ended with the connection then.
+  std::optional<int64_t> unconfirmed_ns() const { return unconfirmed_ns_; }
   // The reply's message.
   Task<Result<std::string>> call(CallSpec spec, std::string message);
   // Calls under way fail with Errc::unreachable.
@@ -74,6 +79,7 @@ class Channel final : public Link {
   Senders& senders_;
   ClientCalls& ended_calls_;
   bool usable_ = true;
+  std::optional<int64_t> unconfirmed_ns_;
   std::map<uint64_t, Pending*> pending_;
   uint64_t next_call_ = 1;
   Semaphore slots_;

@@ -74,6 +74,7 @@ class BulkCall {
  public:
   explicit BulkCall(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
 
+  const std::shared_ptr<Channel>& channel() const { return channel_; }
   // Memory that the server may fill until the call has ended. Adds to what may come.
   Result<net::Slice> sink(ByteSpan memory) {
     FF_TRY(auto exposure, channel_->connection().expose_sink(memory));

@@ -61,6 +61,8 @@ class SimDisk final : public io::Disk {
   bool crashed() const { return crashed_; }
   void fail_at(uint64_t operation, int err) { failures_[operation] = err; }
   void set_fault(SimOp kind, double probability, int err);  // 0: never again
+  // Operations of queues on a loop take up to so long; 0: as usual again.
+  void set_slow(int64_t slowest_ns) { slowest_ns_ = slowest_ns; }
   void power_loss();
   // The processes die and the machine lives: handles are dead, nothing is lost.
   void kill();
@@ -137,6 +139,7 @@ class SimDisk final : public io::Disk {
 
   SeededRng rng_;
   Clock& clock_;
+  int64_t slowest_ns_ = 0;
   NodeRef root_;
   std::vector<NameChange> unsynced_names_;
   std::vector<std::weak_ptr<SimNode>> dirs_;

@@ -194,6 +194,9 @@ void SimQueue::Flight::fire() {
 }
 
 int64_t SimQueue::delay_ns() {
+  if (disk_.slowest_ns_ > 0) {
+    return static_cast<int64_t>(disk_.rng_.below(static_cast<uint64_t>(disk_.slowest_ns_)));
+  }
   const int64_t most = disk_.rng_.below(kSlowOnce) == 0 ? kSlowNs : kUsualNs;
   return kFastNs + static_cast<int64_t>(disk_.rng_.below(static_cast<uint64_t>(most - kFastNs)));
 }

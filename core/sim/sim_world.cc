@@ -11,6 +11,7 @@ namespace ff::sim {
 namespace {
 
 constexpr int64_t kMillion = 1'000'000;
+constexpr uint64_t kTurnsMax = 10'000'000;  // of all loops, while no time passes
 
 }  // namespace
 
@@ -19,12 +20,14 @@ SimWorld::SimWorld() : loop_(std::make_unique<SimLoop>(*this)) {}
 SimWorld::~SimWorld() = default;
 
 void SimWorld::run_until(int64_t until_ns) {
+  turns_ = 0;
   while (step(until_ns)) {
   }
   if (until_ns != INT64_MAX) clock_.advance(until_ns - now_ns());
 }
 
 bool SimWorld::step(int64_t until_ns) {
+  FF_CHECK(turns_++ < kTurnsMax);
   bool fired = false;
   // By index: a turn of the world's loop may make and destroy others.
   for (size_t i = 0; i < loops_.size(); i++) {
@@ -39,6 +42,7 @@ bool SimWorld::step(int64_t until_ns) {
     if (timer) next = std::min(next, loop->skewed_->true_ns(*timer));
   }
   if (next == INT64_MAX || next > until_ns) return false;
+  turns_ = 0;
   clock_.advance(next - now_ns());
   return true;
 }

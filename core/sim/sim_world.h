@@ -36,6 +36,7 @@ class SimWorld {
   bool step(int64_t until_ns);
 
   SimClock clock_;
+  uint64_t turns_ = 0;           // since time last passed: a loop that is never idle is a mistake
   std::vector<SimLoop*> loops_;  // in the order they were made
   std::unique_ptr<SimLoop> loop_;
 };

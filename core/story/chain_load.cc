@@ -147,7 +147,7 @@ Task<void> ChainLoad::read(cluster::ChainId chain, chunk::ChunkId id) {
     broken_("no replica has its bytes");
   }
   // The memory is the program's again.
-  if (context_.rng.below(4) != 0) co_return;
+  if (context_.rng.below(2) != 0) co_return;
   const auto waited =
       co_await after(context_.loop, static_cast<int64_t>(context_.rng.below(kKeepNs)));
   if (waited && as_text(memory.span()) != all) {

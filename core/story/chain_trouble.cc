@@ -92,7 +92,7 @@ void Trouble::start(StorageProcess& node) {
 }
 
 void Trouble::trouble_node(StorageProcess& node) {
-  switch (stage_.rng.below(6)) {
+  switch (stage_.rng.below(7)) {
     case 0:
     case 1:
       node.pause(true);
@@ -113,6 +113,10 @@ void Trouble::trouble_node(StorageProcess& node) {
         if (node.running()) node.kill();
         start(node);
       });
+      break;
+    case 5:
+      node.disk().set_slow(some_time_ns() / 8);
+      until(some_time_ns(), [&node] { node.disk().set_slow(0); });
       break;
     default:
       if (node.running()) node.kill();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "chain/chain_world.h"
+#include "chain/read_call.h"
 
 namespace ff::chain {
 namespace {
@@ -42,12 +43,19 @@ class ClientTest : public testing::Test {
     world_.set(std::move(states));
     client_.look();
   }
-  uint64_t calls(std::string_view method, std::string_view code) {
+  uint64_t counted(std::string name) {
     const std::string text = metrics_.text();
-    const std::string name =
-        fmt::format("\nff_rpc_client_calls_total{{method=\"{}\",code=\"{}\"}} ", method, code);
+    name = fmt::format("\n{} ", name);
     const size_t at = text.find(name);
     return at == text.npos ? 0 : std::stoull(text.substr(at + name.size()));
+  }
+  uint64_t calls(std::string_view method, std::string_view code) {
+    return counted(
+        fmt::format("ff_rpc_client_calls_total{{method=\"{}\",code=\"{}\"}}", method, code));
+  }
+  // Until it knows how long reads take.
+  void read_often(ChunkId id) {
+    for (size_t i = 0; i < Hedge::kRemembered; i++) ASSERT_EQ(read(id), "one");
   }
 
   ChainWorld world_;
@@ -129,6 +137,77 @@ TEST_F(ClientTest, AReadGoesElsewhereWhenATargetIsGone) {
     EXPECT_EQ(read(kA), "one");
     EXPECT_LT(world_.sim.now_ns() - began_ns, 10 * kSecond);
   }
+}
+
+TEST_F(ClientTest, AReadThatIsLateIsAskedOfAnother) {
+  ASSERT_TRUE(write(kA, "one").ok());
+  read_often(kA);
+  const uint64_t before = counted("ff_chain_client_hedged_reads_total");
+  world_.net.block("n2", "user");
+  int64_t longest_ns = 0;
+  for (uint64_t i = 0; i < Hedge::kInARow; i++) {
+    const int64_t began_ns = world_.sim.now_ns();
+    EXPECT_EQ(read(kA), "one");
+    longest_ns = std::max(longest_ns, world_.sim.now_ns() - began_ns);
+  }
+  EXPECT_LT(longest_ns, 100 * kMillisecond);
+  EXPECT_GT(counted("ff_chain_client_hedged_reads_total"), before);
+}
+
+// A target on the client's machine, which reaches memory of the client.
+class SharedMemoryTest : public ClientTest {
+ protected:
+  SharedMemoryTest() : ClientTest(2) { memory_ = world_.net.share_memory("user", "n2", 64 * kKiB); }
+  void begin_read() {
+    std::vector<Client::Piece> pieces = {{.chain = kChain, .id = kA, .into = memory_}};
+    world_.begin(
+        [](Client& client, std::vector<Client::Piece> what) -> Task<Result<Client::Got>> {
+          auto reading = client.read(std::move(what));
+          auto got = co_await std::move(reading);
+          co_return std::move(got[0]);
+        }(client_, std::move(pieces)),
+        done_);
+  }
+  // It is the caller's again.
+  void expect_untouched() {
+    ASSERT_TRUE(done_ && done_->ok()) << done_->error().message;
+    EXPECT_EQ(as_text(memory_.first((*done_)->bytes)), "one");
+    std::ranges::fill(memory_, std::byte{'#'});
+    world_.sim.run_for(20 * kSecond);
+    EXPECT_TRUE(
+        std::ranges::all_of(memory_, [](std::byte byte) { return byte == std::byte{'#'}; }));
+  }
+
+  ByteSpan memory_;
+  std::optional<Result<Client::Got>> done_;
+};
+
+TEST_F(SharedMemoryTest, ALateReadHasLeftTheMemoryBeforeAnotherTakesItsPlace) {
+  ASSERT_TRUE(write(kA, "one").ok());
+  read_often(kA);
+  world_.nodes[1]->disk.set_slow(kSecond);
+  for (uint64_t i = 0; i < Hedge::kInARow; i++) {
+    done_.reset();
+    begin_read();
+    ASSERT_TRUE(world_.eventually([&] { return done_.has_value(); }));
+    expect_untouched();
+  }
+  EXPECT_GT(counted("ff_chain_client_hedged_reads_total"), 0u);
+}
+
+TEST_F(SharedMemoryTest, ASilentNodeIsWaitedForUntilItHasNoLease) {
+  ASSERT_TRUE(write(kA, "one").ok());
+  set({State::offline, State::serving});
+  world_.net.block("n2", "user");
+  world_.nodes[1]->disk.set_slow(9 * kSecond);
+  const int64_t began_ns = world_.sim.now_ns();
+  begin_read();
+  EXPECT_FALSE(world_.eventually([&] { return done_.has_value(); }, 4 * kSecond + kHaltedNs));
+  world_.nodes[1]->disk.set_slow(0);
+  set({State::serving, State::offline});
+  ASSERT_TRUE(world_.eventually([&] { return done_.has_value(); }));
+  EXPECT_LT(world_.sim.now_ns() - began_ns, 12 * kSecond);
+  expect_untouched();
 }
 
 TEST_F(ClientTest, ADamagedReplicaIsNotBelieved) {

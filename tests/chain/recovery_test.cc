@@ -44,6 +44,31 @@ TEST(RecoveryTest, ATargetThatComesBackGetsWhatItMissed) {
   EXPECT_EQ(world.write(1, {.id = kC, .data = "again"})->image().version(), 3u);
 }
 
+// A target that is promoted while it stores what it was sent as the one that is copied to: the next
+// that comes back gets that from it too.
+TEST(RecoveryTest, WhatIsBeingStoredAtAPromotionIsCopiedOn) {
+  ChainWorld world(3);
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "one"}).ok());
+  world.set({State::serving, State::offline, State::offline});
+  world.bring_back(1);
+  ASSERT_TRUE(world.eventually([&] { return world.copied(1); }));
+  world.nodes[1]->disk.set_slow(2 * kSecond);
+  std::optional<Result<wire::WriteReply>> done;
+  world.begin(world.send(0, {.id = kA, .data = "two"}), done);
+  const auto pending = [&] { return world.store(0).state(world.target(0), kA)->pending; };
+  ASSERT_TRUE(world.eventually([&] { return pending().has_value(); }));
+  world.sim.run_for(10 * kMillisecond);
+  world.tell(2);
+  world.set({State::serving, State::serving, State::waiting});
+  world.change_one(2, State::syncing);
+  ASSERT_TRUE(world.eventually([&] { return world.copied(2); }));
+  world.set({State::serving, State::serving, State::serving});
+  ASSERT_TRUE(world.eventually([&] { return done.has_value(); }));
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "three"}).ok());
+  world.expect_equal(0, 2);
+  EXPECT_EQ(world.read(2, kA), "three");
+}
+
 // What it has that its predecessor has not is gone, or never was: of any version.
 TEST(RecoveryTest, WhatOnlyTheReturningTargetHasGoes) {
   ChainWorld world(2);

@@ -78,9 +78,18 @@ PLANTED = {
     "deposed-primary-answers": [
         (
             "core/cluster/manager_service.cc",
-            "  return reign != nullptr && !reign->over && loop_.now_ns() < reign->until_ns;",
-            "  return reign != nullptr;",
-        )
+            "  if (!acts(reign)) {\n    *reply.mutable_elsewhere() = elsewhere();\n"
+            "    co_return reply;\n  }\n  if (!reign->manager) co_return no_cluster();\n"
+            "  const NodeId node",
+            "  if (reign == nullptr) {\n    *reply.mutable_elsewhere() = elsewhere();\n"
+            "    co_return reply;\n  }\n  if (!reign->manager) co_return no_cluster();\n"
+            "  const NodeId node",
+        ),
+        (
+            "core/cluster/manager_service.cc",
+            "    reign->end();\n    reign_.reset();\n",
+            "    reign->end();\n",
+        ),
     ],
     "read-before-promotion-is-confirmed": [
         ("core/cluster/member.cc", "  return own(id)->joined;", "  return true;")

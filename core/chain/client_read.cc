@@ -1,0 +1,256 @@
+// client_read.cc: which targets are asked for which pieces, when another is asked as well, and
+// where a piece is looked for next.
+#include <algorithm>
+#include <utility>
+
+#include "chain/client_attempts.h"
+#include "chain/read_call.h"
+#include "chain/wire.h"
+#include "chunk/aligned_bytes.h"
+#include "simd/crc32c.h"
+
+namespace ff::chain {
+
+namespace {
+
+constexpr size_t kBatchPieces = 128;  // of one call
+constexpr uint64_t kBatchBytes = 4 * kMiB;
+constexpr int64_t kReadNs = 4 * kSecond;
+
+Result<Client::Got> got_of(const wire::ReadDone& done, ByteSpan into) {
+  if (done.has_error()) return rpc::from_wire(done.error());
+  const bool sound =
+      done.bytes() <= into.size() && simd::crc32c(into.first(done.bytes())) == done.crc();
+  // On its way, or on the disk: the target has not looked at it.
+  if (!sound) return fail(Errc::busy, "what came does not match its checksum");
+  return Client::Got{from_wire(done.image()), done.bytes()};
+}
+
+}  // namespace
+
+// Pieces that go to one target in one call.
+struct Client::Batch {
+  Batch(cluster::ChainId id, cluster::Target at) : chain(id), target(std::move(at)) {}
+  const cluster::ChainId chain;
+  const cluster::Target target;
+  wire::ReadRequest request = {};
+  std::vector<size_t> which = {};  // of the pieces
+  uint64_t bytes = 0;
+  std::vector<Result<Got>> got = {};  // of those
+};
+
+// Pieces, what has come of them, and from whom they could not be had.
+struct Client::Reading {
+  explicit Reading(std::vector<Piece> what)
+      : pieces(std::move(what)), results(pieces.size(), Result<Got>(Got{})) {
+    for (size_t i = 0; i < pieces.size(); i++) open.push_back(i);
+  }
+  struct Failures {
+    std::set<cluster::TargetId> targets;
+    std::set<cluster::TargetId> damaged;  // those of them that have it damaged
+    bool distrusted = false;              // what came did not match its checksum
+  };
+
+  std::vector<Piece> pieces;
+  std::vector<Result<Got>> results;
+  std::vector<size_t> open;
+  std::map<size_t, Failures> failures;
+};
+
+// The target that the fewest pieces are read from now, of those that serve and have not failed.
+// Null: all have.
+const cluster::Target* Client::choose(const cluster::Chain& chain,
+                                      const std::set<cluster::TargetId>& failed) {
+  const cluster::Target* best = nullptr;
+  size_t best_load = 0;
+  size_t equal = 0;
+  for (const cluster::Target& target : chain.targets) {
+    if (target.state != cluster::State::serving || failed.contains(target.id)) continue;
+    const size_t load = reading_[target.node];
+    equal = best != nullptr && load == best_load ? equal + 1 : 1;
+    if (best != nullptr && load > best_load) continue;
+    if (best != nullptr && load == best_load && context_.rng.below(equal) != 0) continue;
+    best = &target;
+    best_load = load;
+  }
+  return best;
+}
+
+// Of the pieces whose chains are known; the others stay open.
+std::vector<Client::Batch> Client::batches(Reading& reading, Attempts& attempts) {
+  std::vector<Batch> made;
+  std::map<cluster::TargetId, size_t> last;  // the batch that still takes pieces, by target
+  std::vector<size_t> later;
+  for (const size_t which : reading.open) {
+    const Piece& piece = reading.pieces[which];
+    const cluster::Chain* const chain = attempts.chain(piece.chain);
+    const auto failures = reading.failures.find(which);
+    const cluster::Target* target = nullptr;
+    if (chain != nullptr) {
+      target = choose(*chain, failures == reading.failures.end() ? std::set<cluster::TargetId>()
+                                                                 : failures->second.targets);
+    }
+    if (target == nullptr) {
+      later.push_back(which);
+      continue;
+    }
+    const auto found = last.find(target->id);
+    const bool fits = found != last.end() && made[found->second].which.size() < kBatchPieces &&
+                      made[found->second].bytes + piece.into.size() <= kBatchBytes;
+    if (!fits) {
+      last[target->id] = made.size();
+      made.emplace_back(chain->id, *target);
+      *made.back().request.mutable_place() = place_of(*chain, target->id);
+    }
+    Batch& batch = made[last[target->id]];
+    wire::ReadItem& item = *batch.request.add_items();
+    *item.mutable_chunk() = to_wire(piece.id);
+    item.set_offset(piece.offset);
+    item.set_distrusted(failures != reading.failures.end() && failures->second.distrusted);
+    batch.which.push_back(which);
+    batch.bytes += piece.into.size();
+    reading_[target->node]++;
+  }
+  reading.open = std::move(later);
+  return made;
+}
+
+// What one target has said to a batch.
+struct Client::Asked {
+  Asked(Loop& loop, Cancel* parent) : scope(loop, parent, INT64_MAX, {}) {}
+  bool sound() const {
+    return over && std::ranges::all_of(got, [](const Result<Got>& one) {
+             return one.ok() || one.error().code == Errc::not_found;
+           });
+  }
+  void give_up() { scope.cancel().request(fail(Errc::interrupted, "another was faster")); }
+
+  CancelScope scope;
+  bool over = false;
+  std::vector<Result<Got>> got = {};
+};
+
+Task<void> Client::ask(const Batch& batch, cluster::Target target, std::vector<ByteSpan> into,
+                       int64_t deadline_ns, Asked& asked) {
+  wire::ReadRequest request = batch.request;
+  request.mutable_place()->set_target(target.id);
+  auto calling = read_call(context_.loop, calls_, batch.chain, target.node, std::move(request),
+                           into, deadline_ns);
+  const auto reply = co_await std::move(calling).under(asked.scope.cancel());
+  reading_[target.node] -= into.size();
+  for (size_t i = 0; i < into.size(); i++) {
+    const bool has = reply && i < static_cast<size_t>(reply->items_size());
+    if (has) asked.got.push_back(got_of(reply->items(static_cast<int>(i)), into[i]));
+    if (has) continue;
+    asked.got.push_back(reply ? fail(Errc::failed, "not as many pieces as were asked for")
+                              : reply.error());
+  }
+  asked.over = true;
+}
+
+// Another target that may have all of the batch. Null: none.
+const cluster::Target* Client::another(const Reading& reading, const Batch& batch) {
+  const cluster::Chain* const chain = routing_.chain(batch.chain);
+  if (chain == nullptr || chain->version != batch.request.place().chain_version()) return nullptr;
+  std::set<cluster::TargetId> out{batch.target.id};
+  for (const size_t which : batch.which) {
+    const auto found = reading.failures.find(which);
+    if (found != reading.failures.end()) out.merge(std::set(found->second.targets));
+  }
+  return choose(*chain, out);
+}
+
+// Of its target, and where that is late of another one as well: into memory of our own, since the
+// first may still write to the caller's. It ends when neither does.
+Task<void> Client::read_batch(const Reading& reading, Batch& batch, int64_t deadline_ns) {
+  Loop& loop = context_.loop;
+  const int64_t began_ns = loop.now_ns();
+  Cancel* const parent = co_await current_cancel();
+  std::vector<ByteSpan> into;
+  for (const size_t which : batch.which) into.push_back(reading.pieces[which].into);
+  Event ended(loop);
+  Gate gate(loop);
+  const auto spawn = [&](const cluster::Target& target, std::vector<ByteSpan> spans, Asked& asked) {
+    gate.spawn([](Task<void> asking, Event& event) -> Task<void> {
+      co_await std::move(asking);
+      event.set();
+    }(ask(batch, target, std::move(spans), deadline_ns, asked), ended));
+  };
+  Asked first(loop, parent);
+  spawn(batch.target, into, first);
+  const auto late_ns = hedge_.late_ns(batch.bytes);
+  auto waited = co_await ended.wait(late_ns ? began_ns + *late_ns : INT64_MAX);
+  const bool late = !first.over && late_ns && loop.now_ns() >= began_ns + *late_ns;
+  const cluster::Target* const other = late ? another(reading, batch) : nullptr;
+  Asked second(loop, parent);
+  chunk::AlignedBytes bounce;
+  std::vector<ByteSpan> spans;
+  if (other != nullptr && hedge_.take()) {
+    hedged_.add();
+    bounce = chunk::AlignedBytes(batch.bytes);
+    for (size_t at = 0; const ByteSpan part : into) {
+      spans.push_back(bounce.span().subspan(std::exchange(at, at + part.size()), part.size()));
+    }
+    reading_[other->node] += into.size();
+    spawn(*other, spans, second);
+    waited = Result<void>();
+    while (waited && !first.sound() && !second.sound() && !(first.over && second.over)) {
+      ended.reset();
+      waited = co_await ended.wait();
+    }
+    (second.sound() ? first : second).give_up();
+  }
+  co_await gate.wait_empty();
+  const bool by_second = !first.sound() && second.sound();
+  for (size_t i = 0; by_second && i < into.size(); i++)
+    std::ranges::copy(spans[i], into[i].begin());
+  batch.got = std::move(by_second ? second.got : first.got);
+  if (first.sound() || by_second) hedge_.took(batch.bytes, loop.now_ns() - began_ns);
+}
+
+// What the batch's pieces have come to. Those that others may have are open again.
+void Client::take(Reading& reading, Batch& batch, Attempts& attempts) {
+  for (size_t i = 0; i < batch.which.size(); i++) {
+    const size_t which = batch.which[i];
+    Result<Got>& result = reading.results[which] = std::move(batch.got[i]);
+    if (result || result.error().code == Errc::not_found) continue;
+    Reading::Failures& failures = reading.failures[which];
+    if (result.error().code == Errc::busy && !failures.distrusted) {
+      failures.distrusted = true;
+      reading.open.push_back(which);
+      continue;
+    }
+    failures.targets.insert(batch.target.id);
+    if (result.error().code == Errc::corrupt) failures.damaged.insert(batch.target.id);
+    if (choose(*routing_.chain(batch.chain), failures.damaged) == nullptr) continue;
+    attempts.failed(result.error());
+    reading.open.push_back(which);
+  }
+}
+
+Task<std::vector<Result<Client::Got>>> Client::read(std::vector<Piece> pieces) {
+  Reading reading(std::move(pieces));
+  Attempts attempts(*this);
+  Cancel& cancel = *co_await current_cancel();
+  while (!reading.open.empty()) {
+    std::vector<Batch> made = batches(reading, attempts);
+    Gate gate(context_.loop);
+    for (Batch& batch : made) {
+      gate.spawn([](Task<void> task, Cancel& with) -> Task<void> {
+        co_await std::move(task).under(with);
+      }(read_batch(reading, batch, attempts.until(kReadNs)), cancel));
+    }
+    co_await gate.wait_empty();
+    for (Batch& batch : made) take(reading, batch, attempts);
+    if (!made.empty() && !cancel.requested()) continue;  // others may have what is open
+    auto waiting = attempts.again();
+    const auto waited = co_await std::move(waiting);
+    for (auto& [which, failures] : reading.failures) failures.targets = failures.damaged;
+    if (waited) continue;
+    for (const size_t which : reading.open) reading.results[which] = waited.error();
+    break;
+  }
+  co_return reading.results;
+}
+
+}  // namespace ff::chain

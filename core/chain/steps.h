@@ -1,0 +1,51 @@
+// Steps of the store that are under way for a target, by the spell of its state they began in. What
+// a target does in a new spell begins once those of earlier spells have ended: a chunk that was
+// looked at before its step has ended would pass for what it is not.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "base/loop.h"
+#include "base/task.h"
+#include "base/wait.h"
+
+namespace ff::chain {
+
+class Steps {
+ public:
+  explicit Steps(Loop& loop) : ended_(loop) {}
+
+  // A step, until it goes. Must not outlive the steps.
+  class [[nodiscard]] Hold {
+   public:
+    Hold(Steps& of, uint64_t spell) : of_(of), spell_(spell) { of_.running_[spell_]++; }
+    ~Hold() {
+      const auto at = of_.running_.find(spell_);
+      if (--at->second == 0) of_.running_.erase(at);
+      of_.ended_.set();
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    Steps& of_;
+    const uint64_t spell_;
+  };
+
+  // Until none is left that began before this spell. Error: cancelled.
+  Task<Result<void>> wait_before(uint64_t spell) {
+    while (!running_.empty() && running_.begin()->first < spell) {
+      ended_.reset();
+      FF_CO_TRY(co_await ended_.wait());
+    }
+    co_return Result<void>();
+  }
+
+ private:
+  std::map<uint64_t, size_t> running_;  // how many, by spell
+  Event ended_;
+};
+
+}  // namespace ff::chain
