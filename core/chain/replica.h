@@ -199,6 +199,7 @@ class Replica {
   Task<Result<void>> copy_chunk(Copying& copying, chunk::ChunkId id);
   Task<Result<void>> copy_whole(Copying& copying, chunk::ChunkId id,
                                 const chunk::ChunkState& state);
+  Task<Result<void>> salvage(chunk::ChunkId id, ByteSpan into, wire::CopyRequest& request);
   Task<Result<void>> copy_results(Copying& copying);
 
   ReplicaContext& context_;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "chain/replica.h"
 #include "chain/wire.h"
+#include "simd/crc32c.h"
 
 namespace ff::chain {
 
@@ -161,13 +162,19 @@ Task<Result<void>> Replica::copy_whole(Copying& copying, ChunkId id, const Chunk
   auto pacing = context_.pace.take(state.committed.length);
   FF_CO_TRY(co_await std::move(pacing));
   const Memory::Bytes bytes = context_.memory.take(state.committed.length);
+  wire::CopyRequest request;
   if (!state.committed.removed) {
     auto reading = store_.read({.target = id_, .id = id}, bytes.span());
     const auto read = co_await std::move(reading);
-    if (!read && read.error().code == Errc::corrupt) damaged(id);
-    FF_CO_TRY(read);
+    const bool is_damaged = !read && read.error().code == Errc::corrupt;
+    if (!is_damaged) FF_CO_TRY(read);
+    if (is_damaged) {
+      // Should another replica have it, a repair follows; if none has, the other need not wait.
+      damaged(id);
+      auto salvaging = salvage(id, bytes.span(), request);
+      FF_CO_TRY(co_await std::move(salvaging));
+    }
   }
-  wire::CopyRequest request;
   *request.mutable_place() = place_of(copying.to.id, copying.version);
   *request.mutable_chunk() = to_wire(id);
   *request.mutable_image() = to_wire(state.committed);
@@ -175,6 +182,18 @@ Task<Result<void>> Replica::copy_whole(Copying& copying, ChunkId id, const Chunk
   auto calling = call(copying.to.node, kCopy, std::move(request), bytes.span(), kStepNs);
   FF_CO_TRY(co_await std::move(calling));
   copying.copied += state.committed.length;
+  co_return Result<void>();
+}
+
+Task<Result<void>> Replica::salvage(ChunkId id, ByteSpan into, wire::CopyRequest& request) {
+  auto salvaging = store_.salvage(id_, id, into);
+  FF_CO_TRY(const auto places, co_await std::move(salvaging));
+  for (const chunk::Damage& place : places) {
+    wire::Damage& damage = *request.add_damaged();
+    damage.set_offset(place.offset);
+    damage.set_length(place.length);
+  }
+  request.set_data_crc(simd::crc32c(into));
   co_return Result<void>();
 }
 

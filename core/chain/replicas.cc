@@ -265,10 +265,14 @@ Task<Result<wire::Done>> Replicas::copy(rpc::ServerCall& call, wire::CopyRequest
     co_return fail(Errc::usage, "a copy of version {} with {} bytes has length {}", image.version,
                    request.data().size(), image.length);
   }
-  const chunk::Install install{
+  chunk::Install install{
       .id = from_wire(request.chunk()), .state = image, .chain_version = request.chain_version()};
-  auto copying = replica->copy(request.place().chain_version(), install,
-                               puller(call, request.data(), image.checksum));
+  for (const wire::Damage& place : request.damaged()) {
+    install.damaged.push_back({place.offset(), place.length()});
+  }
+  const uint32_t crc = install.damaged.empty() ? image.checksum : request.data_crc();
+  auto copying = replica->copy(request.place().chain_version(), std::move(install),
+                               puller(call, request.data(), crc));
   FF_CO_TRY(co_await std::move(copying));
   co_return wire::Done();
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 
@@ -77,6 +78,12 @@ enum class Change : uint8_t {
   remove,
 };
 
+// Bytes of a version that are not what was stored.
+struct Damage {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
 // The update that makes version `version`, the successor of the committed one.
 struct Update {
   TargetId target = 0;
@@ -90,6 +97,9 @@ struct Update {
   uint64_t chunk_size = 0;  // bytes the chunk may have, at most kChunkMax
   // Of the whole new version, when it is known: nothing is stored when it comes out differently.
   std::optional<uint32_t> checksum = {};
+  // replace, with a checksum: places of `data` that are damaged, and read as damaged here too; the
+  // checksum is of what they were.
+  std::vector<Damage> damaged = {};
 };
 
 }  // namespace ff::chunk

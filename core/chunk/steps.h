@@ -66,6 +66,7 @@ struct Install {
   VersionState state = {};  // its length is the data's, its checksum is compared
   uint64_t chain_version = 0;
   ByteView data = {};
+  std::vector<Damage> damaged = {};  // of the data, as in Update
   // Whose update has made it, when it is not older than what else is known of its channel: its
   // result is kept, too.
   std::optional<Writer> writer = {};

@@ -92,6 +92,9 @@ class Store {
   // Errors: not_found when there is no such version, or it is removed; corrupt; unsupported when
   // what is to be read unseen is not whole granules in memory aligned for direct I/O.
   Task<Result<ReadDone>> read(ReadRequest request, ByteSpan into);
+  // The committed version as it lies on the disk, and which granules of it are damaged. `into` has
+  // its length.
+  Task<Result<std::vector<Damage>>> salvage(TargetId target, ChunkId id, ByteSpan into);
   // Absent chunks have version 0.
   Result<ChunkState> state(TargetId target, ChunkId id) const;
   // Chunks from `from` on, tombstones too, at most `limit`.

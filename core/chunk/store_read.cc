@@ -114,6 +114,39 @@ Task<Result<ReadDone>> Store::read(ReadRequest request, ByteSpan into) {
                                                 to_string(request.id), image.state.version));
 }
 
+Task<Result<std::vector<Damage>>> Store::salvage(TargetId target, ChunkId id, ByteSpan into) {
+  FF_CO_TRY(const Target* const of, std::as_const(*this).find(target));
+  const Chunk* const chunk = find(*of, id);
+  const Image image = chunk == nullptr ? Image() : chunk->versions.committed;
+  if (image.state.length != into.size()) {
+    co_return fail(Errc::refused, "{}: chunk {} of target {} has {} bytes, not {}", dir(),
+                   to_string(id), target, image.state.length, into.size());
+  }
+  std::vector<Damage> damaged;
+  if (into.empty()) co_return damaged;
+  FF_CO_TRY(const CrcsRef crcs, co_await blocks_.crcs(image.block));
+  CrcsRef piece_crcs;
+  if (image.piece_block) {
+    FF_CO_TRY(piece_crcs, co_await blocks_.crcs(image.piece_block));
+  }
+  const uint64_t granule = image.granule();
+  for (const Run& run : runs(image, 0, image.granules())) {
+    const AlignedBytes bytes(run.count * granule);
+    auto reading = blocks_.read(run.in_pieces ? image.piece_block : image.block, run.at * granule,
+                                bytes.span());
+    const auto read = co_await std::move(reading);
+    if (!read) co_return failed(read.error());
+    const Crcs& stored = run.in_pieces ? *piece_crcs : *crcs;
+    for (uint64_t i = 0; i < run.count; ++i) {
+      const ByteView part = bytes.span().subspan(i * granule, image.bytes_in(run.first + i));
+      const uint64_t offset = (run.first + i) * granule;
+      std::memcpy(into.data() + offset, part.data(), part.size());
+      if (simd::crc32c(part) != stored[run.at + i]) damaged.push_back({offset, part.size()});
+    }
+  }
+  co_return damaged;
+}
+
 Result<ChunkState> Store::state(TargetId target, ChunkId id) const {
   FF_TRY(const Target* const of, find(target));
   const Chunk* const chunk = find(*of, id);

@@ -61,6 +61,12 @@ std::vector<Piece> pieces_of(const Image& base, const Plan& plan, uint64_t first
   return pieces;
 }
 
+bool is_damaged(const Update& update, uint64_t offset, uint64_t size) {
+  return std::ranges::any_of(update.damaged, [&](const Damage& at) {
+    return at.offset < offset + size && offset < at.offset + at.length;
+  });
+}
+
 // Where the update's data would be written as it is.
 bool takes_data_as_it_is(const Plan& plan, const Update& update) {
   return update.data.size() == plan.end_byte() - plan.begin_byte() &&
@@ -123,18 +129,23 @@ void Store::use_up(const Plan& plan, Image& image, Written& written) {
   }
 }
 
-// Makes the checksums of the granules, and that of the version; stores those of the granules.
+// Makes the checksums of the granules, and that of the version; stores those of the granules. Those
+// of damaged ones do not match.
 Task<Result<void>> Store::store_checksums(const Plan& plan, const Update& update,
                                           const Written& written, Image& image) {
   ByteView rest = written.bytes.first(plan.end_byte() - plan.begin_byte());
+  uint64_t offset = plan.begin_byte();
   for (const Stretch& stretch : written.stretches) {
     for (uint64_t i = 0; i < stretch.count; ++i) {
       const ByteView granule = rest.first(std::min<uint64_t>(plan.granule(), rest.size()));
-      (*stretch.crcs)[stretch.first + i] = simd::crc32c(granule);
+      const uint32_t crc = simd::crc32c(granule);
+      (*stretch.crcs)[stretch.first + i] = is_damaged(update, offset, granule.size()) ? ~crc : crc;
+      offset += granule.size();
       rest = rest.subspan(granule.size());
     }
   }
   image.state.checksum = whole_checksum(image, *written.block_crcs, written.piece_crcs.get());
+  if (!update.damaged.empty()) image.state.checksum = update.checksum.value_or(0);
   if (update.checksum && *update.checksum != image.state.checksum) {
     co_return wrong_checksum(update, image.state.checksum);
   }
@@ -324,7 +335,8 @@ Task<Result<ChunkState>> Store::do_install(Install install) {
                       .change = install.state.removed ? Change::remove : Change::replace,
                       .data = install.data,
                       .chunk_size = kChunkMax,
-                      .checksum = install.state.checksum};
+                      .checksum = install.state.checksum,
+                      .damaged = install.damaged};
   Versions next;
   const Image none;
   FF_CO_TRY(next.committed, co_await make_image(none, update));

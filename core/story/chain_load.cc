@@ -13,6 +13,7 @@ namespace ff::story::chain_parts {
 namespace {
 
 constexpr uint64_t kChunkSize = 16 * kKiB;
+constexpr uint64_t kPage = 4 * kKiB;
 constexpr uint64_t kChunks = 3;  // that are used, of each chain
 constexpr int kAtOnce = 3;
 constexpr int kReaders = 2;                        // beside them, since an update may wait for long
@@ -92,7 +93,11 @@ Task<void> ChainLoad::work(bool writes) {
 Task<void> ChainLoad::write(cluster::ChainId chain, chunk::ChunkId id) {
   const History::Key key{chain, id};
   const History::Token token = history_.new_token();
-  const std::string text = content_of(token, 64 + 8 * context_.rng.below(kChunkSize / 8 - 8));
+  // Of whole pages, which are read in place, or not.
+  const bool pages = context_.rng.below(2) == 0;
+  const std::string text =
+      content_of(token, pages ? kPage * (1 + context_.rng.below(kChunkSize / kPage))
+                              : 64 + 8 * context_.rng.below(kChunkSize / 8 - 8));
   chunk::Update update{
       .id = id, .change = chunk::Change::replace, .data = as_bytes(text), .chunk_size = kChunkSize};
   const auto begun = history_.begin(key);

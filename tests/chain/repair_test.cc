@@ -74,7 +74,31 @@ TEST_F(RepairTest, ACopyFromADamagedReplicaGetsWhatOthersHave) {
   damage(1);  // which copies
   world_.bring_back(2);
   ASSERT_TRUE(world_.eventually([&] { return world_.copied(2); }));
+  world_.set({State::serving, State::serving, State::serving});
+  const std::string expected = text_.substr(0, 99'999) + "x";
+  EXPECT_TRUE(world_.eventually([&] { return world_.read(2, kA) == expected; }));
+  world_.sim.run_for(kSecond);
   world_.expect_equal(0, 2);
+  EXPECT_TRUE(world_.failures.empty());
+}
+
+// It serves all else, and of the chunk what is sound.
+TEST_F(RepairTest, WhatNobodyHasKeepsNoTargetFromComingBack) {
+  world_.kill(2);
+  world_.set({State::serving, State::serving, State::offline});
+  ASSERT_TRUE(world_.write(0, {.id = kA, .data = "x", .offset = 99'999}).ok());
+  ASSERT_TRUE(world_.write(0, {.id = {1, 1}, .data = "other"}).ok());
+  damage(0);
+  damage(1);
+  world_.bring_back(2);
+  ASSERT_TRUE(world_.eventually([&] { return world_.copied(2); }));
+  world_.set({State::serving, State::serving, State::serving});
+  world_.expect_equal(0, 2);
+  EXPECT_EQ(world_.read(2, {1, 1}), "other");
+  EXPECT_TRUE(world_.read(2, kA) == "(corrupt)");
+  const auto end = world_.run(world_.get(2, kA, 65'536, 40'000));
+  ASSERT_TRUE(io::ok(end));
+  EXPECT_TRUE(*end == text_.substr(65'536, 34'463) + "x");
   EXPECT_TRUE(world_.failures.empty());
 }
 

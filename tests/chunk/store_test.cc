@@ -242,6 +242,47 @@ TEST_F(StoreTest, InstallReplacesWhateverIsThere) {
   ASSERT_TRUE(ok(world_.run(world_.store->erase(kTarget, id_))));
 }
 
+TEST_F(StoreTest, DamageIsCopiedAsWhatItIs) {
+  std::string text = bytes_of(5, 70000);
+  const uint32_t checksum = simd::crc32c(as_bytes(text));
+  ASSERT_TRUE(ok(world_.write(id_, text)));
+  ASSERT_TRUE(ok(world_.write(id_, "piece", 20000)));
+  text.replace(20000, 5, "piece");
+  std::string salvaged(text.size(), '?');
+  const auto into = std::as_writable_bytes(std::span(salvaged));
+  const auto sound = world_.run(world_.store->salvage(kTarget, id_, into));
+  ASSERT_TRUE(ok(sound));
+  EXPECT_TRUE(sound->empty());
+  EXPECT_TRUE(salvaged == text);
+  // As another target has it.
+  const Install install{
+      .target = kTarget,
+      .id = {6, 0},
+      .state = {.version = 12, .length = text.size(), .checksum = checksum},
+      .chain_version = 4,
+      .data = as_bytes(text),
+      .damaged = {{.offset = 20000, .length = 5}, {.offset = 69999, .length = 1}}};
+  const auto state = world_.run(world_.store->install(install));
+  ASSERT_TRUE(ok(state));
+  EXPECT_EQ(state->committed, install.state);
+  for (int open = 0; open < 2; open++) {
+    EXPECT_EQ(world_.get({6, 0}), "(corrupt)");
+    EXPECT_EQ(world_.read({6, 0}, 20000, 5), "(corrupt)");
+    EXPECT_EQ(world_.read({6, 0}, 69990, 10), "(corrupt)");
+    EXPECT_TRUE(world_.read({6, 0}, 40000, 1000) == text.substr(40000, 1000));
+    salvaged.assign(text.size(), '?');
+    const auto places = world_.run(
+        world_.store->salvage(kTarget, {6, 0}, std::as_writable_bytes(std::span(salvaged))));
+    ASSERT_TRUE(ok(places));
+    ASSERT_EQ(places->size(), 2u);
+    EXPECT_LE(places->front().offset, 20000u);
+    EXPECT_GE(places->front().offset + places->front().length, 20005u);
+    EXPECT_TRUE(salvaged == text);
+    world_.close();
+    ASSERT_TRUE(ok(world_.open()));
+  }
+}
+
 TEST_F(StoreTest, ListsInOrderAndFindsTheLastChunkOfAFile) {
   for (const uint64_t index : {300, 2, 256, 1}) {
     ASSERT_TRUE(ok(world_.write({.inode = 9, .index = index}, "x")));
