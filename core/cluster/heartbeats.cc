@@ -15,6 +15,9 @@ namespace {
 constexpr int64_t kTryNs = kSecond;
 // Of one heartbeat: older than this, its answer would be worth nothing.
 constexpr int64_t kBeatNs = kServeNs;
+// Between two heartbeats at most, while a target comes back: each of its states is to be known by
+// all nodes of the chain before the next.
+constexpr int64_t kChangingNs = 200 * kMillisecond;
 // Between two heartbeats at least, however much there is to say.
 constexpr int64_t kPauseNs = 50 * kMillisecond;
 
@@ -45,7 +48,8 @@ Task<void> Heartbeats::run() {
     trouble_ = done ? std::nullopt : std::optional<Error>(std::move(done).error());
     if (!co_await after(loop_, kPauseNs)) co_return;
     if (trouble_ ? unanswered(*trouble_) : member_.has_news()) continue;
-    const auto waited = co_await poked_.wait(loop_.now_ns() + kHeartbeatNs - kPauseNs);
+    const int64_t pause_ns = member_.expects_changes() ? kChangingNs : kHeartbeatNs - kPauseNs;
+    const auto waited = co_await poked_.wait(loop_.now_ns() + pause_ns);
     if (!waited && waited.error().code != Errc::deadline) co_return;
   }
 }

@@ -134,6 +134,14 @@ bool Member::has_news() const {
   });
 }
 
+bool Member::expects_changes() const {
+  return std::ranges::any_of(own_, [&](const auto& entry) {
+    return std::ranges::any_of(routing_.chain(entry.second.chain)->targets, [](const Target& at) {
+      return at.state == State::syncing || at.state == State::waiting;
+    });
+  });
+}
+
 Result<void> Member::answered(const Heartbeat& sent, int64_t sent_ns,
                               const HeartbeatAnswer& answer) {
   FF_TRY(routing_.apply(answer.changes));

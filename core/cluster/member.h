@@ -43,6 +43,8 @@ class Member {
   Heartbeat report();
   // Whether it would say something that the last answered one did not.
   bool has_news() const;
+  // Whether a target comes back into a chain of this node's: routing changes soon, and again.
+  bool expects_changes() const;
   // The heartbeat that was sent at `sent_ns` (steady) has this answer. Errc::refused: the answer is
   // older than what the node holds, or of another cluster; it changes nothing.
   Result<void> answered(const Heartbeat& sent, int64_t sent_ns, const HeartbeatAnswer& answer);

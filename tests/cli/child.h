@@ -49,6 +49,7 @@ class Child {
   // Reads until `text` is in the output, false when it ends or a minute passes before.
   bool wait_for_out(const std::string& text) { return wait_for(out_fd_, out, text); }
   bool wait_for_err(const std::string& text) { return wait_for(err_fd_, err, text); }
+  pid_t pid() const { return pid_; }
   void signal(int number) const;
   void write_stdin(const std::string& text) const;
   void close_stdin();

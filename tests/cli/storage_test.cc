@@ -2,7 +2,10 @@
 // that write, read and sync all the time while nodes are killed, halted and cut off. Nothing that
 // was acknowledged may be lost, what programs see is linearizable, and in the end everything
 // serves again (storage.md, "Chains": Promise).
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
@@ -81,15 +84,18 @@ class StorageTest : public testing::Test {
                                                         "--dir", dir_ / "meta", "--key", key()}));
     ASSERT_TRUE(daemons_[kMeta]->wait_for_out("listening")) << daemons_[kMeta]->err;
   }
-  void start(size_t node, Words more = {}) {
+  virtual Words disks(size_t node) const { return {disk(node)}; }
+  virtual Words command(size_t node) const {
     Words words = {FF_BINARY,  "serve-storage",
-                   "--disk",   disk(node),
                    "--node",   std::to_string(node),
                    "--listen", hosts_.address(node) + ":4410",
                    "--meta",   meta(),
                    "--key",    key()};
-    words.insert(words.end(), more.begin(), more.end());
-    daemons_[node] = std::make_unique<test::Child>(hosts_.on(node, words));
+    for (const std::string& dir : disks(node)) words.insert(words.end(), {"--disk", dir});
+    return words;
+  }
+  void start(size_t node) {
+    daemons_[node] = std::make_unique<test::Child>(hosts_.on(node, command(node)));
     ASSERT_TRUE(daemons_[node]->wait_for_out("listening")) << daemons_[node]->err;
   }
   void kill(size_t daemon, int number = SIGKILL) {
@@ -276,6 +282,88 @@ TEST_F(StorageTest, AFullDiskRefusesWhatItHasNoRoomFor) {
   loads_.clear();
   kill(1, SIGTERM);
   EXPECT_EQ(std::system(("umount " + disk(1)).c_str()), 0);
+}
+
+// Nodes with two disks each; the second one of the last is a file system of its own, which only
+// that node sees, and which can fail.
+class FailingDiskTest : public StorageTest {
+ protected:
+  static constexpr size_t kNode = kNodes;
+
+  void SetUp() override {
+    const std::string make = "truncate -s 512M " + image() + " && mkfs.ext4 -q " + image();
+    if (std::system(make.c_str()) != 0) GTEST_SKIP() << "no ext4 here";
+    std::filesystem::create_directory(failing());
+    const std::string tried =
+        "unshare -m mount -o loop " + image() + " " + failing() + " 2>/dev/null";
+    if (std::system(tried.c_str()) != 0) GTEST_SKIP() << "file systems cannot be mounted here";
+    wait_until_free();
+    StorageTest::SetUp();
+  }
+  std::string image() const { return dir_ / "image"; }
+  std::string failing() const { return disk(kNode) + "b"; }
+  Words disks(size_t node) const override { return {disk(node), disk(node) + "b"}; }
+  Words command(size_t node) const override {
+    Words words = StorageTest::command(node);
+    if (node != kNode || !mounts_) return words;
+    // `ip netns exec` has given it mounts of its own, which go with it.
+    words.insert(
+        words.begin(),
+        {"sh", "-c", "mount -o loop " + image() + " " + failing() + " && exec \"$@\"", "sh"});
+    return words;
+  }
+  // As if it had been pulled out, once all that was written is there.
+  void fail_disk() {
+    const std::string path =
+        "/proc/" + std::to_string(daemons_[kNode]->pid()) + "/root" + failing();
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ASSERT_GE(fd, 0) << path;
+    uint32_t how = 0;                                           // EXT4_GOING_FLAGS_DEFAULT
+    EXPECT_EQ(::ioctl(fd, _IOR('X', 125, uint32_t), &how), 0);  // EXT4_IOC_SHUTDOWN
+    ::close(fd);
+  }
+  void wait_until_free() {
+    until("the image is no longer in use", [&] {
+      return test::run({.argv = {"losetup", "-j", image()}}).out.empty();
+    });
+  }
+  // Of the failing disk; empty: none.
+  std::string trouble() {
+    const auto ran = admin({"disks", "--json"});
+    const json listed = json::parse(ran.out)["data"]["disks"];
+    for (const json& one : listed) {
+      if (one["path"] == failing() && one["trouble"].is_string()) return one["trouble"];
+    }
+    return {};
+  }
+  bool some_serve() {
+    const json chains = status()["chains"];
+    return chains["whole"] > 0 && chains["whole"] < chains["all"];
+  }
+
+  bool mounts_ = true;
+};
+
+TEST_F(FailingDiskTest, TakesOnlyItsTargetsDown) {
+  start_programs();
+  fail_disk();
+  until("the failed disk is reported", [&] { return !trouble().empty() && some_serve(); });
+  work_goes_on("with a failed disk");
+  EXPECT_TRUE(some_serve());
+
+  // Its folder cannot be read: the node goes on with its other disk.
+  kill(kNode);
+  wait_until_free();
+  mounts_ = false;
+  start(kNode);
+  until("the missing disk is reported", [&] { return !trouble().empty() && some_serve(); });
+  work_goes_on("without the disk");
+
+  kill(kNode);
+  mounts_ = true;
+  start(kNode);
+  recovers("a failed disk");
+  EXPECT_EQ(trouble(), "");
 }
 
 TEST_F(StorageTest, TheChainsAreMeasuredAndLeftAsTheyWere) {

@@ -91,8 +91,22 @@ PLANTED = {
             "    reign->end();\n",
         ),
     ],
-    "read-before-promotion-is-confirmed": [
-        ("core/cluster/member.cc", "  return own(id)->joined;", "  return true;")
+    # Alone it does no harm: the last that serves brings what is pending to its end before it tells
+    # which version counts, so that no predecessor answers less than the promoted one.
+    "read-before-promotion-is-confirmed-and-what-is-behind-it": [
+        ("core/cluster/member.cc", "  return own(id)->joined;", "  return true;"),
+        (
+            "core/chain/replica_read.cc",
+            "    auto settling = settle(id);\n    FF_CO_TRY(co_await std::move(settling));\n"
+            "    co_return std::nullopt;\n",
+            "    co_return std::optional(Which::committed);\n",
+        ),
+        (
+            "core/chain/replica_read.cc",
+            "    if (!state.pending) co_return state.committed.version;\n"
+            "    auto settling = settle(id);\n    FF_CO_TRY(co_await std::move(settling));\n",
+            "    co_return state.committed.version;\n",
+        ),
     ],
     "forget-results-at-restart": [
         (
