@@ -20,6 +20,8 @@ struct Counters {
                                 "Pieces that did not match their checksum", labels)),
         repaired(
             metrics.counter("ff_target_repaired_total", "Damaged chunks written anew", labels)),
+        differing(metrics.counter("ff_target_differing_total",
+                                  "Chunks that were not those of the target before", labels)),
         copied(metrics.counter("ff_target_copied_total", "Chunks copied to it", labels)),
         copied_bytes(metrics.counter("ff_target_copied_bytes_total", "Bytes copied to it", labels)),
         chunks(metrics.gauge("ff_target_chunks", "Chunks it holds, removed ones too", labels)),
@@ -34,6 +36,7 @@ struct Counters {
   Counter& update_bytes;
   Counter& damaged;
   Counter& repaired;
+  Counter& differing;
   Counter& copied;
   Counter& copied_bytes;
   Gauge& chunks;

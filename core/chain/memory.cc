@@ -6,9 +6,10 @@
 namespace ff::chain {
 
 Memory::Memory(ByteSpan arena) : arena_(arena) {
-  constexpr uint64_t kWhole = kLeast << (kOrders - 1);
-  for (uint64_t at = 0; at + kWhole <= arena.size(); at += kWhole) {
-    free_.back().insert(at);
+  uint64_t at = 0;
+  for (size_t order = kOrders; order > 0; order--) {
+    const uint64_t size = kLeast << (order - 1);
+    for (; at + size <= arena.size(); at += size) free_[order - 1].insert(at);
   }
 }
 

@@ -9,7 +9,8 @@
 //
 // replica_update.cc carries versions down the chain, replica_read.cc answers questions,
 // replica_sync.cc makes them durable and brings a target back, replica_copy.cc copies,
-// replica_repair.cc has written anew what is damaged, replica_prune.cc forgets what was removed.
+// replica_repair.cc has written anew what is damaged, replica_compare.cc looks for what differs,
+// replica_prune.cc forgets what was removed.
 #pragma once
 
 #include <cstdint>
@@ -110,6 +111,17 @@ class Replica {
   // As the head.
   Task<Result<void>> repair(uint64_t version, chunk::ChunkId id);
 
+  // Begins to compare what it has with what its successor has; one that differs fails.
+  void compare_soon();
+  struct Range {
+    chunk::ChunkId first;
+    chunk::ChunkId last;
+  };
+  // Those of the range that the target before has otherwise. `settled`: none of them changes.
+  Result<std::vector<chunk::ChunkId>> differing(uint64_t version,
+                                                std::vector<chunk::ChunkInfo> theirs, Range range,
+                                                bool settled);
+
   // Begins to forget tombstones that are old at `now_ns` (wall).
   void prune_at(int64_t now_ns);
   // Those of the chunks that are not there, for its successor.
@@ -178,6 +190,13 @@ class Replica {
   Task<Result<std::vector<chunk::ChunkId>>> forgotten_before(std::vector<chunk::ChunkId> ids,
                                                              uint64_t version);
 
+  // replica_compare.cc
+  Task<Result<void>> compare_all();
+  Task<Result<void>> compare_one(uint64_t version, chunk::ChunkId id);
+  Task<Result<std::vector<chunk::ChunkId>>> ask_what_differs(uint64_t version, cluster::Target who,
+                                                             std::vector<chunk::ChunkInfo> chunks,
+                                                             Range range, bool settled = false);
+
   // replica_repair.cc
   Task<void> have_repaired(chunk::ChunkId id);
   Task<Result<void>> ask_for_repair(chunk::ChunkId id);
@@ -220,6 +239,7 @@ class Replica {
   uint64_t copying_ = 0;  // the chain version under which it copies, or has copied
   std::set<chunk::ChunkId> repairing_;
   bool pruning_ = false;
+  bool comparing_ = false;
   Event changed_;
   Gate gate_;
 };

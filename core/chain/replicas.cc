@@ -67,6 +67,7 @@ Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
   rpc::add_method(router, kResults, *this, &Replicas::results);
   rpc::add_method(router, kCopied, *this, &Replicas::copied);
   rpc::add_method(router, kRepair, *this, &Replicas::repair);
+  rpc::add_method(router, kCompare, *this, &Replicas::compare);
   rpc::add_method(router, kAbsent, *this, &Replicas::absent);
 }
 
@@ -230,6 +231,19 @@ Task<Result<wire::AbsentReply>> Replicas::absent(rpc::ServerCall&, wire::AbsentR
   FF_CO_TRY(const auto missing, co_await std::move(looking));
   wire::AbsentReply reply;
   for (const chunk::ChunkId id : missing) *reply.add_chunks() = to_wire(id);
+  co_return reply;
+}
+
+Task<Result<wire::CompareReply>> Replicas::compare(rpc::ServerCall&, wire::CompareRequest request) {
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
+  std::vector<chunk::ChunkInfo> theirs;
+  for (const wire::ListedChunk& listed : request.chunks()) theirs.push_back(from_wire(listed));
+  FF_CO_TRY(
+      const auto differ,
+      replica->differing(request.place().chain_version(), std::move(theirs),
+                         {from_wire(request.from()), from_wire(request.to())}, request.settled()));
+  wire::CompareReply reply;
+  for (const chunk::ChunkId id : differ) *reply.add_chunks() = to_wire(id);
   co_return reply;
 }
 

@@ -40,6 +40,7 @@ class Replicas {
   Task<Result<wire::LastReply>> last(rpc::ServerCall& call, wire::LastRequest request);
   Task<Result<wire::CommittedReply>> committed(rpc::ServerCall& call,
                                                wire::CommittedRequest request);
+  Task<Result<wire::CompareReply>> compare(rpc::ServerCall& call, wire::CompareRequest request);
   Task<Result<wire::AbsentReply>> absent(rpc::ServerCall& call, wire::AbsentRequest request);
   Task<Result<wire::Done>> repair(rpc::ServerCall& call, wire::RepairRequest request);
   Task<Result<wire::ListReply>> list(rpc::ServerCall& call, wire::ListRequest request);

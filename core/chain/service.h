@@ -41,6 +41,9 @@ inline constexpr rpc::Method<wire::CopiedRequest, wire::Done> kCopied{0x0316, "c
 // Which of some removed chunks it has forgotten; the one before.
 inline constexpr rpc::Method<wire::AbsentRequest, wire::AbsentReply> kAbsent{0x0318,
                                                                              "chain.absent"};
+// Which chunks the target after has otherwise.
+inline constexpr rpc::Method<wire::CompareRequest, wire::CompareReply> kCompare{0x0319,
+                                                                                "chain.compare"};
 // A chunk that is damaged on some target is written anew; the head. Errc::corrupt: no target that
 // serves has it.
 inline constexpr rpc::Method<wire::RepairRequest, wire::Done> kRepair{0x0317, "chain.repair"};

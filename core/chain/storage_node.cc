@@ -196,7 +196,7 @@ Task<void> StorageNode::prune() {
   }
 }
 
-// All chunks, over and over.
+// All chunks, over and over: each with its checksums, then with the next target's.
 Task<void> StorageNode::scrub() {
   Pace pace(loop_, options_.scrub_rate);
   for (;;) {
@@ -206,6 +206,7 @@ Task<void> StorageNode::scrub() {
         auto scrubbing = scrub_target(*disk.store, target.id, pace);
         const auto scrubbed = co_await std::move(scrubbing);
         if (!scrubbed && scrubbed.error().code == Errc::interrupted) co_return;
+        if (Replica* const at = replica(target.id)) at->compare_soon();
       }
     }
     const auto waited = co_await after(loop_, kScrubPauseNs);

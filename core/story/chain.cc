@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,8 @@ class ChainStory {
   Task<void> watch();
   void run_for(int64_t ns);
   void look_at_verifiers();
+  void compare_some();
+  void check_differences();
   bool all_serve() const;
   bool all_equal() const;
   std::string states() const;
@@ -97,6 +100,7 @@ Task<void> ChainStory::watch() {
       formed_ = formed.ok() && !routing_.routing().chains.empty();
     }
     routing_.refresh();
+    compare_some();
     const auto waited = co_await after(stage_.world.loop(), 500 * kMillisecond);
     if (!waited) co_return;
   }
@@ -119,6 +123,24 @@ void ChainStory::look_at_verifiers() {
       if (replica == nullptr || !replica->ready() || !replica->head()) continue;
       history_.serves(id, replica->verifier());
     }
+  }
+}
+
+// As a scrub does, and more often.
+void ChainStory::compare_some() {
+  for (const auto& [id, chain] : routing_.routing().chains) {
+    for (const cluster::Target& target : chain.targets) {
+      chain::Replica* const replica = nodes_[target.node - 1]->replica(target.id);
+      if (replica != nullptr && stage_.rng.below(2) == 0) replica->compare_soon();
+    }
+  }
+}
+
+void ChainStory::check_differences() {
+  std::istringstream lines(stage_.metrics.text());
+  for (std::string line; std::getline(lines, line);) {
+    const bool differs = line.starts_with("ff_target_differing_total{") && !line.ends_with(" 0");
+    if (differs) stage_.broken("replicas differed: " + line);
   }
 }
 
@@ -198,6 +220,7 @@ Result<Outcome> ChainStory::run() {
   run_until([&] { return all_serve() && all_equal(); }, 10 * kSecond,
             "all is quiet, and the replicas of a chain differ");
   run_for(5 * kSecond);  // of reads
+  check_differences();
   if (stage_.violation) return *stage_.violation;
   const uint64_t trace =
       stage_.net.trace() ^ (history_.updates() + history_.reads()) * 0x9e3779b97f4a7c15;

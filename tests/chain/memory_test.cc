@@ -64,6 +64,19 @@ TEST_F(MemoryTest, WhatDoesNotFitComesFromTheHeap) {
   EXPECT_EQ(third.span().size(), kMiB);
 }
 
+TEST_F(MemoryTest, AnArenaMayHaveAnySize) {
+  constexpr uint64_t kOdd = 100 * kKiB;  // 64 and 32 and 4
+  Memory memory(arena_.span().first(kOdd));
+  EXPECT_EQ(memory.free_bytes(), kOdd);
+  for (int round = 0; round < 2; round++) {
+    const auto a = memory.take(64 * kKiB), b = memory.take(32 * kKiB), c = memory.take(100);
+    for (const Memory::Bytes* const one : {&a, &b, &c}) EXPECT_TRUE(inside(one->span()));
+    EXPECT_EQ(memory.free_bytes(), 0u);
+    EXPECT_FALSE(inside(memory.take(1).span()));
+  }
+  EXPECT_EQ(memory.free_bytes(), kOdd);
+}
+
 TEST_F(MemoryTest, WithoutAnArenaAllIsHeap) {
   Memory none;
   EXPECT_EQ(none.take(4096).span().size(), 4096u);

@@ -102,6 +102,41 @@ TEST_F(RepairTest, WhatNobodyHasKeepsNoTargetFromComingBack) {
   EXPECT_TRUE(world_.failures.empty());
 }
 
+// All of it is sound, and yet not the same.
+TEST_F(RepairTest, AReplicaThatDiffersFromTheOneBeforeGoes) {
+  const auto compare = [&] {
+    for (const size_t i : {0, 1, 2}) world_.replica(i).compare_soon();
+    world_.sim.run_for(kSecond);
+  };
+  std::optional<Result<wire::WriteReply>> beside;
+  world_.nodes[2]->disk.set_slow(300 * kMillisecond);
+  world_.begin(world_.send(0, {.id = kA, .data = "beside"}), beside);
+  ASSERT_TRUE(world_.write(0, {.id = {1, 1}, .data = "to go"}).ok());
+  ASSERT_TRUE(world_.write(0, {.id = {1, 1}, .change = chunk::Change::remove}).ok());
+  compare();
+  EXPECT_TRUE(world_.failures.empty()) << world_.failures.front();
+  ASSERT_TRUE(world_.eventually([&] { return beside.has_value(); }));
+
+  const std::string other = "other";
+  const chunk::Install install{.target = world_.target(2),
+                               .id = kA,
+                               .state = {.version = version(0),
+                                         .length = other.size(),
+                                         .checksum = simd::crc32c(as_bytes(other))},
+                               .chain_version = world_.version(),
+                               .data = as_bytes(other)};
+  ASSERT_TRUE(io::ok(world_.run(world_.store(2).install(install))));
+  compare();
+  ASSERT_EQ(world_.failures.size(), 1u);
+  EXPECT_NE(world_.failures[0].find("n3: chunk 1.0"), std::string::npos) << world_.failures[0];
+  // Chunks that only one of them has.
+  world_.failures.clear();
+  ASSERT_TRUE(io::ok(world_.run(world_.store(1).erase(world_.target(1), kA))));
+  compare();
+  ASSERT_FALSE(world_.failures.empty());
+  EXPECT_NE(world_.failures[0].find("n2: chunk 1.0"), std::string::npos) << world_.failures[0];
+}
+
 TEST_F(RepairTest, UpdatesGoOnBesideIt) {
   damage(2);
   std::optional<Result<wire::WriteReply>> first, second;
