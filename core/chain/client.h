@@ -79,6 +79,7 @@ class Client {
   struct Batch;
   struct Channel;
   struct Reading;
+  class Second;
 
   wire::Place place_of(const cluster::Chain& chain, cluster::TargetId target) const;
   // client_read.cc
@@ -86,9 +87,12 @@ class Client {
                                 const std::set<cluster::TargetId>& failed);
   std::vector<Batch> batches(Reading& reading, Attempts& attempts);
   const cluster::Target* another(const Reading& reading, const Batch& batch);
-  Task<void> ask(const Batch& batch, cluster::Target target, std::vector<ByteSpan> into,
-                 int64_t deadline_ns, Asked& asked);
+  wire::ReadRequest request_of(const Reading& reading, const Batch& batch,
+                               cluster::TargetId target) const;
+  Task<void> ask(const Reading& reading, const Batch& batch, cluster::Target target,
+                 std::vector<ByteSpan> into, int64_t deadline_ns, Asked& asked);
   Task<void> read_batch(const Reading& reading, Batch& batch, int64_t deadline_ns);
+  Task<void> read_batches(const Reading& reading, std::vector<Batch>& made, int64_t deadline_ns);
   void take(Reading& reading, Batch& batch, Attempts& attempts);
 
   rpc::ClientContext& context_;

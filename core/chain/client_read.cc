@@ -30,10 +30,11 @@ Result<Client::Got> got_of(const wire::ReadDone& done, ByteSpan into) {
 
 // Pieces that go to one target in one call.
 struct Client::Batch {
-  Batch(cluster::ChainId id, cluster::Target at) : chain(id), target(std::move(at)) {}
+  Batch(const cluster::Chain& of, cluster::Target at)
+      : chain(of.id), chain_version(of.version), target(std::move(at)) {}
   const cluster::ChainId chain;
+  const uint64_t chain_version;
   const cluster::Target target;
-  wire::ReadRequest request = {};
   std::vector<size_t> which = {};  // of the pieces
   uint64_t bytes = 0;
   std::vector<Result<Got>> got = {};  // of those
@@ -99,14 +100,9 @@ std::vector<Client::Batch> Client::batches(Reading& reading, Attempts& attempts)
                       made[found->second].bytes + piece.into.size() <= kBatchBytes;
     if (!fits) {
       last[target->id] = made.size();
-      made.emplace_back(chain->id, *target);
-      *made.back().request.mutable_place() = place_of(*chain, target->id);
+      made.emplace_back(*chain, *target);
     }
     Batch& batch = made[last[target->id]];
-    wire::ReadItem& item = *batch.request.add_items();
-    *item.mutable_chunk() = to_wire(piece.id);
-    item.set_offset(piece.offset);
-    item.set_distrusted(failures != reading.failures.end() && failures->second.distrusted);
     batch.which.push_back(which);
     batch.bytes += piece.into.size();
     reading_[target->node]++;
@@ -130,12 +126,26 @@ struct Client::Asked {
   std::vector<Result<Got>> got = {};
 };
 
-Task<void> Client::ask(const Batch& batch, cluster::Target target, std::vector<ByteSpan> into,
-                       int64_t deadline_ns, Asked& asked) {
-  wire::ReadRequest request = batch.request;
-  request.mutable_place()->set_target(target.id);
-  auto calling = read_call(context_.loop, calls_, batch.chain, target.node, std::move(request),
-                           into, deadline_ns);
+wire::ReadRequest Client::request_of(const Reading& reading, const Batch& batch,
+                                     cluster::TargetId target) const {
+  wire::ReadRequest request;
+  request.mutable_place()->set_chain(batch.chain);
+  request.mutable_place()->set_chain_version(batch.chain_version);
+  request.mutable_place()->set_target(target);
+  for (const size_t which : batch.which) {
+    const auto failures = reading.failures.find(which);
+    wire::ReadItem& item = *request.add_items();
+    *item.mutable_chunk() = to_wire(reading.pieces[which].id);
+    item.set_offset(reading.pieces[which].offset);
+    item.set_distrusted(failures != reading.failures.end() && failures->second.distrusted);
+  }
+  return request;
+}
+
+Task<void> Client::ask(const Reading& reading, const Batch& batch, cluster::Target target,
+                       std::vector<ByteSpan> into, int64_t deadline_ns, Asked& asked) {
+  auto calling = read_call(context_.loop, calls_, batch.chain, target.node,
+                           request_of(reading, batch, target.id), into, deadline_ns);
   const auto reply = co_await std::move(calling).under(asked.scope.cancel());
   reading_[target.node] -= into.size();
   for (size_t i = 0; i < into.size(); i++) {
@@ -151,7 +161,7 @@ Task<void> Client::ask(const Batch& batch, cluster::Target target, std::vector<B
 // Another target that may have all of the batch. Null: none.
 const cluster::Target* Client::another(const Reading& reading, const Batch& batch) {
   const cluster::Chain* const chain = routing_.chain(batch.chain);
-  if (chain == nullptr || chain->version != batch.request.place().chain_version()) return nullptr;
+  if (chain == nullptr || chain->version != batch.chain_version) return nullptr;
   std::set<cluster::TargetId> out{batch.target.id};
   for (const size_t which : batch.which) {
     const auto found = reading.failures.find(which);
@@ -160,52 +170,85 @@ const cluster::Target* Client::another(const Reading& reading, const Batch& batc
   return choose(*chain, out);
 }
 
-// Of its target, and where that is late of another one as well: into memory of our own, since the
-// first may still write to the caller's. It ends when neither does.
+// A second target that is asked when the first is late: into memory of our own, since the first may
+// still write to the caller's.
+class Client::Second final : private Ready {
+ public:
+  Second(Client& client, const Reading& reading, const Batch& batch, Asked& first, Cancel* parent,
+         int64_t deadline_ns)
+      : client_(client),
+        reading_(reading),
+        batch_(batch),
+        first_(first),
+        deadline_ns_(deadline_ns),
+        asked_(client.context_.loop, parent),
+        timer_(client.context_.loop) {}
+
+  void begin_at(int64_t at_ns) { timer_.set(at_ns, *this); }
+  // The first has ended.
+  Task<void> end() {
+    timer_.stop();
+    if (!gate_) co_return;
+    if (first_.sound()) asked_.give_up();
+    co_await gate_->wait_empty();
+  }
+  bool sound() const { return asked_.sound(); }
+  std::vector<Result<Got>> take(const std::vector<ByteSpan>& into) {
+    for (size_t i = 0; i < into.size(); i++) std::ranges::copy(spans_[i], into[i].begin());
+    return std::move(asked_.got);
+  }
+
+ private:
+  void fire() override {
+    const cluster::Target* const target = client_.another(reading_, batch_);
+    if (target == nullptr || !client_.hedge_.take()) return;
+    client_.hedged_.add();
+    client_.reading_[target->node] += batch_.which.size();
+    bounce_ = chunk::AlignedBytes(batch_.bytes);
+    ByteSpan rest = bounce_.span();
+    for (const size_t which : batch_.which) {
+      const size_t size = reading_.pieces[which].into.size();
+      spans_.push_back(rest.first(size));
+      rest = rest.subspan(size);
+    }
+    gate_.emplace(client_.context_.loop);
+    gate_->spawn(run(*target));
+  }
+  Task<void> run(cluster::Target target) {
+    auto asking = client_.ask(reading_, batch_, std::move(target), spans_, deadline_ns_, asked_);
+    co_await std::move(asking);
+    if (asked_.sound()) first_.give_up();
+  }
+
+  Client& client_;
+  const Reading& reading_;
+  const Batch& batch_;
+  Asked& first_;
+  const int64_t deadline_ns_;
+  Asked asked_;
+  chunk::AlignedBytes bounce_;
+  std::vector<ByteSpan> spans_;
+  Timer timer_;
+  std::optional<Gate> gate_;
+};
+
+// It ends when nobody writes to the pieces' memory any more.
 Task<void> Client::read_batch(const Reading& reading, Batch& batch, int64_t deadline_ns) {
-  Loop& loop = context_.loop;
-  const int64_t began_ns = loop.now_ns();
+  const int64_t began_ns = context_.loop.now_ns();
   Cancel* const parent = co_await current_cancel();
   std::vector<ByteSpan> into;
   for (const size_t which : batch.which) into.push_back(reading.pieces[which].into);
-  Event ended(loop);
-  Gate gate(loop);
-  const auto spawn = [&](const cluster::Target& target, std::vector<ByteSpan> spans, Asked& asked) {
-    gate.spawn([](Task<void> asking, Event& event) -> Task<void> {
-      co_await std::move(asking);
-      event.set();
-    }(ask(batch, target, std::move(spans), deadline_ns, asked), ended));
-  };
-  Asked first(loop, parent);
-  spawn(batch.target, into, first);
-  const auto late_ns = hedge_.late_ns(batch.bytes);
-  auto waited = co_await ended.wait(late_ns ? began_ns + *late_ns : INT64_MAX);
-  const bool late = !first.over && late_ns && loop.now_ns() >= began_ns + *late_ns;
-  const cluster::Target* const other = late ? another(reading, batch) : nullptr;
-  Asked second(loop, parent);
-  chunk::AlignedBytes bounce;
-  std::vector<ByteSpan> spans;
-  if (other != nullptr && hedge_.take()) {
-    hedged_.add();
-    bounce = chunk::AlignedBytes(batch.bytes);
-    for (size_t at = 0; const ByteSpan part : into) {
-      spans.push_back(bounce.span().subspan(std::exchange(at, at + part.size()), part.size()));
-    }
-    reading_[other->node] += into.size();
-    spawn(*other, spans, second);
-    waited = Result<void>();
-    while (waited && !first.sound() && !second.sound() && !(first.over && second.over)) {
-      ended.reset();
-      waited = co_await ended.wait();
-    }
-    (second.sound() ? first : second).give_up();
-  }
-  co_await gate.wait_empty();
-  const bool by_second = !first.sound() && second.sound();
-  for (size_t i = 0; by_second && i < into.size(); i++)
-    std::ranges::copy(spans[i], into[i].begin());
-  batch.got = std::move(by_second ? second.got : first.got);
-  if (first.sound() || by_second) hedge_.took(batch.bytes, loop.now_ns() - began_ns);
+  Asked first(context_.loop, parent);
+  Second second(*this, reading, batch, first, parent, deadline_ns);
+  if (const auto late_ns = hedge_.late_ns(batch.bytes)) second.begin_at(began_ns + *late_ns);
+  auto asking = ask(reading, batch, batch.target, into, deadline_ns, first);
+  co_await std::move(asking);
+  auto ending = second.end();
+  co_await std::move(ending);
+  const bool sound = first.sound();
+  const bool by_second = !sound && second.sound();
+  batch.got = by_second ? second.take(into) : std::move(first.got);
+  if (sound || by_second) hedge_.took(batch.bytes, context_.loop.now_ns() - began_ns);
 }
 
 // What the batch's pieces have come to. Those that others may have are open again.
@@ -228,19 +271,31 @@ void Client::take(Reading& reading, Batch& batch, Attempts& attempts) {
   }
 }
 
+Task<void> Client::read_batches(const Reading& reading, std::vector<Batch>& made,
+                                int64_t deadline_ns) {
+  if (made.size() == 1) {  // as most are
+    auto only = read_batch(reading, made.front(), deadline_ns);
+    co_await std::move(only);
+    co_return;
+  }
+  Cancel& cancel = *co_await current_cancel();
+  Gate gate(context_.loop);
+  for (Batch& batch : made) {
+    gate.spawn([](Task<void> task, Cancel& with) -> Task<void> {
+      co_await std::move(task).under(with);
+    }(read_batch(reading, batch, deadline_ns), cancel));
+  }
+  co_await gate.wait_empty();
+}
+
 Task<std::vector<Result<Client::Got>>> Client::read(std::vector<Piece> pieces) {
   Reading reading(std::move(pieces));
   Attempts attempts(*this);
   Cancel& cancel = *co_await current_cancel();
   while (!reading.open.empty()) {
     std::vector<Batch> made = batches(reading, attempts);
-    Gate gate(context_.loop);
-    for (Batch& batch : made) {
-      gate.spawn([](Task<void> task, Cancel& with) -> Task<void> {
-        co_await std::move(task).under(with);
-      }(read_batch(reading, batch, attempts.until(kReadNs)), cancel));
-    }
-    co_await gate.wait_empty();
+    auto reads = read_batches(reading, made, attempts.until(kReadNs));
+    co_await std::move(reads);
     for (Batch& batch : made) take(reading, batch, attempts);
     if (!made.empty() && !cancel.requested()) continue;  // others may have what is open
     auto waiting = attempts.again();
@@ -250,7 +305,7 @@ Task<std::vector<Result<Client::Got>>> Client::read(std::vector<Piece> pieces) {
     for (const size_t which : reading.open) reading.results[which] = waited.error();
     break;
   }
-  co_return reading.results;
+  co_return std::move(reading.results);
 }
 
 }  // namespace ff::chain
