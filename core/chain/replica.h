@@ -170,6 +170,7 @@ class Replica {
   Task<Result<Done>> carry(Flight& flight);
   Task<Result<void>> store_pending(Flight& flight);
   Error store_failed(Error error);
+  Error copy_failed(Error error);
   Error condemn(Error error);
   Task<Result<Done>> store_replacement(Flight& flight);
   Task<Result<Done>> pass_on(Flight& flight, Part part, cluster::Target successor,

@@ -251,8 +251,7 @@ Task<Result<void>> Replica::copy(uint64_t version, chunk::Install copy, Pull pul
   const Steps::Hold step(steps_, spell_);
   auto installing = store_.install(copy);
   const auto installed = co_await std::move(installing);
-  if (!installed && !store_.health()) co_return store_failed(installed.error());
-  FF_CO_TRY(installed);
+  if (!installed) co_return copy_failed(installed.error());
   counters_.copied.add();
   counters_.copied_bytes.add(copy.data.size());
   co_return Result<void>();

@@ -249,6 +249,14 @@ Error Replica::store_failed(Error error) {
   return error;
 }
 
+// As one that is copied to. It must refuse nothing: an update may have been committed by a target
+// that has left since, and seen. So whoever has no room for the copy is out.
+Error Replica::copy_failed(Error error) {
+  if (!store_.health()) return store_failed(std::move(error));
+  if (error.code == Errc::disk_full) return condemn(std::move(error));
+  return error;
+}
+
 // What the target holds is not what it should be: it is out until it has been copied to.
 Error Replica::condemn(Error error) {
   context_.fail(id_, error);
@@ -325,10 +333,7 @@ Task<Result<Done>> Replica::store_replacement(Flight& flight) {
   if (!known || known->sequence <= update.writer.sequence) install.writer = update.writer;
   auto installing = store_.install(install);
   const auto installed = co_await std::move(installing);
-  if (!installed) {
-    if (!store_.health()) co_return store_failed(installed.error());
-    co_return installed.error();
-  }
+  if (!installed) co_return copy_failed(installed.error());
   co_return Done{flight.image, flight.chain_version};
 }
 

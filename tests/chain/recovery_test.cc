@@ -44,6 +44,33 @@ TEST(RecoveryTest, ATargetThatComesBackGetsWhatItMissed) {
   EXPECT_EQ(world.write(1, {.id = kC, .data = "again"})->image().version(), 3u);
 }
 
+// It would have everybody's updates refused, of which some may have been seen already.
+TEST(RecoveryTest, WhoHasNoRoomForAnUpdateWhileItIsCopiedToLeaves) {
+  ChainWorld world(2);
+  world.kill(1);
+  world.set({State::serving, State::offline});
+  world.nodes[1]->disk.set_capacity(100 * kKiB);
+  world.bring_back(1);
+  std::optional<Result<wire::WriteReply>> done;
+  world.begin(world.send(0, {.id = kB, .data = text_of(1, 70'000)}), done);
+  ASSERT_TRUE(world.eventually([&] { return world.nodes[1]->broken; }));
+  EXPECT_NE(world.failures[0].find("full"), std::string::npos) << world.failures[0];
+  world.set({State::serving, State::offline});
+  ASSERT_TRUE(world.eventually([&] { return done.has_value(); }));
+  EXPECT_TRUE(io::ok(*done));
+}
+
+TEST(RecoveryTest, WhoHasNoRoomForTheCopyLeaves) {
+  ChainWorld world(2);
+  world.kill(1);
+  world.set({State::serving, State::offline});
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = text_of(1, 70'000)}).ok());
+  world.nodes[1]->disk.set_capacity(100 * kKiB);
+  world.bring_back(1);
+  ASSERT_TRUE(world.eventually([&] { return world.nodes[1]->broken; }));
+  EXPECT_NE(world.failures[0].find("full"), std::string::npos) << world.failures[0];
+}
+
 // A target that is promoted while it stores what it was sent as the one that is copied to: the next
 // that comes back gets that from it too.
 TEST(RecoveryTest, WhatIsBeingStoredAtAPromotionIsCopiedOn) {
