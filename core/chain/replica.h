@@ -168,7 +168,8 @@ class Replica {
   Task<Result<Done>> end_of(std::shared_ptr<Flight> flight);
   Task<void> fly(std::shared_ptr<Flight> flight);
   Task<Result<Done>> carry(Flight& flight);
-  Task<Result<void>> store_pending(Flight& flight);
+  std::optional<uint64_t> is_last();
+  Task<Result<void>> store_update(Flight& flight, std::optional<uint64_t> commit_under);
   Error store_failed(Error error);
   Error copy_failed(Error error);
   Error condemn(Error error);
@@ -206,7 +207,7 @@ class Replica {
 
   // replica_sync.cc
   Task<void> return_to_service(uint64_t spell);
-  Task<Result<void>> prepare_to_serve(uint64_t spell);
+  Task<Result<void>> prepare_to_serve();
   Task<Result<void>> settle_all();
   Task<void> begin_copy_to(uint64_t spell);
   Task<Result<void>> pass_sync(uint64_t version);

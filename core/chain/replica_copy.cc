@@ -55,6 +55,9 @@ Task<void> Replica::run_copy(uint64_t version) {
 }
 
 Task<Result<void>> Replica::copy_all(Copying& copying) {
+  // What began while there was nobody to pass it on to.
+  auto waiting = steps_.wait_before(copying.version);
+  FF_CO_TRY(co_await std::move(waiting));
   ChunkId from;
   for (;;) {
     FF_CO_TRY(const auto page, store_.list(id_, from, kPage));
@@ -226,7 +229,7 @@ Task<Result<void>> Replica::erase(uint64_t version, ChunkId id) {
   FF_CO_TRY(copied_to(version));
   FF_CO_TRY(const ChunkState state, store_.state(id_, id));
   if (!wants_erase(state, version)) co_return Result<void>();
-  const Steps::Hold step(steps_, spell_);
+  const Steps::Hold step(steps_, seen_version_);
   auto erasing = store_.erase(id_, id);
   const auto erased = co_await std::move(erasing);
   if (!erased) co_return store_failed(erased.error());
@@ -248,7 +251,7 @@ Task<Result<void>> Replica::copy(uint64_t version, chunk::Install copy, Pull pul
   }
   copy.target = id_;
   copy.data = bytes.span();
-  const Steps::Hold step(steps_, spell_);
+  const Steps::Hold step(steps_, seen_version_);
   auto installing = store_.install(copy);
   const auto installed = co_await std::move(installing);
   if (!installed) co_return copy_failed(installed.error());

@@ -43,7 +43,7 @@ Task<Result<uint64_t>> Replica::sync(uint64_t version) {
 // Before a target serves again: what was pending when it last did is carried on, and clients are
 // told when updates may be gone.
 Task<void> Replica::return_to_service(uint64_t spell) {
-  auto preparing = prepare_to_serve(spell);
+  auto preparing = prepare_to_serve();
   const auto prepared = co_await std::move(preparing);
   if (spell != spell_) co_return;
   if (!prepared) {
@@ -54,8 +54,8 @@ Task<void> Replica::return_to_service(uint64_t spell) {
   look();
 }
 
-Task<Result<void>> Replica::prepare_to_serve(uint64_t spell) {
-  auto waiting = steps_.wait_before(spell);
+Task<Result<void>> Replica::prepare_to_serve() {
+  auto waiting = steps_.wait_before(seen_version_);
   FF_CO_TRY(co_await std::move(waiting));
   if (lossy_) {
     const uint64_t verifier = context_.rng.next();
@@ -87,7 +87,7 @@ Task<Result<void>> Replica::settle_all() {
 
 // What it knows of channels is of an earlier life: the copy brings what counts.
 Task<void> Replica::begin_copy_to(uint64_t spell) {
-  auto waiting = steps_.wait_before(spell);
+  auto waiting = steps_.wait_before(seen_version_);
   const auto waited = co_await std::move(waiting);
   if (!waited) co_return;
   auto forgetting = store_.forget_results(id_);

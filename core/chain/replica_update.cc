@@ -174,7 +174,7 @@ Task<Result<Done>> Replica::forward(uint64_t version, Forward forward, Pull pull
       co_return co_await std::move(ending);
     }
     if (judged.verdict == Verdict::forget) {
-      const Steps::Hold step(steps_, spell_);
+      const Steps::Hold step(steps_, seen_version_);
       auto forgetting = store_.erase(id_, update.id);
       const auto forgotten = co_await std::move(forgetting);
       if (!forgotten) co_return store_failed(forgotten.error());
@@ -202,8 +202,10 @@ Task<Result<Done>> Replica::carry(Flight& flight) {
     co_return co_await std::move(storing);
   }
   if (flight.begins == Flight::Begins::arrived) {
-    auto storing = store_pending(flight);
+    const auto last = is_last();
+    auto storing = store_update(flight, last);
     FF_CO_TRY(co_await std::move(storing));
+    if (last) co_return Done{flight.image, *last};
   }
   Backoff backoff(context_.rng, kAgainFirstNs, kAgainLastNs);
   for (;;) {
@@ -240,6 +242,16 @@ Task<Result<Done>> Replica::carry(Flight& flight) {
   }
 }
 
+// The chain's version, if under it there is nobody to pass updates on to: then they are committed
+// as they are stored.
+std::optional<uint64_t> Replica::is_last() {
+  look();
+  const auto part = part_of(*routed(), id_);
+  const bool last = part && part->serves && part->successor == nullptr &&
+                    context_.member.may_write(id_, context_.loop.now_ns());
+  return last ? std::optional(routed()->version) : std::nullopt;
+}
+
 // An error of the store: its disk has failed, or the step was given up. For whoever has called, the
 // target then is one that does not answer.
 Error Replica::store_failed(Error error) {
@@ -264,13 +276,14 @@ Error Replica::condemn(Error error) {
   return error;
 }
 
-Task<Result<void>> Replica::store_pending(Flight& flight) {
+Task<Result<void>> Replica::store_update(Flight& flight, std::optional<uint64_t> commit_under) {
   if (flight.spell != spell_) co_return stale("has left the chain meanwhile");
-  const Steps::Hold step(steps_, spell_);
+  const Steps::Hold step(steps_, seen_version_);
+  flight.update.committed_under = commit_under;
   auto writing = store_.write(flight.update);
   auto stored = co_await std::move(writing);
   if (stored) {
-    flight.image = stored->pending->image;
+    flight.image = commit_under ? stored->committed : stored->pending->image;
     counters_.updates.add();
     counters_.update_bytes.add(flight.update.data.size());
     co_return Result<void>();
@@ -328,7 +341,7 @@ Task<Result<Done>> Replica::store_replacement(Flight& flight) {
                          .chain_version = flight.chain_version,
                          .data = update.data};
   if (flight.spell != spell_) co_return stale("has left the chain meanwhile");
-  const Steps::Hold step(steps_, spell_);
+  const Steps::Hold step(steps_, seen_version_);
   const auto known = result_of(update.writer);
   if (!known || known->sequence <= update.writer.sequence) install.writer = update.writer;
   auto installing = store_.install(install);
@@ -389,7 +402,7 @@ Task<Result<Done>> Replica::pass_on(Flight& flight, Part part, cluster::Target s
 }
 
 Task<Result<Done>> Replica::commit(Flight& flight, uint64_t chain_version) {
-  const Steps::Hold step(steps_, flight.spell);
+  const Steps::Hold step(steps_, seen_version_);
   auto committing = store_.commit(id_, flight.update.id, flight.image.version, chain_version);
   const auto committed = co_await std::move(committing);
   if (!committed) co_return store_failed(committed.error());
@@ -398,7 +411,7 @@ Task<Result<Done>> Replica::commit(Flight& flight, uint64_t chain_version) {
 
 // No target after this one has the update, so it has never been.
 Task<Result<Done>> Replica::drop(Flight& flight, Error error) {
-  const Steps::Hold step(steps_, flight.spell);
+  const Steps::Hold step(steps_, seen_version_);
   auto dropping = store_.drop_pending(id_, flight.update.id, flight.image.version);
   const auto dropped = co_await std::move(dropping);
   if (!dropped) co_return store_failed(dropped.error());

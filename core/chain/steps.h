@@ -1,6 +1,7 @@
-// Steps of the store that are under way for a target, by the spell of its state they began in. What
-// a target does in a new spell begins once those of earlier spells have ended: a chunk that was
-// looked at before its step has ended would pass for what it is not.
+// Steps of the store that are under way for a target, by the chain's version they began under. What
+// a target does anew under a version - to serve, to be copied to, to copy - begins once those of
+// earlier versions have ended: a chunk that was looked at before its step has ended would pass for
+// what it is not.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ class Steps {
   // A step, until it goes. Must not outlive the steps.
   class [[nodiscard]] Hold {
    public:
-    Hold(Steps& of, uint64_t spell) : of_(of), spell_(spell) { of_.running_[spell_]++; }
+    Hold(Steps& of, uint64_t version) : of_(of), version_(version) { of_.running_[version_]++; }
     ~Hold() {
-      const auto at = of_.running_.find(spell_);
+      const auto at = of_.running_.find(version_);
       if (--at->second == 0) of_.running_.erase(at);
       of_.ended_.set();
     }
@@ -31,12 +32,12 @@ class Steps {
 
    private:
     Steps& of_;
-    const uint64_t spell_;
+    const uint64_t version_;
   };
 
-  // Until none is left that began before this spell. Error: cancelled.
-  Task<Result<void>> wait_before(uint64_t spell) {
-    while (!running_.empty() && running_.begin()->first < spell) {
+  // Until none is left that began before this version. Error: cancelled.
+  Task<Result<void>> wait_before(uint64_t version) {
+    while (!running_.empty() && running_.begin()->first < version) {
       ended_.reset();
       FF_CO_TRY(co_await ended_.wait());
     }
@@ -44,7 +45,7 @@ class Steps {
   }
 
  private:
-  std::map<uint64_t, size_t> running_;  // how many, by spell
+  std::map<uint64_t, size_t> running_;  // how many, by version
   Event ended_;
 };
 

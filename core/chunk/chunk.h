@@ -97,6 +97,8 @@ struct Update {
   uint64_t chunk_size = 0;  // bytes the chunk may have, at most kChunkMax
   // Of the whole new version, when it is known: nothing is stored when it comes out differently.
   std::optional<uint32_t> checksum = {};
+  // Of the chain: then the version is committed at once, and never pending.
+  std::optional<uint64_t> committed_under = {};
   // replace, with a checksum: places of `data` that are damaged, and read as damaged here too; the
   // checksum is of what they were.
   std::vector<Damage> damaged = {};

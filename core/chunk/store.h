@@ -73,9 +73,9 @@ class Store {
   Task<Result<void>> remove_target(TargetId target);
   std::vector<TargetInfo> targets() const;
 
-  // Stores an update as pending. Errors: refused when its version is not the committed one's
-  // successor, or one is pending; usage when it does not fit; corrupt when the new content has
-  // another checksum than the update says; disk_full.
+  // Stores an update, as pending if it does not say otherwise. Errors: refused when its version is
+  // not the committed one's successor, or one is pending; usage when it does not fit; corrupt when
+  // the new content has another checksum than the update says; disk_full.
   Task<Result<ChunkState>> write(Update update);
   // Makes the pending version `version` the committed one; done already is success. Errors: refused
   // when there is no such version.

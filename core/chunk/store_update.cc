@@ -247,18 +247,27 @@ Task<Result<ChunkState>> Store::do_write(Update update) {
                    dir(), to_string(update.id), update.target, now.committed.state.version,
                    now.pending ? " and one pending" : "", update.version);
   }
-  Versions next;
-  next.committed = now.committed;
-  next.chain_version = now.chain_version;
-  next.removed_ns = now.removed_ns;
-  next.pending = std::make_unique<Versions::Pending>();
-  next.pending->writer = update.writer;
-  FF_CO_TRY(next.pending->image, co_await make_image(now.committed, update));
+  FF_CO_TRY(Image image, co_await make_image(now.committed, update));
+  const bool at_once = update.committed_under.has_value();
+  const int64_t wall_ns = options_.loop.clock().wall_ns();
   const ChannelResult result{.sequence = update.writer.sequence,
                              .id = update.id,
-                             .image = next.pending->image.state,
-                             .committed = false,
-                             .used_ns = options_.loop.clock().wall_ns()};
+                             .image = image.state,
+                             .committed = at_once,
+                             .used_ns = wall_ns};
+  Versions next;
+  if (at_once) {
+    next.chain_version = *update.committed_under;
+    next.removed_ns = image.state.removed ? wall_ns : 0;
+    next.committed = std::move(image);
+  } else {
+    next.committed = now.committed;
+    next.chain_version = now.chain_version;
+    next.removed_ns = now.removed_ns;
+    next.pending = std::make_unique<Versions::Pending>();
+    next.pending->image = std::move(image);
+    next.pending->writer = update.writer;
+  }
   RowChanges more;
   claimed.changes(update.writer);
   more.push_back(result_row(update.target, update.writer, result));

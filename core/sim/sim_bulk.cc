@@ -1,7 +1,7 @@
 // sim_bulk.cc: slices are places in the memory that is shared.
 #include "sim/sim_bulk.h"
 
-#include <cstring>
+#include <algorithm>
 #include <functional>
 
 namespace ff::sim {
@@ -36,13 +36,13 @@ Result<ByteSpan> SimBulk::place(const net::Slice& slice, uint64_t offset, uint64
 
 Task<Result<void>> SimBulk::push(const net::Slice& sink, uint64_t offset, ByteView from) {
   FF_CO_TRY(const ByteSpan there, place(sink, offset, from.size()));
-  std::memcpy(there.data(), from.data(), from.size());
+  std::ranges::copy(from, there.begin());
   co_return Result<void>();
 }
 
 Task<Result<void>> SimBulk::pull(const net::Slice& source, uint64_t offset, ByteSpan into) {
   FF_CO_TRY(const ByteSpan there, place(source, offset, into.size()));
-  std::memcpy(into.data(), there.data(), into.size());
+  std::ranges::copy(there, into.begin());
   co_return Result<void>();
 }
 

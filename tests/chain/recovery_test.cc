@@ -96,6 +96,25 @@ TEST(RecoveryTest, WhatIsBeingStoredAtAPromotionIsCopiedOn) {
   EXPECT_EQ(world.read(2, kA), "three");
 }
 
+// What the only target commits as it is stored was passed on to nobody: a copy waits for it.
+TEST(RecoveryTest, WhatIsBeingCommittedWhenACopyBeginsIsCopied) {
+  ChainWorld world(2);
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "one"}).ok());
+  world.set({State::serving, State::offline});
+  world.nodes[0]->disk.set_slow(2 * kSecond);
+  std::optional<Result<wire::WriteReply>> done;
+  world.begin(world.send(0, {.id = kA, .data = "two"}), done);
+  world.sim.run_for(10 * kMillisecond);
+  ASSERT_FALSE(done);
+  world.bring_back(1);
+  ASSERT_TRUE(world.eventually([&] { return world.copied(1); }));
+  ASSERT_TRUE(world.eventually([&] { return done.has_value(); }));
+  ASSERT_TRUE(io::ok(*done));
+  world.set({State::serving, State::serving});
+  world.expect_equal(0, 1);
+  EXPECT_EQ(world.read(1, kA), "two");
+}
+
 // What it has that its predecessor has not is gone, or never was: of any version.
 TEST(RecoveryTest, WhatOnlyTheReturningTargetHasGoes) {
   ChainWorld world(2);

@@ -111,9 +111,15 @@ class CrashRun {
     if (dice_.below(2) == 0) update.checksum = pending.checksum;
     made.pending = pending;
     made.pending_content = content;
+    const bool at_once = dice_.below(3) == 0;
+    if (at_once) {
+      update.committed_under = 3;
+      made = Seen{.committed = pending, .content = content, .pending = {}, .pending_content = {}};
+    }
     const auto done = co_await world_.store->write(update);
     if (done) {
-      EXPECT_EQ(done->pending->image, pending);
+      EXPECT_EQ(at_once ? done->committed : done->pending->image, pending);
+      EXPECT_EQ(done->pending.has_value(), !at_once);
     }
     end(id, std::move(made), done);
   }
