@@ -200,7 +200,7 @@ def search(name, args):
             seed = 1
             while (run := sim(args, seed, 1)).returncode in (0, 3):
                 seed += 1
-            return seed, run.stderr.strip().split("\n")[-1]
+            return seed, run.stderr.strip().split("\n", maxsplit=1)[0]
     finally:
         for path, text in originals.items():
             (ROOT / path).write_text(text)
