@@ -90,7 +90,7 @@ class Client {
   wire::ReadRequest request_of(const Reading& reading, const Batch& batch,
                                cluster::TargetId target) const;
   Task<void> ask(const Reading& reading, const Batch& batch, cluster::Target target,
-                 std::vector<ByteSpan> into, int64_t deadline_ns, Asked& asked);
+                 const std::vector<ByteSpan>& into, int64_t deadline_ns, Asked& asked);
   Task<void> read_batch(const Reading& reading, Batch& batch, int64_t deadline_ns);
   Task<void> read_batches(const Reading& reading, std::vector<Batch>& made, int64_t deadline_ns);
   void take(Reading& reading, Batch& batch, Attempts& attempts);

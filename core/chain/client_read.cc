@@ -52,6 +52,13 @@ struct Client::Reading {
     bool distrusted = false;              // what came did not match its checksum
   };
 
+  // None: nobody has failed.
+  const Failures& failures_of(size_t which) const {
+    static const Failures none;
+    const auto found = failures.find(which);
+    return found == failures.end() ? none : found->second;
+  }
+
   std::vector<Piece> pieces;
   std::vector<Result<Got>> results;
   std::vector<size_t> open;
@@ -85,12 +92,8 @@ std::vector<Client::Batch> Client::batches(Reading& reading, Attempts& attempts)
   for (const size_t which : reading.open) {
     const Piece& piece = reading.pieces[which];
     const cluster::Chain* const chain = attempts.chain(piece.chain);
-    const auto failures = reading.failures.find(which);
-    const cluster::Target* target = nullptr;
-    if (chain != nullptr) {
-      target = choose(*chain, failures == reading.failures.end() ? std::set<cluster::TargetId>()
-                                                                 : failures->second.targets);
-    }
+    const cluster::Target* const target =
+        chain == nullptr ? nullptr : choose(*chain, reading.failures_of(which).targets);
     if (target == nullptr) {
       later.push_back(which);
       continue;
@@ -115,15 +118,14 @@ std::vector<Client::Batch> Client::batches(Reading& reading, Attempts& attempts)
 struct Client::Asked {
   Asked(Loop& loop, Cancel* parent) : scope(loop, parent, INT64_MAX, {}) {}
   bool sound() const {
-    return over && std::ranges::all_of(got, [](const Result<Got>& one) {
-             return one.ok() || one.error().code == Errc::not_found;
-           });
+    return !got.empty() && std::ranges::all_of(got, [](const Result<Got>& one) {
+      return one.ok() || one.error().code == Errc::not_found;
+    });
   }
   void give_up() { scope.cancel().request(fail(Errc::interrupted, "another was faster")); }
 
   CancelScope scope;
-  bool over = false;
-  std::vector<Result<Got>> got = {};
+  std::vector<Result<Got>> got = {};  // all, once it has answered or cannot
 };
 
 wire::ReadRequest Client::request_of(const Reading& reading, const Batch& batch,
@@ -133,17 +135,16 @@ wire::ReadRequest Client::request_of(const Reading& reading, const Batch& batch,
   request.mutable_place()->set_chain_version(batch.chain_version);
   request.mutable_place()->set_target(target);
   for (const size_t which : batch.which) {
-    const auto failures = reading.failures.find(which);
     wire::ReadItem& item = *request.add_items();
     *item.mutable_chunk() = to_wire(reading.pieces[which].id);
     item.set_offset(reading.pieces[which].offset);
-    item.set_distrusted(failures != reading.failures.end() && failures->second.distrusted);
+    item.set_distrusted(reading.failures_of(which).distrusted);
   }
   return request;
 }
 
 Task<void> Client::ask(const Reading& reading, const Batch& batch, cluster::Target target,
-                       std::vector<ByteSpan> into, int64_t deadline_ns, Asked& asked) {
+                       const std::vector<ByteSpan>& into, int64_t deadline_ns, Asked& asked) {
   auto calling = read_call(context_.loop, calls_, batch.chain, target.node,
                            request_of(reading, batch, target.id), into, deadline_ns);
   const auto reply = co_await std::move(calling).under(asked.scope.cancel());
@@ -155,7 +156,6 @@ Task<void> Client::ask(const Reading& reading, const Batch& batch, cluster::Targ
     asked.got.push_back(reply ? fail(Errc::failed, "not as many pieces as were asked for")
                               : reply.error());
   }
-  asked.over = true;
 }
 
 // Another target that may have all of the batch. Null: none.
@@ -164,8 +164,8 @@ const cluster::Target* Client::another(const Reading& reading, const Batch& batc
   if (chain == nullptr || chain->version != batch.chain_version) return nullptr;
   std::set<cluster::TargetId> out{batch.target.id};
   for (const size_t which : batch.which) {
-    const auto found = reading.failures.find(which);
-    if (found != reading.failures.end()) out.merge(std::set(found->second.targets));
+    const auto& failed = reading.failures_of(which).targets;
+    out.insert(failed.begin(), failed.end());
   }
   return choose(*chain, out);
 }
@@ -194,7 +194,10 @@ class Client::Second final : private Ready {
   }
   bool sound() const { return asked_.sound(); }
   std::vector<Result<Got>> take(const std::vector<ByteSpan>& into) {
-    for (size_t i = 0; i < into.size(); i++) std::ranges::copy(spans_[i], into[i].begin());
+    for (size_t i = 0; i < into.size(); i++) {
+      const Result<Got>& got = asked_.got[i];
+      if (got) std::ranges::copy(spans_[i].first(got->bytes), into[i].begin());
+    }
     return std::move(asked_.got);
   }
 

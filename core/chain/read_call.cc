@@ -30,7 +30,7 @@ Task<void> wait_until(Loop& loop, int64_t at_ns) {
 
 Task<Result<wire::ReadReply>> read_call(Loop& loop, Calls& calls, cluster::ChainId chain,
                                         cluster::NodeId node, wire::ReadRequest request,
-                                        std::vector<ByteSpan> into, int64_t deadline_ns) {
+                                        const std::vector<ByteSpan>& into, int64_t deadline_ns) {
   FF_CHECK(into.size() == static_cast<size_t>(request.items_size()));
   std::shared_ptr<rpc::Channel> channel;
   auto prepare = [&](rpc::BulkCall& bulk, wire::ReadRequest& asked) -> Result<void> {

@@ -16,10 +16,11 @@ namespace ff::chain {
 constexpr int64_t kHaltedNs = cluster::kServeNs * 5 / 4;
 static_assert(kHaltedNs * 9 > cluster::kServeNs * 11);
 
-// `into`: where each item of the request goes, empty to be read as nothing. However it ends, nobody
-// writes there any more; so it may end later than its deadline. Errors: those of Calls.
+// `into`: where each item of the request goes, empty to be read as nothing; outlives the call.
+// However it ends, nobody writes there any more; so it may end later than its deadline. Errors:
+// those of Calls.
 Task<Result<wire::ReadReply>> read_call(Loop& loop, Calls& calls, cluster::ChainId chain,
                                         cluster::NodeId node, wire::ReadRequest request,
-                                        std::vector<ByteSpan> into, int64_t deadline_ns);
+                                        const std::vector<ByteSpan>& into, int64_t deadline_ns);
 
 }  // namespace ff::chain

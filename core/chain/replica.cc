@@ -109,6 +109,15 @@ Result<void> Replica::copied_to(uint64_t version) {
   return {};
 }
 
+// Work that comes round again, and so may fail, but not beside itself.
+void Replica::begin_once(bool& running, Task<Result<void>> task) {
+  if (!ready_ || std::exchange(running, true)) return;
+  gate_.spawn([](Task<Result<void>> work, bool& under_way) -> Task<void> {
+    (void)co_await std::move(work);
+    under_way = false;
+  }(std::move(task), running));
+}
+
 // Until something may have changed, at most so long. Error: cancelled.
 Task<Result<void>> Replica::wait_for_change(int64_t most_ns) {
   const int64_t until_ns = context_.loop.now_ns() + most_ns;

@@ -148,6 +148,7 @@ class Replica {
   Result<Part> be_tail(uint64_t version);
   Result<void> copied_to(uint64_t version);
   Task<Result<void>> wait_for_change(int64_t most_ns);
+  void begin_once(bool& running, Task<Result<void>> task);
 
   // Ends with Errc::stale when the chain's version changes meanwhile. `data` must live as long.
   template <class Request, class Reply>

@@ -27,15 +27,7 @@ chunk::VersionState seen(const ChunkState& state) {
 
 }  // namespace
 
-void Replica::compare_soon() {
-  if (!ready_ || std::exchange(comparing_, true)) return;
-  gate_.spawn([](Replica& self) -> Task<void> {
-    auto comparing = self.compare_all();
-    // What was not come to is left to the next time.
-    (void)co_await std::move(comparing);
-    self.comparing_ = false;
-  }(*this));
-}
+void Replica::compare_soon() { begin_once(comparing_, compare_all()); }
 
 Task<Result<void>> Replica::compare_all() {
   const uint64_t version = routed()->version;

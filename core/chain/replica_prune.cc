@@ -18,15 +18,7 @@ constexpr int64_t kAskNs = 5 * kSecond;
 
 }  // namespace
 
-void Replica::prune_at(int64_t now_ns) {
-  if (!ready_ || std::exchange(pruning_, true)) return;
-  gate_.spawn([](Replica& self, int64_t wall_ns) -> Task<void> {
-    auto pruning = self.prune(wall_ns);
-    // Whatever the reason, what is left is old the next time, too.
-    (void)co_await std::move(pruning);
-    self.pruning_ = false;
-  }(*this, now_ns));
-}
+void Replica::prune_at(int64_t now_ns) { begin_once(pruning_, prune(now_ns)); }
 
 Task<Result<void>> Replica::prune(int64_t now_ns) {
   const uint64_t version = routed()->version;

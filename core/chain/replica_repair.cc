@@ -112,9 +112,9 @@ Task<Result<void>> Replica::find_sound(uint64_t version, ChunkId id, chunk::Vers
     wire::ReadItem& item = *request.add_items();
     *item.mutable_chunk() = to_wire(id);
     item.set_distrusted(true);
-    std::vector<ByteSpan> sinks{into};
-    auto calling = read_call(context_.loop, calls_, chain_, target.node, std::move(request),
-                             std::move(sinks), context_.loop.now_ns() + kReadNs);
+    const std::vector<ByteSpan> sinks{into};
+    auto calling = read_call(context_.loop, calls_, chain_, target.node, std::move(request), sinks,
+                             context_.loop.now_ns() + kReadNs);
     const auto reply = co_await std::move(calling);
     if (!reply && reply.error().code == Errc::interrupted) co_return reply.error();
     if (!reply || reply->items_size() != 1 || reply->items(0).has_error()) continue;

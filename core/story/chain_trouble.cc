@@ -24,8 +24,10 @@ void Trouble::until(int64_t for_ns, std::function<void()> end) {
   ends_.emplace(stage_.world.now_ns() + for_ns, std::move(end));
 }
 
-void Trouble::look() {
-  while (!ends_.empty() && ends_.begin()->first <= stage_.world.now_ns()) {
+void Trouble::look() { end_those_of(stage_.world.now_ns()); }
+
+void Trouble::end_those_of(int64_t now_ns) {
+  while (!ends_.empty() && ends_.begin()->first <= now_ns) {
     const auto end = std::move(ends_.begin()->second);
     ends_.erase(ends_.begin());
     end();
@@ -33,11 +35,7 @@ void Trouble::look() {
 }
 
 void Trouble::heal() {
-  while (!ends_.empty()) {
-    const auto end = std::move(ends_.begin()->second);
-    ends_.erase(ends_.begin());
-    end();
-  }
+  end_those_of(INT64_MAX);
   for (const auto& node : nodes_) {
     if (node->running()) node->kill();
     start(*node);

@@ -34,6 +34,7 @@ class Trouble {
   using Link = std::pair<std::string, std::string>;  // from, to
   int64_t some_time_ns();
   void until(int64_t for_ns, std::function<void()> end);
+  void end_those_of(int64_t now_ns);
   std::vector<std::string> names() const;
   static bool same_machine(const std::string& a, const std::string& b);
   void block(const std::string& from, const std::string& to, int64_t for_ns);
