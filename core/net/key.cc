@@ -16,7 +16,6 @@ namespace ff::net {
 
 namespace {
 
-constexpr size_t kFileBytes = 2 * kKeyBytes + 1;
 constexpr uint32_t kOthers = 077;
 
 int hex_digit(char c) {
@@ -64,34 +63,43 @@ Result<void> make_key_file(io::Disk& disk, const std::string& path) {
   return disk.sync_dir(io::parent(path));
 }
 
-Result<Key> read_key_file(io::Disk& disk, const std::string& path) {
-  FF_TRY(const auto file, disk.open(path, {}));
-  FF_TRY(const auto info, file->info());
-  if ((info.mode & kOthers) != 0) {
-    Error error =
-        fail(Errc::refused, "{}: others may read this key (mode {:04o})", path, info.mode & 07777);
-    error.hint = fmt::format("chmod 600 {}; if others may have read it, make a new key.", path);
-    return error;
-  }
-  std::string text(kFileBytes + 1, '\0');
-  FF_TRY(const size_t size,
-         file->read_at({reinterpret_cast<std::byte*>(text.data()), text.size()}, 0));
-  text.resize(size);
-  const auto bad = [&path] {
-    Error error = fail(Errc::corrupt, "{}: not a cluster key (64 hex digits)", path);
-    error.hint = "Copy cluster.key from another machine of the cluster.";
-    return error;
-  };
-  if (text.size() == kFileBytes && text.back() == '\n') text.pop_back();
-  if (text.size() != 2 * kKeyBytes) return bad();
+std::optional<Key> parse_key(std::string_view digits) {
+  if (digits.size() != 2 * kKeyBytes) return std::nullopt;
   Key key;
   for (size_t i = 0; i < kKeyBytes; i++) {
-    const int high = hex_digit(text[2 * i]);
-    const int low = hex_digit(text[2 * i + 1]);
-    if (high < 0 || low < 0) return bad();
+    const int high = hex_digit(digits[2 * i]);
+    const int low = hex_digit(digits[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
     key[i] = static_cast<std::byte>(high * 16 + low);
   }
   return key;
+}
+
+Result<std::string> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
+                                     size_t bytes_max) {
+  FF_TRY(const auto file, disk.open(path, {}));
+  FF_TRY(const auto info, file->info());
+  if ((info.mode & kOthers) != 0) {
+    Error error = fail(Errc::refused, "{}: others may read this {} (mode {:04o})", path, what,
+                       info.mode & 07777);
+    error.hint =
+        fmt::format("chmod 600 {}; if others may have read it, make a new {}.", path, what);
+    return error;
+  }
+  std::string text(bytes_max + 2, '\0');  // the newline, and a byte too many
+  FF_TRY(const size_t size,
+         file->read_at({reinterpret_cast<std::byte*>(text.data()), text.size()}, 0));
+  text.resize(size);
+  if (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+Result<Key> read_key_file(io::Disk& disk, const std::string& path) {
+  FF_TRY(const std::string text, read_secret_file(disk, path, "key", 2 * kKeyBytes));
+  if (const auto key = parse_key(text)) return *key;
+  Error error = fail(Errc::corrupt, "{}: not a cluster key (64 hex digits)", path);
+  error.hint = "Copy cluster.key from another machine of the cluster.";
+  return error;
 }
 
 }  // namespace ff::net

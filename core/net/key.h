@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -27,6 +29,13 @@ Key hmac(const Key& key, ByteView data);
 // Compares in a time that does not depend on the bytes.
 bool equal_secrets(ByteView a, ByteView b);
 
+// 64 lower-case hex digits.
+std::optional<Key> parse_key(std::string_view digits);
+
+// What a file holds that is its owner's alone, without the newline at its end; of more than
+// `bytes_max` only the beginning. Errc::refused when others can read it. `what` it is: "key".
+Result<std::string> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
+                                     size_t bytes_max);
 // Makes a key at `path`, mode 0600, hex with a newline. Errc::exists: there is one already, which
 // stays.
 Result<void> make_key_file(io::Disk& disk, const std::string& path);

@@ -171,7 +171,7 @@ Result<Ways> SystemTransport::ways(Loop& loop, const Address& local, const Addre
   if (options_.use == NetUse::automatic && local.host == peer.host) {
     ways |= static_cast<Ways>(Way::shm);
   }
-  if (options_.use != NetUse::tcp && options_.tls == nullptr) {
+  if (options_.use != NetUse::tcp && options_.tls == nullptr && !options_.token) {
     auto found = device(loop);
     if (found) ways |= static_cast<Ways>(Way::verbs);
     if (!found && options_.use == NetUse::verbs) return std::move(found).error();

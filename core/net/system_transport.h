@@ -20,6 +20,7 @@
 #include "net/preface.h"
 #include "net/region.h"
 #include "net/tls.h"
+#include "net/token.h"
 #include "net/transport.h"
 #include "net/verbs.h"
 
@@ -39,6 +40,9 @@ struct TransportOptions {
   std::shared_ptr<const TlsContext> tls = nullptr;
   // The cluster's. The set-up of RDMA proves it; for all else the handshake does (rpc/handshake.h).
   std::optional<Key> key = {};
+  // A user's, in place of the key, which the handshake proves. Then there is no RDMA: whoever has a
+  // queue pair may try the keys of all memory that a device has registered (verbs_setup.h).
+  std::optional<Token> token = {};
 };
 
 class SystemTransport final : public Transport {

@@ -11,7 +11,7 @@
 // crc is CRC32C of the bytes before it. The version stands for all that is said on the queue pair,
 // too (verbs_queue.h): ends of different versions do not connect. The proof comes before the queue
 // pair can receive: a device lets every queue pair try the keys of all memory it has registered, so
-// a stranger gets none.
+// a stranger gets none, and neither does a user with a token.
 #pragma once
 
 #include <array>

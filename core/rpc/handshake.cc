@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kNonceBytes = 32;
 constexpr std::string_view kKeyId = "cluster";
+constexpr std::string_view kUserKeyId = "user";
 constexpr size_t kNameMax = 256;
 constexpr size_t kCallerBytes = 16;
 
@@ -44,16 +45,16 @@ Error refuse(net::Connection& connection, const Identity& self, Error error) {
   return error;
 }
 
-std::string proof(const Identity& self, std::string_view side, const wire::ClientHello& client,
-                  const wire::ServerHello& server) {
-  if (!self.key) return {};
+std::string proof(const std::optional<net::Key>& key, std::string_view side,
+                  const wire::ClientHello& client, const wire::ServerHello& server) {
+  if (!key) return {};
   std::array<std::byte, 2 * sizeof(uint32_t)> versions;
   store_le<uint32_t>(versions.data(), client.wire_version());
   store_le<uint32_t>(versions.data() + sizeof(uint32_t), server.wire_version());
   std::string said = fmt::format("ff {}|", side);
   said += as_text(versions);
   said += client.nonce() + server.nonce();  // of known lengths
-  return std::string(as_text(net::hmac(*self.key, as_bytes(said))));
+  return std::string(as_text(net::hmac(*key, as_bytes(said))));
 }
 
 bool proven(const std::string& expected, const std::string& got) {
@@ -93,6 +94,29 @@ Result<void> check_nonce(const std::string& bytes, const Peer& peer) {
   return fail(Errc::corrupt, "{}: a nonce of {} bytes", peer.text(), bytes.size());
 }
 
+// What a server says to one who has not proven what the hello claims.
+Error unproven(const Peer& peer, const Identity& self) {
+  if (!peer.user) {
+    return refused(peer, fmt::format("it does not hold the cluster key of {}", self.name),
+                   "Copy cluster.key from the server.");
+  }
+  return refused(peer,
+                 fmt::format("it does not hold token {} of user {} for the cluster of {}",
+                             peer.user->serial, peer.user->uid, self.name),
+                 "Have whoever runs the cluster make a new token.");
+}
+
+// What a client says to such a server.
+Error unproven_server(const Peer& peer, const Identity& self) {
+  if (!self.user) {
+    return refused(peer, fmt::format("it does not hold the cluster key of {}", self.name),
+                   "Copy cluster.key from the server, or correct the address.");
+  }
+  return refused(
+      peer, fmt::format("it does not hold the cluster key that the token of {} is from", self.name),
+      "Have whoever runs the cluster make a new token, or correct the address.");
+}
+
 std::string clean(const std::string& text) { return printable(text.substr(0, kNameMax)); }
 
 Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Caller caller) {
@@ -103,7 +127,12 @@ Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Caller
   hello.set_software(self.software);
   hello.set_name(self.name);
   hello.set_nonce(nonce(*self.nonces));
-  if (self.key) hello.set_key_id(std::string(kKeyId));
+  if (self.key) hello.set_key_id(std::string(self.user ? kUserKeyId : kKeyId));
+  if (self.user) {
+    hello.set_has_user(true);
+    hello.set_uid(self.user->uid);
+    hello.set_serial(self.user->serial);
+  }
   hello.set_caller(caller.id);
   hello.set_connection(caller.connection);
   send(connection, self, first);
@@ -114,15 +143,14 @@ Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Caller
   peer.software = clean(server.software());
   FF_CO_TRY(check_version(server.wire_version(), peer, self));
   FF_CO_TRY(check_nonce(server.nonce(), peer));
-  if (!proven(proof(self, "server", hello, server), server.proof())) {
-    Error error = refused(peer, fmt::format("it does not hold the cluster key of {}", self.name),
-                          "Copy cluster.key from the server, or correct the address.");
-    co_return refuse(connection, self, std::move(error));
+  if (!proven(proof(self.key, "server", hello, server), server.proof())) {
+    co_return refuse(connection, self, unproven_server(peer, self));
   }
   peer.has_key = self.key.has_value();
+  peer.keyless = !self.key;
 
   wire::Handshake third;
-  third.mutable_client_proof()->set_proof(proof(self, "client", hello, server));
+  third.mutable_client_proof()->set_proof(proof(self.key, "client", hello, server));
   send(connection, self, third);
   FF_CO_TRY(const auto fourth, co_await next_step(connection, peer, wire::Handshake::kWelcome));
   peer.calls_max = fourth.welcome().calls_max();
@@ -135,9 +163,13 @@ Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Caller
 Result<void> check_hello(const wire::ClientHello& hello, const Peer& peer, const Identity& self) {
   FF_TRY(check_version(hello.wire_version(), peer, self));
   FF_TRY(check_nonce(hello.nonce(), peer));
-  if (self.key && hello.key_id() != kKeyId) {
+  if (!self.key && hello.has_user()) {
+    return refused(peer, fmt::format("it holds a token, and {} has no key", self.name),
+                   "Start the server with the cluster's key file, or connect without the token.");
+  }
+  if (self.key && hello.key_id() != (hello.has_user() ? kUserKeyId : kKeyId)) {
     return refused(peer, fmt::format("it comes without the cluster key of {}", self.name),
-                   "Give the cluster's key file with --key.");
+                   "Give the cluster's key file with --key, or a token with --token.");
   }
   if (!self.key && !hello.key_id().empty()) {
     return refused(peer, fmt::format("it holds a key, and {} has none", self.name),
@@ -156,6 +188,15 @@ Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32
   if (auto checked = check_hello(hello, peer, self); !checked) {
     co_return refuse(connection, self, std::move(checked).error());
   }
+  std::optional<net::Key> key = self.key;
+  if (hello.has_user()) {
+    peer.user = {.uid = hello.uid(), .serial = hello.serial()};
+    key = net::user_key(*self.key, *peer.user);
+    // One user's connections are not ended by another's.
+    if (!peer.caller.id.empty()) {
+      peer.caller.id += fmt::format("|{}|{}", peer.user->uid, peer.user->serial);
+    }
+  }
 
   wire::Handshake second;
   wire::ServerHello& server = *second.mutable_server_hello();
@@ -163,16 +204,15 @@ Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32
   server.set_software(self.software);
   server.set_name(self.name);
   server.set_nonce(nonce(*self.nonces));
-  server.set_proof(proof(self, "server", hello, server));
+  server.set_proof(proof(key, "server", hello, server));
   send(connection, self, second);
 
   FF_CO_TRY(const auto third, co_await next_step(connection, peer, wire::Handshake::kClientProof));
-  if (!proven(proof(self, "client", hello, server), third.client_proof().proof())) {
-    Error error = refused(peer, fmt::format("it does not hold the cluster key of {}", self.name),
-                          "Copy cluster.key from the server.");
-    co_return refuse(connection, self, std::move(error));
+  if (!proven(proof(key, "client", hello, server), third.client_proof().proof())) {
+    co_return refuse(connection, self, unproven(peer, self));
   }
-  peer.has_key = self.key.has_value();
+  peer.has_key = self.key && !peer.user;
+  peer.keyless = !self.key;
 
   wire::Handshake fourth;
   fourth.mutable_welcome()->set_calls_max(calls_max);

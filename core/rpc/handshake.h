@@ -11,6 +11,10 @@
 //   version:u32 client's nonce server's nonce), so that a proof serves one side of one connection.
 //   Without a key on both sides proofs are empty; a key on one side only is refused.
 //
+// A client with a token says in its hello whose it is, and the key of both proofs is that user's
+// (net/token.h), which the server derives from the cluster key. So the server proves itself to
+// users, too, and takes from the handshake alone who calls.
+//
 // Instead of any answer a Refusal says why. An attacker between two hosts can still read and change
 // what follows: for networks that are not trusted there is TLS (net/tls.h).
 #pragma once
@@ -24,6 +28,7 @@
 #include "base/task.h"
 #include "net/connection.h"
 #include "net/key.h"
+#include "net/token.h"
 
 namespace ff::rpc {
 
@@ -36,6 +41,7 @@ struct Identity {
   std::optional<net::Key> key;
   Rng* nonces = nullptr;  // SecureRng; seeded in simulation
   uint32_t version = net::kWireVersion;
+  std::optional<net::User> user = {};  // client: it holds a token, whose key `key` is
 };
 
 // Which client connects, and for which time. Its newer connection ends its older ones on the server
@@ -51,9 +57,15 @@ struct Peer {
   std::string name;        // as it calls itself; escaped for printing
   std::string software;    // the same
   std::string address;     // net::Connection::peer()
-  bool has_key = false;    // it proved to hold the cluster key
+  bool has_key = false;    // it proved to hold the cluster key; to a user, the user's
   uint32_t calls_max = 0;  // client: in flight
   Caller caller = {};      // server: whose connection it is
+  // Server: it proved to hold this user's token.
+  std::optional<net::User> user = {};
+  bool keyless = false;  // neither end has a key: both are on one machine
+
+  // Server: it may act for any user.
+  bool trusted() const { return !user && (has_key || keyless); }
 
   // "storage 3 on node7 at 10.0.0.7:4000 (tcp)".
   std::string text() const;

@@ -38,6 +38,12 @@ Server::Server(Loop& loop, net::Transport& transport, const Router& router, Metr
 Server::~Server() = default;
 
 Result<net::Address> Server::listen(const net::Address& address) {
+  if (self_.user) {
+    Error error = fail(Errc::usage, "{}: a token is a client's, servers need the cluster key",
+                       address.text());
+    error.hint = "Give the cluster's key file with --key, in place of the token.";
+    return error;
+  }
   if (!self_.key && !is_local(address)) {
     Error error = fail(Errc::refused, "{}: other machines could call here, and there is no key",
                        address.text());

@@ -29,8 +29,8 @@ class Server {
   // After close().
   ~Server();
 
-  // Errc::refused: another machine could call, and there is no key. Returns the address with the
-  // port that was chosen.
+  // Errc::refused: another machine could call, and there is no key. Errc::usage: an identity with a
+  // token. Returns the address with the port that was chosen.
   Result<net::Address> listen(const net::Address& address);
   // Takes no new connections and calls, waits up to `drain_ns` for those under way, ends the rest.
   Task<void> close(int64_t drain_ns);

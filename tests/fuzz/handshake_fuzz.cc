@@ -87,6 +87,12 @@ std::vector<std::string> fuzz_seeds() {
   client_hello.mutable_client_hello()->set_software("ff 0.1.0");
   client_hello.mutable_client_hello()->set_name("seed");
   client_hello.mutable_client_hello()->set_nonce(std::string(32, 'n'));
+  wire::Handshake user_hello = client_hello;
+  user_hello.mutable_client_hello()->set_key_id("user");
+  user_hello.mutable_client_hello()->set_has_user(true);
+  user_hello.mutable_client_hello()->set_uid(1000);
+  user_hello.mutable_client_hello()->set_serial(7);
+  user_hello.mutable_client_hello()->set_caller("0123456789abcdef");
   wire::Handshake client_proof;
   client_proof.mutable_client_proof();
   wire::Handshake server_hello;
@@ -122,6 +128,11 @@ std::vector<std::string> fuzz_seeds() {
       net::frame_seed({.kind = FrameKind::reply, .flags = kFlagError, .call = 1},
                       error.SerializeAsString()) +
       net::frame_seed({.kind = FrameKind::bye}, "");
-  return {"\x01" + begin,    "\x01" + begin + calls,      "\x01" + hello(refusal),
-          "\x01" + welcomed, "\x01" + welcomed + answers, "\x01" + hello(client_hello) + calls};
+  return {"\x01" + begin,
+          "\x01" + begin + calls,
+          "\x01" + hello(refusal),
+          "\x01" + welcomed,
+          "\x01" + welcomed + answers,
+          "\x01" + hello(client_hello) + calls,
+          "\x01" + hello(user_hello) + hello(client_proof) + calls};
 }

@@ -30,6 +30,7 @@ std::string expected_proof(const net::Key& key, std::string_view side, uint32_t 
 
 const net::Key kKey = key_of(1);
 const std::string kNonce(32, 'n');  // the script's own
+const net::User kUser{1000, 7};
 
 // One end shakes hands, the script is the other.
 class HandshakeStepsTest : public testing::Test {
@@ -38,14 +39,22 @@ class HandshakeStepsTest : public testing::Test {
     return {.name = "me", .software = "ff test", .key = key, .nonces = &rng_};
   }
   void begin(bool as_client, std::optional<net::Key> key = kKey) {
+    begin_as(as_client, identity(key));
+  }
+  void begin_as(bool as_client, Identity self) {
     gate_.reset();
     peer_.reset();
     script_.emplace();
     gate_.emplace(script_->loop);
-    gate_->spawn(as_client
-                     ? store(client_handshake(*script_->connection, identity(key)), peer_)
-                     : store(server_handshake(*script_->connection, identity(key), 55), peer_));
+    gate_->spawn(as_client ? store(client_handshake(*script_->connection, self), peer_)
+                           : store(server_handshake(*script_->connection, self, 55), peer_));
     script_->settle();
+  }
+  // A client with a token.
+  Identity user_identity(net::User user = kUser) {
+    Identity self = identity(net::user_key(kKey, user));
+    self.user = user;
+    return self;
   }
   void TearDown() override { gate_.reset(); }
   void say(const wire::Handshake& step) {
@@ -72,14 +81,29 @@ class HandshakeStepsTest : public testing::Test {
     if (with_key) step.mutable_client_hello()->set_key_id("cluster");
     return step;
   }
-  wire::Handshake server_hello(const wire::Handshake& asked) {
+  wire::Handshake user_hello(net::User user = kUser) {
+    wire::Handshake step = client_hello();
+    step.mutable_client_hello()->set_key_id("user");
+    step.mutable_client_hello()->set_has_user(true);
+    step.mutable_client_hello()->set_uid(user.uid);
+    step.mutable_client_hello()->set_serial(user.serial);
+    return step;
+  }
+  // What a client says third, to the server that has begun.
+  static wire::Handshake client_proof(const net::Key& key, const wire::Handshake& answered) {
+    wire::Handshake step;
+    step.mutable_client_proof()->set_proof(
+        expected_proof(key, "client", 1, 1, kNonce, answered.server_hello().nonce()));
+    return step;
+  }
+  wire::Handshake server_hello(const wire::Handshake& asked, const net::Key& key = kKey) {
     wire::Handshake step;
     step.mutable_server_hello()->set_wire_version(net::kWireVersion);
     step.mutable_server_hello()->set_software("ff script");
     step.mutable_server_hello()->set_name("other");
     step.mutable_server_hello()->set_nonce(kNonce);
     step.mutable_server_hello()->set_proof(
-        expected_proof(kKey, "server", 1, 1, asked.client_hello().nonce(), kNonce));
+        expected_proof(key, "server", 1, 1, asked.client_hello().nonce(), kNonce));
     return step;
   }
   static wire::Handshake welcome(uint32_t calls_max = 9) {
@@ -139,6 +163,8 @@ TEST_F(HandshakeStepsTest, AServerFollowsTheProtocol) {
   EXPECT_EQ(heard().welcome().calls_max(), 55u);
   ASSERT_TRUE(peer_ && peer_->ok());
   EXPECT_TRUE((*peer_)->has_key);
+  EXPECT_TRUE((*peer_)->trusted());
+  EXPECT_FALSE((*peer_)->user);
   EXPECT_EQ((*peer_)->name, "other");
 
   // What was said once proves nothing the next time, even to the same nonce of the client.
@@ -181,6 +207,134 @@ TEST_F(HandshakeStepsTest, WithoutKeysProofsAreEmpty) {
   EXPECT_TRUE(heard().has_welcome());
   ASSERT_TRUE(peer_ && peer_->ok());
   EXPECT_FALSE((*peer_)->has_key);
+  EXPECT_TRUE((*peer_)->trusted());  // it is on this machine
+}
+
+TEST_F(HandshakeStepsTest, AClientProvesItsToken) {
+  begin_as(true, user_identity());
+  const auto hello = heard();
+  EXPECT_EQ(hello.client_hello().key_id(), "user");
+  EXPECT_TRUE(hello.client_hello().has_user());
+  EXPECT_EQ(hello.client_hello().uid(), 1000u);
+  EXPECT_EQ(hello.client_hello().serial(), 7u);
+  const net::Key key = net::user_key(kKey, kUser);
+  EXPECT_EQ(hello.SerializeAsString().find(as_text(key)), std::string::npos);
+  say(server_hello(hello, key));
+  EXPECT_EQ(heard().client_proof().proof(),
+            expected_proof(key, "client", 1, 1, hello.client_hello().nonce(), kNonce));
+  say(welcome());
+  ASSERT_TRUE(peer_ && peer_->ok());
+  EXPECT_TRUE((*peer_)->has_key);
+}
+
+TEST_F(HandshakeStepsTest, AServerTakesTheUserFromTheProof) {
+  begin(false);
+  say(user_hello());
+  const auto answered = heard();
+  const net::Key key = net::user_key(kKey, kUser);
+  EXPECT_EQ(answered.server_hello().proof(),
+            expected_proof(key, "server", 1, 1, kNonce, answered.server_hello().nonce()));
+  EXPECT_FALSE(peer_.has_value());
+  say(client_proof(key, answered));
+  EXPECT_EQ(heard().welcome().calls_max(), 55u);
+  ASSERT_TRUE(peer_ && peer_->ok());
+  ASSERT_TRUE((*peer_)->user);
+  EXPECT_EQ(*(*peer_)->user, kUser);
+  EXPECT_FALSE((*peer_)->has_key);
+  EXPECT_FALSE((*peer_)->trusted());
+}
+
+TEST_F(HandshakeStepsTest, ATokenProvesOneUserAndOneSerial) {
+  for (const net::User other : {net::User{1000, 8}, net::User{1001, 7}, net::User{0, 7}}) {
+    begin(false);
+    say(user_hello(other));
+    say(client_proof(net::user_key(kKey, kUser), heard()));
+    EXPECT_TRUE(heard().has_refusal());
+    expect_failed(Errc::refused, fmt::format("it does not hold token {} of user {} for the cluster",
+                                             other.serial, other.uid));
+  }
+  // Neither does the key of a user stand for the cluster's, nor the other way round.
+  begin(false);
+  say(client_hello());
+  say(client_proof(net::user_key(kKey, kUser), heard()));
+  EXPECT_TRUE(heard().has_refusal());
+  expect_failed(Errc::refused, "it does not hold the cluster key of me");
+
+  begin(false);
+  say(user_hello());
+  say(client_proof(kKey, heard()));
+  EXPECT_TRUE(heard().has_refusal());
+  expect_failed(Errc::refused, "it does not hold token 7 of user 1000");
+}
+
+TEST_F(HandshakeStepsTest, WhoseKeyItIsMustFitTheHello) {
+  begin(false);
+  auto hello = user_hello();
+  hello.mutable_client_hello()->set_key_id("cluster");
+  say(hello);
+  EXPECT_TRUE(heard().has_refusal());
+  expect_failed(Errc::refused, "it comes without the cluster key of me");
+
+  begin(false);
+  hello = client_hello();
+  hello.mutable_client_hello()->set_key_id("user");
+  say(hello);
+  EXPECT_TRUE(heard().has_refusal());
+  expect_failed(Errc::refused, "it comes without the cluster key of me");
+}
+
+TEST_F(HandshakeStepsTest, AServerWithoutAKeyRefusesTokens) {
+  begin(false, std::nullopt);
+  say(user_hello());
+  EXPECT_TRUE(heard().has_refusal());
+  expect_failed(Errc::refused, "it holds a token, and me has no key");
+
+  begin(false, std::nullopt);
+  auto hello = user_hello();
+  hello.mutable_client_hello()->clear_key_id();
+  say(hello);
+  EXPECT_TRUE(heard().has_refusal());
+  expect_failed(Errc::refused, "it holds a token, and me has no key");
+}
+
+TEST_F(HandshakeStepsTest, AUserLooksAtTheServerToo) {
+  for (const net::Key& key : {kKey, key_of(2), net::user_key(kKey, {1000, 8})}) {
+    begin_as(true, user_identity());
+    say(server_hello(heard(), key));
+    EXPECT_TRUE(heard().has_refusal());
+    expect_failed(Errc::refused, "it does not hold the cluster key that the token of me is from");
+  }
+  begin_as(true, user_identity());
+  auto answer = server_hello(heard(), net::user_key(kKey, kUser));
+  answer.mutable_server_hello()->set_wire_version(2);
+  say(answer);
+  expect_failed(Errc::refused, "this side is older");
+
+  begin(false);
+  auto hello = user_hello();
+  hello.mutable_client_hello()->set_wire_version(0);
+  say(hello);
+  EXPECT_TRUE(heard().has_refusal());
+  expect_failed(Errc::refused, "the other side is older");
+}
+
+// A newer connection ends older ones of the same client: one user must not end another's.
+TEST_F(HandshakeStepsTest, CallersOfDifferentUsersAreDifferent) {
+  const auto caller_of = [&](wire::Handshake hello, const net::Key& key) {
+    hello.mutable_client_hello()->set_caller("0123456789abcdef");
+    begin(false);
+    say(hello);
+    say(client_proof(key, heard()));
+    (void)heard();
+    return peer_ && peer_->ok() ? (*peer_)->caller.id : std::string("(refused)");
+  };
+  const net::User other{1000, 8};
+  const std::string trusted = caller_of(client_hello(), kKey);
+  const std::string one = caller_of(user_hello(), net::user_key(kKey, kUser));
+  EXPECT_EQ(trusted, "0123456789abcdef");
+  EXPECT_EQ(one, caller_of(user_hello(), net::user_key(kKey, kUser)));
+  EXPECT_NE(one, trusted);
+  EXPECT_NE(one, caller_of(user_hello(other), net::user_key(kKey, other)));
 }
 
 TEST_F(HandshakeStepsTest, AKeyOnOneSideOnlyIsRefused) {

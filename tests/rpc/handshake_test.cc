@@ -55,6 +55,39 @@ TEST(HandshakeTest, WithoutAKeyOnlyThisMachineMayCall) {
   run_task(world.loop, open.close(0));
 }
 
+// The probe's methods are for trusted callers.
+TEST(HandshakeTest, AUserIsLetInAndKnown) {
+  RpcWorld world;
+  const net::User user{1000, 7};
+  TestClient client(world, "client", net::user_key(key_of(1), user));
+  client.context.self.user = user;
+  const auto reply = client.ping();
+  ASSERT_FALSE(reply.ok());
+  EXPECT_EQ(reply.error().code, Errc::refused);
+  EXPECT_NE(reply.error().message.find("probe.ping is not for users"), std::string::npos)
+      << reply.error().message;
+  EXPECT_NE(reply.error().message.find("user 1000"), std::string::npos) << reply.error().message;
+  EXPECT_EQ(refused_count(world, "refused"), 0u);
+
+  TestClient withdrawn(world, "withdrawn", net::user_key(key_of(1), user));
+  withdrawn.context.self.user = net::User{1000, 8};
+  EXPECT_EQ(withdrawn.ping().error().code, Errc::refused);
+  world.world.run_for(kSecond);
+  EXPECT_EQ(refused_count(world, "refused"), 1u);
+}
+
+TEST(HandshakeTest, ATokenServesNobody) {
+  RpcWorld world;
+  Identity self = world.identity("server", net::user_key(key_of(1), {1000, 7}));
+  self.user = net::User{1000, 7};
+  Server server(world.loop, *world.transport, world.router, world.server_metrics, self);
+  const auto at = server.listen({"127.0.0.1", 7001, ""});
+  ASSERT_FALSE(at.ok());
+  EXPECT_EQ(at.error().code, Errc::usage);
+  EXPECT_NE(at.error().hint.find("--key"), std::string::npos);
+  run_task(world.loop, server.close(0));
+}
+
 TEST(HandshakeTest, AnotherVersionIsRefusedByWhicheverSideSeesItFirst) {
   for (const uint32_t theirs : {0u, 2u, 60'000u}) {
     RpcWorld world;
