@@ -23,7 +23,7 @@ constexpr int64_t kLookNs = kSecond / 2;
 ManagerService::ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router)
     : store_(engine), loop_(loop), rng_(rng), token_(rng.next()), gate_(loop) {
   rpc::add_method(router, kHeartbeat, *this, &ManagerService::heartbeat);
-  rpc::add_method(router, kRouting, *this, &ManagerService::routing);
+  rpc::add_method(router, kRouting, *this, &ManagerService::routing, rpc::Access::users);
   rpc::add_method(router, kOffer, *this, &ManagerService::offer);
   rpc::add_method(router, kAdopt, *this, &ManagerService::adopt);
   rpc::add_method(router, kInit, *this, &ManagerService::init);

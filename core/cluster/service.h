@@ -9,7 +9,7 @@ namespace ff::cluster {
 
 inline constexpr rpc::Method<wire::HeartbeatRequest, wire::HeartbeatReply> kHeartbeat{
     0x0201, "cluster.heartbeat"};
-// What has changed since the version that the caller holds.
+// What has changed since the version that the caller holds. For users, too.
 inline constexpr rpc::Method<wire::RoutingRequest, wire::RoutingReply> kRouting{0x0202,
                                                                                 "cluster.routing"};
 

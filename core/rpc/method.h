@@ -52,11 +52,14 @@ Task<Result<std::string>> run(Service* service,
 // `service` must outlive the router.
 template <class Service, class Request, class Reply>
 void add_method(Router& router, Method<Request, Reply> method, Service& service,
-                Task<Result<Reply>> (Service::*function)(ServerCall&, Request)) {
-  router.add(method.number, method.name,
-             [&service, function](ServerCall& call, std::string message) {
-               return method_detail::run(&service, function, call, std::move(message));
-             });
+                Task<Result<Reply>> (Service::*function)(ServerCall&, Request),
+                Access access = Access::trusted) {
+  router.add(
+      method.number, method.name,
+      [&service, function](ServerCall& call, std::string message) {
+        return method_detail::run(&service, function, call, std::move(message));
+      },
+      access);
 }
 
 // A call on the client's current channel, which is made when there is none.

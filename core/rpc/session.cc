@@ -45,8 +45,9 @@ std::optional<ByteSpan> ServerCall::reach(const net::Slice& slice) {
   return session_.connection().reach(slice);
 }
 
-void Router::add(uint32_t method, std::string_view name, Handler handler) {
-  const bool added = routes_.emplace(method, Route{std::string(name), std::move(handler)}).second;
+void Router::add(uint32_t method, std::string_view name, Handler handler, Access access) {
+  Route route{std::string(name), std::move(handler), access};
+  const bool added = routes_.emplace(method, std::move(route)).second;
   FF_CHECK(added);
 }
 
@@ -135,6 +136,17 @@ Result<void> Session::take(net::Frame frame) {
   }
 }
 
+// Who may act for any user may call everything.
+Result<void> Session::may_call(const Route& route) const {
+  if (route.access == Access::users || peer().trusted()) return {};
+  const std::string as =
+      peer().user ? fmt::format("user {}", peer().user->uid) : std::string("nobody known");
+  Error error =
+      fail(Errc::refused, "{} is not for users: {} came as {}", route.name, peer().text(), as);
+  error.hint = "Give the cluster's key file with --key, in place of a token.";
+  return error;
+}
+
 Result<void> Session::take_call(net::Frame frame) {
   const uint64_t number = frame.head.call;
   ServedMethods::Served& method = methods_.find(frame.head.method);
@@ -144,6 +156,8 @@ Result<void> Session::take_call(net::Frame frame) {
   };
   if (method.route == nullptr) {
     refuse(fail(Errc::unsupported, "there is no method {}", frame.head.method));
+  } else if (auto may = may_call(*method.route); !may) {
+    refuse(std::move(may).error());
   } else if (draining_) {
     refuse(fail(Errc::unreachable, "the server is going down"));
   } else if (calls_.size() >= limits_.calls_max) {

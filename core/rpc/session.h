@@ -51,16 +51,24 @@ class ServerCall {
 // What a method does: the reply's message, or an error.
 using Handler = std::function<Task<Result<std::string>>(ServerCall&, std::string)>;
 
+// Who may call a method.
+enum class Access : uint8_t {
+  trusted,  // who may act for any user (Peer::trusted)
+  users,    // holders of tokens, too: the handler looks whether they may do what they ask for
+};
+
 struct Route {
   std::string name;
   Handler handler;
+  Access access = Access::trusted;
 };
 
 // Methods by number.
 class Router {
  public:
   // One handler a number.
-  void add(uint32_t method, std::string_view name, Handler handler);
+  void add(uint32_t method, std::string_view name, Handler handler,
+           Access access = Access::trusted);
   const Route* find(uint32_t method) const;
 
  private:
@@ -114,6 +122,7 @@ class Session final : public Link {
   friend class ServerCall;
   Result<void> take(net::Frame frame) override;
   Result<void> take_call(net::Frame frame);
+  Result<void> may_call(const Route& route) const;
   void said_bye() override {}
   void lost(const Error& error) override;
   Task<void> serve(ServerCall& call, ServedMethods::Served& method, std::string message);

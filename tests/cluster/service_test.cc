@@ -237,6 +237,28 @@ TEST_F(ServiceTest, RoutingIsGivenSinceAVersion) {
   EXPECT_TRUE(none->changes().complete());
 }
 
+TEST_F(ServiceTest, UsersHearOfTheRoutingAlone) {
+  form(1);
+  const net::User user{1000, 7};
+  rpc::Identity self = world_.identity("user");
+  self.key = net::user_key(*self.key, user);
+  self.user = user;
+  TestOperator someone(world_, 1, self);
+  EXPECT_TRUE(someone.call(kRouting, wire::RoutingRequest()).ok());
+  for (const auto code :
+       {code_of(someone.status()), code_of(someone.call(kInit, wire::InitRequest())),
+        code_of(someone.call(kCreateChains, wire::CreateChainsRequest())),
+        code_of(someone.call(kSetTable, wire::SetTableRequest())),
+        code_of(someone.call(kDrain, wire::DrainRequest())),
+        code_of(someone.call(kAcceptLoss, wire::AcceptLossRequest())),
+        code_of(someone.call(kReplaceTarget, wire::ReplaceTargetRequest())),
+        code_of(someone.call(kAdopt, wire::AdoptRequest())),
+        code_of(someone.call(kHeartbeat, wire::HeartbeatRequest())),
+        code_of(someone.call(kOffer, wire::OfferRequest()))}) {
+    EXPECT_EQ(code, Errc::refused);
+  }
+}
+
 TEST_F(ServiceTest, AHaltedManagerSaysSo) {
   form(1);
   Routing newer = nodes_[0]->member.routing();

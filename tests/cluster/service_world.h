@@ -76,9 +76,11 @@ class TestManager {
 class TestOperator {
  public:
   explicit TestOperator(ServiceWorld& of, int managers = 1)
+      : TestOperator(of, managers, of.identity("operator")) {}
+  TestOperator(ServiceWorld& of, int managers, rpc::Identity self)
       : world_(of),
-        transport_(of.net.transport("operator")),
-        context_{of.loop, *transport_, senders_, of.metrics, of.rng, of.identity("operator")},
+        transport_(of.net.transport(self.name)),
+        context_{of.loop, *transport_, senders_, of.metrics, of.rng, self},
         managers_(context_, ServiceWorld::addresses(managers)) {}
   ~TestOperator() { run_task(world_.loop, managers_.close()); }
 

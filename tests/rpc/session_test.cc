@@ -31,8 +31,7 @@ class SessionTest : public testing::Test {
     router_.add(kMethod, "test.method", std::move(handler));
     methods_.emplace(router_, metrics_);
     script_.emplace(std::move(bulk));
-    Peer peer{.name = "client", .software = "ff x", .address = "script", .has_key = true};
-    session_.emplace(std::move(script_->connection), std::move(peer), *methods_, limits);
+    session_.emplace(std::move(script_->connection), peer_, *methods_, limits);
     gate_.emplace(script_->loop);
     gate_->spawn(run());
   }
@@ -81,6 +80,7 @@ class SessionTest : public testing::Test {
   }
   uint64_t counted(std::string_view code) { return answered_calls(metrics_, "test.method", code); }
 
+  Peer peer_{.name = "client", .software = "ff x", .address = "script", .has_key = true};
   Metrics metrics_;
   Router router_;
   std::optional<ServedMethods> methods_;
@@ -318,12 +318,50 @@ TEST_F(SessionTest, UnknownMethodsAreRefusedAndShareOneSeries) {
             20u);
 }
 
+TEST_F(SessionTest, UsersCallWhatIsForUsersAlone) {
+  constexpr uint32_t kForUsers = 8;
+  peer_.has_key = false;
+  peer_.user = net::User{1000, 7};
+  router_.add(kForUsers, "test.for_users", echo, Access::users);
+  open([](ServerCall&, std::string) -> Answer {
+    ADD_FAILURE() << "it was called";
+    co_return std::string();
+  });
+  call(1, "hello", 0, 0, kForUsers);
+  EXPECT_EQ(*answer(), "hello");
+  call(2);
+  const auto refused = answer();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::refused);
+  EXPECT_EQ(refused.error().message,
+            "test.method is not for users: client at script came as user 1000");
+  EXPECT_NE(refused.error().hint.find("--key"), std::string::npos);
+  EXPECT_EQ(counted("refused"), 1u);
+  EXPECT_FALSE(session_->connection().failed());
+}
+
+TEST_F(SessionTest, WhoHasProvenNothingIsNotTrusted) {
+  peer_.has_key = false;
+  open(echo);
+  call(1);
+  EXPECT_EQ(answer().error().code, Errc::refused);
+}
+
+TEST_F(SessionTest, WithoutAKeyAllAreTrusted) {
+  peer_.has_key = false;
+  peer_.keyless = true;
+  open(echo);
+  call(1, "hello");
+  EXPECT_EQ(*answer(), "hello");
+}
+
 TEST(RouterTest, HasOneHandlerANumber) {
   Router router;
   router.add(1, "first", echo);
   EXPECT_EQ(router.find(2), nullptr);
   ASSERT_NE(router.find(1), nullptr);
   EXPECT_EQ(router.find(1)->name, "first");
+  EXPECT_EQ(router.find(1)->access, Access::trusted);
   EXPECT_DEATH(router.add(1, "second", echo), "check failed");
 }
 
