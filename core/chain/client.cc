@@ -92,7 +92,8 @@ struct Client::Channel {
   const size_t number;
 };
 
-Task<Result<Client::Updated>> Client::update(cluster::ChainId id, chunk::Update update) {
+Task<Result<Client::Updated>> Client::update(cluster::ChainId id, chunk::Update update,
+                                             std::string capability) {
   auto taking = channels_.take(1);
   FF_CO_TRY(auto hold, co_await std::move(taking));
   Channel channel(*this, std::move(hold));
@@ -100,7 +101,9 @@ Task<Result<Client::Updated>> Client::update(cluster::ChainId id, chunk::Update 
   wire::WriteRequest request;
   to_wire(update, request);
   request.set_data_crc(simd::crc32c(update.data));
+  request.set_capability(std::move(capability));
   Attempts attempts(*this);
+  bool left_open = false;  // an attempt may have been done
   for (;;) {
     if (const cluster::Chain* const chain = attempts.chain(id)) {
       const cluster::Target head = chain->targets.front();
@@ -109,7 +112,13 @@ Task<Result<Client::Updated>> Client::update(cluster::ChainId id, chunk::Update 
           calls_.call(id, head.node, kWrite, request, update.data, attempts.until(kUpdateNs));
       auto reply = co_await std::move(calling);
       if (reply) co_return Updated{from_wire(reply->image()), reply->verifier()};
-      if (is_final(reply.error())) co_return std::move(reply).error();
+      if (is_final(reply.error())) {
+        Error error = std::move(reply).error();
+        // A capability is looked at before what has become of the update.
+        if (left_open && error.code == Errc::refused) error.code = Errc::interrupted;
+        co_return error;
+      }
+      left_open = true;
       attempts.failed(std::move(reply).error());
     }
     auto waiting = attempts.again();
@@ -135,7 +144,8 @@ Task<Result<uint64_t>> Client::sync(cluster::ChainId id) {
   }
 }
 
-Task<Result<std::optional<Client::Last>>> Client::last(cluster::ChainId id, uint64_t inode) {
+Task<Result<std::optional<Client::Last>>> Client::last(cluster::ChainId id, uint64_t inode,
+                                                       std::string capability) {
   Attempts attempts(*this);
   for (;;) {
     if (const cluster::Chain* const chain = attempts.chain(id)) {
@@ -143,6 +153,7 @@ Task<Result<std::optional<Client::Last>>> Client::last(cluster::ChainId id, uint
       wire::LastRequest request;
       *request.mutable_place() = place_of(*chain, tail.id);
       request.set_inode(inode);
+      request.set_capability(capability);
       auto calling =
           calls_.call(id, tail.node, kLast, std::move(request), {}, attempts.until(kLastNs));
       auto reply = co_await std::move(calling);
@@ -150,6 +161,7 @@ Task<Result<std::optional<Client::Last>>> Client::last(cluster::ChainId id, uint
       if (reply) {
         co_return std::optional(Last{from_wire(reply->chunk()), from_wire(reply->image())});
       }
+      if (reply.error().code == Errc::refused) co_return std::move(reply).error();
       attempts.failed(std::move(reply).error());
     }
     auto waiting = attempts.again();

@@ -12,6 +12,8 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/backoff.h"
@@ -45,21 +47,25 @@ class Client {
     uint64_t verifier = 0;           // service.h
   };
   // `update`: id, change, offset, length, data and chunk size. Errors: disk_full, usage, refused,
-  // corrupt: nothing was changed; deadline, interrupted: it may have been.
-  Task<Result<Updated>> update(cluster::ChainId chain, chunk::Update update);
+  // corrupt: nothing was changed; deadline, interrupted: it may have been. `capability`: what a
+  // user needs (capability.h). One that expires while it is tried again leaves it open
+  // (interrupted): let it hold for longer than kPatienceNs.
+  Task<Result<Updated>> update(cluster::ChainId chain, chunk::Update update,
+                               std::string capability = {});
 
   struct Piece {
     cluster::ChainId chain = 0;
     chunk::ChunkId id = {};
     uint64_t offset = 0;
     ByteSpan into = {};
+    std::string_view capability = {};  // of a user; lives as long as `into`
   };
   struct Got {
     chunk::VersionState image = {};  // of the version that was read
     uint64_t bytes = 0;              // fewer than asked for at the chunk's end
   };
   // One result a piece; no node writes to memory of the pieces any more when it ends. Errors:
-  // not_found, corrupt (on all replicas), deadline, interrupted.
+  // not_found, refused (capability.h), corrupt (on all replicas), deadline, interrupted.
   Task<std::vector<Result<Got>>> read(std::vector<Piece> pieces);
 
   // Everything that was acknowledged before is durable, if the verifier is the one that came with
@@ -71,7 +77,8 @@ class Client {
     chunk::VersionState image = {};
   };
   // Of a file, in one of its chains.
-  Task<Result<std::optional<Last>>> last(cluster::ChainId chain, uint64_t inode);
+  Task<Result<std::optional<Last>>> last(cluster::ChainId chain, uint64_t inode,
+                                         std::string capability = {});
 
  private:
   class Attempts;

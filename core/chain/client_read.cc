@@ -26,6 +26,11 @@ Result<Client::Got> got_of(const wire::ReadDone& done, ByteSpan into) {
   return Client::Got{from_wire(done.image()), done.bytes()};
 }
 
+// No other target would say anything else.
+bool is_final(const Result<Client::Got>& got) {
+  return got.ok() || got.error().code == Errc::not_found || got.error().code == Errc::refused;
+}
+
 }  // namespace
 
 // Pieces that go to one target in one call.
@@ -117,11 +122,7 @@ std::vector<Client::Batch> Client::batches(Reading& reading, Attempts& attempts)
 // What one target has said to a batch.
 struct Client::Asked {
   Asked(Loop& loop, Cancel* parent) : scope(loop, parent, INT64_MAX, {}) {}
-  bool sound() const {
-    return !got.empty() && std::ranges::all_of(got, [](const Result<Got>& one) {
-      return one.ok() || one.error().code == Errc::not_found;
-    });
-  }
+  bool sound() const { return !got.empty() && std::ranges::all_of(got, is_final); }
   void give_up() { scope.cancel().request(fail(Errc::interrupted, "another was faster")); }
 
   CancelScope scope;
@@ -139,6 +140,7 @@ wire::ReadRequest Client::request_of(const Reading& reading, const Batch& batch,
     *item.mutable_chunk() = to_wire(reading.pieces[which].id);
     item.set_offset(reading.pieces[which].offset);
     item.set_distrusted(reading.failures_of(which).distrusted);
+    item.set_capability(std::string(reading.pieces[which].capability));
   }
   return request;
 }
@@ -259,7 +261,7 @@ void Client::take(Reading& reading, Batch& batch, Attempts& attempts) {
   for (size_t i = 0; i < batch.which.size(); i++) {
     const size_t which = batch.which[i];
     Result<Got>& result = reading.results[which] = std::move(batch.got[i]);
-    if (result || result.error().code == Errc::not_found) continue;
+    if (is_final(result)) continue;
     Reading::Failures& failures = reading.failures[which];
     if (result.error().code == Errc::busy && !failures.distrusted) {
       failures.distrusted = true;

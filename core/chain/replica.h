@@ -39,6 +39,7 @@
 #include "chunk/aligned_bytes.h"
 #include "chunk/store.h"
 #include "cluster/member.h"
+#include "net/key.h"
 
 namespace ff::chain {
 
@@ -55,6 +56,8 @@ struct ReplicaContext {
   std::function<void()> poke;
   // The target can no longer be used, for this reason.
   std::function<void(cluster::TargetId, const Error&)> fail;
+  // The cluster's, for capabilities. None: all who can call are trusted.
+  std::optional<net::Key> key = {};
 };
 
 // What became of an update.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "chain/capability.h"
 #include "chain/wire.h"
 #include "chunk/layout.h"
 #include "rpc/error_wire.h"
@@ -55,11 +56,11 @@ wire::ReadDone done_of(const chunk::ReadDone& read) {
 
 Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
     : context_(context), memory_(context.loop, kMemory) {
-  rpc::add_method(router, kWrite, *this, &Replicas::write);
+  rpc::add_method(router, kWrite, *this, &Replicas::write, rpc::Access::users);
   rpc::add_method(router, kForward, *this, &Replicas::forward);
-  rpc::add_method(router, kRead, *this, &Replicas::read);
-  rpc::add_method(router, kSync, *this, &Replicas::sync);
-  rpc::add_method(router, kLast, *this, &Replicas::last);
+  rpc::add_method(router, kRead, *this, &Replicas::read, rpc::Access::users);
+  rpc::add_method(router, kSync, *this, &Replicas::sync, rpc::Access::users);
+  rpc::add_method(router, kLast, *this, &Replicas::last, rpc::Access::users);
   rpc::add_method(router, kCommitted, *this, &Replicas::committed);
   rpc::add_method(router, kList, *this, &Replicas::list);
   rpc::add_method(router, kErase, *this, &Replicas::erase);
@@ -109,11 +110,20 @@ Result<Replicas::ReplicaRef> Replicas::at(const wire::Place& place) {
   return fail(Errc::stale, "target {} of chain {} is not here", place.target(), place.chain());
 }
 
+// Whether the caller may do that with chunks of the file.
+Result<void> Replicas::may(const rpc::ServerCall& call, const std::string& capability,
+                           uint64_t inode, uint32_t right) const {
+  if (call.peer().trusted()) return {};
+  if (!context_.key) return fail(Errc::refused, "a node without the cluster key serves no users");
+  return check(*context_.key, capability, inode, right, context_.loop.clock().wall_ns());
+}
+
 Task<Result<Semaphore::Hold>> Replicas::take_memory(uint64_t bytes) {
   return memory_.take(std::min(bytes, kMemory));
 }
 
 Task<Result<wire::WriteReply>> Replicas::write(rpc::ServerCall& call, wire::WriteRequest request) {
+  FF_CO_TRY(may(call, request.capability(), request.chunk().inode(), kRightWrite));
   FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   FF_CO_TRY(chunk::Update update, from_wire(request));
   const uint64_t bytes = request.data().size();
@@ -170,6 +180,7 @@ Task<Result<wire::ReadReply>> Replicas::read(rpc::ServerCall& call, wire::ReadRe
 Task<Result<wire::ReadDone>> Replicas::read_item(rpc::ServerCall& call, Replica& replica,
                                                  const wire::Place& place,
                                                  const wire::ReadItem& item) {
+  FF_CO_TRY(may(call, item.capability(), item.chunk().inode(), kRightRead));
   const net::Slice sink = rpc::from_wire(item.sink());
   const uint64_t version = place.chain_version();
   const chunk::ChunkId id = from_wire(item.chunk());
@@ -200,7 +211,8 @@ Task<Result<wire::SyncReply>> Replicas::sync(rpc::ServerCall&, wire::SyncRequest
   co_return reply;
 }
 
-Task<Result<wire::LastReply>> Replicas::last(rpc::ServerCall&, wire::LastRequest request) {
+Task<Result<wire::LastReply>> Replicas::last(rpc::ServerCall& call, wire::LastRequest request) {
+  FF_CO_TRY(may(call, request.capability(), request.inode(), kRightRead));
   FF_CO_TRY(const ReplicaRef replica, at(request.place()));
   auto looking = replica->last(request.place().chain_version(), request.inode());
   FF_CO_TRY(const auto found, co_await std::move(looking));

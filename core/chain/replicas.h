@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "chain/replica.h"
 #include "rpc/session.h"
@@ -30,6 +31,8 @@ class Replicas {
  private:
   using ReplicaRef = std::shared_ptr<Replica>;  // held by calls
   Result<ReplicaRef> at(const wire::Place& place);
+  Result<void> may(const rpc::ServerCall& call, const std::string& capability, uint64_t inode,
+                   uint32_t right) const;
   Task<Result<Semaphore::Hold>> take_memory(uint64_t bytes);
   Task<Result<wire::WriteReply>> write(rpc::ServerCall& call, wire::WriteRequest request);
   Task<Result<wire::WriteReply>> forward(rpc::ServerCall& call, wire::ForwardRequest request);

@@ -13,13 +13,16 @@
 
 namespace ff::chain {
 
-// Clients'. Updates go to the head. Errors beside stale: disk_full, usage, refused (overtaken by a
-// newer update of its channel): nothing was changed; unreachable, deadline, interrupted: it may
-// still happen.
+// Clients', users' among them, who need a capability of the file (capability.h): without one that
+// is good they get Errc::refused, for one chunk of a read like for a call.
+//
+// Updates go to the head. Errors beside stale: disk_full, usage, refused (overtaken by a newer
+// update of its channel): nothing was changed; unreachable, deadline, interrupted: it may still
+// happen.
 inline constexpr rpc::Method<wire::WriteRequest, wire::WriteReply> kWrite{0x0301, "chain.write"};
-// Any target that serves. Errors of one chunk are its own: not_found, corrupt.
+// Any target that serves. Errors of one chunk are its own: not_found, corrupt, refused.
 inline constexpr rpc::Method<wire::ReadRequest, wire::ReadReply> kRead{0x0302, "chain.read"};
-// All targets; the head. What was acknowledged before is durable on all of them.
+// All targets; the head. What was acknowledged before is durable on all of them. No capability.
 inline constexpr rpc::Method<wire::SyncRequest, wire::SyncReply> kSync{0x0303, "chain.sync"};
 // The last chunk of a file; the last target that serves.
 inline constexpr rpc::Method<wire::LastRequest, wire::LastReply> kLast{0x0304, "chain.last"};

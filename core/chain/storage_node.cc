@@ -46,7 +46,8 @@ StorageNode::Live::Live(StorageNode& node, cluster::Node self, cluster::Routing 
               memory,
               node.context_.metrics,
               [this] { heartbeats.poke(); },
-              [&node](cluster::TargetId id, const Error& error) { node.failed(id, error); }},
+              [&node](cluster::TargetId id, const Error& error) { node.failed(id, error); },
+              node.context_.self.key},
       replicas(node.router_, context) {}
 
 StorageNode::StorageNode(rpc::ClientContext& context, io::Disk& disk, rpc::Router& router,

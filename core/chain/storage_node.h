@@ -47,7 +47,8 @@ struct StorageOptions {
 
 class StorageNode {
  public:
-  // All outlive it. Its methods are added to `router` by open().
+  // All outlive it. Its methods are added to `router` by open(). With the key of `context` it
+  // checks what users may do.
   StorageNode(rpc::ClientContext& context, io::Disk& disk, rpc::Router& router,
               const std::vector<net::Address>& managers, StorageOptions options);
   ~StorageNode();

@@ -233,7 +233,8 @@ struct ChainWorld::Node::Live {
                   world.failures.push_back(fmt::format("{}: {}", node.name, error.message));
                   node.broken = true;
                   member.set_usable(id, false);
-                }},
+                },
+                net::Key{}},
         replicas(router, context),
         server(world.sim.loop(), *transport, router, metrics, world.identity(node.name)) {}
 
