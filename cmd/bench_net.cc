@@ -80,6 +80,7 @@ Result<void> check(const BenchNetOptions& options) {
     return fail(Errc::usage, "--incast starts servers here: leave it or --connect out");
   }
   if (options.http && !options.listen) return fail(Errc::usage, "--http goes with --listen");
+  if (options.connect.empty()) FF_TRY(check_serves(options.net));
   if (options.disk && !options.connect.empty()) {
     return fail(Errc::usage, "--disk goes where --listen stands: the servers read");
   }

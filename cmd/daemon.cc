@@ -63,6 +63,7 @@ Result<std::unique_ptr<Daemon>> Daemon::make(Session& session, const DaemonOptio
                                              std::string name) {
   log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::info,
              .json = options.log_json});
+  FF_TRY(check_serves(options.net));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
   return std::unique_ptr<Daemon>(

@@ -44,7 +44,7 @@ class Daemon {
     std::function<std::string()> status;   // for /status: one JSON object
   };
 
-  // Reads keys and certificates. `name`: "serve-meta".
+  // Reads keys and certificates. Errc::usage: a token. `name`: "serve-meta".
   static Result<std::unique_ptr<Daemon>> make(Session& session, const DaemonOptions& options,
                                               std::string name);
   ~Daemon();

@@ -10,6 +10,7 @@
 #include "cmd/build_info.h"
 #include "net/key.h"
 #include "net/system_transport.h"
+#include "net/token.h"
 #include "rpc/client.h"
 #include "rpc/senders.h"
 
@@ -20,7 +21,8 @@ struct NetClient {
   NetClient(const Stop& stop, net::TransportOptions options, std::string name,
             size_t max_senders = rpc::Senders::kDefaultMax)
       : loop(stop.clock()),
-        key(options.key),
+        key(options.token ? options.token->key : options.key),
+        user(options.token ? std::optional(options.token->user) : std::nullopt),
         transport(std::move(options)),
         senders(max_senders),
         context{loop,
@@ -31,14 +33,16 @@ struct NetClient {
                 {.name = std::move(name),
                  .software = fmt::format("ff {}", kBuildInfo.version),
                  .key = key,
-                 .nonces = &rng}} {}
+                 .nonces = &rng,
+                 .user = user}} {}
   // With all that used it closed.
   ~NetClient() { run_task(loop, transport.settled(loop)); }
   NetClient(const NetClient&) = delete;
   NetClient& operator=(const NetClient&) = delete;
 
   SystemLoop loop;
-  const std::optional<net::Key> key;
+  const std::optional<net::Key> key;    // the cluster's, or of a token
+  const std::optional<net::User> user;  // a token's
   net::SystemTransport transport;
   rpc::Senders senders;
   Metrics metrics;

@@ -3,6 +3,32 @@
 
 namespace ff::cmd {
 
+namespace {
+
+Result<net::Token> read_token(io::Disk& disk, const NetOptions& options) {
+  // Not shown, as the path of a file would be.
+  if (options.token->starts_with("ff1-") && options.token->size() > 2 * net::kKeyBytes) {
+    Error error = fail(Errc::usage, "--token takes the file of a token, not the token itself");
+    error.hint = "Put it into a file of mode 0600, and take it for known to others by now.";
+    return error;
+  }
+  if (options.key) {
+    Error error = fail(Errc::usage, "--key and --token exclude each other");
+    error.hint = "Give the cluster key or a user's token (also FF_KEY, FF_TOKEN_FILE, ff.toml).";
+    return error;
+  }
+  if (options.use == "verbs") {
+    Error error = fail(Errc::usage,
+                       "RDMA needs the cluster key: --net verbs and --token exclude "
+                       "each other");
+    error.hint = "Use --net auto or tcp.";
+    return error;
+  }
+  return net::read_token_file(disk, *options.token);
+}
+
+}  // namespace
+
 void declare_net(Command& command, NetOptions& options) {
   command
       .option("--net", choice(options.use, {"auto", "tcp", "verbs"}),
@@ -42,6 +68,18 @@ void declare_net(Command& command, NetOptions& options) {
               "may connect")
       .config("net.key")
       .env("FF_KEY");
+  command
+      .option("--token", file(options.token),
+              "A user's token file, for clients that do not hold the cluster key")
+      .config("net.token")
+      .env("FF_TOKEN_FILE");
+}
+
+Result<void> check_serves(const NetOptions& options) {
+  if (!options.token) return {};
+  Error error = fail(Errc::usage, "--token is for clients: servers need the cluster key");
+  error.hint = "Give the cluster's key file with --key, and no --token or FF_TOKEN_FILE.";
+  return error;
 }
 
 Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options) {
@@ -71,6 +109,9 @@ Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions
   if (tls != 0) {
     FF_TRY(made.tls,
            net::TlsContext::make(disk, {*options.tls_cert, *options.tls_key, *options.tls_ca}));
+  }
+  if (options.token) {
+    FF_TRY(made.token, read_token(disk, options));
   }
   if (options.key) {
     FF_TRY(made.key, net::read_key_file(disk, *options.key));

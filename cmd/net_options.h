@@ -19,11 +19,14 @@ struct NetOptions {
   std::optional<std::string> tls_key;
   std::optional<std::string> tls_ca;
   std::optional<std::string> key;
+  std::optional<std::string> token;
 };
 
-// --net, --rdma-*, --tls-*, --key, and their places in ff.toml ("net.use", ...).
+// --net, --rdma-*, --tls-*, --key, --token, and their places in ff.toml ("net.use", ...).
 void declare_net(Command& command, NetOptions& options);
 // Reads the files. Errc::usage for options that exclude each other.
 Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options);
+// Errc::usage for a token: servers need the cluster key itself.
+Result<void> check_serves(const NetOptions& options);
 
 }  // namespace ff::cmd

@@ -15,27 +15,27 @@ _ff_options() {
   reply=
   case "$1" in
     '') reply='--json --quiet -q --verbose -v --help -h --version' ;;
-    'admin') reply='--meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin init') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin status') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin nodes') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin disks') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin targets') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin chains') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin plan') reply='--targets-per-disk --replicas --table --seed --apply --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin drain') reply='--node --target --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin undrain') reply='--node --target --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin replace-target') reply='--node --disk --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin accept-loss') reply='--promote --yes --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin backup') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin restore') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'admin adopt') reply='--without-absent --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'admin') reply='--meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin init') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin status') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin nodes') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin disks') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin targets') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin chains') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin plan') reply='--targets-per-disk --replicas --table --seed --apply --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin drain') reply='--node --target --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin undrain') reply='--node --target --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin replace-target') reply='--node --disk --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin accept-loss') reply='--promote --yes --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin backup') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin restore') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin adopt') reply='--without-absent --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
-    'bench chain') reply='--meta --table --raw --size --depth --small-depth --rounds --hold --keep --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'bench chain') reply='--meta --table --raw --size --depth --small-depth --rounds --hold --keep --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --quiet -q --verbose -v --help -h' ;;
-    'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint') reply='--store --threads --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint save') reply='--run --compress --no-compress --opaque --digest --step --rank --world --attempt --split --replace --name --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint load') reply='--tensor --slice --rank --reshard --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
@@ -50,8 +50,8 @@ _ff_options() {
     'checkpoint salvage') reply='--timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --json --quiet -q --verbose -v --help -h' ;;
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
-    'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
-    'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --json --quiet -q --verbose -v --help -h' ;;
+    'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
   esac
 }
@@ -67,6 +67,7 @@ _ff_value() {
     'admin --tls-key') reply='file' ;;
     'admin --tls-ca') reply='file' ;;
     'admin --key') reply='file' ;;
+    'admin --token') reply='file' ;;
     'admin init --timeout') reply='any' ;;
     'admin init --meta') reply='any' ;;
     'admin init --net') reply='auto|tcp|verbs' ;;
@@ -77,6 +78,7 @@ _ff_value() {
     'admin init --tls-key') reply='file' ;;
     'admin init --tls-ca') reply='file' ;;
     'admin init --key') reply='file' ;;
+    'admin init --token') reply='file' ;;
     'admin status --timeout') reply='any' ;;
     'admin status --meta') reply='any' ;;
     'admin status --net') reply='auto|tcp|verbs' ;;
@@ -87,6 +89,7 @@ _ff_value() {
     'admin status --tls-key') reply='file' ;;
     'admin status --tls-ca') reply='file' ;;
     'admin status --key') reply='file' ;;
+    'admin status --token') reply='file' ;;
     'admin nodes --timeout') reply='any' ;;
     'admin nodes --meta') reply='any' ;;
     'admin nodes --net') reply='auto|tcp|verbs' ;;
@@ -97,6 +100,7 @@ _ff_value() {
     'admin nodes --tls-key') reply='file' ;;
     'admin nodes --tls-ca') reply='file' ;;
     'admin nodes --key') reply='file' ;;
+    'admin nodes --token') reply='file' ;;
     'admin disks --timeout') reply='any' ;;
     'admin disks --meta') reply='any' ;;
     'admin disks --net') reply='auto|tcp|verbs' ;;
@@ -107,6 +111,7 @@ _ff_value() {
     'admin disks --tls-key') reply='file' ;;
     'admin disks --tls-ca') reply='file' ;;
     'admin disks --key') reply='file' ;;
+    'admin disks --token') reply='file' ;;
     'admin targets --timeout') reply='any' ;;
     'admin targets --meta') reply='any' ;;
     'admin targets --net') reply='auto|tcp|verbs' ;;
@@ -117,6 +122,7 @@ _ff_value() {
     'admin targets --tls-key') reply='file' ;;
     'admin targets --tls-ca') reply='file' ;;
     'admin targets --key') reply='file' ;;
+    'admin targets --token') reply='file' ;;
     'admin chains --timeout') reply='any' ;;
     'admin chains --meta') reply='any' ;;
     'admin chains --net') reply='auto|tcp|verbs' ;;
@@ -127,6 +133,7 @@ _ff_value() {
     'admin chains --tls-key') reply='file' ;;
     'admin chains --tls-ca') reply='file' ;;
     'admin chains --key') reply='file' ;;
+    'admin chains --token') reply='file' ;;
     'admin plan --targets-per-disk') reply='any' ;;
     'admin plan --replicas') reply='any' ;;
     'admin plan --table') reply='any' ;;
@@ -141,6 +148,7 @@ _ff_value() {
     'admin plan --tls-key') reply='file' ;;
     'admin plan --tls-ca') reply='file' ;;
     'admin plan --key') reply='file' ;;
+    'admin plan --token') reply='file' ;;
     'admin drain --node') reply='any' ;;
     'admin drain --target') reply='any' ;;
     'admin drain --timeout') reply='any' ;;
@@ -153,6 +161,7 @@ _ff_value() {
     'admin drain --tls-key') reply='file' ;;
     'admin drain --tls-ca') reply='file' ;;
     'admin drain --key') reply='file' ;;
+    'admin drain --token') reply='file' ;;
     'admin undrain --node') reply='any' ;;
     'admin undrain --target') reply='any' ;;
     'admin undrain --timeout') reply='any' ;;
@@ -165,6 +174,7 @@ _ff_value() {
     'admin undrain --tls-key') reply='file' ;;
     'admin undrain --tls-ca') reply='file' ;;
     'admin undrain --key') reply='file' ;;
+    'admin undrain --token') reply='file' ;;
     'admin replace-target --node') reply='any' ;;
     'admin replace-target --disk') reply='any' ;;
     'admin replace-target --timeout') reply='any' ;;
@@ -177,6 +187,7 @@ _ff_value() {
     'admin replace-target --tls-key') reply='file' ;;
     'admin replace-target --tls-ca') reply='file' ;;
     'admin replace-target --key') reply='file' ;;
+    'admin replace-target --token') reply='file' ;;
     'admin accept-loss --promote') reply='any' ;;
     'admin accept-loss --timeout') reply='any' ;;
     'admin accept-loss --meta') reply='any' ;;
@@ -188,6 +199,7 @@ _ff_value() {
     'admin accept-loss --tls-key') reply='file' ;;
     'admin accept-loss --tls-ca') reply='file' ;;
     'admin accept-loss --key') reply='file' ;;
+    'admin accept-loss --token') reply='file' ;;
     'admin backup --kv') reply='any' ;;
     'admin backup --dir') reply='dir' ;;
     'admin backup --etcd-ca') reply='file' ;;
@@ -203,6 +215,7 @@ _ff_value() {
     'admin backup --tls-key') reply='file' ;;
     'admin backup --tls-ca') reply='file' ;;
     'admin backup --key') reply='file' ;;
+    'admin backup --token') reply='file' ;;
     'admin restore --kv') reply='any' ;;
     'admin restore --dir') reply='dir' ;;
     'admin restore --etcd-ca') reply='file' ;;
@@ -218,6 +231,7 @@ _ff_value() {
     'admin restore --tls-key') reply='file' ;;
     'admin restore --tls-ca') reply='file' ;;
     'admin restore --key') reply='file' ;;
+    'admin restore --token') reply='file' ;;
     'admin adopt --timeout') reply='any' ;;
     'admin adopt --meta') reply='any' ;;
     'admin adopt --net') reply='auto|tcp|verbs' ;;
@@ -228,6 +242,7 @@ _ff_value() {
     'admin adopt --tls-key') reply='file' ;;
     'admin adopt --tls-ca') reply='file' ;;
     'admin adopt --key') reply='file' ;;
+    'admin adopt --token') reply='file' ;;
     'bench disk --size') reply='any' ;;
     'bench disk --timeout') reply='any' ;;
     'bench digest --size') reply='any' ;;
@@ -247,6 +262,7 @@ _ff_value() {
     'bench chain --tls-key') reply='file' ;;
     'bench chain --tls-ca') reply='file' ;;
     'bench chain --key') reply='file' ;;
+    'bench chain --token') reply='file' ;;
     'bench chain --timeout') reply='any' ;;
     'bench chunk --size') reply='any' ;;
     'bench chunk --depth') reply='any' ;;
@@ -272,6 +288,7 @@ _ff_value() {
     'bench net --tls-key') reply='file' ;;
     'bench net --tls-ca') reply='file' ;;
     'bench net --key') reply='file' ;;
+    'bench net --token') reply='file' ;;
     'bench net --timeout') reply='any' ;;
     'checkpoint --store') reply='dir' ;;
     'checkpoint --threads') reply='any' ;;
@@ -354,6 +371,7 @@ _ff_value() {
     'serve-meta --tls-key') reply='file' ;;
     'serve-meta --tls-ca') reply='file' ;;
     'serve-meta --key') reply='file' ;;
+    'serve-meta --token') reply='file' ;;
     'serve-storage --disk') reply='dir' ;;
     'serve-storage --meta') reply='any' ;;
     'serve-storage --node') reply='any' ;;
@@ -373,6 +391,7 @@ _ff_value() {
     'serve-storage --tls-key') reply='file' ;;
     'serve-storage --tls-ca') reply='file' ;;
     'serve-storage --key') reply='file' ;;
+    'serve-storage --token') reply='file' ;;
     'sim --story') reply='any' ;;
     'sim --seed') reply='any' ;;
     'sim --seeds') reply='any' ;;

@@ -13,6 +13,7 @@
 #include "io/system_disk.h"
 #include "kv/etcd_cluster.h"
 #include "net/key.h"
+#include "net/token.h"
 
 namespace ff::cmd {
 namespace {
@@ -151,6 +152,74 @@ TEST(Admin, AWrongKeyIsRefusedAtOnce) {
   EXPECT_NE(none.err.find("--key"), std::string::npos) << none.err;
 }
 
+void write_token(const std::string& path, const net::Key& key, net::User user) {
+  test::write_file(path, net::token_text(net::make_token(key, user)) + "\n");
+  std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+}
+
+TEST(Admin, ATokenIsProvenAndDoesNotDo) {
+  const test::TempDir dir;
+  io::SystemDisk disk;
+  const std::string key = dir / "key";
+  ASSERT_TRUE(net::make_key_file(disk, key).ok());
+  write_token(dir / "token", net::read_key_file(disk, key).value(), {1000, 7});
+  write_token(dir / "foreign", net::Key{}, {1000, 7});
+  const Manager manager({"--dir", dir / "meta", "--key", key});
+  const std::string& at = manager.address;
+  EXPECT_EQ(admin(at, {"init", "--key", key}).exit, 0);
+  const auto user = admin(at, {"status", "--token", dir / "token"});
+  EXPECT_EQ(user.exit, 5);
+  EXPECT_NE(user.err.find("cluster.status is not for users: admin at "), std::string::npos)
+      << user.err;
+  EXPECT_NE(user.err.find("came as user 1000"), std::string::npos) << user.err;
+  const auto by_environment =
+      test::ff_run({"admin", "status", "--meta", at}, {{"FF_TOKEN_FILE", dir / "token"}});
+  EXPECT_NE(by_environment.err.find("came as user 1000"), std::string::npos) << by_environment.err;
+  const auto foreign = admin(at, {"status", "--token", dir / "foreign"});
+  EXPECT_EQ(foreign.exit, 5);
+  EXPECT_NE(foreign.err.find("does not hold the cluster key that the token of admin is from"),
+            std::string::npos)
+      << foreign.err;
+}
+
+TEST(Admin, MistakesWithTokensAreNamed) {
+  const test::TempDir dir;
+  const std::string key = dir / "key";
+  const std::string token = net::token_text(net::make_token(net::Key{}, {1000, 7}));
+  write_token(dir / "token", net::Key{}, {1000, 7});
+  write_token(dir / "open", net::Key{}, {1000, 7});
+  std::filesystem::permissions(dir / "open", std::filesystem::perms::others_read,
+                               std::filesystem::perm_options::add);
+  test::write_file(key, std::string(64, '7') + "\n");
+  std::filesystem::permissions(key, std::filesystem::perms::owner_read);
+  struct Case {
+    Words words;
+    int exit;
+    std::string said;
+  };
+  const Case cases[] = {
+      {{"--token", dir / "token", "--key", key}, 2, "--key and --token exclude each other"},
+      {{"--token", dir / "token", "--net", "verbs"}, 2, "RDMA needs the cluster key"},
+      {{"--token", dir / "absent"}, 1, "absent"},
+      {{"--token", dir / "open"}, 5, "others may read this token"},
+      {{"--token", key}, 3, "not a token"},
+      {{"--token", token}, 2, "not the token itself"},
+  };
+  for (const Case& one : cases) {
+    Words words = {"status"};
+    words.insert(words.end(), one.words.begin(), one.words.end());
+    const auto ran = admin("127.0.0.1:1", words);
+    EXPECT_EQ(ran.exit, one.exit) << ran.err;
+    EXPECT_NE(ran.err.find(one.said), std::string::npos) << ran.err;
+    EXPECT_EQ((ran.out + ran.err).find(token.substr(token.size() - 8)), std::string::npos);
+  }
+  const auto storage =
+      test::ff_run({"serve-storage", "--disk", dir / "disk", "--token", dir / "token"}, {});
+  EXPECT_EQ(storage.exit, 2);
+  EXPECT_NE(storage.err.find("--token is for clients"), std::string::npos) << storage.err;
+  EXPECT_FALSE(std::filesystem::exists(dir / "disk"));
+}
+
 TEST(ServeMeta, MistakesAreNamed) {
   const test::TempDir dir;
   struct Case {
@@ -173,6 +242,7 @@ TEST(ServeMeta, MistakesAreNamed) {
       {{"--dir", dir / "a", "--advertise", "nonsense"}, 2, "HOST:PORT"},
       {{"--dir", dir / "a", "--http", "nonsense"}, 2, "nonsense"},
       {{"--dir", dir / "a", "--key", dir / "absent"}, 1, "absent"},
+      {{"--dir", dir / "a", "--token", dir / "absent"}, 2, "--token is for clients"},
       {{"--dir", file}, 1, "file"},
   };
   for (const Case& one : cases) {

@@ -37,6 +37,8 @@ TEST(BenchNet, MistakesAreNamed) {
       {{"--disk", "/tmp", "--connect", "127.0.0.1:1"}, 2, "--disk goes where --listen stands"},
       {{"--connect", "127.0.0.1:1"}, 1, "127.0.0.1:1: Connection refused"},
       {{"--disk", "/nonexistent", "--test", "disk"}, 1, "/nonexistent"},
+      {{"--token", "/nonexistent"}, 2, "--token is for clients"},
+      {{"--token", "/nonexistent", "--connect", "127.0.0.1:1"}, 1, "/nonexistent: No such file"},
       {{"--key", "/nonexistent"}, 1, "/nonexistent: No such file"},
       {{"--listen", "0.0.0.0:0"}, 5, "--key"},
       {{"--tls-cert", "/nonexistent"}, 2, "--tls-"},
