@@ -1,4 +1,5 @@
-// `ff serve-meta`: the daemon of the cluster manager, on SQLite in a folder of its own or on etcd.
+// `ff serve-meta`: the daemon of the cluster manager and of the metadata service, on SQLite in a
+// folder of its own or on etcd.
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "cmd/daemon.h"
 #include "cmd/kv_options.h"
 #include "io/files.h"
+#include "meta/meta_service.h"
 
 namespace ff::cmd {
 namespace {
@@ -16,6 +18,8 @@ namespace {
 struct ServeMetaOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4400", .advertise = {}, .http = {}, .net = {}};
   KvOptions kv;
+  int64_t collect_after_ns = 300 * kSecond;
+  bool root_squash = false;
 };
 
 std::string status(const cluster::ManagerService& manager, const std::string& address) {
@@ -34,13 +38,20 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
   for (const std::string& told : store->warnings()) log_warning(told);
   const auto engine = store->engine(daemon->loop(), daemon->rng());
   cluster::ManagerService manager(*engine, daemon->loop(), daemon->rng(), daemon->router());
+  meta::MetaService files(*engine, daemon->client(), daemon->router(),
+                          {.key = daemon->client().self.key,
+                           .primary = [&manager] { return manager.is_primary(); },
+                           .collect_after_ns = options.collect_after_ns,
+                           .root_squash = options.root_squash});
   std::string address;
   Daemon::Service service;
   service.start = [&](const std::string& at) {
     address = at;
     manager.start({.address = at, .alone = store->alone()});
+    files.start();
   };
   service.stop = [&manager] { return manager.close(); };
+  service.end = [&files] { return files.close(); };
   service.status = [&] { return status(manager, address); };
   return daemon->run(std::move(service));
 }
@@ -50,10 +61,11 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
 void declare_serve_meta(Command& meta) {
   auto& options = meta.keep<ServeMetaOptions>();
   meta.about(
-      "Runs the cluster manager: which nodes are alive, which targets serve, in which chains. By "
-      "default it keeps its state in SQLite under --dir, alone, and needs nothing else. For "
-      "several machines start it on three of them with --kv etcd://..., all with the same key: one "
-      "is primary, and another takes over within four seconds.\n\n"
+      "Runs the cluster manager (which nodes are alive, which targets serve, in which chains) and "
+      "the metadata service (names, permissions and lengths of files). By default they keep their "
+      "state in SQLite under --dir, alone, and need nothing else. For several machines start it on "
+      "three of them with --kv etcd://..., all with the same key: one is primary, and another "
+      "takes over within four seconds; all of them serve metadata.\n\n"
       "A new cluster is formed once, with 'ff admin init'. SIGTERM stops the daemon; a primary "
       "gives its place up first.\n\n"
       "etcd keeps every old revision until it is told otherwise: run it with "
@@ -61,6 +73,12 @@ void declare_serve_meta(Command& meta) {
   declare_kv(meta, options.kv);
   meta.flag("--accept-data-loss", options.kv.accept_data_loss,
             "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");
+  meta.option("--collect-after", duration(options.collect_after_ns),
+              "How long the bytes of a removed file stay, for programs that still read it")
+      .config("serve-meta.collect-after");
+  meta.flag("--root-squash", options.root_squash,
+            "Root of the machines that mount is nobody here (65534)")
+      .config("serve-meta.root-squash");
   declare_daemon(meta, options.daemon, "serve-meta");
   meta.example("ff serve-meta", "one machine, state under /var/lib/ff");
   meta.example("ff serve-meta --listen '*:4400' --key cluster.key --kv etcd://m1,m2,m3",

@@ -73,6 +73,7 @@ Errc code_of(int err) {
     case EACCES:
     case EPERM:
     case EROFS: return Errc::refused;
+    case ESTALE: return Errc::stale;
     case ENOSYS:
     case EOPNOTSUPP: return Errc::unsupported;
     default: return Errc::failed;
@@ -96,7 +97,7 @@ std::string hint_of(int err) {
 
 Error errno_error(int err, std::string_view what) {
   return Error{code_of(err), fmt::format("{}: {}", what, std::generic_category().message(err)),
-               hint_of(err)};
+               hint_of(err), err};
 }
 
 }  // namespace ff

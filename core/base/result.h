@@ -46,6 +46,7 @@ struct [[nodiscard]] Error {
   Errc code = Errc::failed;
   std::string message;  // thing and cause: "/data/x.safetensors: No such file or directory"
   std::string hint;     // next step, a full sentence or a command; may be empty
+  int sys = 0;          // the errno of it, for those who answer a kernel; 0: none in particular
 
   // The same error with words in front: "save step 3: " + message.
   Error&& within(std::string_view context) &&;
@@ -58,7 +59,8 @@ Error fail(Errc code, fmt::format_string<A...> text, A&&... args) {
 }
 
 // "WHAT: strerror(err)" with the code a caller can act on (ENOENT -> not_found, ENOSPC and EDQUOT
-// -> disk_full, EACCES/EPERM/EROFS -> refused, EEXIST -> exists) and a hint where one is known.
+// -> disk_full, EACCES/EPERM/EROFS -> refused, EEXIST -> exists, ESTALE -> stale), `err` as its
+// errno, and a hint where one is known.
 Error errno_error(int err, std::string_view what);
 
 template <class T>

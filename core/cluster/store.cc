@@ -253,4 +253,19 @@ Task<Result<Stored>> Store::load(int64_t deadline_ns) {
   co_return stored;
 }
 
+Task<Result<uint64_t>> Store::version(int64_t deadline_ns) {
+  uint64_t version = 0;
+  kv::Function function = [&version](kv::Txn& txn) -> Task<Result<void>> {
+    auto reading = txn.get(kClusterKey);
+    FF_CO_TRY(const auto value, co_await std::move(reading));
+    if (!value) co_return Result<void>();
+    FF_CO_TRY(const auto cluster, read_message<wire::Cluster>("cluster", *value));
+    version = cluster.version();
+    co_return Result<void>();
+  };
+  auto viewing = engine_.view(std::move(function), deadline_ns);
+  FF_CO_TRY(co_await std::move(viewing));
+  co_return version;
+}
+
 }  // namespace ff::cluster

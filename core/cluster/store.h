@@ -52,6 +52,8 @@ class Store {
   Task<Result<void>> write(Lease held, Proposal proposal, int64_t deadline_ns);
 
   Task<Result<Stored>> load(int64_t deadline_ns);
+  // Of the routing; 0: no cluster yet.
+  Task<Result<uint64_t>> version(int64_t deadline_ns);
 
  private:
   Task<Result<Lease>> change(Lease expected, Lease next, int64_t deadline_ns);

@@ -1,0 +1,320 @@
+// file.cc: bytes to chunks and back, and what others are told of them.
+#include "client/file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/gate.h"
+#include "client/file_system.h"
+
+namespace ff::client {
+
+namespace {
+
+Error gone(const meta::Inode& inode) {
+  return errno_error(ESTALE, fmt::format("inode {}", inode.id));
+}
+
+Error wrong_end(uint64_t offset) {
+  Error error = errno_error(EFBIG, fmt::format("byte {}", offset));
+  error.code = Errc::usage;
+  return error;
+}
+
+Error not_for_writing(const meta::Inode& inode) {
+  Error error = errno_error(EBADF, fmt::format("inode {} is not open for writing", inode.id));
+  error.code = Errc::usage;
+  return error;
+}
+
+Error with_errno(Error error) {
+  if (error.sys != 0) return error;
+  switch (error.code) {
+    case Errc::disk_full: error.sys = ENOSPC; break;
+    case Errc::refused: error.sys = EACCES; break;
+    case Errc::deadline: error.sys = ETIMEDOUT; break;
+    case Errc::interrupted: error.sys = EINTR; break;
+    default: error.sys = EIO;
+  }
+  return error;
+}
+
+}  // namespace
+
+// A stretch of one chunk.
+struct File::Part {
+  cluster::ChainId chain = 0;
+  chunk::ChunkId id = {};
+  uint64_t offset = 0;  // in the chunk
+  uint64_t size = 0;
+  uint64_t at = 0;  // in the caller's memory
+};
+
+File::File(FileSystem& of, meta::Seen seen, std::vector<cluster::ChainId> chains,
+           std::optional<meta::SessionId> session)
+    : of_(of),
+      seen_(std::move(seen)),
+      chains_(std::move(chains)),
+      session_(session),
+      capability_ns_(of.loop().now_ns()),
+      seen_ns_(of.loop().now_ns()),
+      behind_(of.loop(), of.memory_, of.behind_, seen_.inode.layout.chunk_size,
+              [this](uint64_t offset, ByteView from) { return write(offset, from); }) {}
+
+std::vector<File::Part> File::parts(uint64_t offset, uint64_t size) const {
+  std::vector<Part> parts;
+  const uint64_t chunk = chunk_size();
+  for (uint64_t done = 0; done < size;) {
+    const uint64_t index = (offset + done) / chunk;
+    const uint64_t begin = (offset + done) % chunk;
+    const uint64_t length = std::min(size - done, chunk - begin);
+    parts.push_back({.chain = chains_[index % chains_.size()],
+                     .id = {seen_.inode.id, index},
+                     .offset = begin,
+                     .size = length,
+                     .at = done});
+    done += length;
+  }
+  return parts;
+}
+
+void File::heard(meta::Seen seen) {
+  const uint64_t written = std::max(end_, seen.inode.length);
+  const bool cut = seen.inode.truncations != seen_.inode.truncations;
+  seen.capability = std::move(seen_.capability);
+  seen.proof = std::move(seen_.proof);
+  seen_ = std::move(seen);
+  // What is not told yet counts, unless somebody has cut the file since.
+  if (!cut && untold_) seen_.inode.length = written;
+  seen_ns_ = of_.loop().now_ns();
+}
+
+// A user's right to the chunks runs out while the file is open, and is renewed in time.
+Task<Result<std::string>> File::capability() {
+  const int64_t now_ns = of_.loop().now_ns();
+  if (!seen_.capability.empty() && now_ns - capability_ns_ >= meta::kCapabilityNs / 2) {
+    auto renewing = of_.names_.renew(seen_.inode.id, seen_.capability);
+    FF_CO_TRY(seen_.capability, co_await std::move(renewing));
+    capability_ns_ = now_ns;
+  }
+  co_return seen_.capability;
+}
+
+// Where nothing was found the file may be gone, and others may have cut it: then there are no zeros
+// to give.
+Task<Result<void>> File::check_there(bool hole, int64_t began_ns) {
+  if (!hole || seen_ns_ >= began_ns) co_return Result<void>();
+  auto looking = of_.names_.stat(ref(), false);
+  auto seen = co_await std::move(looking);
+  if (!seen && seen.error().code == Errc::stale) co_return gone(seen_.inode);
+  FF_CO_TRY(Result<void>(seen ? Result<void>() : seen.error()));
+  heard(std::move(*seen));
+  co_return Result<void>();
+}
+
+Task<Result<uint64_t>> File::read(uint64_t offset, ByteSpan into) {
+  if (offset > meta::kLengthMax) co_return wrong_end(offset);
+  if (!behind_.empty()) {
+    auto flushing = flush();
+    FF_CO_TRY(co_await std::move(flushing));
+  }
+  const int64_t began_ns = of_.loop().now_ns();
+  if (offset + into.size() > seen_.inode.length) {
+    // Past the end, as far as is known here.
+    auto checking = check_there(true, began_ns);
+    FF_CO_TRY(co_await std::move(checking));
+  }
+  if (offset >= seen_.inode.length || into.empty()) co_return uint64_t{0};
+  const uint64_t size = std::min<uint64_t>(into.size(), seen_.inode.length - offset);
+  auto having = capability();
+  FF_CO_TRY(const std::string right, co_await std::move(having));
+  const std::vector<Part> wanted = parts(offset, size);
+  std::vector<chain::Client::Piece> pieces;
+  for (const Part& part : wanted) {
+    pieces.push_back({.chain = part.chain,
+                      .id = part.id,
+                      .offset = part.offset,
+                      .into = into.subspan(part.at, part.size),
+                      .capability = right});
+  }
+  auto reading = of_.storage_.read(std::move(pieces));
+  auto got = co_await std::move(reading);
+  bool hole = false;
+  for (size_t i = 0; i < wanted.size(); i++) {
+    if (!got[i] && got[i].error().code != Errc::not_found) {
+      co_return with_errno(std::move(got[i]).error());
+    }
+    const uint64_t bytes = got[i] ? got[i]->bytes : 0;
+    if (!got[i]) hole = true;
+    std::ranges::fill(into.subspan(wanted[i].at + bytes, wanted[i].size - bytes), std::byte{0});
+  }
+  auto checking = check_there(hole, began_ns);
+  FF_CO_TRY(co_await std::move(checking));
+  co_return size;
+}
+
+Task<Result<void>> File::write_part(Part part, ByteView from) {
+  auto having = capability();
+  FF_CO_TRY(std::string right, co_await std::move(having));
+  const bool whole = part.offset == 0 && part.size == chunk_size();
+  const chunk::Update update{.id = part.id,
+                             .change = whole ? chunk::Change::replace : chunk::Change::write,
+                             .offset = part.offset,
+                             .data = from,
+                             .chunk_size = chunk_size()};
+  auto updating = of_.storage_.update(part.chain, update, std::move(right));
+  auto updated = co_await std::move(updating);
+  if (!updated) co_return with_errno(std::move(updated).error());
+  unsynced_[part.chain].insert(updated->verifier);
+  const uint64_t end = part.id.index * chunk_size() + part.offset + part.size;
+  end_ = std::max(end_, end);
+  seen_.inode.length = std::max(seen_.inode.length, end);
+  untold_ = true;
+  co_return Result<void>();
+}
+
+Task<Result<void>> File::write(uint64_t offset, ByteView from) {
+  if (!session_) co_return not_for_writing(seen_.inode);
+  if (offset > meta::kLengthMax || from.size() > meta::kLengthMax - offset) {
+    co_return wrong_end(offset);
+  }
+  const std::vector<Part> wanted = parts(offset, from.size());
+  if (wanted.size() == 1) {
+    auto writing = write_part(wanted.front(), from);
+    co_return co_await std::move(writing);
+  }
+  Result<void> first;
+  Gate gate(of_.loop());
+  for (const Part& part : wanted) {
+    gate.spawn([](File& file, Part one, ByteView bytes, Result<void>& error) -> Task<void> {
+      auto writing = file.write_part(one, bytes);
+      auto written = co_await std::move(writing);
+      if (!written && error) error = std::move(written);
+    }(*this, part, from.subspan(part.at, part.size), first));
+  }
+  co_await gate.wait_empty();
+  co_return first;
+}
+
+Task<Result<void>> File::write_behind(uint64_t offset, ByteView from) {
+  if (!session_) co_return not_for_writing(seen_.inode);
+  if (offset > meta::kLengthMax || from.size() > meta::kLengthMax - offset) {
+    co_return wrong_end(offset);
+  }
+  auto adding = behind_.add(offset, from);
+  co_return co_await std::move(adding);
+}
+
+Task<Result<void>> File::flush() {
+  auto flushing = behind_.flush();
+  co_return co_await std::move(flushing);
+}
+
+Task<Result<void>> File::append(ByteView from) {
+  if (!session_) co_return not_for_writing(seen_.inode);
+  if (from.empty()) co_return Result<void>();
+  auto flushing = flush();
+  FF_CO_TRY(co_await std::move(flushing));
+  auto having = capability();
+  FF_CO_TRY(std::string right, co_await std::move(having));
+  if (untold_) {
+    auto telling = tell(false);
+    FF_CO_TRY(co_await std::move(telling));
+  }
+  auto appending = of_.names_.append(seen_.inode.id, from.size(), std::move(right));
+  FF_CO_TRY(auto seen, co_await std::move(appending));
+  const uint64_t offset = seen.inode.length - from.size();
+  heard(std::move(seen));
+  auto writing = write(offset, from);
+  co_return co_await std::move(writing);
+}
+
+// Others see the length from now on.
+Task<Result<void>> File::tell(bool closed) {
+  auto having = capability();
+  FF_CO_TRY(std::string right, co_await std::move(having));
+  const meta::Names::Written written{.end = end_,
+                                     .truncations = seen_.inode.truncations,
+                                     .mtime_ns = untold_ ? of_.loop().clock().wall_ns() : 0,
+                                     .closed = closed};
+  const uint64_t told = end_;
+  untold_ = false;
+  auto telling = of_.names_.wrote(seen_.inode.id, *session_, written, std::move(right));
+  auto seen = co_await std::move(telling);
+  if (!seen) {
+    untold_ = true;
+    co_return std::move(seen).error();
+  }
+  if (end_ == told) end_ = 0;
+  heard(std::move(*seen));
+  co_return Result<void>();
+}
+
+Task<Result<void>> File::sync_chain(cluster::ChainId chain, std::set<uint64_t> verifiers) {
+  auto syncing = of_.storage_.sync(chain);
+  auto synced = co_await std::move(syncing);
+  if (!synced) co_return with_errno(std::move(synced).error());
+  if (verifiers == std::set{*synced}) co_return Result<void>();
+  Error lost = fail(Errc::failed,
+                    "inode {}: chain {} has lost writes that were not synced before all of its "
+                    "replicas lost power",
+                    seen_.inode.id, chain);
+  lost.hint = std::string("Write the file anew.");
+  lost.sys = EIO;
+  co_return lost;
+}
+
+Task<Result<void>> File::sync() {
+  auto flushing = flush();
+  auto flushed = co_await std::move(flushing);
+  Result<void> first = std::move(flushed);
+  const auto unsynced = std::exchange(unsynced_, {});
+  Gate gate(of_.loop());
+  for (const auto& [chain, verifiers] : unsynced) {
+    gate.spawn([](File& file, cluster::ChainId id, std::set<uint64_t> expected,
+                  Result<void>& error) -> Task<void> {
+      auto syncing = file.sync_chain(id, std::move(expected));
+      auto synced = co_await std::move(syncing);
+      if (!synced && error) error = std::move(synced);
+    }(*this, chain, verifiers, first));
+  }
+  co_await gate.wait_empty();
+  if (session_ && untold_) {
+    auto telling = tell(false);
+    auto told = co_await std::move(telling);
+    if (first) first = std::move(told);
+  }
+  co_return first;
+}
+
+Task<Result<void>> File::truncate(uint64_t length) {
+  if (!session_) co_return not_for_writing(seen_.inode);
+  auto flushing = flush();
+  FF_CO_TRY(co_await std::move(flushing));
+  auto having = capability();
+  FF_CO_TRY(std::string right, co_await std::move(having));
+  auto truncating = of_.names_.truncate({}, ref(), length, std::move(right));
+  FF_CO_TRY(auto seen, co_await std::move(truncating));
+  end_ = 0;
+  untold_ = false;
+  heard(std::move(seen));
+  co_return Result<void>();
+}
+
+Task<Result<void>> File::close() {
+  if (std::exchange(closed_, true)) co_return Result<void>();
+  auto flushing = flush();
+  Result<void> first = co_await std::move(flushing);
+  auto ending = behind_.close();
+  co_await std::move(ending);
+  if (!session_) co_return first;
+  auto telling = tell(true);
+  auto told = co_await std::move(telling);
+  of_.writers_.erase(session_->number);
+  // Who has removed it meanwhile needs no length.
+  if (first && !told && told.error().code != Errc::stale) first = std::move(told);
+  co_return first;
+}
+
+}  // namespace ff::client

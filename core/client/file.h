@@ -1,0 +1,77 @@
+// An open file: its bytes over the chains of its stripe. Owned by the loop of its FileSystem, and
+// any number of reads and writes may be under way at once.
+//
+// Errors carry the errno for whoever answers a kernel (Error::sys); ESTALE: the file is gone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "chain/client.h"
+#include "client/write_behind.h"
+#include "cluster/routing.h"
+#include "meta/meta_client.h"
+
+namespace ff::client {
+
+class FileSystem;
+
+class File : public std::enable_shared_from_this<File> {
+ public:
+  // By FileSystem alone.
+  File(FileSystem& of, meta::Seen seen, std::vector<cluster::ChainId> chains,
+       std::optional<meta::SessionId> session);
+
+  // As last heard of; the length at least as long as what was written here.
+  const meta::Inode& inode() const { return seen_.inode; }
+  meta::Ref ref() const { return seen_.ref(); }
+  uint64_t chunk_size() const { return seen_.inode.layout.chunk_size; }
+
+  // Fewer bytes than asked for at the end of the file; what was never written reads as zeros. The
+  // memory is nobody's again when this ends. What write_behind() holds is written before.
+  Task<Result<uint64_t>> read(uint64_t offset, ByteSpan into);
+  // Returns once storage has acknowledged all of it, on all replicas (not durable: sync()).
+  Task<Result<void>> write(uint64_t offset, ByteView from);
+  // Returns once the bytes are taken over; they are written soon, the latest with flush(), sync()
+  // or close(), one of which also tells the error.
+  Task<Result<void>> write_behind(uint64_t offset, ByteView from);
+  Task<Result<void>> flush();
+  // At the end of the file, wherever that is by then: two who append never write the same place.
+  Task<Result<void>> append(ByteView from);
+  // What was written is durable, and its length known to everybody. Errc::failed with EIO: storage
+  // has lost some of it.
+  Task<Result<void>> sync();
+  Task<Result<void>> truncate(uint64_t length);
+  // What was written is acknowledged, and its length known to everybody. Once.
+  Task<Result<void>> close();
+
+ private:
+  friend class FileSystem;
+  struct Part;
+  std::vector<Part> parts(uint64_t offset, uint64_t size) const;
+  Task<Result<void>> write_part(Part part, ByteView from);
+  Task<Result<std::string>> capability();
+  Task<Result<void>> check_there(bool hole, int64_t began_ns);
+  Task<Result<void>> tell(bool closed);
+  Task<Result<void>> sync_chain(cluster::ChainId chain, std::set<uint64_t> verifiers);
+  void heard(meta::Seen seen);
+
+  FileSystem& of_;
+  meta::Seen seen_;
+  const std::vector<cluster::ChainId> chains_;
+  const std::optional<meta::SessionId> session_;  // open for writing
+  int64_t capability_ns_;                         // when it was given
+  int64_t seen_ns_;  // when it was last known that the inode is there, and how long
+  bool closed_ = false;
+  uint64_t end_ = 0;     // behind what was written here since it was last told
+  bool untold_ = false;  // something was written since
+  std::map<cluster::ChainId, std::set<uint64_t>> unsynced_;  // verifiers of what was acknowledged
+  WriteBehind behind_;
+};
+
+}  // namespace ff::client

@@ -1,0 +1,129 @@
+// file_system.cc: what all open files share, and opening them.
+#include "client/file_system.h"
+
+#include <utility>
+
+namespace ff::client {
+
+namespace {
+
+constexpr int64_t kLookNs = 20 * kMillisecond;
+// How often writers tell how long their files are, and how long bytes wait behind.
+constexpr int64_t kTellNs = 2 * kSecond;
+constexpr int64_t kBehindNs = kSecond;
+constexpr int64_t kRoutingNs = 10 * kSecond;  // a chain table that is new is heard of within this
+
+}  // namespace
+
+FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Address>& servers,
+                       Options options)
+    : context_(context),
+      routing_(context, servers, [this] { storage_.look(); }),
+      storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
+      names_(context, servers),
+      memory_(options.arena),
+      behind_(context.loop, std::max<uint64_t>(options.write_behind / kMiB, 64)),
+      gate_(context.loop) {}
+
+FileSystem::~FileSystem() = default;
+
+Task<Result<void>> FileSystem::start(int64_t deadline_ns) {
+  gate_.spawn(routing_.run());
+  gate_.spawn(keep_telling());
+  while (routing_.routing().version == 0) {
+    const auto waited = co_await after(context_.loop, kLookNs);
+    FF_CO_TRY(waited);
+    const auto& trouble = routing_.trouble();
+    if (trouble && trouble->code == Errc::refused) co_return *trouble;
+    if (context_.loop.now_ns() < deadline_ns) continue;
+    if (trouble) co_return *trouble;
+    co_return fail(Errc::deadline, "the cluster does not tell what chains there are");
+  }
+  co_return Result<void>();
+}
+
+std::vector<std::shared_ptr<File>> FileSystem::writers() const {
+  std::vector<std::shared_ptr<File>> files;
+  for (const auto& [number, file] : writers_) {
+    if (auto held = file.lock()) files.push_back(std::move(held));
+  }
+  return files;
+}
+
+Task<void> FileSystem::close() {
+  const auto open = writers();
+  for (const auto& file : open) {
+    auto closing = file->close();
+    (void)co_await std::move(closing);
+  }
+  Error reason = fail(Errc::interrupted, "the client ends");
+  co_await gate_.close(std::move(reason));
+  auto closing_names = names_.close();
+  co_await std::move(closing_names);
+  auto closing_storage = storage_.close();
+  co_await std::move(closing_storage);
+  auto closing_routing = routing_.close();
+  co_await std::move(closing_routing);
+}
+
+Task<void> FileSystem::keep_telling() {
+  for (;;) {
+    const auto waited = co_await after(context_.loop, kTellNs / 2);
+    if (!waited) co_return;
+    const auto open = writers();
+    for (const auto& file : open) {
+      file->behind_.start_old(context_.loop.now_ns() - kBehindNs);
+      if (!file->untold_ || context_.loop.now_ns() - file->seen_ns_ < kTellNs) continue;
+      auto telling = file->tell(false);
+      (void)co_await std::move(telling);  // the next time, or when it is closed
+    }
+  }
+}
+
+// A table may be newer than the routing here.
+Task<Result<std::vector<cluster::ChainId>>> FileSystem::chains_of(const meta::Layout& layout) {
+  const int64_t until_ns = context_.loop.now_ns() + kRoutingNs;
+  for (;;) {
+    auto chains = meta::chains_of(routing_.routing(), layout);
+    if (chains && chains->empty()) co_return fail(Errc::corrupt, "a chain table without chains");
+    if (chains || context_.loop.now_ns() >= until_ns) co_return chains;
+    routing_.refresh();
+    const auto waited = co_await after(context_.loop, kLookNs);
+    FF_CO_TRY(waited);
+  }
+}
+
+Task<Result<std::shared_ptr<File>>> FileSystem::opened(meta::Seen seen,
+                                                       std::optional<meta::SessionId> session) {
+  if (!seen.inode.is(meta::Kind::file)) {
+    co_return fail(Errc::usage, "inode {} is no regular file", seen.inode.id);
+  }
+  auto finding = chains_of(seen.inode.layout);
+  FF_CO_TRY(auto chains, co_await std::move(finding));
+  auto file = std::make_shared<File>(*this, std::move(seen), std::move(chains), session);
+  if (session) writers_[session->number] = file;
+  co_return file;
+}
+
+Task<Result<std::shared_ptr<File>>> FileSystem::open(meta::Caller caller, meta::Ref inode,
+                                                     uint32_t rights) {
+  std::optional<meta::SessionId> session;
+  if ((rights & meta::kMayWrite) != 0) session = names_.new_session();
+  auto opening = names_.open(std::move(caller), std::move(inode), rights, session);
+  FF_CO_TRY(auto seen, co_await std::move(opening));
+  auto making = opened(std::move(seen), session);
+  co_return co_await std::move(making);
+}
+
+Task<Result<std::shared_ptr<File>>> FileSystem::create(meta::Caller caller, meta::Ref dir,
+                                                       std::string name, meta::Names::Make make) {
+  make.session = names_.new_session();
+  make.rights |= meta::kMayWrite;
+  const auto session = make.session;
+  auto making = names_.make(std::move(caller), std::move(dir), std::move(name), std::move(make));
+  FF_CO_TRY(auto seen, co_await std::move(making));
+  auto opening = opened(std::move(seen), session);
+  co_return co_await std::move(opening);
+}
+
+}  // namespace ff::client

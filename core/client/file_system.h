@@ -1,0 +1,71 @@
+// The file system as a program uses it: names are asked of the metadata service, bytes go to and
+// come from storage nodes directly. Owned by one loop; the same in simulation.
+//
+// Close-to-open consistency: whoever opens a file after its writer has closed it sees what was
+// written; while both have it open, the reader sees it when it reads there anew.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/gate.h"
+#include "chain/client.h"
+#include "chain/memory.h"
+#include "client/file.h"
+#include "cluster/routing_copy.h"
+#include "meta/meta_client.h"
+
+namespace ff::client {
+
+class FileSystem {
+ public:
+  struct Options {
+    // Memory that storage nodes of this host reach themselves (net/system_transport.h); may be
+    // empty. Buffers of write-behind lie in it.
+    ByteSpan arena = {};
+    uint64_t write_behind = 256 * kMiB;  // bytes that wait to be written, of all files
+  };
+  // `servers`: the cluster's serve-metas. `context` outlives it.
+  FileSystem(rpc::ClientContext& context, const std::vector<net::Address>& servers,
+             Options options);
+  // After close().
+  ~FileSystem();
+
+  // Returns once the cluster's chains are known.
+  Task<Result<void>> start(int64_t deadline_ns);
+  // Files that are still open are closed, with what they have; nobody learns of their errors.
+  Task<void> close();
+
+  meta::MetaClient& names() { return names_; }
+  Loop& loop() { return context_.loop; }
+
+  // `rights`: meta::kMayRead, kMayWrite. What is open for writing is to be closed.
+  Task<Result<std::shared_ptr<File>>> open(meta::Caller caller, meta::Ref inode, uint32_t rights);
+  // Makes the file, or opens the one that is there (unless `make.exclusive`).
+  Task<Result<std::shared_ptr<File>>> create(meta::Caller caller, meta::Ref dir, std::string name,
+                                             meta::Names::Make make);
+
+ private:
+  friend class File;
+  Task<Result<std::shared_ptr<File>>> opened(meta::Seen seen,
+                                             std::optional<meta::SessionId> session);
+  Task<Result<std::vector<cluster::ChainId>>> chains_of(const meta::Layout& layout);
+  Task<void> keep_telling();
+  std::vector<std::shared_ptr<File>> writers() const;
+
+  rpc::ClientContext& context_;
+  cluster::RoutingCopy routing_;
+  chain::Client storage_;
+  meta::MetaClient names_;
+  chain::Memory memory_;
+  Semaphore behind_;                                 // MiB of write-behind
+  std::map<uint64_t, std::weak_ptr<File>> writers_;  // by session
+  Gate gate_;
+};
+
+}  // namespace ff::client

@@ -1,0 +1,34 @@
+// The routing as the KV store has it, for services beside the managers on the same store: it is
+// there on every one of them, whoever is primary. Owned by one loop.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "base/wait.h"
+#include "cluster/store.h"
+
+namespace ff::cluster {
+
+class StoredRouting {
+ public:
+  // `changed` is called after each change. Both outlive it.
+  StoredRouting(kv::Engine& engine, Loop& loop, std::function<void()> changed);
+
+  // Version 0 until it has been read, or while there is no cluster.
+  const Routing& routing() const { return routing_; }
+  // Looks whether there is a newer one, now and then, and when refresh() says so. Until cancelled.
+  Task<void> run();
+  void refresh() { asked_.set(); }
+
+ private:
+  Task<Result<void>> look();
+
+  Store store_;
+  Loop& loop_;
+  const std::function<void()> changed_;
+  Routing routing_;
+  Event asked_;
+};
+
+}  // namespace ff::cluster

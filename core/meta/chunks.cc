@@ -1,0 +1,122 @@
+// chunks.cc: each chain of a file has its share of the chunks, and they are looked at side by side.
+#include "meta/chunks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/gate.h"
+
+namespace ff::meta {
+
+namespace {
+
+// Removals at once on one chain. Where the file has holes some of them find nothing.
+constexpr uint64_t kAtOnce = 32;
+
+// Several tasks, and the first error of them.
+class Together {
+ public:
+  explicit Together(Loop& loop) : gate_(loop) {}
+  void add(Task<Result<void>> task) { gate_.spawn(keep(std::move(task), first_)); }
+  Task<Result<void>> done() {
+    co_await gate_.wait_empty();
+    co_return std::move(first_);
+  }
+
+ private:
+  static Task<void> keep(Task<Result<void>> task, Result<void>& first) {
+    auto done = co_await std::move(task);
+    if (!done && first) first = std::move(done);
+  }
+  Result<void> first_;
+  Gate gate_;
+};
+
+}  // namespace
+
+// The chunks of a file on one chain: first, first + step, ...
+struct Chunks::Share {
+  cluster::ChainId chain = 0;
+  InodeId inode = 0;
+  uint64_t first = 0;
+  uint64_t step = 0;
+  uint64_t chunk_size = 0;
+  uint64_t length = 0;  // that the file shall have
+};
+
+Task<Result<uint64_t>> Chunks::end(Inode file) {
+  FF_CO_TRY(const auto chains, chains_of(routing_, file.layout));
+  std::vector<uint64_t> ends(chains.size());
+  Together all(loop_);
+  for (size_t i = 0; i < chains.size(); i++) {
+    all.add([](chain::Client& client, cluster::ChainId chain, InodeId inode, uint64_t chunk_size,
+               uint64_t& end) -> Task<Result<void>> {
+      auto asking = client.last(chain, inode);
+      FF_CO_TRY(const auto last, co_await std::move(asking));
+      if (last) end = last->id.index * chunk_size + last->image.length;
+      co_return Result<void>();
+    }(client_, chains[i], file.id, file.layout.chunk_size, ends[i]));
+  }
+  auto doing = all.done();
+  FF_CO_TRY(co_await std::move(doing));
+  co_return ends.empty() ? 0 : *std::ranges::max_element(ends);
+}
+
+Task<Result<void>> Chunks::cut(Inode file, uint64_t length) {
+  FF_CO_TRY(const auto chains, chains_of(routing_, file.layout));
+  Together all(loop_);
+  for (size_t i = 0; i < chains.size(); i++) {
+    all.add(cut_share({.chain = chains[i],
+                       .inode = file.id,
+                       .first = i,
+                       .step = chains.size(),
+                       .chunk_size = file.layout.chunk_size,
+                       .length = length}));
+  }
+  auto doing = all.done();
+  co_return co_await std::move(doing);
+}
+
+Task<Result<void>> Chunks::cut_share(Share share) {
+  for (;;) {
+    auto asking = client_.last(share.chain, share.inode);
+    FF_CO_TRY(const auto last, co_await std::move(asking));
+    if (!last) co_return Result<void>();
+    const uint64_t begin = last->id.index * share.chunk_size;
+    if (begin + last->image.length <= share.length) co_return Result<void>();
+    if (begin >= share.length) {
+      auto removing = remove_below(share, last->id.index);
+      FF_CO_TRY(co_await std::move(removing));
+      continue;
+    }
+    chunk::Update shorter{.id = last->id,
+                          .change = chunk::Change::resize,
+                          .length = share.length - begin,
+                          .chunk_size = share.chunk_size};
+    auto updating = update(share.chain, shorter);
+    co_return co_await std::move(updating);
+  }
+}
+
+// The last chunks of a share, `last` being the very last, as far as they are to go.
+Task<Result<void>> Chunks::remove_below(Share share, uint64_t last) {
+  Together all(loop_);
+  for (uint64_t i = 0; i < kAtOnce; i++) {
+    all.add(update(share.chain, {.id = {share.inode, last},
+                                 .change = chunk::Change::remove,
+                                 .chunk_size = share.chunk_size}));
+    if (last < share.step || (last - share.step) * share.chunk_size < share.length) break;
+    last -= share.step;
+  }
+  auto doing = all.done();
+  co_return co_await std::move(doing);
+}
+
+Task<Result<void>> Chunks::update(cluster::ChainId chain, chunk::Update update) {
+  auto updating = client_.update(chain, update);
+  const auto updated = co_await std::move(updating);
+  if (!updated && updated.error().code != Errc::not_found) co_return updated.error();
+  co_return Result<void>();
+}
+
+}  // namespace ff::meta

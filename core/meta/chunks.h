@@ -1,0 +1,36 @@
+// A file's bytes in storage, as the metadata service needs them: where they end, and how they go.
+// Owned by one loop.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "chain/client.h"
+#include "cluster/routing.h"
+#include "meta/inode.h"
+
+namespace ff::meta {
+
+class Chunks {
+ public:
+  // All outlive it.
+  Chunks(chain::Client& client, const cluster::Routing& routing, Loop& loop)
+      : client_(client), routing_(routing), loop_(loop) {}
+
+  // Behind the last byte that any chunk has.
+  Task<Result<uint64_t>> end(Inode file);
+  // Nothing is left of it from byte `length` on.
+  Task<Result<void>> cut(Inode file, uint64_t length);
+
+ private:
+  struct Share;
+  Task<Result<void>> cut_share(Share share);
+  Task<Result<void>> remove_below(Share share, uint64_t last);
+  Task<Result<void>> update(cluster::ChainId chain, chunk::Update update);
+
+  chain::Client& client_;
+  const cluster::Routing& routing_;
+  Loop& loop_;
+};
+
+}  // namespace ff::meta

@@ -1,0 +1,31 @@
+// Numbers for new inodes. Each server takes a batch from the KV store and gives it out from memory:
+// what is left of it when the server ends is never given, and no number is given twice. Owned by
+// one loop.
+#pragma once
+
+#include <cstdint>
+
+#include "base/loop.h"
+#include "base/task.h"
+#include "base/wait.h"
+#include "kv/engine.h"
+#include "meta/inode.h"
+
+namespace ff::meta {
+
+class InodeIds {
+ public:
+  // Both outlive it.
+  InodeIds(kv::Engine& engine, Loop& loop) : engine_(engine), loop_(loop), taking_(loop, 1) {}
+
+  Task<Result<InodeId>> next(int64_t deadline_ns);
+
+ private:
+  kv::Engine& engine_;
+  Loop& loop_;
+  Semaphore taking_;  // one task takes a batch
+  InodeId next_ = 0;
+  InodeId end_ = 0;
+};
+
+}  // namespace ff::meta

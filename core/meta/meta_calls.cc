@@ -1,0 +1,391 @@
+// meta_calls.cc: each call of the metadata service, from its message to the operation and back.
+#include <cerrno>
+#include <utility>
+
+#include "chain/capability.h"
+#include "meta/acting.h"
+#include "net/token.h"
+
+namespace ff::meta {
+
+namespace {
+
+constexpr uint32_t kListMax = 4096;
+// A capability that has expired for longer is not renewed: what it was given for must be opened
+// again.
+constexpr int64_t kRenewableNs = 3600 * kSecond;
+
+std::optional<Layout> layout_of(const wire::MakeRequest& request) {
+  if (!request.has_layout()) return std::nullopt;
+  return from_wire(request.layout());
+}
+
+Error odd(std::string_view what, uint64_t value) {
+  Error error = fail(Errc::usage, "{} {}", what, value);
+  error.sys = EINVAL;
+  return error;
+}
+
+}  // namespace
+
+Task<Result<wire::InodeReply>> MetaService::stat(rpc::ServerCall& call, wire::StatRequest request) {
+  auto who = acting(call, {});
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.inode()));
+  const InodeId id = request.inode().inode();
+  auto answering = answer(as, request.exact() ? names_.measure(id, chunks_) : names_.stat(id));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::lookup(rpc::ServerCall& call,
+                                                   wire::LookupRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.place().dir()));
+  auto answering =
+      answer(as, names_.lookup(as.caller, request.place().dir().inode(), request.place().name()));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::WalkReply>> MetaService::walk(rpc::ServerCall& call, wire::WalkRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.from()));
+  auto walking = names_.walk(as.caller, request.from().inode(), request.path(), request.follow());
+  FF_CO_TRY(auto walked, co_await std::move(walking));
+  wire::WalkReply reply;
+  to_wire(walked.dir, *reply.mutable_dir());
+  reply.set_dir_proof(proof(as, walked.dir.id));
+  reply.set_name(walked.name);
+  if (!walked.inode) co_return reply;
+  auto settling = settled(std::move(*walked.inode));
+  FF_CO_TRY(const Inode inode, co_await std::move(settling));
+  to_wire(inode, *reply.mutable_inode());
+  reply.set_proof(proof(as, inode.id));
+  co_return reply;
+}
+
+Task<Result<wire::ListReply>> MetaService::list(rpc::ServerCall& call, wire::ListRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.dir()));
+  const uint32_t limit = std::min(request.limit(), kListMax);
+  auto listing =
+      names_.list(as.caller, request.dir().inode(), request.after(), limit, request.with_inodes());
+  FF_CO_TRY(auto page, co_await std::move(listing));
+  wire::ListReply reply;
+  for (Names::Listed& entry : page.entries) {
+    wire::Listed& to = *reply.add_entries();
+    to.set_name(entry.name);
+    to.set_id(entry.id);
+    to.set_kind(static_cast<uint32_t>(entry.kind));
+    if (!entry.inode) continue;
+    auto settling = settled(std::move(*entry.inode));
+    const auto inode = co_await std::move(settling);
+    if (!inode && inode.error().code == Errc::stale) continue;
+    FF_CO_TRY(Result<void>(inode ? Result<void>() : inode.error()));
+    to_wire(*inode, *to.mutable_inode());
+    to.set_proof(proof(as, entry.id));
+  }
+  reply.set_end(page.end);
+  co_return reply;
+}
+
+Task<Result<wire::InodeReply>> MetaService::make(rpc::ServerCall& call, wire::MakeRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.place().dir()));
+  if (request.kind() < 1 || request.kind() > static_cast<uint32_t>(Kind::block)) {
+    co_return odd("an inode of kind", request.kind());
+  }
+  Names::Make make{.kind = static_cast<Kind>(request.kind()),
+                   .mode = request.mode(),
+                   .target = request.target(),
+                   .device = request.device(),
+                   .layout = layout_of(request),
+                   .exclusive = request.exclusive(),
+                   .session = session_of(as, request.has_session(), request.session()),
+                   .rights = request.rights()};
+  auto making = names_.make(as.caller, request_of(as, request.request()),
+                            request.place().dir().inode(), request.place().name(), std::move(make));
+  auto answering = answer_opened(as, std::move(making), request.rights());
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::open(rpc::ServerCall& call, wire::OpenRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.inode()));
+  auto opening = names_.open(as.caller, request.inode().inode(), request.rights(),
+                             session_of(as, request.has_session(), request.session()));
+  auto answering = answer_opened(as, std::move(opening), request.rights());
+  co_return co_await std::move(answering);
+}
+
+// Whoever had a file open goes on having it, as with any file descriptor.
+Task<Result<wire::RenewReply>> MetaService::renew(rpc::ServerCall& call,
+                                                  wire::RenewRequest request) {
+  auto who = acting(call, {});
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  wire::RenewReply reply;
+  if (!as.token) co_return reply;
+  const int64_t then_ns = loop_.clock().wall_ns() - kRenewableNs;
+  uint32_t rights = kMayRead;
+  FF_CO_TRY(chain::check(*options_.key, request.capability(), request.inode(), chain::kRightRead,
+                         then_ns));
+  if (chain::check(*options_.key, request.capability(), request.inode(), chain::kRightWrite,
+                   then_ns)) {
+    rights |= kMayWrite;
+  }
+  auto looking = names_.stat(request.inode());
+  FF_CO_TRY(co_await std::move(looking));
+  reply.set_capability(capability(request.inode(), rights));
+  co_return reply;
+}
+
+Task<Result<wire::InodeReply>> MetaService::link(rpc::ServerCall& call, wire::LinkRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.inode()));
+  FF_CO_TRY(check_proof(as, request.place().dir()));
+  auto answering =
+      answer(as, names_.link(as.caller, request_of(as, request.request()), request.inode().inode(),
+                             request.place().dir().inode(), request.place().name()));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::unlink(rpc::ServerCall& call,
+                                                   wire::RemoveRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.place().dir()));
+  auto answering =
+      answer(as, names_.unlink(as.caller, request_of(as, request.request()),
+                               request.place().dir().inode(), request.place().name(),
+                               session_of(as, request.has_holder(), request.holder())));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::rmdir(rpc::ServerCall& call,
+                                                  wire::RemoveRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.place().dir()));
+  auto answering = answer(as, names_.rmdir(as.caller, request_of(as, request.request()),
+                                           request.place().dir().inode(), request.place().name()));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::remove_tree(rpc::ServerCall& call,
+                                                        wire::RemoveRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.place().dir()));
+  auto answering =
+      answer(as, names_.remove_tree(as.caller, request_of(as, request.request()),
+                                    request.place().dir().inode(), request.place().name()));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::rename(rpc::ServerCall& call,
+                                                   wire::RenameRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.from().dir()));
+  FF_CO_TRY(check_proof(as, request.to().dir()));
+  Names::Rename rename{.from_dir = request.from().dir().inode(),
+                       .from = request.from().name(),
+                       .to_dir = request.to().dir().inode(),
+                       .to = request.to().name(),
+                       .no_replace = request.no_replace(),
+                       .exchange = request.exchange(),
+                       .holder = session_of(as, request.has_holder(), request.holder())};
+  auto answering =
+      answer(as, names_.rename(as.caller, request_of(as, request.request()), std::move(rename)));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::set_attributes(rpc::ServerCall& call,
+                                                           wire::SetAttributesRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.inode()));
+  Names::Attributes to;
+  if (request.has_mode()) to.mode = request.mode();
+  if (request.has_uid()) to.uid = request.uid();
+  if (request.has_gid()) to.gid = request.gid();
+  if (request.has_atime_ns()) to.atime_ns = request.atime_ns();
+  if (request.has_mtime_ns()) to.mtime_ns = request.mtime_ns();
+  to.times_now = request.times_now();
+  auto answering = answer(as, names_.set_attributes(as.caller, request_of(as, request.request()),
+                                                    request.inode().inode(), to));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::set_layout(rpc::ServerCall& call,
+                                                       wire::SetLayoutRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.dir()));
+  auto answering =
+      answer(as, names_.set_layout(as.caller, request_of(as, request.request()),
+                                   request.dir().inode(), from_wire(request.layout())));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::GetXattrReply>> MetaService::get_xattr(rpc::ServerCall& call,
+                                                         wire::GetXattrRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.inode()));
+  auto getting = names_.get_xattr(as.caller, request.inode().inode(), request.name());
+  FF_CO_TRY(auto value, co_await std::move(getting));
+  wire::GetXattrReply reply;
+  if (value) reply.set_value(std::move(*value));
+  co_return reply;
+}
+
+Task<Result<wire::ListXattrsReply>> MetaService::list_xattrs(rpc::ServerCall& call,
+                                                             wire::ListXattrsRequest request) {
+  auto who = acting(call, {});
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.inode()));
+  auto listing = names_.list_xattrs(request.inode().inode());
+  FF_CO_TRY(const auto names, co_await std::move(listing));
+  wire::ListXattrsReply reply;
+  for (const std::string& name : names) reply.add_names(name);
+  co_return reply;
+}
+
+Task<Result<wire::InodeReply>> MetaService::set_xattr(rpc::ServerCall& call,
+                                                      wire::SetXattrRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.inode()));
+  if (request.mode() > static_cast<uint32_t>(Names::XattrMode::replace)) {
+    co_return odd("attributes set in mode", request.mode());
+  }
+  std::optional<std::string> value;
+  if (request.has_value()) value = request.value();
+  auto answering =
+      answer(as, names_.set_xattr(as.caller, request_of(as, request.request()),
+                                  request.inode().inode(), request.name(), std::move(value),
+                                  static_cast<Names::XattrMode>(request.mode())));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::truncate(rpc::ServerCall& call,
+                                                     wire::TruncateRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  const InodeId id = request.inode().inode();
+  if (request.opened()) {
+    FF_CO_TRY(check_right(call, request.capability(), id, chain::kRightWrite));
+  } else {
+    FF_CO_TRY(check_proof(as, request.inode()));
+  }
+  auto answering = answer(as, names_.truncate(as.caller, request_of(as, request.request()), id,
+                                              request.length(), request.opened()));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::wrote(rpc::ServerCall& call,
+                                                  wire::WroteRequest request) {
+  auto who = acting(call, {});
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_right(call, request.capability(), request.inode(), chain::kRightWrite));
+  const auto session = session_of(as, true, request.session());
+  auto writing = names_.wrote(request.inode(), *session,
+                              {.end = request.end(),
+                               .truncations = request.truncations(),
+                               .mtime_ns = request.mtime_ns(),
+                               .closed = request.closed()});
+  FF_CO_TRY(const Inode inode, co_await std::move(writing));
+  // What it wrote may be there all the same: who truncated did so before, or after.
+  const bool counts = inode.truncations == request.truncations();
+  auto answering = answer(as, counts ? settled(inode) : names_.measure(inode.id, chunks_));
+  co_return co_await std::move(answering);
+}
+
+Task<Result<wire::InodeReply>> MetaService::append(rpc::ServerCall& call,
+                                                   wire::AppendRequest request) {
+  auto who = acting(call, {});
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_right(call, request.capability(), request.inode(), chain::kRightWrite));
+  for (;;) {
+    auto finishing = names_.finish_cut(request.inode(), chunks_);
+    FF_CO_TRY(co_await std::move(finishing));
+    auto answering = answer(
+        as, names_.append(request_of(as, request.request()), request.inode(), request.size()));
+    auto answered = co_await std::move(answering);
+    if (answered || answered.error().code != Errc::busy) co_return answered;
+  }
+}
+
+Task<Result<wire::AliveReply>> MetaService::alive(rpc::ServerCall& call,
+                                                  wire::AliveRequest request) {
+  auto who = acting(call, {});
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  auto saying = names_.alive(client_of(as, request.client()));
+  FF_CO_TRY(co_await std::move(saying));
+  co_return wire::AliveReply();
+}
+
+namespace {
+
+void to_wire(const User& user, wire::User& out) {
+  out.set_uid(user.uid);
+  out.set_name(user.name);
+  out.set_gid(user.gid);
+  for (const uint32_t group : user.groups) out.add_groups(group);
+  for (const uint64_t serial : user.serials) out.add_serials(serial);
+}
+
+}  // namespace
+
+Task<Result<wire::UserReply>> MetaService::set_user(rpc::ServerCall&,
+                                                    wire::AddUserRequest request) {
+  FF_CO_TRY(ready());
+  User user{.uid = request.user().uid(),
+            .name = request.user().name(),
+            .gid = request.user().gid(),
+            .groups = {request.user().groups().begin(), request.user().groups().end()}};
+  auto setting = users_.set(std::move(user));
+  FF_CO_TRY(const User set, co_await std::move(setting));
+  wire::UserReply reply;
+  to_wire(set, *reply.mutable_user());
+  co_return reply;
+}
+
+Task<Result<wire::UserReply>> MetaService::token(rpc::ServerCall&, wire::TokenRequest request) {
+  FF_CO_TRY(ready());
+  wire::UserReply reply;
+  if (request.revoke()) {
+    auto removing = users_.remove(request.uid());
+    FF_CO_TRY(co_await std::move(removing));
+    co_return reply;
+  }
+  if (!options_.key) {
+    Error error = fail(Errc::refused, "there are no tokens without a cluster key");
+    error.hint = std::string("Start serve-meta and serve-storage with --key.");
+    co_return error;
+  }
+  auto adding = users_.add_token(request.uid());
+  FF_CO_TRY(const User user, co_await std::move(adding));
+  to_wire(user, *reply.mutable_user());
+  reply.set_token(net::token_text(
+      net::make_token(*options_.key, {.uid = user.uid, .serial = user.serials.back()})));
+  co_return reply;
+}
+
+Task<Result<wire::ListUsersReply>> MetaService::list_users(rpc::ServerCall&,
+                                                           wire::ListUsersRequest) {
+  FF_CO_TRY(ready());
+  auto listing = users_.list();
+  FF_CO_TRY(const auto users, co_await std::move(listing));
+  wire::ListUsersReply reply;
+  for (const User& user : users) to_wire(user, *reply.add_users());
+  co_return reply;
+}
+
+}  // namespace ff::meta

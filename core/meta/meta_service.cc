@@ -1,0 +1,215 @@
+// meta_service.cc: who calls, what they may, and how answers come about. The calls themselves stand
+// in meta_calls.cc.
+#include "meta/meta_service.h"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "base/log.h"
+#include "chain/capability.h"
+#include "meta/acting.h"
+
+namespace ff::meta {
+
+namespace {
+
+constexpr size_t kProofBytes = 16;
+constexpr uint32_t kNobody = 65534;
+
+std::string tagged(std::string_view tag, uint64_t first, uint64_t second) {
+  std::string text(tag);
+  append_le(text, first);
+  append_le(text, second);
+  return text;
+}
+
+}  // namespace
+
+MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::Router& router,
+                         Options options)
+    : loop_(context.loop),
+      options_(std::move(options)),
+      tables_(std::make_shared<Tables>()),
+      routing_(engine, context.loop, [this] { routing_changed(); }),
+      storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
+      chunks_(storage_, routing_.routing(), context.loop),
+      ids_(engine, context.loop),
+      names_(engine, context.loop.clock(),
+             {.ids = ids_, .rng = context.rng, .tables = [this] { return tables_; }}),
+      users_(engine, context.loop.clock()),
+      collector_(engine, names_, chunks_, context.loop, context.metrics,
+                 {.delay_ns = options_.collect_after_ns, .active = options_.primary}),
+      not_ready_(fail(Errc::unreachable, "the metadata service has just started")),
+      gate_(context.loop) {
+  const auto add = [&](auto method, auto function) {
+    rpc::add_method(router, method, *this, function, rpc::Access::users);
+  };
+  add(kStat, &MetaService::stat);
+  add(kLookup, &MetaService::lookup);
+  add(kWalk, &MetaService::walk);
+  add(kList, &MetaService::list);
+  add(kMake, &MetaService::make);
+  add(kOpen, &MetaService::open);
+  add(kRenew, &MetaService::renew);
+  add(kLink, &MetaService::link);
+  add(kUnlink, &MetaService::unlink);
+  add(kRmdir, &MetaService::rmdir);
+  add(kRemoveTree, &MetaService::remove_tree);
+  add(kRename, &MetaService::rename);
+  add(kSetAttributes, &MetaService::set_attributes);
+  add(kSetLayout, &MetaService::set_layout);
+  add(kGetXattr, &MetaService::get_xattr);
+  add(kListXattrs, &MetaService::list_xattrs);
+  add(kSetXattr, &MetaService::set_xattr);
+  add(kTruncate, &MetaService::truncate);
+  add(kWrote, &MetaService::wrote);
+  add(kAppend, &MetaService::append);
+  add(kAlive, &MetaService::alive);
+  rpc::add_method(router, kSetUser, *this, &MetaService::set_user);
+  rpc::add_method(router, kToken, *this, &MetaService::token);
+  rpc::add_method(router, kListUsers, *this, &MetaService::list_users);
+}
+
+MetaService::~MetaService() = default;
+
+void MetaService::start() {
+  gate_.spawn(routing_.run());
+  gate_.spawn(prepare());
+  gate_.spawn(collector_.run());
+}
+
+Task<void> MetaService::close() {
+  Error reason = fail(Errc::interrupted, "the metadata service goes down");
+  co_await gate_.close(std::move(reason));
+  auto closing = storage_.close();
+  co_await std::move(closing);
+}
+
+void MetaService::routing_changed() {
+  auto tables = std::make_shared<Tables>();
+  for (const auto& [key, table] : routing_.routing().tables) (*tables)[key.first] = key.second;
+  tables_ = std::move(tables);
+  storage_.look();
+}
+
+// The file system begins with its cluster: before, it may be that a backup is to be restored.
+Task<void> MetaService::prepare() {
+  constexpr int64_t kAgainNs = 100 * kMillisecond;
+  for (;;) {
+    if (routing_.routing().version > 0) {
+      auto making = names_.make_root();
+      auto made = co_await std::move(making);
+      if (made) break;
+      not_ready_ = std::move(made).error();
+    } else {
+      not_ready_ = fail(Errc::unreachable, "there is no cluster here yet");
+      not_ready_->hint = "Form one: ff admin init";
+    }
+    const auto waited = co_await after(loop_, kAgainNs);
+    if (!waited) co_return;
+  }
+  not_ready_.reset();
+}
+
+Result<void> MetaService::ready() const {
+  if (not_ready_) return *not_ready_;
+  return {};
+}
+
+Task<Result<MetaService::Acting>> MetaService::acting(rpc::ServerCall& call, wire::Who who) {
+  FF_CO_TRY(ready());
+  Acting acting{.token = {}, .caller = {}};
+  if (!call.peer().trusted()) {
+    if (!call.peer().user) co_return fail(Errc::refused, "{} is nobody", call.peer().text());
+    acting.token = call.peer().user;
+    auto asking = users_.caller(*call.peer().user);
+    FF_CO_TRY(acting.caller, co_await std::move(asking));
+  } else {
+    if (who.groups_size() > static_cast<int>(kGroupsMax)) {
+      co_return fail(Errc::usage, "a caller in {} groups", who.groups_size());
+    }
+    acting.caller.uid = who.uid();
+    acting.caller.gid = who.gid();
+    acting.caller.groups.assign(who.groups().begin(), who.groups().end());
+  }
+  if (options_.root_squash && acting.caller.root())
+    acting.caller = {.uid = kNobody, .gid = kNobody};
+  co_return acting;
+}
+
+std::string MetaService::proof(const Acting& acting, InodeId inode) const {
+  if (!acting.token) return {};
+  const std::string said = tagged("ff inode|", acting.token->uid, inode);
+  const net::Key mac = net::hmac(*options_.key, as_bytes(said));
+  return std::string(as_text(ByteView(mac).first(kProofBytes)));
+}
+
+Result<void> MetaService::check_proof(const Acting& acting, const wire::Ref& ref) const {
+  if (!acting.token || ref.inode() == kRoot) return {};
+  const std::string wanted = proof(acting, ref.inode());
+  if (net::equal_secrets(as_bytes(wanted), as_bytes(ref.proof()))) return {};
+  return errno_error(EACCES, fmt::format("inode {} without a proof of the way there", ref.inode()));
+}
+
+std::string MetaService::capability(InodeId inode, uint32_t rights) const {
+  uint32_t bits = 0;
+  if ((rights & (kMayRead | kMaySearch)) != 0) bits |= chain::kRightRead;
+  if ((rights & kMayWrite) != 0) bits |= chain::kRightRead | chain::kRightWrite;
+  return chain::sign(
+      *options_.key,
+      {.inode = inode, .rights = bits, .expires_ns = loop_.clock().wall_ns() + kCapabilityNs});
+}
+
+Result<void> MetaService::check_right(rpc::ServerCall& call, const std::string& capability,
+                                      InodeId inode, uint32_t right) const {
+  if (call.peer().trusted()) return {};
+  return chain::check(*options_.key, capability, inode, right, loop_.clock().wall_ns());
+}
+
+// A token's holder can name no client, and so no session and no slot, of another user's.
+uint64_t MetaService::client_of(const Acting& acting, uint64_t client) const {
+  if (!acting.token) return client;
+  const std::string said = tagged("ff client|", acting.token->uid, client);
+  return load_le<uint64_t>(net::hmac(*options_.key, as_bytes(said)).data());
+}
+
+Request MetaService::request_of(const Acting& acting, const wire::Request& request) const {
+  return {.client = client_of(acting, request.client()),
+          .slot = request.slot(),
+          .sequence = request.sequence()};
+}
+
+std::optional<SessionId> MetaService::session_of(const Acting& acting, bool there,
+                                                 const wire::Session& session) const {
+  if (!there) return std::nullopt;
+  return SessionId{.client = client_of(acting, session.client()), .number = session.number()};
+}
+
+// Nobody sees a truncated file whose storage may still hold what was cut off: what he then writes
+// there would go with it.
+Task<Result<Inode>> MetaService::settled(Inode inode) {
+  if (!inode.cutting) co_return inode;
+  auto finishing = names_.finish_cut(inode.id, chunks_);
+  co_return co_await std::move(finishing);
+}
+
+Task<Result<wire::InodeReply>> MetaService::answer(Acting acting, Task<Result<Inode>> doing) {
+  FF_CO_TRY(auto done, co_await std::move(doing));
+  auto settling = settled(std::move(done));
+  FF_CO_TRY(const Inode inode, co_await std::move(settling));
+  wire::InodeReply reply;
+  to_wire(inode, *reply.mutable_inode());
+  reply.set_proof(proof(acting, inode.id));
+  co_return reply;
+}
+
+Task<Result<wire::InodeReply>> MetaService::answer_opened(Acting acting, Task<Result<Inode>> doing,
+                                                          uint32_t rights) {
+  auto answering = answer(acting, std::move(doing));
+  FF_CO_TRY(wire::InodeReply reply, co_await std::move(answering));
+  if (acting.token) reply.set_capability(capability(reply.inode().id(), rights));
+  co_return reply;
+}
+
+}  // namespace ff::meta
