@@ -20,8 +20,7 @@ void to_wire(const Error& error, wire::Error& out) {
 
 Error from_wire(const wire::Error& error) {
   return {errc_from_name(error.code()).value_or(Errc::failed), printable(error.message()),
-          printable(error.hint()),
-          error.sys() < kErrnos ? static_cast<int>(error.sys()) : 0};
+          printable(error.hint()), error.sys() < kErrnos ? static_cast<int>(error.sys()) : 0};
 }
 
 void to_wire(const net::Slice& slice, wire::Slice& out) {

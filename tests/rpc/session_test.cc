@@ -344,7 +344,9 @@ TEST_F(SessionTest, WhoHasProvenNothingIsNotTrusted) {
   peer_.has_key = false;
   open(echo);
   call(1);
-  EXPECT_EQ(answer().error().code, Errc::refused);
+  const auto refused = answer();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::refused);
 }
 
 TEST_F(SessionTest, WithoutAKeyAllAreTrusted) {
