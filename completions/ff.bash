@@ -7,7 +7,7 @@ _ff_subs() {
   case "$1" in
     '') reply='admin bench checkpoint help serve-meta serve-storage sim' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss backup restore adopt' ;;
-    'bench') reply='disk digest chain chunk net' ;;
+    'bench') reply='disk digest chain meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
   esac
 }
@@ -34,6 +34,7 @@ _ff_options() {
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
     'bench chain') reply='--meta --table --raw --size --depth --small-depth --rounds --hold --keep --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'bench meta') reply='--meta --files --depth --width --in-flight --clients --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint') reply='--store --threads --json --quiet -q --verbose -v --help -h' ;;
@@ -264,6 +265,22 @@ _ff_value() {
     'bench chain --key') reply='file' ;;
     'bench chain --token') reply='file' ;;
     'bench chain --timeout') reply='any' ;;
+    'bench meta --meta') reply='any' ;;
+    'bench meta --files') reply='any' ;;
+    'bench meta --depth') reply='any' ;;
+    'bench meta --width') reply='any' ;;
+    'bench meta --in-flight') reply='any' ;;
+    'bench meta --clients') reply='any' ;;
+    'bench meta --net') reply='auto|tcp|verbs' ;;
+    'bench meta --rdma-device') reply='any' ;;
+    'bench meta --rdma-gid') reply='any' ;;
+    'bench meta --rdma-sl') reply='any' ;;
+    'bench meta --tls-cert') reply='file' ;;
+    'bench meta --tls-key') reply='file' ;;
+    'bench meta --tls-ca') reply='file' ;;
+    'bench meta --key') reply='file' ;;
+    'bench meta --token') reply='file' ;;
+    'bench meta --timeout') reply='any' ;;
     'bench chunk --size') reply='any' ;;
     'bench chunk --depth') reply='any' ;;
     'bench chunk --small-depth') reply='any' ;;
