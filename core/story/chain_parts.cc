@@ -99,16 +99,17 @@ Task<void> StorageProcess::work(Live& live) {
   live.node.start({fmt::format("{}:{}", name_, cluster_parts::kPort)});
 }
 
-Program::Program(ClusterStage& stage, int number, History& history)
-    : name_(fmt::format("program{}", number)),
-      arena_(name_ == kSharing ? stage.net.share_memory(name_, kShared, kArena) : ByteSpan()),
+Program::Program(ClusterStage& stage, std::string name)
+    : name_(std::move(name)),
       loop_(stage.world, cluster_parts::skew(stage.rng)),
       transport_(stage.net.transport(name_)),
-      context_{loop_, *transport_, senders_, stage.metrics, stage.rng, stage.identity(name_)},
-      load_(
-          context_, cluster_parts::manager_addresses(), history,
-          [&stage](std::string what) { stage.broken(std::move(what)); }, arena_) {}
+      context_{loop_, *transport_, senders_, stage.metrics, stage.rng, stage.identity(name_)} {}
 
-Program::~Program() = default;
+ChainProgram::ChainProgram(ClusterStage& stage, int number, History& history)
+    : Program(stage, fmt::format("program{}", number)),
+      arena_(name() == kSharing ? stage.net.share_memory(name(), kShared, kArena) : ByteSpan()),
+      load_(
+          context(), cluster_parts::manager_addresses(), history,
+          [&stage](std::string what) { stage.broken(std::move(what)); }, arena_) {}
 
 }  // namespace ff::story::chain_parts

@@ -61,21 +61,32 @@ class StorageProcess {
   std::unique_ptr<Live> live_;
 };
 
+// A process that uses the cluster and can be halted.
 class Program {
  public:
-  Program(ClusterStage& stage, int number, History& history);
-  ~Program();
+  Program(ClusterStage& stage, std::string name);
+  virtual ~Program() = default;
   const std::string& name() const { return name_; }
-  ChainLoad& load() { return load_; }
   void pause(bool paused) { loop_.set_paused(paused); }
+
+ protected:
+  rpc::ClientContext& context() { return context_; }
 
  private:
   const std::string name_;
-  const ByteSpan arena_;
   sim::SimLoop loop_;
   rpc::Senders senders_;
   std::unique_ptr<net::Transport> transport_;
   rpc::ClientContext context_;
+};
+
+class ChainProgram final : public Program {
+ public:
+  ChainProgram(ClusterStage& stage, int number, History& history);
+  ChainLoad& load() { return load_; }
+
+ private:
+  const ByteSpan arena_;
   ChainLoad load_;
 };
 

@@ -18,7 +18,7 @@ class Trouble {
  public:
   using Managers = std::vector<std::unique_ptr<ManagerProcess>>;
   using Nodes = std::vector<std::unique_ptr<StorageProcess>>;
-  using Programs = std::vector<std::unique_ptr<Program>>;
+  using Programs = std::vector<Program*>;
   // All outlive it.
   Trouble(ClusterStage& stage, Managers& managers, Nodes& nodes, Programs& programs)
       : stage_(stage), managers_(managers), nodes_(nodes), programs_(programs) {}

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "meta/meta_service.h"
 
 namespace ff::story::cluster_parts {
 
@@ -15,6 +16,7 @@ namespace {
 // The store is slow at times, sees conflicts, and loses answers.
 constexpr kv::MemoryFaults kStoreFaults{
     .delay_max_ns = 20 * kMillisecond, .conflict = 0.05, .lost_answer = 0.02};
+constexpr int64_t kCollectAfterNs = 5 * kSecond;
 
 }  // namespace
 
@@ -62,19 +64,29 @@ struct ManagerProcess::Live {
   Live(ClusterStage& stage, const std::string& name, const bool& cut)
       : loop(stage.world, skew(stage.rng)),
         transport(stage.net.transport(name)),
+        context{loop, *transport, senders, stage.metrics, stage.rng, stage.identity(name)},
         engine(stage, loop, cut),
         service(engine, loop, stage.rng, router),
         server(loop, *transport, router, stage.metrics, stage.identity(name)) {}
+  void serve_files() {
+    files.emplace(engine, context, router,
+                  meta::MetaService::Options{.primary = [this] { return service.is_primary(); },
+                                             .collect_after_ns = kCollectAfterNs});
+    files->start();
+  }
   sim::SimLoop loop;
+  rpc::Senders senders;
   std::unique_ptr<net::Transport> transport;
+  rpc::ClientContext context;
   CutEngine engine;
   rpc::Router router;
   cluster::ManagerService service;
+  std::optional<meta::MetaService> files;
   rpc::Server server;
 };
 
-ManagerProcess::ManagerProcess(ClusterStage& stage, int number)
-    : stage_(stage), name_(fmt::format("manager{}", number)) {
+ManagerProcess::ManagerProcess(ClusterStage& stage, int number, bool files)
+    : stage_(stage), name_(fmt::format("manager{}", number)), files_(files) {
   start();
 }
 
@@ -85,6 +97,7 @@ void ManagerProcess::start() {
   const auto at = live_->server.listen({"", kPort, ""});
   if (!at) stage_.broken(at.error().message);
   live_->service.start({.address = fmt::format("{}:{}", name_, kPort)});
+  if (files_) live_->serve_files();
 }
 
 void ManagerProcess::kill() {

@@ -54,7 +54,8 @@ class CutEngine final : public kv::Engine {
 
 class ManagerProcess {
  public:
-  ManagerProcess(ClusterStage& stage, int number);
+  // `files`: serves metadata, too.
+  ManagerProcess(ClusterStage& stage, int number, bool files = false);
   ~ManagerProcess();
   const std::string& name() const { return name_; }
   bool running() const { return live_ != nullptr; }
@@ -71,6 +72,7 @@ class ManagerProcess {
   struct Live;
   ClusterStage& stage_;
   const std::string name_;
+  const bool files_;
   bool cut_ = false;
   bool paused_ = false;
   std::unique_ptr<Live> live_;
