@@ -6,7 +6,7 @@ _ff_subs() {
   reply=
   case "$1" in
     '') reply='admin bench checkpoint help serve-meta serve-storage sim' ;;
-    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss backup restore adopt' ;;
+    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt' ;;
     'bench') reply='disk digest chain meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
   esac
@@ -27,6 +27,7 @@ _ff_options() {
     'admin undrain') reply='--node --target --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin replace-target') reply='--node --disk --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin accept-loss') reply='--promote --yes --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin fsck') reply='--repair --orphans-after --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin backup') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin restore') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin adopt') reply='--without-absent --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
@@ -201,6 +202,18 @@ _ff_value() {
     'admin accept-loss --tls-ca') reply='file' ;;
     'admin accept-loss --key') reply='file' ;;
     'admin accept-loss --token') reply='file' ;;
+    'admin fsck --orphans-after') reply='any' ;;
+    'admin fsck --timeout') reply='any' ;;
+    'admin fsck --meta') reply='any' ;;
+    'admin fsck --net') reply='auto|tcp|verbs' ;;
+    'admin fsck --rdma-device') reply='any' ;;
+    'admin fsck --rdma-gid') reply='any' ;;
+    'admin fsck --rdma-sl') reply='any' ;;
+    'admin fsck --tls-cert') reply='file' ;;
+    'admin fsck --tls-key') reply='file' ;;
+    'admin fsck --tls-ca') reply='file' ;;
+    'admin fsck --key') reply='file' ;;
+    'admin fsck --token') reply='file' ;;
     'admin backup --kv') reply='any' ;;
     'admin backup --dir') reply='dir' ;;
     'admin backup --etcd-ca') reply='file' ;;

@@ -169,4 +169,25 @@ Task<Result<std::optional<Client::Last>>> Client::last(cluster::ChainId id, uint
   }
 }
 
+Task<Result<std::vector<uint64_t>>> Client::inodes(cluster::ChainId id, uint64_t from,
+                                                   uint32_t limit) {
+  Attempts attempts(*this);
+  for (;;) {
+    if (const cluster::Chain* const chain = attempts.chain(id)) {
+      const cluster::Target tail = *reading_tail(*chain);
+      wire::InodesRequest request;
+      *request.mutable_place() = place_of(*chain, tail.id);
+      request.set_from(from);
+      request.set_limit(limit);
+      auto calling =
+          calls_.call(id, tail.node, kInodes, std::move(request), {}, attempts.until(kLastNs));
+      auto reply = co_await std::move(calling);
+      if (reply) co_return std::vector<uint64_t>(reply->inodes().begin(), reply->inodes().end());
+      attempts.failed(std::move(reply).error());
+    }
+    auto waiting = attempts.again();
+    FF_CO_TRY(co_await std::move(waiting));
+  }
+}
+
 }  // namespace ff::chain

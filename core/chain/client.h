@@ -80,6 +80,10 @@ class Client {
   Task<Result<std::optional<Last>>> last(cluster::ChainId chain, uint64_t inode,
                                          std::string capability = {});
 
+  // Files from `from` on that have chunks there, in order; fewer than `limit` (at most kInodesMax):
+  // these are all.
+  Task<Result<std::vector<uint64_t>>> inodes(cluster::ChainId chain, uint64_t from, uint32_t limit);
+
  private:
   class Attempts;
   struct Asked;

@@ -106,6 +106,8 @@ class Replica {
                                      ByteSpan into, bool unseen);
   Task<Result<uint64_t>> committed(uint64_t version, chunk::ChunkId id);
   Task<Result<std::optional<chunk::ChunkInfo>>> last(uint64_t version, uint64_t inode);
+  // Files from `from` on that have chunks, pending ones too.
+  Result<std::vector<uint64_t>> inodes(uint64_t version, uint64_t from, size_t limit);
   // The verifier.
   Task<Result<uint64_t>> sync(uint64_t version);
 

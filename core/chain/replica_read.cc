@@ -104,4 +104,9 @@ Task<Result<std::optional<chunk::ChunkInfo>>> Replica::last(uint64_t version, ui
   }
 }
 
+Result<std::vector<uint64_t>> Replica::inodes(uint64_t version, uint64_t from, size_t limit) {
+  FF_TRY(be_tail(version));
+  return store_.inodes(id_, from, limit);
+}
+
 }  // namespace ff::chain

@@ -61,6 +61,7 @@ Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
   rpc::add_method(router, kRead, *this, &Replicas::read, rpc::Access::users);
   rpc::add_method(router, kSync, *this, &Replicas::sync, rpc::Access::users);
   rpc::add_method(router, kLast, *this, &Replicas::last, rpc::Access::users);
+  rpc::add_method(router, kInodes, *this, &Replicas::inodes);
   rpc::add_method(router, kCommitted, *this, &Replicas::committed);
   rpc::add_method(router, kList, *this, &Replicas::list);
   rpc::add_method(router, kErase, *this, &Replicas::erase);
@@ -222,6 +223,16 @@ Task<Result<wire::LastReply>> Replicas::last(rpc::ServerCall& call, wire::LastRe
     *reply.mutable_chunk() = to_wire(found->id);
     *reply.mutable_image() = to_wire(found->state.committed);
   }
+  co_return reply;
+}
+
+Task<Result<wire::InodesReply>> Replicas::inodes(rpc::ServerCall&, wire::InodesRequest request) {
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
+  const size_t limit = std::min(request.limit(), kInodesMax);
+  FF_CO_TRY(const auto inodes,
+            replica->inodes(request.place().chain_version(), request.from(), limit));
+  wire::InodesReply reply;
+  for (const uint64_t inode : inodes) reply.add_inodes(inode);
   co_return reply;
 }
 

@@ -13,6 +13,9 @@
 
 namespace ff::chain {
 
+// In one answer of kInodes.
+constexpr uint32_t kInodesMax = 4096;
+
 // Clients', users' among them, who need a capability of the file (capability.h): without one that
 // is good they get Errc::refused, for one chunk of a read like for a call.
 //
@@ -26,6 +29,10 @@ inline constexpr rpc::Method<wire::ReadRequest, wire::ReadReply> kRead{0x0302, "
 inline constexpr rpc::Method<wire::SyncRequest, wire::SyncReply> kSync{0x0303, "chain.sync"};
 // The last chunk of a file; the last target that serves.
 inline constexpr rpc::Method<wire::LastRequest, wire::LastReply> kLast{0x0304, "chain.last"};
+
+// Which files have chunks; the last target that serves.
+inline constexpr rpc::Method<wire::InodesRequest, wire::InodesReply> kInodes{0x0305,
+                                                                             "chain.inodes"};
 
 // Targets' among themselves.
 inline constexpr rpc::Method<wire::ForwardRequest, wire::WriteReply> kForward{0x0310,

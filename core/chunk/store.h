@@ -101,6 +101,8 @@ class Store {
   Result<std::vector<ChunkInfo>> list(TargetId target, ChunkId from, size_t limit) const;
   // The last chunk of a file that is not removed, or is about not to be; nothing when all are.
   Result<std::optional<ChunkInfo>> query_last(TargetId target, uint64_t inode) const;
+  // Files from `from` on with chunks that are not removed, or about not to be; at most `limit`.
+  Result<std::vector<uint64_t>> inodes(TargetId target, uint64_t from, size_t limit) const;
 
   Result<std::optional<ChannelResult>> result(TargetId target, uint64_t client,
                                               uint64_t channel) const;
@@ -170,6 +172,7 @@ class Store {
   Error failed(Error error);
   Task<Result<void>> commit_rows(RowChanges changes);
   static void note_tombstone(Target& target, ChunkId id, const Versions& versions);
+  static bool holds(const Versions& versions);
   Task<Result<void>> put(Claim& claim, Versions next, RowChanges more);
   Task<Result<void>> keep_durable();
   Task<Result<void>> pass();

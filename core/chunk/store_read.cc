@@ -163,16 +163,34 @@ Result<std::vector<ChunkInfo>> Store::list(TargetId target, ChunkId from, size_t
   return all;
 }
 
+// Whether there is something to read, or will be.
+bool Store::holds(const Versions& versions) {
+  const bool there = versions.committed.state.version > 0 && !versions.committed.state.removed;
+  return there || (versions.pending && !versions.pending->image.state.removed);
+}
+
+Result<std::vector<uint64_t>> Store::inodes(TargetId target, uint64_t from, size_t limit) const {
+  FF_TRY(const Target* const of, find(target));
+  std::vector<uint64_t> inodes;
+  auto at = of->chunks.lower_bound({.inode = from, .index = 0});
+  while (at != of->chunks.end() && inodes.size() < limit) {
+    if (holds(at->second.versions)) {
+      inodes.push_back(at->first.inode);
+      at = of->chunks.upper_bound({.inode = at->first.inode, .index = UINT64_MAX});
+    } else {
+      ++at;
+    }
+  }
+  return inodes;
+}
+
 Result<std::optional<ChunkInfo>> Store::query_last(TargetId target, uint64_t inode) const {
   FF_TRY(const Target* const of, find(target));
   auto at = of->chunks.upper_bound({.inode = inode, .index = UINT64_MAX});
   while (at != of->chunks.begin() && std::prev(at)->first.inode == inode) {
     --at;
-    const Versions& versions = at->second.versions;
-    const bool there = versions.committed.state.version > 0 && !versions.committed.state.removed;
-    const bool coming = versions.pending && !versions.pending->image.state.removed;
-    if (!there && !coming) continue;
-    return std::optional(ChunkInfo{.id = at->first, .state = state_of(versions)});
+    if (!holds(at->second.versions)) continue;
+    return std::optional(ChunkInfo{.id = at->first, .state = state_of(at->second.versions)});
   }
   return std::optional<ChunkInfo>();
 }

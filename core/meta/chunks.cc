@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/gate.h"
+#include "chunk/layout.h"
 
 namespace ff::meta {
 
@@ -77,15 +78,21 @@ Task<Result<void>> Chunks::cut(Inode file, uint64_t length) {
   co_return co_await std::move(doing);
 }
 
+// Until it is durable: the metadata says that it is done from then on.
 Task<Result<void>> Chunks::cut_share(Share share) {
+  Verifiers verifiers;
   for (;;) {
     auto asking = client_.last(share.chain, share.inode);
     FF_CO_TRY(const auto last, co_await std::move(asking));
-    if (!last) co_return Result<void>();
-    const uint64_t begin = last->id.index * share.chunk_size;
-    if (begin + last->image.length <= share.length) co_return Result<void>();
+    const uint64_t begin = last ? last->id.index * share.chunk_size : 0;
+    if (!last || begin + last->image.length <= share.length) {
+      auto keeping = keep(share.chain, verifiers);
+      FF_CO_TRY(const bool kept, co_await std::move(keeping));
+      if (kept) co_return Result<void>();
+      continue;
+    }
     if (begin >= share.length) {
-      auto removing = remove_below(share, last->id.index);
+      auto removing = remove_below(share, last->id.index, verifiers);
       FF_CO_TRY(co_await std::move(removing));
       continue;
     }
@@ -93,18 +100,29 @@ Task<Result<void>> Chunks::cut_share(Share share) {
                           .change = chunk::Change::resize,
                           .length = share.length - begin,
                           .chunk_size = share.chunk_size};
-    auto updating = update(share.chain, shorter);
-    co_return co_await std::move(updating);
+    auto updating = update(share.chain, shorter, verifiers);
+    FF_CO_TRY(co_await std::move(updating));
   }
 }
 
+// Syncs what was changed. False: some of it was lost before, and is to be done again.
+Task<Result<bool>> Chunks::keep(cluster::ChainId chain, Verifiers& verifiers) {
+  if (verifiers.empty()) co_return true;
+  const Verifiers changed = std::exchange(verifiers, {});
+  auto syncing = client_.sync(chain);
+  FF_CO_TRY(const uint64_t synced, co_await std::move(syncing));
+  co_return changed == Verifiers{synced};
+}
+
 // The last chunks of a share, `last` being the very last, as far as they are to go.
-Task<Result<void>> Chunks::remove_below(Share share, uint64_t last) {
+Task<Result<void>> Chunks::remove_below(Share share, uint64_t last, Verifiers& verifiers) {
   Together all(loop_);
   for (uint64_t i = 0; i < kAtOnce; i++) {
-    all.add(update(share.chain, {.id = {share.inode, last},
-                                 .change = chunk::Change::remove,
-                                 .chunk_size = share.chunk_size}));
+    all.add(update(share.chain,
+                   {.id = {share.inode, last},
+                    .change = chunk::Change::remove,
+                    .chunk_size = share.chunk_size},
+                   verifiers));
     if (last < share.step || (last - share.step) * share.chunk_size < share.length) break;
     last -= share.step;
   }
@@ -112,9 +130,29 @@ Task<Result<void>> Chunks::remove_below(Share share, uint64_t last) {
   co_return co_await std::move(doing);
 }
 
-Task<Result<void>> Chunks::update(cluster::ChainId chain, chunk::Update update) {
+Task<Result<void>> Chunks::remove_all(cluster::ChainId chain, InodeId inode) {
+  Verifiers verifiers;
+  for (;;) {
+    auto asking = client_.last(chain, inode);
+    FF_CO_TRY(const auto last, co_await std::move(asking));
+    if (!last) {
+      auto keeping = keep(chain, verifiers);
+      FF_CO_TRY(const bool kept, co_await std::move(keeping));
+      if (kept) co_return Result<void>();
+      continue;
+    }
+    chunk::Update removal{
+        .id = last->id, .change = chunk::Change::remove, .chunk_size = chunk::kChunkMax};
+    auto removing = update(chain, removal, verifiers);
+    FF_CO_TRY(co_await std::move(removing));
+  }
+}
+
+Task<Result<void>> Chunks::update(cluster::ChainId chain, chunk::Update update,
+                                  Verifiers& verifiers) {
   auto updating = client_.update(chain, update);
   const auto updated = co_await std::move(updating);
+  if (updated) verifiers.insert(updated->verifier);
   if (!updated && updated.error().code != Errc::not_found) co_return updated.error();
   co_return Result<void>();
 }

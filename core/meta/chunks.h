@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "chain/client.h"
@@ -19,14 +20,19 @@ class Chunks {
 
   // Behind the last byte that any chunk has.
   Task<Result<uint64_t>> end(Inode file);
-  // Nothing is left of it from byte `length` on.
+  // Nothing is left of it from byte `length` on, and that is durable.
   Task<Result<void>> cut(Inode file, uint64_t length);
+
+  // Everything that a chain has of an inode, whatever its layout was.
+  Task<Result<void>> remove_all(cluster::ChainId chain, InodeId inode);
 
  private:
   struct Share;
+  using Verifiers = std::set<uint64_t>;  // of changes (chain/service.h)
   Task<Result<void>> cut_share(Share share);
-  Task<Result<void>> remove_below(Share share, uint64_t last);
-  Task<Result<void>> update(cluster::ChainId chain, chunk::Update update);
+  Task<Result<void>> remove_below(Share share, uint64_t last, Verifiers& verifiers);
+  Task<Result<void>> update(cluster::ChainId chain, chunk::Update update, Verifiers& verifiers);
+  Task<Result<bool>> keep(cluster::ChainId chain, Verifiers& verifiers);
 
   chain::Client& client_;
   const cluster::Routing& routing_;

@@ -13,6 +13,7 @@
 //   IDEM client slot            Answer      what the client's last request of a slot did
 //   CLNT client                 Counter     put now and then while the client lives
 //   RENM                        Counter     moves of directories between parents
+//   ORPH inode                  Opened      since when fsck knows of chunks of a file that is gone
 //   USER uid                    User
 //   CONF "inodes"               Counter     ids not given out yet
 //
@@ -62,6 +63,7 @@ constexpr std::string_view kTree = "TREE";
 constexpr std::string_view kCut = "CUTS";
 constexpr std::string_view kAnswer = "IDEM";
 constexpr std::string_view kClient = "CLNT";
+constexpr std::string_view kOrphan = "ORPH";
 constexpr std::string_view kUser = "USER";
 constexpr std::string_view kMoves = "RENM";
 constexpr std::string_view kInodes = "CONFinodes";

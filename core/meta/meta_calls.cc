@@ -98,6 +98,11 @@ Task<Result<wire::InodeReply>> MetaService::make(rpc::ServerCall& call, wire::Ma
   if (request.kind() < 1 || request.kind() > static_cast<uint32_t>(Kind::block)) {
     co_return odd("an inode of kind", request.kind());
   }
+  if (request.kind() == static_cast<uint32_t>(Kind::file)) {
+    const uint64_t table = request.layout().table();
+    auto knowing = know_table(table == 0 ? kDefaultTable : table);
+    FF_CO_TRY(co_await std::move(knowing));
+  }
   Names::Make make{.kind = static_cast<Kind>(request.kind()),
                    .mode = request.mode(),
                    .target = request.target(),
@@ -227,6 +232,10 @@ Task<Result<wire::InodeReply>> MetaService::set_layout(rpc::ServerCall& call,
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
   FF_CO_TRY(check_proof(as, request.dir()));
+  if (request.layout().table() != 0) {
+    auto knowing = know_table(request.layout().table());
+    FF_CO_TRY(co_await std::move(knowing));
+  }
   auto answering =
       answer(as, names_.set_layout(as.caller, request_of(as, request.request()),
                                    request.dir().inode(), from_wire(request.layout())));
@@ -385,6 +394,29 @@ Task<Result<wire::ListUsersReply>> MetaService::list_users(rpc::ServerCall&,
   FF_CO_TRY(const auto users, co_await std::move(listing));
   wire::ListUsersReply reply;
   for (const User& user : users) to_wire(user, *reply.add_users());
+  co_return reply;
+}
+
+Task<Result<wire::FsckReply>> MetaService::fsck(rpc::ServerCall&, wire::FsckRequest request) {
+  FF_CO_TRY(ready());
+  auto running =
+      fsck_.run({.repair = request.repair(), .orphans_after_ns = request.orphans_after_ns()});
+  FF_CO_TRY(const FsckReport report, co_await std::move(running));
+  wire::FsckReply reply;
+  reply.set_inodes(report.inodes);
+  reply.set_directories(report.directories);
+  reply.set_names(report.names);
+  reply.set_garbage(report.garbage);
+  reply.set_sessions(report.sessions);
+  reply.set_stored(report.stored);
+  reply.set_problems(report.problems);
+  for (const Problem& problem : report.told) {
+    wire::Problem& to = *reply.add_told();
+    to.set_kind(std::string(name_of(problem.kind)));
+    to.set_inode(problem.inode);
+    to.set_text(problem.text);
+    to.set_repaired(problem.repaired);
+  }
   co_return reply;
 }
 

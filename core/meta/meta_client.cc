@@ -437,4 +437,11 @@ Task<Result<std::vector<wire::User>>> MetaClient::users() {
   co_return std::vector<wire::User>(reply.users().begin(), reply.users().end());
 }
 
+Task<Result<wire::FsckReply>> MetaClient::fsck(bool repair, int64_t orphans_after_ns) {
+  wire::FsckRequest request;
+  request.set_repair(repair);
+  request.set_orphans_after_ns(orphans_after_ns);
+  return call(kFsck, std::move(request), kFsckNs, kFsckNs);
+}
+
 }  // namespace ff::meta

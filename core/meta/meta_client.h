@@ -43,6 +43,7 @@ class MetaClient {
   // In all, for a call; a truncation has longer, as it may have much to remove.
   static constexpr int64_t kPatienceNs = 60 * kSecond;
   static constexpr int64_t kCutNs = 900 * kSecond;
+  static constexpr int64_t kFsckNs = 3600 * kSecond;
 
   struct Walked {
     Seen dir;
@@ -104,6 +105,8 @@ class MetaClient {
   Task<Result<wire::UserReply>> set_user(wire::User user);
   Task<Result<wire::UserReply>> token(uint32_t uid, bool revoke);
   Task<Result<std::vector<wire::User>>> users();
+  // fsck.h. Repairs are the same when they are asked for twice.
+  Task<Result<wire::FsckReply>> fsck(bool repair, int64_t orphans_after_ns);
 
  private:
   class Slot;

@@ -40,6 +40,7 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
       users_(engine, context.loop.clock()),
       collector_(engine, names_, chunks_, context.loop, context.metrics,
                  {.delay_ns = options_.collect_after_ns, .active = options_.primary}),
+      fsck_(engine, storage_, chunks_, routing_.routing(), ids_, context.loop),
       not_ready_(fail(Errc::unreachable, "the metadata service has just started")),
       gate_(context.loop) {
   const auto add = [&](auto method, auto function) {
@@ -69,6 +70,7 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
   rpc::add_method(router, kSetUser, *this, &MetaService::set_user);
   rpc::add_method(router, kToken, *this, &MetaService::token);
   rpc::add_method(router, kListUsers, *this, &MetaService::list_users);
+  rpc::add_method(router, kFsck, *this, &MetaService::fsck);
 }
 
 MetaService::~MetaService() = default;
@@ -192,6 +194,18 @@ Task<Result<Inode>> MetaService::settled(Inode inode) {
   if (!inode.cutting) co_return inode;
   auto finishing = names_.finish_cut(inode.id, chunks_);
   co_return co_await std::move(finishing);
+}
+
+// The operator has made it, and this server may not have heard of it yet.
+Task<Result<void>> MetaService::know_table(cluster::TableId table) {
+  constexpr int64_t kLookNs = 20 * kMillisecond;
+  const int64_t until_ns = loop_.now_ns() + 2 * kSecond;
+  while (!tables_->contains(table) && loop_.now_ns() < until_ns) {
+    routing_.refresh();
+    const auto waited = co_await after(loop_, kLookNs);
+    FF_CO_TRY(waited);
+  }
+  co_return Result<void>();
 }
 
 Task<Result<wire::InodeReply>> MetaService::answer(Acting acting, Task<Result<Inode>> doing) {

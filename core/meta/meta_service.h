@@ -14,6 +14,7 @@
 #include "cluster/stored_routing.h"
 #include "meta/chunks.h"
 #include "meta/collector.h"
+#include "meta/fsck.h"
 #include "meta/inode_ids.h"
 #include "meta/names.h"
 #include "meta/service.h"
@@ -57,6 +58,7 @@ class MetaService {
   Task<Result<wire::InodeReply>> answer_opened(Acting acting, Task<Result<Inode>> doing,
                                                uint32_t rights);
   Task<Result<Inode>> settled(Inode inode);
+  Task<Result<void>> know_table(cluster::TableId table);
 
   Task<Result<wire::InodeReply>> stat(rpc::ServerCall& call, wire::StatRequest request);
   Task<Result<wire::InodeReply>> lookup(rpc::ServerCall& call, wire::LookupRequest request);
@@ -85,6 +87,7 @@ class MetaService {
   Task<Result<wire::UserReply>> token(rpc::ServerCall& call, wire::TokenRequest request);
   Task<Result<wire::ListUsersReply>> list_users(rpc::ServerCall& call,
                                                 wire::ListUsersRequest request);
+  Task<Result<wire::FsckReply>> fsck(rpc::ServerCall& call, wire::FsckRequest request);
   Task<void> prepare();
   void routing_changed();
 
@@ -98,6 +101,7 @@ class MetaService {
   Names names_;
   Users users_;
   Collector collector_;
+  Fsck fsck_;
   std::optional<Error> not_ready_;  // the root is not known to be there
   Gate gate_;
 };

@@ -57,4 +57,7 @@ inline constexpr rpc::Method<wire::TokenRequest, wire::UserReply> kToken{0x0421,
 inline constexpr rpc::Method<wire::ListUsersRequest, wire::ListUsersReply> kListUsers{
     0x0422, "meta.list_users"};
 
+// May take minutes.
+inline constexpr rpc::Method<wire::FsckRequest, wire::FsckReply> kFsck{0x0423, "meta.fsck"};
+
 }  // namespace ff::meta

@@ -6,6 +6,7 @@
 #include "story/calls.h"
 #include "story/chain.h"
 #include "story/cluster.h"
+#include "story/files.h"
 
 namespace ff::story {
 
@@ -15,6 +16,7 @@ constexpr Story kStories[] = {
     {"calls", "clients call servers; links, processes and machines fail", run_calls},
     {"chain", "programs use chunks; storage nodes, disks, power and links fail", run_chain},
     {"cluster", "managers and nodes; they fail, pause and lose each other", run_cluster},
+    {"files", "programs use one file system; services, nodes, power and links fail", run_files},
 };
 
 }  // namespace

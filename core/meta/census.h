@@ -1,0 +1,60 @@
+// The look that fsck takes at the metadata: all records of one moment, each range once, in order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "meta/fsck.h"
+#include "meta/records.h"
+
+namespace ff::meta {
+
+class Census {
+ public:
+  explicit Census(FsckReport& report) : report_(report) {}
+
+  // Inside one view.
+  Task<Result<void>> take(kv::Txn& txn);
+  // After it: whether such an inode was there.
+  bool has(InodeId id) const { return find(id) != nullptr; }
+
+ private:
+  struct Node {
+    InodeId id = 0;
+    InodeId parent = 0;    // as the inode says
+    InodeId named_in = 0;  // a directory: where its name was found
+    uint32_t links = 0;    // as the inode says
+    uint32_t names = 0;    // that were found
+    uint32_t subdirs = 0;  // names of directories in it
+    uint32_t xattrs = 0;   // as the inode says
+    uint32_t xattrs_found = 0;
+    Kind kind = Kind::file;
+    bool collected = false;  // GARB or TREE has it
+    bool cutting = false;
+    bool cut = false;    // CUTS has it
+    bool timed = false;  // DIRV has it
+    bool reached = false;
+  };
+
+  // All entries of a prefix to `take`.
+  template <class Take>
+  Task<Result<void>> scan(kv::Txn& txn, std::string_view prefix, Take take);
+  const Node* find(InodeId id) const;
+  Node* find(InodeId id);
+  void add(Problem problem);
+  void take_inode(const kv::Entry& entry);
+  void take_name(const kv::Entry& entry);
+  void take_xattr(const kv::Entry& entry);
+  void take_mark(const kv::Entry& entry, size_t at, bool Node::*seen);
+  void take_session(const kv::Entry& entry);
+  void judge(Node& node);
+  void judge_directory(Node& node);
+  bool is_reached(Node& node);
+
+  FsckReport& report_;
+  std::vector<Node> nodes_;  // by id
+};
+
+}  // namespace ff::meta

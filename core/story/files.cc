@@ -1,0 +1,223 @@
+// files.cc: the cluster with its file system, and what befalls it.
+#include "story/files.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "story/chain_trouble.h"
+#include "story/files_load.h"
+#include "story/storage_cluster.h"
+
+namespace ff::story {
+
+namespace {
+
+using namespace files_parts;
+using chain_parts::Program;
+using chain_parts::Trouble;
+using cluster_parts::ClusterStage;
+
+constexpr int kFilePrograms = 3;
+constexpr int64_t kTroubleNs = 25 * kSecond;
+constexpr int64_t kHealNs = 90 * kSecond;
+constexpr int64_t kCollectNs = 120 * kSecond;
+constexpr uint64_t kChunkSize = 64 * kKiB;
+
+class FilesProgram final : public Program {
+ public:
+  FilesProgram(ClusterStage& stage, int number, FilesTruth& truth)
+      : Program(stage, fmt::format("program{}", number)),
+        load_(context(), cluster_parts::manager_addresses(), truth) {}
+  FilesLoad& load() { return load_; }
+
+ private:
+  FilesLoad load_;
+};
+
+class FilesStory {
+ public:
+  explicit FilesStory(uint64_t seed) : cluster_(seed, {.chains = 3, .replicas = 2, .files = true}) {
+    truth_.now_ns = [this] { return stage_.world.now_ns(); };
+    truth_.broken = [this](std::string what) { stage_.broken(std::move(what)); };
+  }
+  Result<Outcome> run();
+
+ private:
+  // A task of the operator's, to its end.
+  template <class T>
+  Result<T> wait_for(Task<Result<T>> task, std::string_view what);
+  void prepare();
+  void trouble();
+  void check_names();
+  void check_log();
+  void check_whole();
+  Task<Result<void>> make_dirs();
+  Task<Result<std::string>> read_log();
+  Task<Result<uint64_t>> look();
+
+  StorageCluster cluster_;
+  ClusterStage& stage_ = cluster_.stage();
+  FilesTruth truth_;
+  std::vector<std::unique_ptr<FilesProgram>> file_programs_;
+  std::vector<Program*> programs_;
+  Trouble trouble_{stage_, cluster_.managers(), cluster_.nodes(), programs_};
+
+  rpc::Senders senders_;
+  std::unique_ptr<net::Transport> transport_ = stage_.net.transport("examiner");
+  rpc::ClientContext context_{stage_.world.loop(), *transport_, senders_,
+                              stage_.metrics,      stage_.rng,  stage_.identity("examiner")};
+  client::FileSystem files_{context_, cluster_parts::manager_addresses(), {.arena = {}}};
+  Gate gate_{stage_.world.loop()};
+};
+
+template <class T>
+Task<void> keep(Task<Result<T>> task, std::optional<Result<T>>& into) {
+  into.emplace(co_await std::move(task));
+}
+
+template <class T>
+Result<T> FilesStory::wait_for(Task<Result<T>> task, std::string_view what) {
+  std::optional<Result<T>> result;
+  gate_.spawn(keep(std::move(task), result));
+  cluster_.run_until([&] { return result.has_value(); }, kHealNs, what);
+  if (!result) return fail(Errc::failed, "{}", what);
+  if (!*result) stage_.broken(fmt::format("{}: {}", what, result->error().message));
+  return std::move(*result);
+}
+
+Task<Result<void>> FilesStory::make_dirs() {
+  auto starting = files_.start(INT64_MAX);
+  FF_CO_TRY(co_await std::move(starting));
+  meta::MetaClient& names = files_.names();
+  const auto dir = [&](std::string name) {
+    meta::Names::Make make{.kind = meta::Kind::directory, .mode = 0755};
+    return names.make({}, meta::root(), std::move(name), std::move(make));
+  };
+  auto making_names = dir("names");
+  FF_CO_TRY(const auto names_dir, co_await std::move(making_names));
+  auto making_data = dir("data");
+  FF_CO_TRY(const auto data_dir, co_await std::move(making_data));
+  auto setting =
+      names.set_layout({}, data_dir.ref(), {.table = 1, .chunk_size = kChunkSize, .stripe = 2});
+  FF_CO_TRY(co_await std::move(setting));
+  meta::Names::Make make{.kind = meta::Kind::file, .mode = 0644};
+  auto making_log = names.make({}, data_dir.ref(), "log", std::move(make));
+  FF_CO_TRY(const auto log, co_await std::move(making_log));
+  truth_.names_dir = names_dir.inode;
+  truth_.data_dir = data_dir.inode;
+  truth_.log = log.inode;
+  truth_.dirs.insert(names_dir.inode.id);
+  co_return Result<void>();
+}
+
+void FilesStory::prepare() {
+  cluster_.on_look([this] { trouble_.look(); });
+  cluster_.form();
+  if (stage_.violation) return;
+  if (!wait_for(make_dirs(), "directories cannot be made")) return;
+  for (int i = 0; i < kFilePrograms; i++) {
+    file_programs_.push_back(std::make_unique<FilesProgram>(stage_, i, truth_));
+    programs_.push_back(file_programs_.back().get());
+  }
+}
+
+void FilesStory::trouble() {
+  const int64_t end_ns = stage_.world.now_ns() + kTroubleNs;
+  while (stage_.world.now_ns() < end_ns && !stage_.violation) {
+    cluster_.run_for(stage_.some_ns(3 * kSecond));
+    trouble_.begin();
+  }
+  trouble_.heal();
+  cluster_.run_until([this] { return cluster_.all_serve(); }, kHealNs,
+                     "healed, and not every target serves");
+  for (const auto& program : file_programs_) program->load().stop();
+  const auto quiet = [&] {
+    return std::ranges::none_of(file_programs_, [](const auto& it) { return it->load().works(); });
+  };
+  cluster_.run_until(quiet, 2 * chain::kPatienceNs, "healed, and a program's call does not end");
+}
+
+void FilesStory::check_names() {
+  const auto wrong = find_contradiction(truth_.steps, truth_.names_dir.id);
+  if (wrong) stage_.broken(*wrong);
+}
+
+Task<Result<std::string>> FilesStory::read_log() {
+  auto opening = files_.open({}, {.id = truth_.log.id}, meta::kMayRead);
+  FF_CO_TRY(const auto open, co_await std::move(opening));
+  std::string bytes(open->inode().length, '\0');
+  auto reading = open->read(0, {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()});
+  FF_CO_TRY(const uint64_t got, co_await std::move(reading));
+  bytes.resize(got);
+  co_return bytes;
+}
+
+// Each place holds one whole record, or nothing.
+void FilesStory::check_log() {
+  const auto bytes = wait_for(read_log(), "the log cannot be read");
+  if (!bytes) return;
+  std::set<uint64_t> found;
+  for (size_t at = 0; at < bytes->size(); at += kRecordBytes) {
+    const std::string record = bytes->substr(at, kRecordBytes);
+    if (record.find_first_not_of('\0') == record.npos) continue;
+    const auto number = load_le<uint64_t>(as_bytes(record).data());
+    const bool written = truth_.logged.contains(number) || truth_.perhaps_logged.contains(number);
+    if (record != record_bytes(number) || !written || !found.insert(number).second) {
+      return stage_.broken(fmt::format("the log holds at {} what nobody wrote there", at));
+    }
+  }
+  for (const uint64_t number : truth_.logged) {
+    if (!found.contains(number)) {
+      return stage_.broken(fmt::format("record {} of the log is lost", number));
+    }
+  }
+}
+
+// What is still to be done: collected, closed, cut.
+Task<Result<uint64_t>> FilesStory::look() {
+  auto looking = files_.names().fsck(false, INT64_MAX / 2);
+  FF_CO_TRY(const auto reply, co_await std::move(looking));
+  for (const auto& problem : reply.told()) {
+    // A file that was made and given up may have been written to late.
+    if (problem.kind() != "orphan-chunks") stage_.broken("fsck: " + problem.text());
+  }
+  co_return reply.garbage();
+}
+
+void FilesStory::check_whole() {
+  const int64_t end_ns = stage_.world.now_ns() + kCollectNs;
+  for (;;) {
+    const auto left = wait_for(look(), "fsck does not end");
+    if (stage_.violation || !left || *left == 0) return;
+    if (stage_.world.now_ns() >= end_ns) {
+      return stage_.broken(fmt::format("{} files are not collected", *left));
+    }
+    cluster_.run_for(5 * kSecond);
+  }
+}
+
+Result<Outcome> FilesStory::run() {
+  prepare();
+  if (!stage_.violation) trouble();
+  if (!stage_.violation) check_names();
+  if (!stage_.violation) check_log();
+  if (!stage_.violation) check_whole();
+  if (stage_.violation) return *stage_.violation;
+  const uint64_t trace = stage_.net.trace() ^ (truth_.changes + truth_.reads) * 0x9e3779b97f4a7c15;
+  return Outcome{trace, stage_.world.now_ns(), truth_.changes + truth_.reads, stage_.faults,
+                 stage_.net.delivered()};
+}
+
+}  // namespace
+
+Result<Outcome> run_files(uint64_t seed) {
+  FilesStory story(seed);
+  return story.run();
+}
+
+}  // namespace ff::story
