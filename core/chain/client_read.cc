@@ -270,7 +270,10 @@ void Client::take(Reading& reading, Batch& batch, Attempts& attempts) {
     }
     failures.targets.insert(batch.target.id);
     if (result.error().code == Errc::corrupt) failures.damaged.insert(batch.target.id);
-    if (choose(*routing_.chain(batch.chain), failures.damaged) == nullptr) continue;
+    // Damaged on all that serve; that none does is another matter, and passes.
+    const cluster::Chain& chain = *routing_.chain(batch.chain);
+    const bool damaged = result.error().code == Errc::corrupt && reading_tail(chain) != nullptr;
+    if (damaged && choose(chain, failures.damaged) == nullptr) continue;
     attempts.failed(result.error());
     reading.open.push_back(which);
   }

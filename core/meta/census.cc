@@ -161,21 +161,22 @@ void Census::take_session(const kv::Entry& entry) {
        .text = fmt::format("a session of inode {}, which is not there", id)});
 }
 
-// Up to the root, or to a tree that is being removed, or to what is known to hang there.
-bool Census::is_reached(Node& node) {
-  std::vector<Node*> way;
-  Node* at = &node;
-  bool reached = false;
-  for (size_t steps = 0; steps <= nodes_.size(); steps++) {
-    reached = at->reached || at->id == kRoot || at->links == 0;
-    if (reached || at->named_in == 0) break;
-    way.push_back(at);
-    at = find(at->named_in);
+// The directory that has lost its place when this one has: itself, if it has no name, or the first
+// that is met of a circle that it is in, or hangs on. Null: it has one, or the one it hangs on is
+// known already.
+Census::Node* Census::find_lost(Node& node) {
+  if (node.named_in == 0) return &node;
+  walk_++;
+  for (Node* at = &node; at != nullptr && !at->placed && at->id != kRoot; at = find(at->named_in)) {
+    if (at->walk == walk_) {
+      at->placed = true;
+      return at;
+    }
+    at->walk = walk_;
+    if (at->named_in == 0) break;
   }
-  if (reached) {
-    for (Node* const one : way) one->reached = true;
-  }
-  return reached;
+  node.placed = true;
+  return nullptr;
 }
 
 void Census::judge_directory(Node& node) {
@@ -192,11 +193,11 @@ void Census::judge_directory(Node& node) {
                              2 + node.subdirs)});
   }
   if (node.id == kRoot || node.links == 0) return;
-  if (!is_reached(node)) {
+  if (const Node* const lost = find_lost(node)) {
     add({.kind = Problem::Kind::lost,
-         .inode = node.id,
-         .dir = node.named_in,
-         .text = fmt::format("directory {} cannot be reached from the root", node.id)});
+         .inode = lost->id,
+         .dir = lost->named_in,
+         .text = fmt::format("directory {} cannot be reached from the root", lost->id)});
   } else if (node.named_in != node.parent) {
     add({.kind = Problem::Kind::wrong_parent,
          .inode = node.id,

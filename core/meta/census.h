@@ -33,9 +33,10 @@ class Census {
     Kind kind = Kind::file;
     bool collected = false;  // GARB or TREE has it
     bool cutting = false;
-    bool cut = false;    // CUTS has it
-    bool timed = false;  // DIRV has it
-    bool reached = false;
+    bool cut = false;     // CUTS has it
+    bool timed = false;   // DIRV has it
+    bool placed = false;  // known to have its place, or told of (find_lost())
+    uint32_t walk = 0;    // the last that has come by
   };
 
   // All entries of a prefix to `take`.
@@ -51,10 +52,11 @@ class Census {
   void take_session(const kv::Entry& entry);
   void judge(Node& node);
   void judge_directory(Node& node);
-  bool is_reached(Node& node);
+  Node* find_lost(Node& node);
 
   FsckReport& report_;
   std::vector<Node> nodes_;  // by id
+  uint32_t walk_ = 0;
 };
 
 }  // namespace ff::meta

@@ -211,7 +211,29 @@ Task<Result<InodeId>> Fsck::lost_and_found() {
   co_return found_id;
 }
 
-// What nothing names gets a name.
+namespace {
+
+// The name of a directory in another, so that it can have a better one.
+Task<Result<void>> take_name(kv::Txn& txn, InodeId dir, InodeId inode, int64_t now_ns) {
+  kv::Range range = keys::all(keys::kDentry, dir, 1000);
+  for (;;) {
+    auto ranging = txn.range(range, keys::times(dir));
+    FF_CO_TRY(const auto entries, co_await std::move(ranging));
+    for (const kv::Entry& one : entries) {
+      const auto entry = entry_of(one);
+      if (!entry || entry->inode != inode) continue;
+      txn.erase(one.key);
+      touch(txn, dir, now_ns);
+      co_return Result<void>();
+    }
+    if (entries.size() < range.limit) co_return Result<void>();
+    range.begin = entries.back().key + '\0';
+  }
+}
+
+}  // namespace
+
+// What nothing names, or only what hangs on it itself, gets a name.
 Task<Result<void>> Fsck::adopt(Problem& problem) {
   auto finding = lost_and_found();
   FF_CO_TRY(const InodeId home, co_await std::move(finding));
@@ -226,6 +248,10 @@ Task<Result<void>> Fsck::adopt(Problem& problem) {
     auto looking = find_entry(txn, home, name);
     FF_CO_TRY(const auto there, co_await std::move(looking));
     if (there) co_return false;
+    if (problem.dir != 0) {
+      auto taking = take_name(txn, problem.dir, problem.inode, now_ns);
+      FF_CO_TRY(co_await std::move(taking));
+    }
     if (inode->is(Kind::directory)) {
       inode->parent = home;
       dir.links++;

@@ -245,8 +245,19 @@ Task<Result<void>> FilesLoad::write(std::string name, FilesTruth::Known& file) {
   for (uint64_t at = 0; at < bytes.size() && first;) {
     const uint64_t size = std::min<uint64_t>(1 + rng_.below(100 * kKiB), bytes.size() - at);
     const ByteView piece = as_bytes(bytes).subspan(at, size);
-    auto writing = rng_.below(2) == 0 ? open->write(at, piece) : open->write_behind(at, piece);
-    first = co_await std::move(writing);
+    if (rng_.below(3) == 0) {  // what comes after it counts
+      const std::string other(1 + rng_.below(size), '!');
+      auto writing = open->write_behind(at, as_bytes(other));
+      first = co_await std::move(writing);
+    }
+    const bool at_once = rng_.below(2) == 0;
+    if (first && at_once) {
+      auto flushing = open->flush();
+      first = co_await std::move(flushing);
+    }
+    auto writing = at_once ? open->write(at, piece) : open->write_behind(at, piece);
+    auto written = co_await std::move(writing);
+    if (first) first = std::move(written);
     at += size;
   }
   // What is not synced may be lost with the power.

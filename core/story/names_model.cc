@@ -253,7 +253,7 @@ std::optional<std::string> find_contradiction(const std::vector<NameStep>& all, 
   std::string text = fmt::format("no order explains what programs were told; about step {}:", at);
   const size_t first = at < 12 ? 0 : at - 12;
   for (size_t i = first; i < std::min(at + 6, steps.size()); i++) {
-    text += fmt::format("\n  {} to {}: {}", steps[i].began_ns / 1000, steps[i].ended_ns / 1000,
+    text += fmt::format(" | {} to {}: {}", steps[i].began_ns / 1000, steps[i].ended_ns / 1000,
                         steps[i].text());
   }
   return text;

@@ -139,6 +139,31 @@ TEST_F(ClientTest, AReadGoesElsewhereWhenATargetIsGone) {
   }
 }
 
+TEST_F(ClientTest, AReadWaitsForAChainThatNobodyServes) {
+  ASSERT_TRUE(write(kA, "one").ok());
+  for (const char* const node : {"n1", "n2", "n3"}) world_.net.block(node, "user");
+  std::string text(3, '?');
+  std::vector<Client::Piece> pieces = {
+      {.chain = kChain, .id = kA, .into = std::as_writable_bytes(std::span(text))}};
+  std::optional<Result<Client::Got>> done;
+  world_.begin(
+      [](Client& client, std::vector<Client::Piece> what) -> Task<Result<Client::Got>> {
+        auto reading = client.read(std::move(what));
+        auto got = co_await std::move(reading);
+        co_return std::move(got[0]);
+      }(client_, std::move(pieces)),
+      done);
+  world_.sim.run_for(kSecond);
+  for (const char* const node : {"n1", "n2", "n3"}) world_.net.unblock(node, "user");
+  set({State::lastsrv, State::offline, State::offline});
+  world_.sim.run_for(5 * kSecond);
+  EXPECT_FALSE(done);
+  set({State::serving, State::offline, State::offline});
+  ASSERT_TRUE(world_.eventually([&] { return done.has_value(); }));
+  ASSERT_TRUE(io::ok(*done));
+  EXPECT_EQ(text, "one");
+}
+
 TEST_F(ClientTest, AReadThatIsLateIsAskedOfAnother) {
   ASSERT_TRUE(write(kA, "one").ok());
   read_often(kA);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Bugs planted into chains one by one, and the seed of the story that finds each.
-"""Shows that `ff sim --story chain` can fail: plants known bugs, builds, and searches.
+# Bugs planted into chains and metadata one by one, and the seed of the story that finds each.
+"""Shows that `ff sim` can fail: plants known bugs, builds, and searches the stories for them.
 
 usage: planted.py [--build BUILD] [--seeds N] [NAME...]
 
@@ -17,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # name: places, each a file, what stands there, and what is to stand there
-PLANTED = {
+CHAIN = {
     "drop-chain-version-check": [
         (
             "core/chain/replica.cc",
@@ -174,6 +174,84 @@ PLANTED = {
 }
 
 
+FILES = {
+    "forget-answers": [
+        (
+            "core/meta/names.cc",
+            "    if (before && before->sequence() == request.sequence) {",
+            "    if (before && before->sequence() == request.sequence && request.slot >= kSlots) {",
+        )
+    ],
+    "move-a-directory-below-itself": [
+        (
+            "core/meta/names_rename.cc",
+            "        overtaken = moves != moved->moves ||",
+            "        overtaken =",
+        )
+    ],
+    "remove-a-directory-that-is-not-empty": [
+        (
+            "core/meta/records.cc",
+            "  co_return entries.empty();",
+            "  co_return entries.empty() || dir % 5 == 0;",
+        )
+    ],
+    "lose-a-link": [
+        (
+            "core/meta/names.cc",
+            "    inode.links++;\n    inode.ctime_ns = now_ns;",
+            "    if (id % 3 != 0) inode.links++;\n    inode.ctime_ns = now_ns;",
+        )
+    ],
+    "forget-the-cut": [
+        (
+            "core/meta/names_lengths.cc",
+            "    auto cutting = chunks.cut(inode, inode.cut_to);\n"
+            "    FF_CO_TRY(co_await std::move(cutting));\n",
+            "    (void)chunks;\n",
+        )
+    ],
+    "cut-without-sync": [
+        (
+            "core/meta/chunks.cc",
+            "  if (verifiers.empty()) co_return true;",
+            "  if (chain > 0) co_return true;",
+        )
+    ],
+    "append-where-another-does": [
+        (
+            "core/meta/names_lengths.cc",
+            "    inode.length += size;\n",
+            "    if (inode.length % 3 != 0) inode.length += size;\n",
+        )
+    ],
+    "never-collect": [
+        (
+            "core/meta/records.cc",
+            "    txn.put(keys::of(keys::kGarbage, static_cast<uint64_t>(now_ns), inode.id), "
+            '"");\n',
+            "",
+        )
+    ],
+    "write-behind-out-of-turn": [
+        (
+            "core/client/write_behind.cc",
+            "  while (turns_[chunk].done != ticket) {",
+            "  while (turns_[chunk].done != ticket && chunk > 1000) {",
+        )
+    ],
+    "sync-half-of-it": [
+        (
+            "core/client/file.cc",
+            "  for (const auto& [chain, verifiers] : unsynced) {\n",
+            "  for (const auto& [chain, verifiers] : unsynced) {\n"
+            "    if (chain % 2 == 0) continue;\n",
+        )
+    ],
+}
+PLANTED = CHAIN | FILES
+
+
 def change(name):
     for path, old, new in PLANTED[name]:
         source = ROOT / path
@@ -183,8 +261,9 @@ def change(name):
         source.write_text(text.replace(old, new))
 
 
-def sim(args, seed, seeds):
-    words = ["sim", "--story", "chain", "--seed", str(seed), "--seeds", str(seeds)]
+def sim(args, name, seed, seeds):
+    story = "chain" if name in CHAIN else "files"
+    words = ["sim", "--story", story, "--seed", str(seed), "--seeds", str(seeds)]
     return subprocess.run(
         [f"{args.build}/ff", *words], capture_output=True, text=True, check=False
     )
@@ -195,10 +274,10 @@ def search(name, args):
     try:
         change(name)
         subprocess.run(["ninja", "-C", args.build, "ff"], check=True, stdout=subprocess.DEVNULL)
-        run = sim(args, 1, args.seeds)
+        run = sim(args, name, 1, args.seeds)
         if run.returncode not in (0, 3):  # a check of the code itself: of which seed?
             seed = 1
-            while (run := sim(args, seed, 1)).returncode in (0, 3):
+            while (run := sim(args, name, seed, 1)).returncode in (0, 3):
                 seed += 1
             return seed, run.stderr.strip().split("\n", maxsplit=1)[0]
     finally:

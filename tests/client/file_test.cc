@@ -1,0 +1,200 @@
+// Files over chains: what is written is read, by everybody who opens it later, wherever it lies.
+#include "client/file.h"
+
+#include <cerrno>
+
+#include "client/files_world.h"
+
+namespace ff::client {
+namespace {
+
+class FileTest : public FilesWorld {};
+
+TEST_F(FileTest, WhatIsWrittenIsReadByOthers) {
+  const std::string text = text_of(1, 5 * kChunk + 1000);
+  const uint64_t id = make("f", text);
+  User other(stage_, "other");
+  ASSERT_TRUE(io::ok(run(other.files().start(INT64_MAX))));
+  const auto file = run(other.files().open({}, {.id = id}, meta::kMayRead));
+  ASSERT_TRUE(io::ok(file));
+  EXPECT_EQ((*file)->inode().length, text.size());
+  EXPECT_TRUE(read(**file, 0, text.size() + 10) == text);
+  for (const uint64_t offset : {uint64_t{1}, kChunk - 1, kChunk, 3 * kChunk + 7}) {
+    EXPECT_TRUE(read(**file, offset, kChunk + 3) == text.substr(offset, kChunk + 3)) << offset;
+  }
+  EXPECT_EQ(read(**file, text.size(), 10), "");
+  EXPECT_EQ(read(**file, text.size() + kChunk, 10), "");
+  const auto wrote = run((*file)->write(0, as_bytes("x")));
+  ASSERT_FALSE(wrote.ok());
+  EXPECT_EQ(wrote.error().sys, EBADF);
+}
+
+TEST_F(FileTest, PiecesInAnyOrder) {
+  auto file = create("f");
+  ASSERT_TRUE(io::ok(file));
+  std::string text(4 * kChunk, '\0');
+  SeededRng rng(3);
+  for (int i = 0; i < 60; i++) {
+    const uint64_t offset = rng.below(text.size());
+    const std::string piece =
+        text_of(i, 1 + rng.below(std::min<uint64_t>(text.size() - offset, kChunk)));
+    text.replace(offset, piece.size(), piece);
+    // What lies behind keeps its order with itself, and with what is written at once.
+    if (i % 3 == 0) {
+      ASSERT_TRUE(io::ok(run((*file)->flush())));
+      ASSERT_TRUE(io::ok(run((*file)->write(offset, as_bytes(piece)))));
+    } else {
+      ASSERT_TRUE(io::ok(run((*file)->write_behind(offset, as_bytes(piece)))));
+    }
+    if (i % 10 == 0) {
+      const std::string seen = read(**file, 0, text.size());
+      ASSERT_TRUE(seen == text.substr(0, seen.size())) << i;
+    }
+  }
+  ASSERT_TRUE(io::ok(run((*file)->close())));
+  const auto again = open((*file)->inode().id);
+  ASSERT_TRUE(io::ok(again));
+  const std::string seen = read(**again, 0, text.size());
+  EXPECT_TRUE(seen == text.substr(0, seen.size()));
+  EXPECT_EQ(text.find_first_not_of('\0', seen.size()), text.npos);
+}
+
+TEST_F(FileTest, HolesAreZeros) {
+  auto file = create("f");
+  ASSERT_TRUE(io::ok(file));
+  const uint64_t far = uint64_t{1} << 40;
+  ASSERT_TRUE(io::ok(run((*file)->write(far, as_bytes("end")))));
+  ASSERT_TRUE(io::ok(run((*file)->write(10, as_bytes("begin")))));
+  EXPECT_EQ((*file)->inode().length, far + 3);
+  EXPECT_TRUE(read(**file, 0, 20) == std::string(10, '\0') + "begin" + std::string(5, '\0'));
+  EXPECT_TRUE(read(**file, far - 5, 100) == std::string(5, '\0') + "end");
+  ASSERT_TRUE(io::ok(run((*file)->close())));
+  EXPECT_EQ(run(names().stat((*file)->ref(), true))->inode.length, far + 3);
+  EXPECT_EQ(run((*file)->read(uint64_t{1} << 63, {})).error().sys, EFBIG);
+  const auto beyond = run((*file)->write(meta::kLengthMax, as_bytes("x")));
+  EXPECT_EQ(beyond.error().sys, EFBIG);
+}
+
+TEST_F(FileTest, TruncatedUpAndDown) {
+  const std::string text = text_of(2, 3 * kChunk);
+  const uint64_t id = make("f", text);
+  auto file = open(id, meta::kMayRead | meta::kMayWrite);
+  ASSERT_TRUE(io::ok(file));
+  ASSERT_TRUE(io::ok(run((*file)->truncate(kChunk + 100))));
+  EXPECT_TRUE(read(**file, 0, 3 * kChunk) == text.substr(0, kChunk + 100));
+  ASSERT_TRUE(io::ok(run((*file)->truncate(2 * kChunk + 5))));
+  // What was cut off does not come back.
+  EXPECT_TRUE(read(**file, 0, 3 * kChunk) ==
+              text.substr(0, kChunk + 100) + std::string(kChunk - 95, '\0'));
+  ASSERT_TRUE(io::ok(run((*file)->truncate(0))));
+  EXPECT_EQ(read(**file, 0, 10), "");
+  ASSERT_TRUE(io::ok(run((*file)->close())));
+  EXPECT_EQ(stored(), 0u);
+}
+
+// A writer that does not know that the file was cut by another: what it tells of its end is asked
+// of storage.
+TEST_F(FileTest, CutByAnotherWhileItIsWritten) {
+  auto file = create("f");
+  ASSERT_TRUE(io::ok(file));
+  ASSERT_TRUE(io::ok(run((*file)->write(0, as_bytes(text_of(3, 2 * kChunk))))));
+  ASSERT_TRUE(io::ok(run((*file)->sync())));
+  ASSERT_TRUE(io::ok(run(names().truncate({}, (*file)->ref(), 10, std::nullopt))));
+  ASSERT_TRUE(io::ok(run((*file)->write(100, as_bytes("more")))));
+  ASSERT_TRUE(io::ok(run((*file)->close())));
+  const auto seen = run(names().stat((*file)->ref(), false));
+  EXPECT_EQ(seen->inode.length, 104u);
+}
+
+TEST_F(FileTest, AppendsOfTwoNeverMeet) {
+  const uint64_t id = make("log", "");
+  User other(stage_, "other");
+  ASSERT_TRUE(io::ok(run(other.files().start(INT64_MAX))));
+  auto a = open(id, meta::kMayWrite);
+  auto b = run(other.files().open({}, {.id = id}, meta::kMayWrite));
+  ASSERT_TRUE(a.ok() && b.ok());
+  for (int i = 0; i < 10; i++) {
+    ASSERT_TRUE(io::ok(run((*a)->append(as_bytes("aaaa")))));
+    ASSERT_TRUE(io::ok(run((*b)->append(as_bytes("bbbb")))));
+  }
+  ASSERT_TRUE(io::ok(run((*a)->close())));
+  ASSERT_TRUE(io::ok(run((*b)->close())));
+  auto file = open(id);
+  std::string wanted;
+  for (int i = 0; i < 10; i++) wanted += "aaaabbbb";
+  EXPECT_EQ(read(**file, 0, 100), wanted);
+}
+
+TEST_F(FileTest, WritersTellTheirLengthNowAndThen) {
+  auto file = create("f");
+  ASSERT_TRUE(io::ok(file));
+  ASSERT_TRUE(io::ok(run((*file)->write(0, as_bytes("hello")))));
+  const auto length = [&] { return run(names().stat((*file)->ref(), false))->inode.length; };
+  EXPECT_TRUE(eventually([&] { return length() == 5; }));
+  ASSERT_TRUE(io::ok(run((*file)->write_behind(5, as_bytes(" world")))));
+  EXPECT_TRUE(eventually([&] { return length() == 11; }));
+  ASSERT_TRUE(io::ok(run((*file)->close())));
+}
+
+TEST_F(FileTest, GoneWhileItIsRead) {
+  const uint64_t id = make("f", "x");
+  auto file = open(id);
+  ASSERT_TRUE(io::ok(file));
+  ASSERT_TRUE(io::ok(run(names().unlink({}, meta::root(), "f", std::nullopt))));
+  EXPECT_EQ(read(**file, 0, 10), "x");
+  ASSERT_TRUE(eventually([&] { return !run(names().stat({.id = id}, false)).ok(); }));
+  std::byte memory[10];
+  const auto got = run((*file)->read(0, memory));
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().sys, ESTALE);
+}
+
+// The last name goes while the file is open for writing: its bytes stay until it is closed.
+TEST_F(FileTest, RemovedWhileItIsWritten) {
+  auto file = create("f");
+  ASSERT_TRUE(io::ok(file));
+  ASSERT_TRUE(io::ok(run((*file)->write(0, as_bytes("kept")))));
+  ASSERT_TRUE(io::ok(run(names().unlink({}, meta::root(), "f", std::nullopt))));
+  pass(60 * kSecond);
+  EXPECT_EQ(read(**file, 0, 10), "kept");
+  ASSERT_TRUE(io::ok(run((*file)->close())));
+  EXPECT_TRUE(eventually([&] { return stored() == 0; }));
+  EXPECT_EQ(fsck().problems(), 0u);
+}
+
+TEST_F(FileTest, AClientThatDiesLeavesItsLength) {
+  uint64_t id = 0;
+  {
+    User dying(stage_, "dying");
+    ASSERT_TRUE(io::ok(run(dying.files().start(INT64_MAX))));
+    const auto file = run(dying.files().create({}, meta::root(), "f", {.mode = 0644}));
+    ASSERT_TRUE(io::ok(file));
+    ASSERT_TRUE(io::ok(run((*file)->write(0, as_bytes("unsaid")))));
+    id = (*file)->inode().id;
+    stage_.net.stop_process("dying");
+  }
+  EXPECT_EQ(fsck().sessions(), 1u);
+  pass(meta::kAliveNs);
+  EXPECT_EQ(run(names().stat({.id = id}, false))->inode.length, 0u);
+  for (int i = 0; i < 10 && fsck().sessions() > 0; i++) pass(60 * kSecond);
+  EXPECT_EQ(fsck().sessions(), 0u);
+  EXPECT_EQ(run(names().stat({.id = id}, false))->inode.length, 6u);
+}
+
+TEST_F(FileTest, AMetadataServerIsKilledUnderLoad) {
+  for (int i = 0; i < 3; i++) {
+    for (const auto& manager : cluster_.managers()) {
+      if (!manager->running()) manager->start();
+    }
+    cluster_.managers()[static_cast<size_t>(i)]->kill();
+    for (int j = 0; j < 10; j++) make(fmt::format("f{}.{}", i, j), text_of(j, 1000));
+  }
+  for (const auto& manager : cluster_.managers()) {
+    if (!manager->running()) manager->start();
+  }
+  EXPECT_EQ(fsck().problems(), 0u);
+  EXPECT_EQ(fsck().names(), 30u);
+}
+
+}  // namespace
+}  // namespace ff::client
