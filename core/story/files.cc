@@ -26,7 +26,6 @@ constexpr int kFilePrograms = 3;
 constexpr int64_t kTroubleNs = 25 * kSecond;
 constexpr int64_t kHealNs = 90 * kSecond;
 constexpr int64_t kCollectNs = 120 * kSecond;
-constexpr uint64_t kChunkSize = 64 * kKiB;
 
 class FilesProgram final : public Program {
  public:
@@ -53,11 +52,8 @@ class FilesStory {
   Result<T> wait_for(Task<Result<T>> task, std::string_view what);
   void prepare();
   void trouble();
-  void check_names();
-  void check_log();
+  void check_told();
   void check_whole();
-  Task<Result<void>> make_dirs();
-  Task<Result<std::string>> read_log();
   Task<Result<uint64_t>> look();
 
   StorageCluster cluster_;
@@ -90,36 +86,11 @@ Result<T> FilesStory::wait_for(Task<Result<T>> task, std::string_view what) {
   return std::move(*result);
 }
 
-Task<Result<void>> FilesStory::make_dirs() {
-  auto starting = files_.start(INT64_MAX);
-  FF_CO_TRY(co_await std::move(starting));
-  meta::MetaClient& names = files_.names();
-  const auto dir = [&](std::string name) {
-    meta::Names::Make make{.kind = meta::Kind::directory, .mode = 0755};
-    return names.make({}, meta::root(), std::move(name), std::move(make));
-  };
-  auto making_names = dir("names");
-  FF_CO_TRY(const auto names_dir, co_await std::move(making_names));
-  auto making_data = dir("data");
-  FF_CO_TRY(const auto data_dir, co_await std::move(making_data));
-  auto setting =
-      names.set_layout({}, data_dir.ref(), {.table = 1, .chunk_size = kChunkSize, .stripe = 2});
-  FF_CO_TRY(co_await std::move(setting));
-  meta::Names::Make make{.kind = meta::Kind::file, .mode = 0644};
-  auto making_log = names.make({}, data_dir.ref(), "log", std::move(make));
-  FF_CO_TRY(const auto log, co_await std::move(making_log));
-  truth_.names_dir = names_dir.inode;
-  truth_.data_dir = data_dir.inode;
-  truth_.log = log.inode;
-  truth_.dirs.insert(names_dir.inode.id);
-  co_return Result<void>();
-}
-
 void FilesStory::prepare() {
   cluster_.on_look([this] { trouble_.look(); });
   cluster_.form();
   if (stage_.violation) return;
-  if (!wait_for(make_dirs(), "directories cannot be made")) return;
+  if (!wait_for(make_dirs(files_, truth_, ""), "directories cannot be made")) return;
   for (int i = 0; i < kFilePrograms; i++) {
     file_programs_.push_back(std::make_unique<FilesProgram>(stage_, i, truth_));
     programs_.push_back(file_programs_.back().get());
@@ -142,40 +113,10 @@ void FilesStory::trouble() {
   cluster_.run_until(quiet, 2 * chain::kPatienceNs, "healed, and a program's call does not end");
 }
 
-void FilesStory::check_names() {
-  const auto wrong = find_contradiction(truth_.steps, truth_.names_dir.id);
-  if (wrong) stage_.broken(*wrong);
-}
-
-Task<Result<std::string>> FilesStory::read_log() {
-  auto opening = files_.open({}, {.id = truth_.log.id}, meta::kMayRead);
-  FF_CO_TRY(const auto open, co_await std::move(opening));
-  std::string bytes(open->inode().length, '\0');
-  auto reading = open->read(0, {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()});
-  FF_CO_TRY(const uint64_t got, co_await std::move(reading));
-  bytes.resize(got);
-  co_return bytes;
-}
-
-// Each place holds one whole record, or nothing.
-void FilesStory::check_log() {
-  const auto bytes = wait_for(read_log(), "the log cannot be read");
-  if (!bytes) return;
-  std::set<uint64_t> found;
-  for (size_t at = 0; at < bytes->size(); at += kRecordBytes) {
-    const std::string record = bytes->substr(at, kRecordBytes);
-    if (record.find_first_not_of('\0') == record.npos) continue;
-    const auto number = load_le<uint64_t>(as_bytes(record).data());
-    const bool written = truth_.logged.contains(number) || truth_.perhaps_logged.contains(number);
-    if (record != record_bytes(number) || !written || !found.insert(number).second) {
-      return stage_.broken(fmt::format("the log holds at {} what nobody wrote there", at));
-    }
-  }
-  for (const uint64_t number : truth_.logged) {
-    if (!found.contains(number)) {
-      return stage_.broken(fmt::format("record {} of the log is lost", number));
-    }
-  }
+void FilesStory::check_told() {
+  const auto log = wait_for(read_log(files_, truth_), "the log cannot be read");
+  if (!log) return;
+  if (const auto wrong = contradiction(truth_, *log)) stage_.broken(*wrong);
 }
 
 // What is still to be done: collected, closed, cut.
@@ -204,8 +145,7 @@ void FilesStory::check_whole() {
 Result<Outcome> FilesStory::run() {
   prepare();
   if (!stage_.violation) trouble();
-  if (!stage_.violation) check_names();
-  if (!stage_.violation) check_log();
+  if (!stage_.violation) check_told();
   if (!stage_.violation) check_whole();
   if (stage_.violation) return *stage_.violation;
   const uint64_t trace = stage_.net.trace() ^ (truth_.changes + truth_.reads) * 0x9e3779b97f4a7c15;

@@ -80,6 +80,13 @@ FilesLoad::FilesLoad(rpc::ClientContext& context, const std::vector<net::Address
 
 FilesLoad::~FilesLoad() = default;
 
+Task<void> FilesLoad::close() {
+  Error over = fail(Errc::interrupted, "the load is over");
+  co_await gate_.close(std::move(over));
+  auto closing = files_.close();
+  co_await std::move(closing);
+}
+
 Task<void> FilesLoad::start() {
   auto starting = files_.start(INT64_MAX);
   const auto started = co_await std::move(starting);

@@ -51,6 +51,12 @@ constexpr size_t kRecordBytes = 1000;
 std::string record_bytes(uint64_t number);
 std::string content_of(const FilesTruth::Known& file);
 
+// Makes where programs work, below a new directory of the root (none: in the root itself).
+Task<Result<void>> make_dirs(client::FileSystem& files, FilesTruth& truth, std::string below);
+Task<Result<std::string>> read_log(client::FileSystem& files, const FilesTruth& truth);
+// What nobody can have been told, or has been written, if all is well. Once all is quiet.
+std::optional<std::string> contradiction(const FilesTruth& truth, const std::string& log);
+
 class FilesLoad {
  public:
   // All outlive it.
@@ -59,6 +65,7 @@ class FilesLoad {
   ~FilesLoad();
   void stop() { working_ = false; }
   bool works() const { return under_way_ > 0; }
+  Task<void> close();
   client::FileSystem& files() { return files_; }
 
  private:

@@ -14,125 +14,22 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/log.h"
-#include "base/metrics.h"
-#include "base/system_loop.h"
-#include "cli/child.h"
-#include "cli/hosts.h"
-#include "io/system_disk.h"
-#include "net/key.h"
-#include "net/system_transport.h"
-#include "rpc/client.h"
+#include "cli/daemons.h"
 #include "story/chain_load.h"
 
 namespace ff::cmd {
 namespace {
 
-using nlohmann::json;
 using story::chain_parts::ChainLoad;
 using story::chain_parts::History;
-using Words = std::vector<std::string>;
 
-constexpr size_t kMeta = 0;  // its host; node N is on host N
-constexpr size_t kNodes = 3;
-constexpr int64_t kMostNs = 90 * kSecond;
-
-class StorageTest : public testing::Test {
+class StorageTest : public DaemonsTest {
  protected:
-  void SetUp() override {
-    if (!hosts_.made()) GTEST_SKIP() << "network namespaces cannot be made here";
-    log_setup({.level = LogLevel::error});
-    ASSERT_TRUE(net::make_key_file(disk_, key()).ok());
-    start_meta();
-    ASSERT_EQ(admin({"init"}).exit, 0);
-    for (size_t node = 1; node <= kNodes; node++) start(node);
-    until("all nodes report", [&] { return status()["nodes"].size() == kNodes; });
-    const auto planned = admin({"plan", "--replicas", "3", "--targets-per-disk", "2", "--apply"});
-    ASSERT_EQ(planned.exit, 0) << planned.err;
-    until("all chains serve", [&] { return all_serve(); });
-    key_ = net::read_key_file(disk_, key()).value();
-    transport_.emplace(net::TransportOptions{.use = net::NetUse::tcp, .key = key_});
-    context_.emplace(rpc::ClientContext{
-        loop_,
-        *transport_,
-        senders_,
-        metrics_,
-        rng_,
-        {.name = "program", .software = "test", .key = key_, .nonces = &secure_}});
-  }
   void TearDown() override {
     for (auto& load : loads_) run_task(loop_, load->close());
-    if (HasFailure()) {
-      for (size_t i = 0; i < daemons_.size(); i++) {
-        if (!daemons_[i]) continue;
-        daemons_[i]->signal(SIGCONT);
-        daemons_[i]->signal(SIGTERM);
-        daemons_[i]->finish();
-        std::cerr << "daemon " << i << ": " << daemons_[i]->out << daemons_[i]->err << "\n";
-      }
-    }
+    DaemonsTest::TearDown();
   }
 
-  std::string key() const { return dir_ / "cluster.key"; }
-  std::string disk(size_t node) const { return dir_ / ("disk" + std::to_string(node)); }
-  std::string meta() const { return hosts_.address(kMeta) + ":4400"; }
-
-  void start_meta() {
-    daemons_[kMeta] =
-        std::make_unique<test::Child>(hosts_.on(kMeta, {FF_BINARY, "serve-meta", "--listen", meta(),
-                                                        "--dir", dir_ / "meta", "--key", key()}));
-    ASSERT_TRUE(daemons_[kMeta]->wait_for_out("listening")) << daemons_[kMeta]->err;
-  }
-  virtual Words disks(size_t node) const { return {disk(node)}; }
-  virtual Words command(size_t node) const {
-    Words words = {FF_BINARY,  "serve-storage",
-                   "--node",   std::to_string(node),
-                   "--listen", hosts_.address(node) + ":4410",
-                   "--meta",   meta(),
-                   "--key",    key()};
-    for (const std::string& dir : disks(node)) words.insert(words.end(), {"--disk", dir});
-    return words;
-  }
-  void start(size_t node) {
-    daemons_[node] = std::make_unique<test::Child>(hosts_.on(node, command(node)));
-    ASSERT_TRUE(daemons_[node]->wait_for_out("listening")) << daemons_[node]->err;
-  }
-  void kill(size_t daemon, int number = SIGKILL) {
-    daemons_[daemon]->signal(number);
-    daemons_[daemon]->finish();
-  }
-
-  test::Ran admin(Words words) {
-    words.insert(words.begin(), "admin");
-    return test::ff_run(std::move(words), {{"FF_META", meta()}, {"FF_KEY", key()}});
-  }
-  json status() {
-    const auto ran = admin({"status", "--json"});
-    const auto parsed = json::parse(ran.out, nullptr, false);
-    return parsed.is_object() && parsed["data"].is_object() ? parsed["data"] : json::object();
-  }
-  bool all_serve() {
-    const json data = status();
-    return data.contains("chains") && data["chains"]["all"] > 0 &&
-           data["chains"]["all"] == data["chains"]["whole"];
-  }
-
-  // Programs go on while the test waits.
-  template <class Condition>
-  void until(const std::string& what, Condition condition) {
-    const int64_t end_ns = clock_.steady_ns() + kMostNs;
-    while (!condition()) {
-      ASSERT_LT(clock_.steady_ns(), end_ns) << "it does not come to this: " << what << "\n"
-                                            << status().dump(1);
-      run_for(100 * kMillisecond);
-    }
-  }
-  void run_for(int64_t ns) {
-    run_task(loop_, [](Loop& loop, int64_t pause_ns) -> Task<void> {
-      (void)co_await after(loop, pause_ns);
-    }(loop_, ns));
-  }
   // Until they have done so much more.
   void work_goes_on(const std::string& when) {
     const uint64_t updates = history_.updates() + 20, reads = history_.reads() + 20;
@@ -154,30 +51,7 @@ class StorageTest : public testing::Test {
     work_goes_on("after " + from);
     ASSERT_FALSE(HasFailure()) << from;
   }
-  // Of every node, in Prometheus' text.
-  static uint64_t metric(const std::string& text, const std::string& name) {
-    uint64_t sum = 0;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-      if (line.starts_with(name + "{")) sum += std::stoull(line.substr(line.rfind(' ') + 1));
-    }
-    return sum;
-  }
 
-  test::Hosts hosts_{kNodes + 1};
-  io::SystemDisk disk_;
-  test::TempDir dir_;
-  std::array<std::unique_ptr<test::Child>, kNodes + 1> daemons_;
-
-  SystemClock clock_;
-  SystemLoop loop_{clock_};
-  std::optional<net::Key> key_;
-  std::optional<net::SystemTransport> transport_;
-  rpc::Senders senders_;
-  Metrics metrics_;
-  SeededRng rng_{system_seed()};
-  net::SecureRng secure_;
-  std::optional<rpc::ClientContext> context_;
   History history_{[](const std::string& what) { ADD_FAILURE() << what; }, [] {}};
   std::vector<std::unique_ptr<ChainLoad>> loads_;
 };
