@@ -78,6 +78,7 @@ Json report_rounds(Table& table, const PassOptions& options, const std::vector<R
       {"write", bench::kChunkBytes, options.depth, &bench::Speed::write},
       {"read", bench::kChunkBytes, options.depth, &bench::Speed::read},
       {"random read", bench::kSmallBytes, options.small_depth, &bench::Speed::small_read},
+      {"batched read", bench::kSmallBytes, options.small_depth, &bench::Speed::batched_read},
   };
   std::string key = own;
   std::ranges::transform(key, key.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -91,6 +92,7 @@ Json report_rounds(Table& table, const PassOptions& options, const std::vector<R
       measured.push_back(round.own.*row.speed);
       if (raw.back() > 0) ratio.push_back(measured.back() / raw.back());
     }
+    if (median(measured) == 0) continue;  // not part of it
     const bool beside = !ratio.empty();
     table.row({row.test, format_size(row.size), fmt::to_string(row.depth),
                beside ? format_rate(median(raw)) : "-", format_rate(median(measured)),

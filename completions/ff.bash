@@ -7,7 +7,7 @@ _ff_subs() {
   case "$1" in
     '') reply='admin bench checkpoint help serve-meta serve-storage sim' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt' ;;
-    'bench') reply='disk digest chain meta chunk net' ;;
+    'bench') reply='disk digest chain io meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
   esac
 }
@@ -35,6 +35,7 @@ _ff_options() {
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
     'bench chain') reply='--meta --table --raw --size --depth --small-depth --rounds --hold --keep --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'bench io') reply='--meta --raw --size --depth --small-depth --rounds --batch --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench meta') reply='--meta --files --depth --width --in-flight --clients --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
@@ -278,6 +279,23 @@ _ff_value() {
     'bench chain --key') reply='file' ;;
     'bench chain --token') reply='file' ;;
     'bench chain --timeout') reply='any' ;;
+    'bench io --meta') reply='any' ;;
+    'bench io --raw') reply='dir' ;;
+    'bench io --size') reply='any' ;;
+    'bench io --depth') reply='any' ;;
+    'bench io --small-depth') reply='any' ;;
+    'bench io --rounds') reply='any' ;;
+    'bench io --batch') reply='any' ;;
+    'bench io --net') reply='auto|tcp|verbs' ;;
+    'bench io --rdma-device') reply='any' ;;
+    'bench io --rdma-gid') reply='any' ;;
+    'bench io --rdma-sl') reply='any' ;;
+    'bench io --tls-cert') reply='file' ;;
+    'bench io --tls-key') reply='file' ;;
+    'bench io --tls-ca') reply='file' ;;
+    'bench io --key') reply='file' ;;
+    'bench io --token') reply='file' ;;
+    'bench io --timeout') reply='any' ;;
     'bench meta --meta') reply='any' ;;
     'bench meta --files') reply='any' ;;
     'bench meta --depth') reply='any' ;;

@@ -11,7 +11,7 @@
 namespace ff::bench {
 namespace {
 
-enum class Kind : uint8_t { write, read, small_read };
+enum class Kind : uint8_t { write, read, small_read, batched_read };
 
 // One pass over a subject: `count` operations, as many at once as there are workers.
 struct Pass {
@@ -23,8 +23,21 @@ struct Pass {
   std::optional<Error> error = {};
 };
 
+Subject::Small some_place(const Pass& pass, ByteSpan into) {
+  const uint64_t offset = pass.on.rng.below(kChunkBytes / kSmallBytes) * kSmallBytes;
+  return {pass.on.rng.below(pass.on.load.bytes / kChunkBytes), offset, into};
+}
+
+Task<Result<void>> read_some(Pass& pass, ByteSpan memory) {
+  std::vector<Subject::Small> reads;
+  for (uint64_t at = 0; at < memory.size(); at += kSmallBytes) {
+    reads.push_back(some_place(pass, memory.subspan(at, kSmallBytes)));
+  }
+  auto reading = pass.subject.read_batch(std::move(reads));
+  co_return co_await std::move(reading);
+}
+
 Task<void> work(Pass& pass, ByteSpan memory) {
-  const uint64_t chunks = pass.on.load.bytes / kChunkBytes;
   while (pass.next < pass.count && !pass.error) {
     const uint64_t index = pass.next++;
     Result<void> done;
@@ -34,9 +47,11 @@ Task<void> work(Pass& pass, ByteSpan memory) {
       done = co_await pass.subject.write(index, memory);
     } else if (pass.kind == Kind::read) {
       done = co_await pass.subject.read(index, 0, memory);
+    } else if (pass.kind == Kind::batched_read) {
+      done = co_await read_some(pass, memory);
     } else {
-      const uint64_t offset = pass.on.rng.below(kChunkBytes / kSmallBytes) * kSmallBytes;
-      done = co_await pass.subject.read(pass.on.rng.below(chunks), offset, memory);
+      const Subject::Small at = some_place(pass, memory);
+      done = co_await pass.subject.read(at.index, at.offset, at.into);
     }
     pass.on.progress.done += memory.size();
     if (!done) pass.error = std::move(done).error();
@@ -55,14 +70,21 @@ Task<void> work_all(Pass& pass, uint64_t size, unsigned depth) {
 
 // Bytes a second.
 Result<double> run_pass(const PassContext& on, Subject& subject, Kind kind) {
+  const bool batched = kind == Kind::batched_read;
   const bool small = kind == Kind::small_read;
-  const uint64_t size = small ? kSmallBytes : kChunkBytes;
+  const uint64_t size = batched ? on.load.batch * kSmallBytes : small ? kSmallBytes : kChunkBytes;
   Pass pass{.on = on,
             .subject = subject,
             .kind = kind,
-            .count = small ? on.load.small_reads : on.load.bytes / kChunkBytes};
+            .count = batched ? on.load.small_reads / on.load.batch
+                     : small ? on.load.small_reads
+                             : on.load.bytes / kChunkBytes};
   const int64_t began = on.loop.now_ns();
-  run_task(on.loop, work_all(pass, size, small ? on.load.small_depth : on.load.depth));
+  // As many small reads in flight together as one by one.
+  const unsigned depth = batched ? std::max(1U, on.load.small_depth / on.load.batch)
+                         : small ? on.load.small_depth
+                                 : on.load.depth;
+  run_task(on.loop, work_all(pass, size, depth));
   if (pass.error) return std::move(*pass.error);
   const double seconds = static_cast<double>(on.loop.now_ns() - began) / 1e9;
   return static_cast<double>(pass.count * size) / std::max(seconds, 1e-9);
@@ -70,12 +92,20 @@ Result<double> run_pass(const PassContext& on, Subject& subject, Kind kind) {
 
 }  // namespace
 
+Task<Result<void>> Subject::read_batch(std::vector<Small> reads) {
+  for (const Small& one : reads) {
+    auto reading = read(one.index, one.offset, one.into);
+    FF_CO_TRY(co_await std::move(reading));
+  }
+  co_return Result<void>();
+}
+
 uint64_t bytes_moved(const PassLoad& load) {
-  return 2 * load.bytes + load.small_reads * kSmallBytes;
+  return 2 * load.bytes + (load.batch > 0 ? 2 : 1) * load.small_reads * kSmallBytes;
 }
 
 uint64_t memory_wanted(const PassLoad& load) {
-  return std::max(load.depth * kChunkBytes, load.small_depth * kSmallBytes);
+  return std::max(load.depth * kChunkBytes, std::max(load.small_depth, load.batch) * kSmallBytes);
 }
 
 Result<std::unique_ptr<RawFile>> RawFile::make(io::Disk& disk, Loop& loop, const std::string& path,
@@ -90,6 +120,20 @@ Result<std::unique_ptr<RawFile>> RawFile::make(io::Disk& disk, Loop& loop, const
       new RawFile(disk, loop, std::move(file), std::max(load.depth, load.small_depth)));
 }
 
+Task<Result<void>> RawFile::read_batch(std::vector<Small> reads) {
+  Result<void> first;
+  Gate gate(loop_);
+  for (const Small& one : reads) {
+    gate.spawn([](RawFile& file, Small at, Result<void>& error) -> Task<void> {
+      auto reading = file.read(at.index, at.offset, at.into);
+      auto done = co_await std::move(reading);
+      if (!done && error) error = std::move(done);
+    }(*this, one, first));
+  }
+  co_await gate.wait_empty();
+  co_return first;
+}
+
 Result<void> run_passes(const PassContext& context, Measured first, const Measured* second) {
   struct Part {
     Kind kind;
@@ -97,9 +141,11 @@ Result<void> run_passes(const PassContext& context, Measured first, const Measur
   };
   const Part parts[] = {{Kind::write, &Speed::write},
                         {Kind::read, &Speed::read},
-                        {Kind::small_read, &Speed::small_read}};
+                        {Kind::small_read, &Speed::small_read},
+                        {Kind::batched_read, &Speed::batched_read}};
   std::memset(context.memory.data(), 0x5a, context.memory.size());
   for (const Part& part : parts) {
+    if (part.kind == Kind::batched_read && context.load.batch == 0) continue;
     FF_TRY(first.speed.*part.speed, run_pass(context, first.subject, part.kind));
     if (second == nullptr) continue;
     FF_TRY(second->speed.*part.speed, run_pass(context, second->subject, part.kind));

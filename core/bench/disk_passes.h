@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/loop.h"
@@ -27,6 +28,7 @@ struct PassLoad {
   unsigned depth = 8;         // chunks in flight
   unsigned small_depth = 64;  // small reads in flight
   uint64_t small_reads = 0;
+  unsigned batch = 0;  // small reads asked for together, once more; 0: they are not
 };
 // Chunks, then small reads, of one who does all passes: for progress.
 uint64_t bytes_moved(const PassLoad& load);
@@ -38,6 +40,7 @@ struct Speed {
   double write = 0;  // the final sync included
   double read = 0;   // whole chunks
   double small_read = 0;
+  double batched_read = 0;  // 0: not measured
 };
 
 // What is measured.
@@ -47,6 +50,13 @@ class Subject {
   virtual Task<Result<void>> write(uint64_t index, ByteView from) = 0;
   virtual Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) = 0;
   virtual Task<Result<void>> sync() = 0;
+  struct Small {
+    uint64_t index = 0;
+    uint64_t offset = 0;
+    ByteSpan into = {};
+  };
+  // Together, where that is another matter than one by one.
+  virtual Task<Result<void>> read_batch(std::vector<Small> reads);
 };
 
 // A file in newly reserved space: new blocks cost a device more than old ones.
@@ -64,11 +74,13 @@ class RawFile final : public Subject {
     co_return Result<void>();
   }
   Task<Result<void>> sync() override { return queue_.sync(*file_); }
+  Task<Result<void>> read_batch(std::vector<Small> reads) override;
 
  private:
   RawFile(io::Disk& disk, Loop& loop, std::unique_ptr<io::File> file, unsigned depth)
-      : queue_(disk, loop, depth), file_(std::move(file)) {}
+      : loop_(loop), queue_(disk, loop, depth), file_(std::move(file)) {}
 
+  Loop& loop_;
   io::AsyncQueue queue_;
   std::unique_ptr<io::File> file_;
 };

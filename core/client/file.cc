@@ -114,44 +114,70 @@ Task<Result<void>> File::check_there(bool hole, int64_t began_ns) {
 }
 
 Task<Result<uint64_t>> File::read(uint64_t offset, ByteSpan into) {
-  if (offset > meta::kLengthMax) co_return wrong_end(offset);
+  std::vector<Extent> one;
+  one.push_back({offset, into});
+  auto reading = read_many(std::move(one));
+  auto got = co_await std::move(reading);
+  co_return std::move(got.front());
+}
+
+// What comes before storage is asked: the length, and a right.
+Task<Result<std::string>> File::before_reading(const std::vector<Extent>& extents,
+                                               int64_t began_ns) {
   if (!behind_.empty()) {
     auto flushing = flush();
     FF_CO_TRY(co_await std::move(flushing));
   }
-  const int64_t began_ns = of_.loop().now_ns();
-  if (offset + into.size() > seen_.inode.length) {
-    // Past the end, as far as is known here.
-    auto checking = check_there(true, began_ns);
-    FF_CO_TRY(co_await std::move(checking));
-  }
-  if (offset >= seen_.inode.length || into.empty()) co_return uint64_t{0};
-  const uint64_t size = std::min<uint64_t>(into.size(), seen_.inode.length - offset);
+  const bool past_end = std::ranges::any_of(extents, [&](const Extent& extent) {
+    return extent.offset + extent.into.size() > seen_.inode.length;
+  });
+  auto checking = check_there(past_end, began_ns);  // as far as is known here
+  FF_CO_TRY(co_await std::move(checking));
   auto having = capability();
-  FF_CO_TRY(const std::string right, co_await std::move(having));
-  const std::vector<Part> wanted = parts(offset, size);
+  co_return co_await std::move(having);
+}
+
+Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents) {
+  std::vector<Result<uint64_t>> results(extents.size(), Result<uint64_t>(uint64_t{0}));
+  const int64_t began_ns = of_.loop().now_ns();
+  auto preparing = before_reading(extents, began_ns);
+  const auto right = co_await std::move(preparing);
   std::vector<chain::Client::Piece> pieces;
-  for (const Part& part : wanted) {
-    pieces.push_back({.chain = part.chain,
-                      .id = part.id,
-                      .offset = part.offset,
-                      .into = into.subspan(part.at, part.size),
-                      .capability = right});
+  std::vector<std::pair<size_t, Part>> wanted;  // of which extent
+  for (size_t i = 0; i < extents.size(); i++) {
+    const auto [offset, into] = extents[i];
+    if (!right) results[i] = right.error();
+    if (offset > meta::kLengthMax) results[i] = wrong_end(offset);
+    if (!results[i] || offset >= seen_.inode.length || into.empty()) continue;
+    const uint64_t size = std::min<uint64_t>(into.size(), seen_.inode.length - offset);
+    for (Part& part : parts(offset, size)) {
+      pieces.push_back({.chain = part.chain,
+                        .id = part.id,
+                        .offset = part.offset,
+                        .into = into.subspan(part.at, part.size),
+                        .capability = *right});
+      wanted.emplace_back(i, part);
+    }
+    results[i] = size;
   }
+  if (pieces.empty()) co_return results;
   auto reading = of_.storage_.read(std::move(pieces));
   auto got = co_await std::move(reading);
   bool hole = false;
   for (size_t i = 0; i < wanted.size(); i++) {
-    if (!got[i] && got[i].error().code != Errc::not_found) {
-      co_return with_errno(std::move(got[i]).error());
-    }
-    const uint64_t bytes = got[i] ? got[i]->bytes : 0;
-    if (!got[i]) hole = true;
-    std::ranges::fill(into.subspan(wanted[i].at + bytes, wanted[i].size - bytes), std::byte{0});
+    const auto& [which, part] = wanted[i];
+    const bool absent = !got[i] && got[i].error().code == Errc::not_found;
+    hole |= absent;
+    if (!got[i] && !absent) results[which] = with_errno(std::move(got[i]).error());
+    if (!got[i] && !absent) continue;
+    const uint64_t bytes = absent ? 0 : got[i]->bytes;
+    std::ranges::fill(extents[which].into.subspan(part.at + bytes, part.size - bytes),
+                      std::byte{0});
   }
   auto checking = check_there(hole, began_ns);
-  FF_CO_TRY(co_await std::move(checking));
-  co_return size;
+  const auto there = co_await std::move(checking);
+  if (!there) std::ranges::fill(results, Result<uint64_t>(there.error()));
+  co_return results;
 }
 
 Task<Result<void>> File::write_part(Part part, ByteView from) {

@@ -35,6 +35,12 @@ class File : public std::enable_shared_from_this<File> {
   // Fewer bytes than asked for at the end of the file; what was never written reads as zeros. The
   // memory is nobody's again when this ends. What write_behind() holds is written before.
   Task<Result<uint64_t>> read(uint64_t offset, ByteSpan into);
+  // Many at once: one call to each target that has some of them. A result each.
+  struct Extent {
+    uint64_t offset = 0;
+    ByteSpan into = {};
+  };
+  Task<std::vector<Result<uint64_t>>> read_many(std::vector<Extent> extents);
   // Returns once storage has acknowledged all of it, on all replicas (not durable: sync()).
   Task<Result<void>> write(uint64_t offset, ByteView from);
   // Returns once the bytes are taken over; they are written soon, the latest with flush(), sync()
@@ -57,6 +63,7 @@ class File : public std::enable_shared_from_this<File> {
   Task<Result<void>> write_part(Part part, ByteView from);
   Task<Result<std::string>> capability();
   Task<Result<void>> check_there(bool hole, int64_t began_ns);
+  Task<Result<std::string>> before_reading(const std::vector<Extent>& extents, int64_t began_ns);
   Task<Result<void>> tell(bool closed);
   Task<Result<void>> sync_chain(cluster::ChainId chain, std::set<uint64_t> verifiers);
   void heard(meta::Seen seen);
