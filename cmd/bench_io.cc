@@ -29,7 +29,7 @@ struct BenchIoOptions {
   std::string meta = kDefaultMeta;
   NetOptions net;
   PassOptions passes;
-  unsigned batch = 64;
+  unsigned batch = 16;
 };
 
 Result<Round> run_round(Session& session, Progress& progress, NetClient& client,
