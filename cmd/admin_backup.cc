@@ -5,6 +5,7 @@
 #include "cmd/kv_options.h"
 #include "io/system_disk.h"
 #include "kv/backup.h"
+#include "meta/inode_ids.h"
 
 namespace ff::cmd {
 namespace {
@@ -28,7 +29,8 @@ Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
   io::SystemDisk disk;
   const int64_t deadline_ns = timeout_ns == 0 ? INT64_MAX : clock.steady_ns() + timeout_ns;
   auto copying = way == Way::out ? kv::write_backup(*engine, disk, options.file, deadline_ns)
-                                 : kv::restore_backup(*engine, disk, options.file, deadline_ns);
+                                 : kv::restore_backup(*engine, disk, options.file, deadline_ns,
+                                                      meta::skip_inode_ids);
   FF_TRY(const auto report, run_task(loop, stoppable(loop, session.stop, std::move(copying))));
   session.out.line("{} {}: {} entries, {}", way == Way::out ? "wrote" : "restored", options.file,
                    report.entries, format_size(report.bytes));

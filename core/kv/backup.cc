@@ -265,7 +265,7 @@ Task<Result<BackupReport>> write_backup(Engine& engine, io::Disk& disk, std::str
 }
 
 Task<Result<BackupReport>> restore_backup(Engine& engine, io::Disk& disk, std::string path,
-                                          int64_t deadline_ns) {
+                                          int64_t deadline_ns, Function at_end) {
   FF_CO_TRY(const BackupReport checked, check_file(disk, path));
   auto making = make_room(engine, path, deadline_ns);
   FF_CO_TRY(co_await std::move(making));
@@ -285,9 +285,11 @@ Task<Result<BackupReport>> restore_backup(Engine& engine, io::Disk& disk, std::s
     bytes = 0;
   }
   auto running = engine.run(
-      [](Txn& txn) -> Task<Result<void>> {
+      [&at_end](Txn& txn) -> Task<Result<void>> {
         txn.erase(kRestoring);
-        co_return Result<void>();
+        if (!at_end) co_return Result<void>();
+        auto ending = at_end(txn);
+        co_return co_await std::move(ending);
       },
       deadline_ns);
   FF_CO_TRY(co_await std::move(running));

@@ -32,9 +32,11 @@ Task<Result<BackupReport>> write_backup(Engine& engine, io::Disk& disk, std::str
 // Checks the whole file before it changes anything, and then fills the store with it, in many
 // transactions. Until the last of them the store has the key kRestoring, and whoever uses stores
 // refuses one with it; called again, with any backup, such a store is emptied first.
-// Errc::exists: the store is not empty; corrupt, newer_format; the disk's, the store's.
+// `at_end` is part of the last transaction: what must not be as old as the backup; it may take
+// effect twice. Errc::exists: the store is not empty; corrupt, newer_format; the disk's, the
+// store's.
 Task<Result<BackupReport>> restore_backup(Engine& engine, io::Disk& disk, std::string path,
-                                          int64_t deadline_ns);
+                                          int64_t deadline_ns, Function at_end = {});
 inline const std::string kRestoring = "RSTR";
 
 }  // namespace ff::kv

@@ -12,7 +12,19 @@ constexpr uint64_t kBatch = 4096;
 // Below are the root and what may need a number of its own one day.
 constexpr InodeId kFirst = 1024;
 
+// More than anybody has made since a backup, and 16 million restores are possible.
+constexpr uint64_t kSkipped = uint64_t{1} << 32;
+
 }  // namespace
+
+Task<Result<void>> skip_inode_ids(kv::Txn& txn) {
+  auto reading = read_record<wire::Counter>(txn, std::string(keys::kInodes));
+  FF_CO_TRY(auto counter, co_await std::move(reading));
+  if (!counter) co_return Result<void>();  // there were no files
+  counter->set_next(counter->next() + kSkipped);
+  txn.put(std::string(keys::kInodes), counter->SerializeAsString());
+  co_return Result<void>();
+}
 
 Task<Result<InodeId>> InodeIds::next(int64_t deadline_ns) {
   if (next_ == end_) {

@@ -28,4 +28,8 @@ class InodeIds {
   InodeId end_ = 0;
 };
 
+// In a store that was restored from a backup: numbers that may have been given since it was made
+// are not given again, for their chunks are in storage.
+Task<Result<void>> skip_inode_ids(kv::Txn& txn);
+
 }  // namespace ff::meta

@@ -399,5 +399,13 @@ TEST_P(NamesTest, ATreeGoesAtOnce) {
   EXPECT_EQ(sys_of(file(kAlice, top->id, "new")), ENOENT);
 }
 
+TEST_P(NamesTest, NumbersAreNotGivenAgainAfterARestore) {
+  const auto last = file(kRootUser, kRoot, "last");
+  ASSERT_TRUE(last.ok());
+  ASSERT_TRUE(run(engine().run(skip_inode_ids, INT64_MAX)).ok());
+  InodeIds ids(engine(), loop());
+  EXPECT_GT(run(ids.next(INT64_MAX)).value(), last->id + 1'000'000'000);
+}
+
 }  // namespace
 }  // namespace ff::meta
