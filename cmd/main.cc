@@ -10,6 +10,7 @@
   COMMAND("admin", admin, "Look after a cluster")                                           \
   COMMAND("bench", bench, "Measure this machine")                                           \
   COMMAND("checkpoint", checkpoint, "Save, load, verify and keep checkpoints of training")  \
+  COMMAND("fs", fs, "Use a cluster's file system without a mount")                          \
   COMMAND("help", help, "Explain a command, list settings, install links and manual pages") \
   COMMAND("serve-meta", serve_meta, "Run the cluster manager")                              \
   COMMAND("serve-storage", serve_storage, "Run a storage node")                             \

@@ -180,6 +180,20 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
   co_return results;
 }
 
+Task<Result<uint64_t>> File::stored_end() {
+  auto having = capability();
+  FF_CO_TRY(const std::string right, co_await std::move(having));
+  uint64_t end = 0;
+  for (const cluster::ChainId chain : chains_) {
+    auto asking = of_.storage_.last(chain, seen_.inode.id, right);
+    auto last = co_await std::move(asking);
+    if (!last) co_return with_errno(std::move(last).error());
+    if (!*last) continue;
+    end = std::max(end, (*last)->id.index * chunk_size() + (*last)->image.length);
+  }
+  co_return end;
+}
+
 Task<Result<void>> File::write_part(Part part, ByteView from) {
   auto having = capability();
   FF_CO_TRY(std::string right, co_await std::move(having));

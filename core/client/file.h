@@ -27,6 +27,9 @@ class File : public std::enable_shared_from_this<File> {
   File(FileSystem& of, meta::Seen seen, std::vector<cluster::ChainId> chains,
        std::optional<meta::SessionId> session);
 
+  // Behind the last byte that storage has: from there on it reads as zeros, however long it is.
+  Task<Result<uint64_t>> stored_end();
+
   // As last heard of; the length at least as long as what was written here.
   const meta::Inode& inode() const { return seen_.inode; }
   meta::Ref ref() const { return seen_.ref(); }

@@ -49,12 +49,13 @@ class FileSystem {
   // Makes the file, or opens the one that is there (unless `make.exclusive`).
   Task<Result<std::shared_ptr<File>>> create(meta::Caller caller, meta::Ref dir, std::string name,
                                              meta::Names::Make make);
+  // Those of a file's stripe, in order. Waits for a table that is not known yet.
+  Task<Result<std::vector<cluster::ChainId>>> chains_of(const meta::Layout& layout);
 
  private:
   friend class File;
   Task<Result<std::shared_ptr<File>>> opened(meta::Seen seen,
                                              std::optional<meta::SessionId> session);
-  Task<Result<std::vector<cluster::ChainId>>> chains_of(const meta::Layout& layout);
   Task<void> keep_telling();
   std::vector<std::shared_ptr<File>> writers() const;
 
