@@ -322,6 +322,7 @@ void declare_admin(Command& admin) {
   declare_admin_changes(admin, options);
   declare_admin_fsck(admin, options);
   declare_admin_backups(admin, options);
+  declare_admin_users(admin, options);
   admin.example("ff admin status", "one look at the cluster of this machine");
   admin.example("ff admin status --meta m1:4400,m2:4400,m3:4400 --key cluster.key",
                 "at one with three managers");

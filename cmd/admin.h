@@ -62,6 +62,6 @@ class AdminCalls {
 void declare_admin_lists(Command& admin, const AdminOptions& options);
 void declare_admin_backups(Command& admin, const AdminOptions& options);
 void declare_admin_changes(Command& admin, const AdminOptions& options);
-void declare_admin_fsck(Command& admin, const AdminOptions& options);
+void declare_admin_users(Command& admin, const AdminOptions& options);
 
 }  // namespace ff::cmd
