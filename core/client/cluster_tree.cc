@@ -52,6 +52,7 @@ class ClusterFile final : public OpenFile {
   Task<Result<void>> write(uint64_t offset, ByteSpan buffer, uint64_t size) override {
     return file_->write(offset, buffer.first(size));
   }
+  Task<Result<void>> prepare(uint64_t, bool) override { co_return Result<void>(); }
   bool keeps_holes() const override { return true; }
   Task<Result<void>> sync() override { return file_->sync(); }
   Task<Result<void>> finish(uint64_t length) override {

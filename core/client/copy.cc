@@ -103,6 +103,9 @@ Task<Result<void>> Copy::run(std::vector<std::string> sources, std::string to) {
   if (!over_) {
     auto finishing = finish_dirs();
     result = co_await std::move(finishing);
+    auto settling = to_.settle();
+    auto settled = co_await std::move(settling);
+    if (result) result = std::move(settled);
   }
   co_return result;
 }

@@ -15,8 +15,6 @@ namespace {
 
 constexpr uint64_t kNoteMax = 4096;
 constexpr int kLinksFollowed = 40;
-// Reserved at once ahead of what is written: a file that grows with every write is slow.
-constexpr uint64_t kReserve = 64 * kMiB;
 
 Node node_of(const io::FileInfo& info) {
   Node node{.id = info.inode,
@@ -65,21 +63,22 @@ class LocalFile final : public OpenFile {
       padded = align_up(size, io::kDirectAlign);
       std::ranges::fill(buffer.subspan(size, padded - size), std::byte{0});
     }
-    if (offset + padded > reserved_ && offset <= reserved_) {
-      FF_CO_TRY(file_->reserve(reserved_, kReserve));
-      reserved_ += kReserve;
-    }
     auto writing = queue_.write(*file_, buffer.first(padded), offset);
     co_return co_await std::move(writing);
   }
 
+  // Writes that lengthen a file, or find no room yet, go one after the other.
+  Task<Result<void>> prepare(uint64_t size, bool all) override {
+    if (all) FF_CO_TRY(file_->reserve(0, size));
+    co_return file_->truncate(size);
+  }
   bool keeps_holes() const override { return true; }
   Task<Result<void>> sync() override {
     auto syncing = queue_.sync(*file_);
     co_return co_await std::move(syncing);
   }
   Task<Result<void>> finish(uint64_t length) override {
-    // Also gives back what was reserved behind it.
+    // The last write was of whole pages.
     FF_CO_TRY(file_->truncate(length));
     auto syncing = queue_.sync(*file_);
     co_return co_await std::move(syncing);
@@ -93,7 +92,6 @@ class LocalFile final : public OpenFile {
   io::AsyncQueue& queue_;
   const uint64_t unit_;
   uint64_t uncached_ = 0;  // reads that go to the disk without looking
-  uint64_t reserved_ = 0;
 };
 
 std::string note_path(const std::string& path) { return path + ".note"; }
@@ -144,18 +142,27 @@ Task<Result<std::unique_ptr<OpenFile>>> LocalTree::create(std::string path, uint
 }
 
 Task<Result<void>> LocalTree::make_dir(std::string path, uint32_t mode) {
+  unsettled_.insert(io::parent(path));
   co_return disk_.make_dir(path, mode);
 }
 
 Task<Result<void>> LocalTree::make_link(std::string target, std::string path) {
+  unsettled_.insert(io::parent(path));
   co_return disk_.make_symlink(target, path);
 }
 
 Task<Result<void>> LocalTree::remove(std::string path) { co_return disk_.remove(path); }
 
 Task<Result<void>> LocalTree::rename(std::string from, std::string to) {
-  FF_CO_TRY(disk_.rename(from, to));
-  co_return disk_.sync_dir(io::parent(to));
+  unsettled_.insert(io::parent(to));
+  co_return disk_.rename(from, to);
+}
+
+Task<Result<void>> LocalTree::settle() {
+  for (const std::string& dir : std::exchange(unsettled_, {})) {
+    FF_CO_TRY(disk_.sync_dir(dir));
+  }
+  co_return Result<void>();
 }
 
 Task<Result<void>> LocalTree::set(std::string path, Attributes attributes) {

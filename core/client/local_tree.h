@@ -2,6 +2,7 @@
 // page cache taken from there. Operations on names block, as the Disk's do.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ class LocalTree final : public Tree {
   Task<Result<void>> remove(std::string path) override;
   Task<Result<void>> rename(std::string from, std::string to) override;
   Task<Result<void>> set(std::string path, Attributes attributes) override;
+  Task<Result<void>> settle() override;
   // In a file beside it, PATH.note.
   Task<Result<std::string>> note(std::string path) override;
   Task<Result<void>> set_note(std::string path, std::string words) override;
@@ -35,6 +37,7 @@ class LocalTree final : public Tree {
   io::Disk& disk_;
   io::AsyncQueue& queue_;
   const uint64_t unit_;
+  std::set<std::string> unsettled_;  // directories
 };
 
 }  // namespace ff::client

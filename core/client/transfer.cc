@@ -56,10 +56,16 @@ class Transfer {
  private:
   Task<Result<void>> move_all() {
     uint64_t offset = options_.begin;
+    bool prepared = false;
     while (offset < options_.size && group_.ok()) {
       auto looking = source_.next_data(offset);
       FF_CO_TRY(io::DataRange data, co_await std::move(looking));
       if (data.begin == data.end || data.begin >= options_.size) data = end_of_data();
+      if (!std::exchange(prepared, true)) {
+        const bool all = data.begin == 0 && data.end >= options_.size;
+        auto preparing = target_.prepare(options_.size, all);
+        FF_CO_TRY(co_await std::move(preparing));
+      }
       const uint64_t begin = std::max(offset, data.begin / unit_ * unit_);
       progress_.done += begin - offset;
       if (begin > offset) {

@@ -45,6 +45,8 @@ class OpenFile {
   virtual Task<Result<io::DataRange>> next_data(uint64_t offset) = 0;
   // The first `size` bytes of `buffer`, which is as that of read(); behind them it may be changed.
   virtual Task<Result<void>> write(uint64_t offset, ByteSpan buffer, uint64_t size) = 0;
+  // Before the first write: how long it is going to be, and whether all of that is written.
+  virtual Task<Result<void>> prepare(uint64_t size, bool all) = 0;
   // What has never been written reads as zeros, and takes no space.
   virtual bool keeps_holes() const = 0;
   // What was written is durable.
@@ -86,6 +88,9 @@ class Tree {
     bool any() const { return mode || uid || gid || mtime_ns; }
   };
   virtual Task<Result<void>> set(std::string path, Attributes attributes) = 0;
+
+  // New names are durable.
+  virtual Task<Result<void>> settle() = 0;
 
   // A few words kept with a file that is being copied; empty: none.
   virtual Task<Result<std::string>> note(std::string path) = 0;

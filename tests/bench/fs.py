@@ -26,6 +26,7 @@ BARS = [
     ("cp in, 2 replicas / raw write", "in", "raw write", 0.35),
     ("cp out / raw write", "out", "raw write", 0.6),
     ("cp out / raw read", "out", "raw read", None),
+    ("cp out / raw reader and writer together", "out", "raw copy", None),
     ("cp in --verify / raw write", "in, verified", "raw write", None),
 ]
 
@@ -63,7 +64,10 @@ def raw(folder, size, figures):
     depth8 = ["--bs=1M", "--iodepth=8", "--fallocate=posix"]
     figures["raw write"].append(chain.fio(folder, size, ["a", "--rw=write", *depth8])[1])
     figures["raw read"].append(chain.fio(folder, size, ["a", "--rw=read", *depth8])[0])
-    for path in pathlib.Path(folder).glob("a.*"):
+    # A copy: what one reads another writes, at the same time.
+    both = chain.fio(folder, size, ["a", "--rw=read", *depth8], ["b", "--rw=write", *depth8])
+    figures["raw copy"].append(min(both))
+    for path in pathlib.Path(folder).glob("[ab].*"):
         path.unlink()
 
 

@@ -38,6 +38,9 @@ class BadFile final : public OpenFile {
     auto writing = below_->write(offset, buffer, size);
     co_return co_await std::move(writing);
   }
+  Task<Result<void>> prepare(uint64_t size, bool all) override {
+    return below_->prepare(size, all);
+  }
   bool keeps_holes() const override { return below_->keeps_holes(); }
   Task<Result<void>> sync() override { return below_->sync(); }
   Task<Result<void>> finish(uint64_t length) override { return below_->finish(length); }
@@ -83,6 +86,7 @@ class BadTree final : public Tree {
   Task<Result<void>> set(std::string path, Attributes attributes) override {
     return below_.set(std::move(path), attributes);
   }
+  Task<Result<void>> settle() override { return below_.settle(); }
   Task<Result<std::string>> note(std::string path) override { return below_.note(std::move(path)); }
   Task<Result<void>> set_note(std::string path, std::string words) override {
     return below_.set_note(std::move(path), std::move(words));
