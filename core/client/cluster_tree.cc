@@ -35,6 +35,7 @@ class ClusterFile final : public OpenFile {
  public:
   explicit ClusterFile(std::shared_ptr<File> file) : file_(std::move(file)) {}
 
+  Result<uint64_t> id() const override { return file_->inode().id; }
   uint64_t unit() const override { return std::max(kUnitMin, file_->chunk_size()); }
   Task<Result<uint64_t>> read(uint64_t offset, ByteSpan into) override {
     return file_->read(offset, into);

@@ -55,6 +55,16 @@ std::string part_path(std::string_view path) {
   return fmt::format("{}.{}{}", dir, name, kPartSuffix);
 }
 
+Task<Result<void>> publish(Tree& tree, std::string part, uint64_t id, std::string path) {
+  auto looking = tree.look(part, false);
+  FF_CO_TRY(const auto there, co_await std::move(looking));
+  if (!there || there->id != id) {
+    co_return fail(Errc::stale, "another copy to the same name has begun meanwhile");
+  }
+  auto renaming = tree.rename(std::move(part), std::move(path));
+  co_return co_await std::move(renaming);
+}
+
 Copy::Copy(Tree& from, Tree& to, TransferMemory& memory, CopyOptions options, Progress& progress,
            std::function<bool(Error)> failed)
     : from_(from),
@@ -294,17 +304,18 @@ Task<Result<void>> Copy::try_file(Job job) {
   FF_CO_TRY(const uint64_t begin, co_await std::move(noting));
   auto filling = fill(job, part, begin);
   auto filled = co_await std::move(filling);
+  Result<void> done;
   if (filled) {
-    auto renaming = to_.rename(part, job.to);
-    filled = co_await std::move(renaming);
+    auto publishing = publish(to_, part, *filled, job.to);
+    done = co_await std::move(publishing);
+  } else {
+    done = std::move(filled).error();
   }
-  if (!filled) {
-    auto cleaning = clean_up(part, filled.error());
-    co_await std::move(cleaning).shielded();
-    if (filled.error().sys == ENOENT || filled.error().sys == ESTALE) {
-      filled.error().hint = std::string("Does another copy write there, too?");
-    }
-    co_return filled;
+  if (!done) {
+    // A part that is another's stays.
+    auto cleaning = clean_up(part, done.error());
+    if (done.error().code != Errc::stale) co_await std::move(cleaning).shielded();
+    co_return done;
   }
   report_.files++;
   report_.bytes += job.node.size;
@@ -312,7 +323,7 @@ Task<Result<void>> Copy::try_file(Job job) {
   co_return Result<void>();
 }
 
-Task<Result<void>> Copy::fill(const Job& job, const std::string& part, uint64_t begin) {
+Task<Result<uint64_t>> Copy::fill(const Job& job, const std::string& part, uint64_t begin) {
   auto opening = from_.open(job.from, job.node);
   FF_CO_TRY(const auto source, co_await std::move(opening));
   const uint32_t mode = job.node.mode & 0777 & ~options_.umask;
@@ -331,6 +342,8 @@ Task<Result<void>> Copy::fill(const Job& job, const std::string& part, uint64_t 
   };
   auto moving = transfer(memory_, *source, **created, job.from, std::move(moved), progress_);
   Result<void> result = co_await std::move(moving);
+  const auto id = (*created)->id();
+  if (result && !id) result = id.error();
   auto closing = (*created)->close();
   auto closed = co_await std::move(closing);
   if (result) result = std::move(closed);
@@ -343,9 +356,11 @@ Task<Result<void>> Copy::fill(const Job& job, const std::string& part, uint64_t 
   }
   Tree::Attributes attributes = attributes_of(job.node);
   if (!attributes.mode && (mode & 0600) != 0600) attributes.mode = mode;
-  if (!attributes.any()) co_return Result<void>();
-  auto setting = to_.set(part, attributes);
-  co_return co_await std::move(setting);
+  if (attributes.any()) {
+    auto setting = to_.set(part, attributes);
+    FF_CO_TRY(co_await std::move(setting));
+  }
+  co_return *id;
 }
 
 // A part that can be gone on with stays, if it was cut short.

@@ -42,6 +42,9 @@ struct CopyReport {
 
 // "a/b" -> "a/.b.ff-part". The name is cut where it would be too long.
 std::string part_path(std::string_view path);
+// The part gets the name, if it still is the file `id`: another copy to that name may have put its
+// own there. (Where that happens between the look and the rename, the other's part gets the name.)
+Task<Result<void>> publish(Tree& tree, std::string part, uint64_t id, std::string path);
 
 class Copy {
  public:
@@ -74,7 +77,7 @@ class Copy {
   std::string both(const Job& job) const;
   Task<Result<bool>> is_there(const Job& job);
   Task<Result<uint64_t>> noted(const Job& job, const std::string& part);
-  Task<Result<void>> fill(const Job& job, const std::string& part, uint64_t begin);
+  Task<Result<uint64_t>> fill(const Job& job, const std::string& part, uint64_t begin);
   Task<void> clean_up(std::string part, Error reason);
   Task<Result<void>> copy_link(Job job);
   Task<Result<void>> finish_dirs();

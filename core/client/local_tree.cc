@@ -37,6 +37,10 @@ class LocalFile final : public OpenFile {
   LocalFile(std::unique_ptr<io::File> file, io::AsyncQueue& queue, uint64_t unit)
       : file_(std::move(file)), queue_(queue), unit_(unit) {}
 
+  Result<uint64_t> id() const override {
+    FF_TRY(const auto info, file_->info());
+    return info.inode;
+  }
   uint64_t unit() const override { return unit_; }
 
   Task<Result<uint64_t>> read(uint64_t offset, ByteSpan into) override {

@@ -80,15 +80,17 @@ Task<Result<uint64_t>> store_stream(TransferMemory& memory, Tree& to, std::strin
   FF_CO_TRY(const auto file, co_await std::move(creating));
   auto filling = fill(memory, *file, std::move(read), progress);
   auto stored = co_await std::move(filling);
+  const auto id = file->id();
+  if (stored && !id) stored = id.error();
   auto closing = file->close();
   auto closed = co_await std::move(closing);
   if (stored && !closed) stored = std::move(closed).error();
   if (stored) {
-    auto renaming = to.rename(part, path);
-    auto renamed = co_await std::move(renaming);
-    if (!renamed) stored = std::move(renamed).error();
+    auto publishing = publish(to, part, *id, path);
+    auto published = co_await std::move(publishing);
+    if (!published) stored = std::move(published).error();
   }
-  if (!stored) {
+  if (!stored && stored.error().code != Errc::stale) {
     const int64_t until_ns = memory.loop().now_ns() + kCleanNs;
     auto removing = with_deadline(memory.loop(), until_ns, "cleaning up", to.remove(part));
     (void)co_await std::move(removing).shielded();

@@ -36,6 +36,8 @@ class OpenFile {
  public:
   virtual ~OpenFile() = default;
 
+  // Of its Node.
+  virtual Result<uint64_t> id() const = 0;
   // What reads and writes begin at multiples of, and are long except at the end of the file.
   virtual uint64_t unit() const = 0;
   // The bytes at `offset`; fewer at the end of the file. `into` is page-aligned, a multiple of a

@@ -89,12 +89,13 @@ def copies(cluster, source, size, figures):
     for name, flags in (("in", []), ("in, verified", ["--verify"])):
         drop_cache(source)
         figures[name].append(timed(cluster, size, *flags, source, "ff:///file"))
-    figures["out"].append(timed(cluster, size, "ff:///file", back))
-    subprocess.run(["cmp", source, back], check=True)
-    os.unlink(back)
-    # The room of what was replaced comes back before the next round.
-    cluster.run("fs", "rm", "/file")
-    cluster.until(lambda: cluster.used() < size)
+        if name == "in":
+            figures["out"].append(timed(cluster, size, "ff:///file", back))
+            subprocess.run(["cmp", source, back], check=True)
+            os.unlink(back)
+        # The nodes give its room back, which is work for the disk, before anything else is timed.
+        cluster.run("fs", "rm", "/file")
+        cluster.until(lambda: cluster.used() < size // 2)
 
 
 def main():

@@ -25,6 +25,7 @@ class BadFile final : public OpenFile {
   BadFile(std::unique_ptr<OpenFile> below, Wrong wrong, uint64_t at)
       : below_(std::move(below)), wrong_(wrong), at_(at) {}
 
+  Result<uint64_t> id() const override { return below_->id(); }
   uint64_t unit() const override { return below_->unit(); }
   Task<Result<uint64_t>> read(uint64_t offset, ByteSpan into) override {
     return below_->read(offset, into);
@@ -223,6 +224,18 @@ TEST_F(CopyTest, WhatIsThereIsLeftOut) {
   fs::last_write_time(from, fs::last_write_time(from) + std::chrono::seconds(1));
   ASSERT_TRUE(copy({from}, at("to"), {.resume = true}).ok());
   EXPECT_EQ(report_.files, 1u);
+}
+
+// Another copy has put its part in the place of this one's: that is not given the name.
+TEST_F(CopyTest, APartOfAnotherIsNotPublished) {
+  file("part", "another's");
+  const auto part = run_task(loop_, local_.look(at("part"), false)).value();
+  const auto published = run_task(loop_, publish(local_, at("part"), part->id + 1, at("to")));
+  ASSERT_FALSE(published.ok());
+  EXPECT_EQ(published.error().code, Errc::stale);
+  EXPECT_TRUE(fs::exists(at("part")) && !fs::exists(at("to")));
+  EXPECT_TRUE(run_task(loop_, publish(local_, at("part"), part->id, at("to"))).ok());
+  EXPECT_EQ(read(at("to")), "another's");
 }
 
 TEST_F(CopyTest, PartsAreHiddenAndOfALengthThatIsAllowed) {
