@@ -312,9 +312,10 @@ Task<Result<void>> Copy::try_file(Job job) {
     done = std::move(filled).error();
   }
   if (!done) {
-    // A part that is another's stays.
+    // Where this one's is gone, what is there is another copy's, and stays.
+    const bool gone = done.error().code == Errc::stale || done.error().code == Errc::not_found;
     auto cleaning = clean_up(part, done.error());
-    if (done.error().code != Errc::stale) co_await std::move(cleaning).shielded();
+    if (!gone) co_await std::move(cleaning).shielded();
     co_return done;
   }
   report_.files++;
