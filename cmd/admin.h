@@ -63,5 +63,6 @@ void declare_admin_lists(Command& admin, const AdminOptions& options);
 void declare_admin_backups(Command& admin, const AdminOptions& options);
 void declare_admin_changes(Command& admin, const AdminOptions& options);
 void declare_admin_users(Command& admin, const AdminOptions& options);
+void declare_admin_fsck(Command& admin, const AdminOptions& options);
 
 }  // namespace ff::cmd

@@ -6,9 +6,9 @@ _ff_subs() {
   reply=
   case "$1" in
     '') reply='admin bench checkpoint fs help serve-meta serve-storage sim' ;;
-    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss backup restore adopt user' ;;
+    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user' ;;
     'admin user') reply='add token list remove' ;;
-    'bench') reply='disk digest chain chunk net' ;;
+    'bench') reply='disk digest chain io meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
   esac

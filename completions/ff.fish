@@ -6,7 +6,7 @@ function __ff_subs
         case ''
             printf '%s\n' admin bench checkpoint fs help serve-meta serve-storage sim
         case 'admin'
-            printf '%s\n' init status nodes disks targets chains plan drain undrain replace-target accept-loss backup restore adopt user
+            printf '%s\n' init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user
         case 'admin user'
             printf '%s\n' add token list remove
         case 'bench'
