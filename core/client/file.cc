@@ -342,8 +342,59 @@ Task<Result<void>> File::truncate(uint64_t length) {
   co_return Result<void>();
 }
 
+Task<Result<meta::Inode>> File::look() {
+  auto flushing = flush();
+  FF_CO_TRY(co_await std::move(flushing));
+  if (untold_) {
+    auto telling = tell(false);
+    FF_CO_TRY(co_await std::move(telling));
+    co_return seen_.inode;
+  }
+  auto looking = of_.names_.stat(ref(), false);
+  FF_CO_TRY(auto seen, co_await std::move(looking));
+  heard(std::move(seen));
+  co_return seen_.inode;
+}
+
+Task<Result<bool>> File::try_lock(meta::Caller caller) {
+  if (lock_) co_return !lock_->lost;
+  lock_ = Lock{.owner = of_.names_.new_session(), .caller = std::move(caller)};
+  of_.locked_[lock_->owner.number] = weak_from_this();
+  auto asking = ask_for_lock();
+  auto held = co_await std::move(asking);
+  if (held && *held) co_return true;
+  of_.locked_.erase(lock_->owner.number);
+  lock_.reset();
+  co_return held;
+}
+
+// Also to keep it. A holder who was too slow takes it for lost, whoever has it now.
+Task<Result<bool>> File::ask_for_lock() {
+  const int64_t now_ns = of_.loop().now_ns();
+  auto asking = of_.names_.lock(lock_->caller, ref(), lock_->owner);
+  const auto held = co_await std::move(asking);
+  if (!lock_) co_return false;  // given back meanwhile
+  if (held && *held) {
+    lock_->asked_ns = now_ns;
+  } else if (held) {
+    lock_->lost = true;
+  }
+  co_return held;
+}
+
+Task<void> File::unlock() {
+  if (!lock_) co_return;
+  const meta::SessionId owner = lock_->owner;
+  lock_.reset();
+  of_.locked_.erase(owner.number);
+  auto unlocking = of_.names_.unlock(ref(), owner);
+  (void)co_await std::move(unlocking);  // it lapses
+}
+
 Task<Result<void>> File::close() {
   if (std::exchange(closed_, true)) co_return Result<void>();
+  auto unlocking = unlock();
+  co_await std::move(unlocking);
   auto flushing = flush();
   Result<void> first = co_await std::move(flushing);
   auto ending = behind_.close();

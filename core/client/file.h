@@ -56,6 +56,11 @@ class File : public std::enable_shared_from_this<File> {
   // has lost some of it.
   Task<Result<void>> sync();
   Task<Result<void>> truncate(uint64_t length);
+  // The inode as it is for everybody, with what was written here.
+  Task<Result<meta::Inode>> look();
+  // Takes the file's advisory lock, until close(). False: another has it, or had it and has not
+  // been silent for meta::kLockLapseNs.
+  Task<Result<bool>> try_lock(meta::Caller caller);
   // What was written is acknowledged, and its length known to everybody. Once.
   Task<Result<void>> close();
 
@@ -68,6 +73,8 @@ class File : public std::enable_shared_from_this<File> {
   Task<Result<void>> check_there(bool hole, int64_t began_ns);
   Task<Result<std::string>> before_reading(const std::vector<Extent>& extents, int64_t began_ns);
   Task<Result<void>> tell(bool closed);
+  Task<Result<bool>> ask_for_lock();
+  Task<void> unlock();
   Task<Result<void>> sync_chain(cluster::ChainId chain, std::set<uint64_t> verifiers);
   void heard(meta::Seen seen);
 
@@ -81,6 +88,14 @@ class File : public std::enable_shared_from_this<File> {
   uint64_t end_ = 0;     // behind what was written here since it was last told
   bool untold_ = false;  // something was written since
   std::map<cluster::ChainId, std::set<uint64_t>> unsynced_;  // verifiers of what was acknowledged
+  // While the lock is held.
+  struct Lock {
+    meta::SessionId owner;
+    meta::Caller caller;
+    int64_t asked_ns = 0;  // when it was asked for what was last granted
+    bool lost = false;     // another may have had it since
+  };
+  std::optional<Lock> lock_;
   WriteBehind behind_;
 };
 

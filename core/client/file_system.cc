@@ -1,6 +1,7 @@
 // file_system.cc: what all open files share, and opening them.
 #include "client/file_system.h"
 
+#include <cerrno>
 #include <utility>
 
 namespace ff::client {
@@ -30,6 +31,7 @@ FileSystem::~FileSystem() = default;
 Task<Result<void>> FileSystem::start(int64_t deadline_ns) {
   gate_.spawn(routing_.run());
   gate_.spawn(keep_telling());
+  gate_.spawn(keep_locks());
   while (routing_.routing().version == 0) {
     const auto waited = co_await after(context_.loop, kLookNs);
     FF_CO_TRY(waited);
@@ -80,6 +82,36 @@ Task<void> FileSystem::keep_telling() {
   }
 }
 
+Task<void> FileSystem::keep_locks() {
+  for (;;) {
+    const auto waited = co_await after(context_.loop, kTellNs / 2);
+    if (!waited) co_return;
+    const auto locked = locked_;
+    const int64_t due_ns = context_.loop.now_ns() - meta::kLockRenewNs;
+    for (const auto& [number, held] : locked) {
+      const auto file = held.lock();
+      if (!file || !file->lock_ || file->lock_->lost || file->lock_->asked_ns > due_ns) continue;
+      auto asking = file->ask_for_lock();
+      (void)co_await std::move(asking);  // the next time
+    }
+  }
+}
+
+std::optional<Error> FileSystem::lost_lock() {
+  const int64_t least_ns = context_.loop.now_ns() - meta::kLockSureNs;
+  for (const auto& [number, held] : locked_) {
+    const auto file = held.lock();
+    if (!file || !file->lock_ || file->lock_->asked_ns == 0) continue;
+    if (file->lock_->asked_ns < least_ns) file->lock_->lost = true;
+    if (!file->lock_->lost) continue;
+    Error error = fail(Errc::failed, "the lock of inode {} is lost: the cluster was out of reach",
+                       file->inode().id);
+    error.hint = std::string("Run it again.");
+    return error;
+  }
+  return std::nullopt;
+}
+
 // A table may be newer than the routing here.
 Task<Result<std::vector<cluster::ChainId>>> FileSystem::chains_of(const meta::Layout& layout) {
   const int64_t until_ns = context_.loop.now_ns() + kRoutingNs;
@@ -96,7 +128,8 @@ Task<Result<std::vector<cluster::ChainId>>> FileSystem::chains_of(const meta::La
 Task<Result<std::shared_ptr<File>>> FileSystem::opened(meta::Seen seen,
                                                        std::optional<meta::SessionId> session) {
   if (!seen.inode.is(meta::Kind::file)) {
-    co_return fail(Errc::usage, "inode {} is no regular file", seen.inode.id);
+    const int sys = seen.inode.is(meta::Kind::directory) ? EISDIR : EINVAL;
+    co_return errno_error(sys, fmt::format("inode {}", seen.inode.id));
   }
   auto finding = chains_of(seen.inode.layout);
   FF_CO_TRY(auto chains, co_await std::move(finding));

@@ -41,6 +41,10 @@ class FileSystem {
   // Files that are still open are closed, with what they have; nobody learns of their errors.
   Task<void> close();
 
+  // Why what this client does under a lock may no longer be done: it could not keep the lock of a
+  // file that is still open, and another may have it by now.
+  std::optional<Error> lost_lock();
+
   meta::MetaClient& names() { return names_; }
   Loop& loop() { return context_.loop; }
 
@@ -57,6 +61,7 @@ class FileSystem {
   Task<Result<std::shared_ptr<File>>> opened(meta::Seen seen,
                                              std::optional<meta::SessionId> session);
   Task<void> keep_telling();
+  Task<void> keep_locks();
   std::vector<std::shared_ptr<File>> writers() const;
 
   rpc::ClientContext& context_;
@@ -66,6 +71,7 @@ class FileSystem {
   chain::Memory memory_;
   Semaphore behind_;                                 // MiB of write-behind
   std::map<uint64_t, std::weak_ptr<File>> writers_;  // by session
+  std::map<uint64_t, std::weak_ptr<File>> locked_;   // by the lock's owner
   Gate gate_;
 };
 

@@ -34,7 +34,8 @@ Collector::Collector(kv::Engine& engine, Names& names, Chunks& chunks, Loop& loo
       files_(metrics.counter("ff_meta_collected_files_total",
                              "Files whose bytes were removed after their last name")),
       sessions_(metrics.counter("ff_meta_closed_sessions_total",
-                                "Files that dead clients had open for writing")) {}
+                                "Files that dead clients had open for writing")),
+      locks_(engine, loop, metrics) {}
 
 Task<void> Collector::run() {
   std::string told;
@@ -43,6 +44,7 @@ Task<void> Collector::run() {
     if (!waited) co_return;
     if (!options_.active()) {
       clients_.clear();  // what was seen before says nothing once another has looked
+      locks_.forget();
       continue;
     }
     auto collecting = collect();
@@ -56,6 +58,8 @@ Task<void> Collector::run() {
 
 Task<Result<void>> Collector::collect() {
   Result<void> first;
+  auto locks = locks_.look();
+  keep_first(first, co_await std::move(locks));
   auto clients = forget_clients();
   keep_first(first, co_await std::move(clients));
   auto cuts = finish_cuts();

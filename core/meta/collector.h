@@ -1,8 +1,8 @@
 // What is done behind the operations: the bytes of files without names are removed, trees that were
 // taken out are emptied, truncations are finished that nobody waits for any more, and what dead
-// clients had open is closed. One server at a time does it (the cluster's primary); two at once do
-// no harm, for each step is a transaction that looks first, or is the same when it is done twice.
-// Owned by one loop.
+// clients had open or locked is closed and free again. One server at a time does it (the cluster's
+// primary); two at once do no harm, for each step is a transaction that looks first, or is the same
+// when it is done twice. Owned by one loop.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include "base/metrics.h"
 #include "base/wait.h"
 #include "meta/chunks.h"
+#include "meta/lock_watch.h"
 #include "meta/names.h"
 
 namespace ff::meta {
@@ -74,6 +75,7 @@ class Collector {
   Counter& files_;
   Counter& sessions_;
   std::map<uint64_t, Seen> clients_;
+  LockWatch locks_;
 };
 
 }  // namespace ff::meta

@@ -11,6 +11,7 @@
 //   TREE inode                  Removal     directories without a name, and all that is below them
 //   CUTS inode                  (empty)     files with `cutting`
 //   IDEM client slot            Answer      what the client's last request of a slot did
+//   LOCK inode                  Lock        the file is locked
 //   CLNT client                 Counter     put now and then while the client lives
 //   RENM                        Counter     moves of directories between parents
 //   ORPH inode                  Opened      since when fsck knows of chunks of a file that is gone
@@ -64,6 +65,7 @@ constexpr std::string_view kCut = "CUTS";
 constexpr std::string_view kAnswer = "IDEM";
 constexpr std::string_view kClient = "CLNT";
 constexpr std::string_view kOrphan = "ORPH";
+constexpr std::string_view kLock = "LOCK";
 constexpr std::string_view kUser = "USER";
 constexpr std::string_view kMoves = "RENM";
 constexpr std::string_view kInodes = "CONFinodes";

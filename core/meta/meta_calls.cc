@@ -41,9 +41,9 @@ Task<Result<wire::InodeReply>> MetaService::lookup(rpc::ServerCall& call,
                                                    wire::LookupRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.place().dir()));
-  auto answering =
-      answer(as, names_.lookup(as.caller, request.place().dir().inode(), request.place().name()));
+  auto finding = meant(as, request.place().dir());
+  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
+  auto answering = answer(as, names_.lookup(as.caller, dir, request.place().name()));
   co_return co_await std::move(answering);
 }
 
@@ -68,10 +68,10 @@ Task<Result<wire::WalkReply>> MetaService::walk(rpc::ServerCall& call, wire::Wal
 Task<Result<wire::ListReply>> MetaService::list(rpc::ServerCall& call, wire::ListRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.dir()));
+  auto finding = meant(as, request.dir());
+  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
   const uint32_t limit = std::min(request.limit(), kListMax);
-  auto listing =
-      names_.list(as.caller, request.dir().inode(), request.after(), limit, request.with_inodes());
+  auto listing = names_.list(as.caller, dir, request.after(), limit, request.with_inodes());
   FF_CO_TRY(auto page, co_await std::move(listing));
   wire::ListReply reply;
   for (Names::Listed& entry : page.entries) {
@@ -94,7 +94,8 @@ Task<Result<wire::ListReply>> MetaService::list(rpc::ServerCall& call, wire::Lis
 Task<Result<wire::InodeReply>> MetaService::make(rpc::ServerCall& call, wire::MakeRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.place().dir()));
+  auto finding = meant(as, request.place().dir());
+  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
   if (request.kind() < 1 || request.kind() > static_cast<uint32_t>(Kind::block)) {
     co_return odd("an inode of kind", request.kind());
   }
@@ -111,8 +112,8 @@ Task<Result<wire::InodeReply>> MetaService::make(rpc::ServerCall& call, wire::Ma
                    .exclusive = request.exclusive(),
                    .session = session_of(as, request.has_session(), request.session()),
                    .rights = request.rights()};
-  auto making = names_.make(as.caller, request_of(as, request.request()),
-                            request.place().dir().inode(), request.place().name(), std::move(make));
+  auto making = names_.make(as.caller, request_of(as, request.request()), dir,
+                            request.place().name(), std::move(make));
   auto answering = answer_opened(as, std::move(making), request.rights());
   co_return co_await std::move(answering);
 }
@@ -120,8 +121,9 @@ Task<Result<wire::InodeReply>> MetaService::make(rpc::ServerCall& call, wire::Ma
 Task<Result<wire::InodeReply>> MetaService::open(rpc::ServerCall& call, wire::OpenRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.inode()));
-  auto opening = names_.open(as.caller, request.inode().inode(), request.rights(),
+  auto finding = meant(as, request.inode());
+  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
+  auto opening = names_.open(as.caller, inode, request.rights(),
                              session_of(as, request.has_session(), request.session()));
   auto answering = answer_opened(as, std::move(opening), request.rights());
   co_return co_await std::move(answering);
@@ -151,11 +153,12 @@ Task<Result<wire::RenewReply>> MetaService::renew(rpc::ServerCall& call,
 Task<Result<wire::InodeReply>> MetaService::link(rpc::ServerCall& call, wire::LinkRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.inode()));
-  FF_CO_TRY(check_proof(as, request.place().dir()));
-  auto answering =
-      answer(as, names_.link(as.caller, request_of(as, request.request()), request.inode().inode(),
-                             request.place().dir().inode(), request.place().name()));
+  auto finding = meant(as, request.inode());
+  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
+  auto entering = meant(as, request.place().dir());
+  FF_CO_TRY(const InodeId dir, co_await std::move(entering));
+  auto answering = answer(as, names_.link(as.caller, request_of(as, request.request()), inode, dir,
+                                          request.place().name()));
   co_return co_await std::move(answering);
 }
 
@@ -163,11 +166,11 @@ Task<Result<wire::InodeReply>> MetaService::unlink(rpc::ServerCall& call,
                                                    wire::RemoveRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.place().dir()));
-  auto answering =
-      answer(as, names_.unlink(as.caller, request_of(as, request.request()),
-                               request.place().dir().inode(), request.place().name(),
-                               session_of(as, request.has_holder(), request.holder())));
+  auto finding = meant(as, request.place().dir());
+  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
+  auto answering = answer(
+      as, names_.unlink(as.caller, request_of(as, request.request()), dir, request.place().name(),
+                        session_of(as, request.has_holder(), request.holder())));
   co_return co_await std::move(answering);
 }
 
@@ -175,9 +178,10 @@ Task<Result<wire::InodeReply>> MetaService::rmdir(rpc::ServerCall& call,
                                                   wire::RemoveRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.place().dir()));
-  auto answering = answer(as, names_.rmdir(as.caller, request_of(as, request.request()),
-                                           request.place().dir().inode(), request.place().name()));
+  auto finding = meant(as, request.place().dir());
+  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
+  auto answering = answer(
+      as, names_.rmdir(as.caller, request_of(as, request.request()), dir, request.place().name()));
   co_return co_await std::move(answering);
 }
 
@@ -185,10 +189,10 @@ Task<Result<wire::InodeReply>> MetaService::remove_tree(rpc::ServerCall& call,
                                                         wire::RemoveRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.place().dir()));
-  auto answering =
-      answer(as, names_.remove_tree(as.caller, request_of(as, request.request()),
-                                    request.place().dir().inode(), request.place().name()));
+  auto finding = meant(as, request.place().dir());
+  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
+  auto answering = answer(as, names_.remove_tree(as.caller, request_of(as, request.request()), dir,
+                                                 request.place().name()));
   co_return co_await std::move(answering);
 }
 
@@ -196,11 +200,13 @@ Task<Result<wire::InodeReply>> MetaService::rename(rpc::ServerCall& call,
                                                    wire::RenameRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.from().dir()));
-  FF_CO_TRY(check_proof(as, request.to().dir()));
-  Names::Rename rename{.from_dir = request.from().dir().inode(),
+  auto leaving = meant(as, request.from().dir());
+  FF_CO_TRY(const InodeId from, co_await std::move(leaving));
+  auto entering = meant(as, request.to().dir());
+  FF_CO_TRY(const InodeId to, co_await std::move(entering));
+  Names::Rename rename{.from_dir = from,
                        .from = request.from().name(),
-                       .to_dir = request.to().dir().inode(),
+                       .to_dir = to,
                        .to = request.to().name(),
                        .no_replace = request.no_replace(),
                        .exchange = request.exchange(),
@@ -214,7 +220,8 @@ Task<Result<wire::InodeReply>> MetaService::set_attributes(rpc::ServerCall& call
                                                            wire::SetAttributesRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.inode()));
+  auto finding = meant(as, request.inode());
+  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
   Names::Attributes to;
   if (request.has_mode()) to.mode = request.mode();
   if (request.has_uid()) to.uid = request.uid();
@@ -222,8 +229,8 @@ Task<Result<wire::InodeReply>> MetaService::set_attributes(rpc::ServerCall& call
   if (request.has_atime_ns()) to.atime_ns = request.atime_ns();
   if (request.has_mtime_ns()) to.mtime_ns = request.mtime_ns();
   to.times_now = request.times_now();
-  auto answering = answer(as, names_.set_attributes(as.caller, request_of(as, request.request()),
-                                                    request.inode().inode(), to));
+  auto answering =
+      answer(as, names_.set_attributes(as.caller, request_of(as, request.request()), inode, to));
   co_return co_await std::move(answering);
 }
 
@@ -231,14 +238,14 @@ Task<Result<wire::InodeReply>> MetaService::set_layout(rpc::ServerCall& call,
                                                        wire::SetLayoutRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.dir()));
+  auto finding = meant(as, request.dir());
+  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
   if (request.layout().table() != 0) {
     auto knowing = know_table(request.layout().table());
     FF_CO_TRY(co_await std::move(knowing));
   }
-  auto answering =
-      answer(as, names_.set_layout(as.caller, request_of(as, request.request()),
-                                   request.dir().inode(), from_wire(request.layout())));
+  auto answering = answer(as, names_.set_layout(as.caller, request_of(as, request.request()), dir,
+                                                from_wire(request.layout())));
   co_return co_await std::move(answering);
 }
 
@@ -246,8 +253,9 @@ Task<Result<wire::GetXattrReply>> MetaService::get_xattr(rpc::ServerCall& call,
                                                          wire::GetXattrRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.inode()));
-  auto getting = names_.get_xattr(as.caller, request.inode().inode(), request.name());
+  auto finding = meant(as, request.inode());
+  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
+  auto getting = names_.get_xattr(as.caller, inode, request.name());
   FF_CO_TRY(auto value, co_await std::move(getting));
   wire::GetXattrReply reply;
   if (value) reply.set_value(std::move(*value));
@@ -270,16 +278,16 @@ Task<Result<wire::InodeReply>> MetaService::set_xattr(rpc::ServerCall& call,
                                                       wire::SetXattrRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  FF_CO_TRY(check_proof(as, request.inode()));
+  auto finding = meant(as, request.inode());
+  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
   if (request.mode() > static_cast<uint32_t>(Names::XattrMode::replace)) {
     co_return odd("attributes set in mode", request.mode());
   }
   std::optional<std::string> value;
   if (request.has_value()) value = request.value();
-  auto answering =
-      answer(as, names_.set_xattr(as.caller, request_of(as, request.request()),
-                                  request.inode().inode(), request.name(), std::move(value),
-                                  static_cast<Names::XattrMode>(request.mode())));
+  auto answering = answer(
+      as, names_.set_xattr(as.caller, request_of(as, request.request()), inode, request.name(),
+                           std::move(value), static_cast<Names::XattrMode>(request.mode())));
   co_return co_await std::move(answering);
 }
 
@@ -287,11 +295,12 @@ Task<Result<wire::InodeReply>> MetaService::truncate(rpc::ServerCall& call,
                                                      wire::TruncateRequest request) {
   auto who = acting(call, request.who());
   FF_CO_TRY(const Acting as, co_await std::move(who));
-  const InodeId id = request.inode().inode();
+  InodeId id = request.inode().inode();
   if (request.opened()) {
     FF_CO_TRY(check_right(call, request.capability(), id, chain::kRightWrite));
   } else {
-    FF_CO_TRY(check_proof(as, request.inode()));
+    auto finding = meant(as, request.inode());
+    FF_CO_TRY(id, co_await std::move(finding));
   }
   auto answering = answer(as, names_.truncate(as.caller, request_of(as, request.request()), id,
                                               request.length(), request.opened()));
@@ -338,6 +347,23 @@ Task<Result<wire::AliveReply>> MetaService::alive(rpc::ServerCall& call,
   auto saying = names_.alive(client_of(as, request.client()));
   FF_CO_TRY(co_await std::move(saying));
   co_return wire::AliveReply();
+}
+
+Task<Result<wire::LockReply>> MetaService::lock(rpc::ServerCall& call, wire::LockRequest request) {
+  auto who = acting(call, request.who());
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(check_proof(as, request.inode()));
+  const SessionId owner = *session_of(as, true, request.owner());
+  wire::LockReply reply;
+  if (request.release()) {
+    auto unlocking = names_.unlock(request.inode().inode(), owner);
+    FF_CO_TRY(co_await std::move(unlocking));
+    co_return reply;
+  }
+  auto locking = names_.lock(as.caller, request.inode().inode(), owner);
+  FF_CO_TRY(const bool held, co_await std::move(locking));
+  reply.set_held(held);
+  co_return reply;
 }
 
 namespace {

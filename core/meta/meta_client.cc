@@ -31,6 +31,7 @@ void put(const Caller& caller, wire::Who& out) {
 void put(const Ref& ref, wire::Ref& out) {
   out.set_inode(ref.id);
   out.set_proof(ref.proof);
+  out.set_way(ref.way);
 }
 void put(const Ref& dir, const std::string& name, wire::Place& out) {
   put(dir, *out.mutable_dir());
@@ -415,6 +416,26 @@ Task<Result<Seen>> MetaClient::append(InodeId inode, uint64_t size, std::string 
   request.set_size(size);
   request.set_capability(capability);
   return change(kAppend, std::move(request));
+}
+
+Task<Result<bool>> MetaClient::lock(Caller caller, Ref inode, SessionId owner) {
+  wire::LockRequest request;
+  put(caller, *request.mutable_who());
+  put(inode, *request.mutable_inode());
+  put(owner, *request.mutable_owner());
+  auto calling = call(kLock, std::move(request));
+  FF_CO_TRY(const wire::LockReply reply, co_await std::move(calling));
+  co_return reply.held();
+}
+
+Task<Result<void>> MetaClient::unlock(Ref inode, SessionId owner) {
+  wire::LockRequest request;
+  put(inode, *request.mutable_inode());
+  put(owner, *request.mutable_owner());
+  request.set_release(true);
+  auto calling = call(kLock, std::move(request));
+  FF_CO_TRY(co_await std::move(calling));
+  co_return Result<void>();
 }
 
 Task<Result<wire::UserReply>> MetaClient::set_user(wire::User user) {

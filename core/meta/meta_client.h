@@ -22,6 +22,9 @@ namespace ff::meta {
 struct Ref {
   InodeId id = 0;
   std::string proof = {};
+  // Not empty: a path from there, over symbolic links, to what is meant; the server walks it. For
+  // calls that say who asks.
+  std::string way = {};
 };
 inline Ref root() { return {.id = kRoot}; }
 
@@ -100,6 +103,9 @@ class MetaClient {
   Task<Result<Seen>> wrote(InodeId inode, SessionId session, Names::Written written,
                            std::string capability);
   Task<Result<Seen>> append(InodeId inode, uint64_t size, std::string capability);
+  // Names::lock(), unlock(): `owner` is a new session.
+  Task<Result<bool>> lock(Caller caller, Ref inode, SessionId owner);
+  Task<Result<void>> unlock(Ref inode, SessionId owner);
 
   // The operator's.
   Task<Result<wire::UserReply>> set_user(wire::User user);

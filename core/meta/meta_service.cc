@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "chain/capability.h"
 #include "meta/acting.h"
 
@@ -67,6 +68,7 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
   add(kWrote, &MetaService::wrote);
   add(kAppend, &MetaService::append);
   add(kAlive, &MetaService::alive);
+  add(kLock, &MetaService::lock);
   rpc::add_method(router, kSetUser, *this, &MetaService::set_user);
   rpc::add_method(router, kToken, *this, &MetaService::token);
   rpc::add_method(router, kListUsers, *this, &MetaService::list_users);
@@ -148,10 +150,22 @@ std::string MetaService::proof(const Acting& acting, InodeId inode) const {
 }
 
 Result<void> MetaService::check_proof(const Acting& acting, const wire::Ref& ref) const {
+  if (!ref.way().empty()) return fail(Errc::usage, "an inode by its path, in a call of nobody's");
   if (!acting.token || ref.inode() == kRoot) return {};
   const std::string wanted = proof(acting, ref.inode());
   if (net::equal_secrets(as_bytes(wanted), as_bytes(ref.proof()))) return {};
   return errno_error(EACCES, fmt::format("inode {} without a proof of the way there", ref.inode()));
+}
+
+// The inode that a caller names; a path is walked with his rights.
+Task<Result<InodeId>> MetaService::meant(const Acting& acting, wire::Ref ref) {
+  const std::string way = std::exchange(*ref.mutable_way(), {});
+  FF_CO_TRY(check_proof(acting, ref));
+  if (way.empty()) co_return ref.inode();
+  auto walking = names_.walk(acting.caller, ref.inode(), way, true);
+  FF_CO_TRY(const auto walked, co_await std::move(walking));
+  if (!walked.inode) co_return errno_error(ENOENT, printable(walked.name));
+  co_return walked.inode->id;
 }
 
 std::string MetaService::capability(InodeId inode, uint32_t rights) const {

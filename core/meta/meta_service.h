@@ -45,6 +45,7 @@ class MetaService {
   struct Acting;
   Task<Result<Acting>> acting(rpc::ServerCall& call, wire::Who who);
   Result<void> check_proof(const Acting& acting, const wire::Ref& ref) const;
+  Task<Result<InodeId>> meant(const Acting& acting, wire::Ref ref);
   Result<void> check_right(rpc::ServerCall& call, const std::string& capability, InodeId inode,
                            uint32_t right) const;
   Result<void> ready() const;
@@ -83,6 +84,7 @@ class MetaService {
   Task<Result<wire::InodeReply>> wrote(rpc::ServerCall& call, wire::WroteRequest request);
   Task<Result<wire::InodeReply>> append(rpc::ServerCall& call, wire::AppendRequest request);
   Task<Result<wire::AliveReply>> alive(rpc::ServerCall& call, wire::AliveRequest request);
+  Task<Result<wire::LockReply>> lock(rpc::ServerCall& call, wire::LockRequest request);
   Task<Result<wire::UserReply>> set_user(rpc::ServerCall& call, wire::AddUserRequest request);
   Task<Result<wire::UserReply>> token(rpc::ServerCall& call, wire::TokenRequest request);
   Task<Result<wire::ListUsersReply>> list_users(rpc::ServerCall& call,

@@ -142,7 +142,7 @@ class Names {
   Task<Result<Inode>> set_xattr(Caller caller, Request request, InodeId id, std::string name,
                                 std::optional<std::string> value, XattrMode mode);
 
-  // Lengths: files.cc.
+  // Lengths: names_lengths.cc.
 
   // The file is `length` bytes long from now on, and has `cutting` set: its storage is still to be
   // cut (cut_done()). `opened`: the caller has it open for writing, its mode does not matter.
@@ -169,6 +169,13 @@ class Names {
   // Sets `size` bytes aside, which are from now on the last ones of the file. Errc::busy: a
   // truncation is to be finished first.
   Task<Result<Inode>> append(Request request, InodeId id, uint64_t size);
+
+  // Locks: names_locks.cc.
+
+  // Takes the file's advisory lock for `owner`, or keeps it for him: a lock that its owner does not
+  // ask for again and again is taken from him (lock_watch.h). False: another has it.
+  Task<Result<bool>> lock(Caller caller, InodeId id, SessionId owner);
+  Task<Result<void>> unlock(InodeId id, SessionId owner);
 
   // The client lives.
   Task<Result<void>> alive(uint64_t client);

@@ -153,6 +153,7 @@ Task<Result<void>> erase_inode(kv::Txn& txn, Inode inode) {
   txn.erase(keys::inode(inode.id));
   if (inode.is(Kind::directory)) txn.erase(keys::times(inode.id));
   if (inode.cutting) txn.erase(keys::of(keys::kCut, inode.id));
+  if (inode.is(Kind::file)) txn.erase(keys::of(keys::kLock, inode.id));
   co_return Result<void>();
 }
 

@@ -16,6 +16,11 @@ namespace ff::meta {
 constexpr int64_t kAliveNs = 60 * kSecond;
 // How long a token's holder may use what he has opened before it has to be renewed.
 constexpr int64_t kCapabilityNs = 600 * kSecond;
+// How often the holder of a lock asks for it again; after how long without that it is taken from
+// him; and after how long, counted from when he last asked, he no longer takes it for his own.
+constexpr int64_t kLockRenewNs = 5 * kSecond;
+constexpr int64_t kLockLapseNs = 30 * kSecond;
+constexpr int64_t kLockSureNs = 20 * kSecond;
 
 inline constexpr rpc::Method<wire::StatRequest, wire::InodeReply> kStat{0x0401, "meta.stat"};
 inline constexpr rpc::Method<wire::LookupRequest, wire::InodeReply> kLookup{0x0402, "meta.lookup"};
@@ -48,6 +53,8 @@ inline constexpr rpc::Method<wire::WroteRequest, wire::InodeReply> kWrote{0x0413
 inline constexpr rpc::Method<wire::AppendRequest, wire::InodeReply> kAppend{0x0414, "meta.append"};
 // Every kAliveNs, before the first change and while something is open.
 inline constexpr rpc::Method<wire::AliveRequest, wire::AliveReply> kAlive{0x0415, "meta.alive"};
+// Every kLockRenewNs while the lock is held.
+inline constexpr rpc::Method<wire::LockRequest, wire::LockReply> kLock{0x0416, "meta.lock"};
 
 // The operator's.
 inline constexpr rpc::Method<wire::AddUserRequest, wire::UserReply> kSetUser{0x0420,

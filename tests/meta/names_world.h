@@ -19,11 +19,13 @@ namespace ff::meta {
 class TestClock final : public Clock {
  public:
   int64_t wall_ns() override { return wall_; }
-  int64_t steady_ns() override { return system_.steady_ns(); }
+  int64_t steady_ns() override { return system_.steady_ns() + skipped_; }
   void sleep_ns(int64_t ns) override { system_.sleep_ns(ns); }
   void pass(int64_t ns) { wall_ += ns; }
+  void skip(int64_t ns) { skipped_ += ns; }  // of the steady time
 
  private:
+  int64_t skipped_ = 0;
   SystemClock system_;
   int64_t wall_ = 1'000'000 * kSecond;
 };
