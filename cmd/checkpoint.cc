@@ -44,20 +44,33 @@ std::string user_name(io::Disk& disk, uint32_t uid) {
 }  // namespace
 
 CheckpointRun::CheckpointRun(Session& session, const CheckpointOptions& options)
-    : session_(session),
-      options_(options),
-      rng_(system_seed()),
-      context_{.disk = disk_,
-               .clock = session.stop.clock(),
-               .rng = rng_,
-               .stop = session.stop,
-               .progress = progress_,
-               .threads = worker_count(options)} {}
+    : session_(session), options_(options), rng_(system_seed()) {
+  work_on(disk_);
+}
 
-Result<std::string> CheckpointRun::store() const {
-  if (!options_.store.empty()) return options_.store;
-  return Error{Errc::usage, "no store is named",
-               "Give --store DIR, set FF_STORE, or put `[checkpoint] store = \"DIR\"` in ff.toml."};
+void CheckpointRun::work_on(io::Disk& disk) {
+  context_.emplace(ckpt::Context{.disk = disk,
+                                 .clock = session_.stop.clock(),
+                                 .rng = rng_,
+                                 .stop = session_.stop,
+                                 .progress = progress_,
+                                 .threads = worker_count(options_)});
+}
+
+Result<std::string> CheckpointRun::store() {
+  if (options_.store.empty()) {
+    return Error{
+        Errc::usage, "no store is named",
+        "Give --store DIR, set FF_STORE, or put `[checkpoint] store = \"DIR\"` in ff.toml."};
+  }
+  FF_TRY(const auto url, client::parse_url(options_.store));
+  if (!url) return options_.store;
+  FF_TRY(cluster_,
+         ClusterAccess::open(
+             session_, disk_,
+             {.url = *url, .meta = options_.meta, .net = options_.net, .name = "checkpoint"}));
+  work_on(cluster_->disk());
+  return cluster_->path(url->path);
 }
 
 std::unique_ptr<ProgressBar> CheckpointRun::bar(const std::string& label) {
@@ -89,7 +102,9 @@ void declare_checkpoint(Command& checkpoint) {
   checkpoint.about(
       "Saves training state into a store, checks it, keeps what is worth keeping, and gives it "
       "back byte for byte.\n\n"
-      "A store is a directory. Tensors of .safetensors files, and all other files, are cut into "
+      "A store is a directory, or lies in a cluster of 'ff serve-meta' and 'ff serve-storage' as "
+      "ff://HOST:PORT[,HOST:PORT]/PATH, without a mount (ff:///PATH takes --meta). Tensors of "
+      ".safetensors files, and all other files, are cut into "
       "chunks that are kept once however many checkpoints hold them, so a step that changes a "
       "tenth of the state writes about a tenth. Every chunk carries a CRC32C and is checked "
       "whenever it is read. A checkpoint appears whole or not at all, also when the machine "
@@ -104,6 +119,8 @@ void declare_checkpoint(Command& checkpoint) {
               "Workers that move and check data; 0 is one a core, at most 8")
       .config("checkpoint.threads")
       .env("FF_CHECKPOINT_THREADS");
+  declare_meta(checkpoint, common.meta);
+  declare_net(checkpoint, common.net);
   declare_checkpoint_save(checkpoint, common);
   declare_checkpoint_load(checkpoint, common);
   declare_checkpoint_ls(checkpoint, common);

@@ -3,13 +3,17 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/rng.h"
 #include "ckpt/context.h"
 #include "ckpt/save.h"
 #include "cmd/cli.h"
+#include "cmd/cluster_access.h"
 #include "cmd/device_speed.h"
+#include "cmd/meta_option.h"
+#include "cmd/net_options.h"
 #include "io/system_disk.h"
 
 namespace ff::cmd {
@@ -17,6 +21,8 @@ namespace ff::cmd {
 struct CheckpointOptions {
   std::string store;
   uint32_t threads = 0;  // 0: one a core, at most kThreadsMax
+  std::string meta = kDefaultMeta;
+  NetOptions net;
 };
 
 // The machine behind a ckpt::Context, for as long as a command runs.
@@ -26,20 +32,24 @@ class CheckpointRun {
   CheckpointRun(const CheckpointRun&) = delete;
   CheckpointRun& operator=(const CheckpointRun&) = delete;
 
-  // Errc::usage when no store was named.
-  Result<std::string> store() const;
-  ckpt::Context& context() { return context_; }
-  io::Disk& disk() { return disk_; }
+  // Before context(), once: connects when it lies in a cluster. Errc::usage when none was named.
+  Result<std::string> store();
+  ckpt::Context& context() { return *context_; }
+  // Whether the store lies in a cluster, where others may write to it, too.
+  bool in_cluster() const { return cluster_ != nullptr; }
   // A bar over the context's progress until it is destroyed.
   std::unique_ptr<ProgressBar> bar(const std::string& label);
 
  private:
+  void work_on(io::Disk& disk);
+
   Session& session_;
   const CheckpointOptions& options_;
   io::SystemDisk disk_;
+  std::unique_ptr<ClusterAccess> cluster_;
   SeededRng rng_;
   Progress progress_;
-  ckpt::Context context_;
+  std::optional<ckpt::Context> context_;
 };
 
 // The user, host and version that an index records.

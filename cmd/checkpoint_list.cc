@@ -79,10 +79,10 @@ Result<void> run_ls(Session& session, const CheckpointOptions& common,
                     const std::string& run_name) {
   CheckpointRun run(session, common);
   FF_TRY(const auto store_path, run.store());
-  FF_TRY(const auto store, ckpt::Store::open(run.disk(), store_path));
+  FF_TRY(const auto store, ckpt::Store::open(run.context().disk, store_path));
   std::vector<std::string> runs = {run_name};
   if (run_name.empty()) {
-    FF_TRY(runs, ckpt::list_runs(run.disk(), store));
+    FF_TRY(runs, ckpt::list_runs(run.context().disk, store));
   } else {
     FF_TRY(ckpt::check_run_name(run_name));
   }
@@ -98,10 +98,10 @@ Result<void> run_ls(Session& session, const CheckpointOptions& common,
                                     {"SIZE", Align::right},
                                     {"BY"}});
     for (const auto& name : runs) {
-      FF_TRY(const auto steps, ckpt::list_steps(run.disk(), store, name));
+      FF_TRY(const auto steps, ckpt::list_steps(run.context().disk, store, name));
       for (const uint64_t step : steps) {
         FF_TRY(session.stop.check());
-        FF_TRY(const auto info, ckpt::step_info(run.disk(), store, {name, step}));
+        FF_TRY(const auto info, ckpt::step_info(run.context().disk, store, {name, step}));
         step_rows(table, info);
         if (session.out.mode().json) steps_json.push_back(step_json(info));
         shown++;
@@ -201,16 +201,16 @@ Result<void> run_show(Session& session, const CheckpointOptions& common,
                       const ShowArguments& arguments) {
   CheckpointRun run(session, common);
   FF_TRY(const auto store_path, run.store());
-  FF_TRY(const auto store, ckpt::Store::open(run.disk(), store_path));
-  FF_TRY(const auto name, ckpt::resolve_step(run.disk(), store, arguments.name));
-  FF_TRY(const auto info, ckpt::step_info(run.disk(), store, name));
+  FF_TRY(const auto store, ckpt::Store::open(run.context().disk, store_path));
+  FF_TRY(const auto name, ckpt::resolve_step(run.context().disk, store, arguments.name));
+  FF_TRY(const auto info, ckpt::step_info(run.context().disk, store, name));
   if (info.summary) {
     const auto& [header, end] = *info.summary;
     session.out.note("{}: {} files, {} tensors, {}; saved {} by {}@{}, ff {}", name.text(),
                      format_count(end.files), format_count(end.tensors), format_size(end.size),
                      format_time(header.created_ns), header.user, header.host, header.ff_version);
   }
-  FF_TRY(auto reader, ckpt::IndexReader::open(run.disk(), store.index_path(name)));
+  FF_TRY(auto reader, ckpt::IndexReader::open(run.context().disk, store.index_path(name)));
   std::string entries;
   {
     ShowPrinter printer(session.out, reader.header().world > 1);
@@ -324,8 +324,8 @@ Result<void> run_latest(Session& session, const CheckpointOptions& common,
   CheckpointRun run(session, common);
   FF_TRY(const auto store_path, run.store());
   FF_TRY(ckpt::check_run_name(arguments.run));
-  FF_TRY(const auto store, ckpt::Store::open(run.disk(), store_path));
-  FF_TRY(const auto name, ckpt::latest_step(run.disk(), store, arguments.run));
+  FF_TRY(const auto store, ckpt::Store::open(run.context().disk, store_path));
+  FF_TRY(const auto name, ckpt::latest_step(run.context().disk, store, arguments.run));
   session.out.data({{"run", name.run}, {"step", name.step}, {"path", store.step_dir(name)}});
   if (arguments.path) {
     session.out.line("{}", store.step_dir(name));

@@ -155,13 +155,15 @@ void print_report(Output& out, const ckpt::SaveReport& report,
            format_count(report.chunks_new), format_count(report.chunks_reused));
 }
 
-Result<void> fill_options(SaveArguments& arguments, io::Disk& disk) {
+Result<void> fill_options(SaveArguments& arguments, CheckpointRun& run) {
   ckpt::SaveOptions& options = arguments.options;
   options.rank = arguments.rank.value_or(0);
   options.world = arguments.world.value_or(1);
-  options.identity = identity(disk);
+  options.identity = identity(run.context().disk);
   if (arguments.digest) {
     FF_TRY(options.digest, simd::parse_digest_kind(*arguments.digest));
+  } else if (run.in_cluster()) {
+    options.digest = simd::DigestKind::sha256;
   }
   options.splits.clear();
   for (const auto& split : arguments.splits) {
@@ -175,7 +177,7 @@ Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArg
   CheckpointRun run(session, common);
   FF_TRY(const auto store, run.store());
   FF_TRY(fill_from_torchrun(arguments));
-  FF_TRY(fill_options(arguments, run.disk()));
+  FF_TRY(fill_options(arguments, run));
   FF_TRY(const auto inputs, inputs_of(arguments));
   auto bar = run.bar("save");
   FF_TRY(const auto report, ckpt::save(run.context(), store, inputs, arguments.options));
@@ -195,9 +197,11 @@ void declare_common(Command& command, SaveArguments& arguments) {
       .env("FF_COMPRESS");
   command.option("--opaque", text(options.opaque, "GLOB"),
                  "Do not look for tensors in files of such names");
-  command.option("--digest", choice(arguments.digest, {"xxh128", "sha256"}),
-                 "Names of chunks in a store made by this save: xxh128 is fast and for one user, "
-                 "sha256 for stores that several users write");
+  command.option(
+      "--digest", choice(arguments.digest, {"xxh128", "sha256"}),
+      "Names of chunks in a store made by this save: xxh128 is fast and for one user, "
+      "sha256 for stores that several users write; default: sha256 in a cluster and in a "
+      "directory that others may write");
 }
 
 struct WatchArguments {
@@ -209,7 +213,7 @@ Result<void> run_watch(Session& session, const CheckpointOptions& common,
                        WatchArguments& arguments) {
   CheckpointRun run(session, common);
   FF_TRY(const auto store, run.store());
-  FF_TRY(fill_options(arguments.save, run.disk()));
+  FF_TRY(fill_options(arguments.save, run));
   arguments.options.save = arguments.save.options;
   FF_TRY(auto events, io::DirEvents::open(arguments.options.dir));
   auto moved_in = [&] { return events.take(); };

@@ -1,0 +1,76 @@
+// cluster_access.cc: connecting, the thread of the connection, and letting go.
+#include "cmd/cluster_access.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cmd/meta_option.h"
+#include "cmd/stop_watch.h"
+
+namespace ff::cmd {
+namespace {
+
+constexpr int64_t kOpenNs = 15 * kSecond;
+
+meta::Caller process_caller() {
+  meta::Caller caller{.uid = ::geteuid(), .gid = ::getegid(), .groups = {}};
+  std::vector<gid_t> groups(static_cast<size_t>(std::max(::getgroups(0, nullptr), 0)));
+  const int count = ::getgroups(static_cast<int>(groups.size()), groups.data());
+  if (count > 0) caller.groups.assign(groups.begin(), groups.begin() + count);
+  if (caller.groups.size() > meta::kGroupsMax) caller.groups.resize(meta::kGroupsMax);
+  return caller;
+}
+
+// Before there are other threads: it cannot be read without being set.
+uint32_t process_umask() {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return mask;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(Session& session, io::Disk& local,
+                                                           const Where& where) {
+  std::vector<net::Address> servers = where.url.servers;
+  if (servers.empty()) {
+    FF_TRY(servers, parse_meta(where.meta));
+  }
+  FF_TRY(auto transport, transport_options(local, where.net));
+  std::unique_ptr<ClusterAccess> access(
+      new ClusterAccess(session, std::move(transport), where.name));
+  access->cluster_ = client::kUrlScheme;
+  for (const net::Address& server : servers) {
+    if (!access->cluster_.ends_with('/')) access->cluster_ += ',';
+    access->cluster_ += server.text();
+  }
+  Loop& loop = access->client_.loop;
+  auto& files =
+      access->files_.emplace(access->client_.context, servers, client::FileSystem::Options{});
+  access->disk_.emplace(
+      local, files,
+      client::ClusterDisk::Options{
+          .cluster = access->cluster_, .caller = process_caller(), .umask = process_umask()});
+  auto started =
+      run_task(loop, stoppable(loop, session.stop, files.start(loop.now_ns() + kOpenNs)));
+  if (!started) return std::move(started).error().within(access->cluster_ + ": ");
+  access->thread_ = std::thread([&loop] { loop.run(); });
+  return access;
+}
+
+ClusterAccess::~ClusterAccess() {
+  Loop& loop = client_.loop;
+  if (thread_.joinable()) {
+    loop.post([&loop] { loop.stop(); });
+    thread_.join();
+  }
+  run_task(loop, disk_->close());
+  run_task(loop, files_->close());
+}
+
+std::string ClusterAccess::path(std::string in_cluster) const {
+  while (in_cluster.ends_with('/')) in_cluster.pop_back();
+  return cluster_ + in_cluster;
+}
+
+}  // namespace ff::cmd

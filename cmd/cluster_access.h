@@ -1,0 +1,49 @@
+// A cluster's file system as a disk beside the machine's own, for as long as a command runs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "client/cluster_disk.h"
+#include "client/file_system.h"
+#include "client/url.h"
+#include "cmd/cli.h"
+#include "cmd/net_client.h"
+#include "cmd/net_options.h"
+
+namespace ff::cmd {
+
+class ClusterAccess {
+ public:
+  struct Where {
+    client::Url url;
+    std::string meta;  // for a URL that names no servers
+    NetOptions net;
+    std::string name;  // of the command, for messages of servers
+  };
+  // Returns once the cluster has answered. Acts for the user who runs the program.
+  static Result<std::unique_ptr<ClusterAccess>> open(Session& session, io::Disk& local,
+                                                     const Where& where);
+  // With no file and no queue of disk() left.
+  ~ClusterAccess();
+  ClusterAccess(const ClusterAccess&) = delete;
+  ClusterAccess& operator=(const ClusterAccess&) = delete;
+
+  io::Disk& disk() { return *disk_; }
+  // A path in the cluster, as disk() takes it.
+  std::string path(std::string in_cluster) const;
+
+ private:
+  ClusterAccess(Session& session, net::TransportOptions transport, const std::string& name)
+      : client_(session.stop, std::move(transport), name) {}
+
+  NetClient client_;
+  std::string cluster_;  // "ff://host:port"
+  std::optional<client::FileSystem> files_;
+  std::optional<client::ClusterDisk> disk_;
+  std::thread thread_;  // runs the client's loop
+};
+
+}  // namespace ff::cmd
