@@ -63,14 +63,14 @@ Result<std::string> CheckpointRun::store() {
         Errc::usage, "no store is named",
         "Give --store DIR, set FF_STORE, or put `[checkpoint] store = \"DIR\"` in ff.toml."};
   }
+  if (!client::is_url(options_.store)) return options_.store;
   FF_TRY(const auto url, client::parse_url(options_.store));
-  if (!url) return options_.store;
   FF_TRY(cluster_,
          ClusterAccess::open(
              session_, disk_,
-             {.url = *url, .meta = options_.meta, .net = options_.net, .name = "checkpoint"}));
+             {.url = url, .meta = options_.meta, .net = options_.net, .name = "checkpoint"}));
   work_on(cluster_->disk());
-  return cluster_->path(url->path);
+  return cluster_->path(url.path);
 }
 
 std::unique_ptr<ProgressBar> CheckpointRun::bar(const std::string& label) {

@@ -56,7 +56,7 @@ Result<void> remember_device_speed(Clock& clock, const std::string& path, const 
 }
 
 std::optional<DeviceSpeed> device_speed(Clock& clock, const std::string& path) {
-  if (path.starts_with(client::kUrlScheme)) return std::nullopt;
+  if (client::is_url(path)) return std::nullopt;
   const auto device = device_of(path);
   if (!device) return std::nullopt;
   const auto file = state_file();

@@ -53,7 +53,7 @@ ClusterDisk::Place ClusterDisk::place_of(const std::string& path) {
 }
 
 Result<std::optional<std::string>> ClusterDisk::inside(const std::string& path) const {
-  if (!path.starts_with(kUrlScheme)) return std::optional<std::string>();
+  if (!is_url(path)) return std::optional<std::string>();
   const std::string& cluster = options_.cluster;
   if (path == cluster) return std::optional<std::string>("/");
   if (path.starts_with(cluster) && path[cluster.size()] == '/') {

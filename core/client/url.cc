@@ -7,17 +7,11 @@
 
 namespace ff::client {
 
-namespace {
-
-constexpr std::string_view kScheme = "ff://";
-
-}  // namespace
-
-bool is_url(std::string_view text) { return text.starts_with(kScheme); }
+bool is_url(std::string_view text) { return text.starts_with(kUrlScheme); }
 
 Result<Url> parse_url(std::string_view text) {
   Url url;
-  const std::string_view rest = text.substr(std::min(kScheme.size(), text.size()));
+  const std::string_view rest = text.substr(std::min(kUrlScheme.size(), text.size()));
   if (!is_url(text)) {
     Error error = fail(Errc::usage, "'{}' is no ff:// address", printable(text));
     error.hint = "As in ff://node1:4400/path, or ff:///path for the cluster of --meta.";

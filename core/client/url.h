@@ -17,6 +17,7 @@ struct Url {
   std::string path;                   // begins with '/'
 };
 
+constexpr std::string_view kUrlScheme = "ff://";
 bool is_url(std::string_view text);
 // Errc::usage: not one that is_url(), or with a server that parse_address() refuses.
 Result<Url> parse_url(std::string_view text);

@@ -151,14 +151,16 @@ void Census::take_mark(const kv::Entry& entry, size_t at, bool Node::*seen) {
                            node == nullptr ? "is not there" : "needs none")});
 }
 
-void Census::take_session(const kv::Entry& entry) {
+// A session or a lock.
+void Census::take_holder(const kv::Entry& entry) {
   const InodeId id = keys::number_at(entry.key, keys::kPrefix);
-  report_.sessions++;
+  const bool lock = entry.key.starts_with(keys::kLock);
+  if (!lock) report_.sessions++;
   if (find(id) != nullptr) return;
   add({.kind = Problem::Kind::stray_record,
        .inode = id,
        .name = entry.key,
-       .text = fmt::format("a session of inode {}, which is not there", id)});
+       .text = fmt::format("a {} of inode {}, which is not there", lock ? "lock" : "session", id)});
 }
 
 // The directory that has lost its place when this one has: itself, if it has no name, or the first
@@ -259,8 +261,10 @@ Task<Result<void>> Census::take(kv::Txn& txn) {
   FF_CO_TRY(co_await std::move(trees));
   auto cuts = mark(keys::kCut, keys::kPrefix, &Node::cut);
   FF_CO_TRY(co_await std::move(cuts));
-  auto sessions = scan(txn, keys::kSession, [this](const auto& entry) { take_session(entry); });
-  FF_CO_TRY(co_await std::move(sessions));
+  for (const std::string_view held : {keys::kSession, keys::kLock}) {
+    auto holders = scan(txn, held, [this](const auto& entry) { take_holder(entry); });
+    FF_CO_TRY(co_await std::move(holders));
+  }
   if (find(kRoot) == nullptr) {
     add({.kind = Problem::Kind::unreadable, .inode = kRoot, .text = "there is no root directory"});
   }

@@ -49,7 +49,7 @@ class Census {
   void take_name(const kv::Entry& entry);
   void take_xattr(const kv::Entry& entry);
   void take_mark(const kv::Entry& entry, size_t at, bool Node::*seen);
-  void take_session(const kv::Entry& entry);
+  void take_holder(const kv::Entry& entry);
   void judge(Node& node);
   void judge_directory(Node& node);
   Node* find_lost(Node& node);
