@@ -69,7 +69,7 @@ class ReadWorker {
 
 Result<void> ReadWorker::set_up() {
   queue_ = context_.disk.make_queue({.depth = kSlots + kEdgesInFlight});
-  FF_TRY(buffers_, io::Buffers::make(kSlots, kSlotBytes));
+  FF_TRY(buffers_, context_.disk.make_buffers(kSlots, kSlotBytes));
   const std::array<ByteSpan, 1> all = {buffers_->all()};
   queue_->register_buffers(all);
   slots_.resize(kSlots);

@@ -76,6 +76,8 @@ Result<EndRecord> store_inputs(CommitWork& work, const SaveInputs& inputs, Lease
   FF_TRY(const bool exists, io::exists(context.disk, work.store.index_path(work.name)));
   Planner planner(context, std::move(entries), inputs.stream, work.options);
   Recorder recorder(std::move(writer), report);
+  // What is moved there from now on and needed here is stored anew.
+  FF_TRY(const auto trashed, context.disk.list(work.store.trash_dir()));
   SaveShared shared{.context = context,
                     .store = work.store,
                     .lease = lease,
@@ -83,6 +85,7 @@ Result<EndRecord> store_inputs(CommitWork& work, const SaveInputs& inputs, Lease
                     .recorder = recorder,
                     .compress = work.options.compress,
                     .compare_only = exists && !work.options.replace,
+                    .trash = !trashed.empty(),
                     .mutex = {},
                     .seen = {}};
   FF_TRY(run_workers(context.threads, shared.failed,

@@ -29,7 +29,7 @@ SaveWorker::SaveWorker(SaveShared& shared)
 
 Result<void> SaveWorker::set_up() {
   queue_ = context_.disk.make_queue({.depth = kSlots + kSyncBatch});
-  FF_TRY(buffers_, io::Buffers::make(kSlots, kSlotBytes));
+  FF_TRY(buffers_, context_.disk.make_buffers(kSlots, kSlotBytes));
   slots_.resize(kSlots);
   for (size_t i = 0; i < kSlots; i++) slots_[i].memory = buffers_->slot(i);
   window_.resize(kWindowBytes);
@@ -167,7 +167,7 @@ Result<void> SaveWorker::go_on(Slot& slot, const simd::Fingerprint& print) {
 Result<void> SaveWorker::look_up(Slot& slot) {
   const std::string path = shared_.store.chunk_path(slot.print.digest);
   auto file = context_.disk.open(path, {.direct = true});
-  if (!file && file.error().code == Errc::not_found) {
+  if (!file && file.error().code == Errc::not_found && shared_.trash) {
     const auto restored = context_.disk.rename(shared_.store.trash_path(slot.print.digest), path);
     if (restored) file = context_.disk.open(path, {.direct = true});
   }

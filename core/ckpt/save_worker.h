@@ -39,6 +39,7 @@ struct SaveShared {
   // The step exists already: nothing is written, and the first chunk that is not in the store
   // shows that the inputs differ.
   bool compare_only = false;
+  bool trash = true;  // something is in it that may have to be taken back
 
   std::atomic<bool> failed{false};
   std::atomic<uint64_t> next_file{0};  // names unfinished files

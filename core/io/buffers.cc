@@ -39,27 +39,46 @@ Result<Buffers> Buffers::make(size_t count, size_t slot_bytes) {
 Buffers::Buffers(std::byte* base, size_t mapped, size_t count, size_t slot_bytes)
     : base_(base), mapped_(mapped), count_(count), slot_bytes_(slot_bytes) {}
 
+Buffers Buffers::of(ByteSpan memory, size_t count, size_t slot_bytes,
+                    std::function<void(ByteSpan)> give_back) {
+  FF_CHECK(count * slot_bytes <= memory.size());
+  Buffers buffers(memory.data(), memory.size(), count, slot_bytes);
+  buffers.give_back_ = std::move(give_back);
+  return buffers;
+}
+
 Buffers::~Buffers() {
-  if (base_ != nullptr) munmap(base_, mapped_);
+  if (base_ == nullptr) return;
+  if (give_back_) {
+    give_back_({base_, mapped_});
+  } else {
+    munmap(base_, mapped_);
+  }
 }
 
 Buffers::Buffers(Buffers&& other) noexcept
     : base_(std::exchange(other.base_, nullptr)),
       mapped_(std::exchange(other.mapped_, 0)),
       count_(std::exchange(other.count_, 0)),
-      slot_bytes_(std::exchange(other.slot_bytes_, 0)) {}
+      slot_bytes_(std::exchange(other.slot_bytes_, 0)),
+      give_back_(std::move(other.give_back_)) {}
 
 Buffers& Buffers::operator=(Buffers&& other) noexcept {
   std::swap(base_, other.base_);
   std::swap(mapped_, other.mapped_);
   std::swap(count_, other.count_);
   std::swap(slot_bytes_, other.slot_bytes_);
+  std::swap(give_back_, other.give_back_);
   return *this;
 }
 
 ByteSpan Buffers::slot(size_t index) const {
   FF_CHECK(index < count_);
   return {base_ + index * slot_bytes_, slot_bytes_};
+}
+
+Result<Buffers> Disk::make_buffers(size_t count, size_t slot_bytes) {
+  return Buffers::make(count, slot_bytes);
 }
 
 }  // namespace ff::io

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,9 @@ class Buffers {
  public:
   // `count` slots of `slot_bytes` (a multiple of kDirectAlign) each. Memory is touched on use.
   static Result<Buffers> make(size_t count, size_t slot_bytes);
+  // The same of memory from elsewhere, which is given back at the end.
+  static Buffers of(ByteSpan memory, size_t count, size_t slot_bytes,
+                    std::function<void(ByteSpan)> give_back);
   ~Buffers();
   Buffers(Buffers&& other) noexcept;
   Buffers& operator=(Buffers&& other) noexcept;
@@ -30,6 +34,7 @@ class Buffers {
   size_t mapped_ = 0;
   size_t count_ = 0;
   size_t slot_bytes_ = 0;
+  std::function<void(ByteSpan)> give_back_;  // instead of unmapping it
 };
 
 }  // namespace ff::io

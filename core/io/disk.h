@@ -72,6 +72,8 @@ struct DataRange {
   uint64_t end = 0;
 };
 
+class Buffers;
+
 // One open file. Positional operations may be called from several threads at once.
 class File {
  public:
@@ -153,6 +155,8 @@ class Disk {
 
   virtual Result<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) = 0;
   virtual std::unique_ptr<IoQueue> make_queue(QueueOptions options) = 0;
+  // Memory that this disk moves bulk data to and from most cheaply (buffers.h).
+  virtual Result<Buffers> make_buffers(size_t count, size_t slot_bytes);
 
   virtual Result<FileInfo> info(const std::string& path) = 0;  // does not follow a symbolic link
   // Sorted; without "." and "..".
