@@ -80,13 +80,14 @@ std::vector<File::Part> File::parts(uint64_t offset, uint64_t size) const {
 }
 
 void File::heard(meta::Seen seen) {
+  of_.add_written(seen.inode);
   const uint64_t written = std::max(end_, seen.inode.length);
   const bool cut = seen.inode.truncations != seen_.inode.truncations;
   seen.capability = std::move(seen_.capability);
   seen.proof = std::move(seen_.proof);
   seen_ = std::move(seen);
   // What is not told yet counts, unless somebody has cut the file since.
-  if (!cut && untold_) seen_.inode.length = written;
+  if (!cut && !all_told()) seen_.inode.length = written;
   seen_ns_ = of_.loop().now_ns();
 }
 
@@ -258,7 +259,7 @@ Task<Result<void>> File::append(ByteView from) {
   FF_CO_TRY(co_await std::move(flushing));
   auto having = capability();
   FF_CO_TRY(std::string right, co_await std::move(having));
-  if (untold_) {
+  if (!all_told()) {
     auto telling = tell(false);
     FF_CO_TRY(co_await std::move(telling));
   }
@@ -280,8 +281,10 @@ Task<Result<void>> File::tell(bool closed) {
                                      .closed = closed};
   const uint64_t told = end_;
   untold_ = false;
+  telling_++;
   auto telling = of_.names_.wrote(seen_.inode.id, *session_, written, std::move(right));
   auto seen = co_await std::move(telling);
+  telling_--;
   if (!seen) {
     untold_ = true;
     co_return std::move(seen).error();
@@ -320,7 +323,7 @@ Task<Result<void>> File::sync() {
     }(*this, chain, verifiers, first));
   }
   co_await gate.wait_empty();
-  if (session_ && untold_) {
+  if (session_ && !all_told()) {
     auto telling = tell(false);
     auto told = co_await std::move(telling);
     if (first) first = std::move(told);
@@ -345,7 +348,7 @@ Task<Result<void>> File::truncate(uint64_t length) {
 Task<Result<meta::Inode>> File::look() {
   auto flushing = flush();
   FF_CO_TRY(co_await std::move(flushing));
-  if (untold_) {
+  if (!all_told()) {
     auto telling = tell(false);
     FF_CO_TRY(co_await std::move(telling));
     co_return seen_.inode;
@@ -400,9 +403,14 @@ Task<Result<void>> File::close() {
   auto ending = behind_.close();
   co_await std::move(ending);
   if (!session_) co_return first;
+  if (all_told()) {
+    of_.writers_.erase({seen_.inode.id, session_->number});
+    of_.end_session({.inode = seen_.inode.id, .session = *session_});
+    co_return first;
+  }
   auto telling = tell(true);
   auto told = co_await std::move(telling);
-  of_.writers_.erase(session_->number);
+  of_.writers_.erase({seen_.inode.id, session_->number});
   // Who has removed it meanwhile needs no length.
   if (first && !told && told.error().code != Errc::stale) first = std::move(told);
   co_return first;

@@ -73,6 +73,7 @@ class File : public std::enable_shared_from_this<File> {
   Task<Result<void>> check_there(bool hole, int64_t began_ns);
   Task<Result<std::string>> before_reading(const std::vector<Extent>& extents, int64_t began_ns);
   Task<Result<void>> tell(bool closed);
+  bool all_told() const { return !untold_ && telling_ == 0; }
   Task<Result<bool>> ask_for_lock();
   Task<void> unlock();
   Task<Result<void>> sync_chain(cluster::ChainId chain, std::set<uint64_t> verifiers);
@@ -87,6 +88,7 @@ class File : public std::enable_shared_from_this<File> {
   bool closed_ = false;
   uint64_t end_ = 0;     // behind what was written here since it was last told
   bool untold_ = false;  // something was written since
+  size_t telling_ = 0;   // calls under way that tell, and may fail
   std::map<cluster::ChainId, std::set<uint64_t>> unsynced_;  // verifiers of what was acknowledged
   // While the lock is held.
   struct Lock {

@@ -46,10 +46,19 @@ Task<Result<void>> FileSystem::start(int64_t deadline_ns) {
 
 std::vector<std::shared_ptr<File>> FileSystem::writers() const {
   std::vector<std::shared_ptr<File>> files;
-  for (const auto& [number, file] : writers_) {
+  for (const auto& [session, file] : writers_) {
     if (auto held = file.lock()) files.push_back(std::move(held));
   }
   return files;
+}
+
+void FileSystem::add_written(meta::Inode& inode) const {
+  for (auto at = writers_.lower_bound({inode.id, 0}); at != writers_.end(); ++at) {
+    if (at->first.first != inode.id) break;
+    const auto writer = at->second.lock();
+    if (!writer || writer->inode().truncations != inode.truncations) continue;
+    inode.length = std::max(inode.length, writer->inode().length);
+  }
 }
 
 Task<void> FileSystem::close() {
@@ -58,6 +67,8 @@ Task<void> FileSystem::close() {
     auto closing = file->close();
     (void)co_await std::move(closing);
   }
+  auto ending = tell_ended();
+  co_await std::move(ending);
   Error reason = fail(Errc::interrupted, "the client ends");
   co_await gate_.close(std::move(reason));
   auto closing_names = names_.close();
@@ -72,6 +83,8 @@ Task<void> FileSystem::keep_telling() {
   for (;;) {
     const auto waited = co_await after(context_.loop, kTellNs / 2);
     if (!waited) co_return;
+    auto ending = tell_ended();
+    co_await std::move(ending);
     const auto open = writers();
     for (const auto& file : open) {
       file->behind_.start_old(context_.loop.now_ns() - kBehindNs);
@@ -79,6 +92,24 @@ Task<void> FileSystem::keep_telling() {
       auto telling = file->tell(false);
       (void)co_await std::move(telling);  // the next time, or when it is closed
     }
+  }
+}
+
+void FileSystem::end_session(meta::Names::Ended ended) {
+  ended_.push_back(ended);
+  if (ended_.size() == meta::kEndMax) gate_.spawn(tell_ended());
+}
+
+// Should it fail, they end when this client is found dead.
+Task<void> FileSystem::tell_ended() {
+  while (!ended_.empty()) {
+    const size_t count = std::min(ended_.size(), meta::kEndMax);
+    const auto middle = ended_.begin() + static_cast<std::ptrdiff_t>(count);
+    std::vector<meta::Names::Ended> some(ended_.begin(), middle);
+    ended_.erase(ended_.begin(), middle);
+    auto ending = names_.end(std::move(some));
+    const auto told = co_await std::move(ending);
+    if (!told) co_return;
   }
 }
 
@@ -131,10 +162,11 @@ Task<Result<std::shared_ptr<File>>> FileSystem::opened(meta::Seen seen,
     const int sys = seen.inode.is(meta::Kind::directory) ? EISDIR : EINVAL;
     co_return errno_error(sys, fmt::format("inode {}", seen.inode.id));
   }
+  add_written(seen.inode);
   auto finding = chains_of(seen.inode.layout);
   FF_CO_TRY(auto chains, co_await std::move(finding));
   auto file = std::make_shared<File>(*this, std::move(seen), std::move(chains), session);
-  if (session) writers_[session->number] = file;
+  if (session) writers_[{file->inode().id, session->number}] = file;
   co_return file;
 }
 

@@ -62,16 +62,23 @@ class FileSystem {
                                              std::optional<meta::SessionId> session);
   Task<void> keep_telling();
   Task<void> keep_locks();
+  // The session has nothing to tell any more: the servers hear of that with the next ones.
+  void end_session(meta::Names::Ended ended);
+  Task<void> tell_ended();
   std::vector<std::shared_ptr<File>> writers() const;
+  // What was written here counts for whoever reads here, before others are told.
+  void add_written(meta::Inode& inode) const;
 
   rpc::ClientContext& context_;
   cluster::RoutingCopy routing_;
   chain::Client storage_;
   meta::MetaClient names_;
   chain::Memory memory_;
-  Semaphore behind_;                                 // MiB of write-behind
-  std::map<uint64_t, std::weak_ptr<File>> writers_;  // by session
-  std::map<uint64_t, std::weak_ptr<File>> locked_;   // by the lock's owner
+  Semaphore behind_;  // MiB of write-behind
+  // By inode and session.
+  std::map<std::pair<meta::InodeId, uint64_t>, std::weak_ptr<File>> writers_;
+  std::map<uint64_t, std::weak_ptr<File>> locked_;  // by the lock's owner
+  std::vector<meta::Names::Ended> ended_;           // sessions that nobody was told of
   Gate gate_;
 };
 

@@ -111,7 +111,8 @@ Task<Result<wire::InodeReply>> MetaService::make(rpc::ServerCall& call, wire::Ma
                    .layout = layout_of(request),
                    .exclusive = request.exclusive(),
                    .session = session_of(as, request.has_session(), request.session()),
-                   .rights = request.rights()};
+                   .rights = request.rights(),
+                   .chunk_size = request.chunk_size()};
   auto making = names_.make(as.caller, request_of(as, request.request()), dir,
                             request.place().name(), std::move(make));
   auto answering = answer_opened(as, std::move(making), request.rights());
@@ -347,6 +348,22 @@ Task<Result<wire::AliveReply>> MetaService::alive(rpc::ServerCall& call,
   auto saying = names_.alive(client_of(as, request.client()));
   FF_CO_TRY(co_await std::move(saying));
   co_return wire::AliveReply();
+}
+
+Task<Result<wire::EndReply>> MetaService::end(rpc::ServerCall& call, wire::EndRequest request) {
+  auto who = acting(call, {});
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  if (static_cast<size_t>(request.ended_size()) > kEndMax) {
+    co_return odd("sessions to end:", static_cast<uint64_t>(request.ended_size()));
+  }
+  std::vector<Names::Ended> ended;
+  const uint64_t client = client_of(as, request.client());
+  for (const auto& one : request.ended()) {
+    ended.push_back({.inode = one.inode(), .session = {client, one.session()}});
+  }
+  auto ending = names_.end(std::move(ended));
+  FF_CO_TRY(co_await std::move(ending));
+  co_return wire::EndReply();
 }
 
 Task<Result<wire::LockReply>> MetaService::lock(rpc::ServerCall& call, wire::LockRequest request) {

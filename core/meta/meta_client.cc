@@ -262,6 +262,7 @@ Task<Result<Seen>> MetaClient::make(Caller caller, Ref dir, std::string name, Na
   request.set_exclusive(make.exclusive);
   if (make.session) put(*make.session, *request.mutable_session());
   request.set_rights(make.rights);
+  request.set_chunk_size(make.chunk_size);
   return change(kMake, std::move(request));
 }
 
@@ -416,6 +417,19 @@ Task<Result<Seen>> MetaClient::append(InodeId inode, uint64_t size, std::string 
   request.set_size(size);
   request.set_capability(capability);
   return change(kAppend, std::move(request));
+}
+
+Task<Result<void>> MetaClient::end(std::vector<Names::Ended> ended) {
+  wire::EndRequest request;
+  request.set_client(client_);
+  for (const Names::Ended& one : ended) {
+    auto& to = *request.add_ended();
+    to.set_inode(one.inode);
+    to.set_session(one.session.number);
+  }
+  auto calling = call(kEnd, std::move(request));
+  FF_CO_TRY(co_await std::move(calling));
+  co_return Result<void>();
 }
 
 Task<Result<bool>> MetaClient::lock(Caller caller, Ref inode, SessionId owner) {

@@ -103,6 +103,8 @@ class MetaClient {
   Task<Result<Seen>> wrote(InodeId inode, SessionId session, Names::Written written,
                            std::string capability);
   Task<Result<Seen>> append(InodeId inode, uint64_t size, std::string capability);
+  // At most kEndMax.
+  Task<Result<void>> end(std::vector<Names::Ended> ended);
   // Names::lock(), unlock(): `owner` is a new session.
   Task<Result<bool>> lock(Caller caller, Ref inode, SessionId owner);
   Task<Result<void>> unlock(Ref inode, SessionId owner);

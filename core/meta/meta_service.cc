@@ -68,6 +68,7 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
   add(kWrote, &MetaService::wrote);
   add(kAppend, &MetaService::append);
   add(kAlive, &MetaService::alive);
+  add(kEnd, &MetaService::end);
   add(kLock, &MetaService::lock);
   rpc::add_method(router, kSetUser, *this, &MetaService::set_user);
   rpc::add_method(router, kToken, *this, &MetaService::token);

@@ -181,7 +181,9 @@ Task<Result<Inode>> Names::make(Caller caller, Request request, InodeId dir, std
     FF_CO_TRY(check_access(caller, parent, kMayWrite, what));
     Inode inode = born(caller, parent, make, id, now_ns);
     if (inode.is(Kind::file)) {
-      FF_CO_TRY(inode.layout, file_layout(make.layout.value_or(parent.layout), *tables, seed));
+      Layout wanted = make.layout.value_or(parent.layout);
+      if (wanted.chunk_size == 0) wanted.chunk_size = make.chunk_size;
+      FF_CO_TRY(inode.layout, file_layout(wanted, *tables, seed));
     }
     put_inode(txn, inode);
     put_entry(txn, dir, name, {id, inode.kind});

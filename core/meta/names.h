@@ -93,6 +93,7 @@ class Names {
     bool exclusive = true;                  // file: EEXIST when it is there, else it is returned
     std::optional<SessionId> session = {};  // file: opened for writing at the same time
     uint32_t rights = 0;                    // that an existing file must give the caller
+    uint64_t chunk_size = 0;                // file: where neither layout says
   };
   Task<Result<Inode>> make(Caller caller, Request request, InodeId dir, std::string name,
                            Make make);
@@ -160,6 +161,12 @@ class Names {
   // Told by a writer. ESTALE: the file is gone. The inode's `truncations` differ from those told:
   // the end did not count, and must be asked of storage.
   Task<Result<Inode>> wrote(InodeId id, SessionId session, Written written);
+  // Sessions end that have nothing to tell any more; at most kEndMax (service.h).
+  struct Ended {
+    InodeId inode = 0;
+    SessionId session = {};
+  };
+  Task<Result<void>> end(std::vector<Ended> ended);
   // The end that storage tells, of a file truncated so often: no shorter from now on.
   Task<Result<Inode>> grow(InodeId id, uint64_t end, uint64_t truncations);
   // The file once a truncation that is still being done is done.

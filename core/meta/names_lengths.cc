@@ -100,6 +100,15 @@ Task<Result<Inode>> Names::wrote(InodeId id, SessionId session, Written written)
   co_return result;
 }
 
+Task<Result<void>> Names::end(std::vector<Ended> ended) {
+  kv::Function function = [&ended](kv::Txn& txn) -> Task<Result<void>> {
+    for (const Ended& one : ended) txn.erase(keys::session(one.inode, one.session));
+    co_return Result<void>();
+  };
+  auto running = engine_.run(std::move(function), deadline());
+  co_return co_await std::move(running);
+}
+
 Task<Result<Inode>> Names::grow(InodeId id, uint64_t end, uint64_t truncations) {
   FF_CO_TRY(check_length(end, id));
   Inode result;

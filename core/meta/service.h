@@ -55,6 +55,9 @@ inline constexpr rpc::Method<wire::AppendRequest, wire::InodeReply> kAppend{0x04
 inline constexpr rpc::Method<wire::AliveRequest, wire::AliveReply> kAlive{0x0415, "meta.alive"};
 // Every kLockRenewNs while the lock is held.
 inline constexpr rpc::Method<wire::LockRequest, wire::LockReply> kLock{0x0416, "meta.lock"};
+// Not at once: nothing but cleaning up waits for it.
+inline constexpr rpc::Method<wire::EndRequest, wire::EndReply> kEnd{0x0417, "meta.end"};
+constexpr size_t kEndMax = 64;  // files a call
 
 // The operator's.
 inline constexpr rpc::Method<wire::AddUserRequest, wire::UserReply> kSetUser{0x0420,

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "meta/names_world.h"
+#include "meta/records.h"
 
 namespace ff::meta {
 namespace {
@@ -352,6 +353,16 @@ TEST_P(NamesTest, LayoutsComeFromTheDirectory) {
   EXPECT_EQ(file(kRootUser, d->id, "h")->layout.table, 1u);
 }
 
+TEST_P(NamesTest, AChunkSizeThatIsAskedForYieldsToTheDirectory) {
+  const auto asked = make(kRootUser, kRoot, "asked", {.chunk_size = 4 * kMiB});
+  EXPECT_EQ(asked->layout.chunk_size, 4 * kMiB);
+  const auto dir =
+      make(kRootUser, kRoot, "dir",
+           {.kind = Kind::directory, .layout = Layout{.table = 1, .chunk_size = 2 * kMiB}});
+  EXPECT_EQ(make(kRootUser, dir->id, "a", {.chunk_size = 4 * kMiB})->layout.chunk_size, 2 * kMiB);
+  EXPECT_FALSE(make(kRootUser, kRoot, "odd", {.chunk_size = 12'345}).ok());
+}
+
 TEST_P(NamesTest, LengthsGrowAndAreCut) {
   const auto f = file(kRootUser, kRoot, "f");
   const SessionId me{.client = 7, .number = 1};
@@ -379,6 +390,31 @@ TEST_P(NamesTest, LengthsGrowAndAreCut) {
   EXPECT_EQ(sys_of(run(names().append(request(), f->id, kLengthMax))), EFBIG);
   EXPECT_EQ(sys_of(run(names().truncate(kAlice, request(), f->id, 0, false))), EACCES);
   EXPECT_EQ(sys_of(run(names().truncate(kRootUser, request(), kRoot, 0, false))), EISDIR);
+}
+
+TEST_P(NamesTest, SessionsEndTogether) {
+  const SessionId first{.client = 3, .number = 1}, second{.client = 3, .number = 2};
+  const auto one = make(kRootUser, kRoot, "one", {.session = first});
+  const auto two = make(kRootUser, kRoot, "two", {.session = second});
+  const auto sessions = [&] {
+    size_t found = 0;
+    kv::Function function = [&found](kv::Txn& txn) -> Task<Result<void>> {
+      const std::string begin(keys::kSession);
+      auto ranging = txn.range({.begin = begin, .end = kv::end_of_prefix(begin), .limit = 9}, {});
+      FF_CO_TRY(const auto entries, co_await std::move(ranging));
+      found = entries.size();
+      co_return Result<void>();
+    };
+    EXPECT_TRUE(run(engine().view(std::move(function), loop().now_ns() + kSecond)).ok());
+    return found;
+  };
+  ASSERT_EQ(sessions(), 2u);
+  std::vector<Names::Ended> ended = {{one->id, first}};
+  ASSERT_TRUE(run(names().end(ended)).ok());
+  EXPECT_EQ(sessions(), 1u);
+  ended.push_back({two->id, second});  // also one that has ended
+  ASSERT_TRUE(run(names().end(ended)).ok());
+  EXPECT_EQ(sessions(), 0u);
 }
 
 TEST_P(NamesTest, ATreeGoesAtOnce) {
