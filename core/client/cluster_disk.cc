@@ -103,7 +103,8 @@ Task<Result<std::shared_ptr<File>>> ClusterDisk::make_there(std::string path,
   }
   meta::Names::Make make{.mode = options.mode & ~options_.umask,
                          .exclusive = options.exclusive,
-                         .rights = rights_of(options.access)};
+                         .rights = rights_of(options.access),
+                         .chunk_size = options_.chunk_size};
   auto making =
       files_.create(options_.caller, std::move(place.dir), std::move(place.name), std::move(make));
   co_return co_await std::move(making);
@@ -145,6 +146,23 @@ Result<std::unique_ptr<io::File>> ClusterDisk::open(const std::string& path,
 
 std::unique_ptr<io::IoQueue> ClusterDisk::make_queue(io::QueueOptions options) {
   return std::make_unique<ClusterQueue>(calls_, local_, options);
+}
+
+Result<io::Buffers> ClusterDisk::make_buffers(size_t count, size_t slot_bytes) {
+  if (!options_.memory) return io::Buffers::make(count, slot_bytes);
+  const size_t size = count * slot_bytes;
+  const std::lock_guard lock(mutex_);
+  ByteSpan memory;
+  if (const auto found = free_memory_.lower_bound(size); found != free_memory_.end()) {
+    memory = found->second;
+    free_memory_.erase(found);
+  } else {
+    FF_TRY(memory, options_.memory(size));
+  }
+  return io::Buffers::of(memory, count, slot_bytes, [this](ByteSpan back) {
+    const std::lock_guard giving(mutex_);
+    free_memory_.emplace(back.size(), back);
+  });
 }
 
 Result<io::FileInfo> ClusterDisk::info(const std::string& path) {

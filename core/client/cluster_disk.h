@@ -9,13 +9,17 @@
 // here until the lock is given back.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "client/file_system.h"
 #include "client/loop_calls.h"
+#include "io/buffers.h"
 #include "io/disk.h"
 
 namespace ff::client {
@@ -26,6 +30,11 @@ class ClusterDisk final : public io::Disk {
     std::string cluster;       // as paths name it: "ff://host:port"
     meta::Caller caller = {};  // who asks
     uint32_t umask = 022;
+    // Of new files, where their directory does not say; 0: the cluster's default.
+    uint64_t chunk_size = 0;
+    // Memory that storage nodes of this host reach themselves (net/system_transport.h), and that
+    // stays; for make_buffers(). Nothing: any memory does.
+    std::function<Result<ByteSpan>(uint64_t size)> memory = {};
   };
   // All outlive it. `files` has started, and its loop runs in a thread of its own while anything
   // here is called.
@@ -38,6 +47,7 @@ class ClusterDisk final : public io::Disk {
 
   Result<std::unique_ptr<io::File>> open(const std::string& path, io::OpenOptions options) override;
   std::unique_ptr<io::IoQueue> make_queue(io::QueueOptions options) override;
+  Result<io::Buffers> make_buffers(size_t count, size_t slot_bytes) override;
   Result<io::FileInfo> info(const std::string& path) override;
   Result<std::vector<io::DirEntry>> list(const std::string& dir) override;
   Result<void> make_dir(const std::string& path, uint32_t mode) override;
@@ -82,6 +92,8 @@ class ClusterDisk final : public io::Disk {
   FileSystem& files_;
   const Options options_;
   LoopCalls calls_;
+  std::mutex mutex_;
+  std::multimap<size_t, ByteSpan> free_memory_;  // that was given back, by size
 };
 
 }  // namespace ff::client

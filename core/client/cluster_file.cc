@@ -23,6 +23,7 @@ io::FileKind kind_of(meta::Kind kind) {
 
 Error error_at(const std::string& path, Error error) {
   const Error plain = errno_error(error.sys, path);
+  if (error.sys != 0 && error.code == Errc::usage) error.code = plain.code;
   const std::string_view cause = std::string_view(plain.message).substr(path.size());
   if (error.sys != 0 && error.message.ends_with(cause)) {
     error.message = plain.message;
@@ -55,7 +56,7 @@ ClusterFile::ClusterFile(LoopCalls& calls, std::shared_ptr<client::File> file, s
 
 // Nobody waits for what only tells that the file is no longer open.
 ClusterFile::~ClusterFile() {
-  if (to_tell_) {
+  if (to_tell_ || locked_) {
     (void)calls_.call<void>([this] { return file_->close(); });
   } else {
     calls_.start([file = file_] { return end(file); });
@@ -142,7 +143,7 @@ Result<io::FileInfo> ClusterFile::info() {
 }
 
 Result<bool> ClusterFile::try_lock() {
-  to_tell_ = true;
+  locked_ = true;
   auto held = calls_.call<bool>([&] { return file_->try_lock(caller_); });
   if (!held) return error_at(path(), std::move(held).error());
   return held;

@@ -49,8 +49,9 @@ class ClusterFile final : public io::File {
   const io::Access access_;
   const bool direct_;
   const meta::Caller caller_;
-  // Others wait for it to be closed: for its length, or its lock.
+  // Others wait for it to be closed: for its length, for its lock.
   std::atomic<bool> to_tell_ = false;
+  std::atomic<bool> locked_ = false;
 };
 
 }  // namespace ff::client
