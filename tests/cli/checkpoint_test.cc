@@ -1,4 +1,5 @@
-// `ff checkpoint` as its users meet it: the real binary, its words, exit codes and JSON.
+// `ff checkpoint` as its users meet it: the real binary, its words, exit codes and JSON; with a
+// store in a directory, and with one in a cluster.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,6 +11,10 @@
 
 #include "base/clock.h"
 #include "cli/child.h"
+#include "cli/local_cluster.h"
+#include "cmd/cluster_access.h"
+#include "io/files.h"
+#include "io/system_disk.h"
 
 namespace ff::test {
 namespace {
@@ -17,8 +22,26 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-class CheckpointCommand : public testing::Test {
+enum class Where : uint8_t { directory, cluster };
+
+class CheckpointCommand : public testing::TestWithParam<Where> {
  protected:
+  void SetUp() override {
+    if (GetParam() == Where::directory) return;
+    static int last = 0;
+    const auto url = client::parse_url("ff://" + shared_cluster().address());
+    cluster_ = cmd::ClusterAccess::open(stop_, local_,
+                                        {.url = **url, .meta = {}, .net = {}, .name = "test"})
+                   .value();
+    home_ = cluster_->path("/home" + std::to_string(++last));
+    ASSERT_TRUE(disk().make_dir(home_, 0755).ok());
+  }
+  io::Disk& disk() { return cluster_ ? cluster_->disk() : local_; }
+  // Whether a folder of the store is there and has nothing in it.
+  bool is_empty(const std::string& folder) {
+    const auto entries = disk().list(store() + "/" + folder);
+    return entries && entries->empty();
+  }
   Ran checkpoint(std::vector<std::string> words) {
     words.insert(words.begin(), {"ff", "checkpoint"});
     return run({.argv = words,
@@ -36,28 +59,52 @@ class CheckpointCommand : public testing::Test {
     EXPECT_EQ(envelope["error"].is_null(), ran.exit == 0);
     return envelope["data"];
   }
-  std::string store() const { return dir_ / "store"; }
+  std::string store() const { return in_store_home("store"); }
+  std::string in_store_home(const std::string& name) const {
+    return cluster_ ? home_ + "/" + name : dir_ / name;
+  }
   std::string input(const std::string& name, const std::string& content) {
     write_file(dir_ / name, content);
     return dir_ / name;
   }
   // Flips a bit in the middle of the largest file of the store.
   void damage() {
-    fs::path largest;
-    for (const auto& entry : fs::recursive_directory_iterator(store() + "/chunks")) {
-      if (!entry.is_regular_file()) continue;
-      if (largest.empty() || entry.file_size() > fs::file_size(largest)) largest = entry.path();
+    std::string largest;
+    uint64_t size = 0;
+    const std::string chunks = store() + "/chunks";
+    const auto folders = disk().list(chunks);
+    ASSERT_TRUE(folders.ok());
+    for (const auto& folder : *folders) {
+      const auto entries = disk().list(io::join(chunks, folder.name));
+      ASSERT_TRUE(entries.ok());
+      for (const auto& entry : *entries) {
+        const std::string path = io::join(io::join(chunks, folder.name), entry.name);
+        const auto info = disk().info(path);
+        ASSERT_TRUE(info.ok());
+        if (std::exchange(size, std::max(size, info->size)) < size) largest = path;
+      }
     }
-    std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(5000);
-    const char byte = static_cast<char>(file.get() ^ 4);
-    file.seekp(5000);
-    file.put(byte);
-    ASSERT_TRUE(file.flush());
+    const auto file = disk().open(largest, {.access = io::Access::read_write}).value();
+    std::byte byte{};
+    ASSERT_EQ(file->read_at({&byte, 1}, 5000).value(), 1u);
+    byte ^= std::byte{4};
+    ASSERT_TRUE(file->write_at({&byte, 1}, 5000).ok());
+    ASSERT_TRUE(file->sync().ok());
   }
 
   TempDir dir_;
+
+ private:
+  SystemClock clock_;
+  Stop stop_{clock_};
+  io::SystemDisk local_;
+  std::unique_ptr<cmd::ClusterAccess> cluster_;
+  std::string home_;  // in the cluster
 };
+INSTANTIATE_TEST_SUITE_P(Stores, CheckpointCommand,
+                         testing::Values(Where::directory, Where::cluster), [](const auto& where) {
+                           return where.param == Where::directory ? "directory" : "cluster";
+                         });
 
 std::string noise(size_t size) {
   std::string out(size, '\0');
@@ -71,7 +118,7 @@ std::string noise(size_t size) {
   return out;
 }
 
-TEST_F(CheckpointCommand, TheWholeStory) {
+TEST_P(CheckpointCommand, TheWholeStory) {
   const std::string first = noise(5'000'000);
   const auto saved = data({"save", input("model.bin", first)});
   EXPECT_EQ(saved["outcome"], "committed");
@@ -99,7 +146,7 @@ TEST_F(CheckpointCommand, TheWholeStory) {
   EXPECT_EQ(read_file(dir_ / "two/model.bin"), second);
 }
 
-TEST_F(CheckpointCommand, StandardInput) {
+TEST_P(CheckpointCommand, StandardInput) {
   Child child({.argv = {"ff", "checkpoint", "save", "--name", "state.tar", "-"},
                .env = {{"FF_STORE", store()}},
                .program = FF_BINARY,
@@ -111,7 +158,7 @@ TEST_F(CheckpointCommand, StandardInput) {
   EXPECT_EQ(read_file(dir_ / "out/state.tar"), "from a pipe");
 }
 
-TEST_F(CheckpointCommand, CtrlCLeavesNothingHalfMade) {
+TEST_P(CheckpointCommand, CtrlCLeavesNothingHalfMade) {
   for (const int number : {SIGINT, SIGTERM}) {
     Child child({.argv = {"ff", "checkpoint", "save", "-"},
                  .env = {{"FF_STORE", store()}},
@@ -120,31 +167,31 @@ TEST_F(CheckpointCommand, CtrlCLeavesNothingHalfMade) {
     child.write_stdin("the beginning of a stream that never ends");
     // Its lease shows that it is at work.
     const auto working = [&] {
-      std::error_code error;
-      return fs::exists(store() + "/tmp", error) && !fs::is_empty(store() + "/tmp", error);
+      const auto entries = disk().list(store() + "/tmp");
+      return entries && !entries->empty();
     };
     SystemClock clock;
     for (int i = 0; i < 6000 && !working(); i++) clock.sleep_ns(10 * kMillisecond);
     ASSERT_TRUE(working());
     child.signal(number);
     EXPECT_EQ(child.finish(), 130) << child.err;
-    EXPECT_TRUE(fs::is_empty(store() + "/tmp"));
-    EXPECT_TRUE(fs::is_empty(store() + "/runs"));
+    EXPECT_TRUE(is_empty("tmp"));
+    EXPECT_TRUE(is_empty("runs"));
   }
 }
 
-TEST_F(CheckpointCommand, TimeoutEndsIt) {
+TEST_P(CheckpointCommand, TimeoutEndsIt) {
   Child child({.argv = {"ff", "checkpoint", "save", "--timeout", "100ms", "-"},
                .env = {{"FF_STORE", store()}},
                .program = FF_BINARY,
                .stdin_open = true});
   EXPECT_TRUE(child.wait_for_err("--timeout"));  // its input stays open
   EXPECT_EQ(child.finish(), 6) << child.err;
-  EXPECT_TRUE(fs::is_empty(store() + "/tmp"));
+  EXPECT_TRUE(is_empty("tmp"));
 }
 
 // Each mistake has its exit code, names the thing and says what to do next.
-TEST_F(CheckpointCommand, MistakesAreExplained) {
+TEST_P(CheckpointCommand, MistakesAreExplained) {
   const auto expect = [&](std::vector<std::string> words, int exit, const std::string& says) {
     const Ran ran = checkpoint(words);
     EXPECT_EQ(ran.exit, exit) << words[0] << ran.err;
@@ -161,19 +208,22 @@ TEST_F(CheckpointCommand, MistakesAreExplained) {
   expect({"load", "default@9", dir_ / "out"}, 1, "default@9");
   expect({"load", "nobody", dir_ / "out"}, 1, "nobody");
   expect({"load", "default@x", dir_ / "out"}, 2, "RUN@STEP");
-  expect({"load", "default", store()}, 5, "not empty");
+  input("full/file", "1");
+  expect({"load", "default", dir_ / "full"}, 5, "not empty");
   input("f", "2");
   expect({"save", "--step", "1", dir_ / "f"}, 5, "--replace");
   expect({"forget"}, 2, "--keep-last");
-  expect({"ls", "--store", dir_ / "nowhere"}, 1, "no such store");
-  input("other/file", "something");
-  expect({"ls", "--store", dir_ / "other"}, 5, "not a checkpoint store");
+  expect({"ls", "--store", in_store_home("nowhere")}, 1, "no such store");
+  const std::string other = in_store_home("other");
+  ASSERT_TRUE(disk().make_dir(other, 0755).ok());
+  ASSERT_TRUE(io::replace_file(disk(), other + "/file", "something", "new").ok());
+  expect({"ls", "--store", other}, 5, "not a checkpoint store");
   const Ran nowhere = run({.argv = {"ff", "checkpoint", "ls"}, .program = FF_BINARY});
   EXPECT_EQ(nowhere.exit, 2);
   EXPECT_NE(nowhere.err.find("FF_STORE"), std::string::npos) << nowhere.err;
 }
 
-TEST_F(CheckpointCommand, DamageIsNamedAndSalvaged) {
+TEST_P(CheckpointCommand, DamageIsNamedAndSalvaged) {
   ASSERT_EQ(checkpoint({"save", input("good", noise(9000)), input("bad", noise(200'000))}).exit, 0);
   damage();
   const Ran verified = checkpoint({"verify"});
@@ -189,7 +239,7 @@ TEST_F(CheckpointCommand, DamageIsNamedAndSalvaged) {
   EXPECT_FALSE(fs::exists(dir_ / "rescued/bad"));
 }
 
-TEST_F(CheckpointCommand, NamesCannotForgeTerminalLines) {
+TEST_P(CheckpointCommand, NamesCannotForgeTerminalLines) {
   const std::string evil = "evil\x1b[2J\r\nfake@1";
   ASSERT_EQ(checkpoint({"save", input(evil, "1")}).exit, 0);
   const Ran shown = checkpoint({"show", "default"});
@@ -199,7 +249,7 @@ TEST_F(CheckpointCommand, NamesCannotForgeTerminalLines) {
   EXPECT_EQ(data({"show", "default"})["entries"][0]["file"], evil);
 }
 
-TEST_F(CheckpointCommand, WatchOnce) {
+TEST_P(CheckpointCommand, WatchOnce) {
   input("in/model-30.bin", "thirty");
   const auto told = checkpoint({"watch", "--once", "--settle", "0s", dir_ / "in"});
   EXPECT_EQ(told.exit, 0) << told.err;
@@ -227,7 +277,7 @@ long peak_mib(const std::vector<std::string>& words, const std::string& store_pa
 
 constexpr long kMemoryMib = 512;  // the promise of the checkpoint design for both cases below
 
-TEST_F(CheckpointCommand, AMillionTensorsInBoundedMemory) {
+TEST_P(CheckpointCommand, AMillionTensorsInBoundedMemory) {
   constexpr int kTensors = 1'000'000;
   std::string header = "{";
   for (int i = 0; i < kTensors; i++) {
@@ -251,7 +301,7 @@ TEST_F(CheckpointCommand, AMillionTensorsInBoundedMemory) {
   EXPECT_EQ(read_file(dir_ / "all/many.safetensors"), read_file(path));
 }
 
-TEST_F(CheckpointCommand, ATerabyteOfHolesInBoundedMemory) {
+TEST_P(CheckpointCommand, ATerabyteOfHolesInBoundedMemory) {
   const std::string path = input("sparse", "begin");
   fs::resize_file(path, uint64_t{1} << 40);
   {
@@ -265,6 +315,39 @@ TEST_F(CheckpointCommand, ATerabyteOfHolesInBoundedMemory) {
   std::ifstream file(dir_ / "out/sparse", std::ios::binary);
   file.seekg((int64_t{1} << 40) - 3);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "end");
+}
+
+// A storage node dies while a checkpoint is saved, and another while it is loaded: nobody notices.
+TEST(CheckpointInACluster, OutlivesAStorageNode) {
+  LocalCluster cluster;
+  TempDir dir;
+  const std::string store = "ff://" + cluster.address() + "/deep/in/it/store";
+  const std::string content = noise(60'000'000);
+  Child save({.argv = {"ff", "checkpoint", "save", "--name", "state", "-"},
+              .env = {{"FF_STORE", store}},
+              .program = FF_BINARY,
+              .stdin_open = true});
+  save.write_stdin(content.substr(0, content.size() / 2));
+  cluster.kill(1);
+  save.write_stdin(content.substr(content.size() / 2));
+  save.close_stdin();
+  EXPECT_EQ(save.finish(), 0) << save.err;
+  EXPECT_EQ(save.out, "default@1\n");
+  const Ran verified = ff_run({"checkpoint", "verify", "--all"}, {{"FF_STORE", store}});
+  EXPECT_EQ(verified.exit, 0) << verified.out << verified.err;
+  cluster.start(1);
+  cluster.until_whole();
+  Child load({.argv = {"ff", "checkpoint", "load", "default", dir / "out"},
+              .env = {{"FF_STORE", store}},
+              .program = FF_BINARY});
+  // Something of it is there already, under the name that it has until all of it is.
+  SystemClock clock;
+  for (int i = 0; i < 6000 && fs::is_empty(dir.path()); i++) clock.sleep_ns(kMillisecond);
+  load.signal(SIGSTOP);
+  cluster.kill(2);
+  load.signal(SIGCONT);
+  EXPECT_EQ(load.finish(), 0) << load.err;
+  EXPECT_TRUE(read_file(dir / "out/state") == content);
 }
 
 }  // namespace
