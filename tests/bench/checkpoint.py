@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # Measures ff checkpoint beside fio, dd and torch.save, and prints the table of bars.
-"""The bars of `ff checkpoint` on a directory store, beside fio, dd and torch.save.
+"""The bars of `ff checkpoint` on a directory store, beside fio, dd and torch.save; and of one in a
+cluster on the same disk (two replicas, three storage nodes).
 
-    tests/bench/checkpoint.py FF DIR [--gib 4] [--rounds 5] [--tensors 1000000]
+    tests/bench/checkpoint.py FF DIR [--gib 4] [--rounds 5] [--tensors 1000000] [--only cluster]
 
 DIR is a directory on the disk to measure; about 4 times --gib of it are used. Everything is
 measured in turn, round by round, and quoted as the median of the rounds; bars are ratios of
@@ -20,6 +21,8 @@ import struct
 import subprocess
 import sys
 import time
+
+from cluster import Cluster
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MAKE = os.path.join(HERE, "..", "make_safetensors.py")
@@ -95,9 +98,9 @@ class Bench:
     def median(self, name):
         return statistics.median(self.results[name])
 
-    def checkpoint(self, *words):
+    def checkpoint(self, *words, store=None):
         start = time.perf_counter()
-        done = run(self.ff, "checkpoint", *words, "--store", self.store, "--json")
+        done = run(self.ff, "checkpoint", *words, "--store", store or self.store, "--json")
         return time.perf_counter() - start, json.loads(done.stdout)["data"]
 
     def fio(self, *jobs):
@@ -136,6 +139,42 @@ class Bench:
                 os.truncate(os.path.join(parent, name), 0)
         self.dropped += 1
         os.rename(folder, self.path(f"dropped{self.dropped}"))
+
+    def cluster_round(self):
+        """A cluster of its own each time: new blocks, as the raw file has."""
+        self.note("raw write", self.fio(("w", "write", "raw1"))[0])
+        os.unlink(self.path("raw1"))
+        now = self.input(1)
+        cluster = Cluster(self.ff, self.path("cluster"))
+        try:
+            store = f"ff://{cluster.meta}/store"
+            warm(now)
+            os.sync()
+            before, children = cluster.seconds(), os.times()
+            self.note("save to cluster", self.rate(
+                self.checkpoint("save", "--step", "1", now, store=store)[0]))
+            after = os.times()
+            self.note("cluster save, processor s", sum(cluster.seconds()) - sum(before) +
+                      after.children_user - children.children_user +
+                      after.children_system - children.children_system)
+            drop_caches()
+            self.note("verify in cluster", self.rate(
+                self.checkpoint("verify", "@1", store=store)[0]))
+            self.note("load from cluster", self.rate(
+                self.checkpoint("load", "@1", os.path.join(self.memory, "out"), store=store)[0]))
+            run("cmp", now, os.path.join(self.memory, "out/model.safetensors"))
+            shutil.rmtree(os.path.join(self.memory, "out"))
+        finally:
+            cluster.stop()
+        self.drop(self.path("cluster"))
+
+    def cluster_rows(self):
+        m = self.median
+        return [("save to a cluster, 2 replicas on this disk", "≥ 0.35 × raw write",
+                 m("save to cluster") / m("raw write"), lambda x: x >= 0.35,
+                 f"{m('save to cluster'):.2f} of {m('raw write'):.2f} GB/s, "
+                 f"{m('cluster save, processor s'):.1f} s of processors; verify "
+                 f"{m('verify in cluster'):.2f}, load to tmpfs {m('load from cluster'):.2f} GB/s")]
 
     def round(self):
         self.note("raw write", self.fio(("w", "write", "raw1"))[0])
@@ -204,6 +243,13 @@ class Bench:
         os.unlink(many)
         self.drop(self.store)
 
+    @staticmethod
+    def print_rows(rows):
+        print("| work | bar | measured | | figures (medians) |\n|---|---|---|---|---|")
+        for work, bar, value, good, figures in rows:
+            print(f"| {work} | {bar} | {value:.2f} | {'met' if good(value) else '**missed**'} "
+                  f"| {figures} |")
+
     def table(self, tensors):
         m = self.median
         rows = [
@@ -231,10 +277,7 @@ class Bench:
                          lambda x: x <= 3, ""))
             rows.append((f"{tensors:,} tensors: {name}", "≤ 512 MiB", m(f"million {name} MiB"),
                          lambda x: x <= 512, ""))
-        print("| work | bar | measured | | figures (medians) |\n|---|---|---|---|---|")
-        for work, bar, value, good, figures in rows:
-            print(f"| {work} | {bar} | {value:.2f} | {'met' if good(value) else '**missed**'} "
-                  f"| {figures} |")
+        self.print_rows(rows + self.cluster_rows())
         print(f"\ndd, 4 MiB direct with fsync: {m('dd write'):.2f} GB/s. "
               f"Saving {tensors:,} tensors: {m('million save s'):.1f} s, "
               f"{m('million save MiB'):.0f} MiB resident.")
@@ -251,6 +294,7 @@ def main():
     parser.add_argument("--gib", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tensors", type=int, default=1_000_000)
+    parser.add_argument("--only", choices=["cluster"])
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     bench = Bench(options)
@@ -258,7 +302,11 @@ def main():
         bench.prepare()
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
-            bench.round()
+            if not options.only:
+                bench.round()
+            bench.cluster_round()
+        if options.only:
+            return bench.print_rows(bench.cluster_rows())
         bench.million(options.tensors)
         bench.table(options.tensors)
     finally:
