@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/units.h"
+#include "ckpt/chunk_file.h"
 #include "cmd/build_info.h"
 #include "io/files.h"
 #include "net/resolve.h"
@@ -16,11 +17,14 @@ namespace {
 
 // More workers than this only fight over the disk.
 constexpr unsigned kThreadsMax = 8;
+// With fewer a cluster has too little to do at once: workers wait for it, not for a processor.
+constexpr unsigned kThreadsInCluster = 6;
 constexpr uint64_t kPasswdMax = 16 * kMiB;
 
-unsigned worker_count(const CheckpointOptions& options) {
+unsigned worker_count(const CheckpointOptions& options, bool in_cluster) {
   if (options.threads > 0) return options.threads;
-  return std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
+  const unsigned least = in_cluster ? kThreadsInCluster : 1;
+  return std::clamp(std::thread::hardware_concurrency(), least, kThreadsMax);
 }
 
 // From /etc/passwd: a static program cannot load the name service's modules.
@@ -54,7 +58,7 @@ void CheckpointRun::work_on(io::Disk& disk) {
                                  .rng = rng_,
                                  .stop = session_.stop,
                                  .progress = progress_,
-                                 .threads = worker_count(options_)});
+                                 .threads = worker_count(options_, in_cluster())});
 }
 
 Result<std::string> CheckpointRun::store() {
@@ -65,10 +69,12 @@ Result<std::string> CheckpointRun::store() {
   }
   if (!client::is_url(options_.store)) return options_.store;
   FF_TRY(const auto url, client::parse_url(options_.store));
-  FF_TRY(cluster_,
-         ClusterAccess::open(
-             session_, disk_,
-             {.url = url, .meta = options_.meta, .net = options_.net, .name = "checkpoint"}));
+  FF_TRY(cluster_, ClusterAccess::open(session_.stop, disk_,
+                                       {.url = url,
+                                        .meta = options_.meta,
+                                        .net = options_.net,
+                                        .name = "checkpoint",
+                                        .chunk_size = ckpt::kChunkBytes}));
   work_on(cluster_->disk());
   return cluster_->path(url.path);
 }
@@ -116,7 +122,8 @@ void declare_checkpoint(Command& checkpoint) {
       .env("FF_STORE");
   checkpoint
       .option("--threads", number(common.threads),
-              "Workers that move and check data; 0 is one a core, at most 8")
+              "Workers that move and check data; 0 is one a core, at most 8, and at least 6 for a "
+              "store in a cluster")
       .config("checkpoint.threads")
       .env("FF_CHECKPOINT_THREADS");
   declare_meta(checkpoint, common.meta);

@@ -20,7 +20,7 @@ namespace ff::cmd {
 
 struct CheckpointOptions {
   std::string store;
-  uint32_t threads = 0;  // 0: one a core, at most kThreadsMax
+  uint32_t threads = 0;  // 0: as many as do
   std::string meta = kDefaultMeta;
   NetOptions net;
 };

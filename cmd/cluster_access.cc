@@ -30,15 +30,14 @@ uint32_t process_umask() {
 
 }  // namespace
 
-Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(Session& session, io::Disk& local,
+Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const Stop& stop, io::Disk& local,
                                                            const Where& where) {
   std::vector<net::Address> servers = where.url.servers;
   if (servers.empty()) {
     FF_TRY(servers, parse_meta(where.meta));
   }
-  FF_TRY(auto transport, transport_options(local, where.net));
-  std::unique_ptr<ClusterAccess> access(
-      new ClusterAccess(session, std::move(transport), where.name));
+  FF_TRY(auto options, transport_options(local, where.net));
+  std::unique_ptr<ClusterAccess> access(new ClusterAccess(stop, std::move(options), where.name));
   access->cluster_ = client::kUrlScheme;
   for (const net::Address& server : servers) {
     if (!access->cluster_.ends_with('/')) access->cluster_ += ',';
@@ -47,12 +46,16 @@ Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(Session& session, io:
   Loop& loop = access->client_.loop;
   auto& files =
       access->files_.emplace(access->client_.context, servers, client::FileSystem::Options{});
-  access->disk_.emplace(
-      local, files,
-      client::ClusterDisk::Options{
-          .cluster = access->cluster_, .caller = process_caller(), .umask = process_umask()});
-  auto started =
-      run_task(loop, stoppable(loop, session.stop, files.start(loop.now_ns() + kOpenNs)));
+  net::SystemTransport& transport = access->client_.transport;
+  access->disk_.emplace(local, files,
+                        client::ClusterDisk::Options{.cluster = access->cluster_,
+                                                     .caller = process_caller(),
+                                                     .umask = process_umask(),
+                                                     .chunk_size = where.chunk_size,
+                                                     .memory = [&transport](uint64_t size) {
+                                                       return transport.memory(size);
+                                                     }});
+  auto started = run_task(loop, stoppable(loop, stop, files.start(loop.now_ns() + kOpenNs)));
   if (!started) return std::move(started).error().within(access->cluster_ + ": ");
   access->thread_ = std::thread([&loop] { loop.run(); });
   return access;

@@ -9,7 +9,6 @@
 #include "client/cluster_disk.h"
 #include "client/file_system.h"
 #include "client/url.h"
-#include "cmd/cli.h"
 #include "cmd/net_client.h"
 #include "cmd/net_options.h"
 
@@ -21,10 +20,11 @@ class ClusterAccess {
     client::Url url;
     std::string meta;  // for a URL that names no servers
     NetOptions net;
-    std::string name;  // of the command, for messages of servers
+    std::string name;         // of the command, for messages of servers
+    uint64_t chunk_size = 0;  // client::ClusterDisk::Options
   };
   // Returns once the cluster has answered. Acts for the user who runs the program.
-  static Result<std::unique_ptr<ClusterAccess>> open(Session& session, io::Disk& local,
+  static Result<std::unique_ptr<ClusterAccess>> open(const Stop& stop, io::Disk& local,
                                                      const Where& where);
   // With no file and no queue of disk() left.
   ~ClusterAccess();
@@ -36,8 +36,8 @@ class ClusterAccess {
   std::string path(std::string in_cluster) const;
 
  private:
-  ClusterAccess(Session& session, net::TransportOptions transport, const std::string& name)
-      : client_(session.stop, std::move(transport), name) {}
+  ClusterAccess(const Stop& stop, net::TransportOptions transport, const std::string& name)
+      : client_(stop, std::move(transport), name) {}
 
   NetClient client_;
   std::string cluster_;  // "ff://host:port"

@@ -1,4 +1,5 @@
-// A checkpoint store on a directory: where everything lies, and the rules for opening one.
+// A checkpoint store in a directory of any disk (io/disk.h): where everything lies, and the rules
+// for opening one.
 //
 //   STORE/ff-store.json               what this is: format, id, digest kind (a sealed line)
 //   STORE/chunks/ab/ab12…             chunk files by digest (chunk_file.h); 256 folders
