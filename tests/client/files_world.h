@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "client/file_system.h"
 #include "io/test_bytes.h"
 #include "kv/memory_engine.h"
@@ -46,6 +47,7 @@ class FilesWorld : public testing::Test {
   explicit FilesWorld(uint64_t seed = 1)
       : cluster_(seed, {.chains = 3, .replicas = 2, .files = true}) {}
   void SetUp() override {
+    log_setup({.level = LogLevel::error});  // what daemons warn of is what was done to them
     cluster_.form();
     ASSERT_FALSE(stage_.violation) << stage_.violation->message;
     ASSERT_TRUE(io::ok(run(files_.start(INT64_MAX))));
