@@ -467,5 +467,20 @@ TEST_F(FsCommand, TokensAreGoodForOneUser) {
   EXPECT_EQ(user({"add", "eve", "--uid", "3", "--groups", "x"}).exit, 2);
 }
 
+// Root of a machine that mounts is nobody in the cluster.
+TEST(FsRootSquash, RootIsNobody) {
+  const TempDir dir;
+  Child daemon({.argv = {FF_BINARY, "serve-meta", "--root-squash", "--dir", dir / "meta",
+                         "--listen", "127.0.0.1:0"}});
+  ASSERT_TRUE(daemon.wait_for_out("listening on ") && daemon.wait_for_out("\n")) << daemon.err;
+  const size_t at = daemon.out.find("127.0.0.1:");
+  const Env env = {{"FF_META", daemon.out.substr(at, daemon.out.find('\n', at) - at)}};
+  ASSERT_EQ(ff_run({"admin", "init"}, env).exit, 0);
+  ASSERT_EQ(ff_run({"fs", "ls", "/"}, env).exit, 0);
+  const Ran refused = ff_run({"fs", "mkdir", "/x"}, env);
+  EXPECT_EQ(refused.exit, 5);
+  EXPECT_NE(refused.err.find("/x: Permission denied"), std::string::npos) << refused.err;
+}
+
 }  // namespace
 }  // namespace ff::test
