@@ -172,9 +172,7 @@ Task<Result<LayoutShown>> do_layout(FsRun& run, const LayoutOptions& options, st
     if (!layout) co_return client::at_path(path, std::move(layout).error());
     shown.in_force = *layout;
   }
-  if (shown.in_force.table == 0) shown.in_force.table = meta::kDefaultTable;
-  if (shown.in_force.chunk_size == 0) shown.in_force.chunk_size = meta::kDefaultChunkSize;
-  if (shown.in_force.stripe == 0) shown.in_force.stripe = meta::kDefaultStripe;
+  shown.in_force = meta::with_defaults(shown.in_force);
   co_return shown;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/gate.h"
+#include "base/together.h"
 
 namespace ff::bench {
 namespace {
@@ -121,17 +122,10 @@ Result<std::unique_ptr<RawFile>> RawFile::make(io::Disk& disk, Loop& loop, const
 }
 
 Task<Result<void>> RawFile::read_batch(std::vector<Small> reads) {
-  Result<void> first;
-  Gate gate(loop_);
-  for (const Small& one : reads) {
-    gate.spawn([](RawFile& file, Small at, Result<void>& error) -> Task<void> {
-      auto reading = file.read(at.index, at.offset, at.into);
-      auto done = co_await std::move(reading);
-      if (!done && error) error = std::move(done);
-    }(*this, one, first));
-  }
-  co_await gate.wait_empty();
-  co_return first;
+  Together all(loop_);
+  for (const Small& one : reads) all.add(read(one.index, one.offset, one.into));
+  auto reading = all.done();
+  co_return co_await std::move(reading);
 }
 
 Result<void> run_passes(const PassContext& context, Measured first, const Measured* second) {

@@ -5,8 +5,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/gate.h"
+#include "base/together.h"
 #include "client/file_system.h"
+#include "meta/chunks.h"
 
 namespace ff::client {
 
@@ -183,15 +184,11 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
 
 Task<Result<uint64_t>> File::stored_end() {
   auto having = capability();
-  FF_CO_TRY(const std::string right, co_await std::move(having));
-  uint64_t end = 0;
-  for (const cluster::ChainId chain : chains_) {
-    auto asking = of_.storage_.last(chain, seen_.inode.id, right);
-    auto last = co_await std::move(asking);
-    if (!last) co_return with_errno(std::move(last).error());
-    if (!*last) continue;
-    end = std::max(end, (*last)->id.index * chunk_size() + (*last)->image.length);
-  }
+  FF_CO_TRY(std::string right, co_await std::move(having));
+  auto asking =
+      meta::stored_end(of_.storage_, of_.loop(), seen_.inode, chains_, std::move(right));
+  auto end = co_await std::move(asking);
+  if (!end) co_return with_errno(std::move(end).error());
   co_return end;
 }
 
@@ -215,34 +212,27 @@ Task<Result<void>> File::write_part(Part part, ByteView from) {
   co_return Result<void>();
 }
 
+Result<void> File::check_write(uint64_t offset, uint64_t size) const {
+  if (!session_) return not_for_writing(seen_.inode);
+  if (offset > meta::kLengthMax || size > meta::kLengthMax - offset) return wrong_end(offset);
+  return {};
+}
+
 Task<Result<void>> File::write(uint64_t offset, ByteView from) {
-  if (!session_) co_return not_for_writing(seen_.inode);
-  if (offset > meta::kLengthMax || from.size() > meta::kLengthMax - offset) {
-    co_return wrong_end(offset);
-  }
+  FF_CO_TRY(check_write(offset, from.size()));
   const std::vector<Part> wanted = parts(offset, from.size());
   if (wanted.size() == 1) {
     auto writing = write_part(wanted.front(), from);
     co_return co_await std::move(writing);
   }
-  Result<void> first;
-  Gate gate(of_.loop());
-  for (const Part& part : wanted) {
-    gate.spawn([](File& file, Part one, ByteView bytes, Result<void>& error) -> Task<void> {
-      auto writing = file.write_part(one, bytes);
-      auto written = co_await std::move(writing);
-      if (!written && error) error = std::move(written);
-    }(*this, part, from.subspan(part.at, part.size), first));
-  }
-  co_await gate.wait_empty();
-  co_return first;
+  Together all(of_.loop());
+  for (const Part& part : wanted) all.add(write_part(part, from.subspan(part.at, part.size)));
+  auto writing = all.done();
+  co_return co_await std::move(writing);
 }
 
 Task<Result<void>> File::write_behind(uint64_t offset, ByteView from) {
-  if (!session_) co_return not_for_writing(seen_.inode);
-  if (offset > meta::kLengthMax || from.size() > meta::kLengthMax - offset) {
-    co_return wrong_end(offset);
-  }
+  FF_CO_TRY(check_write(offset, from.size()));
   auto adding = behind_.add(offset, from);
   co_return co_await std::move(adding);
 }
@@ -310,19 +300,13 @@ Task<Result<void>> File::sync_chain(cluster::ChainId chain, std::set<uint64_t> v
 
 Task<Result<void>> File::sync() {
   auto flushing = flush();
-  auto flushed = co_await std::move(flushing);
-  Result<void> first = std::move(flushed);
+  Result<void> first = co_await std::move(flushing);
   const auto unsynced = std::exchange(unsynced_, {});
-  Gate gate(of_.loop());
-  for (const auto& [chain, verifiers] : unsynced) {
-    gate.spawn([](File& file, cluster::ChainId id, std::set<uint64_t> expected,
-                  Result<void>& error) -> Task<void> {
-      auto syncing = file.sync_chain(id, std::move(expected));
-      auto synced = co_await std::move(syncing);
-      if (!synced && error) error = std::move(synced);
-    }(*this, chain, verifiers, first));
-  }
-  co_await gate.wait_empty();
+  Together all(of_.loop());
+  for (const auto& [chain, verifiers] : unsynced) all.add(sync_chain(chain, verifiers));
+  auto syncing = all.done();
+  auto synced = co_await std::move(syncing);
+  if (first) first = std::move(synced);
   if (session_ && !all_told()) {
     auto telling = tell(false);
     auto told = co_await std::move(telling);

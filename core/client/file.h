@@ -68,6 +68,7 @@ class File : public std::enable_shared_from_this<File> {
   friend class FileSystem;
   struct Part;
   std::vector<Part> parts(uint64_t offset, uint64_t size) const;
+  Result<void> check_write(uint64_t offset, uint64_t size) const;
   Task<Result<void>> write_part(Part part, ByteView from);
   Task<Result<std::string>> capability();
   Task<Result<void>> check_there(bool hole, int64_t began_ns);

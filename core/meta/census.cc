@@ -8,12 +8,6 @@
 
 namespace ff::meta {
 
-namespace {
-
-constexpr size_t kPage = 4096;
-
-}  // namespace
-
 std::string_view name_of(Problem::Kind kind) {
   switch (kind) {
     case Problem::Kind::dangling_name: return "dangling-name";
@@ -43,22 +37,6 @@ Census::Node* Census::find(InodeId id) { return const_cast<Node*>(std::as_const(
 void Census::add(Problem problem) {
   report_.problems++;
   if (report_.told.size() < kProblemsMax) report_.told.push_back(std::move(problem));
-}
-
-template <class Take>
-Task<Result<void>> Census::scan(kv::Txn& txn, std::string_view prefix, Take take) {
-  kv::Range range{
-      .begin = std::string(prefix), .end = kv::end_of_prefix(std::string(prefix)), .limit = kPage};
-  for (;;) {
-    auto ranging = txn.range(range, {});
-    FF_CO_TRY(const auto entries, co_await std::move(ranging));
-    for (const kv::Entry& entry : entries) {
-      if (entry.key.size() < keys::kPrefix + 8) continue;  // a guard
-      take(entry);
-    }
-    if (entries.size() < range.limit) co_return Result<void>();
-    range.begin = entries.back().key + '\0';
-  }
 }
 
 void Census::take_inode(const kv::Entry& entry) {
@@ -244,14 +222,15 @@ void Census::judge(Node& node) {
 Task<Result<void>> Census::take(kv::Txn& txn) {
   nodes_.clear();
   report_ = {};
-  auto inodes = scan(txn, keys::kInode, [this](const auto& entry) { take_inode(entry); });
+  auto inodes = scan_records(txn, keys::kInode, [this](const auto& entry) { take_inode(entry); });
   FF_CO_TRY(co_await std::move(inodes));
-  auto names = scan(txn, keys::kDentry, [this](const auto& entry) { take_name(entry); });
+  auto names = scan_records(txn, keys::kDentry, [this](const auto& entry) { take_name(entry); });
   FF_CO_TRY(co_await std::move(names));
-  auto xattrs = scan(txn, keys::kXattr, [this](const auto& entry) { take_xattr(entry); });
+  auto xattrs = scan_records(txn, keys::kXattr, [this](const auto& entry) { take_xattr(entry); });
   FF_CO_TRY(co_await std::move(xattrs));
   const auto mark = [&](std::string_view prefix, size_t at, bool Node::*seen) {
-    return scan(txn, prefix, [this, at, seen](const auto& entry) { take_mark(entry, at, seen); });
+    return scan_records(txn, prefix,
+                        [this, at, seen](const auto& entry) { take_mark(entry, at, seen); });
   };
   auto times = mark(keys::kTimes, keys::kPrefix, &Node::timed);
   FF_CO_TRY(co_await std::move(times));
@@ -262,7 +241,7 @@ Task<Result<void>> Census::take(kv::Txn& txn) {
   auto cuts = mark(keys::kCut, keys::kPrefix, &Node::cut);
   FF_CO_TRY(co_await std::move(cuts));
   for (const std::string_view held : {keys::kSession, keys::kLock}) {
-    auto holders = scan(txn, held, [this](const auto& entry) { take_holder(entry); });
+    auto holders = scan_records(txn, held, [this](const auto& entry) { take_holder(entry); });
     FF_CO_TRY(co_await std::move(holders));
   }
   if (find(kRoot) == nullptr) {

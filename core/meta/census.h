@@ -39,9 +39,6 @@ class Census {
     uint32_t walk = 0;    // the last that has come by
   };
 
-  // All entries of a prefix to `take`.
-  template <class Take>
-  Task<Result<void>> scan(kv::Txn& txn, std::string_view prefix, Take take);
   const Node* find(InodeId id) const;
   Node* find(InodeId id);
   void add(Problem problem);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/gate.h"
+#include "base/together.h"
 #include "chunk/layout.h"
 
 namespace ff::meta {
@@ -13,25 +13,6 @@ namespace {
 
 // Removals at once on one chain. Where the file has holes some of them find nothing.
 constexpr uint64_t kAtOnce = 32;
-
-// Several tasks, and the first error of them.
-class Together {
- public:
-  explicit Together(Loop& loop) : gate_(loop) {}
-  void add(Task<Result<void>> task) { gate_.spawn(keep(std::move(task), first_)); }
-  Task<Result<void>> done() {
-    co_await gate_.wait_empty();
-    co_return std::move(first_);
-  }
-
- private:
-  static Task<void> keep(Task<Result<void>> task, Result<void>& first) {
-    auto done = co_await std::move(task);
-    if (!done && first) first = std::move(done);
-  }
-  Result<void> first_;
-  Gate gate_;
-};
 
 }  // namespace
 
@@ -45,22 +26,28 @@ struct Chunks::Share {
   uint64_t length = 0;  // that the file shall have
 };
 
-Task<Result<uint64_t>> Chunks::end(Inode file) {
-  FF_CO_TRY(const auto chains, chains_of(routing_, file.layout));
+Task<Result<uint64_t>> stored_end(chain::Client& client, Loop& loop, Inode file,
+                                  std::vector<cluster::ChainId> chains, std::string capability) {
   std::vector<uint64_t> ends(chains.size());
-  Together all(loop_);
+  Together all(loop);
   for (size_t i = 0; i < chains.size(); i++) {
-    all.add([](chain::Client& client, cluster::ChainId chain, InodeId inode, uint64_t chunk_size,
-               uint64_t& end) -> Task<Result<void>> {
-      auto asking = client.last(chain, inode);
+    all.add([](chain::Client& storage, cluster::ChainId chain, InodeId inode, uint64_t chunk_size,
+               std::string right, uint64_t& end) -> Task<Result<void>> {
+      auto asking = storage.last(chain, inode, std::move(right));
       FF_CO_TRY(const auto last, co_await std::move(asking));
       if (last) end = last->id.index * chunk_size + last->image.length;
       co_return Result<void>();
-    }(client_, chains[i], file.id, file.layout.chunk_size, ends[i]));
+    }(client, chains[i], file.id, file.layout.chunk_size, capability, ends[i]));
   }
   auto doing = all.done();
   FF_CO_TRY(co_await std::move(doing));
   co_return ends.empty() ? 0 : *std::ranges::max_element(ends);
+}
+
+Task<Result<uint64_t>> Chunks::end(Inode file) {
+  FF_CO_TRY(auto chains, chains_of(routing_, file.layout));
+  auto asking = stored_end(client_, loop_, std::move(file), std::move(chains));
+  co_return co_await std::move(asking);
 }
 
 Task<Result<void>> Chunks::cut(Inode file, uint64_t length) {

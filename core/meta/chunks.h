@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "chain/client.h"
@@ -12,13 +13,18 @@
 
 namespace ff::meta {
 
+// Behind the last byte that any chunk of a file has, in the chains of its stripe.
+Task<Result<uint64_t>> stored_end(chain::Client& client, Loop& loop, Inode file,
+                                  std::vector<cluster::ChainId> chains,
+                                  std::string capability = {});
+
 class Chunks {
  public:
   // All outlive it.
   Chunks(chain::Client& client, const cluster::Routing& routing, Loop& loop)
       : client_(client), routing_(routing), loop_(loop) {}
 
-  // Behind the last byte that any chunk has.
+  // stored_end() of a file.
   Task<Result<uint64_t>> end(Inode file);
   // Nothing is left of it from byte `length` on, and that is durable.
   Task<Result<void>> cut(Inode file, uint64_t length);

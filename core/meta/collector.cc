@@ -190,7 +190,7 @@ Task<Result<bool>> Collector::empty_some(InodeId dir) {
       if (child->is(Kind::directory)) {
         child->links = 0;
         put_inode(txn, *child);
-        txn.put(keys::of(keys::kTree, child->id), wire::Removal().SerializeAsString());
+        txn.put(keys::of(keys::kTree, child->id), "");
       } else {
         auto dropping = drop_name(txn, *child, std::nullopt, now_ns);
         FF_CO_TRY(co_await std::move(dropping));
@@ -257,22 +257,22 @@ Task<Result<void>> Collector::erase(std::vector<std::string> keys) {
 
 // A client's record counts up while it lives; how long it has not is measured here.
 Task<Result<void>> Collector::look_at_clients() {
-  kv::Range range{.begin = std::string(keys::kClient),
-                  .end = kv::end_of_prefix(std::string(keys::kClient)),
-                  .limit = kPage};
+  std::vector<kv::Entry> entries;
+  kv::Function function = [&entries](kv::Txn& txn) -> Task<Result<void>> {
+    entries.clear();
+    auto scanning = scan_records(txn, keys::kClient,
+                                 [&entries](const kv::Entry& one) { entries.push_back(one); });
+    co_return co_await std::move(scanning);
+  };
+  auto viewing = engine_.view(std::move(function), deadline());
+  FF_CO_TRY(co_await std::move(viewing));
   std::map<uint64_t, Seen> now;
-  for (;;) {
-    auto paging = page(range);
-    FF_CO_TRY(const auto entries, co_await std::move(paging));
-    for (const kv::Entry& entry : entries) {
-      FF_CO_TRY(const auto counter, parse_record<wire::Counter>(entry.key, entry.value));
-      const uint64_t client = keys::number_at(entry.key, keys::kPrefix);
-      const auto before = clients_.find(client);
-      const bool same = before != clients_.end() && before->second.count == counter.next();
-      now[client] = {counter.next(), same ? before->second.since_ns : loop_.now_ns()};
-    }
-    if (entries.size() < range.limit) break;
-    range.begin = entries.back().key + '\0';
+  for (const kv::Entry& entry : entries) {
+    FF_CO_TRY(const auto counter, parse_record<wire::Counter>(entry.key, entry.value));
+    const uint64_t client = keys::number_at(entry.key, keys::kPrefix);
+    const auto before = clients_.find(client);
+    const bool same = before != clients_.end() && before->second.count == counter.next();
+    now[client] = {counter.next(), same ? before->second.since_ns : loop_.now_ns()};
   }
   clients_ = std::move(now);
   co_return Result<void>();

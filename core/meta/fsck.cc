@@ -130,7 +130,7 @@ struct Repair {
     if (inode.cutting) txn.put(keys::of(keys::kCut, inode.id), "");
     if (inode.links > 0) return;
     if (inode.is(Kind::directory)) {
-      txn.put(keys::of(keys::kTree, inode.id), wire::Removal().SerializeAsString());
+      txn.put(keys::of(keys::kTree, inode.id), "");
     } else {
       txn.put(keys::of(keys::kGarbage, static_cast<uint64_t>(now_ns), inode.id), "");
     }

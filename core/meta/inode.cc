@@ -32,6 +32,13 @@ Result<std::vector<cluster::ChainId>> chains_of(const cluster::Routing& routing,
   return fail(Errc::failed, "chain table {} has no version {} here", layout.table, layout.version);
 }
 
+Layout with_defaults(Layout layout) {
+  if (layout.table == 0) layout.table = kDefaultTable;
+  if (layout.chunk_size == 0) layout.chunk_size = kDefaultChunkSize;
+  if (layout.stripe == 0) layout.stripe = kDefaultStripe;
+  return layout;
+}
+
 void to_wire(const Layout& layout, wire::Layout& out) {
   out.set_table(layout.table);
   out.set_version(layout.version);

@@ -48,6 +48,9 @@ struct Layout {
 };
 constexpr uint64_t kDefaultChunkSize = kMiB;
 constexpr uint32_t kDefaultStripe = 4;
+constexpr cluster::TableId kDefaultTable = 1;
+// What is 0 of table, chunk size and stripe, by default.
+Layout with_defaults(Layout layout);
 
 // The chains of a file's stripe, in order: chunk i lies on the i-th of them, modulo their number.
 // Fewer than the layout says where the table has fewer.

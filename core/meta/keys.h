@@ -8,7 +8,7 @@
 //   SESS inode client number    Opened      a client has the file open for writing, or had it open
 //                               when its last name went
 //   GARB time inode             (empty)     inodes without a name, since when
-//   TREE inode                  Removal     directories without a name, and all that is below them
+//   TREE inode                  (empty)     directories without a name, and all that is below them
 //   CUTS inode                  (empty)     files with `cutting`
 //   IDEM client slot            Answer      what the client's last request of a slot did
 //   LOCK inode                  Lock        the file is locked

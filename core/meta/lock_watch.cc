@@ -3,14 +3,13 @@
 
 #include <utility>
 
-#include "meta/keys.h"
+#include "meta/records.h"
 #include "meta/service.h"
 
 namespace ff::meta {
 
 namespace {
 
-constexpr size_t kPage = 256;
 constexpr int64_t kPatienceNs = 30 * kSecond;
 
 }  // namespace
@@ -25,16 +24,9 @@ Task<Result<LockWatch::Records>> LockWatch::records() {
   Records records;
   kv::Function function = [&records](kv::Txn& txn) -> Task<Result<void>> {
     records.clear();
-    kv::Range range{.begin = std::string(keys::kLock),
-                    .end = kv::end_of_prefix(std::string(keys::kLock)),
-                    .limit = kPage};
-    for (;;) {
-      auto ranging = txn.range(range, {});
-      FF_CO_TRY(const auto entries, co_await std::move(ranging));
-      for (const kv::Entry& entry : entries) records[entry.key] = entry.value;
-      if (entries.size() < range.limit) co_return Result<void>();
-      range.begin = entries.back().key + '\0';
-    }
+    auto scanning = scan_records(
+        txn, keys::kLock, [&records](const kv::Entry& entry) { records[entry.key] = entry.value; });
+    co_return co_await std::move(scanning);
   };
   auto viewing = engine_.view(std::move(function), loop_.now_ns() + kPatienceNs);
   FF_CO_TRY(co_await std::move(viewing));

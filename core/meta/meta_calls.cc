@@ -332,12 +332,12 @@ Task<Result<wire::InodeReply>> MetaService::append(rpc::ServerCall& call,
   FF_CO_TRY(const Acting as, co_await std::move(who));
   FF_CO_TRY(check_right(call, request.capability(), request.inode(), chain::kRightWrite));
   for (;;) {
-    auto finishing = names_.finish_cut(request.inode(), chunks_);
-    FF_CO_TRY(co_await std::move(finishing));
     auto answering = answer(
         as, names_.append(request_of(as, request.request()), request.inode(), request.size()));
     auto answered = co_await std::move(answering);
     if (answered || answered.error().code != Errc::busy) co_return answered;
+    auto finishing = names_.finish_cut(request.inode(), chunks_);
+    FF_CO_TRY(co_await std::move(finishing));
   }
 }
 

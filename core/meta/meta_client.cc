@@ -12,17 +12,6 @@ namespace {
 constexpr int64_t kAgainFirstNs = 20 * kMillisecond;
 constexpr int64_t kAgainLastNs = kSecond;
 
-// What another server, or the same one later, may answer otherwise.
-bool may_pass(const Error& error) {
-  switch (error.code) {
-    case Errc::unreachable:
-    case Errc::deadline:
-    case Errc::busy:
-    case Errc::interrupted: return true;  // the server goes down
-    default: return false;
-  }
-}
-
 void put(const Caller& caller, wire::Who& out) {
   out.set_uid(caller.uid);
   out.set_gid(caller.gid);
@@ -135,6 +124,9 @@ Task<Result<Reply>> MetaClient::call(rpc::Method<Asked, Reply> method, Asked req
       auto reply = co_await std::move(calling);
       if (reply || !may_pass(reply.error())) co_return reply;
       error = std::move(reply).error();
+      if constexpr (requires { request.mutable_request(); }) {
+        request.mutable_request()->set_again(true);
+      }
     } else {
       error = channel.error();
     }

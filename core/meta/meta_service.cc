@@ -27,6 +27,26 @@ std::string tagged(std::string_view tag, uint64_t first, uint64_t second) {
 
 }  // namespace
 
+template <class Asked, auto function>
+Task<Result<wire::InodeReply>> MetaService::change(rpc::ServerCall& call, Asked request) {
+  auto doing = (this->*function)(call, request);
+  auto done = co_await std::move(doing);
+  if (done || may_pass(done.error()) || !request.request().again()) co_return done;
+  auto giving_up = give_up(call, request.request(), done.error());
+  FF_CO_TRY(const bool given_up, co_await std::move(giving_up));
+  if (given_up) co_return done;
+  // Meanwhile an earlier try has done it: its answer is there.
+  auto asking = (this->*function)(call, std::move(request));
+  co_return co_await std::move(asking);
+}
+
+Task<Result<bool>> MetaService::give_up(rpc::ServerCall& call, wire::Request request, Error error) {
+  auto who = acting(call, {});
+  FF_CO_TRY(const Acting as, co_await std::move(who));
+  auto giving_up = names_.give_up(request_of(as, request), std::move(error));
+  co_return co_await std::move(giving_up);
+}
+
 MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::Router& router,
                          Options options)
     : loop_(context.loop),
@@ -51,22 +71,23 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
   add(kLookup, &MetaService::lookup);
   add(kWalk, &MetaService::walk);
   add(kList, &MetaService::list);
-  add(kMake, &MetaService::make);
+  add(kMake, &MetaService::change<wire::MakeRequest, &MetaService::make>);
   add(kOpen, &MetaService::open);
   add(kRenew, &MetaService::renew);
-  add(kLink, &MetaService::link);
-  add(kUnlink, &MetaService::unlink);
-  add(kRmdir, &MetaService::rmdir);
-  add(kRemoveTree, &MetaService::remove_tree);
-  add(kRename, &MetaService::rename);
-  add(kSetAttributes, &MetaService::set_attributes);
-  add(kSetLayout, &MetaService::set_layout);
+  add(kLink, &MetaService::change<wire::LinkRequest, &MetaService::link>);
+  add(kUnlink, &MetaService::change<wire::RemoveRequest, &MetaService::unlink>);
+  add(kRmdir, &MetaService::change<wire::RemoveRequest, &MetaService::rmdir>);
+  add(kRemoveTree, &MetaService::change<wire::RemoveRequest, &MetaService::remove_tree>);
+  add(kRename, &MetaService::change<wire::RenameRequest, &MetaService::rename>);
+  add(kSetAttributes,
+      &MetaService::change<wire::SetAttributesRequest, &MetaService::set_attributes>);
+  add(kSetLayout, &MetaService::change<wire::SetLayoutRequest, &MetaService::set_layout>);
   add(kGetXattr, &MetaService::get_xattr);
   add(kListXattrs, &MetaService::list_xattrs);
-  add(kSetXattr, &MetaService::set_xattr);
-  add(kTruncate, &MetaService::truncate);
+  add(kSetXattr, &MetaService::change<wire::SetXattrRequest, &MetaService::set_xattr>);
+  add(kTruncate, &MetaService::change<wire::TruncateRequest, &MetaService::truncate>);
   add(kWrote, &MetaService::wrote);
-  add(kAppend, &MetaService::append);
+  add(kAppend, &MetaService::change<wire::AppendRequest, &MetaService::append>);
   add(kAlive, &MetaService::alive);
   add(kEnd, &MetaService::end);
   add(kLock, &MetaService::lock);

@@ -38,8 +38,6 @@ class MetaService {
 
   void start();
   Task<void> close();
-  const cluster::Routing& routing() const { return routing_.routing(); }
-  Collector& collector() { return collector_; }
 
  private:
   struct Acting;
@@ -58,6 +56,10 @@ class MetaService {
   Task<Result<wire::InodeReply>> answer(Acting acting, Task<Result<Inode>> doing);
   Task<Result<wire::InodeReply>> answer_opened(Acting acting, Task<Result<Inode>> doing,
                                                uint32_t rights);
+  // `function`, a change, whose refusal is final.
+  template <class Asked, auto function>
+  Task<Result<wire::InodeReply>> change(rpc::ServerCall& call, Asked request);
+  Task<Result<bool>> give_up(rpc::ServerCall& call, wire::Request request, Error error);
   Task<Result<Inode>> settled(Inode inode);
   Task<Result<void>> know_table(cluster::TableId table);
 

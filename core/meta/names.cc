@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "meta/records.h"
+#include "rpc/error_wire.h"
 
 namespace ff::meta {
 
@@ -27,6 +28,7 @@ Task<Result<Inode>> Names::once(Request request, Body body) {
     auto reading = read_record<wire::Answer>(txn, key);
     FF_CO_TRY(const auto before, co_await std::move(reading));
     if (before && before->sequence() == request.sequence) {
+      if (before->has_error()) co_return rpc::from_wire(before->error());
       FF_CO_TRY(result, inode_of(before->reply()));
       co_return Result<void>();
     }
@@ -46,6 +48,26 @@ Task<Result<Inode>> Names::once(Request request, Body body) {
   auto running = engine_.run(std::move(function), deadline());
   FF_CO_TRY(co_await std::move(running));
   co_return result;
+}
+
+Task<Result<bool>> Names::give_up(Request request, Error error) {
+  if (request.slot >= kSlots) co_return true;
+  bool given_up = false;
+  kv::Function function = [&](kv::Txn& txn) -> Task<Result<void>> {
+    const std::string key = keys::of(keys::kAnswer, request.client, request.slot);
+    auto reading = read_record<wire::Answer>(txn, key);
+    FF_CO_TRY(const auto before, co_await std::move(reading));
+    given_up = !before || before->sequence() < request.sequence;
+    if (!given_up) co_return Result<void>();
+    wire::Answer answer;
+    answer.set_sequence(request.sequence);
+    rpc::to_wire(error, *answer.mutable_error());
+    txn.put(key, answer.SerializeAsString());
+    co_return Result<void>();
+  };
+  auto running = engine_.run(std::move(function), deadline());
+  FF_CO_TRY(co_await std::move(running));
+  co_return given_up;
 }
 
 Task<Result<void>> Names::make_root() {
@@ -116,9 +138,7 @@ Inode born(const Caller& caller, const Inode& dir, const Names::Make& make, Inod
 }
 
 Result<Layout> file_layout(Layout wanted, const Tables& tables, uint64_t seed) {
-  if (wanted.table == 0) wanted.table = kDefaultTable;
-  if (wanted.chunk_size == 0) wanted.chunk_size = kDefaultChunkSize;
-  if (wanted.stripe == 0) wanted.stripe = kDefaultStripe;
+  wanted = with_defaults(wanted);
   const auto found = tables.find(wanted.table);
   if (found == tables.end()) {
     Error error =
@@ -310,9 +330,7 @@ Task<Result<Inode>> Names::remove_tree(Caller caller, Request request, InodeId d
     take_out_dir(txn, found.dir, name, now_ns);
     found.inode.links = 0;  // nothing is made in it any more
     put_inode(txn, found.inode);
-    wire::Removal removal;
-    removal.set_uid(caller.uid);
-    txn.put(keys::of(keys::kTree, found.inode.id), removal.SerializeAsString());
+    txn.put(keys::of(keys::kTree, found.inode.id), "");
     co_return found.inode;
   };
   auto doing = once(request, std::move(body));

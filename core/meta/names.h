@@ -6,7 +6,8 @@
 //
 // A change is done once, however often it is asked for: each has a Request, which names a slot of
 // its client and counts up there, as in NFSv4.1 (RFC 8881, 2.10.6). The answer of a slot's last
-// request is kept in the same transaction as its effect.
+// request is kept in the same transaction as its effect. A refusal leaves nothing; so one that may
+// have been tried before, and may still be done by that try, is to be given up (give_up()).
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,6 @@ class Chunks;
 
 // The newest version of each chain table.
 using Tables = std::map<cluster::TableId, uint64_t>;
-constexpr cluster::TableId kDefaultTable = 1;
 
 class Names {
  public:
@@ -57,6 +57,10 @@ class Names {
 
   // Makes the root if there is none.
   Task<Result<void>> make_root();
+
+  // The request was refused with `error`, and is not done any more, whatever becomes of earlier
+  // tries. False: it has been done by one, or refused.
+  Task<Result<bool>> give_up(Request request, Error error);
 
   Task<Result<Inode>> stat(InodeId id);
   Task<Result<Inode>> lookup(Caller caller, InodeId dir, std::string name);

@@ -75,8 +75,7 @@ Task<Result<Inode>> Names::set_attributes(Caller caller, Request request, InodeI
 
 Task<Result<Inode>> Names::set_layout(Caller caller, Request request, InodeId id, Layout layout) {
   if (layout.table != 0) {
-    if (layout.chunk_size == 0) layout.chunk_size = kDefaultChunkSize;
-    if (layout.stripe == 0) layout.stripe = kDefaultStripe;
+    layout = with_defaults(layout);
     layout.version = 0;
     layout.seed = 0;
     FF_CO_TRY(check_layout(layout));

@@ -48,9 +48,8 @@ Task<Result<void>> Places::read(kv::Txn& txn) {
   auto finding = find_entry(txn, rename.to_dir, rename.to);
   FF_CO_TRY(const auto entry, co_await std::move(finding));
   if (!entry) co_return Result<void>();
-  auto replaced_child = child_of(txn, caller, rename.to_dir, rename.to);
-  FF_CO_TRY(auto there, co_await std::move(replaced_child));
-  replaced = std::move(there.inode);
+  auto reading_replaced = named_inode(txn, *entry, what_to);
+  FF_CO_TRY(replaced, co_await std::move(reading_replaced));
   co_return Result<void>();
 }
 

@@ -95,6 +95,16 @@ void touch(kv::Txn& txn, InodeId dir, int64_t now_ns) {
   txn.put(keys::times(dir), times.SerializeAsString());
 }
 
+Task<Result<Inode>> named_inode(kv::Txn& txn, Entry entry, std::string what) {
+  auto reading = find_inode(txn, entry.inode);
+  FF_CO_TRY(auto inode, co_await std::move(reading));
+  if (inode) co_return std::move(*inode);
+  Error error = fail(Errc::corrupt, "{}: its inode {} is missing", what, entry.inode);
+  error.hint = "Look at the whole: ff admin fsck";
+  error.sys = EIO;
+  co_return error;
+}
+
 Task<Result<Child>> child_of(kv::Txn& txn, Caller caller, InodeId dir, std::string name) {
   const std::string what = printable(name);
   auto reading_dir = read_dir(txn, dir, name);
@@ -103,15 +113,9 @@ Task<Result<Child>> child_of(kv::Txn& txn, Caller caller, InodeId dir, std::stri
   auto finding = find_entry(txn, dir, std::move(name));
   FF_CO_TRY(const auto entry, co_await std::move(finding));
   if (!entry) co_return errno_error(ENOENT, what);
-  auto reading = find_inode(txn, entry->inode);
+  auto reading = named_inode(txn, *entry, what);
   FF_CO_TRY(auto inode, co_await std::move(reading));
-  if (!inode) {
-    Error error = fail(Errc::corrupt, "{}: its inode {} is missing", what, entry->inode);
-    error.hint = "Look at the whole: ff admin fsck";
-    error.sys = EIO;
-    co_return error;
-  }
-  co_return Child{std::move(parent), std::move(*inode)};
+  co_return Child{std::move(parent), std::move(inode)};
 }
 
 void put_session(kv::Txn& txn, InodeId id, SessionId session, int64_t now_ns) {

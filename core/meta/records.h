@@ -28,6 +28,23 @@ Task<Result<std::optional<Message>>> read_record(kv::Txn& txn, std::string key) 
   co_return std::optional<Message>(std::move(message));
 }
 
+// All records of a prefix and a number to `take`: void(const kv::Entry&), in a view.
+template <class Take>
+Task<Result<void>> scan_records(kv::Txn& txn, std::string_view prefix, Take take) {
+  constexpr size_t kPage = 4096;
+  kv::Range range{
+      .begin = std::string(prefix), .end = kv::end_of_prefix(std::string(prefix)), .limit = kPage};
+  for (;;) {
+    auto ranging = txn.range(range, {});
+    FF_CO_TRY(const auto entries, co_await std::move(ranging));
+    for (const kv::Entry& entry : entries) {
+      if (entry.key.size() >= keys::kPrefix + 8) take(entry);
+    }
+    if (entries.size() < range.limit) co_return Result<void>();
+    range.begin = entries.back().key + '\0';
+  }
+}
+
 struct Entry {
   InodeId inode = 0;
   Kind kind = Kind::file;
@@ -50,6 +67,8 @@ struct Child {
   Inode inode;
 };
 Task<Result<Child>> child_of(kv::Txn& txn, Caller caller, InodeId dir, std::string name);
+// What `entry` names. Errc::corrupt when it is missing.
+Task<Result<Inode>> named_inode(kv::Txn& txn, Entry entry, std::string what);
 
 void put_inode(kv::Txn& txn, const Inode& inode);
 void put_entry(kv::Txn& txn, InodeId dir, const std::string& name, Entry entry);

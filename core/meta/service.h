@@ -12,6 +12,17 @@
 
 namespace ff::meta {
 
+// What another server, or the same one later, may answer otherwise. Other errors are final.
+inline bool may_pass(const Error& error) {
+  switch (error.code) {
+    case Errc::unreachable:
+    case Errc::deadline:
+    case Errc::busy:
+    case Errc::interrupted: return true;  // the server goes down
+    default: return false;
+  }
+}
+
 // How often a client says that it lives.
 constexpr int64_t kAliveNs = 60 * kSecond;
 // How long a token's holder may use what he has opened before it has to be renewed.

@@ -86,6 +86,22 @@ TEST_P(NamesTest, ARequestIsDoneOnce) {
   EXPECT_EQ(late.error().code, Errc::refused);
 }
 
+TEST_P(NamesTest, WhatWasGivenUpIsNotDoneByAnEarlierTry) {
+  const Request refused = request();
+  const auto told = run(names().unlink(kRootUser, refused, kRoot, "a", {}));
+  ASSERT_EQ(sys_of(told), ENOENT);
+  EXPECT_TRUE(run(names().give_up(refused, told.error())).value());
+  ASSERT_TRUE(run(names().make(kRootUser, {.client = 8, .sequence = 1}, kRoot, "a", {})).ok());
+  // The try that was slow comes now, and one that asks what came of it.
+  EXPECT_EQ(sys_of(run(names().unlink(kRootUser, refused, kRoot, "a", {}))), ENOENT);
+  EXPECT_TRUE(run(names().lookup(kRootUser, kRoot, "a")).ok());
+  EXPECT_FALSE(run(names().give_up(refused, told.error())).value());
+  const Request done = request();
+  ASSERT_TRUE(run(names().unlink(kRootUser, done, kRoot, "a", {})).ok());
+  EXPECT_FALSE(run(names().give_up(done, told.error())).value());
+  EXPECT_TRUE(run(names().unlink(kRootUser, done, kRoot, "a", {})).ok());
+}
+
 TEST_P(NamesTest, LinksAreCounted) {
   const auto file_made = file(kRootUser, kRoot, "a");
   const InodeId id = file_made->id;

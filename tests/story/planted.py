@@ -182,6 +182,13 @@ FILES = {
             "    if (before && before->sequence() == request.sequence && request.slot >= kSlots) {",
         )
     ],
+    "do-what-was-refused": [
+        (
+            "core/meta/meta_service.cc",
+            "!request.request().again()) co_return done;",
+            "request.request().again()) co_return done;",
+        )
+    ],
     "move-a-directory-below-itself": [
         (
             "core/meta/names_rename.cc",
@@ -243,9 +250,10 @@ FILES = {
     "sync-half-of-it": [
         (
             "core/client/file.cc",
-            "  for (const auto& [chain, verifiers] : unsynced) {\n",
-            "  for (const auto& [chain, verifiers] : unsynced) {\n"
-            "    if (chain % 2 == 0) continue;\n",
+            "unsynced) all.add(sync_chain(chain, verifiers));",
+            "unsynced) {\n"
+            "    if (chain % 2 != 0) all.add(sync_chain(chain, verifiers));\n"
+            "  }",
         )
     ],
 }
