@@ -13,6 +13,8 @@ namespace ff::client {
 
 namespace {
 
+constexpr uint64_t kLookedAt = 512;  // chunks at once
+
 Error gone(const meta::Inode& inode) {
   return errno_error(ESTALE, fmt::format("inode {}", inode.id));
 }
@@ -88,7 +90,7 @@ void File::heard(meta::Seen seen) {
   seen.proof = std::move(seen_.proof);
   seen_ = std::move(seen);
   // What is not told yet counts, unless somebody has cut the file since.
-  if (!cut && !all_told()) seen_.inode.length = written;
+  if (!cut && !(all_told() && behind_.empty())) seen_.inode.length = written;
   seen_ns_ = of_.loop().now_ns();
 }
 
@@ -185,26 +187,31 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
 Task<Result<uint64_t>> File::stored_end() {
   auto having = capability();
   FF_CO_TRY(std::string right, co_await std::move(having));
-  auto asking =
-      meta::stored_end(of_.storage_, of_.loop(), seen_.inode, chains_, std::move(right));
+  auto asking = meta::stored_end(of_.storage_, of_.loop(), seen_.inode, chains_, std::move(right));
   auto end = co_await std::move(asking);
   if (!end) co_return with_errno(std::move(end).error());
   co_return end;
 }
 
-Task<Result<void>> File::write_part(Part part, ByteView from) {
+Task<Result<void>> File::update(cluster::ChainId chain, chunk::Update update) {
   auto having = capability();
   FF_CO_TRY(std::string right, co_await std::move(having));
+  auto updating = of_.storage_.update(chain, std::move(update), std::move(right));
+  auto updated = co_await std::move(updating);
+  if (!updated) co_return with_errno(std::move(updated).error());
+  unsynced_[chain].insert(updated->verifier);
+  co_return Result<void>();
+}
+
+Task<Result<void>> File::write_part(Part part, ByteView from) {
   const bool whole = part.offset == 0 && part.size == chunk_size();
   const chunk::Update update{.id = part.id,
                              .change = whole ? chunk::Change::replace : chunk::Change::write,
                              .offset = part.offset,
                              .data = from,
                              .chunk_size = chunk_size()};
-  auto updating = of_.storage_.update(part.chain, update, std::move(right));
-  auto updated = co_await std::move(updating);
-  if (!updated) co_return with_errno(std::move(updated).error());
-  unsynced_[part.chain].insert(updated->verifier);
+  auto updating = this->update(part.chain, update);
+  FF_CO_TRY(co_await std::move(updating));
   const uint64_t end = part.id.index * chunk_size() + part.offset + part.size;
   end_ = std::max(end_, end);
   seen_.inode.length = std::max(seen_.inode.length, end);
@@ -218,8 +225,14 @@ Result<void> File::check_write(uint64_t offset, uint64_t size) const {
   return {};
 }
 
+void File::writing_now() {
+  untold_ = true;
+  written_ns_ = of_.loop().clock().wall_ns();
+}
+
 Task<Result<void>> File::write(uint64_t offset, ByteView from) {
   FF_CO_TRY(check_write(offset, from.size()));
+  written_ns_ = of_.loop().clock().wall_ns();
   const std::vector<Part> wanted = parts(offset, from.size());
   if (wanted.size() == 1) {
     auto writing = write_part(wanted.front(), from);
@@ -231,10 +244,13 @@ Task<Result<void>> File::write(uint64_t offset, ByteView from) {
   co_return co_await std::move(writing);
 }
 
-Task<Result<void>> File::write_behind(uint64_t offset, ByteView from) {
+Task<Result<void>> File::write_behind(uint64_t offset, ByteView from, Keeper keeper) {
   FF_CO_TRY(check_write(offset, from.size()));
-  auto adding = behind_.add(offset, from);
-  co_return co_await std::move(adding);
+  auto adding = behind_.add(offset, from, std::move(keeper));
+  FF_CO_TRY(co_await std::move(adding));
+  writing_now();
+  seen_.inode.length = std::max(seen_.inode.length, offset + from.size());
+  co_return Result<void>();
 }
 
 Task<Result<void>> File::flush() {
@@ -242,23 +258,123 @@ Task<Result<void>> File::flush() {
   co_return co_await std::move(flushing);
 }
 
-Task<Result<void>> File::append(ByteView from) {
-  if (!session_) co_return not_for_writing(seen_.inode);
-  if (from.empty()) co_return Result<void>();
+Task<Result<void>> File::publish() {
   auto flushing = flush();
-  FF_CO_TRY(co_await std::move(flushing));
+  Result<void> first = co_await std::move(flushing);
+  if (!session_ || all_told()) co_return first;
+  auto telling = tell(false);
+  auto told = co_await std::move(telling);
+  if (first) first = std::move(told);
+  co_return first;
+}
+
+// Somebody who truncates it meanwhile makes what was told of no account.
+Task<Result<void>> File::extend(uint64_t length) {
+  FF_CO_TRY(check_write(length, 0));
+  while (seen_.inode.length < length || !all_told()) {
+    end_ = std::max(end_, length);
+    writing_now();
+    auto publishing = publish();
+    FF_CO_TRY(co_await std::move(publishing));
+  }
+  co_return Result<void>();
+}
+
+// Which of `count` chunks from `first` on are there. In question: they are.
+Task<std::vector<bool>> File::stored(uint64_t first, uint64_t count) {
+  auto having = capability();
+  const auto right = co_await std::move(having);
+  std::vector<chain::Client::Piece> pieces;
+  for (uint64_t index = first; right && index < first + count; index++) {
+    pieces.push_back({.chain = chains_[index % chains_.size()],
+                      .id = {seen_.inode.id, index},
+                      .into = {},
+                      .capability = *right});
+  }
+  auto reading = of_.storage_.read(std::move(pieces));
+  const auto got = co_await std::move(reading);
+  std::vector<bool> there(count, true);
+  for (size_t i = 0; i < got.size(); i++) {
+    there[i] = got[i].ok() || got[i].error().code != Errc::not_found;
+  }
+  co_return there;
+}
+
+// The first chunk from `from` on that is stored, or is not; the file's length in chunks: none is.
+Task<uint64_t> File::next_chunk(uint64_t from, bool wanted) {
+  const uint64_t chunks = (seen_.inode.length + chunk_size() - 1) / chunk_size();
+  while (from < chunks) {
+    const uint64_t count = std::min(kLookedAt, chunks - from);
+    auto looking = stored(from, count);
+    const auto there = co_await std::move(looking);
+    const auto found = std::ranges::find(there, wanted);
+    if (found != there.end()) co_return from + static_cast<uint64_t>(found - there.begin());
+    from += count;
+  }
+  co_return chunks;
+}
+
+Task<Result<io::DataRange>> File::next_data(uint64_t offset) {
+  auto looking = look();
+  FF_CO_TRY(const meta::Inode inode, co_await std::move(looking));
+  auto finding = next_chunk(offset / chunk_size(), true);
+  const uint64_t first = co_await std::move(finding);
+  auto ending = next_chunk(first, false);
+  const uint64_t last = co_await std::move(ending);
+  co_return io::DataRange{.begin = std::min(std::max(first * chunk_size(), offset), inode.length),
+                          .end = std::min(last * chunk_size(), inode.length)};
+}
+
+Task<Result<void>> File::clear_part(Part part, ByteView zeros) {
+  if (part.offset != 0 || part.size != chunk_size()) {
+    auto looking = stored(part.id.index, 1);
+    const auto there = co_await std::move(looking);
+    if (!there.front()) co_return Result<void>();
+    auto writing = write_part(part, zeros.first(part.size));
+    co_return co_await std::move(writing);
+  }
+  auto updating = update(
+      part.chain, {.id = part.id, .change = chunk::Change::remove, .chunk_size = chunk_size()});
+  co_return co_await std::move(updating);
+}
+
+Task<Result<void>> File::clear(uint64_t offset, uint64_t size) {
+  FF_CO_TRY(check_write(offset, size));
+  auto looking = look();
+  FF_CO_TRY(const meta::Inode inode, co_await std::move(looking));
+  // The last chunk goes as a whole, too, when nothing of the file is behind.
+  const uint64_t end =
+      offset + size < inode.length ? offset + size : align_up(inode.length, chunk_size());
+  if (offset >= inode.length) co_return Result<void>();
+  const std::vector<std::byte> zeros(std::min(chunk_size(), end - offset));
+  writing_now();
+  for (uint64_t at = offset; at < end;) {
+    const uint64_t some = std::min(end - at, kLookedAt * chunk_size());
+    Together all(of_.loop());
+    for (const Part& part : parts(at, some)) all.add(clear_part(part, zeros));
+    auto clearing = all.done();
+    FF_CO_TRY(co_await std::move(clearing));
+    at += some;
+  }
+  // What it was long counts, also where nothing is stored there any more.
+  auto extending = extend(inode.length);
+  co_return co_await std::move(extending);
+}
+
+Task<Result<uint64_t>> File::append(ByteView from) {
+  if (!session_) co_return not_for_writing(seen_.inode);
+  if (from.empty()) co_return seen_.inode.length;
+  auto publishing = publish();
+  FF_CO_TRY(co_await std::move(publishing));
   auto having = capability();
   FF_CO_TRY(std::string right, co_await std::move(having));
-  if (!all_told()) {
-    auto telling = tell(false);
-    FF_CO_TRY(co_await std::move(telling));
-  }
   auto appending = of_.names_.append(seen_.inode.id, from.size(), std::move(right));
   FF_CO_TRY(auto seen, co_await std::move(appending));
   const uint64_t offset = seen.inode.length - from.size();
   heard(std::move(seen));
   auto writing = write(offset, from);
-  co_return co_await std::move(writing);
+  FF_CO_TRY(co_await std::move(writing));
+  co_return offset;
 }
 
 // Others see the length from now on.
@@ -267,7 +383,7 @@ Task<Result<void>> File::tell(bool closed) {
   FF_CO_TRY(std::string right, co_await std::move(having));
   const meta::Names::Written written{.end = end_,
                                      .truncations = seen_.inode.truncations,
-                                     .mtime_ns = untold_ ? of_.loop().clock().wall_ns() : 0,
+                                     .mtime_ns = untold_ ? written_ns_ : 0,
                                      .closed = closed};
   const uint64_t told = end_;
   untold_ = false;
@@ -280,6 +396,7 @@ Task<Result<void>> File::tell(bool closed) {
     co_return std::move(seen).error();
   }
   if (end_ == told) end_ = 0;
+  if (written.mtime_ns != 0) times_told_++;
   heard(std::move(*seen));
   co_return Result<void>();
 }
@@ -301,7 +418,8 @@ Task<Result<void>> File::sync_chain(cluster::ChainId chain, std::set<uint64_t> v
 Task<Result<void>> File::sync() {
   auto flushing = flush();
   Result<void> first = co_await std::move(flushing);
-  const auto unsynced = std::exchange(unsynced_, {});
+  of_.take_unsynced(seen_.inode.id, unsynced_);
+  const Unsynced unsynced = std::exchange(unsynced_, {});
   Together all(of_.loop());
   for (const auto& [chain, verifiers] : unsynced) all.add(sync_chain(chain, verifiers));
   auto syncing = all.done();
@@ -330,13 +448,10 @@ Task<Result<void>> File::truncate(uint64_t length) {
 }
 
 Task<Result<meta::Inode>> File::look() {
-  auto flushing = flush();
-  FF_CO_TRY(co_await std::move(flushing));
-  if (!all_told()) {
-    auto telling = tell(false);
-    FF_CO_TRY(co_await std::move(telling));
-    co_return seen_.inode;
-  }
+  const uint64_t told = times_told_;
+  auto publishing = publish();
+  FF_CO_TRY(co_await std::move(publishing));
+  if (times_told_ != told) co_return seen_.inode;
   auto looking = of_.names_.stat(ref(), false);
   FF_CO_TRY(auto seen, co_await std::move(looking));
   heard(std::move(seen));
@@ -386,6 +501,7 @@ Task<Result<void>> File::close() {
   Result<void> first = co_await std::move(flushing);
   auto ending = behind_.close();
   co_await std::move(ending);
+  of_.keep_unsynced(seen_.inode.id, std::move(unsynced_));
   if (!session_) co_return first;
   if (all_told()) {
     of_.writers_.erase({seen_.inode.id, session_->number});

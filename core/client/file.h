@@ -15,11 +15,15 @@
 #include "chain/client.h"
 #include "client/write_behind.h"
 #include "cluster/routing.h"
+#include "io/disk.h"
 #include "meta/meta_client.h"
 
 namespace ff::client {
 
 class FileSystem;
+
+// Verifiers of what chains have acknowledged, but not yet said to be durable.
+using Unsynced = std::map<cluster::ChainId, std::set<uint64_t>>;
 
 class File : public std::enable_shared_from_this<File> {
  public:
@@ -30,10 +34,15 @@ class File : public std::enable_shared_from_this<File> {
   // Behind the last byte that storage has: from there on it reads as zeros, however long it is.
   Task<Result<uint64_t>> stored_end();
 
+  const meta::Seen& seen() const { return seen_; }
+  // What a server has just said of it.
+  void heard(meta::Seen seen);
   // As last heard of; the length at least as long as what was written here.
   const meta::Inode& inode() const { return seen_.inode; }
   meta::Ref ref() const { return seen_.ref(); }
   uint64_t chunk_size() const { return seen_.inode.layout.chunk_size; }
+  // How often others were told that something was written here: each counts in Inode::changes.
+  uint64_t times_told() const { return times_told_; }
 
   // Fewer bytes than asked for at the end of the file; what was never written reads as zeros. The
   // memory is nobody's again when this ends. What write_behind() holds is written before.
@@ -48,12 +57,24 @@ class File : public std::enable_shared_from_this<File> {
   Task<Result<void>> write(uint64_t offset, ByteView from);
   // Returns once the bytes are taken over; they are written soon, the latest with flush(), sync()
   // or close(), one of which also tells the error.
-  Task<Result<void>> write_behind(uint64_t offset, ByteView from);
+  // `keeper`: keeps `from` as it is while it is held; then whole chunks need not be copied.
+  using Keeper = std::shared_ptr<const void>;
+  Task<Result<void>> write_behind(uint64_t offset, ByteView from, Keeper keeper = {});
   Task<Result<void>> flush();
+  // The same; and others hear how long the file is, and that it was written.
+  Task<Result<void>> publish();
+  // The file is at least so long from now on.
+  Task<Result<void>> extend(uint64_t length);
+  // What lies there reads as zeros, and whole chunks take no space any more. It grows no longer.
+  Task<Result<void>> clear(uint64_t offset, uint64_t size);
+  // The first stretch that is stored and ends behind `offset`, or does not reach there: one without
+  // a byte, at the end of the file, if nothing is. Chunks are told apart, no more.
+  Task<Result<io::DataRange>> next_data(uint64_t offset);
   // At the end of the file, wherever that is by then: two who append never write the same place.
-  Task<Result<void>> append(ByteView from);
-  // What was written is durable, and its length known to everybody. Errc::failed with EIO: storage
-  // has lost some of it.
+  // Where they are.
+  Task<Result<uint64_t>> append(ByteView from);
+  // What was written is durable, by others too as far as they have flushed it, and its length known
+  // to everybody. Errc::failed with EIO: storage has lost some of it.
   Task<Result<void>> sync();
   Task<Result<void>> truncate(uint64_t length);
   // The inode as it is for everybody, with what was written here.
@@ -68,6 +89,7 @@ class File : public std::enable_shared_from_this<File> {
   friend class FileSystem;
   struct Part;
   std::vector<Part> parts(uint64_t offset, uint64_t size) const;
+  void writing_now();
   Result<void> check_write(uint64_t offset, uint64_t size) const;
   Task<Result<void>> write_part(Part part, ByteView from);
   Task<Result<std::string>> capability();
@@ -77,8 +99,11 @@ class File : public std::enable_shared_from_this<File> {
   bool all_told() const { return !untold_ && telling_ == 0; }
   Task<Result<bool>> ask_for_lock();
   Task<void> unlock();
+  Task<std::vector<bool>> stored(uint64_t first, uint64_t count);
+  Task<uint64_t> next_chunk(uint64_t from, bool wanted);
+  Task<Result<void>> clear_part(Part part, ByteView zeros);
+  Task<Result<void>> update(cluster::ChainId chain, chunk::Update update);
   Task<Result<void>> sync_chain(cluster::ChainId chain, std::set<uint64_t> verifiers);
-  void heard(meta::Seen seen);
 
   FileSystem& of_;
   meta::Seen seen_;
@@ -87,10 +112,12 @@ class File : public std::enable_shared_from_this<File> {
   int64_t capability_ns_;                         // when it was given
   int64_t seen_ns_;  // when it was last known that the inode is there, and how long
   bool closed_ = false;
-  uint64_t end_ = 0;     // behind what was written here since it was last told
-  bool untold_ = false;  // something was written since
-  size_t telling_ = 0;   // calls under way that tell, and may fail
-  std::map<cluster::ChainId, std::set<uint64_t>> unsynced_;  // verifiers of what was acknowledged
+  uint64_t end_ = 0;        // behind what was written here since it was last told
+  bool untold_ = false;     // something was written since
+  int64_t written_ns_ = 0;  // when it was, on the wall clock
+  uint64_t times_told_ = 0;
+  size_t telling_ = 0;  // calls under way that tell, and may fail
+  Unsynced unsynced_;
   // While the lock is held.
   struct Lock {
     meta::SessionId owner;

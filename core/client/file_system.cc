@@ -1,5 +1,6 @@
 // file_system.cc: what all open files share, and opening them.
 #include "client/file_system.h"
+#include "cluster/service.h"
 
 #include <cerrno>
 #include <utility>
@@ -12,6 +13,10 @@ constexpr int64_t kLookNs = 20 * kMillisecond;
 // How often writers tell how long their files are, and how long bytes wait behind.
 constexpr int64_t kTellNs = 2 * kSecond;
 constexpr int64_t kBehindNs = kSecond;
+// What storage has acknowledged for so long is durable, unless all replicas lost power.
+constexpr int64_t kDurableNs = 10 * kSecond;
+constexpr int64_t kSpaceNs = 5 * kSecond;  // for so long it is believed
+constexpr int64_t kAskNs = 3 * kSecond;    // of one manager
 constexpr int64_t kRoutingNs = 10 * kSecond;  // a chain table that is new is heard of within this
 
 }  // namespace
@@ -22,6 +27,7 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
       routing_(context, servers, [this] { storage_.look(); }),
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
       names_(context, servers),
+      managers_(context, servers),
       memory_(options.arena),
       behind_(context.loop, std::max<uint64_t>(options.write_behind / kMiB, 64)),
       gate_(context.loop) {}
@@ -58,7 +64,35 @@ void FileSystem::add_written(meta::Inode& inode) const {
     const auto writer = at->second.lock();
     if (!writer || writer->inode().truncations != inode.truncations) continue;
     inode.length = std::max(inode.length, writer->inode().length);
+    if (!writer->untold_ || writer->written_ns_ <= inode.mtime_ns) continue;
+    inode.mtime_ns = writer->written_ns_;
+    inode.ctime_ns = std::max(inode.ctime_ns, inode.mtime_ns);
   }
+}
+
+Task<Result<meta::Seen>> FileSystem::look(meta::Ref inode) {
+  auto asking = names_.stat(std::move(inode), false);
+  FF_CO_TRY(meta::Seen seen, co_await std::move(asking));
+  add_written(seen.inode);
+  co_return seen;
+}
+
+void FileSystem::keep_unsynced(meta::InodeId inode, Unsynced unsynced) {
+  if (unsynced.empty()) return;
+  Left& left = left_[inode];
+  left.since_ns = context_.loop.now_ns();
+  for (auto& [chain, verifiers] : unsynced) left.unsynced[chain].merge(verifiers);
+}
+
+void FileSystem::take_unsynced(meta::InodeId inode, Unsynced& into) {
+  auto left = left_.extract(inode);
+  if (!left) return;
+  for (auto& [chain, verifiers] : left.mapped().unsynced) into[chain].merge(verifiers);
+}
+
+void FileSystem::drop_durable() {
+  const int64_t before_ns = context_.loop.now_ns() - kDurableNs;
+  std::erase_if(left_, [before_ns](const auto& left) { return left.second.since_ns < before_ns; });
 }
 
 Task<void> FileSystem::close() {
@@ -75,6 +109,8 @@ Task<void> FileSystem::close() {
   co_await std::move(closing_names);
   auto closing_storage = storage_.close();
   co_await std::move(closing_storage);
+  auto closing_managers = managers_.close();
+  co_await std::move(closing_managers);
   auto closing_routing = routing_.close();
   co_await std::move(closing_routing);
 }
@@ -85,6 +121,7 @@ Task<void> FileSystem::keep_telling() {
     if (!waited) co_return;
     auto ending = tell_ended();
     co_await std::move(ending);
+    drop_durable();
     const auto open = writers();
     for (const auto& file : open) {
       file->behind_.start_old(context_.loop.now_ns() - kBehindNs);
@@ -111,6 +148,17 @@ Task<void> FileSystem::tell_ended() {
     const auto told = co_await std::move(ending);
     if (!told) co_return;
   }
+}
+
+Task<Result<FileSystem::Space>> FileSystem::space() {
+  const int64_t now_ns = context_.loop.now_ns();
+  if (space_ns_ && now_ns - *space_ns_ < kSpaceNs) co_return space_;
+  auto asking = managers_.call(cluster::kSpace, cluster::wire::SpaceRequest(), kAskNs,
+                               now_ns + meta::MetaClient::kPatienceNs, true);
+  FF_CO_TRY(const auto told, co_await std::move(asking));
+  space_ = {.total = told.total(), .free = told.free()};
+  space_ns_ = now_ns;
+  co_return space_;
 }
 
 Task<void> FileSystem::keep_locks() {
@@ -168,6 +216,10 @@ Task<Result<std::shared_ptr<File>>> FileSystem::opened(meta::Seen seen,
   auto file = std::make_shared<File>(*this, std::move(seen), std::move(chains), session);
   if (session) writers_[{file->inode().id, session->number}] = file;
   co_return file;
+}
+
+std::shared_ptr<File> FileSystem::reader(const File& file) {
+  return std::make_shared<File>(*this, file.seen_, file.chains_, std::nullopt);
 }
 
 Task<Result<std::shared_ptr<File>>> FileSystem::open(meta::Caller caller, meta::Ref inode,

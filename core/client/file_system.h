@@ -17,6 +17,7 @@
 #include "chain/client.h"
 #include "chain/memory.h"
 #include "client/file.h"
+#include "cluster/manager_client.h"
 #include "cluster/routing_copy.h"
 #include "meta/meta_client.h"
 
@@ -50,9 +51,23 @@ class FileSystem {
 
   // `rights`: meta::kMayRead, kMayWrite. What is open for writing is to be closed.
   Task<Result<std::shared_ptr<File>>> open(meta::Caller caller, meta::Ref inode, uint32_t rights);
+  // The same file for reading alone, also when `file` is closed.
+  std::shared_ptr<File> reader(const File& file);
   // Makes the file, or opens the one that is there (unless `make.exclusive`).
   Task<Result<std::shared_ptr<File>>> create(meta::Caller caller, meta::Ref dir, std::string name,
                                              meta::Names::Make make);
+  // The inode as it is for everybody, with what was written here.
+  Task<Result<meta::Seen>> look(meta::Ref inode);
+  // What was written here counts for whoever reads here, before others are told.
+  void add_written(meta::Inode& inode) const;
+  // The session has nothing to tell any more: the servers hear of that with the next ones.
+  void end_session(meta::Names::Ended ended);
+  // How much room files have in all, and how much of it is left; some seconds old.
+  struct Space {
+    uint64_t total = 0;  // bytes
+    uint64_t free = 0;
+  };
+  Task<Result<Space>> space();
   // Those of a file's stripe, in order. Waits for a table that is not known yet.
   Task<Result<std::vector<cluster::ChainId>>> chains_of(const meta::Layout& layout);
 
@@ -62,23 +77,31 @@ class FileSystem {
                                              std::optional<meta::SessionId> session);
   Task<void> keep_telling();
   Task<void> keep_locks();
-  // The session has nothing to tell any more: the servers hear of that with the next ones.
-  void end_session(meta::Names::Ended ended);
   Task<void> tell_ended();
   std::vector<std::shared_ptr<File>> writers() const;
-  // What was written here counts for whoever reads here, before others are told.
-  void add_written(meta::Inode& inode) const;
+  // Of a file that is closed: for whoever has it open, or opens it soon, and syncs.
+  void keep_unsynced(meta::InodeId inode, Unsynced unsynced);
+  void take_unsynced(meta::InodeId inode, Unsynced& into);
+  void drop_durable();
 
   rpc::ClientContext& context_;
   cluster::RoutingCopy routing_;
   chain::Client storage_;
   meta::MetaClient names_;
+  cluster::ManagerClient managers_;
+  Space space_;
+  std::optional<int64_t> space_ns_;  // when it was told
   chain::Memory memory_;
   Semaphore behind_;  // MiB of write-behind
   // By inode and session.
   std::map<std::pair<meta::InodeId, uint64_t>, std::weak_ptr<File>> writers_;
   std::map<uint64_t, std::weak_ptr<File>> locked_;  // by the lock's owner
-  std::vector<meta::Names::Ended> ended_;           // sessions that nobody was told of
+  struct Left {
+    Unsynced unsynced;
+    int64_t since_ns = 0;
+  };
+  std::map<meta::InodeId, Left> left_;     // unsynced by files that are closed
+  std::vector<meta::Names::Ended> ended_;  // sessions that nobody was told of
   Gate gate_;
 };
 

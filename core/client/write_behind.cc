@@ -23,12 +23,13 @@ Result<void> WriteBehind::take_error() {
   return error;
 }
 
-Task<Result<void>> WriteBehind::add(uint64_t offset, ByteView from) {
+Task<Result<void>> WriteBehind::add(uint64_t offset, ByteView from,
+                                    std::shared_ptr<const void> keeper) {
   FF_CO_TRY(take_error());
   while (!from.empty()) {
     const uint64_t chunk = offset / chunk_size_;
     const uint64_t size = std::min<uint64_t>(from.size(), (chunk + 1) * chunk_size_ - offset);
-    auto adding = add_to(chunk, offset, from.first(size));
+    auto adding = add_to(chunk, offset, from.first(size), keeper);
     FF_CO_TRY(co_await std::move(adding));
     offset += size;
     from = from.subspan(size);
@@ -36,7 +37,8 @@ Task<Result<void>> WriteBehind::add(uint64_t offset, ByteView from) {
   co_return Result<void>();
 }
 
-Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView from) {
+Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView from,
+                                       std::shared_ptr<const void> keeper) {
   const uint64_t at = offset - chunk * chunk_size_;
   if (const auto found = buffers_.find(chunk); found != buffers_.end()) {
     Buffer& buffer = found->second;
@@ -56,16 +58,22 @@ Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView
     FF_CO_TRY(hold, co_await std::move(taking));
     // Another may have begun one for the chunk meanwhile.
     if (buffers_.contains(chunk)) {
-      auto again = add_to(chunk, offset, from);
+      auto again = add_to(chunk, offset, from, std::move(keeper));
       co_return co_await std::move(again);
     }
   }
-  Buffer buffer{.memory = memory_.take(chunk_size_),
+  Buffer buffer{.memory = {},
                 .hold = std::move(*hold),
                 .begin = offset,
                 .size = from.size(),
                 .since_ns = loop_.now_ns()};
-  std::ranges::copy(from, buffer.memory.span().subspan(at).begin());
+  if (keeper != nullptr && from.size() == chunk_size_) {
+    buffer.keeper = std::move(keeper);
+    buffer.kept = from;
+  } else {
+    buffer.memory = memory_.take(chunk_size_);
+    std::ranges::copy(from, buffer.memory.span().subspan(at).begin());
+  }
   const auto added = buffers_.emplace(chunk, std::move(buffer)).first;
   if (at + from.size() == chunk_size_) start(added);
   co_return Result<void>();
@@ -95,7 +103,9 @@ Task<Result<void>> WriteBehind::write_in_turn(uint64_t chunk, uint64_t ticket, B
 
 Task<void> WriteBehind::write(uint64_t chunk, uint64_t ticket, Buffer buffer) {
   const ByteView from =
-      buffer.memory.span().subspan(buffer.begin - chunk * chunk_size_, buffer.size);
+      buffer.keeper != nullptr
+          ? buffer.kept
+          : buffer.memory.span().subspan(buffer.begin - chunk * chunk_size_, buffer.size);
   auto writing = write_in_turn(chunk, ticket, from, buffer.begin);
   auto written = co_await std::move(writing);
   if (!written && !error_) error_ = std::move(written).error();

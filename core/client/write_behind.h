@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "base/gate.h"
@@ -22,8 +23,9 @@ class WriteBehind {
               Write write);
 
   bool empty() const { return buffers_.empty() && writing_ == 0; }
-  // Takes the bytes over. An error of an earlier write is told here, or by flush(), once.
-  Task<Result<void>> add(uint64_t offset, ByteView from);
+  // Takes the bytes over: a copy of them, or, of whole chunks, the share of their `keeper` if there
+  // is one. An error of an earlier write is told here, or by flush(), once.
+  Task<Result<void>> add(uint64_t offset, ByteView from, std::shared_ptr<const void> keeper = {});
   // All of it is written when this ends.
   Task<Result<void>> flush();
   // Begins to write what has waited since before `before_ns` (steady).
@@ -33,7 +35,9 @@ class WriteBehind {
 
  private:
   struct Buffer {
-    chain::Memory::Bytes memory;
+    chain::Memory::Bytes memory;  // of a chunk; none: the bytes are somebody's else
+    std::shared_ptr<const void> keeper = {};
+    ByteView kept = {};
     Semaphore::Hold hold;
     uint64_t begin = 0;  // in the file
     uint64_t size = 0;
@@ -41,7 +45,8 @@ class WriteBehind {
   };
   using Buffers = std::map<uint64_t, Buffer>;  // by chunk
 
-  Task<Result<void>> add_to(uint64_t chunk, uint64_t offset, ByteView from);
+  Task<Result<void>> add_to(uint64_t chunk, uint64_t offset, ByteView from,
+                            std::shared_ptr<const void> keeper);
   void start(Buffers::iterator at);
   void start_all();
   Task<void> write(uint64_t chunk, uint64_t ticket, Buffer buffer);

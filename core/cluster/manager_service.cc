@@ -28,6 +28,7 @@ ManagerService::ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Ro
   rpc::add_method(router, kAdopt, *this, &ManagerService::adopt);
   rpc::add_method(router, kInit, *this, &ManagerService::init);
   rpc::add_method(router, kStatus, *this, &ManagerService::status);
+  rpc::add_method(router, kSpace, *this, &ManagerService::space, rpc::Access::users);
   rpc::add_method(router, kCreateChains, *this, &ManagerService::create_chains);
   rpc::add_method(router, kSetTable, *this, &ManagerService::set_table);
   rpc::add_method(router, kDrain, *this, &ManagerService::drain);
@@ -382,6 +383,13 @@ Task<Result<wire::StatusReply>> ManagerService::status(rpc::ServerCall&, wire::S
     co_return reply;
   }
   co_return reign_->status(loop_.now_ns());
+}
+
+Task<Result<wire::SpaceReply>> ManagerService::space(rpc::ServerCall&, wire::SpaceRequest) {
+  wire::SpaceReply reply;
+  if (acts(reign_)) co_return reign_->space();
+  *reply.mutable_elsewhere() = elsewhere();
+  co_return reply;
 }
 
 }  // namespace ff::cluster

@@ -71,6 +71,7 @@ class ManagerService {
   Task<Result<wire::RoutingReply>> routing(rpc::ServerCall& call, wire::RoutingRequest request);
   Task<Result<wire::CommandReply>> init(rpc::ServerCall& call, wire::InitRequest request);
   Task<Result<wire::StatusReply>> status(rpc::ServerCall& call, wire::StatusRequest request);
+  Task<Result<wire::SpaceReply>> space(rpc::ServerCall& call, wire::SpaceRequest request);
   Task<Result<wire::CommandReply>> create_chains(rpc::ServerCall& call,
                                                  wire::CreateChainsRequest request);
   Task<Result<wire::CommandReply>> set_table(rpc::ServerCall& call, wire::SetTableRequest request);

@@ -1,6 +1,9 @@
 // reign.cc: what an operator is told.
 #include "cluster/reign.h"
 
+#include <algorithm>
+#include <set>
+
 #include "cluster/wire.h"
 
 namespace ff::cluster {
@@ -58,6 +61,34 @@ wire::StatusReply ManagerService::Reign::status(int64_t now_ns) const {
     for (const Target& target : chain.targets) add_target(*manager, chain, target, now_ns, reply);
   }
   for (const Loss& loss : losses) *reply.add_losses() = to_wire(loss);
+  return reply;
+}
+
+wire::SpaceReply ManagerService::Reign::space() const {
+  wire::SpaceReply reply;
+  if (!manager) return reply;
+  std::set<Place> used;
+  uint64_t targets = 0;
+  for (const auto& [id, chain] : manager->routing().chains) {
+    targets += chain.targets.size();
+    for (const Target& target : chain.targets) used.insert({target.node, target.disk});
+  }
+  if (targets == 0) return reply;
+  uint64_t total = 0;
+  uint64_t free = 0;
+  for (const auto& [id, node] : manager->routing().nodes) {
+    const Seen* const seen = manager->seen(id);
+    for (const Disk& disk : node.disks) {
+      if (!used.contains({id, disk.id})) continue;
+      total += disk.capacity;
+      if (seen == nullptr || !seen->disks.contains(disk.id)) continue;
+      free += disk.capacity - std::min(disk.capacity, seen->disks.at(disk.id).used);
+    }
+  }
+  const double share =
+      static_cast<double>(manager->routing().chains.size()) / static_cast<double>(targets);
+  reply.set_total(static_cast<uint64_t>(static_cast<double>(total) * share));
+  reply.set_free(static_cast<uint64_t>(static_cast<double>(free) * share));
   return reply;
 }
 

@@ -37,6 +37,7 @@ struct ManagerService::Reign {
   }
   // For the operator.
   wire::StatusReply status(int64_t now_ns) const;
+  wire::SpaceReply space() const;
 
   Lease lease;
   const int64_t since_ns;

@@ -13,6 +13,9 @@ inline constexpr rpc::Method<wire::HeartbeatRequest, wire::HeartbeatReply> kHear
 inline constexpr rpc::Method<wire::RoutingRequest, wire::RoutingReply> kRouting{0x0202,
                                                                                 "cluster.routing"};
 
+// How much room there is. For users, too.
+inline constexpr rpc::Method<wire::SpaceRequest, wire::SpaceReply> kSpace{0x0204, "cluster.space"};
+
 // What a node holds, when it is asked for it (HeartbeatReply::offer_wanted).
 inline constexpr rpc::Method<wire::OfferRequest, wire::OfferReply> kOffer{0x0203, "cluster.offer"};
 

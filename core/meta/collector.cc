@@ -315,13 +315,23 @@ Task<Result<void>> Collector::close_sessions(std::set<uint64_t> dead) {
         keep_first(first, std::move(measured).error());
         continue;
       }
-      auto erasing = erase({entry.key});
-      keep_first(first, co_await std::move(erasing));
+      auto closing = close_session(entry.key);
+      keep_first(first, co_await std::move(closing));
       sessions_.add();
     }
     if (entries.size() < range.limit) co_return first;
     range.begin = entries.back().key + '\0';
   }
+}
+
+Task<Result<void>> Collector::close_session(std::string key) {
+  const SessionId session{.client = keys::number_at(key, keys::kPrefix + 8),
+                          .number = keys::number_at(key, keys::kPrefix + 16)};
+  auto telling =
+      names_.wrote(keys::number_at(key, keys::kPrefix), session, {.perhaps = true, .closed = true});
+  const auto told = co_await std::move(telling);
+  const bool gone = !told && told.error().code == Errc::stale;
+  co_return told || gone ? Result<void>() : told.error();
 }
 
 Task<Result<void>> Collector::forget_client(uint64_t client, uint64_t count) {

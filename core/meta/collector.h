@@ -56,6 +56,7 @@ class Collector {
   Task<Result<void>> forget_clients();
   Task<Result<void>> look_at_clients();
   Task<Result<void>> close_sessions(std::set<uint64_t> dead);
+  Task<Result<void>> close_session(std::string key);
   Task<Result<void>> forget_client(uint64_t client, uint64_t count);
   Task<Result<std::vector<kv::Entry>>> page(kv::Range range);
   Task<Result<void>> erase(std::vector<std::string> keys);

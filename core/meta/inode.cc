@@ -71,6 +71,7 @@ void to_wire(const Inode& inode, wire::Inode& out) {
   out.set_truncations(inode.truncations);
   out.set_cutting(inode.cutting);
   out.set_cut_to(inode.cut_to);
+  out.set_changes(inode.changes);
   if (inode.layout.table != 0) to_wire(inode.layout, *out.mutable_layout());
   out.set_parent(inode.parent);
   out.set_target(inode.target);
@@ -99,6 +100,7 @@ Result<Inode> from_wire(const wire::Inode& inode) {
             .truncations = inode.truncations(),
             .cutting = inode.cutting(),
             .cut_to = inode.cut_to(),
+            .changes = inode.changes(),
             .layout = from_wire(inode.layout()),
             .parent = inode.parent(),
             .target = inode.target(),

@@ -78,6 +78,7 @@ struct Inode {
   uint64_t truncations = 0;  // what was told of a length under an older number does not count
   bool cutting = false;      // bytes from `cut_to` on are still to be removed
   uint64_t cut_to = 0;
+  uint64_t changes = 0;     // of the bytes, as far as told: equal, they are what they were
   Layout layout = {};       // of a directory: what new files get; table 0: as its parent says
   InodeId parent = 0;       // of a directory; the root's is itself
   std::string target = {};  // of a symbolic link

@@ -160,6 +160,7 @@ class Names {
     uint64_t end = 0;          // no shorter than this, as far as the writer knows
     uint64_t truncations = 0;  // that it knew of
     int64_t mtime_ns = 0;      // 0: nothing was written
+    bool perhaps = false;      // something may have been written, nobody knows when
     bool closed = false;       // the session ends
   };
   // Told by a writer. ESTALE: the file is gone. The inode's `truncations` differ from those told:

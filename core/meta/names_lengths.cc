@@ -49,6 +49,7 @@ Task<Result<Inode>> Names::truncate(Caller caller, Request request, InodeId id, 
     inode.floor = length;
     inode.truncations++;
     inode.cutting = true;
+    inode.changes++;
     inode.mtime_ns = inode.ctime_ns = now_ns;
     put_inode(txn, inode);
     txn.put(keys::of(keys::kCut, id), "");
@@ -91,6 +92,7 @@ Task<Result<Inode>> Names::wrote(InodeId id, SessionId session, Written written)
       result.mtime_ns = std::max(result.mtime_ns, written.mtime_ns);
       result.ctime_ns = now_ns;
     }
+    if (written.mtime_ns != 0 || written.perhaps) result.changes++;
     if (result != before) put_inode(txn, result);
     co_return Result<void>();
   };

@@ -372,7 +372,8 @@ Task<void> FilesLoad::append() {
   const uint64_t number = truth_.next_record++;
   const std::string bytes = record_bytes(number);
   auto appending = (*open)->append(as_bytes(bytes));
-  auto appended = co_await std::move(appending);
+  const auto added = co_await std::move(appending);
+  Result<void> appended = added ? Result<void>() : added.error();
   if (appended) {
     auto syncing = (*open)->sync();
     appended = co_await std::move(syncing);

@@ -1,0 +1,208 @@
+// device.cc: mounting with libfuse, and words for what goes wrong there.
+#define FUSE_USE_VERSION 314
+#include "mount/device.h"
+
+#include <fcntl.h>
+#include <fuse3/fuse_lowlevel.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/text.h"
+#include "net/fd.h"
+
+namespace ff::mount {
+
+namespace {
+
+constexpr const char* kType = "fuse.hf3fs";
+
+// libfuse tells why in lines to a function of the whole process.
+std::mutex told_mutex;
+std::string told;
+
+void keep_line(fuse_log_level, const char* format, va_list arguments) {
+  char line[512];
+  std::vsnprintf(line, sizeof line, format, arguments);
+  const std::lock_guard lock(told_mutex);
+  if (!told.empty()) told += "; ";
+  told += line;
+  while (told.ends_with('\n')) told.pop_back();
+}
+
+// A comma would end an option.
+std::string escaped(std::string_view value) {
+  std::string text;
+  for (const char c : value) {
+    if (c == ',' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text;
+}
+
+// mountinfo writes spaces and the like as \040.
+std::string unescaped(std::string_view field) {
+  std::string text;
+  for (size_t i = 0; i < field.size(); i++) {
+    if (field[i] == '\\' && i + 3 < field.size()) {
+      text +=
+          static_cast<char>(std::strtoul(std::string(field.substr(i + 1, 3)).c_str(), nullptr, 8));
+      i += 3;
+    } else {
+      text += field[i];
+    }
+  }
+  return text;
+}
+
+// What the table of mounts says of a directory.
+struct MountLine {
+  std::string device;  // "0:54"
+  std::string type;
+};
+std::optional<MountLine> find_mount(const std::string& dir) {
+  std::optional<MountLine> found;
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    const auto fields = split(line, ' ');
+    if (fields.size() < 10 || unescaped(fields[4]) != dir) continue;
+    const auto dash = std::ranges::find(fields, std::string_view("-"));
+    if (dash == fields.end() || dash + 1 == fields.end()) continue;
+    found = {std::string(fields[2]), std::string(dash[1])};  // the last covers those before
+  }
+  return found;
+}
+
+Error advised(Error error, std::string hint) {
+  error.hint = std::move(hint);
+  return error;
+}
+
+// The directory by the name that the table of mounts has for it, free to be mounted on.
+Result<std::string> real_dir(const std::string& dir) {
+  struct stat info = {};
+  int err = ::stat(dir.c_str(), &info) == 0 ? 0 : errno;
+  // Its daemon has died: what is left there is of no use to anybody.
+  if (err == ENOTCONN || err == ECONNABORTED) {
+    if (::umount2(dir.c_str(), MNT_DETACH) != 0) {
+      return advised(errno_error(errno, dir + ": a mount whose daemon has died"),
+                     "Take it away first: fusermount3 -u " + dir);
+    }
+    err = ::stat(dir.c_str(), &info) == 0 ? 0 : errno;
+  }
+  if (err == ENOENT) return advised(errno_error(err, dir), "Make it: mkdir -p " + dir);
+  if (err != 0) return errno_error(err, dir);
+  if (!S_ISDIR(info.st_mode)) return errno_error(ENOTDIR, dir);
+  char* const name = ::realpath(dir.c_str(), nullptr);
+  if (name == nullptr) return errno_error(errno, dir);
+  std::string real = name;
+  std::free(name);
+  const auto there = find_mount(real);
+  if (!there || there->type != kType) return real;
+  return advised(fail(Errc::exists, "{}: something of ff is mounted there already", dir),
+                 "Take it away first: umount " + dir);
+}
+
+Result<void> check_fuse() {
+  const net::Fd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  if (device.get() >= 0) return {};
+  const int err = errno;
+  Error error = errno_error(err, "/dev/fuse");
+  if (err == ENOENT || err == ENODEV || err == ENXIO) {
+    return advised(std::move(error),
+                   "This machine has no FUSE: modprobe fuse; a container needs --device "
+                   "/dev/fuse and --cap-add SYS_ADMIN.");
+  }
+  return advised(std::move(error), "Mount as root, or give this user the right to /dev/fuse.");
+}
+
+Error not_mounted(const std::string& dir) {
+  std::string why;
+  {
+    const std::lock_guard lock(told_mutex);
+    why = std::exchange(told, {});
+  }
+  Error error = fail(Errc::failed, "{}: cannot be mounted: {}", dir,
+                     why.empty() ? "the kernel refuses" : printable(why));
+  if (::geteuid() != 0) {
+    error.hint =
+        "Who is not root mounts through fusermount3 (Debian's package fuse3), on a directory of "
+        "his own; --others needs user_allow_other in /etc/fuse.conf.";
+  } else {
+    error.hint = "Mounting needs CAP_SYS_ADMIN; a container gets it with --cap-add SYS_ADMIN.";
+  }
+  if (why.find("not permitted") != why.npos || why.find("denied") != why.npos) {
+    error.code = Errc::refused;
+  }
+  return error;
+}
+
+}  // namespace
+
+bool is_mounted(const std::string& dir) {
+  const auto found = find_mount(dir);
+  return found && found->type == kType;
+}
+
+struct Device::Fuse {
+  fuse_session* session = nullptr;
+  ~Fuse() {
+    if (session == nullptr) return;
+    fuse_session_unmount(session);
+    fuse_session_destroy(session);
+  }
+};
+
+Device::Device(std::string dir, std::unique_ptr<Fuse> fuse)
+    : dir_(std::move(dir)), fuse_(std::move(fuse)) {}
+
+Device::~Device() = default;
+
+void Device::unmount() { fuse_.reset(); }
+
+Result<std::unique_ptr<Device>> Device::mount(const DeviceOptions& options) {
+  FF_TRY(check_fuse());
+  FF_TRY(const std::string dir, real_dir(options.dir));
+  fuse_set_log_func(keep_line);
+  // The kernel itself looks at modes before it asks; the servers look, too.
+  std::string words = "subtype=hf3fs,default_permissions,fsname=" + escaped(options.source);
+  if (options.others) words += ",allow_other";
+  if (options.read_only) words += ",ro";
+  std::vector<std::string> given{"ff", "-o", words};
+  std::vector<char*> pointers;
+  for (std::string& one : given) pointers.push_back(one.data());
+  fuse_args arguments = FUSE_ARGS_INIT(static_cast<int>(pointers.size()), pointers.data());
+  const fuse_lowlevel_ops none = {};
+  auto fuse = std::make_unique<Fuse>();
+  fuse->session = fuse_session_new(&arguments, &none, sizeof none, nullptr);
+  fuse_opt_free_args(&arguments);
+  if (fuse->session == nullptr) return not_mounted(dir);
+  if (fuse_session_mount(fuse->session, dir.c_str()) != 0) return not_mounted(dir);
+  std::unique_ptr<Device> device(new Device(dir, std::move(fuse)));
+  device->fd_ = net::Fd(::fcntl(fuse_session_fd(device->fuse_->session), F_DUPFD_CLOEXEC, 0));
+  const int flags = ::fcntl(device->fd(), F_GETFL);
+  if (flags < 0 || ::fcntl(device->fd(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    return errno_error(errno, "/dev/fuse");
+  }
+  return device;
+}
+
+// The kernel sets its own with the answer to the first request, so after that.
+void Device::set_readahead(uint64_t bytes) const {
+  const auto found = find_mount(dir_);
+  if (!found) return;
+  std::ofstream out("/sys/class/bdi/" + found->device + "/read_ahead_kb");
+  out << bytes / kKiB << '\n';
+}
+
+}  // namespace ff::mount
