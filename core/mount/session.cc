@@ -27,10 +27,8 @@ constexpr uint64_t kCopied = 64 * kKiB;  // shorter payloads are copied out of t
 // Of Linux 6.6; this header is older.
 constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;
 
-// Memory of an arena that several hold.
-struct Kept {
-  chain::Memory::Bytes memory;
-};
+// Before the bytes of a WRITE.
+constexpr size_t kHead = sizeof(fuse_in_header) + sizeof(fuse_write_in);
 
 // Gives a slot back.
 struct SlotHold {
@@ -88,14 +86,18 @@ Task<Result<bool>> Session::receive(FdWatch& watch) {
     const auto waited = co_await slot_freed_.wait();
     FF_CO_TRY(waited);
   }
-  const ByteSpan slot = this->slot(free_slots_.back());
-  constexpr size_t kHead = sizeof(fuse_in_header) + sizeof(fuse_write_in);
+  const size_t number = free_slots_.back();
+  free_slots_.pop_back();
+  auto hold = std::make_shared<SlotHold>([this, number] {
+    free_slots_.push_back(number);
+    slot_freed_.set();
+  });
   // What a program writes begins with a page, so that it can go to disks as it is.
-  std::byte* const at = slot.data() + kPage - kHead;
+  std::byte* const at = slot(number).data() + kPage - kHead;
   for (;;) {
     const ssize_t got = ::read(device_.fd(), at, kHead + kWriteMax);
     if (got >= 0) {
-      take({at, kHead + kWriteMax}, static_cast<size_t>(got));
+      take({at, static_cast<size_t>(got)}, std::move(hold));
       co_return true;
     }
     if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: its program has gone
@@ -108,36 +110,28 @@ Task<Result<bool>> Session::receive(FdWatch& watch) {
 }
 
 // Of a WRITE the bytes stay in the slot while there are others; everything else leaves it.
-Request Session::request_of(ByteSpan slot, size_t size) {
+Request Session::request_of(ByteView bytes, std::shared_ptr<const void> slot) {
   Request request;
-  std::memcpy(&request.header, slot.data(), sizeof(fuse_in_header));
-  size_t head = size;
-  if (request.header.opcode == FUSE_WRITE) {
-    head = std::min(size, sizeof(fuse_in_header) + sizeof(fuse_write_in));
-  }
-  request.body = as_text(slot.subspan(sizeof(fuse_in_header), head - sizeof(fuse_in_header)));
-  const ByteView payload = slot.subspan(head, size - head);
-  if (payload.empty()) return request;
-  if (payload.size() <= kCopied || free_slots_.size() <= kSpareSlots) {
-    auto kept = std::make_shared<Kept>(Kept{memory_.take(payload.size())});
-    std::ranges::copy(payload, kept->memory.span().begin());
-    request.payload = kept->memory.span().first(payload.size());
-    request.keeper = std::move(kept);
+  std::memcpy(&request.header, bytes.data(), sizeof(fuse_in_header));
+  const bool is_write = request.header.opcode == FUSE_WRITE;
+  const size_t head = is_write ? std::min(bytes.size(), kHead) : bytes.size();
+  request.body = as_text(bytes.first(head).subspan(sizeof(fuse_in_header)));
+  request.payload = bytes.subspan(head);
+  if (request.payload.empty()) return request;
+  if (request.payload.size() > kCopied && free_slots_.size() >= kSpareSlots) {
+    request.keeper = std::move(slot);
     return request;
   }
-  const size_t number = free_slots_.back();
-  free_slots_.pop_back();
-  request.payload = payload;
-  request.keeper = std::make_shared<SlotHold>([this, number] {
-    free_slots_.push_back(number);
-    slot_freed_.set();
-  });
+  auto kept = std::make_shared<chain::Memory::Bytes>(memory_.take(request.payload.size()));
+  std::ranges::copy(request.payload, kept->span().begin());
+  request.payload = kept->span().first(request.payload.size());
+  request.keeper = std::move(kept);
   return request;
 }
 
-void Session::take(ByteSpan slot, size_t size) {
-  if (size < sizeof(fuse_in_header)) return;
-  Request request = request_of(slot, size);
+void Session::take(ByteView bytes, std::shared_ptr<const void> slot) {
+  if (bytes.size() < sizeof(fuse_in_header)) return;
+  Request request = request_of(bytes, std::move(slot));
   switch (request.header.opcode) {
     case FUSE_INIT: return init(request);
     case FUSE_INTERRUPT: return interrupt(request);

@@ -58,8 +58,8 @@ class Session final : public Kernel {
 
   void declare_calls();
   Task<Result<bool>> receive(FdWatch& watch);
-  void take(ByteSpan slot, size_t size);
-  Request request_of(ByteSpan slot, size_t size);
+  void take(ByteView bytes, std::shared_ptr<const void> slot);
+  Request request_of(ByteView bytes, std::shared_ptr<const void> slot);
   void init(Request& request);
   void interrupt(Request& request);
   void forget(Request& request);
