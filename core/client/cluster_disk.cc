@@ -291,19 +291,25 @@ Result<void> ClusterDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
   return change<meta::Seen>(path, [&] { return set_mtime_there(*there, mtime_ns); });
 }
 
+Task<Result<void>> ClusterDisk::sync_there(std::string dir) {
+  auto looking = look(std::move(dir), true);
+  FF_CO_TRY(co_await std::move(looking));
+  auto syncing = files_.names().sync();
+  co_return co_await std::move(syncing);
+}
+
 Result<void> ClusterDisk::sync_dir(const std::string& dir) {
   FF_TRY(const auto there, inside(dir));
   if (!there) return local_.sync_dir(dir);
-  FF_TRY(call<meta::Seen>(dir, [&] { return look(*there, true); }));
-  return {};
+  return call<void>(dir, [&] { return sync_there(*there); });
 }
 
-// Nobody adds up what is free on all disks; a full cluster says so when it is written to.
 Result<io::Space> ClusterDisk::space(const std::string& path) {
   FF_TRY(const auto there, inside(path));
   if (!there) return local_.space(path);
   FF_TRY(call<meta::Seen>(path, [&] { return look(*there, true); }));
-  return io::Space{.total = INT64_MAX, .free = INT64_MAX};
+  FF_TRY(const auto space, call<FileSystem::Space>(path, [&] { return files_.space(); }));
+  return io::Space{.total = space.total, .free = space.free};
 }
 
 }  // namespace ff::client

@@ -2,11 +2,10 @@
 // disk: what moves files between the two, or works on either, needs no second way to do so. Any
 // number of threads may use it at once; its FileSystem runs in a thread of its own.
 //
-// What is different from a local disk: names are durable when they are answered (sync_dir() has
-// nothing to do); space is not reserved, nor given back in part (punch() is unsupported), and a
-// file counts as one stretch of data. A lock is kept by asking for it again and again; when that
-// fails for too long another may have it, and from then on everything that changes names is refused
-// here until the lock is given back.
+// What is different from a local disk: space is not reserved, nor given back in part (punch() is
+// unsupported), and a file counts as one stretch of data. A lock is kept by asking for it again and
+// again; when that fails for too long another may have it, and from then on everything that changes
+// names is refused here until the lock is given back.
 #pragma once
 
 #include <functional>
@@ -86,6 +85,7 @@ class ClusterDisk final : public io::Disk {
   Task<Result<meta::Seen>> look(std::string path, bool follow);
   Task<Result<std::vector<io::DirEntry>>> list_there(std::string dir);
   Task<Result<meta::Seen>> link_there(std::string from, std::string to);
+  Task<Result<void>> sync_there(std::string dir);
   Task<Result<meta::Seen>> set_mtime_there(std::string path, int64_t mtime_ns);
 
   io::Disk& local_;

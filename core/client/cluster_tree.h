@@ -27,7 +27,7 @@ class ClusterTree final : public Tree {
   Task<Result<void>> rename(std::string from, std::string to) override;
   Task<Result<void>> set(std::string path, Attributes attributes) override;
   // They are when they are made.
-  Task<Result<void>> settle() override { co_return Result<void>(); }
+  Task<Result<void>> settle() override { return files_.names().sync(); }
   // In the attribute user.ff.part.
   Task<Result<std::string>> note(std::string path) override;
   Task<Result<void>> set_note(std::string path, std::string words) override;

@@ -415,6 +415,16 @@ Task<Result<void>> File::sync_chain(cluster::ChainId chain, std::set<uint64_t> v
   co_return lost;
 }
 
+// Also of what was told before: the file's name, perhaps.
+Task<Result<void>> File::tell_durably() {
+  if (session_ && !all_told()) {
+    auto telling = tell(false);
+    FF_CO_TRY(co_await std::move(telling));
+  }
+  auto syncing = of_.names_.sync();
+  co_return co_await std::move(syncing);
+}
+
 Task<Result<void>> File::sync() {
   auto flushing = flush();
   Result<void> first = co_await std::move(flushing);
@@ -422,14 +432,10 @@ Task<Result<void>> File::sync() {
   const Unsynced unsynced = std::exchange(unsynced_, {});
   Together all(of_.loop());
   for (const auto& [chain, verifiers] : unsynced) all.add(sync_chain(chain, verifiers));
+  all.add(tell_durably());
   auto syncing = all.done();
   auto synced = co_await std::move(syncing);
   if (first) first = std::move(synced);
-  if (session_ && !all_told()) {
-    auto telling = tell(false);
-    auto told = co_await std::move(telling);
-    if (first) first = std::move(told);
-  }
   co_return first;
 }
 

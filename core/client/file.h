@@ -96,6 +96,7 @@ class File : public std::enable_shared_from_this<File> {
   Task<Result<void>> check_there(bool hole, int64_t began_ns);
   Task<Result<std::string>> before_reading(const std::vector<Extent>& extents, int64_t began_ns);
   Task<Result<void>> tell(bool closed);
+  Task<Result<void>> tell_durably();
   bool all_told() const { return !untold_ && telling_ == 0; }
   Task<Result<bool>> ask_for_lock();
   Task<void> unlock();

@@ -15,8 +15,8 @@ constexpr int64_t kTellNs = 2 * kSecond;
 constexpr int64_t kBehindNs = kSecond;
 // What storage has acknowledged for so long is durable, unless all replicas lost power.
 constexpr int64_t kDurableNs = 10 * kSecond;
-constexpr int64_t kSpaceNs = 5 * kSecond;  // for so long it is believed
-constexpr int64_t kAskNs = 3 * kSecond;    // of one manager
+constexpr int64_t kSpaceNs = 5 * kSecond;     // for so long it is believed
+constexpr int64_t kAskNs = 3 * kSecond;       // of one manager
 constexpr int64_t kRoutingNs = 10 * kSecond;  // a chain table that is new is heard of within this
 
 }  // namespace

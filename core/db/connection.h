@@ -40,6 +40,7 @@ struct Connection {
   const std::string path;
   const std::unique_ptr<DiskVfs> vfs;  // may be null
   sqlite3* handle = nullptr;
+  int log_pages = 0;  // as of the last commit, once somebody wants to know
 
  private:
   sqlite3_file& pointer(int which) const;

@@ -177,7 +177,6 @@ Result<std::string> move_aside(io::Disk& disk, const std::string& path, Clock& c
 Result<Database> Database::open(const std::string& path, std::span<const char* const> migrations,
                                 Clock& clock, OpenOptions options) {
   FF_CHECK((options.disk == nullptr) == (options.rng == nullptr));
-  FF_CHECK(options.disk != nullptr || options.synchronous == Synchronous::full);
   io::SystemDisk machine;
   io::Disk& disk = options.disk != nullptr ? *options.disk : machine;
   // On a Disk the connection has the file to itself, from before it is checked.
@@ -242,10 +241,26 @@ Result<Transaction> Database::begin() {
 Result<void> Database::flush() {
   // Whatever is not in the log any more was synced with the file before it left the log.
   sqlite3_file& log = connection_->log();
-  if (!connection_->vfs || log.pMethods == nullptr) return {};
+  if (log.pMethods == nullptr) return {};
   const int status = log.pMethods->xSync(&log, SQLITE_SYNC_NORMAL);
   if (status != SQLITE_OK) return connection_->error(status);
   return {};
+}
+
+void Database::checkpoint_by_hand() {
+  const auto keep = [](void* pages, sqlite3*, const char*, int count) {
+    *static_cast<int*>(pages) = count;
+    return SQLITE_OK;
+  };
+  sqlite3_wal_hook(connection_->handle, keep, &connection_->log_pages);
+}
+
+int Database::log_pages() const { return connection_->log_pages; }
+
+Result<void> Database::checkpoint() {
+  const int status = sqlite3_wal_checkpoint_v2(connection_->handle, nullptr,
+                                               SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  return status == SQLITE_OK ? Result<void>() : connection_->error(status);
 }
 
 int64_t Database::last_insert_id() const { return sqlite3_last_insert_rowid(connection_->handle); }

@@ -1,9 +1,9 @@
 // A thin layer over SQLite for the state of ff: one file, one writer, versioned schema.
 //
-// Files are in WAL mode with synchronous=FULL: a committed transaction survives a power loss, an
-// unfinished one leaves no trace. The schema version is `PRAGMA user_version`; opening brings an
-// older file forward and refuses a newer one. Nothing is ever deleted: a file that is corrupt is
-// kept under another name.
+// Files are in WAL mode, by default with synchronous=FULL: a committed transaction survives a power
+// loss, an unfinished one leaves no trace. The schema version is `PRAGMA user_version`; opening
+// brings an older file forward and refuses a newer one. Nothing is ever deleted: a file that is
+// corrupt is kept under another name.
 //
 // The log: the commit that brings it to 1,000 pages (PRAGMA wal_autocheckpoint says another number)
 // copies all of them into the file, and the next one begins it anew. So it is no larger than 4 MiB
@@ -80,10 +80,16 @@ class Database {
   Result<void> run(const char* sql);
   // Starts a writing transaction (BEGIN IMMEDIATE); one at a time.
   Result<Transaction> begin();
-  // Makes all committed transactions durable (one sync of the log; nothing to do when synchronous
-  // is full). An error says that those since the last flush may be lost, now or later: the kernel
-  // may have dropped them.
+  // Makes all committed transactions durable (one sync of the log). An error says that those since
+  // the last flush may be lost, now or later: the kernel may have dropped them.
   Result<void> flush();
+
+  // The log is copied into the file by checkpoint() alone, not by whoever commits when it is long.
+  void checkpoint_by_hand();
+  // Of the log, as of the last commit.
+  int log_pages() const;
+  // As much as no reader still needs.
+  Result<void> checkpoint();
 
   int64_t last_insert_id() const;
   int64_t changes() const;  // rows changed by the last statement

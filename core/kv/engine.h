@@ -101,9 +101,20 @@ class Engine {
   // then right about what it read; Errc::deadline; Errc::unreachable or failed when the store is at
   // fault: the writes may or may not have been made. Not cancelled once it has begun to commit.
   virtual Task<Result<void>> run(Function function, int64_t deadline_ns) = 0;
+  // The same, but it may return before the writes are durable. They are within a second, or once
+  // sync() has returned; what a loss of power takes is always the last ones, in order.
+  virtual Task<Result<void>> run_soon(Function function, int64_t deadline_ns) {
+    return run(std::move(function), deadline_ns);
+  }
+  // Everything that has returned before is durable. Errors: it may not be.
+  virtual Task<Result<void>> sync(int64_t deadline_ns);
   // The same for a function that writes nothing: it reads one snapshot, which holds the writes of
   // every run() that returned before this was called, and as much of it as it likes.
   virtual Task<Result<void>> view(Function function, int64_t deadline_ns) = 0;
+  // The same for one that reads a few keys, which may run at once in the loop's own thread.
+  virtual Task<Result<void>> look(Function function, int64_t deadline_ns) {
+    return view(std::move(function), deadline_ns);
+  }
 };
 
 }  // namespace ff::kv

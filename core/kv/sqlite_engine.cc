@@ -2,6 +2,7 @@
 #include "kv/sqlite_engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/gate.h"
+#include "base/log.h"
 #include "base/wait.h"
 #include "kv/inline_task.h"
 
@@ -20,9 +22,12 @@ namespace {
 constexpr size_t kBatchMax = 256;
 
 // Of the connection that writes. 64 MiB of pages kept in memory: keys that lie far apart each want
-// a page. 32 MiB of log before it is copied into the file: a page that changes often is copied
-// once. Readers would gain nothing: SQLite drops all their pages whenever somebody has written.
-constexpr const char* kOfTheWriter = "PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 8192";
+// a page. Readers would gain nothing: SQLite drops all their pages whenever somebody has written.
+constexpr const char* kOfTheWriter = "PRAGMA cache_size = -65536";
+// 32 MiB of log before it is copied into the file: a page that changes often is copied once.
+constexpr int kLogPages = 8192;
+// What nobody has waited for is durable after this.
+constexpr int64_t kSoonNs = 100 * kMillisecond;
 
 constexpr const char* kMigrations[] = {
     "CREATE TABLE kv (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
@@ -34,12 +39,13 @@ constexpr const char* kMigrations[] = {
 struct SqliteStore::Request {
   enum class State : uint8_t { waiting, running, ended };  // ended also: withdrawn
 
-  Request(Loop& of, Function what, int64_t until_ns)
-      : loop(of), function(std::move(what)), deadline_ns(until_ns), done(of) {}
+  Request(Loop& of, Function what, int64_t until_ns, bool waits)
+      : loop(of), function(std::move(what)), deadline_ns(until_ns), durable(waits), done(of) {}
 
   Loop& loop;
-  Function function;
+  Function function;  // none: nothing but what was written before is to be durable
   const int64_t deadline_ns;
+  const bool durable;  // before it is answered
   State state = State::waiting;
   Result<void> result;
   Event done;  // the loop's
@@ -52,6 +58,7 @@ class SqliteStore::Session {
                                                db::OpenOptions options) {
     FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
     FF_TRY(database.run(kOfTheWriter));
+    database.checkpoint_by_hand();
     return on(std::move(database));
   }
   // For another thread: the file has been checked already.
@@ -64,12 +71,46 @@ class SqliteStore::Session {
   // All in one SQLite transaction, in order. One that cannot be stored must not spoil the others:
   // then each has a transaction of its own.
   void write(SqliteStore& store, const std::vector<std::shared_ptr<Request>>& requests) {
-    auto stored = write_together(store, requests);
-    if (stored) return;
+    auto stored = broken_ ? Result<void>(*broken_) : write_together(store, requests);
     for (const auto& request : requests) {
-      auto alone = requests.size() == 1 ? std::move(stored) : write_together(store, {request});
+      if (stored) break;
+      const bool again = requests.size() > 1 && !broken_;
+      auto alone = again ? write_together(store, {request}) : stored;
       if (!alone && request->result) request->result = std::move(alone).error();
     }
+    const bool waits = std::ranges::any_of(requests, [](auto& one) { return one->durable; });
+    if (!waits) return;
+    const auto flushed = flush();
+    for (const auto& request : requests) {
+      if (!flushed && request->result) request->result = flushed.error();
+    }
+  }
+  // When what nobody waits for is to be durable; nothing: it is.
+  std::optional<int64_t> due_ns() const {
+    if (!unsynced_ns_) return std::nullopt;
+    return *unsynced_ns_ + kSoonNs;
+  }
+  bool wants_tidying() const { return database_.log_pages() >= kLogPages; }
+  // What has been put off, as far as it is time.
+  void tidy(int64_t now_ns) {
+    if (unsynced_ns_ && now_ns >= *unsynced_ns_ + kSoonNs) (void)flush();
+    if (database_.log_pages() < kLogPages) return;
+    const auto copied = database_.checkpoint();
+    if (!copied) log_warning("the log cannot be copied", {{"cause", copied.error().message}});
+  }
+  // After a sync that failed the kernel may have dropped what was written.
+  Result<void> flush() {
+    if (broken_) return *broken_;
+    if (!unsynced_ns_) return {};
+    auto flushed = database_.flush();
+    if (flushed) {
+      unsynced_ns_.reset();
+      return flushed;
+    }
+    broken_ = flushed.error();
+    broken_->hint = std::string("Look at the disk, then start the daemon again.");
+    log_error("what was written may be lost", {{"cause", broken_->message}});
+    return flushed;
   }
   void read(Request& request) {
     request.result = database_.run("BEGIN");
@@ -147,17 +188,23 @@ class SqliteStore::Session {
   Result<void> write_together(SqliteStore& store,
                               const std::vector<std::shared_ptr<Request>>& requests) {
     FF_TRY(auto transaction, database_.begin());
+    bool any = false;
     for (const auto& request : requests) {
-      if (!store.begin(*request)) continue;
+      if (!store.begin(*request) || request->function == nullptr) continue;
       Transaction txn(*this, kReadsMax);
       request->result = run_inline(request->function(txn));
       if (request->result) request->result = txn.check();
-      if (request->result) FF_TRY(apply(txn.writes()));
+      if (!request->result || txn.writes().empty()) continue;
+      FF_TRY(apply(txn.writes()));
+      any = true;
     }
+    if (any && !unsynced_ns_) unsynced_ns_ = store.clock_.steady_ns();
     return transaction.commit();
   }
 
   db::Database database_;
+  std::optional<int64_t> unsynced_ns_;  // since when something is not durable
+  std::optional<Error> broken_;         // nothing is written any more
   db::Statement get_;
   db::Statement range_;
   db::Statement put_;
@@ -166,7 +213,9 @@ class SqliteStore::Session {
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& path, Clock& clock,
                                                        Options options) {
-  FF_TRY(auto writer, Session::open(path, clock, {.on_corrupt = options.on_corrupt}));
+  FF_TRY(auto writer,
+         Session::open(path, clock,
+                       {.on_corrupt = options.on_corrupt, .synchronous = db::Synchronous::normal}));
   std::unique_ptr<SqliteStore> store(new SqliteStore(clock, writer->moved_aside()));
   store->sessions_.push_back(std::move(writer));
   for (unsigned i = 0; i < options.readers; i++) {
@@ -228,6 +277,11 @@ void SqliteStore::withdraw(const std::shared_ptr<Request>& request) {
 std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::take(Queue& queue, size_t most) {
   std::unique_lock lock(mutex_);
   queue.wanted.wait(lock, [&] { return closing_ || !queue.requests.empty(); });
+  return first_of(queue, most);
+}
+
+std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::first_of(Queue& queue,
+                                                                         size_t most) {
   const auto first = queue.requests.begin();
   const auto last = first + static_cast<ptrdiff_t>(std::min(most, queue.requests.size()));
   std::vector<std::shared_ptr<Request>> taken(first, last);
@@ -254,13 +308,56 @@ void SqliteStore::finish(const std::vector<std::shared_ptr<Request>>& requests) 
   ended_.notify_all();
 }
 
-void SqliteStore::write_loop(Session& session) {
-  for (;;) {
-    const auto requests = take(writes_, kBatchMax);
-    if (requests.empty()) return;
-    session.write(*this, requests);
-    finish(requests);
+// Requests to write now; none when it is time for something else.
+std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::take_writes(
+    std::optional<int64_t> until_ns) {
+  std::unique_lock lock(mutex_);
+  const auto wanted = [&] { return closing_ || woken_ || !writes_.requests.empty(); };
+  if (until_ns) {
+    const int64_t left_ns = std::max<int64_t>(*until_ns - clock_.steady_ns(), 0);
+    writes_.wanted.wait_for(lock, std::chrono::nanoseconds(left_ns), wanted);
+  } else {
+    writes_.wanted.wait(lock, wanted);
   }
+  woken_ = false;
+  return first_of(writes_, kBatchMax);
+}
+
+void SqliteStore::write_loop(Session& session) {
+  std::optional<int64_t> due_ns;
+  for (;;) {
+    const auto requests = take_writes(due_ns);
+    const std::lock_guard lock(writing_);
+    if (!requests.empty()) session.write(*this, requests);
+    finish(requests);
+    session.tidy(clock_.steady_ns());
+    due_ns = session.due_ns();
+    if (!requests.empty()) continue;
+    const std::lock_guard closing(mutex_);
+    if (closing_ && writes_.requests.empty()) break;
+  }
+  (void)session.flush();
+}
+
+// In the loop's thread, if the writer has nothing to do. False: it has.
+bool SqliteStore::write_now(const std::shared_ptr<Request>& request) {
+  const std::unique_lock writing(writing_, std::try_to_lock);
+  if (!writing) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_ || !writes_.requests.empty()) return false;
+  }
+  Session& session = *sessions_[0];
+  const bool clean = !session.due_ns();
+  session.write(*this, {request});
+  request->done.set();
+  const std::lock_guard lock(mutex_);
+  request->state = Request::State::ended;
+  // The writer is to make it durable after a while, and keeps the log short.
+  if (!clean && !session.wants_tidying()) return true;
+  woken_ = true;
+  writes_.wanted.notify_one();
+  return true;
 }
 
 void SqliteStore::read_loop(Session& session) {
@@ -272,19 +369,40 @@ void SqliteStore::read_loop(Session& session) {
   }
 }
 
+SqliteEngine::SqliteEngine(SqliteStore& store, Loop& loop) : store_(store), loop_(loop) {}
+SqliteEngine::~SqliteEngine() = default;
+
 Task<Result<void>> SqliteEngine::run(Function function, int64_t deadline_ns) {
-  return submit(true, std::move(function), deadline_ns);
+  return submit(Kind::write_durable, std::move(function), deadline_ns);
+}
+
+Task<Result<void>> SqliteEngine::run_soon(Function function, int64_t deadline_ns) {
+  return submit(Kind::write, std::move(function), deadline_ns);
+}
+
+Task<Result<void>> SqliteEngine::sync(int64_t deadline_ns) {
+  return submit(Kind::write_durable, nullptr, deadline_ns);
 }
 
 Task<Result<void>> SqliteEngine::view(Function function, int64_t deadline_ns) {
-  return submit(false, std::move(function), deadline_ns);
+  return submit(Kind::read, std::move(function), deadline_ns);
 }
 
-Task<Result<void>> SqliteEngine::submit(bool writes, Function function, int64_t deadline_ns) {
+Task<Result<void>> SqliteEngine::look(Function function, int64_t deadline_ns) {
+  if (reader_ == nullptr) {
+    FF_CO_TRY(reader_, store_.sessions_[0]->another());
+  }
+  SqliteStore::Request request(loop_, std::move(function), deadline_ns, false);
+  if (store_.begin(request)) reader_->read(request);
+  co_return request.result;
+}
+
+Task<Result<void>> SqliteEngine::submit(Kind kind, Function function, int64_t deadline_ns) {
   if (const Cancel* cancel = co_await current_cancel(); cancel && cancel->requested()) {
     co_return cancel->reason();
   }
-  auto request = std::make_shared<SqliteStore::Request>(loop_, std::move(function), deadline_ns);
+  auto request = std::make_shared<SqliteStore::Request>(loop_, std::move(function), deadline_ns,
+                                                        kind == Kind::write_durable);
   // The function refers to what its caller holds: it must not run once this frame is gone.
   struct Withdrawal {
     SqliteStore& store;
@@ -292,17 +410,22 @@ Task<Result<void>> SqliteEngine::submit(bool writes, Function function, int64_t 
     ~Withdrawal() { store.withdraw(request); }
   };
   const Withdrawal withdrawal{store_, request};
-  if (writes) {
+  if (kind == Kind::read) {
+    store_.add(store_.reads_, {request});
+  } else {
     gathered_.push_back(request);
     loop_.wake_late(*this);
-  } else {
-    store_.add(store_.reads_, {request});
   }
   auto ending = wait_for(request->done);
   (void)co_await std::move(ending).shielded();
   co_return request->result;
 }
 
-void SqliteEngine::fire() { store_.add(store_.writes_, std::exchange(gathered_, {})); }
+void SqliteEngine::fire() {
+  Requests requests = std::exchange(gathered_, {});
+  const bool alone = requests.size() == 1 && !requests.front()->durable;
+  if (alone && store_.write_now(requests.front())) return;
+  store_.add(store_.writes_, std::move(requests));
+}
 
 }  // namespace ff::kv

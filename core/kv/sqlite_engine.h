@@ -1,8 +1,13 @@
 // The store of one machine: an SQLite file, a thread that writes and threads that read.
 //
 // The writer runs the functions that have piled up back to back in one SQLite transaction and
-// commits them with one sync (group commit); nobody is answered before. So functions never meet a
-// conflict. view() reads a snapshot of the write-ahead log, beside the writer.
+// commits them, with one sync if somebody waits for that (group commit); nobody is answered before.
+// So functions never meet a conflict. view() reads a snapshot of the write-ahead log, beside the
+// writer.
+//
+// Handing a function to a thread and back takes longer than running most of them. So one that comes
+// alone, and need not be durable at once, runs in its loop's thread while the writer has nothing to
+// do; and look() reads there.
 #pragma once
 
 #include <condition_variable>
@@ -10,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -51,6 +57,9 @@ class SqliteStore {
 
   SqliteStore(Clock& clock, std::string moved_aside);
   void add(Queue& queue, std::vector<std::shared_ptr<Request>> requests);
+  bool write_now(const std::shared_ptr<Request>& request);
+  std::vector<std::shared_ptr<Request>> take_writes(std::optional<int64_t> until_ns);
+  static std::vector<std::shared_ptr<Request>> first_of(Queue& queue, size_t most);
   bool hold(Request& request);
   bool begin(Request& request);
   void withdraw(const std::shared_ptr<Request>& request);
@@ -61,9 +70,11 @@ class SqliteStore {
 
   Clock& clock_;
   const std::string moved_aside_;
+  std::mutex writing_;  // the writer's session; taken before the other
   std::mutex mutex_;
   std::condition_variable ended_;  // a function has
   bool closing_ = false;
+  bool woken_ = false;  // the writer, for something else than requests
   Queue writes_;
   Queue reads_;
   std::vector<std::unique_ptr<Session>> sessions_;  // the writer's first
@@ -72,17 +83,22 @@ class SqliteStore {
 
 class SqliteEngine final : public Engine, private Ready {
  public:
-  SqliteEngine(SqliteStore& store, Loop& loop) : store_(store), loop_(loop) {}
+  SqliteEngine(SqliteStore& store, Loop& loop);
+  ~SqliteEngine() override;
 
   // Functions run in a thread of the store. The task ends only when its function has, also when it
   // is cancelled.
   Task<Result<void>> run(Function function, int64_t deadline_ns) override;
+  Task<Result<void>> run_soon(Function function, int64_t deadline_ns) override;
+  Task<Result<void>> sync(int64_t deadline_ns) override;
   Task<Result<void>> view(Function function, int64_t deadline_ns) override;
+  Task<Result<void>> look(Function function, int64_t deadline_ns) override;
 
  private:
   using Requests = std::vector<std::shared_ptr<SqliteStore::Request>>;
 
-  Task<Result<void>> submit(bool writes, Function function, int64_t deadline_ns);
+  enum class Kind : uint8_t { read, write, write_durable };
+  Task<Result<void>> submit(Kind kind, Function function, int64_t deadline_ns);
   void fire() override;
 
   SqliteStore& store_;
@@ -90,6 +106,7 @@ class SqliteEngine final : public Engine, private Ready {
   // Those of this turn of the loop, which go to the writer together: the tasks that one commit has
   // answered make up the next, and not the first of them alone.
   Requests gathered_;
+  std::unique_ptr<SqliteStore::Session> reader_;  // of look()
 };
 
 }  // namespace ff::kv

@@ -83,4 +83,7 @@ Result<void> Txn::check() const {
   return {};
 }
 
+// What is written is durable with all engines that do not say otherwise.
+Task<Result<void>> Engine::sync(int64_t) { co_return Result<void>(); }
+
 }  // namespace ff::kv

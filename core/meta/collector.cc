@@ -123,6 +123,9 @@ Task<Result<void>> Collector::collect_garbage() {
     auto looking = due();
     FF_CO_TRY(auto some, co_await std::move(looking));
     if (some.empty()) break;
+    // What they lost their names by must not be undone by a loss of power.
+    auto syncing = engine_.sync(deadline());
+    FF_CO_TRY(co_await std::move(syncing));
     Semaphore window(loop_, kFilesAtOnce);
     Gate gate(loop_);
     for (Garbage& garbage : some) {

@@ -350,6 +350,12 @@ Task<Result<wire::AliveReply>> MetaService::alive(rpc::ServerCall& call,
   co_return wire::AliveReply();
 }
 
+Task<Result<wire::SyncReply>> MetaService::sync(rpc::ServerCall&, wire::SyncRequest) {
+  auto syncing = names_.sync();
+  FF_CO_TRY(co_await std::move(syncing));
+  co_return wire::SyncReply();
+}
+
 Task<Result<wire::EndReply>> MetaService::end(rpc::ServerCall& call, wire::EndRequest request) {
   auto who = acting(call, {});
   FF_CO_TRY(const Acting as, co_await std::move(who));

@@ -182,6 +182,12 @@ Task<Result<Seen>> MetaClient::look(rpc::Method<Asked, wire::InodeReply> method,
   co_return seen_of(reply);
 }
 
+Task<Result<void>> MetaClient::sync() {
+  auto calling = call(kSync, wire::SyncRequest());
+  FF_CO_TRY(co_await std::move(calling));
+  co_return Result<void>();
+}
+
 Task<Result<Seen>> MetaClient::stat(Ref inode, bool exact) {
   wire::StatRequest request;
   put(inode, *request.mutable_inode());

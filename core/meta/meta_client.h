@@ -103,6 +103,8 @@ class MetaClient {
   Task<Result<Seen>> wrote(InodeId inode, SessionId session, Names::Written written,
                            std::string capability);
   Task<Result<Seen>> append(InodeId inode, uint64_t size, std::string capability);
+  // What was changed before is durable.
+  Task<Result<void>> sync();
   // At most kEndMax.
   Task<Result<void>> end(std::vector<Names::Ended> ended);
   // Names::lock(), unlock(): `owner` is a new session.

@@ -91,6 +91,7 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
   add(kAlive, &MetaService::alive);
   add(kEnd, &MetaService::end);
   add(kLock, &MetaService::lock);
+  add(kSync, &MetaService::sync);
   rpc::add_method(router, kSetUser, *this, &MetaService::set_user);
   rpc::add_method(router, kToken, *this, &MetaService::token);
   rpc::add_method(router, kListUsers, *this, &MetaService::list_users);

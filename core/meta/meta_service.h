@@ -87,6 +87,7 @@ class MetaService {
   Task<Result<wire::InodeReply>> append(rpc::ServerCall& call, wire::AppendRequest request);
   Task<Result<wire::AliveReply>> alive(rpc::ServerCall& call, wire::AliveRequest request);
   Task<Result<wire::EndReply>> end(rpc::ServerCall& call, wire::EndRequest request);
+  Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
   Task<Result<wire::LockReply>> lock(rpc::ServerCall& call, wire::LockRequest request);
   Task<Result<wire::UserReply>> set_user(rpc::ServerCall& call, wire::AddUserRequest request);
   Task<Result<wire::UserReply>> token(rpc::ServerCall& call, wire::TokenRequest request);

@@ -14,13 +14,28 @@ namespace ff::meta {
 Names::Names(kv::Engine& engine, Clock& clock, Options options)
     : engine_(engine), clock_(clock), options_(std::move(options)) {}
 
+Task<Result<void>> Names::look(kv::Function function) {
+  auto looking = engine_.look(std::move(function), deadline());
+  co_return co_await std::move(looking);
+}
+
+Task<Result<void>> Names::change(kv::Function function) {
+  auto changing = engine_.run_soon(std::move(function), deadline());
+  co_return co_await std::move(changing);
+}
+
+Task<Result<void>> Names::sync() {
+  auto syncing = engine_.sync(deadline());
+  co_return co_await std::move(syncing);
+}
+
 Task<Result<void>> Names::view(kv::Function function) {
   auto viewing = engine_.view(std::move(function), deadline());
   co_return co_await std::move(viewing);
 }
 
 // An error has changed nothing, and may come out otherwise when it is asked for again.
-Task<Result<Inode>> Names::once(Request request, Body body) {
+Task<Result<Inode>> Names::once(Request request, Body body, bool durable) {
   if (request.slot >= kSlots) co_return fail(Errc::usage, "slot {} of a client", request.slot);
   Inode result;
   kv::Function function = [&](kv::Txn& txn) -> Task<Result<void>> {
@@ -45,7 +60,8 @@ Task<Result<Inode>> Names::once(Request request, Body body) {
     txn.put(key, answer.SerializeAsString());
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), deadline());
+  auto running = durable ? engine_.run(std::move(function), deadline())
+                         : engine_.run_soon(std::move(function), deadline());
   FF_CO_TRY(co_await std::move(running));
   co_return result;
 }
@@ -101,7 +117,7 @@ Task<Result<Inode>> Names::stat(InodeId id) {
     FF_CO_TRY(inode, co_await std::move(timing));
     co_return Result<void>();
   };
-  auto viewing = view(std::move(function));
+  auto viewing = look(std::move(function));
   FF_CO_TRY(co_await std::move(viewing));
   co_return inode;
 }
@@ -232,7 +248,7 @@ Task<Result<Inode>> Names::open(Caller caller, InodeId id, uint32_t rights,
     if (session && result.is(Kind::file)) put_session(txn, id, *session, now_ns);
     co_return Result<void>();
   };
-  auto opening = session ? engine_.run(std::move(function), deadline()) : view(std::move(function));
+  auto opening = session ? change(std::move(function)) : look(std::move(function));
   FF_CO_TRY(co_await std::move(opening));
   co_return result;
 }
@@ -347,7 +363,7 @@ Task<Result<void>> Names::alive(uint64_t client) {
     txn.put(key, counter.SerializeAsString());
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), deadline());
+  auto running = change(std::move(function));
   co_return co_await std::move(running);
 }
 

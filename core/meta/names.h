@@ -55,6 +55,10 @@ class Names {
   // All outlive it.
   Names(kv::Engine& engine, Clock& clock, Options options);
 
+  // All that has returned is durable: with engines that put that off (kv::Engine::run_soon), names
+  // and attributes are a moment later, like the bytes of a file, and in the order in which they
+  // were changed.
+  Task<Result<void>> sync();
   // Makes the root if there is none.
   Task<Result<void>> make_root();
 
@@ -194,7 +198,10 @@ class Names {
 
  private:
   using Body = std::function<Task<Result<Inode>>(kv::Txn&)>;
-  Task<Result<Inode>> once(Request request, Body body);
+  // `durable`: before it returns.
+  Task<Result<Inode>> once(Request request, Body body, bool durable = false);
+  Task<Result<void>> change(kv::Function function);
+  Task<Result<void>> look(kv::Function function);
   Task<Result<void>> view(kv::Function function);
   Task<Result<void>> check_tree(Caller caller, InodeId root);
   struct Moved;

@@ -144,7 +144,7 @@ Task<Result<std::optional<std::string>>> Names::get_xattr(Caller caller, InodeId
     FF_CO_TRY(value, co_await std::move(getting));
     co_return Result<void>();
   };
-  auto viewing = view(std::move(function));
+  auto viewing = look(std::move(function));
   FF_CO_TRY(co_await std::move(viewing));
   co_return value;
 }
@@ -160,7 +160,7 @@ Task<Result<std::vector<std::string>>> Names::list_xattrs(InodeId id) {
     for (const kv::Entry& entry : entries) names.emplace_back(keys::name_of(entry.key));
     co_return Result<void>();
   };
-  auto viewing = view(std::move(function));
+  auto viewing = look(std::move(function));
   FF_CO_TRY(co_await std::move(viewing));
   co_return names;
 }

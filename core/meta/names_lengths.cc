@@ -2,8 +2,8 @@
 //
 // Writers change chunks, and tell the length afterwards; nobody else knows it meanwhile. What they
 // tell counts only as long as the file has not been truncated since: `truncations` is theirs then.
-// A truncation is decided here and done in storage after that, and whoever looks at a file that is
-// still being cut finishes that first (finish_cut()).
+// A truncation is decided here, durably, and done in storage after that, and whoever looks at a
+// file that is still being cut finishes that first (finish_cut()).
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -55,7 +55,7 @@ Task<Result<Inode>> Names::truncate(Caller caller, Request request, InodeId id, 
     txn.put(keys::of(keys::kCut, id), "");
     co_return inode;
   };
-  auto doing = once(request, std::move(body));
+  auto doing = once(request, std::move(body), true);
   co_return co_await std::move(doing);
 }
 
@@ -70,7 +70,7 @@ Task<Result<void>> Names::cut_done(InodeId id, uint64_t truncations) {
     txn.erase(keys::of(keys::kCut, id));
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), deadline());
+  auto running = change(std::move(function));
   co_return co_await std::move(running);
 }
 
@@ -96,7 +96,7 @@ Task<Result<Inode>> Names::wrote(InodeId id, SessionId session, Written written)
     if (result != before) put_inode(txn, result);
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), deadline());
+  auto running = change(std::move(function));
   FF_CO_TRY(co_await std::move(running));
   if (result.id == 0) co_return stale_inode(id);  // closed
   co_return result;
@@ -107,7 +107,7 @@ Task<Result<void>> Names::end(std::vector<Ended> ended) {
     for (const Ended& one : ended) txn.erase(keys::session(one.inode, one.session));
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), deadline());
+  auto running = change(std::move(function));
   co_return co_await std::move(running);
 }
 
@@ -122,7 +122,7 @@ Task<Result<Inode>> Names::grow(InodeId id, uint64_t end, uint64_t truncations) 
     put_inode(txn, result);
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), deadline());
+  auto running = change(std::move(function));
   FF_CO_TRY(co_await std::move(running));
   co_return result;
 }

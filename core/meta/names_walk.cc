@@ -124,7 +124,7 @@ Task<Result<Names::Walked>> Names::walk(Caller caller, InodeId from, std::string
     FF_CO_TRY(walked.inode, co_await std::move(timing));
     co_return Result<void>();
   };
-  auto viewing = view(std::move(function));
+  auto viewing = look(std::move(function));
   FF_CO_TRY(co_await std::move(viewing));
   co_return walked;
 }
@@ -139,7 +139,7 @@ Task<Result<Inode>> Names::lookup(Caller caller, InodeId dir, std::string name) 
     FF_CO_TRY(inode, co_await std::move(timing));
     co_return Result<void>();
   };
-  auto viewing = view(std::move(function));
+  auto viewing = look(std::move(function));
   FF_CO_TRY(co_await std::move(viewing));
   co_return inode;
 }

@@ -452,7 +452,9 @@ Session::Answer Session::releasedir(Request& request) {
   co_return Reply();
 }
 
-// Names are durable when they are answered.
-Session::Answer Session::fsyncdir(Request&) { co_return Reply(); }
+Session::Answer Session::fsyncdir(Request&) {
+  auto syncing = operations_->files().names().sync();
+  co_return done(co_await std::move(syncing));
+}
 
 }  // namespace ff::mount
