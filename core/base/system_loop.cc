@@ -1,5 +1,5 @@
-// system_loop.cc: one epoll_wait a turn. Descriptors are registered once, edge-triggered, for both
-// directions, so that waiting costs no system call of its own.
+// system_loop.cc: one epoll_wait a turn. Descriptors are registered once, edge-triggered, so that
+// waiting to read costs no system call of its own; to write hardly anybody ever waits.
 #include "base/system_loop.h"
 
 #include <sys/epoll.h>
@@ -23,13 +23,29 @@ class SystemLoop::Watch final : public FdWatch {
   }
   ~Watch() override { ::epoll_ctl(loop_.epoll_, EPOLL_CTL_DEL, fd_, nullptr); }
 
+  void wants_writable() override {
+    writable.reset();
+    watch_for(kReading | EPOLLOUT);
+  }
+
   void notify(uint32_t events) {
     constexpr uint32_t kBroken = EPOLLHUP | EPOLLERR;
     if ((events & (EPOLLIN | EPOLLRDHUP | kBroken)) != 0) readable.set();
-    if ((events & (EPOLLOUT | kBroken)) != 0) writable.set();
+    if ((events & (EPOLLOUT | kBroken)) == 0) return;
+    writable.set();
+    watch_for(kReading);
   }
 
+  // Registered with it.
+  static constexpr uint32_t kReading = EPOLLIN | EPOLLRDHUP | EPOLLET;
+
  private:
+  void watch_for(uint32_t events) {
+    epoll_event event{.events = events, .data = {}};
+    event.data.ptr = this;
+    FF_CHECK(::epoll_ctl(loop_.epoll_, EPOLL_CTL_MOD, fd_, &event) == 0);
+  }
+
   SystemLoop& loop_;
   int fd_;
 };
@@ -50,7 +66,7 @@ SystemLoop::~SystemLoop() {
 
 Result<std::unique_ptr<FdWatch>> SystemLoop::watch(int fd) {
   auto watch = std::make_unique<Watch>(*this, fd);
-  epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {}};
+  epoll_event event{.events = Watch::kReading, .data = {}};
   event.data.ptr = watch.get();
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return errno_error(errno, "epoll");
   return std::unique_ptr<FdWatch>(std::move(watch));

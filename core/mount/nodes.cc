@@ -15,6 +15,16 @@ void Node::count_own_changes() {
   told = now;
 }
 
+void Node::entry_changed(int64_t wall_ns, int subdirs) {
+  entry_ns = std::max(entry_ns, wall_ns);
+  if (!dir) return;
+  // Who told of the directory may have counted it already.
+  if (wall_ns <= dir->ctime_ns) return dir.reset();
+  dir->mtime_ns = std::max(dir->mtime_ns, wall_ns);
+  dir->ctime_ns = std::max(dir->ctime_ns, wall_ns);
+  dir->links += static_cast<uint32_t>(subdirs);
+}
+
 NodeRef Nodes::at(meta::InodeId inode) {
   NodeRef& node = nodes_[inode];
   if (node == nullptr) node = std::make_shared<Node>(loop_, inode);
@@ -32,7 +42,27 @@ Node& Nodes::named(const meta::Seen& seen) {
   node->named_ns = loop_.now_ns();
   node->ctime_ns = seen.inode.ctime_ns;
   if (!seen.proof.empty()) node->proof = seen.proof;
+  looked_at(seen.inode);
   return *node;
+}
+
+void Nodes::looked_at(const meta::Inode& inode) {
+  const NodeRef node = inode.is(meta::Kind::directory) ? find(inode.id) : nullptr;
+  if (node == nullptr) return;
+  node->dir.reset();
+  if (inode.ctime_ns < node->entry_ns) return;  // it was asked for before that
+  node->dir = inode;
+  node->dir_ns = loop_.now_ns();
+}
+
+void Nodes::entry_changed(meta::InodeId dir, int64_t wall_ns, int subdirs) {
+  const NodeRef node = find(dir);
+  if (node != nullptr) node->entry_changed(wall_ns, subdirs);
+}
+
+void Nodes::forget_dir(meta::InodeId dir) {
+  const NodeRef node = find(dir);
+  if (node != nullptr) node->dir.reset();
 }
 
 void Nodes::changed(const meta::Inode& inode) {

@@ -32,6 +32,14 @@ struct Node {
   int64_t named_ns = 0;
   int64_t ctime_ns = 0;
 
+  // A directory as it was when it was last asked for, with what was changed through this mount
+  // since: whenever something is made in it the kernel asks for it again.
+  std::optional<meta::Inode> dir = {};
+  int64_t dir_ns = 0;
+  // A name in it was made or removed then.
+  void entry_changed(int64_t wall_ns, int subdirs);
+  int64_t entry_ns = 0;  // the last time of those, by the servers' clock
+
   // Inode::changes that the kernel's pages stand for; nothing: they are not to be used.
   std::optional<uint64_t> pages = {};
   uint64_t told = 0;  // File::times_told() that it counts already
@@ -69,6 +77,11 @@ class Nodes {
   NodeRef find(meta::InodeId inode) const;
   // The kernel was told of it by a name, which it counts; null for what it is not to count.
   Node& named(const meta::Seen& seen);
+  // A server has just told of it: of a directory it is kept.
+  void looked_at(const meta::Inode& inode);
+  void entry_changed(meta::InodeId dir, int64_t wall_ns, int subdirs);
+  // What is kept of it may be wrong.
+  void forget_dir(meta::InodeId dir);
   // What a change of our own has made of it.
   void changed(const meta::Inode& inode);
   // The kernel has given references back.

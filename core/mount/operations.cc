@@ -50,10 +50,16 @@ Task<Result<meta::Inode>> Operations::lookup(meta::Caller caller, meta::InodeId 
   co_return std::move(found.inode);
 }
 
-Task<Result<meta::Inode>> Operations::look(meta::InodeId inode) {
+Task<Result<Operations::Looked>> Operations::look(meta::InodeId inode) {
+  const NodeRef node = nodes_.find(inode);
+  const int64_t now_ns = files_.loop().now_ns();
+  if (node != nullptr && node->dir && now_ns - node->dir_ns < kBelievedNs) {
+    co_return Looked{*node->dir, node->dir_ns};
+  }
   auto looking = files_.look(ref(inode));
   FF_CO_TRY(auto seen, co_await std::move(looking));
-  co_return std::move(seen.inode);
+  nodes_.looked_at(seen.inode);
+  co_return Looked{std::move(seen.inode), now_ns};
 }
 
 Task<Result<meta::Inode>> Operations::change(meta::Caller caller, meta::InodeId inode,
@@ -68,7 +74,11 @@ Task<Result<meta::Inode>> Operations::change(meta::Caller caller, meta::InodeId 
   }
   const auto& to = change.to;
   const bool times = to.atime_ns || to.mtime_ns || to.times_now;
-  if (!times && !to.mode && !to.uid && !to.gid) co_return co_await look(inode);
+  if (!times && !to.mode && !to.uid && !to.gid) {
+    auto looking = look(inode);
+    FF_CO_TRY(auto looked, co_await std::move(looking));
+    co_return std::move(looked.inode);
+  }
   // What was written before is older than what is set now.
   if (times && node->writer != nullptr) {
     auto publishing = node->writer->publish();
@@ -77,14 +87,19 @@ Task<Result<meta::Inode>> Operations::change(meta::Caller caller, meta::InodeId 
   auto setting = files_.names().set_attributes(std::move(caller), node->ref(), to);
   FF_CO_TRY(auto seen, co_await std::move(setting));
   nodes_.changed(seen.inode);
+  nodes_.looked_at(seen.inode);
   files_.add_written(seen.inode);
   co_return std::move(seen.inode);
 }
 
 Task<Result<meta::Inode>> Operations::make(meta::Caller caller, meta::InodeId dir, std::string name,
                                            meta::Names::Make make) {
+  const bool subdir = make.kind == meta::Kind::directory;
   auto making = files_.names().make(std::move(caller), ref(dir), std::move(name), std::move(make));
-  FF_CO_TRY(auto seen, co_await std::move(making));
+  auto made = co_await std::move(making);
+  if (!made) nodes_.forget_dir(dir);
+  FF_CO_TRY(auto seen, std::move(made));
+  nodes_.entry_changed(dir, seen.inode.btime_ns, subdir ? 1 : 0);
   nodes_.named(seen);
   co_return std::move(seen.inode);
 }
@@ -107,7 +122,10 @@ void Operations::hold(const meta::Seen& removed, std::optional<meta::SessionId> 
 Task<Result<void>> Operations::unlink(meta::Caller caller, meta::InodeId dir, std::string name) {
   const auto keeps = holder();
   auto removing = files_.names().unlink(std::move(caller), ref(dir), std::move(name), keeps);
-  FF_CO_TRY(const auto removed, co_await std::move(removing));
+  auto done = co_await std::move(removing);
+  if (!done) nodes_.forget_dir(dir);
+  FF_CO_TRY(const auto removed, std::move(done));
+  nodes_.entry_changed(dir, removed.inode.ctime_ns, 0);
   nodes_.changed(removed.inode);
   hold(removed, keeps);
   co_return Result<void>();
@@ -115,12 +133,16 @@ Task<Result<void>> Operations::unlink(meta::Caller caller, meta::InodeId dir, st
 
 Task<Result<void>> Operations::rmdir(meta::Caller caller, meta::InodeId dir, std::string name) {
   auto removing = files_.names().rmdir(std::move(caller), ref(dir), std::move(name));
-  FF_CO_TRY(co_await std::move(removing));
+  auto done = co_await std::move(removing);
+  if (!done) nodes_.forget_dir(dir);
+  FF_CO_TRY(const auto removed, std::move(done));
+  nodes_.entry_changed(dir, removed.inode.ctime_ns, -1);
   co_return Result<void>();
 }
 
 Task<Result<void>> Operations::remove_tree(meta::Caller caller, meta::InodeId dir,
                                            std::string name) {
+  nodes_.forget_dir(dir);
   auto removing = files_.names().remove_tree(std::move(caller), ref(dir), std::move(name));
   FF_CO_TRY(co_await std::move(removing));
   co_return Result<void>();
@@ -143,7 +165,12 @@ Task<Result<void>> Operations::rename(meta::Caller caller, Rename rename) {
                                .exchange = rename.exchange,
                                .holder = keeps};
   auto renaming = files_.names().rename(std::move(caller), std::move(how));
-  FF_CO_TRY(const auto moved, co_await std::move(renaming));
+  auto done = co_await std::move(renaming);
+  // Which of them have a subdirectory more or less is not told.
+  nodes_.forget_dir(rename.from_dir);
+  nodes_.forget_dir(rename.to_dir);
+  FF_CO_TRY(const auto moved, std::move(done));
+  nodes_.forget_dir(moved.inode.id);
   nodes_.changed(moved.inode);
   if (!replaced || replaced->inode.id == moved.inode.id) co_return Result<void>();
   replaced->inode.links -= std::min(replaced->inode.links, 1U);
@@ -154,7 +181,10 @@ Task<Result<void>> Operations::rename(meta::Caller caller, Rename rename) {
 Task<Result<meta::Inode>> Operations::link(meta::Caller caller, meta::InodeId inode,
                                            meta::InodeId dir, std::string name) {
   auto linking = files_.names().link(std::move(caller), ref(inode), ref(dir), std::move(name));
-  FF_CO_TRY(auto seen, co_await std::move(linking));
+  auto done = co_await std::move(linking);
+  if (!done) nodes_.forget_dir(dir);
+  FF_CO_TRY(auto seen, std::move(done));
+  nodes_.entry_changed(dir, seen.inode.ctime_ns, 0);
   nodes_.named(seen);
   files_.add_written(seen.inode);
   co_return std::move(seen.inode);

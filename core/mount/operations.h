@@ -41,7 +41,11 @@ class Operations {
   // Names. What lookup(), make(), link() and create() return is counted as known to the kernel.
   Task<Result<meta::Inode>> lookup(meta::Caller caller, meta::InodeId dir, std::string name);
   void forget(meta::InodeId inode, uint64_t lookups) { nodes_.forget(inode, lookups); }
-  Task<Result<meta::Inode>> look(meta::InodeId inode);
+  struct Looked {
+    meta::Inode inode;
+    int64_t seen_ns = 0;  // since then it is believed
+  };
+  Task<Result<Looked>> look(meta::InodeId inode);
   struct Change {
     meta::Names::Attributes to = {};
     std::optional<uint64_t> length = {};

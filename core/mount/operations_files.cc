@@ -129,7 +129,10 @@ Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::
   how.exclusive = (flags & O_EXCL) != 0;
   how.rights = rights_of(flags);
   auto creating = files_.create(std::move(caller), ref(dir), std::move(name), std::move(how));
-  FF_CO_TRY(auto file, co_await std::move(creating));
+  auto made = co_await std::move(creating);
+  if (!made) nodes_.forget_dir(dir);
+  FF_CO_TRY(auto file, std::move(made));
+  nodes_.entry_changed(dir, file->inode().btime_ns, 0);
   nodes_.named(file->seen());
   const NodeRef node = nodes_.at(file->inode().id);
   auto taking = node->turn.take(1);

@@ -75,7 +75,7 @@ class Session final : public Kernel {
   meta::Caller caller_of(const Request& request);
   fuse_entry_out entry_of(const meta::Inode& inode, int64_t seen_ns) const;
   Result<Reply> entry_reply(const Result<meta::Inode>& inode) const;
-  Result<Reply> attributes_reply(const Result<meta::Inode>& inode) const;
+  Reply attributes_reply(const meta::Inode& inode, int64_t seen_ns) const;
 
   // session_calls.cc
   Answer lookup(Request& request);

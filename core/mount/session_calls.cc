@@ -109,11 +109,10 @@ Result<Reply> Session::entry_reply(const Result<meta::Inode>& inode) const {
   return reply_of(entry_of(*inode, loop_.now_ns()));
 }
 
-Result<Reply> Session::attributes_reply(const Result<meta::Inode>& inode) const {
-  if (!inode) return inode.error();
+Reply Session::attributes_reply(const meta::Inode& inode, int64_t seen_ns) const {
   fuse_attr_out out = {};
-  set_valid(kBelievedNs, out.attr_valid, out.attr_valid_nsec);
-  out.attr = attributes_of(*inode);
+  set_valid(seen_ns + kBelievedNs - loop_.now_ns(), out.attr_valid, out.attr_valid_nsec);
+  out.attr = attributes_of(inode);
   return reply_of(out);
 }
 
@@ -125,7 +124,8 @@ Session::Answer Session::lookup(Request& request) {
 
 Session::Answer Session::getattr(Request& request) {
   auto looking = operations_->look(inode_of(request));
-  co_return attributes_reply(co_await std::move(looking));
+  FF_CO_TRY(const auto looked, co_await std::move(looking));
+  co_return attributes_reply(looked.inode, looked.seen_ns);
 }
 
 Session::Answer Session::setattr(Request& request) {
@@ -153,14 +153,15 @@ Session::Answer Session::setattr(Request& request) {
     }
   }
   auto changing = operations_->change(caller_of(request), inode_of(request), std::move(change));
-  co_return attributes_reply(co_await std::move(changing));
+  FF_CO_TRY(const auto changed, co_await std::move(changing));
+  co_return attributes_reply(changed, loop_.now_ns());
 }
 
 Session::Answer Session::readlink(Request& request) {
   auto looking = operations_->look(inode_of(request));
-  FF_CO_TRY(auto inode, co_await std::move(looking));
-  if (!inode.is(meta::Kind::symlink)) co_return errno_error(EINVAL, "readlink");
-  co_return Reply{.bytes = std::move(inode.target)};
+  FF_CO_TRY(auto looked, co_await std::move(looking));
+  if (!looked.inode.is(meta::Kind::symlink)) co_return errno_error(EINVAL, "readlink");
+  co_return Reply{.bytes = std::move(looked.inode.target)};
 }
 
 Session::Answer Session::symlink(Request& request) {

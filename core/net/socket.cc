@@ -66,7 +66,7 @@ Task<Result<int>> connect_one(Loop& loop, const Fd& fd, SocketAddress address) {
   if (result == 0) co_return 0;
   if (errno != EINPROGRESS) co_return errno;
   FF_CO_TRY(const auto watch, loop.watch(fd.get()));
-  watch->writable.reset();
+  watch->wants_writable();
   FF_CO_TRY(co_await watch->writable.wait());
   int err = 0;
   socklen_t size = sizeof err;
@@ -155,7 +155,7 @@ Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> 
     sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0 && errno == EAGAIN) {
-    watch_->writable.reset();
+    watch_->wants_writable();
     return std::optional<size_t>();
   }
   if (sent < 0) return lost(errno);
