@@ -61,7 +61,10 @@ Task<Result<meta::Seen>> Operations::open_node(meta::Caller caller, Node& node, 
       writes || node.writer != nullptr ? node.writer : node.reader;
   if (file == nullptr) {
     auto opening = files_.open(std::move(caller), node.ref(), rights);
-    FF_CO_TRY(file, co_await std::move(opening));
+    auto opened = co_await std::move(opening);
+    // The name that led here is another's by now.
+    if (!opened && opened.error().sys == ENOENT) opened.error().sys = ESTALE;
+    FF_CO_TRY(file, std::move(opened));
     if (writes) node.told = 0;
     co_return file->seen();
   }

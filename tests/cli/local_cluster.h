@@ -21,11 +21,7 @@ class LocalCluster {
   static constexpr size_t kNodes = 3;
 
   LocalCluster() {
-    meta_ = std::make_unique<Child>(Launch{
-        .argv = {FF_BINARY, "serve-meta", "--listen", "127.0.0.1:0", "--dir", dir_ / "meta"}});
-    EXPECT_TRUE(meta_->wait_for_out("\n")) << meta_->err;
-    address_ = meta_->out.substr(meta_->out.rfind(' ', meta_->out.find('\n')) + 1);
-    address_.resize(address_.find('\n'));
+    start_meta();
     EXPECT_EQ(admin({"init"}).exit, 0);
     for (size_t node = 1; node <= kNodes; node++) start(node);
     until("all nodes report", [this] { return status()["nodes"].size() == kNodes; });
@@ -39,6 +35,18 @@ class LocalCluster {
   }
 
   const std::string& address() const { return address_; }
+  // Where it was before, if it was.
+  void start_meta() {
+    meta_ = std::make_unique<Child>(Launch{
+        .argv = {FF_BINARY, "serve-meta", "--listen", address_, "--dir", dir_ / "meta"}});
+    EXPECT_TRUE(meta_->wait_for_out("\n")) << meta_->err;
+    address_ = meta_->out.substr(meta_->out.rfind(' ', meta_->out.find('\n')) + 1);
+    address_.resize(address_.find('\n'));
+  }
+  void kill_meta() {
+    meta_->signal(SIGKILL);
+    meta_->finish();
+  }
   void start(size_t node) {
     nodes_[node] = std::make_unique<Child>(
         Launch{.argv = {FF_BINARY, "serve-storage", "--node", std::to_string(node), "--listen",
@@ -81,7 +89,7 @@ class LocalCluster {
   }
 
   TempDir dir_;
-  std::string address_;
+  std::string address_ = "127.0.0.1:0";
   std::unique_ptr<Child> meta_;
   std::array<std::unique_ptr<Child>, kNodes + 1> nodes_;
 };

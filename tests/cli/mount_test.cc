@@ -1,0 +1,314 @@
+// `ff mount` with real daemons: programs see a file system like any other, two mounts see what the
+// other has closed, and daemons that are killed cost programs nothing but time.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "cli/child.h"
+#include "cli/local_cluster.h"
+
+namespace ff::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A mount of the cluster, as long as it lives.
+class Mount {
+ public:
+  Mount(const std::string& meta, std::string dir, std::vector<std::string> more = {},
+        std::string source = "/")
+      : dir_(std::move(dir)) {
+    (void)::mkdir(dir_.c_str(), 0755);  // may be what a killed one has left
+    std::vector<std::string> words = {FF_BINARY, "mount", std::move(source), dir_, "--meta", meta};
+    words.insert(words.end(), more.begin(), more.end());
+    daemon_ = std::make_unique<Child>(Launch{.argv = words});
+    mounted_ = daemon_->wait_for_out("is mounted on");
+    EXPECT_TRUE(mounted_) << daemon_->err;
+  }
+  ~Mount() {
+    if (daemon_) end(SIGTERM);
+    (void)::umount2(dir_.c_str(), MNT_DETACH);  // of one that was killed
+  }
+  std::string operator/(const std::string& name) const { return dir_ + "/" + name; }
+  const std::string& dir() const { return dir_; }
+  int end(int number) {
+    daemon_->signal(number);
+    const int exit = daemon_->finish();
+    daemon_.reset();
+    return exit;
+  }
+
+ private:
+  const std::string dir_;
+  std::unique_ptr<Child> daemon_;
+  bool mounted_ = false;
+};
+
+class MountTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const int fuse = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    if (fuse < 0 || ::geteuid() != 0) GTEST_SKIP() << "FUSE cannot be used here";
+    ::close(fuse);
+  }
+  std::string at(const std::string& name) const { return dir_ / name; }
+  TempDir dir_;
+};
+
+void put(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  EXPECT_TRUE(out.good()) << path;
+}
+
+std::string get(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in.good()) << path;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string bytes(uint64_t seed, size_t size) {
+  SeededRng rng(seed);
+  std::string text(size, '\0');
+  for (char& c : text) c = static_cast<char>(rng.below(256));
+  return text;
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  SystemClock clock;
+  const int64_t end_ns = clock.steady_ns() + 60 * kSecond;
+  while (!condition()) {
+    if (clock.steady_ns() > end_ns) return false;
+    clock.sleep_ns(20 * kMillisecond);
+  }
+  return true;
+}
+
+TEST_F(MountTest, TheCornersOfPosix) {
+  const Mount mount(shared_cluster().address(), at("mnt"));
+  Child corners(Launch{
+      .argv = {"python3", std::string(FF_SOURCE_DIR) + "/tests/mount/corners.py", mount.dir()}});
+  EXPECT_EQ(corners.finish(), 0) << corners.out << corners.err;
+}
+
+TEST_F(MountTest, AnOpenSeesWhatAnotherMountHasClosed) {
+  const Mount one(shared_cluster().address(), at("one"));
+  const Mount two(shared_cluster().address(), at("two"));
+  fs::create_directory(one / "closed");
+  for (int i = 0; i < 50; i++) {
+    // Of equal length, so that nothing but the content tells them apart.
+    put(one / "closed/a", fmt::format("round {:04}", i));
+    EXPECT_EQ(get(two / "closed/a"), fmt::format("round {:04}", i));
+    put(two / "closed/a", fmt::format("reply {:04}", i));
+    EXPECT_EQ(get(one / "closed/a"), fmt::format("reply {:04}", i));
+    // Under a name that both know.
+    put(one / "closed/b", fmt::format("new {}", i));
+    fs::rename(one / "closed/b", one / "closed/c");
+    EXPECT_EQ(get(two / "closed/c"), fmt::format("new {}", i));
+  }
+  fs::remove_all(one / "closed");
+  // Without opening it: attributes are believed for a second.
+  EXPECT_TRUE(eventually([&] { return !fs::exists(two / "closed/a"); }));
+}
+
+TEST_F(MountTest, WhoReadsAlreadySeesNewLengthsSoon) {
+  const Mount one(shared_cluster().address(), at("one"));
+  const Mount two(shared_cluster().address(), at("two"));
+  put(one / "tail", "first\n");
+  std::ifstream reader(two / "tail");
+  std::string line;
+  ASSERT_TRUE(std::getline(reader, line));
+  std::ofstream writer(one / "tail", std::ios::app);
+  writer << "second" << std::endl;
+  EXPECT_TRUE(eventually([&] {
+    reader.clear();
+    return static_cast<bool>(std::getline(reader, line)) && line == "second";
+  }));
+  fs::remove(one / "tail");
+}
+
+// Each process appends lines of its own through one of two mounts.
+void append_lines(const std::string& path, int writer, int count) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT, 0644);
+  for (int i = 0; i < count; i++) {
+    const std::string line = fmt::format("{}:{:06}:{}\n", writer, i, std::string(50, 'x'));
+    if (::write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size())) ::_exit(1);
+  }
+  ::_exit(::close(file) == 0 ? 0 : 1);
+}
+
+TEST_F(MountTest, AppendsFromTwoMountsKeepApart) {
+  constexpr int kWriters = 4;
+  constexpr int kLines = 100;
+  const Mount one(shared_cluster().address(), at("one"));
+  const Mount two(shared_cluster().address(), at("two"));
+  std::vector<pid_t> writers;
+  for (int i = 0; i < kWriters; i++) {
+    const pid_t child = ::fork();
+    if (child == 0) append_lines((i % 2 == 0 ? one : two) / "log", i, kLines);
+    writers.push_back(child);
+  }
+  for (const pid_t child : writers) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  std::vector<int> next(kWriters, 0);
+  std::ifstream log(one / "log");
+  int lines = 0;
+  for (std::string line; std::getline(log, line); lines++) {
+    ASSERT_EQ(line.size(), 59u) << line;
+    const int writer = line[0] - '0';
+    ASSERT_TRUE(writer >= 0 && writer < kWriters) << line;
+    EXPECT_EQ(std::stoi(line.substr(2, 6)), next[static_cast<size_t>(writer)]++) << line;
+  }
+  EXPECT_EQ(lines, kWriters * kLines);
+  fs::remove(one / "log");
+}
+
+TEST_F(MountTest, ADirectoryOfTheClusterAndReadOnly) {
+  const Mount all(shared_cluster().address(), at("all"));
+  fs::create_directories(all / "a/b");
+  put(all / "a/b/file", "text");
+  {
+    const Mount part(shared_cluster().address(), at("part"), {"--read-only"}, "/a");
+    EXPECT_EQ(get(part / "b/file"), "text");
+    EXPECT_EQ(fs::weakly_canonical(part / "b/.."), fs::path(part.dir()));
+    EXPECT_LT(::open((part / "b/file").c_str(), O_WRONLY), 0);
+    EXPECT_EQ(errno, EROFS);
+    EXPECT_NE(::mkdir((part / "c").c_str(), 0755), 0);
+    EXPECT_EQ(errno, EROFS);
+  }
+  fs::remove_all(all / "a");
+}
+
+TEST_F(MountTest, AKilledMountLeavesWhatItHadAcknowledged) {
+  LocalCluster& cluster = shared_cluster();
+  const std::string text = bytes(1, 3'000'000);
+  Mount first(cluster.address(), at("mnt"));
+  put(first / "closed", text);
+  const int synced = ::open((first / "synced").c_str(), O_WRONLY | O_CREAT, 0644);
+  ASSERT_EQ(::write(synced, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  ASSERT_EQ(::fsync(synced), 0);
+  first.end(SIGKILL);
+  struct stat info = {};
+  EXPECT_NE(::stat((first / "closed").c_str(), &info), 0);
+  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_NE(::write(synced, "x", 1), 1);
+  ::close(synced);
+  // On what the other has left there.
+  const Mount second(cluster.address(), at("mnt"));
+  EXPECT_EQ(get(second / "closed"), text);
+  EXPECT_EQ(get(second / "synced"), text);
+  fs::remove(second / "closed");
+  fs::remove(second / "synced");
+}
+
+TEST_F(MountTest, AStoppedMountWritesWhatProgramsHaveGivenIt) {
+  Mount first(shared_cluster().address(), at("mnt"));
+  const std::string text = bytes(2, 500'000);
+  const int file = ::open((first / "open").c_str(), O_WRONLY | O_CREAT, 0644);
+  ASSERT_EQ(::write(file, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(first.end(SIGTERM), 0);
+  ::close(file);
+  const Mount second(shared_cluster().address(), at("mnt"));
+  EXPECT_EQ(get(second / "open"), text);
+  fs::remove(second / "open");
+}
+
+// Writes files and reads them back, again and again, until it is told to stop; the first trouble.
+class Load {
+ public:
+  explicit Load(std::string dir) : dir_(std::move(dir)), thread_([this] { run(); }) {}
+  ~Load() { stop(); }
+  std::string stop() {
+    ended_ = true;
+    if (thread_.joinable()) thread_.join();
+    return trouble_;
+  }
+  int rounds() const { return rounds_; }
+
+ private:
+  void run() {
+    for (uint64_t seed = 1; !ended_ && trouble_.empty(); seed++) {
+      const std::string path = dir_ + "/load" + std::to_string(seed % 4);
+      round(path, bytes(seed, 200'000 + (seed * 37'003) % 3'000'000));
+      rounds_++;
+    }
+  }
+  void round(const std::string& path, const std::string& text) {
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    if (file < 0) return fail("open");
+    size_t done = 0;
+    while (done < text.size()) {
+      const ssize_t wrote = ::write(file, text.data() + done, text.size() - done);
+      if (wrote <= 0) return fail("write");
+      done += static_cast<size_t>(wrote);
+    }
+    if (::fsync(file) != 0) return fail("fsync");
+    if (::close(file) != 0) return fail("close");
+    std::ifstream in(path, std::ios::binary);
+    const std::string back(std::istreambuf_iterator<char>(in), {});
+    if (back != text) trouble_ = fmt::format("{} of {} bytes are back", back.size(), text.size());
+  }
+  void fail(const char* what) { trouble_ = fmt::format("{}: errno {}", what, errno); }
+
+  const std::string dir_;
+  std::atomic<bool> ended_ = false;
+  std::atomic<int> rounds_ = 0;
+  std::string trouble_;
+  std::thread thread_;
+};
+
+TEST_F(MountTest, DaemonsThatAreKilledCostNothingButTime) {
+  LocalCluster cluster;
+  const Mount mount(cluster.address(), at("mnt"));
+  Load load(mount.dir());
+  const auto goes_on = [&load] {
+    const int before = load.rounds();
+    return eventually([&] { return load.rounds() > before + 2; });
+  };
+  EXPECT_TRUE(goes_on());
+  cluster.kill(1);
+  EXPECT_TRUE(goes_on()) << "without a node";
+  cluster.start(1);
+  cluster.until_whole();
+  cluster.kill_meta();
+  cluster.start_meta();
+  EXPECT_TRUE(goes_on()) << "with a new manager";
+  EXPECT_EQ(load.stop(), "");
+}
+
+TEST_F(MountTest, WordsForWhatCannotBeMounted) {
+  const std::string meta = shared_cluster().address();
+  const auto refused = [&](const std::string& source, const std::string& dir,
+                           const std::string& address) {
+    const Ran ran = ff_run({"mount", source, dir, "--meta", address});
+    EXPECT_NE(ran.exit, 0);
+    return ran.err;
+  };
+  EXPECT_NE(refused("/", at("none"), meta).find("mkdir -p " + at("none")), std::string::npos);
+  put(at("file"), "");
+  EXPECT_NE(refused("/", at("file"), meta).find("Not a directory"), std::string::npos);
+  fs::create_directory(at("dir"));
+  EXPECT_NE(refused("/none", at("dir"), meta).find("/none"), std::string::npos);
+  const Mount mount(meta, at("mnt"));
+  EXPECT_NE(refused("/", at("mnt"), meta).find("mounted there already"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ff::test
