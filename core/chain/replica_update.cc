@@ -104,7 +104,8 @@ Task<Result<Done>> Replica::end_of(std::shared_ptr<Flight> flight) {
 
 Task<void> Replica::fly(std::shared_ptr<Flight> flight) {
   auto carrying = carry(*flight);
-  flight->outcome = co_await std::move(carrying);
+  auto outcome = co_await std::move(carrying);
+  if (!flight->ended.is_set()) flight->outcome = std::move(outcome);
   flight->hold.reset();
   flight->ended.set();
 }
@@ -225,6 +226,10 @@ Task<Result<Done>> Replica::carry(Flight& flight) {
     auto passing = pass_on(flight, part, *part.successor, version);
     auto passed = co_await std::move(passing);
     if (passed) {
+      // All that come after have committed it, which is all that whoever waits has to know: until
+      // this one has, it asks the last (replica_read.cc), and keeps the chunk's lock.
+      flight.outcome = Done{flight.image, passed->chain_version};
+      flight.ended.set();
       auto committing = commit(flight, passed->chain_version);
       co_return co_await std::move(committing);
     }

@@ -17,7 +17,9 @@ constexpr size_t kBatchMax = 256;
 
 Committer::Committer(Metadata& metadata, Loop& loop, CommitOn where)
     : metadata_(metadata), loop_(loop), where_(where), gate_(loop) {
-  if (where == CommitOn::thread) thread_ = std::thread([this] { run_thread(); });
+  if (where == CommitOn::loop) return;
+  metadata_.shorten_log_by_hand();
+  thread_ = std::thread([this] { run_thread(); });
 }
 
 Committer::~Committer() {
@@ -53,7 +55,33 @@ Task<Result<void>> Committer::submit(RowChanges changes, bool flush) {
   co_return request->result;
 }
 
+// In the loop's thread, if the other has nothing to do. False: it has.
+bool Committer::run_alone(const std::shared_ptr<Request>& request) {
+  const std::unique_lock applying(applying_, std::try_to_lock);
+  if (!applying) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_ || !queue_.empty()) return false;
+  }
+  const RowChanges* const batch[] = {&request->changes};
+  request->result = metadata_.apply(batch);
+  request->done.set();
+  if (!metadata_.log_is_long()) return true;
+  {
+    const std::lock_guard lock(mutex_);
+    tidying_ = true;
+  }
+  wanted_.notify_one();
+  return true;
+}
+
 void Committer::fire() {
+  if (gathered_.size() == 1 && !gathered_.front()->flush && thread_.joinable()) {
+    const auto request = std::move(gathered_.front());
+    gathered_.clear();
+    if (run_alone(request)) return;
+    gathered_.push_back(request);
+  }
   {
     const std::lock_guard lock(mutex_);
     std::ranges::move(gathered_, std::back_inserter(queue_));
@@ -102,11 +130,13 @@ void Committer::run_thread() {
     Requests requests;
     {
       std::unique_lock lock(mutex_);
-      wanted_.wait(lock, [this] { return closing_ || !queue_.empty(); });
+      wanted_.wait(lock, [this] { return closing_ || tidying_ || !queue_.empty(); });
       requests = take();
+      if (requests.empty() && !std::exchange(tidying_, false)) return;
     }
-    if (requests.empty()) return;
-    run(requests);
+    const std::lock_guard applying(applying_);
+    if (!requests.empty()) run(requests);
+    metadata_.shorten_log();
   }
 }
 

@@ -2,6 +2,9 @@
 // own runs SQLite, in simulation the loop does; what callers see is the same.
 //
 // Transactions happen in the order they were asked for. Belongs to one loop.
+//
+// Handing a transaction to the thread and back takes longer than most of them: one that comes alone
+// and need not be durable runs in the loop's own thread while the other has nothing to do.
 #pragma once
 
 #include <condition_variable>
@@ -48,6 +51,7 @@ class Committer : private Ready {
   Task<Result<void>> submit(RowChanges changes, bool flush);
   Requests take();
   void run(const Requests& requests);
+  bool run_alone(const std::shared_ptr<Request>& request);
   void finish(Requests requests);
   void fire() override;
   void run_thread();
@@ -60,10 +64,12 @@ class Committer : private Ready {
   // Those of this turn of the loop, which go to the thread together: what comes back from the disk
   // at once shares a transaction.
   Requests gathered_;
-  std::mutex mutex_;  // guards what follows while there is a thread
+  std::mutex applying_;  // guards the metadata; taken before the other
+  std::mutex mutex_;     // guards what follows while there is a thread
   std::condition_variable wanted_;
   std::deque<std::shared_ptr<Request>> queue_;
   bool closing_ = false;
+  bool tidying_ = false;  // the thread is to look at the log
 
   Gate gate_;
   std::thread thread_;

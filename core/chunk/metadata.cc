@@ -16,7 +16,7 @@ constexpr const char* kMigrations[] = {
 
 // The log is copied into the file when it has 32 MiB: each time costs two syncs that all writers
 // wait for, and opening reads so much in no time.
-constexpr const char* kLogPages = "PRAGMA wal_autocheckpoint = 8192";
+constexpr int kLogPages = 8192;
 
 constexpr size_t kSealBytes = 4;
 
@@ -56,7 +56,7 @@ Result<Metadata> Metadata::open(io::Disk& disk, const std::string& path, Clock& 
   const db::OpenOptions options{
       .disk = &disk, .rng = own_rng.get(), .synchronous = db::Synchronous::normal};
   FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
-  FF_TRY(database.run(kLogPages));
+  FF_TRY(database.run(fmt::format("PRAGMA wal_autocheckpoint = {}", kLogPages).c_str()));
   FF_TRY(auto scan, database.prepare("SELECT key, value FROM row ORDER BY key"));
   FF_TRY(auto put, database.prepare("REPLACE INTO row (key, value) VALUES (?, ?)"));
   FF_TRY(auto erase, database.prepare("DELETE FROM row WHERE key = ?"));
@@ -73,6 +73,13 @@ Metadata::Metadata(std::unique_ptr<Rng> rng, db::Database database, db::Statemen
       put_(std::move(put)),
       erase_(std::move(erase)),
       erase_range_(std::move(erase_range)) {}
+
+bool Metadata::log_is_long() const { return database_.log_pages() >= kLogPages; }
+
+// Should it fail, it is tried again with the next transaction, which meets the same error.
+void Metadata::shorten_log() {
+  if (log_is_long()) (void)database_.checkpoint();
+}
 
 Result<void> Metadata::apply(const RowChanges& changes) {
   const RowChanges* const batch[] = {&changes};

@@ -67,6 +67,10 @@ class Metadata {
   Result<void> apply(const RowChanges& changes);
   // Makes durable what was applied.
   Result<void> flush() { return database_.flush(); }
+  // From now on the log is copied into the file by shorten_log() alone, not within an apply().
+  void shorten_log_by_hand() { database_.checkpoint_by_hand(); }
+  bool log_is_long() const;
+  void shorten_log();  // if it is
   // Calls `visit` with every row, in ascending order of the keys. Errors: corrupt when a row does
   // not match its checksum or its place, and those of `visit`.
   using Visit =
