@@ -5,7 +5,7 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='admin bench checkpoint fs help serve-meta serve-storage sim' ;;
+    '') reply='admin bench checkpoint fs help mount serve-meta serve-storage sim' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user' ;;
     'admin user') reply='add token list remove' ;;
     'bench') reply='disk digest chain io meta chunk net' ;;
@@ -75,6 +75,7 @@ _ff_options() {
     'fs cp') reply='--recursive -r --preserve -p --verify --resume --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'fs cat') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
+    'mount') reply='--meta --memory --read-only --no-read-only --others --no-others --wait --no-wait --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --collect-after --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
@@ -788,6 +789,17 @@ _ff_value() {
     'fs cat --token') reply='file' ;;
     'help --emit') reply='dir' ;;
     'help --install') reply='dir' ;;
+    'mount --meta') reply='any' ;;
+    'mount --memory') reply='any' ;;
+    'mount --net') reply='auto|tcp|verbs' ;;
+    'mount --rdma-device') reply='any' ;;
+    'mount --rdma-gid') reply='any' ;;
+    'mount --rdma-sl') reply='any' ;;
+    'mount --tls-cert') reply='file' ;;
+    'mount --tls-key') reply='file' ;;
+    'mount --tls-ca') reply='file' ;;
+    'mount --key') reply='file' ;;
+    'mount --token') reply='file' ;;
     'serve-meta --kv') reply='any' ;;
     'serve-meta --dir') reply='dir' ;;
     'serve-meta --etcd-ca') reply='file' ;;
@@ -876,6 +888,8 @@ _ff_argument() {
     'fs cp '*) reply='any' ;;
     'fs cat '*) reply='any' ;;
     'help '*) reply='command' ;;
+    'mount '0) reply='any' ;;
+    'mount '1) reply='dir' ;;
   esac
 }
 
@@ -934,4 +948,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-fs ff-help ff-serve-meta ff-serve-storage ff-sim
+complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim

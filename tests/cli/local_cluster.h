@@ -37,8 +37,8 @@ class LocalCluster {
   const std::string& address() const { return address_; }
   // Where it was before, if it was.
   void start_meta() {
-    meta_ = std::make_unique<Child>(Launch{
-        .argv = {FF_BINARY, "serve-meta", "--listen", address_, "--dir", dir_ / "meta"}});
+    meta_ = std::make_unique<Child>(
+        Launch{.argv = {FF_BINARY, "serve-meta", "--listen", address_, "--dir", dir_ / "meta"}});
     EXPECT_TRUE(meta_->wait_for_out("\n")) << meta_->err;
     address_ = meta_->out.substr(meta_->out.rfind(' ', meta_->out.find('\n')) + 1);
     address_.resize(address_.find('\n'));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # The corners of POSIX on a mounted file system: errors and their order, times, modes, links, holes.
-"""Usage: corners.py DIR. Works in a new folder of DIR, as root; says what is not as it should be."""
+"""Usage: corners.py DIR. Works in a new folder of DIR, as root; tells what is wrong there."""
 
 import ctypes
 import errno

@@ -1,0 +1,240 @@
+// What a mount does with open files and names, in a simulated cluster and without a kernel: one
+// machine with two mounts, or two machines.
+#include "mount/operations.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+
+#include "client/files_world.h"
+
+namespace ff::mount {
+namespace {
+
+using client::text_of;
+
+// Remembers what it was told to forget.
+struct ToldKernel final : Kernel {
+  std::vector<meta::InodeId> attributes = {};
+  std::vector<meta::InodeId> pages = {};
+  void forget_attributes(meta::InodeId inode) override { attributes.push_back(inode); }
+  Task<void> forget_pages(meta::InodeId inode, uint64_t, uint64_t) override {
+    pages.push_back(inode);
+    co_return;
+  }
+};
+
+struct OneMount {
+  explicit OneMount(client::FileSystem& files, meta::Seen root)
+      : operations(files, memory, kernel, std::move(root)) {}
+  chain::Memory memory = chain::Memory();
+  ToldKernel kernel = {};
+  Operations operations;
+};
+
+class OperationsTest : public client::FilesWorld {
+ protected:
+  void SetUp() override {
+    FilesWorld::SetUp();
+    ASSERT_TRUE(io::ok(run(other_.files().start(INT64_MAX))));
+    auto root = run(names().stat(meta::root(), false));
+    ASSERT_TRUE(io::ok(root));
+    here_ = std::make_unique<OneMount>(files_, *root);
+    there_ = std::make_unique<OneMount>(other_.files(), *root);
+  }
+
+  struct Made {
+    meta::InodeId inode = 0;
+    uint64_t handle = 0;
+  };
+  Made make_open(OneMount& mount, std::string name, uint32_t flags = O_RDWR) {
+    auto created = run(mount.operations.create({}, meta::kRoot, std::move(name), 0644, flags));
+    EXPECT_TRUE(io::ok(created));
+    return created ? Made{created->inode.id, created->opened.handle} : Made{};
+  }
+  Result<Operations::Opened> open(OneMount& mount, meta::InodeId inode, uint32_t flags) {
+    return run(mount.operations.open({}, inode, flags));
+  }
+  Result<void> write(OneMount& mount, uint64_t handle, uint64_t offset, std::string_view text,
+                     uint32_t flags = O_RDWR) {
+    Operations::Write how{.offset = offset, .from = as_bytes(text), .flags = flags};
+    return run(mount.operations.write(handle, std::move(how)));
+  }
+  std::string read(OneMount& mount, uint64_t handle, uint64_t offset, uint64_t size) {
+    auto data = run(mount.operations.read(handle, offset, size));
+    return data ? std::string(as_text(data->view())) : "(" + data.error().message + ")";
+  }
+  void close(OneMount& mount, uint64_t handle) {
+    EXPECT_TRUE(io::ok(run(mount.operations.flush(handle))));
+    run(mount.operations.release(handle));
+  }
+  int lookup(OneMount& mount, std::string name) {
+    const auto found = run(mount.operations.lookup({}, meta::kRoot, std::move(name)));
+    return found ? 0 : found.error().sys;
+  }
+
+  client::User other_{stage_, "other"};
+  std::unique_ptr<OneMount> here_;
+  std::unique_ptr<OneMount> there_;
+};
+
+TEST_F(OperationsTest, ProgramsOfAMountShareAFile) {
+  const Made first = make_open(*here_, "a");
+  const auto second = open(*here_, first.inode, O_RDWR);
+  ASSERT_TRUE(second.ok());
+  EXPECT_TRUE(write(*here_, first.handle, 0, "12345").ok());
+  EXPECT_TRUE(write(*here_, second->handle, 2, "XX").ok());
+  EXPECT_EQ(read(*here_, first.handle, 0, 10), "12XX5");
+  EXPECT_EQ(run(here_->operations.look(first.inode))->inode.length, 5u);
+  close(*here_, first.handle);
+  EXPECT_EQ(read(*here_, second->handle, 0, 10), "12XX5");
+  close(*here_, second->handle);
+}
+
+TEST_F(OperationsTest, PagesStayWhileNobodyElseHasWritten) {
+  const Made made = make_open(*here_, "a");
+  EXPECT_TRUE(write(*here_, made.handle, 0, text_of(1, 1000)).ok());
+  close(*here_, made.handle);
+  // By this mount, whose pages the kernel has.
+  auto again = open(*here_, made.inode, O_RDWR);
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->keep_pages);
+  EXPECT_TRUE(write(*here_, again->handle, 10, "more").ok());
+  close(*here_, again->handle);
+  again = open(*here_, made.inode, O_RDONLY);
+  EXPECT_TRUE(again->keep_pages);
+  close(*here_, again->handle);
+  // By another: of the same length.
+  ASSERT_EQ(lookup(*there_, "a"), 0);
+  const auto theirs = open(*there_, made.inode, O_WRONLY);
+  ASSERT_TRUE(theirs.ok());
+  EXPECT_TRUE(write(*there_, theirs->handle, 10, "less").ok());
+  close(*there_, theirs->handle);
+  ASSERT_EQ(lookup(*here_, "a"), 0);
+  again = open(*here_, made.inode, O_RDONLY);
+  EXPECT_FALSE(again->keep_pages);
+  EXPECT_EQ(read(*here_, again->handle, 10, 4), "less");
+  close(*here_, again->handle);
+}
+
+// What was written past the pages is not in them.
+TEST_F(OperationsTest, DirectWritesAreToldToWhoHasPages) {
+  const Made cached = make_open(*here_, "a");
+  const auto direct = open(*here_, cached.inode, O_RDWR | O_DIRECT);
+  ASSERT_TRUE(direct.ok());
+  EXPECT_TRUE(direct->direct);
+  EXPECT_TRUE(write(*here_, direct->handle, 0, "past").ok());
+  EXPECT_EQ(here_->kernel.pages, std::vector{cached.inode});
+  close(*here_, cached.handle);
+  EXPECT_TRUE(write(*here_, direct->handle, 0, "them").ok());
+  EXPECT_EQ(here_->kernel.pages.size(), 1u);  // nobody has any
+  close(*here_, direct->handle);
+  EXPECT_FALSE(open(*here_, cached.inode, O_RDONLY)->keep_pages);
+}
+
+TEST_F(OperationsTest, ANameThatLeadsElsewhereIsLookedUpAgain) {
+  const Made made = make_open(*here_, "a");
+  close(*here_, made.handle);
+  ASSERT_EQ(lookup(*here_, "a"), 0);
+  pass(kSecond / 2);
+  // Another mount puts another file under the name.
+  const Made theirs = make_open(*there_, "new");
+  close(*there_, theirs.handle);
+  Operations::Rename over{.from_dir = meta::kRoot, .from = "new", .to_dir = meta::kRoot, .to = "a"};
+  ASSERT_TRUE(run(there_->operations.rename({}, std::move(over))).ok());
+  const auto stale = open(*here_, made.inode, O_RDONLY);
+  ASSERT_FALSE(stale.ok());
+  EXPECT_EQ(stale.error().sys, ESTALE);
+  EXPECT_EQ(run(here_->operations.lookup({}, meta::kRoot, "a"))->id, theirs.inode);
+  EXPECT_TRUE(open(*here_, theirs.inode, O_RDONLY).ok());
+}
+
+TEST_F(OperationsTest, BytesWithoutANameStayWhileTheyAreOpen) {
+  const Made made = make_open(*here_, "a");
+  EXPECT_TRUE(write(*here_, made.handle, 0, "text").ok());
+  close(*here_, made.handle);
+  const auto reader = open(*here_, made.inode, O_RDONLY);
+  ASSERT_TRUE(run(here_->operations.unlink({}, meta::kRoot, "a")).ok());
+  pass(1200 * kSecond);  // far longer than the bytes of a removed file are kept
+  EXPECT_EQ(read(*here_, reader->handle, 0, 10), "text");
+  EXPECT_TRUE(open(*here_, made.inode, O_RDONLY).ok());  // by way of /proc/self/fd
+  EXPECT_EQ(stored(), 1u);
+  for (uint64_t handle = 1; handle <= reader->handle + 1; handle++) {
+    run(here_->operations.release(handle));
+  }
+  EXPECT_TRUE(eventually([&] { return stored() == 0; }));
+}
+
+TEST_F(OperationsTest, AppendsGoBehindWhatOthersHaveAppended) {
+  const uint32_t appends = O_WRONLY | O_APPEND;
+  const Made ours = make_open(*here_, "log", appends);
+  ASSERT_EQ(lookup(*there_, "log"), 0);
+  const auto theirs = open(*there_, ours.inode, appends);
+  ASSERT_TRUE(theirs.ok());
+  for (int i = 0; i < 5; i++) {
+    // The kernel knows nothing of the others' bytes: its offset is not to count.
+    EXPECT_TRUE(write(*here_, ours.handle, 0, "a", appends).ok());
+    EXPECT_TRUE(write(*there_, theirs->handle, 0, "b", appends).ok());
+  }
+  close(*here_, ours.handle);
+  close(*there_, theirs->handle);
+  ASSERT_EQ(lookup(*here_, "log"), 0);
+  const auto reader = open(*here_, ours.inode, O_RDONLY);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ(read(*here_, reader->handle, 0, 100), "ababababab");
+}
+
+TEST_F(OperationsTest, ADirectoryIsListedPageByPage) {
+  constexpr size_t kFiles = 2500;  // more than two pages
+  for (size_t i = 0; i < kFiles; i++) {
+    ASSERT_TRUE(
+        run(here_->operations.make({}, meta::kRoot, fmt::format("{:05}", i), {.mode = 0644})).ok());
+  }
+  const auto handle = run(here_->operations.open_dir({}, meta::kRoot));
+  ASSERT_TRUE(handle.ok());
+  const auto directory = here_->operations.directory(*handle);
+  const auto list = [&](uint64_t from) {
+    std::vector<std::string> all;
+    for (;;) {
+      const auto entries = run(directory->read(from));
+      if (!entries || entries->empty()) return all;
+      for (const auto* entry : *entries) {
+        all.push_back(entry->listed.name);
+        from = entry->position + 1;
+      }
+    }
+  };
+  const auto all = list(0);
+  ASSERT_EQ(all.size(), kFiles + 2);
+  EXPECT_EQ(all[0], ".");
+  EXPECT_EQ(all[2], "00000");
+  EXPECT_EQ(all.back(), "02499");
+  // Back to places where somebody was before, and on from there.
+  for (const uint64_t from : {uint64_t{1500}, uint64_t{3}, uint64_t{2400}, uint64_t{0}}) {
+    const auto rest = list(from);
+    ASSERT_EQ(rest.size(), all.size() - from);
+    EXPECT_EQ(rest.front(), all[from]);
+  }
+}
+
+TEST_F(OperationsTest, TimesOfADirectoryAreThoseOfItsServers) {
+  (void)run(here_->operations.look(meta::kRoot));
+  for (const char* const name : {"a", "b"}) {
+    ASSERT_TRUE(run(here_->operations.make({}, meta::kRoot, name,
+                                           {.kind = meta::Kind::directory, .mode = 0755}))
+                    .ok());
+    const auto known = run(here_->operations.look(meta::kRoot));
+    const auto told = run(names().stat(meta::root(), false));
+    EXPECT_EQ(known->inode.mtime_ns, told->inode.mtime_ns);
+    EXPECT_EQ(known->inode.ctime_ns, told->inode.ctime_ns);
+    EXPECT_EQ(known->inode.links, told->inode.links);
+  }
+  ASSERT_TRUE(run(here_->operations.rmdir({}, meta::kRoot, "a")).ok());
+  const auto known = run(here_->operations.look(meta::kRoot));
+  const auto told = run(names().stat(meta::root(), false));
+  EXPECT_EQ(known->inode.links, told->inode.links);
+  EXPECT_EQ(known->inode.mtime_ns, told->inode.mtime_ns);
+}
+
+}  // namespace
+}  // namespace ff::mount
