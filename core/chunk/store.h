@@ -191,8 +191,8 @@ class Store {
   Task<Result<void>> stage(const Image& base, const Update& update, const Plan& plan,
                            Written& written);
   static void use_up(const Plan& plan, Image& image, Written& written);
-  Task<Result<void>> store_checksums(const Plan& plan, const Update& update, const Written& written,
-                                     Image& image);
+  Task<Result<void>> store_checksums(const Image& base, const Plan& plan, const Update& update,
+                                     const Written& written, Image& image);
   Task<Result<void>> write_bytes(const Written& written);
 
   Task<Result<uint32_t>> read_image(Image image, uint64_t offset, ByteSpan into, bool unseen);

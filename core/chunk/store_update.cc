@@ -45,6 +45,23 @@ uint32_t whole_checksum(const Image& image, const Crcs& crcs, const Crcs* piece_
   return checksum;
 }
 
+// The same for a version that has other bytes than its base in some granules, and is as long: the
+// checksum is the sum (exclusive or) of what each granule adds to it by what comes behind it.
+uint32_t changed_checksum(const Image& base, const Image& image, const Plan& plan, const Crcs& crcs,
+                          const Crcs* piece_crcs) {
+  const auto crc_of = [&](const Image& of, uint64_t granule) {
+    const auto slot = of.slot(granule);
+    return slot ? (*piece_crcs)[*slot] : crcs[granule];
+  };
+  uint32_t checksum = base.state.checksum;
+  for (uint64_t granule = plan.first; granule < plan.end; ++granule) {
+    const uint64_t end = std::min((granule + 1) * plan.granule(), image.state.length);
+    checksum ^= simd::crc32c_combine(crc_of(base, granule) ^ crc_of(image, granule), 0,
+                                     image.state.length - end);
+  }
+  return checksum;
+}
+
 // The pieces of the base that the new version still has, and `slots` new ones.
 std::vector<Piece> pieces_of(const Image& base, const Plan& plan, uint64_t first_slot) {
   std::vector<Piece> pieces;
@@ -131,7 +148,7 @@ void Store::use_up(const Plan& plan, Image& image, Written& written) {
 
 // Makes the checksums of the granules, and that of the version; stores those of the granules. Those
 // of damaged ones do not match.
-Task<Result<void>> Store::store_checksums(const Plan& plan, const Update& update,
+Task<Result<void>> Store::store_checksums(const Image& base, const Plan& plan, const Update& update,
                                           const Written& written, Image& image) {
   ByteView rest = written.bytes.first(plan.end_byte() - plan.begin_byte());
   uint64_t offset = plan.begin_byte();
@@ -144,7 +161,11 @@ Task<Result<void>> Store::store_checksums(const Plan& plan, const Update& update
       rest = rest.subspan(granule.size());
     }
   }
-  image.state.checksum = whole_checksum(image, *written.block_crcs, written.piece_crcs.get());
+  // Granules that only pieces replace have their old checksums beside the new ones.
+  const bool pieces = plan.first + plan.slots == plan.end && base.state.length == plan.length;
+  image.state.checksum =
+      pieces ? changed_checksum(base, image, plan, *written.block_crcs, written.piece_crcs.get())
+             : whole_checksum(image, *written.block_crcs, written.piece_crcs.get());
   if (!update.damaged.empty()) image.state.checksum = update.checksum.value_or(0);
   if (update.checksum && *update.checksum != image.state.checksum) {
     co_return wrong_checksum(update, image.state.checksum);
@@ -213,7 +234,7 @@ Task<Result<Image>> Store::build_image(Image base, Update update, Base shape, Pl
   Gate beside(options_.loop);
   beside.spawn([](Task<Result<void>> storing, Result<void>& result) -> Task<void> {
     result = co_await std::move(storing);
-  }(store_checksums(plan, update, written, image), stored));
+  }(store_checksums(base, plan, update, written, image), stored));
   auto wrote = co_await write_bytes(written);
   co_await beside.wait_empty();
   FF_CO_TRY(std::move(wrote));
