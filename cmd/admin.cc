@@ -77,6 +77,8 @@ Json status_json(const StatusReply& status, const Health& health, const Copying&
   for (const auto& node : status.nodes()) {
     Json one = {{"node", node.id()}, {"alive", node.alive()}};
     one["silent_s"] = node.heard() ? Json(static_cast<double>(node.silent_ms()) / 1e3) : Json();
+    one["restarts"] = node.restarts();
+    one["process_s"] = node.heard() ? Json(static_cast<double>(node.process_ms()) / 1e3) : Json();
     nodes.push_back(std::move(one));
   }
   Json targets = Json::array();
@@ -174,6 +176,12 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
     } else if (!node.alive()) {
       out.line("  node {} ({}) has been silent for {}", node.id(), name,
                format_duration(static_cast<int64_t>(node.silent_ms()) * kMillisecond));
+    }
+    if (node.restarts() > 0) {
+      out.line("  node {} ({}) was started again, {} under this primary, the last {} ago",
+               node.id(), name,
+               node.restarts() == 1 ? "once" : fmt::format("{} times", node.restarts()),
+               format_duration(static_cast<int64_t>(node.process_ms()) * kMillisecond));
     }
     for (const auto& disk : node.disks()) {
       if (disk.trouble().empty()) continue;

@@ -138,6 +138,10 @@ Result<HeartbeatAnswer> Manager::heartbeat(Heartbeat beat, int64_t now_ns) {
   FF_TRY(admit(beat));
   Seen& seen = seen_[id];
   news_ = news_ || !same_news(seen, beat);
+  if (seen.generation != beat.node.generation) {
+    if (seen.generation > 0) seen.restarts++;
+    seen.since_ns = now_ns;
+  }
   seen.generation = beat.node.generation;
   seen.sequence = beat.sequence;
   seen.heard_ns = now_ns;

@@ -57,6 +57,8 @@ struct Place {
 struct Seen {
   uint64_t generation = 0;
   uint64_t sequence = 0;
+  uint64_t restarts = 0;  // of its process since the primary has known it
+  int64_t since_ns = 0;   // when this generation was first heard of
   int64_t heard_ns = 0;
   uint64_t routing_version = 0;
   Node node = {};  // as it describes itself

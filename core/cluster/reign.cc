@@ -19,6 +19,8 @@ void add_node(const Manager& manager, NodeId id, int64_t now_ns, wire::StatusRep
   node.set_heard(true);
   node.set_silent_ms(static_cast<uint64_t>((now_ns - seen->heard_ns) / kMillisecond));
   node.set_routing_version(seen->routing_version);
+  node.set_restarts(seen->restarts);
+  node.set_process_ms(static_cast<uint64_t>((now_ns - seen->since_ns) / kMillisecond));
   for (const auto& [disk, use] : seen->disks) *node.add_disks() = to_wire(use);
 }
 

@@ -86,6 +86,20 @@ TEST_F(ManagerTest, ProcessesThatWereReplacedAreRefused) {
   EXPECT_EQ(code_of(manager().heartbeat(late, cluster.now_ns)), Errc::refused);
 }
 
+TEST_F(ManagerTest, StartsOfAProcessAreCounted) {
+  make();
+  EXPECT_EQ(manager().seen(1)->restarts, 0u);
+  const int64_t since_ns = manager().seen(1)->since_ns;
+  cluster.now_ns += kSecond;
+  FF_ASSERT_OK(cluster.beat(1));
+  EXPECT_EQ(manager().seen(1)->since_ns, since_ns);
+  cluster.start(1);
+  FF_ASSERT_OK(cluster.beat(1));
+  EXPECT_EQ(manager().seen(1)->restarts, 1u);
+  EXPECT_EQ(manager().seen(1)->since_ns, cluster.now_ns);
+  EXPECT_EQ(manager().seen(2)->restarts, 0u);
+}
+
 TEST_F(ManagerTest, OvertakenReportsAreRefused) {
   const Heartbeat first = beat_of(1);
   const Heartbeat second = beat_of(1);
