@@ -1,7 +1,6 @@
 // `ff admin`: the operator's view of a cluster, and `init` and `status` of it.
 #include "cmd/admin.h"
 
-#include <map>
 #include <set>
 
 #include "base/units.h"
@@ -17,34 +16,6 @@ using cluster::wire::StatusReply;
 constexpr int64_t kLookNs = kSecond;
 // Chains named in one line of the status; --json has them all.
 constexpr size_t kNamedMax = 8;
-
-// How the chains of a cluster are.
-struct Health {
-  size_t chains = 0;
-  size_t whole = 0;     // every target serves
-  size_t degraded = 0;  // some do
-  size_t lost = 0;      // none does
-  // Lost chains by the node that served them last.
-  std::map<cluster::NodeId, std::vector<cluster::ChainId>> waiting;
-};
-
-Health health_of(const cluster::Routing& routing) {
-  Health health;
-  for (const auto& [id, chain] : routing.chains) {
-    const auto serving =
-        static_cast<size_t>(std::ranges::count_if(chain.targets, [](const cluster::Target& target) {
-          return target.state == cluster::State::serving;
-        }));
-    for (const cluster::Target& target : chain.targets) {
-      if (target.state == cluster::State::lastsrv) health.waiting[target.node].push_back(id);
-    }
-    health.chains++;
-    (serving == chain.targets.size() ? health.whole
-     : serving > 0                   ? health.degraded
-                                     : health.lost)++;
-  }
-  return health;
-}
 
 // What is being copied, all chains together, and how fast.
 struct Copying {
@@ -263,6 +234,24 @@ Result<void> run_init(Session& session, const AdminOptions& options, int64_t tim
 }
 
 }  // namespace
+
+Health health_of(const cluster::Routing& routing) {
+  Health health;
+  for (const auto& [id, chain] : routing.chains) {
+    const auto serving =
+        static_cast<size_t>(std::ranges::count_if(chain.targets, [](const cluster::Target& target) {
+          return target.state == cluster::State::serving;
+        }));
+    for (const cluster::Target& target : chain.targets) {
+      if (target.state == cluster::State::lastsrv) health.waiting[target.node].push_back(id);
+    }
+    health.chains++;
+    (serving == chain.targets.size() ? health.whole
+     : serving > 0                   ? health.degraded
+                                     : health.lost)++;
+  }
+  return health;
+}
 
 AdminCalls::AdminCalls(Session& session, net::TransportOptions transport, int64_t deadline_ns)
     : session_(session),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,6 +58,20 @@ class AdminCalls {
   NetClient client_;
   std::unique_ptr<cluster::ManagerClient> managers_;
 };
+
+// How the chains of a cluster are.
+struct Health {
+  size_t chains = 0;
+  size_t whole = 0;     // every target serves
+  size_t degraded = 0;  // some do
+  size_t lost = 0;      // none does
+  // Lost chains by the node that served them last.
+  std::map<cluster::NodeId, std::vector<cluster::ChainId>> waiting;
+};
+Health health_of(const cluster::Routing& routing);
+
+// What `ff admin plan --apply` does.
+Result<void> make_chains(AdminCalls& calls, size_t targets_per_disk, size_t replicas);
 
 // Each declares its subcommands of `ff admin`.
 void declare_admin_lists(Command& admin, const AdminOptions& options);

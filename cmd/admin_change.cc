@@ -48,9 +48,34 @@ std::vector<cluster::ChainId> chains_without_table(const Routing& routing) {
   return rest;
 }
 
-// Makes the chains, then names them in the next version of the table.
-Result<void> carry_out(Session& session, AdminCalls& calls, const PlanOptions& options,
-                       const cluster::Plan& plan, std::vector<cluster::ChainId> chains) {
+// What is to be made, and what the table names then besides: what it does now, and what a plan that
+// was interrupted has left.
+struct Planned {
+  cluster::Plan plan;
+  std::vector<cluster::ChainId> chains;
+};
+
+Result<Planned> plan_chains(AdminCalls& calls, const PlanOptions& options) {
+  FF_TRY(const Routing routing, calls.routing());
+  auto request = cluster::placement_request(routing, options.targets_per_disk, options.replicas);
+  request.seed = options.seed;
+  std::vector<cluster::ChainId> chains = chains_without_table(routing);
+  auto placed = cluster::place(request);
+  // What an interrupted plan has left is named all the same.
+  if (!placed && (chains.empty() || !options.apply)) {
+    Error error = std::move(placed).error();
+    if (error.hint.empty()) error.hint = "'ff admin disks' shows what lies where.";
+    return error;
+  }
+  if (const cluster::Table* const table = routing.table(options.table)) {
+    chains.insert(chains.begin(), table->chains.begin(), table->chains.end());
+  }
+  return Planned{placed ? std::move(*placed) : cluster::Plan{}, std::move(chains)};
+}
+
+// Makes the chains, then names them in the next version of the table; how many that has then.
+Result<size_t> carry_out(AdminCalls& calls, const PlanOptions& options, Planned planned) {
+  const cluster::Plan& plan = planned.plan;
   for (size_t done = 0; done < plan.chains.size();) {
     cluster::wire::CreateChainsRequest request;
     for (; done < plan.chains.size() && request.chains_size() < int{cluster::kChangeMax}; done++) {
@@ -62,15 +87,13 @@ Result<void> carry_out(Session& session, AdminCalls& calls, const PlanOptions& o
       }
     }
     FF_TRY(const auto reply, calls.call(cluster::kCreateChains, std::move(request), Kind::change));
-    for (const auto& chain : reply.changes().chains()) chains.push_back(chain.id());
+    for (const auto& chain : reply.changes().chains()) planned.chains.push_back(chain.id());
   }
   cluster::wire::SetTableRequest request;
   request.set_table(options.table);
-  request.mutable_chains()->Add(chains.begin(), chains.end());
+  request.mutable_chains()->Add(planned.chains.begin(), planned.chains.end());
   FF_TRY(calls.call(cluster::kSetTable, std::move(request), Kind::change));
-  session.out.line("made {} chains; table {} has {}", plan.chains.size(), options.table,
-                   chains.size());
-  return {};
+  return planned.chains.size();
 }
 
 Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOptions& options,
@@ -83,19 +106,10 @@ Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOpt
                 cluster::kReplicasMax);
   }
   FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
-  FF_TRY(const Routing routing, calls->routing());
-  auto request = cluster::placement_request(routing, options.targets_per_disk, options.replicas);
-  request.seed = options.seed;
-  std::vector<cluster::ChainId> chains = chains_without_table(routing);
-  auto placed = cluster::place(request);
-  // What an interrupted plan has left is named all the same.
-  if (!placed && (chains.empty() || !options.apply)) {
-    Error error = std::move(placed).error();
-    if (error.hint.empty()) error.hint = "'ff admin disks' shows what lies where.";
-    return error;
-  }
-  const cluster::Plan plan = placed ? std::move(*placed) : cluster::Plan{};
-  session.out.line("{} chains of {} targets, {} slots unused", plan.chains.size(), options.replicas,
+  FF_TRY(auto planned, plan_chains(*calls, options));
+  const cluster::Plan& plan = planned.plan;
+  const size_t count = plan.chains.size();
+  session.out.line("{} chains of {} targets, {} slots unused", count, options.replicas,
                    plan.unused);
   session.out.line("two nodes share at most {} chains (ideal: {})", plan.shared_max,
                    plan.shared_ideal);
@@ -108,10 +122,9 @@ Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOpt
     session.out.note("nothing was changed; --apply makes these chains");
     return {};
   }
-  if (const cluster::Table* const table = routing.table(options.table)) {
-    chains.insert(chains.begin(), table->chains.begin(), table->chains.end());
-  }
-  return carry_out(session, *calls, options, plan, std::move(chains));
+  FF_TRY(const size_t named, carry_out(*calls, options, std::move(planned)));
+  session.out.line("made {} chains; table {} has {}", count, options.table, named);
+  return {};
 }
 
 struct DrainOptions {
@@ -297,6 +310,14 @@ void declare_accept_loss(Command& admin, const AdminOptions& options) {
 }
 
 }  // namespace
+
+Result<void> make_chains(AdminCalls& calls, size_t targets_per_disk, size_t replicas) {
+  const PlanOptions options{
+      .targets_per_disk = targets_per_disk, .replicas = replicas, .apply = true};
+  FF_TRY(auto planned, plan_chains(calls, options));
+  FF_TRY(carry_out(calls, options, std::move(planned)));
+  return {};
+}
 
 void declare_admin_changes(Command& admin, const AdminOptions& options) {
   declare_plan(admin, options);
