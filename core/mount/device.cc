@@ -149,6 +149,12 @@ Error not_mounted(const std::string& dir) {
 
 }  // namespace
 
+Result<void> check_mountable(const std::string& dir) {
+  FF_TRY(check_fuse());
+  FF_TRY(real_dir(dir));
+  return {};
+}
+
 bool is_mounted(const std::string& dir) {
   const auto found = find_mount(dir);
   return found && found->type == kType;

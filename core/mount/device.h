@@ -49,6 +49,10 @@ class Device {
   net::Fd fd_;  // beside libfuse's, which it closes to unmount
 };
 
+// What mount() looks at first, for those who will mount later: FUSE is there, the directory is one
+// and nothing of ff is on it. What a mount whose daemon has died has left there is taken away.
+Result<void> check_mountable(const std::string& dir);
+
 // Whether something of type fuse.hf3fs is mounted right there. `dir` as realpath(3) has it.
 bool is_mounted(const std::string& dir);
 
