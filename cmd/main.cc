@@ -10,12 +10,14 @@
   COMMAND("admin", admin, "Look after a cluster")                                           \
   COMMAND("bench", bench, "Measure this machine")                                           \
   COMMAND("checkpoint", checkpoint, "Save, load, verify and keep checkpoints of training")  \
+  COMMAND("down", down, "Stop what 'ff up' has started")                                    \
   COMMAND("fs", fs, "Use a cluster's file system without a mount")                          \
   COMMAND("help", help, "Explain a command, list settings, install links and manual pages") \
   COMMAND("mount", mount, "Mount a cluster's file system on a directory")                   \
   COMMAND("serve-meta", serve_meta, "Run the cluster manager")                              \
   COMMAND("serve-storage", serve_storage, "Run a storage node")                             \
-  COMMAND("sim", sim, "Replay a simulated cluster from a seed")
+  COMMAND("sim", sim, "Replay a simulated cluster from a seed")                             \
+  COMMAND("up", up, "Run a whole cluster on this machine")
 
 namespace ff::cmd {
 
