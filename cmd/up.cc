@@ -38,6 +38,7 @@ constexpr int64_t kWholeNs = 5 * kSecond;
 // Of the supervisor, when it is not wanted any more: it gives each daemon 20 s.
 constexpr int64_t kEndNs = 70 * kSecond;
 constexpr int64_t kMountEndNs = 5 * kSecond;  // of a mount that was killed
+constexpr uint64_t kSpaceMin = 64 * kMiB;     // that a new cluster begins with
 constexpr uint64_t kRestartsMax = 5;          // of a daemon that has never served
 constexpr off_t kLogMax = 4 << 20;            // bytes, of the supervisor's own log
 constexpr uint64_t kStorageMax = 64;
@@ -96,8 +97,10 @@ std::string as_text(const local::Standing& one) {
   std::string text = one.name;
   if (one.end.empty()) return text + " does not serve yet";
   text += fmt::format(" does not come up ({})", one.end);
-  if (!one.last_words.empty()) {
-    text += fmt::format(": {}", fmt::join(one.last_words, "; "));
+  for (const std::string& line : one.last_words) {
+    // What follows an error is set in.
+    text += (&line == &one.last_words.front() ? ": " : "; ") +
+            line.substr(std::min(line.find_first_not_of(' '), line.size()));
   }
   return text;
 }
@@ -292,6 +295,7 @@ class Bringing {
   // Between two looks: whether it is worth waiting on.
   Result<void> pause(const std::string& waits_for);
   Result<void> hopeless() const;
+  uint64_t free_space() const;  // where the folder is; bytes
 
   Session& session_;
   const UpOptions& options_;
@@ -331,16 +335,22 @@ Result<void> Bringing::prepare_mount() {
 
 Result<void> Bringing::prepare() {
   io::SystemDisk disk;
+  FF_TRY(wait_for_leftovers());
+  FF_TRY(prepare_mount());
   auto made = folder_.made();
   if (!made && made.error().code == Errc::not_found) {
     FF_TRY(const auto shape, wanted_shape(options_));
+    if (free_space() < kSpaceMin) {
+      return Error{Errc::disk_full,
+                   fmt::format("{}: {} are free, and a new cluster needs {}", folder_.path(),
+                               format_size(free_space()), format_size(kSpaceMin)),
+                   "Make room, or name a folder on another disk with --dir."};
+    }
     FF_TRY(folder_.fill(shape));
     made = folder_.made();
   }
   FF_TRY(made_, std::move(made));
   FF_TRY(check_shape(folder_, made_.shape, options_));
-  FF_TRY(wait_for_leftovers());
-  FF_TRY(prepare_mount());
   SeededRng rng(system_seed());
   FF_TRY(const auto told, local::choose_ports(made_, rng));
   for (const std::string& line : told) session_.out.warn("{}", line);
@@ -348,6 +358,11 @@ Result<void> Bringing::prepare() {
   FF_TRY(io::make_dirs(disk, folder_.logs(), 0700));
   admin_.meta = made_.meta;
   return {};
+}
+
+uint64_t Bringing::free_space() const {
+  const auto space = io::SystemDisk().space(folder_.path());
+  return space ? space->free : UINT64_MAX;
 }
 
 // A daemon that fails at each start is not waited for until the deadline.
@@ -459,6 +474,10 @@ Result<void> Bringing::run() {
   session_.out.note("starting {} in {}", describe(made_.shape), folder_.path());
   FF_TRY(supervising_.start(session_.stop, folder_, made_, mount_));
   if (auto up = bring_up(); !up) {
+    if (free_space() < kSpaceMin) {
+      up.error().hint = fmt::format("Is the disk full? {} are free. Logs: {}",
+                                    format_size(free_space()), folder_.logs());
+    }
     session_.out.note("stopping what was started");
     if (!supervising_.end()) session_.out.warn("it takes long, and goes on by itself");
     return up;
@@ -540,7 +559,8 @@ Result<void> run_up(Session& session, const UpOptions& options, int64_t timeout_
   FF_TRY(const std::string dir, up_dir(options.dir));
   io::SystemDisk disk;
   local::Folder folder(disk, dir);
-  FF_TRY(wanted_shape(options));
+  // Before anything is made.
+  if (!folder.made()) FF_TRY(wanted_shape(options));
   FF_TRY(folder.make(options.mount ? absolute(*options.mount) : ""));
   FF_TRY(const auto lock, folder.lock());
   if (lock == nullptr) return show_running(session, options, folder);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -240,9 +241,16 @@ TEST_F(UpTest, WhatCannotBeDoneIsSaid) {
   EXPECT_EQ(purge.exit, 5);
   EXPECT_EQ(read_file(dir_ / "mine/thesis.tex"), "mine");
 
+  fs::create_directory(dir_ / "small");
   const Ran file = ff_run({"up", "--dir", dir_ / "file"});
   EXPECT_EQ(file.exit, 1) << file.err;
   EXPECT_EQ(ff_run({"up", "--dir", "/proc/nowhere"}).exit, 1);
+  if (std::system(("mount -t tmpfs -o size=1m ff " + (dir_ / "small") + " 2>&1").c_str()) == 0) {
+    const Ran full = ff_run({"up", "--dir", dir_ / "small/cluster"});
+    EXPECT_EQ(std::system(("umount " + (dir_ / "small")).c_str()), 0);
+    EXPECT_EQ(full.exit, 1);
+    EXPECT_NE(full.err.find("a new cluster needs 64.0MiB"), std::string::npos) << full.err;
+  }
   const Ran copies = up({"--storage", "2", "--replicas", "3"});
   EXPECT_EQ(copies.exit, 2) << copies.out;
   EXPECT_FALSE(fs::exists(folder_));
