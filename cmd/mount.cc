@@ -20,7 +20,9 @@
 #include "mount/callers.h"
 #include "mount/device.h"
 #include "mount/operations.h"
+#include "mount/rings.h"
 #include "mount/session.h"
+#include "mount/virtual_dir.h"
 
 namespace ff::cmd {
 namespace {
@@ -86,6 +88,8 @@ class Mounted {
   std::optional<mount::Callers> callers_;
   std::optional<mount::Session> kernel_;
   std::optional<mount::Operations> operations_;
+  std::optional<mount::Rings> rings_;
+  std::optional<mount::VirtualDir> virtual_dir_;
 };
 
 Result<meta::Seen> Mounted::find_root(const std::string& path) {
@@ -127,8 +131,12 @@ Result<void> Mounted::start(const client::Url& url) {
                                         .others = options_.others || ::geteuid() == 0}));
   callers_.emplace(disk_, client_.loop.clock());
   kernel_.emplace(loop(), *device_, *memory_, *callers_, client_.metrics,
-                  mount::Session::Options{.slots = memory.slots});
+                  mount::Session::Options{.slots = memory.slots, .name = options_.source});
   operations_.emplace(*files_, *memory_, *kernel_, std::move(root));
+  rings_.emplace(loop(), *operations_, *memory_, mount::map_foreign);
+  virtual_dir_.emplace(*operations_, *callers_, *rings_, device_->dir());
+  const auto rings = rings_->start();
+  if (!rings) log_warning("programs can make no rings", {{"cause", rings.error().message}});
   return {};
 }
 
@@ -149,11 +157,9 @@ Result<void> Mounted::run() {
   notify_systemd("READY=1");
   Gate serving(loop());
   std::optional<Result<void>> served;
-  serving.spawn([](mount::Session& kernel, mount::Operations& operations,
-                   std::optional<Result<void>>& result) -> Task<void> {
-    auto running = kernel.run(operations);
+  serving.spawn([](Task<Result<void>> running, std::optional<Result<void>>& result) -> Task<void> {
     result = co_await std::move(running);
-  }(*kernel_, *operations_, served));
+  }(kernel_->run(*operations_, &*virtual_dir_), served));
   if (told) {
     run_task(loop(),
              poll_until(loop(), [&] { return served.has_value() || !session_.stop.check().ok(); }));
@@ -161,6 +167,7 @@ Result<void> Mounted::run() {
   notify_systemd("STOPPING=1");
   log_info("stopping");
   if (!served) run_task(loop(), unmount());
+  run_task(loop(), rings_->close());
   run_task(loop(), operations_->close());
   run_task(loop(), kernel_->close());
   Error over = fail(Errc::interrupted, "the mount goes down");
@@ -171,6 +178,8 @@ Result<void> Mounted::run() {
 }
 
 Mounted::~Mounted() {
+  virtual_dir_.reset();
+  rings_.reset();
   operations_.reset();
   kernel_.reset();
   device_.reset();

@@ -149,7 +149,7 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
   std::vector<chain::Client::Piece> pieces;
   std::vector<std::pair<size_t, Part>> wanted;  // of which extent
   for (size_t i = 0; i < extents.size(); i++) {
-    const auto [offset, into] = extents[i];
+    const auto [offset, into, holes] = extents[i];
     if (!right) results[i] = right.error();
     if (offset > meta::kLengthMax) results[i] = wrong_end(offset);
     if (!results[i] || offset >= seen_.inode.length || into.empty()) continue;
@@ -175,6 +175,9 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
     if (!got[i] && !absent) results[which] = with_errno(std::move(got[i]).error());
     if (!got[i] && !absent) continue;
     const uint64_t bytes = absent ? 0 : got[i]->bytes;
+    if (bytes < part.size && !extents[which].holes && results[which]) {
+      results[which] = errno_error(ENODATA, fmt::format("inode {}", seen_.inode.id));
+    }
     std::ranges::fill(extents[which].into.subspan(part.at + bytes, part.size - bytes),
                       std::byte{0});
   }

@@ -51,6 +51,7 @@ class File : public std::enable_shared_from_this<File> {
   struct Extent {
     uint64_t offset = 0;
     ByteSpan into = {};
+    bool holes = true;  // false: ENODATA where something was never written
   };
   Task<std::vector<Result<uint64_t>>> read_many(std::vector<Extent> extents);
   // Returns once storage has acknowledged all of it, on all replicas (not durable: sync()).

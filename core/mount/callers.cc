@@ -33,6 +33,19 @@ std::vector<uint32_t> Callers::groups_of(uint32_t pid) {
   return groups;
 }
 
+uint32_t Callers::process_of(uint32_t thread) {
+  if (thread == 0) return 0;
+  const auto status = io::read_file(disk_, fmt::format("/proc/{}/status", thread), kStatusMax);
+  if (!status) return 0;
+  for (const std::string_view line : split(*status, '\n')) {
+    if (!line.starts_with("Tgid:")) continue;
+    const size_t begin = std::min(line.find_first_of("0123456789"), line.size());
+    const auto process = parse_u64(line.substr(begin));
+    if (process && *process <= UINT32_MAX) return static_cast<uint32_t>(*process);
+  }
+  return 0;
+}
+
 meta::Caller Callers::caller(uint32_t uid, uint32_t gid, uint32_t pid) {
   meta::Caller caller{.uid = uid, .gid = gid, .groups = {}};
   if (uid == 0 || pid == 0) return caller;

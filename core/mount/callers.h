@@ -19,6 +19,8 @@ class Callers {
 
   // `pid` 0: of a process that cannot be seen from here; it has no other groups.
   meta::Caller caller(uint32_t uid, uint32_t gid, uint32_t pid);
+  // The process that a thread is of; 0: it cannot be seen from here.
+  uint32_t process_of(uint32_t thread);
 
  private:
   std::vector<uint32_t> groups_of(uint32_t pid);

@@ -61,6 +61,8 @@ using NodeRef = std::shared_ptr<Node>;
 
 struct Handle {
   NodeRef node = {};
+  uint32_t uid = 0;  // who has opened it
+  bool reads = false;
   bool writes = false;
   bool direct = false;              // past the kernel's pages
   std::optional<Error> error = {};  // of a write that was answered before it was done

@@ -113,8 +113,11 @@ class Operations {
   Task<Result<void>> allocate(uint64_t handle, int mode, uint64_t offset, uint64_t size);
   // SEEK_DATA or SEEK_HOLE.
   Task<Result<uint64_t>> seek(uint64_t handle, uint64_t offset, int whence);
-  // The file of an inode that programs of this mount have open, for rings (rings.h).
-  std::shared_ptr<client::File> open_file(meta::InodeId inode, bool for_writing);
+  // For rings (rings.h): the file of an inode that a program of that user has open so. Null: none.
+  std::shared_ptr<client::File> open_file(meta::InodeId inode, uint32_t uid, bool for_writing);
+  // As by such a program, past the kernel's pages.
+  Task<Result<void>> write_of_ring(uint32_t uid, meta::InodeId inode, uint64_t offset,
+                                   ByteView from);
   // Bytes were written past the kernel's pages.
   Task<void> wrote_past_pages(meta::InodeId inode, uint64_t offset, uint64_t size);
 
@@ -134,7 +137,7 @@ class Operations {
   Task<Result<meta::Seen>> open_node(meta::Caller caller, Node& node, uint32_t rights);
   Task<Result<void>> cut(meta::Caller caller, Node& node, uint64_t length);
   bool pages_stand(Node& node, const meta::Inode& inode);
-  Opened opened(const NodeRef& node, uint32_t flags);
+  Opened opened(const NodeRef& node, uint32_t uid, uint32_t flags);
   Task<Result<void>> write_now(Handle& handle, Write write);
   Task<Result<void>> drop_set_ids(Node& node);
   Result<void> told(Handle& handle, Result<void> result);

@@ -85,10 +85,12 @@ bool Operations::pages_stand(Node& node, const meta::Inode& inode) {
   return stand;
 }
 
-Operations::Opened Operations::opened(const NodeRef& node, uint32_t flags) {
+Operations::Opened Operations::opened(const NodeRef& node, uint32_t uid, uint32_t flags) {
   const bool appends = may_write(flags) && (flags & O_APPEND) != 0;
   auto handle = std::make_shared<Handle>();
   handle->node = node;
+  handle->uid = uid;
+  handle->reads = (flags & O_ACCMODE) != O_WRONLY;
   handle->writes = may_write(flags);
   handle->direct = (flags & O_DIRECT) != 0 || appends;
   const bool direct = handle->direct;
@@ -101,6 +103,7 @@ Task<Result<Operations::Opened>> Operations::open(meta::Caller caller, meta::Ino
   auto taking = node->turn.take(1);
   FF_CO_TRY(const auto turn, co_await std::move(taking));
   const meta::Inode before = node->file() != nullptr ? node->file()->inode() : meta::Inode();
+  const uint32_t uid = caller.uid;
   auto opening = open_node(std::move(caller), *node, rights_of(flags));
   auto seen = co_await std::move(opening);
   Result<void> fit = seen ? check_named(*node, seen->inode) : seen.error();
@@ -115,7 +118,7 @@ Task<Result<Operations::Opened>> Operations::open(meta::Caller caller, meta::Ino
     }
     co_return fit.error();
   }
-  Opened opened = this->opened(node, flags);
+  Opened opened = this->opened(node, uid, flags);
   const meta::Inode& now = node->file()->inode();
   // The kernel trusts the length it has for a while: it is not to cut reads short by it.
   if (now.length != before.length || now.mtime_ns != before.mtime_ns) {
@@ -131,6 +134,7 @@ Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::
   meta::Names::Make how{.kind = meta::Kind::file, .mode = mode};
   how.exclusive = (flags & O_EXCL) != 0;
   how.rights = rights_of(flags);
+  const uint32_t uid = caller.uid;
   auto creating = files_.create(std::move(caller), ref(dir), std::move(name), std::move(how));
   auto made = co_await std::move(creating);
   if (!made) nodes_.forget_dir(dir);
@@ -159,7 +163,7 @@ Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::
       co_return done.error();
     }
   }
-  Created created{.inode = inode, .opened = opened(node, flags)};
+  Created created{.inode = inode, .opened = opened(node, uid, flags)};
   files_.add_written(created.inode);
   created.opened.keep_pages = !created.opened.direct && pages_stand(*node, inode);
   co_return created;
@@ -362,11 +366,34 @@ Task<Result<uint64_t>> Operations::seek(uint64_t handle, uint64_t offset, int wh
   co_return range.begin;
 }
 
-std::shared_ptr<client::File> Operations::open_file(meta::InodeId inode, bool for_writing) {
+std::shared_ptr<client::File> Operations::open_file(meta::InodeId inode, uint32_t uid,
+                                                    bool for_writing) {
   const NodeRef node = nodes_.find(inode);
   if (node == nullptr) return nullptr;
-  if (for_writing || node->writer != nullptr) return node->writer;
-  return node->reader;
+  const bool open = std::ranges::any_of(node->handles, [&](const Handle* one) {
+    return (uid == 0 || one->uid == uid) && (for_writing ? one->writes : one->reads);
+  });
+  if (!open) return nullptr;
+  return for_writing ? node->writer : node->file();
+}
+
+Task<Result<void>> Operations::write_of_ring(uint32_t uid, meta::InodeId inode, uint64_t offset,
+                                             ByteView from) {
+  const NodeRef node = nodes_.find(inode);
+  const auto file = open_file(inode, uid, true);
+  if (file == nullptr) co_return not_open(inode);
+  if (uid != 0) {
+    auto dropping = drop_set_ids(*node);
+    FF_CO_TRY(co_await std::move(dropping));
+  }
+  auto flushing = file->flush();
+  FF_CO_TRY(co_await std::move(flushing));
+  auto writing = file->write(offset, from);
+  FF_CO_TRY(co_await std::move(writing));
+  auto forgetting = wrote_past_pages(inode, offset, from.size());
+  co_await std::move(forgetting);
+  kernel_.forget_attributes(inode);
+  co_return Result<void>();
 }
 
 }  // namespace ff::mount

@@ -66,8 +66,9 @@ Task<void> Session::close() {
   co_await gate_.close(std::move(reason));
 }
 
-Task<Result<void>> Session::run(Operations& operations) {
+Task<Result<void>> Session::run(Operations& operations, VirtualDir* virtual_dir) {
   operations_ = &operations;
+  virtual_dir_ = virtual_dir;
   FF_CO_TRY(const auto watch, loop_.watch(device_.fd()));
   for (size_t count = 1;; count++) {
     auto receiving = receive(*watch);
@@ -206,10 +207,11 @@ Task<void> Session::serve(Request request) {
   const uint32_t opcode = request.header.opcode;
   const Call call = opcode < kCalls ? calls_[opcode] : Call{};
   if (call.handler == nullptr) co_return write(unique, ENOSYS, {}, {});
+  const bool is_virtual = virtual_dir_ != nullptr && virtual_dir_->takes(request);
   const int64_t began_ns = loop_.now_ns();
   CancelScope scope(loop_, co_await current_cancel(), INT64_MAX, {});
   running_[unique] = &scope;
-  auto answering = (this->*call.handler)(request);
+  auto answering = is_virtual ? virtual_dir_->serve(request) : (this->*call.handler)(request);
   const auto reply = co_await std::move(answering).under(scope.cancel());
   running_.erase(unique);
   answer(unique, reply);

@@ -19,6 +19,7 @@
 #include "mount/notifier.h"
 #include "mount/operations.h"
 #include "mount/request.h"
+#include "mount/virtual_dir.h"
 
 namespace ff::mount {
 
@@ -38,7 +39,8 @@ class Session final : public Kernel {
   ~Session() override;
 
   // Until somebody unmounts it, or it is cancelled. `operations` outlives it, and close().
-  Task<Result<void>> run(Operations& operations);
+  // `virtual_dir`, which outlives it too: may be null.
+  Task<Result<void>> run(Operations& operations, VirtualDir* virtual_dir);
   // Ends what is under way. Requests of programs fail from now on.
   Task<void> close();
 
@@ -113,6 +115,14 @@ class Session final : public Kernel {
   Answer releasedir(Request& request);
   Answer fsyncdir(Request& request);
 
+  // session_ioctl.cc
+  Answer ioctl(Request& request);
+  Task<Result<void>> remove_open_tree(meta::Caller caller, meta::InodeId inode);
+  Task<Result<void>> link_order(Request& request);
+  Task<Result<void>> punch_order(Request& request, uint64_t handle);
+  Task<Result<void>> move_order(Request& request);
+  Task<Result<void>> remove_order(Request& request);
+
   Loop& loop_;
   Device& device_;
   chain::Memory& memory_;
@@ -121,6 +131,7 @@ class Session final : public Kernel {
   const ByteSpan slots_;
   std::array<Call, kCalls> calls_ = {};
   Operations* operations_ = nullptr;
+  VirtualDir* virtual_dir_ = nullptr;
   std::vector<size_t> free_slots_;
   Event slot_freed_;
   std::unordered_map<uint64_t, CancelScope*> running_;  // by the request's number

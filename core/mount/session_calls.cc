@@ -79,6 +79,7 @@ void Session::declare_calls() {
   add(FUSE_READDIRPLUS, "readdirplus", &Session::readdirplus);
   add(FUSE_RELEASEDIR, "releasedir", &Session::releasedir);
   add(FUSE_FSYNCDIR, "fsyncdir", &Session::fsyncdir);
+  add(FUSE_IOCTL, "ioctl", &Session::ioctl);
 }
 
 // The root of what is mounted has the kernel's number there, whatever its own is.
