@@ -67,6 +67,7 @@ const std::map<std::string, std::string>& direct_open_allowed() {
       {"core/db/database.cc", "the lock of a directory of the machine's, for SQLite's own files"},
       {"core/db/state_dir.cc", "rules about the machine's own directories: owner, mode, kind"},
       {"core/mount/device.cc", "the kernel's device and its tables of mounts, which are no data"},
+      {"core/mount/foreign_memory.cc", "memory files of programs, under rules of their own"},
       {"core/net/region.cc", "a nameless file of shared memory, on no disk and without a path"},
   };
   return all;
@@ -350,8 +351,9 @@ Findings table_matches(const std::vector<std::string>& folders, const Floors& fl
 
 // Sources, and what lies beside them: what an editor or a merge has left is none of it.
 Findings known_kinds(const std::vector<std::string>& paths) {
-  static const std::set<std::string> kKnown = {".cc", ".h",    ".sh",  ".py",   ".cmake", ".proto",
-                                               ".md", ".supp", ".txt", ".json", ".pyc",   ".pml"};
+  static const std::set<std::string> kKnown = {".cc",    ".c",     ".h",  ".sh",   ".py",
+                                               ".cmake", ".proto", ".md", ".supp", ".txt",
+                                               ".json",  ".pyc",   ".pml"};
   Findings findings;
   for (const std::string& path : paths) {
     if (kKnown.contains(fs::path(path).extension())) continue;

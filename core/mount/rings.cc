@@ -160,7 +160,7 @@ Task<void> Rings::look_for_lost() {
       const auto process = static_cast<pid_t>(what.owner.process);
       const bool lost = what.dir == 0 && process != 0 && ::kill(process, 0) != 0 && errno == ESRCH;
       const auto next = std::next(link);
-      if (lost) drop(link);
+      if (lost) drop_lost(link);
       link = next;
     }
   }
@@ -206,6 +206,19 @@ void Rings::drop(Links::iterator link) {
   links_.erase(link);
 }
 
+// Its program has gone without a word, or with it: what the library has made for it is nobody's.
+void Rings::drop_lost(Links::iterator link) {
+  const Link& lost = link->second;
+  const bool made = lost.target.starts_with(usrbio::kShmPrefix);
+  struct stat there = {};
+  struct stat ours = {};
+  if (made && lost.memory != nullptr && ::lstat(lost.target.c_str(), &there) == 0 &&
+      ::fstat(lost.memory->fd.get(), &ours) == 0 && there.st_ino == ours.st_ino) {
+    ::unlink(lost.target.c_str());
+  }
+  drop(link);
+}
+
 Result<void> Rings::remove(const std::string& name, uint32_t uid) {
   if (find(name, uid) == nullptr) return errno_error(ENOENT, printable(name));
   drop(links_.find(name));
@@ -238,7 +251,7 @@ void Rings::dir_closed(uint64_t dir) {
   dirs_.erase(dir);
   for (auto link = links_.begin(); link != links_.end();) {
     const auto next = std::next(link);
-    if (link->second.dir == dir) drop(link);
+    if (link->second.dir == dir) drop_lost(link);
     link = next;
   }
 }

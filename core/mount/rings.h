@@ -73,6 +73,7 @@ class Rings final : public RingHost {
   Task<void> look_for_lost();
   bool scan();
   void drop(Links::iterator link);
+  void drop_lost(Links::iterator link);
 
   Loop& loop_;
   Operations& operations_;

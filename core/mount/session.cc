@@ -208,6 +208,9 @@ Task<void> Session::serve(Request request) {
   const Call call = opcode < kCalls ? calls_[opcode] : Call{};
   if (call.handler == nullptr) co_return write(unique, ENOSYS, {}, {});
   const bool is_virtual = virtual_dir_ != nullptr && virtual_dir_->takes(request);
+  if (virtual_dir_ != nullptr && !is_virtual && virtual_dir_->forbids(request)) {
+    co_return write(unique, EROFS, {}, {});
+  }
   const int64_t began_ns = loop_.now_ns();
   CancelScope scope(loop_, co_await current_cancel(), INT64_MAX, {});
   running_[unique] = &scope;

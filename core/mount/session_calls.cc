@@ -242,7 +242,10 @@ Session::Answer Session::link(Request& request) {
 
 Session::Answer Session::open(Request& request) {
   FF_CO_TRY(const auto in, request.take<fuse_open_in>());
-  auto opening = operations_->open(caller_of(request), inode_of(request), in.flags);
+  const bool cached =
+      virtual_dir_ == nullptr || virtual_dir_->settings(request.header.uid).read_cache;
+  const uint32_t flags = in.flags | (cached ? 0 : O_DIRECT);
+  auto opening = operations_->open(caller_of(request), inode_of(request), flags);
   FF_CO_TRY(const auto opened, co_await std::move(opening));
   fuse_open_out out = {};
   out.fh = opened.handle;

@@ -1,6 +1,7 @@
 // virtual_dir.cc: names that are not there, and what making them does.
 #include "mount/virtual_dir.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "usrbio/ioctls.h"
 #include "usrbio/link_name.h"
 
 namespace ff::mount {
@@ -117,6 +119,35 @@ bool VirtualDir::takes(const Request& request) const {
       const std::string order = std::string(kMove) + dir_ + (dir_ == "/" ? "" : "/");
       return name != std::string::npos && request.body.compare(name + 1, order.size(), order) == 0;
     }
+    default: return false;
+  }
+}
+
+bool VirtualDir::forbids(const Request& request) const {
+  if (settings_.empty() || !settings(request.header.uid).read_only) return false;
+  switch (request.header.opcode) {
+    case FUSE_OPEN: {
+      fuse_open_in in = {};
+      std::memcpy(&in, request.body.data(), std::min(sizeof in, request.body.size()));
+      return (in.flags & (O_ACCMODE | O_TRUNC)) != O_RDONLY;
+    }
+    case FUSE_IOCTL: {
+      fuse_ioctl_in in = {};
+      std::memcpy(&in, request.body.data(), std::min(sizeof in, request.body.size()));
+      return _IOC_NR(in.cmd) >= static_cast<unsigned>(usrbio::Ioctl::link);
+    }
+    case FUSE_SETATTR:
+    case FUSE_SYMLINK:
+    case FUSE_MKNOD:
+    case FUSE_MKDIR:
+    case FUSE_UNLINK:
+    case FUSE_RMDIR:
+    case FUSE_RENAME:
+    case FUSE_RENAME2:
+    case FUSE_LINK:
+    case FUSE_CREATE:
+    case FUSE_SETXATTR:
+    case FUSE_REMOVEXATTR: return true;
     default: return false;
   }
 }

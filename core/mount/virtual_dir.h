@@ -40,7 +40,9 @@ class VirtualDir {
   };
   Settings settings(uint32_t uid) const;
 
-  // Whether the request is for it. `root`: the kernel's number of the mount's root.
+  // Whether the user has said that his programs change nothing, and this one would.
+  bool forbids(const Request& request) const;
+  // Whether the request is for it.
   bool takes(const Request& request) const;
   Task<Result<Reply>> serve(Request& request);
 

@@ -41,5 +41,6 @@ inline std::string_view wake_link(int priority) {
 
 constexpr std::string_view kVirtualDir = "3fs-virt";
 constexpr std::string_view kShm = "/dev/shm/";
+constexpr std::string_view kShmPrefix = "/dev/shm/hf3fs-iov-";  // of what the library makes
 
 }  // namespace ff::usrbio

@@ -47,8 +47,7 @@ Id random_id() {
 }
 
 int make_shm(size_t size, int numa, Shm& made) {
-  made.path = kShm;
-  made.path += "hf3fs-iov-";
+  made.path = kShmPrefix;
   made.path += text_of(random_id());
   const int fd = ::open(made.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return -errno;
