@@ -40,10 +40,10 @@ class Bulk {
   // Memory the peer must be told of before it meets its key in a slice. The descriptor stays ours.
   struct Region {
     uint32_t id = 0;
-    uint64_t size = 0;
+    uint64_t size = 0;  // 0: it is to be forgotten, and has no descriptor
     int fd = -1;
   };
-  // What share() has added to that; nothing when all is told.
+  // What share() has added to that, and what it is to forget; nothing when all is told.
   virtual std::optional<Region> next_region() { return std::nullopt; }
   // The peer told of one; its descriptor is the callee's.
   virtual Result<void> add_region(const Region& region);

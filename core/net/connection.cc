@@ -71,6 +71,18 @@ Connection::Outgoing& Connection::last_piece() {
 }
 
 void Connection::send(const Head& head, std::string_view message) {
+  if (bulk_ != nullptr) tell_regions();
+  send_frame(head, message);
+}
+
+void Connection::tell_regions() {
+  while (const auto region = error_ ? std::nullopt : bulk_->next_region()) {
+    if (region->fd >= 0) stream_->send_descriptor(region->fd);
+    send_frame({.kind = FrameKind::region}, as_text(region_message(*region)));
+  }
+}
+
+void Connection::send_frame(const Head& head, std::string_view message) {
   if (error_) return;
   std::string& bytes = last_piece().bytes;
   const size_t before = bytes.size();
@@ -209,10 +221,7 @@ Result<Connection::Exposure> Connection::expose(ByteSpan memory, bool writable) 
   exposure.slice_ = {.token = next_token_, .size = memory.size()};
   if (bulk_ != nullptr) {
     FF_TRY(bulk_->share(memory, writable, exposure.slice_));
-    while (const auto region = bulk_->next_region()) {
-      stream_->send_descriptor(region->fd);
-      send({.kind = FrameKind::region}, as_text(region_message(*region)));
-    }
+    tell_regions();
   }
   exposed_[next_token_++] = {memory.data(), memory.size(), writable};
   exposure.connection_ = this;

@@ -155,6 +155,8 @@ class Connection {
   Result<void> reached(Result<void> result) const;
   void queue(Outgoing piece);
   void account(size_t frame, size_t payload);
+  void send_frame(const Head& head, std::string_view message);
+  void tell_regions();
   Outgoing& last_piece();
   void send_copy(uint64_t token, uint64_t offset, ByteView from);
   void flush();

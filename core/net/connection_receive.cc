@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "net/connection_waits.h"
@@ -136,7 +137,13 @@ Result<size_t> Connection::read_some() {
     const size_t most = direct >= kBufferBytes ? kBehindPayload : behind.size();
     into[count++] = behind.first(std::min(behind.size(), most));
   }
-  FF_TRY(const auto got, stream_->try_read(std::span(into).first(count)));
+  const auto read = stream_->try_read(std::span(into).first(count));
+  if (!read && read.error().sys == EFAULT && incoming_.to == Incoming::To::sink) {
+    // The sink's memory was cut off by who else has it: the rest is nobody's.
+    incoming_.to = Incoming::To::nobody;
+    return read_some();
+  }
+  FF_TRY(const auto got, read);
   if (!got) return size_t{0};
   if (*got == 0) return fail(Errc::unreachable, "the peer closed the connection");
   heard_ns_ = loop_.now_ns();
@@ -255,12 +262,14 @@ Result<void> Connection::take_pulled(const Head& head, ByteView message) {
 
 Result<void> Connection::take_region(const Head& head, ByteView message) {
   FF_TRY(check_size(message, std::tuple_size_v<RegionMessage>));
+  const auto id = load_le<uint32_t>(message.data());
+  const auto size = load_le<uint64_t>(message.data() + 8);
+  if (size == 0 && bulk_ != nullptr) return bulk_->add_region({.id = id});
   const auto fd = stream_->take_descriptor();
   if (!fd || head.payload_len > 0) {
     return fail(Errc::corrupt, "the peer announced a region without its descriptor");
   }
-  const Bulk::Region region{load_le<uint32_t>(message.data()),
-                            load_le<uint64_t>(message.data() + 8), *fd};
+  const Bulk::Region region{id, size, *fd};
   if (bulk_ == nullptr) {
     ::close(*fd);
     return fail(Errc::corrupt, "the peer announced a region on a connection without any");

@@ -8,7 +8,8 @@
 //                push   := token:u64 offset:u64                       payload: the bytes
 //                pull   := token:u64 offset:u64 ticket:u64 length:u32 payload: none
 //                pulled := ticket:u64                                 payload: the bytes
-//                region := id:u32 0:u32 size:u64                      a descriptor comes beside it
+//                region := id:u32 0:u32 size:u64                      a descriptor comes beside it,
+//                                                                 unless size is 0: it is forgotten
 //   payload := at most kPayloadMax bytes, in frames of the bulk kinds only
 //
 // The CRCs are CRC32C, of the message and of the head before it. Payloads carry none: their CRCs

@@ -57,7 +57,7 @@ Result<Fd> sealable_file() {
 }  // namespace
 
 Region::~Region() {
-  if (base_ != nullptr) ::munmap(base_, size_);
+  if (base_ != nullptr && kind_ != Kind::adopted) ::munmap(base_, size_);
 }
 
 Result<std::shared_ptr<const Region>> RegionSet::make(uint64_t size) {
@@ -88,6 +88,15 @@ Result<std::shared_ptr<const Region>> RegionSet::make(uint64_t size, Region::Kin
   return std::shared_ptr<const Region>(std::move(region));
 }
 
+std::shared_ptr<const Region> RegionSet::adopt(ByteSpan memory, Fd fd) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Region> region(new Region(Region::Kind::adopted, ++last_id_, std::move(fd)));
+  region->base_ = memory.data();
+  region->size_ = memory.size();
+  regions_[region->base_] = region;
+  return region;
+}
+
 void RegionSet::remove(const Region& region) {
   std::shared_ptr<const Region> last;  // unmapped after the lock
   const std::lock_guard lock(mutex_);
@@ -95,6 +104,8 @@ void RegionSet::remove(const Region& region) {
   if (found == regions_.end() || found->second.get() != &region) return;
   last = std::move(found->second);
   regions_.erase(found);
+  last->removed_.store(true);
+  removals_.fetch_add(1);
 }
 
 std::shared_ptr<const Region> RegionSet::find(ByteView memory) const {

@@ -21,6 +21,9 @@ namespace {
 // The most that is copied before other tasks get their turn: some 200 us.
 constexpr size_t kPieceBytes = 1 * kMiB;
 
+// Frames that were queued have left by then, or the connection has failed.
+constexpr int64_t kOnItsWayNs = kSecond;
+
 Error cut_off() { return fail(Errc::corrupt, "the peer has cut off its region of shared memory"); }
 
 Error refused_by_kernel(int err) {
@@ -77,6 +80,7 @@ Result<void> read_all(int fd, uint64_t at, ByteSpan into) {
 
 ShmBulk::~ShmBulk() {
   for (const auto& [id, region] : mapped_) ::munmap(region.base, region.size);
+  for (const ByteSpan addresses : forgotten_) ::munmap(addresses.data(), addresses.size());
 }
 
 Result<void> ShmBulk::share(ByteView memory, bool, Slice& slice) {
@@ -94,14 +98,58 @@ Result<void> ShmBulk::share(ByteView memory, bool, Slice& slice) {
   return {};
 }
 
+void ShmBulk::find_removed() {
+  const int64_t now_ns = loop_.now_ns();
+  while (!gone_.empty() && now_ns - gone_.front().first > kOnItsWayNs) gone_.pop_front();
+  const uint64_t removals = own_.removals();
+  if (removals == removals_) return;
+  removals_ = removals;
+  for (auto told = told_.begin(); told != told_.end();) {
+    const auto next = std::next(told);
+    if (told->second->removed()) {
+      to_tell_.push_back({.id = told->first});
+      told_bytes_ -= told->second->memory().size();
+      gone_.emplace_back(now_ns, std::move(told->second));
+      told_.erase(told);
+    }
+    told = next;
+  }
+}
+
 std::optional<Bulk::Region> ShmBulk::next_region() {
+  if (to_tell_.empty()) find_removed();
   if (to_tell_.empty()) return std::nullopt;
   const Region next = to_tell_.front();
   to_tell_.pop_front();
   return next;
 }
 
+// Its memory goes at once, its addresses stay for a while: what may still be on its way there must
+// not meet something else.
+Result<void> ShmBulk::forget(uint32_t id) {
+  const auto found = mapped_.find(id);
+  if (found == mapped_.end()) {
+    return fail(Errc::corrupt, "the peer has region {} forgotten, which it never announced", id);
+  }
+  const ByteSpan addresses(found->second.base, found->second.size);
+  mapped_bytes_ -= addresses.size();
+  mapped_.erase(found);
+  if (::mmap(addresses.data(), addresses.size(), PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    return errno_error(errno, "the peer's region of shared memory");
+  }
+  forgotten_.push_back(addresses);
+  forgotten_bytes_ += addresses.size();
+  while (forgotten_bytes_ > kForgottenBytesMax) {
+    forgotten_bytes_ -= forgotten_.front().size();
+    ::munmap(forgotten_.front().data(), forgotten_.front().size());
+    forgotten_.pop_front();
+  }
+  return {};
+}
+
 Result<void> ShmBulk::add_region(const Region& region) {
+  if (region.size == 0 && region.fd < 0) return forget(region.id);
   Mapped mapped;
   mapped.fd = Fd(region.fd);
   if (region.id == 0 || mapped_.contains(region.id)) {

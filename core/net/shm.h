@@ -25,6 +25,8 @@ namespace ff::net {
 // descriptors and addresses.
 constexpr size_t kRegionsMax = 64;
 constexpr uint64_t kRegionBytesMax = 64 * kGiB;
+// Addresses of regions that were forgotten, which are kept: I/O may be on its way there still.
+constexpr uint64_t kForgottenBytesMax = 1024 * kGiB;
 
 class ShmBulk final : public Bulk {
  public:
@@ -37,8 +39,8 @@ class ShmBulk final : public Bulk {
   // a region can reach all of the region, and write where it was to read.
   Result<void> share(ByteView memory, bool writable, Slice& slice) override;
   std::optional<Region> next_region() override;
-  // Errc::corrupt: no memory file that can be written, shorter than announced, told twice, or
-  // beyond the bounds above.
+  // Errc::corrupt: no memory file that can be written, shorter than announced, told twice, beyond
+  // the bounds above, or forgotten before it was told.
   Result<void> add_region(const Region& region) override;
 
   // Errc::corrupt: a slice outside the peer's region, or a region that its owner has cut off.
@@ -61,6 +63,8 @@ class ShmBulk final : public Bulk {
     const Mapped* region = nullptr;
     uint64_t at = 0;
   };
+  Result<void> forget(uint32_t id);
+  void find_removed();
   Result<Place> place(const Slice& slice, uint64_t offset, uint64_t size) const;
   Task<Result<void>> turn();
 
@@ -68,9 +72,14 @@ class ShmBulk final : public Bulk {
   const RegionSet& own_;
   std::map<uint32_t, std::shared_ptr<const net::Region>> told_;
   uint64_t told_bytes_ = 0;
+  uint64_t removals_ = 0;  // that were looked for among them
+  // Not told of any more, and since when: their descriptors may be on their way still.
+  std::deque<std::pair<int64_t, std::shared_ptr<const net::Region>>> gone_;
   std::deque<Region> to_tell_;
   std::map<uint32_t, Mapped> mapped_;
   uint64_t mapped_bytes_ = 0;
+  std::deque<ByteSpan> forgotten_;  // addresses without memory
+  uint64_t forgotten_bytes_ = 0;
   uint64_t moved_ = 0;  // bytes since other tasks had their turn
   bool closed_ = false;
 };

@@ -25,7 +25,11 @@ constexpr size_t kDescriptorsMax = 16;  // beside one message
 constexpr size_t kDescriptorsHeldMax = 256;
 constexpr int kBacklog = 1024;
 
-Error lost(int err) { return fail(Errc::unreachable, "{}", ::strerror(err)); }
+Error lost(int err) {
+  Error error = fail(Errc::unreachable, "{}", ::strerror(err));
+  error.sys = err;
+  return error;
+}
 
 // In a forked child of a test program a descriptor must not stay open.
 Result<Fd> new_socket(int family) {

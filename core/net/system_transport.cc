@@ -134,6 +134,23 @@ Result<ByteSpan> SystemTransport::memory(uint64_t size) {
   return memory_.back()->memory();
 }
 
+std::shared_ptr<const Region> SystemTransport::adopt(Loop& loop, ByteSpan memory, Fd fd) {
+  auto region = regions_.adopt(memory, std::move(fd));
+  OfLoop& mine = of(loop);
+  mine.adopted[region->id()] = region;
+  for (Device& device : mine.devices) {
+    device.lasting.emplace(region->id(), device.verbs->memory().lasting(region->memory()));
+  }
+  return region;
+}
+
+void SystemTransport::give_back(Loop& loop, const Region& region) {
+  OfLoop& mine = of(loop);
+  for (Device& device : mine.devices) device.lasting.erase(region.id());
+  const auto last = mine.adopted.extract(region.id());
+  regions_.remove(region);
+}
+
 Task<void> SystemTransport::settled(Loop& loop) {
   for (Device& device : of(loop).devices) co_await device.verbs->settled();
 }
@@ -158,9 +175,12 @@ Result<VerbsDevice*> SystemTransport::device(Loop& loop) {
   }
   Device& device = mine.devices.back();
   const std::lock_guard lock(mutex_);
-  for (size_t i = device.lasting.size(); i < memory_.size(); i++) {
-    device.lasting.push_back(device.verbs->memory().lasting(memory_[i]->memory()));
-  }
+  const auto tell = [&](const Region& region) {
+    if (device.lasting.contains(region.id())) return;
+    device.lasting.emplace(region.id(), device.verbs->memory().lasting(region.memory()));
+  };
+  for (const auto& region : memory_) tell(*region);
+  for (const auto& [id, region] : mine.adopted) tell(*region);
   return device.verbs.get();
 }
 

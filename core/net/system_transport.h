@@ -59,21 +59,26 @@ class SystemTransport final : public Transport {
   // Zeros, in whole pages, which peers on this host reach in place and devices register once. They
   // stay until the transport is destroyed. Any thread.
   Result<ByteSpan> memory(uint64_t size);
+  // Memory of somebody else's, mapped from `fd`, in whole: peers of the loop's connections reach it
+  // as well, until it is given back, which the same loop does. Then nobody uses it any more.
+  std::shared_ptr<const Region> adopt(Loop& loop, ByteSpan memory, Fd fd);
+  void give_back(Loop& loop, const Region& region);
   // Until what the loop's closed connections had sent over RDMA has arrived, or they gave up.
   Task<void> settled(Loop& loop);
 
  private:
   class SystemArrival;
   class SystemListener;
-  // An open device, and what it was told of memory().
+  // An open device, and what it was told of memory() and adopt(), by the region's number.
   struct Device {
     std::unique_ptr<VerbsDevice> verbs;
-    std::vector<VerbsMemory::Lasting> lasting;
+    std::map<uint32_t, VerbsMemory::Lasting> lasting;
   };
   // The devices of one loop, touched by it alone.
   struct OfLoop {
     std::vector<Device> devices;  // the last is in use; lost ones wait for their connections
-    std::optional<Error> error;   // why there is none, as of
+    std::map<uint32_t, std::shared_ptr<const Region>> adopted;
+    std::optional<Error> error;  // why there is none, as of
     int64_t looked_ns = 0;
   };
   // A way that did not work.

@@ -306,6 +306,22 @@ TEST_F(Shm, ATruncatedRegionIsAnErrorAndNoSignal) {
   EXPECT_FALSE(server_->failed());
 }
 
+TEST_F(Shm, ARemovedRegionIsForgotten) {
+  auto region = regions_.make(kMiB, Kind::sealed);
+  ASSERT_TRUE(region.ok());
+  const Slice slice = sink((*region)->memory());
+  EXPECT_TRUE(server_->reach(slice).has_value());
+  const size_t descriptors = open_descriptors();
+  exposures_.clear();
+  regions_.remove(**region);
+  region->reset();
+  client_->send({.kind = FrameKind::ping});
+  settle();
+  EXPECT_FALSE(server_->reach(slice).has_value());
+  EXPECT_FALSE(server_->failed());
+  EXPECT_LT(open_descriptors(), descriptors);
+}
+
 TEST_F(Shm, LongCopiesLetOtherTasksRun) {
   const ByteSpan shared = memory(32 * kMiB, Kind::sealed);
   const Slice slice = sink(shared);
