@@ -136,6 +136,7 @@ void declare_bench(Command& bench) {
 
   declare_bench_chain(bench.sub("chain", "Speed of the chains of a cluster"));
   declare_bench_io(bench.sub("io", "Speed of a file in a cluster"));
+  declare_bench_ring(bench.sub("ring", "Speed of a file on a mount, through rings"));
   declare_bench_meta(bench.sub("meta", "Files a second that a cluster makes, finds and removes"));
   declare_bench_chunk(bench.sub("chunk", "Speed of a chunk store beside its disk"));
   declare_bench_net(bench.sub("net", "Speed of calls and bulk between processes or machines"));

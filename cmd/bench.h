@@ -10,5 +10,6 @@ void declare_bench_io(Command& io);
 void declare_bench_meta(Command& meta);
 void declare_bench_chunk(Command& chunk);
 void declare_bench_net(Command& net);
+void declare_bench_ring(Command& ring);
 
 }  // namespace ff::cmd

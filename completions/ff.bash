@@ -5,10 +5,10 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='admin bench checkpoint down fs help mount serve-meta serve-storage sim up' ;;
+    '') reply='admin bench checkpoint fs help mount serve-meta serve-storage sim' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user' ;;
     'admin user') reply='add token list remove' ;;
-    'bench') reply='disk digest chain io meta chunk net' ;;
+    'bench') reply='disk digest chain io ring meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
   esac
@@ -43,6 +43,7 @@ _ff_options() {
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
     'bench chain') reply='--meta --table --raw --size --depth --small-depth --rounds --hold --keep --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench io') reply='--meta --raw --size --depth --small-depth --rounds --batch --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'bench ring') reply='--raw --size --depth --small-depth --rounds --batch --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench meta') reply='--meta --files --depth --width --in-flight --clients --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench chunk') reply='--size --depth --small-depth --rounds --chunks --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench net') reply='--listen --connect --http --disk --test --size --in-flight --duration --incast --max-senders --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
@@ -59,7 +60,6 @@ _ff_options() {
     'checkpoint export') reply='--file --tensor --rank --force --timeout --store --threads --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint salvage') reply='--timeout --store --threads --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
-    'down') reply='--dir --purge --timeout --json --quiet -q --verbose -v --help -h' ;;
     'fs') reply='--meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'fs ls') reply='--long -l --all -a --recursive -R --directory -d --bytes -b --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'fs find') reply='--name --type --size --newer --older --null -0 --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
@@ -80,7 +80,6 @@ _ff_options() {
     'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --collect-after --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
-    'up') reply='--dir --storage --replicas --targets-per-disk --mount --foreground --timeout --json --quiet -q --verbose -v --help -h' ;;
   esac
 }
 _ff_value() {
@@ -380,6 +379,13 @@ _ff_value() {
     'bench io --key') reply='file' ;;
     'bench io --token') reply='file' ;;
     'bench io --timeout') reply='any' ;;
+    'bench ring --raw') reply='dir' ;;
+    'bench ring --size') reply='any' ;;
+    'bench ring --depth') reply='any' ;;
+    'bench ring --small-depth') reply='any' ;;
+    'bench ring --rounds') reply='any' ;;
+    'bench ring --batch') reply='any' ;;
+    'bench ring --timeout') reply='any' ;;
     'bench meta --meta') reply='any' ;;
     'bench meta --files') reply='any' ;;
     'bench meta --depth') reply='any' ;;
@@ -615,8 +621,6 @@ _ff_value() {
     'checkpoint watch --tls-ca') reply='file' ;;
     'checkpoint watch --key') reply='file' ;;
     'checkpoint watch --token') reply='file' ;;
-    'down --dir') reply='dir' ;;
-    'down --timeout') reply='any' ;;
     'fs --meta') reply='any' ;;
     'fs --net') reply='auto|tcp|verbs' ;;
     'fs --rdma-device') reply='any' ;;
@@ -845,12 +849,6 @@ _ff_value() {
     'sim --story') reply='any' ;;
     'sim --seed') reply='any' ;;
     'sim --seeds') reply='any' ;;
-    'up --dir') reply='dir' ;;
-    'up --storage') reply='any' ;;
-    'up --replicas') reply='any' ;;
-    'up --targets-per-disk') reply='any' ;;
-    'up --mount') reply='dir' ;;
-    'up --timeout') reply='any' ;;
   esac
 }
 _ff_argument() {
@@ -864,6 +862,7 @@ _ff_argument() {
     'admin user token '0) reply='any' ;;
     'admin user remove '0) reply='any' ;;
     'bench disk '0) reply='dir' ;;
+    'bench ring '0) reply='dir' ;;
     'bench chunk '0) reply='dir' ;;
     'checkpoint save '*) reply='file' ;;
     'checkpoint load '0) reply='any' ;;
@@ -958,4 +957,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-down ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim ff-up
+complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim

@@ -1,3 +1,5 @@
+#!/usr/bin/env python3
+# Rings as a program sees them that knows the layouts of their structs by heart.
 """Rings as a program sees them that knows the layouts by heart: structs are spelled out for ctypes,
 and every call goes to the shared library. Usage: layouts.py LIBRARY MOUNT; prints "all is well"."""
 import ctypes
