@@ -338,7 +338,8 @@ Task<void> Operations::release(uint64_t handle) {
 
 Task<Result<void>> Operations::allocate(uint64_t handle, int mode, uint64_t offset, uint64_t size) {
   const HandleRef open = this->handle(handle);
-  if (open == nullptr || open->node->writer == nullptr) co_return not_open(handle);
+  // An ioctl comes here, too, which the kernel lets through for who only reads.
+  if (open == nullptr || !open->writes || open->node->writer == nullptr) co_return not_open(handle);
   const auto file = open->node->writer;
   constexpr int kKnown = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
   if ((mode & ~kKnown) != 0) co_return errno_error(EOPNOTSUPP, "fallocate");

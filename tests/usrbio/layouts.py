@@ -164,6 +164,9 @@ def holes(program, path):
     same("no hole", program.one(strict, fd, 0, MIB, MIB), MIB)
     one = c_size_t * 1
     same("punchhole", program.lib.hf3fs_punchhole(fd, 1, one(MIB), one(2 * MIB), 0), 0)
+    only_read = os.open(path, os.O_RDONLY)
+    same("by who only reads", program.lib.hf3fs_punchhole(only_read, 1, one(0), one(MIB), 0),
+         errno.EBADF)
     os.fsync(fd)
     same("punched", open(path, "rb").read(2 * MIB), b"y" * MIB + bytes(MIB))
 
