@@ -39,8 +39,8 @@ class ShmBulk final : public Bulk {
   // a region can reach all of the region, and write where it was to read.
   Result<void> share(ByteView memory, bool writable, Slice& slice) override;
   std::optional<Region> next_region() override;
-  // Errc::corrupt: no memory file that can be written, shorter than announced, told twice, beyond
-  // the bounds above, or forgotten before it was told.
+  // Errc::corrupt: no memory file that can be written, told twice, beyond the bounds above, or
+  // forgotten before it was told.
   Result<void> add_region(const Region& region) override;
 
   // Errc::corrupt: a slice outside the peer's region, or a region that its owner has cut off.
