@@ -5,7 +5,7 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='admin bench checkpoint fs help mount serve-meta serve-storage sim' ;;
+    '') reply='admin bench checkpoint down fs help mount serve-meta serve-storage sim up' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user' ;;
     'admin user') reply='add token list remove' ;;
     'bench') reply='disk digest chain io ring meta chunk net' ;;
@@ -60,6 +60,7 @@ _ff_options() {
     'checkpoint export') reply='--file --tensor --rank --force --timeout --store --threads --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint salvage') reply='--timeout --store --threads --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'checkpoint watch') reply='--run --compress --no-compress --opaque --digest --settle --once --timeout --store --threads --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'down') reply='--dir --purge --timeout --json --quiet -q --verbose -v --help -h' ;;
     'fs') reply='--meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'fs ls') reply='--long -l --all -a --recursive -R --directory -d --bytes -b --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'fs find') reply='--name --type --size --newer --older --null -0 --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
@@ -80,6 +81,7 @@ _ff_options() {
     'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --collect-after --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
+    'up') reply='--dir --storage --replicas --targets-per-disk --mount --foreground --timeout --json --quiet -q --verbose -v --help -h' ;;
   esac
 }
 _ff_value() {
@@ -621,6 +623,8 @@ _ff_value() {
     'checkpoint watch --tls-ca') reply='file' ;;
     'checkpoint watch --key') reply='file' ;;
     'checkpoint watch --token') reply='file' ;;
+    'down --dir') reply='dir' ;;
+    'down --timeout') reply='any' ;;
     'fs --meta') reply='any' ;;
     'fs --net') reply='auto|tcp|verbs' ;;
     'fs --rdma-device') reply='any' ;;
@@ -849,6 +853,12 @@ _ff_value() {
     'sim --story') reply='any' ;;
     'sim --seed') reply='any' ;;
     'sim --seeds') reply='any' ;;
+    'up --dir') reply='dir' ;;
+    'up --storage') reply='any' ;;
+    'up --replicas') reply='any' ;;
+    'up --targets-per-disk') reply='any' ;;
+    'up --mount') reply='dir' ;;
+    'up --timeout') reply='any' ;;
   esac
 }
 _ff_argument() {
@@ -957,4 +967,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim
+complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-down ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim ff-up

@@ -67,7 +67,6 @@ const std::map<std::string, std::string>& direct_open_allowed() {
       {"core/db/database.cc", "the lock of a directory of the machine's, for SQLite's own files"},
       {"core/db/state_dir.cc", "rules about the machine's own directories: owner, mode, kind"},
       {"core/mount/device.cc", "the kernel's device and its tables of mounts, which are no data"},
-      {"core/mount/device.cc", "the device of FUSE and the kernel's tables of mounts"},
       {"core/mount/foreign_memory.cc", "memory files of programs, under rules of their own"},
       {"core/net/region.cc", "a nameless file of shared memory, on no disk and without a path"},
   };

@@ -82,7 +82,8 @@ Session::Answer Session::ioctl(Request& request) {
 // A directory knows its parent, and the parent the name.
 Task<Result<void>> Session::remove_open_tree(meta::Caller caller, meta::InodeId inode) {
   auto looking = operations_->look(inode);
-  FF_CO_TRY(const meta::Inode dir, co_await std::move(looking));
+  FF_CO_TRY(const auto looked, co_await std::move(looking));
+  const meta::Inode& dir = looked.inode;
   if (!dir.is(meta::Kind::directory)) co_return errno_error(ENOTDIR, "ioctl");
   if (inode == operations_->root()) co_return errno_error(EBUSY, "ioctl");
   client::Listing listing(operations_->files().names(), caller, meta::Ref{.id = dir.parent}, false);
@@ -103,8 +104,8 @@ Task<Result<void>> Session::link_order(Request& request) {
   FF_CO_TRY(std::string name, name_of(order.name));
   const meta::Caller caller = caller_of(request);
   auto looking = operations_->look(order.inode);
-  FF_CO_TRY(const meta::Inode inode, co_await std::move(looking));
-  if (!caller.root() && inode.uid != caller.uid) co_return errno_error(EPERM, "ioctl");
+  FF_CO_TRY(const auto looked, co_await std::move(looking));
+  if (!caller.root() && looked.inode.uid != caller.uid) co_return errno_error(EPERM, "ioctl");
   auto linking = operations_->link(caller, order.inode, inode_of(request), std::move(name));
   FF_CO_TRY(co_await std::move(linking));
   operations_->forget(order.inode, 1);  // the kernel was not told of a name
