@@ -119,9 +119,12 @@ Result<BlockRef> Blocks::allocate(Class of) {
     FF_TRY(add_group(of));
     number = files(of).space.allocate();
   }
-  BlockRef block(*new Block(*this, {.of = of, .number = *number}));
-  cache(*block, std::make_shared<Crcs>(granules(of)));
-  return block;
+  return BlockRef(*new Block(*this, {.of = of, .number = *number}));
+}
+
+CrcsRef Blocks::new_crcs(const BlockRef& block) {
+  cache(*block, std::make_shared<Crcs>(granules(block->place.of)));
+  return block->crcs_;
 }
 
 void Blocks::release(Block& block) {

@@ -100,12 +100,15 @@ class Blocks {
   // After the last adopt(): groups without a block are punched.
   void drop_unused();
 
-  // A free block. Errors: disk_full at kFullPercent of the disk, else the disk's.
+  // A free block, of which no CRC is stored. Errors: disk_full at kFullPercent of the disk, else
+  // the disk's.
   Result<BlockRef> allocate(Class of);
 
   // Bytes of a block, aligned for direct I/O. Errors: the disk's, with the file's name.
   Task<Result<void>> write(BlockRef block, uint64_t offset, ByteView from);
   Task<Result<void>> read(BlockRef block, uint64_t offset, ByteSpan into);
+  // The CRCs of a block just allocated: none is read.
+  CrcsRef new_crcs(const BlockRef& block);
   // The CRCs of a block; who holds them may add some and then store those.
   Task<Result<CrcsRef>> crcs(BlockRef block);
   Task<Result<void>> store_crcs(BlockRef block, CrcsRef crcs, uint64_t first, uint64_t count);

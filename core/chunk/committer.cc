@@ -12,6 +12,8 @@ namespace {
 
 // Requests that share a transaction. Above some hundred its fixed cost no longer counts.
 constexpr size_t kBatchMax = 256;
+// Requests that the loop does itself: the others of its tasks wait for some 100 us at most.
+constexpr size_t kFew = 8;
 
 }  // namespace
 
@@ -56,16 +58,24 @@ Task<Result<void>> Committer::submit(RowChanges changes, bool flush) {
 }
 
 // In the loop's thread, if the other has nothing to do. False: it has.
-bool Committer::run_alone(const std::shared_ptr<Request>& request) {
+bool Committer::run_few() {
+  if (!thread_.joinable() || gathered_.size() > kFew) return false;
+  for (const auto& request : gathered_) {
+    if (request->flush) return false;
+  }
   const std::unique_lock applying(applying_, std::try_to_lock);
   if (!applying) return false;
   {
     const std::lock_guard lock(mutex_);
     if (closing_ || !queue_.empty()) return false;
   }
-  const RowChanges* const batch[] = {&request->changes};
-  request->result = metadata_.apply(batch);
-  request->done.set();
+  std::vector<const RowChanges*> batch;
+  for (const auto& request : gathered_) batch.push_back(&request->changes);
+  const auto applied = metadata_.apply(batch);
+  for (const auto& request : std::exchange(gathered_, {})) {
+    request->result = applied;
+    request->done.set();
+  }
   if (!metadata_.log_is_long()) return true;
   {
     const std::lock_guard lock(mutex_);
@@ -76,12 +86,7 @@ bool Committer::run_alone(const std::shared_ptr<Request>& request) {
 }
 
 void Committer::fire() {
-  if (gathered_.size() == 1 && !gathered_.front()->flush && thread_.joinable()) {
-    const auto request = std::move(gathered_.front());
-    gathered_.clear();
-    if (run_alone(request)) return;
-    gathered_.push_back(request);
-  }
+  if (run_few()) return;
   {
     const std::lock_guard lock(mutex_);
     std::ranges::move(gathered_, std::back_inserter(queue_));

@@ -3,8 +3,8 @@
 //
 // Transactions happen in the order they were asked for. Belongs to one loop.
 //
-// Handing a transaction to the thread and back takes longer than most of them: one that comes alone
-// and need not be durable runs in the loop's own thread while the other has nothing to do.
+// Handing a transaction to the thread and back takes longer than most of them: one of few requests
+// that need not be durable runs in the loop's own thread while the other has nothing to do.
 #pragma once
 
 #include <condition_variable>
@@ -51,7 +51,7 @@ class Committer : private Ready {
   Task<Result<void>> submit(RowChanges changes, bool flush);
   Requests take();
   void run(const Requests& requests);
-  bool run_alone(const std::shared_ptr<Request>& request);
+  bool run_few();
   void finish(Requests requests);
   void fire() override;
   void run_thread();

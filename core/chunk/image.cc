@@ -5,10 +5,14 @@
 
 namespace ff::chunk {
 
-std::optional<uint8_t> Image::slot(uint64_t granule) const {
+const Piece* Image::piece(uint64_t granule) const {
   const auto found = std::ranges::lower_bound(pieces, granule, {}, &Piece::granule);
-  if (found == pieces.end() || found->granule != granule) return std::nullopt;
-  return found->slot;
+  return found == pieces.end() || found->granule != granule ? nullptr : &*found;
+}
+
+uint32_t Image::crc(uint64_t granule, const Crcs& crcs) const {
+  const Piece* const replaced = piece(granule);
+  return replaced != nullptr ? replaced->crc : crcs[granule];
 }
 
 uint64_t Image::bytes_in(uint64_t index) const {
@@ -18,11 +22,11 @@ uint64_t Image::bytes_in(uint64_t index) const {
 std::vector<Run> runs(const Image& image, uint64_t first, uint64_t end) {
   std::vector<Run> all;
   for (uint64_t index = first; index < end; ++index) {
-    const auto slot = image.pieces.empty() ? std::nullopt : image.slot(index);
+    const Piece* const piece = image.piece(index);
     const Run next{.first = index,
                    .count = 1,
-                   .in_pieces = slot.has_value(),
-                   .at = slot ? uint64_t{*slot} : index};
+                   .in_pieces = piece != nullptr,
+                   .at = piece != nullptr ? uint64_t{piece->slot} : index};
     if (!all.empty() && all.back().in_pieces == next.in_pieces &&
         all.back().at + all.back().count == next.at) {
       ++all.back().count;

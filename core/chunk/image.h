@@ -21,8 +21,10 @@ struct Image {
 
   uint64_t granule() const { return granule_bytes(block->place.of); }
   uint64_t granules() const { return align_up(state.length, granule()) / granule(); }
-  // The slot that holds a granule; nothing when its own place does.
-  std::optional<uint8_t> slot(uint64_t granule) const;
+  // The piece that replaces a granule; null when it lies in its own place.
+  const Piece* piece(uint64_t granule) const;
+  // The CRC32C that a granule shall have; `crcs` are those of the block.
+  uint32_t crc(uint64_t granule, const Crcs& crcs) const;
   // The bytes of a granule that the version has.
   uint64_t bytes_in(uint64_t granule) const;
 };

@@ -8,7 +8,7 @@
 namespace ff::chunk {
 namespace {
 
-constexpr uint8_t kFormat = 1;
+constexpr uint8_t kFormat = 2;
 constexpr uint8_t kHasPending = 1;
 constexpr uint8_t kRemoved = 1;
 constexpr uint8_t kHasBlock = 2;
@@ -38,6 +38,7 @@ void put(std::string& out, const ImageRecord& image) {
   for (const Piece& piece : image.pieces) {
     append_le(out, piece.granule);
     append_le(out, piece.slot);
+    append_le(out, piece.crc);
   }
 }
 
@@ -81,7 +82,8 @@ bool get_pieces(Fields& from, ImageRecord& image) {
   const uint64_t granule = granule_bytes(image.block->of);
   uint64_t slots = 0;
   for (size_t i = 0; i < count; ++i) {
-    const Piece piece{.granule = from.get<uint8_t>(), .slot = from.get<uint8_t>()};
+    const Piece piece{
+        .granule = from.get<uint8_t>(), .slot = from.get<uint8_t>(), .crc = from.get<uint32_t>()};
     if (i > 0 && piece.granule <= image.pieces.back().granule) return false;
     if (piece.slot >= kPieces || piece.granule * granule >= image.state.length) return false;
     if ((slots >> piece.slot & 1) != 0) return false;

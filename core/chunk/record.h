@@ -1,13 +1,14 @@
 // What the metadata holds of one chunk, as bytes. The fields are little-endian and follow one
 // another without gaps; the row around them carries a CRC32C (metadata.h).
 //
-//   record    u8 format = 1, u8 flags: 1 there is a pending version
+//   record    u8 format = 2, u8 flags: 1 there is a pending version
 //             image            the committed version; version 0: none
 //             u64 chain version, i64 removed: wall clock in ns of a tombstone, else 0
 //             image, u64 client, u64 channel, u64 sequence          with flag 1
 //   image     u64 version, u32 length, u32 checksum, u8 flags: 1 removed, 2 block, 4 pieces
 //             u8 class, u32 number                                  with 2: the block
-//             u8 class, u32 number, u8 n, n × (u8 granule, u8 slot) with 4: its replaced pieces
+//             u8 class, u32 number, u8 n,                           with 4: its replaced pieces
+//             n × (u8 granule, u8 slot, u32 CRC32C)
 //
 //   result    u64 sequence, u64 inode, u64 index, u64 version, u64 length, u32 checksum,
 //             u8 flags: 1 committed, 2 removed; i64 used: wall clock in ns           (53 bytes)
@@ -28,10 +29,12 @@
 
 namespace ff::chunk {
 
-// Granule `granule` of a chunk lies in slot `slot` of its second block.
+// Granule `granule` of a chunk lies in slot `slot` of its second block. Its checksum is here: a
+// small overwrite writes its bytes and one row.
 struct Piece {
   uint8_t granule = 0;
   uint8_t slot = 0;
+  uint32_t crc = 0;  // of its bytes, up to the end of the chunk
   bool operator==(const Piece&) const = default;
 };
 

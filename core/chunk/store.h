@@ -196,6 +196,10 @@ class Store {
   Task<Result<void>> write_bytes(const Written& written);
 
   Task<Result<uint32_t>> read_image(Image image, uint64_t offset, ByteSpan into, bool unseen);
+  struct Extent;
+  Task<Result<void>> read_block(const Image& image, const Extent& extent,
+                                const std::vector<Run>& runs, const Crcs& crcs);
+  Result<void> check_run(const Image& image, Run run, const Crcs& crcs, ByteView bytes) const;
   Task<Result<void>> read_run(const Image& image, Run run, const Crcs& crcs, uint64_t offset,
                               ByteSpan into, bool unseen);
 

@@ -3,6 +3,7 @@
 // What lies together on the disk is read in one piece, into the caller's memory where that is
 // aligned and takes whole granules, else into memory of our own.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/gate.h"
@@ -15,6 +16,9 @@ namespace ff::chunk {
 
 namespace {
 
+// What is scattered over more runs than these is read in one piece, and sorted in memory.
+constexpr size_t kRunsMax = 8;
+
 // Whether [offset, offset + size) of the image is whole granules.
 bool whole_granules(const Image& image, uint64_t offset, uint64_t size) {
   const uint64_t end = offset + size;
@@ -23,34 +27,83 @@ bool whole_granules(const Image& image, uint64_t offset, uint64_t size) {
 
 }  // namespace
 
-Task<Result<void>> Store::read_run(const Image& image, Run run, const Crcs& crcs, uint64_t offset,
-                                   ByteSpan into, bool unseen) {
-  const BlockRef block = run.in_pieces ? image.piece_block : image.block;
-  const uint64_t granule = image.granule();
-  const uint64_t begin = run.first * granule;
-  const uint64_t end = std::min(begin + run.count * granule, image.state.length);
-  const bool inside = begin >= offset && end <= offset + into.size();
-  AlignedBytes own;
-  ByteSpan bytes;
-  if (inside) bytes = into.subspan(begin - offset, end - begin);
-  if (!inside || !io::direct_aligned(bytes, 0)) {
+// Bytes [begin, end) of a chunk, whole granules or up to its end, in memory for direct I/O: the
+// caller's where it takes them, else own.
+struct Store::Extent {
+  Extent(uint64_t first_byte, uint64_t end_byte, uint64_t offset, ByteSpan into)
+      : begin(first_byte), end(end_byte) {
+    if (begin >= offset && end <= offset + into.size()) {
+      bytes = into.subspan(begin - offset, end - begin);
+      if (io::direct_aligned(bytes, 0)) return;
+    }
     own = AlignedBytes(align_up(end - begin, io::kDirectAlign));
     bytes = own.span();
   }
-  FF_CO_TRY(co_await blocks_.read(block, run.at * granule, bytes));
-  if (unseen) co_return Result<void>();
+
+  // Where they are own, to the caller's memory, which has [offset, offset + into.size()).
+  void copy_out(uint64_t offset, ByteSpan into) const {
+    if (own.span().empty()) return;
+    const uint64_t from = std::max(begin, offset);
+    const uint64_t to = std::min(end, offset + into.size());
+    std::memcpy(into.data() + (from - offset), bytes.data() + (from - begin), to - from);
+  }
+
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  AlignedBytes own;
+  ByteSpan bytes;
+};
+
+// `bytes` begin with those of the run.
+Result<void> Store::check_run(const Image& image, Run run, const Crcs& crcs, ByteView bytes) const {
+  const BlockRef& block = run.in_pieces ? image.piece_block : image.block;
+  const uint64_t granule = image.granule();
   for (uint64_t i = 0; i < run.count; ++i) {
-    const uint64_t size = std::min(granule, end - begin - i * granule);
-    if (simd::crc32c(bytes.subspan(i * granule, size)) == crcs[run.at + i]) continue;
-    co_return fail(Errc::corrupt, "{}: bytes {} to {} of the chunk do not match their CRC32C",
-                   blocks_.data_path(block->place.of), begin + i * granule,
-                   begin + i * granule + size)
+    const uint64_t size = image.bytes_in(run.first + i);
+    if (simd::crc32c(bytes.subspan(i * granule, size)) == image.crc(run.first + i, crcs)) continue;
+    const uint64_t begin = (run.first + i) * granule;
+    return fail(Errc::corrupt, "{}: bytes {} to {} of the chunk do not match their CRC32C",
+                blocks_.data_path(block->place.of), begin, begin + size)
         .within(fmt::format("offset {} of ", block->place.offset() + (run.at + i) * granule));
   }
-  if (own.span().empty()) co_return Result<void>();
-  const uint64_t from = std::max(begin, offset);
-  const uint64_t to = std::min(end, offset + into.size());
-  std::memcpy(into.data() + (from - offset), bytes.data() + (from - begin), to - from);
+  return {};
+}
+
+Task<Result<void>> Store::read_run(const Image& image, Run run, const Crcs& crcs, uint64_t offset,
+                                   ByteSpan into, bool unseen) {
+  const BlockRef block = run.in_pieces ? image.piece_block : image.block;
+  const uint64_t begin = run.first * image.granule();
+  const uint64_t end = std::min(begin + run.count * image.granule(), image.state.length);
+  const Extent extent(begin, end, offset, into);
+  FF_CO_TRY(co_await blocks_.read(block, run.at * image.granule(), extent.bytes));
+  if (unseen) co_return Result<void>();
+  FF_CO_TRY(check_run(image, run, crcs, extent.bytes));
+  extent.copy_out(offset, into);
+  co_return Result<void>();
+}
+
+// All runs of an extent in one read of its block and one of its pieces.
+Task<Result<void>> Store::read_block(const Image& image, const Extent& extent,
+                                     const std::vector<Run>& runs, const Crcs& crcs) {
+  const uint64_t granule = image.granule();
+  uint64_t first = kPieces;
+  uint64_t end = 0;
+  for (const Run& run : runs) {
+    if (!run.in_pieces) continue;
+    first = std::min(first, run.at);
+    end = std::max(end, run.at + run.count);
+  }
+  const AlignedBytes pieces((end - first) * granule);
+  FF_CO_TRY(co_await blocks_.read(image.block, extent.begin, extent.bytes));
+  FF_CO_TRY(co_await blocks_.read(image.piece_block, first * granule, pieces.span()));
+  for (const Run& run : runs) {
+    const ByteSpan bytes = extent.bytes.subspan(run.first * granule - extent.begin);
+    if (run.in_pieces) {
+      const ByteView from = pieces.span().subspan((run.at - first) * granule, run.count * granule);
+      std::memcpy(bytes.data(), from.data(), std::min(from.size(), bytes.size()));
+    }
+    FF_CO_TRY(check_run(image, run, crcs, bytes));
+  }
   co_return Result<void>();
 }
 
@@ -58,28 +111,31 @@ Task<Result<void>> Store::read_run(const Image& image, Run run, const Crcs& crcs
 Task<Result<uint32_t>> Store::read_image(Image image, uint64_t offset, ByteSpan into, bool unseen) {
   if (into.empty()) co_return uint32_t{0};
   const uint64_t granule = image.granule();
+  const uint64_t first = offset / granule;
   const uint64_t end = align_up(offset + into.size(), granule) / granule;
   const bool whole = whole_granules(image, offset, into.size());
-  if (unseen && (!whole || !io::direct_aligned(into, 0))) {
+  const auto parts = runs(image, first, end);
+  const bool scattered = parts.size() > kRunsMax;
+  if (unseen && (!whole || scattered || !io::direct_aligned(into, 0))) {
     co_return fail(Errc::unsupported, "{} bytes at {} cannot be read unseen", into.size(), offset);
   }
   FF_CO_TRY(const CrcsRef crcs, co_await blocks_.crcs(image.block));
-  CrcsRef piece_crcs;
-  if (image.piece_block) {
-    FF_CO_TRY(piece_crcs, co_await blocks_.crcs(image.piece_block));
-  }
-  uint32_t checksum = 0;  // of the granules so far
-  const bool all = offset == 0 && into.size() == image.state.length;
-  for (const Run& run : runs(image, offset / granule, end)) {
-    const Crcs& of = run.in_pieces ? *piece_crcs : *crcs;
-    FF_CO_TRY(co_await read_run(image, run, of, offset, into, unseen));
-    for (uint64_t i = 0; whole && !all && i < run.count; ++i) {
-      const uint64_t size = std::min(granule, image.state.length - (run.first + i) * granule);
-      checksum = simd::crc32c_combine(checksum, of[run.at + i], size);
+  if (scattered) {
+    const Extent extent(first * granule, std::min(end * granule, image.state.length), offset, into);
+    FF_CO_TRY(co_await read_block(image, extent, parts, *crcs));
+    extent.copy_out(offset, into);
+  } else {
+    for (const Run& run : parts) {
+      FF_CO_TRY(co_await read_run(image, run, *crcs, offset, into, unseen));
     }
   }
-  if (all) co_return image.state.checksum;
-  co_return whole ? checksum : simd::crc32c(into);
+  if (offset == 0 && into.size() == image.state.length) co_return image.state.checksum;
+  if (!whole) co_return simd::crc32c(into);
+  uint32_t checksum = 0;
+  for (uint64_t i = first; i < end; ++i) {
+    checksum = simd::crc32c_combine(checksum, image.crc(i, *crcs), image.bytes_in(i));
+  }
+  co_return checksum;
 }
 
 Task<Result<ReadDone>> Store::read(ReadRequest request, ByteSpan into) {
@@ -125,10 +181,6 @@ Task<Result<std::vector<Damage>>> Store::salvage(TargetId target, ChunkId id, By
   std::vector<Damage> damaged;
   if (into.empty()) co_return damaged;
   FF_CO_TRY(const CrcsRef crcs, co_await blocks_.crcs(image.block));
-  CrcsRef piece_crcs;
-  if (image.piece_block) {
-    FF_CO_TRY(piece_crcs, co_await blocks_.crcs(image.piece_block));
-  }
   const uint64_t granule = image.granule();
   for (const Run& run : runs(image, 0, image.granules())) {
     const AlignedBytes bytes(run.count * granule);
@@ -136,12 +188,13 @@ Task<Result<std::vector<Damage>>> Store::salvage(TargetId target, ChunkId id, By
                                 bytes.span());
     const auto read = co_await std::move(reading);
     if (!read) co_return failed(read.error());
-    const Crcs& stored = run.in_pieces ? *piece_crcs : *crcs;
     for (uint64_t i = 0; i < run.count; ++i) {
       const ByteView part = bytes.span().subspan(i * granule, image.bytes_in(run.first + i));
       const uint64_t offset = (run.first + i) * granule;
       std::memcpy(into.data() + offset, part.data(), part.size());
-      if (simd::crc32c(part) != stored[run.at + i]) damaged.push_back({offset, part.size()});
+      if (simd::crc32c(part) != image.crc(run.first + i, *crcs)) {
+        damaged.push_back({offset, part.size()});
+      }
     }
   }
   co_return damaged;

@@ -15,7 +15,7 @@ namespace ff::chunk {
 // Granules that lie together in a block, of the size that a class has.
 struct Store::Stretch {
   BlockRef block;
-  CrcsRef crcs;
+  bool pieces = false;
   Class granules_of = 0;
   uint64_t first = 0;
   uint64_t count = 0;
@@ -26,37 +26,29 @@ struct Store::Stretch {
 struct Store::Written {
   AlignedBytes own;    // where `bytes` lies, unless it is the caller's memory
   ByteView bytes;      // of the granules, up to the chunk's end, and zeros up to direct alignment
-  CrcsRef block_crcs;  // of the version's block, and of its pieces when it has some
-  CrcsRef piece_crcs;
+  CrcsRef block_crcs;  // of the version's block
   std::vector<Stretch> stretches;
 };
 
 namespace {
 
 // CRC32C of the whole version from those of its granules.
-uint32_t whole_checksum(const Image& image, const Crcs& crcs, const Crcs* piece_crcs) {
+uint32_t whole_checksum(const Image& image, const Crcs& crcs) {
   uint32_t checksum = 0;
-  for (const Run& run : runs(image, 0, image.granules())) {
-    const Crcs& from = run.in_pieces ? *piece_crcs : crcs;
-    for (uint64_t i = 0; i < run.count; ++i) {
-      checksum = simd::crc32c_combine(checksum, from[run.at + i], image.bytes_in(run.first + i));
-    }
+  for (uint64_t granule = 0; granule < image.granules(); ++granule) {
+    checksum = simd::crc32c_combine(checksum, image.crc(granule, crcs), image.bytes_in(granule));
   }
   return checksum;
 }
 
 // The same for a version that has other bytes than its base in some granules, and is as long: the
 // checksum is the sum (exclusive or) of what each granule adds to it by what comes behind it.
-uint32_t changed_checksum(const Image& base, const Image& image, const Plan& plan, const Crcs& crcs,
-                          const Crcs* piece_crcs) {
-  const auto crc_of = [&](const Image& of, uint64_t granule) {
-    const auto slot = of.slot(granule);
-    return slot ? (*piece_crcs)[*slot] : crcs[granule];
-  };
+uint32_t changed_checksum(const Image& base, const Image& image, const Plan& plan,
+                          const Crcs& crcs) {
   uint32_t checksum = base.state.checksum;
   for (uint64_t granule = plan.first; granule < plan.end; ++granule) {
     const uint64_t end = std::min((granule + 1) * plan.granule(), image.state.length);
-    checksum ^= simd::crc32c_combine(crc_of(base, granule) ^ crc_of(image, granule), 0,
+    checksum ^= simd::crc32c_combine(base.crc(granule, crcs) ^ image.crc(granule, crcs), 0,
                                      image.state.length - end);
   }
   return checksum;
@@ -128,7 +120,7 @@ void Store::use_up(const Plan& plan, Image& image, Written& written) {
   const uint64_t cut = std::min<uint64_t>(plan.slots * plan.granule(), written.bytes.size());
   if (plan.slots > 0) {
     written.stretches.push_back({.block = image.piece_block,
-                                 .crcs = written.piece_crcs,
+                                 .pieces = true,
                                  .granules_of = plan.of,
                                  .first = image.piece_block->filled,
                                  .count = plan.slots,
@@ -137,7 +129,6 @@ void Store::use_up(const Plan& plan, Image& image, Written& written) {
   }
   if (const uint64_t first = plan.first + plan.slots; first < plan.end) {
     written.stretches.push_back({.block = image.block,
-                                 .crcs = written.block_crcs,
                                  .granules_of = plan.of,
                                  .first = first,
                                  .count = plan.end - first,
@@ -152,27 +143,32 @@ Task<Result<void>> Store::store_checksums(const Image& base, const Plan& plan, c
                                           const Written& written, Image& image) {
   ByteView rest = written.bytes.first(plan.end_byte() - plan.begin_byte());
   uint64_t offset = plan.begin_byte();
+  // The new pieces lie together among those of the image.
+  const auto first_piece = std::ranges::lower_bound(image.pieces, plan.first, {}, &Piece::granule);
+  auto piece_at = static_cast<size_t>(first_piece - image.pieces.begin());
   for (const Stretch& stretch : written.stretches) {
     for (uint64_t i = 0; i < stretch.count; ++i) {
       const ByteView granule = rest.first(std::min<uint64_t>(plan.granule(), rest.size()));
       const uint32_t crc = simd::crc32c(granule);
-      (*stretch.crcs)[stretch.first + i] = is_damaged(update, offset, granule.size()) ? ~crc : crc;
+      uint32_t& stored =
+          stretch.pieces ? image.pieces[piece_at++].crc : (*written.block_crcs)[stretch.first + i];
+      stored = is_damaged(update, offset, granule.size()) ? ~crc : crc;
       offset += granule.size();
       rest = rest.subspan(granule.size());
     }
   }
   // Granules that only pieces replace have their old checksums beside the new ones.
   const bool pieces = plan.first + plan.slots == plan.end && base.state.length == plan.length;
-  image.state.checksum =
-      pieces ? changed_checksum(base, image, plan, *written.block_crcs, written.piece_crcs.get())
-             : whole_checksum(image, *written.block_crcs, written.piece_crcs.get());
+  image.state.checksum = pieces ? changed_checksum(base, image, plan, *written.block_crcs)
+                                : whole_checksum(image, *written.block_crcs);
   if (!update.damaged.empty()) image.state.checksum = update.checksum.value_or(0);
   if (update.checksum && *update.checksum != image.state.checksum) {
     co_return wrong_checksum(update, image.state.checksum);
   }
   for (const Stretch& stretch : written.stretches) {
-    FF_CO_TRY(
-        co_await blocks_.store_crcs(stretch.block, stretch.crcs, stretch.first, stretch.count));
+    if (stretch.pieces) continue;
+    FF_CO_TRY(co_await blocks_.store_crcs(stretch.block, written.block_crcs, stretch.first,
+                                          stretch.count));
   }
   co_return Result<void>();
 }
@@ -209,20 +205,18 @@ Task<Result<Image>> Store::build_image(Image base, Update update, Base shape, Pl
     co_return image;
   }
   // Blocks, and the CRCs they have; these are held, so that nobody drops what is added here.
+  Written written;
   if (plan.whole) {
     FF_CO_TRY(image.block, blocks_.allocate(plan.of));
+    written.block_crcs = blocks_.new_crcs(image.block);
   } else {
+    FF_CO_TRY(written.block_crcs, co_await blocks_.crcs(base.block));
     image.block = base.block;
     image.piece_block = base.piece_block;
     if (plan.slots > 0 && !image.piece_block) {
       FF_CO_TRY(image.piece_block, blocks_.allocate(piece_class(plan.of)));
     }
     image.pieces = pieces_of(base, plan, shape.slots);
-  }
-  Written written;
-  FF_CO_TRY(written.block_crcs, co_await blocks_.crcs(image.block));
-  if (image.piece_block) {
-    FF_CO_TRY(written.piece_crcs, co_await blocks_.crcs(image.piece_block));
   }
   if (plan.first < plan.end) {
     FF_CO_TRY(co_await stage(base, update, plan, written));

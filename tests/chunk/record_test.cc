@@ -14,10 +14,11 @@ using io::ok;
 
 Record full_record() {
   Record record;
-  record.committed = {.state = {.version = 7, .length = kMiB - 5, .checksum = 0x12345678},
-                      .block = Place{.of = 4, .number = kFileMax / kMiB - 1},
-                      .piece_block = Place{.of = 2, .number = 9},
-                      .pieces = {{.granule = 3, .slot = 63}, {.granule = 255, .slot = 0}}};
+  record.committed = {
+      .state = {.version = 7, .length = kMiB - 5, .checksum = 0x12345678},
+      .block = Place{.of = 4, .number = kFileMax / kMiB - 1},
+      .piece_block = Place{.of = 2, .number = 9},
+      .pieces = {{.granule = 3, .slot = 63, .crc = 7}, {.granule = 255, .slot = 0, .crc = ~0u}}};
   record.chain_version = 99;
   record.pending = Record::Pending{
       .image = {.state = {.version = 8, .length = 0, .checksum = 0, .removed = true},
@@ -85,7 +86,7 @@ TEST(ChunkRecord, RowsThatBreakARuleAreCorrupt) {
 
 TEST(ChunkRecord, ANewerFormatIsSaidToBeOne) {
   std::string row = encode(full_record());
-  row[0] = 2;
+  row[0] = 3;
   EXPECT_EQ(code_of(decode_record(row)), Errc::newer_format);
 }
 
