@@ -328,8 +328,10 @@ Task<Result<io::DataRange>> File::next_data(uint64_t offset) {
                           .end = std::min(last * chunk_size(), inode.length)};
 }
 
-Task<Result<void>> File::clear_part(Part part, ByteView zeros) {
-  if (part.offset != 0 || part.size != chunk_size()) {
+// A chunk goes as a whole when nothing of the file is left in it, which has `length` bytes.
+Task<Result<void>> File::clear_part(Part part, uint64_t length, ByteView zeros) {
+  const uint64_t chunk_end = std::min((part.id.index + 1) * chunk_size(), length);
+  if (part.offset != 0 || part.id.index * chunk_size() + part.size < chunk_end) {
     auto looking = stored(part.id.index, 1);
     const auto there = co_await std::move(looking);
     if (!there.front()) co_return Result<void>();
@@ -345,16 +347,14 @@ Task<Result<void>> File::clear(uint64_t offset, uint64_t size) {
   FF_CO_TRY(check_write(offset, size));
   auto looking = look();
   FF_CO_TRY(const meta::Inode inode, co_await std::move(looking));
-  // The last chunk goes as a whole, too, when nothing of the file is behind.
-  const uint64_t end =
-      offset + size < inode.length ? offset + size : align_up(inode.length, chunk_size());
+  const uint64_t end = std::min(offset + size, inode.length);
   if (offset >= inode.length) co_return Result<void>();
   const std::vector<std::byte> zeros(std::min(chunk_size(), end - offset));
   writing_now();
   for (uint64_t at = offset; at < end;) {
     const uint64_t some = std::min(end - at, kLookedAt * chunk_size());
     Together all(of_.loop());
-    for (const Part& part : parts(at, some)) all.add(clear_part(part, zeros));
+    for (const Part& part : parts(at, some)) all.add(clear_part(part, inode.length, zeros));
     auto clearing = all.done();
     FF_CO_TRY(co_await std::move(clearing));
     at += some;

@@ -103,7 +103,7 @@ class File : public std::enable_shared_from_this<File> {
   Task<void> unlock();
   Task<std::vector<bool>> stored(uint64_t first, uint64_t count);
   Task<uint64_t> next_chunk(uint64_t from, bool wanted);
-  Task<Result<void>> clear_part(Part part, ByteView zeros);
+  Task<Result<void>> clear_part(Part part, uint64_t length, ByteView zeros);
   Task<Result<void>> update(cluster::ChainId chain, chunk::Update update);
   Task<Result<void>> sync_chain(cluster::ChainId chain, std::set<uint64_t> verifiers);
 

@@ -105,6 +105,13 @@ TEST_F(MountTest, TheCornersOfPosix) {
   EXPECT_EQ(corners.finish(), 0) << corners.out << corners.err;
 }
 
+TEST_F(MountTest, ProgramsDoAnythingWhileDaemonsAreKilled) {
+  Child stress(Launch{.argv = {"python3", std::string(FF_SOURCE_DIR) + "/tests/mount/stress.py",
+                               FF_BINARY, at("stress"), "--seconds", "10", "--processes", "4",
+                               "--kill-every", "3", "--seed", "7"}});
+  EXPECT_EQ(stress.finish(), 0) << stress.out << stress.err;
+}
+
 TEST_F(MountTest, AnOpenSeesWhatAnotherMountHasClosed) {
   const Mount one(shared_cluster().address(), at("one"));
   const Mount two(shared_cluster().address(), at("two"));

@@ -331,6 +331,12 @@ def reserved_space():
     check(os.fstat(file).st_size == 4 * MIB + 100, "zeros beyond the end")
     check(os.pread(file, 100, 2 * MIB + 200) == bytes(100), "are zeros")
     refused(errno.EOPNOTSUPP, fallocate, file, 8, 0, MIB)  # FALLOC_FL_COLLAPSE_RANGE
+    for size, offset in ((5000, 4000), (MIB + 5000, MIB - 5), (MIB + 5000, MIB), (MIB + 5000, 0)):
+        os.ftruncate(file, 0)
+        os.pwrite(file, b"x" * size, 0)
+        fallocate(file, PUNCH_HOLE | KEEP_SIZE, offset, 3 * MIB)
+        check(os.fstat(file).st_size == size, f"a hole at {offset} to behind the end of {size}")
+        check(os.pread(file, 2 * MIB, 0) == b"x" * offset + bytes(size - offset), "is zeros")
     os.close(file)
 
 
