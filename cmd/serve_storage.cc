@@ -148,7 +148,7 @@ void declare_serve_storage(Command& storage) {
   storage.flag("--format", options.format, "Make disks of folders that are none yet");
   storage
       .option("--io", choice(options.io, {"direct", "buffered"}),
-              "Past the page cache, or through it")
+              "Past the page cache, or through it; small writes go through it either way")
       .config("serve-storage.io");
   storage
       .option("--resync-limit", size(options.resync_limit),

@@ -1303,7 +1303,7 @@ complete -c ff -n '__ff_at "serve-storage"' -l node -x -d 'The number of a new n
 complete -c ff -n '__ff_at "serve-storage"' -l name -x -d 'What operators see of it; without it the name of this machine'
 complete -c ff -n '__ff_at "serve-storage"' -l domain -x -d 'What fails together with it, a rack or a host: no chain has two targets there'
 complete -c ff -n '__ff_at "serve-storage"' -l format -d 'Make disks of folders that are none yet'
-complete -c ff -n '__ff_at "serve-storage"' -l io -x -a 'direct buffered' -d 'Past the page cache, or through it'
+complete -c ff -n '__ff_at "serve-storage"' -l io -x -a 'direct buffered' -d 'Past the page cache, or through it; small writes go through it either way'
 complete -c ff -n '__ff_at "serve-storage"' -l resync-limit -x -d 'Bytes a second copied to targets that come back; 0 is no limit'
 complete -c ff -n '__ff_at "serve-storage"' -l scrub-limit -x -d 'Bytes a second read to look for damage, which the chain then repairs; 0: none are'
 complete -c ff -n '__ff_at "serve-storage"' -l listen -x -d 'Where to serve; port 0 takes a free one and prints it, \'*\' is every address of this machine and needs a key'

@@ -13,6 +13,12 @@ namespace {
 // Of the disk, the metadata's share included: past it only what frees space may go on.
 constexpr uint64_t kFullPercent = 98;
 
+// Up to here a copy costs less than what a direct write takes of the processor, and no time.
+constexpr uint64_t kSmallBytes = 32 * kKiB;
+constexpr uint64_t kSmallCrcs = kSmallBytes / kGranuleMin;
+// In the page cache between two syncs, of a class: the kernel halts who writes much more.
+constexpr uint64_t kInPagesMax = 64 * kMiB;
+
 // CRCs kept in memory, of a disk: those of 64 GiB in chunks of 1 MiB.
 constexpr uint64_t kCachedBytes = 64 * kMiB;
 
@@ -45,10 +51,15 @@ Result<void> Blocks::open_files(Class of, bool create) {
                                                .mode = 0600}));
   FF_TRY(auto crc, disk_.open(io::join(dir_, class_name(of) + ".crc"),
                               {.access = io::Access::read_write, .create = true, .mode = 0600}));
+  std::unique_ptr<io::File> pages;
+  if (data->direct()) {
+    FF_TRY(pages, disk_.open(data_path(of), {.access = io::Access::read_write}));
+  }
   if (create) FF_TRY(disk_.sync_dir(dir_));
   FF_TRY(const io::FileInfo info, data->info());
   Files& own = files(of);
   own.data = std::move(data);
+  own.pages = std::move(pages);
   own.crc = std::move(crc);
   own.blocks = info.size / block_bytes(of);
   return {};
@@ -153,14 +164,26 @@ void Blocks::settle(uint64_t epoch) {
 Task<Result<void>> Blocks::write(BlockRef block, uint64_t offset, ByteView from) {
   Files& own = files(block->place.of);
   FF_CHECK(offset + from.size() <= block_bytes(block->place.of));
-  auto written = co_await queue_.write(*own.data, from, block->place.offset() + offset);
+  const uint64_t at = block->place.offset() + offset;
+  if (from.size() <= kSmallBytes && own.in_pages < kInPagesMax) {
+    own.dirty = true;
+    own.in_pages += from.size();
+    block->paged_ = true;
+    co_return own.cached().write_at(from, at);
+  }
+  auto written = co_await queue_.write(*own.data, from, at);
   own.dirty = true;
   co_return written;
 }
 
 Task<Result<void>> Blocks::read(BlockRef block, uint64_t offset, ByteSpan into) {
-  io::File& data = *files(block->place.of).data;
   FF_CHECK(offset + into.size() <= block_bytes(block->place.of));
+  Files& own = files(block->place.of);
+  if (block->paged_ && into.size() <= kSmallBytes) {
+    const auto cached = own.cached().read_cached(into, block->place.offset() + offset);
+    if (cached && *cached) co_return Result<void>();
+  }
+  io::File& data = *own.data;
   auto got = co_await queue_.read(data, into, block->place.offset() + offset);
   if (!got) co_return std::move(got).error();
   if (*got < into.size()) {
@@ -208,7 +231,12 @@ Task<Result<void>> Blocks::store_crcs(BlockRef block, CrcsRef crcs, uint64_t fir
   Files& own = files(block->place.of);
   const uint64_t offset = block->place.number * crc_bytes(block->place.of);
   const ByteView from = bytes_of(*crcs, first, count);
-  auto written = co_await queue_.write(*own.crc, from, offset + first * sizeof(uint32_t));
+  const uint64_t at = offset + first * sizeof(uint32_t);
+  if (count <= kSmallCrcs) {
+    own.dirty = true;
+    co_return own.crc->write_at(from, at);
+  }
+  auto written = co_await queue_.write(*own.crc, from, at);
   own.dirty = true;
   co_return written;
 }
@@ -216,6 +244,7 @@ Task<Result<void>> Blocks::store_crcs(BlockRef block, CrcsRef crcs, uint64_t fir
 Task<Result<void>> Blocks::sync() {
   for (const auto& own : files_) {
     if (!std::exchange(own->dirty, false)) continue;
+    own->in_pages = 0;
     for (io::File* const file : {own->data.get(), own->crc.get()}) {
       auto synced = co_await queue_.sync(*file);
       if (synced) continue;

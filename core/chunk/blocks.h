@@ -49,7 +49,8 @@ class Block : public ListLink<Block> {
   friend class BlockRef;
   Blocks& owner_;
   uint32_t references_ = 0;
-  CrcsRef crcs_;  // while cached
+  bool paged_ = false;  // some of it was written through the page cache
+  CrcsRef crcs_;        // while cached
 };
 
 // Keeps a block from being freed. Ends before its Blocks does.
@@ -104,7 +105,9 @@ class Blocks {
   // the disk's.
   Result<BlockRef> allocate(Class of);
 
-  // Bytes of a block, aligned for direct I/O. Errors: the disk's, with the file's name.
+  // Bytes of a block, aligned for direct I/O. Errors: the disk's, with the file's name. What is
+  // small goes to the page cache at once, as the row does that will name it: both may be lost with
+  // the power until they are synced, and waiting for the disk would gain nothing.
   Task<Result<void>> write(BlockRef block, uint64_t offset, ByteView from);
   Task<Result<void>> read(BlockRef block, uint64_t offset, ByteSpan into);
   // The CRCs of a block just allocated: none is read.
@@ -131,11 +134,14 @@ class Blocks {
   friend class BlockRef;
   struct Files {
     explicit Files(Class of) : space(of) {}
+    io::File& cached() { return pages ? *pages : *data; }
     Space space;
-    std::unique_ptr<io::File> data;  // made with the first block
+    std::unique_ptr<io::File> data;   // made with the first block
+    std::unique_ptr<io::File> pages;  // the same through the page cache, where `data` is direct
     std::unique_ptr<io::File> crc;
     uint64_t blocks = 0;  // that the data file has room for
     bool dirty = false;
+    uint64_t in_pages = 0;  // bytes written through the page cache since the last sync
   };
   struct Freed {
     uint64_t epoch = 0;
