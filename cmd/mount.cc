@@ -1,4 +1,5 @@
 // `ff mount`: a cluster's file system in a directory of this machine, for all of its programs.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,6 +79,7 @@ class Mounted {
   Loop& loop() { return client_.loop; }
   Result<meta::Seen> find_root(const std::string& path);
   Task<void> unmount();
+  Result<mount::ForeignMemory> adopt(const mount::ForeignFile& file);
 
   Session& session_;
   const MountOptions& options_;
@@ -134,11 +136,33 @@ Result<void> Mounted::start(const client::Url& url) {
   kernel_.emplace(loop(), *device_, *memory_, *callers_, client_.metrics,
                   mount::Session::Options{.slots = memory.slots, .name = options_.source});
   operations_.emplace(*files_, *memory_, *kernel_, std::move(root));
-  rings_.emplace(loop(), *operations_, *memory_, mount::map_foreign);
+  rings_.emplace(loop(), *operations_, *memory_,
+                 [this](const mount::ForeignFile& file) { return adopt(file); });
   virtual_dir_.emplace(*operations_, *callers_, *rings_, device_->dir());
   const auto rings = rings_->start();
   if (!rings) log_warning("programs can make no rings", {{"cause", rings.error().message}});
   return {};
+}
+
+// Storage nodes of this host write right there, and devices of RDMA register it once.
+Result<mount::ForeignMemory> Mounted::adopt(const mount::ForeignFile& file) {
+  struct Adopted {
+    net::SystemTransport& transport;
+    Loop& loop;
+    mount::ForeignMemory memory;
+    std::shared_ptr<const net::Region> region = {};
+    ~Adopted() {
+      if (region != nullptr) transport.give_back(loop, *region);
+    }
+  };
+  FF_TRY(auto memory, mount::map_foreign(file));
+  net::Fd fd(::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (fd.get() < 0) return errno_error(errno, "memory of a program");
+  const ByteSpan bytes = memory.bytes;
+  const auto* const used_guard = memory.used_guard;
+  auto adopted = std::make_shared<Adopted>(client_.transport, loop(), std::move(memory));
+  adopted->region = client_.transport.adopt(loop(), bytes, std::move(fd));
+  return mount::ForeignMemory{bytes, used_guard, std::move(adopted)};
 }
 
 Task<void> Mounted::unmount() {

@@ -90,7 +90,8 @@ class Store {
   Task<Result<void>> erase(TargetId target, ChunkId id);
 
   // Errors: not_found when there is no such version, or it is removed; corrupt; unsupported when
-  // what is to be read unseen is not whole granules in memory aligned for direct I/O.
+  // what is to be read unseen is not whole granules in memory aligned for direct I/O; refused, with
+  // EFAULT, when that memory has gone.
   Task<Result<ReadDone>> read(ReadRequest request, ByteSpan into);
   // The committed version as it lies on the disk, and which granules of it are damaged. `into` has
   // its length.

@@ -3,6 +3,7 @@
 // What lies together on the disk is read in one piece, into the caller's memory where that is
 // aligned and takes whole granules, else into memory of our own.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -165,7 +166,10 @@ Task<Result<ReadDone>> Store::read(ReadRequest request, ByteSpan into) {
   const bool cancelled = cancel != nullptr && cancel->requested();
   Error error = std::move(read).error();
   if (error.code == Errc::unsupported) co_return error;
-  if (error.code != Errc::corrupt && !cancelled) error = failed(std::move(error));
+  // Memory that is somebody else's may go at any moment, which says nothing of the disk.
+  const bool gone = request.unseen && error.sys == EFAULT;
+  if (gone) error.code = Errc::refused;
+  if (!gone && error.code != Errc::corrupt && !cancelled) error = failed(std::move(error));
   co_return std::move(error).within(fmt::format("target {} chunk {} version {}: ", request.target,
                                                 to_string(request.id), image.state.version));
 }

@@ -31,28 +31,33 @@ constexpr uintptr_t kPage = 4 * kKiB;
 struct Guarded {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};
+  std::atomic<bool> used{false};
 };
 constinit std::array<Guarded, kGuardsMax> guards;
 constinit std::atomic<size_t> guards_used{0};  // the ranges in use are before that
 constinit struct sigaction before = {};
 
-bool is_guarded(uintptr_t at) {
+// Null: nobody guards it.
+Guarded* guard_of(uintptr_t at) {
   const size_t used = guards_used.load();
   for (size_t i = 0; i < used; i++) {
-    if (at >= guards[i].begin.load() && at < guards[i].end.load()) return true;
+    if (at >= guards[i].begin.load() && at < guards[i].end.load()) return &guards[i];
   }
-  return false;
+  return nullptr;
 }
 
 void on_bus_error(int, siginfo_t* info, void*) {
   const int kept = errno;
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
   void* const page = reinterpret_cast<void*>(at & ~(kPage - 1));
+  Guarded* const guard = info->si_code > 0 ? guard_of(at) : nullptr;
+  // Before another thread finds the page.
+  if (guard != nullptr) guard->used.store(true);
   // mmap is a bare system call, and safe here. The page is this process's alone from now on: what
   // stood there is gone anyway. The instruction is then done again, and finds it.
-  const bool mended = info->si_code > 0 && is_guarded(at) &&
-                      ::mmap(page, kPage, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+  const bool mended =
+      guard != nullptr && ::mmap(page, kPage, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
   errno = kept;
   if (mended) return;
   // As if this handler had never been: the instruction raises it again.
@@ -86,6 +91,7 @@ Result<BusGuard> BusGuard::make(ByteSpan range) {
   for (size_t i = 0; i < kGuardsMax; i++) {
     if (guards[i].end.load() != 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(range.data());
+    guards[i].used.store(false);
     guards[i].begin.store(begin);
     guards[i].end.store(begin + range.size());
     if (i >= guards_used.load()) guards_used.store(i + 1);
@@ -108,6 +114,8 @@ BusGuard::~BusGuard() {
   const std::lock_guard lock(making);
   guards[number_].end.store(0);
 }
+
+const std::atomic<bool>& BusGuard::used() const { return guards[number_].used; }
 
 Result<ForeignFile> open_foreign(const std::string& path, uint32_t uid) {
   if (!path.starts_with(usrbio::kShm)) return not_shared(path, "does not lie in /dev/shm");
@@ -151,7 +159,8 @@ Result<ForeignMemory> map_foreign(const ForeignFile& file) {
   mapping->bytes = {static_cast<std::byte*>(base), file.size};
   FF_TRY(mapping->guard, BusGuard::make(mapping->bytes));
   const ByteSpan bytes = mapping->bytes;
-  return ForeignMemory{bytes, std::move(mapping)};
+  const auto* const used = &mapping->guard.used();
+  return ForeignMemory{bytes, used, std::move(mapping)};
 }
 
 }  // namespace ff::mount

@@ -2,9 +2,10 @@
 // moment: kernel I/O on what is missing then ends with EFAULT, but loads and stores raise SIGBUS,
 // which would end the daemon and the mount of everybody. So a handler of that signal puts a page of
 // zeros where it was raised, if that is in memory of a program; everywhere else the signal is what
-// it always was.
+// it always was. That page is no longer the program's, so the memory counts as lost from then on.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,6 +29,9 @@ class BusGuard {
   BusGuard& operator=(BusGuard&& other) noexcept;
   ~BusGuard();
 
+  // Set once it has kept a signal off; valid as long as the guard.
+  const std::atomic<bool>& used() const;
+
  private:
   size_t number_ = kGuardsMax;
 };
@@ -43,7 +47,12 @@ Result<ForeignFile> open_foreign(const std::string& path, uint32_t uid);
 // A file as this process sees it. `hold` is what keeps it mapped, and guarded.
 struct ForeignMemory {
   ByteSpan bytes = {};
+  const std::atomic<bool>* used_guard = nullptr;
   std::shared_ptr<const void> hold = {};
+
+  // Some of it was not there when this process went there: what it has written since may have gone
+  // nowhere.
+  bool lost() const { return used_guard != nullptr && used_guard->load(); }
 };
 Result<ForeignMemory> map_foreign(const ForeignFile& file);
 

@@ -34,12 +34,14 @@ usrbio::Request copy_of(const usrbio::Request& shared) {
 
 Error wrong(const char* what) { return errno_error(EINVAL, what); }
 
+Error lost_memory() { return errno_error(EFAULT, "memory of a program"); }
+
 // What a program has in its memory, by a call that ends with an error where that is missing.
 Result<void> copy_out(const ProgramMemory& from, uint64_t at, ByteSpan into) {
   while (!into.empty()) {
     const ssize_t got = ::pread(from.fd.get(), into.data(), into.size(), static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return errno_error(EFAULT, "memory of a program");
+    if (got <= 0) return lost_memory();
     at += static_cast<uint64_t>(got);
     into = into.subspan(static_cast<size_t>(got));
   }
@@ -138,6 +140,7 @@ Result<RingServer::Wanted> RingServer::check(const usrbio::Request& request) {
   std::memcpy(id.data(), request.memory, id.size());
   Wanted wanted{.request = request, .memory = host_.find(id, uid_)};
   if (wanted.memory == nullptr) return wrong("memory that is not known");
+  if (wanted.memory->memory.lost()) return lost_memory();
   const ByteSpan all = wanted.memory->memory.bytes;
   if (request.at > all.size() || request.length > all.size() - request.at) {
     return wrong("a place outside of the memory");
@@ -199,22 +202,47 @@ Task<Result<uint64_t>> RingServer::read_long(FileRef file, Wanted wanted) {
   co_return done;
 }
 
-Task<void> RingServer::read(Job job) {
-  const bool holes = (name_.flags & HF3FS_IOR_FORBID_READ_HOLES) == 0;
+Task<std::vector<Result<uint64_t>>> RingServer::read_all(const Job& job) {
   std::vector<Result<uint64_t>> results;
   if (job.bytes > kReadMax) {
     auto reading = read_long(job.file, job.wanted.front());
     results.push_back(co_await std::move(reading));
-  } else {
-    std::vector<client::File::Extent> extents;
-    for (const Wanted& one : job.wanted) {
-      extents.push_back({.offset = one.request.offset, .into = one.bytes, .holes = holes});
-    }
-    auto reading = job.file->read_many(std::move(extents));
-    results = co_await std::move(reading);
+    co_return results;
   }
-  for (size_t i = 0; i < results.size(); i++) put(job.wanted[i].request.slot, results[i]);
+  const bool holes = (name_.flags & HF3FS_IOR_FORBID_READ_HOLES) == 0;
+  std::vector<client::File::Extent> extents;
+  for (const Wanted& one : job.wanted) {
+    extents.push_back({.offset = one.request.offset, .into = one.bytes, .holes = holes});
+  }
+  auto reading = job.file->read_many(std::move(extents));
+  results = co_await std::move(reading);
+  co_return results;
+}
+
+Task<void> RingServer::read(Job job) {
+  CancelScope scope(host_.loop(), co_await current_cancel(), INT64_MAX, {});
+  const auto here = reading_.insert(reading_.end(), {job, scope.cancel()});
+  auto reading = read_all(job);
+  const auto results = co_await std::move(reading).under(scope.cancel());
+  reading_.erase(here);
+  for (size_t i = 0; i < results.size(); i++) {
+    // What is said to have come may lie in a page that the program never had.
+    const bool lost = job.wanted[i].memory->memory.lost();
+    put(job.wanted[i].request.slot, lost ? lost_memory() : results[i]);
+  }
   publish();
+}
+
+bool RingServer::Job::lost() const {
+  return std::ranges::any_of(wanted, [](const Wanted& one) { return one.memory->memory.lost(); });
+}
+
+// Storage may find the memory whole again where this daemon has pages of its own: what comes then
+// never matches its checksum here, and would be asked for until nobody is patient any more.
+void RingServer::give_up_lost() {
+  for (const Reading& one : reading_) {
+    if (one.job.lost()) one.cancel.request(lost_memory());
+  }
 }
 
 // By way of memory of our own: the program may write there meanwhile, and what goes down a chain is

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -61,6 +62,8 @@ class RingServer final : public std::enable_shared_from_this<RingServer>, privat
   size_t running() const { return running_; }
   // Nothing more is taken. What is under way ends by itself.
   void close() { closed_ = true; }
+  // Ends reads into memory that is lost, which nobody waits for any more.
+  void give_up_lost();
 
  private:
   struct Wanted {
@@ -74,6 +77,12 @@ class RingServer final : public std::enable_shared_from_this<RingServer>, privat
     FileRef file = {};
     std::vector<Wanted> wanted = {};
     uint64_t bytes = 0;
+
+    bool lost() const;  // memory of one of them
+  };
+  struct Reading {
+    const Job& job;
+    Cancel& cancel;
   };
 
   RingServer(RingHost& host, usrbio::LinkName name, uint32_t uid, uint32_t entries,
@@ -85,6 +94,7 @@ class RingServer final : public std::enable_shared_from_this<RingServer>, privat
   void start(Task<void> task);
   Task<void> run(Task<void> task);
   Task<void> read(Job job);
+  Task<std::vector<Result<uint64_t>>> read_all(const Job& job);
   Task<Result<uint64_t>> read_long(FileRef file, Wanted wanted);
   Task<void> write(Wanted wanted);
   Task<Result<uint64_t>> write_all(const Wanted& wanted);
@@ -102,6 +112,7 @@ class RingServer final : public std::enable_shared_from_this<RingServer>, privat
   uint32_t completed_ = 0;  // outcomes before this number
   uint32_t open_ = 0;       // requests without an outcome yet
   size_t running_ = 0;
+  std::list<Reading> reading_;
   bool closed_ = false;
   bool late_ = false;  // what is there has waited long enough
   bool timed_ = false;

@@ -23,7 +23,7 @@ namespace ff::mount {
 namespace {
 
 constexpr std::string_view kBellPrefix = "hf3fs-submit-ios.";
-constexpr int64_t kLookNs = 5 * kSecond;
+constexpr int64_t kLookNs = 1 * kSecond;
 constexpr size_t kLinksMax = 4096;    // of all users
 constexpr size_t kRunningMax = 256;   // jobs of all rings
 constexpr size_t kHeardAtOnce = 256;  // datagrams
@@ -155,6 +155,7 @@ Task<void> Rings::look_for_lost() {
   for (;;) {
     const auto waited = co_await after(loop_, kLookNs);
     if (!waited) co_return;
+    for (const auto& ring : rings_) ring->give_up_lost();
     for (auto link = links_.begin(); link != links_.end();) {
       const auto& [name, what] = *link;
       const auto process = static_cast<pid_t>(what.owner.process);

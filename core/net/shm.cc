@@ -24,7 +24,11 @@ constexpr size_t kPieceBytes = 1 * kMiB;
 // Frames that were queued have left by then, or the connection has failed.
 constexpr int64_t kOnItsWayNs = kSecond;
 
-Error cut_off() { return fail(Errc::corrupt, "the peer has cut off its region of shared memory"); }
+Error cut_off() {
+  Error error = fail(Errc::refused, "the peer has cut off its region of shared memory");
+  error.sys = EFAULT;
+  return error;
+}
 
 Error refused_by_kernel(int err) {
   return fail(Errc::unreachable, "the peer's region of shared memory: {}", ::strerror(err));
@@ -59,6 +63,7 @@ Result<void> write_all(int fd, uint64_t at, ByteView from) {
   while (!from.empty()) {
     const ssize_t done = ::pwrite(fd, from.data(), from.size(), static_cast<off_t>(at));
     if (done < 0 && errno == EINTR) continue;
+    if (done < 0 && errno == ENOSPC) return cut_off();  // no page that its owner would find
     if (done < 0) return refused_by_kernel(errno);
     at += static_cast<uint64_t>(done);
     from = from.subspan(static_cast<size_t>(done));

@@ -43,7 +43,8 @@ class ShmBulk final : public Bulk {
   // forgotten before it was told.
   Result<void> add_region(const Region& region) override;
 
-  // Errc::corrupt: a slice outside the peer's region, or a region that its owner has cut off.
+  // Errc::corrupt: a slice outside the peer's region. Errc::refused, with EFAULT: the owner has cut
+  // the region off, or there is no page for it.
   // Errc::unreachable: the kernel refuses, or the connection has failed.
   Task<Result<void>> push(const Slice& sink, uint64_t offset, ByteView from) override;
   Task<Result<void>> pull(const Slice& source, uint64_t offset, ByteSpan into) override;

@@ -1,6 +1,9 @@
 // The store on the machine's own files: O_DIRECT, io_uring, and a thread that commits.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <vector>
 
@@ -96,6 +99,40 @@ TEST_F(SystemStoreTest, ManyAtOnceSurviveAnEndWithAndWithoutAClose) {
   open();
   EXPECT_EQ(store_->last_end(), LastEnd::closed);
   expect_all(texts);
+}
+
+// Memory of a client's, whose owner has cut it off: in whole, in part, not at all.
+TEST_F(SystemStoreTest, MemoryThatHasGoneIsNoFaultOfTheDisk) {
+  constexpr size_t kBytes = 512 * kKiB;
+  const ChunkId id{.inode = 1, .index = 1};
+  const std::string data = bytes_of(3, kBytes);
+  const Update update{.target = kTarget,
+                      .id = id,
+                      .version = 1,
+                      .writer = {.client = 1, .channel = 1, .sequence = 1},
+                      .data = as_bytes(data),
+                      .chunk_size = kMiB};
+  ASSERT_TRUE(ok(run_task(loop_, store_->write(update))));
+  ASSERT_TRUE(ok(run_task(loop_, store_->commit(kTarget, id, 1, 1))));
+  const int fd = ::memfd_create("test", MFD_CLOEXEC);
+  ASSERT_EQ(::ftruncate(fd, kBytes), 0);
+  void* const base = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(base, MAP_FAILED);
+  const ByteSpan into(static_cast<std::byte*>(base), kBytes);
+  const ReadRequest request{.target = kTarget, .id = id, .unseen = true};
+  for (const off_t left : {0, 4096, 262144}) {
+    ASSERT_EQ(::ftruncate(fd, left), 0);
+    const auto done = run_task(loop_, store_->read(request, into));
+    ASSERT_FALSE(done.ok()) << left;
+    EXPECT_EQ(done.error().code, Errc::refused) << done.error().message;
+    EXPECT_EQ(done.error().sys, EFAULT);
+    EXPECT_TRUE(ok(store_->health()));
+  }
+  ASSERT_EQ(::ftruncate(fd, kBytes), 0);
+  ASSERT_TRUE(ok(run_task(loop_, store_->read(request, into))));
+  EXPECT_TRUE(as_text(into) == data);
+  ::munmap(base, kBytes);
+  ::close(fd);
 }
 
 TEST_F(SystemStoreTest, ASecondProcessIsRefused) {

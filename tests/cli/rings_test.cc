@@ -9,9 +9,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iostream>
 #include <optional>
 #include <set>
 
+#include "base/rng.h"
 #include "cli/local_cluster.h"
 #include "usrbio/hf3fs_usrbio.h"
 #include "usrbio/link_name.h"
@@ -257,6 +259,59 @@ TEST_F(RingsTest, MemoryThatIsCutOffHarmsNobody) {
   beside.finish();
   EXPECT_EQ(beside.out, "working\n");
   until("its links are gone", [this] { return links() == 0; });
+}
+
+// Reads of all kinds into memory that goes while they are done: from the disk straight into it, and
+// by way of a storage node's own memory. Each gets its bytes or EFAULT, and soon.
+TEST_F(RingsTest, MemoryThatGoesUnderReadsIsTheirsAlone) {
+  const uint64_t seed = system_seed();
+  std::cout << "seed " << seed << "\n";
+  SeededRng rng(seed);
+  constexpr uint64_t kBlock = 65536;
+  std::string data(kEntries * kBlock, 'd');
+  test::Child beside(program("hang", 40));
+  ASSERT_TRUE(beside.wait_for_out("working"));
+  for (int round = 0; round < 8; round++) {
+    Forged forged(dir_.path());
+    test::write_file(path("forged"), data);
+    const int fd = ::open(path("forged").c_str(), O_RDWR);
+    ASSERT_EQ(::fsync(fd), 0);
+    forged.open();
+    for (uint32_t i = 0; i < kEntries; i++) {
+      usrbio::Request request = forged.sound();
+      request.at = i * kBlock + (i % 4 == 3 ? 1 : 0);
+      request.offset = i * kBlock;
+      request.length = kBlock - 4096;
+      forged.add(request, i);
+    }
+    const off_t left = round % 2 == 0 ? 0 : static_cast<off_t>(rng.below(kIovBytes));
+    const bool comes_back = round % 4 >= 2;
+    const auto cut = [&](off_t to) { return ::truncate(forged.memory().path.c_str(), to); };
+    if (round < 4) {
+      ASSERT_EQ(cut(left), 0);
+    }
+    forged.submit();
+    ASSERT_EQ(cut(left), 0);
+    if (comes_back) {
+      ASSERT_EQ(cut(kIovBytes), 0);
+    }
+    auto& completed = forged.ring().head().completed;
+    until("all are answered", [&] { return completed.load() == kEntries; });
+    size_t lost = 0;
+    for (uint32_t i = 0; i < kEntries; i++) {
+      const int64_t result = forged.ring().outcome(i).result;
+      EXPECT_TRUE(result == kBlock - 4096 || result == -EFAULT) << result;
+      lost += result == -EFAULT ? 1 : 0;
+    }
+    if (left == 0 && round < 4 && !comes_back) {
+      EXPECT_EQ(lost, kEntries);
+    }
+    ::close(fd);
+    expect_work(41);
+  }
+  beside.signal(SIGKILL);
+  beside.finish();
+  EXPECT_EQ(beside.out, "working\n");
 }
 
 TEST_F(RingsTest, OthersAreKeptApart) {

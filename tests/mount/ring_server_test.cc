@@ -20,17 +20,18 @@ namespace {
 
 constexpr uint32_t kEntries = 32;
 
-// There is no memory, so no request gets as far as a file.
+// There is no memory, or none that is good, so no request gets as far as a file.
 struct Host final : RingHost {
   SystemClock clock;
   SystemLoop system{clock};
   Gate jobs{system};
   chain::Memory bytes;
+  ProgramMemoryRef known;
   Loop& loop() override { return system; }
   Gate& gate() override { return jobs; }
   Operations& operations() override { check_failed(__FILE__, __LINE__, "a file was asked for"); }
   chain::Memory& memory() override { return bytes; }
-  ProgramMemoryRef find(const usrbio::Id&, uint32_t) override { return nullptr; }
+  ProgramMemoryRef find(const usrbio::Id&, uint32_t) override { return known; }
   void ended() override {}
 };
 
@@ -138,6 +139,50 @@ TEST_F(RingServerTest, OutlivesAFileThatIsCutOff) {
   ASSERT_EQ(::truncate(shm_.path.c_str(), 0), 0);
   EXPECT_EQ((*server)->scan(), 0u);  // zeros: nothing was submitted
   (*server)->sleep();
+}
+
+// The page that a load or store found in place of one that had gone is not the program's.
+TEST_F(RingServerTest, MemoryThatWasMissingOnceIsLostForGood) {
+  const auto file = open_foreign(shm_.path, ::getuid());
+  ASSERT_TRUE(file.ok());
+  auto guarded = map_foreign(*file);
+  const auto other = map_foreign(*file);
+  ASSERT_TRUE(guarded.ok() && other.ok());
+  guarded->bytes[0] = std::byte{1};
+  EXPECT_FALSE(guarded->lost());
+  ASSERT_EQ(::truncate(shm_.path.c_str(), 0), 0);
+  EXPECT_FALSE(guarded->lost());
+  guarded->bytes[0] = std::byte{2};
+  EXPECT_TRUE(guarded->lost());
+  EXPECT_FALSE(other->lost());
+  ASSERT_EQ(::truncate(shm_.path.c_str(), static_cast<off_t>(file->size)), 0);
+  EXPECT_EQ(*static_cast<const std::byte*>(shm_.base), std::byte{0});
+  EXPECT_TRUE(guarded->lost());
+  *guarded = ForeignMemory();
+  const auto again = map_foreign(*file);
+  ASSERT_TRUE(again.ok());
+  EXPECT_FALSE(again->lost());
+}
+
+TEST_F(RingServerTest, RequestsIntoLostMemoryAreRefused) {
+  usrbio::Shm data;
+  ASSERT_EQ(usrbio::make_shm(kMiB, -1, data), 0);
+  const auto file = open_foreign(data.path, ::getuid());
+  ASSERT_TRUE(file.ok());
+  auto memory = map_foreign(*file);
+  ASSERT_TRUE(memory.ok());
+  auto known = std::make_shared<ProgramMemory>();
+  known->memory = *memory;
+  host_.known = known;
+  const auto server = serve();
+  ASSERT_TRUE(server.ok());
+  ASSERT_EQ(::truncate(data.path.c_str(), 0), 0);
+  EXPECT_EQ(memory->bytes[0], std::byte{0});
+  ring_.head().submitted.store(1);
+  EXPECT_EQ((*server)->scan(), 1u);
+  EXPECT_EQ(ring_.outcome(0).result, -EFAULT);
+  usrbio::unmap(data);
+  ::unlink(data.path.c_str());
 }
 
 TEST_F(RingServerTest, OtherBusErrorsEndTheProcess) {

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
 #include "io/buffers.h"
 #include "io/system_disk.h"
@@ -215,7 +216,7 @@ TEST_F(Shm, GarbageIsNotTakenForARegion) {
   const std::array<std::byte, 1> byte = {};
   const auto pushed = run_task(loop_, bulk.push(cut_off, 8192, byte));
   ASSERT_FALSE(pushed.ok());
-  EXPECT_EQ(pushed.error().code, Errc::corrupt);
+  EXPECT_EQ(pushed.error().code, Errc::refused);
 }
 
 TEST_F(Shm, TooManyRegionsAreRefused) {
@@ -297,8 +298,9 @@ TEST_F(Shm, ATruncatedRegionIsAnErrorAndNoSignal) {
   for (const uint64_t offset : {uint64_t{0}, kMiB}) {
     const auto pushed = run_task(loop_, server_->push(slice, offset, bytes));
     ASSERT_FALSE(pushed.ok());
-    EXPECT_EQ(pushed.error().code, Errc::corrupt);
-    EXPECT_EQ(run_task(loop_, server_->pull(slice, offset, bytes)).error().code, Errc::corrupt);
+    EXPECT_EQ(pushed.error().code, Errc::refused);
+    EXPECT_EQ(pushed.error().sys, EFAULT);
+    EXPECT_EQ(run_task(loop_, server_->pull(slice, offset, bytes)).error().code, Errc::refused);
   }
   struct stat status;
   ASSERT_EQ(::fstat((*region)->fd(), &status), 0);

@@ -2,8 +2,11 @@
 // with. RDMA is settled in tests/rdma.
 #include "net/system_transport.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -142,6 +145,50 @@ TEST_F(SystemTransportTest, MemoryOfTheTransportIsReachedInPlace) {
   ASSERT_TRUE(run_task(loop_, std::move(pushing)).ok());
   EXPECT_EQ(as_text(memory->subspan(100, 5)), "hello");
   sink = Connection::Exposure();
+}
+
+// A file that a program has as well, for the time between adopt() and give_back().
+TEST_F(SystemTransportTest, AdoptedMemoryIsReachedInPlaceUntilItIsGivenBack) {
+  SystemTransport client({});
+  SystemTransport server({});
+  Fd fd(::memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(fd.get(), kMiB), 0);
+  void* const base = ::mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  ASSERT_NE(base, MAP_FAILED);
+  const ByteSpan memory(static_cast<std::byte*>(base), kMiB);
+  Fd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  meet(client, server);
+  ASSERT_TRUE(met());
+  std::weak_ptr<const Region> after;
+  {
+    const auto region = client.adopt(loop_, memory, std::move(copy));
+    after = region;
+    auto sink = (**at_client_)->expose_sink(memory.subspan(4096, 5));
+    ASSERT_TRUE(sink.ok());
+    EXPECT_EQ(sink->slice().key, region->id());
+    EXPECT_EQ(said("told"), "told");
+    const auto reached = (**at_server_)->reach(sink->slice());
+    ASSERT_TRUE(reached.has_value());
+    EXPECT_NE(reached->data(), memory.data() + 4096);
+    ASSERT_EQ(::pread(fd.get(), reached->data(), 5, 0), 5);
+    auto pushing = (**at_server_)->push(sink->slice(), 0, as_bytes("hello"));
+    ASSERT_TRUE(run_task(loop_, std::move(pushing)).ok());
+    EXPECT_EQ(as_text(memory.subspan(4096, 5)), "hello");
+    const net::Slice slice = sink->slice();
+    sink = Connection::Exposure();
+    client.give_back(loop_, *region);
+    EXPECT_EQ(said("forget it"), "forget it");
+    EXPECT_FALSE((**at_server_)->reach(slice).has_value());
+  }
+  // It is nobody's region any more, and what is exposed there goes through frames.
+  auto framed = (**at_client_)->expose_sink(memory.subspan(4096, 5));
+  ASSERT_TRUE(framed.ok());
+  EXPECT_EQ(framed->slice().key, 0u);
+  framed = Connection::Exposure();
+  at_client_.reset();
+  at_server_.reset();
+  EXPECT_TRUE(after.expired());
+  ::munmap(base, kMiB);
 }
 
 // A port of this host that somebody forwards to another machine: both addresses are one, but the
