@@ -37,7 +37,10 @@ Result<Statement> Connection::prepare(std::string_view sql) {
 
 Error Connection::error(int status) const {
   if (handle == nullptr) return fail(Errc::failed, "{}: {}", path, sqlite3_errstr(status));
-  const std::string message = fmt::format("{}: {}", path, sqlite3_errmsg(handle));
+  // A file that was asked past SQLite has left no words there.
+  const bool told_of = sqlite3_extended_errcode(handle) == status;
+  const std::string message =
+      fmt::format("{}: {}", path, told_of ? sqlite3_errmsg(handle) : sqlite3_errstr(status));
   if (status == SQLITE_CONSTRAINT_UNIQUE || status == SQLITE_CONSTRAINT_PRIMARYKEY) {
     return Error{Errc::exists, message, {}};
   }

@@ -110,7 +110,7 @@ class SqliteStore::Session {
     broken_ = flushed.error();
     broken_->hint = std::string("Look at the disk, then start the daemon again.");
     log_error("what was written may be lost", {{"cause", broken_->message}});
-    return flushed;
+    return *broken_;
   }
   void read(Request& request) {
     request.result = database_.run("BEGIN");

@@ -331,6 +331,69 @@ TEST_P(EngineTest, WhatHasReturnedIsSeenByEveryEngine) {
   }
 }
 
+// Whoever has made a change sees it, and so do all others from then on, durable or not.
+TEST_P(EngineTest, WhatIsDurableSoonIsSeenAtOnce) {
+  const auto other = store_->engine(loop_);
+  const auto look_at = [&](Engine& engine) {
+    Value seen;
+    auto looking = engine.look(
+        [&](Txn& txn) -> Task<Result<void>> {
+          FF_CO_TRY(seen, co_await txn.get("a"));
+          co_return Result<void>();
+        },
+        INT64_MAX);
+    EXPECT_TRUE(run_task(loop_, std::move(looking)).ok());
+    return seen;
+  };
+  EXPECT_EQ(look_at(*engine_), Value());
+  for (int i = 0; i < 20; i++) {
+    const std::string text = std::to_string(i);
+    Value before;
+    auto changing = engine_->run_soon(
+        [&](Txn& txn) -> Task<Result<void>> {
+          FF_CO_TRY(before, co_await txn.get("a"));
+          txn.put("a", text);
+          co_return Result<void>();
+        },
+        INT64_MAX);
+    ASSERT_TRUE(run_task(loop_, std::move(changing)).ok());
+    if (i > 0 && before != Value(text)) {  // it may have run again after it took effect
+      EXPECT_EQ(before, Value(std::to_string(i - 1)));
+    }
+    EXPECT_EQ(look_at(*engine_), Value(text));
+    EXPECT_EQ(look_at(*other), Value(text));
+    EXPECT_EQ(get("a"), Value(text));
+    if (i % 5 == 0) {
+      EXPECT_TRUE(run_task(loop_, engine_->sync(INT64_MAX)).ok());
+    }
+  }
+}
+
+TEST_P(EngineTest, AnErrorOfOneThatIsDurableSoonLeavesNothing) {
+  const auto soon = [this](Function function) {
+    return run_task(loop_, engine_->run_soon(std::move(function), INT64_MAX));
+  };
+  put("a", "1");
+  const auto failed = soon([](Txn& txn) -> Task<Result<void>> {
+    txn.put("a", "2");
+    co_return fail(Errc::exists, "enough");
+  });
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code, Errc::exists);
+  const auto too_many = soon([](Txn& txn) -> Task<Result<void>> {
+    for (size_t i = 0; i <= kWritesMax; i++) txn.put(fmt::format("b{}", i), "");
+    co_return Result<void>();
+  });
+  EXPECT_FALSE(too_many.ok());
+  EXPECT_EQ(get("a"), Value("1"));
+  EXPECT_EQ(get("b0"), Value());
+  const auto looked = run_task(
+      loop_, engine_->look([](Txn&) -> Task<Result<void>> { co_return fail(Errc::exists, "no"); },
+                           INT64_MAX));
+  ASSERT_FALSE(looked.ok());
+  EXPECT_EQ(looked.error().code, Errc::exists);
+}
+
 TEST_P(EngineTest, ACancelledTaskBeginsNothing) {
   Gate gate(loop_);
   Result<void> result;
