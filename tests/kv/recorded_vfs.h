@@ -38,10 +38,10 @@ class RecordedVfs {
   RecordedVfs(const RecordedVfs&) = delete;
   RecordedVfs& operator=(const RecordedVfs&) = delete;
 
-  // From now on no sync succeeds.
-  void fail_syncs() {
+  // Whether syncs fail from now on.
+  void fail_syncs(bool fails) {
     const std::lock_guard lock(mutex_);
-    fails_ = true;
+    fails_ = fails;
   }
   size_t syncs() const {
     const std::lock_guard lock(mutex_);

@@ -3,6 +3,7 @@
 #include "mount/operations.h"
 
 #include <fcntl.h>
+#include <linux/falloc.h>
 
 #include <cerrno>
 
@@ -234,6 +235,102 @@ TEST_F(OperationsTest, TimesOfADirectoryAreThoseOfItsServers) {
   const auto told = run(names().stat(meta::root(), false));
   EXPECT_EQ(known->inode.links, told->inode.links);
   EXPECT_EQ(known->inode.mtime_ns, told->inode.mtime_ns);
+}
+
+TEST_F(OperationsTest, WhatOthersDoToADirectoryIsSeenSoon) {
+  const auto before = run(here_->operations.look(meta::kRoot));
+  ASSERT_TRUE(before.ok());
+  ASSERT_TRUE(run(there_->operations.make({}, meta::kRoot, "theirs",
+                                          {.kind = meta::Kind::directory, .mode = 0755}))
+                  .ok());
+  pass(2 * kBelievedNs);
+  const auto after = run(here_->operations.look(meta::kRoot));
+  ASSERT_TRUE(after.ok());
+  EXPECT_EQ(after->inode.links, before->inode.links + 1);
+  EXPECT_GT(after->inode.mtime_ns, before->inode.mtime_ns);
+}
+
+// ftruncate(2) asks how the file was opened, truncate(2) what its mode is.
+TEST_F(OperationsTest, WhoHasItOpenForWritingMayCutIt) {
+  const meta::Caller user{.uid = 7, .gid = 7};
+  const Made made = make_open(*here_, "a");
+  EXPECT_TRUE(write(*here_, made.handle, 0, "12345").ok());
+  close(*here_, made.handle);
+  const meta::Names::Attributes theirs{.mode = 0600, .uid = 7, .gid = 7};
+  ASSERT_TRUE(run(here_->operations.change({}, made.inode, {.to = theirs})).ok());
+  const auto open = run(here_->operations.open(user, made.inode, O_RDWR));
+  ASSERT_TRUE(open.ok());
+  ASSERT_TRUE(run(here_->operations.change(user, made.inode, {.to = {.mode = 0400}})).ok());
+  const auto by_name = run(here_->operations.change(user, made.inode, {.length = 2}));
+  ASSERT_FALSE(by_name.ok());
+  EXPECT_EQ(by_name.error().sys, EACCES);
+  EXPECT_TRUE(
+      run(here_->operations.change(user, made.inode, {.length = 3, .handle = open->handle})).ok());
+  EXPECT_EQ(read(*here_, open->handle, 0, 10), "123");
+  close(*here_, open->handle);
+}
+
+TEST_F(OperationsTest, BytesThatARenameReplacesStayWhileTheyAreOpen) {
+  const Made old = make_open(*here_, "old");
+  EXPECT_TRUE(write(*here_, old.handle, 0, "old").ok());
+  close(*here_, old.handle);
+  const Made made = make_open(*here_, "new");
+  EXPECT_TRUE(write(*here_, made.handle, 0, "new").ok());
+  close(*here_, made.handle);
+  const auto reader = open(*here_, old.inode, O_RDONLY);
+  ASSERT_TRUE(reader.ok());
+  Operations::Rename over{
+      .from_dir = meta::kRoot, .from = "new", .to_dir = meta::kRoot, .to = "old"};
+  ASSERT_TRUE(run(here_->operations.rename({}, std::move(over))).ok());
+  pass(1200 * kSecond);
+  EXPECT_EQ(read(*here_, reader->handle, 0, 10), "old");
+  EXPECT_EQ(stored(), 2u);
+  run(here_->operations.release(reader->handle));
+  EXPECT_TRUE(eventually([&] { return stored() == 1; }));
+}
+
+// What could not be written after it was answered is told to each that writes the file, once.
+TEST_F(OperationsTest, LateErrorsAreToldToAllWhoWrite) {
+  const Made first = make_open(*here_, "a");
+  const auto second = open(*here_, first.inode, O_WRONLY);
+  const auto third = open(*here_, first.inode, O_WRONLY);
+  const auto reader = open(*here_, first.inode, O_RDONLY);
+  ASSERT_TRUE(second.ok() && third.ok() && reader.ok());
+  for (int node = 1; node <= 3; node++) stage_.net.block("user", fmt::format("node{}", node));
+  EXPECT_TRUE(write(*here_, first.handle, 0, "lost").ok());
+  std::optional<Result<void>> flushed;
+  Gate gate(stage_.world.loop());
+  gate.spawn(
+      [](Operations& operations, uint64_t handle, std::optional<Result<void>>& into) -> Task<void> {
+        auto flushing = operations.flush(handle);
+        into.emplace(co_await std::move(flushing));
+      }(here_->operations, first.handle, flushed));
+  ASSERT_TRUE(eventually([&] { return flushed.has_value(); }));
+  EXPECT_FALSE(flushed->ok());
+  for (int node = 1; node <= 3; node++) stage_.net.unblock("user", fmt::format("node{}", node));
+  EXPECT_FALSE(run(here_->operations.flush(second->handle)).ok());
+  EXPECT_FALSE(write(*here_, third->handle, 0, "more").ok());
+  EXPECT_TRUE(run(here_->operations.flush(reader->handle)).ok());
+  for (const uint64_t handle : {first.handle, second->handle, third->handle}) {
+    EXPECT_TRUE(run(here_->operations.flush(handle)).ok());
+  }
+}
+
+TEST_F(OperationsTest, WhoOnlyReadsMayClearNothing) {
+  const Made made = make_open(*here_, "a");
+  EXPECT_TRUE(write(*here_, made.handle, 0, "12345").ok());
+  const auto reader = open(*here_, made.inode, O_RDONLY);
+  ASSERT_TRUE(reader.ok());
+  const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  const auto refused = run(here_->operations.allocate(reader->handle, punch, 1, 2));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().sys, EBADF);
+  EXPECT_EQ(read(*here_, made.handle, 0, 10), "12345");
+  EXPECT_TRUE(run(here_->operations.allocate(made.handle, punch, 1, 2)).ok());
+  EXPECT_EQ(read(*here_, made.handle, 0, 10), std::string("1\0\0"
+                                                          "45",
+                                                          5));
+  close(*here_, made.handle);
 }
 
 }  // namespace

@@ -20,9 +20,13 @@ constexpr uint32_t kEntries = 16;
 constexpr uint64_t kData = 4 * kMiB;
 constexpr int64_t kUnset = 12345;
 
-struct DeafKernel final : Kernel {
+struct ToldKernel final : Kernel {
+  std::vector<std::pair<uint64_t, uint64_t>> pages = {};  // places and sizes
   void forget_attributes(meta::InodeId) override {}
-  Task<void> forget_pages(meta::InodeId, uint64_t, uint64_t) override { co_return; }
+  Task<void> forget_pages(meta::InodeId, uint64_t offset, uint64_t size) override {
+    pages.emplace_back(offset, size);
+    co_return;
+  }
 };
 
 struct Host final : RingHost {
@@ -30,7 +34,7 @@ struct Host final : RingHost {
       : on(of), operations_of(files, bytes, kernel, std::move(root)), jobs(of) {}
   Loop& on;
   chain::Memory bytes;
-  DeafKernel kernel;
+  ToldKernel kernel;
   Operations operations_of;
   Gate jobs;
   ProgramMemoryRef known;
@@ -87,7 +91,7 @@ class RingReadsTest : public client::FilesWorld {
     std::vector<int64_t> results = std::vector<int64_t>(kEntries, kUnset);  // by slot
     uint32_t taken = 0;
   };
-  OneRing make_ring(bool read) {
+  OneRing make_ring(bool read, uint32_t uid = 0) {
     OneRing made;
     EXPECT_EQ(usrbio::make_shm(usrbio::ring_bytes(kEntries), -1, made.shm), 0);
     made.ring = usrbio::Ring(made.shm.base, kEntries);
@@ -99,7 +103,7 @@ class RingReadsTest : public client::FilesWorld {
     name.read = read;
     const auto file = open_foreign(made.shm.path, ::getuid());
     EXPECT_TRUE(file.ok());
-    auto server = RingServer::make(*host_, name, 0, *file);
+    auto server = RingServer::make(*host_, name, uid, *file);
     EXPECT_TRUE(server.ok());
     made.server = *server;
     return made;
@@ -207,6 +211,64 @@ TEST_F(RingReadsTest, WritesAreReadByAll) {
   std::string expected = text_.substr(95, 20);
   expected.replace(5, 9, "new bytes");
   EXPECT_EQ(seen(4096, 20), expected);
+}
+
+// What a program was told is written comes first, and what the kernel has of it is stale.
+TEST_F(RingReadsTest, AWriteGoesPastThePagesOfOthers) {
+  const auto cached = run(host_->operations_of.open({}, inode_, O_RDWR));
+  ASSERT_TRUE(cached.ok());
+  Operations::Write behind{.offset = 0, .from = as_bytes("behind"), .flags = O_RDWR};
+  ASSERT_TRUE(io::ok(run(host_->operations_of.write(cached->handle, std::move(behind)))));
+  std::memcpy(data_.base, "ring", 4);
+  add(writes_, 0, 0, 4);
+  until_done(writes_);
+  EXPECT_EQ(writes_.results[0], 4);
+  EXPECT_EQ(host_->kernel.pages, (std::vector<std::pair<uint64_t, uint64_t>>{{0, 4}}));
+  ASSERT_TRUE(io::ok(run(host_->operations_of.sync(cached->handle))));
+  add(reads_, 4096, 0, 8);
+  until_done(reads_);
+  EXPECT_EQ(seen(4096, 8), "ringnd" + text_.substr(6, 2));
+}
+
+TEST_F(RingReadsTest, ARingDoesWhatItsUserHasTheFileOpenFor) {
+  constexpr uint32_t kUser = 7;
+  const meta::Names::Attributes theirs{.mode = 04755, .uid = kUser, .gid = kUser};
+  ASSERT_TRUE(io::ok(run(host_->operations_of.change({}, inode_, {.to = theirs}))));
+  ASSERT_TRUE(io::ok(run(host_->operations_of.change({}, inode_, {.to = {.mode = 04755}}))));
+  OneRing reads = make_ring(true, kUser);
+  OneRing writes = make_ring(false, kUser);
+  const auto attempt = [&](OneRing& ring) {
+    const uint32_t slot = ring.added;
+    add(ring, 0, 0, 4);
+    until_done(ring);
+    return ring.results[slot];
+  };
+  EXPECT_EQ(attempt(reads), -EBADF);  // root alone has it open
+  EXPECT_EQ(attempt(writes), -EBADF);
+  const meta::Caller user{.uid = kUser, .gid = kUser};
+  ASSERT_TRUE(io::ok(run(host_->operations_of.open(user, inode_, O_RDONLY))));
+  EXPECT_EQ(attempt(reads), 4);
+  EXPECT_EQ(attempt(writes), -EBADF);
+  ASSERT_TRUE(io::ok(run(host_->operations_of.open(user, inode_, O_WRONLY))));
+  EXPECT_EQ(attempt(writes), 4);
+  // Who writes loses the rights that come with running the file.
+  EXPECT_EQ(run(host_->operations_of.look(inode_))->inode.mode, 0755u);
+  for (OneRing* const one : {&reads, &writes}) {
+    usrbio::unmap(one->shm);
+    ::unlink(one->shm.path.c_str());
+  }
+}
+
+// Requests whose outcomes nobody has taken yet count as well.
+TEST_F(RingReadsTest, ARingThatIsOverfilledIsClosed) {
+  for (uint32_t i = 0; i < kEntries; i++) add(reads_, 0, 0, 4096);
+  EXPECT_EQ(reads_.server->scan(), kEntries);
+  add(reads_, 0, 0, 4096);
+  EXPECT_EQ(reads_.server->scan(), 0u);
+  pass(kSecond);
+  EXPECT_EQ(reads_.ring.head().completed.load(), kEntries);
+  EXPECT_EQ(reads_.server->scan(), 0u);
+  reads_.added--;
 }
 
 TEST_F(RingReadsTest, AWriteFromMemoryThatHasGoneWritesNothing) {
