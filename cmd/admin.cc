@@ -202,7 +202,7 @@ Result<void> run_status(Session& session, const AdminOptions& options, int64_t t
   FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
   FF_TRY(auto status, calls->status());
   if (status.cluster().empty()) {
-    return Error{Errc::refused, "there is no cluster here yet", "Make one: ff admin init"};
+    return Error{Errc::not_found, "there is no cluster here yet", "Make one: ff admin init"};
   }
   Copying copying = copying_of(status);
   if (copying.targets > 0) {

@@ -43,7 +43,7 @@ void add_target(const Manager& manager, const Chain& chain, const Target& target
 }  // namespace
 
 Error no_cluster() {
-  Error error = fail(Errc::refused, "there is no cluster here yet");
+  Error error = fail(Errc::not_found, "there is no cluster here yet");
   error.hint = "Make one: ff admin init";
   return error;
 }
