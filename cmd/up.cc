@@ -20,6 +20,7 @@
 #include "base/units.h"
 #include "cluster/routing.h"
 #include "cmd/admin.h"
+#include "cmd/background.h"
 #include "cmd/daemon.h"
 #include "db/state_dir.h"
 #include "io/files.h"
@@ -40,7 +41,6 @@ constexpr int64_t kEndNs = 70 * kSecond;
 constexpr int64_t kMountEndNs = 5 * kSecond;  // of a mount that was killed
 constexpr uint64_t kSpaceMin = 64 * kMiB;     // that a new cluster begins with
 constexpr uint64_t kRestartsMax = 5;          // of a daemon that has never served
-constexpr off_t kLogMax = 4 << 20;            // bytes, of the supervisor's own log
 constexpr uint64_t kStorageMax = 64;
 
 struct UpOptions {
@@ -173,16 +173,6 @@ std::vector<std::string> daemon_env() {
   return env;
 }
 
-// Standard error becomes the end of the file, which gives way to a new one when it is full.
-void log_into(const std::string& path) {
-  struct stat info = {};
-  if (::stat(path.c_str(), &info) == 0 && info.st_size > kLogMax) {
-    (void)::rename(path.c_str(), (path + ".1").c_str());
-  }
-  const net::Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (file.get() >= 0) ::dup2(file.get(), STDERR_FILENO);
-}
-
 // By its path, when that still leads to it: its name is then what `ps` shows.
 std::string this_program() {
   std::error_code error;
@@ -197,14 +187,11 @@ struct Supervision {
 
 [[noreturn]] void supervise(const Stop& stop, local::Folder folder, const local::Made& made,
                             const Supervision& what) {
-  ::setsid();
+  leave_terminal();
   ::umask(0077);
   (void)!::chdir("/");
-  const net::Fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  ::dup2(nothing.get(), STDIN_FILENO);
-  ::dup2(nothing.get(), STDOUT_FILENO);
-  const std::string log = folder.logs() + "/supervisor.log";
-  log_into(log);
+  OwnLog log;
+  (void)log.open(folder.logs() + "/supervisor.log");  // without it, it works all the same
   log_setup({});
   io::SystemDisk disk;
   SystemLoop loop(stop.clock());
@@ -214,7 +201,7 @@ struct Supervision {
                                 .program = this_program(),
                                 .env = daemon_env(),
                                 .pipe = what.pipe.get(),
-                                .changed = [&log] { log_into(log); }});
+                                .changed = [&log] { log.look(); }});
   run_task(loop, supervisor.run([&stop] { return stop.requested(); }));
   ::_exit(0);
 }

@@ -8,6 +8,8 @@
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/syslog_sink.h>
+#include <syslog.h>
 
 #include <memory>
 
@@ -17,6 +19,7 @@ namespace ff {
 namespace {
 
 constexpr const char* kTextPattern = "%Y-%m-%dT%H:%M:%S.%eZ %l %v";
+constexpr const char* kSyslogPattern = "%l %v";
 constexpr const char* kJsonPattern = R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})";
 
 struct Log {
@@ -24,9 +27,18 @@ struct Log {
 
   void setup(LogOptions options) {
     json = options.json;
+    const bool syslog = options.syslog;
+    if (syslog != to_syslog) logger.sinks() = {sink(syslog)};
+    to_syslog = syslog;
     logger.set_level(spdlog_level(options.level));
+    const char* const text = syslog ? kSyslogPattern : kTextPattern;
     logger.set_formatter(std::make_unique<spdlog::pattern_formatter>(
-        json ? kJsonPattern : kTextPattern, spdlog::pattern_time_type::utc, "\n"));
+        json ? kJsonPattern : text, spdlog::pattern_time_type::utc, syslog ? "" : "\n"));
+  }
+
+  static spdlog::sink_ptr sink(bool syslog) {
+    if (!syslog) return std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    return std::make_shared<spdlog::sinks::syslog_sink_mt>("ff", LOG_PID, LOG_DAEMON, true);
   }
 
   static spdlog::level::level_enum spdlog_level(LogLevel level) {
@@ -42,6 +54,7 @@ struct Log {
 
   spdlog::logger logger;
   bool json = false;
+  bool to_syslog = false;
 };
 
 Log& the_log() {

@@ -1,4 +1,5 @@
-// Log lines of daemons: a fixed sentence and facts with keys, once per event, to standard error.
+// Log lines of daemons: a fixed sentence and facts with keys, once per event, to standard error or
+// to syslog.
 //
 //   log_info("chain promoted", {{"chain", 12}, {"target", 3}});
 //
@@ -25,6 +26,7 @@ enum class LogLevel : uint8_t { debug, info, warning, error, none };
 struct LogOptions {
   LogLevel level = LogLevel::info;  // lines below it are dropped
   bool json = false;
+  bool syslog = false;  // to syslog(3), which has times of its own, instead of standard error
 };
 
 // Before the threads start; without it the defaults hold.
