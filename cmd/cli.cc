@@ -97,6 +97,11 @@ Command& Command::run(Run action) {
   return *this;
 }
 
+Command& Command::link(Link link) {
+  links_.push_back(std::move(link));
+  return *this;
+}
+
 std::string Command::path() const {
   return parent_ == nullptr ? name_ : parent_->path() + " " + name_;
 }

@@ -76,6 +76,14 @@ struct Example {
   std::string says;  // what it does, one line
 };
 
+// A further link that runs a command, for a program that calls it with a line of its own making.
+struct Link {
+  std::string name;  // "mount.ff"
+  // Its words as the command has them.
+  std::function<Result<std::vector<std::string>>(std::vector<std::string>)> words;
+  int (*exit)(Errc code) = nullptr;  // what that program takes for an error's exit code
+};
+
 class Command {
  public:
   Command(std::string name, std::string summary, const Command* parent = nullptr);
@@ -96,6 +104,7 @@ class Command {
   // The action may wait: adds --timeout, whose end is in Session::stop. 0: no limit by default.
   Command& blocking(int64_t default_ns = 0);
   Command& run(Run action);
+  Command& link(Link link);
   // An object owned by the command, for the fields that bindings point to.
   template <class T>
   T& keep() {
@@ -113,6 +122,7 @@ class Command {
   const std::deque<Command>& subs() const { return subs_; }
   const Command* parent() const { return parent_; }
   const Run& action() const { return action_; }
+  const std::vector<Link>& links() const { return links_; }
   std::string path() const;                           // "checkpoint save"
   int64_t timeout_ns() const { return timeout_ns_; }  // after parsing; 0: no limit
   // What holds in this command: its own options, then those of the commands above it.
@@ -123,6 +133,7 @@ class Command {
   std::string name_, summary_, about_;
   const Command* parent_;
   std::vector<Example> examples_;
+  std::vector<Link> links_;
   std::deque<Option> options_, arguments_;  // deques: references stay valid while tables grow
   std::deque<Command> subs_;
   int64_t timeout_ns_ = 0;

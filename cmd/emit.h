@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cmd/cli.h"
@@ -16,9 +17,14 @@ struct EmittedFile {
   std::string text;
 };
 
-// man/ff.1 and man/ff-NAME.1, one a command.
+// man/ff.1, man/ff.7 and man/ff-NAME.1, one a command.
 std::vector<EmittedFile> emit_man(std::span<const std::unique_ptr<Command>> commands);
+// The text of man/ff.7: how a cluster works, and what may be relied on.
+std::string concepts_page();
 // completions/ff.bash, completions/_ff (zsh), completions/ff.fish.
 std::vector<EmittedFile> emit_completions(std::span<const std::unique_ptr<Command>> commands);
+
+// Units for systemd that run `program`, an absolute path. These are not committed.
+std::vector<EmittedFile> emit_units(std::string_view program);
 
 }  // namespace ff::cmd

@@ -46,9 +46,8 @@ Result<void> write_file(const fs::path& path, std::string_view text) {
   return {};
 }
 
-Result<void> emit_files(Session& session, const fs::path& dir) {
-  std::vector<EmittedFile> files = emit_man(session.commands);
-  for (EmittedFile& file : emit_completions(session.commands)) files.push_back(std::move(file));
+Result<void> write_files(Session& session, const fs::path& dir,
+                         const std::vector<EmittedFile>& files) {
   Json written = Json::array();
   for (const EmittedFile& file : files) {
     FF_TRY(session.stop.check());
@@ -59,6 +58,19 @@ Result<void> emit_files(Session& session, const fs::path& dir) {
   }
   session.out.data({{"files", std::move(written)}});
   return {};
+}
+
+Result<void> emit_files(Session& session, const fs::path& dir) {
+  std::vector<EmittedFile> files = emit_man(session.commands);
+  for (EmittedFile& file : emit_completions(session.commands)) files.push_back(std::move(file));
+  return write_files(session, dir, files);
+}
+
+Result<fs::path> this_program() {
+  std::error_code error;
+  fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return errno_error(error.value(), "/proc/self/exe");
+  return program;
 }
 
 // What stands at a path that should become a link to `program`.
@@ -89,9 +101,8 @@ Result<void> put_link(const fs::path& link, const fs::path& program) {
 }
 
 Result<void> install_links(Session& session, const fs::path& dir) {
+  FF_TRY(const fs::path program, this_program());
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return errno_error(error.value(), "/proc/self/exe");
   if (!fs::is_directory(dir, error)) {
     Error missing = fail(Errc::not_found, "{}: not a directory", dir.string());
     missing.hint = fmt::format("mkdir -p {}", dir.string());
@@ -100,8 +111,7 @@ Result<void> install_links(Session& session, const fs::path& dir) {
   std::vector<fs::path> links;
   for (const auto& command : session.commands) {
     links.push_back(dir / ("ff-" + command->name()));
-    // The helper that mount(8) runs for `-t ff`; a link named mount would shadow mount(8) itself.
-    if (command->name() == "mount") links.push_back(dir / "mount.ff");
+    for (const Link& link : command->links()) links.push_back(dir / link.name);
   }
   // All are looked at before the first is made, so that a refusal changes nothing.
   for (const fs::path& link : links) {
@@ -219,12 +229,29 @@ Result<void> show_topic(Session& session, std::vector<std::string> topic) {
   return {};
 }
 
+// Into a directory, or to standard output.
+Result<void> emit_systemd(Session& session, const std::vector<std::string>& where) {
+  FF_TRY(const fs::path program, this_program());
+  const std::vector<EmittedFile> units = emit_units(program.string());
+  if (where.size() > 1) return fail(Errc::usage, "--emit systemd takes one directory");
+  if (where.size() == 1) return write_files(session, where[0], units);
+  Json texts = Json::object();
+  for (const EmittedFile& unit : units) {
+    session.out.trusted(fmt::format("# {}\n{}\n", unit.path, unit.text));
+    texts[unit.path] = unit.text;
+  }
+  session.out.data({{"units", std::move(texts)}});
+  return {};
+}
+
 Result<void> run_help(const HelpOptions& options, Session& session) {
-  const int asked = int{!options.topic.empty()} + int{options.emit.has_value()} +
+  const bool systemd = options.emit == "systemd";
+  const int asked = int{!options.topic.empty() && !systemd} + int{options.emit.has_value()} +
                     int{options.install.has_value()} + int{options.versions};
   if (asked > 1) {
     return fail(Errc::usage, "a topic, --emit, --install and --versions exclude each other");
   }
+  if (systemd) return emit_systemd(session, options.topic);
   if (options.emit) return emit_files(session, *options.emit);
   if (options.install) return install_links(session, *options.install);
   if (options.versions) return show_versions(session);
@@ -241,11 +268,15 @@ void declare_help(Command& help) {
       "all commands share.");
   help.example("ff help config", "Every setting, its value, and the file and line it came from");
   help.example("ff help --install /usr/local/bin", "Make the links ff-NAME, one a command");
+  help.example("ff help --install /sbin", "With mount.ff, which mount(8) calls for the type ff");
+  help.example("ff help --emit systemd /etc/systemd/system", "Then: systemctl daemon-reload");
   Binding topic = text(o.topic, "COMMAND");
   topic.kind = Kind::command;
   topic.choices = {"config", "exit-codes"};
   help.argument("COMMAND", std::move(topic), "A command, its subcommand, or a topic").optional();
-  help.option("--emit", dir(o.emit), "Write manual pages and shell completions under DIR");
+  help.option("--emit", dir(o.emit),
+              "Write manual pages and shell completions under DIR. The word systemd: print units "
+              "for systemd, or write them into the directory that follows it");
   help.option("--install", dir(o.install), "Make links in DIR to this program, one a command");
   help.flag("--versions", o.versions, "Ask every library that is linked in for its version");
   help.run([&o](Session& session) { return run_help(o, session); });

@@ -59,23 +59,36 @@ const Command* find_command(Commands commands, std::string_view name) {
   return nullptr;
 }
 
-// The command a link is named after: "ff-validate", "validate", "mount.ff".
-const Command* by_link_name(Commands commands, std::string_view argv0) {
-  std::string_view name = argv0.substr(argv0.rfind('/') + 1);
-  if (name.starts_with("ff-")) name.remove_prefix(3);
-  if (name == "mount.ff") name = "mount";
-  return find_command(commands, name);
-}
-
 // What the line asks for, before any option of the command is looked at.
 struct Request {
   const Command* command = nullptr;  // null: ff itself
   std::vector<std::string> args;     // without the words that named the command
+  const Link* link = nullptr;        // by which it was called, if it is one of its own
 };
+
+// The command a link is named after ("ff-validate", "validate"), or a link of its own
+// ("mount.ff").
+void find_by_link_name(Commands commands, std::string_view argv0, Request& request) {
+  std::string_view name = argv0.substr(argv0.rfind('/') + 1);
+  for (const auto& command : commands) {
+    for (const Link& link : command->links()) {
+      if (link.name != name) continue;
+      request.command = command.get();
+      request.link = &link;
+      return;
+    }
+  }
+  if (name.starts_with("ff-")) name.remove_prefix(3);
+  request.command = find_command(commands, name);
+}
 
 Result<void> find_request(Commands commands, int argc, char** argv, Request& request) {
   request.args.assign(argv + std::min(argc, 1), argv + argc);
-  request.command = by_link_name(commands, argc > 0 ? argv[0] : "ff");
+  find_by_link_name(commands, argc > 0 ? argv[0] : "ff", request);
+  if (request.link != nullptr) {
+    FF_TRY(request.args, request.link->words(std::move(request.args)));
+    return {};
+  }
   if (request.command == nullptr) {
     const auto word = std::find_if(request.args.begin(), request.args.end(),
                                    [](const std::string& arg) { return !arg.starts_with('-'); });
@@ -139,12 +152,13 @@ Result<void> run_command(Output& out, Stop& stop, Commands commands, const Comma
 }
 
 // The exit code, or death by SIGPIPE when that is what happened.
-int end(Output& out, const Result<void>& result) {
-  const int exit = out.finish(result);
+int end(Output& out, const Result<void>& result, const Link* link) {
+  int exit = out.finish(result);
   if (out.broken_pipe()) {
     ::signal(SIGPIPE, SIG_DFL);
     ::raise(SIGPIPE);
   }
+  if (exit != 0 && link != nullptr) exit = link->exit(result ? Errc::failed : result.error().code);
   return exit;
 }
 
@@ -165,7 +179,7 @@ int run_program(std::span<const Entry> entries, int argc, char** argv) {
     Output out(path, common.mode);
     Stop stop(clock);
     const SignalScope signals(stop);
-    return end(out, found ? run_bare(out, commands, args) : std::move(found));
+    return end(out, found ? run_bare(out, commands, args) : std::move(found), request.link);
   }
   const Command& command = *request.command;
   Result<void> parsed;
@@ -186,7 +200,7 @@ int run_program(std::span<const Entry> entries, int argc, char** argv) {
   } else if (parsed) {
     parsed = run_command(out, stop, commands, command);
   }
-  return end(out, parsed);
+  return end(out, parsed, request.link);
 }
 
 }  // namespace ff::cmd

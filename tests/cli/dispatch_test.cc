@@ -67,7 +67,7 @@ TEST(Dispatch, usage_errors_exit_2_and_print_no_data) {
       {"store", "put", "x", "--level", "1x"},
       {"store", "put", "x", "--force=perhaps"},
       {"store", "put", "x", "--no-force"},
-      {"mount", "extra"},
+      {"copy", "extra"},
       {"mount", "--quiet", "--verbose"},
       {"wait", "--timeout", "x"},
       {"--nothing"},

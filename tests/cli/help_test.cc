@@ -137,6 +137,39 @@ TEST(Emit, says_what_it_cannot_write) {
   EXPECT_EQ(ran.err.find("ff help: /dev/null/x/man: "), 0u) << ran.err;
 }
 
+TEST(Systemd, units_that_it_takes) {
+  const TempDir dir;
+  const Ran ran = ff_run({"help", "--emit", "systemd", dir.path().string()});
+  ASSERT_EQ(ran.exit, 0) << ran.err;
+  EXPECT_EQ(files_in(dir.path()),
+            (std::set<std::string>{"ff-serve-meta.service", "ff-serve-storage.service",
+                                   "ff-mount@.service", "ff-up@.service"}));
+  for (const std::string& name : files_in(dir.path())) {
+    const std::string unit = read_file(dir / name);
+    const std::string runs = "\nExecStart=" + fs::canonical(FF_BINARY).string() + " ";
+    for (const std::string line : {runs.c_str(), "\nType=notify\n", "\nRestart=on-failure\n",
+                                   "\nLimitNOFILE=", "\nLimitMEMLOCK=infinity\n", "[Install]"}) {
+      EXPECT_NE(unit.find(line), std::string::npos) << line << " in " << name;
+    }
+    // What mounts does so for all of the machine.
+    const bool confined = unit.find("ProtectSystem=") != std::string::npos;
+    EXPECT_EQ(confined, name.starts_with("ff-serve-")) << name;
+    EXPECT_EQ(unit.find("PrivateTmp=") != std::string::npos, confined) << name;
+  }
+  const Ran printed = ff_run({"help", "--emit", "systemd"});
+  EXPECT_NE(printed.out.find("# ff-up@.service\n" + read_file(dir / "ff-up@.service")),
+            std::string::npos);
+  EXPECT_EQ(ff_run({"help", "--emit", "systemd", "a", "b"}).exit, 2);
+  const Ran known = run({.argv = {"sh", "-c", "command -v systemd-analyze"}});
+  if (known.exit != 0) GTEST_SKIP() << "systemd-analyze is not installed";
+  for (const std::string name : {"ff-serve-meta.service", "ff-serve-storage.service",
+                                 "ff-mount@mnt-data.service", "ff-up@data-ff.service"}) {
+    const Ran checked = run({.argv = {"systemd-analyze", "verify", "--man=no", dir / name}});
+    EXPECT_EQ(checked.exit, 0) << checked.err;
+    EXPECT_EQ(checked.err.find("ff-"), std::string::npos) << checked.err;
+  }
+}
+
 TEST(Install, makes_links_that_run) {
   const TempDir dir;
   const Ran first = probe({"help", "--install", dir.path().string()});
@@ -144,7 +177,11 @@ TEST(Install, makes_links_that_run) {
   EXPECT_EQ(files_in(dir.path()),
             (std::set<std::string>{"ff-copy", "ff-help", "ff-mount", "ff-store", "ff-stream",
                                    "ff-talk", "ff-wait", "mount.ff"}));
-  EXPECT_EQ(run({.argv = {dir / "mount.ff"}}).out, "mounted\n");
+  EXPECT_EQ(run({.argv = {dir / "ff-mount", "a", "b"}}).out, "mounted a b\n");
+  EXPECT_EQ(run({.argv = {dir / "mount.ff", "a", "b"}}).out, "mounted b a\n");
+  EXPECT_EQ(run({.argv = {dir / "ff-mount", "no"}}).exit, 1);
+  EXPECT_EQ(run({.argv = {dir / "mount.ff", "no"}}).exit, 32);
+  EXPECT_EQ(run({.argv = {dir / "mount.ff", "a", "b", "c", "d"}}).exit, 1);
   EXPECT_EQ(run({.argv = {dir / "ff-store", "get", "r"}}).out, "run=r dest=default-store\n");
   const Ran again = probe({"help", "--install", dir.path().string()});
   EXPECT_EQ(again.exit, 0);

@@ -149,9 +149,19 @@ void declare_copy(Command& command) {
   });
 }
 
+// As mount.ff its words come backwards, and its errors are 32.
 void declare_mount(Command& command) {
-  command.run([](Session& s) -> Result<void> {
-    s.out.line("mounted");
+  auto& words = command.keep<std::vector<std::string>>();
+  command.argument("WORD", text(words, "WORD"), "What to say").optional();
+  command.link({.name = "mount.ff",
+                .words = [](std::vector<std::string> given) -> Result<std::vector<std::string>> {
+                  if (given.size() > 3) return fail(Errc::usage, "too much");
+                  return std::vector<std::string>(given.rbegin(), given.rend());
+                },
+                .exit = [](Errc code) { return code == Errc::usage ? 1 : 32; }});
+  command.run([&words](Session& s) -> Result<void> {
+    if (!words.empty() && words[0] == "no") return fail(Errc::failed, "no");
+    s.out.line("mounted{}{}", words.empty() ? "" : " ", fmt::join(words, " "));
     return {};
   });
 }
