@@ -41,6 +41,25 @@ void notify_systemd(const std::string& state) {
                  static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size));
 }
 
+void declare_http(Command& command, std::optional<std::string>& http, const std::string& section) {
+  command
+      .option("--http", text(http, "ADDR:PORT"),
+              "Serve /metrics and /status; a port alone is on this machine")
+      .config(section + ".http");
+}
+
+Result<std::unique_ptr<rpc::HttpServer>> start_pages(Loop& loop, const Metrics& metrics,
+                                                     const std::optional<std::string>& http,
+                                                     const std::string& title,
+                                                     std::function<std::string()> status) {
+  if (!http) return std::unique_ptr<rpc::HttpServer>();
+  rpc::HttpOptions pages;
+  FF_TRY(pages.address, rpc::parse_http_address(*http));
+  pages.title = title;
+  pages.status = std::move(status);
+  return rpc::HttpServer::start(loop, metrics, std::move(pages));
+}
+
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section) {
   command
       .option("--listen", text(options.listen, "ADDR:PORT"),
@@ -51,10 +70,7 @@ void declare_daemon(Command& command, DaemonOptions& options, const std::string&
       .option("--advertise", text(options.advertise, "ADDR:PORT"),
               "Where other machines reach it, when that is not what --listen says")
       .config(section + ".advertise");
-  command
-      .option("--http", text(options.http, "ADDR:PORT"),
-              "Serve /metrics and /status; a port alone is on this machine")
-      .config(section + ".http");
+  declare_http(command, options.http, section);
   command.flag("--log-json", options.log_json, "Log lines as JSON").config(section + ".log-json");
   declare_net(command, options.net);
 }
@@ -102,21 +118,13 @@ Result<std::string> Daemon::reached_at(const net::Address& listening) const {
   return address.text();
 }
 
-Result<std::unique_ptr<rpc::HttpServer>> Daemon::start_pages(const Service& service) {
-  if (!options_.http) return std::unique_ptr<rpc::HttpServer>();
-  rpc::HttpOptions pages;
-  FF_TRY(pages.address, rpc::parse_http_address(*options_.http));
-  pages.title = name_;
-  pages.status = service.status;
-  return rpc::HttpServer::start(loop_, metrics_, std::move(pages));
-}
-
 Result<void> Daemon::run(Service service) {
   FF_TRY(const auto wanted, net::parse_address(options_.listen));
   rpc::Server server(loop_, transport_, router_, metrics_, identity());
   FF_TRY(const auto listening, server.listen(wanted));
   auto address = reached_at(listening);
-  auto pages = address ? start_pages(service) : Result<std::unique_ptr<rpc::HttpServer>>(nullptr);
+  auto pages = address ? start_pages(loop_, metrics_, options_.http, name_, service.status)
+                       : Result<std::unique_ptr<rpc::HttpServer>>(nullptr);
   if (!address || !pages) {
     run_task(loop_, server.close(0));
     return address ? std::move(pages).error() : std::move(address).error();

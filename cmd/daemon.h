@@ -33,6 +33,13 @@ struct DaemonOptions {
 // their place in ff.toml.
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section);
 
+// --http alone, and what it asks for: null when it is not given. `status` runs in the loop.
+void declare_http(Command& command, std::optional<std::string>& http, const std::string& section);
+Result<std::unique_ptr<rpc::HttpServer>> start_pages(Loop& loop, const Metrics& metrics,
+                                                     const std::optional<std::string>& http,
+                                                     const std::string& title,
+                                                     std::function<std::string()> status);
+
 class Daemon {
  public:
   // What a daemon gives to run().
@@ -66,7 +73,6 @@ class Daemon {
          net::TransportOptions transport);
   rpc::Identity identity();
   Result<std::string> reached_at(const net::Address& listening) const;
-  Result<std::unique_ptr<rpc::HttpServer>> start_pages(const Service& service);
 
   Session& session_;
   const DaemonOptions& options_;

@@ -29,20 +29,25 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
       names_(context, servers),
       managers_(context, servers),
       memory_(options.arena),
-      behind_(context.loop, std::max<uint64_t>(options.write_behind / kMiB, 64)),
+      behind_all_(std::max<uint64_t>(options.write_behind / kMiB, 64)),
+      behind_(context.loop, behind_all_),
       gate_(context.loop) {}
 
 FileSystem::~FileSystem() = default;
 
 Task<Result<void>> FileSystem::start(int64_t deadline_ns) {
-  gate_.spawn(routing_.run());
-  gate_.spawn(keep_telling());
-  gate_.spawn(keep_locks());
+  if (!std::exchange(started_, true)) {
+    gate_.spawn(routing_.run());
+    gate_.spawn(keep_telling());
+    gate_.spawn(keep_locks());
+  }
   while (routing_.routing().version == 0) {
     const auto waited = co_await after(context_.loop, kLookNs);
     FF_CO_TRY(waited);
     const auto& trouble = routing_.trouble();
-    if (trouble && trouble->code == Errc::refused) co_return *trouble;
+    const bool final =
+        trouble && (trouble->code == Errc::refused || trouble->code == Errc::not_found);
+    if (final) co_return *trouble;
     if (context_.loop.now_ns() < deadline_ns) continue;
     if (trouble) co_return *trouble;
     co_return fail(Errc::deadline, "the cluster does not tell what chains there are");

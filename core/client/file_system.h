@@ -37,8 +37,17 @@ class FileSystem {
   // After close().
   ~FileSystem();
 
-  // Returns once the cluster's chains are known.
+  // Returns once the cluster's chains are known. Errc::not_found: it is not formed yet, and may be
+  // asked again.
   Task<Result<void>> start(int64_t deadline_ns);
+  // Asks the managers anew.
+  void refresh() { routing_.refresh(); }
+  // Whether there are chains; files cannot be made without them.
+  bool has_chains() const { return !routing_.routing().tables.empty(); }
+  // Bytes that wait to be written, of all files, in whole chunks.
+  uint64_t waiting_bytes() const { return (behind_all_ - behind_.free()) * kMiB; }
+  // Why the managers do not answer; nothing while they do.
+  const std::optional<Error>& trouble() const { return routing_.trouble(); }
   // Files that are still open are closed, with what they have; nobody learns of their errors.
   Task<void> close();
 
@@ -92,7 +101,9 @@ class FileSystem {
   Space space_;
   std::optional<int64_t> space_ns_;  // when it was told
   chain::Memory memory_;
-  Semaphore behind_;  // MiB of write-behind
+  const uint64_t behind_all_;  // MiB of write-behind
+  Semaphore behind_;           // those that are free
+  bool started_ = false;
   // By inode and session.
   std::map<std::pair<meta::InodeId, uint64_t>, std::weak_ptr<File>> writers_;
   std::map<uint64_t, std::weak_ptr<File>> locked_;  // by the lock's owner

@@ -6,9 +6,11 @@
 #include <fuse3/fuse_lowlevel.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -26,6 +28,15 @@ namespace ff::mount {
 namespace {
 
 constexpr const char* kType = "fuse.hf3fs";
+constexpr const char* kDevice = "/dev/fuse";
+constexpr unsigned kDeviceMajor = 10;
+constexpr unsigned kDeviceMinor = 229;
+constexpr unsigned kMayMount = 21;  // CAP_SYS_ADMIN of linux/capability.h
+
+// libfuse knows more, which FUSE makes nothing of.
+constexpr auto kFlags =
+    std::to_array<std::string_view>({"async", "atime", "dev", "dirsync", "exec", "noatime", "nodev",
+                                     "nodiratime", "noexec", "nosuid", "suid", "sync"});
 
 // libfuse tells why in lines to a function of the whole process.
 std::mutex told_mutex;
@@ -108,22 +119,82 @@ Result<std::string> real_dir(const std::string& dir) {
   std::string real = name;
   std::free(name);
   const auto there = find_mount(real);
-  if (!there || there->type != kType) return real;
-  return advised(fail(Errc::exists, "{}: something of ff is mounted there already", dir),
-                 "Take it away first: umount " + dir);
+  // systemd puts an autofs there, which what is mounted then covers.
+  if (!there || there->type == "autofs") return real;
+  if (there->type == kType) {
+    return advised(fail(Errc::exists, "{}: something of ff is mounted there already", dir),
+                   "Take it away first: umount " + dir);
+  }
+  return advised(fail(Errc::exists, "{}: a file system of type {} is mounted there already", dir,
+                      printable(there->type)),
+                 "Choose another directory, or take it away first: umount " + dir);
+}
+
+std::string kind_of(const struct stat& info) {
+  if (S_ISCHR(info.st_mode)) {
+    return fmt::format("character device {}:{}", major(info.st_rdev), minor(info.st_rdev));
+  }
+  return S_ISREG(info.st_mode) ? "regular file" : S_ISDIR(info.st_mode) ? "directory" : "file";
 }
 
 Result<void> check_fuse() {
-  const net::Fd device(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  constexpr const char* kNone =
+      "This machine has no FUSE: modprobe fuse; a container needs --device /dev/fuse and "
+      "--cap-add SYS_ADMIN.";
+  struct stat info = {};
+  if (::stat(kDevice, &info) != 0) return advised(errno_error(errno, kDevice), kNone);
+  if (!S_ISCHR(info.st_mode) || info.st_rdev != makedev(kDeviceMajor, kDeviceMinor)) {
+    return advised(
+        fail(Errc::failed, "{}: a {}, where the device of FUSE should be", kDevice, kind_of(info)),
+        "As root: rm /dev/fuse; mknod -m 666 /dev/fuse c 10 229. A container gets it "
+        "with --device /dev/fuse.");
+  }
+  const net::Fd device(::open(kDevice, O_RDWR | O_CLOEXEC));
   if (device.get() >= 0) return {};
   const int err = errno;
-  Error error = errno_error(err, "/dev/fuse");
-  if (err == ENOENT || err == ENODEV || err == ENXIO) {
+  Error error = errno_error(err, kDevice);
+  if (err == ENODEV || err == ENXIO) return advised(std::move(error), kNone);
+  if (err == EPERM || ::geteuid() == 0) {
     return advised(std::move(error),
-                   "This machine has no FUSE: modprobe fuse; a container needs --device "
-                   "/dev/fuse and --cap-add SYS_ADMIN.");
+                   "A container may use it when it is started with --device "
+                   "/dev/fuse.");
   }
-  return advised(std::move(error), "Mount as root, or give this user the right to /dev/fuse.");
+  return advised(std::move(error),
+                 "Mount as root, or let users in, as Debian does: chmod 666 /dev/fuse.");
+}
+
+// Whether this process may mount by itself.
+bool may_mount() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    constexpr std::string_view kEffective = "CapEff:";
+    if (!line.starts_with(kEffective)) continue;
+    const uint64_t all = std::strtoull(line.c_str() + kEffective.size(), nullptr, 16);
+    return (all >> kMayMount & 1) != 0;
+  }
+  return ::geteuid() == 0;
+}
+
+bool has_fusermount() {
+  const char* const path = ::getenv("PATH");
+  for (const std::string_view dir : split(path == nullptr ? "" : path, ':')) {
+    if (::access((std::string(dir) + "/fusermount3").c_str(), X_OK) == 0) return true;
+  }
+  return ::access("/usr/bin/fusermount3", X_OK) == 0;
+}
+
+// Said here, since libfuse says it to standard error, in words of its own.
+Result<void> check_permitted(const std::string& dir) {
+  if (may_mount()) return {};
+  if (::geteuid() == 0) {
+    return advised(
+        fail(Errc::refused, "{}: mounting is not permitted: CAP_SYS_ADMIN is missing", dir),
+        "A container gets it with --cap-add SYS_ADMIN.");
+  }
+  if (has_fusermount()) return {};
+  return advised(fail(Errc::refused,
+                      "{}: who is not root mounts through fusermount3, which is not there", dir),
+                 "Install it (Debian's package fuse3), or mount as root.");
 }
 
 Error not_mounted(const std::string& dir) {
@@ -136,10 +207,10 @@ Error not_mounted(const std::string& dir) {
                      why.empty() ? "the kernel refuses" : printable(why));
   if (::geteuid() != 0) {
     error.hint =
-        "Who is not root mounts through fusermount3 (Debian's package fuse3), on a directory of "
-        "his own; --others needs user_allow_other in /etc/fuse.conf.";
+        "Who is not root mounts on a directory of his own; --others needs user_allow_other in "
+        "/etc/fuse.conf.";
   } else {
-    error.hint = "Mounting needs CAP_SYS_ADMIN; a container gets it with --cap-add SYS_ADMIN.";
+    error.hint = "Is it forbidden to this container (seccomp, AppArmor)? 'dmesg' may say more.";
   }
   if (why.find("not permitted") != why.npos || why.find("denied") != why.npos) {
     error.code = Errc::refused;
@@ -151,7 +222,18 @@ Error not_mounted(const std::string& dir) {
 
 Result<void> check_mountable(const std::string& dir) {
   FF_TRY(check_fuse());
-  FF_TRY(real_dir(dir));
+  FF_TRY(const std::string real, real_dir(dir));
+  return check_permitted(real);
+}
+
+std::span<const std::string_view> known_flags() { return kFlags; }
+
+Result<void> check_flags(const std::vector<std::string>& flags) {
+  for (const std::string& flag : flags) {
+    if (std::ranges::find(kFlags, flag) != kFlags.end()) continue;
+    return fail(Errc::usage, "'{}' is no flag of a mount: {} are", printable(flag),
+                fmt::join(kFlags, ", "));
+  }
   return {};
 }
 
@@ -179,11 +261,14 @@ void Device::unmount() { fuse_.reset(); }
 Result<std::unique_ptr<Device>> Device::mount(const DeviceOptions& options) {
   FF_TRY(check_fuse());
   FF_TRY(const std::string dir, real_dir(options.dir));
+  FF_TRY(check_permitted(dir));
+  FF_TRY(check_flags(options.flags));
   fuse_set_log_func(keep_line);
   // The kernel itself looks at modes before it asks; the servers look, too.
   std::string words = "subtype=hf3fs,default_permissions,fsname=" + escaped(options.source);
   if (options.others) words += ",allow_other";
   if (options.read_only) words += ",ro";
+  for (const std::string& flag : options.flags) words += "," + flag;
   std::vector<std::string> given{"ff", "-o", words};
   std::vector<char*> pointers;
   for (std::string& one : given) pointers.push_back(one.data());

@@ -4,7 +4,10 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "net/fd.h"
@@ -15,8 +18,14 @@ struct DeviceOptions {
   std::string dir;
   std::string source;  // what mount tables show; the type is fuse.hf3fs
   bool read_only = false;
-  bool others = true;  // users other than the one who mounts may use it
+  bool others = true;                   // users other than the one who mounts may use it
+  std::vector<std::string> flags = {};  // check_flags(); without any: nosuid and nodev
 };
+
+// Those of mount(8) that the kernel is told: noexec, suid, ... Errc::usage names what is none.
+Result<void> check_flags(const std::vector<std::string>& flags);
+// All of them.
+std::span<const std::string_view> known_flags();
 
 class Device {
  public:

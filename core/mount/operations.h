@@ -37,6 +37,7 @@ class Operations {
   meta::InodeId root() const { return root_; }
   Nodes& nodes() { return nodes_; }
   client::FileSystem& files() { return files_; }
+  size_t open_files() const { return handles_.size(); }
 
   // Names. What lookup(), make(), link() and create() return is counted as known to the kernel.
   Task<Result<meta::Inode>> lookup(meta::Caller caller, meta::InodeId dir, std::string name);

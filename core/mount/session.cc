@@ -47,6 +47,11 @@ Session::Session(Loop& loop, Device& device, chain::Memory& memory, Callers& cal
       options_(std::move(options)),
       slots_(options_.slots),
       slot_freed_(loop),
+      under_way_(metrics.gauge("ff_mount_requests_under_way", "Requests that wait for an answer")),
+      read_bytes_(metrics.counter("ff_mount_read_bytes_total", "Bytes the kernel was given")),
+      written_bytes_(metrics.counter("ff_mount_written_bytes_total", "Bytes the kernel gave")),
+      failed_(metrics.counter("ff_mount_failed_total",
+                              "Requests answered with EIO or ETIMEDOUT: the cluster's fault")),
       notifier_(loop, device.fd()),
       gate_(loop) {
   for (size_t i = slots_.size() / kSlotBytes; i > 0; i--) free_slots_.push_back(i - 1);
@@ -214,9 +219,11 @@ Task<void> Session::serve(Request request) {
   const int64_t began_ns = loop_.now_ns();
   CancelScope scope(loop_, co_await current_cancel(), INT64_MAX, {});
   running_[unique] = &scope;
+  under_way_.add(1);
   auto answering = is_virtual ? virtual_dir_->serve(request) : (this->*call.handler)(request);
   const auto reply = co_await std::move(answering).under(scope.cancel());
   running_.erase(unique);
+  under_way_.add(-1);
   answer(unique, reply);
   call.seconds->observe_ns(loop_.now_ns() - began_ns);
 }
@@ -226,6 +233,7 @@ void Session::answer(uint64_t unique, const Result<Reply>& reply) {
   if (reply) return write(unique, 0, reply->bytes, reply->data);
   const int error = errno_of(reply.error());
   const bool grave = error == EIO || error == ETIMEDOUT;
+  if (grave) failed_.add();
   if (grave && loop_.now_ns() - complained_ns_ >= kComplainNs) {
     complained_ns_ = loop_.now_ns();
     log_warning("a program was told of an error",

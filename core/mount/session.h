@@ -44,6 +44,9 @@ class Session final : public Kernel {
   // Ends what is under way. Requests of programs fail from now on.
   Task<void> close();
 
+  // Bytes of slots that hold requests now.
+  uint64_t slot_bytes() const { return slots_.size() - free_slots_.size() * kSlotBytes; }
+
   // Kernel.
   void forget_attributes(meta::InodeId inode) override;
   Task<void> forget_pages(meta::InodeId inode, uint64_t offset, uint64_t size) override;
@@ -136,6 +139,10 @@ class Session final : public Kernel {
   Event slot_freed_;
   std::unordered_map<uint64_t, CancelScope*> running_;  // by the request's number
   int64_t complained_ns_ = 0;
+  Gauge& under_way_;
+  Counter& read_bytes_;
+  Counter& written_bytes_;
+  Counter& failed_;
   Notifier notifier_;
   Gate gate_;
 };

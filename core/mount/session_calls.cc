@@ -272,6 +272,7 @@ Session::Answer Session::read(Request& request) {
   const uint64_t size = std::min<uint64_t>(in.size, kWriteMax);
   auto reading = operations_->read(in.fh, in.offset, size);
   FF_CO_TRY(auto data, co_await std::move(reading));
+  read_bytes_.add(data.size);
   Reply reply;
   reply.data = data.view();
   reply.memory = std::move(data.memory);
@@ -289,6 +290,7 @@ Session::Answer Session::write(Request& request) {
                         .from_pages = (in.write_flags & FUSE_WRITE_CACHE) != 0};
   auto writing = operations_->write(in.fh, std::move(how));
   FF_CO_TRY(co_await std::move(writing));
+  written_bytes_.add(in.size);
   fuse_write_out out = {};
   out.size = in.size;
   co_return reply_of(out);

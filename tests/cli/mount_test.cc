@@ -300,22 +300,5 @@ TEST_F(MountTest, DaemonsThatAreKilledCostNothingButTime) {
   EXPECT_EQ(load.stop(), "");
 }
 
-TEST_F(MountTest, WordsForWhatCannotBeMounted) {
-  const std::string meta = shared_cluster().address();
-  const auto refused = [&](const std::string& source, const std::string& dir,
-                           const std::string& address) {
-    const Ran ran = ff_run({"mount", source, dir, "--meta", address});
-    EXPECT_NE(ran.exit, 0);
-    return ran.err;
-  };
-  EXPECT_NE(refused("/", at("none"), meta).find("mkdir -p " + at("none")), std::string::npos);
-  put(at("file"), "");
-  EXPECT_NE(refused("/", at("file"), meta).find("Not a directory"), std::string::npos);
-  fs::create_directory(at("dir"));
-  EXPECT_NE(refused("/none", at("dir"), meta).find("/none"), std::string::npos);
-  const Mount mount(meta, at("mnt"));
-  EXPECT_NE(refused("/", at("mnt"), meta).find("mounted there already"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace ff::test
