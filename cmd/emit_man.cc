@@ -4,55 +4,10 @@
 #include "cmd/emit.h"
 #include "cmd/help_page.h"
 #include "cmd/parse.h"
+#include "cmd/troff.h"
 
 namespace ff::cmd {
 namespace {
-
-// Text as troff input: no requests, no escapes, hyphens that can be copied into a shell.
-std::string escape(std::string_view text) {
-  std::string out;
-  bool line_start = true;
-  for (const char c : text) {
-    if (line_start && (c == '.' || c == '\'')) out += "\\&";
-    line_start = c == '\n';
-    if (c == '\\') {
-      out += "\\e";
-    } else if (c == '-') {
-      out += "\\-";
-    } else if (c == '~') {
-      out += "\\(ti";
-    } else if (c == '^') {
-      out += "\\(ha";
-    } else if (c == '`') {
-      out += "\\(ga";
-    } else if (c == '\'') {
-      out += "\\(aq";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-// An argument of a macro: quoted, so that spaces stay.
-std::string macro_word(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : escape(text)) {
-    if (c == '"') {
-      out += "\\(dq";
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-// Running text, in lines that mandoc does not call long.
-std::string filled(std::string_view text) {
-  std::string out;
-  for (const std::string& line : wrap(text, 72)) out += escape(line) + "\n";
-  return out;
-}
 
 // The first paragraph follows its heading; the others open with .PP.
 void add_about(std::string& page, std::string_view about) {
@@ -167,7 +122,7 @@ std::string command_page(const Command& command) {
   std::string examples;
   add_examples(examples, command);
   if (!examples.empty()) page += ".SH EXAMPLES\n" + examples;
-  return page + ".SH SEE ALSO\n.BR ff (1)\n";
+  return page + ".SH SEE ALSO\n.BR ff (1),\n.BR ff (7)\n";
 }
 
 std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
@@ -197,17 +152,16 @@ std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
   add_files(page);
   add_exit_status(page);
   page += ".SH SEE ALSO\n";
-  for (size_t i = 0; i < commands.size(); ++i) {
-    page += fmt::format(".BR {} (1){}\n", macro_word("ff-" + commands[i]->name()),
-                        i + 1 < commands.size() ? "," : "");
+  for (const auto& command : commands) {
+    page += fmt::format(".BR {} (1),\n", macro_word("ff-" + command->name()));
   }
-  return page;
+  return page + ".BR ff (7)\n";
 }
 
 }  // namespace
 
 std::vector<EmittedFile> emit_man(std::span<const std::unique_ptr<Command>> commands) {
-  std::vector<EmittedFile> files{{"man/ff.1", top_page(commands)}};
+  std::vector<EmittedFile> files{{"man/ff.1", top_page(commands)}, {"man/ff.7", concepts_page()}};
   for (const auto& command : commands) {
     files.push_back({fmt::format("man/ff-{}.1", command->name()), command_page(*command)});
   }

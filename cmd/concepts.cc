@@ -1,0 +1,147 @@
+// man 7 ff: how a cluster works and what may be relied on, for those who run one and those whose
+// programs use it. Options stand with their commands; this is what they all take for granted.
+#include <span>
+
+#include "cmd/build_info.h"
+#include "cmd/emit.h"
+#include "cmd/troff.h"
+
+#include <fmt/format.h>
+
+namespace ff::cmd {
+namespace {
+
+// A paragraph, or one word and what it means.
+struct Entry {
+  std::string_view word;  // "": a paragraph
+  std::string_view text;
+};
+
+constexpr Entry kParts[] = {
+    {"",
+     "A cluster keeps one tree of files on the disks of many machines, several copies of "
+     "everything. Three daemons make it up, all of them this one program:"},
+    {"serve-meta",
+     "keeps the names, owners, permissions and lengths of files, and manages the cluster: which "
+     "nodes are alive, which chains serve. One is enough, with SQLite; three share an etcd."},
+    {"serve-storage",
+     "keeps the bytes: a node, with the disks of one machine. It knows nothing of files."},
+    {"mount",
+     "puts the tree on a directory, for programs as they are. 'ff fs' and 'ff checkpoint' use it "
+     "without a mount."},
+    {"", "'ff up' runs all of them on one machine."},
+};
+
+constexpr Entry kData[] = {
+    {"chunk",
+     "A file is cut into chunks, of 1 MiB unless its directory says otherwise ('ff fs layout'). "
+     "A chunk is what is replicated, checked and repaired. Chunks that were never written take no "
+     "room and read as zeros."},
+    {"target", "A share of one disk. Each disk carries several, of different chains."},
+    {"chain",
+     "Some targets on different nodes, in order: every one of them has the same chunks. A write "
+     "enters at the head and goes down to the tail; it is acknowledged once all that serve have "
+     "it. A read asks any of them."},
+    {"stripe", "The chunks of one file lie in turn on several chains, 4 unless told otherwise."},
+    {"table", "The list of chains that new files take theirs from. 'ff admin plan' writes it."},
+    {"inode", "What a file is, apart from its names: a number that is never used again."},
+    {"checksum",
+     "Every piece of a chunk has a CRC32C, made where it was written and compared where it is "
+     "read. A copy that does not match is read elsewhere, and written anew."},
+};
+
+constexpr Entry kFailures[] = {
+    {"",
+     "A node reports every second. One that was not heard for 10 seconds has failed, and its "
+     "chains go on without it; it has stopped serving by itself 5 seconds earlier, so that nobody "
+     "reads what is old. One that is started again, or told to stop with SIGTERM, is known at "
+     "once. Programs wait meanwhile; they see no error as long as one target of each chain "
+     "serves."},
+    {"",
+     "A target of a chain is serving, syncing (it is copied what it missed, while it is written "
+     "to), waiting, or offline. The last one that served is lastsrv: the chain waits for it, since "
+     "others may lack what it acknowledged. 'ff admin accept-loss' gives that up."},
+    {"",
+     "One manager of several is primary, by a lease of 3 seconds in etcd. Another takes over some "
+     "five seconds after it died. Whatever an old one still wants to write is refused."},
+};
+
+constexpr Entry kPromises[] = {
+    {"close-to-open",
+     "Who opens a file sees all that was written by those who have closed it before, through any "
+     "mount. Programs of one mount see each other's writes at once, as on a disk."},
+    {"while both have it open",
+     "A reader sees that a file of another mount has grown within a second or so. What was "
+     "overwritten without a change of length it sees when it opens the file again, or reads with "
+     "O_DIRECT."},
+    {"names and attributes",
+     "are changed at once, one after the other, for everybody: rename(2) is atomic. A mount "
+     "believes what it has seen for one second."},
+    {"O_APPEND", "appends from several mounts keep apart; none overwrites another."},
+    {"close(2)",
+     "returns when all replicas that serve have the data, and the length is known to all. They "
+     "have it in memory or on disk: it survives the death of any daemon, and the loss of power on "
+     "all but one node of a chain."},
+    {"fsync(2)",
+     "returns when data, length and the names before it are on the disks. What is not asked for "
+     "follows by itself: data within a second, names on SQLite within a tenth of one, on etcd at "
+     "once. An fsync that cannot say so fails with EIO."},
+    {"locks",
+     "flock(2) and fcntl(2) hold among the programs of one mount, and are not known to others."},
+    {"errors",
+     "A request that no chain could serve for a minute fails with EIO or ETIMEDOUT; a full "
+     "cluster with ENOSPC. Wrong data is never returned."},
+};
+
+constexpr Entry kRights[] = {
+    {"cluster key",
+     "A file of 64 hexadecimal digits, the same on all machines. Who holds it is one of the "
+     "cluster, and may act for any user: a mount of root does, for all users of its machine. It "
+     "is proved in both directions and never sent."},
+    {"token",
+     "A file that makes its holder one user, whom the servers check: 'ff admin user add'. Storage "
+     "nodes do for him what a capability allows that the metadata service has signed."},
+    {"permissions",
+     "Mode bits, groups, sticky and set-group-ID directories, checked by the servers. "
+     "--root-squash makes root of the machines nobody."},
+    {"secrecy",
+     "Without certificates (--tls-cert) data goes over the network as it is; RDMA is never "
+     "encrypted."},
+};
+
+constexpr Entry kFiles[] = {
+    {"/etc/ff/ff.toml", "Settings of the machine: 'ff help config' lists them."},
+    {"/var/lib/ff", "State of daemons that run as root, unless $FF_STATE names another folder."},
+    {"3fs-virt", "In the root of a mount: rings and orders for programs made for 3FS."},
+};
+
+std::string section(std::string_view heading, std::span<const Entry> entries) {
+  std::string text = fmt::format(".SH {}\n", heading);
+  bool first = true;
+  for (const Entry& entry : entries) {
+    if (entry.word.empty()) {
+      text += (first ? "" : ".PP\n") + filled(entry.text);
+    } else {
+      text += fmt::format(".TP\n.B {}\n{}", macro_word(entry.word), filled(entry.text));
+    }
+    first = false;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string concepts_page() {
+  return fmt::format(
+             ".\\\" Written by `ff help --emit`; do not edit.\n"
+             ".TH \"FF\" 7 \"\" {} \"Concepts\"\n"
+             ".SH NAME\nff \\- how a cluster works, and what may be relied on\n",
+             macro_word(fmt::format("ff {}", kBuildInfo.version))) +
+         section("DESCRIPTION", kParts) + section("WHERE DATA LIES", kData) +
+         section("FAILURES", kFailures) + section("WHAT MAY BE RELIED ON", kPromises) +
+         section("WHO MAY WHAT", kRights) + section("FILES", kFiles) +
+         ".SH SEE ALSO\n.BR ff (1),\n.BR ff\\-up (1),\n.BR ff\\-mount (1),\n"
+         ".BR ff\\-serve\\-meta (1),\n.BR ff\\-serve\\-storage (1),\n.BR ff\\-admin (1)\n";
+}
+
+}  // namespace ff::cmd
