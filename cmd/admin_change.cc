@@ -55,9 +55,31 @@ struct Planned {
   std::vector<cluster::ChainId> chains;
 };
 
+// Nothing new comes onto what is silent or broken; a disk that was replaced stays known as one.
+void leave_out_broken(const cluster::wire::StatusReply& status,
+                      cluster::PlacementRequest& request) {
+  std::set<cluster::NodeId> silent;
+  std::set<std::pair<cluster::NodeId, cluster::DiskId>> broken;
+  for (const auto& node : status.nodes()) {
+    if (!node.heard() || !node.alive()) silent.insert(node.id());
+    for (const auto& disk : node.disks()) {
+      if (!disk.trouble().empty()) {
+        broken.emplace(node.id(), static_cast<cluster::DiskId>(disk.disk()));
+      }
+    }
+  }
+  for (auto& node : request.nodes) {
+    for (auto& disk : node.disks) {
+      if (silent.contains(node.id) || broken.contains({node.id, disk.id})) disk.slots = 0;
+    }
+  }
+}
+
 Result<Planned> plan_chains(AdminCalls& calls, const PlanOptions& options) {
+  FF_TRY(const auto status, calls.status());
   FF_TRY(const Routing routing, calls.routing());
   auto request = cluster::placement_request(routing, options.targets_per_disk, options.replicas);
+  leave_out_broken(status, request);
   request.seed = options.seed;
   std::vector<cluster::ChainId> chains = chains_without_table(routing);
   auto placed = cluster::place(request);
@@ -245,7 +267,8 @@ void declare_plan(Command& admin, const AdminOptions& options) {
   Command& plan = admin.sub("plan", "Plan new chains on disks with room, and make them");
   auto& wanted = plan.keep<PlanOptions>();
   plan.about(
-      "Says which chains could be made on the disks that have room, spread so that when a node "
+      "Says which chains could be made on the disks that have room and are well, spread so that "
+      "when a node "
       "fails its read load is shared evenly by all others. Chains that exist stay as they are, so "
       "the same command serves after nodes or disks were added. --apply makes the chains and "
       "appends them to a table, from which files take theirs.");

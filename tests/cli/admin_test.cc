@@ -310,6 +310,13 @@ TEST(Admin, AClusterThroughItsTroubles) {
   EXPECT_EQ(troubled.exit, 3);
   EXPECT_NE(troubled.out.find("Input/output error"), std::string::npos) << troubled.out;
   EXPECT_NE(admin(at, {"disks"}).out.find("Input/output error"), std::string::npos);
+  // Nothing new is planned for it.
+  const auto more = admin(at, {"plan", "--targets-per-disk", "3", "--json"});
+  const json plan = json::parse(more.out)["data"];
+  EXPECT_FALSE(plan["chains"].empty()) << more.out;
+  for (const json& chain : plan["chains"]) {
+    for (const json& place : chain) EXPECT_FALSE(place["node"] == 1 && place["disk"] == 2) << chain;
+  }
   one.write_stdin("disk 2 good\n");
   status_until(at, all_whole);
 
