@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fuse3/fuse_lowlevel.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -42,14 +43,38 @@ constexpr auto kFlags =
 std::mutex told_mutex;
 std::string told;
 
-void keep_line(fuse_log_level, const char* format, va_list arguments) {
-  char line[512];
-  std::vsnprintf(line, sizeof line, format, arguments);
+void keep(std::string_view line) {
   const std::lock_guard lock(told_mutex);
   if (!told.empty()) told += "; ";
   told += line;
   while (told.ends_with('\n')) told.pop_back();
 }
+void keep_line(fuse_log_level, const char* format, va_list arguments) {
+  char line[512];
+  std::vsnprintf(line, sizeof line, format, arguments);
+  keep(line);
+}
+
+// fusermount3 tells on standard error, which it shares: what it says there while this lives.
+class HeardErrors {
+ public:
+  HeardErrors() : before_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)) {
+    if (said_.get() >= 0 && before_.get() >= 0) ::dup2(said_.get(), STDERR_FILENO);
+  }
+  ~HeardErrors() {
+    if (said_.get() < 0 || before_.get() < 0) return;
+    ::dup2(before_.get(), STDERR_FILENO);
+    char text[512];
+    const ssize_t size = ::pread(said_.get(), text, sizeof text, 0);
+    if (size > 0) keep({text, static_cast<size_t>(size)});
+  }
+  HeardErrors(const HeardErrors&) = delete;
+  HeardErrors& operator=(const HeardErrors&) = delete;
+
+ private:
+  const net::Fd said_{::memfd_create("ff-said", MFD_CLOEXEC)};
+  const net::Fd before_;
+};
 
 // A comma would end an option.
 std::string escaped(std::string_view value) {
@@ -278,7 +303,12 @@ Result<std::unique_ptr<Device>> Device::mount(const DeviceOptions& options) {
   fuse->session = fuse_session_new(&arguments, &none, sizeof none, nullptr);
   fuse_opt_free_args(&arguments);
   if (fuse->session == nullptr) return not_mounted(dir);
-  if (fuse_session_mount(fuse->session, dir.c_str()) != 0) return not_mounted(dir);
+  bool mounted = false;
+  {
+    const HeardErrors heard;
+    mounted = fuse_session_mount(fuse->session, dir.c_str()) == 0;
+  }
+  if (!mounted) return not_mounted(dir);
   std::unique_ptr<Device> device(new Device(dir, std::move(fuse)));
   device->fd_ = net::Fd(::fcntl(fuse_session_fd(device->fuse_->session), F_DUPFD_CLOEXEC, 0));
   const int flags = ::fcntl(device->fd(), F_GETFL);
