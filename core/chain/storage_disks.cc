@@ -91,7 +91,7 @@ Result<void> StorageNode::survey() {
               bad->trouble);
 }
 
-// All of it, from the managers. Errors: refused while the cluster is not formed.
+// All of it, from the managers. Errors: not_found while the cluster is not formed.
 Task<Result<cluster::Routing>> StorageNode::ask_routing(cluster::ManagerClient& managers) {
   cluster::Routing routing;
   for (;;) {
