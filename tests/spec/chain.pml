@@ -21,9 +21,13 @@
      refusals for want of space are not in the model.
    - Content is named by its version: `made` says which write made which.
 
-   A tail that has a pending version itself answers here as long as that came under the view it
-   holds, and only else waits for its end. The design's tail waits for the chunk lock in both cases
-   (-DTAIL_ALWAYS_WAITS); what it does is part of what is searched here. */
+   A target answers whoever has sent it a write once all that come after it have committed that, and
+   commits it itself afterwards.
+
+   A tail that has a pending version itself (a target behind it syncs, or did) answers here as long
+   as that came under the view it holds and a target that syncs has not got it, and only else waits
+   for its end. The design's tail waits for the chunk lock in all cases (-DTAIL_ALWAYS_WAITS); what
+   it does is part of what is searched here. */
 
 #ifndef TARGETS
 #define TARGETS 2
@@ -64,7 +68,7 @@ bit older[TARGETS];   /* it is older than the target's view of the chain */
 byte result[TARGETS * 2]; /* of channels: 2 * sequence, committed; one less, pending; 0 none */
 
 /* What goes on between them, under the version that both know. */
-bit acknowledged[TARGETS]; /* the successor has committed the pending version */
+bit acknowledged[TARGETS]; /* all that come after have committed the pending version, or the last */
 byte copying[TARGETS];     /* resync holds the chunk lock */
 byte copied[TARGETS];      /* to this one: 1 the chunk, 2 the channel results too */
 #ifdef BUG_OLDER_REPLACES
@@ -87,6 +91,17 @@ hidden byte serves, returns, gone;
 #define RESULT(t, w) result[(t) * 2 + channel(w)]
 #define PENDING(w) (sequence(w) * 2 - 1)
 #define COMMITTED(w) (sequence(w) * 2)
+
+/* Whoever is asked answers for what comes after it: its own commit, which it still has to make, is
+   for nobody to know. */
+#ifdef BUG_ANSWERS_FOR_OTHERS
+#define ACKNOWLEDGED(t) pending[t]
+#else
+#define ACKNOWLEDGED(t) acknowledged[t]
+#endif
+
+/* The successor, which syncs, has what is pending here; nobody else sends it anything. */
+#define REPLACED(t) (copied[successor[t]] && committed[successor[t]] == committed[t] + 1)
 
 #ifdef BUG_NO_VERSION_CHECK
 #define same_version(a, b) (online[a] && online[b])
@@ -252,20 +267,26 @@ proctype target(byte t) {
        k = successor[t];
        store(k, writer[t])
      }
-  /* It has committed it, and answers. */
+  /* It answers: it has committed it, or all that come after it have. */
   :: d_step {
        pending[t] && !acknowledged[t] && successor[t] != t &&
        same_version(t, successor[t]) && state[successor[t]] == serving &&
-       committed[successor[t]] != committed[t] ->
+       (committed[successor[t]] > committed[t] ||
+        committed[successor[t]] == committed[t] && ACKNOWLEDGED(successor[t])) ->
        k = successor[t];
-       assert(committed[k] == committed[t] + 1);             /* else an update is missing */
-       assert(RESULT(k, writer[t]) >= COMMITTED(writer[t])); /* else another writer's */
+       if
+       :: committed[k] == committed[t] ->
+          assert(pending[k] && writer[k] == writer[t])         /* else another writer's */
+       :: else ->
+          assert(committed[k] == committed[t] + 1);            /* else an update is missing */
+          assert(RESULT(k, writer[t]) >= COMMITTED(writer[t])) /* else another writer's */
+       fi;
        acknowledged[t] = 1
      }
   /* It syncs: the whole chunk takes the place of what it had, and is committed there. */
   :: d_step {
        pending[t] && !acknowledged[t] && successor[t] != t &&
-       same_version(t, successor[t]) && state[successor[t]] == syncing ->
+       same_version(t, successor[t]) && state[successor[t]] == syncing && !REPLACED(t) ->
        k = successor[t];
        drop_pending(k);
        committed[k] = committed[t] + 1;
@@ -273,7 +294,11 @@ proctype target(byte t) {
 #ifndef BUG_WHOLE_WITHOUT_RESULT
        set_result(k, writer[t], COMMITTED(writer[t]));
 #endif
-       copied[k] = (copied[k] == 0 -> 1 : copied[k]);
+       copied[k] = (copied[k] == 0 -> 1 : copied[k])
+     }
+  :: d_step {
+       pending[t] && !acknowledged[t] && successor[t] != t &&
+       same_version(t, successor[t]) && state[successor[t]] == syncing && REPLACED(t) ->
        acknowledged[t] = 1
      }
   :: d_step { acknowledged[t] -> commit(t) }
@@ -326,7 +351,7 @@ proctype target(byte t) {
   od
 }
 
-/* What planted bugs let a head answer that has not committed the write. */
+/* What planted bugs let a head answer that nobody has committed yet. */
 #ifdef BUG_EARLY_ACK
 #define EARLY(t, w) \
   :: d_step { \
@@ -359,6 +384,10 @@ proctype target(byte t) {
   :: d_step { \
        online[t] && head[t] && !answered[w] && RESULT(t, w) == COMMITTED(w) -> \
        answer(w, made[w]) \
+     } \
+  :: d_step { \
+       online[t] && head[t] && !answered[w] && pending[t] && writer[t] == w && acknowledged[t] -> \
+       answer(w, committed[t] + 1) \
      } \
   EARLY(t, w)
 
@@ -393,8 +422,10 @@ proctype write(byte w) {
 #define must_wait(t) 0
 #elif defined(TAIL_ALWAYS_WAITS)
 #define must_wait(t) (pending[t])
-#else
+#elif defined(BUG_TAIL_SHOWS_WHAT_WAS)
 #define must_wait(t) (older[t])
+#else
+#define must_wait(t) (older[t] || acknowledged[t])
 #endif
 #ifdef BUG_TAIL_OF_OTHER_VERSION
 #define may_ask(t, of) (online[of] && state[of] == serving)
