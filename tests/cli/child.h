@@ -50,6 +50,7 @@ class Child {
   bool wait_for_out(const std::string& text) { return wait_for(out_fd_, out, text); }
   bool wait_for_err(const std::string& text) { return wait_for(err_fd_, err, text); }
   pid_t pid() const { return pid_; }
+  // Nothing, once it was reaped.
   void signal(int number) const;
   void write_stdin(const std::string& text) const;
   void close_stdin();

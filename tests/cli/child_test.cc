@@ -161,7 +161,9 @@ bool Child::wait_for(int fd, std::string& into, const std::string& text) {
   return true;
 }
 
-void Child::signal(int number) const { ::kill(pid_, number); }
+void Child::signal(int number) const {
+  if (pid_ > 0) ::kill(pid_, number);  // -1 would be everybody
+}
 
 void Child::write_stdin(const std::string& text) const {
   FF_CHECK(::write(in_fd_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
