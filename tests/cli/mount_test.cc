@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -298,6 +299,37 @@ TEST_F(MountTest, DaemonsThatAreKilledCostNothingButTime) {
   cluster.start_meta();
   EXPECT_TRUE(goes_on()) << "with a new manager";
   EXPECT_EQ(load.stop(), "");
+}
+
+// A program that waits for a daemon can be interrupted, and is told that it was.
+TEST_F(MountTest, WhoWaitsForADaemonCanBeInterrupted) {
+  LocalCluster cluster;
+  const Mount mount(cluster.address(), at("mnt"));
+  cluster.kill_meta();
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const std::string path = mount / "file";
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    struct sigaction action = {};
+    action.sa_handler = [](int) {};  // and no SA_RESTART
+    ::sigaction(SIGUSR1, &action, nullptr);
+    if (::write(ends[1], "x", 1) != 1) ::_exit(1);
+    struct stat info;
+    ::_exit(::stat(path.c_str(), &info) != 0 ? errno : 0);
+  }
+  ::close(ends[1]);
+  char said = 0;
+  ASSERT_EQ(::read(ends[0], &said, 1), 1);
+  ::close(ends[0]);
+  int status = 0;
+  EXPECT_TRUE(eventually([&] {
+    ::kill(child, SIGUSR1);
+    return ::waitpid(child, &status, WNOHANG) == child;
+  }));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), EINTR);
 }
 
 }  // namespace
