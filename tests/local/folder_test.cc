@@ -6,12 +6,15 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <string>
 
+#include "base/clock.h"
 #include "io/system_disk.h"
 #include "local/temp_dir.h"
 #include "net/address.h"
@@ -80,6 +83,33 @@ TEST_F(FolderTest, KeepsWhatRuns) {
   EXPECT_EQ(again.services[0].last_words, (std::vector<std::string>{"a", "b\\x1b\\xff"}));
   ASSERT_TRUE(folder_.forget_running().ok());
   EXPECT_EQ(folder_.running().error().code, Errc::not_found);
+}
+
+// A number that was a daemon's may be another process's by now.
+TEST_F(FolderTest, OnlyProcessesThatNameTheKeyAreLeft) {
+  const auto left = [this](int64_t pid) {
+    Running running;
+    running.services.push_back({.name = "meta", .pid = static_cast<pid_t>(pid)});
+    return folder_.any_left(running);
+  };
+  EXPECT_FALSE(left(0));
+  EXPECT_FALSE(left(::getpid()));
+  EXPECT_FALSE(left(INT32_MAX));
+  const std::string key = folder_.key();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::close(STDERR_FILENO);
+    ::execl("/usr/bin/tail", "tail", "-f", "/dev/null", key.c_str(), nullptr);
+    ::_exit(127);
+  }
+  SystemClock clock;
+  const int64_t end_ns = clock.steady_ns() + 60 * kSecond;
+  while (!left(child) && clock.steady_ns() < end_ns) clock.sleep_ns(kMillisecond);
+  EXPECT_TRUE(left(child));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(left(child));
 }
 
 TEST_F(FolderTest, OneOfAnotherKindIsRefused) {

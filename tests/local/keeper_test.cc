@@ -76,6 +76,17 @@ TEST_F(KeeperTest, ThePauseGrowsUntilItHasRunWell) {
   run_task(loop_, keeper.stop());
 }
 
+// Growing, twenty pauses would take a quarter of an hour.
+TEST_F(KeeperTest, ThePauseIsShortAgainAfterItHasRunWell) {
+  Keeper::Options quick = options();
+  quick.last_pause_ns = 1000 * kSecond;
+  quick.healthy_ns = 1;
+  Keeper keeper(loop_, disk_, rng_, quick, [] {});
+  keeper.start(shell("one", "exit 1"));
+  until([&] { return keeper.standings()[0].restarts >= 20; });
+  run_task(loop_, keeper.stop());
+}
+
 TEST_F(KeeperTest, OneThatWasKilledComesBack) {
   Keeper keeper(loop_, disk_, rng_, options(), [] {});
   keeper.start(shell("one", "echo listening; exec sleep 1000"));

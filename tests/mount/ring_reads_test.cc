@@ -213,6 +213,18 @@ TEST_F(RingReadsTest, WritesAreReadByAll) {
   EXPECT_EQ(seen(4096, 20), expected);
 }
 
+TEST_F(RingReadsTest, ALongWriteIsDoneInParts) {
+  const std::string long_text = text_of(9, 3'000'000);
+  std::memcpy(static_cast<char*>(data_.base) + 77, long_text.data(), long_text.size());
+  add(writes_, 77, 12'345, long_text.size());
+  until_done(writes_);
+  EXPECT_EQ(writes_.results[0], static_cast<int64_t>(long_text.size()));
+  std::memset(data_.base, 0, kData);
+  add(reads_, 0, 12'345, long_text.size());
+  until_done(reads_);
+  EXPECT_TRUE(seen(0, long_text.size()) == long_text);
+}
+
 // What a program was told is written comes first, and what the kernel has of it is stale.
 TEST_F(RingReadsTest, AWriteGoesPastThePagesOfOthers) {
   const auto cached = run(host_->operations_of.open({}, inode_, O_RDWR));
