@@ -5,10 +5,10 @@
 usage: mount.py FF DIR [--beside DIR] [--rounds N] [--size BYTES]
 
 FF is build/ff of a release build, run as root; DIR a folder on the disk to use, where `ff up` makes
-three storage daemons with two replicas. --beside names a folder of a mounted peer (MooseFS with goal
-2, three chunkservers on the same disk). fio must be installed. What is compared runs in turn, round
-by round; medians are printed. Raw is fio on a freshly fallocated file, with direct I/O; sequential
-works by io_uring with 8 requests in flight, random ones by the same jobs as on the mounts.
+three storage daemons with two replicas. --beside names a folder of a mounted peer (MooseFS with
+goal 2, three chunkservers on the same disk). fio must be installed. What is compared runs in turn,
+round by round; medians are printed. Raw is fio on a freshly fallocated file, with direct I/O;
+sequential works by io_uring with 8 requests in flight, random ones by the same jobs as on mounts.
 """
 import argparse
 import collections
