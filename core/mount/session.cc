@@ -194,8 +194,9 @@ void Session::forget(Request& request) {
 }
 
 void Session::interrupt(Request& request) {
+  // Its request may have been read only now, too, and not have begun.
   const auto in = request.take<fuse_interrupt_in>();
-  if (in && running_.contains(in->unique)) gate_.spawn(give_up_later(in->unique));
+  if (in) gate_.spawn(give_up_later(in->unique));
 }
 
 Task<void> Session::give_up_later(uint64_t unique) {

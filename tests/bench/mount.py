@@ -49,6 +49,24 @@ def fio(folder, *options):
     return json.loads(done.stdout)["jobs"][0]
 
 
+def busy_ticks():
+    with open("/proc/stat", encoding="ascii") as file:
+        ticks = [int(word) for word in file.readline().split()[1:]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def settle():
+    """Waits, for a minute at most, until what was removed before is cleared away: processors idle."""
+    end = time.monotonic() + 60
+    before = busy_ticks()
+    while time.monotonic() < end:
+        time.sleep(1)
+        now = busy_ticks()
+        if now[0] - before[0] < 0.1 * (now[1] - before[1]):
+            return
+        before = now
+
+
 def write(folder, jobs, size, raw):
     if raw:
         how = ["--ioengine=io_uring", "--iodepth=8", "--direct=1", "--fallocate=posix"]
@@ -110,19 +128,22 @@ def works(where, folder, size, figures):
     """Everything in a fresh folder of one file system."""
     raw = where == "raw"
     os.mkdir(folder)
-    for jobs, suffix in ((4, " 4"), (1, "")):
-        figures["write" + suffix, where].append(write(folder, jobs, size, raw))
-        figures["read" + suffix, where].append(read(folder, jobs, size, raw))
-        for name in os.listdir(folder):
-            os.unlink(f"{folder}/{name}")
-    # The files of eight jobs, written once.
-    write(folder, 8, size, raw)
-    for work in ("randread", "randwrite"):
-        figures[work, where].append(anywhere(folder, work, size))
+    settle()
     figures["create", where].append(creates(f"{folder}/one", 1))
     figures["create 8", where].append(creates(f"{folder}/eight", 8))
     figures["small", where].append(creates(f"{folder}/small", 1, bytes(SMALL)))
     figures["small read", where].append(read_files(f"{folder}/small"))
+    for jobs, suffix in ((4, " 4"), (1, "")):
+        figures["write" + suffix, where].append(write(folder, jobs, size, raw))
+        figures["read" + suffix, where].append(read(folder, jobs, size, raw))
+        for name in os.listdir(folder):
+            if name.startswith("job."):
+                os.unlink(f"{folder}/{name}")
+        settle()
+    # The files of eight jobs, written once.
+    write(folder, 8, size, raw)
+    for work in ("randread", "randwrite"):
+        figures[work, where].append(anywhere(folder, work, size))
     shutil.rmtree(folder)
 
 

@@ -182,13 +182,6 @@ FILES = {
             "    if (before && before->sequence() == request.sequence && request.slot >= kSlots) {",
         )
     ],
-    "do-what-was-refused": [
-        (
-            "core/meta/meta_service.cc",
-            "!request.request().again()) co_return done;",
-            "request.request().again()) co_return done;",
-        )
-    ],
     "move-a-directory-below-itself": [
         (
             "core/meta/names_rename.cc",
