@@ -56,7 +56,7 @@ def busy_ticks():
 
 
 def settle():
-    """Waits, for a minute at most, until what was removed before is cleared away: processors idle."""
+    """Waits, for a minute at most, until processors are idle: what was removed is cleared away."""
     end = time.monotonic() + 60
     before = busy_ticks()
     while time.monotonic() < end:

@@ -2,11 +2,12 @@
 # Programs that do anything to files of a mount while daemons are killed: all ends as in a model.
 """usage: stress.py FF FOLDER [--seconds N] [--processes N] [--kill-every N] [--seed N]
 
-`ff up` makes a cluster of three storage daemons in the new FOLDER and mounts it. Each process makes,
-writes, cuts, maps, links, moves, removes and reads files in a directory of its own at random, and
-keeps a model of them in memory; what it is told at any time must be what the model says, and no
-call may fail that does not fail there. A daemon, drawn at random, is killed with -9 now and then. At
-the end everything is compared again, on the same mount and on a new one, and fsck must be content.
+`ff up` makes a cluster of three storage daemons in the new FOLDER and mounts it. Each process
+makes, writes, cuts, maps, links, moves, removes and reads files in a directory of its own at
+random, and keeps a model of them in memory; what it is told at any time must be what the model
+says, and no call may fail that does not fail there. A daemon, drawn at random, is killed with -9
+now and then. At the end everything is compared again, on the same mount and on a new one, and fsck
+must be content.
 """
 import argparse
 import ctypes
