@@ -39,7 +39,8 @@ chunk::StoreOptions StorageNode::store_options(const std::string& dir) const {
           .cluster = cluster_,
           .boot = options_.boot,
           .commit_on = options_.commit_on,
-          .direct = options_.direct};
+          .direct = options_.direct,
+          .paged_max = options_.paged_max};
 }
 
 // Reads the identities: cluster, node, and which folders have none.

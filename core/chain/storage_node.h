@@ -39,6 +39,7 @@ struct StorageOptions {
   std::string boot = {};               // of the machine, as chunk::StoreOptions
   bool format = false;                 // folders without a disk become disks of a known node, too
   bool direct = true;                  // chunk::StoreOptions
+  uint64_t paged_max = chunk::kPagedMax;
   chunk::CommitOn commit_on = chunk::CommitOn::thread;
   uint64_t copy_rate = 0;   // bytes a second copied to targets that come back; 0: no limit
   uint64_t scrub_rate = 0;  // bytes a second read to look for damage; 0: it does not look

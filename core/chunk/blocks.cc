@@ -13,9 +13,6 @@ namespace {
 // Of the disk, the metadata's share included: past it only what frees space may go on.
 constexpr uint64_t kFullPercent = 98;
 
-// Up to here a copy costs less than what a direct write takes of the processor, and no time.
-constexpr uint64_t kSmallBytes = 32 * kKiB;
-constexpr uint64_t kSmallCrcs = kSmallBytes / kGranuleMin;
 // In the page cache between two syncs, of a class: the kernel halts who writes much more.
 constexpr uint64_t kInPagesMax = 64 * kMiB;
 
@@ -34,8 +31,9 @@ BlockRef::~BlockRef() {
   if (block_ != nullptr && --block_->references_ == 0) block_->owner_.release(*block_);
 }
 
-Blocks::Blocks(io::Disk& disk, std::string dir, bool direct, io::AsyncQueue& queue)
-    : disk_(disk), dir_(std::move(dir)), direct_(direct), queue_(queue) {
+Blocks::Blocks(io::Disk& disk, std::string dir, bool direct, uint64_t paged_max,
+               io::AsyncQueue& queue)
+    : disk_(disk), dir_(std::move(dir)), direct_(direct), paged_max_(paged_max), queue_(queue) {
   for (Class of = 0; of < kClasses; ++of) files_[of] = std::make_unique<Files>(of);
 }
 
@@ -165,7 +163,7 @@ Task<Result<void>> Blocks::write(BlockRef block, uint64_t offset, ByteView from)
   Files& own = files(block->place.of);
   FF_CHECK(offset + from.size() <= block_bytes(block->place.of));
   const uint64_t at = block->place.offset() + offset;
-  if (from.size() <= kSmallBytes && own.in_pages < kInPagesMax) {
+  if (from.size() <= paged_max_ && own.in_pages < kInPagesMax) {
     own.dirty = true;
     own.in_pages += from.size();
     block->paged_ = true;
@@ -179,7 +177,7 @@ Task<Result<void>> Blocks::write(BlockRef block, uint64_t offset, ByteView from)
 Task<Result<void>> Blocks::read(BlockRef block, uint64_t offset, ByteSpan into) {
   FF_CHECK(offset + into.size() <= block_bytes(block->place.of));
   Files& own = files(block->place.of);
-  if (block->paged_ && into.size() <= kSmallBytes) {
+  if (block->paged_ && into.size() <= paged_max_) {
     const auto cached = own.cached().read_cached(into, block->place.offset() + offset);
     if (cached && *cached) co_return Result<void>();
   }
@@ -232,7 +230,7 @@ Task<Result<void>> Blocks::store_crcs(BlockRef block, CrcsRef crcs, uint64_t fir
   const uint64_t offset = block->place.number * crc_bytes(block->place.of);
   const ByteView from = bytes_of(*crcs, first, count);
   const uint64_t at = offset + first * sizeof(uint32_t);
-  if (count <= kSmallCrcs) {
+  if (count <= paged_max_ / kGranuleMin) {
     own.dirty = true;
     co_return own.crc->write_at(from, at);
   }

@@ -87,7 +87,8 @@ struct ClassUsage {
 
 class Blocks {
  public:
-  Blocks(io::Disk& disk, std::string dir, bool direct, io::AsyncQueue& queue);
+  // Writes of up to `paged_max` bytes go to the page cache.
+  Blocks(io::Disk& disk, std::string dir, bool direct, uint64_t paged_max, io::AsyncQueue& queue);
   ~Blocks();
   Blocks(const Blocks&) = delete;
   Blocks& operator=(const Blocks&) = delete;
@@ -159,6 +160,7 @@ class Blocks {
   io::Disk& disk_;
   const std::string dir_;
   const bool direct_;
+  const uint64_t paged_max_;
   io::AsyncQueue& queue_;
   std::array<std::unique_ptr<Files>, kClasses> files_;
   std::deque<Freed> freed_;  // epochs ascend

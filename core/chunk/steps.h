@@ -85,6 +85,10 @@ struct ScrubPage {
   std::optional<ChunkId> next = {};  // nothing: that was the last
 };
 
+// What is as small goes to the page cache: a copy costs less than what a direct write takes of the
+// processor, and no time.
+constexpr uint64_t kPagedMax = 32 * kKiB;
+
 struct StoreOptions {
   io::Disk& disk;
   Loop& loop;
@@ -93,8 +97,9 @@ struct StoreOptions {
   std::string cluster;
   std::string boot;  // of the machine, /proc/sys/kernel/random/boot_id
   CommitOn commit_on = CommitOn::thread;
-  bool direct = true;   // O_DIRECT where the file system has it; false: the page cache
-  unsigned depth = 64;  // I/O operations in flight
+  bool direct = true;              // O_DIRECT where the file system has it; false: the page cache
+  uint64_t paged_max = kPagedMax;  // bytes of a write that waits for no disk (Blocks::write)
+  unsigned depth = 64;             // I/O operations in flight
 };
 
 }  // namespace ff::chunk

@@ -31,7 +31,7 @@ Store::Store(StoreOptions options, Identity identity, std::unique_ptr<io::File> 
       lock_(std::move(lock)),
       metadata_(std::move(metadata)),
       queue_(options_.disk, options_.loop, options_.depth),
-      blocks_(options_.disk, options_.dir, options_.direct, queue_),
+      blocks_(options_.disk, options_.dir, options_.direct, options_.paged_max, queue_),
       changed_(options_.loop),
       asked_(options_.loop),
       passed_(options_.loop),

@@ -46,11 +46,14 @@ StorageProcess::~StorageProcess() = default;
 
 void StorageProcess::start() {
   if (std::exchange(machine_off_, false)) stage_.net.start_machine(name_);
+  // Half of them wait for their disk with every write, where others have their turn.
+  const uint64_t paged = stage_.rng.below(2) == 0 ? 0 : chunk::kPagedMax;
   live_ = std::make_unique<Live>(stage_, name_, disk_,
                                  chain::StorageOptions{.dirs = {kDir},
                                                        .node = id_,
                                                        .name = name_,
                                                        .boot = boot_,
+                                                       .paged_max = paged,
                                                        .commit_on = chunk::CommitOn::loop});
   live_->gate.spawn(work(*live_));
 }

@@ -275,7 +275,8 @@ inline void ChainWorld::start(size_t i) {
                                     .dir = "/disk",
                                     .cluster = truth.cluster,
                                     .boot = node.boot,
-                                    .commit_on = chunk::CommitOn::loop};
+                                    .commit_on = chunk::CommitOn::loop,
+                                    .paged_max = 0};  // a slow disk slows down whatever it does
   const bool fresh = !std::exchange(node.made, true);
   if (fresh) {
     ASSERT_TRUE(io::ok(chunk::Store::create(
