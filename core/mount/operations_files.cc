@@ -314,7 +314,8 @@ Task<void> Operations::close_files(Node& node) {
   }
   if (!node.handles.empty()) co_return;
   if (node.reader != nullptr) {
-    auto closing = std::exchange(node.reader, nullptr)->close();
+    const auto reader = std::exchange(node.reader, nullptr);
+    auto closing = reader->close();
     (void)co_await std::move(closing);
   }
   if (!node.holder) co_return;

@@ -151,7 +151,8 @@ TEST_F(LostPowerTest, TasksOfAllKindsAreOneOrder) {
       const auto next = [&](Txn& txn) -> Task<Result<void>> {
         FF_CO_TRY(const auto before, co_await txn.get(kLast));
         mine = before ? std::stoi(*before) + 1 : 1;
-        auto numbered = number(mine)(txn);
+        const Function numbering = number(mine);
+        auto numbered = numbering(txn);
         co_return co_await std::move(numbered);
       };
       const bool durable = rng.below(3) == 0;
@@ -312,7 +313,8 @@ TEST_F(LostPowerTest, SeveralLoopsShareOneOrder) {
         const Function next = [&](Txn& txn) -> Task<Result<void>> {
           FF_CO_TRY(const auto before, co_await txn.get(kLast));
           mine = before ? std::stoi(*before) + 1 : 1;
-          auto numbered = number(mine)(txn);
+          const Function numbering = number(mine);
+          auto numbered = numbering(txn);
           co_return co_await std::move(numbered);
         };
         auto running =
