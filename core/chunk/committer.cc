@@ -69,9 +69,7 @@ bool Committer::run_few() {
     const std::lock_guard lock(mutex_);
     if (closing_ || !queue_.empty()) return false;
   }
-  std::vector<const RowChanges*> batch;
-  for (const auto& request : gathered_) batch.push_back(&request->changes);
-  const auto applied = metadata_.apply(batch);
+  const auto applied = apply(gathered_);
   for (const auto& request : std::exchange(gathered_, {})) {
     request->result = applied;
     request->done.set();
@@ -102,11 +100,16 @@ Committer::Requests Committer::take() {
   return taken;
 }
 
-// Those who do not wait for the flush are answered before it.
-void Committer::run(const Requests& requests) {
+// All in one transaction.
+Result<void> Committer::apply(const Requests& requests) {
   std::vector<const RowChanges*> batch;
   for (const auto& request : requests) batch.push_back(&request->changes);
-  const auto applied = metadata_.apply(batch);
+  return metadata_.apply(batch);
+}
+
+// Those who do not wait for the flush are answered before it.
+void Committer::run(const Requests& requests) {
+  const auto applied = apply(requests);
   Requests now;
   Requests later;
   for (const auto& request : requests) {

@@ -50,6 +50,7 @@ class Committer : private Ready {
 
   Task<Result<void>> submit(RowChanges changes, bool flush);
   Requests take();
+  Result<void> apply(const Requests& requests);
   void run(const Requests& requests);
   bool run_few();
   void finish(Requests requests);
