@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kLookNs = 100 * kMillisecond;
 constexpr int64_t kMeasureNs = 5 * kSecond;
+constexpr int64_t kFullAgainNs = 15 * kSecond;
 constexpr int64_t kNoteNs = kSecond;  // between two notes at least
 constexpr int64_t kPruneNs = 10 * kSecond;
 constexpr size_t kScrubChunks = 4;  // between two pauses
@@ -120,6 +121,7 @@ Task<void> StorageNode::work() {
     co_await std::move(making);
     auto dropping = drop_replaced();
     co_await std::move(dropping);
+    try_again();
     look_at_disks();
     live_->replicas.look();
     if (live_->member.has_news()) live_->heartbeats.poke();
@@ -243,12 +245,21 @@ StorageNode::DiskState* StorageNode::disk_of(cluster::TargetId id) {
 }
 
 void StorageNode::failed(cluster::TargetId id, const Error& error) {
-  if (failed_.emplace(id, error.message).second) {
+  const bool passes = error.code == Errc::disk_full;
+  const int64_t again_ns = passes ? loop_.now_ns() + kFullAgainNs : INT64_MAX;
+  if (failed_.emplace(id, Failure{.why = error.message, .again_ns = again_ns}).second) {
     log_error("a target cannot be used any more", {{"target", id}, {"cause", error.message}});
   }
   live_->member.set_usable(id, false);
   looked_.set();
   live_->heartbeats.poke();
+}
+
+// A target that had no room for what is copied to it: by now it may have. Returning is also how it
+// learns of chunks that have been removed meanwhile.
+void StorageNode::try_again() {
+  std::erase_if(failed_,
+                [&](const auto& failure) { return failure.second.again_ns <= loop_.now_ns(); });
 }
 
 void StorageNode::look_at_disks() {
@@ -266,7 +277,7 @@ void StorageNode::look_at_disks() {
       if (live_->replicas.find(target.id) == nullptr) continue;
       const auto bad = failed_.find(target.id);
       if (bad != failed_.end() && told.trouble.empty()) {
-        told.trouble = fmt::format("target {}: {}", target.id, bad->second);
+        told.trouble = fmt::format("target {}: {}", target.id, bad->second.why);
       }
       live_->member.set_usable(target.id, health.ok() && bad == failed_.end() && !draining_);
     }

@@ -86,6 +86,11 @@ class StorageNode {
     uint64_t generation = 0;
     cluster::Routing routing;
   };
+  // Of a target that cannot be used.
+  struct Failure {
+    std::string why;
+    int64_t again_ns = 0;  // when it is tried again; INT64_MAX: not before a restart
+  };
   // What there is once the node knows who it is.
   struct Live {
     Live(StorageNode& node, cluster::Node self, cluster::Routing held);
@@ -123,6 +128,7 @@ class StorageNode {
   Task<Result<void>> scrub_target(chunk::Store& store, cluster::TargetId id, Pace& pace);
   void look_at_disks();
   void failed(cluster::TargetId id, const Error& error);
+  void try_again();
   DiskState* disk_of(cluster::TargetId id);
 
   rpc::ClientContext& context_;
@@ -138,7 +144,7 @@ class StorageNode {
   Kept kept_;
   std::vector<std::string> addresses_;
   std::unique_ptr<Live> live_;
-  std::map<cluster::TargetId, std::string> failed_;  // and why
+  std::map<cluster::TargetId, Failure> failed_;
   bool draining_ = false;
   uint64_t noted_version_ = 0;  // of the routing, on the disks
   int64_t measured_ns_ = 0;

@@ -133,29 +133,57 @@ TEST_F(StorageTest, DamagedBlocksAreRepaired) {
 }
 
 // What else fills the disk goes again: nothing but new data was refused meanwhile.
-TEST_F(StorageTest, AFullDiskRefusesWhatItHasNoRoomFor) {
-  kill(1);
-  const std::string mount = "mount -t tmpfs -o size=128m ff " + disk(1) + "-small";
-  std::filesystem::create_directory(disk(1) + "-small");
-  ASSERT_EQ(std::system(mount.c_str()), 0);
-  ASSERT_EQ(std::system(("cp -a " + disk(1) + "/. " + disk(1) + "-small/").c_str()), 0);
-  std::filesystem::rename(disk(1), disk(1) + "-old");
-  std::filesystem::create_directory(disk(1));
-  ASSERT_EQ(std::system(("mount --move " + disk(1) + "-small " + disk(1)).c_str()), 0);
+// Node 1 keeps its disk on a small file system.
+class SmallDiskTest : public StorageTest {
+ protected:
+  void SetUp() override {
+    StorageTest::SetUp();
+    kill(1);
+    const std::string small = disk(1) + "-small";
+    std::filesystem::create_directory(small);
+    ASSERT_EQ(std::system(("mount -t tmpfs -o size=128m ff " + small).c_str()), 0);
+    ASSERT_EQ(std::system(("cp -a " + disk(1) + "/. " + small + "/").c_str()), 0);
+    std::filesystem::rename(disk(1), disk(1) + "-old");
+    std::filesystem::create_directory(disk(1));
+    ASSERT_EQ(std::system(("mount --move " + small + " " + disk(1)).c_str()), 0);
+  }
+  void TearDown() override {
+    for (auto& load : loads_) run_task(loop_, load->close());
+    loads_.clear();
+    if (daemons_[1] != nullptr) kill(1, SIGTERM);
+    EXPECT_EQ(std::system(("umount " + disk(1)).c_str()), 0);
+    StorageTest::TearDown();
+  }
+  // All of it, or most.
+  void fill(const std::string& mib = "") {
+    const std::string count = mib.empty() ? "" : " count=" + mib;
+    (void)std::system(
+        ("dd if=/dev/zero of=" + filler() + " bs=1M status=none 2>/dev/null" + count).c_str());
+  }
+  std::string filler() { return disk(1) + "/filler"; }
+};
+
+TEST_F(SmallDiskTest, AFullDiskRefusesWhatItHasNoRoomFor) {
   start(1);
-  until("all chains serve", [&] { return all_serve(); });
+  until("node 1 is back", [&] { return status()["nodes"][0]["restarts"] == 1 && all_serve(); });
   start_programs();
-  const std::string filler = disk(1) + "/filler";
-  (void)std::system(("dd if=/dev/zero of=" + filler + " bs=1M status=none").c_str());
+  fill();
   const uint64_t reads = history_.reads() + 50;
   until("reads go on", [&] { return history_.reads() >= reads; });
   EXPECT_TRUE(all_serve());
-  std::filesystem::remove(filler);
+  std::filesystem::remove(filler());
   recovers("a full disk");
-  for (auto& load : loads_) run_task(loop_, load->close());
-  loads_.clear();
-  kill(1, SIGTERM);
-  EXPECT_EQ(std::system(("umount " + disk(1)).c_str()), 0);
+}
+
+TEST_F(SmallDiskTest, ATargetWithoutRoomForItsCopyComesBackOnceThereIs) {
+  start_programs();
+  fill("118");  // what is left is enough to start with
+  start(1);
+  until("node 1 says that its disk is full",
+        [&] { return status().dump().find("the disk is full") != std::string::npos; });
+  work_goes_on("without it");
+  std::filesystem::remove(filler());
+  recovers("a full disk");
 }
 
 // Nodes with two disks each; the second one of the last is a file system of its own, which only
