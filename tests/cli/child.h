@@ -5,7 +5,9 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,11 @@ class TempDir {
 
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);  // makes directories
+
+// Whether it comes to be within a minute.
+bool eventually(const std::function<bool()>& condition);
+// Processes that have the text in their command lines.
+std::set<pid_t> processes(const std::string& text);
 
 struct Launch {
   std::vector<std::string> argv;

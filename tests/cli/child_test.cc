@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace ff::test {
 namespace {
@@ -97,6 +98,27 @@ std::string read_file(const std::filesystem::path& path) {
 void write_file(const std::filesystem::path& path, const std::string& text) {
   std::filesystem::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary) << text;
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  SystemClock clock;
+  const int64_t end_ns = clock.steady_ns() + 60 * kSecond;
+  while (!condition()) {
+    if (clock.steady_ns() > end_ns) return false;
+    clock.sleep_ns(20 * kMillisecond);
+  }
+  return true;
+}
+
+std::set<pid_t> processes(const std::string& text) {
+  std::set<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != name.npos) continue;
+    const std::string line = read_file(entry.path() / "cmdline");
+    if (line.find(text) != line.npos) found.insert(std::stoi(name));
+  }
+  return found;
 }
 
 Child::Child(const Launch& launch) {

@@ -19,7 +19,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/clock.h"
 #include "cli/child.h"
 #include "cli/local_cluster.h"
 
@@ -29,16 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using Words = std::vector<std::string>;
-
-bool eventually(const std::function<bool()>& condition) {
-  SystemClock clock;
-  const int64_t end_ns = clock.steady_ns() + 60 * kSecond;
-  while (!condition()) {
-    if (clock.steady_ns() > end_ns) return false;
-    clock.sleep_ns(20 * kMillisecond);
-  }
-  return true;
-}
 
 // The line of a mount point in the table of mounts; "" when nothing is mounted there.
 std::string mount_line(const std::string& dir) {
@@ -51,17 +40,6 @@ std::string mount_line(const std::string& dir) {
 
 std::string one_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Processes that have the text in their command lines.
-size_t processes(const std::string& text) {
-  size_t count = 0;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != name.npos) continue;
-    if (read_file(entry.path() / "cmdline").find(text) != std::string::npos) count++;
-  }
-  return count;
-}
-
 class MountStartTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -72,7 +50,7 @@ class MountStartTest : public testing::Test {
   }
   ~MountStartTest() override {
     (void)::umount2(mnt_.c_str(), MNT_DETACH);
-    EXPECT_TRUE(eventually([&] { return processes(mnt_) == 0; })) << "something still runs";
+    EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 0; })) << "something still runs";
   }
   std::string at(const std::string& name) const { return dir_ / name; }
   static std::string meta() { return shared_cluster().address(); }
@@ -108,7 +86,7 @@ TEST_F(MountStartTest, DetachedItServesWhenItReturnsAndGoesOn) {
   fs::rename(at("log"), at("log.old"));
   EXPECT_TRUE(eventually([&] { return fs::exists(at("log")); }));
   ASSERT_EQ(::umount2(mnt_.c_str(), 0), 0);
-  EXPECT_TRUE(eventually([&] { return processes(mnt_) == 0; }));
+  EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 0; }));
   EXPECT_NE(read_file(at("log")).find("info stopping"), std::string::npos);
 
   const Ran again = mount({"--detach", "--log", at("log")});
@@ -132,10 +110,10 @@ TEST_F(MountStartTest, DetachedItTellsWhatKeepsItFromServing) {
   for (const int number : {SIGINT, SIGKILL}) {
     Child waiting({.argv = {FF_BINARY, "mount", "/", mnt_, "--meta", "127.0.0.1:1", "--wait",
                             "--detach", "--log", at("log")}});
-    EXPECT_TRUE(eventually([&] { return processes(mnt_) == 2; }));
+    EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 2; }));
     waiting.signal(number);
     EXPECT_EQ(waiting.finish(), number == SIGINT ? 130 : 128 + SIGKILL);
-    EXPECT_TRUE(eventually([&] { return processes(mnt_) == 0; }));
+    EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 0; }));
   }
 }
 

@@ -16,7 +16,6 @@
 #include <iterator>
 #include <thread>
 
-#include "base/clock.h"
 #include "base/rng.h"
 #include "cli/child.h"
 #include "cli/local_cluster.h"
@@ -87,16 +86,6 @@ std::string bytes(uint64_t seed, size_t size) {
   std::string text(size, '\0');
   for (char& c : text) c = static_cast<char>(rng.below(256));
   return text;
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  SystemClock clock;
-  const int64_t end_ns = clock.steady_ns() + 60 * kSecond;
-  while (!condition()) {
-    if (clock.steady_ns() > end_ns) return false;
-    clock.sleep_ns(20 * kMillisecond);
-  }
-  return true;
 }
 
 TEST_F(MountTest, TheCornersOfPosix) {

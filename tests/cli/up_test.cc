@@ -69,16 +69,7 @@ class UpTest : public testing::Test {
     EXPECT_TRUE(read_file(to) == bytes_);
   }
   // Those that have the folder in their command lines.
-  std::set<pid_t> processes() const {
-    std::set<pid_t> found;
-    for (const auto& entry : fs::directory_iterator("/proc")) {
-      const std::string name = entry.path().filename();
-      if (name.find_first_not_of("0123456789") != name.npos) continue;
-      const std::string line = read_file(entry.path() / "cmdline");
-      if (line.find(folder_) != line.npos) found.insert(std::stoi(name));
-    }
-    return found;
-  }
+  std::set<pid_t> processes() const { return test::processes(folder_); }
   pid_t pid_of(const json& told, const std::string& name) const {
     for (const json& one : told["daemons"]) {
       if (one["name"] == name) return one["pid"];

@@ -7,7 +7,7 @@
 #include "base/gate.h"
 #include "base/system_loop.h"
 #include "cluster/small_cluster.h"
-#include "db/temp_dir.h"
+#include "io/temp_dir.h"
 #include "kv/memory_engine.h"
 #include "kv/sqlite_engine.h"
 #include "sim/sim_world.h"
@@ -132,7 +132,7 @@ TEST_P(StoreTest, WhatIsWrittenIsLoaded) {
 TEST(SqliteStoreTest, HoldsACluster) {
   SystemClock clock;
   SystemLoop loop(clock);
-  db::TempDir dir;
+  io::TempDir dir;
   auto file = kv::SqliteStore::open(dir / "kv.db", clock, {}).value();
   kv::SqliteEngine engine(*file, loop);
   Store store(engine);

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "db/temp_dir.h"
+#include "io/temp_dir.h"
 
 namespace ff::db {
 namespace {
@@ -82,7 +82,7 @@ int wait_for(pid_t child) {
 }
 
 TEST(Statement, BindsAndReadsEveryType) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database database = must_open(dir / "a.db");
   auto select = database.prepare("SELECT ?, ?, ?, ?, ?, ?, ?");
   ASSERT_TRUE(select.ok());
@@ -114,7 +114,7 @@ TEST(Statement, BindsAndReadsEveryType) {
 }
 
 TEST(Statement, RunsAgainAndCountsRows) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database database = must_open(dir / "a.db");
   auto insert = database.prepare("INSERT INTO runs (name) VALUES (?)");
   ASSERT_TRUE(insert.ok());
@@ -129,7 +129,7 @@ TEST(Statement, RunsAgainAndCountsRows) {
 }
 
 TEST(Statement, ErrorsHaveCodesAndNameTheFile) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database database = must_open(dir / "a.db");
   const auto bad = database.prepare("SELECT nothing");
   ASSERT_FALSE(bad.ok());
@@ -151,7 +151,7 @@ TEST(Statement, ErrorsHaveCodesAndNameTheFile) {
 }
 
 TEST(Statement, EndedStatementsDoNotPinTheLog) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database reader = must_open(dir / "a.db");
   Database writer = must_open(dir / "a.db");
   auto select = reader.prepare("SELECT count(*) FROM runs");
@@ -162,7 +162,7 @@ TEST(Statement, EndedStatementsDoNotPinTheLog) {
 }
 
 TEST(StatementDeathTest, WrongIndexesAreBugs) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database database = must_open(dir / "a.db");
   auto select = database.prepare("SELECT ?");
   EXPECT_DEATH(select->bind(1, 2), "check failed");
@@ -174,7 +174,7 @@ TEST(StatementDeathTest, WrongIndexesAreBugs) {
 }
 
 TEST(Transaction, CommitsOrLeavesNoTrace) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database database = must_open(dir / "a.db");
   {
     auto transaction = database.begin();
@@ -191,7 +191,7 @@ TEST(Transaction, CommitsOrLeavesNoTrace) {
 }
 
 TEST(Transaction, MovesWithItsDatabase) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database first = must_open(dir / "a.db");
   auto transaction = first.begin();
   ASSERT_TRUE(transaction.ok());
@@ -203,7 +203,7 @@ TEST(Transaction, MovesWithItsDatabase) {
 }
 
 TEST(Database, IsDurableAndInWalMode) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database database = must_open(dir / "a.db");
   EXPECT_EQ(number(database, "PRAGMA synchronous"), 2);
   EXPECT_EQ(number(database, "SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'wal'"),
@@ -216,7 +216,7 @@ TEST(Database, IsDurableAndInWalMode) {
 TEST(Migrations, BringEveryVersionForward) {
   for (size_t from = 0; from <= kNewest; ++from) {
     SCOPED_TRACE(from);
-    const TempDir dir;
+    const io::TempDir dir;
     { ASSERT_TRUE(open_at(dir / "a.db", from).ok()); }
     Database database = must_open(dir / "a.db");
     EXPECT_EQ(number(database, "PRAGMA user_version"), static_cast<int64_t>(kNewest));
@@ -227,7 +227,7 @@ TEST(Migrations, BringEveryVersionForward) {
 }
 
 TEST(Migrations, FailureInTheMiddleLeavesTheOldVersion) {
-  const TempDir dir;
+  const io::TempDir dir;
   const char* const broken[] = {
       kMigrations[0],
       "ALTER TABLE runs ADD COLUMN steps INTEGER NOT NULL DEFAULT 7;"
@@ -252,7 +252,7 @@ TEST(Migrations, FailureInTheMiddleLeavesTheOldVersion) {
 }
 
 TEST(Migrations, NewerSchemaIsRefusedAndNotTouched) {
-  const TempDir dir;
+  const io::TempDir dir;
   { ASSERT_TRUE(open_at(dir / "a.db", 3).ok()); }
   const auto before = snapshot(dir.path());
   for (const OnCorrupt on_corrupt : {OnCorrupt::refuse, OnCorrupt::start_afresh}) {
@@ -306,7 +306,7 @@ class Corrupt : public testing::Test {
     EXPECT_TRUE(again.moved_aside().empty());
   }
 
-  TempDir dir_;
+  io::TempDir dir_;
 };
 
 TEST_F(Corrupt, NotADatabase) { expect_refused_then_moved(std::string(10'000, 'x')); }
@@ -414,7 +414,7 @@ TEST_F(Corrupt, OneOfManyProcessesMovesIt) {
 }
 
 TEST(Database, FoundCorruptWhileRunning) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database database = must_open(dir / "a.db");
   ASSERT_TRUE(database.run("INSERT INTO steps (run, data) VALUES (1, randomblob(200000))").ok());
   ASSERT_TRUE(database.run("PRAGMA wal_checkpoint(TRUNCATE)").ok());
@@ -428,7 +428,7 @@ TEST(Database, FoundCorruptWhileRunning) {
 }
 
 TEST(Database, ManyProcessesOpenANewFileAtOnce) {
-  const TempDir dir;
+  const io::TempDir dir;
   std::vector<pid_t> children;
   for (int i = 0; i < 8; ++i) {
     children.push_back(in_child([&] { return open_at(dir / "a.db", kNewest).ok(); }));
@@ -439,7 +439,7 @@ TEST(Database, ManyProcessesOpenANewFileAtOnce) {
 }
 
 TEST(Database, SecondWriterWaitsForTheFirst) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database first = must_open(dir / "a.db");
   auto transaction = first.begin();
   ASSERT_TRUE(transaction.ok());
@@ -461,7 +461,7 @@ TEST(Database, SecondWriterWaitsForTheFirst) {
 }
 
 TEST(Database, SecondWriterGivesUpAfterTheTimeout) {
-  const TempDir dir;
+  const io::TempDir dir;
   Database first = must_open(dir / "a.db");
   Database second = must_open(dir / "a.db", {.busy_timeout_ms = 20});
   const auto transaction = first.begin();
@@ -476,7 +476,7 @@ TEST(Database, SecondWriterGivesUpAfterTheTimeout) {
 }
 
 TEST(Database, KilledInATransactionLeavesTheOldState) {
-  const TempDir dir;
+  const io::TempDir dir;
   { must_open(dir / "a.db"); }
   const int status = wait_for(in_child([&] {
     Database database = must_open(dir / "a.db");
@@ -502,7 +502,7 @@ TEST(Database, KilledInATransactionLeavesTheOldState) {
 }
 
 TEST(Database, UnusablePathsSayWhy) {
-  const TempDir dir;
+  const io::TempDir dir;
   const auto nowhere = open_at(dir / "missing/a.db", kNewest);
   ASSERT_FALSE(nowhere.ok());
   EXPECT_EQ(nowhere.error().code, Errc::not_found);
@@ -513,7 +513,7 @@ TEST(Database, UnusablePathsSayWhy) {
 }
 
 TEST(Database, ReadOnlyFileIsRefused) {
-  const TempDir dir;
+  const io::TempDir dir;
   { must_open(dir / "a.db"); }
   // As nobody, for root may write anywhere.
   const int status = wait_for(in_child([&] {
@@ -536,10 +536,10 @@ class SmallDisk {
     if (mounted_) ::umount2(dir_.path().c_str(), MNT_DETACH);
   }
   bool mounted() const { return mounted_; }
-  const TempDir& dir() const { return dir_; }
+  const io::TempDir& dir() const { return dir_; }
 
  private:
-  TempDir dir_;
+  io::TempDir dir_;
   bool mounted_ = false;
 };
 

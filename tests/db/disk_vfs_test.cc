@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "db/database.h"
-#include "db/temp_dir.h"
 #include "db/watched_disk.h"
 #include "io/files.h"
 #include "io/system_disk.h"
+#include "io/temp_dir.h"
 #include "io/test_bytes.h"
 #include "sim/sim_clock.h"
 #include "sim/sim_disk.h"
@@ -39,7 +39,7 @@ struct Place {
 struct OnSystem final : Place {
   io::Disk& disk() override { return system; }
   std::string path() override { return dir / "a.db"; }
-  TempDir dir;
+  io::TempDir dir;
   io::SystemDisk system;
 };
 struct OnSim final : Place {

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "db/temp_dir.h"
+#include "io/temp_dir.h"
 
 namespace ff::db {
 namespace {
@@ -51,7 +51,7 @@ class StateDirRules : public testing::Test {
 
   std::string fallback() const { return dir_ / fmt::format("tmp/ff-{}", ::geteuid()); }
 
-  TempDir dir_;
+  io::TempDir dir_;
 };
 
 TEST_F(StateDirRules, DefaultsByUser) {
@@ -182,7 +182,7 @@ TEST(NetworkFileSystem, KnowsTheMagicNumbers) {
 }
 
 TEST(ProcessStateSources, ReadTheEnvironmentAndTheDisk) {
-  const TempDir dir;
+  const io::TempDir dir;
   ::setenv("FF_STATE", dir.path().c_str(), 1);
   const StateSources from = process_state_sources();
   ::unsetenv("FF_STATE");

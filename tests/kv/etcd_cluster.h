@@ -21,7 +21,7 @@
 #include "base/gate.h"
 #include "base/rng.h"
 #include "base/system_loop.h"
-#include "db/temp_dir.h"
+#include "io/temp_dir.h"
 #include "kv/etcd_gateway.h"
 
 namespace ff::kv {
@@ -162,7 +162,7 @@ class EtcdCluster {
   static Task<Result<void>> pause(Loop& loop) { co_return co_await after(loop, 20 * kMillisecond); }
 
   const Tls tls_;
-  db::TempDir dir_;
+  io::TempDir dir_;
   int run_ = 0;
   bool serves_ = false;
   std::vector<Member> members_;

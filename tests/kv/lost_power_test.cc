@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "base/system_loop.h"
 #include "base/wait.h"
-#include "db/temp_dir.h"
+#include "io/temp_dir.h"
 #include "kv/recorded_vfs.h"
 #include "kv/sqlite_engine.h"
 
@@ -101,7 +101,7 @@ class LostPowerTest : public testing::Test {
   }
   // The number that is found when power is lost now.
   int left(bool all = false) {
-    const db::TempDir after;
+    const io::TempDir after;
     vfs_.leave(dir_.path(), after.path(), rng_, all);
     const auto store = SqliteStore::open(after / "kv.db", clock_, {});
     EXPECT_TRUE(store.ok()) << store.error().message;
@@ -119,7 +119,7 @@ class LostPowerTest : public testing::Test {
   RecordedVfs vfs_;
   SystemClock clock_;
   SystemLoop loop_{clock_};
-  db::TempDir dir_;
+  io::TempDir dir_;
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<SqliteEngine> engine_;
   int issued_ = 0;

@@ -14,7 +14,7 @@
 
 #include "base/gate.h"
 #include "base/system_loop.h"
-#include "db/temp_dir.h"
+#include "io/temp_dir.h"
 
 namespace ff::kv {
 namespace {
@@ -48,7 +48,7 @@ class SqliteEngineTest : public testing::Test {
 
   SystemClock clock_;
   SystemLoop loop_{clock_};
-  db::TempDir dir_;
+  io::TempDir dir_;
 };
 
 // Returns when somebody has set `promise`; its loop goes on meanwhile.

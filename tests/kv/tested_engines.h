@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 #include "base/system_loop.h"
-#include "db/temp_dir.h"
+#include "io/temp_dir.h"
 #include "kv/engine.h"
 #include "kv/etcd_cluster.h"
 #include "kv/etcd_engine.h"
@@ -59,7 +59,7 @@ class SqliteTested final : public TestedStore {
 
  private:
   SystemClock clock_;
-  db::TempDir dir_;
+  io::TempDir dir_;
   std::unique_ptr<SqliteStore> store_;
 };
 

@@ -16,7 +16,8 @@
 
 #include "base/clock.h"
 #include "io/system_disk.h"
-#include "local/temp_dir.h"
+#include "io/temp_dir.h"
+#include "local/whole_files.h"
 #include "net/address.h"
 #include "net/fd.h"
 #include "net/key.h"
@@ -28,7 +29,7 @@ namespace fs = std::filesystem;
 
 class FolderTest : public testing::Test {
  protected:
-  TempDir dir_;
+  io::TempDir dir_;
   io::SystemDisk disk_;
   Folder folder_{disk_, dir_ / "up"};
   SeededRng rng_{system_seed()};

@@ -12,7 +12,8 @@
 #include "base/log.h"
 #include "base/system_loop.h"
 #include "io/system_disk.h"
-#include "local/temp_dir.h"
+#include "io/temp_dir.h"
+#include "local/whole_files.h"
 
 namespace ff::local {
 namespace {
@@ -38,7 +39,7 @@ class KeeperTest : public testing::Test {
     ASSERT_TRUE(condition());
   }
 
-  TempDir dir_;
+  io::TempDir dir_;
   SystemClock clock_;
   SystemLoop loop_{clock_};
   io::SystemDisk disk_;
@@ -151,7 +152,7 @@ TEST_F(KeeperTest, AProgramThatIsNoneSaysSo) {
 }
 
 TEST(LogFile, IsBoundedAndGoesOn) {
-  TempDir dir;
+  io::TempDir dir;
   io::SystemDisk disk;
   const std::string path = dir / "a.log";
   {
