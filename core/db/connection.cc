@@ -9,11 +9,24 @@
 
 namespace ff::db {
 
+// SQLite's VFS that keeps the locks and the index of the log in the process (unix-excl of
+// https://sqlite.org/vfs.html): others are shut out, and a transaction asks the kernel for nothing.
+constexpr const char* kOfOneProcess = "unix-excl";
+
+Connection::~Connection() {
+  begin.reset();
+  read.reset();
+  commit.reset();
+  sqlite3_close_v2(handle);
+}
+
 int Connection::open(int busy_timeout_ms) {
   const int status = sqlite3_open_v2(
       path.c_str(), &handle,
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
-      vfs ? vfs->name() : nullptr);
+      vfs     ? vfs->name()
+      : alone ? kOfOneProcess
+              : nullptr);
   if (status != SQLITE_OK) return status;
   sqlite3_busy_timeout(handle, busy_timeout_ms);
   if (!vfs) return SQLITE_OK;
@@ -33,6 +46,13 @@ Result<Statement> Connection::prepare(std::string_view sql) {
                                         SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
   if (status != SQLITE_OK) return error(status);
   return Statement(*this, statement);
+}
+
+Result<void> Connection::run(std::optional<Statement>& kept, std::string_view sql) {
+  if (!kept) {
+    FF_TRY(kept, prepare(sql));
+  }
+  return kept->run();
 }
 
 Error Connection::error(int status) const {

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,10 +16,11 @@
 namespace ff::db {
 
 struct Connection {
-  // With `on`, the file lies on that VFS's Disk and is this connection's alone; else SQLite's own.
-  explicit Connection(std::string file, std::unique_ptr<DiskVfs> on = nullptr)
-      : path(std::move(file)), vfs(std::move(on)) {}
-  ~Connection() { sqlite3_close_v2(handle); }
+  // With `on`, the file lies on that VFS's Disk and is this connection's alone; else SQLite's own,
+  // and with `mine_alone` this process's.
+  Connection(std::string file, std::unique_ptr<DiskVfs> on, bool mine_alone)
+      : path(std::move(file)), vfs(std::move(on)), alone(mine_alone) {}
+  ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -27,6 +29,8 @@ struct Connection {
   // Statements without values; rows are dropped.
   Result<void> run(const char* sql);
   Result<Statement> prepare(std::string_view sql);
+  // One that is run again and again, and prepared when it is first.
+  Result<void> run(std::optional<Statement>& kept, std::string_view sql);
   // What SQLite says about the last failure, with the code a caller can act on: SQLITE_FULL ->
   // disk_full, CORRUPT and NOTADB -> corrupt, READONLY and PERM -> refused, a unique or primary key
   // taken -> exists, BUSY -> failed after the busy timeout. A Disk's failures in its own words.
@@ -39,7 +43,9 @@ struct Connection {
 
   const std::string path;
   const std::unique_ptr<DiskVfs> vfs;  // may be null
+  const bool alone;
   sqlite3* handle = nullptr;
+  std::optional<Statement> begin, read, commit;  // of transactions
   int log_pages = 0;  // as of the last commit, once somebody wants to know
 
  private:

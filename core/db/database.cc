@@ -177,6 +177,7 @@ Result<std::string> move_aside(io::Disk& disk, const std::string& path, Clock& c
 Result<Database> Database::open(const std::string& path, std::span<const char* const> migrations,
                                 Clock& clock, OpenOptions options) {
   FF_CHECK((options.disk == nullptr) == (options.rng == nullptr));
+  FF_CHECK(options.disk == nullptr || !options.alone);
   io::SystemDisk machine;
   io::Disk& disk = options.disk != nullptr ? *options.disk : machine;
   // On a Disk the connection has the file to itself, from before it is checked.
@@ -189,7 +190,7 @@ Result<Database> Database::open(const std::string& path, std::span<const char* c
   const auto connect = [&] {
     auto vfs = options.disk != nullptr ? std::make_unique<DiskVfs>(disk, clock, *options.rng)
                                        : std::unique_ptr<DiskVfs>();
-    return std::make_unique<Connection>(path, std::move(vfs));
+    return std::make_unique<Connection>(path, std::move(vfs), options.alone);
   };
   auto connection = connect();
   auto opened = open_file(*connection, migrations, options);
@@ -216,7 +217,7 @@ Result<Database> Database::open(const std::string& path, std::span<const char* c
 
 Result<Database> Database::another(int busy_timeout_ms) const {
   FF_CHECK(!connection_->vfs);
-  auto connection = std::make_unique<Connection>(path());
+  auto connection = std::make_unique<Connection>(path(), nullptr, connection_->alone);
   const int status = connection->open(busy_timeout_ms);
   if (status != SQLITE_OK) return connection->error(status);
   FF_TRY(connection->run(settings(Synchronous::full).c_str()));
@@ -234,7 +235,13 @@ Result<void> Database::run(const char* sql) { return connection_->run(sql); }
 
 Result<Transaction> Database::begin() {
   FF_CHECK(sqlite3_get_autocommit(connection_->handle) != 0);  // they do not nest
-  FF_TRY(connection_->run("BEGIN IMMEDIATE"));
+  FF_TRY(connection_->run(connection_->begin, "BEGIN IMMEDIATE"));
+  return Transaction(*connection_);
+}
+
+Result<Transaction> Database::begin_reading() {
+  FF_CHECK(sqlite3_get_autocommit(connection_->handle) != 0);
+  FF_TRY(connection_->run(connection_->read, "BEGIN"));
   return Transaction(*connection_);
 }
 
@@ -281,7 +288,7 @@ void Transaction::roll_back() {
 
 Result<void> Transaction::commit() {
   FF_CHECK(connection_ != nullptr);
-  Result<void> done = connection_->run("COMMIT");
+  Result<void> done = connection_->run(connection_->commit, "COMMIT");
   if (done) {
     connection_ = nullptr;
   } else {

@@ -54,6 +54,10 @@ struct OpenOptions {
   // fails with the same error. Opening again would not make such a disk one to rely on.
   io::Disk* disk = nullptr;
   Rng* rng = nullptr;  // with `disk`, and only then: SQLite's random numbers
+  // No other process may open the file until all connections of this one are closed: it gets "in
+  // use by another process", and transactions cost no calls of the kernel for locks. Not with
+  // `disk`.
+  bool alone = false;
   Synchronous synchronous = Synchronous::full;
 };
 
@@ -80,6 +84,8 @@ class Database {
   Result<void> run(const char* sql);
   // Starts a writing transaction (BEGIN IMMEDIATE); one at a time.
   Result<Transaction> begin();
+  // Starts one that only reads, and sees one state until it ends.
+  Result<Transaction> begin_reading();
   // Makes all committed transactions durable (one sync of the log). An error says that those since
   // the last flush may be lost, now or later: the kernel may have dropped them.
   Result<void> flush();

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -26,6 +27,12 @@ constexpr int64_t kEpochJulianMs = 210'866'760'000'000;
 // Every kind that a connection needs with temp_store = MEMORY.
 constexpr int kKinds = SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_WAL;
 
+// A frame of the log is this header and a page (https://sqlite.org/fileformat2.html#walformat).
+constexpr size_t kFrameHeader = 24;
+// In the header, big-endian: not 0 in the last frame of a transaction.
+constexpr size_t kCommitsAt = 4;
+constexpr size_t kGatheredMax = 256 * kKiB;
+
 }  // namespace
 
 struct DiskVfs::Calls {
@@ -35,6 +42,36 @@ struct DiskVfs::Calls {
     // Its name may not outlive a power loss yet. True of every file that may have been made now, or
     // by a process that died before it synced the directory.
     bool name_unsynced;
+    bool is_log;
+    // Frames that are appended to a log, one after the other: SQLite writes each header and each
+    // page by itself, and here they become one write. It ends with the transaction: nothing of one
+    // that is committed is kept back.
+    std::vector<std::byte> gathered = {};
+    uint64_t gathered_at = 0;
+    uint64_t end = 0;       // of the last write
+    bool in_frame = false;  // a header is gathered, its page is to follow
+    bool commits = false;   // says that header
+
+    Result<void> put() {
+      in_frame = false;
+      if (gathered.empty()) return {};
+      auto done = file->write_at(gathered, gathered_at);
+      gathered.clear();
+      return done;
+    }
+    Result<void> write(ByteView from, uint64_t offset) {
+      const bool follows = offset == std::exchange(end, offset + from.size());
+      const bool header = !in_frame && from.size() == kFrameHeader;
+      if (!is_log || !follows || !(header || in_frame)) {
+        FF_TRY(put());
+        return file->write_at(from, offset);
+      }
+      if (gathered.empty()) gathered_at = offset;
+      gathered.insert(gathered.end(), from.begin(), from.end());
+      in_frame = header;
+      if (header) commits = load_le<uint32_t>(from.data() + kCommitsAt) != 0;
+      return !header && (commits || gathered.size() >= kGatheredMax) ? put() : Result<void>();
+    }
   };
   // SQLite allocates it; the first member is what it knows.
   struct Handle {
@@ -55,6 +92,8 @@ struct DiskVfs::Calls {
   static int read(sqlite3_file* file, void* into, int size, sqlite3_int64 offset) noexcept {
     Open& open = of(file);
     const ByteSpan span(static_cast<std::byte*>(into), static_cast<size_t>(size));
+    auto put = open.put();
+    if (!put) return open.vfs.failed(std::move(put).error(), SQLITE_IOERR_READ);
     auto got = open.file->read_at(span, static_cast<uint64_t>(offset));
     if (!got) return open.vfs.failed(std::move(got).error(), SQLITE_IOERR_READ);
     if (*got == span.size()) return SQLITE_OK;
@@ -67,7 +106,7 @@ struct DiskVfs::Calls {
     Open& open = of(file);
     if (open.vfs.sync_failed_) return open.vfs.failed(*open.vfs.sync_failed_, SQLITE_IOERR_WRITE);
     const ByteView view(static_cast<const std::byte*>(from), static_cast<size_t>(size));
-    auto done = open.file->write_at(view, static_cast<uint64_t>(offset));
+    auto done = open.write(view, static_cast<uint64_t>(offset));
     return done ? SQLITE_OK : open.vfs.failed(std::move(done).error(), SQLITE_IOERR_WRITE);
   }
 
@@ -76,7 +115,8 @@ struct DiskVfs::Calls {
     if (open.vfs.sync_failed_) {
       return open.vfs.failed(*open.vfs.sync_failed_, SQLITE_IOERR_TRUNCATE);
     }
-    auto done = open.file->truncate(static_cast<uint64_t>(size));
+    auto done = open.put();
+    if (done) done = open.file->truncate(static_cast<uint64_t>(size));
     return done ? SQLITE_OK : open.vfs.failed(std::move(done).error(), SQLITE_IOERR_TRUNCATE);
   }
 
@@ -85,6 +125,8 @@ struct DiskVfs::Calls {
     Open& open = of(file);
     DiskVfs& vfs = open.vfs;
     if (!vfs.sync_failed_) {
+      auto put = open.put();
+      if (!put) return vfs.failed(std::move(put).error(), SQLITE_IOERR_FSYNC);
       auto done = open.file->sync();
       if (done && open.name_unsynced) done = vfs.disk_.sync_dir(io::parent(open.file->path()));
       if (done) {
@@ -98,6 +140,8 @@ struct DiskVfs::Calls {
 
   static int file_size(sqlite3_file* file, sqlite3_int64* size) noexcept {
     Open& open = of(file);
+    auto put = open.put();
+    if (!put) return open.vfs.failed(std::move(put).error(), SQLITE_IOERR_FSTAT);
     auto info = open.file->info();
     if (!info) return open.vfs.failed(std::move(info).error(), SQLITE_IOERR_FSTAT);
     *size = static_cast<sqlite3_int64>(info->size);
@@ -169,8 +213,10 @@ struct DiskVfs::Calls {
       if (!taken) return vfs.failed(std::move(taken).error(), SQLITE_CANTOPEN);
       if (!*taken) return SQLITE_BUSY;
     }
-    reinterpret_cast<Handle*>(into)->open =
-        new Open{.vfs = vfs, .file = std::move(*file), .name_unsynced = create};
+    reinterpret_cast<Handle*>(into)->open = new Open{.vfs = vfs,
+                                                     .file = std::move(*file),
+                                                     .name_unsynced = create,
+                                                     .is_log = (flags & SQLITE_OPEN_WAL) != 0};
     into->pMethods = methods();
     if (flags_given != nullptr) *flags_given = flags;
     return SQLITE_OK;

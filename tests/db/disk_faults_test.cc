@@ -28,8 +28,10 @@ constexpr const char* kMigrations[] = {
 };
 constexpr uint64_t kKeys = 12;
 constexpr int kCommits = 12;  // of one life
-// A log of so few pages is copied into the file every third commit or so.
+// A log of so few pages is copied into the file every third commit or so; so small a cache hands
+// pages to the log, and reads them back, before their transaction ends.
 constexpr const char* kOften = "PRAGMA wal_autocheckpoint = 20";
+constexpr const char* kSmallCache = "PRAGMA cache_size = 2";
 
 using State = std::map<int64_t, std::string>;
 
@@ -42,7 +44,12 @@ struct Mode {
 class World {
  public:
   explicit World(uint64_t seed, Synchronous synchronous)
-      : sim(seed, clock), disk(sim), synchronous_(synchronous), dice_(seed), rng_(seed + 1) {}
+      : sim(seed, clock),
+        disk(sim),
+        synchronous_(synchronous),
+        small_cache_(seed % 2 == 1),
+        dice_(seed),
+        rng_(seed + 1) {}
 
   Result<void> open(OnCorrupt on_corrupt = OnCorrupt::refuse) {
     database_.reset();
@@ -50,6 +57,7 @@ class World {
         .on_corrupt = on_corrupt, .disk = &disk, .rng = &rng_, .synchronous = synchronous_};
     FF_TRY(Database opened, Database::open("/a.db", kMigrations, clock, options));
     database_.emplace(std::move(opened));
+    if (small_cache_) FF_TRY(database_->run(kSmallCache));
     return database_->run(kOften);
   }
 
@@ -161,6 +169,7 @@ class World {
   }
 
   const Synchronous synchronous_;
+  const bool small_cache_;
   SeededRng dice_;
   SeededRng rng_;
   std::optional<Database> database_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <functional>
@@ -272,6 +273,67 @@ TEST_F(Calls, SyncedFilesKeepTheirNames) {
       EXPECT_EQ(io::get(disk, "/f"), "abc");
     }
   }
+}
+
+// The last frame of a transaction brings all of them to the disk, in one write; whoever reads
+// before sees them, too.
+TEST_F(Calls, FramesOfALogAreWrittenTogether) {
+  DiskVfs vfs(disk_, clock_, rng_);
+  Opened opened(vfs);
+  ASSERT_EQ(opened.open("/a.db-wal", kMake | SQLITE_OPEN_WAL), SQLITE_OK);
+  auto& file = opened.file();
+  std::string expected;
+  const auto write = [&](const std::string& bytes, size_t at) {
+    EXPECT_EQ(file.pMethods->xWrite(&file, bytes.data(), static_cast<int>(bytes.size()),
+                                    static_cast<sqlite3_int64>(at)),
+              SQLITE_OK);
+    expected.resize(std::max(expected.size(), at + bytes.size()));
+    expected.replace(at, bytes.size(), bytes);
+  };
+  const auto frame = [&](char page, bool last) {
+    std::string header(24, page);
+    header.replace(4, 4, last ? std::string("\0\0\0\1", 4) : std::string(4, '\0'));
+    write(header, expected.size());
+    write(std::string(512, page), expected.size());
+  };
+  const auto written = [&] { return io::get(disk_, "/a.db-wal") == expected; };
+  const auto read = [&] {
+    std::string into(expected.size(), ' ');
+    EXPECT_EQ(file.pMethods->xRead(&file, into.data(), static_cast<int>(into.size()), 0),
+              SQLITE_OK);
+    return into == expected;
+  };
+  write(std::string(32, 'H'), 0);
+  EXPECT_TRUE(written());
+  const uint64_t before = disk_.mutations();
+  frame('a', false);
+  frame('b', false);
+  EXPECT_FALSE(written());
+  frame('c', true);
+  EXPECT_TRUE(written());
+  EXPECT_EQ(disk_.mutations(), before + 1);
+
+  frame('d', false);
+  EXPECT_TRUE(read());
+  EXPECT_TRUE(written());
+  frame('e', false);
+  write(std::string(24, 'E'), 32);  // an older header, in place: after what came before it
+  EXPECT_TRUE(written());
+  frame('f', false);
+  sqlite3_int64 size = 0;
+  EXPECT_EQ(file.pMethods->xFileSize(&file, &size), SQLITE_OK);
+  EXPECT_EQ(static_cast<size_t>(size), expected.size());
+  frame('g', false);
+  EXPECT_EQ(file.pMethods->xSync(&file, SQLITE_SYNC_NORMAL), SQLITE_OK);
+  EXPECT_TRUE(written());
+
+  // A full disk is told with the transaction's last page at the latest.
+  disk_.fail_at(disk_.mutations(), ENOSPC);
+  const std::string header =
+      std::string(4, 'h') + std::string("\0\0\0\1", 4) + std::string(16, 'h');
+  const auto at = static_cast<sqlite3_int64>(expected.size());
+  EXPECT_EQ(file.pMethods->xWrite(&file, header.data(), 24, at), SQLITE_OK);
+  EXPECT_EQ(file.pMethods->xWrite(&file, header.data(), 16, at + 24), SQLITE_FULL);
 }
 
 TEST_F(Calls, FailuresAreTranslatedAndKept) {
