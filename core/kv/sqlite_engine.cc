@@ -113,12 +113,15 @@ class SqliteStore::Session {
     return *broken_;
   }
   void read(Request& request) {
-    request.result = database_.run("BEGIN");
-    if (!request.result) return;
+    auto transaction = database_.begin_reading();
+    if (!transaction) {
+      request.result = std::move(transaction).error();
+      return;
+    }
     Transaction txn(*this, kNoLimit);
     request.result = run_inline(request.function(txn));
     FF_CHECK(txn.writes().empty());
-    auto ended = database_.run("COMMIT");
+    auto ended = transaction->commit();
     if (request.result && !ended) request.result = std::move(ended);
   }
 
@@ -213,9 +216,10 @@ class SqliteStore::Session {
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& path, Clock& clock,
                                                        Options options) {
-  FF_TRY(auto writer,
-         Session::open(path, clock,
-                       {.on_corrupt = options.on_corrupt, .synchronous = db::Synchronous::normal}));
+  FF_TRY(auto writer, Session::open(path, clock,
+                                    {.on_corrupt = options.on_corrupt,
+                                     .alone = true,
+                                     .synchronous = db::Synchronous::normal}));
   std::unique_ptr<SqliteStore> store(new SqliteStore(clock, writer->moved_aside()));
   store->sessions_.push_back(std::move(writer));
   for (unsigned i = 0; i < options.readers; i++) {
@@ -360,6 +364,14 @@ bool SqliteStore::write_now(const std::shared_ptr<Request>& request) {
   return true;
 }
 
+// In the loop's thread, with the pages that the writer has, if it has nothing to do. False: it has.
+bool SqliteStore::read_now(Request& request) {
+  const std::unique_lock writing(writing_, std::try_to_lock);
+  if (!writing) return false;
+  sessions_[0]->read(request);
+  return true;
+}
+
 void SqliteStore::read_loop(Session& session) {
   for (;;) {
     const auto requests = take(reads_, 1);
@@ -389,11 +401,12 @@ Task<Result<void>> SqliteEngine::view(Function function, int64_t deadline_ns) {
 }
 
 Task<Result<void>> SqliteEngine::look(Function function, int64_t deadline_ns) {
+  SqliteStore::Request request(loop_, std::move(function), deadline_ns, false);
+  if (!store_.begin(request) || store_.read_now(request)) co_return request.result;
   if (reader_ == nullptr) {
     FF_CO_TRY(reader_, store_.sessions_[0]->another());
   }
-  SqliteStore::Request request(loop_, std::move(function), deadline_ns, false);
-  if (store_.begin(request)) reader_->read(request);
+  reader_->read(request);
   co_return request.result;
 }
 

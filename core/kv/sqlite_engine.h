@@ -7,7 +7,8 @@
 //
 // Handing a function to a thread and back takes longer than running most of them. So one that comes
 // alone, and need not be durable at once, runs in its loop's thread while the writer has nothing to
-// do; and look() reads there.
+// do; and look() reads there. The file is this process's alone: transactions take no locks that the
+// kernel would have to know.
 #pragma once
 
 #include <condition_variable>
@@ -58,6 +59,7 @@ class SqliteStore {
   SqliteStore(Clock& clock, std::string moved_aside);
   void add(Queue& queue, std::vector<std::shared_ptr<Request>> requests);
   bool write_now(const std::shared_ptr<Request>& request);
+  bool read_now(Request& request);
   std::vector<std::shared_ptr<Request>> take_writes(std::optional<int64_t> until_ns);
   static std::vector<std::shared_ptr<Request>> first_of(Queue& queue, size_t most);
   bool hold(Request& request);

@@ -50,6 +50,23 @@ class LostPowerTest : public testing::Test {
       co_return Result<void>();
     };
   }
+  // The one after the last, whichever that is.
+  Function next(int& mine) {
+    return [this, &mine](Txn& txn) -> Task<Result<void>> {
+      FF_CO_TRY(const auto before, co_await txn.get(kLast));
+      mine = before ? std::stoi(*before) + 1 : 1;
+      const Function numbering = number(mine);
+      auto numbered = numbering(txn);
+      co_return co_await std::move(numbered);
+    };
+  }
+  static Function read_last(int& seen) {
+    return [&seen](Txn& txn) -> Task<Result<void>> {
+      FF_CO_TRY(const auto now, co_await txn.get(kLast));
+      seen = now ? std::stoi(*now) : 0;
+      co_return Result<void>();
+    };
+  }
   Task<void> one(int n, bool durable) {
     auto running =
         durable ? engine_->run(number(n), INT64_MAX) : engine_->run_soon(number(n), INT64_MAX);
@@ -148,26 +165,14 @@ TEST_F(LostPowerTest, TasksOfAllKindsAreOneOrder) {
     SeededRng rng(seed);
     for (int i = 0; i < 40; i++) {
       int mine = 0;
-      const auto next = [&](Txn& txn) -> Task<Result<void>> {
-        FF_CO_TRY(const auto before, co_await txn.get(kLast));
-        mine = before ? std::stoi(*before) + 1 : 1;
-        const Function numbering = number(mine);
-        auto numbered = numbering(txn);
-        co_return co_await std::move(numbered);
-      };
       const bool durable = rng.below(3) == 0;
-      auto running = durable ? engine_->run(next, INT64_MAX) : engine_->run_soon(next, INT64_MAX);
+      auto running =
+          durable ? engine_->run(next(mine), INT64_MAX) : engine_->run_soon(next(mine), INT64_MAX);
       EXPECT_TRUE((co_await std::move(running)).ok());
       issued_ = last = std::max(last, mine);
       if (durable) confirmed_ = std::max(confirmed_, mine);
       int seen = 0;
-      auto looking = engine_->look(
-          [&](Txn& txn) -> Task<Result<void>> {
-            FF_CO_TRY(const auto now, co_await txn.get(kLast));
-            seen = now ? std::stoi(*now) : 0;
-            co_return Result<void>();
-          },
-          INT64_MAX);
+      auto looking = engine_->look(read_last(seen), INT64_MAX);
       EXPECT_TRUE((co_await std::move(looking)).ok());
       EXPECT_GE(seen, mine);
       for (uint64_t turns = rng.below(3); turns > 0; turns--) {
@@ -310,24 +315,11 @@ TEST_F(LostPowerTest, SeveralLoopsShareOneOrder) {
       SeededRng rng(seed_ + static_cast<uint64_t>(i));
       for (int n = 0; n < kTimes; n++) {
         int mine = 0;
-        const Function next = [&](Txn& txn) -> Task<Result<void>> {
-          FF_CO_TRY(const auto before, co_await txn.get(kLast));
-          mine = before ? std::stoi(*before) + 1 : 1;
-          const Function numbering = number(mine);
-          auto numbered = numbering(txn);
-          co_return co_await std::move(numbered);
-        };
-        auto running =
-            rng.below(4) == 0 ? engine.run(next, INT64_MAX) : engine.run_soon(next, INT64_MAX);
+        auto running = rng.below(4) == 0 ? engine.run(next(mine), INT64_MAX)
+                                         : engine.run_soon(next(mine), INT64_MAX);
         ASSERT_TRUE(run_task(loop, std::move(running)).ok());
         int seen = 0;
-        auto looking = engine.look(
-            [&](Txn& txn) -> Task<Result<void>> {
-              FF_CO_TRY(const auto now, co_await txn.get(kLast));
-              seen = std::stoi(*now);
-              co_return Result<void>();
-            },
-            INT64_MAX);
+        auto looking = engine.look(read_last(seen), INT64_MAX);
         ASSERT_TRUE(run_task(loop, std::move(looking)).ok());
         EXPECT_GE(seen, mine);
       }
