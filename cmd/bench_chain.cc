@@ -59,36 +59,6 @@ class OpenSubject {
   bench::ChainSubject subject_;
 };
 
-Result<Round> run_round(Session& session, Progress& progress, NetClient& client,
-                        OpenSubject& chains, const BenchChainOptions& options,
-                        const bench::PassLoad& load, ByteSpan memory, bool chains_first) {
-  Round round;
-  io::SystemDisk disk;
-  std::optional<Scratch> scratch;
-  std::unique_ptr<bench::RawFile> raw;
-  if (options.raw) {
-    FF_TRY(auto made, Scratch::make(disk, *options.raw, client.rng));
-    scratch.emplace(std::move(made));
-    FF_TRY(raw, bench::RawFile::make(disk, client.loop, io::join(scratch->path(), "raw"), load));
-    if (!raw->direct()) {
-      session.out.warn("{} has no direct I/O: memory was measured along with it", *options.raw);
-    }
-  }
-  SeededRng rng(system_seed());
-  const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
-  chains.writes();
-  const bench::Measured of_chains{chains.get(), round.own};
-  if (raw == nullptr) {
-    FF_TRY(bench::run_passes(on, of_chains, nullptr));
-  } else {
-    const bench::Measured of_raw{*raw, round.raw};
-    FF_TRY(chains_first ? bench::run_passes(on, of_chains, &of_raw)
-                        : bench::run_passes(on, of_raw, &of_chains));
-  }
-  FF_TRY(chains.remove());
-  return round;
-}
-
 Result<void> run_hold(Session& session, Progress& progress, NetClient& client, OpenSubject& chains,
                       const BenchChainOptions& options, const bench::PassLoad& load,
                       ByteSpan memory) {
@@ -148,8 +118,11 @@ Result<void> run_chain(Session& session, const BenchChainOptions& options) {
   auto bar = session.out.progress("bench chain", progress, session.stop);
   std::vector<Round> rounds;
   for (unsigned i = 0; i < options.passes.rounds; ++i) {
-    FF_TRY(rounds.emplace_back(),
-           run_round(session, progress, client, chains, options, load, memory, i % 2 == 1));
+    SeededRng rng(system_seed());
+    const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
+    chains.writes();
+    FF_TRY(rounds.emplace_back(), run_round(session, on, chains.get(), options.raw, i % 2 == 1));
+    FF_TRY(chains.remove());
   }
   bar.reset();
   auto table = session.out.table(columns_of_rounds("CHAIN"));

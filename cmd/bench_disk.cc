@@ -57,6 +57,34 @@ Scratch::~Scratch() {
   if (!path_.empty()) (void)io::remove_tree(disk_, path_);
 }
 
+Result<RawBeside> RawBeside::make(Session& session, Loop& loop, const std::string& dir,
+                                  const bench::PassLoad& load, Rng& rng) {
+  auto disk = std::make_unique<io::SystemDisk>();
+  FF_TRY(auto scratch, Scratch::make(*disk, dir, rng));
+  RawBeside beside(std::move(disk), std::move(scratch));
+  const std::string path = io::join(beside.scratch_.path(), "raw");
+  FF_TRY(beside.file_, bench::RawFile::make(*beside.disk_, loop, path, load));
+  if (!beside.file_->direct()) {
+    session.out.warn("{} has no direct I/O: memory was measured along with it", dir);
+  }
+  return beside;
+}
+
+Result<Round> run_round(Session& session, const bench::PassContext& on, bench::Subject& own,
+                        const std::optional<std::string>& raw, bool own_first) {
+  Round round;
+  const bench::Measured of_own{own, round.own};
+  if (!raw) {
+    FF_TRY(bench::run_passes(on, of_own, nullptr));
+    return round;
+  }
+  FF_TRY(auto beside, RawBeside::make(session, on.loop, *raw, on.load, on.rng));
+  const bench::Measured of_raw{beside.file(), round.raw};
+  FF_TRY(own_first ? bench::run_passes(on, of_own, &of_raw)
+                   : bench::run_passes(on, of_raw, &of_own));
+  return round;
+}
+
 std::vector<Column> columns_of_rounds(const std::string& own) {
   return {{"TEST"},
           {"SIZE", Align::right},

@@ -1,7 +1,9 @@
-// What `ff bench chunk` and `ff bench chain` share: their options, a folder of their own, and how
-// the rounds of disk_passes.h are printed.
+// What those of `ff bench` share that move chunks: their options, a folder of their own, the rounds
+// of disk_passes.h, and how they are printed.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,7 +11,7 @@
 #include "base/rng.h"
 #include "bench/disk_passes.h"
 #include "cmd/cli.h"
-#include "io/disk.h"
+#include "io/system_disk.h"
 
 namespace ff::cmd {
 
@@ -39,11 +41,29 @@ class Scratch {
   std::string path_;
 };
 
+// A file for the passes on the disk of a folder, removed at the end.
+class RawBeside {
+ public:
+  static Result<RawBeside> make(Session& session, Loop& loop, const std::string& dir,
+                                const bench::PassLoad& load, Rng& rng);
+  bench::RawFile& file() { return *file_; }
+
+ private:
+  explicit RawBeside(std::unique_ptr<io::SystemDisk> disk, Scratch scratch)
+      : disk_(std::move(disk)), scratch_(std::move(scratch)) {}
+  std::unique_ptr<io::SystemDisk> disk_;
+  Scratch scratch_;
+  std::unique_ptr<bench::RawFile> file_;
+};
+
 // One of the rounds. `raw` is all 0 where there was none.
 struct Round {
   bench::Speed raw;
   bench::Speed own;
 };
+// All passes of `own`, and of a file in the folder `raw` in turns with it, if there is one.
+Result<Round> run_round(Session& session, const bench::PassContext& on, bench::Subject& own,
+                        const std::optional<std::string>& raw, bool own_first);
 // Prints the medians; the rows for --json. `own`: what was measured, "STORE".
 Json report_rounds(Table& table, const PassOptions& options, const std::vector<Round>& rounds,
                    const std::string& own);

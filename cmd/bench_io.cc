@@ -32,34 +32,6 @@ struct BenchIoOptions {
   unsigned batch = 16;
 };
 
-Result<Round> run_round(Session& session, Progress& progress, NetClient& client,
-                        bench::FileSubject& file, const BenchIoOptions& options,
-                        const bench::PassLoad& load, ByteSpan memory, bool file_first) {
-  Round round;
-  io::SystemDisk disk;
-  std::optional<Scratch> scratch;
-  std::unique_ptr<bench::RawFile> raw;
-  if (options.raw) {
-    FF_TRY(auto made, Scratch::make(disk, *options.raw, client.rng));
-    scratch.emplace(std::move(made));
-    FF_TRY(raw, bench::RawFile::make(disk, client.loop, io::join(scratch->path(), "raw"), load));
-    if (!raw->direct()) {
-      session.out.warn("{} has no direct I/O: memory was measured along with it", *options.raw);
-    }
-  }
-  SeededRng rng(system_seed());
-  const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
-  const bench::Measured of_file{file, round.own};
-  if (raw == nullptr) {
-    FF_TRY(bench::run_passes(on, of_file, nullptr));
-  } else {
-    const bench::Measured of_raw{*raw, round.raw};
-    FF_TRY(file_first ? bench::run_passes(on, of_file, &of_raw)
-                      : bench::run_passes(on, of_raw, &of_file));
-  }
-  return round;
-}
-
 // Each with a file of its own, removed at its end, also after an error.
 Result<std::vector<Round>> run_rounds(Session& session, NetClient& client,
                                       client::FileSystem& files, const BenchIoOptions& options,
@@ -72,7 +44,9 @@ Result<std::vector<Round>> run_rounds(Session& session, NetClient& client,
   for (unsigned i = 0; i < options.passes.rounds; ++i) {
     bench::FileSubject file(files, caller, "ff-bench-" + client.rng.hex_id());
     FF_TRY(run_task(client.loop, stoppable(client.loop, session.stop, file.make())));
-    auto round = run_round(session, progress, client, file, options, load, memory, i % 2 == 1);
+    SeededRng rng(system_seed());
+    const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
+    auto round = run_round(session, on, file, options.raw, i % 2 == 1);
     auto removed = run_task(client.loop, file.remove());
     FF_TRY(rounds.emplace_back(), std::move(round));
     FF_TRY(std::move(removed));

@@ -153,17 +153,12 @@ Result<void> run_rings(Session& session, Progress& progress, const BenchRingOpti
 
 Result<void> run_raw(Session& session, Progress& progress, const BenchRingOptions& options,
                      const bench::PassLoad& load, net::SecureRng& rng, bench::Speed& speed) {
-  io::SystemDisk disk;
   SystemLoop loop(session.stop.clock());
-  FF_TRY(const auto scratch, Scratch::make(disk, *options.raw, rng));
-  FF_TRY(const auto raw, bench::RawFile::make(disk, loop, io::join(scratch.path(), "raw"), load));
-  if (!raw->direct()) {
-    session.out.warn("{} has no direct I/O: memory was measured along with it", *options.raw);
-  }
+  FF_TRY(auto beside, RawBeside::make(session, loop, *options.raw, load, rng));
   chunk::AlignedBytes memory(bench::memory_wanted(load));
   SeededRng places(system_seed());
   const bench::PassContext on{loop, session.stop, progress, places, load, memory.span()};
-  return bench::run_passes(on, {*raw, speed}, nullptr);
+  return bench::run_passes(on, {beside.file(), speed}, nullptr);
 }
 
 Result<void> run_ring(Session& session, const BenchRingOptions& options) {
