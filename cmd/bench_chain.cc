@@ -1,5 +1,4 @@
 // `ff bench chain`: what the chains of a cluster that runs can do, beside one of its disks.
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "cmd/net_client.h"
 #include "cmd/net_options.h"
 #include "cmd/stop_watch.h"
-#include "io/files.h"
 #include "io/system_disk.h"
 
 namespace ff::cmd {

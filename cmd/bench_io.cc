@@ -1,7 +1,6 @@
 // `ff bench io`: what a file of a cluster's file system can do, beside one of its disks.
 #include <unistd.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,7 +14,6 @@
 #include "cmd/net_client.h"
 #include "cmd/net_options.h"
 #include "cmd/stop_watch.h"
-#include "io/files.h"
 #include "io/system_disk.h"
 
 namespace ff::cmd {

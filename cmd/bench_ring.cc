@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +15,6 @@
 #include "cmd/bench.h"
 #include "cmd/bench_disk.h"
 #include "io/files.h"
-#include "io/system_disk.h"
 #include "net/fd.h"
 #include "net/key.h"
 #include "usrbio/hf3fs_usrbio.h"
