@@ -1,6 +1,4 @@
 // `ff bench io`: what a file of a cluster's file system can do, beside one of its disks.
-#include <unistd.h>
-
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +6,7 @@
 
 #include "base/units.h"
 #include "bench/file_subject.h"
+#include "cmd/acting_user.h"
 #include "cmd/bench.h"
 #include "cmd/bench_disk.h"
 #include "cmd/meta_option.h"
@@ -38,7 +37,7 @@ Result<std::vector<Round>> run_rounds(Session& session, NetClient& client,
   progress.total = options.passes.rounds * (options.raw ? 2 : 1) * bench::bytes_moved(load);
   auto bar = session.out.progress("bench io", progress, session.stop);
   std::vector<Round> rounds;
-  const meta::Caller caller{.uid = ::geteuid(), .gid = ::getegid()};
+  const meta::Caller caller = process_caller();
   for (unsigned i = 0; i < options.passes.rounds; ++i) {
     bench::FileSubject file(files, caller, "ff-bench-" + client.rng.hex_id());
     FF_TRY(run_task(client.loop, stoppable(client.loop, session.stop, file.make())));

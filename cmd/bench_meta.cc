@@ -1,6 +1,4 @@
 // `ff bench meta`: how many files a second a cluster's metadata service makes, finds and removes.
-#include <unistd.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,6 +6,7 @@
 
 #include "base/units.h"
 #include "bench/meta_load.h"
+#include "cmd/acting_user.h"
 #include "cmd/bench.h"
 #include "cmd/meta_option.h"
 #include "cmd/net_client.h"
@@ -61,7 +60,7 @@ Result<void> run_meta(Session& session, const BenchMetaOptions& options) {
   for (unsigned i = 0; i < options.clients; i++) {
     clients.push_back(std::make_unique<meta::MetaClient>(client.context, servers));
   }
-  const meta::Caller caller{.uid = ::geteuid(), .gid = ::getegid()};
+  const meta::Caller caller = process_caller();
   auto ran = run_task(client.loop, bench::run_meta_load(client.loop, session.stop, clients, caller,
                                                         "ff-bench-" + client.rng.hex_id(), load));
   for (const auto& one : clients) run_task(client.loop, one->close());

@@ -1,9 +1,7 @@
 // cluster_access.cc: connecting, the thread of the connection, and letting go.
 #include "cmd/cluster_access.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
+#include "cmd/acting_user.h"
 #include "cmd/meta_option.h"
 #include "cmd/stop_watch.h"
 
@@ -11,22 +9,6 @@ namespace ff::cmd {
 namespace {
 
 constexpr int64_t kOpenNs = 15 * kSecond;
-
-meta::Caller process_caller() {
-  meta::Caller caller{.uid = ::geteuid(), .gid = ::getegid(), .groups = {}};
-  std::vector<gid_t> groups(static_cast<size_t>(std::max(::getgroups(0, nullptr), 0)));
-  const int count = ::getgroups(static_cast<int>(groups.size()), groups.data());
-  if (count > 0) caller.groups.assign(groups.begin(), groups.begin() + count);
-  if (caller.groups.size() > meta::kGroupsMax) caller.groups.resize(meta::kGroupsMax);
-  return caller;
-}
-
-// Before there are other threads: it cannot be read without being set.
-uint32_t process_umask() {
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  return mask;
-}
 
 }  // namespace
 

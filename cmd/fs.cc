@@ -2,11 +2,9 @@
 // fs_list, fs_show, fs_change, fs_copy.
 #include "cmd/fs.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/text.h"
 #include "base/units.h"
+#include "cmd/acting_user.h"
 
 namespace ff::cmd {
 
@@ -14,24 +12,6 @@ namespace {
 
 // Until a server has answered, and the chains are known.
 constexpr int64_t kOpenNs = 15 * kSecond;
-
-meta::Caller caller_of_process() {
-  meta::Caller caller{.uid = ::getuid(), .gid = ::getgid(), .groups = {}};
-  const int count = ::getgroups(0, nullptr);
-  if (count <= 0) return caller;
-  std::vector<gid_t> groups(static_cast<size_t>(count));
-  const int got = ::getgroups(count, groups.data());
-  groups.resize(static_cast<size_t>(std::max(got, 0)));
-  if (groups.size() > meta::kGroupsMax) groups.resize(meta::kGroupsMax);
-  caller.groups.assign(groups.begin(), groups.end());
-  return caller;
-}
-
-uint32_t umask_of_process() {
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  return mask;
-}
 
 std::vector<std::string> texts(const std::vector<net::Address>& addresses) {
   std::vector<std::string> made;
@@ -65,8 +45,8 @@ Result<FsPaths> FsPaths::of(const std::vector<std::string>& words) {
 FsRun::FsRun(Session& session, net::TransportOptions transport)
     : session_(session),
       client_(session.stop, std::move(transport), "fs"),
-      caller_(caller_of_process()),
-      umask_(umask_of_process()) {}
+      caller_(process_caller()),
+      umask_(process_umask()) {}
 
 FsRun::~FsRun() {
   if (files_ != nullptr) run_task(client_.loop, files_->close());

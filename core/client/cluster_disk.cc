@@ -29,12 +29,6 @@ uint32_t rights_of(io::Access access) {
   return 0;
 }
 
-io::FileKind kind_of(meta::Kind kind) {
-  meta::Inode inode;
-  inode.kind = kind;
-  return file_info(inode).kind;
-}
-
 // A change is refused once a lock under which it may be done is lost.
 template <class T>
 Task<Result<T>> guarded(FileSystem& files, const std::function<Task<Result<T>>()>& make) {

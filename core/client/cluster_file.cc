@@ -8,19 +8,6 @@
 
 namespace ff::client {
 
-namespace {
-
-io::FileKind kind_of(meta::Kind kind) {
-  switch (kind) {
-    case meta::Kind::file: return io::FileKind::regular;
-    case meta::Kind::directory: return io::FileKind::directory;
-    case meta::Kind::symlink: return io::FileKind::symlink;
-    default: return io::FileKind::other;
-  }
-}
-
-}  // namespace
-
 Error error_at(const std::string& path, Error error) {
   const Error plain = errno_error(error.sys, path);
   if (error.sys != 0 && error.code == Errc::usage) error.code = plain.code;
@@ -31,6 +18,15 @@ Error error_at(const std::string& path, Error error) {
     return error;
   }
   return std::move(error).within(path + ": ");
+}
+
+io::FileKind kind_of(meta::Kind kind) {
+  switch (kind) {
+    case meta::Kind::file: return io::FileKind::regular;
+    case meta::Kind::directory: return io::FileKind::directory;
+    case meta::Kind::symlink: return io::FileKind::symlink;
+    default: return io::FileKind::other;
+  }
 }
 
 io::FileInfo file_info(const meta::Inode& inode) {

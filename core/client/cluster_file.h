@@ -13,6 +13,7 @@ namespace ff::client {
 
 // The error with the path in front, or in the place of what the metadata service called it.
 Error error_at(const std::string& path, Error error);
+io::FileKind kind_of(meta::Kind kind);
 io::FileInfo file_info(const meta::Inode& inode);
 
 class ClusterFile final : public io::File {

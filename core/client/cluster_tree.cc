@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "client/url.h"
 #include "client/walk.h"
+#include "io/files.h"
 
 namespace ff::client {
 
@@ -71,19 +72,12 @@ class ClusterFile final : public OpenFile {
   std::optional<uint64_t> stored_;
 };
 
-// "a/b/c" -> "a/b", "/c" -> "/".
-std::string dir_name(std::string_view path) {
-  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
-  const size_t slash = path.rfind('/');
-  return slash == 0 || slash == path.npos ? "/" : std::string(path.substr(0, slash));
-}
-
 }  // namespace
 
 std::string ClusterTree::shown(std::string_view path) const { return fmt::format("ff://{}", path); }
 
 Task<Result<meta::Ref>> ClusterTree::dir_of(std::string path) {
-  const std::string dir = dir_name(path);
+  const std::string dir = io::parent(path);
   if (dir == "/") co_return meta::root();
   if (const auto known = dirs_.find(dir); known != dirs_.end()) co_return known->second;
   auto finding = find(files_.names(), caller_, dir, true);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "client/url.h"
 #include "client/walk.h"
+#include "io/files.h"
 
 namespace ff::client {
 
@@ -34,13 +35,6 @@ uint64_t parse_note(std::string_view words, const Node& node) {
   const auto done = parse_u64(parts[3]);
   if (!done || *done > node.size || words != note_words(node, *done)) return 0;
   return *done;
-}
-
-std::string parent_of(std::string_view path) {
-  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
-  const size_t slash = path.rfind('/');
-  if (slash == path.npos) return ".";
-  return slash == 0 ? "/" : std::string(path.substr(0, slash));
 }
 
 bool names_dir_itself(std::string_view name) { return name.empty() || name == "." || name == ".."; }
@@ -155,7 +149,7 @@ Task<Result<void>> Copy::check_not_below(const Node& node, std::string to) {
     if (there && there->id == node.id) {
       co_return fail(Errc::usage, "a directory cannot be copied into itself");
     }
-    const std::string above = parent_of(at);
+    const std::string above = io::parent(at);
     if (above == at) co_return Result<void>();
     at = above;
   }
