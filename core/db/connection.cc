@@ -9,10 +9,6 @@
 
 namespace ff::db {
 
-// SQLite's VFS that keeps the locks and the index of the log in the process (unix-excl of
-// https://sqlite.org/vfs.html): others are shut out, and a transaction asks the kernel for nothing.
-constexpr const char* kOfOneProcess = "unix-excl";
-
 Connection::~Connection() {
   begin.reset();
   read.reset();
@@ -24,9 +20,7 @@ int Connection::open(int busy_timeout_ms) {
   const int status = sqlite3_open_v2(
       path.c_str(), &handle,
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
-      vfs     ? vfs->name()
-      : alone ? kOfOneProcess
-              : nullptr);
+      vfs ? vfs->name() : nullptr);
   if (status != SQLITE_OK) return status;
   sqlite3_busy_timeout(handle, busy_timeout_ms);
   if (!vfs) return SQLITE_OK;

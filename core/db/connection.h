@@ -16,10 +16,9 @@
 namespace ff::db {
 
 struct Connection {
-  // With `on`, the file lies on that VFS's Disk and is this connection's alone; else SQLite's own,
-  // and with `mine_alone` this process's.
-  Connection(std::string file, std::unique_ptr<DiskVfs> on, bool mine_alone)
-      : path(std::move(file)), vfs(std::move(on)), alone(mine_alone) {}
+  // With `on`, the file lies on that VFS's Disk and is this connection's alone; else SQLite's own.
+  explicit Connection(std::string file, std::unique_ptr<DiskVfs> on = nullptr)
+      : path(std::move(file)), vfs(std::move(on)) {}
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -43,7 +42,6 @@ struct Connection {
 
   const std::string path;
   const std::unique_ptr<DiskVfs> vfs;  // may be null
-  const bool alone;
   sqlite3* handle = nullptr;
   std::optional<Statement> begin, read, commit;  // of transactions
   int log_pages = 0;  // as of the last commit, once somebody wants to know

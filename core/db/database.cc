@@ -177,7 +177,6 @@ Result<std::string> move_aside(io::Disk& disk, const std::string& path, Clock& c
 Result<Database> Database::open(const std::string& path, std::span<const char* const> migrations,
                                 Clock& clock, OpenOptions options) {
   FF_CHECK((options.disk == nullptr) == (options.rng == nullptr));
-  FF_CHECK(options.disk == nullptr || !options.alone);
   io::SystemDisk machine;
   io::Disk& disk = options.disk != nullptr ? *options.disk : machine;
   // On a Disk the connection has the file to itself, from before it is checked.
@@ -190,7 +189,7 @@ Result<Database> Database::open(const std::string& path, std::span<const char* c
   const auto connect = [&] {
     auto vfs = options.disk != nullptr ? std::make_unique<DiskVfs>(disk, clock, *options.rng)
                                        : std::unique_ptr<DiskVfs>();
-    return std::make_unique<Connection>(path, std::move(vfs), options.alone);
+    return std::make_unique<Connection>(path, std::move(vfs));
   };
   auto connection = connect();
   auto opened = open_file(*connection, migrations, options);
@@ -217,7 +216,7 @@ Result<Database> Database::open(const std::string& path, std::span<const char* c
 
 Result<Database> Database::another(int busy_timeout_ms) const {
   FF_CHECK(!connection_->vfs);
-  auto connection = std::make_unique<Connection>(path(), nullptr, connection_->alone);
+  auto connection = std::make_unique<Connection>(path());
   const int status = connection->open(busy_timeout_ms);
   if (status != SQLITE_OK) return connection->error(status);
   FF_TRY(connection->run(settings(Synchronous::full).c_str()));

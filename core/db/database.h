@@ -54,10 +54,6 @@ struct OpenOptions {
   // fails with the same error. Opening again would not make such a disk one to rely on.
   io::Disk* disk = nullptr;
   Rng* rng = nullptr;  // with `disk`, and only then: SQLite's random numbers
-  // No other process may open the file until all connections of this one are closed: it gets "in
-  // use by another process", and transactions cost no calls of the kernel for locks. Not with
-  // `disk`.
-  bool alone = false;
   Synchronous synchronous = Synchronous::full;
 };
 

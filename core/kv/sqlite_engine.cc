@@ -216,10 +216,9 @@ class SqliteStore::Session {
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& path, Clock& clock,
                                                        Options options) {
-  FF_TRY(auto writer, Session::open(path, clock,
-                                    {.on_corrupt = options.on_corrupt,
-                                     .alone = true,
-                                     .synchronous = db::Synchronous::normal}));
+  FF_TRY(auto writer,
+         Session::open(path, clock,
+                       {.on_corrupt = options.on_corrupt, .synchronous = db::Synchronous::normal}));
   std::unique_ptr<SqliteStore> store(new SqliteStore(clock, writer->moved_aside()));
   store->sessions_.push_back(std::move(writer));
   for (unsigned i = 0; i < options.readers; i++) {

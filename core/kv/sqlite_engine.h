@@ -7,8 +7,7 @@
 //
 // Handing a function to a thread and back takes longer than running most of them. So one that comes
 // alone, and need not be durable at once, runs in its loop's thread while the writer has nothing to
-// do; and look() reads there. The file is this process's alone: transactions take no locks that the
-// kernel would have to know.
+// do; and look() reads there, with the pages that the writer has already.
 #pragma once
 
 #include <condition_variable>

@@ -1,7 +1,6 @@
-// The file system that a store on SQLite uses (its VFS unix-excl), which also remembers of each
-// file what was synced and what was written since: so a test can make files as they would be found
-// after a loss of power at this moment, with any part of what was not synced. Names are durable at
-// once. One at a time.
+// SQLite's file system of the machine, which also remembers of each file what was synced and what
+// was written since: so a test can make files as they would be found after a loss of power at this
+// moment, with any part of what was not synced. Names are durable at once. One at a time.
 #pragma once
 
 #include <sqlite3.h>
@@ -25,6 +24,7 @@ class RecordedVfs {
     FF_CHECK(current() == nullptr);
     current() = this;
     vfs_ = *real_;
+    vfs_.zName = "recorded";
     vfs_.szOsFile = static_cast<int>(sizeof(File)) + real_->szOsFile;
     vfs_.xOpen = &open;
     vfs_.xDelete = &remove;
@@ -32,7 +32,7 @@ class RecordedVfs {
   }
   ~RecordedVfs() {
     sqlite3_vfs_unregister(&vfs_);
-    FF_CHECK(sqlite3_vfs_register(sqlite3_vfs_find("unix"), 1) == SQLITE_OK);
+    FF_CHECK(sqlite3_vfs_register(real_, 1) == SQLITE_OK);
     current() = nullptr;
   }
   RecordedVfs(const RecordedVfs&) = delete;
@@ -188,7 +188,7 @@ class RecordedVfs {
       .xUnfetch = nullptr,
   };
 
-  static inline sqlite3_vfs* const real_ = sqlite3_vfs_find("unix-excl");
+  static inline sqlite3_vfs* const real_ = sqlite3_vfs_find("unix");
   sqlite3_vfs vfs_ = {};
   mutable std::mutex mutex_;
   std::map<std::string, Recorded> files_;  // by path
