@@ -15,9 +15,10 @@
 #include <string>
 
 #include "base/clock.h"
+#include "io/files.h"
 #include "io/system_disk.h"
 #include "io/temp_dir.h"
-#include "local/whole_files.h"
+#include "io/test_bytes.h"
 #include "net/address.h"
 #include "net/fd.h"
 #include "net/key.h"
@@ -29,6 +30,12 @@ namespace fs = std::filesystem;
 
 class FolderTest : public testing::Test {
  protected:
+  // Makes directories, too.
+  void write(const std::string& path, std::string_view text) {
+    ASSERT_TRUE(io::ok(io::make_dirs(disk_, io::parent(path))));
+    ASSERT_TRUE(io::ok(io::put(disk_, path, text)));
+  }
+
   io::TempDir dir_;
   io::SystemDisk disk_;
   Folder folder_{disk_, dir_ / "up"};
@@ -115,7 +122,7 @@ TEST_F(FolderTest, OnlyProcessesThatNameTheKeyAreLeft) {
 
 TEST_F(FolderTest, OneOfAnotherKindIsRefused) {
   fs::create_directory(folder_.path());
-  write_file(folder_.path() + "/thesis.tex", "mine");
+  write(folder_.path() + "/thesis.tex", "mine");
   const auto made = folder_.make("");
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, Errc::refused);
@@ -130,20 +137,20 @@ TEST_F(FolderTest, OneThatWasOnlyBegunIsTakenUp) {
   ASSERT_TRUE(folder_.make("").ok());
   ASSERT_NE(folder_.lock().value(), nullptr);
   ASSERT_TRUE(net::make_key_file(disk_, folder_.key()).ok());
-  const std::string key = content(folder_.key());
+  const std::string key = io::get(disk_, folder_.key());
   ASSERT_TRUE(folder_.make("").ok());
   ASSERT_TRUE(folder_.fill({}).ok());
-  EXPECT_EQ(content(folder_.key()), key);
+  EXPECT_EQ(io::get(disk_, folder_.key()), key);
 }
 
 TEST_F(FolderTest, DamageAndNewerOnesAreTold) {
   ASSERT_TRUE(folder_.make("").ok());
   const std::string path = folder_.path() + "/made.json";
-  write_file(path, "{\"ff_up\": 1, \"storage\": 3");
+  write(path, "{\"ff_up\": 1, \"storage\": 3");
   EXPECT_EQ(folder_.made().error().code, Errc::corrupt);
-  write_file(path, "{\"ff_up\": 1, \"storage\": 3}");
+  write(path, "{\"ff_up\": 1, \"storage\": 3}");
   EXPECT_EQ(folder_.made().error().code, Errc::corrupt);
-  write_file(path, "{\"ff_up\": 2}");
+  write(path, "{\"ff_up\": 2}");
   EXPECT_EQ(folder_.made().error().code, Errc::newer_format);
 }
 
@@ -160,11 +167,11 @@ TEST_F(FolderTest, PurgeLeavesWhatIsNotItsOwn) {
   ASSERT_TRUE(folder_.make("").ok());
   ASSERT_TRUE(folder_.fill({}).ok());
   for (const uint64_t number : {1, 2, 3}) {
-    write_file(folder_.storage(number) + "/data", "x");
+    write(folder_.storage(number) + "/data", "x");
   }
-  write_file(folder_.meta() + "/meta.db", "x");
-  write_file(folder_.logs() + "/meta.log", "x");
-  write_file(folder_.path() + "/storage-4/mine", "x");
+  write(folder_.meta() + "/meta.db", "x");
+  write(folder_.logs() + "/meta.log", "x");
+  write(folder_.path() + "/storage-4/mine", "x");
   EXPECT_FALSE(folder_.purge().value());
   std::set<std::string> left;
   for (const auto& entry : fs::directory_iterator(folder_.path())) {

@@ -13,7 +13,7 @@
 #include "base/system_loop.h"
 #include "io/system_disk.h"
 #include "io/temp_dir.h"
-#include "local/whole_files.h"
+#include "io/test_bytes.h"
 
 namespace ff::local {
 namespace {
@@ -60,7 +60,8 @@ TEST_F(KeeperTest, WhatEndsIsStartedAgain) {
   EXPECT_EQ(one.end, "exit 7");
   EXPECT_GT(one.ended_ns, 0);
   EXPECT_EQ(one.last_words, (std::vector<std::string>{"begins", "listening on 1", "dies"}));
-  EXPECT_TRUE(content(dir_ / "one.log").starts_with("begins\nlistening on 1\ndies\nbegins\n"));
+  EXPECT_TRUE(
+      io::get(disk_, dir_ / "one.log").starts_with("begins\nlistening on 1\ndies\nbegins\n"));
   EXPECT_GT(changes_, 6u);
 }
 
@@ -116,7 +117,7 @@ TEST_F(KeeperTest, HigherRanksHaveEndedBeforeLowerOnesAreTold) {
     return all[0].serves && all[1].serves && all[2].serves;
   });
   run_task(loop_, keeper.stop());
-  EXPECT_EQ(content(dir_ / "order"), "high\nmiddle\nlow\n");
+  EXPECT_EQ(io::get(disk_, dir_ / "order"), "high\nmiddle\nlow\n");
 }
 
 TEST_F(KeeperTest, OneThatDoesNotEndIsKilled) {
@@ -162,13 +163,13 @@ TEST(LogFile, IsBoundedAndGoesOn) {
   }
   LogFile log(disk, path, 10);
   log.write("90");
-  EXPECT_EQ(content(path), "1234567890");
+  EXPECT_EQ(io::get(disk, path), "1234567890");
   log.write("abc");
-  EXPECT_EQ(content(path), "abc");
-  EXPECT_EQ(content(path + ".1"), "1234567890");
+  EXPECT_EQ(io::get(disk, path), "abc");
+  EXPECT_EQ(io::get(disk, path + ".1"), "1234567890");
   log.write("longer than the limit");
-  EXPECT_EQ(content(path), "longer than the limit");
-  EXPECT_EQ(content(path + ".1"), "abc");
+  EXPECT_EQ(io::get(disk, path), "longer than the limit");
+  EXPECT_EQ(io::get(disk, path + ".1"), "abc");
 }
 
 }  // namespace
