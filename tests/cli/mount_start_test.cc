@@ -50,7 +50,7 @@ class MountStartTest : public testing::Test {
   }
   ~MountStartTest() override {
     (void)::umount2(mnt_.c_str(), MNT_DETACH);
-    EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 0; })) << "something still runs";
+    EXPECT_TRUE(eventually([&] { return processes(mnt_).empty(); })) << "something still runs";
   }
   std::string at(const std::string& name) const { return dir_ / name; }
   static std::string meta() { return shared_cluster().address(); }
@@ -86,7 +86,7 @@ TEST_F(MountStartTest, DetachedItServesWhenItReturnsAndGoesOn) {
   fs::rename(at("log"), at("log.old"));
   EXPECT_TRUE(eventually([&] { return fs::exists(at("log")); }));
   ASSERT_EQ(::umount2(mnt_.c_str(), 0), 0);
-  EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 0; }));
+  EXPECT_TRUE(eventually([&] { return processes(mnt_).empty(); }));
   EXPECT_NE(read_file(at("log")).find("info stopping"), std::string::npos);
 
   const Ran again = mount({"--detach", "--log", at("log")});
@@ -113,7 +113,7 @@ TEST_F(MountStartTest, DetachedItTellsWhatKeepsItFromServing) {
     EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 2; }));
     waiting.signal(number);
     EXPECT_EQ(waiting.finish(), number == SIGINT ? 130 : 128 + SIGKILL);
-    EXPECT_TRUE(eventually([&] { return processes(mnt_).size() == 0; }));
+    EXPECT_TRUE(eventually([&] { return processes(mnt_).empty(); }));
   }
 }
 

@@ -26,7 +26,7 @@ using story::chain_parts::History;
 class StorageTest : public DaemonsTest {
  protected:
   void TearDown() override {
-    for (auto& load : loads_) run_task(loop_, load->close());
+    close_programs();
     DaemonsTest::TearDown();
   }
 
@@ -43,6 +43,10 @@ class StorageTest : public DaemonsTest {
           [](const std::string& what) { ADD_FAILURE() << what; }));
     }
     work_goes_on("at the start");
+  }
+  void close_programs() {
+    for (auto& load : loads_) run_task(loop_, load->close());
+    loads_.clear();
   }
   // What befell the cluster is over: everything serves again, and work went on.
   void recovers(const std::string& from) {
@@ -122,8 +126,7 @@ TEST_F(StorageTest, DamagedBlocksAreRepaired) {
     until("all chains serve", [&] { return all_serve(); });
   }
   // What was not written over before anybody read it.
-  for (auto& load : loads_) run_task(loop_, load->close());
-  loads_.clear();
+  close_programs();
   bool repaired = false;
   for (size_t node = 1; node <= kNodes; node++) {
     kill(node, SIGTERM);
@@ -132,7 +135,6 @@ TEST_F(StorageTest, DamagedBlocksAreRepaired) {
   EXPECT_TRUE(repaired);
 }
 
-// What else fills the disk goes again: nothing but new data was refused meanwhile.
 // Node 1 keeps its disk on a small file system.
 class SmallDiskTest : public StorageTest {
  protected:
@@ -148,8 +150,7 @@ class SmallDiskTest : public StorageTest {
     ASSERT_EQ(std::system(("mount --move " + small + " " + disk(1)).c_str()), 0);
   }
   void TearDown() override {
-    for (auto& load : loads_) run_task(loop_, load->close());
-    loads_.clear();
+    close_programs();
     if (daemons_[1] != nullptr) kill(1, SIGTERM);
     EXPECT_EQ(std::system(("umount " + disk(1)).c_str()), 0);
     StorageTest::TearDown();
@@ -163,6 +164,7 @@ class SmallDiskTest : public StorageTest {
   std::string filler() { return disk(1) + "/filler"; }
 };
 
+// What else fills the disk goes again: nothing but new data was refused meanwhile.
 TEST_F(SmallDiskTest, AFullDiskRefusesWhatItHasNoRoomFor) {
   start(1);
   until("node 1 is back", [&] { return status()["nodes"][0]["restarts"] == 1 && all_serve(); });
