@@ -115,9 +115,9 @@ Result<void> run_chain(Session& session, const BenchChainOptions& options) {
   progress.total = options.passes.rounds * (options.raw ? 2 : 1) * bench::bytes_moved(load);
   auto bar = session.out.progress("bench chain", progress, session.stop);
   std::vector<Round> rounds;
+  SeededRng rng(system_seed());
+  const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
   for (unsigned i = 0; i < options.passes.rounds; ++i) {
-    SeededRng rng(system_seed());
-    const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
     chains.writes();
     FF_TRY(rounds.emplace_back(), run_round(session, on, chains.get(), options.raw, i % 2 == 1));
     FF_TRY(chains.remove());

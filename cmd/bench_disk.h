@@ -49,7 +49,7 @@ class RawBeside {
   bench::RawFile& file() { return *file_; }
 
  private:
-  explicit RawBeside(std::unique_ptr<io::SystemDisk> disk, Scratch scratch)
+  RawBeside(std::unique_ptr<io::SystemDisk> disk, Scratch scratch)
       : disk_(std::move(disk)), scratch_(std::move(scratch)) {}
   std::unique_ptr<io::SystemDisk> disk_;
   Scratch scratch_;

@@ -38,11 +38,11 @@ Result<std::vector<Round>> run_rounds(Session& session, NetClient& client,
   auto bar = session.out.progress("bench io", progress, session.stop);
   std::vector<Round> rounds;
   const meta::Caller caller = process_caller();
+  SeededRng rng(system_seed());
+  const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
   for (unsigned i = 0; i < options.passes.rounds; ++i) {
     bench::FileSubject file(files, caller, "ff-bench-" + client.rng.hex_id());
     FF_TRY(run_task(client.loop, stoppable(client.loop, session.stop, file.make())));
-    SeededRng rng(system_seed());
-    const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
     auto round = run_round(session, on, file, options.raw, i % 2 == 1);
     auto removed = run_task(client.loop, file.remove());
     FF_TRY(rounds.emplace_back(), std::move(round));
