@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kLookNs = 100 * kMillisecond;
 constexpr int64_t kMeasureNs = 5 * kSecond;
-constexpr int64_t kFullAgainNs = 15 * kSecond;
-constexpr int64_t kNoteNs = kSecond;  // between two notes at least
+constexpr int64_t kFullAgainNs = 15 * kSecond;  // a copy that finds no room has cost others time
+constexpr int64_t kNoteNs = kSecond;            // between two notes at least
 constexpr int64_t kPruneNs = 10 * kSecond;
 constexpr size_t kScrubChunks = 4;  // between two pauses
 constexpr int64_t kScrubLeastNs = kMillisecond;

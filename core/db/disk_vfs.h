@@ -6,6 +6,10 @@
 // a time and no shared memory: `PRAGMA locking_mode = EXCLUSIVE` comes before the first read, and
 // `temp_store = MEMORY`, for temporary files are refused.
 //
+// SQLite appends to its log a header and a page at a time: those of one transaction become one
+// write, which its last page waits for. So a commit fails as it would without, and none is kept
+// back.
+//
 // A failed sync is the end of writing: the kernel may have dropped what was to be synced and call
 // the next sync a success. From then on every write and sync through this VFS fails with the first
 // error, and reads go on.
