@@ -30,4 +30,8 @@ class SystemClock final : public Clock {
   void sleep_ns(int64_t ns) override;
 };
 
+// What the calling thread has used of a processor so far, as measured: no seam, for simulated time
+// knows none.
+int64_t thread_processor_ns();
+
 }  // namespace ff

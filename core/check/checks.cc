@@ -1,0 +1,76 @@
+// checks.cc: the table of all checks. A new one is a function in the file of its group, a line
+// here, and its input taken away in tests/check/blind_test.cc.
+#include <array>
+
+#include "check/check.h"
+#include "check/host.h"
+#include "check/inventory.h"
+#include "check/load.h"
+#include "check/log_rules.h"
+#include "check/network.h"
+#include "check/pci.h"
+#include "check/storage.h"
+
+namespace ff::check {
+
+namespace {
+
+using enum Level;
+using enum Cost;
+
+constexpr int64_t kSoon = 10 * kSecond;
+
+constexpr std::array kChecks = {
+    Check{"host.inventory", "parts that were adopted: gone, changed, new", quick, reads, kSoon, 0.2,
+          100, check_host_inventory},
+    Check{"host.cpu", "cores online, one model and microcode", quick, reads, kSoon, 0.1, 90,
+          check_host_cpu},
+    Check{"host.throttle", "cores slowed down by heat since the last run", quick, reads, kSoon, 0.1,
+          80, check_host_throttle},
+    Check{"host.frequency", "how frequencies are driven, and what limits them", quick, reads, kSoon,
+          0.1, 60, check_host_frequency},
+    Check{"host.memory", "size against the modules", quick, reads, kSoon, 0.1, 80,
+          check_host_memory},
+    Check{"host.dimms", "speed of each memory module", quick, reads, kSoon, 0.1, 60,
+          check_host_dimms},
+    Check{"host.clock", "synchronised, and how far off", quick, reads, kSoon, 0.1, 50,
+          check_host_clock},
+    Check{"host.kernel", "taints by hardware, programs killed for memory", quick, reads, kSoon, 0.1,
+          80, check_host_kernel},
+    Check{"host.space", "free space and inodes of file systems", quick, reads, kSoon, 0.1, 70,
+          check_host_space},
+    Check{"host.processes", "dead processes, and those left behind with memory or GPUs", quick,
+          reads, kSoon, 0.2, 40, check_host_processes},
+    Check{"memory.edac", "errors that memory controllers have counted", quick, reads, kSoon, 0.1,
+          100, check_memory_edac},
+    Check{"memory.pattern", "every bit of a share of free memory", quick, load, 3600 * kSecond, 3,
+          60, check_memory_pattern},
+    Check{"memory.stream", "bandwidth of copy, scale, add and triad", quick, load, 300 * kSecond, 2,
+          60, check_memory_stream},
+    Check{"cpu.kernels", "known results on every core, and their speed", quick, load, 900 * kSecond,
+          2, 70, check_cpu_kernels},
+    Check{"pci.link", "speed and width of links against what both ends can do", quick, reads, kSoon,
+          0.2, 100, check_pci_link},
+    Check{"pci.aer", "errors that devices have counted", quick, reads, kSoon, 0.2, 90,
+          check_pci_aer},
+    Check{"network.ib", "state of InfiniBand and RoCE ports, and their errors", quick, reads, kSoon,
+          0.2, 100, check_network_ib},
+    Check{"network.ethernet", "carrier, duplex, flaps and errors of ports", quick, reads, kSoon,
+          0.2, 80, check_network_ethernet},
+    Check{"network.bond", "ports of bonds", quick, reads, kSoon, 0.1, 60, check_network_bond},
+    Check{"storage.fs", "errors of file systems, mounts that went read-only", quick, reads, kSoon,
+          0.1, 90, check_storage_fs},
+    Check{"storage.disks", "state of disks", quick, reads, kSoon, 0.1, 80, check_storage_disks},
+    Check{"storage.speed", "a file written, read back and checked; small reads", quick, load,
+          1800 * kSecond, 3, 60, check_storage_speed},
+    Check{"collective.reduce", "a sum over all cores: every value, and its bandwidth", quick, load,
+          300 * kSecond, 1, 60, check_collective_reduce},
+    Check{"log.kernel", "the kernel's log since the last run: Xid, machine checks, PCIe, disks",
+          quick, reads, kSoon, 0.3, 100, check_log},
+};
+
+}  // namespace
+
+std::span<const Check> all_checks() { return kChecks; }
+
+}  // namespace ff::check

@@ -1,0 +1,77 @@
+// What this node was like before: every run with every value, and what was adopted as its
+// inventory. One SQLite file under the state folder (`db/state_dir.h`).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "check/check.h"
+#include "db/database.h"
+
+namespace ff::check {
+
+struct RunRecord {
+  int64_t id = 0;
+  int64_t wall_ns = 0;
+  std::string boot = {};  // which boot of the machine it was in (/proc/sys/kernel/random/boot_id)
+  Level level = Level::quick;
+  Verdict verdict = Verdict::pass;
+  double seconds = 0;
+};
+
+class History {
+ public:
+  // Opens or makes the file. Errors: those of db::Database::open.
+  static Result<History> open(const std::string& path, Clock& clock);
+
+  Result<void> add(const RunRecord& run, const std::vector<Finding>& findings);
+  // The newest first.
+  Result<std::vector<RunRecord>> runs(size_t most);
+  Result<std::vector<Finding>> findings(int64_t run);
+  // Values of a part, the newest first, with the times of their runs.
+  struct Value {
+    int64_t wall_ns = 0;
+    double value = 0;
+    Verdict verdict = Verdict::pass;
+    bool disturbed = false;  // somebody else worked the machine
+  };
+  Result<std::vector<Value>> values(const std::string& name, const std::string& part, size_t most);
+  // What a part is held against: values that passed, undisturbed, since the node was adopted.
+  Result<std::vector<double>> baseline(const std::string& name, const std::string& part);
+  // The newest value of each part in this boot, by name and part.
+  using Values = std::map<std::pair<std::string, std::string>, double>;
+  Result<Values> last_values(const std::string& boot);
+  // When a check of this group last ran and could; 0: never.
+  Result<int64_t> last_run_of(const std::string& group);
+
+  // Nothing: this node was never adopted.
+  Result<std::optional<Inventory>> inventory();
+  Result<void> adopt(const Inventory& inventory, int64_t wall_ns);
+
+ private:
+  explicit History(db::Database database) : database_(std::move(database)) {}
+  db::Database database_;
+};
+
+// Whether a value has drifted from those before it: beyond 7 % and 4 median absolute deviations
+// from their median, to the bad side.
+struct Drift {
+  // Runs that are looked at, and that there must be.
+  static constexpr size_t kRuns = 20, kLeast = 5;
+  size_t runs = 0;  // fewer than kLeast: nothing else is known
+  double median = 0;
+  double allowed = 0;  // away from it
+  bool bad = false;
+};
+Drift drift_of(double value, Better better, std::vector<double> before);
+
+// Of a finding that passes and has a better side, says what came out: degraded with "the last N
+// runs" as source, or that there is no baseline yet.
+void hold_against(Finding& finding, const std::vector<double>& before);
+
+}  // namespace ff::check

@@ -1,0 +1,65 @@
+// The machine apart from its devices: processors and what slows them down, memory and its modules,
+// the clock, the kernel's own troubles, room on file systems, processes that were left behind.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "check/check.h"
+
+namespace ff::check {
+
+struct CpuFacts {
+  std::set<std::string> models = {};  // one, on a sound machine
+  std::set<std::string> microcode = {};
+  std::vector<unsigned> present = {}, online = {};
+  size_t sockets = 0;
+  bool counts_throttling = false;  // Intel's, on hardware
+  bool has_cpufreq = false;        // the kernel drives their frequency
+};
+CpuFacts cpu_facts(const Tree& tree);
+
+// A memory module that is there, of SMBIOS (type 17, DMTF DSP0134).
+struct Dimm {
+  std::string slot = {};  // "DIMM_A1"
+  std::string bank = {};  // "P0_Node0_Channel0": tells slots of one name apart
+  uint64_t bytes = 0;
+  uint32_t rated_mts = 0;       // MT/s that it can do
+  uint32_t configured_mts = 0;  // at which it runs
+};
+// None where the firmware has no such table (a guest). Errors: refused where only root may read it.
+Result<std::vector<Dimm>> dimms(const Tree& tree);
+// The raw bytes of one structure; nothing: empty slot, or none of type 17.
+std::optional<Dimm> parse_dimm(std::string_view raw);
+
+// Those that count errors: "mc0".
+std::vector<std::string> memory_controllers(const Tree& tree);
+
+// A process, of proc(5).
+struct ProcessFacts {
+  char state = 0;  // 'R', 'S', 'D', 'Z'
+  uint64_t parent = 0;
+  uint64_t ticks = 0;  // of processors, of all its threads
+  uint64_t resident_pages = 0;
+  std::string name = {};
+};
+// Nothing: it has ended.
+std::optional<ProcessFacts> process_of(const Tree& tree, const std::string& pid);
+bool holds_gpu(const Tree& tree, const std::string& pid);
+
+void check_host_cpu(const Context& context);
+void check_host_throttle(const Context& context);
+void check_host_frequency(const Context& context);
+void check_host_memory(const Context& context);
+void check_host_dimms(const Context& context);
+void check_host_clock(const Context& context);
+void check_host_kernel(const Context& context);
+void check_host_space(const Context& context);
+void check_host_processes(const Context& context);
+void check_memory_edac(const Context& context);
+
+}  // namespace ff::check

@@ -1,0 +1,146 @@
+// inventory.cc: taking it down, and holding it against what is there.
+#include "check/inventory.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "check/host.h"
+#include "check/network.h"
+#include "check/pci.h"
+#include "check/storage.h"
+
+namespace ff::check {
+
+namespace {
+
+constexpr std::string_view kUnseen = "unseen ";
+constexpr const char* kAdopt = "If the node is right as it is now: ff validate adopt";
+
+std::string_view kind_of(std::string_view key) { return key.substr(0, key.find(' ')); }
+
+bool has_kind(const Inventory& inventory, std::string_view kind) {
+  return std::ranges::any_of(inventory,
+                             [&](const auto& part) { return kind_of(part.first) == kind; });
+}
+
+void add_memory(const Tree& tree, Inventory& all) {
+  const auto modules = dimms(tree);
+  if (!modules) {
+    all[std::string(kUnseen) + "dimm"] = modules.error().message;
+    return;
+  }
+  uint64_t memory = 0;
+  for (const Dimm& dimm : *modules) {
+    memory += dimm.bytes;
+    all["dimm " + dimm.slot] =
+        fmt::format("{} {} MT/s", format_size(dimm.bytes), dimm.configured_mts);
+  }
+  if (memory > 0) all["memory"] = format_size(memory);
+}
+
+void add_devices(const Tree& tree, Inventory& all) {
+  for (const PciDevice& device : pci_devices(tree)) {
+    if (device.kind != PciKind::other) all["pci " + device.address] = device.name();
+    const PciErrors errors = pci_errors(tree, device.address);
+    if (errors.correctable || errors.nonfatal || errors.fatal) all["aer"] = "counted";
+  }
+  for (const IbPort& port : ib_ports(tree)) all["ib " + port.name] = port.link_layer;
+  for (const NetPort& port : net_ports(tree)) {
+    if (!port.is_up) continue;
+    all["net " + port.name] = port.speed_mbit > 0 ? fmt::format("{:g} Mbit/s", port.speed_mbit)
+                                                  : std::string("speed unknown");
+  }
+  for (const std::string& bond : bonds(tree)) all["bond " + bond] = "bond";
+  if (!mounted_disks(tree).empty()) all["fs"] = "mounted";
+  for (const DiskFacts& disk : disks(tree)) {
+    all["disk " + (disk.serial.empty() ? disk.name : disk.serial)] = disk.model;
+    if (!disk.state.empty()) all["disk-state"] = "told";
+  }
+}
+
+}  // namespace
+
+Inventory take_inventory(const Tree& tree) {
+  Inventory all;
+  const CpuFacts cpus = cpu_facts(tree);
+  all["cores"] = fmt::format("{}", cpus.online.size());
+  if (cpus.counts_throttling) all["throttle"] = "counted";
+  if (cpus.has_cpufreq) all["cpufreq"] = "driven";
+  if (!memory_controllers(tree).empty()) all["edac"] = "counted";
+  add_memory(tree, all);
+  add_devices(tree, all);
+  return all;
+}
+
+Finding nothing_of(const Context& context, const char* check, std::string_view kind,
+                   std::string found) {
+  Finding finding{.name = check, .found = std::move(found)};
+  if (!context.inventory) {
+    finding.hint = "On a machine that has none: ff validate adopt";
+    return finding;
+  }
+  if (context.inventory->contains(std::string(kUnseen).append(kind))) {
+    finding.hint = "Whoever adopted this node could not see it: as root, ff validate adopt";
+    return finding;
+  }
+  finding.source = "adopted";
+  if (!has_kind(*context.inventory, kind)) {
+    finding.verdict = Verdict::skipped;
+    return finding;
+  }
+  finding.verdict = Verdict::fail;
+  finding.expected = "as adopted";
+  finding.hint = "Look at host.inventory for what is gone, and in the kernel's log for why.";
+  return finding;
+}
+
+void check_host_inventory(const Context& context) {
+  if (!context.inventory) {
+    return context.report({.name = "host.inventory",
+                           .found = "this node was never adopted",
+                           .hint = "Look that all its parts are there, then: ff validate adopt"});
+  }
+  const Inventory now = take_inventory(context.tree);
+  size_t right = 0, recorded = 0;
+  for (const auto& [part, what] : *context.inventory) {
+    if (part.starts_with(kUnseen)) continue;
+    recorded++;
+    const auto found = now.find(part);
+    if (found != now.end() && found->second == what) {
+      right++;
+      continue;
+    }
+    Finding finding{.name = "host.inventory", .part = part, .expected = what, .source = "adopted"};
+    const auto unseen = now.find(std::string(kUnseen).append(kind_of(part)));
+    if (found == now.end() && unseen != now.end()) {
+      finding.found = unseen->second;
+      finding.hint = "Run it as root.";
+    } else if (found == now.end()) {
+      finding.verdict = Verdict::fail;
+      finding.found = "is gone";
+      finding.hint = "Look in the kernel's log for it; reseat or replace it.";
+    } else {
+      finding.verdict = Verdict::degraded;
+      finding.found = found->second;
+      finding.hint = kAdopt;
+    }
+    context.report(std::move(finding));
+  }
+  for (const auto& [part, what] : now) {
+    if (part.starts_with(kUnseen) || context.inventory->contains(part)) continue;
+    context.report({.name = "host.inventory",
+                    .part = part,
+                    .verdict = Verdict::pass,
+                    .found = what + ", new",
+                    .source = "adopted",
+                    .hint = kAdopt});
+  }
+  Finding all{.name = "host.inventory", .verdict = Verdict::pass, .source = "adopted"};
+  all.value = static_cast<double>(right);
+  all.found = fmt::format("{} of {} parts as recorded", right, recorded);
+  all.expected = "all";
+  context.report(std::move(all));
+}
+
+}  // namespace ff::check

@@ -1,0 +1,33 @@
+// What a node has: its parts by kind and name, as they were when an operator said that all is there
+// (`ff validate adopt`), and held against every run since. So a GPU that fell off the bus is not
+// "no GPU", and a node that never had one is green.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "check/check.h"
+
+namespace ff::check {
+
+// All parts that are there now, by kind and name:
+//   "cores"              "64"
+//   "memory"             "512GiB"           (of the modules; missing where they are unknown)
+//   "dimm DIMM_A1"       "64GiB 3200 MT/s"
+//   "pci 0000:17:00.0"   "GPU 10de:20b2"
+//   "ib mlx5_0/1"        "InfiniBand"
+//   "net eth0"           "1000 Mbit/s"
+//   "bond bond0", "disk SERIAL" "model"
+// and what this machine can tell of itself: "aer", "cpufreq", "disk-state", "edac", "fs",
+// "throttle". What it may not see, it does not record as absent: "unseen dimm" and the reason.
+Inventory take_inventory(const Tree& tree);
+
+// Nothing of a kind is there. Skipped where that was recorded, fail where something was; and
+// could-not-run on a node that was never adopted, or adopted by somebody who could not see it.
+Finding nothing_of(const Context& context, const char* check, std::string_view kind,
+                   std::string found);
+
+// Recorded and gone: fail. Recorded and different: degraded. There and not recorded: a remark.
+void check_host_inventory(const Context& context);
+
+}  // namespace ff::check

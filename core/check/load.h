@@ -1,0 +1,28 @@
+// Checks that load the machine: processors with kernels whose results are known, memory with
+// patterns and with streams. Each says what it has run on, and names the core or the place of every
+// wrong bit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "check/check.h"
+
+namespace ff::check {
+
+// How long a load goes on at a level.
+int64_t load_ns(Level level);
+// Processors that this process may run on.
+std::vector<unsigned> allowed_cpus();
+// Pins the calling thread. False: that processor may not be used.
+bool pin_to(unsigned cpu);
+// Runs `work` on a thread of each of these processors, pinned there, and waits for all.
+void on_each(const std::vector<unsigned>& cpus, const std::function<void(size_t index)>& work);
+
+void check_cpu_kernels(const Context& context);
+void check_memory_stream(const Context& context);
+void check_memory_pattern(const Context& context);
+void check_collective_reduce(const Context& context);
+
+}  // namespace ff::check

@@ -1,0 +1,208 @@
+// log_rules.cc: the words, as drivers of Linux 5.10 to 6.12 write them.
+#include "check/log_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "base/text.h"
+#include "check/xid.h"
+
+namespace ff::check {
+
+namespace {
+
+using enum Verdict;
+
+constexpr const char* kReplaceDimm = "Run a memory test; replace the DIMM that is named.";
+constexpr const char* kReplaceDisk =
+    "Look at the disk's health (validate, group storage); replace it.";
+constexpr const char* kReseat = "Reseat the card or its cable; look at pci.link and pci.aer.";
+constexpr const char* kCheckFs = "Unmount it and run fsck; look at the disk under it.";
+
+// The first that fits counts: what is worse comes first.
+constexpr std::array kRules = {
+    LogRule{"log.mce",
+            {"mce: [Hardware Error]: CPU", "Machine Check"},
+            fail,
+            "machine check exception",
+            "Take the node out and look at the event with mcelog or rasdaemon."},
+    LogRule{"log.mce",
+            {"Hardware Error", "event severity: fatal"},
+            fail,
+            "fatal hardware error",
+            "Take the node out and ask its maker."},
+    LogRule{"log.mce",
+            {"mce: [Hardware Error]"},
+            degraded,
+            "machine check",
+            "Look at the event with mcelog or rasdaemon."},
+    LogRule{"log.mce",
+            {"core temperature above threshold"},
+            degraded,
+            "CPU too hot",
+            "Look at fans, filters and the room."},
+    LogRule{"log.edac", {"EDAC", " UE "}, fail, "uncorrected memory error", kReplaceDimm},
+    LogRule{"log.edac", {"EDAC", " CE "}, degraded, "corrected memory errors", kReplaceDimm},
+    LogRule{"log.edac", {"Memory failure: "}, fail, "a page of memory was given up", kReplaceDimm},
+    LogRule{"log.pcie",
+            {"PCIe Bus Error: severity=Uncorrect"},
+            fail,
+            "uncorrected PCIe error",
+            kReseat},
+    LogRule{"log.pcie",
+            {"PCIe Bus Error: severity=Corrected"},
+            degraded,
+            "corrected PCIe errors",
+            kReseat},
+    LogRule{"log.pcie", {"pciehp", "Link Down"}, fail, "a PCIe link went down", kReseat},
+    LogRule{"log.nvme",
+            {"nvme", "controller is down"},
+            fail,
+            "an NVMe controller went down",
+            kReplaceDisk},
+    LogRule{"log.nvme",
+            {"nvme", "Removing after probe failure"},
+            fail,
+            "an NVMe disk is gone",
+            kReplaceDisk},
+    LogRule{"log.nvme", {"nvme", "timeout"}, degraded, "an NVMe disk was late", kReplaceDisk},
+    LogRule{"log.disk", {"critical medium error"}, fail, "a disk cannot read", kReplaceDisk},
+    LogRule{"log.disk", {"I/O error, dev "}, fail, "a disk failed", kReplaceDisk},
+    LogRule{"log.disk", {"exception Emask"}, degraded, "errors on a disk's link", kReplaceDisk},
+    LogRule{"log.fs", {"Remounting", "read-only"}, fail, "a file system went read-only", kCheckFs},
+    LogRule{"log.fs", {"EXT4-fs error"}, fail, "a file system is damaged", kCheckFs},
+    LogRule{"log.fs", {"XFS (", "orruption"}, fail, "a file system is damaged", kCheckFs},
+    LogRule{"log.fs", {"XFS (", "Shutting down"}, fail, "a file system was shut down", kCheckFs},
+    LogRule{"log.fs", {"BTRFS", "error"}, fail, "a file system is damaged", kCheckFs},
+    LogRule{"log.ib",
+            {"mlx5_core", "health compromised"},
+            fail,
+            "a network card has failed",
+            "Reset the card or restart the node; if it comes back, replace it."},
+    LogRule{"log.ib",
+            {"mlx5_core", "device's health"},
+            fail,
+            "a network card has failed",
+            "Reset the card or restart the node; if it comes back, replace it."},
+    LogRule{"log.ib",
+            {"mlx5_core", "Link down"},
+            degraded,
+            "an InfiniBand or Ethernet link went down",
+            "Look at the cable, its transceivers and the switch's port."},
+    LogRule{"log.ib",
+            {"mlx5_", "port_state: DOWN"},
+            degraded,
+            "an InfiniBand port went down",
+            "Look at the cable, its transceivers and the switch's port."},
+    LogRule{"log.kernel",
+            {"Out of memory: Killed process"},
+            degraded,
+            "a program was killed for memory",
+            "Look at what ran: memory of the node was used up."},
+    LogRule{"log.kernel",
+            {"BUG: soft lockup"},
+            degraded,
+            "a core was stuck in the kernel",
+            "Look at the lines behind it; update the kernel or the driver that is named."},
+    LogRule{"log.kernel",
+            {"blocked for more than", "seconds"},
+            degraded,
+            "a task hung",
+            "Look at the disk or file system that it waited for."},
+};
+
+bool fits(const LogRule& rule, std::string_view text) {
+  for (const char* const word : rule.words) {
+    if (word == nullptr) return true;
+    const size_t at = text.find(word);
+    if (at == text.npos) return false;
+    text.remove_prefix(at + std::string_view(word).size());
+  }
+  return true;
+}
+
+}  // namespace
+
+std::span<const LogRule> log_rules() { return kRules; }
+
+const LogRule* find_rule(std::string_view text) {
+  const auto found =
+      std::ranges::find_if(kRules, [&](const LogRule& rule) { return fits(rule, text); });
+  return found == kRules.end() ? nullptr : &*found;
+}
+
+void LogJudge::Met::add(const LogLine& line) {
+  count++;
+  last = line.text;
+}
+
+std::string LogJudge::Met::told() const {
+  constexpr size_t kShown = 200;
+  std::string line = printable(std::string_view(last).substr(0, kShown));
+  return count == 1 ? line : fmt::format("{} times, last: {}", count, line);
+}
+
+Finding LogJudge::of_xid(const XidLine& seen, const Met& met) {
+  const Xid* const known = find_xid(seen.code);
+  Finding finding{.name = "log.xid", .part = seen.device};
+  finding.value = static_cast<double>(met.count);
+  finding.expected = "none";
+  if (known == nullptr) {
+    finding.verdict = degraded;
+    finding.found = fmt::format("Xid {}: {}", seen.code, met.told());
+    finding.source = "NVIDIA's driver";
+    finding.hint = "Look it up in NVIDIA's catalogue of Xid errors.";
+    return finding;
+  }
+  finding.verdict = xid_verdict(*known);
+  finding.found = fmt::format("Xid {}, {}: {}", seen.code, known->about, met.told());
+  finding.source =
+      fmt::format("NVIDIA: {}; paper: {}", known->immediate, xid_class_name(known->of));
+  finding.hint = xid_hint(*known);
+  return finding;
+}
+
+void LogJudge::add(const LogLine& line) {
+  lines_++;
+  if (const auto xid = parse_xid(line.text)) {
+    xids_[{xid->device, xid->code}].add(line);
+  } else if (const LogRule* const rule = find_rule(line.text)) {
+    met_[rule].add(line);
+  }
+}
+
+std::vector<Finding> LogJudge::findings() const {
+  std::vector<Finding> findings;
+  std::set<std::string_view> bad;
+  for (const auto& [rule, what] : met_) {
+    bad.insert(rule->name);
+    findings.push_back({.name = rule->name,
+                        .part = rule->about,
+                        .verdict = rule->verdict,
+                        .found = what.told(),
+                        .value = static_cast<double>(what.count),
+                        .expected = "none",
+                        .source = "the kernel's log",
+                        .hint = rule->hint});
+  }
+  for (const auto& [seen, what] : xids_) {
+    bad.insert("log.xid");
+    findings.push_back(of_xid({.device = seen.first, .code = seen.second}, what));
+  }
+  std::set<std::string_view> names{"log.xid"};
+  for (const LogRule& rule : kRules) names.insert(rule.name);
+  for (const std::string_view name : names) {
+    if (bad.contains(name)) continue;
+    findings.push_back({.name = std::string(name),
+                        .verdict = pass,
+                        .found = fmt::format("nothing in {} lines", lines_),
+                        .value = 0,
+                        .expected = "none",
+                        .source = "the kernel's log"});
+  }
+  std::ranges::stable_sort(findings, {}, &Finding::name);
+  return findings;
+}
+
+}  // namespace ff::check

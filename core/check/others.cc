@@ -1,0 +1,118 @@
+// others.cc: /proc, twice.
+#include "check/others.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "check/host.h"
+
+namespace ff::check {
+
+namespace {
+
+constexpr double kCores = 0.2;       // fewer are no load
+constexpr double kMoved = 20 * 1e6;  // bytes a second
+
+uint64_t moved_by(const Tree& tree, const std::string& pid) {
+  const std::string text = tree.maybe_text("/proc/" + pid + "/io").value_or("");
+  uint64_t moved = 0;
+  for (const std::string_view line : split(text, '\n')) {
+    const size_t colon = line.find(": ");
+    const std::string_view name = line.substr(0, colon);
+    if (colon == line.npos || (name != "read_bytes" && name != "write_bytes")) continue;
+    moved += parse_u64(line.substr(colon + 2)).value_or(0);
+  }
+  return moved;
+}
+
+double ticks() {
+  static const double a_second = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return a_second;
+}
+
+// The first line of /proc/stat: user, nice, system, idle, waiting, interrupts, soft ones, stolen.
+void add_totals(const Tree& tree, Usage& usage) {
+  const std::string text = tree.maybe_text("/proc/stat").value_or("");
+  const std::string_view line = std::string_view(text).substr(0, text.find('\n'));
+  std::vector<std::string_view> words = split(line, ' ');
+  std::erase(words, "");
+  constexpr std::array<size_t, 3> kBusy = {1, 2, 3};
+  constexpr size_t kStolen = 8;
+  if (words.size() <= kStolen || words[0] != "cpu") return;
+  const auto seconds = [&](size_t at) {
+    return static_cast<double>(parse_u64(words[at]).value_or(0)) / ticks();
+  };
+  for (const size_t at : kBusy) usage.busy += seconds(at);
+  usage.stolen = seconds(kStolen);
+}
+
+}  // namespace
+
+Usage usage_of(const Tree& tree, Clock& clock) {
+  Usage usage{.at_ns = clock.steady_ns()};
+  add_totals(tree, usage);
+  for (const std::string& pid : tree.list("/proc")) {
+    const auto number = parse_u64(pid);
+    if (!number) continue;
+    const auto process = process_of(tree, pid);
+    if (!process) continue;
+    usage.processes[*number] = {.name = process->name,
+                                .seconds = static_cast<double>(process->ticks) / ticks(),
+                                .moved = moved_by(tree, pid)};
+  }
+  return usage;
+}
+
+std::string load_of_others(const Usage& before, const Usage& after, pid_t own, double own_seconds) {
+  const double wall = static_cast<double>(after.at_ns - before.at_ns) / 1e9;
+  if (wall <= 0) return "";
+  const double busy = (after.busy - before.busy - own_seconds) / wall;
+  const double stolen = (after.stolen - before.stolen) / wall;
+  std::pair<double, std::string> most_used, most_moved;
+  for (const auto& [pid, process] : after.processes) {
+    if (pid == static_cast<uint64_t>(own)) continue;
+    const auto was = before.processes.find(pid);
+    const bool known = was != before.processes.end();
+    const double used = (process.seconds - (known ? was->second.seconds : 0)) / wall;
+    const uint64_t moved = process.moved - (known ? std::min(was->second.moved, process.moved) : 0);
+    const std::string name = fmt::format("{} ({})", process.name, pid);
+    most_used = std::max(most_used, {used, name});
+    most_moved = std::max(most_moved, {static_cast<double>(moved) / wall, name});
+  }
+  std::vector<std::string> parts;
+  if (most_used.first >= kCores) {
+    parts.push_back(fmt::format("{} used {:.1f} cores", most_used.second, most_used.first));
+  }
+  if (busy >= kCores && busy >= 1.5 * most_used.first) {
+    parts.push_back(fmt::format("all others together {:.1f} cores", busy));
+  }
+  if (stolen >= kCores) parts.push_back(fmt::format("other guests took {:.1f} cores", stolen));
+  if (most_moved.first >= kMoved) {
+    parts.push_back(
+        fmt::format("{} moved {} of disks", most_moved.second, format_rate(most_moved.first)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string running_job(const Tree& tree) {
+  // These watch GPUs and use none.
+  constexpr std::array kWatchers = {"nvidia-persiste", "nv-hostengine", "dcgm-exporter",
+                                    "nv-fabricmanage", "nvidia-smi",    "Xorg"};
+  for (const std::string& pid : tree.list("/proc")) {
+    if (!parse_u64(pid)) continue;
+    const auto process = process_of(tree, pid);
+    if (!process) continue;
+    if (process->name == "slurmstepd") return fmt::format("slurmstepd ({}), a step of Slurm", pid);
+    if (std::ranges::find(kWatchers, process->name) != kWatchers.end()) continue;
+    if (holds_gpu(tree, pid))
+      return fmt::format("{} ({}), which has a GPU open", process->name, pid);
+  }
+  return "";
+}
+
+}  // namespace ff::check

@@ -1,0 +1,180 @@
+// pci.cc: both ends of each link, and tables of errors.
+#include "check/pci.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "base/text.h"
+#include "check/inventory.h"
+#include "io/files.h"
+
+namespace ff::check {
+
+namespace {
+
+constexpr const char* kDevices = "/sys/bus/pci/devices";
+// What a GPU's link falls back to while nothing is to be done; it says nothing of the link.
+constexpr double kIdleGt = 2.5;
+
+std::optional<uint32_t> hex_of(const Tree& tree, const std::string& path) {
+  const auto text = tree.maybe_text(path);
+  if (!text || !text->starts_with("0x")) return std::nullopt;
+  uint32_t value = 0;
+  const auto [end, error] =
+      std::from_chars(text->data() + 2, text->data() + text->size(), value, 16);
+  if (error != std::errc()) return std::nullopt;
+  return value;
+}
+
+PciKind kind_of(uint32_t code) {
+  switch (code >> 8) {
+    case 0x0300:
+    case 0x0302: return PciKind::gpu;
+    case 0x0200:
+    case 0x0207: return PciKind::network;
+    case 0x0108: return PciKind::nvme;
+    case 0x1200: return PciKind::accelerator;
+    default: return PciKind::other;
+  }
+}
+
+// `which`: "current" or "max". None where there is no link: "Unknown", or width 0 or 255.
+std::optional<PciLink> link_of(const Tree& tree, const std::string& device, const char* which) {
+  const auto gt = tree.maybe_number(fmt::format("{}/{}_link_speed", device, which));
+  const auto lanes = tree.maybe_number(fmt::format("{}/{}_link_width", device, which));
+  if (!gt || !lanes || *lanes < 1 || *lanes > 32) return std::nullopt;
+  return PciLink{.gt = *gt, .lanes = static_cast<int>(*lanes)};
+}
+
+// What both ends can do; none: one of them does not say.
+std::optional<PciLink> best_of(const PciDevice& device) {
+  if (!device.can || !device.port_can) return std::nullopt;
+  return PciLink{.gt = std::min(device.can->gt, device.port_can->gt),
+                 .lanes = std::min(device.can->lanes, device.port_can->lanes)};
+}
+
+// "TOTAL_ERR_COR 5" of a table of counters.
+std::optional<uint64_t> total_of(const std::optional<std::string>& table) {
+  if (!table) return std::nullopt;
+  for (const std::string_view line : split(*table, '\n')) {
+    if (!line.starts_with("TOTAL_ERR_")) continue;
+    return parse_u64(line.substr(line.rfind(' ') + 1));
+  }
+  return std::nullopt;
+}
+
+Finding of(const char* check, const PciDevice& device) {
+  return {.name = check, .part = fmt::format("{} {}", device.address, device.name())};
+}
+
+}  // namespace
+
+std::string_view pci_kind_name(PciKind kind) {
+  switch (kind) {
+    case PciKind::gpu: return "GPU";
+    case PciKind::network: return "network card";
+    case PciKind::nvme: return "NVMe disk";
+    case PciKind::accelerator: return "accelerator";
+    case PciKind::other: break;
+  }
+  return "device";
+}
+
+std::string PciLink::text() const { return fmt::format("{:g} GT/s x{}", gt, lanes); }
+
+std::string PciDevice::name() const {
+  return fmt::format("{} {:04x}:{:04x}", pci_kind_name(kind), vendor, device);
+}
+
+std::vector<PciDevice> pci_devices(const Tree& tree) {
+  std::vector<PciDevice> devices;
+  for (const std::string& address : tree.list(kDevices)) {
+    const std::string link = io::join(kDevices, address);
+    const std::string real = tree.follow(link);
+    const std::string at = real.empty() ? link : real;
+    PciDevice device{.address = address, .kind = kind_of(hex_of(tree, at + "/class").value_or(0))};
+    device.vendor = hex_of(tree, at + "/vendor").value_or(0);
+    device.device = hex_of(tree, at + "/device").value_or(0);
+    const auto node = tree.maybe_number(at + "/numa_node");
+    if (node && *node >= 0) device.numa_node = static_cast<int>(*node);
+    device.link = link_of(tree, at, "current");
+    device.can = link_of(tree, at, "max");
+    if (!real.empty()) device.port_can = link_of(tree, io::parent(real), "max");
+    if (device.kind == PciKind::other && !device.link) continue;
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+PciErrors pci_errors(const Tree& tree, const std::string& address) {
+  const std::string at = io::join(kDevices, address);
+  return {.correctable = total_of(tree.maybe_text(at + "/aer_dev_correctable")),
+          .nonfatal = total_of(tree.maybe_text(at + "/aer_dev_nonfatal")),
+          .fatal = total_of(tree.maybe_text(at + "/aer_dev_fatal"))};
+}
+
+void check_pci_link(const Context& context) {
+  bool any = false;
+  for (const PciDevice& device : pci_devices(context.tree)) {
+    if (device.kind == PciKind::other || !device.link) continue;
+    any = true;
+    Finding finding = of("pci.link", device);
+    finding.found = device.link->text();
+    finding.value = device.link->gt * device.link->lanes;
+    finding.unit = "GT/s";
+    const auto best = best_of(device);
+    if (!best) {
+      finding.hint = "Neither end says what it can do: adopt this node once its links are right.";
+      context.report(std::move(finding));
+      continue;
+    }
+    finding.expected = best->text();
+    finding.source = "both ends of the link";
+    const bool idle = device.kind == PciKind::gpu && device.link->gt == kIdleGt;
+    const bool narrow = device.link->lanes < best->lanes;
+    const bool slow = device.link->gt < best->gt && !idle;
+    finding.verdict = narrow || slow ? Verdict::degraded : Verdict::pass;
+    if (idle && best->gt > kIdleGt) finding.found += " (slow while the GPU is idle)";
+    if (narrow || slow) {
+      finding.hint =
+          "Reseat the card or its riser and look at the slot's settings; then the card is to be "
+          "replaced, or the board.";
+    }
+    context.report(std::move(finding));
+  }
+  if (any) return;
+  context.report(nothing_of(context, "pci.link", "pci",
+                            "no GPU, network card, NVMe disk or accelerator with a PCIe link"));
+}
+
+void check_pci_aer(const Context& context) {
+  bool any = false;
+  for (const PciDevice& device : pci_devices(context.tree)) {
+    const PciErrors errors = pci_errors(context.tree, device.address);
+    if (!errors.correctable && !errors.nonfatal && !errors.fatal) continue;
+    any = true;
+    const uint64_t corrected = errors.correctable.value_or(0);
+    const uint64_t uncorrected = errors.nonfatal.value_or(0) + errors.fatal.value_or(0);
+    Finding finding = of("pci.aer", device);
+    finding.value = static_cast<double>(corrected + uncorrected);
+    const Growth growth = growth_of(context, finding);
+    finding.found =
+        fmt::format("{} corrected, {} uncorrected since the boot", corrected, uncorrected);
+    if (growth.since_run) finding.found += fmt::format(", {:.0f} of them new", growth.more);
+    finding.expected = fmt::format("none uncorrected, none {}", growth.since());
+    finding.source = "the device's counters";
+    finding.verdict = uncorrected > 0   ? Verdict::fail
+                      : growth.more > 0 ? Verdict::degraded
+                                        : Verdict::pass;
+    if (finding.verdict != Verdict::pass) {
+      finding.hint = "Reseat the card; if the count goes on, replace the card, its riser or cable.";
+    }
+    context.report(std::move(finding));
+  }
+  if (any) return;
+  context.report(nothing_of(context, "pci.aer", "aer",
+                            "no device counts errors (CONFIG_PCIEAER is off, or a guest)"));
+}
+
+}  // namespace ff::check
