@@ -83,6 +83,13 @@ Command& Command::sub(std::string name, std::string summary) {
   return subs_.emplace_back(std::move(name), std::move(summary), this);
 }
 
+Command& Command::default_sub(std::string name, std::string summary) {
+  FF_CHECK(default_ == nullptr);
+  Command& added = sub(std::move(name), std::move(summary));
+  default_ = &added;
+  return added;
+}
+
 Command& Command::blocking(int64_t default_ns) {
   timeout_ns_ = default_ns;
   Binding binding = duration(timeout_ns_);
@@ -108,6 +115,9 @@ std::string Command::path() const {
 
 std::vector<const Option*> Command::all_options() const {
   std::vector<const Option*> all;
+  if (default_ != nullptr) {
+    for (const Option& option : default_->options_) all.push_back(&option);
+  }
   for (const Command* at = this; at != nullptr; at = at->parent_) {
     for (const Option& option : at->options_) all.push_back(&option);
   }

@@ -101,6 +101,8 @@ class Command {
   Option& argument(std::string name, Binding binding, std::string description);
   // A subcommand; it gets run() in its turn. A command with subcommands has no run() of its own.
   Command& sub(std::string name, std::string summary);
+  // What runs when none of its subcommands is named.
+  Command& default_sub(std::string name, std::string summary);
   // The action may wait: adds --timeout, whose end is in Session::stop. 0: no limit by default.
   Command& blocking(int64_t default_ns = 0);
   Command& run(Run action);
@@ -125,7 +127,10 @@ class Command {
   const std::vector<Link>& links() const { return links_; }
   std::string path() const;                           // "checkpoint save"
   int64_t timeout_ns() const { return timeout_ns_; }  // after parsing; 0: no limit
-  // What holds in this command: its own options, then those of the commands above it.
+  // This command, or what runs in its place when it is named alone.
+  const Command& leaf() const { return default_ != nullptr ? *default_ : *this; }
+  // What holds in this command: its own options (and those of its default subcommand), then those
+  // of the commands above it.
   std::vector<const Option*> all_options() const;
   const Command* find(std::string_view sub_name) const;
 
@@ -136,6 +141,7 @@ class Command {
   std::vector<Link> links_;
   std::deque<Option> options_, arguments_;  // deques: references stay valid while tables grow
   std::deque<Command> subs_;
+  const Command* default_ = nullptr;
   int64_t timeout_ns_ = 0;
   Run action_;
   std::vector<std::shared_ptr<void>> kept_;

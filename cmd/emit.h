@@ -24,7 +24,9 @@ std::string concepts_page();
 // completions/ff.bash, completions/_ff (zsh), completions/ff.fish.
 std::vector<EmittedFile> emit_completions(std::span<const std::unique_ptr<Command>> commands);
 
-// Units for systemd that run `program`, an absolute path. These are not committed.
+// Units for systemd, and a line for cron, that run `program`, an absolute path. These are not
+// committed.
 std::vector<EmittedFile> emit_units(std::string_view program);
+std::vector<EmittedFile> emit_cron(std::string_view program);
 
 }  // namespace ff::cmd

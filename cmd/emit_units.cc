@@ -1,4 +1,5 @@
-// Units for systemd, one a daemon. What differs from cluster to cluster stands in /etc/ff/ff.toml
+// Units for systemd, one a daemon and one for the weekly check of a node; the same as a line for
+// cron. What differs from cluster to cluster stands in /etc/ff/ff.toml
 // and, for lists, in small files of variables beside it, so that the units stay as they are.
 //
 // serve-meta and serve-storage get no more of the machine than they need. What mounts gets no
@@ -87,13 +88,45 @@ std::string up(std::string_view program) {
          std::string(kInstall);
 }
 
+// Its verdict is the unit's: `systemctl --failed` names nodes that are not well.
+std::string validate_service(std::string_view program) {
+  return fmt::format(
+      "# Written by `ff help --emit systemd`; change it with `systemctl edit`.\n"
+      "# Its settings: [validate] in /etc/ff/ff.toml (`ff help config`).\n"
+      "[Unit]\nDescription=ff, a check of this node\n"
+      "Documentation=man:ff-validate(1)\n"
+      "\n[Service]\nType=oneshot\nExecStart={} validate --level weekly --quiet\n",
+      program);
+}
+
+// Each node at its own moment, and the same one every week.
+std::string validate_timer() {
+  return "# Written by `ff help --emit systemd`; change it with `systemctl edit`.\n"
+         "[Unit]\nDescription=ff, a check of this node once a week\n"
+         "\n[Timer]\nOnCalendar=Sun 03:00\nRandomizedDelaySec=4h\nFixedRandomDelay=true\n"
+         "Persistent=true\n"
+         "\n[Install]\nWantedBy=timers.target\n";
+}
+
 }  // namespace
+
+std::vector<EmittedFile> emit_cron(std::string_view program) {
+  return {
+      {"ff-validate",
+       fmt::format("# Written by `ff help --emit cron`, for /etc/cron.d: cron mails what is not\n"
+                   "# well. Each node begins at its own moment within four hours.\n"
+                   "MAILTO=root\n"
+                   "0 3 * * 0 root {} validate --level weekly --quiet --splay 4h\n",
+                   program)}};
+}
 
 std::vector<EmittedFile> emit_units(std::string_view program) {
   return {{"ff-serve-meta.service", serve_meta(program)},
           {"ff-serve-storage.service", serve_storage(program)},
           {"ff-mount@.service", mount(program)},
-          {"ff-up@.service", up(program)}};
+          {"ff-up@.service", up(program)},
+          {"ff-validate.service", validate_service(program)},
+          {"ff-validate.timer", validate_timer()}};
 }
 
 }  // namespace ff::cmd

@@ -229,29 +229,31 @@ Result<void> show_topic(Session& session, std::vector<std::string> topic) {
   return {};
 }
 
-// Into a directory, or to standard output.
-Result<void> emit_systemd(Session& session, const std::vector<std::string>& where) {
+// Files for another program, into a directory or to standard output.
+Result<void> emit_for(Session& session, const std::string& whom,
+                      const std::vector<std::string>& where) {
   FF_TRY(const fs::path program, this_program());
-  const std::vector<EmittedFile> units = emit_units(program.string());
-  if (where.size() > 1) return fail(Errc::usage, "--emit systemd takes one directory");
-  if (where.size() == 1) return write_files(session, where[0], units);
+  const std::vector<EmittedFile> files =
+      whom == "cron" ? emit_cron(program.string()) : emit_units(program.string());
+  if (where.size() > 1) return fail(Errc::usage, "--emit {} takes one directory", whom);
+  if (where.size() == 1) return write_files(session, where[0], files);
   Json texts = Json::object();
-  for (const EmittedFile& unit : units) {
-    session.out.trusted(fmt::format("# {}\n{}\n", unit.path, unit.text));
-    texts[unit.path] = unit.text;
+  for (const EmittedFile& file : files) {
+    session.out.trusted(fmt::format("# {}\n{}\n", file.path, file.text));
+    texts[file.path] = file.text;
   }
-  session.out.data({{"units", std::move(texts)}});
+  session.out.data({{whom == "cron" ? "files" : "units", std::move(texts)}});
   return {};
 }
 
 Result<void> run_help(const HelpOptions& options, Session& session) {
-  const bool systemd = options.emit == "systemd";
-  const int asked = int{!options.topic.empty() && !systemd} + int{options.emit.has_value()} +
+  const bool for_others = options.emit == "systemd" || options.emit == "cron";
+  const int asked = int{!options.topic.empty() && !for_others} + int{options.emit.has_value()} +
                     int{options.install.has_value()} + int{options.versions};
   if (asked > 1) {
     return fail(Errc::usage, "a topic, --emit, --install and --versions exclude each other");
   }
-  if (systemd) return emit_systemd(session, options.topic);
+  if (for_others) return emit_for(session, *options.emit, options.topic);
   if (options.emit) return emit_files(session, *options.emit);
   if (options.install) return install_links(session, *options.install);
   if (options.versions) return show_versions(session);
@@ -270,13 +272,16 @@ void declare_help(Command& help) {
   help.example("ff help --install /usr/local/bin", "Make the links ff-NAME, one a command");
   help.example("ff help --install /sbin", "With mount.ff, which mount(8) calls for the type ff");
   help.example("ff help --emit systemd /etc/systemd/system", "Then: systemctl daemon-reload");
+  help.example("ff help --emit cron /etc/cron.d", "Check this node once a week");
   Binding topic = text(o.topic, "COMMAND");
   topic.kind = Kind::command;
   topic.choices = {"config", "exit-codes"};
   help.argument("COMMAND", std::move(topic), "A command, its subcommand, or a topic").optional();
-  help.option("--emit", dir(o.emit),
-              "Write manual pages and shell completions under DIR. The word systemd: print units "
-              "for systemd, or write them into the directory that follows it");
+  help.option(
+      "--emit", dir(o.emit),
+      "Write manual pages and shell completions under DIR. The words systemd and cron: print "
+      "units for systemd, or a line for cron, or write them into the directory that "
+      "follows");
   help.option("--install", dir(o.install), "Make links in DIR to this program, one a command");
   help.flag("--versions", o.versions, "Ask every library that is linked in for its version");
   help.run([&o](Session& session) { return run_help(o, session); });

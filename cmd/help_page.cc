@@ -117,6 +117,10 @@ std::string help_page(const Command& command, HelpForm form) {
   add_section(page, "Commands", subs);
   add_section(page, "Arguments", rows_of(command.arguments()));
   add_section(page, "Options", rows_of(command.options()));
+  if (const Command& alone = command.leaf(); &alone != &command) {
+    add_section(page, fmt::format("Options of ff {}, which runs without a command", alone.path()),
+                rows_of(alone.options()));
+  }
   for (const Command* above = command.parent(); above != nullptr; above = above->parent()) {
     add_section(page, fmt::format("Options of every ff {} command", above->path()),
                 rows_of(above->options()));

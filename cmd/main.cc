@@ -17,7 +17,8 @@
   COMMAND("serve-meta", serve_meta, "Run the cluster manager")                              \
   COMMAND("serve-storage", serve_storage, "Run a storage node")                             \
   COMMAND("sim", sim, "Replay a simulated cluster from a seed")                             \
-  COMMAND("up", up, "Run a whole cluster on this machine")
+  COMMAND("up", up, "Run a whole cluster on this machine")                                  \
+  COMMAND("validate", validate, "Find bad hardware on this machine before a job does")
 
 namespace ff::cmd {
 

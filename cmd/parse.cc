@@ -244,7 +244,9 @@ Result<void> parse(const Command& leaf, std::vector<std::string> args,
 
 std::string usage_line(const Command& command) {
   std::string line = "ff " + command.path();
-  if (!command.subs().empty()) return line + " COMMAND [OPTIONS]";
+  const bool alone = &command.leaf() != &command;
+  if (!command.subs().empty())
+    return line + (alone ? " [COMMAND] [OPTIONS]" : " COMMAND [OPTIONS]");
   for (const Option* option : command.all_options()) {
     if (option->is_required()) line += " " + option->synopsis();
   }

@@ -173,7 +173,7 @@ int run_program(std::span<const Entry> entries, int argc, char** argv) {
   Common common;
   // Known before parsing, so that a usage error too is an envelope.
   common.mode.json = has_word(args, "--json");
-  const std::string path = request.command == nullptr ? "" : request.command->path();
+  const std::string path = request.command == nullptr ? "" : request.command->leaf().path();
   SystemClock clock;
   if (!found || request.command == nullptr) {
     Output out(path, common.mode);
@@ -181,10 +181,10 @@ int run_program(std::span<const Entry> entries, int argc, char** argv) {
     const SignalScope signals(stop);
     return end(out, found ? run_bare(out, commands, args) : std::move(found), request.link);
   }
-  const Command& command = *request.command;
   Result<void> parsed;
   const bool full_help = has_word(args, "--help");
   common.help = full_help || has_word(args, "-h");
+  const Command& command = common.help ? *request.command : request.command->leaf();
   if (!common.help) {
     const bool json = common.mode.json;
     parsed = parse(command, args, commands, common);

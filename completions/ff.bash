@@ -5,12 +5,13 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='admin bench checkpoint down fs help mount serve-meta serve-storage sim up' ;;
+    '') reply='admin bench checkpoint down fs help mount serve-meta serve-storage sim up validate' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user' ;;
     'admin user') reply='add token list remove' ;;
     'bench') reply='disk digest chain io ring meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
+    'validate') reply='run adopt list report xid' ;;
   esac
 }
 _ff_options() {
@@ -82,6 +83,12 @@ _ff_options() {
     'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
     'up') reply='--dir --storage --replicas --targets-per-disk --mount --foreground --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'validate') reply='--level --only --budget --require --degraded-ok --force --prolog --log --scratch --root --textfile --notify --splay --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'validate run') reply='--level --only --budget --require --degraded-ok --force --prolog --log --scratch --root --textfile --notify --splay --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'validate adopt') reply='--dry-run -n --json --quiet -q --verbose -v --help -h' ;;
+    'validate list') reply='--json --quiet -q --verbose -v --help -h' ;;
+    'validate report') reply='--runs --html --json --quiet -q --verbose -v --help -h' ;;
+    'validate xid') reply='--json --quiet -q --verbose -v --help -h' ;;
   esac
 }
 _ff_value() {
@@ -862,6 +869,30 @@ _ff_value() {
     'up --targets-per-disk') reply='any' ;;
     'up --mount') reply='dir' ;;
     'up --timeout') reply='any' ;;
+    'validate --level') reply='quick|weekly|burn-in' ;;
+    'validate --only') reply='any' ;;
+    'validate --budget') reply='any' ;;
+    'validate --require') reply='any' ;;
+    'validate --log') reply='file' ;;
+    'validate --scratch') reply='dir' ;;
+    'validate --root') reply='dir' ;;
+    'validate --textfile') reply='dir' ;;
+    'validate --notify') reply='any' ;;
+    'validate --splay') reply='any' ;;
+    'validate --timeout') reply='any' ;;
+    'validate run --level') reply='quick|weekly|burn-in' ;;
+    'validate run --only') reply='any' ;;
+    'validate run --budget') reply='any' ;;
+    'validate run --require') reply='any' ;;
+    'validate run --log') reply='file' ;;
+    'validate run --scratch') reply='dir' ;;
+    'validate run --root') reply='dir' ;;
+    'validate run --textfile') reply='dir' ;;
+    'validate run --notify') reply='any' ;;
+    'validate run --splay') reply='any' ;;
+    'validate run --timeout') reply='any' ;;
+    'validate report --runs') reply='any' ;;
+    'validate report --html') reply='file' ;;
   esac
 }
 _ff_argument() {
@@ -912,6 +943,7 @@ _ff_argument() {
     'help '*) reply='command' ;;
     'mount '0) reply='any' ;;
     'mount '1) reply='dir' ;;
+    'validate xid '*) reply='any' ;;
   esac
 }
 
@@ -970,4 +1002,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-down ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim ff-up
+complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-down ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim ff-up ff-validate

@@ -45,6 +45,9 @@ struct Finding {
   std::string hint = {};    // what to do next; empty for what passes
 };
 
+// A value as people read it: "44.2GiB/s", "241 GFLOP/s", "69.9 k/s" (unit "1/s").
+std::string value_text(double value, std::string_view unit);
+
 // What it costs the node while it runs.
 enum class Cost : uint8_t {
   reads,  // files of the kernel: beside everything else

@@ -15,7 +15,8 @@ constexpr const char* kMigrations[] = {
     " level TEXT NOT NULL, verdict TEXT NOT NULL, seconds REAL NOT NULL) STRICT;"
     "CREATE TABLE finding (run INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,"
     " name TEXT NOT NULL, part TEXT NOT NULL, verdict TEXT NOT NULL, found TEXT NOT NULL,"
-    " value REAL, unit TEXT NOT NULL, expected TEXT NOT NULL, source TEXT NOT NULL,"
+    " value REAL, unit TEXT NOT NULL, better INTEGER NOT NULL, expected TEXT NOT NULL, source TEXT "
+    "NOT NULL,"
     " hint TEXT NOT NULL, load TEXT NOT NULL, seconds REAL NOT NULL) STRICT;"
     "CREATE INDEX finding_of_run ON finding (run);"
     "CREATE INDEX finding_of_part ON finding (name, part, run);"
@@ -48,12 +49,13 @@ Result<void> History::add(const RunRecord& run, const std::vector<Finding>& find
   FF_TRY(put_run.run());
   const int64_t id = database_.last_insert_id();
   FF_TRY(auto put,
-         database_.prepare("INSERT INTO finding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+         database_.prepare("INSERT INTO finding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   for (const Finding& one : findings) {
     put.bind(id, std::string_view(one.name), std::string_view(one.part), verdict_name(one.verdict),
              std::string_view(one.found), one.value, std::string_view(one.unit),
-             std::string_view(one.expected), std::string_view(one.source),
-             std::string_view(one.hint), std::string_view(one.load), one.seconds);
+             static_cast<int64_t>(one.better), std::string_view(one.expected),
+             std::string_view(one.source), std::string_view(one.hint), std::string_view(one.load),
+             one.seconds);
     FF_TRY(put.run());
   }
   FF_TRY(auto drop, database_.prepare("DELETE FROM run WHERE id <= ?"));
@@ -103,21 +105,27 @@ Result<std::vector<Finding>> History::findings(int64_t run) {
   }
 }
 
-Result<std::vector<History::Value>> History::values(const std::string& name,
-                                                    const std::string& part, size_t most) {
+Result<std::vector<History::Series>> History::series(size_t runs) {
   FF_TRY(auto select,
-         database_.prepare("SELECT run.wall_ns, finding.value, finding.verdict, finding.load "
-                           "FROM finding JOIN run ON run.id = finding.run WHERE name = ? AND "
-                           "part = ? AND value IS NOT NULL ORDER BY finding.run DESC LIMIT ?"));
-  select.bind(std::string_view(name), std::string_view(part), static_cast<int64_t>(most));
-  std::vector<Value> found;
+         database_.prepare("SELECT name, part, unit, run.wall_ns, value, finding.verdict, load "
+                           "FROM finding JOIN run ON run.id = finding.run WHERE value IS NOT NULL "
+                           "AND better <> 0 AND run > (SELECT max(id) FROM run) - ? "
+                           "ORDER BY name, part, run"));
+  select.bind(static_cast<int64_t>(runs));
+  std::vector<Series> all;
   for (;;) {
     FF_TRY(const bool row, select.step());
-    if (!row) return found;
-    found.push_back({.wall_ns = select.integer(0),
-                     .value = select.real(1),
-                     .verdict = verdict_of(select.text(2)).value_or(Verdict::could_not_run),
-                     .disturbed = !select.text(3).empty()});
+    if (!row) return all;
+    if (all.empty() || all.back().name != select.text(0) || all.back().part != select.text(1)) {
+      all.push_back(
+          {.name = std::string(select.text(0)), .part = std::string(select.text(1)), .unit = {}});
+    }
+    all.back().unit = select.text(2);
+    all.back().values.push_back(
+        {.wall_ns = select.integer(3),
+         .value = select.real(4),
+         .verdict = verdict_of(select.text(5)).value_or(Verdict::could_not_run),
+         .load = std::string(select.text(6))});
   }
 }
 

@@ -29,18 +29,26 @@ class History {
   // Opens or makes the file. Errors: those of db::Database::open.
   static Result<History> open(const std::string& path, Clock& clock);
 
+  // Where open() put the file that it found corrupt; empty: it was sound.
+  const std::string& moved_aside() const { return database_.moved_aside(); }
+
   Result<void> add(const RunRecord& run, const std::vector<Finding>& findings);
   // The newest first.
   Result<std::vector<RunRecord>> runs(size_t most);
   Result<std::vector<Finding>> findings(int64_t run);
-  // Values of a part, the newest first, with the times of their runs.
+  // Every part whose value has a better side in the last runs, and what it was in each, the oldest
+  // first.
   struct Value {
     int64_t wall_ns = 0;
     double value = 0;
     Verdict verdict = Verdict::pass;
-    bool disturbed = false;  // somebody else worked the machine
+    std::string load = {};  // who else worked the machine
   };
-  Result<std::vector<Value>> values(const std::string& name, const std::string& part, size_t most);
+  struct Series {
+    std::string name, part, unit;
+    std::vector<Value> values = {};
+  };
+  Result<std::vector<Series>> series(size_t runs);
   // What a part is held against: values that passed, undisturbed, since the node was adopted.
   Result<std::vector<double>> baseline(const std::string& name, const std::string& part);
   // The newest value of each part in this boot, by name and part.

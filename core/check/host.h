@@ -39,6 +39,13 @@ std::optional<Dimm> parse_dimm(std::string_view raw);
 // Those that count errors: "mc0".
 std::vector<std::string> memory_controllers(const Tree& tree);
 
+// The kernel's clock (adjtimex(2)): whether something keeps it, and how far off it was last.
+struct ClockFacts {
+  bool kept = false;
+  double offset_seconds = 0;
+};
+ClockFacts clock_facts();
+
 // A process, of proc(5).
 struct ProcessFacts {
   char state = 0;  // 'R', 'S', 'D', 'Z'

@@ -77,6 +77,14 @@ std::optional<uint64_t> owner_of(const Tree& tree, const std::string& pid) {
 
 }  // namespace
 
+ClockFacts clock_facts() {
+  timex now = {};
+  const int state = ::adjtimex(&now);
+  const double unit = (now.status & STA_NANO) != 0 ? 1e-9 : 1e-6;
+  return {.kept = state >= 0 && state != TIME_ERROR && (now.status & STA_UNSYNC) == 0,
+          .offset_seconds = static_cast<double>(now.offset) * unit};
+}
+
 std::optional<ProcessFacts> process_of(const Tree& tree, const std::string& pid) {
   const auto stat = tree.maybe_text("/proc/" + pid + "/stat");
   const size_t open = stat ? stat->find('(') : std::string::npos;
@@ -110,19 +118,19 @@ void check_host_clock(const Context& context) {
     finding.found = "a recorded tree tells nothing of the clock";
     return context.report(std::move(finding));
   }
-  timex now = {};
-  const int state = ::adjtimex(&now);
-  const bool synced = state >= 0 && state != TIME_ERROR && (now.status & STA_UNSYNC) == 0;
-  const bool nano = (now.status & STA_NANO) != 0;
-  const double offset = static_cast<double>(now.offset) * (nano ? 1e-9 : 1e-6);
-  finding.value = offset;
+  const ClockFacts facts = clock_facts();
+  finding.value = facts.offset_seconds;
   finding.unit = "s";
   finding.expected = "kept by NTP or PTP";
   finding.source = "the kernel (adjtimex)";
-  finding.found =
-      synced ? fmt::format("synchronised, {:+.6f} s off", offset) : std::string("not synchronised");
-  finding.verdict = synced ? Verdict::pass : Verdict::degraded;
-  if (!synced) finding.hint = "Start chrony or systemd-timesyncd; look at 'chronyc tracking'.";
+  finding.found = facts.kept ? fmt::format("synchronised, {:+.6f} s off", facts.offset_seconds)
+                             : std::string("not synchronised");
+  finding.verdict = facts.kept ? Verdict::pass : Verdict::degraded;
+  if (!facts.kept) finding.hint = "Start chrony or systemd-timesyncd; look at 'chronyc tracking'.";
+  if (!facts.kept && context.inventory && !context.inventory->contains("clock")) {
+    finding.verdict = Verdict::skipped;  // as it is in a guest whose host does that
+    finding.source = "adopted";
+  }
   context.report(std::move(finding));
 }
 

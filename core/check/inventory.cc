@@ -14,7 +14,6 @@ namespace ff::check {
 
 namespace {
 
-constexpr std::string_view kUnseen = "unseen ";
 constexpr const char* kAdopt = "If the node is right as it is now: ff validate adopt";
 
 std::string_view kind_of(std::string_view key) { return key.substr(0, key.find(' ')); }
@@ -42,6 +41,7 @@ void add_memory(const Tree& tree, Inventory& all) {
 void add_devices(const Tree& tree, Inventory& all) {
   for (const PciDevice& device : pci_devices(tree)) {
     if (device.kind != PciKind::other) all["pci " + device.address] = device.name();
+    if (device.kind != PciKind::other && device.link) all["link"] = "told";
     const PciErrors errors = pci_errors(tree, device.address);
     if (errors.correctable || errors.nonfatal || errors.fatal) all["aer"] = "counted";
   }
@@ -68,6 +68,7 @@ Inventory take_inventory(const Tree& tree) {
   if (cpus.counts_throttling) all["throttle"] = "counted";
   if (cpus.has_cpufreq) all["cpufreq"] = "driven";
   if (!memory_controllers(tree).empty()) all["edac"] = "counted";
+  if (tree.is_machine() && clock_facts().kept) all["clock"] = "kept";
   add_memory(tree, all);
   add_devices(tree, all);
   return all;

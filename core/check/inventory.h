@@ -10,6 +10,8 @@
 
 namespace ff::check {
 
+constexpr std::string_view kUnseen = "unseen ";  // before a kind that could not be looked at
+
 // All parts that are there now, by kind and name:
 //   "cores"              "64"
 //   "memory"             "512GiB"           (of the modules; missing where they are unknown)
@@ -18,8 +20,8 @@ namespace ff::check {
 //   "ib mlx5_0/1"        "InfiniBand"
 //   "net eth0"           "1000 Mbit/s"
 //   "bond bond0", "disk SERIAL" "model"
-// and what this machine can tell of itself: "aer", "cpufreq", "disk-state", "edac", "fs",
-// "throttle". What it may not see, it does not record as absent: "unseen dimm" and the reason.
+// and what this machine can tell of itself: "aer", "clock", "cpufreq", "disk-state", "edac", "fs",
+// "link", "throttle". What it may not see, it does not record as absent: "unseen dimm" and why.
 Inventory take_inventory(const Tree& tree);
 
 // Nothing of a kind is there. Skipped where that was recorded, fail where something was; and

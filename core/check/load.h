@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "check/check.h"
@@ -19,6 +21,21 @@ std::vector<unsigned> allowed_cpus();
 bool pin_to(unsigned cpu);
 // Runs `work` on a thread of each of these processors, pinned there, and waits for all.
 void on_each(const std::vector<unsigned>& cpus, const std::function<void(size_t index)>& work);
+
+// What several threads do in turns, timed from the first that begins one to the last that ends it:
+// a thread that the kernel has held up is not to look fast.
+class Spans {
+ public:
+  void add(int turn, int64_t began_ns, int64_t ended_ns);
+  double shortest_seconds() const;  // above 0
+
+ private:
+  struct Span {
+    int64_t began_ns = 0, ended_ns = 0;
+  };
+  std::mutex mutex_;
+  std::map<int, Span> turns_;
+};
 
 void check_cpu_kernels(const Context& context);
 void check_memory_stream(const Context& context);

@@ -81,8 +81,8 @@ Finding of_speed(const Kernel& kernel, size_t index, const std::vector<unsigned>
   finding.value = median;
   finding.unit = fmt::format("{}/s", kernel.unit);
   finding.better = Better::higher;
-  finding.found = fmt::format("{} right results on {} cores, {:.3g} G{}/s a core", runs,
-                              cpus.size(), median / 1e9, kernel.unit);
+  finding.found = fmt::format("{} right results on {} cores, {} a core", runs, cpus.size(),
+                              value_text(median, finding.unit));
   finding.expected = "the known result on every core";
   std::vector<std::string> slow;
   for (const auto& [speed, cpu] : speeds) {
@@ -135,6 +135,22 @@ void on_each(const std::vector<unsigned>& cpus, const std::function<void(size_t 
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+void Spans::add(int turn, int64_t began_ns, int64_t ended_ns) {
+  const std::lock_guard lock(mutex_);
+  const auto [at, is_first] = turns_.try_emplace(turn, Span{began_ns, ended_ns});
+  if (is_first) return;
+  at->second.began_ns = std::min(at->second.began_ns, began_ns);
+  at->second.ended_ns = std::max(at->second.ended_ns, ended_ns);
+}
+
+double Spans::shortest_seconds() const {
+  int64_t shortest_ns = INT64_MAX;
+  for (const auto& [turn, span] : turns_) {
+    shortest_ns = std::min(shortest_ns, span.ended_ns - span.began_ns);
+  }
+  return static_cast<double>(std::max<int64_t>(shortest_ns, 1)) / 1e9;
 }
 
 void check_cpu_kernels(const Context& context) {

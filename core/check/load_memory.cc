@@ -126,7 +126,7 @@ struct StreamRun {
 
 // Seconds of the fastest pass of each stream, all these cores together.
 std::array<double, kStreams> time_streams(const StreamRun& run, const std::vector<unsigned>& cpus) {
-  std::array<double, kStreams> best = {};
+  std::array<Spans, kStreams> spans;
   std::barrier together(static_cast<ptrdiff_t>(cpus.size()));
   const size_t share = run.count / cpus.size() & ~size_t{7};
   on_each(cpus, [&](size_t index) {
@@ -142,12 +142,12 @@ std::array<double, kStreams> time_streams(const StreamRun& run, const std::vecto
         together.arrive_and_wait();
         const int64_t began_ns = run.clock.steady_ns();
         run_stream(static_cast<Stream>(which), run.arrays, first, last);
-        together.arrive_and_wait();
-        const double took = static_cast<double>(run.clock.steady_ns() - began_ns) / 1e9;
-        if (index == 0 && (best[which] == 0 || took < best[which])) best[which] = took;
+        spans[which].add(pass, began_ns, run.clock.steady_ns());
       }
     }
   });
+  std::array<double, kStreams> best = {};
+  for (size_t which = 0; which < kStreams; which++) best[which] = spans[which].shortest_seconds();
   return best;
 }
 

@@ -156,14 +156,15 @@ void check_network_ethernet(const Context& context) {
     if (!port.is_up) continue;  // nobody wants it
     any = true;
     Finding finding{.name = "network.ethernet", .part = port.name};
-    finding.value = port.speed_mbit * 1e6;
+    if (port.speed_mbit > 0) finding.value = port.speed_mbit * 1e6;
     finding.unit = "bit/s";
     finding.expected = "a carrier, full duplex";
     finding.source = "sysfs";
     const bool half = port.duplex == "half";
     finding.found = !port.has_carrier ? std::string("no carrier")
-                                      : fmt::format("{:g} Mbit/s{}", port.speed_mbit,
-                                                    half ? ", half duplex" : "");
+                    : finding.value   ? value_text(*finding.value, finding.unit)
+                                      : std::string("speed unknown");
+    if (half) finding.found += ", half duplex";
     finding.verdict = !port.has_carrier ? Verdict::fail : half ? Verdict::degraded : Verdict::pass;
     if (finding.verdict != Verdict::pass) finding.hint = kCable;
     context.report(std::move(finding));

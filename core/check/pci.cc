@@ -144,7 +144,7 @@ void check_pci_link(const Context& context) {
     context.report(std::move(finding));
   }
   if (any) return;
-  context.report(nothing_of(context, "pci.link", "pci",
+  context.report(nothing_of(context, "pci.link", "link",
                             "no GPU, network card, NVMe disk or accelerator with a PCIe link"));
 }
 

@@ -43,6 +43,9 @@ struct Child {
 
 [[noreturn]] void be_child(const Check& check, const Context& context, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // What the parent has open is its own: its lock above all, which a hung child would keep.
+  if (out > STDERR_FILENO + 1) ::close_range(STDERR_FILENO + 1, static_cast<unsigned>(out) - 1, 0);
+  ::close_range(static_cast<unsigned>(out) + 1, ~0u, 0);
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_DFL);
   Context mine = context;
   mine.report = [out, &check](Finding finding) {

@@ -82,7 +82,9 @@ class Running {
       : tree_(tree), clock_(clock), stop_(stop), history_(history), request_(request) {}
 
   Result<Report> run(const std::function<void(const Outcome&)>& ended) {
-    Report report{.wall_ns = clock_.wall_ns(), .level = request_.level};
+    Report report{.host = tree_.maybe_text("/proc/sys/kernel/hostname").value_or(""),
+                  .wall_ns = clock_.wall_ns(),
+                  .level = request_.level};
     const int64_t began_ns = clock_.steady_ns();
     FF_TRY(look_back());
     auto checks = choose(request_.level, request_.only, request_.budget_seconds, report.left_out);

@@ -25,6 +25,7 @@ struct Request {
 };
 
 struct Report {
+  std::string host = {};
   int64_t wall_ns = 0;
   Level level = Level::quick;
   Verdict verdict = Verdict::skipped;

@@ -1,7 +1,9 @@
 // verdicts.cc: names of verdicts and levels, counters since the last run.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
+#include "base/units.h"
 #include "check/check.h"
 
 namespace ff::check {
@@ -25,6 +27,15 @@ std::string_view verdict_name(Verdict verdict) { return kVerdicts[static_cast<si
 std::optional<Verdict> verdict_of(std::string_view name) { return named<Verdict>(kVerdicts, name); }
 std::string_view level_name(Level level) { return kLevels[static_cast<size_t>(level)]; }
 std::optional<Level> level_of(std::string_view name) { return named<Level>(kLevels, name); }
+
+std::string value_text(double value, std::string_view unit) {
+  if (unit == "B/s") return format_rate(value);
+  if (unit == "B" && value >= 0) return format_size(static_cast<uint64_t>(value));
+  constexpr std::array kPrefixes = {"", "k", "M", "G", "T", "P"};
+  size_t prefix = 0;
+  for (; std::abs(value) >= 1000 && prefix + 1 < kPrefixes.size(); prefix++) value /= 1000;
+  return fmt::format("{:.3g} {}{}", value, kPrefixes[prefix], unit == "1/s" ? "/s" : unit);
+}
 
 Growth growth_of(const Context& context, const Finding& counter) {
   const double now = counter.value.value_or(0);

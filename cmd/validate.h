@@ -1,0 +1,48 @@
+// What the files of `ff validate` share: where its history lies, and how findings are shown.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "check/history.h"
+#include "check/validate.h"
+#include "cmd/cli.h"
+
+namespace ff::cmd {
+
+// Its own file under the state folder; says so where it was corrupt and has begun anew.
+struct NodeHistory {
+  std::string dir;  // the state folder
+  check::History history;
+};
+Result<NodeHistory> open_node_history(Session& session);
+
+// A report as `--json` has it, and as the web hook gets it.
+Json report_json(const check::Report& report);
+// A table: of what passes one line a check, of the rest one line a finding and what to do about it.
+// All of it with --verbose; what passes not with --quiet.
+void show_report(Session& session, const check::Report& report);
+// "2 failed, 40 passed"
+std::string counts_of(const check::Report& report);
+Color color_of(check::Verdict verdict);
+double median_of(const check::History::Series& series);
+
+// Replaces DIR/ff_validate.prom, for the textfile collector of Prometheus' node exporter.
+Result<void> write_textfile(const std::string& dir, const check::Report& report);
+// Posts JSON. Errors: usage (no http or https URL), unreachable, failed (an answer that is no 2xx).
+// They name the host and not the rest of the URL, which often holds a secret.
+Result<void> post_json(const std::string& url, const Json& body, int64_t timeout_ns);
+
+// One HTML file that needs no other: the last run, a plot of every value, the last runs.
+std::string html_report(const std::string& host, const std::vector<check::RunRecord>& runs,
+                        const std::vector<check::Finding>& last,
+                        const std::vector<check::History::Series>& series);
+
+void declare_validate_run(Command& validate);
+void declare_validate_adopt(Command& validate);
+void declare_validate_list(Command& validate);
+void declare_validate_report(Command& validate);
+void declare_validate_xid(Command& validate);
+void declare_validate_faults(Command& validate);  // development builds
+
+}  // namespace ff::cmd
