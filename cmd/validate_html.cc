@@ -88,6 +88,11 @@ Frame frame_of(const History::Series& series) {
   return {least.value - room, most.value + room, series.values.size()};
 }
 
+std::string label(double x, double y, std::string_view anchor, std::string_view text) {
+  return fmt::format("<text x=\"{:g}\" y=\"{:g}\" text-anchor=\"{}\">{}</text>", x, y, anchor,
+                     text);
+}
+
 std::string plot(const History::Series& series) {
   const Frame frame = frame_of(series);
   std::string points, dots;
@@ -101,18 +106,23 @@ std::string plot(const History::Series& series) {
         shown(one.value, series.unit), one.load.empty() ? "" : ", meanwhile " + escape(one.load));
   }
   const double middle = frame.y(median_of(series));
-  const auto day = [](int64_t wall_ns) { return format_time(wall_ns).substr(0, 10); };
+  const std::string first = format_time(series.values.front().wall_ns);
+  const std::string last = format_time(series.values.back().wall_ns);
+  // "2026-11-23", or "04:06" where all is of one day.
+  const bool one_day = first.substr(0, 10) == last.substr(0, 10);
+  const auto when = [&](const std::string& time) {
+    return one_day ? time.substr(11, 5) : time.substr(0, 10);
+  };
   return fmt::format(
       "<svg viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{} {}\">"
       "<line class=\"median\" x1=\"{:g}\" x2=\"{:g}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
-      "<polyline class=\"trend\" points=\"{}\"/>{}"
-      "<text x=\"{:g}\" y=\"10\">{}</text>"
-      "<text x=\"{:g}\" y=\"106\">{}</text>"
-      "<text x=\"{:g}\" y=\"106\" text-anchor=\"end\">{}</text></svg>",
+      "<polyline class=\"trend\" points=\"{}\"/>{}{}{}{}{}</svg>",
       Frame::kWidth, Frame::kHeight, escape(series.name), escape(series.part), Frame::kLeft,
-      Frame::kRight, middle, middle, points, dots, Frame::kLeft, shown(frame.most, series.unit),
-      Frame::kLeft, day(series.values.front().wall_ns), Frame::kRight,
-      day(series.values.back().wall_ns));
+      Frame::kRight, middle, middle, points, dots,
+      label(Frame::kLeft, Frame::kTop - 4, "start", shown(frame.most, series.unit)),
+      label(Frame::kLeft, Frame::kBottom, "start", shown(frame.least, series.unit)),
+      label(Frame::kLeft, Frame::kHeight - 4, "start", when(first)),
+      label(Frame::kRight, Frame::kHeight - 4, "end", when(last)));
 }
 
 std::string figure(const History::Series& series) {

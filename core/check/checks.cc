@@ -9,6 +9,7 @@
 #include "check/log_rules.h"
 #include "check/network.h"
 #include "check/pci.h"
+#include "check/smart.h"
 #include "check/storage.h"
 
 namespace ff::check {
@@ -61,6 +62,8 @@ constexpr std::array kChecks = {
     Check{"storage.fs", "errors of file systems, mounts that went read-only", quick, reads, kSoon,
           0.1, 90, check_storage_fs},
     Check{"storage.disks", "state of disks", quick, reads, kSoon, 0.1, 80, check_storage_disks},
+    Check{"storage.health", "what NVMe and ATA disks say of their own health and wear", quick,
+          reads, 30 * kSecond, 0.5, 90, check_storage_health},
     Check{"storage.speed", "a file written, read back and checked; small reads", quick, load,
           1800 * kSecond, 3, 60, check_storage_speed},
     Check{"collective.reduce", "a sum over all cores: every value, and its bandwidth", quick, load,

@@ -221,7 +221,11 @@ void hold_against(Finding& finding, const std::vector<double>& before) {
   finding.verdict = Verdict::degraded;
   const double percent = 100 * (*finding.value - drift.median) / drift.median;
   finding.found += fmt::format(", {:+.0f} % of its median", percent);
-  finding.expected = fmt::format("{:.4g} ± {:.2g} {}", drift.median, drift.allowed, finding.unit);
+  const double bound = finding.better == Better::higher ? drift.median - drift.allowed
+                                                        : drift.median + drift.allowed;
+  finding.expected = fmt::format(
+      "{} {}, from a median of {}", finding.better == Better::higher ? "at least" : "at most",
+      value_text(bound, finding.unit), value_text(drift.median, finding.unit));
   finding.source = fmt::format("the last {} runs of this node", drift.runs);
   finding.hint = "Look at what else has changed in this run; run it again on an idle node.";
 }

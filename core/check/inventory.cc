@@ -8,6 +8,7 @@
 #include "check/host.h"
 #include "check/network.h"
 #include "check/pci.h"
+#include "check/smart.h"
 #include "check/storage.h"
 
 namespace ff::check {
@@ -52,6 +53,7 @@ void add_devices(const Tree& tree, Inventory& all) {
                                                   : std::string("speed unknown");
   }
   for (const std::string& bond : bonds(tree)) all["bond " + bond] = "bond";
+  if (!smart_disks(tree).empty()) all["smart"] = "told";
   if (!mounted_disks(tree).empty()) all["fs"] = "mounted";
   for (const DiskFacts& disk : disks(tree)) {
     all["disk " + (disk.serial.empty() ? disk.name : disk.serial)] = disk.model;

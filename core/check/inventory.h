@@ -21,7 +21,8 @@ constexpr std::string_view kUnseen = "unseen ";  // before a kind that could not
 //   "net eth0"           "1000 Mbit/s"
 //   "bond bond0", "disk SERIAL" "model"
 // and what this machine can tell of itself: "aer", "clock", "cpufreq", "disk-state", "edac", "fs",
-// "link", "throttle". What it may not see, it does not record as absent: "unseen dimm" and why.
+// "link", "smart", "throttle". What it may not see, it does not record as absent: "unseen dimm" and
+// why.
 Inventory take_inventory(const Tree& tree);
 
 // Nothing of a kind is there. Skipped where that was recorded, fail where something was; and
