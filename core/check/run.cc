@@ -46,7 +46,9 @@ struct Child {
   // What the parent has open is its own: its lock above all, which a hung child would keep.
   if (out > STDERR_FILENO + 1) ::close_range(STDERR_FILENO + 1, static_cast<unsigned>(out) - 1, 0);
   ::close_range(static_cast<unsigned>(out) + 1, ~0u, 0);
-  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGBUS, SIGSEGV, SIGILL, SIGFPE, SIGABRT}) {
+    ::signal(signal, SIG_DFL);
+  }
   Context mine = context;
   mine.report = [out, &check](Finding finding) {
     if (finding.name.empty()) finding.name = check.name;

@@ -57,23 +57,6 @@ Result<bool> hold(History& history, Outcome& outcome) {
   return drifted;
 }
 
-// Of each part what came out best.
-void keep_best(Outcome& outcome, const Outcome& again) {
-  for (Finding& mine : outcome.findings) {
-    const auto other = std::ranges::find_if(again.findings, [&](const Finding& one) {
-      return one.name == mine.name && one.part == mine.part;
-    });
-    if (other == again.findings.end() || !mine.value || !other->value) continue;
-    const bool better =
-        mine.better == Better::higher ? *other->value > *mine.value : *other->value < *mine.value;
-    if (mine.better != Better::neither && mine.verdict <= other->verdict && better) mine = *other;
-  }
-  // What only showed now is no less true.
-  for (const Finding& one : again.findings) {
-    if (one.verdict == Verdict::fail) outcome.findings.push_back(one);
-  }
-}
-
 // One run, step by step.
 class Running {
  public:
@@ -171,6 +154,22 @@ std::vector<Finding> Report::findings() const {
     all.insert(all.end(), outcome.findings.begin(), outcome.findings.end());
   }
   return all;
+}
+
+void keep_best(Outcome& outcome, const Outcome& again) {
+  for (Finding& mine : outcome.findings) {
+    const auto other = std::ranges::find_if(again.findings, [&](const Finding& one) {
+      return one.name == mine.name && one.part == mine.part;
+    });
+    if (other == again.findings.end() || !mine.value || !other->value) continue;
+    const bool better =
+        mine.better == Better::higher ? *other->value > *mine.value : *other->value < *mine.value;
+    if (mine.better != Better::neither && mine.verdict <= other->verdict && better) mine = *other;
+  }
+  // What only showed now is no less true.
+  for (const Finding& one : again.findings) {
+    if (one.verdict == Verdict::fail) outcome.findings.push_back(one);
+  }
 }
 
 Result<Report> validate(const Tree& tree, Clock& clock, const Stop& stop, History* history,

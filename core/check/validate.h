@@ -37,6 +37,9 @@ struct Report {
   std::vector<Finding> findings() const;
 };
 
+// Of what a check has said twice, the better value of each part; what failed in either has failed.
+void keep_best(Outcome& outcome, const Outcome& again);
+
 // `history` null: a recorded tree, which has none; there, only checks that read files run. `ended`:
 // told of each check as it ends. A load whose value has drifted is measured twice again, for a
 // moment of disturbance is no fault. Errors: usage for names in `only` and `required` that are no
