@@ -172,20 +172,24 @@ std::deque<Option> bare_options(Common& common) {
 Result<void> descend(const Command*& reached, std::vector<std::string>& args) {
   Common common;
   const std::deque<Option> common_table = common_options(common);
+  const std::string* unknown = nullptr;  // the last option, where nobody knows it
   for (size_t at = 0; at < args.size() && !reached->subs().empty(); ++at) {
     const std::string& word = args[at];
     if (word == "--") break;
+    const std::vector<const Option*> options = options_of(*reached, common_table);
     if (looks_like_option(word)) {
+      const std::string name = word.substr(0, word.find('='));
+      const auto is_it = [&](const Option* option) {
+        return name == option->long_name() || name == option->short_name();
+      };
+      const auto known = std::find_if(options.begin(), options.end(), is_it);
+      unknown = known == options.end() && word.starts_with("--") ? &word : nullptr;
       // The value of an option that takes one is the next word.
-      for (const Option* option : options_of(*reached, common_table)) {
-        if (!option->is_flag() && (word == option->long_name() || word == option->short_name())) {
-          ++at;
-          break;
-        }
-      }
+      if (known != options.end() && !(*known)->is_flag() && name == word) ++at;
       continue;
     }
     const Command* sub = reached->find(word);
+    if (sub == nullptr && unknown != nullptr) return unknown_option(*reached, options, *unknown);
     if (sub == nullptr) {
       std::vector<std::string> names;
       for (const Command& known : reached->subs()) names.push_back(known.name());
@@ -194,6 +198,7 @@ Result<void> descend(const Command*& reached, std::vector<std::string>& args) {
           suggestion(word, names, fmt::format("`ff {} -h` lists the commands.", reached->path()))};
     }
     reached = sub;
+    unknown = nullptr;
     args.erase(args.begin() + static_cast<ptrdiff_t>(at));
     --at;
   }
