@@ -112,6 +112,7 @@ constexpr Entry kRights[] = {
 constexpr Entry kFiles[] = {
     {"/etc/ff/ff.toml", "Settings of the machine: 'ff help config' lists them."},
     {"/var/lib/ff", "State of daemons that run as root, unless $FF_STATE names another folder."},
+    {"/var/lib/ff/validate.db", "What 'ff validate' has found on this machine, run by run."},
     {"3fs-virt", "In the root of a mount: rings and orders for programs made for 3FS."},
 };
 
