@@ -16,15 +16,12 @@ constexpr int64_t kWeekNs = 7 * 86'400 * kSecond;
 constexpr int64_t kJournalNs = 8 * kSecond;
 constexpr size_t kJournalMax = 64 * kMiB;
 
-// When the machine started, by the wall clock, to the second.
-int64_t boot_wall_ns(const Tree& tree) {
-  const std::string text = tree.maybe_text("/proc/stat").value_or("");
-  for (const std::string_view line : split(text, '\n')) {
-    constexpr std::string_view kKey = "btime ";
-    if (!line.starts_with(kKey)) continue;
-    return static_cast<int64_t>(parse_u64(line.substr(kKey.size())).value_or(0)) * kSecond;
-  }
-  return 0;
+// When the machine started, by the wall clock; not before: what was told twice does less harm than
+// what was not told.
+int64_t boot_wall_ns(const Context& context) {
+  constexpr int64_t kStep = 20 * kMillisecond;  // of what /proc/uptime says, and some
+  const double up = context.tree.maybe_number("/proc/uptime").value_or(0);
+  return context.clock.wall_ns() - static_cast<int64_t>(up * 1e9) + kStep;
 }
 
 struct Gathered {
@@ -90,7 +87,7 @@ Result<void> gather(const Context& context, Gathered& gathered) {
     return records.error();
   }
   gathered.sources.emplace_back("/dev/kmsg");
-  const int64_t boot_ns = boot_wall_ns(context.tree);
+  const int64_t boot_ns = boot_wall_ns(context);
   int64_t oldest_ns = now_ns;
   for (const std::string& record : *records) {
     const auto line = parse_kmsg(record);

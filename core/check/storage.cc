@@ -123,12 +123,6 @@ void check_storage_disks(const Context& context) {
     const bool good = disk.state == "live" || disk.state == "running";
     finding.verdict = good ? Verdict::pass : Verdict::fail;
     if (!good) finding.hint = kReplace;
-    // SCSI and SATA disks count what they could not do.
-    const auto errors =
-        context.tree.maybe_text(fmt::format("/sys/block/{}/device/ioerr_cnt", disk.name));
-    if (good && errors && *errors != "0x0") {
-      finding.found += fmt::format(", {} I/O errors", printable(*errors));
-    }
     context.report(std::move(finding));
   }
   if (any) return;
