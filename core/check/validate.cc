@@ -10,7 +10,7 @@ namespace ff::check {
 
 namespace {
 
-constexpr int kAgain = 2;  // how often a load that has drifted is measured again
+constexpr int kAgain = 2;  // how often a load that is degraded is measured again
 
 Result<void> known(const std::vector<std::string>& asked, bool groups_alone) {
   std::vector<std::string> names;
@@ -44,17 +44,9 @@ Verdict worst_of(const std::vector<Outcome>& outcomes, const std::vector<std::st
   return worst;
 }
 
-// Findings held against their history. True: one has drifted.
-Result<bool> hold(History& history, Outcome& outcome) {
-  bool drifted = false;
-  for (Finding& finding : outcome.findings) {
-    if (finding.better == Better::neither || !finding.value) continue;
-    FF_TRY(const auto before, history.baseline(finding.name, finding.part));
-    const Verdict was = finding.verdict;
-    hold_against(finding, before);
-    drifted |= finding.verdict != was;
-  }
-  return drifted;
+bool is_degraded(const Outcome& outcome) {
+  return std::ranges::find(outcome.findings, Verdict::degraded, &Finding::verdict) !=
+         outcome.findings.end();
 }
 
 // One run, step by step.
@@ -75,9 +67,7 @@ class Running {
       std::erase_if(checks, [](const Check* check) { return check->cost == Cost::load; });
     }
     FF_TRY(report.outcomes, run_some(std::move(checks), ended));
-    if (history_ != nullptr) {
-      for (Outcome& outcome : report.outcomes) FF_TRY(hold_to_history(outcome));
-    }
+    for (Outcome& outcome : report.outcomes) FF_TRY(settle(outcome));
     report.verdict = worst_of(report.outcomes, request_.required);
     report.seconds = static_cast<double>(clock_.steady_ns() - began_ns) / 1e9;
     if (auto done = record(report); !done) report.not_recorded = std::move(done).error();
@@ -122,16 +112,28 @@ class Running {
                          report.findings());
   }
 
-  Result<void> hold_to_history(Outcome& outcome) {
+  // Holds it against the history. A load that is degraded is measured again: a moment's disturbance
+  // is no fault.
+  Result<void> settle(Outcome& outcome) {
     Outcome held = outcome;
-    FF_TRY(bool drifted, hold(*history_, held));
-    for (int i = 0; i < kAgain && drifted && outcome.check->cost == Cost::load; i++) {
+    FF_TRY(hold(held));
+    for (int i = 0; i < kAgain && outcome.check->cost == Cost::load && is_degraded(held); i++) {
       FF_TRY(const auto again, run_some({outcome.check}, [](const Outcome&) {}));
       keep_best(outcome, again.front());
       held = outcome;
-      FF_TRY(drifted, hold(*history_, held));
+      FF_TRY(hold(held));
     }
     outcome = std::move(held);
+    return {};
+  }
+
+  Result<void> hold(Outcome& outcome) {
+    if (history_ == nullptr) return {};
+    for (Finding& finding : outcome.findings) {
+      if (finding.better == Better::neither || !finding.value) continue;
+      FF_TRY(const auto before, history_->baseline(finding.name, finding.part));
+      hold_against(finding, before);
+    }
     return {};
   }
 
@@ -161,10 +163,12 @@ void keep_best(Outcome& outcome, const Outcome& again) {
     const auto other = std::ranges::find_if(again.findings, [&](const Finding& one) {
       return one.name == mine.name && one.part == mine.part;
     });
-    if (other == again.findings.end() || !mine.value || !other->value) continue;
-    const bool better =
-        mine.better == Better::higher ? *other->value > *mine.value : *other->value < *mine.value;
-    if (mine.better != Better::neither && mine.verdict <= other->verdict && better) mine = *other;
+    if (other == again.findings.end() || mine.verdict == Verdict::fail) continue;
+    const bool valued = mine.value && other->value && mine.better != Better::neither;
+    const bool better = valued && (mine.better == Better::higher ? *other->value > *mine.value
+                                                                 : *other->value < *mine.value);
+    const bool same = mine.verdict == other->verdict;
+    if (same ? better : other->verdict < mine.verdict) mine = *other;
   }
   // What only showed now is no less true.
   for (const Finding& one : again.findings) {

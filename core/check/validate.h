@@ -41,8 +41,7 @@ struct Report {
 void keep_best(Outcome& outcome, const Outcome& again);
 
 // `history` null: a recorded tree, which has none; there, only checks that read files run. `ended`:
-// told of each check as it ends. A load whose value has drifted is measured twice again, for a
-// moment of disturbance is no fault. Errors: usage for names in `only` and `required` that are no
+// told of each check as it ends. Errors: usage for names in `only` and `required` that are no
 // check's, those of run_checks, those of reading the history.
 Result<Report> validate(const Tree& tree, Clock& clock, const Stop& stop, History* history,
                         const Request& request, const std::function<void(const Outcome&)>& ended);

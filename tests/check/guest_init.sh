@@ -1,6 +1,6 @@
 #!/bb/busybox sh
-# Process 1 of a guest that guest.py breaks: loads the drivers of its devices, then runs the lines that
-# come over the serial console. After each it says "GUEST-DONE rc=N".
+# Process 1 of a guest that guest.py breaks: loads the drivers of its devices, then runs the lines
+# that come over the serial console. After each it says "GUEST-DONE rc=N".
 /bb/busybox mkdir -p /proc /sys /dev /tmp
 /bb/busybox mount -t proc proc /proc
 /bb/busybox mount -t sysfs sysfs /sys

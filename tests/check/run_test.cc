@@ -224,6 +224,12 @@ TEST(KeepBest, TakesTheBetterValueAndForgetsNoFailure) {
   Outcome lower{.findings = {finding(5, Better::lower)}};
   keep_best(lower, {.findings = {finding(7, Better::lower)}});
   EXPECT_EQ(lower.findings[0].value, 5);
+  Outcome slow{.findings = {finding(9, Better::higher, Verdict::degraded)}};
+  keep_best(slow, {.findings = {finding(8, Better::higher)}});
+  EXPECT_EQ(slow.findings[0].verdict, Verdict::pass);
+  Outcome wrong{.findings = {finding(1, Better::higher, Verdict::fail)}};
+  keep_best(wrong, {.findings = {finding(8, Better::higher)}});
+  EXPECT_EQ(wrong.findings[0].verdict, Verdict::fail);
   keep_best(outcome, {.findings = {finding(9, Better::higher, Verdict::fail)}});
   EXPECT_TRUE(std::ranges::any_of(outcome.findings,
                                   [](const Finding& one) { return one.verdict == Verdict::fail; }));
