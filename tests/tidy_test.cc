@@ -83,7 +83,9 @@ struct Source {
   std::string path;  // from the tree's root, "core/io/disk.h"
   std::string text;
 
-  bool is_code() const { return path.ends_with(".cc") || path.ends_with(".h"); }
+  bool is_code() const {
+    return path.ends_with(".cc") || path.ends_with(".h") || path.ends_with(".c");
+  }
   bool is_header() const { return path.ends_with(".h"); }
   // "core/io/disk.h" -> "io"; empty outside core/ and for files directly in it.
   std::string_view folder() const {
@@ -390,7 +392,7 @@ std::vector<std::string> files_of_code() {
 
 // Sources and scripts, read whole.
 std::vector<Source> tree() {
-  static const std::set<std::string> kExtensions = {".cc", ".h", ".sh", ".py", ".cmake"};
+  static const std::set<std::string> kExtensions = {".cc", ".c", ".h", ".sh", ".py", ".cmake"};
   std::vector<Source> sources;
   for (const std::string path : {"bootstrap", ".ci/run", "CMakeLists.txt"}) {
     sources.push_back({path, read(kRoot / path)});

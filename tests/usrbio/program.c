@@ -1,6 +1,6 @@
-/* A program that knows rings by their header alone. Usage: program work|hang MOUNT FILE SEED.
-   work: writes a file of its own through rings, reads it in many ways, compares; "all is well".
-   hang: reads and writes until somebody kills it, after it has said "working". */
+// A program that knows rings by their header alone. Usage: program work|hang MOUNT FILE SEED.
+// work: writes a file of its own through rings, reads it in many ways, compares; "all is well".
+// hang: reads and writes until somebody kills it, after it has said "working".
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ static uint64_t next(void) {
   return state ^= state << 17;
 }
 
-static void check(int good, const char *what, long got) {
+static void check(int good, const char* what, long got) {
   if (good) return;
   printf("%s: %ld\n", what, got);
   exit(1);
@@ -31,14 +31,14 @@ static uint8_t byte_at(uint64_t seed, uint64_t at) {
   return (uint8_t)(seed * 31 + at * 7 + (at >> 12));
 }
 
-static void write_file(const char *mount, int fd, uint64_t seed, struct hf3fs_iov *iov) {
+static void write_file(const char* mount, int fd, uint64_t seed, struct hf3fs_iov* iov) {
   struct hf3fs_ior ring;
   int i;
   long done = hf3fs_iorcreate4(&ring, mount, ENTRIES, false, 0, 0, -1, 0);
   check(done == 0, "iorcreate4", done);
   for (i = 0; i < BLOCKS; i++) {
     uint64_t at;
-    uint8_t *block = iov->base + (size_t)i % ENTRIES * BLOCK;
+    uint8_t* block = iov->base + (size_t)i % ENTRIES * BLOCK;
     struct hf3fs_cqe cqe;
     for (at = 0; at < BLOCK; at++) block[at] = byte_at(seed, (uint64_t)i * BLOCK + at);
     done = hf3fs_prep_io(&ring, iov, false, block, fd, (size_t)i * BLOCK, BLOCK, block);
@@ -53,16 +53,16 @@ static void write_file(const char *mount, int fd, uint64_t seed, struct hf3fs_io
 struct read {
   uint64_t at;
   uint64_t size;
-  uint8_t *into;
+  uint8_t* into;
 };
 
-static void read_some(struct hf3fs_ior *ring, struct hf3fs_iov *iov, int fd, uint64_t seed) {
+static void read_some(struct hf3fs_ior* ring, struct hf3fs_iov* iov, int fd, uint64_t seed) {
   static struct read reads[ENTRIES];
   static struct hf3fs_cqe cqes[ENTRIES];
   int left = 0;
   int i;
   for (i = 0; i < ENTRIES; i++) {
-    struct read *one = &reads[i];
+    struct read* one = &reads[i];
     long slot;
     one->size = 1 + next() % BLOCK;
     one->at = next() % ((uint64_t)BLOCKS * BLOCK - one->size);
@@ -77,7 +77,7 @@ static void read_some(struct hf3fs_ior *ring, struct hf3fs_iov *iov, int fd, uin
     check(got > 0, "wait_for_ios", got);
     left -= got;
     for (i = 0; i < got; i++) {
-      const struct read *one = cqes[i].userdata;
+      const struct read* one = cqes[i].userdata;
       uint64_t at;
       check(cqes[i].result == (int64_t)one->size, "a read", (long)cqes[i].result);
       for (at = 0; at < one->size; at++) {
@@ -87,7 +87,7 @@ static void read_some(struct hf3fs_ior *ring, struct hf3fs_iov *iov, int fd, uin
   }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   struct hf3fs_iov iov;
   struct hf3fs_ior rings[RINGS];
   uint64_t seed;
