@@ -17,6 +17,7 @@ namespace ff::check {
 namespace {
 
 constexpr int kTurnMs = 50;
+constexpr int kEndMs = 1;  // between the end of its output and its own
 
 // What posix_spawnp(3) is to do in the child: standard output to a pipe, the rest to nobody.
 class Streams {
@@ -80,9 +81,14 @@ Result<Said> run_program(const std::string& program, const std::vector<std::stri
     (void)::poll(&wait, 1, kTurnMs);
   }
   ::close(ends[0]);
+  // With its output closed it may still hang, in a driver that it lets go of.
+  while (!said.hung && ::waitpid(pid, &said.status, WNOHANG) == 0) {
+    said.hung = clock.steady_ns() > end_ns;
+    (void)::poll(nullptr, 0, kEndMs);
+  }
   // One that hangs in the kernel cannot be killed, and is not waited for.
   if (said.hung) ::kill(pid, SIGKILL);
-  (void)::waitpid(pid, &said.status, said.hung ? WNOHANG : 0);
+  if (said.hung) (void)::waitpid(pid, &said.status, WNOHANG);
   return said;
 }
 
