@@ -3,6 +3,7 @@
 #include <array>
 
 #include "check/check.h"
+#include "check/gpu.h"
 #include "check/host.h"
 #include "check/inventory.h"
 #include "check/load.h"
@@ -54,6 +55,8 @@ constexpr std::array kChecks = {
           0.2, 100, check_pci_link},
     Check{"pci.aer", "errors that devices have counted", quick, reads, kSoon, 0.2, 90,
           check_pci_aer},
+    Check{"gpu.health", "GPUs against PCI; ECC, rows, heat, NVLink, what NVML tells", quick, reads,
+          15 * kSecond, 2, 100, check_gpu_health},
     Check{"network.ib", "state of InfiniBand and RoCE ports, and their errors", quick, reads, kSoon,
           0.2, 100, check_network_ib},
     Check{"network.ethernet", "carrier, duplex, flaps and errors of ports", quick, reads, kSoon,

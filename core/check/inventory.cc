@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "check/gpu.h"
 #include "check/host.h"
 #include "check/network.h"
 #include "check/pci.h"
@@ -45,6 +46,9 @@ void add_devices(const Tree& tree, Inventory& all) {
     if (device.kind != PciKind::other && device.link) all["link"] = "told";
     const PciErrors errors = pci_errors(tree, device.address);
     if (errors.correctable || errors.nonfatal || errors.fatal) all["aer"] = "counted";
+  }
+  for (const PciDevice& gpu : nvidia_gpus(tree)) {
+    all["gpu " + gpu.address] = fmt::format("{:04x}:{:04x}", gpu.vendor, gpu.device);
   }
   for (const IbPort& port : ib_ports(tree)) all["ib " + port.name] = port.link_layer;
   for (const NetPort& port : net_ports(tree)) {

@@ -17,6 +17,7 @@ constexpr std::string_view kUnseen = "unseen ";  // before a kind that could not
 //   "memory"             "512GiB"           (of the modules; missing where they are unknown)
 //   "dimm DIMM_A1"       "64GiB 3200 MT/s"
 //   "pci 0000:17:00.0"   "GPU 10de:20b2"
+//   "gpu 0000:17:00.0"   "10de:20b2"        (NVIDIA's, the same ones)
 //   "ib mlx5_0/1"        "InfiniBand"
 //   "net eth0"           "1000 Mbit/s"
 //   "bond bond0", "disk SERIAL" "model"
