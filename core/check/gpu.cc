@@ -29,6 +29,10 @@ std::string text_of(const NvmlError& error) {
   return error.code == 0 ? text : fmt::format("{}: {}", error.call, text);
 }
 
+size_t active_links(const GpuFacts& gpu) {
+  return static_cast<size_t>(std::ranges::count(gpu.links, true, &NvLink::active));
+}
+
 // What NVML told, beside what is on PCI.
 class Gpus {
  public:
@@ -47,7 +51,9 @@ class Gpus {
     if (!told_.count && told_.error) return report_no_nvml();
     report_end();
     if (told_.count) report_count();
-    for (const GpuFacts& gpu : told_.gpus) report_gpu(gpu);
+    size_t links = 0;
+    for (const GpuFacts& gpu : told_.gpus) links = std::max(links, active_links(gpu));
+    for (const GpuFacts& gpu : told_.gpus) report_gpu(gpu, links);
   }
 
  private:
@@ -153,10 +159,10 @@ class Gpus {
     context_.report(std::move(finding));
   }
 
-  void report_gpu(const GpuFacts& gpu) const {
+  void report_gpu(const GpuFacts& gpu, size_t links) const {
     const std::string part = part_of(gpu);
     if (!gpu.errors.empty()) report_errors(gpu, part);
-    if (gpu.complete) return judge_gpu(context_, part, gpu);
+    if (gpu.complete) return judge_gpu(context_, part, gpu, links);
     if (!gpu.errors.empty() || &gpu == last()) return;
     context_.report(
         {.name = "gpu.health", .part = part, .found = "what NVML tells makes no sense"});

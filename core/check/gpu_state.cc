@@ -139,19 +139,20 @@ void judge_temperature(const Context& context, const std::string& part, const Gp
   context.report(std::move(finding));
 }
 
-// Nothing of a GPU whose links lead nowhere: it has no neighbours.
-void judge_links(const Context& context, const std::string& part, const GpuFacts& gpu) {
+// Nothing where no GPU has a neighbour.
+void judge_links(const Context& context, const std::string& part, const GpuFacts& gpu,
+                 size_t most) {
   std::vector<uint64_t> down;
   Fact errors;
   for (const NvLink& link : gpu.links) {
     if (!link.active) down.push_back(link.number);
     if (link.errors) errors = errors.value_or(0) + *link.errors;
   }
-  if (down.size() == gpu.links.size()) return;
+  const size_t active = gpu.links.size() - down.size();
+  if (active == 0 && most == 0) return;
   Finding finding = of("gpu.nvlink", part);
-  finding.found =
-      fmt::format("{} of {} links active", gpu.links.size() - down.size(), gpu.links.size());
-  finding.expected = "all active, no errors since the last run";
+  finding.found = fmt::format("{} of {} links active", active, gpu.links.size());
+  finding.expected = fmt::format("{} active, as on others; no errors since the last run", most);
   Growth growth;
   if (errors) {
     finding.value = number(errors);
@@ -159,7 +160,7 @@ void judge_links(const Context& context, const std::string& part, const GpuFacts
     finding.found += growth.since_run ? fmt::format(", {:.0f} more errors", growth.more)
                                       : fmt::format(", {} errors so far", *errors);
   }
-  if (!down.empty()) {
+  if (active < most) {
     finding.verdict = Verdict::degraded;
     finding.found += fmt::format("; down: {}", fmt::join(down, ", "));
     finding.hint =
@@ -214,12 +215,12 @@ void judge_recovery(const Context& context, const std::string& part, const GpuFa
 
 }  // namespace
 
-void judge_gpu(const Context& context, const std::string& part, const GpuFacts& gpu) {
+void judge_gpu(const Context& context, const std::string& part, const GpuFacts& gpu, size_t links) {
   judge_ecc(context, part, gpu);
   judge_repairs(context, part, gpu);
   judge_throttle(context, part, gpu);
   judge_temperature(context, part, gpu);
-  judge_links(context, part, gpu);
+  judge_links(context, part, gpu, links);
   judge_persistence(context, part, gpu);
   judge_recovery(context, part, gpu);
 }

@@ -2,6 +2,7 @@
 // gpu.nvlink, gpu.persistence, gpu.recovery. What a GPU does not tell of is not reported.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "check/check.h"
@@ -9,6 +10,8 @@
 
 namespace ff::check {
 
-void judge_gpu(const Context& context, const std::string& part, const GpuFacts& gpu);
+// `links`: that are active on that GPU of this node which has most. Bridges between GPUs in PCIe
+// slots may leave some of them free, on all alike.
+void judge_gpu(const Context& context, const std::string& part, const GpuFacts& gpu, size_t links);
 
 }  // namespace ff::check

@@ -168,7 +168,8 @@ void keep_best(Outcome& outcome, const Outcome& again) {
     const bool better = valued && (mine.better == Better::higher ? *other->value > *mine.value
                                                                  : *other->value < *mine.value);
     const bool same = mine.verdict == other->verdict;
-    if (same ? better : other->verdict < mine.verdict) mine = *other;
+    const bool well = other->verdict == Verdict::pass && mine.verdict == Verdict::degraded;
+    if (well || (same && better)) mine = *other;
   }
   // What only showed now is no less true.
   for (const Finding& one : again.findings) {

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "check/gpu_facts.h"
+#include "check/gpu_state.h"
 #include "check/inventory.h"
 #include "io/system_disk.h"
 #include "io/temp_dir.h"
@@ -210,15 +211,24 @@ TEST_F(Gpu, NvLinks) {
   before_[{"gpu.nvlink", part(0)}] = 0;
   before_[{"gpu.nvlink", part(2)}] = 17;
   judge(ask("nvlink"));
-  EXPECT_EQ(not_passed(), (Names{"gpu.nvlink of " + part(1), "gpu.nvlink of " + part(2)}));
+  EXPECT_EQ(not_passed(), (Names{"gpu.nvlink of " + part(1), "gpu.nvlink of " + part(2),
+                                 "gpu.nvlink of " + part(3)}));
   EXPECT_EQ(found("gpu.nvlink", part(1)).found, "11 of 12 links active, 0 errors so far; down: 7");
   EXPECT_EQ(verdict("gpu.nvlink", part(1)), Verdict::degraded);
   const Finding errors = found("gpu.nvlink", part(2));
   EXPECT_EQ(errors.verdict, Verdict::degraded);
   EXPECT_EQ(errors.value, 1 + 16 + 256 + 4096);  // replay, recovery, both CRCs, each once
   EXPECT_TRUE(says(errors.found, "4352 more errors"));
-  // One that has no neighbour is not mentioned.
-  EXPECT_EQ(std::ranges::count(findings_, std::string("gpu.nvlink"), &Finding::name), 7);
+  EXPECT_TRUE(says(found("gpu.nvlink", part(3)).found, "0 of 12 links active"));
+}
+
+TEST_F(Gpu, LinksThatNoGpuUsesAreNoFault) {
+  GpuFacts bridged{.links = {{.number = 0, .active = true}, {.number = 1, .active = false}}};
+  judge_gpu(context(), "with a bridge", bridged, 1);
+  EXPECT_EQ(verdict("gpu.nvlink", "with a bridge"), Verdict::pass);
+  bridged.links[0].active = false;
+  judge_gpu(context(), "alone", bridged, 0);
+  EXPECT_EQ(std::ranges::count(findings_, std::string("gpu.nvlink"), &Finding::name), 1);
 }
 
 TEST_F(Gpu, LinkErrorsBeforeTheFirstRunAreNoFault) {
