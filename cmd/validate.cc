@@ -136,7 +136,7 @@ Result<void> run_validate(Session& session, const RunOptions& options) {
 
 void declare_options(Command& run, RunOptions& o) {
   run.option("--level", choice(o.level, {"quick", "weekly", "burn-in"}),
-             "How long loads go on: seconds, some minutes, hours")
+             "How long loads go on: a few seconds in all, some minutes, an hour")
       .config("validate.level")
       .env("FF_VALIDATE_LEVEL");
   run.option("--only", text(o.only, "NAME"), "Only this check, or group of checks");

@@ -10,6 +10,7 @@
 #include "check/log_rules.h"
 #include "check/network.h"
 #include "check/pci.h"
+#include "check/pci_peer.h"
 #include "check/smart.h"
 #include "check/storage.h"
 
@@ -57,6 +58,8 @@ constexpr std::array kChecks = {
           check_pci_aer},
     Check{"gpu.health", "GPUs against PCI; ECC, rows, heat, NVLink, what NVML tells", quick, reads,
           15 * kSecond, 2, 100, check_gpu_health},
+    Check{"pci.peer", "relaxed ordering, ACS and IOMMU, which slow GPUs down", quick, reads, kSoon,
+          0.2, 70, check_pci_peer},
     Check{"network.ib", "state of InfiniBand and RoCE ports, and their errors", quick, reads, kSoon,
           0.2, 100, check_network_ib},
     Check{"network.ethernet", "carrier, duplex, flaps and errors of ports", quick, reads, kSoon,

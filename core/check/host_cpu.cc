@@ -59,7 +59,7 @@ CpuFacts cpu_facts(const Tree& tree) {
 void check_host_cpu(const Context& context) {
   const CpuFacts facts = cpu_facts(context.tree);
   Finding finding{.name = "host.cpu"};
-  if (facts.online.empty() || facts.models.empty()) {
+  if (facts.online.empty() || facts.present.empty() || facts.models.empty()) {
     finding.found = "/proc/cpuinfo or /sys/devices/system/cpu cannot be read";
     return context.report(std::move(finding));
   }

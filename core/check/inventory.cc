@@ -9,6 +9,7 @@
 #include "check/host.h"
 #include "check/network.h"
 #include "check/pci.h"
+#include "check/pci_peer.h"
 #include "check/smart.h"
 #include "check/storage.h"
 
@@ -50,13 +51,16 @@ void add_devices(const Tree& tree, Inventory& all) {
   for (const PciDevice& gpu : nvidia_gpus(tree)) {
     all["gpu " + gpu.address] = fmt::format("{:04x}:{:04x}", gpu.vendor, gpu.device);
   }
-  for (const IbPort& port : ib_ports(tree)) all["ib " + port.name] = port.link_layer;
+  for (const IbPort& port : ib_ports(tree))
+    all["ib " + port.name] = fmt::format("{} {}", port.link_layer, port.rate);
   for (const NetPort& port : net_ports(tree)) {
     if (!port.is_up) continue;
-    all["net " + port.name] = port.speed_mbit > 0 ? fmt::format("{:g} Mbit/s", port.speed_mbit)
+    const std::string speed = port.speed_mbit > 0 ? fmt::format("{:g} Mbit/s", port.speed_mbit)
                                                   : std::string("speed unknown");
+    all["net " + port.name] = fmt::format("{}, MTU {:g}", speed, port.mtu);
   }
   for (const std::string& bond : bonds(tree)) all["bond " + bond] = "bond";
+  add_pci_peers(tree, all);
   if (!smart_disks(tree).empty()) all["smart"] = "told";
   if (!mounted_disks(tree).empty()) all["fs"] = "mounted";
   for (const DiskFacts& disk : disks(tree)) {

@@ -18,12 +18,12 @@ constexpr std::string_view kUnseen = "unseen ";  // before a kind that could not
 //   "dimm DIMM_A1"       "64GiB 3200 MT/s"
 //   "pci 0000:17:00.0"   "GPU 10de:20b2"
 //   "gpu 0000:17:00.0"   "10de:20b2"        (NVIDIA's, the same ones)
-//   "ib mlx5_0/1"        "InfiniBand"
-//   "net eth0"           "1000 Mbit/s"
+//   "ib mlx5_0/1"        "InfiniBand 200 Gb/sec (4X HDR)"
+//   "net eth0"           "1000 Mbit/s, MTU 1500"
 //   "bond bond0", "disk SERIAL" "model"
 // and what this machine can tell of itself: "aer", "clock", "cpufreq", "disk-state", "edac", "fs",
-// "link", "smart", "throttle". What it may not see, it does not record as absent: "unseen dimm" and
-// why.
+// "link", "smart", "throttle", and those of pci_peer.h. What it may not see, it does not record as
+// absent: "unseen dimm" and why.
 Inventory take_inventory(const Tree& tree);
 
 // Nothing of a kind is there. Skipped where that was recorded, fail where something was; and

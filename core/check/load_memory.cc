@@ -300,12 +300,15 @@ void check_memory_pattern(const Context& context) {
   }
   PatternTest test{
       .words = room.as<uint64_t>(), .seed = context.rng.next(), .fault = context.fault};
+  const int64_t end_ns = context.clock.steady_ns() + load_ns(context.level);
   const size_t count = bytes / sizeof(uint64_t);
   const size_t part = count / cpus.size() & ~size_t{7};
   on_each(cpus, [&](size_t index) {
     const size_t first = index * part;
     const size_t last = index + 1 == cpus.size() ? count : first + part;
-    for (const NamedPattern& pattern : kPatterns) test.run(pattern, first, last);
+    do {
+      for (const NamedPattern& pattern : kPatterns) test.run(pattern, first, last);
+    } while (context.level == Level::burn_in && context.clock.steady_ns() < end_ns);
   });
   finding.value = static_cast<double>(test.wrong_words);
   finding.expected = "every bit as it was written";

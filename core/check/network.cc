@@ -22,9 +22,9 @@ constexpr std::array kIbErrors = {
     "port_rcv_errors", "local_link_integrity_errors", "excessive_buffer_overrun_errors"};
 constexpr uint64_t kIffUp = 1;  // linux/if.h
 
-uint64_t count_of(const Tree& tree, const std::string& path) {
+std::optional<uint64_t> count_of(const Tree& tree, const std::string& path) {
   const auto text = tree.maybe_text(path);
-  return text ? parse_u64(*text).value_or(0) : 0;
+  return text ? parse_u64(*text) : std::nullopt;
 }
 
 // "4: ACTIVE" -> "ACTIVE".
@@ -46,25 +46,30 @@ IbPort ib_port(const Tree& tree, const std::string& name, const std::string& at)
     if (text && text->find_first_not_of("0:") != text->npos) port.gids++;
   }
   for (const char* const counter : kIbErrors) {
-    const std::string path = fmt::format("{}/counters/{}", at, counter);
-    if (tree.exists(path)) port.errors.emplace_back(counter, count_of(tree, path));
+    const auto count = count_of(tree, fmt::format("{}/counters/{}", at, counter));
+    if (count) port.errors.emplace_back(counter, *count);
   }
   return port;
 }
 
 // Of a counter that should stand still. What it has counted while the machine was starting says
 // nothing: links come and go then.
-Finding of_counter(const Context& context, const char* check, std::string part, uint64_t now,
-                   const char* what) {
-  Finding finding{.name = check, .part = std::move(part), .verdict = Verdict::pass};
-  finding.value = static_cast<double>(now);
+Finding of_counter(const Context& context, const char* check, std::string part,
+                   std::optional<uint64_t> now, const char* what) {
+  Finding finding{.name = check, .part = std::move(part)};
+  if (!now) {
+    finding.found = fmt::format("the count of {} cannot be read", what);
+    return finding;
+  }
+  finding.verdict = Verdict::pass;
+  finding.value = static_cast<double>(*now);
   finding.source = "the port's counters";
   const Growth growth = growth_of(context, finding);
   if (!growth.since_run) {
-    finding.found = fmt::format("{} {} since the boot, no run to compare with yet", now, what);
+    finding.found = fmt::format("{} {} since the boot, no run to compare with yet", *now, what);
     return finding;
   }
-  finding.found = fmt::format("{:.0f} more {} ({} since the boot)", growth.more, what, now);
+  finding.found = fmt::format("{:.0f} more {} ({} since the boot)", growth.more, what, *now);
   finding.expected = "none since the last run";
   if (growth.more == 0) return finding;
   finding.verdict = Verdict::degraded;
@@ -123,15 +128,13 @@ std::vector<NetPort> net_ports(const Tree& tree) {
     const auto flags = tree.maybe_text(at + "/flags");
     port.is_up = flags && (std::strtoull(flags->c_str(), nullptr, 16) & kIffUp) != 0;
     port.has_carrier = tree.maybe_text(at + "/carrier") == "1";
+    port.mtu = tree.maybe_number(at + "/mtu").value_or(0);
     port.speed_mbit = std::max(tree.maybe_number(at + "/speed").value_or(0), 0.0);
     port.duplex = printable(tree.maybe_text(at + "/duplex").value_or(""));
     port.carrier_changes = count_of(tree, at + "/carrier_changes");
-    for (const char* const counter : {"rx_errors", "tx_errors"}) {
-      port.errors += count_of(tree, fmt::format("{}/statistics/{}", at, counter));
-    }
-    for (const char* const counter : {"rx_dropped", "tx_dropped"}) {
-      port.dropped += count_of(tree, fmt::format("{}/statistics/{}", at, counter));
-    }
+    const auto received = count_of(tree, at + "/statistics/rx_errors");
+    const auto sent = count_of(tree, at + "/statistics/tx_errors");
+    if (received && sent) port.errors = *received + *sent;
     ports.push_back(std::move(port));
   }
   return ports;
@@ -144,6 +147,10 @@ void check_network_ib(const Context& context) {
     for (const auto& [counter, count] : port.errors) {
       context.report(of_counter(context, "network.ib-errors",
                                 fmt::format("{} {}", port.name, counter), count, "errors"));
+    }
+    if (port.errors.empty()) {
+      context.report(
+          of_counter(context, "network.ib-errors", port.name, std::nullopt, "its errors"));
     }
   }
   if (!ports.empty()) return;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,11 +32,11 @@ struct NetPort {
   std::string name;    // "eth0"
   bool is_up = false;  // an administrator wants it up
   bool has_carrier = false;
+  double mtu = 0;           // bytes
   double speed_mbit = 0;    // 0: unknown
   std::string duplex = {};  // "full", "half", ""
-  uint64_t carrier_changes = 0;
-  uint64_t errors = 0;  // both ways, with CRC errors
-  uint64_t dropped = 0;
+  std::optional<uint64_t> carrier_changes = {};
+  std::optional<uint64_t> errors = {};  // both ways, with CRC errors
 };
 // Those of hardware: not loopback, bridges, tunnels, containers' pairs.
 std::vector<NetPort> net_ports(const Tree& tree);

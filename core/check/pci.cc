@@ -154,9 +154,14 @@ void check_pci_aer(const Context& context) {
     const PciErrors errors = pci_errors(context.tree, device.address);
     if (!errors.correctable && !errors.nonfatal && !errors.fatal) continue;
     any = true;
-    const uint64_t corrected = errors.correctable.value_or(0);
-    const uint64_t uncorrected = errors.nonfatal.value_or(0) + errors.fatal.value_or(0);
     Finding finding = of("pci.aer", device);
+    if (!errors.correctable || !errors.nonfatal || !errors.fatal) {
+      finding.found = "not all of its counters can be read";
+      context.report(std::move(finding));
+      continue;
+    }
+    const uint64_t corrected = *errors.correctable;
+    const uint64_t uncorrected = *errors.nonfatal + *errors.fatal;
     finding.value = static_cast<double>(corrected + uncorrected);
     const Growth growth = growth_of(context, finding);
     finding.found =

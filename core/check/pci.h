@@ -46,6 +46,5 @@ PciErrors pci_errors(const Tree& tree, const std::string& address);
 
 void check_pci_link(const Context& context);
 void check_pci_aer(const Context& context);
-void check_pci_devices(const Context& context);
 
 }  // namespace ff::check

@@ -98,7 +98,14 @@ void check_storage_fs(const Context& context) {
     const bool read_only = has_option(one.options, "ro") && !wants_read_only(context.tree, one.dir);
     const bool down =
         has_option(one.options, "shutdown") || has_option(one.options, "emergency_ro");
-    if (!read_only && !down) continue;
+    if (!read_only && !down) {
+      context.report({.name = "storage.fs",
+                      .part = one.dir,
+                      .verdict = Verdict::pass,
+                      .found = fmt::format("{}, mounted {}", one.kind,
+                                           has_option(one.options, "ro") ? "ro" : "rw")});
+      continue;
+    }
     context.report({.name = "storage.fs",
                     .part = one.dir,
                     .verdict = Verdict::fail,

@@ -33,8 +33,8 @@ constexpr size_t kMaxRegistered = kGiB;
 // When the kernel was short of memory, what it did not take is offered again after this time.
 constexpr int64_t kRetryNs = kMillisecond;
 
-// On a loop the kernel gets what was gathered in batches of so many, and not all at the end of a
-// turn: the disk works while the turn goes on.
+// The kernel gets what was gathered in batches of so many, and not all at the end of a turn: the disk
+// works while the turn goes on.
 constexpr unsigned kBatch = 8;
 
 class UringQueue;
@@ -229,12 +229,8 @@ void UringQueue::enqueue(unsigned slot) {
     case Kind::sync: io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC); break;
   }
   io_uring_sqe_set_data64(sqe, slot);
-  if (!drive_) return;
-  if (size >= kLarge || io_uring_sq_ready(&ring_) % kBatch == 0) {
-    enter(0);
-  } else {
-    drive_->gathered();
-  }
+  if (size >= kLarge || io_uring_sq_ready(&ring_) % kBatch == 0) return enter(0);
+  if (drive_) drive_->gathered();
 }
 
 int UringQueue::registered_index(const std::byte* memory, size_t size) const {

@@ -6,7 +6,8 @@ usage: validate.py FF DIR --stream FILE [--rounds N]
 
 FF is build/ff of a release build, DIR a folder on the disk to use, FILE a triad in C with OpenMP
 that prints lines "triad N GB/s". gcc, fio and libopenblas0 must be installed. What is compared runs
-in turn, round by round; medians are printed. Run it on an idle machine.
+in turn, round by round; medians are printed. Run it on an idle machine, as root: ff measures with
+large pages, and so that the peers do the same, the kernel is told to give them some meanwhile.
 """
 import argparse
 import ctypes
@@ -35,6 +36,22 @@ def checks(ff, state, *words):
     ran = subprocess.run([ff, "validate", "--json", "--force", *words], capture_output=True,
                          text=True, env={**os.environ, "FF_STATE": state})
     return json.loads(ran.stdout)["data"]["checks"]
+
+
+class Setting:
+    """A setting of the kernel, changed for a while."""
+
+    def __init__(self, path, value):
+        self.path, self.value = pathlib.Path(path), value
+
+    def __enter__(self):
+        was = self.path.read_text().split()
+        chosen = [word.strip("[]") for word in was if word.startswith("[")]
+        self.was = chosen[0] if chosen else was[0]
+        self.path.write_text(self.value)
+
+    def __exit__(self, *error):
+        self.path.write_text(self.was)
 
 
 def ours(ff, state, folder, figures):
@@ -72,7 +89,7 @@ def sgemm(figures, side=3072):
 def fio(folder, *words):
     said = subprocess.run(["fio", "--name=peer", f"--filename={folder}/peer", "--direct=1",
                            "--ioengine=io_uring", "--output-format=json", f"--size={WEEKLY}",
-                           *words],
+                           "--mem=mmaphuge", "--hugepage-size=2m", *words],
                           capture_output=True, text=True, check=True).stdout
     return json.loads(said)["jobs"][0]
 
@@ -132,7 +149,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     figures = {}
-    with tempfile.TemporaryDirectory(dir=options.dir) as folder:
+    with (
+        tempfile.TemporaryDirectory(dir=options.dir) as folder,
+        Setting("/sys/kernel/mm/transparent_hugepage/enabled", "always"),
+        Setting("/proc/sys/vm/nr_hugepages", "64"),
+    ):
         triad = f"{folder}/triad"
         subprocess.run(["gcc", "-O3", "-fopenmp", "-o", triad, options.stream], check=True)
         for number in range(options.rounds):
