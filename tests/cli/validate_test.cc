@@ -117,6 +117,29 @@ TEST_F(ValidateTest, ASavedLogIsJudged) {
   EXPECT_EQ(validate({"--only", "log", "--log", dir_ / "none"}).exit, 4);
 }
 
+// What the kernel has forgotten since the last run, the journal has.
+TEST_F(ValidateTest, TheJournalIsAskedForWhatTheKernelForgot) {
+  double up = 0;
+  std::istringstream(read_file("/proc/uptime")) >> up;
+  if (up > 6 * 86'400) GTEST_SKIP() << "the kernel remembers a week";
+  write_file(dir_ / "bin/journalctl",
+             "#!/bin/sh\necho \"$@\" >" + (dir_ / "asked") +
+                 "\necho \"$(date -d '-156 hours' +%Y-%m-%dT%H:%M:%S.000000%:z) host kernel: "
+                 "NVRM: Xid (PCI:0000:3b:00): 48, DBE\"\n");
+  fs::permissions(dir_ / "bin/journalctl", fs::perms::all);
+  const Ran ran = ff_run({"validate", "--only", "log"},
+                         {{"FF_STATE", dir_ / "state"}, {"PATH", dir_ / "bin" + ":/usr/bin:/bin"}});
+  EXPECT_EQ(ran.exit, 3) << ran.out << ran.err;
+  EXPECT_TRUE(has(ran.out, "log.xid\t0000:3b:00\tXid 48")) << ran.out;
+  const std::string asked = read_file(dir_ / "asked");
+  EXPECT_TRUE(has(asked, "_TRANSPORT=kernel") && has(asked, "--since=@")) << asked;
+  // Told once: the next run asks for what came after this one.
+  EXPECT_EQ(ff_run({"validate", "--only", "log"},
+                   {{"FF_STATE", dir_ / "state"}, {"PATH", dir_ / "bin" + ":/usr/bin:/bin"}})
+                .exit,
+            0);
+}
+
 TEST_F(ValidateTest, WordsThatAreNoneAreExplained) {
   EXPECT_TRUE(has(validate({"--only", "netwrok"}).err, "Did you mean network?"));
   EXPECT_EQ(validate({"--only", "netwrok"}).exit, 2);
