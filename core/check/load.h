@@ -3,6 +3,7 @@
 // wrong bit.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,6 +22,24 @@ std::vector<unsigned> allowed_cpus();
 bool pin_to(unsigned cpu);
 // Runs `work` on a thread of each of these processors, pinned there, and waits for all.
 void on_each(const std::vector<unsigned>& cpus, const std::function<void(size_t index)>& work);
+
+// Memory of a load, in large pages where there are any, so that it measures the same each time.
+class LargePages {
+ public:
+  explicit LargePages(uint64_t bytes);
+  ~LargePages();
+  LargePages(const LargePages&) = delete;
+  LargePages& operator=(const LargePages&) = delete;
+  bool there() const { return at_ != nullptr; }  // false: there is not so much memory
+  template <class T>
+  T* as(uint64_t from = 0) const {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(at_) + from);
+  }
+
+ private:
+  uint64_t bytes_;
+  void* at_ = nullptr;
+};
 
 // What several threads do in turns, timed from the first that begins one to the last that ends it:
 // a thread that the kernel has held up is not to look fast.

@@ -1,6 +1,7 @@
 // load_cpu.cc: kernels on every core at once. Speed is told by the processor time of each thread,
 // so that other programs on the machine do not pass for slow cores.
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <optional>
@@ -135,6 +136,18 @@ void on_each(const std::vector<unsigned>& cpus, const std::function<void(size_t 
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+LargePages::LargePages(uint64_t bytes) : bytes_(bytes) {
+  void* const at =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return;
+  at_ = at;
+  ::madvise(at_, bytes, MADV_HUGEPAGE);
+}
+
+LargePages::~LargePages() {
+  if (at_ != nullptr) ::munmap(at_, bytes_);
 }
 
 void Spans::add(int turn, int64_t began_ns, int64_t ended_ns) {

@@ -1,6 +1,5 @@
 // load_memory.cc: streams (McCalpin, "Memory Bandwidth and Machine Balance in Current High
 // Performance Computers", 1995) and patterns of bits.
-#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 #include <immintrin.h>
@@ -20,31 +19,6 @@ namespace ff::check {
 namespace {
 
 constexpr const char* kNodes = "/sys/devices/system/node";
-
-// Memory for a load, given back at the end; none: there is not so much.
-class Room {
- public:
-  explicit Room(uint64_t bytes) : bytes_(bytes) {
-    void* const at =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at != MAP_FAILED) at_ = at;
-    if (at_ != nullptr) ::madvise(at_, bytes, MADV_HUGEPAGE);
-  }
-  ~Room() {
-    if (at_ != nullptr) ::munmap(at_, bytes_);
-  }
-  Room(const Room&) = delete;
-  Room& operator=(const Room&) = delete;
-  bool there() const { return at_ != nullptr; }
-  template <class T>
-  T* as(uint64_t from = 0) const {
-    return reinterpret_cast<T*>(static_cast<std::byte*>(at_) + from);
-  }
-
- private:
-  uint64_t bytes_;
-  void* at_ = nullptr;
-};
 
 uint64_t free_memory(const Tree& tree) {
   const std::string text = tree.maybe_text("/proc/meminfo").value_or("");
@@ -263,7 +237,7 @@ void check_memory_stream(const Context& context) {
     finding.hint = "Run it on an idle node.";
     return context.report(std::move(finding));
   }
-  const Room room(3 * bytes);
+  const LargePages room(3 * bytes);
   if (!room.there()) {
     finding.found = fmt::format("no memory for three arrays of {}", format_size(bytes));
     return context.report(std::move(finding));
@@ -279,7 +253,7 @@ void check_memory_stream(const Context& context) {
   const auto nodes = nodes_of(context.tree, cpus);
   for (const auto& [node, own] : nodes) {
     if (nodes.size() < 2) break;
-    const Room near(3 * bytes);
+    const LargePages near(3 * bytes);
     if (!near.there()) break;
     const Arrays there{near.as<double>(), near.as<double>(bytes), near.as<double>(2 * bytes)};
     const auto took = time_streams({context.clock, there, bytes / sizeof(double), passes}, own);
@@ -293,7 +267,7 @@ void check_memory_pattern(const Context& context) {
   go_first(context.tree.disk());
   const uint64_t bytes = pattern_bytes(context.level, free_memory(context.tree));
   Finding finding{.name = "memory.pattern"};
-  const Room room(std::max<uint64_t>(bytes, kPage));
+  const LargePages room(std::max<uint64_t>(bytes, kPage));
   if (cpus.empty() || bytes == 0 || !room.there()) {
     finding.found = "no free memory to test";
     return context.report(std::move(finding));

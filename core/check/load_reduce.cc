@@ -13,49 +13,58 @@ namespace ff::check {
 
 namespace {
 
-constexpr size_t kValues = 4 * kMiB / sizeof(float);
+constexpr size_t kBytes = 32 * kMiB;  // of a rank: more than the caches keep of it
+constexpr size_t kValues = kBytes / sizeof(float);
 
 // What rank `rank` has at `at`: below 2^24 when summed over as many ranks as there may be cores.
 float value_of(size_t rank, size_t at) { return static_cast<float>((rank * 31 + at * 17) % 1009); }
 
-struct Reduction {
-  explicit Reduction(size_t ranks) : parts(ranks), sums(ranks) {}
-  std::vector<std::vector<float>> parts;  // of each rank
-  std::vector<std::vector<float>> sums;   // that each rank has got
-  size_t ranks() const { return parts.size(); }
+// Each rank's own array, and the sum that it has got.
+class Reduction {
+ public:
+  explicit Reduction(size_t ranks) : ranks_(ranks), memory_(2 * ranks * kBytes) {}
+  bool there() const { return memory_.there(); }
+  float* part(size_t rank) const { return memory_.as<float>(2 * rank * kBytes); }
+  float* sum(size_t rank) const { return memory_.as<float>((2 * rank + 1) * kBytes); }
 
-  // [first, last) of the sum is this rank's to make.
-  std::pair<size_t, size_t> share(size_t rank) const {
-    return {kValues * rank / ranks(), kValues * (rank + 1) / ranks()};
+  void fill(size_t rank) const {
+    for (size_t at = 0; at < kValues; at++) part(rank)[at] = value_of(rank, at);
+    std::fill_n(sum(rank), kValues, 0.0F);  // touched by who works on it, as NUMA wants it
   }
-  void reduce_scatter(size_t rank) {
+  void reduce_scatter(size_t rank) const {
     const auto [first, last] = share(rank);
-    float* const sum = sums[rank].data();
-    std::copy(parts[0].begin() + static_cast<ptrdiff_t>(first),
-              parts[0].begin() + static_cast<ptrdiff_t>(last), sum + first);
-    for (size_t other = 1; other < ranks(); other++) {
-      const float* const from = parts[other].data();
-      for (size_t at = first; at < last; at++) sum[at] += from[at];
+    float* const to = sum(rank);
+    std::copy(part(0) + first, part(0) + last, to + first);
+    for (size_t other = 1; other < ranks_; other++) {
+      const float* const from = part(other);
+      for (size_t at = first; at < last; at++) to[at] += from[at];
     }
   }
-  void all_gather(size_t rank) {
-    for (size_t other = 0; other < ranks(); other++) {
+  void all_gather(size_t rank) const {
+    for (size_t other = 0; other < ranks_; other++) {
       if (other == rank) continue;
       const auto [first, last] = share(other);
-      std::copy(sums[other].begin() + static_cast<ptrdiff_t>(first),
-                sums[other].begin() + static_cast<ptrdiff_t>(last),
-                sums[rank].begin() + static_cast<ptrdiff_t>(first));
+      std::copy(sum(other) + first, sum(other) + last, sum(rank) + first);
     }
   }
   // The first value that is not the sum; kValues: all are.
   size_t first_wrong(size_t rank) const {
     for (size_t at = 0; at < kValues; at++) {
       float expected = 0;
-      for (size_t other = 0; other < ranks(); other++) expected += value_of(other, at);
-      if (sums[rank][at] != expected) return at;
+      for (size_t other = 0; other < ranks_; other++) expected += value_of(other, at);
+      if (sum(rank)[at] != expected) return at;
     }
     return kValues;
   }
+
+ private:
+  // [first, last) of the sum is this rank's to make.
+  std::pair<size_t, size_t> share(size_t rank) const {
+    return {kValues * rank / ranks_, kValues * (rank + 1) / ranks_};
+  }
+
+  const size_t ranks_;
+  const LargePages memory_;
 };
 
 }  // namespace
@@ -63,29 +72,28 @@ struct Reduction {
 void check_collective_reduce(const Context& context) {
   const std::vector<unsigned> cpus = allowed_cpus();
   Finding finding{.name = "collective.reduce"};
-  if (cpus.empty()) {
-    finding.found = "no processor that may be used";
+  const Reduction reduction(cpus.size());
+  if (cpus.empty() || !reduction.there()) {
+    finding.found = cpus.empty() ? "no processor that may be used" : "no memory for its arrays";
     return context.report(std::move(finding));
   }
-  Reduction reduction(cpus.size());
   std::barrier together(static_cast<ptrdiff_t>(cpus.size()));
   Spans spans;
   std::mutex mutex;
   std::vector<std::string> wrong;  // guarded by it
-  const int rounds = context.level == Level::quick ? 5 : 50;
+  const int rounds = context.level == Level::quick ? 10 : 50;
   on_each(cpus, [&](size_t rank) {
-    reduction.parts[rank].resize(kValues);
-    reduction.sums[rank].resize(kValues);
-    for (size_t at = 0; at < kValues; at++) reduction.parts[rank][at] = value_of(rank, at);
+    reduction.fill(rank);
     for (int round = 0; round < rounds; round++) {
       together.arrive_and_wait();
       const int64_t began_ns = context.clock.steady_ns();
       reduction.reduce_scatter(rank);
-      if (context.fault == Fault::sum_bit && rank == 0) reduction.sums[0][0] += 1;
+      if (context.fault == Fault::sum_bit && rank == 0) reduction.sum(0)[0] += 1;
       together.arrive_and_wait();
       reduction.all_gather(rank);
       spans.add(round, began_ns, context.clock.steady_ns());
     }
+    together.arrive_and_wait();
     const size_t at = reduction.first_wrong(rank);
     if (at == kValues) return;
     const std::lock_guard lock(mutex);
@@ -93,11 +101,11 @@ void check_collective_reduce(const Context& context) {
   });
   finding.verdict = wrong.empty() ? Verdict::pass : Verdict::fail;
   // What nccl-tests call the algorithm's bandwidth.
-  finding.value = static_cast<double>(kValues * sizeof(float)) / spans.shortest_seconds();
+  finding.value = static_cast<double>(kBytes) / spans.shortest_seconds();
   finding.unit = "B/s";
   finding.better = Better::higher;
-  finding.found = fmt::format("{} summed over {} cores, {}", format_size(kValues * sizeof(float)),
-                              cpus.size(), format_rate(*finding.value));
+  finding.found = fmt::format("{} summed over {} cores, {}", format_size(kBytes), cpus.size(),
+                              format_rate(*finding.value));
   finding.expected = "the known sum on every core";
   if (!wrong.empty()) {
     finding.found = fmt::format("wrong sums: {}", fmt::join(wrong, ", "));

@@ -68,17 +68,24 @@ Usage usage_of(const Tree& tree, Clock& clock) {
   return usage;
 }
 
-std::string load_of_others(const Usage& before, const Usage& after, pid_t own, double own_seconds) {
+std::string load_of_others(const Usage& before, const Usage& after, const Measured& measured,
+                           pid_t watcher) {
+  constexpr double kLeastSeconds = 0.2;  // the kernel counts in hundredths
   const double wall = static_cast<double>(after.at_ns - before.at_ns) / 1e9;
-  if (wall <= 0) return "";
-  const double busy = (after.busy - before.busy - own_seconds) / wall;
+  if (wall < kLeastSeconds) return "";
+  const auto is = [](uint64_t pid, pid_t which) { return pid == static_cast<uint64_t>(which); };
+  double busy = (after.busy - before.busy - measured.seconds) / wall;
   const double stolen = (after.stolen - before.stolen) / wall;
   std::pair<double, std::string> most_used, most_moved;
   for (const auto& [pid, process] : after.processes) {
-    if (pid == static_cast<uint64_t>(own)) continue;
+    if (is(pid, measured.pid)) continue;
     const auto was = before.processes.find(pid);
     const bool known = was != before.processes.end();
     const double used = (process.seconds - (known ? was->second.seconds : 0)) / wall;
+    if (is(pid, watcher)) {
+      busy -= used;
+      continue;
+    }
     const uint64_t moved = process.moved - (known ? std::min(was->second.moved, process.moved) : 0);
     const std::string name = fmt::format("{} ({})", process.name, pid);
     most_used = std::max(most_used, {used, name});

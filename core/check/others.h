@@ -28,8 +28,14 @@ struct Usage {
 Usage usage_of(const Tree& tree, Clock& clock);
 
 // What others did between two moments, in words: "stress-ng (1234) used 1.9 cores"; empty: nothing
-// to speak of. `own`: the process that was measured, `own_seconds` its processor time.
-std::string load_of_others(const Usage& before, const Usage& after, pid_t own, double own_seconds);
+// to speak of, or too short a time to tell. `measured`: a process and its processor time;
+// `watcher`: the one that looks, whose I/O holds that of its children.
+struct Measured {
+  pid_t pid = 0;
+  double seconds = 0;
+};
+std::string load_of_others(const Usage& before, const Usage& after, const Measured& measured,
+                           pid_t watcher);
 
 // A job that runs here, by its process: a step of Slurm, or somebody who has a GPU open. Empty:
 // none.

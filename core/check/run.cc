@@ -146,7 +146,8 @@ Outcome outcome_of(const Child& child, const Tree& tree, Clock& clock) {
   outcome.seconds = static_cast<double>(clock.steady_ns() - child.began_ns) / 1e9;
   std::string load;
   if (child.check->cost == Cost::load) {
-    load = load_of_others(child.usage, usage_of(tree, clock), child.pid, child.used_seconds);
+    load = load_of_others(child.usage, usage_of(tree, clock),
+                          {.pid = child.pid, .seconds = child.used_seconds}, ::getpid());
   }
   for (const std::string_view line : split(child.text, '\n')) {
     if (auto finding = from_line(line)) outcome.findings.push_back(std::move(*finding));

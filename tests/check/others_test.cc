@@ -27,7 +27,7 @@ class OthersTest : public testing::Test {
     return usage;
   }
   std::string words(const Usage& before, const Usage& after, double own) {
-    return load_of_others(before, after, 7, own);
+    return load_of_others(before, after, {.pid = 7, .seconds = own}, 8);
   }
   void process(const std::string& pid, const std::string& name) {
     const fs::path dir = fs::path(dir_.path()) / "proc" / pid;
@@ -61,6 +61,16 @@ TEST_F(OthersTest, WhatAHypervisorTookIsTold) {
 TEST_F(OthersTest, WhoMovesDataIsTold) {
   EXPECT_EQ(words(at(0, 0, 0, 0), at(10, 10, 0, 0, 10'000 * kMiB), 10),
             "miner (42) moved 1000MiB/s of disks");
+}
+
+TEST_F(OthersTest, WhoLooksIsNoLoad) {
+  Usage after = at(10, 30, 0, 0, 0);
+  after.processes[8] = {.name = "ff", .seconds = 20, .moved = 10'000 * kMiB};
+  EXPECT_EQ(words(at(0, 0, 0, 0), after, 10), "");
+}
+
+TEST_F(OthersTest, AMomentIsTooShortToTell) {
+  EXPECT_EQ(words(at(0, 0, 0, 0), at(0.1, 1, 0, 1), 0.1), "");
 }
 
 TEST_F(OthersTest, AStepOfSlurmIsAJob) {
