@@ -45,8 +45,7 @@ void add_devices(const Tree& tree, Inventory& all) {
   for (const PciDevice& device : pci_devices(tree)) {
     if (device.kind != PciKind::other) all["pci " + device.address] = device.name();
     if (device.kind != PciKind::other && device.link) all["link"] = "told";
-    const PciErrors errors = pci_errors(tree, device.address);
-    if (errors.correctable || errors.nonfatal || errors.fatal) all["aer"] = "counted";
+    if (pci_errors(tree, device.address).counts) all["aer"] = "counted";
   }
   for (const PciDevice& gpu : nvidia_gpus(tree)) {
     all["gpu " + gpu.address] = fmt::format("{:04x}:{:04x}", gpu.vendor, gpu.device);

@@ -2,6 +2,7 @@
 #include "check/pci.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 
@@ -39,17 +40,26 @@ PciKind kind_of(uint32_t code) {
   }
 }
 
-// `which`: "current" or "max". None where there is no link: "Unknown", or width 0 or 255.
+constexpr double kMostLanes = 32;
+
+// `which`: "current" or "max". None where it cannot be read, and where there is no link: "Unknown",
+// or width 0.
 std::optional<PciLink> link_of(const Tree& tree, const std::string& device, const char* which) {
   const auto gt = tree.maybe_number(fmt::format("{}/{}_link_speed", device, which));
   const auto lanes = tree.maybe_number(fmt::format("{}/{}_link_width", device, which));
-  if (!gt || !lanes || *lanes < 1 || *lanes > 32) return std::nullopt;
+  if (!gt || !lanes || *lanes < 1 || *lanes > kMostLanes) return std::nullopt;
   return PciLink{.gt = *gt, .lanes = static_cast<int>(*lanes)};
 }
 
-// What both ends can do; none: one of them does not say.
+// Who has gone from the bus answers with ones only, and the kernel shows more lanes than there can
+// be.
+bool answers(const Tree& tree, const std::string& device) {
+  return tree.maybe_number(device + "/current_link_width").value_or(0) <= kMostLanes;
+}
+
+// What both ends can do, as far as they say; none: the device does not.
 std::optional<PciLink> best_of(const PciDevice& device) {
-  if (!device.can || !device.port_can) return std::nullopt;
+  if (!device.can || !device.port_can) return device.can;
   return PciLink{.gt = std::min(device.can->gt, device.port_can->gt),
                  .lanes = std::min(device.can->lanes, device.port_can->lanes)};
 }
@@ -66,6 +76,54 @@ std::optional<uint64_t> total_of(const std::optional<std::string>& table) {
 
 Finding of(const char* check, const PciDevice& device) {
   return {.name = check, .part = fmt::format("{} {}", device.address, device.name())};
+}
+
+Finding of_link(const PciDevice& device) {
+  Finding finding = of("pci.link", device);
+  finding.found = device.link->text();
+  finding.value = device.link->gt * device.link->lanes;
+  finding.unit = "GT/s";
+  // A guest is often not shown the port: then the device alone says what its link could be.
+  const auto best = best_of(device);
+  if (!best) {
+    finding.hint = "The device does not say what it can do: compare it with others of its kind.";
+    return finding;
+  }
+  finding.expected = best->text();
+  finding.source = device.port_can ? "both ends of the link" : "the device, without the port above";
+  const bool idle = device.kind == PciKind::gpu && device.link->gt == kIdleGt;
+  const bool narrow = device.link->lanes < best->lanes;
+  const bool slow = device.link->gt < best->gt && !idle;
+  finding.verdict = narrow || slow ? Verdict::degraded : Verdict::pass;
+  if (idle && best->gt > kIdleGt) finding.found += " (slow while the GPU is idle)";
+  if (narrow || slow) {
+    finding.hint =
+        "Reseat the card or its riser and look at the slot's settings; then the card is to be "
+        "replaced, or the board.";
+  }
+  return finding;
+}
+
+// Of a device that can have one.
+Finding of_no_link(const Tree& tree, const PciDevice& device) {
+  Finding finding = of("pci.link", device);
+  const std::string at = io::join(kDevices, device.address);
+  const auto speed = tree.maybe_text(at + "/current_link_speed");
+  const auto lanes = tree.maybe_number(at + "/current_link_width");
+  const bool down = speed && lanes && (speed->starts_with("Unknown") || *lanes == 0);
+  if (device.answers && !down) {
+    finding.found = "its link cannot be read";
+    finding.hint = "Look at the device: lspci -vv -s " + device.address;
+    return finding;
+  }
+  finding.verdict = Verdict::fail;
+  finding.found = device.answers ? "its link is down" : "does not answer any more";
+  finding.expected = device.can ? device.can->text() : "a link";
+  finding.source = "PCI Express";
+  finding.hint =
+      "Look in the kernel's log for when it went, and start the node again; if it stays away, "
+      "reseat the card or replace it.";
+  return finding;
 }
 
 }  // namespace
@@ -98,6 +156,7 @@ std::vector<PciDevice> pci_devices(const Tree& tree) {
     device.device = hex_of(tree, at + "/device").value_or(0);
     const auto node = tree.maybe_number(at + "/numa_node");
     if (node && *node >= 0) device.numa_node = static_cast<int>(*node);
+    device.answers = answers(tree, at);
     device.link = link_of(tree, at, "current");
     device.can = link_of(tree, at, "max");
     if (!real.empty()) device.port_can = link_of(tree, io::parent(real), "max");
@@ -109,7 +168,11 @@ std::vector<PciDevice> pci_devices(const Tree& tree) {
 
 PciErrors pci_errors(const Tree& tree, const std::string& address) {
   const std::string at = io::join(kDevices, address);
-  return {.correctable = total_of(tree.maybe_text(at + "/aer_dev_correctable")),
+  const bool counts =
+      std::ranges::any_of(std::array{"/aer_dev_correctable", "/aer_dev_nonfatal", "/aer_dev_fatal"},
+                          [&](const char* const name) { return tree.exists(at + name); });
+  return {.counts = counts,
+          .correctable = total_of(tree.maybe_text(at + "/aer_dev_correctable")),
           .nonfatal = total_of(tree.maybe_text(at + "/aer_dev_nonfatal")),
           .fatal = total_of(tree.maybe_text(at + "/aer_dev_fatal"))};
 }
@@ -117,31 +180,10 @@ PciErrors pci_errors(const Tree& tree, const std::string& address) {
 void check_pci_link(const Context& context) {
   bool any = false;
   for (const PciDevice& device : pci_devices(context.tree)) {
-    if (device.kind == PciKind::other || !device.link) continue;
+    const bool hangs_on_one = device.link || device.can || !device.answers;
+    if (device.kind == PciKind::other || !hangs_on_one) continue;
     any = true;
-    Finding finding = of("pci.link", device);
-    finding.found = device.link->text();
-    finding.value = device.link->gt * device.link->lanes;
-    finding.unit = "GT/s";
-    const auto best = best_of(device);
-    if (!best) {
-      finding.hint = "Neither end says what it can do: adopt this node once its links are right.";
-      context.report(std::move(finding));
-      continue;
-    }
-    finding.expected = best->text();
-    finding.source = "both ends of the link";
-    const bool idle = device.kind == PciKind::gpu && device.link->gt == kIdleGt;
-    const bool narrow = device.link->lanes < best->lanes;
-    const bool slow = device.link->gt < best->gt && !idle;
-    finding.verdict = narrow || slow ? Verdict::degraded : Verdict::pass;
-    if (idle && best->gt > kIdleGt) finding.found += " (slow while the GPU is idle)";
-    if (narrow || slow) {
-      finding.hint =
-          "Reseat the card or its riser and look at the slot's settings; then the card is to be "
-          "replaced, or the board.";
-    }
-    context.report(std::move(finding));
+    context.report(device.link ? of_link(device) : of_no_link(context.tree, device));
   }
   if (any) return;
   context.report(nothing_of(context, "pci.link", "link",
@@ -152,11 +194,12 @@ void check_pci_aer(const Context& context) {
   bool any = false;
   for (const PciDevice& device : pci_devices(context.tree)) {
     const PciErrors errors = pci_errors(context.tree, device.address);
-    if (!errors.correctable && !errors.nonfatal && !errors.fatal) continue;
+    if (!errors.counts) continue;
     any = true;
     Finding finding = of("pci.aer", device);
     if (!errors.correctable || !errors.nonfatal || !errors.fatal) {
       finding.found = "not all of its counters can be read";
+      finding.hint = fmt::format("Look at {}/{}/aer_dev_*.", kDevices, device.address);
       context.report(std::move(finding));
       continue;
     }

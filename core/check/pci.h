@@ -30,7 +30,8 @@ struct PciDevice {
   uint32_t vendor = 0, device = 0;
   std::optional<int> numa_node = {};  // none: the firmware does not say
   std::optional<PciLink> link =
-      {};  // none: it hangs on no link (a part of the processor, a guest's)
+      {};               // none: it hangs on no link (a part of the processor, a guest's)
+  bool answers = true;  // false: it has gone from the bus
   std::optional<PciLink> can = {};       // the device
   std::optional<PciLink> port_can = {};  // the port above
   std::string name() const;              // "GPU 10de:20b2"
@@ -38,8 +39,10 @@ struct PciDevice {
 // Sorted by address. Of `other` only those with a link.
 std::vector<PciDevice> pci_devices(const Tree& tree);
 
-// Errors since the boot, of a device: "correctable", "nonfatal", "fatal". None: it counts none.
+// Errors since the boot, of a device.
 struct PciErrors {
+  bool counts = false;  // whether the kernel counts them
+  // None: cannot be read.
   std::optional<uint64_t> correctable = {}, nonfatal = {}, fatal = {};
 };
 PciErrors pci_errors(const Tree& tree, const std::string& address);
