@@ -50,15 +50,23 @@ void add_devices(const Tree& tree, Inventory& all) {
   for (const PciDevice& gpu : nvidia_gpus(tree)) {
     all["gpu " + gpu.address] = fmt::format("{:04x}:{:04x}", gpu.vendor, gpu.device);
   }
-  for (const IbPort& port : ib_ports(tree))
-    all["ib " + port.name] = fmt::format("{} {}", port.link_layer, port.rate);
+  for (const IbPort& port : ib_ports(tree)) {
+    all["ib " + port.name] =
+        port.is_active() ? fmt::format("{} {}", port.link_layer, port.rate) : std::string(kUnused);
+  }
   for (const NetPort& port : net_ports(tree)) {
     if (!port.is_up) continue;
+    if (!port.has_carrier.value_or(false)) {
+      all["net " + port.name] = kUnused;
+      continue;
+    }
     const std::string speed = port.speed_mbit > 0 ? fmt::format("{:g} Mbit/s", port.speed_mbit)
                                                   : std::string("speed unknown");
     all["net " + port.name] = fmt::format("{}, MTU {:g}", speed, port.mtu);
   }
-  for (const std::string& bond : bonds(tree)) all["bond " + bond] = "bond";
+  for (const std::string& bond : bonds(tree)) {
+    all["bond " + bond] = fmt::format("{} ports", ports_of_bond(tree, bond));
+  }
   add_pci_peers(tree, all);
   if (!smart_disks(tree).empty()) all["smart"] = "told";
   if (!mounted_disks(tree).empty()) all["fs"] = "mounted";
@@ -117,7 +125,8 @@ void check_host_inventory(const Context& context) {
     if (part.starts_with(kUnseen)) continue;
     recorded++;
     const auto found = now.find(part);
-    if (found != now.end() && found->second == what) {
+    const bool unused = what == kUnused;  // its cable may come
+    if (found != now.end() && (found->second == what || unused)) {
       right++;
       continue;
     }

@@ -10,7 +10,8 @@
 
 namespace ff::check {
 
-constexpr std::string_view kUnseen = "unseen ";  // before a kind that could not be looked at
+constexpr std::string_view kUnused = "not in use";  // a port, when the node was adopted
+constexpr std::string_view kUnseen = "unseen ";     // before a kind that could not be looked at
 
 // All parts that are there now, by kind and name:
 //   "cores"              "64"
@@ -20,7 +21,8 @@ constexpr std::string_view kUnseen = "unseen ";  // before a kind that could not
 //   "gpu 0000:17:00.0"   "10de:20b2"        (NVIDIA's, the same ones)
 //   "ib mlx5_0/1"        "InfiniBand 200 Gb/sec (4X HDR)"
 //   "net eth0"           "1000 Mbit/s, MTU 1500"
-//   "bond bond0", "disk SERIAL" "model"
+//   "bond bond0"         "2 ports"
+//   "disk SERIAL"        "model"
 // and what this machine can tell of itself: "aer", "clock", "cpufreq", "disk-state", "edac", "fs",
 // "link", "smart", "throttle", and those of pci_peer.h. What it may not see, it does not record as
 // absent: "unseen dimm" and why.

@@ -59,6 +59,7 @@ Finding of_counter(const Context& context, const char* check, std::string part,
   Finding finding{.name = check, .part = std::move(part)};
   if (!now) {
     finding.found = fmt::format("the count of {} cannot be read", what);
+    finding.hint = "Look at the port's counters in /sys/class.";
     return finding;
   }
   finding.verdict = Verdict::pass;
@@ -81,26 +82,121 @@ bool is_hardware(const Tree& tree, const std::string& name) {
   return tree.exists(fmt::format("{}/{}/device", kNet, name));
 }
 
-Finding of_port(const IbPort& port) {
+// Whether whoever adopted this node saw the port not in use: many have no cable.
+bool is_unused(const Context& context, std::string_view kind, const std::string& port) {
+  if (!context.inventory) return false;
+  const auto found = context.inventory->find(fmt::format("{} {}", kind, port));
+  return found != context.inventory->end() && found->second == kUnused;
+}
+
+Finding of_port(const Context& context, const IbPort& port) {
   Finding finding{.name = "network.ib", .part = port.name};
   finding.found = fmt::format("{}, {}, {}", port.state.empty() ? "state unknown" : port.state,
                               port.physical, port.rate);
+  if (port.state.empty()) {
+    finding.hint = fmt::format("Look at {}, and whether its driver is well.", kIb);
+    return finding;
+  }
   finding.value = port.rate_gbit * 1e9;
   finding.unit = "bit/s";
+  finding.better = Better::higher;
   finding.expected = "ACTIVE, LinkUp";
   finding.source = "sysfs";
-  if (port.state.empty()) return finding;
-  const bool active = port.state == "ACTIVE";
-  finding.verdict = active ? Verdict::pass : Verdict::fail;
-  if (!active && port.physical == "LinkUp") {
-    finding.hint = "The link is up and not configured: look at the subnet manager (sminfo).";
-  } else if (!active) {
-    finding.hint = kCable;
-  } else if (port.gids == 0) {
+  if (port.is_active() && port.gids > 0) {
+    finding.verdict = Verdict::pass;
+  } else if (port.is_active()) {
     finding.verdict = Verdict::degraded;
     finding.found += ", no GID";
     finding.hint = "Look at the subnet manager, or for RoCE at the address of the interface.";
+  } else if (is_unused(context, "ib", port.name)) {
+    finding.verdict = Verdict::skipped;
+    finding.source = "adopted";
+  } else {
+    finding.verdict = Verdict::fail;
+    finding.hint = port.physical == "LinkUp"
+                       ? "The link is up and not configured: look at the subnet manager (sminfo)."
+                   : port.physical == "Disabled"
+                       ? "The port was switched off: ibportstate, or the firmware's settings."
+                       : kCable;
   }
+  return finding;
+}
+
+Finding of_ethernet(const Context& context, const NetPort& port) {
+  Finding finding{.name = "network.ethernet", .part = port.name};
+  if (!port.has_carrier) {
+    finding.found = "its carrier cannot be read";
+    finding.hint = fmt::format("Look at {}/{}/carrier.", kNet, port.name);
+    return finding;
+  }
+  finding.expected = "a carrier, full duplex";
+  finding.source = "sysfs";
+  if (!*port.has_carrier) {
+    const bool unused = is_unused(context, "net", port.name);
+    finding.verdict = unused ? Verdict::skipped : Verdict::fail;
+    finding.found = "no carrier";
+    if (unused) finding.source = "adopted";
+    if (!unused) finding.hint = kCable;
+    return finding;
+  }
+  finding.verdict = Verdict::pass;
+  finding.found = "speed unknown";
+  if (port.speed_mbit > 0) {
+    finding.value = port.speed_mbit * 1e6;
+    finding.unit = "bit/s";
+    finding.better = Better::higher;
+    finding.found = value_text(*finding.value, finding.unit);
+  }
+  if (port.duplex == "half") {
+    finding.verdict = Verdict::degraded;
+    finding.found += ", half duplex";
+    finding.hint = kCable;
+  }
+  return finding;
+}
+
+// Of the text of /proc/net/bonding.
+struct BondPorts {
+  int ports = 0;
+  std::vector<std::string> down = {};
+};
+
+// Nothing: the bonding driver did not write this.
+std::optional<BondPorts> parse_bond(std::string_view text) {
+  if (text.find("Bonding Mode: ") == text.npos) return std::nullopt;
+  BondPorts found;
+  std::string port;
+  for (const std::string_view line : split(text, '\n')) {
+    constexpr std::string_view kPort = "Slave Interface: ", kState = "MII Status: ";
+    if (line.starts_with(kPort)) port = printable(line.substr(kPort.size()));
+    if (!line.starts_with(kState) || port.empty()) continue;  // the bond's own comes first
+    found.ports++;
+    if (line.substr(kState.size()) != "up") found.down.push_back(port);
+    port.clear();
+  }
+  return found;
+}
+
+Finding of_bond(const Context& context, const std::string& bond) {
+  Finding finding{.name = "network.bond", .part = bond};
+  const std::string path = io::join(kBonds, bond);
+  const auto found = parse_bond(context.tree.maybe_text(path).value_or(""));
+  if (!found) {
+    finding.found = "cannot be read";
+    finding.hint = fmt::format("Look at {}.", path);
+    return finding;
+  }
+  const auto& [ports, down] = *found;
+  finding.value = ports - static_cast<double>(down.size());
+  finding.found = ports == 0 ? std::string("has no ports")
+                             : fmt::format("{:.0f} of {} ports are up", *finding.value, ports);
+  if (!down.empty()) finding.found += fmt::format(", down: {}", fmt::join(down, ", "));
+  finding.expected = "all ports up";
+  finding.source = "the bonding driver";
+  finding.verdict = *finding.value == 0 ? Verdict::fail
+                    : down.empty()      ? Verdict::pass
+                                        : Verdict::degraded;
+  if (finding.verdict != Verdict::pass) finding.hint = kCable;
   return finding;
 }
 
@@ -117,7 +213,14 @@ std::vector<IbPort> ib_ports(const Tree& tree) {
   return ports;
 }
 
+bool IbPort::is_active() const { return state == "ACTIVE"; }
+
 std::vector<std::string> bonds(const Tree& tree) { return tree.list(kBonds); }
+
+size_t ports_of_bond(const Tree& tree, const std::string& bond) {
+  const auto found = parse_bond(tree.maybe_text(io::join(kBonds, bond)).value_or(""));
+  return found ? static_cast<size_t>(found->ports) : 0;
+}
 
 std::vector<NetPort> net_ports(const Tree& tree) {
   std::vector<NetPort> ports;
@@ -127,7 +230,8 @@ std::vector<NetPort> net_ports(const Tree& tree) {
     NetPort port{.name = name};
     const auto flags = tree.maybe_text(at + "/flags");
     port.is_up = flags && (std::strtoull(flags->c_str(), nullptr, 16) & kIffUp) != 0;
-    port.has_carrier = tree.maybe_text(at + "/carrier") == "1";
+    const auto carrier = tree.maybe_text(at + "/carrier");
+    if (carrier == "0" || carrier == "1") port.has_carrier = carrier == "1";
     port.mtu = tree.maybe_number(at + "/mtu").value_or(0);
     port.speed_mbit = std::max(tree.maybe_number(at + "/speed").value_or(0), 0.0);
     port.duplex = printable(tree.maybe_text(at + "/duplex").value_or(""));
@@ -143,14 +247,13 @@ std::vector<NetPort> net_ports(const Tree& tree) {
 void check_network_ib(const Context& context) {
   const auto ports = ib_ports(context.tree);
   for (const IbPort& port : ports) {
-    context.report(of_port(port));
+    context.report(of_port(context, port));
     for (const auto& [counter, count] : port.errors) {
       context.report(of_counter(context, "network.ib-errors",
                                 fmt::format("{} {}", port.name, counter), count, "errors"));
     }
     if (port.errors.empty()) {
-      context.report(
-          of_counter(context, "network.ib-errors", port.name, std::nullopt, "its errors"));
+      context.report(of_counter(context, "network.ib-errors", port.name, std::nullopt, "errors"));
     }
   }
   if (!ports.empty()) return;
@@ -162,19 +265,7 @@ void check_network_ethernet(const Context& context) {
   for (const NetPort& port : net_ports(context.tree)) {
     if (!port.is_up) continue;  // nobody wants it
     any = true;
-    Finding finding{.name = "network.ethernet", .part = port.name};
-    if (port.speed_mbit > 0) finding.value = port.speed_mbit * 1e6;
-    finding.unit = "bit/s";
-    finding.expected = "a carrier, full duplex";
-    finding.source = "sysfs";
-    const bool half = port.duplex == "half";
-    finding.found = !port.has_carrier ? std::string("no carrier")
-                    : finding.value   ? value_text(*finding.value, finding.unit)
-                                      : std::string("speed unknown");
-    if (half) finding.found += ", half duplex";
-    finding.verdict = !port.has_carrier ? Verdict::fail : half ? Verdict::degraded : Verdict::pass;
-    if (finding.verdict != Verdict::pass) finding.hint = kCable;
-    context.report(std::move(finding));
+    context.report(of_ethernet(context, port));
     context.report(of_counter(context, "network.flaps", port.name, port.carrier_changes,
                               "changes of its carrier"));
     context.report(of_counter(context, "network.errors", port.name, port.errors, "errors"));
@@ -186,39 +277,9 @@ void check_network_ethernet(const Context& context) {
 
 void check_network_bond(const Context& context) {
   const auto all = bonds(context.tree);
-  if (all.empty()) {
-    context.report(nothing_of(context, "network.bond", "bond", "no bond"));
-  }
-  for (const std::string& bond : all) {
-    const auto text = context.tree.maybe_text(io::join(kBonds, bond));
-    Finding finding{.name = "network.bond", .part = bond};
-    if (!text) {
-      finding.found = "cannot be read";
-      context.report(std::move(finding));
-      continue;
-    }
-    std::string port;
-    std::vector<std::string> down;
-    int ports = 0;
-    for (const std::string_view line : split(*text, '\n')) {
-      constexpr std::string_view kPort = "Slave Interface: ", kState = "MII Status: ";
-      if (line.starts_with(kPort)) port = printable(line.substr(kPort.size()));
-      if (!line.starts_with(kState) || port.empty()) continue;
-      ports++;
-      if (line.substr(kState.size()) != "up") down.push_back(port);
-      port.clear();
-    }
-    finding.value = static_cast<double>(ports - static_cast<int>(down.size()));
-    finding.found = fmt::format("{:.0f} of {} ports are up", *finding.value, ports);
-    finding.expected = "all ports up";
-    finding.source = "the bonding driver";
-    finding.verdict = ports == 0 || down.size() == static_cast<size_t>(ports) ? Verdict::fail
-                      : down.empty()                                          ? Verdict::pass
-                                                                              : Verdict::degraded;
-    if (!down.empty()) finding.found += fmt::format(", down: {}", fmt::join(down, ", "));
-    if (finding.verdict != Verdict::pass) finding.hint = kCable;
-    context.report(std::move(finding));
-  }
+  for (const std::string& bond : all) context.report(of_bond(context, bond));
+  if (!all.empty()) return;
+  context.report(nothing_of(context, "network.bond", "bond", "no bond"));
 }
 
 }  // namespace ff::check

@@ -22,7 +22,8 @@ struct IbPort {
   std::string link_layer = {};  // "InfiniBand", "Ethernet"
   double rate_gbit = 0;
   std::string rate = {};  // "200 Gb/sec (4X HDR)"
-  int gids = 0;           // that are set
+  bool is_active() const;
+  int gids = 0;  // that are set
   // Those that only grow when something is wrong, and are there: "link_downed" -> 3.
   std::vector<std::pair<std::string, uint64_t>> errors = {};
 };
@@ -31,7 +32,7 @@ std::vector<IbPort> ib_ports(const Tree& tree);
 struct NetPort {
   std::string name;    // "eth0"
   bool is_up = false;  // an administrator wants it up
-  bool has_carrier = false;
+  std::optional<bool> has_carrier = {};
   double mtu = 0;           // bytes
   double speed_mbit = 0;    // 0: unknown
   std::string duplex = {};  // "full", "half", ""
@@ -41,6 +42,7 @@ struct NetPort {
 // Those of hardware: not loopback, bridges, tunnels, containers' pairs.
 std::vector<NetPort> net_ports(const Tree& tree);
 std::vector<std::string> bonds(const Tree& tree);
+size_t ports_of_bond(const Tree& tree, const std::string& bond);
 
 void check_network_ib(const Context& context);
 void check_network_ethernet(const Context& context);
