@@ -199,7 +199,8 @@ void declare_validate_run(Command& validate) {
       "  fail           not fit for work\n\n"
       "Exit code 3 says fail or degraded, 4 that something could not run and nothing was worse. "
       "Values of loads are held against the last 20 runs of this node once there are 5: beyond 7 % "
-      "and 4 median absolute deviations they are degraded. Run it as root, or it says what it "
+      "and 4 median absolute deviations, and 7 % below all of them, they are degraded. Run it as "
+      "root, or it says what it "
       "could not see.");
   run.example("ff validate", "A look at this node, in seconds");
   run.example("ff validate --level weekly --textfile /var/lib/node_exporter", "For cron");

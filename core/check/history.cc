@@ -198,12 +198,15 @@ Result<void> History::adopt(const Inventory& inventory, int64_t wall_ns) {
 Drift drift_of(double value, Better better, std::vector<double> before) {
   Drift drift{.runs = before.size()};
   if (before.size() < Drift::kLeast || better == Better::neither) return drift;
-  drift.median = median_of(before);
-  for (double& one : before) one = std::abs(one - drift.median);
   constexpr double kShare = 0.07, kDeviations = 4;
-  drift.allowed = std::max(kShare * std::abs(drift.median), kDeviations * median_of(before));
-  const double worse = better == Better::higher ? drift.median - value : value - drift.median;
-  drift.bad = worse > drift.allowed;
+  drift.median = median_of(before);
+  const auto [least, most] = std::ranges::minmax(before);
+  for (double& one : before) one = std::abs(one - drift.median);
+  const double allowed = std::max(kShare * std::abs(drift.median), kDeviations * median_of(before));
+  const bool higher = better == Better::higher;
+  drift.bound = higher ? std::min(drift.median - allowed, least - kShare * std::abs(least))
+                       : std::max(drift.median + allowed, most + kShare * std::abs(most));
+  drift.bad = higher ? value < drift.bound : value > drift.bound;
   return drift;
 }
 
@@ -221,11 +224,9 @@ void hold_against(Finding& finding, const std::vector<double>& before) {
   finding.verdict = Verdict::degraded;
   const double percent = 100 * (*finding.value - drift.median) / drift.median;
   finding.found += fmt::format(", {:+.0f} % of its median", percent);
-  const double bound = finding.better == Better::higher ? drift.median - drift.allowed
-                                                        : drift.median + drift.allowed;
   finding.expected = fmt::format(
       "{} {}, from a median of {}", finding.better == Better::higher ? "at least" : "at most",
-      value_text(bound, finding.unit), value_text(drift.median, finding.unit));
+      value_text(drift.bound, finding.unit), value_text(drift.median, finding.unit));
   finding.source = fmt::format("the last {} runs of this node", drift.runs);
   finding.hint = "Look at what else has changed in this run; run it again on an idle node.";
 }

@@ -66,14 +66,15 @@ class History {
   db::Database database_;
 };
 
-// Whether a value has drifted from those before it: beyond 7 % and 4 median absolute deviations
-// from their median, to the bad side.
+// Whether a value has drifted from those before it, to the bad side: beyond 7 % and 4 median
+// absolute deviations from their median, and by more than 7 % worse than any of them. The last
+// keeps machines quiet whose values jump between two levels, as those of guests do.
 struct Drift {
   // Runs that are looked at, and that there must be.
   static constexpr size_t kRuns = 20, kLeast = 5;
   size_t runs = 0;  // fewer than kLeast: nothing else is known
   double median = 0;
-  double allowed = 0;  // away from it
+  double bound = 0;  // the worst value that is no drift
   bool bad = false;
 };
 Drift drift_of(double value, Better better, std::vector<double> before);

@@ -106,6 +106,16 @@ std::string load_of_others(const Usage& before, const Usage& after, const Measur
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+bool is_guest(const Tree& tree) {
+  const std::string text = tree.maybe_text("/proc/cpuinfo").value_or("");
+  for (const std::string_view line : split(text, '\n')) {
+    if (!line.starts_with("flags")) continue;
+    const auto flags = split(line, ' ');
+    return std::ranges::find(flags, "hypervisor") != flags.end();
+  }
+  return false;
+}
+
 std::string running_job(const Tree& tree) {
   // These watch GPUs and use none.
   constexpr std::array kWatchers = {"nvidia-persiste", "nv-hostengine", "dcgm-exporter",

@@ -37,6 +37,9 @@ struct Measured {
 std::string load_of_others(const Usage& before, const Usage& after, const Measured& measured,
                            pid_t watcher);
 
+// Whether this machine is a guest: what its neighbours on the host do is not seen here.
+bool is_guest(const Tree& tree);
+
 // A job that runs here, by its process: a step of Slurm, or somebody who has a GPU open. Empty:
 // none.
 std::string running_job(const Tree& tree);

@@ -124,6 +124,11 @@ class Running {
       FF_TRY(hold(held));
     }
     outcome = std::move(held);
+    if (outcome.check->cost != Cost::load || !is_guest(tree_)) return {};
+    for (Finding& finding : outcome.findings) {
+      if (finding.verdict != Verdict::degraded || !finding.load.empty()) continue;
+      finding.load = "neighbours on this guest's host, of whom nothing is seen here";
+    }
     return {};
   }
 

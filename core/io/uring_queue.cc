@@ -33,8 +33,8 @@ constexpr size_t kMaxRegistered = kGiB;
 // When the kernel was short of memory, what it did not take is offered again after this time.
 constexpr int64_t kRetryNs = kMillisecond;
 
-// The kernel gets what was gathered in batches of so many, and not all at the end of a turn: the disk
-// works while the turn goes on.
+// The kernel gets what was gathered in batches of so many, and not all at the end of a turn: the
+// disk works while the turn goes on.
 constexpr unsigned kBatch = 8;
 
 class UringQueue;

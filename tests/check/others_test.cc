@@ -89,6 +89,15 @@ TEST_F(OthersTest, WhoHasAGpuOpenIsAJobAndWhoWatchesItIsNot) {
   EXPECT_EQ(running_job(tree_), "python3) (x (101), which has a GPU open");
 }
 
+TEST_F(OthersTest, AGuestIsToldByItsProcessor) {
+  fs::create_directories(dir_ / "proc");
+  EXPECT_FALSE(is_guest(tree_));
+  std::ofstream(dir_ / "proc/cpuinfo") << "processor : 0\nflags\t\t: fpu vme\n";
+  EXPECT_FALSE(is_guest(tree_));
+  std::ofstream(dir_ / "proc/cpuinfo") << "processor : 0\nflags\t\t: fpu hypervisor vme\n";
+  EXPECT_TRUE(is_guest(tree_));
+}
+
 TEST_F(OthersTest, UsageIsReadFromProc) {
   process("100", "worker");
   std::ofstream(dir_ / "proc/stat") << "cpu  100 50 25 9999 1 2 3 77 0 0\ncpu0 1 1 1 1 1 1 1 1\n";
