@@ -243,7 +243,7 @@ void check_memory_stream(const Context& context) {
     return context.report(std::move(finding));
   }
   const Arrays arrays{room.as<double>(), room.as<double>(bytes), room.as<double>(2 * bytes)};
-  const int passes = context.level == Level::quick ? 3 : 10;
+  const int passes = context.level == Level::quick ? 5 : 10;
   const StreamRun all{context.clock, arrays, bytes / sizeof(double), passes};
   const auto seconds = time_streams(all, cpus);
   for (size_t which = 0; which < kStreams; which++) {

@@ -70,7 +70,7 @@ Usage usage_of(const Tree& tree, Clock& clock) {
 
 std::string load_of_others(const Usage& before, const Usage& after, const Measured& measured,
                            pid_t watcher) {
-  constexpr double kLeastSeconds = 0.2;  // the kernel counts in hundredths
+  constexpr double kLeastSeconds = 0.1;  // the kernel counts in hundredths
   const double wall = static_cast<double>(after.at_ns - before.at_ns) / 1e9;
   if (wall < kLeastSeconds) return "";
   const auto is = [](uint64_t pid, pid_t which) { return pid == static_cast<uint64_t>(which); };

@@ -54,8 +54,9 @@ std::vector<std::string> redirecting(const Tree& tree, const std::vector<PciDevi
 std::string iommu_of(const Tree& tree, const std::vector<PciDevice>& devices) {
   std::string worst = "none";
   for (const PciDevice& device : devices) {
-    const std::string group =
-        tree.follow(fmt::format("{}/{}/iommu_group", kDevices, device.address));
+    // Links in a device's folder count from where that really is.
+    const std::string dir = tree.follow(io::join(kDevices, device.address));
+    const std::string group = tree.follow(dir + "/iommu_group");
     if (group.empty()) continue;
     const bool translates = tree.maybe_text(group + "/type").value_or("identity") != "identity";
     if (translates) return "translates";

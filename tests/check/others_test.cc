@@ -70,7 +70,7 @@ TEST_F(OthersTest, WhoLooksIsNoLoad) {
 }
 
 TEST_F(OthersTest, AMomentIsTooShortToTell) {
-  EXPECT_EQ(words(at(0, 0, 0, 0), at(0.1, 1, 0, 1), 0.1), "");
+  EXPECT_EQ(words(at(0, 0, 0, 0), at(0.05, 1, 0, 1), 0.05), "");
 }
 
 TEST_F(OthersTest, AStepOfSlurmIsAJob) {
