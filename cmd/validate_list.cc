@@ -1,6 +1,7 @@
 // `ff validate list`, `adopt` and `xid`: what is checked, what a node has, what an Xid means.
 #include <algorithm>
 
+#include "base/units.h"
 #include "check/inventory.h"
 #include "check/xid.h"
 #include "cmd/validate.h"
@@ -13,18 +14,22 @@ using check::Inventory;
 
 Result<void> list_checks(Session& session) {
   Json checks = Json::array();
-  auto table =
-      session.out.table({{"CHECK"}, {"LEVEL"}, {"COSTS"}, {"DEADLINE", Align::right}, {"WHAT"}});
+  auto table = session.out.table({{"CHECK"}, {"COSTS"}, {"DEADLINE", Align::right}, {"WHAT"}});
   for (const check::Check& check : check::all_checks()) {
     const bool load = check.cost == check::Cost::load;
-    const auto level = std::string(check::level_name(check.level));
-    table.row({check.name, level, load ? "a load" : "reads",
-               fmt::format("{}s", check.deadline_ns / kSecond), check.about});
+    std::vector<std::string> deadlines;
+    Json seconds = Json::object();
+    for (const auto level : {check::Level::quick, check::Level::weekly, check::Level::burn_in}) {
+      const int64_t deadline_ns = check.deadline_ns(level);
+      if (load || deadlines.empty()) deadlines.push_back(format_duration(deadline_ns));
+      seconds[check::level_name(level)] = deadline_ns / kSecond;
+    }
+    table.row({check.name, load ? "a load" : "reads", fmt::format("{}", fmt::join(deadlines, ", ")),
+               check.about});
     checks.push_back({{"name", check.name},
                       {"group", check.group()},
-                      {"level", level},
                       {"load", load},
-                      {"deadline", check.deadline_ns / kSecond},
+                      {"deadline", std::move(seconds)},
                       {"about", check.about}});
   }
   session.out.data({{"checks", std::move(checks)}});
@@ -143,7 +148,8 @@ Result<void> explain_xids(Session& session, const XidOptions& options) {
 void declare_validate_list(Command& validate) {
   Command& list = validate.sub("list", "List the checks");
   list.about(
-      "Every check, the shortest level that has it, what it costs the node, and its deadline.");
+      "Every check, what it costs the node, and its deadlines: at the levels quick, weekly and "
+      "burn-in where they differ.");
   list.run([](Session& session) { return list_checks(session); });
 }
 

@@ -54,7 +54,7 @@ enum class Cost : uint8_t {
   load,   // processors, memory or disks: alone
 };
 
-// The shortest run that has it.
+// How long loads go on, and how much of memory and disks they take.
 enum class Level : uint8_t { quick, weekly, burn_in };
 std::string_view level_name(Level level);  // "burn-in"
 std::optional<Level> level_of(std::string_view name);
@@ -90,12 +90,15 @@ Growth growth_of(const Context& context, const Finding& counter);
 struct Check {
   const char* name;   // "GROUP.WHAT"
   const char* about;  // one line of `validate list`
-  Level level;
   Cost cost;
-  int64_t deadline_ns;
-  double seconds;  // about what it takes, for --budget
-  int worth;       // what it finds in a second, by experience: --budget takes high ones first
+  int64_t quick_ns;  // its deadline at the level quick
+  double seconds;    // about what it takes there, for --budget
+  int worth;         // what it finds in a second, by experience: --budget takes high ones first
   void (*run)(const Context& context);
+
+  // Loads may take longer at higher levels.
+  int64_t deadline_ns(Level level) const;
+  double seconds_at(Level level) const;
 
   std::string_view group() const {
     return std::string_view(name).substr(0, std::string_view(name).find('.'));

@@ -34,7 +34,8 @@ struct Child {
   int said = -1;  // what it writes
   std::string text = {};
   int64_t began_ns = 0;
-  int64_t killed_ns = 0;  // 0: not yet
+  int64_t deadline_ns = 0;  // from then
+  int64_t killed_ns = 0;    // 0: not yet
   std::optional<int> status = {};
   double used_seconds = 0;  // of processors, once it has ended
   Usage usage = {};         // of the machine when it began; loads only
@@ -68,7 +69,9 @@ Result<Child> begin(const Check& check, const Context& context) {
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "pipe");
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);  // what the child writes may wait for us
-  Child child{.check = &check, .said = ends[0], .began_ns = context.clock.steady_ns()};
+  Child child{.check = &check, .said = ends[0]};
+  child.began_ns = context.clock.steady_ns();
+  child.deadline_ns = check.deadline_ns(context.level);
   if (check.cost == Cost::load) child.usage = usage_of(context.tree, context.clock);
   (void)context.rng.next();  // no two children draw the same numbers
   child.pid = ::fork();
@@ -107,7 +110,7 @@ bool ended(Child& child, int64_t now_ns) {
     (void)hear(child);
     return true;
   }
-  if (child.killed_ns == 0 && now_ns - child.began_ns > child.check->deadline_ns) {
+  if (child.killed_ns == 0 && now_ns - child.began_ns > child.deadline_ns) {
     child.hung = true;
     child.killed_ns = now_ns;
     ::kill(child.pid, SIGKILL);
@@ -120,7 +123,7 @@ Finding of_end(const Child& child) {
   Finding finding{.name = child.check->name};
   if (child.hung) {
     const bool stays = !child.status.has_value();
-    finding.found = fmt::format("did not end within {} s{}", child.check->deadline_ns / kSecond,
+    finding.found = fmt::format("did not end within {} s{}", child.deadline_ns / kSecond,
                                 stays ? ", and hangs in the kernel still" : "");
     finding.hint = stays ? "Look at its stack (/proc/PID/stack) and start the node again."
                          : "Run it alone: ff validate --only " + finding.name;
@@ -258,7 +261,7 @@ std::vector<const Check*> choose(Level level, const std::vector<std::string>& on
     const bool asked = only.empty() || std::ranges::any_of(only, [&](const std::string& one) {
                          return one == check.group() || one == check.name;
                        });
-    if (asked && check.level <= level) wanted.push_back(&check);
+    if (asked) wanted.push_back(&check);
   }
   if (!budget_seconds) return wanted;
   std::vector<const Check*> by_worth = wanted;
@@ -266,8 +269,8 @@ std::vector<const Check*> choose(Level level, const std::vector<std::string>& on
   double left = *budget_seconds;
   for (const Check* const check : by_worth) {
     // Those that read cost next to nothing beside each other.
-    if (check->seconds <= left) {
-      left -= check->cost == Cost::load ? check->seconds : 0;
+    if (check->seconds_at(level) <= left) {
+      left -= check->cost == Cost::load ? check->seconds_at(level) : 0;
       continue;
     }
     left_out.push_back(check);

@@ -33,7 +33,7 @@ struct Plan {
   std::function<std::optional<double>(const std::string&, const std::string&)> before;
 };
 
-// Checks of at most this level that fit into the budget, those of higher worth first. `only`: names
+// Checks that fit into the budget at this level, those of higher worth first. `only`: names
 // or groups, none for all. `left_out`: those that did not fit.
 std::vector<const Check*> choose(Level level, const std::vector<std::string>& only,
                                  std::optional<double> budget_seconds,

@@ -28,6 +28,16 @@ std::optional<Verdict> verdict_of(std::string_view name) { return named<Verdict>
 std::string_view level_name(Level level) { return kLevels[static_cast<size_t>(level)]; }
 std::optional<Level> level_of(std::string_view name) { return named<Level>(kLevels, name); }
 
+int64_t Check::deadline_ns(Level level) const {
+  constexpr std::array<int64_t, 3> kTimes = {1, 15, 120};
+  return cost == Cost::load ? quick_ns * kTimes[static_cast<size_t>(level)] : quick_ns;
+}
+
+double Check::seconds_at(Level level) const {
+  constexpr std::array kTimes = {1.0, 10.0, 300.0};
+  return cost == Cost::load ? seconds * kTimes[static_cast<size_t>(level)] : seconds;
+}
+
 std::string value_text(double value, std::string_view unit) {
   if (unit == "B/s") return format_rate(value);
   if (unit == "B" && value >= 0) return format_size(static_cast<uint64_t>(value));
