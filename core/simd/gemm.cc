@@ -29,8 +29,13 @@ const GemmFunctions& chosen() {
 
 }  // namespace
 
-Gemm::Gemm(GemmShape shape)
-    : shape_(shape), packed_a_(kGemmRows * kGemmDepth), packed_b_(kGemmDepth * shape.n) {
+Gemm::Gemm(GemmShape shape) : Gemm(shape, chosen()) {}
+
+Gemm::Gemm(GemmShape shape, const GemmFunctions& path)
+    : shape_(shape),
+      path_(path),
+      packed_a_(kGemmRows * kGemmDepth),
+      packed_b_(kGemmDepth * shape.n) {
   FF_CHECK(shape.m % kGemmStep == 0 && shape.n % kGemmStep == 0 && shape.k % kGemmStep == 0);
 }
 
@@ -40,7 +45,7 @@ double Gemm::flop() const {
 }
 
 void Gemm::run(const float* a, const float* b, float* c) {
-  const GemmFunctions& on = chosen();
+  const GemmFunctions& on = path_;
   const auto [m, n, k] = shape_;
   for (size_t from = 0; from < k; from += kGemmDepth) {
     const size_t depth = std::min(kGemmDepth, k - from);

@@ -14,16 +14,21 @@ struct GemmShape {
 };
 constexpr size_t kGemmStep = 96;
 
+struct GemmFunctions;
+
 class Gemm {
  public:
+  // By the fastest path of this CPU.
   explicit Gemm(GemmShape shape);
-  // c = a · b, all row after row without gaps: a is m × k, b k × n, c m × n. By the fastest path of
-  // this CPU.
+  // By this one, of gemm_paths.h; the CPU has it.
+  Gemm(GemmShape shape, const GemmFunctions& path);
+  // c = a · b, all row after row without gaps: a is m × k, b k × n, c m × n.
   void run(const float* a, const float* b, float* c);
   double flop() const;  // of one run: 2 m n k
 
  private:
   GemmShape shape_;
+  const GemmFunctions& path_;
   std::vector<float> packed_a_, packed_b_;
 };
 

@@ -31,7 +31,7 @@ struct GemmPath {
 constexpr size_t kGemmPathCount = 3;
 extern const GemmPath kGemmPaths[kGemmPathCount];
 
-// Scratch for `run_gemm`, in floats.
+// Of the packed panels.
 constexpr size_t kGemmDepth = 384;  // of a panel: a tile's parts of A and B stay in the first cache
 constexpr size_t kGemmRows = 192;   // of packed A: in the second cache
 
