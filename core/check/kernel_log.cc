@@ -69,8 +69,10 @@ std::optional<int64_t> take_iso_time(std::string_view& text) {
     rest.remove_prefix(1);
   } else if (rest.starts_with('+') || rest.starts_with('-')) {
     const int64_t sign = rest.front() == '+' ? 1 : -1;
+    constexpr size_t kShort = 5;  // "+0200"
+    const bool colon = rest.size() > kShort && rest[3] == ':';
+    if (rest.size() < kShort) return std::nullopt;
     const auto hours = parse_u64(rest.substr(1, 2));
-    const bool colon = rest.size() > 3 && rest[3] == ':';
     const auto minutes = parse_u64(rest.substr(colon ? 4 : 3, 2));
     if (!hours || !minutes) return std::nullopt;
     *at -= sign * static_cast<int64_t>(*hours * 3600 + *minutes * 60) * kSecond;

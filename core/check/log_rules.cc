@@ -38,7 +38,7 @@ constexpr std::array kRules = {
             "machine check",
             "Look at the event with mcelog or rasdaemon."},
     LogRule{"log.mce",
-            {"core temperature above threshold"},
+            {"temperature above threshold"},
             degraded,
             "CPU too hot",
             "Look at fans, filters and the room."},
