@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 
 #include "base/text.h"
 #include "io/files.h"
@@ -66,7 +67,7 @@ Result<double> Tree::number(const std::string& path) const {
   double value = 0;
   const auto [end, error] = std::from_chars(content.data() + (first - content.begin()),
                                             content.data() + content.size(), value);
-  if (error != std::errc()) {
+  if (error != std::errc() || !std::isfinite(value)) {
     return fail(Errc::failed, "{}: '{}' where a number should be", path,
                 printable(std::string_view(content).substr(0, 40)));
   }
