@@ -25,15 +25,17 @@ CpuFacts cpu_facts(const Tree& tree);
 
 // A memory module that is there, of SMBIOS (type 17, DMTF DSP0134).
 struct Dimm {
+  bool is_there = false;  // false: an empty slot
   std::string slot = {};  // "DIMM_A1"
   std::string bank = {};  // "P0_Node0_Channel0": tells slots of one name apart
   uint64_t bytes = 0;
   uint32_t rated_mts = 0;       // MT/s that it can do
   uint32_t configured_mts = 0;  // at which it runs
 };
-// None where the firmware has no such table (a guest). Errors: refused where only root may read it.
+// None where the firmware has no such table (a guest). Errors: refused where only root may read it,
+// failed where it says something else.
 Result<std::vector<Dimm>> dimms(const Tree& tree);
-// The raw bytes of one structure; nothing: empty slot, or none of type 17.
+// The raw bytes of one structure; nothing: it is none of type 17.
 std::optional<Dimm> parse_dimm(std::string_view raw);
 
 // Those that count errors: "mc0".

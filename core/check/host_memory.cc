@@ -1,6 +1,7 @@
 // host_memory.cc: how much memory there is and on which node, its modules, and errors that its
 // controllers have corrected or not.
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr const char* kNodes = "/sys/devices/system/node";
 constexpr const char* kEdac = "/sys/devices/system/edac/mc";
+constexpr const char* kAsRoot = "Only root may read the firmware's table: run it as root.";
 constexpr const char* kSmbios = "/sys/firmware/dmi/entries";
 // Of a structure of type 17 (SMBIOS 3.x, 7.18).
 constexpr size_t kSizeAt = 0x0c, kSlotAt = 0x10, kBankAt = 0x11, kSpeedAt = 0x15,
@@ -57,8 +59,7 @@ std::optional<Dimm> parse_dimm(std::string_view raw) {
   const size_t length = static_cast<unsigned char>(raw[1]);
   if (length < kSpeedAt + 2 || raw.size() < length) return std::nullopt;
   const uint16_t size = word_at(raw, kSizeAt);
-  if (size == 0) return std::nullopt;  // an empty slot
-  Dimm dimm;
+  Dimm dimm{.is_there = size != 0};
   if (size == kSizeExtended && length >= kExtendedAt + 4) {
     dimm.bytes = uint64_t{load_le<uint32_t>(as_bytes(raw).data() + kExtendedAt)} * kMiB;
   } else if (size != kSizeUnknown) {
@@ -75,12 +76,18 @@ Result<std::vector<Dimm>> dimms(const Tree& tree) {
   std::vector<Dimm> found;
   for (const std::string& entry : tree.list(kSmbios, "17-")) {
     FF_TRY(const std::string raw, tree.bytes(fmt::format("{}/{}/raw", kSmbios, entry)));
-    if (auto dimm = parse_dimm(raw)) found.push_back(std::move(*dimm));
+    auto dimm = parse_dimm(raw);
+    if (!dimm) return fail(Errc::failed, "{}/{}/raw describes no memory module", kSmbios, entry);
+    found.push_back(std::move(*dimm));
   }
-  // Both sockets of some boards call theirs alike.
+  // Both sockets of some boards call their slots alike, empty ones too: a slot keeps its name when
+  // another loses its module.
+  std::multiset<std::string> names;
+  for (const Dimm& dimm : found) names.insert(dimm.slot);
   for (Dimm& dimm : found) {
-    if (std::ranges::count(found, dimm.slot, &Dimm::slot) > 1) dimm.slot += " " + dimm.bank;
+    if (names.count(dimm.slot) > 1) dimm.slot = fmt::format("{} {}", dimm.bank, dimm.slot);
   }
+  std::erase_if(found, [](const Dimm& dimm) { return !dimm.is_there; });
   return found;
 }
 
@@ -91,21 +98,35 @@ void check_host_memory(const Context& context) {
   const auto total = meminfo(context.tree, "MemTotal");
   if (!total) {
     finding.found = "/proc/meminfo cannot be read";
+    finding.hint = "Look whether /proc is mounted here.";
     return context.report(std::move(finding));
   }
   const auto nodes = context.tree.list(kNodes, "node");
   const uint64_t huge = meminfo(context.tree, "Hugetlb").value_or(0);
   finding.value = static_cast<double>(*total);
   finding.unit = "B";
+  finding.better = Better::higher;
   finding.found =
       fmt::format("{} on {} NUMA nodes", format_size(*total), std::max<size_t>(nodes.size(), 1));
   if (huge > 0) finding.found += fmt::format(", {} of them huge pages", format_size(huge));
-  finding.verdict = Verdict::pass;
-  uint64_t installed = 0;
-  if (const auto modules = dimms(context.tree)) {
-    for (const Dimm& dimm : *modules) installed += dimm.bytes;
+  const auto modules = dimms(context.tree);
+  if (!modules) {
+    finding.found += fmt::format("; {}", modules.error().message);
+    finding.hint = kAsRoot;
+    return context.report(std::move(finding));
   }
-  if (installed > 0) {
+  uint64_t installed = 0;
+  for (const Dimm& dimm : *modules) installed += dimm.bytes;
+  if (modules->empty()) {
+    const Finding none = nothing_of(context, "host.memory", "dimm", "");
+    const bool adopted = none.verdict == Verdict::skipped;  // a guest
+    finding.verdict = adopted ? Verdict::pass : none.verdict;
+    finding.found += ", the firmware names no module";
+    finding.expected = none.expected;
+    finding.source = none.source;
+    finding.hint = none.hint;
+  } else if (installed > 0) {
+    finding.verdict = Verdict::pass;
     // The kernel and the firmware keep a few percent.
     constexpr double kUsable = 0.9;
     finding.expected = format_size(installed);
@@ -122,9 +143,8 @@ void check_host_memory(const Context& context) {
 void check_host_dimms(const Context& context) {
   const auto modules = dimms(context.tree);
   if (!modules) {
-    return context.report({.name = "host.dimms",
-                           .found = modules.error().message,
-                           .hint = "Only root may read the firmware's table: run it as root."});
+    return context.report(
+        {.name = "host.dimms", .found = modules.error().message, .hint = kAsRoot});
   }
   if (modules->empty()) {
     return context.report(
@@ -137,6 +157,7 @@ void check_host_dimms(const Context& context) {
     finding.unit = "MT/s";
     if (dimm.configured_mts == 0) {
       finding.found = fmt::format("{}, speed unknown", format_size(dimm.bytes));
+      finding.hint = "The firmware does not say: dmidecode -t memory";
       context.report(std::move(finding));
       continue;
     }
@@ -161,6 +182,7 @@ void check_memory_edac(const Context& context) {
     Finding finding{.name = "memory.edac", .part = controller};
     if (!corrected || !uncorrected) {
       finding.found = "its counters cannot be read";
+      finding.hint = fmt::format("Look at {}.", at);
       context.report(std::move(finding));
       continue;
     }
@@ -175,7 +197,10 @@ void check_memory_edac(const Context& context) {
                       : growth.more > 0 ? Verdict::degraded
                                         : Verdict::pass;
     std::vector<std::string> where;
-    for (const std::string& dimm : context.tree.list(at, "dimm")) {
+    // Drivers that know rows of chips alone, as AMD's does, call them ranks.
+    std::vector<std::string> modules = context.tree.list(at, "dimm");
+    if (modules.empty()) modules = context.tree.list(at, "rank");
+    for (const std::string& dimm : modules) {
       const std::string module = io::join(at, dimm);
       const double errors = context.tree.maybe_number(module + "/dimm_ce_count").value_or(0) +
                             context.tree.maybe_number(module + "/dimm_ue_count").value_or(0);
