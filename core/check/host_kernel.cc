@@ -34,6 +34,8 @@ constexpr std::array kTaints = {
     Taint{14, Verdict::degraded, "a core was stuck (soft lockup)"},
 };
 
+constexpr const char* kMounted = "Look whether /proc is mounted here.";
+
 // Nothing: not in the table.
 std::optional<uint64_t> vmstat(const Tree& tree, std::string_view key) {
   const std::string text = tree.maybe_text("/proc/vmstat").value_or("");
@@ -50,6 +52,7 @@ void report_oom(const Context& context) {
   const auto kills = vmstat(context.tree, "oom_kill");
   if (!kills) {
     finding.found = "/proc/vmstat tells no kills";
+    finding.hint = kMounted;
     return context.report(std::move(finding));
   }
   finding.value = static_cast<double>(*kills);
@@ -73,6 +76,12 @@ std::optional<uint64_t> owner_of(const Tree& tree, const std::string& pid) {
     return parse_u64(rest.substr(0, rest.find('\t')));
   }
   return std::nullopt;
+}
+
+// Whether only its owner and root may see what it has open.
+bool hides_files(const Tree& tree, const std::string& pid) {
+  const auto files = tree.disk().list(tree.on_disk("/proc/" + pid + "/fd"));
+  return !files && files.error().code == Errc::refused;
 }
 
 }  // namespace
@@ -116,6 +125,7 @@ void check_host_clock(const Context& context) {
   }
   if (!context.tree.is_machine()) {
     finding.found = "a recorded tree tells nothing of the clock";
+    finding.hint = "Run it on the machine itself.";
     return context.report(std::move(finding));
   }
   const ClockFacts facts = clock_facts();
@@ -137,18 +147,18 @@ void check_host_clock(const Context& context) {
 void check_host_kernel(const Context& context) {
   if (context.fault == Fault::crash) (void)::raise(SIGBUS);
   Finding finding{.name = "host.kernel", .part = "taint"};
-  const auto taint = context.tree.maybe_number("/proc/sys/kernel/tainted");
-  if (!taint) {
+  const auto bits = parse_u64(context.tree.maybe_text("/proc/sys/kernel/tainted").value_or(""));
+  if (!bits) {
     finding.found = "/proc/sys/kernel/tainted cannot be read";
+    finding.hint = kMounted;
   } else {
-    const auto bits = static_cast<uint64_t>(*taint);
-    finding.value = *taint;
+    finding.value = static_cast<double>(*bits);
     finding.found = "no trouble";
     finding.expected = "no trouble since the boot";
     finding.source = "the kernel";
     finding.verdict = Verdict::pass;
     for (const Taint& one : kTaints) {
-      if ((bits >> one.bit & 1) == 0 || one.verdict <= finding.verdict) continue;
+      if ((*bits >> one.bit & 1) == 0 || one.verdict <= finding.verdict) continue;
       finding.verdict = one.verdict;
       finding.found = one.about;
       finding.hint = "Look in the kernel's log for it, and start the node again.";
@@ -160,11 +170,17 @@ void check_host_kernel(const Context& context) {
 
 void check_host_space(const Context& context) {
   const auto mounted = mounted_disks(context.tree);
+  if (!mounted.empty() && !context.tree.is_machine()) {
+    return context.report({.name = "host.space",
+                           .found = "a recorded tree tells nothing of room on file systems",
+                           .hint = "Run it on the machine itself."});
+  }
   for (const Mounted& one : mounted) {
     Finding finding{.name = "host.space", .part = one.dir};
     struct statvfs room = {};
     if (::statvfs(context.tree.on_disk(one.dir).c_str(), &room) != 0 || room.f_blocks == 0) {
       finding.found = errno_error(errno, one.dir).message;
+      finding.hint = "Look whether this user may enter the folder, and at the disk under it.";
       context.report(std::move(finding));
       continue;
     }
@@ -194,7 +210,7 @@ void check_host_processes(const Context& context) {
   constexpr uint64_t kZombies = 20;              // a few come and go
   constexpr uint64_t kFirstUser = 1000;          // people, not services
   constexpr uint64_t kMuch = kGiB / (4 * kKiB);  // pages
-  uint64_t zombies = 0, stuck = 0, all = 0;
+  uint64_t zombies = 0, stuck = 0, all = 0, hidden = 0;
   std::vector<std::string> left;
   for (const std::string& pid : context.tree.list("/proc")) {
     if (pid.find_first_not_of("0123456789") != pid.npos) continue;
@@ -204,6 +220,7 @@ void check_host_processes(const Context& context) {
     zombies += task->state == 'Z' ? 1 : 0;
     stuck += task->state == 'D' ? 1 : 0;
     if (task->parent != 1 || owner_of(context.tree, pid).value_or(0) < kFirstUser) continue;
+    hidden += hides_files(context.tree, pid) ? 1 : 0;
     const bool on_gpu = holds_gpu(context.tree, pid);
     if (!on_gpu && task->resident_pages < kMuch) continue;
     left.push_back(
@@ -213,6 +230,7 @@ void check_host_processes(const Context& context) {
   Finding finding{.name = "host.processes"};
   if (all == 0) {
     finding.found = "/proc names no process";
+    finding.hint = kMounted;
     return context.report(std::move(finding));
   }
   finding.value = static_cast<double>(zombies);
@@ -220,7 +238,11 @@ void check_host_processes(const Context& context) {
                               zombies, stuck, all);
   finding.expected = fmt::format("fewer than {} dead, none left behind", kZombies);
   finding.source = "ff";
-  finding.verdict = Verdict::pass;
+  finding.verdict = hidden > 0 ? Verdict::could_not_run : Verdict::pass;
+  if (hidden > 0) {
+    finding.found += fmt::format("; what {} of other users have open is not seen", hidden);
+    finding.hint = "Run it as root.";
+  }
   if (zombies >= kZombies) {
     finding.verdict = Verdict::degraded;
     finding.hint = "Look whose children they are (ps -el), and end that program.";
