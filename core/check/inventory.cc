@@ -29,7 +29,9 @@ bool has_kind(const Inventory& inventory, std::string_view kind) {
 void add_memory(const Tree& tree, Inventory& all) {
   const auto modules = dimms(tree);
   if (!modules) {
-    all[std::string(kUnseen) + "dimm"] = modules.error().message;
+    for (const char* const kind : {"dimm", "memory"}) {
+      all[std::string(kUnseen) + kind] = modules.error().message;
+    }
     return;
   }
   uint64_t memory = 0;
@@ -142,7 +144,7 @@ void check_host_inventory(const Context& context) {
     } else {
       finding.verdict = Verdict::degraded;
       finding.found = found->second;
-      finding.hint = kAdopt;
+      finding.hint = fmt::format("Look why it has changed. {}", kAdopt);
     }
     context.report(std::move(finding));
   }
@@ -155,6 +157,7 @@ void check_host_inventory(const Context& context) {
                     .source = "adopted",
                     .hint = kAdopt});
   }
+  if (right < recorded) return;  // the rest was told
   Finding all{.name = "host.inventory", .verdict = Verdict::pass, .source = "adopted"};
   all.value = static_cast<double>(right);
   all.found = fmt::format("{} of {} parts as recorded", right, recorded);

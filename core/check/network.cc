@@ -97,9 +97,11 @@ Finding of_port(const Context& context, const IbPort& port) {
     finding.hint = fmt::format("Look at {}, and whether its driver is well.", kIb);
     return finding;
   }
-  finding.value = port.rate_gbit * 1e9;
-  finding.unit = "bit/s";
-  finding.better = Better::higher;
+  if (port.rate_gbit > 0) {
+    finding.value = port.rate_gbit * 1e9;
+    finding.unit = "bit/s";
+    finding.better = Better::higher;
+  }
   finding.expected = "ACTIVE, LinkUp";
   finding.source = "sysfs";
   if (port.is_active() && port.gids > 0) {
