@@ -20,6 +20,9 @@ int64_t load_ns(Level level);
 std::vector<unsigned> allowed_cpus();
 // Pins the calling thread. False: that processor may not be used.
 bool pin_to(unsigned cpu);
+// Memory that may be taken without others running out of it: of the machine, and of the groups that
+// this process is in (a container's limit). 0: unknown.
+uint64_t free_memory(const Tree& tree);
 // Runs `work` on a thread of each of these processors, pinned there, and waits for all.
 void on_each(const std::vector<unsigned>& cpus, const std::function<void(size_t index)>& work);
 

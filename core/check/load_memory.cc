@@ -13,24 +13,13 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "check/load.h"
+#include "io/files.h"
 
 namespace ff::check {
 
 namespace {
 
 constexpr const char* kNodes = "/sys/devices/system/node";
-
-uint64_t free_memory(const Tree& tree) {
-  const std::string text = tree.maybe_text("/proc/meminfo").value_or("");
-  for (const std::string_view line : split(text, '\n')) {
-    if (!line.starts_with("MemAvailable:")) continue;
-    const size_t first = line.find_first_of("0123456789");
-    const size_t last = line.find(' ', first);
-    if (first == line.npos || last == line.npos) return 0;
-    return parse_u64(line.substr(first, last - first)).value_or(0) * kKiB;
-  }
-  return 0;
-}
 
 // The last cache of all sockets together; 32 MiB where nobody says.
 uint64_t last_cache(const Tree& tree) {
@@ -223,7 +212,43 @@ uint64_t pattern_bytes(Level level, uint64_t available) {
   return (level == Level::quick ? std::min(bytes, kQuickMax) : bytes) / kPage * kPage;
 }
 
+// What the groups of this process may still have (cgroup v2), from its own up to the root's; none:
+// it is in none that is limited.
+std::optional<uint64_t> left_of_groups(const Tree& tree) {
+  const std::string text = tree.maybe_text("/proc/self/cgroup").value_or("");
+  std::optional<uint64_t> least;
+  for (const std::string_view line : split(text, '\n')) {
+    constexpr std::string_view kUnified = "0::/";
+    if (!line.starts_with(kUnified)) continue;
+    std::string path(line.substr(kUnified.size() - 1));
+    for (;; path = io::parent(path)) {
+      const std::string at = "/sys/fs/cgroup" + (path == "/" ? "" : path);
+      const auto most = tree.maybe_number(at + "/memory.max");
+      const auto used = tree.maybe_number(at + "/memory.current");
+      if (most && used) {
+        const auto left = static_cast<uint64_t>(std::max(*most - *used, 0.0));
+        least = std::min(least.value_or(left), left);
+      }
+      if (path == "/" || path.empty()) break;
+    }
+  }
+  return least;
+}
+
 }  // namespace
+
+uint64_t free_memory(const Tree& tree) {
+  uint64_t free = 0;
+  const std::string text = tree.maybe_text("/proc/meminfo").value_or("");
+  for (const std::string_view line : split(text, '\n')) {
+    if (!line.starts_with("MemAvailable:")) continue;
+    const size_t first = line.find_first_of("0123456789");
+    const size_t last = line.find(' ', first);
+    if (first == line.npos || last == line.npos) return 0;
+    free = parse_u64(line.substr(first, last - first)).value_or(0) * kKiB;
+  }
+  return std::min(free, left_of_groups(tree).value_or(free));
+}
 
 void check_memory_stream(const Context& context) {
   const std::vector<unsigned> cpus = allowed_cpus();
