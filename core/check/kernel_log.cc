@@ -1,7 +1,6 @@
 // kernel_log.cc: the forms of a line, told apart by how they begin.
 #include "check/kernel_log.h"
 
-#include <cmath>
 #include <ctime>
 
 #include "base/bytes.h"
@@ -20,6 +19,15 @@ void skip_spaces(std::string_view& text) {
   while (text.starts_with(' ')) text.remove_prefix(1);
 }
 
+// What stands behind the point of a number of seconds. Nothing: no digits, or too many.
+std::optional<int64_t> fraction_ns(std::string_view digits) {
+  constexpr size_t kMost = 9;
+  auto number = parse_u64(digits);
+  if (!number || digits.size() > kMost) return std::nullopt;
+  for (size_t i = digits.size(); i < kMost; i++) *number *= 10;
+  return static_cast<int64_t>(*number);
+}
+
 // "[12345.678901] rest": the time, and `text` is the rest.
 std::optional<int64_t> take_boot_time(std::string_view& text) {
   if (!text.starts_with('[')) return std::nullopt;
@@ -29,11 +37,11 @@ std::optional<int64_t> take_boot_time(std::string_view& text) {
   skip_spaces(stamp);
   const size_t dot = stamp.find('.');
   const auto seconds = parse_u64(stamp.substr(0, dot));
-  const auto micros = dot == stamp.npos ? std::nullopt : parse_u64(stamp.substr(dot + 1));
-  if (!seconds || !micros || *seconds > INT64_MAX / kSecond - 1) return std::nullopt;
+  const auto part = dot == stamp.npos ? std::nullopt : fraction_ns(stamp.substr(dot + 1));
+  if (!seconds || !part || *seconds > INT64_MAX / kSecond - 1) return std::nullopt;
   text.remove_prefix(close + 1);
   skip_spaces(text);
-  return static_cast<int64_t>(*seconds) * kSecond + static_cast<int64_t>(*micros) * kMicrosecond;
+  return static_cast<int64_t>(*seconds) * kSecond + *part;
 }
 
 // What strptime(3) makes of the beginning, in the time of this machine; `text` is the rest.
@@ -47,6 +55,7 @@ std::optional<int64_t> take_time(std::string_view& text, const char* format, boo
   if (end == nullptr) return std::nullopt;
   const long offset = parts.tm_gmtoff;
   const std::time_t seconds = local ? std::mktime(&parts) : ::timegm(&parts) - offset;
+  if (seconds < 0 || seconds > INT64_MAX / kSecond - 86'400) return std::nullopt;
   text.remove_prefix(static_cast<size_t>(end - head.c_str()));
   return static_cast<int64_t>(seconds) * kSecond;
 }
@@ -59,10 +68,7 @@ std::optional<int64_t> take_iso_time(std::string_view& text) {
   if (rest.starts_with('.') || rest.starts_with(',')) {
     const size_t end = rest.find_first_not_of("0123456789", 1);
     const std::string_view digits = rest.substr(1, end == rest.npos ? rest.npos : end - 1);
-    if (const auto part = parse_u64(digits); part && digits.size() <= 9) {
-      *at += static_cast<int64_t>(static_cast<double>(*part) * 1e9 /
-                                  std::pow(10, static_cast<double>(digits.size())));
-    }
+    *at += fraction_ns(digits).value_or(0);
     rest.remove_prefix(end == rest.npos ? rest.size() : end);
   }
   if (rest.starts_with('Z')) {
@@ -99,12 +105,12 @@ std::optional<int64_t> take_syslog_time(std::string_view& text, int64_t now_ns) 
   return std::nullopt;
 }
 
-// " host kernel: rest" -> "rest".
+// " host kernel: rest" -> "rest"; nothing where another program wrote it (" host sshd[812]: …").
 void drop_host(std::string_view& text) {
   constexpr std::string_view kKernel = " kernel: ";
-  const size_t at = text.find(kKernel);
-  if (at == text.npos || at > 300) return skip_spaces(text);
-  text.remove_prefix(at + kKernel.size());
+  const size_t at = text.find(kKernel), other = text.find(": ");
+  const bool is_kernel = at != text.npos && at + kKernel.size() == other + 2;
+  text = is_kernel ? text.substr(other + 2) : std::string_view();
 }
 
 }  // namespace
@@ -125,9 +131,12 @@ LogLine parse_log_line(std::string_view line, int64_t now_ns) {
       skip_spaces(line);
     }
   } else {
+    // dmesg names no host; its fractions have a comma.
+    const bool is_dmesg = line.substr(0, line.find(' ')).find(',') != line.npos;
     made.wall_ns = take_iso_time(line);
-    if (!made.wall_ns) made.wall_ns = take_syslog_time(line, now_ns);
-    if (made.wall_ns) {
+    if (made.wall_ns && is_dmesg) {
+      skip_spaces(line);
+    } else if (made.wall_ns || (made.wall_ns = take_syslog_time(line, now_ns))) {
       drop_host(line);
       made.boot_ns = take_boot_time(line);
     }

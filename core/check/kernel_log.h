@@ -16,13 +16,16 @@ namespace ff::check {
 struct LogLine {
   std::optional<int64_t> wall_ns = {};  // none: the line does not say, or only since the boot
   std::optional<int64_t> boot_ns = {};  // since the boot, of dmesg and /dev/kmsg
-  std::string text = {};                // without time stamps, host and "kernel:"
+  // Without time stamps, host and "kernel:"; empty where another program wrote it.
+  std::string text = {};
+  bool has_time() const { return wall_ns || boot_ns; }
 };
 
 // One line of a saved log, whatever wrote it:
 //   [12345.678901] text                                dmesg
 //   <4>[12345.678901] text                             dmesg -r
 //   [Mon Nov 23 01:02:03 2026] text                    dmesg -T
+//   2026-11-23T01:02:03,456789+00:00 text              dmesg --time-format iso
 //   2026-11-23T01:02:03.456789+00:00 host kernel: …    kern.log, journalctl -o short-iso-precise
 //   Nov 23 01:02:03 host kernel: [12345.678901] text   kern.log, journalctl
 // A year that is not said is the one that puts the line at most a day after `now_ns`.

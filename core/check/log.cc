@@ -30,9 +30,11 @@ struct Gathered {
 };
 
 // Lines of a time, from what keeps logs on this machine: systemd's journal, else files of syslog.
-// False: nothing here does, or it may not be read.
+// False: nothing here does, it may not be read, or holds no line of the kernel's from any time.
 bool gather_kept(const Context& context, int64_t from_ns, int64_t until_ns, Gathered& gathered) {
+  bool any = false;
   const auto add = [&](LogLine line) {
+    any |= line.wall_ns && !line.text.empty();
     if (line.wall_ns && *line.wall_ns >= from_ns && *line.wall_ns < until_ns) {
       gathered.judge.add(line);
     }
@@ -53,12 +55,12 @@ bool gather_kept(const Context& context, int64_t from_ns, int64_t until_ns, Gath
       return true;
     }
   }
-  bool any = false;
+  any = false;
   constexpr std::array kFiles = {"/var/log/kern.log", "/var/log/messages"};
   for (const char* const name : kFiles) {
     const std::string file = name;
     for (const std::string& path : {file + ".1", file}) {
-      any |= read_log(context.tree.disk(), context.tree.on_disk(path), now_ns, add).ok();
+      (void)read_log(context.tree.disk(), context.tree.on_disk(path), now_ns, add);
     }
     if (!any) continue;
     gathered.sources.push_back(file);
@@ -70,8 +72,12 @@ bool gather_kept(const Context& context, int64_t from_ns, int64_t until_ns, Gath
 Result<void> gather(const Context& context, Gathered& gathered) {
   if (!context.log_file.empty()) {
     gathered.sources.push_back(context.log_file);
-    return read_log(context.tree.disk(), context.log_file, context.clock.wall_ns(),
-                    [&](const LogLine& line) { gathered.judge.add(line); });
+    FF_TRY(read_log(context.tree.disk(), context.log_file, context.clock.wall_ns(),
+                    [&](const LogLine& line) { gathered.judge.add(line); }));
+    if (gathered.judge.saw_a_log()) return {};
+    Error error = fail(Errc::failed, "{}: no line looks like one of the kernel", context.log_file);
+    error.hint = "Save one with: dmesg, or journalctl -k";
+    return error;
   }
   const int64_t now_ns = context.clock.wall_ns();
   const int64_t from_ns = context.since_ns > 0 ? context.since_ns : now_ns - kWeekNs;
@@ -109,7 +115,7 @@ void check_log(const Context& context) {
         {.name = "log.kernel", .found = done.error().message, .hint = done.error().hint});
   }
   for (Finding& finding : gathered.judge.findings()) {
-    if (finding.verdict == Verdict::pass) {
+    if (finding.verdict == Verdict::pass && finding.part.empty()) {
       finding.found += fmt::format(" of {}", fmt::join(gathered.sources, ", "));
     }
     context.report(std::move(finding));

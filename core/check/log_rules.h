@@ -21,6 +21,7 @@ struct LogRule {
   Verdict verdict;
   const char* about;
   const char* hint;
+  bool while_starting = true;  // false: no trouble in the first minutes, as links come up
 };
 std::span<const LogRule> log_rules();
 
@@ -33,6 +34,8 @@ class LogJudge {
  public:
   void add(const LogLine& line);
   uint64_t lines() const { return lines_; }
+  // Whether anything of what was added can have come from a kernel.
+  bool saw_a_log() const { return timed_ || !met_.empty() || !xids_.empty(); }
   // One finding for each rule, and for each Xid of each GPU, that was met: how often, and the last
   // line. A check whose rules none has met passes.
   std::vector<Finding> findings() const;
@@ -47,6 +50,7 @@ class LogJudge {
   static Finding of_xid(const XidLine& seen, const Met& met);
 
   uint64_t lines_ = 0;
+  bool timed_ = false;
   std::map<const LogRule*, Met> met_;
   std::map<std::pair<std::string, int>, Met> xids_;  // by GPU and code
 };
