@@ -38,6 +38,7 @@ Result<std::vector<Dimm>> dimms(const Tree& tree);
 // The raw bytes of one structure; nothing: it is none of type 17.
 std::optional<Dimm> parse_dimm(std::string_view raw);
 
+size_t numa_nodes(const Tree& tree);  // 0: the kernel knows of none
 // Those that count errors: "mc0".
 std::vector<std::string> memory_controllers(const Tree& tree);
 

@@ -91,6 +91,8 @@ Result<std::vector<Dimm>> dimms(const Tree& tree) {
   return found;
 }
 
+size_t numa_nodes(const Tree& tree) { return tree.list(kNodes, "node").size(); }
+
 std::vector<std::string> memory_controllers(const Tree& tree) { return tree.list(kEdac, "mc"); }
 
 void check_host_memory(const Context& context) {
@@ -101,13 +103,12 @@ void check_host_memory(const Context& context) {
     finding.hint = "Look whether /proc is mounted here.";
     return context.report(std::move(finding));
   }
-  const auto nodes = context.tree.list(kNodes, "node");
   const uint64_t huge = meminfo(context.tree, "Hugetlb").value_or(0);
   finding.value = static_cast<double>(*total);
   finding.unit = "B";
   finding.better = Better::higher;
-  finding.found =
-      fmt::format("{} on {} NUMA nodes", format_size(*total), std::max<size_t>(nodes.size(), 1));
+  finding.found = fmt::format("{} on {} NUMA nodes", format_size(*total),
+                              std::max<size_t>(numa_nodes(context.tree), 1));
   if (huge > 0) finding.found += fmt::format(", {} of them huge pages", format_size(huge));
   const auto modules = dimms(context.tree);
   if (!modules) {

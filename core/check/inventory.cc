@@ -84,6 +84,7 @@ Inventory take_inventory(const Tree& tree) {
   Inventory all;
   const CpuFacts cpus = cpu_facts(tree);
   all["cores"] = fmt::format("{}", cpus.online.size());
+  if (const size_t nodes = numa_nodes(tree); nodes > 0) all["nodes"] = fmt::format("{}", nodes);
   if (cpus.counts_throttling) all["throttle"] = "counted";
   if (cpus.has_cpufreq) all["cpufreq"] = "driven";
   if (!memory_controllers(tree).empty()) all["edac"] = "counted";

@@ -15,6 +15,7 @@ constexpr std::string_view kUnseen = "unseen ";     // before a kind that could 
 
 // All parts that are there now, by kind and name:
 //   "cores"              "64"
+//   "nodes"              "2"                (of memory, NUMA)
 //   "memory"             "512GiB"           (of the modules; missing where they are unknown)
 //   "dimm DIMM_A1"       "64GiB 3200 MT/s"
 //   "pci 0000:17:00.0"   "GPU 10de:20b2"

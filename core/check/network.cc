@@ -43,7 +43,10 @@ IbPort ib_port(const Tree& tree, const std::string& name, const std::string& at)
   port.rate_gbit = tree.maybe_number(at + "/rate").value_or(0);
   for (const std::string& gid : tree.list(at + "/gids")) {
     const auto text = tree.maybe_text(io::join(at + "/gids", gid));
-    if (text && text->find_first_not_of("0:") != text->npos) port.gids++;
+    constexpr size_t kLength = 39;  // eight groups of four
+    const bool is_gid = text && text->size() == kLength &&
+                        text->find_first_not_of("0123456789abcdef:") == text->npos;
+    if (is_gid && text->find_first_not_of("0:") != text->npos) port.gids++;
   }
   for (const char* const counter : kIbErrors) {
     const auto count = count_of(tree, fmt::format("{}/counters/{}", at, counter));
