@@ -33,17 +33,19 @@ std::optional<PciConfig> config_at(const Tree& tree, const std::string& dir) {
   return bytes ? std::optional(parse_pci_config(*bytes)) : std::nullopt;
 }
 
-// Addresses of switch ports above GPUs that redirect.
-std::vector<std::string> redirecting(const Tree& tree, const std::vector<PciDevice>& devices) {
+// Addresses of switch ports above GPUs that redirect. Nothing: one of them cannot be read.
+std::optional<std::vector<std::string>> redirecting(const Tree& tree,
+                                                    const std::vector<PciDevice>& devices) {
   std::vector<std::string> found;
   for (const PciDevice& device : devices) {
     if (!is_compute(device)) continue;
     std::string dir = io::parent(tree.follow(io::join(kDevices, device.address)));
-    for (; tree.exists(dir + "/config"); dir = io::parent(dir)) {
+    for (; tree.exists(dir + "/class"); dir = io::parent(dir)) {
       const auto config = config_at(tree, dir);
+      if (!config || !config->whole) return std::nullopt;
       const std::string address = io::base_name(dir);
       const bool known = std::ranges::find(found, address) != found.end();
-      if (config && config->is_switch_port && config->redirects && !known) found.push_back(address);
+      if (config->is_switch_port && config->redirects && !known) found.push_back(address);
     }
   }
   std::ranges::sort(found);
@@ -144,11 +146,12 @@ void add_pci_peers(const Tree& tree, Inventory& inventory) {
     inventory["ordering " + device.address] = *config->relaxed_ordering ? "on" : "off";
   }
   inventory["iommu"] = iommu_of(tree, devices);
-  if (seen) {
-    inventory["acs"] = redirecting(tree, devices).empty() ? "direct" : "redirects";
+  constexpr const char* kConfig = "the configuration of PCI devices";
+  if (!seen) inventory[std::string(kUnseen) + "ordering"] = kConfig;
+  if (const auto ports = redirecting(tree, devices)) {
+    inventory["acs"] = ports->empty() ? "direct" : "redirects";
   } else {
-    inventory[std::string(kUnseen) + "ordering"] = "the configuration of PCI devices";
-    inventory[std::string(kUnseen) + "acs"] = "the configuration of PCI devices";
+    inventory[std::string(kUnseen) + "acs"] = kConfig;
   }
 }
 
@@ -164,13 +167,13 @@ void check_pci_peer(const Context& context) {
   acs.source = "switches above GPUs";
   const auto ports = redirecting(context.tree, devices);
   acs.found = "no switch above a GPU redirects";
-  const auto any = config_at(context.tree, io::join(kDevices, devices.front().address));
-  if (!any || !any->whole) {
+  if (!ports) {
     acs.verdict = Verdict::could_not_run;
     acs.found = "the configuration of switches cannot be read";
     acs.hint = "Only root sees all of it: run it as root.";
-  } else if (!ports.empty()) {
-    acs.found = fmt::format("traffic between GPUs goes up to the root: {}", fmt::join(ports, ", "));
+  } else if (!ports->empty()) {
+    acs.found =
+        fmt::format("traffic between GPUs goes up to the root: {}", fmt::join(*ports, ", "));
     acs = slow(context, std::move(acs), "acs", "redirects",
                "Switch ACS off in the firmware, or for these ports with setpci. A host that gives "
                "GPUs to guests needs it: adopt.");
