@@ -13,6 +13,10 @@
 #include "io/temp_dir.h"
 
 namespace ff::check {
+
+// What a test is called by.
+static void PrintTo(const NamedFault& fault, std::ostream* out) { *out << fault.name; }
+
 namespace {
 
 constexpr int64_t kSoon = 20 * kSecond;
