@@ -109,6 +109,7 @@ Result<void> run_on_tree(Session& session, const RunOptions& options, io::Disk& 
 }
 
 Result<void> run_validate(Session& session, const RunOptions& options) {
+  if (options.notify) FF_TRY(check_hook(*options.notify));
   io::SystemDisk disk;
   if (options.root && !options.root->empty() && *options.root != "/") {
     return run_on_tree(session, options, disk);

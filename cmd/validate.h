@@ -29,7 +29,9 @@ double median_of(const check::History::Series& series);
 
 // Replaces DIR/ff_validate.prom, for the textfile collector of Prometheus' node exporter.
 Result<void> write_textfile(const std::string& dir, const check::Report& report);
-// Posts JSON. Errors: usage (no http or https URL), unreachable, failed (an answer that is no 2xx).
+// Errors: usage for what is no http or https URL.
+Result<void> check_hook(const std::string& url);
+// Posts JSON. Errors: unreachable, failed (an answer that is no 2xx).
 // They name the host and not the rest of the URL, which often holds a secret.
 Result<void> post_json(const std::string& url, const Json& body, int64_t timeout_ns);
 

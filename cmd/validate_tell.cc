@@ -96,10 +96,12 @@ Result<void> write_textfile(const std::string& dir, const check::Report& report)
                           std::to_string(::getpid()));
 }
 
+Result<void> check_hook(const std::string& url) {
+  if (url.starts_with("http://") || url.starts_with("https://")) return {};
+  return fail(Errc::usage, "--notify takes a URL that begins with http:// or https://");
+}
+
 Result<void> post_json(const std::string& url, const Json& body, int64_t timeout_ns) {
-  if (!url.starts_with("http://") && !url.starts_with("https://")) {
-    return fail(Errc::usage, "--notify takes a URL that begins with http:// or https://");
-  }
   const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
   CURL* const easy = ::curl_easy_init();
   if (easy == nullptr) return fail(Errc::failed, "{}: no memory for a request", shown(url));

@@ -268,9 +268,11 @@ std::vector<const Check*> choose(Level level, const std::vector<std::string>& on
   std::ranges::stable_sort(by_worth, std::greater(), &Check::worth);
   double left = *budget_seconds;
   for (const Check* const check : by_worth) {
-    // Those that read cost next to nothing beside each other.
-    if (check->seconds_at(level) <= left) {
-      left -= check->cost == Cost::load ? check->seconds_at(level) : 0;
+    // Those that read take no time from each other.
+    const bool is_load = check->cost == Cost::load;
+    const double takes = check->seconds_at(level);
+    if (takes <= (is_load ? left : *budget_seconds)) {
+      left -= is_load ? takes : 0;
       continue;
     }
     left_out.push_back(check);

@@ -191,6 +191,10 @@ TEST(Choose, ByLevelNameAndBudget) {
   const auto chosen = choose(Level::quick, {}, 2.5, left_out);
   EXPECT_FALSE(chosen.empty());
   ASSERT_FALSE(left_out.empty());
+  for (const Check& check : all_checks()) {
+    if (check.cost != Cost::reads || check.seconds > 2.5) continue;
+    EXPECT_EQ(std::ranges::count(chosen, &check), 1) << check.name << " takes no time from others";
+  }
   double seconds = 0;
   for (const Check* const check : chosen) {
     if (check->cost == Cost::load) seconds += check->seconds;

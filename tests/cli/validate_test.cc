@@ -146,6 +146,7 @@ TEST_F(ValidateTest, WordsThatAreNoneAreExplained) {
   EXPECT_EQ(validate({"--require", "pci.link"}).exit, 2);
   EXPECT_EQ(validate({"--level", "weakly"}).exit, 2);
   EXPECT_EQ(validate({"--budget", "soon"}).exit, 2);
+  EXPECT_EQ(validate({"--only", "host.cpu", "--notify", "ftp://x"}).exit, 2);
   const Ran unknown = validate({"lsit"});
   EXPECT_EQ(unknown.exit, 2);
   EXPECT_TRUE(has(unknown.err, "Did you mean list?")) << unknown.err;
