@@ -53,6 +53,11 @@ Result<void> conclude(const check::Report& report, const RunOptions& options) {
   }
   if (options.prolog && verdict != Verdict::fail) return {};
   if (verdict == Verdict::pass || verdict == Verdict::skipped) return {};
+  if (report.outcomes.empty()) {
+    return Error{Errc::incomplete, "nothing was checked",
+                 report.left_out.empty() ? "A recorded tree cannot be put under a load."
+                                         : "Give a longer --budget."};
+  }
   if (verdict == Verdict::could_not_run) {
     return Error{Errc::incomplete, fmt::format("could not run: {}", fmt::join(missing, ", ")),
                  "What each needs stands beside it. On a machine that has no such part: "

@@ -30,9 +30,9 @@ Result<void> known(const std::vector<std::string>& asked, bool groups_alone) {
   return {};
 }
 
-// The worst; pass where all were skipped.
+// The worst; pass where all were skipped, and not where nothing ran.
 Verdict worst_of(const std::vector<Outcome>& outcomes, const std::vector<std::string>& required) {
-  Verdict worst = Verdict::pass;
+  Verdict worst = outcomes.empty() ? Verdict::could_not_run : Verdict::pass;
   for (const Outcome& outcome : outcomes) {
     const std::string_view group = outcome.check->group();
     const bool must = std::ranges::find(required, group) != required.end();

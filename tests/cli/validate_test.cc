@@ -99,6 +99,10 @@ TEST_F(ValidateTest, WhatCouldNotRunIsNoPass) {
   EXPECT_EQ(validate({"--root", tree, "--only", "network", "--require", "pci"}).exit, 4);
   EXPECT_EQ(validate({"--root", tree, "--only", "network", "--prolog"}).exit, 0);
   EXPECT_EQ(validate({"--root", dir_ / "nowhere"}).exit, 1);
+  const Ran nothing = validate({"--root", tree, "--only", "cpu"});
+  EXPECT_EQ(nothing.exit, 4);
+  EXPECT_TRUE(has(nothing.err, "nothing was checked")) << nothing.err;
+  EXPECT_EQ(data({"--only", "cpu", "--budget", "500ms"}, 4)["verdict"], "could-not-run");
 }
 
 TEST_F(ValidateTest, ASavedLogIsJudged) {
