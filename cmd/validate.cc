@@ -64,7 +64,7 @@ Result<void> conclude(const check::Report& report, const RunOptions& options) {
                  "ff validate adopt"};
   }
   std::vector<std::string> bad = names_with(report, verdict);
-  if (bad.empty()) bad = missing;  // of a group that --require names
+  if (bad.empty()) bad = missing.empty() ? options.require : missing;  // what --require names
   return Error{
       Errc::fault,
       fmt::format("this node is {}: {}", verdict == Verdict::fail ? "not fit for work" : "degraded",

@@ -33,6 +33,11 @@ Result<void> known(const std::vector<std::string>& asked, bool groups_alone) {
 // The worst; pass where all were skipped, and not where nothing ran.
 Verdict worst_of(const std::vector<Outcome>& outcomes, const std::vector<std::string>& required) {
   Verdict worst = outcomes.empty() ? Verdict::could_not_run : Verdict::pass;
+  for (const std::string& group : required) {
+    const bool ran = std::ranges::any_of(
+        outcomes, [&](const Outcome& outcome) { return outcome.check->group() == group; });
+    if (!ran) worst = Verdict::fail;
+  }
   for (const Outcome& outcome : outcomes) {
     const std::string_view group = outcome.check->group();
     const bool must = std::ranges::find(required, group) != required.end();

@@ -96,7 +96,8 @@ TEST_F(ValidateTest, WhatCouldNotRunIsNoPass) {
   EXPECT_TRUE(has(ran.err, "could not run: network.ib")) << ran.err;
   EXPECT_EQ(validate({"--root", tree, "--only", "network", "--degraded-ok"}).exit, 4);
   EXPECT_EQ(validate({"--root", tree, "--only", "network", "--require", "network"}).exit, 3);
-  EXPECT_EQ(validate({"--root", tree, "--only", "network", "--require", "pci"}).exit, 4);
+  EXPECT_EQ(validate({"--only", "host.cpu", "--require", "host"}).exit, 0);
+  EXPECT_EQ(validate({"--only", "host.cpu", "--require", "pci"}).exit, 3) << "it was not looked at";
   EXPECT_EQ(validate({"--root", tree, "--only", "network", "--prolog"}).exit, 0);
   EXPECT_EQ(validate({"--root", dir_ / "nowhere"}).exit, 1);
   const Ran nothing = validate({"--root", tree, "--only", "cpu"});
