@@ -141,12 +141,17 @@ TEST(Systemd, units_that_it_takes) {
   const TempDir dir;
   const Ran ran = ff_run({"help", "--emit", "systemd", dir.path().string()});
   ASSERT_EQ(ran.exit, 0) << ran.err;
-  EXPECT_EQ(files_in(dir.path()),
-            (std::set<std::string>{"ff-serve-meta.service", "ff-serve-storage.service",
-                                   "ff-mount@.service", "ff-up@.service"}));
-  for (const std::string& name : files_in(dir.path())) {
+  const std::set<std::string> daemons = {"ff-serve-meta.service", "ff-serve-storage.service",
+                                         "ff-mount@.service", "ff-up@.service"};
+  std::set<std::string> all = daemons;
+  all.insert({"ff-validate.service", "ff-validate.timer"});
+  EXPECT_EQ(files_in(dir.path()), all);
+  const std::string runs = "\nExecStart=" + fs::canonical(FF_BINARY).string() + " ";
+  EXPECT_NE(read_file(dir / "ff-validate.service").find(runs + "validate "), std::string::npos);
+  EXPECT_NE(read_file(dir / "ff-validate.timer").find("\nFixedRandomDelay=true\n"),
+            std::string::npos);
+  for (const std::string& name : daemons) {
     const std::string unit = read_file(dir / name);
-    const std::string runs = "\nExecStart=" + fs::canonical(FF_BINARY).string() + " ";
     for (const std::string line : {runs.c_str(), "\nType=notify\n", "\nRestart=on-failure\n",
                                    "\nLimitNOFILE=", "\nLimitMEMLOCK=infinity\n", "[Install]"}) {
       EXPECT_NE(unit.find(line), std::string::npos) << line << " in " << name;
@@ -162,8 +167,9 @@ TEST(Systemd, units_that_it_takes) {
   EXPECT_EQ(ff_run({"help", "--emit", "systemd", "a", "b"}).exit, 2);
   const Ran known = run({.argv = {"sh", "-c", "command -v systemd-analyze"}});
   if (known.exit != 0) GTEST_SKIP() << "systemd-analyze is not installed";
-  for (const std::string name : {"ff-serve-meta.service", "ff-serve-storage.service",
-                                 "ff-mount@mnt-data.service", "ff-up@data-ff.service"}) {
+  for (const std::string name :
+       {"ff-serve-meta.service", "ff-serve-storage.service", "ff-mount@mnt-data.service",
+        "ff-up@data-ff.service", "ff-validate.service", "ff-validate.timer"}) {
     const Ran checked = run({.argv = {"systemd-analyze", "verify", "--man=no", dir / name}});
     EXPECT_EQ(checked.exit, 0) << checked.err;
     EXPECT_EQ(checked.err.find("ff-"), std::string::npos) << checked.err;
