@@ -101,6 +101,15 @@ TEST_F(NetworkTest, AnEthernetPortThatWasAdoptedUnusedIsNotMissed) {
 TEST_F(NetworkTest, APortWithoutAGidIsDegraded) {
   pcie8_.patch(kIb + "/gids/0 = 0000:0000:0000:0000:0000:0000:0000:0000\n");
   EXPECT_TRUE(is_told(ib(), Verdict::degraded, "no GID"));
+  pcie8_.patch(kIb + "/gids/0 = what is this\n");
+  EXPECT_TRUE(is_told(ib(), Verdict::degraded, "no GID"));
+}
+
+// A rate of nothing would be held against the node's history.
+TEST_F(NetworkTest, ARateThatCannotBeReadIsNoValue) {
+  EXPECT_EQ(ib().value, 200e9);
+  pcie8_.patch("- " + kIb + "/rate\n");
+  EXPECT_FALSE(ib().value.has_value());
 }
 
 TEST_F(NetworkTest, APortWithoutAStateIsNotJudged) {
