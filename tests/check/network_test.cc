@@ -101,7 +101,7 @@ TEST_F(NetworkTest, AnEthernetPortThatWasAdoptedUnusedIsNotMissed) {
 TEST_F(NetworkTest, APortWithoutAGidIsDegraded) {
   pcie8_.patch(kIb + "/gids/0 = 0000:0000:0000:0000:0000:0000:0000:0000\n");
   EXPECT_TRUE(is_told(ib(), Verdict::degraded, "no GID"));
-  pcie8_.patch(kIb + "/gids/0 = what is this\n");
+  pcie8_.patch(kIb + "/gids/0 = what is this\n" + kIb + "/gids/1 = fe80\n");
   EXPECT_TRUE(is_told(ib(), Verdict::degraded, "no GID"));
 }
 
