@@ -12,7 +12,8 @@ namespace {
 
 constexpr const char* kMigrations[] = {
     "CREATE TABLE run (id INTEGER PRIMARY KEY, wall_ns INTEGER NOT NULL, boot TEXT NOT NULL,"
-    " level TEXT NOT NULL, verdict TEXT NOT NULL, seconds REAL NOT NULL) STRICT;"
+    " log_file TEXT NOT NULL, level TEXT NOT NULL, verdict TEXT NOT NULL, seconds REAL NOT NULL) "
+    "STRICT;"
     "CREATE TABLE finding (run INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,"
     " name TEXT NOT NULL, part TEXT NOT NULL, verdict TEXT NOT NULL, found TEXT NOT NULL,"
     " value REAL, unit TEXT NOT NULL, better INTEGER NOT NULL, expected TEXT NOT NULL, source TEXT "
@@ -42,10 +43,11 @@ Result<History> History::open(const std::string& path, Clock& clock) {
 
 Result<void> History::add(const RunRecord& run, const std::vector<Finding>& findings) {
   FF_TRY(auto transaction, database_.begin());
-  FF_TRY(auto put_run, database_.prepare("INSERT INTO run (wall_ns, boot, level, verdict, seconds) "
-                                         "VALUES (?, ?, ?, ?, ?)"));
-  put_run.bind(run.wall_ns, std::string_view(run.boot), level_name(run.level),
-               verdict_name(run.verdict), run.seconds);
+  FF_TRY(auto put_run,
+         database_.prepare("INSERT INTO run (wall_ns, boot, log_file, level, verdict, "
+                           "seconds) VALUES (?, ?, ?, ?, ?, ?)"));
+  put_run.bind(run.wall_ns, std::string_view(run.boot), std::string_view(run.log_file),
+               level_name(run.level), verdict_name(run.verdict), run.seconds);
   FF_TRY(put_run.run());
   const int64_t id = database_.last_insert_id();
   FF_TRY(auto put,
@@ -159,11 +161,10 @@ Result<History::Values> History::last_values(const std::string& boot) {
   }
 }
 
-Result<int64_t> History::last_run_of(const std::string& group) {
+Result<int64_t> History::last_log() {
   FF_TRY(auto select, database_.prepare("SELECT ifnull(max(wall_ns), 0) FROM run JOIN finding "
-                                        "ON run.id = finding.run WHERE name GLOB ? || '.*' "
-                                        "AND finding.verdict <> 'could-not-run'"));
-  select.bind(std::string_view(group));
+                                        "ON run.id = finding.run WHERE name GLOB 'log.*' AND "
+                                        "finding.verdict <> 'could-not-run' AND log_file = ''"));
   FF_TRY(const bool row, select.step());
   return row ? select.integer(0) : 0;
 }

@@ -19,6 +19,7 @@ struct RunRecord {
   int64_t id = 0;
   int64_t wall_ns = 0;
   std::string boot = {};  // which boot of the machine it was in (/proc/sys/kernel/random/boot_id)
+  std::string log_file = {};  // a saved log that was read instead of the machine's own
   Level level = Level::quick;
   Verdict verdict = Verdict::pass;
   double seconds = 0;
@@ -54,8 +55,8 @@ class History {
   // The newest value of each part in this boot, by name and part.
   using Values = std::map<std::pair<std::string, std::string>, double>;
   Result<Values> last_values(const std::string& boot);
-  // When a check of this group last ran and could; 0: never.
-  Result<int64_t> last_run_of(const std::string& group);
+  // When the machine's own log was last read; 0: never.
+  Result<int64_t> last_log();
 
   // Nothing: this node was never adopted.
   Result<std::optional<Inventory>> inventory();

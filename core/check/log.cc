@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "check/log_rules.h"
 #include "check/program.h"
 #include "io/kernel_messages.h"
@@ -27,6 +28,7 @@ int64_t boot_wall_ns(const Context& context) {
 struct Gathered {
   LogJudge judge = {};
   std::vector<std::string> sources = {};
+  int64_t lost_until_ns = 0;  // from the last run on; 0: nothing is
 };
 
 // Lines of a time, from what keeps logs on this machine: systemd's journal, else files of syslog.
@@ -102,7 +104,9 @@ Result<void> gather(const Context& context, Gathered& gathered) {
     oldest_ns = std::min(oldest_ns, at_ns);
     if (at_ns >= from_ns) gathered.judge.add(*line);
   }
-  if (from_ns < oldest_ns) (void)gather_kept(context, from_ns, oldest_ns, gathered);
+  if (from_ns >= oldest_ns || gather_kept(context, from_ns, oldest_ns, gathered)) return {};
+  // Before the first run nobody has asked for it.
+  if (context.since_ns > 0) gathered.lost_until_ns = oldest_ns;
   return {};
 }
 
@@ -113,6 +117,15 @@ void check_log(const Context& context) {
   if (const auto done = gather(context, gathered); !done) {
     return context.report(
         {.name = "log.kernel", .found = done.error().message, .hint = done.error().hint});
+  }
+  if (gathered.lost_until_ns > 0) {
+    context.report(
+        {.name = "log.kernel",
+         .part = "what is lost",
+         .found = fmt::format("nobody has kept the log from {} to {}",
+                              format_time(context.since_ns), format_time(gathered.lost_until_ns)),
+         .hint = "Keep the kernel's log: systemd-journald with Storage=persistent, or a "
+                 "syslog daemon."});
   }
   for (Finding& finding : gathered.judge.findings()) {
     if (finding.verdict == Verdict::pass && finding.part.empty()) {

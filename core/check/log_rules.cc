@@ -125,6 +125,9 @@ constexpr std::array kRules = {
             kReplaceDisk},
     LogRule{
         "log.nvme", {"nvme", "QID", " timeout"}, degraded, "an NVMe disk was late", kReplaceDisk},
+    // Drives of media that come and go.
+    LogRule{"log.disk", {"error, dev fd"}, skipped, "", ""},
+    LogRule{"log.disk", {"error, dev sr"}, skipped, "", ""},
     LogRule{"log.disk", {"critical medium error"}, fail, "a disk cannot read", kReplaceDisk},
     LogRule{"log.disk", {"I/O error, dev "}, fail, "a disk failed", kReplaceDisk},
     LogRule{"log.disk", {"exception Emask"}, degraded, "errors on a disk's link", kReplaceDisk},
@@ -216,7 +219,7 @@ std::span<const LogRule> log_rules() { return kRules; }
 const LogRule* find_rule(std::string_view text) {
   const auto found =
       std::ranges::find_if(kRules, [&](const LogRule& rule) { return fits(rule, text); });
-  return found == kRules.end() ? nullptr : &*found;
+  return found == kRules.end() || found->verdict == skipped ? nullptr : &*found;
 }
 
 void LogJudge::Met::add(const LogLine& line) {

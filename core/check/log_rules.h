@@ -18,7 +18,7 @@ namespace ff::check {
 struct LogRule {
   const char* name;      // of the check: "log.mce"
   const char* words[3];  // all in one line, in this order; null behind the last
-  Verdict verdict;
+  Verdict verdict;       // skipped: says nothing of hardware after all
   const char* about;
   const char* hint;
   bool while_starting = true;  // false: no trouble in the first minutes, as links come up

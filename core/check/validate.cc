@@ -85,7 +85,7 @@ class Running {
     if (history_ == nullptr) return {};
     FF_TRY(inventory_, history_->inventory());
     FF_TRY(befores_, history_->last_values(boot_));
-    FF_TRY(since_ns_, history_->last_run_of("log"));
+    FF_TRY(since_ns_, history_->last_log());
     return {};
   }
 
@@ -111,6 +111,7 @@ class Running {
     if (history_ == nullptr || request_.fault != Fault::none) return {};
     return history_->add({.wall_ns = report.wall_ns,
                           .boot = boot_,
+                          .log_file = request_.log_file,
                           .level = report.level,
                           .verdict = report.verdict,
                           .seconds = report.seconds},

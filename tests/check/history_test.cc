@@ -83,11 +83,22 @@ TEST_F(HistoryTest, CountersAreKnownByBoot) {
   add(finding(9), "b1");
   EXPECT_EQ(history_.last_values("b1").value().at({"a.b", "p"}), 9);
   EXPECT_TRUE(history_.last_values("b2").value().empty());
-  EXPECT_EQ(history_.last_run_of("a").value(), at_);
-  EXPECT_EQ(history_.last_run_of("log").value(), 0);
+}
+
+TEST_F(HistoryTest, WhenTheMachinesOwnLogWasLastRead) {
+  const auto add_log = [&](Verdict verdict, const std::string& file) {
+    at_ += kSecond;
+    const Finding one{.name = "log.kernel", .verdict = verdict};
+    ASSERT_TRUE(history_.add({.wall_ns = at_, .log_file = file}, {one}).ok());
+  };
+  add(finding(1));
+  EXPECT_EQ(history_.last_log().value(), 0);
+  add_log(Verdict::pass, "");
   const int64_t known = at_;
-  add(finding(1, Verdict::could_not_run));
-  EXPECT_EQ(history_.last_run_of("a").value(), known) << "what could not run has seen nothing";
+  EXPECT_EQ(history_.last_log().value(), known);
+  add_log(Verdict::could_not_run, "");
+  add_log(Verdict::fail, "/tmp/kern.log");
+  EXPECT_EQ(history_.last_log().value(), known);
 }
 
 TEST_F(HistoryTest, SeriesAreOfTheLastRunsTheOldestFirst) {
