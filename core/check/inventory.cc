@@ -55,6 +55,7 @@ void add_devices(const Tree& tree, Inventory& all) {
   for (const IbPort& port : ib_ports(tree)) {
     all["ib " + port.name] =
         port.is_active() ? fmt::format("{} {}", port.link_layer, port.rate) : std::string(kUnused);
+    if (!port.errors.empty()) all["ib-errors"] = "counted";
   }
   for (const NetPort& port : net_ports(tree)) {
     if (!port.is_up) continue;

@@ -25,8 +25,8 @@ constexpr std::string_view kUnseen = "unseen ";     // before a kind that could 
 //   "bond bond0"         "2 ports"
 //   "disk SERIAL"        "model"
 // and what this machine can tell of itself: "aer", "clock", "cpufreq", "disk-state", "edac", "fs",
-// "link", "smart", "throttle", and those of pci_peer.h. What it may not see, it does not record as
-// absent: "unseen dimm" and why.
+// "ib-errors", "link", "smart", "throttle", and those of pci_peer.h. What it may not see, it does
+// not record as absent: "unseen dimm" and why.
 Inventory take_inventory(const Tree& tree);
 
 // Nothing of a kind is there. Skipped where that was recorded, fail where something was; and

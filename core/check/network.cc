@@ -257,9 +257,13 @@ void check_network_ib(const Context& context) {
       context.report(of_counter(context, "network.ib-errors",
                                 fmt::format("{} {}", port.name, counter), count, "errors"));
     }
-    if (port.errors.empty()) {
-      context.report(of_counter(context, "network.ib-errors", port.name, std::nullopt, "errors"));
+    if (!port.errors.empty()) continue;
+    Finding none = of_counter(context, "network.ib-errors", port.name, std::nullopt, "errors");
+    if (context.inventory && !context.inventory->contains("ib-errors")) {
+      none.verdict = Verdict::skipped;  // as those of software count none
+      none.source = "adopted";
     }
+    context.report(std::move(none));
   }
   if (!ports.empty()) return;
   context.report(nothing_of(context, "network.ib", "ib", "no InfiniBand or RoCE device"));

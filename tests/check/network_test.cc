@@ -27,6 +27,15 @@ class NetworkTest : public testing::Test {
   Machine pcie8_{"pcie8"};
 };
 
+TEST_F(NetworkTest, ErrorsThatAreNotCountedAreMissedWhereTheyWere) {
+  const std::string gone = "- /sys/class/infiniband/mlx5_0/ports/1/counters\n";
+  pcie8_.patch(gone);
+  EXPECT_EQ(pcie8_.about("network.ib", "mlx5_0/1", "network.ib-errors").verdict,
+            Verdict::could_not_run);
+  pcie8_.adopt();
+  EXPECT_EQ(pcie8_.about("network.ib", "mlx5_0/1", "network.ib-errors").verdict, Verdict::skipped);
+}
+
 TEST_F(NetworkTest, PortsOfANode) {
   const auto ports = ib_ports(pcie8_.tree);
   ASSERT_EQ(ports.size(), 1u);
