@@ -38,6 +38,8 @@ Result<std::vector<Dimm>> dimms(const Tree& tree);
 // The raw bytes of one structure; nothing: it is none of type 17.
 std::optional<Dimm> parse_dimm(std::string_view raw);
 
+// A row of /proc/meminfo in bytes, huge pages of some sizes in pieces; nothing: it is not there.
+std::optional<uint64_t> meminfo(const Tree& tree, std::string_view key);
 size_t numa_nodes(const Tree& tree);  // 0: the kernel knows of none
 // Those that count errors: "mc0".
 std::vector<std::string> memory_controllers(const Tree& tree);
@@ -51,6 +53,7 @@ ClockFacts clock_facts();
 
 // A process, of proc(5).
 struct ProcessFacts {
+  uint64_t pid = 0;
   char state = 0;  // 'R', 'S', 'D', 'Z'
   uint64_t parent = 0;
   uint64_t ticks = 0;  // of processors, of all its threads
@@ -58,8 +61,10 @@ struct ProcessFacts {
   std::string name = {};
 };
 // Nothing: it has ended.
-std::optional<ProcessFacts> process_of(const Tree& tree, const std::string& pid);
-bool holds_gpu(const Tree& tree, const std::string& pid);
+std::optional<ProcessFacts> process_of(const Tree& tree, uint64_t pid);
+// Those that run; one that ends meanwhile is left out.
+std::vector<ProcessFacts> processes(const Tree& tree);
+bool holds_gpu(const Tree& tree, uint64_t pid);
 
 void check_host_cpu(const Context& context);
 void check_host_throttle(const Context& context);

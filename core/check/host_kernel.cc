@@ -68,8 +68,8 @@ void report_oom(const Context& context) {
 }
 
 // The number behind "Uid:" of /proc/PID/status.
-std::optional<uint64_t> owner_of(const Tree& tree, const std::string& pid) {
-  const std::string status = tree.maybe_text("/proc/" + pid + "/status").value_or("");
+std::optional<uint64_t> owner_of(const Tree& tree, uint64_t pid) {
+  const std::string status = tree.maybe_text(fmt::format("/proc/{}/status", pid)).value_or("");
   for (const std::string_view line : split(status, '\n')) {
     if (!line.starts_with("Uid:\t")) continue;
     const std::string_view rest = line.substr(5);
@@ -79,8 +79,8 @@ std::optional<uint64_t> owner_of(const Tree& tree, const std::string& pid) {
 }
 
 // Whether only its owner and root may see what it has open.
-bool hides_files(const Tree& tree, const std::string& pid) {
-  const auto files = tree.disk().list(tree.on_disk("/proc/" + pid + "/fd"));
+bool hides_files(const Tree& tree, uint64_t pid) {
+  const auto files = tree.disk().list(tree.on_disk(fmt::format("/proc/{}/fd", pid)));
   return !files && files.error().code == Errc::refused;
 }
 
@@ -94,8 +94,8 @@ ClockFacts clock_facts() {
           .offset_seconds = static_cast<double>(now.offset) * unit};
 }
 
-std::optional<ProcessFacts> process_of(const Tree& tree, const std::string& pid) {
-  const auto stat = tree.maybe_text("/proc/" + pid + "/stat");
+std::optional<ProcessFacts> process_of(const Tree& tree, uint64_t pid) {
+  const auto stat = tree.maybe_text(fmt::format("/proc/{}/stat", pid));
   const size_t open = stat ? stat->find('(') : std::string::npos;
   const size_t close = stat ? stat->rfind(") ") : std::string::npos;  // the name may hold anything
   if (close == std::string::npos || open > close) return std::nullopt;
@@ -103,6 +103,7 @@ std::optional<ProcessFacts> process_of(const Tree& tree, const std::string& pid)
   constexpr size_t kParent = 1, kUser = 11, kSystem = 12, kResident = 21;  // behind the name
   if (words.size() <= kResident || words[0].empty()) return std::nullopt;
   return ProcessFacts{
+      .pid = pid,
       .state = words[0][0],
       .parent = parse_u64(words[kParent]).value_or(0),
       .ticks = parse_u64(words[kUser]).value_or(0) + parse_u64(words[kSystem]).value_or(0),
@@ -110,8 +111,18 @@ std::optional<ProcessFacts> process_of(const Tree& tree, const std::string& pid)
       .name = printable(std::string_view(*stat).substr(open + 1, close - open - 1))};
 }
 
-bool holds_gpu(const Tree& tree, const std::string& pid) {
-  const std::string fds = "/proc/" + pid + "/fd";
+std::vector<ProcessFacts> processes(const Tree& tree) {
+  std::vector<ProcessFacts> found;
+  for (const std::string& name : tree.list("/proc")) {
+    const auto pid = parse_u64(name);
+    auto process = pid ? process_of(tree, *pid) : std::nullopt;
+    if (process) found.push_back(std::move(*process));
+  }
+  return found;
+}
+
+bool holds_gpu(const Tree& tree, uint64_t pid) {
+  const std::string fds = fmt::format("/proc/{}/fd", pid);
   return std::ranges::any_of(tree.list(fds), [&](const std::string& fd) {
     const auto target = tree.link_text(io::join(fds, fd));
     return target.starts_with("/dev/nvidia") || target.starts_with("/dev/kfd");
@@ -212,20 +223,17 @@ void check_host_processes(const Context& context) {
   constexpr uint64_t kMuch = kGiB / (4 * kKiB);  // pages
   uint64_t zombies = 0, stuck = 0, all = 0, hidden = 0;
   std::vector<std::string> left;
-  for (const std::string& pid : context.tree.list("/proc")) {
-    if (pid.find_first_not_of("0123456789") != pid.npos) continue;
-    const auto task = process_of(context.tree, pid);
-    if (!task) continue;
+  for (const ProcessFacts& task : processes(context.tree)) {
     all++;
-    zombies += task->state == 'Z' ? 1 : 0;
-    stuck += task->state == 'D' ? 1 : 0;
-    if (task->parent != 1 || owner_of(context.tree, pid).value_or(0) < kFirstUser) continue;
-    hidden += hides_files(context.tree, pid) ? 1 : 0;
-    const bool on_gpu = holds_gpu(context.tree, pid);
-    if (!on_gpu && task->resident_pages < kMuch) continue;
+    zombies += task.state == 'Z' ? 1 : 0;
+    stuck += task.state == 'D' ? 1 : 0;
+    if (task.parent != 1 || owner_of(context.tree, task.pid).value_or(0) < kFirstUser) continue;
+    hidden += hides_files(context.tree, task.pid) ? 1 : 0;
+    const bool on_gpu = holds_gpu(context.tree, task.pid);
+    if (!on_gpu && task.resident_pages < kMuch) continue;
     left.push_back(
-        fmt::format("{} ({}, {})", task->name, pid,
-                    on_gpu ? std::string("a GPU") : format_size(task->resident_pages * 4 * kKiB)));
+        fmt::format("{} ({}, {})", task.name, task.pid,
+                    on_gpu ? std::string("a GPU") : format_size(task.resident_pages * 4 * kKiB)));
   }
   Finding finding{.name = "host.processes"};
   if (all == 0) {

@@ -22,20 +22,6 @@ constexpr size_t kSizeAt = 0x0c, kSlotAt = 0x10, kBankAt = 0x11, kSpeedAt = 0x15
                  kExtendedAt = 0x1c, kConfiguredAt = 0x20;
 constexpr uint16_t kSizeUnknown = 0xffff, kSizeExtended = 0x7fff, kInKib = 0x8000;
 
-// "MemTotal:       24574396 kB" -> bytes.
-std::optional<uint64_t> meminfo(const Tree& tree, std::string_view key) {
-  const std::string text = tree.maybe_text("/proc/meminfo").value_or("");
-  for (const std::string_view line : split(text, '\n')) {
-    if (!line.starts_with(key) || !line.substr(key.size()).starts_with(':')) continue;
-    std::string_view rest = line.substr(key.size() + 1);
-    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-    const auto number = parse_u64(rest.substr(0, rest.find(' ')));
-    if (!number) return std::nullopt;
-    return rest.ends_with("kB") ? *number * kKiB : *number;
-  }
-  return std::nullopt;
-}
-
 uint16_t word_at(std::string_view raw, size_t at) {
   return load_le<uint16_t>(as_bytes(raw).data() + at);
 }
@@ -52,6 +38,19 @@ std::string string_at(std::string_view raw, size_t length, unsigned number) {
 }
 
 }  // namespace
+
+std::optional<uint64_t> meminfo(const Tree& tree, std::string_view key) {
+  const std::string text = tree.maybe_text("/proc/meminfo").value_or("");
+  for (const std::string_view line : split(text, '\n')) {
+    if (!line.starts_with(key) || !line.substr(key.size()).starts_with(':')) continue;
+    std::string_view rest = line.substr(key.size() + 1);
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const auto number = parse_u64(rest.substr(0, rest.find(' ')));
+    if (!number) return std::nullopt;
+    return rest.ends_with("kB") ? *number * kKiB : *number;
+  }
+  return std::nullopt;
+}
 
 std::optional<Dimm> parse_dimm(std::string_view raw) {
   constexpr unsigned char kMemoryDevice = 17;

@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "check/host.h"
 #include "check/load.h"
 #include "io/files.h"
 
@@ -238,15 +239,7 @@ std::optional<uint64_t> left_of_groups(const Tree& tree) {
 }  // namespace
 
 uint64_t free_memory(const Tree& tree) {
-  uint64_t free = 0;
-  const std::string text = tree.maybe_text("/proc/meminfo").value_or("");
-  for (const std::string_view line : split(text, '\n')) {
-    if (!line.starts_with("MemAvailable:")) continue;
-    const size_t first = line.find_first_of("0123456789");
-    const size_t last = line.find(' ', first);
-    if (first == line.npos || last == line.npos) return 0;
-    free = parse_u64(line.substr(first, last - first)).value_or(0) * kKiB;
-  }
+  const uint64_t free = meminfo(tree, "MemAvailable").value_or(0);
   return std::min(free, left_of_groups(tree).value_or(free));
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <vector>
 
 #include "base/text.h"
@@ -18,8 +19,8 @@ namespace {
 constexpr double kCores = 0.2;       // fewer are no load
 constexpr double kMoved = 20 * 1e6;  // bytes a second
 
-uint64_t moved_by(const Tree& tree, const std::string& pid) {
-  const std::string text = tree.maybe_text("/proc/" + pid + "/io").value_or("");
+uint64_t moved_by(const Tree& tree, uint64_t pid) {
+  const std::string text = tree.maybe_text(fmt::format("/proc/{}/io", pid)).value_or("");
   uint64_t moved = 0;
   for (const std::string_view line : split(text, '\n')) {
     const size_t colon = line.find(": ");
@@ -56,14 +57,10 @@ void add_totals(const Tree& tree, Usage& usage) {
 Usage usage_of(const Tree& tree, Clock& clock) {
   Usage usage{.at_ns = clock.steady_ns()};
   add_totals(tree, usage);
-  for (const std::string& pid : tree.list("/proc")) {
-    const auto number = parse_u64(pid);
-    if (!number) continue;
-    const auto process = process_of(tree, pid);
-    if (!process) continue;
-    usage.processes[*number] = {.name = process->name,
-                                .seconds = static_cast<double>(process->ticks) / ticks(),
-                                .moved = moved_by(tree, pid)};
+  for (ProcessFacts& process : processes(tree)) {
+    usage.processes[process.pid] = {.name = std::move(process.name),
+                                    .seconds = static_cast<double>(process.ticks) / ticks(),
+                                    .moved = moved_by(tree, process.pid)};
   }
   return usage;
 }
@@ -120,14 +117,11 @@ std::string running_job(const Tree& tree) {
   // These watch GPUs and use none.
   constexpr std::array kWatchers = {"nvidia-persiste", "nv-hostengine", "dcgm-exporter",
                                     "nv-fabricmanage", "nvidia-smi",    "Xorg"};
-  for (const std::string& pid : tree.list("/proc")) {
-    if (!parse_u64(pid)) continue;
-    const auto process = process_of(tree, pid);
-    if (!process) continue;
-    if (process->name == "slurmstepd") return fmt::format("slurmstepd ({}), a step of Slurm", pid);
-    if (std::ranges::find(kWatchers, process->name) != kWatchers.end()) continue;
-    if (holds_gpu(tree, pid))
-      return fmt::format("{} ({}), which has a GPU open", process->name, pid);
+  for (const ProcessFacts& process : processes(tree)) {
+    const auto& [name, pid] = std::tie(process.name, process.pid);
+    if (name == "slurmstepd") return fmt::format("slurmstepd ({}), a step of Slurm", pid);
+    if (std::ranges::find(kWatchers, name) != kWatchers.end()) continue;
+    if (holds_gpu(tree, pid)) return fmt::format("{} ({}), which has a GPU open", name, pid);
   }
   return "";
 }

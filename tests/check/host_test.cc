@@ -289,14 +289,14 @@ std::string process(int pid, char state, int parent, int uid, uint64_t pages, co
 
 TEST_F(HostTest, ProcessesAreReadWhateverTheirName) {
   pcie8_.patch(process(4000, 'R', 17, 1000, 33, "a) Z (b"));
-  const auto one = process_of(pcie8_.tree, "4000");
+  const auto one = process_of(pcie8_.tree, 4000);
   ASSERT_TRUE(one.has_value());
   EXPECT_EQ(one->name, "a) Z (b");
   EXPECT_EQ(one->state, 'R');
   EXPECT_EQ(one->parent, 17u);
   EXPECT_EQ(one->ticks, 16u);
   EXPECT_EQ(one->resident_pages, 33u);
-  EXPECT_FALSE(process_of(pcie8_.tree, "4001").has_value());
+  EXPECT_FALSE(process_of(pcie8_.tree, 4001).has_value());
 }
 
 TEST_F(HostTest, ManyDeadProcessesAreDegraded) {
