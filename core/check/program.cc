@@ -37,19 +37,18 @@ class Streams {
   posix_spawn_file_actions_t actions_ = {};
 };
 
-// Reads what is there; false at the end of it.
-bool hear(int from, std::string& output, size_t most) {
+}  // namespace
+
+bool hear(int from, std::string& into, size_t most) {
   std::array<char, 65'536> bytes;
   for (;;) {
     const ssize_t got = ::read(from, bytes.data(), bytes.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno == EAGAIN;
     if (got == 0) return false;
-    output.append(bytes.data(), std::min(static_cast<size_t>(got), most - output.size()));
+    into.append(bytes.data(), std::min(static_cast<size_t>(got), most - into.size()));
   }
 }
-
-}  // namespace
 
 bool Said::ended_well() const { return !hung && WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 

@@ -18,6 +18,10 @@ struct Said {
   bool ended_well() const;  // by itself, with exit code 0
 };
 
+// Reads what is there from a pipe that does not wait, and keeps what makes `into` at most `most`
+// bytes. False: its other end is closed.
+bool hear(int from, std::string& into, size_t most);
+
 // `program`: a path, or a name that is looked for in PATH. Its standard error goes to nobody.
 // Errors: not_found, refused, that it could not be started.
 Result<Said> run_program(const std::string& program, const std::vector<std::string>& arguments,

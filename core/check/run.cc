@@ -17,6 +17,7 @@
 
 #include "base/text.h"
 #include "check/others.h"
+#include "check/program.h"
 
 namespace ff::check {
 
@@ -83,19 +84,6 @@ Result<Child> begin(const Check& check, const Context& context) {
   return errno_error(cause, fmt::format("check {}", check.name));
 }
 
-// False: it has closed its end.
-bool hear(Child& child) {
-  std::array<char, 65'536> bytes;
-  for (;;) {
-    const ssize_t got = ::read(child.said, bytes.data(), bytes.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno == EAGAIN;
-    if (got == 0) return false;
-    const size_t room = kSaidMax - child.text.size();
-    child.text.append(bytes.data(), std::min(static_cast<size_t>(got), room));
-  }
-}
-
 double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
@@ -107,7 +95,7 @@ bool ended(Child& child, int64_t now_ns) {
   if (::wait4(child.pid, &status, WNOHANG, &used) == child.pid) {
     child.status = status;
     child.used_seconds = seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
-    (void)hear(child);
+    (void)hear(child.said, child.text, kSaidMax);
     return true;
   }
   if (child.killed_ns == 0 && now_ns - child.began_ns > child.deadline_ns) {
@@ -191,7 +179,7 @@ class Running {
     (void)::poll(waits.data(), waits.size(), kTurnMs);
     std::vector<Outcome> outcomes;
     const int64_t now_ns = clock_.steady_ns();
-    for (Child& child : children_) (void)hear(child);
+    for (Child& child : children_) (void)hear(child.said, child.text, kSaidMax);
     std::erase_if(children_, [&](Child& child) {
       if (!ended(child, now_ns)) return false;
       outcomes.push_back(outcome_of(child, tree_, clock_));
