@@ -7,6 +7,7 @@
 #include <array>
 
 #include "simd/crc32c_paths.h"
+#include "simd/paths.h"
 
 namespace ff::simd {
 
@@ -28,11 +29,7 @@ const Crc32cPath kCrc32cPaths[kCrc32cPathCount] = {
 namespace {
 
 const Crc32cPath& chosen_path() {
-  static const Crc32cPath& path = []() -> const Crc32cPath& {
-    size_t i = 0;
-    while (!kCrc32cPaths[i].supported()) ++i;
-    return kCrc32cPaths[i];
-  }();
+  static const Crc32cPath& path = first_supported(kCrc32cPaths);
   return path;
 }
 

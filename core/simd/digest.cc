@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "simd/crc32c.h"
+#include "simd/paths.h"
 #include "simd/xxh128_paths.h"
 
 namespace ff::simd {
@@ -24,11 +25,7 @@ const Xxh128Path kXxh128Paths[kXxh128PathCount] = {
 };
 
 const Xxh128Path& xxh128_path() {
-  static const Xxh128Path& path = []() -> const Xxh128Path& {
-    size_t i = 0;
-    while (!kXxh128Paths[i].supported()) ++i;
-    return kXxh128Paths[i];
-  }();
+  static const Xxh128Path& path = first_supported(kXxh128Paths);
   return path;
 }
 

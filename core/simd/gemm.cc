@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "simd/gemm_paths.h"
+#include "simd/paths.h"
 
 namespace ff::simd {
 
@@ -19,11 +20,7 @@ const GemmPath kGemmPaths[kGemmPathCount] = {
 namespace {
 
 const GemmFunctions& chosen() {
-  static const GemmFunctions& functions = []() -> const GemmFunctions& {
-    size_t i = 0;
-    while (!kGemmPaths[i].supported()) ++i;
-    return kGemmPaths[i].run;
-  }();
+  static const GemmFunctions& functions = first_supported(kGemmPaths).run;
   return functions;
 }
 
