@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/median.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "cmd/bench.h"
@@ -76,8 +77,7 @@ Measured measure(Clock& clock, std::string name, uint64_t bytes, Work work) {
     const double seconds = static_cast<double>(clock.steady_ns() - began) / 1e9;
     rates.push_back(static_cast<double>(rounds * bytes) / std::max(seconds, 1e-9));
   }
-  std::nth_element(rates.begin(), rates.begin() + kPasses / 2, rates.end());
-  return {std::move(name), rates[kPasses / 2]};
+  return {std::move(name), median(std::move(rates))};
 }
 
 Result<void> run_digest(Session& session, const DigestOptions& options) {

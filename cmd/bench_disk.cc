@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/median.h"
 #include "base/units.h"
 #include "io/files.h"
 
@@ -13,11 +14,6 @@ namespace {
 constexpr unsigned kDepthMax = 1024;
 constexpr unsigned kRoundsMax = 100;
 constexpr uint64_t kSmallReadsOfChunk = 32;
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 }  // namespace
 

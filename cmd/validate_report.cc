@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/median.h"
 #include "base/units.h"
 #include "cmd/validate.h"
 #include "io/files.h"
@@ -130,8 +131,7 @@ Result<void> report(Session& session, const ReportOptions& options) {
 double median_of(const check::History::Series& series) {
   std::vector<double> values;
   for (const check::History::Value& one : series.values) values.push_back(one.value);
-  std::ranges::sort(values);
-  return values[values.size() / 2];
+  return median(std::move(values));
 }
 
 void declare_validate_report(Command& validate) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/median.h"
 #include "base/text.h"
 
 namespace ff::check {
@@ -25,13 +26,6 @@ constexpr const char* kMigrations[] = {
     "CREATE TABLE adopted (wall_ns INTEGER NOT NULL) STRICT",
 };
 constexpr int64_t kRunsKept = 1000;  // some twenty years of weeks, or a month of every hour
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 }  // namespace
 
@@ -200,10 +194,10 @@ Drift drift_of(double value, Better better, std::vector<double> before) {
   Drift drift{.runs = before.size()};
   if (before.size() < Drift::kLeast || better == Better::neither) return drift;
   constexpr double kShare = 0.07, kDeviations = 4;
-  drift.median = median_of(before);
+  drift.median = median(before);
   const auto [least, most] = std::ranges::minmax(before);
   for (double& one : before) one = std::abs(one - drift.median);
-  const double allowed = std::max(kShare * std::abs(drift.median), kDeviations * median_of(before));
+  const double allowed = std::max(kShare * std::abs(drift.median), kDeviations * median(before));
   const bool higher = better == Better::higher;
   drift.bound = higher ? std::min(drift.median - allowed, least - kShare * std::abs(least))
                        : std::max(drift.median + allowed, most + kShare * std::abs(most));
