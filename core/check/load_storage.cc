@@ -1,12 +1,12 @@
 // load_storage.cc: one file with direct I/O, 1 MiB blocks with 8 in flight, whose every block is
 // checked when it is read back; then 4 KiB reads at random places with 32 in flight.
 #include <algorithm>
-#include <functional>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "check/storage.h"
 #include "io/buffers.h"
+#include "io/drive.h"
 #include "io/files.h"
 #include "simd/crc32c.h"
 
@@ -49,27 +49,7 @@ struct Passes {
   std::vector<uint64_t> wrong = {};  // blocks
 };
 
-// Starts `count` operations, `depth` at a time. `start(slot, number, done)`.
 using Done = io::IoQueue::Done;
-Result<void> drive(io::IoQueue& queue, size_t depth, const std::function<bool(uint64_t)>& more,
-                   const std::function<void(size_t, uint64_t, Done)>& start,
-                   const std::function<void(size_t, uint64_t)>& ended) {
-  std::optional<Error> error;
-  uint64_t next = 0;
-  std::function<void(size_t)> begin = [&](size_t slot) {
-    if (error || !more(next)) return;
-    const uint64_t number = next++;
-    start(slot, number, [&, slot, number](Result<size_t> result) {
-      if (!result && !error) error = std::move(result).error();
-      if (!error) ended(slot, number);
-      begin(slot);
-    });
-  };
-  for (size_t slot = 0; slot < depth; slot++) begin(slot);
-  while (queue.in_flight() > 0) queue.run();
-  if (error) return std::move(*error);
-  return {};
-}
 
 // A file that has no name any more: it is gone with this process, however that ends.
 Result<void> make_file(Passes& passes, const std::string& dir) {
@@ -98,7 +78,7 @@ Result<double> write_pass(Passes& passes) {
   // Filled once: what differs between blocks is their first bytes and so their checksum.
   for (size_t slot = 0; slot < kDepth; slot++) fill(buffers.slot(slot), 0, passes.seed);
   const int64_t began_ns = passes.clock.steady_ns();
-  FF_TRY(drive(
+  FF_TRY(io::drive(
       *queue, kDepth, [&](uint64_t number) { return number < passes.blocks; },
       [&](size_t slot, uint64_t number, Done done) {
         const ByteSpan block = buffers.slot(slot);
@@ -115,7 +95,7 @@ Result<double> read_pass(Passes& passes) {
   FF_TRY(auto buffers, io::Buffers::make(kDepth, kBlock));
   auto queue = passes.disk.make_queue({.depth = kDepth});
   const int64_t began_ns = passes.clock.steady_ns();
-  FF_TRY(drive(
+  FF_TRY(io::drive(
       *queue, kDepth, [&](uint64_t number) { return number < passes.blocks; },
       [&](size_t slot, uint64_t number, Done done) {
         queue->read(*passes.file, buffers.slot(slot), number * kBlock, std::move(done));
@@ -134,7 +114,7 @@ Result<std::pair<double, std::vector<int64_t>>> small_pass(Passes& passes, int64
   auto queue = passes.disk.make_queue({.depth = kSmallDepth});
   std::vector<int64_t> began(kSmallDepth), took;
   const int64_t first_ns = passes.clock.steady_ns();
-  FF_TRY(drive(
+  FF_TRY(io::drive(
       *queue, kSmallDepth, [&](uint64_t) { return passes.clock.steady_ns() < first_ns + for_ns; },
       [&](size_t slot, uint64_t, Done done) {
         began[slot] = passes.clock.steady_ns();

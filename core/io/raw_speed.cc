@@ -2,10 +2,10 @@
 #include "io/raw_speed.h"
 
 #include <algorithm>
-#include <optional>
 #include <thread>
 
 #include "io/buffers.h"
+#include "io/drive.h"
 #include "io/files.h"
 
 namespace ff::io {
@@ -34,30 +34,26 @@ Result<double> pass(const Job& job, Way way, bool& direct) {
   direct = file->direct();
   FF_TRY(auto buffers, Buffers::make(kDepth, kBlockBytes));
   std::fill(buffers.all().begin(), buffers.all().end(), std::byte{0x5a});
-  std::optional<Error> error;
+  // At its size from the start: file systems let writes that make a file longer wait for each
+  // other.
+  if (writing) FF_TRY(file->reserve(0, job.blocks * kBlockBytes));
+  if (writing) FF_TRY(file->truncate(job.blocks * kBlockBytes));
   auto queue = job.disk.make_queue({.depth = kDepth});
   const ByteSpan all[] = {buffers.all()};
   queue->register_buffers(all);
   Clock& clock = job.stop.clock();
   const int64_t began = clock.steady_ns();
-  uint64_t next = 0;
-  std::function<void(size_t)> start = [&](size_t slot) {
-    if (next == job.blocks || error || job.stop.requested()) return;
-    const uint64_t offset = next++ * kBlockBytes;
-    auto done = [&, slot](Result<size_t> result) {
-      if (!result && !error) error = std::move(result).error();
-      job.progress.done += kBlockBytes;
-      start(slot);
-    };
-    if (writing) {
-      queue->write(*file, buffers.slot(slot), offset, done);
-    } else {
-      queue->read(*file, buffers.slot(slot), offset, done);
-    }
-  };
-  for (size_t slot = 0; slot < kDepth; slot++) start(slot);
-  while (queue->in_flight() > 0) queue->run();
-  if (error) return std::move(*error);
+  FF_TRY(drive(
+      *queue, kDepth, [&](uint64_t number) { return number < job.blocks && !job.stop.requested(); },
+      [&](size_t slot, uint64_t number, IoQueue::Done done) {
+        const uint64_t offset = number * kBlockBytes;
+        if (writing) {
+          queue->write(*file, buffers.slot(slot), offset, std::move(done));
+        } else {
+          queue->read(*file, buffers.slot(slot), offset, std::move(done));
+        }
+      },
+      [&](size_t, uint64_t) { job.progress.done += kBlockBytes; }));
   FF_TRY(job.stop.check());
   if (writing) FF_TRY(file->sync());
   const double seconds = static_cast<double>(clock.steady_ns() - began) / 1e9;
