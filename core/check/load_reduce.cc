@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "check/load.h"
+#include "simd/reduce.h"
 
 namespace ff::check {
 
@@ -33,12 +34,9 @@ class Reduction {
   }
   void reduce_scatter(size_t rank) const {
     const auto [first, last] = share(rank);
-    float* const to = sum(rank);
-    std::copy(part(0) + first, part(0) + last, to + first);
-    for (size_t other = 1; other < ranks_; other++) {
-      const float* const from = part(other);
-      for (size_t at = first; at < last; at++) to[at] += from[at];
-    }
+    std::vector<const void*> parts;
+    for (size_t other = 0; other < ranks_; other++) parts.push_back(part(other) + first);
+    simd::reduce_arrays({.type = simd::DataType::f32}, parts, sum(rank) + first, last - first);
   }
   void all_gather(size_t rank) const {
     for (size_t other = 0; other < ranks_; other++) {

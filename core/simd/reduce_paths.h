@@ -1,0 +1,43 @@
+// The ways to reduce arrays, for reduce.cc, the tests and the benchmark only. Each unit holds the
+// same loops, compiled for one instruction set (reduce_unit.h).
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace ff::simd {
+
+// to[i] = inputs[0][i] op inputs[1][i] op …, in that order.
+struct ReduceCall {
+  const void* const* inputs;
+  size_t inputs_count;  // 1 or more
+  void* to;
+  size_t count;      // of elements
+  uint32_t divisor;  // of what comes out, before it is rounded; 0: none
+  int past_caches;   // whether `to` is written past the caches
+};
+using ReduceKernel = void (*)(const ReduceCall& call);
+
+enum : size_t { kReduceTypes = 9, kReduceKernels = 4, kReduceForms = 3 };
+
+// [form][type][operation], as reduce.h numbers them: values to values, values to partial results,
+// partial results to values. Partial results to partial results are those of float.
+struct ReduceFunctions {
+  ReduceKernel kernels[kReduceForms][kReduceTypes][kReduceKernels];
+};
+
+extern const ReduceFunctions kReduceAvx512;
+extern const ReduceFunctions kReduceAvx2;
+extern const ReduceFunctions kReduceSse2;
+
+struct ReducePath {
+  const char* name;
+  bool (*supported)();  // by this CPU
+  const ReduceFunctions& run;
+};
+
+// Fastest first; the last one runs on every x86-64.
+constexpr size_t kReducePathCount = 3;
+extern const ReducePath kReducePaths[kReducePathCount];
+
+}  // namespace ff::simd
