@@ -1,4 +1,4 @@
-// The middle of measured values.
+// The middle one of measured values, of which none is to count more.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// reduce_avx2.cc: reductions with AVX2. See reduce_unit.h.
+// reduce_avx2.cc: reductions with AVX2 and F16C. See reduce_unit.h.
 #pragma GCC target("avx2,f16c")
 #define FF_LANES 8
 #define FF_BYTES 32
