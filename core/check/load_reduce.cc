@@ -36,7 +36,8 @@ class Reduction {
     const auto [first, last] = share(rank);
     std::vector<const void*> parts;
     for (size_t other = 0; other < ranks_; other++) parts.push_back(part(other) + first);
-    simd::reduce_arrays({.type = simd::DataType::f32}, parts, sum(rank) + first, last - first);
+    void* const to = sum(rank) + first;
+    simd::reduce_arrays({.type = simd::DataType::f32}, {parts, {&to, 1}, last - first});
   }
   void all_gather(size_t rank) const {
     for (size_t other = 0; other < ranks_; other++) {

@@ -74,24 +74,21 @@ std::optional<ReduceOp> reduce_op_of(std::string_view name) {
 
 std::string_view reduce_path() { return path().name; }
 
-void reduce_arrays(const Reduce& what, std::span<const void* const> inputs, void* to,
-                   size_t count) {
-  reduce_by(path(), what, inputs, to, count);
-}
+void reduce_arrays(const Reduce& what, const Arrays& arrays) { reduce_by(path(), what, arrays); }
 
-void reduce_by(const ReducePath& by, const Reduce& what, std::span<const void* const> inputs,
-               void* to, size_t count) {
-  FF_CHECK(!inputs.empty());
+void reduce_by(const ReducePath& by, const Reduce& what, const Arrays& arrays) {
+  FF_CHECK(!arrays.inputs.empty());
   const bool is_avg = what.op == ReduceOp::avg;
   const bool ends = what.to == Stage::value;
   const bool begins = what.from == Stage::value;
   const DataType type = begins || ends ? what.type : partial_type(what.type);
   const size_t form = begins == ends ? 0 : begins ? 1 : 2;
   const size_t op = static_cast<size_t>(is_avg ? ReduceOp::sum : what.op);
-  const ReduceCall call{.inputs = inputs.data(),
-                        .inputs_count = inputs.size(),
-                        .to = to,
-                        .count = count,
+  const ReduceCall call{.inputs = arrays.inputs.data(),
+                        .inputs_count = arrays.inputs.size(),
+                        .outputs = arrays.outputs.data(),
+                        .outputs_count = arrays.outputs.size(),
+                        .count = arrays.count,
                         .divisor = is_avg && ends ? what.ranks : 0,
                         .past_caches = what.past_caches ? 1 : 0};
   by.run.kernels[form][static_cast<size_t>(type)][op](call);

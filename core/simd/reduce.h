@@ -45,14 +45,18 @@ struct Reduce {
   bool past_caches = false;
 };
 
-// to[i] = inputs[0][i] op inputs[1][i] op …, for i < count. One input at least, aligned to nothing
-// in particular; `to` may be one of them.
-void reduce_arrays(const Reduce& what, std::span<const void* const> inputs, void* to, size_t count);
+// Arrays of `count` elements each, aligned to nothing in particular. Inputs are combined in their
+// order: one at least. Each output gets the whole result, and may be one of the inputs.
+struct Arrays {
+  std::span<const void* const> inputs;
+  std::span<void* const> outputs;
+  size_t count = 0;
+};
+void reduce_arrays(const Reduce& what, const Arrays& arrays);
 
 std::string_view reduce_path();  // the one that this CPU takes
 struct ReducePath;
 // By this one, of reduce_paths.h; the CPU has it.
-void reduce_by(const ReducePath& by, const Reduce& what, std::span<const void* const> inputs,
-               void* to, size_t count);
+void reduce_by(const ReducePath& by, const Reduce& what, const Arrays& arrays);
 
 }  // namespace ff::simd

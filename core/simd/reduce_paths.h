@@ -7,14 +7,15 @@
 
 namespace ff::simd {
 
-// to[i] = inputs[0][i] op inputs[1][i] op …, in that order.
+// inputs[0][i] op inputs[1][i] op …, in that order, into every output.
 struct ReduceCall {
   const void* const* inputs;
   size_t inputs_count;  // 1 or more
-  void* to;
+  void* const* outputs;
+  size_t outputs_count;
   size_t count;      // of elements
   uint32_t divisor;  // of what comes out, before it is rounded; 0: none
-  int past_caches;   // whether `to` is written past the caches
+  int past_caches;   // whether outputs are written past the caches
 };
 using ReduceKernel = void (*)(const ReduceCall& call);
 

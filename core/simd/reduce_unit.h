@@ -281,28 +281,48 @@ struct Loop {
     for (size_t i = 0; i < kVectors; i++) To::store(to + i * kToBytes, sums[i]);
   }
 
+  static inline char* output(const ReduceCall& call, size_t number, size_t at) {
+    return static_cast<char*>(call.outputs[number]) + at * To::kBytes;
+  }
+
   static void partly(const ReduceCall& call, size_t at, size_t count) {
     char whole[kBlock * To::kBytes];
     block<false>(call, at, count, whole);
-    memcpy(static_cast<char*>(call.to) + at * To::kBytes, whole, count * To::kBytes);
+    for (size_t i = 0; i < call.outputs_count; i++) {
+      memcpy(output(call, i, at), whole, count * To::kBytes);
+    }
+  }
+
+  // Elements up to where all outputs are aligned; SIZE_MAX: nowhere are they all.
+  static size_t before_aligned(const ReduceCall& call) {
+    const size_t past = reinterpret_cast<uintptr_t>(call.outputs[0]) % FF_BYTES;
+    for (size_t i = 1; i < call.outputs_count; i++) {
+      if (reinterpret_cast<uintptr_t>(call.outputs[i]) % FF_BYTES != past) return SIZE_MAX;
+    }
+    const size_t missing = (FF_BYTES - past) % FF_BYTES;
+    return missing % To::kBytes == 0 ? missing / To::kBytes : SIZE_MAX;
   }
 
   static void run(const ReduceCall& call) {
-    char* const to = static_cast<char*>(call.to);
-    // Elements up to where `to` is aligned; those of an odd address never are.
-    const size_t off = (FF_BYTES - reinterpret_cast<uintptr_t>(to) % FF_BYTES) % FF_BYTES;
-    const bool streams = call.past_caches != 0 && off % To::kBytes == 0;
+    const size_t before = call.past_caches != 0 ? before_aligned(call) : SIZE_MAX;
+    const bool streams = before != SIZE_MAX;
     size_t at = 0;
-    if (streams && off > 0) {
-      at = off / To::kBytes < call.count ? off / To::kBytes : call.count;
-      for (size_t done = 0; done < at; done += kBlock) {
-        partly(call, done, at - done < kBlock ? at - done : kBlock);
-      }
+    for (const size_t end = streams && before < call.count ? before : 0; at < end;) {
+      const size_t some = end - at < kBlock ? end - at : kBlock;
+      partly(call, at, some);
+      at += some;
     }
     alignas(FF_BYTES) char made[kBlock * To::kBytes];
+    const bool in_place = !streams && call.outputs_count == 1;
     for (; at + kBlock <= call.count; at += kBlock) {
-      block<true>(call, at, kBlock, streams ? made : to + at * To::kBytes);
-      if (streams) stream(made, to + at * To::kBytes, sizeof made);
+      block<true>(call, at, kBlock, in_place ? output(call, 0, at) : made);
+      for (size_t i = 0; !in_place && i < call.outputs_count; i++) {
+        if (streams) {
+          stream(made, output(call, i, at), sizeof made);
+        } else {
+          memcpy(output(call, i, at), made, sizeof made);
+        }
+      }
     }
     if (at < call.count) partly(call, at, call.count - at);
     if (streams) _mm_sfence();

@@ -32,9 +32,10 @@ void measure(benchmark::State& state, const ReducePath& path, DataType type) {
     inputs[i] = ranks[i].data();
   }
   std::vector<std::byte> to(bytes);
+  void* const output = to.data();
   const Reduce what{.type = type, .past_caches = count > kMiB};
   for (auto _ : state) {
-    reduce_by(path, what, inputs, to.data(), count);
+    reduce_by(path, what, {inputs, {&output, 1}, count});
     benchmark::ClobberMemory();
   }
   const auto done = static_cast<int64_t>(state.iterations());

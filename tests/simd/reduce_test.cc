@@ -193,7 +193,8 @@ class ReduceTest : public testing::TestWithParam<size_t> {
     Bytes room(bytes + 4 * kAround, kMark);
     const auto start = reinterpret_cast<uintptr_t>(room.data());
     const size_t first = align_up(start + kAround, kAround) - start + shift;
-    reduce_by(path(), what, inputs, room.data() + first, count);
+    void* const output = room.data() + first;
+    reduce_by(path(), what, {inputs, {&output, 1}, count});
     EXPECT_TRUE(std::all_of(room.begin(), room.begin() + static_cast<ptrdiff_t>(first),
                             [&](std::byte b) { return b == kMark; }));
     EXPECT_TRUE(std::all_of(room.begin() + static_cast<ptrdiff_t>(first + bytes), room.end(),
@@ -366,8 +367,42 @@ TEST_P(ReduceTest, MayOverwriteAnInput) {
       const Bytes expected = plain(what, {first.data(), second.data()}, kCount);
       Bytes copy = second;
       const std::array<const void*, 2> inputs = {first.data(), copy.data()};
-      reduce_by(path(), what, inputs, copy.data(), kCount);
+      void* const output = copy.data();
+      reduce_by(path(), what, {inputs, {&output, 1}, kCount});
       EXPECT_EQ(copy, expected) << data_type_name(type);
+    }
+  }
+}
+
+TEST_P(ReduceTest, EveryOutputGetsAll) {
+  SeededRng rng(19);
+  constexpr size_t kMost = 1500;
+  Bytes first(kMost * 8), second(kMost * 8);
+  for (std::byte& one : first) one = static_cast<std::byte>(rng.next());
+  for (std::byte& one : second) one = static_cast<std::byte>(rng.next());
+  for (const DataType type : all_types()) {
+    for (int round = 0; round < 40; round++) {
+      const size_t count = rng.below(kMost);
+      const size_t bytes = count * size_of(type);
+      const bool alike = round % 2 == 0;  // outputs that lie alike can go past the caches
+      const size_t shift = rng.below(64);
+      std::vector<Bytes> rooms(3, Bytes(bytes + 192, std::byte{0xa5}));
+      std::vector<void*> outputs;
+      for (Bytes& room : rooms) {
+        const auto start = reinterpret_cast<uintptr_t>(room.data());
+        outputs.push_back(room.data() + (align_up(start, 64) - start) +
+                          (alike ? shift : rng.below(64)));
+      }
+      const std::vector<const void*> inputs = {first.data(), second.data()};
+      const Reduce what{.type = type, .past_caches = true};
+      const Bytes expected = plain(what, inputs, count);
+      reduce_by(path(), what, {inputs, outputs, count});
+      for (size_t i = 0; i < rooms.size(); i++) {
+        const auto* at = static_cast<const std::byte*>(outputs[i]);
+        EXPECT_TRUE(std::equal(expected.begin(), expected.end(), at)) << data_type_name(type);
+        const std::byte* const end = rooms[i].data() + rooms[i].size();
+        EXPECT_EQ(std::find_if(at + bytes, end, [](auto b) { return b != std::byte{0xa5}; }), end);
+      }
     }
   }
 }
@@ -387,7 +422,8 @@ TEST(ReduceNamesTest, ThePathOfThisCpuIsTheFastestItHas) {
   std::vector<float> one = {1, 2}, two = {3, 4};
   const std::vector<const void*> inputs = {one.data(), two.data()};
   std::vector<float> to(2);
-  reduce_arrays({}, inputs, to.data(), 2);
+  void* const output = to.data();
+  reduce_arrays({}, {inputs, {&output, 1}, 2});
   EXPECT_EQ(to, (std::vector<float>{4, 6}));
   for (const ReducePath& path : kReducePaths) {
     if (!path.supported()) continue;
