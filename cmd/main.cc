@@ -8,6 +8,7 @@
 // Sorted by name: NAME as typed, the suffix of its declare_ function, one line without full stop.
 #define FF_COMMANDS(COMMAND)                                                                \
   COMMAND("admin", admin, "Look after a cluster")                                           \
+  COMMAND("allreduce", allreduce, "Sum arrays of many processes")                           \
   COMMAND("bench", bench, "Measure this machine")                                           \
   COMMAND("checkpoint", checkpoint, "Save, load, verify and keep checkpoints of training")  \
   COMMAND("down", down, "Stop what 'ff up' has started")                                    \

@@ -121,6 +121,15 @@ Result<void> Output::emit(const Json& data) {
     put_locked(envelope_locked(data.dump(-1, ' ', false, Json::error_handler_t::replace), nullptr));
     warnings_.clear();
   }
+  return flushed_locked();
+}
+
+Result<void> Output::flush() {
+  const std::lock_guard lock(mutex_);
+  return flushed_locked();
+}
+
+Result<void> Output::flushed_locked() {
   flush_locked();
   if (write_error_ != 0) return errno_error(write_error_, "standard output");
   return {};

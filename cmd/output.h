@@ -93,6 +93,8 @@ class Output {
   // Streams: with --json prints one whole envelope line with this data now and none at the end
   // (an error still gets its own); otherwise only flushes the lines. Fails once stdout is gone.
   Result<void> emit(const Json& data);
+  // Hands on now what was printed: for lines that come slowly. Fails once stdout is gone.
+  Result<void> flush();
 
   // Talk on stderr: note() not with --quiet, detail() only with --verbose, neither with --json.
   template <class... A>
@@ -129,6 +131,7 @@ class Output {
   void put_line(Color color, std::string_view text);
   void put_locked(std::string_view bytes);
   void flush_locked();
+  Result<void> flushed_locked();
   void talk(Color color, std::string_view text);
   void add_warning(std::string text);
   void print_error(const Error& error);

@@ -5,9 +5,10 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='admin bench checkpoint down fs help mount serve-meta serve-storage sim up validate' ;;
+    '') reply='admin allreduce bench checkpoint down fs help mount serve-meta serve-storage sim up validate' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user' ;;
     'admin user') reply='add token list remove' ;;
+    'allreduce') reply='bench' ;;
     'bench') reply='disk digest chain io ring meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
@@ -39,6 +40,8 @@ _ff_options() {
     'admin user token') reply='--token-file --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin user list') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin user remove') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'allreduce') reply='--json --quiet -q --verbose -v --help -h' ;;
+    'allreduce bench') reply='--nproc --collective --minbytes -b --maxbytes -e --stepbytes -i --stepfactor -f --iters -n --warmup_iters -w --check -c --datatype -d --op -o --root -r --deadline --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
@@ -350,6 +353,30 @@ _ff_value() {
     'admin user remove --tls-ca') reply='file' ;;
     'admin user remove --key') reply='file' ;;
     'admin user remove --token') reply='file' ;;
+    'allreduce bench --nproc') reply='any' ;;
+    'allreduce bench --collective') reply='all_reduce|all_gather|broadcast|reduce|reduce_scatter' ;;
+    'allreduce bench --minbytes') reply='any' ;;
+    'allreduce bench -b') reply='any' ;;
+    'allreduce bench --maxbytes') reply='any' ;;
+    'allreduce bench -e') reply='any' ;;
+    'allreduce bench --stepbytes') reply='any' ;;
+    'allreduce bench -i') reply='any' ;;
+    'allreduce bench --stepfactor') reply='any' ;;
+    'allreduce bench -f') reply='any' ;;
+    'allreduce bench --iters') reply='any' ;;
+    'allreduce bench -n') reply='any' ;;
+    'allreduce bench --warmup_iters') reply='any' ;;
+    'allreduce bench -w') reply='any' ;;
+    'allreduce bench --check') reply='any' ;;
+    'allreduce bench -c') reply='any' ;;
+    'allreduce bench --datatype') reply='float|double|half|bfloat16|f8e4m3|f8e5m2|int32|int64|uint8|all' ;;
+    'allreduce bench -d') reply='float|double|half|bfloat16|f8e4m3|f8e5m2|int32|int64|uint8|all' ;;
+    'allreduce bench --op') reply='sum|prod|max|min|avg|all' ;;
+    'allreduce bench -o') reply='sum|prod|max|min|avg|all' ;;
+    'allreduce bench --root') reply='any' ;;
+    'allreduce bench -r') reply='any' ;;
+    'allreduce bench --deadline') reply='any' ;;
+    'allreduce bench --timeout') reply='any' ;;
     'bench disk --size') reply='any' ;;
     'bench disk --timeout') reply='any' ;;
     'bench digest --size') reply='any' ;;
@@ -1002,4 +1029,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-admin ff-bench ff-checkpoint ff-down ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim ff-up ff-validate
+complete -F _ff ff ff-admin ff-allreduce ff-bench ff-checkpoint ff-down ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim ff-up ff-validate

@@ -4,11 +4,13 @@
 function __ff_subs
     switch "$argv[1]"
         case ''
-            printf '%s\n' admin bench checkpoint down fs help mount serve-meta serve-storage sim up validate
+            printf '%s\n' admin allreduce bench checkpoint down fs help mount serve-meta serve-storage sim up validate
         case 'admin'
             printf '%s\n' init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user
         case 'admin user'
             printf '%s\n' add token list remove
+        case 'allreduce'
+            printf '%s\n' bench
         case 'bench'
             printf '%s\n' disk digest chain io ring meta chunk net
         case 'checkpoint'
@@ -63,6 +65,7 @@ end
 
 complete -c ff -f
 complete -c ff -n '__ff_at ""' -a admin -d 'Look after a cluster'
+complete -c ff -n '__ff_at ""' -a allreduce -d 'Sum arrays of many processes'
 complete -c ff -n '__ff_at ""' -a bench -d 'Measure this machine'
 complete -c ff -n '__ff_at ""' -a checkpoint -d 'Save, load, verify and keep checkpoints of training'
 complete -c ff -n '__ff_at ""' -a down -d 'Stop what \'ff up\' has started'
@@ -487,6 +490,29 @@ complete -c ff -n '__ff_at "admin user remove"' -l json -d 'Print one JSON objec
 complete -c ff -n '__ff_at "admin user remove"' -l quiet -s q -d 'No notes and no progress bar'
 complete -c ff -n '__ff_at "admin user remove"' -l verbose -s v -d 'Say more about what is being done'
 complete -c ff -n '__ff_at "admin user remove"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "allreduce"' -a bench -d 'Measure and check, with the table of nccl-tests'
+complete -c ff -n '__ff_at "allreduce"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "allreduce"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "allreduce"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "allreduce"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "allreduce bench"' -l nproc -x -d 'Ranks (without it: one for each core)'
+complete -c ff -n '__ff_at "allreduce bench"' -l collective -x -a 'all_reduce all_gather broadcast reduce reduce_scatter' -d 'What is measured'
+complete -c ff -n '__ff_at "allreduce bench"' -l minbytes -s b -x -d 'The first size'
+complete -c ff -n '__ff_at "allreduce bench"' -l maxbytes -s e -x -d 'The last size'
+complete -c ff -n '__ff_at "allreduce bench"' -l stepbytes -s i -x -d 'From one size to the next'
+complete -c ff -n '__ff_at "allreduce bench"' -l stepfactor -s f -x -d 'The same, as a factor'
+complete -c ff -n '__ff_at "allreduce bench"' -l iters -s n -x -d 'Iterations that are timed'
+complete -c ff -n '__ff_at "allreduce bench"' -l warmup_iters -s w -x -d 'Iterations before them'
+complete -c ff -n '__ff_at "allreduce bench"' -l check -s c -x -d '0: results are not looked at'
+complete -c ff -n '__ff_at "allreduce bench"' -l datatype -s d -x -a 'float double half bfloat16 f8e4m3 f8e5m2 int32 int64 uint8 all' -d 'Type of the elements'
+complete -c ff -n '__ff_at "allreduce bench"' -l op -s o -x -a 'sum prod max min avg all' -d 'What a reduction does'
+complete -c ff -n '__ff_at "allreduce bench"' -l root -s r -x -d 'Of broadcast and reduce'
+complete -c ff -n '__ff_at "allreduce bench"' -l deadline -x -d 'For each operation'
+complete -c ff -n '__ff_at "allreduce bench"' -l timeout -x -d 'Give up after this long, with exit code 6'
+complete -c ff -n '__ff_at "allreduce bench"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "allreduce bench"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "allreduce bench"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "allreduce bench"' -l help -s h -d 'Help: -h in short, --help in full'
 complete -c ff -n '__ff_at "bench"' -a disk -d 'Raw speed of the disk under a directory'
 complete -c ff -n '__ff_at "bench"' -a digest -d 'Speed of checksums and digests on one core'
 complete -c ff -n '__ff_at "bench"' -a chain -d 'Speed of the chains of a cluster'
@@ -1416,6 +1442,7 @@ complete -c ff -n '__ff_at "validate xid"' -l quiet -s q -d 'No notes and no pro
 complete -c ff -n '__ff_at "validate xid"' -l verbose -s v -d 'Say more about what is being done'
 complete -c ff -n '__ff_at "validate xid"' -l help -s h -d 'Help: -h in short, --help in full'
 complete -c ff-admin -w 'ff admin'
+complete -c ff-allreduce -w 'ff allreduce'
 complete -c ff-bench -w 'ff bench'
 complete -c ff-checkpoint -w 'ff checkpoint'
 complete -c ff-down -w 'ff down'

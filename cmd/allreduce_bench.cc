@@ -1,0 +1,291 @@
+// `ff allreduce bench`: collective operations between local processes, in the table of nccl-tests
+// (src/util.cu and src/common.cu there), so that what reads those reads this.
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/units.h"
+#include "bench/collective.h"
+#include "cmd/allreduce.h"
+#include "net/resolve.h"
+
+namespace ff::cmd {
+
+namespace {
+
+using bench::CollectiveFigures;
+using bench::CollectiveLoad;
+using reduce::Collective;
+using simd::DataType;
+using simd::ReduceOp;
+
+struct Kind {
+  const char* name;  // as nccl-tests call its program, without _perf
+  Collective kind;
+};
+constexpr std::array kKinds = {
+    Kind{"all_reduce", Collective::allreduce}, Kind{"all_gather", Collective::allgather},
+    Kind{"broadcast", Collective::broadcast}, Kind{"reduce", Collective::reduce},
+    Kind{"reduce_scatter", Collective::reduce_scatter}};
+
+constexpr uint64_t kBytesMax = uint64_t{1} << 40;
+
+struct BenchOptions {
+  std::optional<uint32_t> nproc;
+  std::string collective = "all_reduce";
+  uint64_t min_bytes = 32 * kMiB, max_bytes = 32 * kMiB, step_bytes = kMiB;
+  std::optional<uint64_t> step_factor;
+  unsigned iterations = 20, warm_ups = 1, check = 1;
+  std::string type = "float", op = "sum";
+  uint32_t root = 0;
+  int64_t deadline_ns = 60 * kSecond;
+};
+
+// The sizes of a run, in order.
+std::vector<uint64_t> sizes_of(const BenchOptions& options) {
+  std::vector<uint64_t> sizes;
+  for (uint64_t size = options.min_bytes; size <= options.max_bytes;) {
+    sizes.push_back(size);
+    const uint64_t next =
+        options.step_factor ? size * *options.step_factor : size + options.step_bytes;
+    if (next <= size) break;  // one that stands still has one size
+    size = next;
+  }
+  return sizes;
+}
+
+template <class T, size_t kCount, class NameOf>
+std::vector<std::string> names(NameOf name_of) {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < kCount; i++) all.emplace_back(name_of(static_cast<T>(i)));
+  return all;
+}
+std::vector<std::string> all_types() {
+  auto all = names<DataType, simd::kDataTypes>(simd::data_type_name);
+  all.emplace_back("all");
+  return all;
+}
+std::vector<std::string> all_ops() {
+  auto all = names<ReduceOp, simd::kReduceOps>(simd::reduce_op_name);
+  all.emplace_back("all");
+  return all;
+}
+std::vector<std::string> all_kinds() {
+  std::vector<std::string> all;
+  for (const Kind& kind : kKinds) all.emplace_back(kind.name);
+  return all;
+}
+
+Collective kind_of(const BenchOptions& options) {
+  return std::ranges::find(kKinds, options.collective, &Kind::name)->kind;
+}
+bool reduces(Collective kind) {
+  return kind != Collective::broadcast && kind != Collective::allgather;
+}
+bool has_root(Collective kind) {
+  return kind == Collective::broadcast || kind == Collective::reduce;
+}
+
+// Every type and operation that was asked for, without sizes.
+std::vector<CollectiveLoad> loads_of(const BenchOptions& options) {
+  std::vector<CollectiveLoad> loads;
+  const auto type = simd::data_type_of(options.type);
+  const auto op = simd::reduce_op_of(options.op);
+  for (size_t t = 0; t < simd::kDataTypes; t++) {
+    if (type && *type != static_cast<DataType>(t)) continue;
+    for (size_t o = 0; o < simd::kReduceOps; o++) {
+      if (reduces(kind_of(options)) ? op && *op != static_cast<ReduceOp>(o) : o > 0) continue;
+      loads.push_back({.kind = kind_of(options),
+                       .type = static_cast<DataType>(t),
+                       .op = static_cast<ReduceOp>(o),
+                       .root = options.root,
+                       .warm_ups = options.warm_ups,
+                       .iterations = options.iterations,
+                       .check = options.check > 0});
+    }
+  }
+  return loads;
+}
+
+Result<void> check(const BenchOptions& options, uint32_t ranks) {
+  if (ranks == 0 || ranks > reduce::kHostRanksMax) {
+    return fail(Errc::usage, "--nproc {}: 1 to {}", ranks, reduce::kHostRanksMax);
+  }
+  if (options.max_bytes < options.min_bytes || options.max_bytes > kBytesMax) {
+    return fail(Errc::usage, "--maxbytes {}: at least --minbytes ({}), at most {}",
+                format_size(options.max_bytes), format_size(options.min_bytes),
+                format_size(kBytesMax));
+  }
+  if (options.step_factor && *options.step_factor < 2) {
+    return fail(Errc::usage, "--stepfactor {}: 2 or more", *options.step_factor);
+  }
+  if (!options.step_factor && options.step_bytes == 0) {
+    return fail(Errc::usage, "--stepbytes 0: 1 or more");
+  }
+  if (options.iterations == 0) return fail(Errc::usage, "--iters 0: 1 or more");
+  if (options.root >= ranks) {
+    return fail(Errc::usage, "--root {}: below the number of ranks ({})", options.root, ranks);
+  }
+  if (options.deadline_ns <= 0) return fail(Errc::usage, "--deadline: longer than nothing");
+  return {};
+}
+
+std::string time_text(double seconds) {
+  const double us = seconds * 1e6;
+  if (us >= 10'000) return fmt::format("{:.0f}", us);
+  if (us >= 100) return fmt::format("{:.1f}", us);
+  return fmt::format("{:.2f}", us);
+}
+
+std::string half_of_row(const CollectiveFigures& figures, bool checked) {
+  const std::string wrong =
+      checked ? fmt::format("{:5g}", static_cast<double>(figures.wrong)) : "  N/A";
+  return fmt::format("  {:>7}  {:6.2f}  {:6.2f}  {}", time_text(figures.seconds),
+                     figures.algorithm_rate / 1e9, figures.bus_rate / 1e9, wrong);
+}
+
+Json json_of(const CollectiveFigures& figures, bool checked) {
+  Json json = {{"seconds", figures.seconds},
+               {"p50_seconds", figures.p50_seconds},
+               {"p99_seconds", figures.p99_seconds},
+               {"algorithm_bytes_per_second", figures.algorithm_rate},
+               {"bus_bytes_per_second", figures.bus_rate}};
+  if (checked) json["wrong"] = figures.wrong;
+  return json;
+}
+
+// What rank 0 prints.
+class Report {
+ public:
+  Report(Output& out, const BenchOptions& options, uint32_t ranks) : out_(out), options_(options) {
+    const std::string step = options.step_factor ? fmt::format("{}(factor)", *options.step_factor)
+                                                 : fmt::format("{}(bytes)", options.step_bytes);
+    out.line("# Collective test starting: {}_perf", options.collective);
+    out.line(
+        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} agg "
+        "iters: "
+        "1 validation: {} graph: 0",
+        options.min_bytes, options.max_bytes, step, options.warm_ups, options.iterations,
+        options.check);
+    out.line("#");
+    out.line("# Using {} processes on {}, {}", ranks, net::host_name(), simd::reduce_path());
+    out.line("#");
+    for (const char* const line : kHead) out.line("{}", line);
+  }
+
+  Result<void> add(const CollectiveLoad& load, const CollectiveFigures& out_of_place,
+                   const CollectiveFigures& in_place) {
+    const std::string_view op = reduces(load.kind) ? simd::reduce_op_name(load.op) : "none";
+    const int64_t root = has_root(load.kind) ? int64_t{load.root} : -1;
+    const std::string_view type = simd::data_type_name(load.type);
+    out_.line("{:12}  {:12}  {:>8}  {:>6}  {:6}{}{}", out_of_place.bytes, out_of_place.count, type,
+              op, root, half_of_row(out_of_place, load.check), half_of_row(in_place, load.check));
+    rows_.push_back({{"bytes", out_of_place.bytes},
+                     {"count", out_of_place.count},
+                     {"type", type},
+                     {"redop", op},
+                     {"root", root},
+                     {"out_of_place", json_of(out_of_place, load.check)},
+                     {"in_place", json_of(in_place, load.check)}});
+    for (const CollectiveFigures* one : {&out_of_place, &in_place}) {
+      wrong_ += one->wrong;
+      bus_rates_ += one->bus_rate;
+      measured_++;
+    }
+    out_.data({{"rows", rows_}});
+    return out_.flush();
+  }
+
+  // An error if an element was wrong.
+  Result<void> finish() {
+    const double mean = bus_rates_ / static_cast<double>(std::max<uint64_t>(measured_, 1)) / 1e9;
+    out_.line("# {:<20} : {} {}", "Out of bounds values", wrong_, wrong_ == 0 ? "OK" : "FAILED");
+    out_.line("# {:<20} : {:g} ", "Avg bus bandwidth", mean);
+    out_.line("#");
+    out_.data({{"rows", rows_}, {"wrong", wrong_}, {"average_bus_bytes_per_second", mean * 1e9}});
+    if (wrong_ == 0) return {};
+    Error error = fail(Errc::fault, "{} elements are not what they must be", wrong_);
+    error.hint = "Do not trust this machine: ff validate";
+    return error;
+  }
+
+ private:
+  // Spaces and all as nccl-tests print them.
+  static constexpr std::array kHead = {
+      "#                                                              out-of-place                "
+      "       in-place          ",
+      "#       size         count      type   redop    root     time   algbw   busbw  #wrong     "
+      "time   algbw   busbw  #wrong ",
+      "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             "
+      "(us)  (GB/s)  (GB/s)       "};
+  Output& out_;
+  const BenchOptions& options_;
+  Json rows_ = Json::array();
+  uint64_t wrong_ = 0;
+  double bus_rates_ = 0;
+  uint64_t measured_ = 0;
+};
+
+Result<void> be_rank(Session& session, const BenchOptions& options, reduce::Communicator& ranks) {
+  std::optional<Report> report;
+  if (ranks.rank() == 0) {
+    report.emplace(session.out, options, ranks.ranks());
+    FF_TRY(session.out.flush());
+  }
+  FF_TRY(auto bench, bench::CollectiveBench::make(ranks, session.stop.clock(), options.max_bytes));
+  for (CollectiveLoad load : loads_of(options)) {
+    for (const uint64_t size : sizes_of(options)) {
+      load.bytes = size;
+      load.in_place = false;
+      FF_TRY(const auto out_of_place, bench.run(load));
+      load.in_place = true;
+      FF_TRY(const auto in_place, bench.run(load));
+      if (report) {
+        FF_TRY(report->add(load, out_of_place, in_place));
+      }
+    }
+  }
+  return report ? report->finish() : Result<void>();
+}
+
+Result<void> run_bench(Session& session, const BenchOptions& options) {
+  const uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const uint32_t ranks = options.nproc.value_or(std::min(cores, reduce::kHostRanksMax));
+  FF_TRY(check(options, ranks));
+  return with_local_ranks(
+      session, ranks, {.operation_ns = options.deadline_ns},
+      [&](reduce::Communicator& joined) { return be_rank(session, options, joined); });
+}
+
+}  // namespace
+
+void declare_allreduce_bench(Command& bench) {
+  auto& options = bench.keep<BenchOptions>();
+  bench.about(
+      "Starts processes on this machine, each a rank with arrays of its own in memory that all of "
+      "them reach, and measures a collective operation between them. Options, table and meanings "
+      "are those of nccl-tests: size is of the larger array of a rank, algbw is size by time, "
+      "busbw "
+      "what a ring of wires would have to carry. Each result is compared with what it must be; a "
+      "wrong element makes the command fail.");
+  bench.option("--nproc", number(options.nproc), "Ranks (without it: one for each core)");
+  bench.option("--collective", choice(options.collective, all_kinds()), "What is measured");
+  bench.option("-b,--minbytes", size(options.min_bytes), "The first size");
+  bench.option("-e,--maxbytes", size(options.max_bytes), "The last size");
+  bench.option("-i,--stepbytes", size(options.step_bytes), "From one size to the next");
+  bench.option("-f,--stepfactor", number(options.step_factor), "The same, as a factor");
+  bench.option("-n,--iters", number(options.iterations), "Iterations that are timed");
+  bench.option("-w,--warmup_iters", number(options.warm_ups), "Iterations before them");
+  bench.option("-c,--check", number(options.check), "0: results are not looked at");
+  bench.option("-d,--datatype", choice(options.type, all_types()), "Type of the elements");
+  bench.option("-o,--op", choice(options.op, all_ops()), "What a reduction does");
+  bench.option("-r,--root", number(options.root, "RANK"), "Of broadcast and reduce");
+  bench.option("--deadline", duration(options.deadline_ns), "For each operation");
+  bench.example("ff allreduce bench -b 8 -e 128M -f 2", "a table of sizes, a rank for each core");
+  bench.example("ff allreduce bench --nproc 4 -b 186M -e 186M -d bfloat16", "one size, four ranks");
+  bench.blocking();
+  bench.run([&options](Session& s) { return run_bench(s, options); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,186 @@
+// collective.cc: arrays whose every element is known, the clock around operations on them, and a
+// look at what came out.
+#include "bench/collective.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace ff::bench {
+
+using reduce::Collective;
+using reduce::Operation;
+using simd::DataType;
+
+namespace {
+
+constexpr uint64_t kBlock = 16'384;  // elements that are made and compared at a time
+
+// Exact in every type, and so are products of many.
+constexpr std::array<float, 8> kValues = {1, 2, 1, 0.5F, 1, 2, 0.5F, 1};
+constexpr std::array<int, 8> kWhole = {1, 2, 3, 1, 5, 1, 7, 1};
+
+uint64_t mixed(uint64_t value) {  // splitmix64
+  value += 0x9e3779b97f4a7c15;
+  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
+  value = (value ^ value >> 27) * 0x94d049bb133111eb;
+  return value ^ value >> 31;
+}
+size_t pick(uint32_t rank, uint64_t index) { return mixed(index * 1000 + rank) % kValues.size(); }
+
+template <class T>
+void fill_as(void* to, uint32_t rank, uint64_t first, uint64_t count) {
+  for (uint64_t i = 0; i < count; i++) {
+    const size_t which = pick(rank, first + i);
+    const T value =
+        std::is_integral_v<T> ? static_cast<T>(kWhole[which]) : static_cast<T>(kValues[which]);
+    std::memcpy(static_cast<std::byte*>(to) + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+// Elements [first, first + count) of what a rank gives; count ≤ kBlock.
+void fill_block(DataType type, void* to, uint32_t rank, uint64_t first, uint64_t count) {
+  switch (type) {
+    case DataType::f32: return fill_as<float>(to, rank, first, count);
+    case DataType::f64: return fill_as<double>(to, rank, first, count);
+    case DataType::i32: return fill_as<int32_t>(to, rank, first, count);
+    case DataType::i64: return fill_as<int64_t>(to, rank, first, count);
+    case DataType::u8: return fill_as<uint8_t>(to, rank, first, count);
+    default: break;
+  }
+  std::array<float, kBlock> wide;
+  fill_as<float>(wide.data(), rank, first, count);
+  const void* const from = wide.data();
+  simd::reduce_arrays({.type = type, .from = simd::Stage::partial}, {{&from, 1}, {&to, 1}, count});
+}
+
+void fill(DataType type, std::byte* to, uint32_t rank, uint64_t count) {
+  for (uint64_t at = 0; at < count; at += kBlock) {
+    fill_block(type, to + at * simd::size_of(type), rank, at, std::min(kBlock, count - at));
+  }
+}
+
+// What busbw is of algbw (nccl-tests, doc/PERFORMANCE.md).
+double bus_factor(Collective kind, uint32_t ranks) {
+  const double n = ranks;
+  switch (kind) {
+    case Collective::allreduce: return 2 * (n - 1) / n;
+    case Collective::allgather:
+    case Collective::reduce_scatter: return (n - 1) / n;
+    default: return 1;
+  }
+}
+
+double quantile(std::vector<double>& sorted, double share) {
+  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1))];
+}
+
+}  // namespace
+
+Result<CollectiveBench> CollectiveBench::make(reduce::Communicator& ranks, Clock& clock,
+                                              uint64_t bytes_max) {
+  CollectiveBench made(ranks, clock);
+  FF_TRY(made.in_, ranks.allocate(bytes_max));
+  FF_TRY(made.out_, ranks.allocate(bytes_max));
+  return made;
+}
+
+Result<CollectiveFigures> CollectiveBench::run(const CollectiveLoad& load) {
+  const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
+  const bool has_blocks =
+      load.kind == Collective::allgather || load.kind == Collective::reduce_scatter;
+  const uint64_t size = simd::size_of(load.type);
+  CollectiveFigures figures;
+  figures.count = load.bytes / size / (has_blocks ? ranks : 1);
+  const uint64_t block = figures.count * size;
+  figures.bytes = block * (has_blocks ? ranks : 1);
+  Operation operation{.kind = load.kind,
+                      .type = load.type,
+                      .op = load.op,
+                      .root = load.root,
+                      .count = figures.count,
+                      .in = in_.data(),
+                      .out = load.in_place ? in_.data() : out_.data()};
+  const uint64_t own = has_blocks ? rank * block : 0;  // where a block in place stands
+  if (load.in_place && load.kind == Collective::allgather) operation.in = in_.data() + own;
+  if (load.in_place && load.kind == Collective::reduce_scatter) operation.out = in_.data() + own;
+  const uint64_t given =
+      load.kind == Collective::reduce_scatter ? figures.count * ranks : figures.count;
+  const auto begin = [&]() -> Result<void> {
+    std::memset(out_.data(), 0, figures.bytes);
+    fill(load.type, static_cast<std::byte*>(const_cast<void*>(operation.in)), rank, given);
+    return ranks_.run({.kind = Collective::barrier});
+  };
+  FF_TRY(begin());
+  for (unsigned i = 0; i < load.warm_ups; i++) FF_TRY(ranks_.run(operation));
+  FF_TRY(ranks_.run({.kind = Collective::barrier}));
+  std::vector<double> took;
+  const int64_t began_ns = clock_.steady_ns();
+  for (int64_t last_ns = began_ns; took.size() < load.iterations;) {
+    FF_TRY(ranks_.run(operation));
+    const int64_t now_ns = clock_.steady_ns();
+    took.push_back(static_cast<double>(now_ns - last_ns) / kSecond);
+    last_ns = now_ns;
+  }
+  const double mean = static_cast<double>(clock_.steady_ns() - began_ns) / kSecond /
+                      static_cast<double>(load.iterations);
+  FF_TRY(figures.seconds, over_ranks(mean, simd::ReduceOp::avg));
+  std::ranges::sort(took);
+  figures.p50_seconds = quantile(took, 0.5);
+  figures.p99_seconds = quantile(took, 0.99);
+  figures.algorithm_rate = static_cast<double>(figures.bytes) / std::max(figures.seconds, 1e-9);
+  figures.bus_rate = figures.algorithm_rate * bus_factor(load.kind, ranks);
+  if (!load.check) return figures;
+  FF_TRY(begin());
+  FF_TRY(ranks_.run(operation));
+  FF_TRY(const uint64_t wrong, wrong_elements(operation));
+  FF_TRY(const double all, over_ranks(static_cast<double>(wrong), simd::ReduceOp::sum));
+  figures.wrong = static_cast<uint64_t>(all);
+  return figures;
+}
+
+// Of this rank's output: against what all inputs give in one call.
+Result<uint64_t> CollectiveBench::wrong_elements(const Operation& operation) const {
+  const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
+  const bool rooted = operation.kind == Collective::reduce;
+  if (rooted && rank != operation.root) return 0;
+  const uint64_t size = simd::size_of(operation.type);
+  const bool gathers = operation.kind == Collective::allgather;
+  const uint64_t count = operation.count * (gathers ? ranks : 1);
+  std::vector<std::vector<std::byte>> inputs(ranks, std::vector<std::byte>(kBlock * size));
+  std::vector<const void*> from;
+  for (const auto& input : inputs) from.push_back(input.data());
+  std::vector<std::byte> expected(kBlock * size);
+  void* const to = expected.data();
+  uint64_t wrong = 0;
+  for (uint64_t at = 0, some = 0; at < count; at += some) {
+    some = std::min(kBlock, count - at);
+    if (gathers) some = std::min(some, operation.count - at % operation.count);
+    const bool copies = gathers || operation.kind == Collective::broadcast;
+    const auto source = gathers ? static_cast<uint32_t>(at / operation.count) : operation.root;
+    const uint64_t first = gathers                                        ? at % operation.count
+                           : operation.kind == Collective::reduce_scatter ? at + rank * count
+                                                                          : at;
+    for (uint32_t other = 0; other < ranks; other++) {
+      fill_block(operation.type, copies ? to : inputs[other].data(), copies ? source : other, first,
+                 some);
+    }
+    if (!copies) {
+      const simd::Reduce what{.type = operation.type, .op = operation.op, .ranks = ranks};
+      simd::reduce_arrays(what, {from, {&to, 1}, some});
+    }
+    const auto* got = static_cast<const std::byte*>(operation.out) + at * size;
+    for (uint64_t i = 0; i < some; i++) {
+      wrong += std::memcmp(got + i * size, expected.data() + i * size, size) != 0 ? 1 : 0;
+    }
+  }
+  return wrong;
+}
+
+Result<double> CollectiveBench::over_ranks(double value, simd::ReduceOp op) {
+  double all = 0;
+  FF_TRY(ranks_.run({.type = DataType::f64, .op = op, .count = 1, .in = &value, .out = &all}));
+  return all;
+}
+
+}  // namespace ff::bench

@@ -1,0 +1,53 @@
+// Collective operations, timed and checked as nccl-tests do: sizes and counts mean what they mean
+// there (its doc/PERFORMANCE.md), and a result counts only if every element is right.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "reduce/communicator.h"
+
+namespace ff::bench {
+
+struct CollectiveLoad {
+  reduce::Collective kind = reduce::Collective::allreduce;
+  simd::DataType type = simd::DataType::f32;
+  simd::ReduceOp op = simd::ReduceOp::sum;
+  uint32_t root = 0;
+  uint64_t bytes = 0;  // of the larger of a rank's input and output; rounded down to whole elements
+  bool in_place = false;
+  unsigned warm_ups = 1;
+  unsigned iterations = 20;
+  bool check = true;
+};
+
+struct CollectiveFigures {
+  uint64_t bytes = 0;  // as rounded
+  uint64_t count = 0;  // elements that a rank gives (or gets, where that is less)
+  double seconds = 0;  // of an iteration, mean of all ranks
+  double p50_seconds = 0, p99_seconds = 0;  // of this rank's iterations
+  double algorithm_rate = 0;                // bytes a second
+  double bus_rate = 0;                      // what a ring of wires would have moved
+  uint64_t wrong = 0;                       // elements, of all ranks
+};
+
+// One rank's buffers, for sizes up to a maximum. All ranks do the same.
+class CollectiveBench {
+ public:
+  static Result<CollectiveBench> make(reduce::Communicator& ranks, Clock& clock,
+                                      uint64_t bytes_max);
+  Result<CollectiveFigures> run(const CollectiveLoad& load);
+
+ private:
+  CollectiveBench(reduce::Communicator& ranks, Clock& clock) : ranks_(ranks), clock_(clock) {}
+  Result<uint64_t> wrong_elements(const reduce::Operation& operation) const;
+  Result<double> over_ranks(double value, simd::ReduceOp op);
+
+  reduce::Communicator& ranks_;
+  Clock& clock_;
+  ByteSpan in_, out_;
+};
+
+}  // namespace ff::bench

@@ -1,0 +1,181 @@
+// board.cc: counters in shared memory, and sleeping on them.
+#include "reduce/board.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <ctime>
+
+#include "base/check.h"
+#include "reduce/plan.h"
+
+namespace ff::reduce {
+
+namespace {
+
+constexpr uint64_t kMagic = 0x3131445242464646;  // "FFFBRD11"
+// Longer than a rank that runs takes to finish a piece; shorter than waking it up costs twice.
+constexpr int64_t kSpinNs = 10'000;
+
+uint64_t tagged(uint64_t number, uint64_t pieces) { return number << 32 | pieces; }
+
+}  // namespace
+
+size_t Board::bytes() { return align_up(sizeof(Header), alignof(Job)) + kJobs * sizeof(Job); }
+
+Board::Board(ByteSpan memory) {
+  FF_CHECK(memory.size() >= bytes());
+  FF_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % alignof(Job) == 0);
+  header_ = reinterpret_cast<Header*>(memory.data());
+  jobs_ = reinterpret_cast<Job*>(memory.data() + align_up(sizeof(Header), alignof(Job)));
+}
+
+Board Board::make(ByteSpan memory, uint32_t ranks) {
+  FF_CHECK(ranks > 0 && ranks <= kHostRanksMax);
+  Board board(memory);
+  board.header_->magic = kMagic;
+  board.header_->ranks = ranks;
+  return board;
+}
+
+Result<Board> Board::open(ByteSpan memory, uint32_t ranks) {
+  if (memory.size() < bytes()) return fail(Errc::corrupt, "the ranks' shared memory is too small");
+  Board board(memory);
+  if (board.header_->magic != kMagic) {
+    return fail(Errc::corrupt, "the ranks' shared memory is of another version of ff");
+  }
+  if (board.header_->ranks != ranks) {
+    return fail(Errc::corrupt, "the ranks' shared memory is of {} ranks, not {}",
+                board.header_->ranks, ranks);
+  }
+  return board;
+}
+
+void Board::post(uint32_t rank, uint64_t number, const Request& request) {
+  Job& one = job(number);
+  one.requests[rank] = request;
+  header_->rank[rank].posted.store(number + 1, std::memory_order_release);
+  const uint64_t arrived = one.arrived.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (arrived == (number / kJobs + 1) * ranks()) begin(number);
+}
+
+// By the last one to post.
+void Board::begin(uint64_t number) {
+  Job& one = job(number);
+  one.disagrees = 0;
+  for (uint32_t rank = 1; rank < ranks() && one.disagrees == 0; rank++) {
+    if (!agree(one.requests[rank], one.requests[0])) one.disagrees = rank + 1;
+  }
+  one.pieces = one.disagrees != 0 ? 0 : pieces_of(one.requests[0], ranks());
+  FF_CHECK(one.pieces <= UINT32_MAX);
+  one.left.store(one.pieces, std::memory_order_relaxed);
+  one.remaining.store(tagged(number, one.pieces), std::memory_order_release);
+  one.ready.store(number + 1, std::memory_order_release);
+  if (one.pieces == 0) return end(number);
+  ring(Bell::work);
+}
+
+void Board::end(uint64_t number) {
+  job(number).ended.store(number + 1, std::memory_order_release);
+  ring(Bell::done);
+}
+
+uint64_t Board::posted(uint32_t rank) const {
+  return header_->rank[rank].posted.load(std::memory_order_acquire);
+}
+bool Board::ready(uint64_t number) const {
+  return job(number).ready.load(std::memory_order_acquire) > number;
+}
+bool Board::ended(uint64_t number) const {
+  return job(number).ended.load(std::memory_order_acquire) > number;
+}
+
+std::optional<uint64_t> Board::take(Worker worker, uint64_t number) {
+  Job& one = job(number);
+  auto& works = header_->rank[worker.rank].works[worker.thread];
+  works.store(number + 1, std::memory_order_relaxed);
+  uint64_t remaining = one.remaining.load(std::memory_order_acquire);
+  // Of another number: it has ended, and the slot serves a later one.
+  while (remaining > tagged(number, 0) && remaining <= tagged(number, UINT32_MAX)) {
+    if (one.remaining.compare_exchange_weak(remaining, remaining - 1, std::memory_order_acq_rel)) {
+      return one.pieces - (remaining - tagged(number, 0));
+    }
+  }
+  works.store(0, std::memory_order_relaxed);
+  return std::nullopt;
+}
+
+void Board::finish(Worker worker, uint64_t number) {
+  header_->rank[worker.rank].works[worker.thread].store(0, std::memory_order_relaxed);
+  if (job(number).left.fetch_sub(1, std::memory_order_acq_rel) == 1) end(number);
+}
+
+const Request& Board::request(uint64_t number, uint32_t rank) const {
+  return job(number).requests[rank];
+}
+
+std::optional<uint32_t> Board::disagrees(uint64_t number) const {
+  const uint32_t found = job(number).disagrees;
+  return found != 0 ? std::optional(found - 1) : std::nullopt;
+}
+
+std::optional<uint32_t> Board::works_on(uint64_t number) const {
+  for (uint32_t rank = 0; rank < ranks(); rank++) {
+    for (const auto& works : header_->rank[rank].works) {
+      if (works.load(std::memory_order_relaxed) == number + 1) return rank;
+    }
+  }
+  return std::nullopt;
+}
+
+void Board::set_lost(Lost lost) {
+  uint32_t none = 0;
+  const uint32_t word = (lost.rank + 1) | (lost.is_late ? kLate : 0);
+  if (!header_->lost.compare_exchange_strong(none, word)) return;
+  ring(Bell::work);
+  ring(Bell::done);
+}
+
+std::optional<Board::Lost> Board::lost() const {
+  const uint32_t word = header_->lost.load(std::memory_order_acquire);
+  if (word == 0) return std::nullopt;
+  return Lost{.rank = (word & ~kLate) - 1, .is_late = (word & kLate) != 0};
+}
+
+void Board::set_left(uint32_t rank) {
+  header_->rank[rank].left.store(1, std::memory_order_release);
+  ring(Bell::done);
+}
+
+bool Board::left(uint32_t rank) const {
+  return header_->rank[rank].left.load(std::memory_order_acquire) != 0;
+}
+
+bool Board::wait(Bell bell, Clock& clock, int64_t until_ns,
+                 const std::function<bool()>& until) const {
+  auto& word = header_->bells[static_cast<size_t>(bell)];
+  const int64_t spin_until_ns = clock.steady_ns() + kSpinNs;
+  for (;;) {
+    const uint32_t seen = word.load(std::memory_order_acquire);
+    if (until()) return true;
+    const int64_t now_ns = clock.steady_ns();
+    if (now_ns >= until_ns) return false;
+    if (now_ns < spin_until_ns) continue;
+    const int64_t left_ns = std::min<int64_t>(until_ns - now_ns, 3600 * kSecond);
+    const timespec time{.tv_sec = left_ns / kSecond, .tv_nsec = left_ns % kSecond};
+    (void)::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, seen, &time, nullptr,
+                    0);
+  }
+}
+
+void Board::ring(Bell bell) const {
+  auto& word = header_->bells[static_cast<size_t>(bell)];
+  word.fetch_add(1, std::memory_order_acq_rel);
+  (void)::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr,
+                  nullptr, 0);
+}
+
+}  // namespace ff::reduce

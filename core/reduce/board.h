@@ -1,0 +1,115 @@
+// The board: memory that all ranks of a host have mapped, where each posts what it asks for. When
+// the last one has posted an operation, any rank takes pieces of it; who finishes the last piece
+// tells all. Operations are numbered from 0 on every rank alike; kJobs of them have a slot at once.
+//
+//   board := header job*kJobs
+//   job   := arrived ready left ended  remaining  pieces disagrees  request*kHostRanksMax
+//
+// A slot serves number n, n + kJobs, …: a rank posts n + kJobs once it has seen n ended, so nobody
+// looks at n any more when the last rank posts. Counters that outlive that carry the number.
+//
+// Ranks that wait sleep on a futex; it is rung when there is work, and when something has ended.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "reduce/request.h"
+
+namespace ff::reduce {
+
+constexpr uint32_t kHostRanksMax = 64;
+constexpr uint32_t kJobs = 64;
+
+class Board {
+ public:
+  static size_t bytes();
+  // In zeros, which nobody else has seen yet.
+  static Board make(ByteSpan memory, uint32_t ranks);
+  // Errc::corrupt: another version's, or of another number of ranks.
+  static Result<Board> open(ByteSpan memory, uint32_t ranks);
+
+  uint32_t ranks() const { return header_->ranks; }
+
+  // Number - kJobs has ended, and this rank has seen how.
+  void post(uint32_t rank, uint64_t number, const Request& request);
+  // How many operations a rank has posted.
+  uint64_t posted(uint32_t rank) const;
+  // All have, and they agree: there may be pieces to take.
+  bool ready(uint64_t number) const;
+  bool ended(uint64_t number) const;
+
+  // Who works on pieces: one of two threads of a rank, each with a place to say so.
+  struct Worker {
+    uint32_t rank = 0;
+    uint32_t thread = 0;  // 0 or 1
+  };
+  // Of one that is ready, or has ended: a piece that nobody has taken. Then it does not end before
+  // finish().
+  std::optional<uint64_t> take(Worker worker, uint64_t number);
+  void finish(Worker worker, uint64_t number);
+  // What a rank has posted; while this rank has a piece of it, or before it has posted the next.
+  const Request& request(uint64_t number, uint32_t rank) const;
+  // Of one that has ended: a rank that asked for something else than rank 0.
+  std::optional<uint32_t> disagrees(uint64_t number) const;
+  // A rank that works on a piece of it.
+  std::optional<uint32_t> works_on(uint64_t number) const;
+
+  // A rank that the others cannot go on with; the first one counts. All that wait are woken.
+  struct Lost {
+    uint32_t rank = 0;
+    bool is_late = false;  // it has let a deadline pass; else it is gone without a word
+  };
+  void set_lost(Lost lost);
+  std::optional<Lost> lost() const;
+  // A rank posts nothing any more.
+  void set_left(uint32_t rank);
+  bool left(uint32_t rank) const;
+
+  enum class Bell : uint8_t { work, done };
+  // Until `until` holds: true; or a steady time has come: false. Both it looks at after each ring.
+  bool wait(Bell bell, Clock& clock, int64_t until_ns, const std::function<bool()>& until) const;
+  void ring(Bell bell) const;
+
+ private:
+  static constexpr uint32_t kLate = 1u << 31;
+  struct alignas(64) Rank {
+    std::atomic<uint64_t> posted;    // how many
+    std::atomic<uint64_t> works[2];  // number + 1 of what its threads work on; 0: nothing
+    std::atomic<uint32_t> left;
+  };
+  struct Header {
+    uint64_t magic;
+    uint32_t ranks;
+    std::atomic<uint32_t> lost;  // rank + 1, and kLate
+    alignas(64) std::atomic<uint32_t> bells[2];
+    Rank rank[kHostRanksMax];
+  };
+  struct alignas(64) Job {
+    std::atomic<uint64_t> arrived;  // ranks, ever
+    std::atomic<uint64_t> ready;    // number + 1
+    std::atomic<uint64_t> left;     // pieces that are not finished
+    std::atomic<uint64_t> ended;    // number + 1
+    uint64_t pieces;
+    uint32_t disagrees;                           // rank + 1
+    alignas(64) std::atomic<uint64_t> remaining;  // number:u32 pieces that are not taken:u32
+    Request requests[kHostRanksMax];
+  };
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+  explicit Board(ByteSpan memory);
+  Job& job(uint64_t number) const { return jobs_[number % kJobs]; }
+  void begin(uint64_t number);
+  void end(uint64_t number);
+
+  Header* header_;
+  Job* jobs_;
+};
+
+}  // namespace ff::reduce

@@ -1,0 +1,275 @@
+// communicator.cc: operations of one rank, and the pieces of all that its threads work on.
+#include "reduce/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "reduce/plan.h"
+
+namespace ff::reduce {
+
+namespace {
+
+constexpr int64_t kLookNs = 100 * kMillisecond;  // how soon a stop is noticed
+constexpr uint64_t kBytesMax = uint64_t{1} << 46;
+// What an operation moves beyond which nothing of it stays in caches until somebody reads it.
+constexpr uint64_t kCachedBytes = 8 << 20;
+
+uint64_t moved_bytes(const Request& request, uint32_t ranks) {
+  uint64_t bytes = 0;
+  for (uint32_t rank = 0; rank < ranks; rank++) {
+    bytes += in_bytes(request, rank, ranks) + out_bytes(request, rank, ranks);
+  }
+  return bytes;
+}
+
+bool only_copies(Collective kind) {
+  return kind == Collective::broadcast || kind == Collective::allgather;
+}
+
+ByteView view(const void* from, uint64_t bytes) {
+  return {static_cast<const std::byte*>(from), bytes};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::join(const HostRank& self, const Stop& stop,
+                                                         const Options& options) {
+  FF_TRY(auto group, HostGroup::join(self, stop, options.join_ns));
+  std::unique_ptr<Communicator> made(new Communicator(std::move(group), stop, options));
+  made->worker_ = std::thread([one = made.get()] { one->work(); });
+  return made;
+}
+
+Communicator::~Communicator() {
+  ends_.store(true);
+  group_->board().ring(Board::Bell::work);
+  worker_.join();
+}
+
+Result<ByteSpan> Communicator::allocate(uint64_t bytes) {
+  FF_TRY(auto region, group_->make_region(std::max<uint64_t>(bytes, 1)));
+  allocated_.push_back(region);
+  return region->memory().first(bytes);
+}
+
+void Communicator::free(ByteSpan memory) {
+  const auto found = std::ranges::find_if(
+      allocated_, [&](const auto& region) { return region->memory().data() == memory.data(); });
+  FF_CHECK(found != allocated_.end());
+  group_->remove_region(*found);
+  allocated_.erase(found);
+}
+
+Result<uint64_t> Communicator::start(const Operation& operation) {
+  if (failed_) return *failed_;
+  FF_TRY(stop_.check());
+  const uint64_t number = next_;
+  Flight& flight = flights_[number % kJobs];
+  if (flight.used) {
+    return fail(Errc::busy, "{} operations are in flight: wait for operation {} first", kJobs,
+                flight.number);
+  }
+  Request request{.kind = operation.kind,
+                  .type = operation.type,
+                  .op = operation.op,
+                  .root = operation.root,
+                  .count = operation.count};
+  if (operation.root >= ranks()) {
+    return fail(Errc::usage, "{}: there are {} ranks", text_of(request), ranks());
+  }
+  if (operation.count > kBytesMax / simd::size_of(operation.type) / ranks()) {
+    return fail(Errc::usage, "{}: more than there can be", text_of(request));
+  }
+  Flight begun{.used = true, .number = number, .operation = operation};
+  if (const uint64_t bytes = in_bytes(request, rank(), ranks()); bytes > 0) {
+    FF_TRY(request.in, place(view(operation.in, bytes), true, begun.in));
+  }
+  if (const uint64_t bytes = out_bytes(request, rank(), ranks()); bytes > 0) {
+    FF_TRY(request.out, place(view(operation.out, bytes), false, begun.out));
+  }
+  flight = std::move(begun);
+  next_++;
+  group_->board().post(rank(), number, request);
+  return number;
+}
+
+// Where others reach it, through a copy if it is the program's own.
+Result<Place> Communicator::place(ByteView memory, bool copy,
+                                  std::shared_ptr<const net::Region>& staged) {
+  if (const auto shared = group_->place_of(memory)) return *shared;
+  FF_TRY(staged, stage(memory.size()));
+  if (copy) std::memcpy(staged->memory().data(), memory.data(), memory.size());
+  return *group_->place_of(staged->memory());
+}
+
+Result<std::shared_ptr<const net::Region>> Communicator::stage(uint64_t bytes) {
+  const auto fits = std::ranges::find_if(
+      spare_, [&](const auto& region) { return region->memory().size() >= bytes; });
+  if (fits == spare_.end()) return group_->make_region(bytes);
+  auto region = std::move(*fits);
+  spare_.erase(fits);
+  return region;
+}
+
+Result<void> Communicator::wait(uint64_t number) {
+  Flight& flight = flights_[number % kJobs];
+  if (!flight.used || flight.number != number) {
+    return fail(Errc::usage, "operation {} was not started, or was waited for", number);
+  }
+  if (failed_) return *failed_;
+  while (work_on(number, 1)) {
+  }
+  if (auto waited = until_ended(flight); !waited) {
+    failed_ = waited.error();
+    return waited;
+  }
+  const Board& board = group_->board();
+  const auto differs = board.disagrees(number);
+  Result<void> result;
+  if (differs) {
+    result = fail(Errc::usage, "operation {}: {} asks for {}, {} for {}", number,
+                  group_->name_of(0), text_of(board.request(number, 0)), group_->name_of(*differs),
+                  text_of(board.request(number, *differs)));
+  } else if (flight.out != nullptr) {
+    const uint64_t bytes = out_bytes(board.request(number, rank()), rank(), ranks());
+    std::memcpy(flight.operation.out, flight.out->memory().data(), bytes);
+  }
+  for (auto* staged : {&flight.in, &flight.out}) {
+    if (*staged != nullptr) spare_.push_back(std::move(*staged));
+  }
+  flight = {};
+  return result;
+}
+
+Result<void> Communicator::run(const Operation& operation) {
+  FF_TRY(const uint64_t number, start(operation));
+  return wait(number);
+}
+
+Result<void> Communicator::until_ended(const Flight& flight) {
+  Board& board = group_->board();
+  Clock& clock = stop_.clock();
+  const int64_t until_ns = clock.steady_ns() + options_.operation_ns;
+  std::optional<uint32_t> left;  // before it had posted this
+  const auto looks = [&] {
+    if (board.ended(flight.number) || board.lost()) return true;
+    for (uint32_t other = 0; other < ranks() && !left; other++) {
+      if (board.left(other) && board.posted(other) <= flight.number) left = other;
+    }
+    return left.has_value();
+  };
+  for (;;) {
+    const int64_t now_ns = clock.steady_ns();
+    const bool looked =
+        board.wait(Board::Bell::done, clock, std::min(until_ns, now_ns + kLookNs), looks);
+    if (board.ended(flight.number)) return {};
+    if (const auto lost = board.lost()) {
+      Error error = stuck(group_->name_of(lost->rank), flight);
+      error.code = lost->is_late ? Errc::deadline : Errc::unreachable;
+      error.message += lost->is_late ? " has let the time pass" : " is gone";
+      error.message += fmt::format("; it had begun {} operations", board.posted(lost->rank));
+      return error;
+    }
+    if (left) {
+      Error error = stuck(group_->name_of(*left), flight);
+      error.message += fmt::format(" has left after {} operations", board.posted(*left));
+      return error;
+    }
+    FF_TRY(stop_.check());
+    if (!looked && clock.steady_ns() >= until_ns) return missing(flight);
+  }
+}
+
+// "allreduce of 4 float, sum (operation 3): WHO".
+Error Communicator::stuck(const std::string& who, const Flight& flight) const {
+  Error error = fail(Errc::unreachable, "{} (operation {}): {}",
+                     text_of(group_->board().request(flight.number, rank())), flight.number, who);
+  error.hint = "Look at what that process says; then start the job again.";
+  return error;
+}
+
+// Who is late; the others are told.
+Error Communicator::missing(const Flight& flight) const {
+  Board& board = group_->board();
+  uint32_t late = board.works_on(flight.number).value_or(rank());
+  const char* what = " has not finished its part";
+  for (uint32_t other = 0; other < ranks(); other++) {
+    if (board.posted(other) > flight.number) continue;
+    late = other;
+    what = " has not begun it";
+  }
+  board.set_lost({.rank = late, .is_late = true});
+  Error error = stuck(group_->name_of(late), flight);
+  error.code = Errc::deadline;
+  error.message += fmt::format("{} within {}; it had begun {} operations", what,
+                               format_duration(options_.operation_ns), board.posted(late));
+  return error;
+}
+
+// The thread that works on what others wait for.
+void Communicator::work() {
+  Board& board = group_->board();
+  Clock& clock = stop_.clock();
+  for (uint64_t number = 0;; number++) {
+    const auto looks = [&] { return ends_.load() || board.ready(number) || board.lost(); };
+    while (!board.wait(Board::Bell::work, clock, clock.steady_ns() + 3600 * kSecond, looks)) {
+    }
+    if (ends_.load() || board.lost()) return;
+    while (work_on(number, 0)) {
+    }
+  }
+}
+
+bool Communicator::work_on(uint64_t number, uint32_t thread) {
+  Board& board = group_->board();
+  const Board::Worker worker{.rank = rank(), .thread = thread};
+  const auto index = board.take(worker, number);
+  if (!index) return false;
+  // Without its piece the operation does not end, and the others must know.
+  if (!do_piece(number, *index)) {
+    board.set_lost({.rank = rank()});
+    return false;
+  }
+  board.finish(worker, number);
+  return true;
+}
+
+Result<void> Communicator::do_piece(uint64_t number, uint64_t index) {
+  const Board& board = group_->board();
+  const Request& first = board.request(number, 0);
+  const Piece piece = piece_of(first, ranks(), index);
+  const uint64_t bytes = piece.count * simd::size_of(first.type);
+  std::array<const void*, kHostRanksMax> inputs;
+  std::array<void*, kHostRanksMax> outputs;
+  size_t ins = 0, outs = 0;
+  for (uint32_t other = 0; other < ranks(); other++) {
+    const Request& request = board.request(number, other);
+    if (piece.from == kAllRanks || piece.from == other) {
+      Place from = request.in;
+      from.offset += piece.in_at;
+      FF_TRY(inputs[ins], group_->reach(other, from, bytes));
+      ins++;
+    }
+    if (piece.to == kAllRanks || piece.to == other) {
+      Place to = request.out;
+      to.offset += piece.out_at;
+      FF_TRY(outputs[outs], group_->reach(other, to, bytes));
+      outs++;
+    }
+  }
+  simd::Reduce what{.type = first.type, .op = first.op, .ranks = ranks()};
+  what.past_caches = moved_bytes(first, ranks()) > kCachedBytes;
+  uint64_t count = piece.count;
+  if (only_copies(first.kind)) {  // whatever the bits mean
+    what.type = simd::DataType::u8;
+    what.op = simd::ReduceOp::sum;
+    count = bytes;
+  }
+  simd::reduce_arrays(what, {{inputs.data(), ins}, {outputs.data(), outs}, count});
+  return {};
+}
+
+}  // namespace ff::reduce

@@ -1,0 +1,105 @@
+// Collective operations between the ranks of a host (Fire-Flyer paper, section IV: the first half
+// of HFReduce): each rank's memory is summed by whoever has a core, straight into the memory of
+// all.
+//
+// Operations are asynchronous; every rank starts the same ones in the same order. Memory from
+// allocate() is reached by all ranks and costs no copy; any other is copied in and out.
+//
+// One thread of the program calls; a thread of the communicator's own works on what others wait
+// for. Once a rank is gone or has let a deadline pass, every operation fails with the same error:
+// leave.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/stop.h"
+#include "reduce/host_group.h"
+#include "reduce/request.h"
+
+namespace ff::reduce {
+
+struct Operation {
+  Collective kind = Collective::allreduce;
+  simd::DataType type = simd::DataType::f32;
+  simd::ReduceOp op = simd::ReduceOp::sum;
+  uint32_t root = 0;
+  uint64_t count = 0;  // elements, as NCCL counts them (request.h)
+  // May be the same; nothing that another operation in flight uses. Null where nothing is given or
+  // got.
+  const void* in = nullptr;
+  void* out = nullptr;
+};
+
+struct Options {
+  int64_t join_ns = 60 * kSecond;       // until all ranks have come
+  int64_t operation_ns = 60 * kSecond;  // for an operation, from when it is waited for
+};
+
+class Communicator {
+ public:
+  // Errors: those of HostGroup::join().
+  static Result<std::unique_ptr<Communicator>> join(const HostRank& self, const Stop& stop,
+                                                    const Options& options);
+  // What is in flight is given up; the others see that this rank has left.
+  ~Communicator();
+
+  uint32_t rank() const { return group_->self().rank; }
+  uint32_t ranks() const { return group_->self().ranks; }
+
+  // In zeros; free() it when no operation uses it. Errors: no memory.
+  Result<ByteSpan> allocate(uint64_t bytes);
+  void free(ByteSpan memory);
+
+  // Begins an operation, and returns its number. At most kJobs are in flight. Errc::usage:
+  // a root that is none, more elements than there can be; Errc::busy: wait for some first;
+  // Errc::interrupted.
+  Result<uint64_t> start(const Operation& operation);
+  // Until it has ended. Once for each; in any order. Errc::usage: the ranks asked for different
+  // things (all of them get this error); Errc::unreachable: a rank is gone; Errc::deadline names
+  // the rank that has not come; Errc::interrupted.
+  Result<void> wait(uint64_t number);
+  Result<void> run(const Operation& operation);
+
+ private:
+  // An operation that this rank has started.
+  struct Flight {
+    bool used = false;
+    uint64_t number = 0;
+    Operation operation = {};
+    std::shared_ptr<const net::Region> in = {}, out = {};  // copies of memory that is the program's
+  };
+
+  Communicator(std::unique_ptr<HostGroup> group, const Stop& stop, const Options& options)
+      : group_(std::move(group)), stop_(stop), options_(options) {}
+  void work();
+  bool work_on(uint64_t number, uint32_t thread);
+  Result<void> do_piece(uint64_t number, uint64_t index);
+  Result<Place> place(ByteView memory, bool copy, std::shared_ptr<const net::Region>& staged);
+  Result<std::shared_ptr<const net::Region>> stage(uint64_t bytes);
+  Result<void> until_ended(const Flight& flight);
+  Error missing(const Flight& flight) const;
+  Error stuck(const std::string& who, const Flight& flight) const;
+
+  std::unique_ptr<HostGroup> group_;
+  const Stop& stop_;
+  const Options options_;
+  uint64_t next_ = 0;
+  std::array<Flight, kJobs> flights_;
+  std::vector<std::shared_ptr<const net::Region>> allocated_;
+  std::vector<std::shared_ptr<const net::Region>> spare_;  // staging memory that nobody uses now
+  std::optional<Error> failed_;
+  std::atomic<bool> ends_{false};
+  std::thread worker_;
+};
+
+}  // namespace ff::reduce
