@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "bench/collective.h"
+#include "check/load.h"
 #include "cmd/allreduce.h"
 #include "net/resolve.h"
 
@@ -30,6 +31,8 @@ constexpr std::array kKinds = {
     Kind{"reduce_scatter", Collective::reduce_scatter}};
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 40;
+constexpr uint64_t kMemoryBytes = 64 * kMiB;  // smaller sizes stay in caches
+constexpr uint64_t kTriadBytes = 128 * kMiB;
 
 struct BenchOptions {
   std::optional<uint32_t> nproc;
@@ -40,6 +43,7 @@ struct BenchOptions {
   std::string type = "float", op = "sum";
   uint32_t root = 0;
   int64_t deadline_ns = 60 * kSecond;
+  std::optional<std::string> simd;
 };
 
 // The sizes of a run, in order.
@@ -188,6 +192,9 @@ class Report {
                      {"root", root},
                      {"out_of_place", json_of(out_of_place, load.check)},
                      {"in_place", json_of(in_place, load.check)}});
+    if (out_of_place.bytes >= kMemoryBytes && out_of_place.memory_rate > memory_rate_) {
+      memory_rate_ = out_of_place.memory_rate;
+    }
     for (const CollectiveFigures* one : {&out_of_place, &in_place}) {
       wrong_ += one->wrong;
       bus_rates_ += one->bus_rate;
@@ -197,13 +204,23 @@ class Report {
     return out_.flush();
   }
 
-  // An error if an element was wrong.
-  Result<void> finish() {
+  // An error if an element was wrong. `clock` to see what memory gives, when nothing else runs.
+  Result<void> finish(Clock& clock) {
     const double mean = bus_rates_ / static_cast<double>(std::max<uint64_t>(measured_, 1)) / 1e9;
     out_.line("# {:<20} : {} {}", "Out of bounds values", wrong_, wrong_ == 0 ? "OK" : "FAILED");
     out_.line("# {:<20} : {:g} ", "Avg bus bandwidth", mean);
+    Json data = {{"rows", rows_}, {"wrong", wrong_}, {"average_bus_bytes_per_second", mean * 1e9}};
+    const auto triad =
+        memory_rate_ > 0 ? check::triad_past_caches(clock, kTriadBytes) : std::nullopt;
+    if (triad) {
+      const double share = memory_rate_ / *triad;
+      out_.line("# {:<20} : {:.2f} of {:.2f} GB/s (triad past the caches), {:.2f}",
+                "Memory traffic", memory_rate_ / 1e9, *triad / 1e9, share);
+      data["memory"] = {
+          {"bytes_per_second", memory_rate_}, {"triad_bytes_per_second", *triad}, {"share", share}};
+    }
     out_.line("#");
-    out_.data({{"rows", rows_}, {"wrong", wrong_}, {"average_bus_bytes_per_second", mean * 1e9}});
+    out_.data(std::move(data));
     if (wrong_ == 0) return {};
     Error error = fail(Errc::fault, "{} elements are not what they must be", wrong_);
     error.hint = "Do not trust this machine: ff validate";
@@ -224,6 +241,7 @@ class Report {
   Json rows_ = Json::array();
   uint64_t wrong_ = 0;
   double bus_rates_ = 0;
+  double memory_rate_ = 0;  // the highest of large sizes, out of place
   uint64_t measured_ = 0;
 };
 
@@ -246,13 +264,16 @@ Result<void> be_rank(Session& session, const BenchOptions& options, reduce::Comm
       }
     }
   }
-  return report ? report->finish() : Result<void>();
+  return report ? report->finish(session.stop.clock()) : Result<void>();
 }
 
 Result<void> run_bench(Session& session, const BenchOptions& options) {
   const uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
   const uint32_t ranks = options.nproc.value_or(std::min(cores, reduce::kHostRanksMax));
   FF_TRY(check(options, ranks));
+  if (options.simd) {
+    FF_TRY(simd::choose_reduce_path(*options.simd));
+  }
   return with_local_ranks(
       session, ranks, {.operation_ns = options.deadline_ns},
       [&](reduce::Communicator& joined) { return be_rank(session, options, joined); });
@@ -267,7 +288,10 @@ void declare_allreduce_bench(Command& bench) {
       "them reach, and measures a collective operation between them. Options, table and meanings "
       "are those of nccl-tests: size is of the larger array of a rank, algbw is size by time, "
       "busbw "
-      "what a ring of wires would have to carry. Each result is compared with what it must be; a "
+      "what a ring of wires would have to carry. For sizes of 64 MiB and more a line below the "
+      "table "
+      "holds the traffic of memory against what memory gives to STREAM's triad here. Each result "
+      "is compared with what it must be; a "
       "wrong element makes the command fail.");
   bench.option("--nproc", number(options.nproc), "Ranks (without it: one for each core)");
   bench.option("--collective", choice(options.collective, all_kinds()), "What is measured");
@@ -282,6 +306,10 @@ void declare_allreduce_bench(Command& bench) {
   bench.option("-o,--op", choice(options.op, all_ops()), "What a reduction does");
   bench.option("-r,--root", number(options.root, "RANK"), "Of broadcast and reduce");
   bench.option("--deadline", duration(options.deadline_ns), "For each operation");
+  bench
+      .option("--simd", choice(options.simd, {"avx512", "avx2", "sse2"}),
+              "Instructions for sums (without it: the best this CPU has)")
+      .env("FF_SIMD");
   bench.example("ff allreduce bench -b 8 -e 128M -f 2", "a table of sizes, a rank for each core");
   bench.example("ff allreduce bench --nproc 4 -b 186M -e 186M -d bfloat16", "one size, four ranks");
   bench.blocking();

@@ -124,11 +124,13 @@ Result<CollectiveFigures> CollectiveBench::run(const CollectiveLoad& load) {
   }
   const double mean = static_cast<double>(clock_.steady_ns() - began_ns) / kSecond /
                       static_cast<double>(load.iterations);
-  FF_TRY(figures.seconds, over_ranks(mean, simd::ReduceOp::avg));
+  FF_TRY(figures.seconds, over_ranks(std::max(mean, 1e-9), simd::ReduceOp::avg));
   std::ranges::sort(took);
   figures.p50_seconds = quantile(took, 0.5);
   figures.p99_seconds = quantile(took, 0.99);
-  figures.algorithm_rate = static_cast<double>(figures.bytes) / std::max(figures.seconds, 1e-9);
+  figures.algorithm_rate = static_cast<double>(figures.bytes) / figures.seconds;
+  const reduce::Request request{.kind = load.kind, .type = load.type, .count = figures.count};
+  figures.memory_rate = static_cast<double>(moved_bytes(request, ranks)) / figures.seconds;
   figures.bus_rate = figures.algorithm_rate * bus_factor(load.kind, ranks);
   if (!load.check) return figures;
   FF_TRY(begin());

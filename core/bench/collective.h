@@ -30,6 +30,7 @@ struct CollectiveFigures {
   double p50_seconds = 0, p99_seconds = 0;  // of this rank's iterations
   double algorithm_rate = 0;                // bytes a second
   double bus_rate = 0;                      // what a ring of wires would have moved
+  double memory_rate = 0;                   // bytes read and written by all ranks, a second
   uint64_t wrong = 0;                       // elements, of all ranks
 };
 

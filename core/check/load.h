@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "check/check.h"
@@ -23,6 +24,10 @@ bool pin_to(unsigned cpu);
 // Memory that may be taken without others running out of it: of the machine, and of the groups that
 // this process is in (a container's limit). 0: unknown.
 uint64_t free_memory(const Tree& tree);
+// Bytes a second of STREAM's triad on all these processors together, its results written past the
+// caches: what memory gives that is read and written once. Arrays of so many bytes; nothing: no
+// memory for them.
+std::optional<double> triad_past_caches(Clock& clock, uint64_t array_bytes);
 // Runs `work` on a thread of each of these processors, pinned there, and waits for all.
 void on_each(const std::vector<unsigned>& cpus, const std::function<void(size_t index)>& work);
 

@@ -243,6 +243,17 @@ uint64_t free_memory(const Tree& tree) {
   return std::min(free, left_of_groups(tree).value_or(free));
 }
 
+std::optional<double> triad_past_caches(Clock& clock, uint64_t array_bytes) {
+  const std::vector<unsigned> cpus = allowed_cpus();
+  const uint64_t bytes = array_bytes / kPage * kPage;
+  const LargePages room(3 * bytes);
+  if (cpus.empty() || bytes == 0 || !room.there()) return std::nullopt;
+  const Arrays arrays{room.as<double>(), room.as<double>(bytes), room.as<double>(2 * bytes)};
+  constexpr int kPasses = 5;
+  const auto seconds = time_streams({clock, arrays, bytes / sizeof(double), kPasses}, cpus);
+  return kStreamArrays[kTriadPast] * static_cast<double>(bytes) / seconds[kTriadPast];
+}
+
 void check_memory_stream(const Context& context) {
   const std::vector<unsigned> cpus = allowed_cpus();
   constexpr uint64_t kCacheTimes = 4;  // STREAM's rule

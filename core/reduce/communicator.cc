@@ -17,14 +17,6 @@ constexpr uint64_t kBytesMax = uint64_t{1} << 46;
 // What an operation moves beyond which nothing of it stays in caches until somebody reads it.
 constexpr uint64_t kCachedBytes = 8 << 20;
 
-uint64_t moved_bytes(const Request& request, uint32_t ranks) {
-  uint64_t bytes = 0;
-  for (uint32_t rank = 0; rank < ranks; rank++) {
-    bytes += in_bytes(request, rank, ranks) + out_bytes(request, rank, ranks);
-  }
-  return bytes;
-}
-
 bool only_copies(Collective kind) {
   return kind == Collective::broadcast || kind == Collective::allgather;
 }

@@ -45,6 +45,14 @@ uint64_t out_bytes(const Request& request, uint32_t rank, uint32_t ranks) {
   }
 }
 
+uint64_t moved_bytes(const Request& request, uint32_t ranks) {
+  uint64_t bytes = 0;
+  for (uint32_t rank = 0; rank < ranks; rank++) {
+    bytes += in_bytes(request, rank, ranks) + out_bytes(request, rank, ranks);
+  }
+  return bytes;
+}
+
 bool agree(const Request& a, const Request& b) {
   return a.kind == b.kind && a.type == b.type && a.count == b.count &&
          (!reduces(a.kind) || a.op == b.op) && (!has_root(a.kind) || a.root == b.root);

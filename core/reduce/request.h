@@ -43,6 +43,8 @@ static_assert(sizeof(Request) == 48);
 // Bytes that a rank gives and gets; 0: nothing.
 uint64_t in_bytes(const Request& request, uint32_t rank, uint32_t ranks);
 uint64_t out_bytes(const Request& request, uint32_t rank, uint32_t ranks);
+// What all ranks give and get, together: the memory traffic that there must be.
+uint64_t moved_bytes(const Request& request, uint32_t ranks);
 // Whether all of it but the places is the same.
 bool agree(const Request& a, const Request& b);
 // "allreduce of 1024 float, sum".

@@ -2,6 +2,7 @@
 #include "simd/reduce.h"
 
 #include <array>
+#include <atomic>
 
 #include "base/check.h"
 #include "simd/paths.h"
@@ -43,9 +44,12 @@ static_assert(kDataTypes == kReduceTypes);
 
 constexpr std::array<std::string_view, kReduceOps> kOps = {"sum", "prod", "max", "min", "avg"};
 
+std::atomic<const ReducePath*> chosen{nullptr};
+
 const ReducePath& path() {
-  static const ReducePath& chosen = first_supported(kReducePaths);
-  return chosen;
+  const ReducePath* one = chosen.load(std::memory_order_relaxed);
+  if (one == nullptr) chosen.store(one = &first_supported(kReducePaths), std::memory_order_relaxed);
+  return *one;
 }
 
 const TypeFacts& facts(DataType type) { return kTypes[static_cast<size_t>(type)]; }
@@ -73,6 +77,16 @@ std::optional<ReduceOp> reduce_op_of(std::string_view name) {
 }
 
 std::string_view reduce_path() { return path().name; }
+
+Result<void> choose_reduce_path(std::string_view name) {
+  for (const ReducePath& one : kReducePaths) {
+    if (one.name != name) continue;
+    if (!one.supported()) return fail(Errc::unsupported, "this CPU has no {}", name);
+    chosen.store(&one);
+    return {};
+  }
+  return fail(Errc::usage, "'{}' is no instruction set that reductions are made for", name);
+}
 
 void reduce_arrays(const Reduce& what, const Arrays& arrays) { reduce_by(path(), what, arrays); }
 

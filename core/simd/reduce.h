@@ -12,6 +12,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace ff::simd {
 
 enum class DataType : uint8_t { f32, f64, f16, bf16, f8e4m3, f8e5m2, i32, i64, u8 };
@@ -54,7 +56,9 @@ struct Arrays {
 };
 void reduce_arrays(const Reduce& what, const Arrays& arrays);
 
-std::string_view reduce_path();  // the one that this CPU takes
+std::string_view reduce_path();  // "avx512": the fastest that this CPU has, or the chosen one
+// "avx512", "avx2" or "sse2" from now on. Errc::unsupported: this CPU has not got it; Errc::usage.
+Result<void> choose_reduce_path(std::string_view name);
 struct ReducePath;
 // By this one, of reduce_paths.h; the CPU has it.
 void reduce_by(const ReducePath& by, const Reduce& what, const Arrays& arrays);

@@ -432,5 +432,20 @@ TEST(ReduceNamesTest, ThePathOfThisCpuIsTheFastestItHas) {
   }
 }
 
+TEST(ReduceNamesTest, AnotherPathCanBeChosen) {
+  const std::string before(reduce_path());
+  ASSERT_TRUE(choose_reduce_path("sse2").ok());
+  EXPECT_EQ(reduce_path(), "sse2");
+  EXPECT_EQ(choose_reduce_path("mmx").error().code, Errc::usage);
+  for (const ReducePath& path : kReducePaths) {
+    const auto chosen = choose_reduce_path(path.name);
+    EXPECT_EQ(chosen.ok(), path.supported());
+    if (!chosen) {
+      EXPECT_EQ(chosen.error().code, Errc::unsupported);
+    }
+  }
+  ASSERT_TRUE(choose_reduce_path(before).ok());
+}
+
 }  // namespace
 }  // namespace ff::simd
