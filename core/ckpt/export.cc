@@ -11,6 +11,7 @@
 #include "ckpt/restore.h"
 #include "ckpt/tensor_files.h"
 #include "io/files.h"
+#include "io/new_file.h"
 
 namespace ff::ckpt {
 namespace {
@@ -20,59 +21,6 @@ bool any_match(const std::vector<std::string>& globs, std::string_view name) {
                                       [&](const auto& glob) { return glob_match(glob, name); });
 }
 
-Error taken(const std::string& path) {
-  return Error{Errc::refused, fmt::format("{}: exists already", path),
-               "Name another file, or replace it with --force."};
-}
-
-Result<void> check_out(io::Disk& disk, const ExportOptions& options) {
-  const auto info = disk.info(options.out);
-  if (!info) {
-    if (info.error().code == Errc::not_found) return {};
-    return info.error();
-  }
-  if (info->kind == io::FileKind::directory) {
-    return Error{Errc::refused, fmt::format("{}: is a directory", options.out),
-                 "Name the file to write."};
-  }
-  return options.force ? Result<void>() : taken(options.out);
-}
-
-// The new file under a name that tells what a leftover is; removed unless committed.
-class Unfinished {
- public:
-  Unfinished(Context& context, const std::string& out)
-      : disk_(context.disk),
-        out_(out),
-        path_(fmt::format("{}.ff-unfinished-{}", out, context.rng.hex_id())) {}
-  ~Unfinished() {
-    if (!committed_) (void)disk_.remove(path_);
-  }
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-
-  const std::string& path() const { return path_; }
-
-  Result<void> commit(bool force) {
-    if (force) {
-      FF_TRY(disk_.rename(path_, out_));
-    } else {
-      auto linked = disk_.link(path_, out_);
-      if (!linked && linked.error().code == Errc::exists) return taken(out_);
-      FF_TRY(std::move(linked));
-      (void)disk_.remove(path_);
-    }
-    committed_ = true;
-    return disk_.sync_dir(io::parent(out_));
-  }
-
- private:
-  io::Disk& disk_;
-  std::string out_;
-  std::string path_;
-  bool committed_ = false;
-};
-
 }  // namespace
 
 Result<ExportReport> export_safetensors(Context& context, const std::string& store_path,
@@ -80,9 +28,9 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
   const int64_t began = context.clock.steady_ns();
   FF_TRY(const auto store, Store::open(context.disk, store_path));
   FF_TRY(const auto name, resolve_step(context.disk, store, options.name));
-  FF_TRY(check_out(context.disk, options));
+  FF_TRY(io::NewFile::check(context.disk, options.out, options.force));
   auto lease = Lease::try_take(context, store, {.action = "export", .name = name, .attempt = {}});
-  Unfinished unfinished(context, options.out);
+  io::NewFile made(context.disk, context.rng, options.out);
   ExportReport report{.name = name};
 
   TensorChoice choice;
@@ -94,7 +42,7 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
     report.opaque_files += file.kind == EntryKind::opaque ? 1 : 0;
   };
   choice.gather = true;
-  choice.path = [&](const FileRecord*, uint32_t) { return unfinished.path(); };
+  choice.path = [&](const FileRecord*, uint32_t) { return made.unfinished(); };
   FF_TRY(auto source, TensorFilesSource::plan(context, store, store.index_path(name), choice));
   if (source.count().tensors == 0) {
     return Error{Errc::not_found, fmt::format("{}: no such tensor to export", name.text()),
@@ -111,7 +59,7 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
                   return damaged_chunk(context.disk, store, name, chunk, reason);
                 }};
   FF_TRY(run_reads(plan));
-  FF_TRY(unfinished.commit(options.force));
+  FF_TRY(made.commit(options.force));
   report.tensors = source.count().tensors;
   report.bytes = source.count().bytes;
   report.elapsed_ns = context.clock.steady_ns() - began;
