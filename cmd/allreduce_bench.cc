@@ -42,8 +42,7 @@ struct BenchOptions {
   unsigned iterations = 20, warm_ups = 1, check = 1;
   std::string type = "float", op = "sum";
   uint32_t root = 0;
-  int64_t deadline_ns = 60 * kSecond;
-  std::optional<std::string> simd;
+  RankOptions ranks;
 };
 
 // The sizes of a run, in order.
@@ -59,21 +58,9 @@ std::vector<uint64_t> sizes_of(const BenchOptions& options) {
   return sizes;
 }
 
-template <class T, size_t kCount, class NameOf>
-std::vector<std::string> names(NameOf name_of) {
-  std::vector<std::string> all;
-  for (size_t i = 0; i < kCount; i++) all.emplace_back(name_of(static_cast<T>(i)));
-  return all;
-}
-std::vector<std::string> all_types() {
-  auto all = names<DataType, simd::kDataTypes>(simd::data_type_name);
-  all.emplace_back("all");
-  return all;
-}
-std::vector<std::string> all_ops() {
-  auto all = names<ReduceOp, simd::kReduceOps>(simd::reduce_op_name);
-  all.emplace_back("all");
-  return all;
+std::vector<std::string> with_all(std::vector<std::string> names) {
+  names.emplace_back("all");
+  return names;
 }
 std::vector<std::string> all_kinds() {
   std::vector<std::string> all;
@@ -131,7 +118,6 @@ Result<void> check(const BenchOptions& options, uint32_t ranks) {
   if (options.root >= ranks) {
     return fail(Errc::usage, "--root {}: below the number of ranks ({})", options.root, ranks);
   }
-  if (options.deadline_ns <= 0) return fail(Errc::usage, "--deadline: longer than nothing");
   return {};
 }
 
@@ -271,12 +257,9 @@ Result<void> run_bench(Session& session, const BenchOptions& options) {
   const uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
   const uint32_t ranks = options.nproc.value_or(std::min(cores, reduce::kHostRanksMax));
   FF_TRY(check(options, ranks));
-  if (options.simd) {
-    FF_TRY(simd::choose_reduce_path(*options.simd));
-  }
-  return with_local_ranks(
-      session, ranks, {.operation_ns = options.deadline_ns},
-      [&](reduce::Communicator& joined) { return be_rank(session, options, joined); });
+  return with_local_ranks(session, ranks, options.ranks, [&](reduce::Communicator& joined) {
+    return be_rank(session, options, joined);
+  });
 }
 
 }  // namespace
@@ -302,14 +285,11 @@ void declare_allreduce_bench(Command& bench) {
   bench.option("-n,--iters", number(options.iterations), "Iterations that are timed");
   bench.option("-w,--warmup_iters", number(options.warm_ups), "Iterations before them");
   bench.option("-c,--check", number(options.check), "0: results are not looked at");
-  bench.option("-d,--datatype", choice(options.type, all_types()), "Type of the elements");
-  bench.option("-o,--op", choice(options.op, all_ops()), "What a reduction does");
+  bench.option("-d,--datatype", choice(options.type, with_all(data_type_names())),
+               "Type of the elements");
+  bench.option("-o,--op", choice(options.op, with_all(reduce_op_names())), "What a reduction does");
   bench.option("-r,--root", number(options.root, "RANK"), "Of broadcast and reduce");
-  bench.option("--deadline", duration(options.deadline_ns), "For each operation");
-  bench
-      .option("--simd", choice(options.simd, {"avx512", "avx2", "sse2"}),
-              "Instructions for sums (without it: the best this CPU has)")
-      .env("FF_SIMD");
+  declare_rank_options(bench, options.ranks);
   bench.example("ff allreduce bench -b 8 -e 128M -f 2", "a table of sizes, a rank for each core");
   bench.example("ff allreduce bench --nproc 4 -b 186M -e 186M -d bfloat16", "one size, four ranks");
   bench.blocking();

@@ -42,13 +42,18 @@ class Children {
 
 }  // namespace
 
-Result<void> with_local_ranks(Session& session, uint32_t ranks, const reduce::Options& options,
+Result<void> with_local_ranks(Session& session, uint32_t ranks, const RankOptions& options,
                               const std::function<Result<void>(reduce::Communicator&)>& body) {
+  if (options.deadline_ns <= 0) return fail(Errc::usage, "--deadline: longer than nothing");
+  if (options.simd) {
+    FF_TRY(simd::choose_reduce_path(*options.simd));
+  }
   SeededRng rng(system_seed());
   const std::string job = rng.hex_id();
+  const reduce::Options limits{.operation_ns = options.deadline_ns};
   const auto be_rank = [&](uint32_t rank) -> Result<void> {
     const reduce::HostRank self{.rank = rank, .ranks = ranks, .job = job};
-    FF_TRY(auto joined, reduce::Communicator::join(self, session.stop, options));
+    FF_TRY(auto joined, reduce::Communicator::join(self, session.stop, limits));
     return body(*joined);
   };
   Children children(session.stop.clock());

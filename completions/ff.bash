@@ -8,7 +8,7 @@ _ff_subs() {
     '') reply='admin allreduce bench checkpoint down fs help mount serve-meta serve-storage sim up validate' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user' ;;
     'admin user') reply='add token list remove' ;;
-    'allreduce') reply='bench' ;;
+    'allreduce') reply='bench run' ;;
     'bench') reply='disk digest chain io ring meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
@@ -41,7 +41,8 @@ _ff_options() {
     'admin user list') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin user remove') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'allreduce') reply='--json --quiet -q --verbose -v --help -h' ;;
-    'allreduce bench') reply='--nproc --collective --minbytes -b --maxbytes -e --stepbytes -i --stepfactor -f --iters -n --warmup_iters -w --check -c --datatype -d --op -o --root -r --deadline --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'allreduce bench') reply='--nproc --collective --minbytes -b --maxbytes -e --stepbytes -i --stepfactor -f --iters -n --warmup_iters -w --check -c --datatype -d --op -o --root -r --deadline --simd --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'allreduce run') reply='--in --out --nproc --datatype -d --op -o --force --deadline --simd --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
@@ -376,7 +377,18 @@ _ff_value() {
     'allreduce bench --root') reply='any' ;;
     'allreduce bench -r') reply='any' ;;
     'allreduce bench --deadline') reply='any' ;;
+    'allreduce bench --simd') reply='avx512|avx2|sse2' ;;
     'allreduce bench --timeout') reply='any' ;;
+    'allreduce run --in') reply='any' ;;
+    'allreduce run --out') reply='any' ;;
+    'allreduce run --nproc') reply='any' ;;
+    'allreduce run --datatype') reply='float|double|half|bfloat16|f8e4m3|f8e5m2|int32|int64|uint8' ;;
+    'allreduce run -d') reply='float|double|half|bfloat16|f8e4m3|f8e5m2|int32|int64|uint8' ;;
+    'allreduce run --op') reply='sum|prod|max|min|avg' ;;
+    'allreduce run -o') reply='sum|prod|max|min|avg' ;;
+    'allreduce run --deadline') reply='any' ;;
+    'allreduce run --simd') reply='avx512|avx2|sse2' ;;
+    'allreduce run --timeout') reply='any' ;;
     'bench disk --size') reply='any' ;;
     'bench disk --timeout') reply='any' ;;
     'bench digest --size') reply='any' ;;
