@@ -47,12 +47,13 @@ Result<ByteSpan> Communicator::allocate(uint64_t bytes) {
   return region->memory().first(bytes);
 }
 
-void Communicator::free(ByteSpan memory) {
+Result<void> Communicator::free(const void* memory) {
   const auto found = std::ranges::find_if(
-      allocated_, [&](const auto& region) { return region->memory().data() == memory.data(); });
-  FF_CHECK(found != allocated_.end());
+      allocated_, [&](const auto& region) { return region->memory().data() == memory; });
+  if (found == allocated_.end()) return fail(Errc::usage, "that memory was not allocated here");
   group_->remove_region(*found);
   allocated_.erase(found);
+  return {};
 }
 
 Result<uint64_t> Communicator::start(const Operation& operation) {
@@ -74,6 +75,12 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
   }
   if (operation.count > kBytesMax / simd::size_of(operation.type) / ranks()) {
     return fail(Errc::usage, "{}: more than there can be", text_of(request));
+  }
+  const bool gives = in_bytes(request, rank(), ranks()) > 0;
+  const bool gets = out_bytes(request, rank(), ranks()) > 0;
+  if ((gives && operation.in == nullptr) || (gets && operation.out == nullptr)) {
+    return fail(Errc::usage, "{}: its {} is null", text_of(request),
+                gives && operation.in == nullptr ? "input" : "output");
   }
   Flight begun{.used = true, .number = number, .operation = operation};
   if (const uint64_t bytes = in_bytes(request, rank(), ranks()); bytes > 0) {
@@ -171,6 +178,8 @@ Result<void> Communicator::until_ended(const Flight& flight) {
       return error;
     }
     FF_TRY(stop_.check());
+    while (work_on(flight.number, 1)) {  // whoever was woken for it may not run
+    }
     if (!looked && clock.steady_ns() >= until_ns) return missing(flight);
   }
 }

@@ -56,12 +56,13 @@ class Communicator {
   uint32_t rank() const { return group_->self().rank; }
   uint32_t ranks() const { return group_->self().ranks; }
 
-  // In zeros; free() it when no operation uses it. Errors: no memory.
+  // In zeros. Errors: no memory.
   Result<ByteSpan> allocate(uint64_t bytes);
-  void free(ByteSpan memory);
+  // What allocate() gave, when no operation of any rank uses it. Errc::usage: it gave no such.
+  Result<void> free(const void* memory);
 
   // Begins an operation, and returns its number. At most kJobs are in flight. Errc::usage:
-  // a root that is none, more elements than there can be; Errc::busy: wait for some first;
+  // a root that is none, more elements than there can be, null; Errc::busy: wait for some first;
   // Errc::interrupted.
   Result<uint64_t> start(const Operation& operation);
   // Until it has ended. Once for each; in any order. Errc::usage: the ranks asked for different

@@ -247,6 +247,7 @@ struct Loop {
   static constexpr size_t kBlock = kVectors * From::kLanes;  // elements
   static constexpr size_t kFromBytes = From::kLanes * From::kBytes;
   static constexpr size_t kToBytes = To::kLanes * To::kBytes;
+  static constexpr size_t kStage = 4096 / (kBlock * To::kBytes) + 1;  // blocks
 
   // Element `at` of an input. Of fewer than a block's, a copy with zeros behind them, so that
   // nothing that is not the input's is read.
@@ -312,15 +313,24 @@ struct Loop {
       partly(call, at, some);
       at += some;
     }
-    alignas(FF_BYTES) char made[kBlock * To::kBytes];
-    const bool in_place = !streams && call.outputs_count == 1;
-    for (; at + kBlock <= call.count; at += kBlock) {
-      block<true>(call, at, kBlock, in_place ? output(call, 0, at) : made);
-      for (size_t i = 0; !in_place && i < call.outputs_count; i++) {
+    const bool at_once = !streams && call.outputs_count == 1;
+    for (; at_once && at + kBlock <= call.count; at += kBlock) {
+      block<true>(call, at, kBlock, output(call, 0, at));
+    }
+    // Some blocks stay in the first cache until each output has got them: memory likes long runs.
+    alignas(FF_BYTES) char made[kStage * kBlock * To::kBytes];
+    while (at + kBlock <= call.count) {
+      size_t bytes = 0;
+      const size_t first = at;
+      for (; bytes < sizeof made && at + kBlock <= call.count; at += kBlock) {
+        block<true>(call, at, kBlock, made + bytes);
+        bytes += kBlock * To::kBytes;
+      }
+      for (size_t i = 0; i < call.outputs_count; i++) {
         if (streams) {
-          stream(made, output(call, i, at), sizeof made);
+          stream(made, output(call, i, first), bytes);
         } else {
-          memcpy(output(call, i, at), made, sizeof made);
+          memcpy(output(call, i, first), made, bytes);
         }
       }
     }

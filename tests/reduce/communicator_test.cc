@@ -96,8 +96,8 @@ void check_one(Communicator& ranks, const Request& request, uint64_t test, Memor
       << text_of(request) << " on rank " << rank << " of " << count << ", test " << test;
   if (memory == Memory::shared) {
     ASSERT_TRUE(ranks.run({.kind = Collective::barrier}).ok());
-    ranks.free(in);
-    ranks.free(out);
+    EXPECT_TRUE(ranks.free(in.data()).ok());
+    EXPECT_TRUE(ranks.free(out.data()).ok());
   }
 }
 
@@ -209,6 +209,12 @@ TEST(CommunicatorTest, WhatCannotBeIsRefused) {
     operation.count = UINT64_MAX;
     EXPECT_EQ(ranks.start(operation).error().code, Errc::usage);
     EXPECT_EQ(ranks.wait(0).error().code, Errc::usage);
+    operation.count = 4;
+    operation.root = ranks.rank();
+    EXPECT_EQ(ranks.start(operation).error().code, Errc::usage) << "its output is null";
+    operation.in = nullptr;
+    EXPECT_EQ(ranks.start(operation).error().code, Errc::usage);
+    EXPECT_EQ(ranks.free(data.data()).error().code, Errc::usage);
     EXPECT_TRUE(ranks.run({.kind = Collective::barrier}).ok());
   });
 }

@@ -1,0 +1,207 @@
+# ff for Python: collective operations between processes of a host, through libff.so.
+"""Sums arrays of many processes in host memory.
+
+    import ff
+    with ff.Comm() as comm:              # torchrun's environment; or Comm(rank, ranks, job)
+        comm.allreduce(gradients, op="avg")          # a tensor, an array, anything in memory
+        work = comm.allreduce_async(more)
+        ...
+        work.wait()
+
+Arrays are CPU tensors of PyTorch, or objects with the buffer protocol (array, bytearray, numpy).
+Every rank calls the same operations in the same order. Memory of Comm.buffer() is reached by all
+ranks and costs no copy. libff.so is looked for as FF_LIBRARY says, beside this file, and where the
+system has its libraries.
+"""
+import ctypes
+import os
+
+TYPES = ("float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32",
+         "int64", "uint8")
+OPS = ("sum", "prod", "max", "min", "avg")
+_FORMATS = {"f": "float32", "d": "float64", "e": "float16", "i": "int32", "q": "int64",
+            "l": "int64", "B": "uint8", "c": "uint8"}
+
+
+class Error(RuntimeError):
+    """What a call that failed says; `code` is 2 for wrong arguments, 5 where it was refused, 6 past
+    a deadline, else 1 (a rank is gone)."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("rank", ctypes.c_uint32), ("ranks", ctypes.c_uint32),
+                ("job", ctypes.c_char_p), ("join_seconds", ctypes.c_double),
+                ("operation_seconds", ctypes.c_double)]
+
+
+def _load():
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libff.so")
+    named = os.environ.get("FF_LIBRARY")
+    library = ctypes.CDLL(named or (beside if os.path.exists(beside) else "libff.so"))
+    comm, data, size = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+    kind, number, rank = ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.c_uint32
+    for name, result, arguments in (
+            ("version", ctypes.c_char_p, []), ("error", ctypes.c_char_p, []),
+            ("comm_init", kind, [ctypes.POINTER(comm), ctypes.POINTER(_Options)]),
+            ("comm_destroy", None, [comm]),
+            ("comm_rank", rank, [comm]), ("comm_ranks", rank, [comm]),
+            ("alloc", kind, [comm, size, ctypes.POINTER(data)]), ("free", kind, [comm, data]),
+            ("allreduce_async", kind, [comm, data, data, size, kind, kind, number]),
+            ("reduce", kind, [comm, data, data, size, kind, kind, rank]),
+            ("broadcast", kind, [comm, data, data, size, kind, rank]),
+            ("allgather", kind, [comm, data, data, size, kind]),
+            ("reduce_scatter", kind, [comm, data, data, size, kind, kind]),
+            ("barrier", kind, [comm]), ("wait", kind, [comm, ctypes.c_uint64])):
+        function = getattr(library, "ff_" + name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_ff = _load()
+__version__ = _ff.ff_version().decode()
+
+
+def _check(code):
+    if code != 0:
+        raise Error(code, _ff.ff_error().decode(errors="replace"))
+
+
+def _index(known, name, what):
+    if name not in known:
+        raise Error(2, f"'{name}' is no {what}: one of {', '.join(known)}")
+    return known.index(name)
+
+
+class _Array:
+    """Where an array stands, and what it is of."""
+
+    def __init__(self, data, dtype, writes):
+        self.kept = data
+        if hasattr(data, "data_ptr"):  # a tensor
+            if data.device.type != "cpu" or not data.is_contiguous():
+                raise Error(2, "a tensor that is contiguous, in the memory of the host, is wanted")
+            self.address, size = data.data_ptr(), data.element_size()
+            self.bytes = data.numel() * size
+            name = str(data.dtype).removeprefix("torch.")
+        else:
+            view = memoryview(data)
+            if not view.c_contiguous or (writes and view.readonly):
+                raise Error(2, "an array that is contiguous and may be written is wanted")
+            name, size, self.bytes = _FORMATS.get(view.format), view.itemsize, view.nbytes
+            if view.readonly:
+                self.kept = ctypes.create_string_buffer(bytes(view), max(self.bytes, 1))
+                self.address = ctypes.addressof(self.kept)
+            else:
+                flat = view.cast("B") if view.format != "B" or view.ndim != 1 else view
+                self.kept = (ctypes.c_char * self.bytes).from_buffer(flat)
+                self.address = ctypes.addressof(self.kept)
+        self.type = _index(TYPES, dtype or name, "type of elements")
+        self.count = self.bytes // (1, 2, 4, 8)[(2, 3, 1, 1, 0, 0, 2, 3, 0)[self.type]]
+
+
+class Work:
+    """An operation under way."""
+
+    def __init__(self, comm, number, arrays, out):
+        self._comm, self._number, self._arrays, self._out = comm, number, arrays, out
+
+    def wait(self):
+        """Until it has ended; gives the result."""
+        if self._number is not None:
+            number, self._number = self._number, None
+            _check(_ff.ff_wait(self._comm._of(), number))
+            self._arrays = None
+        return self._out
+
+
+class Comm:
+    """The ranks of a job, all on this host."""
+
+    def __init__(self, rank=None, ranks=None, job=None, join_seconds=60.0, operation_seconds=60.0):
+        self._handle = ctypes.c_void_p()
+        options = None
+        if rank is not None:
+            options = ctypes.byref(_Options(ctypes.sizeof(_Options), rank, ranks,
+                                            str(job).encode(), join_seconds, operation_seconds))
+        _check(_ff.ff_comm_init(ctypes.byref(self._handle), options))
+        self.rank = _ff.ff_comm_rank(self._handle)
+        self.ranks = _ff.ff_comm_ranks(self._handle)
+
+    def _of(self):
+        if not self._handle:
+            raise Error(2, "the communicator was closed")
+        return self._handle
+
+    def close(self):
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        _ff.ff_comm_destroy(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def buffer(self, count):
+        """`count` bytes that all ranks reach, in zeros, until the communicator is closed."""
+        memory = ctypes.c_void_p()
+        _check(_ff.ff_alloc(self._of(), count, ctypes.byref(memory)))
+        return memoryview((ctypes.c_char * count).from_address(memory.value)).cast("B")
+
+    def allreduce(self, data, op="sum", out=None, dtype=None):
+        """`data` of all ranks into `out` (without one, into `data`) of each."""
+        return self.allreduce_async(data, op, out, dtype).wait()
+
+    def allreduce_async(self, data, op="sum", out=None, dtype=None):
+        """The same, at once: gives a Work. Until its wait() the arrays are not to be touched."""
+        source, sink, result = self._arrays(data, out, dtype, 1, 1)
+        number = ctypes.c_uint64()
+        _check(_ff.ff_allreduce_async(self._of(), source.address, sink.address, source.count,
+                                      source.type, _index(OPS, op, "operation"),
+                                      ctypes.byref(number)))
+        return Work(self, number.value, (source, sink), result)
+
+    def reduce(self, data, root=0, op="sum", out=None, dtype=None):
+        """Into `out` of one rank."""
+        source, sink, result = self._arrays(data, out, dtype, 1, 1)
+        _check(_ff.ff_reduce(self._of(), source.address, sink.address, source.count, source.type,
+                             _index(OPS, op, "operation"), root))
+        return result
+
+    def broadcast(self, data, root=0, dtype=None):
+        """From one rank into `data` of all."""
+        one = _Array(data, dtype, True)
+        _check(_ff.ff_broadcast(self._of(), one.address, one.address, one.count, one.type, root))
+        return data
+
+    def allgather(self, data, out, dtype=None):
+        """`data` of all ranks, one behind the other, into `out`."""
+        source, sink, result = self._arrays(data, out, dtype, 1, self.ranks)
+        _check(_ff.ff_allgather(self._of(), source.address, sink.address, source.count,
+                                source.type))
+        return result
+
+    def reduce_scatter(self, data, out, op="sum", dtype=None):
+        """The sum of all `data`, of which each rank gets its part into `out`."""
+        source, sink, result = self._arrays(data, out, dtype, self.ranks, 1)
+        _check(_ff.ff_reduce_scatter(self._of(), source.address, sink.address, sink.count,
+                                     source.type, _index(OPS, op, "operation")))
+        return result
+
+    def barrier(self):
+        """Until all ranks are here."""
+        _check(_ff.ff_barrier(self._of()))
+
+    def _arrays(self, data, out, dtype, in_blocks, out_blocks):
+        source = _Array(data, dtype, out is None)
+        if out is None:
+            return source, source, data
+        sink = _Array(out, dtype, True)
+        if source.type != sink.type or source.bytes * out_blocks != sink.bytes * in_blocks:
+            raise Error(2, f"{source.bytes} bytes of {TYPES[source.type]} into {sink.bytes} bytes "
+                           f"of {TYPES[sink.type]}: they do not fit")
+        return source, sink, out

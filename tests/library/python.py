@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# ff.py between processes: arrays of several kinds, works in flight, and what its errors say.
+"""usage: python.py FOLDER, where ff.py and libff.so are"""
+import array
+import multiprocessing
+import os
+import sys
+import traceback
+
+RANKS = 3
+
+
+def says(text, call, *arguments, **named):
+    import ff
+    try:
+        call(*arguments, **named)
+    except ff.Error as error:
+        assert text in str(error), f"'{text}' in '{error}'"
+        return error.code
+    raise AssertionError(f"no error, where '{text}' was expected")
+
+
+def rank_body(comm):
+    import ff
+    rank = comm.rank
+    assert comm.ranks == RANKS and ff.__version__
+
+    floats = array.array("f", [rank + 1.0] * 1001)
+    assert comm.allreduce(floats) is floats and floats[1000] == 6
+    whole = array.array("i", [rank] * 7)
+    out = array.array("i", [0] * 7)
+    assert comm.allreduce(whole, op="max", out=out) is out and out[6] == 2 and whole[0] == rank
+    assert comm.allreduce(bytes([rank, 1]), out=bytearray(2)) == bytearray([3, 3])
+    halves = bytearray(b"\x80\x3f" * 5)  # 1, in bfloat16
+    comm.allreduce(halves, dtype="bfloat16")
+    assert halves == b"\x40\x40" * 5, halves
+
+    memory = comm.buffer(4096)
+    works = []
+    for i in range(8):
+        part = memory[i * 512:(i + 1) * 512].cast("q")
+        part[0] = i + rank
+        works.append((i, part, comm.allreduce_async(part)))
+    for i, part, work in reversed(works):
+        work.wait()
+        assert work.wait() is part and part[0] == 3 * i + 3
+
+    gathered = comm.allgather(array.array("d", [rank * 1.5] * 2), array.array("d", [0] * 6))
+    assert list(gathered) == [0, 0, 1.5, 1.5, 3, 3]
+    mine = comm.reduce_scatter(gathered, array.array("d", [0, 0]), op="avg")
+    assert list(mine) == [rank * 1.5] * 2
+    sent = array.array("f", [rank] * 3)
+    assert comm.broadcast(sent, root=2)[1] == 2
+    assert list(comm.reduce(array.array("i", [1]), root=0))[0] == (3 if rank == 0 else 1)
+
+    assert says("no operation", comm.allreduce, floats, op="xor") == 2
+    assert says("no type", comm.allreduce, floats, dtype="complex") == 2
+    assert says("do not fit", comm.allreduce, floats, out=out) == 2
+    assert says("may be written", comm.allreduce, b"12") == 2
+    assert says("rank 1 (process", comm.allreduce, array.array("f", [0] * (4 + rank % 2))) == 2
+    comm.barrier()
+
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        square = numpy.full((4, 5), rank, dtype="float64")
+        assert (comm.allreduce(square, op="sum") == 3).all()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        tensor = torch.full((4, 5), float(rank), dtype=torch.bfloat16)
+        assert (comm.allreduce(tensor) == 3).all()
+        assert says("contiguous", comm.allreduce, torch.zeros(4, 4).t()) == 2
+
+
+def be(rank, job):
+    for name in ("numpy", "torch"):  # if they are there
+        try:
+            __import__(name)
+        except ImportError:
+            pass
+    import ff
+    try:
+        with ff.Comm(rank, RANKS, job) as comm:
+            rank_body(comm)
+        assert says("was closed", comm.barrier) == 2
+        if rank == 1:
+            assert says("did not come", ff.Comm, 1, 2, job + "x", join_seconds=0.05) == 6
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def main():
+    sys.path.insert(0, sys.argv[1])
+    job = f"python-{os.getpid()}"
+    ranks = [multiprocessing.Process(target=be, args=(rank, job)) for rank in range(RANKS)]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join()
+    bad = [rank for rank, one in enumerate(ranks) if one.exitcode != 0]
+    print(f"ranks that failed: {bad}" if bad else "all ranks are well")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
