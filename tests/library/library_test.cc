@@ -151,7 +151,8 @@ TEST(LibraryTest, OptionsThatCannotBe) {
   options = options_of(0, job);
   options.size = 8;
   EXPECT_EQ(ff_comm_init(&comm, &options), FF_USAGE);
-  options = options_of(0, "");
+  options = options_of(0, job);
+  options.job = "";
   EXPECT_EQ(ff_comm_init(&comm, &options), FF_USAGE);
   options = options_of(0, job);
   options.join_seconds = 0.05;
