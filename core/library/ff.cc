@@ -154,8 +154,8 @@ void ff_comm_destroy(ff_comm* comm) {
   if (comm->process == ::getpid()) delete comm;
 }
 
-uint32_t ff_comm_rank(const ff_comm* comm) { return comm->ranks->rank(); }
-uint32_t ff_comm_ranks(const ff_comm* comm) { return comm->ranks->ranks(); }
+uint32_t ff_comm_rank(const ff_comm* comm) { return comm != nullptr ? comm->ranks->rank() : 0; }
+uint32_t ff_comm_ranks(const ff_comm* comm) { return comm != nullptr ? comm->ranks->ranks() : 0; }
 
 int ff_alloc(ff_comm* comm, size_t bytes, void** memory) {
   if (auto checked = check(comm); !checked) return failed(checked.error());

@@ -60,6 +60,7 @@ int ff_comm_init(ff_comm** comm, const ff_comm_options* options);
 // What is in flight is given up; the other ranks see that this one has left. Null: nothing.
 void ff_comm_destroy(ff_comm* comm);
 
+// Of a null communicator, 0.
 uint32_t ff_comm_rank(const ff_comm* comm);
 uint32_t ff_comm_ranks(const ff_comm* comm);
 

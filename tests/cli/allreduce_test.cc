@@ -134,7 +134,7 @@ class LongBench {
   explicit LongBench(const std::string& iterations)
       : mark_(iterations),
         child_({.argv = Words{FF_BINARY, "allreduce", "bench", "--nproc", "3", "-b", "8M", "-e",
-                              "8M", "-n", iterations, "--deadline", "2s"}}) {}
+                              "8M", "-n", iterations, "--deadline", "5s"}}) {}
   // All ranks run, and the first row is being measured.
   bool started() {
     return child_.wait_for_out("#wrong") &&

@@ -160,6 +160,7 @@ TEST(LibraryTest, OptionsThatCannotBe) {
   EXPECT_NE(std::string(ff_error()).find("1, 2"), std::string::npos) << ff_error();
   EXPECT_EQ(ff_comm_init(nullptr, &options), FF_USAGE);
   EXPECT_EQ(ff_barrier(nullptr), FF_USAGE);
+  EXPECT_EQ(ff_comm_ranks(nullptr), 0u);
   ff_comm_destroy(nullptr);
 }
 

@@ -47,7 +47,7 @@ class LostRankTest : public testing::TestWithParam<uint32_t> {
   void lose(int signal, Errc code) {
     const uint32_t victim = GetParam();
     const std::string job = new_job();
-    const Options options{.operation_ns = signal == SIGSTOP ? kSecond : 60 * kSecond};
+    const Options options{.operation_ns = signal == SIGSTOP ? 3 * kSecond : 60 * kSecond};
     const uint64_t seed = system_seed();
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::vector<pid_t> pids;
