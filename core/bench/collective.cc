@@ -4,7 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
+
+#include "reduce/turn_work.h"
+#include "simd/digest.h"
 
 namespace ff::bench {
 
@@ -135,17 +140,41 @@ Result<CollectiveFigures> CollectiveBench::run(const CollectiveLoad& load) {
   if (!load.check) return figures;
   FF_TRY(begin());
   FF_TRY(ranks_.run(operation));
-  FF_TRY(const uint64_t wrong, wrong_elements(operation));
-  FF_TRY(const double all, over_ranks(static_cast<double>(wrong), simd::ReduceOp::sum));
-  figures.wrong = static_cast<uint64_t>(all);
+  FF_TRY(look(operation, load, figures));
   return figures;
 }
 
-// Of this rank's output: against what all inputs give in one call.
-Result<uint64_t> CollectiveBench::wrong_elements(const Operation& operation) const {
+// What came out, on all ranks.
+Result<void> CollectiveBench::look(const Operation& operation, const CollectiveLoad& load,
+                                   CollectiveFigures& figures) {
+  const reduce::Request request{.kind = load.kind, .type = load.type, .op = load.op};
+  const simd::Wire wire = reduce::wire_of(request, load.wire);
+  const Checked mine = check(operation, ranks_.world() != nullptr ? wire : simd::Wire::none);
+  const auto number = [](uint64_t count) { return static_cast<double>(count); };
+  FF_TRY(const double wrong, over_ranks(number(mine.wrong), simd::ReduceOp::sum));
+  FF_TRY(const double worst, over_ranks(mine.worst, simd::ReduceOp::max));
+  FF_TRY(const double squares, over_ranks(mine.squares, simd::ReduceOp::sum));
+  FF_TRY(const double elements, over_ranks(number(mine.elements), simd::ReduceOp::sum));
+  FF_TRY(const double largest, over_ranks(mine.largest, simd::ReduceOp::max));
+  figures.wrong = static_cast<uint64_t>(wrong);
+  if (largest > 0) {
+    figures.worst_error = worst / largest;
+    figures.mean_error = std::sqrt(squares / elements) / largest;
+  }
+  const uint64_t bytes = reduce::out_bytes(
+      {.kind = load.kind, .type = load.type, .root = load.root, .count = figures.count},
+      ranks_.rank(), ranks_.ranks());
+  const ByteView result(static_cast<const std::byte*>(operation.out), bytes);
+  figures.digest = simd::fingerprint(simd::DigestKind::xxh128, result).digest.hex();
+  return {};
+}
+
+// This rank's output, against what all inputs give in one call.
+CollectiveBench::Checked CollectiveBench::check(const Operation& operation, simd::Wire wire) const {
+  Checked checked;
   const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
   const bool rooted = operation.kind == Collective::reduce;
-  if (rooted && rank != operation.root) return 0;
+  if (rooted && rank != operation.root) return checked;
   const uint64_t size = simd::size_of(operation.type);
   const bool gathers = operation.kind == Collective::allgather;
   const uint64_t count = operation.count * (gathers ? ranks : 1);
@@ -154,7 +183,6 @@ Result<uint64_t> CollectiveBench::wrong_elements(const Operation& operation) con
   for (const auto& input : inputs) from.push_back(input.data());
   std::vector<std::byte> expected(kBlock * size);
   void* const to = expected.data();
-  uint64_t wrong = 0;
   for (uint64_t at = 0, some = 0; at < count; at += some) {
     some = std::min(kBlock, count - at);
     if (gathers) some = std::min(some, operation.count - at % operation.count);
@@ -172,11 +200,40 @@ Result<uint64_t> CollectiveBench::wrong_elements(const Operation& operation) con
       simd::reduce_arrays(what, {from, {&to, 1}, some});
     }
     const auto* got = static_cast<const std::byte*>(operation.out) + at * size;
+    if (wire != simd::Wire::none) {
+      compare(operation.type, wire, ranks, some, {got, to}, checked);
+      continue;
+    }
     for (uint64_t i = 0; i < some; i++) {
-      wrong += std::memcmp(got + i * size, expected.data() + i * size, size) != 0 ? 1 : 0;
+      checked.wrong += std::memcmp(got + i * size, expected.data() + i * size, size) != 0 ? 1 : 0;
     }
   }
-  return wrong;
+  return checked;
+}
+
+// What was rounded on the way: as floats, and by the magnitudes near by.
+void CollectiveBench::compare(simd::DataType type, simd::Wire wire, uint32_t ranks, uint64_t count,
+                              std::array<const void*, 2> arrays, Checked& checked) {
+  std::array<std::vector<float>, 2> values{std::vector<float>(count), std::vector<float>(count)};
+  for (size_t i = 0; i < arrays.size(); i++) {
+    void* const into = values[i].data();
+    simd::reduce_arrays({.type = type, .to = simd::Stage::partial},
+                        {{&arrays[i], 1}, {&into, 1}, count});
+  }
+  double largest = 0;
+  for (const float value : values[1]) largest = std::max(largest, std::abs(double{value}));
+  // Each step up rounds by half a last place, and what goes down once more; sums on the way may be
+  // as large as all magnitudes together.
+  const double place = wire == simd::Wire::bf16 ? 0x1p-8 : 0x1p-4;
+  const double bound = place * (std::bit_width(ranks) + 2) * largest;
+  for (uint64_t i = 0; i < count; i++) {
+    const double error = std::abs(double{values[0][i]} - double{values[1][i]});
+    checked.wrong += error <= bound ? 0 : 1;
+    checked.worst = std::max(checked.worst, error);
+    checked.squares += error * error;
+  }
+  checked.largest = std::max(checked.largest, largest);
+  checked.elements += count;
 }
 
 Result<double> CollectiveBench::over_ranks(double value, simd::ReduceOp op) {

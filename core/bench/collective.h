@@ -2,7 +2,9 @@
 // there (its doc/PERFORMANCE.md), and a result counts only if every element is right.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,6 +23,9 @@ struct CollectiveLoad {
   unsigned warm_ups = 1;
   unsigned iterations = 20;
   bool check = true;
+  // What sums of floats were rounded to on their way; then an element is wrong when it is further
+  // off than that explains.
+  simd::Wire wire = simd::Wire::none;
 };
 
 struct CollectiveFigures {
@@ -32,6 +37,10 @@ struct CollectiveFigures {
   double bus_rate = 0;                      // what a ring of wires would have moved
   double memory_rate = 0;                   // bytes read and written by all ranks, a second
   uint64_t wrong = 0;                       // elements, of all ranks
+  // Of a checked run, against the sum in float: the largest error, and the root of the mean square,
+  // both by the largest magnitude of the sum. Zero where nothing is rounded on the way.
+  double worst_error = 0, mean_error = 0;
+  std::string digest = {};  // of rank 0's result of a checked run (XXH128)
 };
 
 // One rank's buffers, for sizes up to a maximum. All ranks do the same.
@@ -43,7 +52,18 @@ class CollectiveBench {
 
  private:
   CollectiveBench(reduce::Communicator& ranks, Clock& clock) : ranks_(ranks), clock_(clock) {}
-  Result<uint64_t> wrong_elements(const reduce::Operation& operation) const;
+  struct Checked {
+    uint64_t wrong = 0;
+    double worst = 0;    // error
+    double squares = 0;  // sum of errors' squares
+    double largest = 0;  // magnitude of what is right
+    uint64_t elements = 0;
+  };
+  Result<void> look(const reduce::Operation& operation, const CollectiveLoad& load,
+                    CollectiveFigures& figures);
+  Checked check(const reduce::Operation& operation, simd::Wire wire) const;
+  static void compare(simd::DataType type, simd::Wire wire, uint32_t ranks, uint64_t count,
+                      std::array<const void*, 2> arrays, Checked& checked);
   Result<double> over_ranks(double value, simd::ReduceOp op);
 
   reduce::Communicator& ranks_;

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <ctime>
 
 #include "base/check.h"
@@ -24,7 +23,9 @@ uint64_t tagged(uint64_t number, uint64_t pieces) { return number << 32 | pieces
 
 }  // namespace
 
-size_t Board::bytes() { return align_up(sizeof(Header), alignof(Job)) + kJobs * sizeof(Job); }
+size_t Board::bytes() {
+  return align_up(sizeof(Header), alignof(Job)) + kJobs * sizeof(Job) + Turns::bytes();
+}
 
 Board::Board(ByteSpan memory) {
   FF_CHECK(memory.size() >= bytes());
@@ -33,33 +34,39 @@ Board::Board(ByteSpan memory) {
   jobs_ = reinterpret_cast<Job*>(memory.data() + align_up(sizeof(Header), alignof(Job)));
 }
 
-Board Board::make(ByteSpan memory, uint32_t ranks) {
-  FF_CHECK(ranks > 0 && ranks <= kHostRanksMax);
+Board Board::make(ByteSpan memory, const Shape& shape) {
+  FF_CHECK(shape.ranks > 0 && shape.ranks <= kHostRanksMax);
   Board board(memory);
   board.header_->magic = kMagic;
-  board.header_->ranks = ranks;
+  board.header_->ranks = shape.ranks;
+  board.header_->has_neighbours = shape.has_neighbours;
   return board;
 }
 
-Result<Board> Board::open(ByteSpan memory, uint32_t ranks) {
+Result<Board> Board::open(ByteSpan memory, const Shape& shape) {
   if (memory.size() < bytes()) return fail(Errc::corrupt, "the ranks' shared memory is too small");
   Board board(memory);
   if (board.header_->magic != kMagic) {
     return fail(Errc::corrupt, "the ranks' shared memory is of another version of ff");
   }
-  if (board.header_->ranks != ranks) {
+  if (board.header_->ranks != shape.ranks) {
     return fail(Errc::corrupt, "the ranks' shared memory is of {} ranks, not {}",
-                board.header_->ranks, ranks);
+                board.header_->ranks, shape.ranks);
+  }
+  if ((board.header_->has_neighbours != 0) != shape.has_neighbours) {
+    return fail(Errc::usage, "the ranks of this host do not agree on how many the job has");
   }
   return board;
 }
 
-void Board::post(uint32_t rank, uint64_t number, const Request& request) {
+bool Board::post(uint32_t rank, uint64_t number, const Request& request) {
   Job& one = job(number);
   one.requests[rank] = request;
   header_->rank[rank].posted.store(number + 1, std::memory_order_release);
   const uint64_t arrived = one.arrived.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (arrived == (number / kJobs + 1) * ranks()) begin(number);
+  const bool is_last = arrived == (number / kJobs + 1) * ranks();
+  if (is_last) begin(number);
+  return is_last;
 }
 
 // By the last one to post.
@@ -69,11 +76,15 @@ void Board::begin(uint64_t number) {
   for (uint32_t rank = 1; rank < ranks() && one.disagrees == 0; rank++) {
     if (!agree(one.requests[rank], one.requests[0])) one.disagrees = rank + 1;
   }
-  one.pieces = one.disagrees != 0 ? 0 : pieces_of(one.requests[0], ranks());
+  const Request& first = one.requests[0];
+  const bool waits = header_->has_neighbours != 0;
+  const bool none = one.disagrees != 0 || waits;
+  one.pieces = none ? 0 : pieces_of(first, ranks(), piece_elements(first));
   FF_CHECK(one.pieces <= UINT32_MAX);
   one.left.store(one.pieces, std::memory_order_relaxed);
   one.remaining.store(tagged(number, one.pieces), std::memory_order_release);
   one.ready.store(number + 1, std::memory_order_release);
+  if (waits) return;
   if (one.pieces == 0) return end(number);
   ring(Bell::work);
 }
@@ -81,6 +92,22 @@ void Board::begin(uint64_t number) {
 void Board::end(uint64_t number) {
   job(number).ended.store(number + 1, std::memory_order_release);
   ring(Bell::done);
+}
+
+Turns Board::turns() const { return Turns(jobs_ + kJobs); }
+
+std::optional<Turns::Taken> Board::take_turn(Worker worker) {
+  const auto taken = turns().take();
+  if (taken) {
+    auto& works = header_->rank[worker.rank].works[worker.thread];
+    works.store(taken->turn.number + 1, std::memory_order_relaxed);
+  }
+  return taken;
+}
+
+void Board::finish_turn(Worker worker, uint64_t ticket) {
+  header_->rank[worker.rank].works[worker.thread].store(0, std::memory_order_relaxed);
+  turns().finish(ticket);
 }
 
 uint64_t Board::posted(uint32_t rank) const {
@@ -137,6 +164,14 @@ std::optional<uint32_t> Board::works_on(uint64_t number) const {
   return std::nullopt;
 }
 
+uint64_t Board::works(uint32_t rank) const {
+  uint64_t most = 0;
+  for (const auto& works : header_->rank[rank].works) {
+    most = std::max(most, works.load(std::memory_order_relaxed));
+  }
+  return most;
+}
+
 void Board::set_lost(Lost lost) {
   uint32_t none = 0;
   const uint32_t word = (lost.rank + 1) | (lost.is_late ? kLate : 0);
@@ -149,6 +184,41 @@ std::optional<Board::Lost> Board::lost() const {
   const uint32_t word = header_->lost.load(std::memory_order_acquire);
   if (word == 0) return std::nullopt;
   return Lost{.rank = (word & ~kLate) - 1, .is_late = (word & kLate) != 0};
+}
+
+void Board::set_fault(const Error& error) {
+  uint32_t none = 0;
+  if (!header_->fault.compare_exchange_strong(none, 1)) return;
+  header_->fault_code = static_cast<uint32_t>(error.code);
+  error.message.copy(header_->fault_text, kFaultBytes - 1);
+  header_->fault.store(2, std::memory_order_release);
+  ring(Bell::work);
+  ring(Bell::done);
+}
+
+std::optional<Error> Board::fault() const {
+  if (header_->fault.load(std::memory_order_acquire) != 2) return std::nullopt;
+  return Error{static_cast<Errc>(header_->fault_code), header_->fault_text, {}};
+}
+
+void Board::ask_late(uint64_t number) {
+  uint64_t none = 0;
+  header_->asked_late.compare_exchange_strong(none, number + 1);
+}
+std::optional<uint64_t> Board::asked_late() const {
+  const uint64_t asked = header_->asked_late.load(std::memory_order_acquire);
+  return asked != 0 ? std::optional(asked - 1) : std::nullopt;
+}
+
+void Board::set_world(const Place& place, uint64_t bytes) {
+  header_->world = place;
+  header_->world_bytes.store(bytes, std::memory_order_release);
+  ring(Bell::done);
+}
+std::optional<std::pair<Place, uint64_t>> Board::world() const {
+  const uint64_t bytes = header_->world_bytes.load(std::memory_order_acquire);
+  if (bytes == 0) return std::nullopt;
+  return std::pair(header_->world, bytes);
 }
 
 void Board::set_left(uint32_t rank) {
@@ -177,10 +247,10 @@ bool Board::wait(Bell bell, Clock& clock, int64_t until_ns,
   }
 }
 
-void Board::ring(Bell bell) const {
+void Board::ring(Bell bell, int waiters) const {
   auto& word = header_->bells[static_cast<size_t>(bell)];
   word.fetch_add(1, std::memory_order_acq_rel);
-  (void)::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr,
+  (void)::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, waiters, nullptr,
                   nullptr, 0);
 }
 

@@ -2,13 +2,16 @@
 // the last one has posted an operation, any rank takes pieces of it; who finishes the last piece
 // tells all. Operations are numbered from 0 on every rank alike; kJobs of them have a slot at once.
 //
-//   board := header job*kJobs
+//   board := header job*kJobs turns
 //   job   := arrived ready left ended  remaining  pieces disagrees  request*kHostRanksMax
 //
 // A slot serves number n, n + kJobs, …: a rank posts n + kJobs once it has seen n ended, so nobody
 // looks at n any more when the last rank posts. Counters that outlive that carry the number.
 //
 // Ranks that wait sleep on a futex; it is rung when there is work, and when something has ended.
+//
+// Of a job on several nodes, rank 0 of the host speaks with the others (flow.h): then it is the one
+// to say when there is something to do of an operation (turns.h), and when it has ended.
 #pragma once
 
 #include <array>
@@ -21,6 +24,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "reduce/request.h"
+#include "reduce/turns.h"
 
 namespace ff::reduce {
 
@@ -30,20 +34,28 @@ constexpr uint32_t kJobs = 64;
 class Board {
  public:
   static size_t bytes();
+  struct Shape {
+    uint32_t ranks = 1;           // of this host
+    bool has_neighbours = false;  // there are other nodes
+  };
   // In zeros, which nobody else has seen yet.
-  static Board make(ByteSpan memory, uint32_t ranks);
-  // Errc::corrupt: another version's, or of another number of ranks.
-  static Result<Board> open(ByteSpan memory, uint32_t ranks);
+  static Board make(ByteSpan memory, const Shape& shape);
+  // Errc::corrupt: another version's, or of another shape.
+  static Result<Board> open(ByteSpan memory, const Shape& shape);
 
   uint32_t ranks() const { return header_->ranks; }
 
-  // Number - kJobs has ended, and this rank has seen how.
-  void post(uint32_t rank, uint64_t number, const Request& request);
+  // Number - kJobs has ended, and this rank has seen how. Whether it was the last of the host.
+  bool post(uint32_t rank, uint64_t number, const Request& request);
   // How many operations a rank has posted.
   uint64_t posted(uint32_t rank) const;
   // All have, and they agree: there may be pieces to take.
   bool ready(uint64_t number) const;
   bool ended(uint64_t number) const;
+
+  // With other nodes, by local rank 0: all of it is done on this node.
+  void end(uint64_t number);
+  Turns turns() const;
 
   // Who works on pieces: one of two threads of a rank, each with a place to say so.
   struct Worker {
@@ -54,12 +66,17 @@ class Board {
   // finish().
   std::optional<uint64_t> take(Worker worker, uint64_t number);
   void finish(Worker worker, uint64_t number);
+  // The same for a turn.
+  std::optional<Turns::Taken> take_turn(Worker worker);
+  void finish_turn(Worker worker, uint64_t ticket);
   // What a rank has posted; while this rank has a piece of it, or before it has posted the next.
   const Request& request(uint64_t number, uint32_t rank) const;
   // Of one that has ended: a rank that asked for something else than rank 0.
   std::optional<uint32_t> disagrees(uint64_t number) const;
   // A rank that works on a piece of it.
   std::optional<uint32_t> works_on(uint64_t number) const;
+  // Number + 1 of what a rank works on; 0: nothing.
+  uint64_t works(uint32_t rank) const;
 
   // A rank that the others cannot go on with; the first one counts. All that wait are woken.
   struct Lost {
@@ -68,6 +85,16 @@ class Board {
   };
   void set_lost(Lost lost);
   std::optional<Lost> lost() const;
+  // What another node, or all of them, cannot go on with; the first one counts. All that wait are
+  // woken.
+  void set_fault(const Error& error);
+  std::optional<Error> fault() const;
+  // Somebody has waited too long for this operation, and asks who is late.
+  void ask_late(uint64_t number);
+  std::optional<uint64_t> asked_late() const;
+  // Where rank 0 has put the table of all nodes, and its bytes.
+  void set_world(const Place& place, uint64_t bytes);
+  std::optional<std::pair<Place, uint64_t>> world() const;
   // A rank posts nothing any more.
   void set_left(uint32_t rank);
   bool left(uint32_t rank) const;
@@ -75,10 +102,12 @@ class Board {
   enum class Bell : uint8_t { work, done };
   // Until `until` holds: true; or a steady time has come: false. Both it looks at after each ring.
   bool wait(Bell bell, Clock& clock, int64_t until_ns, const std::function<bool()>& until) const;
-  void ring(Bell bell) const;
+  void ring(Bell bell, int waiters = kEverybody) const;
 
  private:
   static constexpr uint32_t kLate = 1u << 31;
+  static constexpr int kEverybody = INT32_MAX;
+  static constexpr size_t kFaultBytes = 1024;
   struct alignas(64) Rank {
     std::atomic<uint64_t> posted;    // how many
     std::atomic<uint64_t> works[2];  // number + 1 of what its threads work on; 0: nothing
@@ -87,7 +116,14 @@ class Board {
   struct Header {
     uint64_t magic;
     uint32_t ranks;
-    std::atomic<uint32_t> lost;  // rank + 1, and kLate
+    uint32_t has_neighbours;
+    std::atomic<uint32_t> lost;   // rank + 1, and kLate
+    std::atomic<uint32_t> fault;  // 1: is being written, 2: is there
+    uint32_t fault_code;
+    std::atomic<uint64_t> asked_late;   // number + 1
+    std::atomic<uint64_t> world_bytes;  // 0: not yet
+    Place world;
+    char fault_text[kFaultBytes];  // with a zero behind
     alignas(64) std::atomic<uint32_t> bells[2];
     Rank rank[kHostRanksMax];
   };
@@ -106,7 +142,6 @@ class Board {
   explicit Board(ByteSpan memory);
   Job& job(uint64_t number) const { return jobs_[number % kJobs]; }
   void begin(uint64_t number);
-  void end(uint64_t number);
 
   Header* header_;
   Job* jobs_;

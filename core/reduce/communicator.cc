@@ -13,13 +13,11 @@ namespace ff::reduce {
 namespace {
 
 constexpr int64_t kLookNs = 100 * kMillisecond;  // how soon a stop is noticed
+// For another rank to say who is late, beyond what that waits for answers.
+constexpr int64_t kGraceNs = 3 * kSecond;
 constexpr uint64_t kBytesMax = uint64_t{1} << 46;
 // What an operation moves beyond which nothing of it stays in caches until somebody reads it.
 constexpr uint64_t kCachedBytes = 8 << 20;
-
-bool only_copies(Collective kind) {
-  return kind == Collective::broadcast || kind == Collective::allgather;
-}
 
 ByteView view(const void* from, uint64_t bytes) {
   return {static_cast<const std::byte*>(from), bytes};
@@ -27,18 +25,52 @@ ByteView view(const void* from, uint64_t bytes) {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> Communicator::join(const HostRank& self, const Stop& stop,
-                                                         const Options& options) {
-  FF_TRY(auto group, HostGroup::join(self, stop, options.join_ns));
+Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const Stop& stop,
+                                                         const Options& options,
+                                                         const std::optional<Network>& network) {
+  self.has_neighbours = network && network->ranks > self.ranks;
+  FF_TRY(auto group, HostGroup::join(std::move(self), stop, options.join_ns));
   std::unique_ptr<Communicator> made(new Communicator(std::move(group), stop, options));
-  made->worker_ = std::thread([one = made.get()] { one->work(); });
+  if (made->group_->self().has_neighbours) {
+    FF_TRY(made->meet(*network));
+  }
+  made->worker_ = std::thread([one = made.get()] {
+    if (one->world_) {
+      one->work_on_turns();
+    } else {
+      one->work();
+    }
+  });
   return made;
+}
+
+// The other nodes: by rank 0 of the host, for which the others wait.
+Result<void> Communicator::meet(const Network& network) {
+  Board& board = group_->board();
+  if (local_rank() == 0) {
+    FF_TRY(neighbours_, Neighbours::meet(*group_, network, stop_, options_.join_ns));
+  }
+  Clock& clock = stop_.clock();
+  const int64_t until_ns = clock.steady_ns() + options_.join_ns + kGraceNs;
+  const auto looks = [&] { return board.world() || board.fault() || board.lost(); };
+  while (!board.wait(Board::Bell::done, clock, clock.steady_ns() + kLookNs, looks)) {
+    FF_TRY(stop_.check());
+    if (clock.steady_ns() < until_ns) continue;
+    return fail(Errc::deadline, "{} has not met the other hosts", group_->name_of(0));
+  }
+  const auto world = board.world();
+  if (auto fault = board.fault(); fault && !world) return std::move(*fault);
+  if (!world) return fail(Errc::unreachable, "{} is gone", group_->name_of(board.lost()->rank));
+  FF_TRY(const std::byte* const table, group_->reach(0, world->first, world->second));
+  FF_TRY(world_, parse_world({table, world->second}));
+  return {};
 }
 
 Communicator::~Communicator() {
   ends_.store(true);
   group_->board().ring(Board::Bell::work);
-  worker_.join();
+  if (worker_.joinable()) worker_.join();
+  group_->leave();
 }
 
 Result<ByteSpan> Communicator::allocate(uint64_t bytes) {
@@ -91,7 +123,7 @@ Result<uint64_t> Communicator::start(const Operation& operation) {
   }
   flight = std::move(begun);
   next_++;
-  group_->board().post(rank(), number, request);
+  if (group_->board().post(local_rank(), number, request)) group_->nudge();
   return number;
 }
 
@@ -133,7 +165,7 @@ Result<void> Communicator::wait(uint64_t number) {
                   group_->name_of(0), text_of(board.request(number, 0)), group_->name_of(*differs),
                   text_of(board.request(number, *differs)));
   } else if (flight.out != nullptr) {
-    const uint64_t bytes = out_bytes(board.request(number, rank()), rank(), ranks());
+    const uint64_t bytes = out_bytes(board.request(number, local_rank()), rank(), ranks());
     std::memcpy(flight.operation.out, flight.out->memory().data(), bytes);
   }
   for (auto* staged : {&flight.in, &flight.out}) {
@@ -154,8 +186,8 @@ Result<void> Communicator::until_ended(const Flight& flight) {
   const int64_t until_ns = clock.steady_ns() + options_.operation_ns;
   std::optional<uint32_t> left;  // before it had posted this
   const auto looks = [&] {
-    if (board.ended(flight.number) || board.lost()) return true;
-    for (uint32_t other = 0; other < ranks() && !left; other++) {
+    if (board.ended(flight.number) || board.lost() || board.fault()) return true;
+    for (uint32_t other = 0; other < local_ranks() && !left; other++) {
       if (board.left(other) && board.posted(other) <= flight.number) left = other;
     }
     return left.has_value();
@@ -165,6 +197,11 @@ Result<void> Communicator::until_ended(const Flight& flight) {
     const bool looked =
         board.wait(Board::Bell::done, clock, std::min(until_ns, now_ns + kLookNs), looks);
     if (board.ended(flight.number)) return {};
+    if (const auto fault = board.fault()) {
+      Error error = stuck(fault->message, flight);
+      error.code = fault->code;
+      return error;
+    }
     if (const auto lost = board.lost()) {
       Error error = stuck(group_->name_of(lost->rank), flight);
       error.code = lost->is_late ? Errc::deadline : Errc::unreachable;
@@ -186,23 +223,43 @@ Result<void> Communicator::until_ended(const Flight& flight) {
 
 // "allreduce of 4 float, sum (operation 3): WHO".
 Error Communicator::stuck(const std::string& who, const Flight& flight) const {
-  Error error = fail(Errc::unreachable, "{} (operation {}): {}",
-                     text_of(group_->board().request(flight.number, rank())), flight.number, who);
+  Error error =
+      fail(Errc::unreachable, "{} (operation {}): {}",
+           text_of(group_->board().request(flight.number, local_rank())), flight.number, who);
   error.hint = "Look at what that process says; then start the job again.";
+  return error;
+}
+
+// What the rank that speaks with other hosts finds out, unless it is late itself.
+std::optional<Error> Communicator::ask_late(const Flight& flight) const {
+  Board& board = group_->board();
+  Clock& clock = stop_.clock();
+  board.ask_late(flight.number);
+  group_->nudge();
+  const auto looks = [&] { return board.fault().has_value(); };
+  if (!board.wait(Board::Bell::done, clock, clock.steady_ns() + kGraceNs, looks)) return {};
+  const auto fault = board.fault();
+  Error error = stuck(fault->message, flight);
+  error.code = fault->code;
   return error;
 }
 
 // Who is late; the others are told.
 Error Communicator::missing(const Flight& flight) const {
   Board& board = group_->board();
-  uint32_t late = board.works_on(flight.number).value_or(rank());
-  const char* what = " has not finished its part";
-  for (uint32_t other = 0; other < ranks(); other++) {
-    if (board.posted(other) > flight.number) continue;
-    late = other;
-    what = " has not begun it";
+  std::optional<uint32_t> not_begun;
+  for (uint32_t other = 0; other < local_ranks(); other++) {
+    if (board.posted(other) <= flight.number) not_begun = other;
   }
+  if (world_ && !not_begun) {
+    if (auto said = ask_late(flight)) return std::move(*said);
+  }
+  // Between hosts, all waits for the rank that speaks with them.
+  const uint32_t works = board.works_on(flight.number).value_or(world_ ? 0 : local_rank());
+  const uint32_t late = not_begun.value_or(works);
+  const char* const what = not_begun ? " has not begun it" : " has not finished its part";
   board.set_lost({.rank = late, .is_late = true});
+  group_->nudge();
   Error error = stuck(group_->name_of(late), flight);
   error.code = Errc::deadline;
   error.message += fmt::format("{} within {}; it had begun {} operations", what,
@@ -224,14 +281,37 @@ void Communicator::work() {
   }
 }
 
+// The same between hosts.
+void Communicator::work_on_turns() {
+  Board& board = group_->board();
+  Clock& clock = stop_.clock();
+  const Board::Worker self{.rank = local_rank(), .thread = 0};
+  const auto looks = [&] {
+    return ends_.load() || board.turns().any() || board.lost() || board.fault();
+  };
+  for (;;) {
+    while (!board.wait(Board::Bell::work, clock, clock.steady_ns() + 3600 * kSecond, looks)) {
+    }
+    if (ends_.load() || board.lost() || board.fault()) return;
+    const auto taken = board.take_turn(self);
+    if (!taken) continue;
+    if (!do_turn(*group_, taken->turn)) {
+      board.set_lost({.rank = local_rank()});
+      return group_->nudge();
+    }
+    board.finish_turn(self, taken->ticket);
+    group_->nudge();
+  }
+}
+
 bool Communicator::work_on(uint64_t number, uint32_t thread) {
   Board& board = group_->board();
-  const Board::Worker worker{.rank = rank(), .thread = thread};
+  const Board::Worker worker{.rank = local_rank(), .thread = thread};
   const auto index = board.take(worker, number);
   if (!index) return false;
   // Without its piece the operation does not end, and the others must know.
   if (!do_piece(number, *index)) {
-    board.set_lost({.rank = rank()});
+    board.set_lost({.rank = local_rank()});
     return false;
   }
   board.finish(worker, number);
@@ -241,7 +321,7 @@ bool Communicator::work_on(uint64_t number, uint32_t thread) {
 Result<void> Communicator::do_piece(uint64_t number, uint64_t index) {
   const Board& board = group_->board();
   const Request& first = board.request(number, 0);
-  const Piece piece = piece_of(first, ranks(), index);
+  const Piece piece = piece_of(first, ranks(), piece_elements(first), index);
   const uint64_t bytes = piece.count * simd::size_of(first.type);
   std::array<const void*, kHostRanksMax> inputs;
   std::array<void*, kHostRanksMax> outputs;

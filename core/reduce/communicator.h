@@ -1,13 +1,13 @@
-// Collective operations between the ranks of a host (Fire-Flyer paper, section IV: the first half
-// of HFReduce): each rank's memory is summed by whoever has a core, straight into the memory of
-// all.
+// Collective operations between the ranks of a job (Fire-Flyer paper, section IV: HFReduce). On one
+// host each rank's memory is summed by whoever has a core, straight into the memory of all; with
+// several hosts one rank of each speaks with the others (neighbours.h).
 //
 // Operations are asynchronous; every rank starts the same ones in the same order. Memory from
 // allocate() is reached by all ranks and costs no copy; any other is copied in and out.
 //
 // One thread of the program calls; a thread of the communicator's own works on what others wait
 // for. Once a rank is gone or has let a deadline pass, every operation fails with the same error:
-// leave.
+// leave. Between hosts, so it is once two of them ask for different things.
 #pragma once
 
 #include <array>
@@ -24,6 +24,7 @@
 #include "base/result.h"
 #include "base/stop.h"
 #include "reduce/host_group.h"
+#include "reduce/neighbours.h"
 #include "reduce/request.h"
 
 namespace ff::reduce {
@@ -47,14 +48,18 @@ struct Options {
 
 class Communicator {
  public:
-  // Errors: those of HostGroup::join().
-  static Result<std::unique_ptr<Communicator>> join(const HostRank& self, const Stop& stop,
-                                                    const Options& options);
+  // `network`: how to find other hosts; without one, all ranks are on this one. Errors: those of
+  // HostGroup::join() and Neighbours::meet().
+  static Result<std::unique_ptr<Communicator>> join(HostRank self, const Stop& stop,
+                                                    const Options& options,
+                                                    const std::optional<Network>& network = {});
   // What is in flight is given up; the others see that this rank has left.
   ~Communicator();
 
-  uint32_t rank() const { return group_->self().rank; }
-  uint32_t ranks() const { return group_->self().ranks; }
+  uint32_t rank() const { return group_->self().first_rank + group_->self().rank; }
+  uint32_t ranks() const { return world_ ? world_->ranks() : group_->self().ranks; }
+  // Of the job; null when it is on this host alone.
+  const World* world() const { return world_ ? &*world_ : nullptr; }
 
   // In zeros. Errors: no memory.
   Result<ByteSpan> allocate(uint64_t bytes);
@@ -82,16 +87,23 @@ class Communicator {
 
   Communicator(std::unique_ptr<HostGroup> group, const Stop& stop, const Options& options)
       : group_(std::move(group)), stop_(stop), options_(options) {}
+  Result<void> meet(const Network& network);
   void work();
+  void work_on_turns();
+  uint32_t local_rank() const { return group_->self().rank; }
+  uint32_t local_ranks() const { return group_->self().ranks; }
   bool work_on(uint64_t number, uint32_t thread);
   Result<void> do_piece(uint64_t number, uint64_t index);
   Result<Place> place(ByteView memory, bool copy, std::shared_ptr<const net::Region>& staged);
   Result<std::shared_ptr<const net::Region>> stage(uint64_t bytes);
   Result<void> until_ended(const Flight& flight);
   Error missing(const Flight& flight) const;
+  std::optional<Error> ask_late(const Flight& flight) const;
   Error stuck(const std::string& who, const Flight& flight) const;
 
   std::unique_ptr<HostGroup> group_;
+  std::optional<World> world_;
+  std::unique_ptr<Neighbours> neighbours_;  // of the rank that speaks with them
   const Stop& stop_;
   const Options options_;
   uint64_t next_ = 0;

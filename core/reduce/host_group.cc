@@ -1,6 +1,7 @@
 // host_group.cc: a thread with the sockets between the ranks of a host.
 #include "reduce/host_group.h"
 
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -31,7 +32,7 @@ constexpr auto kReachWait = std::chrono::milliseconds(50);
 struct Note {
   enum Kind : uint32_t {
     hello = 1,  // to rank 0: rank, value: how many ranks, pid
-    welcome,    // from it: with the board; one for each rank: rank, pid
+    welcome,    // from it: one for each rank: rank, pid; with the board, and what nudges rank 0
     refused,    // from it: value: a Refusal
     region,     // rank's region `id` of `value` bytes: with its descriptor
     forget,     // that one is no more
@@ -182,7 +183,7 @@ class HostGroup::Keeper {
       for (const auto& [other, pid] : group_.pids_) {
         const Note note{
             .kind = Note::welcome, .rank = other, .value = board->memory().size(), .pid = pid};
-        send(*peer, note, other == 0 ? board->fd() : -1, board);
+        send(*peer, note, other == 0 ? board->fd() : other == 1 ? group_.nudged() : -1, board);
       }
       gate_->spawn(listen(rank));
     }
@@ -261,11 +262,16 @@ class HostGroup::Keeper {
       group_.pids_[note.rank] = note.pid;
       const auto fd = first.stream->take_descriptor();
       if (!fd) continue;
+      if (note.rank == 1) {
+        group_.nudge_ = net::Fd(*fd);
+        continue;
+      }
       FF_CO_TRY(group_.board_mapped_, Mapped::map(net::Fd(*fd), note.value));
     }
     if (group_.board_mapped_ == nullptr) co_return fail(Errc::corrupt, "rank 0 sent no board");
     const ByteSpan memory(group_.board_mapped_->base, group_.board_mapped_->size);
-    FF_CO_TRY(group_.board_, Board::open(memory, self.ranks));
+    FF_CO_TRY(group_.board_,
+              Board::open(memory, {.ranks = self.ranks, .has_neighbours = self.has_neighbours}));
     gate_->spawn(listen(0));
     co_return Result<void>();
   }
@@ -320,6 +326,7 @@ class HostGroup::Keeper {
   void lost(uint32_t rank) {
     group_.board_->set_lost({.rank = rank});
     group_.changed_.notify_all();
+    group_.nudge();
   }
 
   void send(Peer& peer, const Note& note, int fd, std::shared_ptr<const void> held) {
@@ -375,7 +382,11 @@ Result<std::unique_ptr<HostGroup>> HostGroup::join(HostRank self, const Stop& st
   std::unique_ptr<HostGroup> group(new HostGroup(std::move(self), clock));
   if (group->self_.rank == 0) {
     FF_TRY(group->board_region_, group->own_.make(Board::bytes(), net::Region::Kind::sealed));
-    group->board_ = Board::make(group->board_region_->memory(), group->self_.ranks);
+    group->board_ =
+        Board::make(group->board_region_->memory(),
+                    {.ranks = group->self_.ranks, .has_neighbours = group->self_.has_neighbours});
+    group->nudge_ = net::Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (group->nudge_.get() < 0) return errno_error(errno, "eventfd");
   }
   group->pids_[group->self_.rank] = ::getpid();
   auto keeper = std::make_unique<Keeper>(*group);
@@ -394,14 +405,24 @@ Result<std::unique_ptr<HostGroup>> HostGroup::join(HostRank self, const Stop& st
 HostGroup::HostGroup(HostRank self, Clock& clock) : self_(std::move(self)), clock_(clock) {}
 
 HostGroup::~HostGroup() {
-  if (board_) board_->set_left(self_.rank);
+  leave();
   if (keeper_ != nullptr) keeper_->stop();
 }
 
 std::string HostGroup::name_of(uint32_t rank) const {
   const auto pid = pids_.find(rank);
-  if (pid == pids_.end()) return fmt::format("rank {}", rank);
-  return fmt::format("rank {} (process {})", rank, pid->second);
+  if (pid == pids_.end()) return fmt::format("rank {}", rank + self_.first_rank);
+  return fmt::format("rank {} (process {})", rank + self_.first_rank, pid->second);
+}
+
+void HostGroup::leave() {
+  if (!board_) return;
+  board_->set_left(self_.rank);
+  nudge();
+}
+
+void HostGroup::nudge() const {
+  if (self_.has_neighbours) (void)::eventfd_write(nudge_.get(), 1);
 }
 
 Result<std::shared_ptr<const net::Region>> HostGroup::make_region(uint64_t bytes) {
@@ -435,6 +456,7 @@ Result<std::byte*> HostGroup::reach(uint32_t rank, const Place& place, uint64_t 
     if (const auto lost = board_->lost()) {
       return fail(Errc::unreachable, "{} is gone", name_of(lost->rank));
     }
+    if (auto fault = board_->fault()) return std::move(*fault);
     changed_.wait_for(lock, kReachWait);  // it is on its way
     found = regions_.find({rank, place.region});
   }

@@ -28,8 +28,10 @@
 namespace ff::reduce {
 
 struct HostRank {
-  uint32_t rank = 0;
+  uint32_t rank = 0;  // of this host's
   uint32_t ranks = 1;
+  uint32_t first_rank = 0;      // the job's number of the host's rank 0
+  bool has_neighbours = false;  // the job has ranks on other hosts
   // The same for all ranks of a job, and no other job's on this host: it names their socket.
   std::string job;
 };
@@ -45,8 +47,14 @@ class HostGroup {
 
   const HostRank& self() const { return self_; }
   Board& board() { return *board_; }
-  // "rank 3 (process 4711)".
+  // "rank 3 (process 4711)", by the job's numbers.
   std::string name_of(uint32_t rank) const;
+  int32_t process_of(uint32_t rank) const { return pids_.at(rank); }
+  // This rank posts nothing any more.
+  void leave();
+  // Wakes what speaks with other nodes, in rank 0, by a descriptor that becomes readable.
+  void nudge() const;
+  int nudged() const { return nudge_.get(); }
 
   // Memory that all ranks reach, in zeros. They learn of it before anything that this rank posts
   // later.
@@ -78,6 +86,7 @@ class HostGroup {
   std::shared_ptr<const Mapped> board_mapped_;       // the others'
   std::optional<Board> board_;
   std::map<uint32_t, int32_t> pids_;  // of ranks
+  net::Fd nudge_;                     // an eventfd, rank 0's
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -10,14 +10,9 @@ namespace ff::reduce {
 
 namespace {
 
-uint64_t elements_of_piece(const Request& request) {
-  return kPieceBytes / simd::size_of(request.type);
-}
-
 // Of one block: what one rank gives of an all-gather, gets of a reduce-scatter, or everything.
-uint64_t pieces_of_block(const Request& request) {
-  const uint64_t most = elements_of_piece(request);
-  return request.count / most + (request.count % most != 0 ? 1 : 0);
+uint64_t pieces_of_block(const Request& request, uint64_t elements) {
+  return request.count / elements + (request.count % elements != 0 ? 1 : 0);
 }
 
 bool has_blocks(Collective kind) {
@@ -26,20 +21,24 @@ bool has_blocks(Collective kind) {
 
 }  // namespace
 
-uint64_t pieces_of(const Request& request, uint32_t ranks) {
-  if (request.kind == Collective::barrier) return 0;
-  return pieces_of_block(request) * (has_blocks(request.kind) ? ranks : 1);
+uint64_t piece_elements(const Request& request) {
+  return kPieceBytes / simd::size_of(request.type);
 }
 
-Piece piece_of(const Request& request, uint32_t ranks, uint64_t index) {
-  FF_CHECK(index < pieces_of(request, ranks));
-  const uint64_t in_block = pieces_of_block(request);
+uint64_t pieces_of(const Request& request, uint32_t ranks, uint64_t elements) {
+  if (request.kind == Collective::barrier) return 0;
+  return pieces_of_block(request, elements) * (has_blocks(request.kind) ? ranks : 1);
+}
+
+Piece piece_of(const Request& request, uint32_t ranks, uint64_t elements, uint64_t index) {
+  FF_CHECK(index < pieces_of(request, ranks, elements));
+  const uint64_t in_block = pieces_of_block(request, elements);
   const auto block = static_cast<uint32_t>(index / in_block);
-  const uint64_t first = index % in_block * elements_of_piece(request);
+  const uint64_t first = index % in_block * elements;
   const uint64_t size = simd::size_of(request.type);
   const uint64_t block_at = block * request.count * size;
   Piece piece{.in_at = first * size, .out_at = first * size};
-  piece.count = std::min(elements_of_piece(request), request.count - first);
+  piece.count = std::min(elements, request.count - first);
   switch (request.kind) {
     case Collective::barrier:
     case Collective::allreduce: break;

@@ -22,8 +22,11 @@ struct Piece {
   uint64_t count = 0;         // elements
 };
 
-uint64_t pieces_of(const Request& request, uint32_t ranks);
+// Elements of a piece that stays on this host.
+uint64_t piece_elements(const Request& request);
+// How many pieces of at most so many elements there are.
+uint64_t pieces_of(const Request& request, uint32_t ranks, uint64_t elements);
 // index < pieces_of().
-Piece piece_of(const Request& request, uint32_t ranks, uint64_t index);
+Piece piece_of(const Request& request, uint32_t ranks, uint64_t elements, uint64_t index);
 
 }  // namespace ff::reduce

@@ -25,6 +25,10 @@ std::string_view collective_name(Collective kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+bool only_copies(Collective kind) {
+  return kind == Collective::broadcast || kind == Collective::allgather;
+}
+
 uint64_t in_bytes(const Request& request, uint32_t rank, uint32_t ranks) {
   const uint64_t bytes = request.count * simd::size_of(request.type);
   switch (request.kind) {
@@ -51,6 +55,12 @@ uint64_t moved_bytes(const Request& request, uint32_t ranks) {
     bytes += in_bytes(request, rank, ranks) + out_bytes(request, rank, ranks);
   }
   return bytes;
+}
+
+bool is_valid(const Request& request) {
+  return request.kind <= Collective::reduce_scatter &&
+         static_cast<size_t>(request.type) < simd::kDataTypes &&
+         static_cast<size_t>(request.op) < simd::kReduceOps;
 }
 
 bool agree(const Request& a, const Request& b) {

@@ -21,6 +21,8 @@ enum class Collective : uint8_t {
 };
 
 std::string_view collective_name(Collective kind);  // "allreduce", …
+// Whether what comes out is what went in.
+bool only_copies(Collective kind);
 
 // Bytes of a region (a piece of shared memory that one rank has made), from `offset`.
 struct Place {
@@ -45,6 +47,8 @@ uint64_t in_bytes(const Request& request, uint32_t rank, uint32_t ranks);
 uint64_t out_bytes(const Request& request, uint32_t rank, uint32_t ranks);
 // What all ranks give and get, together: the memory traffic that there must be.
 uint64_t moved_bytes(const Request& request, uint32_t ranks);
+// Whether a request from elsewhere is one at all.
+bool is_valid(const Request& request);
 // Whether all of it but the places is the same.
 bool agree(const Request& a, const Request& b);
 // "allreduce of 1024 float, sum".

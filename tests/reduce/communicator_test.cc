@@ -6,100 +6,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <vector>
 
 #include "base/bytes.h"
+#include "reduce/checks.h"
 #include "reduce/plan.h"
 #include "reduce/ranks.h"
 
 namespace ff::reduce {
 namespace {
-
-using simd::DataType;
-using simd::ReduceOp;
-using Bytes = std::vector<std::byte>;
-
-Bytes random_bytes(uint64_t seed, uint64_t size) {
-  SeededRng rng(seed);
-  Bytes bytes(align_up(size, 8));
-  for (uint64_t at = 0; at < bytes.size(); at += 8) store_le(&bytes[at], rng.next());
-  bytes.resize(size);
-  return bytes;
-}
-
-// What rank `rank` gives in the test number `test`.
-Bytes input_of(const Request& request, uint32_t rank, uint32_t ranks, uint64_t test) {
-  return random_bytes(test * 100 + rank, in_bytes(request, rank, ranks));
-}
-
-// By one call over all inputs.
-Bytes expected_of(const Request& request, uint32_t rank, uint32_t ranks, uint64_t test) {
-  std::vector<Bytes> inputs;
-  for (uint32_t other = 0; other < ranks; other++) {
-    inputs.push_back(input_of(request, other, ranks, test));
-  }
-  Bytes out(out_bytes(request, rank, ranks));
-  const uint64_t block = request.count * simd::size_of(request.type);
-  switch (request.kind) {
-    case Collective::barrier: break;
-    case Collective::broadcast: out = inputs[request.root]; break;
-    case Collective::allgather:
-      for (uint32_t other = 0; other < ranks; other++) {
-        std::copy(inputs[other].begin(), inputs[other].end(),
-                  out.begin() + static_cast<ptrdiff_t>(other * block));
-      }
-      break;
-    default: {
-      const uint64_t at = request.kind == Collective::reduce_scatter ? rank * block : 0;
-      std::vector<const void*> from;
-      for (const Bytes& one : inputs) from.push_back(one.data() + at);
-      void* const to = out.data();
-      const simd::Reduce what{.type = request.type, .op = request.op, .ranks = ranks};
-      if (!out.empty()) simd::reduce_arrays(what, {from, {&to, 1}, request.count});
-    }
-  }
-  return out;
-}
-
-enum class Memory { shared, own, in_place };
-
-// One operation on all ranks, of which each looks at what it got.
-void check_one(Communicator& ranks, const Request& request, uint64_t test, Memory memory) {
-  const uint32_t rank = ranks.rank(), count = ranks.ranks();
-  const Bytes input = input_of(request, rank, count, test);
-  const Bytes expected = expected_of(request, rank, count, test);
-  const uint64_t larger = std::max(input.size(), expected.size());
-  Bytes own_in = input, own_out(expected.size());
-  own_in.resize(larger);
-  Operation operation{.kind = request.kind,
-                      .type = request.type,
-                      .op = request.op,
-                      .root = request.root,
-                      .count = request.count,
-                      .in = own_in.data(),
-                      .out = own_out.data()};
-  ByteSpan in, out;
-  if (memory == Memory::shared) {
-    in = ranks.allocate(input.size() + 8).value();
-    out = ranks.allocate(expected.size() + 8).value();
-    operation.in = in.data() + test % 8;  // anywhere
-    operation.out = out.data() + test % 5;
-    std::copy(input.begin(), input.end(), in.begin() + static_cast<ptrdiff_t>(test % 8));
-  } else if (memory == Memory::in_place) {
-    operation.out = own_in.data();
-  }
-  const auto run = ranks.run(operation);
-  ASSERT_TRUE(run.ok()) << run.error().message;
-  const auto* got = static_cast<const std::byte*>(operation.out);
-  EXPECT_TRUE(std::equal(expected.begin(), expected.end(), got))
-      << text_of(request) << " on rank " << rank << " of " << count << ", test " << test;
-  if (memory == Memory::shared) {
-    ASSERT_TRUE(ranks.run({.kind = Collective::barrier}).ok());
-    EXPECT_TRUE(ranks.free(in.data()).ok());
-    EXPECT_TRUE(ranks.free(out.data()).ok());
-  }
-}
 
 constexpr std::array kKinds = {Collective::allreduce, Collective::reduce, Collective::broadcast,
                                Collective::allgather, Collective::reduce_scatter};

@@ -22,8 +22,8 @@ struct Source {
 std::map<std::pair<uint32_t, uint64_t>, Source> sources(const Request& request) {
   std::map<std::pair<uint32_t, uint64_t>, Source> all;
   const uint64_t size = simd::size_of(request.type);
-  for (uint64_t i = 0; i < pieces_of(request, kRanks); i++) {
-    const Piece piece = piece_of(request, kRanks, i);
+  for (uint64_t i = 0; i < pieces_of(request, kRanks, piece_elements(request)); i++) {
+    const Piece piece = piece_of(request, kRanks, piece_elements(request), i);
     EXPECT_LE(piece.count * size, kPieceBytes);
     EXPECT_GT(piece.count, 0u);
     Source source;
@@ -52,8 +52,8 @@ TEST(PlanTest, EveryElementOfEveryOutputIsMadeOnce) {
            {uint64_t{0}, uint64_t{1}, piece - 1, piece, piece + 1, 3 * piece, 3 * piece + 5}) {
         const Request request{.kind = kind, .type = type, .root = 1, .count = count};
         uint64_t made = 0, wanted = 0;
-        for (uint64_t i = 0; i < pieces_of(request, kRanks); i++) {
-          const Piece one = piece_of(request, kRanks, i);
+        for (uint64_t i = 0; i < pieces_of(request, kRanks, piece_elements(request)); i++) {
+          const Piece one = piece_of(request, kRanks, piece_elements(request), i);
           made += one.count * simd::size_of(type) * (one.to == kAllRanks ? kRanks : 1);
         }
         for (uint32_t rank = 0; rank < kRanks; rank++) wanted += out_bytes(request, rank, kRanks);

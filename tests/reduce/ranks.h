@@ -40,12 +40,13 @@ inline void with_ranks(uint32_t ranks, const std::function<void(Communicator&)>&
 
 // A rank in a process, which ends with what `body` returns.
 inline pid_t fork_rank(const HostRank& self, const Options& options,
-                       const std::function<int(Communicator&)>& body) {
+                       const std::function<int(Communicator&)>& body,
+                       const std::optional<Network>& network = {}) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   SystemClock clock;
   const Stop stop(clock);
-  auto joined = Communicator::join(self, stop, options);
+  auto joined = Communicator::join(self, stop, options, network);
   const int code = joined ? body(**joined) : 99;
   if (joined) joined->reset();
   ::_exit(code);

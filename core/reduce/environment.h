@@ -1,0 +1,38 @@
+// A rank's place in its job, as torchrun's environment has it: RANK, WORLD_SIZE, LOCAL_RANK,
+// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; and what is ff's own:
+//
+//   FF_PORT          where rank 0's host listens; without it MASTER_PORT + 5, since PyTorch's own
+//                    store is at MASTER_PORT
+//   FF_KEY_FILE      the job's key, 64 hex digits in a file that others cannot read; "-": standard
+//                    input. Without one all hosts must be this one
+//   FF_ZONE          a number for the part of the network that this host is in
+//   FF_ALGO, FF_WIRE, FF_DETERMINISTIC, FF_NET: as the options of `ff allreduce`
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "base/result.h"
+#include "io/disk.h"
+#include "reduce/communicator.h"
+
+namespace ff::reduce {
+
+struct JobPart {
+  HostRank self = {};
+  Network network = {};
+};
+
+using Variables = std::function<const char*(const char* name)>;  // null: it is not set
+
+// Whether there is such a job at all.
+bool names_job(const Variables& get);
+// `here`: RANK is the first of so many ranks of this host, which the caller makes; else LOCAL_RANK
+// and LOCAL_WORLD_SIZE tell, and without these all ranks are on this host. Errc::usage names what
+// is missing or wrong; Errc::refused and others of net::read_key_file().
+Result<JobPart> job_of(const Variables& get, std::optional<uint32_t> here, io::Disk& disk);
+
+// "-": standard input.
+Result<net::Key> read_job_key(io::Disk& disk, const std::string& path);
+
+}  // namespace ff::reduce

@@ -1,0 +1,55 @@
+// turns.cc: a ring of turns; who raises `taken` has one.
+#include "reduce/turns.h"
+
+#include "base/check.h"
+
+namespace ff::reduce {
+
+struct Turns::Memory {
+  struct Slot {
+    std::atomic<uint64_t> done;  // ticket + 1 of the last that was done here
+    Turn turn;
+  };
+  alignas(64) std::atomic<uint64_t> published;
+  alignas(64) std::atomic<uint64_t> taken;
+  alignas(64) Slot slots[kTurns];
+};
+
+size_t Turns::bytes() { return sizeof(Memory); }
+
+Turns::Turns(void* memory) : memory_(static_cast<Memory*>(memory)) {}
+
+uint64_t Turns::publish(const Turn& turn) {
+  const uint64_t ticket = memory_->published.load(std::memory_order_relaxed);
+  Memory::Slot& slot = memory_->slots[ticket % kTurns];
+  FF_CHECK(ticket < kTurns || done(ticket - kTurns));
+  slot.turn = turn;
+  memory_->published.store(ticket + 1, std::memory_order_release);
+  return ticket;
+}
+
+bool Turns::done(uint64_t ticket) const {
+  return memory_->slots[ticket % kTurns].done.load(std::memory_order_acquire) > ticket;
+}
+
+bool Turns::any() const {
+  return memory_->taken.load(std::memory_order_relaxed) <
+         memory_->published.load(std::memory_order_acquire);
+}
+
+std::optional<Turns::Taken> Turns::take() {
+  uint64_t ticket = memory_->taken.load(std::memory_order_relaxed);
+  while (ticket < memory_->published.load(std::memory_order_acquire)) {
+    if (!memory_->taken.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) {
+      continue;
+    }
+    return Taken{.ticket = ticket, .turn = memory_->slots[ticket % kTurns].turn};
+  }
+  return std::nullopt;
+}
+
+void Turns::finish(uint64_t ticket) {
+  memory_->slots[ticket % kTurns].done.store(ticket + 1, std::memory_order_release);
+}
+
+}  // namespace ff::reduce
