@@ -25,9 +25,34 @@ struct RankOptions {
 };
 void declare_rank_options(Command& command, RankOptions& options);
 
-// Runs `body` as each of so many ranks, in processes of their own; what rank 0 prints is what the
-// command prints. The error is the first rank's that has one; a rank that is killed is named.
+// And of where they are.
+struct JobOptions {
+  std::optional<uint32_t> nproc;  // ranks on each host
+  std::optional<std::string> hosts;
+  std::string ssh = "ssh";
+  std::optional<uint16_t> port;
+  std::optional<std::string> key_file;
+  std::string net = "auto";
+  std::string algorithm = "auto";
+  std::string wire = "none";
+  bool deterministic = false;
+  std::optional<uint32_t> zone;
+
+  reduce::FlowOptions flow() const;
+};
+void declare_job_options(Command& command, JobOptions& options);
+
+// Runs `body` as each of so many ranks of this host, in processes of their own; what rank 0 prints
+// is what the command prints. The error is the first rank's that has one; a rank that is killed is
+// named. `job`: the part of a larger one that they are.
 Result<void> with_local_ranks(Session& session, uint32_t ranks, const RankOptions& options,
                               const std::function<Result<void>(reduce::Communicator&)>& body);
+
+// Runs `body` as the ranks of a job: on the hosts of --hosts, each started over ssh with the words
+// of this command; or as the part of a job that the environment names; or on this host alone, with
+// `otherwise` ranks unless --nproc says how many.
+Result<void> with_ranks(Session& session, const JobOptions& job, const RankOptions& options,
+                        uint32_t otherwise,
+                        const std::function<Result<void>(reduce::Communicator&)>& body);
 
 }  // namespace ff::cmd

@@ -35,7 +35,7 @@ constexpr uint64_t kMemoryBytes = 64 * kMiB;  // smaller sizes stay in caches
 constexpr uint64_t kTriadBytes = 128 * kMiB;
 
 struct BenchOptions {
-  std::optional<uint32_t> nproc;
+  JobOptions job;
   std::string collective = "all_reduce";
   uint64_t min_bytes = 32 * kMiB, max_bytes = 32 * kMiB, step_bytes = kMiB;
   std::optional<uint64_t> step_factor;
@@ -93,16 +93,14 @@ std::vector<CollectiveLoad> loads_of(const BenchOptions& options) {
                        .root = options.root,
                        .warm_ups = options.warm_ups,
                        .iterations = options.iterations,
-                       .check = options.check > 0});
+                       .check = options.check > 0,
+                       .wire = *simd::wire_of(options.job.wire)});
     }
   }
   return loads;
 }
 
-Result<void> check(const BenchOptions& options, uint32_t ranks) {
-  if (ranks == 0 || ranks > reduce::kHostRanksMax) {
-    return fail(Errc::usage, "--nproc {}: 1 to {}", ranks, reduce::kHostRanksMax);
-  }
+Result<void> check(const BenchOptions& options) {
   if (options.max_bytes < options.min_bytes || options.max_bytes > kBytesMax) {
     return fail(Errc::usage, "--maxbytes {}: at least --minbytes ({}), at most {}",
                 format_size(options.max_bytes), format_size(options.min_bytes),
@@ -115,9 +113,6 @@ Result<void> check(const BenchOptions& options, uint32_t ranks) {
     return fail(Errc::usage, "--stepbytes 0: 1 or more");
   }
   if (options.iterations == 0) return fail(Errc::usage, "--iters 0: 1 or more");
-  if (options.root >= ranks) {
-    return fail(Errc::usage, "--root {}: below the number of ranks ({})", options.root, ranks);
-  }
   return {};
 }
 
@@ -141,14 +136,19 @@ Json json_of(const CollectiveFigures& figures, bool checked) {
                {"p99_seconds", figures.p99_seconds},
                {"algorithm_bytes_per_second", figures.algorithm_rate},
                {"bus_bytes_per_second", figures.bus_rate}};
-  if (checked) json["wrong"] = figures.wrong;
+  if (!checked) return json;
+  json["wrong"] = figures.wrong;
+  json["digest"] = figures.digest;
+  json["worst_error"] = figures.worst_error;
+  json["mean_error"] = figures.mean_error;
   return json;
 }
 
 // What rank 0 prints.
 class Report {
  public:
-  Report(Output& out, const BenchOptions& options, uint32_t ranks) : out_(out), options_(options) {
+  Report(Output& out, const BenchOptions& options, const reduce::Communicator& ranks)
+      : out_(out), options_(options), is_local_(ranks.world() == nullptr) {
     const std::string step = options.step_factor ? fmt::format("{}(factor)", *options.step_factor)
                                                  : fmt::format("{}(bytes)", options.step_bytes);
     out.line("# Collective test starting: {}_perf", options.collective);
@@ -159,7 +159,8 @@ class Report {
         options.min_bytes, options.max_bytes, step, options.warm_ups, options.iterations,
         options.check);
     out.line("#");
-    out.line("# Using {} processes on {}, {}", ranks, net::host_name(), simd::reduce_path());
+    out.line("# Using {} processes on {}, {}", ranks.ranks(), places_of(ranks),
+             simd::reduce_path());
     out.line("#");
     for (const char* const line : kHead) out.line("{}", line);
   }
@@ -181,6 +182,12 @@ class Report {
     if (out_of_place.bytes >= kMemoryBytes && out_of_place.memory_rate > memory_rate_) {
       memory_rate_ = out_of_place.memory_rate;
     }
+    if (load.check && options_.job.deterministic) {
+      digests_.push_back(
+          fmt::format("{} {} {}: {}", out_of_place.bytes, type, op, out_of_place.digest));
+    }
+    worst_error_ = std::max({worst_error_, out_of_place.worst_error, in_place.worst_error});
+    mean_error_ = std::max({mean_error_, out_of_place.mean_error, in_place.mean_error});
     for (const CollectiveFigures* one : {&out_of_place, &in_place}) {
       wrong_ += one->wrong;
       bus_rates_ += one->bus_rate;
@@ -197,13 +204,18 @@ class Report {
     out_.line("# {:<20} : {:g} ", "Avg bus bandwidth", mean);
     Json data = {{"rows", rows_}, {"wrong", wrong_}, {"average_bus_bytes_per_second", mean * 1e9}};
     const auto triad =
-        memory_rate_ > 0 ? check::triad_past_caches(clock, kTriadBytes) : std::nullopt;
+        memory_rate_ > 0 && is_local_ ? check::triad_past_caches(clock, kTriadBytes) : std::nullopt;
     if (triad) {
       const double share = memory_rate_ / *triad;
       out_.line("# {:<20} : {:.2f} of {:.2f} GB/s (triad past the caches), {:.2f}",
                 "Memory traffic", memory_rate_ / 1e9, *triad / 1e9, share);
       data["memory"] = {
           {"bytes_per_second", memory_rate_}, {"triad_bytes_per_second", *triad}, {"share", share}};
+    }
+    for (const std::string& digest : digests_) out_.line("# {:<20} : {}", "Digest", digest);
+    if (!is_local_ && options_.job.wire != "none" && options_.check > 0) {
+      out_.line("# {:<20} : worst {:.2e}, root mean square {:.2e} of the largest sum", "Wire error",
+                worst_error_, mean_error_);
     }
     out_.line("#");
     out_.data(std::move(data));
@@ -222,19 +234,37 @@ class Report {
       "time   algbw   busbw  #wrong ",
       "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             "
       "(us)  (GB/s)  (GB/s)       "};
+  // "node7", or "node7, node8: auto, wire none".
+  std::string places_of(const reduce::Communicator& ranks) const {
+    const reduce::World* const world = ranks.world();
+    if (world == nullptr) return net::host_name();
+    std::string text;
+    for (const reduce::Node& node : world->nodes) {
+      text += (text.empty() ? "" : ", ") + node.host;
+    }
+    return fmt::format("{} nodes ({}), {}", world->nodes.size(), text,
+                       reduce::text_of(options_.job.flow()));
+  }
   Output& out_;
   const BenchOptions& options_;
+  const bool is_local_;
   Json rows_ = Json::array();
   uint64_t wrong_ = 0;
   double bus_rates_ = 0;
+  double worst_error_ = 0, mean_error_ = 0;  // the largest of all rows
+  std::vector<std::string> digests_;
   double memory_rate_ = 0;  // the highest of large sizes, out of place
   uint64_t measured_ = 0;
 };
 
 Result<void> be_rank(Session& session, const BenchOptions& options, reduce::Communicator& ranks) {
+  if (options.root >= ranks.ranks()) {
+    return fail(Errc::usage, "--root {}: below the number of ranks ({})", options.root,
+                ranks.ranks());
+  }
   std::optional<Report> report;
   if (ranks.rank() == 0) {
-    report.emplace(session.out, options, ranks.ranks());
+    report.emplace(session.out, options, ranks);
     FF_TRY(session.out.flush());
   }
   FF_TRY(auto bench, bench::CollectiveBench::make(ranks, session.stop.clock(), options.max_bytes));
@@ -255,11 +285,10 @@ Result<void> be_rank(Session& session, const BenchOptions& options, reduce::Comm
 
 Result<void> run_bench(Session& session, const BenchOptions& options) {
   const uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
-  const uint32_t ranks = options.nproc.value_or(std::min(cores, reduce::kHostRanksMax));
-  FF_TRY(check(options, ranks));
-  return with_local_ranks(session, ranks, options.ranks, [&](reduce::Communicator& joined) {
-    return be_rank(session, options, joined);
-  });
+  FF_TRY(check(options));
+  return with_ranks(
+      session, options.job, options.ranks, std::min(cores, reduce::kHostRanksMax),
+      [&](reduce::Communicator& joined) { return be_rank(session, options, joined); });
 }
 
 }  // namespace
@@ -276,7 +305,6 @@ void declare_allreduce_bench(Command& bench) {
       "holds the traffic of memory against what memory gives to STREAM's triad here. Each result "
       "is compared with what it must be; a "
       "wrong element makes the command fail.");
-  bench.option("--nproc", number(options.nproc), "Ranks (without it: one for each core)");
   bench.option("--collective", choice(options.collective, all_kinds()), "What is measured");
   bench.option("-b,--minbytes", size(options.min_bytes), "The first size");
   bench.option("-e,--maxbytes", size(options.max_bytes), "The last size");
@@ -289,6 +317,7 @@ void declare_allreduce_bench(Command& bench) {
                "Type of the elements");
   bench.option("-o,--op", choice(options.op, with_all(reduce_op_names())), "What a reduction does");
   bench.option("-r,--root", number(options.root, "RANK"), "Of broadcast and reduce");
+  declare_job_options(bench, options.job);
   declare_rank_options(bench, options.ranks);
   bench.example("ff allreduce bench -b 8 -e 128M -f 2", "a table of sizes, a rank for each core");
   bench.example("ff allreduce bench --nproc 4 -b 186M -e 186M -d bfloat16", "one size, four ranks");
