@@ -35,6 +35,7 @@ import weakref
 import ff_state
 from ff_state import Error
 
+Error.__module__ = __name__  # as programs know it
 TYPES = ("float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32",
          "int64", "uint8")
 OPS = ("sum", "prod", "max", "min", "avg")
