@@ -58,8 +58,8 @@ def _known(known, name, path, what):
 
 
 def _torch_piece(torch, tensor, path):
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta" or \
-            hasattr(tensor, "_local_tensor"):
+    spread = type(tensor) is not torch.Tensor and hasattr(tensor, "_local_tensor")  # a DTensor
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or spread:
         raise Error(2, f"{path}: a {type(tensor).__name__} ({tensor.layout}, {tensor.device}) "
                        "cannot be stored in a checkpoint: save a plain tensor, or its local part")
     tensor = tensor.detach()
