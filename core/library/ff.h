@@ -112,6 +112,7 @@ typedef struct ff_text {  // of the file's __metadata__; UTF-8
 
 #define FF_STEP_NEXT UINT64_MAX  // of a save: the run's last plus one
 #define FF_STEP_LAST UINT64_MAX  // of a load: the one saved last
+#define FF_STEP_NONE UINT64_MAX  // nothing was saved yet
 #define FF_RANK_ANY UINT32_MAX
 
 typedef struct ff_save_options {
@@ -196,7 +197,7 @@ int ff_load_tensor(const ff_loading* loading, size_t index, ff_tensor* tensor); 
 // Fills places[i] with tensor i, for all of them. FF_CORRUPT names tensor and chunk.
 int ff_load_read(ff_loading* loading, void* const* places);
 
-// The step of a run that was saved last. FF_FAILED: no such store or run.
+// The step of a run that was saved last; FF_STEP_NONE when there is no such run, or no store yet.
 int ff_latest_step(const char* store, const char* run, uint64_t* step);
 
 #pragma GCC visibility pop

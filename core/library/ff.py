@@ -30,7 +30,6 @@ import os
 import sys
 import time
 import typing
-import weakref
 
 import ff_state
 from ff_state import Error
@@ -346,7 +345,7 @@ class Save:
 
 class Saver:
     """Saves states while the program goes on, one at a time, through a copy in memory that it keeps
-    for the next. It does not outlive a fork."""
+    for the next. One thread at a time uses it and its Saves. It does not outlive a fork."""
 
     def __init__(self):
         self._handle = ctypes.c_void_p()
@@ -432,6 +431,7 @@ class Saver:
         if self._last is not None and not give_up:
             self._last._collect()
         handle, self._handle = self._handle, ctypes.c_void_p()
+        _open_savers.discard(self)
         _ff.ff_saver_close(handle, give_up)
         last = self._last
         if last is not None and last._result is None and last._error is None:
@@ -446,7 +446,7 @@ class Saver:
         self.close()
 
 
-_open_savers = weakref.WeakSet()
+_open_savers = set()  # which the end of the program waits for
 _default = []  # the saver of ff.save_async(), once there is one
 
 
@@ -627,8 +627,5 @@ def _array_of(handle, number, kinds, modules):
 def latest(store=None, run="default"):
     """The step of a run that was saved last; None when there is none, or no such store."""
     step = ctypes.c_uint64()
-    code = _ff.ff_latest_step(_store_of(store), str(run).encode(), ctypes.byref(step))
-    if code == 1:
-        return None
-    _check(code)
-    return step.value
+    _check(_ff.ff_latest_step(_store_of(store), str(run).encode(), ctypes.byref(step)))
+    return None if step.value == _STEP_OPEN else step.value

@@ -186,7 +186,7 @@ int ff_load_read(ff_loading* loading, void* const* places) {
 int ff_latest_step(const char* store, const char* run, uint64_t* step) {
   if (step == nullptr) return failed(ff::fail(Errc::usage, "no place for the step"));
   const auto found = latest(store, run);
-  if (!found) return failed(found.error());
-  *step = *found;
+  if (!found && found.error().code != Errc::not_found) return failed(found.error());
+  *step = found ? *found : FF_STEP_NONE;
   return FF_OK;
 }

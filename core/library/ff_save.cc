@@ -1,5 +1,6 @@
 // ff_save.cc: savers behind the C interface. The copy is made in the caller's thread
 // (staged_state.h); a thread then runs the same save as `ff checkpoint save` on the copy.
+#include <openssl/crypto.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -165,6 +166,8 @@ static_assert(FF_COMMITTED == static_cast<int>(ff::ckpt::SaveOutcome::committed)
 
 int ff_saver_open(ff_saver** saver) {
   if (saver == nullptr) return failed(ff::fail(Errc::usage, "no place for the saver"));
+  // A writer that outlives main() may be at a digest: OpenSSL is to stay until the very end.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   *saver = std::make_unique<ff_saver>().release();
   return FF_OK;
 }

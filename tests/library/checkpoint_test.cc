@@ -5,11 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "library/ff.h"
 
 namespace ff {
@@ -95,6 +98,8 @@ TEST_F(CheckpointTest, OutAndIn) {
   EXPECT_EQ(saved.outcome, FF_COMMITTED);
   EXPECT_GT(saved.bytes, 6'000'005u);
   uint64_t step = 0;
+  EXPECT_EQ(ff_latest_step(store_.c_str(), "other", &step), FF_OK);
+  EXPECT_EQ(step, FF_STEP_NONE);
   EXPECT_EQ(ff_latest_step(store_.c_str(), "default", &step), FF_OK);
   EXPECT_EQ(step, 1u);
 
@@ -210,6 +215,36 @@ TEST_F(CheckpointTest, AForkHasNoSaver) {
   ASSERT_EQ(save({tensor_}, &saved), FF_OK) << ff_error();
   EXPECT_EQ(saved.step, 2u);
   EXPECT_EQ(saved.bytes_written, 0u);
+}
+
+// As if it were killed, but cleanly: the writer works while the program's own things go away.
+TEST_F(CheckpointTest, AProgramThatExitsInTheMiddle) {
+  ASSERT_EQ(save({tensor_}), FF_OK) << ff_error();
+  fs::create_directory(dir_ / "shared");
+  fs::permissions(dir_ / "shared", fs::perms::all);  // and so it has sha256
+  const std::string shared = dir_ / "shared";
+  std::fflush(nullptr);  // the child's end would write it again
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::vector<float> large(32'000'000);
+    for (size_t i = 0; i < large.size(); i++) large[i] = static_cast<float>(i);
+    const uint64_t shape[1] = {large.size()};
+    const ff_tensor tensor = {"large", "F32", shape, 1, 4 * large.size(), large.data()};
+    options_.store = shared.c_str();
+    std::vector<void*> places;
+    if (ff_saver_open(&saver_) != FF_OK || begin({tensor}, places) != FF_OK ||
+        ff_save_start(saver_) != FF_OK) {
+      ::_exit(1);
+    }
+    SystemClock().sleep_ns(20 * kMillisecond);
+    std::exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  uint64_t step = 0;
+  EXPECT_EQ(ff_latest_step(shared.c_str(), nullptr, &step), FF_OK);
+  EXPECT_EQ(step, FF_STEP_NONE);
 }
 
 }  // namespace
