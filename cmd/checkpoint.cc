@@ -8,8 +8,8 @@
 
 #include "base/units.h"
 #include "ckpt/chunk_file.h"
+#include "ckpt/identity.h"
 #include "cmd/build_info.h"
-#include "io/files.h"
 #include "net/resolve.h"
 
 namespace ff::cmd {
@@ -19,30 +19,11 @@ namespace {
 constexpr unsigned kThreadsMax = 8;
 // With fewer a cluster has too little to do at once: workers wait for it, not for a processor.
 constexpr unsigned kThreadsInCluster = 6;
-constexpr uint64_t kPasswdMax = 16 * kMiB;
 
 unsigned worker_count(const CheckpointOptions& options, bool in_cluster) {
   if (options.threads > 0) return options.threads;
   const unsigned least = in_cluster ? kThreadsInCluster : 1;
   return std::clamp(std::thread::hardware_concurrency(), least, kThreadsMax);
-}
-
-// From /etc/passwd: a static program cannot load the name service's modules.
-std::string user_name(io::Disk& disk, uint32_t uid) {
-  const auto passwd = io::read_file(disk, "/etc/passwd", kPasswdMax);
-  std::string_view rest = passwd ? std::string_view(*passwd) : std::string_view();
-  const std::string id = std::to_string(uid);
-  while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    const size_t name_end = line.find(':');
-    const size_t password_end = name_end == line.npos ? line.npos : line.find(':', name_end + 1);
-    if (password_end == line.npos) continue;
-    if (line.substr(password_end + 1).starts_with(id + ":")) {
-      return std::string(line.substr(0, name_end));
-    }
-  }
-  return "uid-" + id;
 }
 
 }  // namespace
@@ -84,11 +65,7 @@ std::unique_ptr<ProgressBar> CheckpointRun::bar(const std::string& label) {
 }
 
 ckpt::Identity identity(io::Disk& disk) {
-  const uint32_t uid = ::geteuid();
-  return {.user = user_name(disk, uid),
-          .host = net::host_name(),
-          .uid = uid,
-          .ff_version = std::string(kBuildInfo.version)};
+  return ckpt::identity_of(disk, net::host_name(), std::string(kBuildInfo.version));
 }
 
 std::string speed_words(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate) {

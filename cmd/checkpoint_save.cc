@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/units.h"
+#include "ckpt/identity.h"
 #include "ckpt/watch.h"
 #include "cmd/checkpoint.h"
 #include "io/dir_events.h"
@@ -48,8 +49,7 @@ Result<ckpt::SplitRule> parse_split(std::string_view text) {
 // What torchrun tells its workers stands in for options that were not given. A restarted job is
 // another attempt.
 Result<void> fill_from_torchrun(SaveArguments& arguments) {
-  const char* run = std::getenv("TORCHELASTIC_RUN_ID");
-  if (run == nullptr) return {};
+  if (std::getenv("TORCHELASTIC_RUN_ID") == nullptr) return {};
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string_view(value == nullptr ? "" : value);
@@ -64,8 +64,7 @@ Result<void> fill_from_torchrun(SaveArguments& arguments) {
   FF_TRY(fill(arguments.rank, "RANK"));
   FF_TRY(fill(arguments.world, "WORLD_SIZE"));
   std::string& attempt = arguments.options.attempt;
-  const auto restarts = variable("TORCHELASTIC_RESTART_COUNT");
-  if (attempt.empty()) attempt = fmt::format("{}.{}", run, restarts.empty() ? "0" : restarts);
+  if (attempt.empty()) attempt = ckpt::attempt_of_environment();
   return {};
 }
 

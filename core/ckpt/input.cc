@@ -84,8 +84,8 @@ Result<io::FileInfo> follow(Context& context, const std::string& path) {
 
 }  // namespace
 
-Result<std::vector<InputEntry>> list_inputs(Context& context,
-                                            const std::vector<std::string>& paths) {
+Result<std::vector<InputEntry>> list_inputs(Context& context, const std::vector<std::string>& paths,
+                                            const std::vector<OpenInput>& open) {
   std::vector<InputEntry> entries;
   std::set<std::string> names;
   Lister lister(context, entries);
@@ -100,6 +100,16 @@ Result<std::vector<InputEntry>> list_inputs(Context& context,
     }
     auto added = lister.add(path, name, *info, 0);
     if (!added) return std::move(added).error();
+  }
+  for (const auto& input : open) {
+    if (!names.insert(input.name).second) {
+      return fail(Errc::usage, "two inputs are named '{}'", printable(input.name));
+    }
+    FF_TRY(check_name(input.name, input.name));
+    FF_TRY(auto info, input.file->info());
+    info.mtime_ns = context.clock.wall_ns();
+    entries.push_back(
+        {.name = input.name, .path = input.name, .info = info, .target = {}, .file = input.file});
   }
   return entries;
 }
@@ -159,10 +169,14 @@ Result<void> Planner::open_entry() {
     push(std::move(job));
     return {};
   }
-  auto opened = context_.disk.open(entry.path, {.direct = true});
-  if (!opened) return path_error(std::move(opened).error(), entry.path);
-  file_ = std::move(*opened);
-  FF_TRY(entry.info, file_->info());
+  if (entry.file != nullptr) {
+    file_ = entry.file;
+  } else {
+    auto opened = context_.disk.open(entry.path, {.direct = true});
+    if (!opened) return path_error(std::move(opened).error(), entry.path);
+    file_ = std::move(*opened);
+    FF_TRY(entry.info, file_->info());
+  }
   at_ = tensor_at_ = header_bytes_ = 0;
   next_tensor_ = 0;
   header_.reset();
@@ -180,7 +194,10 @@ Result<void> Planner::open_safetensors() {
     return Error{error.code, fmt::format("{}: not a safetensors file: {}", path, error.message),
                  "Repair the file, or save it as plain bytes with --opaque."};
   };
-  FF_TRY(auto plain, context_.disk.open(path, {}));  // small unaligned reads
+  std::shared_ptr<io::File> plain = entry_->file;  // for small unaligned reads
+  if (plain == nullptr) {
+    FF_TRY(plain, context_.disk.open(path, {}));
+  }
   std::string text(kSafetensorsLengthBytes, '\0');
   const auto read = [&](uint64_t offset) {
     return plain->read_at({reinterpret_cast<std::byte*>(text.data()), text.size()}, offset);
@@ -331,7 +348,7 @@ Result<Planner::Next> Planner::next_of_stream(ByteSpan buffer) {
 
 Result<void> Planner::check_unchanged() {
   for (const auto& entry : entries_) {
-    if (entry.info.kind != io::FileKind::regular) continue;
+    if (entry.info.kind != io::FileKind::regular || entry.file != nullptr) continue;
     auto now = follow(context_, entry.path);
     if (now && now->size == entry.info.size && now->mtime_ns == entry.info.mtime_ns &&
         now->inode == entry.info.inode) {

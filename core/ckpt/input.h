@@ -29,13 +29,14 @@ struct InputEntry {
   std::string name;  // in the checkpoint
   std::string path;
   io::FileInfo info;
-  std::string target;  // of a symbolic link
+  std::string target;                   // of a symbolic link
+  std::shared_ptr<io::File> file = {};  // open already
 };
 
 // Expands paths: a directory gives itself and all below it, in name order, under its own name.
 // Symbolic links below a directory are kept as links; one named directly is followed.
-Result<std::vector<InputEntry>> list_inputs(Context& context,
-                                            const std::vector<std::string>& paths);
+Result<std::vector<InputEntry>> list_inputs(Context& context, const std::vector<std::string>& paths,
+                                            const std::vector<OpenInput>& open = {});
 
 // A part of a record's bytes. The record begins with the piece that carries it.
 struct Piece {

@@ -31,12 +31,24 @@ Result<std::shared_ptr<OutFile>> OutFile::create(Context& context, Spec spec) {
   return std::shared_ptr<OutFile>(new OutFile(context, std::move(spec), std::move(file)));
 }
 
+std::shared_ptr<OutFile> OutFile::over(Context& context, std::unique_ptr<io::File> file) {
+  Spec spec{.path = file->path(), .mtime_ns = {}};
+  std::shared_ptr<OutFile> out(new OutFile(context, std::move(spec), std::move(file)));
+  out->on_disk_ = false;
+  FF_CHECK(!out->direct_);
+  return out;
+}
+
 Result<void> OutFile::leave() {
   if (users_.fetch_sub(1) != 1) return {};
   return complete();
 }
 
 Result<void> OutFile::complete() {
+  if (!on_disk_) {
+    file_.reset();
+    return {};
+  }
   for (auto& [offset, edge] : edges_) FF_TRY(file_->write_at(edge.block->bytes, offset));
   edges_.clear();
   FF_TRY(file_->truncate(spec_.size));  // the last block was written whole
@@ -78,6 +90,7 @@ ByteView OutFile::take_edges(uint64_t offset, ByteView bytes, std::vector<FullEd
 }
 
 Result<void> OutFile::add_zeros(uint64_t offset, uint64_t length) {
+  if (!on_disk_) return file_->punch(offset, length);
   if (!direct_) return {};
   std::vector<FullEdge> full;
   const uint64_t end = offset + length;

@@ -33,6 +33,10 @@ class OutFile {
   // Creates the file exclusively, never through a symbolic link.
   static Result<std::shared_ptr<OutFile>> create(Context& context, Spec spec);
 
+  // The same over a file that is open already, nowhere on a disk (io/memory_file.h): it is neither
+  // synced nor given modes, and zeros are written.
+  static std::shared_ptr<OutFile> over(Context& context, std::unique_ptr<io::File> file);
+
   // Jobs that still write to it, plus one while the planner may add some. The last one to leave
   // completes the file: sync, mode, time.
   void enter() { users_++; }
@@ -78,6 +82,7 @@ class OutFile {
   Spec spec_;
   std::unique_ptr<io::File> file_;
   bool direct_;
+  bool on_disk_ = true;
   std::atomic<uint64_t> users_{0};
   std::mutex mutex_;
   std::map<uint64_t, Edge> edges_;  // by offset of their block

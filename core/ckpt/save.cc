@@ -16,7 +16,7 @@ namespace {
 
 Result<void> check_options(const SaveInputs& inputs, const SaveOptions& options) {
   FF_TRY(check_run_name(options.run));
-  if (inputs.paths.empty() && !inputs.stream) {
+  if (inputs.paths.empty() && !inputs.stream && inputs.open.empty()) {
     return Error{Errc::usage, "nothing to save", "Name files or directories, or '-'."};
   }
   if (options.world == 0 || options.rank >= options.world) {
@@ -68,7 +68,7 @@ HeaderRecord make_header(Context& context, const Store& store, const StepName& n
 Result<EndRecord> store_inputs(CommitWork& work, const SaveInputs& inputs, Lease& lease,
                                const std::string& index_path, SaveReport& report) {
   Context& context = work.context;
-  FF_TRY(auto entries, list_inputs(context, inputs.paths));
+  FF_TRY(auto entries, list_inputs(context, inputs.paths, inputs.open));
   for (const auto& entry : entries) context.progress.total += entry.info.size;
   FF_TRY(auto writer,
          IndexWriter::create(context.disk, index_path,

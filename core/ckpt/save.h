@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,9 +51,17 @@ struct StreamInput {
   std::function<Result<std::optional<size_t>>(ByteSpan)> read;
 };
 
+// What is open already, memory above all (io/memory_file.h), saved as the file `name`. Every byte
+// of it is there for read_cached(), and stays as it is until the save has ended.
+struct OpenInput {
+  std::string name;
+  std::shared_ptr<io::File> file;
+};
+
 struct SaveInputs {
   std::vector<std::string> paths;
   std::optional<StreamInput> stream;
+  std::vector<OpenInput> open = {};
 };
 
 enum class SaveOutcome : uint8_t {

@@ -11,11 +11,14 @@
 #include <string>
 
 #include "base/text.h"
+#include "library/last_error.h"
 #include "reduce/communicator.h"
 
 using ff::Errc;
 using ff::Error;
 using ff::Result;
+using ff::library::failed;
+using ff::library::outcome;
 using ff::reduce::Collective;
 using ff::reduce::Communicator;
 using ff::reduce::Operation;
@@ -30,14 +33,6 @@ struct ff_comm {
 namespace {
 
 thread_local std::string last_error;
-
-int failed(const Error& error) {
-  last_error = error.message;
-  if (!error.hint.empty()) last_error += ". " + error.hint;
-  const int code = ff::exit_code(error.code);
-  return code == FF_USAGE || code == FF_REFUSED || code == FF_DEADLINE ? code : FF_FAILED;
-}
-int outcome(const Result<void>& result) { return result ? FF_OK : failed(result.error()); }
 
 // Whether calls can be made on it.
 Result<void> check(const ff_comm* comm) {
@@ -135,6 +130,24 @@ Result<void> init(ff_comm& comm, const ff_comm_options* given) {
 }
 
 }  // namespace
+
+namespace ff::library {
+
+int failed(const Error& error) {
+  last_error = error.message;
+  if (!error.hint.empty()) last_error += ". " + error.hint;
+  switch (const int code = exit_code(error.code); code) {
+    case FF_USAGE:
+    case FF_CORRUPT:
+    case FF_REFUSED:
+    case FF_DEADLINE: return code;
+    default: return FF_FAILED;
+  }
+}
+
+int outcome(const Result<void>& result) { return result ? FF_OK : failed(result.error()); }
+
+}  // namespace ff::library
 
 const char* ff_version(void) { return FF_VERSION; }
 const char* ff_error(void) { return last_error.c_str(); }

@@ -1,9 +1,10 @@
-// libff.so: collective operations for programs in C, and through ff.py for Python. The meaning of
-// everything is that of `ff allreduce` (reduce/communicator.h).
+// libff.so: collective operations and checkpoints for programs in C, and through ff.py for Python.
+// The meaning of everything is that of `ff allreduce` (reduce/communicator.h) and of
+// `ff checkpoint` (ckpt/save.h, ckpt/tensor_memory.h).
 //
-// One thread of a process uses a communicator at a time. Functions that return int return FF_OK or
-// an error, which ff_error() then explains. A communicator does not outlive a fork: in the child
-// every call on it is an error.
+// One thread of a process uses a communicator, a saver or a loading at a time. Functions that
+// return int return FF_OK or an error, which ff_error() then explains. None of the three outlives a
+// fork: in the child every call on it is an error.
 #pragma once
 
 #include <stddef.h>
@@ -33,9 +34,10 @@ typedef enum ff_op { FF_SUM, FF_PROD, FF_MAX, FF_MIN, FF_AVG } ff_op;
 // What a call that failed returns: the exit codes of ff's commands.
 typedef enum ff_status {
   FF_OK = 0,
-  FF_FAILED = 1,    // a rank is gone, no memory
+  FF_FAILED = 1,    // a rank is gone, no memory, a disk is full, no such checkpoint
   FF_USAGE = 2,     // wrong arguments, or ranks that ask for different things
-  FF_REFUSED = 5,   // another user's process
+  FF_CORRUPT = 3,   // stored bytes are not those that were saved
+  FF_REFUSED = 5,   // another user's process or store; a step that exists and differs
   FF_DEADLINE = 6,  // a rank has let its time pass
 } ff_status;
 
@@ -87,6 +89,116 @@ int ff_reduce_scatter(ff_comm* comm, const void* in, void* out, size_t count, ff
 int ff_barrier(ff_comm* comm);
 // Until the operation of this number has ended: once for each, in any order.
 int ff_wait(ff_comm* comm, uint64_t number);
+
+// Checkpoints. A saver copies a state into memory of its own, which it keeps for the next one, and
+// writes it into a store while the program goes on: an ordinary checkpoint of one safetensors file,
+// for `ff checkpoint` and everything below. Whatever happens to the process meanwhile, the store
+// has the old or the new checkpoint. One save at a time.
+typedef struct ff_saver ff_saver;
+
+typedef struct ff_tensor {
+  const char* name;   // UTF-8; unlike that of any other
+  const char* dtype;  // as safetensors has it: "F32", "BF16", "U8", ...
+  const uint64_t* shape;
+  size_t dimensions;
+  uint64_t bytes;    // of its data
+  const void* data;  // row-major, without gaps
+} ff_tensor;
+
+typedef struct ff_text {  // of the file's __metadata__; UTF-8
+  const char* key;
+  const char* value;
+} ff_text;
+
+#define FF_STEP_NEXT UINT64_MAX  // of a save: the run's last plus one
+#define FF_STEP_LAST UINT64_MAX  // of a load: the one saved last
+#define FF_STEP_NONE UINT64_MAX  // nothing was saved yet
+#define FF_RANK_ANY UINT32_MAX
+
+typedef struct ff_save_options {
+  size_t size;          // of this struct: sizeof(ff_save_options)
+  const char* store;    // a directory, which becomes a store when it is absent or empty
+  const char* run;      // null: "default"
+  uint64_t step;        // or FF_STEP_NEXT
+  const char* file;     // name of the file in the checkpoint; null: "state.safetensors"
+  uint32_t rank;        // of `world` ranks that save shards of one checkpoint together
+  uint32_t world;       // 0: 1
+  const char* attempt;  // equal on all ranks of one try; null: FF_ATTEMPT, else torchrun's
+  uint32_t threads;     // that write; 0: one a processor, at most 8
+  int replace;          // swap the step when it exists with other content
+  int compress;         // pack chunks with zstd where that saves a tenth
+} ff_save_options;
+
+typedef enum ff_outcome {
+  FF_COMMITTED,      // the checkpoint exists now
+  FF_ALREADY_THERE,  // it existed, byte-identical
+  FF_WAITING,        // this rank's shard is stored; others are missing
+} ff_outcome;
+
+typedef struct ff_saved {
+  uint64_t step;
+  uint64_t missing_ranks;  // FF_WAITING
+  uint64_t bytes;          // of the state
+  uint64_t bytes_written;  // of chunks that the store did not have yet
+  double seconds;          // from the end of the copy to the commit
+  ff_outcome outcome;
+} ff_saved;
+
+int ff_saver_open(ff_saver** saver);
+// Waits for the save under way, or gives it up, which leaves the store as it was. Null: nothing. A
+// process that exits without it gives it up, too.
+void ff_saver_close(ff_saver* saver, int give_up);
+
+// Once the save before has ended, well or not: makes room for the tensors and copies those whose
+// `data` is given. places[i] is then where tensor i lies, until ff_save_start(); those without
+// data are the caller's to fill. Nothing of the arguments is needed after it returns.
+int ff_save_begin(ff_saver* saver, const ff_save_options* options, const ff_tensor* tensors,
+                  size_t count, const ff_text* metadata, size_t texts, void** places);
+// Starts to write what ff_save_begin() has prepared, and returns.
+int ff_save_start(ff_saver* saver);
+// Whether one is being written.
+int ff_save_busy(const ff_saver* saver, int* busy);
+// Until the save started last has ended: its outcome, or its error, as often as it is asked for.
+int ff_save_wait(ff_saver* saver, ff_saved* saved);
+
+// Tensors of a checkpoint into memory, every byte checked: ff_load_begin() reads the index,
+// ff_load_read() the data, ff_load_end() gives it back.
+typedef struct ff_loading ff_loading;
+
+typedef struct ff_load_options {
+  size_t size;  // of this struct: sizeof(ff_load_options)
+  const char* store;
+  const char* run;             // null: "default"
+  uint64_t step;               // or FF_STEP_LAST
+  const char* const* tensors;  // globs of the names wanted
+  size_t globs;                // how many of them; 0: all tensors
+  uint32_t rank;               // only files of this rank, or FF_RANK_ANY
+  uint32_t threads;            // that read; 0: one a processor, at most 8
+} ff_load_options;
+
+typedef struct ff_file {  // a safetensors file of the checkpoint
+  const char* name;
+  uint32_t rank;
+  size_t first;    // of its tensors
+  size_t tensors;  // how many
+  size_t texts;    // of its __metadata__
+} ff_file;
+
+int ff_load_begin(ff_loading** loading, const ff_load_options* options);
+// Null: nothing.
+void ff_load_end(ff_loading* loading);
+// What there is; of a null loading, 0. What the other three tell is valid until ff_load_end().
+uint64_t ff_load_step(const ff_loading* loading);
+size_t ff_load_files(const ff_loading* loading);
+size_t ff_load_tensors(const ff_loading* loading);
+int ff_load_file(const ff_loading* loading, size_t index, ff_file* file);
+int ff_load_text(const ff_loading* loading, size_t file, size_t index, ff_text* text);
+int ff_load_tensor(const ff_loading* loading, size_t index, ff_tensor* tensor);  // data: null
+// Fills places[i] with tensor i, for all of them. FF_CORRUPT names tensor and chunk.
+int ff_load_read(ff_loading* loading, void* const* places);
+
+// The step of a run that was saved last; FF_STEP_NONE when there is no such run, or no store yet.
+int ff_latest_step(const char* store, const char* run, uint64_t* step);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -1,0 +1,20 @@
+// Who saves: the user and host that an index records, and the try of a job that ranks share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "ckpt/save.h"
+#include "io/disk.h"
+
+namespace ff::ckpt {
+
+// Of this process. The user's name is what /etc/passwd calls it (a static program cannot load the
+// name service's modules), else "uid-N".
+Identity identity_of(io::Disk& disk, std::string host, std::string ff_version);
+
+// What all ranks of one try of a job have in common (SaveOptions::attempt), as the environment
+// tells it: FF_ATTEMPT, else torchrun's run id and restart count. Empty: it tells nothing.
+std::string attempt_of_environment();
+
+}  // namespace ff::ckpt

@@ -1,0 +1,44 @@
+// Who saves, as the machine tells it; which try of a job, as the environment does.
+#include "ckpt/identity.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "io/system_disk.h"
+
+namespace ff::ckpt {
+namespace {
+
+TEST(IdentityTest, TheUserByNumberAndName) {
+  io::SystemDisk disk;
+  const Identity self = identity_of(disk, "host", "1.2");
+  EXPECT_EQ(self.uid, ::geteuid());
+  EXPECT_EQ(self.host, "host");
+  EXPECT_EQ(self.ff_version, "1.2");
+  if (self.uid == 0) {
+    EXPECT_EQ(self.user, "root");
+  }
+}
+
+TEST(IdentityTest, TheAttemptOfTheEnvironment) {
+  const auto set = [](const char* name, const char* value) {
+    value != nullptr ? ::setenv(name, value, 1) : ::unsetenv(name);
+  };
+  const auto attempt = [&](const char* own, const char* run, const char* restarts) {
+    set("FF_ATTEMPT", own);
+    set("TORCHELASTIC_RUN_ID", run);
+    set("TORCHELASTIC_RESTART_COUNT", restarts);
+    return attempt_of_environment();
+  };
+  EXPECT_EQ(attempt(nullptr, nullptr, nullptr), "");
+  EXPECT_EQ(attempt(nullptr, nullptr, "3"), "");
+  EXPECT_EQ(attempt(nullptr, "job", nullptr), "job.0");
+  EXPECT_EQ(attempt(nullptr, "job", "3"), "job.3");
+  EXPECT_EQ(attempt("", "job", "3"), "job.3");
+  EXPECT_EQ(attempt("mine", "job", "3"), "mine");
+  attempt(nullptr, nullptr, nullptr);
+}
+
+}  // namespace
+}  // namespace ff::ckpt
