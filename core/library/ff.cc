@@ -5,14 +5,16 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <new>
 #include <optional>
 #include <string>
 
-#include "base/text.h"
+#include "io/system_disk.h"
 #include "library/last_error.h"
 #include "reduce/communicator.h"
+#include "reduce/environment.h"
 
 using ff::Errc;
 using ff::Error;
@@ -72,36 +74,67 @@ Operation operation_of(Collective kind, const void* in, void* out, size_t count,
           .out = out};
 }
 
-Result<std::string> variable(const char* name) {
-  const char* const value = ::getenv(name);
-  if (value != nullptr && *value != '\0') return std::string(value);
-  Error error = ff::fail(Errc::usage, "{} is not set", name);
-  error.hint = "Start it with torchrun, or give ff_comm_init() its options.";
-  return error;
-}
-Result<uint32_t> number_of(const char* name) {
-  FF_TRY(const std::string text, variable(name));
-  const auto number = ff::parse_u64(text);
-  if (number && *number < UINT32_MAX) return static_cast<uint32_t>(*number);
-  return ff::fail(Errc::usage, "{}={} is no number of ranks", name, text);
-}
-
-// As torchrun sets it.
-Result<ff::reduce::HostRank> rank_of_environment() {
-  ff::reduce::HostRank self;
-  FF_TRY(self.rank, number_of("RANK"));
-  FF_TRY(self.ranks, number_of("WORLD_SIZE"));
-  if (::getenv("LOCAL_WORLD_SIZE") != nullptr) {
-    FF_TRY(const uint32_t local, number_of("LOCAL_WORLD_SIZE"));
-    if (local != self.ranks) {
-      return ff::fail(Errc::usage, "{} of {} ranks are on this host: all must be", local,
-                      self.ranks);
+// What the environment would say of such options.
+class GivenVariables {
+ public:
+  explicit GivenVariables(const ff_comm_options& given) {
+    set("RANK", given.rank);
+    set("WORLD_SIZE", given.ranks);
+    if (given.local_ranks > 0) {
+      set("LOCAL_RANK", given.local_rank);
+      set("LOCAL_WORLD_SIZE", given.local_ranks);
+    }
+    set("FF_ZONE", given.zone);
+    set("FF_DETERMINISTIC", given.deterministic != 0 ? 1 : 0);
+    for (const auto& [name, value] :
+         {std::pair{"FF_KEY_FILE", given.key_file}, std::pair{"FF_ALGO", given.algorithm},
+          std::pair{"FF_WIRE", given.wire}}) {
+      if (value != nullptr) values_[name] = value;
     }
   }
-  FF_TRY(const std::string host, variable("MASTER_ADDR"));
-  FF_TRY(const std::string port, variable("MASTER_PORT"));
-  self.job = host + ":" + port;
-  return self;
+  // Where the job's ranks meet.
+  Result<void> set_master(const char* text) {
+    FF_TRY(const ff::net::Address at, ff::net::parse_address(text));
+    values_["MASTER_ADDR"] = at.host;
+    set("MASTER_PORT", at.port);
+    set("FF_PORT", at.port);
+    return {};
+  }
+  const char* operator()(const char* name) const {
+    const auto found = values_.find(name);
+    return found != values_.end() ? found->second.c_str() : nullptr;
+  }
+
+ private:
+  void set(const char* name, uint64_t number) { values_[name] = fmt::format("{}", number); }
+
+  std::map<std::string, std::string> values_;
+};
+
+Result<ff::reduce::JobPart> job_of_options(const ff_comm_options& given) {
+  if (given.size != sizeof given) {
+    return ff::fail(Errc::usage, "ff_comm_options is of another version of ff.h");
+  }
+  if (given.job == nullptr || *given.job == '\0' || std::strlen(given.job) > 64) {
+    return ff::fail(Errc::usage, "the job's name has 1 to 64 characters");
+  }
+  const bool is_here = given.local_ranks == 0 || given.local_ranks == given.ranks;
+  if (is_here) {
+    ff::reduce::JobPart part;
+    part.self = {.rank = given.rank, .ranks = given.ranks, .job = given.job};
+    part.network.ranks = given.ranks;
+    return part;
+  }
+  if (given.master == nullptr) {
+    return ff::fail(Errc::usage, "{} of {} ranks are on this host, and master is null",
+                    given.local_ranks, given.ranks);
+  }
+  GivenVariables variables(given);
+  FF_TRY(variables.set_master(given.master));
+  ff::io::SystemDisk disk;
+  FF_TRY(ff::reduce::JobPart part, ff::reduce::job_of(variables, std::nullopt, disk));
+  part.self.job = fmt::format("{}-{}", given.job, part.self.first_rank);
+  return part;
 }
 
 int64_t ns_of(double seconds) {
@@ -110,22 +143,17 @@ int64_t ns_of(double seconds) {
 }
 
 Result<void> init(ff_comm& comm, const ff_comm_options* given) {
-  ff::reduce::HostRank self;
+  ff::reduce::JobPart part;
   ff::reduce::Options options;
   if (given != nullptr) {
-    if (given->size != sizeof *given) {
-      return ff::fail(Errc::usage, "ff_comm_options is of another version of ff.h");
-    }
-    if (given->job == nullptr || *given->job == '\0' || std::strlen(given->job) > 64) {
-      return ff::fail(Errc::usage, "the job's name has 1 to 64 characters");
-    }
-    self = {.rank = given->rank, .ranks = given->ranks, .job = given->job};
+    FF_TRY(part, job_of_options(*given));
     options = {.join_ns = ns_of(given->join_seconds),
                .operation_ns = ns_of(given->operation_seconds)};
   } else {
-    FF_TRY(self, rank_of_environment());
+    ff::io::SystemDisk disk;
+    FF_TRY(part, ff::reduce::job_of(::getenv, std::nullopt, disk));
   }
-  FF_TRY(comm.ranks, Communicator::join(self, comm.stop, options));
+  FF_TRY(comm.ranks, Communicator::join(part.self, comm.stop, options, part.network));
   return {};
 }
 

@@ -44,10 +44,23 @@ typedef enum ff_status {
 typedef struct ff_comm_options {
   size_t size;               // of this struct: sizeof(ff_comm_options)
   uint32_t rank;             // of this process, from 0
-  uint32_t ranks;            // of the job, all on this host; at most 64
+  uint32_t ranks;            // of the job; at most 64 on a host
   const char* job;           // the same for all ranks, and no other job's on this host
   double join_seconds;       // until all ranks have come; 0: 60
   double operation_seconds;  // for an operation, from when it is waited for; 0: 60
+  // Of a job on several hosts, whose ranks on each follow one another.
+  uint32_t local_rank;   // of this process, on its host
+  uint32_t local_ranks;  // of this host; 0: all are here, and the rest means nothing
+  const char* master;    // "HOST:PORT": where the host of rank 0 listens
+  const char* key_file;  // the job's key: 64 hex digits in a file that others cannot read; null
+                         // only where all hosts are this machine
+  uint32_t zone;         // the part of the network that this host is in
+  // The same on all hosts: what sums of floats are rounded to in between, "none" (or null), "bf16"
+  // or "fp8"; "auto" (or null), "tree" or "ring"; and whether bits are to depend on the inputs and
+  // on which host has which ranks alone.
+  const char* wire;
+  const char* algorithm;
+  int deterministic;
 } ff_comm_options;
 
 // "0.1.0"
@@ -57,7 +70,8 @@ const char* ff_version(void);
 const char* ff_error(void);
 
 // Waits until all ranks have come. `options` null: as torchrun's environment has it (RANK,
-// WORLD_SIZE, and MASTER_ADDR and MASTER_PORT for the job).
+// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), and FF_KEY_FILE, FF_PORT,
+// FF_ZONE, FF_WIRE, FF_ALGO and FF_DETERMINISTIC for what torchrun knows nothing of.
 int ff_comm_init(ff_comm** comm, const ff_comm_options* options);
 // What is in flight is given up; the other ranks see that this one has left. Null: nothing.
 void ff_comm_destroy(ff_comm* comm);

@@ -45,7 +45,11 @@ _FORMATS = {"f": "float32", "d": "float64", "e": "float16", "i": "int32", "q": "
 class _Options(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("rank", ctypes.c_uint32), ("ranks", ctypes.c_uint32),
                 ("job", ctypes.c_char_p), ("join_seconds", ctypes.c_double),
-                ("operation_seconds", ctypes.c_double)]
+                ("operation_seconds", ctypes.c_double), ("local_rank", ctypes.c_uint32),
+                ("local_ranks", ctypes.c_uint32), ("master", ctypes.c_char_p),
+                ("key_file", ctypes.c_char_p), ("zone", ctypes.c_uint32),
+                ("wire", ctypes.c_char_p), ("algorithm", ctypes.c_char_p),
+                ("deterministic", ctypes.c_int)]
 
 
 class _Tensor(ctypes.Structure):
@@ -176,15 +180,27 @@ class Work:
         return self._out
 
 
-class Comm:
-    """The ranks of a job, all on this host."""
+def _text(value):
+    return None if value is None else os.fspath(value).encode()
 
-    def __init__(self, rank=None, ranks=None, job=None, join_seconds=60.0, operation_seconds=60.0):
+
+class Comm:
+    """The ranks of a job: all on this host, or local_ranks of them. Then `master`, "HOST:PORT", is
+    where the host of rank 0 listens, and key_file has the job's key (64 hex digits); zone, wire
+    ("bf16", "fp8"), algorithm ("tree", "ring") and deterministic are as in `ff allreduce`. Without
+    a rank all of that is as torchrun's environment and FF_KEY_FILE, FF_WIRE, ... have it."""
+
+    def __init__(self, rank=None, ranks=None, job=None, join_seconds=60.0, operation_seconds=60.0,
+                 *, local_rank=0, local_ranks=0, master=None, key_file=None, zone=0, wire=None,
+                 algorithm=None, deterministic=False):
         self._handle = ctypes.c_void_p()
         options = None
         if rank is not None:
             options = ctypes.byref(_Options(ctypes.sizeof(_Options), rank, ranks,
-                                            str(job).encode(), join_seconds, operation_seconds))
+                                            str(job).encode(), join_seconds, operation_seconds,
+                                            local_rank, local_ranks, _text(master),
+                                            _text(key_file), zone, _text(wire), _text(algorithm),
+                                            deterministic))
         _check(_ff.ff_comm_init(ctypes.byref(self._handle), options))
         self.rank = _ff.ff_comm_rank(self._handle)
         self.ranks = _ff.ff_comm_ranks(self._handle)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "simd/digest.h"
 
 namespace ff::reduce {
 
@@ -107,7 +108,10 @@ Result<JobPart> job_of(const Variables& get, std::optional<uint32_t> here, io::D
   FF_TRY(place(get, here, part.self, part.network.ranks));
   FF_TRY(part.network.at.host, needed(get, "MASTER_ADDR"));
   FF_TRY(const uint32_t master_port, number(get, "MASTER_PORT", UINT16_MAX));
-  part.self.job = fmt::format("{}:{}-{}", part.network.at.host, master_port, part.self.first_rank);
+  // In a few characters, whatever the host is called.
+  const std::string meeting = fmt::format("{}:{}", part.network.at.host, master_port);
+  const auto digest = simd::fingerprint(simd::DigestKind::xxh128, as_bytes(meeting)).digest.hex();
+  part.self.job = fmt::format("{}-{}", digest, part.self.first_rank);
   if (part.network.ranks == part.self.ranks) return part;
   FF_TRY(const uint32_t port, number_or(get, "FF_PORT", UINT16_MAX, master_port + kPortStep));
   if (port > UINT16_MAX) {

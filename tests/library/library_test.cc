@@ -1,6 +1,8 @@
 // libff.so as a program sees it: its functions between processes, its errors, what it exports.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,17 +26,33 @@ std::string new_job() {
   return "library-" + rng.hex_id();
 }
 
-ff_comm_options options_of(uint32_t rank, const std::string& job) {
-  return {.size = sizeof(ff_comm_options),
-          .rank = rank,
-          .ranks = kRanks,
-          .job = job.c_str(),
-          .join_seconds = 30,
-          .operation_seconds = 30};
+// One of loopback that was free a moment ago.
+uint16_t free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  EXPECT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&at), size), 0);
+  EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size), 0);
+  ::close(socket);
+  return ntohs(at.sin_port);
 }
 
-// Each rank in a process; all must end with 0.
-void with_processes(const std::function<int(ff_comm*)>& body) {
+ff_comm_options options_of(uint32_t rank, const std::string& job) {
+  ff_comm_options options = {};
+  options.size = sizeof options;
+  options.rank = rank;
+  options.ranks = kRanks;
+  options.job = job.c_str();
+  options.join_seconds = 30;
+  options.operation_seconds = 30;
+  return options;
+}
+
+// Each rank in a process; all must end with 0. `change` its options.
+void with_processes(const std::function<int(ff_comm*)>& body,
+                    const std::function<void(ff_comm_options&)>& change = {}) {
   const std::string job = new_job();
   std::vector<pid_t> pids;
   for (uint32_t rank = 0; rank < kRanks; rank++) {
@@ -44,7 +62,8 @@ void with_processes(const std::function<int(ff_comm*)>& body) {
       pids.push_back(pid);
       continue;
     }
-    const ff_comm_options options = options_of(rank, job);
+    ff_comm_options options = options_of(rank, job);
+    if (change) change(options);
     ff_comm* comm = nullptr;
     int code = ff_comm_init(&comm, &options);
     if (code == FF_OK) code = body(comm);
@@ -57,6 +76,34 @@ void with_processes(const std::function<int(ff_comm*)>& body) {
     ASSERT_EQ(::waitpid(pid, &status, 0), pid);
     EXPECT_EQ(status, 0);
   }
+}
+
+TEST(LibraryTest, RanksOfTwoHosts) {
+  const std::string master = "127.0.0.1:" + std::to_string(free_port());
+  const auto split = [&](ff_comm_options& options) {
+    options.local_ranks = options.rank < 2 ? 2 : 1;
+    options.local_rank = options.rank % 2;
+    options.master = master.c_str();
+    options.wire = "bf16";
+  };
+  with_processes(
+      [](ff_comm* comm) {
+        std::vector<float> data(100'000, 1 + 0x1p-12F);
+        if (ff_allreduce(comm, data.data(), data.data(), data.size(), FF_FLOAT32, FF_SUM) != 0) {
+          return 1;
+        }
+        return data.front() == 3 && data.back() == 3 ? 0 : 2;  // rounded
+      },
+      split);
+}
+
+TEST(LibraryTest, HostsOfWhichNothingIsSaidAreRefused) {
+  ff_comm_options options = options_of(0, "job");
+  options.local_ranks = 2;
+  ff_comm* comm = nullptr;
+  EXPECT_EQ(ff_comm_init(&comm, &options), FF_USAGE);
+  EXPECT_NE(std::string(ff_error()).find("master is null"), std::string::npos) << ff_error();
+  EXPECT_EQ(comm, nullptr);
 }
 
 TEST(LibraryTest, EveryOperation) {
