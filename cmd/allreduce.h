@@ -42,15 +42,14 @@ struct JobOptions {
 };
 void declare_job_options(Command& command, JobOptions& options);
 
-// Runs `body` as each of so many ranks of this host, in processes of their own; what rank 0 prints
-// is what the command prints. The error is the first rank's that has one; a rank that is killed is
-// named. `job`: the part of a larger one that they are.
-Result<void> with_local_ranks(Session& session, uint32_t ranks, const RankOptions& options,
-                              const std::function<Result<void>(reduce::Communicator&)>& body);
+// Whether neither --hosts nor the environment names others.
+bool is_of_this_host(const JobOptions& job);
 
 // Runs `body` as the ranks of a job: on the hosts of --hosts, each started over ssh with the words
 // of this command; or as the part of a job that the environment names; or on this host alone, with
-// `otherwise` ranks unless --nproc says how many.
+// `otherwise` ranks unless --nproc says how many. Ranks of a host are processes; what rank 0 prints
+// is what the command prints. The error is the first rank's that has one; a rank that is killed is
+// named.
 Result<void> with_ranks(Session& session, const JobOptions& job, const RankOptions& options,
                         uint32_t otherwise,
                         const std::function<Result<void>(reduce::Communicator&)>& body);

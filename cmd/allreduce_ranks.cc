@@ -178,13 +178,8 @@ void declare_job_options(Command& command, JobOptions& options) {
       .env("FF_ZONE");
 }
 
-Result<void> with_local_ranks(Session& session, uint32_t ranks, const RankOptions& options,
-                              const Body& body) {
-  SeededRng rng(system_seed());
-  reduce::JobPart part;
-  part.self = {.ranks = ranks, .job = rng.hex_id()};
-  part.network.ranks = ranks;
-  return be_ranks(session, part, options, body);
+bool is_of_this_host(const JobOptions& job) {
+  return !job.hosts && !reduce::names_job(JobVariables(job));
 }
 
 Result<void> with_ranks(Session& session, const JobOptions& job, const RankOptions& options,
@@ -192,8 +187,12 @@ Result<void> with_ranks(Session& session, const JobOptions& job, const RankOptio
   FF_TRY(check(job));
   const JobVariables variables(job);
   if (job.hosts) return run_on_hosts(session, job);
-  if (!reduce::names_job(variables)) {
-    return with_local_ranks(session, job.nproc.value_or(otherwise), options, body);
+  if (is_of_this_host(job)) {
+    SeededRng rng(system_seed());
+    reduce::JobPart part;
+    part.self = {.ranks = job.nproc.value_or(otherwise), .job = rng.hex_id()};
+    part.network.ranks = part.self.ranks;
+    return be_ranks(session, part, options, body);
   }
   io::SystemDisk disk;
   FF_TRY(const reduce::JobPart part, reduce::job_of(variables, job.nproc, disk));

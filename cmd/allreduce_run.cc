@@ -9,6 +9,7 @@
 #include "io/system_disk.h"
 #include "net/key.h"
 #include "reduce/file_sum.h"
+#include "simd/digest.h"
 
 namespace ff::cmd {
 
@@ -18,7 +19,7 @@ using simd::DataType;
 
 struct RunOptions {
   std::string in, out;
-  std::optional<uint32_t> nproc;
+  JobOptions job;
   std::optional<std::string> type;
   std::string op = "sum";
   bool force = false;
@@ -158,18 +159,17 @@ Result<uint32_t> count_files(io::Disk& disk, const RunOptions& options) {
   return count;
 }
 
+Result<void> check_pattern(const RunOptions& options) {
+  if (names_rank(options.in)) return {};
+  FF_TRY(const std::string one, name_of(options.in, 0));
+  Error error = fail(Errc::usage, "--in {}: all ranks have one file, {}", options.in, one);
+  error.hint = "Write %r where the rank stands: --in 'grad.%r.bin'";
+  return error;
+}
+
 Result<std::vector<Input>> inputs_of(io::Disk& disk, const RunOptions& options) {
-  if (!names_rank(options.in)) {
-    FF_TRY(const std::string one, name_of(options.in, 0));
-    Error error = fail(Errc::usage, "--in {}: all ranks have one file, {}", options.in, one);
-    error.hint = "Write %r where the rank stands: --in 'grad.%r.bin'";
-    return error;
-  }
-  uint32_t count = options.nproc.value_or(0);
-  if (options.nproc && (count == 0 || count > reduce::kHostRanksMax)) {
-    return fail(Errc::usage, "--nproc {}: 1 to {}", count, reduce::kHostRanksMax);
-  }
-  if (!options.nproc) {
+  uint32_t count = options.job.nproc.value_or(0);
+  if (!options.job.nproc) {
     FF_TRY(count, count_files(disk, options));
   }
   std::vector<Input> inputs;
@@ -184,48 +184,101 @@ Result<std::vector<Input>> inputs_of(io::Disk& disk, const RunOptions& options) 
   return inputs;
 }
 
-Result<void> run_files(Session& session, const RunOptions& options) {
+// Of what rank 0 has: files on other hosts nobody has looked at before.
+Result<void> same_on_all(reduce::Communicator& ranks, const Input& own) {
+  const std::string text = fmt::format("{} {}", own.bytes, fmt::join(own.shapes, "|"));
+  const auto digest = simd::fingerprint(simd::DigestKind::xxh128, as_bytes(text)).digest;
+  const auto mine = load_le<int64_t>(digest.bytes.data());
+  std::vector<int64_t> all(ranks.ranks());
+  FF_TRY(ranks.run({.kind = reduce::Collective::allgather,
+                    .type = DataType::i64,
+                    .count = 1,
+                    .in = &mine,
+                    .out = all.data()}));
+  const auto differs = std::ranges::find_if(all, [&](int64_t one) { return one != all[0]; });
+  if (differs == all.end()) return {};
+  return fail(Errc::usage, "{} ({} of data) is not like that of rank {}", own.path,
+              format_size(own.bytes), mine == all[0] ? differs - all.begin() : 0);
+}
+
+// What rank 0 tells of in the end.
+struct Outcome {
+  uint64_t bytes = 0;
+  size_t arrays = 0;
+  uint32_t ranks = 0;
+  std::vector<std::string> outs = {};
+};
+
+// As one rank; `known`: its file, if that was looked at before.
+Result<void> sum_own(Session& session, const RunOptions& options, reduce::Communicator& ranks,
+                     const Input* known, Outcome& outcome) {
   io::SystemDisk disk;
-  FF_TRY(const auto inputs, inputs_of(disk, options));
+  const uint32_t rank = ranks.rank();
+  Input looked;
+  if (known == nullptr) {
+    FF_TRY(const std::string path, name_of(options.in, rank));
+    FF_TRY(looked, look_at(disk, path, options));
+    FF_TRY(same_on_all(ranks, looked));
+  }
+  const Input& input = known != nullptr ? *known : looked;
   const bool to_all = names_rank(options.out);
-  std::vector<std::string> outs;
-  for (uint32_t rank = 0; rank < (to_all ? inputs.size() : 1); rank++) {
-    FF_TRY(std::string name, name_of(options.out, rank));
-    outs.push_back(std::move(name));
-    FF_TRY(io::NewFile::check(disk, outs.back(), options.force));
+  std::string out;
+  if (to_all || rank == 0) {
+    FF_TRY(out, name_of(options.out, rank));
+  }
+  outcome = {.bytes = input.bytes, .arrays = input.arrays.size(), .ranks = ranks.ranks()};
+  for (uint32_t other = 0; other < (to_all ? ranks.ranks() : 1); other++) {
+    FF_TRY(std::string name, name_of(options.out, other));
+    outcome.outs.push_back(std::move(name));
   }
   Progress progress;
-  progress.total = inputs.front().bytes;
-  Clock& clock = session.stop.clock();
-  const int64_t began_ns = clock.steady_ns();
-  FF_TRY(with_local_ranks(session, static_cast<uint32_t>(inputs.size()), options.ranks,
-                          [&](reduce::Communicator& ranks) -> Result<void> {
-                            const uint32_t rank = ranks.rank();
-                            const auto bar = rank == 0 ? session.out.progress("allreduce", progress,
-                                                                              session.stop)
-                                                       : nullptr;
-                            net::SecureRng rng;
-                            const reduce::FileSum sum{.in = inputs[rank].path,
-                                                      .in_data = inputs[rank].head.size(),
-                                                      .out = rank < outs.size() ? outs[rank] : "",
-                                                      .to_all = to_all,
-                                                      .replace = options.force,
-                                                      .head = inputs.front().head,
-                                                      .arrays = inputs[rank].arrays,
-                                                      .op = *simd::reduce_op_of(options.op)};
-                            return reduce::sum_files(ranks, disk, rng, progress, sum);
-                          }));
-  const double seconds = static_cast<double>(clock.steady_ns() - began_ns) / kSecond;
-  const double rate = static_cast<double>(inputs.front().bytes * inputs.size()) / seconds;
-  session.out.line("{} files of {}, {}: {} ({})", inputs.size(), format_size(inputs.front().bytes),
-                   options.op, fmt::join(outs, " "), format_rate(rate));
-  session.out.data({{"ranks", inputs.size()},
-                    {"bytes", inputs.front().bytes},
-                    {"arrays", inputs.front().arrays.size()},
+  progress.total = input.bytes;
+  const auto bar = rank == 0 ? session.out.progress("allreduce", progress, session.stop) : nullptr;
+  net::SecureRng rng;
+  const reduce::FileSum sum{.in = input.path,
+                            .in_data = input.head.size(),
+                            .out = out,
+                            .to_all = to_all,
+                            .replace = options.force,
+                            .head = input.head,
+                            .arrays = input.arrays,
+                            .op = *simd::reduce_op_of(options.op)};
+  return reduce::sum_files(ranks, disk, rng, progress, sum);
+}
+
+void report(Session& session, const RunOptions& options, const Outcome& outcome, int64_t began_ns) {
+  const double seconds = static_cast<double>(session.stop.clock().steady_ns() - began_ns) / kSecond;
+  const double rate = static_cast<double>(outcome.bytes * outcome.ranks) / seconds;
+  session.out.line("{} files of {}, {}: {} ({})", outcome.ranks, format_size(outcome.bytes),
+                   options.op, fmt::join(outcome.outs, " "), format_rate(rate));
+  session.out.data({{"ranks", outcome.ranks},
+                    {"bytes", outcome.bytes},
+                    {"arrays", outcome.arrays},
                     {"op", options.op},
-                    {"out", outs},
+                    {"out", outcome.outs},
                     {"seconds", seconds}});
-  return {};
+}
+
+Result<void> run_files(Session& session, const RunOptions& options) {
+  FF_TRY(check_pattern(options));
+  const int64_t began_ns = session.stop.clock().steady_ns();
+  std::vector<Input> inputs;  // on this host alone
+  if (is_of_this_host(options.job)) {
+    io::SystemDisk disk;
+    FF_TRY(inputs, inputs_of(disk, options));
+    for (uint32_t rank = 0; rank < (names_rank(options.out) ? inputs.size() : 1); rank++) {
+      FF_TRY(const std::string name, name_of(options.out, rank));
+      FF_TRY(io::NewFile::check(disk, name, options.force));
+    }
+  }
+  return with_ranks(session, options.job, options.ranks, static_cast<uint32_t>(inputs.size()),
+                    [&](reduce::Communicator& ranks) -> Result<void> {
+                      Outcome outcome;
+                      const Input* const known = inputs.empty() ? nullptr : &inputs[ranks.rank()];
+                      FF_TRY(sum_own(session, options, ranks, known, outcome));
+                      if (ranks.rank() == 0) report(session, options, outcome, began_ns);
+                      return {};
+                    });
 }
 
 }  // namespace
@@ -236,16 +289,18 @@ void declare_allreduce_run(Command& run) {
       "Reads a file for each rank, in processes of their own, and writes their sum, average, "
       "product, maximum or minimum, element by element. Plain files hold elements of one type; of "
       "safetensors files each tensor is reduced in its own type, and the tensors of all must be "
-      "the same. In the names %r stands for the rank, from 0, and %% for a percent sign. With %r "
+      "the same. Without --nproc there are as many ranks on this host as there are files. On "
+      "several hosts each rank reads its file on its own host. In the names %r stands for the "
+      "rank, from 0, and %% for a percent sign. With %r "
       "in --out each rank writes the result under its own name. What is written appears when it is "
       "whole.");
   run.option("--in", text(options.in, "PATTERN"), "The files: 'grad.%r.bin'").required();
   run.option("--out", text(options.out, "PATTERN"), "The result").required();
-  run.option("--nproc", number(options.nproc), "Ranks (without it: as many as there are files)");
   run.option("-d,--datatype", choice(options.type, data_type_names()),
              "Of plain files (without it: float)");
   run.option("-o,--op", choice(options.op, reduce_op_names()), "What is done");
   run.flag("--force", options.force, "Replace the result when it exists");
+  declare_job_options(run, options.job);
   declare_rank_options(run, options.ranks);
   run.example("ff allreduce run --in 'grad.%r.bin' --out sum.bin -d bfloat16 -o avg",
               "the average of grad.0.bin, grad.1.bin and so on");
