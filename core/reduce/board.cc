@@ -122,6 +122,7 @@ bool Board::ended(uint64_t number) const {
   // What another thread of this process has finished is seen already, for it was before the end;
   // this says so to who follows one process alone (ThreadSanitizer).
   (void)one.left.load(std::memory_order_acquire);
+  (void)turns().finished();
   return true;
 }
 

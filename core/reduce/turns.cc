@@ -12,6 +12,7 @@ struct Turns::Memory {
   };
   alignas(64) std::atomic<uint64_t> published;
   alignas(64) std::atomic<uint64_t> taken;
+  std::atomic<uint64_t> finished;
   alignas(64) Slot slots[kTurns];
 };
 
@@ -32,6 +33,8 @@ bool Turns::done(uint64_t ticket) const {
   return memory_->slots[ticket % kTurns].done.load(std::memory_order_acquire) > ticket;
 }
 
+uint64_t Turns::finished() const { return memory_->finished.load(std::memory_order_acquire); }
+
 bool Turns::any() const {
   return memory_->taken.load(std::memory_order_relaxed) <
          memory_->published.load(std::memory_order_acquire);
@@ -49,6 +52,7 @@ std::optional<Turns::Taken> Turns::take() {
 }
 
 void Turns::finish(uint64_t ticket) {
+  memory_->finished.fetch_add(1, std::memory_order_acq_rel);
   memory_->slots[ticket % kTurns].done.store(ticket + 1, std::memory_order_release);
 }
 

@@ -52,6 +52,8 @@ class Turns {
   };
   std::optional<Taken> take();
   void finish(uint64_t ticket);
+  // How many, ever.
+  uint64_t finished() const;
 
  private:
   Memory* memory_;

@@ -15,18 +15,16 @@ namespace {
 constexpr std::array kKinds = {Collective::allreduce, Collective::reduce, Collective::broadcast,
                                Collective::allgather, Collective::reduce_scatter};
 
-const std::vector<std::vector<uint32_t>> kShapes = {{1, 1}, {2, 2}, {1, 3, 2}, {1, 1, 1, 1, 1}};
-
 struct Way {
   std::vector<uint32_t> ranks;
   Algorithm algorithm = Algorithm::automatic;
 };
 std::vector<Way> ways() {
-  std::vector<Way> all;
-  for (const auto& shape : kShapes) {
-    for (const Algorithm one : {Algorithm::tree, Algorithm::ring}) all.push_back({shape, one});
-  }
-  return all;
+  return {{{2, 2}, Algorithm::tree},
+          {{1, 1}, Algorithm::ring},
+          {{1, 3, 2}, Algorithm::tree},
+          {{1, 2, 1}, Algorithm::ring},
+          {{1, 1, 1, 1, 1}, Algorithm::tree}};
 }
 std::string name_of(const testing::TestParamInfo<Way>& info) {
   return fmt::format("{}_{}", algorithm_name(info.param.algorithm),
@@ -45,7 +43,7 @@ TEST_P(NodesTest, EveryTypeAndOperation) {
     uint64_t test = 1;
     for (size_t type = 0; type < simd::kDataTypes; type++) {
       for (size_t op = 0; op < simd::kReduceOps; op++) {
-        for (const uint64_t count : {0, 1, 77, 4097}) {
+        for (const uint64_t count : {0, 77, 4097}) {
           check_one(ranks,
                     {.kind = Collective::allreduce,
                      .type = static_cast<DataType>(type),
@@ -78,7 +76,7 @@ TEST_P(NodesTest, EveryKindRootAndSize) {
 
 TEST_P(NodesTest, MorePiecesThanThereIsRoomFor) {
   with_nodes(nodes(), [](Communicator& ranks) {
-    const uint64_t count = 3 * kMoving * kSlotBytes / 4 + 3;
+    const uint64_t count = 5 * kMoving * kSlotBytes / 16 + 3;
     check_one(ranks, {.count = count}, 1, Memory::in_place, Values::small);
     check_one(ranks,
               {.kind = Collective::reduce_scatter, .type = DataType::i32, .count = count / 3}, 2,
