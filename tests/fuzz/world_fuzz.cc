@@ -1,0 +1,34 @@
+// The table of nodes that a rank gets from another host: no crash; each rank of one that is taken
+// has a node and a name without control bytes, and it is told on as it came but for such bytes.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "reduce/world.h"
+
+using namespace ff;
+using namespace ff::reduce;
+
+std::vector<std::string> fuzz_seeds() {
+  World world;
+  world.nodes = {{.first_rank = 0, .processes = {10, 11}, .zone = 4, .host = "one"},
+                 {.first_rank = 2, .processes = {20}, .zone = 4, .host = "two\x1b"}};
+  world.nodes[1].listens.host = "10.0.0.2";
+  return {encode_world(world), encode_node(world.nodes[0])};
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const ByteView bytes(reinterpret_cast<const std::byte*>(data), size);
+  if (const auto node = parse_node(bytes)) FF_CHECK(node->ranks() > 0);
+  const auto world = parse_world(bytes);
+  if (!world) return 0;
+  for (uint32_t rank = 0; rank < world->ranks(); rank++) {
+    const Node& node = world->nodes[world->node_of(rank)];
+    FF_CHECK(rank >= node.first_rank && rank - node.first_rank < node.ranks());
+    for (const char c : world->name_of(rank)) FF_CHECK(static_cast<unsigned char>(c) >= 0x20);
+  }
+  FF_CHECK(world->zones().size() == world->nodes.size());
+  FF_CHECK(parse_world(as_bytes(encode_world(*world))).ok());
+  return 0;
+}
