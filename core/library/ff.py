@@ -15,6 +15,7 @@ system has its libraries.
 """
 import ctypes
 import os
+import weakref
 
 TYPES = ("float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32",
          "int64", "uint8")
@@ -130,10 +131,13 @@ class Comm:
         _check(_ff.ff_comm_init(ctypes.byref(self._handle), options))
         self.rank = _ff.ff_comm_rank(self._handle)
         self.ranks = _ff.ff_comm_ranks(self._handle)
+        self._unused = []  # addresses of buffers that nothing refers to any more
 
     def _of(self):
         if not self._handle:
             raise Error(2, "the communicator was closed")
+        while self._unused:
+            _check(_ff.ff_free(self._handle, self._unused.pop()))
         return self._handle
 
     def close(self):
@@ -147,10 +151,13 @@ class Comm:
         self.close()
 
     def buffer(self, count):
-        """`count` bytes that all ranks reach, in zeros, until the communicator is closed."""
+        """`count` bytes that all ranks reach, in zeros: while anything refers to them, and until
+        the communicator is closed."""
         memory = ctypes.c_void_p()
         _check(_ff.ff_alloc(self._of(), count, ctypes.byref(memory)))
-        return memoryview((ctypes.c_char * count).from_address(memory.value)).cast("B")
+        array = (ctypes.c_char * count).from_address(memory.value)
+        weakref.finalize(array, self._unused.append, memory.value).atexit = False
+        return memoryview(array).cast("B")
 
     def allreduce(self, data, op="sum", out=None, dtype=None):
         """`data` of all ranks into `out` (without one, into `data`) of each."""
