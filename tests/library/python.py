@@ -44,6 +44,15 @@ def rank_body(comm):
     for i, part, work in reversed(works):
         work.wait()
         assert work.wait() is part and part[0] == 3 * i + 3
+    del memory, works, part, work
+    comm.barrier()
+    for _ in range(20):  # each is given back when nothing refers to it
+        large = comm.buffer(64 << 20)
+        large[0] = large[-1] = 1
+    with open("/proc/self/maps") as maps:
+        spans = [line.split()[0].split("-") for line in maps if line.split()[1] == "rw-s"]
+    shared = sum(int(end, 16) - int(start, 16) for start, end in spans)
+    assert shared < 512 << 20, f"{shared >> 20} MiB of memory are shared"
 
     gathered = comm.allgather(array.array("d", [rank * 1.5] * 2), array.array("d", [0] * 6))
     assert list(gathered) == [0, 0, 1.5, 1.5, 3, 3]
