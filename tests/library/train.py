@@ -199,16 +199,17 @@ def train(options):
         parameters=sum(one.numel() for one in training.module.parameters()))
     while training.step < options.steps:
         inputs, targets = batch_of(text, options, training.step, rank, ranks)
-        begun = time.perf_counter()
+        begun, worked = time.perf_counter(), time.process_time()
         loss = training.run(inputs, targets)
-        seconds = time.perf_counter() - begun
+        seconds, worked = time.perf_counter() - begun, time.process_time() - worked
         if comm is not None:
             comm.allreduce(loss, op="avg")
         else:
             dist.all_reduce(loss)
             loss /= ranks
         if rank == 0:
-            say(options, rank, step=training.step, loss=loss.item(), seconds=seconds)
+            say(options, rank, step=training.step, loss=loss.item(), seconds=seconds,
+                processor_seconds=worked)
     say(options, rank, step=training.step, digest=training.digest())
     if comm is not None:
         comm.close()
