@@ -287,7 +287,7 @@ void Communicator::work_on_turns() {
   Clock& clock = stop_.clock();
   const Board::Worker self{.rank = local_rank(), .thread = 0};
   const auto looks = [&] {
-    return ends_.load() || board.turns().any() || board.lost() || board.fault();
+    return ends_.load() || board.turns().waiting() > 0 || board.lost() || board.fault();
   };
   for (;;) {
     while (!board.wait(Board::Bell::work, clock, clock.steady_ns() + 3600 * kSecond, looks)) {

@@ -14,10 +14,18 @@ constexpr int64_t kLookNs = 2 * kMillisecond;  // while others take leave
 constexpr int64_t kSeenNs = kSecond;           // for them to do so
 // Turns of so many bytes are worth waking another thread for.
 constexpr uint64_t kSharedBytes = 64 * kKiB;
+constexpr uint64_t kPiecesWanted = 4;  // of an array
 
 bool goes_up(Collective kind) { return !only_copies(kind); }
 bool goes_down(Collective kind) {
   return only_copies(kind) || kind == Collective::allreduce || kind == Collective::barrier;
+}
+
+// Elements of a piece, at most those of a slot: so few that a small array, too, is on several ways
+// at once; whole units, for the smaller forms of floats.
+uint64_t piece_of_slot(uint64_t count, uint64_t most) {
+  const uint64_t part = align_up(count / kPiecesWanted, kUnit);
+  return std::clamp(part, kUnit, most);
 }
 
 Place place_in(const net::Region& region, uint64_t offset) {
@@ -121,7 +129,7 @@ void Flow::begin(uint64_t number) {
       only_copies(request.kind)
           ? simd::size_of(request.type)
           : std::max(simd::size_of(request.type), simd::size_of(simd::partial_type(request.type)));
-  op->elements = kSlotBytes / widest;
+  op->elements = piece_of_slot(request.count, kSlotBytes / widest);
   op->pieces = request.kind == Collective::barrier
                    ? 1
                    : pieces_of(request, mesh_.world.ranks(), op->elements);
@@ -248,6 +256,7 @@ void Flow::publish(Moving& piece, Turn turn) {
   Board& board = group_.board();
   piece.turn = board.turns().publish(turn);
   const uint64_t bytes = piece.piece.count * simd::size_of(piece.op->request.type);
+  // One of them is this thread's.
   if (bytes >= kSharedBytes) board.ring(Board::Bell::work, 1);
   loop_.wake_next(*worker_);
 }

@@ -35,9 +35,10 @@ bool Turns::done(uint64_t ticket) const {
 
 uint64_t Turns::finished() const { return memory_->finished.load(std::memory_order_acquire); }
 
-bool Turns::any() const {
-  return memory_->taken.load(std::memory_order_relaxed) <
-         memory_->published.load(std::memory_order_acquire);
+uint64_t Turns::waiting() const {
+  const uint64_t taken = memory_->taken.load(std::memory_order_relaxed);
+  const uint64_t published = memory_->published.load(std::memory_order_acquire);
+  return published > taken ? published - taken : 0;
 }
 
 std::optional<Turns::Taken> Turns::take() {

@@ -45,7 +45,7 @@ class Turns {
   bool done(uint64_t ticket) const;
 
   // By anyone.
-  bool any() const;
+  uint64_t waiting() const;  // that nobody has taken
   struct Taken {
     uint64_t ticket = 0;
     Turn turn = {};
