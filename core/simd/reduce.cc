@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "simd/paths.h"
 #include "simd/reduce_paths.h"
+#include "simd/wire_paths.h"
 
 namespace ff::simd {
 
@@ -16,10 +17,10 @@ const ReducePath kReducePaths[kReducePathCount] = {
        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
      },
-     kReduceAvx512},
+     kReduceAvx512, kWireAvx512},
     {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); },
-     kReduceAvx2},
-    {"sse2", [] { return true; }, kReduceSse2},
+     kReduceAvx2, kWireAvx2},
+    {"sse2", [] { return true; }, kReduceSse2, kWireSse2},
 };
 
 namespace {
@@ -46,12 +47,6 @@ constexpr std::array<std::string_view, kReduceOps> kOps = {"sum", "prod", "max",
 
 std::atomic<const ReducePath*> chosen{nullptr};
 
-const ReducePath& path() {
-  const ReducePath* one = chosen.load(std::memory_order_relaxed);
-  if (one == nullptr) chosen.store(one = &first_supported(kReducePaths), std::memory_order_relaxed);
-  return *one;
-}
-
 const TypeFacts& facts(DataType type) { return kTypes[static_cast<size_t>(type)]; }
 
 }  // namespace
@@ -76,7 +71,13 @@ std::optional<ReduceOp> reduce_op_of(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view reduce_path() { return path().name; }
+const ReducePath& chosen_reduce_path() {
+  const ReducePath* one = chosen.load(std::memory_order_relaxed);
+  if (one == nullptr) chosen.store(one = &first_supported(kReducePaths), std::memory_order_relaxed);
+  return *one;
+}
+
+std::string_view reduce_path() { return chosen_reduce_path().name; }
 
 Result<void> choose_reduce_path(std::string_view name) {
   for (const ReducePath& one : kReducePaths) {
@@ -88,7 +89,9 @@ Result<void> choose_reduce_path(std::string_view name) {
   return fail(Errc::usage, "'{}' is no instruction set that reductions are made for", name);
 }
 
-void reduce_arrays(const Reduce& what, const Arrays& arrays) { reduce_by(path(), what, arrays); }
+void reduce_arrays(const Reduce& what, const Arrays& arrays) {
+  reduce_by(chosen_reduce_path(), what, arrays);
+}
 
 void reduce_by(const ReducePath& by, const Reduce& what, const Arrays& arrays) {
   FF_CHECK(!arrays.inputs.empty());

@@ -31,14 +31,19 @@ extern const ReduceFunctions kReduceAvx512;
 extern const ReduceFunctions kReduceAvx2;
 extern const ReduceFunctions kReduceSse2;
 
+struct WireFunctions;  // of wire_paths.h
+
 struct ReducePath {
   const char* name;
   bool (*supported)();  // by this CPU
   const ReduceFunctions& run;
+  const WireFunctions& wire;
 };
 
 // Fastest first; the last one runs on every x86-64.
 constexpr size_t kReducePathCount = 3;
 extern const ReducePath kReducePaths[kReducePathCount];
+
+const ReducePath& chosen_reduce_path();  // the one that reduce_path() names
 
 }  // namespace ff::simd
