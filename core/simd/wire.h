@@ -12,13 +12,14 @@
 // A byte each. The specification suggests the scale 2^(floor(log2(amax)) - 8), with amax the
 // largest magnitude of the block; then all between 448 (E4M3's largest) and 512 scales is cut to
 // 448. So here it is the smallest power of two with amax / scale <= 448, and elements are rounded
-// to nearest even: what comes back is off by 1/17 of itself at most, or by 1/1024 of the scale.
+// to nearest even: what comes back is off by 1/17 of what was sent, or by 1/1024 of the scale where
+// that is more.
 //
 // - An infinity or NaN becomes a NaN of the element and comes back as NaN; amax is that of the
 //   block's finite elements, which so stay what they are.
 // - A block without other than zeros (and these) has scale 1. Signs of zeros are kept.
-// - amax below 2^-118: the scale is at least 2^-127, so that such elements are multiples of 2^-136.
-// - What is rounded up to 2^128 (from 31/16 of 2^127 on) comes back as infinity, as in bf16.
+// - No scale is below 2^-127: in blocks that small, elements become multiples of 2^-136.
+// - What is rounded up to 2^128 (from 31/16 of 2^127 on) comes back as infinity; in bf16, too.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // MXFP8 as wire.h has it, for the unit that includes this, in the registers and with the E4M3 of
 // reduce_unit.h. There are two ways, which give the same bits. A block alone goes through the
-// narrow type's own load and store, whatever is in it. Most go faster: with nothing in them that is
-// infinite, NaN or near the ends of a float's range, few steps are left.
+// narrow type's own load and store, whatever is in it. Most go together and faster: with nothing in
+// them that is infinite, NaN or near the ends of a float's range, few steps are left.
 //
 // The largest magnitude is found among the bits, as integers. Scaling is exact but for results
 // below 2^-126, which become zeros of E4M3 however they are rounded before: half of its smallest
@@ -81,6 +81,7 @@ typedef __m128i Native;
 typedef __m128 NativeFloats;
 #endif
 typedef int32_t Four __attribute__((vector_size(16)));
+typedef uint32_t FourBits __attribute__((vector_size(16)));
 typedef uint16_t Words __attribute__((vector_size(FF_BYTES)));
 template <class Vector>
 inline Native native(Vector vector) {
@@ -141,10 +142,11 @@ inline Four largest_of_group(const char* from) {
       larger(FF_UNPACK(unpacklo_epi64, 0xff, ab, cd), FF_UNPACK(unpackhi_epi64, 0xff, ab, cd)));
 }
 
-// Of floats that are 8 times what is to be rounded, none above 8 times 448: with 16 (code + 144 *
-// 8) in the lower 15 bits of each lane, and the sign as packing with saturation keeps it. A power
-// of two is added, of the float's sign, whose last bit counts eighths of the float's exponent; then
-// the sum ends with that number, and begins with the exponent.
+// Of floats that are 8 times what is to be rounded, none above 8 times 448: 16 (code + 1152) in the
+// lower 15 bits of each lane, and the sign as packing with saturation keeps it. A power of two is
+// added, of the float's sign, whose last bit counts eighths of the float's power of two, of 1/8 at
+// least. Then the sum begins with that exponent, of 144 at least, and ends with their number: 8
+// times the one and the other are the code and 8 times 144, a multiple of 128.
 inline Native counted(F32 value) {
 #if FF_BYTES == 64
   const __m512 sized = _mm512_maskz_range_ps(kAll, reinterpret_cast<__m512>(value),
@@ -164,7 +166,8 @@ inline Native counted(F32 value) {
 // Two registers of these: E4M3 in 16 bits each.
 inline Native packed(Native a, Native b) {
   const Words both = reinterpret_cast<Words>(FF_MM(packs_epi32)(a, b));
-  return native(((both << 4 & 0x7fff) | (both & 0x8000)) >> 8);
+  const Words moved = both << 4;
+  return native((moved ^ ((moved ^ both) & 0x8000)) >> 8);
 }
 
 // Four registers of E4M3, whose 128 bits take turns in packing.
@@ -180,24 +183,21 @@ inline void store_packed(char* to, Native a, Native b) {
 #endif
 }
 
-inline void encode_group(const char* from, char* elements, uint8_t* scales) {
+// Of a group: its scales and, in `factors`, 8 divided by them. Whether a block has to go alone.
+inline Four measure_group(const char* from, uint8_t* scales, float* factors) {
   const Four amax = largest_of_group(from);
-  const Four fitting = ((amax + 0x1fffff) >> 23) - 8;
-  const Four biased = amax == 0 ? Four{} + 127 : fitting;
-  // Infinities and NaN end above 246 or, past the largest integer, below 0.
-  const Four rare = (biased < 3) | (biased > 246);
-  if (_mm_movemask_epi8(reinterpret_cast<__m128i>(rare)) != 0) {
-    for (size_t i = 0; i < kMxGroup; i++) {
-      encode_block(from + i * kMxBlock * sizeof(float), elements + i * kMxBlock, scales + i);
-    }
-    return;
-  }
-  float factors[kMxGroup];
-  const Four inverse = (254 + 3 - biased) << 23;
-  memcpy(factors, &inverse, sizeof factors);
+  const FourBits sum = reinterpret_cast<FourBits>(amax) + 0x1fffff;  // as encode_block() has it
+  const Four biased = amax == 0 ? Four{} + 127 : (reinterpret_cast<Four>(sum) >> 23) - 8;
+  const FourBits inverse = (254 + 3 - reinterpret_cast<FourBits>(biased)) << 23;
+  memcpy(factors, &inverse, kMxGroup * sizeof(float));
   const __m128i words = _mm_packs_epi32(reinterpret_cast<__m128i>(biased), __m128i{});
   const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
   memcpy(scales, &bytes, kMxGroup);
+  // Infinities and NaN end above 246 or, past the largest integer, below 0.
+  return (biased < 3) | (biased > 246);
+}
+
+inline void encode_group(const char* from, const float* factors, char* elements) {
 #pragma GCC unroll 8
   for (size_t i = 0; i < kMxGroup * kMxRegisters; i += 4) {
     Native codes[4];
@@ -207,6 +207,28 @@ inline void encode_group(const char* from, char* elements, uint8_t* scales) {
       codes[k] = counted(value * factors[(i + k) / kMxRegisters]);
     }
     store_packed(elements + i * FF_LANES, packed(codes[0], codes[1]), packed(codes[2], codes[3]));
+  }
+}
+
+// Blocks of whole groups that are measured before the first is encoded, which keeps the processor
+// from waiting for either; their floats stay in the first cache.
+constexpr size_t kMxRun = 32;
+
+inline void encode_run(const char* from, size_t blocks, char* elements, uint8_t* scales) {
+  constexpr size_t kBytes = kMxBlock * sizeof(float);
+  float factors[kMxRun];
+  Four rare = {};
+  for (size_t i = 0; i < blocks; i += kMxGroup) {
+    rare |= measure_group(from + i * kBytes, scales + i, factors + i);
+  }
+  if (_mm_movemask_epi8(reinterpret_cast<__m128i>(rare)) != 0) {
+    for (size_t i = 0; i < blocks; i++) {
+      encode_block(from + i * kBytes, elements + i * kMxBlock, scales + i);
+    }
+    return;
+  }
+  for (size_t i = 0; i < blocks; i += kMxGroup) {
+    encode_group(from + i * kBytes, factors + i, elements + i * kMxBlock);
   }
 }
 
@@ -242,7 +264,7 @@ inline void decode_numbers(const char* elements, F32 factor, char* into) {
     const Words sign = above & 0x8000;
     const Words magnitude = (above & 0x7f00) >> 4;
     const Words small = reinterpret_cast<Words>(magnitude < 0x80);
-    // As Narrow::load does it.
+    // As Narrow::load does it, in a float's upper half.
     const Words number = magnitude + (112 << 7) + (small & 0x80);
     const Words less = small & (113 << 7);
     store_raw(into + i * sizeof(float), value_of<false>(number, less, sign, factor));
@@ -282,8 +304,12 @@ void encode_mx(const float* from, size_t count, uint8_t* elements, uint8_t* scal
   const char* const floats = reinterpret_cast<const char*>(from);
   char* const codes = reinterpret_cast<char*>(elements);
   size_t at = 0;
-  for (; at + kMxGroup * kMxBlock <= count; at += kMxGroup * kMxBlock) {
-    encode_group(floats + at * sizeof(float), codes + at, scales + at / kMxBlock);
+  constexpr size_t kGroup = kMxGroup * kMxBlock;
+  while (at + kGroup <= count) {
+    const size_t left = (count - at) / kGroup * kMxGroup;
+    const size_t blocks = left < kMxRun ? left : kMxRun;
+    encode_run(floats + at * sizeof(float), blocks, codes + at, scales + at / kMxBlock);
+    at += blocks * kMxBlock;
   }
   for (; at + kMxBlock <= count; at += kMxBlock) {
     encode_block(floats + at * sizeof(float), codes + at, scales + at / kMxBlock);
