@@ -61,6 +61,7 @@ class CollectiveBench {
   };
   Result<void> look(const reduce::Operation& operation, const CollectiveLoad& load,
                     CollectiveFigures& figures);
+  bool is_fine(const CollectiveLoad& load) const;
   Checked check(const reduce::Operation& operation, simd::Wire wire) const;
   static void compare(simd::DataType type, simd::Wire wire, uint32_t ranks, uint64_t count,
                       std::array<const void*, 2> arrays, Checked& checked);

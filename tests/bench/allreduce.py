@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-# The bars of `ff allreduce` on one host, beside Open MPI and gloo in the same run.
-"""Measures ff allreduce beside Open MPI and gloo, and against what memory gives.
+# The bars of `ff allreduce`, beside Open MPI and gloo in the same run.
+"""Measures ff allreduce beside Open MPI and gloo, and against what memory gives; and between four
+hosts, which are network namespaces of this machine, beside gloo.
 
-usage: allreduce.py FF --mpi FILE.c --gloo FILE.py [--rounds N]
+usage: allreduce.py FF --mpi FILE.c [--rounds N]
 
-FF is build/ff of a release build. The peers' programs print a line "... algbw X GB/s": one in C,
-with MPI, takes MIB ITERATIONS; one in Python, with torch.distributed, RANK WORLD MIB ITERATIONS.
-mpicc, mpirun and python3-torch must be installed. What is compared runs in turn, round by round,
+FF is build/ff of a release build. FILE.c is a program with MPI that takes MIB ITERATIONS and prints
+a line "... algbw X GB/s"; gloo_peer.py beside this one does so with gloo. mpicc, mpirun, ip and
+python3-torch must be installed. What is compared runs in turn, round by round,
 out of place as nccl-tests measure it; medians are printed. Open MPI is taken at its best of three
 ways.
 Run it on an idle machine, as root: ff then has large pages.
 """
 import argparse
 import json
+import os
+import random
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -30,6 +34,9 @@ WORKS = [
     ("186 MiB, 8 ranks", LARGE, 8, {"mpi": 8}),
     ("1 MiB, 4 ranks", 1, 4, {"better": 1.5}),
 ]
+HOSTS, RANKS_EACH = 4, 2
+BETWEEN = [("186 MiB, 4 hosts × 2 ranks", LARGE, 2), ("1 MiB, 4 hosts × 2 ranks", 1, None)]
+GLOO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gloo_peer.py")
 NAMES = {"gloo": "gloo", "mpi": "Open MPI", "better": "the better peer", "memory": "memory's triad"}
 
 
@@ -51,15 +58,103 @@ def algbw(text):
     return float(re.search(r"algbw ([\d.]+) GB/s", text).group(1))
 
 
-def gloo(program, mib, ranks):
-    words = ["/usr/bin/python3", program]  # Debian's: it has Debian's torch
-    tail = [str(ranks), str(mib), str(iterations(mib, False))]
-    others = [subprocess.Popen(words + [str(rank)] + tail, stdout=subprocess.DEVNULL)
-              for rank in range(1, ranks)]
-    first = subprocess.run(words + ["0"] + tail, capture_output=True, text=True, check=True)
-    for other in others:
-        other.wait()
-    return algbw(first.stdout)
+def gloo(mib, ranks, hosts=None):
+    """On this host, or two ranks on each of `hosts`."""
+    words = ["/usr/bin/python3", GLOO, str(mib), str(iterations(mib, False))]  # with Debian's torch
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    started = []
+    for rank in range(ranks):
+        place = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_PORT=port,
+                     MASTER_ADDR=hosts.address(0) if hosts else "127.0.0.1")
+        if hosts:
+            place["GLOO_SOCKET_IFNAME"] = "eth0"
+        where = hosts.enter(rank // RANKS_EACH) if hosts else []
+        output = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
+        started.append(subprocess.Popen(where + words, env=place, stdout=output, text=True))
+    said = started[0].communicate()[0]
+    assert [one.wait() for one in started] == [0] * ranks
+    return algbw(said)
+
+
+class Hosts:
+    """Network namespaces on a bridge, and a stand-in for ssh."""
+
+    def __init__(self, folder):
+        self.id = f"{os.getpid() % 10000}"
+        self.net = f"198.18.{random.randrange(1, 250)}"
+        self.bridge = "ffm" + self.id
+        self.rsh = folder + "/rsh"
+        self.ip("link", "add", self.bridge, "type", "bridge")
+        self.ip("link", "set", self.bridge, "up")
+        for host in range(HOSTS):
+            self.ip("netns", "add", self.name(host))
+            self.ip("link", "add", self.link(host), "type", "veth", "peer", "name", "eth0", "netns",
+                    self.name(host))
+            self.ip("link", "set", self.link(host), "master", self.bridge, "up")
+            inside = ["-n", self.name(host)]
+            self.ip(*inside, "addr", "add", self.address(host) + "/24", "dev", "eth0")
+            self.ip(*inside, "link", "set", "eth0", "up")
+            self.ip(*inside, "link", "set", "lo", "up")
+        with open(self.rsh, "w") as script:
+            cases = "".join(f"{self.address(i)}) n={self.name(i)};;\n" for i in range(HOSTS))
+            script.write(f'#!/bin/sh\ncase "$1" in\n{cases}esac\n'
+                         'exec ip netns exec $n sh -c "$2"\n')
+        os.chmod(self.rsh, 0o755)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for host in range(HOSTS):
+            self.ip("link", "del", self.link(host))
+            self.ip("netns", "del", self.name(host))
+        self.ip("link", "del", self.bridge)
+
+    def ip(self, *words):
+        subprocess.run(["ip", *words], check=True)
+
+    def name(self, host):
+        return f"ffm{self.id}-{host}"
+
+    def link(self, host):
+        return f"ffm{self.id}v{host}"
+
+    def address(self, host):
+        return f"{self.net}.{host + 1}"
+
+    def enter(self, host):
+        return ["ip", "netns", "exec", self.name(host)]
+
+    def ours(self, ff, mib):
+        words = [ff, "allreduce", "bench", "--hosts", ",".join(map(self.address, range(HOSTS))),
+                 "--ssh", self.rsh, "--nproc", str(RANKS_EACH), "-b", f"{mib}M", "-e", f"{mib}M",
+                 "-n", str(iterations(mib, False)), "--json"]
+        data = json.loads(subprocess.run(words, capture_output=True, text=True,
+                                         check=True).stdout)["data"]
+        assert data["wrong"] == 0, data
+        return data["rows"][0]["out_of_place"]["algorithm_bytes_per_second"] / 1e9
+
+
+def between_hosts(ff, rounds, folder):
+    """Rows of the table, and whether all bars are met."""
+    seen, met = {}, True
+    with Hosts(folder) as hosts:
+        for turn in range(rounds):
+            for name, mib, _ in BETWEEN:
+                seen.setdefault((name, "ff"), []).append(hosts.ours(ff, mib))
+                seen.setdefault((name, "gloo"), []).append(gloo(mib, HOSTS * RANKS_EACH, hosts))
+                print(f"round {turn + 1}, {name}: {seen[name, 'ff'][-1]:.2f} GB/s",
+                      file=sys.stderr)
+    for name, _, wanted in BETWEEN:
+        rate, peer = (statistics.median(seen[name, who]) for who in ("ff", "gloo"))
+        good = wanted is None or rate / peer >= wanted
+        met &= good
+        print(f"| {name} | {f'≥ {wanted} × gloo' if wanted else ''} | {rate / peer:.2f} | "
+              f"{'' if wanted is None else 'met' if good else 'MISSED'} | ff {rate:.2f}, gloo "
+              f"{peer:.2f} |")
+    return met
 
 
 def mpi(program, way, mib, ranks):
@@ -72,7 +167,6 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("ff")
     parser.add_argument("--mpi", required=True)
-    parser.add_argument("--gloo", required=True)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     seen = {}
@@ -86,7 +180,7 @@ def main():
                 note("ff", rate)
                 if share is not None:
                     note("share", share)
-                note("gloo", gloo(options.gloo, mib, ranks))
+                note("gloo", gloo(mib, ranks))
                 for number, way in enumerate(MPI_WAYS):
                     note(f"mpi {number}", mpi(program, way, mib, ranks))
                 print(f"round {turn + 1}, {name}: {rate:.2f} GB/s", file=sys.stderr)
@@ -105,6 +199,8 @@ def main():
                   f"{'met' if ratio >= wanted else 'MISSED'} | ff {rate:.2f}, gloo "
                   f"{peers['gloo']:.2f}, Open MPI {peers['mpi']:.2f} (way "
                   f"{ways.index(max(ways)) + 1}) |")
+    with tempfile.TemporaryDirectory() as folder:
+        met &= between_hosts(options.ff, options.rounds, folder)
     return 0 if met else 1
 
 
