@@ -61,7 +61,8 @@ TEST(CommunicatorTest, EveryKindNumberOfRanksAndSize) {
 TEST(CommunicatorTest, LargeArraysPastTheCaches) {
   with_ranks(3, [](Communicator& ranks) {
     for (const auto memory : {Memory::shared, Memory::own, Memory::in_place}) {
-      check_one(ranks, {.type = DataType::f32, .count = 2'500'003}, 5, memory);
+      check_one(ranks, {.kind = Collective::allreduce, .type = DataType::f32, .count = 2'500'003},
+                5, memory);
     }
   });
 }
@@ -138,13 +139,16 @@ TEST(CommunicatorTest, TwoJobsAtOnce) {
   std::thread other([] {
     with_ranks(3, [](Communicator& ranks) {
       for (uint64_t test = 1; test < 50; test++) {
-        check_one(ranks, {.type = DataType::f16, .count = 3000 + test}, test, Memory::own);
+        check_one(ranks,
+                  {.kind = Collective::allreduce, .type = DataType::f16, .count = 3000 + test},
+                  test, Memory::own);
       }
     });
   });
   with_ranks(2, [](Communicator& ranks) {
     for (uint64_t test = 1; test < 50; test++) {
-      check_one(ranks, {.type = DataType::f64, .count = 2000 + test}, test, Memory::shared);
+      check_one(ranks, {.kind = Collective::allreduce, .type = DataType::f64, .count = 2000 + test},
+                test, Memory::shared);
     }
   });
   other.join();
