@@ -135,6 +135,15 @@ TEST(CommunicatorTest, WhatCannotBeIsRefused) {
   });
 }
 
+// As root, regions may stand on pages of 2 MiB.
+TEST(CommunicatorTest, ManySmallRegionsTakeLittleMemory) {
+  SystemClock clock;
+  const Stop stop(clock);
+  auto group = HostGroup::join({.job = new_job()}, stop, kSecond);
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  EXPECT_EQ((*group)->make_region(5000).value()->memory().size(), 8192u);
+}
+
 TEST(CommunicatorTest, TwoJobsAtOnce) {
   std::thread other([] {
     with_ranks(3, [](Communicator& ranks) {
