@@ -26,6 +26,9 @@ namespace {
 constexpr int64_t kLookNs = 50 * kMillisecond;  // how soon a stop is noticed
 constexpr int64_t kRetryNs = 5 * kMillisecond;  // until rank 0 listens
 constexpr uint32_t kMagic = 0x31525246;         // "FRR1"
+// Smaller regions, of which a rank may have two for each operation in flight, would mostly waste a
+// page of 2 MiB.
+constexpr uint64_t kHugeFrom = kMiB;
 constexpr auto kReachWait = std::chrono::milliseconds(50);
 
 // All that the sockets carry. Little-endian, as are all machines that this runs on.
@@ -426,7 +429,8 @@ void HostGroup::nudge() const {
 }
 
 Result<std::shared_ptr<const net::Region>> HostGroup::make_region(uint64_t bytes) {
-  FF_TRY(auto region, own_.make(bytes));
+  using Kind = net::Region::Kind;
+  FF_TRY(auto region, bytes < kHugeFrom ? own_.make(bytes, Kind::sealed) : own_.make(bytes));
   const ByteSpan memory = region->memory();
   add_region(self_.rank, region->id(), {memory, region});
   const Note note{

@@ -2,7 +2,7 @@
 # guests.sh one_guest|two_guests TEST_VERBS KERNEL_DIR [GTEST-OPTION...]: runs the tests of RDMA
 # connections in QEMU, on the software RDMA device of Debian's kernel: no RDMA card, no KVM.
 #   one_guest   every test of TEST_VERBS in one guest, over a loopback network
-#   two_guests  a server in one guest, a client in another, over a virtual cable
+#   two_guests  a server in one guest, a client in another, then a job of both, over a virtual cable
 # KERNEL_DIR is what fetch_kernel.sh has made. Exit code 77, and why, when something is missing.
 set -euo pipefail
 

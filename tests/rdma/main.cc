@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/job_node.h"
 #include "rdma/rxe_link.h"
 #include "rdma/two_ends.h"
 
@@ -25,6 +26,16 @@ uint16_t port_of(const std::string& text) {
   return static_cast<uint16_t>(std::strtoul(text.c_str(), nullptr, 10));
 }
 
+// Two machines: a conversation, then a job at the next port.
+Result<void> serve(uint16_t port) {
+  FF_TRY(ff::net::serve_one(port));
+  return ff::reduce::run_node({.node = 0, .host = "0.0.0.0", .port = ++port});
+}
+Result<void> visit(const std::string& host, uint16_t port) {
+  FF_TRY(ff::net::visit(host, port));
+  return ff::reduce::run_node({.node = 1, .host = host, .port = ++port});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -32,10 +43,10 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string word = words.empty() ? "" : words[0];
   if (word == "link" && words.size() == 3) return report(ff::net::add_rxe_link(words[1], words[2]));
-  if (word == "serve" && words.size() == 2) return report(ff::net::serve_one(port_of(words[1])));
+  if (word == "serve" && words.size() == 2) return report(serve(port_of(words[1])));
   if (word == "hang" && words.size() == 2) return report(ff::net::hang(port_of(words[1])));
   if (word == "visit" && words.size() == 3) {
-    return report(ff::net::visit(words[1], port_of(words[2])));
+    return report(visit(words[1], port_of(words[2])));
   }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -26,6 +26,10 @@ inline Bytes random_bytes(uint64_t seed, uint64_t size) {
   return bytes;
 }
 
+// With data.
+constexpr std::array kKinds = {Collective::allreduce, Collective::reduce, Collective::broadcast,
+                               Collective::allgather, Collective::reduce_scatter};
+
 // Any bits, or numbers so small that sums of floats are exact in any order.
 enum class Values { any, small };
 
@@ -99,6 +103,7 @@ enum class Memory { shared, own, in_place };
 inline void check_one(Communicator& ranks, const Request& request, uint64_t test, Memory memory,
                       Values values = Values::any) {
   const uint32_t rank = ranks.rank(), count = ranks.ranks();
+  ASSERT_TRUE(request.kind != Collective::barrier || request.count == 0) << "nothing would be seen";
   const Bytes input = input_of(request, rank, count, test, values);
   const Bytes expected = expected_of(request, rank, count, test, values);
   const uint64_t larger = std::max(input.size(), expected.size());
@@ -130,6 +135,40 @@ inline void check_one(Communicator& ranks, const Request& request, uint64_t test
     ASSERT_TRUE(ranks.run({.kind = Collective::barrier}).ok());
     EXPECT_TRUE(ranks.free(in.data()).ok());
     EXPECT_TRUE(ranks.free(out.data()).ok());
+  }
+}
+
+// So many operations of all kinds and of somewhat more than `count` elements at once, waited for
+// from the last one on.
+inline void check_in_flight(Communicator& ranks, uint64_t operations, uint64_t count) {
+  struct Flight {
+    Request request;
+    Bytes in, out;
+    uint64_t number = 0;
+  };
+  std::vector<Flight> flights(operations);
+  const uint32_t rank = ranks.rank(), all = ranks.ranks();
+  for (uint64_t i = 0; i < flights.size(); i++) {
+    Flight& one = flights[i];
+    one.request = {.kind = kKinds[i % kKinds.size()],
+                   .type = DataType::f32,
+                   .root = static_cast<uint32_t>(i % all),
+                   .count = count + i};
+    one.in = input_of(one.request, rank, all, i, Values::small);
+    one.out.resize(out_bytes(one.request, rank, all));
+    const auto number = ranks.start({.kind = one.request.kind,
+                                     .type = one.request.type,
+                                     .root = one.request.root,
+                                     .count = one.request.count,
+                                     .in = one.in.data(),
+                                     .out = one.out.data()});
+    ASSERT_TRUE(number.ok()) << number.error().message;
+    one.number = *number;
+  }
+  for (uint64_t i = flights.size(); i-- > 0;) {
+    const auto waited = ranks.wait(flights[i].number);
+    ASSERT_TRUE(waited.ok()) << waited.error().message;
+    EXPECT_EQ(flights[i].out, expected_of(flights[i].request, rank, all, i, Values::small)) << i;
   }
 }
 

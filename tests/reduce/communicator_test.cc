@@ -61,7 +61,8 @@ TEST(CommunicatorTest, EveryKindNumberOfRanksAndSize) {
 TEST(CommunicatorTest, LargeArraysPastTheCaches) {
   with_ranks(3, [](Communicator& ranks) {
     for (const auto memory : {Memory::shared, Memory::own, Memory::in_place}) {
-      check_one(ranks, {.type = DataType::f32, .count = 2'500'003}, 5, memory);
+      check_one(ranks, {.kind = Collective::allreduce, .type = DataType::f32, .count = 2'500'003},
+                5, memory);
     }
   });
 }
@@ -134,17 +135,29 @@ TEST(CommunicatorTest, WhatCannotBeIsRefused) {
   });
 }
 
+// As root, regions may stand on pages of 2 MiB.
+TEST(CommunicatorTest, ManySmallRegionsTakeLittleMemory) {
+  SystemClock clock;
+  const Stop stop(clock);
+  auto group = HostGroup::join({.job = new_job()}, stop, kSecond);
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  EXPECT_EQ((*group)->make_region(5000).value()->memory().size(), 8192u);
+}
+
 TEST(CommunicatorTest, TwoJobsAtOnce) {
   std::thread other([] {
     with_ranks(3, [](Communicator& ranks) {
       for (uint64_t test = 1; test < 50; test++) {
-        check_one(ranks, {.type = DataType::f16, .count = 3000 + test}, test, Memory::own);
+        check_one(ranks,
+                  {.kind = Collective::allreduce, .type = DataType::f16, .count = 3000 + test},
+                  test, Memory::own);
       }
     });
   });
   with_ranks(2, [](Communicator& ranks) {
     for (uint64_t test = 1; test < 50; test++) {
-      check_one(ranks, {.type = DataType::f64, .count = 2000 + test}, test, Memory::shared);
+      check_one(ranks, {.kind = Collective::allreduce, .type = DataType::f64, .count = 2000 + test},
+                test, Memory::shared);
     }
   });
   other.join();

@@ -1,5 +1,5 @@
-// Nodes of a job in one process: each rank is a thread, and each node has an address of its own on
-// loopback, as if it were a host.
+// Nodes of a job in one process: each rank is a thread, and each node listens at a port of its own,
+// as if it were a host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -32,12 +33,20 @@ inline uint16_t free_port() {
   return ntohs(at.sin_port);
 }
 
+inline net::Key key_of(uint8_t byte) {
+  net::Key key;
+  key.fill(std::byte{byte});
+  return key;
+}
+
 struct Nodes {
   std::vector<uint32_t> ranks;       // of each
   std::vector<uint32_t> zones = {};  // of each; none: one for all
   FlowOptions flow = {};
   net::NetUse use = net::NetUse::tcp;
   Options options = {};
+  std::string host = "127.0.0.1";    // an address of this machine
+  std::optional<net::Key> key = {};  // other addresses than loopback need one
   std::string job = new_job();
   uint16_t port = free_port();
 
@@ -48,9 +57,10 @@ struct Nodes {
   }
   Network network(uint32_t node) const {
     Network network{.ranks = total(), .flow = flow};
-    network.at.host = "127.0.0.1";
+    network.at.host = host;
     network.at.port = port;
     network.transport.use = use;
+    network.transport.key = key;
     if (!zones.empty()) network.zone = zones[node];
     return network;
   }

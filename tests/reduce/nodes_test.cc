@@ -12,9 +12,6 @@
 namespace ff::reduce {
 namespace {
 
-constexpr std::array kKinds = {Collective::allreduce, Collective::reduce, Collective::broadcast,
-                               Collective::allgather, Collective::reduce_scatter};
-
 struct Way {
   std::vector<uint32_t> ranks;
   Algorithm algorithm = Algorithm::automatic;
@@ -77,7 +74,8 @@ TEST_P(NodesTest, EveryKindRootAndSize) {
 TEST_P(NodesTest, MorePiecesThanThereIsRoomFor) {
   with_nodes(nodes(), [](Communicator& ranks) {
     const uint64_t count = 5 * kMoving * kSlotBytes / 16 + 3;
-    check_one(ranks, {.count = count}, 1, Memory::in_place, Values::small);
+    check_one(ranks, {.kind = Collective::allreduce, .count = count}, 1, Memory::in_place,
+              Values::small);
     check_one(ranks,
               {.kind = Collective::reduce_scatter, .type = DataType::i32, .count = count / 3}, 2,
               Memory::own, Values::small);
@@ -85,38 +83,7 @@ TEST_P(NodesTest, MorePiecesThanThereIsRoomFor) {
 }
 
 TEST_P(NodesTest, ManyInFlightOfAllKinds) {
-  with_nodes(nodes(), [](Communicator& ranks) {
-    constexpr uint64_t kCount = 40'000;
-    struct Flight {
-      Request request;
-      Bytes in, out;
-      uint64_t number = 0;
-    };
-    std::vector<Flight> flights(kJobs);
-    const uint32_t rank = ranks.rank(), all = ranks.ranks();
-    for (uint64_t i = 0; i < flights.size(); i++) {
-      Flight& one = flights[i];
-      one.request = {.kind = kKinds[i % kKinds.size()],
-                     .type = DataType::f32,
-                     .root = static_cast<uint32_t>(i % all),
-                     .count = kCount + i};
-      one.in = input_of(one.request, rank, all, i, Values::small);
-      one.out.resize(out_bytes(one.request, rank, all));
-      const auto number = ranks.start({.kind = one.request.kind,
-                                       .type = one.request.type,
-                                       .root = one.request.root,
-                                       .count = one.request.count,
-                                       .in = one.in.data(),
-                                       .out = one.out.data()});
-      ASSERT_TRUE(number.ok()) << number.error().message;
-      one.number = *number;
-    }
-    for (uint64_t i = flights.size(); i-- > 0;) {
-      const auto waited = ranks.wait(flights[i].number);
-      ASSERT_TRUE(waited.ok()) << waited.error().message;
-      EXPECT_EQ(flights[i].out, expected_of(flights[i].request, rank, all, i, Values::small)) << i;
-    }
-  });
+  with_nodes(nodes(), [](Communicator& ranks) { check_in_flight(ranks, kJobs, 40'000); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, NodesTest, testing::ValuesIn(ways()), name_of);
@@ -133,7 +100,8 @@ TEST(ZonesTest, ResultsAreTheSame) {
 
 TEST(SharedMemoryTest, NodesOfOneHostMayUseIt) {
   with_nodes({.ranks = {1, 2, 1}, .use = net::NetUse::automatic}, [](Communicator& ranks) {
-    check_one(ranks, {.count = 1'000'001}, 1, Memory::shared, Values::small);
+    check_one(ranks, {.kind = Collective::allreduce, .count = 1'000'001}, 1, Memory::shared,
+              Values::small);
   });
 }
 
@@ -237,7 +205,8 @@ TEST(WireTest, AllRanksGetTheSameBitsNearTheSum) {
 TEST(WireTest, WholeNumbersTravelAsTheyAre) {
   with_nodes({.ranks = {1, 1}, .flow = {.wire = simd::Wire::fp8}}, [](Communicator& ranks) {
     for (const DataType type : {DataType::i32, DataType::i64, DataType::u8, DataType::f64}) {
-      check_one(ranks, {.type = type, .count = 70'001}, 1, Memory::own, Values::small);
+      check_one(ranks, {.kind = Collective::allreduce, .type = type, .count = 70'001}, 1,
+                Memory::own, Values::small);
     }
     check_one(ranks, {.kind = Collective::allgather, .count = 70'001}, 2, Memory::own);
   });
@@ -302,12 +271,6 @@ std::vector<std::string> meet(const Nodes& nodes,
   }
   for (std::thread& thread : threads) thread.join();
   return said;
-}
-
-net::Key key_of(uint8_t byte) {
-  net::Key key;
-  key.fill(std::byte{byte});
-  return key;
 }
 
 TEST(MeetingTest, OthersKeysAreRefused) {
