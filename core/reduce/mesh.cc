@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kNonceBytes = 32;
 constexpr int64_t kGreetingNs = 10 * kSecond;
 constexpr int64_t kRetryNs = 20 * kMillisecond;
+constexpr int64_t kTellNs = kSecond;  // for others to come and hear that the job cannot be
 constexpr std::string_view kHello = "ff reduce 1|";  // and a nonce
 
 enum Step : uint32_t { kNonce = 1, kAnswer, kNode, kTable, kRefusal, kMet, kGo };
@@ -239,12 +240,14 @@ class Joining {
                                   greet(*connection, meeting_));
     auto node = co_await std::move(greeting);
     Result<void> fits = node ? add(*node) : Result<void>(node.error());
+    if (fits && problem_) fits = *problem_;
     if (!fits) {
       refuse(*connection, fits.error());
       auto flushing = connection->flushed();
       (void)co_await std::move(flushing);
+      if (node) told_ += node->ranks();
       // Strangers are turned away; ranks that do not fit together end the job.
-      if (fits.error().code == Errc::usage) problem_ = std::move(fits).error();
+      if (fits.error().code == Errc::usage && !problem_) problem_ = std::move(fits).error();
       changed_.set();
       co_return;
     }
@@ -324,6 +327,12 @@ class Joining {
       }
       auto flushing = connection->flushed();
       (void)co_await std::move(flushing);
+      told_ += world_.nodes.empty() ? came_.at(rank).ranks() : 0;
+    }
+    // Those that come too late to fit hear of it as well.
+    const int64_t until_ns = loop_.now_ns() + kTellNs;
+    while (problem_ && told_ + self_.ranks() < meeting_.ranks && loop_.now_ns() < until_ns) {
+      if (!co_await after(loop_, kRetryNs)) break;
     }
     co_return came;
   }
@@ -436,6 +445,7 @@ class Joining {
   std::unique_ptr<net::Connection> first_;  // to rank 0, until all have met
   bool may_go_ = false;
   std::optional<Error> problem_;
+  uint32_t told_ = 0;  // ranks that have heard of it
   Event changed_;
   std::unique_ptr<net::Listener> listener_;
   Gate gate_;
