@@ -203,8 +203,9 @@ std::optional<Error> Board::fault() const {
 }
 
 void Board::ask_late(uint64_t number) {
-  uint64_t none = 0;
-  header_->asked_late.compare_exchange_strong(none, number + 1);
+  uint64_t asked = header_->asked_late.load(std::memory_order_relaxed);
+  while (asked < number + 1 && !header_->asked_late.compare_exchange_weak(asked, number + 1)) {
+  }
 }
 std::optional<uint64_t> Board::asked_late() const {
   const uint64_t asked = header_->asked_late.load(std::memory_order_acquire);

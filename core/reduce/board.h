@@ -89,7 +89,7 @@ class Board {
   // woken.
   void set_fault(const Error& error);
   std::optional<Error> fault() const;
-  // Somebody has waited too long for this operation, and asks who is late.
+  // Somebody has waited too long for this operation, and asks who is late; the last one counts.
   void ask_late(uint64_t number);
   std::optional<uint64_t> asked_late() const;
   // Where rank 0 has put the table of all nodes, and its bytes.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLookNs = 100 * kMillisecond;  // how soon a stop is noticed
 // For another rank to say who is late, beyond what that waits for answers.
-constexpr int64_t kGraceNs = 3 * kSecond;
+constexpr int64_t kGraceNs = 5 * kSecond;
 constexpr uint64_t kBytesMax = uint64_t{1} << 46;
 // What an operation moves beyond which nothing of it stays in caches until somebody reads it.
 constexpr uint64_t kCachedBytes = 8 << 20;

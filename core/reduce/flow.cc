@@ -98,8 +98,8 @@ void Flow::look() {
     append_le(message, board.posted(rank));
     tell_all(kLeft, message);
   }
-  if (const auto asked = board.asked_late(); asked && !asks_late_) {
-    asks_late_ = true;
+  if (const auto asked = board.asked_late(); asked && *asked >= late_next_) {
+    late_next_ = *asked + 1;
     gate_.spawn(find_late(*asked));
   }
   while (!failed_ && board.ready(next_)) begin(next_++);

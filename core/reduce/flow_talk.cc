@@ -10,7 +10,7 @@ namespace ff::reduce {
 
 namespace {
 
-constexpr int64_t kAnswerNs = kSecond;  // for the others to say how far they are
+constexpr int64_t kAnswerNs = 2 * kSecond;  // for the others to say how far they are
 // For word of why a node has ended, by way of others.
 constexpr int64_t kRumourNs = 300 * kMillisecond;
 constexpr size_t kAnnouncedMax = 4096;  // operations that a node may be ahead

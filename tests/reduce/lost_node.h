@@ -15,7 +15,7 @@ constexpr int kToldRight = 7;
 inline int until_told(Communicator& ranks, Errc code, uint32_t who) {
   const ByteSpan memory = ranks.allocate(4 << 20).value();
   for (;;) {
-    const auto run = ranks.run({.count = 1 << 20, .in = memory.data(), .out = memory.data()});
+    const auto run = ranks.run({.count = 1 << 18, .in = memory.data(), .out = memory.data()});
     if (run) continue;
     const bool right = run.error().code == code &&
                        contains(run.error().message, fmt::format("rank {} (process", who));
@@ -28,7 +28,7 @@ inline int until_told(Communicator& ranks, Errc code, uint32_t who) {
 inline int until_signalled(Communicator& ranks, uint64_t seed, int signal) {
   SeededRng rng(seed);
   const ByteSpan memory = ranks.allocate(4 << 20).value();
-  const Operation operation{.count = 1 << 20, .in = memory.data(), .out = memory.data()};
+  const Operation operation{.count = 1 << 18, .in = memory.data(), .out = memory.data()};
   for (uint64_t left = rng.below(20); left > 0; left--) {
     if (!ranks.run(operation)) return 1;
   }
