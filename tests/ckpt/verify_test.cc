@@ -243,6 +243,15 @@ TEST(VerifyTest, MarksThatMislead) {
 }
 
 // A save with --replace, or a forget, between any two looks is no damage.
+TEST(VerifyTest, AStoreThatIsHalfMadeHoldsNothing) {
+  SimStore sim(1);
+  FF_ASSERT_OK(sim.save({{"a", noise(1, 4000)}}, 1));
+  FF_ASSERT_OK(io::remove_tree(sim.disk, sim.open().runs_dir()));
+  const auto report = sim.verify_all();
+  FF_ASSERT_OK(report);
+  EXPECT_TRUE(report->intact.empty() && report->damage.empty());
+}
+
 TEST(VerifyTest, ChangesMeanwhileAreNoDamage) {
   bool reached = true;
   for (uint64_t at = 0; reached; at++) {
