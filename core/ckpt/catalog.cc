@@ -55,8 +55,12 @@ std::string attempt_dir_name(uint32_t world, std::string_view attempt) {
 
 Result<std::vector<std::string>> list_runs(io::Disk& disk, const Store& store) {
   std::vector<std::string> runs;
-  FF_TRY(const auto entries, disk.list(store.runs_dir()));
-  for (const auto& entry : entries) {
+  const auto entries = disk.list(store.runs_dir());
+  if (!entries) {  // a crash while the store was made leaves it without
+    if (entries.error().code == Errc::not_found) return runs;
+    return entries.error();
+  }
+  for (const auto& entry : *entries) {
     if (entry.kind == io::FileKind::directory && check_run_name(entry.name)) {
       runs.push_back(entry.name);
     }

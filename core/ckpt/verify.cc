@@ -137,6 +137,7 @@ class Verifier {
   bool wanted(const ReadJob& job);
   Result<void> check(const StepName& name, Lease* lease);
   Result<void> mark(const StepName& name, const simd::Digest& index);
+  Result<void> unmark(const StepName& name);
   void report_chunks(const StepName& name, const std::map<simd::Digest, std::string>& bad);
   Result<void> index_error(const StepName& name, Error error);
   Result<void> check_latest(const std::string& run);
@@ -254,7 +255,7 @@ Result<void> Verifier::check(const StepName& name, Lease* lease) {
   if (!bad.empty()) {
     report_.damaged.push_back(name);
     report_chunks(name, bad);
-    return {};
+    return unmark(name);
   }
   if (whole()) FF_TRY(mark(name, source.digest()));
   report_.intact.push_back(name);
@@ -268,6 +269,15 @@ Result<void> Verifier::mark(const StepName& name, const simd::Digest& index) {
     return {};
   }
   return marked;
+}
+
+// What was intact once, and no longer is, must not be what `forget` keeps instead of others.
+Result<void> Verifier::unmark(const StepName& name) {
+  auto removed = context_.disk.remove(store_.verified_path(name));
+  if (!removed && removed.error().code == Errc::not_found) return {};
+  if (removed) removed = context_.disk.sync_dir(store_.step_dir(name));
+  if (!removed && removed.error().code == Errc::refused) return {};  // it may only be read
+  return removed;
 }
 
 void Verifier::report_chunks(const StepName& name, const std::map<simd::Digest, std::string>& bad) {

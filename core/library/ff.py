@@ -923,7 +923,7 @@ def wait():
 
 
 class Periodic:
-    """Saves every so many seconds, never two at once:
+    """Saves every so many seconds, or every so many steps, never two at once:
 
         with ff.Periodic("/data/ckpt", "llama", seconds=300) as saves:
             for step in range(first, last):
@@ -931,34 +931,44 @@ class Periodic:
                 saves.step(step, lambda: {"model": model.state_dict(), "step": step})
 
     The other options are those of save_async(). Ranks that save together must agree on when:
-    `agree` is given what one finds and gives what all do, or is a Comm, where rank 0 decides."""
+    `agree` is given what one finds and gives what all do, or is a Comm, where rank 0 decides. With
+    a Comm all ranks make it together, and have an attempt of their own unless one is given: a job
+    that is started again then never completes what an earlier one has left half saved."""
 
-    def __init__(self, store=None, run="default", seconds=300.0, agree=None, **options):
+    def __init__(self, store=None, run="default", seconds=300.0, agree=None, steps=None, **options):
         self._options = dict(options, store=store, run=run)
         rank, world = _ranks_of(options.get("rank", 0), options.get("world", 1))
         self._options.update(rank=rank, world=world)
         if world > 1 and agree is None:
             raise Error(2, "several ranks save the same steps: give agree=, a Comm or a function")
+        if steps is not None and _number(steps, "number of steps") == 0:
+            raise Error(2, "steps=0 is never")
+        if isinstance(agree, Comm) and world > 1 and options.get("attempt") is None:
+            self._options["attempt"] = agree.broadcast(bytearray(os.urandom(8))).hex()
         self._agree = agree
         self._saver = Saver()
-        self._seconds = seconds
+        self._seconds, self._steps = seconds, steps
         self._next = time.monotonic() + seconds
 
-    def step(self, step, state):
-        """Saves `state` (or what it gives, if it can be called) when it is time, and no save is
-        being written; gives its Save, else None. Raises the error of an earlier save."""
+    def step(self, step, state, now=False):
+        """Saves `state` (or what it gives, if it can be called) when it is time; gives its Save,
+        else None. Raises the error of an earlier save. By seconds, none is begun while another is
+        being written; by steps, and with `now`, the same on all ranks, that is waited for."""
         if not self._saver.busy():
             self._saver.raise_earlier()
-        due = time.monotonic() >= self._next and not self._saver.busy()
-        if isinstance(self._agree, Comm):
-            due = self._agree.broadcast(bytearray([due]))[0] != 0
-        elif self._agree is not None:
-            due = self._agree(due)
-        if not due:
+        if not (now or self._is_due(step)):
             return None
         self._next = time.monotonic() + self._seconds
         return self._saver.save_async(state() if callable(state) else state, step=step,
                                       **self._options)
+
+    def _is_due(self, step):
+        if self._steps is not None:
+            return step % self._steps == 0
+        due = time.monotonic() >= self._next and not self._saver.busy()
+        if isinstance(self._agree, Comm):
+            return self._agree.broadcast(bytearray([due]))[0] != 0
+        return due if self._agree is None else self._agree(due)
 
     def wait(self):
         """Until the save begun last has ended; gives a Saved, or raises its error. None: there was

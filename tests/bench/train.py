@@ -2,13 +2,15 @@
 # A step of training with gradients summed by libff.so, beside the same step over gloo.
 """Measures steps of tests/library/train.py, --backend ff beside gloo.
 
-usage: train.py BUILD [--rounds N] [--steps N] [--json]
+usage: train.py BUILD [--rounds N] [--steps N] [--dir DIR] [--json]
 
 BUILD is the folder of libff.so and ff.py, of a release build. A transformer of 38 MB of gradients
 learns from a single short line a step, so that sums are much of it. Both backends run in turn,
 round by round; the first steps of each run are left out. Printed are medians of all steps, and the
 median of the rounds' ratios; also of the processor time of rank 0, which says more where others are
-at work, too. /usr/bin/python3 must have PyTorch (python3-torch). Run it on an idle machine.
+at work, too. The last row, without a bar, is how long a save into DIR (default: here) stops rank 0,
+which copies the model and the optimizer, three times the gradients. /usr/bin/python3 must have
+PyTorch (python3-torch). Run it on an idle machine.
 """
 import argparse
 import json
@@ -16,6 +18,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 
 TRAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "library", "train.py")
 MODEL = ["--width", "512", "--layers", "3", "--batch", "1", "--context", "8"]
@@ -36,11 +39,25 @@ def step_times(build, backend, ranks, steps):
     return times[WARM:], 4 * next(line["parameters"] for line in lines if "parameters" in line)
 
 
+def stops(build, folder, steps):
+    """How long saves stop rank 0 of two, in milliseconds. The first find their memory."""
+    with tempfile.TemporaryDirectory(prefix="ff-bench-", dir=folder) as store:
+        words = ["/usr/bin/python3", TRAIN, "--library", build, "--nproc", "2", "--steps",
+                 str(steps), "--store", store, "--save-every", "0s", "--json", *MODEL]
+        said = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+    lines = [json.loads(line) for line in said.splitlines()]
+    # The last one waits for the one before.
+    times = [1e3 * line["stopped"] for line in lines if line.get("event") == "saving" and
+             line["rank"] == 0 and line["step"] < steps]
+    return times[1:]
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("build")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--dir", default=".")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     times, ratios, size = {}, {}, 0
@@ -70,8 +87,13 @@ def main():
             print(f"| {what}, {size / 1e6:.0f} MB of gradients, {ranks} ranks | < {BAR:.0f} × gloo "
                   f"| {ratio:.2f} | {'met' if ratio < BAR else 'MISSED'} | ff {ours:.0f}, gloo "
                   f"{theirs:.0f}; rounds {min(all_ratios):.2f} to {max(all_ratios):.2f} |")
+    saves = stops(options.build, options.dir, 4 * options.steps)
     if options.json:
-        print(json.dumps(rows))
+        print(json.dumps([*rows, {"what": "stopped by a save", "ms": saves}]))
+    elif saves:
+        print(f"| a save of {3 * size / 1e6:.0f} MB: time rank 0 of 2 is stopped | | "
+              f"{statistics.median(saves):.0f} ms | | {len(saves)} saves, {min(saves):.0f} to "
+              f"{max(saves):.0f} |")
     return 0 if met else 1
 
 

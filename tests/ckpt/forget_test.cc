@@ -120,6 +120,21 @@ TEST(ForgetTest, DamageLeadsToTheNextOlder) {
   EXPECT_EQ(sim.steps(), (std::vector<uint64_t>{2, 4}));
 }
 
+TEST(ForgetTest, DamageFoundLaterTakesTheMark) {
+  SimStore sim(1);
+  save_steps(sim, {1, 2, 3});
+  verify_step(sim, 2);
+  verify_step(sim, 3);
+  break_step(sim, 3);
+  FF_ASSERT_OK(sim.verify({.all = true}));
+  EXPECT_FALSE(sim.verified(3));
+  const auto report = sim.forget({.keep_last = 0});
+  FF_ASSERT_OK(report);
+  EXPECT_EQ(kept(*report), "2: newest verified");
+  FF_ASSERT_OK(sim.forget({.steps = {"default@3"}, .apply = true}));
+  EXPECT_EQ(sim.steps(), (std::vector<uint64_t>{1, 2}));
+}
+
 TEST(ForgetTest, WithNothingIntactNothingGoes) {
   SimStore sim(1);
   save_steps(sim, {1, 2});

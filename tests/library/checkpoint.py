@@ -358,6 +358,10 @@ def l_periodic(ff, store):
             time.sleep(0.01)
         says(5, "differ", saves.step, 3, 3)
         assert saves.step(4, 4).wait().step == 4
+    with ff.Periodic(store, "s", steps=3) as saves:
+        begun = [step for step in range(10) if saves.step(step, step, now=step == 7)]
+        assert begun == [0, 3, 6, 7, 9] and saves.wait().step == ff.load(store, "s") == 9
+    says(2, "never", ff.Periodic, store, steps=0)
     says(2, "agree=", ff.Periodic, store, rank=0, world=2)
     answers = iter([True, False, True])
     with ff.Periodic(store, "a", seconds=0, agree=lambda due: due and next(answers)) as saves:

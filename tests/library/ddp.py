@@ -2,11 +2,13 @@
 # PyTorch's DistributedDataParallel over ff.py: the same training as over gloo, whatever way the
 # model is wrapped, and errors that reach whoever called backward(). Without PyTorch: skipped.
 """usage: ddp.py FOLDER, where ff.py and libff.so are"""
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,16 +30,22 @@ def python_with_torch():
 # ---- whole trainings
 
 
+SMALL = ["--json", "--batch", "2", "--context", "32", "--steps", "6", "--bucket-mb", "0.3"]
+
+
 def train(*words):
-    """Losses by step, and what the ranks say they have trained."""
-    words = [PYTHON, TRAIN, "--library", FOLDER, "--json", "--batch", "2", "--context", "32",
-             "--steps", "6", "--bucket-mb", "0.3", *words]
+    words = [PYTHON, TRAIN, "--library", FOLDER, *SMALL, *words]
     said = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT)
     assert said.returncode == 0, said.stderr
-    lines = [json.loads(line) for line in said.stdout.splitlines()]
+    return learned(said.stdout)
+
+
+def learned(said):
+    """Losses by step, and what the ranks say they have trained."""
+    lines = [json.loads(line) for line in said.splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
     digests = {line["digest"] for line in lines if "digest" in line}
-    assert len(losses) == 6 and len(digests) == 1, said.stdout
+    assert len(losses) == 6 and len(digests) == 1, said
     return losses, digests
 
 
@@ -74,13 +82,14 @@ def start(ranks, words_of):
 
 
 def ends_of(started):
-    """Exit codes and errors of all, none of which may hang."""
+    """Exit codes, errors and lines of all, none of which may hang."""
     try:
-        said = [one.communicate(timeout=LIMIT)[1] for one in started]
+        said = [one.communicate(timeout=LIMIT) for one in started]
     finally:
         for one in started:
             one.kill()
-    return [one.returncode for one in started], said
+    return ([one.returncode for one in started], [errors for _, errors in said],
+            [lines for lines, _ in said])
 
 
 def lost_rank():
@@ -91,13 +100,64 @@ def lost_rank():
             break
     ranks[1].kill()
     begun = time.monotonic()
-    codes, said = ends_of(ranks)
+    codes, said, _ = ends_of(ranks)
     name = f"rank 1 (process {ranks[1].pid})"
     for rank in (0, 2):
         assert codes[rank] == 1, codes
         last = said[rank].strip().splitlines()[-1]
         assert "ff.Error" in last and name + " is gone" in last, said[rank]
     print(f"lost: named to all within {time.monotonic() - begun:.1f} s: {last}")
+
+
+# ---- hosts
+
+
+@contextlib.contextmanager
+def hosts():
+    """The names of two network namespaces with a wire between them, and the address of the first;
+    nothing where they cannot be made. Names and addresses are of this process (RFC 2544)."""
+    names = [f"ffd{os.getpid()}-{host}" for host in range(2)]
+    subnet = f"198.{18 + os.getpid() // 256 % 2}.{os.getpid() % 256}."
+    lines = [f"netns add {names[0]}", f"netns add {names[1]}",
+             f"link add eth0 netns {names[0]} type veth peer name eth0 netns {names[1]}"]
+    for number, name in enumerate(names):
+        lines += [f"-n {name} addr add {subnet}{number + 1}/24 dev eth0",
+                  f"-n {name} link set eth0 up", f"-n {name} link set lo up"]
+    try:
+        made = os.geteuid() == 0 and all(
+            subprocess.run(["ip", *line.split()], capture_output=True).returncode == 0
+            for line in lines)
+        yield (names, subnet + "1") if made else None
+    finally:
+        for name in names if os.geteuid() == 0 else []:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def two_hosts():
+    """A rank on each of two hosts learns what two ranks of one host do."""
+    with hosts() as made, tempfile.TemporaryDirectory() as folder:
+        if made is None:
+            print("two hosts: skipped, network namespaces cannot be made here")
+            return
+        names, address = made
+        key = os.path.join(folder, "key")
+        with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(os.urandom(32).hex() + "\n")
+        ranks = []
+        for rank, name in enumerate(names):
+            env = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0",
+                       LOCAL_WORLD_SIZE="1", MASTER_ADDR=address, MASTER_PORT="29500",
+                       FF_KEY_FILE=key, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="eth0")
+            ranks.append(subprocess.Popen(
+                ["ip", "netns", "exec", name, PYTHON, TRAIN, "--library", FOLDER, *SMALL],
+                env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        codes, errors, said = ends_of(ranks)
+        assert codes == [0, 0], "\n".join(errors)
+    far, _ = learned("".join(said))
+    near, _ = train("--nproc", "2")
+    apart = max(abs(one - other) for one, other in zip(far, near))
+    assert apart <= 1e-5, f"{far} beside {near}"
+    print(f"two hosts: losses at most {apart:.1e} from those of one host")
 
 
 # ---- a rank of two, with two models side by side: one summed by ff, one by gloo
@@ -251,7 +311,7 @@ def be_rank():
 
 
 def every_flow():
-    codes, said = ends_of(start(2, lambda rank: [os.path.abspath(__file__), FOLDER, "rank"]))
+    codes, said, _ = ends_of(start(2, lambda rank: [os.path.abspath(__file__), FOLDER, "rank"]))
     assert codes == [0, 0], "\n".join(said)
     print("every flow: gradients are gloo's")
 
@@ -260,7 +320,7 @@ def main():
     sys.path.insert(0, FOLDER)
     if sys.argv[2:] == ["rank"]:
         return be_rank()
-    for test in (every_flow, same_losses, lost_rank):
+    for test in (every_flow, same_losses, two_hosts, lost_rank):
         test()
 
 

@@ -4,11 +4,17 @@
 """Trains a small transformer to continue text, byte by byte, on CPUs.
 
 usage: train.py [--backend ff|gloo] [--nproc N] [--steps N] [--json] [...]
+                [--store DIR [--run NAME] [--save-every 300s|STEPS]]
 
 Started by torchrun, or with --nproc, which starts N ranks here. The text is that of the files
 given by --text, else the licenses that every Debian has. What a rank reads at a step follows from
 the seed, the step and the rank alone. ff.py and libff.so are looked for in --library, else in
 build/ of this tree.
+
+With --store the training is saved while it goes on, and at its end; started again, with as many
+ranks, it goes on from the step saved last, as if it had never ended. All ranks save shards of one
+checkpoint, which is there once all of them are: rank 0 what is the same everywhere (the model, the
+optimizer, the step), so that it is copied and written once, and each its own random numbers.
 """
 import argparse
 import glob
@@ -39,10 +45,16 @@ def parse():
                         help="without gradient_as_bucket_view")
     parser.add_argument("--deadline", type=float, default=60, help="seconds, for an operation")
     parser.add_argument("--text", nargs="+", metavar="FILE")
+    parser.add_argument("--store", metavar="DIR", help="of checkpoints; with --backend ff")
+    parser.add_argument("--run", default="train", help="their name")
+    parser.add_argument("--save-every", default="300s", metavar="SECONDSs|STEPS")
     parser.add_argument("--library", metavar="FOLDER", default=os.path.join(
         os.path.dirname(os.path.abspath(__file__)), "..", "..", "build"))
     parser.add_argument("--json", action="store_true", help="rank 0 prints an object for each step")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.store is not None and options.backend != "ff":
+        parser.error("--store goes with --backend ff")
+    return options
 
 
 # ---- ranks of this machine
@@ -152,6 +164,19 @@ class Training:
         return {"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict(),
                 "random": torch.get_rng_state(), "step": self.step}
 
+    def shared_state(self, rank):
+        """What this rank saves of it: together, all that all ranks need."""
+        state = self.state()
+        return state if rank == 0 else {"random": state["random"]}
+
+    def resume(self, shared, own):
+        """From what rank 0 has saved, and what this rank has."""
+        import torch
+        self.module.load_state_dict(shared["model"])
+        self.optimizer.load_state_dict(shared["optimizer"])
+        self.step = shared["step"]
+        torch.set_rng_state(own["random"])
+
     def digest(self):
         """Of what is the same on all ranks: they have trained one model."""
         state = self.state()
@@ -169,6 +194,29 @@ class Training:
         self.optimizer.step()
         self.step += 1
         return loss.detach()
+
+
+def resume(options, training, comm):
+    """From the step saved last, if there is any: of all ranks the one that rank 0 sees."""
+    import ff
+    newest = ff.latest(options.store, options.run) if comm.rank == 0 else None
+    newest = comm.broadcast(bytearray((0 if newest is None else newest + 1).to_bytes(8, "little")))
+    newest = int.from_bytes(newest, "little") - 1
+    if newest < 0:
+        return
+    shared = ff.load(options.store, options.run, newest, rank=0)
+    own = shared if comm.rank == 0 else ff.load(options.store, options.run, newest, rank=comm.rank)
+    training.resume(shared, own)
+    say(options, comm.rank, step=training.step, event="resumed")
+
+
+def saves_of(options, comm):
+    """Who saves when it is time."""
+    import ff
+    every = options.save_every
+    when = {"seconds": float(every[:-1])} if every.endswith("s") else {"steps": int(every)}
+    return ff.Periodic(options.store, options.run, agree=comm, rank=comm.rank, world=comm.ranks,
+                       **when)
 
 
 def train(options):
@@ -197,6 +245,10 @@ def train(options):
     training = Training(options, rank, wrap)
     say(options, rank, step=0, pid=os.getpid(),
         parameters=sum(one.numel() for one in training.module.parameters()))
+    saves = None
+    if options.store is not None:
+        resume(options, training, comm)
+        saves = saves_of(options, comm)
     while training.step < options.steps:
         inputs, targets = batch_of(text, options, training.step, rank, ranks)
         begun, worked = time.perf_counter(), time.process_time()
@@ -210,6 +262,14 @@ def train(options):
         if rank == 0:
             say(options, rank, step=training.step, loss=loss.item(), seconds=seconds,
                 processor_seconds=worked)
+        if saves is not None:
+            begun = time.perf_counter()
+            if saves.step(training.step, lambda: training.shared_state(rank),
+                          now=training.step == options.steps):
+                say(options, rank, step=training.step, event="saving",
+                    stopped=time.perf_counter() - begun)
+    if saves is not None:
+        saves.close()
     say(options, rank, step=training.step, digest=training.digest())
     if comm is not None:
         comm.close()
