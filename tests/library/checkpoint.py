@@ -344,9 +344,15 @@ def l_periodic(ff, store):
         assert all(saves.step(step, state) is None for step in range(10)) and not calls
         assert saves.wait() is None
     with ff.Periodic(store, "p", seconds=0.05) as saves:
-        begun = [save for save in (saves.step(step, state) or time.sleep(0.01)
-                                   for step in range(50)) if save]
-        assert 2 <= len(begun) <= 12 and len(calls) == len(begun), len(begun)
+        begun, step, until = [], 0, time.monotonic() + 60
+        while len(begun) < 3 and time.monotonic() < until:
+            before = time.monotonic()
+            if saves.step(step, state):
+                begun.append((before, time.monotonic()))
+            step += 1
+        assert len(begun) == len(calls) == 3
+        # Not before it was time again.
+        assert all(later[1] - earlier[0] >= 0.05 for earlier, later in zip(begun, begun[1:]))
         assert ff.load(store, "p", saves.wait().step) == {"calls": len(calls)}
     large = os.urandom(64 * MIB)
     with ff.Periodic(store, "q", seconds=0, threads=1) as saves:
