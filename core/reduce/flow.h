@@ -117,7 +117,7 @@ class Flow {
   const std::vector<uint32_t> zones_;
   const std::function<void(const net::Region&)> share_;
   bool failed_ = false;
-  uint64_t late_next_ = 0;  // operations before it were asked about
+  uint64_t late_next_ = 0;       // operations before it were asked about
   std::vector<bool> left_told_;  // of local ranks that have left
 
   uint64_t next_ = 0;                    // operation to begin
