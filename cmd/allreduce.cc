@@ -25,6 +25,10 @@ void declare_rank_options(Command& command, RankOptions& options) {
       .option("--simd", choice(options.simd, {"avx512", "avx2", "sse2"}),
               "Instructions for sums (without it: the best this CPU has)")
       .env("FF_SIMD");
+  command
+      .flag("--pin", options.pin,
+            "Where there are several NUMA nodes, threads of ranks are dealt out to them")
+      .env("FF_PIN");
 }
 
 void declare_allreduce(Command& command) {

@@ -22,6 +22,7 @@ std::vector<std::string> reduce_op_names();
 struct RankOptions {
   int64_t deadline_ns = 60 * kSecond;  // for each operation
   std::optional<std::string> simd;
+  bool pin = true;  // threads to NUMA nodes
 };
 void declare_rank_options(Command& command, RankOptions& options);
 

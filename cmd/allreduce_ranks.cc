@@ -57,7 +57,7 @@ Result<void> be_rank(Session& session, const reduce::JobPart& part, uint32_t ran
   if (options.simd) {
     FF_TRY(simd::choose_reduce_path(*options.simd));
   }
-  const reduce::Options limits{.operation_ns = options.deadline_ns};
+  const reduce::Options limits{.operation_ns = options.deadline_ns, .pin = options.pin};
   reduce::HostRank self = part.self;
   self.rank = rank;
   FF_TRY(auto joined, reduce::Communicator::join(self, session.stop, limits, part.network));

@@ -16,6 +16,8 @@
 namespace ff {
 namespace {
 
+constexpr size_t kListMax = 65'536;  // numbers of a list: more than Linux has processors
+
 // Bytes of the valid UTF-8 character at the front of `text`, 0 when there is none.
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
@@ -200,6 +202,20 @@ std::optional<uint64_t> parse_u64(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+std::vector<unsigned> parse_list(std::string_view text) {
+  std::vector<unsigned> numbers;
+  if (text.empty()) return numbers;
+  for (const std::string_view part : split(text, ',')) {
+    const size_t dash = part.find('-');
+    const auto first = parse_u64(part.substr(0, dash));
+    const auto last = dash == part.npos ? first : parse_u64(part.substr(dash + 1));
+    if (!first || !last || *last < *first || *last >= kListMax) return {};
+    for (uint64_t at = *first; at <= *last; at++) numbers.push_back(static_cast<unsigned>(at));
+    if (numbers.size() > kListMax) return {};
+  }
+  return numbers;
 }
 
 std::string hex(ByteView bytes) {

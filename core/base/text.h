@@ -32,6 +32,10 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 // A decimal number, the whole text of it; nothing for a sign, or one that is too large.
 std::optional<uint64_t> parse_u64(std::string_view text);
 
+// "0-3,8,10-11" -> 0 1 2 3 8 10 11: Linux's lists of processors and NUMA nodes. Anything else:
+// none.
+std::vector<unsigned> parse_list(std::string_view text);
+
 // Two lower-case digits a byte.
 std::string hex(ByteView bytes);
 

@@ -13,7 +13,6 @@ namespace ff::check {
 
 namespace {
 
-constexpr size_t kListMax = 65'536;  // numbers of a list: more than Linux has processors
 constexpr int kLinksMax = 8;
 
 // The number at the end of a name; nothing: it has none.
@@ -120,20 +119,6 @@ std::string Tree::follow(const std::string& path) const {
     at = normal(target->starts_with('/') ? *target : io::join(io::parent(at), *target));
   }
   return "";
-}
-
-std::vector<unsigned> parse_list(std::string_view text) {
-  std::vector<unsigned> numbers;
-  if (text.empty()) return numbers;
-  for (const std::string_view part : split(text, ',')) {
-    const size_t dash = part.find('-');
-    const auto first = parse_u64(part.substr(0, dash));
-    const auto last = dash == part.npos ? first : parse_u64(part.substr(dash + 1));
-    if (!first || !last || *last < *first || *last >= kListMax) return {};
-    for (uint64_t at = *first; at <= *last; at++) numbers.push_back(static_cast<unsigned>(at));
-    if (numbers.size() > kListMax) return {};
-  }
-  return numbers;
 }
 
 }  // namespace ff::check

@@ -55,7 +55,4 @@ class Tree {
   std::string root_;
 };
 
-// "0-3,8,10-11" -> 0 1 2 3 8 10 11: lists of processors and nodes. Anything else: none.
-std::vector<unsigned> parse_list(std::string_view text);
-
 }  // namespace ff::check

@@ -153,6 +153,7 @@ Result<void> init(ff_comm& comm, const ff_comm_options* given) {
     ff::io::SystemDisk disk;
     FF_TRY(part, ff::reduce::job_of(::getenv, std::nullopt, disk));
   }
+  FF_TRY(options.pin, ff::reduce::pins(::getenv));
   FF_TRY(comm.ranks, Communicator::join(part.self, comm.stop, options, part.network));
   return {};
 }

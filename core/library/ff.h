@@ -71,7 +71,8 @@ const char* ff_error(void);
 
 // Waits until all ranks have come. `options` null: as torchrun's environment has it (RANK,
 // WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), and FF_KEY_FILE, FF_PORT,
-// FF_ZONE, FF_WIRE, FF_ALGO and FF_DETERMINISTIC for what torchrun knows nothing of.
+// FF_ZONE, FF_WIRE, FF_ALGO and FF_DETERMINISTIC for what torchrun knows nothing of. In any case,
+// FF_PIN=0 keeps threads of ranks from being bound to NUMA nodes.
 int ff_comm_init(ff_comm** comm, const ff_comm_options* options);
 // What is in flight is given up; the other ranks see that this one has left. Null: nothing.
 void ff_comm_destroy(ff_comm* comm);

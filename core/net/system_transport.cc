@@ -151,6 +151,11 @@ void SystemTransport::give_back(Loop& loop, const Region& region) {
   regions_.remove(region);
 }
 
+std::string SystemTransport::rdma_device(Loop& loop) {
+  const OfLoop& mine = of(loop);
+  return mine.devices.empty() ? "" : mine.devices.back().verbs->name();
+}
+
 Task<void> SystemTransport::settled(Loop& loop) {
   for (Device& device : of(loop).devices) co_await device.verbs->settled();
 }

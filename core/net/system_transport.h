@@ -63,6 +63,8 @@ class SystemTransport final : public Transport {
   // as well, until it is given back, which the same loop does. Then nobody uses it any more.
   std::shared_ptr<const Region> adopt(Loop& loop, ByteSpan memory, Fd fd);
   void give_back(Loop& loop, const Region& region);
+  // The RDMA device that the loop's connections use, "mlx5_0"; empty while there is none.
+  std::string rdma_device(Loop& loop);
   // Until what the loop's closed connections had sent over RDMA has arrived, or they gave up.
   Task<void> settled(Loop& loop);
 

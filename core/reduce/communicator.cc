@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "io/system_disk.h"
 #include "reduce/plan.h"
 
 namespace ff::reduce {
@@ -19,11 +20,20 @@ constexpr uint64_t kBytesMax = uint64_t{1} << 46;
 // What an operation moves beyond which nothing of it stays in caches until somebody reads it.
 constexpr uint64_t kCachedBytes = 8 << 20;
 
+Placement placement_of(const Options& options) {
+  io::SystemDisk disk;
+  return {numa_nodes(disk, options.sysfs), options.pin};
+}
+
 ByteView view(const void* from, uint64_t bytes) {
   return {static_cast<const std::byte*>(from), bytes};
 }
 
 }  // namespace
+
+Communicator::Communicator(std::unique_ptr<HostGroup> group, const Stop& stop,
+                           const Options& options)
+    : group_(std::move(group)), stop_(stop), options_(options), placement_(placement_of(options)) {}
 
 Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const Stop& stop,
                                                          const Options& options,
@@ -35,6 +45,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const St
     FF_TRY(made->meet(*network));
   }
   made->worker_ = std::thread([one = made.get()] {
+    one->placement_.pin_rank(one->local_rank(), one->local_ranks());
     if (one->world_) {
       one->work_on_turns();
     } else {
@@ -48,7 +59,8 @@ Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const St
 Result<void> Communicator::meet(const Network& network) {
   Board& board = group_->board();
   if (local_rank() == 0) {
-    FF_TRY(neighbours_, Neighbours::meet(*group_, network, stop_, options_.join_ns));
+    const Neighbours::Here here{.placement = placement_, .sysfs = options_.sysfs};
+    FF_TRY(neighbours_, Neighbours::meet(*group_, network, here, stop_, options_.join_ns));
   }
   Clock& clock = stop_.clock();
   const int64_t until_ns = clock.steady_ns() + options_.join_ns + kGraceNs;
@@ -74,9 +86,15 @@ Communicator::~Communicator() {
 }
 
 Result<ByteSpan> Communicator::allocate(uint64_t bytes) {
-  FF_TRY(auto region, group_->make_region(std::max<uint64_t>(bytes, 1)));
+  FF_TRY(auto region, make_region(std::max<uint64_t>(bytes, 1)));
   allocated_.push_back(region);
   return region->memory().first(bytes);
+}
+
+Result<std::shared_ptr<const net::Region>> Communicator::make_region(uint64_t bytes) {
+  FF_TRY(auto region, group_->make_region(bytes));
+  placement_.spread(region->memory());
+  return region;
 }
 
 Result<void> Communicator::free(const void* memory) {
@@ -139,7 +157,7 @@ Result<Place> Communicator::place(ByteView memory, bool copy,
 Result<std::shared_ptr<const net::Region>> Communicator::stage(uint64_t bytes) {
   const auto fits = std::ranges::find_if(
       spare_, [&](const auto& region) { return region->memory().size() >= bytes; });
-  if (fits == spare_.end()) return group_->make_region(bytes);
+  if (fits == spare_.end()) return make_region(bytes);
   auto region = std::move(*fits);
   spare_.erase(fits);
   return region;

@@ -25,6 +25,7 @@
 #include "base/stop.h"
 #include "reduce/host_group.h"
 #include "reduce/neighbours.h"
+#include "reduce/placement.h"
 #include "reduce/request.h"
 
 namespace ff::reduce {
@@ -44,6 +45,8 @@ struct Operation {
 struct Options {
   int64_t join_ns = 60 * kSecond;       // until all ranks have come
   int64_t operation_ns = 60 * kSecond;  // for an operation, from when it is waited for
+  bool pin = true;                      // threads to NUMA nodes (placement.h)
+  std::string sysfs = "/sys";           // what tells of those
 };
 
 class Communicator {
@@ -85,8 +88,7 @@ class Communicator {
     std::shared_ptr<const net::Region> in = {}, out = {};  // copies of memory that is the program's
   };
 
-  Communicator(std::unique_ptr<HostGroup> group, const Stop& stop, const Options& options)
-      : group_(std::move(group)), stop_(stop), options_(options) {}
+  Communicator(std::unique_ptr<HostGroup> group, const Stop& stop, const Options& options);
   Result<void> meet(const Network& network);
   void work();
   void work_on_turns();
@@ -95,6 +97,7 @@ class Communicator {
   bool work_on(uint64_t number, uint32_t thread);
   Result<void> do_piece(uint64_t number, uint64_t index);
   Result<Place> place(ByteView memory, bool copy, std::shared_ptr<const net::Region>& staged);
+  Result<std::shared_ptr<const net::Region>> make_region(uint64_t bytes);
   Result<std::shared_ptr<const net::Region>> stage(uint64_t bytes);
   Result<void> until_ended(const Flight& flight);
   Error missing(const Flight& flight) const;
@@ -106,6 +109,7 @@ class Communicator {
   std::unique_ptr<Neighbours> neighbours_;  // of the rank that speaks with them
   const Stop& stop_;
   const Options options_;
+  const Placement placement_;
   uint64_t next_ = 0;
   std::array<Flight, kJobs> flights_;
   std::vector<std::shared_ptr<const net::Region>> allocated_;

@@ -65,6 +65,14 @@ Result<void> place(const Variables& get, std::optional<uint32_t> here, HostRank&
   return {};
 }
 
+// Of one that is 0 or 1.
+Result<bool> flag_or(const Variables& get, const char* name, bool other) {
+  const auto text = variable(get, name);
+  if (!text) return other;
+  if (*text != "0" && *text != "1") return fail(Errc::usage, "{}={}: 0 or 1", name, *text);
+  return *text == "1";
+}
+
 Result<void> read_flow(const Variables& get, FlowOptions& flow) {
   if (const auto text = variable(get, "FF_ALGO")) {
     const auto algorithm = algorithm_of(*text);
@@ -76,18 +84,15 @@ Result<void> read_flow(const Variables& get, FlowOptions& flow) {
     if (!wire) return fail(Errc::usage, "FF_WIRE={}: none, bf16 or fp8", *text);
     flow.wire = *wire;
   }
-  if (const auto text = variable(get, "FF_DETERMINISTIC")) {
-    if (*text != "0" && *text != "1") {
-      return fail(Errc::usage, "FF_DETERMINISTIC={}: 0 or 1", *text);
-    }
-    flow.deterministic = *text == "1";
-  }
+  FF_TRY(flow.deterministic, flag_or(get, "FF_DETERMINISTIC", flow.deterministic));
   return {};
 }
 
 }  // namespace
 
 bool names_job(const Variables& get) { return variable(get, "WORLD_SIZE").has_value(); }
+
+Result<bool> pins(const Variables& get) { return flag_or(get, "FF_PIN", true); }
 
 Result<net::Key> read_job_key(io::Disk& disk, const std::string& path) {
   if (path != "-") return net::read_key_file(disk, path);

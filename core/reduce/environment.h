@@ -6,6 +6,7 @@
 //   FF_KEY_FILE      the job's key, 64 hex digits in a file that others cannot read; "-": standard
 //                    input. Without one all hosts must be this one
 //   FF_ZONE          a number for the part of the network that this host is in
+//   FF_PIN           0: threads run on any CPU, whatever NUMA nodes there are
 //   FF_ALGO, FF_WIRE, FF_DETERMINISTIC, FF_NET: as the options of `ff allreduce`
 #pragma once
 
@@ -31,6 +32,9 @@ bool names_job(const Variables& get);
 // and LOCAL_WORLD_SIZE tell, and without these all ranks are on this host. Errc::usage names what
 // is missing or wrong; Errc::refused and others of net::read_key_file().
 Result<JobPart> job_of(const Variables& get, std::optional<uint32_t> here, io::Disk& disk);
+
+// What FF_PIN says, of a job on one host as well. Errc::usage: neither 0 nor 1.
+Result<bool> pins(const Variables& get);
 
 // "-": standard input.
 Result<net::Key> read_job_key(io::Disk& disk, const std::string& path);

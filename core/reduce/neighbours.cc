@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "io/system_disk.h"
 #include "net/resolve.h"
 
 namespace ff::reduce {
@@ -20,13 +21,14 @@ constexpr int64_t kLeaveNs = 5 * kSecond;
 
 }  // namespace
 
-Neighbours::Neighbours(HostGroup& group, const Network& network, Clock& clock)
-    : group_(group), network_(network), loop_(clock) {}
+Neighbours::Neighbours(HostGroup& group, const Network& network, const Here& here, Clock& clock)
+    : group_(group), network_(network), here_(here), loop_(clock) {}
 
 Result<std::unique_ptr<Neighbours>> Neighbours::meet(HostGroup& group, const Network& network,
-                                                     const Stop& stop, int64_t within_ns) {
+                                                     const Here& here, const Stop& stop,
+                                                     int64_t within_ns) {
   Clock& clock = stop.clock();
-  std::unique_ptr<Neighbours> made(new Neighbours(group, network, clock));
+  std::unique_ptr<Neighbours> made(new Neighbours(group, network, here, clock));
   made->ends_.emplace(made->loop_);
   const int64_t until_ns = clock.steady_ns() + within_ns;
   made->thread_ = std::thread([one = made.get(), until_ns] { one->run(until_ns); });
@@ -124,13 +126,32 @@ Task<Result<void>> Neighbours::join(int64_t until_ns) {
   const std::string table = encode_world(mesh->world);
   FF_CO_TRY(table_, group_.make_region(table.size()));
   std::memcpy(table_->memory().data(), table.data(), table.size());
-  flow_.emplace(loop_, group_, std::move(*mesh), network_.flow, [this](const net::Region& region) {
-    const int fd = ::dup(region.fd());
-    if (fd >= 0) transport_->adopt(loop_, region.memory(), net::Fd(fd));
-  });
+  nic_node_ = nic_node(*mesh);
+  here_.placement.pin_near_nic(nic_node_);
+  flow_.emplace(loop_, group_, std::move(*mesh), network_.flow,
+                [this](const net::Region& region) { share(region); });
   flow_->start();
   group_.board().set_world({.region = table_->id()}, table.size());
   co_return Result<void>();
+}
+
+// Of the card that the connections go through; they all leave by the same one, or as good as that.
+std::optional<uint32_t> Neighbours::nic_node(const Mesh& mesh) {
+  Nic nic{.rdma_device = transport_->rdma_device(loop_)};
+  for (const auto& connection : mesh.connections) {
+    if (connection == nullptr) continue;
+    if (!connection->one_sided()) nic.rdma_device.clear();  // the device is there, and not used
+    if (auto local = net::parse_address(connection->local())) nic.address = local->host;
+  }
+  io::SystemDisk disk;
+  return node_of_nic(disk, here_.sysfs, nic);
+}
+
+// Memory of this host's ranks that bytes arrive in, or leave from: nobody has touched it yet.
+void Neighbours::share(const net::Region& region) {
+  here_.placement.near_nic(region.memory(), nic_node_);
+  const int fd = ::dup(region.fd());
+  if (fd >= 0) transport_->adopt(loop_, region.memory(), net::Fd(fd));
 }
 
 // Nudges of the host's ranks.

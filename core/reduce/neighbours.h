@@ -13,6 +13,7 @@
 #include "net/system_transport.h"
 #include "reduce/flow.h"
 #include "reduce/host_group.h"
+#include "reduce/placement.h"
 #include "reduce/world.h"
 
 namespace ff::reduce {
@@ -28,27 +29,37 @@ struct Network {
 
 class Neighbours {
  public:
+  // What this machine is like.
+  struct Here {
+    Placement placement = {};
+    std::string sysfs = "/sys";
+  };
   // Waits until all ranks of all hosts have come. Then the table of them is on the board. Errors:
   // those of Mesh::join(); Errc::deadline names the ranks that have not come; Errc::interrupted.
   static Result<std::unique_ptr<Neighbours>> meet(HostGroup& group, const Network& network,
-                                                  const Stop& stop, int64_t within_ns);
+                                                  const Here& here, const Stop& stop,
+                                                  int64_t within_ns);
   // Sends what others still need first.
   ~Neighbours();
 
  private:
-  Neighbours(HostGroup& group, const Network& network, Clock& clock);
+  Neighbours(HostGroup& group, const Network& network, const Here& here, Clock& clock);
   void run(int64_t until_ns);
   Task<void> live(int64_t until_ns);
   Task<Result<void>> join(int64_t until_ns);
+  std::optional<uint32_t> nic_node(const Mesh& mesh);
+  void share(const net::Region& region);
   Task<void> watch();
   void set_outcome(Result<void> outcome);
   std::optional<Result<void>> outcome();
 
   HostGroup& group_;
   const Network network_;
+  const Here here_;
   SystemLoop loop_;
   std::unique_ptr<net::SystemTransport> transport_;
   std::string missing_;  // ranks, while they meet
+  std::optional<uint32_t> nic_node_;
   std::shared_ptr<const net::Region> table_;
   std::optional<Flow> flow_;
   std::optional<Event> ends_;

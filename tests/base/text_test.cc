@@ -153,5 +153,16 @@ TEST(Text, NearestSuggestsSlips) {
   EXPECT_EQ(nearest("sa", long_names), "sb");  // the first of equals
 }
 
+TEST(Text, ListsOfProcessors) {
+  using List = std::vector<unsigned>;
+  EXPECT_EQ(parse_list("0-3,8,10-11"), (List{0, 1, 2, 3, 8, 10, 11}));
+  EXPECT_EQ(parse_list("5"), List{5});
+  EXPECT_EQ(parse_list("65535"), List{65'535});
+  for (const char* const none :
+       {"", ",", "1,", "3-1", "a", "1-b", "-1", "1-2-3", "65536", "0-4294967295", "0-65535,0"}) {
+    EXPECT_TRUE(parse_list(none).empty()) << none;
+  }
+}
+
 }  // namespace
 }  // namespace ff

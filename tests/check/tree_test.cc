@@ -95,17 +95,6 @@ TEST(Tree, ARecordedMachineInAFolder) {
             "/sys/devices/pci0000:20/0000:20:01.1/0000:21:00.0");
 }
 
-TEST(ParseList, OfProcessors) {
-  using List = std::vector<unsigned>;
-  EXPECT_EQ(parse_list("0-3,8,10-11"), (List{0, 1, 2, 3, 8, 10, 11}));
-  EXPECT_EQ(parse_list("5"), List{5});
-  EXPECT_EQ(parse_list("65535"), List{65'535});
-  for (const char* const none :
-       {"", ",", "1,", "3-1", "a", "1-b", "-1", "1-2-3", "65536", "0-4294967295", "0-65535,0"}) {
-    EXPECT_TRUE(parse_list(none).empty()) << none;
-  }
-}
-
 TEST(Recorded, ATextBecomesFiles) {
   Machine machine("");
   machine.patch(R"(
