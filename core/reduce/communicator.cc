@@ -215,11 +215,7 @@ Result<void> Communicator::until_ended(const Flight& flight) {
     const bool looked =
         board.wait(Board::Bell::done, clock, std::min(until_ns, now_ns + kLookNs), looks);
     if (board.ended(flight.number)) return {};
-    if (const auto fault = board.fault()) {
-      Error error = stuck(fault->message, flight);
-      error.code = fault->code;
-      return error;
-    }
+    if (const auto fault = board.fault()) return told(*fault, flight);
     if (const auto lost = board.lost()) {
       Error error = stuck(group_->name_of(lost->rank), flight);
       error.code = lost->is_late ? Errc::deadline : Errc::unreachable;
@@ -248,6 +244,13 @@ Error Communicator::stuck(const std::string& who, const Flight& flight) const {
   return error;
 }
 
+// What was written on the board for all.
+Error Communicator::told(const Error& fault, const Flight& flight) const {
+  Error error = stuck(fault.message, flight);
+  error.code = fault.code;
+  return error;
+}
+
 // What the rank that speaks with other hosts finds out, unless it is late itself.
 std::optional<Error> Communicator::ask_late(const Flight& flight) const {
   Board& board = group_->board();
@@ -256,10 +259,7 @@ std::optional<Error> Communicator::ask_late(const Flight& flight) const {
   group_->nudge();
   const auto looks = [&] { return board.fault().has_value(); };
   if (!board.wait(Board::Bell::done, clock, clock.steady_ns() + kGraceNs, looks)) return {};
-  const auto fault = board.fault();
-  Error error = stuck(fault->message, flight);
-  error.code = fault->code;
-  return error;
+  return told(*board.fault(), flight);
 }
 
 // Who is late; the others are told.

@@ -101,6 +101,7 @@ class Communicator {
   Result<std::shared_ptr<const net::Region>> stage(uint64_t bytes);
   Result<void> until_ended(const Flight& flight);
   Error missing(const Flight& flight) const;
+  Error told(const Error& fault, const Flight& flight) const;
   std::optional<Error> ask_late(const Flight& flight) const;
   Error stuck(const std::string& who, const Flight& flight) const;
 

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "reduce/flow_parts.h"
+#include "reduce/numbers.h"
 
 namespace ff::reduce {
 
@@ -14,28 +15,6 @@ constexpr int64_t kAnswerNs = 2 * kSecond;  // for the others to say how far the
 // For word of why a node has ended, by way of others.
 constexpr int64_t kRumourNs = 300 * kMillisecond;
 constexpr size_t kAnnouncedMax = 4096;  // operations that a node may be ahead
-
-// Takes numbers off a message.
-class Numbers {
- public:
-  explicit Numbers(ByteView message) : left_(message) {}
-  template <class T>
-  T next() {
-    if (left_.size() < sizeof(T)) {
-      good_ = false;
-      return 0;
-    }
-    const T value = load_le<T>(left_.data());
-    left_ = left_.subspan(sizeof(T));
-    return value;
-  }
-  bool at_end() const { return good_ && left_.empty(); }
-  bool more() const { return good_ && !left_.empty(); }
-
- private:
-  ByteView left_;
-  bool good_ = true;
-};
 
 Error garbled(const char* what) {
   return fail(Errc::corrupt, "it says no {} as a node does", what);

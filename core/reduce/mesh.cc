@@ -11,6 +11,7 @@
 #include "base/together.h"
 #include "net/fd.h"
 #include "net/resolve.h"
+#include "reduce/numbers.h"
 
 namespace ff::reduce {
 
@@ -111,21 +112,16 @@ Task<Result<Node>> greet(net::Connection& connection, const Meeting& meeting) {
   send(connection, kAnswer, mine + proof(meeting.key, "server", nonces));
   auto telling = next(connection, kNode);
   FF_CO_TRY(const std::string said, co_await std::move(telling));
-  ByteView left = as_bytes(said);
-  const auto take = [&](size_t bytes) {
-    const ByteView part = left.first(std::min(bytes, left.size()));
-    left = left.subspan(part.size());
-    return as_text(part);
+  Numbers numbers(as_bytes(said));
+  const auto text = [&numbers] {
+    const auto size = numbers.next<uint32_t>();
+    return as_text(numbers.take(size));
   };
-  const auto number = [&] {
-    const ByteView part = as_bytes(take(sizeof(uint32_t)));
-    return part.size() == sizeof(uint32_t) ? load_le<uint32_t>(part.data()) : UINT32_MAX;
-  };
-  const std::string_view given = take(number());
+  const std::string_view given = text();
   if (!proven(proof(meeting.key, "client", nonces), given)) co_return other_key(connection);
-  const uint32_t ranks = number();
-  const std::string settings(take(number()));
-  FF_CO_TRY(Node node, parse_node(left));
+  const auto ranks = numbers.next<uint32_t>();
+  const std::string settings(text());
+  FF_CO_TRY(Node node, parse_node(numbers.take(numbers.left())));
   if (ranks != meeting.ranks) {
     co_return fail(Errc::usage, "rank {} on {} is of a job of {} ranks, rank 0 of one of {}",
                    node.first_rank, node.host, ranks, meeting.ranks);

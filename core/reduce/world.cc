@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "reduce/numbers.h"
 
 namespace ff::reduce {
 
@@ -20,49 +21,27 @@ void append_text(std::string& to, std::string_view text) {
   to += text.substr(0, kTextMax);
 }
 
-class Reader {
- public:
-  explicit Reader(ByteView bytes) : left_(bytes) {}
-  template <class T>
-  T number() {
-    if (left_.size() < sizeof(T)) {
-      good_ = false;
-      return 0;
-    }
-    const T value = load_le<T>(left_.data());
-    left_ = left_.subspan(sizeof(T));
-    return value;
-  }
-  std::string text() {
-    const auto size = number<uint32_t>();
-    if (size > kTextMax || size > left_.size()) good_ = false;
-    if (!good_) return {};
-    const std::string text(as_text(left_.first(size)));
-    left_ = left_.subspan(size);
-    return text;
-  }
-  Node node() {
-    Node node;
-    node.first_rank = number<uint32_t>();
-    const auto ranks = number<uint32_t>();
-    if (ranks > kWorldRanksMax || ranks > left_.size()) good_ = false;
-    for (uint32_t rank = 0; rank < ranks && good_; rank++) {
-      node.processes.push_back(number<int32_t>());
-    }
-    node.zone = number<uint32_t>();
-    node.host = printable(text());
-    node.listens.host = text();
-    node.listens.port = number<uint16_t>();
-    if (node.processes.empty()) good_ = false;
-    return node;
-  }
-  bool good() const { return good_; }
-  bool at_end() const { return good_ && left_.empty(); }
+std::string text_of(Numbers& numbers) {
+  const auto size = numbers.next<uint32_t>();
+  if (size > kTextMax) numbers.spoil();
+  return std::string(as_text(numbers.take(size)));
+}
 
- private:
-  ByteView left_;
-  bool good_ = true;
-};
+Node node_of(Numbers& numbers) {
+  Node node;
+  node.first_rank = numbers.next<uint32_t>();
+  const auto ranks = numbers.next<uint32_t>();
+  if (ranks > kWorldRanksMax || ranks > numbers.left()) numbers.spoil();
+  for (uint32_t rank = 0; rank < ranks && numbers.good(); rank++) {
+    node.processes.push_back(numbers.next<int32_t>());
+  }
+  node.zone = numbers.next<uint32_t>();
+  node.host = printable(text_of(numbers));
+  node.listens.host = text_of(numbers);
+  node.listens.port = numbers.next<uint16_t>();
+  if (node.processes.empty()) numbers.spoil();
+  return node;
+}
 
 }  // namespace
 
@@ -102,9 +81,9 @@ std::string encode_node(const Node& node) {
 }
 
 Result<Node> parse_node(ByteView bytes) {
-  Reader reader(bytes);
-  Node node = reader.node();
-  if (!reader.at_end()) return fail(Errc::corrupt, "a node does not say what it is");
+  Numbers numbers(bytes);
+  Node node = node_of(numbers);
+  if (!numbers.at_end()) return fail(Errc::corrupt, "a node does not say what it is");
   return node;
 }
 
@@ -116,18 +95,18 @@ std::string encode_world(const World& world) {
 }
 
 Result<World> parse_world(ByteView bytes) {
-  Reader reader(bytes);
+  Numbers numbers(bytes);
   World world;
-  const auto count = reader.number<uint32_t>();
+  const auto count = numbers.next<uint32_t>();
   uint32_t ranks = 0;
-  for (uint32_t i = 0; i < count && reader.good(); i++) {
-    world.nodes.push_back(reader.node());
+  for (uint32_t i = 0; i < count && numbers.good(); i++) {
+    world.nodes.push_back(node_of(numbers));
     if (world.nodes.back().first_rank != ranks) {
       return fail(Errc::corrupt, "the table of nodes has gaps");
     }
     ranks += world.nodes.back().ranks();
   }
-  if (!reader.at_end() || world.nodes.empty()) {
+  if (!numbers.at_end() || world.nodes.empty()) {
     return fail(Errc::corrupt, "the table of nodes is not whole");
   }
   return world;
