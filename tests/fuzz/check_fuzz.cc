@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "check/gpu_facts.h"
 #include "check/host.h"
 #include "check/kernel_log.h"
