@@ -240,6 +240,8 @@ inline void stream(const char* from, char* to, size_t bytes) {
 }
 
 constexpr size_t kVectors = FF_VECTORS;
+constexpr size_t kLine = 64;     // of a cache, in bytes
+constexpr size_t kAhead = 1024;  // bytes of an input
 
 template <class From, class To, int kOp>
 struct Loop {
@@ -261,15 +263,25 @@ struct Loop {
     return copy;
   }
 
-  template <bool kWhole>
+  // Asks for what is needed soon: the processor's own guess ends with each page, and it keeps count
+  // of so many arrays only.
+  template <bool kAsks>
+  static inline const char* asking(const char* from) {
+    for (size_t at = 0; kAsks && at < kBlock * From::kBytes; at += kLine) {
+      __builtin_prefetch(from + kAhead + at);
+    }
+    return from;
+  }
+
+  template <bool kWhole, bool kAsks = false>
   static inline void block(const ReduceCall& call, size_t at, size_t count, char* to) {
     char copy[kWhole ? 1 : kBlock * From::kBytes];
     Wide sums[kVectors];
-    const char* const first = input<kWhole>(call, 0, at, count, copy);
+    const char* const first = asking<kAsks>(input<kWhole>(call, 0, at, count, copy));
 #pragma GCC unroll 16
     for (size_t i = 0; i < kVectors; i++) sums[i] = From::load(first + i * kFromBytes);
     for (size_t number = 1; number < call.inputs_count; number++) {
-      const char* const from = input<kWhole>(call, number, at, count, copy);
+      const char* const from = asking<kAsks>(input<kWhole>(call, number, at, count, copy));
 #pragma GCC unroll 16
       for (size_t i = 0; i < kVectors; i++) {
         sums[i] = combine<From, kOp>(sums[i], From::load(from + i * kFromBytes));
@@ -323,7 +335,8 @@ struct Loop {
       size_t bytes = 0;
       const size_t first = at;
       for (; bytes < sizeof made && at + kBlock <= call.count; at += kBlock) {
-        block<true>(call, at, kBlock, made + bytes);
+        streams ? block<true, true>(call, at, kBlock, made + bytes)
+                : block<true>(call, at, kBlock, made + bytes);
         bytes += kBlock * To::kBytes;
       }
       for (size_t i = 0; i < call.outputs_count; i++) {
