@@ -41,8 +41,8 @@ _ff_options() {
     'admin user list') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin user remove') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'allreduce') reply='--json --quiet -q --verbose -v --help -h' ;;
-    'allreduce bench') reply='--collective --minbytes -b --maxbytes -e --stepbytes -i --stepfactor -f --iters -n --warmup_iters -w --check -c --datatype -d --op -o --root -r --nproc --hosts --ssh --port --key-file --net --algo --wire --deterministic --no-deterministic --zone --deadline --simd --timeout --json --quiet -q --verbose -v --help -h' ;;
-    'allreduce run') reply='--in --out --datatype -d --op -o --force --nproc --hosts --ssh --port --key-file --net --algo --wire --deterministic --no-deterministic --zone --deadline --simd --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'allreduce bench') reply='--collective --minbytes -b --maxbytes -e --stepbytes -i --stepfactor -f --iters -n --warmup_iters -w --check -c --datatype -d --op -o --root -r --nproc --hosts --ssh --port --key-file --net --algo --wire --deterministic --no-deterministic --zone --deadline --simd --pin --no-pin --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'allreduce run') reply='--in --out --datatype -d --op -o --force --nproc --hosts --ssh --port --key-file --net --algo --wire --deterministic --no-deterministic --zone --deadline --simd --pin --no-pin --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench') reply='--json --quiet -q --verbose -v --help -h' ;;
     'bench disk') reply='--size --timeout --json --quiet -q --verbose -v --help -h' ;;
     'bench digest') reply='--size --json --quiet -q --verbose -v --help -h' ;;
