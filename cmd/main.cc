@@ -15,6 +15,7 @@
   COMMAND("fs", fs, "Use a cluster's file system without a mount")                          \
   COMMAND("help", help, "Explain a command, list settings, install links and manual pages") \
   COMMAND("mount", mount, "Mount a cluster's file system on a directory")                   \
+  COMMAND("schedule", schedule, "Share the nodes of a cluster among tasks")                 \
   COMMAND("serve-meta", serve_meta, "Run the cluster manager")                              \
   COMMAND("serve-storage", serve_storage, "Run a storage node")                             \
   COMMAND("sim", sim, "Replay a simulated cluster from a seed")                             \

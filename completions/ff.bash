@@ -5,13 +5,14 @@
 _ff_subs() {
   reply=
   case "$1" in
-    '') reply='admin allreduce bench checkpoint down fs help mount serve-meta serve-storage sim up validate' ;;
+    '') reply='admin allreduce bench checkpoint down fs help mount schedule serve-meta serve-storage sim up validate' ;;
     'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user' ;;
     'admin user') reply='add token list remove' ;;
     'allreduce') reply='bench run' ;;
     'bench') reply='disk digest chain io ring meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
+    'schedule') reply='simulate' ;;
     'validate') reply='run adopt list report xid' ;;
   esac
 }
@@ -83,6 +84,8 @@ _ff_options() {
     'fs cat') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
     'mount') reply='--meta --memory --read-only --no-read-only --others --no-others --wait --no-wait --detach --log --dry-run --flags --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'schedule') reply='--json --quiet -q --verbose -v --help -h' ;;
+    'schedule simulate') reply='--nodes --zones --leaf --trace --processors --tasks --seed --save --load --answering --checkpoint-every --pass-every --json --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --collect-after --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
@@ -877,6 +880,18 @@ _ff_value() {
     'mount --tls-ca') reply='file' ;;
     'mount --key') reply='file' ;;
     'mount --token') reply='file' ;;
+    'schedule simulate --nodes') reply='any' ;;
+    'schedule simulate --zones') reply='any' ;;
+    'schedule simulate --leaf') reply='any' ;;
+    'schedule simulate --trace') reply='file' ;;
+    'schedule simulate --processors') reply='any' ;;
+    'schedule simulate --tasks') reply='any' ;;
+    'schedule simulate --seed') reply='any' ;;
+    'schedule simulate --save') reply='any' ;;
+    'schedule simulate --load') reply='any' ;;
+    'schedule simulate --answering') reply='any' ;;
+    'schedule simulate --checkpoint-every') reply='any' ;;
+    'schedule simulate --pass-every') reply='any' ;;
     'serve-meta --kv') reply='any' ;;
     'serve-meta --dir') reply='dir' ;;
     'serve-meta --etcd-ca') reply='file' ;;
@@ -1057,4 +1072,4 @@ _ff() {
   fi
 }
 
-complete -F _ff ff ff-admin ff-allreduce ff-bench ff-checkpoint ff-down ff-fs ff-help ff-mount ff-serve-meta ff-serve-storage ff-sim ff-up ff-validate
+complete -F _ff ff ff-admin ff-allreduce ff-bench ff-checkpoint ff-down ff-fs ff-help ff-mount ff-schedule ff-serve-meta ff-serve-storage ff-sim ff-up ff-validate

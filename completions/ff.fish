@@ -4,7 +4,7 @@
 function __ff_subs
     switch "$argv[1]"
         case ''
-            printf '%s\n' admin allreduce bench checkpoint down fs help mount serve-meta serve-storage sim up validate
+            printf '%s\n' admin allreduce bench checkpoint down fs help mount schedule serve-meta serve-storage sim up validate
         case 'admin'
             printf '%s\n' init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user
         case 'admin user'
@@ -17,6 +17,8 @@ function __ff_subs
             printf '%s\n' save load ls show diff latest verify forget prune export salvage watch
         case 'fs'
             printf '%s\n' ls find du stat layout mkdir rm mv ln chmod chown touch cp cat
+        case 'schedule'
+            printf '%s\n' simulate
         case 'validate'
             printf '%s\n' run adopt list report xid
     end
@@ -72,6 +74,7 @@ complete -c ff -n '__ff_at ""' -a down -d 'Stop what \'ff up\' has started'
 complete -c ff -n '__ff_at ""' -a fs -d 'Use a cluster\'s file system without a mount'
 complete -c ff -n '__ff_at ""' -a help -d 'Explain a command, list settings, install links and manual pages'
 complete -c ff -n '__ff_at ""' -a mount -d 'Mount a cluster\'s file system on a directory'
+complete -c ff -n '__ff_at ""' -a schedule -d 'Share the nodes of a cluster among tasks'
 complete -c ff -n '__ff_at ""' -a serve-meta -d 'Run the cluster manager'
 complete -c ff -n '__ff_at ""' -a serve-storage -d 'Run a storage node'
 complete -c ff -n '__ff_at ""' -a sim -d 'Replay a simulated cluster from a seed'
@@ -1343,6 +1346,27 @@ complete -c ff -n '__ff_at "mount"' -l quiet -s q -d 'No notes and no progress b
 complete -c ff -n '__ff_at "mount"' -l verbose -s v -d 'Say more about what is being done'
 complete -c ff -n '__ff_at "mount"' -l help -s h -d 'Help: -h in short, --help in full'
 complete -c ff -n '__ff_at "mount"' -a '(__fish_complete_directories)'
+complete -c ff -n '__ff_at "schedule"' -a simulate -d 'Try the scheduler on a trace of tasks'
+complete -c ff -n '__ff_at "schedule"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "schedule"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "schedule"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "schedule"' -l help -s h -d 'Help: -h in short, --help in full'
+complete -c ff -n '__ff_at "schedule simulate"' -l nodes -x -d 'Of the cluster'
+complete -c ff -n '__ff_at "schedule simulate"' -l zones -x -d 'That the nodes are in, alike'
+complete -c ff -n '__ff_at "schedule simulate"' -l leaf -x -d 'Nodes of a leaf switch'
+complete -c ff -n '__ff_at "schedule simulate"' -l trace -r -F -d 'Tasks to run (default: made up)'
+complete -c ff -n '__ff_at "schedule simulate"' -l processors -x -d 'Of a node, for the Standard Workload Format'
+complete -c ff -n '__ff_at "schedule simulate"' -l tasks -x -d 'To make up (default: 5000)'
+complete -c ff -n '__ff_at "schedule simulate"' -l seed -x -d 'Of what is made up'
+complete -c ff -n '__ff_at "schedule simulate"' -l save -x -d 'From the request to stop until a task has left'
+complete -c ff -n '__ff_at "schedule simulate"' -l load -x -d 'Before an interrupted task goes on'
+complete -c ff -n '__ff_at "schedule simulate"' -l answering -x -d 'Tasks that save when they are asked to stop'
+complete -c ff -n '__ff_at "schedule simulate"' -l checkpoint-every -x -d 'How often the others save'
+complete -c ff -n '__ff_at "schedule simulate"' -l pass-every -x -d 'Decisions at most so often'
+complete -c ff -n '__ff_at "schedule simulate"' -l json -d 'Print one JSON object instead of text'
+complete -c ff -n '__ff_at "schedule simulate"' -l quiet -s q -d 'No notes and no progress bar'
+complete -c ff -n '__ff_at "schedule simulate"' -l verbose -s v -d 'Say more about what is being done'
+complete -c ff -n '__ff_at "schedule simulate"' -l help -s h -d 'Help: -h in short, --help in full'
 complete -c ff -n '__ff_at "serve-meta"' -l kv -x -d 'sqlite, in --dir, for one daemon; or etcd://HOST:PORT,HOST:PORT,.../PREFIX for several, etcds:// with TLS'
 complete -c ff -n '__ff_at "serve-meta"' -l dir -x -a '(__fish_complete_directories)' -d 'Folder of the SQLite file; else meta under $FF_STATE or the daemon\'s state folder'
 complete -c ff -n '__ff_at "serve-meta"' -l etcd-ca -r -F -d 'PEM certificates of the authorities of etcd\'s'
@@ -1488,6 +1512,7 @@ complete -c ff-down -w 'ff down'
 complete -c ff-fs -w 'ff fs'
 complete -c ff-help -w 'ff help'
 complete -c ff-mount -w 'ff mount'
+complete -c ff-schedule -w 'ff schedule'
 complete -c ff-serve-meta -w 'ff serve-meta'
 complete -c ff-serve-storage -w 'ff serve-storage'
 complete -c ff-sim -w 'ff sim'

@@ -1,0 +1,10 @@
+// What the subcommands of `ff schedule` share.
+#pragma once
+
+#include "cmd/cli.h"
+
+namespace ff::cmd {
+
+void declare_schedule_simulate(Command& simulate);
+
+}  // namespace ff::cmd
