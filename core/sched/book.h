@@ -1,0 +1,186 @@
+// The book: all tasks and nodes, and what happens to them. Pure: events go in with the time, what
+// is to be kept and what agents are to do comes out. Whoever drives it (service.h) keeps what
+// take_changed() names before anybody learns of it, so that a crash loses nothing that was told.
+//
+// A task's way:
+//
+//   queued -> preparing -> running -> stopping -> queued | suspended | finished
+//
+// preparing: all of its nodes make ready, and the first one finds a port; then all start at once.
+// stopping: asked; no answer in kAckNs, or no end kSaveNs after the answer: SIGTERM; kTermNs later:
+// SIGKILL (schedule.md). An attempt has ended when every node has said that nothing of it is left,
+// or was silent so long that its lease is over: only then the task may be placed again, so that it
+// never runs twice.
+//
+// Agents tell all that they have, each time, and get all that they should have: nothing needs to be
+// heard exactly once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "sched/decide.h"
+#include "sched/sched.pb.h"
+
+namespace ff::sched {
+
+// Numbers that are stored and sent.
+enum class TaskPhase : uint32_t { queued, preparing, running, stopping, suspended, finished };
+enum class Outcome : uint32_t { none, succeeded, failed, stopped };
+enum class StopWhy : uint32_t {
+  none,
+  preempted,
+  stopped,    // by its user
+  suspended,  // by its user
+  limit,      // its time is over
+  drained,    // a node is taken out of service
+  node_lost,
+  hang,
+  failed,      // a rank has
+  unprepared,  // a node could not make ready
+};
+enum class RankState : uint32_t { waiting, running, exited, lost };
+enum class Action : uint32_t { prepare, run, ask, terminate, kill, forget };
+enum class Control : uint32_t { stop, suspend, resume };
+
+std::string_view phase_name(TaskPhase phase);
+std::string_view outcome_name(Outcome outcome);
+std::string_view stop_name(StopWhy why);
+
+struct Timing {
+  int64_t ack_ns = 30 * kSecond;
+  int64_t save_ns = 300 * kSecond;
+  int64_t term_ns = 30 * kSecond;
+  int64_t prepare_ns = 60 * kSecond;
+  int64_t quiet_ns = 10 * kSecond;   // a node that was silent for so long gets nothing new
+  int64_t lease_ns = 600 * kSecond;  // ranks are killed on a node that has not heard for so long
+  int64_t pause_ns = 10 * kSecond;   // before a task that failed starts again
+};
+
+class Book {
+ public:
+  // `id`: of the store, so that agents follow no other scheduler.
+  Book(std::string id, Timing timing);
+
+  // What is stored; before anything else. `now`: below.
+  struct Now {
+    int64_t steady_ns = 0;
+    int64_t wall_ns = 0;
+  };
+  void load(wire::Task task);
+  void load(wire::Node node);
+  void load(wire::Quota quota);
+  // All is loaded: every node has a full lease from now on.
+  void begin(Now now);
+
+  // Of users. Errc::usage names what does not fit.
+  Result<uint64_t> submit(wire::Owner owner, wire::Spec spec, Now now);
+  // Errc::not_found, Errc::refused: not in its present state.
+  Result<void> control(uint64_t task, Control what, Now now);
+  Result<void> drain(const std::string& node, bool drained, std::string why, Now now);
+  Result<void> set_quota(const wire::Quota& quota);
+  void drop_quota(const wire::Quota& quota);
+
+  // Of an agent. Errc::refused: a node that must not be heard.
+  Result<void> report(const wire::SyncRequest& request, Now now);
+  std::vector<wire::Order> orders(const std::string& node) const;
+
+  // Time has passed. When something could have changed, decides. Returns when to come again.
+  int64_t tick(Now now);
+
+  // Records that have changed since the last call.
+  struct Changed {
+    std::set<uint64_t> tasks;
+    std::set<std::string> nodes;
+    std::set<std::string> quotas;  // by key
+  };
+  Changed take_changed();
+  // Nodes whose orders may be others than before.
+  std::set<std::string> take_ordered();
+
+  const wire::Task* task(uint64_t id) const;
+  const std::map<uint64_t, wire::Task>& tasks() const { return tasks_; }
+  const wire::Node* node(const std::string& name) const;
+  std::vector<wire::ListedNode> listed_nodes(Now now) const;
+  const std::map<std::string, wire::Quota>& quotas() const { return quotas_; }
+  static std::string quota_key(const wire::Quota& quota);
+  // Why a task waits, as of the last decision.
+  std::optional<wire::Waiting> waiting(uint64_t task) const;
+  const std::string& id() const { return id_; }
+  const Timing& timing() const { return timing_; }
+
+ private:
+  // What is known of a node and not kept.
+  struct Seen {
+    bool heard = false;    // since the start
+    int64_t heard_ns = 0;  // steady; the start, before it was heard
+    std::string boot;
+    uint64_t task = 0;  // that has it
+    // What the agent holds that nobody wants any more.
+    std::map<std::pair<uint64_t, uint32_t>, bool> strays = {};  // whether something of it lives
+  };
+  // What an attempt's nodes have said, and is not kept.
+  struct Part {
+    enum class State : uint8_t { waiting, prepared, living, ended } state = State::waiting;
+    std::map<uint32_t, int32_t> statuses = {};  // of ranks that have ended, by local number
+    int64_t silent_ns = 0;                      // of the rank that is least so
+    std::string text = {};
+  };
+  struct Live {
+    std::map<std::string, Part> parts;                    // by node
+    int64_t placed_ns = 0, started_ns = 0, saved_ns = 0;  // steady
+    int64_t asked_ns = 0, acked_ns = 0, terminated_ns = 0, killed_ns = 0;
+  };
+
+  wire::Attempt& attempt(wire::Task& task) { return *task.mutable_attempts()->rbegin(); }
+  const wire::Attempt& attempt(const wire::Task& task) const { return *task.attempts().rbegin(); }
+  static bool has_nodes(const wire::Task& task);
+  void hear(const wire::Held& held, const std::string& node, Now now);
+  void hear_part(wire::Task& task, const wire::Held& held, const std::string& node, Now now);
+  bool is_over(const std::string& node, Now now) const;
+
+  // Attempts (book_attempt.cc).
+  bool all_ended(const wire::Task& task, Now now) const;
+  std::optional<std::pair<uint32_t, int32_t>> failed_rank(const wire::Task& task) const;
+  void advance(wire::Task& task, Now now);
+  void advance_preparing(wire::Task& task, Now now);
+  void advance_running(wire::Task& task, Now now);
+  void advance_stopping(wire::Task& task, Now now);
+  void ask_to_stop(wire::Task& task, StopWhy why, std::string text, Now now);
+  void end_attempt(wire::Task& task, Now now);
+  void finish(wire::Task& task, Outcome outcome, std::string text, Now now);
+  void queue_again(wire::Task& task, int64_t not_before_ns);
+  int64_t next_deadline(const wire::Task& task, const Live& live) const;
+
+  // Decisions (book_plan.cc).
+  void decide_now(Now now);
+  Picture picture(Now now, std::vector<uint64_t>& tasks, std::vector<std::string>& nodes) const;
+  void place(wire::Task& task, const Start& start, const std::vector<std::string>& nodes, Now now);
+  bool is_usable(const std::string& node, Now now) const;
+
+  void change(wire::Task& task);
+  void order(const wire::Task& task);
+
+  const std::string id_;
+  const Timing timing_;
+  std::map<uint64_t, wire::Task> tasks_;
+  std::map<std::string, wire::Node> nodes_;
+  std::map<std::string, wire::Quota> quotas_;
+  std::map<std::string, Seen> seen_;
+  std::map<uint64_t, Live> live_;  // of tasks with nodes
+  std::set<uint64_t> open_;        // tasks that are not finished
+  std::map<uint64_t, wire::Waiting> waits_;
+  uint64_t next_id_ = 1;
+  bool undecided_ = true;  // something has changed since the last decision
+  int64_t decided_ns_ = 0;
+  Changed changed_;
+  std::set<std::string> ordered_;
+  mutable Names names_;
+};
+
+}  // namespace ff::sched

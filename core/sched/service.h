@@ -1,0 +1,95 @@
+// The scheduler's service: users and agents call it, it keeps the book (book.h) in a store and
+// makes the decisions. One loop; one writer.
+//
+// Methods for users take who they are from their token (rpc/handshake.h): a user sees all tasks and
+// nodes, and controls its own. Who has the cluster key acts for any user, and for agents.
+//
+// An answer that tells of a change is sent once the change is stored. Orders, too: so that no rank
+// starts for a scheduler that would not know of it after a crash.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/gate.h"
+#include "base/wait.h"
+#include "kv/engine.h"
+#include "rpc/method.h"
+#include "sched/book.h"
+
+namespace ff::sched {
+
+// Answered at once when there are orders that the agent has not seen, else within kSyncNs.
+inline constexpr rpc::Method<wire::SyncRequest, wire::SyncReply> kSync{0x0501, "sched.sync"};
+// For users, too.
+inline constexpr rpc::Method<wire::SubmitRequest, wire::SubmitReply> kSubmit{0x0510,
+                                                                             "sched.submit"};
+inline constexpr rpc::Method<wire::ListRequest, wire::ListReply> kList{0x0511, "sched.list"};
+inline constexpr rpc::Method<wire::ControlRequest, wire::ControlReply> kControl{0x0512,
+                                                                                "sched.control"};
+inline constexpr rpc::Method<wire::NodesRequest, wire::NodesReply> kNodes{0x0513, "sched.nodes"};
+// The operator's.
+inline constexpr rpc::Method<wire::DrainRequest, wire::DrainReply> kDrain{0x0514, "sched.drain"};
+inline constexpr rpc::Method<wire::QuotaRequest, wire::QuotaReply> kQuota{0x0515, "sched.quota"};
+
+constexpr int64_t kSyncNs = 2 * kSecond;
+
+class Service {
+ public:
+  // All outlive it.
+  Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Timing timing = {});
+  ~Service();
+
+  // Reads the store, then serves. Calls before are answered with Errc::unreachable.
+  void start();
+  Task<void> close();
+  // Why it no longer works: the store could not be written.
+  const std::optional<Error>& halted() const { return halted_; }
+  // Tasks by phase, and nodes; for /status.
+  std::string status() const;
+
+ private:
+  Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
+  Task<Result<wire::SubmitReply>> submit(rpc::ServerCall& call, wire::SubmitRequest request);
+  Task<Result<wire::ListReply>> list(rpc::ServerCall& call, wire::ListRequest request);
+  Task<Result<wire::ControlReply>> control(rpc::ServerCall& call, wire::ControlRequest request);
+  Task<Result<wire::NodesReply>> nodes(rpc::ServerCall& call, wire::NodesRequest request);
+  Task<Result<wire::DrainReply>> drain(rpc::ServerCall& call, wire::DrainRequest request);
+  Task<Result<wire::QuotaReply>> quota(rpc::ServerCall& call, wire::QuotaRequest request);
+
+  Result<void> ready() const;
+  Book::Now now() const;
+  Task<Result<void>> load();
+  Task<void> run();
+  Task<void> keep();
+  void book_changed();
+  Task<Result<void>> kept();
+  Task<Result<void>> store(std::map<std::string, std::optional<std::string>> writes);
+  void take(std::map<std::string, std::optional<std::string>>& writes);
+  void halt(Error error);
+
+  kv::Engine& engine_;
+  Loop& loop_;
+  Rng& rng_;
+  const Timing timing_;
+  std::optional<Book> book_;
+  std::optional<Error> halted_;
+  // Submissions of the last minutes, by what makes them one; the task.
+  std::map<std::string, uint64_t> once_;
+  struct Agent {
+    uint64_t version = 1;          // of its orders
+    std::unique_ptr<Event> newer;  // than those it has seen
+  };
+  std::map<std::string, Agent> agents_;
+
+  // What waits to be stored, batch after batch: changes up to `changed_` are to be, up to `kept_`
+  // are.
+  uint64_t changed_ = 0, kept_ = 0;
+  std::map<std::string, std::optional<std::string>> writes_;
+  Event to_keep_, kept_more_, to_tick_;
+  Gate gate_;
+};
+
+}  // namespace ff::sched
