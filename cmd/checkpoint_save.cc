@@ -14,6 +14,7 @@
 #include "cmd/checkpoint.h"
 #include "io/dir_events.h"
 #include "io/files.h"
+#include "task/task_side.h"
 
 namespace ff::cmd {
 namespace {
@@ -172,6 +173,17 @@ Result<void> fill_options(SaveArguments& arguments, CheckpointRun& run) {
   return {};
 }
 
+// What was saved is saved, whether the agent of the task hears of it or not.
+void tell_agent(Session& session, Rng& rng, const ckpt::SaveReport& report) {
+  auto dir = task::dir_of_environment();
+  if (!dir || report.outcome == ckpt::SaveOutcome::waiting) return;
+  io::SystemDisk disk;  // whatever disk the store is on
+  const auto told = task::TaskSide(disk, rng, std::move(*dir)).saved(report.name.step);
+  if (told) return;
+  session.out.warn("{} is saved, but the task's agent was not told: {}. {}", report.name.text(),
+                   told.error().message, told.error().hint);
+}
+
 Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArguments& arguments) {
   CheckpointRun run(session, common);
   FF_TRY(const auto store, run.store());
@@ -182,6 +194,7 @@ Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArg
   FF_TRY(const auto report, ckpt::save(run.context(), store, inputs, arguments.options));
   bar.reset();
   session.out.data(report_json(report));
+  tell_agent(session, run.context().rng, report);
   print_report(session.out, report, device_speed(run.context().clock, store));
   return {};
 }
@@ -243,7 +256,9 @@ void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
       "--attempt; the rank that completes the set commits it. A rank that never comes leaves the "
       "step incomplete, as 'ff checkpoint ls' shows.\n\n"
       "Saving a step that exists succeeds when the content is the same and is refused (exit 5) "
-      "otherwise.");
+      "otherwise.\n\n"
+      "In a task (FF_TASK_DIR in the environment) the agent of its node is told the step once the "
+      "checkpoint is complete: in the file 'saved' of that directory.");
   save.argument("PATH", file(arguments.paths, "PATH"),
                 "Files or directories; '-' for standard input")
       .required();

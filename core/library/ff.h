@@ -1,6 +1,7 @@
-// libff.so: collective operations and checkpoints for programs in C, and through ff.py for Python.
-// The meaning of everything is that of `ff allreduce` (reduce/communicator.h) and of
-// `ff checkpoint` (ckpt/save.h, ckpt/tensor_memory.h).
+// libff.so: collective operations, checkpoints, and what a task tells the agent of its node, for
+// programs in C, and through ff.py for Python. The meaning of everything is that of `ff allreduce`
+// (reduce/communicator.h), of `ff checkpoint` (ckpt/save.h, ckpt/tensor_memory.h) and of the files
+// of $FF_TASK_DIR (task/task_dir.h).
 //
 // One thread of a process uses a communicator, a saver or a loading at a time. Functions that
 // return int return FF_OK or an error, which ff_error() then explains. None of the three outlives a
@@ -214,6 +215,27 @@ int ff_load_read(ff_loading* loading, void* const* places);
 
 // The step of a run that was saved last; FF_STEP_NONE when there is no such run, or no store yet.
 int ff_latest_step(const char* store, const char* run, uint64_t* step);
+
+// Tasks. What the process and the agent of its node tell one another, by small files in
+// $FF_TASK_DIR. Where that is not set, the process is in no task: nobody asks it to stop, and the
+// others succeed and do nothing. Any thread may call these, and so may children.
+typedef struct ff_stop {
+  char reason[32];   // "preempted", "drained", "stopped", ...
+  int64_t deadline;  // Unix seconds; by then the process is to have exited
+} ff_stop;
+
+// 1: the task is asked to save and to exit, as `stop` (unless it is null) then tells; else 0. No
+// error: one system call, for every step. The first call that finds the request tells the agent.
+int ff_task_should_stop(ff_stop* stop);
+// The whole task, not this rank alone, can go on from `step`. Saves of ff_save_start() say it
+// themselves.
+int ff_task_saved(uint64_t step);
+// This rank is at `step`, now.
+int ff_task_heartbeat(uint32_t rank, uint64_t step);
+// A word that outlives the task's restarts; 0 before it is set. FF_CORRUPT: something else is
+// there.
+int ff_task_life_state(uint32_t* word);
+int ff_task_set_life_state(uint32_t word);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

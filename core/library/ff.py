@@ -1,5 +1,5 @@
-# ff for Python: collective operations between processes of a host, and checkpoints that are written
-# while the program goes on, through libff.so.
+# ff for Python: collective operations between processes of a host, checkpoints that are written
+# while the program goes on, and what a task tells its node's agent, through libff.so.
 """Sums arrays of many processes in host memory; saves and loads training state.
 
     import ff
@@ -25,6 +25,12 @@ backward() goes on (register_comm_hook):
     state = ff.load("/data/ckpt", "llama")
 
 A checkpoint is one of `ff checkpoint`, which lists, verifies, prunes and restores it.
+
+In a task, whose agent may ask it to make room (anywhere else nobody asks):
+
+    ff.heartbeat(step)
+    if ff.should_stop():                 # save, and exit
+        ...
 
 libff.so is looked for as FF_LIBRARY says, beside this file, and where the system has its libraries.
 """
@@ -92,6 +98,10 @@ class _Saved(ctypes.Structure):
                 ("seconds", ctypes.c_double), ("outcome", ctypes.c_int)]
 
 
+class _Stop(ctypes.Structure):
+    _fields_ = [("reason", ctypes.c_char * 32), ("deadline", ctypes.c_int64)]
+
+
 class _LoadOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("store", ctypes.c_char_p), ("run", ctypes.c_char_p),
                 ("step", ctypes.c_uint64), ("tensors", ctypes.POINTER(ctypes.c_char_p)),
@@ -133,7 +143,12 @@ def _load_library():
             ("load_text", kind, [data, size, size, ctypes.POINTER(_Text)]),
             ("load_tensor", kind, [data, size, ctypes.POINTER(_Tensor)]),
             ("load_read", kind, [data, ctypes.POINTER(data)]),
-            ("latest_step", kind, [ctypes.c_char_p, ctypes.c_char_p, number])):
+            ("latest_step", kind, [ctypes.c_char_p, ctypes.c_char_p, number]),
+            ("task_should_stop", kind, [ctypes.POINTER(_Stop)]),
+            ("task_saved", kind, [ctypes.c_uint64]),
+            ("task_heartbeat", kind, [rank, ctypes.c_uint64]),
+            ("task_life_state", kind, [ctypes.POINTER(rank)]),
+            ("task_set_life_state", kind, [rank])):
         function = getattr(library, "ff_" + name)
         function.restype, function.argtypes = result, arguments
     return library

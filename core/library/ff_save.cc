@@ -1,10 +1,12 @@
 // ff_save.cc: savers behind the C interface. The copy is made in the caller's thread
-// (staged_state.h); a thread then runs the same save as `ff checkpoint save` on the copy.
+// (staged_state.h); a thread then runs the same save as `ff checkpoint save` on the copy, and tells
+// the agent of the task that this process is in, if any.
 #include <openssl/crypto.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +25,7 @@
 #include "library/quiet_thread.h"
 #include "library/staged_state.h"
 #include "net/resolve.h"
+#include "task/task_side.h"
 
 using ff::Errc;
 using ff::Result;
@@ -38,6 +41,7 @@ struct Request {
   std::string file;
   SaveOptions options;
   unsigned threads = 1;
+  std::optional<std::string> task_dir;  // of the task that this process is in
 };
 
 }  // namespace
@@ -93,6 +97,7 @@ Result<Request> request_of(const ff_save_options* given) {
   options.replace = given->replace != 0;
   options.compress = given->compress != 0;
   request.threads = ff::library::worker_count(given->threads);
+  request.task_dir = ff::task::dir_of_environment();
   return request;
 }
 
@@ -110,6 +115,16 @@ Result<SaveReport> write(ff_saver& saver, Request& request) {
                          .stream = {},
                          .open = {{.name = request.file, .file = saver.state.file(request.file)}}},
                         request.options);
+}
+
+// What was saved is saved, whether the agent hears of it or not.
+void tell_agent(ff_saver& saver, const Request& request, const Result<SaveReport>& report) {
+  if (!request.task_dir || !report || report->outcome == ff::ckpt::SaveOutcome::waiting) return;
+  const uint64_t step = report->name.step;
+  const auto told = ff::task::TaskSide(saver.disk, saver.rng, *request.task_dir).saved(step);
+  if (told) return;
+  std::fprintf(stderr, "ff: step %llu is saved, but the task's agent was not told: %s\n",
+               static_cast<unsigned long long>(step), told.error().message.c_str());
 }
 
 Result<void> begin(ff_saver* saver, const ff_save_options* options,
@@ -138,6 +153,7 @@ Result<void> start(ff_saver* saver) {
   saver->writer =
       ff::library::quiet_thread([saver, request = std::move(*saver->prepared)]() mutable {
         saver->ended = write(*saver, request);
+        tell_agent(*saver, request, *saver->ended);
         saver->busy = false;
       });
   saver->prepared.reset();

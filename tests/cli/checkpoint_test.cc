@@ -44,9 +44,9 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
   }
   Ran checkpoint(std::vector<std::string> words) {
     words.insert(words.begin(), {"ff", "checkpoint"});
-    return run({.argv = words,
-                .env = {{"FF_STORE", store()}, {"FF_STATE", dir_ / "state"}},
-                .program = FF_BINARY});
+    std::map<std::string, std::string> env = {{"FF_STORE", store()}, {"FF_STATE", dir_ / "state"}};
+    if (!task_.empty()) env["FF_TASK_DIR"] = task_;
+    return run({.argv = words, .env = env, .program = FF_BINARY});
   }
   Json data(std::vector<std::string> words) {
     words.push_back("--json");
@@ -93,6 +93,7 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
   }
 
   TempDir dir_;
+  std::string task_;  // its folder, when the commands are in a task
 
  private:
   SystemClock clock_;
@@ -144,6 +145,52 @@ TEST_P(CheckpointCommand, TheWholeStory) {
   EXPECT_EQ(checkpoint({"prune", "--grace", "0s"}).exit, 0);
   EXPECT_EQ(checkpoint({"load", "default", dir_ / "two"}).exit, 0);
   EXPECT_EQ(read_file(dir_ / "two/model.bin"), second);
+}
+
+TEST_P(CheckpointCommand, TheAgentOfItsTaskIsTold) {
+  task_ = dir_ / "task";
+  fs::create_directory(task_);
+  const std::string file = input("model.bin", noise(1000));
+  ASSERT_EQ(checkpoint({"save", "--step", "120", file}).exit, 0);
+  EXPECT_EQ(read_file(dir_ / "task/saved"), "120\n");
+  ASSERT_EQ(checkpoint({"save", "--step", "7", "--run", "other", file}).exit, 0);
+  EXPECT_EQ(read_file(dir_ / "task/saved"), "7\n");
+  ASSERT_EQ(checkpoint({"save", "--step", "120", file}).exit, 0);
+  EXPECT_EQ(read_file(dir_ / "task/saved"), "120\n") << "it is there, whoever saved it";
+  // Half a checkpoint is none, nor is one that was refused.
+  const std::vector<std::string> shard = {"save", "--step",    "130",   "--world", "2",
+                                          file,   "--attempt", "try-1", "--rank"};
+  std::vector<std::string> words = shard;
+  words.push_back("1");
+  ASSERT_EQ(data(words)["outcome"], "waiting");
+  input("model.bin", noise(2000));
+  ASSERT_EQ(checkpoint({"save", "--step", "120", file}).exit, 5);
+  EXPECT_EQ(read_file(dir_ / "task/saved"), "120\n");
+  input("model.bin", noise(1000));
+  words = shard;
+  words.push_back("0");
+  ASSERT_EQ(data(words)["outcome"], "committed");
+  EXPECT_EQ(read_file(dir_ / "task/saved"), "130\n");
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(task_)) left.push_back(entry.path().filename());
+  EXPECT_EQ(left, std::vector<std::string>{"saved"});
+}
+
+TEST_P(CheckpointCommand, AnAgentThatCannotBeToldIsAWarning) {
+  task_ = dir_ / "gone";
+  const std::string file = input("model.bin", noise(1000));
+  const Ran ran = checkpoint({"save", file});
+  EXPECT_EQ(ran.exit, 0) << ran.err;
+  EXPECT_EQ(ran.out, "default@1\n");
+  EXPECT_NE(ran.err.find("default@1 is saved, but the task's agent was not told"), ran.err.npos)
+      << ran.err;
+  EXPECT_NE(ran.err.find("FF_TASK_DIR"), ran.err.npos) << ran.err;
+  const Ran json = checkpoint({"save", file, "--json"});
+  EXPECT_EQ(json.exit, 0);
+  EXPECT_EQ(Json::parse(json.out)["warnings"].size(), 1U) << json.out;
+  EXPECT_FALSE(fs::exists(task_));
+  task_.clear();
+  EXPECT_EQ(checkpoint({"save", file}).err.find("agent"), std::string::npos);
 }
 
 TEST_P(CheckpointCommand, StandardInput) {

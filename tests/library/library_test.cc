@@ -255,15 +255,43 @@ TEST(LibraryTest, ExportsItsFunctionsAlone) {
     names.insert(name);
   }
   EXPECT_EQ(::pclose(said), 0);
-  const std::set<std::string> wanted = {
-      "ff_version",    "ff_error",           "ff_comm_init",    "ff_comm_destroy",
-      "ff_comm_rank",  "ff_comm_ranks",      "ff_alloc",        "ff_free",
-      "ff_allreduce",  "ff_allreduce_async", "ff_reduce",       "ff_broadcast",
-      "ff_allgather",  "ff_reduce_scatter",  "ff_barrier",      "ff_wait",
-      "ff_saver_open", "ff_saver_close",     "ff_save_begin",   "ff_save_start",
-      "ff_save_busy",  "ff_save_wait",       "ff_load_begin",   "ff_load_end",
-      "ff_load_step",  "ff_load_files",      "ff_load_tensors", "ff_load_file",
-      "ff_load_text",  "ff_load_tensor",     "ff_load_read",    "ff_latest_step"};
+  const std::set<std::string> wanted = {"ff_version",
+                                        "ff_error",
+                                        "ff_comm_init",
+                                        "ff_comm_destroy",
+                                        "ff_comm_rank",
+                                        "ff_comm_ranks",
+                                        "ff_alloc",
+                                        "ff_free",
+                                        "ff_allreduce",
+                                        "ff_allreduce_async",
+                                        "ff_reduce",
+                                        "ff_broadcast",
+                                        "ff_allgather",
+                                        "ff_reduce_scatter",
+                                        "ff_barrier",
+                                        "ff_wait",
+                                        "ff_saver_open",
+                                        "ff_saver_close",
+                                        "ff_save_begin",
+                                        "ff_save_start",
+                                        "ff_save_busy",
+                                        "ff_save_wait",
+                                        "ff_load_begin",
+                                        "ff_load_end",
+                                        "ff_load_step",
+                                        "ff_load_files",
+                                        "ff_load_tensors",
+                                        "ff_load_file",
+                                        "ff_load_text",
+                                        "ff_load_tensor",
+                                        "ff_load_read",
+                                        "ff_latest_step",
+                                        "ff_task_should_stop",
+                                        "ff_task_saved",
+                                        "ff_task_heartbeat",
+                                        "ff_task_life_state",
+                                        "ff_task_set_life_state"};
   EXPECT_EQ(names, wanted);
 }
 

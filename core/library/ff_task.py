@@ -1,0 +1,47 @@
+# The third part of ff.py, which the build puts behind the others: what a task and the agent of its
+# node tell one another, through libff.so.
+
+
+class StopRequest(typing.NamedTuple):
+    """That the task is to save and exit: why, and by when (Unix seconds) it must have."""
+    reason: str  # "preempted", "drained", "stopped", ...
+    deadline: int
+
+
+def should_stop():
+    """A StopRequest once the agent of this node asks the task to save and exit, else None: in the
+    file `stop` of $FF_TASK_DIR. Cheap enough for every step. The agent is told that it was seen."""
+    stop = _Stop()
+    if _ff.ff_task_should_stop(ctypes.byref(stop)) == 0:
+        return None
+    return StopRequest(stop.reason.decode(), stop.deadline)
+
+
+def saved(step):
+    """Tells the agent that the whole task can go on from `step`. save_async() does so itself once
+    a checkpoint is complete; this is for other ways to save. Not in a task: nothing."""
+    _check(_ff.ff_task_saved(_number(step, "step")))
+
+
+def heartbeat(step, rank=None):
+    """Tells the agent that this rank (None: RANK of the environment, else 0) is at `step`. Not in
+    a task: nothing."""
+    if rank is None:
+        rank = os.environ.get("RANK") or "0"
+        if not rank.isdecimal():
+            raise Error(2, f"RANK={rank!r} of the environment is no number")
+        rank = int(rank)
+    _check(_ff.ff_task_heartbeat(_number(rank, "rank", 2**32 - 1), _number(step, "step")))
+
+
+def life_state():
+    """The word of 32 bits that an earlier attempt of the task has left, or this one; 0 before it
+    is set, and where there is no task."""
+    word = ctypes.c_uint32()
+    _check(_ff.ff_task_life_state(ctypes.byref(word)))
+    return word.value
+
+
+def set_life_state(word):
+    """Sets it. Not in a task: nothing."""
+    _check(_ff.ff_task_set_life_state(_number(word, "word of 32 bits", 2**32 - 1)))
