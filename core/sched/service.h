@@ -34,6 +34,9 @@ inline constexpr rpc::Method<wire::NodesRequest, wire::NodesReply> kNodes{0x0513
 inline constexpr rpc::Method<wire::DrainRequest, wire::DrainReply> kDrain{0x0514, "sched.drain"};
 inline constexpr rpc::Method<wire::QuotaRequest, wire::QuotaReply> kQuota{0x0515, "sched.quota"};
 
+// Answered by agents (Node::agent), for the owner of the task and the operator.
+inline constexpr rpc::Method<wire::LogRequest, wire::LogReply> kLog{0x0520, "sched.log"};
+
 constexpr int64_t kSyncNs = 2 * kSecond;
 
 class Service {
