@@ -273,11 +273,14 @@ Result<void> Book::report(const wire::SyncRequest& request, Now now) {
   const auto found = live_.find(seen.task);
   if (seen.task != 0 && found != live_.end() && !held.contains(seen.task)) {
     Part& part = found->second.parts[told.name()];
-    if (part.state == Part::State::living || part.state == Part::State::prepared) {
+    wire::Task& task = tasks_.at(seen.task);
+    const bool had = part.state == Part::State::living || part.state == Part::State::prepared;
+    // It runs only where all had made ready.
+    if (had || phase_of(task) == TaskPhase::running) {
       part.state = Part::State::ended;
       part.text = "node " + told.name() + " has lost it";
-      ask_to_stop(tasks_.at(seen.task), StopWhy::node_lost, part.text, now);
-    } else if (attempt(tasks_.at(seen.task)).asked() != 0) {
+      ask_to_stop(task, StopWhy::node_lost, part.text, now);
+    } else if (phase_of(task) == TaskPhase::stopping) {
       part.state = Part::State::ended;
     }
   }

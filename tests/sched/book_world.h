@@ -151,9 +151,9 @@ class WorldNode {
 
 class BookWorld {
  public:
-  explicit BookWorld(uint64_t seed, uint32_t nodes) : rng(seed) {
-    for (uint32_t i = 0; i < nodes; i++) {
-      this->nodes.push_back(std::make_unique<WorldNode>("n" + std::to_string(i), i));
+  explicit BookWorld(uint64_t seed, uint32_t count) : rng(seed) {
+    for (uint32_t i = 0; i < count; i++) {
+      nodes.push_back(std::make_unique<WorldNode>("n" + std::to_string(i), i));
     }
     start_book();
   }
