@@ -44,8 +44,9 @@ Result<void> give_order(io::Disk& disk, const std::string& dir, Order order);
 // Kills what runs on of a rank whose shim is lost: its first process, all in its cgroup, all that
 // have its marker in their environment, and all that descend from these. Then writes `exit`
 // (Ending::lost), which this returns. After another boot there is nothing to kill. What was written
-// before is returned as it is. Errors: refused (the shim lives, or was never there), deadline (a
-// process hangs in the kernel; try again).
+// before is returned as it is. It may take 10 s, and longer where /proc hangs: not in a loop's
+// thread. Errors: refused (the shim lives, or was never there), deadline (a process hangs in the
+// kernel; try again).
 Result<Exit> kill_lost(io::Disk& disk, Clock& clock, const std::string& dir);
 
 }  // namespace ff::shim

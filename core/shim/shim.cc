@@ -145,6 +145,9 @@ Result<void> Shim::start() {
   cgroup_ = Cgroup::make(disk_, {.parent = launch_.cgroup,
                                  .name = fmt::format("rank-{}-{}", self->id.pid, self->id.start),
                                  .memory_limit = launch_.memory_limit});
+  if (launch_.memory_limit > 0 && cgroup_->kind() == CgroupKind::none) {
+    log_->say("ff: nothing limits this rank's memory: " + cgroup_->why());
+  }
   FF_TRY(NewRank rank, NewRank::make(launch_));
   if (auto added = cgroup_->add(rank.pid()); !added) {
     if (launch_.memory_limit > 0) return added;
@@ -294,6 +297,10 @@ Exit Shim::ended() {
     read_output();
   }
   log_->finish();
+  if (!killed_.empty() && !orders_->has(Order::kill)) {
+    log_->say(
+        fmt::format("ff: {} processes that the rank had left behind were killed", killed_.size()));
+  }
   Exit exit{.ending = Ending::ended,
             .status = status_,
             .ended_ns = ended_ns_,

@@ -9,9 +9,12 @@
 #include <string>
 
 #include "base/clock.h"
+#include "io/files.h"
 #include "io/system_disk.h"
 #include "io/test_bytes.h"
 #include "shim/cgroup.h"
+#include "sim/sim_clock.h"
+#include "sim/sim_disk.h"
 
 namespace ff::shim {
 namespace {
@@ -86,6 +89,41 @@ TEST(Cgroup, NoneWasAskedFor) {
   EXPECT_FALSE(none.kill_all());
   EXPECT_FALSE(none.peak_memory().has_value());
   EXPECT_TRUE(none.remove());
+}
+
+// A kernel's files, laid out: version 2 is taken where it has the controller, and told to hand it
+// down.
+TEST(Cgroup, Version2IsPreparedFromItsRootOn) {
+  sim::SimClock clock;
+  sim::SimDisk disk(1, clock);
+  const std::string root = "/sys/fs/cgroup", task = root + "/ff/tasks", rank = task + "/rank-1";
+  ASSERT_TRUE(io::make_dirs(disk, rank).ok());
+  ASSERT_TRUE(io::make_dirs(disk, "/proc/self").ok());
+  const auto put = [&](const std::string& path, std::string_view text) {
+    ASSERT_TRUE(io::ok(io::put(disk, path, text)));
+  };
+  put("/proc/self/mountinfo", "28 25 0:25 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  put(root + "/cgroup.controllers", "cpu io memory pids\n");
+  put(root + "/cgroup.subtree_control", "cpu memory\n");
+  for (const std::string& path : {root + "/ff", task}) put(path + "/cgroup.subtree_control", "");
+  for (const char* const name : {"/memory.max", "/memory.swap.max"}) put(rank + name, "");
+  const CgroupPlan plan{.parent = "ff/tasks", .name = "rank-1", .memory_limit = 1 << 30};
+  const Cgroup cgroup = Cgroup::make(disk, plan);
+  EXPECT_EQ(cgroup.kind(), CgroupKind::v2) << cgroup.why();
+  EXPECT_EQ(cgroup.path(), rank);
+  EXPECT_EQ(io::get(disk, root + "/cgroup.subtree_control"), "cpu memory\n");
+  EXPECT_EQ(io::get(disk, root + "/ff/cgroup.subtree_control"), "+memory");
+  EXPECT_EQ(io::get(disk, task + "/cgroup.subtree_control"), "+memory");
+  EXPECT_EQ(io::get(disk, rank + "/memory.max"), "1073741824");
+  EXPECT_EQ(io::get(disk, rank + "/memory.swap.max"), "0");
+  put(rank + "/memory.peak", "4096\n");
+  put(rank + "/memory.events", "low 0\nmax 3\noom 1\noom_kill 1\noom_group_kill 0\n");
+  EXPECT_EQ(cgroup.peak_memory(), 4096u);
+  EXPECT_EQ(cgroup.oom_killed(), true);
+  put(root + "/cgroup.controllers", "cpu\n");
+  const Cgroup none = Cgroup::make(disk, plan);
+  EXPECT_EQ(none.kind(), CgroupKind::none);
+  EXPECT_FALSE(none.why().empty());
 }
 
 // Also where its hierarchy has no controllers.

@@ -3,7 +3,6 @@
 #include "shim/shim.h"
 
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 
 #include <algorithm>
 #include <string>
@@ -150,6 +149,7 @@ TEST_F(ShimTest, WhatDoesNotEndWhenAskedIsKilled) {
   const Exit exit = end_of(dir);
   EXPECT_TRUE(exited_with(exit, 3));
   EXPECT_GE(exit.killed, 1u);
+  EXPECT_NE(io::get(disk_, dir_ / "rank.log").find("left behind"), std::string::npos);
   EXPECT_FALSE(is_alive(disk_, daemon));
   EXPECT_EQ(marked(launch), 0u);
 }
@@ -308,11 +308,8 @@ TEST_F(ShimTest, FloodsAreBoundedOnDisk) {
 }
 
 TEST_F(ShimTest, AFullDiskDoesNotHoldARankUp) {
-  const std::string full = dir_ / "full";
-  ASSERT_TRUE(disk_.make_dir(full, 0700).ok());
-  if (::mount("tmpfs", full.c_str(), "tmpfs", 0, "size=1m") != 0) {
-    GTEST_SKIP() << "no file system can be mounted here";
-  }
+  const std::string full = mount_small();
+  if (full.empty()) GTEST_SKIP() << "no file system can be mounted here";
   ASSERT_TRUE(io::put(disk_, full + "/ballast", std::string(512 * kKiB, 'x')).ok());
   Launch launch = script(
       "yes 'a line that says very little' | head -c 4000000; touch $DIR/flooded;"
@@ -329,8 +326,19 @@ TEST_F(ShimTest, AFullDiskDoesNotHoldARankUp) {
   EXPECT_GT(exit.log_dropped, 0u);
   EXPECT_NE(log().find("No space left on device"), std::string::npos);
   lines_of(log());
-  until([&] { return !is_alive(disk_, running(dir).shim); });
-  EXPECT_EQ(::umount(full.c_str()), 0);
+}
+
+TEST_F(ShimTest, AnExitWaitsForSpace) {
+  const std::string full = mount_small();
+  if (full.empty()) GTEST_SKIP() << "no file system can be mounted here";
+  const std::string dir =
+      prepare(script("head -c 2000000 /dev/zero > $DIR/small/fill; exit 6"), "small/shim");
+  start(dir);
+  const ProcessId rank = running(dir).rank;
+  until([&] { return !is_alive(disk_, rank); });
+  EXPECT_EQ(state(dir).phase, Phase::running);
+  EXPECT_TRUE(disk_.remove(full + "/fill").ok());
+  EXPECT_TRUE(exited_with(end_of(dir), 6));
 }
 
 // Memory. -----------------------------------------------------------------------------------------

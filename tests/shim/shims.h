@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +43,7 @@ class ShimTest : public testing::Test {
         return !state || state->phase != Phase::running;
       });
     }
+    if (!mounted_.empty()) ::umount2(mounted_.c_str(), MNT_DETACH);
   }
 
   Launch launch(Words argv) const {
@@ -149,6 +151,13 @@ class ShimTest : public testing::Test {
     if (said != nullptr) *said = io::get(disk_, file);
     return status;
   }
+  // A file system of 1 MiB; empty: none can be mounted here.
+  std::string mount_small() {
+    const std::string small = dir_ / "small";
+    EXPECT_TRUE(io::ok(disk_.make_dir(small, 0700)));
+    if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=1m") == 0) mounted_ = small;
+    return mounted_;
+  }
   // Whoever has the marker still.
   size_t marked(const Launch& launch) {
     size_t count = 0;
@@ -164,6 +173,7 @@ class ShimTest : public testing::Test {
   io::SystemDisk disk_;
   SystemClock clock_;
   std::vector<std::string> dirs_;
+  std::string mounted_;
 };
 
 inline bool exited_with(const Exit& exit, int code) {
