@@ -20,6 +20,8 @@ constexpr std::string_view kQuotas = "sched/quota/";
 constexpr size_t kPage = 1000;              // records read at once
 constexpr int64_t kStoreNs = 60 * kSecond;  // for a write; beyond, the store is given up
 constexpr uint32_t kListMax = 1000;
+// Between two passes: what comes meanwhile is decided on together.
+constexpr int64_t kPassNs = 20 * kMillisecond;
 constexpr int kWithoutNodes = 0, kWithNodes = 1;
 
 // Ids in the order of their numbers.
@@ -136,8 +138,10 @@ Task<void> Service::run() {
     to_tick_.reset();
     const int64_t next_ns = book_->tick(now());
     book_changed();
+    const int64_t again_ns = loop_.now_ns() + kPassNs;
     const auto waited = co_await to_tick_.wait(next_ns);
     if (!waited && waited.error().code != Errc::deadline) co_return;
+    if (!co_await until(loop_, again_ns)) co_return;
   }
 }
 
