@@ -89,7 +89,10 @@ bool Book::has_nodes(const wire::Task& task) {
 
 void Book::load(wire::Task task) {
   next_id_ = std::max(next_id_, task.id() + 1);
-  if (phase_of(task) != TaskPhase::finished) open_.insert(task.id());
+  if (phase_of(task) != TaskPhase::finished) {
+    open_.insert(task.id());
+    if (!task.once().empty()) once_[task.once()] = task.id();
+  }
   const uint64_t id = task.id();
   tasks_[id] = std::move(task);
 }
@@ -140,8 +143,11 @@ void Book::order(const wire::Task& task) {
   for (const std::string& node : attempt(task).nodes()) ordered_.insert(node);
 }
 
-Result<uint64_t> Book::submit(wire::Owner owner, wire::Spec spec, Now now) {
-  FF_TRY(check_spec(spec));
+Result<uint64_t> Book::submit(wire::SubmitRequest request, Now now) {
+  const wire::Owner& owner = request.owner();
+  FF_TRY(check_spec(request.spec()));
+  if (request.once().size() > kNameMax) return fail(Errc::usage, "a mark of so many bytes");
+  if (const auto same = once_.find(request.once()); same != once_.end()) return same->second;
   size_t unfinished = 0;
   for (const uint64_t id : open_) unfinished += tasks_.at(id).owner().uid() == owner.uid() ? 1 : 0;
   if (unfinished >= kUnfinishedMax) {
@@ -151,10 +157,12 @@ Result<uint64_t> Book::submit(wire::Owner owner, wire::Spec spec, Now now) {
   const uint64_t id = next_id_++;
   wire::Task& task = tasks_[id];
   task.set_id(id);
-  *task.mutable_owner() = std::move(owner);
-  *task.mutable_spec() = std::move(spec);
+  *task.mutable_owner() = std::move(*request.mutable_owner());
+  *task.mutable_spec() = std::move(*request.mutable_spec());
+  task.set_once(request.once());
   task.set_submitted(now.wall_ns);
   open_.insert(id);
+  if (!task.once().empty()) once_[task.once()] = id;
   change(task);
   return id;
 }
@@ -265,11 +273,14 @@ Result<void> Book::report(const wire::SyncRequest& request, Now now) {
   const auto found = live_.find(seen.task);
   if (seen.task != 0 && found != live_.end() && !held.contains(seen.task)) {
     Part& part = found->second.parts[told.name()];
-    if (part.state == Part::State::living || part.state == Part::State::prepared) {
+    wire::Task& task = tasks_.at(seen.task);
+    const bool had = part.state == Part::State::living || part.state == Part::State::prepared;
+    // It runs only where all had made ready.
+    if (had || phase_of(task) == TaskPhase::running) {
       part.state = Part::State::ended;
       part.text = "node " + told.name() + " has lost it";
-      ask_to_stop(tasks_.at(seen.task), StopWhy::node_lost, part.text, now);
-    } else if (attempt(tasks_.at(seen.task)).asked() != 0) {
+      ask_to_stop(task, StopWhy::node_lost, part.text, now);
+    } else if (phase_of(task) == TaskPhase::stopping) {
       part.state = Part::State::ended;
     }
   }

@@ -78,8 +78,8 @@ class Book {
   // All is loaded: every node has a full lease from now on.
   void begin(Now now);
 
-  // Of users. Errc::usage names what does not fit.
-  Result<uint64_t> submit(wire::Owner owner, wire::Spec spec, Now now);
+  // Of users. Errc::usage names what does not fit. The same request again gives the same task.
+  Result<uint64_t> submit(wire::SubmitRequest request, Now now);
   // Errc::not_found, Errc::refused: not in its present state.
   Result<void> control(uint64_t task, Control what, Now now);
   Result<void> drain(const std::string& node, bool drained, std::string why, Now now);
@@ -104,6 +104,7 @@ class Book {
   std::set<std::string> take_ordered();
 
   const wire::Task* task(uint64_t id) const;
+  static bool has_nodes(const wire::Task& task);
   const std::map<uint64_t, wire::Task>& tasks() const { return tasks_; }
   const wire::Node* node(const std::string& name) const;
   std::vector<wire::ListedNode> listed_nodes(Now now) const;
@@ -139,7 +140,6 @@ class Book {
 
   wire::Attempt& attempt(wire::Task& task) { return *task.mutable_attempts()->rbegin(); }
   const wire::Attempt& attempt(const wire::Task& task) const { return *task.attempts().rbegin(); }
-  static bool has_nodes(const wire::Task& task);
   void hear(const wire::Held& held, const std::string& node, Now now);
   void hear_part(wire::Task& task, const wire::Held& held, const std::string& node, Now now);
   bool is_over(const std::string& node, Now now) const;
@@ -175,6 +175,7 @@ class Book {
   std::map<uint64_t, Live> live_;  // of tasks with nodes
   std::set<uint64_t> open_;        // tasks that are not finished
   std::map<uint64_t, wire::Waiting> waits_;
+  std::map<std::string, uint64_t> once_;  // tasks that are not finished, by what makes them one
   uint64_t next_id_ = 1;
   bool undecided_ = true;  // something has changed since the last decision
   int64_t decided_ns_ = 0;

@@ -14,6 +14,7 @@ namespace {
 // Of a rank that has failed: the others have so long to end by themselves before SIGTERM.
 constexpr int64_t kOthersNs = 5 * kSecond;
 constexpr int kAttemptsKept = 20;
+constexpr int kOldNodesKept = 64;  // names, of an attempt that is over
 
 TaskPhase phase_of(const wire::Task& task) { return static_cast<TaskPhase>(task.phase()); }
 StopWhy why_of(const wire::Attempt& attempt) { return static_cast<StopWhy>(attempt.stop()); }
@@ -204,6 +205,7 @@ void Book::finish(wire::Task& task, Outcome outcome, std::string text, Now now) 
   task.set_outcome_text(std::move(text));
   task.set_finished(now.wall_ns);
   open_.erase(task.id());
+  once_.erase(task.once());
   waits_.erase(task.id());
   change(task);
 }
@@ -211,6 +213,11 @@ void Book::finish(wire::Task& task, Outcome outcome, std::string text, Now now) 
 void Book::queue_again(wire::Task& task, int64_t not_before_ns) {
   set_phase(task, TaskPhase::queued);
   task.set_not_before(not_before_ns);
+  if (task.attempts_size() > 0) {
+    auto& nodes = *attempt(task).mutable_nodes();
+    if (nodes.size() > kOldNodesKept)
+      nodes.DeleteSubrange(kOldNodesKept, nodes.size() - kOldNodesKept);
+  }
   while (task.attempts_size() > kAttemptsKept) task.mutable_attempts()->DeleteSubrange(0, 1);
   change(task);
 }

@@ -119,6 +119,7 @@ void Book::place(wire::Task& task, const Start& start, const std::vector<std::st
   tried.set_number(task.attempts_made());
   tried.set_level(start.level);
   tried.set_placed(now.wall_ns);
+  tried.set_nodes_count(static_cast<uint32_t>(start.nodes.size()));
   Live& live = live_[task.id()];
   live = {};
   live.placed_ns = now.steady_ns;

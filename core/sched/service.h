@@ -8,6 +8,7 @@
 // starts for a scheduler that would not know of it after a crash.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,7 +43,12 @@ constexpr int64_t kSyncNs = 2 * kSecond;
 class Service {
  public:
   // All outlive it.
-  Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Timing timing = {});
+  struct Options {
+    Timing timing;
+    // Of the holder of a token, who cannot be asked for it: quotas go by names.
+    std::function<std::string(uint32_t uid)> name_of;
+  };
+  Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Options options);
   ~Service();
 
   // Reads the store, then serves. Calls before are answered with Errc::unreachable.
@@ -62,25 +68,26 @@ class Service {
   Task<Result<wire::DrainReply>> drain(rpc::ServerCall& call, wire::DrainRequest request);
   Task<Result<wire::QuotaReply>> quota(rpc::ServerCall& call, wire::QuotaRequest request);
 
+  // By key; nothing: erased. Of tasks, those without nodes come first: no node is stored as two's.
+  using Writes = std::map<std::pair<int, std::string>, std::optional<std::string>>;
+
   Result<void> ready() const;
+  Result<void> may_control(const rpc::Peer& peer, uint64_t task) const;
   Book::Now now() const;
   Task<Result<void>> load();
   Task<void> run();
   Task<void> keep();
   void book_changed();
   Task<Result<void>> kept();
-  Task<Result<void>> store(std::map<std::string, std::optional<std::string>> writes);
-  void take(std::map<std::string, std::optional<std::string>>& writes);
+  Task<Result<void>> store(Writes writes);
   void halt(Error error);
 
   kv::Engine& engine_;
   Loop& loop_;
   Rng& rng_;
-  const Timing timing_;
+  const Options options_;
   std::optional<Book> book_;
   std::optional<Error> halted_;
-  // Submissions of the last minutes, by what makes them one; the task.
-  std::map<std::string, uint64_t> once_;
   struct Agent {
     uint64_t version = 1;          // of its orders
     std::unique_ptr<Event> newer;  // than those it has seen
@@ -90,7 +97,7 @@ class Service {
   // What waits to be stored, batch after batch: changes up to `changed_` are to be, up to `kept_`
   // are.
   uint64_t changed_ = 0, kept_ = 0;
-  std::map<std::string, std::optional<std::string>> writes_;
+  Writes writes_;
   Event to_keep_, kept_more_, to_tick_;
   Gate gate_;
 };
