@@ -43,9 +43,9 @@ constexpr KvPlace kSchedulePlace = {
 struct KvOptions {
   KvPlace place = kMetaPlace;
   std::string kv = "sqlite";
-  std::optional<std::string> dir;
+  std::optional<std::string> dir = {};
   bool accept_data_loss = false;
-  std::optional<std::string> ca, cert, key;  // of etcd
+  std::optional<std::string> ca = {}, cert = {}, key = {};  // of etcd
 };
 // Their place in ff.toml is that of the daemon, for all commands.
 void declare_kv(Command& command, KvOptions& options);

@@ -20,6 +20,7 @@ constexpr std::string_view kQuotas = "sched/quota/";
 constexpr size_t kPage = 1000;              // records read at once
 constexpr int64_t kStoreNs = 60 * kSecond;  // for a write; beyond, the store is given up
 constexpr uint32_t kListMax = 1000;
+constexpr size_t kListBytesMax = 512 * 1024;  // of a page; a message has room for twice as much
 constexpr int kWithoutNodes = 0, kWithNodes = 1;
 
 // Ids in the order of their numbers.
@@ -290,11 +291,14 @@ Task<Result<wire::ListReply>> Service::list(rpc::ServerCall&, wire::ListRequest 
   const uint32_t limit = std::clamp(request.limit(), 1u, kListMax);
   const auto& tasks = book_->tasks();
   auto next = request.before() == 0 ? tasks.end() : tasks.lower_bound(request.before());
+  size_t bytes = 0;
   while (next != tasks.begin()) {
     --next;
     const auto phase = static_cast<TaskPhase>(next->second.phase());
     if (phase == TaskPhase::finished && !request.finished()) continue;
-    if (reply.tasks_size() == static_cast<int>(limit)) {
+    bytes += next->second.ByteSizeLong();
+    const bool is_full = reply.tasks_size() > 0 && bytes > kListBytesMax;
+    if (is_full || reply.tasks_size() == static_cast<int>(limit)) {
       reply.set_more(true);
       break;
     }
