@@ -100,8 +100,9 @@ Result<sched::wire::ListedTask> ScheduleCalls::task(uint64_t id) {
   sched::wire::ListRequest request;
   request.set_finished(true);
   request.set_task(id);
-  FF_TRY(auto reply, call(sched::kList, request));
-  if (reply.tasks_size() == 1) return std::move(*reply.mutable_tasks(0));
+  auto reply = call(sched::kList, request);
+  if (reply && reply->tasks_size() == 1) return std::move(*reply->mutable_tasks(0));
+  if (!reply && reply.error().code != Errc::not_found) return std::move(reply).error();
   return Error{Errc::not_found, fmt::format("there is no task {}", id),
                "List them: ff schedule list -a"};
 }

@@ -99,7 +99,6 @@ Result<void> run_list(Session& session, const ListOptions& options, int64_t time
   if (shown == 0) {
     session.out.note("{}",
                      options.all ? "no tasks" : "no tasks that are not finished; -a shows all");
-    -a shows all ");
   }
   return {};
 }
@@ -127,7 +126,9 @@ void print_task(Output& out, const ListedTask& listed, int64_t now_ns) {
   table.row({"explained", explanation(listed, now_ns)});
   table.row({"command", command_text(spec)});
   table.row({"folder", spec.cwd()});
-  table.row({"environment", fmt::format("{} variables (--json shows them)", spec.env_size())});
+  if (spec.env_size() > 0) {
+    table.row({"environment", fmt::format("{} variables (--json shows them)", spec.env_size())});
+  }
   table.row({"asks for", demand_text(spec)});
   table.row({"processes of a node", fmt::to_string(spec.processes())});
   table.row({"priority", priority_text(spec)});
@@ -278,7 +279,8 @@ void declare_schedule_show(Command& show) {
   show.about(
       "Shows all that is known of a task: what it asks for, its attempts with each step on their "
       "way and how long it took, the last step that was saved, how it ended, and the node-hours it "
-      "has used and lost. Lost are those that were not saved when it had to leave its nodes.");
+      "has used and lost. Lost are those that were not saved when it had to leave its nodes. The "
+      "environment is shown to its user and the operator alone.");
   show.example("ff schedule show 17", "all of it");
   declare_one(show, run_show);
 }

@@ -274,12 +274,14 @@ Task<Result<wire::SubmitReply>> Service::submit(rpc::ServerCall& call,
   co_return reply;
 }
 
-Task<Result<wire::ListReply>> Service::list(rpc::ServerCall&, wire::ListRequest request) {
+Task<Result<wire::ListReply>> Service::list(rpc::ServerCall& call, wire::ListRequest request) {
   FF_CO_TRY(ready());
   wire::ListReply reply;
   const auto add = [&](const wire::Task& task) {
     wire::ListedTask& listed = *reply.add_tasks();
     *listed.mutable_task() = task;
+    // People keep secrets there.
+    if (!may_control(call.peer(), task.id())) listed.mutable_task()->mutable_spec()->clear_env();
     if (auto waiting = book_->waiting(task.id())) *listed.mutable_waiting() = *waiting;
   };
   if (request.task() != 0) {
