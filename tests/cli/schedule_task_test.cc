@@ -171,6 +171,7 @@ TEST_F(Schedule, SecretsStayHere) {
   launch.env["FF_KEY_PHRASE"] = "x";
   launch.env["FF_STORE"] = "/ckpt";
   launch.env["OTHER"] = "2";
+  launch.env["TERM"] = "dumb";
   ASSERT_EQ(test::run(launch).exit, 0);
   const json env = show("1")["spec"]["env"];
   std::set<std::string> names;
@@ -186,7 +187,7 @@ TEST_F(Schedule, SecretsStayHere) {
   names.clear();
   const json few = show("2")["spec"]["env"];
   for (const std::string pair : few) names.insert(pair.substr(0, pair.find('=')));
-  EXPECT_EQ(names, (std::set<std::string>{"HOME", "MINE", "PATH"}));
+  EXPECT_EQ(names, (std::set<std::string>{"HOME", "MINE", "PATH", "TERM"}));
 }
 
 TEST_F(Schedule, WordsStayAsTheyAre) {
