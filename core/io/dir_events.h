@@ -18,6 +18,8 @@ class DirEvents {
 
   // Names renamed into the directory since the last call; never waits.
   std::vector<std::string> take();
+  // Readable when there is something to take.
+  int fd() const { return fd_; }
 
  private:
   explicit DirEvents(int fd) : fd_(fd) {}

@@ -231,6 +231,27 @@ TEST(Book, AnAgentFollowsOneScheduler) {
   EXPECT_EQ(world.book->report(request, world.now()).error().code, Errc::refused);
 }
 
+TEST(Book, WhatNobodyWantsIsEndedAndThenForgotten) {
+  BookWorld world(13, 1);
+  wire::SyncRequest request = world.nodes[0]->request();
+  wire::Held& held = *request.add_held();
+  held.set_task(77);
+  held.set_attempt(3);
+  held.add_ranks()->set_state(static_cast<uint32_t>(RankState::running));
+  for (const auto& [state, action] : {std::pair(RankState::running, Action::kill),
+                                      std::pair(RankState::exited, Action::forget)}) {
+    request.mutable_held(0)->mutable_ranks(0)->set_state(static_cast<uint32_t>(state));
+    ASSERT_TRUE(world.book->report(request, world.now()).ok());
+    const auto orders = world.book->orders("n0");
+    ASSERT_EQ(orders.size(), 1u);
+    EXPECT_EQ(orders[0].task(), 77u);
+    EXPECT_EQ(orders[0].attempt(), 3u);
+    EXPECT_EQ(orders[0].action(), static_cast<uint32_t>(action));
+    // Meanwhile it gets nothing else.
+    EXPECT_EQ(world.book->listed_nodes(world.now())[0].usable(), state != RankState::running);
+  }
+}
+
 TEST(Book, NothingIsLostAndNothingRunsTwice) {
   uint64_t interrupted = 0;
   for (uint64_t seed = 1; seed <= kSeeds; seed++) {
