@@ -98,7 +98,8 @@ TEST(LibraryTest, RanksOfTwoHosts) {
 }
 
 TEST(LibraryTest, HostsOfWhichNothingIsSaidAreRefused) {
-  ff_comm_options options = options_of(0, "job");
+  const std::string job = "job";
+  ff_comm_options options = options_of(0, job);
   options.local_ranks = 2;
   ff_comm* comm = nullptr;
   EXPECT_EQ(ff_comm_init(&comm, &options), FF_USAGE);
