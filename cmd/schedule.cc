@@ -14,6 +14,8 @@ void declare_schedule(Command& command) {
       "most one task at a time spans zones. Who is interrupted: the lowest priority first, then "
       "whoever loses the least work. The first task that must wait has its nodes reserved; others "
       "use them meanwhile if they end in time, or give way at once.");
+  declare_schedule_agent(command.sub("agent", "Run what the scheduler gives this node"));
+  declare_schedule_shim(command.sub("shim", "Hold one rank of a task, for the agent"));
   declare_schedule_simulate(command.sub("simulate", "Try the scheduler on a trace of tasks"));
 }
 

@@ -5,6 +5,8 @@
 
 namespace ff::cmd {
 
+void declare_schedule_agent(Command& agent);
+void declare_schedule_shim(Command& shim);
 void declare_schedule_simulate(Command& simulate);
 
 }  // namespace ff::cmd
