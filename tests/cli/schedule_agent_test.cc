@@ -1,0 +1,374 @@
+// ff schedule agent as real processes: tasks from their order to their end, and everything that can
+// be killed meanwhile.
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include "cli/agents.h"
+#include "sched/rank_environment.h"
+
+namespace ff::cmd {
+namespace {
+
+using sched::Control;
+using sched::Outcome;
+using sched::StopWhy;
+using sched::TaskPhase;
+
+constexpr const char* kWaits = "echo $$ >$OUT/pid; while [ ! -e $OUT/go ]; do sleep 0.05; done";
+
+Outcome outcome(const wire::Task& task) { return static_cast<Outcome>(task.outcome()); }
+
+// Of `env -0` and the like.
+std::set<std::string> parts(const std::string& text) {
+  std::set<std::string> all;
+  for (const auto part : split(text, '\0')) all.emplace(part);
+  return all;
+}
+
+TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
+  start_scheduler();
+  start_agent("n0", {"--address", "127.0.0.1", "--mark", "gpu=h200"});
+  const Words words = {"two words", "a'b\"c$d", "line\nbreak", ""};
+  wire::Spec spec = script(
+      "id -u >$OUT/uid.$RANK; id -G >$OUT/gids.$RANK; pwd >$OUT/cwd.$RANK;"
+      "printf '%s\\0' \"$@\" >$OUT/args.$RANK; env -0 >$OUT/env.$RANK;"
+      "stat -c '%a %u' $FF_TASK_DIR $FF_KEY_FILE >$OUT/modes.$RANK;"
+      "cat $FF_KEY_FILE >$OUT/key.$RANK",
+      words);
+  spec.set_processes(2);
+  spec.add_marks("gpu=h200");
+  spec.set_cwd("/usr");
+  spec.add_env("FF_TOKEN_FILE=/home/me/token");
+  spec.add_env("FF_KEY=/etc/ff/key");
+  spec.add_env("RANK=99");
+  spec.add_env("MINE=line\nbreak");
+  const uint64_t id = submit(spec);
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::succeeded) << task.outcome_text();
+  std::string args;
+  for (const std::string& word : words) args += word + '\0';
+  const wire::Attempt attempt = last_attempt(id);
+  for (const std::string rank : {"0", "1"}) {
+    EXPECT_EQ(out("uid." + rank), "65534\n");
+    EXPECT_EQ(out("gids." + rank), "65534\n");
+    EXPECT_EQ(out("cwd." + rank), "/usr\n");
+    EXPECT_EQ(out("args." + rank), args);
+    EXPECT_EQ(out("modes." + rank), "700 65534\n600 65534\n");
+    const auto env = parts(out("env." + rank));
+    const std::string tasks = dir_ / "tasks-n0";
+    for (const std::string& variable :
+         {std::string("WORLD_SIZE=2"), "RANK=" + rank, "LOCAL_RANK=" + rank,
+          std::string("LOCAL_WORLD_SIZE=2"), std::string("NNODES=1"), std::string("NODE_RANK=0"),
+          std::string("MASTER_ADDR=127.0.0.1"), fmt::format("MASTER_PORT={}", attempt.port()),
+          fmt::format("FF_TASK={}", id), fmt::format("FF_ATTEMPT={}.1.{}", id, rank),
+          fmt::format("FF_TASK_DIR={}/{}.1", tasks, id),
+          fmt::format("FF_KEY_FILE={}/{}.1/key", tasks, id), std::string("MINE=line\nbreak")}) {
+      EXPECT_TRUE(env.contains(variable)) << variable;
+    }
+    for (const std::string& variable : env) {
+      EXPECT_FALSE(variable.starts_with("FF_TOKEN")) << variable;
+      EXPECT_FALSE(variable.starts_with("FF_KEY=")) << variable;
+    }
+    EXPECT_EQ(out("key." + rank).size(), 65u);
+    EXPECT_EQ(out("key." + rank).find(hex(*key_)), std::string::npos);
+  }
+  EXPECT_EQ(out("key.0"), out("key.1"));
+  EXPECT_GE(attempt.port(), 1024u);
+  // The agent keeps the log, and nothing else.
+  until("the attempt is put away", [&] { return attempts_of("n0") == 0; });
+  EXPECT_FALSE(std::filesystem::exists(dir_ / ("tasks-n0/" + fmt::format("{}.1", id))));
+}
+
+TEST_F(AgentsTest, HowARankEnds) {
+  start_scheduler();
+  start_agent("n0");
+  EXPECT_EQ(outcome(finished(submit(script("exit 0")))), Outcome::succeeded);
+  const wire::Task seven = finished(submit(script("exit 7")));
+  EXPECT_EQ(outcome(seven), Outcome::failed);
+  EXPECT_EQ(seven.attempts(0).status(), 7 << 8);
+  EXPECT_EQ(finished(submit(script("kill -SEGV $$"))).attempts(0).status() & 0x7f, SIGSEGV);
+  wire::Spec none = script("");
+  none.set_argv(0, "/no/such/program");
+  EXPECT_EQ(finished(submit(none)).attempts(0).status(), 127 << 8);
+  // One of two ranks: it is named, and the other is ended.
+  wire::Spec two = script("[ $RANK = 1 ] && exit 5; exec sleep 1000");
+  two.set_processes(2);
+  const wire::Task five = finished(submit(two));
+  EXPECT_EQ(five.attempts(0).status_rank(), 1u);
+  EXPECT_EQ(five.attempts(0).status(), 5 << 8);
+}
+
+TEST_F(AgentsTest, WhoCannotRunHereIsToldWhy) {
+  start_scheduler();
+  start_agent("n0");
+  const wire::Task unknown = finished(submit(script("exit 0"), 4'123'456));
+  EXPECT_EQ(outcome(unknown), Outcome::failed);
+  EXPECT_EQ(static_cast<StopWhy>(unknown.attempts(0).stop()), StopWhy::unprepared);
+  EXPECT_NE(unknown.outcome_text().find("no user of this node has the number 4123456"),
+            std::string::npos)
+      << unknown.outcome_text();
+  wire::Spec nowhere = script("exit 0");
+  nowhere.set_cwd("/no/such/folder");
+  EXPECT_NE(finished(submit(nowhere)).outcome_text().find("/no/such/folder"), std::string::npos);
+  // There, but not for this user.
+  ASSERT_EQ(::mkdir((dir_ / "private").c_str(), 0700), 0);
+  wire::Spec closed = script("exit 0");
+  closed.set_cwd(dir_ / "private");
+  EXPECT_NE(finished(submit(closed)).outcome_text().find("Permission denied"), std::string::npos);
+  EXPECT_EQ(outcome(finished(submit(script("exit 0")))), Outcome::succeeded);
+}
+
+TEST_F(AgentsTest, ATaskThatIsAskedSavesAndLeaves) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script(
+      "cd $FF_TASK_DIR; echo 7 >heartbeat.0; echo 5 >life_state; echo ready >$OUT/ready;"
+      "while [ ! -e stop ]; do sleep 0.05; done; cat stop >$OUT/stop; : >ack; echo 41 >saved;"
+      "while [ ! -e $OUT/go ]; do sleep 0.05; done; echo 42 >saved"));
+  until("it runs", [&] { return has_out("ready"); });
+  control(id, Control::stop);
+  until("it has said that it saves", [&] { return last_attempt(id).acked() != 0; });
+  until("a step is saved", [&] { return last_attempt(id).saved_step() == 41; });
+  EXPECT_EQ(task(id).life_state(), 5u);
+  EXPECT_TRUE(is_in(id, TaskPhase::stopping));
+  put_out("go");
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::stopped);
+  EXPECT_EQ(task.attempts(0).saved_step(), 42u);
+  EXPECT_EQ(task.attempts(0).terminated(), 0);
+  EXPECT_TRUE(out("stop").starts_with("stopped 1")) << out("stop");
+}
+
+TEST_F(AgentsTest, TheNextAttemptHasTheWordOfTheLast) {
+  start_scheduler();
+  start_agent("n0");
+  wire::Spec spec = script(
+      "cat $FF_TASK_DIR/life_state >$OUT/word.$FF_ATTEMPT; echo 77 >$FF_TASK_DIR/life_state;"
+      "[ $FF_ATTEMPT = $FF_TASK.2.0 ] || exit 1");
+  spec.set_restarts(1);
+  const uint64_t id = submit(spec);
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(out(fmt::format("word.{}.2.0", id)), "77\n");
+}
+
+TEST_F(AgentsTest, WhoDoesNotAnswerIsTerminated) {
+  timing_.ack_ns = 200 * kMillisecond;
+  start_scheduler();
+  start_agent("n0");
+  wire::Spec spec = script(
+      "trap 'echo usr1 >$OUT/usr1' USR1; trap 'echo term >$OUT/term; exit 3' TERM;"
+      "echo $$ >$OUT/pid; while :; do sleep 0.05; done");
+  spec.set_signal(SIGUSR1);
+  const uint64_t id = submit(spec);
+  (void)pid_of("pid");
+  control(id, Control::stop);
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::stopped);
+  EXPECT_EQ(out("usr1"), "usr1\n");
+  EXPECT_EQ(out("term"), "term\n");
+  EXPECT_NE(task.attempts(0).terminated(), 0);
+  EXPECT_EQ(task.attempts(0).killed(), 0);
+}
+
+TEST_F(AgentsTest, WhoDoesNotObeyIsKilled) {
+  timing_.ack_ns = timing_.term_ns = 200 * kMillisecond;
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(
+      script("trap '' TERM; setsid sh -c 'echo $$ >$OUT/other; while :; do sleep 0.05; done' &"
+             "echo $$ >$OUT/pid; while :; do sleep 0.05; done"));
+  const pid_t pid = pid_of("pid"), other = pid_of("other");
+  control(id, Control::stop);
+  EXPECT_NE(finished(id).attempts(0).killed(), 0);
+  EXPECT_TRUE(is_gone(pid));
+  EXPECT_TRUE(is_gone(other));
+}
+
+TEST_F(AgentsTest, AKilledAgentFindsItsRanksAgain) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script(std::string(kWaits) + "; exit 9"));
+  const pid_t pid = pid_of("pid");
+  until("it is known to run", [&] { return is_in(id, TaskPhase::running); });
+  kill_agent("n0");
+  start_agent("n0");
+  run_for(500 * kMillisecond);
+  EXPECT_FALSE(is_gone(pid));
+  EXPECT_EQ(task(id).attempts_made(), 1u);
+  // And when it ends while there is no agent.
+  kill_agent("n0");
+  put_out("go");
+  until("it has ended", [&] { return is_gone(pid); });
+  start_agent("n0");
+  const wire::Task task = finished(id);
+  EXPECT_EQ(task.attempts_made(), 1u);
+  EXPECT_EQ(task.attempts(0).status(), 9 << 8);
+}
+
+TEST_F(AgentsTest, AKilledShimLosesItsRank) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script(kWaits));
+  const pid_t pid = pid_of("pid");
+  const auto dirs = rank_dirs();
+  ASSERT_EQ(dirs.size(), 1u);
+  const auto state = shim::read_state(disk_, dirs[0]);
+  ASSERT_TRUE(state.ok() && state->running);
+  ASSERT_EQ(::kill(state->running->shim.pid, SIGKILL), 0);
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::failed);
+  EXPECT_TRUE(is_gone(pid));
+}
+
+TEST_F(AgentsTest, ASchedulerThatIsAwayForAWhileIsNotMissed) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script(kWaits));
+  const pid_t pid = pid_of("pid");
+  until("it is known to run", [&] { return is_in(id, TaskPhase::running); });
+  stop_scheduler();
+  run_for(kSecond);
+  start_scheduler();
+  until("the agent is back", [&] {
+    const auto nodes = call(sched::kNodes, wire::NodesRequest());
+    return nodes.ok() && nodes->nodes(0).heard() >= 0;
+  });
+  EXPECT_FALSE(is_gone(pid));
+  put_out("go");
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(task.attempts_made(), 1u);
+}
+
+TEST_F(AgentsTest, RanksEndWithTheLease) {
+  timing_.lease_ns = 4 * kSecond;
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script(std::string("trap '' TERM; ") + kWaits));
+  const pid_t pid = pid_of("pid");
+  until("it is known to run", [&] { return is_in(id, TaskPhase::running); });
+  stop_scheduler();
+  until("the lease is over", [&] { return is_gone(pid); });
+  start_scheduler();
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::failed);
+  EXPECT_EQ(task.attempts(0).status(), SIGKILL);
+}
+
+TEST_F(AgentsTest, AnAgentThatCannotKnowOfItsLeaseKills) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script(kWaits));
+  const pid_t pid = pid_of("pid");
+  until("it is known to run", [&] { return is_in(id, TaskPhase::running); });
+  kill_agent("n0");
+  stop_scheduler();
+  // A lease that holds: it goes on.
+  start_agent("n0");
+  run_for(kSecond);
+  EXPECT_FALSE(is_gone(pid));
+  kill_agent("n0");
+  // One of another boot.
+  const std::string lease = test::read_file(agent_dir("n0") + "/lease");
+  test::write_file(agent_dir("n0") + "/lease", "other" + lease.substr(lease.find(' ')));
+  start_agent("n0");
+  until("it is killed", [&] { return is_gone(pid); });
+}
+
+TEST_F(AgentsTest, WhatWasOnlyPreparedGoesWithoutATrace) {
+  start_scheduler();
+  start_agent("n0");
+  wire::Spec spec = script("echo run >$OUT/run");
+  spec.set_nodes(2);
+  const uint64_t id = submit(spec);
+  // The other node of the gang says that it cannot.
+  wire::SyncRequest other;
+  other.mutable_node()->set_name("n1");
+  other.mutable_node()->set_group("default");
+  other.mutable_node()->set_zone("default");
+  other.mutable_node()->set_address("127.0.0.1");
+  other.set_boot("b");
+  EXPECT_TRUE(call(sched::kSync, other).ok());
+  until("both have it", [&] {
+    other.set_seen(0);
+    const auto reply = call(sched::kSync, other);
+    return reply.ok() && reply->orders_size() > 0 && attempts_of("n0") == 1;
+  });
+  wire::Held& held = *other.add_held();
+  held.set_task(id);
+  held.set_attempt(1);
+  held.set_text("no room");
+  EXPECT_TRUE(call(sched::kSync, other).ok());
+  until("it is taken away", [&] { return attempts_of("n0") == 0; });
+  other.clear_held();
+  EXPECT_TRUE(call(sched::kSync, other).ok());
+  const wire::Task task = finished(id);
+  EXPECT_EQ(static_cast<StopWhy>(task.attempts(0).stop()), StopWhy::unprepared);
+  EXPECT_FALSE(has_out("run"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir_ / "tasks-n0"));
+}
+
+TEST_F(AgentsTest, TwoNodesAreOneGang) {
+  start_scheduler();
+  start_agent("n0", {"--leaf", "a"});
+  start_agent("n1", {"--leaf", "b"});
+  wire::Spec spec = script(
+      "echo \"$NODE_RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT\" >$OUT/rank.$RANK;"
+      "cat $FF_KEY_FILE >$OUT/key.$RANK");
+  spec.set_nodes(2);
+  spec.set_processes(2);
+  const uint64_t id = submit(spec);
+  EXPECT_EQ(outcome(finished(id)), Outcome::succeeded);
+  const uint32_t port = last_attempt(id).port();
+  for (uint32_t rank = 0; rank < 4; rank++) {
+    EXPECT_EQ(out(fmt::format("rank.{}", rank)),
+              fmt::format("{} {} 4 127.0.0.1 {}\n", rank / 2, rank % 2, port));
+    EXPECT_EQ(out(fmt::format("key.{}", rank)), out("key.0"));
+  }
+}
+
+TEST_F(AgentsTest, AFullDiskHaltsNothing) {
+  ASSERT_EQ(::mkdir(agent_dir("n0").c_str(), 0711), 0);
+  if (::mount("none", agent_dir("n0").c_str(), "tmpfs", 0, "size=1m,mode=0711") != 0) {
+    GTEST_SKIP() << "no file system can be mounted here";
+  }
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t first = submit(script(kWaits));
+  (void)pid_of("pid");
+  until("it is known to run", [&] { return is_in(first, TaskPhase::running); });
+  {
+    const auto file =
+        disk_.open(agent_dir("n0") + "/full", {.access = io::Access::write, .create = true});
+    ASSERT_TRUE(file.ok());
+    const std::string bytes(4096, 'x');
+    uint64_t at = 0;
+    while ((*file)->write_at(as_bytes(bytes), at).ok()) at += bytes.size();
+  }
+  control(first, Control::stop);
+  timing_.ack_ns = 0;
+  stop_scheduler();
+  start_scheduler();
+  // Its shim waits for room to say that it has ended; the agent goes on.
+  pid_t pid = pid_of("pid");
+  until("it is terminated", [&] { return is_gone(pid); });
+  ASSERT_EQ(::unlink((agent_dir("n0") + "/full").c_str()), 0);
+  EXPECT_EQ(outcome(finished(first)), Outcome::stopped);
+  EXPECT_EQ(outcome(finished(submit(script("exit 0")))), Outcome::succeeded);
+  kill_agent("n0");
+  ::umount2(agent_dir("n0").c_str(), MNT_DETACH);
+}
+
+TEST_F(AgentsTest, AFolderHasOneAgent) {
+  start_scheduler();
+  start_agent("n0");
+  const auto ran =
+      test::ff_run({"schedule", "agent", "--dir", agent_dir("n0"), "--task-dir", dir_ / "tasks",
+                    "--scheduler", scheduler(), "--key", key_file(), "--listen", "127.0.0.1:0"});
+  EXPECT_EQ(ran.exit, 5) << ran.err;
+  EXPECT_NE(ran.err.find("another agent"), std::string::npos) << ran.err;
+}
+
+}  // namespace
+}  // namespace ff::cmd
