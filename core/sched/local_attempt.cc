@@ -267,10 +267,11 @@ void LocalAttempt::ask(const wire::Order& order) {
     }
   }
   if (order.spec().signal() == 0) return;
+  // One that is just beginning finds it.
   for (const Rank& rank : ranks_) {
-    if (rank.state.phase == shim::Phase::running) {
-      order_rank(place_.disk, rank.dir, shim::Order::notify);
-    }
+    const shim::Phase phase = rank.state.phase;
+    if (phase == shim::Phase::exited || phase == shim::Phase::lost) continue;
+    order_rank(place_.disk, rank.dir, shim::Order::notify);
   }
 }
 

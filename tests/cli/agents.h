@@ -29,6 +29,7 @@
 #include "rpc/server.h"
 #include "sched/service.h"
 #include "shim/control.h"
+#include "shim/process_table.h"
 
 namespace ff::cmd {
 
@@ -212,7 +213,11 @@ class AgentsTest : public testing::Test {
     until("a rank has written " + name, [&] { return out(name).ends_with('\n'); });
     return static_cast<pid_t>(parse_u64(out(name).substr(0, out(name).find('\n'))).value_or(0));
   }
-  bool is_gone(pid_t pid) const { return pid > 0 && ::kill(pid, 0) != 0; }
+  // Or only waits for somebody to ask how it ended.
+  bool is_gone(pid_t pid) {
+    const auto process = shim::find_process(disk_, pid);
+    return pid > 0 && (!process || process->ended);
+  }
 
   template <class Condition>
   void until(const std::string& what, Condition condition) {

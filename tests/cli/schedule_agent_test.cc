@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 
+#include <set>
+
 #include "cli/agents.h"
-#include "sched/rank_environment.h"
+#include "net/token.h"
+#include "shim/rank_log.h"
 
 namespace ff::cmd {
 namespace {
@@ -152,20 +155,31 @@ TEST_F(AgentsTest, TheNextAttemptHasTheWordOfTheLast) {
   EXPECT_EQ(out(fmt::format("word.{}.2.0", id)), "77\n");
 }
 
-TEST_F(AgentsTest, WhoDoesNotAnswerIsTerminated) {
-  timing_.ack_ns = 200 * kMillisecond;
+TEST_F(AgentsTest, ASignalAsksToo) {
   start_scheduler();
   start_agent("n0");
   wire::Spec spec = script(
-      "trap 'echo usr1 >$OUT/usr1' USR1; trap 'echo term >$OUT/term; exit 3' TERM;"
-      "echo $$ >$OUT/pid; while :; do sleep 0.05; done");
+      "trap 'cp $FF_TASK_DIR/stop $OUT/stop; exit 0' USR1; echo $$ >$OUT/pid;"
+      "while :; do sleep 0.05; done");
   spec.set_signal(SIGUSR1);
   const uint64_t id = submit(spec);
   (void)pid_of("pid");
   control(id, Control::stop);
+  EXPECT_EQ(finished(id).attempts(0).terminated(), 0);
+  EXPECT_TRUE(out("stop").starts_with("stopped 1"));
+}
+
+TEST_F(AgentsTest, WhoDoesNotAnswerIsTerminated) {
+  timing_.ack_ns = 200 * kMillisecond;
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id =
+      submit(script("trap 'echo term >$OUT/term; exit 3' TERM;"
+                    "echo $$ >$OUT/pid; while :; do sleep 0.05; done"));
+  (void)pid_of("pid");
+  control(id, Control::stop);
   const wire::Task task = finished(id);
   EXPECT_EQ(outcome(task), Outcome::stopped);
-  EXPECT_EQ(out("usr1"), "usr1\n");
   EXPECT_EQ(out("term"), "term\n");
   EXPECT_NE(task.attempts(0).terminated(), 0);
   EXPECT_EQ(task.attempts(0).killed(), 0);
@@ -358,6 +372,135 @@ TEST_F(AgentsTest, AFullDiskHaltsNothing) {
   EXPECT_EQ(outcome(finished(submit(script("exit 0")))), Outcome::succeeded);
   kill_agent("n0");
   ::umount2(agent_dir("n0").c_str(), MNT_DETACH);
+}
+
+// Logs. -------------------------------------------------------------------------------------------
+
+class AgentLogsTest : public AgentsTest {
+ protected:
+  // Where the node's agent answers, asked with a key or a token.
+  std::string agent_address() {
+    std::string found;
+    until("the agent has told where it answers", [&] {
+      const auto nodes = call(sched::kNodes, wire::NodesRequest());
+      if (nodes && nodes->nodes_size() > 0) found = nodes->nodes(0).node().agent();
+      return !found.empty();
+    });
+    return found;
+  }
+  Result<wire::LogReply> ask(const net::TransportOptions& options, wire::LogRequest request) {
+    net::SystemTransport transport(options);
+    rpc::ClientContext context{loop_, transport, senders_, metrics_, rng_, identity()};
+    if (options.token) {
+      context.self.key = options.token->key;
+      context.self.user = options.token->user;
+    }
+    rpc::Client client(context, net::parse_address(agent_address()).value());
+    auto reply = run_task(loop_, rpc::call_method(client, sched::kLog, std::move(request),
+                                                  loop_.now_ns() + 10 * kSecond));
+    run_task(loop_, client.close());
+    run_task(loop_, transport.settled(loop_));
+    return reply;
+  }
+  Result<wire::LogReply> log(wire::LogRequest request) {
+    return ask({.use = net::NetUse::tcp, .key = key_}, std::move(request));
+  }
+  Result<wire::LogReply> log_as(uint32_t uid, wire::LogRequest request) {
+    const net::User user{.uid = uid, .serial = 1};
+    return ask({.use = net::NetUse::tcp, .token = net::make_token(*key_, user)},
+               std::move(request));
+  }
+};
+
+TEST_F(AgentLogsTest, FromAnywhereToTheEnd) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(
+      script("echo one; echo two; echo $$ >$OUT/pid; while [ ! -e $OUT/go ]; do sleep 0.05; done;"
+             "echo three"));
+  (void)pid_of("pid");
+  wire::LogRequest request;
+  request.set_task(id);
+  request.set_limit(1000);
+  std::string text;
+  until("two lines are there", [&] {
+    const auto reply = log(request);
+    if (reply) text = reply->data();
+    EXPECT_FALSE(reply && reply->ended());
+    return text.ends_with("Z two\n");
+  });
+  request.set_offset(text.size());
+  put_out("go");
+  (void)finished(id);
+  auto reply = log(request);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_TRUE(reply->data().ends_with("Z three\n"));
+  EXPECT_EQ(reply->offset(), text.size());
+  EXPECT_EQ(reply->end(), text.size() + reply->data().size());
+  EXPECT_TRUE(reply->ended());
+  EXPECT_EQ(reply->attempt(), 1u);
+  // The same once it is put away.
+  until("the attempt is put away", [&] { return attempts_of("n0") == 0; });
+  request.set_from_end(true);
+  request.set_limit(6);
+  reply = log(request);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(reply->data(), "three\n");
+  EXPECT_TRUE(reply->ended());
+  request.set_attempt(2);
+  EXPECT_EQ(log(request).error().code, Errc::not_found);
+  request.set_attempt(1);
+  request.set_rank(1);
+  EXPECT_EQ(log(request).error().code, Errc::not_found);
+}
+
+TEST_F(AgentLogsTest, OfTheOwnerAlone) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script("echo secret"));
+  (void)finished(id);
+  wire::LogRequest request;
+  request.set_task(id);
+  request.set_limit(1000);
+  const auto own = log_as(kNobody, request);
+  ASSERT_TRUE(own.ok()) << own.error().message;
+  EXPECT_NE(own->data().find("secret"), std::string::npos);
+  EXPECT_EQ(log_as(1234, request).error().code, Errc::refused);
+  EXPECT_EQ(log_as(0, request).error().code, Errc::refused);
+}
+
+TEST_F(AgentLogsTest, ALogOfSeveralFilesIsOne) {
+  start_scheduler();
+  start_agent("n0");
+  // More than one file holds, and less than the rate allows at once.
+  const uint64_t id = submit(script("seq 1 100000"));
+  (void)finished(id);
+  wire::LogRequest request;
+  request.set_task(id);
+  request.set_limit(100'000);
+  std::string text;
+  for (bool ended = false; !ended;) {
+    request.set_offset(text.size());
+    const auto reply = log(request);
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    ASSERT_EQ(reply->offset(), text.size());
+    text += reply->data();
+    ended = reply->ended();
+  }
+  uint64_t next = 1, files = 1;
+  for (const auto line : split(text, '\n')) {
+    if (line.empty()) continue;
+    const auto parsed = shim::parse_log_line(line);
+    ASSERT_TRUE(parsed.has_value()) << line;
+    if (parsed->own) {
+      files++;
+      EXPECT_EQ(shim::bytes_before(line), static_cast<uint64_t>(line.data() - text.data()));
+    } else {
+      ASSERT_EQ(parsed->text, fmt::to_string(next++));
+    }
+  }
+  EXPECT_EQ(next, 100'001u);
+  EXPECT_GT(files, 1u);
 }
 
 TEST_F(AgentsTest, AFolderHasOneAgent) {
