@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 
+#include <algorithm>
 #include <set>
 
 #include "cli/agents.h"
@@ -218,6 +219,37 @@ TEST_F(AgentsTest, AKilledAgentFindsItsRanksAgain) {
   const wire::Task task = finished(id);
   EXPECT_EQ(task.attempts_made(), 1u);
   EXPECT_EQ(task.attempts(0).status(), 9 << 8);
+}
+
+// At any moment, again and again: no rank runs twice, none is forgotten.
+TEST_F(AgentsTest, AnAgentThatIsKilledAllTheTime) {
+  start_scheduler();
+  start_agent("n0");
+  constexpr int kTasks = 6;
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < kTasks; i++) {
+    wire::Spec spec = script("echo $FF_ATTEMPT >>$OUT/runs; sleep 0.2");
+    spec.set_processes(2);
+    ids.push_back(submit(spec));
+  }
+  const uint64_t seed = system_seed();
+  SeededRng rng(seed);
+  until(fmt::format("all are finished, seed {}", seed), [&] {
+    run_for(static_cast<int64_t>(rng.below(600)) * kMillisecond);
+    kill_agent("n0");
+    start_agent("n0");
+    return std::ranges::all_of(ids, [&](uint64_t id) { return is_in(id, TaskPhase::finished); });
+  });
+  std::multiset<std::string> expected, runs;
+  for (const uint64_t id : ids) {
+    EXPECT_EQ(outcome(task(id)), Outcome::succeeded) << task(id).outcome_text();
+    for (const int rank : {0, 1}) expected.insert(fmt::format("{}.1.{}", id, rank));
+  }
+  const std::string text = out("runs");
+  for (const auto line : split(text, '\n')) {
+    if (!line.empty()) runs.emplace(line);
+  }
+  EXPECT_EQ(runs, expected);
 }
 
 TEST_F(AgentsTest, AKilledShimLosesItsRank) {
