@@ -14,6 +14,7 @@ namespace ff::sched {
 namespace {
 
 constexpr uint64_t kRecordMost = kMiB;
+constexpr int kTries = 3;                  // an attempt is put away once
 constexpr uint64_t kFilesMost = 1000;      // shim/launch.cc
 constexpr size_t kFirstLineMost = 128;     // longer than the line that tells of the bytes before
 constexpr uint64_t kLeastRead = 4 * kKiB;  // of a caller that names no limit
@@ -100,6 +101,19 @@ Result<KeptLogs::Found> KeptLogs::find(uint64_t task, uint32_t attempt) const {
 
 Result<wire::LogReply> KeptLogs::read(const wire::LogRequest& request,
                                       std::optional<uint32_t> reader) const {
+  for (int tries = 1;; tries++) {
+    auto reply = try_read(request, reader);
+    if (reply && *reply) return **std::move(reply);
+    const bool may_have_moved = reply || reply.error().code == Errc::not_found;
+    if (!may_have_moved || tries == kTries) {
+      return reply ? fail(Errc::not_found, "the log of task {} is gone", request.task())
+                   : std::move(reply).error();
+    }
+  }
+}
+
+Result<std::optional<wire::LogReply>> KeptLogs::try_read(const wire::LogRequest& request,
+                                                         std::optional<uint32_t> reader) const {
   FF_TRY(const Found found, find(request.task(), request.attempt()));
   if (reader && *reader != found.record.uid) {
     return fail(Errc::refused, "task {} is another user's", request.task());
@@ -124,7 +138,8 @@ Result<wire::LogReply> KeptLogs::read(const wire::LogRequest& request,
   reply.set_end(log.end());
   reply.set_ended((exited || !held) && offset + reply.data().size() >= log.end());
   reply.set_attempt(found.record.attempt);
-  return reply;
+  FF_TRY(const bool stayed, io::exists(disk_, found.dir));
+  return stayed ? std::optional(std::move(reply)) : std::nullopt;
 }
 
 }  // namespace ff::sched

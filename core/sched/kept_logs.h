@@ -36,6 +36,9 @@ class KeptLogs {
     AttemptRecord record;
   };
   Result<Found> find(uint64_t task, uint32_t attempt) const;
+  // Nothing: the folder was put away meanwhile, and is now somewhere else.
+  Result<std::optional<wire::LogReply>> try_read(const wire::LogRequest& request,
+                                                 std::optional<uint32_t> reader) const;
 
   io::Disk& disk_;
   const std::vector<std::string> folders_;

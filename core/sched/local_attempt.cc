@@ -106,6 +106,8 @@ Result<void> LocalAttempt::make() {
   for (const Rank& rank : ranks_) FF_TRY(disk.make_dir(rank.dir, 0700));
   FF_TRY(disk.sync_dir(dir));
   FF_TRY(task_side().make());
+  // The folders above it may be closed to this user.
+  FF_TRY(check_folder(record_.user ? &*record_.user : nullptr, task_dir(), place_.clock));
   FF_TRY(io::replace_file(disk, io::join(dir, kAttemptFile), to_json(record_), "new"));
   return disk.sync_dir(place_.attempts);
 }

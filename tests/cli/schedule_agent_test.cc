@@ -535,6 +535,39 @@ TEST_F(AgentLogsTest, ALogOfSeveralFilesIsOne) {
   EXPECT_GT(files, 1u);
 }
 
+TEST_F(AgentsTest, ATermedAgentLeavesItsRanks) {
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script(kWaits));
+  const pid_t pid = pid_of("pid");
+  agents_.at("n0")->signal(SIGTERM);
+  EXPECT_EQ(agents_.at("n0")->finish(), 0) << agents_.at("n0")->err;
+  agents_.erase("n0");
+  EXPECT_FALSE(is_gone(pid));
+  start_agent("n0");
+  put_out("go");
+  EXPECT_EQ(outcome(finished(id)), Outcome::succeeded);
+}
+
+TEST_F(AgentsTest, WithoutRootItRunsItsOwnUsersTasks) {
+  start_scheduler();
+  const std::string key = dir_ / "nobody.key";
+  test::write_file(key, test::read_file(key_file()));
+  ASSERT_EQ(::chmod(key.c_str(), 0600), 0);
+  ASSERT_EQ(::chown(key.c_str(), kNobody, kNobody), 0);
+  agents_["n0"] = std::make_unique<test::Child>(
+      test::Launch{.argv = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                            FF_BINARY, "schedule", "agent", "--scheduler", scheduler(), "--name",
+                            "n0", "--dir", out_ + "/n0", "--listen", "127.0.0.1:0", "--key", key}});
+  ASSERT_TRUE(agents_["n0"]->wait_for_out("listening")) << agents_["n0"]->err;
+  EXPECT_EQ(outcome(finished(submit(script("id -u >$OUT/uid; ls $FF_TASK_DIR >$OUT/dir")))),
+            Outcome::succeeded);
+  EXPECT_EQ(out("uid"), "65534\n");
+  EXPECT_EQ(out("dir"), "key\n");
+  const wire::Task other = finished(submit(script("exit 0"), 1));
+  EXPECT_NE(other.outcome_text().find("is not root"), std::string::npos) << other.outcome_text();
+}
+
 TEST_F(AgentsTest, AFolderHasOneAgent) {
   start_scheduler();
   start_agent("n0");

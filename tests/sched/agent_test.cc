@@ -31,6 +31,7 @@ class HoldingsTest : public testing::Test {
   void SetUp() override {
     // An agent that is not root runs its own user's tasks alone.
     owner_ = ::geteuid() == 0 ? 65534 : ::geteuid();
+    ASSERT_EQ(::chmod(dir_.path().c_str(), 0711), 0);
   }
   void open() {
     holdings_.reset();
@@ -159,6 +160,29 @@ TEST_F(HoldingsTest, NothingStartsWithoutALease) {
   EXPECT_TRUE(turn({order(1, Action::forget)}).held.empty());
   EXPECT_EQ(folders("agent/attempts"), 0u);
   EXPECT_EQ(folders("agent/ended"), 1u);
+}
+
+TEST_F(HoldingsTest, OldLogsAreRemoved) {
+  for (const std::string name : {"1.1", "2.1"}) {
+    fs::create_directories(dir_ / ("agent/ended/" + name));
+    std::ofstream(dir_ / ("agent/ended/" + name + "/0.log")) << "x";
+  }
+  ASSERT_TRUE(disk_.set_mtime(dir_ / "agent/ended/1.1", clock_.wall_ns() - 7200 * kSecond).ok());
+  open();
+  (void)holdings_->turn({});
+  EXPECT_FALSE(fs::exists(dir_ / "agent/ended/1.1"));
+  EXPECT_TRUE(fs::exists(dir_ / "agent/ended/2.1"));
+}
+
+TEST_F(HoldingsTest, ATaskMustReachItsFolder) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root has tasks of others";
+  open();
+  ASSERT_EQ(::chmod((dir_ / "tasks").c_str(), 0700), 0);
+  const auto report = turn({order(1, Action::prepare)});
+  EXPECT_FALSE(report.held[0].prepared());
+  EXPECT_NE(report.held[0].text().find("Permission denied"), std::string::npos);
+  EXPECT_EQ(folders("agent/attempts"), 0u);
+  EXPECT_EQ(folders("tasks"), 0u);
 }
 
 TEST_F(HoldingsTest, TheLeaseOutlivesItsAgent) {
