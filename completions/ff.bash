@@ -12,7 +12,7 @@ _ff_subs() {
     'bench') reply='disk digest chain io ring meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
-    'schedule') reply='simulate' ;;
+    'schedule') reply='agent shim simulate' ;;
     'validate') reply='run adopt list report xid' ;;
   esac
 }
@@ -85,6 +85,8 @@ _ff_options() {
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
     'mount') reply='--meta --memory --read-only --no-read-only --others --no-others --wait --no-wait --detach --log --dry-run --flags --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'schedule') reply='--json --quiet -q --verbose -v --help -h' ;;
+    'schedule agent') reply='--scheduler --name --group --zone --leaf --mark --address --dir --task-dir --keep-logs --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'schedule shim') reply='--json --quiet -q --verbose -v --help -h' ;;
     'schedule simulate') reply='--nodes --zones --leaf --trace --processors --tasks --seed --save --load --answering --checkpoint-every --pass-every --json --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --collect-after --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
@@ -880,6 +882,28 @@ _ff_value() {
     'mount --tls-ca') reply='file' ;;
     'mount --key') reply='file' ;;
     'mount --token') reply='file' ;;
+    'schedule agent --scheduler') reply='any' ;;
+    'schedule agent --name') reply='any' ;;
+    'schedule agent --group') reply='any' ;;
+    'schedule agent --zone') reply='any' ;;
+    'schedule agent --leaf') reply='any' ;;
+    'schedule agent --mark') reply='any' ;;
+    'schedule agent --address') reply='any' ;;
+    'schedule agent --dir') reply='dir' ;;
+    'schedule agent --task-dir') reply='dir' ;;
+    'schedule agent --keep-logs') reply='any' ;;
+    'schedule agent --listen') reply='any' ;;
+    'schedule agent --advertise') reply='any' ;;
+    'schedule agent --http') reply='any' ;;
+    'schedule agent --net') reply='auto|tcp|verbs' ;;
+    'schedule agent --rdma-device') reply='any' ;;
+    'schedule agent --rdma-gid') reply='any' ;;
+    'schedule agent --rdma-sl') reply='any' ;;
+    'schedule agent --tls-cert') reply='file' ;;
+    'schedule agent --tls-key') reply='file' ;;
+    'schedule agent --tls-ca') reply='file' ;;
+    'schedule agent --key') reply='file' ;;
+    'schedule agent --token') reply='file' ;;
     'schedule simulate --nodes') reply='any' ;;
     'schedule simulate --zones') reply='any' ;;
     'schedule simulate --leaf') reply='any' ;;
@@ -1013,6 +1037,7 @@ _ff_argument() {
     'help '*) reply='command' ;;
     'mount '0) reply='any' ;;
     'mount '1) reply='dir' ;;
+    'schedule shim '0) reply='dir' ;;
     'validate xid '*) reply='any' ;;
   esac
 }
