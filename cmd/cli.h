@@ -15,6 +15,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -107,6 +108,11 @@ class Command {
   Command& blocking(int64_t default_ns = 0);
   Command& run(Run action);
   Command& link(Link link);
+  // Its argument is a command line of another program: options end where that begins.
+  Command& takes_command_line() { return command_line_ = true, *this; }
+  // Its errors end with this code, whatever they are; an interruption, and a wrong line, do not.
+  // For a command that hands on the exit code of another program (Output::exit_with).
+  Command& exits_with(int failure) { return failure_exit_ = failure, *this; }
   // An object owned by the command, for the fields that bindings point to.
   template <class T>
   T& keep() {
@@ -125,6 +131,8 @@ class Command {
   const Command* parent() const { return parent_; }
   const Run& action() const { return action_; }
   const std::vector<Link>& links() const { return links_; }
+  bool has_command_line() const { return command_line_; }
+  std::optional<int> failure_exit() const { return failure_exit_; }
   std::string path() const;                           // "checkpoint save"
   int64_t timeout_ns() const { return timeout_ns_; }  // after parsing; 0: no limit
   // This command, or what runs in its place when it is named alone.
@@ -143,6 +151,8 @@ class Command {
   std::deque<Command> subs_;
   const Command* default_ = nullptr;
   int64_t timeout_ns_ = 0;
+  bool command_line_ = false;
+  std::optional<int> failure_exit_;
   Run action_;
   std::vector<std::shared_ptr<void>> kept_;
 };

@@ -23,6 +23,10 @@ namespace {
 // What calls under way get when the daemon is told to stop.
 constexpr int64_t kDrainNs = 5 * kSecond;
 
+bool is_over(const Stop& stop, const Daemon::Service& service) {
+  return !stop.check().ok() || (service.failed && service.failed().has_value());
+}
+
 }  // namespace
 
 void notify_systemd(const std::string& state) {
@@ -138,7 +142,7 @@ Result<void> Daemon::run(Service service) {
   }
   auto told = session_.out.emit(data);
   notify_systemd("READY=1");
-  if (told) run_task(loop_, wait_for_stop(loop_, session_.stop));
+  if (told) run_task(loop_, poll_until(loop_, [&] { return is_over(session_.stop, service); }));
   notify_systemd("STOPPING=1");
   log_info("stopping");
   pages->reset();
@@ -146,6 +150,8 @@ Result<void> Daemon::run(Service service) {
   run_task(loop_, server.close(kDrainNs));
   if (service.end) run_task(loop_, service.end());
   run_task(loop_, transport_.settled(loop_));
+  auto failed = service.failed ? service.failed() : std::nullopt;
+  if (told && failed) return std::move(*failed);
   return told;
 }
 

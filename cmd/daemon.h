@@ -49,6 +49,8 @@ class Daemon {
     std::function<Task<void>()> stop;      // before connections are closed
     std::function<Task<void>()> end = {};  // after that: no call is under way any more
     std::function<std::string()> status;   // for /status: one JSON object
+    // Why it cannot go on; the daemon then ends with that.
+    std::function<std::optional<Error>()> failed = {};
   };
 
   // Reads keys and certificates. Errc::usage: a token. `name`: "serve-meta".

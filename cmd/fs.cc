@@ -86,31 +86,6 @@ Result<std::unique_ptr<FsRun>> FsRun::open(Session& session, const FsOptions& op
   return error;
 }
 
-bool Failures::add(Error error) {
-  const bool over = error.code == Errc::interrupted || error.code == Errc::deadline;
-  if (over) {
-    last_ = std::move(error);
-    return false;
-  }
-  if (++count_ == 1) {
-    first_ = std::move(error);
-    return true;
-  }
-  // The first is told now: there is a second one.
-  if (count_ == 2) out_.warn("{}", first_->message);
-  out_.warn("{}", error.message);
-  if (error.code == Errc::corrupt) first_->code = Errc::corrupt;
-  return true;
-}
-
-Result<void> Failures::end() const {
-  if (last_) return *last_;
-  if (count_ == 0) return {};
-  if (count_ == 1) return *first_;
-  const bool damage = first_->code == Errc::corrupt;
-  return fail(damage ? Errc::corrupt : Errc::failed, "{} errors, see above", format_count(count_));
-}
-
 std::string_view kind_name(meta::Kind kind) {
   switch (kind) {
     case meta::Kind::file: return "file";
@@ -152,17 +127,6 @@ Json entry_json(std::string_view path, const meta::Inode& inode) {
   // JSON has no other bytes than UTF-8.
   if (!valid_utf8(path)) json["path_hex"] = hex(as_bytes(path));
   return json;
-}
-
-void JsonList::add(const Json& entry) {
-  if (!out_.mode().json) return;
-  if (any_) text_ += ',';
-  any_ = true;
-  text_ += entry.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-void JsonList::end() {
-  if (out_.mode().json) out_.data_text(text_ + "]}");
 }
 
 void declare_fs(Command& fs) {

@@ -8,6 +8,7 @@
 #include "client/file_system.h"
 #include "client/url.h"
 #include "cmd/cli.h"
+#include "cmd/many.h"
 #include "cmd/meta_option.h"
 #include "cmd/net_client.h"
 #include "cmd/net_options.h"
@@ -70,43 +71,10 @@ class FsRun {
   std::unique_ptr<client::FileSystem> files_;
 };
 
-// Errors of one command that goes on with the rest: each is a warning, and the command fails in the
-// end.
-class Failures {
- public:
-  explicit Failures(Output& out) : out_(out) {}
-  // False, and the error is returned by end(), where there is no going on: an interruption.
-  bool add(Error error);
-  uint64_t count() const { return count_; }
-  // Of so much as one error, that error itself; of several, their count.
-  Result<void> end() const;
-
- private:
-  Output& out_;
-  uint64_t count_ = 0;
-  std::optional<Error> first_;
-  std::optional<Error> last_;  // no going on
-};
-
 // "directory", 'd'.
 std::string_view kind_name(meta::Kind kind);
 char kind_letter(meta::Kind kind);
 Json entry_json(std::string_view path, const meta::Inode& inode);
-
-// Objects of a list that may be too long for a document tree.
-class JsonList {
- public:
-  // `name`: of the list in the envelope's data. Nothing is kept unless --json is given.
-  JsonList(Output& out, std::string name) : out_(out), text_("{\"" + std::move(name) + "\":[") {}
-  void add(const Json& entry);
-  // Gives it to the envelope.
-  void end();
-
- private:
-  Output& out_;
-  std::string text_;
-  bool any_ = false;
-};
 
 // Each declares its subcommands of `ff fs`.
 void declare_fs_list(Command& fs, const FsOptions& options);

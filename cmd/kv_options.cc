@@ -11,8 +11,7 @@
 namespace ff::cmd {
 namespace {
 
-constexpr std::string_view kFile = "meta.db";
-constexpr std::string_view kLock = "meta.lock";
+std::string file_name(const KvOptions& options) { return options.place.name + std::string(".db"); }
 
 Result<std::string> folder(const KvOptions& options, KvStore::Use use) {
   io::SystemDisk disk;
@@ -21,46 +20,52 @@ Result<std::string> folder(const KvOptions& options, KvStore::Use use) {
     dir = *options.dir;
   } else {
     FF_TRY(const auto state, db::state_dir(db::StateUse::daemon, db::process_state_sources()));
-    dir = io::join(state.path, "meta");
+    dir = io::join(state.path, options.place.name);
   }
   if (use == KvStore::Use::own) {
     FF_TRY(io::make_dirs(disk, dir));
     return dir;
   }
-  FF_TRY(const bool there, io::exists(disk, io::join(dir, std::string(kFile))));
+  FF_TRY(const bool there, io::exists(disk, io::join(dir, file_name(options))));
   if (there) return dir;
-  return Error{Errc::not_found, fmt::format("{}: there is no {} in it", dir, kFile),
-               "Name the folder of a serve-meta with --dir, or etcd with --kv."};
+  return Error{
+      Errc::not_found, fmt::format("{}: there is no {} in it", dir, file_name(options)),
+      fmt::format("Name the folder of a {} with --dir, or etcd with --kv.", options.place.daemon)};
 }
 
 // Held as long as the process lives: two daemons on one file would both be primary.
-Result<std::unique_ptr<io::File>> take_lock(const std::string& dir) {
+Result<std::unique_ptr<io::File>> take_lock(const std::string& dir, const KvPlace& place) {
   io::SystemDisk disk;
-  FF_TRY(auto file, io::lock_file(disk, io::join(dir, std::string(kLock))));
+  FF_TRY(auto file, io::lock_file(disk, io::join(dir, place.name + std::string(".lock"))));
   if (file != nullptr) return file;
-  return Error{Errc::refused, fmt::format("{}: another serve-meta is running on it", dir),
+  return Error{Errc::refused, fmt::format("{}: another {} is running on it", dir, place.daemon),
                "Stop that one, or name another folder with --dir."};
 }
 
 }  // namespace
 
 void declare_kv(Command& command, KvOptions& options) {
-  command
-      .option("--kv", text(options.kv, "STORE"),
-              "sqlite, in --dir, for one daemon; or etcd://HOST:PORT,HOST:PORT,.../PREFIX for "
-              "several, etcds:// with TLS")
-      .config("serve-meta.kv")
-      .env("FF_KV");
+  const std::string section = options.place.section + std::string(".");
+  Option& kv = command.option(
+      "--kv", text(options.kv, "STORE"),
+      fmt::format("sqlite, in --dir{}; or etcd://HOST:PORT,HOST:PORT,.../PREFIX{}, etcds:// with "
+                  "TLS",
+                  options.place.is_shared ? ", for one daemon" : "",
+                  options.place.is_shared ? " for several" : ""));
+  kv.config(section + "kv");
+  if (options.place.env != nullptr) kv.env(options.place.env);
   command
       .option("--dir", dir(options.dir),
-              "Folder of the SQLite file; else meta under $FF_STATE or the daemon's state folder")
-      .config("serve-meta.dir");
+              fmt::format("Folder of the SQLite file; else {} under $FF_STATE or the daemon's "
+                          "state folder",
+                          options.place.name))
+      .config(section + "dir");
   command.option("--etcd-ca", file(options.ca), "PEM certificates of the authorities of etcd's")
-      .config("serve-meta.etcd-ca");
+      .config(section + "etcd-ca");
   command.option("--etcd-cert", file(options.cert), "PEM certificate to show to etcd")
-      .config("serve-meta.etcd-cert");
+      .config(section + "etcd-cert");
   command.option("--etcd-key", file(options.key), "PEM key of that certificate")
-      .config("serve-meta.etcd-key");
+      .config(section + "etcd-key");
 }
 
 Result<std::unique_ptr<KvStore>> KvStore::open(Clock& clock, const KvOptions& options, Use use) {
@@ -77,17 +82,15 @@ Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Use us
   }
   FF_TRY(const std::string dir, folder(options, use));
   if (use == Use::own) {
-    FF_TRY(lock_, take_lock(dir));
+    FF_TRY(lock_, take_lock(dir, options.place));
   }
   kv::SqliteStore::Options how;
   if (options.accept_data_loss) how.on_corrupt = db::OnCorrupt::start_afresh;
-  auto opened = kv::SqliteStore::open(io::join(dir, std::string(kFile)), clock, how);
+  auto opened = kv::SqliteStore::open(io::join(dir, file_name(options)), clock, how);
   if (!opened) {
     Error error = std::move(opened).error();
     if (error.code == Errc::corrupt) {
-      error.hint =
-          "Restore a backup into a new folder with 'ff admin restore', or start with an empty file "
-          "with --accept-data-loss: the cluster is then unknown.";
+      error.hint = options.place.corrupt;
     }
     return error;
   }

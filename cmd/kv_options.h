@@ -14,13 +14,40 @@
 
 namespace ff::cmd {
 
-struct KvOptions {
-  std::string kv = "sqlite";
-  std::optional<std::string> dir;
-  bool accept_data_loss = false;
-  std::optional<std::string> ca, cert, key;  // of etcd
+// Whose store it is.
+struct KvPlace {
+  const char* section;  // of ff.toml
+  const char* env;      // of --kv; null: none
+  const char* name;     // of the folder, and of the file in it
+  const char* daemon;   // that has it
+  bool is_shared;       // several daemons may be on one etcd
+  const char* corrupt;  // what to do then
 };
-// Their place in ff.toml is that of serve-meta, for all commands.
+constexpr KvPlace kMetaPlace = {
+    "serve-meta",
+    "FF_KV",
+    "meta",
+    "serve-meta",
+    true,
+    "Restore a backup into a new folder with 'ff admin restore', or start with an empty file with "
+    "--accept-data-loss: the cluster is then unknown."};
+constexpr KvPlace kSchedulePlace = {
+    "schedule-serve",
+    nullptr,
+    "schedule",
+    "schedule serve",
+    false,
+    "Put a copy of the file back, or start with an empty one with --accept-data-loss: tasks and "
+    "quotas are then gone."};
+
+struct KvOptions {
+  KvPlace place = kMetaPlace;
+  std::string kv = "sqlite";
+  std::optional<std::string> dir = {};
+  bool accept_data_loss = false;
+  std::optional<std::string> ca = {}, cert = {}, key = {};  // of etcd
+};
+// Their place in ff.toml is that of the daemon, for all commands.
 void declare_kv(Command& command, KvOptions& options);
 
 class KvStore {

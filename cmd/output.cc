@@ -135,11 +135,21 @@ Result<void> Output::flushed_locked() {
   return {};
 }
 
+void Output::exit_with(int code) {
+  const std::lock_guard lock(mutex_);
+  exit_ = code;
+}
+
+int Output::exit_of(const Error* error) const {
+  if (error == nullptr) return exit_;
+  if (failure_exit_ && error->code != Errc::interrupted) return *failure_exit_;
+  return exit_code(error->code);
+}
+
 std::string Output::envelope_locked(std::string_view data, const Error* error) {
   std::string text = R"({"ff":"1","command":)";
   append_json_string(text, command_);
-  text += fmt::format(R"(,"exit":{},"data":{},"warnings":[)",
-                      error == nullptr ? 0 : exit_code(error->code), data);
+  text += fmt::format(R"(,"exit":{},"data":{},"warnings":[)", exit_of(error), data);
   for (size_t i = 0; i < warnings_.size(); ++i) {
     if (i > 0) text += ',';
     append_json_string(text, warnings_[i]);
@@ -179,7 +189,7 @@ int Output::finish(const Result<void>& result) {
     print_error(lost);
     if (error == nullptr) return exit_code(Errc::failed);
   }
-  return error == nullptr ? 0 : exit_code(error->code);
+  return exit_of(error);
 }
 
 bool Output::broken_pipe() {

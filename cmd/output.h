@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -118,11 +119,16 @@ class Output {
   const Mode& mode() const { return mode_; }
   bool stdout_is_terminal() const { return stdout_terminal_; }
 
+  // What the command ends with in place of 0: the exit code of a program that it has run.
+  void exit_with(int code);
+
   // The frame's end of a command: prints the error and the envelope, flushes, and returns the
   // process's exit code (1 when stdout could not be written).
   int finish(const Result<void>& result);
   // Asked to stop when the reader of stdout has gone away; then the frame ends as SIGPIPE would.
   void stops(Stop& stop) { stop_ = &stop; }
+  // Command::exits_with().
+  void fails_with(std::optional<int> code) { failure_exit_ = code; }
   bool broken_pipe();
 
  private:
@@ -135,6 +141,7 @@ class Output {
   void talk(Color color, std::string_view text);
   void add_warning(std::string text);
   void print_error(const Error& error);
+  int exit_of(const Error* error) const;
   std::string envelope_locked(std::string_view data, const Error* error);
   void draw_bar(const std::string& bar);
   void erase_bar();
@@ -149,10 +156,12 @@ class Output {
   std::string buffer_;
   int write_error_ = 0;  // errno of the first failed write to stdout
   std::string data_ = "{}";
+  int exit_ = 0;  // without an error
   std::vector<std::string> warnings_;
   bool streamed_ = false;
   bool bar_drawn_ = false;  // a bar is on the last line of the terminal: erase before talking
   Stop* stop_ = nullptr;
+  std::optional<int> failure_exit_;
 };
 
 }  // namespace ff::cmd

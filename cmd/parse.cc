@@ -151,6 +151,23 @@ Result<std::vector<std::string>> operands_of(const Command& leaf,
   return operands;
 }
 
+// "--nodes" and "-n", and a cluster of flags that ends in such a letter.
+bool takes_next_word(const std::vector<const Option*>& options, const std::string& word) {
+  const auto is_flag = [&](const auto& is_it) {
+    const auto known = std::find_if(options.begin(), options.end(), is_it);
+    return known == options.end() || (*known)->is_flag();
+  };
+  if (word.starts_with("--")) {
+    return !is_flag([&](const Option* option) { return option->long_name() == word; });
+  }
+  for (size_t at = 1; at < word.size(); ++at) {
+    const std::string name = std::string("-") + word[at];
+    if (is_flag([&](const Option* option) { return option->short_name() == name; })) continue;
+    return at + 1 == word.size();  // else the rest of the word is its value
+  }
+  return false;
+}
+
 }  // namespace
 
 std::deque<Option> common_options(Common& common) {
@@ -203,6 +220,21 @@ Result<void> descend(const Command*& reached, std::vector<std::string>& args) {
     --at;
   }
   return {};
+}
+
+void end_options(const Command& leaf, std::vector<std::string>& args) {
+  if (!leaf.has_command_line()) return;
+  Common common;
+  const std::deque<Option> common_table = common_options(common);
+  const std::vector<const Option*> options = options_of(leaf, common_table);
+  for (size_t at = 0; at < args.size() && args[at] != "--"; ++at) {
+    const std::string& word = args[at];
+    if (!looks_like_option(word)) {
+      args.insert(args.begin() + static_cast<ptrdiff_t>(at), "--");
+      return;
+    }
+    if (takes_next_word(options, word)) ++at;
+  }
 }
 
 Result<void> parse(const Command& leaf, std::vector<std::string> args,

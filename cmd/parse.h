@@ -32,6 +32,10 @@ Result<void> descend(const Command*& reached, std::vector<std::string>& args);
 Result<void> parse(const Command& leaf, std::vector<std::string> args,
                    std::span<const std::unique_ptr<Command>> commands, Common& common);
 
+// Where the command line of another program begins, `--` is put before it: what follows is that
+// program's, also what looks like an option. Nothing, where `leaf` takes none.
+void end_options(const Command& leaf, std::vector<std::string>& args);
+
 // "ff checkpoint save [OPTIONS] PATH..."
 std::string usage_line(const Command& command);
 

@@ -168,6 +168,7 @@ int run_program(std::span<const Entry> entries, int argc, char** argv) {
   const std::vector<std::unique_ptr<Command>> commands = declare_all(entries);
   Request request;
   Result<void> found = find_request(commands, argc, argv, request);
+  if (found && request.command != nullptr) end_options(request.command->leaf(), request.args);
   const std::vector<std::string>& args = request.args;
 
   Common common;
@@ -191,6 +192,7 @@ int run_program(std::span<const Entry> entries, int argc, char** argv) {
     if (!parsed) common.mode.json |= json;
   }
   Output out(path, common.mode);
+  out.fails_with(command.failure_exit());
   const int64_t limit_ns = command.timeout_ns();
   Stop stop(clock, limit_ns > 0 ? clock.steady_ns() + limit_ns : 0);
   out.stops(stop);

@@ -1,14 +1,13 @@
 // load_reduce.cc: the sum of one array of each core, which every core then has, as data-parallel
-// training sums gradients (reduce-scatter, then all-gather, through memory that all share). The
-// values are small integers, so that the sum is known to the bit.
+// training sums gradients: by the ranks of `ff allreduce`, one pinned to each core. The values are
+// small integers, so that the sum is known to the bit.
 #include <algorithm>
-#include <barrier>
 #include <mutex>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "check/load.h"
-#include "simd/reduce.h"
+#include "reduce/communicator.h"
 
 namespace ff::check {
 
@@ -20,84 +19,96 @@ constexpr size_t kValues = kBytes / sizeof(float);
 // What rank `rank` has at `at`: below 2^24 when summed over as many ranks as there may be cores.
 float value_of(size_t rank, size_t at) { return static_cast<float>((rank * 31 + at * 17) % 1009); }
 
-// Each rank's own array, and the sum that it has got.
-class Reduction {
+// One rank: its array, the sum that it gets, and what it has to say of them.
+class Rank {
  public:
-  explicit Reduction(size_t ranks) : ranks_(ranks), memory_(2 * ranks * kBytes) {}
-  bool there() const { return memory_.there(); }
-  float* part(size_t rank) const { return memory_.as<float>(2 * rank * kBytes); }
-  float* sum(size_t rank) const { return memory_.as<float>((2 * rank + 1) * kBytes); }
+  static Result<Rank> join(const reduce::HostRank& self, const Stop& stop) {
+    // Threads are pinned already.
+    FF_TRY(auto ranks, reduce::Communicator::join(self, stop, {.pin = false}));
+    FF_TRY(const ByteSpan part, ranks->allocate(kBytes));
+    FF_TRY(const ByteSpan sum, ranks->allocate(kBytes));
+    return Rank(std::move(ranks), part, sum);
+  }
 
-  void fill(size_t rank) const {
-    for (size_t at = 0; at < kValues; at++) part(rank)[at] = value_of(rank, at);
-    std::fill_n(sum(rank), kValues, 0.0F);  // touched by who works on it, as NUMA wants it
+  void fill() const {
+    for (size_t at = 0; at < kValues; at++) part_[at] = value_of(ranks_->rank(), at);
+    std::fill_n(sum_, kValues, 0.0F);
   }
-  void reduce_scatter(size_t rank) const {
-    const auto [first, last] = share(rank);
-    std::vector<const void*> parts;
-    for (size_t other = 0; other < ranks_; other++) parts.push_back(part(other) + first);
-    void* const to = sum(rank) + first;
-    simd::reduce_arrays({.type = simd::DataType::f32}, {parts, {&to, 1}, last - first});
-  }
-  void all_gather(size_t rank) const {
-    for (size_t other = 0; other < ranks_; other++) {
-      if (other == rank) continue;
-      const auto [first, last] = share(other);
-      std::copy(sum(other) + first, sum(other) + last, sum(rank) + first);
-    }
-  }
+  Result<void> barrier() { return ranks_->run({.kind = reduce::Collective::barrier}); }
+  Result<void> add_up() { return ranks_->run({.count = kValues, .in = part_, .out = sum_}); }
+  void break_sum() const { sum_[0] += 1; }
   // The first value that is not the sum; kValues: all are.
-  size_t first_wrong(size_t rank) const {
+  size_t first_wrong() const {
     for (size_t at = 0; at < kValues; at++) {
       float expected = 0;
-      for (size_t other = 0; other < ranks_; other++) expected += value_of(other, at);
-      if (sum(rank)[at] != expected) return at;
+      for (uint32_t other = 0; other < ranks_->ranks(); other++) expected += value_of(other, at);
+      if (sum_[at] != expected) return at;
     }
     return kValues;
   }
 
  private:
-  // [first, last) of the sum is this rank's to make.
-  std::pair<size_t, size_t> share(size_t rank) const {
-    return {kValues * rank / ranks_, kValues * (rank + 1) / ranks_};
-  }
+  Rank(std::unique_ptr<reduce::Communicator> ranks, ByteSpan part, ByteSpan sum)
+      : ranks_(std::move(ranks)),
+        part_(reinterpret_cast<float*>(part.data())),
+        sum_(reinterpret_cast<float*>(sum.data())) {}
 
-  const size_t ranks_;
-  const LargePages memory_;
+  std::unique_ptr<reduce::Communicator> ranks_;
+  float *part_, *sum_;
 };
+
+// As many of them as a host has ranks, from all parts of the machine.
+std::vector<unsigned> rank_cpus() {
+  const std::vector<unsigned> all = allowed_cpus();
+  const size_t step = (all.size() + reduce::kHostRanksMax - 1) / reduce::kHostRanksMax;
+  std::vector<unsigned> some;
+  for (size_t i = 0; i < all.size(); i += step) some.push_back(all[i]);
+  return some;
+}
 
 }  // namespace
 
 void check_collective_reduce(const Context& context) {
-  const std::vector<unsigned> cpus = allowed_cpus();
+  const std::vector<unsigned> cpus = rank_cpus();
   Finding finding{.name = "collective.reduce"};
-  const Reduction reduction(cpus.size());
-  if (cpus.empty() || !reduction.there()) {
-    finding.found = cpus.empty() ? "no processor that may be used" : "no memory for its arrays";
+  if (cpus.empty()) {
+    finding.found = "no processor that may be used";
     return context.report(std::move(finding));
   }
-  std::barrier together(static_cast<ptrdiff_t>(cpus.size()));
+  const std::string job = "validate-" + context.rng.hex_id();
+  const Stop stop(context.clock);
   Spans spans;
   std::mutex mutex;
-  std::vector<std::string> wrong;  // guarded by it
+  std::vector<std::string> wrong, failed;  // guarded by it
   const int rounds = context.level == Level::quick ? 10 : 50;
-  on_each(cpus, [&](size_t rank) {
-    reduction.fill(rank);
+  const auto sum = [&](uint32_t rank) -> Result<size_t> {
+    FF_TRY(
+        auto one,
+        Rank::join({.rank = rank, .ranks = static_cast<uint32_t>(cpus.size()), .job = job}, stop));
+    one.fill();
     for (int round = 0; round < rounds; round++) {
-      together.arrive_and_wait();
+      FF_TRY(one.barrier());
       const int64_t began_ns = context.clock.steady_ns();
-      reduction.reduce_scatter(rank);
-      if (context.fault == Fault::sum_bit && rank == 0) reduction.sum(0)[0] += 1;
-      together.arrive_and_wait();
-      reduction.all_gather(rank);
+      FF_TRY(one.add_up());
       spans.add(round, began_ns, context.clock.steady_ns());
     }
-    together.arrive_and_wait();
-    const size_t at = reduction.first_wrong(rank);
-    if (at == kValues) return;
+    if (context.fault == Fault::sum_bit && rank == 0) one.break_sum();
+    return one.first_wrong();
+  };
+  on_each(cpus, [&](size_t rank) {
+    const auto at = sum(static_cast<uint32_t>(rank));
+    if (at && *at == kValues) return;
     const std::lock_guard lock(mutex);
-    wrong.push_back(fmt::format("core {} from value {}", cpus[rank], at));
+    if (at) {
+      wrong.push_back(fmt::format("core {} from value {}", cpus[rank], *at));
+    } else {
+      failed.push_back(fmt::format("core {}: {}", cpus[rank], at.error().message));
+    }
   });
+  if (!failed.empty()) {
+    finding.found = fmt::format("could not be run: {}", failed.front());
+    return context.report(std::move(finding));
+  }
   finding.verdict = wrong.empty() ? Verdict::pass : Verdict::fail;
   // What nccl-tests call the algorithm's bandwidth.
   finding.value = static_cast<double>(kBytes) / spans.shortest_seconds();

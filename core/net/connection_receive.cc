@@ -75,6 +75,7 @@ Task<Result<Frame>> Connection::receive() {
     }
     unwaited += *more;
     if (*more == 0) {
+      stream_->expect(incoming_.left);
       FF_CO_TRY(co_await stream_->readable().wait());
       unwaited = 0;
     } else if (unwaited >= kTurnBytes) {

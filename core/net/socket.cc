@@ -24,6 +24,9 @@ constexpr size_t kDescriptorsMax = 16;  // beside one message
 // Descriptors that came and whose frame has not been read: more than an honest peer has under way.
 constexpr size_t kDescriptorsHeldMax = 256;
 constexpr int kBacklog = 1024;
+// Of the low-water mark: below, packets are few; above, the sender would wait for the window.
+constexpr size_t kMarkMin = 64 * kKiB;
+constexpr size_t kMarkMax = 256 * kKiB;
 
 Error lost(int err) {
   Error error = fail(Errc::unreachable, "{}", ::strerror(err));
@@ -165,6 +168,16 @@ Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> 
   if (sent < 0) return lost(errno);
   to_send_.erase(to_send_.begin(), to_send_.begin() + static_cast<ptrdiff_t>(fds));
   return std::optional(static_cast<size_t>(sent));
+}
+
+// The kernel wakes nobody for less than the low-water mark (socket(7)); each packet of a large
+// payload would, otherwise.
+void SocketStream::expect(size_t bytes) {
+  if (socket_.peer.is_unix()) return;
+  const size_t mark = bytes < kMarkMin ? 1 : std::min(bytes, kMarkMax);
+  if (mark == mark_) return;
+  set_option(fd(), SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(mark));
+  mark_ = mark;
 }
 
 void SocketStream::close() {

@@ -33,6 +33,7 @@ class SocketStream final : public Stream {
   Result<std::optional<size_t>> try_write(std::span<const ByteView> from) override;
   Event& readable() override { return watch_->readable; }
   Event& writable() override { return watch_->writable; }
+  void expect(size_t bytes) override;
   void close() override;
   std::string peer() const override;
   std::string local() const override;
@@ -47,6 +48,7 @@ class SocketStream final : public Stream {
   explicit SocketStream(Socket socket) : socket_(std::move(socket)) {}
 
   Socket socket_;
+  size_t mark_ = 1;  // low-water, of what is received
   std::unique_ptr<FdWatch> watch_;
   std::deque<int> to_send_;
   std::deque<int> received_;

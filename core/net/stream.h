@@ -34,6 +34,10 @@ class Stream {
   virtual Event& readable() = 0;
   virtual Event& writable() = 0;
 
+  // So many bytes are sure to come: readable() need not be set for the first of them. Said again
+  // before each wait.
+  virtual void expect(size_t /*bytes*/) {}
+
   // No more bytes either way; the peer sees the end. Both events are set from then on.
   virtual void close() = 0;
 

@@ -87,12 +87,15 @@ bool Book::has_nodes(const wire::Task& task) {
          phase == TaskPhase::stopping;
 }
 
+void Book::open(const wire::Task& task) {
+  open_.insert(task.id());
+  open_of_[task.owner().uid()]++;
+  if (!task.once().empty()) once_[task.once()] = task.id();
+}
+
 void Book::load(wire::Task task) {
   next_id_ = std::max(next_id_, task.id() + 1);
-  if (phase_of(task) != TaskPhase::finished) {
-    open_.insert(task.id());
-    if (!task.once().empty()) once_[task.once()] = task.id();
-  }
+  if (phase_of(task) != TaskPhase::finished) open(task);
   const uint64_t id = task.id();
   tasks_[id] = std::move(task);
 }
@@ -148,11 +151,9 @@ Result<uint64_t> Book::submit(wire::SubmitRequest request, Now now) {
   FF_TRY(check_spec(request.spec()));
   if (request.once().size() > kNameMax) return fail(Errc::usage, "a mark of so many bytes");
   if (const auto same = once_.find(request.once()); same != once_.end()) return same->second;
-  size_t unfinished = 0;
-  for (const uint64_t id : open_) unfinished += tasks_.at(id).owner().uid() == owner.uid() ? 1 : 0;
-  if (unfinished >= kUnfinishedMax) {
+  if (open_of_[owner.uid()] >= kUnfinishedMax) {
     return fail(Errc::busy, "{} has {} tasks that are not finished", printable(owner.name()),
-                unfinished);
+                kUnfinishedMax);
   }
   const uint64_t id = next_id_++;
   wire::Task& task = tasks_[id];
@@ -161,8 +162,7 @@ Result<uint64_t> Book::submit(wire::SubmitRequest request, Now now) {
   *task.mutable_spec() = std::move(*request.mutable_spec());
   task.set_once(request.once());
   task.set_submitted(now.wall_ns);
-  open_.insert(id);
-  if (!task.once().empty()) once_[task.once()] = id;
+  open(task);
   change(task);
   return id;
 }

@@ -163,6 +163,7 @@ class Book {
   void place(wire::Task& task, const Start& start, const std::vector<std::string>& nodes, Now now);
   bool is_usable(const std::string& node, Now now) const;
 
+  void open(const wire::Task& task);
   void change(wire::Task& task);
   void order(const wire::Task& task);
 
@@ -172,8 +173,9 @@ class Book {
   std::map<std::string, wire::Node> nodes_;
   std::map<std::string, wire::Quota> quotas_;
   std::map<std::string, Seen> seen_;
-  std::map<uint64_t, Live> live_;  // of tasks with nodes
-  std::set<uint64_t> open_;        // tasks that are not finished
+  std::map<uint64_t, Live> live_;       // of tasks with nodes
+  std::set<uint64_t> open_;             // tasks that are not finished
+  std::map<uint32_t, size_t> open_of_;  // how many, by user
   std::map<uint64_t, wire::Waiting> waits_;
   std::map<std::string, uint64_t> once_;  // tasks that are not finished, by what makes them one
   uint64_t next_id_ = 1;

@@ -205,6 +205,7 @@ void Book::finish(wire::Task& task, Outcome outcome, std::string text, Now now) 
   task.set_outcome_text(std::move(text));
   task.set_finished(now.wall_ns);
   open_.erase(task.id());
+  open_of_[task.owner().uid()]--;
   once_.erase(task.once());
   waits_.erase(task.id());
   change(task);

@@ -20,6 +20,9 @@ constexpr std::string_view kQuotas = "sched/quota/";
 constexpr size_t kPage = 1000;              // records read at once
 constexpr int64_t kStoreNs = 60 * kSecond;  // for a write; beyond, the store is given up
 constexpr uint32_t kListMax = 1000;
+// Between two passes: what comes meanwhile is decided on together.
+constexpr int64_t kPassNs = 20 * kMillisecond;
+constexpr size_t kListBytesMax = 512 * 1024;  // of a page; a message has room for twice as much
 constexpr int kWithoutNodes = 0, kWithNodes = 1;
 
 // Ids in the order of their numbers.
@@ -136,8 +139,10 @@ Task<void> Service::run() {
     to_tick_.reset();
     const int64_t next_ns = book_->tick(now());
     book_changed();
+    const int64_t again_ns = loop_.now_ns() + kPassNs;
     const auto waited = co_await to_tick_.wait(next_ns);
     if (!waited && waited.error().code != Errc::deadline) co_return;
+    if (!co_await until(loop_, again_ns)) co_return;
   }
 }
 
@@ -273,12 +278,14 @@ Task<Result<wire::SubmitReply>> Service::submit(rpc::ServerCall& call,
   co_return reply;
 }
 
-Task<Result<wire::ListReply>> Service::list(rpc::ServerCall&, wire::ListRequest request) {
+Task<Result<wire::ListReply>> Service::list(rpc::ServerCall& call, wire::ListRequest request) {
   FF_CO_TRY(ready());
   wire::ListReply reply;
   const auto add = [&](const wire::Task& task) {
     wire::ListedTask& listed = *reply.add_tasks();
     *listed.mutable_task() = task;
+    // People keep secrets there.
+    if (!may_control(call.peer(), task.id())) listed.mutable_task()->mutable_spec()->clear_env();
     if (auto waiting = book_->waiting(task.id())) *listed.mutable_waiting() = *waiting;
   };
   if (request.task() != 0) {
@@ -290,11 +297,14 @@ Task<Result<wire::ListReply>> Service::list(rpc::ServerCall&, wire::ListRequest 
   const uint32_t limit = std::clamp(request.limit(), 1u, kListMax);
   const auto& tasks = book_->tasks();
   auto next = request.before() == 0 ? tasks.end() : tasks.lower_bound(request.before());
+  size_t bytes = 0;
   while (next != tasks.begin()) {
     --next;
     const auto phase = static_cast<TaskPhase>(next->second.phase());
     if (phase == TaskPhase::finished && !request.finished()) continue;
-    if (reply.tasks_size() == static_cast<int>(limit)) {
+    bytes += next->second.ByteSizeLong();
+    const bool is_full = reply.tasks_size() > 0 && bytes > kListBytesMax;
+    if (is_full || reply.tasks_size() == static_cast<int>(limit)) {
       reply.set_more(true);
       break;
     }

@@ -1,4 +1,4 @@
-// ff schedule as it is typed.
+// ff schedule simulate as it is typed: mistakes, seeds, traces.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,0 +1,80 @@
+// `ff schedule serve`: the scheduler, on SQLite in a folder of its own or on etcd.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "client/mode.h"
+#include "cmd/daemon.h"
+#include "cmd/kv_options.h"
+#include "cmd/schedule.h"
+#include "io/system_disk.h"
+#include "sched/service.h"
+
+namespace ff::cmd {
+namespace {
+
+struct ScheduleServeOptions {
+  DaemonOptions daemon = {.listen = "127.0.0.1:4500", .advertise = {}, .http = {}, .net = {}};
+  KvOptions kv = {.place = kSchedulePlace};
+};
+
+// Names of token holders. The files are read again for one who is not in them yet.
+class UserNames {
+ public:
+  UserNames() : accounts_(disk_) {}
+  std::string of(uint32_t uid) {
+    std::string name = accounts_.user(uid);
+    if (name != fmt::to_string(uid)) return name;
+    accounts_ = client::Accounts(disk_);
+    return accounts_.user(uid);
+  }
+
+ private:
+  io::SystemDisk disk_;
+  client::Accounts accounts_;
+};
+
+Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
+  FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "schedule serve"));
+  FF_TRY(const auto store, KvStore::open(session.stop.clock(), options.kv, KvStore::Use::own));
+  for (const std::string& told : store->warnings()) log_warning(told);
+  const auto engine = store->engine(daemon->loop(), daemon->rng());
+  UserNames names;
+  sched::Service::Options how;
+  how.name_of = [&names](uint32_t uid) { return names.of(uid); };
+  sched::Service scheduler(*engine, daemon->loop(), daemon->rng(), daemon->router(),
+                           std::move(how));
+  Daemon::Service service;
+  service.start = [&scheduler](const std::string&) { scheduler.start(); };
+  service.stop = [&scheduler] { return scheduler.close(); };
+  service.status = [&scheduler] { return scheduler.status(); };
+  service.failed = [&scheduler] { return scheduler.halted(); };
+  return daemon->run(std::move(service));
+}
+
+}  // namespace
+
+void declare_schedule_serve(Command& serve) {
+  auto& options = serve.keep<ScheduleServeOptions>();
+  serve.about(
+      "Runs the scheduler: users give it tasks ('ff schedule submit'), the agents of the nodes ask "
+      "it what to run. Its state is in SQLite under --dir, or in etcd with --kv, and is stored "
+      "before anybody learns of it: after a crash it goes on where it was, and tasks that run are "
+      "not touched. Only one scheduler may use a store at a time.\n\n"
+      "With --key, users come with tokens ('ff admin user'), each for its own tasks, and whoever "
+      "has the cluster key is the operator. Without a key only this machine may connect, and "
+      "everybody on it is the operator.\n\n"
+      "When the store cannot be written the daemon ends with that error: start it again once that "
+      "is mended.");
+  declare_kv(serve, options.kv);
+  serve.flag("--accept-data-loss", options.kv.accept_data_loss,
+             "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");
+  declare_daemon(serve, options.daemon, "schedule-serve");
+  serve.example("ff schedule serve", "one machine, state under /var/lib/ff");
+  serve.example("ff schedule serve --listen '*:4500' --key cluster.key --http 9105",
+                "for a cluster, with /metrics and /status");
+  serve.run([&options](Session& session) { return run_serve(session, options); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,266 @@
+// schedule_words.cc: the sentences of explain, and the words of lists.
+#include "cmd/schedule_words.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/units.h"
+#include "sched/book.h"
+
+namespace ff::cmd {
+namespace {
+
+using sched::Outcome;
+using sched::StopWhy;
+using sched::TaskPhase;
+using sched::Why;
+using sched::wire::Attempt;
+using sched::wire::ListedTask;
+using sched::wire::Spec;
+using sched::wire::Task;
+
+std::string nodes_text(uint64_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "node" : "nodes");
+}
+
+const Attempt* last_attempt(const Task& task) {
+  return task.attempts().empty() ? nullptr : &*task.attempts().rbegin();
+}
+
+// "in 5m, at 2026-…" and what is said when nobody knows.
+std::string expected_text(int64_t expected_ns, int64_t now_ns) {
+  if (expected_ns == 0) return "nobody knows when";
+  if (expected_ns <= now_ns) return "at any moment";
+  return fmt::format("in {}, at {} at the latest", format_duration(expected_ns - now_ns),
+                     format_time(expected_ns));
+}
+
+std::string quota_sentence(const Task& task, uint32_t missing) {
+  const Spec& spec = task.spec();
+  const std::string level = spec.has_priority() ? fmt::format("at priority {}", spec.priority())
+                                                : std::string("at any priority");
+  return fmt::format(
+      "waits for the quota of {}, which has no room for {} more of group {} {}: {} of its other "
+      "tasks there would have to become free, or the operator raise it by as many ('ff schedule "
+      "quota')",
+      task.owner().name(), nodes_text(spec.nodes()), spec.group(), level, nodes_text(missing));
+}
+
+std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
+  const Task& task = listed.task();
+  const Spec& spec = task.spec();
+  const auto& waiting = listed.waiting();
+  const uint32_t missing = waiting.missing();
+  const uint32_t there = spec.nodes() - std::min(missing, spec.nodes());
+  const std::string when = expected_text(waiting.expected(), now_ns);
+  switch (static_cast<Why>(waiting.why())) {
+    case Why::not_yet: return fmt::format("has failed and pauses before it starts again, {}", when);
+    case Why::no_quota: return quota_sentence(task, missing);
+    case Why::never:
+      return fmt::format(
+          "cannot start: it asks for {}, and the cluster has {} of them; {} would have to join, "
+          "or the task be stopped and submitted with less",
+          demand_text(spec), there, nodes_text(missing));
+    case Why::nodes_out:
+      return fmt::format(
+          "waits for nodes to come back: it asks for {}, and {} of them are alive and in service; "
+          "{} would have to return ('ff schedule nodes' lists them)",
+          demand_text(spec), there, nodes_text(missing));
+    case Why::stopping:
+      return fmt::format(
+          "is about to start: the tasks on its nodes were asked to save and leave, and it has "
+          "those nodes {}",
+          when);
+    case Why::zones:
+      return fmt::format(
+          "waits for task {}: both need nodes of two zones, and one task at a time may have that",
+          waiting.other());
+    case Why::first:
+      return fmt::format(
+          "is the first in line for group {}, but {} of the {} it asks for are in use; they are "
+          "expected to be free {}",
+          spec.group(), missing, nodes_text(spec.nodes()), when);
+    case Why::behind:
+      return fmt::format(
+          "waits behind task {}, which is the first in line for group {}: {} of the {} it asks "
+          "for are in use or reserved for that one",
+          waiting.other(), spec.group(), missing, nodes_text(spec.nodes()));
+  }
+  return "waits for a reason that this ff does not know; the scheduler is newer";
+}
+
+std::string stopping_sentence(const Attempt& tried) {
+  std::string why = "its end";
+  switch (static_cast<StopWhy>(tried.stop())) {
+    case StopWhy::none: break;
+    case StopWhy::preempted: why = fmt::format("it gives way to task {}", tried.stop_for()); break;
+    case StopWhy::stopped: why = "its user stops it"; break;
+    case StopWhy::suspended: why = "its user suspends it"; break;
+    default: why = tried.stop_text();
+  }
+  std::string where = "it was asked to save and leave, and has not answered yet";
+  if (tried.killed() != 0) {
+    where = "SIGKILL was sent, and its nodes have not all told that it is gone";
+  } else if (tried.terminated() != 0) {
+    where = "SIGTERM was sent, and SIGKILL follows";
+  } else if (tried.acked() != 0) {
+    where = "it has answered and is saving";
+  }
+  return fmt::format("is leaving its nodes, since {}: {}", why, where);
+}
+
+std::string finished_sentence(const Task& task) {
+  const std::string when = format_time(task.finished());
+  const std::string& text = task.outcome_text();
+  switch (static_cast<Outcome>(task.outcome())) {
+    case Outcome::succeeded: return fmt::format("has finished well at {}", when);
+    case Outcome::failed: return fmt::format("has failed at {}: {}", when, text);
+    case Outcome::stopped: return fmt::format("was ended at {}: {}", when, text);
+    case Outcome::none: break;
+  }
+  return fmt::format("has finished at {}", when);
+}
+
+std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
+  const Task& task = listed.task();
+  const Attempt none;
+  const Attempt& tried = last_attempt(task) == nullptr ? none : *last_attempt(task);
+  switch (static_cast<TaskPhase>(task.phase())) {
+    case TaskPhase::queued:
+      if (listed.has_waiting()) return waiting_sentence(listed, now_ns);
+      return "has just been queued, and the scheduler looks at it next";
+    case TaskPhase::preparing:
+      return fmt::format("has {}, and starts once all of them have made ready ({} so far)",
+                         nodes_text(static_cast<uint64_t>(tried.nodes_size())),
+                         format_duration(std::max<int64_t>(0, now_ns - tried.placed())));
+    case TaskPhase::running:
+      return fmt::format("runs on {}, for {} now",
+                         nodes_text(static_cast<uint64_t>(tried.nodes_size())),
+                         format_duration(std::max<int64_t>(0, now_ns - tried.started())));
+    case TaskPhase::stopping: return stopping_sentence(tried);
+    case TaskPhase::suspended:
+      return fmt::format("is suspended, until 'ff schedule resume {}' puts it back into the queue",
+                         task.id());
+    case TaskPhase::finished: return finished_sentence(task);
+  }
+  return "is in a state that this ff does not know; the scheduler is newer";
+}
+
+bool is_plain(std::string_view word) {
+  constexpr std::string_view kPlain = "+,-./:=@_%^";
+  return !word.empty() && std::ranges::all_of(word, [&](char c) {
+    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    return is_word || kPlain.find(c) != kPlain.npos;
+  });
+}
+
+std::string quoted(const std::string& word) {
+  if (is_plain(word)) return word;
+  std::string text = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      text += "'\\''";
+    } else {
+      text += c;
+    }
+  }
+  return text + "'";
+}
+
+}  // namespace
+
+std::string task_state(const Task& task) {
+  if (task.phase() > static_cast<uint32_t>(TaskPhase::finished)) return "unknown";
+  const auto phase = static_cast<TaskPhase>(task.phase());
+  if (phase != TaskPhase::finished) return std::string(sched::phase_name(phase));
+  if (task.outcome() > static_cast<uint32_t>(Outcome::stopped)) return "finished";
+  return std::string(sched::outcome_name(static_cast<Outcome>(task.outcome())));
+}
+
+Color task_color(const Task& task) {
+  switch (static_cast<TaskPhase>(task.phase())) {
+    case TaskPhase::running: return Color::green;
+    case TaskPhase::stopping: return Color::yellow;
+    case TaskPhase::suspended: return Color::dim;
+    case TaskPhase::finished:
+      return static_cast<Outcome>(task.outcome()) == Outcome::failed ? Color::red : Color::none;
+    default: return Color::none;
+  }
+}
+
+std::string task_title(const Task& task) {
+  return task.spec().name().empty() ? command_text(task.spec()) : task.spec().name();
+}
+
+std::string command_text(const Spec& spec) {
+  std::string text;
+  for (const std::string& word : spec.argv()) {
+    if (!text.empty()) text += ' ';
+    text += quoted(word);
+  }
+  return text;
+}
+
+std::string priority_text(const Spec& spec) {
+  return spec.has_priority() ? fmt::to_string(spec.priority()) : "auto";
+}
+
+std::string demand_text(const Spec& spec) {
+  std::string text = fmt::format("{} of group {}", nodes_text(spec.nodes()), spec.group());
+  if (!spec.zone().empty()) text += " in zone " + spec.zone();
+  if (!spec.marks().empty()) {
+    text += fmt::format(" with {} {}", spec.marks_size() == 1 ? "mark" : "marks",
+                        fmt::join(spec.marks(), " and "));
+  }
+  return text;
+}
+
+std::string explanation(const ListedTask& listed, int64_t now_wall_ns) {
+  return fmt::format("Task {} {}.", listed.task().id(), phase_sentence(listed, now_wall_ns));
+}
+
+std::string why_text(const ListedTask& listed, int64_t now_wall_ns) {
+  const Task& task = listed.task();
+  const auto phase = static_cast<TaskPhase>(task.phase());
+  if (phase == TaskPhase::finished) {
+    return static_cast<Outcome>(task.outcome()) == Outcome::succeeded ? "" : task.outcome_text();
+  }
+  const Attempt* const tried = last_attempt(task);
+  if (phase == TaskPhase::stopping && tried != nullptr) {
+    if (!tried->stop_text().empty()) return tried->stop_text();
+    return tried->stop() > static_cast<uint32_t>(StopWhy::unprepared)
+               ? ""
+               : std::string(sched::stop_name(static_cast<StopWhy>(tried->stop())));
+  }
+  if (phase != TaskPhase::queued || !listed.has_waiting()) return "";
+  const auto& waiting = listed.waiting();
+  if (waiting.why() > static_cast<uint32_t>(Why::behind)) return "";
+  std::string text(sched::why_name(static_cast<Why>(waiting.why())));
+  std::ranges::replace(text, '_', ' ');
+  if (waiting.other() != 0) text += fmt::format(" {}", waiting.other());
+  if (waiting.expected() > now_wall_ns) {
+    text += fmt::format(", {}", format_duration(waiting.expected() - now_wall_ns));
+  }
+  return text;
+}
+
+std::string node_state(const sched::wire::ListedNode& listed) {
+  if (listed.node().drained()) return "drained: " + listed.node().drained_why();
+  if (listed.heard() < 0) return "not heard of";
+  if (listed.heard() >= sched::Timing().quiet_ns) return "silent";
+  if (listed.task() != 0) return "busy";
+  // Something of a task that has ended is left there.
+  return listed.usable() ? "free" : "clearing";
+}
+
+double node_hours(int64_t node_ns) {
+  return static_cast<double>(node_ns) / static_cast<double>(3600 * kSecond);
+}
+
+int shell_code(int32_t status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace ff::cmd
