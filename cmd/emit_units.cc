@@ -4,7 +4,7 @@
 //
 // serve-meta and serve-storage get no more of the machine than they need. What mounts gets no
 // protection that would give it a world of mounts of its own (ProtectSystem=, PrivateTmp= and the
-// like): nobody else would see what it mounts there.
+// like): nobody else would see what it mounts there. Nor does the agent: its tasks would have it.
 #include "cmd/emit.h"
 
 namespace ff::cmd {
@@ -88,6 +88,18 @@ std::string up(std::string_view program) {
          std::string(kInstall);
 }
 
+std::string schedule_agent(std::string_view program) {
+  return head("ff, the agent of a node", "ff-schedule",
+              "# Its settings: [schedule], [schedule-agent] and [net] in /etc/ff/ff.toml.\n") +
+         std::string(kService) +
+         // Ranks go on without it, and one that the kernel kills for memory is the task's affair.
+         fmt::format(
+             "ExecStart={} schedule agent\nKillMode=process\nOOMPolicy=continue\n"
+             "TasksMax=infinity\nDelegate=yes\n",
+             program) +
+         std::string(kInstall);
+}
+
 // Its verdict is the unit's: `systemctl --failed` names nodes that are not well.
 std::string validate_service(std::string_view program) {
   return fmt::format(
@@ -125,6 +137,7 @@ std::vector<EmittedFile> emit_units(std::string_view program) {
           {"ff-serve-storage.service", serve_storage(program)},
           {"ff-mount@.service", mount(program)},
           {"ff-up@.service", up(program)},
+          {"ff-schedule-agent.service", schedule_agent(program)},
           {"ff-validate.service", validate_service(program)},
           {"ff-validate.timer", validate_timer()}};
 }

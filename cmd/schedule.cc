@@ -15,9 +15,11 @@ void declare_schedule(Command& command) {
       "whoever loses the least work. The first task that must wait has its nodes reserved; others "
       "use them meanwhile if they end in time, or give way at once.");
   command.example("ff schedule serve", "the scheduler");
+  command.example("ff schedule agent --scheduler s1:4500", "on each node");
   command.example("ff schedule submit -n 4 python train.py --lr 3e-4", "a task for four nodes");
   command.example("ff schedule list", "what runs and what waits");
   declare_schedule_serve(command.sub("serve", "Run the scheduler"));
+  declare_schedule_agent(command.sub("agent", "Run what the scheduler gives this node"));
   declare_schedule_submit(command.sub("submit", "Put a task into the queue"));
   declare_schedule_run(command.sub("run", "Submit a task, follow it, and exit as it does"));
   declare_schedule_list(command.sub("list", "List tasks"));
@@ -28,6 +30,7 @@ void declare_schedule(Command& command) {
   declare_schedule_nodes(command);
   declare_schedule_quota(command);
   declare_schedule_history(command.sub("history", "Add up what tasks have used"));
+  declare_schedule_shim(command.sub("shim", "Hold one rank of a task, for the agent"));
   declare_schedule_simulate(command.sub("simulate", "Try the scheduler on a trace of tasks"));
 }
 

@@ -17,6 +17,8 @@ void declare_schedule_control(Command& schedule);
 void declare_schedule_nodes(Command& schedule);
 void declare_schedule_quota(Command& schedule);
 void declare_schedule_history(Command& history);
+void declare_schedule_agent(Command& agent);
+void declare_schedule_shim(Command& shim);
 void declare_schedule_simulate(Command& simulate);
 
 }  // namespace ff::cmd

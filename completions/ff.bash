@@ -12,7 +12,7 @@ _ff_subs() {
     'bench') reply='disk digest chain io ring meta chunk net' ;;
     'checkpoint') reply='save load ls show diff latest verify forget prune export salvage watch' ;;
     'fs') reply='ls find du stat layout mkdir rm mv ln chmod chown touch cp cat' ;;
-    'schedule') reply='serve submit run list show explain logs stop suspend resume nodes drain undrain quota history simulate' ;;
+    'schedule') reply='serve agent submit run list show explain logs stop suspend resume nodes drain undrain quota history shim simulate' ;;
     'schedule quota') reply='list set drop' ;;
     'validate') reply='run adopt list report xid' ;;
   esac
@@ -87,6 +87,7 @@ _ff_options() {
     'mount') reply='--meta --memory --read-only --no-read-only --others --no-others --wait --no-wait --detach --log --dry-run --flags --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'schedule') reply='--json --quiet -q --verbose -v --help -h' ;;
     'schedule serve') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'schedule agent') reply='--scheduler --name --group --zone --leaf --mark --address --dir --task-dir --keep-logs --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'schedule submit') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --signal --memory --hang --env -e --no-inherit --chdir --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule run') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --signal --memory --hang --env -e --no-inherit --chdir --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule list') reply='--all -a --user --count --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
@@ -104,6 +105,7 @@ _ff_options() {
     'schedule quota set') reply='--user --group --priority --nodes --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule quota drop') reply='--user --group --priority --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule history') reply='--since --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'schedule shim') reply='--json --quiet -q --verbose -v --help -h' ;;
     'schedule simulate') reply='--nodes --zones --leaf --trace --processors --tasks --seed --save --load --answering --checkpoint-every --pass-every --json --quiet -q --verbose -v --help -h' ;;
     'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --collect-after --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
@@ -916,6 +918,28 @@ _ff_value() {
     'schedule serve --tls-ca') reply='file' ;;
     'schedule serve --key') reply='file' ;;
     'schedule serve --token') reply='file' ;;
+    'schedule agent --scheduler') reply='any' ;;
+    'schedule agent --name') reply='any' ;;
+    'schedule agent --group') reply='any' ;;
+    'schedule agent --zone') reply='any' ;;
+    'schedule agent --leaf') reply='any' ;;
+    'schedule agent --mark') reply='any' ;;
+    'schedule agent --address') reply='any' ;;
+    'schedule agent --dir') reply='dir' ;;
+    'schedule agent --task-dir') reply='dir' ;;
+    'schedule agent --keep-logs') reply='any' ;;
+    'schedule agent --listen') reply='any' ;;
+    'schedule agent --advertise') reply='any' ;;
+    'schedule agent --http') reply='any' ;;
+    'schedule agent --net') reply='auto|tcp|verbs' ;;
+    'schedule agent --rdma-device') reply='any' ;;
+    'schedule agent --rdma-gid') reply='any' ;;
+    'schedule agent --rdma-sl') reply='any' ;;
+    'schedule agent --tls-cert') reply='file' ;;
+    'schedule agent --tls-key') reply='file' ;;
+    'schedule agent --tls-ca') reply='file' ;;
+    'schedule agent --key') reply='file' ;;
+    'schedule agent --token') reply='file' ;;
     'schedule submit --nodes') reply='any' ;;
     'schedule submit -n') reply='any' ;;
     'schedule submit --nproc') reply='any' ;;
@@ -1300,6 +1324,7 @@ _ff_argument() {
     'schedule resume '*) reply='any' ;;
     'schedule drain '*) reply='any' ;;
     'schedule undrain '*) reply='any' ;;
+    'schedule shim '0) reply='dir' ;;
     'validate xid '*) reply='any' ;;
   esac
 }

@@ -68,6 +68,7 @@ const std::map<std::string, std::string>& direct_open_allowed() {
       {"core/db/state_dir.cc", "rules about the machine's own directories: owner, mode, kind"},
       {"core/mount/device.cc", "the kernel's device and its tables of mounts, which are no data"},
       {"core/mount/foreign_memory.cc", "memory files of programs, under rules of their own"},
+      {"core/sched/foreign_tree.cc", "a folder whose owner may turn its paths elsewhere meanwhile"},
       {"core/shim/become.cc", "between fork and exec, where no Disk can be: it allocates"},
       {"core/net/region.cc", "a nameless file of shared memory, on no disk and without a path"},
   };

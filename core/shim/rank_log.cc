@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/text.h"
 #include "base/units.h"
 
 namespace ff::shim {
@@ -13,6 +14,7 @@ namespace {
 constexpr std::string_view kOffsets[] = {"Z", "+00:00", "-00:00"};  // by Mark
 constexpr size_t kTimeBytes = 26;                                   // "2026-11-23T14:03:39.123456"
 constexpr size_t kFrameBytes = kTimeBytes + 6 + 2;                  // offset, blank, newline
+constexpr std::string_view kBegins = "ff: here begins byte ";
 constexpr size_t kOutMax = 256 * kKiB;
 constexpr int64_t kPauseNs = kSecond;  // of a disk that takes nothing, and between two touches
 
@@ -115,11 +117,17 @@ bool RankLog::put(std::string_view piece, Mark mark) {
     broken(std::move(room).error());
     return false;
   }
-  out_ += time_;
-  out_ += kOffsets[static_cast<size_t>(mark)];
-  out_ += ' ';
-  out_ += piece;
-  out_ += '\n';
+  const auto add = [this](Mark of, std::string_view text) {
+    out_ += time_;
+    out_ += kOffsets[static_cast<size_t>(of)];
+    out_ += ' ';
+    out_ += text;
+    out_ += '\n';
+  };
+  if (before_ > 0 && size_ + out_.size() == 0) {
+    add(Mark::own, fmt::format("{}{}", kBegins, before_));
+  }
+  add(mark, piece);
   return out_.size() < kOutMax || flush();
 }
 
@@ -253,6 +261,7 @@ Result<void> RankLog::rotate() {
     if (!renamed && renamed.error().code != Errc::not_found) return renamed;
   }
   if (limits_.files == 1) FF_TRY(disk_.remove(limits_.path));
+  before_ += size_;
   return open_file();
 }
 
@@ -267,6 +276,12 @@ std::optional<LogLine> parse_log_line(std::string_view line) {
                    .text = line.substr(blank + 1)};
   }
   return std::nullopt;
+}
+
+std::optional<uint64_t> bytes_before(std::string_view first_line) {
+  const auto line = parse_log_line(first_line);
+  if (!line || !line->own || !line->text.starts_with(kBegins)) return std::nullopt;
+  return parse_u64(line->text.substr(kBegins.size()));
 }
 
 }  // namespace ff::shim

@@ -8,6 +8,11 @@
 // or can be mistaken for it. A line is cut after kPiece bytes, and where its program has waited for
 // a second in the middle of it.
 //
+// When a file is full the next one begins, with the number of bytes that all before it had in a
+// line of the shim's own: so a reader can count them, though the oldest files are removed.
+//
+//   2026-11-23T14:08:11.480021-00:00 ff: here begins byte 2097150
+//
 // There is a limit to the bytes a second, to the size of a file and to the number of files, so the
 // disk that a rank takes is bounded. What is over the limit, or does not fit onto a full disk, is
 // dropped and counted, and a line tells how much it was: a log never keeps a rank waiting. The
@@ -68,7 +73,8 @@ class RankLog {
   Clock& clock_;
   const LogLimits limits_;
   std::unique_ptr<io::File> file_;
-  uint64_t size_ = 0;  // of it
+  uint64_t size_ = 0;    // of it
+  uint64_t before_ = 0;  // bytes of all files before it
 
   int64_t now_ns_ = 0;  // steady
   std::string time_;    // of the wall, without an offset
@@ -97,5 +103,7 @@ struct LogLine {
 };
 // Nothing: it is none (a machine that lost its power may leave such).
 std::optional<LogLine> parse_log_line(std::string_view line);
+// How many bytes come before a file that begins with this line. Nothing: it does not say.
+std::optional<uint64_t> bytes_before(std::string_view first_line);
 
 }  // namespace ff::shim

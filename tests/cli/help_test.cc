@@ -142,7 +142,8 @@ TEST(Systemd, units_that_it_takes) {
   const Ran ran = ff_run({"help", "--emit", "systemd", dir.path().string()});
   ASSERT_EQ(ran.exit, 0) << ran.err;
   const std::set<std::string> daemons = {"ff-serve-meta.service", "ff-serve-storage.service",
-                                         "ff-mount@.service", "ff-up@.service"};
+                                         "ff-mount@.service", "ff-up@.service",
+                                         "ff-schedule-agent.service"};
   std::set<std::string> all = daemons;
   all.insert({"ff-validate.service", "ff-validate.timer"});
   EXPECT_EQ(files_in(dir.path()), all);
@@ -169,7 +170,8 @@ TEST(Systemd, units_that_it_takes) {
   if (known.exit != 0) GTEST_SKIP() << "systemd-analyze is not installed";
   for (const std::string name :
        {"ff-serve-meta.service", "ff-serve-storage.service", "ff-mount@mnt-data.service",
-        "ff-up@data-ff.service", "ff-validate.service", "ff-validate.timer"}) {
+        "ff-up@data-ff.service", "ff-schedule-agent.service", "ff-validate.service",
+        "ff-validate.timer"}) {
     const Ran checked = run({.argv = {"systemd-analyze", "verify", "--man=no", dir / name}});
     EXPECT_EQ(checked.exit, 0) << checked.err;
     EXPECT_EQ(checked.err.find("ff-"), std::string::npos) << checked.err;

@@ -101,6 +101,26 @@ TEST_F(RankLogTest, FilesAreTurned) {
   EXPECT_EQ(log.dropped(), 0u);
 }
 
+TEST_F(RankLogTest, AFileSaysHowMuchCameBeforeIt) {
+  RankLog log = this->log({.file_bytes = 64 * kKiB, .files = 3, .rate = 0});
+  uint64_t before = 0;
+  for (int turned = 0; turned < 5; turned++) {
+    log.hear(kLine);
+    const std::string text = file();
+    const auto told = bytes_before(text.substr(0, text.find('\n')));
+    EXPECT_EQ(told, turned == 0 ? std::nullopt : std::optional(before));
+    uint64_t had = size();
+    for (uint64_t now = had; now >= had; now = size()) {
+      had = now;
+      log.hear(kLine);
+    }
+    before += had;
+  }
+  EXPECT_EQ(bytes_before(kStart + "Z ff: here begins byte 12"), std::nullopt);
+  EXPECT_EQ(bytes_before(kStart + "-00:00 ff: here begins byte 12"), 12u);
+  EXPECT_EQ(bytes_before(kStart + "-00:00 ff: here begins byte 12x"), std::nullopt);
+}
+
 TEST_F(RankLogTest, OneFileAloneBeginsAnew) {
   RankLog log = this->log({.file_bytes = 64 * kKiB, .files = 1, .rate = 0});
   for (int i = 0; i < 1000; i++) log.hear(kLine);
