@@ -2,6 +2,7 @@
 #include "reduce/flow.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/check.h"
 #include "reduce/flow_parts.h"
@@ -60,6 +61,7 @@ Flow::Flow(Loop& loop, HostGroup& group, Mesh mesh, const FlowOptions& options,
       options_(options),
       zones_(mesh_.world.zones()),
       share_(std::move(share)),
+      has_spare_cores_(std::thread::hardware_concurrency() > group.self().ranks),
       left_told_(group.self().ranks, false),
       worker_(std::make_unique<Worker>(*this)),
       drained_(loop),
@@ -256,8 +258,10 @@ void Flow::publish(Moving& piece, Turn turn) {
   Board& board = group_.board();
   piece.turn = board.turns().publish(turn);
   const uint64_t bytes = piece.piece.count * simd::size_of(piece.op->request.type);
-  // One of them is this thread's.
-  if (bytes >= kSharedBytes) board.ring(Board::Bell::work, 1);
+  // Somebody else may do it while this thread speaks with other nodes. Where there is no core for
+  // that, one of those that wait is this thread's.
+  const bool wakes = has_spare_cores_ || board.turns().waiting() > 1;
+  if (bytes >= kSharedBytes && wakes) board.ring(Board::Bell::work, 1);
   loop_.wake_next(*worker_);
 }
 

@@ -116,6 +116,7 @@ class Flow {
   const FlowOptions options_;
   const std::vector<uint32_t> zones_;
   const std::function<void(const net::Region&)> share_;
+  const bool has_spare_cores_;
   bool failed_ = false;
   uint64_t late_next_ = 0;       // operations before it were asked about
   std::vector<bool> left_told_;  // of local ranks that have left
