@@ -2,6 +2,7 @@
 # The main job, for real: a replicated file system comes up with one command and is mounted; a
 # checkpoint is saved into it while one of its storage daemons is killed, verified and loaded byte
 # for byte; a tree of real sources is copied in and compared. Timings stand beside the raw disk.
+# Then a task is interrupted by another, and goes on (demo_tasks.sh).
 #   tests/demo.sh FF [DIR]     FF: the binary; DIR: where to work (default: a temporary directory)
 # FF_DEMO_MIB is the size of each of the two checkpoints.
 set -euo pipefail
@@ -184,3 +185,4 @@ printf '%s\n' "${rates[@]}"
 
 say "Stop it, and remove it with all its data"
 run down --dir "$cluster" --purge
+"$here/demo_tasks.sh" "$ff" "$base"
