@@ -101,6 +101,16 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   FF_TRY(sched::wire::Node node, node_of(options));
   FF_TRY(const std::string dir, dir_of(options));
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "schedule-agent"));
+  if (::geteuid() == 0 && !daemon->client().self.key) {
+    Error error = fail(Errc::refused,
+                       "an agent of root needs a key: without one anybody on this machine could "
+                       "have a task run as any user");
+    error.hint =
+        "Make one with (umask 077; openssl rand -hex 32 >cluster.key), and give it to the "
+        "scheduler "
+        "and its agents with --key.";
+    return error;
+  }
   io::SystemDisk disk;
   FF_TRY(const auto holdings, sched::Holdings::open(disk, session.stop.clock(),
                                                     {.dir = dir,
@@ -132,8 +142,10 @@ void declare_schedule_agent(Command& agent) {
       "Ranks do not need the agent to run: it may be stopped, killed or replaced by a newer one, "
       "and finds them again in --dir. Only when the scheduler has been silent for the time of its "
       "lease are they killed, for it starts them elsewhere then.\n\n"
-      "As root the agent runs the tasks of all users, each with the rights of its own; as another "
-      "user, that user's alone. $FF_TASK_DIR, in which a task and its node tell each other things, "
+      "As root the agent runs the tasks of all users, each with the rights of its own, and needs "
+      "the "
+      "cluster's key; as another user, that user's alone. $FF_TASK_DIR, in which a task and its "
+      "node tell each other things, "
       "lies under --task-dir, which is best in memory: by default /run/ff for root.");
   agent
       .option("--scheduler", text(options.scheduler, "HOST:PORT"),

@@ -69,6 +69,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 say "A scheduler, and this machine as its node"
+(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$work/home/cluster.key")
+[ "$(id -u)" != 0 ] || chown 65534:65534 "$work/home/cluster.key"
+export FF_KEY=$work/home/cluster.key
 "$ff" schedule serve --dir "$work/scheduler" --listen 127.0.0.1:0 >"$work/scheduler.log" 2>&1 &
 scheduler=$!
 until_true "the scheduler listens" grep -q '^listening' "$work/scheduler.log"

@@ -568,6 +568,15 @@ TEST_F(AgentsTest, WithoutRootItRunsItsOwnUsersTasks) {
   EXPECT_NE(other.outcome_text().find("is not root"), std::string::npos) << other.outcome_text();
 }
 
+TEST_F(AgentsTest, OfRootItNeedsAKey) {
+  if (::geteuid() != 0) GTEST_SKIP() << "not root";
+  const auto ran = test::ff_run({"schedule", "agent", "--scheduler", "127.0.0.1:1", "--dir",
+                                 agent_dir("keyless"), "--listen", "127.0.0.1:0"});
+  EXPECT_EQ(ran.exit, 5);
+  EXPECT_NE(ran.err.find("needs a key"), std::string::npos) << ran.err;
+  EXPECT_FALSE(std::filesystem::exists(agent_dir("keyless")));
+}
+
 TEST_F(AgentsTest, AFolderHasOneAgent) {
   start_scheduler();
   start_agent("n0");
