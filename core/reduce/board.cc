@@ -97,17 +97,12 @@ void Board::end(uint64_t number) {
 Turns Board::turns() const { return Turns(jobs_ + kJobs); }
 
 std::optional<Turns::Taken> Board::take_turn(Worker worker) {
-  const auto taken = turns().take();
-  if (taken) {
-    auto& works = header_->rank[worker.rank].works[worker.thread];
-    works.store(taken->turn.number + 1, std::memory_order_relaxed);
-  }
-  return taken;
+  return turns().take(header_->rank[worker.rank].works[worker.thread]);
 }
 
 void Board::finish_turn(Worker worker, uint64_t ticket) {
-  header_->rank[worker.rank].works[worker.thread].store(0, std::memory_order_relaxed);
   turns().finish(ticket);
+  header_->rank[worker.rank].works[worker.thread].store(0, std::memory_order_release);
 }
 
 uint64_t Board::posted(uint32_t rank) const {
@@ -129,21 +124,21 @@ bool Board::ended(uint64_t number) const {
 std::optional<uint64_t> Board::take(Worker worker, uint64_t number) {
   Job& one = job(number);
   auto& works = header_->rank[worker.rank].works[worker.thread];
-  works.store(number + 1, std::memory_order_relaxed);
   uint64_t remaining = one.remaining.load(std::memory_order_acquire);
   // Of another number: it has ended, and the slot serves a later one.
   while (remaining > tagged(number, 0) && remaining <= tagged(number, UINT32_MAX)) {
+    works.store(number + 1, std::memory_order_relaxed);  // before: whoever stops here is known
     if (one.remaining.compare_exchange_weak(remaining, remaining - 1, std::memory_order_acq_rel)) {
       return one.pieces - (remaining - tagged(number, 0));
     }
   }
-  works.store(0, std::memory_order_relaxed);
+  if (works.load(std::memory_order_relaxed) != 0) works.store(0, std::memory_order_relaxed);
   return std::nullopt;
 }
 
 void Board::finish(Worker worker, uint64_t number) {
-  header_->rank[worker.rank].works[worker.thread].store(0, std::memory_order_relaxed);
   if (job(number).left.fetch_sub(1, std::memory_order_acq_rel) == 1) end(number);
+  header_->rank[worker.rank].works[worker.thread].store(0, std::memory_order_release);
 }
 
 const Request& Board::request(uint64_t number, uint32_t rank) const {

@@ -8,6 +8,8 @@ namespace ff::reduce {
 struct Turns::Memory {
   struct Slot {
     std::atomic<uint64_t> done;  // ticket + 1 of the last that was done here
+    // Of the turn: for those who lose the race for it, and may see the next one's.
+    std::atomic<uint64_t> number;
     Turn turn;
   };
   alignas(64) std::atomic<uint64_t> published;
@@ -25,6 +27,7 @@ uint64_t Turns::publish(const Turn& turn) {
   Memory::Slot& slot = memory_->slots[ticket % kTurns];
   FF_CHECK(ticket < kTurns || done(ticket - kTurns));
   slot.turn = turn;
+  slot.number.store(turn.number, std::memory_order_relaxed);
   memory_->published.store(ticket + 1, std::memory_order_release);
   return ticket;
 }
@@ -41,14 +44,19 @@ uint64_t Turns::waiting() const {
   return published > taken ? published - taken : 0;
 }
 
-std::optional<Turns::Taken> Turns::take() {
+std::optional<Turns::Taken> Turns::take(std::atomic<uint64_t>& works) {
   uint64_t ticket = memory_->taken.load(std::memory_order_relaxed);
+  bool tried = false;
   while (ticket < memory_->published.load(std::memory_order_acquire)) {
+    tried = true;
+    const Memory::Slot& slot = memory_->slots[ticket % kTurns];
+    works.store(slot.number.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (!memory_->taken.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) {
       continue;
     }
-    return Taken{.ticket = ticket, .turn = memory_->slots[ticket % kTurns].turn};
+    return Taken{.ticket = ticket, .turn = slot.turn};
   }
+  if (tried) works.store(0, std::memory_order_relaxed);
   return std::nullopt;
 }
 

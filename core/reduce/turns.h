@@ -50,7 +50,9 @@ class Turns {
     uint64_t ticket = 0;
     Turn turn = {};
   };
-  std::optional<Taken> take();
+  // `works` says number + 1 of the operation before the turn is taken: of whoever stops in between,
+  // it is known. Back at 0 where there is none.
+  std::optional<Taken> take(std::atomic<uint64_t>& works);
   void finish(uint64_t ticket);
   // How many, ever.
   uint64_t finished() const;
