@@ -64,12 +64,6 @@ Result<std::vector<Host>> hosts_of(const std::string& list) {
   return hosts;
 }
 
-std::string quoted(const std::string& word) {
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 // This process's words, as they were typed.
 Result<std::vector<std::string>> own_words() {
   io::SystemDisk disk;
@@ -176,10 +170,10 @@ class Hosts {
       std::string line = fmt::format(
           "RANK={} WORLD_SIZE={} MASTER_ADDR={} MASTER_PORT={} FF_PORT={} FF_KEY_FILE=- "
           "FF_ZONE={} ",
-          i * each, hosts_.size() * each, quoted(address_of(hosts_[0].name)), port, port,
+          i * each, hosts_.size() * each, shell_word(address_of(hosts_[0].name)), port, port,
           hosts_[i].zone);
-      line += quoted(program);
-      for (const std::string& word : words) line += " " + quoted(word);
+      line += shell_word(program);
+      for (const std::string& word : words) line += " " + shell_word(word);
       line += fmt::format(" --nproc {}", each);
       FF_TRY(start(hosts_[i], line, i == 0 ? write_end.get() : -1));
     }

@@ -1,6 +1,7 @@
 // Shell completions. Each script holds the tables as data (subcommands, options, what a value or an
 // argument is) and a few lines of shell that find out where on the line the cursor is. They run no
 // program: completing is quick and works where the ff on the PATH is another one.
+#include "base/text.h"
 #include "cmd/emit.h"
 #include "cmd/parse.h"
 
@@ -33,19 +34,6 @@ std::string names_of(const std::deque<Command>& subs) {
   std::vector<std::string> names;
   for (const Command& sub : subs) names.push_back(sub.name());
   return fmt::format("{}", fmt::join(names, " "));
-}
-
-// In single quotes, for all three shells (fish too ends a quote for \').
-std::string shell_word(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      out += "'\\''";
-    } else {
-      out += c;
-    }
-  }
-  return out + "'";
 }
 
 std::string replaced(std::string_view text, std::string_view mark, std::string_view with) {

@@ -39,11 +39,7 @@ Result<std::unique_ptr<ScheduleCalls>> ScheduleCalls::open(Session& session,
   if (!address) return std::move(address).error().within("--scheduler: ");
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
-  // A little before the stop's own end: the last failure says more than that time is over.
-  constexpr int64_t kBeforeNs = 200 * kMillisecond;
-  const int64_t now_ns = session.stop.clock().steady_ns();
-  const int64_t deadline_ns =
-      timeout_ns == 0 ? INT64_MAX : now_ns + std::max(timeout_ns - kBeforeNs, timeout_ns / 2);
+  const int64_t deadline_ns = before_stop_ns(session.stop, timeout_ns);
   std::unique_ptr<ScheduleCalls> calls(
       new ScheduleCalls(session, std::move(transport), address->text(), deadline_ns));
   calls->scheduler_ = std::make_unique<rpc::Client>(calls->client_.context, *address);

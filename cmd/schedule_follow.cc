@@ -20,9 +20,7 @@ constexpr uint32_t kPieceBytes = 256 << 10;
 constexpr uint32_t kLinesBytesMax = 768 << 10;  // a message has room for no more
 constexpr int64_t kLookNs = 500 * kMillisecond;
 
-bool is_finished(const Task& task) {
-  return task.phase() == static_cast<uint32_t>(sched::TaskPhase::finished);
-}
+bool is_finished(const Task& task) { return sched::phase_of(task) == sched::TaskPhase::finished; }
 
 // Of a character that was begun at the end of `bytes` and goes on behind them.
 size_t cut_off(std::string_view bytes) {

@@ -70,7 +70,7 @@ Result<void> run_history(Session& session, const HistoryOptions& options, int64_
   const Wanted wanted{.finished = true, .user = options.user};
   FF_TRY(each_task(*calls, wanted, [&](const sched::wire::ListedTask& listed) {
     const auto& task = listed.task();
-    const bool is_over = task.phase() == static_cast<uint32_t>(sched::TaskPhase::finished);
+    const bool is_over = sched::phase_of(task) == sched::TaskPhase::finished;
     if (is_over && task.finished() >= from_ns) {
       users[task.owner().name()].add(task);
       total.add(task);

@@ -123,7 +123,7 @@ Json task_json(const sched::wire::ListedTask& listed) {
   json["attempts_made"] = task.attempts_made();
   json["failures"] = task.failures();
   json["life_state"] = task.life_state();
-  const bool is_over = task.phase() == static_cast<uint32_t>(sched::TaskPhase::finished);
+  const bool is_over = sched::phase_of(task) == sched::TaskPhase::finished;
   json["outcome"] = is_over ? Json(task_state(task)) : Json();
   json["outcome_text"] = or_null(task.outcome_text());
   add_time(json, "finished", task.finished());

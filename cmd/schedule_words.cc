@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "sched/book.h"
 
@@ -127,7 +128,7 @@ std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
   const Task& task = listed.task();
   const Attempt none;
   const Attempt& tried = last_attempt(task) == nullptr ? none : *last_attempt(task);
-  switch (static_cast<TaskPhase>(task.phase())) {
+  switch (sched::phase_of(task)) {
     case TaskPhase::queued:
       if (listed.has_waiting()) return waiting_sentence(listed, now_ns);
       return "has just been queued, and the scheduler looks at it next";
@@ -156,31 +157,20 @@ bool is_plain(std::string_view word) {
   });
 }
 
-std::string quoted(const std::string& word) {
-  if (is_plain(word)) return word;
-  std::string text = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      text += "'\\''";
-    } else {
-      text += c;
-    }
-  }
-  return text + "'";
-}
+std::string quoted(const std::string& word) { return is_plain(word) ? word : shell_word(word); }
 
 }  // namespace
 
 std::string task_state(const Task& task) {
   if (task.phase() > static_cast<uint32_t>(TaskPhase::finished)) return "unknown";
-  const auto phase = static_cast<TaskPhase>(task.phase());
+  const auto phase = sched::phase_of(task);
   if (phase != TaskPhase::finished) return std::string(sched::phase_name(phase));
   if (task.outcome() > static_cast<uint32_t>(Outcome::stopped)) return "finished";
   return std::string(sched::outcome_name(static_cast<Outcome>(task.outcome())));
 }
 
 Color task_color(const Task& task) {
-  switch (static_cast<TaskPhase>(task.phase())) {
+  switch (sched::phase_of(task)) {
     case TaskPhase::running: return Color::green;
     case TaskPhase::stopping: return Color::yellow;
     case TaskPhase::suspended: return Color::dim;
@@ -223,7 +213,7 @@ std::string explanation(const ListedTask& listed, int64_t now_wall_ns) {
 
 std::string why_text(const ListedTask& listed, int64_t now_wall_ns) {
   const Task& task = listed.task();
-  const auto phase = static_cast<TaskPhase>(task.phase());
+  const auto phase = sched::phase_of(task);
   if (phase == TaskPhase::finished) {
     return static_cast<Outcome>(task.outcome()) == Outcome::succeeded ? "" : task.outcome_text();
   }

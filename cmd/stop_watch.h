@@ -1,6 +1,8 @@
 // Ctrl-C, SIGTERM and --timeout for what runs on a loop.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "base/cancel.h"
@@ -9,6 +11,14 @@
 #include "base/wait.h"
 
 namespace ff::cmd {
+
+// When calls are given up (steady), of a command whose --timeout began now; 0: never. A little
+// before the stop's own end: the last failure says more than that time is over.
+inline int64_t before_stop_ns(const Stop& stop, int64_t timeout_ns) {
+  constexpr int64_t kBeforeNs = 200 * kMillisecond;
+  if (timeout_ns == 0) return INT64_MAX;
+  return stop.clock().steady_ns() + std::max(timeout_ns - kBeforeNs, timeout_ns / 2);
+}
 
 // Until `stop` says so.
 inline Task<void> wait_for_stop(Loop& loop, const Stop& stop) {

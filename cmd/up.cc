@@ -130,15 +130,7 @@ std::string quoted(const std::string& word) {
                              "/._-+:,=@%") == word.npos) {
     return word;
   }
-  std::string text = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      text += "'\\''";
-    } else {
-      text += c;
-    }
-  }
-  return text + "'";
+  return shell_word(word);
 }
 
 void print(Session& session, const local::Folder& folder, const local::Made& made,

@@ -11,17 +11,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ff=$(realpath "${1:?usage: tests/demo.sh FF [DIR]}")
 base=$(realpath "${2:-${TMPDIR:-/tmp}}")
 mib=${FF_DEMO_MIB:-384}
-patience=120 # seconds that anything is waited for
+# shellcheck source=tests/demo_words.sh
+source "$here/demo_words.sh"
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 run() {
   printf '$ ff %s\n' "$*"
   "$ff" "$@"
-}
-# stop MESSAGE
-stop() {
-  printf 'demo: %s\n' "$1" >&2
-  exit 1
 }
 
 [ -e /dev/fuse ] || stop "there is no /dev/fuse here, which a mount needs: 'modprobe fuse' as root;
@@ -67,15 +62,6 @@ timed() {
   "$@"
   rates+=("$(awk -v l="$label" -v b="$begin" -v e="$(now)" -v n="$bytes" \
     'BEGIN { printf "%-44s %7.2f s %8.0f MiB/s", l, e - b, n / 1048576 / (e - b) }')")
-}
-# until_true LABEL COMMAND...: looks until it succeeds.
-until_true() {
-  local label=$1 end=$((SECONDS + patience))
-  shift
-  until "$@" >/dev/null 2>&1; do
-    [ "$SECONDS" -lt "$end" ] || stop "after $patience s it has not come to this: $label"
-    sleep 0.1
-  done
 }
 # field NAME: of `ff up --json` on standard input, its data; daemon/NAME: the process of one.
 field() {

@@ -4,9 +4,11 @@
 #   tests/demo_tasks.sh FF [DIR]     FF: the binary; DIR: where to work (default: a temporary one)
 set -euo pipefail
 
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ff=$(realpath "${1:?usage: tests/demo_tasks.sh FF [DIR]}")
 base=$(realpath "${2:-${TMPDIR:-/tmp}}")
-patience=120 # seconds that anything is waited for
+# shellcheck source=tests/demo_words.sh
+source "$here/demo_words.sh"
 work=$(mktemp -d "$base/ff-demo-tasks.XXXXXX")
 chmod 755 "$work"
 mkdir "$work/home"
@@ -14,13 +16,6 @@ unset FF_KEY FF_META
 export FF_STATE=$work/state XDG_CONFIG_HOME=$work/home
 scheduler='' agent=''
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-# stop MESSAGE
-stop() {
-  printf 'demo: %s\n' "$1" >&2
-  cat "$work"/*.log >&2
-  exit 1
-}
 # ff as the user whose tasks these are: root has none.
 as_user=()
 if [ "$(id -u)" = 0 ]; then
@@ -38,20 +33,12 @@ of() {
 import json, sys
 print(eval(sys.argv[1], {"task": json.load(sys.stdin)["data"]}))' "$2"
 }
-# until_true LABEL COMMAND...: looks until it succeeds.
-until_true() {
-  local label=$1 end=$((SECONDS + patience))
-  shift
-  until "$@" >/dev/null 2>&1; do
-    [ "$SECONDS" -lt "$end" ] || stop "after $patience s it has not come to this: $label"
-    sleep 0.1
-  done
-}
 is() { [ "$(of "$1" 'task["state"]')" = "$2" ]; }
 free() { user nodes --json | grep -q '"usable":true'; }
 
 clean_up() {
   local status=$?
+  [ "$status" = 0 ] || cat "$work"/*.log >&2
   trap '' INT TERM
   for task in ${low-} ${high-}; do user stop "$task" >/dev/null 2>&1 || true; done
   if [ -n "$agent" ] && [ -n "${low-}" ]; then

@@ -256,6 +256,18 @@ bool glob_match(std::string_view pattern, std::string_view name) {
   return at == pattern.size();
 }
 
+std::string shell_word(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   if (word.size() > kMaxWord) return {};
   size_t best = std::max<size_t>(1, word.size() / 3) + 1;

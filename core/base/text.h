@@ -39,6 +39,9 @@ std::vector<unsigned> parse_list(std::string_view text);
 // Two lower-case digits a byte.
 std::string hex(ByteView bytes);
 
+// As one word of a shell, in single quotes: sh's, and those of bash, zsh and fish.
+std::string shell_word(std::string_view text);
+
 // Shell pattern over the whole of `name`: `*` any run (`/` included), `?` one byte, `[a-z]` a class
 // and `[!a-z]` all but it, `\` escapes. A `[` that is never closed stands for itself.
 bool glob_match(std::string_view pattern, std::string_view name);

@@ -17,38 +17,11 @@ void tell_forget(int fd, uint64_t node, int64_t offset, int64_t size) {
   (void)!::writev(fd, parts, 2);
 }
 
-Notifier::Notifier(Loop& loop, int fd) : loop_(loop), fd_(fd), thread_([this] { run(); }) {}
-
-Notifier::~Notifier() {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-    orders_.clear();
-  }
-  more_.notify_one();
-  thread_.join();
-}
-
 void Notifier::forget(uint64_t node, int64_t offset, int64_t size, std::function<void()> done) {
-  {
-    const std::lock_guard lock(mutex_);
-    orders_.push_back({node, offset, size, std::move(done)});
-  }
-  more_.notify_one();
-}
-
-void Notifier::run() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    more_.wait(lock, [this] { return ended_ || !orders_.empty(); });
-    if (ended_) return;
-    Order order = std::move(orders_.front());
-    orders_.pop_front();
-    lock.unlock();
-    tell_forget(fd_, order.node, order.offset, order.size);
-    loop_.post(std::move(order.done));
-    lock.lock();
-  }
+  thread_.post([this, node, offset, size, done = std::move(done)] {
+    tell_forget(fd_, node, offset, size);
+    loop_.post(done);
+  });
 }
 
 }  // namespace ff::mount

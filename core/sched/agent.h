@@ -2,7 +2,7 @@
 // out all that it is told (service.h, kSync). One call is in flight; when something has happened
 // here that the scheduler waits for, it is given up for a new one.
 //
-// What blocks is done on threads (side_thread.h): the loop itself only calls, answers kLog and
+// What blocks is done on threads (base/side_thread.h): the loop itself only calls, answers kLog and
 // watches the lease. When that is over, nothing that the agent may be busy with keeps it from
 // killing all ranks.
 #pragma once
@@ -12,13 +12,13 @@
 #include <string>
 
 #include "base/gate.h"
+#include "base/side_thread.h"
 #include "base/wait.h"
 #include "net/address.h"
 #include "rpc/client.h"
 #include "rpc/session.h"
 #include "sched/holdings.h"
 #include "sched/service.h"
-#include "sched/side_thread.h"
 
 namespace ff::sched {
 

@@ -24,8 +24,6 @@ constexpr uint32_t kNodesMax = 100'000;
 constexpr uint32_t kProcessesMax = 1024;
 constexpr size_t kUnfinishedMax = 10'000;  // of a user
 
-TaskPhase phase_of(const wire::Task& task) { return static_cast<TaskPhase>(task.phase()); }
-
 bool has_zero(const std::string& text) { return text.find('\0') != text.npos; }
 
 // What a program can be started with, and a log can hold.

@@ -48,6 +48,9 @@ enum class RankState : uint32_t { waiting, running, exited, lost };
 enum class Action : uint32_t { prepare, run, ask, terminate, kill, forget };
 enum class Control : uint32_t { stop, suspend, resume };
 
+inline TaskPhase phase_of(const wire::Task& task) { return static_cast<TaskPhase>(task.phase()); }
+inline StopWhy why_of(const wire::Attempt& attempt) { return static_cast<StopWhy>(attempt.stop()); }
+
 std::string_view phase_name(TaskPhase phase);
 std::string_view outcome_name(Outcome outcome);
 std::string_view stop_name(StopWhy why);
@@ -92,6 +95,9 @@ class Book {
 
   // Time has passed. When something could have changed, decides. Returns when to come again.
   int64_t tick(Now now);
+
+  // Whether something has changed since the last decision.
+  bool undecided() const { return undecided_; }
 
   // Records that have changed since the last call.
   struct Changed {
@@ -155,6 +161,8 @@ class Book {
   void end_attempt(wire::Task& task, Now now);
   void finish(wire::Task& task, Outcome outcome, std::string text, Now now);
   void queue_again(wire::Task& task, int64_t not_before_ns);
+  // When an attempt that was asked to stop gets SIGTERM.
+  int64_t terminates_ns(const wire::Attempt& tried, const Live& live) const;
   int64_t next_deadline(const wire::Task& task, const Live& live) const;
 
   // Decisions (book_plan.cc).

@@ -16,9 +16,6 @@ constexpr int64_t kOthersNs = 5 * kSecond;
 constexpr int kAttemptsKept = 20;
 constexpr int kOldNodesKept = 64;  // names, of an attempt that is over
 
-TaskPhase phase_of(const wire::Task& task) { return static_cast<TaskPhase>(task.phase()); }
-StopWhy why_of(const wire::Attempt& attempt) { return static_cast<StopWhy>(attempt.stop()); }
-
 void set_phase(wire::Task& task, TaskPhase phase) { task.set_phase(static_cast<uint32_t>(phase)); }
 
 std::string how_it_ended(uint32_t rank, int32_t status) {
@@ -132,15 +129,19 @@ void Book::ask_to_stop(wire::Task& task, StopWhy why, std::string text, Now now)
   order(task);
 }
 
+// A failure, and a task that hangs, need no answer.
+int64_t Book::terminates_ns(const wire::Attempt& tried, const Live& live) const {
+  if (why_of(tried) == StopWhy::failed || why_of(tried) == StopWhy::hang) {
+    return live.asked_ns + kOthersNs;
+  }
+  return live.acked_ns != 0 ? live.acked_ns + timing_.save_ns : live.asked_ns + timing_.ack_ns;
+}
+
 void Book::advance_stopping(wire::Task& task, Now now) {
   Live& live = live_.at(task.id());
   wire::Attempt& tried = attempt(task);
   if (all_ended(task, now)) return end_attempt(task, now);
-  const bool asks = why_of(tried) != StopWhy::failed && why_of(tried) != StopWhy::hang;
-  const int64_t patience_ns = !asks               ? kOthersNs
-                              : live.acked_ns > 0 ? timing_.save_ns + live.acked_ns - live.asked_ns
-                                                  : timing_.ack_ns;
-  if (live.terminated_ns == 0 && now.steady_ns - live.asked_ns >= patience_ns) {
+  if (live.terminated_ns == 0 && now.steady_ns >= terminates_ns(tried, live)) {
     live.terminated_ns = now.steady_ns;
     tried.set_terminated(now.wall_ns);
     change(task);
@@ -233,17 +234,13 @@ int64_t Book::next_deadline(const wire::Task& task, const Live& live) const {
       if (task.spec().limit() > 0) at(live.started_ns + task.spec().limit());
       if (task.spec().hang() > 0) at(live.started_ns + task.spec().hang());
       break;
-    case TaskPhase::stopping: {
-      const bool asks = why_of(tried) != StopWhy::failed && why_of(tried) != StopWhy::hang;
+    case TaskPhase::stopping:
       if (live.terminated_ns == 0) {
-        at(!asks                ? live.asked_ns + kOthersNs
-           : live.acked_ns != 0 ? live.acked_ns + timing_.save_ns
-                                : live.asked_ns + timing_.ack_ns);
+        at(terminates_ns(tried, live));
       } else if (live.killed_ns == 0) {
         at(live.terminated_ns + timing_.term_ns);
       }
       break;
-    }
     case TaskPhase::queued:
     case TaskPhase::suspended:
     case TaskPhase::finished: break;

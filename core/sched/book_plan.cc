@@ -6,12 +6,6 @@
 
 namespace ff::sched {
 
-namespace {
-
-TaskPhase phase_of(const wire::Task& task) { return static_cast<TaskPhase>(task.phase()); }
-
-}  // namespace
-
 bool Book::is_usable(const std::string& name, Now now) const {
   const auto seen = seen_.find(name);
   if (seen == seen_.end() || !seen->second.heard || nodes_.at(name).drained()) return false;
@@ -88,7 +82,6 @@ Picture Book::picture(Now now, std::vector<uint64_t>& tasks,
 }
 
 void Book::decide_now(Now now) {
-  undecided_ = false;
   decided_ns_ = now.steady_ns;
   std::vector<uint64_t> tasks;
   std::vector<std::string> nodes;
@@ -109,6 +102,7 @@ void Book::decide_now(Now now) {
     attempt(task).set_stop_for(tasks[one.for_task]);
   }
   for (const Start& start : decision.starts) place(tasks_.at(tasks[start.task]), start, nodes, now);
+  undecided_ = false;  // what it has changed itself it knows of
 }
 
 void Book::place(wire::Task& task, const Start& start, const std::vector<std::string>& nodes,

@@ -169,28 +169,27 @@ void Holdings::obey(const wire::SyncReply& reply) {
     const auto known = unprepared_.find(name);
     if (known != unprepared_.end()) {
       unprepared[name] = known->second;
-    } else {
-      prepare(reply.scheduler(), order);
-      if (!held_.contains(name)) unprepared[name] = unprepared_[name];
+    } else if (auto prepared = prepare(reply.scheduler(), name, order); !prepared) {
+      unprepared[name] = prepared.error().message;
     }
   }
   // What nobody wants any more is forgotten.
   unprepared_ = std::move(unprepared);
 }
 
-void Holdings::prepare(const std::string& scheduler, const wire::Order& order) {
-  const AttemptName name{.task = order.task(), .attempt = order.attempt()};
+Result<void> Holdings::prepare(const std::string& scheduler, AttemptName name,
+                               const wire::Order& order) {
   std::set<uint32_t> ports;
   for (const auto& [other, attempt] : held_) ports.insert(attempt->record().port);
   auto made = LocalAttempt::prepare(place_, scheduler, order, ports);
   if (made) {
     log_info("an attempt is prepared", {{"attempt", text_of(name)}, {"uid", order.owner().uid()}});
     held_[name] = *std::move(made);
-    return;
+    return {};
   }
   log_warning("an attempt cannot be prepared",
               {{"attempt", text_of(name)}, {"cause", made.error().message}});
-  unprepared_[name] = made.error().message;
+  return std::move(made).error();
 }
 
 bool Holdings::carry_out(LocalAttempt& attempt, const wire::Order& order) {

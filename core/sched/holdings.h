@@ -67,7 +67,7 @@ class Holdings {
   void read_lease();
   void write_lease();
   void obey(const wire::SyncReply& reply);
-  void prepare(const std::string& scheduler, const wire::Order& order);
+  Result<void> prepare(const std::string& scheduler, AttemptName name, const wire::Order& order);
   // False: it is held no longer.
   bool carry_out(LocalAttempt& attempt, const wire::Order& order);
   void remove_old_logs();

@@ -13,12 +13,6 @@ uint32_t Names::of(std::string_view text) {
   return number;
 }
 
-std::optional<uint32_t> Names::find(std::string_view text) const {
-  const auto found = numbers_.find(text);
-  if (found == numbers_.end()) return std::nullopt;
-  return found->second;
-}
-
 std::optional<Level> level_of(uint32_t priority) {
   const auto found = std::ranges::find(kPriorities, priority);
   if (found == kPriorities.end()) return std::nullopt;

@@ -28,9 +28,7 @@ constexpr int64_t kNever = INT64_MAX;
 class Names {
  public:
   uint32_t of(std::string_view text);
-  std::optional<uint32_t> find(std::string_view text) const;
   const std::string& text(uint32_t number) const { return texts_.at(number); }
-  size_t size() const { return texts_.size(); }
 
  private:
   std::map<std::string, uint32_t, std::less<>> numbers_;

@@ -146,8 +146,9 @@ Task<void> Service::run() {
   }
 }
 
-// What has changed goes to the store; whoever waits for orders looks.
+// What has changed goes to the store, and is decided on; whoever waits for orders looks.
 void Service::book_changed() {
+  if (book_->undecided()) to_tick_.set();
   const Book::Changed changed = book_->take_changed();
   for (const uint64_t id : changed.tasks) {
     const wire::Task& task = *book_->task(id);
@@ -234,7 +235,6 @@ Task<Result<wire::SyncReply>> Service::sync(rpc::ServerCall&, wire::SyncRequest 
   const std::string name = request.node().name();
   FF_CO_TRY(book_->report(request, now()));
   book_changed();
-  to_tick_.set();
   Agent& agent = agents_[name];
   // No version of another scheduler's run is one of this one's.
   if (agent.version == 1) agent.version = static_cast<uint64_t>(loop_.clock().wall_ns());
@@ -271,7 +271,6 @@ Task<Result<wire::SubmitReply>> Service::submit(rpc::ServerCall& call,
   if (request.owner().name().empty()) co_return fail(Errc::usage, "a task has an owner");
   FF_CO_TRY(const uint64_t id, book_->submit(std::move(request), now()));
   book_changed();
-  to_tick_.set();
   FF_CO_TRY(co_await kept());
   wire::SubmitReply reply;
   reply.set_task(id);
@@ -300,8 +299,7 @@ Task<Result<wire::ListReply>> Service::list(rpc::ServerCall& call, wire::ListReq
   size_t bytes = 0;
   while (next != tasks.begin()) {
     --next;
-    const auto phase = static_cast<TaskPhase>(next->second.phase());
-    if (phase == TaskPhase::finished && !request.finished()) continue;
+    if (phase_of(next->second) == TaskPhase::finished && !request.finished()) continue;
     bytes += next->second.ByteSizeLong();
     const bool is_full = reply.tasks_size() > 0 && bytes > kListBytesMax;
     if (is_full || reply.tasks_size() == static_cast<int>(limit)) {
@@ -329,7 +327,6 @@ Task<Result<wire::ControlReply>> Service::control(rpc::ServerCall& call,
   FF_CO_TRY(may_control(call.peer(), request.task()));
   FF_CO_TRY(book_->control(request.task(), static_cast<Control>(request.what()), now()));
   book_changed();
-  to_tick_.set();
   FF_CO_TRY(co_await kept());
   co_return wire::ControlReply();
 }
@@ -345,7 +342,6 @@ Task<Result<wire::DrainReply>> Service::drain(rpc::ServerCall&, wire::DrainReque
   FF_CO_TRY(ready());
   FF_CO_TRY(book_->drain(request.node(), request.drain(), request.why(), now()));
   book_changed();
-  to_tick_.set();
   FF_CO_TRY(co_await kept());
   co_return wire::DrainReply();
 }
@@ -357,7 +353,6 @@ Task<Result<wire::QuotaReply>> Service::quota(rpc::ServerCall&, wire::QuotaReque
   }
   for (const wire::Quota& one : request.drop()) book_->drop_quota(one);
   book_changed();
-  to_tick_.set();
   FF_CO_TRY(co_await kept());
   wire::QuotaReply reply;
   for (const auto& [key, quota] : book_->quotas()) *reply.add_quotas() = quota;
@@ -374,7 +369,7 @@ std::string Service::status() const {
   uint64_t usable = 0, all = 0;
   if (book_) {
     for (const auto& [id, task] : book_->tasks()) {
-      phases[phase_name(static_cast<TaskPhase>(task.phase()))]++;
+      phases[phase_name(phase_of(task))]++;
     }
     for (const wire::ListedNode& one : book_->listed_nodes(now())) {
       all++;

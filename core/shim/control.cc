@@ -18,29 +18,23 @@ constexpr int64_t kKillPatienceNs = 10 * kSecond;
 constexpr int64_t kKillPauseNs = 10 * kMillisecond;
 
 // Nothing: there is no such file.
-Result<std::optional<std::string>> read_if_there(io::Disk& disk, const std::string& path) {
-  auto text = io::read_file(disk, path, kFileMax);
-  if (text) return std::optional<std::string>(*std::move(text));
-  if (text.error().code == Errc::not_found) return std::optional<std::string>();
-  return std::move(text).error();
+template <class Record>
+Result<std::optional<Record>> read_record(io::Disk& disk, const std::string& dir, const char* file,
+                                          Result<Record> (*parse)(std::string_view)) {
+  const auto text = io::read_file(disk, io::join(dir, file), kFileMax);
+  if (!text && text.error().code == Errc::not_found) return std::optional<Record>();
+  if (!text) return text.error();
+  auto record = parse(*text);
+  if (!record) return std::move(record).error().within(dir + "/");
+  return std::optional<Record>(*std::move(record));
 }
 
 Result<std::optional<Exit>> read_exit(io::Disk& disk, const std::string& dir) {
-  const std::string path = io::join(dir, kExitFile);
-  FF_TRY(const auto text, read_if_there(disk, path));
-  if (!text) return std::optional<Exit>();
-  auto exit = parse_exit(*text);
-  if (!exit) return std::move(exit).error().within(dir + "/");
-  return std::optional<Exit>(*std::move(exit));
+  return read_record(disk, dir, kExitFile, parse_exit);
 }
 
 Result<std::optional<Running>> read_running(io::Disk& disk, const std::string& dir) {
-  const std::string path = io::join(dir, kRunningFile);
-  FF_TRY(const auto text, read_if_there(disk, path));
-  if (!text) return std::optional<Running>();
-  auto running = parse_running(*text);
-  if (!running) return std::move(running).error().within(dir + "/");
-  return std::optional<Running>(*std::move(running));
+  return read_record(disk, dir, kRunningFile, parse_running);
 }
 
 // What a lost shim has left running, this process never among it.

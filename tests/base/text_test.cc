@@ -153,6 +153,12 @@ TEST(Text, NearestSuggestsSlips) {
   EXPECT_EQ(nearest("sa", long_names), "sb");  // the first of equals
 }
 
+TEST(Text, OneWordOfAShell) {
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("a b$c\n\""), "'a b$c\n\"'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+}
+
 TEST(Text, ListsOfProcessors) {
   using List = std::vector<unsigned>;
   EXPECT_EQ(parse_list("0-3,8,10-11"), (List{0, 1, 2, 3, 8, 10, 11}));

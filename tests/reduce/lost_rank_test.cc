@@ -6,67 +6,20 @@
 #include <string>
 
 #include "base/clock.h"
-#include "reduce/ranks.h"
+#include "reduce/lost_node.h"
 
 namespace ff::reduce {
 namespace {
 
 constexpr uint32_t kRanks = 4;
-constexpr int kToldRight = 7;
-
-// Runs operations until one fails; kToldRight: with this code, and a message that names `who`.
-int until_told(Communicator& ranks, Errc code, uint32_t who) {
-  const ByteSpan memory = ranks.allocate(4 << 20).value();
-  for (;;) {
-    const auto run = ranks.run({.count = 1 << 20, .in = memory.data(), .out = memory.data()});
-    if (run) continue;
-    const std::string name = "rank " + std::to_string(who) + " (process";
-    const bool right =
-        run.error().code == code && run.error().message.find(name) != std::string::npos;
-    if (!right) std::fprintf(stderr, "rank %u: %s\n", ranks.rank(), run.error().message.c_str());
-    return right ? kToldRight : 1;
-  }
-}
-
-// Runs some operations, then gets the signal while others work on the next, or before it has begun.
-int until_signalled(Communicator& ranks, uint64_t seed, int signal) {
-  SeededRng rng(seed);
-  const ByteSpan memory = ranks.allocate(4 << 20).value();
-  const Operation operation{.count = 1 << 20, .in = memory.data(), .out = memory.data()};
-  for (uint64_t left = rng.below(100); left > 0; left--) {
-    if (!ranks.run(operation)) return 1;
-  }
-  if (rng.below(2) == 0 && !ranks.start(operation)) return 1;
-  (void)::kill(::getpid(), signal);
-  return 2;  // it was let go on
-}
 
 class LostRankTest : public testing::TestWithParam<uint32_t> {
  protected:
   // Starts all ranks, of which the victim gets the signal; looks at what the others say.
   void lose(int signal, Errc code) {
-    const uint32_t victim = GetParam();
-    const std::string job = new_job();
     const Options options{.operation_ns = signal == SIGSTOP ? 3 * kSecond : 60 * kSecond};
-    const uint64_t seed = system_seed();
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::vector<pid_t> pids;
-    for (uint32_t rank = 0; rank < kRanks; rank++) {
-      pids.push_back(
-          fork_rank({.rank = rank, .ranks = kRanks, .job = job}, options, [&](Communicator& ranks) {
-            if (ranks.rank() == victim) {
-              return until_signalled(ranks, seed, signal);
-            }
-            return until_told(ranks, code, victim);
-          }));
-    }
-    for (uint32_t rank = 0; rank < kRanks; rank++) {
-      if (rank != victim) {
-        EXPECT_EQ(exit_of(pids[rank]), kToldRight) << "rank " << rank;
-      }
-    }
-    (void)::kill(pids[victim], SIGKILL);
-    EXPECT_EQ(exit_of(pids[victim]), 128 + SIGKILL);
+    lose_rank({.ranks = {kRanks}, .options = options}, GetParam(), signal, code,
+              {.count = 1 << 20, .most = 100});
   }
 };
 

@@ -61,8 +61,7 @@ void check_waiting(const Nodes& nodes) {
   const auto count = static_cast<uint32_t>(nodes.ranks.size());
   for (uint32_t node = 0; node < count; node++) {
     for (uint32_t local = 0; local < nodes.ranks[node]; local++) {
-      const auto network = count > 1 ? std::optional(nodes.network(node)) : std::nullopt;
-      pids.push_back(fork_rank(nodes.rank(node, local), nodes.options, body, network));
+      pids.push_back(fork_rank(nodes.rank(node, local), nodes.options, body, nodes.network(node)));
     }
   }
   for (size_t i = 0; i + 1 < pids.size(); i++) {

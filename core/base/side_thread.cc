@@ -1,7 +1,7 @@
 // side_thread.cc: a queue and whoever empties it.
-#include "sched/side_thread.h"
+#include "base/side_thread.h"
 
-namespace ff::sched {
+namespace ff {
 
 SideThread::SideThread() : thread_([this] { serve(); }) {}
 
@@ -36,4 +36,4 @@ void SideThread::serve() {
   }
 }
 
-}  // namespace ff::sched
+}  // namespace ff

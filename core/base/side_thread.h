@@ -12,7 +12,7 @@
 
 #include "base/handover.h"
 
-namespace ff::sched {
+namespace ff {
 
 class SideThread {
  public:
@@ -44,4 +44,4 @@ class SideThread {
   std::thread thread_;
 };
 
-}  // namespace ff::sched
+}  // namespace ff
