@@ -256,8 +256,8 @@ Result<void> Book::report(const wire::SyncRequest& request, Now now) {
     changed_.nodes.insert(told.name());
     undecided_ = true;
   }
+  const bool was_usable = is_usable(told.name(), now);
   Seen& seen = seen_[told.name()];
-  if (!seen.heard || now.steady_ns - seen.heard_ns >= timing_.quiet_ns) undecided_ = true;
   seen.heard = true;
   seen.heard_ns = now.steady_ns;
   seen.boot = request.boot();
@@ -283,6 +283,7 @@ Result<void> Book::report(const wire::SyncRequest& request, Now now) {
     }
   }
   if (seen.task != 0) advance(tasks_.at(seen.task), now);
+  if (is_usable(told.name(), now) != was_usable) undecided_ = true;
   return {};
 }
 

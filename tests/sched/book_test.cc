@@ -88,6 +88,45 @@ TEST(Book, WhoDoesNotAnswerIsEnded) {
   }
 }
 
+TEST(Book, ANodeRidOfWhatNobodyWantsIsLookedAtAtOnce) {
+  Book book("store", {});
+  Book::Now now{.steady_ns = 1000 * kSecond, .wall_ns = 1000 * kSecond};
+  book.begin(now);
+  wire::SyncRequest told;
+  told.mutable_node()->set_name("n1");
+  told.mutable_node()->set_group("gpu");
+  wire::Held& stray = *told.add_held();
+  stray.set_task(77);
+  stray.set_attempt(1);
+  stray.add_ranks()->set_state(static_cast<uint32_t>(RankState::running));
+  const auto reports = [&] {
+    now.steady_ns += kSecond;
+    now.wall_ns += kSecond;
+    return book.report(told, now).ok();
+  };
+  ASSERT_TRUE(reports());
+  wire::SubmitRequest request;
+  *request.mutable_spec() = spec(1);
+  request.mutable_spec()->set_group("gpu");
+  request.mutable_spec()->set_processes(1);
+  request.mutable_spec()->set_cwd("/");
+  request.mutable_spec()->add_argv("true");
+  request.mutable_owner()->set_name("ann");
+  request.mutable_owner()->set_uid(1000);
+  const uint64_t id = book.submit(request, now).value();
+  book.tick(now);
+  EXPECT_EQ(phase_of(*book.task(id)), TaskPhase::queued);
+  ASSERT_TRUE(reports());
+  EXPECT_FALSE(book.undecided());  // it lives still
+  told.clear_held();
+  ASSERT_TRUE(reports());
+  EXPECT_TRUE(book.undecided());
+  book.tick(now);
+  EXPECT_EQ(phase_of(*book.task(id)), TaskPhase::preparing);
+  ASSERT_TRUE(reports());
+  EXPECT_FALSE(book.undecided());
+}
+
 TEST(Book, SuspendAndResume) {
   BookWorld world(4, 1);
   const uint64_t id = world.submit(spec(1), {.work_ns = 300 * kSecond});
