@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -308,6 +309,7 @@ void Book::hear_part(wire::Task& task, const wire::Held& held, const std::string
   wire::Attempt& tried = attempt(task);
   part.text = held.text();
   part.statuses.clear();
+  part.has_lost = false;
   part.silent_ns = INT64_MAX;
   bool lives = false;
   for (const wire::Rank& rank : held.ranks()) {
@@ -317,8 +319,8 @@ void Book::hear_part(wire::Task& task, const wire::Held& held, const std::string
       part.silent_ns = std::min(part.silent_ns, rank.silent());
     } else if (state != RankState::waiting) {
       // A rank that nobody saw the end of has not ended well.
-      part.statuses[rank.local()] = state == RankState::lost ? 9 : rank.status();
-      if (state == RankState::lost) part.text = "its shim was lost";
+      part.statuses[rank.local()] = state == RankState::lost ? SIGKILL : rank.status();
+      part.has_lost = part.has_lost || state == RankState::lost;
       if (!rank.text().empty()) part.text = rank.text();
     }
   }

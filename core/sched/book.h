@@ -44,7 +44,12 @@ enum class StopWhy : uint32_t {
   failed,      // a rank has
   unprepared,  // a node could not make ready
 };
-enum class RankState : uint32_t { waiting, running, exited, lost };
+enum class RankState : uint32_t {
+  waiting,
+  running,
+  exited,
+  lost,  // its node has ended it, or nobody saw how it ended
+};
 enum class Action : uint32_t { prepare, run, ask, terminate, kill, forget };
 enum class Control : uint32_t { stop, suspend, resume };
 
@@ -135,6 +140,7 @@ class Book {
   struct Part {
     enum class State : uint8_t { waiting, prepared, living, ended } state = State::waiting;
     std::map<uint32_t, int32_t> statuses = {};  // of ranks that have ended, by local number
+    bool has_lost = false;                      // a rank, which is not the rank's doing
     int64_t silent_ns = 0;                      // of the rank that is least so
     std::string text = {};
   };

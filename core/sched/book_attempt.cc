@@ -65,6 +65,7 @@ void Book::advance_preparing(wire::Task& task, Now now) {
   Live& live = live_.at(task.id());
   wire::Attempt& tried = attempt(task);
   bool ready = tried.port() != 0;
+  std::string_view slow = tried.nodes(0);
   for (const auto& [node, part] : live.parts) {
     if (!part.text.empty()) {
       return ask_to_stop(task, StopWhy::unprepared, node + ": " + part.text, now);
@@ -72,7 +73,9 @@ void Book::advance_preparing(wire::Task& task, Now now) {
     if (is_over(node, now)) {
       return ask_to_stop(task, StopWhy::node_lost, "node " + node + " is silent", now);
     }
-    ready = ready && part.state == Part::State::prepared;
+    if (part.state == Part::State::prepared) continue;
+    ready = false;
+    slow = node;
   }
   if (ready) {
     tried.set_started(now.wall_ns);
@@ -83,12 +86,18 @@ void Book::advance_preparing(wire::Task& task, Now now) {
     return order(task);
   }
   if (now.steady_ns - live.placed_ns < timing_.prepare_ns) return;
-  ask_to_stop(task, StopWhy::unprepared, "its nodes did not make ready in time", now);
+  ask_to_stop(task, StopWhy::node_lost, fmt::format("node {} did not make ready in time", slow),
+              now);
 }
 
 void Book::advance_running(wire::Task& task, Now now) {
   Live& live = live_.at(task.id());
   wire::Attempt& tried = attempt(task);
+  for (const auto& [node, part] : live.parts) {
+    if (!part.has_lost) continue;
+    return ask_to_stop(task, StopWhy::node_lost,
+                       fmt::format("node {} has lost a rank: {}", node, part.text), now);
+  }
   if (const auto failed = failed_rank(task)) {
     tried.set_status_rank(failed->first);
     tried.set_status(failed->second);
@@ -188,8 +197,9 @@ void Book::end_attempt(wire::Task& task, Now now) {
     case StopWhy::limit: return finish(task, Outcome::stopped, text, now);
     case StopWhy::suspended: set_phase(task, TaskPhase::suspended); return;
     case StopWhy::preempted:
-    case StopWhy::drained:
-    case StopWhy::node_lost: return queue_again(task, 0);
+    case StopWhy::drained: return queue_again(task, 0);
+    // A node that loses it again and again does so at a bounded rate.
+    case StopWhy::node_lost: return queue_again(task, now.wall_ns + timing_.pause_ns);
     case StopWhy::unprepared:
     case StopWhy::hang:
     case StopWhy::failed:

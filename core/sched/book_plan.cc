@@ -11,7 +11,8 @@ bool Book::is_usable(const std::string& name, Now now) const {
   if (seen == seen_.end() || !seen->second.heard || nodes_.at(name).drained()) return false;
   const bool has_strays =
       std::ranges::any_of(seen->second.strays, [](const auto& stray) { return stray.second; });
-  return !has_strays && now.steady_ns - seen->second.heard_ns < timing_.quiet_ns;
+  const int64_t silent_ns = now.steady_ns - seen->second.heard_ns;
+  return !has_strays && silent_ns < std::min(timing_.quiet_ns, timing_.lease_ns);
 }
 
 Picture Book::picture(Now now, std::vector<uint64_t>& tasks,

@@ -262,9 +262,12 @@ TEST_F(AgentsTest, AKilledShimLosesItsRank) {
   const auto state = shim::read_state(disk_, dirs[0]);
   ASSERT_TRUE(state.ok() && state->running);
   ASSERT_EQ(::kill(state->running->shim.pid, SIGKILL), 0);
-  const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::failed);
+  until("it starts anew", [&] { return task(id).attempts_made() == 2; });
   EXPECT_TRUE(is_gone(pid));
+  put_out("go");
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(task.failures(), 0u);
 }
 
 TEST_F(AgentsTest, ASchedulerThatIsAwayForAWhileIsNotMissed) {
@@ -297,9 +300,39 @@ TEST_F(AgentsTest, RanksEndWithTheLease) {
   stop_scheduler();
   until("the lease is over", [&] { return is_gone(pid); });
   start_scheduler();
+  put_out("go");
   const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::failed);
-  EXPECT_EQ(task.attempts(0).status(), SIGKILL);
+  // It was not its own doing.
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(task.attempts_made(), 2u);
+  EXPECT_EQ(task.failures(), 0u);
+  EXPECT_EQ(task.attempts(0).stop(), static_cast<uint32_t>(StopWhy::node_lost));
+}
+
+// Nothing runs twice, also where no agent is left to end it.
+TEST_F(AgentsTest, RanksEndWithTheLeaseWithoutAnAgent) {
+  timing_.lease_ns = 4 * kSecond;
+  timing_.term_ns = kSecond;
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script(std::string("trap '' TERM; ") + kWaits));
+  const pid_t pid = pid_of("pid");
+  until("it is known to run", [&] { return is_in(id, TaskPhase::running); });
+  kill_agent("n0");
+  bool was_gone = false;
+  until("it is given up", [&] {
+    was_gone = is_gone(pid);
+    return is_in(id, TaskPhase::queued);
+  });
+  EXPECT_TRUE(was_gone);
+  EXPECT_NE(test::read_file(agent_dir("n0") + fmt::format("/attempts/{}.1/0.log", id))
+                .find("the scheduler was silent for too long"),
+            std::string::npos);
+  put_out("go");
+  start_agent("n1");
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(task.attempts_made(), 2u);
 }
 
 TEST_F(AgentsTest, AnAgentThatCannotKnowOfItsLeaseKills) {
@@ -316,8 +349,12 @@ TEST_F(AgentsTest, AnAgentThatCannotKnowOfItsLeaseKills) {
   EXPECT_FALSE(is_gone(pid));
   kill_agent("n0");
   // One of another boot.
-  const std::string lease = test::read_file(agent_dir("n0") + "/lease");
-  test::write_file(agent_dir("n0") + "/lease", "other" + lease.substr(lease.find(' ')));
+  const std::string path = agent_dir("n0") + "/lease";
+  const auto lease = shim::read_lease(disk_, path, shim::boot_id(disk_).value());
+  ASSERT_TRUE(lease.has_value());
+  shim::Lease other = *lease;
+  other.boot = "other";
+  test::write_file(path, shim::lease_text(other));
   start_agent("n0");
   until("it is killed", [&] { return is_gone(pid); });
 }
