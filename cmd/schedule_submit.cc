@@ -42,6 +42,17 @@ Result<void> check_pair(const std::string& option, const std::string& pair) {
   return bad(option, "'" + printable(pair) + "'", "it is not NAME=VALUE");
 }
 
+// These are the caller's own, and of no use to another user.
+constexpr std::string_view kPersonal[] = {
+    "HOME", "USER", "LOGNAME", "MAIL", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"};
+
+bool is_inherited(std::string_view name, const SubmitOptions& options) {
+  if (options.user && std::ranges::find(kPersonal, name) != std::ranges::end(kPersonal)) {
+    return false;
+  }
+  return is_passed_on(name, options.no_inherit);
+}
+
 // What the caller has, and then what it says; each name once.
 Result<std::map<std::string, std::string>> environment(const SubmitOptions& options) {
   std::map<std::string, std::string> all;
@@ -50,7 +61,7 @@ Result<std::map<std::string, std::string>> environment(const SubmitOptions& opti
     const size_t equals = pair.find('=');
     if (equals == pair.npos || equals == 0) continue;
     const std::string name = pair.substr(0, equals);
-    if (is_passed_on(name, options.no_inherit)) all[name] = pair.substr(equals + 1);
+    if (is_inherited(name, options)) all[name] = pair.substr(equals + 1);
   }
   for (const std::string& pair : options.env) {
     FF_TRY(check_pair("--env", pair));
@@ -103,14 +114,31 @@ Result<Spec> make_spec(const SubmitOptions& options) {
   return spec;
 }
 
-// The scheduler puts the token's user in its place, where there is a token.
-void set_owner(sched::wire::Owner& owner) {
-  const meta::Caller caller = process_caller();
+// The scheduler puts the token's user in its place, where there is a token. Its nodes know the
+// user's groups.
+Result<void> set_owner(sched::wire::Owner& owner, const SubmitOptions& options, bool has_token) {
+  io::SystemDisk disk;
+  meta::Caller caller = process_caller();
+  if (options.user && has_token) {
+    return bad("--user", printable(*options.user), "with a token, tasks are that token's user's");
+  }
+  if (options.user) {
+    auto user = client::parse_owner(disk, *options.user);
+    if (!user || !user->uid || user->gid) {
+      return bad("--user", printable(*options.user), "no user of this machine has that name");
+    }
+    caller = {.uid = *user->uid, .gid = *user->uid, .groups = {}};
+  }
+  if (caller.uid == 0 && !has_token) {
+    Error error = fail(Errc::refused, "root has no tasks");
+    error.hint = "Say whose it is with --user, or submit it as that user.";
+    return error;
+  }
   owner.set_uid(caller.uid);
   owner.set_gid(caller.gid);
   for (const uint32_t group : caller.groups) owner.add_groups(group);
-  io::SystemDisk disk;
   owner.set_name(client::Accounts(disk).user(caller.uid));
+  return {};
 }
 
 struct SubmitCommand {
@@ -171,7 +199,7 @@ Result<uint32_t> parse_restart(std::string_view text) {
 Result<uint64_t> submit_task(ScheduleCalls& calls, const SubmitOptions& options) {
   SubmitRequest request;
   FF_TRY(*request.mutable_spec(), make_spec(options));
-  set_owner(*request.mutable_owner());
+  FF_TRY(set_owner(*request.mutable_owner(), options, calls.has_token()));
   // The same in each try: a lost answer must not make two tasks.
   std::string once;
   while (once.size() < kOnceBytes) {
@@ -217,6 +245,9 @@ void declare_task(Command& command, SubmitOptions& options) {
                "Of the environment here, pass on only PATH, HOME, USER, LANG and TERM");
   command.option("--chdir", dir(options.chdir),
                  "Where the task runs, on its nodes; else the current folder");
+  command.option("--user", text(options.user, "USER"),
+                 "Whose task it is, for who has the cluster key: a name of this machine, or a "
+                 "number; else who submits it");
 }
 
 void declare_schedule_submit(Command& submit) {

@@ -28,6 +28,7 @@ struct SubmitOptions {
   std::vector<std::string> env;
   bool no_inherit = false;
   std::optional<std::string> chdir;
+  std::optional<std::string> user;
 };
 void declare_task(Command& command, SubmitOptions& options);
 

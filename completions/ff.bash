@@ -87,9 +87,9 @@ _ff_options() {
     'mount') reply='--meta --memory --read-only --no-read-only --others --no-others --wait --no-wait --detach --log --dry-run --flags --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'schedule') reply='--json --quiet -q --verbose -v --help -h' ;;
     'schedule serve') reply='--lease --kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
-    'schedule agent') reply='--scheduler --name --group --zone --leaf --mark --address --dir --task-dir --keep-logs --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
-    'schedule submit') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --signal --memory --hang --env -e --no-inherit --chdir --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
-    'schedule run') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --signal --memory --hang --env -e --no-inherit --chdir --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'schedule agent') reply='--scheduler --name --group --zone --leaf --mark --address --dir --task-dir --keep-logs --end-tasks --no-end-tasks --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'schedule submit') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'schedule run') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule list') reply='--all -a --user --count --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule show') reply='--scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule explain') reply='--scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
@@ -110,7 +110,7 @@ _ff_options() {
     'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --collect-after --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
-    'up') reply='--dir --storage --replicas --targets-per-disk --mount --foreground --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'up') reply='--dir --storage --replicas --targets-per-disk --mount --schedule --no-schedule --foreground --timeout --json --quiet -q --verbose -v --help -h' ;;
     'validate') reply='--level --only --budget --require --degraded-ok --force --prolog --log --scratch --root --textfile --notify --splay --timeout --json --quiet -q --verbose -v --help -h' ;;
     'validate run') reply='--level --only --budget --require --degraded-ok --force --prolog --log --scratch --root --textfile --notify --splay --timeout --json --quiet -q --verbose -v --help -h' ;;
     'validate adopt') reply='--dry-run -n --json --quiet -q --verbose -v --help -h' ;;
@@ -960,6 +960,7 @@ _ff_value() {
     'schedule submit --env') reply='any' ;;
     'schedule submit -e') reply='any' ;;
     'schedule submit --chdir') reply='dir' ;;
+    'schedule submit --user') reply='any' ;;
     'schedule submit --scheduler') reply='any' ;;
     'schedule submit --net') reply='auto|tcp|verbs' ;;
     'schedule submit --rdma-device') reply='any' ;;
@@ -990,6 +991,7 @@ _ff_value() {
     'schedule run --env') reply='any' ;;
     'schedule run -e') reply='any' ;;
     'schedule run --chdir') reply='dir' ;;
+    'schedule run --user') reply='any' ;;
     'schedule run --scheduler') reply='any' ;;
     'schedule run --net') reply='auto|tcp|verbs' ;;
     'schedule run --rdma-device') reply='any' ;;

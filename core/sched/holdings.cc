@@ -15,6 +15,8 @@
 namespace ff::sched {
 namespace {
 
+constexpr int64_t kKilledNs = 5 * kSecond;  // until all that was killed is gone
+constexpr int64_t kEndLookNs = 20 * kMillisecond;
 constexpr int64_t kLogsLookNs = 600 * kSecond;
 constexpr size_t kEndedMost = 2000;  // attempts whose logs are kept
 
@@ -125,8 +127,22 @@ void Holdings::write_lease() {
 
 void Holdings::kill_living() {
   for (const std::string& dir : living_.all()) {
-    give_up_rank(disk_, clock_, dir, "the scheduler was silent for too long");
+    give_up_rank(disk_, clock_, dir, shim::Order::kill);
   }
+}
+
+bool Holdings::end_all(int64_t patience_ns) {
+  const int64_t kill_ns = clock_.steady_ns() + patience_ns;
+  for (const auto& [name, attempt] : held_) attempt->give_up(shim::Order::terminate);
+  bool killed = false;
+  while (living() > 0) {
+    const int64_t now_ns = clock_.steady_ns();
+    if (now_ns >= kill_ns + kKilledNs) return false;
+    if (now_ns >= kill_ns && !std::exchange(killed, true)) kill_living();
+    clock_.sleep_ns(kEndLookNs);
+    for (const auto& [name, attempt] : held_) attempt->look();
+  }
+  return true;
 }
 
 // Orders. -----------------------------------------------------------------------------------------

@@ -58,6 +58,9 @@ class Holdings {
   // Ranks that may be running; and all of them killed. The second blocks.
   size_t living() const { return living_.all().size(); }
   void kill_living();
+  // Ends all ranks, which is no failure of theirs: SIGTERM, SIGKILL after `patience_ns`. When no
+  // other thread calls any more. False: some hang in the kernel.
+  bool end_all(int64_t patience_ns);
 
  private:
   Holdings(io::Disk& disk, Clock& clock, Options options, std::string boot,

@@ -289,6 +289,14 @@ void LocalAttempt::end(shim::Order order) {
   }
 }
 
+void LocalAttempt::give_up(shim::Order how) {
+  if (!begun_) return;
+  for (const Rank& rank : ranks_) {
+    if (rank.state.phase == shim::Phase::exited) continue;
+    give_up_rank(place_.disk, place_.clock, rank.dir, how);
+  }
+}
+
 // The end. ----------------------------------------------------------------------------------------
 
 bool LocalAttempt::has_ended() const {

@@ -72,6 +72,7 @@ class LocalAttempt {
   void run(const wire::Order& order);
   void ask(const wire::Order& order);
   void end(shim::Order order);
+  void give_up(shim::Order how);
   // One that has not begun: all of it.
   void remove();
   // One that has ended: all but the logs.

@@ -39,12 +39,13 @@ bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const U
   return io::replace_file(disk, io::join(dir, shim::kExitFile), to_json(exit), "new").ok();
 }
 
-void give_up_rank(io::Disk& disk, Clock& clock, const std::string& dir, const std::string& why) {
+void give_up_rank(io::Disk& disk, Clock& clock, const std::string& dir, shim::Order how) {
   order_rank(disk, dir, shim::Order::give_up);
-  order_rank(disk, dir, shim::Order::kill);
+  order_rank(disk, dir, how);
   const auto state = shim::read_state(disk, dir);
   if (state && state->phase == shim::Phase::not_started) {
-    (void)end_unstarted(disk, clock, dir, {.why = why, .given_up = true});
+    (void)end_unstarted(disk, clock, dir,
+                        {.why = "its node does not start it any more", .given_up = true});
   }
 }
 

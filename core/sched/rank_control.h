@@ -26,9 +26,9 @@ struct Unstarted {
 };
 bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const Unstarted& how);
 
-// SIGKILL to all of it, which is the node's doing; nothing of it starts any more. It may not be
-// gone yet.
-void give_up_rank(io::Disk& disk, Clock& clock, const std::string& dir, const std::string& why);
+// How it ends from now on is the node's doing; nothing of it starts any more. It may not be gone
+// yet.
+void give_up_rank(io::Disk& disk, Clock& clock, const std::string& dir, shim::Order how);
 
 // Shims' folders of ranks that may be running. From any thread: those are killed when the lease is
 // over, whatever else the agent may be waiting for.
