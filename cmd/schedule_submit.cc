@@ -23,6 +23,7 @@ using sched::wire::SubmitRequest;
 
 constexpr size_t kOnceBytes = 16;
 constexpr int kSignals = 64;
+constexpr uint64_t kCodesMost = 255;
 
 // With --no-inherit: what programs need to find their files and to speak.
 constexpr std::string_view kNeeded[] = {"PATH", "HOME", "USER", "LANG", "TERM"};
@@ -104,6 +105,12 @@ Result<Spec> make_spec(const SubmitOptions& options) {
   if (options.restart) {
     FF_TRY(const uint32_t restarts, parse_restart(*options.restart));
     spec.set_restarts(restarts);
+  }
+  if (options.restart_on) {
+    if (*options.restart_on == 0 || *options.restart_on > kCodesMost) {
+      return bad("--restart-on", fmt::to_string(*options.restart_on), "it is 1 to 255");
+    }
+    spec.set_restart_on(static_cast<uint32_t>(*options.restart_on));
   }
   if (options.signal) {
     FF_TRY(const uint32_t wanted, parse_signal(*options.signal));
@@ -233,6 +240,9 @@ void declare_task(Command& command, SubmitOptions& options) {
   command.option("--restart", text(options.restart, "on-failure:N"),
                  "Starts it again, at most N times, when it has failed; after an interruption and "
                  "the loss of a node it always starts again");
+  command.option("--restart-on", number(options.restart_on),
+                 "The exit code with which a rank asks that the task starts again, which is no "
+                 "failure: 75");
   command.option("--signal", text(options.signal, "SIGNAL"),
                  "Also sent to each rank's first process with the request to stop: USR1, 10");
   command.option("--memory", size(options.memory), "Limit of each rank");

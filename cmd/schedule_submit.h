@@ -22,6 +22,7 @@ struct SubmitOptions {
   std::optional<std::string> name;
   std::optional<int64_t> limit_ns, min_run_ns;
   std::optional<std::string> restart;
+  std::optional<uint64_t> restart_on;
   std::optional<std::string> signal;
   std::optional<uint64_t> memory;
   int64_t hang_ns = 1800 * kSecond;

@@ -220,7 +220,7 @@ std::string why_text(const ListedTask& listed, int64_t now_wall_ns) {
   const Attempt* const tried = last_attempt(task);
   if (phase == TaskPhase::stopping && tried != nullptr) {
     if (!tried->stop_text().empty()) return tried->stop_text();
-    return tried->stop() > static_cast<uint32_t>(StopWhy::unprepared)
+    return tried->stop() > static_cast<uint32_t>(sched::kLastStop)
                ? ""
                : std::string(sched::stop_name(static_cast<StopWhy>(tried->stop())));
   }

@@ -88,8 +88,8 @@ _ff_options() {
     'schedule') reply='--json --quiet -q --verbose -v --help -h' ;;
     'schedule serve') reply='--lease --kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'schedule agent') reply='--scheduler --name --group --zone --leaf --mark --address --dir --task-dir --keep-logs --end-tasks --no-end-tasks --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
-    'schedule submit') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
-    'schedule run') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'schedule submit') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --restart-on --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
+    'schedule run') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --restart-on --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule list') reply='--all -a --user --count --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule show') reply='--scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule explain') reply='--scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
@@ -954,6 +954,7 @@ _ff_value() {
     'schedule submit --time') reply='any' ;;
     'schedule submit --min-run') reply='any' ;;
     'schedule submit --restart') reply='any' ;;
+    'schedule submit --restart-on') reply='any' ;;
     'schedule submit --signal') reply='any' ;;
     'schedule submit --memory') reply='any' ;;
     'schedule submit --hang') reply='any' ;;
@@ -985,6 +986,7 @@ _ff_value() {
     'schedule run --time') reply='any' ;;
     'schedule run --min-run') reply='any' ;;
     'schedule run --restart') reply='any' ;;
+    'schedule run --restart-on') reply='any' ;;
     'schedule run --signal') reply='any' ;;
     'schedule run --memory') reply='any' ;;
     'schedule run --hang') reply='any' ;;

@@ -15,9 +15,9 @@ namespace {
 constexpr std::array<std::string_view, 6> kPhases = {"queued",   "preparing", "running",
                                                      "stopping", "suspended", "finished"};
 constexpr std::array<std::string_view, 4> kOutcomes = {"none", "succeeded", "failed", "stopped"};
-constexpr std::array<std::string_view, 10> kStops = {
-    "none",    "preempted", "stopped", "suspended", "limit",
-    "drained", "node_lost", "hang",    "failed",    "unprepared"};
+constexpr std::array<std::string_view, 11> kStops = {
+    "none",      "preempted", "stopped", "suspended",  "limit",  "drained",
+    "node_lost", "hang",      "failed",  "unprepared", "restart"};
 
 constexpr size_t kNameMax = 200;
 constexpr size_t kWordsBytesMax = 256 * 1024;  // of argv and env together

@@ -43,7 +43,9 @@ enum class StopWhy : uint32_t {
   hang,
   failed,      // a rank has
   unprepared,  // a node could not make ready
+  restart,     // a rank has asked to be started again
 };
+constexpr StopWhy kLastStop = StopWhy::restart;
 enum class RankState : uint32_t {
   waiting,
   running,

@@ -101,7 +101,11 @@ void Book::advance_running(wire::Task& task, Now now) {
   if (const auto failed = failed_rank(task)) {
     tried.set_status_rank(failed->first);
     tried.set_status(failed->second);
-    return ask_to_stop(task, StopWhy::failed, how_it_ended(failed->first, failed->second), now);
+    const uint32_t asks = task.spec().restart_on();
+    const bool is_asking = asks != 0 && WIFEXITED(failed->second) &&
+                           static_cast<uint32_t>(WEXITSTATUS(failed->second)) == asks;
+    return ask_to_stop(task, is_asking ? StopWhy::restart : StopWhy::failed,
+                       how_it_ended(failed->first, failed->second), now);
   }
   for (const auto& [node, part] : live.parts) {
     if (is_over(node, now)) {
@@ -140,7 +144,8 @@ void Book::ask_to_stop(wire::Task& task, StopWhy why, std::string text, Now now)
 
 // A failure, and a task that hangs, need no answer.
 int64_t Book::terminates_ns(const wire::Attempt& tried, const Live& live) const {
-  if (why_of(tried) == StopWhy::failed || why_of(tried) == StopWhy::hang) {
+  const StopWhy why = why_of(tried);
+  if (why == StopWhy::failed || why == StopWhy::hang || why == StopWhy::restart) {
     return live.asked_ns + kOthersNs;
   }
   return live.acked_ns != 0 ? live.acked_ns + timing_.save_ns : live.asked_ns + timing_.ack_ns;
@@ -198,7 +203,8 @@ void Book::end_attempt(wire::Task& task, Now now) {
     case StopWhy::suspended: set_phase(task, TaskPhase::suspended); return;
     case StopWhy::preempted:
     case StopWhy::drained: return queue_again(task, 0);
-    // A node that loses it again and again does so at a bounded rate.
+    // At a bounded rate, where it is so again and again.
+    case StopWhy::restart:
     case StopWhy::node_lost: return queue_again(task, now.wall_ns + timing_.pause_ns);
     case StopWhy::unprepared:
     case StopWhy::hang:

@@ -225,7 +225,8 @@ Result<std::optional<std::string>> LocalAttempt::write_key(const wire::Order& or
 Result<void> LocalAttempt::launch(const wire::Order& order, uint32_t local,
                                   std::optional<std::string> key) {
   const wire::Spec& spec = order.spec();
-  const RankPlace at{.task = record_.task,
+  const RankPlace at{.scheduler = record_.scheduler,
+                     .task = record_.task,
                      .attempt = record_.attempt,
                      .nodes = spec.nodes(),
                      .node_rank = record_.node_rank,

@@ -64,7 +64,7 @@ TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
          {std::string("WORLD_SIZE=2"), "RANK=" + rank, "LOCAL_RANK=" + rank,
           std::string("LOCAL_WORLD_SIZE=2"), std::string("NNODES=1"), std::string("NODE_RANK=0"),
           std::string("MASTER_ADDR=127.0.0.1"), fmt::format("MASTER_PORT={}", attempt.port()),
-          fmt::format("FF_TASK={}", id), fmt::format("FF_ATTEMPT={}.1.{}", id, rank),
+          fmt::format("FF_TASK={}", id), fmt::format("FF_TASK_RANK={}.1.{}", id, rank),
           fmt::format("FF_TASK_DIR={}/{}.1", tasks, id),
           fmt::format("FF_KEY_FILE={}/{}.1/key", tasks, id), std::string("MINE=line\nbreak")}) {
       EXPECT_TRUE(env.contains(variable)) << variable;
@@ -147,13 +147,28 @@ TEST_F(AgentsTest, TheNextAttemptHasTheWordOfTheLast) {
   start_scheduler();
   start_agent("n0");
   wire::Spec spec = script(
-      "cat $FF_TASK_DIR/life_state >$OUT/word.$FF_ATTEMPT; echo 77 >$FF_TASK_DIR/life_state;"
-      "[ $FF_ATTEMPT = $FF_TASK.2.0 ] || exit 1");
+      "cat $FF_TASK_DIR/life_state >$OUT/word.$FF_TASK_RANK; echo 77 >$FF_TASK_DIR/life_state;"
+      "[ $FF_TASK_ATTEMPT = 2 ] || exit 1");
   spec.set_restarts(1);
   const uint64_t id = submit(spec);
   const wire::Task task = finished(id);
   EXPECT_EQ(outcome(task), Outcome::succeeded);
   EXPECT_EQ(out(fmt::format("word.{}.2.0", id)), "77\n");
+}
+
+TEST_F(AgentsTest, ARankMayAskToBeStartedAgain) {
+  start_scheduler();
+  start_agent("n0");
+  wire::Spec spec = script("[ $FF_TASK_ATTEMPT = 3 ] || exit 75");
+  spec.set_restart_on(75);
+  const uint64_t asks = submit(spec);
+  spec.set_restart_on(74);
+  const uint64_t fails = submit(spec);
+  const wire::Task task = finished(asks);
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(task.attempts_made(), 3u);
+  EXPECT_EQ(task.failures(), 0u);
+  EXPECT_EQ(outcome(finished(fails)), Outcome::failed);
 }
 
 TEST_F(AgentsTest, ASignalAsksToo) {
@@ -228,7 +243,7 @@ TEST_F(AgentsTest, AnAgentThatIsKilledAllTheTime) {
   constexpr int kTasks = 6;
   std::vector<uint64_t> ids;
   for (int i = 0; i < kTasks; i++) {
-    wire::Spec spec = script("echo $FF_ATTEMPT >>$OUT/runs; sleep 0.2");
+    wire::Spec spec = script("echo $FF_TASK_RANK >>$OUT/runs; sleep 0.2");
     spec.set_processes(2);
     ids.push_back(submit(spec));
   }

@@ -453,7 +453,7 @@ TEST(ScheduleWords, EveryReasonAndPhaseHasASentence) {
   }
   task.set_phase(static_cast<uint32_t>(sched::TaskPhase::stopping));
   tried.set_stop_text("as it is");
-  for (uint32_t why = 1; why <= static_cast<uint32_t>(sched::StopWhy::unprepared); why++) {
+  for (uint32_t why = 1; why <= static_cast<uint32_t>(sched::kLastStop); why++) {
     tried.set_stop(why);
     tried.set_stop_text("for reason " + std::to_string(why));
     add(listed);
