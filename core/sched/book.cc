@@ -113,6 +113,9 @@ void Book::begin(Now now) {
   for (const auto& [name, node] : nodes_) seen_[name].heard_ns = now.steady_ns;
   for (const uint64_t id : open_) {
     wire::Task& task = tasks_.at(id);
+    if (const int64_t pause_ns = task.not_before() - now.wall_ns; pause_ns > 0) {
+      ready_ns_[id] = now.steady_ns + std::min(pause_ns, timing_.pause_ns);
+    }
     if (!has_nodes(task)) continue;
     const wire::Attempt& tried = attempt(task);
     // The clock may have been set meanwhile: nothing was in the future.
@@ -175,7 +178,7 @@ Result<void> Book::control(uint64_t id, Control what, Now now) {
   if (phase == TaskPhase::finished) return refused();
   if (what == Control::resume) {
     if (phase != TaskPhase::suspended) return refused();
-    queue_again(task, 0);
+    queue_again(task, 0, now);
     return {};
   }
   if (has_nodes(task)) {

@@ -202,10 +202,10 @@ void Book::end_attempt(wire::Task& task, Now now) {
     case StopWhy::limit: return finish(task, Outcome::stopped, text, now);
     case StopWhy::suspended: set_phase(task, TaskPhase::suspended); return;
     case StopWhy::preempted:
-    case StopWhy::drained: return queue_again(task, 0);
+    case StopWhy::drained: return queue_again(task, 0, now);
     // At a bounded rate, where it is so again and again.
     case StopWhy::restart:
-    case StopWhy::node_lost: return queue_again(task, now.wall_ns + timing_.pause_ns);
+    case StopWhy::node_lost: return queue_again(task, timing_.pause_ns, now);
     case StopWhy::unprepared:
     case StopWhy::hang:
     case StopWhy::failed:
@@ -213,7 +213,7 @@ void Book::end_attempt(wire::Task& task, Now now) {
   }
   task.set_failures(task.failures() + 1);
   if (task.failures() > task.spec().restarts()) return finish(task, Outcome::failed, text, now);
-  queue_again(task, now.wall_ns + timing_.pause_ns);
+  queue_again(task, timing_.pause_ns, now);
 }
 
 void Book::finish(wire::Task& task, Outcome outcome, std::string text, Now now) {
@@ -225,12 +225,14 @@ void Book::finish(wire::Task& task, Outcome outcome, std::string text, Now now) 
   open_of_[task.owner().uid()]--;
   once_.erase(task.once());
   waits_.erase(task.id());
+  ready_ns_.erase(task.id());
   change(task);
 }
 
-void Book::queue_again(wire::Task& task, int64_t not_before_ns) {
+void Book::queue_again(wire::Task& task, int64_t pause_ns, Now now) {
   set_phase(task, TaskPhase::queued);
-  task.set_not_before(not_before_ns);
+  task.set_not_before(pause_ns == 0 ? 0 : now.wall_ns + pause_ns);
+  if (pause_ns > 0) ready_ns_[task.id()] = now.steady_ns + pause_ns;
   if (task.attempts_size() > 0) {
     auto& nodes = *attempt(task).mutable_nodes();
     if (nodes.size() > kOldNodesKept)

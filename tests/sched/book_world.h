@@ -213,6 +213,11 @@ class BookWorld {
   // A second: everything happens once, in an order of its own.
   void step(bool faults) {
     steady_ns += kSecond;
+    // Somebody sets the clock, to and fro.
+    if (faults && rng.below(100) == 0) {
+      const auto hours = static_cast<int64_t>(rng.below(97)) - 48;
+      wall_base_ns += hours * 3600 * kSecond;
+    }
     for (auto& node : nodes) {
       node->pass(steady_ns, tasks);
       check();
