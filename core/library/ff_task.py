@@ -2,19 +2,33 @@
 # node tell one another, through libff.so.
 
 
+_STOP_BYTES = 8 + 32  # the deadline, and the longest reason
+
+
 class StopRequest(typing.NamedTuple):
     """That the task is to save and exit: why, and by when (Unix seconds) it must have."""
     reason: str  # "preempted", "drained", "stopped", ...
     deadline: int
 
 
-def should_stop():
+def should_stop(agree=None):
     """A StopRequest once the agent of this node asks the task to save and exit, else None: in the
-    file `stop` of $FF_TASK_DIR. Cheap enough for every step. The agent is told that it was seen."""
+    file `stop` of $FF_TASK_DIR. Cheap enough for every step. The agent is told that it was seen.
+
+    Nodes hear of it one after the other. With `agree`, a Comm, all its ranks call this after the
+    same step, and all get what rank 0 does."""
     stop = _Stop()
-    if _ff.ff_task_should_stop(ctypes.byref(stop)) == 0:
-        return None
-    return StopRequest(stop.reason.decode(), stop.deadline)
+    asked = _ff.ff_task_should_stop(ctypes.byref(stop)) != 0
+    if agree is not None:
+        word = bytearray(_STOP_BYTES)
+        if asked:
+            word[:8] = stop.deadline.to_bytes(8, "little")
+            word[8:8 + len(stop.reason)] = stop.reason
+        word = bytes(agree.broadcast(word))
+        asked = any(word)
+        if asked:
+            return StopRequest(word[8:].rstrip(b"\0").decode(), int.from_bytes(word[:8], "little"))
+    return StopRequest(stop.reason.decode(), stop.deadline) if asked else None
 
 
 def saved(step):

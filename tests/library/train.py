@@ -262,12 +262,19 @@ def train(options):
         if rank == 0:
             say(options, rank, step=training.step, loss=loss.item(), seconds=seconds,
                 processor_seconds=worked)
+        stop = None
         if saves is not None:
+            import ff
+            ff.heartbeat(training.step)
+            stop = ff.should_stop(comm)
             begun = time.perf_counter()
             if saves.step(training.step, lambda: training.shared_state(rank),
-                          now=training.step == options.steps):
+                          now=stop is not None or training.step == options.steps):
                 say(options, rank, step=training.step, event="saving",
                     stopped=time.perf_counter() - begun)
+        if stop is not None:
+            say(options, rank, step=training.step, event="stops", reason=stop.reason)
+            break
     if saves is not None:
         saves.close()
     say(options, rank, step=training.step, digest=training.digest())
