@@ -205,9 +205,11 @@ void Overview::sample(const Book& book, Book::Now now) {
 }
 
 std::string Overview::json(const Book& book, Book::Now now, std::string_view query) {
-  if (now.steady_ns - made_ns_ >= kMadeNs || made_.size() >= kMadeMax) {
+  const bool is_old = now.steady_ns - made_ns_ >= kMadeNs || made_version_ != map_version_;
+  if (is_old || made_.size() >= kMadeMax) {
     made_.clear();
     made_ns_ = now.steady_ns;
+    made_version_ = map_version_;
   }
   const auto found = made_.find(query);
   if (found != made_.end()) return found->second;

@@ -62,6 +62,7 @@ class Overview {
   std::vector<uint32_t> places_;  // in the map, of the nodes in the order of their names
 
   int64_t made_ns_ = 0;
+  uint64_t made_version_ = 0;                             // of the map
   std::map<std::string, std::string, std::less<>> made_;  // by query
 
   std::array<Gauge*, kNodeStateCount> node_gauges_{};

@@ -189,7 +189,9 @@ void Service::book_changed() {
 // How the nodes are used, also while nothing changes.
 Task<void> Service::watch() {
   int64_t stored_ns = loop_.now_ns();
-  while (co_await until(loop_, loop_.now_ns() + Overview::kSampleNs)) {
+  for (;;) {
+    const auto slept = co_await until(loop_, loop_.now_ns() + Overview::kSampleNs);
+    if (!slept) co_return;
     overview_.sample(*book_, now());
     if (halted_ || loop_.now_ns() - stored_ns < kUseNs) continue;
     stored_ns = loop_.now_ns();

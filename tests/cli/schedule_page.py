@@ -274,7 +274,8 @@ def ten(cluster, page):
     zones = page.js("return [...document.querySelectorAll('.zone h3')].map((e) => e.textContent)")
     assert [zone.split("busy")[0] for zone in zones] == ["zone a0/5 ", "zone b3/5 "], zones
     page.driver.find_elements(By.CSS_SELECTOR, "#map .cell")[8].click()
-    page.has("#detail", "n00008 · zone b · leaf leaf0002 · group default · drained: bad <i>memory</i>")
+    page.has("#detail", "n00008 · zone b · leaf leaf0002 · group default · "
+                        "drained: bad <i>memory</i>")
     page.driver.find_element(By.ID, "map").send_keys(Keys.ARROW_RIGHT)
     page.has("#detail", "n00009")
     page.has("#detail", "silent")

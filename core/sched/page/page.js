@@ -1,5 +1,5 @@
-// The scheduler's page: asks for overview.json every two seconds while somebody looks, and puts what
-// it says into the document. Text is text: nothing here makes HTML.
+// The scheduler's page: asks for overview.json every two seconds while somebody looks, and puts
+// what it says into the document. Text is text: nothing here makes HTML.
 "use strict";
 
 const EVERY_MS = 2000;
@@ -136,7 +136,11 @@ function showTasks(data) {
   at("finished-more").hidden = lately === 0;
 }
 
-// Figures, and the use of the last day. -------------------------------------------------------------
+// Figures, and the use of the last day. -----------------------------------------------------------
+
+// Node-seconds that were busy, and in service.
+const wholeDay = (use) =>
+    use.spans.reduce(([busy, all], [, b, a]) => [busy + b, all + a], [0, 0]);
 
 function showFigures(data) {
   const {free, busy} = data.nodes;
@@ -148,7 +152,7 @@ function showFigures(data) {
   };
   figure("busy-now", percent(busy, busy + free),
          busy + free === 0 ? "" : `${count(busy)} of ${count(busy + free)}`);
-  const day = data.use.spans.reduce(([b, s], [, one, other]) => [b + one, s + other], [0, 0]);
+  const day = wholeDay(data.use);
   figure("busy-day", percent(...day), day[1] === 0 ? "" : `of ${nodeHours(day[1])}`);
   figure("in-service", count(busy + free), `of ${nodesText(all)}`);
   figure("active-count", count(preparing + running + stopping),
@@ -173,8 +177,8 @@ function showUse(data) {
   const shapes = [];
   const rect = (className, x, y, height, title) => {
     const shape = document.createElementNS(SVG, "rect");
-    const values = {class: className, x, y, width: 1440 * spanS / dayS - (className === "bar" ? 1 : 0),
-                    height};
+    const width = 1440 * spanS / dayS - (className === "bar" ? 1 : 0);
+    const values = {class: className, x, y, width, height};
     for (const [name, value] of Object.entries(values)) shape.setAttribute(name, value);
     const text = document.createElementNS(SVG, "title");
     text.textContent = title;
@@ -187,18 +191,17 @@ function showUse(data) {
     known++;
     const share = busy / inService;
     const x = 1440 * (from - begin) / dayS;
-    const title = `${clockShort(from)}–${clockShort(from + spanS)}: ${percent(busy, inService)} busy`;
+    const title =
+        `${clockShort(from)}–${clockShort(from + spanS)}: ${percent(busy, inService)} busy`;
     rect("known", x, 0, 100, title);
     rect("bar", x, 100 - 100 * share, 100 * share, title);
   }
   const half = document.createElementNS(SVG, "line");
-  for (const [name, value] of [["class", "half"], ["x1", 0], ["x2", 1440], ["y1", 50], ["y2", 50]]) {
-    half.setAttribute(name, value);
-  }
+  const ends = {class: "half", x1: 0, x2: 1440, y1: 50, y2: 50};
+  for (const [name, value] of Object.entries(ends)) half.setAttribute(name, value);
   at("chart").replaceChildren(...shapes, half);
-  const total = spans.reduce(([b, s], [, one, other]) => [b + one, s + other], [0, 0]);
   at("chart").setAttribute("aria-label", known === 0 ? "Nothing is known yet" :
-      `Over the last 24 hours ${percent(...total)} of the nodes in service were busy`);
+      `Over the last 24 hours ${percent(...wholeDay(data.use))} of the nodes in service were busy`);
   const hours = [0, 6, 12, 18].map((hour) => make("span", "", clockShort(begin + hour * 3600)));
   at("hours").replaceChildren(...hours, make("span", "", "now"));
   set(at("chart-note"), known === 0 ?
@@ -206,7 +209,7 @@ function showUse(data) {
       known < dayS / spanS ? "Grey: no scheduler ran then, or no node was in service." : "");
 }
 
-// Nodes. -------------------------------------------------------------------------------------------
+// Nodes. -----------------------------------------------------------------------------------------
 
 let map = {map: -1, states: [], zones: []};
 let nodes = [];      // [name, group, marks, why drained], in the map's order, with their places
@@ -218,6 +221,7 @@ let marked = 0;      // a task
 let tasks = new Map();
 
 function makeMap() {
+  const name = chosen < 0 ? "" : nodes[chosen].name;
   nodes = [];
   cells = [];
   states = "";
@@ -253,7 +257,7 @@ function makeMap() {
   at("map").classList.toggle("large", nodes.length > LARGE);
   at("nodes-more").hidden = map.more === 0;
   set(at("nodes-more"), `and ${nodesText(map.more)} more: ff schedule nodes lists all`);
-  if (chosen >= nodes.length) chosen = -1;
+  chosen = nodes.findIndex((node) => node.name === name);
 }
 
 function className(i) {
@@ -330,7 +334,8 @@ function showDetail() {
     cells[chosen].setAttribute("aria-label", at("detail").textContent);
   } else if (marked !== 0) {
     const on = nodes.filter((_, i) => holds[i] === marked).map((node) => node.name);
-    const names = on.slice(0, 8).join(" ") + (on.length > 8 ? ` and ${count(on.length - 8)} more` : "");
+    const more = on.length > 8 ? ` and ${count(on.length - 8)} more` : "";
+    const names = on.slice(0, 8).join(" ") + more;
     set(at("detail"), on.length === 0 ? `Task ${marked} has no nodes.` :
         `Task ${marked} has ${nodesText(on.length)}: ${names}`);
   } else {
@@ -379,7 +384,7 @@ function moveChoice(event) {
   if (nodes.length > 0) choose(Math.min(nodes.length - 1, Math.max(0, next)));
 }
 
-// Asking. -------------------------------------------------------------------------------------------
+// Asking. ----------------------------------------------------------------------------------------
 
 const find = at("find");
 let timer = 0;
@@ -409,22 +414,25 @@ function question() {
 }
 
 async function refresh(number) {
-  const data = await ask(question());
+  let data = await ask(question());
   if (number !== asking) return;
   if (data.halted !== undefined) {
     return data.halted === "" ? trouble("starting", "The scheduler is starting.") :
-        trouble("halted", `The scheduler has stopped: ${data.halted}. Start it again once that is mended.`);
+        trouble("halted", `The scheduler has stopped: ${data.halted}. Start it again once that ` +
+                          "is mended.");
   }
-  if (data.map !== map.map) {
+  // A node may join between the two answers.
+  for (let i = 0; i < 3 && data.map !== map.map; i++) {
     const news = await ask("/nodes.json");
+    if (news.map !== data.map) data = await ask(question());
     if (number !== asking) return;
+    if (news.map !== data.map) continue;
     map = news;
     makeMap();
   }
   tasks = new Map([...data.active.rows].map((task) => [task.task, task]));
   showFigures(data);
   showUse(data);
-  // A node that has joined between the two answers: with the next one.
   if (data.map === map.map) showNodes(data);
   showTasks(data);
   document.querySelector("main").hidden = false;
@@ -444,15 +452,15 @@ function trouble(state, text) {
 
 function troubleOf(error) {
   if (error.status === 403) {
-    trouble("login", "This login has ended: the scheduler was started again. Open the newest login " +
-                     "link of its log in this browser, and this page goes on.");
+    trouble("login", "This login has ended: the scheduler was started again. Open the newest " +
+                     "login link of its log in this browser, and this page goes on.");
   } else if (error.status === 503) {
     trouble("busy", "The scheduler is busy and has not answered in time. It is asked again.");
   } else if (error.status) {
     trouble("refused", `The scheduler refuses (${error.status}). It is asked again.`);
   } else {
-    trouble("unreached", "The scheduler is not reached: it is down, or the network is. Tasks that " +
-                         "run go on. It is tried again by itself.");
+    trouble("unreached", "The scheduler is not reached: it is down, or the network is. Tasks " +
+                         "that run go on. It is tried again by itself.");
   }
 }
 
