@@ -51,7 +51,7 @@ const TABLES = {
   finished: ["task", "title", "user", "group", "nodes", "state", "since", "ran", "why"],
 };
 const NUMBERS = ["task", "priority", "nodes", "since", "ran"];
-const LABELS = {user: "of", priority: "priority", group: "group", nodes: "nodes", since: "for",
+const LABELS = {user: "of", priority: "prio", group: "group", nodes: "nodes", since: "for",
                 ran: "ran"};
 const isNumber = (column) => NUMBERS.includes(column) ? " number" : "";
 
