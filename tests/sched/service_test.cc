@@ -287,6 +287,7 @@ TEST(SchedService, TheUseOfTheLastDaySurvivesARestart) {
   TestClient user(world, "u");
   ASSERT_TRUE(user.submit().ok());  // it has read its store
   const auto after = nlohmann::json::parse(again.service.overview(""));
+  ASSERT_FALSE(after["use"]["spans"].empty());
   EXPECT_EQ(after["use"]["spans"][0][0], before[0][0]);
   EXPECT_GE(after["use"]["spans"][0][2], 55);
   EXPECT_EQ(after["states"], "4");
