@@ -257,6 +257,8 @@ void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
       "step incomplete, as 'ff checkpoint ls' shows.\n\n"
       "Saving a step that exists succeeds when the content is the same and is refused (exit 5) "
       "otherwise.\n\n"
+      "An attempt of a task that the scheduler has given up, and started again, saves nothing more "
+      "into a run that the later one saves into: exit code 5.\n\n"
       "In a task (FF_TASK_DIR in the environment) the agent of its node is told the step once the "
       "checkpoint is complete: in the file 'saved' of that directory.");
   save.argument("PATH", file(arguments.paths, "PATH"),

@@ -23,6 +23,7 @@ namespace {
 
 constexpr const char* kSelf = "/proc/self/exe";
 constexpr size_t kDirDigits = 8;
+constexpr int64_t kEndNs = 10 * kSecond;  // between SIGTERM and SIGKILL
 
 struct AgentOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4510", .advertise = {}, .http = {}, .net = {}};
@@ -36,6 +37,7 @@ struct AgentOptions {
   std::optional<std::string> dir;
   std::optional<std::string> task_dir;
   int64_t keep_logs_ns = 7 * 24 * 3600 * kSecond;
+  bool end_tasks = false;
 };
 
 Result<std::string> dir_of(const AgentOptions& options) {
@@ -128,7 +130,11 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   service.start = [&](const std::string& at) { agent->start(at, address_of(options, at)); };
   service.stop = [&agent] { return agent->close(); };
   service.status = [&agent] { return agent->status(); };
-  return daemon->run(std::move(service));
+  FF_TRY(daemon->run(std::move(service)));
+  if (options.end_tasks && !holdings->end_all(kEndNs)) {
+    return fail(Errc::deadline, "ranks that were killed hang in the kernel");
+  }
+  return {};
 }
 
 }  // namespace
@@ -179,6 +185,11 @@ void declare_schedule_agent(Command& agent) {
       .option("--keep-logs", duration(options.keep_logs_ns),
               "How long the logs of tasks that are over stay")
       .config("schedule-agent.keep-logs");
+  agent
+      .flag("--end-tasks", options.end_tasks,
+            "When it is told to stop, end what runs here: SIGTERM, SIGKILL 10 s later. The "
+            "scheduler starts these tasks again")
+      .config("schedule-agent.end-tasks");
   declare_daemon(agent, options.daemon, "schedule-agent");
   agent.example("ff schedule agent", "scheduler and node are one machine");
   agent.example(

@@ -42,6 +42,7 @@ Result<std::unique_ptr<ScheduleCalls>> ScheduleCalls::open(Session& session,
   const int64_t deadline_ns = before_stop_ns(session.stop, timeout_ns);
   std::unique_ptr<ScheduleCalls> calls(
       new ScheduleCalls(session, std::move(transport), address->text(), deadline_ns));
+  calls->has_token_ = options.net.token.has_value();
   calls->scheduler_ = std::make_unique<rpc::Client>(calls->client_.context, *address);
   return calls;
 }

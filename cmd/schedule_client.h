@@ -69,6 +69,8 @@ class ScheduleCalls {
 
   Session& session() { return session_; }
   Rng& rng() { return client_.rng; }
+  // It speaks for one user, whoever runs it.
+  bool has_token() const { return has_token_; }
   int64_t wall_ns() const { return session_.stop.clock().wall_ns(); }
 
  private:
@@ -94,6 +96,7 @@ class ScheduleCalls {
   Result<rpc::Client*> agent_at(const std::string& address);
 
   Session& session_;
+  bool has_token_ = false;
   const std::string address_;
   const int64_t deadline_ns_;  // steady
   NetClient client_;

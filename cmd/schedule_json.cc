@@ -48,6 +48,7 @@ Json spec_json(const Spec& spec) {
                {"limit_s", or_null(spec.limit())},
                {"min_run_s", seconds(spec.min_run())},
                {"restarts", spec.restarts()},
+               {"restart_on", spec.restart_on() == 0 ? Json() : Json(spec.restart_on())},
                {"signal", spec.signal() == 0 ? Json() : Json(spec.signal())},
                {"memory", spec.memory() == 0 ? Json() : Json(spec.memory())},
                {"hang_s", or_null(spec.hang())}};
@@ -68,7 +69,7 @@ Json attempt_json(const Attempt& tried) {
   json["saved_step"] = tried.has_saved_step() ? Json(tried.saved_step()) : Json();
   add_time(json, "saved", tried.saved());
   const bool is_stopped = tried.stop() != 0;
-  const bool is_known = tried.stop() <= static_cast<uint32_t>(StopWhy::unprepared);
+  const bool is_known = tried.stop() <= static_cast<uint32_t>(sched::kLastStop);
   json["stop"] = !is_stopped ? Json()
                  : is_known  ? Json(sched::stop_name(static_cast<StopWhy>(tried.stop())))
                              : Json("unknown");

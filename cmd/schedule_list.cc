@@ -141,7 +141,7 @@ void print_task(Output& out, const ListedTask& listed, int64_t now_ns) {
 }
 
 std::string stop_text(const Attempt& tried) {
-  const auto why = tried.stop() <= static_cast<uint32_t>(sched::StopWhy::unprepared)
+  const auto why = tried.stop() <= static_cast<uint32_t>(sched::kLastStop)
                        ? sched::stop_name(static_cast<sched::StopWhy>(tried.stop()))
                        : "unknown";
   return tried.stop_text().empty() ? std::string(why)

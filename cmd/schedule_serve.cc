@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "client/mode.h"
 #include "cmd/daemon.h"
 #include "cmd/kv_options.h"
@@ -18,7 +19,10 @@ namespace {
 struct ScheduleServeOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4500", .advertise = {}, .http = {}, .net = {}};
   KvOptions kv = {.place = kSchedulePlace};
+  int64_t lease_ns = sched::Timing().lease_ns;
 };
+
+constexpr int64_t kLeaseLeastNs = 10 * kSecond;  // agents call every few seconds
 
 // Names of token holders. The files are read again for one who is not in them yet.
 class UserNames {
@@ -42,7 +46,12 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   for (const std::string& told : store->warnings()) log_warning(told);
   const auto engine = store->engine(daemon->loop(), daemon->rng());
   UserNames names;
+  if (options.lease_ns < kLeaseLeastNs) {
+    return fail(Errc::usage, "--lease {}: from {} on", format_duration(options.lease_ns),
+                format_duration(kLeaseLeastNs));
+  }
   sched::Service::Options how;
+  how.timing.lease_ns = options.lease_ns;
   how.name_of = [&names](uint32_t uid) { return names.of(uid); };
   how.metrics = &daemon->metrics();
   sched::Service scheduler(*engine, daemon->loop(), daemon->rng(), daemon->router(),
@@ -73,6 +82,12 @@ void declare_schedule_serve(Command& serve) {
       "and leaf. The log has a link that logs in once.\n\n"
       "When the store cannot be written the daemon ends with that error: start it again once that "
       "is mended.");
+  serve
+      .option(
+          "--lease", duration(options.lease_ns),
+          "How long a node that cannot reach the scheduler lets its tasks run; they are started "
+          "elsewhere only after that")
+      .config("schedule-serve.lease");
   declare_kv(serve, options.kv);
   serve.flag("--accept-data-loss", options.kv.accept_data_loss,
              "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");

@@ -23,6 +23,7 @@ using sched::wire::SubmitRequest;
 
 constexpr size_t kOnceBytes = 16;
 constexpr int kSignals = 64;
+constexpr uint64_t kCodesMost = 255;
 
 // With --no-inherit: what programs need to find their files and to speak.
 constexpr std::string_view kNeeded[] = {"PATH", "HOME", "USER", "LANG", "TERM"};
@@ -42,6 +43,17 @@ Result<void> check_pair(const std::string& option, const std::string& pair) {
   return bad(option, "'" + printable(pair) + "'", "it is not NAME=VALUE");
 }
 
+// These are the caller's own, and of no use to another user.
+constexpr std::string_view kPersonal[] = {
+    "HOME", "USER", "LOGNAME", "MAIL", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"};
+
+bool is_inherited(std::string_view name, const SubmitOptions& options) {
+  if (options.user && std::ranges::find(kPersonal, name) != std::ranges::end(kPersonal)) {
+    return false;
+  }
+  return is_passed_on(name, options.no_inherit);
+}
+
 // What the caller has, and then what it says; each name once.
 Result<std::map<std::string, std::string>> environment(const SubmitOptions& options) {
   std::map<std::string, std::string> all;
@@ -50,7 +62,7 @@ Result<std::map<std::string, std::string>> environment(const SubmitOptions& opti
     const size_t equals = pair.find('=');
     if (equals == pair.npos || equals == 0) continue;
     const std::string name = pair.substr(0, equals);
-    if (is_passed_on(name, options.no_inherit)) all[name] = pair.substr(equals + 1);
+    if (is_inherited(name, options)) all[name] = pair.substr(equals + 1);
   }
   for (const std::string& pair : options.env) {
     FF_TRY(check_pair("--env", pair));
@@ -94,6 +106,12 @@ Result<Spec> make_spec(const SubmitOptions& options) {
     FF_TRY(const uint32_t restarts, parse_restart(*options.restart));
     spec.set_restarts(restarts);
   }
+  if (options.restart_on) {
+    if (*options.restart_on == 0 || *options.restart_on > kCodesMost) {
+      return bad("--restart-on", fmt::to_string(*options.restart_on), "it is 1 to 255");
+    }
+    spec.set_restart_on(static_cast<uint32_t>(*options.restart_on));
+  }
   if (options.signal) {
     FF_TRY(const uint32_t wanted, parse_signal(*options.signal));
     spec.set_signal(wanted);
@@ -103,14 +121,31 @@ Result<Spec> make_spec(const SubmitOptions& options) {
   return spec;
 }
 
-// The scheduler puts the token's user in its place, where there is a token.
-void set_owner(sched::wire::Owner& owner) {
-  const meta::Caller caller = process_caller();
+// The scheduler puts the token's user in its place, where there is a token. Its nodes know the
+// user's groups.
+Result<void> set_owner(sched::wire::Owner& owner, const SubmitOptions& options, bool has_token) {
+  io::SystemDisk disk;
+  meta::Caller caller = process_caller();
+  if (options.user && has_token) {
+    return bad("--user", printable(*options.user), "with a token, tasks are that token's user's");
+  }
+  if (options.user) {
+    auto user = client::parse_owner(disk, *options.user);
+    if (!user || !user->uid || user->gid) {
+      return bad("--user", printable(*options.user), "no user of this machine has that name");
+    }
+    caller = {.uid = *user->uid, .gid = *user->uid, .groups = {}};
+  }
+  if (caller.uid == 0 && !has_token) {
+    Error error = fail(Errc::refused, "root has no tasks");
+    error.hint = "Say whose it is with --user, or submit it as that user.";
+    return error;
+  }
   owner.set_uid(caller.uid);
   owner.set_gid(caller.gid);
   for (const uint32_t group : caller.groups) owner.add_groups(group);
-  io::SystemDisk disk;
   owner.set_name(client::Accounts(disk).user(caller.uid));
+  return {};
 }
 
 struct SubmitCommand {
@@ -171,7 +206,7 @@ Result<uint32_t> parse_restart(std::string_view text) {
 Result<uint64_t> submit_task(ScheduleCalls& calls, const SubmitOptions& options) {
   SubmitRequest request;
   FF_TRY(*request.mutable_spec(), make_spec(options));
-  set_owner(*request.mutable_owner());
+  FF_TRY(set_owner(*request.mutable_owner(), options, calls.has_token()));
   // The same in each try: a lost answer must not make two tasks.
   std::string once;
   while (once.size() < kOnceBytes) {
@@ -205,6 +240,9 @@ void declare_task(Command& command, SubmitOptions& options) {
   command.option("--restart", text(options.restart, "on-failure:N"),
                  "Starts it again, at most N times, when it has failed; after an interruption and "
                  "the loss of a node it always starts again");
+  command.option("--restart-on", number(options.restart_on),
+                 "The exit code with which a rank asks that the task starts again, which is no "
+                 "failure: 75");
   command.option("--signal", text(options.signal, "SIGNAL"),
                  "Also sent to each rank's first process with the request to stop: USR1, 10");
   command.option("--memory", size(options.memory), "Limit of each rank");
@@ -217,6 +255,9 @@ void declare_task(Command& command, SubmitOptions& options) {
                "Of the environment here, pass on only PATH, HOME, USER, LANG and TERM");
   command.option("--chdir", dir(options.chdir),
                  "Where the task runs, on its nodes; else the current folder");
+  command.option("--user", text(options.user, "USER"),
+                 "Whose task it is, for who has the cluster key: a name of this machine, or a "
+                 "number; else who submits it");
 }
 
 void declare_schedule_submit(Command& submit) {

@@ -22,12 +22,14 @@ struct SubmitOptions {
   std::optional<std::string> name;
   std::optional<int64_t> limit_ns, min_run_ns;
   std::optional<std::string> restart;
+  std::optional<uint64_t> restart_on;
   std::optional<std::string> signal;
   std::optional<uint64_t> memory;
   int64_t hang_ns = 1800 * kSecond;
   std::vector<std::string> env;
   bool no_inherit = false;
   std::optional<std::string> chdir;
+  std::optional<std::string> user;
 };
 void declare_task(Command& command, SubmitOptions& options);
 

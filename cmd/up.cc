@@ -47,6 +47,7 @@ struct UpOptions {
   std::optional<std::string> dir;
   std::optional<uint64_t> storage, replicas, targets_per_disk;
   std::optional<std::string> mount;
+  bool schedule = false;
   bool foreground = false;
 };
 
@@ -121,6 +122,7 @@ Json to_json(const local::Folder& folder, const local::Made& made, const local::
           {"storage", made.storage},
           {"key", folder.key()},
           {"mount", running.mount.empty() ? Json() : Json(running.mount)},
+          {"scheduler", running.schedule ? Json(made.scheduler) : Json()},
           {"daemons", std::move(daemons)}};
 }
 
@@ -141,6 +143,7 @@ void print(Session& session, const local::Folder& folder, const local::Made& mad
   out.line("storage  {}", fmt::join(made.storage, ", "));
   out.line("key      {}", folder.key());
   if (!running.mount.empty()) out.line("mount    {}", running.mount);
+  if (running.schedule) out.line("tasks    {}", made.scheduler);
   for (const local::Standing& one : running.services) {
     if (one.restarts == 0) continue;
     const int64_t ago_ns = session.stop.clock().wall_ns() - one.ended_ns;
@@ -150,6 +153,9 @@ void print(Session& session, const local::Folder& folder, const local::Made& mad
   }
   out.line("use it   export FF_META={} FF_KEY={}", made.meta, quoted(folder.key()));
   out.line("         ff fs ls /    ff admin status    ff mount / DIR");
+  if (running.schedule) {
+    out.line("         export FF_SCHEDULER={}; ff schedule run -- COMMAND", made.scheduler);
+  }
   out.line("stop it  {}", foreground ? "Ctrl-C" : down_command(folder));
 }
 
@@ -174,6 +180,7 @@ std::string this_program() {
 
 struct Supervision {
   std::string mount;
+  bool schedule = false;
   net::Fd pipe;  // local/supervisor.h
 };
 
@@ -190,6 +197,7 @@ struct Supervision {
   SeededRng rng(system_seed());
   local::Supervisor supervisor(loop, disk, rng, folder, made,
                                {.mount = what.mount,
+                                .schedule = what.schedule,
                                 .program = this_program(),
                                 .env = daemon_env(),
                                 .pipe = what.pipe.get(),
@@ -207,10 +215,10 @@ class Supervising {
   Supervising& operator=(const Supervising&) = delete;
 
   Result<void> start(const Stop& stop, const local::Folder& folder, const local::Made& made,
-                     const std::string& mount) {
+                     const std::string& mount, bool schedule) {
     std::array<int, 2> ends = {};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "pipe");
-    Supervision what{mount, net::Fd(ends[0])};
+    Supervision what{mount, schedule, net::Fd(ends[0])};
     pipe_ = net::Fd(ends[1]);
     if (::fcntl(what.pipe.get(), F_SETFL, O_NONBLOCK) != 0) return errno_error(errno, "pipe");
     pid_ = ::fork();
@@ -331,7 +339,7 @@ Result<void> Bringing::prepare() {
   FF_TRY(made_, std::move(made));
   FF_TRY(check_shape(folder_, made_.shape, options_));
   SeededRng rng(system_seed());
-  FF_TRY(const auto told, local::choose_ports(made_, rng));
+  FF_TRY(const auto told, local::choose_ports(made_, options_.schedule, rng));
   for (const std::string& line : told) session_.out.warn("{}", line);
   FF_TRY(folder_.set_made(made_));
   FF_TRY(io::make_dirs(disk, folder_.logs(), 0700));
@@ -443,6 +451,9 @@ Result<void> Bringing::form() {
 
 Result<void> Bringing::bring_up() {
   FF_TRY(form());
+  for (const char* const name : {"scheduler", "agent"}) {
+    if (options_.schedule) FF_TRY(wait_for_daemons(name));
+  }
   if (mount_.empty()) return {};
   supervising_.say(local::Word::mount);
   return wait_for_daemons("mount");
@@ -451,7 +462,7 @@ Result<void> Bringing::bring_up() {
 Result<void> Bringing::run() {
   FF_TRY(prepare());
   session_.out.note("starting {} in {}", describe(made_.shape), folder_.path());
-  FF_TRY(supervising_.start(session_.stop, folder_, made_, mount_));
+  FF_TRY(supervising_.start(session_.stop, folder_, made_, mount_, options_.schedule));
   if (auto up = bring_up(); !up) {
     if (free_space() < kSpaceMin) {
       up.error().hint = fmt::format("Is the disk full? {} are free. Logs: {}",
@@ -498,6 +509,14 @@ Result<void> look_at_mount(const local::Folder& folder, const local::Running& ru
       fmt::format("Mount it with 'ff mount', or stop it first: {}", down_command(folder))};
 }
 
+Result<void> look_at_schedule(const local::Folder& folder, const local::Running& running,
+                              const UpOptions& options) {
+  if (!options.schedule || running.schedule) return {};
+  return Error{Errc::refused,
+               fmt::format("{}: it runs already, without a scheduler", folder.path()),
+               fmt::format("Stop it first: {}", down_command(folder))};
+}
+
 Result<void> show_running(Session& session, const UpOptions& options, local::Folder& folder) {
   for (;;) {
     const auto made = folder.made();
@@ -506,9 +525,11 @@ Result<void> show_running(Session& session, const UpOptions& options, local::Fol
     if (made && running) {
       FF_TRY(check_shape(folder, made->shape, options));
       FF_TRY(look_at_mount(folder, *running, options));
+      FF_TRY(look_at_schedule(folder, *running, options));
       const auto missing = std::ranges::find_if(
           running->services, [](const local::Standing& one) { return !one.serves; });
-      const size_t daemons = made->shape.storage + (running->mount.empty() ? 1 : 2);
+      const size_t daemons =
+          1 + made->shape.storage + (running->mount.empty() ? 0 : 1) + (running->schedule ? 2 : 0);
       if (made->formed && running->services.size() == daemons &&
           missing == running->services.end()) {
         session.out.note("it runs already, since {}", format_time(running->since_ns));
@@ -587,7 +608,10 @@ void declare_up(Command& up) {
       "often that was. 'ff down' stops all of it. The same command on the same folder goes on "
       "with all data, also after a loss of power. Several folders run side by side.\n\n"
       "All copies lie on one machine, most often on one disk: they protect against a daemon that "
-      "dies, and not against the loss of the machine. Logs are in the folder's log/.");
+      "dies, and not against the loss of the machine. Logs are in the folder's log/.\n\n"
+      "With --schedule a scheduler and the agent of this machine run beside it: 'ff schedule run' "
+      "gives them tasks. 'ff down' ends what runs of these; with the same command they start "
+      "again.");
   declare_up_dir(up, options.dir);
   up.option("--storage", number(options.storage), "Storage daemons of a new folder; else 3")
       .config("up.storage");
@@ -599,11 +623,14 @@ void declare_up(Command& up) {
       .config("up.targets-per-disk");
   up.option("--mount", dir(options.mount), "Mount it there; the directory is made if need be")
       .config("up.mount");
+  up.flag("--schedule", options.schedule, "A scheduler, too, with this machine as its node")
+      .config("up.schedule");
   up.flag("--foreground", options.foreground,
           "Stay, and stop everything at Ctrl-C or SIGTERM: for systemd and containers");
   up.blocking(kUpNs);
   up.example("ff up", "three storage daemons, two copies of everything");
   up.example("ff up --dir /data/ff --mount /mnt/ff", "in a folder of its own, and mounted");
+  up.example("ff up --schedule", "and tasks: 'ff schedule run -- COMMAND'");
   up.example("ff up --dir /data/ff --foreground", "as a service of systemd");
   up.run([&](Session& session) { return run_up(session, options, up.timeout_ns()); });
 }

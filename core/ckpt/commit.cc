@@ -6,6 +6,7 @@
 #include <bitset>
 
 #include "base/text.h"
+#include "ckpt/fence.h"
 #include "ckpt/merge.h"
 #include "io/files.h"
 
@@ -43,6 +44,12 @@ Result<void> publish(CommitWork& work, const std::string& index_path) {
   return disk.sync_dir(work.store.step_dir(work.name));
 }
 
+Result<void> may_publish(CommitWork& work) {
+  const auto& task = work.options.identity.task;
+  if (!task) return {};
+  return check_attempt(work.context.disk, work.store, work.name.run, *task);
+}
+
 // Whether the chunk is in its place, taken back from the trash if need be.
 Result<bool> in_place(CommitWork& work, const simd::Digest& chunk) {
   io::Disk& disk = work.context.disk;
@@ -76,6 +83,7 @@ Result<void> settle_chunks(CommitWork& work, const std::vector<simd::Digest>& al
 Result<SaveOutcome> commit_index(CommitWork& work, const std::string& index_path,
                                  const EndRecord& end) {
   io::Disk& disk = work.context.disk;
+  FF_TRY(may_publish(work));
   FF_TRY(io::make_dirs(disk, work.store.step_dir(work.name)));
   auto published = publish(work, index_path);
   if (!published) {
@@ -114,6 +122,7 @@ Result<SaveOutcome> commit_shard(CommitWork& work, const std::string& shard_path
   const SaveOptions& options = work.options;
   const std::string dir =
       io::join(work.store.shards_dir(work.name), attempt_dir_name(options.world, options.attempt));
+  FF_TRY(may_publish(work));
   FF_TRY(io::make_dirs(disk, dir));
   FF_TRY(disk.rename(shard_path, fmt::format("{}/{}.jsonl", dir, options.rank)));
   FF_TRY(disk.sync_dir(dir));

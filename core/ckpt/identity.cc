@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/text.h"
 #include "base/units.h"
+#include "ckpt/store.h"
 #include "io/files.h"
 
 namespace ff::ckpt {
@@ -37,6 +39,15 @@ std::string_view variable(const char* name) {
   return value == nullptr ? std::string_view() : std::string_view(value);
 }
 
+std::optional<TaskAttempt> task_of_environment() {
+  const auto scheduler = variable("FF_TASK_OF");
+  const auto task = parse_u64(variable("FF_TASK"));
+  const auto number = parse_u64(variable("FF_TASK_ATTEMPT"));
+  // It becomes part of a file's name.
+  if (!check_run_name(scheduler) || !task || !number) return std::nullopt;
+  return TaskAttempt{.scheduler = std::string(scheduler), .task = *task, .number = *number};
+}
+
 }  // namespace
 
 Identity identity_of(io::Disk& disk, std::string host, std::string ff_version) {
@@ -44,15 +55,21 @@ Identity identity_of(io::Disk& disk, std::string host, std::string ff_version) {
   return {.user = user_name(disk, uid),
           .host = std::move(host),
           .uid = uid,
-          .ff_version = std::move(ff_version)};
+          .ff_version = std::move(ff_version),
+          .task = task_of_environment()};
 }
 
 std::string attempt_of_environment() {
   if (const auto given = variable("FF_ATTEMPT"); !given.empty()) return std::string(given);
+  std::string text;
+  if (const auto task = task_of_environment()) {
+    text = fmt::format("{}.{}", task->task, task->number);
+  }
   const auto run = variable("TORCHELASTIC_RUN_ID");
-  if (run.empty()) return {};
+  if (run.empty()) return text;
   const auto restarts = variable("TORCHELASTIC_RESTART_COUNT");
-  return fmt::format("{}.{}", run, restarts.empty() ? "0" : restarts);
+  const std::string_view number = restarts.empty() ? "0" : restarts;
+  return fmt::format("{}{}{}.{}", text, text.empty() ? "" : "-", run, number);
 }
 
 }  // namespace ff::ckpt

@@ -384,7 +384,10 @@ Result<void> Pruner::remove_empty_folders(const std::string& run,
   FF_TRY(const bool old, is_old(store_.run_dir(run)));
   const bool in_use =
       std::any_of(saving.begin(), saving.end(), [&](const auto& name) { return name.run == run; });
-  if (old && !in_use && disk_.remove_dir(store_.run_dir(run))) report_.leftovers++;
+  FF_TRY(const auto left, list_steps(disk_, store_, run));
+  if (!old || in_use || !left.empty()) return {};
+  FF_TRY(io::remove_tree(disk_, store_.tasks_dir(run)));
+  if (disk_.remove_dir(store_.run_dir(run))) report_.leftovers++;
   return {};
 }
 

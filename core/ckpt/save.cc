@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ckpt/commit.h"
+#include "ckpt/fence.h"
 #include "ckpt/input.h"
 #include "ckpt/lease.h"
 #include "ckpt/recorder.h"
@@ -132,6 +133,9 @@ Result<SaveReport> save(Context& context, const std::string& store_path, const S
   FF_TRY(const auto name, choose_step(context, store, options));
   FF_TRY(auto lease,
          Lease::take(context, store, {.action = "save", .name = name, .attempt = options.attempt}));
+  if (const auto& task = options.identity.task) {
+    FF_TRY(enter_run(context.disk, store, name.run, *task));
+  }
   SaveReport report{.name = name, .warnings = {}};
   CommitWork work{context, store, lease, options, name};
   auto saved = store_and_commit(work, inputs, lease, report);

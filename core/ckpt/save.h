@@ -16,12 +16,20 @@
 
 namespace ff::ckpt {
 
-// Who saves; recorded in the index.
+// Of a task that a scheduler runs, and starts again with the next number.
+struct TaskAttempt {
+  std::string scheduler;
+  uint64_t task = 0;
+  uint64_t number = 0;
+};
+
+// Who saves; recorded in the index, but for the task.
 struct Identity {
   std::string user;
   std::string host;
   uint32_t uid = 0;
   std::string ff_version;
+  std::optional<TaskAttempt> task = {};
 };
 
 // Tensors whose name matches are equal slices along `dimension` of a tensor spread over all ranks.
@@ -85,10 +93,10 @@ struct SaveReport {
   std::vector<std::string> warnings;
 };
 
-// Errors: usage, not_found, refused (the step exists and differs; not a store; no permission),
-// disk_full, corrupt, failed (an input that is not what its name says, or that changed
-// meanwhile), interrupted, deadline. After an error the store holds what it held before, plus
-// chunks that `prune` takes.
+// Errors: usage, not_found, refused (the step exists and differs; not a store; no permission; a
+// later attempt of the same task saves there, fence.h), disk_full, corrupt, failed (an input that
+// is not what its name says, or that changed meanwhile), interrupted, deadline. After an error the
+// store holds what it held before, plus chunks that `prune` takes.
 Result<SaveReport> save(Context& context, const std::string& store_path, const SaveInputs& inputs,
                         const SaveOptions& options);
 

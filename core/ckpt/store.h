@@ -6,6 +6,7 @@
 //   STORE/runs/RUN/STEP/index.jsonl   a committed checkpoint (index.h)
 //   STORE/runs/RUN/STEP/shards/W-ATTEMPT/RANK.jsonl   ranks that wait for the others
 //   STORE/runs/RUN/STEP/verified      written by verify: a sealed line naming the index it proved
+//   STORE/runs/RUN/tasks/             attempts of tasks that save there (fence.h)
 //   STORE/runs/RUN/latest             "STEP DIGEST\n": the step saved last and its index digest
 //   STORE/tmp/ID.lease, STORE/tmp/ID/ a running action and its unfinished files (lease.h)
 //   STORE/trash/                      what prune and forget took out
@@ -73,6 +74,7 @@ class Store {
   std::string index_path(const StepName& name) const { return step_dir(name) + "/index.jsonl"; }
   std::string shards_dir(const StepName& name) const { return step_dir(name) + "/shards"; }
   std::string verified_path(const StepName& name) const { return step_dir(name) + "/verified"; }
+  std::string tasks_dir(const std::string& run) const { return run_dir(run) + "/tasks"; }
   std::string latest_path(const std::string& run) const { return run_dir(run) + "/latest"; }
 
  private:

@@ -58,6 +58,8 @@ Made read_made(const Json& json) {
   made.formed = json.at("formed");
   made.meta = json.at("addresses").at("meta");
   made.storage = json.at("addresses").at("storage").get<std::vector<std::string>>();
+  made.scheduler = json.at("addresses").value("scheduler", "");
+  made.agent = json.at("addresses").value("agent", "");
   return made;
 }
 
@@ -80,6 +82,7 @@ Running read_running(const Json& json) {
   Running running{.supervisor = json.at("supervisor"),
                   .since_ns = json.at("since_ns"),
                   .mount = json.at("mount"),
+                  .schedule = json.value("schedule", false),
                   .services = {}};
   for (const Json& one : json.at("daemons")) {
     running.services.push_back(
@@ -177,7 +180,11 @@ Result<void> Folder::set_made(const Made& made) {
                      {"replicas", made.shape.replicas},
                      {"targets_per_disk", made.shape.targets_per_disk},
                      {"formed", made.formed},
-                     {"addresses", {{"meta", made.meta}, {"storage", made.storage}}}};
+                     {"addresses",
+                      {{"meta", made.meta},
+                       {"storage", made.storage},
+                       {"scheduler", made.scheduler},
+                       {"agent", made.agent}}}};
   return io::replace_file(disk_, file("made.json"), json.dump(2) + "\n", "new");
 }
 
@@ -188,11 +195,9 @@ Result<Running> Folder::running() {
 }
 
 Result<void> Folder::set_running(const Running& running) {
-  Json json = {{"ff_up", kFormat},
-               {"supervisor", running.supervisor},
-               {"since_ns", running.since_ns},
-               {"mount", running.mount},
-               {"daemons", Json::array()}};
+  Json json = {
+      {"ff_up", kFormat},       {"supervisor", running.supervisor}, {"since_ns", running.since_ns},
+      {"mount", running.mount}, {"schedule", running.schedule},     {"daemons", Json::array()}};
   for (const Standing& one : running.services) json["daemons"].push_back(to_json(one));
   return io::replace_file(disk_, file("running.json"), json.dump(2) + "\n", "new");
 }
@@ -237,6 +242,20 @@ std::vector<Service> Folder::daemons(const Made& made) {
   return all;
 }
 
+std::vector<Service> Folder::schedule_services(const Made& made) {
+  const std::string serves = "listening on ";
+  return {{.name = "scheduler",
+           .argv = {"schedule", "serve", "--kv", "sqlite", "--dir", file("scheduler"), "--listen",
+                    made.scheduler, "--key", key()},
+           .serves = serves,
+           .rank = 0},
+          {.name = "agent",
+           .argv = {"schedule", "agent", "--end-tasks", "--scheduler", made.scheduler, "--dir",
+                    file("agent"), "--listen", made.agent, "--key", key()},
+           .serves = serves,
+           .rank = 3}};
+}
+
 Service Folder::mount_service(const Made& made, const std::string& mount) {
   return {.name = "mount",
           .argv = {"mount", "/", mount, "--wait", "--meta", made.meta, "--key", key()},
@@ -246,8 +265,9 @@ Service Folder::mount_service(const Made& made, const std::string& mount) {
 
 Result<bool> Folder::purge() {
   FF_TRY(const Made note, made());
-  std::vector<std::string> names = {"running.json", "running.json.new.tmp", "made.json.new.tmp",
-                                    "meta", "log"};
+  std::vector<std::string> names = {
+      "running.json", "running.json.new.tmp", "made.json.new.tmp", "meta", "log", "scheduler",
+      "agent"};
   for (uint64_t number = 1; number <= note.shape.storage; number++) {
     FF_TRY(io::remove_tree(disk_, storage(number)));
   }
@@ -262,10 +282,11 @@ Result<bool> Folder::purge() {
   return true;
 }
 
-Result<std::vector<std::string>> choose_ports(Made& made, Rng& rng) {
+Result<std::vector<std::string>> choose_ports(Made& made, bool schedule, Rng& rng) {
   std::set<uint16_t> taken;
   std::vector<std::string*> all = {&made.meta};
   for (std::string& address : made.storage) all.push_back(&address);
+  if (schedule) all.insert(all.end(), {&made.scheduler, &made.agent});
   for (const std::string* address : all) {
     if (address->empty()) continue;
     FF_TRY(const auto parsed, net::parse_address(*address));

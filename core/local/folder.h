@@ -7,6 +7,8 @@
 //   cluster.key   the cluster's key
 //   meta/         of serve-meta
 //   storage-N/    the disk of the N-th serve-storage
+//   scheduler/    of schedule serve, once it was wanted
+//   agent/        of schedule agent
 //   log/          NAME.log of each daemon, and supervisor.log
 #pragma once
 
@@ -39,12 +41,14 @@ struct Made {
   bool formed = false;               // its cluster was made, with all its chains
   std::string meta;                  // "127.0.0.1:21400"; empty: not chosen yet
   std::vector<std::string> storage;  // of each, in order
+  std::string scheduler, agent;      // empty: never wanted yet
 };
 
 struct Running {
   pid_t supervisor = 0;
-  int64_t since_ns = 0;  // Unix epoch
-  std::string mount;     // where it is mounted; empty: nowhere
+  int64_t since_ns = 0;   // Unix epoch
+  std::string mount;      // where it is mounted; empty: nowhere
+  bool schedule = false;  // a scheduler and an agent, too
   std::vector<Standing> services;
 };
 
@@ -77,9 +81,10 @@ class Folder {
   // Whether a process that `running` names is there still.
   bool any_left(const Running& running);
 
-  // The command lines of its daemons; without `mount` none for that. Ranks for stopping: the mount,
-  // then storage, then meta.
+  // The command lines of its daemons. Ranks for stopping: the agent, which ends its tasks first,
+  // then the mount, storage, and at last meta and the scheduler.
   std::vector<Service> daemons(const Made& made);
+  std::vector<Service> schedule_services(const Made& made);
   Service mount_service(const Made& made, const std::string& mount);
 
   // Removes what was made here, and the folder when nothing else is left in it; false: something
@@ -93,9 +98,9 @@ class Folder {
   const std::string path_;
 };
 
-// Gives each daemon a port of this machine, below those that the kernel takes for connections of
-// programs. Those that have one keep it, unless it is another program's now: what it says then is
-// for the operator.
-Result<std::vector<std::string>> choose_ports(Made& made, Rng& rng);
+// Gives each daemon, of `schedule` only where they are wanted, a port of this machine, below those
+// that the kernel takes for connections of programs. Those that have one keep it, unless it is
+// another program's now: what it says then is for the operator.
+Result<std::vector<std::string>> choose_ports(Made& made, bool schedule, Rng& rng);
 
 }  // namespace ff::local

@@ -22,6 +22,7 @@ Supervisor::Supervisor(Loop& loop, io::Disk& disk, Rng& rng, Folder& folder, Mad
       running_{.supervisor = ::getpid(),
                .since_ns = loop.clock().wall_ns(),
                .mount = options_.mount,
+               .schedule = options_.schedule,
                .services = {}},
       keeper_(loop, disk, rng,
               {.program = options_.program, .env = options_.env, .logs = folder.logs()},
@@ -59,6 +60,9 @@ Task<void> Supervisor::run(std::function<bool()> stop) {
   Gate listening(loop_);
   note();
   for (Service& service : folder_.daemons(made_)) keeper_.start(std::move(service));
+  if (options_.schedule) {
+    for (Service& service : folder_.schedule_services(made_)) keeper_.start(std::move(service));
+  }
   listening.spawn(listen());
   auto waiting = poll_until(loop_, [this, &stop] { return left_ || stop(); });
   co_await std::move(waiting);

@@ -28,6 +28,7 @@ class Supervisor {
  public:
   struct Options {
     std::string mount;  // empty: nowhere
+    bool schedule = false;
     std::string program;
     std::vector<std::string> env;
     int pipe = -1;                       // non-blocking

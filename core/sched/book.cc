@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -14,9 +15,9 @@ namespace {
 constexpr std::array<std::string_view, 6> kPhases = {"queued",   "preparing", "running",
                                                      "stopping", "suspended", "finished"};
 constexpr std::array<std::string_view, 4> kOutcomes = {"none", "succeeded", "failed", "stopped"};
-constexpr std::array<std::string_view, 10> kStops = {
-    "none",    "preempted", "stopped", "suspended", "limit",
-    "drained", "node_lost", "hang",    "failed",    "unprepared"};
+constexpr std::array<std::string_view, 11> kStops = {
+    "none",      "preempted", "stopped", "suspended",  "limit",  "drained",
+    "node_lost", "hang",      "failed",  "unprepared", "restart"};
 
 constexpr size_t kNameMax = 200;
 constexpr size_t kWordsBytesMax = 256 * 1024;  // of argv and env together
@@ -112,6 +113,9 @@ void Book::begin(Now now) {
   for (const auto& [name, node] : nodes_) seen_[name].heard_ns = now.steady_ns;
   for (const uint64_t id : open_) {
     wire::Task& task = tasks_.at(id);
+    if (const int64_t pause_ns = task.not_before() - now.wall_ns; pause_ns > 0) {
+      ready_ns_[id] = now.steady_ns + std::min(pause_ns, timing_.pause_ns);
+    }
     if (!has_nodes(task)) continue;
     const wire::Attempt& tried = attempt(task);
     // The clock may have been set meanwhile: nothing was in the future.
@@ -174,7 +178,7 @@ Result<void> Book::control(uint64_t id, Control what, Now now) {
   if (phase == TaskPhase::finished) return refused();
   if (what == Control::resume) {
     if (phase != TaskPhase::suspended) return refused();
-    queue_again(task, 0);
+    queue_again(task, 0, now);
     return {};
   }
   if (has_nodes(task)) {
@@ -308,6 +312,7 @@ void Book::hear_part(wire::Task& task, const wire::Held& held, const std::string
   wire::Attempt& tried = attempt(task);
   part.text = held.text();
   part.statuses.clear();
+  part.has_lost = false;
   part.silent_ns = INT64_MAX;
   bool lives = false;
   for (const wire::Rank& rank : held.ranks()) {
@@ -317,8 +322,8 @@ void Book::hear_part(wire::Task& task, const wire::Held& held, const std::string
       part.silent_ns = std::min(part.silent_ns, rank.silent());
     } else if (state != RankState::waiting) {
       // A rank that nobody saw the end of has not ended well.
-      part.statuses[rank.local()] = state == RankState::lost ? 9 : rank.status();
-      if (state == RankState::lost) part.text = "its shim was lost";
+      part.statuses[rank.local()] = state == RankState::lost ? SIGKILL : rank.status();
+      part.has_lost = part.has_lost || state == RankState::lost;
       if (!rank.text().empty()) part.text = rank.text();
     }
   }

@@ -16,6 +16,7 @@
 // heard exactly once.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -43,8 +44,15 @@ enum class StopWhy : uint32_t {
   hang,
   failed,      // a rank has
   unprepared,  // a node could not make ready
+  restart,     // a rank has asked to be started again
 };
-enum class RankState : uint32_t { waiting, running, exited, lost };
+constexpr StopWhy kLastStop = StopWhy::restart;
+enum class RankState : uint32_t {
+  waiting,
+  running,
+  exited,
+  lost,  // its node has ended it, or nobody saw how it ended
+};
 enum class Action : uint32_t { prepare, run, ask, terminate, kill, forget };
 enum class Control : uint32_t { stop, suspend, resume };
 
@@ -137,6 +145,7 @@ class Book {
   struct Part {
     enum class State : uint8_t { waiting, prepared, living, ended } state = State::waiting;
     std::map<uint32_t, int32_t> statuses = {};  // of ranks that have ended, by local number
+    bool has_lost = false;                      // a rank, which is not the rank's doing
     int64_t silent_ns = 0;                      // of the rank that is least so
     std::string text = {};
   };
@@ -162,7 +171,8 @@ class Book {
   void ask_to_stop(wire::Task& task, StopWhy why, std::string text, Now now);
   void end_attempt(wire::Task& task, Now now);
   void finish(wire::Task& task, Outcome outcome, std::string text, Now now);
-  void queue_again(wire::Task& task, int64_t not_before_ns);
+  // It starts no sooner than after the pause.
+  void queue_again(wire::Task& task, int64_t pause_ns, Now now);
   // When an attempt that was asked to stop gets SIGTERM.
   int64_t terminates_ns(const wire::Attempt& tried, const Live& live) const;
   int64_t next_deadline(const wire::Task& task, const Live& live) const;
@@ -172,6 +182,8 @@ class Book {
   Picture picture(Now now, std::vector<uint64_t>& tasks, std::vector<std::string>& nodes) const;
   void place(wire::Task& task, const Start& start, const std::vector<std::string>& nodes, Now now);
   bool is_usable(const std::string& node, Now now) const;
+  // A node that was silent for so long gets nothing new.
+  int64_t quiet_ns() const { return std::min(timing_.quiet_ns, timing_.lease_ns); }
 
   void open(const wire::Task& task);
   void change(wire::Task& task);
@@ -183,10 +195,12 @@ class Book {
   std::map<std::string, wire::Node> nodes_;
   std::map<std::string, wire::Quota> quotas_;
   std::map<std::string, Seen> seen_;
-  std::map<uint64_t, Live> live_;       // of tasks with nodes
-  std::set<uint64_t> open_;             // tasks that are not finished
-  std::map<uint32_t, size_t> open_of_;  // how many, by user
+  std::map<uint64_t, Live> live_;         // of tasks with nodes
+  std::set<uint64_t> open_;               // tasks that are not finished
+  std::map<uint32_t, size_t> open_of_;    // how many, by user
+  std::map<uint64_t, int64_t> ready_ns_;  // of those that pause, steady: when they may start
   std::map<uint64_t, wire::Waiting> waits_;
+  int64_t look_ns_ = kNever;              // steady: when time alone may change what was decided
   std::map<std::string, uint64_t> once_;  // tasks that are not finished, by what makes them one
   uint64_t next_id_ = 1;
   bool undecided_ = true;  // something has changed since the last decision

@@ -65,6 +65,7 @@ void Book::advance_preparing(wire::Task& task, Now now) {
   Live& live = live_.at(task.id());
   wire::Attempt& tried = attempt(task);
   bool ready = tried.port() != 0;
+  std::string_view slow = tried.nodes(0);
   for (const auto& [node, part] : live.parts) {
     if (!part.text.empty()) {
       return ask_to_stop(task, StopWhy::unprepared, node + ": " + part.text, now);
@@ -72,7 +73,9 @@ void Book::advance_preparing(wire::Task& task, Now now) {
     if (is_over(node, now)) {
       return ask_to_stop(task, StopWhy::node_lost, "node " + node + " is silent", now);
     }
-    ready = ready && part.state == Part::State::prepared;
+    if (part.state == Part::State::prepared) continue;
+    ready = false;
+    slow = node;
   }
   if (ready) {
     tried.set_started(now.wall_ns);
@@ -83,16 +86,26 @@ void Book::advance_preparing(wire::Task& task, Now now) {
     return order(task);
   }
   if (now.steady_ns - live.placed_ns < timing_.prepare_ns) return;
-  ask_to_stop(task, StopWhy::unprepared, "its nodes did not make ready in time", now);
+  ask_to_stop(task, StopWhy::node_lost, fmt::format("node {} did not make ready in time", slow),
+              now);
 }
 
 void Book::advance_running(wire::Task& task, Now now) {
   Live& live = live_.at(task.id());
   wire::Attempt& tried = attempt(task);
+  for (const auto& [node, part] : live.parts) {
+    if (!part.has_lost) continue;
+    return ask_to_stop(task, StopWhy::node_lost,
+                       fmt::format("node {} has lost a rank: {}", node, part.text), now);
+  }
   if (const auto failed = failed_rank(task)) {
     tried.set_status_rank(failed->first);
     tried.set_status(failed->second);
-    return ask_to_stop(task, StopWhy::failed, how_it_ended(failed->first, failed->second), now);
+    const uint32_t asks = task.spec().restart_on();
+    const bool is_asking = asks != 0 && WIFEXITED(failed->second) &&
+                           static_cast<uint32_t>(WEXITSTATUS(failed->second)) == asks;
+    return ask_to_stop(task, is_asking ? StopWhy::restart : StopWhy::failed,
+                       how_it_ended(failed->first, failed->second), now);
   }
   for (const auto& [node, part] : live.parts) {
     if (is_over(node, now)) {
@@ -131,7 +144,8 @@ void Book::ask_to_stop(wire::Task& task, StopWhy why, std::string text, Now now)
 
 // A failure, and a task that hangs, need no answer.
 int64_t Book::terminates_ns(const wire::Attempt& tried, const Live& live) const {
-  if (why_of(tried) == StopWhy::failed || why_of(tried) == StopWhy::hang) {
+  const StopWhy why = why_of(tried);
+  if (why == StopWhy::failed || why == StopWhy::hang || why == StopWhy::restart) {
     return live.asked_ns + kOthersNs;
   }
   return live.acked_ns != 0 ? live.acked_ns + timing_.save_ns : live.asked_ns + timing_.ack_ns;
@@ -188,8 +202,10 @@ void Book::end_attempt(wire::Task& task, Now now) {
     case StopWhy::limit: return finish(task, Outcome::stopped, text, now);
     case StopWhy::suspended: set_phase(task, TaskPhase::suspended); return;
     case StopWhy::preempted:
-    case StopWhy::drained:
-    case StopWhy::node_lost: return queue_again(task, 0);
+    case StopWhy::drained: return queue_again(task, 0, now);
+    // At a bounded rate, where it is so again and again.
+    case StopWhy::restart:
+    case StopWhy::node_lost: return queue_again(task, timing_.pause_ns, now);
     case StopWhy::unprepared:
     case StopWhy::hang:
     case StopWhy::failed:
@@ -197,7 +213,7 @@ void Book::end_attempt(wire::Task& task, Now now) {
   }
   task.set_failures(task.failures() + 1);
   if (task.failures() > task.spec().restarts()) return finish(task, Outcome::failed, text, now);
-  queue_again(task, now.wall_ns + timing_.pause_ns);
+  queue_again(task, timing_.pause_ns, now);
 }
 
 void Book::finish(wire::Task& task, Outcome outcome, std::string text, Now now) {
@@ -209,12 +225,14 @@ void Book::finish(wire::Task& task, Outcome outcome, std::string text, Now now) 
   open_of_[task.owner().uid()]--;
   once_.erase(task.once());
   waits_.erase(task.id());
+  ready_ns_.erase(task.id());
   change(task);
 }
 
-void Book::queue_again(wire::Task& task, int64_t not_before_ns) {
+void Book::queue_again(wire::Task& task, int64_t pause_ns, Now now) {
   set_phase(task, TaskPhase::queued);
-  task.set_not_before(not_before_ns);
+  task.set_not_before(pause_ns == 0 ? 0 : now.wall_ns + pause_ns);
+  if (pause_ns > 0) ready_ns_[task.id()] = now.steady_ns + pause_ns;
   if (task.attempts_size() > 0) {
     auto& nodes = *attempt(task).mutable_nodes();
     if (nodes.size() > kOldNodesKept)

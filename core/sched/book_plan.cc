@@ -11,7 +11,7 @@ bool Book::is_usable(const std::string& name, Now now) const {
   if (seen == seen_.end() || !seen->second.heard || nodes_.at(name).drained()) return false;
   const bool has_strays =
       std::ranges::any_of(seen->second.strays, [](const auto& stray) { return stray.second; });
-  return !has_strays && now.steady_ns - seen->second.heard_ns < timing_.quiet_ns;
+  return !has_strays && now.steady_ns - seen->second.heard_ns < quiet_ns();
 }
 
 Picture Book::picture(Now now, std::vector<uint64_t>& tasks,
@@ -43,9 +43,9 @@ Picture Book::picture(Now now, std::vector<uint64_t>& tasks,
     gang.level = spec.has_priority() ? level_of(spec.priority()) : std::nullopt;
     gang.limit_ns = spec.limit();
     gang.min_run_ns = spec.min_run();
-    gang.ready_ns = task.not_before() == 0
-                        ? 0
-                        : now.steady_ns + std::max<int64_t>(0, task.not_before() - now.wall_ns);
+    if (const auto ready = ready_ns_.find(id); ready != ready_ns_.end()) {
+      gang.ready_ns = ready->second;
+    }
     const auto live = live_.find(id);
     if (live != live_.end()) {
       const wire::Attempt& tried = attempt(task);
@@ -87,12 +87,17 @@ void Book::decide_now(Now now) {
   std::vector<std::string> nodes;
   const Decision decision = decide(picture(now, tasks, nodes), now.steady_ns);
   waits_.clear();
+  look_ns_ = kNever;
+  std::erase_if(ready_ns_, [&](const auto& one) { return one.second <= now.steady_ns; });
+  for (const auto& [id, ready_ns] : ready_ns_) look_ns_ = std::min(look_ns_, ready_ns);
   for (const Wait& wait : decision.waits) {
     wire::Waiting& waiting = waits_[tasks[wait.task]];
     waiting.set_why(static_cast<uint32_t>(wait.why));
     if (wait.other != kNobody) waiting.set_other(tasks[wait.other]);
     if (wait.expected_ns != kNever) {
       waiting.set_expected(now.wall_ns + wait.expected_ns - now.steady_ns);
+      // Somebody's minimum run time ends, or its time is over.
+      if (wait.expected_ns > now.steady_ns) look_ns_ = std::min(look_ns_, wait.expected_ns);
     }
     waiting.set_missing(wait.missing);
   }
@@ -136,30 +141,18 @@ int64_t Book::tick(Now now) {
   int64_t next_ns = kNever;
   for (const auto& [name, seen] : seen_) {
     // A node falls silent without a word.
-    const int64_t quiet_ns = seen.heard_ns + timing_.quiet_ns;
+    const int64_t falls_ns = seen.heard_ns + quiet_ns();
     if (!seen.heard) continue;
-    if (quiet_ns > now.steady_ns) {
-      next_ns = std::min(next_ns, quiet_ns);
-    } else if (quiet_ns > decided_ns_) {
+    if (falls_ns > now.steady_ns) {
+      next_ns = std::min(next_ns, falls_ns);
+    } else if (falls_ns > decided_ns_) {
       undecided_ = true;
     }
   }
-  for (const auto& [id, waiting] : waits_) {
-    const int64_t not_before_ns = tasks_.at(id).not_before();
-    if (static_cast<Why>(waiting.why()) == Why::not_yet && not_before_ns <= now.wall_ns) {
-      undecided_ = true;
-    }
-    // Somebody's minimum run time ends.
-    if (waiting.expected() != 0 && waiting.expected() <= now.wall_ns) undecided_ = true;
-  }
-  if (undecided_) decide_now(now);
+  if (undecided_ || look_ns_ <= now.steady_ns) decide_now(now);
+  next_ns = std::min(next_ns, look_ns_);
   for (const auto& [id, live] : live_) {
     next_ns = std::min(next_ns, next_deadline(tasks_.at(id), live));
-  }
-  for (const auto& [id, waiting] : waits_) {
-    if (waiting.expected() == 0) continue;
-    next_ns =
-        std::min(next_ns, now.steady_ns + std::max<int64_t>(0, waiting.expected() - now.wall_ns));
   }
   return next_ns;
 }

@@ -9,15 +9,16 @@
 #include "io/files.h"
 #include "sched/book.h"
 #include "sched/foreign_tree.h"
+#include "shim/lease.h"
 #include "shim/process_table.h"
 
 namespace ff::sched {
 namespace {
 
-constexpr uint64_t kLeaseMost = 256;  // bytes
+constexpr int64_t kKilledNs = 5 * kSecond;  // until all that was killed is gone
+constexpr int64_t kEndLookNs = 20 * kMillisecond;
 constexpr int64_t kLogsLookNs = 600 * kSecond;
 constexpr size_t kEndedMost = 2000;  // attempts whose logs are kept
-constexpr int64_t kLeaseParts = 10;  // how old the file may be
 
 std::string key_of(const Holdings::Report& report) {
   std::string key = report.scheduler;
@@ -53,6 +54,9 @@ Result<std::unique_ptr<Holdings>> Holdings::open(io::Disk& disk, Clock& clock, O
   FF_TRY(std::string boot, shim::boot_id(disk));
   std::unique_ptr<Holdings> holdings(
       new Holdings(disk, clock, std::move(options), std::move(boot), std::move(lock)));
+  FF_TRY(holdings->lease_file_,
+         disk.open(holdings->place_.lease,
+                   {.access = io::Access::write, .create = true, .mode = 0600}));
   FF_TRY(holdings->load());
   return holdings;
 }
@@ -71,6 +75,7 @@ Holdings::Holdings(io::Disk& disk, Clock& clock, Options options, std::string bo
              .tasks = options_.tasks,
              .shim = options_.shim,
              .cgroup = options_.cgroup,
+             .lease = io::join(options_.dir, "lease"),
              .key = options_.key,
              .boot = std::move(boot),
              .uid = options_.uid,
@@ -101,26 +106,19 @@ void Holdings::set_lease(int64_t sent_ns, int64_t lease_ns) {
 }
 
 void Holdings::read_lease() {
-  const auto text = io::read_file(disk_, io::join(options_.dir, "lease"), kLeaseMost);
-  if (!text) return;
-  const auto words = split(std::string_view(*text).substr(0, text->find('\n')), ' ');
-  if (words.size() != 3 || words[0] != place_.boot || !text->ends_with('\n')) return;
-  const auto success_ns = parse_u64(words[1]);
-  const auto lease_ns = parse_u64(words[2]);
-  const auto now_ns = static_cast<uint64_t>(clock_.steady_ns());
-  if (!success_ns || !lease_ns || *success_ns > now_ns) return;
-  if (*lease_ns <= now_ns - *success_ns) return;
-  set_lease(static_cast<int64_t>(*success_ns), static_cast<int64_t>(*lease_ns));
+  const auto lease = shim::read_lease(disk_, place_.lease, place_.boot);
+  const int64_t now_ns = clock_.steady_ns();
+  if (!lease || lease->success_ns > now_ns || lease->until_ns() <= now_ns) return;
+  set_lease(lease->success_ns, lease->lease_ns);
   written_ns_ = success_ns_;
 }
 
 void Holdings::write_lease() {
-  const int64_t success_ns = success_ns_, lease_ns = lease_ns_;
-  if (success_ns == written_ns_ || success_ns - written_ns_ < lease_ns / kLeaseParts) return;
-  const std::string text = fmt::format("{} {} {}\n", place_.boot, success_ns, lease_ns);
-  const auto written = io::replace_file(disk_, io::join(options_.dir, "lease"), text, "new");
+  const shim::Lease lease{.boot = place_.boot, .success_ns = success_ns_, .lease_ns = lease_ns_};
+  if (lease.success_ns == written_ns_) return;
+  const auto written = lease_file_->write_at(as_bytes(shim::lease_text(lease)), 0);
   if (written) {
-    written_ns_ = success_ns;
+    written_ns_ = lease.success_ns;
     told_.clear();
   } else if (std::exchange(told_, written.error().message) != written.error().message) {
     log_warning("the lease cannot be written down", {{"cause", written.error().message}});
@@ -129,8 +127,22 @@ void Holdings::write_lease() {
 
 void Holdings::kill_living() {
   for (const std::string& dir : living_.all()) {
-    kill_rank(disk_, clock_, dir, "the scheduler was silent for too long");
+    give_up_rank(disk_, clock_, dir, shim::Order::kill);
   }
+}
+
+bool Holdings::end_all(int64_t patience_ns) {
+  const int64_t kill_ns = clock_.steady_ns() + patience_ns;
+  for (const auto& [name, attempt] : held_) attempt->give_up(shim::Order::terminate);
+  bool killed = false;
+  while (living() > 0) {
+    const int64_t now_ns = clock_.steady_ns();
+    if (now_ns >= kill_ns + kKilledNs) return false;
+    if (now_ns >= kill_ns && !std::exchange(killed, true)) kill_living();
+    clock_.sleep_ns(kEndLookNs);
+    for (const auto& [name, attempt] : held_) attempt->look();
+  }
+  return true;
 }
 
 // Orders. -----------------------------------------------------------------------------------------

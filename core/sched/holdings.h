@@ -2,13 +2,12 @@
 // agent, and the lease that says how long ranks may run without a word of the scheduler.
 //
 //   DIR/lock       held by the one agent that has this folder
-//   DIR/lease      "BOOT SUCCESS LEASE\n": when the scheduler last answered (nanoseconds of the
-//                  boot-time clock, of that boot), and for how long that is good
+//   DIR/lease      when the scheduler last answered, and for how long that is good (shim/lease.h)
 //   DIR/attempts/  what it holds (local_attempt.h)
 //   DIR/ended/     logs of what it held, for a while
 //
-// The lease in the file is older than the true one by a tenth of it at most: an agent that starts
-// again and cannot know better ends ranks too early rather than too late.
+// The lease in the file may be a turn older than the true one: whoever cannot know better ends
+// ranks too early rather than too late.
 #pragma once
 
 #include <atomic>
@@ -59,6 +58,9 @@ class Holdings {
   // Ranks that may be running; and all of them killed. The second blocks.
   size_t living() const { return living_.all().size(); }
   void kill_living();
+  // Ends all ranks, which is no failure of theirs: SIGTERM, SIGKILL after `patience_ns`. When no
+  // other thread calls any more. False: some hang in the kernel.
+  bool end_all(int64_t patience_ns);
 
  private:
   Holdings(io::Disk& disk, Clock& clock, Options options, std::string boot,
@@ -76,6 +78,7 @@ class Holdings {
   Clock& clock_;
   const Options options_;
   const std::unique_ptr<io::File> lock_;
+  std::unique_ptr<io::File> lease_file_;
   net::SecureRng rng_;
   LivingRanks living_;
   std::atomic<int64_t> lease_until_ns_ = 0, success_ns_ = 0, lease_ns_ = 0;

@@ -142,7 +142,8 @@ Result<std::unique_ptr<LocalAttempt>> LocalAttempt::load(const NodePlace& place,
     for (const Rank& rank : found->ranks_) {
       place.living.add(rank.dir);
       if (!same_boot) {
-        (void)end_unstarted(disk, place.clock, rank.dir, "the machine was started anew");
+        (void)end_unstarted(disk, place.clock, rank.dir,
+                            {.why = "the machine was started anew", .given_up = true});
       }
     }
   } else if (found->record_.port != 0) {
@@ -224,7 +225,8 @@ Result<std::optional<std::string>> LocalAttempt::write_key(const wire::Order& or
 Result<void> LocalAttempt::launch(const wire::Order& order, uint32_t local,
                                   std::optional<std::string> key) {
   const wire::Spec& spec = order.spec();
-  const RankPlace at{.task = record_.task,
+  const RankPlace at{.scheduler = record_.scheduler,
+                     .task = record_.task,
                      .attempt = record_.attempt,
                      .nodes = spec.nodes(),
                      .node_rank = record_.node_rank,
@@ -241,7 +243,8 @@ Result<void> LocalAttempt::launch(const wire::Order& order, uint32_t local,
                       .memory_limit = std::min<uint64_t>(spec.memory(), INT64_MAX),
                       .cgroup = place_.cgroup,
                       .stop_signal = static_cast<int>(spec.signal()),
-                      .marker = rank_marker(at)};
+                      .marker = rank_marker(at),
+                      .lease = place_.lease};
   launch.log.path = fmt::format("{}/{}.log", folder(), local);
   const std::string path = io::join(ranks_[local].dir, shim::kLaunchFile);
   return io::replace_file(place_.disk, path, to_json(launch), "new");
@@ -257,7 +260,7 @@ void LocalAttempt::start(Rank& rank) {
   const auto started = shim::start_shim(place_.shim, rank.dir);
   if (started) return;
   tell("a shim cannot be started", started.error());
-  (void)end_unstarted(place_.disk, place_.clock, rank.dir, started.error().message);
+  (void)end_unstarted(place_.disk, place_.clock, rank.dir, {.why = started.error().message});
 }
 
 void LocalAttempt::ask(const wire::Order& order) {
@@ -282,7 +285,16 @@ void LocalAttempt::end(shim::Order order) {
     if (rank.state.phase == shim::Phase::running) order_rank(place_.disk, rank.dir, order);
     if (rank.state.phase != shim::Phase::not_started) continue;
     order_rank(place_.disk, rank.dir, order);
-    (void)end_unstarted(place_.disk, place_.clock, rank.dir, "it was to end before it had begun");
+    (void)end_unstarted(place_.disk, place_.clock, rank.dir,
+                        {.why = "it was to end before it had begun"});
+  }
+}
+
+void LocalAttempt::give_up(shim::Order how) {
+  if (!begun_) return;
+  for (const Rank& rank : ranks_) {
+    if (rank.state.phase == shim::Phase::exited) continue;
+    give_up_rank(place_.disk, place_.clock, rank.dir, how);
   }
 }
 
@@ -412,9 +424,10 @@ wire::Rank LocalAttempt::rank_report(uint32_t local) const {
       break;
     case shim::Phase::exited: {
       const shim::Exit& exit = *state.exit;
-      set_state(exit.ending == shim::Ending::lost ? RankState::lost : RankState::exited);
+      const bool is_lost = exit.ending == shim::Ending::lost || exit.given_up;
+      set_state(is_lost ? RankState::lost : RankState::exited);
       report.set_status(exit.ending == shim::Ending::not_started ? kNotStarted : exit.status);
-      if (exit.ending != shim::Ending::ended) report.set_text(exit.why);
+      if (!exit.why.empty()) report.set_text(exit.why);
       break;
     }
   }

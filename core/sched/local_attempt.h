@@ -40,7 +40,7 @@ struct NodePlace {
   std::string attempts, ended;    // folders
   std::string tasks;              // of $FF_TASK_DIR
   std::vector<std::string> shim;  // the program that a shim is, and its words
-  std::string cgroup;             // shim::Launch
+  std::string cgroup, lease;      // shim::Launch
   std::optional<net::Key> key;    // the cluster's
   std::string boot;
   uint32_t uid = 0;  // the agent's own; 0 runs tasks of all users
@@ -72,6 +72,7 @@ class LocalAttempt {
   void run(const wire::Order& order);
   void ask(const wire::Order& order);
   void end(shim::Order order);
+  void give_up(shim::Order how);
   // One that has not begun: all of it.
   void remove();
   // One that has ended: all but the logs.

@@ -21,7 +21,7 @@ void order_rank(io::Disk& disk, const std::string& dir, shim::Order order) {
   if (order == shim::Order::kill) (void)shim::send_signal(disk, state->running->rank, SIGKILL);
 }
 
-bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const std::string& why) {
+bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const Unstarted& how) {
   const auto lock = io::lock_file(disk, io::join(dir, shim::kLockFile));
   if (!lock) return false;
   if (*lock == nullptr) return true;
@@ -31,16 +31,21 @@ bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const s
     if (*there) return true;
   }
   const int64_t now_ns = clock.wall_ns();
-  const shim::Exit exit{
-      .ending = shim::Ending::not_started, .why = why, .ended_ns = now_ns, .gone_ns = now_ns};
+  const shim::Exit exit{.ending = shim::Ending::not_started,
+                        .why = how.why,
+                        .given_up = how.given_up,
+                        .ended_ns = now_ns,
+                        .gone_ns = now_ns};
   return io::replace_file(disk, io::join(dir, shim::kExitFile), to_json(exit), "new").ok();
 }
 
-void kill_rank(io::Disk& disk, Clock& clock, const std::string& dir, const std::string& why) {
-  order_rank(disk, dir, shim::Order::kill);
+void give_up_rank(io::Disk& disk, Clock& clock, const std::string& dir, shim::Order how) {
+  order_rank(disk, dir, shim::Order::give_up);
+  order_rank(disk, dir, how);
   const auto state = shim::read_state(disk, dir);
   if (state && state->phase == shim::Phase::not_started) {
-    (void)end_unstarted(disk, clock, dir, why);
+    (void)end_unstarted(disk, clock, dir,
+                        {.why = "its node does not start it any more", .given_up = true});
   }
 }
 

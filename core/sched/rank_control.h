@@ -20,10 +20,15 @@ void order_rank(io::Disk& disk, const std::string& dir, shim::Order order);
 
 // Writes `exit` for a rank whose shim has never begun, so that none begins any more. Nothing, where
 // a shim holds the folder or has held it: that one reads its orders. False: the disk refuses.
-bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const std::string& why);
+struct Unstarted {
+  std::string why;
+  bool given_up = false;  // shim::Exit
+};
+bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const Unstarted& how);
 
-// SIGKILL to all of it; nothing of it starts any more. It may not be gone yet.
-void kill_rank(io::Disk& disk, Clock& clock, const std::string& dir, const std::string& why);
+// How it ends from now on is the node's doing; nothing of it starts any more. It may not be gone
+// yet.
+void give_up_rank(io::Disk& disk, Clock& clock, const std::string& dir, shim::Order how);
 
 // Shims' folders of ranks that may be running. From any thread: those are killed when the lease is
 // over, whatever else the agent may be waiting for.

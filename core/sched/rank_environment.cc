@@ -30,6 +30,8 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& submit
       {"MASTER_ADDR", place.first_address},
       {"MASTER_PORT", fmt::to_string(place.port)},
       {"FF_TASK", fmt::to_string(place.task)},
+      {"FF_TASK_OF", place.scheduler},
+      {"FF_TASK_ATTEMPT", fmt::to_string(place.attempt)},
       {"FF_TASK_DIR", place.task_dir},
   };
   if (place.key_file) own.emplace_back("FF_KEY_FILE", *place.key_file);
@@ -46,7 +48,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& submit
 }
 
 std::string rank_marker(const RankPlace& place) {
-  return fmt::format("FF_ATTEMPT={}.{}.{}", place.task, place.attempt, place.rank());
+  return fmt::format("FF_TASK_RANK={}.{}.{}", place.task, place.attempt, place.rank());
 }
 
 net::Key job_key(const net::Key& cluster, const JobName& job) {

@@ -13,6 +13,7 @@
 namespace ff::sched {
 
 struct RankPlace {
+  std::string scheduler = {};
   uint64_t task = 0;
   uint32_t attempt = 0;
   uint32_t nodes = 1;
@@ -29,7 +30,7 @@ struct RankPlace {
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& submitted,
                                           const RankPlace& place);
-// "FF_ATTEMPT=TASK.ATTEMPT.RANK": of one rank alone (shim/launch.h).
+// "FF_TASK_RANK=TASK.ATTEMPT.RANK": of one rank alone (shim/launch.h).
 std::string rank_marker(const RankPlace& place);
 
 // The key of an attempt, the same on all of its nodes; who has it learns nothing of the cluster's:

@@ -79,7 +79,7 @@ std::string why_text(const wire::Task& task, const wire::Waiting* waiting, int64
   const wire::Attempt* const tried = last_attempt(task);
   if (phase == TaskPhase::stopping && tried != nullptr) {
     if (!tried->stop_text().empty()) return tried->stop_text();
-    return tried->stop() > static_cast<uint32_t>(StopWhy::unprepared)
+    return tried->stop() > static_cast<uint32_t>(kLastStop)
                ? ""
                : std::string(stop_name(static_cast<StopWhy>(tried->stop())));
   }

@@ -5,9 +5,9 @@
 //    "user": {"uid": 1000, "gid": 1000, "groups": [44]}, "memory_limit": 0, "cgroup": "ff/tasks",
 //    "log": {"path": "/…/0.log", "file_bytes": 2097152, "files": 4, "rate": 1048576,
 //            "burst": 4194304},
-//    "stop_signal": "USR1", "marker": "FF_ATTEMPT=12.1.0"}
+//    "stop_signal": "USR1", "marker": "FF_ATTEMPT=12.1.0", "lease": "/…/lease"}
 //
-// "user" may be missing, "cgroup", "stop_signal" and "marker" empty.
+// "user" may be missing, "cgroup", "stop_signal", "marker" and "lease" empty.
 #include "shim/launch.h"
 
 #include <csignal>
@@ -82,7 +82,8 @@ std::string to_json(const Launch& launch) {
                  {"rate", launch.log.rate},
                  {"burst", launch.log.burst}}},
                {"stop_signal", signal_name(launch.stop_signal)},
-               {"marker", text_json(launch.marker)}};
+               {"marker", text_json(launch.marker)},
+               {"lease", text_json(launch.lease)}};
   if (launch.user) {
     json["user"] = {
         {"uid", launch.user->uid}, {"gid", launch.user->gid}, {"groups", launch.user->groups}};
@@ -119,6 +120,10 @@ Result<Launch> parse_launch(std::string_view text) {
   FF_TRY(launch.marker, fields.text("marker"));
   if (!launch.marker.empty() && !is_variable(launch.marker)) {
     return fields.wrong("marker", "not NAME=value");
+  }
+  FF_TRY(launch.lease, fields.text("lease"));
+  if (!launch.lease.empty() && !launch.lease.starts_with('/')) {
+    return fields.wrong("lease", "not absolute");
   }
   return launch;
 }

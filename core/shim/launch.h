@@ -44,6 +44,8 @@ struct Launch {
   // are found when the shim itself was killed. So it must be another one for each rank: of several
   // that share one, the first whose shim is lost would take the others along.
   std::string marker = {};
+  std::string lease =
+      {};  // absolute: the file that says how long it may run (lease.h); empty: none
 };
 
 std::string to_json(const Launch& launch);

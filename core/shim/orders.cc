@@ -12,6 +12,7 @@ std::string order_file(Order order) {
     case Order::notify: return "order.notify";
     case Order::terminate: return "order.terminate";
     case Order::kill: return "order.kill";
+    case Order::give_up: return "order.give-up";
   }
   return "order.kill";
 }

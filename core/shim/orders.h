@@ -18,8 +18,10 @@ enum class Order : uint8_t {
   notify,     // the signal of launch.json, to the rank's first process only
   terminate,  // SIGTERM to all processes of the rank
   kill,       // SIGKILL to all of them, until none is left
+  give_up,    // nothing by itself: how the rank ends from now on is its node's doing (Exit)
 };
-constexpr std::array<Order, 3> kOrders = {Order::notify, Order::terminate, Order::kill};
+constexpr std::array<Order, 4> kOrders = {Order::notify, Order::terminate, Order::kill,
+                                          Order::give_up};
 
 // The name of its file: "order.kill".
 std::string order_file(Order order);

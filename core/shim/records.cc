@@ -4,8 +4,9 @@
 //    "boot": "0c3b…", "cgroup_kind": "v2", "cgroup": "/sys/fs/cgroup/ff/tasks/rank-71-9034",
 //    "no_cgroup": "", "marker": "FF_ATTEMPT=12.1.0", "began_ns": 1795442619000000000}
 //
-//   {"ff_shim": 1, "ending": "ended", "status": 256, "why": "", "ended_ns": 1795442620000000000,
-//    "gone_ns": 1795442620000000000, "killed": 0, "peak_memory": 73400320,
+//   {"ff_shim": 1, "ending": "ended", "status": 256, "why": "", "given_up": false,
+//    "ended_ns": 1795442620000000000, "gone_ns": 1795442620000000000, "killed": 0,
+//    "peak_memory": 73400320,
 //    "peak_of_cgroup": true, "oom_killed": false, "log_dropped": 0}
 //
 // "peak_memory" and "oom_killed" are missing where nobody knows.
@@ -65,6 +66,7 @@ std::string to_json(const Exit& exit) {
   Json json = {{"ending", ending_name(exit.ending)},
                {"status", static_cast<uint64_t>(exit.status)},
                {"why", text_json(exit.why)},
+               {"given_up", exit.given_up},
                {"ended_ns", static_cast<uint64_t>(exit.ended_ns)},
                {"gone_ns", static_cast<uint64_t>(exit.gone_ns)},
                {"killed", exit.killed},
@@ -102,6 +104,7 @@ Result<Exit> parse_exit(std::string_view text) {
   FF_TRY(const uint64_t status, fields.number("status", UINT16_MAX));
   exit.status = static_cast<int>(status);
   FF_TRY(exit.why, fields.text("why"));
+  FF_TRY(exit.given_up, fields.truth("given_up"));
   FF_TRY(exit.ended_ns, parse_time(fields, "ended_ns"));
   FF_TRY(exit.gone_ns, parse_time(fields, "gone_ns"));
   FF_TRY(exit.killed, fields.number("killed"));

@@ -36,7 +36,8 @@ std::string_view ending_name(Ending ending);
 struct Exit {
   Ending ending = Ending::ended;
   int status = 0;                            // of waitpid(2), for the rank's first process
-  std::string why = {};                      // not_started, lost
+  std::string why = {};                      // not_started, lost, given up
+  bool given_up = false;                     // its node did not let it run on
   int64_t ended_ns = 0;                      // its first process; Unix epoch
   int64_t gone_ns = 0;                       // the last of them
   uint64_t killed = 0;                       // descendants that had to be killed

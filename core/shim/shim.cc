@@ -26,6 +26,7 @@
 #include "shim/cgroup.h"
 #include "shim/fields.h"
 #include "shim/launch.h"
+#include "shim/lease.h"
 #include "shim/orders.h"
 #include "shim/process_table.h"
 #include "shim/rank_log.h"
@@ -40,6 +41,7 @@ constexpr int kRounds = 20;                          // over all processes, in o
 constexpr int64_t kKillPauseNs = 10 * kMillisecond;  // the first, between two tries; it doubles
 constexpr int64_t kKillPauseMaxNs = kSecond;
 constexpr int64_t kRemovePatienceNs = kSecond;  // for a cgroup whose last process has just ended
+constexpr int64_t kLeaseLookNs = kSecond;       // while the lease's file cannot be read
 constexpr int64_t kExitPauseNs = kSecond;       // when `exit` cannot be written
 constexpr int64_t kExitPatienceNs = 600 * kSecond;  // and no longer: the rank is then lost
 
@@ -64,6 +66,7 @@ class Shim {
   void read_output();
   void take_signals();
   void reap();
+  void look_at_lease();
   void act();
   void signal_all(int number);
   void kill_all();
@@ -81,6 +84,9 @@ class Shim {
   std::optional<RankLog> log_;
   std::optional<Cgroup> cgroup_;
   ProcessId rank_;
+  std::string boot_;
+  std::optional<int64_t> lease_until_ns_;  // as far as it was ever known
+  int64_t lease_look_ns_ = 0;
 
   bool rank_ended_ = false, childless_ = false;
   bool notified_ = false, terminated_ = false, killing_ = false;
@@ -172,7 +178,8 @@ Result<void> Shim::write_running(const NewRank& rank, const ProcessId& shim) {
                   .no_cgroup = cgroup_->why(),
                   .marker = launch_.marker,
                   .began_ns = clock_.wall_ns()};
-  FF_TRY(running.boot, boot_id(disk_));
+  FF_TRY(boot_, boot_id(disk_));
+  running.boot = boot_;
   return io::replace_file(disk_, file(kRunningFile), to_json(running), "new");
 }
 
@@ -183,6 +190,7 @@ int64_t Shim::until_ns() const {
   const int64_t now_ns = clock_.steady_ns();
   if (const auto log = log_->next_ns()) until = *log;
   if (orders_->fd() < 0) until = std::min(until, now_ns + kLookNs);
+  if (!launch_.lease.empty()) until = std::min(until, lease_look_ns_);
   if (killing_) {
     until = std::min(until, now_ns + kill_pause_ns_);
   } else if (grace_until_ns_) {
@@ -234,6 +242,23 @@ void Shim::reap() {
     status_ = status;
     ended_ns_ = clock_.wall_ns();
   }
+}
+
+// When it should be over: by then it goes on longer, most often.
+void Shim::look_at_lease() {
+  const int64_t now_ns = clock_.steady_ns();
+  if (launch_.lease.empty() || now_ns < lease_look_ns_) return;
+  const auto lease = read_lease(disk_, launch_.lease, boot_);
+  const auto known = std::exchange(lease_until_ns_, lease ? lease->until_ns() : lease_until_ns_);
+  lease_look_ns_ = now_ns + kLeaseLookNs;
+  if (lease && lease->until_ns() > now_ns) lease_look_ns_ = lease->until_ns();
+  // What cannot be read may be half written: it is looked at once more.
+  const bool is_over =
+      lease ? lease->until_ns() <= now_ns : known && *known + kLeaseLookNs < now_ns;
+  if (!is_over || rank_ended_ || orders_->has(Order::kill)) return;
+  log_->say("ff: the scheduler was silent for too long, so this is killed");
+  orders_->give(Order::give_up);
+  orders_->give(Order::kill);
 }
 
 void Shim::act() {
@@ -309,6 +334,9 @@ Exit Shim::ended() {
             .peak_memory = cgroup_->peak_memory(),
             .oom_killed = cgroup_->oom_killed(),
             .log_dropped = log_->dropped()};
+  // What has ended well was done.
+  exit.given_up = status_ != 0 && orders_->has(Order::give_up);
+  if (exit.given_up) exit.why = "its node ended it";
   exit.peak_of_cgroup = exit.peak_memory.has_value();
   if (!exit.peak_memory && largest_ > 0) exit.peak_memory = largest_;
   const int64_t end_ns = clock_.steady_ns() + kRemovePatienceNs;
@@ -335,6 +363,7 @@ Result<void> Shim::run() {
     const int64_t now_ns = clock_.wall_ns();
     FF_TRY(write_exit({.ending = Ending::not_started,
                        .why = started.error().message,
+                       .given_up = orders_ && orders_->has(Order::give_up),
                        .ended_ns = now_ns,
                        .gone_ns = now_ns}));
     return started;
@@ -346,6 +375,7 @@ Result<void> Shim::run() {
     take_signals();
     reap();
     orders_->look();
+    look_at_lease();
     act();
   }
   return write_exit(ended());

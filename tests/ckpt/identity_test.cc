@@ -37,7 +37,23 @@ TEST(IdentityTest, TheAttemptOfTheEnvironment) {
   EXPECT_EQ(attempt(nullptr, "job", "3"), "job.3");
   EXPECT_EQ(attempt("", "job", "3"), "job.3");
   EXPECT_EQ(attempt("mine", "job", "3"), "mine");
-  attempt(nullptr, nullptr, nullptr);
+  set("FF_TASK", "12");
+  set("FF_TASK_ATTEMPT", "3");
+  set("FF_TASK_OF", "c0ffee");
+  EXPECT_EQ(attempt("mine", "job", "3"), "mine");
+  EXPECT_EQ(attempt(nullptr, "job", "1"), "12.3-job.1");
+  EXPECT_EQ(attempt(nullptr, nullptr, nullptr), "12.3");
+  io::SystemDisk disk;
+  const auto task = identity_of(disk, "host", "1.2").task;
+  ASSERT_TRUE(task.has_value());
+  EXPECT_EQ(task->scheduler, "c0ffee");
+  EXPECT_EQ(task->task, 12u);
+  EXPECT_EQ(task->number, 3u);
+  for (const char* const scheduler : {"", "../up", "a b"}) {
+    set("FF_TASK_OF", scheduler);
+    EXPECT_FALSE(identity_of(disk, "host", "1.2").task.has_value()) << scheduler;
+  }
+  for (const char* const name : {"FF_TASK", "FF_TASK_ATTEMPT", "FF_TASK_OF"}) set(name, nullptr);
 }
 
 }  // namespace

@@ -29,6 +29,7 @@
 #include "rpc/server.h"
 #include "sched/service.h"
 #include "shim/control.h"
+#include "shim/lease.h"
 #include "shim/process_table.h"
 
 namespace ff::cmd {

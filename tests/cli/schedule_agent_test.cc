@@ -64,7 +64,7 @@ TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
          {std::string("WORLD_SIZE=2"), "RANK=" + rank, "LOCAL_RANK=" + rank,
           std::string("LOCAL_WORLD_SIZE=2"), std::string("NNODES=1"), std::string("NODE_RANK=0"),
           std::string("MASTER_ADDR=127.0.0.1"), fmt::format("MASTER_PORT={}", attempt.port()),
-          fmt::format("FF_TASK={}", id), fmt::format("FF_ATTEMPT={}.1.{}", id, rank),
+          fmt::format("FF_TASK={}", id), fmt::format("FF_TASK_RANK={}.1.{}", id, rank),
           fmt::format("FF_TASK_DIR={}/{}.1", tasks, id),
           fmt::format("FF_KEY_FILE={}/{}.1/key", tasks, id), std::string("MINE=line\nbreak")}) {
       EXPECT_TRUE(env.contains(variable)) << variable;
@@ -147,13 +147,28 @@ TEST_F(AgentsTest, TheNextAttemptHasTheWordOfTheLast) {
   start_scheduler();
   start_agent("n0");
   wire::Spec spec = script(
-      "cat $FF_TASK_DIR/life_state >$OUT/word.$FF_ATTEMPT; echo 77 >$FF_TASK_DIR/life_state;"
-      "[ $FF_ATTEMPT = $FF_TASK.2.0 ] || exit 1");
+      "cat $FF_TASK_DIR/life_state >$OUT/word.$FF_TASK_RANK; echo 77 >$FF_TASK_DIR/life_state;"
+      "[ $FF_TASK_ATTEMPT = 2 ] || exit 1");
   spec.set_restarts(1);
   const uint64_t id = submit(spec);
   const wire::Task task = finished(id);
   EXPECT_EQ(outcome(task), Outcome::succeeded);
   EXPECT_EQ(out(fmt::format("word.{}.2.0", id)), "77\n");
+}
+
+TEST_F(AgentsTest, ARankMayAskToBeStartedAgain) {
+  start_scheduler();
+  start_agent("n0");
+  wire::Spec spec = script("[ $FF_TASK_ATTEMPT = 3 ] || exit 75");
+  spec.set_restart_on(75);
+  const uint64_t asks = submit(spec);
+  spec.set_restart_on(74);
+  const uint64_t fails = submit(spec);
+  const wire::Task task = finished(asks);
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(task.attempts_made(), 3u);
+  EXPECT_EQ(task.failures(), 0u);
+  EXPECT_EQ(outcome(finished(fails)), Outcome::failed);
 }
 
 TEST_F(AgentsTest, ASignalAsksToo) {
@@ -228,7 +243,7 @@ TEST_F(AgentsTest, AnAgentThatIsKilledAllTheTime) {
   constexpr int kTasks = 6;
   std::vector<uint64_t> ids;
   for (int i = 0; i < kTasks; i++) {
-    wire::Spec spec = script("echo $FF_ATTEMPT >>$OUT/runs; sleep 0.2");
+    wire::Spec spec = script("echo $FF_TASK_RANK >>$OUT/runs; sleep 0.2");
     spec.set_processes(2);
     ids.push_back(submit(spec));
   }
@@ -262,9 +277,12 @@ TEST_F(AgentsTest, AKilledShimLosesItsRank) {
   const auto state = shim::read_state(disk_, dirs[0]);
   ASSERT_TRUE(state.ok() && state->running);
   ASSERT_EQ(::kill(state->running->shim.pid, SIGKILL), 0);
-  const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::failed);
+  until("it starts anew", [&] { return task(id).attempts_made() == 2; });
   EXPECT_TRUE(is_gone(pid));
+  put_out("go");
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(task.failures(), 0u);
 }
 
 TEST_F(AgentsTest, ASchedulerThatIsAwayForAWhileIsNotMissed) {
@@ -297,9 +315,39 @@ TEST_F(AgentsTest, RanksEndWithTheLease) {
   stop_scheduler();
   until("the lease is over", [&] { return is_gone(pid); });
   start_scheduler();
+  put_out("go");
   const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::failed);
-  EXPECT_EQ(task.attempts(0).status(), SIGKILL);
+  // It was not its own doing.
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(task.attempts_made(), 2u);
+  EXPECT_EQ(task.failures(), 0u);
+  EXPECT_EQ(task.attempts(0).stop(), static_cast<uint32_t>(StopWhy::node_lost));
+}
+
+// Nothing runs twice, also where no agent is left to end it.
+TEST_F(AgentsTest, RanksEndWithTheLeaseWithoutAnAgent) {
+  timing_.lease_ns = 4 * kSecond;
+  timing_.term_ns = kSecond;
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script(std::string("trap '' TERM; ") + kWaits));
+  const pid_t pid = pid_of("pid");
+  until("it is known to run", [&] { return is_in(id, TaskPhase::running); });
+  kill_agent("n0");
+  bool was_gone = false;
+  until("it is given up", [&] {
+    was_gone = is_gone(pid);
+    return is_in(id, TaskPhase::queued);
+  });
+  EXPECT_TRUE(was_gone);
+  EXPECT_NE(test::read_file(agent_dir("n0") + fmt::format("/attempts/{}.1/0.log", id))
+                .find("the scheduler was silent for too long"),
+            std::string::npos);
+  put_out("go");
+  start_agent("n1");
+  const wire::Task task = finished(id);
+  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(task.attempts_made(), 2u);
 }
 
 TEST_F(AgentsTest, AnAgentThatCannotKnowOfItsLeaseKills) {
@@ -316,8 +364,12 @@ TEST_F(AgentsTest, AnAgentThatCannotKnowOfItsLeaseKills) {
   EXPECT_FALSE(is_gone(pid));
   kill_agent("n0");
   // One of another boot.
-  const std::string lease = test::read_file(agent_dir("n0") + "/lease");
-  test::write_file(agent_dir("n0") + "/lease", "other" + lease.substr(lease.find(' ')));
+  const std::string path = agent_dir("n0") + "/lease";
+  const auto lease = shim::read_lease(disk_, path, shim::boot_id(disk_).value());
+  ASSERT_TRUE(lease.has_value());
+  shim::Lease other = *lease;
+  other.boot = "other";
+  test::write_file(path, shim::lease_text(other));
   start_agent("n0");
   until("it is killed", [&] { return is_gone(pid); });
 }

@@ -100,6 +100,30 @@ class Schedule : public testing::Test {
   std::string address_;
 };
 
+TEST_F(Schedule, WhoseTaskItIs) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root submits for others without asking";
+  const auto owner = [&](const test::Ran& submitted) {
+    const std::string id = submitted.out.substr(0, submitted.out.find('\n'));
+    return data_of(operate({"show", id, "--json"}));
+  };
+  EXPECT_EQ(owner(operate({"submit", "--user", "nobody", "true"}))["user"], "nobody");
+  EXPECT_EQ(owner(operate({"submit", "--user", "4711", "true"}))["uid"], 4711);
+  const json mail = owner(operate({"submit", "--user", "nobody", "true"}))["spec"]["env"];
+  for (const auto& variable : mail) {
+    EXPECT_FALSE(std::string(variable).starts_with("HOME=")) << variable;
+  }
+  const auto root = operate({"submit", "true"});
+  EXPECT_EQ(root.exit, 5);
+  EXPECT_NE(root.err.find("--user"), std::string::npos) << root.err;
+  EXPECT_EQ(operate({"submit", "--user", "root", "true"}).exit, 5);
+  const auto unknown = operate({"submit", "--user", "no-such-user", "true"});
+  EXPECT_EQ(unknown.exit, 2);
+  EXPECT_NE(unknown.err.find("no-such-user"), std::string::npos) << unknown.err;
+  const auto token = ann({"submit", "--user", "nobody", "true"});
+  EXPECT_EQ(token.exit, 2);
+  EXPECT_NE(token.err.find("token"), std::string::npos) << token.err;
+}
+
 TEST_F(Schedule, ATaskOnItsWay) {
   const std::string id = submit({"-n", "2", "-g", "h200", "--name", "first", "sleep", "60"});
   EXPECT_EQ(id, "1");
@@ -429,7 +453,7 @@ TEST(ScheduleWords, EveryReasonAndPhaseHasASentence) {
   }
   task.set_phase(static_cast<uint32_t>(sched::TaskPhase::stopping));
   tried.set_stop_text("as it is");
-  for (uint32_t why = 1; why <= static_cast<uint32_t>(sched::StopWhy::unprepared); why++) {
+  for (uint32_t why = 1; why <= static_cast<uint32_t>(sched::kLastStop); why++) {
     tried.set_stop(why);
     tried.set_stop_text("for reason " + std::to_string(why));
     add(listed);

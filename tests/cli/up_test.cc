@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -259,6 +260,55 @@ TEST_F(UpTest, ADaemonThatDoesNotComeUpIsNamedWithItsLastWords) {
   EXPECT_NE(again.err.find("Not a directory"), std::string::npos) << again.err;
   EXPECT_NE(again.err.find("log/storage-1.log"), std::string::npos) << again.err;
   EXPECT_EQ(processes(), std::set<pid_t>());
+}
+
+// As root its tasks are those of another user.
+TEST_F(UpTest, ASchedulerAndItsNodeComeAndGoWithIt) {
+  ASSERT_EQ(::chmod(dir_.path().c_str(), 0711), 0);
+  ASSERT_EQ(up().exit, 0);
+  const Ran late = up({"--schedule"});
+  EXPECT_EQ(late.exit, 5) << late.err;
+  EXPECT_NE(late.out.find("it runs already, without a scheduler"), std::string::npos) << late.out;
+  ASSERT_EQ(ff_run({"down", "--dir", folder_}).exit, 0);
+  const Ran first = up({"--schedule"});
+  ASSERT_EQ(first.exit, 0) << first.out << first.err;
+  const json told = data_of(first);
+  EXPECT_EQ(told["daemons"].size(), 6u);
+  const auto schedule = [&](Words words) {
+    words.insert(words.begin(), "schedule");
+    words.insert(words.begin() + 2, {"--scheduler", told["scheduler"], "--key", told["key"]});
+    return ff_run(std::move(words));
+  };
+  const Words who = ::geteuid() == 0 ? Words{"--user", "nobody"} : Words();
+  const auto submit = [&](const std::string& verb, const std::string& text) {
+    Words words = {verb};
+    words.insert(words.end(), who.begin(), who.end());
+    words.insert(words.end(), {"--chdir", "/", "--", "sh", "-c", text});
+    return schedule(words);
+  };
+  const Ran ran = submit("run", "echo $FF_TASK_DIR");
+  EXPECT_EQ(ran.exit, 0) << ran.err;
+  EXPECT_NE(ran.out.find('/'), std::string::npos) << ran.out;
+  // One that runs is ended by `down`, and goes on afterwards.
+  const std::string flag = dir_ / "flag";
+  const Ran more = submit("submit", "until [ -e " + flag + " ]; do sleep 0.1; done");
+  ASSERT_EQ(more.exit, 0) << more.err;
+  const auto state = [&] {
+    const json task = data_of(schedule({"show", "2", "--json"}));
+    return task.value("state", "");
+  };
+  until("it runs", [&] { return state() == "running"; });
+  const Ran down = ff_run({"down", "--dir", folder_});
+  EXPECT_EQ(down.exit, 0) << down.err;
+  EXPECT_EQ(processes(), std::set<pid_t>());
+  write_file(flag, "");
+  ASSERT_EQ(up({"--schedule"}).exit, 0);
+  until("it has ended", [&] { return state() == "succeeded"; });
+  const json task = data_of(schedule({"show", "2", "--json"}));
+  EXPECT_EQ(task["attempts_made"], 2);
+  EXPECT_EQ(task["failures"], 0);
+  EXPECT_EQ(ff_run({"down", "--dir", folder_, "--purge"}).exit, 0);
+  EXPECT_FALSE(fs::exists(folder_));
 }
 
 TEST_F(UpTest, AMountComesAndGoesWithIt) {

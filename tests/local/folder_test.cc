@@ -190,12 +190,17 @@ TEST_F(FolderTest, PurgeLeavesWhatIsNotItsOwn) {
 TEST_F(FolderTest, PortsAreChosenOnceAndAnewWhenTheyAreTaken) {
   Made made;
   made.storage.resize(3);
-  EXPECT_TRUE(choose_ports(made, rng_).value().empty());
+  EXPECT_TRUE(choose_ports(made, false, rng_).value().empty());
+  EXPECT_EQ(made.scheduler + made.agent, "");
+  EXPECT_TRUE(choose_ports(made, true, rng_).value().empty());
   std::set<uint16_t> ports = {net::parse_address(made.meta).value().port};
   for (const std::string& address : made.storage) {
     ports.insert(net::parse_address(address).value().port);
   }
-  EXPECT_EQ(ports.size(), 4u);
+  for (const std::string& address : {made.scheduler, made.agent}) {
+    ports.insert(net::parse_address(address).value().port);
+  }
+  EXPECT_EQ(ports.size(), 6u);
   EXPECT_LT(*ports.rbegin(), 32768);
 
   const net::Fd other(::socket(AF_INET, SOCK_STREAM, 0));
@@ -206,7 +211,7 @@ TEST_F(FolderTest, PortsAreChosenOnceAndAnewWhenTheyAreTaken) {
   ASSERT_EQ(::bind(other.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(::listen(other.get(), 1), 0);
   const Made before = made;
-  const auto told = choose_ports(made, rng_).value();
+  const auto told = choose_ports(made, true, rng_).value();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_NE(told[0].find(before.storage[1]), std::string::npos) << told[0];
   EXPECT_NE(made.storage[1], before.storage[1]);

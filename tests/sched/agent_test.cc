@@ -18,6 +18,7 @@
 #include "sched/foreign_tree.h"
 #include "sched/node_user.h"
 #include "sched/rank_environment.h"
+#include "shim/lease.h"
 #include "shim/rank_log.h"
 
 namespace ff::sched {
@@ -192,18 +193,24 @@ TEST_F(HoldingsTest, TheLeaseOutlivesItsAgent) {
   (void)holdings_->turn({});
   open();
   EXPECT_EQ(holdings_->lease_until_ns(), sent_ns + 3600 * kSecond);
-  const auto is_refused = [&](const std::string& text) {
-    std::ofstream(dir_ / "agent/lease") << text;
+  const auto is_refused = [&](const shim::Lease& lease, size_t cut = 0) {
+    const std::string text = shim::lease_text(lease);
+    std::ofstream(dir_ / "agent/lease") << text.substr(0, text.size() - cut);
     open();
     return holdings_->lease_until_ns() == 0;
   };
   const std::string boot = holdings_->boot();
-  EXPECT_TRUE(is_refused(fmt::format("another {} {}\n", sent_ns, 3600 * kSecond)));
-  EXPECT_TRUE(is_refused(fmt::format("{} {} {}\n", boot, sent_ns, 0)));
-  EXPECT_TRUE(is_refused(fmt::format("{} {} {}\n", boot, INT64_MAX, kSecond)));
-  EXPECT_TRUE(is_refused(fmt::format("{} {} {}", boot, sent_ns, 3600 * kSecond)));
-  EXPECT_TRUE(is_refused(""));
-  EXPECT_FALSE(is_refused(fmt::format("{} {} {}\n", boot, sent_ns, 3600 * kSecond)));
+  const shim::Lease good{.boot = boot, .success_ns = sent_ns, .lease_ns = 3600 * kSecond};
+  EXPECT_TRUE(is_refused({.boot = "other", .success_ns = sent_ns, .lease_ns = 3600 * kSecond}));
+  EXPECT_TRUE(is_refused({.boot = boot, .success_ns = sent_ns, .lease_ns = 0}));
+  EXPECT_TRUE(is_refused({.boot = boot, .success_ns = INT64_MAX / 2, .lease_ns = kSecond}));
+  EXPECT_TRUE(is_refused(good, 1));
+  EXPECT_TRUE(is_refused(good, shim::lease_text(good).size()));
+  EXPECT_FALSE(is_refused(good));
+  // A longer text that was there before.
+  std::ofstream(dir_ / "agent/lease") << shim::lease_text(good) << "left over";
+  open();
+  EXPECT_EQ(holdings_->lease_until_ns(), good.until_ns());
 }
 
 TEST_F(HoldingsTest, AfterAnotherBootNothingIsPrepared) {

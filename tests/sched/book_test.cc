@@ -300,7 +300,6 @@ TEST(Book, NothingIsLostAndNothingRunsTwice) {
       if (world.rng.below(40) == 0) {
         const uint32_t priority = kPriorities[world.rng.below(kLevels)];
         wire::Spec one = spec(1 + static_cast<uint32_t>(world.rng.below(5)), priority);
-        one.set_restarts(1000);
         world.submit(one, {.work_ns = static_cast<int64_t>(1 + world.rng.below(200)) * kSecond,
                            .answers = world.rng.below(3) != 0,
                            .obeys = world.rng.below(3) != 0});

@@ -35,7 +35,7 @@ class WorldNode {
   }
 
   struct Held {
-    bool prepared = false, runs = false, ended = false, acked = false;
+    bool prepared = false, runs = false, ended = false, acked = false, lost = false;
     int32_t status = 0;
     int64_t since_ns = 0, leaves_ns = 0;
     int64_t killed_ns = 0;
@@ -66,9 +66,10 @@ class WorldNode {
       one.set_prepared(held.prepared);
       one.set_acked(held.acked);
       wire::Rank& rank = *one.add_ranks();
-      rank.set_state(static_cast<uint32_t>(held.ended  ? RankState::exited
-                                           : held.runs ? RankState::running
-                                                       : RankState::waiting));
+      rank.set_state(static_cast<uint32_t>(held.lost    ? RankState::lost
+                                           : held.ended ? RankState::exited
+                                           : held.runs  ? RankState::running
+                                                        : RankState::waiting));
       rank.set_status(held.status);
     }
     return request;
@@ -113,6 +114,7 @@ class WorldNode {
       if (!held.runs || held.ended) continue;
       WorldTask& task = tasks.at(key.first);
       if (now_ns >= lease_until_ns_) {
+        held.lost = true;
         end(held, 9);
       } else if (task.fails > 0 && now_ns - held.since_ns > 20 * kSecond) {
         task.fails--;
@@ -211,6 +213,11 @@ class BookWorld {
   // A second: everything happens once, in an order of its own.
   void step(bool faults) {
     steady_ns += kSecond;
+    // Somebody sets the clock, to and fro.
+    if (faults && rng.below(100) == 0) {
+      const auto hours = static_cast<int64_t>(rng.below(97)) - 48;
+      wall_base_ns += hours * 3600 * kSecond;
+    }
     for (auto& node : nodes) {
       node->pass(steady_ns, tasks);
       check();
