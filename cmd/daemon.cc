@@ -55,13 +55,15 @@ void declare_http(Command& command, std::optional<std::string>& http, const std:
 Result<std::unique_ptr<rpc::HttpServer>> start_pages(Loop& loop, const Metrics& metrics,
                                                      const std::optional<std::string>& http,
                                                      const std::string& title,
-                                                     std::function<std::string()> status) {
+                                                     std::function<std::string()> status,
+                                                     rpc::HttpPages pages) {
   if (!http) return std::unique_ptr<rpc::HttpServer>();
-  rpc::HttpOptions pages;
-  FF_TRY(pages.address, rpc::parse_http_address(*http));
-  pages.title = title;
-  pages.status = std::move(status);
-  return rpc::HttpServer::start(loop, metrics, std::move(pages));
+  rpc::HttpOptions options;
+  FF_TRY(options.address, rpc::parse_http_address(*http));
+  options.title = title;
+  options.status = std::move(status);
+  options.pages = std::move(pages);
+  return rpc::HttpServer::start(loop, metrics, std::move(options));
 }
 
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section) {
@@ -127,7 +129,8 @@ Result<void> Daemon::run(Service service) {
   rpc::Server server(loop_, transport_, router_, metrics_, identity());
   FF_TRY(const auto listening, server.listen(wanted));
   auto address = reached_at(listening);
-  auto pages = address ? start_pages(loop_, metrics_, options_.http, name_, service.status)
+  auto pages = address ? start_pages(loop_, metrics_, options_.http, name_, service.status,
+                                     std::move(service.pages))
                        : Result<std::unique_ptr<rpc::HttpServer>>(nullptr);
   if (!address || !pages) {
     run_task(loop_, server.close(0));

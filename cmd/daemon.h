@@ -33,12 +33,14 @@ struct DaemonOptions {
 // their place in ff.toml.
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section);
 
-// --http alone, and what it asks for: null when it is not given. `status` runs in the loop.
+// --http alone, and what it asks for: null when it is not given. `status` and what `pages` make run
+// in the loop.
 void declare_http(Command& command, std::optional<std::string>& http, const std::string& section);
 Result<std::unique_ptr<rpc::HttpServer>> start_pages(Loop& loop, const Metrics& metrics,
                                                      const std::optional<std::string>& http,
                                                      const std::string& title,
-                                                     std::function<std::string()> status);
+                                                     std::function<std::string()> status,
+                                                     rpc::HttpPages pages = {});
 
 class Daemon {
  public:
@@ -49,6 +51,7 @@ class Daemon {
     std::function<Task<void>()> stop;      // before connections are closed
     std::function<Task<void>()> end = {};  // after that: no call is under way any more
     std::function<std::string()> status;   // for /status: one JSON object
+    rpc::HttpPages pages = {};             // beside it
     // Why it cannot go on; the daemon then ends with that.
     std::function<std::optional<Error>()> failed = {};
   };

@@ -31,15 +31,6 @@ struct OneOptions {
   uint64_t task = 0;
 };
 
-// No longer than a row has room for, cut where a character begins.
-std::string short_title(const Task& task) {
-  std::string title = task_title(task);
-  if (title.size() <= kTitleMax) return title;
-  size_t end = kTitleMax - 3;
-  while (end > 0 && (static_cast<unsigned char>(title[end]) & 0xc0) == 0x80) end--;
-  return title.substr(0, end) + "...";
-}
-
 // Since it began to run, or for how long it did.
 std::string ran_text(const Task& task, int64_t now_ns) {
   if (task.attempts().empty()) return "";
@@ -66,11 +57,11 @@ class TaskTable {
   void add(const ListedTask& listed) {
     const Task& task = listed.task();
     const int64_t now_ns = calls_.wall_ns();
-    table_.row({fmt::to_string(task.id()), task.owner().name(),
-                Cell(task_state(task), task_color(task)), priority_text(task.spec()),
-                task.spec().group(), fmt::to_string(task.spec().nodes()),
-                format_duration(std::max<int64_t>(0, now_ns - task.submitted())),
-                ran_text(task, now_ns), short_title(task), why_text(listed, now_ns)});
+    table_.row(
+        {fmt::to_string(task.id()), task.owner().name(), Cell(task_state(task), task_color(task)),
+         priority_text(task.spec()), task.spec().group(), fmt::to_string(task.spec().nodes()),
+         format_duration(std::max<int64_t>(0, now_ns - task.submitted())), ran_text(task, now_ns),
+         sched::short_title(task, kTitleMax), why_text(listed, now_ns)});
   }
 
  private:

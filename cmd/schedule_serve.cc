@@ -10,6 +10,7 @@
 #include "cmd/kv_options.h"
 #include "cmd/schedule.h"
 #include "io/system_disk.h"
+#include "sched/page.h"
 #include "sched/service.h"
 
 namespace ff::cmd {
@@ -52,12 +53,14 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   sched::Service::Options how;
   how.timing.lease_ns = options.lease_ns;
   how.name_of = [&names](uint32_t uid) { return names.of(uid); };
+  how.metrics = &daemon->metrics();
   sched::Service scheduler(*engine, daemon->loop(), daemon->rng(), daemon->router(),
                            std::move(how));
   Daemon::Service service;
   service.start = [&scheduler](const std::string&) { scheduler.start(); };
   service.stop = [&scheduler] { return scheduler.close(); };
   service.status = [&scheduler] { return scheduler.status(); };
+  service.pages = sched::pages(scheduler);
   service.failed = [&scheduler] { return scheduler.halted(); };
   return daemon->run(std::move(service));
 }
@@ -74,6 +77,9 @@ void declare_schedule_serve(Command& serve) {
       "With --key, users come with tokens ('ff admin user'), each for its own tasks, and whoever "
       "has the cluster key is the operator. Without a key only this machine may connect, and "
       "everybody on it is the operator.\n\n"
+      "--http serves a page for browsers, too: what runs, what waits and why, and the nodes by "
+      "zone "
+      "and leaf. The log has a link that logs in once.\n\n"
       "When the store cannot be written the daemon ends with that error: start it again once that "
       "is mended.");
   serve
@@ -88,7 +94,7 @@ void declare_schedule_serve(Command& serve) {
   declare_daemon(serve, options.daemon, "schedule-serve");
   serve.example("ff schedule serve", "one machine, state under /var/lib/ff");
   serve.example("ff schedule serve --listen '*:4500' --key cluster.key --http 9105",
-                "for a cluster, with /metrics and /status");
+                "for a cluster, with /metrics and the page; its log has a link to log in");
   serve.run([&options](Session& session) { return run_serve(session, options); });
 }
 

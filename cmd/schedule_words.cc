@@ -26,10 +26,6 @@ std::string nodes_text(uint64_t count) {
   return fmt::format("{} {}", count, count == 1 ? "node" : "nodes");
 }
 
-const Attempt* last_attempt(const Task& task) {
-  return task.attempts().empty() ? nullptr : &*task.attempts().rbegin();
-}
-
 // "in 5m, at 2026-…" and what is said when nobody knows.
 std::string expected_text(int64_t expected_ns, int64_t now_ns) {
   if (expected_ns == 0) return "nobody knows when";
@@ -127,7 +123,7 @@ std::string finished_sentence(const Task& task) {
 std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
   const Task& task = listed.task();
   const Attempt none;
-  const Attempt& tried = last_attempt(task) == nullptr ? none : *last_attempt(task);
+  const Attempt& tried = sched::last_attempt(task) == nullptr ? none : *sched::last_attempt(task);
   switch (sched::phase_of(task)) {
     case TaskPhase::queued:
       if (listed.has_waiting()) return waiting_sentence(listed, now_ns);
@@ -149,25 +145,7 @@ std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
   return "is in a state that this ff does not know; the scheduler is newer";
 }
 
-bool is_plain(std::string_view word) {
-  constexpr std::string_view kPlain = "+,-./:=@_%^";
-  return !word.empty() && std::ranges::all_of(word, [&](char c) {
-    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    return is_word || kPlain.find(c) != kPlain.npos;
-  });
-}
-
-std::string quoted(const std::string& word) { return is_plain(word) ? word : shell_word(word); }
-
 }  // namespace
-
-std::string task_state(const Task& task) {
-  if (task.phase() > static_cast<uint32_t>(TaskPhase::finished)) return "unknown";
-  const auto phase = sched::phase_of(task);
-  if (phase != TaskPhase::finished) return std::string(sched::phase_name(phase));
-  if (task.outcome() > static_cast<uint32_t>(Outcome::stopped)) return "finished";
-  return std::string(sched::outcome_name(static_cast<Outcome>(task.outcome())));
-}
 
 Color task_color(const Task& task) {
   switch (sched::phase_of(task)) {
@@ -178,23 +156,6 @@ Color task_color(const Task& task) {
       return static_cast<Outcome>(task.outcome()) == Outcome::failed ? Color::red : Color::none;
     default: return Color::none;
   }
-}
-
-std::string task_title(const Task& task) {
-  return task.spec().name().empty() ? command_text(task.spec()) : task.spec().name();
-}
-
-std::string command_text(const Spec& spec) {
-  std::string text;
-  for (const std::string& word : spec.argv()) {
-    if (!text.empty()) text += ' ';
-    text += quoted(word);
-  }
-  return text;
-}
-
-std::string priority_text(const Spec& spec) {
-  return spec.has_priority() ? fmt::to_string(spec.priority()) : "auto";
 }
 
 std::string demand_text(const Spec& spec) {
@@ -209,40 +170,6 @@ std::string demand_text(const Spec& spec) {
 
 std::string explanation(const ListedTask& listed, int64_t now_wall_ns) {
   return fmt::format("Task {} {}.", listed.task().id(), phase_sentence(listed, now_wall_ns));
-}
-
-std::string why_text(const ListedTask& listed, int64_t now_wall_ns) {
-  const Task& task = listed.task();
-  const auto phase = sched::phase_of(task);
-  if (phase == TaskPhase::finished) {
-    return static_cast<Outcome>(task.outcome()) == Outcome::succeeded ? "" : task.outcome_text();
-  }
-  const Attempt* const tried = last_attempt(task);
-  if (phase == TaskPhase::stopping && tried != nullptr) {
-    if (!tried->stop_text().empty()) return tried->stop_text();
-    return tried->stop() > static_cast<uint32_t>(sched::kLastStop)
-               ? ""
-               : std::string(sched::stop_name(static_cast<StopWhy>(tried->stop())));
-  }
-  if (phase != TaskPhase::queued || !listed.has_waiting()) return "";
-  const auto& waiting = listed.waiting();
-  if (waiting.why() > static_cast<uint32_t>(Why::behind)) return "";
-  std::string text(sched::why_name(static_cast<Why>(waiting.why())));
-  std::ranges::replace(text, '_', ' ');
-  if (waiting.other() != 0) text += fmt::format(" {}", waiting.other());
-  if (waiting.expected() > now_wall_ns) {
-    text += fmt::format(", {}", format_duration(waiting.expected() - now_wall_ns));
-  }
-  return text;
-}
-
-std::string node_state(const sched::wire::ListedNode& listed) {
-  if (listed.node().drained()) return "drained: " + listed.node().drained_why();
-  if (listed.heard() < 0) return "not heard of";
-  if (listed.heard() >= sched::Timing().quiet_ns) return "silent";
-  if (listed.task() != 0) return "busy";
-  // Something of a task that has ended is left there.
-  return listed.usable() ? "free" : "clearing";
 }
 
 double node_hours(int64_t node_ns) {

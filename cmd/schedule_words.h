@@ -6,27 +6,22 @@
 
 #include "cmd/output.h"
 #include "sched/sched.pb.h"
+#include "sched/words.h"
 
 namespace ff::cmd {
 
-// "queued"; what it ended with, once it is finished; "unknown" of a newer scheduler.
-std::string task_state(const sched::wire::Task& task);
+using sched::command_text;
+using sched::node_state;
+using sched::priority_text;
+using sched::task_state;
+using sched::task_title;
+using sched::why_text;
+
 Color task_color(const sched::wire::Task& task);
-// The name it was given, else its command.
-std::string task_title(const sched::wire::Task& task);
-// As a shell would take it.
-std::string command_text(const sched::wire::Spec& spec);
-// "30", "auto".
-std::string priority_text(const sched::wire::Spec& spec);
 // "4 nodes of group h200 in zone a with marks disk=nvme".
 std::string demand_text(const sched::wire::Spec& spec);
 // One plain sentence: why it is where it is, what would have to happen, when that is expected.
 std::string explanation(const sched::wire::ListedTask& listed, int64_t now_wall_ns);
-// A few words of it, for a table; empty when there is nothing to say.
-std::string why_text(const sched::wire::ListedTask& listed, int64_t now_wall_ns);
-
-// "free", "busy", "drained: bad memory", "silent", "not heard of", "clearing".
-std::string node_state(const sched::wire::ListedNode& listed);
 
 // All of its fields. Times as text and as seconds of the Unix epoch, null when there is none.
 Json task_json(const sched::wire::ListedTask& listed);

@@ -355,9 +355,9 @@ Findings table_matches(const std::vector<std::string>& folders, const Floors& fl
 
 // Sources, and what lies beside them: what an editor or a merge has left is none of it.
 Findings known_kinds(const std::vector<std::string>& paths) {
-  static const std::set<std::string> kKnown = {".cc",    ".c",     ".h",  ".sh",   ".py",
-                                               ".cmake", ".proto", ".md", ".supp", ".txt",
-                                               ".json",  ".pyc",   ".pml"};
+  static const std::set<std::string> kKnown = {
+      ".cc",  ".c",    ".h",   ".sh",  ".py",   ".cmake", ".proto", ".md", ".supp",
+      ".txt", ".json", ".pyc", ".pml", ".html", ".css",   ".js",    ".svg"};
   Findings findings;
   for (const std::string& path : paths) {
     if (kKnown.contains(fs::path(path).extension())) continue;

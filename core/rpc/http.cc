@@ -12,6 +12,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -41,6 +42,7 @@ constexpr size_t kBufferMax = 2 * kHeaderMax;  // a header, and what a client se
 constexpr size_t kLingerMax = 256 * 1024;
 constexpr milliseconds kLingerTime{1000};
 constexpr milliseconds kAcceptPause{100};  // out of descriptors
+constexpr size_t kQuestionsMax = 16;       // that a stuck loop may still be given
 
 using Request = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
@@ -58,6 +60,12 @@ Response plain(http::status status, std::string_view text) {
   return response;
 }
 
+Response busy() {
+  auto response = plain(http::status::service_unavailable, "The daemon is busy.\n");
+  response.set(http::field::retry_after, "5");
+  return response;
+}
+
 // JSON that is also safe where somebody pastes it into a page: `<` stands in strings only.
 std::string escaped_json(std::string_view json) {
   std::string out;
@@ -70,6 +78,17 @@ std::string escaped_json(std::string_view json) {
   }
   return out + "\n";
 }
+
+std::pair<std::string_view, std::string_view> path_and_query(std::string_view target) {
+  const size_t end = std::min(target.find('?'), target.size());
+  return {target.substr(0, end), target.substr(std::min(end + 1, target.size()))};
+}
+
+// A page's script and style are files of their own, and write no HTML.
+constexpr const char* kPagePolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'";
 
 }  // namespace
 
@@ -86,7 +105,7 @@ class HttpServer::Service {
  private:
   class Session;
   struct Bridge {
-    void ask();
+    void ask(const std::string& target);
     std::mutex mutex;
     Service* service = nullptr;  // null once it has gone
   };
@@ -95,8 +114,9 @@ class HttpServer::Service {
   void accept();
   void accepted(const error_code& error, tcp::socket socket);
   void log_link();
-  void ask(std::shared_ptr<Session> session);
-  void answered(const std::string& json);
+  void ask(const std::string& target, std::shared_ptr<Session> session);
+  std::string made(std::string_view target) const;
+  void answered(const std::string& target, const std::string& json);
 
   Loop& loop_;
   const Metrics& metrics_;
@@ -106,8 +126,8 @@ class HttpServer::Service {
   uint16_t port_ = 0;
   net::SecureRng rng_;
   size_t connections_ = 0;
-  bool asked_ = false;                           // the loop has not answered yet
-  std::set<std::shared_ptr<Session>> awaiting_;  // that answer
+  // What the loop was asked for and has not answered yet, and who awaits it.
+  std::map<std::string, std::set<std::shared_ptr<Session>>, std::less<>> asked_;
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
   asio::steady_timer accept_pause_{context_};
@@ -117,13 +137,13 @@ class HttpServer::Service {
 class HttpServer::Service::Session : public std::enable_shared_from_this<Session> {
  public:
   Session(Service& service, tcp::socket socket)
-      : service_(service), stream_(std::move(socket)), status_timer_(service.context_) {
+      : service_(service), stream_(std::move(socket)), made_timer_(service.context_) {
     ++service_.connections_;
   }
   ~Session() { --service_.connections_; }
 
   void read();
-  void show_status(const std::string& json);
+  void show(const std::string& json);
 
  private:
   void on_read(const error_code& error);
@@ -132,7 +152,8 @@ class HttpServer::Service::Session : public std::enable_shared_from_this<Session
   bool admitted(const Request& request);
   bool logged_in(const Request& request);
   void log_in(std::string_view query);
-  void wait_for_status();
+  void wait_for(std::string_view target);
+  void show_status(const std::string& json);
   void send(Response response);
   void on_sent(const error_code& error, bool close);
   void linger();
@@ -142,7 +163,7 @@ class HttpServer::Service::Session : public std::enable_shared_from_this<Session
   beast::flat_buffer buffer_{kBufferMax};
   std::optional<http::request_parser<http::empty_body>> parser_;
   std::optional<Response> response_;
-  asio::steady_timer status_timer_;
+  asio::steady_timer made_timer_;
   std::array<char, 4096> dropped_;
   size_t dropped_bytes_ = 0;
 };
@@ -161,7 +182,7 @@ HttpServer::Service::~Service() {
   }
   context_.stop();
   if (thread_.joinable()) thread_.join();
-  awaiting_.clear();
+  asked_.clear();
 }
 
 Result<void> HttpServer::Service::listen() {
@@ -234,25 +255,31 @@ void HttpServer::Service::accepted(const error_code& error, tcp::socket socket) 
   accept();
 }
 
-// One question is under way at most, whoever waits for its answer: a loop that is stuck is not
+// The same question is under way once, whoever waits for its answer: a loop that is stuck is not
 // given more to do.
-void HttpServer::Service::ask(std::shared_ptr<Session> session) {
-  awaiting_.insert(std::move(session));
-  if (std::exchange(asked_, true)) return;
-  loop_.post([bridge = bridge_] { bridge->ask(); });
+void HttpServer::Service::ask(const std::string& target, std::shared_ptr<Session> session) {
+  const auto [question, is_new] = asked_.try_emplace(target);
+  question->second.insert(std::move(session));
+  if (is_new) loop_.post([bridge = bridge_, target] { bridge->ask(target); });
 }
 
 // In the loop's thread.
-void HttpServer::Service::Bridge::ask() {
+void HttpServer::Service::Bridge::ask(const std::string& target) {
   const std::lock_guard lock(mutex);
   if (service == nullptr) return;
   asio::post(service->context_,
-             [to = service, json = service->options_.status()] { to->answered(json); });
+             [to = service, target, json = service->made(target)] { to->answered(target, json); });
 }
 
-void HttpServer::Service::answered(const std::string& json) {
-  asked_ = false;
-  for (const auto& session : std::exchange(awaiting_, {})) session->show_status(json);
+std::string HttpServer::Service::made(std::string_view target) const {
+  const auto [path, query] = path_and_query(target);
+  const auto page = options_.pages.find(std::string(path));
+  return page == options_.pages.end() ? options_.status() : page->second.json(query);
+}
+
+void HttpServer::Service::answered(const std::string& target, const std::string& json) {
+  const auto question = asked_.extract(target);
+  for (const auto& session : question.mapped()) session->show(json);
 }
 
 // One connection. --------------------------------------------------------------------------------
@@ -321,19 +348,30 @@ void HttpServer::Service::Session::answer() {
   const Request& request = parser_->get();
   if (!admitted(request)) return;
   const std::string_view target = view(request.target());
-  const std::string_view path = target.substr(0, target.find('?'));
+  const auto [path, query] = path_and_query(target);
   if (path == "/metrics") {
     auto response = plain(http::status::ok, service_.metrics_.text());
     response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
     return send(std::move(response));
   }
-  if (path == "/login") return log_in(target.substr(std::min(path.size() + 1, target.size())));
+  if (path == "/login") return log_in(query);
   if (!logged_in(request)) {
     return send(plain(http::status::forbidden,
                       "Log in first: open the newest login link of the daemon's log.\n"));
   }
-  if (path == "/status" && service_.options_.status) return wait_for_status();
-  send(plain(http::status::not_found, "There are /status and /metrics.\n"));
+  const HttpPages& pages = service_.options_.pages;
+  if (path == "/status" && service_.options_.status) return wait_for(path);
+  const auto page = pages.find(std::string(path));
+  if (page == pages.end()) {
+    return send(plain(http::status::not_found, fmt::format("There are {}/status and /metrics.\n",
+                                                           pages.contains("/") ? "/, " : "")));
+  }
+  if (page->second.json) return wait_for(target);
+  Response response(http::status::ok, 11);
+  response.set(http::field::content_type, page->second.type);
+  response.set("Content-Security-Policy", kPagePolicy);
+  response.body() = page->second.text;
+  send(std::move(response));
 }
 
 void HttpServer::Service::Session::log_in(std::string_view query) {
@@ -347,27 +385,41 @@ void HttpServer::Service::Session::log_in(std::string_view query) {
     return send(plain(http::status::forbidden,
                       "This link has been used or never was one: take the newest of the log.\n"));
   }
-  auto response = plain(http::status::see_other, "See /status.\n");
-  response.set(http::field::location, "/status");
+  const std::string home = service_.options_.pages.contains("/") ? "/" : "/status";
+  auto response = plain(http::status::see_other, "See " + home + ".\n");
+  response.set(http::field::location, home);
   response.set(http::field::set_cookie, *cookie);
   service_.log_link();
   send(std::move(response));
 }
 
-void HttpServer::Service::Session::wait_for_status() {
+void HttpServer::Service::Session::wait_for(std::string_view target) {
+  if (service_.asked_.size() >= kQuestionsMax && !service_.asked_.contains(target)) {
+    return send(busy());
+  }
   stream_.expires_never();
-  status_timer_.expires_after(milliseconds(service_.options_.status_ms));
-  status_timer_.async_wait([self = shared_from_this()](const error_code& error) {
-    if (error || self->service_.awaiting_.erase(self) == 0) return;  // answered
-    auto response = plain(http::status::service_unavailable, "The daemon is busy.\n");
-    response.set(http::field::retry_after, "5");
-    self->send(std::move(response));
-  });
-  service_.ask(shared_from_this());
+  made_timer_.expires_after(milliseconds(service_.options_.status_ms));
+  made_timer_.async_wait(
+      [self = shared_from_this(), target = std::string(target)](const error_code& error) {
+        const auto asked = self->service_.asked_.find(target);
+        if (error || asked == self->service_.asked_.end() || asked->second.erase(self) == 0) return;
+        self->send(busy());
+      });
+  service_.ask(std::string(target), shared_from_this());
+}
+
+void HttpServer::Service::Session::show(const std::string& json) {
+  made_timer_.cancel();
+  const auto [path, query] = path_and_query(view(parser_->get().target()));
+  const auto page = service_.options_.pages.find(std::string(path));
+  if (page == service_.options_.pages.end()) return show_status(json);
+  Response response(http::status::ok, 11);
+  response.set(http::field::content_type, page->second.type);
+  response.body() = escaped_json(json);
+  send(std::move(response));
 }
 
 void HttpServer::Service::Session::show_status(const std::string& json) {
-  status_timer_.cancel();
   std::array<std::byte, 16> random;
   net::fill_random(random, service_.rng_);
   const std::string nonce = hex(random);

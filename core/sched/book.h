@@ -120,6 +120,8 @@ class Book {
   const wire::Task* task(uint64_t id) const;
   static bool has_nodes(const wire::Task& task);
   const std::map<uint64_t, wire::Task>& tasks() const { return tasks_; }
+  // Tasks that are not finished.
+  const std::set<uint64_t>& open() const { return open_; }
   const wire::Node* node(const std::string& name) const;
   std::vector<wire::ListedNode> listed_nodes(Now now) const;
   const std::map<std::string, wire::Quota>& quotas() const { return quotas_; }

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace ff::sched {
 
@@ -17,6 +18,8 @@ constexpr std::string_view kIdKey = "sched/id";
 constexpr std::string_view kTasks = "sched/task/";
 constexpr std::string_view kNodes_ = "sched/node/";
 constexpr std::string_view kQuotas = "sched/quota/";
+constexpr std::string_view kUse = "sched/use";
+constexpr int64_t kUseNs = 60 * kSecond;    // a crash loses no more of it
 constexpr size_t kPage = 1000;              // records read at once
 constexpr int64_t kStoreNs = 60 * kSecond;  // for a write; beyond, the store is given up
 constexpr uint32_t kListMax = 1000;
@@ -35,6 +38,7 @@ Service::Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, 
       loop_(loop),
       rng_(rng),
       options_(std::move(options)),
+      overview_(options_.metrics),
       to_keep_(loop),
       kept_more_(loop),
       to_tick_(loop),
@@ -74,13 +78,15 @@ void Service::halt(Error error) {
 }
 
 Task<Result<void>> Service::load() {
-  std::string id;
+  std::string id, used;
   const std::string fresh = rng_.hex_id();
   auto naming = engine_.run(
-      [&id, &fresh](kv::Txn& txn) -> Task<Result<void>> {
+      [&id, &used, &fresh](kv::Txn& txn) -> Task<Result<void>> {
         FF_CO_TRY(const auto found, co_await txn.get(std::string(kIdKey)));
         id = found.value_or(fresh);
         if (!found) txn.put(std::string(kIdKey), fresh);
+        FF_CO_TRY(auto use, co_await txn.get(std::string(kUse)));
+        used = std::move(use).value_or("");
         co_return Result<void>();
       },
       loop_.now_ns() + kStoreNs);
@@ -122,7 +128,9 @@ Task<Result<void>> Service::load() {
       begin = entries.back().key + '\0';
     }
   }
+  FF_CO_TRY(const auto use, rpc::parse_message<wire::Use>(used));
   book.begin(now());
+  overview_.begin(book, use, now());
   book_.emplace(std::move(book));
   co_return Result<void>();
 }
@@ -135,6 +143,7 @@ Task<void> Service::run() {
     co_return;
   }
   gate_.spawn(keep());
+  gate_.spawn(watch());
   while (!halted_) {
     to_tick_.reset();
     const int64_t next_ns = book_->tick(now());
@@ -150,6 +159,7 @@ Task<void> Service::run() {
 void Service::book_changed() {
   if (book_->undecided()) to_tick_.set();
   const Book::Changed changed = book_->take_changed();
+  overview_.changed(*book_, changed);
   for (const uint64_t id : changed.tasks) {
     const wire::Task& task = *book_->task(id);
     const bool has_nodes = book_->has_nodes(task);
@@ -174,6 +184,21 @@ void Service::book_changed() {
   if (changed.tasks.empty() && changed.nodes.empty() && changed.quotas.empty()) return;
   changed_++;
   to_keep_.set();
+}
+
+// How the nodes are used, also while nothing changes.
+Task<void> Service::watch() {
+  int64_t stored_ns = loop_.now_ns();
+  for (;;) {
+    const auto slept = co_await until(loop_, loop_.now_ns() + Overview::kSampleNs);
+    if (!slept) co_return;
+    overview_.sample(*book_, now());
+    if (halted_ || loop_.now_ns() - stored_ns < kUseNs) continue;
+    stored_ns = loop_.now_ns();
+    writes_[{kWithoutNodes, std::string(kUse)}] = overview_.use().SerializeAsString();
+    changed_++;
+    to_keep_.set();
+  }
 }
 
 // One batch after the other; while one is written the next gathers.
@@ -380,5 +405,13 @@ std::string Service::status() const {
   json["nodes"] = {{"all", all}, {"usable", usable}};
   return json.dump();
 }
+
+std::string Service::overview(std::string_view query) {
+  if (book_ && !halted_) return overview_.json(*book_, now(), query);
+  const nlohmann::json state = {{"halted", halted_ ? printable(halted_->message) : ""}};
+  return state.dump();
+}
+
+std::string Service::node_map() { return book_ ? overview_.map_json(*book_, now()) : "{}"; }
 
 }  // namespace ff::sched

@@ -19,6 +19,7 @@
 #include "kv/engine.h"
 #include "rpc/method.h"
 #include "sched/book.h"
+#include "sched/overview.h"
 
 namespace ff::sched {
 
@@ -47,6 +48,7 @@ class Service {
     Timing timing;
     // Of the holder of a token, who cannot be asked for it: quotas go by names.
     std::function<std::string(uint32_t uid)> name_of;
+    Metrics* metrics = nullptr;  // of tasks and nodes
   };
   Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Options options);
   ~Service();
@@ -58,6 +60,9 @@ class Service {
   const std::optional<Error>& halted() const { return halted_; }
   // Tasks by phase, and nodes; for /status.
   std::string status() const;
+  // For its page, as JSON (overview.h): tasks and nodes, and the map of the nodes.
+  std::string overview(std::string_view query);
+  std::string node_map();
 
  private:
   Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
@@ -77,6 +82,7 @@ class Service {
   Task<Result<void>> load();
   Task<void> run();
   Task<void> keep();
+  Task<void> watch();
   void book_changed();
   Task<Result<void>> kept();
   Task<Result<void>> store(Writes writes);
@@ -88,6 +94,7 @@ class Service {
   const Options options_;
   std::optional<Book> book_;
   std::optional<Error> halted_;
+  Overview overview_;
   struct Agent {
     uint64_t version = 1;          // of its orders
     std::unique_ptr<Event> newer;  // than those it has seen

@@ -269,6 +269,61 @@ TEST_F(HttpTest, TextStaysText) {
       << page;
 }
 
+class HttpPagesTest : public HttpTest {
+ protected:
+  HttpPagesTest() {
+    options_.pages["/"] = {.type = "text/html; charset=utf-8", .text = "<h1>page</h1>"};
+    options_.pages["/page.js"] = {.type = "text/javascript", .text = "run();"};
+    options_.pages["/data.json"] = {
+        .type = "application/json", .text = {}, .json = [this](std::string_view query) {
+          ++asked_;
+          return "{\"query\":\"" + std::string(query) + "</script>\"}";
+        }};
+  }
+};
+
+TEST_F(HttpPagesTest, AreBehindTheLogin) {
+  start();
+  for (const std::string path : {"/", "/page.js", "/data.json", "/data.json?x=1"}) {
+    EXPECT_EQ(code(browser().ask(path)), 403) << path;
+    EXPECT_EQ(code(browser().ask(path, "Cookie: ff_session=\r\n")), 403) << path;
+  }
+  EXPECT_EQ(asked_, 0);
+  EXPECT_TRUE(has(browser().ask(server_->login_path()), "Location: /\r\n"));
+  const std::string cookie = log_in();
+  for (const std::string path : {"/", "/page.js", "/data.json"}) {
+    EXPECT_EQ(code(browser().ask(path, cookie)), 200) << path;
+    Browser other = browser();
+    other.send("GET " + path + " HTTP/1.1\r\nHost: evil.example\r\n" + cookie + "\r\n");
+    EXPECT_EQ(code(other.reply()), 421) << path;
+    Browser post = browser();
+    post.send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\n" + cookie + "\r\n");
+    EXPECT_EQ(code(post.reply()), 405) << path;
+  }
+  EXPECT_EQ(asked_, 1);
+  EXPECT_EQ(code(browser().ask("/status", cookie)), 200);
+  EXPECT_TRUE(has(browser().ask("/none", cookie), "There are /, /status and /metrics."));
+}
+
+TEST_F(HttpPagesTest, AreWhatTheyWereGiven) {
+  start();
+  const std::string cookie = log_in();
+  const std::string page = browser().ask("/?x", cookie);
+  EXPECT_EQ(body(page), "<h1>page</h1>");
+  EXPECT_TRUE(has(page, "Content-Type: text/html; charset=utf-8\r\n")) << page;
+  EXPECT_TRUE(has(page, "Content-Security-Policy: default-src 'none'; script-src 'self'; "))
+      << page;
+  EXPECT_TRUE(has(page, "require-trusted-types-for 'script'")) << page;
+  const std::string json = browser().ask("/data.json?find=a%20b", cookie);
+  EXPECT_TRUE(has(json, "Content-Type: application/json\r\n")) << json;
+  EXPECT_EQ(body(json), "{\"query\":\"find=a%20b\\u003c/script>\"}\n");
+  EXPECT_EQ(body(browser().ask("/data.json", cookie)), "{\"query\":\"\\u003c/script>\"}\n");
+  Browser peek = browser();
+  peek.send("HEAD /data.json HTTP/1.1\r\nHost: localhost\r\n" + cookie + "\r\n");
+  EXPECT_EQ(code(peek.reply(true)), 200);
+  EXPECT_EQ(code(peek.ask("/metrics")), 200);  // no body came in between
+}
+
 TEST_F(HttpTest, EveryReplyIsStrict) {
   start();
   const std::string cookie = log_in();
@@ -422,6 +477,26 @@ TEST_F(HttpTest, ABusyLoopDoesNotStopTheRest) {
   blocker.go_on();
   EXPECT_EQ(code(browser().ask("/status", cookie)), 200);
   EXPECT_LE(asked_, 2);  // one question for all of them
+}
+
+// A loop that is stuck is not given more and more to do, and pages that need nothing of it come.
+TEST_F(HttpPagesTest, QuestionsToABusyLoopAreBounded) {
+  options_.status_ms = 200;
+  start();
+  const std::string cookie = log_in();
+  Blocker blocker(loop_);
+  std::vector<std::future<int>> replies;
+  for (int i = 0; i < 40; ++i) {
+    replies.push_back(std::async(std::launch::async, [&, i] {
+      return code(Browser(server_->port()).ask("/data.json?" + std::to_string(i), cookie));
+    }));
+  }
+  for (auto& reply : replies) EXPECT_EQ(reply.get(), 503);
+  EXPECT_EQ(code(browser().ask("/", cookie)), 200);
+  blocker.go_on();
+  EXPECT_EQ(code(browser().ask("/status", cookie)), 200);
+  EXPECT_GE(asked_, 2);
+  EXPECT_LE(asked_, 17);
 }
 
 TEST_F(HttpTest, GivesUpAfterTwoSeconds) {

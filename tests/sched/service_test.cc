@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "kv/memory_engine.h"
@@ -266,6 +267,32 @@ TEST(SchedService, ATaskRunsThroughAScheduler) {
   }
 }
 
+TEST(SchedService, TheUseOfTheLastDaySurvivesARestart) {
+  SchedWorld world;
+  nlohmann::json before;
+  {
+    TestScheduler scheduler(world);
+    TestClient agent(world, "n");
+    WorldNode node("n0", 0);
+    for (int i = 0; i < 45; i++) {
+      wire::SyncRequest request = node.request();
+      request.set_seen(agent.call(kSync, request).value().version());
+      ASSERT_TRUE(agent.call(kSync, std::move(request)).ok());  // kSyncNs later
+    }
+    before = nlohmann::json::parse(scheduler.service.overview(""))["use"]["spans"];
+    ASSERT_FALSE(before.empty());
+    EXPECT_EQ(nlohmann::json::parse(scheduler.service.node_map())["zones"].size(), 1u);
+  }
+  TestScheduler again(world);
+  TestClient user(world, "u");
+  ASSERT_TRUE(user.submit().ok());  // it has read its store
+  const auto after = nlohmann::json::parse(again.service.overview(""));
+  ASSERT_FALSE(after["use"]["spans"].empty());
+  EXPECT_EQ(after["use"]["spans"][0][0], before[0][0]);
+  EXPECT_GE(after["use"]["spans"][0][2], 55);
+  EXPECT_EQ(after["states"], "4");
+}
+
 TEST(SchedService, AStoreThatFailsEndsIt) {
   SchedWorld world;
   TestScheduler scheduler(world);
@@ -277,6 +304,7 @@ TEST(SchedService, AStoreThatFailsEndsIt) {
   EXPECT_EQ(lost.error().code, Errc::disk_full);
   EXPECT_TRUE(scheduler.service.halted().has_value());
   EXPECT_EQ(user.task(1).error().code, Errc::disk_full);
+  EXPECT_NE(scheduler.service.overview("").find("the store's disk is full"), std::string::npos);
 }
 
 }  // namespace
