@@ -25,8 +25,13 @@ std::string explanation(const sched::wire::ListedTask& listed, int64_t now_wall_
 // A few words of it, for a table; empty when there is nothing to say.
 std::string why_text(const sched::wire::ListedTask& listed, int64_t now_wall_ns);
 
-// "free", "busy", "drained: bad memory", "silent", "not heard of", "clearing".
+// "free", "busy", "drained: bad memory", "drained by verdict: pci.link", "validating", "silent",
+// "not heard of", "clearing".
 std::string node_state(const sched::wire::ListedNode& listed);
+// Of its last run of checks: "fail"; empty, when there was none.
+std::string verdict_word(const sched::wire::Node& node);
+// "2h ago: fail, pci.link", "never".
+std::string validated_text(const sched::wire::Node& node, int64_t now_wall_ns);
 
 // All of its fields. Times as text and as seconds of the Unix epoch, null when there is none.
 Json task_json(const sched::wire::ListedTask& listed);
