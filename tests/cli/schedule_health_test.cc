@@ -191,6 +191,20 @@ TEST_F(ScheduleHealth, WhatCannotBeToldIsSaid) {
   EXPECT_TRUE(has(tree.err, "--node")) << tree.err;
 }
 
+TEST_F(ScheduleHealth, MistakesAreNamed) {
+  for (const auto& [words, said] :
+       {std::pair<Words, std::string>{{"--max-drained", "101%"}, "0% to 100%"},
+        {{"--max-drained", "some"}, "'some'"},
+        {{"--max-drained", "-1"}, "'-1'"},
+        {{"--validate-every", "weekly"}, "weekly"}}) {
+    Words line = {"schedule", "serve", "--dir", dir_ / "s", "--listen", "127.0.0.1:0"};
+    line.insert(line.end(), words.begin(), words.end());
+    const auto ran = test::ff_run(line);
+    EXPECT_EQ(ran.exit, 2) << words[1];
+    EXPECT_TRUE(has(ran.err, said)) << ran.err;
+  }
+}
+
 // Its kernel's log, of which the machine has forgotten the beginning, tells of a GPU.
 std::map<std::string, std::string> sick_machine(const test::TempDir& dir) {
   test::write_file(dir / "bin/journalctl",
