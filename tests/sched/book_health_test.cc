@@ -496,6 +496,21 @@ TEST_F(HealthTest, AnOldAnswerIsNotTakenTwice) {
   EXPECT_FALSE(is_out("n1"));
 }
 
+TEST_F(HealthTest, AnAnswerOfAnEarlierRunIsNoneToThisOne) {
+  begin(3);
+  ASSERT_TRUE(runs_within("n1", kWeek));
+  wire::Checks late = told_.at("n1");
+  late.set_runs(false);
+  *late.mutable_verdict() = verdict(Verdict::fail, {"pci.link"});
+  pass(health_.run_ns);
+  ASSERT_TRUE(runs_within("n1", 2 * kWeek));
+  ASSERT_NE(book_->checks("n1"), late.run());
+  told_.at("n1") = late;
+  report("n1");
+  EXPECT_NE(book_->checks("n1"), 0u);
+  EXPECT_FALSE(is_out("n1"));
+}
+
 TEST_F(HealthTest, AClockThatIsSetBackPutsNothingOff) {
   begin(1);
   ASSERT_TRUE(runs_within("n0", kWeek));
@@ -508,12 +523,16 @@ TEST_F(HealthTest, AClockThatIsSetBackPutsNothingOff) {
 }
 
 TEST_F(HealthTest, ASilentNodeIsNotToldToRun) {
-  begin(2);
-  turn();
-  pass(2 * kWeek);
-  report("n1");
-  (void)book_->tick(now());
-  EXPECT_EQ(validating(), std::vector<std::string>{"n1"});
+  for (const auto& [silent, other] : {std::pair("n0", "n1"), {"n1", "n0"}}) {
+    told_.clear();
+    stored_.clear();
+    begin(2);
+    turn();
+    pass(2 * kWeek);
+    report(other);
+    (void)book_->tick(now());
+    EXPECT_EQ(validating(), std::vector<std::string>{other}) << silent << " is silent";
+  }
 }
 
 // Whatever happens: while a node runs its checks no rank lives there, and no task is lost.

@@ -135,12 +135,13 @@ TEST_F(NodeChecksTest, WhatNobodyWantsEndsWithAllItsProcesses) {
   // One obeys, one does not.
   begin(
       "sh -c 'trap \"\" TERM; echo $$ >stubborn; while :; do sleep 0.1; done' & "
-      "trap '' TERM; echo $$ >first; wait; wait");
+      "trap 'echo asked >asked' TERM; echo $$ >first; wait; wait; wait");
   checks_->want(1);
   ASSERT_TRUE(until([&] { return !file("stubborn").empty() && !file("first").empty(); }));
   checks_->want(0);
   ASSERT_TRUE(until([&] { return checks_->told().run() == 0; }));
   EXPECT_TRUE(until([&] { return is_gone("first") && is_gone("stubborn"); }));
+  EXPECT_EQ(file("asked"), "asked\n") << "before it is killed";
 }
 
 TEST_F(NodeChecksTest, AnotherRunEndsTheOneUnderWay) {
