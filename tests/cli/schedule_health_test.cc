@@ -256,10 +256,13 @@ TEST_F(ScheduleHealth, ChecksEndWithTheirAgentAndAreRunAgain) {
       checks = children(daemons_["n0"]->pid());
       return !checks.empty();
     }));
+    // They do not just come to their own end.
+    for (const pid_t pid : checks) ::kill(pid, SIGSTOP);
     daemons_["n0"]->signal(signal);
     daemons_["n0"]->finish();
     for (const pid_t pid : checks) {
       EXPECT_TRUE(test::eventually([&] { return !lives(pid); })) << signal;
+      ::kill(pid, SIGKILL);
     }
     start_agent("n0");
   }
