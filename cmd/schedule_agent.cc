@@ -38,6 +38,7 @@ struct AgentOptions {
   std::optional<std::string> task_dir;
   int64_t keep_logs_ns = 7 * 24 * 3600 * kSecond;
   bool end_tasks = false;
+  std::string validate_level = "weekly";
 };
 
 Result<std::string> dir_of(const AgentOptions& options) {
@@ -125,7 +126,10 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   std::optional<sched::Agent> agent;
   // Methods are added before the daemon listens; where it is reached is known after that.
   agent.emplace(daemon->client(), daemon->router(), *holdings,
-                sched::Agent::Options{.node = std::move(node), .scheduler = scheduler});
+                sched::Agent::Options{.node = std::move(node),
+                                      .scheduler = scheduler,
+                                      .checks = {own_program(), "validate", "run", "--level",
+                                                 options.validate_level, "--json"}});
   Daemon::Service service;
   service.start = [&](const std::string& at) { agent->start(at, address_of(options, at)); };
   service.stop = [&agent] { return agent->close(); };
@@ -152,7 +156,10 @@ void declare_schedule_agent(Command& agent) {
       "the "
       "cluster's key; as another user, that user's alone. $FF_TASK_DIR, in which a task and its "
       "node tell each other things, "
-      "lies under --task-dir, which is best in memory: by default /run/ff for root.");
+      "lies under --task-dir, which is best in memory: by default /run/ff for root.\n\n"
+      "Now and then the scheduler has an idle node run 'ff validate' (--validate-every of 'ff "
+      "schedule serve'). It runs here as it would for cron, with the same settings and the same "
+      "history, as the agent's user.");
   agent
       .option("--scheduler", text(options.scheduler, "HOST:PORT"),
               "Where ff schedule serve listens")
@@ -190,6 +197,10 @@ void declare_schedule_agent(Command& agent) {
             "When it is told to stop, end what runs here: SIGTERM, SIGKILL 10 s later. The "
             "scheduler starts these tasks again")
       .config("schedule-agent.end-tasks");
+  agent
+      .option("--validate-level", choice(options.validate_level, {"quick", "weekly"}),
+              "Level of the checks that the scheduler has this node run while it is idle")
+      .config("schedule-agent.validate-level");
   declare_daemon(agent, options.daemon, "schedule-agent");
   agent.example("ff schedule agent", "scheduler and node are one machine");
   agent.example(

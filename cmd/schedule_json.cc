@@ -136,19 +136,26 @@ Json task_json(const sched::wire::ListedTask& listed) {
 
 Json node_json(const sched::wire::ListedNode& listed) {
   const sched::wire::Node& node = listed.node();
-  return {{"node", node.name()},
-          {"group", node.group()},
-          {"zone", or_null(node.zone())},
-          {"leaf", or_null(node.leaf())},
-          {"marks", words_json(node.marks())},
-          {"address", node.address()},
-          {"agent", node.agent()},
-          {"state", node_state(listed)},
-          {"usable", listed.usable()},
-          {"drained", node.drained()},
-          {"drained_why", or_null(node.drained_why())},
-          {"task", listed.task() == 0 ? Json() : Json(listed.task())},
-          {"heard_s", listed.heard() < 0 ? Json() : Json(seconds(listed.heard()))}};
+  Json json = {{"node", node.name()},
+               {"group", node.group()},
+               {"zone", or_null(node.zone())},
+               {"leaf", or_null(node.leaf())},
+               {"marks", words_json(node.marks())},
+               {"address", node.address()},
+               {"agent", node.agent()},
+               {"state", node_state(listed)},
+               {"usable", listed.usable()},
+               {"drained", node.drained()},
+               {"drained_why", or_null(node.drained_why())},
+               {"drained_by_verdict", node.drained_by_verdict()},
+               {"failed", words_json(node.failed())},
+               {"validating", listed.validating()},
+               {"verdict", or_null(verdict_word(node))},
+               {"verdict_text", or_null(node.verdict_text())},
+               {"task", listed.task() == 0 ? Json() : Json(listed.task())},
+               {"heard_s", listed.heard() < 0 ? Json() : Json(seconds(listed.heard()))}};
+  add_time(json, "validated", node.validated());
+  return json;
 }
 
 }  // namespace ff::cmd

@@ -20,7 +20,9 @@ struct DrainOptions {
 
 Color state_color(const std::string& state) {
   if (state == "free") return Color::none;
-  return state == "busy" ? Color::green : state == "clearing" ? Color::yellow : Color::red;
+  return state == "busy"                                ? Color::green
+         : state == "clearing" || state == "validating" ? Color::yellow
+                                                        : Color::red;
 }
 
 Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t timeout_ns) {
@@ -35,6 +37,7 @@ Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t ti
                                     {"TASK", Align::right},
                                     {"HEARD", Align::right},
                                     {"MARKS"},
+                                    {"VALIDATED"},
                                     {"STATE"}});
     for (const auto& listed : nodes) {
       const auto& node = listed.node();
@@ -42,7 +45,8 @@ Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t ti
       table.row({node.name(), node.group(), node.zone(), node.leaf(),
                  listed.task() == 0 ? "" : fmt::to_string(listed.task()),
                  listed.heard() < 0 ? "never" : format_duration(listed.heard()) + " ago",
-                 fmt::format("{}", fmt::join(node.marks(), " ")), Cell(state, state_color(state))});
+                 fmt::format("{}", fmt::join(node.marks(), " ")),
+                 validated_text(node, calls->wall_ns()), Cell(state, state_color(state))});
       json.add(node_json(listed));
     }
   }
@@ -91,11 +95,14 @@ void declare_schedule_nodes(Command& schedule) {
   auto& options = nodes.keep<NodesOptions>();
   nodes.about(
       "Lists every node that has ever reported, in what group, zone and at which leaf switch it "
-      "is, which task has it, how long ago it was heard, and its state:\n"
+      "is, which task has it, how long ago it was heard, what 'ff validate' has found there last, "
+      "and its state:\n"
       "  free          takes tasks\n"
       "  busy          a task has it\n"
       "  clearing      something of a task that has ended is left there\n"
-      "  drained       taken out of service by the operator, with the reason\n"
+      "  validating    the scheduler has it run its checks: back in some minutes\n"
+      "  drained       taken out of service by the operator, with the reason; by verdict, for the "
+      "checks that have failed\n"
       "  silent        not heard for 10 seconds: gets nothing new\n"
       "  not heard of  since the scheduler was started");
   declare_scheduler(nodes, options.schedule);
@@ -117,7 +124,9 @@ void declare_schedule_nodes(Command& schedule) {
 
   Command& undrain = schedule.sub("undrain", "Put nodes back into service");
   auto& returning = undrain.keep<DrainOptions>();
-  undrain.about("The nodes take tasks again. For the operator, who has the cluster key.");
+  undrain.about(
+      "The nodes take tasks again, whoever has drained them: also those whose checks have failed, "
+      "until the next run of checks says so again. For the operator, who has the cluster key.");
   undrain.example("ff schedule undrain node7", "after the repair");
   declare_drain(undrain, returning, false);
 }

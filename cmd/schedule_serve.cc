@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "client/mode.h"
 #include "cmd/daemon.h"
@@ -20,9 +21,32 @@ struct ScheduleServeOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4500", .advertise = {}, .http = {}, .net = {}};
   KvOptions kv = {.place = kSchedulePlace};
   int64_t lease_ns = sched::Timing().lease_ns;
+  int64_t validate_every_ns = 7 * 24 * 3600 * kSecond;
+  uint32_t max_drained = sched::Health().max_drained;
 };
 
 constexpr int64_t kLeaseLeastNs = 10 * kSecond;  // agents call every few seconds
+
+// "5%", or "5".
+Binding percent(uint32_t& field) {
+  constexpr uint32_t kAll = 100;
+  const auto parse = [](std::string_view text) -> Result<uint32_t> {
+    const auto value = parse_u64(text.substr(0, text.size() - (text.ends_with('%') ? 1 : 0)));
+    if (value && *value <= kAll) return static_cast<uint32_t>(*value);
+    return fail(Errc::usage, "'{}' is no share: 0% to 100%", printable(text));
+  };
+  return bind(Kind::text, field, "PERCENT", parse,
+              [](uint32_t value) { return fmt::format("{}%", value); });
+}
+
+// "never", or a duration.
+Binding period(int64_t& field) {
+  const auto parse = [](std::string_view text) -> Result<int64_t> {
+    if (text == "never") return 0;
+    return parse_duration_ns(text);
+  };
+  return bind(Kind::duration, field, "DURATION", parse, exact_duration);
+}
 
 // Names of token holders. The files are read again for one who is not in them yet.
 class UserNames {
@@ -52,6 +76,8 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   }
   sched::Service::Options how;
   how.timing.lease_ns = options.lease_ns;
+  how.health.every_ns = options.validate_every_ns;
+  how.health.max_drained = options.max_drained;
   how.name_of = [&names](uint32_t uid) { return names.of(uid); };
   how.metrics = &daemon->metrics();
   sched::Service scheduler(*engine, daemon->loop(), daemon->rng(), daemon->router(),
@@ -80,6 +106,11 @@ void declare_schedule_serve(Command& serve) {
       "--http serves a page for browsers, too: what runs, what waits and why, and the nodes by "
       "zone "
       "and leaf. The log has a link that logs in once.\n\n"
+      "Nodes that are idle run their checks ('ff validate') once in --validate-every, one of fifty "
+      "nodes at a time, and none that a waiting task could have; a new node at some time within "
+      "the first period. One that fails is drained by that verdict, unless --max-drained of all "
+      "nodes are already, and runs its checks every day until they pass. 'ff schedule nodes' "
+      "shows it.\n\n"
       "When the store cannot be written the daemon ends with that error: start it again once that "
       "is mended.");
   serve
@@ -91,6 +122,15 @@ void declare_schedule_serve(Command& serve) {
   declare_kv(serve, options.kv);
   serve.flag("--accept-data-loss", options.kv.accept_data_loss,
              "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");
+  serve
+      .option("--validate-every", period(options.validate_every_ns),
+              "How often an idle node runs its checks; 0 or never: not at all")
+      .config("schedule-serve.validate-every");
+  serve
+      .option("--max-drained", percent(options.max_drained),
+              "So many of all nodes may be drained by verdict, one in any case; beyond that there "
+              "are only warnings")
+      .config("schedule-serve.max-drained");
   declare_daemon(serve, options.daemon, "schedule-serve");
   serve.example("ff schedule serve", "one machine, state under /var/lib/ff");
   serve.example("ff schedule serve --listen '*:4500' --key cluster.key --http 9105",

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "check/check.h"
 #include "sched/book.h"
 
 namespace ff::cmd {
@@ -45,6 +46,10 @@ std::string quota_sentence(const Task& task, uint32_t missing) {
       task.owner().name(), nodes_text(spec.nodes()), spec.group(), level, nodes_text(missing));
 }
 
+std::string validating_text(uint32_t nodes) {
+  return nodes == 0 ? "" : fmt::format("; {} run checks, and return after them", nodes_text(nodes));
+}
+
 std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
   const Task& task = listed.task();
   const Spec& spec = task.spec();
@@ -63,8 +68,8 @@ std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
     case Why::nodes_out:
       return fmt::format(
           "waits for nodes to come back: it asks for {}, and {} of them are alive and in service; "
-          "{} would have to return ('ff schedule nodes' lists them)",
-          demand_text(spec), there, nodes_text(missing));
+          "{} would have to return ('ff schedule nodes' lists them){}",
+          demand_text(spec), there, nodes_text(missing), validating_text(waiting.validating()));
     case Why::stopping:
       return fmt::format(
           "is about to start: the tasks on its nodes were asked to save and leave, and it has "
@@ -170,6 +175,20 @@ std::string demand_text(const Spec& spec) {
 
 std::string explanation(const ListedTask& listed, int64_t now_wall_ns) {
   return fmt::format("Task {} {}.", listed.task().id(), phase_sentence(listed, now_wall_ns));
+}
+
+std::string verdict_word(const sched::wire::Node& node) {
+  if (node.validated() == 0 || node.verdict() > static_cast<uint32_t>(check::Verdict::fail)) {
+    return "";
+  }
+  return std::string(check::verdict_name(static_cast<check::Verdict>(node.verdict())));
+}
+
+std::string validated_text(const sched::wire::Node& node, int64_t now_wall_ns) {
+  if (node.validated() == 0) return "never";
+  const std::string ago = format_duration(std::max<int64_t>(0, now_wall_ns - node.validated()));
+  return fmt::format("{} ago: {}{}{}", ago, verdict_word(node),
+                     node.verdict_text().empty() ? "" : ", ", node.verdict_text());
 }
 
 double node_hours(int64_t node_ns) {

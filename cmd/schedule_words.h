@@ -22,6 +22,10 @@ Color task_color(const sched::wire::Task& task);
 std::string demand_text(const sched::wire::Spec& spec);
 // One plain sentence: why it is where it is, what would have to happen, when that is expected.
 std::string explanation(const sched::wire::ListedTask& listed, int64_t now_wall_ns);
+// Of its last run of checks: "fail"; empty, when there was none.
+std::string verdict_word(const sched::wire::Node& node);
+// "2h ago: fail, pci.link", "never".
+std::string validated_text(const sched::wire::Node& node, int64_t now_wall_ns);
 
 // All of its fields. Times as text and as seconds of the Unix epoch, null when there is none.
 Json task_json(const sched::wire::ListedTask& listed);

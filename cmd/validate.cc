@@ -3,11 +3,13 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "db/state_dir.h"
 #include "io/files.h"
 #include "io/system_disk.h"
 #include "net/resolve.h"
+#include "sched/node_checks.h"
 
 namespace ff::cmd {
 namespace {
@@ -23,14 +25,14 @@ struct RunOptions {
   std::optional<int64_t> budget_ns, splay_ns;
   std::optional<std::string> log, scratch, root, textfile, notify;
   bool degraded_ok = false, force = false, prolog = false;
+  DrainOptions drain;
 };
 
-// The same for a host each time, and another for each host (FNV-1a).
+// The same for a host each time, and another for each host.
 int64_t delay_of(std::string_view host, int64_t splay_ns) {
-  uint64_t hash = 14'695'981'039'346'656'037ULL;
-  for (const char c : host) hash = (hash ^ static_cast<unsigned char>(c)) * 1'099'511'628'211ULL;
   const int64_t seconds = splay_ns / kSecond;
-  return seconds > 0 ? static_cast<int64_t>(hash % static_cast<uint64_t>(seconds)) * kSecond : 0;
+  if (seconds <= 0) return 0;
+  return static_cast<int64_t>(hash_of(host) % static_cast<uint64_t>(seconds)) * kSecond;
 }
 
 std::vector<std::string> names_with(const check::Report& report, Verdict verdict) {
@@ -44,13 +46,17 @@ std::vector<std::string> names_with(const check::Report& report, Verdict verdict
   return names;
 }
 
+// With --degraded-ok what is degraded is none.
+Verdict verdict_of(const check::Report& report, bool degraded_ok) {
+  if (report.verdict != Verdict::degraded || !degraded_ok) return report.verdict;
+  const bool any_missing = !names_with(report, Verdict::could_not_run).empty();
+  return any_missing ? Verdict::could_not_run : Verdict::pass;
+}
+
 // What the exit code has to say.
 Result<void> conclude(const check::Report& report, const RunOptions& options) {
-  Verdict verdict = report.verdict;
+  const Verdict verdict = verdict_of(report, options.degraded_ok);
   const auto missing = names_with(report, Verdict::could_not_run);
-  if (verdict == Verdict::degraded && options.degraded_ok) {
-    verdict = missing.empty() ? Verdict::pass : Verdict::could_not_run;
-  }
   if (options.prolog && verdict != Verdict::fail) return {};
   if (verdict == Verdict::pass || verdict == Verdict::skipped) return {};
   if (report.outcomes.empty()) {
@@ -84,6 +90,7 @@ check::Request request_of(const RunOptions& options, const std::string& state) {
   return request;
 }
 
+// Who hears of it besides the caller.
 Result<void> tell(Session& session, const RunOptions& options, const check::Report& report) {
   if (options.textfile) FF_TRY(write_textfile(*options.textfile, report));
   const bool well = report.verdict == Verdict::pass || report.verdict == Verdict::skipped;
@@ -92,6 +99,41 @@ Result<void> tell(Session& session, const RunOptions& options, const check::Repo
     session.out.warn("{}", told.error().message);
   }
   return {};
+}
+
+Result<void> tell_verdict(Session& session, const RunOptions& options,
+                          const check::Report& report) {
+  sched::Found found;
+  for (const check::Outcome& outcome : report.outcomes) {
+    for (const check::Finding& finding : outcome.findings) {
+      Verdict& worst = found[std::string(outcome.check->name)];
+      worst = std::max(worst, finding.verdict);
+    }
+  }
+  // As with the exit code.
+  const Verdict verdict = verdict_of(report, options.degraded_ok || options.prolog);
+  sched::wire::Verdict told = sched::make_verdict(verdict, found);
+  if (told.failed().empty()) {
+    for (const std::string& group : options.require) told.add_failed(group);
+  }
+  if (report.outcomes.empty()) told.set_text("nothing was checked");
+  FF_TRY(Json done, tell_scheduler(session, options.drain, told));
+  Json data = report_json(report);
+  data["scheduler"] = std::move(done);
+  session.out.data(std::move(data));
+  return {};
+}
+
+Result<void> finish(Session& session, const RunOptions& options, const check::Report& report) {
+  show_report(session, report);
+  Result<void> drained;
+  if (options.drain.drain) drained = tell_verdict(session, options, report);
+  FF_TRY(tell(session, options, report));
+  Result<void> concluded = conclude(report, options);
+  if (concluded || drained) return concluded ? drained : concluded;
+  // Of two errors the verdict is the command's.
+  session.out.warn("{}", drained.error().message);
+  return concluded;
 }
 
 // A run that another one disturbs says nothing.
@@ -108,17 +150,15 @@ Result<void> run_on_tree(Session& session, const RunOptions& options, io::Disk& 
   }
   FF_TRY(const auto report, check::validate(tree, session.stop.clock(), session.stop, nullptr,
                                             request_of(options, ""), [](const auto&) {}));
-  show_report(session, report);
-  FF_TRY(tell(session, options, report));
-  return conclude(report, options);
+  return finish(session, options, report);
 }
 
 Result<void> run_validate(Session& session, const RunOptions& options) {
   if (options.notify) FF_TRY(check_hook(*options.notify));
   io::SystemDisk disk;
-  if (options.root && !options.root->empty() && *options.root != "/") {
-    return run_on_tree(session, options, disk);
-  }
+  const bool recorded = options.root && !options.root->empty() && *options.root != "/";
+  if (options.drain.drain) FF_TRY(check_drain(options.drain, recorded));
+  if (recorded) return run_on_tree(session, options, disk);
   if (options.splay_ns) {
     const int64_t delay_ns = delay_of(net::host_name(), *options.splay_ns);
     if (delay_ns > 0) session.out.note("beginning in {}", format_duration(delay_ns));
@@ -132,12 +172,10 @@ Result<void> run_validate(Session& session, const RunOptions& options) {
   };
   FF_TRY(auto report, check::validate(tree, session.stop.clock(), session.stop, &node.history,
                                       request_of(options, node.dir), ended));
-  show_report(session, report);
   if (report.not_recorded) {
     session.out.warn("this run was not recorded: {}", report.not_recorded->message);
   }
-  FF_TRY(tell(session, options, report));
-  return conclude(report, options);
+  return finish(session, options, report);
 }
 
 void declare_options(Command& run, RunOptions& o) {
@@ -173,6 +211,7 @@ void declare_options(Command& run, RunOptions& o) {
       .env("FF_VALIDATE_NOTIFY");
   run.option("--splay", duration(o.splay_ns),
              "Wait first, up to this long, by the host's name: a fleet does not test at once");
+  declare_validate_drain(run, o.drain);
 }
 
 }  // namespace
@@ -207,10 +246,18 @@ void declare_validate_run(Command& validate) {
       "Values of loads are held against the last 20 runs of this node once there are 5: beyond 7 % "
       "and 4 median absolute deviations, and 7 % below all of them, they are degraded. Run it as "
       "root, or it says what it "
-      "could not see.");
+      "could not see.\n\n"
+      "With --drain the scheduler ('ff schedule serve') hears the verdict: a node that has failed, "
+      "or is degraded without --degraded-ok, gets no more tasks, and a task that it has is asked "
+      "to save and leave. It is back in service once a run has passed that looked at all that had "
+      "failed, unless it was drained by hand, too. The operator's cluster key is needed. When the "
+      "scheduler cannot be told, a run that passed exits with that error, and any other with its "
+      "own.");
   run.example("ff validate", "A look at this node, in seconds");
   run.example("ff validate --level weekly --textfile /var/lib/node_exporter", "For cron");
   run.example("ff validate --only pci --only gpu", "Two groups of checks");
+  run.example("ff validate --drain --scheduler s1:4500 --key cluster.key",
+              "A node of the scheduler's, out of service when it is bad, and back when it is well");
   run.example("ff validate --prolog", "In a prolog of Slurm: non-zero, and the node is drained");
   declare_options(run, options);
   run.blocking();

@@ -1,12 +1,14 @@
 // What the files of `ff validate` share: where its history lies, and how findings are shown.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "check/history.h"
 #include "check/validate.h"
 #include "cmd/cli.h"
+#include "cmd/schedule_client.h"
 
 namespace ff::cmd {
 
@@ -39,6 +41,20 @@ Result<void> post_json(const std::string& url, const Json& body, int64_t timeout
 std::string html_report(const std::string& host, const std::vector<check::RunRecord>& runs,
                         const std::vector<check::Finding>& last,
                         const std::vector<check::History::Series>& series);
+
+// --drain (validate_drain.cc): the scheduler hears of a run, and takes the node out or back.
+struct DrainOptions {
+  bool drain = false;
+  ScheduleOptions schedule;
+  std::optional<std::string> node;  // this machine, unless given
+};
+void declare_validate_drain(Command& run, DrainOptions& options);
+// Before the loads. Errc::usage; Errc::refused, not_found: its files. `recorded`: a tree is looked
+// at, which may be any machine's.
+Result<void> check_drain(const DrainOptions& options, bool recorded);
+// Says what has become of the node, and returns it for JSON. Errors: the scheduler's.
+Result<Json> tell_scheduler(Session& session, const DrainOptions& options,
+                            const sched::wire::Verdict& verdict);
 
 void declare_validate_run(Command& validate);
 void declare_validate_adopt(Command& validate);

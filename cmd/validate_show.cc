@@ -69,19 +69,22 @@ std::string counts_of(const check::Report& report) {
 
 Json report_json(const check::Report& report) {
   Json checks = Json::array();
-  for (const Finding& finding : report.findings()) {
-    checks.push_back({{"name", finding.name},
-                      {"part", finding.part},
-                      {"group", finding.name.substr(0, finding.name.find('.'))},
-                      {"verdict", check::verdict_name(finding.verdict)},
-                      {"found", finding.found},
-                      {"value", finding.value ? Json(*finding.value) : Json()},
-                      {"unit", finding.unit},
-                      {"expected", finding.expected},
-                      {"source", finding.source},
-                      {"seconds", finding.seconds},
-                      {"load", finding.load},
-                      {"hint", finding.hint}});
+  for (const Outcome& outcome : report.outcomes) {
+    for (const Finding& finding : outcome.findings) {
+      checks.push_back({{"name", finding.name},
+                        {"check", outcome.check->name},
+                        {"part", finding.part},
+                        {"group", finding.name.substr(0, finding.name.find('.'))},
+                        {"verdict", check::verdict_name(finding.verdict)},
+                        {"found", finding.found},
+                        {"value", finding.value ? Json(*finding.value) : Json()},
+                        {"unit", finding.unit},
+                        {"expected", finding.expected},
+                        {"source", finding.source},
+                        {"seconds", finding.seconds},
+                        {"load", finding.load},
+                        {"hint", finding.hint}});
+    }
   }
   Json left_out = Json::array();
   for (const check::Check* const check : report.left_out) left_out.push_back(check->name);

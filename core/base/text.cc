@@ -256,6 +256,12 @@ bool glob_match(std::string_view pattern, std::string_view name) {
   return at == pattern.size();
 }
 
+uint64_t hash_of(std::string_view name) {
+  uint64_t hash = 14'695'981'039'346'656'037ULL;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1'099'511'628'211ULL;
+  return hash;
+}
+
 std::string shell_word(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {

@@ -39,6 +39,9 @@ std::vector<unsigned> parse_list(std::string_view text);
 // Two lower-case digits a byte.
 std::string hex(ByteView bytes);
 
+// FNV-1a: the same for a name on every machine, and spread evenly enough. No secret is in it.
+uint64_t hash_of(std::string_view name);
+
 // As one word of a shell, in single quotes: sh's, and those of bash, zsh and fish.
 std::string shell_word(std::string_view text);
 

@@ -52,6 +52,13 @@ void add_totals(const Tree& tree, Usage& usage) {
   usage.stolen = seconds(kStolen);
 }
 
+// Of `ff schedule agent`: "ff schedule shim DIR", as long as its rank runs.
+bool is_shim(const Tree& tree, uint64_t pid) {
+  const std::string line = tree.maybe_text(fmt::format("/proc/{}/cmdline", pid)).value_or("");
+  const auto words = split(line, '\0');
+  return words.size() > 2 && words[1] == "schedule" && words[2] == "shim";
+}
+
 }  // namespace
 
 Usage usage_of(const Tree& tree, Clock& clock) {
@@ -122,6 +129,7 @@ std::string running_job(const Tree& tree) {
     if (name == "slurmstepd") return fmt::format("slurmstepd ({}), a step of Slurm", pid);
     if (std::ranges::find(kWatchers, name) != kWatchers.end()) continue;
     if (holds_gpu(tree, pid)) return fmt::format("{} ({}), which has a GPU open", name, pid);
+    if (is_shim(tree, pid)) return fmt::format("{} ({}), a task of 'ff schedule'", name, pid);
   }
   return "";
 }

@@ -40,8 +40,8 @@ std::string load_of_others(const Usage& before, const Usage& after, const Measur
 // Whether this machine is a guest: what its neighbours on the host do is not seen here.
 bool is_guest(const Tree& tree);
 
-// A job that runs here, by its process: a step of Slurm, or somebody who has a GPU open. Empty:
-// none.
+// A job that runs here, by its process: a step of Slurm, a rank of 'ff schedule', or somebody who
+// has a GPU open. Empty: none.
 std::string running_job(const Tree& tree);
 
 }  // namespace ff::check

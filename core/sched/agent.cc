@@ -27,6 +27,7 @@ Agent::Agent(rpc::ClientContext& context, rpc::Router& router, Holdings& holding
       holdings_(holdings),
       options_(std::move(options)),
       scheduler_(context, options_.scheduler),
+      checks_(loop_, options_.checks, [this] { tell_news(); }),
       to_tend_(loop_),
       to_sync_(loop_),
       lease_changed_(loop_),
@@ -43,6 +44,7 @@ void Agent::start(const std::string& answers_at, const std::string& address) {
   options_.node.set_address(address);
   gate_.spawn(enforce());
   gate_.spawn(tend());
+  gate_.spawn(checks_.tend());
   gate_.spawn(sync());
 }
 
@@ -70,11 +72,7 @@ Task<void> Agent::tend() {
     if (!looked_ || report_.news != told_news_) {
       looked_ = true;
       to_sync_.set();
-      if (calling_ != nullptr) {
-        has_news_ = true;
-        Error news = fail(Errc::interrupted, "there is something to tell");
-        calling_->request(std::move(news));
-      }
+      tell_news();
     }
     const int64_t next_ns = loop_.now_ns() + (report_.held.empty() ? kIdleNs : kLookNs);
     const auto waited = co_await to_tend_.wait(next_ns);
@@ -83,6 +81,14 @@ Task<void> Agent::tend() {
 }
 
 // The scheduler. ----------------------------------------------------------------------------------
+
+// The call under way knows nothing of them.
+void Agent::tell_news() {
+  if (calling_ == nullptr) return;
+  has_news_ = true;
+  Error news = fail(Errc::interrupted, "there is something to tell");
+  calling_->request(std::move(news));
+}
 
 Task<void> Agent::sync() {
   if (!co_await to_sync_.wait()) co_return;
@@ -119,6 +125,7 @@ Task<Result<wire::SyncReply>> Agent::call() {
   request.set_scheduler(report_.scheduler);
   for (const wire::Held& held : report_.held) *request.add_held() = held;
   request.set_seen(seen_);
+  if (checks_.told().run() != 0) *request.mutable_checks() = checks_.told();
   Cancel* const parent = co_await current_cancel();
   CancelScope scope(loop_, parent, INT64_MAX, "");
   calling_ = &scope.cancel();
@@ -134,6 +141,7 @@ Result<void> Agent::take(wire::SyncReply reply, int64_t sent_ns) {
   }
   holdings_.set_lease(sent_ns, std::max<int64_t>(0, reply.lease()));
   seen_ = reply.version();
+  checks_.want(reply.checks());
   orders_ = std::move(reply);
   lease_changed_.set();
   to_tend_.set();
@@ -195,6 +203,7 @@ std::string Agent::status() const {
                                  {"scheduler", options_.scheduler.text()}};
   json["trouble"] = trouble_ ? nlohmann::ordered_json(trouble_->message) : nullptr;
   json["lease_s"] = static_cast<double>(holdings_.lease_until_ns() - loop_.now_ns()) / kSecond;
+  json["validating"] = checks_.told().runs();
   json["attempts"] = nlohmann::ordered_json::array();
   for (const wire::Held& held : report_.held) {
     size_t running = 0;

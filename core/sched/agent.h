@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/gate.h"
 #include "base/side_thread.h"
@@ -18,6 +19,7 @@
 #include "rpc/client.h"
 #include "rpc/session.h"
 #include "sched/holdings.h"
+#include "sched/node_checks.h"
 #include "sched/service.h"
 
 namespace ff::sched {
@@ -27,6 +29,7 @@ class Agent {
   struct Options {
     wire::Node node;  // without addresses
     net::Address scheduler;
+    std::vector<std::string> checks;  // NodeChecks' command
   };
   // All outlive it.
   Agent(rpc::ClientContext& context, rpc::Router& router, Holdings& holdings, Options options);
@@ -43,6 +46,7 @@ class Agent {
   Task<void> tend();
   Task<void> sync();
   Task<Result<wire::SyncReply>> call();
+  void tell_news();
   Result<void> take(wire::SyncReply reply, int64_t sent_ns);
   Task<void> enforce();
   Task<Result<wire::LogReply>> log(rpc::ServerCall& call, wire::LogRequest request);
@@ -55,7 +59,8 @@ class Agent {
 
   bool looked_ = false;
   Holdings::Report report_;  // the newest
-  std::string told_news_;    // of the last call that was begun
+  NodeChecks checks_;
+  std::string told_news_;  // of the last call that was begun
   std::optional<wire::SyncReply> orders_;
   uint64_t seen_ = 0;
   std::optional<Error> trouble_;  // the scheduler's last answer was none

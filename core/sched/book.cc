@@ -78,7 +78,8 @@ std::string_view outcome_name(Outcome outcome) {
 }
 std::string_view stop_name(StopWhy why) { return kStops.at(static_cast<size_t>(why)); }
 
-Book::Book(std::string id, Timing timing) : id_(std::move(id)), timing_(timing) {}
+Book::Book(std::string id, Timing timing, Health health)
+    : id_(std::move(id)), timing_(timing), health_(health) {}
 
 bool Book::has_nodes(const wire::Task& task) {
   const TaskPhase phase = phase_of(task);
@@ -208,6 +209,11 @@ Result<void> Book::drain(const std::string& name, bool drained, std::string why,
   }
   found->second.set_drained(drained);
   found->second.set_drained_why(drained ? why : std::string());
+  // Who returns it by hand knows better than the last verdict.
+  if (!drained) {
+    found->second.set_drained_by_verdict(false);
+    found->second.clear_failed();
+  }
   changed_.nodes.insert(name);
   undecided_ = true;
   const uint64_t id = seen_[name].task;
@@ -252,8 +258,7 @@ Result<void> Book::report(const wire::SyncRequest& request, Now now) {
   }
   wire::Node& node = nodes_[told.name()];
   wire::Node after = told;
-  after.set_drained(node.drained());
-  after.set_drained_why(node.drained_why());
+  keep_health(node, after);
   std::ranges::sort(*after.mutable_marks());
   if (after.SerializeAsString() != node.SerializeAsString()) {
     node = std::move(after);
@@ -262,6 +267,7 @@ Result<void> Book::report(const wire::SyncRequest& request, Now now) {
   }
   const bool was_usable = is_usable(told.name(), now);
   Seen& seen = seen_[told.name()];
+  hear_checks(request, now);
   seen.heard = true;
   seen.heard_ns = now.steady_ns;
   seen.boot = request.boot();

@@ -55,9 +55,20 @@ enum class RankState : uint32_t {
 };
 enum class Action : uint32_t { prepare, run, ask, terminate, kill, forget };
 enum class Control : uint32_t { stop, suspend, resume };
+// What a verdict has done to its node.
+enum class Effect : uint32_t {
+  none,
+  drained,
+  returned,
+  spared,    // it would have been drained, but too many are
+  unlooked,  // it would have returned, but what had failed was not looked at
+};
 
 inline TaskPhase phase_of(const wire::Task& task) { return static_cast<TaskPhase>(task.phase()); }
 inline StopWhy why_of(const wire::Attempt& attempt) { return static_cast<StopWhy>(attempt.stop()); }
+
+// It is in service, though its last run of checks has found it bad.
+bool in_spite_of_verdict(const wire::Node& node);
 
 std::string_view phase_name(TaskPhase phase);
 std::string_view outcome_name(Outcome outcome);
@@ -73,10 +84,17 @@ struct Timing {
   int64_t pause_ns = 10 * kSecond;   // before a task that failed starts again
 };
 
+// How nodes are looked after (book_health.cc).
+struct Health {
+  int64_t every_ns = 0;             // so often an idle node runs its checks; 0: never
+  int64_t run_ns = 3600 * kSecond;  // so long they may take
+  uint32_t max_drained = 5;         // percent of all nodes, by verdict; one in any case
+};
+
 class Book {
  public:
   // `id`: of the store, so that agents follow no other scheduler.
-  Book(std::string id, Timing timing);
+  Book(std::string id, Timing timing, Health health = {});
 
   // What is stored; before anything else. `now`: below.
   struct Now {
@@ -94,12 +112,16 @@ class Book {
   // Errc::not_found, Errc::refused: not in its present state.
   Result<void> control(uint64_t task, Control what, Now now);
   Result<void> drain(const std::string& node, bool drained, std::string why, Now now);
+  // Of ff validate, on that node. Errc::not_found; Errc::usage: none that there is.
+  Result<wire::VerdictReply> judge(const std::string& node, const wire::Verdict& verdict, Now now);
   Result<void> set_quota(const wire::Quota& quota);
   void drop_quota(const wire::Quota& quota);
 
   // Of an agent. Errc::refused: a node that must not be heard.
   Result<void> report(const wire::SyncRequest& request, Now now);
   std::vector<wire::Order> orders(const std::string& node) const;
+  // The run of checks that it is to do; 0: none.
+  uint64_t checks(const std::string& node) const;
 
   // Time has passed. When something could have changed, decides. Returns when to come again.
   int64_t tick(Now now);
@@ -116,6 +138,12 @@ class Book {
   Changed take_changed();
   // Nodes whose orders may be others than before.
   std::set<std::string> take_ordered();
+  // What the operator should hear of nodes.
+  struct Notice {
+    bool is_warning = false;
+    std::string node, text;
+  };
+  std::vector<Notice> take_notices();
 
   const wire::Task* task(uint64_t id) const;
   static bool has_nodes(const wire::Task& task);
@@ -130,6 +158,7 @@ class Book {
   std::optional<wire::Waiting> waiting(uint64_t task) const;
   const std::string& id() const { return id_; }
   const Timing& timing() const { return timing_; }
+  const Health& health() const { return health_; }
 
  private:
   // What is known of a node and not kept.
@@ -140,6 +169,9 @@ class Book {
     uint64_t task = 0;  // that has it
     // What the agent holds that nobody wants any more.
     std::map<std::pair<uint64_t, uint32_t>, bool> strays = {};  // whether something of it lives
+    uint64_t run = 0;                                           // of checks, that it is to do
+    int64_t run_ns = 0;                                         // since when; steady
+    bool checks = false;                                        // it does one, wanted or not
   };
   // What an attempt's nodes have said, and is not kept.
   struct Part {
@@ -185,12 +217,30 @@ class Book {
   // A node that was silent for so long gets nothing new.
   int64_t quiet_ns() const { return std::min(timing_.quiet_ns, timing_.lease_ns); }
 
+  // Health (book_health.cc).
+  bool is_present(const std::string& node, Now now) const;
+  bool is_validating(const std::string& node) const;
+  void keep_health(const wire::Node& before, wire::Node& after) const;
+  void hear_checks(const wire::SyncRequest& request, Now now);
+  void end_run(const std::string& name, const wire::Verdict& verdict, Now now);
+  Effect apply(wire::Node& node, const wire::Verdict& verdict, Now now);
+  size_t drained_by_verdict() const;
+  size_t most_drained() const;
+  int64_t due_ns(const wire::Node& node) const;
+  std::vector<wire::Spec> demands() const;
+  void date(wire::Node& node, Now now);
+  uint32_t validating_for(const wire::Spec& spec) const;
+  int64_t look_after(Now now);
+  void start_runs(std::vector<std::pair<int64_t, std::string>> due, size_t running, Now now);
+  void note(bool is_warning, const std::string& node, std::string text);
+
   void open(const wire::Task& task);
   void change(wire::Task& task);
   void order(const wire::Task& task);
 
   const std::string id_;
   const Timing timing_;
+  const Health health_;
   std::map<uint64_t, wire::Task> tasks_;
   std::map<std::string, wire::Node> nodes_;
   std::map<std::string, wire::Quota> quotas_;
@@ -207,6 +257,7 @@ class Book {
   int64_t decided_ns_ = 0;
   Changed changed_;
   std::set<std::string> ordered_;
+  std::vector<Notice> notices_;
   mutable Names names_;
 };
 

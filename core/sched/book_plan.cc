@@ -7,11 +7,9 @@
 namespace ff::sched {
 
 bool Book::is_usable(const std::string& name, Now now) const {
-  const auto seen = seen_.find(name);
-  if (seen == seen_.end() || !seen->second.heard || nodes_.at(name).drained()) return false;
-  const bool has_strays =
-      std::ranges::any_of(seen->second.strays, [](const auto& stray) { return stray.second; });
-  return !has_strays && now.steady_ns - seen->second.heard_ns < quiet_ns();
+  const wire::Node& node = nodes_.at(name);
+  return is_present(name, now) && !node.drained() && !node.drained_by_verdict() &&
+         !is_validating(name);
 }
 
 Picture Book::picture(Now now, std::vector<uint64_t>& tasks,
@@ -100,6 +98,9 @@ void Book::decide_now(Now now) {
       if (wait.expected_ns > now.steady_ns) look_ns_ = std::min(look_ns_, wait.expected_ns);
     }
     waiting.set_missing(wait.missing);
+    if (wait.why == Why::nodes_out) {
+      waiting.set_validating(validating_for(tasks_.at(tasks[wait.task]).spec()));
+    }
   }
   for (const Interrupt& one : decision.interrupts) {
     wire::Task& task = tasks_.at(tasks[one.task]);
@@ -150,7 +151,7 @@ int64_t Book::tick(Now now) {
     }
   }
   if (undecided_ || look_ns_ <= now.steady_ns) decide_now(now);
-  next_ns = std::min(next_ns, look_ns_);
+  next_ns = std::min({next_ns, look_ns_, look_after(now)});
   for (const auto& [id, live] : live_) {
     next_ns = std::min(next_ns, next_deadline(tasks_.at(id), live));
   }
@@ -218,6 +219,7 @@ std::vector<wire::ListedNode> Book::listed_nodes(Now now) const {
     one.set_heard(heard ? now.steady_ns - seen->second.heard_ns : -1);
     one.set_task(seen != seen_.end() ? seen->second.task : 0);
     one.set_usable(is_usable(name, now));
+    one.set_validating(is_validating(name));
   }
   return listed;
 }

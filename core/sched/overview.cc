@@ -291,7 +291,7 @@ std::string Overview::map_json(const Book& book, Book::Now now) {
     }
     const std::string marks = fmt::format("{}", fmt::join(node->marks(), " "));
     leaves.back()["nodes"].push_back(
-        {shown(node->name()), shown(node->group()), shown(marks), shown(node->drained_why())});
+        {shown(node->name()), shown(node->group()), shown(marks), shown(drained_text(*node))});
     before = node;
   }
   Json states = Json::array();

@@ -50,6 +50,7 @@ Service::Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, 
   rpc::add_method(router, kNodes, *this, &Service::nodes, rpc::Access::users);
   rpc::add_method(router, kDrain, *this, &Service::drain);
   rpc::add_method(router, kQuota, *this, &Service::quota);
+  rpc::add_method(router, kVerdict, *this, &Service::verdict);
 }
 
 Service::~Service() = default;
@@ -91,7 +92,7 @@ Task<Result<void>> Service::load() {
       },
       loop_.now_ns() + kStoreNs);
   FF_CO_TRY(co_await std::move(naming));
-  Book book(id, options_.timing);
+  Book book(id, options_.timing, options_.health);
   const auto take = [&book](const kv::Entry& entry) -> Result<void> {
     if (entry.key.starts_with(kTasks)) {
       FF_TRY(auto task, rpc::parse_message<wire::Task>(entry.value));
@@ -157,6 +158,7 @@ Task<void> Service::run() {
 
 // What has changed goes to the store, and is decided on; whoever waits for orders looks.
 void Service::book_changed() {
+  log_notices();
   if (book_->undecided()) to_tick_.set();
   const Book::Changed changed = book_->take_changed();
   overview_.changed(*book_, changed);
@@ -198,6 +200,13 @@ Task<void> Service::watch() {
     writes_[{kWithoutNodes, std::string(kUse)}] = overview_.use().SerializeAsString();
     changed_++;
     to_keep_.set();
+  }
+}
+
+void Service::log_notices() {
+  for (const Book::Notice& notice : book_->take_notices()) {
+    const auto tell = notice.is_warning ? &log_warning : &log_info;
+    tell("a node " + notice.text, {{"node", notice.node}});
   }
 }
 
@@ -275,6 +284,7 @@ Task<Result<wire::SyncReply>> Service::sync(rpc::ServerCall&, wire::SyncRequest 
   reply.set_version(agent.version);
   reply.set_lease(options_.timing.lease_ns);
   for (wire::Order& order : book_->orders(name)) *reply.add_orders() = std::move(order);
+  reply.set_checks(book_->checks(name));
   FF_CO_TRY(co_await kept());
   co_return reply;
 }
@@ -384,6 +394,14 @@ Task<Result<wire::QuotaReply>> Service::quota(rpc::ServerCall&, wire::QuotaReque
   co_return reply;
 }
 
+Task<Result<wire::VerdictReply>> Service::verdict(rpc::ServerCall&, wire::VerdictRequest request) {
+  FF_CO_TRY(ready());
+  FF_CO_TRY(auto reply, book_->judge(request.node(), request.verdict(), now()));
+  book_changed();
+  FF_CO_TRY(co_await kept());
+  co_return reply;
+}
+
 std::string Service::status() const {
   nlohmann::ordered_json json = {{"role", "schedule"}};
   json["halted"] = halted_ ? nlohmann::ordered_json(halted_->message) : nullptr;
@@ -391,7 +409,7 @@ std::string Service::status() const {
   for (size_t i = 0; i <= static_cast<size_t>(TaskPhase::finished); i++) {
     phases[phase_name(static_cast<TaskPhase>(i))] = 0;
   }
-  uint64_t usable = 0, all = 0;
+  uint64_t usable = 0, all = 0, validating = 0, drained = 0, by_verdict = 0, spared = 0;
   if (book_) {
     for (const auto& [id, task] : book_->tasks()) {
       phases[phase_name(phase_of(task))]++;
@@ -399,10 +417,19 @@ std::string Service::status() const {
     for (const wire::ListedNode& one : book_->listed_nodes(now())) {
       all++;
       usable += one.usable() ? 1 : 0;
+      validating += one.validating() ? 1 : 0;
+      drained += one.node().drained() ? 1 : 0;
+      by_verdict += one.node().drained_by_verdict() ? 1 : 0;
+      spared += in_spite_of_verdict(one.node()) ? 1 : 0;
     }
   }
   json["tasks"] = phases;
-  json["nodes"] = {{"all", all}, {"usable", usable}};
+  json["nodes"] = {{"all", all},
+                   {"usable", usable},
+                   {"validating", validating},
+                   {"drained", drained},
+                   {"drained_by_verdict", by_verdict},
+                   {"in_spite_of_verdict", spared}};
   return json.dump();
 }
 

@@ -35,6 +35,8 @@ inline constexpr rpc::Method<wire::NodesRequest, wire::NodesReply> kNodes{0x0513
 // The operator's.
 inline constexpr rpc::Method<wire::DrainRequest, wire::DrainReply> kDrain{0x0514, "sched.drain"};
 inline constexpr rpc::Method<wire::QuotaRequest, wire::QuotaReply> kQuota{0x0515, "sched.quota"};
+inline constexpr rpc::Method<wire::VerdictRequest, wire::VerdictReply> kVerdict{0x0516,
+                                                                                "sched.verdict"};
 
 // Answered by agents (Node::agent), for the owner of the task and the operator.
 inline constexpr rpc::Method<wire::LogRequest, wire::LogReply> kLog{0x0520, "sched.log"};
@@ -46,6 +48,7 @@ class Service {
   // All outlive it.
   struct Options {
     Timing timing;
+    Health health = {};
     // Of the holder of a token, who cannot be asked for it: quotas go by names.
     std::function<std::string(uint32_t uid)> name_of;
     Metrics* metrics = nullptr;  // of tasks and nodes
@@ -72,6 +75,7 @@ class Service {
   Task<Result<wire::NodesReply>> nodes(rpc::ServerCall& call, wire::NodesRequest request);
   Task<Result<wire::DrainReply>> drain(rpc::ServerCall& call, wire::DrainRequest request);
   Task<Result<wire::QuotaReply>> quota(rpc::ServerCall& call, wire::QuotaRequest request);
+  Task<Result<wire::VerdictReply>> verdict(rpc::ServerCall& call, wire::VerdictRequest request);
 
   // By key; nothing: erased. Of tasks, those without nodes come first: no node is stored as two's.
   using Writes = std::map<std::pair<int, std::string>, std::optional<std::string>>;
@@ -84,6 +88,7 @@ class Service {
   Task<void> keep();
   Task<void> watch();
   void book_changed();
+  void log_notices();
   Task<Result<void>> kept();
   Task<Result<void>> store(Writes writes);
   void halt(Error error);

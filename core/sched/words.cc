@@ -14,7 +14,7 @@ namespace ff::sched {
 namespace {
 
 constexpr std::array<std::string_view, kNodeStateCount> kNodeStates = {
-    "free", "busy", "clearing", "silent", "not heard of", "drained"};
+    "free", "busy", "clearing", "validating", "silent", "not heard of", "drained"};
 
 bool is_plain(std::string_view word) {
   constexpr std::string_view kPlain = "+,-./:=@_%^";
@@ -94,11 +94,21 @@ std::string why_text(const wire::Task& task, const wire::Waiting* waiting, int64
   return text;
 }
 
+std::string drained_text(const wire::Node& node) {
+  std::string text = node.drained() ? node.drained_why() : "";
+  if (node.drained_by_verdict()) {
+    text +=
+        fmt::format("{}by verdict: {}", text.empty() ? "" : "; ", fmt::join(node.failed(), ", "));
+  }
+  return node.drained() && text.empty() ? "by hand" : text;
+}
+
 NodeState node_state_of(const wire::ListedNode& listed) {
-  if (listed.node().drained()) return NodeState::drained;
+  if (!drained_text(listed.node()).empty()) return NodeState::drained;
   if (listed.heard() < 0) return NodeState::unheard;
   if (listed.heard() >= Timing().quiet_ns) return NodeState::silent;
   if (listed.task() != 0) return NodeState::busy;
+  if (listed.validating()) return NodeState::validating;
   return listed.usable() ? NodeState::free : NodeState::clearing;
 }
 
@@ -109,8 +119,8 @@ std::string_view node_state_name(NodeState state) {
 std::string node_state(const wire::ListedNode& listed) {
   const NodeState state = node_state_of(listed);
   std::string text(node_state_name(state));
-  if (state == NodeState::drained) text += ": " + listed.node().drained_why();
-  return text;
+  if (state != NodeState::drained) return text;
+  return text + (listed.node().drained() ? ": " : " ") + drained_text(listed.node());
 }
 
 }  // namespace ff::sched

@@ -31,15 +31,19 @@ std::string why_text(const wire::Task& task, const wire::Waiting* waiting, int64
 enum class NodeState : uint8_t {
   free,
   busy,
-  clearing,  // something of a task that has ended is left there
+  clearing,    // something of a task that has ended is left there
+  validating,  // runs its checks
   silent,
   unheard,  // since the scheduler has started
   drained,
 };
-constexpr size_t kNodeStateCount = 6;
+constexpr size_t kNodeStateCount = 7;
 NodeState node_state_of(const wire::ListedNode& listed);
 std::string_view node_state_name(NodeState state);
-// "free", "busy", "drained: bad memory", "silent", "not heard of", "clearing".
+// "bad memory", "by verdict: pci.link", or both; empty: it is in service.
+std::string drained_text(const wire::Node& node);
+// "free", "busy", "drained: bad memory", "drained by verdict: pci.link", "validating", "silent",
+// "not heard of", "clearing".
 std::string node_state(const wire::ListedNode& listed);
 
 }  // namespace ff::sched

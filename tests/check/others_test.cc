@@ -80,6 +80,19 @@ TEST_F(OthersTest, AStepOfSlurmIsAJob) {
   EXPECT_EQ(running_job(tree_), "slurmstepd (101), a step of Slurm");
 }
 
+TEST_F(OthersTest, ARankOfTheSchedulerIsAJob) {
+  const auto runs = [&](const std::string& pid, const std::string& line) {
+    process(pid, "ff");
+    std::ofstream(fs::path(dir_.path()) / "proc" / pid / "cmdline") << line;
+  };
+  using namespace std::string_literals;
+  runs("100", "ff\0schedule\0agent\0"s);
+  runs("101", "ff\0schedule\0"s);
+  EXPECT_EQ(running_job(tree_), "");
+  runs("102", "/usr/bin/ff\0schedule\0shim\0/var/lib/ff/x\0"s);
+  EXPECT_EQ(running_job(tree_), "ff (102), a task of 'ff schedule'");
+}
+
 TEST_F(OthersTest, WhoHasAGpuOpenIsAJobAndWhoWatchesItIsNot) {
   process("100", "nvidia-persiste");
   fs::create_symlink("/dev/nvidia0", fs::path(dir_.path()) / "proc/100/fd/3");

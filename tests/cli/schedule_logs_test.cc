@@ -208,7 +208,7 @@ TEST_F(ScheduleLogs, RunEndsAsTheTaskDoes) {
 
   const auto nodes = test::run(ann({"nodes"}));
   EXPECT_NE(nodes.out.find("n\\x1b1\tdefault\ta\tl1\t\t"), std::string::npos) << nodes.out;
-  EXPECT_NE(nodes.out.find("disk=nvme\tfree\n"), std::string::npos) << nodes.out;
+  EXPECT_NE(nodes.out.find("disk=nvme\tnever\tfree\n"), std::string::npos) << nodes.out;
   const auto tried = test::run(ann({"show", "1"}));
   EXPECT_NE(tried.out.find("rank 0, exit 7"), std::string::npos) << tried.out;
   EXPECT_NE(tried.out.find("rank 0 has ended with 7"), std::string::npos) << tried.out;

@@ -58,6 +58,15 @@ class WorldNode {
     *request.mutable_node() = facts_;
     request.set_boot(std::to_string(boots_));
     request.set_scheduler(scheduler_);
+    if (run_ != 0) {
+      request.mutable_checks()->set_run(run_);
+      request.mutable_checks()->set_runs(checks());
+      // Some are bad, some could not run.
+      wire::Verdict& found = *request.mutable_checks()->mutable_verdict();
+      found.set_verdict(1 + static_cast<uint32_t>(runs_begun_ % 4));
+      found.add_checks("log.kernel");
+      if (found.verdict() > 1) found.add_failed("log.kernel");
+    }
     for (const auto& [key, held] : held_) {
       wire::Held& one = *request.add_held();
       one.set_task(key.first);
@@ -108,8 +117,21 @@ class WorldNode {
     }
   }
 
+  // The run of checks that it is to do.
+  void obey_checks(uint64_t run, int64_t now_ns) {
+    if (run == run_) return;
+    run_ = run;
+    if (run == 0) return;
+    runs_begun_++;
+    run_ends_ns_ = now_ns + static_cast<int64_t>(10 + 20 * (runs_begun_ % 5)) * kSecond;
+    runs_ = true;
+  }
+  bool checks() const { return run_ != 0 && runs_; }
+  uint64_t runs_begun() const { return runs_begun_; }
+
   // Work goes on; ranks end by themselves, or with the lease.
   void pass(int64_t now_ns, std::map<uint64_t, WorldTask>& tasks) {
+    if (now_ns >= run_ends_ns_) runs_ = false;
     for (auto& [key, held] : held_) {
       if (!held.runs || held.ended) continue;
       WorldTask& task = tasks.at(key.first);
@@ -133,6 +155,7 @@ class WorldNode {
   void reboot() {
     boots_++;
     held_.clear();
+    run_ = 0;
   }
 
   bool cut = false;
@@ -149,11 +172,14 @@ class WorldNode {
   uint64_t boots_ = 1;
   int64_t lease_until_ns_ = 0;
   std::map<Key, Held> held_;
+  uint64_t run_ = 0, runs_begun_ = 0;  // of checks
+  bool runs_ = false;
+  int64_t run_ends_ns_ = 0;
 };
 
 class BookWorld {
  public:
-  explicit BookWorld(uint64_t seed, uint32_t count) : rng(seed) {
+  explicit BookWorld(uint64_t seed, uint32_t count, Health how = {}) : rng(seed), health(how) {
     for (uint32_t i = 0; i < count; i++) {
       nodes.push_back(std::make_unique<WorldNode>("n" + std::to_string(i), i));
     }
@@ -170,7 +196,7 @@ class BookWorld {
   }
 
   void start_book() {
-    book = std::make_unique<Book>("scheduler", timing);
+    book = std::make_unique<Book>("scheduler", timing, health);
     for (const auto& [id, bytes] : stored_tasks) {
       wire::Task task;
       EXPECT_TRUE(task.ParseFromString(bytes));
@@ -207,7 +233,9 @@ class BookWorld {
     EXPECT_TRUE(told.ok());
     keep();
     const auto orders = book->orders(node.name());
-    if (answer_arrives) node.obey(book->id(), orders, timing.lease_ns, steady_ns, tasks);
+    if (!answer_arrives) return;
+    node.obey(book->id(), orders, timing.lease_ns, steady_ns, tasks);
+    node.obey_checks(book->checks(node.name()), steady_ns);
   }
 
   // A second: everything happens once, in an order of its own.
@@ -239,12 +267,12 @@ class BookWorld {
     check();
   }
 
-  // No task has ranks of two attempts alive, and no node ranks of two tasks.
+  // No task has ranks of two attempts alive, and no node ranks of two tasks, or beside its checks.
   void check() {
     std::map<uint64_t, std::set<uint32_t>> attempts;
     for (const auto& node : nodes) {
       const auto living = node->living();
-      EXPECT_LE(living.size(), 1u);
+      EXPECT_LE(living.size(), node->checks() ? 0u : 1u);
       for (const auto& [task, attempt] : living) attempts[task].insert(attempt);
     }
     for (const auto& [task, alive] : attempts) EXPECT_EQ(alive.size(), 1u) << "task " << task;
@@ -261,6 +289,7 @@ class BookWorld {
   Book::Now now() const { return {.steady_ns = steady_ns, .wall_ns = wall_base_ns + steady_ns}; }
 
   SeededRng rng;
+  const Health health;
   Timing timing = {.lease_ns = 120 * kSecond};
   int64_t steady_ns = 1000 * kSecond;
   int64_t wall_base_ns = 1'700'000'000 * kSecond;

@@ -186,7 +186,7 @@ TEST_F(OverviewTest, StatesOfNodesAndWhatTheyHold) {
   changed();
   json all = shown();
   // Zone a first, then by leaf.
-  EXPECT_EQ(all["states"], "511");
+  EXPECT_EQ(all["states"], "611");
   EXPECT_EQ(all["holds"], json({0, 1, 1}));
   EXPECT_EQ(ids(all["active"]), (std::vector<uint64_t>{1}));
   EXPECT_EQ(all["active"]["rows"][0]["state"], "running");
@@ -200,7 +200,7 @@ TEST_F(OverviewTest, StatesOfNodesAndWhatTheyHold) {
   EXPECT_EQ(map()["map"], version);
   pass(20 * kSecond);
   all = shown();
-  EXPECT_EQ(all["states"], "533");  // nobody has said anything
+  EXPECT_EQ(all["states"], "644");  // nobody has said anything
   EXPECT_EQ(all["map"], version);
   node.facts().set_leaf("l8");
   report(node);

@@ -290,7 +290,7 @@ TEST(SchedService, TheUseOfTheLastDaySurvivesARestart) {
   ASSERT_FALSE(after["use"]["spans"].empty());
   EXPECT_EQ(after["use"]["spans"][0][0], before[0][0]);
   EXPECT_GE(after["use"]["spans"][0][2], 55);
-  EXPECT_EQ(after["states"], "4");
+  EXPECT_EQ(after["states"], "5");
 }
 
 TEST(SchedService, AStoreThatFailsEndsIt) {
