@@ -140,7 +140,7 @@ TEST_F(ScheduleHealth, TheOperatorsHandIsAboveAVerdict) {
   start_agent("n0");
   ASSERT_EQ(ff({"schedule", "drain", "n0", "--reason", "ticket 42"}).exit, 0);
   EXPECT_EQ(validate("n0", log("bad.log")).exit, 3);
-  EXPECT_EQ(node("n0")["state"], "drained: ticket 42; drained by verdict: log.kernel");
+  EXPECT_EQ(node("n0")["state"], "drained: ticket 42; by verdict: log.kernel");
   const auto good = validate("n0", log("good.log"));
   EXPECT_EQ(good.exit, 0) << good.err;
   EXPECT_TRUE(has(good.err, "node n0 is drained by hand: ticket 42")) << good.err;
