@@ -21,6 +21,7 @@ struct ScheduleServeOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4500", .advertise = {}, .http = {}, .net = {}};
   KvOptions kv = {.place = kSchedulePlace};
   int64_t lease_ns = sched::Timing().lease_ns;
+  uint64_t keep_tasks = sched::Timing().finished_most;
   int64_t validate_every_ns = 7 * 24 * 3600 * kSecond;
   uint32_t max_drained = sched::Health().max_drained;
 };
@@ -76,6 +77,7 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   }
   sched::Service::Options how;
   how.timing.lease_ns = options.lease_ns;
+  how.timing.finished_most = options.keep_tasks;
   how.health.every_ns = options.validate_every_ns;
   how.health.max_drained = options.max_drained;
   how.name_of = [&names](uint32_t uid) { return names.of(uid); };
@@ -119,6 +121,10 @@ void declare_schedule_serve(Command& serve) {
           "How long a node that cannot reach the scheduler lets its tasks run; they are started "
           "elsewhere only after that")
       .config("schedule-serve.lease");
+  serve
+      .option("--keep-tasks", number(options.keep_tasks),
+              "Finished tasks that 'list -a', 'show' and 'history' know; the oldest go first")
+      .config("schedule-serve.keep-tasks");
   declare_kv(serve, options.kv);
   serve.flag("--accept-data-loss", options.kv.accept_data_loss,
              "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");

@@ -95,8 +95,12 @@ void Book::open(const wire::Task& task) {
 
 void Book::load(wire::Task task) {
   next_id_ = std::max(next_id_, task.id() + 1);
-  if (phase_of(task) != TaskPhase::finished) open(task);
   const uint64_t id = task.id();
+  if (phase_of(task) != TaskPhase::finished) {
+    open(task);
+  } else {
+    finished_.emplace(task.finished(), id);
+  }
   tasks_[id] = std::move(task);
 }
 

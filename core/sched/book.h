@@ -82,6 +82,7 @@ struct Timing {
   int64_t quiet_ns = 10 * kSecond;   // a node that was silent for so long gets nothing new
   int64_t lease_ns = 600 * kSecond;  // ranks are killed on a node that has not heard for so long
   int64_t pause_ns = 10 * kSecond;   // before a task that failed starts again
+  size_t finished_most = 100'000;    // tasks that are kept; beyond, the oldest are dropped
 };
 
 // How nodes are looked after (book_health.cc).
@@ -134,6 +135,11 @@ class Book {
     std::set<uint64_t> tasks;
     std::set<std::string> nodes;
     std::set<std::string> quotas;  // by key
+    std::set<std::pair<int64_t, uint64_t>>
+        dropped;  // tasks: when they were finished, and their ids
+    bool empty() const {
+      return tasks.empty() && nodes.empty() && quotas.empty() && dropped.empty();
+    }
   };
   Changed take_changed();
   // Nodes whose orders may be others than before.
@@ -203,6 +209,7 @@ class Book {
   void ask_to_stop(wire::Task& task, StopWhy why, std::string text, Now now);
   void end_attempt(wire::Task& task, Now now);
   void finish(wire::Task& task, Outcome outcome, std::string text, Now now);
+  void drop_old();
   // It starts no sooner than after the pause.
   void queue_again(wire::Task& task, int64_t pause_ns, Now now);
   // When an attempt that was asked to stop gets SIGTERM.
@@ -245,9 +252,10 @@ class Book {
   std::map<std::string, wire::Node> nodes_;
   std::map<std::string, wire::Quota> quotas_;
   std::map<std::string, Seen> seen_;
-  std::map<uint64_t, Live> live_;         // of tasks with nodes
-  std::set<uint64_t> open_;               // tasks that are not finished
-  std::map<uint32_t, size_t> open_of_;    // how many, by user
+  std::map<uint64_t, Live> live_;                    // of tasks with nodes
+  std::set<uint64_t> open_;                          // tasks that are not finished
+  std::set<std::pair<int64_t, uint64_t>> finished_;  // by when they were
+  std::map<uint32_t, size_t> open_of_;               // how many, by user
   std::map<uint64_t, int64_t> ready_ns_;  // of those that pause, steady: when they may start
   std::map<uint64_t, wire::Waiting> waits_;
   int64_t look_ns_ = kNever;              // steady: when time alone may change what was decided

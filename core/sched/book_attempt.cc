@@ -226,6 +226,7 @@ void Book::finish(wire::Task& task, Outcome outcome, std::string text, Now now) 
   once_.erase(task.once());
   waits_.erase(task.id());
   ready_ns_.erase(task.id());
+  finished_.emplace(task.finished(), task.id());
   change(task);
 }
 

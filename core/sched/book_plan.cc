@@ -135,7 +135,22 @@ void Book::place(wire::Task& task, const Start& start, const std::vector<std::st
   order(task);
 }
 
+// The newest id stays: no other task gets it.
+void Book::drop_old() {
+  for (auto oldest = finished_.begin(); finished_.size() > timing_.finished_most;) {
+    if (oldest->second + 1 == next_id_) {
+      if (++oldest == finished_.end()) return;
+      continue;
+    }
+    changed_.tasks.erase(oldest->second);
+    changed_.dropped.insert(*oldest);
+    tasks_.erase(oldest->second);
+    oldest = finished_.erase(oldest);
+  }
+}
+
 int64_t Book::tick(Now now) {
+  drop_old();
   std::vector<uint64_t> with_nodes;
   for (const auto& [id, live] : live_) with_nodes.push_back(id);
   for (const uint64_t id : with_nodes) advance(tasks_.at(id), now);

@@ -179,6 +179,7 @@ void Overview::note_finished(const wire::Task& task) {
 
 void Overview::changed(const Book& book, const Book::Changed& changed) {
   for (const uint64_t id : changed.tasks) note_finished(*book.task(id));
+  for (const auto& one : changed.dropped) finished_.erase(one);
   if (!changed.nodes.empty()) map_version_++;
 }
 

@@ -15,6 +15,7 @@ namespace ff::sched {
 namespace {
 
 constexpr std::string_view kIdKey = "sched/id";
+constexpr std::string_view kHolder = "sched/holder";  // the run of a scheduler that has the store
 constexpr std::string_view kTasks = "sched/task/";
 constexpr std::string_view kNodes_ = "sched/node/";
 constexpr std::string_view kQuotas = "sched/quota/";
@@ -38,6 +39,7 @@ Service::Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, 
       loop_(loop),
       rng_(rng),
       options_(std::move(options)),
+      run_(rng.hex_id()),
       overview_(options_.metrics),
       to_keep_(loop),
       kept_more_(loop),
@@ -82,10 +84,11 @@ Task<Result<void>> Service::load() {
   std::string id, used;
   const std::string fresh = rng_.hex_id();
   auto naming = engine_.run(
-      [&id, &used, &fresh](kv::Txn& txn) -> Task<Result<void>> {
+      [this, &id, &used, &fresh](kv::Txn& txn) -> Task<Result<void>> {
         FF_CO_TRY(const auto found, co_await txn.get(std::string(kIdKey)));
         id = found.value_or(fresh);
         if (!found) txn.put(std::string(kIdKey), fresh);
+        txn.put(std::string(kHolder), run_);
         FF_CO_TRY(auto use, co_await txn.get(std::string(kUse)));
         used = std::move(use).value_or("");
         co_return Result<void>();
@@ -169,6 +172,10 @@ void Service::book_changed() {
     writes_.erase({kWithNodes, task_key(id)});
     writes_[{has_nodes ? kWithNodes : kWithoutNodes, task_key(id)}] = task.SerializeAsString();
   }
+  for (const auto& [finished, id] : changed.dropped) {
+    writes_.erase({kWithNodes, task_key(id)});
+    writes_[{kWithoutNodes, task_key(id)}] = std::nullopt;
+  }
   for (const std::string& name : changed.nodes) {
     writes_[{kWithoutNodes, std::string(kNodes_) + name}] = book_->node(name)->SerializeAsString();
   }
@@ -183,7 +190,7 @@ void Service::book_changed() {
     agent.version++;
     if (agent.newer != nullptr) agent.newer->set();
   }
-  if (changed.tasks.empty() && changed.nodes.empty() && changed.quotas.empty()) return;
+  if (changed.empty()) return;
   changed_++;
   to_keep_.set();
 }
@@ -195,6 +202,10 @@ Task<void> Service::watch() {
     const auto slept = co_await until(loop_, loop_.now_ns() + Overview::kSampleNs);
     if (!slept) co_return;
     overview_.sample(*book_, now());
+    auto looking =
+        engine_.view([this](kv::Txn& txn) { return check_holder(txn); }, loop_.now_ns() + kStoreNs);
+    auto looked = co_await std::move(looking);
+    if (!looked && looked.error().code == Errc::refused) halt(std::move(looked).error());
     if (halted_ || loop_.now_ns() - stored_ns < kUseNs) continue;
     stored_ns = loop_.now_ns();
     writes_[{kWithoutNodes, std::string(kUse)}] = overview_.use().SerializeAsString();
@@ -230,6 +241,15 @@ Task<void> Service::keep() {
   }
 }
 
+// A scheduler that was started later on the same store has taken it over.
+Task<Result<void>> Service::check_holder(kv::Txn& txn) {
+  FF_CO_TRY(const auto holder, co_await txn.get(std::string(kHolder)));
+  if (holder == run_) co_return Result<void>();
+  Error error = fail(Errc::refused, "another scheduler has taken over the store of this one");
+  error.hint = "Run one of them only, or give each a store of its own.";
+  co_return error;
+}
+
 Task<Result<void>> Service::store(Writes writes) {
   auto next = writes.begin();
   while (next != writes.end()) {
@@ -241,7 +261,9 @@ Task<Result<void>> Service::store(Writes writes) {
       part.emplace_back(next->first.second, next->second);
     }
     auto writing = engine_.run(
-        [&part](kv::Txn& txn) -> Task<Result<void>> {
+        [this, &part](kv::Txn& txn) -> Task<Result<void>> {
+          auto checking = check_holder(txn);
+          FF_CO_TRY(co_await std::move(checking));
           for (const auto& [key, value] : part) {
             value ? txn.put(key, *value) : txn.erase(key);
           }

@@ -91,12 +91,14 @@ class Service {
   void log_notices();
   Task<Result<void>> kept();
   Task<Result<void>> store(Writes writes);
+  Task<Result<void>> check_holder(kv::Txn& txn);
   void halt(Error error);
 
   kv::Engine& engine_;
   Loop& loop_;
   Rng& rng_;
   const Options options_;
+  const std::string run_;  // of this one
   std::optional<Book> book_;
   std::optional<Error> halted_;
   Overview overview_;

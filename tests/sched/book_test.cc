@@ -127,6 +127,30 @@ TEST(Book, ANodeRidOfWhatNobodyWantsIsLookedAtAtOnce) {
   EXPECT_FALSE(book.undecided());
 }
 
+TEST(Book, OfFinishedTasksTheNewestAreKept) {
+  BookWorld world(4, 1);
+  world.timing.finished_most = 3;
+  world.start_book();
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 6; i++) {
+    ids.push_back(world.submit(spec(1), {.work_ns = 9000 * kSecond}));
+    world.step(false);
+  }
+  // The last one ends first, and none later gets its id.
+  for (const int which : {5, 0, 1, 2, 3}) {
+    world.steady_ns += kSecond;
+    ASSERT_TRUE(world.book->control(ids[which], Control::stop, world.now()).ok());
+    ASSERT_TRUE(until(world, [&] { return world.phase(ids[which]) == TaskPhase::finished; }));
+  }
+  world.book->tick(world.now());
+  const auto dropped = world.book->take_changed().dropped;
+  EXPECT_FALSE(world.book->tasks().contains(ids[0]));
+  EXPECT_FALSE(world.book->tasks().contains(ids[1]));
+  for (const int which : {2, 3, 4, 5}) {
+    EXPECT_TRUE(world.book->tasks().contains(ids[which])) << which;
+  }
+}
+
 TEST(Book, SuspendAndResume) {
   BookWorld world(4, 1);
   const uint64_t id = world.submit(spec(1), {.work_ns = 300 * kSecond});

@@ -46,6 +46,12 @@ struct SchedWorld {
             .user = user};
   }
 
+  void pass(int64_t ns) {
+    run_task(loop, [](sim::SimLoop& on, int64_t pause_ns) -> Task<void> {
+      (void)co_await after(on, pause_ns);
+    }(loop, ns));
+  }
+
   sim::SimWorld world;
   SeededRng rng{5};
   sim::SimNet net{world, 5};
@@ -56,25 +62,28 @@ struct SchedWorld {
 
 class TestScheduler {
  public:
-  explicit TestScheduler(SchedWorld& of)
+  explicit TestScheduler(SchedWorld& of, const std::string& name = "s", Timing timing = {})
       : world_(of),
-        transport_(of.net.transport("s")),
+        name_(name),
+        transport_(of.net.transport(name)),
         memory_(of.store, of.loop, of.rng),
         engine(memory_),
-        service(engine, of.loop, of.rng, router_,
-                {.timing = {}, .name_of = [](uint32_t uid) { return fmt::format("user{}", uid); }}),
-        server_(of.loop, *transport_, router_, of.metrics, of.identity("s")) {
+        service(
+            engine, of.loop, of.rng, router_,
+            {.timing = timing, .name_of = [](uint32_t uid) { return fmt::format("user{}", uid); }}),
+        server_(of.loop, *transport_, router_, of.metrics, of.identity(name)) {
     EXPECT_TRUE(server_.listen({"", 7000, ""}).ok());
     service.start();
   }
   ~TestScheduler() {
     run_task(world_.loop, service.close());
-    world_.net.stop_process("s");
+    world_.net.stop_process(name_);
     run_task(world_.loop, server_.close(0));
   }
 
  private:
   SchedWorld& world_;
+  const std::string name_;
   std::unique_ptr<net::Transport> transport_;
   kv::MemoryEngine memory_;
   rpc::Router router_;
@@ -291,6 +300,46 @@ TEST(SchedService, TheUseOfTheLastDaySurvivesARestart) {
   EXPECT_EQ(after["use"]["spans"][0][0], before[0][0]);
   EXPECT_GE(after["use"]["spans"][0][2], 55);
   EXPECT_EQ(after["states"], "5");
+}
+
+TEST(SchedService, OfTwoOnOneStoreTheFirstEnds) {
+  for (const bool is_idle : {true, false}) {
+    SchedWorld world;
+    TestScheduler first(world);
+    TestClient user(world, "u");
+    ASSERT_TRUE(user.submit().ok());
+    TestScheduler second(world, "t");
+    world.pass(kSecond);
+    EXPECT_FALSE(first.service.halted().has_value());
+    if (is_idle) {
+      world.pass(Overview::kSampleNs);
+    } else {
+      EXPECT_EQ(user.submit().error().code, Errc::refused);
+    }
+    ASSERT_TRUE(first.service.halted().has_value());
+    EXPECT_EQ(first.service.halted()->code, Errc::refused);
+    EXPECT_FALSE(second.service.halted().has_value());
+  }
+}
+
+TEST(SchedService, DroppedTasksLeaveTheStore) {
+  SchedWorld world;
+  {
+    TestScheduler scheduler(world, "s", {.finished_most = 2});
+    TestClient user(world, "u");
+    for (uint64_t id = 1; id <= 5; id++) {
+      ASSERT_EQ(user.submit().value(), id);
+      ASSERT_TRUE(user.control(id, Control::stop).ok());
+    }
+    ASSERT_TRUE(user.submit().ok());
+    world.pass(kSecond);
+  }
+  TestScheduler again(world);
+  TestClient user(world, "v");
+  EXPECT_TRUE(user.task(4).ok());
+  EXPECT_TRUE(user.task(5).ok());
+  EXPECT_EQ(user.task(2).error().code, Errc::not_found);
+  EXPECT_EQ(user.submit().value(), 7u);
 }
 
 TEST(SchedService, AStoreThatFailsEndsIt) {
