@@ -67,7 +67,7 @@ const Attempt* LogReader::choose(const Task& task) const {
   const auto& all = task.attempts();
   if (all.empty()) return nullptr;
   const uint32_t wanted = wanted_.attempt.value_or(attempt_);
-  if (wanted == 0) return &*all.rbegin();
+  if (wanted == 0) return wanted_.all ? &*all.begin() : &*all.rbegin();
   const auto found = std::ranges::find(all, wanted, &Attempt::number);
   return found == all.end() ? nullptr : &*found;
 }
@@ -99,6 +99,12 @@ Result<bool> LogReader::step(const ListedTask& listed) {
   }
   if (tried->number() != attempt_) FF_TRY(begin(task, *tried));
   auto reading = read_rest();
+  const bool is_newest = tried->number() == task.attempts().rbegin()->number();
+  if (!reading && wanted_.all && !is_newest && reading.error().code != Errc::interrupted) {
+    // It may be gone; what came after it is worth having.
+    calls_.session().out.note("attempt {}: {}", tried->number(), reading.error().message);
+    reading = {};
+  }
   if (reading) {
     was_lost_ = false;
   } else {
@@ -112,12 +118,14 @@ Result<bool> LogReader::step(const ListedTask& listed) {
     was_lost_ = true;
     return false;
   }
-  if (!wanted_.follow || (wanted_.attempt && tried->ended() != 0)) return true;
-  if (tried->number() < task.attempts().rbegin()->number()) {
+  const bool goes_on = wanted_.follow || wanted_.all;
+  if (!goes_on || (wanted_.attempt && tried->ended() != 0)) return true;
+  if (!is_newest) {
     const auto next = std::ranges::upper_bound(task.attempts(), attempt_, {}, &Attempt::number);
     FF_TRY(begin(task, *next));
-    return false;
+    return wanted_.follow ? Result<bool>(false) : step(listed);
   }
+  if (!wanted_.follow) return true;
   if (is_finished(task)) return true;
   if (tried->ended() != 0) tell_waiting(listed);
   return false;
@@ -131,7 +139,8 @@ void LogReader::tell_waiting(const ListedTask& listed) {
 }
 
 Result<void> LogReader::begin(const Task& task, const Attempt& tried) {
-  if (attempt_ != 0) calls_.session().out.note("attempt {} of task {}", tried.number(), task.id());
+  if (attempt_ != 0 || wanted_.all)
+    calls_.session().out.note("attempt {} of task {}", tried.number(), task.id());
   attempt_ = tried.number();
   begun_ = false;
   offset_ = 0;

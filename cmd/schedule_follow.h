@@ -26,6 +26,7 @@ struct LogWanted {
   uint32_t rank = 0;
   std::optional<uint32_t> attempt;  // else the newest, and those that follow
   std::optional<uint64_t> lines;    // only the last ones of the first attempt
+  bool all = false;                 // from the first attempt that is known on, as one
   bool follow = false;
 };
 

@@ -25,6 +25,9 @@ Result<void> run_logs(Session& session, const LogsOptions& options, int64_t time
   if (options.wanted.attempt && *options.wanted.attempt == 0) {
     return fail(Errc::usage, "--attempt 0: they are counted from 1");
   }
+  if (options.wanted.attempt && options.wanted.all) {
+    return fail(Errc::usage, "--attempt is one of them, and --all-attempts all");
+  }
   FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
   FF_TRY(LogReader(*calls, options.wanted).run());
   return {};
@@ -84,15 +87,19 @@ void declare_schedule_logs(Command& logs) {
       "that has had it. On a terminal control bytes are shown as \\xNN; a pipe gets the bytes as "
       "they are.\n\n"
       "With -f it goes on, also through interruptions and restarts, until the task is finished. "
-      "Each attempt has a log of its own; agents keep the newest part of it.");
+      "Each attempt has a log of its own; agents keep the newest part of it, and -a prints those "
+      "of "
+      "all attempts as one.");
   logs.argument("TASK", number(options.wanted.task, "TASK"), "Its id");
   logs.option("--rank", number(options.wanted.rank), "Of which rank");
   logs.option("--attempt", number(options.wanted.attempt), "Of which attempt; else the newest");
+  logs.flag("-a,--all-attempts", options.wanted.all, "From the first attempt that is known on");
   logs.flag("-f,--follow", options.wanted.follow, "Go on until the task is finished");
   logs.option("-n,--lines", number(options.wanted.lines),
               "Begin with the last N lines of the attempt, of its last 768 KiB");
   declare_scheduler(logs, options.schedule);
   logs.example("ff schedule logs -f 17", "watch it");
+  logs.example("ff schedule logs -a 17", "all that its rank 0 has ever printed");
   logs.example("ff schedule logs 17 --rank 3 -n 50", "the end of another rank's");
   logs.blocking();
   logs.run([&options, &logs](Session& session) {

@@ -1561,6 +1561,7 @@ complete -c ff -n '__ff_at "schedule explain"' -l verbose -s v -d 'Say more abou
 complete -c ff -n '__ff_at "schedule explain"' -l help -s h -d 'Help: -h in short, --help in full'
 complete -c ff -n '__ff_at "schedule logs"' -l rank -x -d 'Of which rank'
 complete -c ff -n '__ff_at "schedule logs"' -l attempt -x -d 'Of which attempt; else the newest'
+complete -c ff -n '__ff_at "schedule logs"' -l all-attempts -s a -d 'From the first attempt that is known on'
 complete -c ff -n '__ff_at "schedule logs"' -l follow -s f -d 'Go on until the task is finished'
 complete -c ff -n '__ff_at "schedule logs"' -l lines -s n -x -d 'Begin with the last N lines of the attempt, of its last 768 KiB'
 complete -c ff -n '__ff_at "schedule logs"' -l scheduler -x -d 'Where the scheduler is (\'ff schedule serve\')'

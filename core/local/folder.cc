@@ -246,7 +246,7 @@ std::vector<Service> Folder::schedule_services(const Made& made) {
   const std::string serves = "listening on ";
   return {{.name = "scheduler",
            .argv = {"schedule", "serve", "--kv", "sqlite", "--dir", file("scheduler"), "--listen",
-                    made.scheduler, "--key", key()},
+                    made.scheduler, "--validate-every", "never", "--key", key()},
            .serves = serves,
            .rank = 0},
           {.name = "agent",

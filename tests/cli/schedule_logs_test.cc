@@ -224,6 +224,12 @@ TEST_F(ScheduleLogs, FollowsThroughRestarts) {
   EXPECT_NE(followed.err.find("pauses before it starts again"), std::string::npos) << followed.err;
   EXPECT_EQ(test::run(ann({"logs", "1", "--attempt", "1"})).out, "first\n");
   EXPECT_EQ(test::run(ann({"logs", "1"})).out, "second\n");
+  const auto all = test::run(ann({"logs", "-a", "1"}));
+  EXPECT_EQ(all.exit, 0) << all.err;
+  EXPECT_EQ(all.out, "first\nsecond\n");
+  EXPECT_NE(all.err.find("attempt 1 of task 1"), std::string::npos) << all.err;
+  EXPECT_EQ(test::run(ann({"logs", "-a", "-f", "1"})).out, "first\nsecond\n");
+  EXPECT_EQ(test::run(ann({"logs", "-a", "--attempt", "1", "1"})).exit, 2);
 }
 
 TEST_F(ScheduleLogs, ASignalIsToldAsAShellDoes) {
