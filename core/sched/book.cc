@@ -324,12 +324,17 @@ void Book::hear_part(wire::Task& task, const wire::Held& held, const std::string
   part.statuses.clear();
   part.has_lost = false;
   part.silent_ns = INT64_MAX;
+  part.quietest = {};
   bool lives = false;
   for (const wire::Rank& rank : held.ranks()) {
     const auto state = static_cast<RankState>(rank.state());
     if (state == RankState::running) {
       lives = true;
       part.silent_ns = std::min(part.silent_ns, rank.silent());
+      if (rank.silent() > part.quietest.silent_ns) {
+        part.quietest = {.local = rank.local(), .silent_ns = rank.silent(), .step = {}};
+        if (rank.has_step()) part.quietest.step = rank.step();
+      }
     } else if (state != RankState::waiting) {
       // A rank that nobody saw the end of has not ended well.
       part.statuses[rank.local()] = state == RankState::lost ? SIGKILL : rank.status();

@@ -185,6 +185,12 @@ class Book {
     std::map<uint32_t, int32_t> statuses = {};  // of ranks that have ended, by local number
     bool has_lost = false;                      // a rank, which is not the rank's doing
     int64_t silent_ns = 0;                      // of the rank that is least so
+    // The rank that is most so.
+    struct {
+      uint32_t local = 0;
+      int64_t silent_ns = -1;
+      std::optional<uint64_t> step = {};  // of its last heartbeat
+    } quietest = {};
     std::string text = {};
   };
   struct Live {
@@ -202,6 +208,8 @@ class Book {
   // Attempts (book_attempt.cc).
   bool all_ended(const wire::Task& task, Now now) const;
   std::optional<std::pair<uint32_t, int32_t>> failed_rank(const wire::Task& task) const;
+  // "no rank has …; rank 3 was the first …": empty, when it does not hang.
+  std::string how_it_hangs(const wire::Task& task, Now now) const;
   void advance(wire::Task& task, Now now);
   void advance_preparing(wire::Task& task, Now now);
   void advance_running(wire::Task& task, Now now);

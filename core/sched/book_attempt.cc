@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "sched/book.h"
 
 namespace ff::sched {
@@ -52,6 +53,28 @@ std::optional<std::pair<uint32_t, int32_t>> Book::failed_rank(const wire::Task& 
     }
   }
   return std::nullopt;
+}
+
+std::string Book::how_it_hangs(const wire::Task& task, Now now) const {
+  const Live& live = live_.at(task.id());
+  const int64_t most_ns = task.spec().hang();
+  if (most_ns == 0 || now.steady_ns - live.started_ns < most_ns) return {};
+  const wire::Attempt& tried = attempt(task);
+  int64_t silent_ns = INT64_MAX, first_ns = -1;
+  std::string first;
+  for (int node = 0; node < tried.nodes_size(); node++) {
+    const Part& part = live.parts.at(tried.nodes(node));
+    silent_ns = std::min(silent_ns, part.silent_ns);
+    if (part.quietest.silent_ns <= first_ns) continue;
+    first_ns = part.quietest.silent_ns;
+    first = fmt::format("rank {} on node {} was the first to fall silent{}",
+                        static_cast<uint32_t>(node) * task.spec().processes() + part.quietest.local,
+                        tried.nodes(node),
+                        part.quietest.step ? fmt::format(", at step {}", *part.quietest.step) : "");
+  }
+  if (silent_ns == INT64_MAX || silent_ns < most_ns) return {};
+  return fmt::format("no rank has printed or told a step for {}; {}", format_duration(silent_ns),
+                     first);
 }
 
 void Book::advance(wire::Task& task, Now now) {
@@ -116,11 +139,9 @@ void Book::advance_running(wire::Task& task, Now now) {
   if (task.spec().limit() > 0 && now.steady_ns - live.started_ns >= task.spec().limit()) {
     return ask_to_stop(task, StopWhy::limit, "its time is over", now);
   }
-  if (task.spec().hang() == 0 || now.steady_ns - live.started_ns < task.spec().hang()) return;
-  int64_t silent_ns = INT64_MAX;
-  for (const auto& [node, part] : live.parts) silent_ns = std::min(silent_ns, part.silent_ns);
-  if (silent_ns == INT64_MAX || silent_ns < task.spec().hang()) return;
-  ask_to_stop(task, StopWhy::hang, "no rank has said anything or gone on", now);
+  if (auto how = how_it_hangs(task, now); !how.empty()) {
+    ask_to_stop(task, StopWhy::hang, std::move(how), now);
+  }
 }
 
 // A task is asked once; a later reason changes nothing, but that a failure needs no answer.

@@ -127,6 +127,68 @@ TEST(Book, ANodeRidOfWhatNobodyWantsIsLookedAtAtOnce) {
   EXPECT_FALSE(book.undecided());
 }
 
+TEST(Book, AGangThatHangsIsEndedAndTheFirstOfItIsNamed) {
+  Book book("store", {});
+  Book::Now now{.steady_ns = 1000 * kSecond, .wall_ns = 1000 * kSecond};
+  book.begin(now);
+  std::vector<wire::SyncRequest> told(2);
+  const auto report = [&] {
+    now.steady_ns += kSecond;
+    now.wall_ns += kSecond;
+    for (const wire::SyncRequest& one : told) EXPECT_TRUE(book.report(one, now).ok());
+    book.tick(now);
+  };
+  for (size_t i = 0; i < told.size(); i++) {
+    told[i].mutable_node()->set_name("n" + std::to_string(i));
+    told[i].mutable_node()->set_group("default");
+  }
+  report();
+  wire::SubmitRequest request;
+  *request.mutable_spec() = spec(2);
+  request.mutable_spec()->set_group("default");
+  request.mutable_spec()->set_processes(2);
+  request.mutable_spec()->set_cwd("/");
+  request.mutable_spec()->add_argv("train");
+  request.mutable_spec()->set_hang(60 * kSecond);
+  request.mutable_owner()->set_name("ann");
+  request.mutable_owner()->set_uid(1000);
+  const uint64_t id = book.submit(request, now).value();
+  book.tick(now);
+  const std::string first_node = book.task(id)->attempts(0).nodes(0);
+  // So long are its ranks silent: two of each node, in the order of ranks.
+  const auto runs = [&](std::vector<int64_t> silent_s) {
+    for (wire::SyncRequest& one : told) {
+      one.clear_held();
+      wire::Held& held = *one.add_held();
+      held.set_task(id);
+      held.set_attempt(1);
+      held.set_port(29'500);
+      held.set_prepared(true);
+      const size_t base = one.node().name() == first_node ? 0 : 2;
+      for (uint32_t local = 0; local < 2; local++) {
+        wire::Rank& rank = *held.add_ranks();
+        rank.set_local(local);
+        rank.set_state(
+            static_cast<uint32_t>(silent_s.empty() ? RankState::waiting : RankState::running));
+        if (silent_s.empty()) continue;
+        rank.set_silent(silent_s[base + local] * kSecond);
+        rank.set_step(100 + base + local);
+      }
+    }
+    report();
+  };
+  runs({});
+  EXPECT_EQ(phase_of(*book.task(id)), TaskPhase::running);
+  for (int i = 0; i < 100; i++) runs({500, 500, 500, 5});
+  EXPECT_EQ(phase_of(*book.task(id)), TaskPhase::running);  // one still says something
+  runs({61, 62, 99, 60});
+  const wire::Attempt& tried = book.task(id)->attempts(0);
+  EXPECT_EQ(phase_of(*book.task(id)), TaskPhase::stopping);
+  EXPECT_EQ(why_of(tried), StopWhy::hang);
+  EXPECT_EQ(tried.stop_text(), "no rank has printed or told a step for 1m; rank 2 on node " +
+                                   tried.nodes(1) + " was the first to fall silent, at step 102");
+}
+
 TEST(Book, OfFinishedTasksTheNewestAreKept) {
   BookWorld world(4, 1);
   world.timing.finished_most = 3;
