@@ -168,6 +168,24 @@ uint64_t Board::works(uint32_t rank) const {
   return most;
 }
 
+Board::Works Board::hand_over_works(uint32_t from, uint32_t to) {
+  Works works = {};
+  for (size_t i = 0; i < works.size(); i++) {
+    works[i] = header_->rank[from].works[i].exchange(0, std::memory_order_relaxed);
+    if (works[i] != 0) header_->rank[to].works[i].store(works[i], std::memory_order_relaxed);
+  }
+  return works;
+}
+
+void Board::take_works_back(uint32_t from, uint32_t to, const Works& works) {
+  for (size_t i = 0; i < works.size(); i++) {
+    uint64_t handed = works[i];
+    if (handed == 0) continue;
+    header_->rank[to].works[i].compare_exchange_strong(handed, 0, std::memory_order_relaxed);
+    header_->rank[from].works[i].store(works[i], std::memory_order_relaxed);
+  }
+}
+
 void Board::set_lost(Lost lost) {
   uint32_t none = 0;
   const uint32_t word = (lost.rank + 1) | (lost.is_late ? kLate : 0);

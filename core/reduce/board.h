@@ -77,6 +77,10 @@ class Board {
   std::optional<uint32_t> works_on(uint64_t number) const;
   // Number + 1 of what a rank works on; 0: nothing.
   uint64_t works(uint32_t rank) const;
+  // While `from` cannot go on without `to`, it is `to` that works on what `from` did.
+  using Works = std::array<uint64_t, 2>;
+  Works hand_over_works(uint32_t from, uint32_t to);
+  void take_works_back(uint32_t from, uint32_t to, const Works& works);
 
   // A rank that the others cannot go on with; the first one counts. All that wait are woken.
   struct Lost {

@@ -39,6 +39,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(HostRank self, const St
                                                          const Options& options,
                                                          const std::optional<Network>& network) {
   self.has_neighbours = network && network->ranks > self.ranks;
+  self.reach_ns = options.operation_ns;
   FF_TRY(auto group, HostGroup::join(std::move(self), stop, options.join_ns));
   std::unique_ptr<Communicator> made(new Communicator(std::move(group), stop, options));
   if (made->group_->self().has_neighbours) {

@@ -456,15 +456,30 @@ std::optional<Place> HostGroup::place_of(ByteView memory) const {
 Result<std::byte*> HostGroup::reach(uint32_t rank, const Place& place, uint64_t bytes) {
   std::unique_lock lock(mutex_);
   auto found = regions_.find({rank, place.region});
+  if (found != regions_.end()) return within(found->second, rank, place, bytes);
+  // Whoever has not shared it is at work, and no longer this rank.
+  const Board::Works works = board_->hand_over_works(self_.rank, rank);
+  const int64_t until_ns = clock_.steady_ns() + self_.reach_ns;
   while (found == regions_.end()) {
     if (const auto lost = board_->lost()) {
       return fail(Errc::unreachable, "{} is gone", name_of(lost->rank));
     }
     if (auto fault = board_->fault()) return std::move(*fault);
+    if (clock_.steady_ns() >= until_ns) {
+      board_->set_lost({.rank = rank, .is_late = true});
+      nudge();
+      return fail(Errc::deadline, "{} has not shared its memory", name_of(rank));
+    }
     changed_.wait_for(lock, kReachWait);  // it is on its way
     found = regions_.find({rank, place.region});
   }
-  const ByteSpan memory = found->second.memory;
+  board_->take_works_back(self_.rank, rank, works);
+  return within(found->second, rank, place, bytes);
+}
+
+Result<std::byte*> HostGroup::within(const Reached& region, uint32_t rank, const Place& place,
+                                     uint64_t bytes) const {
+  const ByteSpan memory = region.memory;
   if (place.offset > memory.size() || bytes > memory.size() - place.offset) {
     return fail(Errc::corrupt, "{} names {} bytes at {} of its region of {}", name_of(rank), bytes,
                 place.offset, memory.size());

@@ -34,6 +34,7 @@ struct HostRank {
   bool has_neighbours = false;  // the job has ranks on other hosts
   // The same for all ranks of a job, and no other job's on this host: it names their socket.
   std::string job;
+  int64_t reach_ns = 60 * kSecond;  // for memory of another rank to become known
 };
 
 class HostGroup {
@@ -64,7 +65,8 @@ class HostGroup {
   // The region of this rank that all of `memory` is in.
   std::optional<Place> place_of(ByteView memory) const;
   // Memory of a rank, this one included. Waits until it is known: Errc::unreachable when a rank is
-  // gone meanwhile. Errc::corrupt: beyond the region.
+  // gone meanwhile, Errc::deadline when it is not in time, which all are told. Errc::corrupt:
+  // beyond the region.
   Result<std::byte*> reach(uint32_t rank, const Place& place, uint64_t bytes);
 
  private:
@@ -78,6 +80,8 @@ class HostGroup {
   HostGroup(HostRank self, Clock& clock);
   void add_region(uint32_t rank, uint32_t id, Reached region);
   void forget_region(uint32_t rank, uint32_t id);
+  Result<std::byte*> within(const Reached& region, uint32_t rank, const Place& place,
+                            uint64_t bytes) const;
 
   const HostRank self_;
   Clock& clock_;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/bytes.h"
@@ -142,6 +144,36 @@ TEST(CommunicatorTest, ManySmallRegionsTakeLittleMemory) {
   auto group = HostGroup::join({.job = new_job()}, stop, kSecond);
   ASSERT_TRUE(group.ok()) << group.error().message;
   EXPECT_EQ((*group)->make_region(5000).value()->memory().size(), 8192u);
+}
+
+// Who stops between asking for an operation and sharing the memory of it.
+TEST(CommunicatorTest, MemoryThatIsNotSharedIsNotWaitedForForever) {
+  SystemClock clock;
+  const Stop stop(clock);
+  const std::string job = new_job();
+  std::array<std::unique_ptr<HostGroup>, 2> groups;
+  std::vector<std::thread> joining;
+  for (uint32_t rank = 0; rank < 2; rank++) {
+    joining.emplace_back([&, rank] {
+      auto group = HostGroup::join({.rank = rank, .ranks = 2, .job = job, .reach_ns = kSecond / 10},
+                                   stop, 60 * kSecond);
+      ASSERT_TRUE(group.ok()) << group.error().message;
+      groups[rank] = *std::move(group);
+    });
+  }
+  for (std::thread& one : joining) one.join();
+  ASSERT_TRUE(groups[0] != nullptr && groups[1] != nullptr);
+  const auto reached = groups[0]->reach(1, {.offset = 0, .region = 999}, 8);
+  ASSERT_FALSE(reached.ok());
+  EXPECT_EQ(reached.error().code, Errc::deadline);
+  EXPECT_NE(reached.error().message.find("rank 1 (process"), std::string::npos)
+      << reached.error().message;
+  for (const auto& group : groups) {
+    const auto lost = group->board().lost();
+    ASSERT_TRUE(lost.has_value());
+    EXPECT_EQ(lost->rank, 1u);
+    EXPECT_TRUE(lost->is_late);
+  }
 }
 
 TEST(CommunicatorTest, TwoJobsAtOnce) {
