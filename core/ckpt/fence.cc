@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "io/files.h"
 
@@ -13,16 +15,18 @@ std::string task_text(const TaskAttempt& attempt) {
   return fmt::format("{}-{}-", attempt.scheduler, attempt.task);
 }
 
-// Of the marks of this task, the largest number; 0: there is none.
-uint64_t latest_of(const std::vector<io::DirEntry>& marks, const TaskAttempt& attempt) {
+// The attempts of this task that have marks.
+Result<std::vector<uint64_t>> attempts_in(io::Disk& disk, const std::string& dir,
+                                          const TaskAttempt& attempt) {
+  FF_TRY(const auto marks, disk.list(dir));
   const std::string task = task_text(attempt);
-  uint64_t latest = 0;
+  std::vector<uint64_t> numbers;
   for (const io::DirEntry& mark : marks) {
     if (!mark.name.starts_with(task)) continue;
     const auto number = parse_u64(std::string_view(mark.name).substr(task.size()));
-    if (number) latest = std::max(latest, *number);
+    if (number) numbers.push_back(*number);
   }
-  return latest;
+  return numbers;
 }
 
 }  // namespace
@@ -30,29 +34,30 @@ uint64_t latest_of(const std::vector<io::DirEntry>& marks, const TaskAttempt& at
 Result<void> enter_run(io::Disk& disk, const Store& store, const std::string& run,
                        const TaskAttempt& attempt) {
   const std::string dir = store.tasks_dir(run);
-  const std::string name = fmt::format("{}{}", task_text(attempt), attempt.number);
+  const auto path_of = [&](uint64_t number) {
+    return fmt::format("{}/{}{}", dir, task_text(attempt), number);
+  };
   FF_TRY(io::make_dirs(disk, dir));
   FF_TRY(check_attempt(disk, store, run, attempt));
-  auto made = disk.open(io::join(dir, name),
+  auto made = disk.open(path_of(attempt.number),
                         {.access = io::Access::write, .create = true, .exclusive = true});
   if (made) FF_TRY(disk.sync_dir(dir));
   if (!made && made.error().code != Errc::exists) return std::move(made).error();
   if (!made) return {};
   // A later one may have come in between.
   FF_TRY(check_attempt(disk, store, run, attempt));
-  // Those before it have nothing to say any more.
-  FF_TRY(const auto marks, disk.list(dir));
-  for (const io::DirEntry& mark : marks) {
-    if (mark.name == name || !mark.name.starts_with(task_text(attempt))) continue;
-    (void)disk.remove(io::join(dir, mark.name));
+  // Those before it have nothing to say any more. A later one's mark stays, whenever it came.
+  FF_TRY(const auto numbers, attempts_in(disk, dir, attempt));
+  for (const uint64_t number : numbers) {
+    if (number < attempt.number) (void)disk.remove(path_of(number));
   }
   return {};
 }
 
 Result<void> check_attempt(io::Disk& disk, const Store& store, const std::string& run,
                            const TaskAttempt& attempt) {
-  FF_TRY(const auto marks, disk.list(store.tasks_dir(run)));
-  const uint64_t latest = latest_of(marks, attempt);
+  FF_TRY(const auto numbers, attempts_in(disk, store.tasks_dir(run), attempt));
+  const uint64_t latest = numbers.empty() ? 0 : *std::ranges::max_element(numbers);
   if (latest <= attempt.number) return {};
   return Error{Errc::refused,
                fmt::format("run {}: attempt {} of task {} saves there, and this is attempt {}", run,

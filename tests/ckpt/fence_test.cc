@@ -5,6 +5,7 @@
 #include "ckpt/catalog.h"
 #include "ckpt/fixture.h"
 #include "ckpt/options.h"
+#include "ckpt/sim_store.h"
 
 namespace ff::ckpt {
 namespace {
@@ -67,6 +68,31 @@ TEST_F(FenceTest, OneThatStoodStillInTheMiddlePublishesNothing) {
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error().code, Errc::refused);
   EXPECT_EQ(steps(), (std::vector<uint64_t>{10}));
+}
+
+// Whenever the later one comes while one before it makes its mark.
+TEST_F(FenceTest, ALaterMarkStaysAtEveryPoint) {
+  uint64_t points = 0;
+  for (uint64_t point = 0; point <= points; point++) {
+    SCOPED_TRACE(point);
+    fs::remove_all(store());
+    FF_ASSERT_OK(save_as(12, 1, 10));
+    const Store there = Store::open(disk_, store()).value();
+    const auto attempt = [](uint64_t number) {
+      return TaskAttempt{.scheduler = "c0ffee", .task = 12, .number = number};
+    };
+    HookDisk disk(disk_);
+    uint64_t steps = 0;
+    disk.hook = [&](uint64_t) {
+      if (steps++ == point) FF_ASSERT_OK(enter_run(disk_, there, "default", attempt(3)));
+    };
+    (void)enter_run(disk, there, "default", attempt(2));
+    points = std::max(points, steps);
+    if (steps <= point) break;
+    FF_ASSERT_OK(check_attempt(disk_, there, "default", attempt(3)));
+    EXPECT_FALSE(check_attempt(disk_, there, "default", attempt(2)).ok());
+  }
+  EXPECT_GT(points, 4u);
 }
 
 TEST_F(FenceTest, ShardsToo) {
