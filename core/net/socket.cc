@@ -128,6 +128,9 @@ Result<std::optional<size_t>> SocketStream::try_read(std::span<const ByteSpan> i
       received_.push_back(received);
     }
   }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    return errno_error(EMFILE, "a descriptor came beyond the limit on open files (ulimit -n)");
+  }
   if (received_.size() > kDescriptorsHeldMax) {
     return fail(Errc::corrupt, "the peer sent {} descriptors that no frame speaks of",
                 received_.size());

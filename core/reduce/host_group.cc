@@ -73,7 +73,6 @@ Result<void> check_user(const net::SocketStream& stream) {
 
 // A region of another rank, in this process.
 struct HostGroup::Mapped {
-  net::Fd fd;
   std::byte* base = nullptr;
   uint64_t size = 0;
 
@@ -83,7 +82,7 @@ struct HostGroup::Mapped {
   ~Mapped() {
     if (base != nullptr) ::munmap(base, size);
   }
-  static Result<std::shared_ptr<const Mapped>> map(net::Fd fd, uint64_t size) {
+  static Result<std::shared_ptr<const Mapped>> map(const net::Fd& fd, uint64_t size) {
     struct stat file = {};
     if (::fstat(fd.get(), &file) != 0) return errno_error(errno, "a rank's region");
     if (size == 0 || static_cast<uint64_t>(file.st_size) < size) {
@@ -92,7 +91,6 @@ struct HostGroup::Mapped {
     void* const base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     if (base == MAP_FAILED) return errno_error(errno, "mapping a rank's region");
     auto mapped = std::make_shared<Mapped>();
-    mapped->fd = std::move(fd);
     mapped->base = static_cast<std::byte*>(base);
     mapped->size = size;
     return std::shared_ptr<const Mapped>(std::move(mapped));
@@ -300,54 +298,65 @@ class HostGroup::Keeper {
       Note note;
       auto reading = read(peer, note);
       const auto got = co_await std::move(reading);
-      if (!got) {
-        const bool ends = gate_->cancel().requested();
-        if (!ends && !peer.said_bye) lost(rank);
-        co_return;
-      }
-      take(rank, peer, note);
+      const auto took = got ? take(rank, peer, note) : got;
+      if (took) continue;
+      const bool ends = gate_->cancel().requested();
+      if (!ends && !peer.said_bye) lost(rank, took.error());
+      co_return;
     }
   }
-  void take(uint32_t from, Peer& peer, const Note& note) {
+  Result<void> take(uint32_t from, Peer& peer, const Note& note) {
     if (note.kind == Note::bye) peer.said_bye = true;
     if (note.kind == Note::forget) group_.forget_region(note.rank, note.id);
-    int fd = -1;
-    std::shared_ptr<const Mapped> region;
+    std::shared_ptr<const net::Fd> fd;
     if (note.kind == Note::region) {
-      net::Fd came(peer.stream->take_descriptor().value_or(-1));
-      auto mapped = Mapped::map(std::move(came), note.value);
-      if (!mapped) return lost(from);
-      region = std::move(*mapped);
-      fd = region->fd.get();
+      fd = std::make_shared<const net::Fd>(peer.stream->take_descriptor().value_or(-1));
+      FF_TRY(const auto region, Mapped::map(*fd, note.value));
       group_.add_region(note.rank, note.id, {{region->base, region->size}, region});
     }
-    if (!is_first() || (note.kind != Note::region && note.kind != Note::forget)) return;
+    if (!is_first() || (note.kind != Note::region && note.kind != Note::forget)) return {};
     for (auto& [rank, other] : peers_) {
-      if (rank != from) send(*other, note, fd, region);
+      if (rank != from) send(*other, note, fd != nullptr ? fd->get() : -1, fd);
     }
+    return {};
   }
-  void lost(uint32_t rank) {
-    group_.board_->set_lost({.rank = rank});
+  void lost(uint32_t rank, const Error& error) {
+    if (error.code == Errc::unreachable) {
+      group_.board_->set_lost({.rank = rank});
+    } else {  // it is there, but nothing of it can be used here
+      const std::string self = group_.name_of(group_.self_.rank);
+      group_.board_->set_fault(
+          Error(error).within(fmt::format("{}, from {}: ", self, group_.name_of(rank))));
+    }
     group_.changed_.notify_all();
     group_.nudge();
   }
 
   void send(Peer& peer, const Note& note, int fd, std::shared_ptr<const void> held) {
     peer.out.push_back({note, fd, std::move(held)});
-    if (!peer.writes) gate_->spawn(write(peer));
+    // One writer at a time: a descriptor is of the note that is written next.
+    if (!std::exchange(peer.writes, true)) gate_->spawn(write(peer));
   }
   Task<void> write(Peer& peer) {
-    peer.writes = true;
     while (!peer.out.empty()) {
       Out out = std::move(peer.out.front());
       peer.out.pop_front();
       if (out.fd >= 0) peer.stream->send_descriptor(out.fd);
-      auto writing = net::write_all(*peer.stream, bytes_of(out.note));
+      auto writing = write(*peer.stream, out.note);
       const auto written = co_await std::move(writing);
       if (!written) peer.out.clear();  // its reader tells that it is gone
     }
     peer.writes = false;
     peer.written->set();
+  }
+  Task<Result<void>> write(net::SocketStream& stream, const Note& note) {
+    for (;;) {
+      auto writing = net::write_all(stream, bytes_of(note));
+      auto written = co_await std::move(writing);
+      // Users but root may have no more descriptors under way than a process may have open.
+      if (written || written.error().sys != ETOOMANYREFS) co_return written;
+      FF_CO_TRY(co_await after(loop_, kRetryNs));
+    }
   }
 
   Task<void> finish() {

@@ -176,6 +176,23 @@ TEST(CommunicatorTest, MemoryThatIsNotSharedIsNotWaitedForForever) {
   }
 }
 
+// More at once than a socket holds.
+TEST(CommunicatorTest, MemoryMadeAllAtOnceIsToldApart) {
+  constexpr int32_t kRegions = 600;
+  with_ranks(3, [](Communicator& ranks) {
+    std::vector<int32_t*> made;
+    for (int32_t i = 0; i < kRegions; i++) {
+      made.push_back(reinterpret_cast<int32_t*>(ranks.allocate(sizeof i).value().data()));
+      *made.back() = i;
+    }
+    for (int32_t i = 0; i < kRegions; i++) {
+      ASSERT_TRUE(
+          ranks.run({.type = DataType::i32, .count = 1, .in = made[i], .out = made[i]}).ok());
+      ASSERT_EQ(*made[i], 3 * i);
+    }
+  });
+}
+
 TEST(CommunicatorTest, TwoJobsAtOnce) {
   std::thread other([] {
     with_ranks(3, [](Communicator& ranks) {

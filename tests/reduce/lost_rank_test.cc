@@ -1,10 +1,15 @@
 // Ranks that die, stop or never come: the others are told who it was, within the deadline.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <vector>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "reduce/lost_node.h"
 
@@ -30,6 +35,38 @@ TEST_P(LostRankTest, OneThatIsKilledIsNamed) {
 TEST_P(LostRankTest, OneThatStandsStillIsNamedAtTheDeadline) { lose(SIGSTOP, Errc::deadline); }
 
 INSTANTIATE_TEST_SUITE_P(Of, LostRankTest, testing::Range(0U, kRanks));
+
+// From here on no descriptor is free, whatever others are closed.
+void open_no_more_files() {
+  rlimit limit = {};
+  FF_CHECK(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = 1;
+  FF_CHECK(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+TEST(OpenFilesTest, ARankWithoutRoomForOneMoreSaysSoToAll) {
+  for (const uint32_t victim : {0U, 1U, 2U}) {
+    std::vector<pid_t> pids;
+    const std::string job = new_job();
+    for (uint32_t rank = 0; rank < 3; rank++) {
+      const auto body = [&](Communicator& ranks) {
+        float data[2] = {1, 2};
+        if (!ranks.run({.count = 2, .in = data, .out = data})) return 1;
+        if (rank == victim) open_no_more_files();
+        Result<void> run = ranks.run({.kind = Collective::barrier});
+        if (run && rank != victim && !ranks.allocate(8)) return 2;
+        while (run) run = ranks.run({.count = 2, .in = data, .out = data});
+        const std::string& said = run.error().message;
+        const std::string who = fmt::format("rank {} (process", victim);
+        if (said.find(who) != said.npos && said.find("ulimit -n") != said.npos) return 0;
+        std::fprintf(stderr, "rank %u: %s\n", rank, said.c_str());
+        return 3;
+      };
+      pids.push_back(fork_rank({.rank = rank, .ranks = 3, .job = job}, {}, body));
+    }
+    for (const pid_t pid : pids) EXPECT_EQ(exit_of(pid), 0);
+  }
+}
 
 TEST(LeavingTest, OneThatHasLeftIsNamed) {
   with_ranks(3, [](Communicator& ranks) {
