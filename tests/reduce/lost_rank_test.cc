@@ -4,13 +4,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "reduce/host_group.h"
 #include "reduce/lost_node.h"
 
 namespace ff::reduce {
@@ -36,11 +39,10 @@ TEST_P(LostRankTest, OneThatStandsStillIsNamedAtTheDeadline) { lose(SIGSTOP, Err
 
 INSTANTIATE_TEST_SUITE_P(Of, LostRankTest, testing::Range(0U, kRanks));
 
-// From here on no descriptor is free, whatever others are closed.
-void open_no_more_files() {
+void limit_open_files(rlim_t most) {
   rlimit limit = {};
   FF_CHECK(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  limit.rlim_cur = 1;
+  limit.rlim_cur = most;
   FF_CHECK(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
@@ -52,7 +54,7 @@ TEST(OpenFilesTest, ARankWithoutRoomForOneMoreSaysSoToAll) {
       const auto body = [&](Communicator& ranks) {
         float data[2] = {1, 2};
         if (!ranks.run({.count = 2, .in = data, .out = data})) return 1;
-        if (rank == victim) open_no_more_files();
+        if (rank == victim) limit_open_files(1);  // none is free, whatever others are closed
         Result<void> run = ranks.run({.kind = Collective::barrier});
         if (run && rank != victim && !ranks.allocate(8)) return 2;
         while (run) run = ranks.run({.count = 2, .in = data, .out = data});
@@ -66,6 +68,58 @@ TEST(OpenFilesTest, ARankWithoutRoomForOneMoreSaysSoToAll) {
     }
     for (const pid_t pid : pids) EXPECT_EQ(exit_of(pid), 0);
   }
+}
+
+// Rank 0 passes memory of rank 1 on to one that stands still, and may not have so many descriptors
+// under way.
+TEST(OpenFilesTest, AUsersDescriptorsUnderWayAreWaitedFor) {
+  constexpr uint32_t kRegions = 200;
+  constexpr rlim_t kUnderWay = 130;  // and for those that wait
+  const std::string job = new_job();
+  std::array<pid_t, 3> pids = {};
+  const auto act = [&](uint32_t rank, HostGroup& group) {
+    Board& board = group.board();
+    SystemClock clock;
+    const auto waits = [&](const std::function<bool()>& until) {
+      return board.wait(Board::Bell::done, clock, clock.steady_ns() + 60 * kSecond, until);
+    };
+    if (rank != 0) FF_CHECK(::raise(SIGSTOP) == 0);
+    if (rank == 0) limit_open_files(kUnderWay);
+    for (uint32_t id = 1; id <= kRegions; id++) {
+      if (rank == 1) FF_CHECK(group.make_region(8).value()->id() == id);
+      const auto reached = group.reach(1, {.region = id}, 8);
+      if (!reached) {
+        std::fprintf(stderr, "rank %u: %s\n", rank, reached.error().message.c_str());
+        return 1;
+      }
+      if (rank == 0) {  // for the next one
+        board.ask_late(id);
+        board.ring(Board::Bell::done);
+      }
+      if (rank == 1 && !waits([&] { return board.asked_late() == id; })) return 2;
+    }
+    if (rank == 0) ::kill(pids[2], SIGCONT);
+    if (rank == 2) board.set_world({}, 1);  // the others may go
+    return waits([&] { return board.world().has_value(); }) ? 0 : 3;
+  };
+  for (const uint32_t rank : {2U, 1U, 0U}) {
+    pids[rank] = ::fork();
+    if (pids[rank] != 0) continue;
+    if (::geteuid() == 0) FF_CHECK(::setresuid(65534, 65534, 65534) == 0);
+    SystemClock clock;
+    const Stop stop(clock);
+    auto group = HostGroup::join({.rank = rank, .ranks = 3, .job = job}, stop, 60 * kSecond);
+    const int code = group ? act(rank, **group) : 99;
+    if (group) group->reset();
+    ::_exit(code);
+  }
+  int status = 0;
+  for (const uint32_t rank : {2U, 1U}) {
+    EXPECT_EQ(::waitpid(pids[rank], &status, WUNTRACED), pids[rank]);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
+  ::kill(pids[1], SIGCONT);
+  for (const pid_t pid : pids) EXPECT_EQ(exit_of(pid), 0);
 }
 
 TEST(LeavingTest, OneThatHasLeftIsNamed) {
