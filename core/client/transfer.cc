@@ -78,7 +78,10 @@ class Transfer {
         FF_CO_TRY(auto stretch, co_await std::move(taking));
         group_.spawn(move(offset, std::move(stretch)));
         offset = std::min(offset + unit_, options_.size);
-        if (due()) group_.spawn(note());
+        if (due()) {
+          noting_ = true;
+          group_.spawn(note());
+        }
       }
     }
     co_return Result<void>();
@@ -128,7 +131,6 @@ class Transfer {
     return noted_ == options_.begin || memory_.loop().now_ns() - noted_ns_ >= kNoteNs;
   }
   Task<Result<void>> note() {
-    noting_ = true;
     const uint64_t done = done_ / unit_ * unit_;
     auto syncing = target_.sync();
     auto synced = co_await std::move(syncing);

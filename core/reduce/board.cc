@@ -125,14 +125,16 @@ std::optional<uint64_t> Board::take(Worker worker, uint64_t number) {
   Job& one = job(number);
   auto& works = header_->rank[worker.rank].works[worker.thread];
   uint64_t remaining = one.remaining.load(std::memory_order_acquire);
+  bool tried = false;
   // Of another number: it has ended, and the slot serves a later one.
   while (remaining > tagged(number, 0) && remaining <= tagged(number, UINT32_MAX)) {
+    tried = true;
     works.store(number + 1, std::memory_order_relaxed);  // before: whoever stops here is known
     if (one.remaining.compare_exchange_weak(remaining, remaining - 1, std::memory_order_acq_rel)) {
       return one.pieces - (remaining - tagged(number, 0));
     }
   }
-  if (works.load(std::memory_order_relaxed) != 0) works.store(0, std::memory_order_relaxed);
+  if (tried) works.store(0, std::memory_order_relaxed);
   return std::nullopt;
 }
 

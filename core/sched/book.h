@@ -156,6 +156,8 @@ class Book {
   const std::map<uint64_t, wire::Task>& tasks() const { return tasks_; }
   // Tasks that are not finished.
   const std::set<uint64_t>& open() const { return open_; }
+  // Those that are, by when they were.
+  const std::set<std::pair<int64_t, uint64_t>>& finished() const { return finished_; }
   const wire::Node* node(const std::string& name) const;
   std::vector<wire::ListedNode> listed_nodes(Now now) const;
   const std::map<std::string, wire::Quota>& quotas() const { return quotas_; }

@@ -163,23 +163,14 @@ Overview::Overview(Metrics* metrics) {
   }
 }
 
-void Overview::begin(const Book& book, const wire::Use& use, Book::Now now) {
-  for (const auto& [id, task] : book.tasks()) note_finished(task);
+void Overview::begin(const wire::Use& use, Book::Now now) {
   use_.load(use);
   sampled_ns_ = now.steady_ns;
   // None of another run of the scheduler: pages stay open over them.
   map_version_ = static_cast<uint64_t>(now.wall_ns / kMillisecond);
 }
 
-void Overview::note_finished(const wire::Task& task) {
-  if (phase_of(task) != TaskPhase::finished) return;
-  finished_.emplace(task.finished(), task.id());
-  if (finished_.size() > kRowsMax) finished_.erase(finished_.begin());
-}
-
-void Overview::changed(const Book& book, const Book::Changed& changed) {
-  for (const uint64_t id : changed.tasks) note_finished(*book.task(id));
-  for (const auto& one : changed.dropped) finished_.erase(one);
+void Overview::changed(const Book::Changed& changed) {
   if (!changed.nodes.empty()) map_version_++;
 }
 
@@ -235,7 +226,9 @@ std::string Overview::make(const Book& book, Book::Now now, std::string_view que
     const wire::Task& task = *book.task(id);
     if (search.takes(task)) (Book::has_nodes(task) ? active : queue).push_back(&task);
   }
-  for (auto one = finished_.rbegin(); one != finished_.rend(); ++one) {
+  size_t looked = 0;
+  for (auto one = book.finished().rbegin(); one != book.finished().rend(); ++one) {
+    if (looked++ == kRowsMax) break;
     const wire::Task& task = *book.task(one->second);
     if (search.takes(task)) finished.push_back(&task);
   }

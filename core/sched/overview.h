@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,8 +30,8 @@ class Overview {
   explicit Overview(Metrics* metrics);
 
   // The book is loaded.
-  void begin(const Book& book, const wire::Use& use, Book::Now now);
-  void changed(const Book& book, const Book::Changed& changed);
+  void begin(const wire::Use& use, Book::Now now);
+  void changed(const Book::Changed& changed);
   // Every kSampleNs.
   void sample(const Book& book, Book::Now now);
   wire::Use use() const { return use_.kept(); }
@@ -48,12 +47,9 @@ class Overview {
     std::array<uint64_t, static_cast<size_t>(TaskPhase::finished)> tasks{};
   };
   Counts count(const Book& book, const std::vector<wire::ListedNode>& nodes) const;
-  void note_finished(const wire::Task& task);
   void place_nodes(const std::vector<wire::ListedNode>& nodes);
   std::string make(const Book& book, Book::Now now, std::string_view query);
 
-  // The newest.
-  std::set<std::pair<int64_t, uint64_t>> finished_;  // when, which
   Utilisation use_;
   int64_t sampled_ns_ = 0;  // steady
 

@@ -134,7 +134,7 @@ Task<Result<void>> Service::load() {
   }
   FF_CO_TRY(const auto use, rpc::parse_message<wire::Use>(used));
   book.begin(now());
-  overview_.begin(book, use, now());
+  overview_.begin(use, now());
   book_.emplace(std::move(book));
   co_return Result<void>();
 }
@@ -164,7 +164,7 @@ void Service::book_changed() {
   log_notices();
   if (book_->undecided()) to_tick_.set();
   const Book::Changed changed = book_->take_changed();
-  overview_.changed(*book_, changed);
+  overview_.changed(changed);
   for (const uint64_t id : changed.tasks) {
     const wire::Task& task = *book_->task(id);
     const bool has_nodes = book_->has_nodes(task);

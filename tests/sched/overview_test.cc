@@ -17,7 +17,7 @@ class OverviewTest : public testing::Test {
  protected:
   OverviewTest() {
     book_.begin(now_);
-    overview_.begin(book_, {}, now_);
+    overview_.begin({}, now_);
   }
   uint64_t submit(const std::string& name, uint32_t nodes = 1, std::optional<uint32_t> level = 30,
                   const std::string& user = "ada") {
@@ -62,7 +62,7 @@ class OverviewTest : public testing::Test {
       }
     }
   }
-  void changed() { overview_.changed(book_, book_.take_changed()); }
+  void changed() { overview_.changed(book_.take_changed()); }
   void pass(int64_t ns) {
     now_.steady_ns += ns;
     now_.wall_ns += ns;
@@ -221,7 +221,7 @@ TEST_F(OverviewTest, TheNewestThatHaveFinished) {
   EXPECT_EQ(shown()["finished"]["rows"][0]["why"], "stopped before it ran");
   // So does a scheduler that has just begun.
   Overview other(nullptr);
-  other.begin(book_, {}, now_);
+  other.begin({}, now_);
   EXPECT_EQ(ids(json::parse(other.json(book_, now_, ""))["finished"]), newest);
 }
 
