@@ -126,15 +126,6 @@ Json to_json(const local::Folder& folder, const local::Made& made, const local::
           {"daemons", std::move(daemons)}};
 }
 
-// In a shell's single quotes, when it needs them.
-std::string quoted(const std::string& word) {
-  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                             "/._-+:,=@%") == word.npos) {
-    return word;
-  }
-  return shell_word(word);
-}
-
 void print(Session& session, const local::Folder& folder, const local::Made& made,
            const local::Running& running, bool foreground) {
   Output& out = session.out;
@@ -151,7 +142,7 @@ void print(Session& session, const local::Folder& folder, const local::Made& mad
              one.restarts == 1 ? "once" : fmt::format("{} times", one.restarts),
              format_duration(std::max<int64_t>(ago_ns, 0)), one.end);
   }
-  out.line("use it   export FF_META={} FF_KEY={}", made.meta, quoted(folder.key()));
+  out.line("use it   export FF_META={} FF_KEY={}", made.meta, shell_text(folder.key()));
   out.line("         ff fs ls /    ff admin status    ff mount / DIR");
   if (running.schedule) {
     out.line("         export FF_SCHEDULER={}; ff schedule run -- COMMAND", made.scheduler);
@@ -451,8 +442,9 @@ Result<void> Bringing::form() {
 
 Result<void> Bringing::bring_up() {
   FF_TRY(form());
-  for (const char* const name : {"scheduler", "agent"}) {
-    if (options_.schedule) FF_TRY(wait_for_daemons(name));
+  if (options_.schedule) {
+    FF_TRY(wait_for_daemons("scheduler"));
+    FF_TRY(wait_for_daemons("agent"));
   }
   if (mount_.empty()) return {};
   supervising_.say(local::Word::mount);
@@ -593,7 +585,7 @@ Result<void> wait_until_mountable(Session& session, const std::string& dir) {
 }
 
 std::string down_command(const local::Folder& folder) {
-  return fmt::format("ff down --dir {}", quoted(folder.path()));
+  return fmt::format("ff down --dir {}", shell_text(folder.path()));
 }
 
 void declare_up(Command& up) {

@@ -274,6 +274,13 @@ std::string shell_word(std::string_view text) {
   return out + "'";
 }
 
+std::string shell_text(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+,-./:=@_%";
+  const bool is_plain = !text.empty() && text.find_first_not_of(kPlain) == text.npos;
+  return is_plain ? std::string(text) : shell_word(text);
+}
+
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   if (word.size() > kMaxWord) return {};
   size_t best = std::max<size_t>(1, word.size() / 3) + 1;

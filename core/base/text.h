@@ -44,6 +44,8 @@ uint64_t hash_of(std::string_view name);
 
 // As one word of a shell, in single quotes: sh's, and those of bash, zsh and fish.
 std::string shell_word(std::string_view text);
+// The same, as it is when nothing in it means anything to a shell.
+std::string shell_text(std::string_view text);
 
 // Shell pattern over the whole of `name`: `*` any run (`/` included), `?` one byte, `[a-z]` a class
 // and `[!a-z]` all but it, `\` escapes. A `[` that is never closed stands for itself.

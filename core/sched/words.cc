@@ -16,16 +16,6 @@ namespace {
 constexpr std::array<std::string_view, kNodeStateCount> kNodeStates = {
     "free", "busy", "clearing", "validating", "silent", "not heard of", "drained"};
 
-bool is_plain(std::string_view word) {
-  constexpr std::string_view kPlain = "+,-./:=@_%^";
-  return !word.empty() && std::ranges::all_of(word, [&](char c) {
-    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    return is_word || kPlain.find(c) != kPlain.npos;
-  });
-}
-
-std::string quoted(const std::string& word) { return is_plain(word) ? word : shell_word(word); }
-
 }  // namespace
 
 const wire::Attempt* last_attempt(const wire::Task& task) {
@@ -57,7 +47,7 @@ std::string command_text(const wire::Spec& spec, size_t enough_bytes) {
   std::string text;
   for (const std::string& word : spec.argv()) {
     if (!text.empty()) text += ' ';
-    text += quoted(word);
+    text += shell_text(word);
     if (text.size() >= enough_bytes) break;
   }
   return text;

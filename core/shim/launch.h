@@ -40,12 +40,12 @@ struct Launch {
   std::string cgroup = {};
   LogLimits log = {};
   int stop_signal = 0;  // what order `notify` sends; 0: nothing. In the file by name: "USR1"
-  // "FF_ATTEMPT=…": in the environment of the rank and of all that descends from it, by which they
-  // are found when the shim itself was killed. So it must be another one for each rank: of several
-  // that share one, the first whose shim is lost would take the others along.
+  // "FF_TASK_RANK=…": in the environment of the rank and of all that descends from it, by which
+  // they are found when the shim itself was killed. So it must be another one for each rank: of
+  // several that share one, the first whose shim is lost would take the others along.
   std::string marker = {};
-  std::string lease =
-      {};  // absolute: the file that says how long it may run (lease.h); empty: none
+  // Absolute: the file that says how long it may run (lease.h); empty: none.
+  std::string lease = {};
 };
 
 std::string to_json(const Launch& launch);

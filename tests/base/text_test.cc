@@ -157,6 +157,10 @@ TEST(Text, OneWordOfAShell) {
   EXPECT_EQ(shell_word(""), "''");
   EXPECT_EQ(shell_word("a b$c\n\""), "'a b$c\n\"'");
   EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_text("/a-b_c.d:1,2=@%+"), "/a-b_c.d:1,2=@%+");
+  for (const char* const word : {"", "a b", "a^b", "~a", "a*", "#a", "a\nb", "\xc3\xa4"}) {
+    EXPECT_EQ(shell_text(word), shell_word(word));
+  }
 }
 
 TEST(Text, ListsOfProcessors) {

@@ -21,6 +21,7 @@
 #include "base/system_loop.h"
 #include "base/text.h"
 #include "cli/child.h"
+#include "cli/rank_dirs.h"
 #include "io/system_disk.h"
 #include "kv/memory_engine.h"
 #include "net/key.h"
@@ -128,26 +129,7 @@ class AgentsTest : public testing::Test {
     agents_.erase(name);
   }
 
-  std::vector<std::string> rank_dirs() const {
-    std::vector<std::string> found;
-    std::error_code error;
-    for (const auto& one : std::filesystem::recursive_directory_iterator(dir_.path(), error)) {
-      if (one.is_directory() && one.path().filename().string().starts_with("rank.")) {
-        found.push_back(one.path().string());
-      }
-    }
-    return found;
-  }
-  void end_rank(const std::string& dir) {
-    (void)shim::give_order(disk_, dir, shim::Order::kill);
-    test::eventually([&] {
-      const auto state = shim::read_state(disk_, dir);
-      if (state && state->phase == shim::Phase::lost) {
-        return shim::kill_lost(disk_, clock_, dir).ok();
-      }
-      return !state || state->phase != shim::Phase::running;
-    });
-  }
+  std::vector<std::string> rank_dirs() const { return cmd::rank_dirs(dir_.path()); }
   size_t attempts_of(const std::string& agent) const {
     size_t count = 0;
     std::error_code error;

@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "cli/child.h"
 #include "cli/hosts.h"
+#include "cli/rank_dirs.h"
 #include "io/system_disk.h"
 #include "net/key.h"
 #include "shim/control.h"
@@ -62,16 +63,7 @@ class ScheduleHosts : public testing::Test {
       }
     }
     daemons_.clear();
-    for (const std::string& dir : rank_dirs()) {
-      (void)shim::give_order(disk_, dir, shim::Order::kill);
-      test::eventually([&] {
-        const auto state = shim::read_state(disk_, dir);
-        if (state && state->phase == shim::Phase::lost) {
-          return shim::kill_lost(disk_, clock_, dir).ok();
-        }
-        return !state || state->phase != shim::Phase::running;
-      });
-    }
+    for (const std::string& dir : rank_dirs(dir_.path())) end_rank(dir);
   }
 
   std::string key() const { return dir_ / "key"; }
@@ -160,19 +152,6 @@ class ScheduleHosts : public testing::Test {
   void expect_nothing_ran_twice() {
     EXPECT_FALSE(fs::exists(out_ + "/twice")) << test::read_file(out_ + "/twice");
   }
-  std::vector<std::string> rank_dirs() const {
-    std::vector<std::string> found;
-    std::error_code error;
-    for (size_t number = 0; number < kNodes; number++) {
-      const std::string attempts = dir_ / ("n" + fmt::to_string(number) + "/attempts");
-      for (fs::recursive_directory_iterator at(attempts, error), end; !error && at != end;
-           at.increment(error)) {
-        if (at->path().filename().string().starts_with("rank.")) found.push_back(at->path());
-      }
-    }
-    return found;
-  }
-
   static constexpr const char* kWaits =
       "while [ ! -e $OUT/go ]; do [ ! -e $FF_TASK_DIR/stop ] || leave; sleep 0.05; done";
 
@@ -248,7 +227,7 @@ TEST_F(ScheduleHosts, EverythingIsKilledAllTheTime) {
       clock_.sleep_ns(static_cast<int64_t>(rng.below(4000)) * kMillisecond);
       mend(host);
     } else {
-      const auto dirs = rank_dirs();
+      const auto dirs = rank_dirs(dir_.path());
       if (dirs.empty()) continue;
       const auto state = shim::read_state(disk_, dirs[rng.below(dirs.size())]);
       if (state && state->phase == shim::Phase::running && state->running) {
