@@ -2,6 +2,7 @@
 // idle nodes run, and tasks that keep loads away.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -215,7 +216,7 @@ std::map<std::string, std::string> sick_machine(const test::TempDir& dir) {
   return {{"PATH", dir / "bin" + ":/usr/bin:/bin"}};
 }
 
-TEST_F(ScheduleHealth, AnIdleNodeRunsItsChecksAndIsDrainedByThem) {
+TEST_F(ScheduleHealth, AnIdleNodeRunsItsChecksAndIsDrainedAndReturnedByThem) {
   double up = 0;
   std::istringstream(test::read_file("/proc/uptime")) >> up;
   if (up > 6 * 86'400) GTEST_SKIP() << "the kernel remembers a week";
@@ -232,6 +233,15 @@ TEST_F(ScheduleHealth, AnIdleNodeRunsItsChecksAndIsDrainedByThem) {
   const auto report =
       test::ff_run({"validate", "report", "--json"}, {{"FF_STATE", dir_ / "state"}});
   EXPECT_GE(json::parse(report.out)["data"]["runs"].size(), 1u);
+
+  // Repaired, it is found well by its next run, and returns unless this machine has other faults.
+  test::write_file(dir_ / "well", "");
+  json well;
+  EXPECT_TRUE(test::eventually([&] {
+    well = node("n0");
+    return std::ranges::find(well["failed"], "log.kernel") == well["failed"].end();
+  })) << well;
+  EXPECT_EQ(well["drained_by_verdict"], !well["failed"].empty()) << well;
 }
 
 std::set<pid_t> children(pid_t parent) {
