@@ -1,5 +1,6 @@
 // `ff schedule serve`: the scheduler, on SQLite in a folder of its own or on etcd.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,7 +9,9 @@
 #include "base/units.h"
 #include "client/mode.h"
 #include "cmd/daemon.h"
+#include "cmd/held_tokens.h"
 #include "cmd/kv_options.h"
+#include "cmd/meta_option.h"
 #include "cmd/schedule.h"
 #include "io/system_disk.h"
 #include "sched/page.h"
@@ -24,6 +27,7 @@ struct ScheduleServeOptions {
   uint64_t keep_tasks = sched::Timing().finished_most;
   int64_t validate_every_ns = 7 * 24 * 3600 * kSecond;
   uint32_t max_drained = sched::Health().max_drained;
+  std::optional<std::string> meta;
 };
 
 constexpr int64_t kLeaseLeastNs = 10 * kSecond;  // agents call every few seconds
@@ -82,11 +86,18 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   how.health.max_drained = options.max_drained;
   how.name_of = [&names](uint32_t uid) { return names.of(uid); };
   how.metrics = &daemon->metrics();
+  std::optional<HeldTokens> tokens;
+  if (options.meta) {
+    FF_TRY(const auto servers, parse_meta(*options.meta));
+    tokens.emplace(daemon->client(), servers);
+    how.holds = [&tokens](net::User token) { return tokens->check(token); };
+  }
   sched::Service scheduler(*engine, daemon->loop(), daemon->rng(), daemon->router(),
                            std::move(how));
   Daemon::Service service;
   service.start = [&scheduler](const std::string&) { scheduler.start(); };
   service.stop = [&scheduler] { return scheduler.close(); };
+  if (tokens) service.end = [&tokens] { return tokens->close(); };
   service.status = [&scheduler] { return scheduler.status(); };
   service.pages = sched::pages(scheduler);
   service.failed = [&scheduler] { return scheduler.halted(); };
@@ -106,7 +117,9 @@ void declare_schedule_serve(Command& serve) {
       "ends.\n\n"
       "With --key, users come with tokens ('ff admin user'), each for its own tasks, and whoever "
       "has the cluster key is the operator. Without a key only this machine may connect, and "
-      "everybody on it is the operator.\n\n"
+      "everybody on it is the operator. With --meta a token that was withdrawn ('ff admin user "
+      "remove') is refused within some seconds; without, it holds until the cluster key "
+      "changes.\n\n"
       "--http serves a page for browsers, too: what runs, what waits and why, and the nodes by "
       "zone and leaf. The log has a link that logs in once.\n\n"
       "Nodes that are idle run their checks ('ff validate') once in --validate-every, one of fifty "
@@ -126,6 +139,10 @@ void declare_schedule_serve(Command& serve) {
       .option("--keep-tasks", number(options.keep_tasks),
               "Finished tasks that 'list -a', 'show' and 'history' know; the oldest go first")
       .config("schedule-serve.keep-tasks");
+  serve
+      .option("--meta", text(options.meta, "ADDR:PORT,..."),
+              "The managers of the cluster ('ff serve-meta'), who know which tokens hold")
+      .config("schedule-serve.meta");
   declare_kv(serve, options.kv);
   serve.flag("--accept-data-loss", options.kv.accept_data_loss,
              "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");

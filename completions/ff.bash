@@ -86,7 +86,7 @@ _ff_options() {
     'help') reply='--emit --install --versions --json --quiet -q --verbose -v --help -h' ;;
     'mount') reply='--meta --memory --read-only --no-read-only --others --no-others --wait --no-wait --detach --log --dry-run --flags --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'schedule') reply='--json --quiet -q --verbose -v --help -h' ;;
-    'schedule serve') reply='--lease --keep-tasks --kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --validate-every --max-drained --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'schedule serve') reply='--lease --keep-tasks --meta --kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --validate-every --max-drained --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'schedule agent') reply='--scheduler --name --group --zone --leaf --mark --address --dir --task-dir --keep-logs --end-tasks --no-end-tasks --validate-level --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'schedule submit') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --restart-on --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule run') reply='--nodes -n --nproc --group -g --zone --mark --priority -p --name --time --min-run --restart --restart-on --signal --memory --hang --env -e --no-inherit --chdir --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
@@ -903,6 +903,7 @@ _ff_value() {
     'mount --token') reply='file' ;;
     'schedule serve --lease') reply='any' ;;
     'schedule serve --keep-tasks') reply='any' ;;
+    'schedule serve --meta') reply='any' ;;
     'schedule serve --kv') reply='any' ;;
     'schedule serve --dir') reply='dir' ;;
     'schedule serve --etcd-ca') reply='file' ;;

@@ -1374,6 +1374,7 @@ complete -c ff -n '__ff_at "schedule"' -l verbose -s v -d 'Say more about what i
 complete -c ff -n '__ff_at "schedule"' -l help -s h -d 'Help: -h in short, --help in full'
 complete -c ff -n '__ff_at "schedule serve"' -l lease -x -d 'How long a node that cannot reach the scheduler lets its tasks run; they are started elsewhere only after that'
 complete -c ff -n '__ff_at "schedule serve"' -l keep-tasks -x -d 'Finished tasks that \'list -a\', \'show\' and \'history\' know; the oldest go first'
+complete -c ff -n '__ff_at "schedule serve"' -l meta -x -d 'The managers of the cluster (\'ff serve-meta\'), who know which tokens hold'
 complete -c ff -n '__ff_at "schedule serve"' -l kv -x -d 'sqlite, in --dir; or etcd://HOST:PORT,HOST:PORT,.../PREFIX, etcds:// with TLS'
 complete -c ff -n '__ff_at "schedule serve"' -l dir -x -a '(__fish_complete_directories)' -d 'Folder of the SQLite file; else schedule under $FF_STATE or the daemon\'s state folder'
 complete -c ff -n '__ff_at "schedule serve"' -l etcd-ca -r -F -d 'PEM certificates of the authorities of etcd\'s'

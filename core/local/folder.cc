@@ -244,16 +244,17 @@ std::vector<Service> Folder::daemons(const Made& made) {
 
 std::vector<Service> Folder::schedule_services(const Made& made) {
   const std::string serves = "listening on ";
-  return {{.name = "scheduler",
-           .argv = {"schedule", "serve", "--kv", "sqlite", "--dir", file("scheduler"), "--listen",
-                    made.scheduler, "--validate-every", "never", "--key", key()},
-           .serves = serves,
-           .rank = 0},
-          {.name = "agent",
-           .argv = {"schedule", "agent", "--end-tasks", "--scheduler", made.scheduler, "--dir",
-                    file("agent"), "--listen", made.agent, "--key", key()},
-           .serves = serves,
-           .rank = 3}};
+  return {
+      {.name = "scheduler",
+       .argv = {"schedule", "serve", "--kv", "sqlite", "--dir", file("scheduler"), "--listen",
+                made.scheduler, "--validate-every", "never", "--meta", made.meta, "--key", key()},
+       .serves = serves,
+       .rank = 0},
+      {.name = "agent",
+       .argv = {"schedule", "agent", "--end-tasks", "--scheduler", made.scheduler, "--dir",
+                file("agent"), "--listen", made.agent, "--key", key()},
+       .serves = serves,
+       .rank = 3}};
 }
 
 Service Folder::mount_service(const Made& made, const std::string& mount) {

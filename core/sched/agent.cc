@@ -16,6 +16,7 @@ constexpr int64_t kPauseFirstNs = 100 * kMillisecond;
 constexpr int64_t kPauseLastNs = 5 * kSecond;
 constexpr int64_t kKillAgainNs = kSecond;
 constexpr int64_t kLogNs = 30 * kSecond;
+constexpr int64_t kHoldsNs = 10 * kSecond;
 
 struct Done {};
 
@@ -181,11 +182,27 @@ Task<void> Agent::enforce() {
 
 // Logs. -------------------------------------------------------------------------------------------
 
+// The scheduler knows; what it has said stays true for a while.
+Task<Result<void>> Agent::check_token(net::User token) {
+  const auto found = held_tokens_.find({token.uid, token.serial});
+  if (found != held_tokens_.end() && loop_.now_ns() < found->second) co_return Result<void>();
+  wire::HoldsRequest request;
+  request.set_uid(token.uid);
+  request.set_serial(token.serial);
+  auto asking = rpc::call_method(scheduler_, kHolds, std::move(request), loop_.now_ns() + kHoldsNs);
+  FF_CO_TRY(co_await std::move(asking));
+  std::erase_if(held_tokens_, [this](const auto& one) { return one.second <= loop_.now_ns(); });
+  held_tokens_[{token.uid, token.serial}] = loop_.now_ns() + kHoldsNs;
+  co_return Result<void>();
+}
+
 Task<Result<wire::LogReply>> Agent::log(rpc::ServerCall& call, wire::LogRequest request) {
   std::optional<uint32_t> reader;
   if (!call.peer().trusted()) {
     if (!call.peer().user) co_return fail(Errc::refused, "logs are their owner's");
     reader = call.peer().user->uid;
+    auto checking = check_token(*call.peer().user);
+    FF_CO_TRY(co_await std::move(checking));
   }
   std::function<Result<wire::LogReply>()> work = [this, request = std::move(request), reader] {
     return holdings_.logs().read(request, reader);

@@ -49,6 +49,7 @@ class Agent {
   void tell_news();
   Result<void> take(wire::SyncReply reply, int64_t sent_ns);
   Task<void> enforce();
+  Task<Result<void>> check_token(net::User token);
   Task<Result<wire::LogReply>> log(rpc::ServerCall& call, wire::LogRequest request);
 
   rpc::ClientContext& context_;
@@ -67,6 +68,7 @@ class Agent {
   Cancel* calling_ = nullptr;
   bool has_news_ = false;  // for which the call was given up
   Event to_tend_, to_sync_, lease_changed_;
+  std::map<std::pair<uint32_t, uint64_t>, int64_t> held_tokens_;  // uid and serial: until when
   Gauge& living_;
   Gauge& attempts_;
   Counter& lease_ends_;

@@ -46,6 +46,7 @@ Service::Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, 
       to_tick_(loop),
       gate_(loop) {
   rpc::add_method(router, kSync, *this, &Service::sync);
+  rpc::add_method(router, kHolds, *this, &Service::holds);
   rpc::add_method(router, kSubmit, *this, &Service::submit, rpc::Access::users);
   rpc::add_method(router, kList, *this, &Service::list, rpc::Access::users);
   rpc::add_method(router, kControl, *this, &Service::control, rpc::Access::users);
@@ -72,6 +73,14 @@ Result<void> Service::ready() const {
   if (halted_) return *halted_;
   if (!book_) return fail(Errc::unreachable, "the scheduler is starting");
   return {};
+}
+
+Task<Result<void>> Service::admit(const rpc::Peer& peer) {
+  if (peer.user && options_.holds) {
+    auto asking = options_.holds(*peer.user);
+    FF_CO_TRY(co_await std::move(asking));
+  }
+  co_return ready();
 }
 
 void Service::halt(Error error) {
@@ -311,9 +320,18 @@ Task<Result<wire::SyncReply>> Service::sync(rpc::ServerCall&, wire::SyncRequest 
   co_return reply;
 }
 
+Task<Result<wire::HoldsReply>> Service::holds(rpc::ServerCall&, wire::HoldsRequest request) {
+  if (options_.holds) {
+    auto asking = options_.holds({.uid = request.uid(), .serial = request.serial()});
+    FF_CO_TRY(co_await std::move(asking));
+  }
+  co_return wire::HoldsReply();
+}
+
 Task<Result<wire::SubmitReply>> Service::submit(rpc::ServerCall& call,
                                                 wire::SubmitRequest request) {
-  FF_CO_TRY(ready());
+  auto admitting = admit(call.peer());
+  FF_CO_TRY(co_await std::move(admitting));
   if (const auto& user = call.peer().user) {
     wire::Owner& owner = *request.mutable_owner();
     owner.Clear();
@@ -335,7 +353,8 @@ Task<Result<wire::SubmitReply>> Service::submit(rpc::ServerCall& call,
 }
 
 Task<Result<wire::ListReply>> Service::list(rpc::ServerCall& call, wire::ListRequest request) {
-  FF_CO_TRY(ready());
+  auto admitting = admit(call.peer());
+  FF_CO_TRY(co_await std::move(admitting));
   wire::ListReply reply;
   const auto add = [&](const wire::Task& task) {
     wire::ListedTask& listed = *reply.add_tasks();
@@ -377,7 +396,8 @@ Result<void> Service::may_control(const rpc::Peer& peer, uint64_t id) const {
 
 Task<Result<wire::ControlReply>> Service::control(rpc::ServerCall& call,
                                                   wire::ControlRequest request) {
-  FF_CO_TRY(ready());
+  auto admitting = admit(call.peer());
+  FF_CO_TRY(co_await std::move(admitting));
   if (request.what() > static_cast<uint32_t>(Control::resume)) {
     co_return fail(Errc::usage, "a control that there is none of");
   }
@@ -388,8 +408,9 @@ Task<Result<wire::ControlReply>> Service::control(rpc::ServerCall& call,
   co_return wire::ControlReply();
 }
 
-Task<Result<wire::NodesReply>> Service::nodes(rpc::ServerCall&, wire::NodesRequest) {
-  FF_CO_TRY(ready());
+Task<Result<wire::NodesReply>> Service::nodes(rpc::ServerCall& call, wire::NodesRequest) {
+  auto admitting = admit(call.peer());
+  FF_CO_TRY(co_await std::move(admitting));
   wire::NodesReply reply;
   for (wire::ListedNode& one : book_->listed_nodes(now())) *reply.add_nodes() = std::move(one);
   co_return reply;

@@ -25,6 +25,8 @@ namespace ff::sched {
 
 // Answered at once when there are orders that the agent has not seen, else within kSyncNs.
 inline constexpr rpc::Method<wire::SyncRequest, wire::SyncReply> kSync{0x0501, "sched.sync"};
+// For agents: Errc::refused when a user's token does not hold any more.
+inline constexpr rpc::Method<wire::HoldsRequest, wire::HoldsReply> kHolds{0x0502, "sched.holds"};
 // For users, too.
 inline constexpr rpc::Method<wire::SubmitRequest, wire::SubmitReply> kSubmit{0x0510,
                                                                              "sched.submit"};
@@ -52,6 +54,8 @@ class Service {
     // Of the holder of a token, who cannot be asked for it: quotas go by names.
     std::function<std::string(uint32_t uid)> name_of;
     Metrics* metrics = nullptr;  // of tasks and nodes
+    // Errc::refused: it has been withdrawn. Null: all hold.
+    std::function<Task<Result<void>>(net::User token)> holds = {};
   };
   Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Options options);
   ~Service();
@@ -69,6 +73,7 @@ class Service {
 
  private:
   Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
+  Task<Result<wire::HoldsReply>> holds(rpc::ServerCall& call, wire::HoldsRequest request);
   Task<Result<wire::SubmitReply>> submit(rpc::ServerCall& call, wire::SubmitRequest request);
   Task<Result<wire::ListReply>> list(rpc::ServerCall& call, wire::ListRequest request);
   Task<Result<wire::ControlReply>> control(rpc::ServerCall& call, wire::ControlRequest request);
@@ -81,6 +86,8 @@ class Service {
   using Writes = std::map<std::pair<int, std::string>, std::optional<std::string>>;
 
   Result<void> ready() const;
+  // For calls of users: their tokens hold, and this is ready.
+  Task<Result<void>> admit(const rpc::Peer& peer);
   Result<void> may_control(const rpc::Peer& peer, uint64_t task) const;
   Book::Now now() const;
   Task<Result<void>> load();

@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -77,7 +78,8 @@ class AgentsTest : public testing::Test {
     service_ = std::make_unique<sched::Service>(
         *engine_, loop_, rng_, *router_,
         sched::Service::Options{.timing = timing_,
-                                .name_of = [](uint32_t uid) { return fmt::to_string(uid); }});
+                                .name_of = [](uint32_t uid) { return fmt::to_string(uid); },
+                                .holds = holds_});
     server_ = std::make_unique<rpc::Server>(loop_, *transport_, *router_, metrics_, identity());
     const auto listening = server_->listen({.host = "127.0.0.1", .port = port_, .unix_path = {}});
     ASSERT_TRUE(listening.ok()) << listening.error().message;
@@ -234,6 +236,7 @@ class AgentsTest : public testing::Test {
   rpc::Senders senders_;
   std::optional<rpc::ClientContext> context_;
   sched::Timing timing_;
+  std::function<Task<Result<void>>(net::User)> holds_;  // null: all tokens hold
   uint16_t port_ = 0;
   kv::MemoryStore store_;
   std::unique_ptr<kv::MemoryEngine> engine_;

@@ -496,6 +496,29 @@ class AgentLogsTest : public AgentsTest {
   }
 };
 
+TEST_F(AgentLogsTest, ATokenThatWasWithdrawnReadsNothing) {
+  bool is_withdrawn = true;
+  holds_ = [&](net::User token) -> Task<Result<void>> {
+    if (!is_withdrawn || token.uid != kNobody) co_return Result<void>();
+    co_return fail(Errc::refused, "the token was withdrawn");
+  };
+  start_scheduler();
+  start_agent("n0");
+  const uint64_t id = submit(script("echo one"));
+  (void)finished(id);
+  wire::LogRequest request;
+  request.set_task(id);
+  const auto refused = log_as(kNobody, request);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::refused);
+  EXPECT_NE(refused.error().message.find("withdrawn"), std::string::npos)
+      << refused.error().message;
+  EXPECT_TRUE(log(request).ok());
+  is_withdrawn = false;
+  const auto reply = log_as(kNobody, request);
+  EXPECT_TRUE(reply.ok()) << reply.error().message;
+}
+
 TEST_F(AgentLogsTest, FromAnywhereToTheEnd) {
   start_scheduler();
   start_agent("n0");

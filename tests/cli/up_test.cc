@@ -311,6 +311,45 @@ TEST_F(UpTest, ASchedulerAndItsNodeComeAndGoWithIt) {
   EXPECT_FALSE(fs::exists(folder_));
 }
 
+TEST_F(UpTest, ATokenHoldsAtItsSchedulerUntilItIsWithdrawn) {
+  const Ran first = up({"--schedule"});
+  ASSERT_EQ(first.exit, 0) << first.out << first.err;
+  const json told = data_of(first);
+  const std::string token = dir_ / "token";
+  const auto ann = [&](Words words) {
+    words.insert(words.begin(), "schedule");
+    return ff_run(std::move(words),
+                  {{"FF_SCHEDULER", told["scheduler"]}, {"FF_TOKEN_FILE", token}});
+  };
+  // Nobody asks for long: one that was made a moment ago holds.
+  const auto none = ff_run({"schedule", "list"}, {{"FF_SCHEDULER", told["scheduler"]}});
+  EXPECT_EQ(none.exit, 5) << none.err;
+  ASSERT_EQ(ff(told, {"admin", "user", "add", "ann", "--uid", "61234", "--token-file", token}).exit,
+            0);
+  const Ran submitted = ann({"submit", "--chdir", "/", "--", "true"});
+  EXPECT_EQ(submitted.exit, 0) << submitted.err;
+  EXPECT_EQ(ann({"show", "1"}).exit, 0);
+  ASSERT_EQ(ff(told, {"admin", "user", "remove", "61234"}).exit, 0);
+  Ran ran;
+  until("the token does not hold any more", [&] {
+    ran = ann({"list"});
+    return ran.exit != 0;
+  });
+  EXPECT_EQ(ran.exit, 5) << ran.err;
+  EXPECT_NE(ran.err.find("token 1 of user 61234 does not hold any more"), std::string::npos)
+      << ran.err;
+  for (const Words& words : {Words{"submit", "--chdir", "/", "--", "true"}, Words{"stop", "1"},
+                             Words{"nodes"}, Words{"logs", "1"}}) {
+    EXPECT_EQ(ann(words).exit, 5) << words[0];
+  }
+  const Words other = {"admin", "user",  "add",          "bob",
+                       "--uid", "61235", "--token-file", dir_ / "bob"};
+  ASSERT_EQ(ff(told, other).exit, 0);
+  const Ran bob = ff_run({"schedule", "list"},
+                         {{"FF_SCHEDULER", told["scheduler"]}, {"FF_TOKEN_FILE", dir_ / "bob"}});
+  EXPECT_EQ(bob.exit, 0) << bob.err;
+}
+
 TEST_F(UpTest, AMountComesAndGoesWithIt) {
   const int fuse = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
   if (fuse < 0) GTEST_SKIP() << "/dev/fuse cannot be opened here";
