@@ -15,7 +15,7 @@ namespace ff::reduce {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3131445242464646;  // "FFFBRD11"
+constexpr uint64_t kMagic = 0x3231445242464646;  // "FFFBRD12"
 // Longer than a rank that runs takes to finish a piece; shorter than waking it up costs twice.
 constexpr int64_t kSpinNs = 10'000;
 
@@ -74,7 +74,10 @@ void Board::begin(uint64_t number) {
   Job& one = job(number);
   one.disagrees = 0;
   for (uint32_t rank = 1; rank < ranks() && one.disagrees == 0; rank++) {
-    if (!agree(one.requests[rank], one.requests[0])) one.disagrees = rank + 1;
+    if (agree(one.requests[rank], one.requests[0])) continue;
+    one.disagrees = rank + 1;
+    one.asked = one.requests[rank];
+    one.first = one.requests[0];
   }
   const Request& first = one.requests[0];
   const bool waits = header_->has_neighbours != 0;
@@ -148,9 +151,10 @@ const Request& Board::request(uint64_t number, uint32_t rank) const {
   return job(number).requests[rank];
 }
 
-std::optional<uint32_t> Board::disagrees(uint64_t number) const {
-  const uint32_t found = job(number).disagrees;
-  return found != 0 ? std::optional(found - 1) : std::nullopt;
+std::optional<Board::Disagreement> Board::disagrees(uint64_t number) const {
+  const Job& one = job(number);
+  if (one.disagrees == 0) return std::nullopt;
+  return Disagreement{.rank = one.disagrees - 1, .asked = one.asked, .first = one.first};
 }
 
 std::optional<uint32_t> Board::works_on(uint64_t number) const {

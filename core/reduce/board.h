@@ -71,8 +71,13 @@ class Board {
   void finish_turn(Worker worker, uint64_t ticket);
   // What a rank has posted; while this rank has a piece of it, or before it has posted the next.
   const Request& request(uint64_t number, uint32_t rank) const;
-  // Of one that has ended: a rank that asked for something else than rank 0.
-  std::optional<uint32_t> disagrees(uint64_t number) const;
+  // Of one that has ended: a rank that asked for something else than rank 0. Before this rank has
+  // posted number + kJobs, which the others may have.
+  struct Disagreement {
+    uint32_t rank = 0;
+    Request asked, first;  // by it, and by rank 0
+  };
+  std::optional<Disagreement> disagrees(uint64_t number) const;
   // A rank that works on a piece of it.
   std::optional<uint32_t> works_on(uint64_t number) const;
   // Number + 1 of what a rank works on; 0: nothing.
@@ -138,6 +143,7 @@ class Board {
     std::atomic<uint64_t> ended;    // number + 1
     uint64_t pieces;
     uint32_t disagrees;                           // rank + 1
+    Request asked, first;                         // then: as requests[], for longer
     alignas(64) std::atomic<uint64_t> remaining;  // number:u32 pieces that are not taken:u32
     Request requests[kHostRanksMax];
   };

@@ -180,9 +180,9 @@ Result<void> Communicator::wait(uint64_t number) {
   const auto differs = board.disagrees(number);
   Result<void> result;
   if (differs) {
-    result = fail(Errc::usage, "operation {}: {} asks for {}, {} for {}", number,
-                  group_->name_of(0), text_of(board.request(number, 0)), group_->name_of(*differs),
-                  text_of(board.request(number, *differs)));
+    result =
+        fail(Errc::usage, "operation {}: {} asks for {}, {} for {}", number, group_->name_of(0),
+             text_of(differs->first), group_->name_of(differs->rank), text_of(differs->asked));
   } else if (flight.out != nullptr) {
     const uint64_t bytes = out_bytes(board.request(number, local_rank()), rank(), ranks());
     std::memcpy(flight.operation.out, flight.out->memory().data(), bytes);

@@ -119,9 +119,8 @@ void Flow::begin(uint64_t number) {
   const Request& request = board.request(number, 0);
   if (const auto differs = board.disagrees(number)) {
     return fault(fail(Errc::usage, "operation {}: {} asks for {}, {} for {}", number,
-                      mesh_.world.name_of(first_rank), text_of(request),
-                      mesh_.world.name_of(first_rank + *differs),
-                      text_of(board.request(number, *differs))));
+                      mesh_.world.name_of(first_rank), text_of(differs->first),
+                      mesh_.world.name_of(first_rank + differs->rank), text_of(differs->asked)));
   }
   auto op = std::make_shared<Op>(Op{.number = number, .request = request});
   op->wire = wire_of(request, options_.wire);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -115,6 +116,30 @@ TEST(CommunicatorTest, RanksThatDoNotAgreeAllHearIt) {
     EXPECT_FALSE(ranks.run(operation).ok());
     operation.type = DataType::f32;
     EXPECT_TRUE(ranks.run(operation).ok()) << "after that it goes on";
+  });
+}
+
+// The others are further on by all that can be in flight.
+TEST(CommunicatorTest, WhoAsksLateWhatWasWrongHearsTheSame) {
+  std::atomic<int> ahead = 0;
+  with_ranks(3, [&](Communicator& ranks) {
+    std::vector<float> data(100);
+    const bool is_odd = ranks.rank() == 2;
+    Operation operation{.count = is_odd ? 99u : 100u, .in = data.data(), .out = data.data()};
+    const uint64_t first = ranks.start(operation).value();
+    for (int seen = ahead; is_odd && seen < 2; seen = ahead) ahead.wait(seen);
+    const auto result = ranks.wait(first);
+    ASSERT_FALSE(result.ok());
+    EXPECT_NE(result.error().message.find("allreduce of 100 float, sum"), std::string::npos)
+        << result.error().message;
+    EXPECT_NE(result.error().message.find("allreduce of 99 float, sum"), std::string::npos)
+        << result.error().message;
+    operation.count = 7;
+    std::vector<uint64_t> numbers;
+    for (uint32_t i = 0; i < kJobs; i++) numbers.push_back(ranks.start(operation).value());
+    ahead++;
+    ahead.notify_all();
+    for (const uint64_t number : numbers) EXPECT_TRUE(ranks.wait(number).ok());
   });
 }
 
