@@ -21,14 +21,16 @@ Task<Result<void>> HeldTokens::check(net::User token) {
       FF_CO_TRY(co_await answered_.wait());
       continue;
     }
-    const int64_t known_ns = asked_ns_ + (has(token) ? kBelievedNs : 0);
-    if (loop_.now_ns() < known_ns) co_return Result<void>();
-    if (!has(token) && loop_.now_ns() < asked_ns_ + kUnknownNs) {
-      FF_CO_TRY(co_await until(loop_, asked_ns_ + kUnknownNs));
-      continue;
+    const bool is_held = has(token);
+    const int64_t next_ns = asked_ns_ + (is_held ? kBelievedNs : kUnknownNs);
+    if (loop_.now_ns() >= next_ns) {
+      auto asking = ask();
+      co_await std::move(asking);
+    } else if (is_held) {
+      co_return Result<void>();
+    } else {
+      FF_CO_TRY(co_await until(loop_, next_ns));
     }
-    auto asking = ask();
-    co_await std::move(asking);
   }
   if (has(token)) co_return Result<void>();
   if (trouble_) {

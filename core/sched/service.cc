@@ -75,10 +75,16 @@ Result<void> Service::ready() const {
   return {};
 }
 
+Task<Result<void>> Service::check_token(net::User token) {
+  if (!options_.holds) co_return Result<void>();
+  auto asking = options_.holds(token);
+  co_return co_await std::move(asking);
+}
+
 Task<Result<void>> Service::admit(const rpc::Peer& peer) {
-  if (peer.user && options_.holds) {
-    auto asking = options_.holds(*peer.user);
-    FF_CO_TRY(co_await std::move(asking));
+  if (peer.user) {
+    auto checking = check_token(*peer.user);
+    FF_CO_TRY(co_await std::move(checking));
   }
   co_return ready();
 }
@@ -321,10 +327,8 @@ Task<Result<wire::SyncReply>> Service::sync(rpc::ServerCall&, wire::SyncRequest 
 }
 
 Task<Result<wire::HoldsReply>> Service::holds(rpc::ServerCall&, wire::HoldsRequest request) {
-  if (options_.holds) {
-    auto asking = options_.holds({.uid = request.uid(), .serial = request.serial()});
-    FF_CO_TRY(co_await std::move(asking));
-  }
+  auto checking = check_token({.uid = request.uid(), .serial = request.serial()});
+  FF_CO_TRY(co_await std::move(checking));
   co_return wire::HoldsReply();
 }
 

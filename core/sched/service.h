@@ -86,6 +86,7 @@ class Service {
   using Writes = std::map<std::pair<int, std::string>, std::optional<std::string>>;
 
   Result<void> ready() const;
+  Task<Result<void>> check_token(net::User token);
   // For calls of users: their tokens hold, and this is ready.
   Task<Result<void>> admit(const rpc::Peer& peer);
   Result<void> may_control(const rpc::Peer& peer, uint64_t task) const;
