@@ -43,6 +43,10 @@ Error with_errno(Error error) {
   return error;
 }
 
+Task<Result<void>> under(Task<Result<void>> task, Cancel& cancel) {
+  co_return co_await std::move(task).under(cancel);
+}
+
 }  // namespace
 
 // A stretch of one chunk.
@@ -62,8 +66,10 @@ File::File(FileSystem& of, meta::Seen seen, std::vector<cluster::ChainId> chains
       session_(session),
       capability_ns_(of.loop().now_ns()),
       seen_ns_(of.loop().now_ns()),
-      behind_(of.loop(), of.memory_, of.behind_, seen_.inode.layout.chunk_size,
-              [this](uint64_t offset, ByteView from) { return write(offset, from); }) {}
+      state_(of.state_of(seen_.inode.id)),
+      told_(state_->errors.open()),
+      behind_(of.loop(), of.behind_, state_->errors, seen_.inode,
+              [this](uint64_t offset, ByteView from) { return write_parts(offset, from); }) {}
 
 std::vector<File::Part> File::parts(uint64_t offset, uint64_t size) const {
   std::vector<Part> parts;
@@ -84,13 +90,15 @@ std::vector<File::Part> File::parts(uint64_t offset, uint64_t size) const {
 
 void File::heard(meta::Seen seen) {
   of_.add_written(seen.inode);
-  const uint64_t written = std::max(end_, seen.inode.length);
+  const bool told = all_told() && behind_.empty();
+  const uint64_t written = told ? seen.inode.length : std::max(end_, seen.inode.length);
   const bool cut = seen.inode.truncations != seen_.inode.truncations;
   seen.capability = std::move(seen_.capability);
   seen.proof = std::move(seen_.proof);
   seen_ = std::move(seen);
   // What is not told yet counts, unless somebody has cut the file since.
-  if (!cut && !(all_told() && behind_.empty())) seen_.inode.length = written;
+  if (!cut) seen_.inode.length = std::max(written, behind_.end());
+  if (cut) behind_.forget(seen_.inode.length, UINT64_MAX);
   seen_ns_ = of_.loop().now_ns();
 }
 
@@ -184,6 +192,9 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
   auto checking = check_there(hole, began_ns);
   const auto there = co_await std::move(checking);
   if (!there) std::ranges::fill(results, Result<uint64_t>(there.error()));
+  for (size_t i = 0; behind_.keeps() && i < extents.size(); i++) {
+    if (results[i]) behind_.lay_over(extents[i].offset, extents[i].into.first(*results[i]));
+  }
   co_return results;
 }
 
@@ -202,7 +213,7 @@ Task<Result<void>> File::update(cluster::ChainId chain, chunk::Update update) {
   auto updating = of_.storage_.update(chain, std::move(update), std::move(right));
   auto updated = co_await std::move(updating);
   if (!updated) co_return with_errno(std::move(updated).error());
-  unsynced_[chain].insert(updated->verifier);
+  state_->unsynced.add(chain, updated->verifier);
   co_return Result<void>();
 }
 
@@ -234,6 +245,17 @@ void File::writing_now() {
 }
 
 Task<Result<void>> File::write(uint64_t offset, ByteView from) {
+  // What could not be written before is not to come after it.
+  if (behind_.keeps()) {
+    auto settling = behind_.flush(WriteBehind::Again::under_way);
+    FF_CO_TRY(co_await std::move(settling));
+    behind_.forget(offset, offset + from.size());
+  }
+  auto writing = write_parts(offset, from);
+  co_return co_await std::move(writing);
+}
+
+Task<Result<void>> File::write_parts(uint64_t offset, ByteView from) {
   FF_CO_TRY(check_write(offset, from.size()));
   written_ns_ = of_.loop().clock().wall_ns();
   const std::vector<Part> wanted = parts(offset, from.size());
@@ -247,28 +269,37 @@ Task<Result<void>> File::write(uint64_t offset, ByteView from) {
   co_return co_await std::move(writing);
 }
 
-Task<Result<void>> File::write_behind(uint64_t offset, ByteView from, Keeper keeper) {
+Task<Result<void>> File::write_behind(uint64_t offset, ByteView from, Keeper keeper, bool must) {
   FF_CO_TRY(check_write(offset, from.size()));
-  auto adding = behind_.add(offset, from, std::move(keeper));
+  auto adding = behind_.add(offset, from, std::move(keeper), must);
   FF_CO_TRY(co_await std::move(adding));
   writing_now();
   seen_.inode.length = std::max(seen_.inode.length, offset + from.size());
   co_return Result<void>();
 }
 
-Task<Result<void>> File::flush() {
-  auto flushing = behind_.flush();
-  co_return co_await std::move(flushing);
-}
+Task<Result<void>> File::flush() { return behind_.flush(WriteBehind::Again::no); }
 
 Task<Result<void>> File::publish() {
   auto flushing = flush();
-  Result<void> first = co_await std::move(flushing);
-  if (!session_ || all_told()) co_return first;
+  FF_CO_TRY(co_await std::move(flushing));
+  if (!session_ || all_told()) co_return Result<void>();
   auto telling = tell(false);
-  auto told = co_await std::move(telling);
-  if (first) first = std::move(told);
-  co_return first;
+  co_return co_await std::move(telling);
+}
+
+Result<void> File::late_error(const ErrorSeq::Cursor& told) const {
+  if (auto error = behind_.trouble()) return std::move(*error);
+  return state_->errors.look(told);
+}
+
+Task<Result<void>> File::publish_of(const ErrorSeq::Cursor& told) {
+  auto flushing = behind_.flush(WriteBehind::Again::if_due);
+  FF_CO_TRY(co_await std::move(flushing));
+  auto publishing = publish();
+  auto published = co_await std::move(publishing);
+  FF_CO_TRY(late_error(told));
+  co_return published;
 }
 
 // Somebody who truncates it meanwhile makes what was told of no account.
@@ -347,6 +378,7 @@ Task<Result<void>> File::clear(uint64_t offset, uint64_t size) {
   FF_CO_TRY(check_write(offset, size));
   auto looking = look();
   FF_CO_TRY(const meta::Inode inode, co_await std::move(looking));
+  behind_.forget(offset, offset + size);
   const uint64_t end = std::min(offset + size, inode.length);
   if (offset >= inode.length) co_return Result<void>();
   const std::vector<std::byte> zeros(std::min(chunk_size(), end - offset));
@@ -367,6 +399,12 @@ Task<Result<void>> File::clear(uint64_t offset, uint64_t size) {
 Task<Result<uint64_t>> File::append(ByteView from) {
   if (!session_) co_return not_for_writing(seen_.inode);
   if (from.empty()) co_return seen_.inode.length;
+  // Others cannot be told of an end that nothing could be written to.
+  if (behind_.keeps()) {
+    auto trying = behind_.flush(WriteBehind::Again::if_due);
+    FF_CO_TRY(co_await std::move(trying));
+    if (auto error = behind_.trouble()) co_return std::move(*error);
+  }
   auto publishing = publish();
   FF_CO_TRY(co_await std::move(publishing));
   auto having = capability();
@@ -404,18 +442,20 @@ Task<Result<void>> File::tell(bool closed) {
   co_return Result<void>();
 }
 
-Task<Result<void>> File::sync_chain(cluster::ChainId chain, std::set<uint64_t> verifiers) {
+// Of the writes that there were when it began.
+Task<Result<void>> File::sync_chain(cluster::ChainId chain, uint64_t count) {
   auto syncing = of_.storage_.sync(chain);
-  auto synced = co_await std::move(syncing);
-  if (!synced) co_return with_errno(std::move(synced).error());
-  if (verifiers == std::set{*synced}) co_return Result<void>();
+  const auto synced = co_await std::move(syncing);
+  if (!synced) co_return with_errno(Error(synced.error()));
+  if (state_->unsynced.synced(chain, *synced, count)) co_return Result<void>();
   Error lost = fail(Errc::failed,
                     "inode {}: chain {} has lost writes that were not synced before all of its "
                     "replicas lost power",
                     seen_.inode.id, chain);
   lost.hint = std::string("Write the file anew.");
   lost.sys = EIO;
-  co_return lost;
+  of_.report(seen_.inode.id, std::move(lost));
+  co_return Result<void>();
 }
 
 // Also of what was told before: the file's name, perhaps.
@@ -428,24 +468,36 @@ Task<Result<void>> File::tell_durably() {
   co_return co_await std::move(syncing);
 }
 
-Task<Result<void>> File::sync() {
-  auto flushing = flush();
-  Result<void> first = co_await std::move(flushing);
-  of_.take_unsynced(seen_.inode.id, unsynced_);
-  const Unsynced unsynced = std::exchange(unsynced_, {});
+Task<Result<void>> File::make_durable() {
+  auto flushing = behind_.flush(WriteBehind::Again::now);
+  FF_CO_TRY(co_await std::move(flushing));
+  CancelScope scope(of_.loop(), co_await current_cancel(), INT64_MAX, {});
   Together all(of_.loop());
-  for (const auto& [chain, verifiers] : unsynced) all.add(sync_chain(chain, verifiers));
-  all.add(tell_durably());
+  const uint64_t count = state_->unsynced.count();
+  for (const auto chain : state_->unsynced.chains()) {
+    all.add(under(sync_chain(chain, count), scope.cancel()));
+  }
+  all.add(under(tell_durably(), scope.cancel()));
   auto syncing = all.done();
+  co_return co_await std::move(syncing);
+}
+
+// Whoever is told of an error is told by this answer: nothing is waited for behind that. What else
+// has failed fails again when it is asked for again.
+Task<Result<void>> File::sync(ErrorSeq::Cursor& told) {
+  auto syncing = make_durable();
   auto synced = co_await std::move(syncing);
-  if (first) first = std::move(synced);
-  co_return first;
+  if (!synced && synced.error().code == Errc::interrupted) co_return synced;
+  FF_CO_TRY(state_->errors.tell(told));
+  if (auto error = behind_.trouble()) co_return std::move(*error);
+  co_return synced;
 }
 
 Task<Result<void>> File::truncate(uint64_t length) {
   if (!session_) co_return not_for_writing(seen_.inode);
-  auto flushing = flush();
+  auto flushing = behind_.flush(WriteBehind::Again::under_way);
   FF_CO_TRY(co_await std::move(flushing));
+  cutting(length);
   auto having = capability();
   FF_CO_TRY(std::string right, co_await std::move(having));
   auto truncating = of_.names_.truncate({}, ref(), length, std::move(right));
@@ -506,11 +558,11 @@ Task<Result<void>> File::close() {
   if (std::exchange(closed_, true)) co_return Result<void>();
   auto unlocking = unlock();
   co_await std::move(unlocking);
-  auto flushing = flush();
+  auto flushing = behind_.flush(WriteBehind::Again::if_due);
   Result<void> first = co_await std::move(flushing);
+  if (first) first = late_error(told_);
   auto ending = behind_.close();
   co_await std::move(ending);
-  of_.keep_unsynced(seen_.inode.id, std::move(unsynced_));
   if (!session_) co_return first;
   if (all_told()) {
     of_.writers_.erase({seen_.inode.id, session_->number});
@@ -521,7 +573,9 @@ Task<Result<void>> File::close() {
   auto told = co_await std::move(telling);
   of_.writers_.erase({seen_.inode.id, session_->number});
   // Who has removed it meanwhile needs no length.
-  if (first && !told && told.error().code != Errc::stale) first = std::move(told);
+  if (told || told.error().code == Errc::stale) co_return first;
+  if (first) first = told;
+  of_.report(seen_.inode.id, std::move(told).error());
   co_return first;
 }
 

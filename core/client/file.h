@@ -5,14 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "chain/client.h"
+#include "client/inode_state.h"
 #include "client/write_behind.h"
 #include "cluster/routing.h"
 #include "io/disk.h"
@@ -21,9 +20,6 @@
 namespace ff::client {
 
 class FileSystem;
-
-// Verifiers of what chains have acknowledged, but not yet said to be durable.
-using Unsynced = std::map<cluster::ChainId, std::set<uint64_t>>;
 
 class File : public std::enable_shared_from_this<File> {
  public:
@@ -57,10 +53,13 @@ class File : public std::enable_shared_from_this<File> {
   // Returns once storage has acknowledged all of it, on all replicas (not durable: sync()).
   Task<Result<void>> write(uint64_t offset, ByteView from);
   // Returns once the bytes are taken over; they are written soon, the latest with flush(), sync()
-  // or close(), one of which also tells the error.
-  // `keeper`: keeps `from` as it is while it is held; then whole chunks need not be copied.
+  // or close(). What cannot be written is tried again (client/write_behind.h), and its error told
+  // by sync() and close() alone. While it cannot, no more is taken, unless it `must`. `keeper`:
+  // keeps `from` as it is while it is held; then whole chunks need not be copied.
   using Keeper = std::shared_ptr<const void>;
-  Task<Result<void>> write_behind(uint64_t offset, ByteView from, Keeper keeper = {});
+  Task<Result<void>> write_behind(uint64_t offset, ByteView from, Keeper keeper = {},
+                                  bool must = false);
+  // What was taken has been tried: no error is told. Errc::interrupted: it has not.
   Task<Result<void>> flush();
   // The same; and others hear how long the file is, and that it was written.
   Task<Result<void>> publish();
@@ -74,16 +73,29 @@ class File : public std::enable_shared_from_this<File> {
   // At the end of the file, wherever that is by then: two who append never write the same place.
   // Where they are.
   Task<Result<uint64_t>> append(ByteView from);
-  // What was written is durable, by others too as far as they have flushed it, and its length known
-  // to everybody. Errc::failed with EIO: storage has lost some of it.
-  Task<Result<void>> sync();
+  // What was written is durable, by all who have the inode open in this client, and its length
+  // known to everybody. Or the newest error that this one was not told of yet: of what could not be
+  // written, of what storage or a metadata server has lost (client/error_seq.h).
+  Task<Result<void>> sync() { return sync(told_); }
+  // Of one of several open file descriptions that share the file: where it is among the errors.
+  Task<Result<void>> sync(ErrorSeq::Cursor& told);
+  ErrorSeq::Cursor cursor() const { return state_->errors.open(); }
+  // The same for nobody in particular: errors that come late are not told.
+  Task<Result<void>> make_durable();
+  // What cannot be written now; or the newest error since the cursor was opened, which stays.
+  Result<void> late_error(const ErrorSeq::Cursor& told) const;
+  // For close(2) of one: publish(), and the error that its sync() would tell, which stays.
+  Task<Result<void>> publish_of(const ErrorSeq::Cursor& told);
   Task<Result<void>> truncate(uint64_t length);
+  // Somebody cuts it by its name: what could not be written behind that is no longer wanted.
+  void cutting(uint64_t length) { behind_.forget(length, UINT64_MAX); }
   // The inode as it is for everybody, with what was written here.
   Task<Result<meta::Inode>> look();
   // Takes the file's advisory lock, until close(). False: another has it, or had it and has not
   // been silent for meta::kLockLapseNs.
   Task<Result<bool>> try_lock(meta::Caller caller);
-  // What was written is acknowledged, and its length known to everybody. Once.
+  // What was written is acknowledged, and its length known to everybody; or the error that sync()
+  // would tell. What still cannot be written is lost. Once.
   Task<Result<void>> close();
 
  private:
@@ -105,7 +117,8 @@ class File : public std::enable_shared_from_this<File> {
   Task<uint64_t> next_chunk(uint64_t from, bool wanted);
   Task<Result<void>> clear_part(Part part, uint64_t length, ByteView zeros);
   Task<Result<void>> update(cluster::ChainId chain, chunk::Update update);
-  Task<Result<void>> sync_chain(cluster::ChainId chain, std::set<uint64_t> verifiers);
+  Task<Result<void>> write_parts(uint64_t offset, ByteView from);
+  Task<Result<void>> sync_chain(cluster::ChainId chain, uint64_t count);
 
   FileSystem& of_;
   meta::Seen seen_;
@@ -119,7 +132,8 @@ class File : public std::enable_shared_from_this<File> {
   int64_t written_ns_ = 0;  // when it was, on the wall clock
   uint64_t times_told_ = 0;
   size_t telling_ = 0;  // calls under way that tell, and may fail
-  Unsynced unsynced_;
+  const std::shared_ptr<InodeState> state_;
+  ErrorSeq::Cursor told_;
   // While the lock is held.
   struct Lock {
     meta::SessionId owner;

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/log.h"
+
 namespace ff::client {
 
 namespace {
@@ -15,6 +17,7 @@ constexpr int64_t kTellNs = 2 * kSecond;
 constexpr int64_t kBehindNs = kSecond;
 // What storage has acknowledged for so long is durable, unless all replicas lost power.
 constexpr int64_t kDurableNs = 10 * kSecond;
+constexpr size_t kUnseenMax = 10'000;         // inodes whose errors wait for somebody to be told
 constexpr int64_t kSpaceNs = 5 * kSecond;     // for so long it is believed
 constexpr int64_t kAskNs = 3 * kSecond;       // of one manager
 constexpr int64_t kRoutingNs = 10 * kSecond;  // a chain table that is new is heard of within this
@@ -28,9 +31,8 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
       names_(context, servers),
       managers_(context, servers),
-      memory_(options.arena),
-      behind_all_(std::max<uint64_t>(options.write_behind / kMiB, 64)),
-      behind_(context.loop, behind_all_),
+      behind_(context.loop, options.arena, std::max<uint64_t>(options.write_behind / kMiB, 64),
+              context.metrics),
       gate_(context.loop) {}
 
 FileSystem::~FileSystem() = default;
@@ -82,22 +84,31 @@ Task<Result<meta::Seen>> FileSystem::look(meta::Ref inode) {
   co_return seen;
 }
 
-void FileSystem::keep_unsynced(meta::InodeId inode, Unsynced unsynced) {
-  if (unsynced.empty()) return;
-  Left& left = left_[inode];
-  left.since_ns = context_.loop.now_ns();
-  for (auto& [chain, verifiers] : unsynced) left.unsynced[chain].merge(verifiers);
+std::shared_ptr<InodeState> FileSystem::state_of(meta::InodeId inode) {
+  auto& state = states_[inode];
+  if (state == nullptr) state = std::make_shared<InodeState>();
+  return state;
 }
 
-void FileSystem::take_unsynced(meta::InodeId inode, Unsynced& into) {
-  auto left = left_.extract(inode);
-  if (!left) return;
-  for (auto& [chain, verifiers] : left.mapped().unsynced) into[chain].merge(verifiers);
+void FileSystem::report(meta::InodeId inode, Error error) {
+  log_error("what was acknowledged is lost", {{"inode", inode}, {"cause", error.message}});
+  state_of(inode)->errors.record(std::move(error));
 }
 
-void FileSystem::drop_durable() {
-  const int64_t before_ns = context_.loop.now_ns() - kDurableNs;
-  std::erase_if(left_, [before_ns](const auto& left) { return left.second.since_ns < before_ns; });
+// An error that nobody was told of waits for the next who opens the file and syncs it.
+void FileSystem::drop_states() {
+  const int64_t now_ns = context_.loop.now_ns();
+  size_t waiting = 0;
+  std::erase_if(states_, [&](const auto& one) {
+    InodeState& state = *one.second;
+    if (one.second.use_count() > 1) {
+      state.left_ns.reset();
+      return false;
+    }
+    if (!state.left_ns) state.left_ns = now_ns;
+    if (state.errors.unseen() && waiting++ < kUnseenMax) return false;
+    return state.unsynced.empty() || now_ns - *state.left_ns >= kDurableNs;
+  });
 }
 
 Task<void> FileSystem::close() {
@@ -126,7 +137,7 @@ Task<void> FileSystem::keep_telling() {
     if (!waited) co_return;
     auto ending = tell_ended();
     co_await std::move(ending);
-    drop_durable();
+    drop_states();
     const auto open = writers();
     for (const auto& file : open) {
       file->behind_.start_old(context_.loop.now_ns() - kBehindNs);

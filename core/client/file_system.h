@@ -11,12 +11,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/gate.h"
 #include "chain/client.h"
-#include "chain/memory.h"
 #include "client/file.h"
+#include "client/inode_state.h"
 #include "cluster/manager_client.h"
 #include "cluster/routing_copy.h"
 #include "meta/meta_client.h"
@@ -45,7 +46,7 @@ class FileSystem {
   // Whether there are chains; files cannot be made without them.
   bool has_chains() const { return !routing_.routing().tables.empty(); }
   // Bytes that wait to be written, of all files, in whole chunks.
-  uint64_t waiting_bytes() const { return (behind_all_ - behind_.free()) * kMiB; }
+  uint64_t waiting_bytes() const { return (behind_.all - behind_.free.free()) * kMiB; }
   // Why the managers do not answer; nothing while they do.
   const std::optional<Error>& trouble() const { return routing_.trouble(); }
   // Files that are still open are closed, with what they have; nobody learns of their errors.
@@ -71,6 +72,11 @@ class FileSystem {
   void add_written(meta::Inode& inode) const;
   // The session has nothing to tell any more: the servers hear of that with the next ones.
   void end_session(meta::Names::Ended ended);
+  // Something that was acknowledged is lost: who has the inode open learns of it from the next
+  // fsync(2), or who opens it next (client/error_seq.h). It is logged.
+  void report(meta::InodeId inode, Error error);
+  // What all that have the inode open share; lives as long as anybody holds it, or it has to tell.
+  std::shared_ptr<InodeState> state_of(meta::InodeId inode);
   // How much room files have in all, and how much of it is left; some seconds old.
   struct Space {
     uint64_t total = 0;  // bytes
@@ -88,10 +94,7 @@ class FileSystem {
   Task<void> keep_locks();
   Task<void> tell_ended();
   std::vector<std::shared_ptr<File>> writers() const;
-  // Of a file that is closed: for whoever has it open, or opens it soon, and syncs.
-  void keep_unsynced(meta::InodeId inode, Unsynced unsynced);
-  void take_unsynced(meta::InodeId inode, Unsynced& into);
-  void drop_durable();
+  void drop_states();
 
   rpc::ClientContext& context_;
   cluster::RoutingCopy routing_;
@@ -100,18 +103,12 @@ class FileSystem {
   cluster::ManagerClient managers_;
   Space space_;
   std::optional<int64_t> space_ns_;  // when it was told
-  chain::Memory memory_;
-  const uint64_t behind_all_;  // MiB of write-behind
-  Semaphore behind_;           // those that are free
+  WriteBehind::Shared behind_;
   bool started_ = false;
   // By inode and session.
   std::map<std::pair<meta::InodeId, uint64_t>, std::weak_ptr<File>> writers_;
   std::map<uint64_t, std::weak_ptr<File>> locked_;  // by the lock's owner
-  struct Left {
-    Unsynced unsynced;
-    int64_t since_ns = 0;
-  };
-  std::map<meta::InodeId, Left> left_;     // unsynced by files that are closed
+  std::unordered_map<meta::InodeId, std::shared_ptr<InodeState>> states_;
   std::vector<meta::Names::Ended> ended_;  // sessions that nobody was told of
   Gate gate_;
 };

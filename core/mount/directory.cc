@@ -21,12 +21,14 @@ Directory::Entry dot(uint64_t position, std::string name, meta::InodeId id) {
 }  // namespace
 
 Directory::Directory(Loop& loop, meta::MetaClient& names, meta::Caller caller, meta::Seen dir,
-                     meta::InodeId parent)
+                     meta::InodeId parent, std::shared_ptr<client::InodeState> state)
     : loop_(loop),
       turn_(loop, 1),
       names_(names),
       caller_(std::move(caller)),
       dir_(std::move(dir)),
+      state_(std::move(state)),
+      told_(state_->errors.open()),
       dots_{dot(0, ".", dir_.inode.id), dot(1, "..", parent)} {}
 
 // Makes the page that has `position`, or the last one, the one that is here.

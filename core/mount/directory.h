@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/wait.h"
+#include "client/inode_state.h"
 #include "meta/meta_client.h"
 
 namespace ff::mount {
@@ -16,7 +18,7 @@ class Directory {
  public:
   // All outlive it. `parent`: what ".." is.
   Directory(Loop& loop, meta::MetaClient& names, meta::Caller caller, meta::Seen dir,
-            meta::InodeId parent);
+            meta::InodeId parent, std::shared_ptr<client::InodeState> state);
 
   const meta::Inode& inode() const { return dir_.inode; }
 
@@ -29,6 +31,8 @@ class Directory {
   // Entries from `position` on, at least one unless there are none; "." and ".." come first. From 0
   // it begins anew. They are good until the next call.
   Task<Result<std::vector<const Entry*>>> read(uint64_t position);
+  // What fsync(2) tells last of all: an error that came late, and was not told here.
+  Result<void> late_error() { return state_->errors.tell(told_); }
 
  private:
   Task<Result<void>> turn_to(uint64_t position);
@@ -38,6 +42,8 @@ class Directory {
   meta::MetaClient& names_;
   const meta::Caller caller_;
   const meta::Seen dir_;
+  const std::shared_ptr<client::InodeState> state_;
+  client::ErrorSeq::Cursor told_;
   const std::vector<Entry> dots_;
   // Where pages begin, and after which name each was listed: for programs that go back.
   struct Page {

@@ -18,6 +18,8 @@ class Kernel {
   // Returns once no page holds bytes of the range any more; those that programs have changed
   // through a mapping are written first, which is a write like any other.
   virtual Task<void> forget_pages(meta::InodeId inode, uint64_t offset, uint64_t size) = 0;
+  // Begins the same; for who is inside of a write that holds some of them.
+  virtual void drop_pages(meta::InodeId inode, uint64_t offset, uint64_t size) = 0;
 };
 
 }  // namespace ff::mount

@@ -64,8 +64,8 @@ struct Handle {
   uint32_t uid = 0;  // who has opened it
   bool reads = false;
   bool writes = false;
-  bool direct = false;              // past the kernel's pages
-  std::optional<Error> error = {};  // of a write that was answered before it was done
+  bool direct = false;                   // past the kernel's pages
+  client::ErrorSeq::Cursor cursor = {};  // late errors that it was told of
 };
 using HandleRef = std::shared_ptr<Handle>;
 

@@ -220,14 +220,23 @@ Task<Result<uint64_t>> Operations::open_dir(meta::Caller caller, meta::InodeId i
     co_return errno_error(ENOTDIR, fmt::format("inode {}", inode));
   }
   const meta::InodeId parent = inode == root_ ? root_ : seen.inode.parent;
-  dirs_[++last_handle_] = std::make_shared<Directory>(files_.loop(), files_.names(),
-                                                      std::move(caller), std::move(seen), parent);
+  auto state = files_.state_of(inode);
+  dirs_[++last_handle_] = std::make_shared<Directory>(
+      files_.loop(), files_.names(), std::move(caller), std::move(seen), parent, std::move(state));
   co_return last_handle_;
 }
 
 std::shared_ptr<Directory> Operations::directory(uint64_t handle) {
   const auto found = dirs_.find(handle);
   return found == dirs_.end() ? nullptr : found->second;
+}
+
+Task<Result<void>> Operations::sync_dir(uint64_t handle) {
+  const auto open = directory(handle);
+  auto syncing = files_.names().sync();
+  FF_CO_TRY(co_await std::move(syncing));
+  if (open == nullptr) co_return Result<void>();
+  co_return open->late_error();
 }
 
 }  // namespace ff::mount

@@ -103,11 +103,17 @@ class Operations {
     uint32_t flags = 0;                // as the file has them now
     bool drop_set_ids = false;
     bool from_pages = false;  // of a mapping, by nobody in particular
+    bool appends() const;
   };
   Task<Result<void>> write(uint64_t handle, Write write);
-  // close(2) of a program: everything is acknowledged, and known to others.
+  // close(2) of a program, or of a dup(2), or exec(2) of its child: everything is acknowledged, and
+  // known to others; or an error that came since, which stays for sync().
   Task<Result<void>> flush(uint64_t handle);
+  // Of late errors the newest is told once to each handle, by nothing but this and O_DSYNC.
   Task<Result<void>> sync(uint64_t handle);
+  Task<Result<void>> sync_dir(uint64_t handle);
+  // Whatever is open.
+  Task<Result<void>> sync_all();
   // The last of its programs has closed it.
   Task<void> release(uint64_t handle);
   // `mode` as of fallocate(2).
@@ -141,7 +147,7 @@ class Operations {
   Opened opened(const NodeRef& node, uint32_t uid, uint32_t flags);
   Task<Result<void>> write_now(Handle& handle, Write write);
   Task<Result<void>> drop_set_ids(Node& node);
-  Result<void> told(Handle& handle, Result<void> result);
+  void wrote_elsewhere(Node& node, uint64_t offset, uint64_t size);
   Task<void> close_files(Node& node);
 
   client::FileSystem& files_;

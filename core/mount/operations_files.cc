@@ -93,6 +93,7 @@ Operations::Opened Operations::opened(const NodeRef& node, uint32_t uid, uint32_
   handle->reads = (flags & O_ACCMODE) != O_WRONLY;
   handle->writes = may_write(flags);
   handle->direct = (flags & O_DIRECT) != 0 || appends;
+  handle->cursor = node->file()->cursor();
   const bool direct = handle->direct;
   return {.handle = add(std::move(handle)), .direct = direct};
 }
@@ -180,6 +181,7 @@ Task<Result<void>> Operations::cut(meta::Caller caller, Node& node, uint64_t len
     if (node.writer != nullptr) {
       auto publishing = node.writer->publish();
       FF_CO_TRY(co_await std::move(publishing));
+      node.writer->cutting(length);
     }
     auto cutting = files_.names().truncate(std::move(caller), node.ref(), length, std::nullopt);
     FF_CO_TRY(auto seen, co_await std::move(cutting));
@@ -199,19 +201,6 @@ Task<Result<Operations::Data>> Operations::read(uint64_t handle, uint64_t offset
   auto reading = file->read(offset, data.memory.span().first(size));
   FF_CO_TRY(data.size, co_await std::move(reading));
   co_return data;
-}
-
-// An error of something that was answered long ago is everybody's who writes the file: each is told
-// once.
-Result<void> Operations::told(Handle& handle, Result<void> result) {
-  if (!result) {
-    for (Handle* const other : handle.node->handles) {
-      if (other != &handle && other->writes) other->error = result.error();
-    }
-  }
-  if (result && handle.error) result = std::move(*handle.error);
-  handle.error.reset();
-  return result;
 }
 
 // Who writes loses the rights that come with running the file.
@@ -234,7 +223,7 @@ Task<Result<void>> Operations::write_now(Handle& handle, Write write) {
   auto flushing = file->flush();
   FF_CO_TRY(co_await std::move(flushing));
   uint64_t offset = write.offset;
-  if ((write.flags & O_APPEND) != 0 && !write.from_pages) {
+  if (write.appends()) {
     auto appending = file->append(write.from);
     FF_CO_TRY(offset, co_await std::move(appending));
     kernel_.forget_attributes(inode);
@@ -243,12 +232,15 @@ Task<Result<void>> Operations::write_now(Handle& handle, Write write) {
     FF_CO_TRY(co_await std::move(writing));
   }
   if ((write.flags & O_DSYNC) != 0) {
-    auto syncing = file->sync();
+    auto syncing = file->sync(handle.cursor);
     FF_CO_TRY(co_await std::move(syncing));
   }
-  if (!handle.direct) co_return Result<void>();
-  auto forgetting = wrote_past_pages(inode, offset, write.from.size());
-  co_await std::move(forgetting);
+  if (handle.direct) {
+    auto forgetting = wrote_past_pages(inode, offset, write.from.size());
+    co_await std::move(forgetting);
+  } else if (offset != write.offset) {
+    wrote_elsewhere(*handle.node, write.offset, write.from.size());
+  }
   co_return Result<void>();
 }
 
@@ -262,24 +254,37 @@ Task<void> Operations::wrote_past_pages(meta::InodeId inode, uint64_t offset, ui
   co_await std::move(forgetting);
 }
 
+// The kernel has put bytes into its pages where it took the end of the file to be, and others have
+// appended since. It holds some of these pages until it is answered: nobody waits for them here.
+void Operations::wrote_elsewhere(Node& node, uint64_t offset, uint64_t size) {
+  node.pages.reset();
+  kernel_.drop_pages(node.id, offset, size);
+}
+
+bool Operations::Write::appends() const { return (flags & O_APPEND) != 0 && !from_pages; }
+
+// What was answered before it was done has its errors told by sync() and flush(): a write takes
+// none away. While earlier bytes of the file cannot be written it fails, too.
 Task<Result<void>> Operations::write(uint64_t handle, Write write) {
   const HandleRef open = this->handle(handle);
   if (open == nullptr) co_return not_open(handle);
   const NodeRef node = open->node;
   if (node->writer == nullptr) co_return not_open(handle);
-  if (open->error) co_return told(*open, {});
   if (write.drop_set_ids) {
     auto dropping = drop_set_ids(*node);
     FF_CO_TRY(co_await std::move(dropping));
   }
-  const bool now = open->direct || (write.flags & O_DSYNC) != 0;
-  if (now) {
+  // The flags may be others than it was opened with: fcntl(2), F_SETFL.
+  const bool asked = (write.flags & (O_DSYNC | O_DIRECT)) != 0 || write.appends();
+  if (open->direct || (asked && !write.from_pages)) {
     auto writing = write_now(*open, std::move(write));
-    co_return told(*open, co_await std::move(writing));
+    co_return co_await std::move(writing);
   }
   const auto file = node->writer;
-  auto writing = file->write_behind(write.offset, write.from, std::move(write.keeper));
-  co_return told(*open, co_await std::move(writing));
+  // The kernel drops a page whose write has failed.
+  auto writing =
+      file->write_behind(write.offset, write.from, std::move(write.keeper), write.from_pages);
+  co_return co_await std::move(writing);
 }
 
 Task<Result<void>> Operations::flush(uint64_t handle) {
@@ -287,16 +292,34 @@ Task<Result<void>> Operations::flush(uint64_t handle) {
   if (open == nullptr) co_return not_open(handle);
   if (!open->writes || open->node->writer == nullptr) co_return Result<void>();
   const auto file = open->node->writer;
-  auto publishing = file->publish();
-  co_return told(*open, co_await std::move(publishing));
+  auto publishing = file->publish_of(open->cursor);
+  co_return co_await std::move(publishing);
 }
 
 Task<Result<void>> Operations::sync(uint64_t handle) {
   const HandleRef open = this->handle(handle);
   if (open == nullptr) co_return not_open(handle);
   const auto file = open->node->file();
-  auto syncing = file->sync();
-  co_return told(*open, co_await std::move(syncing));
+  auto syncing = file->sync(open->cursor);
+  co_return co_await std::move(syncing);
+}
+
+// syncfs(2): each file, without taking the errors away from who has it open.
+Task<Result<void>> Operations::sync_all() {
+  Result<void> first;
+  for (const NodeRef& node : nodes_.open()) {
+    const auto file = node->file();
+    if (file == nullptr) continue;
+    const auto cursor = file->cursor();
+    auto syncing = file->make_durable();
+    auto synced = co_await std::move(syncing);
+    if (synced) synced = file->late_error(cursor);
+    if (first) first = std::move(synced);
+  }
+  auto syncing_names = files_.names().sync();
+  auto synced = co_await std::move(syncing_names);
+  if (first) first = std::move(synced);
+  co_return first;
 }
 
 // Nobody has it open for writing any more, or at all.

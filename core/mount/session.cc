@@ -267,4 +267,8 @@ Task<void> Session::forget_pages(meta::InodeId inode, uint64_t offset, uint64_t 
   (void)co_await done->wait();
 }
 
+void Session::drop_pages(meta::InodeId inode, uint64_t offset, uint64_t size) {
+  notifier_.forget(node(inode), static_cast<int64_t>(offset), static_cast<int64_t>(size), [] {});
+}
+
 }  // namespace ff::mount

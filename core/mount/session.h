@@ -50,6 +50,7 @@ class Session final : public Kernel {
   // Kernel.
   void forget_attributes(meta::InodeId inode) override;
   Task<void> forget_pages(meta::InodeId inode, uint64_t offset, uint64_t size) override;
+  void drop_pages(meta::InodeId inode, uint64_t offset, uint64_t size) override;
 
  private:
   using Answer = Task<Result<Reply>>;
@@ -117,6 +118,7 @@ class Session final : public Kernel {
   bool add_entry(std::string& out, const Directory::Entry& entry, bool plus, size_t room);
   Answer releasedir(Request& request);
   Answer fsyncdir(Request& request);
+  Answer syncfs(Request& request);
 
   // session_ioctl.cc
   Answer ioctl(Request& request);

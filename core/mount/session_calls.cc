@@ -79,6 +79,7 @@ void Session::declare_calls() {
   add(FUSE_READDIRPLUS, "readdirplus", &Session::readdirplus);
   add(FUSE_RELEASEDIR, "releasedir", &Session::releasedir);
   add(FUSE_FSYNCDIR, "fsyncdir", &Session::fsyncdir);
+  add(FUSE_SYNCFS, "syncfs", &Session::syncfs);
   add(FUSE_IOCTL, "ioctl", &Session::ioctl);
 }
 
@@ -459,8 +460,14 @@ Session::Answer Session::releasedir(Request& request) {
   co_return Reply();
 }
 
-Session::Answer Session::fsyncdir(Request&) {
-  auto syncing = operations_->files().names().sync();
+Session::Answer Session::fsyncdir(Request& request) {
+  FF_CO_TRY(const auto in, request.take<fuse_fsync_in>());
+  auto syncing = operations_->sync_dir(in.fh);
+  co_return done(co_await std::move(syncing));
+}
+
+Session::Answer Session::syncfs(Request&) {
+  auto syncing = operations_->sync_all();
   co_return done(co_await std::move(syncing));
 }
 

@@ -1,83 +1,13 @@
 // What a mount does with open files and names, in a simulated cluster and without a kernel: one
 // machine with two mounts, or two machines.
-#include "mount/operations.h"
-
-#include <fcntl.h>
-#include <linux/falloc.h>
-
-#include <cerrno>
-
-#include "client/files_world.h"
+#include "mount/two_mounts.h"
 
 namespace ff::mount {
 namespace {
 
 using client::text_of;
 
-// Remembers what it was told to forget.
-struct ToldKernel final : Kernel {
-  std::vector<meta::InodeId> attributes = {};
-  std::vector<meta::InodeId> pages = {};
-  void forget_attributes(meta::InodeId inode) override { attributes.push_back(inode); }
-  Task<void> forget_pages(meta::InodeId inode, uint64_t, uint64_t) override {
-    pages.push_back(inode);
-    co_return;
-  }
-};
-
-struct OneMount {
-  explicit OneMount(client::FileSystem& files, meta::Seen root)
-      : operations(files, memory, kernel, std::move(root)) {}
-  chain::Memory memory = chain::Memory();
-  ToldKernel kernel = {};
-  Operations operations;
-};
-
-class OperationsTest : public client::FilesWorld {
- protected:
-  void SetUp() override {
-    FilesWorld::SetUp();
-    ASSERT_TRUE(io::ok(run(other_.files().start(INT64_MAX))));
-    auto root = run(names().stat(meta::root(), false));
-    ASSERT_TRUE(io::ok(root));
-    here_ = std::make_unique<OneMount>(files_, *root);
-    there_ = std::make_unique<OneMount>(other_.files(), *root);
-  }
-
-  struct Made {
-    meta::InodeId inode = 0;
-    uint64_t handle = 0;
-  };
-  Made make_open(OneMount& mount, std::string name, uint32_t flags = O_RDWR) {
-    auto created = run(mount.operations.create({}, meta::kRoot, std::move(name), 0644, flags));
-    EXPECT_TRUE(io::ok(created));
-    return created ? Made{created->inode.id, created->opened.handle} : Made{};
-  }
-  Result<Operations::Opened> open(OneMount& mount, meta::InodeId inode, uint32_t flags) {
-    return run(mount.operations.open({}, inode, flags));
-  }
-  Result<void> write(OneMount& mount, uint64_t handle, uint64_t offset, std::string_view text,
-                     uint32_t flags = O_RDWR) {
-    Operations::Write how{.offset = offset, .from = as_bytes(text), .flags = flags};
-    return run(mount.operations.write(handle, std::move(how)));
-  }
-  std::string read(OneMount& mount, uint64_t handle, uint64_t offset, uint64_t size) {
-    auto data = run(mount.operations.read(handle, offset, size));
-    return data ? std::string(as_text(data->view())) : "(" + data.error().message + ")";
-  }
-  void close(OneMount& mount, uint64_t handle) {
-    EXPECT_TRUE(io::ok(run(mount.operations.flush(handle))));
-    run(mount.operations.release(handle));
-  }
-  int lookup(OneMount& mount, std::string name) {
-    const auto found = run(mount.operations.lookup({}, meta::kRoot, std::move(name)));
-    return found ? 0 : found.error().sys;
-  }
-
-  client::User other_{stage_, "other"};
-  std::unique_ptr<OneMount> here_;
-  std::unique_ptr<OneMount> there_;
-};
+class OperationsTest : public TwoMounts {};
 
 TEST_F(OperationsTest, ProgramsOfAMountShareAFile) {
   const Made first = make_open(*here_, "a");
@@ -287,33 +217,6 @@ TEST_F(OperationsTest, BytesThatARenameReplacesStayWhileTheyAreOpen) {
   EXPECT_EQ(stored(), 2u);
   run(here_->operations.release(reader->handle));
   EXPECT_TRUE(eventually([&] { return stored() == 1; }));
-}
-
-// What could not be written after it was answered is told to each that writes the file, once.
-TEST_F(OperationsTest, LateErrorsAreToldToAllWhoWrite) {
-  const Made first = make_open(*here_, "a");
-  const auto second = open(*here_, first.inode, O_WRONLY);
-  const auto third = open(*here_, first.inode, O_WRONLY);
-  const auto reader = open(*here_, first.inode, O_RDONLY);
-  ASSERT_TRUE(second.ok() && third.ok() && reader.ok());
-  for (int node = 1; node <= 3; node++) stage_.net.block("user", fmt::format("node{}", node));
-  EXPECT_TRUE(write(*here_, first.handle, 0, "lost").ok());
-  std::optional<Result<void>> flushed;
-  Gate gate(stage_.world.loop());
-  gate.spawn(
-      [](Operations& operations, uint64_t handle, std::optional<Result<void>>& into) -> Task<void> {
-        auto flushing = operations.flush(handle);
-        into.emplace(co_await std::move(flushing));
-      }(here_->operations, first.handle, flushed));
-  ASSERT_TRUE(eventually([&] { return flushed.has_value(); }));
-  EXPECT_FALSE(flushed->ok());
-  for (int node = 1; node <= 3; node++) stage_.net.unblock("user", fmt::format("node{}", node));
-  EXPECT_FALSE(run(here_->operations.flush(second->handle)).ok());
-  EXPECT_FALSE(write(*here_, third->handle, 0, "more").ok());
-  EXPECT_TRUE(run(here_->operations.flush(reader->handle)).ok());
-  for (const uint64_t handle : {first.handle, second->handle, third->handle}) {
-    EXPECT_TRUE(run(here_->operations.flush(handle)).ok());
-  }
 }
 
 TEST_F(OperationsTest, WhoOnlyReadsMayClearNothing) {

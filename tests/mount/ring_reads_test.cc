@@ -27,6 +27,7 @@ struct ToldKernel final : Kernel {
     pages.emplace_back(offset, size);
     co_return;
   }
+  void drop_pages(meta::InodeId, uint64_t, uint64_t) override {}
 };
 
 struct Host final : RingHost {

@@ -11,6 +11,7 @@ must be content.
 """
 import argparse
 import ctypes
+import fcntl
 import json
 import mmap
 import multiprocessing
@@ -136,7 +137,10 @@ class Process:
         data = self.bytes()
         if len(within[name].data) + len(data) > LENGTH:
             return
-        descriptor = os.open(self.root + path, os.O_WRONLY | os.O_APPEND)
+        late = self.rng.random() < 0.5
+        descriptor = os.open(self.root + path, os.O_WRONLY | (0 if late else os.O_APPEND))
+        if late:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
         check(os.write(descriptor, data) == len(data), "short append")
         os.close(descriptor)
         within[name].data += data

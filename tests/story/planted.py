@@ -243,10 +243,8 @@ FILES = {
     "sync-half-of-it": [
         (
             "core/client/file.cc",
-            "unsynced) all.add(sync_chain(chain, verifiers));",
-            "unsynced) {\n"
-            "    if (chain % 2 != 0) all.add(sync_chain(chain, verifiers));\n"
-            "  }",
+            "    all.add(under(sync_chain(chain, count), scope.cancel()));\n",
+            "    if (chain % 2 != 0) all.add(under(sync_chain(chain, count), scope.cancel()));\n",
         )
     ],
 }
