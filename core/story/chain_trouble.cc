@@ -24,6 +24,14 @@ void Trouble::until(int64_t for_ns, std::function<void()> end) {
   ends_.emplace(stage_.world.now_ns() + for_ns, std::move(end));
 }
 
+void Trouble::cut_off(const Program& program, int64_t for_ns) {
+  stage_.faults++;
+  for (const auto& node : nodes_) {
+    block(program.name(), node->name(), for_ns);
+    block(node->name(), program.name(), for_ns);
+  }
+}
+
 void Trouble::look() { end_those_of(stage_.world.now_ns()); }
 
 void Trouble::end_those_of(int64_t now_ns) {

@@ -25,6 +25,8 @@ class Trouble {
 
   // One more.
   void begin();
+  // Nothing passes between the program and any storage node.
+  void cut_off(const Program& program, int64_t for_ns);
   // Ends those whose time is over.
   void look();
   // Ends all, and starts every node anew: a store whose disk has failed takes no more changes.

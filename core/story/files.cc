@@ -24,6 +24,7 @@ using cluster_parts::ClusterStage;
 
 constexpr int kFilePrograms = 3;
 constexpr int64_t kTroubleNs = 25 * kSecond;
+constexpr int64_t kCutNs = chain::kPatienceNs + 20 * kSecond;
 constexpr int64_t kHealNs = 90 * kSecond;
 constexpr int64_t kCollectNs = 120 * kSecond;
 
@@ -98,7 +99,12 @@ void FilesStory::prepare() {
 }
 
 void FilesStory::trouble() {
-  const int64_t end_ns = stage_.world.now_ns() + kTroubleNs;
+  int64_t end_ns = stage_.world.now_ns() + kTroubleNs;
+  // Seldom, since it takes long: writes fail only after a minute without storage.
+  if (stage_.rng.below(4) == 0) {
+    trouble_.cut_off(*programs_.back(), kCutNs);
+    end_ns += kCutNs;
+  }
   while (stage_.world.now_ns() < end_ns && !stage_.violation) {
     cluster_.run_for(stage_.some_ns(3 * kSecond));
     trouble_.begin();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "story/writers_load.h"
 
 namespace ff::story::files_parts {
 
@@ -94,6 +95,7 @@ Task<void> FilesLoad::start() {
   gate_.spawn(change_names());
   gate_.spawn(change_names());
   gate_.spawn(work_on_files());
+  gate_.spawn(work_together());
 }
 
 Task<void> FilesLoad::change_names() {
@@ -227,6 +229,18 @@ Task<void> FilesLoad::work_on_files() {
           if (there && free && rng_.below(3) == 0) next = remove(name);
       }
       co_await std::move(next);
+    }
+    const auto waited = co_await after(context_.loop, static_cast<int64_t>(rng_.below(kPauseNs)));
+    if (!waited) co_return;
+  }
+}
+
+Task<void> FilesLoad::work_together() {
+  while (working_) {
+    {
+      const Counted counted(under_way_);
+      auto writing = write_together(files_, rng_, truth_);
+      co_await std::move(writing);
     }
     const auto waited = co_await after(context_.loop, static_cast<int64_t>(rng_.below(kPauseNs)));
     if (!waited) co_return;

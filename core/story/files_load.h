@@ -43,6 +43,7 @@ struct FilesTruth {
   std::set<uint64_t> logged;
   std::set<uint64_t> perhaps_logged;
   uint64_t next_record = 1;
+  uint64_t next_together = 1;  // writers_load.h
   uint64_t changes = 0;
   uint64_t reads = 0;
 };
@@ -78,6 +79,7 @@ class FilesLoad {
   void note(NameStep step, const Result<meta::Seen>& seen);
 
   Task<void> work_on_files();
+  Task<void> work_together();
   Task<void> make(std::string name);
   Task<Result<void>> write(std::string name, FilesTruth::Known& file);
   Task<void> cut(std::string name);
