@@ -1,8 +1,8 @@
 // `ff mount` with real daemons: programs see a file system like any other, two mounts see what the
 // other has closed, and daemons that are killed cost programs nothing but time.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,77 +16,13 @@
 #include <iterator>
 #include <thread>
 
-#include "base/rng.h"
-#include "cli/child.h"
 #include "cli/local_cluster.h"
+#include "cli/mounts.h"
 
 namespace ff::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A mount of the cluster, as long as it lives.
-class Mount {
- public:
-  Mount(const std::string& meta, std::string dir, std::vector<std::string> more = {},
-        std::string source = "/")
-      : dir_(std::move(dir)) {
-    (void)::mkdir(dir_.c_str(), 0755);  // may be what a killed one has left
-    std::vector<std::string> words = {FF_BINARY, "mount", std::move(source), dir_, "--meta", meta};
-    words.insert(words.end(), more.begin(), more.end());
-    daemon_ = std::make_unique<Child>(Launch{.argv = words});
-    mounted_ = daemon_->wait_for_out("is mounted on");
-    EXPECT_TRUE(mounted_) << daemon_->err;
-  }
-  ~Mount() {
-    if (daemon_) end(SIGTERM);
-    (void)::umount2(dir_.c_str(), MNT_DETACH);  // of one that was killed
-  }
-  std::string operator/(const std::string& name) const { return dir_ + "/" + name; }
-  const std::string& dir() const { return dir_; }
-  int end(int number) {
-    daemon_->signal(number);
-    const int exit = daemon_->finish();
-    daemon_.reset();
-    return exit;
-  }
-
- private:
-  const std::string dir_;
-  std::unique_ptr<Child> daemon_;
-  bool mounted_ = false;
-};
-
-class MountTest : public testing::Test {
- protected:
-  void SetUp() override {
-    const int fuse = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    if (fuse < 0 || ::geteuid() != 0) GTEST_SKIP() << "FUSE cannot be used here";
-    ::close(fuse);
-  }
-  std::string at(const std::string& name) const { return dir_ / name; }
-  TempDir dir_;
-};
-
-void put(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  EXPECT_TRUE(out.good()) << path;
-}
-
-std::string get(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  EXPECT_TRUE(in.good()) << path;
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::string bytes(uint64_t seed, size_t size) {
-  SeededRng rng(seed);
-  std::string text(size, '\0');
-  for (char& c : text) c = static_cast<char>(rng.below(256));
-  return text;
-}
 
 TEST_F(MountTest, TheCornersOfPosix) {
   const Mount mount(shared_cluster().address(), at("mnt"));
