@@ -77,7 +77,13 @@ constexpr Entry kPromises[] = {
     {"names and attributes",
      "are changed at once, one after the other, for everybody: rename(2) is atomic. A mount "
      "believes what it has seen for one second."},
-    {"O_APPEND", "appends from several mounts keep apart; none overwrites another."},
+    {"O_APPEND",
+     "appends from several mounts keep apart; none overwrites another, also when fcntl(2) has set "
+     "the flag later. Of a file that was opened with it, a write(2) of up to 1,020 KiB from one "
+     "buffer is one piece. The kernel cuts longer ones, and where the flag was set later those "
+     "that cross a page of 4 KiB: then what other mounts append may come between the parts; what "
+     "programs of this mount append does not. RWF_APPEND and RWF_NOAPPEND are not known to the "
+     "mount: it goes by the file's flags."},
     {"close(2)",
      "returns when all replicas that serve have the data, and the length is known to all. They "
      "have it in memory or on disk: it survives the death of any daemon, and the loss of power on "
@@ -86,6 +92,22 @@ constexpr Entry kPromises[] = {
      "returns when data, length and the names before it are on the disks. What is not asked for "
      "follows by itself: data within a second, names on SQLite within a tenth of one, on etcd at "
      "once. An fsync that cannot say so fails with EIO."},
+    {"writes that fail late",
+     "A write is answered before storage has it. Bytes that could not be written are kept and "
+     "tried again, every few seconds and by each fsync, while half of the mount's memory for "
+     "writes has room; they are read as they were written. Until they are there write(2), fsync(2) "
+     "and close(2) fail. The error belongs to the file, as on Linux: each open file description "
+     "is told of the newest once, by its own fsync (or O_SYNC, or msync(2)), also when the bytes "
+     "have come to storage since; close(2) repeats it and takes it from nobody, no other call "
+     "tells it, and who opens the file later is told what no fsync has told before. What cannot "
+     "be kept, or is still not written at the last close, is lost: the log names the inode and "
+     "the range, and ff_client_lost_bytes_total counts it."},
+    {"syncfs(2), sync(2)",
+     "do not reach the mount, since the kernel does not tell a FUSE mount of them: they return "
+     "while data is only there. Call fsync(2)."},
+    {"signals",
+     "A call that waits for the cluster ends with EINTR a second after a signal. An fsync that "
+     "ended so has told nothing: errors and what is not durable are there for the next."},
     {"locks",
      "flock(2) and fcntl(2) hold among the programs of one mount, and are not known to others."},
     {"errors",
