@@ -247,6 +247,13 @@ FILES = {
             "    if (chain % 2 != 0) all.add(under(sync_chain(chain, count), scope.cancel()));\n",
         )
     ],
+    "tell-an-error-to-whoever-asks-first": [
+        (
+            "core/client/error_seq.h",
+            "    if (cursor.told_ == count_) return {};",
+            "    if (cursor.told_ == count_ || seen_) return {};",
+        )
+    ],
 }
 PLANTED = CHAIN | FILES
 
