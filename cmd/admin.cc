@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/units.h"
+#include "cluster/fill.h"
 #include "cluster/routing_copy.h"
 #include "io/system_disk.h"
 
@@ -43,13 +44,99 @@ std::string eta(const Copying& copying) {
                      format_duration(static_cast<int64_t>(left_s) * kSecond));
 }
 
-Json status_json(const StatusReply& status, const Health& health, const Copying& copying) {
+// When the manager has it removed; empty: never.
+std::string kept_until(const StatusReply& status, const cluster::SetAside& aside) {
+  if (status.keep_lost_ms() == 0) return "";
+  return format_time(aside.wall_ns + static_cast<int64_t>(status.keep_lost_ms()) * kMillisecond);
+}
+
+Json aside_json(const StatusReply& status, const cluster::Routing& routing) {
+  Json all = Json::array();
+  for (const auto& [id, chain] : routing.chains) {
+    for (const cluster::SetAside& aside : chain.aside) {
+      if (aside.dropped) continue;
+      const std::string until = kept_until(status, aside);
+      all.push_back({{"target", aside.target},
+                     {"chain", id},
+                     {"node", aside.node},
+                     {"disk", aside.disk},
+                     {"complete", aside.held > 0},
+                     {"chunks", aside.chunks},
+                     {"bytes", aside.bytes},
+                     {"since", format_time(aside.wall_ns)},
+                     {"until", until.empty() ? Json() : Json(until)}});
+    }
+  }
+  return all;
+}
+
+// Disks with little room, or none.
+struct LowDisk {
+  cluster::NodeId node = 0;
+  cluster::Disk disk = {};
+  uint64_t used = 0;
+  bool full = false;
+};
+
+std::vector<LowDisk> low_disks(const StatusReply& status, const cluster::Routing& routing) {
+  std::vector<LowDisk> low;
+  for (const auto& node : status.nodes()) {
+    const cluster::Node* const known = routing.node(node.id());
+    for (int i = 0; known != nullptr && i < node.disks_size(); i++) {
+      const auto& use = node.disks(i);
+      const auto disk = std::ranges::find(known->disks, use.disk(), &cluster::Disk::id);
+      if (disk == known->disks.end()) continue;
+      const uint32_t percent = cluster::used_percent(use.used(), disk->capacity);
+      if (percent < cluster::kNearlyFullPercent) continue;
+      low.push_back({.node = node.id(),
+                     .disk = *disk,
+                     .used = use.used(),
+                     .full = percent >= cluster::kFullPercent});
+    }
+  }
+  return low;
+}
+
+Json low_json(const std::vector<LowDisk>& low) {
+  Json all = Json::array();
+  for (const LowDisk& one : low) {
+    all.push_back({{"node", one.node},
+                   {"disk", one.disk.id},
+                   {"path", one.disk.path},
+                   {"used", one.used},
+                   {"capacity", one.disk.capacity},
+                   {"full", one.full}});
+  }
+  return all;
+}
+
+void print_aside(Session& session, const StatusReply& status, const cluster::Routing& routing) {
+  for (const auto& [id, chain] : routing.chains) {
+    for (const cluster::SetAside& aside : chain.aside) {
+      if (aside.dropped) continue;
+      const std::string until = kept_until(status, aside);
+      session.out.line(Color::yellow,
+                       "aside    chain {}: target {} on node {}, disk {} ({} chunks, {}{}), kept{}",
+                       id, aside.target, aside.node, aside.disk, aside.chunks,
+                       format_size(aside.bytes), aside.held > 0 ? "" : ", not complete",
+                       until.empty() ? " until it is dropped" : " until " + until);
+    }
+  }
+}
+
+Json status_json(const StatusReply& status, const cluster::Routing& routing, const Health& health,
+                 const Copying& copying, const std::vector<LowDisk>& low) {
   Json nodes = Json::array();
   for (const auto& node : status.nodes()) {
     Json one = {{"node", node.id()}, {"alive", node.alive()}};
     one["silent_s"] = node.heard() ? Json(static_cast<double>(node.silent_ms()) / 1e3) : Json();
     one["restarts"] = node.restarts();
     one["process_s"] = node.heard() ? Json(static_cast<double>(node.process_ms()) / 1e3) : Json();
+    one["trouble"] = Json::array();
+    for (const auto& disk : node.disks()) {
+      if (disk.trouble().empty()) continue;
+      one["trouble"].push_back({{"disk", disk.disk()}, {"what", disk.trouble()}});
+    }
     nodes.push_back(std::move(one));
   }
   Json targets = Json::array();
@@ -69,6 +156,8 @@ Json status_json(const StatusReply& status, const Health& health, const Copying&
     losses.push_back({{"chain", loss.chain()},
                       {"promoted", loss.promoted()},
                       {"given_up", loss.given_up()},
+                      {"chunks", loss.chunks()},
+                      {"bytes", loss.bytes()},
                       {"at", format_time(loss.wall_ns())},
                       {"by", loss.by()}});
   }
@@ -91,6 +180,8 @@ Json status_json(const StatusReply& status, const Health& health, const Copying&
             {"copied", copying.copied},
             {"to_copy", copying.to_copy},
             {"bytes_per_second", copying.rate}}},
+          {"set_aside", aside_json(status, routing)},
+          {"low_disks", low_json(low)},
           {"losses", std::move(losses)}};
 }
 
@@ -129,7 +220,7 @@ void print_reasons(Session& session, const StatusReply& status) {
 }
 
 void print_status(Session& session, const StatusReply& status, const cluster::Routing& routing,
-                  const Health& health, const Copying& copying) {
+                  const Health& health, const Copying& copying, const std::vector<LowDisk>& low) {
   Output& out = session.out;
   out.line("cluster  {}, routing version {}", status.cluster(), status.routing_version());
   out.line("primary  {}, for {}", status.primary(),
@@ -160,6 +251,14 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
                disk.trouble());
     }
   }
+  for (const LowDisk& one : low) {
+    const cluster::Node* const known = routing.node(one.node);
+    out.line(one.full ? Color::red : Color::yellow,
+             "  node {} ({}), disk {} ({}) is {}: {} of {} used", one.node,
+             known == nullptr ? "" : known->name, one.disk.id, one.disk.path,
+             fill_word(one.used, one.disk.capacity), format_size(one.used),
+             format_size(one.disk.capacity));
+  }
   out.line(health.lost > 0       ? Color::red
            : health.degraded > 0 ? Color::yellow
                                  : Color::none,
@@ -176,10 +275,12 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
     out.line("loss     chain {}: target {} was given up for {} on {} by {}", loss.chain(),
              loss.given_up(), loss.promoted(), format_time(loss.wall_ns()), loss.by());
   }
+  print_aside(session, status, routing);
 }
 
 // Exit 3 when something is not as it should be: for cron and monitoring.
-Result<void> verdict(const StatusReply& status, const Health& health) {
+Result<void> verdict(const StatusReply& status, const Health& health,
+                     const std::vector<LowDisk>& low) {
   if (!status.halted().empty()) {
     return Error{Errc::fault, fmt::format("the manager has stopped: {}", status.halted()),
                  "Take over what the nodes hold: ff admin adopt."};
@@ -194,6 +295,24 @@ Result<void> verdict(const StatusReply& status, const Health& health) {
         Errc::fault,
         fmt::format("{} of {} chains are not fully replicated", health.degraded, health.chains),
         "They serve; copies follow when their nodes are back."};
+  }
+  for (const auto& node : status.nodes()) {
+    for (const auto& disk : node.disks()) {
+      if (!node.alive() || disk.trouble().empty()) continue;
+      return Error{Errc::fault,
+                   fmt::format("disk {} of node {} has trouble", disk.disk(), node.id()),
+                   disk.trouble()};
+    }
+  }
+  if (!low.empty()) {
+    const auto full = static_cast<size_t>(std::ranges::count_if(low, &LowDisk::full));
+    return Error{Errc::fault,
+                 full > 0 ? fmt::format("{} {} full: writes to files there fail with ENOSPC", full,
+                                        full == 1 ? "disk is" : "disks are")
+                          : fmt::format("{} {} nearly full", low.size(),
+                                        low.size() == 1 ? "disk is" : "disks are"),
+                 "Remove files, or add disks and make chains on them: ff admin plan. New files go "
+                 "where there is room."};
   }
   return {};
 }
@@ -219,9 +338,10 @@ Result<void> run_status(Session& session, const AdminOptions& options, int64_t t
     FF_TRY(routing, calls->routing());
   }
   const Health health = health_of(routing);
-  print_status(session, status, routing, health, copying);
-  session.out.data(status_json(status, health, copying));
-  return verdict(status, health);
+  const std::vector<LowDisk> low = low_disks(status, routing);
+  print_status(session, status, routing, health, copying, low);
+  session.out.data(status_json(status, routing, health, copying, low));
+  return verdict(status, health, low);
 }
 
 Result<void> run_init(Session& session, const AdminOptions& options, int64_t timeout_ns) {
@@ -251,6 +371,13 @@ Health health_of(const cluster::Routing& routing) {
                                      : health.lost)++;
   }
   return health;
+}
+
+std::string fill_word(uint64_t used, uint64_t capacity) {
+  const uint32_t percent = cluster::used_percent(used, capacity);
+  if (percent < cluster::kNearlyFullPercent) return {};
+  return fmt::format("{} ({} %)", percent >= cluster::kFullPercent ? "full" : "nearly full",
+                     percent);
 }
 
 AdminCalls::AdminCalls(Session& session, net::TransportOptions transport, int64_t deadline_ns)
@@ -305,9 +432,10 @@ void declare_admin(Command& admin) {
 
   Command& status = admin.sub("status", "Is everything well, and if not, what and why");
   status.about(
-      "Prints the primary, which nodes are silent, which disks have trouble, which chains are not "
-      "fully replicated and for what reason, and how far copies have come. Exits with 3 when "
-      "something is not as it should be.");
+      "Prints the primary, which nodes are silent, which disks have trouble or are (nearly) full, "
+      "which chains are not fully replicated and for what reason, how far copies have come, and "
+      "which replicas 'ff admin accept-loss' has set aside. Exits with 3 when something is not as "
+      "it should be.");
   status.blocking(kAdminNs);
   status.run([&](Session& session) { return run_status(session, options, status.timeout_ns()); });
 

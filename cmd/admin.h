@@ -70,6 +70,9 @@ struct Health {
 };
 Health health_of(const cluster::Routing& routing);
 
+// "full" or "nearly full", with the percentage; empty: neither.
+std::string fill_word(uint64_t used, uint64_t capacity);
+
 // What `ff admin plan --apply` does.
 Result<void> make_chains(AdminCalls& calls, size_t targets_per_disk, size_t replicas);
 

@@ -6,16 +6,35 @@
 #include "io/system_disk.h"
 #include "kv/backup.h"
 #include "meta/inode_ids.h"
+#include "meta/restore.h"
 
 namespace ff::cmd {
 namespace {
 
 struct BackupOptions {
   std::string file;
+  std::optional<std::string> name;
   KvOptions kv;
 };
 
 enum class Way : uint8_t { out, in };
+
+Result<void> run_restore_name(Session& session, const BackupOptions& options, int64_t timeout_ns) {
+  Clock& clock = session.stop.clock();
+  FF_TRY(const auto store, KvStore::open(clock, options.kv, KvStore::Use::own));
+  SystemLoop loop(clock);
+  net::SecureRng rng;
+  const auto engine = store->engine(loop, rng);
+  io::SystemDisk disk;
+  const int64_t deadline_ns = timeout_ns == 0 ? INT64_MAX : clock.steady_ns() + timeout_ns;
+  auto restoring = meta::restore_name(*engine, disk, options.file, *options.name, deadline_ns);
+  FF_TRY(const auto restored, run_task(loop, stoppable(loop, session.stop, std::move(restoring))));
+  for (const std::string& record : restored.put) session.out.line("put back {}", record);
+  for (const std::string& record : restored.erased) session.out.line("removed {}", record);
+  if (restored.put.empty()) session.out.line("nothing of {} is missing or damaged", *options.name);
+  session.out.data({{"file", options.file}, {"put", restored.put}, {"removed", restored.erased}});
+  return {};
+}
 
 Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
                         int64_t timeout_ns) {
@@ -68,12 +87,23 @@ void declare_copy(Command& admin, Way way) {
             "no manager may be running on it: name a new folder, or a new prefix in etcd; one "
             "that was cut short is begun again.\n\nA backup is older than the cluster. A manager "
             "that is started on it stops when a node with newer routing reports, and 'ff admin "
-            "adopt' then takes over what the nodes hold.");
+            "adopt' then takes over what the nodes hold.\n\nWith --name one path is put back into "
+            "a "
+            "store whose records are damaged ('ff admin fsck' says so, or EIO): the directories on "
+            "the way, the inode and its attributes, as they were in the backup, where the store "
+            "has them no more. What is whole stays; the length of a file is then asked of "
+            "storage.");
   command.argument("FILE", file(wanted.file),
                    way == Way::out ? "A file that is not there yet" : "What backup has written");
+  if (way == Way::in) {
+    command.option("--name", text(wanted.name, "PATH"),
+                   "Only what this name is made of, as far as it is damaged or missing, into the "
+                   "store that is in use otherwise");
+  }
   declare_kv(command, wanted.kv);
   command.blocking();
   command.run([&wanted, &command, way](Session& session) {
+    if (wanted.name) return run_restore_name(session, wanted, command.timeout_ns());
     return run_backup(session, wanted, way, command.timeout_ns());
   });
 }

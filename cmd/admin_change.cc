@@ -1,10 +1,11 @@
-// `ff admin plan`, `drain`, `undrain`, `replace-target` and `accept-loss`: what only an operator
-// changes.
+// `ff admin plan`, `drain`, `undrain`, `replace-target`, `accept-loss` and `drop-target`: what only
+// an operator changes.
 #include <unistd.h>
 
 #include <iostream>
 #include <set>
 
+#include "base/units.h"
 #include "cluster/placement.h"
 #include "cluster/wire.h"
 #include "cmd/admin.h"
@@ -55,15 +56,21 @@ struct Planned {
   std::vector<cluster::ChainId> chains;
 };
 
-// Nothing new comes onto what is silent or broken; a disk that was replaced stays known as one.
-void leave_out_broken(const cluster::wire::StatusReply& status,
+// Nothing new comes onto what is silent, broken or (nearly) full; a disk that was replaced stays
+// known as one.
+void leave_out_broken(const cluster::wire::StatusReply& status, const Routing& routing,
                       cluster::PlacementRequest& request) {
   std::set<cluster::NodeId> silent;
   std::set<std::pair<cluster::NodeId, cluster::DiskId>> broken;
   for (const auto& node : status.nodes()) {
     if (!node.heard() || !node.alive()) silent.insert(node.id());
     for (const auto& disk : node.disks()) {
-      if (!disk.trouble().empty()) {
+      const cluster::Node* const known = routing.node(node.id());
+      const bool low =
+          known != nullptr && std::ranges::any_of(known->disks, [&](const auto& one) {
+            return one.id == disk.disk() && !fill_word(disk.used(), one.capacity).empty();
+          });
+      if (low || !disk.trouble().empty()) {
         broken.emplace(node.id(), static_cast<cluster::DiskId>(disk.disk()));
       }
     }
@@ -79,7 +86,7 @@ Result<Planned> plan_chains(AdminCalls& calls, const PlanOptions& options) {
   FF_TRY(const auto status, calls.status());
   FF_TRY(const Routing routing, calls.routing());
   auto request = cluster::placement_request(routing, options.targets_per_disk, options.replicas);
-  leave_out_broken(status, request);
+  leave_out_broken(status, routing, request);
   request.seed = options.seed;
   std::vector<cluster::ChainId> chains = chains_without_table(routing);
   auto placed = cluster::place(request);
@@ -202,15 +209,6 @@ struct LossOptions {
   bool yes = false;
 };
 
-// The replica that has most, as far as the manager knows: the first that lives.
-Result<cluster::TargetId> heir_of(const Chain& chain) {
-  for (const Target& target : chain.targets) {
-    if (target.state == State::syncing || target.state == State::waiting) return target.id;
-  }
-  return Error{Errc::refused, fmt::format("chain {} has no other target that is alive", chain.id),
-               "Bring a node of one of them back: ff admin targets."};
-}
-
 Result<void> ask(Session& session, const LossOptions& options) {
   if (options.yes) return {};
   Error error{Errc::refused, "not confirmed", "Say --yes to do it without being asked."};
@@ -223,43 +221,81 @@ Result<void> ask(Session& session, const LossOptions& options) {
   return {};
 }
 
+std::string name_of_user() {
+  for (const char* const variable : {"SUDO_USER", "USER"}) {
+    if (const char* const user = ::getenv(variable)) return user;
+  }
+  return "unknown";
+}
+
+std::string size_of(uint64_t chunks, uint64_t bytes) {
+  return fmt::format("{} {}, {}", chunks, chunks == 1 ? "chunk" : "chunks", format_size(bytes));
+}
+
+// What would come of it, for the operator to think about.
+void tell(Session& session, uint64_t chain, const cluster::wire::LossPlan& plan) {
+  session.out.note(
+      "Chain {}: target {} goes on in the place of {}. What only others have had since is lost to "
+      "its files.",
+      chain, plan.promoted(), plan.given_up());
+  if (plan.incomplete()) {
+    session.out.note(
+        "Target {} is NOT complete: at least {} that were acknowledged are not on it, and chunks "
+        "that are missing will be read as errors (EIO).",
+        plan.promoted(), size_of(plan.chunks(), plan.bytes()));
+  }
+  for (const auto& aside : plan.aside()) {
+    session.out.note("Target {} on node {} ({}) is set aside, and kept.", aside.target(),
+                     aside.node(), size_of(aside.chunks(), aside.bytes()));
+  }
+}
+
+Json aside_json(const cluster::wire::LossPlan& plan) {
+  Json targets = Json::array();
+  for (const auto& aside : plan.aside()) targets.push_back(aside.target());
+  return targets;
+}
+
+// The manager decides, and says what would come of it; then it is asked to do just that.
 Result<void> run_accept_loss(Session& session, const AdminOptions& admin,
                              const LossOptions& options, int64_t timeout_ns) {
   FF_TRY(auto calls, AdminCalls::open(session, admin, timeout_ns));
-  FF_TRY(const Routing routing, calls->routing());
-  const Chain* const chain = routing.chain(options.chain);
-  if (chain == nullptr) {
-    return Error{Errc::usage, fmt::format("there is no chain {}", options.chain),
-                 "'ff admin chains' lists them."};
-  }
-  const Target& dead = chain->targets.front();
-  if (dead.state != State::lastsrv) {
-    return Error{Errc::refused,
-                 fmt::format("chain {} is not lost: target {} is {}", chain->id, dead.id,
-                             name_of(dead.state)),
-                 "'ff admin status' shows what is wrong."};
-  }
-  cluster::TargetId promote = options.promote.value_or(0);
-  if (!options.promote) {
-    FF_TRY(promote, heir_of(*chain));
-  }
-  session.out.note(
-      "Chain {}: target {} on node {} was the last that served. With target {} in its place, what "
-      "only {} held is lost for good, and it is emptied if it comes back.",
-      chain->id, dead.id, dead.node, promote, dead.id);
+  cluster::wire::AcceptLossRequest request;
+  request.set_chain(options.chain);
+  request.set_promote(options.promote.value_or(0));
+  request.set_by(name_of_user());
+  request.set_preview(true);
+  FF_TRY(const auto preview, calls->call(cluster::kAcceptLoss, request, Kind::look));
+  const cluster::wire::LossPlan& plan = preview.plan();
+  tell(session, options.chain, plan);
   FF_TRY(ask(session, options));
   // Asking took its time.
   FF_TRY(calls, AdminCalls::open(session, admin, timeout_ns));
-  cluster::wire::AcceptLossRequest request;
-  request.set_chain(options.chain);
-  request.set_promote(promote);
-  const char* const user = ::getenv("SUDO_USER") != nullptr ? ::getenv("SUDO_USER")
-                           : ::getenv("USER") != nullptr    ? ::getenv("USER")
-                                                            : "unknown";
-  request.set_by(user);
-  FF_TRY(calls->call(cluster::kAcceptLoss, std::move(request), Kind::change));
-  session.out.line("chain {}: target {} serves in the place of {}", chain->id, promote, dead.id);
-  session.out.data({{"chain", chain->id}, {"promoted", promote}, {"given_up", dead.id}});
+  request.set_preview(false);
+  request.set_promote(plan.promoted());
+  request.set_expect(plan.version());
+  request.set_incomplete(plan.incomplete());
+  FF_TRY(const auto done, calls->call(cluster::kAcceptLoss, std::move(request), Kind::change));
+  session.out.line("chain {}: target {} serves in the place of {}", options.chain, plan.promoted(),
+                   plan.given_up());
+  session.out.data({{"chain", options.chain},
+                    {"promoted", done.plan().promoted()},
+                    {"given_up", done.plan().given_up()},
+                    {"incomplete", done.plan().incomplete()},
+                    {"chunks", done.plan().chunks()},
+                    {"bytes", done.plan().bytes()},
+                    {"set_aside", aside_json(done.plan())}});
+  return {};
+}
+
+Result<void> run_drop(Session& session, const AdminOptions& admin, uint64_t target,
+                      int64_t timeout_ns) {
+  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  cluster::wire::DropTargetRequest request;
+  request.set_target(target);
+  FF_TRY(calls->call(cluster::kDropTarget, std::move(request), Kind::change));
+  session.out.line("target {} is removed by its node", target);
+  session.out.data({{"target", target}, {"dropped", true}});
   return {};
 }
 
@@ -315,16 +351,37 @@ void declare_replace(Command& admin, const AdminOptions& options) {
   });
 }
 
+void declare_drop(Command& admin, const AdminOptions& options) {
+  Command& drop = admin.sub("drop-target", "Remove a replica that accept-loss has set aside");
+  auto& target = drop.keep<uint64_t>();
+  drop.about(
+      "Its node removes the replica from its disk, now or when it comes back. What only it held is "
+      "gone then. 'ff admin status' lists what is set aside.");
+  drop.argument("TARGET", number(target, "TARGET"), "The one to be removed");
+  drop.blocking(kAdminNs);
+  drop.run([&](Session& session) { return run_drop(session, options, target, drop.timeout_ns()); });
+}
+
 void declare_accept_loss(Command& admin, const AdminOptions& options) {
   Command& loss = admin.sub("accept-loss", "Give up what only a dead target held");
   auto& wanted = loss.keep<LossOptions>();
   loss.about(
       "When the last target that served a chain will never come back, the chain waits for it for "
-      "ever. This promotes another replica: what only the dead one had is lost. It asks first, and "
-      "is recorded: 'ff admin status' shows it.");
+      "ever. This promotes another replica: what only the dead one had is lost to the files. The "
+      "manager takes the replica that is alive and has most. It takes none that was being filled, "
+      "nor one while another, on a node that is silent, is known to have more: such a one is "
+      "promoted only by its number, after it was said how much is lost, and one that was being "
+      "filled never while another is known to be complete. Chunks that are missing then are read "
+      "as errors (EIO), not as zeros.\n\n"
+      "Nothing is erased: replicas that may hold what the promoted one does not are set aside on "
+      "their disks, and new ones are filled in their places. 'ff admin status' shows them; naming "
+      "one with --promote puts it back, whatever serves by then; 'ff admin drop-target' removes "
+      "it, and so does the manager after its --keep-lost. The command asks first, and is recorded "
+      "in the status.");
   loss.argument("CHAIN", number(wanted.chain, "CHAIN"), "The chain whose last target is dead");
   loss.option("--promote", number(wanted.promote),
-              "The target that shall serve; else the first in order that is alive");
+              "The target that shall serve, one that was set aside perhaps; else the one that "
+              "has most");
   loss.flag("--yes", wanted.yes, "Do not ask");
   loss.blocking(kAdminNs);
   loss.run([&](Session& session) {
@@ -348,6 +405,7 @@ void declare_admin_changes(Command& admin, const AdminOptions& options) {
   declare_drain(admin, options, false);
   declare_replace(admin, options);
   declare_accept_loss(admin, options);
+  declare_drop(admin, options);
 }
 
 }  // namespace ff::cmd

@@ -117,6 +117,8 @@ Result<void> list_disks(Session& session, const AdminOptions& options, int64_t t
           const auto& use = found->second->disks(i);
           if (use.disk() != disk.id) continue;
           used = use.used();
+          const std::string fill = fill_word(use.used(), disk.capacity);
+          if (state.empty()) state = fill;
           if (!use.trouble().empty()) state = use.trouble();
         }
         const size_t count =

@@ -56,11 +56,17 @@ constexpr Entry kFailures[] = {
      "chains go on without it; it has stopped serving by itself 5 seconds earlier, so that nobody "
      "reads what is old. One that is started again, or told to stop with SIGTERM, is known at "
      "once. Programs wait meanwhile; they see no error as long as one target of each chain "
-     "serves."},
+     "serves. Of two nodes that are alive and cannot reach each other, one leaves the chains in "
+     "which it comes right behind the other, within some 15 seconds; it is tried again after 10 "
+     "seconds, then after twice as long each time, 5 minutes at most."},
     {"",
      "A target of a chain is serving, syncing (it is copied what it missed, while it is written "
      "to), waiting, or offline. The last one that served is lastsrv: the chain waits for it, since "
-     "others may lack what it acknowledged. 'ff admin accept-loss' gives that up."},
+     "others may lack what it acknowledged. 'ff admin accept-loss' goes on with the one that has "
+     "most, and erases nothing: replicas that may hold what it lacks are set aside, can be put "
+     "back, and are removed by 'ff admin drop-target' or after a week (ff serve-meta "
+     "--keep-lost). Where only one was left that was still being filled, chunks that it lacks are "
+     "read as errors (EIO), not as zeros."},
     {"",
      "One manager of several is primary, by a lease of 3 seconds in etcd. Another takes over some "
      "five seconds after it died. Whatever an old one still wants to write is refused."},
@@ -84,6 +90,11 @@ constexpr Entry kPromises[] = {
      "that cross a page of 4 KiB: then what other mounts append may come between the parts; what "
      "programs of this mount append does not. RWF_APPEND and RWF_NOAPPEND are not known to the "
      "mount: it goes by the file's flags."},
+    {"fallocate(2), ftruncate(2)",
+     "FALLOC_FL_PUNCH_HOLE and FALLOC_FL_ZERO_RANGE clear bytes that the file has when they begin: "
+     "what other mounts append meanwhile stays, and so does what anybody writes once a truncation "
+     "has returned. A chunk without a byte left takes no room. They, SEEK_DATA and SEEK_HOLE ask "
+     "for the chunks that there are: a hole costs nothing, whatever its size."},
     {"close(2)",
      "returns when all replicas that serve have the data, and the length is known to all. They "
      "have it in memory or on disk: it survives the death of any daemon, and the loss of power on "
@@ -92,6 +103,12 @@ constexpr Entry kPromises[] = {
      "returns when data, length and the names before it are on the disks. What is not asked for "
      "follows by itself: data within a second, names on SQLite within a tenth of one, on etcd at "
      "once. An fsync that cannot say so fails with EIO."},
+    {"a metadata server that loses its power",
+     "may have answered a change of names, modes or times, an append or a truncation, and not have "
+     "it any more. Mounts notice, as NFS clients do by their server's write verifier: lengths of "
+     "what was written are told again; anything else makes the next fsync of the directory, or of "
+     "the file, fail with EIO, once for each open file description, and the log of the mount names "
+     "the inode and what is lost. Without an fsync nobody is told."},
     {"writes that fail late",
      "A write is answered before storage has it. Bytes that could not be written are kept and "
      "tried again, every few seconds and by each fsync, while half of the mount's memory for "
@@ -112,7 +129,8 @@ constexpr Entry kPromises[] = {
      "flock(2) and fcntl(2) hold among the programs of one mount, and are not known to others."},
     {"errors",
      "A request that no chain could serve for a minute fails with EIO or ETIMEDOUT; a full "
-     "cluster with ENOSPC. Wrong data is never returned."},
+     "cluster with ENOSPC, and so does a file of which one disk is full: new files go where "
+     "there is room, a file stays on the chains it was made on. Wrong data is never returned."},
 };
 
 constexpr Entry kRights[] = {

@@ -84,7 +84,7 @@ Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Use us
   if (use == Use::own) {
     FF_TRY(lock_, take_lock(dir, options.place));
   }
-  kv::SqliteStore::Options how;
+  kv::SqliteStore::Options how{.owned = use == Use::own};
   if (options.accept_data_loss) how.on_corrupt = db::OnCorrupt::start_afresh;
   auto opened = kv::SqliteStore::open(io::join(dir, file_name(options)), clock, how);
   if (!opened) {

@@ -145,7 +145,9 @@ Result<void> Mounted::find_cluster() {
     if (!started) why = started.error();
     // Nobody has set that time.
     if (!options_.wait && why.code == Errc::deadline) why.code = Errc::unreachable;
-    if (!options_.wait && why.hint.empty()) why.hint = "Is the cluster up? --wait waits for it.";
+    if (!options_.wait && (why.hint.empty() || why.code == Errc::unreachable)) {
+      why.hint = "Is the cluster up? --wait waits for it.";
+    }
     if (!options_.wait || why.code != Errc::not_found) return why;
     if (told != why.message) log_warning("waits", {{"cause", why.message}, {"hint", why.hint}});
     told = why.message;

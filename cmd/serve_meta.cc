@@ -19,6 +19,7 @@ struct ServeMetaOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4400", .advertise = {}, .http = {}, .net = {}};
   KvOptions kv;
   int64_t collect_after_ns = 300 * kSecond;
+  int64_t keep_lost_ns = int64_t{7} * 24 * 3600 * kSecond;
   bool root_squash = false;
 };
 
@@ -47,7 +48,7 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
   Daemon::Service service;
   service.start = [&](const std::string& at) {
     address = at;
-    manager.start({.address = at, .alone = store->alone()});
+    manager.start({.address = at, .alone = store->alone(), .keep_lost_ns = options.keep_lost_ns});
     files.start();
   };
   service.stop = [&manager] { return manager.close(); };
@@ -76,6 +77,9 @@ void declare_serve_meta(Command& meta) {
   meta.option("--collect-after", duration(options.collect_after_ns),
               "How long the bytes of a removed file stay, for programs that still read it")
       .config("serve-meta.collect-after");
+  meta.option("--keep-lost", duration(options.keep_lost_ns),
+              "How long replicas are kept that 'ff admin accept-loss' has set aside")
+      .config("serve-meta.keep-lost");
   meta.flag("--root-squash", options.root_squash,
             "Root of the machines that mount is nobody here (65534)")
       .config("serve-meta.root-squash");

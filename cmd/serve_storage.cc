@@ -47,7 +47,8 @@ Json target_status(const chain::StorageNode& node, const chunk::TargetInfo& targ
   return {{"target", target.id},
           {"chain", target.chain},
           {"state", routed == nullptr ? "replaced" : cluster::name_of(routed->state)},
-          {"chunks", target.chunks}};
+          {"chunks", target.chunks},
+          {"damaged", target.damaged}};
 }
 
 std::string status(const chain::StorageNode& node, const std::string& address) {

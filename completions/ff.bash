@@ -6,7 +6,7 @@ _ff_subs() {
   reply=
   case "$1" in
     '') reply='admin allreduce bench checkpoint down fs help mount schedule serve-meta serve-storage sim up validate' ;;
-    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss fsck backup restore adopt user' ;;
+    'admin') reply='init status nodes disks targets chains plan drain undrain replace-target accept-loss drop-target fsck backup restore adopt user' ;;
     'admin user') reply='add token list remove' ;;
     'allreduce') reply='bench run' ;;
     'bench') reply='disk digest chain io ring meta chunk net' ;;
@@ -33,9 +33,10 @@ _ff_options() {
     'admin undrain') reply='--node --target --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin replace-target') reply='--node --disk --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin accept-loss') reply='--promote --yes --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin drop-target') reply='--timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin fsck') reply='--repair --orphans-after --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin backup') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
-    'admin restore') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'admin restore') reply='--name --kv --dir --etcd-ca --etcd-cert --etcd-key --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin adopt') reply='--without-absent --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin user') reply='--meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'admin user add') reply='--uid --gid --groups --token-file --timeout --meta --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
@@ -107,7 +108,7 @@ _ff_options() {
     'schedule history') reply='--since --user --scheduler --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --timeout --json --quiet -q --verbose -v --help -h' ;;
     'schedule shim') reply='--json --quiet -q --verbose -v --help -h' ;;
     'schedule simulate') reply='--nodes --zones --leaf --trace --processors --tasks --seed --save --load --answering --checkpoint-every --pass-every --json --quiet -q --verbose -v --help -h' ;;
-    'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --collect-after --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
+    'serve-meta') reply='--kv --dir --etcd-ca --etcd-cert --etcd-key --accept-data-loss --collect-after --keep-lost --root-squash --no-root-squash --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'serve-storage') reply='--disk --meta --node --name --domain --format --io --resync-limit --scrub-limit --listen --advertise --http --log-json --no-log-json --net --rdma-device --rdma-gid --rdma-sl --rdma-poll --no-rdma-poll --tls-cert --tls-key --tls-ca --key --token --json --quiet -q --verbose -v --help -h' ;;
     'sim') reply='--story --seed --seeds --list --json --quiet -q --verbose -v --help -h' ;;
     'up') reply='--dir --storage --replicas --targets-per-disk --mount --schedule --no-schedule --foreground --timeout --json --quiet -q --verbose -v --help -h' ;;
@@ -264,6 +265,17 @@ _ff_value() {
     'admin accept-loss --tls-ca') reply='file' ;;
     'admin accept-loss --key') reply='file' ;;
     'admin accept-loss --token') reply='file' ;;
+    'admin drop-target --timeout') reply='any' ;;
+    'admin drop-target --meta') reply='any' ;;
+    'admin drop-target --net') reply='auto|tcp|verbs' ;;
+    'admin drop-target --rdma-device') reply='any' ;;
+    'admin drop-target --rdma-gid') reply='any' ;;
+    'admin drop-target --rdma-sl') reply='any' ;;
+    'admin drop-target --tls-cert') reply='file' ;;
+    'admin drop-target --tls-key') reply='file' ;;
+    'admin drop-target --tls-ca') reply='file' ;;
+    'admin drop-target --key') reply='file' ;;
+    'admin drop-target --token') reply='file' ;;
     'admin fsck --orphans-after') reply='any' ;;
     'admin fsck --timeout') reply='any' ;;
     'admin fsck --meta') reply='any' ;;
@@ -292,6 +304,7 @@ _ff_value() {
     'admin backup --tls-ca') reply='file' ;;
     'admin backup --key') reply='file' ;;
     'admin backup --token') reply='file' ;;
+    'admin restore --name') reply='any' ;;
     'admin restore --kv') reply='any' ;;
     'admin restore --dir') reply='dir' ;;
     'admin restore --etcd-ca') reply='file' ;;
@@ -1209,6 +1222,7 @@ _ff_value() {
     'serve-meta --etcd-cert') reply='file' ;;
     'serve-meta --etcd-key') reply='file' ;;
     'serve-meta --collect-after') reply='any' ;;
+    'serve-meta --keep-lost') reply='any' ;;
     'serve-meta --listen') reply='any' ;;
     'serve-meta --advertise') reply='any' ;;
     'serve-meta --http') reply='any' ;;
@@ -1303,6 +1317,7 @@ _ff_argument() {
   case "$1 $2" in
     'admin replace-target '0) reply='any' ;;
     'admin accept-loss '0) reply='any' ;;
+    'admin drop-target '0) reply='any' ;;
     'admin backup '0) reply='file' ;;
     'admin restore '0) reply='file' ;;
     'admin user add '0) reply='any' ;;

@@ -169,6 +169,42 @@ Task<Result<std::optional<Client::Last>>> Client::last(cluster::ChainId id, uint
   }
 }
 
+Task<Result<Client::Found>> Client::chunks(cluster::ChainId id, Chunks asked,
+                                           std::string capability) {
+  Attempts attempts(*this);
+  for (;;) {
+    if (const cluster::Chain* const chain = attempts.chain(id)) {
+      const cluster::Target tail = *reading_tail(*chain);
+      wire::ChunksRequest request;
+      *request.mutable_place() = place_of(*chain, tail.id);
+      request.set_inode(asked.inode);
+      request.set_from(asked.from);
+      request.set_end(asked.end);
+      request.set_limit(asked.limit);
+      request.set_step(asked.step);
+      request.set_capability(capability);
+      auto calling =
+          calls_.call(id, tail.node, kChunks, std::move(request), {}, attempts.until(kLastNs));
+      auto reply = co_await std::move(calling);
+      if (reply) {
+        Found found{.run = reply->run()};
+        for (const wire::ListedChunk& listed : reply->chunks()) {
+          found.chunks.push_back({from_wire(listed.chunk()), from_wire(listed.committed())});
+        }
+        if (reply->next() != 0) found.next = reply->next();
+        co_return found;
+      }
+      const Errc code = reply.error().code;
+      if (code == Errc::refused || code == Errc::unsupported || code == Errc::corrupt) {
+        co_return std::move(reply).error();
+      }
+      attempts.failed(std::move(reply).error());
+    }
+    auto waiting = attempts.again();
+    FF_CO_TRY(co_await std::move(waiting));
+  }
+}
+
 Task<Result<std::vector<uint64_t>>> Client::inodes(cluster::ChainId id, uint64_t from,
                                                    uint32_t limit) {
   Attempts attempts(*this);

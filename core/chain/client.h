@@ -46,7 +46,9 @@ class Client {
     chunk::VersionState image = {};  // what the update made of the chunk
     uint64_t verifier = 0;           // service.h
   };
-  // `update`: id, change, offset, length, data and chunk size. Errors: disk_full, usage, refused,
+  // `update`: id, change, offset, length, data, chunk size and only_version. One that changes
+  // nothing - for that, or there is nothing to remove - ends well, with the chunk as it is. Errors:
+  // disk_full, usage, refused,
   // corrupt: nothing was changed; deadline, interrupted: it may have been. `capability`: what a
   // user needs (capability.h). One that expires while it is tried again leaves it open
   // (interrupted): let it hold for longer than kPatienceNs.
@@ -79,6 +81,23 @@ class Client {
   // Of a file, in one of its chains.
   Task<Result<std::optional<Last>>> last(cluster::ChainId chain, uint64_t inode,
                                          std::string capability = {});
+
+  // Those of a file in one of its chains, in a range of indexes, in order. Errors: refused,
+  // unsupported; corrupt: the length of a run is asked for, where some chunks are known to be
+  // missing.
+  struct Chunks {
+    uint64_t inode = 0;
+    uint64_t from = 0;
+    uint64_t end = 0;    // before this one; 0: all
+    uint32_t limit = 0;  // at most kChunksMax
+    uint64_t step = 0;   // not 0: how long the first one's run is, too
+  };
+  struct Found {
+    std::vector<Last> chunks = {};
+    uint64_t run = 0;  // so many, each `step` behind the one before; kRunMax: perhaps more
+    std::optional<uint64_t> next = {};  // to be asked from there on
+  };
+  Task<Result<Found>> chunks(cluster::ChainId chain, Chunks asked, std::string capability = {});
 
   // Files from `from` on that have chunks there, in order; fewer than `limit` (at most kInodesMax):
   // these are all.

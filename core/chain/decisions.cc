@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace ff::chain {
@@ -57,6 +58,20 @@ Judgement judge_write(const ChunkState& state, const std::optional<chunk::Channe
   if (!state.pending) return {.verdict = Verdict::store};
   const bool its = state.pending->writer == writer;
   return {.verdict = its ? Verdict::carry_on : Verdict::settle};
+}
+
+std::optional<chunk::Update> comes_to(chunk::Update update, const VersionState& committed) {
+  if (update.only_version && *update.only_version != committed.version) return std::nullopt;
+  const bool there = committed.version > 0 && !committed.removed;
+  if (update.change == chunk::Change::remove && !there) return std::nullopt;
+  if (update.change != chunk::Change::clear) return update;
+  if (!there || update.offset >= committed.length) return std::nullopt;
+  const uint64_t left = committed.length - update.offset;
+  if (update.length == 0) return std::nullopt;
+  update.length = std::min(update.length, left);
+  const bool all_of_it = update.length == committed.length;
+  update.change = all_of_it ? chunk::Change::remove : chunk::Change::write;
+  return update;
 }
 
 Judgement judge_update(const ChunkState& state, const std::optional<chunk::ChannelResult>& result,

@@ -45,6 +45,10 @@ struct Judgement {
 Judgement judge_write(const chunk::ChunkState& state,
                       const std::optional<chunk::ChannelResult>& result,
                       const chunk::Writer& writer);
+// What a client's update comes to, at a chunk with this committed version: itself, what a clear
+// makes there (as a write: of `length` zeros, which are still to be laid out), or nothing, when it
+// would change nothing. Nothing is stored for what changes nothing.
+std::optional<chunk::Update> comes_to(chunk::Update update, const chunk::VersionState& committed);
 // The update that makes `version`, forwarded to a target that serves.
 Judgement judge_update(const chunk::ChunkState& state,
                        const std::optional<chunk::ChannelResult>& result,

@@ -48,7 +48,11 @@ void Replica::look() {
   const cluster::Chain* const chain = routed();
   const cluster::Target* const self =
       chain == nullptr ? nullptr : cluster::find_target(*chain, id_);
-  if (self == nullptr || !context_.member.returned()) return;
+  if (!context_.member.returned()) return;
+  if (self == nullptr) {
+    leave();
+    return;
+  }
   const bool changed = chain->version != seen_version_;
   if (changed) {
     seen_version_ = chain->version;
@@ -68,11 +72,44 @@ void Replica::look() {
     changed_.reset();
   }
   const auto part = part_of(*chain, id_);
+  if (changed) successor_ = 0;
+  watch_successor(part);
   const bool copies =
       ready_ && part && part->serves && part->successor != nullptr && !part->successor_serves;
   if (!copies || copying_ == chain->version) return;
   copying_ = chain->version;
   gate_.spawn(run_copy(chain->version));
+}
+
+// Another has taken its place, while it served perhaps.
+void Replica::leave() {
+  if (seen_state_ == cluster::State::offline) return;
+  seen_state_ = cluster::State::offline;
+  counters_.state.set(static_cast<int64_t>(seen_state_));
+  spell_++;
+  ready_ = false;
+  seen_version_ = 0;
+  successor_ = 0;
+  calls_.end(chain_, stale("has left its chain"));
+  changed_.set();
+  changed_.reset();
+}
+
+uint64_t Replica::told_verifier() const {
+  const cluster::Chain* const chain = routed();
+  const uint64_t lost = chain == nullptr ? 0 : chain->lost_version;
+  return verifier_ + lost * 0x9e3779b97f4a7c15;
+}
+
+bool Replica::missing(chunk::ChunkId id) const {
+  const cluster::Chain* const chain = routed();
+  return chain != nullptr && id.inode < chain->lost_below;
+}
+
+Error Replica::missing_error(chunk::ChunkId id) const {
+  return fail(Errc::corrupt,
+              "chunk {} of chain {} is missing since data was given up (ff admin accept-loss)",
+              chunk::to_string(id), chain_);
 }
 
 Result<Part> Replica::take_part(uint64_t version) {

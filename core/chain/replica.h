@@ -9,7 +9,8 @@
 //
 // replica_update.cc carries versions down the chain, replica_read.cc answers questions,
 // replica_sync.cc makes them durable and brings a target back, replica_copy.cc copies,
-// replica_repair.cc has written anew what is damaged, replica_compare.cc looks for what differs,
+// replica_reach.cc tells of a successor that cannot be reached, replica_repair.cc has written anew
+// what is damaged, replica_compare.cc looks for what differs,
 // replica_prune.cc forgets what was removed.
 #pragma once
 
@@ -17,7 +18,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -81,6 +81,11 @@ class Replica {
   cluster::ChainId chain() const { return chain_; }
   chunk::Store& store() { return store_; }
   uint64_t verifier() const { return verifier_; }
+  // For clients: another one whenever the chain has given up data.
+  uint64_t told_verifier() const;
+  // Whether the chunk, which is not here, is missing: it is not a hole of its file.
+  bool missing(chunk::ChunkId id) const;
+  Error missing_error(chunk::ChunkId id) const;
   Counters& counters() { return counters_; }
   // Answers what its part asks for; false while it is on its way to (return_to_service).
   bool ready() const { return ready_; }
@@ -106,12 +111,14 @@ class Replica {
                                      ByteSpan into, bool unseen);
   Task<Result<uint64_t>> committed(uint64_t version, chunk::ChunkId id);
   Task<Result<std::optional<chunk::ChunkInfo>>> last(uint64_t version, uint64_t inode);
+  // Those of a file in a range, none of them pending.
+  Task<Result<chunk::ChunksPage>> chunks(uint64_t version, chunk::ChunksAsked asked);
   // Files from `from` on that have chunks, pending ones too.
   Result<std::vector<uint64_t>> inodes(uint64_t version, uint64_t from, size_t limit);
   // The verifier.
   Task<Result<uint64_t>> sync(uint64_t version);
 
-  // What the target has of this chunk is damaged: the chain is to write it anew.
+  // What the target has of this chunk is damaged: the chain is to write it anew. Kept until it is.
   void damaged(chunk::ChunkId id);
   // As the head.
   Task<Result<void>> repair(uint64_t version, chunk::ChunkId id);
@@ -154,13 +161,30 @@ class Replica {
   Result<void> copied_to(uint64_t version);
   Task<Result<void>> wait_for_change(int64_t most_ns);
   void begin_once(bool& running, Task<Result<void>> task);
+  void leave();
+  void watch_successor(const std::optional<Part>& part);
+  Task<void> try_successor();
+  Task<Result<void>> try_while(uint64_t version);
 
   // Ends with Errc::stale when the chain's version changes meanwhile. `data` must live as long.
   template <class Request, class Reply>
   Task<Result<Reply>> call(cluster::NodeId node, rpc::Method<Request, Reply> method,
                            Request request, ByteView data, int64_t patience_ns) {
-    return calls_.call(chain_, node, method, std::move(request), data,
-                       context_.loop.now_ns() + patience_ns);
+    const int64_t now_ns = context_.loop.now_ns();
+    const bool watched = node == successor_;
+    if (watched && unanswered_since_ns_ == 0) unanswered_since_ns_ = now_ns;
+    auto calling =
+        calls_.call(chain_, node, method, std::move(request), data, now_ns + patience_ns);
+    auto reply = co_await std::move(calling);
+    if (watched && node == successor_ && answered(reply)) unanswered_since_ns_ = 0;
+    co_return reply;
+  }
+  // Whatever the other says, it was reached; an error of this end says nothing.
+  template <class Reply>
+  static bool answered(const Result<Reply>& reply) {
+    if (reply) return true;
+    const Errc code = reply.error().code;
+    return code != Errc::unreachable && code != Errc::deadline && code != Errc::interrupted;
   }
   wire::Place place_of(cluster::TargetId target, uint64_t version) const;
 
@@ -171,6 +195,8 @@ class Replica {
   std::shared_ptr<Flight> flight_with(ChunkLocks::Hold hold, const chunk::Update& update,
                                       Memory::Bytes bytes);
   Task<Result<void>> load(Flight& flight, uint64_t bytes, Pull pull);
+  void lay_out_zeros(Flight& flight);
+  Task<Result<Done>> keep_unchanged(chunk::Update update, chunk::ChunkState state);
   Task<Result<Done>> end_of(std::shared_ptr<Flight> flight);
   Task<void> fly(std::shared_ptr<Flight> flight);
   Task<Result<Done>> carry(Flight& flight);
@@ -206,7 +232,11 @@ class Replica {
                                                              Range range, bool settled = false);
 
   // replica_repair.cc
-  Task<void> have_repaired(chunk::ChunkId id);
+  void repair_soon();
+  Task<void> run_repairs();
+  struct Repairs;
+  Task<void> repair_all(Repairs& repairs);
+  Task<void> have_repaired(chunk::ChunkId id, Repairs& repairs);
   Task<Result<void>> ask_for_repair(chunk::ChunkId id);
   Task<Result<void>> find_sound(uint64_t version, chunk::ChunkId id, chunk::VersionState wanted,
                                 ByteSpan into);
@@ -228,6 +258,7 @@ class Replica {
                                 const chunk::ChunkState& state);
   Task<Result<void>> salvage(chunk::ChunkId id, ByteSpan into, wire::CopyRequest& request);
   Task<Result<void>> copy_results(Copying& copying);
+  Task<Result<bool>> is_sound(chunk::ChunkId id);
 
   ReplicaContext& context_;
   chunk::Store& store_;
@@ -240,12 +271,15 @@ class Replica {
 
   uint64_t seen_version_ = 0;  // of the chain, by look()
   cluster::State seen_state_ = cluster::State::offline;
-  uint64_t spell_ = 0;    // grows with every change of its state
-  Steps steps_;           // that change chunks
-  bool ready_ = false;    // of the part that it plays in this spell
-  bool lossy_ = false;    // what the verifier does not tell yet
-  uint64_t copying_ = 0;  // the chain version under which it copies, or has copied
-  std::set<chunk::ChunkId> repairing_;
+  uint64_t spell_ = 0;               // grows with every change of its state
+  Steps steps_;                      // that change chunks
+  bool ready_ = false;               // of the part that it plays in this spell
+  bool lossy_ = false;               // what the verifier does not tell yet
+  uint64_t copying_ = 0;             // the chain version under which it copies, or has copied
+  cluster::NodeId successor_ = 0;    // its node; 0: there is none
+  int64_t unanswered_since_ns_ = 0;  // calls to it are; 0: none is
+  bool trying_ = false;
+  bool repairing_ = false;
   bool pruning_ = false;
   bool comparing_ = false;
   Event changed_;

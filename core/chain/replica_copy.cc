@@ -219,7 +219,20 @@ Task<Result<void>> Replica::copy_results(Copying& copying) {
 
 Result<std::vector<ChunkInfo>> Replica::list(uint64_t version, ChunkId from, size_t limit) {
   FF_TRY(copied_to(version));
-  return store_.list(id_, from, std::min(limit, kPage));
+  FF_TRY(auto page, store_.list(id_, from, std::min(limit, kPage)));
+  // What is damaged here is to be copied as if it were not here.
+  for (ChunkInfo& info : page) {
+    if (store_.doubted(id_, info.id)) info.state = {};
+  }
+  return page;
+}
+
+// Whether what it has of the chunk is sound.
+Task<Result<bool>> Replica::is_sound(ChunkId id) {
+  auto checking = store_.check(id_, id);
+  const auto sound = co_await std::move(checking);
+  if (!sound) co_return store_failed(sound.error());
+  co_return *sound;
 }
 
 Task<Result<void>> Replica::erase(uint64_t version, ChunkId id) {
@@ -242,7 +255,16 @@ Task<Result<void>> Replica::copy(uint64_t version, chunk::Install copy, Pull pul
   FF_CO_TRY(const auto hold, co_await std::move(locking));
   FF_CO_TRY(copied_to(version));
   FF_CO_TRY(const ChunkState state, store_.state(id_, copy.id));
-  if (!wants_copy(state, copy.state, copy.chain_version, version)) co_return Result<void>();
+  const bool wanted = wants_copy(state, copy.state, copy.chain_version, version);
+  const bool doubted = store_.doubted(id_, copy.id);
+  const bool same = state.committed == copy.state;
+  if (!wanted && !(doubted && same)) co_return Result<void>();
+  // What the other has only in parts may be whole here.
+  if (same && (doubted || !copy.damaged.empty())) {
+    auto checking = is_sound(copy.id);
+    FF_CO_TRY(const bool sound, co_await std::move(checking));
+    if (sound && (!wanted || !copy.damaged.empty())) co_return Result<void>();
+  }
   const Memory::Bytes bytes = context_.memory.take(copy.state.length);
   if (copy.state.length > 0) {
     auto pulling = pull(bytes.span());
@@ -257,6 +279,7 @@ Task<Result<void>> Replica::copy(uint64_t version, chunk::Install copy, Pull pul
   if (!installed) co_return copy_failed(installed.error());
   counters_.copied.add();
   counters_.copied_bytes.add(copy.data.size());
+  if (!copy.damaged.empty()) damaged(copy.id);
   co_return Result<void>();
 }
 

@@ -25,6 +25,7 @@ Task<Result<void>> Replica::prune(int64_t now_ns) {
   FF_CO_TRY(const Part part, take_part(version));
   if (!part.serves) co_return Result<void>();
   std::vector<ChunkId> ids = store_.old_tombstones(id_, now_ns, kPruneAtOnce);
+  std::erase_if(ids, [this](ChunkId id) { return missing(id); });  // they tell what is none
   if (ids.empty()) co_return Result<void>();
   if (!part.head) {
     auto asking = forgotten_before(std::move(ids), version);

@@ -68,6 +68,9 @@ Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id,
                                                 store_.state(id_, id)->committed.version >= wanted);
       if (!moved) {
         count(id, done);
+        const bool absent = !done && done.error().code == Errc::not_found &&
+                            store_.state(id_, id)->committed.version == 0;
+        if (absent && missing(id)) co_return missing_error(id);
         co_return done;
       }
     }
@@ -100,6 +103,18 @@ Task<Result<std::optional<chunk::ChunkInfo>>> Replica::last(uint64_t version, ui
     FF_CO_TRY(auto found, store_.query_last(id_, inode));
     if (!found || !found->state.pending) co_return found;
     auto settling = settle(found->id);
+    FF_CO_TRY(co_await std::move(settling));
+  }
+}
+
+Task<Result<chunk::ChunksPage>> Replica::chunks(uint64_t version, chunk::ChunksAsked asked) {
+  for (;;) {
+    FF_CO_TRY(be_tail(version));
+    FF_CO_TRY(auto page, store_.chunks(id_, asked));
+    const auto pending = std::ranges::find_if(
+        page.chunks, [](const chunk::ChunkInfo& info) { return info.state.pending.has_value(); });
+    if (pending == page.chunks.end()) co_return page;
+    auto settling = settle(pending->id);
     FF_CO_TRY(co_await std::move(settling));
   }
 }

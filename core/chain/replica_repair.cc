@@ -9,6 +9,7 @@
 #include "chain/read_call.h"
 #include "chain/replica.h"
 #include "chain/wire.h"
+#include "rpc/error_wire.h"
 #include "simd/crc32c.h"
 
 namespace ff::chain {
@@ -18,40 +19,104 @@ using chunk::ChunkState;
 
 namespace {
 
-constexpr size_t kRepairsMax = 64;  // at once; what is left will be found again
-constexpr int kAttempts = 10;
+constexpr size_t kPage = 1000;        // chunks
+constexpr size_t kRepairsAtOnce = 8;  // chunks
 constexpr int64_t kRepairNs = 30 * kSecond;
 constexpr int64_t kReadNs = 5 * kSecond;
 constexpr int64_t kAgainFirstNs = 50 * kMillisecond;
 constexpr int64_t kAgainLastNs = 2 * kSecond;
+// While no target that serves has what is missing, unless the chain changes.
+constexpr int64_t kHopelessNs = 600 * kSecond;
 
 }  // namespace
 
+// What one walk over the damaged chunks has come to.
+struct Replica::Repairs {
+  uint64_t done = 0;
+  uint64_t hopeless = 0;  // nobody has them
+  uint64_t failed = 0;
+  std::string cause;  // of one of those that are left
+};
+
 void Replica::damaged(ChunkId id) {
-  if (repairing_.size() >= kRepairsMax || !repairing_.insert(id).second) return;
+  if (store_.doubted(id_, id)) return;
   log_warning("a chunk is damaged", {{"target", id_}, {"chunk", to_string(id)}});
-  gate_.spawn(have_repaired(id));
+  store_.doubt(id_, id);
+  repair_soon();
 }
 
-Task<void> Replica::have_repaired(ChunkId id) {
+void Replica::repair_soon() {
+  if (store_.damaged(id_, {}, 1).empty()) return;
+  changed_.set();
+  changed_.reset();
+  if (std::exchange(repairing_, true)) return;
+  gate_.spawn(run_repairs());
+}
+
+// As long as any is left, however long the target does not serve. While it is copied to, the copy
+// brings what is damaged here (list()).
+Task<void> Replica::run_repairs() {
   Backoff backoff(context_.rng, kAgainFirstNs, kAgainLastNs);
-  Result<void> repaired = stale("serves no longer");
-  for (int attempt = 0; attempt < kAttempts && ready_; attempt++) {
-    auto asking = ask_for_repair(id);
-    repaired = co_await std::move(asking);
-    if (repaired || repaired.error().code == Errc::corrupt) break;
-    auto waiting = wait_for_change(backoff.pause_ns());
+  uint64_t told = 0;  // chunks that nobody has
+  while (!store_.damaged(id_, {}, 1).empty() && store_.health()) {
+    Repairs repairs;
+    if (ready_ && seen_state_ == cluster::State::serving) {
+      auto repairing = repair_all(repairs);
+      co_await std::move(repairing);
+    }
+    if (repairs.done > 0) backoff.reset();
+    if (repairs.hopeless > 0 && repairs.hopeless != std::exchange(told, repairs.hopeless)) {
+      log_error("damaged chunks are not repaired",
+                {{"target", id_}, {"chunks", repairs.hopeless}, {"cause", repairs.cause}});
+    }
+    const bool hopeless = repairs.hopeless > 0 && repairs.failed == 0 && repairs.done == 0;
+    auto waiting = wait_for_change(hopeless ? kHopelessNs : backoff.pause_ns());
     const auto waited = co_await std::move(waiting);
     if (!waited) break;
   }
-  repairing_.erase(id);
+  repairing_ = false;
+}
+
+Task<void> Replica::repair_all(Repairs& repairs) {
+  Cancel& cancel = *co_await current_cancel();
+  Semaphore window(context_.loop, kRepairsAtOnce);
+  Gate beside(context_.loop);
+  ChunkId from;
+  for (bool more = true; more;) {
+    const auto page = store_.damaged(id_, from, kPage);
+    more = page.size() >= kPage;
+    for (const ChunkId id : page) {
+      from = chunk::next(id);
+      auto waiting = window.take(1);
+      auto slot = co_await std::move(waiting);
+      more &= slot.ok();
+      if (!slot) break;
+      beside.spawn([](Task<void> repairing, Semaphore::Hold, Cancel& with) -> Task<void> {
+        co_await std::move(repairing).under(with);
+      }(have_repaired(id, repairs), std::move(*slot), cancel));
+    }
+  }
+  co_await beside.wait_empty();
+}
+
+Task<void> Replica::have_repaired(ChunkId id, Repairs& repairs) {
+  auto checking = store_.check(id_, id);
+  const auto sound = co_await std::move(checking);
+  if (sound && *sound) {
+    repairs.done++;
+    co_return;
+  }
+  auto asking = ask_for_repair(id);
+  const auto repaired = co_await std::move(asking);
   if (repaired) {
+    repairs.done++;
     counters_.repaired.add();
     log_info("a damaged chunk is repaired", {{"target", id_}, {"chunk", to_string(id)}});
     co_return;
   }
-  log_error("a damaged chunk is not repaired",
-            {{"target", id_}, {"chunk", to_string(id)}, {"cause", repaired.error().message}});
+  const bool hopeless = repaired.error().code == Errc::corrupt;
+  (hopeless ? repairs.hopeless : repairs.failed)++;
+  if (hopeless) repairs.cause = repaired.error().message;
 }
 
 Task<Result<void>> Replica::ask_for_repair(ChunkId id) {
@@ -105,6 +170,7 @@ Task<Result<void>> Replica::find_sound(uint64_t version, ChunkId id, chunk::Vers
   if (own) co_return Result<void>();
   if (own.error().code != Errc::corrupt) co_return store_failed(own.error());
   const std::vector<cluster::Target> targets = routed()->targets;
+  Result<void> unsure;
   for (const cluster::Target& target : targets) {
     if (target.id == id_ || target.state != cluster::State::serving) continue;
     wire::ReadRequest request;
@@ -117,10 +183,19 @@ Task<Result<void>> Replica::find_sound(uint64_t version, ChunkId id, chunk::Vers
                              context_.loop.now_ns() + kReadNs);
     const auto reply = co_await std::move(calling);
     if (!reply && reply.error().code == Errc::interrupted) co_return reply.error();
-    if (!reply || reply->items_size() != 1 || reply->items(0).has_error()) continue;
+    if (!reply || reply->items_size() != 1) {
+      unsure = stale("hears nothing from one of the others");
+      continue;
+    }
+    if (reply->items(0).has_error()) {
+      const Error error = rpc::from_wire(reply->items(0).error());
+      if (error.code != Errc::corrupt) unsure = stale(error.message);
+      continue;
+    }
     const bool same = from_wire(reply->items(0).image()) == wanted;
     if (same && simd::crc32c(into) == wanted.checksum) co_return Result<void>();
   }
+  FF_CO_TRY(std::move(unsure));
   co_return fail(Errc::corrupt, "chunk {} of chain {}: no target that serves has its bytes",
                  to_string(id), chain_);
 }

@@ -37,7 +37,7 @@ Task<Result<uint64_t>> Replica::sync(uint64_t version) {
   if (!synced) co_return store_failed(synced.error());
   FF_CO_TRY(std::move(passed));
   FF_CO_TRY(take_part(version));
-  co_return verifier_;
+  co_return told_verifier();
 }
 
 // Before a target serves again: what was pending when it last did is carried on, and clients are
@@ -52,6 +52,7 @@ Task<void> Replica::return_to_service(uint64_t spell) {
   }
   ready_ = true;
   look();
+  repair_soon();
 }
 
 Task<Result<void>> Replica::prepare_to_serve() {

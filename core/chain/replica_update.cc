@@ -34,6 +34,19 @@ bool is_whole(const chunk::Update& update) {
   return update.change == Change::replace || update.change == Change::remove;
 }
 
+// Leaves nothing of what the chunk was. `bytes`: those that come with it.
+bool covers_all(const chunk::Update& update, uint64_t bytes) {
+  const bool clears = update.change == Change::clear;
+  if (!clears && update.change != Change::write) return is_whole(update);
+  return update.offset == 0 && (clears ? update.length : bytes) >= update.chunk_size;
+}
+
+// Of one for a chunk that is known to be missing: from now on it is a hole, or what is written.
+std::optional<chunk::Update> whole_of(chunk::Update update) {
+  if (update.change == Change::clear) update.change = Change::remove;
+  return update;
+}
+
 }  // namespace
 
 // A version on its way down the chain. Has the chunk's lock.
@@ -95,6 +108,33 @@ Task<Result<void>> Replica::load(Flight& flight, uint64_t bytes, Pull pull) {
   co_return co_await std::move(pulling);
 }
 
+// Of a clear that has come to a write.
+void Replica::lay_out_zeros(Flight& flight) {
+  if (flight.update.change != Change::write) return;
+  flight.bytes = context_.memory.take(flight.update.length);
+  std::ranges::fill(flight.bytes.span(), std::byte{0});
+  flight.update.data = flight.bytes.span();
+}
+
+// An update that changes nothing is done, too, and is known again: sent once more, it must not
+// change what somebody else has written since. Only this head can be asked again, so it tells no
+// other target.
+Task<Result<Done>> Replica::keep_unchanged(chunk::Update update, ChunkState state) {
+  const Steps::Hold step(steps_, seen_version_);
+  std::vector<chunk::ChannelInfo> known(1);
+  known[0] = {.client = update.writer.client,
+              .channel = update.writer.channel,
+              .result = {.sequence = update.writer.sequence,
+                         .id = update.id,
+                         .image = state.committed,
+                         .committed = true,
+                         .used_ns = context_.loop.clock().wall_ns()}};
+  auto keeping = store_.install_results(id_, std::move(known));
+  const auto kept = co_await std::move(keeping);
+  if (!kept) co_return store_failed(kept.error());
+  co_return Done{state.committed, state.chain_version};
+}
+
 // From here on it lives by itself.
 Task<Result<Done>> Replica::end_of(std::shared_ptr<Flight> flight) {
   gate_.spawn(fly(flight));
@@ -135,11 +175,25 @@ Task<Result<Done>> Replica::write(uint64_t version, chunk::Update update, uint64
       case Verdict::forget:
       case Verdict::store: break;
     }
-    update.target = id_;
-    update.version = state.committed.version + 1;
-    auto flight = flight_with(std::move(hold), update, {});
-    auto loading = load(*flight, bytes, pull);
-    FF_CO_TRY(co_await std::move(loading));
+    const bool lost = state.committed.version == 0 && missing(update.id);
+    if (lost && !covers_all(update, bytes)) {
+      co_return missing_error(update.id);  // the rest of it would read as zeros
+    }
+    const bool clears = update.change == Change::clear;
+    auto wanted = lost ? whole_of(update) : comes_to(update, state.committed);
+    if (!wanted) {
+      auto keeping = keep_unchanged(update, state);
+      co_return co_await std::move(keeping);
+    }
+    wanted->target = id_;
+    wanted->version = state.committed.version + 1;
+    auto flight = flight_with(std::move(hold), *wanted, {});
+    if (clears) {
+      lay_out_zeros(*flight);
+    } else {
+      auto loading = load(*flight, bytes, pull);
+      FF_CO_TRY(co_await std::move(loading));
+    }
     FF_CO_TRY(be_head(version));
     if (flight->spell != spell_) co_return stale("has left the chain meanwhile");
     auto ending = end_of(flight);

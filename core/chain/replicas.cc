@@ -40,7 +40,7 @@ wire::WriteReply reply_of(const Done& done, const Replica& replica) {
   wire::WriteReply reply;
   *reply.mutable_image() = to_wire(done.image);
   reply.set_chain_version(done.chain_version);
-  reply.set_verifier(replica.verifier());
+  reply.set_verifier(replica.told_verifier());
   return reply;
 }
 
@@ -61,6 +61,7 @@ Replicas::Replicas(rpc::Router& router, ReplicaContext& context)
   rpc::add_method(router, kRead, *this, &Replicas::read, rpc::Access::users);
   rpc::add_method(router, kSync, *this, &Replicas::sync, rpc::Access::users);
   rpc::add_method(router, kLast, *this, &Replicas::last, rpc::Access::users);
+  rpc::add_method(router, kChunks, *this, &Replicas::chunks, rpc::Access::users);
   rpc::add_method(router, kInodes, *this, &Replicas::inodes);
   rpc::add_method(router, kCommitted, *this, &Replicas::committed);
   rpc::add_method(router, kList, *this, &Replicas::list);
@@ -129,7 +130,10 @@ Task<Result<wire::WriteReply>> Replicas::write(rpc::ServerCall& call, wire::Writ
   FF_CO_TRY(chunk::Update update, from_wire(request));
   const uint64_t bytes = request.data().size();
   FF_CO_TRY(check_size(bytes));
-  auto taking = take_memory(bytes);
+  // Zeros take as much.
+  const bool clears = update.change == chunk::Change::clear;
+  const uint64_t zeros = clears ? std::min(update.length, chunk::kChunkMax) : 0;
+  auto taking = take_memory(bytes + zeros);
   FF_CO_TRY(const auto memory, co_await std::move(taking));
   auto writing = replica->write(request.place().chain_version(), update, bytes,
                                 puller(call, request.data(), request.data_crc()));
@@ -223,6 +227,28 @@ Task<Result<wire::LastReply>> Replicas::last(rpc::ServerCall& call, wire::LastRe
     *reply.mutable_chunk() = to_wire(found->id);
     *reply.mutable_image() = to_wire(found->state.committed);
   }
+  co_return reply;
+}
+
+Task<Result<wire::ChunksReply>> Replicas::chunks(rpc::ServerCall& call,
+                                                 wire::ChunksRequest request) {
+  FF_CO_TRY(may(call, request.capability(), request.inode(), kRightRead));
+  FF_CO_TRY(const ReplicaRef replica, at(request.place()));
+  // Which of its chunks are holes, nobody knows.
+  const chunk::ChunkId first = {request.inode(), request.from()};
+  if (request.step() != 0 && replica->missing(first)) co_return replica->missing_error(first);
+  auto looking = replica->chunks(request.place().chain_version(),
+                                 {.inode = request.inode(),
+                                  .from = request.from(),
+                                  .end = request.end() == 0 ? UINT64_MAX : request.end(),
+                                  .limit = std::min(request.limit(), kChunksMax),
+                                  .step = request.step(),
+                                  .run_max = kRunMax});
+  FF_CO_TRY(const auto page, co_await std::move(looking));
+  wire::ChunksReply reply;
+  for (const chunk::ChunkInfo& info : page.chunks) *reply.add_chunks() = to_wire(info);
+  reply.set_run(page.run);
+  reply.set_next(page.next);
   co_return reply;
 }
 

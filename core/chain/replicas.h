@@ -41,6 +41,7 @@ class Replicas {
                                          const wire::Place& place, const wire::ReadItem& item);
   Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
   Task<Result<wire::LastReply>> last(rpc::ServerCall& call, wire::LastRequest request);
+  Task<Result<wire::ChunksReply>> chunks(rpc::ServerCall& call, wire::ChunksRequest request);
   Task<Result<wire::InodesReply>> inodes(rpc::ServerCall& call, wire::InodesRequest request);
   Task<Result<wire::CommittedReply>> committed(rpc::ServerCall& call,
                                                wire::CommittedRequest request);

@@ -15,6 +15,9 @@ namespace ff::chain {
 
 // In one answer of kInodes.
 constexpr uint32_t kInodesMax = 4096;
+// In one answer of kChunks, and of its run.
+constexpr uint32_t kChunksMax = 1024;
+constexpr uint64_t kRunMax = 65536;
 
 // Clients', users' among them, who need a capability of the file (capability.h): without one that
 // is good they get Errc::refused, for one chunk of a read like for a call.
@@ -33,6 +36,10 @@ inline constexpr rpc::Method<wire::LastRequest, wire::LastReply> kLast{0x0304, "
 // Which files have chunks; the last target that serves.
 inline constexpr rpc::Method<wire::InodesRequest, wire::InodesReply> kInodes{0x0305,
                                                                              "chain.inodes"};
+
+// Which chunks of a file there are in a range; the last target that serves.
+inline constexpr rpc::Method<wire::ChunksRequest, wire::ChunksReply> kChunks{0x0306,
+                                                                             "chain.chunks"};
 
 // Targets' among themselves.
 inline constexpr rpc::Method<wire::ForwardRequest, wire::WriteReply> kForward{0x0310,

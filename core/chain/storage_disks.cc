@@ -67,6 +67,7 @@ Result<void> StorageNode::survey() {
       return fail(Errc::refused, "{}: is disk '{}', which no storage node has made", dir,
                   printable(identity->disk));
     }
+    const auto same = std::ranges::find(disks_, *id, &DiskState::id);
     disk.id = *id;
     if (from.empty()) {
       from = dir;
@@ -80,6 +81,11 @@ Result<void> StorageNode::survey() {
     if (identity->node != node_) {
       return fail(Errc::refused, "{}: belongs to node {}, and {} to node {}", dir, identity->node,
                   from, node_);
+    }
+    if (same != disks_.end()) {
+      Error error = fail(Errc::refused, "{}: is disk {} as {} is", dir, *id, same->dir);
+      error.hint = "One of the two is a copy of the other: give the one that was used last.";
+      return error;
     }
   }
   if (options_.node != 0 && node_ != 0 && options_.node != node_) {
@@ -268,6 +274,12 @@ void StorageNode::measure() {
   for (DiskState& disk : disks_) {
     if (disk.store == nullptr) continue;
     if (auto space = disk_.space(disk.dir)) disk.space = *space;
+    const Metrics::Labels labels = {{"disk", fmt::to_string(disk.id)}};
+    Metrics& metrics = context_.metrics;
+    metrics.gauge("ff_storage_disk_bytes", "Size of a disk's file system", labels)
+        .set(static_cast<int64_t>(disk.space.total));
+    metrics.gauge("ff_storage_disk_free_bytes", "What is free of it", labels)
+        .set(static_cast<int64_t>(disk.space.free));
     for (const chunk::TargetInfo& target : disk.store->targets()) {
       if (Replica* const at = replica(target.id))
         at->counters().chunks.set(static_cast<int64_t>(target.chunks));

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "base/log.h"
+#include "chunk/layout.h"
+#include "cluster/fill.h"
 
 namespace ff::chain {
 
@@ -160,16 +163,18 @@ Task<Result<void>> StorageNode::make_target(DiskState& disk, cluster::TargetId i
 }
 
 // Targets that another has taken the place of: once their chain is whole without them nobody can
-// want their data any more.
+// want their data any more, but for those that were set aside, whose end the manager tells.
 Task<void> StorageNode::drop_replaced() {
   for (DiskState& disk : disks_) {
     if (disk.store == nullptr || !disk.store->health()) continue;
     for (const chunk::TargetInfo& target : disk.store->targets()) {
       const cluster::Chain* const chain = live_->member.routing().chain(target.chain);
       if (chain == nullptr || cluster::find_target(*chain, target.id) != nullptr) continue;
+      const cluster::SetAside* const aside = cluster::find_aside(*chain, target.id);
       const bool whole = std::ranges::all_of(
           chain->targets, [](const auto& it) { return it.state == cluster::State::serving; });
-      if (!whole || !live_->member.has_lease(loop_.now_ns())) continue;
+      if (aside == nullptr ? !whole : !aside->dropped) continue;
+      if (!live_->member.has_lease(loop_.now_ns())) continue;
       auto removing = live_->replicas.remove(target.id);
       co_await std::move(removing);
       auto dropping = disk.store->remove_target(target.id);
@@ -179,12 +184,19 @@ Task<void> StorageNode::drop_replaced() {
   }
 }
 
-// What is kept for a while only.
+// What is kept for a while only. Clocks of the wall jump: what they have dated is old when it is so
+// by each of their readings since, and this process has read them for as long as it is kept.
 Task<void> StorageNode::prune() {
+  std::deque<std::pair<int64_t, int64_t>> readings;  // steady, wall
   for (;;) {
+    readings.emplace_back(loop_.now_ns(), loop_.clock().wall_ns());
     const auto waited = co_await after(loop_, kPruneNs);
     if (!waited) co_return;
-    const int64_t now_ns = loop_.clock().wall_ns();
+    const int64_t from_ns = loop_.now_ns() - chunk::kKeptNs;
+    while (readings.size() > 1 && readings[1].first <= from_ns) readings.pop_front();
+    if (readings.front().first > from_ns) continue;
+    int64_t now_ns = loop_.clock().wall_ns();
+    for (const auto& [steady, wall] : readings) now_ns = std::min(now_ns, wall + chunk::kKeptNs);
     for (const DiskState& disk : disks_) {
       if (disk.store == nullptr || !disk.store->health()) continue;
       for (bool more = true; more;) {
@@ -262,6 +274,24 @@ void StorageNode::try_again() {
                 [&](const auto& failure) { return failure.second.again_ns <= loop_.now_ns(); });
 }
 
+// What chunks may still take of a disk: free blocks, and whole groups of those that the file system
+// has room for (chunk/blocks.h). A disk whose file system has less left than a group of the blocks
+// that are in use there is full.
+uint64_t StorageNode::room_of(const DiskState& disk) {
+  const uint64_t kept = disk.space.total / 100 * (100 - cluster::kFullPercent);
+  const uint64_t left = disk.space.free - std::min(disk.space.free, kept);
+  if (disk.store == nullptr) return left;
+  uint64_t room = 0;
+  uint64_t group = 0;
+  for (const chunk::ClassUsage& usage : disk.store->usage()) {
+    if (usage.reserved_bytes == 0) continue;
+    const uint64_t block = chunk::block_bytes(usage.of);
+    room += usage.reserved_bytes - usage.used_blocks * block;
+    group = std::max(group, chunk::group_bytes(usage.of));
+  }
+  return left < group ? room : room + left;
+}
+
 void StorageNode::look_at_disks() {
   std::vector<cluster::DiskUse> use;
   for (DiskState& disk : disks_) {
@@ -271,7 +301,9 @@ void StorageNode::look_at_disks() {
       log_error("a disk has failed", {{"disk", disk.id}, {"cause", disk.trouble}});
     }
     cluster::DiskUse& told = use.emplace_back();
-    told = {.disk = disk.id, .used = disk.space.total - disk.space.free, .trouble = disk.trouble};
+    told = {.disk = disk.id,
+            .used = disk.space.total - std::min(disk.space.total, room_of(disk)),
+            .trouble = disk.trouble};
     if (disk.store == nullptr) continue;
     for (const chunk::TargetInfo& target : disk.store->targets()) {
       if (live_->replicas.find(target.id) == nullptr) continue;
@@ -279,7 +311,16 @@ void StorageNode::look_at_disks() {
       if (bad != failed_.end() && told.trouble.empty()) {
         told.trouble = fmt::format("target {}: {}", target.id, bad->second.why);
       }
+      if (target.damaged > 0 && told.trouble.empty()) {
+        told.trouble = fmt::format(
+            "target {}: {} of its {} chunks are damaged or missing, and are not a copy until they "
+            "have been written anew from other targets",
+            target.id, target.damaged, target.chunks);
+      }
       live_->member.set_usable(target.id, health.ok() && bad == failed_.end() && !draining_);
+      live_->member.set_size(target.id, {.chunks = target.chunks - target.removed,
+                                         .bytes = target.bytes,
+                                         .last_inode = target.last_inode});
     }
   }
   std::erase_if(use, [](const auto& it) { return it.disk == 0; });

@@ -126,6 +126,7 @@ class StorageNode {
   Task<void> prune();
   Task<void> scrub();
   Task<Result<void>> scrub_target(chunk::Store& store, cluster::TargetId id, Pace& pace);
+  static uint64_t room_of(const DiskState& disk);
   void look_at_disks();
   void failed(cluster::TargetId id, const Error& error);
   void try_again();

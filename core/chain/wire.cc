@@ -79,16 +79,19 @@ chunk::ChannelInfo from_wire(const wire::ChannelResult& result) {
 }
 
 Result<chunk::Update> from_wire(const wire::WriteRequest& request) {
-  if (request.change() > static_cast<uint32_t>(chunk::Change::remove)) {
+  if (request.change() > static_cast<uint32_t>(chunk::Change::clear)) {
     return fail(Errc::usage, "change {} of a chunk is none", request.change());
   }
+  std::optional<uint64_t> only_version;
+  if (request.has_only_version()) only_version = request.only_version();
   return chunk::Update{.target = request.place().target(),
                        .id = from_wire(request.chunk()),
                        .writer = from_wire(request.writer()),
                        .change = static_cast<chunk::Change>(request.change()),
                        .offset = request.offset(),
                        .length = request.length(),
-                       .chunk_size = request.chunk_size()};
+                       .chunk_size = request.chunk_size(),
+                       .only_version = only_version};
 }
 
 void to_wire(const chunk::Update& update, wire::WriteRequest& out) {
@@ -98,6 +101,7 @@ void to_wire(const chunk::Update& update, wire::WriteRequest& out) {
   out.set_offset(update.offset);
   out.set_length(update.length);
   out.set_chunk_size(update.chunk_size);
+  if (update.only_version) out.set_only_version(*update.only_version);
 }
 
 }  // namespace ff::chain

@@ -66,7 +66,13 @@ Result<void> Blocks::open_files(Class of, bool create) {
 Result<void> Blocks::open() {
   for (Class of = 0; of < kClasses; ++of) {
     FF_TRY(const bool there, io::exists(disk_, data_path(of)));
-    if (there) FF_TRY(open_files(of, false));
+    if (!there) continue;
+    FF_TRY(open_files(of, false));
+    Files& own = files(of);
+    FF_TRY(const io::FileInfo data, own.data->info());
+    FF_TRY(const io::FileInfo crc, own.crc->info());
+    own.found_data = data.size;
+    own.found_crc = crc.size;
   }
   return {};
 }
@@ -83,15 +89,25 @@ Result<void> Blocks::grow(Class of, uint64_t group) {
   return {};
 }
 
-Result<BlockRef> Blocks::adopt(Place place, uint64_t filled) {
-  Files& own = files(place.of);
-  FF_TRY(grow(place.of, place.number / group_blocks(place.of)));
-  if (!own.space.take(place.number)) {
+Result<BlockRef> Blocks::adopt(Place place, uint64_t filled, std::optional<Class> pieces_of) {
+  if (!files(place.of).space.take(place.number)) {
     return fail(Errc::corrupt, "{}: two chunks have block {}", data_path(place.of), place.number);
   }
   BlockRef block(*new Block(*this, place));
-  block->filled = static_cast<uint16_t>(filled);
+  adopted(*block, filled, pieces_of);
   return block;
+}
+
+void Blocks::adopted(Block& block, uint64_t filled, std::optional<Class> pieces_of) {
+  block.filled = std::max(block.filled, static_cast<uint16_t>(filled));
+  const Place place = block.place;
+  const Files& own = files(place.of);
+  // The CRCs of pieces are in the metadata.
+  const uint64_t data_end = place.offset() + filled * granule_bytes(pieces_of.value_or(place.of));
+  const uint64_t crc_end =
+      pieces_of ? 0 : place.number * crc_bytes(place.of) + filled * sizeof(uint32_t);
+  block.lost_ |= data_end > own.found_data || crc_end > own.found_crc;
+  block.doubted |= block.lost_;
 }
 
 void Blocks::drop_unused() {
@@ -103,6 +119,7 @@ void Blocks::drop_unused() {
 
 // Best effort: what is not given back is used again all the same.
 void Blocks::punch(Class of, uint64_t first, uint64_t last) {
+  if (!files(of).data) return;
   (void)files(of).data->punch(first * group_bytes(of), (last - first) * group_bytes(of));
 }
 
@@ -128,7 +145,18 @@ Result<BlockRef> Blocks::allocate(Class of) {
     FF_TRY(add_group(of));
     number = files(of).space.allocate();
   }
+  // A group of blocks that were lost may have no file yet.
+  const auto grown = grow(of, *number / group_blocks(of));
+  if (!grown) {
+    files(of).space.free(*number);
+    return grown.error();
+  }
   return BlockRef(*new Block(*this, {.of = of, .number = *number}));
+}
+
+Error Blocks::missing(const Block& block) const {
+  return fail(Errc::corrupt, "{}: ends before or inside block {}", data_path(block.place.of),
+              block.place.number);
 }
 
 CrcsRef Blocks::new_crcs(const BlockRef& block) {
@@ -177,6 +205,7 @@ Task<Result<void>> Blocks::write(BlockRef block, uint64_t offset, ByteView from)
 Task<Result<void>> Blocks::read(BlockRef block, uint64_t offset, ByteSpan into) {
   FF_CHECK(offset + into.size() <= block_bytes(block->place.of));
   Files& own = files(block->place.of);
+  if (!own.data) co_return missing(*block);
   if (block->paged_ && into.size() <= paged_max_) {
     const auto cached = own.cached().read_cached(into, block->place.offset() + offset);
     if (cached && *cached) co_return Result<void>();
@@ -184,9 +213,7 @@ Task<Result<void>> Blocks::read(BlockRef block, uint64_t offset, ByteSpan into) 
   io::File& data = *own.data;
   auto got = co_await queue_.read(data, into, block->place.offset() + offset);
   if (!got) co_return std::move(got).error();
-  if (*got < into.size()) {
-    co_return fail(Errc::corrupt, "{}: ends inside block {}", data.path(), block->place.number);
-  }
+  if (*got < into.size()) co_return missing(*block);
   co_return Result<void>();
 }
 
@@ -212,9 +239,12 @@ Task<Result<CrcsRef>> Blocks::crcs(BlockRef block) {
     const Class of = block->place.of;
     auto loaded = std::make_shared<Crcs>(granules(of));
     const ByteSpan into = bytes_of(*loaded, 0, granules(of));
-    // Past the end of the file are CRCs that were never stored, of granules never written.
-    auto got = co_await queue_.read(*files(of).crc, into, block->place.number * crc_bytes(of));
-    if (!got) co_return std::move(got).error();
+    // Past the end of the file are CRCs that were never stored, of granules never written, or lost.
+    io::File* const crc = files(of).crc.get();
+    if (crc != nullptr) {
+      auto got = co_await queue_.read(*crc, into, block->place.number * crc_bytes(of));
+      if (!got) co_return std::move(got).error();
+    }
     // Another task may have been faster, and changed what it loaded.
     if (!block->crcs_) cache(*block, std::move(loaded));
   } else {

@@ -43,6 +43,8 @@ class Block : public ListLink<Block> {
 
   const Place place;
   uint16_t filled = 0;  // granules written so far, from the first on
+  // What it holds was found to be lost or damaged, or is not known to be sound. Reads tell anyway.
+  bool doubted = false;
 
  private:
   friend class Blocks;
@@ -50,6 +52,7 @@ class Block : public ListLink<Block> {
   Blocks& owner_;
   uint32_t references_ = 0;
   bool paged_ = false;  // some of it was written through the page cache
+  bool lost_ = false;   // the files ended before it when they were opened: nothing builds upon it
   CrcsRef crcs_;        // while cached
 };
 
@@ -95,10 +98,12 @@ class Blocks {
 
   // Opens the files that are there.
   Result<void> open();
-  // A block that the metadata names, with `filled` granules. A file that ends before it is made
-  // longer: its size may have been lost, and the CRCs tell what else was. Errors: corrupt when
-  // another chunk has it.
-  Result<BlockRef> adopt(Place place, uint64_t filled);
+  // A block that the metadata names, with `filled` granules, or slots of `pieces`. One that the
+  // files do not have is lost: no file is made or made longer for it, and reads find it corrupt.
+  // Errors: corrupt when another chunk has it.
+  Result<BlockRef> adopt(Place place, uint64_t filled, std::optional<Class> pieces_of);
+  // The same block, of another version.
+  void adopted(Block& block, uint64_t filled, std::optional<Class> pieces_of);
   // After the last adopt(): groups without a block are punched.
   void drop_unused();
 
@@ -127,6 +132,8 @@ class Blocks {
   // The blocks freed in epochs up to this one may be used again.
   void settle(uint64_t epoch);
 
+  static bool lost(const BlockRef& block) { return block && block->lost_; }
+
   std::string data_path(Class of) const;
   bool direct() const;
   std::vector<ClassUsage> usage() const;
@@ -140,7 +147,9 @@ class Blocks {
     std::unique_ptr<io::File> data;   // made with the first block
     std::unique_ptr<io::File> pages;  // the same through the page cache, where `data` is direct
     std::unique_ptr<io::File> crc;
-    uint64_t blocks = 0;  // that the data file has room for
+    uint64_t blocks = 0;      // that the data file has room for
+    uint64_t found_data = 0;  // bytes, when it was opened
+    uint64_t found_crc = 0;
     bool dirty = false;
     uint64_t in_pages = 0;  // bytes written through the page cache since the last sync
   };
@@ -152,6 +161,7 @@ class Blocks {
   Files& files(Class of) { return *files_[of]; }
   Result<void> open_files(Class of, bool create);
   Result<void> grow(Class of, uint64_t group);
+  Error missing(const Block& block) const;
   Result<void> add_group(Class of);
   void punch(Class of, uint64_t first, uint64_t last);
   void release(Block& block);

@@ -76,6 +76,8 @@ enum class Change : uint8_t {
   replace,  // the whole chunk becomes `data`
   resize,   // cut or filled up with zeros to `length`
   remove,
+  clear,  // `length` bytes at `offset` become zeros, as far as the chunk has them; one that has no
+          // others goes. Asked of a chain's head, which makes a write or a removal of it.
 };
 
 // Bytes of a version that are not what was stored.
@@ -92,7 +94,7 @@ struct Update {
   Writer writer = {};
   Change change = Change::write;
   uint64_t offset = 0;      // write
-  uint64_t length = 0;      // resize
+  uint64_t length = 0;      // resize, clear
   ByteView data = {};       // write, replace; lives until the update is done
   uint64_t chunk_size = 0;  // bytes the chunk may have, at most kChunkMax
   // Of the whole new version, when it is known: nothing is stored when it comes out differently.
@@ -102,6 +104,8 @@ struct Update {
   // replace, with a checksum: places of `data` that are damaged, and read as damaged here too; the
   // checksum is of what they were.
   std::vector<Damage> damaged = {};
+  // Asked of a chain's head: nothing is done unless this is the committed version.
+  std::optional<uint64_t> only_version = {};
 };
 
 }  // namespace ff::chunk

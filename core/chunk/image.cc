@@ -19,6 +19,15 @@ uint64_t Image::bytes_in(uint64_t index) const {
   return std::min(granule(), state.length - index * granule());
 }
 
+bool Image::doubted() const {
+  return (block && block->doubted) || (piece_block && piece_block->doubted);
+}
+
+void Image::set_doubted(bool doubted) const {
+  if (block) block->doubted = doubted;
+  if (piece_block) piece_block->doubted = doubted;
+}
+
 std::vector<Run> runs(const Image& image, uint64_t first, uint64_t end) {
   std::vector<Run> all;
   for (uint64_t index = first; index < end; ++index) {

@@ -27,6 +27,8 @@ struct Image {
   uint32_t crc(uint64_t granule, const Crcs& crcs) const;
   // The bytes of a granule that the version has.
   uint64_t bytes_in(uint64_t granule) const;
+  bool doubted() const;
+  void set_doubted(bool doubted) const;
 };
 
 // Granules of an image that lie together on the disk.
@@ -51,6 +53,7 @@ struct Versions {
   std::unique_ptr<Pending> pending;
 
   bool absent() const { return committed.state.version == 0 && !pending; }
+  bool doubted() const { return committed.doubted() || (pending && pending->image.doubted()); }
 };
 
 ChunkState state_of(const Versions& versions);

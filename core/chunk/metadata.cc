@@ -51,6 +51,11 @@ std::optional<std::vector<uint64_t>> numbers_of(std::string_view key, size_t cou
   return numbers;
 }
 
+RowChange damage_row(TargetId target, const ChunkId& id, bool damaged) {
+  return {.key = key_of(Table::damage, {target, id.inode, id.index}),
+          .body = damaged ? std::optional(std::string()) : std::nullopt};
+}
+
 Result<Metadata> Metadata::open(io::Disk& disk, const std::string& path, Clock& clock, Rng& rng) {
   auto own_rng = std::make_unique<SeededRng>(rng.next());
   const db::OpenOptions options{

@@ -5,6 +5,7 @@
 //          note    (nothing: one row) the owner's
 //          target  target
 //          chunk   target inode index
+//          damage  target inode index         the chunk is damaged, and not yet written anew
 //          result  target client channel
 //          undo    epoch target inode index   the chunk's row before the first change of the epoch
 //   value  u32 CRC32C of key and body, then the body (record.h; an undo row's may be empty: absent)
@@ -39,6 +40,7 @@ enum class Table : char {
   disk = 'a',
   target = 'b',
   chunk = 'c',
+  damage = 'd',
   note = 'n',
   result = 'r',
   undo = 'u'
@@ -55,6 +57,9 @@ struct RowChange {
   std::string end = {};             // not empty: erase all from `key` on and before `end`
 };
 using RowChanges = std::vector<RowChange>;
+
+// Says that the chunk is damaged, or no longer.
+RowChange damage_row(TargetId target, const ChunkId& id, bool damaged);
 
 class Metadata {
  public:

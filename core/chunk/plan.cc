@@ -32,6 +32,7 @@ Result<Plan> extent(const Base& base, const Update& update) {
       plan.to = update.length;
       break;
     case Change::remove: break;
+    case Change::clear: return fail(Errc::usage, "what a clear makes of a chunk is not decided");
   }
   if (update.chunk_size == 0 || update.chunk_size > kChunkMax) {
     return fail(Errc::usage, "a chunk size of {} bytes: 1 to {}", update.chunk_size, kChunkMax);

@@ -34,11 +34,30 @@ struct TargetInfo {
   uint64_t state = 0;  // the owner's
   bool lossy = false;  // power was lost since that was set: unsynced steps may be gone
   uint64_t chunks = 0;
+  uint64_t removed = 0;  // of the chunks
+  uint64_t bytes = 0;
+  uint64_t last_inode = 0;  // of the chunks, the highest
+  uint64_t damaged = 0;     // of them: lost or damaged, or not known to be sound
 };
 
 struct ChunkInfo {
   ChunkId id = {};
   ChunkState state = {};
+};
+
+// Of a file: which chunks there are, removed ones left out, in order.
+struct ChunksAsked {
+  uint64_t inode = 0;
+  uint64_t from = 0;          // index
+  uint64_t end = UINT64_MAX;  // before this one
+  size_t limit = 0;           // chunks
+  uint64_t step = 0;          // not 0: how long the first one's run is
+  uint64_t run_max = 0;
+};
+struct ChunksPage {
+  std::vector<ChunkInfo> chunks = {};
+  uint64_t run = 0;  // so many, from the first one on, are there, each `step` behind the one before
+  uint64_t next = 0;  // index to go on at; 0: that was all
 };
 
 enum class Which : uint8_t { committed, pending };

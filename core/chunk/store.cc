@@ -112,9 +112,13 @@ Task<Result<void>> Store::put(Claim& claim, Versions next, RowChanges more) {
   if (!next.absent()) row = row_of(next);
   more.push_back(
       {.key = key_of(Table::chunk, {claim.target_id(), id.inode, id.index}), .body = row});
+  const bool renewed = !next.doubted() && claim.target().damaged.contains(id);
+  if (renewed) more.push_back(damage_row(claim.target_id(), id, false));
   FF_CO_TRY(co_await commit_rows(std::move(more)));
+  if (renewed) claim.target().damaged.erase(id);
   chunk.undo_epoch = epoch;
   note_tombstone(claim.target(), id, next);
+  claim.target().bytes += next.committed.state.length - chunk.versions.committed.state.length;
   chunk.versions = std::move(next);
   changed_epoch_ = std::max(changed_epoch_, epoch);
   changed_.set();
@@ -129,6 +133,66 @@ void Store::note_tombstone(Target& target, ChunkId id, const Versions& versions)
   }
 }
 
+// Damage.
+
+void Store::doubt(const Versions& versions) {
+  versions.committed.set_doubted(true);
+  if (versions.pending) versions.pending->image.set_doubted(true);
+}
+
+void Store::doubt(TargetId target, ChunkId id) {
+  const auto of = find(target);
+  if (!of) return;
+  const Chunk* const chunk = find(**of, id);
+  if (chunk == nullptr) return;
+  doubt(chunk->versions);
+  if (!chunk->versions.doubted() || !(*of)->damaged.insert(id).second) return;
+  unnoted_.emplace_back(target, id);
+  changed_.set();
+}
+
+Task<Result<bool>> Store::check(TargetId target, ChunkId id) {
+  FF_CO_TRY(health());
+  FF_CO_TRY(const Target* const before, std::as_const(*this).find(target));
+  const Chunk* const chunk = find(*before, id);
+  if (chunk == nullptr) co_return true;
+  Image images[2];
+  images[0] = chunk->versions.committed;
+  if (chunk->versions.pending) images[1] = chunk->versions.pending->image;
+  for (const Image& image : images) {
+    auto checking = intact(image);
+    auto sound = co_await std::move(checking);
+    if (!sound) co_return failed(std::move(sound).error());
+    if (!*sound) co_return false;
+  }
+  for (const Image& image : images) image.set_doubted(false);
+  FF_CO_TRY(Target* const of, find(target));
+  const Chunk* const now = find(*of, id);
+  if (now != nullptr && now->versions.doubted()) co_return false;  // it has changed meanwhile
+  if (of->damaged.erase(id) == 0) co_return true;
+  RowChanges changes;
+  changes.push_back(damage_row(target, id, false));
+  auto committing = commit_rows(std::move(changes));
+  FF_CO_TRY(co_await std::move(committing).shielded());
+  co_return true;
+}
+
+bool Store::doubted(TargetId target, ChunkId id) const {
+  const auto of = find(target);
+  return of && (*of)->damaged.contains(id);
+}
+
+std::vector<ChunkId> Store::damaged(TargetId target, ChunkId from, size_t limit) const {
+  std::vector<ChunkId> ids;
+  const auto of = find(target);
+  if (!of) return ids;
+  for (auto at = (*of)->damaged.lower_bound(from); at != (*of)->damaged.end(); ++at) {
+    if (ids.size() >= limit) break;
+    ids.push_back(*at);
+  }
+  return ids;
+}
+
 // Making durable.
 
 Task<Result<void>> Store::pass() {
@@ -139,6 +203,9 @@ Task<Result<void>> Store::pass() {
   changes.push_back({.key = key_of(Table::undo, {0}),
                      .body = std::nullopt,
                      .end = key_of(Table::undo, {ended + 1})});
+  for (const auto& [target, id] : std::exchange(unnoted_, {})) {
+    if (doubted(target, id)) changes.push_back(damage_row(target, id, true));
+  }
   auto committed = co_await committer_->commit_durably(std::move(changes));
   if (!committed) co_return failed(std::move(committed).error());
   durable_epoch_ = ended;
@@ -283,6 +350,9 @@ Task<Result<void>> Store::remove_chunks(TargetId id) {
   changes.push_back({.key = key_of(Table::result, {id}),
                      .body = std::nullopt,
                      .end = key_of(Table::result, {id, UINT64_MAX, UINT64_MAX}) + '\0'});
+  changes.push_back({.key = key_of(Table::damage, {id}),
+                     .body = std::nullopt,
+                     .end = key_of(Table::damage, {id, UINT64_MAX, UINT64_MAX}) + '\0'});
   changes.push_back({.key = key_of(Table::target, {id}), .body = std::nullopt});
   FF_CO_TRY(co_await commit_rows(std::move(changes)));
   targets_.erase(id);
@@ -299,7 +369,11 @@ std::vector<TargetInfo> Store::targets() const {
                    .chain = target.record.chain,
                    .state = target.record.state,
                    .lossy = target.record.lossy,
-                   .chunks = target.chunks.size()});
+                   .chunks = target.chunks.size(),
+                   .removed = target.tombstones.size(),
+                   .bytes = target.bytes,
+                   .last_inode = target.chunks.empty() ? 0 : target.chunks.rbegin()->first.inode,
+                   .damaged = target.damaged.size()});
   }
   return all;
 }

@@ -57,6 +57,9 @@ class Store {
   LastEnd last_end() const { return last_end_; }
   // Chunks that the last end took back.
   uint64_t rolled_back() const { return rolled_back_; }
+  // Chunks whose bytes were gone when the disk was opened, or seemed to be: the index names them,
+  // and the block files are missing, too short, or not what they were.
+  uint64_t found_damaged() const { return found_damaged_; }
   // The I/O error after which no more changes are taken.
   Result<void> health() const;
   bool direct() const { return blocks_.direct(); }
@@ -102,6 +105,8 @@ class Store {
   Result<std::vector<ChunkInfo>> list(TargetId target, ChunkId from, size_t limit) const;
   // The last chunk of a file that is not removed, or is about not to be; nothing when all are.
   Result<std::optional<ChunkInfo>> query_last(TargetId target, uint64_t inode) const;
+  // Looks at a bounded number of chunks, removed ones too: few of many tombstones are a page.
+  Result<ChunksPage> chunks(TargetId target, ChunksAsked asked) const;
   // Files from `from` on with chunks that are not removed, or about not to be; at most `limit`.
   Result<std::vector<uint64_t>> inodes(TargetId target, uint64_t from, size_t limit) const;
 
@@ -121,6 +126,13 @@ class Store {
   std::vector<ChunkId> old_tombstones(TargetId target, int64_t now_ns, size_t limit) const;
   // Those that still are tombstones, and are not being changed.
   Task<Result<void>> prune_tombstones(TargetId target, std::vector<ChunkId> ids);
+  // What is known to be damaged is kept with the chunks until it is written anew. A chunk that is
+  // there stays on the list however it was read; `check` reads all of it, and takes it off when it
+  // is sound: whether it is.
+  void doubt(TargetId target, ChunkId id);
+  Task<Result<bool>> check(TargetId target, ChunkId id);
+  bool doubted(TargetId target, ChunkId id) const;
+  std::vector<ChunkId> damaged(TargetId target, ChunkId from, size_t limit) const;
   // Reads `limit` chunks from `from` on and compares them with their CRCs.
   Task<Result<ScrubPage>> scrub(TargetId target, ChunkId from, size_t limit);
 
@@ -135,6 +147,8 @@ class Store {
     TargetRecord record;
     std::map<ChunkId, Chunk> chunks;
     std::set<ChunkId> tombstones;  // without a pending version
+    uint64_t bytes = 0;            // of committed versions
+    std::set<ChunkId> damaged;
     std::map<Channel, ChannelResult> channels;
     std::multiset<Channel> changing;  // channels whose results change now
     uint64_t busy = 0;                // chunks that do
@@ -152,6 +166,7 @@ class Store {
   Error bad_row(std::string_view what) const;
   Result<void> load_target(std::string_view key, std::string_view body);
   Result<void> load_chunk(std::string_view key, std::string_view body);
+  Result<void> load_damage(std::string_view key);
   Result<void> load_channel(std::string_view key, std::string_view body);
   Result<void> load_undo(std::string_view key, std::string_view body, UndoRows& undo);
   Result<void> check_disk_row(const std::string& row);
@@ -161,6 +176,8 @@ class Store {
   Task<Result<void>> recover(UndoRows undo);
   Task<Result<bool>> settle_chunk(Target& target, ChunkId id, const std::vector<std::string>& undo);
   Task<Result<bool>> intact(Image image);
+  Task<Result<void>> doubt_files();
+  void note_damage(RowChanges& changes);
   void take_back_results(TargetId id, Target& target, ChunkId chunk, RowChanges& changes);
   Task<Result<void>> remove_chunks(TargetId id);
 
@@ -174,6 +191,7 @@ class Store {
   Task<Result<void>> commit_rows(RowChanges changes);
   static void note_tombstone(Target& target, ChunkId id, const Versions& versions);
   static bool holds(const Versions& versions);
+  static void doubt(const Versions& versions);
   Task<Result<void>> put(Claim& claim, Versions next, RowChanges more);
   Task<Result<void>> keep_durable();
   Task<Result<void>> pass();
@@ -210,6 +228,7 @@ class Store {
   Metadata metadata_;
   LastEnd last_end_ = LastEnd::closed;
   uint64_t rolled_back_ = 0;
+  uint64_t found_damaged_ = 0;
   io::AsyncQueue queue_;
   Blocks blocks_;
   std::map<TargetId, Target> targets_;
@@ -219,8 +238,9 @@ class Store {
   uint64_t changed_epoch_ = 0;  // of the last step that ended, as blocks_ counts
   uint64_t durable_epoch_ = 0;
   Result<void> last_pass_;
-  Event changed_;  // since the last pass
-  Event asked_;    // by sync()
+  Event changed_;                                      // since the last pass
+  std::vector<std::pair<TargetId, ChunkId>> unnoted_;  // damage, for the next pass
+  Event asked_;                                        // by sync()
   Event passed_;
   std::unique_ptr<Committer> committer_;
   Gate gate_;

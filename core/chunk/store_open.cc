@@ -5,8 +5,10 @@
 // chunk by chunk: each that has undo rows (store.cc) is read, and if its bytes are not what its row
 // says it goes back to the newest undo row whose bytes are.
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "chunk/aligned_bytes.h"
 #include "chunk/store.h"
@@ -17,6 +19,11 @@ namespace ff::chunk {
 namespace {
 
 constexpr uint64_t kCheckBytes = kMiB;  // read at a time when a chunk is checked
+
+// Chunks of each class that are looked at when a disk is opened, and how many of them are not sound
+// in a file that is not what it was: one alone is a damaged chunk.
+constexpr uint64_t kSamples = 8;
+constexpr uint64_t kSamplesBad = 2;
 
 Result<Metadata> open_metadata(const StoreOptions& options) {
   return Metadata::open(options.disk, metadata_path(options.dir), options.loop.clock(),
@@ -107,13 +114,22 @@ Task<Result<std::unique_ptr<Store>>> Store::open(StoreOptions options) {
   FF_CO_TRY(auto lock, lock_disk(options.disk, options.dir));
   const std::string path = metadata_path(options.dir);
   FF_CO_TRY(const bool there, io::exists(options.disk, path));
-  if (!there) co_return fail(Errc::corrupt, "{}: is missing", path);
+  if (!there) {
+    co_return Error{Errc::corrupt,
+                    fmt::format("{}: is missing, and with it where each chunk lies", path),
+                    "Put it back, or replace the disk's targets: ff admin replace-target."};
+  }
   FF_CO_TRY(auto metadata, open_metadata(options));
   std::unique_ptr<Store> store(
       new Store(std::move(options), std::move(identity), std::move(lock), std::move(metadata)));
   FF_CO_TRY(auto undo, store->load());
   auto recovering = store->recover(std::move(undo));
   FF_CO_TRY(co_await std::move(recovering).shielded());
+  for (auto& [id, target] : store->targets_) {
+    for (const auto& [chunk_id, chunk] : target.chunks) {
+      target.bytes += chunk.versions.committed.state.length;
+    }
+  }
   store->committer_ = std::make_unique<Committer>(store->metadata_, store->options_.loop,
                                                   store->options_.commit_on);
   std::vector<TargetId> removed;
@@ -137,6 +153,7 @@ Result<Store::UndoRows> Store::load() {
       case Table::disk: disk = body; return Result<void>();
       case Table::target: return load_target(key, body);
       case Table::chunk: return load_chunk(key, body);
+      case Table::damage: return load_damage(key);
       case Table::note: note_ = body; return Result<void>();
       case Table::result: return load_channel(key, body);
       case Table::undo: return load_undo(key, body, undo);
@@ -193,6 +210,18 @@ Result<void> Store::load_chunk(std::string_view key, std::string_view body) {
   return {};
 }
 
+// Rows of chunks come before those of damage.
+Result<void> Store::load_damage(std::string_view key) {
+  const auto numbers = numbers_of(key, 3);
+  if (!numbers) return bad_row("the key of a damaged chunk");
+  const auto target = targets_.find((*numbers)[0]);
+  const ChunkId id{.inode = (*numbers)[1], .index = (*numbers)[2]};
+  if (target == targets_.end() || !target->second.chunks.contains(id)) return {};
+  target->second.damaged.insert(id);
+  doubt(target->second.chunks.at(id).versions);
+  return {};
+}
+
 Result<void> Store::load_channel(std::string_view key, std::string_view body) {
   const auto numbers = numbers_of(key, 3);
   const auto target = numbers ? targets_.find((*numbers)[0]) : targets_.end();
@@ -213,21 +242,22 @@ Result<void> Store::load_undo(std::string_view key, std::string_view body, UndoR
 // Takes the blocks of a version, but for those that the versions in `shared` have already.
 Result<Image> Store::adopt(const ImageRecord& record, const std::vector<const Image*>& shared) {
   Image image{.state = record.state, .block = {}, .piece_block = {}, .pieces = record.pieces};
-  const auto take = [&](Place place, uint64_t filled) -> Result<BlockRef> {
+  const auto take = [&](Place place, uint64_t filled,
+                        std::optional<Class> pieces_of) -> Result<BlockRef> {
     for (const Image* const other : shared) {
       for (const BlockRef& block : {other->block, other->piece_block}) {
         if (block.place() != place) continue;
-        block->filled = std::max(block->filled, static_cast<uint16_t>(filled));
+        blocks_.adopted(*block, filled, pieces_of);
         return block;
       }
     }
-    return blocks_.adopt(place, filled);
+    return blocks_.adopt(place, filled, pieces_of);
   };
   if (record.block) {
-    FF_TRY(image.block, take(*record.block, filled_by(record)));
+    FF_TRY(image.block, take(*record.block, filled_by(record), std::nullopt));
   }
   if (record.piece_block) {
-    FF_TRY(image.piece_block, take(*record.piece_block, slots_of(record)));
+    FF_TRY(image.piece_block, take(*record.piece_block, slots_of(record), record.block->of));
   }
   return image;
 }
@@ -284,8 +314,11 @@ Task<Result<bool>> Store::settle_chunk(Target& target, ChunkId id,
         co_return true;
       }
     }
-    // Even what was durable does not hold: damage that is not ours. Reads will tell.
-    if (older == undo.rend()) co_return changed;
+    // Even what was durable does not hold: damage that is not ours.
+    if (older == undo.rend()) {
+      doubt(versions);
+      co_return changed;
+    }
     changed = true;
     if (older->empty()) {
       target.chunks.erase(found);
@@ -323,6 +356,72 @@ void Store::take_back_results(TargetId id, Target& target, ChunkId chunk, RowCha
   }
 }
 
+// What a file holds is what tells it from others: files of the right size may have been put there
+// from another disk or another day, or lie empty where there was content. Of each class a few
+// chunks that do not change are read, a granule of each; where several do not hold, all of the
+// class are to be looked at.
+Task<Result<void>> Store::doubt_files() {
+  const auto each = [&](const auto& look) {
+    for (auto& [id, target] : targets_) {
+      for (auto& [chunk_id, chunk] : target.chunks) {
+        const Image& image = chunk.versions.committed;
+        if (image.block) look(image.block->place.of, chunk.versions);
+      }
+    }
+  };
+  std::array<uint64_t, kClasses> sound{};
+  each([&](Class of, const Versions& versions) { sound[of] += versions.doubted() ? 0 : 1; });
+  std::array<uint64_t, kClasses> seen{};
+  std::array<std::vector<Image>, kClasses> samples;
+  each([&](Class of, const Versions& versions) {
+    const uint64_t step = std::max<uint64_t>(1, sound[of] / kSamples);
+    if (versions.doubted() || seen[of]++ % step != 0) return;
+    samples[of].push_back(versions.committed);
+  });
+  std::array<bool, kClasses> strange{};
+  for (Class of = 0; of < kClasses; ++of) {
+    uint64_t bad = 0;
+    for (const Image& image : samples[of]) {
+      const AlignedBytes memory(image.granule());
+      const auto read =
+          co_await read_image(image, 0, memory.span().first(image.bytes_in(0)), false);
+      if (read) continue;
+      if (read.error().code != Errc::corrupt) co_return read.error();
+      ++bad;
+      image.set_doubted(true);
+    }
+    strange[of] = bad >= kSamplesBad;
+    if (!strange[of]) continue;
+    log_error("a block file is not what it was: all its chunks are to be looked at",
+              {{"file", blocks_.data_path(of)}, {"looked_at", samples[of].size()}, {"bad", bad}});
+  }
+  each([&](Class of, const Versions& versions) {
+    if (strange[of]) doubt(versions);
+  });
+  co_return Result<void>();
+}
+
+// Finds what is in doubt, and has it kept as such: nobody shall have to find it again.
+void Store::note_damage(RowChanges& changes) {
+  for (auto& [id, target] : targets_) {
+    if (target.record.removing) continue;
+    std::erase_if(target.damaged, [&](const ChunkId gone) {
+      const auto found = target.chunks.find(gone);
+      if (found != target.chunks.end() && found->second.versions.doubted()) return false;
+      changes.push_back(damage_row(id, gone, false));
+      return true;
+    });
+    for (const auto& [chunk_id, chunk] : target.chunks) {
+      if (!chunk.versions.doubted() || !target.damaged.insert(chunk_id).second) continue;
+      ++found_damaged_;
+      changes.push_back(damage_row(id, chunk_id, true));
+    }
+  }
+  if (found_damaged_ == 0) return;
+  log_error("a disk does not have what its index says",
+            {{"dir", dir()}, {"chunks", found_damaged_}});
+}
+
 Task<Result<void>> Store::recover(UndoRows undo) {
   RowChanges changes;
   for (const auto& [which, rows] : undo) {
@@ -343,13 +442,16 @@ Task<Result<void>> Store::recover(UndoRows undo) {
   if (!undo.empty()) {
     FF_CO_TRY(co_await blocks_.sync_all());
   }
+  FF_CO_TRY(co_await doubt_files());
+  note_damage(changes);
   changes.push_back({.key = key_of(Table::undo, {0}),
                      .body = std::nullopt,
                      .end = key_of(Table::undo, {UINT64_MAX})});
   // Together with the boot: whoever opens the disk next on it finds it stopped, and no more.
   changes.push_back({.key = key_of(Table::disk, {}), .body = disk_row(false)});
+  // Nothing is taken back on the same boot, but by a disk that has lost what it had taken.
   for (auto& [id, target] : targets_) {
-    if (last_end_ != LastEnd::other_boot) break;
+    if (last_end_ != LastEnd::other_boot && rolled_back_ == 0) break;
     target.record.lossy = true;
     changes.push_back({.key = key_of(Table::target, {id}), .body = encode(target.record)});
   }

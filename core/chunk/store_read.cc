@@ -191,12 +191,13 @@ Task<Result<std::vector<Damage>>> Store::salvage(TargetId target, ChunkId id, By
     auto reading = blocks_.read(run.in_pieces ? image.piece_block : image.block, run.at * granule,
                                 bytes.span());
     const auto read = co_await std::move(reading);
-    if (!read) co_return failed(read.error());
+    if (!read && read.error().code != Errc::corrupt) co_return failed(read.error());
+    if (!read) std::memset(bytes.span().data(), 0, bytes.span().size());
     for (uint64_t i = 0; i < run.count; ++i) {
       const ByteView part = bytes.span().subspan(i * granule, image.bytes_in(run.first + i));
       const uint64_t offset = (run.first + i) * granule;
       std::memcpy(into.data() + offset, part.data(), part.size());
-      if (simd::crc32c(part) != image.crc(run.first + i, *crcs)) {
+      if (!read || simd::crc32c(part) != image.crc(run.first + i, *crcs)) {
         damaged.push_back({offset, part.size()});
       }
     }
@@ -239,6 +240,32 @@ Result<std::vector<uint64_t>> Store::inodes(TargetId target, uint64_t from, size
     }
   }
   return inodes;
+}
+
+Result<ChunksPage> Store::chunks(TargetId target, ChunksAsked asked) const {
+  constexpr size_t kLookedAtMax = 16'384;
+  FF_TRY(const Target* const of, find(target));
+  ChunksPage page;
+  size_t looked_at = 0;
+  auto at = of->chunks.lower_bound({.inode = asked.inode, .index = asked.from});
+  const auto end = of->chunks.lower_bound({.inode = asked.inode, .index = asked.end});
+  for (; at != end; ++at) {
+    if (page.chunks.size() >= asked.limit || looked_at++ >= kLookedAtMax) {
+      page.next = at->first.index;
+      break;
+    }
+    if (!holds(at->second.versions)) continue;
+    page.chunks.push_back({.id = at->first, .state = state_of(at->second.versions)});
+  }
+  if (asked.step == 0 || page.chunks.empty()) return page;
+  const ChunkId first = page.chunks.front().id;
+  uint64_t wanted = first.index;
+  for (auto of_run = of->chunks.find(first); of_run != end && page.run < asked.run_max; ++of_run) {
+    if (of_run->first.index != wanted || !holds(of_run->second.versions)) break;
+    page.run++;
+    wanted += asked.step;
+  }
+  return page;
 }
 
 Result<std::optional<ChunkInfo>> Store::query_last(TargetId target, uint64_t inode) const {

@@ -204,6 +204,11 @@ Task<Result<Image>> Store::build_image(Image base, Update update, Base shape, Pl
     if (update.checksum.value_or(0) != 0) co_return wrong_checksum(update, 0);
     co_return image;
   }
+  if (!plan.whole && (Blocks::lost(base.block) || Blocks::lost(base.piece_block))) {
+    co_return fail(Errc::corrupt,
+                   "{}: what version {} of chunk {} of target {} builds upon is lost", dir(),
+                   update.version, to_string(update.id), update.target);
+  }
   // Blocks, and the CRCs they have; these are held, so that nobody drops what is added here.
   Written written;
   if (plan.whole) {

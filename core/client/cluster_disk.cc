@@ -287,9 +287,12 @@ Result<void> ClusterDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
 
 Task<Result<void>> ClusterDisk::sync_there(std::string dir) {
   auto looking = look(std::move(dir), true);
-  FF_CO_TRY(co_await std::move(looking));
+  FF_CO_TRY(const meta::Seen seen, co_await std::move(looking));
+  const auto state = files_.state_of(seen.inode.id);
+  auto told = state->errors.open();
   auto syncing = files_.names().sync();
-  co_return co_await std::move(syncing);
+  FF_CO_TRY(co_await std::move(syncing));
+  co_return state->errors.tell(told);
 }
 
 Result<void> ClusterDisk::sync_dir(const std::string& dir) {

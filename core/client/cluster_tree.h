@@ -14,7 +14,8 @@ namespace ff::client {
 class ClusterTree final : public Tree {
  public:
   // `files` outlives it, and all that it opens.
-  ClusterTree(FileSystem& files, meta::Caller caller) : files_(files), caller_(std::move(caller)) {}
+  ClusterTree(FileSystem& files, meta::Caller caller)
+      : files_(files), caller_(std::move(caller)), told_(files.cursor()) {}
 
   Task<Result<std::optional<Node>>> look(std::string path, bool follow) override;
   Task<Result<std::vector<Entry>>> list(std::string dir, std::string after) override;
@@ -26,8 +27,7 @@ class ClusterTree final : public Tree {
   Task<Result<void>> remove(std::string path) override;
   Task<Result<void>> rename(std::string from, std::string to) override;
   Task<Result<void>> set(std::string path, Attributes attributes) override;
-  // They are when they are made.
-  Task<Result<void>> settle() override { return files_.names().sync(); }
+  Task<Result<void>> settle() override { return files_.sync_names(told_); }
   // In the attribute user.ff.part.
   Task<Result<std::string>> note(std::string path) override;
   Task<Result<void>> set_note(std::string path, std::string words) override;
@@ -39,6 +39,7 @@ class ClusterTree final : public Tree {
 
   FileSystem& files_;
   const meta::Caller caller_;
+  ErrorSeq::Cursor told_;
   std::map<std::string, meta::Ref> dirs_;
 };
 

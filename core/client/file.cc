@@ -13,7 +13,7 @@ namespace ff::client {
 
 namespace {
 
-constexpr uint64_t kLookedAt = 512;  // chunks at once
+constexpr uint32_t kClearedAtOnce = 64;  // chunks of one chain
 
 Error gone(const meta::Inode& inode) {
   return errno_error(ESTALE, fmt::format("inode {}", inode.id));
@@ -56,6 +56,12 @@ struct File::Part {
   uint64_t offset = 0;  // in the chunk
   uint64_t size = 0;
   uint64_t at = 0;  // in the caller's memory
+};
+
+// Chunks of one chain's turns: from `first` on, the next turn would be `end`.
+struct File::Run {
+  uint64_t first = 0;
+  uint64_t end = 0;
 };
 
 File::File(FileSystem& of, meta::Seen seen, std::vector<cluster::ChainId> chains,
@@ -263,8 +269,11 @@ Task<Result<void>> File::write_parts(uint64_t offset, ByteView from) {
     auto writing = write_part(wanted.front(), from);
     co_return co_await std::move(writing);
   }
+  CancelScope scope(of_.loop(), co_await current_cancel(), INT64_MAX, {});
   Together all(of_.loop());
-  for (const Part& part : wanted) all.add(write_part(part, from.subspan(part.at, part.size)));
+  for (const Part& part : wanted) {
+    all.add(under(write_part(part, from.subspan(part.at, part.size)), scope.cancel()));
+  }
   auto writing = all.done();
   co_return co_await std::move(writing);
 }
@@ -314,64 +323,98 @@ Task<Result<void>> File::extend(uint64_t length) {
   co_return Result<void>();
 }
 
-// Which of `count` chunks from `first` on are there. In question: they are.
-Task<std::vector<bool>> File::stored(uint64_t first, uint64_t count) {
-  auto having = capability();
-  const auto right = co_await std::move(having);
-  std::vector<chain::Client::Piece> pieces;
-  for (uint64_t index = first; right && index < first + count; index++) {
-    pieces.push_back({.chain = chains_[index % chains_.size()],
-                      .id = {seen_.inode.id, index},
-                      .into = {},
-                      .capability = *right});
+// The first chunks that are there, from `from` on, on one of the chains: they follow one another as
+// the chain's turns come. Where some are known to be missing all count as there: who reads one of
+// those is told.
+Task<Result<void>> File::find_run(size_t turn, uint64_t from, std::optional<Run>& run) {
+  const uint64_t step = chains_.size();
+  const cluster::ChainId chain = chains_[turn];
+  for (;;) {
+    auto having = capability();
+    FF_CO_TRY(std::string right, co_await std::move(having));
+    auto asking = of_.storage_.chunks(
+        chain, {.inode = seen_.inode.id, .from = from, .limit = 1, .step = step}, std::move(right));
+    auto found = co_await std::move(asking);
+    if (!found && found.error().code == Errc::corrupt) {
+      const uint64_t first = from + (turn + step - from % step) % step;
+      run = Run{.first = run ? run->first : first, .end = UINT64_MAX};
+      co_return Result<void>();
+    }
+    if (!found) co_return with_errno(std::move(found).error());
+    if (found->chunks.empty()) {
+      if (run || !found->next) co_return Result<void>();
+      from = *found->next;
+      continue;
+    }
+    const uint64_t first = found->chunks.front().id.index;
+    if (!run) run = Run{.first = first, .end = first};
+    if (first != run->end) co_return Result<void>();
+    run->end = from = first + found->run * step;
+    if (found->run < chain::kRunMax) co_return Result<void>();
   }
-  auto reading = of_.storage_.read(std::move(pieces));
-  const auto got = co_await std::move(reading);
-  std::vector<bool> there(count, true);
-  for (size_t i = 0; i < got.size(); i++) {
-    there[i] = got[i].ok() || got[i].error().code != Errc::not_found;
-  }
-  co_return there;
-}
-
-// The first chunk from `from` on that is stored, or is not; the file's length in chunks: none is.
-Task<uint64_t> File::next_chunk(uint64_t from, bool wanted) {
-  const uint64_t chunks = (seen_.inode.length + chunk_size() - 1) / chunk_size();
-  while (from < chunks) {
-    const uint64_t count = std::min(kLookedAt, chunks - from);
-    auto looking = stored(from, count);
-    const auto there = co_await std::move(looking);
-    const auto found = std::ranges::find(there, wanted);
-    if (found != there.end()) co_return from + static_cast<uint64_t>(found - there.begin());
-    from += count;
-  }
-  co_return chunks;
 }
 
 Task<Result<io::DataRange>> File::next_data(uint64_t offset) {
   auto looking = look();
   FF_CO_TRY(const meta::Inode inode, co_await std::move(looking));
-  auto finding = next_chunk(offset / chunk_size(), true);
-  const uint64_t first = co_await std::move(finding);
-  auto ending = next_chunk(first, false);
-  const uint64_t last = co_await std::move(ending);
-  co_return io::DataRange{.begin = std::min(std::max(first * chunk_size(), offset), inode.length),
-                          .end = std::min(last * chunk_size(), inode.length)};
+  const uint64_t from = offset / chunk_size();
+  std::vector<std::optional<Run>> runs(chains_.size());
+  CancelScope scope(of_.loop(), co_await current_cancel(), INT64_MAX, {});
+  Together all(of_.loop());
+  for (size_t i = 0; i < chains_.size(); i++) {
+    all.add(under(find_run(i, from, runs[i]), scope.cancel()));
+  }
+  auto finding = all.done();
+  FF_CO_TRY(co_await std::move(finding));
+  uint64_t first = UINT64_MAX;
+  for (const auto& run : runs) first = run ? std::min(first, run->first) : first;
+  if (first == UINT64_MAX) co_return io::DataRange{.begin = inode.length, .end = inode.length};
+  // It ends with the first chunk that is missing on its chain.
+  uint64_t last = UINT64_MAX;
+  for (size_t i = 0; i < chains_.size(); i++) {
+    const uint64_t count = chains_.size();
+    const uint64_t turn = first + (i + count - first % count) % count;  // the chain's next
+    const bool there = runs[i] && runs[i]->first == turn;
+    last = std::min(last, there ? runs[i]->end : turn);
+  }
+  const uint64_t most = inode.length / chunk_size() + 1;
+  co_return io::DataRange{
+      .begin = std::min(std::max(std::min(first, most) * chunk_size(), offset), inode.length),
+      .end = std::min(std::min(last, most) * chunk_size(), inode.length)};
 }
 
-// A chunk goes as a whole when nothing of the file is left in it, which has `length` bytes.
-Task<Result<void>> File::clear_part(Part part, uint64_t length, ByteView zeros) {
-  const uint64_t chunk_end = std::min((part.id.index + 1) * chunk_size(), length);
-  if (part.offset != 0 || part.id.index * chunk_size() + part.size < chunk_end) {
-    auto looking = stored(part.id.index, 1);
-    const auto there = co_await std::move(looking);
-    if (!there.front()) co_return Result<void>();
-    auto writing = write_part(part, zeros.first(part.size));
-    co_return co_await std::move(writing);
+// The chunks of one chain that are there. Whether one goes as a whole is decided where it lies:
+// others may append to it meanwhile.
+Task<Result<void>> File::clear_on(cluster::ChainId chain, uint64_t begin, uint64_t end) {
+  const uint64_t size = chunk_size();
+  CancelScope scope(of_.loop(), co_await current_cancel(), INT64_MAX, {});
+  for (uint64_t from = begin / size;;) {
+    auto having = capability();
+    FF_CO_TRY(std::string right, co_await std::move(having));
+    auto asking = of_.storage_.chunks(chain,
+                                      {.inode = seen_.inode.id,
+                                       .from = from,
+                                       .end = (end - 1) / size + 1,
+                                       .limit = kClearedAtOnce},
+                                      std::move(right));
+    auto found = co_await std::move(asking);
+    if (!found) co_return with_errno(std::move(found).error());
+    Together all(of_.loop());
+    for (const auto& one : found->chunks) {
+      const uint64_t at = one.id.index * size;
+      const uint64_t first = std::max(at, begin) - at;
+      const chunk::Update clearing{.id = one.id,
+                                   .change = chunk::Change::clear,
+                                   .offset = first,
+                                   .length = std::min(at + size, end) - at - first,
+                                   .chunk_size = size};
+      all.add(under(update(chain, clearing), scope.cancel()));
+    }
+    auto clearing = all.done();
+    FF_CO_TRY(co_await std::move(clearing));
+    if (!found->next) co_return Result<void>();
+    from = *found->next;
   }
-  auto updating = update(
-      part.chain, {.id = part.id, .change = chunk::Change::remove, .chunk_size = chunk_size()});
-  co_return co_await std::move(updating);
 }
 
 Task<Result<void>> File::clear(uint64_t offset, uint64_t size) {
@@ -380,20 +423,17 @@ Task<Result<void>> File::clear(uint64_t offset, uint64_t size) {
   FF_CO_TRY(const meta::Inode inode, co_await std::move(looking));
   behind_.forget(offset, offset + size);
   const uint64_t end = std::min(offset + size, inode.length);
-  if (offset >= inode.length) co_return Result<void>();
-  const std::vector<std::byte> zeros(std::min(chunk_size(), end - offset));
+  if (offset >= end) co_return Result<void>();
   writing_now();
-  for (uint64_t at = offset; at < end;) {
-    const uint64_t some = std::min(end - at, kLookedAt * chunk_size());
-    Together all(of_.loop());
-    for (const Part& part : parts(at, some)) all.add(clear_part(part, inode.length, zeros));
-    auto clearing = all.done();
-    FF_CO_TRY(co_await std::move(clearing));
-    at += some;
-  }
-  // What it was long counts, also where nothing is stored there any more.
-  auto extending = extend(inode.length);
-  co_return co_await std::move(extending);
+  CancelScope scope(of_.loop(), co_await current_cancel(), INT64_MAX, {});
+  Together all(of_.loop());
+  for (const auto chain : chains_) all.add(under(clear_on(chain, offset, end), scope.cancel()));
+  auto clearing = all.done();
+  const auto cleared = co_await std::move(clearing);
+  writing_now();
+  FF_CO_TRY(cleared);
+  auto publishing = publish();
+  co_return co_await std::move(publishing);
 }
 
 Task<Result<uint64_t>> File::append(ByteView from) {

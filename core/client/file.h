@@ -65,7 +65,8 @@ class File : public std::enable_shared_from_this<File> {
   Task<Result<void>> publish();
   // The file is at least so long from now on.
   Task<Result<void>> extend(uint64_t length);
-  // What lies there reads as zeros, and whole chunks take no space any more. It grows no longer.
+  // What lies there reads as zeros, and whole chunks take no space any more: those of the bytes
+  // that the file has when this begins; what others append meanwhile stays.
   Task<Result<void>> clear(uint64_t offset, uint64_t size);
   // The first stretch that is stored and ends behind `offset`, or does not reach there: one without
   // a byte, at the end of the file, if nothing is. Chunks are told apart, no more.
@@ -113,9 +114,9 @@ class File : public std::enable_shared_from_this<File> {
   bool all_told() const { return !untold_ && telling_ == 0; }
   Task<Result<bool>> ask_for_lock();
   Task<void> unlock();
-  Task<std::vector<bool>> stored(uint64_t first, uint64_t count);
-  Task<uint64_t> next_chunk(uint64_t from, bool wanted);
-  Task<Result<void>> clear_part(Part part, uint64_t length, ByteView zeros);
+  struct Run;
+  Task<Result<void>> find_run(size_t turn, uint64_t from, std::optional<Run>& run);
+  Task<Result<void>> clear_on(cluster::ChainId chain, uint64_t begin, uint64_t end);
   Task<Result<void>> update(cluster::ChainId chain, chunk::Update update);
   Task<Result<void>> write_parts(uint64_t offset, ByteView from);
   Task<Result<void>> sync_chain(cluster::ChainId chain, uint64_t count);

@@ -15,6 +15,7 @@ constexpr int64_t kLookNs = 20 * kMillisecond;
 // How often writers tell how long their files are, and how long bytes wait behind.
 constexpr int64_t kTellNs = 2 * kSecond;
 constexpr int64_t kBehindNs = kSecond;
+constexpr int64_t kSyncNs = 2 * kSecond;
 // What storage has acknowledged for so long is durable, unless all replicas lost power.
 constexpr int64_t kDurableNs = 10 * kSecond;
 constexpr size_t kUnseenMax = 10'000;         // inodes whose errors wait for somebody to be told
@@ -29,7 +30,8 @@ FileSystem::FileSystem(rpc::ClientContext& context, const std::vector<net::Addre
     : context_(context),
       routing_(context, servers, [this] { storage_.look(); }),
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
-      names_(context, servers),
+      names_(context, servers,
+             [this](meta::InodeId inode, Error error) { report(inode, std::move(error)); }),
       managers_(context, servers),
       behind_(context.loop, options.arena, std::max<uint64_t>(options.write_behind / kMiB, 64),
               context.metrics),
@@ -41,6 +43,7 @@ Task<Result<void>> FileSystem::start(int64_t deadline_ns) {
   if (!std::exchange(started_, true)) {
     gate_.spawn(routing_.run());
     gate_.spawn(keep_telling());
+    gate_.spawn(keep_syncing());
     gate_.spawn(keep_locks());
   }
   while (routing_.routing().version == 0) {
@@ -92,7 +95,14 @@ std::shared_ptr<InodeState> FileSystem::state_of(meta::InodeId inode) {
 
 void FileSystem::report(meta::InodeId inode, Error error) {
   log_error("what was acknowledged is lost", {{"inode", inode}, {"cause", error.message}});
+  errors_.record(error);
   state_of(inode)->errors.record(std::move(error));
+}
+
+Task<Result<void>> FileSystem::sync_names(ErrorSeq::Cursor& told) {
+  auto syncing = names_.sync();
+  FF_CO_TRY(co_await std::move(syncing));
+  co_return errors_.tell(told);
 }
 
 // An error that nobody was told of waits for the next who opens the file and syncs it.
@@ -145,6 +155,17 @@ Task<void> FileSystem::keep_telling() {
       auto telling = file->tell(false);
       (void)co_await std::move(telling);  // the next time, or when it is closed
     }
+  }
+}
+
+// What was answered is asked about while servers still know, and not kept for long.
+Task<void> FileSystem::keep_syncing() {
+  for (;;) {
+    const auto waited = co_await after(context_.loop, kSyncNs);
+    if (!waited) co_return;
+    if (!names_.unsynced()) continue;
+    auto syncing = names_.sync();
+    (void)co_await std::move(syncing);  // the next time
   }
 }
 

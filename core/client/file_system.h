@@ -75,6 +75,10 @@ class FileSystem {
   // Something that was acknowledged is lost: who has the inode open learns of it from the next
   // fsync(2), or who opens it next (client/error_seq.h). It is logged.
   void report(meta::InodeId inode, Error error);
+  // All that was changed by names is durable; or the newest error of any inode that the cursor was
+  // not told of (syncfs(2)).
+  Task<Result<void>> sync_names(ErrorSeq::Cursor& told);
+  ErrorSeq::Cursor cursor() const { return errors_.open(); }
   // What all that have the inode open share; lives as long as anybody holds it, or it has to tell.
   std::shared_ptr<InodeState> state_of(meta::InodeId inode);
   // How much room files have in all, and how much of it is left; some seconds old.
@@ -91,6 +95,7 @@ class FileSystem {
   Task<Result<std::shared_ptr<File>>> opened(meta::Seen seen,
                                              std::optional<meta::SessionId> session);
   Task<void> keep_telling();
+  Task<void> keep_syncing();
   Task<void> keep_locks();
   Task<void> tell_ended();
   std::vector<std::shared_ptr<File>> writers() const;
@@ -109,6 +114,7 @@ class FileSystem {
   std::map<std::pair<meta::InodeId, uint64_t>, std::weak_ptr<File>> writers_;
   std::map<uint64_t, std::weak_ptr<File>> locked_;  // by the lock's owner
   std::unordered_map<meta::InodeId, std::shared_ptr<InodeState>> states_;
+  ErrorSeq errors_;                        // of all inodes
   std::vector<meta::Names::Ended> ended_;  // sessions that nobody was told of
   Gate gate_;
 };

@@ -62,6 +62,12 @@ bool same_news(const Seen& seen, const Heartbeat& beat) {
   });
 }
 
+// How long a target that its predecessor could not reach stays out, at first and at most: twice as
+// long each time, until it has been reached for so long.
+constexpr int64_t kCutFirstNs = 10 * kSecond;
+constexpr int64_t kCutLastNs = 300 * kSecond;
+constexpr int64_t kCutForgottenNs = 600 * kSecond;
+
 Error newer(NodeId node, std::string what) {
   Error error =
       fail(Errc::failed, "node {} holds {}: this manager's database is older than its cluster",
@@ -148,7 +154,11 @@ Result<HeartbeatAnswer> Manager::heartbeat(Heartbeat beat, int64_t now_ns) {
   seen.routing_version = beat.routing_version;
   seen.node = std::move(beat.node);
   seen.targets.clear();
-  for (const TargetReport& report : beat.targets) seen.targets[report.target] = report;
+  for (const TargetReport& report : beat.targets) {
+    seen.targets[report.target] = report;
+    if (report.size) sizes_[report.target] = *report.size;
+  }
+  note_cuts(beat, now_ns);
   seen.disks.clear();
   for (DiskUse& use : beat.disks) {
     if (use.trouble.size() > kTextMax) use.trouble.resize(kTextMax);
@@ -198,6 +208,7 @@ const TargetReport* Manager::fresh_report(const Chain& chain, const Target& targ
 
 Local Manager::local_of(const Chain& chain, const Target& target, int64_t now_ns) const {
   if (!alive(target.node, now_ns)) return Local::offline;
+  if (target.state == State::lastsrv && fenced(chain, now_ns)) return Local::offline;
   if (seen(target.node) == nullptr) return unmoved(target.state);
   // A node that reports none of its targets, or not this one, has just started: none serves.
   if (report(target) == nullptr) return Local::offline;
@@ -210,11 +221,12 @@ bool Manager::wanted_out(const Target& target) const {
   return target.draining || (node != nullptr && node->draining);
 }
 
-// One that is wanted out stops, unless it is the last that serves.
+// What is to be out stops, unless it is the last that serves.
 void Manager::set_stops(Chain& chain) const {
   auto serving = std::ranges::count(chain.targets, State::serving, &Target::state);
   for (auto target = chain.targets.rbegin(); target != chain.targets.rend(); ++target) {
-    target->stop = wanted_out(*target) && target->state != State::lastsrv;
+    const bool out = wanted_out(*target) || held_out(target->id);
+    target->stop = out && target->state != State::lastsrv;
     if (target->state != State::serving || !target->stop) continue;
     target->stop = serving > 1;
     if (target->stop) serving--;
@@ -239,6 +251,19 @@ Chain Manager::next(const Chain& chain, int64_t now_ns) const {
     if (alive(target.node, now_ns) && report(target) != nullptr) locals[i] = Local::online;
   }
   Chain after = step(marked, locals);
+  for (Target& target : after.targets) {
+    const Target& before = *find_target(chain, target.id);
+    const bool wrote = before.state == State::serving || before.state == State::syncing;
+    const bool writes = target.state == State::serving || target.state == State::syncing;
+    if (wrote && !writes) {
+      const Target has = with_holding(chain, before);
+      target.held = has.held;
+      target.wrote = has.wrote;
+      target.chunks = has.chunks;
+      target.bytes = has.bytes;
+    }
+  }
+  age_aside(after);
   set_stops(after);
   after.version = chain.version + (after.targets == chain.targets ? 0 : 1);
   return after;
@@ -258,8 +283,37 @@ void Manager::propose_nodes(Changes& changes) const {
   }
 }
 
+// A target is told by the one before it, under the version that both hold. Whichever is further
+// down the chain goes: what comes after it is reached from before it.
+void Manager::note_cuts(const Heartbeat& beat, int64_t now_ns) {
+  for (const Unreachable& told : beat.unreachable) {
+    const Chain* const chain = routing_.chain(told.chain);
+    if (chain == nullptr || chain->version != told.chain_version) continue;
+    const Target* const from = find_target(*chain, told.from);
+    const Target* const to = find_target(*chain, told.to);
+    if (from == nullptr || to == nullptr || from->node != beat.node.id || from == to) continue;
+    if (from->state != State::serving) continue;
+    const Target& goes = from < to ? *to : *from;
+    if (goes.state != State::serving && goes.state != State::syncing) continue;
+    Cut& cut = cuts_[goes.id];
+    if (cut.times > 0 && now_ns < cut.until_ns) continue;
+    if (now_ns - cut.until_ns > kCutForgottenNs) cut.times = 0;
+    cut.from = &goes == to ? from->id : to->id;
+    cut.until_ns = now_ns + std::min(kCutFirstNs << std::min<uint64_t>(cut.times, 10), kCutLastNs);
+    cut.times++;
+    cut.out = true;
+    news_ = true;
+  }
+}
+
+bool Manager::held_out(TargetId id) const {
+  const auto found = cuts_.find(id);
+  return found != cuts_.end() && found->second.out;
+}
+
 Proposal Manager::propose(int64_t now_ns) {
   FF_CHECK(!pending_);
+  for (auto& [id, cut] : cuts_) cut.out = now_ns < cut.until_ns;
   Proposal proposal;
   if (halted_) return proposal;
   propose_nodes(proposal.changes);

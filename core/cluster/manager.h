@@ -3,8 +3,9 @@
 // a time: it is written down (store.h), then applied(), and only then does anybody hear of it.
 //
 // A target leaves a serving chain only when it can no longer serve: its node says so, has started
-// again under a new generation, or has been silent for T. While such a change is being written the
-// nodes it concerns get no answers (must_wait), so none is told to go on serving meanwhile.
+// again under a new generation, or has been silent for T. One that its predecessor cannot reach is
+// told to stop, as one that is drained is, and says so itself. While such a change is being written
+// the nodes it concerns get no answers (must_wait), so none is told to go on serving meanwhile.
 //
 // When it meets signs of routing newer than its own (an old database was restored) it halts: no
 // more answers, no more changes, and the reason in halted().
@@ -37,7 +38,27 @@ struct Loss {
   TargetId given_up = 0;
   int64_t wall_ns = 0;
   std::string by = {};
+  uint64_t chunks = 0;  // that the promoted one did not have, at least
+  uint64_t bytes = 0;
   bool operator==(const Loss&) const = default;
+};
+
+// What the operator wants to be done about it.
+struct LossOrder {
+  ChainId chain = 0;
+  TargetId promote = 0;  // 0: the manager decides
+  std::string by = {};
+  int64_t wall_ns = 0;
+  uint64_t expect = 0;      // the chain's version; 0: whatever it is
+  bool incomplete = false;  // the operator knows that the one to be promoted is
+};
+
+// What comes of it.
+struct LossPlan {
+  Chain after = {};
+  Loss loss = {};
+  bool incomplete = false;           // the promoted one has less than another that is known
+  std::vector<SetAside> aside = {};  // by this decision
 };
 
 struct Proposal {
@@ -65,6 +86,9 @@ struct Seen {
   std::map<TargetId, TargetReport> targets = {};
   std::map<DiskId, DiskUse> disks = {};
 };
+
+// The highest number of a target that was given; one that is replaced gets a higher one.
+TargetId last_target(const Routing& routing);
 
 class Manager {
  public:
@@ -99,8 +123,20 @@ class Manager {
   // only where another target serves.
   Result<Proposal> drain_node(NodeId id, bool drain);
   Result<Proposal> drain_target(TargetId id, bool drain);
-  // Promotes a live target of a chain whose lastsrv is dead: what only that one held is lost.
-  Result<Proposal> accept_loss(ChainId chain, TargetId promote, std::string by, int64_t wall_ns);
+  // Promotes a live target of a chain whose lastsrv is dead, or one that was set aside: what only
+  // others held is lost to the chain, but not erased: they are set aside, and new, empty targets
+  // take their places. The manager takes the one that has most, if that is complete and no other
+  // has more; another only by its number, and never one that was being filled while another, the
+  // dead one apart, is known to be complete. Errc::refused: with what would do.
+  Result<Proposal> accept_loss(const LossOrder& order, int64_t now_ns);
+  Result<LossPlan> plan_loss(const LossOrder& order, int64_t now_ns) const;
+  // Has a replica that was set aside removed.
+  Result<Proposal> drop_target(TargetId id);
+  // Those that were set aside are dropped after so long; 0: never. `wall_ns`: the time now.
+  void keep_lost(int64_t keep_ns, int64_t wall_ns) {
+    keep_lost_ns_ = keep_ns;
+    wall_ns_ = wall_ns;
+  }
   // A new, empty target in the place of one that is offline.
   Result<Proposal> replace_target(TargetId id, Place place);
 
@@ -118,6 +154,17 @@ class Manager {
   const TargetReport* report(const Target& target) const;
   // Of this chain version; null when there is none.
   const TargetReport* fresh_report(const Chain& chain, const Target& target) const;
+  // With what it has now, as far as is known.
+  Target with_holding(const Chain& chain, const Target& target) const;
+  bool promotable(const Chain& chain, const Target& target) const;
+  Result<const Target*> choose_heir(const Chain& chain, TargetId promote) const;
+  std::string described(const Chain& chain, const Target& target) const;
+  void leave_behind(Chain& chain, const Target& heir, LossPlan& plan, int64_t wall_ns) const;
+  Result<LossPlan> plan_return(const Chain& chain, const LossOrder& order, int64_t now_ns) const;
+  bool fenced(const Chain& chain, int64_t now_ns) const;
+  void age_aside(Chain& chain) const;
+  void note_cuts(const Heartbeat& beat, int64_t now_ns);
+  bool held_out(TargetId id) const;
   Local local_of(const Chain& chain, const Target& target, int64_t now_ns) const;
   bool wanted_out(const Target& target) const;
   void set_stops(Chain& chain) const;
@@ -136,6 +183,17 @@ class Manager {
   std::set<NodeId> involved_;  // nodes with targets that the pending change moves
   std::optional<Error> halted_;
   bool news_ = false;
+  std::map<TargetId, Size> sizes_;  // as last told
+  int64_t keep_lost_ns_ = 0;
+  int64_t wall_ns_ = 0;
+  // Targets that the one before them could not reach: out until then.
+  struct Cut {
+    TargetId from = 0;
+    int64_t until_ns = 0;
+    uint64_t times = 0;
+    bool out = true;
+  };
+  std::map<TargetId, Cut> cuts_;
 };
 
 }  // namespace ff::cluster

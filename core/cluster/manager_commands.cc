@@ -16,15 +16,6 @@ namespace {
 
 Target* target_in(Chain& chain, TargetId id) { return const_cast<Target*>(find_target(chain, id)); }
 
-// Of all that were ever given: a target that is replaced gets a higher one.
-TargetId last_target(const Routing& routing) {
-  TargetId last = 0;
-  for (const auto& [id, chain] : routing.chains) {
-    for (const Target& target : chain.targets) last = std::max(last, target.id);
-  }
-  return last;
-}
-
 Result<void> check_place(const Routing& routing, Place place) {
   const Node* const node = routing.node(place.node);
   if (node == nullptr) return fail(Errc::usage, "there is no node {}", place.node);
@@ -50,6 +41,15 @@ Result<void> check_places(const Routing& routing, const std::vector<Place>& plac
 }
 
 }  // namespace
+
+TargetId last_target(const Routing& routing) {
+  TargetId last = 0;
+  for (const auto& [id, chain] : routing.chains) {
+    for (const Target& target : chain.targets) last = std::max(last, target.id);
+    for (const SetAside& aside : chain.aside) last = std::max(last, aside.target);
+  }
+  return last;
+}
 
 Result<void> Manager::check_idle() const {
   FF_CHECK(!pending_);
@@ -143,48 +143,6 @@ Result<Proposal> Manager::drain_target(TargetId id, bool drain) {
   return pend(std::move(proposal));
 }
 
-Result<Proposal> Manager::accept_loss(ChainId id, TargetId promote, std::string by,
-                                      int64_t wall_ns) {
-  FF_TRY(check_idle());
-  if (by.size() > kTextMax) return fail(Errc::usage, "a name of {} bytes", by.size());
-  const Chain* const found = routing_.chain(id);
-  if (found == nullptr) return fail(Errc::usage, "there is no chain {}", id);
-  Chain chain = *found;
-  Target& dead = chain.targets.front();
-  if (dead.state != State::lastsrv) {
-    return fail(Errc::refused, "chain {} is not lost: target {} serves", id, dead.id);
-  }
-  const TargetReport* const last = fresh_report(chain, dead);
-  if (last != nullptr && last->local != Local::offline) {
-    return fail(Errc::refused, "target {} of chain {} is back", dead.id, id);
-  }
-  Target* const heir = target_in(chain, promote);
-  if (heir == nullptr || heir == &dead) {
-    return fail(Errc::usage, "target {} is no other replica of chain {}", promote, id);
-  }
-  // One that waits has reported under the version before, when it has just begun to.
-  const TargetReport* const alive =
-      heir->state == State::offline ? fresh_report(chain, *heir) : report(*heir);
-  if (alive == nullptr || alive->local == Local::offline) {
-    return fail(Errc::refused, "target {} is not alive on node {}", promote, heir->node);
-  }
-  Proposal proposal{.changes = {},
-                    .loss = Loss{.chain = id,
-                                 .version = chain.version + 1,
-                                 .promoted = promote,
-                                 .given_up = dead.id,
-                                 .wall_ns = wall_ns,
-                                 .by = std::move(by)}};
-  dead.state = State::offline;
-  heir->state = State::serving;
-  heir->created = true;
-  std::ranges::stable_sort(chain.targets, {}, &Target::state);
-  set_stops(chain);
-  chain.version++;
-  proposal.changes.chains.push_back(std::move(chain));
-  return pend(std::move(proposal));
-}
-
 Result<Proposal> Manager::replace_target(TargetId id, Place place) {
   FF_TRY(check_idle());
   FF_TRY(Chain chain, chain_of(id));
@@ -210,6 +168,12 @@ Result<Proposal> Manager::replace_target(TargetId id, Place place) {
 }
 
 std::string Manager::why(const Chain& chain, const Target& target, int64_t now_ns) const {
+  const auto cut = cuts_.find(target.id);
+  if (cut != cuts_.end() && cut->second.out && !wanted_out(target)) {
+    return fmt::format(
+        "target {} before it could not reach it: it is tried again in {} s", cut->second.from,
+        (std::max(cut->second.until_ns - now_ns, int64_t{0}) + kSecond - 1) / kSecond);
+  }
   if (target.state == State::serving && target.stop) return "stops: it is being drained";
   if (target.state == State::serving && wanted_out(target)) {
     return "is to be drained, but is the last of its chain that serves";

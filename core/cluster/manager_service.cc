@@ -17,6 +17,7 @@ namespace {
 
 // How often a manager that stands by looks at the lease.
 constexpr int64_t kLookNs = kSecond / 2;
+constexpr int64_t kFillNs = 5 * kSecond;  // between two notes of how full disks are
 
 }  // namespace
 
@@ -34,6 +35,7 @@ ManagerService::ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Ro
   rpc::add_method(router, kDrain, *this, &ManagerService::drain);
   rpc::add_method(router, kAcceptLoss, *this, &ManagerService::accept_loss);
   rpc::add_method(router, kReplaceTarget, *this, &ManagerService::replace_target);
+  rpc::add_method(router, kDropTarget, *this, &ManagerService::drop_target);
 }
 
 ManagerService::~ManagerService() = default;
@@ -168,6 +170,7 @@ Task<void> ManagerService::act(ReignRef reign) {
       const auto hold = co_await std::move(taking);
       if (!hold) co_return;
       if (reign->manager && acts(reign)) {
+        reign->manager->keep_lost(options_.keep_lost_ns, loop_.clock().wall_ns());
         Proposal proposal = reign->manager->propose(loop_.now_ns());
         more = !proposal.empty();
         if (more) {
@@ -177,9 +180,25 @@ Task<void> ManagerService::act(ReignRef reign) {
       }
     }
     if (more) continue;
+    auto filling = keep_fill(reign);
+    co_await std::move(filling);
     const auto waited = co_await reign->news.wait(loop_.now_ns() + kHeartbeatNs);
     if (!waited && waited.error().code != Errc::deadline) co_return;
   }
+}
+
+// Now and then, and only what is another: full disks stay full, and the store has other things to
+// do.
+Task<void> ManagerService::keep_fill(ReignRef reign) {
+  const int64_t now_ns = loop_.now_ns();
+  const bool due = reign->fill_ns == INT64_MIN || now_ns - reign->fill_ns >= kFillNs;
+  if (!due || !reign->manager || !acts(reign)) co_return;
+  reign->fill_ns = now_ns;
+  Fill fill = fill_of(*reign->manager);
+  if (fill == reign->fill) co_return;
+  auto keeping = store_.keep_fill(reign->lease, fill, reign->until_ns);
+  const auto kept = co_await std::move(keeping);
+  if (kept) reign->fill = std::move(fill);
 }
 
 // Stores the manager's pending change, then lets it be known; when that fails this primary's time
@@ -361,10 +380,36 @@ Task<Result<wire::CommandReply>> ManagerService::drain(rpc::ServerCall&,
 
 Task<Result<wire::CommandReply>> ManagerService::accept_loss(rpc::ServerCall&,
                                                              wire::AcceptLossRequest request) {
-  const int64_t wall_ns = loop_.clock().wall_ns();
-  auto task = command([&](Manager& manager) {
-    return manager.accept_loss(request.chain(), request.promote(), request.by(), wall_ns);
+  const LossOrder order{.chain = request.chain(),
+                        .promote = request.promote(),
+                        .by = request.by(),
+                        .wall_ns = loop_.clock().wall_ns(),
+                        .expect = request.expect(),
+                        .incomplete = request.incomplete()};
+  if (request.preview()) {
+    wire::CommandReply reply;
+    if (!acts(reign_)) {
+      *reply.mutable_elsewhere() = elsewhere();
+      co_return reply;
+    }
+    if (!reign_->manager) co_return no_cluster();
+    FF_CO_TRY(const LossPlan plan, reign_->manager->plan_loss(order, loop_.now_ns()));
+    *reply.mutable_plan() = to_wire(plan);
+    co_return reply;
+  }
+  std::optional<LossPlan> plan;
+  auto task = command([&](Manager& manager) -> Result<Proposal> {
+    FF_TRY(plan, manager.plan_loss(order, loop_.now_ns()));
+    return manager.accept_loss(order, loop_.now_ns());
   });
+  FF_CO_TRY(wire::CommandReply reply, co_await std::move(task));
+  if (plan && !reply.has_elsewhere()) *reply.mutable_plan() = to_wire(*plan);
+  co_return reply;
+}
+
+Task<Result<wire::CommandReply>> ManagerService::drop_target(rpc::ServerCall&,
+                                                             wire::DropTargetRequest request) {
+  auto task = command([&](Manager& manager) { return manager.drop_target(request.target()); });
   co_return co_await std::move(task);
 }
 
@@ -382,7 +427,9 @@ Task<Result<wire::StatusReply>> ManagerService::status(rpc::ServerCall&, wire::S
     *reply.mutable_elsewhere() = elsewhere();
     co_return reply;
   }
-  co_return reign_->status(loop_.now_ns());
+  reply = reign_->status(loop_.now_ns());
+  reply.set_keep_lost_ms(static_cast<uint64_t>(options_.keep_lost_ns / kMillisecond));
+  co_return reply;
 }
 
 Task<Result<wire::SpaceReply>> ManagerService::space(rpc::ServerCall&, wire::SpaceRequest) {

@@ -33,6 +33,7 @@ class ManagerService {
     std::string address = {};  // where clients reach it
     // No other manager can use the store (a file lock): nobody is waited for.
     bool alone = false;
+    int64_t keep_lost_ns = 0;  // Manager::keep_lost
   };
   // All outlive it. Owned by `loop`.
   ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router);
@@ -59,6 +60,7 @@ class ManagerService {
   Task<void> keep_lease(ReignRef reign);
   Task<void> act(ReignRef reign);
   Task<Result<void>> publish(ReignRef reign, Proposal proposal);
+  Task<void> keep_fill(ReignRef reign);
   bool acts(const ReignRef& reign) const;
   wire::Elsewhere elsewhere() const;
   template <class Decide>
@@ -80,6 +82,8 @@ class ManagerService {
                                                wire::AcceptLossRequest request);
   Task<Result<wire::CommandReply>> replace_target(rpc::ServerCall& call,
                                                   wire::ReplaceTargetRequest request);
+  Task<Result<wire::CommandReply>> drop_target(rpc::ServerCall& call,
+                                               wire::DropTargetRequest request);
 
   Store store_;
   Loop& loop_;

@@ -86,6 +86,24 @@ void Member::set_progress(TargetId id, uint64_t copied, uint64_t to_copy) {
   found->second.to_copy = to_copy;
 }
 
+void Member::set_size(TargetId id, Size size) {
+  const auto found = own_.find(id);
+  if (found != own_.end()) found->second.size = size;
+}
+
+void Member::set_unreachable(TargetId id, std::optional<Unreachable> cut) {
+  const auto found = own_.find(id);
+  if (found != own_.end()) found->second.cut = cut;
+}
+
+std::vector<Unreachable> Member::unreachable() const {
+  std::vector<Unreachable> cuts;
+  for (const auto& [id, own] : own_) {
+    if (own.cut) cuts.push_back(*own.cut);
+  }
+  return cuts;
+}
+
 Local Member::local(TargetId id) const {
   const Chain* chain = nullptr;
   const Target* const at = target(id, chain);
@@ -108,7 +126,8 @@ std::vector<TargetReport> Member::targets() const {
                        .local = local(id),
                        .chain_version = routing_.chain(own.chain)->version,
                        .copied = own.copied,
-                       .to_copy = own.to_copy});
+                       .to_copy = own.to_copy,
+                       .size = own.size});
   }
   return reports;
 }
@@ -119,7 +138,8 @@ Heartbeat Member::report() {
                  .sequence = ++sequence_,
                  .routing_version = routing_.version,
                  .targets = targets(),
-                 .disks = use_};
+                 .disks = use_,
+                 .unreachable = unreachable()};
   for (const TargetReport& report : beat.targets) {
     if (report.local == Local::offline) own_[report.target].offline_version = report.chain_version;
   }
@@ -127,7 +147,7 @@ Heartbeat Member::report() {
 }
 
 bool Member::has_news() const {
-  if (!answered_ || !returned_ || self_ != told_self_) return true;
+  if (!answered_ || !returned_ || self_ != told_self_ || unreachable() != told_cuts_) return true;
   // How far a copy has come can wait for the next heartbeat.
   return !std::ranges::equal(targets(), told_, [](const TargetReport& a, const TargetReport& b) {
     return a.target == b.target && a.local == b.local && a.chain_version == b.chain_version;
@@ -160,6 +180,7 @@ Result<void> Member::answered(const Heartbeat& sent, int64_t sent_ns,
   lease_from_ns_ = answered_ ? std::max(lease_from_ns_, sent_ns) : sent_ns;
   answered_ = true;
   told_ = sent.targets;
+  told_cuts_ = sent.unreachable;
   told_self_ = sent.node;
   return {};
 }

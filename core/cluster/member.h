@@ -38,6 +38,9 @@ class Member {
   // The target has all data that its predecessor had, under this chain version.
   void set_copied(TargetId id, uint64_t chain_version);
   void set_progress(TargetId id, uint64_t copied, uint64_t to_copy);
+  void set_size(TargetId id, Size size);
+  // Whether the target has called the one after it in vain, under this version of the chain.
+  void set_unreachable(TargetId id, std::optional<Unreachable> cut);
 
   // The next heartbeat, sent now.
   Heartbeat report();
@@ -73,6 +76,8 @@ class Member {
     bool joined = false;           // all that serve before it know
     uint64_t copied = 0;           // bytes
     uint64_t to_copy = 0;
+    std::optional<Size> size;
+    std::optional<Unreachable> cut;
   };
   const Own* own(TargetId id) const;
   // Null: the node is not in the target's chain, as far as it knows.
@@ -80,6 +85,7 @@ class Member {
   void find_own();
   void note_states();
   std::vector<TargetReport> targets() const;
+  std::vector<Unreachable> unreachable() const;
 
   Node self_;
   Routing routing_;
@@ -91,6 +97,7 @@ class Member {
   int64_t lease_from_ns_ = 0;  // when the newest answered heartbeat was sent
   Node told_self_;             // by that heartbeat, as are
   std::vector<TargetReport> told_;
+  std::vector<Unreachable> told_cuts_;
 };
 
 }  // namespace ff::cluster

@@ -46,9 +46,11 @@ struct ManagerService::Reign {
   std::optional<Manager> manager;  // nothing: no cluster yet
   Adoption adoption;               // while the manager has halted
   std::vector<Loss> losses;
-  Semaphore writing;  // held while a change is decided and written
-  Event news;         // something was heard that may change something
-  Event published;    // for a moment, at each change
+  Fill fill;                    // as kept in the store
+  int64_t fill_ns = INT64_MIN;  // when that was looked at
+  Semaphore writing;            // held while a change is decided and written
+  Event news;                   // something was heard that may change something
+  Event published;              // for a moment, at each change
   Event ended;
 };
 

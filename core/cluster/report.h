@@ -3,13 +3,23 @@
 // routing that the answer brings.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cluster/routing.h"
 
 namespace ff::cluster {
+
+// How much a target holds.
+struct Size {
+  uint64_t chunks = 0;
+  uint64_t bytes = 0;
+  uint64_t last_inode = 0;  // of its chunks, the highest
+  bool operator==(const Size&) const = default;
+};
 
 struct TargetReport {
   TargetId target = 0;
@@ -18,7 +28,17 @@ struct TargetReport {
   uint64_t chain_version = 0;  // under which this holds; so the node has confirmed that version
   uint64_t copied = 0;         // bytes of the copy under way, and of all of it
   uint64_t to_copy = 0;
+  std::optional<Size> size = {};
   bool operator==(const TargetReport&) const = default;
+};
+
+// The first target has called the one after it for a while, and was not answered.
+struct Unreachable {
+  ChainId chain = 0;
+  uint64_t chain_version = 0;
+  TargetId from = 0;
+  TargetId to = 0;
+  auto operator<=>(const Unreachable&) const = default;
 };
 
 // Errors of a disk go here: the targets it takes down are reported offline.
@@ -36,6 +56,7 @@ struct Heartbeat {
   uint64_t routing_version = 0;
   std::vector<TargetReport> targets = {};  // all that the node has, or none: it has just started
   std::vector<DiskUse> disks = {};
+  std::vector<Unreachable> unreachable = {};
 };
 
 // The chain version that all targets which serve before this one have confirmed. A target that has

@@ -10,7 +10,8 @@ namespace {
 constexpr size_t kNumberBytes = 11;  // a 64-bit varint and its tag
 
 size_t message_bytes(const Chain& chain) {
-  return 4 * kNumberBytes + 5 * kNumberBytes * chain.targets.size();
+  return 6 * kNumberBytes + 9 * kNumberBytes * chain.targets.size() +
+         12 * kNumberBytes * chain.aside.size();
 }
 size_t message_bytes(const Table& table) {
   return 4 * kNumberBytes + kNumberBytes * table.chains.size();
@@ -124,6 +125,11 @@ const Target* find_target(const Chain& chain, TargetId id) {
   const auto found =
       std::ranges::find_if(chain.targets, [id](const Target& target) { return target.id == id; });
   return found == chain.targets.end() ? nullptr : &*found;
+}
+
+const SetAside* find_aside(const Chain& chain, TargetId id) {
+  const auto found = std::ranges::find(chain.aside, id, &SetAside::target);
+  return found == chain.aside.end() ? nullptr : &*found;
 }
 
 }  // namespace ff::cluster

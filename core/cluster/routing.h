@@ -56,7 +56,30 @@ struct Target {
   bool created = false;   // its node has made it: never again, for an empty one would lose data
   bool draining = false;  // the operator wants it out
   bool stop = false;      // its node is to stop it and report it offline
+  // What it had when it last left: all that was acknowledged under chain versions up to `held` (0:
+  // it was never complete), and some of what came up to `wrote`. A target that serves has all.
+  uint64_t held = 0;
+  uint64_t wrote = 0;
+  uint64_t chunks = 0;  // as its node told then
+  uint64_t bytes = 0;
   bool operator==(const Target&) const = default;
+};
+
+// A replica that was left behind when another was promoted in the place of data that is lost
+// (Manager::accept_loss). Its node keeps it as it is; nothing is copied to it.
+struct SetAside {
+  TargetId target = 0;
+  NodeId node = 0;
+  DiskId disk = 0;
+  uint64_t held = 0;  // as Target's
+  uint64_t wrote = 0;
+  uint64_t chunks = 0;
+  uint64_t bytes = 0;
+  int64_t wall_ns = 0;      // since when
+  uint64_t changed = 0;     // the routing version that set it aside
+  bool dropped = false;     // its node is to remove it
+  uint64_t lost_below = 0;  // Chain's, before
+  bool operator==(const SetAside&) const = default;
 };
 
 struct Chain {
@@ -64,6 +87,11 @@ struct Chain {
   uint64_t version = 0;  // grows with every change of the targets
   std::vector<Target> targets = {};
   uint64_t changed = 0;  // the routing version that brought this record
+  std::vector<SetAside> aside = {};
+  // A target that was not complete was promoted: a chunk that is not there, of an inode below this,
+  // is missing, not a hole. 0: nothing is known to be missing.
+  uint64_t lost_below = 0;
+  uint64_t lost_version = 0;  // the chain version that last gave up data; 0: none has
   bool operator==(const Chain&) const = default;
 };
 
@@ -130,5 +158,6 @@ size_t message_bytes(const Node& node);
 
 // Null when the chain has no such target.
 const Target* find_target(const Chain& chain, TargetId id);
+const SetAside* find_aside(const Chain& chain, TargetId id);
 
 }  // namespace ff::cluster

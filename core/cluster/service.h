@@ -36,5 +36,7 @@ inline constexpr rpc::Method<wire::ReplaceTargetRequest, wire::CommandReply> kRe
     0x0216, "cluster.replace_target"};
 inline constexpr rpc::Method<wire::AdoptRequest, wire::CommandReply> kAdopt{0x0217,
                                                                             "cluster.adopt"};
+inline constexpr rpc::Method<wire::DropTargetRequest, wire::CommandReply> kDropTarget{
+    0x0218, "cluster.drop_target"};
 
 }  // namespace ff::cluster

@@ -13,6 +13,7 @@ namespace ff::cluster {
 namespace {
 
 constexpr char kClusterKey[] = "CONFcluster";
+constexpr char kFillKey[] = "CONFfill";
 constexpr char kLeaseKey[] = "LEAScluster";
 constexpr char kNodes[] = "NODE";
 constexpr char kChains[] = "CHAN";
@@ -239,6 +240,38 @@ Task<Result<void>> Store::write(Lease held, Proposal proposal, int64_t deadline_
   };
   auto running = run_held(std::move(held), std::move(function), deadline_ns);
   co_return co_await std::move(running);
+}
+
+Task<Result<void>> Store::keep_fill(Lease held, Fill fill, int64_t deadline_ns) {
+  wire::Fill message;
+  for (const auto& [place, percent] : fill) {
+    wire::DiskFill& disk = *message.add_disks();
+    disk.set_node(place.node);
+    disk.set_disk(place.disk);
+    disk.set_percent(percent);
+  }
+  kv::Function function = [&message](kv::Txn& txn) -> Task<Result<void>> {
+    txn.put(kFillKey, message.SerializeAsString());
+    co_return Result<void>();
+  };
+  auto running = run_held(std::move(held), std::move(function), deadline_ns);
+  co_return co_await std::move(running);
+}
+
+Task<Result<Fill>> Store::fill(int64_t deadline_ns) {
+  Fill fill;
+  kv::Function function = [&fill](kv::Txn& txn) -> Task<Result<void>> {
+    auto reading = txn.get(kFillKey);
+    FF_CO_TRY(const auto value, co_await std::move(reading));
+    if (!value) co_return Result<void>();
+    FF_CO_TRY(const auto message, read_message<wire::Fill>("fill of disks", *value));
+    fill.clear();
+    for (const auto& disk : message.disks()) fill[{disk.node(), disk.disk()}] = disk.percent();
+    co_return Result<void>();
+  };
+  auto viewing = engine_.view(std::move(function), deadline_ns);
+  FF_CO_TRY(co_await std::move(viewing));
+  co_return fill;
 }
 
 Task<Result<Stored>> Store::load(int64_t deadline_ns) {

@@ -3,6 +3,7 @@
 //
 //   CONF "cluster"          Cluster: its id, the routing version; put by every change
 //   LEAS "cluster"          Lease of the primary
+//   CONF "fill"             Fill: how full disks are, now and then
 //   NODE id                 Node            CHAN id    Chain
 //   TABL id version         Table           CONF "loss" chain version    Loss
 //   NODE, CHAN, TABL, CONF "loss"           guards of these ranges (kv::Txn::range)
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/task.h"
+#include "cluster/fill.h"
 #include "cluster/manager.h"
 #include "cluster/routing.h"
 #include "kv/engine.h"
@@ -51,7 +53,10 @@ class Store {
   Task<Result<void>> init(Lease held, std::string cluster, int64_t deadline_ns);
   Task<Result<void>> write(Lease held, Proposal proposal, int64_t deadline_ns);
 
+  Task<Result<void>> keep_fill(Lease held, Fill fill, int64_t deadline_ns);
+
   Task<Result<Stored>> load(int64_t deadline_ns);
+  Task<Result<Fill>> fill(int64_t deadline_ns);
   // Of the routing; 0: no cluster yet.
   Task<Result<uint64_t>> version(int64_t deadline_ns);
 

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kFollowNs = kSecond;
 constexpr int64_t kPauseNs = 50 * kMillisecond;  // between two looks at least
 constexpr int64_t kLookNs = 5 * kSecond;
+constexpr int64_t kFillNs = 5 * kSecond;  // for so long it is believed
 
 }  // namespace
 
@@ -22,13 +23,30 @@ StoredRouting::StoredRouting(kv::Engine& engine, Loop& loop, std::function<void(
 Task<Result<void>> StoredRouting::look() {
   auto asking = store_.version(loop_.now_ns() + kLookNs);
   FF_CO_TRY(const uint64_t version, co_await std::move(asking));
-  if (version == routing_.version) co_return Result<void>();
+  auto filling = look_at_fill();
+  FF_CO_TRY(const bool filled, co_await std::move(filling));
+  if (version == routing_.version) {
+    if (filled) changed_();
+    co_return Result<void>();
+  }
   auto loading = store_.load(loop_.now_ns() + kLookNs);
   FF_CO_TRY(Stored stored, co_await std::move(loading));
   if (!stored.routing) co_return Result<void>();
   routing_ = std::move(*stored.routing);
   changed_();
   co_return Result<void>();
+}
+
+// Whether it is another.
+Task<Result<bool>> StoredRouting::look_at_fill() {
+  const int64_t now_ns = loop_.now_ns();
+  if (fill_ns_ != INT64_MIN && now_ns - fill_ns_ < kFillNs) co_return false;
+  auto asking = store_.fill(now_ns + kLookNs);
+  FF_CO_TRY(Fill fill, co_await std::move(asking));
+  fill_ns_ = now_ns;
+  const bool changed = fill != fill_;
+  fill_ = std::move(fill);
+  co_return changed;
 }
 
 Task<void> StoredRouting::run() {

@@ -2,6 +2,7 @@
 // there on every one of them, whoever is primary. Owned by one loop.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 
@@ -17,17 +18,21 @@ class StoredRouting {
 
   // Version 0 until it has been read, or while there is no cluster.
   const Routing& routing() const { return routing_; }
+  const Fill& fill() const { return fill_; }
   // Looks whether there is a newer one, now and then, and when refresh() says so. Until cancelled.
   Task<void> run();
   void refresh() { asked_.set(); }
 
  private:
   Task<Result<void>> look();
+  Task<Result<bool>> look_at_fill();
 
   Store store_;
   Loop& loop_;
   const std::function<void()> changed_;
   Routing routing_;
+  Fill fill_;
+  int64_t fill_ns_ = INT64_MIN;  // when it was read
   Event asked_;
 };
 

@@ -54,6 +54,36 @@ Result<Node> from_wire(const wire::Node& node) {
   return out;
 }
 
+wire::SetAside to_wire(const SetAside& aside) {
+  wire::SetAside out;
+  out.set_target(aside.target);
+  out.set_node(aside.node);
+  out.set_disk(aside.disk);
+  out.set_held(aside.held);
+  out.set_wrote(aside.wrote);
+  out.set_chunks(aside.chunks);
+  out.set_bytes(aside.bytes);
+  out.set_wall_ns(aside.wall_ns);
+  out.set_changed(aside.changed);
+  out.set_dropped(aside.dropped);
+  out.set_lost_below(aside.lost_below);
+  return out;
+}
+
+SetAside from_wire(const wire::SetAside& aside) {
+  return {.target = aside.target(),
+          .node = aside.node(),
+          .disk = aside.disk(),
+          .held = aside.held(),
+          .wrote = aside.wrote(),
+          .chunks = aside.chunks(),
+          .bytes = aside.bytes(),
+          .wall_ns = aside.wall_ns(),
+          .changed = aside.changed(),
+          .dropped = aside.dropped(),
+          .lost_below = aside.lost_below()};
+}
+
 wire::Chain to_wire(const Chain& chain) {
   wire::Chain out;
   out.set_id(chain.id);
@@ -67,8 +97,15 @@ wire::Chain to_wire(const Chain& chain) {
     to.set_created(target.created);
     to.set_draining(target.draining);
     to.set_stop(target.stop);
+    to.set_held(target.held);
+    to.set_wrote(target.wrote);
+    to.set_chunks(target.chunks);
+    to.set_bytes(target.bytes);
   }
   out.set_changed(chain.changed);
+  for (const SetAside& aside : chain.aside) *out.add_aside() = to_wire(aside);
+  out.set_lost_below(chain.lost_below);
+  out.set_lost_version(chain.lost_version);
   return out;
 }
 
@@ -77,6 +114,9 @@ Result<Chain> from_wire(const wire::Chain& chain) {
     return fail(Errc::corrupt, "chain {} has {} targets", chain.id(), chain.targets_size());
   }
   Chain out{.id = chain.id(), .version = chain.version(), .changed = chain.changed()};
+  for (const wire::SetAside& aside : chain.aside()) out.aside.push_back(from_wire(aside));
+  out.lost_below = chain.lost_below();
+  out.lost_version = chain.lost_version();
   for (const wire::Target& target : chain.targets()) {
     FF_TRY(const State state, state_from(target.state()));
     out.targets.push_back({.id = target.id(),
@@ -85,7 +125,11 @@ Result<Chain> from_wire(const wire::Chain& chain) {
                            .state = state,
                            .created = target.created(),
                            .draining = target.draining(),
-                           .stop = target.stop()});
+                           .stop = target.stop(),
+                           .held = target.held(),
+                           .wrote = target.wrote(),
+                           .chunks = target.chunks(),
+                           .bytes = target.bytes()});
   }
   return out;
 }
@@ -157,6 +201,17 @@ wire::HeartbeatRequest to_wire(const Heartbeat& beat) {
     to.set_chain_version(report.chain_version);
     to.set_copied(report.copied);
     to.set_to_copy(report.to_copy);
+    if (!report.size) continue;
+    to.mutable_size()->set_chunks(report.size->chunks);
+    to.mutable_size()->set_bytes(report.size->bytes);
+    to.mutable_size()->set_last_inode(report.size->last_inode);
+  }
+  for (const Unreachable& cut : beat.unreachable) {
+    wire::Unreachable& to = *out.add_unreachable();
+    to.set_chain(cut.chain);
+    to.set_chain_version(cut.chain_version);
+    to.set_from(cut.from);
+    to.set_to(cut.to);
   }
   for (const DiskUse& use : beat.disks) *out.add_disks() = to_wire(use);
   return out;
@@ -175,6 +230,12 @@ Result<Heartbeat> from_wire(const wire::HeartbeatRequest& beat) {
                            .chain_version = report.chain_version(),
                            .copied = report.copied(),
                            .to_copy = report.to_copy()});
+    if (!report.has_size()) continue;
+    const wire::Size& size = report.size();
+    out.targets.back().size = {size.chunks(), size.bytes(), size.last_inode()};
+  }
+  for (const wire::Unreachable& cut : beat.unreachable()) {
+    out.unreachable.push_back({cut.chain(), cut.chain_version(), cut.from(), cut.to()});
   }
   for (const wire::DiskUse& use : beat.disks()) out.disks.push_back(from_wire(use));
   return out;
@@ -208,6 +269,20 @@ wire::Loss to_wire(const Loss& loss) {
   out.set_given_up(loss.given_up);
   out.set_wall_ns(loss.wall_ns);
   out.set_by(loss.by);
+  out.set_chunks(loss.chunks);
+  out.set_bytes(loss.bytes);
+  return out;
+}
+
+wire::LossPlan to_wire(const LossPlan& plan) {
+  wire::LossPlan out;
+  out.set_promoted(plan.loss.promoted);
+  out.set_given_up(plan.loss.given_up);
+  out.set_version(plan.loss.version - 1);
+  out.set_incomplete(plan.incomplete);
+  out.set_chunks(plan.loss.chunks);
+  out.set_bytes(plan.loss.bytes);
+  for (const SetAside& aside : plan.aside) *out.add_aside() = to_wire(aside);
   return out;
 }
 
@@ -217,7 +292,9 @@ Loss from_wire(const wire::Loss& loss) {
           .promoted = loss.promoted(),
           .given_up = loss.given_up(),
           .wall_ns = loss.wall_ns(),
-          .by = loss.by()};
+          .by = loss.by(),
+          .chunks = loss.chunks(),
+          .bytes = loss.bytes()};
 }
 
 }  // namespace ff::cluster

@@ -11,6 +11,7 @@
 namespace ff::cluster {
 
 wire::Node to_wire(const Node& node);
+wire::SetAside to_wire(const SetAside& aside);
 wire::Chain to_wire(const Chain& chain);
 wire::Table to_wire(const Table& table);
 wire::Changes to_wire(const Changes& changes);
@@ -18,8 +19,10 @@ wire::HeartbeatRequest to_wire(const Heartbeat& beat);
 wire::HeartbeatReply to_wire(const HeartbeatAnswer& answer);
 wire::DiskUse to_wire(const DiskUse& use);
 wire::Loss to_wire(const Loss& loss);
+wire::LossPlan to_wire(const LossPlan& plan);
 
 Result<Node> from_wire(const wire::Node& node);
+SetAside from_wire(const wire::SetAside& aside);
 Result<Chain> from_wire(const wire::Chain& chain);
 Table from_wire(const wire::Table& table);
 Result<Changes> from_wire(const wire::Changes& changes);

@@ -264,6 +264,16 @@ Task<Result<BackupReport>> write_backup(Engine& engine, io::Disk& disk, std::str
   co_return writer.finish();
 }
 
+Result<void> read_backup(io::Disk& disk, const std::string& path,
+                         const std::function<void(const Entry&)>& take) {
+  FF_TRY(const auto reader, Reader::open(disk, path));
+  for (;;) {
+    FF_TRY(const auto entry, reader->next());
+    if (!entry) return {};
+    take(*entry);
+  }
+}
+
 Task<Result<BackupReport>> restore_backup(Engine& engine, io::Disk& disk, std::string path,
                                           int64_t deadline_ns, Function at_end) {
   FF_CO_TRY(const BackupReport checked, check_file(disk, path));

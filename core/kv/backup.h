@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/result.h"
@@ -28,6 +29,10 @@ struct BackupReport {
 // the file is not there before it is whole. Errc::exists: there is a file; the disk's, the store's.
 Task<Result<BackupReport>> write_backup(Engine& engine, io::Disk& disk, std::string path,
                                         int64_t deadline_ns);
+
+// Every entry of a backup, in key order. Errors as of restore_backup().
+Result<void> read_backup(io::Disk& disk, const std::string& path,
+                         const std::function<void(const Entry&)>& take);
 
 // Checks the whole file before it changes anything, and then fills the store with it, in many
 // transactions. Until the last of them the store has the key kRestoring, and whoever uses stores

@@ -19,6 +19,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "base/task.h"
+#include "kv/mark.h"
 
 namespace ff::kv {
 
@@ -108,6 +109,11 @@ class Engine {
   }
   // Everything that has returned before is durable. Errors: it may not be.
   virtual Task<Result<void>> sync(int64_t deadline_ns);
+  // No less than that of any run_soon() that has returned.
+  virtual Mark mark() const { return {}; }
+  // Up to which position that generation's commits are durable now. Nothing: no such generation is
+  // known, and whatever it committed may be lost.
+  virtual std::optional<uint64_t> durable(uint64_t) const { return std::nullopt; }
   // The same for a function that writes nothing: it reads one snapshot, which holds the writes of
   // every run() that returned before this was called, and as much of it as it likes.
   virtual Task<Result<void>> view(Function function, int64_t deadline_ns) = 0;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/gate.h"
 #include "kv/retry.h"
+#include "kv/seal.h"
 
 namespace ff::kv {
 
@@ -19,6 +20,11 @@ namespace {
 // commit never meets its end.
 constexpr int64_t kLeaseSeconds = 600;
 constexpr int64_t kLeaseUseNs = kLeaseSeconds / 2 * kSecond;
+
+// One that an older ff has put has no seal yet.
+std::string with_seal(std::string_view key, std::string stored) {
+  return is_before_seals(stored) ? sealed(key, stored) : stored;
+}
 
 }  // namespace
 
@@ -43,7 +49,7 @@ class EtcdEngine::Transaction final : public Txn {
     std::optional<std::string> value;
     int64_t revision = 0;
     for (EtcdGateway::Value& one : found[0]) {
-      value = std::move(one.value);
+      value = with_seal(key, std::move(one.value));
       revision = one.revision;
     }
     if (watched) watched_.emplace(std::move(key), revision);
@@ -53,6 +59,7 @@ class EtcdEngine::Transaction final : public Txn {
   // The guard is read with the range, for its revision.
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
     if (range.begin >= range.end) co_return std::vector<Entry>();
+    if (guard == kWithDamaged) guard.clear();
     EtcdGateway::Reads reads;
     reads.ranges.push_back(std::move(range));
     if (!guard.empty()) reads.ranges.push_back({guard, {}, 1});
@@ -63,7 +70,8 @@ class EtcdEngine::Transaction final : public Txn {
     }
     std::vector<Entry> entries;
     for (EtcdGateway::Value& value : found[0]) {
-      entries.push_back({std::move(value.key), std::move(value.value)});
+      std::string stored = with_seal(value.key, std::move(value.value));
+      entries.push_back({std::move(value.key), std::move(stored)});
     }
     co_return entries;
   }
@@ -164,7 +172,11 @@ Task<Result<EtcdEngine::End>> EtcdEngine::commit(const Transaction& txn, int64_t
   EtcdGateway::Commit commit;
   commit.fence = {fence_key_, fence};
   commit.compares = txn.compares();
-  commit.writes = &txn.writes();
+  Txn::Writes writes = txn.writes();
+  for (auto& [key, value] : writes) {
+    if (value) value = sealed(key, *value);
+  }
+  commit.writes = &writes;
   Pending pending{*this, fence};
   auto committing = etcd_.commit(loop_, std::move(commit), deadline_ns);
   auto outcome = co_await std::move(committing);

@@ -9,6 +9,7 @@
 #include "base/gate.h"
 #include "base/wait.h"
 #include "kv/retry.h"
+#include "kv/seal.h"
 
 namespace ff::kv {
 
@@ -56,7 +57,7 @@ void MemoryStore::commit(const Txn::Writes& writes) {
   ++revision_;
   for (const auto& [key, value] : writes) {
     Versions& versions = keys_[key];
-    versions.push_back({revision_, value});
+    versions.push_back({revision_, value ? std::optional(sealed(key, *value)) : std::nullopt});
     prune(versions);
   }
 }
@@ -95,7 +96,7 @@ class MemoryEngine::Transaction final : public Txn {
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
     co_await engine_.delay();
     auto entries = store().read_range(range, at_);
-    if (guard.empty()) co_return entries;
+    if (guard.empty() || guard == kWithDamaged) co_return entries;
     auto& guarded = store().guarded_.try_emplace(guard, range.begin, range.end).first->second;
     guarded.first = std::min(guarded.first, range.begin);
     guarded.second = std::max(guarded.second, range.end);

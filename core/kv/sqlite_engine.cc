@@ -2,17 +2,21 @@
 #include "kv/sqlite_engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <iterator>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
 #include "base/gate.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "base/wait.h"
 #include "kv/inline_task.h"
+#include "kv/seal.h"
 
 namespace ff::kv {
 
@@ -31,7 +35,20 @@ constexpr int64_t kSoonNs = 100 * kMillisecond;
 
 constexpr const char* kMigrations[] = {
     "CREATE TABLE kv (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
+    // Where the store is, and where each generation began.
+    "CREATE TABLE place (one INTEGER PRIMARY KEY, position INTEGER NOT NULL) STRICT;"
+    "INSERT INTO place VALUES (1, 0);"
+    "CREATE TABLE generations (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL, "
+    "position INTEGER NOT NULL) STRICT",
+    // Values are sealed from now on: Session::seal_all() moves those of before.
+    // The table says which seals they are, and keeps this from being done twice.
+    "CREATE TABLE seals (format INTEGER NOT NULL) STRICT;"
+    "INSERT INTO seals VALUES (1);"
+    "ALTER TABLE kv RENAME TO unsealed;"
+    "CREATE TABLE kv (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
 };
+// Of a transaction that moves records.
+constexpr size_t kSealedAtOnce = 10'000;
 
 }  // namespace
 
@@ -67,6 +84,77 @@ class SqliteStore::Session {
     return on(std::move(database));
   }
   const std::string& moved_aside() const { return database_.moved_aside(); }
+
+  // Records of before seals get one. Whoever is killed meanwhile goes on where he was.
+  Result<void> seal_all(bool owned) {
+    FF_TRY(auto looking, database_.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'unsealed'"));
+    FF_TRY(bool more, looking.step());
+    if (!more) return {};
+    FF_TRY(looking.run());
+    if (!owned) {
+      return Error{Errc::failed,
+                   fmt::format("{}: not all of its records are of this version", database_.path()),
+                   "Start its daemon, which goes on to bring them forward."};
+    }
+    FF_TRY(auto first, database_.prepare("SELECT key, value FROM unsealed ORDER BY key LIMIT ?"));
+    FF_TRY(auto erase, database_.prepare("DELETE FROM unsealed WHERE key <= ?"));
+    while (more) {
+      FF_TRY(auto transaction, database_.begin());
+      std::string last;
+      first.bind(kSealedAtOnce);
+      size_t count = 0;
+      for (;; count++) {
+        FF_TRY(const bool row, first.step());
+        if (!row) break;
+        last = as_text(first.blob(0));
+        put_.bind(as_bytes(last), as_bytes(sealed(last, as_text(first.blob(1)))));
+        FF_TRY(put_.run());
+      }
+      erase.bind(as_bytes(last));
+      FF_TRY(erase.run());
+      FF_TRY(transaction.commit());
+      more = count == kSealedAtOnce;
+    }
+    FF_TRY(database_.run("DROP TABLE unsealed"));
+    return database_.flush();
+  }
+  // What is found is durable (db::Database::open), and so is the new generation.
+  Result<void> begin_generation() {
+    FF_TRY(auto generations, database_.prepare("SELECT generation, position FROM generations "
+                                               "ORDER BY number"));
+    for (;;) {
+      FF_TRY(const bool row, generations.step());
+      if (!row) break;
+      began_.push_back({static_cast<uint64_t>(generations.integer(0)),
+                        static_cast<uint64_t>(generations.integer(1))});
+    }
+    FF_TRY(auto place, database_.prepare("SELECT position FROM place WHERE one = 1"));
+    FF_TRY(const bool placed, place.step());
+    if (!placed) return fail(Errc::corrupt, "{}: it has lost its position", database_.path());
+    const auto position = static_cast<uint64_t>(place.integer(0));
+    FF_TRY(place.run());
+    const uint64_t generation = (system_seed() >> 1) | 1;
+    FF_TRY(auto adding,
+           database_.prepare("INSERT INTO generations (generation, position) VALUES (?, ?)"));
+    adding.bind(generation, position);
+    FF_TRY(auto transaction, database_.begin());
+    FF_TRY(adding.run());
+    FF_TRY(auto dropping, database_.prepare("DELETE FROM generations WHERE number <= ?"));
+    dropping.bind(database_.last_insert_id() - static_cast<int64_t>(kGenerationsMax));
+    FF_TRY(dropping.run());
+    FF_TRY(transaction.commit());
+    FF_TRY(database_.flush());
+    began_.push_back({generation, position});
+    committed_ = durable_ = position;
+    return {};
+  }
+  Mark mark() const { return began_.empty() ? Mark() : Mark{began_.back().generation, committed_}; }
+  std::optional<uint64_t> durable(uint64_t generation) const {
+    const auto found = std::ranges::find(began_, generation, &Mark::generation);
+    if (found == began_.end()) return std::nullopt;
+    if (std::next(found) == began_.end()) return durable_;
+    return std::next(found)->position;
+  }
 
   // All in one SQLite transaction, in order. One that cannot be stored must not spoil the others:
   // then each has a transaction of its own.
@@ -105,6 +193,7 @@ class SqliteStore::Session {
     auto flushed = database_.flush();
     if (flushed) {
       unsynced_ns_.reset();
+      durable_ = committed_.load();
       return flushed;
     }
     broken_ = flushed.error();
@@ -134,51 +223,91 @@ class SqliteStore::Session {
     Task<Result<std::optional<std::string>>> fetch(std::string key, bool) override {
       co_return session_.get(key);
     }
-    Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string) override {
-      co_return session_.range(range);
+    Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
+      co_return session_.range(range, guard == kWithDamaged);
     }
     Session& session_;
   };
 
   static Result<std::unique_ptr<Session>> on(db::Database database) {
-    FF_TRY(auto get, database.prepare("SELECT value FROM kv WHERE key = ?"));
-    FF_TRY(auto range, database.prepare("SELECT key, value FROM kv WHERE key >= ? AND key < ? "
-                                        "ORDER BY key LIMIT ?"));
+    FF_TRY(auto get,
+           database.prepare("SELECT key, value FROM kv WHERE key >= ? ORDER BY key LIMIT 1"));
+    FF_TRY(auto before,
+           database.prepare("SELECT key, value FROM kv WHERE key < ? ORDER BY key DESC LIMIT 1"));
+    FF_TRY(auto range, database.prepare("SELECT key, value FROM kv WHERE key >= ? ORDER BY key"));
     FF_TRY(auto put, database.prepare("REPLACE INTO kv (key, value) VALUES (?, ?)"));
     FF_TRY(auto erase, database.prepare("DELETE FROM kv WHERE key = ?"));
-    return std::unique_ptr<Session>(new Session(
-        std::move(database), std::move(get), std::move(range), std::move(put), std::move(erase)));
+    FF_TRY(auto place, database.prepare("UPDATE place SET position = ? WHERE one = 1"));
+    return std::unique_ptr<Session>(
+        new Session(std::move(database), {std::move(get), std::move(before), std::move(range),
+                                          std::move(put), std::move(erase), std::move(place)}));
   }
-  Session(db::Database database, db::Statement get, db::Statement range, db::Statement put,
-          db::Statement erase)
+  struct Statements {
+    db::Statement get, before, range, put, erase, place;
+  };
+  Session(db::Database database, Statements statements)
       : database_(std::move(database)),
-        get_(std::move(get)),
-        range_(std::move(range)),
-        put_(std::move(put)),
-        erase_(std::move(erase)) {}
+        get_(std::move(statements.get)),
+        before_(std::move(statements.before)),
+        range_(std::move(statements.range)),
+        put_(std::move(statements.put)),
+        erase_(std::move(statements.erase)),
+        place_(std::move(statements.place)) {}
 
-  Result<std::optional<std::string>> get(const std::string& key) {
-    get_.bind(as_bytes(key));
-    FF_TRY(const bool found, get_.step());
-    if (!found) return std::optional<std::string>();
-    std::optional value(std::string(as_text(get_.blob(0))));
-    FF_TRY(get_.run());
-    return value;
+  // What a statement reads stays as it is until it starts over.
+  struct Rows {
+    explicit Rows(db::Statement& of) : statement(of) {}
+    ~Rows() { statement.bind(ByteView()); }
+    Rows(const Rows&) = delete;
+    Rows& operator=(const Rows&) = delete;
+    db::Statement& statement;
+  };
+  // A record that is not found may be there under another key, if a bit of that has flipped: then
+  // one of those beside its place is damaged.
+  static Result<void> check(const db::Statement& row) {
+    const std::string_view key = as_text(row.blob(0));
+    if (seal_fits(key, as_text(row.blob(1)))) return {};
+    return damaged_record(key);
   }
-  Result<std::vector<Entry>> range(const Range& range) {
+  Result<void> check_before(const std::string& key) {
+    const Rows rows(before_);
+    before_.bind(as_bytes(key));
+    FF_TRY(const bool row, before_.step());
+    return row ? check(before_) : Result<void>();
+  }
+  Result<std::optional<std::string>> get(const std::string& key) {
+    const Rows rows(get_);
+    get_.bind(as_bytes(key));
+    FF_TRY(const bool row, get_.step());
+    if (row && as_text(get_.blob(0)) == key)
+      return std::optional(std::string(as_text(get_.blob(1))));
+    if (row) FF_TRY(check(get_));
+    FF_TRY(check_before(key));
+    return std::optional<std::string>();
+  }
+  Result<std::vector<Entry>> range(const Range& range, bool with_damaged) {
     std::vector<Entry> entries;
-    range_.bind(as_bytes(range.begin), as_bytes(range.end), range.limit);
+    if (range.begin >= range.end) return entries;
+    if (!with_damaged) FF_TRY(check_before(range.begin));
+    const Rows rows(range_);
+    range_.bind(as_bytes(range.begin));
     for (;;) {
       FF_TRY(const bool row, range_.step());
       if (!row) return entries;
-      entries.push_back(
-          {std::string(as_text(range_.blob(0))), std::string(as_text(range_.blob(1)))});
+      const std::string_view key = as_text(range_.blob(0));
+      // One that is damaged does not say where the range ends.
+      const bool behind = key >= range.end;
+      const bool damaged = behind && !seal_fits(key, as_text(range_.blob(1)));
+      if (damaged && !with_damaged) return damaged_record(key);
+      if (behind && !damaged) return entries;
+      entries.push_back({std::string(key), std::string(as_text(range_.blob(1)))});
+      if (entries.size() >= range.limit) return entries;
     }
   }
   Result<void> apply(const Txn::Writes& writes) {
     for (const auto& [key, value] : writes) {
       if (value) {
-        put_.bind(as_bytes(key), as_bytes(*value));
+        put_.bind(as_bytes(key), as_bytes(sealed(key, *value)));
         FF_TRY(put_.run());
       } else {
         erase_.bind(as_bytes(key));
@@ -201,24 +330,60 @@ class SqliteStore::Session {
       FF_TRY(apply(txn.writes()));
       any = true;
     }
-    if (any && !unsynced_ns_) unsynced_ns_ = store.clock_.steady_ns();
-    return transaction.commit();
+    if (!any) return transaction.commit();
+    FF_CHECK(!began_.empty());  // it is owned
+    const uint64_t position = committed_ + 1;
+    place_.bind(position);
+    FF_TRY(place_.run());
+    if (!unsynced_ns_) unsynced_ns_ = store.clock_.steady_ns();
+    FF_TRY(transaction.commit());
+    committed_ = position;
+    return {};
   }
 
   db::Database database_;
   std::optional<int64_t> unsynced_ns_;  // since when something is not durable
   std::optional<Error> broken_;         // nothing is written any more
   db::Statement get_;
+  db::Statement before_;
   db::Statement range_;
   db::Statement put_;
   db::Statement erase_;
+  db::Statement place_;
+  // Of the writer: positions, and where each generation began. Loops read them meanwhile.
+  std::atomic<uint64_t> committed_ = 0;
+  std::atomic<uint64_t> durable_ = 0;
+  std::vector<Mark> began_;
 };
+
+namespace {
+
+// Whoever only looks brings nothing forward under the daemon that has the file.
+Result<void> check_schema(const std::string& path, Clock& clock) {
+  const std::span<const char* const> all = kMigrations;
+  for (size_t version = 1; version < all.size(); version++) {
+    const auto opened = db::Database::open(path, all.first(version), clock, {});
+    if (opened) {
+      return Error{
+          Errc::failed,
+          fmt::format("{}: its schema has version {}, older than {}", path, version, all.size()),
+          "Start its daemon with this ff first, which brings it forward."};
+    }
+    if (opened.error().code != Errc::newer_format) return opened.error();
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& path, Clock& clock,
                                                        Options options) {
+  if (!options.owned) FF_TRY(check_schema(path, clock));
   FF_TRY(auto writer,
          Session::open(path, clock,
                        {.on_corrupt = options.on_corrupt, .synchronous = db::Synchronous::normal}));
+  FF_TRY(writer->seal_all(options.owned));
+  if (options.owned) FF_TRY(writer->begin_generation());
   std::unique_ptr<SqliteStore> store(new SqliteStore(clock, writer->moved_aside()));
   store->sessions_.push_back(std::move(writer));
   for (unsigned i = 0; i < options.readers; i++) {
@@ -243,6 +408,12 @@ SqliteStore::~SqliteStore() {
   writes_.wanted.notify_all();
   reads_.wanted.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+Mark SqliteStore::mark() const { return sessions_[0]->mark(); }
+
+std::optional<uint64_t> SqliteStore::durable(uint64_t generation) const {
+  return sessions_[0]->durable(generation);
 }
 
 void SqliteStore::add(Queue& queue, std::vector<std::shared_ptr<Request>> requests) {

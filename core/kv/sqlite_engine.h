@@ -8,6 +8,10 @@
 // Handing a function to a thread and back takes longer than running most of them. So one that comes
 // alone, and need not be durable at once, runs in its loop's thread while the writer has nothing to
 // do; and look() reads there, with the pages that the writer has already.
+//
+// Each SQLite transaction counts the store's position up, in a row of its own; each open() that
+// owns the file writes down the position that it finds, under a new generation, before anything
+// else.
 #pragma once
 
 #include <condition_variable>
@@ -33,6 +37,8 @@ class SqliteStore {
   struct Options {
     db::OnCorrupt on_corrupt = db::OnCorrupt::refuse;
     unsigned readers = 2;  // threads
+    // Nobody else writes to it: this begins a generation (kv/mark.h).
+    bool owned = true;
   };
   // Opens or makes the file `path`, whose folder exists. Errors: those of db::Database::open.
   static Result<std::unique_ptr<SqliteStore>> open(const std::string& path, Clock& clock,
@@ -44,6 +50,8 @@ class SqliteStore {
 
   // Where open() put the corrupt file that it found; else empty.
   const std::string& moved_aside() const { return moved_aside_; }
+  Mark mark() const;
+  std::optional<uint64_t> durable(uint64_t generation) const;
 
  private:
   friend class SqliteEngine;
@@ -92,6 +100,10 @@ class SqliteEngine final : public Engine, private Ready {
   Task<Result<void>> run(Function function, int64_t deadline_ns) override;
   Task<Result<void>> run_soon(Function function, int64_t deadline_ns) override;
   Task<Result<void>> sync(int64_t deadline_ns) override;
+  Mark mark() const override { return store_.mark(); }
+  std::optional<uint64_t> durable(uint64_t generation) const override {
+    return store_.durable(generation);
+  }
   Task<Result<void>> view(Function function, int64_t deadline_ns) override;
   Task<Result<void>> look(Function function, int64_t deadline_ns) override;
 

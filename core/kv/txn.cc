@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "kv/engine.h"
+#include "kv/seal.h"
 
 namespace ff::kv {
 
@@ -30,8 +31,11 @@ Task<Result<std::optional<std::string>>> Txn::read(std::string key, bool watched
   const auto own = writes_.find(key);
   if (own != writes_.end()) co_return own->second;
   FF_CO_TRY(count_read());
-  auto fetching = fetch(std::move(key), watched);
-  co_return co_await std::move(fetching);
+  auto fetching = fetch(key, watched);
+  FF_CO_TRY(auto stored, co_await std::move(fetching));
+  if (!stored) co_return std::optional<std::string>();
+  FF_CO_TRY(auto value, unsealed(key, std::move(*stored)));
+  co_return std::optional(std::move(value));
 }
 
 Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
@@ -39,6 +43,7 @@ Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
   FF_CHECK(!guard.empty() || reads_max_ == kNoLimit);
   FF_CO_TRY(count_read());
   const size_t limit = range.limit;
+  const bool with_damaged = guard == kWithDamaged;
   const auto first = writes_.lower_bound(range.begin);
   const auto last = range.begin < range.end ? writes_.lower_bound(range.end) : first;
   // Each own erasure may hide one entry.
@@ -46,6 +51,12 @@ Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
       std::count_if(first, last, [](const auto& write) { return !write.second.has_value(); }));
   auto fetching = fetch_range(std::move(range), std::move(guard));
   FF_CO_TRY(auto stored, co_await std::move(fetching));
+  for (Entry& entry : stored) {
+    auto value = unsealed(entry.key, std::move(entry.value));
+    if (!value && !with_damaged) co_return std::move(value).error();
+    if (!value) entry.key = std::string(kWithDamaged) + entry.key;
+    entry.value = value ? std::move(*value) : std::string();
+  }
   if (first == last) co_return stored;
   std::map<std::string, std::string> merged;
   for (Entry& entry : stored) merged.emplace(std::move(entry.key), std::move(entry.value));

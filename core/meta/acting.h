@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "meta/meta_service.h"
 #include "net/token.h"
@@ -11,6 +12,7 @@ namespace ff::meta {
 struct MetaService::Acting {
   std::optional<net::User> token;  // what the caller came with; nothing: he may act for anybody
   Caller caller;
+  mutable std::vector<InodeId> walked = {};  // what paths of the request led to
 };
 
 }  // namespace ff::meta

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "kv/seal.h"
 
 namespace ff::meta {
 
@@ -219,9 +220,35 @@ void Census::judge(Node& node) {
   }
 }
 
+// All of the store. Without them the others seem to be what they are not, and are not to be
+// repaired.
+Task<Result<void>> Census::take_damaged(kv::Txn& txn) {
+  constexpr size_t kPage = 4096;
+  for (std::string begin;;) {
+    kv::Range range{.begin = begin, .end = "\xff", .limit = kPage};
+    auto ranging = txn.range(std::move(range), std::string(kv::kWithDamaged));
+    FF_CO_TRY(const auto entries, co_await std::move(ranging));
+    for (const kv::Entry& entry : entries) {
+      if (!kv::is_damaged(entry.key)) continue;
+      const std::string key(kv::stored_key(entry.key));
+      report_.damaged = true;
+      add({.kind = Problem::Kind::unreadable,
+           .name = key,
+           .text = fmt::format("the record {} is damaged: put it back (ff admin restore --name), "
+                               "and look again for what else there is",
+                               kv::key_text(key))});
+    }
+    if (entries.size() < kPage) co_return Result<void>();
+    begin = std::string(kv::stored_key(entries.back().key)) + '\0';
+  }
+}
+
 Task<Result<void>> Census::take(kv::Txn& txn) {
   nodes_.clear();
   report_ = {};
+  auto damaged = take_damaged(txn);
+  FF_CO_TRY(co_await std::move(damaged));
+  if (report_.damaged) co_return Result<void>();
   auto inodes = scan_records(txn, keys::kInode, [this](const auto& entry) { take_inode(entry); });
   FF_CO_TRY(co_await std::move(inodes));
   auto names = scan_records(txn, keys::kDentry, [this](const auto& entry) { take_name(entry); });

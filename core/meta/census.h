@@ -42,6 +42,7 @@ class Census {
   const Node* find(InodeId id) const;
   Node* find(InodeId id);
   void add(Problem problem);
+  Task<Result<void>> take_damaged(kv::Txn& txn);
   void take_inode(const kv::Entry& entry);
   void take_name(const kv::Entry& entry);
   void take_xattr(const kv::Entry& entry);

@@ -11,19 +11,17 @@ namespace ff::meta {
 
 namespace {
 
-// Removals at once on one chain. Where the file has holes some of them find nothing.
-constexpr uint64_t kAtOnce = 32;
+constexpr uint32_t kAtOnce = 32;  // chunks of one chain
 
 }  // namespace
 
-// The chunks of a file on one chain: first, first + step, ...
+// The chunks of a file on one chain.
 struct Chunks::Share {
   cluster::ChainId chain = 0;
   InodeId inode = 0;
-  uint64_t first = 0;
-  uint64_t step = 0;
   uint64_t chunk_size = 0;
   uint64_t length = 0;  // that the file shall have
+  Still still = {};
 };
 
 Task<Result<uint64_t>> stored_end(chain::Client& client, Loop& loop, Inode file,
@@ -50,45 +48,51 @@ Task<Result<uint64_t>> Chunks::end(Inode file) {
   co_return co_await std::move(asking);
 }
 
-Task<Result<void>> Chunks::cut(Inode file, uint64_t length) {
+Task<Result<void>> Chunks::cut(Inode file, uint64_t length, Still still) {
   FF_CO_TRY(const auto chains, chains_of(routing_, file.layout));
   Together all(loop_);
-  for (size_t i = 0; i < chains.size(); i++) {
-    all.add(cut_share({.chain = chains[i],
+  for (const cluster::ChainId chain : chains) {
+    all.add(cut_share({.chain = chain,
                        .inode = file.id,
-                       .first = i,
-                       .step = chains.size(),
                        .chunk_size = file.layout.chunk_size,
-                       .length = length}));
+                       .length = length,
+                       .still = still}));
   }
   auto doing = all.done();
   co_return co_await std::move(doing);
 }
 
+Task<Result<void>> Chunks::remove_all(cluster::ChainId chain, InodeId inode) {
+  auto cutting = cut_share({.chain = chain, .inode = inode, .chunk_size = chunk::kChunkMax});
+  co_return co_await std::move(cutting);
+}
+
 // Until it is durable: the metadata says that it is done from then on.
 Task<Result<void>> Chunks::cut_share(Share share) {
   Verifiers verifiers;
+  uint64_t from = share.length / share.chunk_size;
+  bool over = false;
   for (;;) {
-    auto asking = client_.last(share.chain, share.inode);
-    FF_CO_TRY(const auto last, co_await std::move(asking));
-    const uint64_t begin = last ? last->id.index * share.chunk_size : 0;
-    if (!last || begin + last->image.length <= share.length) {
-      auto keeping = keep(share.chain, verifiers);
-      FF_CO_TRY(const bool kept, co_await std::move(keeping));
-      if (kept) co_return Result<void>();
+    auto asking =
+        client_.chunks(share.chain, {.inode = share.inode, .from = from, .limit = kAtOnce});
+    FF_CO_TRY(const auto found, co_await std::move(asking));
+    if (!found.chunks.empty()) {
+      auto looking = goes_still(share, over);
+      FF_CO_TRY(co_await std::move(looking));
+    }
+    Together all(loop_);
+    for (const auto& one : found.chunks) all.add(cut_chunk(share, one, verifiers, over));
+    auto doing = all.done();
+    FF_CO_TRY(co_await std::move(doing));
+    if (over) co_return Result<void>();
+    if (found.next) {
+      from = *found.next;
       continue;
     }
-    if (begin >= share.length) {
-      auto removing = remove_below(share, last->id.index, verifiers);
-      FF_CO_TRY(co_await std::move(removing));
-      continue;
-    }
-    chunk::Update shorter{.id = last->id,
-                          .change = chunk::Change::resize,
-                          .length = share.length - begin,
-                          .chunk_size = share.chunk_size};
-    auto updating = update(share.chain, shorter, verifiers);
-    FF_CO_TRY(co_await std::move(updating));
+    auto keeping = keep(share.chain, verifiers);
+    FF_CO_TRY(const bool kept, co_await std::move(keeping));
+    if (kept) co_return Result<void>();
+    from = share.length / share.chunk_size;
   }
 }
 
@@ -101,46 +105,40 @@ Task<Result<bool>> Chunks::keep(cluster::ChainId chain, Verifiers& verifiers) {
   co_return changed == Verifiers{synced};
 }
 
-// The last chunks of a share, `last` being the very last, as far as they are to go.
-Task<Result<void>> Chunks::remove_below(Share share, uint64_t last, Verifiers& verifiers) {
-  Together all(loop_);
-  for (uint64_t i = 0; i < kAtOnce; i++) {
-    all.add(update(share.chain,
-                   {.id = {share.inode, last},
-                    .change = chunk::Change::remove,
-                    .chunk_size = share.chunk_size},
-                   verifiers));
-    if (last < share.step || (last - share.step) * share.chunk_size < share.length) break;
-    last -= share.step;
-  }
-  auto doing = all.done();
-  co_return co_await std::move(doing);
+Task<Result<void>> Chunks::goes_still(const Share& share, bool& over) {
+  if (!share.still) co_return Result<void>();
+  auto asking = share.still();
+  FF_CO_TRY(const bool goes, co_await std::move(asking));
+  over |= !goes;
+  co_return Result<void>();
 }
 
-Task<Result<void>> Chunks::remove_all(cluster::ChainId chain, InodeId inode) {
-  Verifiers verifiers;
-  for (;;) {
-    auto asking = client_.last(chain, inode);
-    FF_CO_TRY(const auto last, co_await std::move(asking));
-    if (!last) {
-      auto keeping = keep(chain, verifiers);
-      FF_CO_TRY(const bool kept, co_await std::move(keeping));
-      if (kept) co_return Result<void>();
-      continue;
-    }
-    chunk::Update removal{
-        .id = last->id, .change = chunk::Change::remove, .chunk_size = chunk::kChunkMax};
-    auto removing = update(chain, removal, verifiers);
-    FF_CO_TRY(co_await std::move(removing));
+// Whoever is late here - a server that was silent for a while, whose truncation another has
+// finished - meets what others have written since. So it is the version that was looked at which
+// goes, before the truncation was known to be unfinished, and no later one.
+Task<Result<void>> Chunks::cut_chunk(const Share& share, chain::Client::Last found,
+                                     Verifiers& verifiers, bool& over) {
+  const uint64_t begin = found.id.index * share.chunk_size;
+  const uint64_t keeps = share.length > begin ? share.length - begin : 0;
+  const auto too_long = [&] {
+    const chunk::VersionState& image = found.image;
+    return image.version > 0 && !image.removed && (keeps == 0 || image.length > keeps);
+  };
+  while (!over && too_long()) {
+    const chunk::Update shorter{
+        .id = found.id,
+        .change = keeps == 0 ? chunk::Change::remove : chunk::Change::resize,
+        .length = keeps,
+        .chunk_size = share.chunk_size,
+        .only_version = found.image.version};
+    auto updating = client_.update(share.chain, shorter);
+    FF_CO_TRY(const auto updated, co_await std::move(updating));
+    verifiers.insert(updated.verifier);
+    found.image = updated.image;
+    if (!too_long()) break;
+    auto looking = goes_still(share, over);
+    FF_CO_TRY(co_await std::move(looking));
   }
-}
-
-Task<Result<void>> Chunks::update(cluster::ChainId chain, chunk::Update update,
-                                  Verifiers& verifiers) {
-  auto updating = client_.update(chain, update);
-  const auto updated = co_await std::move(updating);
-  if (updated) verifiers.insert(updated->verifier);
-  if (!updated && updated.error().code != Errc::not_found) co_return updated.error();
   co_return Result<void>();
 }
 

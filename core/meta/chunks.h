@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,8 +27,11 @@ class Chunks {
 
   // stored_end() of a file.
   Task<Result<uint64_t>> end(Inode file);
-  // Nothing is left of it from byte `length` on, and that is durable.
-  Task<Result<void>> cut(Inode file, uint64_t length);
+  // Asked behind each look at what there is: whether it is still to go. What was written later than
+  // that look stays in any case.
+  using Still = std::function<Task<Result<bool>>()>;
+  // Nothing is left of it from byte `length` on, and that is durable; or it is no longer to go.
+  Task<Result<void>> cut(Inode file, uint64_t length, Still still);
 
   // Everything that a chain has of an inode, whatever its layout was.
   Task<Result<void>> remove_all(cluster::ChainId chain, InodeId inode);
@@ -36,8 +40,9 @@ class Chunks {
   struct Share;
   using Verifiers = std::set<uint64_t>;  // of changes (chain/service.h)
   Task<Result<void>> cut_share(Share share);
-  Task<Result<void>> remove_below(Share share, uint64_t last, Verifiers& verifiers);
-  Task<Result<void>> update(cluster::ChainId chain, chunk::Update update, Verifiers& verifiers);
+  Task<Result<void>> goes_still(const Share& share, bool& over);
+  Task<Result<void>> cut_chunk(const Share& share, chain::Client::Last found, Verifiers& verifiers,
+                               bool& over);
   Task<Result<bool>> keep(cluster::ChainId chain, Verifiers& verifiers);
 
   chain::Client& client_;

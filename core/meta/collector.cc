@@ -147,7 +147,7 @@ Task<Result<void>> Collector::collect_one(Garbage garbage) {
   // Nobody has it open, so the length is what was written; many files are empty.
   const bool has_bytes = garbage.inode.length > 0 || garbage.inode.cutting;
   if (garbage.inode.is(Kind::file) && has_bytes) {
-    auto cutting = chunks_.cut(garbage.inode, 0);
+    auto cutting = chunks_.cut(garbage.inode, 0, {});
     FF_CO_TRY(co_await std::move(cutting));
   }
   kv::Function function = [&garbage](kv::Txn& txn) -> Task<Result<void>> {

@@ -41,6 +41,7 @@ Task<Result<FsckReport>> Fsck::run(Options options) {
   kv::Function function = [&census](kv::Txn& txn) { return census.take(txn); };
   auto viewing = engine_.view(std::move(function), loop_.now_ns() + kLookNs);
   FF_CO_TRY(co_await std::move(viewing));
+  if (report.damaged) co_return report;
   report.stored = in_storage.size();
   for (const Stored& stored : in_storage) {
     // `bench chain` writes under numbers that no file has.

@@ -53,6 +53,7 @@ struct FsckReport {
   uint64_t sessions = 0;  // files open for writing
   uint64_t stored = 0;    // files with chunks, counted on each chain
   uint64_t problems = 0;  // all; at most kProblemsMax are told one by one
+  bool damaged = false;   // records are; nothing else was looked at
   std::vector<Problem> told = {};
 };
 constexpr size_t kProblemsMax = 1000;

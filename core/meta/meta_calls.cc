@@ -323,7 +323,9 @@ Task<Result<wire::InodeReply>> MetaService::wrote(rpc::ServerCall& call,
   // What it wrote may be there all the same: who truncated did so before, or after.
   const bool counts = inode.truncations == request.truncations();
   auto answering = answer(as, counts ? settled(inode) : names_.measure(inode.id, chunks_));
-  co_return co_await std::move(answering);
+  FF_CO_TRY(auto reply, co_await std::move(answering));
+  mark(reply);
+  co_return reply;
 }
 
 Task<Result<wire::InodeReply>> MetaService::append(rpc::ServerCall& call,
@@ -350,10 +352,21 @@ Task<Result<wire::AliveReply>> MetaService::alive(rpc::ServerCall& call,
   co_return wire::AliveReply();
 }
 
-Task<Result<wire::SyncReply>> MetaService::sync(rpc::ServerCall&, wire::SyncRequest) {
+Task<Result<wire::SyncReply>> MetaService::sync(rpc::ServerCall&, wire::SyncRequest request) {
+  if (static_cast<size_t>(request.generations_size()) > kv::kGenerationsMax) {
+    co_return odd("generations to look up:", static_cast<uint64_t>(request.generations_size()));
+  }
   auto syncing = names_.sync();
   FF_CO_TRY(co_await std::move(syncing));
-  co_return wire::SyncReply();
+  wire::SyncReply reply;
+  for (const uint64_t generation : request.generations()) {
+    const auto position = engine_.durable(generation);
+    if (!position) continue;
+    wire::Mark& durable = *reply.add_durable();
+    durable.set_generation(generation);
+    durable.set_position(*position);
+  }
+  co_return reply;
 }
 
 Task<Result<wire::EndReply>> MetaService::end(rpc::ServerCall& call, wire::EndRequest request) {

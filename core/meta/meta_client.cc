@@ -1,9 +1,15 @@
 // meta_client.cc: which server is asked, and how answers become what callers use.
 #include "meta/meta_client.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace ff::meta {
 
@@ -34,6 +40,14 @@ void put(SessionId session, wire::Session& out) {
 Result<Seen> seen_of(const wire::InodeReply& reply) {
   FF_TRY(auto inode, from_wire(reply.inode()));
   return Seen{std::move(inode), reply.proof(), reply.capability()};
+}
+kv::Mark mark_of(const wire::InodeReply& reply) {
+  return {reply.mark().generation(), reply.mark().position()};
+}
+
+// As errors and logs call what was done.
+std::string named(std::string_view what, std::string_view name) {
+  return fmt::format("{} of \"{}\"", what, printable(name));
 }
 
 }  // namespace
@@ -67,13 +81,16 @@ struct MetaClient::Attempt {
   size_t refusals = 0;  // in a row
 };
 
-MetaClient::MetaClient(rpc::ClientContext& context, const std::vector<net::Address>& servers)
+MetaClient::MetaClient(rpc::ClientContext& context, const std::vector<net::Address>& servers,
+                       Lost lost)
     : context_(context),
       loop_(context.loop),
       at_(context.rng.below(std::max<size_t>(servers.size(), 1))),
       client_(context.rng.next()),
       introducing_(context.loop, 1),
       slots_(context.loop, kSlots),
+      lost_(std::move(lost)),
+      telling_(context.loop, 1),
       sequences_(kSlots),
       gate_(context.loop) {
   FF_CHECK(!servers.empty());
@@ -163,7 +180,8 @@ Task<void> MetaClient::stay_alive() {
 
 template <class Asked>
 Task<Result<Seen>> MetaClient::change(rpc::Method<Asked, wire::InodeReply> method, Asked request,
-                                      int64_t patience_ns, int64_t try_ns) {
+                                      std::string what, std::vector<Ref> refs, int64_t patience_ns,
+                                      int64_t try_ns) {
   auto introducing = introduce();
   FF_CO_TRY(co_await std::move(introducing));
   auto taking = slots_.take(1);
@@ -172,6 +190,14 @@ Task<Result<Seen>> MetaClient::change(rpc::Method<Asked, wire::InodeReply> metho
   slot.put(*request.mutable_request());
   auto calling = call(method, std::move(request), patience_ns, try_ns);
   FF_CO_TRY(const wire::InodeReply reply, co_await std::move(calling));
+  Pending::Change change{.mark = mark_of(reply), .what = std::move(what)};
+  change.inodes.assign(reply.walked().begin(), reply.walked().end());
+  change.inodes.push_back(reply.inode().id());
+  for (const Ref& ref : refs) {
+    const bool known = std::ranges::find(change.inodes, ref.id) != change.inodes.end();
+    if (ref.way.empty() && !known) change.inodes.push_back(ref.id);
+  }
+  pending_.add(std::move(change));
   co_return seen_of(reply);
 }
 
@@ -182,10 +208,67 @@ Task<Result<Seen>> MetaClient::look(rpc::Method<Asked, wire::InodeReply> method,
   co_return seen_of(reply);
 }
 
+// The store that answers is the one that was asked for what was answered before, or a later one:
+// what it does not know any more is lost.
 Task<Result<void>> MetaClient::sync() {
-  auto calling = call(kSync, wire::SyncRequest());
-  FF_CO_TRY(co_await std::move(calling));
+  for (;;) {
+    const uint64_t count = pending_.count();
+    wire::SyncRequest request;
+    for (const uint64_t generation : pending_.generations()) request.add_generations(generation);
+    auto calling = call(kSync, std::move(request));
+    FF_CO_TRY(const wire::SyncReply reply, co_await std::move(calling));
+    std::map<uint64_t, uint64_t> durable;
+    for (const wire::Mark& mark : reply.durable()) durable[mark.generation()] = mark.position();
+    std::vector<Pending::Change> lost;
+    for (Pending::Change& change : pending_.settle(count, durable)) {
+      if (change.told == nullptr) {
+        lost.push_back(std::move(change));
+      } else {
+        lost_lengths_.push_back(std::move(change));
+      }
+    }
+    tell_lost(lost, "a metadata server has lost it before it was durable");
+    if (lost_lengths_.empty()) co_return Result<void>();
+    auto telling = tell_again();
+    FF_CO_TRY(co_await std::move(telling));
+  }
+}
+
+// Whoever syncs meanwhile waits for it, and syncs again.
+Task<Result<void>> MetaClient::tell_again() {
+  auto taking = telling_.take(1);
+  FF_CO_TRY(const auto hold, co_await std::move(taking));
+  while (!lost_lengths_.empty()) {
+    auto telling = tell(*lost_lengths_.front().told);
+    auto told = co_await std::move(telling);
+    if (!told && may_pass(told.error())) co_return std::move(told).error();
+    std::vector<Pending::Change> done;
+    done.push_back(std::move(lost_lengths_.front()));
+    lost_lengths_.pop_front();
+    if (!told) tell_lost(done, told.error().message);
+  }
   co_return Result<void>();
+}
+
+void MetaClient::tell_lost(const std::vector<Pending::Change>& changes, const std::string& why) {
+  struct Sum {
+    std::string first;
+    size_t count = 0;
+  };
+  std::map<InodeId, Sum> inodes;
+  for (const Pending::Change& change : changes) {
+    for (const InodeId inode : change.inodes) {
+      Sum& sum = inodes[inode];
+      if (sum.count++ == 0) sum.first = change.what;
+    }
+  }
+  for (const auto& [inode, sum] : inodes) {
+    const std::string more = sum.count > 1 ? fmt::format(", and {} more", sum.count - 1) : "";
+    Error error = fail(Errc::failed, "inode {}: {}{}: {}", inode, sum.first, more, why);
+    error.hint = std::string("Look at what is there, and do again what is missing.");
+    error.sys = EIO;
+    lost_(inode, std::move(error));
+  }
 }
 
 Task<Result<Seen>> MetaClient::stat(Ref inode, bool exact) {
@@ -261,7 +344,7 @@ Task<Result<Seen>> MetaClient::make(Caller caller, Ref dir, std::string name, Na
   if (make.session) put(*make.session, *request.mutable_session());
   request.set_rights(make.rights);
   request.set_chunk_size(make.chunk_size);
-  return change(kMake, std::move(request));
+  return change(kMake, std::move(request), named("creation", name), {std::move(dir)});
 }
 
 Task<Result<Seen>> MetaClient::open(Caller caller, Ref inode, uint32_t rights,
@@ -293,7 +376,7 @@ Task<Result<Seen>> MetaClient::link(Caller caller, Ref inode, Ref dir, std::stri
   put(caller, *request.mutable_who());
   put(inode, *request.mutable_inode());
   put(dir, name, *request.mutable_place());
-  return change(kLink, std::move(request));
+  return change(kLink, std::move(request), named("link", name), {std::move(dir), std::move(inode)});
 }
 
 namespace {
@@ -311,15 +394,18 @@ Task<Result<Seen>> MetaClient::unlink(Caller caller, Ref dir, std::string name,
                                       std::optional<SessionId> holder) {
   wire::RemoveRequest request = removal(caller, dir, name);
   if (holder) put(*holder, *request.mutable_holder());
-  return change(kUnlink, std::move(request));
+  return change(kUnlink, std::move(request), named("removal", name), {std::move(dir)});
 }
 
 Task<Result<Seen>> MetaClient::rmdir(Caller caller, Ref dir, std::string name) {
-  return change(kRmdir, removal(caller, dir, name));
+  wire::RemoveRequest request = removal(caller, dir, name);
+  return change(kRmdir, std::move(request), named("removal", name), {std::move(dir)});
 }
 
 Task<Result<Seen>> MetaClient::remove_tree(Caller caller, Ref dir, std::string name) {
-  return change(kRemoveTree, removal(caller, dir, name), kPatienceNs, kPatienceNs);
+  wire::RemoveRequest request = removal(caller, dir, name);
+  return change(kRemoveTree, std::move(request), named("removal", name), {std::move(dir)},
+                kPatienceNs, kPatienceNs);
 }
 
 Task<Result<Seen>> MetaClient::rename(Caller caller, Rename rename) {
@@ -330,7 +416,10 @@ Task<Result<Seen>> MetaClient::rename(Caller caller, Rename rename) {
   request.set_no_replace(rename.no_replace);
   request.set_exchange(rename.exchange);
   if (rename.holder) put(*rename.holder, *request.mutable_holder());
-  return change(kRename, std::move(request));
+  std::string what =
+      fmt::format("{} to \"{}\"", named("rename", rename.from), printable(rename.to));
+  return change(kRename, std::move(request), std::move(what),
+                {std::move(rename.from_dir), std::move(rename.to_dir)});
 }
 
 Task<Result<Seen>> MetaClient::set_attributes(Caller caller, Ref inode, Names::Attributes to) {
@@ -343,7 +432,9 @@ Task<Result<Seen>> MetaClient::set_attributes(Caller caller, Ref inode, Names::A
   if (to.atime_ns) request.set_atime_ns(*to.atime_ns);
   if (to.mtime_ns) request.set_mtime_ns(*to.mtime_ns);
   request.set_times_now(to.times_now);
-  return change(kSetAttributes, std::move(request));
+  const bool times_only = !to.mode && !to.uid && !to.gid;
+  return change(kSetAttributes, std::move(request),
+                times_only ? "a change of times" : "a change of mode or owner", {});
 }
 
 Task<Result<Seen>> MetaClient::set_layout(Caller caller, Ref dir, Layout layout) {
@@ -351,7 +442,7 @@ Task<Result<Seen>> MetaClient::set_layout(Caller caller, Ref dir, Layout layout)
   put(caller, *request.mutable_who());
   put(dir, *request.mutable_dir());
   to_wire(layout, *request.mutable_layout());
-  return change(kSetLayout, std::move(request));
+  return change(kSetLayout, std::move(request), "a change of layout", {});
 }
 
 Task<Result<std::optional<std::string>>> MetaClient::get_xattr(Caller caller, Ref inode,
@@ -382,7 +473,7 @@ Task<Result<Seen>> MetaClient::set_xattr(Caller caller, Ref inode, std::string n
   request.set_name(name);
   if (value) request.set_value(*value);
   request.set_mode(static_cast<uint32_t>(mode));
-  return change(kSetXattr, std::move(request));
+  return change(kSetXattr, std::move(request), named("a change", name), {});
 }
 
 Task<Result<Seen>> MetaClient::truncate(Caller caller, Ref inode, uint64_t length,
@@ -393,20 +484,32 @@ Task<Result<Seen>> MetaClient::truncate(Caller caller, Ref inode, uint64_t lengt
   request.set_length(length);
   request.set_opened(capability.has_value());
   if (capability) request.set_capability(*capability);
-  return change(kTruncate, std::move(request), kCutNs, kPatienceNs);
+  return change(kTruncate, std::move(request), fmt::format("truncation to {} bytes", length), {},
+                kCutNs, kPatienceNs);
 }
 
 Task<Result<Seen>> MetaClient::wrote(InodeId inode, SessionId session, Names::Written written,
                                      std::string capability) {
+  return tell({inode, session, written, std::move(capability)});
+}
+
+Task<Result<Seen>> MetaClient::tell(Pending::Told told) {
   wire::WroteRequest request;
-  request.set_inode(inode);
-  put(session, *request.mutable_session());
-  request.set_end(written.end);
-  request.set_truncations(written.truncations);
-  request.set_mtime_ns(written.mtime_ns);
-  request.set_closed(written.closed);
-  request.set_capability(capability);
-  return look(kWrote, std::move(request));
+  request.set_inode(told.inode);
+  put(told.session, *request.mutable_session());
+  request.set_end(told.written.end);
+  request.set_truncations(told.written.truncations);
+  request.set_mtime_ns(told.written.mtime_ns);
+  request.set_closed(told.written.closed);
+  request.set_capability(told.capability);
+  auto calling = call(kWrote, std::move(request));
+  FF_CO_TRY(const wire::InodeReply reply, co_await std::move(calling));
+  Pending::Change change{.mark = mark_of(reply),
+                         .what = fmt::format("the length of {} bytes", told.written.end),
+                         .inodes = {told.inode}};
+  change.told = std::make_unique<const Pending::Told>(std::move(told));
+  pending_.add(std::move(change));
+  co_return seen_of(reply);
 }
 
 Task<Result<Seen>> MetaClient::append(InodeId inode, uint64_t size, std::string capability) {
@@ -414,7 +517,7 @@ Task<Result<Seen>> MetaClient::append(InodeId inode, uint64_t size, std::string 
   request.set_inode(inode);
   request.set_size(size);
   request.set_capability(capability);
-  return change(kAppend, std::move(request));
+  return change(kAppend, std::move(request), fmt::format("an append of {} bytes", size), {});
 }
 
 Task<Result<void>> MetaClient::end(std::vector<Names::Ended> ended) {

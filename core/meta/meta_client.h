@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +15,7 @@
 #include "base/gate.h"
 #include "base/wait.h"
 #include "meta/names.h"
+#include "meta/pending.h"
 #include "meta/service.h"
 #include "rpc/client.h"
 
@@ -37,8 +40,13 @@ struct Seen {
 
 class MetaClient {
  public:
+  // Told of what servers have answered and lost, for each inode whose fsync(2) would have made it
+  // durable.
+  using Lost = std::function<void(InodeId, Error)>;
   // At least one server; `context` outlives it.
-  MetaClient(rpc::ClientContext& context, const std::vector<net::Address>& servers);
+  MetaClient(
+      rpc::ClientContext& context, const std::vector<net::Address>& servers,
+      Lost lost = [](InodeId, Error) {});
 
   // Ends all calls and says goodbye.
   Task<void> close();
@@ -103,8 +111,11 @@ class MetaClient {
   Task<Result<Seen>> wrote(InodeId inode, SessionId session, Names::Written written,
                            std::string capability);
   Task<Result<Seen>> append(InodeId inode, uint64_t size, std::string capability);
-  // What was changed before is durable.
+  // What was changed before is durable. What servers have lost (pending.h) is told before this
+  // returns, which is no error of its own; lengths are told to them again.
   Task<Result<void>> sync();
+  // Whether something may not be durable.
+  bool unsynced() const { return !pending_.empty() || !lost_lengths_.empty(); }
   // At most kEndMax.
   Task<Result<void>> end(std::vector<Names::Ended> ended);
   // Names::lock(), unlock(): `owner` is a new session.
@@ -124,10 +135,14 @@ class MetaClient {
   template <class Asked, class Reply>
   Task<Result<Reply>> call(rpc::Method<Asked, Reply> method, Asked request,
                            int64_t patience_ns = kPatienceNs, int64_t try_ns = kTryNs);
-  // The same with a request of its own.
+  // The same with a request of its own. `refs`: what it changes.
   template <class Asked>
   Task<Result<Seen>> change(rpc::Method<Asked, wire::InodeReply> method, Asked request,
+                            std::string what, std::vector<Ref> refs,
                             int64_t patience_ns = kPatienceNs, int64_t try_ns = kTryNs);
+  Task<Result<Seen>> tell(Pending::Told told);
+  Task<Result<void>> tell_again();
+  void tell_lost(const std::vector<Pending::Change>& changes, const std::string& why);
   template <class Asked>
   Task<Result<Seen>> look(rpc::Method<Asked, wire::InodeReply> method, Asked request);
   Task<Result<void>> failed(Error error, size_t server, Attempt& attempt);
@@ -145,6 +160,10 @@ class MetaClient {
   bool introduced_ = false;
   Semaphore introducing_;
   Semaphore slots_;
+  Pending pending_;
+  const Lost lost_;
+  std::deque<Pending::Change> lost_lengths_;  // until they are told again
+  Semaphore telling_;
   std::vector<uint64_t> sequences_;  // of the slots' last requests
   std::vector<uint32_t> free_;       // slots
   Gate gate_;

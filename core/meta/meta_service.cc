@@ -31,13 +31,24 @@ template <class Asked, auto function>
 Task<Result<wire::InodeReply>> MetaService::change(rpc::ServerCall& call, Asked request) {
   auto doing = (this->*function)(call, request);
   auto done = co_await std::move(doing);
-  if (done || may_pass(done.error()) || !request.request().again()) co_return done;
-  auto giving_up = give_up(call, request.request(), done.error());
-  FF_CO_TRY(const bool given_up, co_await std::move(giving_up));
-  if (given_up) co_return done;
-  // Meanwhile an earlier try has done it: its answer is there.
-  auto asking = (this->*function)(call, std::move(request));
-  co_return co_await std::move(asking);
+  if (!done && !may_pass(done.error()) && request.request().again()) {
+    auto giving_up = give_up(call, request.request(), done.error());
+    FF_CO_TRY(const bool given_up, co_await std::move(giving_up));
+    if (given_up) co_return done;
+    // Meanwhile an earlier try has done it: its answer is there.
+    auto asking = (this->*function)(call, std::move(request));
+    done = co_await std::move(asking);
+  }
+  if (done) mark(*done);
+  co_return done;
+}
+
+// Of what was committed for it, or a little later.
+void MetaService::mark(wire::InodeReply& reply) const {
+  const kv::Mark mark = engine_.mark();
+  if (mark.generation == 0) return;
+  reply.mutable_mark()->set_generation(mark.generation);
+  reply.mutable_mark()->set_position(mark.position);
 }
 
 Task<Result<bool>> MetaService::give_up(rpc::ServerCall& call, wire::Request request, Error error) {
@@ -49,15 +60,20 @@ Task<Result<bool>> MetaService::give_up(rpc::ServerCall& call, wire::Request req
 
 MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::Router& router,
                          Options options)
-    : loop_(context.loop),
+    : engine_(engine),
+      loop_(context.loop),
       options_(std::move(options)),
       tables_(std::make_shared<Tables>()),
+      room_(std::make_shared<Room>()),
       routing_(engine, context.loop, [this] { routing_changed(); }),
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
       chunks_(storage_, routing_.routing(), context.loop),
       ids_(engine, context.loop),
       names_(engine, context.loop.clock(),
-             {.ids = ids_, .rng = context.rng, .tables = [this] { return tables_; }}),
+             {.ids = ids_,
+              .rng = context.rng,
+              .tables = [this] { return tables_; },
+              .room = [this] { return room_; }}),
       users_(engine, context.loop.clock()),
       collector_(engine, names_, chunks_, context.loop, context.metrics,
                  {.delay_ns = options_.collect_after_ns, .active = options_.primary}),
@@ -117,6 +133,7 @@ void MetaService::routing_changed() {
   auto tables = std::make_shared<Tables>();
   for (const auto& [key, table] : routing_.routing().tables) (*tables)[key.first] = key.second;
   tables_ = std::move(tables);
+  room_ = std::make_shared<Room>(room_of(routing_.routing(), routing_.fill()));
   storage_.look();
 }
 
@@ -188,6 +205,7 @@ Task<Result<InodeId>> MetaService::meant(const Acting& acting, wire::Ref ref) {
   auto walking = names_.walk(acting.caller, ref.inode(), way, true);
   FF_CO_TRY(const auto walked, co_await std::move(walking));
   if (!walked.inode) co_return errno_error(ENOENT, printable(walked.name));
+  acting.walked.push_back(walked.inode->id);
   co_return walked.inode->id;
 }
 
@@ -252,6 +270,7 @@ Task<Result<wire::InodeReply>> MetaService::answer(Acting acting, Task<Result<In
   wire::InodeReply reply;
   to_wire(inode, *reply.mutable_inode());
   reply.set_proof(proof(acting, inode.id));
+  for (const InodeId walked : acting.walked) reply.add_walked(walked);
   co_return reply;
 }
 

@@ -60,6 +60,7 @@ class MetaService {
   template <class Asked, auto function>
   Task<Result<wire::InodeReply>> change(rpc::ServerCall& call, Asked request);
   Task<Result<bool>> give_up(rpc::ServerCall& call, wire::Request request, Error error);
+  void mark(wire::InodeReply& reply) const;
   Task<Result<Inode>> settled(Inode inode);
   Task<Result<void>> know_table(cluster::TableId table);
 
@@ -97,9 +98,11 @@ class MetaService {
   Task<void> prepare();
   void routing_changed();
 
+  kv::Engine& engine_;
   Loop& loop_;
   const Options options_;
   std::shared_ptr<const Tables> tables_;
+  std::shared_ptr<const Room> room_;
   cluster::StoredRouting routing_;
   chain::Client storage_;
   Chunks chunks_;

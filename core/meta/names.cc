@@ -201,6 +201,7 @@ Task<Result<Inode>> Names::make(Caller caller, Request request, InodeId dir, std
   FF_CO_TRY(const InodeId id, co_await std::move(numbering));
   const uint64_t seed = options_.rng.next();
   const auto tables = options_.tables();
+  const auto room = options_.room ? options_.room() : nullptr;
   const int64_t now_ns = clock_.wall_ns();
   const std::string what = printable(name);
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
@@ -220,6 +221,7 @@ Task<Result<Inode>> Names::make(Caller caller, Request request, InodeId dir, std
       Layout wanted = make.layout.value_or(parent.layout);
       if (wanted.chunk_size == 0) wanted.chunk_size = make.chunk_size;
       FF_CO_TRY(inode.layout, file_layout(wanted, *tables, seed));
+      if (room != nullptr) inode.layout = placed(inode.layout, *room);
     }
     put_inode(txn, inode);
     put_entry(txn, dir, name, {id, inode.kind});

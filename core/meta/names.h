@@ -25,6 +25,7 @@
 #include "meta/access.h"
 #include "meta/inode.h"
 #include "meta/inode_ids.h"
+#include "meta/room.h"
 
 namespace ff::meta {
 
@@ -50,7 +51,8 @@ class Names {
     Rng& rng;
     // Those of now.
     std::function<std::shared_ptr<const Tables>()> tables;
-    int64_t patience_ns = 10 * kSecond;  // for a transaction
+    std::function<std::shared_ptr<const Room>()> room = {};  // none: nothing is known of it
+    int64_t patience_ns = 10 * kSecond;                      // for a transaction
   };
   // All outlive it.
   Names(kv::Engine& engine, Clock& clock, Options options);
@@ -202,6 +204,7 @@ class Names {
   Task<Result<Inode>> once(Request request, Body body, bool durable = false);
   Task<Result<void>> change(kv::Function function);
   Task<Result<void>> look(kv::Function function);
+  Task<Result<bool>> cuts_still(InodeId id, uint64_t truncations);
   Task<Result<void>> view(kv::Function function);
   Task<Result<void>> check_tree(Caller caller, InodeId root);
   struct Moved;

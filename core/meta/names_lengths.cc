@@ -3,7 +3,8 @@
 // Writers change chunks, and tell the length afterwards; nobody else knows it meanwhile. What they
 // tell counts only as long as the file has not been truncated since: `truncations` is theirs then.
 // A truncation is decided here, durably, and done in storage after that, and whoever looks at a
-// file that is still being cut finishes that first (finish_cut()).
+// file that is still being cut finishes that first (finish_cut()). That it is done is durable
+// before anybody writes there again: else a loss of power would have it done once more.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -70,7 +71,7 @@ Task<Result<void>> Names::cut_done(InodeId id, uint64_t truncations) {
     txn.erase(keys::of(keys::kCut, id));
     co_return Result<void>();
   };
-  auto running = change(std::move(function));
+  auto running = engine_.run(std::move(function), deadline());
   co_return co_await std::move(running);
 }
 
@@ -145,13 +146,25 @@ Task<Result<Inode>> Names::append(Request request, InodeId id, uint64_t size) {
   co_return co_await std::move(doing);
 }
 
+Task<Result<bool>> Names::cuts_still(InodeId id, uint64_t truncations) {
+  auto looking = stat(id);
+  FF_CO_TRY(const Inode inode, co_await std::move(looking));
+  co_return inode.cutting&& inode.truncations == truncations;
+}
+
 // Whoever truncates again meanwhile has this begin anew.
 Task<Result<Inode>> Names::finish_cut(InodeId id, Chunks& chunks) {
   for (;;) {
     auto looking = stat(id);
     FF_CO_TRY(const Inode inode, co_await std::move(looking));
     if (!inode.cutting) co_return inode;
-    auto cutting = chunks.cut(inode, inode.cut_to);
+    // Whoever truncates may still wait for that to be durable.
+    auto syncing = sync();
+    FF_CO_TRY(co_await std::move(syncing));
+    const Chunks::Still still = [this, id, count = inode.truncations] {
+      return cuts_still(id, count);
+    };
+    auto cutting = chunks.cut(inode, inode.cut_to, still);
     FF_CO_TRY(co_await std::move(cutting));
     auto ending = cut_done(id, inode.truncations);
     FF_CO_TRY(co_await std::move(ending));

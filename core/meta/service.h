@@ -69,7 +69,8 @@ inline constexpr rpc::Method<wire::LockRequest, wire::LockReply> kLock{0x0416, "
 // Not at once: nothing but cleaning up waits for it.
 inline constexpr rpc::Method<wire::EndRequest, wire::EndReply> kEnd{0x0417, "meta.end"};
 constexpr size_t kEndMax = 64;  // files a call
-// What was answered before is durable.
+// What was answered before is durable, unless a server has lost it before this call came
+// (pending.h).
 inline constexpr rpc::Method<wire::SyncRequest, wire::SyncReply> kSync{0x0418, "meta.sync"};
 
 // The operator's.

@@ -10,7 +10,12 @@ namespace ff::mount {
 
 Operations::Operations(client::FileSystem& files, chain::Memory& memory, Kernel& kernel,
                        meta::Seen root)
-    : files_(files), memory_(memory), kernel_(kernel), root_(root.inode.id), nodes_(files.loop()) {
+    : files_(files),
+      memory_(memory),
+      kernel_(kernel),
+      root_(root.inode.id),
+      nodes_(files.loop()),
+      told_(files.cursor()) {
   nodes_.named(root);
 }
 

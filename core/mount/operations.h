@@ -158,6 +158,7 @@ class Operations {
   std::unordered_map<uint64_t, HandleRef> handles_;
   std::unordered_map<uint64_t, std::shared_ptr<Directory>> dirs_;
   uint64_t last_handle_ = 0;
+  client::ErrorSeq::Cursor told_;  // of sync_all()
 };
 
 }  // namespace ff::mount

@@ -316,7 +316,7 @@ Task<Result<void>> Operations::sync_all() {
     if (synced) synced = file->late_error(cursor);
     if (first) first = std::move(synced);
   }
-  auto syncing_names = files_.names().sync();
+  auto syncing_names = files_.sync_names(told_);
   auto synced = co_await std::move(syncing_names);
   if (first) first = std::move(synced);
   co_return first;

@@ -21,6 +21,8 @@ using namespace chain_parts;
 
 constexpr int64_t kTroubleNs = 40 * kSecond;
 constexpr int64_t kHealNs = 90 * kSecond;
+constexpr int64_t kCutNs = 120 * kSecond;
+constexpr int64_t kStillNs = 40 * kSecond;  // until the manager has taken a target out
 
 class ChainStory {
  public:
@@ -32,6 +34,7 @@ class ChainStory {
   void look_at_verifiers();
   void compare_some();
   void check_differences();
+  void look_for_damage();
   bool all_equal();
 
   StorageCluster cluster_;
@@ -72,6 +75,20 @@ void ChainStory::check_differences() {
   }
 }
 
+// What a disk has lost has come from others before its target served.
+void ChainStory::look_for_damage() {
+  for (const auto& node : cluster_.nodes()) node->begin_scrub();
+  const auto all = [&] {
+    return std::ranges::all_of(cluster_.nodes(),
+                               [](const auto& node) { return node->scrubbed().has_value(); });
+  };
+  cluster_.run_until(all, 30 * kSecond, "all is quiet, and a scrub does not end");
+  for (const auto& node : cluster_.nodes()) {
+    if (node->scrubbed().value_or(0) == 0) continue;
+    stage_.broken(node->name() + " serves, and has damaged chunks");
+  }
+}
+
 bool ChainStory::all_equal() {
   for (const auto& [id, chain] : cluster_.routing().chains) {
     std::optional<std::vector<chunk::ChunkInfo>> first;
@@ -98,6 +115,7 @@ Result<Outcome> ChainStory::run() {
     look_at_verifiers();
   });
   cluster_.on_round([this] { compare_some(); });
+  trouble_.know_routing([this]() -> const cluster::Routing& { return cluster_.routing(); });
   cluster_.form();
   for (int i = 0; i < kPrograms; i++) {
     chain_programs_.push_back(std::make_unique<ChainProgram>(stage_, i, history_));
@@ -111,14 +129,20 @@ Result<Outcome> ChainStory::run() {
   trouble_.heal();
   const auto all_serve = [this] { return cluster_.all_serve(); };
   cluster_.run_until(all_serve, kHealNs, "healed, and not every target serves");
+  // Every chain has targets enough without one of the two.
+  trouble_.cut_two(kCutNs);
+  cluster_.run_for(5 * kSecond);
   for (const auto& program : chain_programs_) program->load().stop_writing();
   const auto quiet = [&] {
     return std::ranges::none_of(chain_programs_,
                                 [](const auto& it) { return it->load().writes_under_way(); });
   };
-  cluster_.run_until(quiet, chain::kPatienceNs, "healed, and an update does not end");
-  cluster_.run_until([&] { return all_serve() && all_equal(); }, 10 * kSecond,
+  cluster_.run_until(quiet, kStillNs,
+                     "two nodes are cut from each other, and a chain stands still");
+  trouble_.end_all();
+  cluster_.run_until([&] { return all_serve() && all_equal(); }, kHealNs,
                      "all is quiet, and the replicas of a chain differ");
+  look_for_damage();
   cluster_.run_for(5 * kSecond);  // of reads
   check_differences();
   if (stage_.violation) return *stage_.violation;

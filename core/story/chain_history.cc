@@ -52,6 +52,13 @@ void History::wrote(const Key& key, const Begun& begun, Token token, uint64_t ve
   saw(key, chunk, token, version);
 }
 
+void History::removed_nothing(const Key& key, const Begun& begun, uint64_t verifier) {
+  look_();
+  serves(key.first, verifier);
+  if (begun.era == chains_[key.first].era) chunks_[key].removals--;
+  read(key, begun, 0, 0);
+}
+
 void History::read(const Key& key, const Begun& begun, Token token, uint64_t version) {
   reads_++;
   look_();

@@ -40,6 +40,8 @@ class History {
   void wrote(const Key& key, const Begun& begun, Token token, uint64_t version, uint64_t verifier);
   // A removal begins, which may then happen at any time until wrote() tells when it has.
   void removal_begins(const Key& key) { chunks_[key].removals++; }
+  // A removal has found nothing.
+  void removed_nothing(const Key& key, const Begun& begun, uint64_t verifier);
   // Version 0: absent.
   void read(const Key& key, const Begun& begun, Token token, uint64_t version);
 

@@ -124,7 +124,9 @@ Task<void> ChainLoad::remove(cluster::ChainId chain, chunk::ChunkId id) {
   auto updating = client_.update(chain, update);
   const auto done = co_await std::move(updating);
   writes_--;
-  if (done) {
+  if (done && done->image.version <= begun.floor) {
+    history_.removed_nothing(key, begun, done->verifier);
+  } else if (done) {
     history_.wrote(key, begun, 0, done->image.version, done->verifier);
   } else {
     check_failure(done.error());

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -59,6 +60,8 @@ void StorageProcess::start() {
 }
 
 void StorageProcess::stop() {
+  note_routing();
+  scrubbed_.reset();
   live_.reset();
   paused_ = false;
 }
@@ -89,6 +92,64 @@ chunk::Store* StorageProcess::store() const {
 
 chain::Replica* StorageProcess::replica(cluster::TargetId target) const {
   return live_ == nullptr ? nullptr : live_->node.replica(target);
+}
+
+// As far as it has opened its disk, before which it serves nothing.
+void StorageProcess::note_routing() {
+  const chunk::Store* const at = store();
+  if (at == nullptr) return;
+  for (const chunk::TargetInfo& target : at->targets()) {
+    if (live_->node.replica(target.id) == nullptr) continue;
+    routing_version_ = std::max(routing_version_, live_->node.member().routing().version);
+  }
+}
+
+bool StorageProcess::counted_on(const cluster::Routing& routing) const {
+  if (routing.version <= routing_version_) return true;
+  for (const auto& [id, chain] : routing.chains) {
+    for (const cluster::Target& target : chain.targets) {
+      if (target.node == id_ && target.state != cluster::State::offline) return true;
+    }
+  }
+  return false;
+}
+
+void StorageProcess::lose_files(const cluster::Routing& routing) {
+  if (live_ != nullptr || counted_on(routing)) return;
+  const auto entries = disk_.list(kDir);
+  if (!entries) return;
+  stage_.faults++;
+  for (const io::DirEntry& entry : *entries) {
+    const bool blocks = entry.name.ends_with(".data") || entry.name.ends_with(".crc");
+    if (!blocks || stage_.rng.below(2) == 0) continue;
+    const std::string path = fmt::format("{}/{}", kDir, entry.name);
+    if (stage_.rng.below(2) == 0) {
+      FF_CHECK(disk_.remove(path).ok() && disk_.sync_dir(kDir).ok());
+      continue;
+    }
+    const auto file = disk_.open(path, {.access = io::Access::read_write});
+    FF_CHECK(file.ok());
+    const uint64_t size = (*file)->info()->size;
+    FF_CHECK((*file)->truncate(stage_.rng.below(size + 1)).ok() && (*file)->sync().ok());
+  }
+}
+
+void StorageProcess::begin_scrub() {
+  scrubbed_.reset();
+  if (live_ != nullptr) live_->gate.spawn(scrub(*live_));
+}
+
+Task<void> StorageProcess::scrub(Live& live) {
+  uint64_t bad = 0;
+  chunk::Store* const at = store();
+  if (at == nullptr) co_return;
+  for (const chunk::TargetInfo& target : at->targets()) {
+    auto scrubbing = at->scrub(target.id, {}, SIZE_MAX - 1);
+    const auto page = co_await std::move(scrubbing);
+    if (!page) co_return;
+    bad += page->bad.size();
+  }
+  if (&live == live_.get()) scrubbed_ = bad;
 }
 
 Task<void> StorageProcess::work(Live& live) {

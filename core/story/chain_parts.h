@@ -41,6 +41,12 @@ class StorageProcess {
   void pause(bool paused);
   bool paused() const { return paused_; }
   sim::SimDisk& disk() { return disk_; }
+  // Of a process that has ended: block files of its disk are gone, or end too early. Its targets
+  // are offline in `routing`, which is newer than all that it knew: others have what they had.
+  void lose_files(const cluster::Routing& routing);
+  // Reads all chunks; after that, how many of them are damaged.
+  void begin_scrub();
+  std::optional<uint64_t> scrubbed() const { return scrubbed_; }
 
   // Of the running process. Null: not open yet; it has no such target.
   chunk::Store* store() const;
@@ -49,6 +55,9 @@ class StorageProcess {
  private:
   struct Live;
   Task<void> work(Live& live);
+  Task<void> scrub(Live& live);
+  bool counted_on(const cluster::Routing& routing) const;
+  void note_routing();
   void stop();
 
   ClusterStage& stage_;
@@ -58,6 +67,8 @@ class StorageProcess {
   std::string boot_ = "boot";
   bool machine_off_ = false;
   bool paused_ = false;
+  uint64_t routing_version_ = 0;  // the newest that a process of it knew
+  std::optional<uint64_t> scrubbed_;
   std::unique_ptr<Live> live_;
 };
 

@@ -32,6 +32,15 @@ void Trouble::cut_off(const Program& program, int64_t for_ns) {
   }
 }
 
+void Trouble::cut_two(int64_t for_ns) {
+  Rng& rng = stage_.rng;
+  stage_.faults++;
+  const size_t one = rng.below(nodes_.size());
+  const size_t other = (one + 1 + rng.below(nodes_.size() - 1)) % nodes_.size();
+  block(nodes_[one]->name(), nodes_[other]->name(), for_ns);
+  if (rng.below(2) == 0) block(nodes_[other]->name(), nodes_[one]->name(), for_ns);
+}
+
 void Trouble::look() { end_those_of(stage_.world.now_ns()); }
 
 void Trouble::end_those_of(int64_t now_ns) {
@@ -43,7 +52,7 @@ void Trouble::end_those_of(int64_t now_ns) {
 }
 
 void Trouble::heal() {
-  end_those_of(INT64_MAX);
+  end_all();
   for (const auto& node : nodes_) {
     if (node->running()) node->kill();
     start(*node);
@@ -97,6 +106,12 @@ void Trouble::start(StorageProcess& node) {
   node.start();
 }
 
+// Now and then without all that its disk had.
+void Trouble::start_again(StorageProcess& node) {
+  if (routing_ && stage_.rng.below(3) == 0) node.lose_files(routing_());
+  start(node);
+}
+
 void Trouble::trouble_node(StorageProcess& node) {
   switch (stage_.rng.below(7)) {
     case 0:
@@ -110,7 +125,7 @@ void Trouble::trouble_node(StorageProcess& node) {
       break;
     case 3:
       if (node.running()) node.lose_power();
-      until(some_time_ns(), [&node] { start(node); });
+      until(some_time_ns(), [this, &node] { start_again(node); });
       break;
     case 4:  // which a disk that is being opened does not survive
       if (node.store() == nullptr) break;
@@ -126,7 +141,7 @@ void Trouble::trouble_node(StorageProcess& node) {
       break;
     default:
       if (node.running()) node.kill();
-      until(some_time_ns(), [&node] { start(node); });
+      until(some_time_ns(), [this, &node] { start_again(node); });
   }
 }
 
@@ -169,6 +184,15 @@ void Trouble::trouble_links() {
   const std::string& a = all[rng.below(all.size())];
   const std::string& b = all[rng.below(nodes_.size())];
   const int64_t for_ns = some_time_ns();
+  if (a != b && !same_machine(a, b) && rng.below(3) == 0) {
+    // As if it lost a part of what is sent, in this direction: that comes late, after it was sent
+    // again, and all behind it waits.
+    stage_.net.set_link(a, b,
+                        {.delay_min_ns = kMillisecond,
+                         .delay_max_ns = kMillisecond + stage_.some_ns(4 * kSecond),
+                         .bytes_per_second = 1'000'000});
+    return until(for_ns, [this] { stage_.net.forget_links(); });
+  }
   block(a, b, for_ns);
   if (rng.below(2) == 0) block(b, a, for_ns);
 }

@@ -23,10 +23,18 @@ class Trouble {
   Trouble(ClusterStage& stage, Managers& managers, Nodes& nodes, Programs& programs)
       : stage_(stage), managers_(managers), nodes_(nodes), programs_(programs) {}
 
+  // What the managers say. With it, nodes that nobody counts on lose block files now and then.
+  void know_routing(std::function<const cluster::Routing&()> routing) {
+    routing_ = std::move(routing);
+  }
   // One more.
   void begin();
   // Nothing passes between the program and any storage node.
   void cut_off(const Program& program, int64_t for_ns);
+  // Between two of the nodes nothing passes, in one direction or both, and everywhere else all
+  // does.
+  void cut_two(int64_t for_ns);
+  void end_all() { end_those_of(INT64_MAX); }
   // Ends those whose time is over.
   void look();
   // Ends all, and starts every node anew: a store whose disk has failed takes no more changes.
@@ -48,11 +56,13 @@ class Trouble {
   void slow_links();
   void lose_all_power();
   static void start(StorageProcess& node);
+  void start_again(StorageProcess& node);
 
   ClusterStage& stage_;
   Managers& managers_;
   Nodes& nodes_;
   Programs& programs_;
+  std::function<const cluster::Routing&()> routing_;
   std::map<Link, int> blocked_;  // how many troubles hold it
   std::multimap<int64_t, std::function<void()>> ends_;
 };

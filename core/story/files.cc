@@ -89,6 +89,7 @@ Result<T> FilesStory::wait_for(Task<Result<T>> task, std::string_view what) {
 
 void FilesStory::prepare() {
   cluster_.on_look([this] { trouble_.look(); });
+  trouble_.know_routing([this]() -> const cluster::Routing& { return cluster_.routing(); });
   cluster_.form();
   if (stage_.violation) return;
   if (!wait_for(make_dirs(files_, truth_, ""), "directories cannot be made")) return;

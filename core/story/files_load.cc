@@ -226,7 +226,10 @@ Task<void> FilesLoad::work_on_files() {
           if (there && free) next = cut(name);
           break;
         default:
-          if (there && free && rng_.below(3) == 0) next = remove(name);
+          if (there && free && rng_.below(3) == 0)
+            next = remove(name);
+          else if (rng_.below(2) == 0)
+            next = clear_log();
       }
       co_await std::move(next);
     }
@@ -321,7 +324,14 @@ Task<void> FilesLoad::cut(std::string name) {
   }
   const uint64_t length = rng_.below(kBytesMax);
   auto cutting = (*open)->truncate(length);
-  const auto cut = co_await std::move(cutting);
+  auto cut = co_await std::move(cutting);
+  file.written = std::min(file.written, length);
+  file.length = length;
+  // A server may still be at the truncation that another has finished.
+  if (cut && file.written == length && rng_.below(2) == 0) {
+    auto growing = grow(**open, file);
+    cut = co_await std::move(growing);
+  }
   auto closing = (*open)->close();
   const auto closed = co_await std::move(closing);
   truth_.changes++;
@@ -329,9 +339,18 @@ Task<void> FilesLoad::cut(std::string name) {
     check_failure(cut ? closed.error() : cut.error());
     co_return;
   }
-  file.written = std::min(file.written, length);
-  file.length = length;
   truth_.files[name] = file;
+}
+
+// By more of its content.
+Task<Result<void>> FilesLoad::grow(client::File& open, FilesTruth::Known& file) {
+  const uint64_t before = file.length;
+  file.written = file.length = before + 1 + rng_.below(kBytesMax);
+  const std::string bytes = content_of(file).substr(before);
+  auto writing = open.write(before, as_bytes(bytes));
+  FF_CO_TRY(co_await std::move(writing));
+  auto syncing = open.sync();
+  co_return co_await std::move(syncing);
 }
 
 Task<void> FilesLoad::remove(std::string name) {
@@ -396,7 +415,26 @@ Task<void> FilesLoad::append() {
   (void)co_await std::move(closing);
   truth_.changes++;
   if (!appended) check_failure(appended.error());
-  (appended ? truth_.logged : truth_.perhaps_logged).insert(number);
+  if (appended) truth_.logged[number] = *added;
+  if (!appended) truth_.perhaps_logged.insert(number);
+}
+
+// What has been logged so far is not wanted any more: what others append meanwhile is.
+Task<void> FilesLoad::clear_log() {
+  auto opening = files_.open(caller(), ref(truth_.log.id), meta::kMayWrite);
+  const auto open = co_await std::move(opening);
+  if (!open) {
+    check_failure(open.error());
+    co_return;
+  }
+  const uint64_t length = (*open)->inode().length;
+  truth_.cleared_to = std::max(truth_.cleared_to, length);
+  auto clearing = (*open)->clear(0, length);
+  const auto cleared = co_await std::move(clearing);
+  auto closing = (*open)->close();
+  (void)co_await std::move(closing);
+  truth_.changes++;
+  if (!cleared) check_failure(cleared.error());
 }
 
 }  // namespace ff::story::files_parts

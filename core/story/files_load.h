@@ -40,8 +40,9 @@ struct FilesTruth {
   std::map<std::string, int> read;     // by so many
 
   // Records in the log that were acknowledged, and those of which nobody knows.
-  std::set<uint64_t> logged;
+  std::map<uint64_t, uint64_t> logged;  // where
   std::set<uint64_t> perhaps_logged;
+  uint64_t cleared_to = 0;  // up to here records may be gone
   uint64_t next_record = 1;
   uint64_t next_together = 1;  // writers_load.h
   uint64_t changes = 0;
@@ -83,9 +84,11 @@ class FilesLoad {
   Task<void> make(std::string name);
   Task<Result<void>> write(std::string name, FilesTruth::Known& file);
   Task<void> cut(std::string name);
+  Task<Result<void>> grow(client::File& open, FilesTruth::Known& file);
   Task<void> remove(std::string name);
   Task<void> read(std::string name);
   Task<void> append();
+  Task<void> clear_log();
   bool check_failure(const Error& error);
   meta::Caller caller() const { return {}; }
 

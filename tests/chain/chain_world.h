@@ -139,6 +139,7 @@ class ChainWorld {
     std::string data = {};
     uint64_t offset = 0;
     uint64_t length = 0;
+    std::optional<uint64_t> only_version = {};
     chunk::Writer writer = {};  // none: a new one
     uint64_t version = 0;       // of the chain; none: the newest
     std::optional<uint32_t> crc = {};
@@ -340,7 +341,8 @@ inline Task<Result<wire::WriteReply>> ChainWorld::send(size_t i, Write write) {
                              .change = write.change,
                              .offset = write.offset,
                              .length = write.length,
-                             .chunk_size = kChunkSize};
+                             .chunk_size = kChunkSize,
+                             .only_version = write.only_version};
   to_wire(update, request);
   request.mutable_place()->set_chain(kChain);
   request.mutable_place()->set_chain_version(write.version == 0 ? version() : write.version);

@@ -90,6 +90,40 @@ TEST_F(ClientTest, WritesReadsAndSyncs) {
   EXPECT_EQ(refreshed_, 0);
 }
 
+TEST_F(ClientTest, ChunksOfAFileInARange) {
+  std::set<uint64_t> there;
+  for (const uint64_t index : {0, 2, 4, 6, 9, 10, 40}) {
+    ASSERT_TRUE(write({5, index}, "x").ok());
+    there.insert(index);
+  }
+  ASSERT_TRUE(write({4, 7}, "of another").ok());
+  ASSERT_TRUE(write({6, 7}, "of another").ok());
+  const auto ask = [&](Client::Chunks asked) {
+    asked.inode = 5;
+    return world_.run(client_.chunks(kChain, asked)).value();
+  };
+  const auto indexes = [](const Client::Found& found) {
+    std::vector<uint64_t> all;
+    for (const auto& one : found.chunks) all.push_back(one.id.index);
+    return all;
+  };
+  const auto some = ask({.from = 1, .end = 10, .limit = 3});
+  EXPECT_EQ(indexes(some), (std::vector<uint64_t>{2, 4, 6}));
+  EXPECT_EQ(some.chunks[0].image.version, 1u);
+  EXPECT_EQ(some.next, 9u);
+  const auto rest = ask({.from = 9, .end = 10, .limit = 3});
+  EXPECT_EQ(indexes(rest), std::vector<uint64_t>{9});
+  EXPECT_FALSE(rest.next);
+  EXPECT_EQ(indexes(ask({.from = 7, .limit = 100})), (std::vector<uint64_t>{9, 10, 40}));
+  EXPECT_EQ(ask({.from = 1, .limit = 1, .step = 2}).run, 3u);
+  EXPECT_EQ(ask({.from = 8, .limit = 1, .step = 1}).run, 2u);
+  EXPECT_TRUE(ask({.from = 41, .limit = 1, .step = 1}).chunks.empty());
+  chunk::Update removal{.id = {5, 4}, .change = Change::remove, .chunk_size = kChunkSize};
+  ASSERT_TRUE(world_.run(client_.update(kChain, removal)).ok());
+  EXPECT_EQ(indexes(ask({.from = 3, .limit = 1})), std::vector<uint64_t>{6});
+  EXPECT_EQ(ask({.from = 0, .limit = 1, .step = 2}).run, 2u);
+}
+
 TEST_F(ClientTest, ManyPiecesInOneCallEach) {
   std::vector<std::string> texts;
   for (uint64_t i = 0; i < 100; i++) {

@@ -91,6 +91,39 @@ TEST(JudgeWriteTest, EveryCase) {
   EXPECT_EQ(judge_write(committed(7), result(6, false), kMine).verdict, Verdict::refuse);
 }
 
+TEST(ComesToTest, WhatIsClearedIsWhatIsThere) {
+  const chunk::Update clear{.change = chunk::Change::clear, .offset = 10, .length = 50};
+  const chunk::VersionState hundred{.version = 7, .length = 100};
+  const auto inside = comes_to(clear, hundred);
+  ASSERT_TRUE(inside);
+  EXPECT_EQ(inside->change, chunk::Change::write);
+  EXPECT_EQ(inside->offset, 10u);
+  EXPECT_EQ(inside->length, 50u);
+  // It makes no chunk longer, and none where there is none.
+  EXPECT_EQ(comes_to(clear, {.version = 7, .length = 30})->length, 20u);
+  EXPECT_FALSE(comes_to(clear, {.version = 7, .length = 10}));
+  EXPECT_FALSE(comes_to(clear, {}));
+  EXPECT_FALSE(comes_to(clear, {.version = 7, .removed = true}));
+  // All that there is goes; one byte that came later keeps it.
+  const chunk::Update all{.change = chunk::Change::clear, .length = 100};
+  EXPECT_EQ(comes_to(all, hundred)->change, chunk::Change::remove);
+  EXPECT_EQ(comes_to(all, {.version = 7, .length = 60})->change, chunk::Change::remove);
+  EXPECT_EQ(comes_to(all, {.version = 8, .length = 101})->change, chunk::Change::write);
+}
+
+TEST(ComesToTest, OnlyTheVersionThatIsMeantAndNothingForNothing) {
+  chunk::Update removal{.change = chunk::Change::remove};
+  EXPECT_TRUE(comes_to(removal, {.version = 7, .length = 1}));
+  EXPECT_FALSE(comes_to(removal, {}));
+  EXPECT_FALSE(comes_to(removal, {.version = 8, .removed = true}));
+  removal.only_version = 7;
+  EXPECT_TRUE(comes_to(removal, {.version = 7, .length = 1}));
+  EXPECT_FALSE(comes_to(removal, {.version = 8, .length = 1}));
+  const chunk::Update write{.change = chunk::Change::write, .only_version = 7};
+  EXPECT_FALSE(comes_to(write, {.version = 8, .length = 1}));
+  EXPECT_TRUE(comes_to({.change = chunk::Change::resize, .length = 5}, {}));
+}
+
 TEST(JudgeUpdateTest, EveryCase) {
   EXPECT_EQ(judge_update(committed(7), {}, kMine, 8).verdict, Verdict::store);
   EXPECT_EQ(judge_update(pending(8, kMine), result(5, false), kMine, 8).verdict, Verdict::carry_on);

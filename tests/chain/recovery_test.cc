@@ -348,6 +348,55 @@ TEST(RecoveryTest, ALossIsToldAfterAnotherRestart) {
   EXPECT_EQ(world.replica(0).verifier(), after);
 }
 
+// A target that was not complete has been promoted: what is not there is no hole.
+TEST(RecoveryTest, WhatIsMissingIsAnErrorAndNotZeros) {
+  ChainWorld world(1);
+  const auto wrote = world.write(0, {.id = {5, 0}, .data = "kept"});
+  ASSERT_TRUE(wrote.ok());
+  EXPECT_EQ(world.read(0, {5, 1}), "(not_found)");
+  cluster::Chain& chain = world.truth.chains.at(kChain);
+  chain.lost_below = 10;
+  chain.lost_version = chain.version + 1;
+  world.set({State::serving});
+  ASSERT_TRUE(world.eventually([&] { return world.replica(0).ready(); }));
+  EXPECT_EQ(world.read(0, {5, 0}), "kept");
+  EXPECT_EQ(world.read(0, {5, 1}), "(corrupt)");
+  EXPECT_EQ(world.read(0, {12, 1}), "(not_found)");  // of a newer file
+  // Whoever synced what was given up is told by the verifier.
+  EXPECT_NE(world.write(0, {.id = {5, 0}, .data = "new"})->verifier(), wrote->verifier());
+  EXPECT_NE(*world.run(world.ask_sync(0)), wrote->verifier());
+  // A part of it would make zeros of the rest; all of it, or its end, is sound.
+  EXPECT_EQ(world.write(0, {.id = {5, 1}, .data = "part", .offset = 9}).error().code,
+            Errc::corrupt);
+  EXPECT_EQ(world.read(0, {5, 1}), "(corrupt)");
+  const std::string whole = text_of(1, kChunkSize);
+  EXPECT_TRUE(io::ok(world.write(0, {.id = {5, 1}, .data = whole})));
+  EXPECT_TRUE(world.read(0, {5, 1}) == whole);
+  EXPECT_TRUE(io::ok(world.write(0, {.id = {5, 2}, .change = Change::remove})));
+  EXPECT_EQ(world.read(0, {5, 2}), "(not_found)");
+  EXPECT_TRUE(io::ok(world.write(0, {.id = {12, 0}, .data = "part", .offset = 9})));
+}
+
+// It was set aside while it served: another takes its place, and it keeps what it has.
+TEST(RecoveryTest, ATargetThatLeavesItsChainEndsWhatIsUnderWay) {
+  ChainWorld world(2);
+  world.net.block("n1", "n2");
+  std::optional<Result<wire::WriteReply>> wrote;
+  world.begin(world.send(0, {.id = kA, .data = "two"}), wrote);
+  ASSERT_TRUE(world.eventually(
+      [&] { return world.store(0).state(world.target(0), kA)->pending.has_value(); }));
+  cluster::Chain& chain = world.truth.chains.at(kChain);
+  chain.targets[0] = {.id = 999, .node = 1, .disk = 1};
+  chain.targets[1].state = State::lastsrv;
+  std::ranges::stable_sort(chain.targets, {}, &cluster::Target::state);
+  chain.version++;
+  chain.changed = ++world.truth.version;
+  world.tell_all();
+  ASSERT_TRUE(world.eventually([&] { return world.replica(0).running() == 0; }));
+  EXPECT_FALSE(world.replica(0).ready());
+  EXPECT_TRUE(world.store(0).state(world.target(0), kA)->pending.has_value());
+}
+
 // Nothing of a chunk store or of the calls may go to a target that is gone from this process.
 TEST(RecoveryTest, ClosingEndsWhatIsUnderWay) {
   ChainWorld world(2);

@@ -137,6 +137,86 @@ TEST_F(RepairTest, AReplicaThatDiffersFromTheOneBeforeGoes) {
   EXPECT_NE(world_.failures[0].find("n2: chunk 1.0"), std::string::npos) << world_.failures[0];
 }
 
+// As a disk that has lost a file: the index names what is not there.
+class LostFilesTest : public RepairTest {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(world_.write(0, {.id = kOther, .data = other_}).ok());
+    ASSERT_TRUE(io::ok(world_.run(world_.ask_sync(0))));
+  }
+  void lose_files(size_t i) {
+    for (const char* const name : {"/disk/128KiB.data", "/disk/128KiB.crc"}) {
+      ASSERT_TRUE(io::ok(world_.nodes[i]->disk.remove(name)));
+    }
+  }
+  bool sound(size_t i) { return world_.store(i).damaged(world_.target(i), {}, 1).empty(); }
+  // Alone, it has all.
+  void expect_whole(size_t i) {
+    std::vector<State> states(3, State::offline);
+    states[i] = State::serving;
+    for (size_t at = 0; at < 3; at++) {
+      if (at != i && world_.lives(at)) world_.kill(at);
+    }
+    world_.set(states);
+    EXPECT_TRUE(world_.eventually([&] { return world_.read(i, kA) == text_; }));
+    EXPECT_TRUE(world_.read(i, kOther) == other_);
+  }
+
+  static constexpr ChunkId kOther{1, 1};
+  const std::string other_ = text_of(2, 90'000);
+};
+
+TEST_F(LostFilesTest, WhatIsLostIsCopiedBeforeTheTargetServes) {
+  world_.kill(2);
+  world_.set({State::serving, State::serving, State::offline});
+  lose_files(2);
+  world_.bring_back(2);
+  EXPECT_FALSE(sound(2));
+  ASSERT_TRUE(world_.eventually([&] { return world_.copied(2); }));
+  EXPECT_TRUE(sound(2));
+  world_.set({State::serving, State::serving, State::serving});
+  world_.expect_equal(0, 2);
+  EXPECT_EQ(version(2), 1u) << "copied, not written anew by the chain";
+  expect_whole(2);
+}
+
+// A copy has what is sound here only, and the other way round.
+TEST_F(LostFilesTest, WhoeverServedLastWithoutItGetsItFromTheOthersOnceTheyServe) {
+  for (const size_t i : {2, 1, 0}) world_.kill(i);
+  world_.set({State::lastsrv, State::offline, State::offline});
+  lose_files(0);
+  world_.start(0);
+  world_.tell(0);
+  world_.set({State::serving, State::offline, State::offline});
+  EXPECT_TRUE(world_.eventually([&] { return world_.read(0, kA) == "(corrupt)"; }));
+  world_.sim.run_for(60 * kSecond);
+  EXPECT_FALSE(sound(0)) << "there is nobody to ask";
+  world_.bring_back(1);
+  ASSERT_TRUE(world_.eventually([&] { return world_.copied(1); }));
+  EXPECT_TRUE(sound(1));
+  world_.set({State::serving, State::serving, State::offline});
+  EXPECT_TRUE(world_.eventually([&] { return sound(0); })) << "nobody has read";
+  expect_whole(0);
+}
+
+// A scrub begins with the process, and the target may not serve for long.
+TEST_F(RepairTest, WhatIsFoundBeforeTheTargetServesIsRepairedThen) {
+  for (const size_t i : {2, 1, 0}) world_.kill(i);
+  world_.set({State::lastsrv, State::offline, State::offline});
+  world_.start(0);
+  damage(0);
+  world_.replica(0).damaged(kA);
+  world_.sim.run_for(60 * kSecond);
+  world_.tell(0);
+  world_.set({State::serving, State::offline, State::offline});
+  world_.bring_back(1);
+  ASSERT_TRUE(world_.eventually([&] { return world_.copied(1); }));
+  world_.set({State::serving, State::serving, State::offline});
+  EXPECT_TRUE(
+      world_.eventually([&] { return world_.store(0).damaged(world_.target(0), {}, 1).empty(); }));
+  EXPECT_TRUE(world_.read(0, kA) == text_);
+}
+
 TEST_F(RepairTest, UpdatesGoOnBesideIt) {
   damage(2);
   std::optional<Result<wire::WriteReply>> first, second;

@@ -70,6 +70,49 @@ TEST(ReplicaTest, AnUpdateThatIsSentAgainIsDoneOnce) {
   EXPECT_EQ(world.read(1, kA), "two");
 }
 
+TEST(ReplicaTest, WhatIsClearedIsDecidedWhereItLies) {
+  ChainWorld world(3);
+  const std::string text = text_of(1, 100'000);
+  const Change clear = Change::clear;
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = text}).ok());
+  ASSERT_TRUE(world.write(0, {.id = kA, .change = clear, .offset = 5000, .length = 60'000}).ok());
+  // Whoever looked when it had 100,000 bytes takes no byte away that has come since.
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "more", .offset = 100'000}).ok());
+  EXPECT_EQ(world.write(0, {.id = kA, .change = clear, .length = 90'000})->image().version(), 4u);
+  const std::string expected = std::string(90'000, '\0') + text.substr(90'000) + "more";
+  for (size_t i = 0; i < 3; i++) EXPECT_TRUE(world.read(i, kA) == expected) << i;
+  const auto gone = world.write(0, {.id = kA, .change = clear, .length = kChunkSize});
+  EXPECT_TRUE(gone->image().removed());
+  for (size_t i = 0; i < 3; i++) EXPECT_EQ(world.read(i, kA), "(not_found)") << i;
+  world.expect_equal(0, 1);
+  world.expect_equal(0, 2);
+}
+
+TEST(ReplicaTest, NothingIsStoredForNothing) {
+  ChainWorld world(2);
+  const auto rows = [&](size_t i) { return world.store(i).list(world.target(i), {}, 10)->size(); };
+  const auto writer = world.new_writer();
+  const auto nothing = world.write(0, {.id = kA, .change = Change::remove, .writer = writer});
+  ASSERT_TRUE(io::ok(nothing));
+  EXPECT_EQ(nothing->image().version(), 0u);
+  ASSERT_TRUE(io::ok(world.write(0, {.id = kB, .change = Change::clear, .length = 1000})));
+  EXPECT_EQ(rows(0) + rows(1), 0u);
+  // It was done: whoever did not hear of it and asks again removes nothing that came later.
+  ASSERT_TRUE(io::ok(world.write(0, {.id = kA, .data = "later"})));
+  EXPECT_EQ(
+      world.write(0, {.id = kA, .change = Change::remove, .writer = writer})->image().version(),
+      0u);
+  EXPECT_EQ(world.read(1, kA), "later");
+  // The same for a version that is no longer the one that was looked at.
+  ASSERT_TRUE(io::ok(world.write(0, {.id = kA, .data = "newer"})));
+  const ChainWorld::Write late{.id = kA, .change = Change::remove, .only_version = 1};
+  EXPECT_EQ(world.write(0, late)->image().version(), 2u);
+  EXPECT_EQ(world.read(1, kA), "newer");
+  ASSERT_TRUE(io::ok(world.write(0, {.id = kA, .change = Change::remove, .only_version = 2})));
+  EXPECT_EQ(world.read(1, kA), "(not_found)");
+  world.expect_equal(0, 1);
+}
+
 TEST(ReplicaTest, WhoMayNotBeAskedRefuses) {
   ChainWorld world(3);
   ASSERT_TRUE(world.write(0, {.id = kA, .data = "one"}).ok());

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cluster/manager_client.h"
 #include "io/files.h"
+#include "io/test_bytes.h"
 #include "sim/sim_disk.h"
 #include "story/cluster_parts.h"
 
@@ -177,6 +178,8 @@ TEST_F(StorageNodeTest, StrangeFoldersAreRefused) {
   ASSERT_TRUE(chunk::write_identity(disk_, "/foreign", {"another", "1", 7}).ok() ||
               (io::make_dirs(disk_, "/foreign") &&
                chunk::write_identity(disk_, "/foreign", {"another", "1", 7})));
+  ASSERT_TRUE(io::make_dirs(disk_, "/twin"));
+  ASSERT_TRUE(chunk::write_identity(disk_, "/twin", *chunk::read_identity(disk_, "/a")));
   struct Case {
     std::vector<std::string> dirs;
     cluster::NodeId node;
@@ -188,6 +191,7 @@ TEST_F(StorageNodeTest, StrangeFoldersAreRefused) {
       {{"/a", "/foreign"}, 0, Errc::refused, "belongs to cluster another"},
       {{"/a"}, 9, Errc::refused, "not to node 9"},
       {{"/a", "/a"}, 0, Errc::usage, "twice"},
+      {{"/a", "/twin"}, 0, Errc::refused, "/twin: is disk 1 as /a is"},
       {{"/a", "/blank"}, 0, Errc::usage, "/blank: holds no disk"},
   };
   for (const Case& one : cases) {
@@ -250,6 +254,18 @@ class OnceServedTest : public StorageNodeTest {
     if (at == nullptr || at->targets.front().state != cluster::State::serving) return false;
     const Replica* const replica = node.replica(at->targets.front().id);
     return replica != nullptr && replica->ready();
+  }
+  // A chunk of its first target, as an update of a client's.
+  void write_one(chunk::Store& store, uint64_t version = 1) {
+    const chunk::Update update{.target = store.targets().front().id,
+                               .id = {1, 0},
+                               .version = version,
+                               .writer = {.client = 1, .sequence = version},
+                               .change = chunk::Change::replace,
+                               .data = as_bytes("content"),
+                               .chunk_size = kMiB,
+                               .committed_under = 1};
+    ASSERT_TRUE(run(store.write(update)));
   }
   // The disk in /b cannot be used any more, and /a serves.
   void expect_b_down(Process& process, const std::string& why) {
@@ -325,6 +341,61 @@ TEST_F(OnceServedTest, ADamagedDiskTakesItsTargetsDownOnly) {
   }
   Process process(stage_, disk_, options({"/a", "/b"}));
   expect_b_down(process, "/b");
+}
+
+TEST_F(OnceServedTest, ADiskWithoutItsIndexTakesItsTargetsDownOnly) {
+  ASSERT_TRUE(disk_.remove("/b/chunks.sqlite"));
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  expect_b_down(process, "chunks.sqlite: is missing");
+}
+
+// Whoever sends an update again must be known: its result is kept for longer than anybody does.
+TEST_F(OnceServedTest, AClockThatJumpsMakesNothingOld) {
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  ASSERT_TRUE(run(process.node.open()));
+  process.serve();
+  chunk::Store& store = *disk_at(process.node, "/b").store;
+  const cluster::TargetId target = store.targets().front().id;
+  stage_.world.run_for(700 * kSecond);
+  write_one(store);
+  const auto kept = [&] { return store.results(target)->size() == 1; };
+  sim::SimClock& clock = stage_.world.clock();
+  clock.set_wall(clock.wall_ns() + 24 * 3600 * kSecond);
+  stage_.world.run_for(500 * kSecond);
+  EXPECT_TRUE(kept());
+  until([&] { return !kept(); });
+  write_one(store, 2);
+  clock.set_wall(clock.wall_ns() - 24 * 3600 * kSecond);
+  stage_.world.run_for(500 * kSecond);
+  clock.set_wall(clock.wall_ns() + 24 * 3600 * kSecond);
+  stage_.world.run_for(60 * kSecond);
+  EXPECT_TRUE(kept());
+  run(process.server.close(0));
+  run(process.node.close());
+}
+
+TEST_F(OnceServedTest, LostBlockFilesAreTold) {
+  {
+    Process process(stage_, disk_, options({"/a", "/b"}));
+    ASSERT_TRUE(run(process.node.open()));
+    write_one(*disk_at(process.node, "/b").store);
+    run(process.node.close());
+  }
+  ASSERT_TRUE(disk_.remove("/b/64KiB.data"));
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  ASSERT_TRUE(run(process.node.open()));
+  process.serve();
+  until([&] { return serving(process.node, 1) && serving(process.node, 2); });
+  until([&] {
+    const auto status = call(cluster::kStatus, cluster::wire::StatusRequest());
+    if (!status || status->nodes_size() != 1) return false;
+    const auto& disks = status->nodes(0).disks();
+    const auto told = std::ranges::find(disks, 2u, &cluster::wire::DiskUse::disk);
+    const std::string why = "1 of its 1 chunks are damaged or missing";
+    return told != disks.end() && told->trouble().find(why) != std::string::npos;
+  });
+  run(process.server.close(0));
+  run(process.node.close());
 }
 
 TEST_F(OnceServedTest, ADamagedIdentityTakesItsTargetsDownOnly) {

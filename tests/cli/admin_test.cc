@@ -432,6 +432,12 @@ TEST(Admin, ARestoredBackupTakesOverWhatTheNodesHold) {
   const auto again = admin(at, {"restore", backup, "--dir", dir / "new"});
   EXPECT_EQ(again.exit, 1);
   EXPECT_NE(again.err.find("not empty"), std::string::npos) << again.err;
+  const auto root = admin(at, {"restore", backup, "--name", "/", "--dir", dir / "new"});
+  EXPECT_EQ(root.exit, 0) << root.err;
+  EXPECT_EQ(root.out, "nothing of / is missing or damaged\n");
+  const auto none = admin(at, {"restore", backup, "--name", "/none", "--dir", dir / "new"});
+  EXPECT_EQ(none.exit, 1);
+  EXPECT_NE(none.err.find("it has no 'none'"), std::string::npos) << none.err;
 
   two->signal(SIGKILL);
   two->finish();

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -46,6 +47,16 @@ class LocalCluster {
   void kill_meta() {
     meta_->signal(SIGKILL);
     meta_->finish();
+  }
+  // What is on the manager's disk now, to be put back: as if all that comes after is lost.
+  void keep_meta_disk() {
+    meta_->signal(SIGSTOP);
+    std::filesystem::copy(dir_ / "meta", dir_ / "kept", std::filesystem::copy_options::recursive);
+    meta_->signal(SIGCONT);
+  }
+  void put_meta_disk_back() {
+    std::filesystem::remove_all(dir_ / "meta");
+    std::filesystem::rename(dir_ / "kept", dir_ / "meta");
   }
   void start(size_t node) {
     nodes_[node] = std::make_unique<Child>(

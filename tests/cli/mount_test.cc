@@ -226,6 +226,39 @@ TEST_F(MountTest, DaemonsThatAreKilledCostNothingButTime) {
   EXPECT_EQ(load.stop(), "");
 }
 
+TEST_F(MountTest, APebibyteOfNothing) {
+  const Mount mount(shared_cluster().address(), at("mnt"));
+  const Mount other(shared_cluster().address(), at("other"));
+  constexpr off_t kLength = off_t{1} << 50;
+  constexpr off_t kFar = (off_t{1} << 49) + 5'000'000;
+  const int file = ::open((mount / "sparse").c_str(), O_RDWR | O_CREAT, 0644);
+  const int beside = ::open((other / "sparse").c_str(), O_WRONLY | O_APPEND);
+  ASSERT_GE(file, 0);
+  ASSERT_GE(beside, 0);
+  constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  EXPECT_EQ(::ftruncate(file, kLength), 0);
+  EXPECT_EQ(::fallocate(file, kPunch, 0, kLength), 0);
+  EXPECT_EQ(::lseek(file, 0, SEEK_DATA), -1);
+  EXPECT_EQ(errno, ENXIO);
+  EXPECT_EQ(::lseek(file, 7, SEEK_HOLE), 7);
+  EXPECT_EQ(::pwrite(file, "far", 3, kFar), 3);
+  EXPECT_EQ(::write(beside, "end", 3), 3);
+  const off_t data = ::lseek(file, 0, SEEK_DATA);
+  EXPECT_LE(data, kFar);
+  EXPECT_GT(data, kFar - (off_t{1} << 20));
+  EXPECT_EQ(::lseek(file, kLength, SEEK_DATA), kLength);
+  EXPECT_EQ(::fallocate(file, kPunch, 0, kLength), 0);
+  EXPECT_EQ(::lseek(file, 0, SEEK_DATA), kLength);
+  char text[4] = {};
+  EXPECT_EQ(::pread(file, text, 3, kLength), 3);
+  EXPECT_STREQ(text, "end");
+  EXPECT_EQ(::pread(file, text, 3, kFar), 3);
+  EXPECT_EQ(std::string(text, 3), std::string(3, '\0'));
+  ::close(file);
+  ::close(beside);
+  fs::remove(mount / "sparse");
+}
+
 // A program that waits for a daemon can be interrupted, and is told that it was.
 TEST_F(MountTest, WhoWaitsForADaemonCanBeInterrupted) {
   LocalCluster cluster;

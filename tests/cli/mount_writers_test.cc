@@ -26,20 +26,24 @@ namespace {
 
 constexpr size_t kMiBytes = 1 << 20;
 
-// One node, whose disk is memory of so many MiB.
+// One node, whose disks are memory of so many MiB.
 class SmallCluster {
  public:
-  explicit SmallCluster(int mib) {
-    disk_ = dir_ / "disk";
-    EXPECT_EQ(::mkdir(disk_.c_str(), 0755), 0);
-    EXPECT_EQ(::mount("none", disk_.c_str(), "tmpfs", 0, size(mib).c_str()), 0);
+  explicit SmallCluster(int mib, int second_mib = 0) {
+    disk_ = add_disk("disk", mib);
+    std::vector<std::string> storage = {"--node", "1", "--disk", disk_};
+    if (second_mib > 0) {
+      second_ = add_disk("second", second_mib);
+      storage.insert(storage.end(), {"--disk", second_});
+    }
     start("serve-meta", {"--dir", dir_ / "meta"}, meta_);
     address_ = meta_->out.substr(meta_->out.rfind(' ', meta_->out.find('\n')) + 1);
     address_.resize(address_.find('\n'));
     admin({"init"});
-    start("serve-storage", {"--node", "1", "--meta", address_, "--disk", disk_}, node_);
+    storage.insert(storage.end(), {"--meta", address_});
+    start("serve-storage", storage, node_);
     EXPECT_TRUE(eventually([&] {
-      return admin({"plan", "--replicas", "1", "--targets-per-disk", "2", "--apply"}) == 0;
+      return admin({"plan", "--replicas", "1", "--targets-per-disk", "2", "--apply"}).exit == 0;
     }));
   }
   ~SmallCluster() {
@@ -47,10 +51,15 @@ class SmallCluster {
     meta_->signal(SIGKILL);
     node_.reset();
     (void)::umount2(disk_.c_str(), MNT_DETACH);
+    if (!second_.empty()) (void)::umount2(second_.c_str(), MNT_DETACH);
   }
   const std::string& address() const { return address_; }
   void grow(int mib) {
     EXPECT_EQ(::mount("none", disk_.c_str(), "tmpfs", MS_REMOUNT, size(mib).c_str()), 0);
+  }
+  Ran admin(std::vector<std::string> words) {
+    words.insert(words.begin(), "admin");
+    return ff_run(std::move(words), {{"FF_META", address_}});
   }
 
  private:
@@ -61,13 +70,16 @@ class SmallCluster {
     into = std::make_unique<Child>(Launch{.argv = words});
     EXPECT_TRUE(into->wait_for_out("listening")) << into->err;
   }
-  int admin(std::vector<std::string> words) {
-    words.insert(words.begin(), "admin");
-    return ff_run(std::move(words), {{"FF_META", address_}}).exit;
+  std::string add_disk(const std::string& name, int mib) {
+    const std::string disk = dir_ / name;
+    EXPECT_EQ(::mkdir(disk.c_str(), 0755), 0);
+    EXPECT_EQ(::mount("none", disk.c_str(), "tmpfs", 0, size(mib).c_str()), 0);
+    return disk;
   }
 
   TempDir dir_;
   std::string disk_;
+  std::string second_;
   std::string address_;
   std::unique_ptr<Child> meta_;
   std::unique_ptr<Child> node_;
@@ -78,12 +90,12 @@ int outcome(int64_t result) { return result < 0 ? errno : 0; }
 
 class MountWritersTest : public MountTest {
  protected:
-  // Until nothing fits any more.
+  // Until nothing fits any more; should nothing be mounted there, not for ever.
   static void fill(const std::string& path) {
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT, 0644);
     const std::string text = bytes(1, kMiBytes);
     int error = 0;
-    for (int64_t at = 0; error == 0; at += kMiBytes) {
+    for (int64_t at = 0; error == 0 && at < int64_t{4} << 30; at += kMiBytes) {
       error = outcome(::pwrite(file, text.data(), text.size(), at));
       if (error == 0) error = outcome(::fsync(file));
     }
@@ -137,6 +149,33 @@ TEST_F(MountWritersTest, NobodyEatsTheErrorOfAnotherOpenFile) {
   ::close(reader);
   const Mount other(cluster.address(), at("other"));
   for (const auto& [name, call] : calls) EXPECT_TRUE(get(other / name) == text) << name;
+}
+
+// A disk that is full is named, and new files go where there is room.
+TEST_F(MountWritersTest, AFullDiskIsToldAndLeftOut) {
+  SmallCluster cluster(700, 3000);
+  EXPECT_TRUE(eventually([&] { return cluster.admin({"status"}).exit == 0; }));
+  const Mount mount(cluster.address(), at("mnt"));
+  fill(mount / "filler");
+  Ran status;
+  EXPECT_TRUE(eventually([&] {
+    status = cluster.admin({"status"});
+    return status.exit == 3;
+  })) << status.out;
+  EXPECT_NE(status.out.find("/disk) is "), status.out.npos) << status.out;
+  EXPECT_NE(status.out.find("full"), status.out.npos) << status.out;
+  EXPECT_EQ(status.out.find("/second) is "), status.out.npos) << status.out;
+  EXPECT_NE(cluster.admin({"disks"}).out.find("full ("), status.out.npos);
+  const std::string text = bytes(4, 8 * kMiBytes);
+  int number = 0;
+  EXPECT_TRUE(eventually([&] {
+    const int file = open(mount / fmt::format("new{}", number++));
+    const bool written =
+        ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+        ::fsync(file) == 0;
+    ::close(file);
+    return written;
+  }));
 }
 
 TEST_F(MountWritersTest, WhoAsksForItAtOnceIsToldAtOnce) {

@@ -96,7 +96,11 @@ TEST_F(StorageTest, NothingAcknowledgedIsLostWhateverBefallsIt) {
   recovers("a cut from the manager");
 
   hosts_.cut(2, 3);
-  run_for(8 * kSecond);
+  until("the target behind the cut is out", [&] {
+    return admin({"status", "--json"}).out.find("could not reach it") != std::string::npos;
+  });
+  EXPECT_EQ(admin({"status"}).exit, 3);
+  work_goes_on("while nothing passes from node 2 to node 3");
   hosts_.mend(2, 3);
   recovers("a one-way cut between nodes");
 
@@ -133,6 +137,127 @@ TEST_F(StorageTest, DamagedBlocksAreRepaired) {
     repaired |= daemons_[node]->err.find("a damaged chunk is repaired") != std::string::npos;
   }
   EXPECT_TRUE(repaired);
+}
+
+// One chain over all three nodes; node 3's replica is new, and gets nothing while `slow_`.
+class LossTest : public DaemonsTest {
+ protected:
+  Words placement() const override { return {"--replicas", "3", "--targets-per-disk", "1"}; }
+  Words command(size_t node) const override {
+    Words words = DaemonsTest::command(node);
+    if (slow_) words.insert(words.end(), {"--resync-limit", "1"});
+    return words;
+  }
+  test::Ran fs(Words words) {
+    words.insert(words.begin(), "fs");
+    return test::ff_run(std::move(words), {{"FF_META", meta()}, {"FF_KEY", key()}});
+  }
+  uint64_t target_on(size_t node) {
+    const json parsed = json::parse(admin({"targets", "--json"}).out, nullptr, false);
+    for (const json& target : parsed["data"]["targets"]) {
+      if (target["node"] == node) return target["target"];
+    }
+    return 0;
+  }
+  std::string state_of(size_t node) {
+    const json parsed = json::parse(admin({"targets", "--json"}).out, nullptr, false);
+    for (const json& target : parsed["data"]["targets"]) {
+      if (target["node"] == node) return target["state"];
+    }
+    return "";
+  }
+  bool lost() { return status()["chains"]["lost"] == 1; }
+  test::Ran accept(Words more = {}) {
+    Words words = {"accept-loss", "1", "--yes"};
+    words.insert(words.end(), more.begin(), more.end());
+    return admin(words);
+  }
+
+  bool slow_ = true;
+};
+
+TEST_F(LossTest, TheReplicaThatHasEverythingIsPromotedAndTheOthersAreKept) {
+  std::string content;
+  for (int i = 0; content.size() < 4 * kMiB; i++) content += "line " + std::to_string(i) + "\n";
+  test::write_file(dir_ / "content", content);
+  const auto holds = [&] { return fs({"cat", "ff://" + meta() + "/f"}).out == content; };
+  ASSERT_EQ(fs({"cp", dir_ / "content", "ff://" + meta() + "/f"}).exit, 0);
+  kill(3, SIGTERM);
+  until("node 3 is out", [&] { return state_of(3) == "offline"; });
+  ASSERT_EQ(
+      admin({"replace-target", std::to_string(target_on(3)), "--node", "3", "--disk", "1"}).exit,
+      0);
+  start(3);
+  until("a new one is being filled", [&] { return state_of(3) == "syncing"; });
+  kill(2, SIGTERM);
+  until("node 2 is out", [&] { return state_of(2) == "offline"; });
+  kill(1);
+  until("the chain is lost", [&] { return lost(); });
+
+  // One that has everything is known, and is not alive.
+  const std::string first = std::to_string(target_on(1)), second = std::to_string(target_on(2)),
+                    third = std::to_string(target_on(3));
+  const auto dead = accept();
+  EXPECT_EQ(dead.exit, 5);
+  EXPECT_NE(dead.err.find("target " + second + " on node 2"), std::string::npos) << dead.err;
+  EXPECT_EQ(accept({"--promote", third}).exit, 5);
+  start(2);
+  until("node 2 waits", [&] { return state_of(2) == "waiting"; });
+  EXPECT_EQ(accept({"--promote", third}).exit, 5);
+  const auto accepted = accept();
+  EXPECT_EQ(accepted.exit, 0) << accepted.err;
+  EXPECT_NE(accepted.out.find("target " + second + " serves"), std::string::npos) << accepted.out;
+  until("it serves", [&] { return state_of(2) == "serving"; });
+  EXPECT_TRUE(holds());
+
+  // What the dead one had is kept when it comes back, beside a new one in its place.
+  slow_ = false;
+  for (const size_t node : {2, 3}) {
+    kill(node);
+    start(node);
+  }
+  start(1);
+  until("all chains serve", [&] { return all_serve(); });
+  // What was being filled may have got a chunk.
+  const json before = status();
+  json aside;
+  for (const json& kept : before["set_aside"]) {
+    if (std::to_string(kept["target"].get<uint64_t>()) == first) aside = kept;
+  }
+  ASSERT_TRUE(aside.is_object()) << before["set_aside"].dump();
+  EXPECT_TRUE(aside["complete"]);
+  EXPECT_GE(aside["bytes"], content.size());
+  EXPECT_NE(admin({"status"}).out.find("aside    chain 1: target " + first + " on node 1"),
+            std::string::npos);
+
+  // And can be chosen after all: now the others are kept.
+  const auto back = accept({"--promote", first});
+  EXPECT_EQ(back.exit, 0) << back.err;
+  until("it serves again", [&] { return state_of(1) == "serving" && all_serve(); });
+  EXPECT_EQ(std::to_string(target_on(1)), first);
+  EXPECT_TRUE(holds());
+  const json after = status();
+  for (const json& kept : after["set_aside"]) {
+    EXPECT_EQ(admin({"drop-target", std::to_string(kept["target"].get<uint64_t>())}).exit, 0);
+  }
+  until("nothing is kept", [&] { return status()["set_aside"].empty(); });
+  EXPECT_EQ(admin({"status"}).exit, 0);
+  EXPECT_TRUE(holds());
+}
+
+// What the index names and the disk no longer has is copied before the target serves: then it is
+// enough alone.
+TEST_F(StorageTest, BlockFilesLostAtARestartAreFilledAgain) {
+  start_programs();
+  kill(1);
+  until("the dead node is found out", [&] { return !all_serve(); });
+  ASSERT_TRUE(std::filesystem::remove(disk(1) + "/64KiB.data"));
+  start(1);
+  recovers("the loss of a block file");
+  until("status says so", [&] { return admin({"status"}).exit == 0; });
+  kill(2);
+  kill(3);
+  work_goes_on("with what was copied alone");
 }
 
 // Node 1 keeps its disk on a small file system.

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "client/files_world.h"
+#include "meta/chunks.h"
 
 namespace ff::client {
 namespace {
@@ -73,6 +74,147 @@ TEST_F(FileTest, HolesAreZeros) {
   EXPECT_EQ(run((*file)->read(uint64_t{1} << 63, {})).error().sys, EFBIG);
   const auto beyond = run((*file)->write(meta::kLengthMax, as_bytes("x")));
   EXPECT_EQ(beyond.error().sys, EFBIG);
+}
+
+// Only what is there is asked for, and nothing is stored for nothing.
+TEST_F(FileTest, HolesOfAnySizeTakeAFewCalls) {
+  auto file = create("f");
+  ASSERT_TRUE(io::ok(file));
+  constexpr uint64_t kLength = uint64_t{1} << 50;
+  constexpr uint64_t kFar = uint64_t{1} << 49;
+  ASSERT_TRUE(io::ok(run((*file)->extend(kLength))));
+  const auto calls = [&] {
+    uint64_t sum = 0;
+    for (const std::string method : {"chain.chunks", "chain.write", "chain.read"}) {
+      sum += stage_.metrics
+                 .counter("ff_rpc_client_calls_total", "", {{"method", method}, {"code", "ok"}})
+                 .value();
+    }
+    return sum;
+  };
+  const auto looks_empty = [&] {
+    const auto range = run((*file)->next_data(5));
+    return range.ok() && range->begin == kLength && range->end == kLength;
+  };
+  const uint64_t before = calls();
+  EXPECT_TRUE(looks_empty());
+  ASSERT_TRUE(io::ok(run((*file)->clear(0, kLength))));
+  EXPECT_LE(calls() - before, 4u);
+  ASSERT_TRUE(io::ok(run((*file)->write(kFar, as_bytes("end")))));
+  ASSERT_TRUE(io::ok(run((*file)->write(kFar - 2 * kChunk, as_bytes(text_of(1, 2 * kChunk))))));
+  const auto range = run((*file)->next_data(kChunk + 1));
+  ASSERT_TRUE(io::ok(range));
+  EXPECT_EQ(range->begin, kFar - 2 * kChunk);
+  EXPECT_EQ(range->end, kFar + kChunk);
+  ASSERT_TRUE(io::ok(run((*file)->clear(kFar - kChunk - 10, kLength))));
+  EXPECT_EQ(run((*file)->next_data(0))->end, kFar - kChunk);
+  const std::string left = text_of(1, 2 * kChunk).substr(0, kChunk - 10);
+  EXPECT_TRUE(read(**file, kFar - 2 * kChunk, 2 * kChunk + 3) ==
+              left + std::string(kChunk + 13, '\0'));
+  ASSERT_TRUE(io::ok(run((*file)->truncate(10))));
+  EXPECT_LE(calls() - before, 40u);
+  EXPECT_EQ(stored(), 0u);
+  ASSERT_TRUE(io::ok(run((*file)->close())));
+}
+
+TEST_F(FileTest, DataIsFoundChunkByChunkOnAllChains) {
+  auto file = create("f");
+  ASSERT_TRUE(io::ok(file));
+  SeededRng rng(7);
+  constexpr uint64_t kChunks = 40;
+  std::vector<bool> there(kChunks);
+  for (uint64_t i = 0; i < kChunks; i++) {
+    there[i] = rng.below(3) > 0;
+    if (!there[i]) continue;
+    ASSERT_TRUE(io::ok(run((*file)->write(i * kChunk + 7, as_bytes("x")))));
+  }
+  const uint64_t length = kChunks * kChunk - 100;
+  there[kChunks - 1] = false;
+  ASSERT_TRUE(io::ok(run((*file)->truncate(length - kChunk))));
+  ASSERT_TRUE(io::ok(run((*file)->truncate(length))));
+  for (uint64_t i = 0; i < kChunks; i++) {
+    const auto range = run((*file)->next_data(i * kChunk + 3));
+    ASSERT_TRUE(io::ok(range));
+    uint64_t first = i;
+    while (first < kChunks && !there[first]) first++;
+    uint64_t last = first;
+    while (last < kChunks && there[last]) last++;
+    EXPECT_EQ(range->begin, std::min(std::max(first * kChunk, i * kChunk + 3), length)) << i;
+    EXPECT_EQ(range->end, std::min(last * kChunk, length)) << i;
+  }
+  ASSERT_TRUE(io::ok(run((*file)->close())));
+}
+
+// What one has cleared takes nothing of what another has appended meanwhile.
+TEST_F(FileTest, ClearedBesideAppends) {
+  const uint64_t id = make("log", "");
+  User other(stage_, "other");
+  ASSERT_TRUE(io::ok(run(other.files().start(INT64_MAX))));
+  auto mine = open(id, meta::kMayWrite | meta::kMayRead);
+  auto theirs = run(other.files().open({}, {.id = id}, meta::kMayWrite));
+  ASSERT_TRUE(mine.ok() && theirs.ok());
+  constexpr size_t kRecord = 4000;
+  constexpr size_t kRounds = 60;
+  std::vector<uint64_t> cleared_to(kRounds);
+  for (size_t i = 0; i < kRounds; i++) {
+    Gate both(stage_.world.loop());
+    const std::string record(kRecord, static_cast<char>('A' + i % 26));
+    both.spawn([](File& file, ByteView bytes) -> Task<void> {
+      auto appending = file.append(bytes);
+      const auto appended = co_await std::move(appending);
+      EXPECT_TRUE(io::ok(appended));
+    }(**theirs, as_bytes(record)));
+    // All records but this one, which is perhaps not there yet.
+    both.spawn([](File& file, uint64_t size) -> Task<void> {
+      auto clearing = file.clear(0, size);
+      const auto cleared = co_await std::move(clearing);
+      EXPECT_TRUE(io::ok(cleared));
+    }(**mine, i * kRecord));
+    run(both.wait_empty());
+    ASSERT_EQ(run((*theirs)->look())->length, (i + 1) * kRecord);
+    const std::string log = read(**mine, 0, (i + 1) * kRecord);
+    ASSERT_TRUE(log == std::string(i * kRecord, '\0') + record) << i;
+  }
+  ASSERT_TRUE(io::ok(run((*theirs)->close())));
+  ASSERT_TRUE(io::ok(run((*mine)->close())));
+}
+
+// A server that comes late, when another has finished the truncation already and the file has been
+// written anew.
+TEST_F(FileTest, ALateTruncationTakesNothingThatCameAfterIt) {
+  const uint64_t id = make("f", text_of(1, 3 * kChunk));
+  auto file = open(id, meta::kMayRead | meta::kMayWrite);
+  ASSERT_TRUE(io::ok(file));
+  rpc::Senders senders;
+  const auto transport = stage_.net.transport("server");
+  rpc::ClientContext context{stage_.world.loop(), *transport, senders,
+                             stage_.metrics,      stage_.rng, stage_.identity("server")};
+  chain::Client storage(context, cluster_.routing(), [] {});
+  meta::Chunks chunks(storage, cluster_.routing(), stage_.world.loop());
+  const std::string anew = text_of(2, 2 * kChunk);
+  const meta::Inode inode = (*file)->inode();
+  // Looked at before, done after it: by the version.
+  int asked = 0;
+  const auto write_anew = [&]() -> Task<Result<bool>> {
+    if (asked++ > 0) co_return false;
+    auto cutting = (*file)->truncate(0);
+    const auto cut = co_await std::move(cutting);
+    EXPECT_TRUE(io::ok(cut));
+    auto writing = (*file)->write(0, as_bytes(anew));
+    const auto written = co_await std::move(writing);
+    EXPECT_TRUE(io::ok(written));
+    co_return true;
+  };
+  ASSERT_TRUE(io::ok(run(chunks.cut(inode, 0, write_anew))));
+  EXPECT_GT(asked, 1);
+  EXPECT_TRUE(read(**file, 0, 3 * kChunk) == anew);
+  // Looked at after it: by what the metadata say.
+  ASSERT_TRUE(io::ok(run(chunks.cut(inode, 0, []() -> Task<Result<bool>> { co_return false; }))));
+  EXPECT_TRUE(read(**file, 0, 3 * kChunk) == anew);
+  ASSERT_TRUE(io::ok(run(chunks.cut(inode, 100, {}))));
+  EXPECT_TRUE(read(**file, 0, kChunk) == anew.substr(0, 100) + std::string(kChunk - 100, '\0'));
+  ASSERT_TRUE(io::ok(run((*file)->close())));
+  run(storage.close());
 }
 
 TEST_F(FileTest, TruncatedUpAndDown) {

@@ -316,15 +316,19 @@ TEST_F(ManagerTest, ADrainedTargetGoesOnWhenTheOthersFail) {
 TEST_F(ManagerTest, ALossIsAcceptedOnlyForALiveReplicaOfALostChain) {
   make();
   const TargetId one = cluster.target_on(1), two = cluster.target_on(2);
-  EXPECT_EQ(code_of(manager().accept_loss(1, two, "op", 1)), Errc::refused);
+  const auto accept = [&](ChainId chain, TargetId promote) {
+    return manager().accept_loss({.chain = chain, .promote = promote, .by = "op", .wall_ns = 1},
+                                 cluster.now_ns);
+  };
+  EXPECT_EQ(code_of(accept(1, two)), Errc::refused);
   cluster.run({1}, kFailNs + 2 * kSecond);
   cluster.silence(kFailNs + 1);
   cluster.run({2}, 3 * kSecond);
   ASSERT_EQ(cluster.text(), "1:lastsrv 2:waiting 3:offline");
-  EXPECT_EQ(code_of(manager().accept_loss(1, one, "op", 1)), Errc::usage);
-  EXPECT_EQ(code_of(manager().accept_loss(1, cluster.target_on(3), "op", 1)), Errc::refused);
-  EXPECT_EQ(code_of(manager().accept_loss(9, two, "op", 1)), Errc::usage);
-  const auto accepted = manager().accept_loss(1, two, "op", 1);
+  EXPECT_EQ(code_of(accept(1, one)), Errc::usage);
+  EXPECT_EQ(code_of(accept(1, cluster.target_on(3))), Errc::refused);
+  EXPECT_EQ(code_of(accept(9, two)), Errc::usage);
+  const auto accepted = accept(1, two);
   ASSERT_TRUE(accepted.ok());
   const Loss loss{.chain = 1,
                   .version = cluster.chain().version + 1,
@@ -335,8 +339,237 @@ TEST_F(ManagerTest, ALossIsAcceptedOnlyForALiveReplicaOfALostChain) {
   EXPECT_EQ(accepted->loss, loss);
   manager().applied();
   EXPECT_EQ(cluster.text(), "2:serving 1:offline 3:offline");
+  // What the dead one held is kept, and a new target is filled in its place.
+  EXPECT_NE(cluster.target_on(1), one);
+  ASSERT_EQ(cluster.chain().aside.size(), 1u);
+  EXPECT_EQ(cluster.chain().aside[0].target, one);
+  EXPECT_GT(cluster.chain().aside[0].held, 0u);
+  EXPECT_EQ(cluster.chain().lost_version, cluster.chain().version);
+  EXPECT_EQ(cluster.chain().lost_below, 0u);  // nothing is known to be missing
   cluster.run({1, 2, 3}, 5 * kSecond);
   EXPECT_EQ(cluster.text(), "2:serving 1:serving 3:serving");
+}
+
+// Nodes 1 and 2 have all of a chain's data, node 4 is being filled in the place of node 3.
+class LossTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    cluster.make_chain({1, 2, 3});
+    cluster.run({1, 2, 3, 4}, 5 * kSecond);
+    one = cluster.target_on(1);
+    two = cluster.target_on(2);
+    cluster.run({1, 2, 4}, kFailNs + 2 * kSecond);
+    FF_ASSERT_OK(cluster.order(manager().replace_target(cluster.target_on(3), {4, 1})));
+    four = cluster.target_on(4);
+    cluster.sizes = {{one, {64, 64 << 20, 1100}}, {two, {64, 64 << 20, 1100}}, {four, {0, 0, 0}}};
+    cluster.copies = false;
+    cluster.run({1, 2, 4}, 3 * kSecond);
+    ASSERT_EQ(cluster.text(), "1:serving 2:serving 4:syncing");
+  }
+  void die(const std::vector<NodeId>& rest) {
+    for (const NodeId id : rest) FF_ASSERT_OK(cluster.beat(id));
+    cluster.run(rest, kFailNs + 2 * kSecond);
+  }
+  // Everybody but node 1, which served last, and then came back or not.
+  void lose_one(const std::vector<NodeId>& alive) {
+    die({1, 4});
+    cluster.sizes[one] = {70, 70 << 20, 1200};
+    cluster.run({1, 4}, 2 * kSecond);
+    die({4});
+    cluster.run(alive, 3 * kSecond);
+    cluster.start(2);
+  }
+  Manager& manager() { return *cluster.manager; }
+  Result<LossPlan> plan(TargetId promote) {
+    return manager().plan_loss({.chain = 1, .promote = promote, .by = "op", .wall_ns = 1},
+                               cluster.now_ns);
+  }
+  Result<void> accept(TargetId promote, bool incomplete = false) {
+    return cluster.order(manager().accept_loss(
+        {.chain = 1, .promote = promote, .by = "op", .wall_ns = 1, .incomplete = incomplete},
+        cluster.now_ns));
+  }
+
+  SmallCluster cluster{4};
+  TargetId one = 0, two = 0, four = 0;
+};
+
+TEST_F(LossTest, TheReplicaThatHasMostIsPromotedAndNotTheFirstThatIsAlive) {
+  lose_one({4});
+  cluster.run({2, 4}, 3 * kSecond);
+  ASSERT_EQ(cluster.chain().targets.front().id, one);
+  ASSERT_EQ(cluster.chain().targets.front().state, State::lastsrv);
+  // The one that was being filled is no choice, by whatever name.
+  EXPECT_EQ(code_of(accept(four)), Errc::refused);
+  EXPECT_EQ(code_of(accept(four, true)), Errc::refused);
+  const auto chosen = plan(0);
+  ASSERT_TRUE(chosen.ok()) << chosen.error().message;
+  EXPECT_EQ(chosen->loss.promoted, two);
+  EXPECT_FALSE(chosen->incomplete);
+  EXPECT_EQ(chosen->loss.chunks, 6u);
+  EXPECT_EQ(chosen->loss.bytes, 6u << 20);
+  FF_ASSERT_OK(accept(0));
+  ASSERT_EQ(cluster.chain().aside.size(), 1u);  // nothing is kept of the empty one
+  EXPECT_EQ(cluster.chain().aside[0].target, one);
+  EXPECT_EQ(cluster.chain().aside[0].chunks, 70u);
+  cluster.copies = true;
+  cluster.run({1, 2, 4}, 5 * kSecond);
+  EXPECT_EQ(cluster.text(), "2:serving 4:serving 1:serving");
+  EXPECT_EQ(cluster.chain().aside.size(), 1u);
+}
+
+TEST_F(LossTest, ACompleteReplicaOnASilentNodeIsWaitedFor) {
+  lose_one({4});
+  const auto none = plan(0);
+  ASSERT_EQ(code_of(none), Errc::refused);
+  EXPECT_NE(none.error().message.find(fmt::format("target {} on node 2", two)), std::string::npos)
+      << none.error().message;
+  EXPECT_EQ(code_of(accept(four, true)), Errc::refused);
+  // Gone for good: the operator says so first, then which one shall serve.
+  FF_ASSERT_OK(cluster.order(manager().replace_target(two, {3, 1})));
+  EXPECT_EQ(code_of(plan(0)), Errc::refused);
+  EXPECT_EQ(code_of(accept(four)), Errc::refused);
+  const auto by_number = plan(four);
+  ASSERT_TRUE(by_number.ok()) << by_number.error().message;
+  EXPECT_TRUE(by_number->incomplete);
+  EXPECT_EQ(by_number->loss.chunks, 70u);
+  EXPECT_EQ(by_number->loss.bytes, 70u << 20);
+  FF_ASSERT_OK(accept(four, true));
+  // Chunks of the files that there were are missing now, where they are not there.
+  EXPECT_EQ(cluster.chain().lost_below, 1201u);
+}
+
+TEST_F(LossTest, ADecisionIsNotCarriedOutOnAChainThatHasChanged) {
+  lose_one({4});
+  cluster.run({2, 4}, 3 * kSecond);
+  const uint64_t version = cluster.chain().version;
+  const auto with = [&](uint64_t expect) {
+    return code_of(manager().plan_loss({.chain = 1, .expect = expect}, cluster.now_ns));
+  };
+  EXPECT_EQ(with(version - 1), Errc::refused);
+  EXPECT_EQ(with(version), std::nullopt);
+}
+
+TEST_F(LossTest, OneThatWasSetAsideIsChosenAfterAll) {
+  lose_one({4});
+  cluster.run({2, 4}, 3 * kSecond);
+  FF_ASSERT_OK(accept(0));
+  cluster.copies = true;
+  cluster.run({2, 4}, 3 * kSecond);
+  EXPECT_EQ(code_of(accept(one)), Errc::refused);  // its node is silent
+  cluster.run({1, 2, 4}, 3 * kSecond);
+  ASSERT_EQ(cluster.chain().targets.front().id, two);
+  const uint64_t before = cluster.chain().version;
+  FF_ASSERT_OK(accept(one));
+  // It must not serve while node 2 may still take itself for the one that does.
+  EXPECT_EQ(cluster.chain().targets.front().id, one);
+  cluster.work(1);
+  FF_ASSERT_OK(cluster.beat(1));
+  cluster.work(1);
+  FF_ASSERT_OK(cluster.beat(1));
+  cluster.publish();
+  EXPECT_TRUE(cluster.members.at(2)->may_write(two, cluster.now_ns));
+  EXPECT_EQ(cluster.chain().targets.front().state, State::lastsrv);
+  cluster.run({1, 2, 4}, 8 * kSecond);
+  EXPECT_EQ(cluster.chain().targets.front().id, one);
+  EXPECT_EQ(cluster.text().find("offline"), std::string::npos) << cluster.text();
+  EXPECT_NE(cluster.chain().lost_version, before);
+  const SetAside* const left = find_aside(cluster.chain(), two);
+  ASSERT_NE(left, nullptr);
+  EXPECT_FALSE(left->dropped);
+}
+
+TEST_F(LossTest, WhatWasSetAsideIsDroppedByTheOperatorOrInTime) {
+  lose_one({4});
+  cluster.run({2, 4}, 3 * kSecond);
+  EXPECT_EQ(code_of(manager().drop_target(two)), Errc::usage);
+  FF_ASSERT_OK(accept(0));
+  manager().keep_lost(10 * kSecond, 5 * kSecond);
+  cluster.run({2, 4}, kSecond);
+  EXPECT_FALSE(find_aside(cluster.chain(), one)->dropped);
+  FF_ASSERT_OK(cluster.order(manager().drop_target(one)));
+  EXPECT_EQ(code_of(manager().drop_target(one)), Errc::exists);
+  EXPECT_TRUE(find_aside(cluster.chain(), one)->dropped);
+  EXPECT_EQ(code_of(accept(one)), Errc::refused);
+  cluster.copies = true;
+  cluster.run({1, 2, 4}, 5 * kSecond);
+  EXPECT_TRUE(cluster.chain().aside.empty());
+  // Another loss, that is kept for as long as that.
+  die({1, 4});
+  die({1});
+  cluster.copies = false;
+  cluster.run({4}, kFailNs + 2 * kSecond);
+  ASSERT_EQ(cluster.chain().targets.front().state, State::lastsrv) << cluster.text();
+  FF_ASSERT_OK(accept(0));
+  ASSERT_EQ(cluster.chain().aside.size(), 1u);
+  manager().keep_lost(10 * kSecond, 5 * kSecond);
+  cluster.publish();
+  EXPECT_FALSE(cluster.chain().aside[0].dropped);
+  manager().keep_lost(10 * kSecond, 20 * kSecond);
+  cluster.publish();
+  EXPECT_TRUE(cluster.chain().aside[0].dropped);
+}
+
+// Nodes 1 and 2 are alive, and nothing passes from the one to the other.
+TEST_F(ManagerTest, ATargetThatTheOneBeforeItCannotReachStopsAndStaysOutForAWhile) {
+  make();
+  const TargetId one = cluster.target_on(1), two = cluster.target_on(2);
+  const auto tell = [&] {
+    cluster.members.at(1)->set_unreachable(
+        one,
+        Unreachable{.chain = 1, .chain_version = cluster.chain().version, .from = one, .to = two});
+    FF_ASSERT_OK(cluster.beat(1));
+    cluster.members.at(1)->set_unreachable(one, std::nullopt);
+    cluster.publish();
+  };
+  tell();
+  // It goes only when it has said so itself: until then it may read.
+  EXPECT_EQ(cluster.text(), "1:serving 2:serving 3:serving");
+  EXPECT_NE(manager().why(cluster.chain(), *find_target(cluster.chain(), two), cluster.now_ns), "");
+  cluster.run({1, 2, 3}, 2 * kSecond);
+  EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:offline");
+  const auto why =
+      manager().why(cluster.chain(), *find_target(cluster.chain(), two), cluster.now_ns);
+  EXPECT_NE(why.find("could not reach it"), std::string::npos) << why;
+  cluster.run({1, 2, 3}, 5 * kSecond);
+  EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:offline");
+  cluster.run({1, 2, 3}, 6 * kSecond);
+  EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:serving");
+  // Again: it is left alone for longer.
+  tell();
+  cluster.run({1, 2, 3}, 15 * kSecond);
+  EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:offline");
+  cluster.run({1, 2, 3}, 10 * kSecond);
+  EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:serving");
+  // Of an earlier version of the chain, which says nothing of this one.
+  cluster.members.at(1)->set_unreachable(
+      one, Unreachable{
+               .chain = 1, .chain_version = cluster.chain().version - 1, .from = one, .to = two});
+  cluster.run({1, 2, 3}, 2 * kSecond);
+  EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:serving");
+}
+
+TEST_F(ManagerTest, OfTwoThatTellOfEachOtherTheLaterOneGoesAndTheLastNever) {
+  make();
+  const auto tell = [&](NodeId from, NodeId to) {
+    cluster.members.at(from)->set_unreachable(cluster.target_on(from),
+                                              Unreachable{.chain = 1,
+                                                          .chain_version = cluster.chain().version,
+                                                          .from = cluster.target_on(from),
+                                                          .to = cluster.target_on(to)});
+  };
+  tell(1, 2);
+  tell(2, 1);
+  cluster.run({1, 2, 3}, 2 * kSecond);
+  EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:offline");
+  tell(1, 3);
+  cluster.run({1, 2, 3}, 2 * kSecond);
+  EXPECT_EQ(cluster.text(), "1:serving 3:offline 2:offline");
+  tell(1, 1);
+  tell(3, 1);
+  cluster.run({1, 2, 3}, 2 * kSecond);
+  EXPECT_EQ(cluster.text(), "1:serving 3:offline 2:offline");
+  EXPECT_TRUE(cluster.writes(1));
 }
 
 TEST_F(ManagerTest, AnOfflineTargetIsReplacedByAnEmptyOneThatIsMadeAnew) {

@@ -31,7 +31,24 @@ Chain some_chain(ChainId id, uint64_t version) {
                            .state = State::waiting,
                            .created = true,
                            .draining = true,
-                           .stop = true});
+                           .stop = true,
+                           .held = 18,
+                           .wrote = 19,
+                           .chunks = 20,
+                           .bytes = 21});
+  chain.aside.push_back({.target = 22,
+                         .node = 23,
+                         .disk = 24,
+                         .held = 25,
+                         .wrote = 26,
+                         .chunks = 27,
+                         .bytes = 28,
+                         .wall_ns = 29,
+                         .changed = 30,
+                         .dropped = true,
+                         .lost_below = 31});
+  chain.lost_below = 32;
+  chain.lost_version = 33;
   return chain;
 }
 

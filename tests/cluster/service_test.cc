@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cluster/service_world.h"
+#include "cluster/stored_routing.h"
 #include "cluster/timing.h"
 
 namespace ff::cluster {
@@ -166,6 +167,26 @@ TEST_F(ServiceTest, StatusSaysWhyATargetDoesNotServe) {
   world_.world.run_for(3 * kSecond);
   EXPECT_EQ(operator_.status()->targets_size(), 1);
   EXPECT_EQ(code_of(operator_.call(kDrain, wire::DrainRequest())), Errc::usage);
+}
+
+TEST_F(ServiceTest, HowFullDisksAreIsKeptForThoseBesideThePrimary) {
+  form(2);
+  FF_ASSERT_OK(make_chain({1, 2}));
+  kv::MemoryEngine engine(world_.store, world_.loop, world_.rng);
+  int changed = 0;
+  StoredRouting beside(engine, world_.loop, [&] { changed++; });
+  Gate gate(world_.loop);
+  gate.spawn(beside.run());
+  const uint64_t capacity = nodes_[0]->member.self().disks.front().capacity;
+  ASSERT_GT(capacity, 0u);
+  nodes_[0]->member.set_use({{.disk = 1, .used = capacity / 100 * 96}});
+  world_.world.run_for(20 * kSecond);
+  EXPECT_EQ(beside.fill().at({1, 1}), 96u);
+  EXPECT_EQ(percent_of(beside.fill(), beside.routing().chains.begin()->second), 96u);
+  const int before = changed;
+  world_.world.run_for(20 * kSecond);
+  EXPECT_EQ(changed, before);
+  run_task(world_.loop, gate.close(fail(Errc::interrupted, "the end")));
 }
 
 TEST_F(ServiceTest, AnAcceptedLossIsOnRecord) {

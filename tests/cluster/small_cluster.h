@@ -86,7 +86,8 @@ class SmallCluster {
         if (target.node != id) continue;
         if (target.created && usable.contains(target.id)) member.set_usable(target.id, true);
         if (target.created && member.local(target.id) != Local::offline) usable[target.id] = true;
-        if (target.state == State::syncing) member.set_copied(target.id, chain.version);
+        if (target.state == State::syncing && copies) member.set_copied(target.id, chain.version);
+        if (sizes.contains(target.id)) member.set_size(target.id, sizes.at(target.id));
       }
     }
   }
@@ -138,6 +139,8 @@ class SmallCluster {
   std::map<NodeId, std::unique_ptr<Member>> members;
   std::map<NodeId, uint64_t> generations;
   std::map<TargetId, bool> usable;  // made once, on a disk that outlives the process
+  std::map<TargetId, Size> sizes;   // that their nodes tell
+  bool copies = true;               // what syncs comes to an end
 };
 
 }  // namespace ff::cluster

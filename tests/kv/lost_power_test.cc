@@ -137,6 +137,7 @@ class LostPowerTest : public testing::Test {
   SystemClock clock_;
   SystemLoop loop_{clock_};
   io::TempDir dir_;
+  std::string dir_path_ = dir_.path();  // where the store lies
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<SqliteEngine> engine_;
   int issued_ = 0;
@@ -213,6 +214,49 @@ TEST_F(LostPowerTest, ACloseMakesAllDurable) {
   EXPECT_EQ(left(), issued_);
   store_ = SqliteStore::open(dir_ / "kv.db", clock_, {}).value();
   engine_ = std::make_unique<SqliteEngine>(*store_, loop_);
+}
+
+// What a client was answered, it can ask about later, whatever has become of the store since.
+TEST_F(LostPowerTest, MarksTellWhatIsLost) {
+  struct Answered {
+    int number;
+    Mark mark;
+    bool lost;
+  };
+  std::vector<Answered> answered;
+  const io::TempDir dirs[4];
+  for (const io::TempDir& next : dirs) {
+    const int first = issued_ + 1;
+    const auto steps = static_cast<int>(1 + rng_.below(12));
+    for (int i = 0; i < steps; i++) {
+      if (rng_.below(4) == 0) sync();
+      some(1, false);
+      answered.push_back({issued_, engine_->mark(), false});
+    }
+    EXPECT_NE(answered.back().mark.generation, 0U);
+    sync();
+    EXPECT_EQ(engine_->durable(engine_->mark().generation), engine_->mark().position);
+    EXPECT_EQ(engine_->durable(1), std::nullopt);
+    for (uint64_t more = rng_.below(5); more > 0; more--) {
+      some(1, false);
+      answered.push_back({issued_, engine_->mark(), false});
+    }
+    vfs_.leave(dir_path_, next.path(), rng_, rng_.below(4) == 0);
+    engine_.reset();
+    store_.reset();
+    store_ = SqliteStore::open(next / "kv.db", clock_, {}).value();
+    engine_ = std::make_unique<SqliteEngine>(*store_, loop_);
+    const int left = state_of(*store_);
+    ASSERT_GE(left, first);
+    for (Answered& one : answered) {
+      one.lost = one.lost || one.number > left;
+      const auto durable = engine_->durable(one.mark.generation);
+      ASSERT_TRUE(durable);
+      EXPECT_EQ(one.mark.position > *durable, one.lost) << one.number << " of " << left;
+    }
+    issued_ = confirmed_ = left;
+    dir_path_ = next.path();
+  }
 }
 
 // The log is copied into the file beside, and begins anew: what is confirmed lies in either.

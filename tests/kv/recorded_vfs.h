@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -107,7 +108,12 @@ class RecordedVfs {
     own.base.pMethods = &kMethods;
     if (status != SQLITE_OK || name == nullptr) return status;
     const std::lock_guard lock(current()->mutex_);
-    current()->files_.try_emplace(name);
+    const auto [recorded, fresh] = current()->files_.try_emplace(name);
+    if (fresh) {  // what was left before is durable
+      std::ifstream in(name, std::ios::binary);
+      recorded->second.synced.assign(std::istreambuf_iterator<char>(in), {});
+      recorded->second.now = recorded->second.synced.size();
+    }
     own.path = new std::string(name);
     return status;
   }

@@ -2,6 +2,7 @@
 #include "kv/sqlite_engine.h"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,7 +122,52 @@ TEST_F(SqliteEngineTest, ACorruptFileIsRefusedOrPutAside) {
   EXPECT_EQ(get(**store, "a"), std::nullopt);
 }
 
-// A commit writes each page that has changed into the log, once.
+// Files of before values had seals, also when whoever brought one forward was killed at it.
+TEST_F(SqliteEngineTest, AnOlderFileIsBroughtForward) {
+  const auto raw = [&](const std::string& sql) {
+    sqlite3* file = nullptr;
+    ASSERT_EQ(sqlite3_open((dir_ / "kv.db").c_str(), &file), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(file, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sql;
+    sqlite3_close(file);
+  };
+  const std::string table = "(key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID; ";
+  const std::string many =
+      " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 25000) "
+      "SELECT CAST(i AS BLOB), CAST('value ' || i AS BLOB) FROM n; ";
+  raw("CREATE TABLE kv " + table + "INSERT INTO kv" + many + "PRAGMA user_version = 1");
+  const auto check = [&] {
+    const auto store = open();
+    for (int i = 1; i <= 25'000; i += 499) {
+      EXPECT_EQ(get(*store, std::to_string(i)), fmt::format("value {}", i));
+    }
+    EXPECT_EQ(get(*store, "0"), std::nullopt);
+    EXPECT_TRUE(put(*store, "0", "").ok());
+    SqliteEngine engine(*store, loop_);
+    EXPECT_TRUE(run_task(loop_, engine.run(
+                                    [](Txn& txn) -> Task<Result<void>> {
+                                      txn.erase("0");
+                                      co_return Result<void>();
+                                    },
+                                    INT64_MAX))
+                    .ok());
+  };
+  {
+    const auto refused = SqliteStore::open(dir_ / "kv.db", clock_, {.owned = false});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("schema has version 1"), std::string::npos);
+  }
+  check();
+  raw("CREATE TABLE unsealed " + table + "INSERT INTO unsealed" + many +
+      "DELETE FROM unsealed WHERE key <= x'35'; DELETE FROM kv WHERE key > x'35'");
+  check();
+  check();
+  // A version that has flipped back does not begin this anew.
+  raw("PRAGMA user_version = 2");
+  EXPECT_FALSE(SqliteStore::open(dir_ / "kv.db", clock_, {}).ok());
+}
+
+// A commit writes each page that has changed into the log, once: that of the key, and that of the
+// store's position.
 TEST_F(SqliteEngineTest, TransactionsOfOneTurnShareACommit) {
   const auto store = open();
   SqliteEngine engine(*store, loop_);
@@ -140,7 +186,7 @@ TEST_F(SqliteEngineTest, TransactionsOfOneTurnShareACommit) {
   for (int i = 1; i <= 20; i++) gate.spawn(put(std::to_string(i)));
   run_task(loop_, gate.wait_empty());
   constexpr size_t kFrame = 24 + 4096;  // SQLite's file format: 4.2, WAL frame
-  EXPECT_EQ(std::filesystem::file_size(dir_ / "kv.db-wal"), before + kFrame);
+  EXPECT_EQ(std::filesystem::file_size(dir_ / "kv.db-wal"), before + 2 * kFrame);
   EXPECT_EQ(get(*store, "key"), "20");
 }
 

@@ -117,6 +117,54 @@ TEST_F(WritersTest, AnInterruptedFsyncTakesNoReport) {
   close(*here_, made.handle);
 }
 
+// Whatever waits for storage ends when its program is to end.
+TEST_F(WritersTest, CallsThatWaitForStorageCanBeInterrupted) {
+  const Made made = make_open(*here_, "a");
+  const std::string text(3 * client::kChunk, 'x');
+  ASSERT_TRUE(io::ok(write(*here_, made.handle, 0, text)));
+  ASSERT_TRUE(io::ok(sync(made.handle)));
+  cut_off(true);
+  Operations& operations = here_->operations;
+  const auto plain = [](auto task) -> Task<Result<void>> {
+    const auto done = co_await std::move(task);
+    co_return done ? Result<void>() : done.error();
+  };
+  constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  const uint64_t handle = made.handle;
+  const std::vector<std::pair<const char*, std::function<Task<Result<void>>()>>> calls = {
+      {"read", [&] { return plain(operations.read(handle, 0, 2 * client::kChunk)); }},
+      {"SEEK_DATA", [&] { return plain(operations.seek(handle, 0, SEEK_DATA)); }},
+      {"SEEK_HOLE", [&] { return plain(operations.seek(handle, 0, SEEK_HOLE)); }},
+      {"punch", [&] { return operations.allocate(handle, kPunch, 10, 2 * client::kChunk); }},
+      {"zero", [&] { return operations.allocate(handle, FALLOC_FL_ZERO_RANGE, 0, 10); }},
+      {"write",
+       [&] {
+         return operations.write(handle, {.offset = 0, .from = as_bytes(text), .flags = O_DSYNC});
+       }},
+  };
+  for (const auto& [name, call] : calls) {
+    Cancel cancel;
+    std::optional<Result<void>> ended;
+    Gate gate(stage_.world.loop());
+    gate.spawn(
+        [](Task<Result<void>> it, Cancel& by, std::optional<Result<void>>& into) -> Task<void> {
+          into.emplace(co_await std::move(it).under(by));
+        }(call(), cancel, ended));
+    pass(2 * kSecond);
+    EXPECT_FALSE(ended) << name;
+    Error signal = errno_error(EINTR, "the program");
+    signal.code = Errc::interrupted;
+    cancel.request(std::move(signal));
+    pass(kSecond / 10);
+    ASSERT_TRUE(ended) << name;
+    ASSERT_FALSE(ended->ok()) << name;
+    EXPECT_EQ(ended->error().sys, EINTR) << name << ": " << ended->error().message;
+  }
+  cut_off(false);
+  EXPECT_EQ(read(*here_, handle, 0, 2), "xx");
+  close(*here_, handle);
+}
+
 TEST_F(WritersTest, SynchronousWritesTellAndPagesOfMappingsAreTakenInAnyCase) {
   const Made made = make_failed("a");
   // What fails now is told by itself; what failed before is still to be told.

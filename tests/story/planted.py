@@ -75,6 +75,13 @@ CHAIN = {
             "  return answered_ && now_ns >= 0;",
         )
     ],
+    "a-successor-out-of-reach-is-not-told-of": [
+        (
+            "core/cluster/manager.cc",
+            "  note_cuts(beat, now_ns);\n",
+            "",
+        )
+    ],
     "deposed-primary-answers": [
         (
             "core/cluster/manager_service.cc",
@@ -107,6 +114,10 @@ CHAIN = {
             "    auto settling = settle(id);\n    FF_CO_TRY(co_await std::move(settling));\n",
             "    co_return state.committed.version;\n",
         ),
+    ],
+    # What the index names and the disk has lost is taken for a copy.
+    "lost-blocks-count-as-a-copy": [
+        ("core/chunk/store_open.cc", "  note_damage(changes);\n", ""),
     ],
     "forget-results-at-restart": [
         (
@@ -206,9 +217,30 @@ FILES = {
     "forget-the-cut": [
         (
             "core/meta/names_lengths.cc",
-            "    auto cutting = chunks.cut(inode, inode.cut_to);\n"
+            "    auto cutting = chunks.cut(inode, inode.cut_to, still);\n"
             "    FF_CO_TRY(co_await std::move(cutting));\n",
             "    (void)chunks;\n",
+        )
+    ],
+    # Alone each does no harm: either is enough for nearly all that come late.
+    "cut-what-was-written-after-it": [
+        (
+            "core/meta/chunks.cc",
+            "  over |= !goes;\n",
+            "  over |= !goes && share.length > UINT64_MAX / 2;\n",
+        ),
+        (
+            "core/chain/decisions.cc",
+            "  if (update.only_version && *update.only_version != committed.version) "
+            "return std::nullopt;\n",
+            "",
+        ),
+    ],
+    "clear-what-was-appended-meanwhile": [
+        (
+            "core/chain/decisions.cc",
+            "  const bool all_of_it = update.length == committed.length;\n",
+            "  const bool all_of_it = update.offset == 0;\n",
         )
     ],
     "cut-without-sync": [
