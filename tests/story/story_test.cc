@@ -51,7 +51,7 @@ class StorySeeds : public testing::TestWithParam<uint64_t> {};
 constexpr uint64_t kShares = 8;
 
 TEST_P(StorySeeds, HoldEveryInvariant) {
-  const uint64_t seeds = seed_count(1000);
+  const uint64_t seeds = seed_count(500);
   for (const Story& story : stories()) {
     for (uint64_t seed = 1 + GetParam(); seed <= seeds; seed += kShares) {
       const auto outcome = story.run(seed);
