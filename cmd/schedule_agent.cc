@@ -1,4 +1,5 @@
 // `ff schedule agent`: the daemon of a node, which runs what the scheduler gives it.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <climits>
@@ -114,6 +115,7 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
         "and its agents with --key.";
     return error;
   }
+  ::umask(022);  // of whoever started it; tasks of other users go through folders made here
   io::SystemDisk disk;
   FF_TRY(const auto holdings, sched::Holdings::open(disk, session.stop.clock(),
                                                     {.dir = dir,

@@ -146,6 +146,8 @@ Child::Child(const Launch& launch) {
     output[1] = ::open(launch.stdout_path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   }
   const std::array<int, 2> errors = channel(launch.stderr_terminal);
+  // Tests read it late, or never: a daemon that logs must not wait for them.
+  if (!launch.stderr_terminal) (void)::fcntl(errors[0], F_SETPIPE_SZ, 1 << 20);
   out_fd_ = output[0];
   err_fd_ = errors[0];
   pid_ = ::fork();

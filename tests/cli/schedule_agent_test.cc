@@ -2,6 +2,7 @@
 // be killed meanwhile.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <set>
@@ -81,6 +82,16 @@ TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
   // The agent keeps the log, and nothing else.
   until("the attempt is put away", [&] { return attempts_of("n0") == 0; });
   EXPECT_FALSE(std::filesystem::exists(dir_ / ("tasks-n0/" + fmt::format("{}.1", id))));
+}
+
+TEST_F(AgentsTest, UsersReachTheirFoldersWhateverTheUmask) {
+  start_scheduler();
+  const mode_t before = ::umask(077);
+  start_agent("n0", {"--task-dir", dir_ / "new/tasks"});
+  ::umask(before);
+  const wire::Task task = finished(submit(script("stat -c %u $FF_TASK_DIR >$OUT/owner")));
+  EXPECT_EQ(outcome(task), Outcome::succeeded) << task.outcome_text();
+  EXPECT_EQ(out("owner"), "65534\n");
 }
 
 TEST_F(AgentsTest, HowARankEnds) {

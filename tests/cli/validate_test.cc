@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -276,11 +277,11 @@ TEST_F(ValidateTest, AWebHookIsToldOfWhatIsNotWell) {
 TEST_F(ValidateTest, TwoRunsDoNotDisturbEachOtherAndCtrlCEndsOne) {
   const std::map<std::string, std::string> env = {{"FF_STATE", dir_ / "state"}};
   Child first({.argv = {FF_BINARY, "validate", "--only", "cpu", "--level", "weekly"}, .env = env});
-  const auto locked = [&] {
-    const Ran second = validate({"--only", "host.cpu"});
-    return second.exit == 1 && has(second.err, "another ff validate runs");
-  };
-  EXPECT_TRUE(eventually(locked));
+  const std::string holder = fmt::format(" {} ", first.pid());
+  EXPECT_TRUE(eventually([&] { return has(read_file("/proc/locks"), holder); }));
+  const Ran second = validate({"--only", "host.cpu"});
+  EXPECT_EQ(second.exit, 1);
+  EXPECT_TRUE(has(second.err, "another ff validate runs")) << second.err;
   first.signal(SIGINT);
   EXPECT_EQ(first.finish(), 130);
   EXPECT_TRUE(eventually([&] { return validate({"--only", "host.cpu"}).exit == 0; }));

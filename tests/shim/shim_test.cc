@@ -176,7 +176,7 @@ TEST_F(ShimTest, NotifyReachesTheFirstProcessOnlyAndOnce) {
 
 TEST_F(ShimTest, TerminateReachesAll) {
   const Launch launch = script(
-      "setsid sh -c 'trap \"touch $DIR/child; exit\" TERM; touch $DIR/begun;"
+      "setsid sh -c 'trap \": >$DIR/child; exit\" TERM; touch $DIR/begun;"
       "while :; do sleep 0.01; done' &\n"
       "trap 'exit 5' TERM; until [ -e $DIR/begun ]; do sleep 0.01; done; echo begun;"
       "while :; do sleep 0.01; done");
