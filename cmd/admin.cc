@@ -70,33 +70,6 @@ Json aside_json(const StatusReply& status, const cluster::Routing& routing) {
   return all;
 }
 
-// Disks with little room, or none.
-struct LowDisk {
-  cluster::NodeId node = 0;
-  cluster::Disk disk = {};
-  uint64_t used = 0;
-  bool full = false;
-};
-
-std::vector<LowDisk> low_disks(const StatusReply& status, const cluster::Routing& routing) {
-  std::vector<LowDisk> low;
-  for (const auto& node : status.nodes()) {
-    const cluster::Node* const known = routing.node(node.id());
-    for (int i = 0; known != nullptr && i < node.disks_size(); i++) {
-      const auto& use = node.disks(i);
-      const auto disk = std::ranges::find(known->disks, use.disk(), &cluster::Disk::id);
-      if (disk == known->disks.end()) continue;
-      const uint32_t percent = cluster::used_percent(use.used(), disk->capacity);
-      if (percent < cluster::kNearlyFullPercent) continue;
-      low.push_back({.node = node.id(),
-                     .disk = *disk,
-                     .used = use.used(),
-                     .full = percent >= cluster::kFullPercent});
-    }
-  }
-  return low;
-}
-
 Json low_json(const std::vector<LowDisk>& low) {
   Json all = Json::array();
   for (const LowDisk& one : low) {
@@ -371,6 +344,26 @@ Health health_of(const cluster::Routing& routing) {
                                      : health.lost)++;
   }
   return health;
+}
+
+std::vector<LowDisk> low_disks(const cluster::wire::StatusReply& status,
+                               const cluster::Routing& routing) {
+  std::vector<LowDisk> low;
+  for (const auto& node : status.nodes()) {
+    const cluster::Node* const known = routing.node(node.id());
+    for (int i = 0; known != nullptr && i < node.disks_size(); i++) {
+      const auto& use = node.disks(i);
+      const auto disk = std::ranges::find(known->disks, use.disk(), &cluster::Disk::id);
+      if (disk == known->disks.end()) continue;
+      const uint32_t percent = cluster::used_percent(use.used(), disk->capacity);
+      if (percent < cluster::kNearlyFullPercent) continue;
+      low.push_back({.node = node.id(),
+                     .disk = *disk,
+                     .used = use.used(),
+                     .full = percent >= cluster::kFullPercent});
+    }
+  }
+  return low;
 }
 
 std::string fill_word(uint64_t used, uint64_t capacity) {

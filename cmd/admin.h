@@ -70,6 +70,16 @@ struct Health {
 };
 Health health_of(const cluster::Routing& routing);
 
+// Disks with little room, or none.
+struct LowDisk {
+  cluster::NodeId node = 0;
+  cluster::Disk disk = {};
+  uint64_t used = 0;
+  bool full = false;
+};
+
+std::vector<LowDisk> low_disks(const cluster::wire::StatusReply& status,
+                               const cluster::Routing& routing);
 // "full" or "nearly full", with the percentage; empty: neither.
 std::string fill_word(uint64_t used, uint64_t capacity);
 

@@ -65,16 +65,11 @@ void leave_out_broken(const cluster::wire::StatusReply& status, const Routing& r
   for (const auto& node : status.nodes()) {
     if (!node.heard() || !node.alive()) silent.insert(node.id());
     for (const auto& disk : node.disks()) {
-      const cluster::Node* const known = routing.node(node.id());
-      const bool low =
-          known != nullptr && std::ranges::any_of(known->disks, [&](const auto& one) {
-            return one.id == disk.disk() && !fill_word(disk.used(), one.capacity).empty();
-          });
-      if (low || !disk.trouble().empty()) {
-        broken.emplace(node.id(), static_cast<cluster::DiskId>(disk.disk()));
-      }
+      if (disk.trouble().empty()) continue;
+      broken.emplace(node.id(), static_cast<cluster::DiskId>(disk.disk()));
     }
   }
+  for (const LowDisk& low : low_disks(status, routing)) broken.emplace(low.node, low.disk.id);
   for (auto& node : request.nodes) {
     for (auto& disk : node.disks) {
       if (silent.contains(node.id) || broken.contains({node.id, disk.id})) disk.slots = 0;

@@ -51,15 +51,51 @@ void MemoryStore::check_guards(const Txn::Writes& writes) const {
   }
 }
 
-void MemoryStore::commit(const Txn::Writes& writes) {
+void MemoryStore::commit(const Txn::Writes& writes, bool soon) {
   if (writes.empty()) return;
   check_guards(writes);
   ++revision_;
+  if (!soon) undurable_.clear();
+  if (soon && generation_ != 0) undurable_.push_back({.revision = revision_, .before = {}});
   for (const auto& [key, value] : writes) {
     Versions& versions = keys_[key];
+    if (!undurable_.empty()) {
+      undurable_.back().before.emplace_back(
+          key, versions.empty() ? std::nullopt : std::optional(versions.back()));
+    }
     versions.push_back({revision_, value ? std::optional(sealed(key, *value)) : std::nullopt});
     prune(versions);
   }
+}
+
+std::optional<uint64_t> MemoryStore::durable(uint64_t generation) const {
+  if (generation == generation_) {
+    return undurable_.empty() ? revision_ : undurable_.front().revision - 1;
+  }
+  const auto ended = ended_.find(generation);
+  return ended == ended_.end() ? std::nullopt : std::optional(ended->second);
+}
+
+void MemoryStore::undo_last() {
+  for (auto& [key, version] : undurable_.back().before) {
+    if (version) {
+      keys_[key] = {std::move(*version)};
+    } else {
+      keys_.erase(key);
+    }
+  }
+  revision_ = undurable_.back().revision - 1;
+  undurable_.pop_back();
+}
+
+size_t MemoryStore::lose_power(Rng& rng) {
+  FF_CHECK(generation_ != 0 && snapshots_.empty());
+  const size_t lost = rng.below(undurable_.size() + 1);
+  for (size_t i = 0; i < lost; i++) undo_last();
+  undurable_.clear();
+  ended_[generation_] = revision_;
+  generation_ = rng.next() | 1;
+  return lost;
 }
 
 // Keeps the newest version, and for each running snapshot the one it sees.
@@ -117,17 +153,17 @@ Task<void> MemoryEngine::delay() {
 }
 
 // Whether it is known to have committed.
-Task<bool> MemoryEngine::commit(const Transaction& txn) {
+Task<bool> MemoryEngine::commit(const Transaction& txn, bool soon) {
   co_await delay();
   if (!txn.holds() || rng_.unit() < faults_.conflict) co_return false;
   const bool answered = rng_.unit() >= faults_.lost_answer;
-  if (answered || rng_.unit() < 0.5) store_.commit(txn.writes());
+  if (answered || rng_.unit() < 0.5) store_.commit(txn.writes(), soon);
   co_await delay();
   co_return answered;
 }
 
 // Whether the function's writes stand.
-Task<Result<bool>> MemoryEngine::attempt(const Function& function) {
+Task<Result<bool>> MemoryEngine::attempt(const Function& function, bool soon) {
   Transaction txn(*this, kReadsMax);
   auto running = function(txn);
   FF_CO_TRY(co_await std::move(running));
@@ -135,15 +171,29 @@ Task<Result<bool>> MemoryEngine::attempt(const Function& function) {
   if (const Cancel* cancel = co_await current_cancel(); cancel && cancel->requested()) {
     co_return cancel->reason();
   }
-  auto committing = commit(txn);
+  auto committing = commit(txn, soon);
   const bool committed = co_await std::move(committing).shielded();
   co_return committed;
 }
 
 Task<Result<void>> MemoryEngine::run(Function function, int64_t deadline_ns) {
+  return run(std::move(function), deadline_ns, false);
+}
+
+Task<Result<void>> MemoryEngine::run_soon(Function function, int64_t deadline_ns) {
+  return run(std::move(function), deadline_ns, true);
+}
+
+Task<Result<void>> MemoryEngine::sync(int64_t) {
+  co_await delay();
+  store_.undurable_.clear();
+  co_return Result<void>();
+}
+
+Task<Result<void>> MemoryEngine::run(Function function, int64_t deadline_ns, bool soon) {
   Backoff backoff = retry_backoff(rng_);
   for (int attempts = 1;; ++attempts) {
-    auto trying = attempt(function);
+    auto trying = attempt(function, soon);
     FF_CO_TRY(const bool done, co_await std::move(trying));
     if (done) co_return Result<void>();
     Error late =

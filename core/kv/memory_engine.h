@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/loop.h"
@@ -21,6 +23,12 @@ class MemoryStore {
   uint64_t revision() const { return revision_; }
   size_t size() const;  // keys that have a value now
 
+  // From now on what run_soon() has committed is durable only after the next run() or sync() of any
+  // engine, and until then lose_power() may take it.
+  void commit_soon(Rng& rng) { generation_ = rng.next() | 1; }
+  // How many commits are lost: some of the last ones, in order. No engine runs.
+  size_t lose_power(Rng& rng);
+
  private:
   friend class MemoryEngine;
   struct Version {
@@ -32,7 +40,9 @@ class MemoryStore {
   std::optional<std::string> read(const std::string& key, uint64_t at) const;
   std::vector<Entry> read_range(const Range& range, uint64_t at) const;
   uint64_t changed_at(const std::string& key) const;  // 0: never
-  void commit(const Txn::Writes& writes);
+  void commit(const Txn::Writes& writes, bool soon);
+  std::optional<uint64_t> durable(uint64_t generation) const;
+  void undo_last();
   void check_guards(const Txn::Writes& writes) const;
   void prune(Versions& versions) const;
 
@@ -41,6 +51,15 @@ class MemoryStore {
   std::multiset<uint64_t> snapshots_;  // of running transactions
   // What was read as a range, by its guard: changes in there must put the guard.
   std::map<std::string, std::pair<std::string, std::string>> guarded_;
+
+  // A commit that is not durable, and what its keys were before it.
+  struct Undo {
+    uint64_t revision = 0;
+    std::vector<std::pair<std::string, std::optional<Version>>> before;
+  };
+  uint64_t generation_ = 0;  // kv/mark.h; 0: every commit is durable
+  std::deque<Undo> undurable_;
+  std::map<uint64_t, uint64_t> ended_;  // where earlier generations did
 };
 
 struct MemoryFaults {
@@ -55,12 +74,19 @@ class MemoryEngine final : public Engine {
       : store_(store), loop_(loop), rng_(rng), faults_(faults) {}
 
   Task<Result<void>> run(Function function, int64_t deadline_ns) override;
+  Task<Result<void>> run_soon(Function function, int64_t deadline_ns) override;
+  Task<Result<void>> sync(int64_t deadline_ns) override;
+  Mark mark() const override { return {store_.generation_, store_.revision()}; }
+  std::optional<uint64_t> durable(uint64_t generation) const override {
+    return store_.durable(generation);
+  }
   Task<Result<void>> view(Function function, int64_t deadline_ns) override;
 
  private:
   class Transaction;
-  Task<Result<bool>> attempt(const Function& function);
-  Task<bool> commit(const Transaction& txn);
+  Task<Result<void>> run(Function function, int64_t deadline_ns, bool soon);
+  Task<Result<bool>> attempt(const Function& function, bool soon);
+  Task<bool> commit(const Transaction& txn, bool soon);
   Task<void> delay();
 
   MemoryStore& store_;

@@ -45,9 +45,12 @@ kv::Mark mark_of(const wire::InodeReply& reply) {
   return {reply.mark().generation(), reply.mark().position()};
 }
 
-// As errors and logs call what was done.
-std::string named(std::string_view what, std::string_view name) {
-  return fmt::format("{} of \"{}\"", what, printable(name));
+std::string text(const Pending::Action& action) {
+  std::string all = action.verb;
+  if (action.bytes) all += fmt::format(" of {} bytes", *action.bytes);
+  if (!action.name.empty()) all += fmt::format(" of \"{}\"", printable(action.name));
+  if (!action.to.empty()) all += fmt::format(" to \"{}\"", printable(action.to));
+  return all;
 }
 
 }  // namespace
@@ -180,8 +183,8 @@ Task<void> MetaClient::stay_alive() {
 
 template <class Asked>
 Task<Result<Seen>> MetaClient::change(rpc::Method<Asked, wire::InodeReply> method, Asked request,
-                                      std::string what, std::vector<Ref> refs, int64_t patience_ns,
-                                      int64_t try_ns) {
+                                      Pending::Action action, std::vector<Ref> refs,
+                                      int64_t patience_ns, int64_t try_ns) {
   auto introducing = introduce();
   FF_CO_TRY(co_await std::move(introducing));
   auto taking = slots_.take(1);
@@ -190,7 +193,7 @@ Task<Result<Seen>> MetaClient::change(rpc::Method<Asked, wire::InodeReply> metho
   slot.put(*request.mutable_request());
   auto calling = call(method, std::move(request), patience_ns, try_ns);
   FF_CO_TRY(const wire::InodeReply reply, co_await std::move(calling));
-  Pending::Change change{.mark = mark_of(reply), .what = std::move(what)};
+  Pending::Change change{.mark = mark_of(reply), .action = std::move(action)};
   change.inodes.assign(reply.walked().begin(), reply.walked().end());
   change.inodes.push_back(reply.inode().id());
   for (const Ref& ref : refs) {
@@ -259,7 +262,7 @@ void MetaClient::tell_lost(const std::vector<Pending::Change>& changes, const st
   for (const Pending::Change& change : changes) {
     for (const InodeId inode : change.inodes) {
       Sum& sum = inodes[inode];
-      if (sum.count++ == 0) sum.first = change.what;
+      if (sum.count++ == 0) sum.first = text(change.action);
     }
   }
   for (const auto& [inode, sum] : inodes) {
@@ -344,7 +347,7 @@ Task<Result<Seen>> MetaClient::make(Caller caller, Ref dir, std::string name, Na
   if (make.session) put(*make.session, *request.mutable_session());
   request.set_rights(make.rights);
   request.set_chunk_size(make.chunk_size);
-  return change(kMake, std::move(request), named("creation", name), {std::move(dir)});
+  return change(kMake, std::move(request), {"creation", name}, {std::move(dir)});
 }
 
 Task<Result<Seen>> MetaClient::open(Caller caller, Ref inode, uint32_t rights,
@@ -376,7 +379,7 @@ Task<Result<Seen>> MetaClient::link(Caller caller, Ref inode, Ref dir, std::stri
   put(caller, *request.mutable_who());
   put(inode, *request.mutable_inode());
   put(dir, name, *request.mutable_place());
-  return change(kLink, std::move(request), named("link", name), {std::move(dir), std::move(inode)});
+  return change(kLink, std::move(request), {"link", name}, {std::move(dir), std::move(inode)});
 }
 
 namespace {
@@ -394,18 +397,18 @@ Task<Result<Seen>> MetaClient::unlink(Caller caller, Ref dir, std::string name,
                                       std::optional<SessionId> holder) {
   wire::RemoveRequest request = removal(caller, dir, name);
   if (holder) put(*holder, *request.mutable_holder());
-  return change(kUnlink, std::move(request), named("removal", name), {std::move(dir)});
+  return change(kUnlink, std::move(request), {"removal", name}, {std::move(dir)});
 }
 
 Task<Result<Seen>> MetaClient::rmdir(Caller caller, Ref dir, std::string name) {
   wire::RemoveRequest request = removal(caller, dir, name);
-  return change(kRmdir, std::move(request), named("removal", name), {std::move(dir)});
+  return change(kRmdir, std::move(request), {"removal", name}, {std::move(dir)});
 }
 
 Task<Result<Seen>> MetaClient::remove_tree(Caller caller, Ref dir, std::string name) {
   wire::RemoveRequest request = removal(caller, dir, name);
-  return change(kRemoveTree, std::move(request), named("removal", name), {std::move(dir)},
-                kPatienceNs, kPatienceNs);
+  return change(kRemoveTree, std::move(request), {"removal", name}, {std::move(dir)}, kPatienceNs,
+                kPatienceNs);
 }
 
 Task<Result<Seen>> MetaClient::rename(Caller caller, Rename rename) {
@@ -416,9 +419,8 @@ Task<Result<Seen>> MetaClient::rename(Caller caller, Rename rename) {
   request.set_no_replace(rename.no_replace);
   request.set_exchange(rename.exchange);
   if (rename.holder) put(*rename.holder, *request.mutable_holder());
-  std::string what =
-      fmt::format("{} to \"{}\"", named("rename", rename.from), printable(rename.to));
-  return change(kRename, std::move(request), std::move(what),
+  return change(kRename, std::move(request),
+                {"rename", std::move(rename.from), std::move(rename.to)},
                 {std::move(rename.from_dir), std::move(rename.to_dir)});
 }
 
@@ -434,7 +436,7 @@ Task<Result<Seen>> MetaClient::set_attributes(Caller caller, Ref inode, Names::A
   request.set_times_now(to.times_now);
   const bool times_only = !to.mode && !to.uid && !to.gid;
   return change(kSetAttributes, std::move(request),
-                times_only ? "a change of times" : "a change of mode or owner", {});
+                {times_only ? "change of times" : "change of mode or owner"}, {});
 }
 
 Task<Result<Seen>> MetaClient::set_layout(Caller caller, Ref dir, Layout layout) {
@@ -442,7 +444,7 @@ Task<Result<Seen>> MetaClient::set_layout(Caller caller, Ref dir, Layout layout)
   put(caller, *request.mutable_who());
   put(dir, *request.mutable_dir());
   to_wire(layout, *request.mutable_layout());
-  return change(kSetLayout, std::move(request), "a change of layout", {});
+  return change(kSetLayout, std::move(request), {"change of layout"}, {});
 }
 
 Task<Result<std::optional<std::string>>> MetaClient::get_xattr(Caller caller, Ref inode,
@@ -473,7 +475,7 @@ Task<Result<Seen>> MetaClient::set_xattr(Caller caller, Ref inode, std::string n
   request.set_name(name);
   if (value) request.set_value(*value);
   request.set_mode(static_cast<uint32_t>(mode));
-  return change(kSetXattr, std::move(request), named("a change", name), {});
+  return change(kSetXattr, std::move(request), {"change of attribute", name}, {});
 }
 
 Task<Result<Seen>> MetaClient::truncate(Caller caller, Ref inode, uint64_t length,
@@ -484,8 +486,8 @@ Task<Result<Seen>> MetaClient::truncate(Caller caller, Ref inode, uint64_t lengt
   request.set_length(length);
   request.set_opened(capability.has_value());
   if (capability) request.set_capability(*capability);
-  return change(kTruncate, std::move(request), fmt::format("truncation to {} bytes", length), {},
-                kCutNs, kPatienceNs);
+  return change(kTruncate, std::move(request), {.verb = "truncation", .bytes = length}, {}, kCutNs,
+                kPatienceNs);
 }
 
 Task<Result<Seen>> MetaClient::wrote(InodeId inode, SessionId session, Names::Written written,
@@ -505,7 +507,7 @@ Task<Result<Seen>> MetaClient::tell(Pending::Told told) {
   auto calling = call(kWrote, std::move(request));
   FF_CO_TRY(const wire::InodeReply reply, co_await std::move(calling));
   Pending::Change change{.mark = mark_of(reply),
-                         .what = fmt::format("the length of {} bytes", told.written.end),
+                         .action = {.verb = "length", .bytes = told.written.end},
                          .inodes = {told.inode}};
   change.told = std::make_unique<const Pending::Told>(std::move(told));
   pending_.add(std::move(change));
@@ -517,7 +519,7 @@ Task<Result<Seen>> MetaClient::append(InodeId inode, uint64_t size, std::string 
   request.set_inode(inode);
   request.set_size(size);
   request.set_capability(capability);
-  return change(kAppend, std::move(request), fmt::format("an append of {} bytes", size), {});
+  return change(kAppend, std::move(request), {.verb = "append", .bytes = size}, {});
 }
 
 Task<Result<void>> MetaClient::end(std::vector<Names::Ended> ended) {

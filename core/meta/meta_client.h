@@ -138,7 +138,7 @@ class MetaClient {
   // The same with a request of its own. `refs`: what it changes.
   template <class Asked>
   Task<Result<Seen>> change(rpc::Method<Asked, wire::InodeReply> method, Asked request,
-                            std::string what, std::vector<Ref> refs,
+                            Pending::Action action, std::vector<Ref> refs,
                             int64_t patience_ns = kPatienceNs, int64_t try_ns = kTryNs);
   Task<Result<Seen>> tell(Pending::Told told);
   Task<Result<void>> tell_again();

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,9 +29,16 @@ class Pending {
     Names::Written written = {};
     std::string capability = {};
   };
+  // What a change did, kept as it is until an error tells of it.
+  struct Action {
+    const char* verb = "";
+    std::string name = {};
+    std::string to = {};  // of a rename
+    std::optional<uint64_t> bytes = {};
+  };
   struct Change {
     kv::Mark mark = {};
-    std::string what = {};             // as errors call it
+    Action action = {};                // as errors call it
     std::vector<InodeId> inodes = {};  // by whose fsync(2) it is durable
     std::unique_ptr<const Told> told = {};
   };

@@ -41,16 +41,29 @@ Task<Result<void>> CutEngine::pass(int64_t deadline_ns) {
   co_return Result<void>();
 }
 
-Task<Result<void>> CutEngine::run(kv::Function function, int64_t deadline_ns) {
-  kv::Function held_up = [&](kv::Txn& txn) -> Task<Result<void>> {
+// What was sent arrives when the cut is mended, long after its sender has given up on it.
+kv::Function CutEngine::held_up(kv::Function function) {
+  return [this, function = std::move(function)](kv::Txn& txn) -> Task<Result<void>> {
     auto reading = function(txn);
     FF_CO_TRY(co_await std::move(reading));
-    // What was sent arrives when the cut is mended, long after its sender has given up on it.
     auto arriving = pass(INT64_MAX);
     co_return co_await std::move(arriving);
   };
-  auto running = engine_.run(std::move(held_up), deadline_ns);
-  co_return co_await std::move(running);
+}
+
+Task<Result<void>> CutEngine::run(kv::Function function, int64_t deadline_ns) {
+  return engine_.run(held_up(std::move(function)), deadline_ns);
+}
+
+Task<Result<void>> CutEngine::run_soon(kv::Function function, int64_t deadline_ns) {
+  return engine_.run_soon(held_up(std::move(function)), deadline_ns);
+}
+
+Task<Result<void>> CutEngine::sync(int64_t deadline_ns) {
+  auto passing = pass(deadline_ns);
+  FF_CO_TRY(co_await std::move(passing));
+  auto syncing = engine_.sync(deadline_ns);
+  co_return co_await std::move(syncing);
 }
 
 Task<Result<void>> CutEngine::view(kv::Function function, int64_t deadline_ns) {

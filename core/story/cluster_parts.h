@@ -42,9 +42,16 @@ class CutEngine final : public kv::Engine {
  public:
   CutEngine(ClusterStage& stage, Loop& loop, const bool& cut);
   Task<Result<void>> run(kv::Function function, int64_t deadline_ns) override;
+  Task<Result<void>> run_soon(kv::Function function, int64_t deadline_ns) override;
+  Task<Result<void>> sync(int64_t deadline_ns) override;
+  kv::Mark mark() const override { return engine_.mark(); }
+  std::optional<uint64_t> durable(uint64_t generation) const override {
+    return engine_.durable(generation);
+  }
   Task<Result<void>> view(kv::Function function, int64_t deadline_ns) override;
 
  private:
+  kv::Function held_up(kv::Function function);
   Task<Result<void>> pass(int64_t deadline_ns);
 
   Loop& loop_;

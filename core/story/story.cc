@@ -7,6 +7,7 @@
 #include "story/chain.h"
 #include "story/cluster.h"
 #include "story/files.h"
+#include "story/names.h"
 
 namespace ff::story {
 
@@ -17,6 +18,7 @@ constexpr Story kStories[] = {
     {"chain", "programs use chunks; storage nodes, disks, power and links fail", run_chain},
     {"cluster", "managers and nodes; they fail, pause and lose each other", run_cluster},
     {"files", "programs use one file system; services, nodes, power and links fail", run_files},
+    {"names", "programs sync names; the metadata store loses its power", run_names},
 };
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace ff::meta {
 namespace {
 
 Pending::Change change(kv::Mark mark, InodeId inode) {
-  return {.mark = mark, .what = "a change", .inodes = {inode}};
+  return {.mark = mark, .action = {"change"}, .inodes = {inode}};
 }
 
 std::vector<InodeId> settled(Pending& pending, uint64_t count,

@@ -287,7 +287,44 @@ FILES = {
         )
     ],
 }
-PLANTED = CHAIN | FILES
+
+NAMES = {
+    "believe-a-server-that-has-lost-it": [
+        (
+            "core/meta/pending.h",
+            "      if (!kept) lost.push_back(std::move(change));\n",
+            "      if (!kept && change.mark.generation == 0) lost.push_back(std::move(change));\n",
+        )
+    ],
+    "answer-a-sync-at-once": [
+        (
+            "core/meta/meta_calls.cc",
+            "  auto syncing = names_.sync();\n  FF_CO_TRY(co_await std::move(syncing));\n"
+            "  wire::SyncReply reply;\n",
+            "  wire::SyncReply reply;\n",
+        ),
+        (
+            "core/meta/meta_calls.cc",
+            "    durable.set_position(*position);\n",
+            "    durable.set_position(*position + 1000);\n",
+        )
+    ],
+    "lengths-are-not-told-again": [
+        (
+            "core/meta/meta_client.cc",
+            "        lost_lengths_.push_back(std::move(change));\n",
+            "        change.told.reset();\n",
+        )
+    ],
+    "tell-the-file-and-not-its-directory": [
+        (
+            "core/meta/meta_client.cc",
+            "    if (ref.way.empty() && !known) change.inodes.push_back(ref.id);\n",
+            "    if (ref.id == kRoot && !known) change.inodes.push_back(ref.id);\n",
+        )
+    ],
+}
+PLANTED = CHAIN | FILES | NAMES
 
 
 def change(name):
@@ -300,7 +337,7 @@ def change(name):
 
 
 def sim(args, name, seed, seeds):
-    story = "chain" if name in CHAIN else "files"
+    story = "chain" if name in CHAIN else "names" if name in NAMES else "files"
     words = ["sim", "--story", story, "--seed", str(seed), "--seeds", str(seeds)]
     return subprocess.run(
         [f"{args.build}/ff", *words], capture_output=True, text=True, check=False
