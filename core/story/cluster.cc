@@ -42,7 +42,7 @@ class Operator {
         gate_(loop_) {
     gate_.spawn(work());
   }
-  // From now on nodes and targets are drained, and taken back.
+  // From now on nodes and targets are drained, and taken back; losses are accepted, and taken back.
   void begin() { draining_ = true; }
   // No more drains, and none left.
   void settle() { settling_ = true; }
@@ -57,6 +57,8 @@ class Operator {
   Task<void> work();
   Task<Result<void>> form();
   Task<Result<void>> drain();
+  Task<Result<cluster::Routing>> routing();
+  Task<Result<void>> accept_loss();
 
   ClusterStage& stage_;
   Loop& loop_;
@@ -82,21 +84,54 @@ Task<void> Operator::work() {
     if (!draining_) continue;
     auto draining = drain();
     (void)co_await std::move(draining);
+    if (settling_) continue;
+    auto accepting = accept_loss();
+    (void)co_await std::move(accepting);
   }
+}
+
+Task<Result<cluster::Routing>> Operator::routing() {
+  auto asking = call(cluster::kRouting, cluster::wire::RoutingRequest());
+  FF_CO_TRY(const auto reply, co_await std::move(asking));
+  FF_CO_TRY(const auto changes, cluster::from_wire(reply.changes()));
+  cluster::Routing routing;
+  FF_CO_TRY(routing.apply(changes));
+  co_return routing;
+}
+
+// Now and then of a chain whose last target is away, as the manager decides; now and then of one
+// that serves again, for a target that was set aside.
+Task<Result<void>> Operator::accept_loss() {
+  auto asking = routing();
+  FF_CO_TRY(const auto now, co_await std::move(asking));
+  for (const auto& [id, chain] : now.chains) {
+    cluster::wire::AcceptLossRequest request;
+    request.set_chain(id);
+    request.set_by("operator");
+    request.set_expect(chain.version);
+    const bool lost = chain.targets.front().state == cluster::State::lastsrv;
+    if (stage_.rng.below(lost ? 2 : 8) != 0) continue;
+    if (!lost) {
+      if (chain.aside.empty()) continue;
+      request.set_promote(chain.aside[stage_.rng.below(chain.aside.size())].target);
+      request.set_incomplete(true);
+    }
+    stage_.steps++;
+    auto accepting = call(cluster::kAcceptLoss, std::move(request));
+    (void)co_await std::move(accepting);
+  }
+  co_return Result<void>();
 }
 
 // A cluster with chains, whatever has been made of it so far.
 Task<Result<void>> Operator::form() {
   auto init = call(cluster::kInit, cluster::wire::InitRequest());
   (void)co_await std::move(init);
-  auto asking = call(cluster::kRouting, cluster::wire::RoutingRequest());
-  FF_CO_TRY(const auto reply, co_await std::move(asking));
-  FF_CO_TRY(const auto changes, cluster::from_wire(reply.changes()));
-  cluster::Routing routing;
-  FF_CO_TRY(routing.apply(changes));
-  if (!routing.chains.empty()) co_return Result<void>();
-  if (routing.nodes.size() < kNodes) co_return fail(Errc::busy, "nodes are missing");
-  const auto request = cluster::placement_request(routing, kTargetsPerDisk, kReplicas);
+  auto asking = routing();
+  FF_CO_TRY(const auto now, co_await std::move(asking));
+  if (!now.chains.empty()) co_return Result<void>();
+  if (now.nodes.size() < kNodes) co_return fail(Errc::busy, "nodes are missing");
+  const auto request = cluster::placement_request(now, kTargetsPerDisk, kReplicas);
   FF_CO_TRY(const auto plan, cluster::place(request));
   cluster::wire::CreateChainsRequest create;
   for (const auto& places : plan.chains) {
@@ -115,20 +150,25 @@ Task<Result<void>> Operator::form() {
 }
 
 Task<Result<void>> Operator::drain() {
+  auto asking = routing();
+  FF_CO_TRY(const auto now, co_await std::move(asking));
+  std::vector<cluster::TargetId> targets;
+  for (const auto& [id, chain] : now.chains) {
+    for (const cluster::Target& target : chain.targets) targets.push_back(target.id);
+  }
   cluster::wire::DrainRequest request;
   request.set_drain(!settling_ && stage_.rng.below(2) == 0);
-  const uint64_t targets = kNodes * kTargetsPerDisk;
-  const uint64_t pick = stage_.rng.below(kNodes + targets);
+  const uint64_t pick = stage_.rng.below(kNodes + targets.size());
   stage_.steps++;
   if (!settling_) {
-    pick < kNodes ? request.set_node(pick + 1) : request.set_target(pick - kNodes + 1);
+    pick < kNodes ? request.set_node(pick + 1) : request.set_target(targets[pick - kNodes]);
     auto draining = call(cluster::kDrain, std::move(request));
     FF_CO_TRY(co_await std::move(draining));
     co_return Result<void>();
   }
-  for (uint64_t i = 0; i < kNodes + targets; i++) {
+  for (uint64_t i = 0; i < kNodes + targets.size(); i++) {
     i < kNodes ? request.set_node(i + 1) : request.set_node(0);
-    i < kNodes ? request.set_target(0) : request.set_target(i - kNodes + 1);
+    i < kNodes ? request.set_target(0) : request.set_target(targets[i - kNodes]);
     auto draining = call(cluster::kDrain, request);
     (void)co_await std::move(draining);
   }
@@ -178,7 +218,8 @@ class ClusterStory {
     const int64_t end_ns = stage_.world.now_ns() + within_ns;
     while (!truth_.all_serve() && !stage_.violation) {
       if (stage_.world.now_ns() >= end_ns) {
-        return stage_.broken(fmt::format("the cluster has {} and not all of it serves", when));
+        return stage_.broken(
+            fmt::format("the cluster has {} and not all of it serves{}", when, truth_.states()));
       }
       run_to(stage_.world.now_ns() + kSecond);
     }

@@ -33,6 +33,7 @@ Truth::Truth(ClusterStage& stage, Managers& managers, Nodes& nodes)
       engine_(stage.store, stage.world.loop(), stage.rng) {}
 
 void Truth::look() {
+  for (const auto& [id, chain] : stored_.chains) note_serving(chain);
   look_at_store();
   look_at_primaries();
   look_at_nodes();
@@ -53,11 +54,41 @@ void Truth::look_at_store() {
     const Chain* const after = now.chain(id);
     if (after == nullptr) return stage_.broken(fmt::format("chain {} is gone", id));
     // Several changes may have come since the last look.
-    if (auto broken = cluster::broken_invariant(chain, *after); !broken.empty()) {
+    const bool lost = chain.lost_version != after->lost_version;
+    if (auto broken = cluster::broken_invariant(chain, *after, lost); !broken.empty()) {
       stage_.broken(std::move(broken));
     }
+    if (lost) look_at_loss(chain, *after);
   }
   stored_ = std::move(now);
+}
+
+void Truth::note_serving(const Chain& chain) {
+  for (const Target& target : chain.targets) {
+    if (target.state == State::serving) served_[target.id] = writes_;
+  }
+}
+
+// Whoever goes on in the place of the last that served has served itself, and no shorter than any
+// other that is known. From then on what it has is what there is.
+void Truth::look_at_loss(const Chain& before, const Chain& after) {
+  const Target& heir = after.targets.front();
+  const Target& dead = before.targets.front();
+  const bool returned = cluster::find_target(before, heir.id) == nullptr;
+  for (const Target& other : before.targets) {
+    if (returned || other.id == dead.id || other.id == heir.id || !served_.contains(other.id)) {
+      continue;
+    }
+    if (served_.contains(heir.id) && served_[heir.id] >= served_[other.id]) continue;
+    stage_.broken(
+        fmt::format("chain {} version {} goes on with target {}, and target {} has served "
+                    "longer",
+                    after.id, after.version, heir.id, other.id));
+  }
+  lacking_.erase(heir.id);
+  for (const Target& target : after.targets) {
+    if (target.id != heir.id && target.state != State::serving) lacking_.insert(target.id);
+  }
 }
 
 void Truth::look_at_primaries() {
@@ -96,7 +127,11 @@ void Truth::look_at(const Believer& believer) {
   };
   const Chain* const true_chain = stored_.chain(chain->id);
   const Target* const truth = cluster::find_target(*true_chain, target->id);
-  if (truth == nullptr || truth->state != State::serving) {
+  // What was set aside may go on until its node knows: nobody else serves before.
+  const bool ending = std::ranges::find(true_chain->aside, target->id,
+                                        &cluster::SetAside::target) != true_chain->aside.end() &&
+                      true_chain->targets.front().state == State::lastsrv;
+  if ((truth == nullptr || truth->state != State::serving) && !ending) {
     says(fmt::format("version {} is stored without it", true_chain->version));
   }
   if (target == &chain->targets.front()) {
@@ -132,7 +167,9 @@ void Truth::write(cluster::ChainId id) {
       wrote.insert(target.id);
     }
     writes_++;
-    for (const Target& target : stored_.chain(id)->targets) {
+    const Chain& after = *stored_.chain(id);
+    if (chain->version < after.lost_version) continue;  // given up already
+    for (const Target& target : after.targets) {
       if (!wrote.contains(target.id)) lacking_.insert(target.id);
     }
   }
@@ -145,6 +182,7 @@ bool Truth::copy(NodeProcess& node, cluster::TargetId id, uint64_t chain_version
     if (target == &chain.targets.front()) return false;
     const Target& before = *(target - 1);
     if (ready(before, chain, true) == nullptr) return false;
+    if (chain_version < stored_.chain(chain_id)->lost_version) return true;
     if (lacking_.contains(before.id)) {
       lacking_.insert(id);
     } else {
@@ -153,6 +191,18 @@ bool Truth::copy(NodeProcess& node, cluster::TargetId id, uint64_t chain_version
     return true;
   }
   return false;
+}
+
+std::string Truth::states() const {
+  std::string text;
+  for (const auto& [id, chain] : stored_.chains) {
+    for (const Target& target : chain.targets) {
+      if (target.state == State::serving) continue;
+      text += fmt::format("; target {} of chain {} on node {}: {}", target.id, id, target.node,
+                          cluster::name_of(target.state));
+    }
+  }
+  return text;
 }
 
 bool Truth::all_serve() const {

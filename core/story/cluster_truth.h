@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "story/cluster_parts.h"
@@ -24,6 +25,7 @@ class Truth {
   const cluster::Routing& stored() const { return stored_; }
   // Whether each target of the cluster serves and reads, and all primaries agree to that.
   bool all_serve() const;
+  std::string states() const;  // of targets that do not, for messages
   uint64_t writes() const { return writes_; }
 
   // Whether the target has been copied in full, under this chain version.
@@ -36,6 +38,8 @@ class Truth {
     const cluster::Target* target;
   };
   void look_at_store();
+  void note_serving(const cluster::Chain& chain);
+  void look_at_loss(const cluster::Chain& before, const cluster::Chain& after);
   void look_at_primaries();
   void look_at_nodes();
   void look_at(const Believer& believer);
@@ -51,6 +55,8 @@ class Truth {
   uint64_t epoch_ = 0;                                 // the highest that acted
   std::map<cluster::ChainId, cluster::NodeId> heads_;  // believed, in this look
   std::set<cluster::TargetId> lacking_;                // targets that lack acknowledged writes
+  // After so many writes a target served last, as was stored.
+  std::map<cluster::TargetId, uint64_t> served_;
   uint64_t writes_ = 0;
 };
 

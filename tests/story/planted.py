@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Bugs planted into chains and metadata one by one, and the seed of the story that finds each.
+# Bugs planted into a cluster one by one, and the seed of the story that finds each.
 """Shows that `ff sim` can fail: plants known bugs, builds, and searches the stories for them.
 
 usage: planted.py [--build BUILD] [--seeds N] [NAME...]
@@ -324,7 +324,41 @@ NAMES = {
         )
     ],
 }
-PLANTED = CHAIN | FILES | NAMES
+
+CLUSTER = {
+    # Alone each does no harm: the manager looks at it in several ways.
+    "go-on-with-any-that-is-alive": [
+        (
+            "core/cluster/manager_loss.cc",
+            "    if (promotable(chain, target) && beats(alive)) alive = &target;\n",
+            "    if (promotable(chain, target)) alive = &target;\n",
+        ),
+        (
+            "core/cluster/manager_loss.cc",
+            "  if (!complete && other_complete) {\n",
+            "  if (!complete && other_complete && chain.id == 0) {\n",
+        ),
+        (
+            "core/cluster/manager_loss.cc",
+            "  if (most != nullptr && has_less(",
+            "  if (most == heir && has_less(",
+        ),
+        (
+            "core/cluster/manager_loss.cc",
+            "  if (plan.incomplete && !order.incomplete) {\n",
+            "  if (plan.incomplete && order.chain == 0) {\n",
+        ),
+    ],
+    "serve-while-those-set-aside-may": [
+        (
+            "core/cluster/manager_loss.cc",
+            "    return node == nullptr || node->routing_version < aside.changed;\n",
+            "    return node == nullptr;\n",
+        )
+    ],
+}
+STORIES = {"chain": CHAIN, "files": FILES, "names": NAMES, "cluster": CLUSTER}
+PLANTED = CHAIN | FILES | NAMES | CLUSTER
 
 
 def change(name):
@@ -337,7 +371,7 @@ def change(name):
 
 
 def sim(args, name, seed, seeds):
-    story = "chain" if name in CHAIN else "names" if name in NAMES else "files"
+    story = next(story for story, planted in STORIES.items() if name in planted)
     words = ["sim", "--story", story, "--seed", str(seed), "--seeds", str(seeds)]
     return subprocess.run(
         [f"{args.build}/ff", *words], capture_output=True, text=True, check=False
