@@ -218,8 +218,8 @@ class ClusterStory {
     const int64_t end_ns = stage_.world.now_ns() + within_ns;
     while (!truth_.all_serve() && !stage_.violation) {
       if (stage_.world.now_ns() >= end_ns) {
-        return stage_.broken(
-            fmt::format("the cluster has {} and not all of it serves{}", when, truth_.states()));
+        return stage_.broken(fmt::format("the cluster has {} and not all of it serves{}", when,
+                                         not_serving(truth_.stored())));
       }
       run_to(stage_.world.now_ns() + kSecond);
     }

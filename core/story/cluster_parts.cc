@@ -30,6 +30,18 @@ std::vector<net::Address> manager_addresses() {
   return addresses;
 }
 
+std::string not_serving(const cluster::Routing& routing) {
+  std::string text;
+  for (const auto& [id, chain] : routing.chains) {
+    for (const cluster::Target& target : chain.targets) {
+      if (target.state == cluster::State::serving) continue;
+      text += fmt::format("; target {} of chain {} on node {}: {}", target.id, id, target.node,
+                          cluster::name_of(target.state));
+    }
+  }
+  return text;
+}
+
 CutEngine::CutEngine(ClusterStage& stage, Loop& loop, const bool& cut)
     : loop_(loop), cut_(cut), engine_(stage.store, loop, stage.rng, kStoreFaults) {}
 

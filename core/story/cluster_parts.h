@@ -35,6 +35,8 @@ struct ClusterStage : Stage {
 // Drift of up to 10 %.
 sim::Skew skew(Rng& rng);
 std::vector<net::Address> manager_addresses();
+// Of all targets that do not serve, for messages.
+std::string not_serving(const cluster::Routing& routing);
 
 // The store as one manager reaches it: while it is cut off it hears nothing, and what it sends
 // arrives late.

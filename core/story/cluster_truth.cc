@@ -128,8 +128,7 @@ void Truth::look_at(const Believer& believer) {
   const Chain* const true_chain = stored_.chain(chain->id);
   const Target* const truth = cluster::find_target(*true_chain, target->id);
   // What was set aside may go on until its node knows: nobody else serves before.
-  const bool ending = std::ranges::find(true_chain->aside, target->id,
-                                        &cluster::SetAside::target) != true_chain->aside.end() &&
+  const bool ending = cluster::find_aside(*true_chain, target->id) != nullptr &&
                       true_chain->targets.front().state == State::lastsrv;
   if ((truth == nullptr || truth->state != State::serving) && !ending) {
     says(fmt::format("version {} is stored without it", true_chain->version));
@@ -191,18 +190,6 @@ bool Truth::copy(NodeProcess& node, cluster::TargetId id, uint64_t chain_version
     return true;
   }
   return false;
-}
-
-std::string Truth::states() const {
-  std::string text;
-  for (const auto& [id, chain] : stored_.chains) {
-    for (const Target& target : chain.targets) {
-      if (target.state == State::serving) continue;
-      text += fmt::format("; target {} of chain {} on node {}: {}", target.id, id, target.node,
-                          cluster::name_of(target.state));
-    }
-  }
-  return text;
 }
 
 bool Truth::all_serve() const {

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "story/cluster_parts.h"
@@ -25,7 +24,6 @@ class Truth {
   const cluster::Routing& stored() const { return stored_; }
   // Whether each target of the cluster serves and reads, and all primaries agree to that.
   bool all_serve() const;
-  std::string states() const;  // of targets that do not, for messages
   uint64_t writes() const { return writes_; }
 
   // Whether the target has been copied in full, under this chain version.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "meta/service.h"
 #include "story/writers_load.h"
 
 namespace ff::story::files_parts {
@@ -22,17 +23,6 @@ constexpr const char* kFiles[] = {"f0", "f1", "f2", "f3", "f4", "f5"};
 using meta::Kind;
 using meta::Names;
 using meta::Seen;
-
-// Whether it says nothing of what came of a call.
-bool is_open(const Error& error) {
-  switch (error.code) {
-    case Errc::unreachable:
-    case Errc::deadline:
-    case Errc::interrupted:
-    case Errc::busy: return true;
-    default: return false;
-  }
-}
 
 meta::Ref ref(uint64_t inode) { return {.id = inode}; }
 
@@ -165,7 +155,7 @@ Task<Result<Seen>> FilesLoad::carry_out(const NameStep& step) {
 }
 
 void FilesLoad::note(NameStep step, const Result<Seen>& seen) {
-  if (seen || !is_open(seen.error())) {
+  if (seen || !meta::may_pass(seen.error())) {
     step.ended_ns = truth_.now_ns();
     step.sys = seen ? 0 : seen.error().sys;
     if (seen) {
@@ -253,7 +243,7 @@ Task<void> FilesLoad::work_together() {
 // Whether it is one that troubles bring about.
 bool FilesLoad::check_failure(const Error& error) {
   // EIO: a sync tells that all replicas had lost power.
-  if (is_open(error) || error.sys == EIO) return true;
+  if (meta::may_pass(error) || error.sys == EIO) return true;
   truth_.broken("an operation on files fails: " + error.message);
   return false;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "meta/service.h"
 
 namespace ff::story::names_parts {
 
@@ -18,12 +19,6 @@ constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f"};
 using meta::Kind;
 using meta::Names;
 using meta::Seen;
-
-// Whether it says nothing of what came of a call.
-bool is_open(const Error& error) {
-  return error.code == Errc::unreachable || error.code == Errc::deadline ||
-         error.code == Errc::interrupted || error.code == Errc::busy;
-}
 
 }  // namespace
 
@@ -146,7 +141,7 @@ Task<Result<Seen>> NamesLoad::write(File file, uint64_t length) {
 }
 
 void NamesLoad::note(const Error& error, const std::string& name) {
-  if (is_open(error)) {
+  if (meta::may_pass(error)) {
     unknown_.insert(name);
     return;
   }
@@ -198,14 +193,14 @@ Task<bool> NamesLoad::sync() {
   auto syncing = names_.sync();
   const auto synced = co_await std::move(syncing);
   if (!synced) {
-    if (!is_open(synced.error())) truth_.broken("a sync fails: " + synced.error().message);
+    if (!meta::may_pass(synced.error())) truth_.broken("a sync fails: " + synced.error().message);
     co_return false;
   }
   const uint64_t losses = truth_.losses;
   auto listing = list();
   const auto found = co_await std::move(listing);
   if (!found) {
-    if (!is_open(found.error())) truth_.broken("a list fails: " + found.error().message);
+    if (!meta::may_pass(found.error())) truth_.broken("a list fails: " + found.error().message);
     co_return false;
   }
   truth_.syncs++;

@@ -98,7 +98,8 @@ void StorageCluster::run_until(const std::function<bool()>& condition, int64_t m
                                std::string_view what) {
   const int64_t end_ns = stage_.world.now_ns() + most_ns;
   while (!condition() && !stage_.violation) {
-    if (stage_.world.now_ns() >= end_ns) return stage_.broken(fmt::format("{}{}", what, states()));
+    if (stage_.world.now_ns() >= end_ns)
+      return stage_.broken(fmt::format("{}{}", what, cluster_parts::not_serving(routing())));
     run_for(500 * kMillisecond);
   }
 }
@@ -111,19 +112,6 @@ bool StorageCluster::all_serve() const {
     }
   }
   return true;
-}
-
-// Of all targets that do not serve, for messages.
-std::string StorageCluster::states() const {
-  std::string text;
-  for (const auto& [id, chain] : routing().chains) {
-    for (const cluster::Target& target : chain.targets) {
-      if (target.state == cluster::State::serving) continue;
-      text += fmt::format("; target {} of chain {} on node {}: {}", target.id, id, target.node,
-                          cluster::name_of(target.state));
-    }
-  }
-  return text;
 }
 
 }  // namespace ff::story

@@ -45,7 +45,6 @@ class StorageCluster {
   Task<Result<void>> try_to_form();
   Task<void> watch();
   bool formed() const;
-  std::string states() const;
 
   const Options options_;
   cluster_parts::ClusterStage stage_;
