@@ -14,7 +14,7 @@ namespace {
 using cluster::wire::StatusReply;
 
 // Between two looks at a copy under way, for its speed.
-constexpr int64_t kLookNs = kSecond;
+constexpr int64_t kStatusAgainNs = kSecond;
 // Chains named in one line of the status; --json has them all.
 constexpr size_t kNamedMax = 8;
 
@@ -50,7 +50,7 @@ std::string kept_until(const StatusReply& status, const cluster::SetAside& aside
   return format_time(aside.wall_ns + static_cast<int64_t>(status.keep_lost_ms()) * kMillisecond);
 }
 
-Json aside_json(const StatusReply& status, const cluster::Routing& routing) {
+Json aside_of_status(const StatusReply& status, const cluster::Routing& routing) {
   Json all = Json::array();
   for (const auto& [id, chain] : routing.chains) {
     for (const cluster::SetAside& aside : chain.aside) {
@@ -153,7 +153,7 @@ Json status_json(const StatusReply& status, const cluster::Routing& routing, con
             {"copied", copying.copied},
             {"to_copy", copying.to_copy},
             {"bytes_per_second", copying.rate}}},
-          {"set_aside", aside_json(status, routing)},
+          {"set_aside", aside_of_status(status, routing)},
           {"low_disks", low_json(low)},
           {"losses", std::move(losses)}};
 }
@@ -298,12 +298,12 @@ Result<void> run_status(Session& session, const AdminOptions& options, int64_t t
   }
   Copying copying = copying_of(status);
   if (copying.targets > 0) {
-    FF_TRY(calls->pause(kLookNs));
+    FF_TRY(calls->pause(kStatusAgainNs));
     FF_TRY(status, calls->status());
     const Copying later = copying_of(status);
     const uint64_t moved = later.copied > copying.copied ? later.copied - copying.copied : 0;
     copying = later;
-    copying.rate = static_cast<double>(moved) / (static_cast<double>(kLookNs) / 1e9);
+    copying.rate = static_cast<double>(moved) / (static_cast<double>(kStatusAgainNs) / 1e9);
   }
   // A manager that has halted hands no routing out.
   cluster::Routing routing;

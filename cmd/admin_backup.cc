@@ -57,12 +57,12 @@ Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
   return {};
 }
 
-struct AdoptOptions {
+struct AdoptBackupOptions {
   bool without_absent = false;
 };
 
-Result<void> run_adopt(Session& session, const AdminOptions& admin, const AdoptOptions& options,
-                       int64_t timeout_ns) {
+Result<void> run_adopt(Session& session, const AdminOptions& admin,
+                       const AdoptBackupOptions& options, int64_t timeout_ns) {
   FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
   cluster::wire::AdoptRequest request;
   request.set_without_absent(options.without_absent);
@@ -87,18 +87,16 @@ void declare_copy(Command& admin, Way way) {
             "no manager may be running on it: name a new folder, or a new prefix in etcd; one "
             "that was cut short is begun again.\n\nA backup is older than the cluster. A manager "
             "that is started on it stops when a node with newer routing reports, and 'ff admin "
-            "adopt' then takes over what the nodes hold.\n\nWith --name one path is put back into "
-            "a "
-            "store whose records are damaged ('ff admin fsck' says so, or EIO): the directories on "
-            "the way, the inode and its attributes, as they were in the backup, where the store "
-            "has them no more. What is whole stays; the length of a file is then asked of "
-            "storage.");
+            "adopt' then takes over what the nodes hold.\n\nWith --name the command repairs one "
+            "path of a store in use whose records are damaged ('ff admin fsck' reports them, or "
+            "programs get EIO): it takes the directories of the path, the inode and its "
+            "attributes from the backup where the store has lost them. It leaves everything that "
+            "is whole as it is, and asks the storage nodes how long the file is.");
   command.argument("FILE", file(wanted.file),
                    way == Way::out ? "A file that is not there yet" : "What backup has written");
   if (way == Way::in) {
     command.option("--name", text(wanted.name, "PATH"),
-                   "Only what this name is made of, as far as it is damaged or missing, into the "
-                   "store that is in use otherwise");
+                   "Repair only this path, in a store that stays in use otherwise");
   }
   declare_kv(command, wanted.kv);
   command.blocking();
@@ -114,7 +112,7 @@ void declare_admin_backups(Command& admin, const AdminOptions& options) {
   declare_copy(admin, Way::out);
   declare_copy(admin, Way::in);
   Command& adopt = admin.sub("adopt", "After a restore, take over what the nodes hold");
-  auto& wanted = adopt.keep<AdoptOptions>();
+  auto& wanted = adopt.keep<AdoptBackupOptions>();
   adopt.about(
       "For a manager that has stopped because its database is older than its cluster. Every node "
       "keeps a copy of the routing and offers it; the newest becomes the cluster's. It is refused "

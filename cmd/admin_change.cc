@@ -151,13 +151,13 @@ Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOpt
   return {};
 }
 
-struct DrainOptions {
+struct TargetDrainOptions {
   std::optional<uint64_t> node;
   std::optional<uint64_t> target;
 };
 
-Result<void> run_drain(Session& session, const AdminOptions& admin, const DrainOptions& options,
-                       bool drain, int64_t timeout_ns) {
+Result<void> run_drain(Session& session, const AdminOptions& admin,
+                       const TargetDrainOptions& options, bool drain, int64_t timeout_ns) {
   if (options.node.has_value() == options.target.has_value()) {
     return Error{Errc::usage, "name one node or one target",
                  "ff admin drain --node N, or --target N."};
@@ -204,7 +204,7 @@ struct LossOptions {
   bool yes = false;
 };
 
-Result<void> ask(Session& session, const LossOptions& options) {
+Result<void> confirm_loss(Session& session, const LossOptions& options) {
   if (options.yes) return {};
   Error error{Errc::refused, "not confirmed", "Say --yes to do it without being asked."};
   if (::isatty(STDIN_FILENO) == 0 || session.out.mode().json) return error;
@@ -228,7 +228,7 @@ std::string size_of(uint64_t chunks, uint64_t bytes) {
 }
 
 // What would come of it, for the operator to think about.
-void tell(Session& session, uint64_t chain, const cluster::wire::LossPlan& plan) {
+void tell_plan(Session& session, uint64_t chain, const cluster::wire::LossPlan& plan) {
   session.out.note(
       "Chain {}: target {} goes on in the place of {}. What only others have had since is lost to "
       "its files.",
@@ -245,7 +245,7 @@ void tell(Session& session, uint64_t chain, const cluster::wire::LossPlan& plan)
   }
 }
 
-Json aside_json(const cluster::wire::LossPlan& plan) {
+Json aside_of_plan(const cluster::wire::LossPlan& plan) {
   Json targets = Json::array();
   for (const auto& aside : plan.aside()) targets.push_back(aside.target());
   return targets;
@@ -262,8 +262,8 @@ Result<void> run_accept_loss(Session& session, const AdminOptions& admin,
   request.set_preview(true);
   FF_TRY(const auto preview, calls->call(cluster::kAcceptLoss, request, Kind::look));
   const cluster::wire::LossPlan& plan = preview.plan();
-  tell(session, options.chain, plan);
-  FF_TRY(ask(session, options));
+  tell_plan(session, options.chain, plan);
+  FF_TRY(confirm_loss(session, options));
   // Asking took its time.
   FF_TRY(calls, AdminCalls::open(session, admin, timeout_ns));
   request.set_preview(false);
@@ -279,7 +279,7 @@ Result<void> run_accept_loss(Session& session, const AdminOptions& admin,
                     {"incomplete", done.plan().incomplete()},
                     {"chunks", done.plan().chunks()},
                     {"bytes", done.plan().bytes()},
-                    {"set_aside", aside_json(done.plan())}});
+                    {"set_aside", aside_of_plan(done.plan())}});
   return {};
 }
 
@@ -317,7 +317,7 @@ void declare_drain(Command& admin, const AdminOptions& options, bool drain) {
   Command& command =
       admin.sub(drain ? "drain" : "undrain", drain ? "Take a node or a target out of service"
                                                    : "Let a drained node or target serve again");
-  auto& wanted = command.keep<DrainOptions>();
+  auto& wanted = command.keep<TargetDrainOptions>();
   command.about(drain ? "The targets leave their chains wherever another target serves, and stay "
                         "out until 'ff admin undrain'. Nothing is moved; the chains are degraded "
                         "meanwhile."
@@ -350,9 +350,9 @@ void declare_drop(Command& admin, const AdminOptions& options) {
   Command& drop = admin.sub("drop-target", "Remove a replica that accept-loss has set aside");
   auto& target = drop.keep<uint64_t>();
   drop.about(
-      "Its node removes the replica from its disk, now or when it comes back. What only it held is "
-      "gone then. 'ff admin status' lists what is set aside.");
-  drop.argument("TARGET", number(target, "TARGET"), "The one to be removed");
+      "The node removes the replica from its disk, now or when the node comes back; what only this "
+      "replica held is then gone. 'ff admin status' lists the replicas that are set aside.");
+  drop.argument("TARGET", number(target, "TARGET"), "The replica to remove");
   drop.blocking(kAdminNs);
   drop.run([&](Session& session) { return run_drop(session, options, target, drop.timeout_ns()); });
 }
@@ -361,22 +361,22 @@ void declare_accept_loss(Command& admin, const AdminOptions& options) {
   Command& loss = admin.sub("accept-loss", "Give up what only a dead target held");
   auto& wanted = loss.keep<LossOptions>();
   loss.about(
-      "When the last target that served a chain will never come back, the chain waits for it for "
-      "ever. This promotes another replica: what only the dead one had is lost to the files. The "
-      "manager takes the replica that is alive and has most. It takes none that was being filled, "
-      "nor one while another, on a node that is silent, is known to have more: such a one is "
-      "promoted only by its number, after it was said how much is lost, and one that was being "
-      "filled never while another is known to be complete. Chunks that are missing then are read "
-      "as errors (EIO), not as zeros.\n\n"
-      "Nothing is erased: replicas that may hold what the promoted one does not are set aside on "
-      "their disks, and new ones are filled in their places. 'ff admin status' shows them; naming "
-      "one with --promote puts it back, whatever serves by then; 'ff admin drop-target' removes "
-      "it, and so does the manager after its --keep-lost. The command asks first, and is recorded "
-      "in the status.");
-  loss.argument("CHAIN", number(wanted.chain, "CHAIN"), "The chain whose last target is dead");
+      "A chain whose last serving target is gone waits for that target for ever. This command "
+      "promotes another replica instead; the files lose what only the dead target had. The manager "
+      "chooses the replica that is alive and has the most data. It never chooses a replica that is "
+      "still syncing, nor any replica while a silent node is known to hold a better one: name such "
+      "a replica with --promote, and the command first says how much the files lose. It refuses a "
+      "syncing replica even then while a complete one is known. Programs that read chunks the "
+      "promoted replica lacks get an error (EIO), not zeros.\n\n"
+      "The command erases nothing: nodes set aside the replicas that may hold what the promoted "
+      "one lacks, and the manager fills new ones in their places. 'ff admin status' lists the "
+      "replicas that are set aside; --promote puts one back, whatever serves by then; 'ff admin "
+      "drop-target' removes one, and so does the manager after its --keep-lost. The command asks "
+      "before it acts, and the status records it.");
+  loss.argument("CHAIN", number(wanted.chain, "CHAIN"), "The chain whose last target is gone");
   loss.option("--promote", number(wanted.promote),
-              "The target that shall serve, one that was set aside perhaps; else the one that "
-              "has most");
+              "Promote this target, which may be one that was set aside, and not the one that has "
+              "the most data");
   loss.flag("--yes", wanted.yes, "Do not ask");
   loss.blocking(kAdminNs);
   loss.run([&](Session& session) {

@@ -17,7 +17,8 @@ struct FsckOptions {
 
 using Reply = meta::wire::FsckReply;
 
-Result<Reply> ask(Session& session, const AdminOptions& admin, const FsckOptions& options) {
+Result<Reply> ask_for_fsck(Session& session, const AdminOptions& admin,
+                           const FsckOptions& options) {
   FF_TRY(const auto servers, parse_meta(admin.meta));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, admin.net));
@@ -29,7 +30,7 @@ Result<Reply> ask(Session& session, const AdminOptions& admin, const FsckOptions
   return reply;
 }
 
-Json json_of(const Reply& reply) {
+Json fsck_json(const Reply& reply) {
   Json told = Json::array();
   for (const auto& problem : reply.told()) {
     told.push_back({{"kind", problem.kind()},
@@ -44,7 +45,7 @@ Json json_of(const Reply& reply) {
 }
 
 Result<void> run_fsck(Session& session, const AdminOptions& admin, const FsckOptions& options) {
-  FF_TRY(const Reply reply, ask(session, admin, options));
+  FF_TRY(const Reply reply, ask_for_fsck(session, admin, options));
   uint64_t repaired = 0;
   for (const auto& problem : reply.told()) {
     repaired += problem.repaired() ? 1 : 0;
@@ -58,7 +59,7 @@ Result<void> run_fsck(Session& session, const AdminOptions& admin, const FsckOpt
       "are open for writing",
       format_count(reply.inodes()), format_count(reply.directories()), format_count(reply.names()),
       format_count(reply.garbage()), format_count(reply.sessions()));
-  session.out.data(json_of(reply));
+  session.out.data(fsck_json(reply));
   if (reply.problems() == repaired) return {};
   Error error = fail(Errc::fault, "{} problems, {} of them repaired",
                      format_count(reply.problems()), format_count(repaired));

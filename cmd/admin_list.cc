@@ -24,8 +24,8 @@ struct Known {
   std::map<cluster::TargetId, const TargetStatus*> troubled;
 };
 
-Result<std::unique_ptr<Known>> ask(Session& session, const AdminOptions& options,
-                                   int64_t timeout_ns) {
+Result<std::unique_ptr<Known>> ask_cluster(Session& session, const AdminOptions& options,
+                                           int64_t timeout_ns) {
   FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
   auto known = std::make_unique<Known>();
   FF_TRY(known->routing, calls->routing());
@@ -58,7 +58,7 @@ std::map<cluster::NodeId, size_t> targets_by_node(const Routing& routing) {
 }
 
 Result<void> list_nodes(Session& session, const AdminOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto known, ask(session, options, timeout_ns));
+  FF_TRY(const auto known, ask_cluster(session, options, timeout_ns));
   const auto targets = targets_by_node(known->routing);
   Json json = Json::array();
   {
@@ -93,7 +93,7 @@ Result<void> list_nodes(Session& session, const AdminOptions& options, int64_t t
 }
 
 Result<void> list_disks(Session& session, const AdminOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto known, ask(session, options, timeout_ns));
+  FF_TRY(const auto known, ask_cluster(session, options, timeout_ns));
   std::map<std::pair<cluster::NodeId, cluster::DiskId>, size_t> targets;
   for (const auto& [id, chain] : known->routing.chains) {
     for (const Target& target : chain.targets) targets[{target.node, target.disk}]++;
@@ -156,7 +156,7 @@ std::string why(const Known& known, cluster::TargetId id) {
 }
 
 Result<void> list_targets(Session& session, const AdminOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto known, ask(session, options, timeout_ns));
+  FF_TRY(const auto known, ask_cluster(session, options, timeout_ns));
   Json json = Json::array();
   {
     auto table = session.out.table({{"TARGET", Align::right},
@@ -186,7 +186,7 @@ Result<void> list_targets(Session& session, const AdminOptions& options, int64_t
 }
 
 Result<void> list_chains(Session& session, const AdminOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto known, ask(session, options, timeout_ns));
+  FF_TRY(const auto known, ask_cluster(session, options, timeout_ns));
   std::map<cluster::ChainId, std::vector<std::string>> tables;
   for (const auto& [key, found] : known->routing.tables) {
     for (const cluster::ChainId id : found.chains) {

@@ -123,7 +123,7 @@ Result<void> run_remove(Session& session, const AdminOptions& admin, const UserO
   return {};
 }
 
-Result<void> run_list(Session& session, const AdminOptions& admin) {
+Result<void> run_user_list(Session& session, const AdminOptions& admin) {
   FF_TRY(const auto calls, UserCalls::open(session, admin));
   FF_TRY(const auto users, calls->run(calls->names().users()));
   Json json = Json::array();
@@ -183,7 +183,7 @@ void declare_admin_users(Command& admin, const AdminOptions& options) {
   Command& list = user.sub("list", "List the users");
   list.about("Lists who has been made, and how many tokens of each hold.");
   list.blocking(kAdminNs);
-  list.run([&](Session& session) { return run_list(session, options); });
+  list.run([&](Session& session) { return run_user_list(session, options); });
 
   Command& remove = user.sub("remove", "Remove a user and all tokens of it");
   auto& gone = remove.keep<UserOptions>();

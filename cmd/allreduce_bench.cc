@@ -21,14 +21,14 @@ using reduce::Collective;
 using simd::DataType;
 using simd::ReduceOp;
 
-struct Kind {
+struct BenchKind {
   const char* name;  // as nccl-tests call its program, without _perf
   Collective kind;
 };
 constexpr std::array kKinds = {
-    Kind{"all_reduce", Collective::allreduce}, Kind{"all_gather", Collective::allgather},
-    Kind{"broadcast", Collective::broadcast}, Kind{"reduce", Collective::reduce},
-    Kind{"reduce_scatter", Collective::reduce_scatter}};
+    BenchKind{"all_reduce", Collective::allreduce}, BenchKind{"all_gather", Collective::allgather},
+    BenchKind{"broadcast", Collective::broadcast}, BenchKind{"reduce", Collective::reduce},
+    BenchKind{"reduce_scatter", Collective::reduce_scatter}};
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 constexpr uint64_t kMemoryBytes = 64 * kMiB;  // smaller sizes stay in caches
@@ -64,12 +64,12 @@ std::vector<std::string> with_all(std::vector<std::string> names) {
 }
 std::vector<std::string> all_kinds() {
   std::vector<std::string> all;
-  for (const Kind& kind : kKinds) all.emplace_back(kind.name);
+  for (const BenchKind& kind : kKinds) all.emplace_back(kind.name);
   return all;
 }
 
 Collective kind_of(const BenchOptions& options) {
-  return std::ranges::find(kKinds, options.collective, &Kind::name)->kind;
+  return std::ranges::find(kKinds, options.collective, &BenchKind::name)->kind;
 }
 bool reduces(Collective kind) {
   return kind != Collective::broadcast && kind != Collective::allgather;
@@ -100,7 +100,7 @@ std::vector<CollectiveLoad> loads_of(const BenchOptions& options) {
   return loads;
 }
 
-Result<void> check(const BenchOptions& options) {
+Result<void> check_bench(const BenchOptions& options) {
   if (options.max_bytes < options.min_bytes || options.max_bytes > kBytesMax) {
     return fail(Errc::usage, "--maxbytes {}: at least --minbytes ({}), at most {}",
                 format_size(options.max_bytes), format_size(options.min_bytes),
@@ -130,7 +130,7 @@ std::string half_of_row(const CollectiveFigures& figures, bool checked) {
                      figures.algorithm_rate / 1e9, figures.bus_rate / 1e9, wrong);
 }
 
-Json json_of(const CollectiveFigures& figures, bool checked) {
+Json figures_json(const CollectiveFigures& figures, bool checked) {
   Json json = {{"seconds", figures.seconds},
                {"p50_seconds", figures.p50_seconds},
                {"p99_seconds", figures.p99_seconds},
@@ -177,8 +177,8 @@ class Report {
                      {"type", type},
                      {"redop", op},
                      {"root", root},
-                     {"out_of_place", json_of(out_of_place, load.check)},
-                     {"in_place", json_of(in_place, load.check)}});
+                     {"out_of_place", figures_json(out_of_place, load.check)},
+                     {"in_place", figures_json(in_place, load.check)}});
     if (out_of_place.bytes >= kMemoryBytes && out_of_place.memory_rate > memory_rate_) {
       memory_rate_ = out_of_place.memory_rate;
     }
@@ -257,7 +257,8 @@ class Report {
   uint64_t measured_ = 0;
 };
 
-Result<void> be_rank(Session& session, const BenchOptions& options, reduce::Communicator& ranks) {
+Result<void> be_bench_rank(Session& session, const BenchOptions& options,
+                           reduce::Communicator& ranks) {
   if (options.root >= ranks.ranks()) {
     return fail(Errc::usage, "--root {}: below the number of ranks ({})", options.root,
                 ranks.ranks());
@@ -285,10 +286,10 @@ Result<void> be_rank(Session& session, const BenchOptions& options, reduce::Comm
 
 Result<void> run_bench(Session& session, const BenchOptions& options) {
   const uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
-  FF_TRY(check(options));
+  FF_TRY(check_bench(options));
   return with_ranks(
       session, options.job, options.ranks, std::min(cores, reduce::kHostRanksMax),
-      [&](reduce::Communicator& joined) { return be_rank(session, options, joined); });
+      [&](reduce::Communicator& joined) { return be_bench_rank(session, options, joined); });
 }
 
 }  // namespace

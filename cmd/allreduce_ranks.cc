@@ -22,7 +22,7 @@ namespace ff::cmd {
 namespace {
 
 constexpr int64_t kLeaveNs = kSecond;  // for the others, once rank 0 has ended
-constexpr int64_t kLookNs = 5 * kMillisecond;
+constexpr int64_t kRanksPollNs = 5 * kMillisecond;
 
 // Ended in any case when this goes.
 class Children {
@@ -32,7 +32,7 @@ class Children {
     const int64_t until_ns = clock_.steady_ns() + kLeaveNs;
     for (const pid_t pid : pids_) {
       while (::waitpid(pid, nullptr, WNOHANG) == 0 && clock_.steady_ns() < until_ns) {
-        clock_.sleep_ns(kLookNs);
+        clock_.sleep_ns(kRanksPollNs);
       }
       if (::waitpid(pid, nullptr, WNOHANG) != 0) continue;
       ::kill(pid, SIGKILL);
@@ -119,7 +119,7 @@ class JobVariables {
   std::string port_, zone_;
 };
 
-Result<void> check(const JobOptions& job) {
+Result<void> check_job(const JobOptions& job) {
   if (job.nproc && (*job.nproc == 0 || *job.nproc > reduce::kHostRanksMax)) {
     return fail(Errc::usage, "--nproc {}: 1 to {}", *job.nproc, reduce::kHostRanksMax);
   }
@@ -184,7 +184,7 @@ bool is_of_this_host(const JobOptions& job) {
 
 Result<void> with_ranks(Session& session, const JobOptions& job, const RankOptions& options,
                         uint32_t otherwise, const Body& body) {
-  FF_TRY(check(job));
+  FF_TRY(check_job(job));
   const JobVariables variables(job);
   if (job.hosts) return run_on_hosts(session, job);
   if (is_of_this_host(job)) {

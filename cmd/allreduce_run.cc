@@ -17,7 +17,7 @@ namespace {
 
 using simd::DataType;
 
-struct RunOptions {
+struct SumOptions {
   std::string in, out;
   JobOptions job;
   std::optional<std::string> type;
@@ -118,7 +118,7 @@ Result<Input> tensor_input(io::File& file, uint64_t size) {
   return input;
 }
 
-Result<Input> look_at(io::Disk& disk, const std::string& path, const RunOptions& options) {
+Result<Input> open_input(io::Disk& disk, const std::string& path, const SumOptions& options) {
   FF_TRY(const auto file, disk.open(path, {.access = io::Access::read}));
   FF_TRY(const auto info, file->info());
   if (info.kind != io::FileKind::regular) return fail(Errc::usage, "{}: is no file", path);
@@ -147,7 +147,7 @@ Result<void> same(const Input& first, const Input& other) {
 }
 
 // How many files there are, from rank 0 on.
-Result<uint32_t> count_files(io::Disk& disk, const RunOptions& options) {
+Result<uint32_t> count_files(io::Disk& disk, const SumOptions& options) {
   uint32_t count = 0;
   for (; count < reduce::kHostRanksMax; count++) {
     FF_TRY(const std::string path, name_of(options.in, count));
@@ -159,7 +159,7 @@ Result<uint32_t> count_files(io::Disk& disk, const RunOptions& options) {
   return count;
 }
 
-Result<void> check_pattern(const RunOptions& options) {
+Result<void> check_pattern(const SumOptions& options) {
   if (names_rank(options.in)) return {};
   FF_TRY(const std::string one, name_of(options.in, 0));
   Error error = fail(Errc::usage, "--in {}: all ranks have one file, {}", options.in, one);
@@ -167,7 +167,7 @@ Result<void> check_pattern(const RunOptions& options) {
   return error;
 }
 
-Result<std::vector<Input>> inputs_of(io::Disk& disk, const RunOptions& options) {
+Result<std::vector<Input>> inputs_of(io::Disk& disk, const SumOptions& options) {
   uint32_t count = options.job.nproc.value_or(0);
   if (!options.job.nproc) {
     FF_TRY(count, count_files(disk, options));
@@ -175,7 +175,7 @@ Result<std::vector<Input>> inputs_of(io::Disk& disk, const RunOptions& options) 
   std::vector<Input> inputs;
   for (uint32_t rank = 0; rank < count; rank++) {
     FF_TRY(const std::string path, name_of(options.in, rank));
-    FF_TRY(Input input, look_at(disk, path, options));
+    FF_TRY(Input input, open_input(disk, path, options));
     if (rank > 0) {
       FF_TRY(same(inputs.front(), input));
     }
@@ -210,14 +210,14 @@ struct Outcome {
 };
 
 // As one rank; `known`: its file, if that was looked at before.
-Result<void> sum_own(Session& session, const RunOptions& options, reduce::Communicator& ranks,
+Result<void> sum_own(Session& session, const SumOptions& options, reduce::Communicator& ranks,
                      const Input* known, Outcome& outcome) {
   io::SystemDisk disk;
   const uint32_t rank = ranks.rank();
   Input looked;
   if (known == nullptr) {
     FF_TRY(const std::string path, name_of(options.in, rank));
-    FF_TRY(looked, look_at(disk, path, options));
+    FF_TRY(looked, open_input(disk, path, options));
     FF_TRY(same_on_all(ranks, looked));
   }
   const Input& input = known != nullptr ? *known : looked;
@@ -246,7 +246,8 @@ Result<void> sum_own(Session& session, const RunOptions& options, reduce::Commun
   return reduce::sum_files(ranks, disk, rng, progress, sum);
 }
 
-void report(Session& session, const RunOptions& options, const Outcome& outcome, int64_t began_ns) {
+void report_sum(Session& session, const SumOptions& options, const Outcome& outcome,
+                int64_t began_ns) {
   const double seconds = static_cast<double>(session.stop.clock().steady_ns() - began_ns) / kSecond;
   const double rate = static_cast<double>(outcome.bytes * outcome.ranks) / seconds;
   session.out.line("{} files of {}, {}: {} ({})", outcome.ranks, format_size(outcome.bytes),
@@ -259,7 +260,7 @@ void report(Session& session, const RunOptions& options, const Outcome& outcome,
                     {"seconds", seconds}});
 }
 
-Result<void> run_files(Session& session, const RunOptions& options) {
+Result<void> run_files(Session& session, const SumOptions& options) {
   FF_TRY(check_pattern(options));
   const int64_t began_ns = session.stop.clock().steady_ns();
   std::vector<Input> inputs;  // on this host alone
@@ -276,7 +277,7 @@ Result<void> run_files(Session& session, const RunOptions& options) {
                       Outcome outcome;
                       const Input* const known = inputs.empty() ? nullptr : &inputs[ranks.rank()];
                       FF_TRY(sum_own(session, options, ranks, known, outcome));
-                      if (ranks.rank() == 0) report(session, options, outcome, began_ns);
+                      if (ranks.rank() == 0) report_sum(session, options, outcome, began_ns);
                       return {};
                     });
 }
@@ -284,7 +285,7 @@ Result<void> run_files(Session& session, const RunOptions& options) {
 }  // namespace
 
 void declare_allreduce_run(Command& run) {
-  auto& options = run.keep<RunOptions>();
+  auto& options = run.keep<SumOptions>();
   run.about(
       "Reads a file for each rank, in processes of their own, and writes their sum, average, "
       "product, maximum or minimum, element by element. Plain files hold elements of one type; of "

@@ -24,7 +24,7 @@ namespace {
 constexpr off_t kLogMax = 4 << 20;  // bytes
 constexpr int kLookMs = 50;
 
-Json to_json(const Error& error) {
+Json error_json(const Error& error) {
   return {{"code", errc_name(error.code)}, {"message", error.message}, {"hint", error.hint}};
 }
 
@@ -36,7 +36,7 @@ Error to_error(const Json& json) {
   return error;
 }
 
-void tell(net::Fd& pipe, const Json& json) {
+void tell_starter(net::Fd& pipe, const Json& json) {
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   (void)!::write(pipe.get(), text.data(), text.size());  // nobody there: nobody wants to know
   pipe = net::Fd();
@@ -54,9 +54,9 @@ void tell(net::Fd& pipe, const Json& json) {
     serves = true;
     ::prctl(PR_SET_PDEATHSIG, 0);
     (void)!::chdir("/");
-    tell(pipe, {{"serves", where}});
+    tell_starter(pipe, {{"serves", where}});
   });
-  if (!result && !serves) tell(pipe, {{"error", to_json(result.error())}});
+  if (!result && !serves) tell_starter(pipe, {{"error", error_json(result.error())}});
   if (!result && serves) log_error("has failed", {{"cause", result.error().message}});
   ::_exit(result ? 0 : 1);
 }

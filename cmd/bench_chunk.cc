@@ -19,8 +19,9 @@ struct BenchChunkOptions {
   uint64_t chunks = 1'000'000;
 };
 
-void report(Session& session, const BenchChunkOptions& options, const std::vector<Round>& rounds,
-            bool direct, const std::optional<bench::OpenFigures>& open) {
+void report_chunk_rounds(Session& session, const BenchChunkOptions& options,
+                         const std::vector<Round>& rounds, bool direct,
+                         const std::optional<bench::OpenFigures>& open) {
   auto table = session.out.table(columns_of_rounds("STORE"));
   Json data = {{"dir", options.dir},
                {"bytes", options.passes.size},
@@ -62,7 +63,7 @@ Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
   if (!direct) {
     session.out.warn("{} has no direct I/O: memory was measured along with it", options.dir);
   }
-  report(session, options, rounds, direct, open);
+  report_chunk_rounds(session, options, rounds, direct, open);
   return {};
 }
 

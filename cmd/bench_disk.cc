@@ -11,7 +11,7 @@ namespace ff::cmd {
 
 namespace {
 
-constexpr unsigned kDepthMax = 1024;
+constexpr unsigned kDiskDepthMax = 1024;
 constexpr unsigned kRoundsMax = 100;
 constexpr uint64_t kSmallReadsOfChunk = 32;
 
@@ -30,8 +30,8 @@ Result<bench::PassLoad> load_of(const PassOptions& options) {
   }
   for (const auto& [name, depth] :
        {std::pair("--depth", options.depth), std::pair("--small-depth", options.small_depth)}) {
-    if (depth > 0 && depth <= kDepthMax) continue;
-    return fail(Errc::usage, "{} {}: 1 to {}", name, depth, kDepthMax);
+    if (depth > 0 && depth <= kDiskDepthMax) continue;
+    return fail(Errc::usage, "{} {}: 1 to {}", name, depth, kDiskDepthMax);
   }
   if (options.rounds == 0 || options.rounds > kRoundsMax) {
     return fail(Errc::usage, "--rounds {}: 1 to {}", options.rounds, kRoundsMax);

@@ -17,9 +17,9 @@
 namespace ff::cmd {
 namespace {
 
-constexpr unsigned kInFlightMax = 1024;
+constexpr unsigned kOperationsInFlightMax = 1024;
 constexpr unsigned kClientsMax = 64;
-constexpr unsigned kDepthMax = 16;
+constexpr unsigned kTreeDepthMax = 16;
 
 struct BenchMetaOptions {
   std::string meta = kDefaultMeta;
@@ -37,15 +37,15 @@ Result<bench::MetaLoad> load_of(const BenchMetaOptions& options) {
                              .width = options.width,
                              .in_flight = options.in_flight};
   if (load.files == 0) return fail(Errc::usage, "--files 0: there is nothing to make");
-  if (load.in_flight == 0 || load.in_flight > kInFlightMax) {
-    return fail(Errc::usage, "--in-flight {}: 1 to {}", load.in_flight, kInFlightMax);
+  if (load.in_flight == 0 || load.in_flight > kOperationsInFlightMax) {
+    return fail(Errc::usage, "--in-flight {}: 1 to {}", load.in_flight, kOperationsInFlightMax);
   }
   if (options.clients == 0 || options.clients > kClientsMax) {
     return fail(Errc::usage, "--clients {}: 1 to {}", options.clients, kClientsMax);
   }
-  if (load.width == 0 || load.depth > kDepthMax || bench::leaves_of(load) > bench::kLeavesMax) {
+  if (load.width == 0 || load.depth > kTreeDepthMax || bench::leaves_of(load) > bench::kLeavesMax) {
     return fail(Errc::usage, "--depth {} --width {}: at most {} levels, and {} directories",
-                load.depth, load.width, kDepthMax, bench::kLeavesMax);
+                load.depth, load.width, kTreeDepthMax, bench::kLeavesMax);
   }
   return load;
 }

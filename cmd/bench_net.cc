@@ -24,7 +24,7 @@ using bench::Figures;
 using bench::Load;
 
 constexpr int64_t kConnectNs = 15 * kSecond;
-constexpr unsigned kInFlightMax = 1024;
+constexpr unsigned kCallsInFlightMax = 1024;
 
 struct BenchNetOptions {
   NetOptions net;
@@ -72,7 +72,7 @@ std::vector<Test> tests_of(const BenchNetOptions& options) {
   return chosen;
 }
 
-Result<void> check(const BenchNetOptions& options) {
+Result<void> check_net_bench(const BenchNetOptions& options) {
   if (options.listen && (!options.connect.empty() || options.incast || !options.tests.empty())) {
     return fail(Errc::usage, "--listen only serves: give the tests where --connect stands");
   }
@@ -90,8 +90,8 @@ Result<void> check(const BenchNetOptions& options) {
     error.hint = "Name a folder with --disk, or a server that was started with one with --connect.";
     return error;
   }
-  if (options.in_flight.value_or(1) == 0 || options.in_flight.value_or(1) > kInFlightMax) {
-    return fail(Errc::usage, "--in-flight {}: 1 to {}", *options.in_flight, kInFlightMax);
+  if (options.in_flight.value_or(1) == 0 || options.in_flight.value_or(1) > kCallsInFlightMax) {
+    return fail(Errc::usage, "--in-flight {}: 1 to {}", *options.in_flight, kCallsInFlightMax);
   }
   if (options.size.value_or(1) == 0 || options.size.value_or(1) > bench::kBulkMax) {
     return fail(Errc::usage, "--size {}: 1 to {} bytes", *options.size, bench::kBulkMax);
@@ -104,9 +104,9 @@ Result<void> check(const BenchNetOptions& options) {
 }
 
 // Prints figures, and keeps them for --json.
-class Report {
+class NetReport {
  public:
-  explicit Report(Session& session)
+  explicit NetReport(Session& session)
       : session_(session),
         table_(session.out.table({{"WAY"},
                                   {"TEST"},
@@ -184,7 +184,7 @@ class Bench {
   ByteSpan memory_;
 };
 
-Result<void> run_tests(Session& session, Report& report, const std::vector<Test>& tests,
+Result<void> run_tests(Session& session, NetReport& report, const std::vector<Test>& tests,
                        net::TransportOptions transport, const std::vector<net::Address>& servers,
                        size_t max_senders) {
   Bench client(session, std::move(transport), max_senders);
@@ -205,7 +205,7 @@ bench::NetServerOptions server_options(const BenchNetOptions& options,
 }
 
 // What this machine does without a network.
-Result<void> run_yardsticks(Session& session, Report& report, const BenchNetOptions& options,
+Result<void> run_yardsticks(Session& session, NetReport& report, const BenchNetOptions& options,
                             const std::vector<Test>& tests) {
   SystemLoop loop(session.stop.clock());
   io::SystemDisk disk;
@@ -249,7 +249,7 @@ Result<void> run_here(Session& session, const BenchNetOptions& options,
     if (!child) return std::move(child).error();
     servers.emplace_back(std::move(transport), std::move(*child));
   }
-  Report report(session);
+  NetReport report(session);
   FF_TRY(run_yardsticks(session, report, options, tests));
   for (const auto& [transport, child] : servers) {
     FF_TRY(run_tests(session, report, tests, transport, {child->address()}, options.max_senders));
@@ -276,7 +276,7 @@ Result<void> run_incast(Session& session, const BenchNetOptions& options,
              .in_flight = options.in_flight.value_or(4 * *options.incast),
              .crc = false,
              .duration_ns = options.duration_ns}};
-  Report report(session);
+  NetReport report(session);
   for (const unsigned senders : {0U, options.max_senders}) {
     Bench client(session, transport, senders);
     FF_TRY(const std::string way, client.connect(servers));
@@ -305,7 +305,7 @@ Result<void> run_listen(Session& session, const BenchNetOptions& options,
 }
 
 Result<void> run_net(Session& session, const BenchNetOptions& options) {
-  FF_TRY(check(options));
+  FF_TRY(check_net_bench(options));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
   if (options.listen) return run_listen(session, options, transport);
@@ -315,7 +315,7 @@ Result<void> run_net(Session& session, const BenchNetOptions& options) {
   for (const std::string& text : options.connect) {
     FF_TRY(servers.emplace_back(), net::parse_address(text));
   }
-  Report report(session);
+  NetReport report(session);
   return run_tests(session, report, tests_of(options), std::move(transport), servers,
                    options.max_senders);
 }

@@ -9,8 +9,6 @@
 namespace ff::cmd {
 namespace {
 
-double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
-
 Json names_json(const std::vector<ckpt::StepName>& names) {
   Json list = Json::array();
   for (const auto& name : names) list.push_back(name.text());
@@ -37,10 +35,13 @@ Json verify_json(const ckpt::VerifyReport& report) {
   for (const auto& found : report.damage) {
     damage.push_back({{"where", found.where}, {"reason", found.reason}, {"holds", found.holds}});
   }
-  return {{"intact", names_json(report.intact)},  {"damaged", names_json(report.damaged)},
-          {"damage", std::move(damage)},          {"chunks", report.chunks},
-          {"chunks_total", report.chunks_total},  {"bytes", report.bytes},
-          {"seconds", seconds(report.elapsed_ns)}};
+  return {{"intact", names_json(report.intact)},
+          {"damaged", names_json(report.damaged)},
+          {"damage", std::move(damage)},
+          {"chunks", report.chunks},
+          {"chunks_total", report.chunks_total},
+          {"bytes", report.bytes},
+          {"seconds", to_seconds(report.elapsed_ns)}};
 }
 
 Result<void> run_verify(Session& session, const CheckpointOptions& common,
@@ -158,7 +159,7 @@ Result<void> run_prune(Session& session, const CheckpointOptions& common,
                     {"running", leases_json(report.running)},
                     {"overdue", leases_json(report.overdue)},
                     {"abandoned", std::move(abandoned)},
-                    {"seconds", seconds(report.elapsed_ns)}});
+                    {"seconds", to_seconds(report.elapsed_ns)}});
   print_prune(session.out, report, options.dry_run);
   return {};
 }

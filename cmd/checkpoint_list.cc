@@ -75,8 +75,8 @@ void step_rows(Table& table, const ckpt::StepInfo& info) {
              format_size(end.size), header.user + "@" + header.host});
 }
 
-Result<void> run_ls(Session& session, const CheckpointOptions& common,
-                    const std::string& run_name) {
+Result<void> run_checkpoint_ls(Session& session, const CheckpointOptions& common,
+                               const std::string& run_name) {
   CheckpointRun run(session, common);
   FF_TRY(const auto store_path, run.store());
   FF_TRY(const auto store, ckpt::Store::open(run.context().disk, store_path));
@@ -197,8 +197,8 @@ bool matches(const std::vector<std::string>& globs, std::string_view name) {
   return false;
 }
 
-Result<void> run_show(Session& session, const CheckpointOptions& common,
-                      const ShowArguments& arguments) {
+Result<void> run_checkpoint_show(Session& session, const CheckpointOptions& common,
+                                 const ShowArguments& arguments) {
   CheckpointRun run(session, common);
   FF_TRY(const auto store_path, run.store());
   FF_TRY(const auto store, ckpt::Store::open(run.context().disk, store_path));
@@ -256,7 +256,7 @@ Json count_json(const ckpt::DiffCount& count) {
           {"differing_bytes", count.differing}};
 }
 
-Json entry_json(const ckpt::DiffEntry& entry) {
+Json diff_json(const ckpt::DiffEntry& entry) {
   Json json = {{"file", entry.file},
                {"rank", entry.rank},
                {"tensor", entry.tensor ? Json(*entry.tensor) : Json()},
@@ -293,7 +293,7 @@ Result<void> run_diff(Session& session, const CheckpointOptions& common,
                      entry.tensor ? *entry.tensor : entry.file});
           if (!session.out.mode().json) return {};
           if (!entries.empty()) entries += ',';
-          entries += entry_json(entry).dump(-1, ' ', false, Json::error_handler_t::replace);
+          entries += diff_json(entry).dump(-1, ' ', false, Json::error_handler_t::replace);
           return {};
         });
   }
@@ -345,7 +345,7 @@ void declare_checkpoint_ls(Command& checkpoint, CheckpointOptions& common) {
       "missing) or damaged.");
   ls.argument("RUN", text(run_name, "RUN"), "Only this run").optional();
   ls.example("ff checkpoint ls --store /data/ckpt", "everything in a store");
-  ls.run([&common, &run_name](Session& s) { return run_ls(s, common, run_name); });
+  ls.run([&common, &run_name](Session& s) { return run_checkpoint_ls(s, common, run_name); });
 }
 
 void declare_checkpoint_show(Command& checkpoint, CheckpointOptions& common) {
@@ -356,7 +356,7 @@ void declare_checkpoint_show(Command& checkpoint, CheckpointOptions& common) {
   show.option("--tensor", text(arguments.tensors, "GLOB"), "Only such tensors");
   show.example("ff checkpoint show --store /data/ckpt llama@1000 --tensor '*.q_proj.*'",
                "some tensors");
-  show.run([&common, &arguments](Session& s) { return run_show(s, common, arguments); });
+  show.run([&common, &arguments](Session& s) { return run_checkpoint_show(s, common, arguments); });
 }
 
 void declare_checkpoint_diff(Command& checkpoint, CheckpointOptions& common) {

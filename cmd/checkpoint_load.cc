@@ -12,8 +12,6 @@ namespace {
 
 constexpr size_t kLostPrinted = 20;  // lines of losses on a terminal; --json has more
 
-double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
-
 struct LoadArguments {
   ckpt::LoadOptions options;
   std::optional<std::string> slice;
@@ -34,7 +32,7 @@ Result<void> run_load(Session& session, const CheckpointOptions& common, LoadArg
                     {"files", report.files},
                     {"tensors", report.tensors},
                     {"bytes", report.bytes},
-                    {"seconds", seconds(report.elapsed_ns)}});
+                    {"seconds", to_seconds(report.elapsed_ns)}});
   for (const auto& warning : report.warnings) session.out.warn("{}", warning);
   session.out.line("{}", report.name.text());
   const auto device = device_speed(run.context().clock, store);
@@ -56,7 +54,7 @@ Result<void> run_export(Session& session, const CheckpointOptions& common,
                     {"tensors", report.tensors},
                     {"bytes", report.bytes},
                     {"opaque_files", report.opaque_files},
-                    {"seconds", seconds(report.elapsed_ns)}});
+                    {"seconds", to_seconds(report.elapsed_ns)}});
   if (report.opaque_files > 0) {
     session.out.warn("{} files that are not safetensors are not in {}", report.opaque_files,
                      options.out);
@@ -92,7 +90,7 @@ Result<void> run_salvage(Session& session, const CheckpointOptions& common,
                     {"store_file_damaged", report.store_file_damaged},
                     {"lost_count", report.lost_count},
                     {"lost", lost_json(report)},
-                    {"seconds", seconds(report.elapsed_ns)}});
+                    {"seconds", to_seconds(report.elapsed_ns)}});
   if (report.store_file_damaged) {
     session.out.warn("{}/ff-store.json is damaged or missing; only salvage works without it",
                      store);

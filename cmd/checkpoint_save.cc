@@ -91,7 +91,7 @@ Result<std::string> nameable(const std::string& path) {
   return std::string(resolved);
 }
 
-Result<ckpt::SaveInputs> inputs_of(const SaveArguments& arguments) {
+Result<ckpt::SaveInputs> save_inputs(const SaveArguments& arguments) {
   ckpt::SaveInputs inputs;
   for (const auto& path : arguments.paths) {
     if (path != "-") {
@@ -116,7 +116,7 @@ std::string_view outcome_name(ckpt::SaveOutcome outcome) {
   return "";
 }
 
-Json report_json(const ckpt::SaveReport& report) {
+Json save_report_json(const ckpt::SaveReport& report) {
   return {{"run", report.name.run},
           {"step", report.name.step},
           {"outcome", outcome_name(report.outcome)},
@@ -189,11 +189,11 @@ Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArg
   FF_TRY(const auto store, run.store());
   FF_TRY(fill_from_torchrun(arguments));
   FF_TRY(fill_options(arguments, run));
-  FF_TRY(const auto inputs, inputs_of(arguments));
+  FF_TRY(const auto inputs, save_inputs(arguments));
   auto bar = run.bar("save");
   FF_TRY(const auto report, ckpt::save(run.context(), store, inputs, arguments.options));
   bar.reset();
-  session.out.data(report_json(report));
+  session.out.data(save_report_json(report));
   tell_agent(session, run.context().rng, report);
   print_report(session.out, report, device_speed(run.context().clock, store));
   return {};
@@ -235,7 +235,7 @@ Result<void> run_watch(Session& session, const CheckpointOptions& common,
       return session.out.emit({{"path", path}, {"error", saved.error().message}});
     }
     print_report(session.out, *saved, std::nullopt);
-    Json data = report_json(*saved);
+    Json data = save_report_json(*saved);
     data["path"] = path;
     return session.out.emit(data);
   };

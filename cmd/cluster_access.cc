@@ -8,7 +8,7 @@
 namespace ff::cmd {
 namespace {
 
-constexpr int64_t kOpenNs = 15 * kSecond;
+constexpr int64_t kAccessOpenNs = 15 * kSecond;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const Stop& stop, io:
                                                      .memory = [&transport](uint64_t size) {
                                                        return transport.memory(size);
                                                      }});
-  auto started = run_task(loop, stoppable(loop, stop, files.start(loop.now_ns() + kOpenNs)));
+  auto started = run_task(loop, stoppable(loop, stop, files.start(loop.now_ns() + kAccessOpenNs)));
   if (!started) return std::move(started).error().within(access->cluster_ + ": ");
   access->thread_ = std::thread([&loop] { loop.run(); });
   return access;

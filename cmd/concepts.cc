@@ -12,12 +12,12 @@ namespace ff::cmd {
 namespace {
 
 // A paragraph, or one word and what it means.
-struct Entry {
+struct ConceptEntry {
   std::string_view word;  // "": a paragraph
   std::string_view text;
 };
 
-constexpr Entry kParts[] = {
+constexpr ConceptEntry kParts[] = {
     {"",
      "A cluster keeps one tree of files on the disks of many machines, several copies of "
      "everything. Three daemons make it up, all of them this one program:"},
@@ -32,7 +32,7 @@ constexpr Entry kParts[] = {
     {"", "'ff up' runs all of them on one machine."},
 };
 
-constexpr Entry kData[] = {
+constexpr ConceptEntry kData[] = {
     {"chunk",
      "A file is cut into chunks, of 1 MiB unless its directory says otherwise ('ff fs layout'). "
      "A chunk is what is replicated, checked and repaired. Chunks that were never written take no "
@@ -50,7 +50,7 @@ constexpr Entry kData[] = {
      "read. A copy that does not match is read elsewhere, and written anew."},
 };
 
-constexpr Entry kFailures[] = {
+constexpr ConceptEntry kFailures[] = {
     {"",
      "A node reports every second. One that was not heard for 10 seconds has failed, and its "
      "chains go on without it; it has stopped serving by itself 5 seconds earlier, so that nobody "
@@ -72,7 +72,7 @@ constexpr Entry kFailures[] = {
      "five seconds after it died. Whatever an old one still wants to write is refused."},
 };
 
-constexpr Entry kPromises[] = {
+constexpr ConceptEntry kPromises[] = {
     {"close-to-open",
      "Who opens a file sees all that was written by those who have closed it before, through any "
      "mount. Programs of one mount see each other's writes at once, as on a disk."},
@@ -133,7 +133,7 @@ constexpr Entry kPromises[] = {
      "there is room, a file stays on the chains it was made on. Wrong data is never returned."},
 };
 
-constexpr Entry kRights[] = {
+constexpr ConceptEntry kRights[] = {
     {"cluster key",
      "A file of 64 hexadecimal digits, the same on all machines. Who holds it is one of the "
      "cluster, and may act for any user: a mount of root does, for all users of its machine. It "
@@ -149,17 +149,17 @@ constexpr Entry kRights[] = {
      "encrypted."},
 };
 
-constexpr Entry kFiles[] = {
+constexpr ConceptEntry kFiles[] = {
     {"/etc/ff/ff.toml", "Settings of the machine: 'ff help config' lists them."},
     {"/var/lib/ff", "State of daemons that run as root, unless $FF_STATE names another folder."},
     {"/var/lib/ff/validate.db", "What 'ff validate' has found on this machine, run by run."},
     {"3fs-virt", "In the root of a mount: rings and orders for programs made for 3FS."},
 };
 
-std::string section(std::string_view heading, std::span<const Entry> entries) {
+std::string section(std::string_view heading, std::span<const ConceptEntry> entries) {
   std::string text = fmt::format(".SH {}\n", heading);
   bool first = true;
-  for (const Entry& entry : entries) {
+  for (const ConceptEntry& entry : entries) {
     if (entry.word.empty()) {
       text += (first ? "" : ".PP\n") + filled(entry.text);
     } else {

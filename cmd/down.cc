@@ -14,7 +14,7 @@ namespace ff::cmd {
 namespace {
 
 constexpr int64_t kDownNs = 90 * kSecond;
-constexpr int64_t kLookNs = 50 * kMillisecond;
+constexpr int64_t kDownPollNs = 50 * kMillisecond;
 
 struct DownOptions {
   std::optional<std::string> dir;
@@ -33,8 +33,8 @@ Result<bool> look(io::Disk& disk, local::Folder& folder) {
   return error;
 }
 
-Result<void> pause(Session& session, const local::Folder& folder) {
-  auto paused = session.stop.sleep_ns(kLookNs);
+Result<void> pause_down(Session& session, const local::Folder& folder) {
+  auto paused = session.stop.sleep_ns(kDownPollNs);
   if (paused) return {};
   Error error = std::move(paused).error();
   error.message += fmt::format(": {} is still being stopped", folder.path());
@@ -58,7 +58,7 @@ Result<std::unique_ptr<io::File>> stop_supervisor(Session& session, local::Folde
         return errno_error(errno, fmt::format("process {}, the supervisor", told));
       }
     }
-    FF_TRY(pause(session, folder));
+    FF_TRY(pause_down(session, folder));
   }
 }
 
@@ -66,7 +66,7 @@ Result<std::unique_ptr<io::File>> stop_supervisor(Session& session, local::Folde
 Result<void> clear_leftovers(Session& session, local::Folder& folder) {
   const auto running = folder.running();
   if (!running) return {};
-  while (folder.any_left(*running)) FF_TRY(pause(session, folder));
+  while (folder.any_left(*running)) FF_TRY(pause_down(session, folder));
   if (!running->mount.empty()) {
     // Whatever else keeps it from being mounted is for the next one to say.
     (void)wait_until_mountable(session, running->mount);

@@ -10,7 +10,7 @@ namespace ff::cmd {
 namespace {
 
 // The first paragraph follows its heading; the others open with .PP.
-void add_about(std::string& page, std::string_view about) {
+void add_about_section(std::string& page, std::string_view about) {
   bool first = true;
   for (const Paragraph& paragraph : paragraphs(about)) {
     if (paragraph.verbatim) {
@@ -28,11 +28,11 @@ void add_options(std::string& page, const std::deque<Option>& options) {
   }
 }
 
-void add_examples(std::string& page, const Command& command) {
+void add_examples_section(std::string& page, const Command& command) {
   for (const Example& example : command.examples()) {
     page += fmt::format(".TP\n.B {}\n{}", macro_word(example.line), filled(example.says));
   }
-  for (const Command& sub : command.subs()) add_examples(page, sub);
+  for (const Command& sub : command.subs()) add_examples_section(page, sub);
 }
 
 void add_exit_status(std::string& page) {
@@ -68,7 +68,7 @@ void add_subcommands(std::string& page, const Command& command) {
   for (const Command& sub : command.subs()) {
     page += fmt::format(".SS {}\n{}", macro_word(usage_line(sub)), filled(sub.summary() + "."));
     if (!sub.about().empty()) page += ".PP\n";
-    add_about(page, sub.about());
+    add_about_section(page, sub.about());
     add_options(page, sub.arguments());
     add_options(page, sub.options());
     add_subcommands(page, sub);
@@ -103,7 +103,7 @@ std::string command_page(const Command& command) {
   if (command.about().empty()) {
     page += filled(command.summary() + ".");
   } else {
-    add_about(page, command.about());
+    add_about_section(page, command.about());
   }
   if (!command.subs().empty()) {
     page += ".SH COMMANDS\n";
@@ -120,7 +120,7 @@ std::string command_page(const Command& command) {
   add_files(page);
   add_exit_status(page);
   std::string examples;
-  add_examples(examples, command);
+  add_examples_section(examples, command);
   if (!examples.empty()) page += ".SH EXAMPLES\n" + examples;
   return page + ".SH SEE ALSO\n.BR ff (1),\n.BR ff (7)\n";
 }

@@ -10,7 +10,7 @@
 namespace ff::cmd {
 namespace {
 
-std::string head(std::string_view description, std::string_view page, std::string_view notes) {
+std::string unit_head(std::string_view description, std::string_view page, std::string_view notes) {
   return fmt::format(
       "# Written by `ff help --emit systemd`; change it with `systemctl edit`.\n"
       "{}\n[Unit]\nDescription={}\nDocumentation=man:{}(1) man:ff(7)\n"
@@ -35,8 +35,9 @@ constexpr std::string_view kConfined =
 constexpr std::string_view kInstall = "\n[Install]\nWantedBy=multi-user.target\n";
 
 std::string serve_meta(std::string_view program) {
-  return head("ff, the cluster manager and metadata service", "ff-serve-meta",
-              "# Its settings: [serve-meta] and [net] in /etc/ff/ff.toml (`ff help config`).\n") +
+  return unit_head(
+             "ff, the cluster manager and metadata service", "ff-serve-meta",
+             "# Its settings: [serve-meta] and [net] in /etc/ff/ff.toml (`ff help config`).\n") +
          "After=etcd.service\n" + std::string(kService) +
          fmt::format("ExecStart={} serve-meta\nStateDirectory=ff\nStateDirectoryMode=0700\n",
                      program) +
@@ -44,10 +45,11 @@ std::string serve_meta(std::string_view program) {
 }
 
 std::string serve_storage(std::string_view program) {
-  return head("ff, a storage node", "ff-serve-storage",
-              "# Its disks, in /etc/ff/serve-storage.env:\n"
-              "#   DISKS=--disk /disk1 --disk /disk2\n"
-              "# Its other settings: [serve-storage], [cluster] and [net] in /etc/ff/ff.toml.\n") +
+  return unit_head(
+             "ff, a storage node", "ff-serve-storage",
+             "# Its disks, in /etc/ff/serve-storage.env:\n"
+             "#   DISKS=--disk /disk1 --disk /disk2\n"
+             "# Its other settings: [serve-storage], [cluster] and [net] in /etc/ff/ff.toml.\n") +
          "After=ff-serve-meta.service local-fs.target\n" + std::string(kService) +
          // A new node waits for the cluster to be formed; one that stops hands its chains over.
          fmt::format(
@@ -58,12 +60,13 @@ std::string serve_storage(std::string_view program) {
 }
 
 std::string mount(std::string_view program) {
-  return head("ff, a mount on %f", "ff-mount",
-              "# ff-mount@mnt-data.service mounts on /mnt/data (systemd-escape --path). What, in\n"
-              "# /etc/ff/mount-mnt-data.env, if it is not all of the cluster of ff.toml:\n"
-              "#   SOURCE=ff://m1:4400,m2:4400,m3:4400/data\n"
-              "#   OPTIONS=--memory 2GiB --http 9103\n"
-              "# A line of /etc/fstab does as well: see ff-mount(1).\n") +
+  return unit_head(
+             "ff, a mount on %f", "ff-mount",
+             "# ff-mount@mnt-data.service mounts on /mnt/data (systemd-escape --path). What, in\n"
+             "# /etc/ff/mount-mnt-data.env, if it is not all of the cluster of ff.toml:\n"
+             "#   SOURCE=ff://m1:4400,m2:4400,m3:4400/data\n"
+             "#   OPTIONS=--memory 2GiB --http 9103\n"
+             "# A line of /etc/fstab does as well: see ff-mount(1).\n") +
          "After=ff-serve-meta.service ff-serve-storage.service\n" + std::string(kService) +
          fmt::format(
              "Environment=SOURCE=/\nEnvironmentFile=-/etc/ff/mount-%i.env\n"
@@ -74,7 +77,7 @@ std::string mount(std::string_view program) {
 }
 
 std::string up(std::string_view program) {
-  return head(
+  return unit_head(
              "ff, a cluster on this machine in %f", "ff-up",
              "# ff-up@data-ff.service runs the cluster in /data/ff (systemd-escape --path). More,\n"
              "# in /etc/ff/up-data-ff.env:\n"
@@ -89,8 +92,8 @@ std::string up(std::string_view program) {
 }
 
 std::string schedule_agent(std::string_view program) {
-  return head("ff, the agent of a node", "ff-schedule",
-              "# Its settings: [schedule], [schedule-agent] and [net] in /etc/ff/ff.toml.\n") +
+  return unit_head("ff, the agent of a node", "ff-schedule",
+                   "# Its settings: [schedule], [schedule-agent] and [net] in /etc/ff/ff.toml.\n") +
          std::string(kService) +
          // Ranks go on without it, and one that the kernel kills for memory is the task's affair.
          fmt::format(

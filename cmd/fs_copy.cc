@@ -21,7 +21,7 @@ using Words = std::vector<std::string>;
 
 // Data under way, and the memory for it that storage nodes of this host reach.
 constexpr uint64_t kUnderWay = 64 * kMiB;
-constexpr uint64_t kArena = 128 * kMiB;
+constexpr uint64_t kCopyMemory = 128 * kMiB;
 constexpr uint64_t kLocalUnit = kMiB;
 constexpr unsigned kQueueDepth = 128;
 constexpr std::string_view kPipe = "-";
@@ -92,7 +92,7 @@ struct Plan {
   }
 };
 
-Json report_json(const client::CopyReport& report, uint64_t failed, double seconds) {
+Json copy_report_json(const client::CopyReport& report, uint64_t failed, double seconds) {
   return {{"files", report.files},     {"directories", report.directories},
           {"links", report.links},     {"skipped", report.skipped},
           {"resumed", report.resumed}, {"bytes", report.bytes},
@@ -126,7 +126,8 @@ Result<void> copy_trees(FsRun& run, const CpOptions& options, const Plan& plan,
   bar.reset();
   const int64_t elapsed_ns = run.loop().now_ns() - began_ns;
   const client::CopyReport& report = copy.report();
-  session.out.data(report_json(report, failures.count(), static_cast<double>(elapsed_ns) / 1e9));
+  session.out.data(
+      copy_report_json(report, failures.count(), static_cast<double>(elapsed_ns) / 1e9));
   FF_TRY(std::move(done));
   FF_TRY(failures.end());
   const double rate = static_cast<double>(report.bytes) * 1e9 /
@@ -198,7 +199,8 @@ Result<void> no_json(const Output& out) {
 Result<void> run_cp(Session& session, const FsOptions& common, const CpOptions& options) {
   FF_TRY(const auto plan, Plan::of(options));
   if (plan.to.pipe) FF_TRY(no_json(session.out));
-  FF_TRY(auto run, FsRun::open(session, common, plan.servers, {.chains = true, .arena = kArena}));
+  FF_TRY(auto run,
+         FsRun::open(session, common, plan.servers, {.chains = true, .arena = kCopyMemory}));
   client::TransferMemory memory(run->loop(), run->arena(), kUnderWay);
   if (!plan.to.pipe && !plan.from.front().pipe) return copy_trees(*run, options, plan, memory);
   Progress progress;
@@ -215,7 +217,8 @@ Result<void> run_cp(Session& session, const FsOptions& common, const CpOptions& 
 Result<void> run_cat(Session& session, const FsOptions& common, const Words& words) {
   FF_TRY(no_json(session.out));
   FF_TRY(const auto paths, FsPaths::of(words));
-  FF_TRY(auto run, FsRun::open(session, common, paths.servers, {.chains = true, .arena = kArena}));
+  FF_TRY(auto run,
+         FsRun::open(session, common, paths.servers, {.chains = true, .arena = kCopyMemory}));
   client::TransferMemory memory(run->loop(), run->arena(), kUnderWay);
   Progress progress;
   Failures failures(session.out);

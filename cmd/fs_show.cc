@@ -25,7 +25,7 @@ struct Shown {
   std::vector<cluster::ChainId> chains = {};
 };
 
-Task<Result<Shown>> look_at(FsRun& run, const StatOptions& options, std::string path) {
+Task<Result<Shown>> stat_path(FsRun& run, const StatOptions& options, std::string path) {
   auto finding = client::find(run.names(), run.caller(), path, options.follow);
   FF_CO_TRY(auto seen, co_await std::move(finding));
   if (options.exact && seen.inode.is(meta::Kind::file)) {
@@ -81,8 +81,8 @@ Json shown_json(const std::string& path, const Shown& shown) {
   return json;
 }
 
-void print(Output& out, const client::Accounts& accounts, const std::string& path,
-           const Shown& shown) {
+void print_accounts(Output& out, const client::Accounts& accounts, const std::string& path,
+                    const Shown& shown) {
   const Inode& inode = shown.inode;
   out.line(Color::bold, "{}", path);
   out.line("  inode    {}, {}", inode.id, kind_name(inode.kind));
@@ -110,13 +110,13 @@ Result<void> run_stat(Session& session, const FsOptions& common, const StatOptio
   Failures failures(session.out);
   JsonList json(session.out, "entries");
   for (const std::string& path : paths.paths) {
-    const auto shown = run->run(look_at(*run, options, path));
+    const auto shown = run->run(stat_path(*run, options, path));
     if (!shown) {
       if (!failures.add(shown.error())) break;
       continue;
     }
     json.add(shown_json(path, *shown));
-    print(session.out, accounts, path, *shown);
+    print_accounts(session.out, accounts, path, *shown);
   }
   json.end();
   return failures.end();

@@ -76,7 +76,7 @@ Result<fs::path> this_program() {
 // What stands at a path that should become a link to `program`.
 enum class Place : unsigned char { empty, ours, outdated, foreign };
 
-Place look_at(const fs::path& link, const fs::path& program) {
+Place look_at_link(const fs::path& link, const fs::path& program) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(link, error);
   if (status.type() == fs::file_type::not_found) return Place::empty;
@@ -115,7 +115,7 @@ Result<void> install_links(Session& session, const fs::path& dir) {
   }
   // All are looked at before the first is made, so that a refusal changes nothing.
   for (const fs::path& link : links) {
-    if (look_at(link, program) == Place::foreign) {
+    if (look_at_link(link, program) == Place::foreign) {
       Error refused = fail(Errc::refused, "{}: exists and is not a link to ff", link.string());
       refused.hint = "Move it away or choose another directory.";
       return refused;
@@ -123,7 +123,7 @@ Result<void> install_links(Session& session, const fs::path& dir) {
   }
   Json made = Json::array();
   for (const fs::path& link : links) {
-    if (look_at(link, program) != Place::ours) {
+    if (look_at_link(link, program) != Place::ours) {
       FF_TRY(put_link(link, program));
       session.out.line("{}", link.string());
       made.push_back(link.string());

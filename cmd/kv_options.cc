@@ -13,7 +13,7 @@ namespace {
 
 std::string file_name(const KvOptions& options) { return options.place.name + std::string(".db"); }
 
-Result<std::string> folder(const KvOptions& options, KvStore::Use use) {
+Result<std::string> store_folder(const KvOptions& options, KvStore::Use use) {
   io::SystemDisk disk;
   std::string dir;
   if (options.dir) {
@@ -80,7 +80,7 @@ Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Use us
     return Error{Errc::usage, "--etcd-ca, --etcd-cert and --etcd-key are for etcd",
                  "Name the cluster with --kv etcds://HOST:PORT,..."};
   }
-  FF_TRY(const std::string dir, folder(options, use));
+  FF_TRY(const std::string dir, store_folder(options, use));
   if (use == Use::own) {
     FF_TRY(lock_, take_lock(dir, options.place));
   }

@@ -34,11 +34,11 @@
 namespace ff::cmd {
 namespace {
 
-constexpr int64_t kOpenNs = 15 * kSecond;
+constexpr int64_t kMountOpenNs = 15 * kSecond;
 constexpr uint64_t kMemoryMin = 64 * kMiB;
 constexpr uint64_t kSlotsMax = 64;
 constexpr int64_t kAgainNs = 100 * kMillisecond;  // between two looks at a cluster
-constexpr int64_t kLookNs = kSecond;              // between two looks at gauges and logs
+constexpr int64_t kGaugesNs = kSecond;            // between two looks at gauges and logs
 
 struct MountOptions {
   std::string source;
@@ -82,7 +82,7 @@ Memory share_out(ByteSpan all) {
           .writes = all.last(rest)};
 }
 
-Task<Result<void>> pause(Loop& loop) {
+Task<Result<void>> pause_mount(Loop& loop) {
   const auto waited = co_await after(loop, kAgainNs);
   co_return waited;
 }
@@ -135,7 +135,7 @@ class Mounted {
 
 // Until it is formed and has chains, when that is to be waited for.
 Result<void> Mounted::find_cluster() {
-  const int64_t until_ns = options_.wait ? INT64_MAX : loop().now_ns() + kOpenNs;
+  const int64_t until_ns = options_.wait ? INT64_MAX : loop().now_ns() + kMountOpenNs;
   for (std::string told;;) {
     const auto started =
         run_task(loop(), stoppable(loop(), session_.stop, files_->start(until_ns)));
@@ -151,7 +151,7 @@ Result<void> Mounted::find_cluster() {
     if (!options_.wait || why.code != Errc::not_found) return why;
     if (told != why.message) log_warning("waits", {{"cause", why.message}, {"hint", why.hint}});
     told = why.message;
-    FF_TRY(run_task(loop(), stoppable(loop(), session_.stop, pause(loop()))));
+    FF_TRY(run_task(loop(), stoppable(loop(), session_.stop, pause_mount(loop()))));
     files_->refresh();
   }
 }
@@ -275,7 +275,7 @@ Task<void> Mounted::keep_looking(std::function<void()> look) {
     writes.set(static_cast<int64_t>(files_->waiting_bytes()));
     open.set(static_cast<int64_t>(operations_->open_files()));
     if (look) look();
-    const auto waited = co_await after(loop(), kLookNs);
+    const auto waited = co_await after(loop(), kGaugesNs);
     if (!waited) co_return;
   }
 }
@@ -344,7 +344,7 @@ Result<void> serve(Session& session, const MountOptions& options, const Told& to
   return mounted.run(told, std::move(look));
 }
 
-void print(Session& session, const MountOptions& options, const Json& where) {
+void print_mount(Session& session, const MountOptions& options, const Json& where) {
   if (options.dry_run) return session.out.note("{} can be mounted", options.source);
   const std::string dir = where["dir"];
   const bool quiet = options.detach && session.out.mode().quiet;
@@ -386,12 +386,12 @@ Result<void> detach(Session& session, const MountOptions& options) {
     return serve(session, options, told, [&log] { log.look(); });
   });
   FF_TRY(const Json where, std::move(left));
-  print(session, options, where);
+  print_mount(session, options, where);
   session.out.data(where);
   return {};
 }
 
-Result<void> check(const MountOptions& options) {
+Result<void> check_mount(const MountOptions& options) {
   if (options.memory < kMemoryMin) {
     return fail(Errc::usage, "--memory {}: at least {}", format_size(options.memory),
                 format_size(kMemoryMin));
@@ -405,12 +405,12 @@ Result<void> check(const MountOptions& options) {
 }
 
 Result<void> run_mount(Session& session, const MountOptions& options) {
-  FF_TRY(check(options));
+  FF_TRY(check_mount(options));
   if (options.wait) session.out.note("waiting for the cluster");
   if (options.detach && !options.dry_run) return detach(session, options);
   log_setup(log_options(session, options));
   const Told told = [&](const Json& where) {
-    print(session, options, where);
+    print_mount(session, options, where);
     return session.out.emit(where);
   };
   return serve(session, options, told, {});

@@ -93,7 +93,7 @@ Result<sched::wire::Node> node_of(const AgentOptions& options) {
 }
 
 // Where ranks of other nodes reach this one: by default as callers of the agent do.
-std::string address_of(const AgentOptions& options, const std::string& reached_at) {
+std::string agent_address(const AgentOptions& options, const std::string& reached_at) {
   if (options.address) return *options.address;
   const auto address = net::parse_address(reached_at);
   if (!address || address->is_unix() || address->host.empty()) return net::host_name();
@@ -133,7 +133,7 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
                                       .checks = {own_program(), "validate", "run", "--level",
                                                  options.validate_level, "--json"}});
   Daemon::Service service;
-  service.start = [&](const std::string& at) { agent->start(at, address_of(options, at)); };
+  service.start = [&](const std::string& at) { agent->start(at, agent_address(options, at)); };
   service.stop = [&agent] { return agent->close(); };
   service.status = [&agent] { return agent->status(); };
   FF_TRY(daemon->run(std::move(service)));

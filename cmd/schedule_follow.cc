@@ -14,13 +14,14 @@ namespace {
 using sched::wire::Attempt;
 using sched::wire::ListedTask;
 using sched::wire::LogReply;
-using sched::wire::Task;
 
 constexpr uint32_t kPieceBytes = 256 << 10;
 constexpr uint32_t kLinesBytesMax = 768 << 10;  // a message has room for no more
-constexpr int64_t kLookNs = 500 * kMillisecond;
+constexpr int64_t kFollowPollNs = 500 * kMillisecond;
 
-bool is_finished(const Task& task) { return sched::phase_of(task) == sched::TaskPhase::finished; }
+bool is_finished(const sched::wire::Task& task) {
+  return sched::phase_of(task) == sched::TaskPhase::finished;
+}
 
 // Of a character that was begun at the end of `bytes` and goes on behind them.
 size_t cut_off(std::string_view bytes) {
@@ -58,12 +59,12 @@ Result<ListedTask> LogReader::run() {
     FF_TRY(auto listed, calls_.task(wanted_.task));
     FF_TRY(const bool done, step(listed));
     if (done) return listed;
-    FF_TRY(calls_.session().stop.sleep_ns(kLookNs));
+    FF_TRY(calls_.session().stop.sleep_ns(kFollowPollNs));
   }
 }
 
 // The one that is to be read next, null when there is none yet.
-const Attempt* LogReader::choose(const Task& task) const {
+const Attempt* LogReader::choose(const sched::wire::Task& task) const {
   const auto& all = task.attempts();
   if (all.empty()) return nullptr;
   const uint32_t wanted = wanted_.attempt.value_or(attempt_);
@@ -75,7 +76,7 @@ const Attempt* LogReader::choose(const Task& task) const {
 // What is there now is read to its end; whether nothing can follow. `listed` is older than what is
 // read, so that a finished task's last words are in it.
 Result<bool> LogReader::step(const ListedTask& listed) {
-  const Task& task = listed.task();
+  const sched::wire::Task& task = listed.task();
   const uint64_t ranks = uint64_t{task.spec().nodes()} * task.spec().processes();
   if (wanted_.rank >= ranks) {
     return fail(Errc::usage, "--rank {}: task {} has {} ranks, from 0", wanted_.rank, task.id(),
@@ -138,7 +139,7 @@ void LogReader::tell_waiting(const ListedTask& listed) {
   calls_.session().out.note("{}", explanation(listed, calls_.wall_ns()));
 }
 
-Result<void> LogReader::begin(const Task& task, const Attempt& tried) {
+Result<void> LogReader::begin(const sched::wire::Task& task, const Attempt& tried) {
   if (attempt_ != 0 || wanted_.all)
     calls_.session().out.note("attempt {} of task {}", tried.number(), task.id());
   attempt_ = tried.number();

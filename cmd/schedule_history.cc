@@ -54,7 +54,7 @@ Json sum_json(const Sum& sum) {
   return json;
 }
 
-void add_row(Table& table, const std::string& who, const Sum& sum) {
+void add_usage_row(Table& table, const std::string& who, const Sum& sum) {
   table.row({who, fmt::to_string(sum.tasks), fmt::to_string(sum.succeeded),
              fmt::to_string(sum.failed), fmt::to_string(sum.stopped),
              fmt::format("{:.2f}", node_hours(sum.used_ns)),
@@ -88,12 +88,12 @@ Result<void> run_history(Session& session, const HistoryOptions& options, int64_
                                     {"LOST", Align::right},
                                     {"MEAN WAIT", Align::right}});
     for (const auto& [user, sum] : users) {
-      add_row(table, user, sum);
+      add_usage_row(table, user, sum);
       Json one = {{"user", user}};
       one.update(sum_json(sum));
       json.push_back(std::move(one));
     }
-    add_row(table, "total", total);
+    add_usage_row(table, "total", total);
   }
   session.out.data({{"users", std::move(json)}, {"total", sum_json(total)}});
   return {};

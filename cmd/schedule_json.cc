@@ -12,9 +12,6 @@ namespace {
 using sched::StopWhy;
 using sched::wire::Attempt;
 using sched::wire::Spec;
-using sched::wire::Task;
-
-double seconds(int64_t ns) { return static_cast<double>(ns) / static_cast<double>(kSecond); }
 
 template <class Words>
 Json words_json(const Words& words) {
@@ -32,7 +29,7 @@ void add_hex(Json& json, const std::string& name, const auto& words) {
 }
 
 Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-Json or_null(int64_t ns) { return ns == 0 ? Json() : Json(seconds(ns)); }
+Json or_null(int64_t ns) { return ns == 0 ? Json() : Json(to_seconds(ns)); }
 
 Json spec_json(const Spec& spec) {
   Json json = {{"name", or_null(spec.name())},
@@ -46,7 +43,7 @@ Json spec_json(const Spec& spec) {
                {"marks", words_json(spec.marks())},
                {"priority", spec.has_priority() ? Json(spec.priority()) : Json("auto")},
                {"limit_s", or_null(spec.limit())},
-               {"min_run_s", seconds(spec.min_run())},
+               {"min_run_s", to_seconds(spec.min_run())},
                {"restarts", spec.restarts()},
                {"restart_on", spec.restart_on() == 0 ? Json() : Json(spec.restart_on())},
                {"signal", spec.signal() == 0 ? Json() : Json(spec.signal())},
@@ -101,11 +98,11 @@ Json waiting_json(const sched::wire::Waiting& waiting) {
 
 void add_time(Json& json, const std::string& name, int64_t wall_ns) {
   json[name] = wall_ns == 0 ? Json() : Json(format_time(wall_ns));
-  json[name + "_s"] = wall_ns == 0 ? Json() : Json(seconds(wall_ns));
+  json[name + "_s"] = wall_ns == 0 ? Json() : Json(to_seconds(wall_ns));
 }
 
 Json task_json(const sched::wire::ListedTask& listed) {
-  const Task& task = listed.task();
+  const sched::wire::Task& task = listed.task();
   Json groups = Json::array();
   for (const uint32_t group : task.owner().groups()) groups.push_back(group);
   Json json = {{"task", task.id()},
@@ -128,8 +125,8 @@ Json task_json(const sched::wire::ListedTask& listed) {
   json["outcome"] = is_over ? Json(task_state(task)) : Json();
   json["outcome_text"] = or_null(task.outcome_text());
   add_time(json, "finished", task.finished());
-  json["used_node_s"] = seconds(task.used());
-  json["lost_node_s"] = seconds(task.lost());
+  json["used_node_s"] = to_seconds(task.used());
+  json["lost_node_s"] = to_seconds(task.lost());
   json["waited_s"] = or_null(task.waited());
   return json;
 }
@@ -153,7 +150,7 @@ Json node_json(const sched::wire::ListedNode& listed) {
                {"verdict", or_null(verdict_word(node))},
                {"verdict_text", or_null(node.verdict_text())},
                {"task", listed.task() == 0 ? Json() : Json(listed.task())},
-               {"heard_s", listed.heard() < 0 ? Json() : Json(seconds(listed.heard()))}};
+               {"heard_s", listed.heard() < 0 ? Json() : Json(to_seconds(listed.heard()))}};
   add_time(json, "validated", node.validated());
   return json;
 }

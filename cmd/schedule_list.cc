@@ -15,7 +15,6 @@ namespace {
 using sched::wire::Attempt;
 using sched::wire::ListedTask;
 using sched::wire::ListRequest;
-using sched::wire::Task;
 
 constexpr size_t kTitleMax = 40;  // of a row; --json has all of it
 
@@ -32,7 +31,7 @@ struct OneOptions {
 };
 
 // Since it began to run, or for how long it did.
-std::string ran_text(const Task& task, int64_t now_ns) {
+std::string ran_text(const sched::wire::Task& task, int64_t now_ns) {
   if (task.attempts().empty()) return "";
   const Attempt& tried = *task.attempts().rbegin();
   if (tried.started() == 0) return "";
@@ -55,7 +54,7 @@ class TaskTable {
                                      {"NAME"},
                                      {"WHY"}}) {}
   void add(const ListedTask& listed) {
-    const Task& task = listed.task();
+    const sched::wire::Task& task = listed.task();
     const int64_t now_ns = calls_.wall_ns();
     table_.row(
         {fmt::to_string(task.id()), task.owner().name(), Cell(task_state(task), task_color(task)),
@@ -100,13 +99,13 @@ void add_if(Table& table, const char* what, const std::string& value) {
 
 std::string some_duration(int64_t ns) { return ns == 0 ? "" : format_duration(ns); }
 
-std::string hours_text(const Task& task) {
+std::string hours_text(const sched::wire::Task& task) {
   return fmt::format("{:.2f} used, {:.2f} of them lost", node_hours(task.used()),
                      node_hours(task.lost()));
 }
 
 void print_task(Output& out, const ListedTask& listed, int64_t now_ns) {
-  const Task& task = listed.task();
+  const sched::wire::Task& task = listed.task();
   const auto& spec = task.spec();
   auto table = out.table({{"WHAT"}, {"VALUE"}});
   table.row({"task", fmt::to_string(task.id())});
@@ -149,7 +148,7 @@ std::string stop_text(const Attempt& tried) {
 }
 
 // Of old attempts the scheduler keeps the first nodes only.
-std::string nodes_text(const Attempt& tried) {
+std::string attempt_nodes_text(const Attempt& tried) {
   const auto named = static_cast<uint32_t>(tried.nodes_size());
   const std::string names = fmt::format("{}", fmt::join(tried.nodes(), " "));
   if (tried.nodes_count() <= named) return names;
@@ -157,7 +156,7 @@ std::string nodes_text(const Attempt& tried) {
 }
 
 // One step a row, with the time since the one before it.
-void print_attempts(Output& out, const Task& task) {
+void print_attempts(Output& out, const sched::wire::Task& task) {
   out.line("");
   auto table =
       out.table({{"ATTEMPT", Align::right}, {"STEP"}, {"WHEN"}, {"AFTER", Align::right}, {"WHAT"}});
@@ -169,7 +168,7 @@ void print_attempts(Output& out, const Task& task) {
     };
     const bool failed = tried.status() != 0;
     std::vector<Step> steps = {
-        {"placed", tried.placed(), nodes_text(tried)},
+        {"placed", tried.placed(), attempt_nodes_text(tried)},
         {"started", tried.started(),
          tried.port() == 0 ? "" : fmt::format("MASTER_PORT {}", tried.port())},
         {"saved", tried.saved(),

@@ -16,7 +16,7 @@ struct LogsOptions {
   LogWanted wanted;
 };
 
-struct RunOptions {
+struct FollowedOptions {
   ScheduleOptions schedule;
   SubmitOptions task;
 };
@@ -48,7 +48,7 @@ Result<int> exit_of(const sched::wire::Task& task) {
                fmt::format("How it went: ff schedule show {}", task.id())};
 }
 
-Result<void> run_run(Session& session, const RunOptions& options, int64_t timeout_ns) {
+Result<void> run_run(Session& session, const FollowedOptions& options, int64_t timeout_ns) {
   FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
   FF_TRY(const uint64_t id, submit_task(*calls, options.task));
   session.out.note("task {}", id);
@@ -108,7 +108,7 @@ void declare_schedule_logs(Command& logs) {
 }
 
 void declare_schedule_run(Command& run) {
-  auto& options = run.keep<RunOptions>();
+  auto& options = run.keep<FollowedOptions>();
   run.about(
       "Submits a task, prints what its rank 0 prints until the task is finished, and exits with "
       "the exit code of the task: that of the rank that failed first, 128 and the number of the "

@@ -12,7 +12,7 @@ struct NodesOptions {
   ScheduleOptions schedule;
 };
 
-struct DrainOptions {
+struct DrainNodeOptions {
   ScheduleOptions schedule;
   std::vector<std::string> nodes;
   std::string reason;
@@ -56,8 +56,8 @@ Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t ti
 }
 
 // All of them, whatever becomes of one.
-Result<void> run_drain(Session& session, const DrainOptions& options, int64_t timeout_ns,
-                       bool drain) {
+Result<void> run_node_drain(Session& session, const DrainNodeOptions& options, int64_t timeout_ns,
+                            bool drain) {
   FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
   Failures failures(session.out);
   Json done = Json::array();
@@ -79,12 +79,12 @@ Result<void> run_drain(Session& session, const DrainOptions& options, int64_t ti
   return failures.end();
 }
 
-void declare_drain(Command& command, DrainOptions& options, bool drain) {
+void declare_node_drain(Command& command, DrainNodeOptions& options, bool drain) {
   command.argument("NODE", text(options.nodes, "NODE"), "Their names");
   declare_scheduler(command, options.schedule);
   command.blocking(kScheduleNs);
   command.run([&options, &command, drain](Session& session) {
-    return run_drain(session, options, command.timeout_ns(), drain);
+    return run_node_drain(session, options, command.timeout_ns(), drain);
   });
 }
 
@@ -113,22 +113,22 @@ void declare_schedule_nodes(Command& schedule) {
   });
 
   Command& drain = schedule.sub("drain", "Take nodes out of service");
-  auto& draining = drain.keep<DrainOptions>();
+  auto& draining = drain.keep<DrainNodeOptions>();
   drain.about(
       "The nodes get no more tasks. A task that is on one of them is asked to save and leave all "
       "of its nodes, and goes on elsewhere. For the operator, who has the cluster key.");
   drain.option("--reason", text(draining.reason, "TEXT"), "Why, for those who look at the nodes")
       .required();
   drain.example("ff schedule drain node7 --reason 'bad memory, ticket 42'", "before a repair");
-  declare_drain(drain, draining, true);
+  declare_node_drain(drain, draining, true);
 
   Command& undrain = schedule.sub("undrain", "Put nodes back into service");
-  auto& returning = undrain.keep<DrainOptions>();
+  auto& returning = undrain.keep<DrainNodeOptions>();
   undrain.about(
       "The nodes take tasks again, whoever has drained them: also those whose checks have failed, "
       "until the next run of checks says so again. For the operator, who has the cluster key.");
   undrain.example("ff schedule undrain node7", "after the repair");
-  declare_drain(undrain, returning, false);
+  declare_node_drain(undrain, returning, false);
 }
 
 }  // namespace ff::cmd

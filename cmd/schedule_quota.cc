@@ -15,8 +15,8 @@ struct QuotaOptions {
   uint32_t nodes = 0;
 };
 
-Result<void> ask(Session& session, const QuotaOptions& options, int64_t timeout_ns,
-                 const sched::wire::QuotaRequest& request) {
+Result<void> ask_quota(Session& session, const QuotaOptions& options, int64_t timeout_ns,
+                       const sched::wire::QuotaRequest& request) {
   FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
   FF_TRY(const auto reply, calls->call(sched::kQuota, request));
   const bool is_list = request.set().empty() && request.drop().empty();
@@ -79,7 +79,7 @@ void declare_schedule_quota(Command& schedule) {
   declare_scheduler(list, listing.schedule);
   list.blocking(kScheduleNs);
   list.run([&listing, &list](Session& session) {
-    return ask(session, listing, list.timeout_ns(), sched::wire::QuotaRequest());
+    return ask_quota(session, listing, list.timeout_ns(), sched::wire::QuotaRequest());
   });
 
   Command& set = quota.sub("set", "Set a quota, in place of one that is there");
@@ -92,7 +92,7 @@ void declare_schedule_quota(Command& schedule) {
   set.run([&setting, &set](Session& session) {
     sched::wire::QuotaRequest request;
     *request.add_set() = quota_of(setting);
-    return ask(session, setting, set.timeout_ns(), request);
+    return ask_quota(session, setting, set.timeout_ns(), request);
   });
 
   Command& drop = quota.sub("drop", "Remove a quota");
@@ -104,7 +104,7 @@ void declare_schedule_quota(Command& schedule) {
   drop.run([&dropping, &drop](Session& session) {
     sched::wire::QuotaRequest request;
     *request.add_drop() = quota_of(dropping);
-    return ask(session, dropping, drop.timeout_ns(), request);
+    return ask_quota(session, dropping, drop.timeout_ns(), request);
   });
 }
 

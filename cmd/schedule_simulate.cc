@@ -53,7 +53,7 @@ Result<sched::Trace> read_trace(const SimulateOptions& options) {
   return trace;
 }
 
-Result<void> check(const SimulateOptions& options) {
+Result<void> check_simulation(const SimulateOptions& options) {
   FF_TRY(check_range("--nodes", options.nodes, 1, kNodesMax));
   FF_TRY(check_range("--zones", options.zones, 1, options.nodes));
   FF_TRY(check_range("--leaf", options.leaf_nodes, 1, kNodesMax));
@@ -73,8 +73,8 @@ Result<void> check(const SimulateOptions& options) {
   return {};
 }
 
-void tell(Output& out, const SimulateOptions& options, const sched::Trace& trace,
-          const sched::SimulatedRun& run) {
+void tell_trace(Output& out, const SimulateOptions& options, const sched::Trace& trace,
+                const sched::SimulatedRun& run) {
   Json data = {{"nodes", options.nodes},
                {"tasks", trace.tasks.size()},
                {"seed", options.seed},
@@ -114,7 +114,7 @@ void tell(Output& out, const SimulateOptions& options, const sched::Trace& trace
 }
 
 Result<void> run_simulate(Session& session, const SimulateOptions& options) {
-  FF_TRY(check(options));
+  FF_TRY(check_simulation(options));
   sched::Trace trace;
   if (options.trace) {
     FF_TRY(trace, read_trace(options));
@@ -134,7 +134,7 @@ Result<void> run_simulate(Session& session, const SimulateOptions& options) {
       .answering = static_cast<double>(options.answering_percent) / 100};
   FF_TRY(const auto run,
          sched::simulate(cluster, trace, options.seed, session.stop.clock(), session.stop));
-  tell(session.out, options, trace, run);
+  tell_trace(session.out, options, trace, run);
   if (run.never > 0) {
     session.out.warn("{} tasks are larger than {} nodes and were left out", run.never,
                      options.nodes);

@@ -72,7 +72,7 @@ Result<std::map<std::string, std::string>> environment(const SubmitOptions& opti
   return all;
 }
 
-Result<std::string> folder(const SubmitOptions& options) {
+Result<std::string> task_folder(const SubmitOptions& options) {
   char* const current = ::get_current_dir_name();
   if (current == nullptr) return errno_error(errno, "the current folder");
   std::string here = current;
@@ -87,7 +87,7 @@ Result<Spec> make_spec(const SubmitOptions& options) {
   for (const std::string& word : options.words) spec.add_argv(word);
   FF_TRY(const auto variables, environment(options));
   for (const auto& [name, value] : variables) spec.add_env(name + "=" + value);
-  FF_TRY(const std::string cwd, folder(options));
+  FF_TRY(const std::string cwd, task_folder(options));
   spec.set_cwd(cwd);
   spec.set_nodes(options.nodes);
   spec.set_processes(options.processes);

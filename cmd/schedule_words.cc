@@ -21,7 +21,6 @@ using sched::Why;
 using sched::wire::Attempt;
 using sched::wire::ListedTask;
 using sched::wire::Spec;
-using sched::wire::Task;
 
 std::string nodes_text(uint64_t count) {
   return fmt::format("{} {}", count, count == 1 ? "node" : "nodes");
@@ -35,7 +34,7 @@ std::string expected_text(int64_t expected_ns, int64_t now_ns) {
                      format_time(expected_ns));
 }
 
-std::string quota_sentence(const Task& task, uint32_t missing) {
+std::string quota_sentence(const sched::wire::Task& task, uint32_t missing) {
   const Spec& spec = task.spec();
   const std::string level = spec.has_priority() ? fmt::format("at priority {}", spec.priority())
                                                 : std::string("at any priority");
@@ -51,7 +50,7 @@ std::string validating_text(uint32_t nodes) {
 }
 
 std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
-  const Task& task = listed.task();
+  const sched::wire::Task& task = listed.task();
   const Spec& spec = task.spec();
   const auto& waiting = listed.waiting();
   const uint32_t missing = waiting.missing();
@@ -113,7 +112,7 @@ std::string stopping_sentence(const Attempt& tried) {
   return fmt::format("is leaving its nodes, since {}: {}", why, where);
 }
 
-std::string finished_sentence(const Task& task) {
+std::string finished_sentence(const sched::wire::Task& task) {
   const std::string when = format_time(task.finished());
   const std::string& text = task.outcome_text();
   switch (static_cast<Outcome>(task.outcome())) {
@@ -126,7 +125,7 @@ std::string finished_sentence(const Task& task) {
 }
 
 std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
-  const Task& task = listed.task();
+  const sched::wire::Task& task = listed.task();
   const Attempt none;
   const Attempt& tried = sched::last_attempt(task) == nullptr ? none : *sched::last_attempt(task);
   switch (sched::phase_of(task)) {
@@ -152,7 +151,7 @@ std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
 
 }  // namespace
 
-Color task_color(const Task& task) {
+Color task_color(const sched::wire::Task& task) {
   switch (sched::phase_of(task)) {
     case TaskPhase::running: return Color::green;
     case TaskPhase::stopping: return Color::yellow;

@@ -23,7 +23,7 @@ struct ServeMetaOptions {
   bool root_squash = false;
 };
 
-std::string status(const cluster::ManagerService& manager, const std::string& address) {
+std::string meta_status(const cluster::ManagerService& manager, const std::string& address) {
   const auto halted = manager.halted();
   Json json = {{"role", "serve-meta"},
                {"address", address},
@@ -53,7 +53,7 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
   };
   service.stop = [&manager] { return manager.close(); };
   service.end = [&files] { return files.close(); };
-  service.status = [&] { return status(manager, address); };
+  service.status = [&] { return meta_status(manager, address); };
   return daemon->run(std::move(service));
 }
 
@@ -78,7 +78,7 @@ void declare_serve_meta(Command& meta) {
               "How long the bytes of a removed file stay, for programs that still read it")
       .config("serve-meta.collect-after");
   meta.option("--keep-lost", duration(options.keep_lost_ns),
-              "How long replicas are kept that 'ff admin accept-loss' has set aside")
+              "How long nodes keep the replicas that 'ff admin accept-loss' has set aside")
       .config("serve-meta.keep-lost");
   meta.flag("--root-squash", options.root_squash,
             "Root of the machines that mount is nobody here (65534)")

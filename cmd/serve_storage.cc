@@ -18,7 +18,7 @@ namespace ff::cmd {
 namespace {
 
 // Where data under way lies, for other daemons of this host to reach; only what is used is taken.
-constexpr uint64_t kArena = 512 * kMiB;
+constexpr uint64_t kBlockMemory = 512 * kMiB;
 
 struct ServeStorageOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4410", .advertise = {}, .http = {}, .net = {}};
@@ -51,7 +51,7 @@ Json target_status(const chain::StorageNode& node, const chunk::TargetInfo& targ
           {"damaged", target.damaged}};
 }
 
-std::string status(const chain::StorageNode& node, const std::string& address) {
+std::string storage_status(const chain::StorageNode& node, const std::string& address) {
   Json json = {{"role", "serve-storage"},
                {"address", address},
                {"node", node.member().self().id},
@@ -89,7 +89,7 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "serve-storage"));
   io::SystemDisk disk;
   FF_TRY(const std::string boot, boot_id(disk));
-  FF_TRY(const ByteSpan arena, daemon->shared_memory(kArena));
+  FF_TRY(const ByteSpan arena, daemon->shared_memory(kBlockMemory));
   chain::StorageNode node(daemon->client(), disk, daemon->router(), managers,
                           {.dirs = options.disks,
                            .node = options.node.value_or(0),
@@ -114,7 +114,7 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
   };
   service.stop = [&node] { return node.drain(); };
   service.end = [&node] { return node.close(); };
-  service.status = [&] { return status(node, address); };
+  service.status = [&] { return storage_status(node, address); };
   return daemon->run(std::move(service));
 }
 

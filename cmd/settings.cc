@@ -7,11 +7,11 @@
 namespace ff::cmd {
 namespace {
 
-void collect(const Command& command, std::vector<const Option*>& found) {
+void collect_set_options(const Command& command, std::vector<const Option*>& found) {
   for (const Option& option : command.options()) {
     if (!option.config_key().empty() || !option.env_name().empty()) found.push_back(&option);
   }
-  for (const Command& sub : command.subs()) collect(sub, found);
+  for (const Command& sub : command.subs()) collect_set_options(sub, found);
 }
 
 // What orders options and makes two of them the same setting.
@@ -33,7 +33,7 @@ ConfigType type_of(const Option& option) {
 
 std::vector<const Option*> configurable(std::span<const std::unique_ptr<Command>> commands) {
   std::vector<const Option*> found;
-  for (const auto& command : commands) collect(*command, found);
+  for (const auto& command : commands) collect_set_options(*command, found);
   std::stable_sort(found.begin(), found.end(),
                    [](const Option* a, const Option* b) { return identity(*a) < identity(*b); });
   const auto same = [](const Option* a, const Option* b) { return identity(*a) == identity(*b); };

@@ -33,11 +33,11 @@ namespace ff::cmd {
 namespace {
 
 constexpr int64_t kUpNs = 60 * kSecond;
-constexpr int64_t kLookNs = 50 * kMillisecond;
+constexpr int64_t kUpPollNs = 50 * kMillisecond;
 // Copies to targets that come back may take long, and need not be waited for.
 constexpr int64_t kWholeNs = 5 * kSecond;
 // Of the supervisor, when it is not wanted any more: it gives each daemon 20 s.
-constexpr int64_t kEndNs = 70 * kSecond;
+constexpr int64_t kDaemonEndNs = 70 * kSecond;
 constexpr int64_t kMountEndNs = 5 * kSecond;  // of a mount that was killed
 constexpr uint64_t kSpaceMin = 64 * kMiB;     // that a new cluster begins with
 constexpr uint64_t kRestartsMax = 5;          // of a daemon that has never served
@@ -106,7 +106,7 @@ std::string as_text(const local::Standing& one) {
   return text;
 }
 
-Json to_json(const local::Folder& folder, const local::Made& made, const local::Running& running,
+Json up_json(const local::Folder& folder, const local::Made& made, const local::Running& running,
              bool before) {
   Json daemons = Json::array();
   for (const local::Standing& one : running.services) {
@@ -126,8 +126,8 @@ Json to_json(const local::Folder& folder, const local::Made& made, const local::
           {"daemons", std::move(daemons)}};
 }
 
-void print(Session& session, const local::Folder& folder, const local::Made& made,
-           const local::Running& running, bool foreground) {
+void print_up(Session& session, const local::Folder& folder, const local::Made& made,
+              const local::Running& running, bool foreground) {
   Output& out = session.out;
   out.line("cluster  {}, in {}", describe(made.shape), folder.path());
   out.line("meta     {}", made.meta);
@@ -163,7 +163,7 @@ std::vector<std::string> daemon_env() {
 }
 
 // By its path, when that still leads to it: its name is then what `ps` shows.
-std::string this_program() {
+std::string supervisor_program() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
   return !error && std::filesystem::exists(path, error) ? path.string() : "/proc/self/exe";
@@ -189,7 +189,7 @@ struct Supervision {
   local::Supervisor supervisor(loop, disk, rng, folder, made,
                                {.mount = what.mount,
                                 .schedule = what.schedule,
-                                .program = this_program(),
+                                .program = supervisor_program(),
                                 .env = daemon_env(),
                                 .pipe = what.pipe.get(),
                                 .changed = [&log] { log.look(); }});
@@ -237,8 +237,8 @@ class Supervising {
   bool end() {
     pipe_ = net::Fd();
     SystemClock clock;
-    const int64_t until_ns = clock.steady_ns() + kEndNs;
-    while (!ended() && clock.steady_ns() < until_ns) clock.sleep_ns(kLookNs);
+    const int64_t until_ns = clock.steady_ns() + kDaemonEndNs;
+    while (!ended() && clock.steady_ns() < until_ns) clock.sleep_ns(kUpPollNs);
     const bool over = ended();
     pid_ = 0;
     return over;
@@ -290,7 +290,7 @@ Result<void> Bringing::wait_for_leftovers() {
   // The kernel ends the daemons of a supervisor that was killed: soon, not at once.
   const auto before = folder_.running();
   while (before && folder_.any_left(*before)) {
-    if (auto paused = session_.stop.sleep_ns(kLookNs); !paused) {
+    if (auto paused = session_.stop.sleep_ns(kUpPollNs); !paused) {
       return std::move(paused).error().within("daemons of an earlier start have not ended: ");
     }
   }
@@ -360,7 +360,7 @@ Result<void> Bringing::pause(const std::string& waits_for) {
     return Error{Errc::failed, fmt::format("{}: its supervisor has ended", folder_.path()),
                  fmt::format("Stopped by somebody? Its log: {}/supervisor.log", folder_.logs())};
   }
-  auto paused = session_.stop.sleep_ns(kLookNs);
+  auto paused = session_.stop.sleep_ns(kUpPollNs);
   if (paused) return {};
   Error error = std::move(paused).error();
   error.message += ": " + waits_for;
@@ -465,8 +465,8 @@ Result<void> Bringing::run() {
     return up;
   }
   if (auto running = folder_.running()) running_ = std::move(*running);
-  print(session_, folder_, made_, running_, options_.foreground);
-  const Json data = to_json(folder_, made_, running_, false);
+  print_up(session_, folder_, made_, running_, options_.foreground);
+  const Json data = up_json(folder_, made_, running_, false);
   if (!options_.foreground) {
     session_.out.data(data);
     supervising_.go_on();
@@ -475,7 +475,7 @@ Result<void> Bringing::run() {
   auto told = session_.out.emit(data);
   notify_systemd("READY=1");
   while (told && !session_.stop.requested() && !supervising_.ended()) {
-    session_.stop.clock().sleep_ns(kLookNs);
+    session_.stop.clock().sleep_ns(kUpPollNs);
   }
   notify_systemd("STOPPING=1");
   if (told && !session_.stop.requested()) session_.out.note("it was stopped");
@@ -525,8 +525,8 @@ Result<void> show_running(Session& session, const UpOptions& options, local::Fol
       if (made->formed && running->services.size() == daemons &&
           missing == running->services.end()) {
         session.out.note("it runs already, since {}", format_time(running->since_ns));
-        print(session, folder, *made, *running, false);
-        session.out.data(to_json(folder, *made, *running, true));
+        print_up(session, folder, *made, *running, false);
+        session.out.data(up_json(folder, *made, *running, true));
         return {};
       }
       if (missing != running->services.end()) waits_for = as_text(*missing);
@@ -536,7 +536,7 @@ Result<void> show_running(Session& session, const UpOptions& options, local::Fol
       return Error{Errc::failed, fmt::format("{}: it was stopped just now", folder.path()),
                    "Run the same command again."};
     }
-    if (auto paused = session.stop.sleep_ns(kLookNs); !paused) {
+    if (auto paused = session.stop.sleep_ns(kUpPollNs); !paused) {
       Error error = std::move(paused).error();
       error.message += ": it runs already, but " + waits_for;
       error.hint = "Logs: " + folder.logs();
@@ -575,12 +575,12 @@ Result<std::string> up_dir(const std::optional<std::string>& at) {
 }
 
 Result<void> wait_until_mountable(Session& session, const std::string& dir) {
-  for (int64_t waited_ns = 0;; waited_ns += kLookNs) {
+  for (int64_t waited_ns = 0;; waited_ns += kUpPollNs) {
     auto mountable = mount::check_mountable(dir);
     if (mountable || mountable.error().code != Errc::exists || waited_ns > kMountEndNs) {
       return mountable;
     }
-    FF_TRY(session.stop.sleep_ns(kLookNs));
+    FF_TRY(session.stop.sleep_ns(kUpPollNs));
   }
 }
 

@@ -91,7 +91,7 @@ check::Request request_of(const RunOptions& options, const std::string& state) {
 }
 
 // Who hears of it besides the caller.
-Result<void> tell(Session& session, const RunOptions& options, const check::Report& report) {
+Result<void> tell_report(Session& session, const RunOptions& options, const check::Report& report) {
   if (options.textfile) FF_TRY(write_textfile(*options.textfile, report));
   const bool well = report.verdict == Verdict::pass || report.verdict == Verdict::skipped;
   if (!options.notify || well) return {};
@@ -128,7 +128,7 @@ Result<void> finish(Session& session, const RunOptions& options, const check::Re
   show_report(session, report);
   Result<void> drained;
   if (options.drain.drain) drained = tell_verdict(session, options, report);
-  FF_TRY(tell(session, options, report));
+  FF_TRY(tell_report(session, options, report));
   Result<void> concluded = conclude(report, options);
   if (concluded || drained) return concluded ? drained : concluded;
   // Of two errors the verdict is the command's.

@@ -40,7 +40,7 @@ svg circle.pass { fill: var(--accent) } svg circle.degraded { fill: #c96a00 }
 svg circle.fail { fill: #c8102e } svg circle.could-not-run { fill: #a57c00 }
 )";
 
-std::string escape(std::string_view text) {
+std::string escape_html(std::string_view text) {
   std::string made;
   for (const char c : text) {
     switch (c) {
@@ -59,8 +59,8 @@ std::string verdict_word(Verdict verdict) {
   return fmt::format("<span class=\"verdict {0}\">{0}</span>", check::verdict_name(verdict));
 }
 
-std::string shown(double value, std::string_view unit) {
-  return escape(check::value_text(value, unit));
+std::string shown_value(double value, std::string_view unit) {
+  return escape_html(check::value_text(value, unit));
 }
 
 // Where values stand in a plot.
@@ -88,7 +88,7 @@ Frame frame_of(const History::Series& series) {
   return {least.value - room, most.value + room, series.values.size()};
 }
 
-std::string label(double x, double y, std::string_view anchor, std::string_view text) {
+std::string chart_label(double x, double y, std::string_view anchor, std::string_view text) {
   return fmt::format("<text x=\"{:g}\" y=\"{:g}\" text-anchor=\"{}\">{}</text>", x, y, anchor,
                      text);
 }
@@ -103,7 +103,8 @@ std::string plot(const History::Series& series) {
     dots += fmt::format(
         "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}: {}{}</title></circle>",
         check::verdict_name(one.verdict), x, y, format_time(one.wall_ns),
-        shown(one.value, series.unit), one.load.empty() ? "" : ", meanwhile " + escape(one.load));
+        shown_value(one.value, series.unit),
+        one.load.empty() ? "" : ", meanwhile " + escape_html(one.load));
   }
   const double middle = frame.y(median_of(series));
   const std::string first = format_time(series.values.front().wall_ns);
@@ -117,12 +118,12 @@ std::string plot(const History::Series& series) {
       "<svg viewBox=\"0 0 {:g} {:g}\" role=\"img\" aria-label=\"{} {}\">"
       "<line class=\"median\" x1=\"{:g}\" x2=\"{:g}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
       "<polyline class=\"trend\" points=\"{}\"/>{}{}{}{}{}</svg>",
-      Frame::kWidth, Frame::kHeight, escape(series.name), escape(series.part), Frame::kLeft,
-      Frame::kRight, middle, middle, points, dots,
-      label(Frame::kLeft, Frame::kTop - 4, "start", shown(frame.most, series.unit)),
-      label(Frame::kLeft, Frame::kBottom, "start", shown(frame.least, series.unit)),
-      label(Frame::kLeft, Frame::kHeight - 4, "start", when(first)),
-      label(Frame::kRight, Frame::kHeight - 4, "end", when(last)));
+      Frame::kWidth, Frame::kHeight, escape_html(series.name), escape_html(series.part),
+      Frame::kLeft, Frame::kRight, middle, middle, points, dots,
+      chart_label(Frame::kLeft, Frame::kTop - 4, "start", shown_value(frame.most, series.unit)),
+      chart_label(Frame::kLeft, Frame::kBottom, "start", shown_value(frame.least, series.unit)),
+      chart_label(Frame::kLeft, Frame::kHeight - 4, "start", when(first)),
+      chart_label(Frame::kRight, Frame::kHeight - 4, "end", when(last)));
 }
 
 std::string figure(const History::Series& series) {
@@ -130,25 +131,25 @@ std::string figure(const History::Series& series) {
   return fmt::format(
       "<figure><figcaption><span>{}<small>{}</small></span>"
       "<span class=\"{}\">{}</span></figcaption>{}</figure>\n",
-      escape(series.name), escape(series.part), check::verdict_name(last.verdict),
-      shown(last.value, series.unit), plot(series));
+      escape_html(series.name), escape_html(series.part), check::verdict_name(last.verdict),
+      shown_value(last.value, series.unit), plot(series));
 }
 
 std::string finding_row(const Finding& finding) {
-  std::string found = escape(finding.found);
+  std::string found = escape_html(finding.found);
   if (!finding.load.empty()) {
-    found += "<div class=\"next\">meanwhile " + escape(finding.load) + "</div>";
+    found += "<div class=\"next\">meanwhile " + escape_html(finding.load) + "</div>";
   }
   if (finding.verdict > Verdict::pass && !finding.hint.empty()) {
-    found += "<div class=\"next\">" + escape(finding.hint) + "</div>";
+    found += "<div class=\"next\">" + escape_html(finding.hint) + "</div>";
   }
-  std::string expected = escape(finding.expected);
+  std::string expected = escape_html(finding.expected);
   if (!expected.empty() && !finding.source.empty()) {
-    expected += fmt::format(" <span class=\"next\">({})</span>", escape(finding.source));
+    expected += fmt::format(" <span class=\"next\">({})</span>", escape_html(finding.source));
   }
   return fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                     verdict_word(finding.verdict), escape(finding.name), escape(finding.part),
-                     found, expected);
+                     verdict_word(finding.verdict), escape_html(finding.name),
+                     escape_html(finding.part), found, expected);
 }
 
 std::string findings_table(std::vector<Finding> findings, bool well) {
@@ -191,8 +192,9 @@ std::string html_report(const std::string& host, const std::vector<check::RunRec
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
       "<title>{0}: ff validate</title><style>{1}</style></head><body>\n"
       "<h1>{0}: {2}</h1>\n<p class=\"about\">{3}, level {4}, {5:.1f} s</p>\n",
-      escape(host), kStyle, verdict_word(runs.front().verdict), format_time(runs.front().wall_ns),
-      check::level_name(runs.front().level), runs.front().seconds);
+      escape_html(host), kStyle, verdict_word(runs.front().verdict),
+      format_time(runs.front().wall_ns), check::level_name(runs.front().level),
+      runs.front().seconds);
   page += findings_table(last, false) + findings_table(last, true);
   if (!series.empty()) page += "<h2>Values</h2>\n<div class=\"plots\">\n";
   for (const History::Series& one : series) page += figure(one);

@@ -39,17 +39,18 @@ int number_of(Verdict verdict) {
   return 3;
 }
 
-std::string head(std::string_view name, std::string_view help) {
+std::string metric_head(std::string_view name, std::string_view help) {
   return fmt::format("# HELP {} {}\n# TYPE {} gauge\n", name, help, name);
 }
 
 std::string textfile(const check::Report& report) {
   constexpr std::string_view kCodes = "0 pass, 1 could not run, 2 degraded, 3 fail.";
-  std::string text = head("ff_validate_verdict", fmt::format("Verdict of this node: {}", kCodes));
+  std::string text =
+      metric_head("ff_validate_verdict", fmt::format("Verdict of this node: {}", kCodes));
   text += fmt::format("ff_validate_verdict {}\n", number_of(report.verdict));
-  text += head("ff_validate_time_seconds", "When the last run began, since the epoch.");
+  text += metric_head("ff_validate_time_seconds", "When the last run began, since the epoch.");
   text += fmt::format("ff_validate_time_seconds {}\n", report.wall_ns / kSecond);
-  text += head("ff_validate_duration_seconds", "How long it took.");
+  text += metric_head("ff_validate_duration_seconds", "How long it took.");
   text += fmt::format("ff_validate_duration_seconds {:.3f}\n", report.seconds);
   // A check may say several things of one part: the worst counts, and the last value.
   std::map<std::pair<std::string, std::string>, const check::Finding*> worst, valued;
@@ -60,12 +61,13 @@ std::string textfile(const check::Report& report) {
     if (known == nullptr || known->verdict < finding.verdict) known = &finding;
     if (finding.value) valued[key] = &finding;
   }
-  text += head("ff_validate_check", fmt::format("Verdict of one check of one part: {}", kCodes));
+  text +=
+      metric_head("ff_validate_check", fmt::format("Verdict of one check of one part: {}", kCodes));
   for (const auto& [key, finding] : worst) {
     text += fmt::format("ff_validate_check{{check=\"{}\",part=\"{}\"}} {}\n", label(key.first),
                         label(key.second), number_of(finding->verdict));
   }
-  text += head("ff_validate_value", "What was measured, in the unit of the label.");
+  text += metric_head("ff_validate_value", "What was measured, in the unit of the label.");
   for (const auto& [key, finding] : valued) {
     text += fmt::format("ff_validate_value{{check=\"{}\",part=\"{}\",unit=\"{}\"}} {}\n",
                         label(key.first), label(key.second), label(finding->unit), *finding->value);
@@ -74,7 +76,7 @@ std::string textfile(const check::Report& report) {
 }
 
 // "https://hooks.example.org/…": without what is secret.
-std::string shown(std::string_view url) {
+std::string shown_url(std::string_view url) {
   const size_t host = url.find("://");
   if (host == url.npos) return "the URL";
   const size_t begin = host + 3;
@@ -104,7 +106,7 @@ Result<void> check_hook(const std::string& url) {
 Result<void> post_json(const std::string& url, const Json& body, int64_t timeout_ns) {
   const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
   CURL* const easy = ::curl_easy_init();
-  if (easy == nullptr) return fail(Errc::failed, "{}: no memory for a request", shown(url));
+  if (easy == nullptr) return fail(Errc::failed, "{}: no memory for a request", shown_url(url));
   curl_slist* const headers = ::curl_slist_append(nullptr, "Content-Type: application/json");
   ::curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
   ::curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
@@ -120,10 +122,12 @@ Result<void> post_json(const std::string& url, const Json& body, int64_t timeout
   ::curl_easy_cleanup(easy);
   ::curl_slist_free_all(headers);
   if (code != CURLE_OK) {
-    return fail(Errc::unreachable, "{} was not told: {}", shown(url), ::curl_easy_strerror(code));
+    return fail(Errc::unreachable, "{} was not told: {}", shown_url(url),
+                ::curl_easy_strerror(code));
   }
   if (status < 200 || status > 299) {
-    return fail(Errc::failed, "{} was not told: it answered with status {}", shown(url), status);
+    return fail(Errc::failed, "{} was not told: it answered with status {}", shown_url(url),
+                status);
   }
   return {};
 }

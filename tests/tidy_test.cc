@@ -366,6 +366,68 @@ Findings known_kinds(const std::vector<std::string>& paths) {
   return findings;
 }
 
+// The names that a source declares in `namespace {`, but for aliases: two of one type may stand.
+std::set<std::string> own_names(const Source& source) {
+  static const std::regex kType(R"(^(?:struct|class|enum class|enum|union) (\w+)\b.*)");
+  static const std::regex kValue(
+      R"(^(?:constexpr|const|std::atomic)\b[^(=]*?\b(\w+)(?: =|\{|\[).*)");
+  static const std::regex kFunction(
+      R"(^(?!using|return|TEST|INSTANTIATE)\w[\w:<>,&* ]*[\w>&*] (\w+)\(.*)");
+  std::set<std::string> names;
+  bool own = false;
+  for (const std::string& line : lines_of(source.text)) {
+    if (line == "namespace {") own = true;
+    if (line == "}  // namespace") own = false;
+    std::smatch match;
+    if (own && (std::regex_match(line, match, kType) || std::regex_match(line, match, kValue) ||
+                std::regex_match(line, match, kFunction))) {
+      names.insert(match[1]);
+    }
+  }
+  return names;
+}
+
+// The types and constants that a header declares for all.
+std::set<std::string> public_names(const Source& header) {
+  static const std::regex kDeclared(R"(^(?:(?:struct|class|enum class) (\w+)\b.*\{|)"
+                                    R"((?:inline )?constexpr\b[^(=]*?\b(\w+)(?: =|\{|\[).*|)"
+                                    R"((?!using|return)\w[\w:<>,&* ]*[\w>&*] (\w+)\(.*))");
+  std::set<std::string> names;
+  for (const std::string& line : lines_of(header.text)) {
+    std::smatch match;
+    if (std::regex_match(line, match, kDeclared)) names.insert(match[1].str() + match[2].str());
+  }
+  return names;
+}
+
+// The compiler gets several sources of a folder at once (CMAKE_UNITY_BUILD): what one keeps to
+// itself must not stand in another or in a header of it under the same name, nor be an overload.
+Findings shared_names(const std::vector<Source>& sources) {
+  static const std::set<std::string> kApart = {"tests/fuzz", "tests/bench"};  // a program each
+  std::map<std::string, std::string> owners;                                  // "folder name"
+  Findings findings;
+  for (const Source& source : sources) {
+    if (!source.is_header()) continue;
+    const std::string folder = fs::path(source.path).parent_path();
+    for (const std::string& name : public_names(source)) {
+      owners.try_emplace(folder + " " + name, source.path);
+      owners.try_emplace(fmt::format("tests/{} {}", source.folder(), name), source.path);
+    }
+  }
+  for (const Source& source : sources) {
+    const std::string folder = fs::path(source.path).parent_path();
+    const bool is_test = folder.starts_with("tests/");
+    if (!source.path.ends_with(is_test ? "_test.cc" : ".cc") || kApart.contains(folder)) continue;
+    for (const std::string& name : own_names(source)) {
+      const auto [owner, is_new] = owners.try_emplace(folder + " " + name, source.path);
+      if (is_new) continue;
+      findings.push_back(fmt::format("{}: {} has a {} already: share it, or rename one",
+                                     source.path, owner->second, name));
+    }
+  }
+  return findings;
+}
+
 // The tree. --------------------------------------------------------------------------------------
 
 const fs::path kRoot = FF_SOURCE_DIR;
@@ -457,6 +519,8 @@ TEST(Tidy, FoldersAreWhereTheyBelong) {
   expect_none(test_folders(names_in(kRoot / "tests", true), floors));
   expect_none(top_level(names_in(kRoot, false)));
 }
+
+TEST(Tidy, SourcesOfAFolderShareNoNames) { expect_none(shared_names(tree())); }
 
 TEST(Tidy, NothingIsLeftBehind) { expect_none(known_kinds(files_of_code())); }
 
@@ -604,6 +668,30 @@ TEST(TidyRule, AwaitedBraces) {
   EXPECT_FALSE(check(awaited_braces, "core/io/a.cc", "auto x = " + await + "f(a,\n {1});").empty());
   EXPECT_TRUE(check(awaited_braces, "core/io/a.cc", await + "f(std::move(x));").empty());
   EXPECT_TRUE(check(awaited_braces, "core/io/a.cc", "if (" + await + "f()) {\n  g();\n}").empty());
+}
+
+TEST(TidyRule, SharedNames) {
+  const auto twice = [](const std::string& first, const std::string& second) {
+    const auto source = [](const std::string& path, const std::string& text) {
+      return Source{path, "namespace {\n" + text + "\n}  // namespace\n"};
+    };
+    return shared_names({source("core/io/a.cc", first), source("core/io/b.cc", second),
+                         source("core/net/a.cc", first), source("tests/fuzz/a.cc", first),
+                         source("tests/fuzz/b.cc", first)});
+  };
+  EXPECT_EQ(twice("constexpr size_t kPage = 4;", "constexpr int kPage = 5;  // bytes").size(), 1u);
+  EXPECT_EQ(twice("struct Step {\n};", "enum class Step { a };").size(), 1u);
+  EXPECT_EQ(twice("Result<void> check(int a) {\n}", "bool check(bool b) { return b; }").size(), 1u);
+  EXPECT_EQ(twice("const char* const kAll[] = {\"a\"};", "constexpr int kAll[] = {1};").size(), 1u);
+  const Source header{"core/io/a.h", "constexpr size_t kPage = 1;\nstruct Step {\n};\n"};
+  const auto hidden = [](const char* text) {
+    return Source{"core/io/b.cc", fmt::format("namespace {{\n{}\n}}  // namespace\n", text)};
+  };
+  EXPECT_EQ(shared_names({hidden("constexpr int kPage = 2;"), header}).size(), 1u);
+  EXPECT_EQ(shared_names({header, hidden("class Step {\n};")}).size(), 1u);
+  EXPECT_TRUE(shared_names({header, hidden("constexpr int kSteps = 2;")}).empty());
+  EXPECT_TRUE(twice("using Words = int;", "using Words = int;").empty());
+  EXPECT_TRUE(twice("int a() {\n  int b = c(1);\n}", "int b() {\n  return c(2);\n}").empty());
 }
 
 TEST(TidyRule, TopLevelAndTestFolders) {

@@ -10,6 +10,7 @@ namespace ff {
 constexpr int64_t kMicrosecond = 1000;
 constexpr int64_t kMillisecond = 1000 * kMicrosecond;
 constexpr int64_t kSecond = 1000 * kMillisecond;
+constexpr double to_seconds(int64_t ns) { return static_cast<double>(ns) / kSecond; }
 
 class Clock {
  public:

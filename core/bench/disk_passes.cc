@@ -38,7 +38,7 @@ Task<Result<void>> read_some(Pass& pass, ByteSpan memory) {
   co_return co_await std::move(reading);
 }
 
-Task<void> work(Pass& pass, ByteSpan memory) {
+Task<void> run_pass_slot(Pass& pass, ByteSpan memory) {
   while (pass.next < pass.count && !pass.error) {
     const uint64_t index = pass.next++;
     Result<void> done;
@@ -62,7 +62,7 @@ Task<void> work(Pass& pass, ByteSpan memory) {
 Task<void> work_all(Pass& pass, uint64_t size, unsigned depth) {
   Gate gate(pass.on.loop);
   for (size_t i = 0; i < depth; ++i) {
-    gate.spawn(work(pass, pass.on.memory.subspan(i * size, size)));
+    gate.spawn(run_pass_slot(pass, pass.on.memory.subspan(i * size, size)));
   }
   co_await gate.wait_empty();
   if (pass.kind != Kind::write || pass.error) co_return;

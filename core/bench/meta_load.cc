@@ -14,13 +14,12 @@ namespace ff::bench {
 
 namespace {
 
-using meta::Kind;
 using meta::MetaClient;
 using meta::Names;
 using meta::Ref;
 using meta::Seen;
 
-constexpr uint32_t kPage = 4096;
+constexpr uint32_t kListPage = 4096;
 
 struct Run {
   Loop& loop;
@@ -50,7 +49,7 @@ struct Phase {
   Result<void> first = {};
 };
 
-Task<void> work(Phase& phase) {
+Task<void> run_phase_client(Phase& phase) {
   while (phase.first && phase.next < phase.count) {
     if (auto stopped = phase.run.stop.check(); !stopped) phase.first = std::move(stopped);
     const uint64_t number = phase.next++;
@@ -67,7 +66,7 @@ Task<Result<void>> run_phase(Run& run, std::string name, uint64_t count, Step st
   const int64_t began_ns = run.loop.now_ns();
   Gate gate(run.loop);
   for (uint64_t i = 0; i < std::min<uint64_t>(run.load.in_flight, count); i++) {
-    gate.spawn(work(phase));
+    gate.spawn(run_phase_client(phase));
   }
   co_await gate.wait_empty();
   FF_CO_TRY(std::move(phase.first));
@@ -83,7 +82,7 @@ std::string file_name(uint64_t number) { return fmt::format("file.{:08}", number
 
 Task<Result<void>> make_dir(Run& run, uint64_t number, Ref above, std::string name,
                             std::vector<Ref>& into) {
-  Names::Make make{.kind = Kind::directory, .mode = 0755};
+  Names::Make make{.kind = meta::Kind::directory, .mode = 0755};
   auto making =
       run.client(number).make(run.caller, std::move(above), std::move(name), std::move(make));
   FF_CO_TRY(const Seen made, co_await std::move(making));
@@ -108,7 +107,7 @@ Task<Result<void>> make_tree(Run& run) {
 }
 
 Task<Result<void>> make_file(Run& run, uint64_t number) {
-  Names::Make make{.kind = Kind::file, .mode = 0644};
+  Names::Make make{.kind = meta::Kind::file, .mode = 0644};
   auto making =
       run.client(number).make(run.caller, run.leaf(number), file_name(number), std::move(make));
   FF_CO_TRY(const Seen made, co_await std::move(making));
@@ -153,7 +152,7 @@ Task<Result<void>> list_leaves(Run& run) {
     std::string after;
     for (bool end = false; !end;) {
       FF_CO_TRY(run.stop.check());
-      auto listing = run.client(i).list(run.caller, run.leaves[i], after, kPage, false);
+      auto listing = run.client(i).list(run.caller, run.leaves[i], after, kListPage, false);
       FF_CO_TRY(const auto page, co_await std::move(listing));
       listed += page.entries.size();
       end = page.end;
@@ -199,7 +198,7 @@ Task<Result<std::vector<MetaFigures>>> run_meta_load(
     Loop& loop, const Stop& stop, const std::vector<std::unique_ptr<MetaClient>>& clients,
     meta::Caller caller, std::string name, MetaLoad load) {
   Run run{loop, stop, clients, std::move(caller), load};
-  Names::Make make{.kind = Kind::directory, .mode = 0755};
+  Names::Make make{.kind = meta::Kind::directory, .mode = 0755};
   auto making = clients[0]->make(run.caller, meta::root(), name, std::move(make));
   FF_CO_TRY(run.top, co_await std::move(making));
   auto running = run_phases(run);

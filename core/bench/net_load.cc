@@ -18,13 +18,13 @@ namespace ff::bench {
 
 namespace {
 
-constexpr size_t kPage = 4 * kKiB;
+constexpr size_t kLoadPage = 4 * kKiB;
 constexpr double kSecondNs = 1e9;
 // A call that takes longer is an error.
 constexpr int64_t kCallNs = 30 * kSecond;
 constexpr int64_t kStopLookNs = 50 * kMillisecond;
 
-uint64_t slot_bytes(const Load& load) { return align_up(load.size, kPage); }
+uint64_t slot_bytes(const Load& load) { return align_up(load.size, kLoadPage); }
 
 // What all workers share.
 class Tally {

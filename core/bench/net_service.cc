@@ -9,9 +9,9 @@ namespace ff::bench {
 
 namespace {
 
-constexpr size_t kPage = 4 * kKiB;  // of direct I/O
+constexpr size_t kServicePage = 4 * kKiB;  // of direct I/O
 
-void fill(ByteSpan bytes, Rng& rng) {
+void fill_random(ByteSpan bytes, Rng& rng) {
   for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
     store_le(bytes.data() + at, rng.next());
   }
@@ -23,7 +23,7 @@ Result<void> check_size(uint64_t size) {
 }
 
 bool fits_direct(ByteView memory) {
-  return (reinterpret_cast<uintptr_t>(memory.data()) | memory.size()) % kPage == 0;
+  return (reinterpret_cast<uintptr_t>(memory.data()) | memory.size()) % kServicePage == 0;
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ Result<std::unique_ptr<io::File>> make_bench_file(io::Disk& disk, const std::str
                                      .direct = true}));
   FF_TRY(disk.remove(path));
   FF_TRY(auto buffers, io::Buffers::make(1, kBulkMax));
-  fill(buffers.all(), rng);
+  fill_random(buffers.all(), rng);
   for (uint64_t at = 0; at < kFileBytes; at += buffers.all().size()) {
     store_le(buffers.all().data(), at);
     FF_TRY(file->write_at(buffers.all(), at));
@@ -70,7 +70,7 @@ NetService::NetService(rpc::Router& router, Loop& loop, ByteSpan memory, io::Asy
                        io::File* file)
     : memory_(memory), queue_(queue), file_(file), rng_(system_seed()), buffers_(loop, kBuffers) {
   FF_CHECK(memory.size() >= kMemoryBytes);
-  fill(memory_.first(kSources * kBulkMax), rng_);
+  fill_random(memory_.first(kSources * kBulkMax), rng_);
   for (size_t i = kBuffers; i > 0; i--) free_.push_back(i - 1);
   if (queue_ != nullptr) {
     const ByteSpan buffers = memory_.subspan(kSources * kBulkMax, kBuffers * kBulkMax);

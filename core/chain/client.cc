@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kChannels = 256;            // updates at once
 constexpr int64_t kUpdateNs = 20 * kSecond;  // for an attempt: longer than a failed target stays
 constexpr int64_t kLastNs = 4 * kSecond;
-constexpr int64_t kSyncNs = 40 * kSecond;
+constexpr int64_t kClientSyncNs = 40 * kSecond;
 
 // What an update ends with; all else may be different at the next attempt.
 bool is_final(const Error& error) {
@@ -134,7 +134,7 @@ Task<Result<uint64_t>> Client::sync(cluster::ChainId id) {
       wire::SyncRequest request;
       *request.mutable_place() = place_of(*chain, head.id);
       auto calling =
-          calls_.call(id, head.node, kSync, std::move(request), {}, attempts.until(kSyncNs));
+          calls_.call(id, head.node, kSync, std::move(request), {}, attempts.until(kClientSyncNs));
       auto reply = co_await std::move(calling);
       if (reply) co_return reply->verifier();
       attempts.failed(std::move(reply).error());

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kBatchPieces = 128;  // of one call
 constexpr uint64_t kBatchBytes = 4 * kMiB;
-constexpr int64_t kReadNs = 4 * kSecond;
+constexpr int64_t kClientReadNs = 4 * kSecond;
 
 Result<Client::Got> got_of(const wire::ReadDone& done, ByteSpan into) {
   if (done.has_error()) return rpc::from_wire(done.error());
@@ -27,7 +27,7 @@ Result<Client::Got> got_of(const wire::ReadDone& done, ByteSpan into) {
 }
 
 // No other target would say anything else.
-bool is_final(const Result<Client::Got>& got) {
+bool is_final_read(const Result<Client::Got>& got) {
   return got.ok() || got.error().code == Errc::not_found || got.error().code == Errc::refused;
 }
 
@@ -122,7 +122,7 @@ std::vector<Client::Batch> Client::batches(Reading& reading, Attempts& attempts)
 // What one target has said to a batch.
 struct Client::Asked {
   Asked(Loop& loop, Cancel* parent) : scope(loop, parent, INT64_MAX, {}) {}
-  bool sound() const { return !got.empty() && std::ranges::all_of(got, is_final); }
+  bool sound() const { return !got.empty() && std::ranges::all_of(got, is_final_read); }
   void give_up() { scope.cancel().request(fail(Errc::interrupted, "another was faster")); }
 
   CancelScope scope;
@@ -261,7 +261,7 @@ void Client::take(Reading& reading, Batch& batch, Attempts& attempts) {
   for (size_t i = 0; i < batch.which.size(); i++) {
     const size_t which = batch.which[i];
     Result<Got>& result = reading.results[which] = std::move(batch.got[i]);
-    if (is_final(result)) continue;
+    if (is_final_read(result)) continue;
     Reading::Failures& failures = reading.failures[which];
     if (result.error().code == Errc::busy && !failures.distrusted) {
       failures.distrusted = true;
@@ -302,7 +302,7 @@ Task<std::vector<Result<Client::Got>>> Client::read(std::vector<Piece> pieces) {
   Cancel& cancel = *co_await current_cancel();
   while (!reading.open.empty()) {
     std::vector<Batch> made = batches(reading, attempts);
-    auto reads = read_batches(reading, made, attempts.until(kReadNs));
+    auto reads = read_batches(reading, made, attempts.until(kClientReadNs));
     co_await std::move(reads);
     for (Batch& batch : made) take(reading, batch, attempts);
     if (!made.empty() && !cancel.requested()) continue;  // others may have what is open

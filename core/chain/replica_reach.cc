@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kLateNs = 2 * kSecond;
 constexpr int64_t kTryNs = 3 * kSecond;
 constexpr int64_t kUnreachableNs = 6 * kSecond;  // without any answer, until it is told
-constexpr int64_t kAgainNs = 500 * kMillisecond;
+constexpr int64_t kReachRetryNs = 500 * kMillisecond;
 
 }  // namespace
 
@@ -64,7 +64,7 @@ Task<Result<void>> Replica::try_while(uint64_t version) {
                    .chain = chain_, .chain_version = version, .from = id_, .to = to.id});
       context_.poke();
     }
-    auto waiting = wait_for_change(kAgainNs);
+    auto waiting = wait_for_change(kReachRetryNs);
     FF_CO_TRY(co_await std::move(waiting));
   }
   co_return Result<void>();

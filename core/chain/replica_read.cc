@@ -13,7 +13,7 @@ using chunk::Which;
 
 namespace {
 
-constexpr int64_t kAskNs = 5 * kSecond;
+constexpr int64_t kReadCallNs = 5 * kSecond;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ Task<Result<std::optional<Which>>> Replica::which_counts(uint64_t version, chunk
   wire::CommittedRequest request;
   *request.mutable_place() = place_of(tail.id, version);
   *request.mutable_chunk() = to_wire(id);
-  auto asking = call(tail.node, kCommitted, std::move(request), {}, kAskNs);
+  auto asking = call(tail.node, kCommitted, std::move(request), {}, kReadCallNs);
   auto reply = co_await std::move(asking);
   if (!reply) {
     // It may have gone: then the caller is to look for other targets, as for this one.

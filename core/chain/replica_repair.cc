@@ -19,12 +19,12 @@ using chunk::ChunkState;
 
 namespace {
 
-constexpr size_t kPage = 1000;        // chunks
+constexpr size_t kRepairPage = 1000;  // chunks
 constexpr size_t kRepairsAtOnce = 8;  // chunks
 constexpr int64_t kRepairNs = 30 * kSecond;
-constexpr int64_t kReadNs = 5 * kSecond;
-constexpr int64_t kAgainFirstNs = 50 * kMillisecond;
-constexpr int64_t kAgainLastNs = 2 * kSecond;
+constexpr int64_t kRepairReadNs = 5 * kSecond;
+constexpr int64_t kRepairRetryFirstNs = 50 * kMillisecond;
+constexpr int64_t kRepairRetryLastNs = 2 * kSecond;
 // While no target that serves has what is missing, unless the chain changes.
 constexpr int64_t kHopelessNs = 600 * kSecond;
 
@@ -56,7 +56,7 @@ void Replica::repair_soon() {
 // As long as any is left, however long the target does not serve. While it is copied to, the copy
 // brings what is damaged here (list()).
 Task<void> Replica::run_repairs() {
-  Backoff backoff(context_.rng, kAgainFirstNs, kAgainLastNs);
+  Backoff backoff(context_.rng, kRepairRetryFirstNs, kRepairRetryLastNs);
   uint64_t told = 0;  // chunks that nobody has
   while (!store_.damaged(id_, {}, 1).empty() && store_.health()) {
     Repairs repairs;
@@ -83,8 +83,8 @@ Task<void> Replica::repair_all(Repairs& repairs) {
   Gate beside(context_.loop);
   ChunkId from;
   for (bool more = true; more;) {
-    const auto page = store_.damaged(id_, from, kPage);
-    more = page.size() >= kPage;
+    const auto page = store_.damaged(id_, from, kRepairPage);
+    more = page.size() >= kRepairPage;
     for (const ChunkId id : page) {
       from = chunk::next(id);
       auto waiting = window.take(1);
@@ -180,7 +180,7 @@ Task<Result<void>> Replica::find_sound(uint64_t version, ChunkId id, chunk::Vers
     item.set_distrusted(true);
     const std::vector<ByteSpan> sinks{into};
     auto calling = read_call(context_.loop, calls_, chain_, target.node, std::move(request), sinks,
-                             context_.loop.now_ns() + kReadNs);
+                             context_.loop.now_ns() + kRepairReadNs);
     const auto reply = co_await std::move(calling);
     if (!reply && reply.error().code == Errc::interrupted) co_return reply.error();
     if (!reply || reply->items_size() != 1) {

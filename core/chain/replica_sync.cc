@@ -8,7 +8,7 @@ namespace ff::chain {
 
 namespace {
 
-constexpr int64_t kSyncNs = 30 * kSecond;
+constexpr int64_t kReplicaSyncNs = 30 * kSecond;
 constexpr size_t kLookedAtOnce = 1000;  // chunks, before others get their turn
 
 }  // namespace
@@ -18,7 +18,7 @@ Task<Result<void>> Replica::pass_sync(uint64_t version) {
   if (part.successor == nullptr) co_return Result<void>();
   wire::SyncRequest request;
   *request.mutable_place() = place_of(part.successor->id, version);
-  auto calling = call(part.successor->node, kSync, std::move(request), {}, kSyncNs);
+  auto calling = call(part.successor->node, kSync, std::move(request), {}, kReplicaSyncNs);
   FF_CO_TRY(co_await std::move(calling));
   co_return Result<void>();
 }

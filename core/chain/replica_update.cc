@@ -20,8 +20,8 @@ namespace {
 // For a target to answer: longer than a failed one is in the chain.
 constexpr int64_t kForwardNs = 15 * kSecond;
 // Between attempts while nothing is heard of a change.
-constexpr int64_t kAgainFirstNs = 5 * kMillisecond;
-constexpr int64_t kAgainLastNs = 500 * kMillisecond;
+constexpr int64_t kUpdateRetryFirstNs = 5 * kMillisecond;
+constexpr int64_t kUpdateRetryLastNs = 500 * kMillisecond;
 constexpr int64_t kLeaseLookNs = 50 * kMillisecond;
 
 // The successor has not stored the update, and will not.
@@ -262,7 +262,7 @@ Task<Result<Done>> Replica::carry(Flight& flight) {
     FF_CO_TRY(co_await std::move(storing));
     if (last) co_return Done{flight.image, *last};
   }
-  Backoff backoff(context_.rng, kAgainFirstNs, kAgainLastNs);
+  Backoff backoff(context_.rng, kUpdateRetryFirstNs, kUpdateRetryLastNs);
   for (;;) {
     look();
     if (flight.spell != spell_) co_return stale("serves no longer: the update is open");

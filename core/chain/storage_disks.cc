@@ -15,8 +15,8 @@ namespace ff::chain {
 
 namespace {
 
-constexpr int64_t kAskNs = 2 * kSecond;  // one manager
-constexpr int64_t kAgainNs = kSecond;
+constexpr int64_t kManagerCallNs = 2 * kSecond;  // one manager
+constexpr int64_t kDiskRetryNs = kSecond;
 constexpr uint64_t kNodeIds = 1'000'000'000;  // drawn; few enough digits to be typed
 
 // Says that the folder is no disk, and nothing else.
@@ -102,7 +102,8 @@ Result<void> StorageNode::survey() {
 Task<Result<cluster::Routing>> StorageNode::ask_routing(cluster::ManagerClient& managers) {
   cluster::Routing routing;
   for (;;) {
-    auto asking = cluster::next_page(managers, routing, kAskNs, loop_.now_ns() + 5 * kAskNs);
+    auto asking =
+        cluster::next_page(managers, routing, kManagerCallNs, loop_.now_ns() + 5 * kManagerCallNs);
     FF_CO_TRY(const bool complete, co_await std::move(asking));
     if (complete) co_return routing;
   }
@@ -120,7 +121,7 @@ Task<Result<cluster::Routing>> StorageNode::wait_for_routing() {
       log_warning("waits for the manager to say which cluster this is",
                   {{"cause", answer.error().message}, {"hint", answer.error().hint}});
     }
-    const auto waited = co_await after(loop_, kAgainNs);
+    const auto waited = co_await after(loop_, kDiskRetryNs);
     if (!waited) answer = waited.error();
     if (!waited) break;
   }

@@ -24,7 +24,7 @@ constexpr const char* kDriver = "Look in the kernel's log, and at the driver: nv
 constexpr uint64_t kNoPermission = 4, kNotLoaded = 9, kNoLibrary = 12, kLost = 15,
                    kResetRequired = 16, kForbidden = 17;
 
-std::string text_of(const NvmlError& error) {
+std::string text_of_error(const NvmlError& error) {
   const std::string text = error.text.empty() ? fmt::format("error {}", error.code) : error.text;
   return error.code == 0 ? text : fmt::format("{}: {}", error.call, text);
 }
@@ -85,7 +85,7 @@ class Gpus {
     const NvmlError& error = *told_.error;
     Finding finding{.name = "gpu.health"};
     finding.found =
-        fmt::format("{} NVIDIA GPUs on PCI, and no NVML: {}", on_pci_.size(), text_of(error));
+        fmt::format("{} NVIDIA GPUs on PCI, and no NVML: {}", on_pci_.size(), text_of_error(error));
     switch (error.code) {
       case 0:
       case kNoLibrary: finding.hint = "Install NVIDIA's driver with its libraries."; break;
@@ -174,7 +174,7 @@ class Gpus {
       return error.code == kLost ? 2 : error.code == kResetRequired ? 1 : 0;
     };
     const NvmlError& worst = *std::ranges::max_element(gpu.errors, {}, rank);
-    Finding finding{.name = "gpu.health", .part = part, .found = text_of(worst)};
+    Finding finding{.name = "gpu.health", .part = part, .found = text_of_error(worst)};
     finding.source = "NVML";
     if (gpu.errors.size() > 1) {
       finding.found += fmt::format(", and {} calls more that failed", gpu.errors.size() - 1);

@@ -30,7 +30,7 @@ namespace ff::check {
 
 namespace {
 
-constexpr size_t kSaidMax = kMiB;
+constexpr size_t kGpuOutputMax = kMiB;
 
 // A file without a name, in memory.
 class MemoryFile {
@@ -67,7 +67,7 @@ class MemoryFile {
 Result<Said> ask_from_memory(const Context& context, int64_t within_ns) {
   MemoryFile file;
   FF_TRY(file.write(gpu_program()));
-  return run_program(file.path(), {}, context.clock, within_ns, kSaidMax);
+  return run_program(file.path(), {}, context.clock, within_ns, kGpuOutputMax);
 }
 
 Result<void> write_program(io::Disk& disk, const std::string& path) {
@@ -87,7 +87,7 @@ Result<Said> ask_nvml_from_file(const Context& context, int64_t within_ns) {
   io::Disk& disk = context.tree.disk();
   const std::string path = io::join(context.scratch, "ff-gpu-" + context.rng.hex_id());
   const auto written = write_program(disk, path);
-  Result<Said> said = written ? run_program(path, {}, context.clock, within_ns, kSaidMax)
+  Result<Said> said = written ? run_program(path, {}, context.clock, within_ns, kGpuOutputMax)
                               : Result<Said>(written.error());
   (void)disk.remove(path);
   return said;

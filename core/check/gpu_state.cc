@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kNvml = "NVML";
 
-Finding of(const char* name, const std::string& part) {
+Finding of_gpu(const char* name, const std::string& part) {
   return {.name = name, .part = part, .verdict = Verdict::pass, .source = kNvml};
 }
 
@@ -21,7 +21,7 @@ double number(const Fact& fact) { return static_cast<double>(fact.value_or(0)); 
 
 void judge_ecc(const Context& context, const std::string& part, const GpuFacts& gpu) {
   if (!gpu.ecc) return;
-  Finding finding = of("gpu.ecc", part);
+  Finding finding = of_gpu("gpu.ecc", part);
   if (*gpu.ecc == 0) {
     finding.found = "ECC is off: errors of its memory are not seen";
     return context.report(std::move(finding));
@@ -55,7 +55,7 @@ void judge_repairs(const Context& context, const std::string& part, const GpuFac
   const std::optional<Repairs>& repairs = gpu.rows ? gpu.rows : gpu.pages;
   if (!repairs) return;
   const char* const what = gpu.rows ? "rows remapped" : "pages retired";
-  Finding finding = of("gpu.remap", part);
+  Finding finding = of_gpu("gpu.remap", part);
   finding.value = number(repairs->corrected) + number(repairs->uncorrected);
   finding.found = fmt::format("{:.0f} {}, {} of them for uncorrected errors", *finding.value, what,
                               repairs->uncorrected.value_or(0));
@@ -98,7 +98,7 @@ constexpr std::array kReasons = {
 
 void judge_throttle(const Context& context, const std::string& part, const GpuFacts& gpu) {
   if (!gpu.slowed_by) return;
-  Finding finding = of("gpu.throttle", part);
+  Finding finding = of_gpu("gpu.throttle", part);
   finding.expected = "not slowed by heat or lack of power";
   uint64_t unknown = *gpu.slowed_by;
   std::vector<std::string> why;
@@ -117,7 +117,7 @@ void judge_throttle(const Context& context, const std::string& part, const GpuFa
 
 void judge_temperature(const Context& context, const std::string& part, const GpuFacts& gpu) {
   if (!gpu.celsius) return;
-  Finding finding = of("gpu.temperature", part);
+  Finding finding = of_gpu("gpu.temperature", part);
   finding.value = number(gpu.celsius);
   finding.unit = "°C";
   finding.found = fmt::format("{} °C", *gpu.celsius);
@@ -150,7 +150,7 @@ void judge_links(const Context& context, const std::string& part, const GpuFacts
   }
   const size_t active = gpu.links.size() - down.size();
   if (active == 0 && most == 0) return;
-  Finding finding = of("gpu.nvlink", part);
+  Finding finding = of_gpu("gpu.nvlink", part);
   finding.found = fmt::format("{} of {} links active", active, gpu.links.size());
   finding.expected = fmt::format("{} active, as on others; no errors since the last run", most);
   Growth growth;
@@ -174,7 +174,7 @@ void judge_links(const Context& context, const std::string& part, const GpuFacts
 
 void judge_persistence(const Context& context, const std::string& part, const GpuFacts& gpu) {
   if (!gpu.persistence) return;
-  Finding finding = of("gpu.persistence", part);
+  Finding finding = of_gpu("gpu.persistence", part);
   finding.found = *gpu.persistence != 0
                       ? "on"
                       : "off: unless nvidia-persistenced runs, each first program waits for it";
@@ -197,7 +197,7 @@ void judge_recovery(const Context& context, const std::string& part, const GpuFa
              "Let its programs end, then reset the GPU."},
   };
   if (!gpu.recovery) return;
-  Finding finding = of("gpu.recovery", part);
+  Finding finding = of_gpu("gpu.recovery", part);
   finding.source = "the driver";
   finding.expected = kActions[0].about;
   if (*gpu.recovery < kActions.size()) {

@@ -12,7 +12,7 @@ namespace ff::check {
 namespace {
 
 constexpr const char* kCpus = "/sys/devices/system/cpu";
-constexpr const char* kMounted = "Look whether /proc and /sys are mounted here.";
+constexpr const char* kProcAndSysMounted = "Look whether /proc and /sys are mounted here.";
 
 std::string cpu_dir(unsigned cpu) { return fmt::format("{}/cpu{}", kCpus, cpu); }
 
@@ -135,7 +135,7 @@ void check_host_cpu(const Context& context) {
   Finding finding{.name = "host.cpu"};
   if (facts.online.empty() || facts.present.empty() || facts.models.empty()) {
     finding.found = "/proc/cpuinfo or /sys/devices/system/cpu cannot be read";
-    finding.hint = kMounted;
+    finding.hint = kProcAndSysMounted;
     return context.report(std::move(finding));
   }
   std::vector<unsigned> missing;

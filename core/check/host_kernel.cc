@@ -34,7 +34,7 @@ constexpr std::array kTaints = {
     Taint{14, Verdict::degraded, "a core was stuck (soft lockup)"},
 };
 
-constexpr const char* kMounted = "Look whether /proc is mounted here.";
+constexpr const char* kProcMounted = "Look whether /proc is mounted here.";
 
 // Nothing: not in the table.
 std::optional<uint64_t> vmstat(const Tree& tree, std::string_view key) {
@@ -52,7 +52,7 @@ void report_oom(const Context& context) {
   const auto kills = vmstat(context.tree, "oom_kill");
   if (!kills) {
     finding.found = "/proc/vmstat tells no kills";
-    finding.hint = kMounted;
+    finding.hint = kProcMounted;
     return context.report(std::move(finding));
   }
   finding.value = static_cast<double>(*kills);
@@ -161,7 +161,7 @@ void check_host_kernel(const Context& context) {
   const auto bits = parse_u64(context.tree.maybe_text("/proc/sys/kernel/tainted").value_or(""));
   if (!bits) {
     finding.found = "/proc/sys/kernel/tainted cannot be read";
-    finding.hint = kMounted;
+    finding.hint = kProcMounted;
   } else {
     finding.value = static_cast<double>(*bits);
     finding.found = "no trouble";
@@ -238,7 +238,7 @@ void check_host_processes(const Context& context) {
   Finding finding{.name = "host.processes"};
   if (all == 0) {
     finding.found = "/proc names no process";
-    finding.hint = kMounted;
+    finding.hint = kProcMounted;
     return context.report(std::move(finding));
   }
   finding.value = static_cast<double>(zombies);

@@ -19,11 +19,11 @@ namespace {
 
 constexpr const char* kAdopt = "If the node is right as it is now: ff validate adopt";
 
-std::string_view kind_of(std::string_view key) { return key.substr(0, key.find(' ')); }
+std::string_view kind_of_key(std::string_view key) { return key.substr(0, key.find(' ')); }
 
 bool has_kind(const Inventory& inventory, std::string_view kind) {
   return std::ranges::any_of(inventory,
-                             [&](const auto& part) { return kind_of(part.first) == kind; });
+                             [&](const auto& part) { return kind_of_key(part.first) == kind; });
 }
 
 void add_memory(const Tree& tree, Inventory& all) {
@@ -135,7 +135,7 @@ void check_host_inventory(const Context& context) {
       continue;
     }
     Finding finding{.name = "host.inventory", .part = part, .expected = what, .source = "adopted"};
-    const auto unseen = now.find(std::string(kUnseen).append(kind_of(part)));
+    const auto unseen = now.find(std::string(kUnseen).append(kind_of_key(part)));
     if (found == now.end() && unseen != now.end()) {
       finding.found = unseen->second;
       finding.hint = "Run it as root.";

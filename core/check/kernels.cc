@@ -16,10 +16,10 @@ namespace ff::check {
 
 namespace {
 
-constexpr size_t kSide = 384;             // of the matrices
-constexpr size_t kBytes = 1 * kMiB;       // of what is copied and digested
-constexpr size_t kPoints = 4096;          // of a transform
-constexpr uint32_t kPrime = 998'244'353;  // 119 * 2^23 + 1, of which 3 is a primitive root
+constexpr size_t kSide = 384;              // of the matrices
+constexpr size_t kKernelBytes = 1 * kMiB;  // of what is copied and digested
+constexpr size_t kPoints = 4096;           // of a transform
+constexpr uint32_t kPrime = 998'244'353;   // 119 * 2^23 + 1, of which 3 is a primitive root
 constexpr size_t kMixes = 200'000;
 
 uint32_t power(uint64_t base, uint32_t exponent) {
@@ -49,8 +49,8 @@ KernelMemory::KernelMemory() : parts_(std::make_unique<Parts>()) {
     own.a[i] = static_cast<float>(static_cast<int>(i * 7 % 29) - 14);
     own.b[i] = static_cast<float>(static_cast<int>(i * 11 % 31) - 15);
   }
-  own.bytes.resize(kBytes);
-  own.copy.resize(kBytes);
+  own.bytes.resize(kKernelBytes);
+  own.copy.resize(kKernelBytes);
   uint32_t state = 1;
   for (std::byte& one : own.bytes) {
     state = state * 1'664'525 + 1'013'904'223;  // Numerical Recipes
@@ -139,7 +139,7 @@ uint32_t run_crc(KernelMemory& memory) { return simd::crc32c(memory.parts().byte
 
 uint32_t run_copy(KernelMemory& memory) {
   Parts& own = memory.parts();
-  std::memcpy(own.copy.data(), own.bytes.data(), kBytes);
+  std::memcpy(own.copy.data(), own.bytes.data(), kKernelBytes);
   asm volatile("" : : "r"(own.copy.data()) : "memory");
   return simd::crc32c(own.copy);
 }
@@ -150,9 +150,9 @@ constexpr std::array kKernels = {
     Kernel{"transform", "integer arithmetic in caches", kPoints * 12.0, "OP", 0x5db3474a,
            run_transform},
     Kernel{"integer", "dependent integer arithmetic", 1.0 * kMixes, "OP", 0xfa9aaef9, run_integer},
-    Kernel{"sha256", "digests", 1.0 * kBytes, "B", 0x4bd0bbd5, run_sha},
-    Kernel{"crc32c", "carry-less products", 1.0 * kBytes, "B", 0x1f763ffa, run_crc},
-    Kernel{"memcpy", "loads and stores", 1.0 * kBytes, "B", 0x1f763ffa, run_copy},
+    Kernel{"sha256", "digests", 1.0 * kKernelBytes, "B", 0x4bd0bbd5, run_sha},
+    Kernel{"crc32c", "carry-less products", 1.0 * kKernelBytes, "B", 0x1f763ffa, run_crc},
+    Kernel{"memcpy", "loads and stores", 1.0 * kKernelBytes, "B", 0x1f763ffa, run_copy},
 };
 
 }  // namespace

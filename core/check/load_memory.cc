@@ -20,7 +20,7 @@ namespace ff::check {
 
 namespace {
 
-constexpr const char* kNodes = "/sys/devices/system/node";
+constexpr const char* kNumaNodes = "/sys/devices/system/node";
 
 // The last cache of all sockets together; 32 MiB where nobody says.
 uint64_t last_cache(const Tree& tree) {
@@ -130,8 +130,8 @@ void report_stream(const Context& context, std::string part, size_t which, uint6
 std::map<std::string, std::vector<unsigned>> nodes_of(const Tree& tree,
                                                       const std::vector<unsigned>& cpus) {
   std::map<std::string, std::vector<unsigned>> nodes;
-  for (const std::string& node : tree.list(kNodes, "node")) {
-    const auto list = tree.maybe_text(fmt::format("{}/{}/cpulist", kNodes, node));
+  for (const std::string& node : tree.list(kNumaNodes, "node")) {
+    const auto list = tree.maybe_text(fmt::format("{}/{}/cpulist", kNumaNodes, node));
     for (const unsigned cpu : parse_list(list.value_or(""))) {
       if (std::ranges::binary_search(cpus, cpu)) nodes[node].push_back(cpu);
     }

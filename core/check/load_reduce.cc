@@ -13,8 +13,8 @@ namespace ff::check {
 
 namespace {
 
-constexpr size_t kBytes = 32 * kMiB;  // of a rank: more than the caches keep of it
-constexpr size_t kValues = kBytes / sizeof(float);
+constexpr size_t kRankBytes = 32 * kMiB;  // of a rank: more than the caches keep of it
+constexpr size_t kValues = kRankBytes / sizeof(float);
 
 // What rank `rank` has at `at`: below 2^24 when summed over as many ranks as there may be cores.
 float value_of(size_t rank, size_t at) { return static_cast<float>((rank * 31 + at * 17) % 1009); }
@@ -25,8 +25,8 @@ class Rank {
   static Result<Rank> join(const reduce::HostRank& self, const Stop& stop) {
     // Threads are pinned already.
     FF_TRY(auto ranks, reduce::Communicator::join(self, stop, {.pin = false}));
-    FF_TRY(const ByteSpan part, ranks->allocate(kBytes));
-    FF_TRY(const ByteSpan sum, ranks->allocate(kBytes));
+    FF_TRY(const ByteSpan part, ranks->allocate(kRankBytes));
+    FF_TRY(const ByteSpan sum, ranks->allocate(kRankBytes));
     return Rank(std::move(ranks), part, sum);
   }
 
@@ -111,10 +111,10 @@ void check_collective_reduce(const Context& context) {
   }
   finding.verdict = wrong.empty() ? Verdict::pass : Verdict::fail;
   // What nccl-tests call the algorithm's bandwidth.
-  finding.value = static_cast<double>(kBytes) / spans.shortest_seconds();
+  finding.value = static_cast<double>(kRankBytes) / spans.shortest_seconds();
   finding.unit = "B/s";
   finding.better = Better::higher;
-  finding.found = fmt::format("{} summed over {} cores, {}", format_size(kBytes), cpus.size(),
+  finding.found = fmt::format("{} summed over {} cores, {}", format_size(kRankBytes), cpus.size(),
                               format_rate(*finding.value));
   finding.expected = "the known sum on every core";
   if (!wrong.empty()) {

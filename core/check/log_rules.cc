@@ -23,7 +23,7 @@ constexpr const char* kTakeOut =
 constexpr const char* kLookAtEvent = "Look at the event with mcelog or rasdaemon.";
 constexpr const char* kResetCard =
     "Reset the card or restart the node; if it comes back, replace it.";
-constexpr const char* kCable = "Look at the cable, its transceivers and the switch's port.";
+constexpr const char* kCheckCable = "Look at the cable, its transceivers and the switch's port.";
 constexpr const char* kStuck =
     "Look at the lines behind it; update the kernel or the driver that is named.";
 constexpr int64_t kStartingNs = 300 * kSecond;
@@ -152,7 +152,7 @@ constexpr std::array kRules = {
             {"mlx5_core", "Port module event[error]"},
             degraded,
             "a cable or transceiver failed",
-            kCable},
+            kCheckCable},
     LogRule{"log.ib",
             {"mlx5_core", "insufficient power"},
             degraded,
@@ -162,7 +162,7 @@ constexpr std::array kRules = {
             {"mlx5_core", "Link down"},
             degraded,
             "an InfiniBand or Ethernet link went down",
-            kCable,
+            kCheckCable,
             false},
     LogRule{"log.gpu",
             {"NVRM: ", "RmInitAdapter failed"},

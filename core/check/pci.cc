@@ -74,12 +74,12 @@ std::optional<uint64_t> total_of(const std::optional<std::string>& table) {
   return std::nullopt;
 }
 
-Finding of(const char* check, const PciDevice& device) {
+Finding of_device(const char* check, const PciDevice& device) {
   return {.name = check, .part = fmt::format("{} {}", device.address, device.name())};
 }
 
 Finding of_link(const PciDevice& device) {
-  Finding finding = of("pci.link", device);
+  Finding finding = of_device("pci.link", device);
   finding.found = device.link->text();
   finding.value = device.link->gt * device.link->lanes;
   finding.unit = "GT/s";
@@ -106,7 +106,7 @@ Finding of_link(const PciDevice& device) {
 
 // Of a device that can have one.
 Finding of_no_link(const Tree& tree, const PciDevice& device) {
-  Finding finding = of("pci.link", device);
+  Finding finding = of_device("pci.link", device);
   const std::string at = io::join(kDevices, device.address);
   const auto speed = tree.maybe_text(at + "/current_link_speed");
   const auto lanes = tree.maybe_number(at + "/current_link_width");
@@ -196,7 +196,7 @@ void check_pci_aer(const Context& context) {
     const PciErrors errors = pci_errors(context.tree, device.address);
     if (!errors.counts) continue;
     any = true;
-    Finding finding = of("pci.aer", device);
+    Finding finding = of_device("pci.aer", device);
     if (!errors.correctable || !errors.nonfatal || !errors.fatal) {
       finding.found = "not all of its counters can be read";
       finding.hint = fmt::format("Look at {}/{}/aer_dev_*.", kDevices, device.address);

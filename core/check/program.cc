@@ -16,7 +16,7 @@ namespace ff::check {
 
 namespace {
 
-constexpr int kTurnMs = 50;
+constexpr int kProgramPollMs = 50;
 constexpr int kEndMs = 1;  // between the end of its output and its own
 
 // What posix_spawnp(3) is to do in the child: standard output to a pipe, the rest to nobody.
@@ -77,7 +77,7 @@ Result<Said> run_program(const std::string& program, const std::vector<std::stri
       break;
     }
     pollfd wait{ends[0], POLLIN, 0};
-    (void)::poll(&wait, 1, kTurnMs);
+    (void)::poll(&wait, 1, kProgramPollMs);
   }
   ::close(ends[0]);
   // With its output closed it may still hang, in a driver that it lets go of.

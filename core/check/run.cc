@@ -24,9 +24,9 @@ namespace ff::check {
 namespace {
 
 constexpr size_t kReadersAtOnce = 8;
-constexpr int kTurnMs = 100;  // how soon a stop is noticed
+constexpr int kStopPollMs = 100;  // how soon a stop is noticed
 constexpr int64_t kDyingNs = kSecond;
-constexpr size_t kSaidMax = 4 * kMiB;  // of one check
+constexpr size_t kCheckOutputMax = 4 * kMiB;  // of one check
 
 // One check's process.
 struct Child {
@@ -95,7 +95,7 @@ bool ended(Child& child, int64_t now_ns) {
   if (::wait4(child.pid, &status, WNOHANG, &used) == child.pid) {
     child.status = status;
     child.used_seconds = seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
-    (void)hear(child.said, child.text, kSaidMax);
+    (void)hear(child.said, child.text, kCheckOutputMax);
     return true;
   }
   if (child.killed_ns == 0 && now_ns - child.began_ns > child.deadline_ns) {
@@ -161,10 +161,10 @@ Outcome not_beside(const Check& check, const std::string& job) {
 }
 
 // The children that run now.
-class Running {
+class RunningChecks {
  public:
-  Running(const Tree& tree, Clock& clock) : tree_(tree), clock_(clock) {}
-  ~Running() {
+  RunningChecks(const Tree& tree, Clock& clock) : tree_(tree), clock_(clock) {}
+  ~RunningChecks() {
     for (Child& child : children_) {
       ::kill(child.pid, SIGKILL);
       ::close(child.said);
@@ -176,10 +176,10 @@ class Running {
   std::vector<Outcome> turn() {
     std::vector<pollfd> waits;
     for (const Child& child : children_) waits.push_back({child.said, POLLIN, 0});
-    (void)::poll(waits.data(), waits.size(), kTurnMs);
+    (void)::poll(waits.data(), waits.size(), kStopPollMs);
     std::vector<Outcome> outcomes;
     const int64_t now_ns = clock_.steady_ns();
-    for (Child& child : children_) (void)hear(child.said, child.text, kSaidMax);
+    for (Child& child : children_) (void)hear(child.said, child.text, kCheckOutputMax);
     std::erase_if(children_, [&](Child& child) {
       if (!ended(child, now_ns)) return false;
       outcomes.push_back(outcome_of(child, tree_, clock_));
@@ -298,7 +298,7 @@ Result<std::vector<Outcome>> run_checks(const Tree& tree, Clock& clock, const St
       if (disturbs) take(not_beside(*check, plan.job));
     }
   }
-  Running running(tree, clock);
+  RunningChecks running(tree, clock);
   size_t next = 0;
   while (next < queue.size() || running.count() > 0) {
     FF_TRY(stop.check());

@@ -8,7 +8,7 @@ namespace ff::check {
 
 namespace {
 
-constexpr const char* kReplace = "Save its data elsewhere and replace the disk.";
+constexpr const char* kReplaceWornDisk = "Save its data elsewhere and replace the disk.";
 
 // 16 bytes, of which the upper ones are no number that a disk lives to see.
 double wide(const io::SmartPage& page, size_t at) {
@@ -25,7 +25,7 @@ void report_counter(const Context& context, const std::string& disk, double coun
   finding.source = "the disk";
   if (growth.since_run && growth.more > 0) {
     finding.verdict = Verdict::degraded;
-    finding.hint = kReplace;
+    finding.hint = kReplaceWornDisk;
   }
   context.report(std::move(finding));
 }
@@ -84,15 +84,15 @@ Finding judge_nvme(const std::string& disk, const NvmeHealth& health) {
     finding.verdict = std::max(finding.verdict, verdict);
     finding.found += fmt::format(", {}", what);
   };
-  if (is(kReadOnly)) say(Verdict::fail, "read-only", kReplace);
-  if (is(kUnreliable)) say(Verdict::fail, "not reliable any more", kReplace);
+  if (is(kReadOnly)) say(Verdict::fail, "read-only", kReplaceWornDisk);
+  if (is(kUnreliable)) say(Verdict::fail, "not reliable any more", kReplaceWornDisk);
   if (is(kSpare) || health.spare_percent < health.spare_least_percent) {
-    say(Verdict::fail, "too little spare", kReplace);
+    say(Verdict::fail, "too little spare", kReplaceWornDisk);
   }
-  if (is(kBackup)) say(Verdict::degraded, "its cache is not backed up any more", kReplace);
+  if (is(kBackup)) say(Verdict::degraded, "its cache is not backed up any more", kReplaceWornDisk);
   if (is(kHot))
     say(Verdict::degraded, "too hot or too cold", "Look at fans, filters and the room.");
-  if (health.used_percent >= 100) say(Verdict::degraded, "worn out", kReplace);
+  if (health.used_percent >= 100) say(Verdict::degraded, "worn out", kReplaceWornDisk);
   return finding;
 }
 
@@ -124,10 +124,10 @@ Finding judge_ata(const std::string& disk, const AtaFacts& facts) {
   if (facts.failing) {
     finding.verdict = Verdict::fail;
     finding.found = "says that it is about to fail; " + finding.found;
-    finding.hint = kReplace;
+    finding.hint = kReplaceWornDisk;
   } else if (facts.pending.value_or(0) > 0 || facts.uncorrectable.value_or(0) > 0) {
     finding.verdict = Verdict::degraded;
-    finding.hint = kReplace;
+    finding.hint = kReplaceWornDisk;
   }
   return finding;
 }

@@ -198,7 +198,7 @@ Result<void> Forgetter::apply(const RunPlan& plan) {
   return {};
 }
 
-Result<void> check_options(const ForgetOptions& options) {
+Result<void> check_forget_options(const ForgetOptions& options) {
   const bool rules = options.keep_last || options.keep_every || options.keep_within_ns;
   if (!rules && options.steps.empty()) {
     return Error{Errc::usage, "nothing says what to keep",
@@ -218,7 +218,7 @@ Result<void> check_options(const ForgetOptions& options) {
 
 Result<ForgetReport> forget(Context& context, const std::string& store_path,
                             const ForgetOptions& options) {
-  FF_TRY(check_options(options));
+  FF_TRY(check_forget_options(options));
   const int64_t began = context.clock.steady_ns();
   FF_TRY(const auto store, Store::open(context.disk, store_path));
   // Two at once could each rely on what the other takes.

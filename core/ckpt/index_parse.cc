@@ -184,7 +184,7 @@ uint64_t extents_size(const std::vector<Extent>& extents) {
   return sum;
 }
 
-Result<Record> make_header(Fields& fields) {
+Result<Record> parse_header(Fields& fields) {
   FF_TRY(const uint64_t version, number(fields, "ff_checkpoint"));
   if (version == 0 || version > kFormatVersion) {
     return fail(Errc::corrupt, "format version {} is not one this ff reads", version);
@@ -321,7 +321,7 @@ Result<Record> parse_record(std::string_view line, simd::DigestKind kind) {
                                            : rapidjson::GetParseError_En(parsed.Code()));
   }
   switch (line_type(line)) {
-    case LineType::header: return make_header(collector.fields);
+    case LineType::header: return parse_header(collector.fields);
     case LineType::file: return make_file(collector.fields);
     case LineType::tensor: return make_tensor(collector.fields);
     case LineType::end: return make_end(collector.fields, kind);

@@ -16,7 +16,7 @@
 namespace ff::ckpt {
 namespace {
 
-Result<void> check_options(const LoadOptions& options) {
+Result<void> check_load_options(const LoadOptions& options) {
   if (!options.slice.empty() && options.tensors.empty()) {
     return Error{Errc::usage, "--slice needs --tensor", "Name the tensors to cut."};
   }
@@ -53,7 +53,7 @@ TensorChoice tensor_choice(const LoadOptions& options, const Staging& staging) {
   return choice;
 }
 
-struct Work {
+struct LoadWork {
   Context& context;
   const Store& store;
   StepName name;
@@ -61,7 +61,7 @@ struct Work {
   Lease* lease;
 };
 
-Result<void> read_all(Work& work, ReadSource& source, const RestoreCount& count) {
+Result<void> read_restored(LoadWork& work, ReadSource& source, const RestoreCount& count) {
   work.context.progress.total = count.bytes;
   FF_TRY(check_space(work.context, work.staging.dir(), count.stored_bytes));
   ReadPlan plan{.context = work.context,
@@ -74,7 +74,7 @@ Result<void> read_all(Work& work, ReadSource& source, const RestoreCount& count)
   return run_reads(plan);
 }
 
-Result<RestoreCount> load_tensors(Work& work, const LoadOptions& options) {
+Result<RestoreCount> load_tensors(LoadWork& work, const LoadOptions& options) {
   FF_TRY(auto source,
          TensorFilesSource::plan(work.context, work.store, work.store.index_path(work.name),
                                  tensor_choice(options, work.staging)));
@@ -82,11 +82,11 @@ Result<RestoreCount> load_tensors(Work& work, const LoadOptions& options) {
     return Error{Errc::not_found, fmt::format("{}: no tensor has such a name", work.name.text()),
                  "'ff checkpoint show' lists the tensors."};
   }
-  FF_TRY(read_all(work, source, source.count()));
+  FF_TRY(read_restored(work, source, source.count()));
   return source.count();
 }
 
-Result<RestoreCount> load_files(Work& work, const LoadOptions& options) {
+Result<RestoreCount> load_files(LoadWork& work, const LoadOptions& options) {
   RestoreChoice choice;
   if (options.rank) {
     choice.file = [rank = *options.rank](const FileRecord& file) { return file.rank == rank; };
@@ -98,7 +98,7 @@ Result<RestoreCount> load_files(Work& work, const LoadOptions& options) {
                  fmt::format("{}: nothing was saved by rank {}", work.name.text(), *options.rank),
                  "'ff checkpoint show' lists the files and their ranks."};
   }
-  FF_TRY(read_all(work, source, source.count()));
+  FF_TRY(read_restored(work, source, source.count()));
   FF_TRY(source.finish());
   return source.count();
 }
@@ -107,13 +107,13 @@ Result<RestoreCount> load_files(Work& work, const LoadOptions& options) {
 
 Result<LoadReport> load(Context& context, const std::string& store_path,
                         const LoadOptions& options) {
-  FF_TRY(check_options(options));
+  FF_TRY(check_load_options(options));
   const int64_t began = context.clock.steady_ns();
   FF_TRY(const auto store, Store::open(context.disk, store_path));
   FF_TRY(const auto name, resolve_step(context.disk, store, options.name));
   FF_TRY(auto staging, Staging::open(context, options.dest));
   auto lease = Lease::try_take(context, store, {.action = "load", .name = name, .attempt = {}});
-  Work work{context, store, name, staging, lease ? &*lease : nullptr};
+  LoadWork work{context, store, name, staging, lease ? &*lease : nullptr};
   const bool tensors = !options.tensors.empty() || options.reshard;
   FF_TRY(const auto count, tensors ? load_tensors(work, options) : load_files(work, options));
   FF_TRY(staging.commit());

@@ -14,10 +14,10 @@
 namespace ff::ckpt {
 namespace {
 
-constexpr size_t kSlots = 6;                   // chunks in flight a worker
-constexpr size_t kEdgesInFlight = 4 * kSlots;  // small blocks between them
+constexpr size_t kReadSlots = 6;                   // chunks in flight a worker
+constexpr size_t kEdgesInFlight = 4 * kReadSlots;  // small blocks between them
 // A chunk file, and room to move its data by up to a block.
-constexpr size_t kSlotBytes = kChunkFileMax + io::kDirectAlign;
+constexpr size_t kReadSlotBytes = kChunkFileMax + io::kDirectAlign;
 // Pieces of one job at most (slices of tensors may be very fine).
 constexpr size_t kJobPiecesMax = 65536;
 
@@ -68,12 +68,12 @@ class ReadWorker {
 };
 
 Result<void> ReadWorker::set_up() {
-  queue_ = context_.disk.make_queue({.depth = kSlots + kEdgesInFlight});
-  FF_TRY(buffers_, context_.disk.make_buffers(kSlots, kSlotBytes));
+  queue_ = context_.disk.make_queue({.depth = kReadSlots + kEdgesInFlight});
+  FF_TRY(buffers_, context_.disk.make_buffers(kReadSlots, kReadSlotBytes));
   const std::array<ByteSpan, 1> all = {buffers_->all()};
   queue_->register_buffers(all);
-  slots_.resize(kSlots);
-  for (size_t i = 0; i < kSlots; i++) slots_[i].memory = buffers_->slot(i);
+  slots_.resize(kReadSlots);
+  for (size_t i = 0; i < kReadSlots; i++) slots_[i].memory = buffers_->slot(i);
   scratch_.resize(kChunkBytes);
   return {};
 }

@@ -22,7 +22,7 @@ namespace {
 
 using BadChunks = std::map<simd::Digest, std::string>;  // and why
 
-struct Work {
+struct SalvageWork {
   Context& context;
   const Store& store;
   SalvageReport& report;
@@ -33,7 +33,7 @@ struct Work {
   }
 };
 
-const std::vector<Extent>* extents_of(const Record& record) {
+const std::vector<Extent>* written_extents(const Record& record) {
   if (const auto* file = std::get_if<FileRecord>(&record)) return &file->extents;
   const auto* tensor = std::get_if<TensorRecord>(&record);
   return tensor == nullptr ? nullptr : &tensor->extents;
@@ -52,7 +52,7 @@ class ChunkSource final : public ReadSource {
       if (!record) {
         ended_ = true;
         builder_.flush();
-      } else if (const auto* extents = extents_of(*record)) {
+      } else if (const auto* extents = written_extents(*record)) {
         builder_.add_all(*extents, nullptr, 0);
       }
     }
@@ -64,7 +64,7 @@ class ChunkSource final : public ReadSource {
   bool ended_ = false;
 };
 
-Result<BadChunks> check_chunks(Work& work) {
+Result<BadChunks> check_chunks(SalvageWork& work) {
   BadChunks bad;
   FF_TRY(auto reader,
          IndexReader::open_damaged(work.context.disk, work.store.index_path(work.report.name),
@@ -96,7 +96,7 @@ struct Repaired {
 // Reads the damaged index and writes the repaired one.
 class Repair {
  public:
-  Repair(Work& work, const BadChunks& bad, IndexWriter& writer)
+  Repair(SalvageWork& work, const BadChunks& bad, IndexWriter& writer)
       : work_(work), bad_(bad), writer_(writer) {}
 
   Result<Repaired> run();
@@ -111,7 +111,7 @@ class Repair {
   void read_header();
   std::optional<std::string> damage(const std::vector<Extent>& extents) const;
 
-  Work& work_;
+  SalvageWork& work_;
   const BadChunks& bad_;
   IndexWriter& writer_;
   Repaired out_;
@@ -265,7 +265,7 @@ Result<void> Repair::end_file() {
   return {};
 }
 
-Result<void> read_all(Work& work, ReadSource& source) {
+Result<void> read_all(SalvageWork& work, ReadSource& source) {
   ReadPlan plan{.context = work.context,
                 .store = work.store,
                 .source = source,
@@ -278,7 +278,7 @@ Result<void> read_all(Work& work, ReadSource& source) {
   return run_reads(plan);
 }
 
-Result<void> restore(Work& work, const Repaired& repaired, const std::string& index_path,
+Result<void> restore(SalvageWork& work, const Repaired& repaired, const std::string& index_path,
                      const Staging& staging) {
   const auto damaged = [&](const FileRecord& file) {
     return repaired.damaged.contains(key_of(file));
@@ -319,7 +319,7 @@ Result<SalvageReport> salvage(Context& context, const std::string& store_path,
   FF_TRY(report.name, resolve_step(context.disk, store, options.name));
   auto lease =
       Lease::try_take(context, store, {.action = "salvage", .name = report.name, .attempt = {}});
-  Work work{context, store, report, lease ? &*lease : nullptr};
+  SalvageWork work{context, store, report, lease ? &*lease : nullptr};
   const auto summary = read_summary(context.disk, store.index_path(report.name));
   if (summary) context.progress.total = 2 * summary->end.size;  // checked, then restored
   FF_TRY(auto staging, Staging::open(context, options.dest));

@@ -15,7 +15,7 @@
 namespace ff::ckpt {
 namespace {
 
-Result<void> check_options(const SaveInputs& inputs, const SaveOptions& options) {
+Result<void> check_save_options(const SaveInputs& inputs, const SaveOptions& options) {
   FF_TRY(check_run_name(options.run));
   if (inputs.paths.empty() && !inputs.stream && inputs.open.empty()) {
     return Error{Errc::usage, "nothing to save", "Name files or directories, or '-'."};
@@ -125,7 +125,7 @@ Error lease_lost(const StepName& name) {
 
 Result<SaveReport> save(Context& context, const std::string& store_path, const SaveInputs& inputs,
                         const SaveOptions& options) {
-  FF_TRY(check_options(inputs, options));
+  FF_TRY(check_save_options(inputs, options));
   const int64_t began = context.clock.steady_ns();
   FF_TRY(const auto store,
          Store::open_or_create(context, store_path,

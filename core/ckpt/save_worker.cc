@@ -12,8 +12,8 @@
 namespace ff::ckpt {
 namespace {
 
-constexpr size_t kSlots = 8;  // chunks in flight a worker: enough to keep a fast disk busy
-constexpr size_t kSlotBytes = kHeadBytes + kChunkBytes + 2 * io::kDirectAlign;
+constexpr size_t kSaveSlots = 8;  // chunks in flight a worker: enough to keep a fast disk busy
+constexpr size_t kSaveSlotBytes = kHeadBytes + kChunkBytes + 2 * io::kDirectAlign;
 // Cached input is read and fingerprinted in pieces that stay in the L2 cache in between.
 constexpr size_t kWindowBytes = 256 * kKiB;
 constexpr size_t kSyncBatch = 64;    // chunks synced together
@@ -28,10 +28,10 @@ SaveWorker::SaveWorker(SaveShared& shared)
       digest_(shared.store.digest_kind()) {}
 
 Result<void> SaveWorker::set_up() {
-  queue_ = context_.disk.make_queue({.depth = kSlots + kSyncBatch});
-  FF_TRY(buffers_, context_.disk.make_buffers(kSlots, kSlotBytes));
-  slots_.resize(kSlots);
-  for (size_t i = 0; i < kSlots; i++) slots_[i].memory = buffers_->slot(i);
+  queue_ = context_.disk.make_queue({.depth = kSaveSlots + kSyncBatch});
+  FF_TRY(buffers_, context_.disk.make_buffers(kSaveSlots, kSaveSlotBytes));
+  slots_.resize(kSaveSlots);
+  for (size_t i = 0; i < kSaveSlots; i++) slots_[i].memory = buffers_->slot(i);
   window_.resize(kWindowBytes);
   if (shared_.compress) packed_.resize(kChunkBytes);
   return {};

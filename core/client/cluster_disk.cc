@@ -15,7 +15,7 @@ namespace ff::client {
 
 namespace {
 
-constexpr uint32_t kPage = 1000;  // names of a directory a call
+constexpr uint32_t kDiskListPage = 1000;  // names of a directory a call
 constexpr uint32_t kModeOfLinks = 0777;
 
 std::string both(const std::string& from, const std::string& to) { return from + " -> " + to; }
@@ -171,7 +171,7 @@ Task<Result<std::vector<io::DirEntry>>> ClusterDisk::list_there(std::string dir)
   for (;;) {
     std::string after = entries.empty() ? std::string() : entries.back().name;
     auto listing =
-        files_.names().list(options_.caller, ref_of(dir), std::move(after), kPage, false);
+        files_.names().list(options_.caller, ref_of(dir), std::move(after), kDiskListPage, false);
     FF_CO_TRY(const auto page, co_await std::move(listing));
     for (const auto& entry : page.entries) entries.push_back({entry.name, kind_of(entry.kind)});
     if (page.end || page.entries.empty()) co_return entries;

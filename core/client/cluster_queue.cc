@@ -11,7 +11,7 @@ namespace ff::client {
 namespace {
 
 // A wait for the cluster looks so often whether its program shall end.
-constexpr int64_t kLookNs = 200 * kMillisecond;
+constexpr int64_t kQueuePollNs = 200 * kMillisecond;
 
 }  // namespace
 
@@ -104,7 +104,7 @@ void ClusterQueue::run() {
   if (in_flight_ == 0) return;
   if (own_) {
     // An operation that was done stops the loop, and so does the time.
-    waited_.set(loop_.now_ns() + kLookNs, *this);
+    waited_.set(loop_.now_ns() + kQueuePollNs, *this);
     own_->run();
     waited_.stop();
     return;

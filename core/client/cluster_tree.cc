@@ -15,11 +15,11 @@ namespace ff::client {
 namespace {
 
 constexpr const char* kNote = "user.ff.part";
-constexpr uint32_t kPage = 1024;
+constexpr uint32_t kTreeListPage = 1024;
 constexpr size_t kDirsMax = 4096;
 constexpr uint64_t kUnitMin = kMiB;  // small chunks go several at once
 
-Node node_of(const meta::Seen& seen) {
+Node node_of_inode(const meta::Seen& seen) {
   const meta::Inode& inode = seen.inode;
   return {.kind = inode.kind,
           .id = inode.id,
@@ -32,9 +32,9 @@ Node node_of(const meta::Seen& seen) {
           .ref = seen.ref()};
 }
 
-class ClusterFile final : public OpenFile {
+class TreeFile final : public OpenFile {
  public:
-  explicit ClusterFile(std::shared_ptr<File> file) : file_(std::move(file)) {}
+  explicit TreeFile(std::shared_ptr<File> file) : file_(std::move(file)) {}
 
   Result<uint64_t> id() const override { return file_->inode().id; }
   uint64_t unit() const override { return std::max(kUnitMin, file_->chunk_size()); }
@@ -101,18 +101,18 @@ Task<Result<std::optional<Node>>> ClusterTree::look(std::string path, bool follo
   if (!walked && walked.error().sys == ENOENT) co_return std::optional<Node>();
   if (!walked) co_return at_path(path, std::move(walked).error());
   if (!walked->found) co_return std::optional<Node>();
-  co_return std::optional(node_of(*walked->found));
+  co_return std::optional(node_of_inode(*walked->found));
 }
 
 Task<Result<std::vector<Tree::Entry>>> ClusterTree::list(std::string dir, std::string after) {
   auto finding = dir_of(below(dir, "x"));
   FF_CO_TRY(const auto ref, co_await std::move(finding));
-  auto listing = files_.names().list(caller_, ref, after, kPage, true);
+  auto listing = files_.names().list(caller_, ref, after, kTreeListPage, true);
   FF_CO_TRY(auto page, co_await std::move(listing));
   std::vector<Entry> entries;
   for (auto& one : page.entries) {
     entries.push_back(
-        {std::move(one.name), one.seen ? std::optional(node_of(*one.seen)) : std::nullopt});
+        {std::move(one.name), one.seen ? std::optional(node_of_inode(*one.seen)) : std::nullopt});
   }
   co_return entries;
 }
@@ -120,7 +120,7 @@ Task<Result<std::vector<Tree::Entry>>> ClusterTree::list(std::string dir, std::s
 Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::open(std::string, Node node) {
   auto opening = files_.open(caller_, node.ref, meta::kMayRead);
   FF_CO_TRY(auto file, co_await std::move(opening));
-  co_return std::make_unique<ClusterFile>(std::move(file));
+  co_return std::make_unique<TreeFile>(std::move(file));
 }
 
 Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::create(std::string path, uint32_t mode,
@@ -135,7 +135,7 @@ Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::create(std::string path, ui
   meta::Names::Make make{.mode = mode, .exclusive = !keep, .rights = meta::kMayRead};
   auto making = files_.create(caller_, dir, last_name(path), std::move(make));
   FF_CO_TRY(auto file, co_await std::move(making));
-  co_return std::make_unique<ClusterFile>(std::move(file));
+  co_return std::make_unique<TreeFile>(std::move(file));
 }
 
 Task<Result<void>> ClusterTree::make_dir(std::string path, uint32_t mode) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kQueued = 4096;
 constexpr size_t kFiles = 32;
-constexpr int64_t kCleanNs = 500 * kMillisecond;
+constexpr int64_t kCopyCleanNs = 500 * kMillisecond;
 constexpr std::string_view kPartSuffix = ".ff-part";
 
 bool ends_all(const Error& error) {
@@ -372,7 +372,7 @@ Task<void> Copy::clean_up(std::string part, Error reason) {
     auto removing = to.remove(path);
     co_return co_await std::move(removing);
   }(to_, std::move(part), cut_short);
-  const int64_t until_ns = memory_.loop().now_ns() + kCleanNs;
+  const int64_t until_ns = memory_.loop().now_ns() + kCopyCleanNs;
   auto bounded = with_deadline(memory_.loop(), until_ns, "cleaning up", std::move(cleaning));
   (void)co_await std::move(bounded);
 }

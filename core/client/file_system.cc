@@ -11,7 +11,7 @@ namespace ff::client {
 
 namespace {
 
-constexpr int64_t kLookNs = 20 * kMillisecond;
+constexpr int64_t kSettlePollNs = 20 * kMillisecond;
 // How often writers tell how long their files are, and how long bytes wait behind.
 constexpr int64_t kTellNs = 2 * kSecond;
 constexpr int64_t kBehindNs = kSecond;
@@ -47,7 +47,7 @@ Task<Result<void>> FileSystem::start(int64_t deadline_ns) {
     gate_.spawn(keep_locks());
   }
   while (routing_.routing().version == 0) {
-    const auto waited = co_await after(context_.loop, kLookNs);
+    const auto waited = co_await after(context_.loop, kSettlePollNs);
     FF_CO_TRY(waited);
     const auto& trouble = routing_.trouble();
     const bool final =
@@ -236,7 +236,7 @@ Task<Result<std::vector<cluster::ChainId>>> FileSystem::chains_of(const meta::La
     if (chains && chains->empty()) co_return fail(Errc::corrupt, "a chain table without chains");
     if (chains || context_.loop.now_ns() >= until_ns) co_return chains;
     routing_.refresh();
-    const auto waited = co_await after(context_.loop, kLookNs);
+    const auto waited = co_await after(context_.loop, kSettlePollNs);
     FF_CO_TRY(waited);
   }
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kNoteMax = 4096;
 constexpr int kLinksFollowed = 40;
 
-Node node_of(const io::FileInfo& info) {
+Node node_of_file(const io::FileInfo& info) {
   Node node{.id = info.inode,
             .size = info.size,
             .mode = info.mode,
@@ -107,7 +107,7 @@ Task<Result<std::optional<Node>>> LocalTree::look(std::string path, bool follow)
     auto info = disk_.info(path);
     if (!info && info.error().sys == ENOENT) co_return std::optional<Node>();
     if (!info) co_return std::move(info).error();
-    Node node = node_of(*info);
+    Node node = node_of_file(*info);
     if (!node.is(meta::Kind::symlink)) co_return std::optional(std::move(node));
     FF_CO_TRY(node.target, disk_.read_symlink(path));
     if (!follow) co_return std::optional(std::move(node));

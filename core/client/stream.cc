@@ -13,7 +13,7 @@ namespace ff::client {
 namespace {
 
 constexpr size_t kAhead = 8;  // stretches of a file that are read before they are wanted
-constexpr int64_t kCleanNs = 500 * kMillisecond;
+constexpr int64_t kStreamCleanNs = 500 * kMillisecond;
 
 Task<Result<void>> write_stretch(OpenFile& to, uint64_t offset, TransferMemory::Stretch stretch,
                                  uint64_t size, Progress& progress) {
@@ -91,7 +91,7 @@ Task<Result<uint64_t>> store_stream(TransferMemory& memory, Tree& to, std::strin
     if (!published) stored = std::move(published).error();
   }
   if (!stored && stored.error().code != Errc::stale) {
-    const int64_t until_ns = memory.loop().now_ns() + kCleanNs;
+    const int64_t until_ns = memory.loop().now_ns() + kStreamCleanNs;
     auto removing = with_deadline(memory.loop(), until_ns, "cleaning up", to.remove(part));
     (void)co_await std::move(removing).shielded();
   }

@@ -11,7 +11,7 @@ namespace ff::client {
 
 namespace {
 
-constexpr uint32_t kPage = 1024;  // entries
+constexpr uint32_t kWalkListPage = 1024;  // entries
 
 bool interrupted(const Error& error) {
   return error.code == Errc::interrupted || error.code == Errc::deadline ||
@@ -55,7 +55,7 @@ Listing::Listing(meta::MetaClient& names, meta::Caller caller, meta::Ref dir, bo
 Task<Result<std::optional<meta::MetaClient::Listed>>> Listing::next() {
   while (at_ == page_.entries.size()) {
     if (page_.end) co_return std::optional<meta::MetaClient::Listed>();
-    auto listing = names_.list(caller_, dir_, after_, kPage, with_inodes_);
+    auto listing = names_.list(caller_, dir_, after_, kWalkListPage, with_inodes_);
     FF_CO_TRY(page_, co_await std::move(listing));
     at_ = 0;
     if (!page_.entries.empty()) after_ = page_.entries.back().name;

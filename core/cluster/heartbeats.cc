@@ -12,14 +12,14 @@ namespace ff::cluster {
 namespace {
 
 // For one manager to answer: of three, two may be silent, and the lease must not run out.
-constexpr int64_t kTryNs = kSecond;
+constexpr int64_t kHeartbeatTryNs = kSecond;
 // Of one heartbeat: older than this, its answer would be worth nothing.
 constexpr int64_t kBeatNs = kServeNs;
 // Between two heartbeats at most, while a target comes back: each of its states is to be known by
 // all nodes of the chain before the next.
 constexpr int64_t kChangingNs = 200 * kMillisecond;
 // Between two heartbeats at least, however much there is to say.
-constexpr int64_t kPauseNs = 50 * kMillisecond;
+constexpr int64_t kHeartbeatPauseNs = 50 * kMillisecond;
 
 // Another may be answered, by another manager perhaps.
 bool unanswered(const Error& error) {
@@ -46,9 +46,10 @@ Task<void> Heartbeats::run() {
       log_warning("no heartbeat is answered", {{"cause", done.error().message}});
     }
     trouble_ = done ? std::nullopt : std::optional<Error>(std::move(done).error());
-    if (!co_await after(loop_, kPauseNs)) co_return;
+    if (!co_await after(loop_, kHeartbeatPauseNs)) co_return;
     if (trouble_ ? unanswered(*trouble_) : member_.has_news()) continue;
-    const int64_t pause_ns = member_.expects_changes() ? kChangingNs : kHeartbeatNs - kPauseNs;
+    const int64_t pause_ns =
+        member_.expects_changes() ? kChangingNs : kHeartbeatNs - kHeartbeatPauseNs;
     const auto waited = co_await poked_.wait(loop_.now_ns() + pause_ns);
     if (!waited && waited.error().code != Errc::deadline) co_return;
   }
@@ -63,7 +64,7 @@ Task<Result<void>> Heartbeats::offer() {
     request.set_node(member_.self().id);
     *request.mutable_changes() = to_wire(page);
     auto calling =
-        managers_.call(kOffer, std::move(request), kTryNs, loop_.now_ns() + kBeatNs, true);
+        managers_.call(kOffer, std::move(request), kHeartbeatTryNs, loop_.now_ns() + kBeatNs, true);
     FF_CO_TRY(co_await std::move(calling));
     if (page.complete) co_return Result<void>();
     since = page.to;
@@ -74,7 +75,8 @@ Task<Result<void>> Heartbeats::beat() {
   const Heartbeat beat = member_.report();
   // It may be sent later, to another manager; the lease counts from here.
   const int64_t sent_ns = loop_.now_ns();
-  auto calling = managers_.call(kHeartbeat, to_wire(beat), kTryNs, sent_ns + kBeatNs, false);
+  auto calling =
+      managers_.call(kHeartbeat, to_wire(beat), kHeartbeatTryNs, sent_ns + kBeatNs, false);
   FF_CO_TRY(const wire::HeartbeatReply reply, co_await std::move(calling));
   if (reply.offer_wanted()) {
     auto offering = offer();

@@ -11,7 +11,7 @@ namespace ff::cluster {
 namespace {
 
 // Between rounds in which no manager was primary.
-constexpr int64_t kPauseNs = 200 * kMillisecond;
+constexpr int64_t kManagerPauseNs = 200 * kMillisecond;
 
 }  // namespace
 
@@ -30,7 +30,7 @@ Task<Result<void>> ManagerClient::next(Error error, std::string primary, int64_t
   at_ = named != clients_.end() && index != at_ ? index : (at_ + 1) % clients_.size();
   failed_++;
   if (failed_ % clients_.size() == 0) {
-    const int64_t again_ns = loop_.now_ns() + kPauseNs;
+    const int64_t again_ns = loop_.now_ns() + kManagerPauseNs;
     if (again_ns >= deadline_ns) co_return std::move(error).within("no primary manager: ");
     FF_CO_TRY(co_await until(loop_, again_ns));
   }

@@ -14,8 +14,6 @@ namespace ff::cluster {
 
 namespace {
 
-Target* target_in(Chain& chain, TargetId id) { return const_cast<Target*>(find_target(chain, id)); }
-
 Result<void> check_place(const Routing& routing, Place place) {
   const Node* const node = routing.node(place.node);
   if (node == nullptr) return fail(Errc::usage, "there is no node {}", place.node);
@@ -131,7 +129,7 @@ Result<Chain> Manager::chain_of(TargetId id) const {
 Result<Proposal> Manager::drain_target(TargetId id, bool drain) {
   FF_TRY(check_idle());
   FF_TRY(Chain chain, chain_of(id));
-  Target& target = *target_in(chain, id);
+  Target& target = *find_target(chain, id);
   if (target.draining == drain) {
     return fail(Errc::exists, "target {} is {}drained already", id, drain ? "" : "not ");
   }
@@ -147,7 +145,7 @@ Result<Proposal> Manager::replace_target(TargetId id, Place place) {
   FF_TRY(check_idle());
   FF_TRY(Chain chain, chain_of(id));
   FF_TRY(check_place(routing_, place));
-  Target& target = *target_in(chain, id);
+  Target& target = *find_target(chain, id);
   if (target.state != State::offline) {
     Error error = fail(Errc::refused, "target {} is {}", id, name_of(target.state));
     error.hint = fmt::format("Take it out first: ff admin drain --target {}", id);

@@ -12,8 +12,6 @@ namespace ff::cluster {
 
 namespace {
 
-Target* target_in(Chain& chain, TargetId id) { return const_cast<Target*>(find_target(chain, id)); }
-
 // Who has more: all up to a later version, then anything of a later one.
 bool has_less(const Target& a, const Target& b) {
   return std::pair(a.held, a.wrote) < std::pair(b.held, b.wrote);
@@ -199,7 +197,7 @@ Result<LossPlan> Manager::plan_loss(const LossOrder& order, int64_t now_ns) cons
     if (counts && other.held > heir_has.held) plan.incomplete = true;
   }
   leave_behind(plan.after, heir_has, plan, order.wall_ns);
-  Target& promoted = *target_in(plan.after, heir->id);
+  Target& promoted = *find_target(plan.after, heir->id);
   promoted.state = State::serving;
   promoted.created = true;
   if (heir_has.held == 0 && dead.created) {

@@ -16,8 +16,8 @@ namespace ff::cluster {
 namespace {
 
 // How often a manager that stands by looks at the lease.
-constexpr int64_t kLookNs = kSecond / 2;
-constexpr int64_t kFillNs = 5 * kSecond;  // between two notes of how full disks are
+constexpr int64_t kManagerPollNs = kSecond / 2;
+constexpr int64_t kFillNoteNs = 5 * kSecond;  // between two notes of how full disks are
 
 }  // namespace
 
@@ -122,7 +122,8 @@ Task<Result<ManagerService::ReignRef>> ManagerService::stand_by() {
       looked = false;  // whatever it is now, it is looked at for as long again
     }
     // Managers that look at the same time would take at the same time.
-    FF_CO_TRY(co_await after(loop_, kLookNs + static_cast<int64_t>(rng_.below(kLookNs))));
+    FF_CO_TRY(
+        co_await after(loop_, kManagerPollNs + static_cast<int64_t>(rng_.below(kManagerPollNs))));
   }
 }
 
@@ -191,7 +192,7 @@ Task<void> ManagerService::act(ReignRef reign) {
 // do.
 Task<void> ManagerService::keep_fill(ReignRef reign) {
   const int64_t now_ns = loop_.now_ns();
-  const bool due = reign->fill_ns == INT64_MIN || now_ns - reign->fill_ns >= kFillNs;
+  const bool due = reign->fill_ns == INT64_MIN || now_ns - reign->fill_ns >= kFillNoteNs;
   if (!due || !reign->manager || !acts(reign)) co_return;
   reign->fill_ns = now_ns;
   Fill fill = fill_of(*reign->manager);

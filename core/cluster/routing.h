@@ -158,6 +158,9 @@ size_t message_bytes(const Node& node);
 
 // Null when the chain has no such target.
 const Target* find_target(const Chain& chain, TargetId id);
+inline Target* find_target(Chain& chain, TargetId id) {
+  return const_cast<Target*>(find_target(std::as_const(chain), id));
+}
 const SetAside* find_aside(const Chain& chain, TargetId id);
 
 }  // namespace ff::cluster

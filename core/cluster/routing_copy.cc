@@ -11,10 +11,10 @@ namespace ff::cluster {
 namespace {
 
 // Without anybody asking: a client that is idle learns all the same whom to ask next.
-constexpr int64_t kFollowNs = 5 * kSecond;
+constexpr int64_t kCopyFollowNs = 5 * kSecond;
 // Between two attempts at least, however many ask.
-constexpr int64_t kPauseNs = 50 * kMillisecond;
-constexpr int64_t kTryNs = kSecond;
+constexpr int64_t kCopyPauseNs = 50 * kMillisecond;
+constexpr int64_t kCopyTryNs = kSecond;
 constexpr int64_t kAskNs = 5 * kSecond;
 
 }  // namespace
@@ -33,9 +33,9 @@ Task<void> RoutingCopy::run() {
     auto asked = co_await std::move(asking);
     if (!asked && asked.error().code == Errc::interrupted) co_return;
     trouble_ = asked ? std::nullopt : std::optional<Error>(std::move(asked).error());
-    const auto paused = co_await after(loop_, kPauseNs);
+    const auto paused = co_await after(loop_, kCopyPauseNs);
     if (!paused) co_return;
-    const auto waited = co_await asked_.wait(loop_.now_ns() + kFollowNs);
+    const auto waited = co_await asked_.wait(loop_.now_ns() + kCopyFollowNs);
     if (!waited && waited.error().code != Errc::deadline) co_return;
   }
 }
@@ -54,7 +54,7 @@ Task<Result<bool>> next_page(ManagerClient& managers, Routing& routing, int64_t 
 Task<Result<void>> RoutingCopy::ask() {
   for (;;) {
     const uint64_t before = routing_.version;
-    auto asking = next_page(managers_, routing_, kTryNs, loop_.now_ns() + kAskNs);
+    auto asking = next_page(managers_, routing_, kCopyTryNs, loop_.now_ns() + kAskNs);
     FF_CO_TRY(const bool complete, co_await std::move(asking));
     if (routing_.version != before) changed_();
     if (complete) co_return Result<void>();

@@ -10,10 +10,10 @@ namespace ff::cluster {
 
 namespace {
 
-constexpr int64_t kFollowNs = kSecond;
-constexpr int64_t kPauseNs = 50 * kMillisecond;  // between two looks at least
-constexpr int64_t kLookNs = 5 * kSecond;
-constexpr int64_t kFillNs = 5 * kSecond;  // for so long it is believed
+constexpr int64_t kStoreFollowNs = kSecond;
+constexpr int64_t kStorePauseNs = 50 * kMillisecond;  // between two looks at least
+constexpr int64_t kStorePollNs = 5 * kSecond;
+constexpr int64_t kFillValidNs = 5 * kSecond;  // for so long it is believed
 
 }  // namespace
 
@@ -21,7 +21,7 @@ StoredRouting::StoredRouting(kv::Engine& engine, Loop& loop, std::function<void(
     : store_(engine), loop_(loop), changed_(std::move(changed)), asked_(loop) {}
 
 Task<Result<void>> StoredRouting::look() {
-  auto asking = store_.version(loop_.now_ns() + kLookNs);
+  auto asking = store_.version(loop_.now_ns() + kStorePollNs);
   FF_CO_TRY(const uint64_t version, co_await std::move(asking));
   auto filling = look_at_fill();
   FF_CO_TRY(const bool filled, co_await std::move(filling));
@@ -29,7 +29,7 @@ Task<Result<void>> StoredRouting::look() {
     if (filled) changed_();
     co_return Result<void>();
   }
-  auto loading = store_.load(loop_.now_ns() + kLookNs);
+  auto loading = store_.load(loop_.now_ns() + kStorePollNs);
   FF_CO_TRY(Stored stored, co_await std::move(loading));
   if (!stored.routing) co_return Result<void>();
   routing_ = std::move(*stored.routing);
@@ -40,8 +40,8 @@ Task<Result<void>> StoredRouting::look() {
 // Whether it is another.
 Task<Result<bool>> StoredRouting::look_at_fill() {
   const int64_t now_ns = loop_.now_ns();
-  if (fill_ns_ != INT64_MIN && now_ns - fill_ns_ < kFillNs) co_return false;
-  auto asking = store_.fill(now_ns + kLookNs);
+  if (fill_ns_ != INT64_MIN && now_ns - fill_ns_ < kFillValidNs) co_return false;
+  auto asking = store_.fill(now_ns + kStorePollNs);
   FF_CO_TRY(Fill fill, co_await std::move(asking));
   fill_ns_ = now_ns;
   const bool changed = fill != fill_;
@@ -61,9 +61,9 @@ Task<void> StoredRouting::run() {
       log_warning("cannot read the routing", {{"cause", trouble}});
     }
     told = trouble;
-    const auto paused = co_await after(loop_, kPauseNs);
+    const auto paused = co_await after(loop_, kStorePauseNs);
     if (!paused) co_return;
-    const auto waited = co_await asked_.wait(loop_.now_ns() + kFollowNs);
+    const auto waited = co_await asked_.wait(loop_.now_ns() + kStoreFollowNs);
     if (!waited && waited.error().code != Errc::deadline) co_return;
   }
 }

@@ -37,14 +37,14 @@ namespace {
 thread_local std::string last_error;
 
 // Whether calls can be made on it.
-Result<void> check(const ff_comm* comm) {
+Result<void> check_comm(const ff_comm* comm) {
   if (comm == nullptr) return ff::fail(Errc::usage, "the communicator is null");
   if (comm->process == ::getpid()) return {};
   return ff::fail(Errc::usage, "the communicator is of process {}: it does not outlive a fork",
                   comm->process);
 }
 
-Result<void> check(const Operation& operation) {
+Result<void> check_comm(const Operation& operation) {
   if (static_cast<size_t>(operation.type) >= ff::simd::kDataTypes) {
     return ff::fail(Errc::usage, "{} is no ff_type", static_cast<int>(operation.type));
   }
@@ -54,14 +54,14 @@ Result<void> check(const Operation& operation) {
   return {};
 }
 
-Result<uint64_t> start(ff_comm* comm, const Operation& operation) {
-  FF_TRY(check(comm));
-  FF_TRY(check(operation));
+Result<uint64_t> start_operation(ff_comm* comm, const Operation& operation) {
+  FF_TRY(check_comm(comm));
+  FF_TRY(check_comm(operation));
   return comm->ranks->start(operation);
 }
 
 int run(ff_comm* comm, const Operation& operation) {
-  const auto number = start(comm, operation);
+  const auto number = start_operation(comm, operation);
   if (!number) return failed(number.error());
   return outcome(comm->ranks->wait(*number));
 }
@@ -200,7 +200,7 @@ uint32_t ff_comm_rank(const ff_comm* comm) { return comm != nullptr ? comm->rank
 uint32_t ff_comm_ranks(const ff_comm* comm) { return comm != nullptr ? comm->ranks->ranks() : 0; }
 
 int ff_alloc(ff_comm* comm, size_t bytes, void** memory) {
-  if (auto checked = check(comm); !checked) return failed(checked.error());
+  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
   if (memory == nullptr) return failed(ff::fail(Errc::usage, "no place for the address"));
   auto made = comm->ranks->allocate(bytes);
   if (!made) return failed(made.error());
@@ -209,7 +209,7 @@ int ff_alloc(ff_comm* comm, size_t bytes, void** memory) {
 }
 
 int ff_free(ff_comm* comm, void* memory) {
-  if (auto checked = check(comm); !checked) return failed(checked.error());
+  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
   return outcome(comm->ranks->free(memory));
 }
 
@@ -224,7 +224,7 @@ int ff_allreduce_async(ff_comm* comm, const void* in, void* out, size_t count, f
   if (number == nullptr) return failed(ff::fail(Errc::usage, "no place for the number"));
   Operation operation = operation_of(Collective::allreduce, in, out, count, type);
   operation.op = static_cast<ff::simd::ReduceOp>(op);
-  const auto started = start(comm, operation);
+  const auto started = start_operation(comm, operation);
   if (!started) return failed(started.error());
   *number = *started;
   return FF_OK;
@@ -259,6 +259,6 @@ int ff_reduce_scatter(ff_comm* comm, const void* in, void* out, size_t count, ff
 int ff_barrier(ff_comm* comm) { return run(comm, {.kind = Collective::barrier}); }
 
 int ff_wait(ff_comm* comm, uint64_t number) {
-  if (auto checked = check(comm); !checked) return failed(checked.error());
+  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
   return outcome(comm->ranks->wait(number));
 }

@@ -59,20 +59,21 @@ struct ff_loading {
 
 namespace {
 
-Result<void> check(const ff_loading* loading) {
+Result<void> check_loading(const ff_loading* loading) {
   if (loading == nullptr) return ff::fail(Errc::usage, "the loading is null");
   return ff::library::check_process("loading", loading->process);
 }
 
 // That there is such a one of `count`, and a place for it.
-Result<void> check(const ff_loading* loading, size_t index, size_t count, const void* place) {
-  FF_TRY(check(loading));
+Result<void> check_loading(const ff_loading* loading, size_t index, size_t count,
+                           const void* place) {
+  FF_TRY(check_loading(loading));
   if (place == nullptr) return ff::fail(Errc::usage, "no place for the answer");
   if (index < count) return {};
   return ff::fail(Errc::usage, "there are {}, and no number {}", count, index);
 }
 
-Result<void> begin(ff_loading& loading, const ff_load_options* given) {
+Result<void> begin_load(ff_loading& loading, const ff_load_options* given) {
   if (given == nullptr || given->size != sizeof *given) {
     return ff::fail(Errc::usage, "ff_load_options is null or of another version of ff.h");
   }
@@ -96,7 +97,7 @@ Result<void> begin(ff_loading& loading, const ff_load_options* given) {
 }
 
 Result<void> read(ff_loading* loading, void* const* places) {
-  FF_TRY(check(loading));
+  FF_TRY(check_loading(loading));
   std::vector<std::byte*> into;
   for (const auto& tensor : loading->found->tensors()) {
     void* const place = places != nullptr ? places[into.size()] : nullptr;
@@ -124,7 +125,7 @@ int ff_load_begin(ff_loading** loading, const ff_load_options* options) {
   if (loading == nullptr) return failed(ff::fail(Errc::usage, "no place for the loading"));
   *loading = nullptr;
   auto made = std::make_unique<ff_loading>();
-  if (auto begun = begin(*made, options); !begun) return failed(begun.error());
+  if (auto begun = begin_load(*made, options); !begun) return failed(begun.error());
   *loading = made.release();
   return FF_OK;
 }
@@ -145,7 +146,7 @@ size_t ff_load_tensors(const ff_loading* loading) {
 }
 
 int ff_load_file(const ff_loading* loading, size_t index, ff_file* file) {
-  const auto checked = check(loading, index, ff_load_files(loading), file);
+  const auto checked = check_loading(loading, index, ff_load_files(loading), file);
   if (!checked) return failed(checked.error());
   const auto& found = loading->found->files()[index];
   *file = {.name = found.name.c_str(),
@@ -157,17 +158,17 @@ int ff_load_file(const ff_loading* loading, size_t index, ff_file* file) {
 }
 
 int ff_load_text(const ff_loading* loading, size_t file, size_t index, ff_text* text) {
-  auto checked = check(loading, file, ff_load_files(loading), text);
+  auto checked = check_loading(loading, file, ff_load_files(loading), text);
   if (!checked) return failed(checked.error());
   const auto& metadata = loading->found->files()[file].metadata;
-  checked = check(loading, index, metadata.size(), text);
+  checked = check_loading(loading, index, metadata.size(), text);
   if (!checked) return failed(checked.error());
   *text = {.key = metadata[index].first.c_str(), .value = metadata[index].second.c_str()};
   return FF_OK;
 }
 
 int ff_load_tensor(const ff_loading* loading, size_t index, ff_tensor* tensor) {
-  const auto checked = check(loading, index, ff_load_tensors(loading), tensor);
+  const auto checked = check_loading(loading, index, ff_load_tensors(loading), tensor);
   if (!checked) return failed(checked.error());
   const auto& found = loading->found->tensors()[index];
   *tensor = {.name = found.name.c_str(),

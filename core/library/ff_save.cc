@@ -65,7 +65,7 @@ struct ff_saver {
 
 namespace {
 
-Result<void> check(const ff_saver* saver) {
+Result<void> check_saver(const ff_saver* saver) {
   if (saver == nullptr) return ff::fail(Errc::usage, "the saver is null");
   return ff::library::check_process("saver", saver->process);
 }
@@ -127,10 +127,10 @@ void tell_agent(ff_saver& saver, const Request& request, const Result<SaveReport
                static_cast<unsigned long long>(step), told.error().message.c_str());
 }
 
-Result<void> begin(ff_saver* saver, const ff_save_options* options,
-                   std::span<const ff_tensor> tensors, std::span<const ff_text> metadata,
-                   void** places) {
-  FF_TRY(check(saver));
+Result<void> begin_save(ff_saver* saver, const ff_save_options* options,
+                        std::span<const ff_tensor> tensors, std::span<const ff_text> metadata,
+                        void** places) {
+  FF_TRY(check_saver(saver));
   if ((tensors.data() == nullptr || places == nullptr) && !tensors.empty()) {
     return ff::fail(Errc::usage, "there are no tensors, or no room for their places");
   }
@@ -146,7 +146,7 @@ Result<void> begin(ff_saver* saver, const ff_save_options* options,
 }
 
 Result<void> start(ff_saver* saver) {
-  FF_TRY(check(saver));
+  FF_TRY(check_saver(saver));
   if (!saver->prepared) return ff::fail(Errc::usage, "no save was begun");
   saver->busy = true;
   saver->ended.reset();
@@ -161,7 +161,7 @@ Result<void> start(ff_saver* saver) {
 }
 
 Result<ff_saved> wait(ff_saver* saver) {
-  FF_TRY(check(saver));
+  FF_TRY(check_saver(saver));
   saver->join();
   if (!saver->ended) return ff::fail(Errc::usage, "no save was started");
   if (!*saver->ended) return saver->ended->error();
@@ -198,13 +198,14 @@ void ff_saver_close(ff_saver* saver, int give_up) {
 
 int ff_save_begin(ff_saver* saver, const ff_save_options* options, const ff_tensor* tensors,
                   size_t count, const ff_text* metadata, size_t texts, void** places) {
-  return ff::library::outcome(begin(saver, options, {tensors, count}, {metadata, texts}, places));
+  return ff::library::outcome(
+      begin_save(saver, options, {tensors, count}, {metadata, texts}, places));
 }
 
 int ff_save_start(ff_saver* saver) { return ff::library::outcome(start(saver)); }
 
 int ff_save_busy(const ff_saver* saver, int* busy) {
-  if (auto checked = check(saver); !checked) return failed(checked.error());
+  if (auto checked = check_saver(saver); !checked) return failed(checked.error());
   if (busy == nullptr) return failed(ff::fail(Errc::usage, "no place for the answer"));
   *busy = saver->busy ? 1 : 0;
   return FF_OK;

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "net/verbs_parts.h"
+
 #undef ibv_query_port
 #undef ibv_reg_mr
 
@@ -29,15 +31,16 @@ Function* find(const char* name) {
     return real given;                                      \
   }
 
-extern "C" {
-
-ibv_device** ibv_get_device_list(int* count) {
+// In the place of net/verbs_list.cc.
+ibv_device** ff::net::verbs_devices(int& count) {
   static auto* const real = find<ibv_device**(int*)>("ibv_get_device_list");
-  if (real != nullptr) return real(count);
-  if (count != nullptr) *count = 0;
+  if (real != nullptr) return real(&count);
+  count = 0;
   errno = ENOSYS;
   return nullptr;
 }
+
+extern "C" {
 
 FF_FORWARD(void, ibv_free_device_list, (ibv_device * *list), (list))
 FF_FORWARD(const char*, ibv_get_device_name, (ibv_device * device), (device))

@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kThreadsMax = 8;
 constexpr uint64_t kBytesOfThread = 16 * kMiB;
 
-Result<void> check(const ff_tensor& tensor) {
+Result<void> check_tensor(const ff_tensor& tensor) {
   const std::string_view name = tensor.name != nullptr ? tensor.name : "";
   const auto wrong = [&](std::string_view what) {
     return fail(Errc::usage, "tensor '{}': {}", printable(name), what);
@@ -98,7 +98,7 @@ Result<void> StagedState::make_room(uint64_t bytes) {
 Result<void> StagedState::stage(std::span<const ff_tensor> tensors,
                                 std::span<const ff_text> metadata, std::span<void*> places) {
   header_.clear();
-  for (const auto& tensor : tensors) FF_TRY(check(tensor));
+  for (const auto& tensor : tensors) FF_TRY(check_tensor(tensor));
   FF_TRY(const auto pairs, pairs_of(metadata));
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -11,7 +11,7 @@ namespace ff::meta {
 
 namespace {
 
-constexpr uint32_t kAtOnce = 32;  // chunks of one chain
+constexpr uint32_t kChunksAtOnce = 32;  // chunks of one chain
 
 }  // namespace
 
@@ -74,7 +74,7 @@ Task<Result<void>> Chunks::cut_share(Share share) {
   bool over = false;
   for (;;) {
     auto asking =
-        client_.chunks(share.chain, {.inode = share.inode, .from = from, .limit = kAtOnce});
+        client_.chunks(share.chain, {.inode = share.inode, .from = from, .limit = kChunksAtOnce});
     FF_CO_TRY(const auto found, co_await std::move(asking));
     if (!found.chunks.empty()) {
       auto looking = goes_still(share, over);

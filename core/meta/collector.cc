@@ -13,7 +13,7 @@ namespace ff::meta {
 namespace {
 
 constexpr int64_t kRoundNs = 2 * kSecond;
-constexpr size_t kPage = 256;
+constexpr size_t kCollectPage = 256;
 constexpr size_t kFilesAtOnce = 16;
 // Entries of a directory removed in one transaction: each is at most four writes.
 constexpr size_t kEntriesAtOnce = 20;
@@ -91,7 +91,7 @@ Task<Result<std::vector<Collector::Garbage>>> Collector::due() {
     due.clear();
     kv::Range range{.begin = std::string(keys::kGarbage),
                     .end = keys::of(keys::kGarbage, static_cast<uint64_t>(until_ns)),
-                    .limit = kPage};
+                    .limit = kCollectPage};
     if (range.begin >= range.end) co_return Result<void>();
     while (due.empty()) {
       auto ranging = txn.range(range, {});
@@ -212,7 +212,7 @@ Task<Result<void>> Collector::collect_trees() {
   for (;;) {
     kv::Range range{.begin = std::string(keys::kTree),
                     .end = kv::end_of_prefix(std::string(keys::kTree)),
-                    .limit = kPage};
+                    .limit = kCollectPage};
     auto paging = page(std::move(range));
     FF_CO_TRY(const auto trees, co_await std::move(paging));
     if (trees.empty()) co_return Result<void>();
@@ -228,7 +228,7 @@ Task<Result<void>> Collector::collect_trees() {
 Task<Result<void>> Collector::finish_cuts() {
   kv::Range range{.begin = std::string(keys::kCut),
                   .end = kv::end_of_prefix(std::string(keys::kCut)),
-                  .limit = kPage};
+                  .limit = kCollectPage};
   Result<void> first;
   for (;;) {
     auto paging = page(range);
@@ -305,7 +305,7 @@ Task<Result<void>> Collector::forget_clients() {
 Task<Result<void>> Collector::close_sessions(std::set<uint64_t> dead) {
   kv::Range range{.begin = std::string(keys::kSession),
                   .end = kv::end_of_prefix(std::string(keys::kSession)),
-                  .limit = kPage};
+                  .limit = kCollectPage};
   Result<void> first;
   for (;;) {
     auto paging = page(range);

@@ -12,7 +12,7 @@ namespace ff::meta {
 namespace {
 
 constexpr int64_t kLookNs = 3600 * kSecond;  // over hundreds of millions of records
-constexpr int64_t kPatienceNs = 30 * kSecond;
+constexpr int64_t kFsckPatienceNs = 30 * kSecond;
 
 }  // namespace
 
@@ -75,7 +75,7 @@ Task<Result<void>> Fsck::change(Problem& problem, std::function<Task<Result<bool
     FF_CO_TRY(repaired, co_await std::move(doing));
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), loop_.now_ns() + kPatienceNs);
+  auto running = engine_.run(std::move(function), loop_.now_ns() + kFsckPatienceNs);
   FF_CO_TRY(co_await std::move(running));
   problem.repaired = repaired;
   co_return Result<void>();
@@ -179,7 +179,7 @@ Task<Result<void>> Fsck::repair(Problem& problem) {
 }
 
 Task<Result<InodeId>> Fsck::lost_and_found() {
-  auto numbering = ids_.next(loop_.now_ns() + kPatienceNs);
+  auto numbering = ids_.next(loop_.now_ns() + kFsckPatienceNs);
   FF_CO_TRY(const InodeId id, co_await std::move(numbering));
   const int64_t now_ns = loop_.clock().wall_ns();
   InodeId found_id = 0;
@@ -207,7 +207,7 @@ Task<Result<InodeId>> Fsck::lost_and_found() {
     touch(txn, id, now_ns);
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), loop_.now_ns() + kPatienceNs);
+  auto running = engine_.run(std::move(function), loop_.now_ns() + kFsckPatienceNs);
   FF_CO_TRY(co_await std::move(running));
   co_return found_id;
 }
@@ -288,7 +288,7 @@ Task<Result<bool>> Fsck::is_old(InodeId inode, Options options) {
     }
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), loop_.now_ns() + kPatienceNs);
+  auto running = engine_.run(std::move(function), loop_.now_ns() + kFsckPatienceNs);
   FF_CO_TRY(co_await std::move(running));
   co_return old;
 }

@@ -10,7 +10,7 @@ namespace ff::meta {
 
 namespace {
 
-constexpr int64_t kPatienceNs = 30 * kSecond;
+constexpr int64_t kLockPatienceNs = 30 * kSecond;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ Task<Result<LockWatch::Records>> LockWatch::records() {
         txn, keys::kLock, [&records](const kv::Entry& entry) { records[entry.key] = entry.value; });
     co_return co_await std::move(scanning);
   };
-  auto viewing = engine_.view(std::move(function), loop_.now_ns() + kPatienceNs);
+  auto viewing = engine_.view(std::move(function), loop_.now_ns() + kLockPatienceNs);
   FF_CO_TRY(co_await std::move(viewing));
   co_return records;
 }
@@ -42,7 +42,7 @@ Task<Result<void>> LockWatch::take_away(std::string key, std::string record) {
     if (taken) txn.erase(key);
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), loop_.now_ns() + kPatienceNs);
+  auto running = engine_.run(std::move(function), loop_.now_ns() + kLockPatienceNs);
   FF_CO_TRY(co_await std::move(running));
   if (taken) lapsed_.add();
   co_return Result<void>();

@@ -16,7 +16,7 @@ namespace ff::meta {
 namespace {
 
 constexpr size_t kProofBytes = 16;
-constexpr uint32_t kNobody = 65534;
+constexpr uint32_t kNobodyUser = 65534;
 
 std::string tagged(std::string_view tag, uint64_t first, uint64_t second) {
   std::string text(tag);
@@ -178,7 +178,7 @@ Task<Result<MetaService::Acting>> MetaService::acting(rpc::ServerCall& call, wir
     acting.caller.groups.assign(who.groups().begin(), who.groups().end());
   }
   if (options_.root_squash && acting.caller.root())
-    acting.caller = {.uid = kNobody, .gid = kNobody};
+    acting.caller = {.uid = kNobodyUser, .gid = kNobodyUser};
   co_return acting;
 }
 

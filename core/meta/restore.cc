@@ -16,10 +16,10 @@ namespace ff::meta {
 
 namespace {
 
-constexpr size_t kPage = 4096;
-constexpr size_t kAtOnce = 64;   // records put in one transaction
-constexpr int kFlippedMax = 3;   // bits of a key
-constexpr uint64_t kNobody = 0;  // the client that has a file open until it is measured
+constexpr size_t kRestorePage = 4096;
+constexpr size_t kRecordsAtOnce = 64;  // records put in one transaction
+constexpr int kFlippedMax = 3;         // bits of a key
+constexpr uint64_t kNobodyClient = 0;  // the client that has a file open until it is measured
 
 using Records = std::map<std::string, std::string>;
 
@@ -66,7 +66,7 @@ bool alike(std::string_view a, std::string_view b) {
 Task<Result<void>> look(kv::Txn& txn, const Records& wanted, std::set<std::string>& damaged,
                         std::set<std::string>& whole) {
   for (std::string begin;;) {
-    kv::Range range{.begin = begin, .end = "\xff", .limit = kPage};
+    kv::Range range{.begin = begin, .end = "\xff", .limit = kRestorePage};
     auto ranging = txn.range(std::move(range), std::string(kv::kWithDamaged));
     FF_CO_TRY(const auto entries, co_await std::move(ranging));
     for (const kv::Entry& entry : entries) {
@@ -77,7 +77,7 @@ Task<Result<void>> look(kv::Txn& txn, const Records& wanted, std::set<std::strin
         whole.insert(std::move(key));
       }
     }
-    if (entries.size() < kPage) co_return Result<void>();
+    if (entries.size() < kRestorePage) co_return Result<void>();
     begin = std::string(kv::stored_key(entries.back().key)) + '\0';
   }
 }
@@ -86,8 +86,8 @@ Task<Result<void>> look(kv::Txn& txn, const Records& wanted, std::set<std::strin
 void measure_later(Records& put, InodeId inode) {
   wire::Counter counter;
   counter.set_next(1);
-  put[keys::of(keys::kClient, kNobody)] = counter.SerializeAsString();
-  put[keys::session(inode, {kNobody, kNobody})] = wire::Opened().SerializeAsString();
+  put[keys::of(keys::kClient, kNobodyClient)] = counter.SerializeAsString();
+  put[keys::session(inode, {kNobodyClient, kNobodyClient})] = wire::Opened().SerializeAsString();
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ Task<Result<RestoredName>> restore_name(kv::Engine& engine, io::Disk& disk, std:
   }
   for (auto next = wanted.begin(); next != wanted.end() || !erased.empty();) {
     const auto first = next;
-    for (size_t i = 0; i < kAtOnce && next != wanted.end(); i++) ++next;
+    for (size_t i = 0; i < kRecordsAtOnce && next != wanted.end(); i++) ++next;
     kv::Function writing = [&](kv::Txn& txn) -> Task<Result<void>> {
       for (auto one = first; one != next; ++one) txn.put(one->first, one->second);
       for (const std::string& key : erased) txn.erase(key);

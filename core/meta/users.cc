@@ -11,7 +11,7 @@ namespace ff::meta {
 
 namespace {
 
-constexpr int64_t kPatienceNs = 10 * kSecond;
+constexpr int64_t kUsersPatienceNs = 10 * kSecond;
 constexpr size_t kNameBytes = 64;
 
 User from_record(const wire::User& record) {
@@ -46,7 +46,7 @@ Task<Result<User>> Users::change(uint32_t uid, std::function<Result<void>(wire::
     user = from_record(*record);
     co_return Result<void>();
   };
-  auto running = engine_.run(std::move(function), clock_.steady_ns() + kPatienceNs);
+  auto running = engine_.run(std::move(function), clock_.steady_ns() + kUsersPatienceNs);
   FF_CO_TRY(co_await std::move(running));
   cached_.erase(uid);
   co_return user;
@@ -111,7 +111,7 @@ Task<Result<std::vector<User>>> Users::list() {
     }
     co_return Result<void>();
   };
-  auto viewing = engine_.view(std::move(function), clock_.steady_ns() + kPatienceNs);
+  auto viewing = engine_.view(std::move(function), clock_.steady_ns() + kUsersPatienceNs);
   FF_CO_TRY(co_await std::move(viewing));
   co_return users;
 }
@@ -126,7 +126,7 @@ Task<Result<Caller>> Users::caller(net::User token) {
       user = record ? from_record(*record) : User{.uid = user.uid};
       co_return Result<void>();
     };
-    auto viewing = engine_.view(std::move(function), clock_.steady_ns() + kPatienceNs);
+    auto viewing = engine_.view(std::move(function), clock_.steady_ns() + kUsersPatienceNs);
     FF_CO_TRY(co_await std::move(viewing));
     found = cached_.insert_or_assign(token.uid, Cached{std::move(user), clock_.steady_ns()}).first;
   }

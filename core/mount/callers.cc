@@ -11,7 +11,7 @@ namespace ff::mount {
 
 namespace {
 
-constexpr int64_t kBelievedNs = kSecond;
+constexpr int64_t kGroupsBelievedNs = kSecond;
 constexpr size_t kKnownMax = 1024;
 constexpr size_t kStatusMax = 64 * kKiB;
 
@@ -52,7 +52,7 @@ meta::Caller Callers::caller(uint32_t uid, uint32_t gid, uint32_t pid) {
   const int64_t now_ns = clock_.steady_ns();
   const Key key{pid, uid, gid};
   const auto found = known_.find(key);
-  if (found != known_.end() && now_ns - found->second.seen_ns < kBelievedNs) {
+  if (found != known_.end() && now_ns - found->second.seen_ns < kGroupsBelievedNs) {
     caller.groups = found->second.groups;
     return caller;
   }

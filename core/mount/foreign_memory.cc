@@ -24,7 +24,7 @@ namespace ff::mount {
 
 namespace {
 
-constexpr uintptr_t kPage = 4 * kKiB;
+constexpr uintptr_t kMemoryPage = 4 * kKiB;
 
 // Read by the handler, which may come at any moment and in any thread: so no locks, and a range is
 // one whose end is behind its beginning.
@@ -49,14 +49,14 @@ Guarded* guard_of(uintptr_t at) {
 void on_bus_error(int, siginfo_t* info, void*) {
   const int kept = errno;
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
-  void* const page = reinterpret_cast<void*>(at & ~(kPage - 1));
+  void* const page = reinterpret_cast<void*>(at & ~(kMemoryPage - 1));
   Guarded* const guard = info->si_code > 0 ? guard_of(at) : nullptr;
   // Before another thread finds the page.
   if (guard != nullptr) guard->used.store(true);
   // mmap is a bare system call, and safe here. The page is this process's alone from now on: what
   // stood there is gone anyway. The instruction is then done again, and finds it.
   const bool mended =
-      guard != nullptr && ::mmap(page, kPage, PROT_READ | PROT_WRITE,
+      guard != nullptr && ::mmap(page, kMemoryPage, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
   errno = kept;
   if (mended) return;

@@ -14,7 +14,7 @@ namespace ff::mount {
 
 namespace {
 
-constexpr uint64_t kPage = 4 * kKiB;
+constexpr uint64_t kSessionPage = 4 * kKiB;
 // A program that is interrupted waits for so long for what it has asked; what it asked may be done
 // all the same after that.
 constexpr int64_t kInterruptNs = kSecond;
@@ -99,7 +99,7 @@ Task<Result<bool>> Session::receive(FdWatch& watch) {
     slot_freed_.set();
   });
   // What a program writes begins with a page, so that it can go to disks as it is.
-  std::byte* const at = slot(number).data() + kPage - kHead;
+  std::byte* const at = slot(number).data() + kSessionPage - kHead;
   for (;;) {
     const ssize_t got = ::read(device_.fd(), at, kHead + kWriteMax);
     if (got >= 0) {
@@ -167,7 +167,7 @@ void Session::init(Request& request) {
   out.congestion_threshold = 192;
   out.max_write = kWriteMax;
   out.time_gran = 1;
-  out.max_pages = kWriteMax / kPage;
+  out.max_pages = kWriteMax / kSessionPage;
   std::string bytes;
   append_struct(bytes, out);
   const bool fits = in.major == FUSE_KERNEL_VERSION && in.minor >= 31;  // Linux 5.4

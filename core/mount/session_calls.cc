@@ -23,7 +23,7 @@ Result<Reply> done(const Result<void>& result) {
   return Reply();
 }
 
-Error not_open() { return errno_error(EBADF, "a handle"); }
+Error handle_not_open() { return errno_error(EBADF, "a handle"); }
 
 // How much longer what was seen then is believed.
 void set_valid(int64_t left_ns, uint64_t& seconds, uint32_t& ns) {
@@ -440,7 +440,7 @@ bool Session::add_entry(std::string& out, const Directory::Entry& entry, bool pl
 Session::Answer Session::list(Request& request, bool plus) {
   FF_CO_TRY(const auto in, request.take<fuse_read_in>());
   const auto directory = operations_->directory(in.fh);
-  if (directory == nullptr) co_return not_open();
+  if (directory == nullptr) co_return handle_not_open();
   auto reading = directory->read(in.offset);
   FF_CO_TRY(const auto entries, co_await std::move(reading));
   Reply reply;

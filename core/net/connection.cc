@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kPiecesAWrite = 64;
 // Frames are appended to one piece up to this size.
-constexpr size_t kPieceBytes = 64 * kKiB;
+constexpr size_t kStreamPieceBytes = 64 * kKiB;
 constexpr size_t kZeroBytes = 64 * kKiB;
 // Frames leave in batches of so many, and not all at the end of a turn: the peer works while the
 // turn goes on.
@@ -63,7 +63,7 @@ Connection::~Connection() = default;
 // Where the next frame is appended.
 Connection::Outgoing& Connection::last_piece() {
   if (outgoing_.empty() || outgoing_.back().payload_size > 0 ||
-      outgoing_.back().bytes.size() >= kPieceBytes) {
+      outgoing_.back().bytes.size() >= kStreamPieceBytes) {
     outgoing_.emplace_back();
     outgoing_.back().bytes = std::exchange(spare_, {});
   }
@@ -108,7 +108,7 @@ void Connection::account(size_t frame, size_t payload) {
   }
   if (waits_to_write_) return;
   if (payload == 0) gathered_++;
-  if (gathered_ < kBatch && queued_ < kPieceBytes) return loop_.wake_late(*flush_);
+  if (gathered_ < kBatch && queued_ < kStreamPieceBytes) return loop_.wake_late(*flush_);
   flush();
 }
 
@@ -178,7 +178,7 @@ void Connection::written(size_t bytes) {
     queued_frames_ -= piece.bytes.size() - piece.copied;
     if (piece.push != nullptr) piece.push->segment_done();
     if (piece.answers_pull) pulls_to_answer_--;
-    if (piece.bytes.capacity() > spare_.capacity() && piece.bytes.size() <= 2 * kPieceBytes) {
+    if (piece.bytes.capacity() > spare_.capacity() && piece.bytes.size() <= 2 * kStreamPieceBytes) {
       spare_ = std::move(piece.bytes);
       spare_.clear();
     }

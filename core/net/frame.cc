@@ -10,10 +10,10 @@ namespace ff::net {
 namespace {
 
 // Offsets in the head.
-constexpr size_t kMagicAt = 0;
+constexpr size_t kFrameMagicAt = 0;
 constexpr size_t kKindAt = 4;
 constexpr size_t kFlagsAt = 5;
-constexpr size_t kVersionAt = 6;
+constexpr size_t kFrameVersionAt = 6;
 constexpr size_t kCallAt = 8;
 constexpr size_t kMethodAt = 16;
 constexpr size_t kDeadlineAt = 20;
@@ -46,10 +46,10 @@ void append_frame(std::string& out, Head head, std::string_view message, uint32_
   FF_CHECK(payload_len == 0 || is_bulk(head.kind));
   std::array<std::byte, kHeadBytes> bytes;
   std::byte* const at = bytes.data();
-  store_le<uint32_t>(at + kMagicAt, kFrameMagic);
+  store_le<uint32_t>(at + kFrameMagicAt, kFrameMagic);
   store_le<uint8_t>(at + kKindAt, static_cast<uint8_t>(head.kind));
   store_le<uint8_t>(at + kFlagsAt, head.flags);
-  store_le<uint16_t>(at + kVersionAt, head.version);
+  store_le<uint16_t>(at + kFrameVersionAt, head.version);
   store_le<uint64_t>(at + kCallAt, head.call);
   store_le<uint32_t>(at + kMethodAt, head.method);
   store_le<uint32_t>(at + kDeadlineAt, head.deadline_ms);
@@ -64,10 +64,10 @@ void append_frame(std::string& out, Head head, std::string_view message, uint32_
 Result<Head> parse_head(ByteView bytes, FrameFault& fault) {
   FF_CHECK(bytes.size() >= kHeadBytes);
   const std::byte* const at = bytes.data();
-  if (load_le<uint32_t>(at + kMagicAt) != kFrameMagic) {
+  if (load_le<uint32_t>(at + kFrameMagicAt) != kFrameMagic) {
     fault = FrameFault::magic;
     return fail(Errc::corrupt, "not a frame of ff (it begins with {:#010x})",
-                load_le<uint32_t>(at + kMagicAt));
+                load_le<uint32_t>(at + kFrameMagicAt));
   }
   if (load_le<uint32_t>(at + kHeadCrcAt) != simd::crc32c(bytes.first(kHeadCrcAt))) {
     fault = FrameFault::head_crc;
@@ -75,7 +75,7 @@ Result<Head> parse_head(ByteView bytes, FrameFault& fault) {
   }
   Head head;
   const auto kind = load_le<uint8_t>(at + kKindAt);
-  head.version = load_le<uint16_t>(at + kVersionAt);
+  head.version = load_le<uint16_t>(at + kFrameVersionAt);
   if (head.version != kWireVersion && kind != static_cast<uint8_t>(FrameKind::hello)) {
     fault = FrameFault::version;
     return fail(Errc::newer_format, "a frame of wire version {} (this is {})", head.version,

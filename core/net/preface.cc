@@ -11,9 +11,9 @@ namespace ff::net {
 
 namespace {
 
-constexpr size_t kMagicAt = 0;
+constexpr size_t kPrefaceMagicAt = 0;
 constexpr size_t kWaysAt = 4;
-constexpr size_t kZeroAt = 6;
+constexpr size_t kPrefaceZeroAt = 6;
 constexpr size_t kNameAt = 8;
 
 // What a program that speaks something else says first.
@@ -48,15 +48,15 @@ Way best_way(Ways client, Ways server) {
 
 std::array<std::byte, kOfferBytes> encode_offer(const Offer& offer) {
   std::array<std::byte, kOfferBytes> bytes = {};
-  store_le<uint32_t>(bytes.data() + kMagicAt, kOfferMagic);
+  store_le<uint32_t>(bytes.data() + kPrefaceMagicAt, kOfferMagic);
   store_le<uint16_t>(bytes.data() + kWaysAt, offer.ways);
   return bytes;
 }
 
 Result<Offer> parse_offer(ByteView bytes) {
   FF_CHECK(bytes.size() >= kOfferBytes);
-  if (load_le<uint32_t>(bytes.data() + kMagicAt) != kOfferMagic ||
-      load_le<uint16_t>(bytes.data() + kZeroAt) != 0) {
+  if (load_le<uint32_t>(bytes.data() + kPrefaceMagicAt) != kOfferMagic ||
+      load_le<uint16_t>(bytes.data() + kPrefaceZeroAt) != 0) {
     return stranger("offer", bytes);
   }
   return Offer{load_le<uint16_t>(bytes.data() + kWaysAt)};
@@ -64,7 +64,7 @@ Result<Offer> parse_offer(ByteView bytes) {
 
 std::array<std::byte, kChoiceBytes> encode_choice(const Choice& choice) {
   std::array<std::byte, kChoiceBytes> bytes = {};
-  store_le<uint32_t>(bytes.data() + kMagicAt, kChoiceMagic);
+  store_le<uint32_t>(bytes.data() + kPrefaceMagicAt, kChoiceMagic);
   store_le<uint16_t>(bytes.data() + kWaysAt, static_cast<uint16_t>(choice.way));
   std::ranges::copy(choice.name, bytes.data() + kNameAt);
   return bytes;
@@ -72,8 +72,8 @@ std::array<std::byte, kChoiceBytes> encode_choice(const Choice& choice) {
 
 Result<Choice> parse_choice(ByteView bytes) {
   FF_CHECK(bytes.size() >= kChoiceBytes);
-  if (load_le<uint32_t>(bytes.data() + kMagicAt) != kChoiceMagic ||
-      load_le<uint16_t>(bytes.data() + kZeroAt) != 0) {
+  if (load_le<uint32_t>(bytes.data() + kPrefaceMagicAt) != kChoiceMagic ||
+      load_le<uint16_t>(bytes.data() + kPrefaceZeroAt) != 0) {
     return stranger("choice", bytes);
   }
   Choice choice;

@@ -19,7 +19,7 @@ namespace ff::net {
 namespace {
 
 // The most that is copied before other tasks get their turn: some 200 us.
-constexpr size_t kPieceBytes = 1 * kMiB;
+constexpr size_t kShmPieceBytes = 1 * kMiB;
 
 // Frames that were queued have left by then, or the connection has failed.
 constexpr int64_t kOnItsWayNs = kSecond;
@@ -198,7 +198,7 @@ Result<ShmBulk::Place> ShmBulk::place(const Slice& slice, uint64_t offset, uint6
 
 // Lets other tasks go first when much was copied since they last did.
 Task<Result<void>> ShmBulk::turn() {
-  if (moved_ >= kPieceBytes) {
+  if (moved_ >= kShmPieceBytes) {
     YieldWait yield(loop_);
     FF_CO_TRY(co_await yield);
     moved_ = 0;
@@ -211,7 +211,7 @@ Task<Result<void>> ShmBulk::push(const Slice& sink, uint64_t offset, ByteView fr
   FF_CO_TRY(const Place place, this->place(sink, offset, from.size()));
   for (uint64_t at = place.at; !from.empty();) {
     FF_CO_TRY(co_await turn());
-    const ByteView piece = from.first(std::min(from.size(), kPieceBytes));
+    const ByteView piece = from.first(std::min(from.size(), kShmPieceBytes));
     const int fd = place.region->fd.get();
     if (!place.region->sealed) FF_CO_TRY(check_end(fd, at + piece.size()));
     FF_CO_TRY(write_all(fd, at, piece));
@@ -226,7 +226,7 @@ Task<Result<void>> ShmBulk::pull(const Slice& source, uint64_t offset, ByteSpan 
   FF_CO_TRY(const Place place, this->place(source, offset, into.size()));
   for (uint64_t at = place.at; !into.empty();) {
     FF_CO_TRY(co_await turn());
-    const ByteSpan piece = into.first(std::min(into.size(), kPieceBytes));
+    const ByteSpan piece = into.first(std::min(into.size(), kShmPieceBytes));
     FF_CO_TRY(read_all(place.region->fd.get(), at, piece));
     moved_ += piece.size();
     at += piece.size();

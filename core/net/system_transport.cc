@@ -27,7 +27,9 @@ constexpr size_t kFailedMax = 10'000;  // addresses remembered
 // Whether there is a device now is asked again so often.
 constexpr int64_t kLookAgainNs = 10 * kSecond;
 
-Address unix_address(const std::array<std::byte, 16>& name) { return {"", 0, "@ff-" + hex(name)}; }
+Address region_address(const std::array<std::byte, 16>& name) {
+  return {"", 0, "@ff-" + hex(name)};
+}
 
 // A TCP connection, and TLS over it when it is wanted.
 struct Line {
@@ -264,7 +266,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::attempt(Loop& loop, A
   if (!choice) co_return std::move(choice).error().within(peer + ": ");
   way = choice->way;
   if (way == Way::shm) {
-    FF_CO_TRY(auto inside, co_await connect_socket(loop, unix_address(choice->name)));
+    FF_CO_TRY(auto inside, co_await connect_socket(loop, region_address(choice->name)));
     inside.peer_name = peer + " (shm)";
     co_return shared(loop, std::move(inside));
   }
@@ -293,7 +295,7 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept(Loop& loop, So
   if (choice.way == Way::shm) {
     SecureRng rng;
     fill_random(choice.name, rng);
-    FF_CO_TRY(inside, SocketListener::listen(loop, unix_address(choice.name)));
+    FF_CO_TRY(inside, SocketListener::listen(loop, region_address(choice.name)));
   }
   const auto chosen = encode_choice(choice);
   auto writing = write_all(line.stream(), chosen);

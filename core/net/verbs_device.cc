@@ -71,7 +71,7 @@ VerbsDevice::~VerbsDevice() = default;
 Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(Loop& loop, VerbsOptions options) {
   const auto free_list = [](ibv_device** list) { ::ibv_free_device_list(list); };
   int count = 0;
-  const std::unique_ptr<ibv_device*, decltype(free_list)> list(::ibv_get_device_list(&count));
+  const std::unique_ptr<ibv_device*, decltype(free_list)> list(verbs_devices(count));
   if (list == nullptr || count == 0) return unsupported("this machine has no RDMA device");
   const std::string wanted = options.device;
   std::unique_ptr<VerbsDevice> device(new VerbsDevice(loop, std::move(options)));

@@ -11,6 +11,7 @@
 struct ibv_comp_channel;
 struct ibv_context;
 struct ibv_cq;
+struct ibv_device;
 struct ibv_mr;
 struct ibv_pd;
 struct ibv_qp;
@@ -31,6 +32,9 @@ struct VerbsFree {
 // behalf any more.
 template <class T>
 using VerbsPtr = std::unique_ptr<T, VerbsFree>;
+
+// The devices of this machine (ibv_get_device_list), and how many; null, with errno, on an error.
+ibv_device** verbs_devices(int& count);
 
 // One port of a device, as its connections need it.
 struct VerbsPort {

@@ -164,10 +164,8 @@ Result<void> VerbsQueue::to_receive(const VerbsEndpoint& peer) {
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (err == 0) return {};
-  Error error = verbs_error(err, device_.name(), "no way to the peer");
-  error.code = Errc::unreachable;
-  error.hint = "Are both ends on one fabric, and GIDs of one kind chosen (--rdma-gid)?";
-  return error;
+  return Error{Errc::unreachable, verbs_error(err, device_.name(), "no way to the peer").message,
+               "Are both ends on one fabric, and GIDs of one kind chosen (--rdma-gid)?", err};
 }
 
 Result<void> VerbsQueue::to_send(const VerbsEndpoint& peer) {

@@ -12,9 +12,9 @@ namespace ff::net {
 namespace {
 
 // Offsets in the endpoint.
-constexpr size_t kMagicAt = 0;
-constexpr size_t kVersionAt = 4;
-constexpr size_t kZeroAt = 6;
+constexpr size_t kSetupMagicAt = 0;
+constexpr size_t kSetupVersionAt = 4;
+constexpr size_t kSetupZeroAt = 6;
 constexpr size_t kQpnAt = 8;
 constexpr size_t kPsnAt = 12;
 constexpr size_t kGidAt = 16;
@@ -36,9 +36,9 @@ constexpr uint32_t kMessageMin = 64;
 EndpointBytes encode_endpoint(const VerbsEndpoint& endpoint) {
   EndpointBytes bytes;
   std::byte* const at = bytes.data();
-  store_le<uint32_t>(at + kMagicAt, kEndpointMagic);
-  store_le<uint16_t>(at + kVersionAt, kVerbsVersion);
-  store_le<uint16_t>(at + kZeroAt, 0);
+  store_le<uint32_t>(at + kSetupMagicAt, kEndpointMagic);
+  store_le<uint16_t>(at + kSetupVersionAt, kVerbsVersion);
+  store_le<uint16_t>(at + kSetupZeroAt, 0);
   store_le<uint32_t>(at + kQpnAt, endpoint.qpn);
   store_le<uint32_t>(at + kPsnAt, endpoint.psn);
   std::ranges::copy(endpoint.gid, at + kGidAt);
@@ -55,14 +55,14 @@ EndpointBytes encode_endpoint(const VerbsEndpoint& endpoint) {
 Result<VerbsEndpoint> parse_endpoint(ByteView bytes) {
   FF_CHECK(bytes.size() >= kEndpointBytes);
   const std::byte* const at = bytes.data();
-  if (load_le<uint32_t>(at + kMagicAt) != kEndpointMagic) {
+  if (load_le<uint32_t>(at + kSetupMagicAt) != kEndpointMagic) {
     return fail(Errc::corrupt, "not the set-up of an RDMA connection (it begins with {:#010x})",
-                load_le<uint32_t>(at + kMagicAt));
+                load_le<uint32_t>(at + kSetupMagicAt));
   }
   if (load_le<uint32_t>(at + kCrcAt) != simd::crc32c(bytes.first(kCrcAt))) {
     return fail(Errc::corrupt, "the set-up of an RDMA connection does not match its CRC32C");
   }
-  const auto version = load_le<uint16_t>(at + kVersionAt);
+  const auto version = load_le<uint16_t>(at + kSetupVersionAt);
   if (version != kVerbsVersion) {
     return fail(Errc::newer_format, "RDMA set-up of version {} (this is {})", version,
                 kVerbsVersion);
@@ -81,7 +81,7 @@ Result<VerbsEndpoint> parse_endpoint(ByteView bytes) {
   const bool mtu = std::has_single_bit(end.mtu) && end.mtu >= 256 && end.mtu <= 4096;
   const bool room = end.receives >= kReceivesMin && end.receives <= kReceivesLimit &&
                     end.message_max >= kMessageMin && end.message_max <= kMessageLimit;
-  if (!numbers || !mtu || !room || load_le<uint16_t>(at + kZeroAt) != 0) {
+  if (!numbers || !mtu || !room || load_le<uint16_t>(at + kSetupZeroAt) != 0) {
     return fail(Errc::corrupt,
                 "the set-up of an RDMA connection cannot be: queue pair {}, packet {}, MTU {}, "
                 "{} receives of {} bytes",

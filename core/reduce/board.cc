@@ -15,7 +15,7 @@ namespace ff::reduce {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3231445242464646;  // "FFFBRD12"
+constexpr uint64_t kBoardMagic = 0x3231445242464646;  // "FFFBRD12"
 // Longer than a rank that runs takes to finish a piece; shorter than waking it up costs twice.
 constexpr int64_t kSpinNs = 10'000;
 
@@ -37,7 +37,7 @@ Board::Board(ByteSpan memory) {
 Board Board::make(ByteSpan memory, const Shape& shape) {
   FF_CHECK(shape.ranks > 0 && shape.ranks <= kHostRanksMax);
   Board board(memory);
-  board.header_->magic = kMagic;
+  board.header_->magic = kBoardMagic;
   board.header_->ranks = shape.ranks;
   board.header_->has_neighbours = shape.has_neighbours;
   return board;
@@ -46,7 +46,7 @@ Board Board::make(ByteSpan memory, const Shape& shape) {
 Result<Board> Board::open(ByteSpan memory, const Shape& shape) {
   if (memory.size() < bytes()) return fail(Errc::corrupt, "the ranks' shared memory is too small");
   Board board(memory);
-  if (board.header_->magic != kMagic) {
+  if (board.header_->magic != kBoardMagic) {
     return fail(Errc::corrupt, "the ranks' shared memory is of another version of ff");
   }
   if (board.header_->ranks != shape.ranks) {

@@ -13,7 +13,7 @@ namespace ff::reduce {
 
 namespace {
 
-constexpr int64_t kLookNs = 100 * kMillisecond;  // how soon a stop is noticed
+constexpr int64_t kStopPollNs = 100 * kMillisecond;  // how soon a stop is noticed
 // For another rank to say who is late, beyond what that waits for answers.
 constexpr int64_t kGraceNs = 5 * kSecond;
 constexpr uint64_t kBytesMax = uint64_t{1} << 46;
@@ -66,7 +66,7 @@ Result<void> Communicator::meet(const Network& network) {
   Clock& clock = stop_.clock();
   const int64_t until_ns = clock.steady_ns() + options_.join_ns + kGraceNs;
   const auto looks = [&] { return board.world() || board.fault() || board.lost(); };
-  while (!board.wait(Board::Bell::done, clock, clock.steady_ns() + kLookNs, looks)) {
+  while (!board.wait(Board::Bell::done, clock, clock.steady_ns() + kStopPollNs, looks)) {
     FF_TRY(stop_.check());
     if (clock.steady_ns() < until_ns) continue;
     return fail(Errc::deadline, "{} has not met the other hosts", group_->name_of(0));
@@ -214,7 +214,7 @@ Result<void> Communicator::until_ended(const Flight& flight) {
   for (;;) {
     const int64_t now_ns = clock.steady_ns();
     const bool looked =
-        board.wait(Board::Bell::done, clock, std::min(until_ns, now_ns + kLookNs), looks);
+        board.wait(Board::Bell::done, clock, std::min(until_ns, now_ns + kStopPollNs), looks);
     if (board.ended(flight.number)) return {};
     if (const auto fault = board.fault()) return told(*fault, flight);
     if (const auto lost = board.lost()) {

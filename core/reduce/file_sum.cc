@@ -12,22 +12,22 @@ namespace ff::reduce {
 
 namespace {
 
-constexpr uint64_t kPieceBytes = 16 << 20;
+constexpr uint64_t kFilePieceBytes = 16 << 20;
 constexpr size_t kPieces = 2;  // at once
 
-struct Step {
+struct SumStep {
   simd::DataType type = simd::DataType::f32;
   uint64_t at = 0;     // bytes of the data
   uint64_t count = 0;  // elements
   uint64_t bytes() const { return count * simd::size_of(type); }
 };
 
-std::vector<Step> steps_of(const std::vector<FileArray>& arrays) {
-  std::vector<Step> steps;
+std::vector<SumStep> steps_of(const std::vector<FileArray>& arrays) {
+  std::vector<SumStep> steps;
   for (const FileArray& array : arrays) {
     const uint64_t size = simd::size_of(array.type);
     for (uint64_t first = 0; first < array.count;) {
-      const uint64_t count = std::min(kPieceBytes / size, array.count - first);
+      const uint64_t count = std::min(kFilePieceBytes / size, array.count - first);
       steps.push_back({.type = array.type, .at = array.at + first * size, .count = count});
       first += count;
     }
@@ -43,10 +43,10 @@ class Summing {
   // `out` null: this rank writes nothing.
   Result<void> run(io::File& in, io::File* out) {
     for (Slot& slot : slots_) {
-      FF_TRY(slot.in, ranks_.allocate(kPieceBytes));
-      FF_TRY(slot.out, ranks_.allocate(kPieceBytes));
+      FF_TRY(slot.in, ranks_.allocate(kFilePieceBytes));
+      FF_TRY(slot.out, ranks_.allocate(kFilePieceBytes));
     }
-    const std::vector<Step> steps = steps_of(sum_.arrays);
+    const std::vector<SumStep> steps = steps_of(sum_.arrays);
     for (size_t i = 0; i < steps.size(); i++) {
       Slot& slot = slots_[i % kPieces];
       FF_TRY(finish(slot, out));
@@ -62,10 +62,10 @@ class Summing {
   struct Slot {
     ByteSpan in, out;
     std::optional<uint64_t> number = {};  // of the operation on it
-    Step step = {};
+    SumStep step = {};
   };
 
-  Result<void> begin(Slot& slot, const Step& step, io::File& in) {
+  Result<void> begin(Slot& slot, const SumStep& step, io::File& in) {
     const ByteSpan into = slot.in.first(step.bytes());
     FF_TRY(const size_t got, in.read_at(into, sum_.in_data + step.at));
     if (got < into.size()) return fail(Errc::failed, "{}: became shorter meanwhile", in.path());

@@ -11,8 +11,8 @@ namespace ff::reduce {
 
 namespace {
 
-constexpr int64_t kLookNs = 2 * kMillisecond;  // while others take leave
-constexpr int64_t kSeenNs = kSecond;           // for them to do so
+constexpr int64_t kLeavePollNs = 2 * kMillisecond;  // while others take leave
+constexpr int64_t kSeenNs = kSecond;                // for them to do so
 // Turns of so many bytes are worth waking another thread for.
 constexpr uint64_t kSharedBytes = 64 * kKiB;
 constexpr uint64_t kPiecesWanted = 4;  // of an array
@@ -338,7 +338,7 @@ Task<void> Flow::finish(int64_t until_ns) {
   for (auto& peer : peers_) {
     while (peer != nullptr && !peer->connection->failed() && !peer->has_seen &&
            loop_.now_ns() < seen_by_ns) {
-      (void)co_await after(loop_, kLookNs);
+      (void)co_await after(loop_, kLeavePollNs);
     }
   }
   co_await gate_.close(fail(Errc::interrupted, "the job ends"));

@@ -23,9 +23,9 @@ namespace ff::reduce {
 
 namespace {
 
-constexpr int64_t kLookNs = 50 * kMillisecond;  // how soon a stop is noticed
-constexpr int64_t kRetryNs = 5 * kMillisecond;  // until rank 0 listens
-constexpr uint32_t kMagic = 0x31525246;         // "FRR1"
+constexpr int64_t kGroupPollNs = 50 * kMillisecond;  // how soon a stop is noticed
+constexpr int64_t kGroupRetryNs = 5 * kMillisecond;  // until rank 0 listens
+constexpr uint32_t kGroupMagic = 0x31525246;         // "FRR1"
 // Smaller regions, of which a rank may have two for each operation in flight, would mostly waste a
 // page of 2 MiB.
 constexpr uint64_t kHugeFrom = kMiB;
@@ -41,7 +41,7 @@ struct Note {
     forget,     // that one is no more
     bye,        // what comes next is the end
   };
-  uint32_t magic = kMagic;
+  uint32_t magic = kGroupMagic;
   uint32_t kind = hello;
   uint32_t rank = 0;
   uint32_t id = 0;
@@ -204,7 +204,7 @@ class HostGroup::Keeper {
     const ByteSpan into(reinterpret_cast<std::byte*>(&note), sizeof note);
     auto reading = net::read_all(*stream, into);
     const auto read = co_await std::move(reading);
-    if (!read || note.magic != kMagic || note.kind != Note::hello) co_return;
+    if (!read || note.magic != kGroupMagic || note.kind != Note::hello) co_return;
     const HostRank& self = group_.self_;
     uint64_t refusal = 0;
     if (note.value != self.ranks || note.rank >= self.ranks) {
@@ -241,7 +241,7 @@ class HostGroup::Keeper {
         FF_CO_TRY(stream, net::SocketStream::make(loop_, std::move(*socket)));
       } else {
         if (socket.error().code != Errc::unreachable) co_return std::move(socket).error();
-        FF_CO_TRY(co_await after(loop_, kRetryNs));  // rank 0 does not listen yet
+        FF_CO_TRY(co_await after(loop_, kGroupRetryNs));  // rank 0 does not listen yet
       }
     }
     FF_CO_TRY(check_user(*stream));
@@ -289,7 +289,7 @@ class HostGroup::Keeper {
     const ByteSpan into(reinterpret_cast<std::byte*>(&note), sizeof note);
     auto reading = net::read_all(*peer.stream, into);
     FF_CO_TRY(co_await std::move(reading));
-    if (note.magic != kMagic) co_return fail(Errc::corrupt, "no rank speaks on this socket");
+    if (note.magic != kGroupMagic) co_return fail(Errc::corrupt, "no rank speaks on this socket");
     co_return Result<void>();
   }
   Task<void> listen(uint32_t rank) {
@@ -355,7 +355,7 @@ class HostGroup::Keeper {
       auto written = co_await std::move(writing);
       // Users but root may have no more descriptors under way than a process may have open.
       if (written || written.error().sys != ETOOMANYREFS) co_return written;
-      FF_CO_TRY(co_await after(loop_, kRetryNs));
+      FF_CO_TRY(co_await after(loop_, kGroupRetryNs));
     }
   }
 
@@ -410,7 +410,7 @@ Result<std::unique_ptr<HostGroup>> HostGroup::join(HostRank self, const Stop& st
       return group;
     }
     FF_TRY(stop.check());
-    clock.sleep_ns(kRetryNs);
+    clock.sleep_ns(kGroupRetryNs);
   }
 }
 

@@ -19,18 +19,18 @@ namespace {
 
 constexpr size_t kNonceBytes = 32;
 constexpr int64_t kGreetingNs = 10 * kSecond;
-constexpr int64_t kRetryNs = 20 * kMillisecond;
+constexpr int64_t kMeshRetryNs = 20 * kMillisecond;
 constexpr int64_t kTellNs = kSecond;  // for others to come and hear that the job cannot be
 constexpr std::string_view kHello = "ff reduce 1|";  // and a nonce
 
-enum Step : uint32_t { kNonce = 1, kAnswer, kNode, kTable, kRefusal, kMet, kGo };
+enum MeshStep : uint32_t { kNonce = 1, kAnswer, kNode, kTable, kRefusal, kMet, kGo };
 
-void send(net::Connection& connection, Step step, std::string_view message) {
+void send(net::Connection& connection, MeshStep step, std::string_view message) {
   connection.send({.kind = net::FrameKind::hello, .method = step}, message);
 }
 
 // The next step; what the other end refuses is an error here.
-Task<Result<std::string>> next(net::Connection& connection, Step wanted) {
+Task<Result<std::string>> next(net::Connection& connection, MeshStep wanted) {
   auto receiving = connection.receive();
   FF_CO_TRY(const net::Frame frame, co_await std::move(receiving));
   if (frame.head.kind == net::FrameKind::hello && frame.head.method == kRefusal) {
@@ -328,7 +328,7 @@ class Joining {
     // Those that come too late to fit hear of it as well.
     const int64_t until_ns = loop_.now_ns() + kTellNs;
     while (problem_ && told_ + self_.ranks() < meeting_.ranks && loop_.now_ns() < until_ns) {
-      if (!co_await after(loop_, kRetryNs)) break;
+      if (!co_await after(loop_, kMeshRetryNs)) break;
     }
     co_return came;
   }
@@ -401,7 +401,7 @@ class Joining {
       }
       if (connected.error().code != Errc::unreachable) co_return std::move(connected).error();
       missing_ = "0 (" + connected.error().message + ")";
-      FF_CO_TRY(co_await after(loop_, kRetryNs));  // it does not listen yet
+      FF_CO_TRY(co_await after(loop_, kMeshRetryNs));  // it does not listen yet
     }
   }
   // What rank 0 says of them all.

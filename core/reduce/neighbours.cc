@@ -13,7 +13,7 @@ namespace ff::reduce {
 
 namespace {
 
-constexpr int64_t kLookNs = 5 * kMillisecond;
+constexpr int64_t kNeighbourPollNs = 5 * kMillisecond;
 // What nobody tells of is looked for so often.
 constexpr int64_t kGlanceNs = 100 * kMillisecond;
 // For others to take what they still need.
@@ -42,7 +42,7 @@ Result<std::unique_ptr<Neighbours>> Neighbours::meet(HostGroup& group, const Net
       group.board().set_fault(asked.error());
       return asked.error();
     }
-    clock.sleep_ns(kLookNs);
+    clock.sleep_ns(kNeighbourPollNs);
   }
 }
 

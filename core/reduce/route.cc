@@ -11,15 +11,15 @@ namespace ff::reduce {
 namespace {
 
 // Neighbours in a tree.
-struct Neighbours {
+struct TreePlaces {
   Below below = {};
   std::optional<uint32_t> above = {};
 };
 
 // The tree over 1 to `last` in which a number's lowest bit tells how far it is from the leaves; 0
 // is above all.
-Neighbours in_order_tree(uint32_t last, uint32_t number) {
-  Neighbours found;
+TreePlaces in_order_tree(uint32_t last, uint32_t number) {
+  TreePlaces found;
   if (number == 0) {
     if (last > 0) found.below.add(std::bit_floor(last));
     return found;
@@ -51,14 +51,14 @@ uint32_t from_second(uint32_t last, uint32_t place) {
 }
 
 // Of nodes 0 to count - 1, with this root.
-Neighbours tree(uint32_t count, uint32_t root, bool second, uint32_t node) {
+TreePlaces tree(uint32_t count, uint32_t root, bool second, uint32_t node) {
   const uint32_t last = count - 1;
   const uint32_t number = (node + count - root) % count;
   const auto node_at = [&](uint32_t place) {
     return ((second ? from_second(last, place) : place) + root) % count;
   };
-  const Neighbours places = in_order_tree(last, second ? to_second(last, number) : number);
-  Neighbours found;
+  const TreePlaces places = in_order_tree(last, second ? to_second(last, number) : number);
+  TreePlaces found;
   for (const uint32_t place : places.below) found.below.add(node_at(place));
   if (places.above) found.above = node_at(*places.above);
   return found;
@@ -94,7 +94,7 @@ Route tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool second,
   const uint32_t first = first_of(zone);
   // The root of a zone's own tree: of the others, the node that talks across.
   const uint32_t top = zone == zones[root] ? root : first;
-  const Neighbours own = tree(count_of(zone), top - first, second, node - first);
+  const TreePlaces own = tree(count_of(zone), top - first, second, node - first);
   Route route;
   for (const uint32_t below : own.below) route.up_from.add(below + first);
   if (own.above) route.up_to = *own.above + first;

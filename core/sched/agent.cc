@@ -9,9 +9,9 @@
 namespace ff::sched {
 namespace {
 
-constexpr int64_t kLookNs = 200 * kMillisecond;      // at what is held
-constexpr int64_t kIdleNs = kSecond;                 // when nothing is
-constexpr int64_t kCallNs = kSyncNs + 30 * kSecond;  // the scheduler may be storing
+constexpr int64_t kAgentPollNs = 200 * kMillisecond;  // at what is held
+constexpr int64_t kIdleNs = kSecond;                  // when nothing is
+constexpr int64_t kCallNs = kSyncNs + 30 * kSecond;   // the scheduler may be storing
 constexpr int64_t kPauseFirstNs = 100 * kMillisecond;
 constexpr int64_t kPauseLastNs = 5 * kSecond;
 constexpr int64_t kKillAgainNs = kSecond;
@@ -75,7 +75,7 @@ Task<void> Agent::tend() {
       to_sync_.set();
       tell_news();
     }
-    const int64_t next_ns = loop_.now_ns() + (report_.held.empty() ? kIdleNs : kLookNs);
+    const int64_t next_ns = loop_.now_ns() + (report_.held.empty() ? kIdleNs : kAgentPollNs);
     const auto waited = co_await to_tend_.wait(next_ns);
     if (!waited && waited.error().code != Errc::deadline) co_return;
   }

@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 11> kStops = {
 
 constexpr size_t kNameMax = 200;
 constexpr size_t kWordsBytesMax = 256 * 1024;  // of argv and env together
-constexpr uint32_t kNodesMax = 100'000;
+constexpr uint32_t kBookNodesMax = 100'000;
 constexpr uint32_t kProcessesMax = 1024;
 constexpr size_t kUnfinishedMax = 10'000;  // of a user
 
@@ -54,8 +54,8 @@ Result<void> check_spec(const wire::Spec& spec) {
   if (!spec.cwd().starts_with('/') || has_zero(spec.cwd())) {
     return fail(Errc::usage, "the folder '{}' is not absolute", printable(spec.cwd()));
   }
-  if (spec.nodes() == 0 || spec.nodes() > kNodesMax) {
-    return fail(Errc::usage, "{} nodes: between 1 and {}", spec.nodes(), kNodesMax);
+  if (spec.nodes() == 0 || spec.nodes() > kBookNodesMax) {
+    return fail(Errc::usage, "{} nodes: between 1 and {}", spec.nodes(), kBookNodesMax);
   }
   if (spec.processes() == 0 || spec.processes() > kProcessesMax) {
     return fail(Errc::usage, "{} processes of a node: between 1 and {}", spec.processes(),

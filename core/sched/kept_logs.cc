@@ -13,8 +13,8 @@
 namespace ff::sched {
 namespace {
 
-constexpr uint64_t kRecordMost = kMiB;
-constexpr int kTries = 3;                  // an attempt is put away once
+constexpr uint64_t kKeptRecordMost = kMiB;
+constexpr int kPutAwayTries = 3;           // an attempt is put away once
 constexpr uint64_t kFilesMost = 1000;      // shim/launch.cc
 constexpr size_t kFirstLineMost = 128;     // longer than the line that tells of the bytes before
 constexpr uint64_t kLeastRead = 4 * kKiB;  // of a caller that names no limit
@@ -92,7 +92,7 @@ Result<KeptLogs::Found> KeptLogs::find(uint64_t task, uint32_t attempt) const {
                 attempt == 0 ? std::string() : fmt::format(", attempt {}", attempt));
   };
   if (!newest) return gone();
-  const auto text = io::read_file(disk_, io::join(newest->second, kAttemptFile), kRecordMost);
+  const auto text = io::read_file(disk_, io::join(newest->second, kAttemptFile), kKeptRecordMost);
   if (!text && text.error().code == Errc::not_found) return gone();
   if (!text) return text.error();
   FF_TRY(auto record, parse_attempt(*text));
@@ -105,7 +105,7 @@ Result<wire::LogReply> KeptLogs::read(const wire::LogRequest& request,
     auto reply = try_read(request, reader);
     if (reply && *reply) return **std::move(reply);
     const bool may_have_moved = reply || reply.error().code == Errc::not_found;
-    if (!may_have_moved || tries == kTries) {
+    if (!may_have_moved || tries == kPutAwayTries) {
       return reply ? fail(Errc::not_found, "the log of task {} is gone", request.task())
                    : std::move(reply).error();
     }

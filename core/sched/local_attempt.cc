@@ -24,7 +24,7 @@ constexpr int64_t kBuryAgainNs = kSecond;
 constexpr uint32_t kKeyMode = 0600;
 constexpr const char* kKeyFile = "key";
 constexpr int32_t kNotStarted = 127 << 8;  // as waitpid(2) says it of a shell that finds no program
-constexpr uint64_t kRecordMost = kMiB;
+constexpr uint64_t kAttemptRecordMost = kMiB;
 
 std::vector<std::string> texts(const google::protobuf::RepeatedPtrField<std::string>& from) {
   return {from.begin(), from.end()};
@@ -115,7 +115,7 @@ Result<void> LocalAttempt::make() {
 Result<std::unique_ptr<LocalAttempt>> LocalAttempt::load(const NodePlace& place, AttemptName name) {
   io::Disk& disk = place.disk;
   const std::string dir = io::join(place.attempts, text_of(name));
-  const auto text = io::read_file(disk, io::join(dir, kAttemptFile), kRecordMost);
+  const auto text = io::read_file(disk, io::join(dir, kAttemptFile), kAttemptRecordMost);
   if (!text && text.error().code == Errc::not_found) {
     FF_TRY(remove_foreign_tree(dir));
     FF_TRY(remove_foreign_tree(io::join(place.tasks, text_of(name))));

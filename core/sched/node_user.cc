@@ -16,7 +16,7 @@
 namespace ff::sched {
 namespace {
 
-constexpr int64_t kLookNs = 5 * kMillisecond;
+constexpr int64_t kUserPollNs = 5 * kMillisecond;
 constexpr int kNotKnown = 2;  // getent's exit code
 constexpr size_t kOutputMost = 64 * kKiB;
 constexpr int kErrnoMost = 255;  // an exit code holds no more
@@ -121,7 +121,7 @@ Result<void> check_folder(const shim::User* user, const std::string& folder, Clo
       (void)::waitpid(pid, &status, WNOHANG);
       return fail(Errc::failed, "{}: hangs", printable(folder));
     }
-    clock.sleep_ns(kLookNs);
+    clock.sleep_ns(kUserPollNs);
   }
   if (ended == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   const int err = ended == pid && WIFEXITED(status) ? WEXITSTATUS(status) : EIO;

@@ -15,7 +15,7 @@ namespace ff::sched {
 namespace {
 
 constexpr uint32_t kUsualFirst = 32'768;  // of the kernel's own, where it does not say
-constexpr int kTries = 1000;
+constexpr int kPortTries = 1000;
 constexpr uint64_t kFileMost = 256;
 
 // Of all addresses: IPv6 with IPv4, else IPv4. Not listening, and not shared: whoever else binds
@@ -60,7 +60,7 @@ Result<PortHold> PortHold::find(const std::set<uint32_t>& taken, Rng& rng) {
   // Where the kernel takes all of them, so do we.
   if (end < kFirstPort + 100 * kPortBlock) end = UINT16_MAX;
   const uint32_t blocks = (end - kFirstPort) / kPortBlock;
-  for (int i = 0; i < kTries; i++) {
+  for (int i = 0; i < kPortTries; i++) {
     const auto block = static_cast<uint32_t>(rng.below(blocks));
     const uint32_t port = kFirstPort + block * kPortBlock;
     if (taken.contains(port)) continue;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kSecondsMax = 100.0 * 365 * 86400;
 constexpr size_t kSwfFields = 18;
-constexpr uint64_t kNodesMax = 1'000'000;
+constexpr uint64_t kTraceNodesMax = 1'000'000;
 
 void in_order(Trace& trace) { std::ranges::stable_sort(trace.tasks, {}, &TraceTask::submit_ns); }
 
@@ -56,7 +56,8 @@ Result<TraceTask> task_of(const nlohmann::json& json, Names& users) {
     const bool is_number = value.is_number();
     if (key == "user" && value.is_string()) {
       task.user = users.of(value.get<std::string>());
-    } else if (key == "nodes" && value.is_number_unsigned() && value.get<uint64_t>() <= kNodesMax) {
+    } else if (key == "nodes" && value.is_number_unsigned() &&
+               value.get<uint64_t>() <= kTraceNodesMax) {
       task.nodes = value.get<uint32_t>();
     } else if (key == "priority" && value.is_number_unsigned()) {
       const auto level = level_of(value.get<uint32_t>());
@@ -92,7 +93,7 @@ Result<Trace> parse_swf(std::string_view text, uint32_t processors_per_node) {
     }
     const double processors = fields[4] > 0 ? fields[4] : fields[7];
     const double nodes = std::ceil(processors / processors_per_node);
-    if (fields[3] <= 0 || nodes < 1 || nodes > kNodesMax) {
+    if (fields[3] <= 0 || nodes < 1 || nodes > kTraceNodesMax) {
       trace.left_out++;
       return {};
     }

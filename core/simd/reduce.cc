@@ -45,7 +45,7 @@ static_assert(kDataTypes == kReduceTypes);
 
 constexpr std::array<std::string_view, kReduceOps> kOps = {"sum", "prod", "max", "min", "avg"};
 
-std::atomic<const ReducePath*> chosen{nullptr};
+std::atomic<const ReducePath*> chosen_reduce{nullptr};
 
 const TypeFacts& facts(DataType type) { return kTypes[static_cast<size_t>(type)]; }
 
@@ -72,8 +72,9 @@ std::optional<ReduceOp> reduce_op_of(std::string_view name) {
 }
 
 const ReducePath& chosen_reduce_path() {
-  const ReducePath* one = chosen.load(std::memory_order_relaxed);
-  if (one == nullptr) chosen.store(one = &first_supported(kReducePaths), std::memory_order_relaxed);
+  const ReducePath* one = chosen_reduce.load(std::memory_order_relaxed);
+  if (one == nullptr)
+    chosen_reduce.store(one = &first_supported(kReducePaths), std::memory_order_relaxed);
   return *one;
 }
 
@@ -83,7 +84,7 @@ Result<void> choose_reduce_path(std::string_view name) {
   for (const ReducePath& one : kReducePaths) {
     if (one.name != name) continue;
     if (!one.supported()) return fail(Errc::unsupported, "this CPU has no {}", name);
-    chosen.store(&one);
+    chosen_reduce.store(&one);
     return {};
   }
   return fail(Errc::usage, "'{}' is no instruction set that reductions are made for", name);

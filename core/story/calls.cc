@@ -25,10 +25,10 @@ namespace {
 
 constexpr int kServers = 2;
 constexpr int kClients = 4;
-constexpr int64_t kTroubleNs = 60 * kSecond;
+constexpr int64_t kCallsTroubleNs = 60 * kSecond;
 // How long after all is healed every client must be answered again: the longest pause between
 // attempts, a lost connection's keep-alive, some calls.
-constexpr int64_t kHealNs = 30 * kSecond;
+constexpr int64_t kCallsHealNs = 30 * kSecond;
 // How far a call may outlive its deadline: the clocks drift, and a handshake's goodbye takes time.
 constexpr int64_t kLateNs = 3 * kSecond;
 
@@ -250,7 +250,7 @@ class CallsStory {
   }
 
   Result<Outcome> run() {
-    while (stage_.world.now_ns() < kTroubleNs && !stage_.violation) {
+    while (stage_.world.now_ns() < kCallsTroubleNs && !stage_.violation) {
       stage_.world.run_for(static_cast<int64_t>(stage_.rng.below(2000)) * kMillisecond);
       trouble();
     }
@@ -347,7 +347,7 @@ void CallsStory::heal() {
 }
 
 void CallsStory::check_healed() {
-  stage_.world.run_for(kHealNs);
+  stage_.world.run_for(kCallsHealNs);
   std::vector<uint64_t> before;
   for (const auto& client : clients_) before.push_back(client->answered());
   stage_.world.run_for(10 * kSecond);

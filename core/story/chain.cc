@@ -19,9 +19,9 @@ namespace {
 
 using namespace chain_parts;
 
-constexpr int64_t kTroubleNs = 40 * kSecond;
-constexpr int64_t kHealNs = 90 * kSecond;
-constexpr int64_t kCutNs = 120 * kSecond;
+constexpr int64_t kChainTroubleNs = 40 * kSecond;
+constexpr int64_t kChainHealNs = 90 * kSecond;
+constexpr int64_t kChainCutNs = 120 * kSecond;
 constexpr int64_t kStillNs = 40 * kSecond;  // until the manager has taken a target out
 
 class ChainStory {
@@ -121,16 +121,16 @@ Result<Outcome> ChainStory::run() {
     chain_programs_.push_back(std::make_unique<ChainProgram>(stage_, i, history_));
     programs_.push_back(chain_programs_.back().get());
   }
-  const int64_t end_ns = stage_.world.now_ns() + kTroubleNs;
+  const int64_t end_ns = stage_.world.now_ns() + kChainTroubleNs;
   while (stage_.world.now_ns() < end_ns && !stage_.violation) {
     cluster_.run_for(stage_.some_ns(3 * kSecond));
     trouble_.begin();
   }
   trouble_.heal();
   const auto all_serve = [this] { return cluster_.all_serve(); };
-  cluster_.run_until(all_serve, kHealNs, "healed, and not every target serves");
+  cluster_.run_until(all_serve, kChainHealNs, "healed, and not every target serves");
   // Every chain has targets enough without one of the two.
-  trouble_.cut_two(kCutNs);
+  trouble_.cut_two(kChainCutNs);
   cluster_.run_for(5 * kSecond);
   for (const auto& program : chain_programs_) program->load().stop_writing();
   const auto quiet = [&] {
@@ -140,7 +140,7 @@ Result<Outcome> ChainStory::run() {
   cluster_.run_until(quiet, kStillNs,
                      "two nodes are cut from each other, and a chain stands still");
   trouble_.end_all();
-  cluster_.run_until([&] { return all_serve() && all_equal(); }, kHealNs,
+  cluster_.run_until([&] { return all_serve() && all_equal(); }, kChainHealNs,
                      "all is quiet, and the replicas of a chain differ");
   look_for_damage();
   cluster_.run_for(5 * kSecond);  // of reads

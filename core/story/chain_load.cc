@@ -12,13 +12,13 @@ namespace ff::story::chain_parts {
 
 namespace {
 
-constexpr uint64_t kChunkSize = 16 * kKiB;
+constexpr uint64_t kChainChunkSize = 16 * kKiB;
 constexpr uint64_t kPage = 4 * kKiB;
 constexpr uint64_t kChunks = 3;  // that are used, of each chain
 constexpr int kAtOnce = 3;
-constexpr int kReaders = 2;                        // beside them, since an update may wait for long
-constexpr uint64_t kPauseNs = 400 * kMillisecond;  // between two steps at most
-constexpr uint64_t kKeepNs = 2 * kSecond;          // what was read, at most
+constexpr int kReaders = 2;  // beside them, since an update may wait for long
+constexpr uint64_t kChainPauseNs = 400 * kMillisecond;  // between two steps at most
+constexpr uint64_t kKeepNs = 2 * kSecond;               // what was read, at most
 
 // Content that says which update has made it, at every place.
 std::string content_of(History::Token token, size_t size) {
@@ -66,7 +66,7 @@ Task<void> ChainLoad::close() {
 
 Task<void> ChainLoad::work(bool writes) {
   for (;;) {
-    const int64_t pause_ns = static_cast<int64_t>(context_.rng.below(kPauseNs));
+    const int64_t pause_ns = static_cast<int64_t>(context_.rng.below(kChainPauseNs));
     const auto waited = co_await after(context_.loop, pause_ns);
     if (!waited) co_return;
     const auto& chains = routing_.routing().chains;
@@ -96,10 +96,12 @@ Task<void> ChainLoad::write(cluster::ChainId chain, chunk::ChunkId id) {
   // Of whole pages, which are read in place, or not.
   const bool pages = context_.rng.below(2) == 0;
   const std::string text =
-      content_of(token, pages ? kPage * (1 + context_.rng.below(kChunkSize / kPage))
-                              : 64 + 8 * context_.rng.below(kChunkSize / 8 - 8));
-  chunk::Update update{
-      .id = id, .change = chunk::Change::replace, .data = as_bytes(text), .chunk_size = kChunkSize};
+      content_of(token, pages ? kPage * (1 + context_.rng.below(kChainChunkSize / kPage))
+                              : 64 + 8 * context_.rng.below(kChainChunkSize / 8 - 8));
+  chunk::Update update{.id = id,
+                       .change = chunk::Change::replace,
+                       .data = as_bytes(text),
+                       .chunk_size = kChainChunkSize};
   const auto begun = history_.begin(key);
   writes_++;
   auto updating = client_.update(chain, update);
@@ -117,7 +119,7 @@ void ChainLoad::check_failure(const Error& error) {
 
 Task<void> ChainLoad::remove(cluster::ChainId chain, chunk::ChunkId id) {
   const History::Key key{chain, id};
-  chunk::Update update{.id = id, .change = chunk::Change::remove, .chunk_size = kChunkSize};
+  chunk::Update update{.id = id, .change = chunk::Change::remove, .chunk_size = kChainChunkSize};
   const auto begun = history_.begin(key);
   history_.removal_begins(key);
   writes_++;
@@ -135,7 +137,7 @@ Task<void> ChainLoad::remove(cluster::ChainId chain, chunk::ChunkId id) {
 
 Task<void> ChainLoad::read(cluster::ChainId chain, chunk::ChunkId id) {
   const History::Key key{chain, id};
-  const chain::Memory::Bytes memory = memory_.take(kChunkSize);
+  const chain::Memory::Bytes memory = memory_.take(kChainChunkSize);
   std::vector<chain::Client::Piece> pieces;
   pieces.push_back({.chain = chain, .id = id, .into = memory.span()});
   const auto begun = history_.begin(key);

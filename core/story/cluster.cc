@@ -21,13 +21,13 @@ using namespace cluster_parts;
 
 constexpr size_t kReplicas = 3;
 constexpr size_t kTargetsPerDisk = 3;  // 4 chains
-constexpr int64_t kFormNs = 60 * kSecond;
-constexpr int64_t kTroubleNs = 60 * kSecond;
+constexpr int64_t kClusterFormNs = 60 * kSecond;
+constexpr int64_t kClusterTroubleNs = 60 * kSecond;
 // From a healed cluster to one that serves in full: a primary, its wait, one copy after the other.
-constexpr int64_t kHealNs = 60 * kSecond;
+constexpr int64_t kClusterHealNs = 60 * kSecond;
 // Between two looks at the truth.
-constexpr int64_t kLookNs = 20 * kMillisecond;
-constexpr int64_t kTryNs = 2 * kSecond;
+constexpr int64_t kClusterPollNs = 20 * kMillisecond;
+constexpr int64_t kClusterTryNs = 2 * kSecond;
 
 // Whoever runs `ff admin`, on a machine that nothing befalls.
 class Operator {
@@ -51,7 +51,8 @@ class Operator {
   template <class Request, class Reply>
   Task<Result<Reply>> call(rpc::Method<Request, Reply> method, Request request) {
     const int64_t now_ns = loop_.now_ns();
-    auto calling = managers_.call(method, std::move(request), kTryNs, now_ns + 5 * kTryNs, true);
+    auto calling =
+        managers_.call(method, std::move(request), kClusterTryNs, now_ns + 5 * kClusterTryNs, true);
     co_return co_await std::move(calling);
   }
   Task<void> work();
@@ -143,8 +144,8 @@ Task<Result<void>> Operator::form() {
     }
   }
   const int64_t now_ns = loop_.now_ns();
-  auto creating =
-      managers_.call(cluster::kCreateChains, std::move(create), kTryNs, now_ns + 5 * kTryNs, false);
+  auto creating = managers_.call(cluster::kCreateChains, std::move(create), kClusterTryNs,
+                                 now_ns + 5 * kClusterTryNs, false);
   FF_CO_TRY(co_await std::move(creating));
   co_return Result<void>();
 }
@@ -191,16 +192,17 @@ class ClusterStory {
   }
 
   Result<Outcome> run() {
-    run_until_all_serve(kFormNs, "formed");
+    run_until_all_serve(kClusterFormNs, "formed");
     operator_.begin();
     int64_t next_ns = stage_.world.now_ns();
-    for (const int64_t end_ns = next_ns + kTroubleNs; next_ns < end_ns && !stage_.violation;) {
+    for (const int64_t end_ns = next_ns + kClusterTroubleNs;
+         next_ns < end_ns && !stage_.violation;) {
       next_ns += stage_.some_ns(3 * kSecond);
       run_to(next_ns);
       trouble();
     }
     heal();
-    run_until_all_serve(kHealNs, "healed");
+    run_until_all_serve(kClusterHealNs, "healed");
     if (stage_.violation) return *stage_.violation;
     const uint64_t trace = stage_.net.trace() ^ truth_.writes() * 0x9e3779b97f4a7c15;
     return Outcome{trace, stage_.world.now_ns(), truth_.writes() + stage_.steps, stage_.faults,
@@ -210,7 +212,7 @@ class ClusterStory {
  private:
   void run_to(int64_t until_ns) {
     while (stage_.world.now_ns() < until_ns && !stage_.violation) {
-      stage_.world.run_for(kLookNs);
+      stage_.world.run_for(kClusterPollNs);
       truth_.look();
     }
   }

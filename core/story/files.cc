@@ -23,9 +23,9 @@ using chain_parts::Trouble;
 using cluster_parts::ClusterStage;
 
 constexpr int kFilePrograms = 3;
-constexpr int64_t kTroubleNs = 25 * kSecond;
-constexpr int64_t kCutNs = chain::kPatienceNs + 20 * kSecond;
-constexpr int64_t kHealNs = 90 * kSecond;
+constexpr int64_t kFilesTroubleNs = 25 * kSecond;
+constexpr int64_t kFilesCutNs = chain::kPatienceNs + 20 * kSecond;
+constexpr int64_t kFilesHealNs = 90 * kSecond;
 constexpr int64_t kCollectNs = 120 * kSecond;
 
 class FilesProgram final : public Program {
@@ -81,7 +81,7 @@ template <class T>
 Result<T> FilesStory::wait_for(Task<Result<T>> task, std::string_view what) {
   std::optional<Result<T>> result;
   gate_.spawn(keep(std::move(task), result));
-  cluster_.run_until([&] { return result.has_value(); }, kHealNs, what);
+  cluster_.run_until([&] { return result.has_value(); }, kFilesHealNs, what);
   if (!result) return fail(Errc::failed, "{}", what);
   if (!*result) stage_.broken(fmt::format("{}: {}", what, result->error().message));
   return std::move(*result);
@@ -100,18 +100,18 @@ void FilesStory::prepare() {
 }
 
 void FilesStory::trouble() {
-  int64_t end_ns = stage_.world.now_ns() + kTroubleNs;
+  int64_t end_ns = stage_.world.now_ns() + kFilesTroubleNs;
   // Seldom, since it takes long: writes fail only after a minute without storage.
   if (stage_.rng.below(4) == 0) {
-    trouble_.cut_off(*programs_.back(), kCutNs);
-    end_ns += kCutNs;
+    trouble_.cut_off(*programs_.back(), kFilesCutNs);
+    end_ns += kFilesCutNs;
   }
   while (stage_.world.now_ns() < end_ns && !stage_.violation) {
     cluster_.run_for(stage_.some_ns(3 * kSecond));
     trouble_.begin();
   }
   trouble_.heal();
-  cluster_.run_until([this] { return cluster_.all_serve(); }, kHealNs,
+  cluster_.run_until([this] { return cluster_.all_serve(); }, kFilesHealNs,
                      "healed, and not every target serves");
   for (const auto& program : file_programs_) program->load().stop();
   const auto quiet = [&] {

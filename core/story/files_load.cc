@@ -15,9 +15,9 @@ namespace ff::story::files_parts {
 
 namespace {
 
-constexpr int64_t kPauseNs = 400 * kMillisecond;
+constexpr int64_t kFilesPauseNs = 400 * kMillisecond;
 constexpr uint64_t kBytesMax = 300 * kKiB;  // five chunks
-constexpr const char* kNames[] = {"a", "b", "c", "d"};
+constexpr const char* kFileNames[] = {"a", "b", "c", "d"};
 constexpr const char* kFiles[] = {"f0", "f1", "f2", "f3", "f4", "f5"};
 
 using meta::Kind;
@@ -95,7 +95,8 @@ Task<void> FilesLoad::change_names() {
       auto stepping = step();
       co_await std::move(stepping);
     }
-    const auto waited = co_await after(context_.loop, static_cast<int64_t>(rng_.below(kPauseNs)));
+    const auto waited =
+        co_await after(context_.loop, static_cast<int64_t>(rng_.below(kFilesPauseNs)));
     if (!waited) co_return;
   }
 }
@@ -111,9 +112,9 @@ NameStep FilesLoad::some_step() {
   };
   NameStep step{.kind = kKinds[rng_.below(std::size(kKinds))],
                 .dir = dir(),
-                .name = kNames[rng_.below(std::size(kNames))],
+                .name = kFileNames[rng_.below(std::size(kFileNames))],
                 .to_dir = dir(),
-                .to_name = kNames[rng_.below(std::size(kNames))],
+                .to_name = kFileNames[rng_.below(std::size(kFileNames))],
                 .no_replace = false};
   step.no_replace = step.kind == K::rename && rng_.below(4) == 0;
   if (step.kind == K::link) {
@@ -223,7 +224,8 @@ Task<void> FilesLoad::work_on_files() {
       }
       co_await std::move(next);
     }
-    const auto waited = co_await after(context_.loop, static_cast<int64_t>(rng_.below(kPauseNs)));
+    const auto waited =
+        co_await after(context_.loop, static_cast<int64_t>(rng_.below(kFilesPauseNs)));
     if (!waited) co_return;
   }
 }
@@ -235,7 +237,8 @@ Task<void> FilesLoad::work_together() {
       auto writing = write_together(files_, rng_, truth_);
       co_await std::move(writing);
     }
-    const auto waited = co_await after(context_.loop, static_cast<int64_t>(rng_.below(kPauseNs)));
+    const auto waited =
+        co_await after(context_.loop, static_cast<int64_t>(rng_.below(kFilesPauseNs)));
     if (!waited) co_return;
   }
 }

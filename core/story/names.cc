@@ -24,8 +24,8 @@ using chain_parts::Trouble;
 using cluster_parts::ClusterStage;
 
 constexpr int kNamesPrograms = 3;
-constexpr int64_t kTroubleNs = 40 * kSecond;
-constexpr int64_t kHealNs = 180 * kSecond;
+constexpr int64_t kNamesTroubleNs = 40 * kSecond;
+constexpr int64_t kNamesHealNs = 180 * kSecond;
 
 class NamesProgram final : public Program {
  public:
@@ -68,7 +68,7 @@ void NamesStory::lose_power() {
 }
 
 void NamesStory::trouble() {
-  const int64_t end_ns = stage_.world.now_ns() + kTroubleNs;
+  const int64_t end_ns = stage_.world.now_ns() + kNamesTroubleNs;
   while (stage_.world.now_ns() < end_ns && !stage_.violation) {
     cluster_.run_for(stage_.some_ns(3 * kSecond));
     if (stage_.rng.below(2) == 0) {
@@ -82,7 +82,7 @@ void NamesStory::trouble() {
   const auto ended = [&] {
     return std::ranges::all_of(names_programs_, [](const auto& it) { return it->load().ended(); });
   };
-  cluster_.run_until(ended, kHealNs, "healed, and a program's sync does not end");
+  cluster_.run_until(ended, kNamesHealNs, "healed, and a program's sync does not end");
 }
 
 Result<Outcome> NamesStory::run() {

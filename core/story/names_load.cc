@@ -13,7 +13,7 @@ namespace ff::story::names_parts {
 
 namespace {
 
-constexpr int64_t kPauseNs = 100 * kMillisecond;
+constexpr int64_t kNamesPauseNs = 100 * kMillisecond;
 constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f"};
 
 using meta::Kind;
@@ -46,7 +46,8 @@ Task<void> NamesLoad::work() {
       auto changing = change();
       co_await std::move(changing);
     }
-    const auto waited = co_await after(context_.loop, static_cast<int64_t>(rng_.below(kPauseNs)));
+    const auto waited =
+        co_await after(context_.loop, static_cast<int64_t>(rng_.below(kNamesPauseNs)));
     if (!waited) co_return;
   }
 }
@@ -68,7 +69,7 @@ Task<bool> NamesLoad::begin() {
       lost_.clear();
       if (whole) co_return true;
     }
-    const auto waited = co_await after(context_.loop, kPauseNs);
+    const auto waited = co_await after(context_.loop, kNamesPauseNs);
     if (!waited) co_return false;
   }
 }

@@ -17,9 +17,9 @@ using chain_parts::StorageProcess;
 using cluster_parts::kManagers;
 using cluster_parts::ManagerProcess;
 
-constexpr int64_t kFormNs = 60 * kSecond;
-constexpr int64_t kLookNs = 50 * kMillisecond;
-constexpr int64_t kTryNs = 2 * kSecond;
+constexpr int64_t kStorageFormNs = 60 * kSecond;
+constexpr int64_t kStoragePollNs = 50 * kMillisecond;
+constexpr int64_t kStorageTryNs = 2 * kSecond;
 constexpr cluster::TableId kTable = 1;
 
 }  // namespace
@@ -39,8 +39,9 @@ bool StorageCluster::formed() const {
 }
 
 Task<Result<void>> StorageCluster::try_to_form() {
-  const auto until = [&] { return stage_.world.now_ns() + 5 * kTryNs; };
-  auto init = calls_.call(cluster::kInit, cluster::wire::InitRequest(), kTryNs, until(), true);
+  const auto until = [&] { return stage_.world.now_ns() + 5 * kStorageTryNs; };
+  auto init =
+      calls_.call(cluster::kInit, cluster::wire::InitRequest(), kStorageTryNs, until(), true);
   (void)co_await std::move(init);
   routing_.refresh();
   if (routing().nodes.size() < kStorageNodes) co_return fail(Errc::busy, "not all are up");
@@ -54,7 +55,8 @@ Task<Result<void>> StorageCluster::try_to_form() {
         target.set_disk(1);
       }
     }
-    auto creating = calls_.call(cluster::kCreateChains, std::move(create), kTryNs, until(), false);
+    auto creating =
+        calls_.call(cluster::kCreateChains, std::move(create), kStorageTryNs, until(), false);
     FF_CO_TRY(co_await std::move(creating));
     co_return Result<void>();
   }
@@ -62,7 +64,7 @@ Task<Result<void>> StorageCluster::try_to_form() {
   cluster::wire::SetTableRequest table;
   table.set_table(kTable);
   for (const auto& [id, chain] : routing().chains) table.add_chains(id);
-  auto setting = calls_.call(cluster::kSetTable, std::move(table), kTryNs, until(), false);
+  auto setting = calls_.call(cluster::kSetTable, std::move(table), kStorageTryNs, until(), false);
   FF_CO_TRY(co_await std::move(setting));
   co_return Result<void>();
 }
@@ -83,13 +85,14 @@ Task<void> StorageCluster::watch() {
 void StorageCluster::form() {
   gate_.spawn(routing_.run());
   gate_.spawn(watch());
-  run_until([this] { return formed() && all_serve(); }, kFormNs, "the cluster does not form");
+  run_until([this] { return formed() && all_serve(); }, kStorageFormNs,
+            "the cluster does not form");
 }
 
 void StorageCluster::run_for(int64_t ns) {
   const int64_t until_ns = stage_.world.now_ns() + ns;
   while (stage_.world.now_ns() < until_ns && !stage_.violation) {
-    stage_.world.run_for(kLookNs);
+    stage_.world.run_for(kStoragePollNs);
     look_();
   }
 }

@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kBytes = 256 * kKiB;  // four chunks
 constexpr uint64_t kPieceMax = 40 * kKiB;
 constexpr int kCalls = 16;
-constexpr int64_t kPauseNs = 2 * kSecond;
+constexpr int64_t kWritersPauseNs = 2 * kSecond;
 
 class Together {
  public:
@@ -117,7 +117,8 @@ class Together {
   }
 
   Task<void> wait() {
-    const auto waited = co_await after(files_.loop(), static_cast<int64_t>(rng_.below(kPauseNs)));
+    const auto waited =
+        co_await after(files_.loop(), static_cast<int64_t>(rng_.below(kWritersPauseNs)));
     (void)waited;
   }
 

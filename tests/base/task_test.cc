@@ -27,21 +27,21 @@ class TaskTest : public testing::Test {
 
 Task<int> constant(int value) { co_return value; }
 
-Task<Result<int>> half(int value) {
+Task<Result<int>> half_later(int value) {
   if (value % 2 != 0) co_return fail(Errc::usage, "{} is odd", value);
   co_return value / 2;
 }
 
-Task<Result<int>> quarter(int value) {
-  FF_CO_TRY(const int once, co_await half(value));
-  FF_CO_TRY(const int twice, co_await half(once));
+Task<Result<int>> quarter_later(int value) {
+  FF_CO_TRY(const int once, co_await half_later(value));
+  FF_CO_TRY(const int twice, co_await half_later(once));
   co_return twice;
 }
 
 TEST_F(TaskTest, ValuesAndErrorsGoUp) {
   EXPECT_EQ(run_task(loop_, constant(7)), 7);
-  EXPECT_EQ(*run_task(loop_, quarter(8)), 2);
-  EXPECT_EQ(run_task(loop_, quarter(6)).error().code, Errc::usage);
+  EXPECT_EQ(*run_task(loop_, quarter_later(8)), 2);
+  EXPECT_EQ(run_task(loop_, quarter_later(6)).error().code, Errc::usage);
 }
 
 Task<int> sum_of_many(int count) {

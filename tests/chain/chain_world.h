@@ -28,6 +28,8 @@ namespace ff::chain {
 
 constexpr cluster::ChainId kChain = 3;
 constexpr uint64_t kChunkSize = 256 * kKiB;
+constexpr chunk::ChunkId kA{1, 0};
+constexpr chunk::ChunkId kB{1, 1};
 using cluster::State;
 
 inline std::string text_of(uint64_t seed, size_t size) {

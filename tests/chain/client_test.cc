@@ -12,8 +12,6 @@ namespace {
 using chunk::Change;
 using chunk::ChunkId;
 
-constexpr ChunkId kA{1, 0};
-
 class ClientTest : public testing::Test {
  protected:
   explicit ClientTest(size_t targets = 3) : world_(targets) {}

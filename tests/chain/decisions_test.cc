@@ -145,32 +145,32 @@ TEST(JudgeUpdateTest, EveryCase) {
 }
 
 TEST(CopyTest, WhatIsFromAnEarlierLifeMeansNothing) {
-  constexpr uint64_t kNow = 12;
+  constexpr uint64_t kVersion = 12;
   // Of an earlier life, with whatever version.
-  EXPECT_FALSE(has_replacement(committed(9, 11), 6, kNow));
-  EXPECT_FALSE(has_replacement(ChunkState(), 1, kNow));
+  EXPECT_FALSE(has_replacement(committed(9, 11), 6, kVersion));
+  EXPECT_FALSE(has_replacement(ChunkState(), 1, kVersion));
   // Written since.
-  EXPECT_TRUE(has_replacement(committed(6, kNow), 6, kNow));
-  EXPECT_TRUE(has_replacement(committed(7, kNow), 6, kNow));
-  EXPECT_FALSE(has_replacement(committed(5, kNow), 6, kNow));
+  EXPECT_TRUE(has_replacement(committed(6, kVersion), 6, kVersion));
+  EXPECT_TRUE(has_replacement(committed(7, kVersion), 6, kVersion));
+  EXPECT_FALSE(has_replacement(committed(5, kVersion), 6, kVersion));
 }
 
 TEST(CopyTest, ACopyGoesWhereSomethingDiffers) {
-  constexpr uint64_t kNow = 12;
+  constexpr uint64_t kVersion = 12;
   const auto image = committed(6).committed;
-  EXPECT_FALSE(wants_copy(committed(6, 11), image, 11, kNow));
-  EXPECT_TRUE(wants_copy(committed(6, 10), image, 11, kNow));  // another update of that number
-  EXPECT_TRUE(wants_copy(committed(9, 11), image, 11, kNow));
-  EXPECT_TRUE(wants_copy(ChunkState(), image, 11, kNow));
+  EXPECT_FALSE(wants_copy(committed(6, 11), image, 11, kVersion));
+  EXPECT_TRUE(wants_copy(committed(6, 10), image, 11, kVersion));  // another update of that number
+  EXPECT_TRUE(wants_copy(committed(9, 11), image, 11, kVersion));
+  EXPECT_TRUE(wants_copy(ChunkState(), image, 11, kVersion));
   auto other = image;
   other.checksum++;
-  EXPECT_TRUE(wants_copy(committed(6, 11), other, 11, kNow));
+  EXPECT_TRUE(wants_copy(committed(6, 11), other, 11, kVersion));
   ChunkState doubtful = committed(6, 11);
   doubtful.pending = chunk::PendingState{.image = {.version = 7}, .writer = kMine};
-  EXPECT_TRUE(wants_copy(doubtful, image, 11, kNow));
+  EXPECT_TRUE(wants_copy(doubtful, image, 11, kVersion));
   // What came since is newer.
-  EXPECT_FALSE(wants_copy(committed(7, kNow), image, 11, kNow));
-  EXPECT_FALSE(wants_copy(committed(6, kNow), image, kNow, kNow));
+  EXPECT_FALSE(wants_copy(committed(7, kVersion), image, 11, kVersion));
+  EXPECT_FALSE(wants_copy(committed(6, kVersion), image, kVersion, kVersion));
 }
 
 TEST(CopyTest, AChunkOfThisLifeIsNotErased) {

@@ -11,8 +11,6 @@ using chunk::Change;
 using chunk::ChunkId;
 using chunk::ChunkState;
 
-constexpr ChunkId kA{1, 0};
-
 class PruneTest : public testing::Test {
  protected:
   PruneTest() {

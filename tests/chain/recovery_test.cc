@@ -12,8 +12,6 @@ namespace {
 using chunk::Change;
 using chunk::ChunkId;
 
-constexpr ChunkId kA{1, 0};
-constexpr ChunkId kB{1, 1};
 constexpr ChunkId kC{1, 2};
 constexpr ChunkId kD{1, 3};
 

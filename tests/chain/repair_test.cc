@@ -8,8 +8,6 @@ namespace {
 
 using chunk::ChunkId;
 
-constexpr ChunkId kA{1, 0};
-
 class RepairTest : public testing::Test {
  protected:
   explicit RepairTest(size_t targets = 3) : world_(targets) {

@@ -12,9 +12,6 @@ namespace {
 using chunk::Change;
 using chunk::ChunkId;
 
-constexpr ChunkId kA{1, 0};
-constexpr ChunkId kB{1, 1};
-
 TEST(ReplicaTest, AnUpdateReachesAllTargets) {
   ChainWorld world(3);
   const std::string text = text_of(1, 100'000);

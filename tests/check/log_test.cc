@@ -97,13 +97,13 @@ TEST_F(LogLineTest, TimesThatNoClockShowsAreText) {
 }
 
 // What they mean, and what drivers of Linux 5.10 to 6.12 write.
-struct Said {
+struct LogCase {
   const char* name;
   Verdict verdict;
   const char* text;
 };
 constexpr auto kFail = Verdict::fail, kDegraded = Verdict::degraded;
-constexpr Said kSaid[] = {
+constexpr LogCase kSaid[] = {
     {"log.mce", kFail, "mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 5: be00"},
     {"log.mce", kDegraded, "mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 5: 9c0000400104"},
     {"log.mce", kDegraded, "mce: [Hardware Error]: Machine check events logged"},
@@ -175,7 +175,7 @@ constexpr Said kSaid[] = {
 
 TEST(LogRules, KnowWhatDriversWrite) {
   std::set<const LogRule*> met;
-  for (const Said& said : kSaid) {
+  for (const LogCase& said : kSaid) {
     const LogRule* const rule = find_rule(said.text);
     ASSERT_NE(rule, nullptr) << said.text;
     EXPECT_STREQ(rule->name, said.name) << said.text;

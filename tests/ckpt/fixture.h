@@ -25,6 +25,13 @@
 
 namespace ff::ckpt {
 
+// How many elements a tensor of this shape has.
+inline uint64_t elements(const std::vector<uint64_t>& shape) {
+  uint64_t count = 1;
+  for (const uint64_t length : shape) count *= length;
+  return count;
+}
+
 namespace fs = std::filesystem;
 
 // A value, or a failed test with the error's words.

@@ -11,8 +11,6 @@
 namespace ff::ckpt {
 namespace {
 
-constexpr int64_t kHour = 3600 * kSecond;
-
 // Each step shares a file with the others and has one of its own; an hour between them.
 void save_steps(SimStore& sim, const std::vector<uint64_t>& steps,
                 const std::string& run = "default") {

@@ -4,14 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include "base/point_step.h"
 #include "ckpt/fixture.h"
 #include "ckpt/maintenance.h"
 #include "ckpt/sim_store.h"
 
 namespace ff::ckpt {
 namespace {
-
-constexpr int64_t kHour = 3600 * kSecond;
 
 // Steps 1 and 2 share "same"; step 1 is forgotten, so its "own" is garbage, `noise(1)`.
 void make_garbage(SimStore& sim) {
@@ -257,7 +256,7 @@ class BesideTest : public testing::Test {
   // last prune has cleared up.
   void interleave(const Setup& setup, const Action& outer, const Action& inner) {
     bool reached = true;
-    for (uint64_t at = 0; reached; at++) {
+    for (uint64_t at = 0; reached; at += kPointStep) {
       SCOPED_TRACE(fmt::format("at {}", at));
       SimStore sim(at);
       setup(sim);
@@ -337,7 +336,7 @@ TEST_F(BesideTest, ASaverThatSleptTooLong) {
           prune_now(sim, disk);
         });
   }
-  EXPECT_GT(lost, 20u);
+  EXPECT_GT(lost, 20 / kPointStep);
 }
 
 // Between the look at the leases and the end of the wait another lease runs out.
@@ -428,7 +427,7 @@ INSTANTIATE_TEST_SUITE_P(All, PruneCrashTest, testing::Values(false, true),
 // move: it must not have cost the chunks of that step.
 TEST(PruneTest, PowerLossAmidForgetAndPrune) {
   size_t undone = 0;
-  for (uint64_t seed = 0; seed < 100; seed++) {
+  for (uint64_t seed = 0; seed < 100; seed += kPointStep) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     SimStore sim(seed);
     for (const uint64_t step : {1, 2}) {
@@ -452,7 +451,7 @@ TEST(PruneTest, PowerLossAmidForgetAndPrune) {
     undone += sim.chunks() == 2 ? 1 : 0;
     ASSERT_TRUE(sim.sound());
   }
-  EXPECT_GT(undone, 5u);  // the disk did undo things
+  EXPECT_GT(undone, 5 / kPointStep);  // the disk did undo things
 }
 
 // Who deletes files in a store behind its back is found out before the commit.

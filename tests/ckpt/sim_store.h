@@ -28,6 +28,7 @@
 namespace ff::ckpt {
 
 inline const std::string kStore = "/store";
+constexpr int64_t kHour = 3600 * kSecond;
 
 // The disk of one program, which calls `hook` before each of its operations on names, with their
 // number so far. What the hook itself does goes to the disk below and is not counted.

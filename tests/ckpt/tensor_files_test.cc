@@ -8,12 +8,6 @@
 namespace ff::ckpt {
 namespace {
 
-uint64_t elements(const std::vector<uint64_t>& shape) {
-  uint64_t count = 1;
-  for (const uint64_t length : shape) count *= length;
-  return count;
-}
-
 // The elements of `data` whose index lies in [begin, end) in every dimension, in row-major order.
 std::string cut(const std::string& data, const std::vector<uint64_t>& shape, size_t width,
                 const std::vector<SliceRange>& ranges) {

@@ -6,15 +6,10 @@
 #include <string>
 
 #include "base/rng.h"
+#include "ckpt/fixture.h"
 
 namespace ff::ckpt {
 namespace {
-
-uint64_t elements(const std::vector<uint64_t>& shape) {
-  uint64_t count = 1;
-  for (const uint64_t length : shape) count *= length;
-  return count;
-}
 
 // The element at `index`, counted in row-major order.
 uint64_t place(const std::vector<uint64_t>& shape, const std::vector<uint64_t>& index) {

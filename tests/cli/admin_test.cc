@@ -21,7 +21,7 @@ namespace {
 using Words = std::vector<std::string>;
 using nlohmann::json;
 
-test::Launch meta(Words words) {
+test::Launch serve_meta(Words words) {
   test::Launch launch;
   launch.argv = {FF_BINARY, "serve-meta"};
   launch.argv.insert(launch.argv.end(), words.begin(), words.end());
@@ -33,7 +33,7 @@ test::Launch meta(Words words) {
 // A daemon that has said where it listens.
 class Manager {
  public:
-  explicit Manager(const Words& words) : child_(meta(words)) {
+  explicit Manager(const Words& words) : child_(serve_meta(words)) {
     EXPECT_TRUE(child_.wait_for_out("listening on ")) << child_.err;
     EXPECT_TRUE(child_.wait_for_out("\n"));
     const size_t at = child_.out.find("127.0.0.1:");
@@ -246,7 +246,7 @@ TEST(ServeMeta, MistakesAreNamed) {
       {{"--dir", file}, 1, "file"},
   };
   for (const Case& one : cases) {
-    const auto ran = test::run(meta(one.words));
+    const auto ran = test::run(serve_meta(one.words));
     EXPECT_EQ(ran.exit, one.exit) << one.words[0] << " " << one.words[1] << ": " << ran.err;
     EXPECT_NE(ran.err.find(one.said), std::string::npos) << one.words[1] << ": " << ran.err;
     EXPECT_EQ(ran.out, "") << one.words[1];
@@ -258,7 +258,7 @@ TEST(ServeMeta, OneDaemonHasAFolderAndKeepsItsClusterThere) {
   std::string cluster;
   {
     Manager first({"--dir", dir / "meta", "--http", "127.0.0.1:0"});
-    const auto second = test::run(meta({"--dir", dir / "meta"}));
+    const auto second = test::run(serve_meta({"--dir", dir / "meta"}));
     EXPECT_EQ(second.exit, 5) << second.err;
     EXPECT_NE(second.err.find("another serve-meta"), std::string::npos) << second.err;
     EXPECT_EQ(admin(first.address, {"init"}).exit, 0);
@@ -280,7 +280,7 @@ TEST(ServeMeta, OneDaemonHasAFolderAndKeepsItsClusterThere) {
 TEST(ServeMeta, ACorruptFileIsRefusedUntilTheLossIsAccepted) {
   const test::TempDir dir;
   test::write_file(dir / "meta/meta.db", std::string(8192, 'x'));
-  const auto refused = test::run(meta({"--dir", dir / "meta"}));
+  const auto refused = test::run(serve_meta({"--dir", dir / "meta"}));
   EXPECT_EQ(refused.exit, 3) << refused.err;
   EXPECT_NE(refused.err.find("--accept-data-loss"), std::string::npos) << refused.err;
   Manager accepted({"--dir", dir / "meta", "--accept-data-loss"});

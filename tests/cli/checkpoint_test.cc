@@ -107,18 +107,6 @@ INSTANTIATE_TEST_SUITE_P(Stores, CheckpointCommand,
                            return where.param == Where::directory ? "directory" : "cluster";
                          });
 
-std::string noise(size_t size) {
-  std::string out(size, '\0');
-  uint64_t state = 88172645463325252;
-  for (char& c : out) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    c = static_cast<char>(state);
-  }
-  return out;
-}
-
 TEST_P(CheckpointCommand, TheWholeStory) {
   const std::string first = noise(5'000'000);
   const auto saved = data({"save", input("model.bin", first)});

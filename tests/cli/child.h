@@ -84,4 +84,21 @@ Ran run(const Launch& launch);
 Ran probe(std::vector<std::string> words, std::map<std::string, std::string> env = {});
 Ran ff_run(std::vector<std::string> words, std::map<std::string, std::string> env = {});
 
+// Whether `text` holds `what`.
+inline bool has(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+// `size` bytes that no compression makes shorter; equal for equal states.
+inline std::string noise(size_t size, uint64_t state = 88172645463325252) {
+  std::string out(size, '\0');
+  for (char& c : out) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    c = static_cast<char>(state);
+  }
+  return out;
+}
+
 }  // namespace ff::test

@@ -11,7 +11,7 @@
 namespace ff::test {
 namespace {
 
-using Words = std::set<std::string>;
+using WordSet = std::set<std::string>;
 
 // A directory with the probe's completions, an `ff` to complete, and files to find.
 struct Shells : testing::Test {
@@ -27,8 +27,8 @@ struct Shells : testing::Test {
   TempDir dir;
 };
 
-Words lines_of(const std::string& text) {
-  Words words;
+WordSet lines_of(const std::string& text) {
+  WordSet words;
   std::stringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     words.insert(line.substr(0, line.find('\t')));
@@ -36,11 +36,11 @@ Words lines_of(const std::string& text) {
   return words;
 }
 
-const Words kCommands{"copy", "help", "mount", "store", "stream", "talk", "wait"};
+const WordSet kCommands{"copy", "help", "mount", "store", "stream", "talk", "wait"};
 
 struct Case {
   std::vector<std::string> words;  // as bash splits them; the last one is under the cursor
-  Words offered;
+  WordSet offered;
 };
 
 // What does not depend on the shell. In bash `--format=p` comes as three words.
@@ -77,14 +77,14 @@ TEST_F(Shells, bash) {
     SCOPED_TRACE(testing::PrintToString(wanted.words));
     EXPECT_EQ(complete(wanted.words), wanted.offered);
   }
-  EXPECT_EQ(complete({"ff", "store", "put", "--format", "=", "p"}), Words{"packed"});
-  EXPECT_EQ(complete({"ff", "store", "put", "--format", "="}), (Words{"packed", "raw"}));
-  EXPECT_EQ(complete({"ff", "store", "--store", ""}), Words{"sub dir"});
-  EXPECT_EQ(complete({"ff", "store", "get", "r", ""}), Words{"sub dir"});
-  EXPECT_EQ(complete({"ff", "store", "get", ""}), Words{});
-  EXPECT_EQ(complete({"ff", "store", "put", "--", "--form"}), Words{});
+  EXPECT_EQ(complete({"ff", "store", "put", "--format", "=", "p"}), WordSet{"packed"});
+  EXPECT_EQ(complete({"ff", "store", "put", "--format", "="}), (WordSet{"packed", "raw"}));
+  EXPECT_EQ(complete({"ff", "store", "--store", ""}), WordSet{"sub dir"});
+  EXPECT_EQ(complete({"ff", "store", "get", "r", ""}), WordSet{"sub dir"});
+  EXPECT_EQ(complete({"ff", "store", "get", ""}), WordSet{});
+  EXPECT_EQ(complete({"ff", "store", "put", "--", "--form"}), WordSet{});
   EXPECT_EQ(complete({"ff", "-"}),
-            (Words{"--help", "--json", "--quiet", "--verbose", "--version", "-h", "-q", "-v"}));
+            (WordSet{"--help", "--json", "--quiet", "--verbose", "--version", "-h", "-q", "-v"}));
 }
 
 TEST_F(Shells, bash_in_a_terminal) {
@@ -118,8 +118,8 @@ TEST_F(Shells, fish) {
     SCOPED_TRACE(testing::PrintToString(wanted.words));
     EXPECT_EQ(complete(wanted.words), wanted.offered);
   }
-  EXPECT_EQ(complete({"ff store put --format=p"}), Words{"--format=packed"});
-  EXPECT_EQ(complete({"ff store --store "}), Words{"sub dir/"});
+  EXPECT_EQ(complete({"ff store put --format=p"}), WordSet{"--format=packed"});
+  EXPECT_EQ(complete({"ff store --store "}), WordSet{"sub dir/"});
 }
 
 // zsh completes only in a terminal; list-choices shows what there is, with descriptions.

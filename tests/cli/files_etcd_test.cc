@@ -25,7 +25,7 @@ using Words = std::vector<std::string>;
 
 constexpr size_t kServers = 3;
 constexpr size_t kStorage = 2;
-constexpr int64_t kMostNs = 90 * kSecond;
+constexpr int64_t kEtcdMostNs = 90 * kSecond;
 
 class FilesOnEtcdTest : public testing::Test {
  protected:
@@ -93,7 +93,7 @@ class FilesOnEtcdTest : public testing::Test {
   }
   template <class Condition>
   void until(const std::string& what, Condition condition) {
-    const int64_t end_ns = clock_.steady_ns() + kMostNs;
+    const int64_t end_ns = clock_.steady_ns() + kEtcdMostNs;
     while (!condition()) {
       ASSERT_LT(clock_.steady_ns(), end_ns) << "not yet: " << what;
       run_for(100 * kMillisecond);

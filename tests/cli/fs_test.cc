@@ -21,17 +21,6 @@ using nlohmann::json;
 using Words = std::vector<std::string>;
 using Env = std::map<std::string, std::string>;
 
-std::string noise(size_t size, uint64_t state = 88172645463325252) {
-  std::string out(size, '\0');
-  for (char& c : out) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    c = static_cast<char>(state);
-  }
-  return out;
-}
-
 // A manager and two nodes, with two replicas of everything.
 class Cluster {
  public:

@@ -86,7 +86,7 @@ class SmallCluster {
 };
 
 // What a call ended with.
-int outcome(int64_t result) { return result < 0 ? errno : 0; }
+int errno_of(int64_t result) { return result < 0 ? errno : 0; }
 
 class MountWritersTest : public MountTest {
  protected:
@@ -96,8 +96,8 @@ class MountWritersTest : public MountTest {
     const std::string text = bytes(1, kMiBytes);
     int error = 0;
     for (int64_t at = 0; error == 0 && at < int64_t{4} << 30; at += kMiBytes) {
-      error = outcome(::pwrite(file, text.data(), text.size(), at));
-      if (error == 0) error = outcome(::fsync(file));
+      error = errno_of(::pwrite(file, text.data(), text.size(), at));
+      if (error == 0) error = errno_of(::fsync(file));
     }
     EXPECT_EQ(error, ENOSPC);
     ::close(file);
@@ -136,15 +136,15 @@ TEST_F(MountWritersTest, NobodyEatsTheErrorOfAnotherOpenFile) {
   for (size_t i = 0; i < calls.size(); i++) {
     ASSERT_EQ(::write(files[i], text.data(), text.size()), size) << calls[i].first;
     calls[i].second(files[i]);
-    EXPECT_EQ(outcome(::fsync(files[i])), ENOSPC) << calls[i].first;
-    EXPECT_EQ(outcome(::close(::dup(files[i]))), ENOSPC) << calls[i].first;
+    EXPECT_EQ(errno_of(::fsync(files[i])), ENOSPC) << calls[i].first;
+    EXPECT_EQ(errno_of(::close(::dup(files[i]))), ENOSPC) << calls[i].first;
   }
-  EXPECT_EQ(outcome(::fsync(reader)), ENOSPC);
+  EXPECT_EQ(errno_of(::fsync(reader)), ENOSPC);
   cluster.grow(1500);
   for (size_t i = 0; i < calls.size(); i++) {
     // The error of an attempt that failed by itself meanwhile may still be told.
     EXPECT_TRUE(eventually([&] { return ::fsync(files[i]) == 0; })) << calls[i].first;
-    EXPECT_EQ(outcome(::close(files[i])), 0) << calls[i].first;
+    EXPECT_EQ(errno_of(::close(files[i])), 0) << calls[i].first;
   }
   ::close(reader);
   const Mount other(cluster.address(), at("other"));
@@ -190,13 +190,13 @@ TEST_F(MountWritersTest, WhoAsksForItAtOnceIsToldAtOnce) {
   ASSERT_NE(memory, MAP_FAILED);
   auto* const pages = static_cast<char*>(memory);
   fill(mount / "filler");
-  EXPECT_EQ(outcome(::write(dsync, text.data(), text.size())), ENOSPC);
+  EXPECT_EQ(errno_of(::write(dsync, text.data(), text.size())), ENOSPC);
   const iovec one{text.data(), text.size()};
-  EXPECT_EQ(outcome(::pwritev2(plain, &one, 1, 0, RWF_DSYNC)), ENOSPC);
+  EXPECT_EQ(errno_of(::pwritev2(plain, &one, 1, 0, RWF_DSYNC)), ENOSPC);
   std::ranges::copy(text, pages);
-  EXPECT_EQ(outcome(::msync(memory, kMiBytes, MS_SYNC)), ENOSPC);
+  EXPECT_EQ(errno_of(::msync(memory, kMiBytes, MS_SYNC)), ENOSPC);
   cluster.grow(1500);
-  EXPECT_EQ(outcome(::pwritev2(plain, &one, 1, 0, RWF_DSYNC)), 0);
+  EXPECT_EQ(errno_of(::pwritev2(plain, &one, 1, 0, RWF_DSYNC)), 0);
   EXPECT_TRUE(eventually([&] { return ::msync(memory, kMiBytes, MS_SYNC) == 0; }));
   ::munmap(memory, kMiBytes);
   for (const int file : {dsync, plain, mapped}) ::close(file);

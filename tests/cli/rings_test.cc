@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint64_t kIovBytes = 4 << 20;
 constexpr uint32_t kEntries = 32;
-constexpr uid_t kNobody = 65534;
+constexpr uid_t kRingsNobody = 65534;
 
 bool has_fuse() {
   const int fd = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -349,7 +349,7 @@ TEST_F(RingsTest, OthersAreKeptApart) {
       const std::string name = iovs() + usrbio::text_of(usrbio::random_id());
       return ::symlink(target.c_str(), name.c_str()) == 0 ? 0 : errno;
     };
-    int failed = ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0 ? 0 : 1;
+    int failed = ::setgid(kRingsNobody) == 0 && ::setuid(kRingsNobody) == 0 ? 0 : 1;
     // Neither the file nor the link of another user, which he does not even see.
     if (links() != 0) failed |= 64;
     if (link_to(forged.memory().path) != EACCES) failed |= 2;

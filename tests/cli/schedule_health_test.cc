@@ -15,10 +15,7 @@ namespace ff::cmd {
 namespace {
 
 using nlohmann::json;
-
-bool has(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
+using test::has;
 
 // A scheduler and agents, all of them programs.
 class ScheduleHealth : public testing::Test {

@@ -28,7 +28,7 @@ namespace {
 using Words = std::vector<std::string>;
 using nlohmann::json;
 
-constexpr uint32_t kAnn = 61234;  // nobody has this name
+constexpr uint32_t kLogsUser = 61234;  // nobody has this name
 constexpr const char* kPrinted = "one\ntwo \x1b[31m\nthree\n";
 
 // What a rank prints and ends with, by attempt.
@@ -160,7 +160,7 @@ class ScheduleLogs : public testing::Test {
     io::SystemDisk disk;
     ASSERT_TRUE(net::make_key_file(disk, dir_ / "key").ok());
     key_ = net::read_key_file(disk, dir_ / "key").value();
-    test::write_file(dir_ / "ann", net::token_text(net::make_token(key_, {kAnn, 1})) + "\n");
+    test::write_file(dir_ / "ann", net::token_text(net::make_token(key_, {kLogsUser, 1})) + "\n");
     std::filesystem::permissions(dir_ / "ann", std::filesystem::perms::owner_read);
     test::Launch launch;
     launch.argv = {FF_BINARY, "schedule",     "serve", "--listen",  "127.0.0.1:0",

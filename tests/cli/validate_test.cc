@@ -57,10 +57,6 @@ class ValidateTest : public testing::Test {
   TempDir dir_;
 };
 
-bool has(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
-
 TEST_F(ValidateTest, ADegradedLinkIsNamedWithWhatToDo) {
   const std::string tree = degraded_tree();
   const Ran ran = validate({"--root", tree, "--only", "pci.link"});

@@ -25,18 +25,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kMigrations[] = {
+const char* const kDatabaseMigrations[] = {
     "CREATE TABLE runs (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;"
     "INSERT INTO runs (name) VALUES ('first')",
     "ALTER TABLE runs ADD COLUMN steps INTEGER NOT NULL DEFAULT 7",
     "CREATE TABLE steps (run INTEGER NOT NULL REFERENCES runs(id), data BLOB) STRICT",
 };
 using Migrations = std::span<const char* const>;
-constexpr size_t kNewest = std::size(kMigrations);
+constexpr size_t kNewest = std::size(kDatabaseMigrations);
 
 Result<Database> open_at(const std::string& path, size_t version, OpenOptions options = {}) {
   static SystemClock clock;
-  return Database::open(path, Migrations(kMigrations).first(version), clock, options);
+  return Database::open(path, Migrations(kDatabaseMigrations).first(version), clock, options);
 }
 
 Database must_open(const std::string& path, OpenOptions options = {}) {
@@ -229,7 +229,7 @@ TEST(Migrations, BringEveryVersionForward) {
 TEST(Migrations, FailureInTheMiddleLeavesTheOldVersion) {
   const io::TempDir dir;
   const char* const broken[] = {
-      kMigrations[0],
+      kDatabaseMigrations[0],
       "ALTER TABLE runs ADD COLUMN steps INTEGER NOT NULL DEFAULT 7;"
       "INSERT INTO runs (name) VALUES ('half'); INSERT INTO nowhere VALUES (1)",
       "CREATE TABLE never (x)",
@@ -379,7 +379,7 @@ TEST_F(Corrupt, NothingIsOverwritten) {
   std::vector<std::string> names;
   for (int i = 0; i < 3; ++i) {
     write_file(path(), fmt::format("garbage {}", i));
-    auto fresh = Database::open(path(), kMigrations, clock, options);
+    auto fresh = Database::open(path(), kDatabaseMigrations, clock, options);
     ASSERT_TRUE(fresh.ok());
     names.push_back(fresh->moved_aside());
   }

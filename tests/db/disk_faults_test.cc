@@ -22,7 +22,7 @@ namespace {
 
 using io::ok;
 
-constexpr const char* kMigrations[] = {
+constexpr const char* kFaultMigrations[] = {
     "CREATE TABLE rows (key INTEGER PRIMARY KEY, value BLOB NOT NULL) STRICT",
     "CREATE INDEX by_value ON rows (value)",
 };
@@ -55,7 +55,7 @@ class World {
     database_.reset();
     const OpenOptions options{
         .on_corrupt = on_corrupt, .disk = &disk, .rng = &rng_, .synchronous = synchronous_};
-    FF_TRY(Database opened, Database::open("/a.db", kMigrations, clock, options));
+    FF_TRY(Database opened, Database::open("/a.db", kFaultMigrations, clock, options));
     database_.emplace(std::move(opened));
     if (small_cache_) FF_TRY(database_->run(kSmallCache));
     return database_->run(kOften);

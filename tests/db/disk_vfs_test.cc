@@ -27,7 +27,7 @@ namespace {
 
 using io::ok;
 
-constexpr const char* kMigrations[] = {
+constexpr const char* kVfsMigrations[] = {
     "CREATE TABLE runs (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, data BLOB) STRICT",
     "INSERT INTO runs (name) VALUES ('first')",
 };
@@ -62,7 +62,8 @@ class OnDisk : public testing::TestWithParam<Maker> {
                               .disk = &place_->disk(),
                               .rng = &rng_,
                               .synchronous = synchronous};
-    return Database::open(place_->path(), std::span(kMigrations).first(version), clock_, options);
+    return Database::open(place_->path(), std::span(kVfsMigrations).first(version), clock_,
+                          options);
   }
   static std::string text(Database& database, std::string_view sql) {
     auto statement = database.prepare(sql);
@@ -407,7 +408,7 @@ TEST_F(Calls, EmptyFilesDoNotCount) {
 }
 
 TEST_F(Calls, TimeAndDiceAreInjected) {
-  auto database = Database::open("/a.db", kMigrations, clock_, {.disk = &disk_, .rng = &rng_});
+  auto database = Database::open("/a.db", kVfsMigrations, clock_, {.disk = &disk_, .rng = &rng_});
   ASSERT_TRUE(ok(database));
   auto now = database->prepare("SELECT strftime('%s', 'now'), random()");
   ASSERT_TRUE(*now->step());
@@ -417,7 +418,7 @@ TEST_F(Calls, TimeAndDiceAreInjected) {
   sim::SimDisk other_disk(1, clock_);
   SeededRng same(1);
   clock_.advance(5 * kSecond);
-  auto other = Database::open("/a.db", kMigrations, clock_, {.disk = &other_disk, .rng = &same});
+  auto other = Database::open("/a.db", kVfsMigrations, clock_, {.disk = &other_disk, .rng = &same});
   auto later = other->prepare("SELECT strftime('%s', 'now'), random()");
   ASSERT_TRUE(*later->step());
   EXPECT_EQ(later->integer(0), sim::SimClock::kStartNs / kSecond + 5);

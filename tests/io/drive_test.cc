@@ -13,7 +13,7 @@
 namespace ff::io {
 namespace {
 
-constexpr size_t kDepth = 4;
+constexpr size_t kDriveDepth = 4;
 constexpr uint64_t kCount = 100;
 
 class DriveTest : public testing::Test {
@@ -21,11 +21,11 @@ class DriveTest : public testing::Test {
   // Writes kCount blocks.
   Result<void> write_all() {
     auto file = disk_.open("/file", {.access = Access::read_write, .create = true}).value();
-    auto queue = disk_.make_queue({.depth = kDepth});
+    auto queue = disk_.make_queue({.depth = kDriveDepth});
     return drive(
-        *queue, kDepth, [](uint64_t number) { return number < kCount; },
+        *queue, kDriveDepth, [](uint64_t number) { return number < kCount; },
         [&](size_t slot, uint64_t number, IoQueue::Done done) {
-          EXPECT_LT(slot, kDepth);
+          EXPECT_LT(slot, kDriveDepth);
           EXPECT_FALSE(busy_[slot]) << "a slot with two operations";
           busy_[slot] = true;
           begun_++;
@@ -39,8 +39,8 @@ class DriveTest : public testing::Test {
 
   sim::SimClock clock_;
   sim::SimDisk disk_{1, clock_};
-  Buffers buffers_ = Buffers::make(kDepth, kDirectAlign).value();
-  std::vector<bool> busy_ = std::vector<bool>(kDepth);
+  Buffers buffers_ = Buffers::make(kDriveDepth, kDirectAlign).value();
+  std::vector<bool> busy_ = std::vector<bool>(kDriveDepth);
   std::vector<int> ended_ = std::vector<int>(kCount);
   uint64_t begun_ = 0;
 };
@@ -55,7 +55,7 @@ TEST_F(DriveTest, TheFirstErrorEndsItAll) {
   const auto driven = write_all();
   ASSERT_FALSE(driven.ok());
   EXPECT_NE(driven.error().message.find("/file"), std::string::npos) << driven.error().message;
-  EXPECT_LE(begun_, 10 + kDepth);
+  EXPECT_LE(begun_, 10 + kDriveDepth);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/gate.h"
 #include "base/system_loop.h"
 #include "io/async.h"
+#include "io/async_conformance.h"
 #include "io/system_disk.h"
 #include "io/temp_dir.h"
 #include "io/test_bytes.h"
@@ -50,12 +51,12 @@ extern "C" int epoll_wait(int epoll, epoll_event* events, int count, int timeout
 namespace ff::io {
 namespace {
 
-constexpr unsigned kDepth = 32;
+constexpr unsigned kLoopDepth = 32;
 
 class LoopCallsTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto queue = make_uring_queue({.depth = kDepth, .loop = &loop_});
+    auto queue = make_uring_queue({.depth = kLoopDepth, .loop = &loop_});
     if (!queue) GTEST_SKIP() << "io_uring is not offered on this machine";
     queue_ = std::make_unique<AsyncQueue>(std::move(queue), loop_);
     file_ = disk_.open(dir_ / "file", {.access = Access::read_write, .create = true}).value();
@@ -75,16 +76,15 @@ Task<void> write_at(AsyncQueue& queue, File& file, size_t id) {
   EXPECT_TRUE(ok(co_await queue.write(file, as_bytes("text"), 4 * id)));
 }
 
-Task<void> wait_all(Gate& gate) { co_await gate.wait_empty(); }
 Task<void> rest(Loop& loop, int64_t ns) { (void)co_await after(loop, ns); }
 
 TEST_F(LoopCallsTest, ATurnIsHandedOverInBatches) {
-  constexpr size_t kBatches = kDepth / 8;
+  constexpr size_t kBatches = kLoopDepth / 8;
   Gate gate(loop_);
-  for (size_t id = 0; id < kDepth; ++id) gate.spawn(write_at(*queue_, *file_, id));
+  for (size_t id = 0; id < kLoopDepth; ++id) gate.spawn(write_at(*queue_, *file_, id));
   run_task(loop_, wait_all(gate));
   EXPECT_EQ(hand_overs, kBatches);
-  EXPECT_EQ(get(disk_, dir_ / "file").size(), 4 * kDepth);
+  EXPECT_EQ(get(disk_, dir_ / "file").size(), 4 * kLoopDepth);
 }
 
 TEST_F(LoopCallsTest, NothingHappensWhenNothingIsInFlight) {
@@ -102,11 +102,11 @@ TEST_F(LoopCallsTest, NothingHappensWhenNothingIsInFlight) {
 TEST_F(LoopCallsTest, WhatTheKernelDidNotTakeIsOfferedAgain) {
   refusals = 3;
   Gate gate(loop_);
-  for (size_t id = 0; id < kDepth; ++id) gate.spawn(write_at(*queue_, *file_, id));
+  for (size_t id = 0; id < kLoopDepth; ++id) gate.spawn(write_at(*queue_, *file_, id));
   run_task(loop_, wait_all(gate));
   EXPECT_EQ(refusals, 0);
   EXPECT_EQ(hand_overs, 4);
-  EXPECT_EQ(get(disk_, dir_ / "file").size(), 4 * kDepth);
+  EXPECT_EQ(get(disk_, dir_ / "file").size(), 4 * kLoopDepth);
 }
 
 }  // namespace

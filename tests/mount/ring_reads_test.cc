@@ -16,11 +16,11 @@ namespace {
 
 using client::text_of;
 
-constexpr uint32_t kEntries = 16;
+constexpr uint32_t kReadsEntries = 16;
 constexpr uint64_t kData = 4 * kMiB;
 constexpr int64_t kUnset = 12345;
 
-struct ToldKernel final : Kernel {
+struct ReadsKernel final : Kernel {
   std::vector<std::pair<uint64_t, uint64_t>> pages = {};  // places and sizes
   void forget_attributes(meta::InodeId) override {}
   Task<void> forget_pages(meta::InodeId, uint64_t offset, uint64_t size) override {
@@ -30,12 +30,12 @@ struct ToldKernel final : Kernel {
   void drop_pages(meta::InodeId, uint64_t, uint64_t) override {}
 };
 
-struct Host final : RingHost {
-  Host(Loop& of, client::FileSystem& files, meta::Seen root)
+struct ReadsHost final : RingHost {
+  ReadsHost(Loop& of, client::FileSystem& files, meta::Seen root)
       : on(of), operations_of(files, bytes, kernel, std::move(root)), jobs(of) {}
   Loop& on;
   chain::Memory bytes;
-  ToldKernel kernel;
+  ReadsKernel kernel;
   Operations operations_of;
   Gate jobs;
   ProgramMemoryRef known;
@@ -54,7 +54,7 @@ class RingReadsTest : public client::FilesWorld {
     FilesWorld::SetUp();
     auto root = run(names().stat(meta::root(), false));
     ASSERT_TRUE(io::ok(root));
-    host_ = std::make_unique<Host>(stage_.world.loop(), files_, *root);
+    host_ = std::make_unique<ReadsHost>(stage_.world.loop(), files_, *root);
     auto created =
         run(host_->operations_of.create({}, meta::kRoot, "file", 0644, O_RDWR | O_DIRECT));
     ASSERT_TRUE(io::ok(created));
@@ -89,16 +89,16 @@ class RingReadsTest : public client::FilesWorld {
     usrbio::Ring ring = {};
     std::shared_ptr<RingServer> server = {};
     uint32_t added = 0;
-    std::vector<int64_t> results = std::vector<int64_t>(kEntries, kUnset);  // by slot
+    std::vector<int64_t> results = std::vector<int64_t>(kReadsEntries, kUnset);  // by slot
     uint32_t taken = 0;
   };
   OneRing make_ring(bool read, uint32_t uid = 0) {
     OneRing made;
-    EXPECT_EQ(usrbio::make_shm(usrbio::ring_bytes(kEntries), -1, made.shm), 0);
-    made.ring = usrbio::Ring(made.shm.base, kEntries);
+    EXPECT_EQ(usrbio::make_shm(usrbio::ring_bytes(kReadsEntries), -1, made.shm), 0);
+    made.ring = usrbio::Ring(made.shm.base, kReadsEntries);
     made.ring.head().magic = usrbio::kRingMagic;
     made.ring.head().version = usrbio::kRingVersion;
-    made.ring.head().entries = kEntries;
+    made.ring.head().entries = kReadsEntries;
     usrbio::LinkName name;
     name.ring = true;
     name.read = read;
@@ -116,14 +116,14 @@ class RingReadsTest : public client::FilesWorld {
     request.at = at;
     request.offset = offset;
     request.length = length;
-    request.slot = to.added++ % kEntries;
+    request.slot = to.added++ % kReadsEntries;
     to.ring.head().submitted.store(to.added);
   }
   // Takes outcomes. Whether all requests have one.
   bool take(OneRing& of) {
     for (; of.taken < of.ring.head().completed.load(); of.taken++) {
       const usrbio::Outcome& outcome = of.ring.outcome(of.taken);
-      EXPECT_LT(outcome.slot, kEntries);
+      EXPECT_LT(outcome.slot, kReadsEntries);
       of.results[outcome.slot] = outcome.result;
     }
     return of.taken == of.added;
@@ -143,7 +143,7 @@ class RingReadsTest : public client::FilesWorld {
     ASSERT_TRUE(known_->memory.lost());
   }
 
-  std::unique_ptr<Host> host_;
+  std::unique_ptr<ReadsHost> host_;
   const std::string text_ = text_of(7, 1'000'000);
   meta::InodeId inode_ = 0;
   uint64_t handle_ = 0;
@@ -274,12 +274,12 @@ TEST_F(RingReadsTest, ARingDoesWhatItsUserHasTheFileOpenFor) {
 
 // Requests whose outcomes nobody has taken yet count as well.
 TEST_F(RingReadsTest, ARingThatIsOverfilledIsClosed) {
-  for (uint32_t i = 0; i < kEntries; i++) add(reads_, 0, 0, 4096);
-  EXPECT_EQ(reads_.server->scan(), kEntries);
+  for (uint32_t i = 0; i < kReadsEntries; i++) add(reads_, 0, 0, 4096);
+  EXPECT_EQ(reads_.server->scan(), kReadsEntries);
   add(reads_, 0, 0, 4096);
   EXPECT_EQ(reads_.server->scan(), 0u);
   pass(kSecond);
-  EXPECT_EQ(reads_.ring.head().completed.load(), kEntries);
+  EXPECT_EQ(reads_.ring.head().completed.load(), kReadsEntries);
   EXPECT_EQ(reads_.server->scan(), 0u);
   reads_.added--;
 }

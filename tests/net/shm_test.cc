@@ -23,7 +23,7 @@
 namespace ff::net {
 namespace {
 
-using Kind = Region::Kind;
+using ShmKind = Region::Kind;
 
 // Both ends on one loop; the client's regions are given to the server.
 class Shm : public testing::Test {
@@ -43,7 +43,7 @@ class Shm : public testing::Test {
       co_return;
     }
   }
-  ByteSpan memory(size_t size, Kind kind) {
+  ByteSpan memory(size_t size, ShmKind kind) {
     auto region = regions_.make(size, kind);
     FF_CHECK(region.ok());
     return (*region)->memory();
@@ -75,7 +75,7 @@ class Shm : public testing::Test {
 };
 
 TEST_F(Shm, MemoryInARegionIsSharedAndOtherMemoryTakesFrames) {
-  auto region = regions_.make(kMiB, Kind::sealed);
+  auto region = regions_.make(kMiB, ShmKind::sealed);
   ASSERT_TRUE(region.ok());
   const ByteSpan shared = (*region)->memory();
   std::vector<std::byte> plain(3 * kMiB);
@@ -99,7 +99,7 @@ TEST_F(Shm, MemoryInARegionIsSharedAndOtherMemoryTakesFrames) {
 
 TEST_F(Shm, ARegionIsToldOnceAConnection) {
   ShmBulk bulk(loop_, regions_);
-  const ByteSpan shared = memory(kMiB, Kind::sealed);
+  const ByteSpan shared = memory(kMiB, ShmKind::sealed);
   Slice slice;
   ASSERT_TRUE(bulk.share(shared.first(10), true, slice).ok());
   const auto told = bulk.next_region();
@@ -114,7 +114,7 @@ TEST_F(Shm, MoreRegionsThanTheBoundTakeFrames) {
   std::vector<std::byte> bytes(100);
   fill(bytes, 2);
   for (size_t i = 0; i < kRegionsMax + 5; i++) {
-    const ByteSpan shared = memory(4 * kKiB, Kind::sealed);
+    const ByteSpan shared = memory(4 * kKiB, ShmKind::sealed);
     const Slice slice = sink(shared);
     EXPECT_EQ(slice.key != 0, i < kRegionsMax);
     ASSERT_TRUE(run_task(loop_, server_->push(slice, 7, bytes)).ok());
@@ -123,16 +123,16 @@ TEST_F(Shm, MoreRegionsThanTheBoundTakeFrames) {
   }
   Slice slice;
   ShmBulk bulk(loop_, regions_);
-  ASSERT_TRUE(bulk.share(memory(kRegionBytesMax, Kind::sealed).first(1), true, slice).ok());
+  ASSERT_TRUE(bulk.share(memory(kRegionBytesMax, ShmKind::sealed).first(1), true, slice).ok());
   EXPECT_NE(slice.key, 0u);
   slice = {};
-  ASSERT_TRUE(bulk.share(memory(4 * kKiB, Kind::sealed), true, slice).ok());
+  ASSERT_TRUE(bulk.share(memory(4 * kKiB, ShmKind::sealed), true, slice).ok());
   EXPECT_EQ(slice.key, 0u);
 }
 
 TEST_F(Shm, ForgedSlicesAreRefused) {
-  const ByteSpan shared = memory(kMiB, Kind::sealed);
-  const ByteSpan neighbour = memory(kMiB, Kind::sealed);
+  const ByteSpan shared = memory(kMiB, ShmKind::sealed);
+  const ByteSpan neighbour = memory(kMiB, ShmKind::sealed);
   const Slice good = sink(shared.first(1000));
   std::vector<std::byte> bytes(1000);
   const auto with = [&](uint64_t address, uint64_t size, uint32_t key) {
@@ -289,7 +289,7 @@ TEST_F(Shm, DescriptorsThatNobodyAskedForAreBounded) {
 
 TEST_F(Shm, ATruncatedRegionIsAnErrorAndNoSignal) {
   if (!offers_huge()) GTEST_SKIP() << "no region that could be truncated";
-  auto region = regions_.make(4 * kMiB, Kind::huge);
+  auto region = regions_.make(4 * kMiB, ShmKind::huge);
   ASSERT_TRUE(region.ok());
   const Slice slice = sink((*region)->memory());
   std::vector<std::byte> bytes(3 * kMiB);
@@ -315,7 +315,7 @@ TEST_F(Shm, ATruncatedRegionIsAnErrorAndNoSignal) {
 }
 
 TEST_F(Shm, ARemovedRegionIsForgotten) {
-  auto region = regions_.make(kMiB, Kind::sealed);
+  auto region = regions_.make(kMiB, ShmKind::sealed);
   ASSERT_TRUE(region.ok());
   const Slice slice = sink((*region)->memory());
   EXPECT_TRUE(server_->reach(slice).has_value());
@@ -331,7 +331,7 @@ TEST_F(Shm, ARemovedRegionIsForgotten) {
 }
 
 TEST_F(Shm, LongCopiesLetOtherTasksRun) {
-  const ByteSpan shared = memory(32 * kMiB, Kind::sealed);
+  const ByteSpan shared = memory(32 * kMiB, ShmKind::sealed);
   const Slice slice = sink(shared);
   std::vector<std::byte> bytes(shared.size());
   size_t turns = 0;
@@ -357,7 +357,7 @@ TEST_F(Shm, LongCopiesLetOtherTasksRun) {
 }
 
 TEST_F(Shm, FramesPassALongCopy) {
-  const ByteSpan shared = memory(64 * kMiB, Kind::sealed);
+  const ByteSpan shared = memory(64 * kMiB, ShmKind::sealed);
   const Slice slice = sink(shared);
   std::vector<std::byte> bytes(shared.size());
   SocketEnds ends = connected_sockets(loop_, unix_test_address());
@@ -381,7 +381,7 @@ TEST_F(Shm, FramesPassALongCopy) {
 }
 
 TEST_F(Shm, AFailedConnectionStopsWriting) {
-  const ByteSpan shared = memory(32 * kMiB, Kind::sealed);
+  const ByteSpan shared = memory(32 * kMiB, ShmKind::sealed);
   const Slice slice = sink(shared);
   std::vector<std::byte> bytes(shared.size(), std::byte{1});
   std::optional<Result<void>> pushed;
@@ -413,8 +413,8 @@ TEST_F(Shm, ADiskReadLandsInTheClientsMemory) {
     ASSERT_TRUE((*file)->write_at(content->slot(0), 0).ok());
     ASSERT_TRUE((*file)->sync().ok());
   }
-  for (const Kind kind : {Kind::sealed, Kind::huge}) {
-    if (kind == Kind::huge && !offers_huge()) continue;
+  for (const ShmKind kind : {ShmKind::sealed, ShmKind::huge}) {
+    if (kind == ShmKind::huge && !offers_huge()) continue;
     const ByteSpan shared = memory(6 * kMiB, kind);
     const Slice slice = sink(shared.subspan(kMiB, 4 * kMiB));
     const auto span = server_->reach(slice);

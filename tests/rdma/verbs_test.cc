@@ -58,14 +58,14 @@ TEST_F(VerbsTest, AKeyEndsWithItsExposure) {
 // ever finds its receiver without a buffer.
 TEST_F(VerbsTest, AFloodBothWaysNeverLacksAReceive) {
   constexpr uint64_t kTurns = 400;
-  constexpr uint64_t kFrames = 40;  // a turn
+  constexpr uint64_t kTurnFrames = 40;  // a turn
   const int64_t before = rxe_counter("send_rnr_err") + rxe_counter("rcvd_rnr_err");
   ASSERT_GE(before, 0) << "these counters are not there";
   receive_both();
   const auto flood = [](Connection& from) -> Task<void> {
     for (uint64_t turn = 0; turn < kTurns; turn++) {
-      for (uint64_t i = 0; i < kFrames; i++) {
-        from.send({.kind = FrameKind::call, .call = turn * kFrames + i}, std::string(i, 's'));
+      for (uint64_t i = 0; i < kTurnFrames; i++) {
+        from.send({.kind = FrameKind::call, .call = turn * kTurnFrames + i}, std::string(i, 's'));
       }
       YieldWait yield(from.loop());
       (void)co_await yield;
@@ -74,10 +74,10 @@ TEST_F(VerbsTest, AFloodBothWaysNeverLacksAReceive) {
   gate_->spawn(flood(client()));
   gate_->spawn(flood(server()));
   ASSERT_TRUE(run_until([&] {
-    return at_client_.frames.size() == kTurns * kFrames &&
-           at_server_.frames.size() == kTurns * kFrames;
+    return at_client_.frames.size() == kTurns * kTurnFrames &&
+           at_server_.frames.size() == kTurns * kTurnFrames;
   }));
-  for (uint64_t i = 0; i < kTurns * kFrames; i++) {
+  for (uint64_t i = 0; i < kTurns * kTurnFrames; i++) {
     ASSERT_EQ(at_client_.frames[i].head.call, i);
     ASSERT_EQ(at_server_.frames[i].head.call, i);
   }

@@ -15,26 +15,26 @@
 namespace ff::reduce {
 namespace {
 
-using Values = std::map<std::string, std::string>;
+using Environment = std::map<std::string, std::string>;
 
-const Values kTorchrun = {{"RANK", "5"},
-                          {"WORLD_SIZE", "8"},
-                          {"LOCAL_RANK", "1"},
-                          {"LOCAL_WORLD_SIZE", "4"},
-                          {"MASTER_ADDR", "node0"},
-                          {"MASTER_PORT", "29500"}};
+const Environment kTorchrun = {{"RANK", "5"},
+                               {"WORLD_SIZE", "8"},
+                               {"LOCAL_RANK", "1"},
+                               {"LOCAL_WORLD_SIZE", "4"},
+                               {"MASTER_ADDR", "node0"},
+                               {"MASTER_PORT", "29500"}};
 
-Values with(Values more) {
+Environment with(Environment more) {
   more.insert(kTorchrun.begin(), kTorchrun.end());
   return more;
 }
-Values without(const std::string& name) {
-  Values less = kTorchrun;
+Environment without(const std::string& name) {
+  Environment less = kTorchrun;
   less.erase(name);
   return less;
 }
 
-Result<JobPart> job(const Values& values, std::optional<uint32_t> here = {}) {
+Result<JobPart> job(const Environment& values, std::optional<uint32_t> here = {}) {
   io::SystemDisk disk;
   return job_of(
       [&](const char* name) {
@@ -60,7 +60,7 @@ TEST(EnvironmentTest, TorchrunsVariablesOfOneRank) {
 }
 
 TEST(EnvironmentTest, OneHostNeedsNoNetwork) {
-  Values values = without("LOCAL_WORLD_SIZE");
+  Environment values = without("LOCAL_WORLD_SIZE");
   values.erase("LOCAL_RANK");
   const auto part = job(values);
   ASSERT_TRUE(part.ok()) << part.error().message;
@@ -81,9 +81,9 @@ TEST(EnvironmentTest, WhatTorchrunKnowsNothingOf) {
   char path[] = "/tmp/ff-key-XXXXXX";
   ::close(::mkstemp(path));
   std::ofstream(path) << std::string(64, 'b') << '\n';
-  const Values more = {{"FF_PORT", "4000"},  {"FF_ZONE", "3"},          {"FF_WIRE", "fp8"},
-                       {"FF_ALGO", "tree"},  {"FF_DETERMINISTIC", "1"}, {"FF_NET", "tcp"},
-                       {"FF_KEY_FILE", path}};
+  const Environment more = {{"FF_PORT", "4000"},  {"FF_ZONE", "3"},          {"FF_WIRE", "fp8"},
+                            {"FF_ALGO", "tree"},  {"FF_DETERMINISTIC", "1"}, {"FF_NET", "tcp"},
+                            {"FF_KEY_FILE", path}};
   const auto part = job(with(more));
   ASSERT_TRUE(part.ok()) << part.error().message;
   EXPECT_EQ(part->network.at.port, 4000);

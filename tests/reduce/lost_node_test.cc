@@ -7,7 +7,7 @@ namespace {
 
 // Rank 0 of each node speaks for it.
 const std::vector<uint32_t> kShape = {2, 1, 2};
-constexpr uint32_t kRanks = 5;
+constexpr uint32_t kLostNodeRanks = 5;
 
 class LostNodeTest : public testing::TestWithParam<uint32_t> {};
 
@@ -22,7 +22,7 @@ TEST_P(LostNodeTest, OneThatStandsStillIsNamedAtTheDeadline) {
   lose_rank({.ranks = kShape, .options = options}, GetParam(), SIGSTOP, Errc::deadline);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, LostNodeTest, testing::Range(0U, kRanks));
+INSTANTIATE_TEST_SUITE_P(Of, LostNodeTest, testing::Range(0U, kLostNodeRanks));
 
 TEST(TwoJobsTest, TheyDoNotMeet) {
   std::vector<std::thread> jobs;

@@ -19,14 +19,14 @@
 namespace ff::reduce {
 namespace {
 
-constexpr uint32_t kRanks = 4;
+constexpr uint32_t kLostRankRanks = 4;
 
 class LostRankTest : public testing::TestWithParam<uint32_t> {
  protected:
   // Starts all ranks, of which the victim gets the signal; looks at what the others say.
   void lose(int signal, Errc code) {
     const Options options{.operation_ns = signal == SIGSTOP ? 3 * kSecond : 60 * kSecond};
-    lose_rank({.ranks = {kRanks}, .options = options}, GetParam(), signal, code,
+    lose_rank({.ranks = {kLostRankRanks}, .options = options}, GetParam(), signal, code,
               {.count = 1 << 20, .most = 100});
   }
 };
@@ -37,7 +37,7 @@ TEST_P(LostRankTest, OneThatIsKilledIsNamed) {
 
 TEST_P(LostRankTest, OneThatStandsStillIsNamedAtTheDeadline) { lose(SIGSTOP, Errc::deadline); }
 
-INSTANTIATE_TEST_SUITE_P(Of, LostRankTest, testing::Range(0U, kRanks));
+INSTANTIATE_TEST_SUITE_P(Of, LostRankTest, testing::Range(0U, kLostRankRanks));
 
 void limit_open_files(rlim_t most) {
   rlimit limit = {};

@@ -9,9 +9,9 @@
 namespace ff::reduce {
 namespace {
 
-constexpr uint32_t kRanks = 3;
-constexpr std::array kKinds = {Collective::allreduce, Collective::reduce, Collective::broadcast,
-                               Collective::allgather, Collective::reduce_scatter};
+constexpr uint32_t kPlanRanks = 3;
+constexpr std::array kPlanKinds = {Collective::allreduce, Collective::reduce, Collective::broadcast,
+                                   Collective::allgather, Collective::reduce_scatter};
 
 // Which bytes of each rank's output come from which ranks and which place of their inputs.
 struct Source {
@@ -22,15 +22,15 @@ struct Source {
 std::map<std::pair<uint32_t, uint64_t>, Source> sources(const Request& request) {
   std::map<std::pair<uint32_t, uint64_t>, Source> all;
   const uint64_t size = simd::size_of(request.type);
-  for (uint64_t i = 0; i < pieces_of(request, kRanks, piece_elements(request)); i++) {
-    const Piece piece = piece_of(request, kRanks, piece_elements(request), i);
+  for (uint64_t i = 0; i < pieces_of(request, kPlanRanks, piece_elements(request)); i++) {
+    const Piece piece = piece_of(request, kPlanRanks, piece_elements(request), i);
     EXPECT_LE(piece.count * size, kPieceBytes);
     EXPECT_GT(piece.count, 0u);
     Source source;
-    for (uint32_t rank = 0; rank < kRanks; rank++) {
+    for (uint32_t rank = 0; rank < kPlanRanks; rank++) {
       if (piece.from == kAllRanks || piece.from == rank) source.ranks.insert(rank);
     }
-    for (uint32_t rank = 0; rank < kRanks; rank++) {
+    for (uint32_t rank = 0; rank < kPlanRanks; rank++) {
       if (piece.to != kAllRanks && piece.to != rank) continue;
       // Whole pieces are alike inside: their first and last elements tell.
       for (const uint64_t element : {uint64_t{0}, piece.count - 1}) {
@@ -44,7 +44,7 @@ std::map<std::pair<uint32_t, uint64_t>, Source> sources(const Request& request) 
 }
 
 TEST(PlanTest, EveryElementOfEveryOutputIsMadeOnce) {
-  for (const Collective kind : kKinds) {
+  for (const Collective kind : kPlanKinds) {
     for (const simd::DataType type :
          {simd::DataType::f32, simd::DataType::u8, simd::DataType::f64}) {
       const uint64_t piece = kPieceBytes / simd::size_of(type);
@@ -52,11 +52,12 @@ TEST(PlanTest, EveryElementOfEveryOutputIsMadeOnce) {
            {uint64_t{0}, uint64_t{1}, piece - 1, piece, piece + 1, 3 * piece, 3 * piece + 5}) {
         const Request request{.kind = kind, .type = type, .root = 1, .count = count};
         uint64_t made = 0, wanted = 0;
-        for (uint64_t i = 0; i < pieces_of(request, kRanks, piece_elements(request)); i++) {
-          const Piece one = piece_of(request, kRanks, piece_elements(request), i);
-          made += one.count * simd::size_of(type) * (one.to == kAllRanks ? kRanks : 1);
+        for (uint64_t i = 0; i < pieces_of(request, kPlanRanks, piece_elements(request)); i++) {
+          const Piece one = piece_of(request, kPlanRanks, piece_elements(request), i);
+          made += one.count * simd::size_of(type) * (one.to == kAllRanks ? kPlanRanks : 1);
         }
-        for (uint32_t rank = 0; rank < kRanks; rank++) wanted += out_bytes(request, rank, kRanks);
+        for (uint32_t rank = 0; rank < kPlanRanks; rank++)
+          wanted += out_bytes(request, rank, kPlanRanks);
         EXPECT_EQ(made, wanted) << text_of(request);
         (void)sources(request);
       }

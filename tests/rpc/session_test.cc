@@ -22,7 +22,7 @@ using net::FrameKind;
 using Answer = Task<Result<std::string>>;
 
 constexpr uint32_t kMethod = 7;
-constexpr net::Slice kSink{.token = 1, .size = kMiB, .address = 0, .key = 0};
+constexpr net::Slice kSessionSink{.token = 1, .size = kMiB, .address = 0, .key = 0};
 
 class SessionTest : public testing::Test {
  protected:
@@ -130,7 +130,7 @@ TEST_F(SessionTest, NothingIsPushedAfterTheDeadline) {
   std::vector<std::byte> bytes(100);
   open([this, &bytes](ServerCall& call, std::string) -> Answer {
     script_->world.clock().advance(2 * kSecond);
-    FF_CO_TRY(co_await call.push(kSink, 0, bytes));
+    FF_CO_TRY(co_await call.push(kSessionSink, 0, bytes));
     co_return std::string("pushed");
   });
   call(1, "", 1500);
@@ -145,8 +145,8 @@ TEST_F(SessionTest, LargeBulkWaitsForAGrantUnlessTheCallBringsOne) {
   std::vector<std::byte> bytes(kUngrantedMax + 1);
   open([&bytes](ServerCall& call, std::string message) -> Answer {
     const ByteView part = ByteView(bytes).first(message == "small" ? kUngrantedMax : bytes.size());
-    FF_CO_TRY(co_await call.push(kSink, 0, part));
-    FF_CO_TRY(co_await call.push(kSink, 0, part));
+    FF_CO_TRY(co_await call.push(kSessionSink, 0, part));
+    FF_CO_TRY(co_await call.push(kSessionSink, 0, part));
     co_return std::string("pushed");
   });
   const auto kinds = [this] {

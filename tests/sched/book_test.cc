@@ -11,7 +11,7 @@
 namespace ff::sched {
 namespace {
 
-constexpr uint64_t kSeeds = 500;
+constexpr uint64_t kBookSeeds = 500;
 
 wire::Spec spec(uint32_t nodes, uint32_t priority = 30) {
   wire::Spec spec;
@@ -379,7 +379,7 @@ TEST(Book, WhatNobodyWantsIsEndedAndThenForgotten) {
 
 TEST(Book, NothingIsLostAndNothingRunsTwice) {
   uint64_t interrupted = 0;
-  for (uint64_t seed = 1; seed <= kSeeds; seed++) {
+  for (uint64_t seed = 1; seed <= kBookSeeds; seed++) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     BookWorld world(seed, 6);
     for (int i = 0; i < 600; i++) {
@@ -403,7 +403,7 @@ TEST(Book, NothingIsLostAndNothingRunsTwice) {
     }
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_GT(interrupted, kSeeds);
+  EXPECT_GT(interrupted, kBookSeeds);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace ff::sched {
 namespace {
 
-constexpr uint64_t kSeeds = 200'000;
+constexpr uint64_t kDecideSeeds = 200'000;
 
 Picture cluster(uint32_t nodes, uint32_t zones = 1, uint32_t leaf_nodes = 4) {
   Picture picture;
@@ -338,7 +338,7 @@ void check_reservation(const Picture& picture, const Decision& decision) {
 
 TEST(Decide, SmallClustersAgainstTryingEverything) {
   size_t started = 0, interrupted = 0, reserved = 0;
-  for (uint64_t seed = 1; seed <= kSeeds; seed++) {
+  for (uint64_t seed = 1; seed <= kDecideSeeds; seed++) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     SeededRng rng(seed);
     const Picture picture = small_cluster(rng);
@@ -384,9 +384,9 @@ TEST(Decide, SmallClustersAgainstTryingEverything) {
     if (HasFailure()) return;
   }
   // The seeds are worth something.
-  EXPECT_GT(started, kSeeds / 20);
-  EXPECT_GT(interrupted, kSeeds / 20);
-  EXPECT_GT(reserved, kSeeds / 20);
+  EXPECT_GT(started, kDecideSeeds / 20);
+  EXPECT_GT(interrupted, kDecideSeeds / 20);
+  EXPECT_GT(reserved, kDecideSeeds / 20);
 }
 
 TEST(Decide, FewLeavesAsTryingEverythingFinds) {

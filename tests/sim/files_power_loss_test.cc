@@ -11,13 +11,13 @@
 namespace ff::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 200;
+constexpr uint64_t kFilesSeeds = 200;
 
 TEST(FilesPowerLossTest, ReplaceFileLeavesTheOldOrTheNew) {
   const std::string before(9000, 'o');
   const std::string after(13000, 'n');
   std::set<std::string> seen;
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = 0; seed < kFilesSeeds; ++seed) {
     bool finished = false;
     for (uint64_t operation = 0; !finished; ++operation) {
       SCOPED_TRACE(fmt::format("seed {} operation {}", seed, operation));
@@ -57,7 +57,7 @@ TEST(FilesPowerLossTest, ReplaceFileSurvivesFailures) {
 }
 
 TEST(FilesPowerLossTest, MadeDirectoriesSurvive) {
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = 0; seed < kFilesSeeds; ++seed) {
     SCOPED_TRACE(seed);
     SimClock clock;
     SimDisk disk(seed, clock);

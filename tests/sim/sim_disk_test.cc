@@ -22,7 +22,7 @@ using io::get;
 using io::ok;
 using io::put;
 
-constexpr uint64_t kSeeds = 300;
+constexpr uint64_t kDiskSeeds = 300;
 
 std::string filled(size_t size, char byte) { return std::string(size, byte); }
 
@@ -32,7 +32,7 @@ class SimDiskTest : public testing::Test {
   template <class Act, class Read>
   std::map<std::string, int> outcomes(Act act, Read read) {
     std::map<std::string, int> seen;
-    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    for (uint64_t seed = 0; seed < kDiskSeeds; ++seed) {
       SimDisk disk(seed, clock_);
       act(disk);
       disk.power_loss();
@@ -57,7 +57,7 @@ void keep(SimDisk& disk, const std::string& path, std::string_view content) {
 TEST_F(SimDiskTest, SyncedContentAndNamesSurvive) {
   const auto seen = outcomes([](SimDisk& disk) { keep(disk, "/file", filled(20000, 'x')); },
                              [](SimDisk& disk) { return get(disk, "/file"); });
-  EXPECT_EQ(seen, (std::map<std::string, int>{{filled(20000, 'x'), kSeeds}}));
+  EXPECT_EQ(seen, (std::map<std::string, int>{{filled(20000, 'x'), kDiskSeeds}}));
 }
 
 TEST_F(SimDiskTest, UnsyncedContentMaySurviveOrNot) {
@@ -171,7 +171,7 @@ TEST_F(SimDiskTest, RemovalsNeedSyncDir) {
         ASSERT_TRUE(ok(disk.sync_dir("/")));
       },
       [](SimDisk& disk) { return get(disk, "/file"); });
-  EXPECT_EQ(synced, (std::map<std::string, int>{{"(not_found)", kSeeds}}));
+  EXPECT_EQ(synced, (std::map<std::string, int>{{"(not_found)", kDiskSeeds}}));
 }
 
 TEST_F(SimDiskTest, ANameCanOutliveItsContent) {
@@ -222,7 +222,7 @@ TEST_F(SimDiskTest, SyncDirTakesAlongWhatItBuildsOn) {
         ASSERT_TRUE(ok(disk.sync_dir("/a")));
       },
       [](SimDisk& disk) { return get(disk, "/a/x") + " " + get(disk, "/b/x"); });
-  EXPECT_EQ(seen, (std::map<std::string, int>{{"(not_found) x", kSeeds}}));
+  EXPECT_EQ(seen, (std::map<std::string, int>{{"(not_found) x", kDiskSeeds}}));
 }
 
 TEST_F(SimDiskTest, ChangesToOneNameSurviveInOrder) {
@@ -361,7 +361,7 @@ TEST_F(SimDiskTest, KillLosesNothingButHandles) {
 
 TEST_F(SimDiskTest, QueuedWritesMayHappenOrNotWhenTheMachineStops) {
   std::set<std::string> seen;
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = 0; seed < kDiskSeeds; ++seed) {
     SimDisk disk(seed, clock_);
     keep(disk, "/file", "..");
     const auto file = open_rw(disk, "/file");

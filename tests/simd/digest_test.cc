@@ -22,7 +22,7 @@ namespace {
 
 constexpr DigestKind kKinds[] = {DigestKind::xxh128, DigestKind::sha256};
 
-std::vector<std::byte> random_bytes(size_t size, Rng& rng) {
+std::vector<std::byte> random_view(size_t size, Rng& rng) {
   std::vector<std::byte> data(size);
   for (std::byte& byte : data) byte = static_cast<std::byte>(rng.next());
   return data;
@@ -83,7 +83,7 @@ class Xxh128EachPath : public testing::TestWithParam<size_t> {
 
 TEST_P(Xxh128EachPath, EveryLengthUpTo1100) {
   SeededRng rng(1);
-  const auto data = random_bytes(1100 + 64, rng);
+  const auto data = random_view(1100 + 64, rng);
   for (size_t length = 0; length <= 1100; ++length) {
     const ByteView view = ByteView(data).subspan(length % 64, length);
     ASSERT_EQ(one_shot(view), reference_xxh128(view)) << length;
@@ -101,7 +101,7 @@ TEST_P(Xxh128EachPath, LongBuffersInRandomPieces) {
   Xxh128State state;
   for (int i = 0; i < 40; ++i) {
     SCOPED_TRACE(i);
-    const auto data = random_bytes(rng.below(300'000), rng);
+    const auto data = random_view(rng.below(300'000), rng);
     const std::string expected = reference_xxh128(data);
     EXPECT_EQ(one_shot(data), expected);
     path().run.reset(&state);
@@ -128,7 +128,7 @@ TEST(Digest, TakesTheFastestPathThisCpuHas) {
 
 TEST(Digest, StreamingGivesTheSameForAnySplit) {
   SeededRng rng(3);
-  const auto data = random_bytes(3000, rng);
+  const auto data = random_view(3000, rng);
   for (const DigestKind kind : kKinds) {
     const Digest whole = digest_of(kind, data);
     Digester digester(kind);
@@ -191,7 +191,7 @@ TEST(Digest, UnusedBytesAreZeroAndKindsDiffer) {
 
 TEST(Fingerprint, IsDigestAndCrcOfTheSameBytes) {
   SeededRng rng(4);
-  const auto data = random_bytes(200'000, rng);
+  const auto data = random_view(200'000, rng);
   for (const DigestKind kind : kKinds) {
     for (const size_t length : {size_t{0}, size_t{1}, size_t{24575}, size_t{24576}, size_t{24577},
                                 size_t{49152}, size_t{100'001}, data.size()}) {
@@ -205,7 +205,7 @@ TEST(Fingerprint, IsDigestAndCrcOfTheSameBytes) {
 
 TEST(Fingerprint, IsTheSameOverPieces) {
   SeededRng rng(5);
-  const auto data = random_bytes(100'000, rng);
+  const auto data = random_view(100'000, rng);
   for (const DigestKind kind : kKinds) {
     Fingerprinter pieces(kind);
     for (int i = 0; i < 30; ++i) {  // one object: finish() starts over

@@ -18,8 +18,8 @@ std::vector<float> matrix(size_t count, unsigned factor, unsigned modulus) {
   return made;
 }
 
-std::vector<float> plain(const GemmShape& shape, const std::vector<float>& a,
-                         const std::vector<float>& b) {
+std::vector<float> plain_gemm(const GemmShape& shape, const std::vector<float>& a,
+                              const std::vector<float>& b) {
   std::vector<float> c(shape.m * shape.n);
   for (size_t i = 0; i < shape.m; i++) {
     for (size_t x = 0; x < shape.k; x++) {
@@ -43,9 +43,9 @@ TEST_P(GemmTest, IsTheProduct) {
     std::vector<float> c(shape.m * shape.n, 1e30F);  // what was there does not count
     Gemm gemm(shape, path.run);
     gemm.run(a.data(), b.data(), c.data());
-    EXPECT_EQ(c, plain(shape, a, b)) << path.name << " " << shape.m << " " << shape.n;
+    EXPECT_EQ(c, plain_gemm(shape, a, b)) << path.name << " " << shape.m << " " << shape.n;
     gemm.run(a.data(), b.data(), c.data());
-    EXPECT_EQ(c, plain(shape, a, b)) << "again";
+    EXPECT_EQ(c, plain_gemm(shape, a, b)) << "again";
     EXPECT_EQ(gemm.flop(), 2.0 * static_cast<double>(shape.m * shape.n * shape.k));
   }
 }
