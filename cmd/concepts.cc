@@ -52,21 +52,23 @@ constexpr ConceptEntry kData[] = {
 
 constexpr ConceptEntry kFailures[] = {
     {"",
-     "A node reports every second. One that was not heard for 10 seconds has failed, and its "
-     "chains go on without it; it has stopped serving by itself 5 seconds earlier, so that nobody "
-     "reads what is old. One that is started again, or told to stop with SIGTERM, is known at "
-     "once. Programs wait meanwhile; they see no error as long as one target of each chain "
-     "serves. Of two nodes that are alive and cannot reach each other, one leaves the chains in "
-     "which it comes right behind the other, within some 15 seconds; it is tried again after 10 "
-     "seconds, then after twice as long each time, 5 minutes at most."},
+     "A node reports to the manager every second. When the manager has not heard a node for 10 "
+     "seconds, the node has failed, and its chains go on without it; the node itself stopped "
+     "serving 5 seconds earlier, so that nobody reads old data. A node that restarts, or stops by "
+     "SIGTERM, tells the manager at once. Programs wait meanwhile; they see no error as long as "
+     "one target of each chain serves. When two nodes are alive and cannot reach each other, the "
+     "manager takes the one that follows the other out of their common chains, within some 15 "
+     "seconds. It tries that node again after 10 seconds, then after twice as long each time, 5 "
+     "minutes at most."},
     {"",
-     "A target of a chain is serving, syncing (it is copied what it missed, while it is written "
-     "to), waiting, or offline. The last one that served is lastsrv: the chain waits for it, since "
-     "others may lack what it acknowledged. 'ff admin accept-loss' goes on with the one that has "
-     "most, and erases nothing: replicas that may hold what it lacks are set aside, can be put "
-     "back, and are removed by 'ff admin drop-target' or after a week (ff serve-meta "
-     "--keep-lost). Where only one was left that was still being filled, chunks that it lacks are "
-     "read as errors (EIO), not as zeros."},
+     "A target of a chain is serving, syncing (its predecessor copies to it what it missed, while "
+     "it takes new writes), waiting, or offline. The last one that served is lastsrv: the chain "
+     "waits for it, since others may lack what it acknowledged. 'ff admin accept-loss' promotes "
+     "the replica that has the most data, and erases nothing: nodes set aside the replicas that "
+     "may hold what the promoted one lacks. The operator can put these back; 'ff admin "
+     "drop-target' removes them, and so does the manager after a week (ff serve-meta --keep-lost)."
+     " Where only a syncing replica was left, programs that read the chunks it lacks get an error "
+     "(EIO), not zeros."},
     {"",
      "One manager of several is primary, by a lease of 3 seconds in etcd. Another takes over some "
      "five seconds after it died. Whatever an old one still wants to write is refused."},
@@ -84,53 +86,58 @@ constexpr ConceptEntry kPromises[] = {
      "are changed at once, one after the other, for everybody: rename(2) is atomic. A mount "
      "believes what it has seen for one second."},
     {"O_APPEND",
-     "appends from several mounts keep apart; none overwrites another, also when fcntl(2) has set "
-     "the flag later. Of a file that was opened with it, a write(2) of up to 1,020 KiB from one "
-     "buffer is one piece. The kernel cuts longer ones, and where the flag was set later those "
-     "that cross a page of 4 KiB: then what other mounts append may come between the parts; what "
-     "programs of this mount append does not. RWF_APPEND and RWF_NOAPPEND are not known to the "
-     "mount: it goes by the file's flags."},
+     "No append overwrites another, whichever mounts they come from and also when fcntl(2) has set"
+     " the flag later. In a file that a program opened with O_APPEND, a write(2) of up to 1,020 "
+     "KiB from one buffer stays in one piece. The kernel cuts longer writes, and, where fcntl(2) "
+     "set the flag, those that cross a page of 4 KiB; appends of other mounts may then come "
+     "between the parts, appends through this mount do not. The mount does not see RWF_APPEND and "
+     "RWF_NOAPPEND: it goes by the file's flags."},
     {"fallocate(2), ftruncate(2)",
-     "FALLOC_FL_PUNCH_HOLE and FALLOC_FL_ZERO_RANGE clear bytes that the file has when they begin: "
-     "what other mounts append meanwhile stays, and so does what anybody writes once a truncation "
-     "has returned. A chunk without a byte left takes no room. They, SEEK_DATA and SEEK_HOLE ask "
-     "for the chunks that there are: a hole costs nothing, whatever its size."},
+     "FALLOC_FL_PUNCH_HOLE and FALLOC_FL_ZERO_RANGE clear the bytes that the file has when the "
+     "call begins; bytes that other mounts append meanwhile stay. Bytes that anybody writes after "
+     "a truncation has returned stay, too. A chunk that has lost its last byte takes no room. "
+     "These calls, SEEK_DATA and SEEK_HOLE visit only chunks that exist: a hole costs no time, "
+     "whatever its size."},
     {"close(2)",
      "returns when all replicas that serve have the data, and the length is known to all. They "
      "have it in memory or on disk: it survives the death of any daemon, and the loss of power on "
      "all but one node of a chain."},
     {"fsync(2)",
-     "returns when data, length and the names before it are on the disks. What is not asked for "
-     "follows by itself: data within a second, names on SQLite within a tenth of one, on etcd at "
-     "once. An fsync that cannot say so fails with EIO."},
+     "returns when the data, the length and all earlier names are on the disks, and fails with EIO"
+     " where the mount cannot be sure of that. Without an fsync, storage nodes write data to the "
+     "disk within a second; the metadata service writes names within a tenth of one on SQLite, at "
+     "once on etcd."},
     {"a metadata server that loses its power",
-     "may have answered a change of names, modes or times, an append or a truncation, and not have "
-     "it any more. Mounts notice, as NFS clients do by their server's write verifier: lengths of "
-     "what was written are told again; anything else makes the next fsync of the directory, or of "
-     "the file, fail with EIO, once for each open file description, and the log of the mount names "
-     "the inode and what is lost. Without an fsync nobody is told."},
+     "can lose its last answers: changes of names, modes or times, appends, truncations. Mounts "
+     "notice it, as NFS clients do by the write verifier of their server. They report the lengths "
+     "of written files again. For any other lost change the next fsync of the directory or of the "
+     "file fails with EIO, once for each open file description, and the log of the mount names the"
+     " inode and the change. A program that calls no fsync gets no error."},
     {"writes that fail late",
-     "A write is answered before storage has it. Bytes that could not be written are kept and "
-     "tried again, every few seconds and by each fsync, while half of the mount's memory for "
-     "writes has room; they are read as they were written. Until they are there write(2), fsync(2) "
-     "and close(2) fail. The error belongs to the file, as on Linux: each open file description "
-     "is told of the newest once, by its own fsync (or O_SYNC, or msync(2)), also when the bytes "
-     "have come to storage since; close(2) repeats it and takes it from nobody, no other call "
-     "tells it, and who opens the file later is told what no fsync has told before. What cannot "
-     "be kept, or is still not written at the last close, is lost: the log names the inode and "
-     "the range, and ff_client_lost_bytes_total counts it."},
+     "The mount answers a write before storage has the bytes. When storage refuses them, the mount"
+     " keeps them and writes them again, every few seconds and at each fsync, as long as half of "
+     "its memory for writes has room; reads return them meanwhile. Until storage has them, "
+     "write(2), fsync(2) and close(2) fail. The error belongs to the file, as on Linux: each open "
+     "file description gets the newest error once, from its own fsync (or O_SYNC, or msync(2)), "
+     "even when storage has the bytes by then. close(2) returns the error too, without using it "
+     "up; no other call does. A program that opens the file later gets the error if no fsync has "
+     "returned it yet. The mount drops bytes that it has no room to keep, and those that storage "
+     "still refuses at the last close: its log names the inode and the range, and "
+     "ff_client_lost_bytes_total counts them."},
     {"syncfs(2), sync(2)",
-     "do not reach the mount, since the kernel does not tell a FUSE mount of them: they return "
-     "while data is only there. Call fsync(2)."},
+     "do not reach the mount: the kernel does not pass them to a FUSE file system. They return "
+     "while the mount still holds data. Call fsync(2)."},
     {"signals",
      "A call that waits for the cluster ends with EINTR a second after a signal. An fsync that "
-     "ended so has told nothing: errors and what is not durable are there for the next."},
+     "ended so has used up no error: the next fsync returns it, and syncs what is not on disk "
+     "yet."},
     {"locks",
      "flock(2) and fcntl(2) hold among the programs of one mount, and are not known to others."},
     {"errors",
-     "A request that no chain could serve for a minute fails with EIO or ETIMEDOUT; a full "
-     "cluster with ENOSPC, and so does a file of which one disk is full: new files go where "
-     "there is room, a file stays on the chains it was made on. Wrong data is never returned."},
+     "A request that its chain cannot serve for a minute fails with EIO or ETIMEDOUT. A write to a"
+     " full cluster fails with ENOSPC, and so does a write to a file of which one disk is full: "
+     "the metadata service places new files where there is room, but a file stays on its chains. A"
+     " read never returns wrong data."},
 };
 
 constexpr ConceptEntry kRights[] = {

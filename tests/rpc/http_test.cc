@@ -494,9 +494,17 @@ TEST_F(HttpPagesTest, QuestionsToABusyLoopAreBounded) {
   for (auto& reply : replies) EXPECT_EQ(reply.get(), 503);
   EXPECT_EQ(code(browser().ask("/", cookie)), 200);
   blocker.go_on();
-  EXPECT_EQ(code(browser().ask("/status", cookie)), 200);
+  // On a busy machine the loop may need longer than 200 ms for what was asked meanwhile.
+  SystemClock clock;
+  const int64_t until_ns = clock.steady_ns() + 20 * kSecond;
+  int answered = 503, tries = 0;
+  while (answered == 503 && clock.steady_ns() < until_ns) {
+    answered = code(browser().ask("/status", cookie));
+    ++tries;
+  }
+  EXPECT_EQ(answered, 200);
   EXPECT_GE(asked_, 2);
-  EXPECT_LE(asked_, 17);
+  EXPECT_LE(asked_, 16 + tries);
 }
 
 TEST_F(HttpTest, GivesUpAfterTwoSeconds) {
