@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "cluster/fill.h"
 #include "cluster/routing_copy.h"
@@ -303,7 +304,7 @@ Result<void> run_status(Session& session, const AdminOptions& options, int64_t t
     const Copying later = copying_of(status);
     const uint64_t moved = later.copied > copying.copied ? later.copied - copying.copied : 0;
     copying = later;
-    copying.rate = static_cast<double>(moved) / (static_cast<double>(kStatusAgainNs) / 1e9);
+    copying.rate = static_cast<double>(moved) / (to_seconds(kStatusAgainNs));
   }
   // A manager that has halted hands no routing out.
   cluster::Routing routing;

@@ -21,14 +21,15 @@ using reduce::Collective;
 using simd::DataType;
 using simd::ReduceOp;
 
-struct BenchKind {
+struct CollectiveName {
   const char* name;  // as nccl-tests call its program, without _perf
   Collective kind;
 };
-constexpr std::array kKinds = {
-    BenchKind{"all_reduce", Collective::allreduce}, BenchKind{"all_gather", Collective::allgather},
-    BenchKind{"broadcast", Collective::broadcast}, BenchKind{"reduce", Collective::reduce},
-    BenchKind{"reduce_scatter", Collective::reduce_scatter}};
+constexpr std::array kKinds = {CollectiveName{"all_reduce", Collective::allreduce},
+                               CollectiveName{"all_gather", Collective::allgather},
+                               CollectiveName{"broadcast", Collective::broadcast},
+                               CollectiveName{"reduce", Collective::reduce},
+                               CollectiveName{"reduce_scatter", Collective::reduce_scatter}};
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 constexpr uint64_t kMemoryBytes = 64 * kMiB;  // smaller sizes stay in caches
@@ -64,12 +65,12 @@ std::vector<std::string> with_all(std::vector<std::string> names) {
 }
 std::vector<std::string> all_kinds() {
   std::vector<std::string> all;
-  for (const BenchKind& kind : kKinds) all.emplace_back(kind.name);
+  for (const CollectiveName& kind : kKinds) all.emplace_back(kind.name);
   return all;
 }
 
 Collective kind_of(const BenchOptions& options) {
-  return std::ranges::find(kKinds, options.collective, &BenchKind::name)->kind;
+  return std::ranges::find(kKinds, options.collective, &CollectiveName::name)->kind;
 }
 bool reduces(Collective kind) {
   return kind != Collective::broadcast && kind != Collective::allgather;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/median.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -74,7 +75,7 @@ Measured measure(Clock& clock, std::string name, uint64_t bytes, Work work) {
   for (int i = 0; i < kPasses; i++) {
     const int64_t began = clock.steady_ns();
     for (uint64_t round = 0; round < rounds; round++) work();
-    const double seconds = static_cast<double>(clock.steady_ns() - began) / 1e9;
+    const double seconds = to_seconds(clock.steady_ns() - began);
     rates.push_back(static_cast<double>(rounds * bytes) / std::max(seconds, 1e-9));
   }
   return {std::move(name), median(std::move(rates))};

@@ -17,8 +17,6 @@
 namespace ff::cmd {
 namespace {
 
-constexpr int64_t kBenchChainOpenNs = 15 * kSecond;
-
 struct BenchChainOptions {
   std::optional<std::string> raw;
   std::string meta = kDefaultMeta;
@@ -103,9 +101,9 @@ Result<void> run_chain(Session& session, const BenchChainOptions& options) {
   FF_TRY(auto transport, transport_options(disk, options.net));
   NetClient client(session.stop, std::move(transport), "bench chain");
   OpenSubject chains(client, managers, load.bytes / bench::kChunkBytes, options.keep);
-  FF_TRY(run_task(client.loop, stoppable(client.loop, session.stop,
-                                         chains.get().open(options.table, client.loop.now_ns() +
-                                                                              kBenchChainOpenNs))));
+  FF_TRY(run_task(client.loop,
+                  stoppable(client.loop, session.stop,
+                            chains.get().open(options.table, client.loop.now_ns() + kOpenNs))));
   FF_TRY(const ByteSpan memory, client.transport.memory(bench::memory_wanted(load)));
   Progress progress;
   if (options.hold_ns) {

@@ -18,7 +18,6 @@
 namespace ff::cmd {
 namespace {
 
-constexpr int64_t kBenchIoOpenNs = 15 * kSecond;
 constexpr unsigned kBatchMax = 1024;
 
 struct BenchIoOptions {
@@ -63,9 +62,8 @@ Result<void> run_io(Session& session, const BenchIoOptions& options) {
   NetClient client(session.stop, std::move(transport), "bench io");
   FF_TRY(const ByteSpan memory, client.transport.memory(bench::memory_wanted(load)));
   client::FileSystem files(client.context, servers, {.arena = {}});
-  auto started = run_task(
-      client.loop,
-      stoppable(client.loop, session.stop, files.start(client.loop.now_ns() + kBenchIoOpenNs)));
+  auto started = run_task(client.loop, stoppable(client.loop, session.stop,
+                                                 files.start(client.loop.now_ns() + kOpenNs)));
   auto rounds = started ? run_rounds(session, client, files, options, load, memory)
                         : Result<std::vector<Round>>(std::move(started).error());
   run_task(client.loop, files.close());

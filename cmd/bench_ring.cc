@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/system_loop.h"
 #include "chunk/aligned_bytes.h"
 #include "cmd/bench.h"
@@ -114,7 +115,7 @@ class RingFile {
       progress.done += static_cast<uint64_t>(got) * pass.size;
     }
     if (!pass.read) FF_TRY(sync());
-    const double seconds = static_cast<double>(stop.clock().steady_ns() - began_ns) / 1e9;
+    const double seconds = to_seconds(stop.clock().steady_ns() - began_ns);
     return static_cast<double>(pass.count * pass.size) / std::max(seconds, 1e-9);
   }
 

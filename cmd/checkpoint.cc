@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "ckpt/chunk_file.h"
 #include "ckpt/identity.h"
@@ -69,7 +70,7 @@ ckpt::Identity identity(io::Disk& disk) {
 }
 
 std::string speed_words(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate) {
-  const double seconds = std::max(1e-9, static_cast<double>(elapsed_ns) / 1e9);
+  const double seconds = std::max(1e-9, to_seconds(elapsed_ns));
   const double rate = static_cast<double>(bytes) / seconds;
   std::string words = fmt::format("{} in {}, {}", format_size(bytes), format_duration(elapsed_ns),
                                   format_rate(rate));

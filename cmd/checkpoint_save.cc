@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "ckpt/identity.h"
 #include "ckpt/watch.h"
@@ -128,7 +129,7 @@ Json save_report_json(const ckpt::SaveReport& report) {
           {"chunks_reused", report.chunks_reused},
           {"bytes_written", report.bytes_written},
           {"missing_ranks", report.missing_ranks},
-          {"seconds", static_cast<double>(report.elapsed_ns) / 1e9}};
+          {"seconds", to_seconds(report.elapsed_ns)}};
 }
 
 void print_report(Output& out, const ckpt::SaveReport& report,

@@ -6,11 +6,6 @@
 #include "cmd/stop_watch.h"
 
 namespace ff::cmd {
-namespace {
-
-constexpr int64_t kAccessOpenNs = 15 * kSecond;
-
-}  // namespace
 
 Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const Stop& stop, io::Disk& local,
                                                            const Where& where) {
@@ -37,7 +32,7 @@ Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const Stop& stop, io:
                                                      .memory = [&transport](uint64_t size) {
                                                        return transport.memory(size);
                                                      }});
-  auto started = run_task(loop, stoppable(loop, stop, files.start(loop.now_ns() + kAccessOpenNs)));
+  auto started = run_task(loop, stoppable(loop, stop, files.start(loop.now_ns() + kOpenNs)));
   if (!started) return std::move(started).error().within(access->cluster_ + ": ");
   access->thread_ = std::thread([&loop] { loop.run(); });
   return access;

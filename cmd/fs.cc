@@ -11,7 +11,6 @@ namespace ff::cmd {
 namespace {
 
 // Until a server has answered, and the chains are known.
-constexpr int64_t kFsOpenNs = 15 * kSecond;
 
 std::vector<std::string> texts(const std::vector<net::Address>& addresses) {
   std::vector<std::string> made;
@@ -67,7 +66,7 @@ Result<std::unique_ptr<FsRun>> FsRun::open(Session& session, const FsOptions& op
   run->files_ = std::make_unique<client::FileSystem>(run->client_.context, asked,
                                                      client::FileSystem::Options{});
   Loop& loop = run->loop();
-  const int64_t until_ns = loop.now_ns() + kFsOpenNs;
+  const int64_t until_ns = loop.now_ns() + kOpenNs;
   if (wants.chains) {
     FF_TRY(run->run(run->files_->start(until_ns)));
     return run;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "client/cluster_tree.h"
@@ -126,8 +127,7 @@ Result<void> copy_trees(FsRun& run, const CpOptions& options, const Plan& plan,
   bar.reset();
   const int64_t elapsed_ns = run.loop().now_ns() - began_ns;
   const client::CopyReport& report = copy.report();
-  session.out.data(
-      copy_report_json(report, failures.count(), static_cast<double>(elapsed_ns) / 1e9));
+  session.out.data(copy_report_json(report, failures.count(), to_seconds(elapsed_ns)));
   FF_TRY(std::move(done));
   FF_TRY(failures.end());
   const double rate = static_cast<double>(report.bytes) * 1e9 /

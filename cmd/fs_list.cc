@@ -176,14 +176,14 @@ struct FindOptions {
 };
 
 // What an entry has to be.
-struct ListedPath {
+struct FindConditions {
   const FindOptions& options;
   std::optional<uint64_t> above = {};
   std::optional<uint64_t> below = {};
   int64_t now_ns = 0;
 
-  static Result<ListedPath> of(const FindOptions& options, int64_t now_ns) {
-    ListedPath wanted{.options = options, .now_ns = now_ns};
+  static Result<FindConditions> of(const FindOptions& options, int64_t now_ns) {
+    FindConditions wanted{.options = options, .now_ns = now_ns};
     if (!options.size) return wanted;
     const std::string_view text = *options.size;
     const bool signed_size = text.starts_with('+') || text.starts_with('-');
@@ -212,7 +212,7 @@ struct ListedPath {
 
 class Finder {
  public:
-  Finder(Output& out, const ListedPath& wanted)
+  Finder(Output& out, const FindConditions& wanted)
       : out_(out), wanted_(wanted), json_(out, "entries") {}
   void look(const std::string& path, meta::Kind kind, const Inode* inode) {
     if (!wanted_.fits(path, kind, inode)) return;
@@ -229,7 +229,7 @@ class Finder {
 
  private:
   Output& out_;
-  const ListedPath& wanted_;
+  const FindConditions& wanted_;
   JsonList json_;
 };
 
@@ -267,7 +267,7 @@ Task<Result<void>> visit_trees(FsRun& run, std::vector<std::string> paths, const
 Result<void> run_find(Session& session, const FsOptions& common, const FindOptions& options) {
   FF_TRY(auto paths,
          FsPaths::of(options.paths.empty() ? std::vector<std::string>{"/"} : options.paths));
-  FF_TRY(const ListedPath wanted, ListedPath::of(options, session.stop.clock().wall_ns()));
+  FF_TRY(const FindConditions wanted, FindConditions::of(options, session.stop.clock().wall_ns()));
   FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
   Failures failures(session.out);
   Finder finder(session.out, wanted);

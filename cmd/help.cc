@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "cmd/build_info.h"
 #include "cmd/cli.h"
@@ -162,7 +163,7 @@ Json json_value(Kind kind, const std::string& text) {
   switch (kind) {
     case Kind::flag: return read_flag(text).value();
     case Kind::size: return parse_size(text).value();
-    case Kind::duration: return static_cast<double>(parse_duration_ns(text).value()) / 1e9;
+    case Kind::duration: return to_seconds(parse_duration_ns(text).value());
     case Kind::number: return Json::parse(text, nullptr, false);
     default: return text;
   }

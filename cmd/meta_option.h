@@ -4,12 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "cmd/cli.h"
 #include "net/address.h"
 
 namespace ff::cmd {
 
 constexpr const char* kDefaultMeta = "127.0.0.1:4400";
+// How long a command waits for a manager and the routing of the cluster.
+constexpr int64_t kOpenNs = 15 * kSecond;
 
 // --meta, its variable FF_META and its place in ff.toml.
 void declare_meta(Command& command, std::string& meta);

@@ -34,7 +34,6 @@
 namespace ff::cmd {
 namespace {
 
-constexpr int64_t kMountOpenNs = 15 * kSecond;
 constexpr uint64_t kMemoryMin = 64 * kMiB;
 constexpr uint64_t kSlotsMax = 64;
 constexpr int64_t kAgainNs = 100 * kMillisecond;  // between two looks at a cluster
@@ -135,7 +134,7 @@ class Mounted {
 
 // Until it is formed and has chains, when that is to be waited for.
 Result<void> Mounted::find_cluster() {
-  const int64_t until_ns = options_.wait ? INT64_MAX : loop().now_ns() + kMountOpenNs;
+  const int64_t until_ns = options_.wait ? INT64_MAX : loop().now_ns() + kOpenNs;
   for (std::string told;;) {
     const auto started =
         run_task(loop(), stoppable(loop(), session_.stop, files_->start(until_ns)));

@@ -77,7 +77,7 @@ void ProgressBar::run() {
 std::string ProgressBar::render(const std::string& words, uint64_t columns) {
   const int64_t now = clock_.steady_ns();
   const uint64_t bytes = counters_.done, total = counters_.total;
-  const double seconds = static_cast<double>(now - last_ns_) / 1e9;
+  const double seconds = to_seconds(now - last_ns_);
   if (seconds > 0) {
     const double current = static_cast<double>(bytes - last_done_) / seconds;
     // The first frames have no past: start from the average, then forget at a fixed pace.

@@ -1,6 +1,7 @@
 // `ff schedule history`: what finished tasks have used, lost and waited, by user.
 #include <map>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "cmd/many.h"
 #include "cmd/schedule.h"
@@ -49,8 +50,7 @@ Json sum_json(const Sum& sum) {
                {"stopped", sum.stopped},
                {"node_hours_used", node_hours(sum.used_ns)},
                {"node_hours_lost", node_hours(sum.lost_ns)}};
-  json["mean_wait_s"] =
-      sum.started == 0 ? Json() : Json(static_cast<double>(sum.mean_wait_ns()) / 1e9);
+  json["mean_wait_s"] = sum.started == 0 ? Json() : Json(to_seconds(sum.mean_wait_ns()));
   return json;
 }
 

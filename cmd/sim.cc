@@ -1,6 +1,7 @@
 // `ff sim`: replays a simulated cluster from a seed.
 #include <string>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cmd/cli.h"
@@ -58,7 +59,7 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
       return std::move(error).within(fmt::format("story {}, seed {}: ", story->name, seed));
     }
     const std::string trace = fmt::format("{:016x}", outcome->trace);
-    const double seconds = static_cast<double>(outcome->virtual_ns) / 1e9;
+    const double seconds = to_seconds(outcome->virtual_ns);
     if (options.seeds <= 1000) {
       table.row({fmt::to_string(seed), trace, fmt::format("{:.1f}s", seconds),
                  format_count(outcome->steps), format_count(outcome->faults),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "db/state_dir.h"
@@ -83,7 +84,7 @@ check::Request request_of(const RunOptions& options, const std::string& state) {
   request.level = check::level_of(options.level).value_or(check::Level::quick);
   const std::optional<int64_t> budget_ns =
       options.prolog && !options.budget_ns ? std::optional(kPrologNs) : options.budget_ns;
-  if (budget_ns) request.budget_seconds = static_cast<double>(*budget_ns) / 1e9;
+  if (budget_ns) request.budget_seconds = to_seconds(*budget_ns);
   request.force = options.force;
   request.log_file = options.log.value_or("");
   request.scratch = options.scratch.value_or(state);

@@ -390,8 +390,7 @@ std::set<std::string> own_names(const Source& source) {
 // The types and constants that a header declares for all.
 std::set<std::string> public_names(const Source& header) {
   static const std::regex kDeclared(R"(^(?:(?:struct|class|enum class) (\w+)\b.*\{|)"
-                                    R"((?:inline )?constexpr\b[^(=]*?\b(\w+)(?: =|\{|\[).*|)"
-                                    R"((?!using|return)\w[\w:<>,&* ]*[\w>&*] (\w+)\(.*))");
+                                    R"((?:inline )?constexpr\b[^(=]*?\b(\w+)(?: =|\{|\[).*))");
   std::set<std::string> names;
   for (const std::string& line : lines_of(header.text)) {
     std::smatch match;

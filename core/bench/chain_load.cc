@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/metrics.h"
 
 namespace ff::bench {
@@ -128,8 +129,7 @@ struct Holding {
   void note(const Result<void>& done, int64_t began_ns) {
     const int64_t waited_ns = context.loop.now_ns() - began_ns;
     waits.observe_ns(waited_ns);
-    figures.longest_seconds =
-        std::max(figures.longest_seconds, static_cast<double>(waited_ns) / 1e9);
+    figures.longest_seconds = std::max(figures.longest_seconds, to_seconds(waited_ns));
     progress.done += kChunkBytes;
     if (done) return;
     if (figures.errors++ == 0) figures.first_error = done.error().message;

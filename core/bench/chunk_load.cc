@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/system_loop.h"
 #include "chunk/store.h"
@@ -127,7 +128,7 @@ Result<OpenFigures> run_open(io::Disk& disk, const Stop& stop, Rng& rng, const s
   figures.metadata_bytes = info.size;
   const int64_t began = loop.now_ns();
   FF_TRY(store, run_task(loop, chunk::Store::open(options)));
-  figures.seconds = static_cast<double>(loop.now_ns() - began) / 1e9;
+  figures.seconds = to_seconds(loop.now_ns() - began);
   if (store->targets().at(0).chunks != chunks) {
     return fail(Errc::failed, "{}: {} chunks were stored, {} are there", dir, chunks,
                 store->targets().at(0).chunks);

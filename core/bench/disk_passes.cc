@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/together.h"
 
@@ -87,7 +88,7 @@ Result<double> run_pass(const PassContext& on, Subject& subject, Kind kind) {
                                  : on.load.depth;
   run_task(on.loop, work_all(pass, size, depth));
   if (pass.error) return std::move(*pass.error);
-  const double seconds = static_cast<double>(on.loop.now_ns() - began) / 1e9;
+  const double seconds = to_seconds(on.loop.now_ns() - began);
   return static_cast<double>(pass.count * size) / std::max(seconds, 1e-9);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/metrics.h"
 #include "base/wait.h"
@@ -72,7 +73,7 @@ Task<Result<void>> run_phase(Run& run, std::string name, uint64_t count, Step st
   FF_CO_TRY(std::move(phase.first));
   run.figures.push_back({.phase = std::move(name),
                          .operations = count,
-                         .seconds = static_cast<double>(run.loop.now_ns() - began_ns) / 1e9,
+                         .seconds = to_seconds(run.loop.now_ns() - began_ns),
                          .p50_seconds = phase.times.quantile_seconds(0.5),
                          .p99_seconds = phase.times.quantile_seconds(0.99)});
   co_return Result<void>();
@@ -162,9 +163,8 @@ Task<Result<void>> list_leaves(Run& run) {
   if (listed != run.load.files) {
     co_return fail(Errc::corrupt, "{} of {} files are listed", listed, run.load.files);
   }
-  run.figures.push_back({.phase = "list",
-                         .operations = listed,
-                         .seconds = static_cast<double>(run.loop.now_ns() - began_ns) / 1e9});
+  run.figures.push_back(
+      {.phase = "list", .operations = listed, .seconds = to_seconds(run.loop.now_ns() - began_ns)});
   co_return Result<void>();
 }
 

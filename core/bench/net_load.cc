@@ -11,6 +11,7 @@
 #include "base/gate.h"
 #include "base/rng.h"
 #include "bench/net_service.h"
+#include "io/alignment.h"
 #include "rpc/error_wire.h"
 #include "simd/crc32c.h"
 
@@ -18,13 +19,12 @@ namespace ff::bench {
 
 namespace {
 
-constexpr size_t kLoadPage = 4 * kKiB;
 constexpr double kSecondNs = 1e9;
 // A call that takes longer is an error.
 constexpr int64_t kCallNs = 30 * kSecond;
 constexpr int64_t kStopLookNs = 50 * kMillisecond;
 
-uint64_t slot_bytes(const Load& load) { return align_up(load.size, kLoadPage); }
+uint64_t slot_bytes(const Load& load) { return align_up(load.size, io::kDirectAlign); }
 
 // What all workers share.
 class Tally {

@@ -1,6 +1,7 @@
 // net_service.cc: the three methods of net_service.h, and the file that reads come from.
 #include "bench/net_service.h"
 
+#include "io/alignment.h"
 #include "io/buffers.h"
 #include "rpc/error_wire.h"
 #include "simd/crc32c.h"
@@ -8,8 +9,6 @@
 namespace ff::bench {
 
 namespace {
-
-constexpr size_t kServicePage = 4 * kKiB;  // of direct I/O
 
 void fill_random(ByteSpan bytes, Rng& rng) {
   for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
@@ -20,10 +19,6 @@ void fill_random(ByteSpan bytes, Rng& rng) {
 Result<void> check_size(uint64_t size) {
   if (size > 0 && size <= kBulkMax) return {};
   return fail(Errc::usage, "{} bytes at once (the limit is {})", size, kBulkMax);
-}
-
-bool fits_direct(ByteView memory) {
-  return (reinterpret_cast<uintptr_t>(memory.data()) | memory.size()) % kServicePage == 0;
 }
 
 }  // namespace
@@ -115,7 +110,7 @@ Task<Result<void>> NetService::read_disk(rpc::ServerCall& call, net::Slice sink)
   }
   const uint64_t offset = rng_.below(kFileBytes / sink.size) * sink.size;
   const auto reached = call.reach(sink);
-  if (reached && fits_direct(*reached)) {
+  if (reached && io::direct_aligned(*reached, 0)) {
     FF_CO_TRY(co_await queue_->read(*file_, *reached, offset));
     co_return Result<void>();
   }

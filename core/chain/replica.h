@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/gate.h"
 #include "base/loop.h"
 #include "base/rng.h"
@@ -42,6 +43,9 @@
 #include "net/key.h"
 
 namespace ff::chain {
+
+constexpr size_t kChunkPage = 1000;           // chunks of a list, of a store or from a peer
+constexpr int64_t kPeerCallNs = 5 * kSecond;  // a call to another target of the chain
 
 // What the replicas of a node share; outlives them.
 struct ReplicaContext {

@@ -17,9 +17,6 @@ using chunk::ChunkState;
 
 namespace {
 
-constexpr size_t kComparePage = 1000;  // chunks
-constexpr int64_t kCompareCallNs = 5 * kSecond;
-
 // One of the two may have forgotten a tombstone already.
 chunk::VersionState seen(const ChunkState& state) {
   return state.committed.removed ? chunk::VersionState() : state.committed;
@@ -34,8 +31,8 @@ Task<Result<void>> Replica::compare_all() {
   for (ChunkId from;;) {
     FF_CO_TRY(const Part part, take_part(version));
     if (!part.serves || part.successor == nullptr || !part.successor_serves) break;
-    FF_CO_TRY(const auto page, store_.list(id_, from, kComparePage));
-    const bool more = page.size() >= kComparePage;
+    FF_CO_TRY(const auto page, store_.list(id_, from, kChunkPage));
+    const bool more = page.size() >= kChunkPage;
     const ChunkId end = more ? page.back().id : ChunkId{UINT64_MAX, UINT64_MAX};
     auto asking = ask_what_differs(version, *part.successor, page, {from, end});
     FF_CO_TRY(const auto differ, co_await std::move(asking));
@@ -79,7 +76,7 @@ Task<Result<std::vector<ChunkId>>> Replica::ask_what_differs(uint64_t version, c
     const bool looked_at = !info.state.pending && !info.state.committed.removed;
     if (looked_at) *request.add_chunks() = to_wire(info);
   }
-  auto calling = call(who.node, kCompare, std::move(request), {}, kCompareCallNs);
+  auto calling = call(who.node, kCompare, std::move(request), {}, kPeerCallNs);
   FF_CO_TRY(const wire::CompareReply reply, co_await std::move(calling));
   std::vector<ChunkId> differ;
   for (const wire::Chunk& chunk : reply.chunks()) differ.push_back(from_wire(chunk));
@@ -93,7 +90,7 @@ Result<std::vector<ChunkId>> Replica::differing(uint64_t version, std::vector<Ch
   for (const ChunkInfo& info : theirs) expected[info.id] = info.state.committed;
   std::vector<ChunkId> differ;
   for (ChunkId from = range.first;;) {
-    FF_TRY(const auto page, store_.list(id_, from, kComparePage));
+    FF_TRY(const auto page, store_.list(id_, from, kChunkPage));
     for (const ChunkInfo& info : page) {
       if (info.id > range.last) break;
       const auto found = expected.find(info.id);
@@ -101,7 +98,7 @@ Result<std::vector<ChunkId>> Replica::differing(uint64_t version, std::vector<Ch
       if (found != expected.end()) expected.erase(found);
       if (!info.state.pending && seen(info.state) != wanted) differ.push_back(info.id);
     }
-    if (page.size() < kComparePage || page.back().id >= range.last) break;
+    if (page.size() < kChunkPage || page.back().id >= range.last) break;
     from = chunk::next(page.back().id);
   }
   for (const auto& [id, image] : expected) differ.push_back(id);

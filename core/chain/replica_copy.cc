@@ -19,7 +19,6 @@ using chunk::ChunkState;
 
 namespace {
 
-constexpr size_t kCopyPage = 1000;   // chunks, channel results
 constexpr size_t kCopiesAtOnce = 8;  // chunks
 constexpr int64_t kStepNs = 15 * kSecond;
 constexpr int64_t kDurableNs = 60 * kSecond;
@@ -60,9 +59,9 @@ Task<Result<void>> Replica::copy_all(Copying& copying) {
   FF_CO_TRY(co_await std::move(waiting));
   ChunkId from;
   for (;;) {
-    FF_CO_TRY(const auto page, store_.list(id_, from, kCopyPage));
+    FF_CO_TRY(const auto page, store_.list(id_, from, kChunkPage));
     for (const ChunkInfo& info : page) copying.to_copy += info.state.committed.length;
-    if (page.size() < kCopyPage) break;
+    if (page.size() < kChunkPage) break;
     from = chunk::next(page.back().id);
     YieldWait others(context_.loop);
     FF_CO_TRY(co_await others);
@@ -74,19 +73,19 @@ Task<Result<void>> Replica::copy_all(Copying& copying) {
     wire::ListRequest request;
     *request.mutable_place() = place_of(copying.to.id, copying.version);
     *request.mutable_chunk() = to_wire(from);
-    request.set_limit(kCopyPage);
+    request.set_limit(kChunkPage);
     request.set_copied(copying.copied);
     request.set_to_copy(copying.to_copy);
     auto calling = call(copying.to.node, kList, std::move(request), {}, kStepNs);
     FF_CO_TRY(const wire::ListReply reply, co_await std::move(calling));
     std::vector<ChunkInfo> remote;
     for (const wire::ListedChunk& listed : reply.chunks()) remote.push_back(from_wire(listed));
-    FF_CO_TRY(auto local, store_.list(id_, from, kCopyPage));
+    FF_CO_TRY(auto local, store_.list(id_, from, kChunkPage));
     // As far as both lists go.
     ChunkId end{UINT64_MAX, UINT64_MAX};
-    more = remote.size() >= kCopyPage || local.size() >= kCopyPage;
-    if (remote.size() >= kCopyPage) end = remote.back().id;
-    if (local.size() >= kCopyPage) end = std::min(end, local.back().id);
+    more = remote.size() >= kChunkPage || local.size() >= kChunkPage;
+    if (remote.size() >= kChunkPage) end = remote.back().id;
+    if (local.size() >= kChunkPage) end = std::min(end, local.back().id);
     auto copy = copy_page(copying, std::move(remote), std::move(local), end);
     FF_CO_TRY(co_await std::move(copy));
     from = chunk::next(end);
@@ -206,7 +205,7 @@ Task<Result<void>> Replica::copy_results(Copying& copying) {
   for (size_t at = 0; at < results.size();) {
     wire::ResultsRequest request;
     *request.mutable_place() = place_of(copying.to.id, copying.version);
-    for (; at < results.size() && request.results_size() < static_cast<int>(kCopyPage); at++) {
+    for (; at < results.size() && request.results_size() < static_cast<int>(kChunkPage); at++) {
       if (results[at].result.committed) *request.add_results() = to_wire(results[at]);
     }
     auto calling = call(copying.to.node, kResults, std::move(request), {}, kStepNs);
@@ -219,7 +218,7 @@ Task<Result<void>> Replica::copy_results(Copying& copying) {
 
 Result<std::vector<ChunkInfo>> Replica::list(uint64_t version, ChunkId from, size_t limit) {
   FF_TRY(copied_to(version));
-  FF_TRY(auto page, store_.list(id_, from, std::min(limit, kCopyPage)));
+  FF_TRY(auto page, store_.list(id_, from, std::min(limit, kChunkPage)));
   // What is damaged here is to be copied as if it were not here.
   for (ChunkInfo& info : page) {
     if (store_.doubted(id_, info.id)) info.state = {};

@@ -14,7 +14,6 @@ using chunk::ChunkId;
 namespace {
 
 constexpr size_t kPruneAtOnce = 1000;  // chunks
-constexpr int64_t kPruneCallNs = 5 * kSecond;
 
 }  // namespace
 
@@ -52,7 +51,7 @@ Task<Result<std::vector<ChunkId>>> Replica::forgotten_before(std::vector<ChunkId
   wire::AbsentRequest request;
   *request.mutable_place() = place_of(before.id, version);
   for (const ChunkId id : ids) *request.add_chunks() = to_wire(id);
-  auto calling = call(before.node, kAbsent, std::move(request), {}, kPruneCallNs);
+  auto calling = call(before.node, kAbsent, std::move(request), {}, kPeerCallNs);
   FF_CO_TRY(const wire::AbsentReply reply, co_await std::move(calling));
   std::vector<ChunkId> forgotten;
   for (const wire::Chunk& chunk : reply.chunks()) forgotten.push_back(from_wire(chunk));

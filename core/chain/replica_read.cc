@@ -11,12 +11,6 @@ namespace ff::chain {
 using chunk::ChunkState;
 using chunk::Which;
 
-namespace {
-
-constexpr int64_t kReadCallNs = 5 * kSecond;
-
-}  // namespace
-
 // Which of the chunk's versions here is the chain's committed one; nothing: to be looked at again.
 Task<Result<std::optional<Which>>> Replica::which_counts(uint64_t version, chunk::ChunkId id) {
   FF_CO_TRY(const ChunkState state, store_.state(id_, id));
@@ -31,7 +25,7 @@ Task<Result<std::optional<Which>>> Replica::which_counts(uint64_t version, chunk
   wire::CommittedRequest request;
   *request.mutable_place() = place_of(tail.id, version);
   *request.mutable_chunk() = to_wire(id);
-  auto asking = call(tail.node, kCommitted, std::move(request), {}, kReadCallNs);
+  auto asking = call(tail.node, kCommitted, std::move(request), {}, kPeerCallNs);
   auto reply = co_await std::move(asking);
   if (!reply) {
     // It may have gone: then the caller is to look for other targets, as for this one.

@@ -19,7 +19,6 @@ using chunk::ChunkState;
 
 namespace {
 
-constexpr size_t kRepairPage = 1000;  // chunks
 constexpr size_t kRepairsAtOnce = 8;  // chunks
 constexpr int64_t kRepairNs = 30 * kSecond;
 constexpr int64_t kRepairReadNs = 5 * kSecond;
@@ -83,8 +82,8 @@ Task<void> Replica::repair_all(Repairs& repairs) {
   Gate beside(context_.loop);
   ChunkId from;
   for (bool more = true; more;) {
-    const auto page = store_.damaged(id_, from, kRepairPage);
-    more = page.size() >= kRepairPage;
+    const auto page = store_.damaged(id_, from, kChunkPage);
+    more = page.size() >= kChunkPage;
     for (const ChunkId id : page) {
       from = chunk::next(id);
       auto waiting = window.take(1);

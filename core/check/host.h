@@ -13,6 +13,8 @@
 
 namespace ff::check {
 
+constexpr const char* kNumaNodes = "/sys/devices/system/node";
+
 struct CpuFacts {
   std::set<std::string> models = {};  // one, on a sound machine
   std::set<std::string> microcode = {};

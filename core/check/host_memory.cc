@@ -13,7 +13,6 @@ namespace ff::check {
 
 namespace {
 
-constexpr const char* kNodes = "/sys/devices/system/node";
 constexpr const char* kEdac = "/sys/devices/system/edac/mc";
 constexpr const char* kAsRoot = "Only root may read the firmware's table: run it as root.";
 constexpr const char* kSmbios = "/sys/firmware/dmi/entries";
@@ -90,7 +89,7 @@ Result<std::vector<Dimm>> dimms(const Tree& tree) {
   return found;
 }
 
-size_t numa_nodes(const Tree& tree) { return tree.list(kNodes, "node").size(); }
+size_t numa_nodes(const Tree& tree) { return tree.list(kNumaNodes, "node").size(); }
 
 std::vector<std::string> memory_controllers(const Tree& tree) { return tree.list(kEdac, "mc"); }
 

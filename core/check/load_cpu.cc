@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "check/kernels.h"
 #include "check/load.h"
@@ -25,7 +26,7 @@ struct Ran {
   uint64_t wrong_runs = 0;
 };
 
-double processor_seconds() { return static_cast<double>(thread_processor_ns()) / 1e9; }
+double processor_seconds() { return to_seconds(thread_processor_ns()); }
 
 // One kernel after the other, again and again, until it is time.
 std::vector<Ran> work(Clock& clock, int64_t end_ns, Fault fault) {
@@ -163,7 +164,7 @@ double Spans::shortest_seconds() const {
   for (const auto& [turn, span] : turns_) {
     shortest_ns = std::min(shortest_ns, span.ended_ns - span.began_ns);
   }
-  return static_cast<double>(std::max<int64_t>(shortest_ns, 1)) / 1e9;
+  return to_seconds(std::max<int64_t>(shortest_ns, 1));
 }
 
 void check_cpu_kernels(const Context& context) {

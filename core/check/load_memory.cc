@@ -20,8 +20,6 @@ namespace ff::check {
 
 namespace {
 
-constexpr const char* kNumaNodes = "/sys/devices/system/node";
-
 // The last cache of all sockets together; 32 MiB where nobody says.
 uint64_t last_cache(const Tree& tree) {
   std::map<std::string, uint64_t> by_sharers;

@@ -2,6 +2,7 @@
 // checked when it is read back; then 4 KiB reads at random places with 32 in flight.
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "check/storage.h"
@@ -122,7 +123,7 @@ Result<std::pair<double, std::vector<int64_t>>> small_pass(Passes& passes, int64
         queue->read(*passes.file, buffers.slot(slot), place, std::move(done));
       },
       [&](size_t slot, uint64_t) { took.push_back(passes.clock.steady_ns() - began[slot]); }));
-  const double seconds = static_cast<double>(passes.clock.steady_ns() - first_ns) / 1e9;
+  const double seconds = to_seconds(passes.clock.steady_ns() - first_ns);
   std::ranges::sort(took);
   return std::pair(static_cast<double>(took.size()) / std::max(seconds, 1e-9), std::move(took));
 }

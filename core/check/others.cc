@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "check/host.h"
@@ -75,7 +76,7 @@ Usage usage_of(const Tree& tree, Clock& clock) {
 std::string load_of_others(const Usage& before, const Usage& after, const Measured& measured,
                            pid_t watcher) {
   constexpr double kLeastSeconds = 0.1;  // the kernel counts in hundredths
-  const double wall = static_cast<double>(after.at_ns - before.at_ns) / 1e9;
+  const double wall = to_seconds(after.at_ns - before.at_ns);
   if (wall < kLeastSeconds) return "";
   const auto is = [](uint64_t pid, pid_t which) { return pid == static_cast<uint64_t>(which); };
   double busy = (after.busy - before.busy - measured.seconds) / wall;

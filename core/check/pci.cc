@@ -14,7 +14,6 @@ namespace ff::check {
 
 namespace {
 
-constexpr const char* kDevices = "/sys/bus/pci/devices";
 // What a GPU's link falls back to while nothing is to be done; it says nothing of the link.
 constexpr double kIdleGt = 2.5;
 
@@ -107,7 +106,7 @@ Finding of_link(const PciDevice& device) {
 // Of a device that can have one.
 Finding of_no_link(const Tree& tree, const PciDevice& device) {
   Finding finding = of_device("pci.link", device);
-  const std::string at = io::join(kDevices, device.address);
+  const std::string at = io::join(kPciDevices, device.address);
   const auto speed = tree.maybe_text(at + "/current_link_speed");
   const auto lanes = tree.maybe_number(at + "/current_link_width");
   const bool down = speed && lanes && (speed->starts_with("Unknown") || *lanes == 0);
@@ -147,8 +146,8 @@ std::string PciDevice::name() const {
 
 std::vector<PciDevice> pci_devices(const Tree& tree) {
   std::vector<PciDevice> devices;
-  for (const std::string& address : tree.list(kDevices)) {
-    const std::string link = io::join(kDevices, address);
+  for (const std::string& address : tree.list(kPciDevices)) {
+    const std::string link = io::join(kPciDevices, address);
     const std::string real = tree.follow(link);
     const std::string at = real.empty() ? link : real;
     PciDevice device{.address = address, .kind = kind_of(hex_of(tree, at + "/class").value_or(0))};
@@ -167,7 +166,7 @@ std::vector<PciDevice> pci_devices(const Tree& tree) {
 }
 
 PciErrors pci_errors(const Tree& tree, const std::string& address) {
-  const std::string at = io::join(kDevices, address);
+  const std::string at = io::join(kPciDevices, address);
   const bool counts =
       std::ranges::any_of(std::array{"/aer_dev_correctable", "/aer_dev_nonfatal", "/aer_dev_fatal"},
                           [&](const char* const name) { return tree.exists(at + name); });
@@ -199,7 +198,7 @@ void check_pci_aer(const Context& context) {
     Finding finding = of_device("pci.aer", device);
     if (!errors.correctable || !errors.nonfatal || !errors.fatal) {
       finding.found = "not all of its counters can be read";
-      finding.hint = fmt::format("Look at {}/{}/aer_dev_*.", kDevices, device.address);
+      finding.hint = fmt::format("Look at {}/{}/aer_dev_*.", kPciDevices, device.address);
       context.report(std::move(finding));
       continue;
     }

@@ -13,6 +13,8 @@
 
 namespace ff::check {
 
+constexpr const char* kPciDevices = "/sys/bus/pci/devices";
+
 enum class PciKind : uint8_t { gpu, network, nvme, accelerator, other };
 std::string_view pci_kind_name(PciKind kind);  // "GPU"
 

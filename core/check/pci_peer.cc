@@ -12,8 +12,6 @@ namespace ff::check {
 
 namespace {
 
-constexpr const char* kPeerDevices = "/sys/bus/pci/devices";
-
 bool is_compute(const PciDevice& device) {
   return device.kind == PciKind::gpu || device.kind == PciKind::accelerator;
 }
@@ -39,7 +37,7 @@ std::optional<std::vector<std::string>> redirecting(const Tree& tree,
   std::vector<std::string> found;
   for (const PciDevice& device : devices) {
     if (!is_compute(device)) continue;
-    std::string dir = io::parent(tree.follow(io::join(kPeerDevices, device.address)));
+    std::string dir = io::parent(tree.follow(io::join(kPciDevices, device.address)));
     for (; tree.exists(dir + "/class"); dir = io::parent(dir)) {
       const auto config = config_at(tree, dir);
       if (!config || !config->whole) return std::nullopt;
@@ -57,7 +55,7 @@ std::string iommu_of(const Tree& tree, const std::vector<PciDevice>& devices) {
   std::string worst = "none";
   for (const PciDevice& device : devices) {
     // Links in a device's folder count from where that really is.
-    const std::string dir = tree.follow(io::join(kPeerDevices, device.address));
+    const std::string dir = tree.follow(io::join(kPciDevices, device.address));
     const std::string group = tree.follow(dir + "/iommu_group");
     if (group.empty()) continue;
     const bool translates = tree.maybe_text(group + "/type").value_or("identity") != "identity";
@@ -89,7 +87,7 @@ Finding slow(const Context& context, Finding finding, const std::string& part, c
 void check_ordering(const Context& context, const PciDevice& device) {
   Finding finding{.name = "pci.ordering",
                   .part = fmt::format("{} {}", device.address, device.name())};
-  const auto config = config_at(context.tree, io::join(kPeerDevices, device.address));
+  const auto config = config_at(context.tree, io::join(kPciDevices, device.address));
   if (!config || !config->whole || !config->relaxed_ordering) {
     finding.found = "its configuration cannot be read";
     finding.hint = "Only root sees all of it: run it as root.";
@@ -140,7 +138,7 @@ void add_pci_peers(const Tree& tree, Inventory& inventory) {
   if (devices.empty()) return;
   bool seen = true;
   for (const PciDevice& device : devices) {
-    const auto config = config_at(tree, io::join(kPeerDevices, device.address));
+    const auto config = config_at(tree, io::join(kPciDevices, device.address));
     seen &= config && config->whole;
     if (!config || !config->relaxed_ordering) continue;
     inventory["ordering " + device.address] = *config->relaxed_ordering ? "on" : "off";

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "check/others.h"
 #include "check/program.h"
@@ -134,7 +135,7 @@ Finding of_end(const Child& child) {
 
 Outcome outcome_of(const Child& child, const Tree& tree, Clock& clock) {
   Outcome outcome{.check = child.check};
-  outcome.seconds = static_cast<double>(clock.steady_ns() - child.began_ns) / 1e9;
+  outcome.seconds = to_seconds(clock.steady_ns() - child.began_ns);
   std::string load;
   if (child.check->cost == Cost::load) {
     load = load_of_others(child.usage, usage_of(tree, clock),

@@ -8,8 +8,6 @@ namespace ff::check {
 
 namespace {
 
-constexpr const char* kReplaceWornDisk = "Save its data elsewhere and replace the disk.";
-
 // 16 bytes, of which the upper ones are no number that a disk lives to see.
 double wide(const io::SmartPage& page, size_t at) {
   return static_cast<double>(load_le<uint64_t>(page.data() + at));
@@ -25,7 +23,7 @@ void report_counter(const Context& context, const std::string& disk, double coun
   finding.source = "the disk";
   if (growth.since_run && growth.more > 0) {
     finding.verdict = Verdict::degraded;
-    finding.hint = kReplaceWornDisk;
+    finding.hint = kSaveAndReplaceDisk;
   }
   context.report(std::move(finding));
 }
@@ -84,15 +82,16 @@ Finding judge_nvme(const std::string& disk, const NvmeHealth& health) {
     finding.verdict = std::max(finding.verdict, verdict);
     finding.found += fmt::format(", {}", what);
   };
-  if (is(kReadOnly)) say(Verdict::fail, "read-only", kReplaceWornDisk);
-  if (is(kUnreliable)) say(Verdict::fail, "not reliable any more", kReplaceWornDisk);
+  if (is(kReadOnly)) say(Verdict::fail, "read-only", kSaveAndReplaceDisk);
+  if (is(kUnreliable)) say(Verdict::fail, "not reliable any more", kSaveAndReplaceDisk);
   if (is(kSpare) || health.spare_percent < health.spare_least_percent) {
-    say(Verdict::fail, "too little spare", kReplaceWornDisk);
+    say(Verdict::fail, "too little spare", kSaveAndReplaceDisk);
   }
-  if (is(kBackup)) say(Verdict::degraded, "its cache is not backed up any more", kReplaceWornDisk);
+  if (is(kBackup))
+    say(Verdict::degraded, "its cache is not backed up any more", kSaveAndReplaceDisk);
   if (is(kHot))
     say(Verdict::degraded, "too hot or too cold", "Look at fans, filters and the room.");
-  if (health.used_percent >= 100) say(Verdict::degraded, "worn out", kReplaceWornDisk);
+  if (health.used_percent >= 100) say(Verdict::degraded, "worn out", kSaveAndReplaceDisk);
   return finding;
 }
 
@@ -124,10 +123,10 @@ Finding judge_ata(const std::string& disk, const AtaFacts& facts) {
   if (facts.failing) {
     finding.verdict = Verdict::fail;
     finding.found = "says that it is about to fail; " + finding.found;
-    finding.hint = kReplaceWornDisk;
+    finding.hint = kSaveAndReplaceDisk;
   } else if (facts.pending.value_or(0) > 0 || facts.uncorrectable.value_or(0) > 0) {
     finding.verdict = Verdict::degraded;
-    finding.hint = kReplaceWornDisk;
+    finding.hint = kSaveAndReplaceDisk;
   }
   return finding;
 }

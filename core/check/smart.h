@@ -12,6 +12,8 @@
 
 namespace ff::check {
 
+constexpr const char* kSaveAndReplaceDisk = "Save its data elsewhere and replace the disk.";
+
 // Of an NVMe controller (NVM Express Base Specification, figure "SMART / Health Information").
 struct NvmeHealth {
   uint8_t warnings = 0;  // bits: spare, temperature, reliability, read-only, backup of memory

@@ -7,13 +7,12 @@
 
 #include "base/text.h"
 #include "check/inventory.h"
+#include "check/smart.h"
 #include "io/files.h"
 
 namespace ff::check {
 
 namespace {
-
-constexpr const char* kReplaceFailedDisk = "Save its data elsewhere and replace the disk.";
 
 std::string trimmed(std::string text) {
   const size_t last = text.find_last_not_of(' ');
@@ -180,7 +179,7 @@ void check_storage_disks(const Context& context) {
     finding.source = "the driver";
     const bool good = disk.state == "live" || disk.state == "running";
     finding.verdict = good ? Verdict::pass : Verdict::fail;
-    if (!good) finding.hint = kReplaceFailedDisk;
+    if (!good) finding.hint = kSaveAndReplaceDisk;
     context.report(std::move(finding));
   }
   if (any) return;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "check/others.h"
 
@@ -74,7 +75,7 @@ class Running {
     FF_TRY(report.outcomes, run_some(std::move(checks), ended));
     for (Outcome& outcome : report.outcomes) FF_TRY(settle(outcome));
     report.verdict = worst_of(report.outcomes, request_.required);
-    report.seconds = static_cast<double>(clock_.steady_ns() - began_ns) / 1e9;
+    report.seconds = to_seconds(clock_.steady_ns() - began_ns);
     if (auto done = record(report); !done) report.not_recorded = std::move(done).error();
     return report;
   }

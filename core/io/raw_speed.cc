@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/clock.h"
 #include "io/buffers.h"
 #include "io/drive.h"
 #include "io/files.h"
@@ -56,7 +57,7 @@ Result<double> pass(const Job& job, Way way, bool& direct) {
       [&](size_t, uint64_t) { job.progress.done += kBlockBytes; }));
   FF_TRY(job.stop.check());
   if (writing) FF_TRY(file->sync());
-  const double seconds = static_cast<double>(clock.steady_ns() - began) / 1e9;
+  const double seconds = to_seconds(clock.steady_ns() - began);
   return static_cast<double>(job.blocks * kBlockBytes) / std::max(seconds, 1e-9);
 }
 

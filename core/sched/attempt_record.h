@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "base/result.h"
 #include "shim/launch.h"
 
@@ -28,6 +29,7 @@ struct AttemptRecord {
 };
 
 constexpr const char* kAttemptFile = "attempt.json";
+constexpr uint64_t kAttemptRecordMost = kMiB;  // bytes of the file
 
 std::string to_json(const AttemptRecord& record);
 // Errors: corrupt, newer_format.

@@ -13,7 +13,6 @@
 namespace ff::sched {
 namespace {
 
-constexpr uint64_t kKeptRecordMost = kMiB;
 constexpr int kPutAwayTries = 3;           // an attempt is put away once
 constexpr uint64_t kFilesMost = 1000;      // shim/launch.cc
 constexpr size_t kFirstLineMost = 128;     // longer than the line that tells of the bytes before
@@ -92,7 +91,8 @@ Result<KeptLogs::Found> KeptLogs::find(uint64_t task, uint32_t attempt) const {
                 attempt == 0 ? std::string() : fmt::format(", attempt {}", attempt));
   };
   if (!newest) return gone();
-  const auto text = io::read_file(disk_, io::join(newest->second, kAttemptFile), kKeptRecordMost);
+  const auto text =
+      io::read_file(disk_, io::join(newest->second, kAttemptFile), kAttemptRecordMost);
   if (!text && text.error().code == Errc::not_found) return gone();
   if (!text) return text.error();
   FF_TRY(auto record, parse_attempt(*text));

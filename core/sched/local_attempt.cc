@@ -24,7 +24,6 @@ constexpr int64_t kBuryAgainNs = kSecond;
 constexpr uint32_t kKeyMode = 0600;
 constexpr const char* kKeyFile = "key";
 constexpr int32_t kNotStarted = 127 << 8;  // as waitpid(2) says it of a shell that finds no program
-constexpr uint64_t kAttemptRecordMost = kMiB;
 
 std::vector<std::string> texts(const google::protobuf::RepeatedPtrField<std::string>& from) {
   return {from.begin(), from.end()};

@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "sched/decide.h"
 
 namespace ff::sched {
@@ -16,8 +17,6 @@ double quantile(std::vector<double>& values, double share) {
   std::ranges::sort(values);
   return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
 }
-
-double in_seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 class Simulation {
  public:
@@ -195,7 +194,7 @@ void Simulation::begin(const Start& start) {
   task.charged = start.level;
   task.started_ns = now_ns_;
   waiting_--;
-  if (!progress.started) waits_s_.push_back(in_seconds(now_ns_ - trace_.tasks[index].submit_ns));
+  if (!progress.started) waits_s_.push_back(to_seconds(now_ns_ - trace_.tasks[index].submit_ns));
   progress.started = true;
   progress.attempt++;
   progress.works_ns = now_ns_ + (progress.done_ns > 0 ? cluster_.load_ns : 0);
@@ -272,7 +271,7 @@ SimulatedRun Simulation::outcome() {
   run_.pass_ms_p50 = quantile(passes_ms_, 0.5);
   run_.pass_ms_p99 = quantile(passes_ms_, 0.99);
   run_.pass_ms_max = quantile(passes_ms_, 1);
-  run_.hours = in_seconds(now_ns_) / 3600;
+  run_.hours = to_seconds(now_ns_) / 3600;
   if (greedy_lost_ > 0) run_.greedy_gap = 1 - greedy_bound_ / greedy_lost_;
   return run_;
 }

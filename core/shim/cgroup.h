@@ -12,10 +12,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "io/disk.h"
 
 namespace ff::shim {
+
+// Between the first two tries to kill the processes of a rank.
+constexpr int64_t kKillPauseNs = 10 * kMillisecond;
 
 enum class CgroupKind : uint8_t { none, v1, v2 };
 std::string_view cgroup_kind_name(CgroupKind kind);

@@ -15,7 +15,6 @@ namespace ff::shim {
 namespace {
 
 constexpr int64_t kKillPatienceNs = 10 * kSecond;
-constexpr int64_t kControlKillPauseNs = 10 * kMillisecond;
 
 // Nothing: there is no such file.
 template <class Record>
@@ -79,7 +78,7 @@ Result<uint64_t> kill_survivors(io::Disk& disk, Clock& clock, const Running& run
       error.hint = "It hangs in the kernel; look at its /proc/PID/stack, or restart the machine.";
       return error;
     }
-    clock.sleep_ns(kControlKillPauseNs);
+    clock.sleep_ns(kKillPauseNs);
   }
   return killed.size();
 }

@@ -35,10 +35,9 @@
 namespace ff::shim {
 namespace {
 
-constexpr size_t kReadBytes = 64 * kKiB;                 // a pipe holds no more
-constexpr int kReadsATurn = 64;                          // between two looks at orders
-constexpr int kRounds = 20;                              // over all processes, in one turn
-constexpr int64_t kShimKillPauseNs = 10 * kMillisecond;  // the first, between two tries; it doubles
+constexpr size_t kReadBytes = 64 * kKiB;  // a pipe holds no more
+constexpr int kReadsATurn = 64;           // between two looks at orders
+constexpr int kRounds = 20;               // over all processes, in one turn
 constexpr int64_t kKillPauseMaxNs = kSecond;
 constexpr int64_t kRemovePatienceNs = kSecond;  // for a cgroup whose last process has just ended
 constexpr int64_t kLeaseLookNs = kSecond;       // while the lease's file cannot be read
@@ -95,7 +94,7 @@ class Shim {
   int64_t ended_ns_ = 0;
   uint64_t largest_ = 0;  // bytes, of one process
   std::set<ProcessId> killed_;
-  int64_t kill_pause_ns_ = kShimKillPauseNs;
+  int64_t kill_pause_ns_ = kKillPauseNs;
 };
 
 // Beginning. --------------------------------------------------------------------------------------
@@ -340,7 +339,7 @@ Exit Shim::ended() {
   exit.peak_of_cgroup = exit.peak_memory.has_value();
   if (!exit.peak_memory && largest_ > 0) exit.peak_memory = largest_;
   const int64_t end_ns = clock_.steady_ns() + kRemovePatienceNs;
-  while (!cgroup_->remove() && clock_.steady_ns() < end_ns) clock_.sleep_ns(kShimKillPauseNs);
+  while (!cgroup_->remove() && clock_.steady_ns() < end_ns) clock_.sleep_ns(kKillPauseNs);
   return exit;
 }
 

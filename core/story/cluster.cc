@@ -21,13 +21,11 @@ using namespace cluster_parts;
 
 constexpr size_t kReplicas = 3;
 constexpr size_t kTargetsPerDisk = 3;  // 4 chains
-constexpr int64_t kClusterFormNs = 60 * kSecond;
 constexpr int64_t kClusterTroubleNs = 60 * kSecond;
 // From a healed cluster to one that serves in full: a primary, its wait, one copy after the other.
 constexpr int64_t kClusterHealNs = 60 * kSecond;
 // Between two looks at the truth.
 constexpr int64_t kClusterPollNs = 20 * kMillisecond;
-constexpr int64_t kClusterTryNs = 2 * kSecond;
 
 // Whoever runs `ff admin`, on a machine that nothing befalls.
 class Operator {
@@ -51,8 +49,8 @@ class Operator {
   template <class Request, class Reply>
   Task<Result<Reply>> call(rpc::Method<Request, Reply> method, Request request) {
     const int64_t now_ns = loop_.now_ns();
-    auto calling =
-        managers_.call(method, std::move(request), kClusterTryNs, now_ns + 5 * kClusterTryNs, true);
+    auto calling = managers_.call(method, std::move(request), kManagerCallNs,
+                                  now_ns + 5 * kManagerCallNs, true);
     co_return co_await std::move(calling);
   }
   Task<void> work();
@@ -144,8 +142,8 @@ Task<Result<void>> Operator::form() {
     }
   }
   const int64_t now_ns = loop_.now_ns();
-  auto creating = managers_.call(cluster::kCreateChains, std::move(create), kClusterTryNs,
-                                 now_ns + 5 * kClusterTryNs, false);
+  auto creating = managers_.call(cluster::kCreateChains, std::move(create), kManagerCallNs,
+                                 now_ns + 5 * kManagerCallNs, false);
   FF_CO_TRY(co_await std::move(creating));
   co_return Result<void>();
 }
@@ -192,7 +190,7 @@ class ClusterStory {
   }
 
   Result<Outcome> run() {
-    run_until_all_serve(kClusterFormNs, "formed");
+    run_until_all_serve(kFormNs, "formed");
     operator_.begin();
     int64_t next_ns = stage_.world.now_ns();
     for (const int64_t end_ns = next_ns + kClusterTroubleNs;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/metrics.h"
 #include "base/rng.h"
 #include "rpc/handshake.h"
@@ -13,6 +14,10 @@
 #include "sim/sim_world.h"
 
 namespace ff::story {
+
+// Virtual time that a cluster may take to form, and that a call to one manager may take.
+constexpr int64_t kFormNs = 60 * kSecond;
+constexpr int64_t kManagerCallNs = 2 * kSecond;
 
 struct Stage {
   explicit Stage(uint64_t seed) : rng(seed), net(world, seed) {}

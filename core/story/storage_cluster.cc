@@ -17,9 +17,7 @@ using chain_parts::StorageProcess;
 using cluster_parts::kManagers;
 using cluster_parts::ManagerProcess;
 
-constexpr int64_t kStorageFormNs = 60 * kSecond;
 constexpr int64_t kStoragePollNs = 50 * kMillisecond;
-constexpr int64_t kStorageTryNs = 2 * kSecond;
 constexpr cluster::TableId kTable = 1;
 
 }  // namespace
@@ -39,9 +37,9 @@ bool StorageCluster::formed() const {
 }
 
 Task<Result<void>> StorageCluster::try_to_form() {
-  const auto until = [&] { return stage_.world.now_ns() + 5 * kStorageTryNs; };
+  const auto until = [&] { return stage_.world.now_ns() + 5 * kManagerCallNs; };
   auto init =
-      calls_.call(cluster::kInit, cluster::wire::InitRequest(), kStorageTryNs, until(), true);
+      calls_.call(cluster::kInit, cluster::wire::InitRequest(), kManagerCallNs, until(), true);
   (void)co_await std::move(init);
   routing_.refresh();
   if (routing().nodes.size() < kStorageNodes) co_return fail(Errc::busy, "not all are up");
@@ -56,7 +54,7 @@ Task<Result<void>> StorageCluster::try_to_form() {
       }
     }
     auto creating =
-        calls_.call(cluster::kCreateChains, std::move(create), kStorageTryNs, until(), false);
+        calls_.call(cluster::kCreateChains, std::move(create), kManagerCallNs, until(), false);
     FF_CO_TRY(co_await std::move(creating));
     co_return Result<void>();
   }
@@ -64,7 +62,7 @@ Task<Result<void>> StorageCluster::try_to_form() {
   cluster::wire::SetTableRequest table;
   table.set_table(kTable);
   for (const auto& [id, chain] : routing().chains) table.add_chains(id);
-  auto setting = calls_.call(cluster::kSetTable, std::move(table), kStorageTryNs, until(), false);
+  auto setting = calls_.call(cluster::kSetTable, std::move(table), kManagerCallNs, until(), false);
   FF_CO_TRY(co_await std::move(setting));
   co_return Result<void>();
 }
@@ -85,8 +83,7 @@ Task<void> StorageCluster::watch() {
 void StorageCluster::form() {
   gate_.spawn(routing_.run());
   gate_.spawn(watch());
-  run_until([this] { return formed() && all_serve(); }, kStorageFormNs,
-            "the cluster does not form");
+  run_until([this] { return formed() && all_serve(); }, kFormNs, "the cluster does not form");
 }
 
 void StorageCluster::run_for(int64_t ns) {

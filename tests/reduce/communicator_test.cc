@@ -19,10 +19,6 @@
 namespace ff::reduce {
 namespace {
 
-constexpr std::array kCollectives = {Collective::allreduce, Collective::reduce,
-                                     Collective::broadcast, Collective::allgather,
-                                     Collective::reduce_scatter};
-
 TEST(CommunicatorTest, EveryTypeAndOperation) {
   with_ranks(4, [](Communicator& ranks) {
     uint64_t test = 1;
@@ -46,7 +42,7 @@ TEST(CommunicatorTest, EveryKindNumberOfRanksAndSize) {
   for (const uint32_t count : {1U, 2U, 3U, 5U, 8U, 16U}) {
     with_ranks(count, [count](Communicator& ranks) {
       uint64_t test = 1;
-      for (const Collective kind : kCollectives) {
+      for (const Collective kind : kKinds) {
         for (const uint64_t elements :
              {uint64_t{0}, uint64_t{1}, uint64_t{1001}, kPieceBytes / 2 - 1, kPieceBytes / 2 + 1}) {
           check_one(ranks,
