@@ -533,6 +533,31 @@ TEST(Tidy, ClangFormatWouldChangeNothing) {
   EXPECT_EQ(status, 0) << output;
 }
 
+// A filter that fits no test runs nothing and passes.
+TEST(Tidy, SuitesThatCiFiltersByAreThere) {
+  std::string tests;
+  for (const Source& source : tree()) {
+    if (source.path.starts_with("tests/")) tests += source.text;
+  }
+  const std::string script = read(kRoot / ".ci/run");
+  static const std::regex kSuite(R"(([A-Za-z]+)\.\*)");
+  size_t suites = 0;
+  for (std::sregex_iterator match(script.begin(), script.end(), kSuite), end; match != end;
+       ++match) {
+    ++suites;
+    const std::string suite = (*match)[1].str();
+    EXPECT_TRUE(std::regex_search(tests, std::regex("TEST(_F|_P)?\\(" + suite + ","))) << suite;
+  }
+  EXPECT_GT(suites, 0u);
+}
+
+TEST(Tidy, PlantedBugsStillFit) {
+  int status = 0;
+  const std::string script = (kRoot / "tests/story/planted.py").string();
+  const std::string output = output_of("python3 -B " + script + " --fit", status);
+  EXPECT_EQ(status, 0) << output;
+}
+
 TEST(Tidy, EveryCommandHasItsManPage) {
   int status = 0;
   const std::string help = output_of(std::string(FF_BINARY) + " help", status);

@@ -56,7 +56,9 @@ Task<Result<Reply>> ManagerClient::call(rpc::Method<Request, Reply> method, Requ
         co_return reply;
       }
       if (reply) {
-        error = fail(Errc::unreachable, "{} is not the primary manager", client.address().text());
+        const std::string& trouble = reply->elsewhere().trouble();
+        error = fail(Errc::unreachable, "{} is not the primary manager{}{}",
+                     client.address().text(), trouble.empty() ? "" : ": ", trouble);
         primary = reply->elsewhere().primary();
       } else {
         error = std::move(reply).error();

@@ -60,7 +60,17 @@ std::optional<Error> ManagerService::halted() const {
 wire::Elsewhere ManagerService::elsewhere() const {
   wire::Elsewhere elsewhere;
   if (seen_.token != token_) elsewhere.set_primary(seen_.holder);
+  elsewhere.set_trouble(store_trouble_);
   return elsewhere;
+}
+
+template <class Answer>
+void ManagerService::store_answered(const Result<Answer>& answer) {
+  if (answer) {
+    store_trouble_.clear();
+  } else if (answer.error().code != Errc::exists && answer.error().code != Errc::interrupted) {
+    store_trouble_ = answer.error().message.substr(0, kTextMax);
+  }
 }
 
 Task<void> ManagerService::close() {
@@ -87,7 +97,12 @@ Task<void> ManagerService::run() {
     gate_.spawn(act(reign));
     auto keeping = keep_lease(reign);
     co_await std::move(keeping);
-    log_info("is no longer primary", {{"epoch", reign->lease.epoch}});
+    if (store_trouble_.empty()) {
+      log_info("is no longer primary", {{"epoch", reign->lease.epoch}});
+    } else {
+      log_warning("is no longer primary: the metadata store does not keep its lease",
+                  {{"epoch", reign->lease.epoch}, {"cause", store_trouble_}});
+    }
     reign->end();
     reign_.reset();
   }
@@ -101,8 +116,10 @@ Task<Result<ManagerService::ReignRef>> ManagerService::stand_by() {
   for (;;) {
     auto looking = store_.lease(loop_.now_ns() + kPrimaryNs);
     const auto lease = co_await std::move(looking);
+    if (!lease) store_answered(lease);
     const int64_t now_ns = loop_.now_ns();
     if (lease && (!looked || *lease != seen_)) {
+      if (looked) store_trouble_.clear();  // somebody keeps it
       seen_ = *lease;
       since_ns = now_ns;
       looked = true;
@@ -112,6 +129,7 @@ Task<Result<ManagerService::ReignRef>> ManagerService::stand_by() {
     if (lease && free) {
       auto beginning = begin(seen_);
       auto reign = co_await std::move(beginning);
+      store_answered(reign);
       if (reign) co_return reign;
       if (reign.error().code == Errc::refused || reign.error().code == Errc::corrupt) {
         if (told != reign.error().message) {
@@ -151,12 +169,15 @@ Task<void> ManagerService::keep_lease(ReignRef reign) {
     // Not cancelled: close() must know which renewal it gives up.
     auto renewed = co_await std::move(renewing).shielded();
     if (renewed) {
+      store_answered(renewed);
       reign->lease = std::move(*renewed);
       // A lease that ran out meanwhile stays so: nodes that it did not answer have not been heard.
       if (acts(reign)) reign->until_ns = sent_ns + kPrimaryNs;
     } else if (renewed.error().code == Errc::refused) {
       log_warning("deposed", {{"cause", renewed.error().message}});
       co_return;
+    } else {
+      store_answered(renewed);
     }
   }
 }

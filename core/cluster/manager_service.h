@@ -63,6 +63,9 @@ class ManagerService {
   Task<void> keep_fill(ReignRef reign);
   bool acts(const ReignRef& reign) const;
   wire::Elsewhere elsewhere() const;
+  // Of a call about the lease: what is told to those who look for a primary.
+  template <class Answer>
+  void store_answered(const Result<Answer>& answer);
   template <class Decide>
   Task<Result<wire::CommandReply>> command(Decide decide);
 
@@ -90,8 +93,9 @@ class ManagerService {
   Rng& rng_;
   Options options_;
   const uint64_t token_;
-  Lease seen_;      // as last read while standing by
-  ReignRef reign_;  // while primary
+  Lease seen_;                 // as last read while standing by
+  std::string store_trouble_;  // why the lease can be neither taken nor kept; empty: it can
+  ReignRef reign_;             // while primary
   Gate gate_;
 };
 

@@ -53,8 +53,10 @@ Task<void> StoredRouting::run() {
   std::string told;
   for (;;) {
     asked_.reset();
+    const int64_t began_ns = loop_.now_ns();
     auto looking = look();
     const auto looked = co_await std::move(looking);
+    if (looked) looked_ns_ = began_ns;
     if (!looked && looked.error().code == Errc::interrupted) co_return;
     const std::string trouble = looked ? "" : looked.error().message;
     if (!trouble.empty() && trouble != told) {

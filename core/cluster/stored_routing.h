@@ -19,6 +19,8 @@ class StoredRouting {
   // Version 0 until it has been read, or while there is no cluster.
   const Routing& routing() const { return routing_; }
   const Fill& fill() const { return fill_; }
+  // The steady time at which the last look that succeeded began.
+  int64_t looked_ns() const { return looked_ns_; }
   // Looks whether there is a newer one, now and then, and when refresh() says so. Until cancelled.
   Task<void> run();
   void refresh() { asked_.set(); }
@@ -33,6 +35,7 @@ class StoredRouting {
   Routing routing_;
   Fill fill_;
   int64_t fill_ns_ = INT64_MIN;  // when it was read
+  int64_t looked_ns_ = INT64_MIN;
   Event asked_;
 };
 

@@ -251,11 +251,17 @@ Task<Result<Inode>> MetaService::settled(Inode inode) {
   co_return co_await std::move(finishing);
 }
 
-// The operator has made it, and this server may not have heard of it yet.
+// The operator has made it, and this server may not have heard of it yet: what it has read since it
+// was asked counts. Errc::unreachable: it could read nothing.
 Task<Result<void>> MetaService::know_table(cluster::TableId table) {
   constexpr int64_t kLookNs = 20 * kMillisecond;
-  const int64_t until_ns = loop_.now_ns() + 2 * kSecond;
-  while (!tables_->contains(table) && loop_.now_ns() < until_ns) {
+  const int64_t asked_ns = loop_.now_ns();
+  while (!tables_->contains(table) && routing_.looked_ns() <= asked_ns) {
+    if (loop_.now_ns() - asked_ns > 2 * kSecond) {
+      co_return fail(
+          Errc::unreachable,
+          "the metadata service cannot read from its store which chain tables there are");
+    }
     routing_.refresh();
     const auto waited = co_await after(loop_, kLookNs);
     FF_CO_TRY(waited);

@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "base/point_step.h"
 #include "ckpt/options.h"
 #include "ckpt/sim_store.h"
 
@@ -51,7 +52,7 @@ void check_after_crash(SimStore& store) {
 
 TEST(PowerLoss, SaveAtEveryOperation) {
   for (uint64_t seed = 1; seed <= kSeeds; seed++) {
-    for (uint64_t n = 0;; n++) {
+    for (uint64_t n = seed % kPointStep;; n += kPointStep) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " operation " << n);
       SimStore store(seed * 1000 + n);
       FF_ASSERT_OK(store.save(kOld, 1));
@@ -74,7 +75,7 @@ TEST(PowerLoss, SaveAtEveryOperation) {
 
 TEST(PowerLoss, FirstSaveOfANewStore) {
   for (uint64_t seed = 1; seed <= kSeedsOfNewStores; seed++) {
-    for (uint64_t n = 0;; n++) {
+    for (uint64_t n = seed % kPointStep;; n += kPointStep) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " operation " << n);
       SimStore store(seed * 1000 + n);
       for (const auto& [name, bytes] : kOld)
@@ -94,7 +95,7 @@ TEST(PowerLoss, FirstSaveOfANewStore) {
 
 TEST(PowerLoss, ReplaceKeepsTheOldOrTheNew) {
   for (uint64_t seed = 1; seed <= kSeeds; seed++) {
-    for (uint64_t n = 0;; n++) {
+    for (uint64_t n = seed % kPointStep;; n += kPointStep) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " operation " << n);
       SimStore store(seed * 1000 + n);
       FF_ASSERT_OK(store.save(kOld, 1));
@@ -123,7 +124,7 @@ TEST(PowerLoss, ReplaceKeepsTheOldOrTheNew) {
 
 // Any failing operation ends a save with an error and hurts nothing.
 TEST(DiskErrors, SaveAtEveryOperation) {
-  for (uint64_t n = 0;; n++) {
+  for (uint64_t n = 0;; n += kPointStep) {
     SCOPED_TRACE(testing::Message() << "operation " << n);
     SimStore store(5000 + n);
     FF_ASSERT_OK(store.save(kOld, 1));
@@ -142,7 +143,7 @@ TEST(DiskErrors, SaveAtEveryOperation) {
 
 // The disk fills up at every point: a clear error, nothing lost, and the space given back.
 TEST(DiskFull, SaveAtEveryOperation) {
-  for (uint64_t n = 0;; n++) {
+  for (uint64_t n = 0;; n += kPointStep) {
     SCOPED_TRACE(testing::Message() << "operation " << n);
     SimStore store(7000 + n);
     FF_ASSERT_OK(store.save(kOld, 1));
@@ -196,7 +197,7 @@ TEST_F(KillTest, SaveBeforeEveryOperation) {
   write_whole(path("model.bin"), changed);
   SaveOptions options;
   options.step = 2;
-  for (uint64_t n = 0;; n++) {
+  for (uint64_t n = 0;; n += kPointStep) {
     SCOPED_TRACE(testing::Message() << "operation " << n);
     rng_ = SeededRng(100 + n);
     const bool killed = killed_at(n, [&](Context& ctx) {
@@ -222,7 +223,7 @@ TEST_F(KillTest, SaveBeforeEveryOperation) {
 
 TEST_F(KillTest, LoadBeforeEveryOperation) {
   save_file("model.bin", noise(1, 50'000), 1);
-  for (uint64_t n = 0;; n++) {
+  for (uint64_t n = 0;; n += kPointStep) {
     SCOPED_TRACE(testing::Message() << "operation " << n);
     rng_ = SeededRng(100 + n);
     const LoadOptions options = load_to("@1", path("out"));

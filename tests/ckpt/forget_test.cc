@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/point_step.h"
 #include "ckpt/fixture.h"
 #include "ckpt/maintenance.h"
 #include "ckpt/sim_store.h"
@@ -229,7 +230,7 @@ TEST_P(ForgetCrashTest, LeavesWholeCheckpointsAtEveryPoint) {
     const bool latest_goes = seed % 2 == 0;
     const uint64_t stays = latest_goes ? 3 : 4;
     bool finished = false;
-    for (uint64_t operation = 0; !finished; operation++) {
+    for (uint64_t operation = seed % kPointStep; !finished; operation += kPointStep) {
       SCOPED_TRACE(fmt::format("seed {} operation {}", seed, operation));
       ASSERT_LT(operation, 1000u);
       SimStore sim(seed);
@@ -267,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(All, ForgetCrashTest, testing::Values(false, true),
 TEST(ForgetTest, BesideASave) {
   for (const bool save_inside : {true, false}) {
     bool reached = true;
-    for (uint64_t at = 0; reached; at++) {
+    for (uint64_t at = 0; reached; at += kPointStep) {
       SCOPED_TRACE(fmt::format("{} at {}", save_inside ? "save" : "forget", at));
       SimStore sim(at);
       save_steps(sim, {1, 2, 3});

@@ -393,7 +393,7 @@ TEST_P(PruneCrashTest, LeavesWholeCheckpointsAtEveryPoint) {
   const bool power_loss = GetParam();
   for (uint64_t seed = 0; seed < 5; seed++) {
     bool finished = false;
-    for (uint64_t operation = 0; !finished; operation++) {
+    for (uint64_t operation = seed % kPointStep; !finished; operation += kPointStep) {
       SCOPED_TRACE(fmt::format("seed {} operation {}", seed, operation));
       ASSERT_LT(operation, 1000u);
       SimStore sim(seed);

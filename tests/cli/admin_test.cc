@@ -1,6 +1,9 @@
 // serve-meta and admin as an operator types them: a cluster from nothing, nodes that die and come
 // back, a lost chain given up, managers that take over from each other, and what can be mistyped.
 #include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -91,6 +94,33 @@ void wait_for_nodes(const std::string& managers, size_t count) {
     for (const auto& node : data["nodes"]) alive += node["alive"] == true ? 1 : 0;
     return alive >= count;
   });
+}
+
+// A manager whose disk takes nothing more keeps no lease: whoever looks is told why, and it goes on
+// once there is room.
+TEST(Admin, AFullDiskOfTheManagerIsNamed) {
+  const test::TempDir dir;
+  const std::string disk = dir / "meta";
+  ASSERT_EQ(::mkdir(disk.c_str(), 0755), 0);
+  if (::mount("none", disk.c_str(), "tmpfs", 0, "size=16m") != 0) {
+    GTEST_SKIP() << "file systems cannot be mounted here";
+  }
+  {
+    Manager manager({"--dir", disk});
+    ASSERT_EQ(admin(manager.address, {"init"}).exit, 0);
+    const std::string filler = disk + "/filler";
+    (void)std::system(("dd if=/dev/zero of=" + filler + " bs=4k status=none 2>&1").c_str());
+    test::Ran ran;
+    EXPECT_TRUE(test::eventually([&] {
+      ran = admin(manager.address, {"status", "--timeout", "2s"});
+      return ran.exit != 0;
+    }));
+    EXPECT_NE(ran.err.find("No space left on device"), std::string::npos) << ran.err;
+    EXPECT_TRUE(manager.child().wait_for_err("No space left on device"));
+    EXPECT_EQ(::unlink(filler.c_str()), 0);
+    EXPECT_TRUE(test::eventually([&] { return admin(manager.address, {"status"}).exit == 0; }));
+  }
+  EXPECT_EQ(::umount2(disk.c_str(), MNT_DETACH), 0);
 }
 
 TEST(Admin, MistakesAreNamed) {

@@ -38,6 +38,13 @@ TEST(StoryTest, EqualSeedsGiveEqualTraces) {
   }
 }
 
+// Seeds that found a defect once: what happens in them is rare.
+TEST(StoryTest, SeedsThatFailedBefore) {
+  // A metadata server that could not read the routing told programs that there is no chain table.
+  const auto outcome = find_story("names")->run(610);
+  EXPECT_TRUE(outcome.ok()) << outcome.error().message;
+}
+
 // The trace of one seed, as every build must give it.
 TEST(StoryTest, TracesAreEqualAcrossBuilds) {
   const auto outcome = find_story("calls")->run(7);
