@@ -47,6 +47,12 @@ void Statement::bind_value(int index, ByteView value) {
            SQLITE_OK);
 }
 
+void Statement::bind_value(int index, Borrowed value) {
+  const void* data = value.bytes.empty() ? static_cast<const void*>("") : value.bytes.data();
+  FF_CHECK(sqlite3_bind_blob64(statement_, index, data, value.bytes.size(), SQLITE_STATIC) ==
+           SQLITE_OK);
+}
+
 void Statement::bind_value(int index, std::nullptr_t) {
   FF_CHECK(sqlite3_bind_null(statement_, index) == SQLITE_OK);
 }
@@ -64,6 +70,8 @@ Result<void> Statement::run() {
     if (!row) return {};
   }
 }
+
+void Statement::reset() { sqlite3_reset(statement_); }
 
 void Statement::check_column(int column) const {
   FF_CHECK(column >= 0 && column < sqlite3_data_count(statement_));

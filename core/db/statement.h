@@ -28,15 +28,21 @@ namespace ff::db {
 
 struct Connection;
 
+// Bytes that are bound as they lie: whoever binds them keeps them until the statement is reset or
+// has run to its end.
+struct Borrowed {
+  ByteView bytes;
+};
+
 class Statement {
  public:
   ~Statement();
   Statement(Statement&& other) noexcept;
   Statement& operator=(Statement&& other) noexcept;
 
-  // Starts over with these values for `?` from the first to the last, which are copied. Integers,
-  // doubles, text, bytes (ByteView), std::optional of those, nullptr for NULL. The count must
-  // match.
+  // Starts over with these values for `?` from the first to the last, which are copied, but for
+  // Borrowed ones. Integers, doubles, text, bytes (ByteView), std::optional of those, nullptr for
+  // NULL. The count must match.
   template <class... A>
   void bind(const A&... values) {
     rewind(sizeof...(A));
@@ -49,6 +55,8 @@ class Statement {
   Result<bool> step();
   // Runs to the end, dropping rows.
   Result<void> run();
+  // Lets go of its row and of what it read, before its end.
+  void reset();
 
   // Columns of the current row, from 0. SQLite converts between types: declare tables STRICT. Text
   // and bytes live until the next step or bind; NULL is 0 or empty.
@@ -68,6 +76,7 @@ class Statement {
   void bind_value(int index, double value);
   void bind_value(int index, std::string_view value);
   void bind_value(int index, ByteView value);
+  void bind_value(int index, Borrowed value);
   void bind_value(int index, std::nullptr_t);
   template <std::integral T>
   void bind_value(int index, T value) {

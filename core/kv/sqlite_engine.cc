@@ -257,7 +257,7 @@ class SqliteStore::Session {
   // What a statement reads stays as it is until it starts over.
   struct Rows {
     explicit Rows(db::Statement& of) : statement(of) {}
-    ~Rows() { statement.bind(ByteView()); }
+    ~Rows() { statement.reset(); }
     Rows(const Rows&) = delete;
     Rows& operator=(const Rows&) = delete;
     db::Statement& statement;
@@ -271,13 +271,13 @@ class SqliteStore::Session {
   }
   Result<void> check_before(const std::string& key) {
     const Rows rows(before_);
-    before_.bind(as_bytes(key));
+    before_.bind(db::Borrowed{as_bytes(key)});
     FF_TRY(const bool row, before_.step());
     return row ? check(before_) : Result<void>();
   }
   Result<std::optional<std::string>> get(const std::string& key) {
     const Rows rows(get_);
-    get_.bind(as_bytes(key));
+    get_.bind(db::Borrowed{as_bytes(key)});
     FF_TRY(const bool row, get_.step());
     if (row && as_text(get_.blob(0)) == key)
       return std::optional(std::string(as_text(get_.blob(1))));
@@ -290,7 +290,7 @@ class SqliteStore::Session {
     if (range.begin >= range.end) return entries;
     if (!with_damaged) FF_TRY(check_before(range.begin));
     const Rows rows(range_);
-    range_.bind(as_bytes(range.begin));
+    range_.bind(db::Borrowed{as_bytes(range.begin)});
     for (;;) {
       FF_TRY(const bool row, range_.step());
       if (!row) return entries;
@@ -307,10 +307,11 @@ class SqliteStore::Session {
   Result<void> apply(const Txn::Writes& writes) {
     for (const auto& [key, value] : writes) {
       if (value) {
-        put_.bind(as_bytes(key), as_bytes(sealed(key, *value)));
+        const std::string stored = sealed(key, *value);
+        put_.bind(db::Borrowed{as_bytes(key)}, db::Borrowed{as_bytes(stored)});
         FF_TRY(put_.run());
       } else {
-        erase_.bind(as_bytes(key));
+        erase_.bind(db::Borrowed{as_bytes(key)});
         FF_TRY(erase_.run());
       }
     }
