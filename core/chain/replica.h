@@ -167,8 +167,8 @@ class Replica {
   void begin_once(bool& running, Task<Result<void>> task);
   void leave();
   void watch_successor(const std::optional<Part>& part);
-  Task<void> try_successor();
-  Task<Result<void>> try_while(uint64_t version);
+  Task<void> try_successor(uint64_t version, cluster::Target to);
+  Task<Result<void>> try_while(uint64_t version, cluster::Target to);
 
   // Ends with Errc::stale when the chain's version changes meanwhile. `data` must live as long.
   template <class Request, class Reply>
@@ -250,7 +250,7 @@ class Replica {
   Task<Result<void>> prepare_to_serve();
   Task<Result<void>> settle_all();
   Task<void> begin_copy_to(uint64_t spell);
-  Task<Result<void>> pass_sync(uint64_t version);
+  Task<Result<void>> pass_sync(uint64_t version, cluster::Target to);
 
   // replica_copy.cc
   Task<void> run_copy(uint64_t version);

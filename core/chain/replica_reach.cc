@@ -30,19 +30,20 @@ void Replica::watch_successor(const std::optional<Part>& part) {
   const bool late = successor_ != 0 && unanswered_since_ns_ != 0 &&
                     context_.loop.now_ns() - unanswered_since_ns_ > kLateNs;
   // Also while it is on its way to serve: that may hang on the successor.
-  if (late && !std::exchange(trying_, true)) gate_.spawn(try_successor());
+  if (late && !std::exchange(trying_, true)) {
+    gate_.spawn(try_successor(seen_version_, *part->successor));
+  }
 }
 
 // Until it answers, or the chain has changed.
-Task<void> Replica::try_successor() {
-  auto trying = try_while(seen_version_);
+Task<void> Replica::try_successor(uint64_t version, cluster::Target to) {
+  auto trying = try_while(version, std::move(to));
   (void)co_await std::move(trying);
   trying_ = false;
 }
 
-Task<Result<void>> Replica::try_while(uint64_t version) {
+Task<Result<void>> Replica::try_while(uint64_t version, cluster::Target to) {
   const int64_t since_ns = unanswered_since_ns_;
-  const cluster::Target to = *part_of(*routed(), id_)->successor;
   for (bool told = false; seen_version_ == version && successor_ == to.node;) {
     wire::AbsentRequest request;
     *request.mutable_place() = place_of(to.id, version);

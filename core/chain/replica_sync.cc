@@ -13,24 +13,24 @@ constexpr size_t kLookedAtOnce = 1000;  // chunks, before others get their turn
 
 }  // namespace
 
-Task<Result<void>> Replica::pass_sync(uint64_t version) {
-  const Part part = *part_of(*routed(), id_);
-  if (part.successor == nullptr) co_return Result<void>();
+Task<Result<void>> Replica::pass_sync(uint64_t version, cluster::Target to) {
   wire::SyncRequest request;
-  *request.mutable_place() = place_of(part.successor->id, version);
-  auto calling = call(part.successor->node, kSync, std::move(request), {}, kReplicaSyncNs);
+  *request.mutable_place() = place_of(to.id, version);
+  auto calling = call(to.node, kSync, std::move(request), {}, kReplicaSyncNs);
   FF_CO_TRY(co_await std::move(calling));
   co_return Result<void>();
 }
 
 Task<Result<uint64_t>> Replica::sync(uint64_t version) {
-  FF_CO_TRY(take_part(version));
+  FF_CO_TRY(const Part part, take_part(version));
   Result<void> passed;
   Cancel& cancel = *co_await current_cancel();
   Gate beside(context_.loop);
-  beside.spawn([](Task<Result<void>> passing, Result<void>& result, Cancel& with) -> Task<void> {
-    result = co_await std::move(passing).under(with);
-  }(pass_sync(version), passed, cancel));
+  if (part.successor != nullptr) {
+    beside.spawn([](Task<Result<void>> passing, Result<void>& result, Cancel& with) -> Task<void> {
+      result = co_await std::move(passing).under(with);
+    }(pass_sync(version, *part.successor), passed, cancel));
+  }
   auto syncing = store_.sync();
   const auto synced = co_await std::move(syncing);
   co_await beside.wait_empty();

@@ -352,7 +352,8 @@ Task<Result<void>> Replica::store_update(Flight& flight, std::optional<uint64_t>
   if (error.code == Errc::corrupt && !flight.update.checksum) {
     // What it builds upon is damaged.
     damaged(flight.update.id);
-    if (reading_tail(*routed())->id != id_) error.code = Errc::unreachable;
+    const cluster::Target* const tail = reading_tail(*routed());
+    if (tail == nullptr || tail->id != id_) error.code = Errc::unreachable;
     co_return error;
   }
   if (error.code != Errc::corrupt) co_return error;

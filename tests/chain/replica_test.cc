@@ -323,6 +323,55 @@ TEST(ReplicaTest, AnUpdateOfADamagedChunkHealsIt) {
   }
 }
 
+Task<Result<void>> change_to(ChainWorld& world, std::vector<State> states) {
+  world.set(std::move(states));
+  co_return Result<void>();
+}
+
+// A step that is begun beside another starts later: by then the chain may be another.
+TEST(ReplicaTest, TheChainChangesBeforeItsNextTargetIsAsked) {
+  ChainWorld world(2);
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "one"}).ok());
+  world.kill(1);
+  world.nodes[0]->silent = true;  // nobody but the test makes it look
+  std::optional<Result<wire::WriteReply>> wrote;
+  world.begin(world.send(0, {.id = kA, .data = "two"}), wrote);
+  world.sim.run_for(2500 * kMillisecond);
+  world.replica(0).look();
+  world.nodes[0]->silent = false;
+  world.set({State::serving, State::offline});
+  ASSERT_TRUE(world.eventually([&] { return wrote.has_value(); }));
+  EXPECT_TRUE(io::ok(*wrote));
+}
+
+TEST(ReplicaTest, TheChainChangesBeforeASyncIsPassedOn) {
+  ChainWorld world(2);
+  ASSERT_TRUE(world.write(0, {.id = kA, .data = "one"}).ok());
+  std::optional<Result<uint64_t>> synced;
+  std::optional<Result<void>> changed;
+  world.begin(world.replica(0).sync(world.version()), synced);
+  world.begin(change_to(world, {State::offline, State::serving}), changed);
+  ASSERT_TRUE(world.eventually([&] { return synced.has_value(); }));
+  EXPECT_EQ(synced->error().code, Errc::stale);
+}
+
+TEST(ReplicaTest, NobodyServesAnyMoreWhenDamageIsFound) {
+  // The change of the chain falls between the steps of the update, wherever they are.
+  for (int64_t step = 0; step < 40; step++) {
+    ChainWorld world(1);
+    const std::string text = text_of(1, 100'000);
+    ASSERT_TRUE(world.write(0, {.id = kA, .data = text}).ok());
+    ASSERT_TRUE(io::ok(world.run(world.ask_sync(0))));
+    world.damage(0, text.substr(5000, 100));
+    std::optional<Result<wire::WriteReply>> wrote;
+    world.begin(world.send(0, {.id = kA, .data = "x", .offset = 4990}), wrote);
+    world.sim.run_for(step * 20 * kMicrosecond);
+    world.set({State::offline});
+    ASSERT_TRUE(world.eventually([&] { return wrote.has_value(); }));
+    EXPECT_FALSE(wrote->ok());
+  }
+}
+
 TEST(ReplicaTest, TheLastChunkOfAFile) {
   ChainWorld world(2);
   for (const uint64_t index : {0, 3, 7}) {

@@ -189,11 +189,19 @@ TEST_F(ValidateTest, ARunIsWrittenDownReportedAndTold) {
   const std::vector<std::string> words = {"--only",     "cpu",         "--only", "host.cpu",
                                           "--textfile", dir_ / "prom", "--json"};
   EXPECT_EQ(validate({"report"}).exit, 1);
-  EXPECT_EQ(validate(words).exit, 0);
-  EXPECT_EQ(validate(words).exit, 0);
+  // A core may be slow while other tests run beside this one: that is a verdict like any other.
+  const auto degraded = [&] {
+    const Ran ran = validate(words);
+    EXPECT_TRUE(ran.exit == 0 || ran.exit == 3) << ran.out << ran.err;
+    return ran.exit == 3;
+  };
+  const bool first = degraded();
+  const bool last = degraded();
+  const auto verdict = [](bool is_degraded) { return is_degraded ? "degraded" : "pass"; };
   const Json report = data({"report"}, 0);
-  EXPECT_EQ(report["runs"].size(), 2u);
-  EXPECT_EQ(report["runs"][0]["verdict"], "pass");
+  ASSERT_EQ(report["runs"].size(), 2u);
+  EXPECT_EQ(report["runs"][0]["verdict"], verdict(first)) << report["runs"];
+  EXPECT_EQ(report["runs"][1]["verdict"], verdict(last)) << report["runs"];
   bool gemm = false;
   for (const Json& value : report["values"]) {
     gemm |= value["name"] == "cpu.kernels" && value["part"] == "gemm" &&
@@ -203,8 +211,8 @@ TEST_F(ValidateTest, ARunIsWrittenDownReportedAndTold) {
   EXPECT_TRUE(has(validate({"report"}).out, "cpu.kernels\tgemm\t"));
 
   const std::string text = read_file(dir_ / "prom/ff_validate.prom");
-  EXPECT_TRUE(has(text, "\nff_validate_verdict 0\n")) << text;
-  EXPECT_TRUE(has(text, "ff_validate_check{check=\"cpu.kernels\",part=\"gemm\"} 0\n")) << text;
+  EXPECT_TRUE(has(text, last ? "\nff_validate_verdict 2\n" : "\nff_validate_verdict 0\n")) << text;
+  EXPECT_TRUE(has(text, "ff_validate_check{check=\"cpu.kernels\",part=\"gemm\"} ")) << text;
   EXPECT_TRUE(has(text, "unit=\"FLOP/s\"} ")) << text;
   const std::regex line(R"((# (HELP|TYPE) ff_\w+ .+|ff_\w+(\{\w+=".*"(,\w+=".*")*\})? \S+))");
   std::istringstream lines(text);
