@@ -200,8 +200,8 @@ TEST_F(ValidateTest, ARunIsWrittenDownReportedAndTold) {
   const auto verdict = [](bool is_degraded) { return is_degraded ? "degraded" : "pass"; };
   const Json report = data({"report"}, 0);
   ASSERT_EQ(report["runs"].size(), 2u);
-  EXPECT_EQ(report["runs"][0]["verdict"], verdict(first)) << report["runs"];
-  EXPECT_EQ(report["runs"][1]["verdict"], verdict(last)) << report["runs"];
+  EXPECT_EQ(report["runs"][0]["verdict"], verdict(last)) << report["runs"];
+  EXPECT_EQ(report["runs"][1]["verdict"], verdict(first)) << report["runs"];
   bool gemm = false;
   for (const Json& value : report["values"]) {
     gemm |= value["name"] == "cpu.kernels" && value["part"] == "gemm" &&
