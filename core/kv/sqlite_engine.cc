@@ -22,8 +22,9 @@ namespace ff::kv {
 
 namespace {
 
-// Functions that share one sync. Above some hundred the sync no longer counts.
-constexpr size_t kBatchMax = 256;
+// Functions that share one transaction and one sync. Above some hundred the sync no longer counts,
+// and fewer keep the loop at work on the answers while the writer is on the next.
+constexpr size_t kBatchMax = 128;
 
 // Of the connection that writes. 64 MiB of pages kept in memory: keys that lie far apart each want
 // a page. Readers would gain nothing: SQLite drops all their pages whenever somebody has written.
