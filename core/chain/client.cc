@@ -192,6 +192,7 @@ Task<Result<Client::Found>> Client::chunks(cluster::ChainId id, Chunks asked,
           found.chunks.push_back({from_wire(listed.chunk()), from_wire(listed.committed())});
         }
         if (reply->next() != 0) found.next = reply->next();
+        if (reply->has_verifier()) found.verifier = reply->verifier();
         co_return found;
       }
       const Errc code = reply.error().code;

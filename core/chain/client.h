@@ -95,7 +95,8 @@ class Client {
   struct Found {
     std::vector<Last> chunks = {};
     uint64_t run = 0;  // so many, each `step` behind the one before; kRunMax: perhaps more
-    std::optional<uint64_t> next = {};  // to be asked from there on
+    std::optional<uint64_t> next = {};      // to be asked from there on
+    std::optional<uint64_t> verifier = {};  // service.h, when it was looked; none: a node of before
   };
   Task<Result<Found>> chunks(cluster::ChainId chain, Chunks asked, std::string capability = {});
 

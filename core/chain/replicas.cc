@@ -249,6 +249,7 @@ Task<Result<wire::ChunksReply>> Replicas::chunks(rpc::ServerCall& call,
   for (const chunk::ChunkInfo& info : page.chunks) *reply.add_chunks() = to_wire(info);
   reply.set_run(page.run);
   reply.set_next(page.next);
+  reply.set_verifier(replica->told_verifier());
   co_return reply;
 }
 

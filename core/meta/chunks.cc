@@ -76,6 +76,7 @@ Task<Result<void>> Chunks::cut_share(Share share) {
     auto asking =
         client_.chunks(share.chain, {.inode = share.inode, .from = from, .limit = kChunksAtOnce});
     FF_CO_TRY(const auto found, co_await std::move(asking));
+    if (found.verifier) verifiers.insert(*found.verifier);
     if (!found.chunks.empty()) {
       auto looking = goes_still(share, over);
       FF_CO_TRY(co_await std::move(looking));
@@ -96,13 +97,13 @@ Task<Result<void>> Chunks::cut_share(Share share) {
   }
 }
 
-// Syncs what was changed. False: some of it was lost before, and is to be done again.
+// Syncs what was changed, and what was found as it shall be: another server may be at the same
+// file, and not have synced it yet. False: some of it was lost before, and is to be done again.
 Task<Result<bool>> Chunks::keep(cluster::ChainId chain, Verifiers& verifiers) {
-  if (verifiers.empty()) co_return true;
-  const Verifiers changed = std::exchange(verifiers, {});
+  const Verifiers seen = std::exchange(verifiers, {});
   auto syncing = client_.sync(chain);
   FF_CO_TRY(const uint64_t synced, co_await std::move(syncing));
-  co_return changed == Verifiers{synced};
+  co_return seen.empty() || seen == Verifiers{synced};
 }
 
 Task<Result<void>> Chunks::goes_still(const Share& share, bool& over) {

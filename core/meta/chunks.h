@@ -38,7 +38,7 @@ class Chunks {
 
  private:
   struct Share;
-  using Verifiers = std::set<uint64_t>;  // of changes (chain/service.h)
+  using Verifiers = std::set<uint64_t>;  // of looks and changes (chain/service.h)
   Task<Result<void>> cut_share(Share share);
   Task<Result<void>> goes_still(const Share& share, bool& over);
   Task<Result<void>> cut_chunk(const Share& share, chain::Client::Last found, Verifiers& verifiers,

@@ -246,9 +246,21 @@ FILES = {
     "cut-without-sync": [
         (
             "core/meta/chunks.cc",
-            "  if (verifiers.empty()) co_return true;",
-            "  if (chain > 0) co_return true;",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n  if (chain > 0) co_return true;\n",
         )
+    ],
+    "cut-by-another-without-sync": [
+        (
+            "core/meta/chunks.cc",
+            "    if (found.verifier) verifiers.insert(*found.verifier);\n",
+            "",
+        ),
+        (
+            "core/meta/chunks.cc",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n  if (seen.empty()) co_return true;\n",
+        ),
     ],
     "append-where-another-does": [
         (
