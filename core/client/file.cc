@@ -399,6 +399,8 @@ Task<Result<void>> File::clear_on(cluster::ChainId chain, uint64_t begin, uint64
                                       std::move(right));
     auto found = co_await std::move(asking);
     if (!found) co_return with_errno(std::move(found).error());
+    // What another has cleared, and not synced: for a sync of this file it counts as its own.
+    if (found->verifier) state_->unsynced.add(chain, *found->verifier);
     Together all(of_.loop());
     for (const auto& one : found->chunks) {
       const uint64_t at = one.id.index * size;

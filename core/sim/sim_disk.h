@@ -58,6 +58,9 @@ class SimDisk final : public io::Disk {
   // truncate, changes of names. Operation number n is the one that finds mutations() == n.
   uint64_t mutations() const { return mutations_; }
   void crash_at(uint64_t operation) { crash_at_ = operation; }
+  // At once. Whoever plays a process that dies calls it before its objects go: their destructors
+  // would write and sync what a dead process does not (SQLite copies its log when it is closed).
+  void crash();
   bool crashed() const { return crashed_; }
   void fail_at(uint64_t operation, int err) { failures_[operation] = err; }
   void set_fault(SimOp kind, double probability, int err);  // 0: never again
@@ -123,7 +126,6 @@ class SimDisk final : public io::Disk {
 
   // The faults that meet an operation; counts it when it mutates.
   Result<void> admit(SimOp kind, bool mutates, const std::string& path);
-  void crash();
   void restart();
   NodeRef new_node(io::FileKind kind, uint32_t mode);
   // Space for a new entry's node, or ENOSPC.

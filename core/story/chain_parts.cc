@@ -68,6 +68,7 @@ void StorageProcess::stop() {
 
 void StorageProcess::kill() {
   stage_.net.stop_process(name_);
+  disk_.crash();
   stop();
   disk_.kill();
 }
@@ -75,6 +76,7 @@ void StorageProcess::kill() {
 void StorageProcess::lose_power() {
   stage_.net.stop_machine(name_);
   machine_off_ = true;
+  disk_.crash();
   stop();
   disk_.power_loss();
   boot_ += "+";

@@ -301,6 +301,7 @@ inline void ChainWorld::start(size_t i) {
 inline void ChainWorld::kill(size_t i) {
   Node& node = *nodes[i];
   net.stop_process(node.name);
+  node.disk.crash();
   node.live.reset();
   node.disk.kill();
 }
@@ -308,6 +309,7 @@ inline void ChainWorld::kill(size_t i) {
 inline void ChainWorld::lose_power(size_t i) {
   Node& node = *nodes[i];
   net.stop_process(node.name);
+  node.disk.crash();
   node.live.reset();
   node.disk.power_loss();
   node.boot += "+";

@@ -1,5 +1,7 @@
 // Writes that fail after they were answered, in a simulated cluster: who is told, what is tried
 // again, what is lost; and what a sync waits for when there is more than one.
+#include <fmt/format.h>
+
 #include <cerrno>
 
 #include "client/files_world.h"
@@ -274,6 +276,30 @@ TEST_F(LateErrorsTest, WhatAllReplicasHaveLostIsToldToEach) {
   EXPECT_TRUE(io::ok(run(other->sync())));
   EXPECT_TRUE(io::ok(run(file->close())));
   EXPECT_TRUE(io::ok(run(other->close())));
+}
+
+// Another has cleared it before, and not synced: for whoever finds nothing to clear, that must hold
+// after his own sync all the same.
+TEST_F(LateErrorsTest, WhatAnotherHasClearedStaysClearedAfterASync) {
+  User other(stage_, "other");
+  ASSERT_TRUE(io::ok(run(other.files().start(INT64_MAX))));
+  constexpr size_t kSize = 4 * kChunk;
+  for (int round = 0; round < 8; round++) {  // a loss of power leaves this or that
+    const auto file = create(fmt::format("f{}", round)).value();
+    ASSERT_TRUE(io::ok(run(file->write(0, as_bytes(text_of(1, kSize))))));
+    ASSERT_TRUE(io::ok(run(file->sync())));
+    const auto theirs = run(other.files().open({}, {.id = file->inode().id}, meta::kMayWrite));
+    ASSERT_TRUE(io::ok(theirs));
+    ASSERT_TRUE(io::ok(run((*theirs)->clear(0, kSize))));
+    ASSERT_TRUE(io::ok(run(file->clear(0, kSize))));
+    ASSERT_TRUE(io::ok(run(file->sync())));
+    for (const auto& node : cluster_.nodes()) node->lose_power();
+    for (const auto& node : cluster_.nodes()) node->start();
+    ASSERT_TRUE(eventually([&] { return cluster_.all_serve(); }));
+    EXPECT_TRUE(read(*this, *file, 0, kSize) == std::string(kSize, '\0')) << round;
+    EXPECT_TRUE(io::ok(run((*theirs)->close())));
+    EXPECT_TRUE(io::ok(run(file->close())));
+  }
 }
 
 }  // namespace
