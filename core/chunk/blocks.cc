@@ -47,13 +47,16 @@ Result<void> Blocks::open_files(Class of, bool create) {
                                                .create = create,
                                                .direct = direct_,
                                                .mode = 0600}));
-  FF_TRY(auto crc, disk_.open(io::join(dir_, class_name(of) + ".crc"),
-                              {.access = io::Access::read_write, .create = true, .mode = 0600}));
+  const std::string crc_path = io::join(dir_, class_name(of) + ".crc");
+  FF_TRY(const bool had_crc, io::exists(disk_, crc_path));
+  FF_TRY(auto crc,
+         disk_.open(crc_path, {.access = io::Access::read_write, .create = true, .mode = 0600}));
   std::unique_ptr<io::File> pages;
   if (data->direct()) {
     FF_TRY(pages, disk_.open(data_path(of), {.access = io::Access::read_write}));
   }
-  if (create) FF_TRY(disk_.sync_dir(dir_));
+  // Power that was lost while both were made may have left the first alone.
+  if (create || !had_crc) FF_TRY(disk_.sync_dir(dir_));
   FF_TRY(const io::FileInfo info, data->info());
   Files& own = files(of);
   own.data = std::move(data);

@@ -68,10 +68,12 @@ class ChunkWorld {
     store.reset();
   }
   void kill() {
+    disk.crash();
     store.reset();
     disk.kill();
   }
   void power_loss() {
+    disk.crash();
     store.reset();
     disk.power_loss();
     boot += "+";
