@@ -104,6 +104,8 @@ class Blocks {
   Result<BlockRef> adopt(Place place, uint64_t filled, std::optional<Class> pieces_of);
   // The same block, of another version.
   void adopted(Block& block, uint64_t filled, std::optional<Class> pieces_of);
+  // What was made of it so far counts no more: its versions are adopted once more.
+  void trust(Block& block) { block.lost_ = block.doubted = false; }
   // After the last adopt(): groups without a block are punched.
   void drop_unused();
 

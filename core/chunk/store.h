@@ -174,6 +174,7 @@ class Store {
   Result<Image> adopt(const ImageRecord& record, const std::vector<const Image*>& shared);
   Result<Versions> adopt(const Record& record, const Versions* current);
   Task<Result<void>> recover(UndoRows undo);
+  void judge_blocks(const Target& target, ChunkId id, const Versions& versions);
   Task<Result<bool>> settle_chunk(Target& target, ChunkId id, const std::vector<std::string>& undo);
   Task<Result<bool>> intact(Image image);
   Task<Result<void>> doubt_files();

@@ -295,6 +295,23 @@ Task<Result<bool>> Store::intact(Image image) {
   co_return checksum == image.state.checksum;
 }
 
+// By these versions alone: a newer one, which is gone, may have gone past the ends of the files.
+void Store::judge_blocks(const Target& target, ChunkId id, const Versions& versions) {
+  const Record record = record_of(versions);
+  std::vector<std::pair<const Image*, const ImageRecord*>> images{
+      {&versions.committed, &record.committed}};
+  if (versions.pending) images.emplace_back(&versions.pending->image, &record.pending->image);
+  for (const auto& [image, of] : images) {
+    if (image->block) blocks_.trust(*image->block);
+    if (image->piece_block) blocks_.trust(*image->piece_block);
+  }
+  for (const auto& [image, of] : images) {
+    if (image->block) blocks_.adopted(*image->block, filled_by(*of), std::nullopt);
+    if (image->piece_block) blocks_.adopted(*image->piece_block, slots_of(*of), of->block->of);
+  }
+  if (target.damaged.contains(id)) doubt(versions);
+}
+
 // Takes the chunk back as far as it must be; whether it was. `undo`: bodies of rows, oldest first.
 Task<Result<bool>> Store::settle_chunk(Target& target, ChunkId id,
                                        const std::vector<std::string>& undo) {
@@ -304,15 +321,18 @@ Task<Result<bool>> Store::settle_chunk(Target& target, ChunkId id,
     if (found == target.chunks.end()) co_return changed;
     Versions& versions = found->second.versions;
     FF_CO_TRY(const bool sound, co_await intact(versions.committed));
-    if (sound) {
-      if (!versions.pending) co_return changed;
-      FF_CO_TRY(const bool pending_sound, co_await intact(versions.pending->image));
-      if (pending_sound) co_return changed;
-      if (versions.committed.state.version > 0) {
-        versions.pending.reset();
-        note_tombstone(target, id, versions);
-        co_return true;
-      }
+    bool pending_sound = true;
+    if (sound && versions.pending) {
+      FF_CO_TRY(pending_sound, co_await intact(versions.pending->image));
+    }
+    if (sound && !pending_sound && versions.committed.state.version > 0) {
+      versions.pending.reset();
+      note_tombstone(target, id, versions);
+      pending_sound = changed = true;
+    }
+    if (sound && pending_sound) {
+      if (changed) judge_blocks(target, id, versions);
+      co_return changed;
     }
     // Even what was durable does not hold: damage that is not ours.
     if (older == undo.rend()) {

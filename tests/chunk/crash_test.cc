@@ -202,7 +202,9 @@ void open_again(CrashRun& run, bool& power_lost) {
 TEST(ChunkCrash, RandomStepsSurviveKillsAndLostPower) {
   std::vector<uint64_t> seeds(kSeeds);
   std::iota(seeds.begin(), seeds.end(), 1);
-  seeds.push_back(267);  // an older use of a block came back with its CRCs
+  seeds.push_back(146);   // a file's name was never synced
+  seeds.push_back(267);   // an older use of a block came back with its CRCs
+  seeds.push_back(1027);  // a block counted as lost for a version that had been taken back
   for (const uint64_t seed : seeds) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     CrashRun run(seed);

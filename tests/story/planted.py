@@ -247,7 +247,8 @@ FILES = {
         (
             "core/meta/chunks.cc",
             "  const Verifiers seen = std::exchange(verifiers, {});\n",
-            "  const Verifiers seen = std::exchange(verifiers, {});\n  if (chain > 0) co_return true;\n",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n"
+            "  if (chain > 0) co_return true;\n",
         )
     ],
     "cut-by-another-without-sync": [
@@ -259,7 +260,8 @@ FILES = {
         (
             "core/meta/chunks.cc",
             "  const Verifiers seen = std::exchange(verifiers, {});\n",
-            "  const Verifiers seen = std::exchange(verifiers, {});\n  if (seen.empty()) co_return true;\n",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n"
+            "  if (seen.empty()) co_return true;\n",
         ),
     ],
     "append-where-another-does": [
