@@ -96,7 +96,7 @@ class Client {
     std::vector<Last> chunks = {};
     uint64_t run = 0;  // so many, each `step` behind the one before; kRunMax: perhaps more
     std::optional<uint64_t> next = {};      // to be asked from there on
-    std::optional<uint64_t> verifier = {};  // service.h, when it was looked; none: a node of before
+    std::optional<uint64_t> verifier = {};  // service.h, at the look; none: an older node
   };
   Task<Result<Found>> chunks(cluster::ChainId chain, Chunks asked, std::string capability = {});
 

@@ -97,17 +97,18 @@ Result<void> SimDisk::admit(SimOp kind, bool mutates, const std::string& path) {
 }
 
 void SimDisk::crash() {
+  if (crashed_) return;
   for (SimQueue* queue : queues_) queue->spill();
   crashed_ = true;
 }
 
 void SimDisk::kill() {
-  if (!crashed_) crash();
+  crash();
   restart();
 }
 
 void SimDisk::power_loss() {
-  if (!crashed_) crash();
+  crash();
   const Fate fate = pick_fate(rng_);
   lose_names(fate);
   std::set<const SimNode*> seen;
@@ -148,6 +149,7 @@ void SimDisk::lose_names(Fate fate) {
 void SimDisk::restart() {
   crashed_ = false;
   crash_at_ = UINT64_MAX;
+  failures_.clear();
   ++life_;
   recount();
 }

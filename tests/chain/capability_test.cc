@@ -154,17 +154,9 @@ class UserTest : public testing::Test {
   std::unique_ptr<net::Transport> transport_ = world_.net.transport("user");
   rpc::ClientContext context_{world_.sim.loop(), *transport_, senders_,
                               metrics_,          world_.rng,  identity(world_)};
-  std::unique_ptr<net::Transport> other_transport_ = world_.net.transport("trusted");
-  rpc::ClientContext trusted_context_{
-      world_.sim.loop(),
-      *other_transport_,
-      senders_,
-      metrics_,
-      world_.rng,
-      rpc::Identity{
-          .name = "trusted", .software = "ff test", .key = net::Key{}, .nonces = &world_.rng}};
+  ClientMachine trusted_machine_{world_, "trusted"};
   Client client_{context_, world_.truth, [] {}};
-  Client trusted_{trusted_context_, world_.truth, [] {}};
+  Client trusted_{trusted_machine_.context, world_.truth, [] {}};
 };
 
 TEST_F(UserTest, WritesAndReadsWithACapability) {

@@ -178,6 +178,9 @@ class ChainWorld {
     while (!condition() && sim.now_ns() < until_ns) sim.run_for(kMillisecond);
     return condition();
   }
+  rpc::Identity identity(std::string name) {
+    return {.name = std::move(name), .software = "ff test", .key = net::Key{}, .nonces = &rng};
+  }
   // What both hold of all chunks, but pending versions and results under way.
   void expect_equal(size_t a, size_t b);
 
@@ -200,9 +203,6 @@ class ChainWorld {
       tell_all();
     }
   }
-  rpc::Identity identity(std::string name) {
-    return {.name = std::move(name), .software = "ff test", .key = net::Key{}, .nonces = &rng};
-  }
 
   uint64_t next_channel_ = 1;
   rpc::Senders senders_;
@@ -210,6 +210,19 @@ class ChainWorld {
   std::optional<rpc::ClientContext> client_;
   std::optional<Nodes> client_nodes_;
   Gate gate;
+};
+
+// What a client on a machine of its own needs, with the cluster key.
+struct ClientMachine {
+  ClientMachine(ChainWorld& world, const std::string& name)
+      : transport(world.net.transport(name)), context{world.sim.loop(), *transport,
+                                                      senders,          metrics,
+                                                      world.rng,        world.identity(name)} {}
+
+  Metrics metrics;
+  rpc::Senders senders;
+  std::unique_ptr<net::Transport> transport;
+  rpc::ClientContext context;
 };
 
 struct ChainWorld::Node::Live {

@@ -42,7 +42,7 @@ class ClientTest : public testing::Test {
     client_.look();
   }
   uint64_t counted(std::string name) {
-    const std::string text = metrics_.text();
+    const std::string text = machine_.metrics.text();
     name = fmt::format("\n{} ", name);
     const size_t at = text.find(name);
     return at == text.npos ? 0 : std::stoull(text.substr(at + name.size()));
@@ -57,19 +57,9 @@ class ClientTest : public testing::Test {
   }
 
   ChainWorld world_;
-  Metrics metrics_;
-  rpc::Senders senders_;
-  std::unique_ptr<net::Transport> transport_ = world_.net.transport("user");
-  rpc::ClientContext context_{
-      world_.sim.loop(),
-      *transport_,
-      senders_,
-      metrics_,
-      world_.rng,
-      rpc::Identity{
-          .name = "user", .software = "ff test", .key = net::Key{}, .nonces = &world_.rng}};
+  ClientMachine machine_{world_, "user"};
   int refreshed_ = 0;
-  Client client_{context_, world_.truth, [this] { refreshed_++; }};
+  Client client_{machine_.context, world_.truth, [this] { refreshed_++; }};
 };
 
 TEST_F(ClientTest, WritesReadsAndSyncs) {

@@ -56,18 +56,8 @@ class Cutting {
 
  private:
   ChainWorld world_;
-  Metrics metrics_;
-  rpc::Senders senders_;
-  std::unique_ptr<net::Transport> transport_ = world_.net.transport("meta");
-  rpc::ClientContext context_{
-      world_.sim.loop(),
-      *transport_,
-      senders_,
-      metrics_,
-      world_.rng,
-      rpc::Identity{
-          .name = "meta", .software = "ff test", .key = net::Key{}, .nonces = &world_.rng}};
-  chain::Client client_{context_, world_.truth, [] {}};
+  chain::ClientMachine machine_{world_, "meta"};
+  chain::Client client_{machine_.context, world_.truth, [] {}};
   Chunks chunks_{client_, world_.truth, world_.sim.loop()};
   int asked_ = 0;
 };

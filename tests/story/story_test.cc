@@ -45,7 +45,7 @@ TEST(StoryTest, SeedsThatFailedBefore) {
     uint64_t number;
   };
   const Seed seeds[] = {
-      // A metadata server that could not read the routing told programs that no chain table is.
+      // A metadata server that could not read the routing told programs of no chain table.
       {"names", 610},
       // The chain changed between a target's decision to ask the next one and the call to it.
       {"files", 653},
