@@ -1,4 +1,9 @@
 // `ff admin backup`, `restore` and `adopt`: a copy of what the managers keep, and the way back.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+
 #include "base/units.h"
 #include "cluster/wire.h"
 #include "cmd/admin.h"
@@ -36,6 +41,21 @@ Result<void> run_restore_name(Session& session, const BackupOptions& options, in
   return {};
 }
 
+// What an operator must know of a backup that lacks damaged records.
+Result<void> left_out_of(const kv::BackupReport& report, const std::string& file) {
+  constexpr size_t kNamed = 10;
+  const auto& records = report.left_out;
+  if (records.empty()) return {};
+  const auto named = std::span(records).first(std::min(records.size(), kNamed));
+  Error error = fail(Errc::fault, "{} lacks {} damaged {} of the store: {}{}", file,
+                     format_count(records.size()), records.size() == 1 ? "record" : "records",
+                     fmt::join(named, ", "), records.size() > kNamed ? ", ..." : "");
+  error.hint =
+      "It holds all others. Keep the backup before it, and put single names back from that: ff "
+      "admin restore FILE --name PATH";
+  return error;
+}
+
 Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
                         int64_t timeout_ns) {
   Clock& clock = session.stop.clock();
@@ -53,8 +73,10 @@ Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
   FF_TRY(const auto report, run_task(loop, stoppable(loop, session.stop, std::move(copying))));
   session.out.line("{} {}: {} entries, {}", way == Way::out ? "wrote" : "restored", options.file,
                    report.entries, format_size(report.bytes));
-  session.out.data({{"file", options.file}, {"entries", report.entries}, {"bytes", report.bytes}});
-  return {};
+  Json data = {{"file", options.file}, {"entries", report.entries}, {"bytes", report.bytes}};
+  if (way == Way::out) data["left_out"] = report.left_out;
+  session.out.data(std::move(data));
+  return left_out_of(report, options.file);
 }
 
 struct AdoptBackupOptions {
@@ -82,7 +104,8 @@ void declare_copy(Command& admin, Way way) {
   command.about(
       way == Way::out
           ? "Writes all that the store holds, at one moment, to a new file. It reads the store "
-            "itself, beside running managers: the SQLite file in --dir on this machine, or etcd."
+            "itself, beside running managers: the SQLite file in --dir on this machine, or "
+            "etcd.\n\nDamaged records are left out and named, and the exit code is 3."
           : "The whole file is checked before anything is changed. The store must be empty, and "
             "no manager may be running on it: name a new folder, or a new prefix in etcd; one "
             "that was cut short is begun again.\n\nA backup is older than the cluster. A manager "

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/files.h"
+#include "kv/seal.h"
 #include "simd/crc32c.h"
 
 namespace ff::kv {
@@ -64,6 +65,10 @@ class Writer {
     return {};
   }
   Result<void> add(const Entry& entry) {
+    if (is_damaged(entry.key)) {
+      report_.left_out.push_back(key_text(stored_key(entry.key)));
+      return {};
+    }
     const size_t from = buffer_.size();
     append_le(buffer_, static_cast<uint32_t>(entry.key.size()));
     append_le(buffer_, static_cast<uint32_t>(entry.value.size()));
@@ -252,11 +257,11 @@ Task<Result<BackupReport>> write_backup(Engine& engine, io::Disk& disk, std::str
         FF_CO_TRY(writer.begin());
         for (std::string begin;;) {
           Range range = all_from(begin);
-          auto reading = txn.range(std::move(range), std::string());
+          auto reading = txn.range(std::move(range), std::string(kWithDamaged));
           FF_CO_TRY(const auto entries, co_await std::move(reading));
           for (const Entry& entry : entries) FF_CO_TRY(writer.add(entry));
           if (entries.size() < kPage) co_return Result<void>();
-          begin = entries.back().key + '\0';
+          begin = std::string(stored_key(entries.back().key)) + '\0';
         }
       },
       deadline_ns);

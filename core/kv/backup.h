@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/task.h"
@@ -23,10 +24,14 @@ namespace ff::kv {
 struct BackupReport {
   uint64_t entries = 0;
   uint64_t bytes = 0;  // of the file
+  // Keys (as key_text() writes them) of damaged records, which the backup leaves out.
+  std::vector<std::string> left_out;
 };
 
 // Everything the store holds, at one moment, to the new file `path`, durable when this returns;
-// the file is not there before it is whole. Errc::exists: there is a file; the disk's, the store's.
+// the file is not there before it is whole. Damaged records are left out, and the report names
+// them: one of them must not keep all others from being copied. Errc::exists: there is a file; the
+// disk's, the store's.
 Task<Result<BackupReport>> write_backup(Engine& engine, io::Disk& disk, std::string path,
                                         int64_t deadline_ns);
 

@@ -1,6 +1,7 @@
 // serve-meta and admin as an operator types them: a cluster from nothing, nodes that die and come
 // back, a lost chain given up, managers that take over from each other, and what can be mistyped.
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -424,6 +425,34 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
   // The other comes back after all: emptied and copied to, in one chain; in the other it serves.
   two = std::make_unique<test::Child>(node_launch(2, at));
   status_until(at, all_whole);
+}
+
+// Past all that checks it, in a store that nobody has open.
+void damage_last_record(const std::string& path) {
+  sqlite3* store = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &store), SQLITE_OK);
+  const char* sql =
+      "UPDATE kv SET value = zeroblob(length(value)) WHERE key = (SELECT max(key) FROM kv)";
+  EXPECT_EQ(sqlite3_exec(store, sql, nullptr, nullptr, nullptr), SQLITE_OK);
+  EXPECT_EQ(sqlite3_changes(store), 1);
+  sqlite3_close(store);
+}
+
+TEST(Admin, ABackupNamesTheDamagedRecordsThatItLacks) {
+  const test::TempDir dir;
+  const std::string store = dir / "store";
+  std::string at;
+  {
+    Manager manager(Words{"--dir", store});
+    at = manager.address;
+    ASSERT_EQ(admin(at, {"init"}).exit, 0);
+  }
+  damage_last_record(store + "/meta.db");
+  const auto lacking = admin(at, {"backup", dir / "lacking", "--dir", store});
+  EXPECT_EQ(lacking.exit, 3);
+  EXPECT_NE(lacking.err.find("lacks 1 damaged record of the store"), std::string::npos)
+      << lacking.err;
+  EXPECT_EQ(admin(at, {"restore", dir / "lacking", "--dir", dir / "new"}).exit, 0);
 }
 
 // An old copy of the database comes back, and the cluster has gone on since.

@@ -16,6 +16,7 @@
 #include "io/system_disk.h"
 #include "io/temp_dir.h"
 #include "kv/backup.h"
+#include "kv/seal.h"
 #include "kv/sqlite_engine.h"
 #include "meta/census.h"
 #include "meta/names.h"
@@ -265,6 +266,37 @@ TEST_F(DamageTest, AFlippedBitIsNeverSilent) {
     noticed += flip(bytes, page * kPageBits + rng.below(kPageBits), truth) ? 1 : 0;
   }
   EXPECT_GT(noticed, kTrials / 10);  // many lie where nothing is
+}
+
+TEST_F(DamageTest, ABackupLeavesOutWhatIsDamagedAndNamesIt) {
+  fill();
+  io::SystemDisk disk;
+  InodeId file = 0;
+  uint64_t whole = 0;
+  {
+    const auto store = store_at(path_).value();
+    Open open(*store, loop_, clock_);
+    file = open.run(open.names.walk({}, kRoot, "/dir1/file06", true))->inode->id;
+    const auto written = open.run(kv::write_backup(open.engine, disk, backup_, INT64_MAX));
+    ASSERT_TRUE(written.ok());
+    EXPECT_TRUE(written->left_out.empty());
+    whole = written->entries;
+  }
+  change_raw("UPDATE kv SET value = zeroblob(length(value)) WHERE key = " + hex(keys::inode(file)));
+  const auto store = store_at(path_).value();
+  Open open(*store, loop_, clock_);
+  const std::string after = backup_ + ".after";
+  const auto written = open.run(kv::write_backup(open.engine, disk, after, INT64_MAX));
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  EXPECT_EQ(written->entries, whole - 1);
+  EXPECT_EQ(written->left_out, (std::vector{kv::key_text(keys::inode(file))}));
+  const auto copy = store_at(path_ + ".copy").value();
+  Open restored(*copy, loop_, clock_);
+  ASSERT_TRUE(restored.run(kv::restore_backup(restored.engine, disk, after, INT64_MAX)).ok());
+  size_t errors = 0;
+  for (const auto& [what, answer] : ask(*copy)) errors += answer ? 0 : 1;
+  EXPECT_GT(errors, 0U);
+  EXPECT_LE(errors, 2U);  // the file, and its attribute
 }
 
 TEST_F(DamageTest, AValueComesBackFromABackup) {
