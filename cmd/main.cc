@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "cmd/cli.h"
+#include "cmd/cli/cli.h"
 
 // Sorted by name: NAME as typed, the suffix of its declare_ function, one line without full stop.
 #define FF_COMMANDS(COMMAND)                                                                \

@@ -5,12 +5,12 @@
 #include <string>
 #include <utility>
 
-#include "base/log.h"
-#include "cluster/manager_service.h"
-#include "cmd/daemon.h"
-#include "cmd/kv_options.h"
-#include "io/files.h"
-#include "meta/meta_service.h"
+#include "cmd/cli/daemon.h"
+#include "cmd/options/kv_options.h"
+#include "platform/base/log.h"
+#include "platform/io/files.h"
+#include "storage/cluster/manager_service.h"
+#include "storage/meta/meta_service.h"
 
 namespace ff::cmd {
 namespace {

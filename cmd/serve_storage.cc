@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/units.h"
-#include "chain/storage_node.h"
-#include "cmd/daemon.h"
-#include "cmd/meta_option.h"
-#include "cmd/stop_watch.h"
-#include "io/files.h"
-#include "io/system_disk.h"
-#include "net/resolve.h"
+#include "cmd/cli/daemon.h"
+#include "cmd/cli/stop_watch.h"
+#include "cmd/options/meta_option.h"
+#include "platform/base/units.h"
+#include "platform/io/files.h"
+#include "platform/io/system_disk.h"
+#include "platform/net/resolve.h"
+#include "storage/chain/storage_node.h"
 
 namespace ff::cmd {
 namespace {

@@ -1,11 +1,11 @@
 // `ff sim`: replays a simulated cluster from a seed.
 #include <string>
 
-#include "base/clock.h"
-#include "base/log.h"
-#include "base/units.h"
-#include "cmd/cli.h"
-#include "story/story.h"
+#include "cmd/cli/cli.h"
+#include "lab/scenario/stories.h"
+#include "platform/base/clock.h"
+#include "platform/base/log.h"
+#include "platform/base/units.h"
 
 namespace ff::cmd {
 namespace {
@@ -20,7 +20,7 @@ struct SimOptions {
 void list_stories(Session& session) {
   Json list = Json::array();
   auto table = session.out.table({{"STORY"}, {"WHAT HAPPENS"}});
-  for (const auto& story : story::stories()) {
+  for (const auto& story : scenario::stories()) {
     table.row({std::string(story.name), std::string(story.about)});
     list.push_back({{"story", story.name}, {"about", story.about}});
   }
@@ -32,7 +32,7 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
     list_stories(session);
     return {};
   }
-  const story::Story* const story = story::find_story(options.story);
+  const scenario::Story* const story = scenario::find_story(options.story);
   if (story == nullptr) {
     Error error = fail(Errc::usage, "there is no story '{}'", options.story);
     error.hint = "`ff sim --list` prints them.";

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "base/gate.h"
-#include "base/rng.h"
-#include "base/system_loop.h"
-#include "io/async.h"
-#include "io/buffers.h"
-#include "io/system_disk.h"
-#include "io/thread_queue.h"
-#include "io/uring_queue.h"
+#include "platform/base/gate.h"
+#include "platform/base/rng.h"
+#include "platform/base/system_loop.h"
+#include "platform/io/async.h"
+#include "platform/io/buffers.h"
+#include "platform/io/system_disk.h"
+#include "platform/io/thread_queue.h"
+#include "platform/io/uring_queue.h"
 
 namespace ff::io {
 namespace {

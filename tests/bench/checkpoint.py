@@ -25,7 +25,7 @@ import time
 from cluster import Cluster
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MAKE = os.path.join(HERE, "..", "make_safetensors.py")
+MAKE = os.path.join(HERE, "..", "e2e", "make_safetensors.py")
 
 TORCH = """
 import os, sys, time, torch

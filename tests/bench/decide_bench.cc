@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/rng.h"
-#include "sched/decide.h"
+#include "ops/scheduler/decide.h"
+#include "platform/base/rng.h"
 
-namespace ff::sched {
+namespace ff::scheduler {
 namespace {
 
 constexpr int64_t kNow = 1'000'000 * kSecond;
@@ -83,4 +83,4 @@ BENCHMARK(decide_full)
     ->Complexity(benchmark::oNLogN);
 
 }  // namespace
-}  // namespace ff::sched
+}  // namespace ff::scheduler

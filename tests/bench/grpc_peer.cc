@@ -13,10 +13,10 @@
 #include <optional>
 #include <vector>
 
-#include "base/bytes.h"
 #include "bench/grpc_server.h"
 #include "bench/peer.h"
-#include "tests/bench/grpc_peer.grpc.pb.h"
+#include "grpc_peer.grpc.pb.h"
+#include "platform/base/bytes.h"
 
 namespace ff::peer {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/bench/grpc_peer.grpc.pb.h"
+#include "grpc_peer.grpc.pb.h"
 
 namespace ff::peer {
 namespace {

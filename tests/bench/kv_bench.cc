@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <string>
 
-#include "base/gate.h"
-#include "base/rng.h"
-#include "base/system_loop.h"
-#include "kv/etcd_engine.h"
-#include "kv/sqlite_engine.h"
+#include "platform/base/gate.h"
+#include "platform/base/rng.h"
+#include "platform/base/system_loop.h"
+#include "platform/kv/etcd_engine.h"
+#include "platform/kv/sqlite_engine.h"
 
 namespace ff::kv {
 namespace {

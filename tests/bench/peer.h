@@ -18,7 +18,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/units.h"
+#include "platform/base/units.h"
 
 namespace ff::peer {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/rng.h"
-#include "simd/reduce.h"
-#include "simd/reduce_paths.h"
+#include "platform/base/bytes.h"
+#include "platform/base/rng.h"
+#include "platform/simd/reduce.h"
+#include "platform/simd/reduce_paths.h"
 
 namespace ff::simd {
 namespace {

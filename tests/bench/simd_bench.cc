@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
-#include "simd/crc32c.h"
-#include "simd/crc32c_paths.h"
-#include "simd/digest.h"
-#include "simd/xxh128_paths.h"
+#include "platform/base/rng.h"
+#include "platform/simd/crc32c.h"
+#include "platform/simd/crc32c_paths.h"
+#include "platform/simd/digest.h"
+#include "platform/simd/xxh128_paths.h"
 
 namespace ff::simd {
 namespace {

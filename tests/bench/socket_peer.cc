@@ -12,9 +12,9 @@
 #include <cstring>
 #include <memory>
 
-#include "base/bytes.h"
 #include "bench/peer.h"
-#include "simd/crc32c.h"
+#include "platform/base/bytes.h"
+#include "platform/simd/crc32c.h"
 
 namespace ff::peer {
 namespace {

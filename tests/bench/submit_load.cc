@@ -3,16 +3,16 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/gate.h"
-#include "base/metrics.h"
-#include "base/system_loop.h"
-#include "net/address.h"
-#include "net/key.h"
-#include "net/system_transport.h"
-#include "rpc/client.h"
-#include "sched/service.h"
+#include "ops/scheduler/service.h"
+#include "platform/auth/key.h"
+#include "platform/base/gate.h"
+#include "platform/base/metrics.h"
+#include "platform/base/system_loop.h"
+#include "platform/net/address.h"
+#include "platform/net/system_transport.h"
+#include "platform/rpc/client.h"
 
-namespace ff::sched {
+namespace ff::scheduler {
 namespace {
 
 constexpr int64_t kCallNs = 60 * kSecond;
@@ -64,7 +64,7 @@ int main_of(const char* at, uint64_t tasks, uint64_t flights) {
   net::SystemTransport transport({.use = net::NetUse::tcp});
   rpc::Senders senders;
   Metrics metrics;
-  net::SecureRng rng;
+  auth::SecureRng rng;
   rpc::ClientContext context{
       loop,    transport, senders,
       metrics, rng,       {.name = "load", .software = "ff", .key = {}, .nonces = &rng}};
@@ -80,10 +80,10 @@ int main_of(const char* at, uint64_t tasks, uint64_t flights) {
 }
 
 }  // namespace
-}  // namespace ff::sched
+}  // namespace ff::scheduler
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
-  return ff::sched::main_of(argv[1], std::strtoull(argv[2], nullptr, 10),
-                            std::strtoull(argv[3], nullptr, 10));
+  return ff::scheduler::main_of(argv[1], std::strtoull(argv[2], nullptr, 10),
+                                std::strtoull(argv[3], nullptr, 10));
 }

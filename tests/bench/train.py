@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # A step of training with gradients summed by libff.so, beside the same step over gloo.
-"""Measures steps of tests/library/train.py, --backend ff beside gloo.
+"""Measures steps of tests/training/bindings/train.py, --backend ff beside gloo.
 
 usage: train.py BUILD [--rounds N] [--steps N] [--dir DIR] [--json]
 
@@ -20,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 
-TRAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "library", "train.py")
+HERE = os.path.dirname(os.path.abspath(__file__))
+TRAIN = os.path.join(HERE, "..", "training", "bindings", "train.py")
 MODEL = ["--width", "512", "--layers", "3", "--batch", "1", "--context", "8"]
 WARM = 4  # steps: the model makes its buckets anew, memory is touched for the first time
 KINDS = ("step", "its processor time")

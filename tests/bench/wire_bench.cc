@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/rng.h"
-#include "simd/reduce_paths.h"
-#include "simd/wire.h"
+#include "platform/base/bytes.h"
+#include "platform/base/rng.h"
+#include "platform/simd/reduce_paths.h"
+#include "platform/simd/wire.h"
 
 namespace ff::simd {
 namespace {

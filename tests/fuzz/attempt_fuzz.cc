@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
-#include "sched/attempt_record.h"
+#include "ops/scheduler/attempt_record.h"
+#include "platform/base/check.h"
 
 using namespace ff;
-using namespace ff::sched;
+using namespace ff::scheduler;
 
 std::vector<std::string> fuzz_seeds() {
   AttemptRecord record{.scheduler = "0123", .task = 12, .attempt = 1, .node_rank = 2};

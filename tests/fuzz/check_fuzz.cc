@@ -5,21 +5,21 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
-#include "base/text.h"
-#include "check/gpu_facts.h"
-#include "check/host.h"
-#include "check/kernel_log.h"
-#include "check/log_rules.h"
-#include "check/pci_peer.h"
-#include "check/run.h"
-#include "check/tree.h"
-#include "check/xid.h"
+#include "ops/validate/gpu_facts.h"
+#include "ops/validate/host.h"
+#include "ops/validate/kernel_log.h"
+#include "ops/validate/log_rules.h"
+#include "ops/validate/pci_peer.h"
+#include "ops/validate/run.h"
+#include "ops/validate/tree.h"
+#include "ops/validate/xid.h"
+#include "platform/base/check.h"
+#include "platform/base/text.h"
 
 namespace {
 
 using namespace ff;
-using namespace ff::check;
+using namespace ff::validate;
 
 constexpr int64_t kNowNs = 1'795'435'200 * kSecond;
 

@@ -5,14 +5,14 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
-#include "ckpt/chunk_file.h"
-#include "simd/crc32c.h"
+#include "platform/base/check.h"
+#include "platform/simd/crc32c.h"
+#include "training/checkpoint/chunk_file.h"
 
 namespace {
 
 using namespace ff;
-using namespace ff::ckpt;
+using namespace ff::checkpoint;
 
 std::string make_chunk(std::string_view data, bool compress, simd::DigestKind kind) {
   const auto print = simd::fingerprint(kind, as_bytes(data));

@@ -6,11 +6,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/gate.h"
-#include "base/rng.h"
-#include "chunk/store.h"
-#include "sim/sim_disk.h"
-#include "sim/sim_world.h"
+#include "platform/base/gate.h"
+#include "platform/base/rng.h"
+#include "platform/sim/sim_disk.h"
+#include "platform/sim/sim_world.h"
+#include "storage/chunk/store.h"
 
 namespace {
 

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
-#include "cluster/manager.h"
-#include "cluster/member.h"
-#include "cluster/timing.h"
-#include "cluster/wire.h"
+#include "platform/base/check.h"
+#include "storage/cluster/manager.h"
+#include "storage/cluster/member.h"
+#include "storage/cluster/timing.h"
+#include "storage/cluster/wire.h"
 
 namespace {
 

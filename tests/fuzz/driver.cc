@@ -28,7 +28,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/rng.h"
+#include "platform/base/rng.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));

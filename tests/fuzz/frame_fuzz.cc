@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "base/gate.h"
 #include "fuzz/frame_input.h"
-#include "sim/sim_world.h"
+#include "platform/base/gate.h"
+#include "platform/sim/sim_world.h"
 
 namespace {
 

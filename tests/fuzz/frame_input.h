@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "base/check.h"
-#include "net/connection.h"
-#include "net/frame.h"
-#include "simd/crc32c.h"
+#include "platform/base/check.h"
+#include "platform/net/connection.h"
+#include "platform/net/frame.h"
+#include "platform/simd/crc32c.h"
 
 namespace ff::net {
 

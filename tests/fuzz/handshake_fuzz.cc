@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/gate.h"
-#include "base/log.h"
 #include "fuzz/frame_input.h"
-#include "rpc/channel.h"
-#include "rpc/handshake.h"
-#include "rpc/probe.h"
-#include "rpc/session.h"
-#include "sim/sim_world.h"
+#include "platform/base/clock.h"
+#include "platform/base/gate.h"
+#include "platform/base/log.h"
+#include "platform/rpc/channel.h"
+#include "platform/rpc/handshake.h"
+#include "platform/rpc/probe.h"
+#include "platform/rpc/session.h"
+#include "platform/sim/sim_world.h"
 
 namespace {
 
@@ -26,7 +26,7 @@ struct Target {
 
   Identity identity(bool with_key) {
     Identity self{.name = "target", .software = "ff fuzz", .key = {}, .nonces = &rng};
-    if (with_key) self.key = net::Key{};
+    if (with_key) self.key = auth::Key{};
     return self;
   }
 

@@ -5,14 +5,14 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
-#include "ckpt/chunk_file.h"
-#include "ckpt/index.h"
-#include "ckpt/sealed_line.h"
+#include "platform/base/check.h"
+#include "training/checkpoint/chunk_file.h"
+#include "training/checkpoint/index.h"
+#include "training/checkpoint/sealed_line.h"
 
 namespace {
 
-using namespace ff::ckpt;
+using namespace ff::checkpoint;
 
 uint64_t sum_of(const std::vector<Extent>& extents) {
   uint64_t sum = 0;
@@ -83,7 +83,7 @@ std::vector<std::string> fuzz_seeds() {
   std::string whole;
   std::vector<std::string> seeds;
   for (const auto& line : lines) {
-    seeds.push_back(ff::ckpt::seal_line(line));
+    seeds.push_back(ff::checkpoint::seal_line(line));
     whole += seeds.back();
   }
   seeds.push_back(whole);

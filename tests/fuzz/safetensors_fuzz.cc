@@ -5,13 +5,13 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
-#include "base/text.h"
-#include "ckpt/safetensors.h"
+#include "platform/base/check.h"
+#include "platform/base/text.h"
+#include "training/checkpoint/safetensors.h"
 
 namespace {
 
-using namespace ff::ckpt;
+using namespace ff::checkpoint;
 
 void check_accepted(const SafetensorsHeader& header, uint64_t data_size) {
   SafetensorsHeaderWriter writer;

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
-#include "chain/capability.h"
-#include "net/token.h"
+#include "platform/auth/token.h"
+#include "platform/base/check.h"
+#include "storage/chain/capability.h"
 
 namespace {
 
@@ -17,11 +17,11 @@ using namespace ff;
 constexpr uint64_t kInode = 7;
 constexpr int64_t kNow = 1'000'000;
 // Fuzzed bytes are checked with a key that signs none of the seeds.
-constexpr net::Key kKey = {std::byte{1}};
+constexpr auth::Key kKey = {std::byte{1}};
 
 void check_token(std::string_view text) {
-  const auto token = net::parse_token(text);
-  if (token) FF_CHECK(net::token_text(*token) == text);
+  const auto token = auth::parse_token(text);
+  if (token) FF_CHECK(auth::token_text(*token) == text);
   if (!token) FF_CHECK(token.error().code == Errc::corrupt);
 }
 
@@ -31,9 +31,9 @@ void check_capability(std::string_view bytes) {
     FF_CHECK(!checked && checked.error().code == Errc::refused);
     FF_CHECK(!chain::is_expired(checked.error()));  // not before the mac is right
     // With the key that does sign, nothing but the bits that it signed may change the answer.
-    const auto other = chain::check(net::Key{}, bytes, kInode, right, kNow);
+    const auto other = chain::check(auth::Key{}, bytes, kInode, right, kNow);
     if (!other) FF_CHECK(other.error().code == Errc::refused);
-    if (other) FF_CHECK(!chain::check(net::Key{}, bytes, kInode + 1, right, kNow));
+    if (other) FF_CHECK(!chain::check(auth::Key{}, bytes, kInode + 1, right, kNow));
   }
 }
 
@@ -48,8 +48,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 std::vector<std::string> fuzz_seeds() {
   constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
-  return {net::token_text(net::make_token({}, {1000, 7})),
-          net::token_text(net::make_token({}, {UINT32_MAX, UINT64_MAX})),
+  return {auth::token_text(auth::make_token({}, {1000, 7})),
+          auth::token_text(auth::make_token({}, {UINT32_MAX, UINT64_MAX})),
           chain::sign({}, {kInode, chain::kRightRead | chain::kRightWrite, kForever}),
           chain::sign({}, {kInode, chain::kRightRead, kNow}),
           chain::sign({}, {UINT64_MAX, UINT32_MAX, -1})};

@@ -5,13 +5,13 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
-#include "shim/cgroup.h"
-#include "shim/launch.h"
-#include "shim/lease.h"
-#include "shim/process_table.h"
-#include "shim/rank_log.h"
-#include "shim/records.h"
+#include "ops/shim/cgroup.h"
+#include "ops/shim/launch.h"
+#include "ops/shim/lease.h"
+#include "ops/shim/process_table.h"
+#include "ops/shim/rank_log.h"
+#include "ops/shim/records.h"
+#include "platform/base/check.h"
 
 using namespace ff;
 using namespace ff::shim;

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
-#include "task/task_dir.h"
+#include "platform/base/check.h"
+#include "training/task/task_dir.h"
 
 using namespace ff;
 

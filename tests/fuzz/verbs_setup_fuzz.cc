@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
-#include "net/verbs_setup.h"
-#include "simd/crc32c.h"
+#include "platform/base/check.h"
+#include "platform/net/verbs_setup.h"
+#include "platform/simd/crc32c.h"
 
 namespace {
 

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
-#include "reduce/world.h"
+#include "platform/base/check.h"
+#include "training/collective/world.h"
 
 using namespace ff;
-using namespace ff::reduce;
+using namespace ff::collective;
 
 std::vector<std::string> fuzz_seeds() {
   World world;

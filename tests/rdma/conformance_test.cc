@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "net/connection_conformance.h"
+#include "platform/net/connection_conformance.h"
 #include "rdma/verbs_pair.h"
 
 namespace ff::net {

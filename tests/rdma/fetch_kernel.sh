@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fetch_kernel.sh DIR: Debian's kernel for the test guests, into DIR: vmlinux, modules, and the
 # order in which they load: `order` for software RDMA, `order.devices` for the disks and the network
-# card that tests/check/guest.py gives a guest. The package is unpacked, never installed.
+# card that tests/ops/validate/guest.py gives a guest. The package is unpacked, never installed.
 # Nothing is fetched when DIR has it all. Needs package lists (apt-get update), python3 and kmod.
 set -euo pipefail
 

@@ -5,11 +5,11 @@
 
 #include <vector>
 
-#include "base/clock.h"
-#include "base/stop.h"
-#include "reduce/communicator.h"
+#include "platform/base/clock.h"
+#include "platform/base/stop.h"
+#include "training/collective/communicator.h"
 
-namespace ff::reduce {
+namespace ff::collective {
 
 namespace {
 
@@ -51,7 +51,7 @@ Result<void> run_node(const JobNode& node) {
   const Stop stop(clock);
   Network network{.ranks = kNodes, .at = {node.host, node.port, ""}};
   network.transport.use = net::NetUse::verbs;
-  network.transport.key = net::Key{};
+  network.transport.key = auth::Key{};
   const HostRank self{.first_rank = node.node, .job = fmt::format("guest-{}", node.node)};
   FF_TRY(const auto ranks, Communicator::join(self, stop, {}, network));
   for (int32_t round = 0; round < kRounds; round++) FF_TRY(run_round(*ranks, round));
@@ -59,4 +59,4 @@ Result<void> run_node(const JobNode& node) {
   return {};
 }
 
-}  // namespace ff::reduce
+}  // namespace ff::collective

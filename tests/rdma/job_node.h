@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "base/result.h"
+#include "platform/base/result.h"
 
-namespace ff::reduce {
+namespace ff::collective {
 
 struct JobNode {
   uint32_t node = 0;  // which listens; or 1
@@ -17,4 +17,4 @@ struct JobNode {
 // Runs some operations over RDMA. Errors: what failed, or Errc::corrupt where a result is wrong.
 Result<void> run_node(const JobNode& node);
 
-}  // namespace ff::reduce
+}  // namespace ff::collective

@@ -29,11 +29,11 @@ uint16_t port_of(const std::string& text) {
 // Two machines: a conversation, then a job at the next port.
 Result<void> serve(uint16_t port) {
   FF_TRY(ff::net::serve_one(port));
-  return ff::reduce::run_node({.node = 0, .host = "0.0.0.0", .port = ++port});
+  return ff::collective::run_node({.node = 0, .host = "0.0.0.0", .port = ++port});
 }
 Result<void> visit(const std::string& host, uint16_t port) {
   FF_TRY(ff::net::visit(host, port));
-  return ff::reduce::run_node({.node = 1, .host = host, .port = ++port});
+  return ff::collective::run_node({.node = 1, .host = host, .port = ++port});
 }
 
 }  // namespace

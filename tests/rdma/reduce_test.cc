@@ -1,11 +1,11 @@
-// Collective operations between nodes over RDMA: the windows and buffers of reduce/flow.h are
+// Collective operations between nodes over RDMA: the windows and buffers of collective/flow.h are
 // memory that devices write to and read from. All nodes have the same device, each a context of its
 // own.
 #include "rdma/rxe_link.h"
-#include "reduce/checks.h"
-#include "reduce/lost_node.h"
+#include "training/collective/checks.h"
+#include "training/collective/lost_node.h"
 
-namespace ff::reduce {
+namespace ff::collective {
 namespace {
 
 constexpr int64_t kPacketBytes = 4096;  // at most, besides its headers
@@ -112,4 +112,4 @@ TEST(ReduceVerbsKeyTest, OthersKeysAreRefused) {
 }
 
 }  // namespace
-}  // namespace ff::reduce
+}  // namespace ff::collective

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "net/socket.h"
+#include "platform/net/socket.h"
 
 namespace ff::net {
 

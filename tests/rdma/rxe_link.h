@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "base/result.h"
+#include "platform/base/result.h"
 
 namespace ff::net {
 

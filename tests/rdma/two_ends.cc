@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/gate.h"
-#include "base/rng.h"
-#include "base/system_loop.h"
-#include "net/socket.h"
-#include "net/system_transport.h"
-#include "simd/crc32c.h"
+#include "platform/base/gate.h"
+#include "platform/base/rng.h"
+#include "platform/base/system_loop.h"
+#include "platform/net/socket.h"
+#include "platform/net/system_transport.h"
+#include "platform/simd/crc32c.h"
 
 namespace ff::net {
 
@@ -118,7 +118,7 @@ Task<Result<void>> exchange_frames(Connection& connection) {
 TransportOptions options() {
   TransportOptions options;
   options.use = NetUse::verbs;
-  options.key = Key{};
+  options.key = auth::Key{};
   return options;
 }
 

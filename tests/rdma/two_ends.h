@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/result.h"
+#include "platform/base/result.h"
 
 namespace ff::net {
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/system_loop.h"
-#include "net/socket_ends.h"
-#include "net/tested_pair.h"
-#include "net/verbs.h"
+#include "platform/base/system_loop.h"
+#include "platform/net/socket_ends.h"
+#include "platform/net/tested_pair.h"
+#include "platform/net/verbs.h"
 
 namespace ff::net {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "net/verbs_setup.h"
+#include "platform/net/verbs_setup.h"
 #include "rdma/rxe_link.h"
 #include "rdma/verbs_fixture.h"
 
@@ -283,7 +283,7 @@ class VerbsSetupTest : public VerbsTest {
                                     .nonce = {}};
     const auto encoded = encode_endpoint(endpoint);
     std::vector<std::byte> bytes(encoded.begin(), encoded.end());
-    bytes.resize(bytes.size() + kKeyBytes);
+    bytes.resize(bytes.size() + auth::kKeyBytes);
     return bytes;
   }
   static std::vector<std::byte> with_ready(std::vector<std::byte> bytes) {
@@ -312,7 +312,8 @@ TEST_F(VerbsSetupTest, MalformedBytesAreRefused) {
 }
 
 TEST_F(VerbsSetupTest, AnotherKeyIsRefusedOnBothEnds) {
-  const auto ends_with = [&](std::optional<Key> client_key, std::optional<Key> server_key) {
+  const auto ends_with = [&](std::optional<auth::Key> client_key,
+                             std::optional<auth::Key> server_key) {
     SocketEnds sockets = socket_ends(loop());
     MaybeConnection client;
     MaybeConnection server;
@@ -331,8 +332,8 @@ TEST_F(VerbsSetupTest, AnotherKeyIsRefusedOnBothEnds) {
     }
     return client->ok();
   };
-  Key one = {};
-  Key two = {};
+  auth::Key one = {};
+  auth::Key two = {};
   two[31] = std::byte{1};
   EXPECT_TRUE(ends_with(one, one));
   EXPECT_FALSE(ends_with(one, two));

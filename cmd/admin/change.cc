@@ -1,0 +1,406 @@
+// `ff admin plan`, `drain`, `undrain`, `replace-target`, `accept-loss` and `drop-target`: what only
+// an operator changes.
+#include <unistd.h>
+
+#include <iostream>
+#include <set>
+
+#include "cmd/admin/admin.h"
+#include "platform/base/units.h"
+#include "storage/cluster/placement.h"
+#include "storage/cluster/wire.h"
+
+namespace ff::cmd {
+namespace {
+
+using cluster::Chain;
+using cluster::Routing;
+using cluster::State;
+using cluster::Target;
+using Kind = AdminCalls::Kind;
+
+struct PlanOptions {
+  size_t targets_per_disk = 8;
+  size_t replicas = 2;
+  uint64_t table = 1;
+  uint64_t seed = 1;
+  bool apply = false;
+};
+
+Json place_json(const cluster::Plan& plan) {
+  Json chains = Json::array();
+  for (const auto& chain : plan.chains) {
+    Json places = Json::array();
+    for (const auto& place : chain) places.push_back({{"node", place.node}, {"disk", place.disk}});
+    chains.push_back(std::move(places));
+  }
+  return chains;
+}
+
+// Chains that no table names: of a plan whose carrying out was interrupted.
+std::vector<cluster::ChainId> chains_without_table(const Routing& routing) {
+  std::set<cluster::ChainId> named;
+  for (const auto& [key, table] : routing.tables)
+    named.insert(table.chains.begin(), table.chains.end());
+  std::vector<cluster::ChainId> rest;
+  for (const auto& [id, chain] : routing.chains) {
+    if (!named.contains(id)) rest.push_back(id);
+  }
+  return rest;
+}
+
+// What is to be made, and what the table names then besides: what it does now, and what a plan that
+// was interrupted has left.
+struct Planned {
+  cluster::Plan plan;
+  std::vector<cluster::ChainId> chains;
+};
+
+// Nothing new comes onto what is silent, broken or (nearly) full; a disk that was replaced stays
+// known as one.
+void leave_out_broken(const cluster::wire::StatusReply& status, const Routing& routing,
+                      cluster::PlacementRequest& request) {
+  std::set<cluster::NodeId> silent;
+  std::set<std::pair<cluster::NodeId, cluster::DiskId>> broken;
+  for (const auto& node : status.nodes()) {
+    if (!node.heard() || !node.alive()) silent.insert(node.id());
+    for (const auto& disk : node.disks()) {
+      if (disk.trouble().empty()) continue;
+      broken.emplace(node.id(), static_cast<cluster::DiskId>(disk.disk()));
+    }
+  }
+  for (const LowDisk& low : low_disks(status, routing)) broken.emplace(low.node, low.disk.id);
+  for (auto& node : request.nodes) {
+    for (auto& disk : node.disks) {
+      if (silent.contains(node.id) || broken.contains({node.id, disk.id})) disk.slots = 0;
+    }
+  }
+}
+
+Result<Planned> plan_chains(AdminCalls& calls, const PlanOptions& options) {
+  FF_TRY(const auto status, calls.status());
+  FF_TRY(const Routing routing, calls.routing());
+  auto request = cluster::placement_request(routing, options.targets_per_disk, options.replicas);
+  leave_out_broken(status, routing, request);
+  request.seed = options.seed;
+  std::vector<cluster::ChainId> chains = chains_without_table(routing);
+  auto placed = cluster::place(request);
+  // What an interrupted plan has left is named all the same.
+  if (!placed && (chains.empty() || !options.apply)) {
+    Error error = std::move(placed).error();
+    if (error.hint.empty()) error.hint = "'ff admin disks' shows what lies where.";
+    return error;
+  }
+  if (const cluster::Table* const table = routing.table(options.table)) {
+    chains.insert(chains.begin(), table->chains.begin(), table->chains.end());
+  }
+  return Planned{placed ? std::move(*placed) : cluster::Plan{}, std::move(chains)};
+}
+
+// Makes the chains, then names them in the next version of the table; how many that has then.
+Result<size_t> carry_out(AdminCalls& calls, const PlanOptions& options, Planned planned) {
+  const cluster::Plan& plan = planned.plan;
+  for (size_t done = 0; done < plan.chains.size();) {
+    cluster::wire::CreateChainsRequest request;
+    for (; done < plan.chains.size() && request.chains_size() < int{cluster::kChangeMax}; done++) {
+      auto& chain = *request.add_chains();
+      for (const auto& place : plan.chains[done]) {
+        auto& target = *chain.add_targets();
+        target.set_node(place.node);
+        target.set_disk(place.disk);
+      }
+    }
+    FF_TRY(const auto reply, calls.call(cluster::kCreateChains, std::move(request), Kind::change));
+    for (const auto& chain : reply.changes().chains()) planned.chains.push_back(chain.id());
+  }
+  cluster::wire::SetTableRequest request;
+  request.set_table(options.table);
+  request.mutable_chains()->Add(planned.chains.begin(), planned.chains.end());
+  FF_TRY(calls.call(cluster::kSetTable, std::move(request), Kind::change));
+  return planned.chains.size();
+}
+
+Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOptions& options,
+                      int64_t timeout_ns) {
+  if (options.table == 0 || options.targets_per_disk == 0) {
+    return fail(Errc::usage, "--table and --targets-per-disk are at least 1");
+  }
+  if (options.replicas == 0 || options.replicas > cluster::kReplicasMax) {
+    return fail(Errc::usage, "--replicas {}: 1 to {} are possible", options.replicas,
+                cluster::kReplicasMax);
+  }
+  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  FF_TRY(auto planned, plan_chains(*calls, options));
+  const cluster::Plan& plan = planned.plan;
+  const size_t count = plan.chains.size();
+  session.out.line("{} chains of {} targets, {} slots unused", count, options.replicas,
+                   plan.unused);
+  session.out.line("two nodes share at most {} chains (ideal: {})", plan.shared_max,
+                   plan.shared_ideal);
+  session.out.data({{"chains", place_json(plan)},
+                    {"unused", plan.unused},
+                    {"shared_max", plan.shared_max},
+                    {"shared_ideal", plan.shared_ideal},
+                    {"applied", options.apply}});
+  if (!options.apply) {
+    session.out.note("nothing was changed; --apply makes these chains");
+    return {};
+  }
+  FF_TRY(const size_t named, carry_out(*calls, options, std::move(planned)));
+  session.out.line("made {} chains; table {} has {}", count, options.table, named);
+  return {};
+}
+
+struct TargetDrainOptions {
+  std::optional<uint64_t> node;
+  std::optional<uint64_t> target;
+};
+
+Result<void> run_drain(Session& session, const AdminOptions& admin,
+                       const TargetDrainOptions& options, bool drain, int64_t timeout_ns) {
+  if (options.node.has_value() == options.target.has_value()) {
+    return Error{Errc::usage, "name one node or one target",
+                 "ff admin drain --node N, or --target N."};
+  }
+  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  cluster::wire::DrainRequest request;
+  request.set_node(options.node.value_or(0));
+  request.set_target(options.target.value_or(0));
+  request.set_drain(drain);
+  FF_TRY(calls->call(cluster::kDrain, std::move(request), Kind::change));
+  const char* const what = options.node ? "node" : "target";
+  const uint64_t id = options.node ? *options.node : *options.target;
+  session.out.line("{} {} is {}", what, id, drain ? "being drained" : "wanted again");
+  session.out.data({{what, id}, {"drain", drain}});
+  if (drain) session.out.note("'ff admin status' shows what still serves");
+  return {};
+}
+
+struct ReplaceOptions {
+  uint64_t target = 0;
+  uint64_t node = 0;
+  uint64_t disk = 0;
+};
+
+Result<void> run_replace(Session& session, const AdminOptions& admin, const ReplaceOptions& options,
+                         int64_t timeout_ns) {
+  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  cluster::wire::ReplaceTargetRequest request;
+  request.set_target(options.target);
+  request.mutable_place()->set_node(options.node);
+  request.mutable_place()->set_disk(options.disk);
+  FF_TRY(const auto reply, calls->call(cluster::kReplaceTarget, std::move(request), Kind::change));
+  for (const auto& chain : reply.changes().chains()) {
+    session.out.line("chain {} has a new target on node {}, disk {} in the place of {}", chain.id(),
+                     options.node, options.disk, options.target);
+    session.out.data({{"chain", chain.id()}, {"replaced", options.target}});
+  }
+  return {};
+}
+
+struct LossOptions {
+  uint64_t chain = 0;
+  std::optional<uint64_t> promote;
+  bool yes = false;
+};
+
+Result<void> confirm_loss(Session& session, const LossOptions& options) {
+  if (options.yes) return {};
+  Error error{Errc::refused, "not confirmed", "Say --yes to do it without being asked."};
+  if (::isatty(STDIN_FILENO) == 0 || session.out.mode().json) return error;
+  session.out.note("Type the chain's number to go on:");
+  std::string typed;
+  std::getline(std::cin, typed);
+  FF_TRY(session.stop.check());
+  if (typed != fmt::to_string(options.chain)) return error;
+  return {};
+}
+
+std::string name_of_user() {
+  for (const char* const variable : {"SUDO_USER", "USER"}) {
+    if (const char* const user = ::getenv(variable)) return user;
+  }
+  return "unknown";
+}
+
+std::string size_of(uint64_t chunks, uint64_t bytes) {
+  return fmt::format("{} {}, {}", chunks, chunks == 1 ? "chunk" : "chunks", format_size(bytes));
+}
+
+// What would come of it, for the operator to think about.
+void tell_plan(Session& session, uint64_t chain, const cluster::wire::LossPlan& plan) {
+  session.out.note(
+      "Chain {}: target {} goes on in the place of {}. What only others have had since is lost to "
+      "its files.",
+      chain, plan.promoted(), plan.given_up());
+  if (plan.incomplete()) {
+    session.out.note(
+        "Target {} is NOT complete: at least {} that were acknowledged are not on it, and chunks "
+        "that are missing will be read as errors (EIO).",
+        plan.promoted(), size_of(plan.chunks(), plan.bytes()));
+  }
+  for (const auto& aside : plan.aside()) {
+    session.out.note("Target {} on node {} ({}) is set aside, and kept.", aside.target(),
+                     aside.node(), size_of(aside.chunks(), aside.bytes()));
+  }
+}
+
+Json aside_of_plan(const cluster::wire::LossPlan& plan) {
+  Json targets = Json::array();
+  for (const auto& aside : plan.aside()) targets.push_back(aside.target());
+  return targets;
+}
+
+// The manager decides, and says what would come of it; then it is asked to do just that.
+Result<void> run_accept_loss(Session& session, const AdminOptions& admin,
+                             const LossOptions& options, int64_t timeout_ns) {
+  FF_TRY(auto calls, AdminCalls::open(session, admin, timeout_ns));
+  cluster::wire::AcceptLossRequest request;
+  request.set_chain(options.chain);
+  request.set_promote(options.promote.value_or(0));
+  request.set_by(name_of_user());
+  request.set_preview(true);
+  FF_TRY(const auto preview, calls->call(cluster::kAcceptLoss, request, Kind::look));
+  const cluster::wire::LossPlan& plan = preview.plan();
+  tell_plan(session, options.chain, plan);
+  FF_TRY(confirm_loss(session, options));
+  // Asking took its time.
+  FF_TRY(calls, AdminCalls::open(session, admin, timeout_ns));
+  request.set_preview(false);
+  request.set_promote(plan.promoted());
+  request.set_expect(plan.version());
+  request.set_incomplete(plan.incomplete());
+  FF_TRY(const auto done, calls->call(cluster::kAcceptLoss, std::move(request), Kind::change));
+  session.out.line("chain {}: target {} serves in the place of {}", options.chain, plan.promoted(),
+                   plan.given_up());
+  session.out.data({{"chain", options.chain},
+                    {"promoted", done.plan().promoted()},
+                    {"given_up", done.plan().given_up()},
+                    {"incomplete", done.plan().incomplete()},
+                    {"chunks", done.plan().chunks()},
+                    {"bytes", done.plan().bytes()},
+                    {"set_aside", aside_of_plan(done.plan())}});
+  return {};
+}
+
+Result<void> run_drop(Session& session, const AdminOptions& admin, uint64_t target,
+                      int64_t timeout_ns) {
+  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  cluster::wire::DropTargetRequest request;
+  request.set_target(target);
+  FF_TRY(calls->call(cluster::kDropTarget, std::move(request), Kind::change));
+  session.out.line("target {} is removed by its node", target);
+  session.out.data({{"target", target}, {"dropped", true}});
+  return {};
+}
+
+void declare_plan(Command& admin, const AdminOptions& options) {
+  Command& plan = admin.sub("plan", "Plan new chains on disks with room, and make them");
+  auto& wanted = plan.keep<PlanOptions>();
+  plan.about(
+      "Says which chains could be made on the disks that have room and are well, spread so that "
+      "when a node "
+      "fails its read load is shared evenly by all others. Chains that exist stay as they are, so "
+      "the same command serves after nodes or disks were added. --apply makes the chains and "
+      "appends them to a table, from which files take theirs.");
+  plan.option("--targets-per-disk", number(wanted.targets_per_disk),
+              "Targets that a disk shall carry, those it has included");
+  plan.option("--replicas", number(wanted.replicas), "Targets of a chain, on as many nodes");
+  plan.option("--table", number(wanted.table), "The table that gets the chains");
+  plan.option("--seed", number(wanted.seed), "Another seed gives another plan as good");
+  plan.flag("--apply", wanted.apply, "Make the chains");
+  plan.blocking(60 * kSecond);
+  plan.run([&](Session& session) { return run_plan(session, options, wanted, plan.timeout_ns()); });
+}
+
+void declare_drain(Command& admin, const AdminOptions& options, bool drain) {
+  Command& command =
+      admin.sub(drain ? "drain" : "undrain", drain ? "Take a node or a target out of service"
+                                                   : "Let a drained node or target serve again");
+  auto& wanted = command.keep<TargetDrainOptions>();
+  command.about(drain ? "The targets leave their chains wherever another target serves, and stay "
+                        "out until 'ff admin undrain'. Nothing is moved; the chains are degraded "
+                        "meanwhile."
+                      : "The targets are copied to what the others have, and serve again.");
+  command.option("--node", number(wanted.node), "Every target of this node");
+  command.option("--target", number(wanted.target), "This target");
+  command.blocking(kAdminNs);
+  command.run([&, drain](Session& session) {
+    return run_drain(session, options, wanted, drain, command.timeout_ns());
+  });
+}
+
+void declare_replace(Command& admin, const AdminOptions& options) {
+  Command& replace = admin.sub("replace-target", "Put a new target in the place of one");
+  auto& wanted = replace.keep<ReplaceOptions>();
+  replace.about(
+      "For a disk or node that does not come back, or to move a target: the chain gets a new, "
+      "empty target on the disk named, which is then filled from the others. The old one must be "
+      "offline (dead or drained).");
+  replace.argument("TARGET", number(wanted.target, "TARGET"), "The one to be replaced");
+  replace.option("--node", number(wanted.node), "Where the new one lies").required();
+  replace.option("--disk", number(wanted.disk), "On which of the node's disks").required();
+  replace.blocking(kAdminNs);
+  replace.run([&](Session& session) {
+    return run_replace(session, options, wanted, replace.timeout_ns());
+  });
+}
+
+void declare_drop(Command& admin, const AdminOptions& options) {
+  Command& drop = admin.sub("drop-target", "Remove a replica that accept-loss has set aside");
+  auto& target = drop.keep<uint64_t>();
+  drop.about(
+      "The node removes the replica from its disk, now or when the node comes back; what only this "
+      "replica held is then gone. 'ff admin status' lists the replicas that are set aside.");
+  drop.argument("TARGET", number(target, "TARGET"), "The replica to remove");
+  drop.blocking(kAdminNs);
+  drop.run([&](Session& session) { return run_drop(session, options, target, drop.timeout_ns()); });
+}
+
+void declare_accept_loss(Command& admin, const AdminOptions& options) {
+  Command& loss = admin.sub("accept-loss", "Give up what only a dead target held");
+  auto& wanted = loss.keep<LossOptions>();
+  loss.about(
+      "A chain whose last serving target is gone waits for that target for ever. This command "
+      "promotes another replica instead; the files lose what only the dead target had. The manager "
+      "chooses the replica that is alive and has the most data. It never chooses a replica that is "
+      "still syncing, nor any replica while it knows that a silent node holds a better one: name "
+      "such a replica with --promote, and the command first says how much the files lose. It "
+      "refuses a syncing replica even then while it knows of a complete one. Programs that read "
+      "chunks the promoted replica lacks get an error (EIO), not zeros.\n\n"
+      "The command erases nothing: nodes set aside the replicas that may hold what the promoted "
+      "one lacks, and the manager fills new ones in their places. 'ff admin status' lists the "
+      "replicas that are set aside; --promote puts one back, whatever serves by then; 'ff admin "
+      "drop-target' removes one, and so does the manager after its --keep-lost. The command asks "
+      "before it acts, and the status records it.");
+  loss.argument("CHAIN", number(wanted.chain, "CHAIN"), "The chain whose last target is gone");
+  loss.option("--promote", number(wanted.promote),
+              "Promote this target, which may be one that was set aside, and not the one that has "
+              "the most data");
+  loss.flag("--yes", wanted.yes, "Do not ask");
+  loss.blocking(kAdminNs);
+  loss.run([&](Session& session) {
+    return run_accept_loss(session, options, wanted, loss.timeout_ns());
+  });
+}
+
+}  // namespace
+
+Result<void> make_chains(AdminCalls& calls, size_t targets_per_disk, size_t replicas) {
+  const PlanOptions options{
+      .targets_per_disk = targets_per_disk, .replicas = replicas, .apply = true};
+  FF_TRY(auto planned, plan_chains(calls, options));
+  FF_TRY(carry_out(calls, options, std::move(planned)));
+  return {};
+}
+
+void declare_admin_changes(Command& admin, const AdminOptions& options) {
+  declare_plan(admin, options);
+  declare_drain(admin, options, true);
+  declare_drain(admin, options, false);
+  declare_replace(admin, options);
+  declare_accept_loss(admin, options);
+  declare_drop(admin, options);
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,196 @@
+// `ff admin user`: who may use the file system with a token in place of the cluster key.
+#include "cmd/admin/admin.h"
+#include "platform/base/text.h"
+#include "platform/io/system_disk.h"
+#include "storage/meta/meta_client.h"
+
+namespace ff::cmd {
+namespace {
+
+struct UserOptions {
+  std::string name;
+  uint32_t uid = 0;
+  std::optional<uint32_t> gid;
+  std::optional<std::string> groups;
+  std::optional<std::string> token_file;
+};
+
+// The calls of one command.
+class UserCalls {
+ public:
+  static Result<std::unique_ptr<UserCalls>> open(Session& session, const AdminOptions& options) {
+    FF_TRY(const auto servers, parse_meta(options.meta));
+    io::SystemDisk disk;
+    FF_TRY(auto transport, transport_options(disk, options.net));
+    return std::unique_ptr<UserCalls>(new UserCalls(session, std::move(transport), servers));
+  }
+  ~UserCalls() { run_task(client_.loop, names_.close()); }
+
+  meta::MetaClient& names() { return names_; }
+  template <class T>
+  Result<T> run(Task<Result<T>> task) {
+    return run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(task)));
+  }
+
+ private:
+  UserCalls(Session& session, net::TransportOptions transport,
+            const std::vector<net::Address>& servers)
+      : session_(session),
+        client_(session.stop, std::move(transport), "admin user"),
+        names_(client_.context, servers) {}
+
+  Session& session_;
+  NetClient client_;
+  meta::MetaClient names_;
+};
+
+Json user_json(const meta::wire::User& user) {
+  Json groups = Json::array();
+  for (const uint32_t group : user.groups()) groups.push_back(group);
+  return {{"uid", user.uid()},
+          {"name", user.name()},
+          {"gid", user.gid()},
+          {"groups", std::move(groups)},
+          {"tokens", user.serials_size()}};
+}
+
+// A file that is not there yet, for its owner alone.
+Result<std::unique_ptr<io::File>> token_file(io::Disk& disk, const UserOptions& options) {
+  if (!options.token_file) return std::unique_ptr<io::File>();
+  return disk.open(*options.token_file,
+                   {.access = io::Access::write, .create = true, .exclusive = true, .mode = 0600});
+}
+
+// A new token of the user, to its file or to stdout: nothing keeps it, and it is told once.
+Result<void> give_token(Session& session, UserCalls& calls, const UserOptions& options,
+                        io::File* to) {
+  FF_TRY(const auto reply, calls.run(calls.names().token(options.uid, false)));
+  Json data = user_json(reply.user());
+  if (to != nullptr) {
+    FF_TRY(to->write_at(as_bytes(reply.token() + "\n"), 0));
+    FF_TRY(to->sync());
+    data["token_file"] = *options.token_file;
+    session.out.note("a token of user {} is in {}", options.uid, *options.token_file);
+  } else {
+    data["token"] = reply.token();
+    session.out.line("{}", reply.token());
+  }
+  session.out.data(std::move(data));
+  return {};
+}
+
+// The file first: a token that cannot be kept is not made.
+Result<void> with_token_file(Session& session, UserCalls& calls, const UserOptions& options,
+                             const std::function<Result<void>()>& before) {
+  io::SystemDisk disk;
+  FF_TRY(const auto file, token_file(disk, options));
+  Result<void> done = before();
+  if (done) done = give_token(session, calls, options, file.get());
+  if (!done && file != nullptr) (void)disk.remove(*options.token_file);
+  return done;
+}
+
+Result<void> run_add(Session& session, const AdminOptions& admin, const UserOptions& options) {
+  meta::wire::User user;
+  user.set_uid(options.uid);
+  user.set_name(options.name);
+  user.set_gid(options.gid.value_or(options.uid));
+  for (const std::string_view one : split(options.groups.value_or(""), ',')) {
+    if (!options.groups) break;
+    const auto group = parse_u64(one);
+    if (!group || *group >= UINT32_MAX) {
+      return fail(Errc::usage, "--groups: '{}' is no number of a group", printable(one));
+    }
+    user.add_groups(static_cast<uint32_t>(*group));
+  }
+  FF_TRY(const auto calls, UserCalls::open(session, admin));
+  return with_token_file(session, *calls, options, [&]() -> Result<void> {
+    FF_TRY(calls->run(calls->names().set_user(user)));
+    return {};
+  });
+}
+
+Result<void> run_token(Session& session, const AdminOptions& admin, const UserOptions& options) {
+  FF_TRY(const auto calls, UserCalls::open(session, admin));
+  return with_token_file(session, *calls, options, [] { return Result<void>(); });
+}
+
+Result<void> run_remove(Session& session, const AdminOptions& admin, const UserOptions& options) {
+  FF_TRY(const auto calls, UserCalls::open(session, admin));
+  FF_TRY(calls->run(calls->names().token(options.uid, true)));
+  session.out.note("user {} is gone; servers refuse the tokens within some seconds", options.uid);
+  session.out.data({{"uid", options.uid}});
+  return {};
+}
+
+Result<void> run_user_list(Session& session, const AdminOptions& admin) {
+  FF_TRY(const auto calls, UserCalls::open(session, admin));
+  FF_TRY(const auto users, calls->run(calls->names().users()));
+  Json json = Json::array();
+  {
+    auto table = session.out.table({{"UID", Align::right},
+                                    {"NAME"},
+                                    {"GID", Align::right},
+                                    {"GROUPS"},
+                                    {"TOKENS", Align::right}});
+    for (const auto& user : users) {
+      table.row({fmt::to_string(user.uid()), user.name(), fmt::to_string(user.gid()),
+                 fmt::to_string(fmt::join(user.groups(), ",")),
+                 fmt::to_string(user.serials_size())});
+      json.push_back(user_json(user));
+    }
+  }
+  session.out.data({{"users", std::move(json)}});
+  if (users.empty()) session.out.note("no users; 'ff admin user add' makes them");
+  return {};
+}
+
+void declare_token_file(Command& command, UserOptions& options) {
+  command.option("--token-file", file(options.token_file),
+                 "Where the token goes, a file that is not there yet (mode 0600); else to standard "
+                 "output");
+}
+
+}  // namespace
+
+void declare_admin_users(Command& admin, const AdminOptions& options) {
+  Command& user = admin.sub("user", "Users who hold tokens in place of the cluster key");
+  user.about(
+      "Who holds the cluster key may act for any user. Others get a token, which is good for one "
+      "user: 'ff fs --token FILE' then does what that user may. Nothing keeps tokens: each is told "
+      "once, and a lost one is replaced.");
+
+  Command& add = user.sub("add", "Make a user, or change one, and give a token");
+  auto& adding = add.keep<UserOptions>();
+  add.about("The user has the number --uid for the owners of files, and the groups given here.");
+  add.argument("NAME", text(adding.name, "NAME"), "For people, in lists");
+  add.option("--uid", number(adding.uid), "The number").required();
+  add.option("--gid", number(adding.gid), "The group of files the user makes; else as --uid");
+  add.option("--groups", text(adding.groups, "N,N..."), "Further groups");
+  declare_token_file(add, adding);
+  add.example("ff admin user add ann --uid 1000 --groups 50 --token-file ann.token", "a new user");
+  add.blocking(kAdminNs);
+  add.run([&](Session& session) { return run_add(session, options, adding); });
+
+  Command& token = user.sub("token", "Give a user another token");
+  auto& wanted = token.keep<UserOptions>();
+  token.about("Earlier tokens of the user hold as before; a user has at most 16.");
+  token.argument("UID", number(wanted.uid, "UID"), "Whose");
+  declare_token_file(token, wanted);
+  token.blocking(kAdminNs);
+  token.run([&](Session& session) { return run_token(session, options, wanted); });
+
+  Command& list = user.sub("list", "List the users");
+  list.about("Lists who has been made, and how many tokens of each hold.");
+  list.blocking(kAdminNs);
+  list.run([&](Session& session) { return run_user_list(session, options); });
+
+  Command& remove = user.sub("remove", "Remove a user and all tokens of it");
+  auto& gone = remove.keep<UserOptions>();
+  remove.about("No token of the user holds any more. Files stay, with their number as the owner.");
+  remove.argument("UID", number(gone.uid, "UID"), "Who");
+  remove.blocking(kAdminNs);
+  remove.run([&](Session& session) { return run_remove(session, options, gone); });
+}
+
+}  // namespace ff::cmd

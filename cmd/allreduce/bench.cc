@@ -1,0 +1,331 @@
+// `ff allreduce bench`: collective operations between local processes, in the table of nccl-tests
+// (src/util.cu and src/common.cu there), so that what reads those reads this.
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "cmd/allreduce/allreduce.h"
+#include "lab/bench/collective.h"
+#include "ops/validate/load.h"
+#include "platform/base/units.h"
+#include "platform/net/resolve.h"
+
+namespace ff::cmd {
+
+namespace {
+
+using bench::CollectiveFigures;
+using bench::CollectiveLoad;
+using collective::Collective;
+using simd::DataType;
+using simd::ReduceOp;
+
+struct CollectiveName {
+  const char* name;  // as nccl-tests call its program, without _perf
+  Collective kind;
+};
+constexpr std::array kKinds = {CollectiveName{"all_reduce", Collective::allreduce},
+                               CollectiveName{"all_gather", Collective::allgather},
+                               CollectiveName{"broadcast", Collective::broadcast},
+                               CollectiveName{"reduce", Collective::reduce},
+                               CollectiveName{"reduce_scatter", Collective::reduce_scatter}};
+
+constexpr uint64_t kBytesMax = uint64_t{1} << 40;
+constexpr uint64_t kMemoryBytes = 64 * kMiB;  // smaller sizes stay in caches
+constexpr uint64_t kTriadBytes = 128 * kMiB;
+
+struct BenchOptions {
+  JobOptions job;
+  std::string collective = "all_reduce";
+  uint64_t min_bytes = 32 * kMiB, max_bytes = 32 * kMiB, step_bytes = kMiB;
+  std::optional<uint64_t> step_factor;
+  unsigned iterations = 20, warm_ups = 1, check = 1;
+  std::string type = "float", op = "sum";
+  uint32_t root = 0;
+  RankOptions ranks;
+};
+
+// The sizes of a run, in order.
+std::vector<uint64_t> sizes_of(const BenchOptions& options) {
+  std::vector<uint64_t> sizes;
+  for (uint64_t size = options.min_bytes; size <= options.max_bytes;) {
+    sizes.push_back(size);
+    const uint64_t next =
+        options.step_factor ? size * *options.step_factor : size + options.step_bytes;
+    if (next <= size) break;  // one that stands still has one size
+    size = next;
+  }
+  return sizes;
+}
+
+std::vector<std::string> with_all(std::vector<std::string> names) {
+  names.emplace_back("all");
+  return names;
+}
+std::vector<std::string> all_kinds() {
+  std::vector<std::string> all;
+  for (const CollectiveName& kind : kKinds) all.emplace_back(kind.name);
+  return all;
+}
+
+Collective kind_of(const BenchOptions& options) {
+  return std::ranges::find(kKinds, options.collective, &CollectiveName::name)->kind;
+}
+bool reduces(Collective kind) {
+  return kind != Collective::broadcast && kind != Collective::allgather;
+}
+bool has_root(Collective kind) {
+  return kind == Collective::broadcast || kind == Collective::reduce;
+}
+
+// Every type and operation that was asked for, without sizes.
+std::vector<CollectiveLoad> loads_of(const BenchOptions& options) {
+  std::vector<CollectiveLoad> loads;
+  const auto type = simd::data_type_of(options.type);
+  const auto op = simd::reduce_op_of(options.op);
+  for (size_t t = 0; t < simd::kDataTypes; t++) {
+    if (type && *type != static_cast<DataType>(t)) continue;
+    for (size_t o = 0; o < simd::kReduceOps; o++) {
+      if (reduces(kind_of(options)) ? op && *op != static_cast<ReduceOp>(o) : o > 0) continue;
+      loads.push_back({.kind = kind_of(options),
+                       .type = static_cast<DataType>(t),
+                       .op = static_cast<ReduceOp>(o),
+                       .root = options.root,
+                       .warm_ups = options.warm_ups,
+                       .iterations = options.iterations,
+                       .check = options.check > 0,
+                       .wire = *simd::wire_of(options.job.wire)});
+    }
+  }
+  return loads;
+}
+
+Result<void> check_bench(const BenchOptions& options) {
+  if (options.max_bytes < options.min_bytes || options.max_bytes > kBytesMax) {
+    return fail(Errc::usage, "--maxbytes {}: at least --minbytes ({}), at most {}",
+                format_size(options.max_bytes), format_size(options.min_bytes),
+                format_size(kBytesMax));
+  }
+  if (options.step_factor && *options.step_factor < 2) {
+    return fail(Errc::usage, "--stepfactor {}: 2 or more", *options.step_factor);
+  }
+  if (!options.step_factor && options.step_bytes == 0) {
+    return fail(Errc::usage, "--stepbytes 0: 1 or more");
+  }
+  if (options.iterations == 0) return fail(Errc::usage, "--iters 0: 1 or more");
+  return {};
+}
+
+std::string time_text(double seconds) {
+  const double us = seconds * 1e6;
+  if (us >= 10'000) return fmt::format("{:.0f}", us);
+  if (us >= 100) return fmt::format("{:.1f}", us);
+  return fmt::format("{:.2f}", us);
+}
+
+std::string half_of_row(const CollectiveFigures& figures, bool checked) {
+  const std::string wrong =
+      checked ? fmt::format("{:5g}", static_cast<double>(figures.wrong)) : "  N/A";
+  return fmt::format("  {:>7}  {:6.2f}  {:6.2f}  {}", time_text(figures.seconds),
+                     figures.algorithm_rate / 1e9, figures.bus_rate / 1e9, wrong);
+}
+
+Json figures_json(const CollectiveFigures& figures, bool checked) {
+  Json json = {{"seconds", figures.seconds},
+               {"p50_seconds", figures.p50_seconds},
+               {"p99_seconds", figures.p99_seconds},
+               {"algorithm_bytes_per_second", figures.algorithm_rate},
+               {"bus_bytes_per_second", figures.bus_rate}};
+  if (!checked) return json;
+  json["wrong"] = figures.wrong;
+  json["digest"] = figures.digest;
+  json["worst_error"] = figures.worst_error;
+  json["mean_error"] = figures.mean_error;
+  return json;
+}
+
+// What rank 0 prints.
+class Report {
+ public:
+  Report(Output& out, const BenchOptions& options, const collective::Communicator& ranks)
+      : out_(out), options_(options), is_local_(ranks.world() == nullptr) {
+    const std::string step = options.step_factor ? fmt::format("{}(factor)", *options.step_factor)
+                                                 : fmt::format("{}(bytes)", options.step_bytes);
+    out.line("# Collective test starting: {}_perf", options.collective);
+    out.line(
+        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} agg "
+        "iters: "
+        "1 validation: {} graph: 0",
+        options.min_bytes, options.max_bytes, step, options.warm_ups, options.iterations,
+        options.check);
+    out.line("#");
+    out.line("# Using {} processes on {}, {}", ranks.ranks(), places_of(ranks),
+             simd::reduce_path());
+    out.line("#");
+    for (const char* const line : kHead) out.line("{}", line);
+  }
+
+  Result<void> add(const CollectiveLoad& load, const CollectiveFigures& out_of_place,
+                   const CollectiveFigures& in_place) {
+    const std::string_view op = reduces(load.kind) ? simd::reduce_op_name(load.op) : "none";
+    const int64_t root = has_root(load.kind) ? int64_t{load.root} : -1;
+    const std::string_view type = simd::data_type_name(load.type);
+    out_.line("{:12}  {:12}  {:>8}  {:>6}  {:6}{}{}", out_of_place.bytes, out_of_place.count, type,
+              op, root, half_of_row(out_of_place, load.check), half_of_row(in_place, load.check));
+    rows_.push_back({{"bytes", out_of_place.bytes},
+                     {"count", out_of_place.count},
+                     {"type", type},
+                     {"redop", op},
+                     {"root", root},
+                     {"out_of_place", figures_json(out_of_place, load.check)},
+                     {"in_place", figures_json(in_place, load.check)}});
+    if (out_of_place.bytes >= kMemoryBytes && out_of_place.memory_rate > memory_rate_) {
+      memory_rate_ = out_of_place.memory_rate;
+    }
+    if (load.check && options_.job.deterministic) {
+      digests_.push_back(
+          fmt::format("{} {} {}: {}", out_of_place.bytes, type, op, out_of_place.digest));
+    }
+    worst_error_ = std::max({worst_error_, out_of_place.worst_error, in_place.worst_error});
+    mean_error_ = std::max({mean_error_, out_of_place.mean_error, in_place.mean_error});
+    for (const CollectiveFigures* one : {&out_of_place, &in_place}) {
+      wrong_ += one->wrong;
+      bus_rates_ += one->bus_rate;
+      measured_++;
+    }
+    out_.data({{"rows", rows_}});
+    return out_.flush();
+  }
+
+  // An error if an element was wrong. `clock` to see what memory gives, when nothing else runs.
+  Result<void> finish(Clock& clock) {
+    const double mean = bus_rates_ / static_cast<double>(std::max<uint64_t>(measured_, 1)) / 1e9;
+    out_.line("# {:<20} : {} {}", "Out of bounds values", wrong_, wrong_ == 0 ? "OK" : "FAILED");
+    out_.line("# {:<20} : {:g} ", "Avg bus bandwidth", mean);
+    Json data = {{"rows", rows_}, {"wrong", wrong_}, {"average_bus_bytes_per_second", mean * 1e9}};
+    const auto triad = memory_rate_ > 0 && is_local_
+                           ? validate::triad_past_caches(clock, kTriadBytes)
+                           : std::nullopt;
+    if (triad) {
+      const double share = memory_rate_ / *triad;
+      out_.line("# {:<20} : {:.2f} of {:.2f} GB/s (triad past the caches), {:.2f}",
+                "Memory traffic", memory_rate_ / 1e9, *triad / 1e9, share);
+      data["memory"] = {
+          {"bytes_per_second", memory_rate_}, {"triad_bytes_per_second", *triad}, {"share", share}};
+    }
+    for (const std::string& digest : digests_) out_.line("# {:<20} : {}", "Digest", digest);
+    if (!is_local_ && options_.job.wire != "none" && options_.check > 0) {
+      out_.line("# {:<20} : worst {:.2e}, root mean square {:.2e} of the largest sum", "Wire error",
+                worst_error_, mean_error_);
+    }
+    out_.line("#");
+    out_.data(std::move(data));
+    if (wrong_ == 0) return {};
+    Error error = fail(Errc::fault, "{} elements are not what they must be", wrong_);
+    error.hint = "Do not trust this machine: ff validate";
+    return error;
+  }
+
+ private:
+  // Spaces and all as nccl-tests print them.
+  static constexpr std::array kHead = {
+      "#                                                              out-of-place                "
+      "       in-place          ",
+      "#       size         count      type   redop    root     time   algbw   busbw  #wrong     "
+      "time   algbw   busbw  #wrong ",
+      "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             "
+      "(us)  (GB/s)  (GB/s)       "};
+  // "node7", or "node7, node8: auto, wire none".
+  std::string places_of(const collective::Communicator& ranks) const {
+    const collective::World* const world = ranks.world();
+    if (world == nullptr) return net::host_name();
+    std::string text;
+    for (const collective::Node& node : world->nodes) {
+      text += (text.empty() ? "" : ", ") + node.host;
+    }
+    return fmt::format("{} nodes ({}), {}", world->nodes.size(), text,
+                       collective::text_of(options_.job.flow()));
+  }
+  Output& out_;
+  const BenchOptions& options_;
+  const bool is_local_;
+  Json rows_ = Json::array();
+  uint64_t wrong_ = 0;
+  double bus_rates_ = 0;
+  double worst_error_ = 0, mean_error_ = 0;  // the largest of all rows
+  std::vector<std::string> digests_;
+  double memory_rate_ = 0;  // the highest of large sizes, out of place
+  uint64_t measured_ = 0;
+};
+
+Result<void> be_bench_rank(Session& session, const BenchOptions& options,
+                           collective::Communicator& ranks) {
+  if (options.root >= ranks.ranks()) {
+    return fail(Errc::usage, "--root {}: below the number of ranks ({})", options.root,
+                ranks.ranks());
+  }
+  std::optional<Report> report;
+  if (ranks.rank() == 0) {
+    report.emplace(session.out, options, ranks);
+    FF_TRY(session.out.flush());
+  }
+  FF_TRY(auto bench, bench::CollectiveBench::make(ranks, session.stop.clock(), options.max_bytes));
+  for (CollectiveLoad load : loads_of(options)) {
+    for (const uint64_t size : sizes_of(options)) {
+      load.bytes = size;
+      load.in_place = false;
+      FF_TRY(const auto out_of_place, bench.run(load));
+      load.in_place = true;
+      FF_TRY(const auto in_place, bench.run(load));
+      if (report) {
+        FF_TRY(report->add(load, out_of_place, in_place));
+      }
+    }
+  }
+  return report ? report->finish(session.stop.clock()) : Result<void>();
+}
+
+Result<void> run_bench(Session& session, const BenchOptions& options) {
+  const uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
+  FF_TRY(check_bench(options));
+  return with_ranks(
+      session, options.job, options.ranks, std::min(cores, collective::kHostRanksMax),
+      [&](collective::Communicator& joined) { return be_bench_rank(session, options, joined); });
+}
+
+}  // namespace
+
+void declare_allreduce_bench(Command& bench) {
+  auto& options = bench.keep<BenchOptions>();
+  bench.about(
+      "Starts processes on this machine, each a rank with arrays of its own in memory that all of "
+      "them reach, and measures a collective operation between them. Options, table and meanings "
+      "are those of nccl-tests: size is of the larger array of a rank, algbw is size by time, "
+      "busbw "
+      "what a ring of wires would have to carry. For sizes of 64 MiB and more a line below the "
+      "table "
+      "holds the traffic of memory against what memory gives to STREAM's triad here. Each result "
+      "is compared with what it must be; a "
+      "wrong element makes the command fail.");
+  bench.option("--collective", choice(options.collective, all_kinds()), "What is measured");
+  bench.option("-b,--minbytes", size(options.min_bytes), "The first size");
+  bench.option("-e,--maxbytes", size(options.max_bytes), "The last size");
+  bench.option("-i,--stepbytes", size(options.step_bytes), "From one size to the next");
+  bench.option("-f,--stepfactor", number(options.step_factor), "The same, as a factor");
+  bench.option("-n,--iters", number(options.iterations), "Iterations that are timed");
+  bench.option("-w,--warmup_iters", number(options.warm_ups), "Iterations before them");
+  bench.option("-c,--check", number(options.check), "0: results are not looked at");
+  bench.option("-d,--datatype", choice(options.type, with_all(data_type_names())),
+               "Type of the elements");
+  bench.option("-o,--op", choice(options.op, with_all(reduce_op_names())), "What a reduction does");
+  bench.option("-r,--root", number(options.root, "RANK"), "Of broadcast and reduce");
+  declare_job_options(bench, options.job);
+  declare_rank_options(bench, options.ranks);
+  bench.example("ff allreduce bench -b 8 -e 128M -f 2", "a table of sizes, a rank for each core");
+  bench.example("ff allreduce bench --nproc 4 -b 186M -e 186M -d bfloat16", "one size, four ranks");
+  bench.blocking();
+  bench.run([&options](Session& s) { return run_bench(s, options); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,135 @@
+// bench_disk.cc: rounds of the same passes, and their medians.
+#include "cmd/bench/disk.h"
+
+#include <algorithm>
+
+#include "platform/base/median.h"
+#include "platform/base/units.h"
+#include "platform/io/files.h"
+
+namespace ff::cmd {
+
+namespace {
+
+constexpr unsigned kDiskDepthMax = 1024;
+constexpr unsigned kRoundsMax = 100;
+constexpr uint64_t kSmallReadsOfChunk = 32;
+
+}  // namespace
+
+void declare_passes(Command& command, PassOptions& options) {
+  command.option("--size", size(options.size), "Bytes that are written, in chunks of 1MiB");
+  command.option("--depth", number(options.depth), "Chunks in flight");
+  command.option("--small-depth", number(options.small_depth), "Small reads in flight");
+  command.option("--rounds", number(options.rounds), "How often all is measured");
+}
+
+Result<bench::PassLoad> load_of(const PassOptions& options) {
+  if (options.size < 64 * kMiB) {
+    return fail(Errc::usage, "--size {}: at least 64MiB", format_size(options.size));
+  }
+  for (const auto& [name, depth] :
+       {std::pair("--depth", options.depth), std::pair("--small-depth", options.small_depth)}) {
+    if (depth > 0 && depth <= kDiskDepthMax) continue;
+    return fail(Errc::usage, "{} {}: 1 to {}", name, depth, kDiskDepthMax);
+  }
+  if (options.rounds == 0 || options.rounds > kRoundsMax) {
+    return fail(Errc::usage, "--rounds {}: 1 to {}", options.rounds, kRoundsMax);
+  }
+  const uint64_t chunks = options.size / bench::kChunkBytes;
+  return bench::PassLoad{.bytes = chunks * bench::kChunkBytes,
+                         .depth = options.depth,
+                         .small_depth = options.small_depth,
+                         .small_reads = chunks * kSmallReadsOfChunk};
+}
+
+Result<Scratch> Scratch::make(io::Disk& disk, const std::string& dir, Rng& rng) {
+  const std::string path = io::join(dir, "ff-bench-" + rng.hex_id());
+  FF_TRY(disk.make_dir(path, 0700));
+  return Scratch(disk, path);
+}
+
+Scratch::~Scratch() {
+  if (!path_.empty()) (void)io::remove_tree(disk_, path_);
+}
+
+Result<RawBeside> RawBeside::make(Session& session, Loop& loop, const std::string& dir,
+                                  const bench::PassLoad& load, Rng& rng) {
+  auto disk = std::make_unique<io::SystemDisk>();
+  FF_TRY(auto scratch, Scratch::make(*disk, dir, rng));
+  RawBeside beside(std::move(disk), std::move(scratch));
+  const std::string path = io::join(beside.scratch_.path(), "raw");
+  FF_TRY(beside.file_, bench::RawFile::make(*beside.disk_, loop, path, load));
+  if (!beside.file_->direct()) {
+    session.out.warn("{} has no direct I/O: memory was measured along with it", dir);
+  }
+  return beside;
+}
+
+Result<Round> run_round(Session& session, const bench::PassContext& on, bench::Subject& own,
+                        const std::optional<std::string>& raw, bool own_first) {
+  Round round;
+  const bench::Measured of_own{own, round.own};
+  if (!raw) {
+    FF_TRY(bench::run_passes(on, of_own, nullptr));
+    return round;
+  }
+  FF_TRY(auto beside, RawBeside::make(session, on.loop, *raw, on.load, on.rng));
+  const bench::Measured of_raw{beside.file(), round.raw};
+  FF_TRY(own_first ? bench::run_passes(on, of_own, &of_raw)
+                   : bench::run_passes(on, of_raw, &of_own));
+  return round;
+}
+
+std::vector<Column> columns_of_rounds(const std::string& own) {
+  return {{"TEST"},
+          {"SIZE", Align::right},
+          {"IN FLIGHT", Align::right},
+          {"RAW", Align::right},
+          {own, Align::right},
+          {own + "/RAW", Align::right}};
+}
+
+Json report_rounds(Table& table, const PassOptions& options, const std::vector<Round>& rounds,
+                   const std::string& own) {
+  struct Row {
+    std::string test;
+    uint64_t size = 0;
+    unsigned depth = 0;
+    double bench::Speed::*speed = nullptr;
+  };
+  const Row rows[] = {
+      {"write", bench::kChunkBytes, options.depth, &bench::Speed::write},
+      {"read", bench::kChunkBytes, options.depth, &bench::Speed::read},
+      {"random read", bench::kSmallBytes, options.small_depth, &bench::Speed::small_read},
+      {"batched read", bench::kSmallBytes, options.small_depth, &bench::Speed::batched_read},
+  };
+  std::string key = own;
+  std::ranges::transform(key, key.begin(), [](unsigned char c) { return std::tolower(c); });
+  Json list = Json::array();
+  for (const Row& row : rows) {
+    std::vector<double> raw;
+    std::vector<double> measured;
+    std::vector<double> ratio;
+    for (const Round& round : rounds) {
+      raw.push_back(round.raw.*row.speed);
+      measured.push_back(round.own.*row.speed);
+      if (raw.back() > 0) ratio.push_back(measured.back() / raw.back());
+    }
+    if (median(measured) == 0) continue;  // not part of it
+    const bool beside = !ratio.empty();
+    table.row({row.test, format_size(row.size), fmt::to_string(row.depth),
+               beside ? format_rate(median(raw)) : "-", format_rate(median(measured)),
+               beside ? fmt::format("{:.2f}", median(ratio)) : "-"});
+    Json json = {{"test", row.test},
+                 {"size", row.size},
+                 {"in_flight", row.depth},
+                 {key + "_bytes_per_second", median(measured)}};
+    if (beside) json["raw_bytes_per_second"] = median(raw);
+    if (beside) json["ratio"] = median(ratio);
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,100 @@
+// `ff bench io`: what a file of a cluster's file system can do, beside one of its disks.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cmd/bench/bench.h"
+#include "cmd/bench/disk.h"
+#include "cmd/cli/stop_watch.h"
+#include "cmd/options/acting_user.h"
+#include "cmd/options/meta_option.h"
+#include "cmd/options/net_client.h"
+#include "cmd/options/net_options.h"
+#include "lab/bench/file_subject.h"
+#include "platform/base/units.h"
+#include "platform/io/system_disk.h"
+
+namespace ff::cmd {
+namespace {
+
+constexpr unsigned kBatchMax = 1024;
+
+struct BenchIoOptions {
+  std::optional<std::string> raw;
+  std::string meta = kDefaultMeta;
+  NetOptions net;
+  PassOptions passes;
+  unsigned batch = 16;
+};
+
+// Each with a file of its own, removed at its end, also after an error.
+Result<std::vector<Round>> run_rounds(Session& session, NetClient& client,
+                                      client::FileSystem& files, const BenchIoOptions& options,
+                                      const bench::PassLoad& load, ByteSpan memory) {
+  Progress progress;
+  progress.total = options.passes.rounds * (options.raw ? 2 : 1) * bench::bytes_moved(load);
+  auto bar = session.out.progress("bench io", progress, session.stop);
+  std::vector<Round> rounds;
+  const meta::Caller caller = process_caller();
+  SeededRng rng(system_seed());
+  const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
+  for (unsigned i = 0; i < options.passes.rounds; ++i) {
+    bench::FileSubject file(files, caller, "ff-bench-" + client.rng.hex_id());
+    FF_TRY(run_task(client.loop, stoppable(client.loop, session.stop, file.make())));
+    auto round = run_round(session, on, file, options.raw, i % 2 == 1);
+    auto removed = run_task(client.loop, file.remove());
+    FF_TRY(rounds.emplace_back(), std::move(round));
+    FF_TRY(std::move(removed));
+  }
+  return rounds;
+}
+
+Result<void> run_io(Session& session, const BenchIoOptions& options) {
+  FF_TRY(auto load, load_of(options.passes));
+  if (options.batch == 0 || options.batch > kBatchMax) {
+    return fail(Errc::usage, "--batch {}: 1 to {}", options.batch, kBatchMax);
+  }
+  load.batch = options.batch;
+  FF_TRY(const auto servers, parse_meta(options.meta));
+  io::SystemDisk disk;
+  FF_TRY(auto transport, transport_options(disk, options.net));
+  NetClient client(session.stop, std::move(transport), "bench io");
+  FF_TRY(const ByteSpan memory, client.transport.memory(bench::memory_wanted(load)));
+  client::FileSystem files(client.context, servers, {.arena = {}});
+  auto started = run_task(client.loop, stoppable(client.loop, session.stop,
+                                                 files.start(client.loop.now_ns() + kOpenNs)));
+  auto rounds = started ? run_rounds(session, client, files, options, load, memory)
+                        : Result<std::vector<Round>>(std::move(started).error());
+  run_task(client.loop, files.close());
+  FF_TRY(const auto measured, std::move(rounds));
+  auto table = session.out.table(columns_of_rounds("FILE"));
+  session.out.data({{"bytes", load.bytes},
+                    {"batch", load.batch},
+                    {"rounds", options.passes.rounds},
+                    {"rows", report_rounds(table, options.passes, measured, "FILE")}});
+  return {};
+}
+
+}  // namespace
+
+void declare_bench_io(Command& io) {
+  auto& options = io.keep<BenchIoOptions>();
+  io.about(
+      "Writes a file in a cluster's root directory from beginning to end and syncs it, reads it, "
+      "then 4 KiB anywhere in it, one by one and many together. Each read is checked by CRC32C; "
+      "the file has the layout that files get there, and is removed at the end. With --raw a plain "
+      "file on a disk beside is moved in the same way, in newly reserved space, with direct I/O. "
+      "Prints the medians of some rounds.");
+  declare_meta(io, options.meta);
+  io.option("--raw", dir(options.raw), "Measure the disk of this folder beside");
+  declare_passes(io, options.passes);
+  io.option("--batch", number(options.batch), "Small reads that are asked for together");
+  declare_net(io, options.net);
+  io.example("ff bench io", "the cluster of this machine");
+  io.example("ff bench io --raw /disk1", "and what its disk gives without it");
+  io.blocking();
+  io.run([&options](Session& s) { return run_io(s, options); });
+}
+
+}  // namespace ff::cmd

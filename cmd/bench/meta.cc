@@ -1,0 +1,120 @@
+// `ff bench meta`: how many files a second a cluster's metadata service makes, finds and removes.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cmd/bench/bench.h"
+#include "cmd/cli/stop_watch.h"
+#include "cmd/options/acting_user.h"
+#include "cmd/options/meta_option.h"
+#include "cmd/options/net_client.h"
+#include "cmd/options/net_options.h"
+#include "lab/bench/meta_load.h"
+#include "platform/base/units.h"
+#include "platform/io/system_disk.h"
+
+namespace ff::cmd {
+namespace {
+
+constexpr unsigned kOperationsInFlightMax = 1024;
+constexpr unsigned kClientsMax = 64;
+constexpr unsigned kTreeDepthMax = 16;
+
+struct BenchMetaOptions {
+  std::string meta = kDefaultMeta;
+  NetOptions net;
+  uint64_t files = 20'000;
+  unsigned depth = 0;
+  unsigned width = 1;
+  unsigned in_flight = 16;
+  unsigned clients = 1;
+};
+
+Result<bench::MetaLoad> load_of(const BenchMetaOptions& options) {
+  const bench::MetaLoad load{.files = options.files,
+                             .depth = options.depth,
+                             .width = options.width,
+                             .in_flight = options.in_flight};
+  if (load.files == 0) return fail(Errc::usage, "--files 0: there is nothing to make");
+  if (load.in_flight == 0 || load.in_flight > kOperationsInFlightMax) {
+    return fail(Errc::usage, "--in-flight {}: 1 to {}", load.in_flight, kOperationsInFlightMax);
+  }
+  if (options.clients == 0 || options.clients > kClientsMax) {
+    return fail(Errc::usage, "--clients {}: 1 to {}", options.clients, kClientsMax);
+  }
+  if (load.width == 0 || load.depth > kTreeDepthMax || bench::leaves_of(load) > bench::kLeavesMax) {
+    return fail(Errc::usage, "--depth {} --width {}: at most {} levels, and {} directories",
+                load.depth, load.width, kTreeDepthMax, bench::kLeavesMax);
+  }
+  return load;
+}
+
+Result<void> run_meta(Session& session, const BenchMetaOptions& options) {
+  FF_TRY(const auto load, load_of(options));
+  FF_TRY(const auto servers, parse_meta(options.meta));
+  io::SystemDisk disk;
+  FF_TRY(auto transport, transport_options(disk, options.net));
+  NetClient client(session.stop, std::move(transport), "bench meta");
+  std::vector<std::unique_ptr<meta::MetaClient>> clients;
+  for (unsigned i = 0; i < options.clients; i++) {
+    clients.push_back(std::make_unique<meta::MetaClient>(client.context, servers));
+  }
+  const meta::Caller caller = process_caller();
+  auto ran = run_task(client.loop, bench::run_meta_load(client.loop, session.stop, clients, caller,
+                                                        "ff-bench-" + client.rng.hex_id(), load));
+  for (const auto& one : clients) run_task(client.loop, one->close());
+  FF_TRY(const auto phases, std::move(ran));
+  auto table = session.out.table({{"PHASE"},
+                                  {"OPERATIONS", Align::right},
+                                  {"PER SECOND", Align::right},
+                                  {"P50", Align::right},
+                                  {"P99", Align::right}});
+  Json rows = Json::array();
+  const auto time = [](double seconds) {
+    return seconds > 0 ? format_duration(static_cast<int64_t>(seconds * 1e9)) : "-";
+  };
+  for (const auto& figures : phases) {
+    table.row({figures.phase, fmt::to_string(figures.operations),
+               fmt::format("{:.0f}", figures.per_second()), time(figures.p50_seconds),
+               time(figures.p99_seconds)});
+    rows.push_back({{"phase", figures.phase},
+                    {"operations", figures.operations},
+                    {"seconds", figures.seconds},
+                    {"per_second", figures.per_second()},
+                    {"p50_seconds", figures.p50_seconds},
+                    {"p99_seconds", figures.p99_seconds}});
+  }
+  session.out.data({{"files", load.files},
+                    {"leaves", bench::leaves_of(load)},
+                    {"in_flight", load.in_flight},
+                    {"clients", options.clients},
+                    {"phases", std::move(rows)}});
+  return {};
+}
+
+}  // namespace
+
+void declare_bench_meta(Command& meta) {
+  auto& options = meta.keep<BenchMetaOptions>();
+  meta.about(
+      "Makes files in a new folder of a cluster's root directory, looks them up, asks for their "
+      "attributes, lists them, moves and removes them, as mdtest does, and tells how many a second "
+      "of each. The files are empty: only the metadata service works. At the end the folder is "
+      "removed, also after an error.");
+  declare_meta(meta, options.meta);
+  meta.option("--files", number(options.files), "How many in all");
+  meta.option("--depth", number(options.depth),
+              "Levels of directories; the files are in those of the last");
+  meta.option("--width", number(options.width), "Directories in each directory");
+  meta.option("--in-flight", number(options.in_flight), "Operations at once, over all clients");
+  meta.option("--clients", number(options.clients), "Clients with connections of their own");
+  declare_net(meta, options.net);
+  meta.example("ff bench meta", "20,000 files in one directory, 16 operations at once");
+  meta.example("ff bench meta --depth 2 --width 10 --in-flight 256 --clients 4",
+               "in 100 directories");
+  meta.blocking();
+  meta.run([&options](Session& s) { return run_meta(s, options); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,310 @@
+// `ff checkpoint save` and `watch`: their options and reports.
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <cstdlib>
+#include <string>
+
+#include "cmd/checkpoint/checkpoint.h"
+#include "platform/base/clock.h"
+#include "platform/base/units.h"
+#include "platform/io/dir_events.h"
+#include "platform/io/files.h"
+#include "training/checkpoint/identity.h"
+#include "training/checkpoint/watch.h"
+#include "training/task/task_side.h"
+
+namespace ff::cmd {
+namespace {
+
+constexpr int kPollMs = 200;  // for data on standard input, between looks at Ctrl-C
+
+struct SaveArguments {
+  checkpoint::SaveOptions options;
+  std::vector<std::string> paths;
+  std::optional<std::string> digest;
+  std::string stream_name = "stdin";
+  std::vector<std::string> splits;
+  std::optional<uint32_t> rank;
+  std::optional<uint32_t> world;
+};
+
+// "GLOB" or "GLOB=DIM".
+Result<checkpoint::SplitRule> parse_split(std::string_view text) {
+  checkpoint::SplitRule rule{.pattern = std::string(text), .dimension = 0};
+  const size_t equals = text.rfind('=');
+  if (equals == text.npos) return rule;
+  const std::string_view number = text.substr(equals + 1);
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), rule.dimension);
+  if (error != std::errc() || end != number.data() + number.size()) {
+    return Error{Errc::usage, fmt::format("--split {}: '{}' is not a dimension", text, number),
+                 "Write GLOB=DIM, as in '*.weight=0'."};
+  }
+  rule.pattern.resize(equals);
+  return rule;
+}
+
+// What torchrun tells its workers stands in for options that were not given. A restarted job is
+// another attempt.
+Result<void> fill_from_torchrun(SaveArguments& arguments) {
+  if (std::getenv("TORCHELASTIC_RUN_ID") == nullptr) return {};
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string_view(value == nullptr ? "" : value);
+  };
+  const auto fill = [&](std::optional<uint32_t>& field, const char* name) -> Result<void> {
+    if (field || variable(name).empty()) return {};
+    auto number = read_number<uint32_t>(variable(name));
+    if (!number) return std::move(number).error().within(fmt::format("{}: ", name));
+    field = *number;
+    return {};
+  };
+  FF_TRY(fill(arguments.rank, "RANK"));
+  FF_TRY(fill(arguments.world, "WORLD_SIZE"));
+  std::string& attempt = arguments.options.attempt;
+  if (attempt.empty()) attempt = checkpoint::attempt_of_environment();
+  return {};
+}
+
+// Standard input as a stream that tells when it has nothing yet, soon enough for Ctrl-C.
+Result<std::optional<size_t>> read_stdin(ByteSpan into) {
+  pollfd wait{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  const int ready = ::poll(&wait, 1, kPollMs);
+  if (ready == 0 || (ready < 0 && errno == EINTR)) return std::optional<size_t>();
+  const ssize_t got = ::read(STDIN_FILENO, into.data(), into.size());
+  if (got < 0 && errno == EINTR) return std::optional<size_t>();
+  if (got < 0) return errno_error(errno, "standard input");
+  return std::optional(static_cast<size_t>(got));
+}
+
+// "." and ".." have names of their own once resolved.
+Result<std::string> nameable(const std::string& path) {
+  std::string trimmed = path;
+  while (trimmed.size() > 1 && trimmed.ends_with('/')) trimmed.pop_back();
+  const std::string name = io::base_name(trimmed);
+  if (name != "." && name != "..") return path;
+  char resolved[PATH_MAX];
+  if (::realpath(path.c_str(), resolved) == nullptr) return errno_error(errno, path);
+  return std::string(resolved);
+}
+
+Result<checkpoint::SaveInputs> save_inputs(const SaveArguments& arguments) {
+  checkpoint::SaveInputs inputs;
+  for (const auto& path : arguments.paths) {
+    if (path != "-") {
+      FF_TRY(inputs.paths.emplace_back(), nameable(path));
+      continue;
+    }
+    if (inputs.stream) return fail(Errc::usage, "'-' is given twice");
+    if (!checkpoint::safe_name(arguments.stream_name)) {
+      return fail(Errc::usage, "--name {}: not a relative file name", arguments.stream_name);
+    }
+    inputs.stream = checkpoint::StreamInput{.name = arguments.stream_name, .read = read_stdin};
+  }
+  return inputs;
+}
+
+std::string_view outcome_name(checkpoint::SaveOutcome outcome) {
+  switch (outcome) {
+    case checkpoint::SaveOutcome::committed: return "committed";
+    case checkpoint::SaveOutcome::already_there: return "already_there";
+    case checkpoint::SaveOutcome::waiting: return "waiting";
+  }
+  return "";
+}
+
+Json save_report_json(const checkpoint::SaveReport& report) {
+  return {{"run", report.name.run},
+          {"step", report.name.step},
+          {"outcome", outcome_name(report.outcome)},
+          {"files", report.files},
+          {"tensors", report.tensors},
+          {"bytes", report.bytes},
+          {"zero_bytes", report.zero_bytes},
+          {"chunks_new", report.chunks_new},
+          {"chunks_reused", report.chunks_reused},
+          {"bytes_written", report.bytes_written},
+          {"missing_ranks", report.missing_ranks},
+          {"seconds", to_seconds(report.elapsed_ns)}};
+}
+
+void print_report(Output& out, const checkpoint::SaveReport& report,
+                  const std::optional<DeviceSpeed>& device) {
+  for (const auto& warning : report.warnings) out.warn("{}", warning);
+  const auto rate = device ? std::optional(device->write) : std::nullopt;
+  switch (report.outcome) {
+    case checkpoint::SaveOutcome::already_there:
+      out.line("{} was there already, byte-identical", report.name.text());
+      return;
+    case checkpoint::SaveOutcome::waiting:
+      out.line("{}: this rank is stored; {} of the ranks are still to come", report.name.text(),
+               report.missing_ranks);
+      break;
+    case checkpoint::SaveOutcome::committed: out.line("{}", report.name.text()); break;
+  }
+  out.note("saved {}", speed_words(report.bytes, report.elapsed_ns, rate));
+  // Tiny inputs have no share worth telling: a chunk file has a head of its own.
+  const double share =
+      static_cast<double>(report.bytes_written) / static_cast<double>(report.bytes);
+  const std::string percent =
+      report.bytes > 0 && share < 2 ? fmt::format(" ({:.1f}%)", 100 * share) : "";
+  out.note("wrote {}{}: {} new chunks, {} reused", format_size(report.bytes_written), percent,
+           format_count(report.chunks_new), format_count(report.chunks_reused));
+}
+
+Result<void> fill_options(SaveArguments& arguments, CheckpointRun& run) {
+  checkpoint::SaveOptions& options = arguments.options;
+  options.rank = arguments.rank.value_or(0);
+  options.world = arguments.world.value_or(1);
+  options.identity = identity(run.context().disk);
+  if (arguments.digest) {
+    FF_TRY(options.digest, simd::parse_digest_kind(*arguments.digest));
+  } else if (run.in_cluster()) {
+    options.digest = simd::DigestKind::sha256;
+  }
+  options.splits.clear();
+  for (const auto& split : arguments.splits) {
+    FF_TRY(auto rule, parse_split(split));
+    options.splits.push_back(std::move(rule));
+  }
+  return {};
+}
+
+// What was saved is saved, whether the agent of the task hears of it or not.
+void tell_agent(Session& session, Rng& rng, const checkpoint::SaveReport& report) {
+  auto dir = task::dir_of_environment();
+  if (!dir || report.outcome == checkpoint::SaveOutcome::waiting) return;
+  io::SystemDisk disk;  // whatever disk the store is on
+  const auto told = task::TaskSide(disk, rng, std::move(*dir)).saved(report.name.step);
+  if (told) return;
+  session.out.warn("{} is saved, but the task's agent was not told: {}. {}", report.name.text(),
+                   told.error().message, told.error().hint);
+}
+
+Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArguments& arguments) {
+  CheckpointRun run(session, common);
+  FF_TRY(const auto store, run.store());
+  FF_TRY(fill_from_torchrun(arguments));
+  FF_TRY(fill_options(arguments, run));
+  FF_TRY(const auto inputs, save_inputs(arguments));
+  auto bar = run.bar("save");
+  FF_TRY(const auto report, checkpoint::save(run.context(), store, inputs, arguments.options));
+  bar.reset();
+  session.out.data(save_report_json(report));
+  tell_agent(session, run.context().rng, report);
+  print_report(session.out, report, device_speed(run.context().clock, store));
+  return {};
+}
+
+void declare_common(Command& command, SaveArguments& arguments) {
+  checkpoint::SaveOptions& options = arguments.options;
+  command.option("--run", text(options.run, "RUN"), "The run this belongs to")
+      .config("checkpoint.run")
+      .env("FF_RUN");
+  command.flag("--compress", options.compress, "Pack chunks with zstd where that saves a tenth")
+      .config("checkpoint.compress")
+      .env("FF_COMPRESS");
+  command.option("--opaque", text(options.opaque, "GLOB"),
+                 "Do not look for tensors in files of such names");
+  command.option(
+      "--digest", choice(arguments.digest, {"xxh128", "sha256"}),
+      "Names of chunks in a store made by this save: xxh128 is fast and for one user, "
+      "sha256 for stores that several users write; default: sha256 in a cluster and in a "
+      "directory that others may write");
+}
+
+struct WatchArguments {
+  SaveArguments save;
+  checkpoint::WatchOptions options;
+};
+
+Result<void> run_watch(Session& session, const CheckpointOptions& common,
+                       WatchArguments& arguments) {
+  CheckpointRun run(session, common);
+  FF_TRY(const auto store, run.store());
+  FF_TRY(fill_options(arguments.save, run));
+  arguments.options.save = arguments.save.options;
+  FF_TRY(auto events, io::DirEvents::open(arguments.options.dir));
+  auto moved_in = [&] { return events.take(); };
+  auto told = [&](const std::string& path, const Result<checkpoint::SaveReport>& saved) {
+    if (!saved) {
+      session.out.warn("{}: {}", path, saved.error().message);
+      return session.out.emit({{"path", path}, {"error", saved.error().message}});
+    }
+    print_report(session.out, *saved, std::nullopt);
+    Json data = save_report_json(*saved);
+    data["path"] = path;
+    return session.out.emit(data);
+  };
+  session.out.note("watching {}", arguments.options.dir);
+  return checkpoint::watch(run.context(), store, arguments.options, moved_in, told);
+}
+
+}  // namespace
+
+void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
+  auto& save = checkpoint.sub("save", "Save files, directories or standard input");
+  auto& arguments = save.keep<SaveArguments>();
+  save.about(
+      "Saves PATHs as one checkpoint and prints its name. The store is made when DIR is absent "
+      "or empty. Files named *.safetensors are read tensor by tensor; anything else is kept as "
+      "it is, directories with modes and times.\n\n"
+      "Several ranks save shards of one checkpoint with equal --run, --step, --world and "
+      "--attempt; the rank that completes the set commits it. A rank that never comes leaves the "
+      "step incomplete, as 'ff checkpoint ls' shows.\n\n"
+      "Saving a step that exists succeeds when the content is the same and is refused (exit 5) "
+      "otherwise.\n\n"
+      "An attempt of a task that the scheduler has given up, and started again, saves nothing more "
+      "into a run that the later one saves into: exit code 5.\n\n"
+      "In a task (FF_TASK_DIR in the environment) the agent of its node is told the step once the "
+      "checkpoint is complete: in the file 'saved' of that directory.");
+  save.argument("PATH", file(arguments.paths, "PATH"),
+                "Files or directories; '-' for standard input")
+      .required();
+  declare_common(save, arguments);
+  checkpoint::SaveOptions& options = arguments.options;
+  save.option("--step", number(options.step, "N"), "Its step; default: the run's last plus one");
+  save.option("--rank", number(arguments.rank, "R"), "This rank, from 0; default: torchrun's");
+  save.option("--world", number(arguments.world, "N"),
+              "Ranks that save together; default: torchrun's, else 1");
+  save.option("--attempt", text(options.attempt, "ID"),
+              "Equal on all ranks of one try; default: torchrun's run id and restart count")
+      .env("FF_ATTEMPT");
+  save.option("--split", text(arguments.splits, "GLOB[=DIM]"),
+              "Tensors of which each rank holds an equal part along DIM (0)");
+  save.flag("--replace", options.replace, "Swap the step when it exists with other content");
+  save.option("--name", text(arguments.stream_name, "NAME"), "File name of standard input");
+  save.example("ff checkpoint save --store /data/ckpt --run llama --step 1000 model.safetensors",
+               "one file");
+  save.example("tar c state | ff checkpoint save --store /data/ckpt --name state.tar -",
+               "standard input");
+  save.blocking();
+  save.run([&common, &arguments](Session& s) { return run_save(s, common, arguments); });
+}
+
+void declare_checkpoint_watch(Command& checkpoint, CheckpointOptions& common) {
+  auto& watch = checkpoint.sub("watch", "Save whatever finished files appear in a directory");
+  auto& arguments = watch.keep<WatchArguments>();
+  watch.about(
+      "Watches DIR and saves each file or directory in it as a checkpoint of its own: at once "
+      "when it was renamed into place, else when nothing in it has changed for the --settle time "
+      "and, for .safetensors files, its header can be read. The step is the number that ends the "
+      "name (model-1000.safetensors), else the last plus one. Names that begin with '.' or end "
+      "in .tmp or .part are passed over, and so is what the run holds already with the same name, "
+      "size and time. Runs until stopped.");
+  watch.argument("DIR", dir(arguments.options.dir), "The directory to watch");
+  declare_common(watch, arguments.save);
+  watch.option("--settle", duration(arguments.options.settle_ns),
+               "How long a file must stay unchanged before it is saved");
+  watch.flag("--once", arguments.options.once, "Save what is there once it is settled, and end");
+  watch.example("ff checkpoint watch --store /data/ckpt --run llama /scratch/llama/out",
+                "save what a trainer writes there");
+  watch.blocking();
+  watch.run([&common, &arguments](Session& s) { return run_watch(s, common, arguments); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,161 @@
+// daemon.cc: the frame of a daemon's life.
+#include "cmd/cli/daemon.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "cmd/cli/build_info.h"
+#include "cmd/cli/stop_watch.h"
+#include "platform/base/fd.h"
+#include "platform/base/gate.h"
+#include "platform/base/log.h"
+#include "platform/io/system_disk.h"
+#include "platform/net/resolve.h"
+#include "platform/rpc/http_access.h"
+
+namespace ff::cmd {
+namespace {
+
+// What calls under way get when the daemon is told to stop.
+constexpr int64_t kDrainNs = 5 * kSecond;
+
+bool is_over(const Stop& stop, const Daemon::Service& service) {
+  return !stop.check().ok() || (service.failed && service.failed().has_value());
+}
+
+}  // namespace
+
+void notify_systemd(const std::string& state) {
+  const char* const path = ::getenv("NOTIFY_SOCKET");
+  sockaddr_un address = {};
+  if (path == nullptr || (path[0] != '/' && path[0] != '@')) return;
+  const size_t size = std::strlen(path);
+  if (size >= sizeof address.sun_path) return;
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path, size);
+  if (path[0] == '@') address.sun_path[0] = '\0';
+  const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  // Nobody there is systemd's own business.
+  (void)::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL,
+                 reinterpret_cast<const sockaddr*>(&address),
+                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size));
+}
+
+void declare_http(Command& command, std::optional<std::string>& http, const std::string& section) {
+  command
+      .option("--http", text(http, "ADDR:PORT"),
+              "Serve /metrics and /status; a port alone is on this machine")
+      .config(section + ".http");
+}
+
+Result<std::unique_ptr<rpc::HttpServer>> start_pages(Loop& loop, const Metrics& metrics,
+                                                     const std::optional<std::string>& http,
+                                                     const std::string& title,
+                                                     std::function<std::string()> status,
+                                                     rpc::HttpPages pages) {
+  if (!http) return std::unique_ptr<rpc::HttpServer>();
+  rpc::HttpOptions options;
+  FF_TRY(options.address, rpc::parse_http_address(*http));
+  options.title = title;
+  options.status = std::move(status);
+  options.pages = std::move(pages);
+  return rpc::HttpServer::start(loop, metrics, std::move(options));
+}
+
+void declare_daemon(Command& command, DaemonOptions& options, const std::string& section) {
+  command
+      .option("--listen", text(options.listen, "ADDR:PORT"),
+              "Where to serve; port 0 takes a free one and prints it, '*' is every address of this "
+              "machine and needs a key")
+      .config(section + ".listen");
+  command
+      .option("--advertise", text(options.advertise, "ADDR:PORT"),
+              "Where other machines reach it, when that is not what --listen says")
+      .config(section + ".advertise");
+  declare_http(command, options.http, section);
+  command.flag("--log-json", options.log_json, "Log lines as JSON").config(section + ".log-json");
+  declare_net(command, options.net);
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::make(Session& session, const DaemonOptions& options,
+                                             std::string name) {
+  log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::info,
+             .json = options.log_json});
+  FF_TRY(check_serves(options.net));
+  io::SystemDisk disk;
+  FF_TRY(auto transport, transport_options(disk, options.net));
+  return std::unique_ptr<Daemon>(
+      new Daemon(session, options, std::move(name), std::move(transport)));
+}
+
+Daemon::Daemon(Session& session, const DaemonOptions& options, std::string name,
+               net::TransportOptions transport)
+    : session_(session),
+      options_(options),
+      name_(std::move(name)),
+      loop_(session.stop.clock()),
+      key_(transport.key),
+      transport_(std::move(transport)),
+      client_{loop_, transport_, senders_, metrics_, rng_, identity()} {}
+
+Daemon::~Daemon() = default;
+
+rpc::Identity Daemon::identity() {
+  return {.name = name_,
+          .software = fmt::format("ff {}", kBuildInfo.version),
+          .key = key_,
+          .nonces = &rng_};
+}
+
+// What others are told, by themselves or by the primary's lease.
+Result<std::string> Daemon::reached_at(const net::Address& listening) const {
+  if (options_.advertise) {
+    FF_TRY(auto address, net::parse_address(*options_.advertise));
+    if (address.port == 0) address.port = listening.port;
+    return address.text();
+  }
+  net::Address address = listening;
+  const bool everywhere = address.host.empty() || address.host == "0.0.0.0" || address.host == "::";
+  if (!address.is_unix() && everywhere) address.host = net::host_name();
+  return address.text();
+}
+
+Result<void> Daemon::run(Service service) {
+  FF_TRY(const auto wanted, net::parse_address(options_.listen));
+  rpc::Server server(loop_, transport_, router_, metrics_, identity());
+  FF_TRY(const auto listening, server.listen(wanted));
+  auto address = reached_at(listening);
+  auto pages = address ? start_pages(loop_, metrics_, options_.http, name_, service.status,
+                                     std::move(service.pages))
+                       : Result<std::unique_ptr<rpc::HttpServer>>(nullptr);
+  if (!address || !pages) {
+    run_task(loop_, server.close(0));
+    return address ? std::move(pages).error() : std::move(address).error();
+  }
+  service.start(*address);
+  session_.out.line("listening on {}", listening.text());
+  Json data = {{"listen", listening.text()}, {"address", *address}};
+  if (*pages != nullptr) {
+    session_.out.line("pages on port {}", (*pages)->port());
+    data["http_port"] = (*pages)->port();
+  }
+  auto told = session_.out.emit(data);
+  notify_systemd("READY=1");
+  if (told) run_task(loop_, poll_until(loop_, [&] { return is_over(session_.stop, service); }));
+  notify_systemd("STOPPING=1");
+  log_info("stopping");
+  pages->reset();
+  run_task(loop_, service.stop());
+  run_task(loop_, server.close(kDrainNs));
+  if (service.end) run_task(loop_, service.end());
+  run_task(loop_, transport_.settled(loop_));
+  auto failed = service.failed ? service.failed() : std::nullopt;
+  if (told && failed) return std::move(*failed);
+  return told;
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,195 @@
+// Laying out help: sections of two columns, the right one wrapped at 80 characters whatever the
+// terminal, so that help looks the same in a bug report.
+#include "cmd/cli/help_page.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cmd/cli/build_info.h"
+#include "cmd/cli/parse.h"
+
+namespace ff::cmd {
+namespace {
+
+constexpr size_t kWidth = 80;
+constexpr size_t kLeftMax = 24;  // a longer left side gets a line of its own
+
+struct Row {
+  std::string left, right;
+};
+
+void add_section(std::string& page, std::string_view title, const std::vector<Row>& rows) {
+  if (rows.empty()) return;
+  page += fmt::format("\n{}:\n", title);
+  size_t left = 0;
+  for (const Row& row : rows) {
+    if (row.left.size() <= kLeftMax) left = std::max(left, row.left.size());
+  }
+  if (left == 0) left = kLeftMax;
+  for (const Row& row : rows) {
+    std::string line = "  " + row.left;
+    bool on_own_line = row.left.size() > left;
+    if (on_own_line) page += line + "\n";
+    for (const std::string& piece : wrap(row.right, kWidth - left - 4)) {
+      if (line.size() > left + 2 || on_own_line) line.clear();
+      on_own_line = false;
+      line.resize(left + 4, ' ');
+      page += line + piece + "\n";
+      line.clear();
+    }
+  }
+}
+
+std::vector<Row> rows_of(const std::deque<Option>& options) {
+  std::vector<Row> rows;
+  for (const Option& option : options) {
+    // Names with and without a short form line up, as in other programs.
+    const bool indent = !option.positional() && option.short_name().empty();
+    rows.push_back({(indent ? "    " : "") + option.synopsis(), describe(option)});
+  }
+  return rows;
+}
+
+void add_about(std::string& page, std::string_view about) {
+  for (const Paragraph& paragraph : paragraphs(about)) {
+    page += "\n";
+    if (paragraph.verbatim) {
+      page += paragraph.text + "\n";
+    } else {
+      for (const std::string& line : wrap(paragraph.text, kWidth)) page += line + "\n";
+    }
+  }
+}
+
+void add_exit_codes(std::string& page) {
+  std::vector<Row> rows;
+  for (const ExitCode& exit : exit_codes()) {
+    rows.push_back({fmt::format("{:>3}", exit.code), std::string(exit.meaning)});
+  }
+  add_section(page, "Exit codes", rows);
+}
+
+void add_examples(std::string& page, const Command& command) {
+  if (command.examples().empty()) return;
+  page += "\nExamples:\n";
+  for (const Example& example : command.examples()) {
+    page += fmt::format("  {}\n      {}\n", example.line, example.says);
+  }
+}
+
+}  // namespace
+
+std::span<const ExitCode> exit_codes() {
+  static constexpr std::array<ExitCode, 8> kCodes{{
+      {0, "done, and true"},
+      {1, "could not be done (I/O, a peer, a missing file)"},
+      {2, "wrong usage or configuration"},
+      {3, "the answer is bad: fault found, checksum mismatch, wrong sum"},
+      {4, "incomplete: some part could not run or be checked (never reported as a pass)"},
+      {5, "refused: no permission, wrong key"},
+      {6, "deadline passed"},
+      {130, "interrupted"},
+  }};
+  return kCodes;
+}
+
+std::string describe(const Option& option) {
+  std::vector<std::string> notes;
+  const Binding& binding = option.binding();
+  const bool plain_flag = option.is_flag() && binding.default_text == "false";
+  if (!option.is_required() && !binding.default_text.empty() && !plain_flag) {
+    notes.push_back("default: " + binding.default_text);
+  }
+  if (binding.many && !option.positional()) notes.push_back("may repeat");
+  if (option.is_required() && !option.positional()) notes.push_back("required");
+  if (!option.config_key().empty()) notes.push_back("setting: " + option.config_key());
+  if (!option.env_name().empty()) notes.push_back("environment: " + option.env_name());
+  if (notes.empty()) return option.description();
+  return fmt::format("{} ({})", option.description(), fmt::join(notes, "; "));
+}
+
+std::string help_page(const Command& command, HelpForm form) {
+  std::string page = fmt::format("{}\n\nUsage: {}\n", command.summary(), usage_line(command));
+  const bool full = form == HelpForm::full;
+  if (full) add_about(page, command.about());
+  std::vector<Row> subs;
+  for (const Command& sub : command.subs()) subs.push_back({sub.name(), sub.summary()});
+  add_section(page, "Commands", subs);
+  add_section(page, "Arguments", rows_of(command.arguments()));
+  add_section(page, "Options", rows_of(command.options()));
+  if (const Command& alone = command.leaf(); &alone != &command) {
+    add_section(page, fmt::format("Options of ff {}, which runs without a command", alone.path()),
+                rows_of(alone.options()));
+  }
+  for (const Command* above = command.parent(); above != nullptr; above = above->parent()) {
+    add_section(page, fmt::format("Options of every ff {} command", above->path()),
+                rows_of(above->options()));
+  }
+  Common common;
+  add_section(page, "Options of every command", rows_of(common_options(common)));
+  if (full) {
+    add_examples(page, command);
+    add_exit_codes(page);
+  }
+  return page;
+}
+
+std::string top_help_page(std::span<const std::unique_ptr<Command>> commands, HelpForm form) {
+  std::string page = fmt::format(
+      "ff {}: checkpoints, storage, validation, scheduling for machines that train\n\n"
+      "Usage: ff COMMAND [OPTIONS]\n",
+      kBuildInfo.version);
+  add_section(page, "First steps",
+              {{"ff up --mount DIR", "Start a cluster on this machine and mount it"},
+               {"ff admin status", "See whether a cluster is well"},
+               {"ff checkpoint save FILE", "Save a checkpoint"},
+               {"ff validate", "Check the hardware of this machine"},
+               {"ff schedule submit PROG", "Queue a task for the nodes of a cluster"}});
+  std::vector<Row> rows;
+  for (const auto& command : commands) rows.push_back({command->name(), command->summary()});
+  add_section(page, "Commands", rows);
+  Common common;
+  add_section(page, "Options", rows_of(bare_options(common)));
+  if (form == HelpForm::full) add_exit_codes(page);
+  page += "\n`ff help COMMAND` explains a command, `ff help config` lists the settings.\n";
+  return page;
+}
+
+std::vector<Paragraph> paragraphs(std::string_view about) {
+  std::vector<Paragraph> all;
+  bool open = false;  // the last paragraph takes more lines
+  while (!about.empty()) {
+    const size_t end = std::min(about.find('\n'), about.size());
+    const std::string_view line = about.substr(0, end);
+    about.remove_prefix(std::min(end + 1, about.size()));
+    if (line.empty()) {
+      open = false;
+      continue;
+    }
+    const bool verbatim = line[0] == ' ';
+    if (open && all.back().verbatim == verbatim) {
+      all.back().text += (verbatim ? "\n" : " ") + std::string(line);
+    } else {
+      all.push_back({verbatim, std::string(line)});
+      open = true;
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> wrap(std::string_view text, size_t width) {
+  std::vector<std::string> lines{""};
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (word.empty()) continue;
+    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width)
+      lines.emplace_back();
+    if (!lines.back().empty()) lines.back() += ' ';
+    lines.back() += word;
+  }
+  return lines;
+}
+
+}  // namespace ff::cmd

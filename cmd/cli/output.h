@@ -1,0 +1,165 @@
+// Where a command speaks. Data goes to stdout, talk to stderr. With --json, stdout holds one
+// envelope object (cli.md) or, for a stream, one a line, and the human forms print nothing; so a
+// command calls both line()/table() and data() without asking which is wanted.
+//
+// Every text that passes line(), table(), note(), warn() has its control bytes escaped, newlines
+// too: names from outside cannot forge lines or terminal codes. Any thread may call any of these.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cmd/cli/progress.h"
+#include "platform/base/progress.h"
+#include "platform/base/result.h"
+#include "platform/base/stop.h"
+
+namespace ff::cmd {
+
+using Json = nlohmann::ordered_json;
+enum class Color : unsigned char { none, bold, dim, red, green, yellow };
+enum class Align : unsigned char { left, right };
+
+struct Column {
+  std::string title;
+  Align align = Align::left;
+};
+struct Cell {
+  Cell(std::string t, Color c = Color::none) : text(std::move(t)), color(c) {}  // NOLINT: implicit
+  Cell(const char* t) : text(t) {}                                              // NOLINT: implicit
+  std::string text;
+  Color color = Color::none;
+};
+
+class Output;
+
+// Rows under titles on a terminal; tab-separated rows without titles in a pipe. Bounded memory:
+// widths come from the first kMeasuredRows rows, then rows stream.
+class Table {
+ public:
+  Table(Output& out, std::vector<Column> columns);
+  ~Table();
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+  void row(std::initializer_list<Cell> cells);  // as many as there are columns
+
+ private:
+  void measure_and_print();
+  void print(const std::vector<Cell>& cells);
+
+  Output& out_;
+  std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> held_;
+  std::vector<size_t> widths_;
+  bool measured_ = false;
+};
+
+class Output final : private BarLine {
+ public:
+  struct Mode {
+    bool json = false;     // --json
+    bool quiet = false;    // --quiet: no notes, no progress; warnings and errors stay
+    bool verbose = false;  // --verbose: detail() prints
+  };
+  Output(std::string command, Mode mode);
+
+  // One line of data on stdout.
+  template <class... A>
+  void line(fmt::format_string<A...> text, A&&... args) {
+    put_line(Color::none, fmt::format(text, std::forward<A>(args)...));
+  }
+  template <class... A>
+  void line(Color color, fmt::format_string<A...> text, A&&... args) {
+    put_line(color, fmt::format(text, std::forward<A>(args)...));
+  }
+  // Text of our own (a help page, a script) as it is, control bytes and newlines included.
+  void trusted(std::string_view text);
+  // A table; rows print until it is destroyed.
+  Table table(std::vector<Column> columns) { return Table(*this, std::move(columns)); }
+
+  // The envelope's `data` (an object; the last call wins), printed at the end, with an error too.
+  void data(Json data);
+  // The same from JSON text, for lists too long for a document tree.
+  void data_text(std::string json);
+  // Streams: with --json prints one whole envelope line with this data now and none at the end
+  // (an error still gets its own); otherwise only flushes the lines. Fails once stdout is gone.
+  Result<void> emit(const Json& data);
+  // Hands on now what was printed: for lines that come slowly. Fails once stdout is gone.
+  Result<void> flush();
+
+  // Talk on stderr: note() not with --quiet, detail() only with --verbose, neither with --json.
+  template <class... A>
+  void note(fmt::format_string<A...> text, A&&... args) {
+    if (!mode_.quiet && !mode_.json) talk(Color::none, fmt::format(text, std::forward<A>(args)...));
+  }
+  template <class... A>
+  void detail(fmt::format_string<A...> text, A&&... args) {
+    if (mode_.verbose && !mode_.json) talk(Color::dim, fmt::format(text, std::forward<A>(args)...));
+  }
+  // Goes to stderr as "warning: ..." or, with --json, to the envelope's `warnings`.
+  template <class... A>
+  void warn(fmt::format_string<A...> text, A&&... args) {
+    add_warning(fmt::format(text, std::forward<A>(args)...));
+  }
+
+  // A progress bar on stderr until destroyed; draws nothing when stderr is no terminal, or with
+  // --quiet or --json. One at a time.
+  std::unique_ptr<ProgressBar> progress(std::string label, const Progress& counters, Stop& stop);
+
+  const Mode& mode() const { return mode_; }
+  bool stdout_is_terminal() const { return stdout_terminal_; }
+
+  // What the command ends with in place of 0: the exit code of a program that it has run.
+  void exit_with(int code);
+
+  // The frame's end of a command: prints the error and the envelope, flushes, and returns the
+  // process's exit code (1 when stdout could not be written).
+  int finish(const Result<void>& result);
+  // Asked to stop when the reader of stdout has gone away; then the frame ends as SIGPIPE would.
+  void stops(Stop& stop) { stop_ = &stop; }
+  // Command::exits_with().
+  void fails_with(std::optional<int> code) { failure_exit_ = code; }
+  bool broken_pipe();
+
+ private:
+  friend class Table;
+  void put_line(Color color, std::string_view text);
+  void put_locked(std::string_view bytes);
+  void flush_locked();
+  Result<void> flushed_locked();
+  void talk(Color color, std::string_view text);
+  void add_warning(std::string text);
+  void print_error(const Error& error);
+  int exit_of(const Error* error) const;
+  std::string envelope_locked(std::string_view data, const Error* error);
+  void draw_bar(const std::string& bar) override;
+  void erase_bar() override;
+  void erase_bar_locked();
+
+  const std::string command_;
+  const Mode mode_;
+  const bool stdout_terminal_, stderr_terminal_;
+  const bool color_out_, color_err_;
+
+  std::mutex mutex_;  // guards everything below and the order of what reaches the terminal
+  std::string buffer_;
+  int write_error_ = 0;  // errno of the first failed write to stdout
+  std::string data_ = "{}";
+  int exit_ = 0;  // without an error
+  std::vector<std::string> warnings_;
+  bool streamed_ = false;
+  bool bar_drawn_ = false;  // a bar is on the last line of the terminal: erase before talking
+  Stop* stop_ = nullptr;
+  std::optional<int> failure_exit_;
+};
+
+}  // namespace ff::cmd

@@ -1,0 +1,67 @@
+// The keys of ff.toml follow from the option tables: name, and type from the option's kind.
+#include "cmd/cli/settings.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace ff::cmd {
+namespace {
+
+void collect_set_options(const Command& command, std::vector<const Option*>& found) {
+  for (const Option& option : command.options()) {
+    if (!option.config_key().empty() || !option.env_name().empty()) found.push_back(&option);
+  }
+  for (const Command& sub : command.subs()) collect_set_options(sub, found);
+}
+
+// What orders options and makes two of them the same setting.
+std::pair<std::string_view, std::string_view> identity(const Option& option) {
+  return {option.config_key(), option.env_name()};
+}
+
+ConfigType type_of(const Option& option) {
+  switch (option.binding().kind) {
+    case Kind::flag: return ConfigType::flag;
+    case Kind::number: return ConfigType::number;
+    case Kind::size:
+    case Kind::duration: return ConfigType::quantity;
+    default: return ConfigType::text;
+  }
+}
+
+}  // namespace
+
+std::vector<const Option*> configurable(std::span<const std::unique_ptr<Command>> commands) {
+  std::vector<const Option*> found;
+  for (const auto& command : commands) collect_set_options(*command, found);
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Option* a, const Option* b) { return identity(*a) < identity(*b); });
+  const auto same = [](const Option* a, const Option* b) { return identity(*a) == identity(*b); };
+  found.erase(std::unique(found.begin(), found.end(), same), found.end());
+  return found;
+}
+
+Result<Settings> Settings::load(std::span<const std::unique_ptr<Command>> commands) {
+  std::vector<ConfigKey> keys;
+  for (const Option* option : configurable(commands)) {
+    if (!option->config_key().empty()) keys.push_back({option->config_key(), type_of(*option)});
+  }
+  Settings settings;
+  FF_TRY(settings.config_, Config::load(config_paths(), keys));
+  return settings;
+}
+
+std::optional<Given> Settings::find(const Option& option) const {
+  if (!option.env_name().empty()) {
+    const char* value = std::getenv(option.env_name().c_str());
+    if (value != nullptr && *value != '\0') return Given{value, option.env_name()};
+  }
+  if (!option.config_key().empty()) {
+    if (const ConfigValue* value = config_.find(option.config_key())) {
+      return Given{value->text, fmt::format("{}:{}", value->file, value->line)};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ff::cmd

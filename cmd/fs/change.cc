@@ -1,0 +1,431 @@
+// `ff fs mkdir`, `rm`, `mv`, `ln`, `chmod`, `chown` and `touch`: changes of names and attributes.
+#include <cerrno>
+
+#include "cmd/fs/fs.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+#include "storage/client/mode.h"
+#include "storage/client/walk.h"
+
+namespace ff::cmd {
+namespace {
+
+using client::TreeWalk;
+using meta::Names;
+using Words = std::vector<std::string>;
+
+// What is done with each path, one after the other; how many it was done for.
+using Change = std::function<Task<Result<void>>(FsRun&, std::string)>;
+
+Task<Result<void>> change_paths(FsRun& run, const Words& paths, const Change& change,
+                                Failures& failures, uint64_t& done) {
+  for (const std::string& path : paths) {
+    auto changing = change(run, path);
+    auto changed = co_await std::move(changing);
+    if (changed) done++;
+    if (!changed && !failures.add(std::move(changed).error())) break;
+  }
+  co_return Result<void>();
+}
+
+Result<void> change_all(Session& session, const FsOptions& common, const Words& words,
+                        const Change& change) {
+  FF_TRY(const auto paths, FsPaths::of(words));
+  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  Failures failures(session.out);
+  uint64_t done = 0;
+  FF_TRY(run->run(change_paths(*run, paths.paths, change, failures, done)));
+  session.out.data({{"done", done}, {"failed", failures.count()}});
+  return failures.end();
+}
+
+struct MkdirOptions {
+  Words paths;
+  bool parents = false;
+  std::optional<std::string> mode;
+};
+
+Task<Result<void>> make_dir(FsRun& run, std::string path, uint32_t mode) {
+  auto finding = client::find_place(run.names(), run.caller(), path);
+  auto found = co_await std::move(finding);
+  if (!found && found.error().code == Errc::usage && found.error().sys == 0) {
+    co_return errno_error(EEXIST, printable(path));
+  }
+  FF_CO_TRY(const client::Place place, std::move(found));
+  Names::Make make{.kind = meta::Kind::directory, .mode = mode};
+  auto making = run.names().make(run.caller(), place.dir.ref(), place.name, std::move(make));
+  auto made = co_await std::move(making);
+  if (!made) co_return client::at_path(path, std::move(made).error());
+  co_return Result<void>();
+}
+
+// The missing directories above too, which their owner can always change (mkdir(1)).
+Task<Result<void>> make_dirs(FsRun& run, std::string path, uint32_t mode, uint32_t parents_mode) {
+  size_t at = 0;
+  for (;;) {
+    at = path.find_first_not_of('/', at);
+    if (at == path.npos) co_return Result<void>();
+    at = std::min(path.find('/', at), path.size());
+    const bool last = path.find_first_not_of('/', at) == path.npos;
+    const std::string part = path.substr(0, at);
+    auto finding = client::find(run.names(), run.caller(), part, true);
+    auto found = co_await std::move(finding);
+    if (found && found->inode.is(meta::Kind::directory)) continue;
+    if (found) co_return errno_error(last ? EEXIST : ENOTDIR, printable(part));
+    if (found.error().sys != ENOENT) co_return std::move(found).error();
+    auto making = make_dir(run, part, last ? mode : parents_mode);
+    auto made = co_await std::move(making);
+    // Another has made it meanwhile: fine, if it is a directory, as the next step finds out.
+    if (!made && (made.error().sys != EEXIST || last)) co_return made;
+  }
+}
+
+Result<void> run_mkdir(Session& session, const FsOptions& common, const MkdirOptions& options) {
+  std::optional<client::ModeChange> change;
+  if (options.mode) {
+    FF_TRY(change, client::ModeChange::parse(*options.mode, 0));
+  }
+  const Change make = [&](FsRun& run, std::string path) {
+    const uint32_t usual = 0777 & ~run.umask();
+    const uint32_t mode = change ? change->apply(usual, true) : usual;
+    return options.parents ? make_dirs(run, std::move(path), mode, usual | 0300)
+                           : make_dir(run, std::move(path), mode);
+  };
+  return change_all(session, common, options.paths, make);
+}
+
+struct RmOptions {
+  Words paths;
+  bool recursive = false;
+  bool force = false;
+};
+
+Task<Result<void>> remove(FsRun& run, const RmOptions& options, std::string path) {
+  auto finding = client::find_place(run.names(), run.caller(), path);
+  auto found = co_await std::move(finding);
+  if (!found && options.force && found.error().sys == ENOENT) co_return Result<void>();
+  FF_CO_TRY(const client::Place place, std::move(found));
+  if (!place.found) {
+    if (options.force) co_return Result<void>();
+    co_return errno_error(ENOENT, printable(path));
+  }
+  const bool dir = place.found->inode.is(meta::Kind::directory);
+  if (dir && !options.recursive) {
+    Error error = errno_error(EISDIR, printable(path));
+    error.hint = "-r removes directories with what they hold.";
+    co_return error;
+  }
+  auto removing = dir ? run.names().remove_tree(run.caller(), place.dir.ref(), place.name)
+                      : run.names().unlink(run.caller(), place.dir.ref(), place.name, std::nullopt);
+  auto removed = co_await std::move(removing);
+  if (removed || (options.force && removed.error().sys == ENOENT)) co_return Result<void>();
+  co_return client::at_path(path, std::move(removed).error());
+}
+
+struct MvOptions {
+  Words paths;  // the last is where they go
+  bool no_replace = false;
+  bool exchange = false;
+};
+
+// Where `from` goes, if it goes to `to`: into a directory, or to be it.
+Task<Result<client::Place>> target_of(FsRun& run, std::string from, std::string to, bool into) {
+  auto finding = client::find(run.names(), run.caller(), to, true);
+  auto there = co_await std::move(finding);
+  const bool dir = there && there->inode.is(meta::Kind::directory);
+  if (!dir && into) co_return there ? errno_error(ENOTDIR, printable(to)) : there.error();
+  if (dir) to = client::below(to, client::last_name(from));
+  auto placing = client::find_place(run.names(), run.caller(), to);
+  co_return co_await std::move(placing);
+}
+
+Task<Result<void>> move(FsRun& run, const MvOptions& options, std::string from, std::string to,
+                        bool into) {
+  auto finding = client::find_place(run.names(), run.caller(), from);
+  FF_CO_TRY(client::Place source, co_await std::move(finding));
+  if (!source.found) co_return errno_error(ENOENT, printable(from));
+  auto placing = options.exchange ? client::find_place(run.names(), run.caller(), to)
+                                  : target_of(run, from, to, into);
+  FF_CO_TRY(client::Place target, co_await std::move(placing));
+  meta::MetaClient::Rename rename{.from_dir = source.dir.ref(),
+                                  .from = source.name,
+                                  .to_dir = target.dir.ref(),
+                                  .to = target.name,
+                                  .no_replace = options.no_replace,
+                                  .exchange = options.exchange};
+  auto renaming = run.names().rename(run.caller(), std::move(rename));
+  auto renamed = co_await std::move(renaming);
+  if (renamed) co_return Result<void>();
+  Error error = client::at_path(fmt::format("{} to {}", from, to), std::move(renamed).error());
+  if (error.sys == EINVAL) error.hint = std::string("A directory cannot go below itself.");
+  co_return error;
+}
+
+Result<void> run_mv(Session& session, const FsOptions& common, const MvOptions& options) {
+  if (options.paths.size() < 2) return fail(Errc::usage, "mv: from where, and to where?");
+  if (options.exchange && (options.paths.size() > 2 || options.no_replace)) {
+    return fail(Errc::usage, "--exchange takes two paths, and excludes --no-replace");
+  }
+  const std::string to = options.paths.back();
+  FF_TRY(const auto target, client::parse_cluster_path(to));
+  const Words sources(options.paths.begin(), options.paths.end() - 1);
+  FF_TRY(auto all, FsPaths::of(options.paths));
+  FF_TRY(const auto run, FsRun::open(session, common, all.servers, {}));
+  Failures failures(session.out);
+  uint64_t done = 0;
+  all.paths.pop_back();
+  const Change change = [&](FsRun& with, std::string from) {
+    return move(with, options, std::move(from), target.path, sources.size() > 1);
+  };
+  FF_TRY(run->run(change_paths(*run, all.paths, change, failures, done)));
+  session.out.data({{"done", done}, {"failed", failures.count()}});
+  return failures.end();
+}
+
+struct LnOptions {
+  std::string target;
+  std::string name;
+  bool symbolic = false;
+};
+
+Task<Result<void>> link(FsRun& run, const LnOptions& options, std::string target,
+                        std::string name) {
+  auto placing = target_of(run, target, name, false);
+  FF_CO_TRY(const client::Place place, co_await std::move(placing));
+  if (options.symbolic) {
+    Names::Make make{.kind = meta::Kind::symlink, .mode = 0777, .target = target};
+    auto making = run.names().make(run.caller(), place.dir.ref(), place.name, std::move(make));
+    auto made = co_await std::move(making);
+    if (!made) co_return client::at_path(name, std::move(made).error());
+    co_return Result<void>();
+  }
+  auto finding = client::find(run.names(), run.caller(), target, false);
+  FF_CO_TRY(const auto seen, co_await std::move(finding));
+  auto linking = run.names().link(run.caller(), seen.ref(), place.dir.ref(), place.name);
+  auto linked = co_await std::move(linking);
+  if (linked) co_return Result<void>();
+  const bool of_dir = linked.error().sys == EPERM && seen.inode.is(meta::Kind::directory);
+  Error error = client::at_path(of_dir ? target : name, std::move(linked).error());
+  if (of_dir) error.hint = std::string("Directories have one name; -s makes a symbolic link.");
+  co_return error;
+}
+
+Result<void> run_ln(Session& session, const FsOptions& common, const LnOptions& options) {
+  FsPaths paths;
+  FF_TRY(auto name, client::parse_cluster_path(options.name));
+  FF_TRY(paths.add(std::move(name)));
+  std::string target = options.target;
+  // A symbolic link's target is any text; of a hard link it is a path like others.
+  if (!options.symbolic || client::is_url(target)) {
+    FF_TRY(auto url, client::parse_cluster_path(target));
+    target = url.path;
+    FF_TRY(paths.add(std::move(url)));
+  }
+  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  return run->run(link(*run, options, target, paths.paths.front()));
+}
+
+struct AttributeOptions {
+  std::string to;
+  Words paths;
+  bool recursive = false;
+};
+// What an inode's attributes become.
+using Attributes = std::function<Names::Attributes(const meta::Inode&)>;
+
+Task<Result<void>> set_one(FsRun& run, const std::string& path, const meta::Seen& seen,
+                           const Attributes& attributes) {
+  auto setting = run.names().set_attributes(run.caller(), seen.ref(), attributes(seen.inode));
+  auto set = co_await std::move(setting);
+  if (!set) co_return client::at_path(path, std::move(set).error());
+  co_return Result<void>();
+}
+
+// A directory after what it holds: its new mode might keep the caller out.
+Task<Result<void>> set_tree(FsRun& run, std::string path, meta::Seen top,
+                            const Attributes& attributes, Failures& failures) {
+  TreeWalk walk(run.names(), run.caller(), path, std::move(top));
+  for (;;) {
+    auto stepping = walk.next();
+    FF_CO_TRY(auto next, co_await std::move(stepping));
+    if (!next) co_return Result<void>();
+    const bool dir = next->inode_kind == meta::Kind::directory;
+    if (next->kind == TreeWalk::Step::Kind::failed && !failures.add(std::move(*next->error))) {
+      co_return Result<void>();
+    }
+    // As chmod -R and chown -R: links are left alone.
+    if (next->kind == TreeWalk::Step::Kind::entry && (dir || !next->seen)) continue;
+    if (next->inode_kind == meta::Kind::symlink) continue;
+    auto setting = set_one(run, next->path, *next->seen, attributes);
+    auto set = co_await std::move(setting);
+    if (!set && !failures.add(std::move(set).error())) co_return Result<void>();
+  }
+}
+
+Task<Result<void>> set_path(FsRun& run, bool recursive, std::string path,
+                            const Attributes& attributes, Failures& failures) {
+  auto finding = client::find(run.names(), run.caller(), path, true);
+  FF_CO_TRY(auto seen, co_await std::move(finding));
+  if (recursive && seen.inode.is(meta::Kind::directory)) {
+    auto setting = set_tree(run, path, std::move(seen), attributes, failures);
+    co_return co_await std::move(setting);
+  }
+  auto setting = set_one(run, path, seen, attributes);
+  co_return co_await std::move(setting);
+}
+
+Result<void> set_all(Session& session, const FsOptions& common, const AttributeOptions& options,
+                     const Attributes& attributes) {
+  FF_TRY(const auto paths, FsPaths::of(options.paths));
+  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  Failures failures(session.out);
+  uint64_t done = 0;
+  const Change change = [&](FsRun& with, std::string path) {
+    return set_path(with, options.recursive, std::move(path), attributes, failures);
+  };
+  FF_TRY(run->run(change_paths(*run, paths.paths, change, failures, done)));
+  session.out.data({{"done", done}, {"failed", failures.count()}});
+  return failures.end();
+}
+
+struct TouchOptions {
+  Words paths;
+  bool no_create = false;
+};
+
+Task<Result<void>> touch(FsRun& run, const TouchOptions& options, std::string path) {
+  auto finding = client::find(run.names(), run.caller(), path, true);
+  auto found = co_await std::move(finding);
+  if (!found && found.error().sys == ENOENT) {
+    if (options.no_create) co_return Result<void>();
+    auto placing = client::find_place(run.names(), run.caller(), path);
+    FF_CO_TRY(const client::Place place, co_await std::move(placing));
+    Names::Make make{.mode = 0666 & ~run.umask(), .exclusive = false};
+    auto making = run.names().make(run.caller(), place.dir.ref(), place.name, std::move(make));
+    auto made = co_await std::move(making);
+    if (!made) co_return client::at_path(path, std::move(made).error());
+    co_return Result<void>();
+  }
+  FF_CO_TRY(const meta::Seen seen, std::move(found));
+  const Attributes now = [](const meta::Inode&) { return Names::Attributes{.times_now = true}; };
+  auto setting = set_one(run, path, seen, now);
+  co_return co_await std::move(setting);
+}
+
+void declare_names(Command& fs, const FsOptions& common) {
+  Command& mkdir = fs.sub("mkdir", "Make directories");
+  auto& making = mkdir.keep<MkdirOptions>();
+  mkdir.about("Makes each PATH. The mode is 777 less the umask, or what --mode says.");
+  mkdir.argument("PATH", text(making.paths, "PATH"), "Directories to make").required();
+  mkdir.flag("-p,--parents", making.parents, "Those above too; what is there already is fine");
+  mkdir.option("-m,--mode", text(making.mode, "MODE"), "As chmod takes it");
+  mkdir.example("ff fs mkdir -p /data/run7/logs", "with all above it");
+  mkdir.blocking();
+  mkdir.run([&](Session& session) { return run_mkdir(session, common, making); });
+
+  Command& rm = fs.sub("rm", "Remove names");
+  auto& removing = rm.keep<RmOptions>();
+  rm.about(
+      "Removes each PATH. With -r a directory is gone at once, whatever it holds; the servers "
+      "remove that by and by, and no other name keeps it. Whoever may not empty each directory in "
+      "it is refused before anything is removed.");
+  rm.argument("PATH", text(removing.paths, "PATH"), "What to remove").required();
+  rm.flag("-r,--recursive", removing.recursive, "Directories too");
+  rm.flag("-f,--force", removing.force, "What is not there is no error");
+  rm.example("ff fs rm -r /data/old", "a tree of any size");
+  rm.blocking();
+  rm.run([&](Session& session) {
+    const Change change = [&](FsRun& run, std::string path) {
+      return remove(run, removing, std::move(path));
+    };
+    return change_all(session, common, removing.paths, change);
+  });
+
+  Command& mv = fs.sub("mv", "Move or rename within a cluster");
+  auto& moving = mv.keep<MvOptions>();
+  mv.about(
+      "Gives FROM the name TO, at once: whoever looks sees the old or the new, and a file that "
+      "was called TO is replaced. Into TO, if that is a directory; several FROM need one.");
+  mv.argument("PATH", text(moving.paths, "FROM... TO"), "What to move, and where to").required();
+  mv.flag("-n,--no-replace", moving.no_replace, "Refused where the name is taken");
+  mv.flag("--exchange", moving.exchange, "Both are there and take each other's place");
+  mv.example("ff fs mv /data/new /data/current", "a new name");
+  mv.blocking();
+  mv.run([&](Session& session) { return run_mv(session, common, moving); });
+
+  Command& ln = fs.sub("ln", "Make links");
+  auto& linking = ln.keep<LnOptions>();
+  ln.about(
+      "Gives the file TARGET a second name, or with -s makes a symbolic link that leads to the "
+      "text TARGET, whether something is there or not. In a directory NAME it is called as TARGET "
+      "is.");
+  ln.argument("TARGET", text(linking.target, "TARGET"), "What the link leads to");
+  ln.argument("NAME", text(linking.name, "NAME"), "The new name");
+  ln.flag("-s,--symbolic", linking.symbolic, "A symbolic link");
+  ln.example("ff fs ln -s run7 /data/latest", "relative to the link's own directory");
+  ln.blocking();
+  ln.run([&](Session& session) { return run_ln(session, common, linking); });
+}
+
+void declare_attributes(Command& fs, const FsOptions& common) {
+  Command& chmod = fs.sub("chmod", "Change modes");
+  auto& mode = chmod.keep<AttributeOptions>();
+  chmod.about(
+      "MODE is octal (644) or as in u+rwX,go-w; X is x for directories, and for files that "
+      "somebody may run.");
+  chmod.argument("MODE", text(mode.to, "MODE"), "The mode, or the change of it");
+  chmod.argument("PATH", text(mode.paths, "PATH"), "Whose").required();
+  chmod.flag("-R,--recursive", mode.recursive, "All that is below too; links are left alone");
+  chmod.example("ff fs chmod -R u+rwX,go= /home/ann", "nobody else");
+  chmod.blocking();
+  chmod.run([&](Session& session) -> Result<void> {
+    // As for `umask` of chmod(1): that of this process, which the first FsRun has not asked yet.
+    FF_TRY(const auto change, client::ModeChange::parse(mode.to, 0));
+    const Attributes attributes = [&](const meta::Inode& inode) {
+      return Names::Attributes{.mode = change.apply(inode.mode, inode.is(meta::Kind::directory))};
+    };
+    return set_all(session, common, mode, attributes);
+  });
+
+  Command& chown = fs.sub("chown", "Change owners");
+  auto& owner = chown.keep<AttributeOptions>();
+  chown.about(
+      "USER and GROUP are numbers, or names that /etc/passwd and /etc/group of this machine have. "
+      "Only root may give a file away; its owner may give it to a group that is his.");
+  chown.argument("OWNER", text(owner.to, "USER[:GROUP]"), "Or :GROUP alone");
+  chown.argument("PATH", text(owner.paths, "PATH"), "Whose").required();
+  chown.flag("-R,--recursive", owner.recursive, "All that is below too; links are left alone");
+  chown.example("ff fs chown -R 1000:100 /home/ann", "by number");
+  chown.blocking();
+  chown.run([&](Session& session) -> Result<void> {
+    io::SystemDisk disk;
+    FF_TRY(const auto to, client::parse_owner(disk, owner.to));
+    const Attributes attributes = [&](const meta::Inode&) {
+      return Names::Attributes{.uid = to.uid, .gid = to.gid};
+    };
+    return set_all(session, common, owner, attributes);
+  });
+
+  Command& touch_command = fs.sub("touch", "Make empty files, or set times to now");
+  auto& touching = touch_command.keep<TouchOptions>();
+  touch_command.about("What is there gets the present as its times; what is not is made, empty.");
+  touch_command.argument("PATH", text(touching.paths, "PATH"), "Files").required();
+  touch_command.flag("-c,--no-create", touching.no_create, "Make nothing");
+  touch_command.example("ff fs touch /data/DONE", "a mark");
+  touch_command.blocking();
+  touch_command.run([&](Session& session) {
+    const Change change = [&](FsRun& run, std::string path) {
+      return touch(run, touching, std::move(path));
+    };
+    return change_all(session, common, touching.paths, change);
+  });
+}
+
+}  // namespace
+
+void declare_fs_change(Command& fs, const FsOptions& common) {
+  declare_names(fs, common);
+  declare_attributes(fs, common);
+}
+
+}  // namespace ff::cmd

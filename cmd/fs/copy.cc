@@ -1,0 +1,271 @@
+// `ff fs cp` and `cat`: bytes into a cluster and out of it.
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "cmd/fs/fs.h"
+#include "platform/base/clock.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+#include "platform/io/pipe.h"
+#include "storage/client/cluster_tree.h"
+#include "storage/client/copy.h"
+#include "storage/client/local_tree.h"
+#include "storage/client/stream.h"
+#include "storage/client/walk.h"
+
+namespace ff::cmd {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// Data under way, and the memory for it that storage nodes of this host reach.
+constexpr uint64_t kUnderWay = 64 * kMiB;
+constexpr uint64_t kCopyMemory = 128 * kMiB;
+constexpr uint64_t kLocalUnit = kMiB;
+constexpr unsigned kQueueDepth = 128;
+constexpr std::string_view kPipe = "-";
+
+struct CpOptions {
+  Words paths;  // the last is where they go
+  bool recursive = false;
+  bool preserve = false;
+  bool verify = false;
+  bool resume = false;
+};
+
+// One word of the line: in the cluster, a pipe, or here.
+struct Side {
+  bool cluster = false;
+  bool pipe = false;
+  std::string path;
+};
+
+Result<Side> side_of(const std::string& word, FsPaths& paths) {
+  if (word == kPipe) return Side{.pipe = true, .path = {}};
+  if (!client::is_url(word)) return Side{.path = word};
+  FF_TRY(auto url, client::parse_url(word));
+  Side side{.cluster = true, .path = url.path};
+  FF_TRY(paths.add(std::move(url)));
+  return side;
+}
+
+// What one `cp` is about.
+struct Plan {
+  std::vector<Side> from;
+  Side to;
+  std::vector<net::Address> servers;
+
+  static Result<Plan> of(const CpOptions& options) {
+    if (options.paths.size() < 2) return fail(Errc::usage, "cp: from where, and to where?");
+    Plan plan;
+    FsPaths paths;
+    for (const std::string& word : options.paths) {
+      if (word.empty()) return fail(Errc::usage, "an empty path");
+      FF_TRY(auto side, side_of(word, paths));
+      plan.from.push_back(std::move(side));
+    }
+    plan.to = std::move(plan.from.back());
+    plan.from.pop_back();
+    plan.servers = std::move(paths.servers);
+    FF_TRY(plan.check());
+    return plan;
+  }
+
+ private:
+  Result<void> check() const {
+    for (const Side& side : from) {
+      if (side.cluster != from.front().cluster || side.pipe != from.front().pipe) {
+        return fail(Errc::usage,
+                    "sources in the cluster and others: copy them one after the other");
+      }
+      if ((side.pipe || to.pipe) && from.size() > 1) {
+        return fail(Errc::usage, "'-' is one stream: it takes one file");
+      }
+    }
+    if (from.front().cluster || to.cluster) return {};
+    Error error = fail(Errc::usage, "neither the sources nor the target are in the cluster");
+    error.hint =
+        "Paths in the cluster are written ff:///path or ff://host:port/path; cp(1) copies "
+        "local files.";
+    return error;
+  }
+};
+
+Json copy_report_json(const client::CopyReport& report, uint64_t failed, double seconds) {
+  return {{"files", report.files},     {"directories", report.directories},
+          {"links", report.links},     {"skipped", report.skipped},
+          {"resumed", report.resumed}, {"bytes", report.bytes},
+          {"failed", failed},          {"seconds", seconds}};
+}
+
+Result<void> copy_trees(FsRun& run, const CpOptions& options, const Plan& plan,
+                        client::TransferMemory& memory) {
+  Session& session = run.session();
+  io::AsyncQueue queue(run.disk(), run.loop(), kQueueDepth);
+  client::LocalTree local(run.disk(), queue, kLocalUnit);
+  client::ClusterTree cluster(run.files(), run.caller());
+  const auto end = [&](const Side& side) -> client::Tree& {
+    return side.cluster ? static_cast<client::Tree&>(cluster) : local;
+  };
+  Failures failures(session.out);
+  Progress progress;
+  const client::CopyOptions wanted{.recursive = options.recursive,
+                                   .preserve = options.preserve,
+                                   .owners = run.caller().root(),
+                                   .verify = options.verify,
+                                   .resume = options.resume,
+                                   .umask = run.umask()};
+  client::Copy copy(end(plan.from.front()), end(plan.to), memory, wanted, progress,
+                    [&failures](Error error) { return failures.add(std::move(error)); });
+  Words sources;
+  for (const Side& side : plan.from) sources.push_back(side.path);
+  const int64_t began_ns = run.loop().now_ns();
+  auto bar = session.out.progress("cp", progress, session.stop);
+  auto done = run.run(copy.run(std::move(sources), plan.to.path));
+  bar.reset();
+  const int64_t elapsed_ns = run.loop().now_ns() - began_ns;
+  const client::CopyReport& report = copy.report();
+  session.out.data(copy_report_json(report, failures.count(), to_seconds(elapsed_ns)));
+  FF_TRY(std::move(done));
+  FF_TRY(failures.end());
+  const double rate = static_cast<double>(report.bytes) * 1e9 /
+                      static_cast<double>(std::max<int64_t>(elapsed_ns, 1));
+  session.out.note("copied {} files, {} in {}, {}{}", format_count(report.files),
+                   format_size(report.bytes), format_duration(elapsed_ns), format_rate(rate),
+                   report.skipped == 0
+                       ? ""
+                       : fmt::format("; {} were there already", format_count(report.skipped)));
+  return {};
+}
+
+Task<Result<uint64_t>> store_input(FsRun& run, client::TransferMemory& memory, std::string path,
+                                   Progress& progress) {
+  client::ClusterTree cluster(run.files(), run.caller());
+  auto looking = cluster.look(path, true);
+  FF_CO_TRY(const auto there, co_await std::move(looking));
+  if (path.ends_with('/') || (there && there->is(meta::Kind::directory))) {
+    Error error = errno_error(EISDIR, printable(path));
+    error.hint = "What comes from a pipe needs a name.";
+    co_return error;
+  }
+  client::ReadSome read = [&run](size_t size) {
+    return io::read_pipe(run.loop(), STDIN_FILENO, size);
+  };
+  auto storing =
+      client::store_stream(memory, cluster, path, 0666 & ~run.umask(), std::move(read), progress);
+  auto stored = co_await std::move(storing);
+  if (!stored) co_return client::at_path(path, std::move(stored).error());
+  co_return stored;
+}
+
+Task<Result<uint64_t>> give_output(FsRun& run, client::TransferMemory& memory, std::string path,
+                                   Progress& progress) {
+  client::ClusterTree cluster(run.files(), run.caller());
+  auto looking = cluster.look(path, true);
+  FF_CO_TRY(const auto there, co_await std::move(looking));
+  if (!there) co_return errno_error(ENOENT, printable(path));
+  if (there->is(meta::Kind::directory)) co_return errno_error(EISDIR, printable(path));
+  progress.total += there->size;
+  auto opening = cluster.open(path, *there);
+  auto opened = co_await std::move(opening);
+  if (!opened) co_return client::at_path(path, std::move(opened).error());
+  client::WriteAll write = [&run](std::string bytes) {
+    return io::write_pipe(run.loop(), STDOUT_FILENO, std::move(bytes));
+  };
+  auto giving = client::give_stream(memory, **opened, std::move(write), progress);
+  auto given = co_await std::move(giving);
+  auto closing = (*opened)->close();
+  (void)co_await std::move(closing);
+  // Of the pipe, not of the file.
+  if (!given && given.error().sys == EPIPE) co_return std::move(given).error();
+  if (!given) co_return client::at_path(path, std::move(given).error());
+  co_return given;
+}
+
+// Whose reader has gone ends as other filters do.
+void end_as_filter(const Error& error) {
+  if (error.sys != EPIPE) return;
+  ::signal(SIGPIPE, SIG_DFL);
+  ::raise(SIGPIPE);
+}
+
+Result<void> no_json(const Output& out) {
+  if (!out.mode().json) return {};
+  return fail(Errc::usage, "--json and the bytes of files exclude each other on standard output");
+}
+
+Result<void> run_cp(Session& session, const FsOptions& common, const CpOptions& options) {
+  FF_TRY(const auto plan, Plan::of(options));
+  if (plan.to.pipe) FF_TRY(no_json(session.out));
+  FF_TRY(auto run,
+         FsRun::open(session, common, plan.servers, {.chains = true, .arena = kCopyMemory}));
+  client::TransferMemory memory(run->loop(), run->arena(), kUnderWay);
+  if (!plan.to.pipe && !plan.from.front().pipe) return copy_trees(*run, options, plan, memory);
+  Progress progress;
+  auto bar = session.out.progress("cp", progress, session.stop);
+  auto moved = plan.to.pipe ? run->run(give_output(*run, memory, plan.from.front().path, progress))
+                            : run->run(store_input(*run, memory, plan.to.path, progress));
+  bar.reset();
+  if (!moved) end_as_filter(moved.error());
+  FF_TRY(const uint64_t bytes, std::move(moved));
+  session.out.data({{"files", 1}, {"bytes", bytes}});
+  return {};
+}
+
+Result<void> run_cat(Session& session, const FsOptions& common, const Words& words) {
+  FF_TRY(no_json(session.out));
+  FF_TRY(const auto paths, FsPaths::of(words));
+  FF_TRY(auto run,
+         FsRun::open(session, common, paths.servers, {.chains = true, .arena = kCopyMemory}));
+  client::TransferMemory memory(run->loop(), run->arena(), kUnderWay);
+  Progress progress;
+  Failures failures(session.out);
+  for (const std::string& path : paths.paths) {
+    auto given = run->run(give_output(*run, memory, path, progress));
+    if (!given) end_as_filter(given.error());
+    if (!given && !failures.add(std::move(given).error())) break;
+  }
+  return failures.end();
+}
+
+}  // namespace
+
+void declare_fs_copy(Command& fs, const FsOptions& common) {
+  Command& cp = fs.sub("cp", "Copy files into a cluster, out of it, or within it");
+  auto& options = cp.keep<CpOptions>();
+  cp.about(
+      "Copies FROM to TO, or into TO if that is a directory; several FROM need one. ff://HOST:PORT/"
+      "PATH and ff:///PATH are in the cluster, '-' is standard input or output, everything else is "
+      "on this machine.\n\n"
+      "A file is written as .NAME.ff-part beside its place and gets its name when it is whole and "
+      "durable: whoever looks sees the old file or the new one. Without -p a copy gets the mode of "
+      "its source less the umask, and the present as its time. With -r links are copied as links, "
+      "and what cannot be copied is told and left out. Holes of sparse files stay holes.\n\n"
+      "What was cut short is gone on with by --resume: how far a large file has come is noted with "
+      "its part, and files that are there with the same size and time are left out. It keeps times "
+      "for that: give it to the first run too.\n\n"
+      "--verify reads what was written back from where it is, compares it by CRC32C, and exits "
+      "with 3 when it differs.");
+  cp.argument("PATH", text(options.paths, "FROM... TO"), "What to copy, and where to").required();
+  cp.flag("-r,--recursive", options.recursive, "Directories with all that is in them");
+  cp.flag("-p,--preserve", options.preserve, "Keep modes and times; for root owners too");
+  cp.flag("--verify", options.verify, "Read the copies back and compare");
+  cp.flag("--resume", options.resume, "Go on where an earlier copy was cut short");
+  cp.example("ff fs cp model.bin ff:///data/", "a file into a directory");
+  cp.example("ff fs cp -rp --resume ff://node1:4400/data/run7 .", "a tree out of the cluster");
+  cp.example("pg_dump db | ff fs cp - ff:///backup/db.sql", "from a pipe");
+  cp.blocking();
+  cp.run([&](Session& session) { return run_cp(session, common, options); });
+
+  Command& cat = fs.sub("cat", "Print files");
+  auto& files = cat.keep<Words>();
+  cat.about("Writes the bytes of each PATH to standard output, one after the other.");
+  cat.argument("PATH", text(files, "PATH"), "Files").required();
+  cat.example("ff fs cat /logs/a /logs/b | less", "two files");
+  cat.blocking();
+  cat.run([&](Session& session) { return run_cat(session, common, files); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,151 @@
+// `ff fs`: a cluster's file system without a mount. Each group of verbs has a file of its own:
+// fs_list, fs_show, fs_change, fs_copy.
+#include "cmd/fs/fs.h"
+
+#include "cmd/options/acting_user.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+
+namespace ff::cmd {
+
+namespace {
+
+// Until a server has answered, and the chains are known.
+
+std::vector<std::string> texts(const std::vector<net::Address>& addresses) {
+  std::vector<std::string> made;
+  for (const net::Address& address : addresses) made.push_back(address.text());
+  return made;
+}
+
+}  // namespace
+
+Result<void> FsPaths::add(client::Url url) {
+  paths.push_back(std::move(url.path));
+  if (url.servers.empty()) return {};
+  if (servers.empty())
+    servers = std::move(url.servers);
+  else if (texts(servers) != texts(url.servers)) {
+    return fail(Errc::usage, "addresses of two clusters: {} and {}", fmt::join(texts(servers), ","),
+                fmt::join(texts(url.servers), ","));
+  }
+  return {};
+}
+
+Result<FsPaths> FsPaths::of(const std::vector<std::string>& words) {
+  FsPaths made;
+  for (const std::string& word : words) {
+    FF_TRY(auto url, client::parse_cluster_path(word));
+    FF_TRY(made.add(std::move(url)));
+  }
+  return made;
+}
+
+FsRun::FsRun(Session& session, net::TransportOptions transport)
+    : session_(session),
+      client_(session.stop, std::move(transport), "fs"),
+      caller_(process_caller()),
+      umask_(process_umask()) {}
+
+FsRun::~FsRun() {
+  if (files_ != nullptr) run_task(client_.loop, files_->close());
+}
+
+Result<std::unique_ptr<FsRun>> FsRun::open(Session& session, const FsOptions& options,
+                                           const std::vector<net::Address>& servers, Wants wants) {
+  std::vector<net::Address> asked = servers;
+  if (asked.empty()) {
+    FF_TRY(asked, parse_meta(options.meta));
+  }
+  io::SystemDisk disk;
+  FF_TRY(auto transport, transport_options(disk, options.net));
+  std::unique_ptr<FsRun> run(new FsRun(session, std::move(transport)));
+  if (wants.arena > 0) {
+    FF_TRY(run->arena_, run->client_.transport.memory(wants.arena));
+  }
+  run->files_ = std::make_unique<client::FileSystem>(run->client_.context, asked,
+                                                     client::FileSystem::Options{});
+  Loop& loop = run->loop();
+  const int64_t until_ns = loop.now_ns() + kOpenNs;
+  if (wants.chains) {
+    FF_TRY(run->run(run->files_->start(until_ns)));
+    return run;
+  }
+  // Whoever knows no servers, or wrong ones, is not kept waiting for as long as an operation may
+  // take.
+  auto looking = run->run(with_deadline(loop, until_ns, "no answer",
+                                        run->names().walk(run->caller_, meta::root(), "/", false)));
+  if (looking) return run;
+  if (looking.error().code != Errc::deadline || !session.stop.check()) {
+    return std::move(looking).error();
+  }
+  Error error = fail(Errc::unreachable, "no server of the cluster answers at {}",
+                     fmt::join(texts(asked), ", "));
+  error.hint = "Is 'ff serve-meta' running there? --meta or FF_META names it.";
+  return error;
+}
+
+std::string_view kind_name(meta::Kind kind) {
+  switch (kind) {
+    case meta::Kind::file: return "file";
+    case meta::Kind::directory: return "directory";
+    case meta::Kind::symlink: return "symlink";
+    case meta::Kind::fifo: return "fifo";
+    case meta::Kind::socket: return "socket";
+    case meta::Kind::character: return "character";
+    case meta::Kind::block: return "block";
+  }
+  return "unknown";
+}
+
+char kind_letter(meta::Kind kind) {
+  switch (kind) {
+    case meta::Kind::file: return '-';
+    case meta::Kind::directory: return 'd';
+    case meta::Kind::symlink: return 'l';
+    case meta::Kind::fifo: return 'p';
+    case meta::Kind::socket: return 's';
+    case meta::Kind::character: return 'c';
+    case meta::Kind::block: return 'b';
+  }
+  return '?';
+}
+
+Json entry_json(std::string_view path, const meta::Inode& inode) {
+  Json json = {{"path", path},
+               {"type", kind_name(inode.kind)},
+               {"inode", inode.id},
+               {"mode", fmt::format("{:04o}", inode.mode)},
+               {"uid", inode.uid},
+               {"gid", inode.gid},
+               {"links", inode.links},
+               {"size", inode.length},
+               {"mtime", format_time(inode.mtime_ns)},
+               {"mtime_ns", inode.mtime_ns}};
+  if (inode.is(meta::Kind::symlink)) json["target"] = inode.target;
+  // JSON has no other bytes than UTF-8.
+  if (!valid_utf8(path)) json["path_hex"] = hex(as_bytes(path));
+  return json;
+}
+
+void declare_fs(Command& fs) {
+  auto& options = fs.keep<FsOptions>();
+  fs.about(
+      "Works on the file system of a cluster without a mount. Paths begin with '/'; "
+      "ff://HOST:PORT/PATH (several servers with commas) names the cluster as well, and ff:///PATH "
+      "is the one of --meta. Where local files take part (cp, cat), only ff:// is the cluster.\n\n"
+      "The servers check permissions. Who holds the cluster key, or asks on its machine where "
+      "there is none, acts as the user and the groups of this process; who comes with --token as "
+      "the token's user.");
+  declare_meta(fs, options.meta);
+  declare_net(fs, options.net);
+  declare_fs_list(fs, options);
+  declare_fs_show(fs, options);
+  declare_fs_change(fs, options);
+  declare_fs_copy(fs, options);
+  fs.example("ff fs cp -r ./data ff:///data", "a folder into the cluster");
+  fs.example("ff fs ls -l /data", "what is there");
+  fs.example("tar c . | ff fs cp - ff://node1:4400/backup.tar", "from a pipe");
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,417 @@
+// `ff fs ls`, `find` and `du`: what there is, however much; pages of it are in memory.
+#include <algorithm>
+#include <cerrno>
+#include <set>
+
+#include "cmd/fs/fs.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+#include "storage/client/mode.h"
+#include "storage/client/walk.h"
+
+namespace ff::cmd {
+namespace {
+
+using client::TreeWalk;
+using meta::Inode;
+
+struct LsOptions {
+  std::vector<std::string> paths;
+  bool details = false;
+  bool all = false;
+  bool recursive = false;
+  bool directory = false;
+  bool bytes = false;
+};
+
+std::string size_text(uint64_t bytes, bool plain) {
+  return plain ? fmt::to_string(bytes) : format_size(bytes);
+}
+
+// Prints entries in one of the forms of ls.
+class Lister {
+ public:
+  Lister(FsRun& run, const LsOptions& options)
+      : out_(run.session().out), options_(options), accounts_(run.disk()), json_(out_, "entries") {
+    if (!options.details) return;
+    table_.emplace(out_, std::vector<Column>{{"MODE"},
+                                             {"LINKS", Align::right},
+                                             {"USER"},
+                                             {"GROUP"},
+                                             {"SIZE", Align::right},
+                                             {"MODIFIED"},
+                                             {"NAME"}});
+  }
+
+  // `inode`: nothing where the directory may be read but not searched.
+  void add(const std::string& path, const std::string& name, meta::Kind kind, const Inode* inode) {
+    if (out_.mode().json) {
+      json_.add(inode != nullptr
+                    ? entry_json(path, *inode)
+                    : Json{{"path", path}, {"type", kind_name(kind)}, {"inode", nullptr}});
+    } else if (table_) {
+      row(name, kind, inode);
+    } else {
+      out_.line(color_of(kind), "{}", name);
+    }
+  }
+  void end() {
+    table_.reset();
+    json_.end();
+  }
+
+ private:
+  static Color color_of(meta::Kind kind) {
+    return kind == meta::Kind::directory ? Color::bold : Color::none;
+  }
+  void row(const std::string& name, meta::Kind kind, const Inode* inode) {
+    const Cell shown(inode != nullptr && inode->is(meta::Kind::symlink)
+                         ? fmt::format("{} -> {}", name, inode->target)
+                         : name,
+                     color_of(kind));
+    if (inode == nullptr) {
+      table_->row({std::string(1, kind_letter(kind)) + "?", "?", "?", "?", "?", "?", shown});
+      return;
+    }
+    table_->row({client::mode_text(kind_letter(kind), inode->mode), fmt::to_string(inode->links),
+                 accounts_.user(inode->uid), accounts_.group(inode->gid),
+                 size_text(inode->length, options_.bytes), format_time(inode->mtime_ns), shown});
+  }
+
+  Output& out_;
+  const LsOptions& options_;
+  const client::Accounts accounts_;
+  std::optional<Table> table_;
+  JsonList json_;
+};
+
+bool hidden(std::string_view path) { return client::last_name(path).starts_with('.'); }
+
+Task<Result<void>> list_dir(FsRun& run, const LsOptions& options, std::string path, meta::Seen dir,
+                            Lister& lister) {
+  const bool inodes = options.details || run.session().out.mode().json;
+  client::Listing listing(run.names(), run.caller(), dir.ref(), inodes);
+  for (;;) {
+    auto stepping = listing.next();
+    auto next = co_await std::move(stepping);
+    if (!next) co_return client::at_path(path, std::move(next).error());
+    if (!*next) co_return Result<void>();
+    const auto& entry = **next;
+    if (!options.all && entry.name.starts_with('.')) continue;
+    lister.add(client::below(path, entry.name), entry.name, entry.kind,
+               entry.seen ? &entry.seen->inode : nullptr);
+  }
+}
+
+Task<Result<void>> list_tree(FsRun& run, const LsOptions& options, std::string path, meta::Seen dir,
+                             Lister& lister, Failures& failures) {
+  TreeWalk walk(run.names(), run.caller(), path, std::move(dir));
+  std::optional<size_t> hides;  // what is below a hidden directory: deeper than this
+  for (;;) {
+    auto stepping = walk.next();
+    FF_CO_TRY(auto next, co_await std::move(stepping));
+    if (!next) co_return Result<void>();
+    if (next->kind == TreeWalk::Step::Kind::failed) {
+      if (!failures.add(std::move(*next->error))) co_return Result<void>();
+      continue;
+    }
+    if (next->kind == TreeWalk::Step::Kind::left) continue;
+    if (hides && next->depth > *hides) continue;
+    hides.reset();
+    if (!options.all && hidden(next->path)) {
+      hides = next->depth;
+      continue;
+    }
+    lister.add(next->path, next->path, next->inode_kind, next->seen ? &next->seen->inode : nullptr);
+  }
+}
+
+Task<Result<void>> list_path(FsRun& run, const LsOptions& options, std::string path, bool titled,
+                             Lister& lister, Failures& failures) {
+  auto finding = client::find(run.names(), run.caller(), path, !options.directory);
+  FF_CO_TRY(auto seen, co_await std::move(finding));
+  if (options.directory || !seen.inode.is(meta::Kind::directory)) {
+    lister.add(path, path, seen.inode.kind, &seen.inode);
+    co_return Result<void>();
+  }
+  if (options.recursive) {
+    auto listing = list_tree(run, options, path, std::move(seen), lister, failures);
+    co_return co_await std::move(listing);
+  }
+  if (titled && !options.details) run.session().out.line("{}:", path);
+  auto listing = list_dir(run, options, path, std::move(seen), lister);
+  co_return co_await std::move(listing);
+}
+
+Task<Result<void>> list_paths(FsRun& run, const LsOptions& options, std::vector<std::string> paths,
+                              Lister& lister, Failures& failures) {
+  for (const std::string& path : paths) {
+    auto listing = list_path(run, options, path, paths.size() > 1, lister, failures);
+    auto listed = co_await std::move(listing);
+    if (!listed && !failures.add(std::move(listed).error())) break;
+  }
+  co_return Result<void>();
+}
+
+Result<void> run_ls(Session& session, const FsOptions& common, const LsOptions& options) {
+  FF_TRY(auto paths,
+         FsPaths::of(options.paths.empty() ? std::vector<std::string>{"/"} : options.paths));
+  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  Failures failures(session.out);
+  Lister lister(*run, options);
+  const auto done = run->run(list_paths(*run, options, std::move(paths.paths), lister, failures));
+  lister.end();
+  FF_TRY(Result<void>(done));
+  return failures.end();
+}
+
+struct FindOptions {
+  std::vector<std::string> paths;
+  std::optional<std::string> name;
+  std::optional<std::string> type;
+  std::optional<std::string> size;
+  std::optional<int64_t> newer_ns;
+  std::optional<int64_t> older_ns;
+  bool null = false;
+};
+
+// What an entry has to be.
+struct FindConditions {
+  const FindOptions& options;
+  std::optional<uint64_t> above = {};
+  std::optional<uint64_t> below = {};
+  int64_t now_ns = 0;
+
+  static Result<FindConditions> of(const FindOptions& options, int64_t now_ns) {
+    FindConditions wanted{.options = options, .now_ns = now_ns};
+    if (!options.size) return wanted;
+    const std::string_view text = *options.size;
+    const bool signed_size = text.starts_with('+') || text.starts_with('-');
+    FF_TRY(const uint64_t bytes, parse_size(signed_size ? text.substr(1) : text));
+    if (!text.starts_with('-')) wanted.above = bytes;
+    if (!text.starts_with('+')) wanted.below = bytes;
+    return wanted;
+  }
+  bool fits(const std::string& path, meta::Kind kind, const Inode* inode) const {
+    if (options.name && !glob_match(*options.name, client::last_name(path))) return false;
+    if (options.type) {
+      const char letter = kind == meta::Kind::file ? 'f' : kind_letter(kind);
+      if (options.type->front() != letter) return false;
+    }
+    if (!above && !below && !options.newer_ns && !options.older_ns) return true;
+    if (inode == nullptr) return false;
+    if ((above || below) && !inode->is(meta::Kind::file)) return false;
+    // As find(1): +N is more than N, -N less, N itself as much.
+    const bool exact = above && below;
+    if (above && (exact ? inode->length < *above : inode->length <= *above)) return false;
+    if (below && (exact ? inode->length > *below : inode->length >= *below)) return false;
+    if (options.newer_ns && inode->mtime_ns < now_ns - *options.newer_ns) return false;
+    return !options.older_ns || inode->mtime_ns < now_ns - *options.older_ns;
+  }
+};
+
+class Finder {
+ public:
+  Finder(Output& out, const FindConditions& wanted)
+      : out_(out), wanted_(wanted), json_(out, "entries") {}
+  void look(const std::string& path, meta::Kind kind, const Inode* inode) {
+    if (!wanted_.fits(path, kind, inode)) return;
+    if (out_.mode().json) {
+      json_.add(inode != nullptr ? entry_json(path, *inode)
+                                 : Json{{"path", path}, {"type", kind_name(kind)}});
+    } else if (wanted_.options.null) {
+      out_.trusted(path + '\0');  // for programs: the bytes as they are
+    } else {
+      out_.line("{}", path);
+    }
+  }
+  void end() { json_.end(); }
+
+ private:
+  Output& out_;
+  const FindConditions& wanted_;
+  JsonList json_;
+};
+
+// All that a command does with each entry of its trees; `top` too.
+using Visit = std::function<void(const TreeWalk::Step&)>;
+
+Task<Result<void>> visit_tree(FsRun& run, std::string path, const Visit& visit,
+                              Failures& failures) {
+  auto finding = client::find(run.names(), run.caller(), path, false);
+  FF_CO_TRY(auto seen, co_await std::move(finding));
+  visit({.path = path, .seen = seen, .inode_kind = seen.inode.kind});
+  if (!seen.inode.is(meta::Kind::directory)) co_return Result<void>();
+  TreeWalk walk(run.names(), run.caller(), path, std::move(seen));
+  for (;;) {
+    auto stepping = walk.next();
+    FF_CO_TRY(auto next, co_await std::move(stepping));
+    if (!next) co_return Result<void>();
+    if (next->kind == TreeWalk::Step::Kind::failed) {
+      if (!failures.add(*next->error)) co_return Result<void>();
+    }
+    visit(*next);
+  }
+}
+
+Task<Result<void>> visit_trees(FsRun& run, std::vector<std::string> paths, const Visit& visit,
+                               Failures& failures) {
+  for (const std::string& path : paths) {
+    auto visiting = visit_tree(run, path, visit, failures);
+    auto visited = co_await std::move(visiting);
+    if (!visited && !failures.add(std::move(visited).error())) break;
+  }
+  co_return Result<void>();
+}
+
+Result<void> run_find(Session& session, const FsOptions& common, const FindOptions& options) {
+  FF_TRY(auto paths,
+         FsPaths::of(options.paths.empty() ? std::vector<std::string>{"/"} : options.paths));
+  FF_TRY(const FindConditions wanted, FindConditions::of(options, session.stop.clock().wall_ns()));
+  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  Failures failures(session.out);
+  Finder finder(session.out, wanted);
+  const Visit visit = [&finder](const TreeWalk::Step& step) {
+    if (step.kind != TreeWalk::Step::Kind::entry) return;
+    finder.look(step.path, step.inode_kind, step.seen ? &step.seen->inode : nullptr);
+  };
+  const auto done = run->run(visit_trees(*run, std::move(paths.paths), visit, failures));
+  finder.end();
+  FF_TRY(Result<void>(done));
+  return failures.end();
+}
+
+struct DuOptions {
+  std::vector<std::string> paths;
+  bool summary = false;
+  bool bytes = false;
+};
+
+// Adds up what lies in directories, from the innermost outwards.
+class Adder {
+ public:
+  Adder(Output& out, const DuOptions& options)
+      : out_(out),
+        options_(options),
+        table_(out, {{"SIZE", Align::right}, {"FILES", Align::right}, {"PATH"}}),
+        json_(out, "directories") {}
+  void look(const TreeWalk::Step& step) {
+    const bool dir = step.inode_kind == meta::Kind::directory;
+    if (step.kind != TreeWalk::Step::Kind::entry) {
+      const Sum sum = sums_[step.depth];
+      sums_.resize(step.depth);
+      if (step.depth > 0) sums_.back().add(sum);
+      if (step.depth == 0 || !options_.summary) show(step.path, sum);
+      return;
+    }
+    if (dir && step.seen) sums_.resize(step.depth + 1);
+    if (dir) return;
+    Sum one{.bytes = 0, .files = 1};
+    if (step.seen && counted(step.seen->inode)) one.bytes = step.seen->inode.length;
+    if (step.depth == 0) return show(step.path, one);
+    sums_.back().add(one);
+  }
+  void end() { json_.end(); }
+
+ private:
+  struct Sum {
+    uint64_t bytes = 0;
+    uint64_t files = 0;
+    void add(const Sum& other) {
+      bytes += other.bytes;
+      files += other.files;
+    }
+  };
+  // A file with several names once.
+  bool counted(const Inode& inode) {
+    if (!inode.is(meta::Kind::file)) return false;
+    return inode.links < 2 || linked_.insert(inode.id).second;
+  }
+  void show(const std::string& path, const Sum& sum) {
+    table_.row({size_text(sum.bytes, options_.bytes), fmt::to_string(sum.files), path});
+    json_.add({{"path", path}, {"bytes", sum.bytes}, {"files", sum.files}});
+  }
+
+  Output& out_;
+  const DuOptions& options_;
+  Table table_;
+  JsonList json_;
+  std::vector<Sum> sums_;  // of the directories on the way to where the walk is
+  std::set<meta::InodeId> linked_;
+};
+
+Result<void> run_du(Session& session, const FsOptions& common, const DuOptions& options) {
+  FF_TRY(auto paths,
+         FsPaths::of(options.paths.empty() ? std::vector<std::string>{"/"} : options.paths));
+  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  Failures failures(session.out);
+  {
+    Adder adder(session.out, options);
+    const Visit visit = [&adder](const TreeWalk::Step& step) { adder.look(step); };
+    const auto done = run->run(visit_trees(*run, std::move(paths.paths), visit, failures));
+    adder.end();
+    FF_TRY(Result<void>(done));
+  }
+  return failures.end();
+}
+
+void declare_find(Command& fs, const FsOptions& common) {
+  Command& find = fs.sub("find", "Find names in a tree");
+  auto& options = find.keep<FindOptions>();
+  find.about(
+      "Prints what is below each PATH (the root by default), the PATH itself included, and fits "
+      "all that is asked for. A directory comes before what it holds; links are not followed.");
+  find.argument("PATH", text(options.paths, "PATH"), "Where to look").optional();
+  find.option("--name", text(options.name, "GLOB"), "Names that match: * ? [a-z]");
+  find.option("--type", choice(options.type, {"f", "d", "l", "p", "s", "c", "b"}),
+              "Files, directories, symbolic links, pipes, sockets, devices");
+  find.option("--size", text(options.size, "[+-]SIZE"),
+              "Files of more (+1GiB), less (-1GiB) or just so many bytes");
+  find.option("--newer", duration(options.newer_ns, "AGE"), "Changed within this time");
+  find.option("--older", duration(options.older_ns, "AGE"), "Not changed within this time");
+  find.flag("-0,--null", options.null, "Names as they are, each with a NUL behind it: xargs -0");
+  find.example("ff fs find /data --name '*.bin' --size +1GiB", "large files");
+  find.example("ff fs find /tmp --type f --older 7d", "what nobody has written for a week");
+  find.blocking();
+  find.run([&](Session& session) { return run_find(session, common, options); });
+}
+
+void declare_du(Command& fs, const FsOptions& common) {
+  Command& du = fs.sub("du", "Add up what directories hold");
+  auto& options = du.keep<DuOptions>();
+  du.about(
+      "Prints for each directory below PATH, and for PATH, how many bytes the files below it are "
+      "long and how many entries that are no directories it has. A file with several names counts "
+      "once for its bytes. What replicas take is not counted.");
+  du.argument("PATH", text(options.paths, "PATH"), "What to add up; the root by default")
+      .optional();
+  du.flag("-s,--summary", options.summary, "Only the sum of each PATH");
+  du.flag("-b,--bytes", options.bytes, "Plain bytes");
+  du.example("ff fs du -s /data /home", "two sums");
+  du.blocking();
+  du.run([&](Session& session) { return run_du(session, common, options); });
+}
+
+}  // namespace
+
+void declare_fs_list(Command& fs, const FsOptions& common) {
+  Command& ls = fs.sub("ls", "List directories");
+  auto& options = ls.keep<LsOptions>();
+  ls.about(
+      "Lists what is in each PATH (the root by default), one name a line, in the order of the "
+      "names' bytes. Names that begin with '.' are left out unless -a is given.");
+  ls.argument("PATH", text(options.paths, "PATH"), "Directories, or anything else").optional();
+  ls.flag("-l,--long", options.details, "Mode, links, owner, size and time too");
+  ls.flag("-a,--all", options.all, "Names that begin with '.' too");
+  ls.flag("-R,--recursive", options.recursive, "All that is below, each with its path");
+  ls.flag("-d,--directory", options.directory, "The directories themselves, not what they hold");
+  ls.flag("-b,--bytes", options.bytes, "Plain bytes with -l");
+  ls.example("ff fs ls -l /data", "with details");
+  ls.example("ff fs ls --json ff://node1:4400/data", "for programs");
+  ls.blocking();
+  ls.run([&](Session& session) { return run_ls(session, common, options); });
+  declare_find(fs, common);
+  declare_du(fs, common);
+}
+
+}  // namespace ff::cmd

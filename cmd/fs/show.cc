@@ -1,0 +1,234 @@
+// `ff fs stat` and `layout`: all that is known of an inode, and where its bytes go.
+#include <cerrno>
+
+#include "cmd/fs/fs.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+#include "storage/client/mode.h"
+#include "storage/client/walk.h"
+
+namespace ff::cmd {
+namespace {
+
+using meta::Inode;
+using meta::Layout;
+
+struct StatOptions {
+  std::vector<std::string> paths;
+  bool exact = false;
+  bool follow = false;
+};
+
+struct Shown {
+  Inode inode;
+  std::vector<std::string> xattrs = {};
+  std::vector<cluster::ChainId> chains = {};
+};
+
+Task<Result<Shown>> stat_path(FsRun& run, const StatOptions& options, std::string path) {
+  auto finding = client::find(run.names(), run.caller(), path, options.follow);
+  FF_CO_TRY(auto seen, co_await std::move(finding));
+  if (options.exact && seen.inode.is(meta::Kind::file)) {
+    auto measuring = run.names().stat(seen.ref(), true);
+    auto measured = co_await std::move(measuring);
+    if (!measured) co_return client::at_path(path, std::move(measured).error());
+    seen = std::move(*measured);
+  }
+  Shown shown{.inode = seen.inode};
+  if (seen.inode.xattrs > 0) {
+    auto listing = run.names().list_xattrs(seen.ref());
+    auto listed = co_await std::move(listing);
+    if (!listed) co_return client::at_path(path, std::move(listed).error());
+    shown.xattrs = std::move(*listed);
+  }
+  if (shown.inode.is(meta::Kind::file)) {
+    auto finding_chains = run.files().chains_of(shown.inode.layout);
+    auto chains = co_await std::move(finding_chains);
+    if (!chains) co_return client::at_path(path, std::move(chains).error());
+    shown.chains = std::move(*chains);
+  }
+  co_return shown;
+}
+
+Json layout_json(const Layout& layout) {
+  return {{"table", layout.table},
+          {"version", layout.version},
+          {"chunk_size", layout.chunk_size},
+          {"stripe", layout.stripe}};
+}
+
+std::string layout_text(const Layout& layout) {
+  return fmt::format("chunks of {} on {} chains of table {}{}", format_size(layout.chunk_size),
+                     layout.stripe, layout.table,
+                     layout.version == 0 ? "" : fmt::format(".{}", layout.version));
+}
+
+Json shown_json(const std::string& path, const Shown& shown) {
+  const Inode& inode = shown.inode;
+  Json json = entry_json(path, inode);
+  json["atime_ns"] = inode.atime_ns;
+  json["ctime_ns"] = inode.ctime_ns;
+  json["btime_ns"] = inode.btime_ns;
+  json["xattrs"] = shown.xattrs;
+  if (inode.is(meta::Kind::directory)) json["parent"] = inode.parent;
+  if (inode.device != 0) json["device"] = inode.device;
+  if (inode.layout.table != 0) json["layout"] = layout_json(inode.layout);
+  if (!inode.is(meta::Kind::file)) return json;
+  json["floor"] = inode.floor;
+  json["truncations"] = inode.truncations;
+  json["cutting"] = inode.cutting;
+  json["chains"] = shown.chains;
+  return json;
+}
+
+void print_accounts(Output& out, const client::Accounts& accounts, const std::string& path,
+                    const Shown& shown) {
+  const Inode& inode = shown.inode;
+  out.line(Color::bold, "{}", path);
+  out.line("  inode    {}, {}", inode.id, kind_name(inode.kind));
+  if (inode.is(meta::Kind::symlink)) out.line("  target   {}", inode.target);
+  out.line("  mode     {} ({:04o})", client::mode_text(kind_letter(inode.kind), inode.mode),
+           inode.mode);
+  out.line("  owner    {} ({}), group {} ({})", accounts.user(inode.uid), inode.uid,
+           accounts.group(inode.gid), inode.gid);
+  out.line("  links    {}", inode.links);
+  out.line("  size     {} ({})", inode.length, format_size(inode.length));
+  out.line("  modified {}", format_time(inode.mtime_ns));
+  out.line("  changed  {}", format_time(inode.ctime_ns));
+  out.line("  read     {}", format_time(inode.atime_ns));
+  out.line("  made     {}", format_time(inode.btime_ns));
+  if (inode.layout.table != 0) out.line("  layout   {}", layout_text(inode.layout));
+  if (!shown.chains.empty()) out.line("  chains   {}", fmt::join(shown.chains, " "));
+  if (inode.cutting) out.line("  cutting  to {} bytes, not done yet", inode.cut_to);
+  for (const std::string& name : shown.xattrs) out.line("  xattr    {}", name);
+}
+
+Result<void> run_stat(Session& session, const FsOptions& common, const StatOptions& options) {
+  FF_TRY(auto paths, FsPaths::of(options.paths));
+  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {.chains = true}));
+  const client::Accounts accounts(run->disk());
+  Failures failures(session.out);
+  JsonList json(session.out, "entries");
+  for (const std::string& path : paths.paths) {
+    const auto shown = run->run(stat_path(*run, options, path));
+    if (!shown) {
+      if (!failures.add(shown.error())) break;
+      continue;
+    }
+    json.add(shown_json(path, *shown));
+    print_accounts(session.out, accounts, path, *shown);
+  }
+  json.end();
+  return failures.end();
+}
+
+struct LayoutOptions {
+  std::string path;
+  std::optional<uint64_t> chunk_size;
+  std::optional<uint32_t> stripe;
+  std::optional<uint64_t> table;
+  bool inherit = false;
+
+  bool sets() const { return chunk_size || stripe || table; }
+};
+
+// Of a directory that says nothing itself: what the next one above says.
+Task<Result<Layout>> layout_in_force(FsRun& run, meta::Seen seen) {
+  while (seen.inode.layout.table == 0 && seen.inode.id != meta::kRoot) {
+    auto going = run.names().walk(run.caller(), seen.ref(), "..", true);
+    FF_CO_TRY(auto above, co_await std::move(going));
+    if (!above.found) co_return errno_error(ENOENT, "..");
+    seen = std::move(*above.found);
+  }
+  co_return seen.inode.layout;
+}
+
+struct LayoutShown {
+  Inode inode;
+  Layout in_force;
+};
+
+Task<Result<LayoutShown>> do_layout(FsRun& run, const LayoutOptions& options, std::string path) {
+  auto finding = client::find(run.names(), run.caller(), path, true);
+  FF_CO_TRY(auto seen, co_await std::move(finding));
+  if (options.sets() || options.inherit) {
+    Layout layout;
+    if (options.sets()) {
+      // What is not given stays, and is the cluster's default where nothing was said before.
+      layout = seen.inode.layout;
+      layout.table = options.table.value_or(layout.table != 0 ? layout.table : meta::kDefaultTable);
+      layout.chunk_size = options.chunk_size.value_or(layout.chunk_size);
+      layout.stripe = options.stripe.value_or(layout.stripe);
+    }
+    auto setting = run.names().set_layout(run.caller(), seen.ref(), layout);
+    auto set = co_await std::move(setting);
+    if (!set) co_return client::at_path(path, std::move(set).error());
+    seen.inode = std::move(set->inode);
+  }
+  LayoutShown shown{.inode = seen.inode, .in_force = seen.inode.layout};
+  if (seen.inode.is(meta::Kind::directory)) {
+    auto looking = layout_in_force(run, std::move(seen));
+    auto layout = co_await std::move(looking);
+    if (!layout) co_return client::at_path(path, std::move(layout).error());
+    shown.in_force = *layout;
+  }
+  shown.in_force = meta::with_defaults(shown.in_force);
+  co_return shown;
+}
+
+Result<void> run_layout(Session& session, const FsOptions& common, const LayoutOptions& options) {
+  if (options.inherit && options.sets()) {
+    return fail(Errc::usage, "--inherit excludes --chunk-size, --stripe and --table");
+  }
+  if (options.table == 0) return fail(Errc::usage, "--table 0: tables are numbered from 1");
+  if (options.stripe == 0 || options.chunk_size == 0) {
+    return fail(Errc::usage, "a stripe has a chain, and a chunk has bytes");
+  }
+  FF_TRY(auto paths, FsPaths::of({options.path}));
+  const std::string path = paths.paths.front();
+  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  FF_TRY(const auto shown, run->run(do_layout(*run, options, path)));
+  const bool own = shown.inode.layout.table != 0;
+  Json json = layout_json(shown.in_force);
+  json["path"] = path;
+  json["inherited"] = !own;
+  session.out.data(std::move(json));
+  session.out.line("{}{}", layout_text(shown.in_force), own ? "" : ", as above it");
+  return {};
+}
+
+}  // namespace
+
+void declare_fs_show(Command& fs, const FsOptions& common) {
+  Command& stat = fs.sub("stat", "Show all that is known of a file or directory");
+  auto& options = stat.keep<StatOptions>();
+  stat.about(
+      "Prints inode, type, mode, owner, length, times, layout, chains and the names of extended "
+      "attributes. The length is what writers have told so far; --exact asks storage, for a file "
+      "that is being written or whose writer has died.");
+  stat.argument("PATH", text(options.paths, "PATH"), "What to show").required();
+  stat.flag("--exact", options.exact, "Ask storage how long files are");
+  stat.flag("-L,--dereference", options.follow, "What a symbolic link leads to, not the link");
+  stat.example("ff fs stat /data/model.bin", "one file");
+  stat.blocking();
+  stat.run([&](Session& session) { return run_stat(session, common, options); });
+
+  Command& layout = fs.sub("layout", "Show or set how new files of a directory are spread");
+  auto& wanted = layout.keep<LayoutOptions>();
+  layout.about(
+      "A file is cut into chunks, which lie in turn on the chains of its stripe. Files take the "
+      "layout of their directory, or of the next above that has one, when they are made, and keep "
+      "it: setting that of a directory is for files made in it from then on, and for directories "
+      "made in it.");
+  layout.argument("PATH", text(wanted.path, "PATH"), "A directory; or a file, to show");
+  layout.option("--chunk-size", size(wanted.chunk_size), "A power of two from 64KiB to 64MiB");
+  layout.option("--stripe", number(wanted.stripe), "Chains of a file, 1 to 256");
+  layout.option("--table", number(wanted.table), "The chain table to take them from");
+  layout.flag("--inherit", wanted.inherit, "Nothing of its own any more: as the directory above");
+  layout.example("ff fs layout /data", "what new files get");
+  layout.example("ff fs layout /data --chunk-size 4MiB --stripe 16", "large files, many disks");
+  layout.blocking();
+  layout.run([&](Session& session) { return run_layout(session, common, wanted); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,174 @@
+// Manual pages in man(7) macros, for man-db and mandoc alike. One page a command holds all of its
+// subcommands, since they share options and are read together.
+#include "cmd/cli/build_info.h"
+#include "cmd/cli/help_page.h"
+#include "cmd/cli/parse.h"
+#include "cmd/help/emit.h"
+#include "cmd/help/troff.h"
+
+namespace ff::cmd {
+namespace {
+
+// The first paragraph follows its heading; the others open with .PP.
+void add_about_section(std::string& page, std::string_view about) {
+  bool first = true;
+  for (const Paragraph& paragraph : paragraphs(about)) {
+    if (paragraph.verbatim) {
+      page += fmt::format(".PP\n.nf\n{}\n.fi\n", escape(paragraph.text));
+    } else {
+      page += (first ? "" : ".PP\n") + filled(paragraph.text);
+    }
+    first = false;
+  }
+}
+
+void add_options(std::string& page, const std::deque<Option>& options) {
+  for (const Option& option : options) {
+    page += fmt::format(".TP\n.B {}\n{}", macro_word(option.synopsis()), filled(describe(option)));
+  }
+}
+
+void add_examples_section(std::string& page, const Command& command) {
+  for (const Example& example : command.examples()) {
+    page += fmt::format(".TP\n.B {}\n{}", macro_word(example.line), filled(example.says));
+  }
+  for (const Command& sub : command.subs()) add_examples_section(page, sub);
+}
+
+void add_exit_status(std::string& page) {
+  page += ".SH EXIT STATUS\n";
+  for (const ExitCode& exit : exit_codes()) {
+    page += fmt::format(".TP\n.B {}\n{}\n", exit.code, escape(exit.meaning));
+  }
+}
+
+void add_files(std::string& page) {
+  page +=
+      ".SH FILES\n"
+      "Options come from the command line, then from the environment, then from these\n"
+      "files, then from their defaults.\n"
+      ".TP\n.I \\(ti/.config/ff/ff.toml\nThe settings of a user; XDG_CONFIG_HOME is honoured.\n"
+      ".TP\n.I /etc/ff/ff.toml\nThe settings of the machine.\n"
+      ".PP\nThe variable FF_CONFIG names one file that stands in for both.\n";
+}
+
+std::string heading(std::string_view name) {
+  std::string upper(name);
+  for (char& c : upper) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return fmt::format(
+      ".\\\" Written by `ff help --emit`; do not edit.\n"
+      ".TH {} 1 \"\" {} \"User Commands\"\n",
+      macro_word(upper), macro_word(fmt::format("ff {}", kBuildInfo.version)));
+}
+
+// The subcommands below `command`, each with its own options and arguments.
+void add_subcommands(std::string& page, const Command& command) {
+  for (const Command& sub : command.subs()) {
+    page += fmt::format(".SS {}\n{}", macro_word(usage_line(sub)), filled(sub.summary() + "."));
+    if (!sub.about().empty()) page += ".PP\n";
+    add_about_section(page, sub.about());
+    add_options(page, sub.arguments());
+    add_options(page, sub.options());
+    add_subcommands(page, sub);
+  }
+}
+
+void add_environment(std::string& page, std::span<const Option* const> options) {
+  std::string entries;
+  for (const Option* option : options) {
+    if (option->env_name().empty()) continue;
+    entries += fmt::format(".TP\n.B {}\nThe value of {} where that is not given.\n",
+                           macro_word(option->env_name()), escape(option->long_name()));
+  }
+  page += ".SH ENVIRONMENT\n" + entries +
+          ".TP\n.B NO_COLOR\nSet to anything: no colour on terminals.\n";
+}
+
+void collect_options(const Command& command, std::vector<const Option*>& found) {
+  for (const Option& option : command.options()) found.push_back(&option);
+  for (const Command& sub : command.subs()) collect_options(sub, found);
+}
+
+std::string command_page(const Command& command) {
+  std::string page = heading("ff-" + command.name());
+  page += fmt::format(".SH NAME\n{} \\- {}\n", escape("ff-" + command.name()),
+                      escape(command.summary()));
+  page += ".SH SYNOPSIS\n.nf\n";
+  for (const Command& sub : command.subs()) page += escape(usage_line(sub)) + "\n";
+  if (command.subs().empty()) page += escape(usage_line(command)) + "\n";
+  page += ".fi\n";
+  page += ".SH DESCRIPTION\n";
+  if (command.about().empty()) {
+    page += filled(command.summary() + ".");
+  } else {
+    add_about_section(page, command.about());
+  }
+  if (!command.subs().empty()) {
+    page += ".SH COMMANDS\n";
+    add_subcommands(page, command);
+  }
+  page += ".SH OPTIONS\n";
+  Common common;
+  add_options(page, command.arguments());
+  add_options(page, command.options());
+  add_options(page, common_options(common));
+  std::vector<const Option*> options;
+  collect_options(command, options);
+  add_environment(page, options);
+  add_files(page);
+  add_exit_status(page);
+  std::string examples;
+  add_examples_section(examples, command);
+  if (!examples.empty()) page += ".SH EXAMPLES\n" + examples;
+  return page + ".SH SEE ALSO\n.BR ff (1),\n.BR ff (7)\n";
+}
+
+std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
+  std::string page = heading("ff");
+  page +=
+      ".SH NAME\nff \\- checkpoints, storage, validation, scheduling for machines that train\n"
+      ".SH SYNOPSIS\n.nf\nff COMMAND [OPTIONS]\n.fi\n"
+      ".SH DESCRIPTION\n"
+      "One program with many commands.  A link named after a command, with or without\n"
+      ".B ff\\-\nin front, runs that command: see\n.BR \"ff help \\-\\-install\" .\n"
+      "Data goes to standard output, talk to standard error; with\n.B \\-\\-json\n"
+      "standard output holds one object with the members ff, command, exit, data,\n"
+      "warnings and error, also when the command fails.\n"
+      ".SH COMMANDS\n";
+  for (const auto& command : commands) {
+    page += fmt::format(".TP\n.BR {} (1)\n{}", macro_word("ff-" + command->name()),
+                        filled(command->summary()));
+  }
+  page += ".SH OPTIONS\n";
+  Common common;
+  add_options(page, bare_options(common));
+  page +=
+      ".SH UNITS\n"
+      "Sizes read as plain bytes, K M G T and KiB MiB GiB TiB (binary),\n"
+      "KB MB GB TB (decimal); durations as 500ms, 30s, 5m, 2h, 7d.\n";
+  add_environment(page, {});
+  add_files(page);
+  add_exit_status(page);
+  page += ".SH SEE ALSO\n";
+  for (const auto& command : commands) {
+    page += fmt::format(".BR {} (1),\n", macro_word("ff-" + command->name()));
+  }
+  return page +
+         ".BR ff (7),\n.BR ff\\-cluster (7),\n.BR ff\\-operations (7),\n.BR ff\\-storage "
+         "(7),\n.BR ff\\-training (7)\n";
+}
+
+}  // namespace
+
+std::vector<EmittedFile> emit_man(std::span<const std::unique_ptr<Command>> commands) {
+  std::vector<EmittedFile> files = written_pages();
+  files.push_back({"man/ff.1", top_page(commands)});
+  for (const auto& command : commands) {
+    files.push_back({fmt::format("man/ff-{}.1", command->name()), command_page(*command)});
+  }
+  return files;
+}
+
+}  // namespace ff::cmd

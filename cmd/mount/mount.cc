@@ -1,0 +1,477 @@
+// `ff mount`: a cluster's file system in a directory of this machine, for all of its programs.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "cmd/cli/background.h"
+#include "cmd/cli/daemon.h"
+#include "cmd/cli/stop_watch.h"
+#include "cmd/mount/fstab.h"
+#include "cmd/options/meta_option.h"
+#include "cmd/options/net_client.h"
+#include "cmd/options/net_options.h"
+#include "platform/base/log.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+#include "platform/io/system_disk.h"
+#include "platform/rpc/http.h"
+#include "storage/client/url.h"
+#include "storage/client/walk.h"
+#include "storage/mount/callers.h"
+#include "storage/mount/device.h"
+#include "storage/mount/operations.h"
+#include "storage/mount/rings.h"
+#include "storage/mount/session.h"
+#include "storage/mount/virtual_dir.h"
+
+namespace ff::cmd {
+namespace {
+
+constexpr uint64_t kMemoryMin = 64 * kMiB;
+constexpr uint64_t kSlotsMax = 64;
+constexpr int64_t kAgainNs = 100 * kMillisecond;  // between two looks at a cluster
+constexpr int64_t kGaugesNs = kSecond;            // between two looks at gauges and logs
+
+struct MountOptions {
+  std::string source;
+  std::string dir;
+  std::string meta = kDefaultMeta;
+  NetOptions net;
+  uint64_t memory = 512 * kMiB;
+  bool read_only = false;
+  bool others = false;
+  bool wait = false;
+  bool detach = false;
+  bool dry_run = false;
+  bool log_json = false;
+  std::string flags;
+  std::optional<std::string> log;
+  std::optional<std::string> http;
+};
+
+std::vector<std::string> flags_of(const MountOptions& options) {
+  std::vector<std::string> flags;
+  for (const std::string_view flag : split(options.flags, ',')) {
+    if (!flag.empty()) flags.emplace_back(flag);
+  }
+  return flags;
+}
+
+// How --memory is used: requests on their way in, data on its way to programs, data that waits to
+// be written.
+struct Memory {
+  ByteSpan slots;
+  ByteSpan reads;
+  ByteSpan writes;
+};
+
+Memory share_out(ByteSpan all) {
+  const uint64_t wanted = all.size() / 8 / mount::Session::kSlotBytes;
+  const uint64_t slots = std::min(wanted, kSlotsMax) * mount::Session::kSlotBytes;
+  const uint64_t rest = align_down((all.size() - slots) / 2, chunk::kChunkMax);
+  return {.slots = all.first(slots),
+          .reads = all.subspan(all.size() - 2 * rest, rest),
+          .writes = all.last(rest)};
+}
+
+Task<Result<void>> pause_mount(Loop& loop) {
+  const auto waited = co_await after(loop, kAgainNs);
+  co_return waited;
+}
+
+// A mount from beginning to end.
+class Mounted {
+ public:
+  Mounted(Session& session, const MountOptions& options, net::TransportOptions transport)
+      : session_(session),
+        options_(options),
+        client_(session.stop, std::move(transport), "mount") {}
+  ~Mounted();
+
+  // Up to what --dry-run looks at.
+  Result<void> connect(const client::Url& url);
+  Result<void> mount(const client::Url& url);
+  // Until it is unmounted, or the session's stop. `told` is called when it serves, `look` every
+  // second.
+  Result<void> run(const std::function<Result<void>(const Json&)>& told,
+                   std::function<void()> look);
+
+ private:
+  Loop& loop() { return client_.loop; }
+  Result<void> find_cluster();
+  Result<void> find_root(const std::string& path);
+  Result<void> start_pages();
+  std::string source(const client::Url& url) const;
+  std::string status();
+  Task<void> keep_looking(std::function<void()> look);
+  Task<void> unmount();
+  Result<mount::ForeignMemory> adopt(const mount::ForeignFile& file);
+
+  Session& session_;
+  const MountOptions& options_;
+  NetClient client_;
+  io::SystemDisk disk_;
+  Memory shares_;
+  std::vector<net::Address> servers_;
+  meta::Seen root_;
+  std::optional<chain::Memory> memory_;
+  std::optional<client::FileSystem> files_;
+  std::unique_ptr<mount::Device> device_;
+  std::optional<mount::Callers> callers_;
+  std::optional<mount::Session> kernel_;
+  std::optional<mount::Operations> operations_;
+  std::optional<mount::Rings> rings_;
+  std::optional<mount::VirtualDir> virtual_dir_;
+  std::unique_ptr<rpc::HttpServer> pages_;
+};
+
+// Until it is formed and has chains, when that is to be waited for.
+Result<void> Mounted::find_cluster() {
+  const int64_t until_ns = options_.wait ? INT64_MAX : loop().now_ns() + kOpenNs;
+  for (std::string told;;) {
+    const auto started =
+        run_task(loop(), stoppable(loop(), session_.stop, files_->start(until_ns)));
+    if (started && files_->has_chains()) return {};
+    Error why = fail(Errc::not_found, "the cluster has no chains yet");
+    why.hint = std::string("Make them: ff admin plan --apply");
+    if (!started) why = started.error();
+    // Nobody has set that time.
+    if (!options_.wait && why.code == Errc::deadline) why.code = Errc::unreachable;
+    if (!options_.wait && (why.hint.empty() || why.code == Errc::unreachable)) {
+      why.hint = "Is the cluster up? --wait waits for it.";
+    }
+    if (!options_.wait || why.code != Errc::not_found) return why;
+    if (told != why.message) log_warning("waits", {{"cause", why.message}, {"hint", why.hint}});
+    told = why.message;
+    FF_TRY(run_task(loop(), stoppable(loop(), session_.stop, pause_mount(loop()))));
+    files_->refresh();
+  }
+}
+
+Result<void> Mounted::find_root(const std::string& path) {
+  for (;;) {
+    auto finding = client::find(files_->names(), {}, path, true);
+    auto seen = run_task(loop(), stoppable(loop(), session_.stop, std::move(finding)));
+    if (seen && !seen->inode.is(meta::Kind::directory)) return errno_error(ENOTDIR, path);
+    if (seen) {
+      root_ = std::move(*seen);
+      return {};
+    }
+    const Errc code = seen.error().code;
+    const bool later = code == Errc::unreachable || code == Errc::deadline;
+    if (!options_.wait || !later || !session_.stop.check()) return std::move(seen).error();
+  }
+}
+
+Result<void> Mounted::connect(const client::Url& url) {
+  servers_ = url.servers;
+  if (servers_.empty()) {
+    FF_TRY(servers_, parse_meta(options_.meta));
+  }
+  FF_TRY(const ByteSpan all, client_.transport.memory(options_.memory));
+  shares_ = share_out(all);
+  memory_.emplace(shares_.reads);
+  files_.emplace(
+      client_.context, servers_,
+      client::FileSystem::Options{.arena = shares_.writes, .write_behind = shares_.writes.size()});
+  FF_TRY(find_cluster());
+  return find_root(url.path);
+}
+
+// What tables of mounts show: as it was given, when that says it all, since `mount -a` compares.
+std::string Mounted::source(const client::Url& url) const {
+  if (client::is_url(options_.source)) return options_.source;
+  std::string text(client::kUrlScheme);
+  for (const net::Address& server : servers_) {
+    if (!text.ends_with('/')) text += ',';
+    text += server.text();
+  }
+  return text + url.path;
+}
+
+Result<void> Mounted::mount(const client::Url& url) {
+  FF_TRY(start_pages());
+  FF_TRY(device_, mount::Device::mount({.dir = options_.dir,
+                                        .source = source(url),
+                                        .read_only = options_.read_only,
+                                        .others = options_.others || ::geteuid() == 0,
+                                        .flags = flags_of(options_)}));
+  callers_.emplace(disk_, client_.loop.clock());
+  kernel_.emplace(loop(), *device_, *memory_, *callers_, client_.metrics,
+                  mount::Session::Options{.slots = shares_.slots, .name = options_.source});
+  operations_.emplace(*files_, *memory_, *kernel_, std::move(root_));
+  rings_.emplace(loop(), *operations_, *memory_,
+                 [this](const mount::ForeignFile& file) { return adopt(file); });
+  virtual_dir_.emplace(*operations_, *callers_, *rings_, device_->dir());
+  const auto rings = rings_->start();
+  if (!rings) log_warning("programs can make no rings", {{"cause", rings.error().message}});
+  return {};
+}
+
+// Storage nodes of this host write right there, and devices of RDMA register it once.
+Result<mount::ForeignMemory> Mounted::adopt(const mount::ForeignFile& file) {
+  struct Adopted {
+    net::SystemTransport& transport;
+    Loop& loop;
+    mount::ForeignMemory memory;
+    std::shared_ptr<const net::Region> region = {};
+    ~Adopted() {
+      if (region != nullptr) transport.give_back(loop, *region);
+    }
+  };
+  FF_TRY(auto memory, mount::map_foreign(file));
+  Fd fd(::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (fd.get() < 0) return errno_error(errno, "memory of a program");
+  const ByteSpan bytes = memory.bytes;
+  const auto* const used_guard = memory.used_guard;
+  auto adopted = std::make_shared<Adopted>(client_.transport, loop(), std::move(memory));
+  adopted->region = client_.transport.adopt(loop(), bytes, std::move(fd));
+  return mount::ForeignMemory{bytes, used_guard, std::move(adopted)};
+}
+
+Result<void> Mounted::start_pages() {
+  auto pages = cmd::start_pages(loop(), client_.metrics, options_.http, "mount",
+                                [this] { return status(); });
+  FF_TRY(pages_, std::move(pages));
+  return {};
+}
+
+std::string Mounted::status() {
+  Json json = {{"role", "mount"},
+               {"source", options_.source},
+               {"dir", options_.dir},
+               {"read_only", options_.read_only},
+               {"manager", files_->trouble() ? files_->trouble()->message : "answers"},
+               {"open_files", operations_ ? operations_->open_files() : 0}};
+  json["memory"] = {{"limit", options_.memory},
+                    {"requests", kernel_ ? kernel_->slot_bytes() : 0},
+                    {"reads", shares_.reads.size() - memory_->free_bytes()},
+                    {"writes", files_->waiting_bytes()}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Task<void> Mounted::keep_looking(std::function<void()> look) {
+  const auto bytes = [this](const char* use) -> Gauge& {
+    return client_.metrics.gauge("ff_mount_memory_bytes", "Memory in use, of --memory",
+                                 {{"use", use}});
+  };
+  Gauge& requests = bytes("requests");
+  Gauge& reads = bytes("reads");
+  Gauge& writes = bytes("writes");
+  Gauge& limit = client_.metrics.gauge("ff_mount_memory_limit_bytes", "--memory");
+  Gauge& open = client_.metrics.gauge("ff_mount_open_files", "Files that programs have open");
+  limit.set(static_cast<int64_t>(options_.memory));
+  for (;;) {
+    requests.set(static_cast<int64_t>(kernel_->slot_bytes()));
+    reads.set(static_cast<int64_t>(shares_.reads.size() - memory_->free_bytes()));
+    writes.set(static_cast<int64_t>(files_->waiting_bytes()));
+    open.set(static_cast<int64_t>(operations_->open_files()));
+    if (look) look();
+    const auto waited = co_await after(loop(), kGaugesNs);
+    if (!waited) co_return;
+  }
+}
+
+Task<void> Mounted::unmount() {
+  Event done(loop());
+  // The kernel may ask for something first, which the loop answers.
+  std::thread unmounting([this, &done] {
+    device_->unmount();
+    loop().post([&done] { done.set(); });
+  });
+  (void)co_await done.wait();
+  unmounting.join();
+}
+
+Result<void> Mounted::run(const std::function<Result<void>(const Json&)>& told_when_serving,
+                          std::function<void()> look) {
+  Json where = {{"source", options_.source}, {"dir", device_->dir()}};
+  if (pages_ != nullptr) where["http_port"] = pages_->port();
+  auto told = told_when_serving(where);
+  notify_systemd("READY=1");
+  Gate serving(loop());
+  std::optional<Result<void>> served;
+  serving.spawn([](Task<Result<void>> running, std::optional<Result<void>>& result) -> Task<void> {
+    result = co_await std::move(running);
+  }(kernel_->run(*operations_, &*virtual_dir_), served));
+  serving.spawn(keep_looking(std::move(look)));
+  if (told) {
+    run_task(loop(),
+             poll_until(loop(), [&] { return served.has_value() || !session_.stop.check().ok(); }));
+  }
+  notify_systemd("STOPPING=1");
+  log_info("stopping");
+  pages_.reset();
+  if (!served) run_task(loop(), unmount());
+  run_task(loop(), rings_->close());
+  run_task(loop(), operations_->close());
+  run_task(loop(), kernel_->close());
+  Error over = fail(Errc::interrupted, "the mount goes down");
+  run_task(loop(), serving.close(std::move(over)));
+  if (!told) return told;
+  return served && !*served && (*served).error().code != Errc::interrupted ? *served
+                                                                           : Result<void>();
+}
+
+Mounted::~Mounted() {
+  virtual_dir_.reset();
+  rings_.reset();
+  operations_.reset();
+  kernel_.reset();
+  device_.reset();
+  if (files_) run_task(loop(), files_->close());
+}
+
+using Told = std::function<Result<void>(const Json&)>;
+
+Result<void> serve(Session& session, const MountOptions& options, const Told& told,
+                   std::function<void()> look) {
+  FF_TRY(const auto url, client::parse_cluster_path(options.source));
+  io::SystemDisk disk;
+  FF_TRY(auto transport, transport_options(disk, options.net));
+  Mounted mounted(session, options, std::move(transport));
+  FF_TRY(mounted.connect(url));
+  if (options.dry_run) return told({{"source", options.source}, {"dir", options.dir}});
+  FF_TRY(mounted.mount(url));
+  return mounted.run(told, std::move(look));
+}
+
+void print_mount(Session& session, const MountOptions& options, const Json& where) {
+  if (options.dry_run) return session.out.note("{} can be mounted", options.source);
+  const std::string dir = where["dir"];
+  const bool quiet = options.detach && session.out.mode().quiet;
+  if (!quiet) session.out.line("{} is mounted on {}", options.source, dir);
+  if (!where.contains("http_port")) return;
+  session.out.line("pages on port {}", where["http_port"].get<uint64_t>());
+}
+
+LogOptions log_options(Session& session, const MountOptions& options) {
+  return {.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::info,
+          .json = options.log_json,
+          .syslog = options.detach && !options.dry_run && !options.log};
+}
+
+// Below the directory itself, nobody could write to it but the mount, which then waits for itself.
+Result<std::string> log_path(const MountOptions& options) {
+  if (!options.log) return std::string();
+  std::error_code error;
+  const auto path = std::filesystem::weakly_canonical(*options.log, error).string();
+  const auto dir = std::filesystem::weakly_canonical(options.dir, error).string();
+  if (error) return errno_error(error.value(), *options.log);
+  if (!path.starts_with(dir + "/")) return path;
+  return fail(Errc::usage, "--log {}: it lies in the directory to be mounted on", *options.log);
+}
+
+Result<void> detach(Session& session, const MountOptions& options) {
+  FF_TRY(const std::string path, log_path(options));
+  if (path.empty() && ::access("/dev/log", W_OK) != 0) {
+    session.out.note("there is no syslog here: --log FILE keeps what it has to say");
+  }
+  auto left = leave_behind(session.stop, [&](const Serves& serves) -> Result<void> {
+    OwnLog log;
+    if (!path.empty()) FF_TRY(log.open(path));
+    log_setup(log_options(session, options));
+    const Told told = [&serves](const Json& where) -> Result<void> {
+      serves(where);
+      return {};
+    };
+    return serve(session, options, told, [&log] { log.look(); });
+  });
+  FF_TRY(const Json where, std::move(left));
+  print_mount(session, options, where);
+  session.out.data(where);
+  return {};
+}
+
+Result<void> check_mount(const MountOptions& options) {
+  if (options.memory < kMemoryMin) {
+    return fail(Errc::usage, "--memory {}: at least {}", format_size(options.memory),
+                format_size(kMemoryMin));
+  }
+  if (options.log && !options.detach) {
+    return fail(Errc::usage, "--log is for --detach: in the foreground it logs to standard error");
+  }
+  FF_TRY(mount::check_flags(flags_of(options)));
+  // Before anything is waited for.
+  return mount::check_mountable(options.dir);
+}
+
+Result<void> run_mount(Session& session, const MountOptions& options) {
+  FF_TRY(check_mount(options));
+  if (options.wait) session.out.note("waiting for the cluster");
+  if (options.detach && !options.dry_run) return detach(session, options);
+  log_setup(log_options(session, options));
+  const Told told = [&](const Json& where) {
+    print_mount(session, options, where);
+    return session.out.emit(where);
+  };
+  return serve(session, options, told, {});
+}
+
+}  // namespace
+
+void declare_mount(Command& mount) {
+  auto& options = mount.keep<MountOptions>();
+  mount.about(
+      "Mounts a cluster's file system on a directory, for programs as they are. SOURCE is "
+      "ff://HOST:PORT/PATH (several servers with commas), or a path in the cluster of --meta.\n\n"
+      "It stays in the foreground until it is unmounted (umount DIR) or told to stop by SIGTERM; "
+      "with --detach it returns as soon as the directory can be used, and goes on behind. What a "
+      "killed one has left on the directory is replaced.\n\n"
+      "For /etc/fstab, 'ff help --install /sbin' makes the link mount.ff, which mount(8) calls for "
+      "the type ff. Options of this command stand there without their dashes (key=/etc/ff/key, "
+      "memory=2GiB, wait), beside those that mount(8) knows; what a comma is in stands in double "
+      "quotes. It takes -s, -f (look whether it could be mounted), -n, -v as mount(8) gives them, "
+      "and exits with 1 for wrong usage, 8 when interrupted, 32 when it cannot be mounted.\n\n"
+      "Locks (flock, fcntl) hold among the programs of one mount.");
+  mount.argument("SOURCE", text(options.source, "SOURCE"), "What to mount");
+  mount.argument("DIR", dir(options.dir), "Where");
+  declare_meta(mount, options.meta);
+  mount
+      .option("--memory", size(options.memory),
+              "For data on its way; programs that write wait when it is full")
+      .config("mount.memory");
+  mount.flag("--read-only", options.read_only, "Nobody changes anything through it")
+      .config("mount.read-only");
+  mount
+      .flag("--others", options.others,
+            "Other users may use it as well; always so when root mounts")
+      .config("mount.others");
+  mount.flag("--wait", options.wait, "Wait until the cluster answers, is formed and has chains")
+      .config("mount.wait");
+  mount.flag("--detach", options.detach, "Return once it is mounted, and go on in the background");
+  mount.option("--log", file(options.log),
+               "Where it logs once it is detached, instead of syslog; 4 MiB, then FILE.1");
+  mount.flag("--dry-run", options.dry_run, "Look whether it could be mounted, and do not");
+  mount
+      .option("--flags", text(options.flags, "FLAG,..."),
+              "For the kernel, as mount(8) knows them: noexec, noatime, sync, dirsync; also suid "
+              "and dev, which are off without them")
+      .config("mount.flags");
+  declare_http(mount, options.http, "mount");
+  mount.flag("--log-json", options.log_json, "Log lines as JSON").config("mount.log-json");
+  declare_net(mount, options.net);
+  mount.example("ff mount / /mnt/ff", "all of the cluster of this machine");
+  mount.example("ff mount ff://m1:4400,m2:4400,m3:4400/data /data --key cluster.key",
+                "a directory of another one");
+  mount.example("ff mount ff://m1:4400/ /data --key cluster.key --detach --wait",
+                "for scripts: it returns when /data can be used");
+  mount.example("ff://m1:4400,m2:4400/ /data ff _netdev,nofail,wait,key=/etc/ff/cluster.key 0 0",
+                "a line of /etc/fstab");
+  mount.link({.name = "mount.ff",
+              .words =
+                  [&mount](std::vector<std::string> given) {
+                    return fstab_words(mount, std::move(given));
+                  },
+              .exit = fstab_exit});
+  mount.run([&options](Session& session) { return run_mount(session, options); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,56 @@
+// cluster_access.cc: connecting, the thread of the connection, and letting go.
+#include "cmd/options/cluster_access.h"
+
+#include "cmd/cli/stop_watch.h"
+#include "cmd/options/acting_user.h"
+#include "cmd/options/meta_option.h"
+
+namespace ff::cmd {
+
+Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const Stop& stop, io::Disk& local,
+                                                           const Where& where) {
+  std::vector<net::Address> servers = where.url.servers;
+  if (servers.empty()) {
+    FF_TRY(servers, parse_meta(where.meta));
+  }
+  FF_TRY(auto options, transport_options(local, where.net));
+  std::unique_ptr<ClusterAccess> access(new ClusterAccess(stop, std::move(options), where.name));
+  access->cluster_ = client::kUrlScheme;
+  for (const net::Address& server : servers) {
+    if (!access->cluster_.ends_with('/')) access->cluster_ += ',';
+    access->cluster_ += server.text();
+  }
+  Loop& loop = access->client_.loop;
+  auto& files =
+      access->files_.emplace(access->client_.context, servers, client::FileSystem::Options{});
+  net::SystemTransport& transport = access->client_.transport;
+  access->disk_.emplace(local, files,
+                        client::ClusterDisk::Options{.cluster = access->cluster_,
+                                                     .caller = process_caller(),
+                                                     .umask = process_umask(),
+                                                     .chunk_size = where.chunk_size,
+                                                     .memory = [&transport](uint64_t size) {
+                                                       return transport.memory(size);
+                                                     }});
+  auto started = run_task(loop, stoppable(loop, stop, files.start(loop.now_ns() + kOpenNs)));
+  if (!started) return std::move(started).error().within(access->cluster_ + ": ");
+  access->thread_ = std::thread([&loop] { loop.run(); });
+  return access;
+}
+
+ClusterAccess::~ClusterAccess() {
+  Loop& loop = client_.loop;
+  if (thread_.joinable()) {
+    loop.post([&loop] { loop.stop(); });
+    thread_.join();
+  }
+  run_task(loop, disk_->close());
+  run_task(loop, files_->close());
+}
+
+std::string ClusterAccess::path(std::string in_cluster) const {
+  while (in_cluster.ends_with('/')) in_cluster.pop_back();
+  return cluster_ + in_cluster;
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,132 @@
+// kv_options.cc: the folder with the SQLite file and its lock, or an etcd cluster.
+#include "cmd/options/kv_options.h"
+
+#include <utility>
+
+#include "platform/base/state_dir.h"
+#include "platform/io/files.h"
+#include "platform/io/system_disk.h"
+#include "platform/kv/etcd_engine.h"
+
+namespace ff::cmd {
+namespace {
+
+std::string file_name(const KvOptions& options) { return options.place.name + std::string(".db"); }
+
+Result<std::string> store_folder(const KvOptions& options, KvStore::Use use) {
+  io::SystemDisk disk;
+  std::string dir;
+  if (options.dir) {
+    dir = *options.dir;
+  } else {
+    FF_TRY(const auto state, state_dir(StateUse::daemon, process_state_sources()));
+    dir = io::join(state.path, options.place.name);
+  }
+  if (use == KvStore::Use::own) {
+    FF_TRY(io::make_dirs(disk, dir));
+    return dir;
+  }
+  FF_TRY(const bool there, io::exists(disk, io::join(dir, file_name(options))));
+  if (there) return dir;
+  return Error{
+      Errc::not_found, fmt::format("{}: there is no {} in it", dir, file_name(options)),
+      fmt::format("Name the folder of a {} with --dir, or etcd with --kv.", options.place.daemon)};
+}
+
+// Held as long as the process lives: two daemons on one file would both be primary.
+Result<std::unique_ptr<io::File>> take_lock(const std::string& dir, const KvPlace& place) {
+  io::SystemDisk disk;
+  FF_TRY(auto file, io::lock_file(disk, io::join(dir, place.name + std::string(".lock"))));
+  if (file != nullptr) return file;
+  return Error{Errc::refused, fmt::format("{}: another {} is running on it", dir, place.daemon),
+               "Stop that one, or name another folder with --dir."};
+}
+
+}  // namespace
+
+void declare_kv(Command& command, KvOptions& options) {
+  const std::string section = options.place.section + std::string(".");
+  Option& kv = command.option(
+      "--kv", text(options.kv, "STORE"),
+      fmt::format("sqlite, in --dir{}; or etcd://HOST:PORT,HOST:PORT,.../PREFIX{}, etcds:// with "
+                  "TLS",
+                  options.place.is_shared ? ", for one daemon" : "",
+                  options.place.is_shared ? " for several" : ""));
+  kv.config(section + "kv");
+  if (options.place.env != nullptr) kv.env(options.place.env);
+  command
+      .option("--dir", dir(options.dir),
+              fmt::format("Folder of the SQLite file; else {} under $FF_STATE or the daemon's "
+                          "state folder",
+                          options.place.name))
+      .config(section + "dir");
+  command.option("--etcd-ca", file(options.ca), "PEM certificates of the authorities of etcd's")
+      .config(section + "etcd-ca");
+  command.option("--etcd-cert", file(options.cert), "PEM certificate to show to etcd")
+      .config(section + "etcd-cert");
+  command.option("--etcd-key", file(options.key), "PEM key of that certificate")
+      .config(section + "etcd-key");
+}
+
+Result<std::unique_ptr<KvStore>> KvStore::open(Clock& clock, const KvOptions& options, Use use) {
+  std::unique_ptr<KvStore> store(new KvStore);
+  FF_TRY(options.kv == "sqlite" ? store->open_sqlite(clock, options, use)
+                                : store->open_etcd(options));
+  return store;
+}
+
+Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Use use) {
+  if (options.ca || options.cert || options.key) {
+    return Error{Errc::usage, "--etcd-ca, --etcd-cert and --etcd-key are for etcd",
+                 "Name the cluster with --kv etcds://HOST:PORT,..."};
+  }
+  FF_TRY(const std::string dir, store_folder(options, use));
+  if (use == Use::own) {
+    FF_TRY(lock_, take_lock(dir, options.place));
+  }
+  kv::SqliteStore::Options how{.owned = use == Use::own};
+  if (options.accept_data_loss) how.on_corrupt = db::OnCorrupt::start_afresh;
+  auto opened = kv::SqliteStore::open(io::join(dir, file_name(options)), clock, how);
+  if (!opened) {
+    Error error = std::move(opened).error();
+    if (error.code == Errc::corrupt) {
+      error.hint = options.place.corrupt;
+    }
+    return error;
+  }
+  sqlite_ = std::move(*opened);
+  if (!sqlite_->moved_aside().empty()) {
+    warnings_.push_back(
+        fmt::format("the corrupt file is kept as {}; this one is empty", sqlite_->moved_aside()));
+  }
+  return {};
+}
+
+Result<void> KvStore::open_etcd(const KvOptions& options) {
+  if (options.dir || options.accept_data_loss) {
+    return fail(Errc::usage, "--dir and --accept-data-loss are for --kv sqlite");
+  }
+  FF_TRY(auto etcd, kv::parse_etcd_url(options.kv));
+  if (options.cert.has_value() != options.key.has_value()) {
+    return fail(Errc::usage, "--etcd-cert and --etcd-key belong together");
+  }
+  if ((options.ca || options.cert) && !etcd.endpoints[0].starts_with("https://")) {
+    return Error{Errc::usage, "certificates are for TLS, but --kv names etcd://",
+                 "Use etcds:// for TLS."};
+  }
+  io::SystemDisk disk;
+  for (const auto& file : {options.ca, options.cert, options.key}) {
+    if (!file) continue;
+    FF_TRY(disk.open(*file, {}));
+  }
+  etcd.tls = {options.ca.value_or(""), options.cert.value_or(""), options.key.value_or("")};
+  etcd_ = std::make_unique<kv::EtcdGateway>(std::move(etcd));
+  return {};
+}
+
+std::unique_ptr<kv::Engine> KvStore::engine(Loop& loop, Rng& rng) {
+  if (sqlite_ != nullptr) return std::make_unique<kv::SqliteEngine>(*sqlite_, loop);
+  return std::make_unique<kv::EtcdEngine>(*etcd_, loop, rng);
+}
+
+}  // namespace ff::cmd

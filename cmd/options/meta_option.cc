@@ -1,0 +1,26 @@
+// meta_option.cc: where the managers are.
+#include "cmd/options/meta_option.h"
+
+#include "platform/base/text.h"
+
+namespace ff::cmd {
+
+void declare_meta(Command& command, std::string& meta) {
+  command
+      .option("--meta", text(meta, "ADDR:PORT,..."),
+              "The managers of the cluster ('ff serve-meta')")
+      .config("cluster.meta")
+      .env("FF_META");
+}
+
+Result<std::vector<net::Address>> parse_meta(const std::string& meta) {
+  std::vector<net::Address> addresses;
+  for (const std::string_view one : split(meta, ',')) {
+    auto address = net::parse_address(one);
+    if (!address) return std::move(address).error().within("--meta: ");
+    addresses.push_back(std::move(*address));
+  }
+  return addresses;
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,32 @@
+// Options of every command that speaks over the network: how connections go, and who may talk.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cmd/cli/cli.h"
+#include "platform/net/system_transport.h"
+
+namespace ff::cmd {
+
+struct NetOptions {
+  std::string use = "auto";
+  std::optional<std::string> rdma_device;
+  int rdma_gid = -1;
+  unsigned rdma_sl = 0;
+  bool rdma_poll = false;
+  std::optional<std::string> tls_cert;
+  std::optional<std::string> tls_key;
+  std::optional<std::string> tls_ca;
+  std::optional<std::string> key;
+  std::optional<std::string> token;
+};
+
+// --net, --rdma-*, --tls-*, --key, --token, and their places in ff.toml ("net.use", ...).
+void declare_net(Command& command, NetOptions& options);
+// Reads the files. Errc::usage for options that exclude each other.
+Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options);
+// Errc::usage for a token: servers need the cluster key itself.
+Result<void> check_serves(const NetOptions& options);
+
+}  // namespace ff::cmd

@@ -1,0 +1,112 @@
+// schedule_client.cc: asking, and asking again.
+#include "cmd/schedule/client.h"
+
+#include <algorithm>
+
+#include "platform/io/system_disk.h"
+
+namespace ff::cmd {
+namespace {
+
+constexpr int64_t kTryNs = 10 * kSecond;
+constexpr int64_t kPauseNs = 200 * kMillisecond;
+// A scheduler that was never there is most likely somewhere else; one that was is starting again.
+constexpr int64_t kAbsentNs = 2 * kSecond;
+constexpr int64_t kLostNs = 600 * kSecond;
+
+}  // namespace
+
+void declare_scheduler(Command& command, ScheduleOptions& options) {
+  command
+      .option("--scheduler", text(options.scheduler, "ADDR:PORT"),
+              "Where the scheduler is ('ff schedule serve')")
+      .config("schedule.scheduler")
+      .env("FF_SCHEDULER");
+  declare_net(command, options.net);
+}
+
+ScheduleCalls::ScheduleCalls(Session& session, net::TransportOptions transport, std::string address,
+                             int64_t deadline_ns)
+    : session_(session),
+      address_(std::move(address)),
+      deadline_ns_(deadline_ns),
+      client_(session.stop, std::move(transport), "schedule") {}
+
+Result<std::unique_ptr<ScheduleCalls>> ScheduleCalls::open(Session& session,
+                                                           const ScheduleOptions& options,
+                                                           int64_t timeout_ns) {
+  auto address = net::parse_address(options.scheduler);
+  if (!address) return std::move(address).error().within("--scheduler: ");
+  io::SystemDisk disk;
+  FF_TRY(auto transport, transport_options(disk, options.net));
+  const int64_t deadline_ns = before_stop_ns(session.stop, timeout_ns);
+  std::unique_ptr<ScheduleCalls> calls(
+      new ScheduleCalls(session, std::move(transport), address->text(), deadline_ns));
+  calls->has_token_ = options.net.token.has_value();
+  calls->scheduler_ = std::make_unique<rpc::Client>(calls->client_.context, *address);
+  return calls;
+}
+
+ScheduleCalls::~ScheduleCalls() {
+  if (scheduler_ != nullptr) run_task(client_.loop, scheduler_->close());
+  for (const auto& [address, agent] : agents_) run_task(client_.loop, agent->close());
+}
+
+int64_t ScheduleCalls::try_until_ns() {
+  return std::min(client_.loop.now_ns() + kTryNs, deadline_ns_);
+}
+
+void ScheduleCalls::has_answered() {
+  if (absent_ns_ != 0 && met_) session_.out.detail("{} answers again", address_);
+  met_ = true;
+  absent_ns_ = 0;
+}
+
+Result<void> ScheduleCalls::may_try_again(Error error, bool sent, bool is_lost) {
+  FF_TRY(session_.stop.check());
+  if (error.code != Errc::unreachable && error.code != Errc::deadline) {
+    if (is_lost) {
+      error.hint =
+          "The connection was lost before, and an earlier try may have done it: look with "
+          "'ff schedule list -a'.";
+    }
+    return error;
+  }
+  const int64_t now_ns = client_.loop.now_ns();
+  if (absent_ns_ == 0) absent_ns_ = now_ns;
+  met_ = met_ || sent;
+  const int64_t patience_ns = absent_ns_ + (met_ ? kLostNs : kAbsentNs);
+  if (now_ns + kPauseNs < std::min(deadline_ns_, patience_ns)) {
+    return session_.stop.sleep_ns(kPauseNs);
+  }
+  Error gone = fail(Errc::unreachable, "no scheduler answers at {}: {}", address_, error.message);
+  gone.hint = "Is 'ff schedule serve' running there? --scheduler or FF_SCHEDULER names it.";
+  return gone;
+}
+
+Result<rpc::Client*> ScheduleCalls::agent_at(const std::string& address) {
+  auto& agent = agents_[address];
+  if (agent == nullptr) {
+    FF_TRY(auto parsed, net::parse_address(address));
+    agent = std::make_unique<rpc::Client>(client_.context, std::move(parsed));
+  }
+  return agent.get();
+}
+
+Result<scheduler::wire::ListedTask> ScheduleCalls::task(uint64_t id) {
+  scheduler::wire::ListRequest request;
+  request.set_finished(true);
+  request.set_task(id);
+  auto reply = call(scheduler::kList, request);
+  if (reply && reply->tasks_size() == 1) return std::move(*reply->mutable_tasks(0));
+  if (!reply && reply.error().code != Errc::not_found) return std::move(reply).error();
+  return Error{Errc::not_found, fmt::format("there is no task {}", id),
+               "List them: ff schedule list -a"};
+}
+
+Result<std::vector<scheduler::wire::ListedNode>> ScheduleCalls::nodes() {
+  FF_TRY(auto reply, call(scheduler::kNodes, scheduler::wire::NodesRequest()));
+  return std::vector<scheduler::wire::ListedNode>(reply.nodes().begin(), reply.nodes().end());
+}
+
+}  // namespace ff::cmd

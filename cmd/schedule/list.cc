@@ -1,0 +1,286 @@
+// `ff schedule list`, `show` and `explain`: what there is, all that is known of one, why it waits.
+#include <algorithm>
+
+#include "cmd/cli/many.h"
+#include "cmd/schedule/client.h"
+#include "cmd/schedule/schedule.h"
+#include "cmd/schedule/words.h"
+#include "ops/scheduler/book.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+
+namespace ff::cmd {
+namespace {
+
+using scheduler::wire::Attempt;
+using scheduler::wire::ListedTask;
+using scheduler::wire::ListRequest;
+
+constexpr size_t kTitleMax = 40;  // of a row; --json has all of it
+
+struct ListOptions {
+  ScheduleOptions schedule;
+  bool all = false;
+  std::optional<std::string> user;
+  std::optional<uint64_t> count;
+};
+
+struct OneOptions {
+  ScheduleOptions schedule;
+  uint64_t task = 0;
+};
+
+// Since it began to run, or for how long it did.
+std::string ran_text(const scheduler::wire::Task& task, int64_t now_ns) {
+  if (task.attempts().empty()) return "";
+  const Attempt& tried = *task.attempts().rbegin();
+  if (tried.started() == 0) return "";
+  const int64_t until_ns = tried.ended() != 0 ? tried.ended() : now_ns;
+  return format_duration(std::max<int64_t>(0, until_ns - tried.started()));
+}
+
+class TaskTable {
+ public:
+  TaskTable(ScheduleCalls& calls)  // NOLINT: implicit
+      : calls_(calls),
+        table_(calls.session().out, {{"TASK", Align::right},
+                                     {"USER"},
+                                     {"STATE"},
+                                     {"PRIO", Align::right},
+                                     {"GROUP"},
+                                     {"NODES", Align::right},
+                                     {"AGE", Align::right},
+                                     {"RAN", Align::right},
+                                     {"NAME"},
+                                     {"WHY"}}) {}
+  void add(const ListedTask& listed) {
+    const scheduler::wire::Task& task = listed.task();
+    const int64_t now_ns = calls_.wall_ns();
+    table_.row(
+        {fmt::to_string(task.id()), task.owner().name(), Cell(task_state(task), task_color(task)),
+         priority_text(task.spec()), task.spec().group(), fmt::to_string(task.spec().nodes()),
+         format_duration(std::max<int64_t>(0, now_ns - task.submitted())), ran_text(task, now_ns),
+         scheduler::short_title(task, kTitleMax), why_text(listed, now_ns)});
+  }
+
+ private:
+  ScheduleCalls& calls_;
+  Table table_;
+};
+
+Result<void> run_list(Session& session, const ListOptions& options, int64_t timeout_ns) {
+  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
+  uint64_t left = options.count.value_or(UINT64_MAX);
+  JsonList json(session.out, "tasks");
+  uint64_t shown = 0;
+  {
+    TaskTable table(*calls);
+    const Wanted wanted{.finished = options.all, .user = options.user};
+    FF_TRY(each_task(*calls, wanted, [&](const ListedTask& listed) {
+      if (left == 0) return false;
+      left--;
+      shown++;
+      table.add(listed);
+      json.add(task_json(listed));
+      return true;
+    }));
+  }
+  json.end();
+  if (shown == 0) {
+    session.out.note("{}",
+                     options.all ? "no tasks" : "no tasks that are not finished; -a shows all");
+  }
+  return {};
+}
+
+void add_if(Table& table, const char* what, const std::string& value) {
+  if (!value.empty()) table.row({what, value});
+}
+
+std::string some_duration(int64_t ns) { return ns == 0 ? "" : format_duration(ns); }
+
+std::string hours_text(const scheduler::wire::Task& task) {
+  return fmt::format("{:.2f} used, {:.2f} of them lost", node_hours(task.used()),
+                     node_hours(task.lost()));
+}
+
+void print_task(Output& out, const ListedTask& listed, int64_t now_ns) {
+  const scheduler::wire::Task& task = listed.task();
+  const auto& spec = task.spec();
+  auto table = out.table({{"WHAT"}, {"VALUE"}});
+  table.row({"task", fmt::to_string(task.id())});
+  add_if(table, "name", spec.name());
+  table.row({"user", fmt::format("{} (uid {}, gid {})", task.owner().name(), task.owner().uid(),
+                                 task.owner().gid())});
+  table.row({"state", Cell(task_state(task), task_color(task))});
+  table.row({"explained", explanation(listed, now_ns)});
+  table.row({"command", command_text(spec)});
+  table.row({"folder", spec.cwd()});
+  if (spec.env_size() > 0) {
+    table.row({"environment", fmt::format("{} variables (--json shows them)", spec.env_size())});
+  }
+  table.row({"asks for", demand_text(spec)});
+  table.row({"processes of a node", fmt::to_string(spec.processes())});
+  table.row({"priority", priority_text(spec)});
+  add_if(table, "time limit", some_duration(spec.limit()));
+  add_if(table, "runs at least", some_duration(spec.min_run()));
+  if (spec.restarts() > 0) {
+    table.row(
+        {"restarts", fmt::format("{} of {} after failures", task.failures(), spec.restarts())});
+  }
+  if (spec.signal() > 0) table.row({"signal", fmt::to_string(spec.signal())});
+  if (spec.memory() > 0) table.row({"memory of a rank", format_size(spec.memory())});
+  table.row({"hangs when silent for", spec.hang() == 0 ? "never" : format_duration(spec.hang())});
+  table.row({"submitted", format_time(task.submitted())});
+  add_if(table, "waited for its start", some_duration(task.waited()));
+  if (task.finished() != 0) table.row({"finished", format_time(task.finished())});
+  table.row({"node-hours", hours_text(task)});
+  if (task.life_state() != 0) table.row({"life state", fmt::to_string(task.life_state())});
+  table.row({"attempts", fmt::to_string(task.attempts_made())});
+}
+
+std::string stop_text(const Attempt& tried) {
+  const auto why = tried.stop() <= static_cast<uint32_t>(scheduler::kLastStop)
+                       ? scheduler::stop_name(static_cast<scheduler::StopWhy>(tried.stop()))
+                       : "unknown";
+  return tried.stop_text().empty() ? std::string(why)
+                                   : fmt::format("{}: {}", why, tried.stop_text());
+}
+
+// Of old attempts the scheduler keeps the first nodes only.
+std::string attempt_nodes_text(const Attempt& tried) {
+  const auto named = static_cast<uint32_t>(tried.nodes_size());
+  const std::string names = fmt::format("{}", fmt::join(tried.nodes(), " "));
+  if (tried.nodes_count() <= named) return names;
+  return fmt::format("{} and {} more", names, tried.nodes_count() - named);
+}
+
+// One step a row, with the time since the one before it.
+void print_attempts(Output& out, const scheduler::wire::Task& task) {
+  out.line("");
+  auto table =
+      out.table({{"ATTEMPT", Align::right}, {"STEP"}, {"WHEN"}, {"AFTER", Align::right}, {"WHAT"}});
+  for (const Attempt& tried : task.attempts()) {
+    struct Step {
+      const char* name;
+      int64_t at_ns;
+      std::string what;
+    };
+    const bool failed = tried.status() != 0;
+    std::vector<Step> steps = {
+        {"placed", tried.placed(), attempt_nodes_text(tried)},
+        {"started", tried.started(),
+         tried.port() == 0 ? "" : fmt::format("MASTER_PORT {}", tried.port())},
+        {"saved", tried.saved(),
+         tried.has_saved_step() ? fmt::format("step {}", tried.saved_step()) : ""},
+        {"asked to stop", tried.asked(), stop_text(tried)},
+        {"answered", tried.acked(), ""},
+        {"SIGTERM", tried.terminated(), ""},
+        {"SIGKILL", tried.killed(), ""},
+        {"ended", tried.ended(),
+         failed ? fmt::format("rank {}, exit {}", tried.status_rank(), shell_code(tried.status()))
+                : ""}};
+    std::erase_if(steps, [](const Step& step) { return step.at_ns == 0; });
+    std::ranges::stable_sort(steps, {}, &Step::at_ns);
+    int64_t before_ns = 0;
+    for (const Step& step : steps) {
+      table.row({fmt::to_string(tried.number()), step.name, format_time(step.at_ns),
+                 before_ns == 0 ? "" : format_duration(step.at_ns - before_ns), step.what});
+      before_ns = step.at_ns;
+    }
+  }
+}
+
+Result<void> run_show(Session& session, const OneOptions& options, int64_t timeout_ns) {
+  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
+  FF_TRY(const auto listed, calls->task(options.task));
+  print_task(session.out, listed, calls->wall_ns());
+  if (!listed.task().attempts().empty()) print_attempts(session.out, listed.task());
+  Json data = task_json(listed);
+  data["explained"] = explanation(listed, calls->wall_ns());
+  session.out.data(std::move(data));
+  return {};
+}
+
+Result<void> run_explain(Session& session, const OneOptions& options, int64_t timeout_ns) {
+  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
+  FF_TRY(const auto listed, calls->task(options.task));
+  const std::string sentence = explanation(listed, calls->wall_ns());
+  session.out.line("{}", sentence);
+  const Json whole = task_json(listed);
+  session.out.data({{"task", listed.task().id()},
+                    {"state", task_state(listed.task())},
+                    {"explained", sentence},
+                    {"waiting", whole["waiting"]}});
+  return {};
+}
+
+using RunOne = Result<void> (*)(Session&, const OneOptions&, int64_t);
+
+void declare_one(Command& command, RunOne run) {
+  auto& options = command.keep<OneOptions>();
+  command.argument("TASK", number(options.task, "TASK"), "Its id");
+  declare_scheduler(command, options.schedule);
+  command.blocking(kScheduleNs);
+  command.run([&options, &command, run](Session& session) {
+    return run(session, options, command.timeout_ns());
+  });
+}
+
+}  // namespace
+
+Result<void> each_task(ScheduleCalls& calls, const Wanted& wanted,
+                       const std::function<bool(const ListedTask&)>& take) {
+  ListRequest request;
+  request.set_finished(wanted.finished);
+  request.set_limit(kTasksOfPage);
+  for (;;) {
+    FF_TRY(const auto reply, calls.call(scheduler::kList, request));
+    for (const ListedTask& listed : reply.tasks()) {
+      request.set_before(listed.task().id());
+      const auto& owner = listed.task().owner();
+      const bool is_theirs = !wanted.user || owner.name() == *wanted.user ||
+                             fmt::to_string(owner.uid()) == *wanted.user;
+      if (is_theirs && !take(listed)) return {};
+    }
+    if (!reply.more() || reply.tasks().empty()) return {};
+  }
+}
+
+void declare_schedule_list(Command& list) {
+  auto& options = list.keep<ListOptions>();
+  list.about(
+      "Lists the tasks that are not finished, of all users, the newest first. AGE is the time "
+      "since it was submitted, RAN how long its last attempt runs or ran, WHY in short why it "
+      "waits ('ff schedule explain' says more), leaves its nodes, or has failed.");
+  list.flag("-a,--all", options.all, "Finished ones too");
+  list.option("--user", text(options.user, "USER"), "Only those of this user: a name or a uid");
+  list.option("--count", number(options.count), "At most so many");
+  declare_scheduler(list, options.schedule);
+  list.example("ff schedule list", "what runs and what waits");
+  list.example("ff schedule list -a --user ann --count 20 --json", "for programs");
+  list.blocking(kScheduleNs);
+  list.run([&options, &list](Session& session) {
+    return run_list(session, options, list.timeout_ns());
+  });
+}
+
+void declare_schedule_show(Command& show) {
+  show.about(
+      "Shows all that is known of a task: what it asks for, its attempts with each step on their "
+      "way and how long it took, the last step that was saved, how it ended, and the node-hours it "
+      "has used and lost. Lost are those that were not saved when it had to leave its nodes. The "
+      "environment is shown to its user and the operator alone.");
+  show.example("ff schedule show 17", "all of it");
+  declare_one(show, run_show);
+}
+
+void declare_schedule_explain(Command& explain) {
+  explain.about(
+      "Says in one sentence why a task waits or where else it is, what would have to happen for it "
+      "to start, and when that is expected, as of the scheduler's last decision.");
+  explain.example("ff schedule explain 17", "why does it not run?");
+  declare_one(explain, run_explain);
+}
+
+}  // namespace ff::cmd

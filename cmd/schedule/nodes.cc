@@ -1,0 +1,134 @@
+// `ff schedule nodes`, `drain` and `undrain`: the nodes, and taking them out of service.
+#include "cmd/cli/many.h"
+#include "cmd/schedule/client.h"
+#include "cmd/schedule/schedule.h"
+#include "cmd/schedule/words.h"
+#include "platform/base/units.h"
+
+namespace ff::cmd {
+namespace {
+
+struct NodesOptions {
+  ScheduleOptions schedule;
+};
+
+struct DrainNodeOptions {
+  ScheduleOptions schedule;
+  std::vector<std::string> nodes;
+  std::string reason;
+};
+
+Color state_color(const std::string& state) {
+  if (state == "free") return Color::none;
+  return state == "busy"                                ? Color::green
+         : state == "clearing" || state == "validating" ? Color::yellow
+                                                        : Color::red;
+}
+
+Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t timeout_ns) {
+  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
+  FF_TRY(const auto nodes, calls->nodes());
+  JsonList json(session.out, "nodes");
+  {
+    auto table = session.out.table({{"NODE"},
+                                    {"GROUP"},
+                                    {"ZONE"},
+                                    {"LEAF"},
+                                    {"TASK", Align::right},
+                                    {"HEARD", Align::right},
+                                    {"MARKS"},
+                                    {"VALIDATED"},
+                                    {"STATE"}});
+    for (const auto& listed : nodes) {
+      const auto& node = listed.node();
+      const std::string state = node_state(listed);
+      table.row({node.name(), node.group(), node.zone(), node.leaf(),
+                 listed.task() == 0 ? "" : fmt::to_string(listed.task()),
+                 listed.heard() < 0 ? "never" : format_duration(listed.heard()) + " ago",
+                 fmt::format("{}", fmt::join(node.marks(), " ")),
+                 validated_text(node, calls->wall_ns()), Cell(state, state_color(state))});
+      json.add(node_json(listed));
+    }
+  }
+  json.end();
+  if (nodes.empty()) session.out.note("no nodes yet: each joins when its agent reports");
+  return {};
+}
+
+// All of them, whatever becomes of one.
+Result<void> run_node_drain(Session& session, const DrainNodeOptions& options, int64_t timeout_ns,
+                            bool drain) {
+  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
+  Failures failures(session.out);
+  Json done = Json::array();
+  for (const std::string& node : options.nodes) {
+    scheduler::wire::DrainRequest request;
+    request.set_node(node);
+    request.set_drain(drain);
+    request.set_why(options.reason);
+    auto reply = calls->call(scheduler::kDrain, request);
+    if (reply) {
+      done.push_back(node);
+      continue;
+    }
+    Error error = std::move(reply).error();
+    if (error.code == Errc::not_found) error.hint = "List them: ff schedule nodes";
+    if (!failures.add(std::move(error))) break;
+  }
+  session.out.data({{"nodes", std::move(done)}});
+  return failures.end();
+}
+
+void declare_node_drain(Command& command, DrainNodeOptions& options, bool drain) {
+  command.argument("NODE", text(options.nodes, "NODE"), "Their names");
+  declare_scheduler(command, options.schedule);
+  command.blocking(kScheduleNs);
+  command.run([&options, &command, drain](Session& session) {
+    return run_node_drain(session, options, command.timeout_ns(), drain);
+  });
+}
+
+}  // namespace
+
+void declare_schedule_nodes(Command& schedule) {
+  Command& nodes = schedule.sub("nodes", "List the nodes and what they do");
+  auto& options = nodes.keep<NodesOptions>();
+  nodes.about(
+      "Lists every node that has ever reported, in what group, zone and at which leaf switch it "
+      "is, which task has it, how long ago it was heard, what 'ff validate' has found there last, "
+      "and its state:\n"
+      "  free          takes tasks\n"
+      "  busy          a task has it\n"
+      "  clearing      something of a task that has ended is left there\n"
+      "  validating    the scheduler has it run its checks: back in some minutes\n"
+      "  drained       taken out of service by the operator, with the reason; by verdict, for the "
+      "checks that have failed\n"
+      "  silent        not heard for 10 seconds: gets nothing new\n"
+      "  not heard of  since the scheduler was started");
+  declare_scheduler(nodes, options.schedule);
+  nodes.example("ff schedule nodes", "all of them");
+  nodes.blocking(kScheduleNs);
+  nodes.run([&options, &nodes](Session& session) {
+    return run_nodes(session, options, nodes.timeout_ns());
+  });
+
+  Command& drain = schedule.sub("drain", "Take nodes out of service");
+  auto& draining = drain.keep<DrainNodeOptions>();
+  drain.about(
+      "The nodes get no more tasks. A task that is on one of them is asked to save and leave all "
+      "of its nodes, and goes on elsewhere. For the operator, who has the cluster key.");
+  drain.option("--reason", text(draining.reason, "TEXT"), "Why, for those who look at the nodes")
+      .required();
+  drain.example("ff schedule drain node7 --reason 'bad memory, ticket 42'", "before a repair");
+  declare_node_drain(drain, draining, true);
+
+  Command& undrain = schedule.sub("undrain", "Put nodes back into service");
+  auto& returning = undrain.keep<DrainNodeOptions>();
+  undrain.about(
+      "The nodes take tasks again, whoever has drained them: also those whose checks have failed, "
+      "until the next run of checks says so again. For the operator, who has the cluster key.");
+  undrain.example("ff schedule undrain node7", "after the repair");
+  declare_node_drain(undrain, returning, false);
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,165 @@
+// `ff schedule serve`: the scheduler, on SQLite in a folder of its own or on etcd.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cmd/cli/daemon.h"
+#include "cmd/options/kv_options.h"
+#include "cmd/options/meta_option.h"
+#include "cmd/schedule/held_tokens.h"
+#include "cmd/schedule/schedule.h"
+#include "ops/scheduler/page.h"
+#include "ops/scheduler/service.h"
+#include "platform/base/log.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+#include "platform/io/system_disk.h"
+#include "storage/client/mode.h"
+
+namespace ff::cmd {
+namespace {
+
+struct ScheduleServeOptions {
+  DaemonOptions daemon = {.listen = "127.0.0.1:4500", .advertise = {}, .http = {}, .net = {}};
+  KvOptions kv = {.place = kSchedulePlace};
+  int64_t lease_ns = scheduler::Timing().lease_ns;
+  uint64_t keep_tasks = scheduler::Timing().finished_most;
+  int64_t validate_every_ns = 7 * 24 * 3600 * kSecond;
+  uint32_t max_drained = scheduler::Health().max_drained;
+  std::optional<std::string> meta;
+};
+
+constexpr int64_t kLeaseLeastNs = 10 * kSecond;  // agents call every few seconds
+
+// "5%", or "5".
+Binding percent(uint32_t& field) {
+  constexpr uint32_t kAll = 100;
+  const auto parse = [](std::string_view text) -> Result<uint32_t> {
+    const auto value = parse_u64(text.substr(0, text.size() - (text.ends_with('%') ? 1 : 0)));
+    if (value && *value <= kAll) return static_cast<uint32_t>(*value);
+    return fail(Errc::usage, "'{}' is no share: 0% to 100%", printable(text));
+  };
+  return bind(Kind::text, field, "PERCENT", parse,
+              [](uint32_t value) { return fmt::format("{}%", value); });
+}
+
+// "never", or a duration.
+Binding period(int64_t& field) {
+  const auto parse = [](std::string_view text) -> Result<int64_t> {
+    if (text == "never") return 0;
+    return parse_duration_ns(text);
+  };
+  return bind(Kind::duration, field, "DURATION", parse, exact_duration);
+}
+
+// Names of token holders. The files are read again for one who is not in them yet.
+class UserNames {
+ public:
+  UserNames() : accounts_(disk_) {}
+  std::string of(uint32_t uid) {
+    std::string name = accounts_.user(uid);
+    if (name != fmt::to_string(uid)) return name;
+    accounts_ = client::Accounts(disk_);
+    return accounts_.user(uid);
+  }
+
+ private:
+  io::SystemDisk disk_;
+  client::Accounts accounts_;
+};
+
+Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
+  FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "schedule serve"));
+  FF_TRY(const auto store, KvStore::open(session.stop.clock(), options.kv, KvStore::Use::own));
+  for (const std::string& told : store->warnings()) log_warning(told);
+  const auto engine = store->engine(daemon->loop(), daemon->rng());
+  UserNames names;
+  if (options.lease_ns < kLeaseLeastNs) {
+    return fail(Errc::usage, "--lease {}: from {} on", format_duration(options.lease_ns),
+                format_duration(kLeaseLeastNs));
+  }
+  scheduler::Service::Options how;
+  how.timing.lease_ns = options.lease_ns;
+  how.timing.finished_most = options.keep_tasks;
+  how.health.every_ns = options.validate_every_ns;
+  how.health.max_drained = options.max_drained;
+  how.name_of = [&names](uint32_t uid) { return names.of(uid); };
+  how.metrics = &daemon->metrics();
+  std::optional<HeldTokens> tokens;
+  if (options.meta) {
+    FF_TRY(const auto servers, parse_meta(*options.meta));
+    tokens.emplace(daemon->client(), servers);
+    how.holds = [&tokens](auth::User token) { return tokens->check(token); };
+  }
+  scheduler::Service scheduler(*engine, daemon->loop(), daemon->rng(), daemon->router(),
+                               std::move(how));
+  Daemon::Service service;
+  service.start = [&scheduler](const std::string&) { scheduler.start(); };
+  service.stop = [&scheduler] { return scheduler.close(); };
+  if (tokens) service.end = [&tokens] { return tokens->close(); };
+  service.status = [&scheduler] { return scheduler.status(); };
+  service.pages = scheduler::pages(scheduler);
+  service.failed = [&scheduler] { return scheduler.halted(); };
+  return daemon->run(std::move(service));
+}
+
+}  // namespace
+
+void declare_schedule_serve(Command& serve) {
+  auto& options = serve.keep<ScheduleServeOptions>();
+  serve.about(
+      "Runs the scheduler: users give it tasks ('ff schedule submit'), the agents of the nodes ask "
+      "it what to run. Its state is in SQLite under --dir, or in etcd with --kv, and is stored "
+      "before anybody learns of it: after a crash it goes on where it was, and tasks that run are "
+      "not touched. A scheduler that is started on the store of another takes it over, and that "
+      "one "
+      "ends.\n\n"
+      "With --key, users come with tokens ('ff admin user'), each for its own tasks, and whoever "
+      "has the cluster key is the operator. Without a key only this machine may connect, and "
+      "everybody on it is the operator. With --meta a token that was withdrawn ('ff admin user "
+      "remove') is refused within some seconds; without, it holds until the cluster key "
+      "changes.\n\n"
+      "--http serves a page for browsers, too: what runs, what waits and why, and the nodes by "
+      "zone and leaf. The log has a link that logs in once.\n\n"
+      "Nodes that are idle run their checks ('ff validate') once in --validate-every, one of fifty "
+      "nodes at a time, and none that a waiting task could have; a new node at some time within "
+      "the first period. One that fails is drained by that verdict, unless --max-drained of all "
+      "nodes are already, and runs its checks every day until they pass. 'ff schedule nodes' "
+      "shows it.\n\n"
+      "When the store cannot be written the daemon ends with that error: start it again once that "
+      "is mended.");
+  serve
+      .option(
+          "--lease", duration(options.lease_ns),
+          "How long a node that cannot reach the scheduler lets its tasks run; they are started "
+          "elsewhere only after that")
+      .config("schedule-serve.lease");
+  serve
+      .option("--keep-tasks", number(options.keep_tasks),
+              "Finished tasks that 'list -a', 'show' and 'history' know; the oldest go first")
+      .config("schedule-serve.keep-tasks");
+  serve
+      .option("--meta", text(options.meta, "ADDR:PORT,..."),
+              "The managers of the cluster ('ff serve-meta'), who know which tokens hold")
+      .config("schedule-serve.meta");
+  declare_kv(serve, options.kv);
+  serve.flag("--accept-data-loss", options.kv.accept_data_loss,
+             "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");
+  serve
+      .option("--validate-every", period(options.validate_every_ns),
+              "How often an idle node runs its checks; 0 or never: not at all")
+      .config("schedule-serve.validate-every");
+  serve
+      .option("--max-drained", percent(options.max_drained),
+              "So many of all nodes may be drained by verdict, one in any case; beyond that there "
+              "are only warnings")
+      .config("schedule-serve.max-drained");
+  declare_daemon(serve, options.daemon, "schedule-serve");
+  serve.example("ff schedule serve", "one machine, state under /var/lib/ff");
+  serve.example("ff schedule serve --listen '*:4500' --key cluster.key --http 9105",
+                "for a cluster, with /metrics and the page; its log has a link to log in");
+  serve.run([&options](Session& session) { return run_serve(session, options); });
+}
+
+}  // namespace ff::cmd

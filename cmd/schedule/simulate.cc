@@ -1,0 +1,181 @@
+// `ff schedule simulate`: the scheduler's decisions over a trace, on virtual time.
+#include <optional>
+#include <string>
+
+#include "cmd/schedule/schedule.h"
+#include "ops/scheduler/simulate.h"
+#include "platform/base/clock.h"
+#include "platform/base/units.h"
+#include "platform/io/files.h"
+#include "platform/io/system_disk.h"
+
+namespace ff::cmd {
+namespace {
+
+constexpr uint64_t kNodesMax = 100'000;
+constexpr uint64_t kTasksMax = 1'000'000;
+constexpr uint64_t kTraceBytesMax = 1 << 30;
+constexpr int64_t kPassMax = 3600 * kSecond;
+
+struct SimulateOptions {
+  uint64_t nodes = 1250;
+  uint64_t zones = 2;
+  uint64_t leaf_nodes = 32;
+  std::optional<std::string> trace;
+  uint64_t processors = 1;
+  std::optional<uint64_t> tasks;
+  uint64_t seed = 1;
+  int64_t save_ns = 30 * kSecond;
+  int64_t load_ns = 60 * kSecond;
+  int64_t checkpoint_every_ns = 300 * kSecond;
+  uint64_t answering_percent = 100;
+  int64_t pass_every_ns = kSecond;
+};
+
+Result<void> check_range(const char* option, uint64_t value, uint64_t least, uint64_t most) {
+  if (value >= least && value <= most) return {};
+  return fail(Errc::usage, "{} {}: it is between {} and {}", option, value, least, most);
+}
+
+Result<scheduler::Trace> read_trace(const SimulateOptions& options) {
+  io::SystemDisk disk;
+  FF_TRY(const std::string text, io::read_file(disk, *options.trace, kTraceBytesMax));
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_json = first != text.npos && text[first] == '{';
+  auto trace = is_json ? scheduler::parse_trace_lines(text)
+                       : scheduler::parse_swf(text, static_cast<uint32_t>(options.processors));
+  if (!trace) {
+    Error error = std::move(trace).error().within(*options.trace + ": ");
+    error.hint = "A trace is a file in the Standard Workload Format, or one JSON object a line.";
+    return error;
+  }
+  if (trace->tasks.empty()) return fail(Errc::usage, "{}: no tasks in it", *options.trace);
+  return trace;
+}
+
+Result<void> check_simulation(const SimulateOptions& options) {
+  FF_TRY(check_range("--nodes", options.nodes, 1, kNodesMax));
+  FF_TRY(check_range("--zones", options.zones, 1, options.nodes));
+  FF_TRY(check_range("--leaf", options.leaf_nodes, 1, kNodesMax));
+  FF_TRY(check_range("--processors", options.processors, 1, kTasksMax));
+  FF_TRY(check_range("--tasks", options.tasks.value_or(1), 1, kTasksMax));
+  FF_TRY(check_range("--answering", options.answering_percent, 0, 100));
+  if (options.trace && options.tasks) {
+    return fail(Errc::usage, "--trace and --tasks: the tasks are read or made up, not both");
+  }
+  if (options.pass_every_ns <= 0 || options.pass_every_ns > kPassMax) {
+    return fail(Errc::usage, "--pass-every {}: it is between 1ns and 1h",
+                format_duration(options.pass_every_ns));
+  }
+  if (options.checkpoint_every_ns <= 0) {
+    return fail(Errc::usage, "--checkpoint-every: longer than nothing");
+  }
+  return {};
+}
+
+void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Trace& trace,
+                const scheduler::SimulatedRun& run) {
+  Json data = {{"nodes", options.nodes},
+               {"tasks", trace.tasks.size()},
+               {"seed", options.seed},
+               {"passes", run.passes},
+               {"pass_ms_p50", run.pass_ms_p50},
+               {"pass_ms_p99", run.pass_ms_p99},
+               {"pass_ms_max", run.pass_ms_max},
+               {"utilisation", run.utilisation},
+               {"overhead", run.overhead},
+               {"wait_s_p50", run.wait_s_p50},
+               {"wait_s_p99", run.wait_s_p99},
+               {"finished", run.finished},
+               {"never", run.never},
+               {"left_out", trace.left_out},
+               {"preemptions", run.preemptions},
+               {"lost_node_hours", run.lost_node_hours},
+               {"greedy_gap", run.greedy_gap},
+               {"hours", run.hours}};
+  const auto seconds = [](double s) { return format_duration(static_cast<int64_t>(s) * kSecond); };
+  auto table = out.table({{"WHAT"}, {"VALUE", Align::right}});
+  table.row({"nodes", format_count(options.nodes)});
+  table.row({"tasks", format_count(trace.tasks.size())});
+  table.row({"finished", format_count(run.finished)});
+  table.row({"larger than the cluster", format_count(run.never)});
+  table.row({"simulated time", seconds(run.hours * 3600)});
+  table.row({"utilisation, while tasks waited", fmt::format("{:.2f} %", run.utilisation * 100)});
+  table.row({"saving and loading", fmt::format("{:.2f} %", run.overhead * 100)});
+  table.row({"waited for the first start, p50", seconds(run.wait_s_p50)});
+  table.row({"waited for the first start, p99", seconds(run.wait_s_p99)});
+  table.row({"interruptions", format_count(run.preemptions)});
+  table.row({"lost node-hours", fmt::format("{:.1f}", run.lost_node_hours)});
+  table.row({"decisions", format_count(run.passes)});
+  table.row({"a decision, p50", fmt::format("{:.2f} ms", run.pass_ms_p50)});
+  table.row({"a decision, p99", fmt::format("{:.2f} ms", run.pass_ms_p99)});
+  table.row({"a decision, slowest", fmt::format("{:.2f} ms", run.pass_ms_max)});
+  out.data(std::move(data));
+}
+
+Result<void> run_simulate(Session& session, const SimulateOptions& options) {
+  FF_TRY(check_simulation(options));
+  scheduler::Trace trace;
+  if (options.trace) {
+    FF_TRY(trace, read_trace(options));
+  } else {
+    SeededRng rng(options.seed);
+    const uint64_t tasks = options.tasks.value_or(5000);
+    trace = scheduler::made_up_trace(rng, tasks, static_cast<uint32_t>(options.nodes));
+  }
+  const scheduler::SimulatedCluster cluster{
+      .nodes = static_cast<uint32_t>(options.nodes),
+      .zones = static_cast<uint32_t>(options.zones),
+      .leaf_nodes = static_cast<uint32_t>(options.leaf_nodes),
+      .pass_every_ns = options.pass_every_ns,
+      .save_ns = options.save_ns,
+      .load_ns = options.load_ns,
+      .checkpoint_every_ns = options.checkpoint_every_ns,
+      .answering = static_cast<double>(options.answering_percent) / 100};
+  FF_TRY(const auto run,
+         scheduler::simulate(cluster, trace, options.seed, session.stop.clock(), session.stop));
+  tell_trace(session.out, options, trace, run);
+  if (run.never > 0) {
+    session.out.warn("{} tasks are larger than {} nodes and were left out", run.never,
+                     options.nodes);
+  }
+  return {};
+}
+
+}  // namespace
+
+void declare_schedule_simulate(Command& simulate) {
+  auto& options = simulate.keep<SimulateOptions>();
+  simulate.about(
+      "Runs the scheduler's decisions over a trace of tasks on virtual time, and prints how well "
+      "the nodes are used, how long tasks wait, what interruptions cost, and how long a decision "
+      "takes on this machine. Utilisation is over the time while any task waits; what tasks take "
+      "to save and to load again is not in it.\n\n"
+      "A trace is in the Standard Workload Format, or has one JSON object a line:\n"
+      "  {\"submit_s\": 0, \"nodes\": 4, \"run_s\": 3600, \"limit_s\": 7200, \"priority\": 30, "
+      "\"user\": \"ada\"}\n"
+      "where nodes and run_s are needed. Without one, tasks are made up: all there from the "
+      "start, one node to an eighth of them, ten minutes to a day long.");
+  simulate.option("--nodes", number(options.nodes), "Of the cluster");
+  simulate.option("--zones", number(options.zones), "That the nodes are in, alike");
+  simulate.option("--leaf", number(options.leaf_nodes), "Nodes of a leaf switch");
+  simulate.option("--trace", file(options.trace), "Tasks to run (default: made up)");
+  simulate.option("--processors", number(options.processors),
+                  "Of a node, for the Standard Workload Format");
+  simulate.option("--tasks", number(options.tasks), "To make up (default: 5000)");
+  simulate.option("--seed", number(options.seed), "Of what is made up");
+  simulate.option("--save", duration(options.save_ns),
+                  "From the request to stop until a task has left");
+  simulate.option("--load", duration(options.load_ns), "Before an interrupted task goes on");
+  simulate.option("--answering", number(options.answering_percent, "PERCENT"),
+                  "Tasks that save when they are asked to stop");
+  simulate.option("--checkpoint-every", duration(options.checkpoint_every_ns),
+                  "How often the others save");
+  simulate.option("--pass-every", duration(options.pass_every_ns), "Decisions at most so often");
+  simulate.example("ff schedule simulate --nodes 10000 --tasks 15000", "a large cluster, busy");
+  simulate.example("ff schedule simulate --nodes 128 --processors 8 --trace SDSC-SP2.swf",
+                   "a trace of a real one");
+  simulate.run([&options](Session& session) { return run_simulate(session, options); });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,287 @@
+// `ff schedule submit`: from options to a task in the queue.
+#include "cmd/schedule/submit.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <map>
+
+#include "cmd/options/acting_user.h"
+#include "cmd/schedule/schedule.h"
+#include "platform/base/text.h"
+#include "platform/io/files.h"
+#include "platform/io/system_disk.h"
+#include "storage/client/mode.h"
+
+namespace ff::cmd {
+namespace {
+
+using scheduler::wire::Spec;
+using scheduler::wire::SubmitRequest;
+
+constexpr size_t kOnceBytes = 16;
+constexpr int kSignals = 64;
+constexpr uint64_t kCodesMost = 255;
+
+// With --no-inherit: what programs need to find their files and to speak.
+constexpr std::string_view kNeeded[] = {"PATH", "HOME", "USER", "LANG", "TERM"};
+// Secrets of ff, or where they lie; the scheduler's address, which is not the task's business; and
+// what is another task's, when one submits.
+constexpr std::string_view kWithheld[] = {"FF_TOKEN", "FF_KEY", "FF_SCHEDULER", "FF_TASK",
+                                          "FF_ATTEMPT"};
+constexpr std::string_view kSecretWords[] = {"SECRET", "TOKEN", "PASSWORD", "_KEY"};
+
+Error bad(const std::string& option, std::string_view value, std::string_view says) {
+  return fail(Errc::usage, "{} {}: {}", option, value, says);
+}
+
+Result<void> check_pair(const std::string& option, const std::string& pair) {
+  const size_t equals = pair.find('=');
+  if (equals != pair.npos && equals > 0) return {};
+  return bad(option, "'" + printable(pair) + "'", "it is not NAME=VALUE");
+}
+
+// These are the caller's own, and of no use to another user.
+constexpr std::string_view kPersonal[] = {
+    "HOME", "USER", "LOGNAME", "MAIL", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"};
+
+bool is_inherited(std::string_view name, const SubmitOptions& options) {
+  if (options.user && std::ranges::find(kPersonal, name) != std::ranges::end(kPersonal)) {
+    return false;
+  }
+  return is_passed_on(name, options.no_inherit);
+}
+
+// What the caller has, and then what it says; each name once.
+Result<std::map<std::string, std::string>> environment(const SubmitOptions& options) {
+  std::map<std::string, std::string> all;
+  for (char** at = environ; at != nullptr && *at != nullptr; at++) {
+    const std::string pair = *at;
+    const size_t equals = pair.find('=');
+    if (equals == pair.npos || equals == 0) continue;
+    const std::string name = pair.substr(0, equals);
+    if (is_inherited(name, options)) all[name] = pair.substr(equals + 1);
+  }
+  for (const std::string& pair : options.env) {
+    FF_TRY(check_pair("--env", pair));
+    const size_t equals = pair.find('=');
+    all[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return all;
+}
+
+Result<std::string> task_folder(const SubmitOptions& options) {
+  char* const current = ::get_current_dir_name();
+  if (current == nullptr) return errno_error(errno, "the current folder");
+  std::string here = current;
+  std::free(current);
+  if (!options.chdir) return here;
+  return options.chdir->starts_with('/') ? *options.chdir : io::join(here, *options.chdir);
+}
+
+Result<Spec> make_spec(const SubmitOptions& options) {
+  Spec spec;
+  spec.set_name(options.name.value_or(""));
+  for (const std::string& word : options.words) spec.add_argv(word);
+  FF_TRY(const auto variables, environment(options));
+  for (const auto& [name, value] : variables) spec.add_env(name + "=" + value);
+  FF_TRY(const std::string cwd, task_folder(options));
+  spec.set_cwd(cwd);
+  spec.set_nodes(options.nodes);
+  spec.set_processes(options.processes);
+  spec.set_group(options.group);
+  spec.set_zone(options.zone.value_or(""));
+  for (const std::string& mark : options.marks) {
+    FF_TRY(check_pair("--mark", mark));
+    spec.add_marks(mark);
+  }
+  if (options.priority != "auto") {
+    spec.set_priority(static_cast<uint32_t>(*parse_u64(options.priority)));
+  }
+  spec.set_limit(options.limit_ns.value_or(0));
+  spec.set_min_run(options.min_run_ns.value_or(0));
+  if (options.restart) {
+    FF_TRY(const uint32_t restarts, parse_restart(*options.restart));
+    spec.set_restarts(restarts);
+  }
+  if (options.restart_on) {
+    if (*options.restart_on == 0 || *options.restart_on > kCodesMost) {
+      return bad("--restart-on", fmt::to_string(*options.restart_on), "it is 1 to 255");
+    }
+    spec.set_restart_on(static_cast<uint32_t>(*options.restart_on));
+  }
+  if (options.signal) {
+    FF_TRY(const uint32_t wanted, parse_signal(*options.signal));
+    spec.set_signal(wanted);
+  }
+  spec.set_memory(options.memory.value_or(0));
+  spec.set_hang(options.hang_ns);
+  return spec;
+}
+
+// The scheduler puts the token's user in its place, where there is a token. Its nodes know the
+// user's groups.
+Result<void> set_owner(scheduler::wire::Owner& owner, const SubmitOptions& options,
+                       bool has_token) {
+  io::SystemDisk disk;
+  meta::Caller caller = process_caller();
+  if (options.user && has_token) {
+    return bad("--user", printable(*options.user), "with a token, tasks are that token's user's");
+  }
+  if (options.user) {
+    auto user = client::parse_owner(disk, *options.user);
+    if (!user || !user->uid || user->gid) {
+      return bad("--user", printable(*options.user), "no user of this machine has that name");
+    }
+    caller = {.uid = *user->uid, .gid = *user->uid, .groups = {}};
+  }
+  if (caller.uid == 0 && !has_token) {
+    Error error = fail(Errc::refused, "root has no tasks");
+    error.hint = "Say whose it is with --user, or submit it as that user.";
+    return error;
+  }
+  owner.set_uid(caller.uid);
+  owner.set_gid(caller.gid);
+  for (const uint32_t group : caller.groups) owner.add_groups(group);
+  owner.set_name(client::Accounts(disk).user(caller.uid));
+  return {};
+}
+
+struct SubmitCommand {
+  ScheduleOptions schedule;
+  SubmitOptions task;
+};
+
+Result<void> run_submit(Session& session, const SubmitCommand& options, int64_t timeout_ns) {
+  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
+  FF_TRY(const uint64_t id, submit_task(*calls, options.task));
+  session.out.line("{}", id);
+  session.out.data({{"task", id}});
+  if (session.out.stdout_is_terminal()) {
+    session.out.note("why it waits: ff schedule explain {}; its output: ff schedule logs -f {}", id,
+                     id);
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_passed_on(std::string_view name, bool no_inherit) {
+  if (no_inherit) return std::ranges::find(kNeeded, name) != std::ranges::end(kNeeded);
+  if (!name.starts_with("FF_")) return true;
+  const auto begins = [&](std::string_view part) { return name.starts_with(part); };
+  const auto contains = [&](std::string_view part) { return name.find(part) != name.npos; };
+  return !std::ranges::any_of(kWithheld, begins) && !std::ranges::any_of(kSecretWords, contains);
+}
+
+Result<uint32_t> parse_signal(std::string_view text) {
+  uint32_t found = 0;
+  if (const auto number = parse_u64(text)) {
+    if (*number > 0 && *number <= kSignals) found = static_cast<uint32_t>(*number);
+  } else {
+    const std::string_view name = text.starts_with("SIG") ? text.substr(3) : text;
+    for (int one = 1; one < kSignals && found == 0; one++) {
+      const char* const known = ::sigabbrev_np(one);
+      if (known != nullptr && name == known) found = static_cast<uint32_t>(one);
+    }
+  }
+  if (found == 0) return bad("--signal", printable(text), "there is no such signal; as USR1 or 10");
+  if (found == SIGKILL || found == SIGSTOP) {
+    return bad("--signal", printable(text), "a program cannot take it as a request");
+  }
+  return found;
+}
+
+Result<uint32_t> parse_restart(std::string_view text) {
+  constexpr std::string_view kOnFailure = "on-failure:";
+  constexpr uint64_t kRestartsMax = 1'000'000;
+  if (text.starts_with(kOnFailure)) {
+    const auto times = parse_u64(text.substr(kOnFailure.size()));
+    if (times && *times <= kRestartsMax) return static_cast<uint32_t>(*times);
+  }
+  return bad("--restart", "'" + printable(text) + "'", "it is on-failure:N, as on-failure:3");
+}
+
+Result<uint64_t> submit_task(ScheduleCalls& calls, const SubmitOptions& options) {
+  SubmitRequest request;
+  FF_TRY(*request.mutable_spec(), make_spec(options));
+  FF_TRY(set_owner(*request.mutable_owner(), options, calls.has_token()));
+  // The same in each try: a lost answer must not make two tasks.
+  std::string once;
+  while (once.size() < kOnceBytes) {
+    const uint64_t bits = calls.rng().next();
+    once.append(reinterpret_cast<const char*>(&bits), sizeof bits);
+  }
+  request.set_once(once);
+  FF_TRY(const auto reply, calls.call(scheduler::kSubmit, request));
+  return reply.task();
+}
+
+void declare_task(Command& command, SubmitOptions& options) {
+  command.takes_command_line();
+  command.argument("CMD", text(options.words, "CMD"),
+                   "The program and its arguments, each as it is: no shell reads them");
+  command.option("-n,--nodes", number(options.nodes), "Whole nodes, all at once or none");
+  command.option("--nproc", number(options.processes), "Processes of a node, each a rank");
+  command.option("-g,--group", text(options.group, "GROUP"), "Of nodes");
+  command.option("--zone", text(options.zone, "ZONE"), "Only nodes there; else any");
+  command.option("--mark", text(options.marks, "NAME=VALUE"), "That each node must have");
+  command.option("-p,--priority",
+                 choice(options.priority, {"50", "40", "30", "20", "10", "0", "auto"}),
+                 "Higher ones interrupt lower ones; auto is the highest that the quota has room "
+                 "for");
+  command.option("--name", text(options.name, "NAME"), "For people, in lists; else the command");
+  command.option("--time", duration(options.limit_ns),
+                 "It is stopped after running so long; a task that says so starts earlier where "
+                 "it fits in");
+  command.option("--min-run", duration(options.min_run_ns),
+                 "It is not interrupted before it has run so long");
+  command.option("--restart", text(options.restart, "on-failure:N"),
+                 "Starts it again, at most N times, when it has failed; after an interruption and "
+                 "the loss of a node it always starts again");
+  command.option("--restart-on", number(options.restart_on),
+                 "The exit code with which a rank asks that the task starts again, which is no "
+                 "failure: 75");
+  command.option("--signal", text(options.signal, "SIGNAL"),
+                 "Also sent to each rank's first process with the request to stop: USR1, 10");
+  command.option("--memory", size(options.memory), "Limit of each rank");
+  command.option("--hang", duration(options.hang_ns),
+                 "A task of which no rank prints or gives a heartbeat for so long has failed; 0s "
+                 "is never");
+  command.option("-e,--env", text(options.env, "NAME=VALUE"),
+                 "A variable of the task's environment, beside the inherited ones");
+  command.flag("--no-inherit", options.no_inherit,
+               "Of the environment here, pass on only PATH, HOME, USER, LANG and TERM");
+  command.option("--chdir", dir(options.chdir),
+                 "Where the task runs, on its nodes; else the current folder");
+  command.option("--user", text(options.user, "USER"),
+                 "Whose task it is, for who has the cluster key: a name of this machine, or a "
+                 "number; else who submits it");
+}
+
+void declare_schedule_submit(Command& submit) {
+  auto& options = submit.keep<SubmitCommand>();
+  submit.about(
+      "Puts a task into the queue and prints its id. It runs CMD on all of its nodes, in the "
+      "folder where it was submitted and with the environment there, apart from variables that "
+      "name keys, tokens or the scheduler of ff. Options end at CMD; '--' before it does no "
+      "harm.\n\n"
+      "A task that is interrupted for another is asked to stop ('stop' in its folder "
+      "$FF_TASK_DIR), has 30 seconds to answer and 5 minutes to save, and starts again later under "
+      "the same id.\n\n"
+      "When the connection is lost the request is sent again, and still makes one task.");
+  declare_task(submit, options.task);
+  declare_scheduler(submit, options.schedule);
+  submit.example("ff schedule submit -n 4 -g h200 python train.py --lr 3e-4", "a gang of four");
+  submit.example("id=$(ff schedule submit --time 2h ./evaluate.sh)", "in a script");
+  submit.example("ff schedule submit -p 10 --restart on-failure:3 -- sh -c './sweep | tee log'",
+                 "a pipe needs a shell");
+  submit.blocking(kScheduleNs);
+  submit.run([&options, &submit](Session& session) {
+    return run_submit(session, options, submit.timeout_ns());
+  });
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,46 @@
+// What `ff schedule submit` and `run` share: the options that describe a task.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cmd/schedule/client.h"
+
+namespace ff::cmd {
+
+struct SubmitOptions {
+  std::vector<std::string> words;
+  uint32_t nodes = 1;
+  uint32_t processes = 1;
+  std::string group = "default";
+  std::optional<std::string> zone;
+  std::vector<std::string> marks;
+  std::string priority = "30";
+  std::optional<std::string> name;
+  std::optional<int64_t> limit_ns, min_run_ns;
+  std::optional<std::string> restart;
+  std::optional<uint64_t> restart_on;
+  std::optional<std::string> signal;
+  std::optional<uint64_t> memory;
+  int64_t hang_ns = 1800 * kSecond;
+  std::vector<std::string> env;
+  bool no_inherit = false;
+  std::optional<std::string> chdir;
+  std::optional<std::string> user;
+};
+void declare_task(Command& command, SubmitOptions& options);
+
+// The id of the new task. Errc::usage: of the options, or as the scheduler sees it.
+Result<uint64_t> submit_task(ScheduleCalls& calls, const SubmitOptions& options);
+
+// "USR1", "SIGUSR1", "10". Errc::usage.
+Result<uint32_t> parse_signal(std::string_view text);
+// "on-failure:3" -> 3. Errc::usage.
+Result<uint32_t> parse_restart(std::string_view text);
+// Whether a task may have this variable of the environment it was submitted from.
+bool is_passed_on(std::string_view name, bool no_inherit);
+
+}  // namespace ff::cmd

@@ -1,0 +1,202 @@
+// schedule_words.cc: the sentences of explain, and the words of lists.
+#include "cmd/schedule/words.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "ops/scheduler/book.h"
+#include "ops/validate/check.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+
+namespace ff::cmd {
+namespace {
+
+using scheduler::Outcome;
+using scheduler::StopWhy;
+using scheduler::TaskPhase;
+using scheduler::Why;
+using scheduler::wire::Attempt;
+using scheduler::wire::ListedTask;
+using scheduler::wire::Spec;
+
+std::string nodes_text(uint64_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "node" : "nodes");
+}
+
+// "in 5m, at 2026-…" and what is said when nobody knows.
+std::string expected_text(int64_t expected_ns, int64_t now_ns) {
+  if (expected_ns == 0) return "nobody knows when";
+  if (expected_ns <= now_ns) return "at any moment";
+  return fmt::format("in {}, at {} at the latest", format_duration(expected_ns - now_ns),
+                     format_time(expected_ns));
+}
+
+std::string quota_sentence(const scheduler::wire::Task& task, uint32_t missing) {
+  const Spec& spec = task.spec();
+  const std::string level = spec.has_priority() ? fmt::format("at priority {}", spec.priority())
+                                                : std::string("at any priority");
+  return fmt::format(
+      "waits for the quota of {}, which has no room for {} more of group {} {}: {} of its other "
+      "tasks there would have to become free, or the operator raise it by as many ('ff schedule "
+      "quota')",
+      task.owner().name(), nodes_text(spec.nodes()), spec.group(), level, nodes_text(missing));
+}
+
+std::string validating_text(uint32_t nodes) {
+  return nodes == 0 ? "" : fmt::format("; {} run checks, and return after them", nodes_text(nodes));
+}
+
+std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
+  const scheduler::wire::Task& task = listed.task();
+  const Spec& spec = task.spec();
+  const auto& waiting = listed.waiting();
+  const uint32_t missing = waiting.missing();
+  const uint32_t there = spec.nodes() - std::min(missing, spec.nodes());
+  const std::string when = expected_text(waiting.expected(), now_ns);
+  switch (static_cast<Why>(waiting.why())) {
+    case Why::not_yet: return fmt::format("has failed and pauses before it starts again, {}", when);
+    case Why::no_quota: return quota_sentence(task, missing);
+    case Why::never:
+      return fmt::format(
+          "cannot start: it asks for {}, and the cluster has {} of them; {} would have to join, "
+          "or the task be stopped and submitted with less",
+          demand_text(spec), there, nodes_text(missing));
+    case Why::nodes_out:
+      return fmt::format(
+          "waits for nodes to come back: it asks for {}, and {} of them are alive and in service; "
+          "{} would have to return ('ff schedule nodes' lists them){}",
+          demand_text(spec), there, nodes_text(missing), validating_text(waiting.validating()));
+    case Why::stopping:
+      return fmt::format(
+          "is about to start: the tasks on its nodes were asked to save and leave, and it has "
+          "those nodes {}",
+          when);
+    case Why::zones:
+      return fmt::format(
+          "waits for task {}: both need nodes of two zones, and one task at a time may have that",
+          waiting.other());
+    case Why::first:
+      return fmt::format(
+          "is the first in line for group {}, but {} of the {} it asks for are in use; they are "
+          "expected to be free {}",
+          spec.group(), missing, nodes_text(spec.nodes()), when);
+    case Why::behind:
+      return fmt::format(
+          "waits behind task {}, which is the first in line for group {}: {} of the {} it asks "
+          "for are in use or reserved for that one",
+          waiting.other(), spec.group(), missing, nodes_text(spec.nodes()));
+  }
+  return "waits for a reason that this ff does not know; the scheduler is newer";
+}
+
+std::string stopping_sentence(const Attempt& tried) {
+  std::string why = "its end";
+  switch (static_cast<StopWhy>(tried.stop())) {
+    case StopWhy::none: break;
+    case StopWhy::preempted: why = fmt::format("it gives way to task {}", tried.stop_for()); break;
+    case StopWhy::stopped: why = "its user stops it"; break;
+    case StopWhy::suspended: why = "its user suspends it"; break;
+    default: why = tried.stop_text();
+  }
+  std::string where = "it was asked to save and leave, and has not answered yet";
+  if (tried.killed() != 0) {
+    where = "SIGKILL was sent, and its nodes have not all told that it is gone";
+  } else if (tried.terminated() != 0) {
+    where = "SIGTERM was sent, and SIGKILL follows";
+  } else if (tried.acked() != 0) {
+    where = "it has answered and is saving";
+  }
+  return fmt::format("is leaving its nodes, since {}: {}", why, where);
+}
+
+std::string finished_sentence(const scheduler::wire::Task& task) {
+  const std::string when = format_time(task.finished());
+  const std::string& text = task.outcome_text();
+  switch (static_cast<Outcome>(task.outcome())) {
+    case Outcome::succeeded: return fmt::format("has finished well at {}", when);
+    case Outcome::failed: return fmt::format("has failed at {}: {}", when, text);
+    case Outcome::stopped: return fmt::format("was ended at {}: {}", when, text);
+    case Outcome::none: break;
+  }
+  return fmt::format("has finished at {}", when);
+}
+
+std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
+  const scheduler::wire::Task& task = listed.task();
+  const Attempt none;
+  const Attempt& tried =
+      scheduler::last_attempt(task) == nullptr ? none : *scheduler::last_attempt(task);
+  switch (scheduler::phase_of(task)) {
+    case TaskPhase::queued:
+      if (listed.has_waiting()) return waiting_sentence(listed, now_ns);
+      return "has just been queued, and the scheduler looks at it next";
+    case TaskPhase::preparing:
+      return fmt::format("has {}, and starts once all of them have made ready ({} so far)",
+                         nodes_text(static_cast<uint64_t>(tried.nodes_size())),
+                         format_duration(std::max<int64_t>(0, now_ns - tried.placed())));
+    case TaskPhase::running:
+      return fmt::format("runs on {}, for {} now",
+                         nodes_text(static_cast<uint64_t>(tried.nodes_size())),
+                         format_duration(std::max<int64_t>(0, now_ns - tried.started())));
+    case TaskPhase::stopping: return stopping_sentence(tried);
+    case TaskPhase::suspended:
+      return fmt::format("is suspended, until 'ff schedule resume {}' puts it back into the queue",
+                         task.id());
+    case TaskPhase::finished: return finished_sentence(task);
+  }
+  return "is in a state that this ff does not know; the scheduler is newer";
+}
+
+}  // namespace
+
+Color task_color(const scheduler::wire::Task& task) {
+  switch (scheduler::phase_of(task)) {
+    case TaskPhase::running: return Color::green;
+    case TaskPhase::stopping: return Color::yellow;
+    case TaskPhase::suspended: return Color::dim;
+    case TaskPhase::finished:
+      return static_cast<Outcome>(task.outcome()) == Outcome::failed ? Color::red : Color::none;
+    default: return Color::none;
+  }
+}
+
+std::string demand_text(const Spec& spec) {
+  std::string text = fmt::format("{} of group {}", nodes_text(spec.nodes()), spec.group());
+  if (!spec.zone().empty()) text += " in zone " + spec.zone();
+  if (!spec.marks().empty()) {
+    text += fmt::format(" with {} {}", spec.marks_size() == 1 ? "mark" : "marks",
+                        fmt::join(spec.marks(), " and "));
+  }
+  return text;
+}
+
+std::string explanation(const ListedTask& listed, int64_t now_wall_ns) {
+  return fmt::format("Task {} {}.", listed.task().id(), phase_sentence(listed, now_wall_ns));
+}
+
+std::string verdict_word(const scheduler::wire::Node& node) {
+  if (node.validated() == 0 || node.verdict() > static_cast<uint32_t>(validate::Verdict::fail)) {
+    return "";
+  }
+  return std::string(validate::verdict_name(static_cast<validate::Verdict>(node.verdict())));
+}
+
+std::string validated_text(const scheduler::wire::Node& node, int64_t now_wall_ns) {
+  if (node.validated() == 0) return "never";
+  const std::string ago = format_duration(std::max<int64_t>(0, now_wall_ns - node.validated()));
+  return fmt::format("{} ago: {}{}{}", ago, verdict_word(node),
+                     node.verdict_text().empty() ? "" : ", ", node.verdict_text());
+}
+
+double node_hours(int64_t node_ns) {
+  return static_cast<double>(node_ns) / static_cast<double>(3600 * kSecond);
+}
+
+int shell_code(int32_t status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace ff::cmd

@@ -1,0 +1,98 @@
+// validate_drain.cc: --drain, which tells the scheduler what a run has found.
+#include "cmd/validate/validate.h"
+#include "platform/io/system_disk.h"
+#include "platform/net/resolve.h"
+
+namespace ff::cmd {
+namespace {
+
+using scheduler::Effect;
+using scheduler::wire::VerdictReply;
+
+std::string_view effect_name(Effect effect) {
+  switch (effect) {
+    case Effect::none: break;
+    case Effect::drained: return "drained";
+    case Effect::returned: return "returned";
+    case Effect::spared: return "spared";
+    case Effect::unlooked: return "unlooked";
+  }
+  return "none";
+}
+
+void say(Output& out, const VerdictReply& reply) {
+  const auto& node = reply.node();
+  const std::string& name = node.name();
+  switch (static_cast<Effect>(reply.effect())) {
+    case Effect::drained: out.note("node {} is drained: {}", name, node.verdict_text()); break;
+    case Effect::returned: out.note("node {} is no longer drained by verdict", name); break;
+    case Effect::spared:
+      out.warn(
+          "node {} stays in service: {} nodes are drained by verdict, and {} may be "
+          "(--max-drained of 'ff schedule serve'); 'ff schedule drain {}' takes it out",
+          name, reply.out(), reply.most(), name);
+      break;
+    case Effect::unlooked:
+      out.warn("node {} stays drained: this run did not look at {}", name,
+               fmt::join(node.failed(), ", "));
+      break;
+    case Effect::none:
+      if (node.drained_by_verdict()) {
+        out.note("node {} stays drained: {}", name, fmt::join(node.failed(), ", "));
+      } else if (!node.drained()) {
+        out.note("node {} stays in service", name);
+      }
+  }
+  if (node.drained()) out.note("node {} is drained by hand: {}", name, node.drained_why());
+}
+
+}  // namespace
+
+void declare_validate_drain(Command& run, DrainOptions& options) {
+  run.flag("--drain", options.drain,
+           "Tell the scheduler: it takes the node out of service when it is bad, and back when it "
+           "is well. What follows is for this alone");
+  run.option("--node", text(options.node, "NAME"),
+             "What the scheduler calls this node; without it the name of this machine");
+  declare_scheduler(run, options.schedule);
+}
+
+Result<void> check_drain(const DrainOptions& options, bool recorded) {
+  if (recorded && !options.node) {
+    return Error{Errc::usage, "--root may be another machine's: --drain needs --node with it",
+                 "Name the node as 'ff schedule nodes' does."};
+  }
+  if (auto address = net::parse_address(options.schedule.scheduler); !address) {
+    return std::move(address).error().within("--scheduler: ");
+  }
+  io::SystemDisk disk;
+  FF_TRY(transport_options(disk, options.schedule.net));
+  return {};
+}
+
+Result<Json> tell_scheduler(Session& session, const DrainOptions& options,
+                            const scheduler::wire::Verdict& verdict) {
+  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, kScheduleNs));
+  scheduler::wire::VerdictRequest request;
+  request.set_node(options.node.value_or(net::host_name()));
+  *request.mutable_verdict() = verdict;
+  auto reply = calls->call(scheduler::kVerdict, request);
+  if (!reply) {
+    Error error = std::move(reply).error();
+    if (error.code == Errc::not_found) {
+      error.hint = "'ff schedule nodes' lists them; --node names this one.";
+    }
+    return std::move(error).within("the scheduler was not told: ");
+  }
+  say(session.out, *reply);
+  const auto& node = reply->node();
+  return Json{{"node", node.name()},
+              {"effect", effect_name(static_cast<Effect>(reply->effect()))},
+              {"drained", node.drained()},
+              {"drained_by_verdict", node.drained_by_verdict()},
+              {"failed", std::vector<std::string>(node.failed().begin(), node.failed().end())},
+              {"drained_nodes", reply->out()},
+              {"drained_nodes_max", reply->most()}};
+}
+
+}  // namespace ff::cmd

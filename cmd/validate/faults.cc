@@ -1,0 +1,77 @@
+// `ff validate faults`, in development builds (-DFF_FAULTS=ON): puts a fault in and looks whether
+// it is found.
+#ifdef FF_FAULTS
+
+#include <algorithm>
+
+#include "cmd/validate/host_ranks.h"
+#include "cmd/validate/validate.h"
+#include "platform/io/system_disk.h"
+
+namespace ff::cmd {
+namespace {
+
+using validate::Verdict;
+
+struct FaultOptions {
+  std::optional<std::string> inject;
+};
+
+// What the check that has to find it says, the worst first; nothing: it was not found.
+Result<std::optional<validate::Finding>> find(Session& session, const validate::NamedFault& fault,
+                                              const std::string& scratch) {
+  io::SystemDisk disk;
+  const validate::Tree tree(disk, "/");
+  const validate::Request request{.only = {fault.check},
+                                  .force = true,
+                                  .scratch = scratch,
+                                  .fault = fault.fault,
+                                  .sum_ranks = host_sum_ranks()};
+  FF_TRY(const auto report, validate::validate(tree, session.stop.clock(), session.stop, nullptr,
+                                               request, [](const auto&) {}));
+  for (const validate::Finding& finding : report.findings()) {
+    const bool told =
+        finding.verdict >= Verdict::degraded ||
+        (fault.fault == validate::Fault::hang && finding.verdict == Verdict::could_not_run);
+    if (told) return std::optional(finding);
+  }
+  return std::optional<validate::Finding>();
+}
+
+Result<void> inject(Session& session, const FaultOptions& options) {
+  FF_TRY(const NodeHistory node, open_node_history(session));
+  std::vector<std::string> missed;
+  Json all = Json::array();
+  auto table = session.out.table({{"FAULT"}, {"WHAT"}, {"FOUND"}});
+  for (const validate::NamedFault& fault : validate::all_faults()) {
+    if (options.inject && *options.inject != fault.name) continue;
+    FF_TRY(const auto found, find(session, fault, node.dir));
+    if (!found) missed.emplace_back(fault.name);
+    table.row({fault.name, fault.about,
+               found ? fmt::format("{} {}: {}", found->name, found->part, found->found)
+                     : std::string("not found")});
+    all.push_back({{"fault", fault.name}, {"found", found.has_value()}});
+  }
+  session.out.data({{"faults", std::move(all)}});
+  if (missed.empty()) return {};
+  return fail(Errc::fault, "not found: {}", fmt::join(missed, ", "));
+}
+
+}  // namespace
+
+void declare_validate_faults(Command& validate) {
+  Command& faults = validate.sub("faults", "Put faults in and look whether they are found");
+  auto& options = faults.keep<FaultOptions>();
+  std::vector<std::string> names;
+  for (const validate::NamedFault& fault : validate::all_faults()) names.emplace_back(fault.name);
+  faults.about(
+      "Breaks one thing after the other on purpose, in this process alone, and runs the "
+      "check that has to find it.");
+  faults.option("--inject", choice(options.inject, names), "Only this one");
+  faults.blocking();
+  faults.run([&options](Session& session) { return inject(session, options); });
+}
+
+}  // namespace ff::cmd
+
+#endif

@@ -1,0 +1,186 @@
+// `ff validate list`, `adopt` and `xid`: what is checked, what a node has, what an Xid means.
+#include <algorithm>
+
+#include "cmd/validate/validate.h"
+#include "ops/validate/inventory.h"
+#include "ops/validate/parts.h"
+#include "ops/validate/xid.h"
+#include "platform/base/units.h"
+#include "platform/io/system_disk.h"
+
+namespace ff::cmd {
+namespace {
+
+using validate::Inventory;
+
+Result<void> list_checks(Session& session) {
+  Json checks = Json::array();
+  auto table = session.out.table({{"CHECK"}, {"COSTS"}, {"DEADLINE", Align::right}, {"WHAT"}});
+  for (const validate::Check& check : validate::all_checks()) {
+    const bool load = check.cost == validate::Cost::load;
+    std::vector<std::string> deadlines;
+    Json seconds = Json::object();
+    for (const auto level :
+         {validate::Level::quick, validate::Level::weekly, validate::Level::burn_in}) {
+      const int64_t deadline_ns = check.deadline_ns(level);
+      if (load || deadlines.empty()) deadlines.push_back(format_duration(deadline_ns));
+      seconds[validate::level_name(level)] = deadline_ns / kSecond;
+    }
+    table.row({check.name, load ? "a load" : "reads", fmt::format("{}", fmt::join(deadlines, ", ")),
+               check.about});
+    checks.push_back({{"name", check.name},
+                      {"group", check.group()},
+                      {"load", load},
+                      {"deadline", std::move(seconds)},
+                      {"about", check.about}});
+  }
+  session.out.data({{"checks", std::move(checks)}});
+  return {};
+}
+
+struct AdoptOptions {
+  bool dry_run = false;
+};
+
+// "", "new", "was …".
+std::string change_of(const std::optional<Inventory>& before, const std::string& part,
+                      const std::string& what) {
+  if (!before) return "";
+  const auto known = before->find(part);
+  if (known == before->end()) return "new";
+  return known->second == what ? "" : "was " + known->second;
+}
+
+Result<void> adopt(Session& session, const AdoptOptions& options) {
+  io::SystemDisk disk;
+  FF_TRY(NodeHistory node, open_node_history(session));
+  FF_TRY(const auto before, node.history.inventory());
+  const Inventory now = validate::take_inventory(validate::Tree(disk, "/"));
+  Json parts = Json::object(), gone = Json::array();
+  {
+    auto table = session.out.table({{"PART"}, {"WHAT"}, {"CHANGE"}});
+    for (const auto& [part, what] : now) {
+      table.row({part, what, change_of(before, part, what)});
+      parts[part] = what;
+    }
+    for (const auto& [part, what] : before.value_or(Inventory())) {
+      if (now.contains(part)) continue;
+      table.row({part, what, {"gone", Color::yellow}});
+      gone.push_back(part);
+    }
+  }
+  for (const auto& [part, reason] : now) {
+    if (!part.starts_with(validate::kUnseen)) continue;
+    session.out.warn("could not see {}: {}. Run it as root.", part.substr(validate::kUnseen.size()),
+                     reason);
+  }
+  session.out.data(
+      {{"adopted", !options.dry_run}, {"parts", std::move(parts)}, {"gone", std::move(gone)}});
+  if (options.dry_run) return {};
+  FF_TRY(node.history.adopt(now, session.stop.clock().wall_ns()));
+  session.out.note("adopted: this is what the node has from now on; baselines begin anew");
+  return {};
+}
+
+struct XidOptions {
+  std::vector<int> codes;
+};
+
+Json xid_json(const validate::Xid& xid) {
+  return {{"code", xid.code},
+          {"about", xid.about},
+          {"nvidia", {{"immediate", xid.immediate}, {"investigatory", xid.further}}},
+          {"paper", {{"class", validate::xid_class_name(xid.of)}, {"count", xid.count}}},
+          {"verdict", validate::verdict_name(validate::xid_verdict(xid))},
+          {"action", validate::xid_hint(xid)}};
+}
+
+void explain(Session& session, const validate::Xid& xid) {
+  Output& out = session.out;
+  const validate::Verdict verdict = validate::xid_verdict(xid);
+  out.line(Color::bold, "Xid {}: {}", xid.code, xid.about);
+  out.line("  NVIDIA's catalogue  {}{}{}", xid.immediate, *xid.further != '\0' ? ", then " : "",
+           xid.further);
+  const std::string_view action = validate::xid_class_action(xid.of);
+  out.line("  the paper           {}{}{}", validate::xid_class_name(xid.of),
+           action.empty() ? "" : ": ", action);
+  if (xid.count > 0) {
+    out.line("                      {} of 12,970 in a year of its cluster (Table VI)", xid.count);
+  }
+  out.line(color_of(verdict), "  ff                  {}", validate::verdict_name(verdict));
+  out.line("  what to do          {}", validate::xid_hint(xid));
+}
+
+Result<void> explain_xids(Session& session, const XidOptions& options) {
+  Json all = Json::array();
+  for (const int code : options.codes) {
+    const validate::Xid* const xid = validate::find_xid(code);
+    if (xid == nullptr) {
+      Error error = fail(Errc::not_found, "Xid {} is not in the table", code);
+      error.hint = "`ff validate xid` lists those that are; NVIDIA's catalogue has all.";
+      return error;
+    }
+    explain(session, *xid);
+    all.push_back(xid_json(*xid));
+  }
+  if (options.codes.empty()) {
+    auto table = session.out.table({{"XID", Align::right},
+                                    {"WHAT"},
+                                    {"NVIDIA"},
+                                    {"PAPER"},
+                                    {"COUNT", Align::right},
+                                    {"VERDICT"}});
+    for (const validate::Xid& xid : validate::xid_table()) {
+      const validate::Verdict verdict = validate::xid_verdict(xid);
+      table.row({fmt::format("{}", xid.code),
+                 xid.about,
+                 xid.immediate,
+                 std::string(validate::xid_class_name(xid.of)),
+                 fmt::format("{}", xid.count),
+                 {std::string(validate::verdict_name(verdict)), color_of(verdict)}});
+      all.push_back(xid_json(xid));
+    }
+  }
+  session.out.data({{"xids", std::move(all)}});
+  return {};
+}
+
+}  // namespace
+
+void declare_validate_list(Command& validate) {
+  Command& list = validate.sub("list", "List the checks");
+  list.about(
+      "Every check, what it costs the node, and its deadlines: at the levels quick, weekly and "
+      "burn-in where they differ.");
+  list.run([](Session& session) { return list_checks(session); });
+}
+
+void declare_validate_adopt(Command& validate) {
+  Command& adopting = validate.sub("adopt", "Write down what this node has");
+  auto& options = adopting.keep<AdoptOptions>();
+  adopting.about(
+      "Records the node's parts as they are: cores, memory modules, PCIe devices, ports, disks. "
+      "From then on a part that is gone has failed, one that has changed is degraded, and a check "
+      "of something the node never had is skipped. Values are compared with runs since then. Run "
+      "it "
+      "as root, which sees all parts, and again after each change of the hardware.");
+  adopting.flag("-n,--dry-run", options.dry_run,
+                "Show what would be recorded, and what has changed");
+  adopting.example("ff validate adopt", "This node is right as it is now");
+  adopting.run([&options](Session& session) { return adopt(session, options); });
+}
+
+void declare_validate_xid(Command& validate) {
+  Command& xid = validate.sub("xid", "Explain what NVIDIA's driver says of a GPU");
+  auto& options = xid.keep<XidOptions>();
+  xid.about(
+      "What an Xid of the kernel's log means, as two sources have it: NVIDIA's catalogue and the "
+      "classes of the Fire-Flyer paper (Tables V and VI). Where they do not agree, the stricter "
+      "one "
+      "decides. Without a code, all that are known.");
+  xid.argument("CODE", number(options.codes, "CODE"), "The number after 'Xid'").optional();
+  xid.example("ff validate xid 79", "A GPU has fallen off the bus");
+  xid.run([&options](Session& session) { return explain_xids(session, options); });
+}
+
+}  // namespace ff::cmd

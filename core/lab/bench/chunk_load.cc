@@ -1,0 +1,140 @@
+// chunk_load.cc: a chunk store under load, and one with many chunks.
+#include "lab/bench/chunk_load.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "platform/base/clock.h"
+#include "platform/base/gate.h"
+#include "platform/base/system_loop.h"
+#include "platform/io/async.h"
+#include "platform/io/buffers.h"
+#include "platform/io/files.h"
+#include "storage/chunk/store.h"
+
+namespace ff::bench {
+namespace {
+
+constexpr uint64_t kChunksOfFile = 64;  // of one inode, as a striped file has in one chain
+constexpr chunk::TargetId kTarget = 1;
+
+chunk::ChunkId id_of(uint64_t index) {
+  return {.inode = 1 + index / kChunksOfFile, .index = index % kChunksOfFile};
+}
+
+class StoreSubject final : public Subject {
+ public:
+  explicit StoreSubject(chunk::Store& store) : store_(store) {}
+
+  Task<Result<void>> write(uint64_t index, ByteView from) override {
+    const chunk::Update update{.target = kTarget,
+                               .id = id_of(index),
+                               .version = 1,
+                               .writer = {.client = 1, .channel = index % 64, .sequence = index},
+                               .data = from,
+                               .chunk_size = kChunkBytes};
+    FF_CO_TRY(co_await store_.write(update));
+    FF_CO_TRY(co_await store_.commit(kTarget, update.id, 1, 1));
+    co_return Result<void>();
+  }
+  Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) override {
+    const chunk::ReadRequest request{.target = kTarget, .id = id_of(index), .offset = offset};
+    FF_CO_TRY(co_await store_.read(request, into));
+    co_return Result<void>();
+  }
+  Task<Result<void>> sync() override { return store_.sync(); }
+
+ private:
+  chunk::Store& store_;
+};
+
+chunk::StoreOptions store_options(io::Disk& disk, Loop& loop, Rng& rng, const std::string& dir) {
+  return {.disk = disk, .loop = loop, .rng = rng, .dir = dir, .cluster = "bench", .boot = "bench"};
+}
+
+Result<std::unique_ptr<chunk::Store>> make_store(const chunk::StoreOptions& options) {
+  const chunk::Identity identity{.cluster = "bench", .disk = "bench"};
+  FF_TRY(chunk::Store::create(options, identity));
+  FF_TRY(auto store, run_task(options.loop, chunk::Store::open(options)));
+  FF_TRY(run_task(options.loop, store->create_target(kTarget, 1)));
+  return store;
+}
+
+}  // namespace
+
+Result<ChunkFigures> run_chunk_load(io::Disk& disk, const Stop& stop, Progress& progress, Rng& rng,
+                                    const ChunkLoad& load) {
+  SystemLoop loop(stop.clock());
+  FF_TRY(const auto memory, io::Buffers::make(1, memory_wanted(load.passes)));
+  const PassContext on{loop, stop, progress, rng, load.passes, memory.all()};
+  ChunkFigures figures;
+  FF_TRY(const auto raw, RawFile::make(disk, loop, io::join(load.dir, "raw"), load.passes));
+  figures.direct = raw->direct();
+  auto options = store_options(disk, loop, rng, io::join(load.dir, "store"));
+  options.depth = std::max(load.passes.depth, load.passes.small_depth);
+  FF_TRY(auto store, make_store(options));
+  StoreSubject subject(*store);
+  const Measured of_raw{*raw, figures.raw};
+  const Measured of_store{subject, figures.store};
+  FF_TRY(load.store_first ? run_passes(on, of_store, &of_raw) : run_passes(on, of_raw, &of_store));
+  FF_TRY(run_task(loop, store->close()));
+  return figures;
+}
+
+namespace {
+
+// Rows of chunks that are all alike, block after block.
+Result<void> fill_metadata(const chunk::StoreOptions& options, const Stop& stop, uint64_t chunks) {
+  constexpr uint64_t kRowsAtOnce = 10000;
+  FF_TRY(auto metadata, chunk::Metadata::open(options.disk, chunk::metadata_path(options.dir),
+                                              options.loop.clock(), options.rng));
+  chunk::RowChanges rows;
+  for (uint64_t i = 0; i < chunks; ++i) {
+    const chunk::Class of = chunk::class_for(kChunkBytes);
+    chunk::Record record;
+    record.chain_version = 1;
+    record.committed.state = {.version = 1 + i % 5, .length = kChunkBytes, .checksum = 1};
+    record.committed.block = chunk::Place{.of = of, .number = i};
+    const chunk::ChunkId id = id_of(i);
+    rows.push_back({.key = key_of(chunk::Table::chunk, {kTarget, id.inode, id.index}),
+                    .body = encode(record)});
+    if (rows.size() < kRowsAtOnce && i + 1 < chunks) continue;
+    FF_TRY(stop.check());
+    FF_TRY(metadata.apply(rows));
+    rows.clear();
+  }
+  return metadata.flush();
+}
+
+}  // namespace
+
+Result<OpenFigures> run_open(io::Disk& disk, const Stop& stop, Rng& rng, const std::string& dir,
+                             uint64_t chunks) {
+  SystemLoop loop(stop.clock());
+  const auto options = store_options(disk, loop, rng, dir);
+  FF_TRY(auto store, make_store(options));
+  FF_TRY(run_task(loop, store->close()));
+  store.reset();
+  FF_TRY(fill_metadata(options, stop, chunks));
+  // Once to make the files as long as they must be, then the time counts.
+  FF_TRY(store, run_task(loop, chunk::Store::open(options)));
+  FF_TRY(run_task(loop, store->close()));
+  store.reset();
+  OpenFigures figures;
+  FF_TRY(const auto info, disk.info(chunk::metadata_path(dir)));
+  figures.metadata_bytes = info.size;
+  const int64_t began = loop.now_ns();
+  FF_TRY(store, run_task(loop, chunk::Store::open(options)));
+  figures.seconds = to_seconds(loop.now_ns() - began);
+  if (store->targets().at(0).chunks != chunks) {
+    return fail(Errc::failed, "{}: {} chunks were stored, {} are there", dir, chunks,
+                store->targets().at(0).chunks);
+  }
+  FF_TRY(run_task(loop, store->close()));
+  return figures;
+}
+
+}  // namespace ff::bench

@@ -1,0 +1,272 @@
+// collective.cc: arrays whose every element is known, the clock around operations on them, and a
+// look at what came out.
+#include "lab/bench/collective.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "platform/simd/digest.h"
+#include "training/collective/turn_work.h"
+
+namespace ff::bench {
+
+using collective::Collective;
+using collective::Operation;
+using simd::DataType;
+
+namespace {
+
+constexpr uint64_t kBlock = 16'384;  // elements that are made and compared at a time
+
+// Exact in every type, and so are products of many.
+constexpr std::array<float, 8> kValues = {1, 2, 1, 0.5F, 1, 2, 0.5F, 1};
+constexpr std::array<int, 8> kWhole = {1, 2, 3, 1, 5, 1, 7, 1};
+
+uint64_t mixed(uint64_t value) {  // splitmix64
+  value += 0x9e3779b97f4a7c15;
+  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
+  value = (value ^ value >> 27) * 0x94d049bb133111eb;
+  return value ^ value >> 31;
+}
+size_t pick(uint32_t rank, uint64_t index) { return mixed(index * 1000 + rank) % kValues.size(); }
+
+// Of a number by itself, at most.
+double last_place(DataType type) {
+  switch (type) {
+    case DataType::f8e5m2: return 0x1p-2;
+    case DataType::f8e4m3: return 0x1p-3;
+    case DataType::bf16: return 0x1p-7;
+    case DataType::f16: return 0x1p-10;
+    default: return 0;
+  }
+}
+
+// Of so many bits that whatever rounds on the way shows it.
+float fine_value(uint32_t rank, uint64_t index) {
+  return static_cast<float>(mixed(index * 1000 + rank) >> 40) * 0x1p-23F - 1;
+}
+
+template <class T>
+void fill_as(void* to, uint32_t rank, uint64_t first, uint64_t count) {
+  for (uint64_t i = 0; i < count; i++) {
+    const size_t which = pick(rank, first + i);
+    const T value =
+        std::is_integral_v<T> ? static_cast<T>(kWhole[which]) : static_cast<T>(kValues[which]);
+    std::memcpy(static_cast<std::byte*>(to) + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+// Elements [first, first + count) of what a rank gives; count ≤ kBlock. `fine`: floats of up to 32
+// bits get fine_value().
+void fill_block(DataType type, bool fine, void* to, uint32_t rank, uint64_t first, uint64_t count) {
+  switch (type) {
+    case DataType::f64: return fill_as<double>(to, rank, first, count);
+    case DataType::i32: return fill_as<int32_t>(to, rank, first, count);
+    case DataType::i64: return fill_as<int64_t>(to, rank, first, count);
+    case DataType::u8: return fill_as<uint8_t>(to, rank, first, count);
+    default: break;
+  }
+  std::array<float, kBlock> wide;
+  if (fine) {
+    for (uint64_t i = 0; i < count; i++) wide[i] = fine_value(rank, first + i);
+  } else {
+    fill_as<float>(wide.data(), rank, first, count);
+  }
+  const void* const from = wide.data();
+  simd::reduce_arrays({.type = type, .from = simd::Stage::partial}, {{&from, 1}, {&to, 1}, count});
+}
+
+void fill(DataType type, bool fine, std::byte* to, uint32_t rank, uint64_t count) {
+  for (uint64_t at = 0; at < count; at += kBlock) {
+    fill_block(type, fine, to + at * simd::size_of(type), rank, at, std::min(kBlock, count - at));
+  }
+}
+
+// What busbw is of algbw (nccl-tests, doc/PERFORMANCE.md).
+double bus_factor(Collective kind, uint32_t ranks) {
+  const double n = ranks;
+  switch (kind) {
+    case Collective::allreduce: return 2 * (n - 1) / n;
+    case Collective::allgather:
+    case Collective::reduce_scatter: return (n - 1) / n;
+    default: return 1;
+  }
+}
+
+double quantile(std::vector<double>& sorted, double share) {
+  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1))];
+}
+
+}  // namespace
+
+Result<CollectiveBench> CollectiveBench::make(collective::Communicator& ranks, Clock& clock,
+                                              uint64_t bytes_max) {
+  CollectiveBench made(ranks, clock);
+  FF_TRY(made.in_, ranks.allocate(bytes_max));
+  FF_TRY(made.out_, ranks.allocate(bytes_max));
+  return made;
+}
+
+Result<CollectiveFigures> CollectiveBench::run(const CollectiveLoad& load) {
+  const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
+  const bool has_blocks =
+      load.kind == Collective::allgather || load.kind == Collective::reduce_scatter;
+  const uint64_t size = simd::size_of(load.type);
+  CollectiveFigures figures;
+  figures.count = load.bytes / size / (has_blocks ? ranks : 1);
+  const uint64_t block = figures.count * size;
+  figures.bytes = block * (has_blocks ? ranks : 1);
+  Operation operation{.kind = load.kind,
+                      .type = load.type,
+                      .op = load.op,
+                      .root = load.root,
+                      .count = figures.count,
+                      .in = in_.data(),
+                      .out = load.in_place ? in_.data() : out_.data()};
+  const uint64_t own = has_blocks ? rank * block : 0;  // where a block in place stands
+  if (load.in_place && load.kind == Collective::allgather) operation.in = in_.data() + own;
+  if (load.in_place && load.kind == Collective::reduce_scatter) operation.out = in_.data() + own;
+  const uint64_t given =
+      load.kind == Collective::reduce_scatter ? figures.count * ranks : figures.count;
+  const auto begin = [&]() -> Result<void> {
+    std::memset(out_.data(), 0, figures.bytes);
+    fill(load.type, is_fine(load), static_cast<std::byte*>(const_cast<void*>(operation.in)), rank,
+         given);
+    return ranks_.run({.kind = Collective::barrier});
+  };
+  FF_TRY(begin());
+  for (unsigned i = 0; i < load.warm_ups; i++) FF_TRY(ranks_.run(operation));
+  FF_TRY(ranks_.run({.kind = Collective::barrier}));
+  std::vector<double> took;
+  const int64_t began_ns = clock_.steady_ns();
+  for (int64_t last_ns = began_ns; took.size() < load.iterations;) {
+    FF_TRY(ranks_.run(operation));
+    const int64_t now_ns = clock_.steady_ns();
+    took.push_back(static_cast<double>(now_ns - last_ns) / kSecond);
+    last_ns = now_ns;
+  }
+  const double mean = static_cast<double>(clock_.steady_ns() - began_ns) / kSecond /
+                      static_cast<double>(load.iterations);
+  FF_TRY(figures.seconds, over_ranks(std::max(mean, 1e-9), simd::ReduceOp::avg));
+  std::ranges::sort(took);
+  figures.p50_seconds = quantile(took, 0.5);
+  figures.p99_seconds = quantile(took, 0.99);
+  figures.algorithm_rate = static_cast<double>(figures.bytes) / figures.seconds;
+  const collective::Request request{.kind = load.kind, .type = load.type, .count = figures.count};
+  figures.memory_rate = static_cast<double>(moved_bytes(request, ranks)) / figures.seconds;
+  figures.bus_rate = figures.algorithm_rate * bus_factor(load.kind, ranks);
+  if (!load.check) return figures;
+  FF_TRY(begin());
+  FF_TRY(ranks_.run(operation));
+  FF_TRY(look(operation, load, figures));
+  return figures;
+}
+
+// Whether something rounds on the way.
+bool CollectiveBench::is_fine(const CollectiveLoad& load) const {
+  const collective::Request request{.kind = load.kind, .type = load.type, .op = load.op};
+  return ranks_.world() != nullptr && collective::wire_of(request, load.wire) != simd::Wire::none;
+}
+
+// What came out, on all ranks.
+Result<void> CollectiveBench::look(const Operation& operation, const CollectiveLoad& load,
+                                   CollectiveFigures& figures) {
+  const simd::Wire wire = load.wire;
+  const Checked mine = check(operation, is_fine(load) ? wire : simd::Wire::none);
+  const auto number = [](uint64_t count) { return static_cast<double>(count); };
+  FF_TRY(const double wrong, over_ranks(number(mine.wrong), simd::ReduceOp::sum));
+  FF_TRY(const double worst, over_ranks(mine.worst, simd::ReduceOp::max));
+  FF_TRY(const double squares, over_ranks(mine.squares, simd::ReduceOp::sum));
+  FF_TRY(const double elements, over_ranks(number(mine.elements), simd::ReduceOp::sum));
+  FF_TRY(const double largest, over_ranks(mine.largest, simd::ReduceOp::max));
+  figures.wrong = static_cast<uint64_t>(wrong);
+  if (largest > 0) {
+    figures.worst_error = worst / largest;
+    figures.mean_error = std::sqrt(squares / elements) / largest;
+  }
+  const uint64_t bytes = collective::out_bytes(
+      {.kind = load.kind, .type = load.type, .root = load.root, .count = figures.count},
+      ranks_.rank(), ranks_.ranks());
+  const ByteView result(static_cast<const std::byte*>(operation.out), bytes);
+  figures.digest = simd::fingerprint(simd::DigestKind::xxh128, result).digest.hex();
+  return {};
+}
+
+// This rank's output, against what all inputs give in one call.
+CollectiveBench::Checked CollectiveBench::check(const Operation& operation, simd::Wire wire) const {
+  Checked checked;
+  const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
+  const bool rooted = operation.kind == Collective::reduce;
+  if (rooted && rank != operation.root) return checked;
+  const uint64_t size = simd::size_of(operation.type);
+  const bool gathers = operation.kind == Collective::allgather;
+  const uint64_t count = operation.count * (gathers ? ranks : 1);
+  std::vector<std::vector<std::byte>> inputs(ranks, std::vector<std::byte>(kBlock * size));
+  std::vector<const void*> from;
+  for (const auto& input : inputs) from.push_back(input.data());
+  std::vector<std::byte> expected(kBlock * size);
+  void* const to = expected.data();
+  for (uint64_t at = 0, some = 0; at < count; at += some) {
+    some = std::min(kBlock, count - at);
+    if (gathers) some = std::min(some, operation.count - at % operation.count);
+    const bool copies = gathers || operation.kind == Collective::broadcast;
+    const auto source = gathers ? static_cast<uint32_t>(at / operation.count) : operation.root;
+    const uint64_t first = gathers                                        ? at % operation.count
+                           : operation.kind == Collective::reduce_scatter ? at + rank * count
+                                                                          : at;
+    for (uint32_t other = 0; other < ranks; other++) {
+      fill_block(operation.type, wire != simd::Wire::none, copies ? to : inputs[other].data(),
+                 copies ? source : other, first, some);
+    }
+    if (!copies) {
+      const simd::Reduce what{.type = operation.type, .op = operation.op, .ranks = ranks};
+      simd::reduce_arrays(what, {from, {&to, 1}, some});
+    }
+    const auto* got = static_cast<const std::byte*>(operation.out) + at * size;
+    if (wire != simd::Wire::none) {
+      compare(operation.type, wire, ranks, some, {got, to}, checked);
+      continue;
+    }
+    for (uint64_t i = 0; i < some; i++) {
+      checked.wrong += std::memcmp(got + i * size, expected.data() + i * size, size) != 0 ? 1 : 0;
+    }
+  }
+  return checked;
+}
+
+// What was rounded on the way: as floats, and by the magnitudes near by.
+void CollectiveBench::compare(simd::DataType type, simd::Wire wire, uint32_t ranks, uint64_t count,
+                              std::array<const void*, 2> arrays, Checked& checked) {
+  std::array<std::vector<float>, 2> values{std::vector<float>(count), std::vector<float>(count)};
+  for (size_t i = 0; i < arrays.size(); i++) {
+    void* const into = values[i].data();
+    simd::reduce_arrays({.type = type, .to = simd::Stage::partial},
+                        {{&arrays[i], 1}, {&into, 1}, count});
+  }
+  double largest = 0;
+  for (const float value : values[1]) largest = std::max(largest, std::abs(double{value}));
+  // Each step up rounds by half a last place, and what goes down once more; sums on the way may be
+  // as large as all magnitudes together. Then what differs a little may be rounded to another
+  // value.
+  const double place = wire == simd::Wire::bf16 ? 0x1p-8 : 0x1p-4;
+  const double bound = (place * (std::bit_width(ranks) + 2) + last_place(type)) * largest;
+  for (uint64_t i = 0; i < count; i++) {
+    const double error = std::abs(double{values[0][i]} - double{values[1][i]});
+    checked.wrong += error <= bound ? 0 : 1;
+    checked.worst = std::max(checked.worst, error);
+    checked.squares += error * error;
+  }
+  checked.largest = std::max(checked.largest, largest);
+  checked.elements += count;
+}
+
+Result<double> CollectiveBench::over_ranks(double value, simd::ReduceOp op) {
+  double all = 0;
+  FF_TRY(ranks_.run({.type = DataType::f64, .op = op, .count = 1, .in = &value, .out = &all}));
+  return all;
+}
+
+}  // namespace ff::bench

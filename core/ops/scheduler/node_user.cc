@@ -1,0 +1,132 @@
+// node_user.cc: getent(1), and a child that tries to enter a folder.
+#include "ops/scheduler/node_user.h"
+
+#include <grp.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "ops/validate/program.h"
+#include "platform/base/bytes.h"
+#include "platform/base/text.h"
+
+namespace ff::scheduler {
+namespace {
+
+constexpr int64_t kUserPollNs = 5 * kMillisecond;
+constexpr int kNotKnown = 2;  // getent's exit code
+constexpr size_t kOutputMost = 64 * kKiB;
+constexpr int kErrnoMost = 255;  // an exit code holds no more
+
+std::optional<uint32_t> parse_id(std::string_view text) {
+  const auto number = parse_u64(text);
+  // The last one means to the kernel: as it is.
+  if (!number || *number >= UINT32_MAX) return std::nullopt;
+  return static_cast<uint32_t>(*number);
+}
+
+// The line that it prints; nothing: it knows no such entry.
+Result<std::optional<std::string>> ask(const std::string& table, const std::string& key,
+                                       Clock& clock) {
+  auto said = validate::run_program("getent", {table, key}, clock, kAskNs, kOutputMost);
+  if (!said) {
+    return Error{Errc::failed, said.error().message,
+                 "The agent finds users with getent(1): install it (libc-bin), or set PATH."};
+  }
+  if (said->hung) {
+    return fail(Errc::failed, "getent {} {} did not answer in {} s", table, key, kAskNs / kSecond);
+  }
+  if (WIFEXITED(said->status) && WEXITSTATUS(said->status) == kNotKnown) {
+    return std::optional<std::string>();
+  }
+  if (!said->ended_well()) return fail(Errc::failed, "getent {} {} has failed", table, key);
+  return std::optional(said->output.substr(0, said->output.find('\n')));
+}
+
+// In the child, where nothing may be allocated: another thread may have held malloc's lock.
+[[noreturn]] void enter(const shim::User* user, const gid_t* groups, size_t count,
+                        const char* folder) {
+  const bool became = user == nullptr || (::setgroups(count, groups) == 0 &&
+                                          ::setresgid(user->gid, user->gid, user->gid) == 0 &&
+                                          ::setresuid(user->uid, user->uid, user->uid) == 0);
+  if (became && ::chdir(folder) == 0) ::_exit(0);
+  ::_exit(std::clamp(errno, 1, kErrnoMost));
+}
+
+}  // namespace
+
+std::optional<PasswdLine> parse_passwd(std::string_view line) {
+  const auto parts = split(line, ':');
+  if (parts.size() < 4 || parts[0].empty()) return std::nullopt;
+  const auto uid = parse_id(parts[2]);
+  const auto gid = parse_id(parts[3]);
+  if (!uid || !gid) return std::nullopt;
+  return PasswdLine{.name = std::string(parts[0]), .uid = *uid, .gid = *gid};
+}
+
+std::optional<std::vector<uint32_t>> parse_groups(std::string_view line, std::string_view name) {
+  if (!line.starts_with(name)) return std::nullopt;
+  std::vector<uint32_t> groups;
+  for (const std::string_view word : split(line.substr(name.size()), ' ')) {
+    if (word.empty()) continue;
+    const auto group = parse_id(word);
+    if (!group) return std::nullopt;
+    groups.push_back(*group);
+  }
+  return groups;
+}
+
+Result<shim::User> find_user(uint32_t uid, Clock& clock) {
+  FF_TRY(const auto line, ask("passwd", fmt::to_string(uid), clock));
+  if (!line) {
+    return fail(Errc::not_found, "no user of this node has the number {}", uid);
+  }
+  const auto entry = parse_passwd(*line);
+  // A name may be all digits, and another user's.
+  if (!entry || entry->uid != uid) {
+    return fail(Errc::failed, "getent says of user {}: {}", uid, printable(*line));
+  }
+  shim::User user{.uid = uid, .gid = entry->gid, .groups = {}};
+  FF_TRY(const auto listed, ask("initgroups", entry->name, clock));
+  const auto groups = parse_groups(listed.value_or(entry->name), entry->name);
+  if (!groups) {
+    return fail(Errc::failed, "getent says of the groups of {}: {}", printable(entry->name),
+                printable(*listed));
+  }
+  user.groups = *groups;
+  if (std::ranges::find(user.groups, user.gid) == user.groups.end()) {
+    user.groups.push_back(user.gid);
+  }
+  return user;
+}
+
+Result<void> check_folder(const shim::User* user, const std::string& folder, Clock& clock) {
+  std::vector<gid_t> groups;
+  if (user != nullptr) groups.assign(user->groups.begin(), user->groups.end());
+  const pid_t pid = ::fork();
+  if (pid == 0) enter(user, groups.data(), groups.size(), folder.c_str());
+  if (pid < 0) return errno_error(errno, "a process cannot be made");
+  const int64_t end_ns = clock.steady_ns() + kAskNs;
+  int status = 0;
+  pid_t ended = 0;
+  for (;;) {
+    ended = ::waitpid(pid, &status, WNOHANG);
+    if (ended != 0 && !(ended < 0 && errno == EINTR)) break;
+    if (clock.steady_ns() >= end_ns) {
+      // One that hangs in the kernel cannot be killed, and is not waited for.
+      ::kill(pid, SIGKILL);
+      (void)::waitpid(pid, &status, WNOHANG);
+      return fail(Errc::failed, "{}: hangs", printable(folder));
+    }
+    clock.sleep_ns(kUserPollNs);
+  }
+  if (ended == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  const int err = ended == pid && WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+  const std::string who = user == nullptr ? "" : fmt::format(" (as user {})", user->uid);
+  return errno_error(err, printable(folder) + who);
+}
+
+}  // namespace ff::scheduler

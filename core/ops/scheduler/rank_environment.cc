@@ -1,0 +1,64 @@
+// rank_environment.cc: variables of a rank, and the key of its job.
+#include "ops/scheduler/rank_environment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "platform/base/bytes.h"
+
+namespace ff::scheduler {
+namespace {
+
+// Where secrets of whoever submitted it lie.
+constexpr std::array<std::string_view, 2> kSecrets = {"FF_KEY", "FF_TOKEN_FILE"};
+
+}  // namespace
+
+std::vector<std::string> rank_environment(const std::vector<std::string>& submitted,
+                                          const RankPlace& place) {
+  std::vector<std::pair<std::string, std::string>> own = {
+      {"WORLD_SIZE", fmt::to_string(uint64_t{place.nodes} * place.processes)},
+      {"RANK", fmt::to_string(place.rank())},
+      {"LOCAL_RANK", fmt::to_string(place.local)},
+      {"LOCAL_WORLD_SIZE", fmt::to_string(place.processes)},
+      {"NNODES", fmt::to_string(place.nodes)},
+      {"NODE_RANK", fmt::to_string(place.node_rank)},
+      {"MASTER_ADDR", place.first_address},
+      {"MASTER_PORT", fmt::to_string(place.port)},
+      {"FF_TASK", fmt::to_string(place.task)},
+      {"FF_TASK_OF", place.scheduler},
+      {"FF_TASK_ATTEMPT", fmt::to_string(place.attempt)},
+      {"FF_TASK_DIR", place.task_dir},
+  };
+  if (place.key_file) own.emplace_back("FF_KEY_FILE", *place.key_file);
+  std::vector<std::string> all;
+  for (const std::string& variable : submitted) {
+    const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
+    const bool is_own =
+        std::ranges::any_of(own, [&](const auto& one) { return one.first == name; });
+    if (is_own || std::ranges::find(kSecrets, name) != kSecrets.end()) continue;
+    all.push_back(variable);
+  }
+  for (const auto& [name, value] : own) all.push_back(fmt::format("{}={}", name, value));
+  return all;
+}
+
+std::string rank_marker(const RankPlace& place) {
+  return fmt::format("FF_TASK_RANK={}.{}.{}", place.task, place.attempt, place.rank());
+}
+
+auth::Key job_key(const auth::Key& cluster, const JobName& job) {
+  std::array<std::byte, sizeof(uint64_t) + sizeof(uint32_t)> numbers;
+  store_le<uint64_t>(numbers.data(), job.task);
+  store_le<uint32_t>(numbers.data() + sizeof(uint64_t), job.attempt);
+  std::string said = "ff job|";
+  said += as_text(numbers);
+  said += job.scheduler;
+  return auth::hmac(cluster, as_bytes(said));
+}
+
+}  // namespace ff::scheduler

@@ -1,0 +1,137 @@
+// gpu_facts.cc: reading lines of JSON without trusting them.
+#include "ops/validate/gpu_facts.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "platform/base/text.h"
+
+namespace ff::validate {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kGpusMax = 1024;
+
+Fact fact(const Json& from, const char* name) {
+  const auto found = from.find(name);
+  if (found == from.end() || !found->is_number_unsigned()) return std::nullopt;
+  return found->get<uint64_t>();
+}
+
+std::string words(const Json& from, const char* name) {
+  const auto found = from.find(name);
+  if (found == from.end() || !found->is_string()) return "";
+  return printable(found->get_ref<const std::string&>());
+}
+
+bool is_set(const Json& from, const char* name) { return fact(from, name).value_or(0) != 0; }
+
+// "00000000:17:00.0" -> "0000:17:00.0": NVML writes domains with 8 digits, the kernel with at
+// least 4.
+std::string kernel_address(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+  }
+  constexpr size_t kDigits = 4;
+  const size_t digits = std::min(text.find(':'), text.size());
+  const size_t zeros = std::min(text.find_first_not_of('0'), digits);
+  return digits > kDigits ? text.substr(std::min(zeros, digits - kDigits)) : text;
+}
+
+NvmlError error_of(const Json& line) {
+  return {.call = words(line, "call"),
+          .code = fact(line, "code").value_or(0),
+          .text = words(line, "text")};
+}
+
+std::optional<Repairs> repairs_of(const Json& line, const char* name) {
+  const auto found = line.find(name);
+  if (found == line.end() || !found->is_object()) return std::nullopt;
+  return Repairs{.corrected = fact(*found, "corrected"),
+                 .uncorrected = fact(*found, "uncorrected"),
+                 .pending = is_set(*found, "pending"),
+                 .failed = is_set(*found, "failed")};
+}
+
+std::vector<NvLink> links_of(const Json& line) {
+  std::vector<NvLink> links;
+  const auto found = line.find("links");
+  if (found == line.end() || !found->is_array()) return links;
+  for (const Json& one : *found) {
+    if (!one.is_object()) continue;
+    NvLink link{.number = fact(one, "link").value_or(0), .active = is_set(one, "active")};
+    for (const char* const counter : {"replay", "recovery", "crc_flit", "crc_data"}) {
+      const Fact count = fact(one, counter);
+      if (count) link.errors = link.errors.value_or(0) + *count;
+    }
+    links.push_back(link);
+  }
+  return links;
+}
+
+void read_facts(const Json& line, GpuFacts& gpu) {
+  gpu.complete = true;
+  gpu.celsius = fact(line, "celsius");
+  gpu.slowdown_celsius = fact(line, "slowdown_celsius");
+  gpu.milliwatts = fact(line, "milliwatts");
+  gpu.limit_milliwatts = fact(line, "limit_milliwatts");
+  gpu.sm_mhz = fact(line, "sm_mhz");
+  gpu.sm_max_mhz = fact(line, "sm_max_mhz");
+  gpu.slowed_by = fact(line, "slowed_by");
+  gpu.persistence = fact(line, "persistence");
+  gpu.ecc = fact(line, "ecc");
+  gpu.corrected = fact(line, "corrected");
+  gpu.uncorrected = fact(line, "uncorrected");
+  gpu.corrected_ever = fact(line, "corrected_ever");
+  gpu.uncorrected_ever = fact(line, "uncorrected_ever");
+  gpu.rows = repairs_of(line, "rows");
+  gpu.pages = repairs_of(line, "pages");
+  gpu.links = links_of(line);
+  const auto processes = line.find("processes");
+  if (processes != line.end() && processes->is_array()) gpu.processes = processes->size();
+  gpu.recovery = fact(line, "recovery");
+}
+
+// About a GPU.
+void read_of_gpu(const Json& line, const std::string& event, uint64_t index, NvmlTold& told) {
+  auto gpu = std::ranges::find(told.gpus, index, &GpuFacts::index);
+  if (gpu == told.gpus.end()) {
+    if (index >= kGpusMax) return;
+    gpu = told.gpus.insert(gpu, {.index = index});
+  }
+  if (event == "at") {
+    gpu->address = kernel_address(words(line, "pci"));
+    gpu->name = words(line, "name");
+  } else if (event == "gpu") {
+    read_facts(line, *gpu);
+  } else if (event == "error") {
+    gpu->errors.push_back(error_of(line));
+  }
+}
+
+}  // namespace
+
+NvmlTold parse_nvml(std::string_view output) {
+  NvmlTold told;
+  for (const std::string_view text : split(output, '\n')) {
+    const Json line = Json::parse(text, nullptr, false);
+    if (!line.is_object()) continue;
+    const std::string event = words(line, "event");
+    if (const Fact index = fact(line, "gpu")) {
+      read_of_gpu(line, event, *index, told);
+    } else if (event == "driver") {
+      told.driver = words(line, "driver");
+      told.nvml = words(line, "nvml");
+      told.count = fact(line, "count");
+    } else if (event == "error") {
+      told.error = error_of(line);
+    } else if (event == "end") {
+      told.ended = true;
+    }
+  }
+  return told;
+}
+
+}  // namespace ff::validate

@@ -1,0 +1,188 @@
+// kernel_log.cc: the forms of a line, told apart by how they begin.
+#include "ops/validate/kernel_log.h"
+
+#include <ctime>
+
+#include "platform/base/bytes.h"
+#include "platform/base/clock.h"
+#include "platform/base/text.h"
+
+namespace ff::validate {
+
+namespace {
+
+constexpr uint64_t kKernelFacility = 0;
+constexpr size_t kPart = kMiB;          // read at once
+constexpr size_t kLineMax = 64 * kKiB;  // what is longer is no line
+
+void skip_spaces(std::string_view& text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+}
+
+// What stands behind the point of a number of seconds. Nothing: no digits, or too many.
+std::optional<int64_t> fraction_ns(std::string_view digits) {
+  constexpr size_t kMost = 9;
+  auto number = parse_u64(digits);
+  if (!number || digits.size() > kMost) return std::nullopt;
+  for (size_t i = digits.size(); i < kMost; i++) *number *= 10;
+  return static_cast<int64_t>(*number);
+}
+
+// "[12345.678901] rest": the time, and `text` is the rest.
+std::optional<int64_t> take_boot_time(std::string_view& text) {
+  if (!text.starts_with('[')) return std::nullopt;
+  const size_t close = text.find(']');
+  if (close == text.npos) return std::nullopt;
+  std::string_view stamp = text.substr(1, close - 1);
+  skip_spaces(stamp);
+  const size_t dot = stamp.find('.');
+  const auto seconds = parse_u64(stamp.substr(0, dot));
+  const auto part = dot == stamp.npos ? std::nullopt : fraction_ns(stamp.substr(dot + 1));
+  if (!seconds || !part || *seconds > INT64_MAX / kSecond - 1) return std::nullopt;
+  text.remove_prefix(close + 1);
+  skip_spaces(text);
+  return static_cast<int64_t>(*seconds) * kSecond + *part;
+}
+
+// What strptime(3) makes of the beginning, in the time of this machine; `text` is the rest.
+std::optional<int64_t> take_time(std::string_view& text, const char* format, bool local,
+                                 std::optional<int> year = std::nullopt) {
+  const std::string head(text.substr(0, 64));
+  std::tm parts = {};
+  parts.tm_isdst = -1;
+  if (year) parts.tm_year = *year - 1900;
+  const char* const end = ::strptime(head.c_str(), format, &parts);
+  if (end == nullptr) return std::nullopt;
+  const long offset = parts.tm_gmtoff;
+  const std::time_t seconds = local ? std::mktime(&parts) : ::timegm(&parts) - offset;
+  if (seconds < 0 || seconds > INT64_MAX / kSecond - 86'400) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - head.c_str()));
+  return static_cast<int64_t>(seconds) * kSecond;
+}
+
+// "2026-11-23T01:02:03.456789+00:00 rest".
+std::optional<int64_t> take_iso_time(std::string_view& text) {
+  std::string_view rest = text;
+  auto at = take_time(rest, "%Y-%m-%dT%H:%M:%S", false);
+  if (!at) return std::nullopt;
+  if (rest.starts_with('.') || rest.starts_with(',')) {
+    const size_t end = rest.find_first_not_of("0123456789", 1);
+    const std::string_view digits = rest.substr(1, end == rest.npos ? rest.npos : end - 1);
+    *at += fraction_ns(digits).value_or(0);
+    rest.remove_prefix(end == rest.npos ? rest.size() : end);
+  }
+  if (rest.starts_with('Z')) {
+    rest.remove_prefix(1);
+  } else if (rest.starts_with('+') || rest.starts_with('-')) {
+    const int64_t sign = rest.front() == '+' ? 1 : -1;
+    constexpr size_t kShort = 5;  // "+0200"
+    const bool colon = rest.size() > kShort && rest[3] == ':';
+    if (rest.size() < kShort) return std::nullopt;
+    const auto hours = parse_u64(rest.substr(1, 2));
+    const auto minutes = parse_u64(rest.substr(colon ? 4 : 3, 2));
+    if (!hours || !minutes) return std::nullopt;
+    *at -= sign * static_cast<int64_t>(*hours * 3600 + *minutes * 60) * kSecond;
+    rest.remove_prefix(colon ? 6 : 5);
+  }
+  if (!rest.starts_with(' ')) return std::nullopt;
+  text = rest;
+  return at;
+}
+
+// "Nov 23 01:02:03 rest": of this year, or of the last where that would lie ahead.
+std::optional<int64_t> take_syslog_time(std::string_view& text, int64_t now_ns) {
+  const std::time_t now = now_ns / kSecond;
+  std::tm today = {};
+  ::localtime_r(&now, &today);
+  for (const int year : {today.tm_year + 1900, today.tm_year + 1899}) {
+    std::string_view rest = text;
+    const auto at = take_time(rest, "%b %d %H:%M:%S", true, year);
+    if (!at) return std::nullopt;
+    if (*at > now_ns + 86'400 * kSecond) continue;
+    text = rest;
+    return at;
+  }
+  return std::nullopt;
+}
+
+// " host kernel: rest" -> "rest"; nothing where another program wrote it (" host sshd[812]: …").
+void drop_host(std::string_view& text) {
+  constexpr std::string_view kKernel = " kernel: ";
+  const size_t at = text.find(kKernel), other = text.find(": ");
+  const bool is_kernel = at != text.npos && at + kKernel.size() == other + 2;
+  text = is_kernel ? text.substr(other + 2) : std::string_view();
+}
+
+}  // namespace
+
+LogLine parse_log_line(std::string_view line, int64_t now_ns) {
+  LogLine made;
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  if (line.starts_with('<')) {
+    const size_t close = line.find('>');
+    if (close != line.npos && close <= 4) line.remove_prefix(close + 1);
+  }
+  if (line.starts_with('[')) {
+    made.boot_ns = take_boot_time(line);
+    if (!made.boot_ns) {
+      std::string_view rest = line.substr(1);
+      made.wall_ns = take_time(rest, "%a %b %d %H:%M:%S %Y", true);
+      if (made.wall_ns && rest.starts_with(']')) line = rest.substr(1);
+      skip_spaces(line);
+    }
+  } else {
+    // dmesg names no host; its fractions have a comma.
+    const bool is_dmesg = line.substr(0, line.find(' ')).find(',') != line.npos;
+    made.wall_ns = take_iso_time(line);
+    if (made.wall_ns && is_dmesg) {
+      skip_spaces(line);
+    } else if (made.wall_ns || (made.wall_ns = take_syslog_time(line, now_ns))) {
+      drop_host(line);
+      made.boot_ns = take_boot_time(line);
+    }
+  }
+  made.text = std::string(line);
+  return made;
+}
+
+std::optional<LogLine> parse_kmsg(std::string_view record) {
+  const size_t semicolon = record.find(';');
+  if (semicolon == record.npos) return std::nullopt;
+  const auto fields = split(record.substr(0, semicolon), ',');
+  if (fields.size() < 4) return std::nullopt;
+  const auto priority = parse_u64(fields[0]);
+  const auto micros = parse_u64(fields[2]);
+  if (!priority || !micros || *micros > INT64_MAX / kMicrosecond) return std::nullopt;
+  if (*priority >> 3 != kKernelFacility) return std::nullopt;  // a program's own words
+  const std::string_view text = record.substr(semicolon + 1);
+  return LogLine{.boot_ns = static_cast<int64_t>(*micros) * kMicrosecond,
+                 .text = std::string(text.substr(0, text.find('\n')))};
+}
+
+Result<void> read_log(io::Disk& disk, const std::string& path, int64_t now_ns,
+                      const std::function<void(LogLine)>& each) {
+  FF_TRY(auto file, disk.open(path, {.access = io::Access::read}));
+  std::string part(kPart, '\0');
+  std::string line;  // as far as it was read
+  const auto end_line = [&] {
+    if (!line.empty()) each(parse_log_line(line, now_ns));
+    line.clear();
+  };
+  for (uint64_t at = 0;;) {
+    FF_TRY(const size_t got, file->read_at(std::as_writable_bytes(std::span(part)), at));
+    if (got == 0) break;
+    at += got;
+    std::string_view rest = std::string_view(part).substr(0, got);
+    for (size_t end = rest.find('\n'); end != rest.npos; end = rest.find('\n')) {
+      line.append(rest.substr(0, end));
+      end_line();
+      rest.remove_prefix(end + 1);
+    }
+    line.append(rest);
+    if (line.size() > kLineMax) end_line();
+  }
+  end_line();
+  return {};
+}
+
+}  // namespace ff::validate

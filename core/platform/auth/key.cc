@@ -1,0 +1,105 @@
+// key.cc: key files and the two primitives of the handshake.
+#include "platform/auth/key.h"
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <bit>
+
+#include "platform/base/text.h"
+#include "platform/io/files.h"
+
+namespace ff::auth {
+
+namespace {
+
+constexpr uint32_t kOthers = 077;
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+}  // namespace
+
+uint64_t SecureRng::next() {
+  std::array<unsigned char, sizeof(uint64_t)> bytes;
+  FF_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
+  return std::bit_cast<uint64_t>(bytes);
+}
+
+void fill_random(ByteSpan into, Rng& rng) {
+  for (std::byte& byte : into) byte = static_cast<std::byte>(rng.next());
+}
+
+Key hmac(const Key& key, ByteView data) {
+  Key out;
+  unsigned size = 0;
+  FF_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                reinterpret_cast<const unsigned char*>(data.data()), data.size(),
+                reinterpret_cast<unsigned char*>(out.data()), &size) != nullptr);
+  FF_CHECK(size == out.size());
+  return out;
+}
+
+bool equal_secrets(ByteView a, ByteView b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Result<void> make_key_file(io::Disk& disk, const std::string& path) {
+  SecureRng rng;
+  Key key;
+  fill_random(key, rng);
+  const std::string text = hex(key) + '\n';
+  FF_TRY(auto file,
+         disk.open(path,
+                   {.access = io::Access::write, .create = true, .exclusive = true, .mode = 0600}));
+  FF_TRY(file->write_at(as_bytes(text), 0));
+  FF_TRY(file->sync());
+  return disk.sync_dir(io::parent(path));
+}
+
+std::optional<Key> parse_key(std::string_view digits) {
+  if (digits.size() != 2 * kKeyBytes) return std::nullopt;
+  Key key;
+  for (size_t i = 0; i < kKeyBytes; i++) {
+    const int high = hex_digit(digits[2 * i]);
+    const int low = hex_digit(digits[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    key[i] = static_cast<std::byte>(high * 16 + low);
+  }
+  return key;
+}
+
+Result<std::string> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
+                                     size_t bytes_max) {
+  FF_TRY(const auto file, disk.open(path, {}));
+  FF_TRY(const auto info, file->info());
+  if ((info.mode & kOthers) != 0) {
+    Error error = fail(Errc::refused, "{}: others may read this {} (mode {:04o})", path, what,
+                       info.mode & 07777);
+    error.hint =
+        fmt::format("chmod 600 {}; if others may have read it, make a new {}.", path, what);
+    return error;
+  }
+  std::string text(bytes_max + 2, '\0');  // the newline, and a byte too many
+  FF_TRY(const size_t size,
+         file->read_at({reinterpret_cast<std::byte*>(text.data()), text.size()}, 0));
+  text.resize(size);
+  if (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+Result<Key> read_key_file(io::Disk& disk, const std::string& path) {
+  FF_TRY(const std::string text, read_secret_file(disk, path, "key", 2 * kKeyBytes));
+  if (const auto key = parse_key(text)) return *key;
+  Error error = fail(Errc::corrupt, "{}: not a cluster key (64 hex digits)", path);
+  error.hint = "Copy cluster.key from another machine of the cluster.";
+  return error;
+}
+
+}  // namespace ff::auth

@@ -1,0 +1,16 @@
+// The text of a file of this tree, carried in the binary: FF_EMBED(page_html, FOLDER "/index.html")
+// declares `const char page_html[]`, which ends with a zero byte. Names are unique in the program.
+// CMake makes the object depend on the file (OBJECT_DEPENDS).
+#pragma once
+
+#define FF_EMBED(name, path)      \
+  asm(".pushsection .rodata\n"    \
+      ".hidden " #name            \
+      "\n"                        \
+      ".global " #name "\n" #name \
+      ":\n"                       \
+      ".incbin \"" path           \
+      "\"\n"                      \
+      ".byte 0\n"                 \
+      ".popsection\n");           \
+  extern "C" const char name[]

@@ -1,0 +1,12 @@
+// The end of a file descriptor of fd.h.
+#include "platform/base/fd.h"
+
+#include <unistd.h>
+
+namespace ff {
+
+Fd::~Fd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+}  // namespace ff

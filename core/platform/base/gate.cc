@@ -1,0 +1,72 @@
+// gate.cc: the outermost coroutine of a spawned task. It is started by the loop, so that spawn()
+// never runs the caller's code, and destroys itself at its end.
+#include "platform/base/gate.h"
+
+namespace ff {
+
+struct Gate::RootPromise : ListLink<RootPromise>, Ready {
+  RootPromise(Gate& owner, const Task<void>&) : gate(owner), cancel(&owner.cancel_) {}
+  ~RootPromise() { gate.ended(); }
+
+  Root get_return_object();
+  std::suspend_always initial_suspend() const noexcept { return {}; }
+  std::suspend_never final_suspend() const noexcept { return {}; }
+  void unhandled_exception() const noexcept { FF_CHECK(!"an exception left a task"); }
+  void return_void() const {}
+  void fire() override { std::coroutine_handle<RootPromise>::from_promise(*this).resume(); }
+
+  Gate& gate;
+  Cancel* cancel;
+};
+
+struct Gate::Root {
+  using promise_type = RootPromise;
+  RootPromise& promise;
+};
+
+Gate::Root Gate::RootPromise::get_return_object() { return {*this}; }
+
+Gate::Root Gate::run(Gate&, Task<void> task) { co_await std::move(task); }
+
+Gate::Gate(Loop& loop) : loop_(loop), empty_(loop) { empty_.set(); }
+
+Gate::~Gate() {
+  while (!roots_.empty()) {
+    std::coroutine_handle<RootPromise>::from_promise(roots_.pop_front()).destroy();
+  }
+}
+
+void Gate::spawn(Task<void> task) {
+  running_++;
+  empty_.reset();
+  RootPromise& root = run(*this, std::move(task)).promise;
+  roots_.push_back(root);
+  loop_.wake(root);
+}
+
+void Gate::ended() {
+  if (--running_ == 0) empty_.set();
+}
+
+Task<void> Gate::wait_empty() { (void)co_await wait_for(empty_).shielded(); }
+
+Task<void> Gate::close(Error reason) {
+  cancel_.request(std::move(reason));
+  co_await wait_empty();
+}
+
+CancelScope::CancelScope(Loop& loop, Cancel* parent, int64_t deadline_ns, std::string_view what)
+    : parent_(parent), what_(what), timer_(loop) {
+  if (parent_ != nullptr) {
+    if (parent_->requested()) {
+      cancel_.request(parent_->reason());
+    } else {
+      parent_->add(*this);
+    }
+  }
+  if (deadline_ns != INT64_MAX) timer_.set(deadline_ns, *this);
+}
+
+void CancelScope::fire() { cancel_.request(Error{Errc::deadline, std::string(what_), {}}); }
+
+}  // namespace ff

@@ -1,0 +1,143 @@
+// Task<T>: a coroutine that starts when it is awaited and gives its awaiter a T. The whole call
+// tree below one root belongs to one loop (loop.h), so nothing here is synchronised.
+//
+// A task inherits the Cancel (cancel.h) of the task that awaits it; what really waits (wait.h)
+// registers there. So cancellation needs no argument: it ends the innermost wait with an error,
+// which goes up like any other.
+//
+// Destroying a suspended Task destroys the frames below it: every awaitable takes itself out of
+// whatever would have woken it. Symmetric transfer is not used: GCC 12 makes real calls of it in
+// sanitizer builds, and a loop over tasks that never suspend would use up the stack.
+#pragma once
+
+#include <coroutine>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "platform/base/check.h"
+
+namespace ff {
+
+class Cancel;
+
+template <class T>
+class Task;
+
+namespace task_detail {
+
+struct PromiseBase {
+  std::coroutine_handle<> awaiter;
+  Cancel* cancel = nullptr;
+  bool inside_start = false;  // the awaiter's await_suspend is on the stack
+
+  struct AtEnd {
+    bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> self) const noexcept {
+      PromiseBase& promise = self.promise();
+      if (!promise.inside_start) promise.awaiter.resume();
+    }
+    void await_resume() const noexcept {}
+  };
+
+  std::suspend_always initial_suspend() const noexcept { return {}; }
+  AtEnd final_suspend() const noexcept { return {}; }
+  void unhandled_exception() const noexcept { FF_CHECK(!"an exception left a task"); }
+};
+
+template <class T>
+struct Promise : PromiseBase {
+  std::optional<T> value;
+
+  Task<T> get_return_object();
+  template <class U = T>
+  void return_value(U&& result) {
+    value.emplace(std::forward<U>(result));
+  }
+  T take() { return std::move(*value); }
+};
+
+template <>
+struct Promise<void> : PromiseBase {
+  Task<void> get_return_object();
+  void return_void() const {}
+  void take() const {}
+};
+
+}  // namespace task_detail
+
+template <class T = void>
+class [[nodiscard]] Task {
+ public:
+  using promise_type = task_detail::Promise<T>;
+  using Handle = std::coroutine_handle<promise_type>;
+
+  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Task& operator=(Task&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Task() {
+    if (handle_) handle_.destroy();
+  }
+
+  struct Awaiter {
+    Handle child;
+    std::optional<Cancel*> scope;  // else the awaiting task's
+
+    bool await_ready() const { return false; }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> parent) const {
+      auto& promise = child.promise();
+      promise.awaiter = parent;
+      promise.cancel = scope.value_or(parent.promise().cancel);
+      promise.inside_start = true;
+      child.resume();
+      promise.inside_start = false;
+      return !child.done();
+    }
+    T await_resume() const { return child.promise().take(); }
+  };
+  Awaiter operator co_await() && { return {handle_, std::nullopt}; }
+  // Awaits it under another Cancel than the awaiting task's: co_await std::move(task).under(c).
+  Awaiter under(Cancel& cancel) && { return {handle_, &cancel}; }
+  // Awaits it out of reach of cancellation.
+  Awaiter shielded() && { return {handle_, nullptr}; }
+
+ private:
+  friend promise_type;
+  explicit Task(Handle handle) : handle_(handle) {}
+
+  Handle handle_;
+};
+
+namespace task_detail {
+
+template <class T>
+Task<T> Promise<T>::get_return_object() {
+  return Task<T>(std::coroutine_handle<Promise>::from_promise(*this));
+}
+
+inline Task<void> Promise<void>::get_return_object() {
+  return Task<void>(std::coroutine_handle<Promise>::from_promise(*this));
+}
+
+}  // namespace task_detail
+
+}  // namespace ff
+
+// FF_TRY (result.h) for coroutines.
+#define FF_CO_TRY(...) FF_TRY_PICK(__VA_ARGS__, FF_CO_TRY_BIND, FF_CO_TRY_DROP)(__VA_ARGS__)
+#define FF_CO_TRY_DROP(expr)                   \
+  do {                                         \
+    if (auto ff_result = (expr); !ff_result) { \
+      co_return std::move(ff_result).error();  \
+    }                                          \
+  } while (false)
+#define FF_CO_TRY_BIND(declaration, expr)                          \
+  auto FF_TRY_CAT(ff_result_, __LINE__) = (expr);                  \
+  if (!FF_TRY_CAT(ff_result_, __LINE__)) {                         \
+    co_return std::move(FF_TRY_CAT(ff_result_, __LINE__)).error(); \
+  }                                                                \
+  declaration = std::move(FF_TRY_CAT(ff_result_, __LINE__)).value()

@@ -1,0 +1,191 @@
+// system_disk.cc: names and directories through POSIX (system_disk.h). Every call is one system
+// call and its error carries the path; files are in system_file.cc, queues in uring_queue.cc and
+// thread_queue.cc.
+#include "platform/io/system_disk.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+
+#include "platform/base/clock.h"
+#include "platform/io/system_file.h"
+#include "platform/io/thread_queue.h"
+#include "platform/io/uring_queue.h"
+
+namespace ff::io {
+namespace {
+
+// The Result of a system call that returns 0 or -1 with errno.
+Result<void> outcome(int returned, const std::string& path) {
+  if (returned != 0) return errno_error(errno, path);
+  return {};
+}
+
+// "FROM -> TO", for the errors of calls with two paths.
+std::string both(const std::string& from, const std::string& to) { return from + " -> " + to; }
+
+struct DirCloser {
+  void operator()(DIR* dir) const { closedir(dir); }
+};
+using DirHandle = std::unique_ptr<DIR, DirCloser>;
+
+int open_dir(const std::string& path) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+// The kind of an entry; asks the file when the directory does not say. False when it is gone.
+Result<bool> entry_kind(DIR* dir, const dirent& entry, const std::string& path, FileKind& kind) {
+  switch (entry.d_type) {
+    case DT_REG: kind = FileKind::regular; return true;
+    case DT_DIR: kind = FileKind::directory; return true;
+    case DT_LNK: kind = FileKind::symlink; return true;
+    case DT_UNKNOWN: break;
+    default: kind = FileKind::other; return true;
+  }
+  struct stat status;
+  if (fstatat(dirfd(dir), entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return false;
+    return errno_error(errno, path + "/" + entry.d_name);
+  }
+  kind = file_info(status).kind;
+  return true;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<File>> SystemDisk::open(const std::string& path, OpenOptions options) {
+  return SystemFile::open(path, options);
+}
+
+std::unique_ptr<IoQueue> SystemDisk::make_queue(QueueOptions options) {
+  if (auto queue = make_uring_queue(options)) return queue;
+  return make_thread_queue(options);
+}
+
+std::string_view SystemDisk::queue_kind() const {
+  return make_uring_queue({.depth = 1}) ? "io_uring" : "threads";
+}
+
+Result<FileInfo> SystemDisk::info(const std::string& path) {
+  struct stat status;
+  if (lstat(path.c_str(), &status) != 0) return errno_error(errno, path);
+  return file_info(status);
+}
+
+Result<std::vector<DirEntry>> SystemDisk::list(const std::string& path) {
+  const int fd = open_dir(path);
+  if (fd < 0) return errno_error(errno, path);
+  const DirHandle dir(fdopendir(fd));
+  if (!dir) {
+    const int err = errno;
+    ::close(fd);
+    return errno_error(err, path);
+  }
+  std::vector<DirEntry> entries;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(dir.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    FileKind kind = FileKind::other;
+    FF_TRY(const bool present, entry_kind(dir.get(), *entry, path, kind));
+    if (present) entries.push_back({std::string(name), kind});
+  }
+  if (errno != 0) return errno_error(errno, path);
+  std::sort(entries.begin(), entries.end(),
+            [](const DirEntry& a, const DirEntry& b) { return a.name < b.name; });
+  return entries;
+}
+
+Result<void> SystemDisk::make_dir(const std::string& path, uint32_t mode) {
+  return outcome(mkdir(path.c_str(), mode), path);
+}
+
+Result<void> SystemDisk::remove(const std::string& path) {
+  return outcome(unlink(path.c_str()), path);
+}
+
+Result<void> SystemDisk::remove_dir(const std::string& path) {
+  return outcome(rmdir(path.c_str()), path);
+}
+
+Result<void> SystemDisk::rename(const std::string& from, const std::string& to) {
+  return outcome(::rename(from.c_str(), to.c_str()), both(from, to));
+}
+
+Result<void> SystemDisk::link(const std::string& from, const std::string& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) return {};
+  const int err = errno;
+  // EPERM is how FAT says "no hard links", but also the answer for a directory: that stays refused.
+  struct stat status;
+  if ((err == EPERM || err == EOPNOTSUPP) && lstat(from.c_str(), &status) == 0 &&
+      S_ISREG(status.st_mode)) {
+    if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return {};
+    if (errno == EEXIST) return errno_error(EEXIST, both(from, to));
+  }
+  return errno_error(err, both(from, to));
+}
+
+Result<void> SystemDisk::make_symlink(const std::string& target, const std::string& path) {
+  return outcome(symlink(target.c_str(), path.c_str()), path);
+}
+
+Result<std::string> SystemDisk::read_symlink(const std::string& path) {
+  char target[PATH_MAX];  // the longest target Linux stores is one byte less
+  const ssize_t length = readlink(path.c_str(), target, sizeof target);
+  if (length < 0) return errno_error(errno, path);
+  return std::string(target, static_cast<size_t>(length));
+}
+
+Result<void> SystemDisk::set_mode(const std::string& path, uint32_t mode) {
+  return outcome(chmod(path.c_str(), mode), path);
+}
+
+Result<void> SystemDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
+  timespec times[2] = {};
+  times[0].tv_nsec = UTIME_OMIT;
+  if (mtime_ns < 0) {
+    times[1].tv_nsec = UTIME_NOW;
+  } else {
+    times[1].tv_sec = mtime_ns / kSecond;
+    times[1].tv_nsec = mtime_ns % kSecond;
+  }
+  return outcome(utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), path);
+}
+
+Result<void> SystemDisk::sync_dir(const std::string& dir) {
+  const int fd = open_dir(dir);
+  if (fd < 0) return errno_error(errno, dir);
+  int err = 0;
+  while (fsync(fd) != 0) {
+    err = errno;
+    if (err != EINTR) break;
+    err = 0;
+  }
+  ::close(fd);
+  // EINVAL: this file system keeps directories durable itself (SMB, some FUSE).
+  if (err != 0 && err != EINVAL) return errno_error(err, dir);
+  return {};
+}
+
+Result<Space> SystemDisk::space(const std::string& path) {
+  struct statvfs status;
+  if (statvfs(path.c_str(), &status) != 0) return errno_error(errno, path);
+  return Space{.total = uint64_t{status.f_blocks} * status.f_frsize,
+               .free = uint64_t{status.f_bavail} * status.f_frsize};
+}
+
+}  // namespace ff::io

@@ -1,0 +1,100 @@
+// txn.cc: what all engines share: a transaction's own writes over what it reads, and its limits.
+#include <algorithm>
+
+#include "platform/base/check.h"
+#include "platform/kv/engine.h"
+#include "platform/kv/seal.h"
+
+namespace ff::kv {
+
+std::string end_of_prefix(std::string prefix) {
+  while (!prefix.empty() && static_cast<unsigned char>(prefix.back()) == 0xff) prefix.pop_back();
+  FF_CHECK(!prefix.empty());
+  prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
+  return prefix;
+}
+
+Result<void> Txn::count_read() {
+  if (++reads_ <= reads_max_) return {};
+  return fail(Errc::failed, "a transaction reads more than {} keys and ranges", reads_max_);
+}
+
+Task<Result<std::optional<std::string>>> Txn::get(std::string key) {
+  return read(std::move(key), true);
+}
+
+Task<Result<std::optional<std::string>>> Txn::snapshot_get(std::string key) {
+  return read(std::move(key), false);
+}
+
+Task<Result<std::optional<std::string>>> Txn::read(std::string key, bool watched) {
+  const auto own = writes_.find(key);
+  if (own != writes_.end()) co_return own->second;
+  FF_CO_TRY(count_read());
+  auto fetching = fetch(key, watched);
+  FF_CO_TRY(auto stored, co_await std::move(fetching));
+  if (!stored) co_return std::optional<std::string>();
+  FF_CO_TRY(auto value, unsealed(key, std::move(*stored)));
+  co_return std::optional(std::move(value));
+}
+
+Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
+  FF_CHECK(range.limit > 0);
+  FF_CHECK(!guard.empty() || reads_max_ == kNoLimit);
+  FF_CO_TRY(count_read());
+  const size_t limit = range.limit;
+  const bool with_damaged = guard == kWithDamaged;
+  const auto first = writes_.lower_bound(range.begin);
+  const auto last = range.begin < range.end ? writes_.lower_bound(range.end) : first;
+  // Each own erasure may hide one entry.
+  range.limit += static_cast<size_t>(
+      std::count_if(first, last, [](const auto& write) { return !write.second.has_value(); }));
+  auto fetching = fetch_range(std::move(range), std::move(guard));
+  FF_CO_TRY(auto stored, co_await std::move(fetching));
+  for (Entry& entry : stored) {
+    auto value = unsealed(entry.key, std::move(entry.value));
+    if (!value && !with_damaged) co_return std::move(value).error();
+    if (!value) entry.key = std::string(kWithDamaged) + entry.key;
+    entry.value = value ? std::move(*value) : std::string();
+  }
+  if (first == last) co_return stored;
+  std::map<std::string, std::string> merged;
+  for (Entry& entry : stored) merged.emplace(std::move(entry.key), std::move(entry.value));
+  for (auto write = first; write != last; ++write) {
+    merged.erase(write->first);
+    if (write->second) merged.emplace(write->first, *write->second);
+  }
+  std::vector<Entry> entries;
+  for (auto& [key, value] : merged) {
+    if (entries.size() == limit) break;
+    entries.push_back({key, std::move(value)});
+  }
+  co_return entries;
+}
+
+void Txn::put(std::string key, std::string value) {
+  written_ += key.size() + value.size();
+  writes_[std::move(key)] = std::move(value);
+}
+
+void Txn::erase(std::string key) {
+  written_ += key.size();
+  writes_[std::move(key)] = std::nullopt;
+}
+
+Result<void> Txn::check() const {
+  if (writes_.size() > kWritesMax) {
+    return fail(Errc::failed, "a transaction writes {} keys (the limit is {})", writes_.size(),
+                kWritesMax);
+  }
+  if (written_ > kBytesMax) {
+    return fail(Errc::failed, "a transaction writes {} bytes (the limit is {})", written_,
+                kBytesMax);
+  }
+  return {};
+}
+
+// What is written is durable with all engines that do not say otherwise.
+Task<Result<void>> Engine::sync(int64_t) { co_return Result<void>(); }
+
+}  // namespace ff::kv

@@ -1,0 +1,269 @@
+// socket.cc: non-blocking sockets on a loop. Reads and writes gather; descriptors of Unix sockets
+// ride beside the next write.
+#include "platform/net/socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "platform/net/resolve.h"
+
+namespace ff::net {
+
+namespace {
+
+constexpr size_t kPiecesMax = 64;       // of one gathered read or write
+constexpr size_t kDescriptorsMax = 16;  // beside one message
+// Descriptors that came and whose frame has not been read: more than an honest peer has under way.
+constexpr size_t kDescriptorsHeldMax = 256;
+constexpr int kBacklog = 1024;
+// Of the low-water mark: below, packets are few; above, the sender would wait for the window.
+constexpr size_t kMarkMin = 64 * kKiB;
+constexpr size_t kMarkMax = 256 * kKiB;
+
+Error lost(int err) {
+  Error error = fail(Errc::unreachable, "{}", ::strerror(err));
+  error.sys = err;
+  return error;
+}
+
+// In a forked child of a test program a descriptor must not stay open.
+Result<Fd> new_socket(int family) {
+  Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) return errno_error(errno, "socket");
+  return fd;
+}
+
+void set_option(int fd, int level, int name, int value) {
+  // What cannot be set costs speed, not correctness.
+  (void)::setsockopt(fd, level, name, &value, sizeof value);
+}
+
+Socket finished(Fd fd, const Address& fallback) {
+  Socket socket;
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  if (fallback.is_unix()) {
+    socket.peer = socket.local = fallback;
+  } else {
+    set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+    socket.peer = fallback;
+    if (::getpeername(fd.get(), address.get(), &address.size) == 0) {
+      socket.peer = to_address(address);
+    }
+    address.size = sizeof address.storage;
+    if (::getsockname(fd.get(), address.get(), &address.size) == 0) {
+      socket.local = to_address(address);
+    }
+  }
+  socket.fd = std::move(fd);
+  return socket;
+}
+
+// Connects to one numeric address; 0 or an errno.
+Task<Result<int>> connect_one(Loop& loop, const Fd& fd, SocketAddress address) {
+  int result = ::connect(fd.get(), address.get(), address.size);
+  if (result == 0) co_return 0;
+  if (errno != EINPROGRESS) co_return errno;
+  FF_CO_TRY(const auto watch, loop.watch(fd.get()));
+  watch->wants_writable();
+  FF_CO_TRY(co_await watch->writable.wait());
+  int err = 0;
+  socklen_t size = sizeof err;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &err, &size) != 0) co_return errno;
+  co_return err;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SocketStream>> SocketStream::make(Loop& loop, Socket socket) {
+  std::unique_ptr<SocketStream> stream(new SocketStream(std::move(socket)));
+  FF_TRY(stream->watch_, loop.watch(stream->fd()));
+  return stream;
+}
+
+SocketStream::~SocketStream() {
+  for (const int fd : received_) ::close(fd);
+}
+
+Result<std::optional<size_t>> SocketStream::try_read(std::span<const ByteSpan> into) {
+  std::array<iovec, kPiecesMax> pieces;
+  const size_t count = std::min(into.size(), kPiecesMax);
+  for (size_t i = 0; i < count; i++) pieces[i] = {into[i].data(), into[i].size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptorsMax * sizeof(int))> control;
+  msghdr message = {};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = count;
+  if (carries_descriptors()) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+  }
+  ssize_t got;
+  do {
+    got = ::recvmsg(fd(), &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0 && errno == EAGAIN) {
+    watch_->readable.reset();
+    return std::optional<size_t>();
+  }
+  if (got < 0) return lost(errno);
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t fds = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < fds; i++) {
+      int received = -1;
+      std::memcpy(&received, CMSG_DATA(part) + i * sizeof(int), sizeof received);
+      received_.push_back(received);
+    }
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    return errno_error(EMFILE, "a descriptor came beyond the limit on open files (ulimit -n)");
+  }
+  if (received_.size() > kDescriptorsHeldMax) {
+    return fail(Errc::corrupt, "the peer sent {} descriptors that no frame speaks of",
+                received_.size());
+  }
+  return std::optional(static_cast<size_t>(got));
+}
+
+Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> from) {
+  std::array<iovec, kPiecesMax> pieces;
+  const size_t count = std::min(from.size(), kPiecesMax);
+  for (size_t i = 0; i < count; i++) {
+    pieces[i] = {const_cast<std::byte*>(from[i].data()), from[i].size()};
+  }
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptorsMax * sizeof(int))> control = {};
+  msghdr message = {};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = count;
+  const size_t fds = std::min(to_send_.size(), kDescriptorsMax);
+  if (fds > 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(fds * sizeof(int));
+    cmsghdr* const part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(fds * sizeof(int));
+    for (size_t i = 0; i < fds; i++) {
+      std::memcpy(CMSG_DATA(part) + i * sizeof(int), &to_send_[i], sizeof(int));
+    }
+  }
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0 && errno == EAGAIN) {
+    watch_->wants_writable();
+    return std::optional<size_t>();
+  }
+  if (sent < 0) return lost(errno);
+  to_send_.erase(to_send_.begin(), to_send_.begin() + static_cast<ptrdiff_t>(fds));
+  return std::optional(static_cast<size_t>(sent));
+}
+
+// The kernel wakes nobody for less than the low-water mark (socket(7)); each packet of a large
+// payload would, otherwise.
+void SocketStream::expect(size_t bytes) {
+  if (socket_.peer.is_unix()) return;
+  const size_t mark = bytes < kMarkMin ? 1 : std::min(bytes, kMarkMax);
+  if (mark == mark_) return;
+  set_option(fd(), SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(mark));
+  mark_ = mark;
+}
+
+void SocketStream::close() {
+  ::shutdown(fd(), SHUT_RDWR);
+  watch_->readable.set();
+  watch_->writable.set();
+}
+
+std::string SocketStream::peer() const {
+  if (!socket_.peer_name.empty()) return socket_.peer_name;
+  return fmt::format("{} ({})", socket_.peer.text(), socket_.peer.is_unix() ? "shm" : "tcp");
+}
+
+std::string SocketStream::local() const { return socket_.local.text(); }
+
+std::optional<int> SocketStream::take_descriptor() {
+  if (received_.empty()) return std::nullopt;
+  const int fd = received_.front();
+  received_.pop_front();
+  return fd;
+}
+
+Task<Result<Socket>> connect_socket(Loop& loop, Address address) {
+  FF_CO_TRY(const auto found, co_await resolve(loop, address));
+  std::string tried;
+  for (const SocketAddress& next : found) {
+    FF_CO_TRY(auto fd, new_socket(next.storage.ss_family));
+    FF_CO_TRY(const int err, co_await connect_one(loop, fd, next));
+    if (err == 0) co_return finished(std::move(fd), address);
+    const std::string name = address.is_unix() ? address.text() : to_address(next).text();
+    tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", name, ::strerror(err));
+  }
+  Error error = fail(Errc::unreachable, "{}",
+                     tried.empty() ? address.text() + ": the name has no address" : tried);
+  error.hint = "Is the daemon running there, and the port open?";
+  co_return error;
+}
+
+Result<std::unique_ptr<SocketListener>> SocketListener::listen(Loop& loop, const Address& address) {
+  const auto numeric = numeric_address(address);
+  if (!numeric) {
+    Error error = fail(Errc::usage, "cannot listen on '{}': not a numeric address", address.text());
+    error.hint = "Give an address of this machine, or *:PORT for all of them.";
+    return error;
+  }
+  const int family = numeric->storage.ss_family;
+  FF_TRY(auto fd, new_socket(family));
+  if (family != AF_UNIX) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (family == AF_INET6)
+    set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, address.host.empty() ? 0 : 1);
+  if (::bind(fd.get(), numeric->get(), numeric->size) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+    const int err = errno;
+    Error error = errno_error(err, "cannot listen on " + address.text());
+    if (err == EADDRINUSE) {
+      error.code = Errc::exists;
+      error.hint = "Another program listens there; choose another port, or 0 for a free one.";
+    }
+    return error;
+  }
+  Address chosen = address;
+  SocketAddress bound;
+  bound.size = sizeof bound.storage;
+  if (!address.is_unix() && ::getsockname(fd.get(), bound.get(), &bound.size) == 0) {
+    chosen = to_address(bound);
+  }
+  std::unique_ptr<SocketListener> listener(new SocketListener(std::move(fd), std::move(chosen)));
+  FF_TRY(listener->watch_, loop.watch(listener->fd_.get()));
+  return listener;
+}
+
+SocketListener::~SocketListener() {
+  watch_.reset();
+  if (address_.is_unix() && !address_.unix_path.starts_with('@')) {
+    ::unlink(address_.unix_path.c_str());
+  }
+}
+
+Task<Result<Socket>> SocketListener::accept() {
+  for (;;) {
+    Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() >= 0) co_return finished(std::move(fd), address_);
+    const int err = errno;
+    if (err == EINTR || err == ECONNABORTED) continue;
+    if (err != EAGAIN) co_return errno_error(err, "accept on " + address_.text());
+    watch_->readable.reset();
+    FF_CO_TRY(co_await watch_->readable.wait());
+  }
+}
+
+}  // namespace ff::net

@@ -1,0 +1,78 @@
+// Streams over TCP and Unix sockets: connecting, listening, and the stream itself.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "platform/base/fd.h"
+#include "platform/base/fd_watch.h"
+#include "platform/base/loop.h"
+#include "platform/base/task.h"
+#include "platform/net/address.h"
+#include "platform/net/stream.h"
+
+namespace ff::net {
+
+// A socket without its loop: from accept() it can be carried to another thread's loop.
+struct Socket {
+  Fd fd;
+  Address peer;
+  Address local;
+  std::string peer_name = {};  // for messages; empty: the address, and "(tcp)" or "(shm)"
+};
+
+class SocketStream final : public Stream {
+ public:
+  static Result<std::unique_ptr<SocketStream>> make(Loop& loop, Socket socket);
+  ~SocketStream() override;
+
+  Result<std::optional<size_t>> try_read(std::span<const ByteSpan> into) override;
+  Result<std::optional<size_t>> try_write(std::span<const ByteView> from) override;
+  Event& readable() override { return watch_->readable; }
+  Event& writable() override { return watch_->writable; }
+  void expect(size_t bytes) override;
+  void close() override;
+  std::string peer() const override;
+  std::string local() const override;
+  bool carries_descriptors() const override { return socket_.peer.is_unix(); }
+  void send_descriptor(int fd) override { to_send_.push_back(fd); }
+  std::optional<int> take_descriptor() override;
+
+  int fd() const { return socket_.fd.get(); }
+  const Address& peer_address() const { return socket_.peer; }
+
+ private:
+  explicit SocketStream(Socket socket) : socket_(std::move(socket)) {}
+
+  Socket socket_;
+  size_t mark_ = 1;  // low-water, of what is received
+  std::unique_ptr<FdWatch> watch_;
+  std::deque<int> to_send_;
+  std::deque<int> received_;
+};
+
+// Errc::unreachable, naming the address and every numeric one that was tried.
+Task<Result<Socket>> connect_socket(Loop& loop, Address address);
+
+class SocketListener {
+ public:
+  // Port 0: one that is free. Errc::refused, Errc::exists (the address is in use), Errc::failed.
+  static Result<std::unique_ptr<SocketListener>> listen(Loop& loop, const Address& address);
+  ~SocketListener();
+
+  Task<Result<Socket>> accept();
+  // With the port that was chosen.
+  const Address& address() const { return address_; }
+
+ private:
+  SocketListener(Fd fd, Address address) : fd_(std::move(fd)), address_(std::move(address)) {}
+
+  Fd fd_;
+  Address address_;
+  std::unique_ptr<FdWatch> watch_;
+};
+
+}  // namespace ff::net

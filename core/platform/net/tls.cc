@@ -1,0 +1,277 @@
+// tls.cc: one TLS connection. OpenSSL makes records and asks through a BIO for the socket's bytes;
+// whatever it cannot have at once becomes the event to wait for.
+#include "platform/net/tls.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "platform/base/check.h"
+#include "platform/net/tls_calls.h"
+
+namespace ff::net {
+
+bio_method_st* TlsStream::Calls::make_method() {
+  BIO_METHOD* const method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "ff socket");
+  if (method == nullptr) return nullptr;
+  BIO_meth_set_read_ex(method, read);
+  BIO_meth_set_write_ex(method, write);
+  BIO_meth_set_ctrl(method, control);
+  return method;
+}
+
+int TlsStream::Calls::read(BIO* bio, char* into, size_t size, size_t* got) {
+  auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
+  BIO_clear_retry_flags(bio);
+  *got = 0;
+  const ByteSpan piece(reinterpret_cast<std::byte*>(into), size);
+  auto result = stream.socket_->try_read({&piece, 1});
+  if (!result) {
+    stream.socket_error_ = std::move(result).error();
+    return 0;
+  }
+  if (!*result) {
+    BIO_set_retry_read(bio);
+    return 0;
+  }
+  *got = **result;
+  stream.socket_ended_ = *got == 0;
+  return *got > 0 ? 1 : 0;
+}
+
+int TlsStream::Calls::write(BIO* bio, const char* from, size_t size, size_t* wrote) {
+  auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
+  BIO_clear_retry_flags(bio);
+  *wrote = 0;
+  const ByteView piece = as_bytes({from, size});
+  auto result = stream.socket_->try_write({&piece, 1});
+  if (!result) {
+    stream.socket_error_ = std::move(result).error();
+    return 0;
+  }
+  if (!*result) {
+    BIO_set_retry_write(bio);
+    return 0;
+  }
+  *wrote = **result;
+  return 1;
+}
+
+long TlsStream::Calls::control(BIO* bio, int command, long, void*) {
+  if (command == BIO_CTRL_FLUSH) return 1;
+  if (command == BIO_CTRL_EOF) return static_cast<TlsStream*>(BIO_get_data(bio))->socket_ended_;
+  return 0;
+}
+
+TlsStream::TlsStream(std::unique_ptr<SocketStream> socket,
+                     std::shared_ptr<const TlsContext> context)
+    : socket_(std::move(socket)), context_(std::move(context)) {}
+
+TlsStream::~TlsStream() {
+  close();
+  SSL_free(ssl_);
+}
+
+Result<void> TlsStream::start(bool as_client) {
+  ERR_clear_error();
+  ssl_ = SSL_new(context_->context_);
+  BIO* const bio = BIO_new(context_->socket_method_);
+  FF_CHECK(ssl_ != nullptr && bio != nullptr);
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_, bio, bio);
+  if (!as_client) {
+    SSL_set_accept_state(ssl_);
+    return {};
+  }
+  SSL_set_connect_state(ssl_);
+  return expect_host(host_);
+}
+
+// Only a certificate with this name among its subject alternative names will do.
+Result<void> TlsStream::expect_host(std::string host) {
+  host.resize(std::min(host.find('%'), host.size()));  // the zone of fe80::1%eth0
+  X509_VERIFY_PARAM* const rules = SSL_get0_param(ssl_);
+  X509_VERIFY_PARAM_set_hostflags(
+      rules, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+  std::array<unsigned char, sizeof(in6_addr)> address;
+  size_t size = 0;
+  if (::inet_pton(AF_INET, host.c_str(), address.data()) == 1) size = sizeof(in_addr);
+  if (::inet_pton(AF_INET6, host.c_str(), address.data()) == 1) size = sizeof(in6_addr);
+  // Without a name OpenSSL would check none.
+  const bool set = size > 0 ? X509_VERIFY_PARAM_set1_ip(rules, address.data(), size) == 1
+                            : !host.empty() && SSL_set_tlsext_host_name(ssl_, host.c_str()) == 1 &&
+                                  X509_VERIFY_PARAM_set1_host(rules, host.data(), host.size()) == 1;
+  if (set) return {};
+  return fail(Errc::usage, "'{}' is not a host that a certificate could be for", host);
+}
+
+Task<Result<std::unique_ptr<TlsStream>>> TlsStream::connect(
+    std::unique_ptr<SocketStream> socket, std::shared_ptr<const TlsContext> context,
+    std::string host) {
+  std::unique_ptr<TlsStream> stream(new TlsStream(std::move(socket), std::move(context)));
+  stream->host_ = std::move(host);
+  FF_CO_TRY(stream->start(true));
+  FF_CO_TRY(co_await stream->shake_hands());
+  co_return stream;
+}
+
+Task<Result<std::unique_ptr<TlsStream>>> TlsStream::accept(
+    std::unique_ptr<SocketStream> socket, std::shared_ptr<const TlsContext> context) {
+  std::unique_ptr<TlsStream> stream(new TlsStream(std::move(socket), std::move(context)));
+  FF_CO_TRY(stream->start(false));
+  FF_CO_TRY(co_await stream->shake_hands());
+  co_return stream;
+}
+
+Task<Result<void>> TlsStream::shake_hands() {
+  for (;;) {
+    ERR_clear_error();
+    auto next = outcome(SSL_do_handshake(ssl_));
+    if (!next) co_return std::move(next).error().within(peer() + ": ");
+    if (*next == Outcome::done) co_return {};
+    if (*next == Outcome::ended) {
+      co_return fail(Errc::unreachable, "{}: the peer ended the TLS handshake", peer());
+    }
+    Event& event = *next == Outcome::wants_read ? socket_->readable() : socket_->writable();
+    FF_CO_TRY(co_await event.wait());
+  }
+}
+
+// What a call of OpenSSL came to that returned `returned`. After an error nothing works any more.
+Result<TlsStream::Outcome> TlsStream::outcome(int returned) {
+  const int code = SSL_get_error(ssl_, returned);
+  switch (code) {
+    case SSL_ERROR_NONE: return Outcome::done;
+    case SSL_ERROR_WANT_READ: return Outcome::wants_read;
+    case SSL_ERROR_WANT_WRITE: return Outcome::wants_write;
+    case SSL_ERROR_ZERO_RETURN: return Outcome::ended;
+    default: error_ = failure(code); return *error_;
+  }
+}
+
+Error TlsStream::failure(int code) {
+  if (socket_error_) return *socket_error_;
+  // The last one is what OpenSSL made of those before it.
+  const unsigned long last = ERR_peek_last_error();
+  const int reason = ERR_GET_LIB(last) == ERR_LIB_SSL ? ERR_GET_REASON(last) : 0;
+  const long verified = SSL_get_verify_result(ssl_);
+  const std::string text = ssl_error_text();
+  if (socket_ended_ || code != SSL_ERROR_SSL) {
+    return fail(Errc::unreachable, "the connection was cut off, without the end that TLS has");
+  }
+  if (reason == SSL_R_CERTIFICATE_VERIFY_FAILED) {
+    Error error =
+        fail(Errc::refused, "the peer's certificate is not accepted{}{}: {}",
+             host_.empty() ? "" : " for host ", host_, X509_verify_cert_error_string(verified));
+    error.hint =
+        "Compare it with the file of authorities (--tls-ca); its hosts are shown by"
+        " openssl x509 -noout -ext subjectAltName -in FILE.";
+    return error;
+  }
+  if (reason > SSL_AD_REASON_OFFSET) {
+    return fail(Errc::refused, "the peer refused our TLS connection: {}", text);
+  }
+  if (!SSL_is_init_finished(ssl_)) {
+    Error error = fail(Errc::corrupt, "no TLS 1.3 handshake with a certificate: {}", text);
+    error.hint = "Both sides need --tls-cert, --tls-key and --tls-ca.";
+    return error;
+  }
+  return fail(Errc::corrupt, "TLS: {}", text);
+}
+
+Result<std::optional<size_t>> TlsStream::try_read(std::span<const ByteSpan> into) {
+  if (closed_) return std::optional<size_t>(0);
+  if (error_) return *error_;
+  size_t got = 0;
+  for (ByteSpan piece : into) {
+    while (!piece.empty()) {
+      ERR_clear_error();
+      size_t part = 0;
+      const int returned = SSL_read_ex(ssl_, piece.data(), piece.size(), &part);
+      if (returned == 1) {
+        // A write may have waited for what has just been read.
+        write_wants_read_ = false;
+        got += part;
+        piece = piece.subspan(part);
+        continue;
+      }
+      auto result = outcome(returned);
+      if (got > 0) return std::optional(got);  // the next call tells
+      if (!result) return std::move(result).error();
+      if (*result == Outcome::ended) return std::optional<size_t>(0);
+      read_wants_write_ = *result == Outcome::wants_write;
+      return std::optional<size_t>();
+    }
+  }
+  return std::optional(got);
+}
+
+// The record's bytes follow the first `skip` bytes of the pieces.
+void TlsStream::fill_record(std::span<const ByteView> from, size_t skip) {
+  for (ByteView piece : from) {
+    const size_t skipped = std::min(skip, piece.size());
+    skip -= skipped;
+    piece = piece.subspan(skipped);
+    const size_t part = std::min(piece.size(), record_.size() - record_size_);
+    if (part > 0) std::memcpy(record_.data() + record_size_, piece.data(), part);
+    record_size_ += part;
+  }
+}
+
+// A record that OpenSSL has begun must be offered again as it was: the copy stays until it is sent.
+// Its bytes count as taken only then, so that the caller waits for the socket until all is there.
+Result<std::optional<size_t>> TlsStream::try_write(std::span<const ByteView> from) {
+  if (closed_) return fail(Errc::unreachable, "the connection is closed");
+  if (error_) return *error_;
+  size_t given = 0;
+  for (const ByteView piece : from) given += piece.size();
+  FF_CHECK(given >= record_size_);
+  size_t taken = 0;
+  while (taken < given) {
+    if (record_size_ == 0) fill_record(from, taken);
+    ERR_clear_error();
+    size_t wrote = 0;
+    const int returned = SSL_write_ex(ssl_, record_.data(), record_size_, &wrote);
+    if (returned != 1) {
+      FF_TRY(const Outcome result, outcome(returned));
+      if (result == Outcome::ended) return fail(Errc::unreachable, "the peer has closed");
+      write_wants_read_ = result == Outcome::wants_read;
+      break;
+    }
+    taken += std::exchange(record_size_, 0);
+  }
+  if (taken == 0 && given > 0) return std::optional<size_t>();
+  return std::optional(taken);
+}
+
+Event& TlsStream::readable() {
+  return read_wants_write_ ? socket_->writable() : socket_->readable();
+}
+
+Event& TlsStream::writable() {
+  return write_wants_read_ ? socket_->readable() : socket_->writable();
+}
+
+void TlsStream::close() {
+  if (closed_) return;
+  closed_ = true;
+  // Says that this is the end, if the socket takes it at once.
+  if (ssl_ != nullptr && !error_ && SSL_is_init_finished(ssl_)) {
+    ERR_clear_error();
+    SSL_shutdown(ssl_);
+    ERR_clear_error();
+  }
+  socket_->close();
+}
+
+std::string TlsStream::peer() const {
+  return fmt::format("{} (tls)", socket_->peer_address().text());
+}
+
+}  // namespace ff::net

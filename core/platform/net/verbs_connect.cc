@@ -1,0 +1,143 @@
+// verbs_connect.cc: the set-up exchange, and the two halves of a connection over one queue.
+#include <array>
+#include <map>
+#include <utility>
+
+#include "platform/net/verbs_queue.h"
+
+namespace ff::net {
+
+namespace {
+
+// Of the whole set-up: some packets both ways.
+constexpr int64_t kSetUpNs = 5'000'000'000;
+
+class VerbsStream final : public Stream {
+ public:
+  VerbsStream(std::shared_ptr<VerbsQueue> queue, std::string local)
+      : queue_(std::move(queue)), local_(std::move(local)) {}
+  ~VerbsStream() override { queue_->finish(); }
+
+  Result<std::optional<size_t>> try_read(std::span<const ByteSpan> into) override {
+    return queue_->read(into);
+  }
+  Result<std::optional<size_t>> try_write(std::span<const ByteView> from) override {
+    return queue_->write(from);
+  }
+  Event& readable() override { return queue_->readable; }
+  Event& writable() override { return queue_->writable; }
+  void close() override { queue_->finish(); }
+  std::string peer() const override { return queue_->peer(); }
+  std::string local() const override { return local_; }
+
+ private:
+  std::shared_ptr<VerbsQueue> queue_;
+  std::string local_;
+};
+
+class VerbsBulk final : public Bulk {
+ public:
+  explicit VerbsBulk(std::shared_ptr<VerbsQueue> queue) : queue_(std::move(queue)) {}
+
+  Result<void> share(ByteView memory, bool writable, Slice& slice) override {
+    if (memory.empty()) return {};
+    const auto use = writable ? VerbsMemory::Use::sink : VerbsMemory::Use::source;
+    // What cannot be registered (files of some kinds, more than may be pinned) goes through frames.
+    auto hold = queue_->device().memory().acquire(memory, use);
+    if (!hold) return {};
+    slice.address = reinterpret_cast<uintptr_t>(memory.data());
+    slice.key = hold->remote_key();
+    shared_.emplace(slice.token, std::move(*hold));
+    return {};
+  }
+  void unshare(const Slice& slice) override { shared_.erase(slice.token); }
+
+  Task<Result<void>> push(const Slice& sink, uint64_t offset, ByteView from) override {
+    const ByteSpan local(const_cast<std::byte*>(from.data()), from.size());
+    return queue_->transfer(BulkVerb::write, sink, offset, local);
+  }
+  Task<Result<void>> pull(const Slice& source, uint64_t offset, ByteSpan into) override {
+    return queue_->transfer(BulkVerb::read, source, offset, into);
+  }
+
+ private:
+  std::shared_ptr<VerbsQueue> queue_;
+  std::map<uint64_t, VerbsMemory::Hold> shared_;  // by token
+};
+
+// Both send theirs and read the other's.
+template <size_t N>
+Task<Result<std::array<std::byte, N>>> trade(Stream& stream, std::array<std::byte, N> mine) {
+  std::array<std::byte, N> theirs;
+  FF_CO_TRY(co_await write_all(stream, mine));
+  FF_CO_TRY(co_await read_all(stream, theirs));
+  co_return theirs;
+}
+
+Task<Result<void>> prove(SocketStream& socket, VerbsSide side, EndpointBytes mine,
+                         EndpointBytes theirs) {
+  const EndpointBytes& client = side.is_client ? mine : theirs;
+  const EndpointBytes& server = side.is_client ? theirs : mine;
+  auto proofs = trade(socket, endpoint_proof(side.key, side.is_client, client, server));
+  FF_CO_TRY(const auth::Key proof, co_await std::move(proofs));
+  if (auth::equal_secrets(proof, endpoint_proof(side.key, !side.is_client, client, server))) {
+    co_return Result<void>();
+  }
+  Error error = fail(Errc::refused, "the peer does not hold the same cluster key");
+  error.hint = "Copy cluster.key from the server, or correct the address.";
+  co_return error;
+}
+
+Task<Result<void>> set_up(SocketStream& socket, VerbsQueue& queue, VerbsSide side) {
+  const EndpointBytes mine = encode_endpoint(queue.endpoint());
+  auto endpoints = trade(socket, mine);
+  FF_CO_TRY(const EndpointBytes theirs, co_await std::move(endpoints));
+  FF_CO_TRY(const VerbsEndpoint peer, parse_endpoint(theirs));
+  FF_CO_TRY(co_await prove(socket, side, mine, theirs));
+  FF_CO_TRY(queue.connect(peer));
+  std::array<std::byte, sizeof(uint32_t)> ready;
+  store_le(ready.data(), kReadyMagic);
+  auto readies = trade(socket, ready);
+  FF_CO_TRY(ready, co_await std::move(readies));
+  if (load_le<uint32_t>(ready.data()) != kReadyMagic) {
+    co_return fail(Errc::corrupt, "the peer answered the set-up with {:#010x}",
+                   load_le<uint32_t>(ready.data()));
+  }
+  co_return Result<void>();
+}
+
+// One byte each way over the queue pairs: they may be on fabrics that do not meet.
+Task<Result<void>> reach(VerbsStream& stream) {
+  constexpr std::array<std::byte, 1> kByte = {std::byte{1}};
+  auto bytes = trade(stream, kByte);
+  const auto reached = co_await std::move(bytes);
+  if (reached) co_return Result<void>();
+  co_return reached.error();
+}
+
+}  // namespace
+
+Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device,
+                                                        std::unique_ptr<SocketStream> socket,
+                                                        VerbsSide side) {
+  Loop& loop = device.loop();
+  const std::string peer = socket->peer_address().text() + " (verbs)";
+  const std::string local = socket->local();
+  FF_CO_TRY(const auto queue, VerbsQueue::make(device, peer));
+  const int64_t deadline_ns = loop.now_ns() + kSetUpNs;
+  auto setting_up = set_up(*socket, *queue, std::move(side));
+  auto done = co_await with_deadline(loop, deadline_ns,
+                                     "the peer did not finish the set-up of RDMA in time",
+                                     std::move(setting_up));
+  if (!done) co_return std::move(done).error().within(peer + ": ");
+  queue->start(std::move(socket));
+  auto stream = std::make_unique<VerbsStream>(queue, local);
+  auto reaching = reach(*stream);
+  done = co_await with_deadline(loop, deadline_ns, "nothing of the peer arrived over RDMA in time",
+                                std::move(reaching));
+  if (!done) co_return std::move(done).error().within(peer + ": ");
+  co_return std::make_unique<Connection>(loop, std::move(stream),
+                                         std::make_unique<VerbsBulk>(queue));
+}
+
+}  // namespace ff::net

@@ -1,0 +1,514 @@
+// sim_disk.cc: names, directories and faults of the simulated disk (sim_disk.h).
+//
+// Every directory has two maps: what programs see, changed at once, and what certainly survives.
+// unsynced_names_ lists, in order, the changes between the two. sync_dir moves the changes of its
+// directory over, with the earlier ones they build on; a power loss moves a random part over and
+// makes the programs' view equal to the durable one.
+#include "platform/sim/sim_disk.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <set>
+#include <utility>
+
+#include "platform/sim/sim_disk_file.h"
+
+namespace ff::sim {
+
+using io::FileKind;
+
+namespace {
+
+constexpr std::string_view kCrashText = "the simulated machine has stopped";
+constexpr uint32_t kUmask = 022;
+constexpr size_t kMaxName = 255;                    // as Linux
+constexpr unsigned kMaxLinks = 40;                  // symbolic links followed in one path, as Linux
+constexpr uint64_t kUnlimited = uint64_t{1} << 38;  // blocks: 1 PiB
+
+// "a//b/" -> {"a", "b"}.
+std::vector<std::string> split(std::string_view path) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  while (begin < path.size()) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    if (end > begin) parts.emplace_back(path.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+bool is_dir(const std::shared_ptr<SimNode>& node) {
+  return node != nullptr && node->kind == FileKind::directory;
+}
+
+// One entry of one directory, to find the changes that build on one another.
+using EntryKey = std::pair<const SimNode*, std::string>;
+
+}  // namespace
+
+Error crash_error(const std::string& path) {
+  return fail(Errc::failed, "{}: {}", path, kCrashText);
+}
+
+bool is_crash(const Error& error) { return error.message.find(kCrashText) != std::string::npos; }
+
+SimDisk::SimDisk(uint64_t seed, Clock& clock) : rng_(seed), clock_(clock), capacity_(kUnlimited) {
+  root_ = new_node(FileKind::directory, 0777);
+  root_->links = 1;
+}
+
+SimDisk::~SimDisk() {
+  // A directory can hold another in one view and lie in it in the other: break such circles.
+  for (const auto& weak : dirs_) {
+    if (const NodeRef dir = weak.lock()) {
+      dir->entries.clear();
+      dir->durable_entries.clear();
+    }
+  }
+}
+
+// Faults.
+
+void SimDisk::set_fault(SimOp kind, double probability, int err) {
+  faults_[kind] = {.probability = probability, .err = err};
+}
+
+Result<void> SimDisk::admit(SimOp kind, bool mutates, const std::string& path) {
+  if (crashed_) return crash_error(path);
+  if (mutates) {
+    const uint64_t operation = mutations_++;
+    if (operation == crash_at_) {
+      crash();
+      return crash_error(path);
+    }
+    if (const auto failure = failures_.find(operation); failure != failures_.end()) {
+      return errno_error(failure->second, path);
+    }
+  }
+  const auto fault = faults_.find(kind);
+  if (fault != faults_.end() && rng_.unit() < fault->second.probability) {
+    return errno_error(fault->second.err, path);
+  }
+  if (mutates && read_only_ && kind != SimOp::sync && kind != SimOp::sync_dir) {
+    return errno_error(EROFS, path);
+  }
+  return {};
+}
+
+void SimDisk::crash() {
+  if (crashed_) return;
+  for (SimQueue* queue : queues_) queue->spill();
+  crashed_ = true;
+}
+
+void SimDisk::kill() {
+  crash();
+  restart();
+}
+
+void SimDisk::power_loss() {
+  crash();
+  const Fate fate = pick_fate(rng_);
+  lose_names(fate);
+  std::set<const SimNode*> seen;
+  std::deque<NodeRef> todo{root_};
+  while (!todo.empty()) {
+    const NodeRef node = todo.front();
+    todo.pop_front();
+    if (!seen.insert(node.get()).second) continue;  // a second name of the same file
+    node->content.power_loss(rng_, fate);
+    node->reserved = {};
+    node->sync_broken = false;
+    node->entries = node->durable_entries;
+    for (const auto& [name, child] : node->entries) todo.push_back(child);
+  }
+  restart();
+}
+
+// Applies what survives of the unsynced changes of names, each only with those it builds on.
+void SimDisk::lose_names(Fate fate) {
+  std::set<EntryKey> lost;
+  bool lost_dir_move = false;
+  for (const NameChange& change : unsynced_names_) {
+    bool kept = fate == Fate::everything || (fate == Fate::some && rng_.below(2) == 0);
+    if (change.moves_dir && lost_dir_move) kept = false;
+    for (const Entry& entry : change.entries) {
+      if (lost.contains({entry.dir.get(), entry.name})) kept = false;
+    }
+    if (kept) {
+      settle(change);
+      continue;
+    }
+    lost_dir_move |= change.moves_dir;
+    for (const Entry& entry : change.entries) lost.insert({entry.dir.get(), entry.name});
+  }
+  unsynced_names_.clear();
+}
+
+void SimDisk::restart() {
+  crashed_ = false;
+  crash_at_ = UINT64_MAX;
+  failures_.clear();
+  ++life_;
+  recount();
+}
+
+// Counts links and space afresh from what can be reached; handles and locks are gone.
+void SimDisk::recount() {
+  used_ = 0;
+  std::set<const SimNode*> seen;
+  std::deque<NodeRef> todo{root_};
+  while (!todo.empty()) {
+    const NodeRef node = todo.front();
+    todo.pop_front();
+    if (!seen.insert(node.get()).second) {
+      ++node->links;
+      continue;
+    }
+    node->links = 1;
+    node->opens = 0;
+    node->locked = nullptr;
+    node->blocks = node->content.taken(node->reserved);
+    used_ += node->blocks + 1;
+    for (const auto& [name, child] : node->entries) todo.push_back(child);
+  }
+}
+
+Result<void> SimDisk::flip_bit(const std::string& path, uint64_t bit) {
+  FF_TRY(const NodeRef node, find(path, true));
+  if (node->kind != FileKind::regular || bit / 8 >= node->content.size()) {
+    return fail(Errc::failed, "{}: has no bit {}", path, bit);
+  }
+  node->content.flip(bit);
+  return {};
+}
+
+// Nodes and space.
+
+SimDisk::NodeRef SimDisk::new_node(FileKind kind, uint32_t mode) {
+  auto node = std::make_shared<SimNode>();
+  node->inode = next_inode_++;
+  node->kind = kind;
+  node->mode = mode;
+  node->mtime_ns = clock_.wall_ns();
+  if (kind == FileKind::directory) {
+    std::erase_if(dirs_, [](const auto& dir) { return dir.expired(); });
+    dirs_.push_back(node);
+  }
+  ++used_;  // every node takes a block
+  return node;
+}
+
+int SimDisk::make_node(const Place& place, FileKind kind, uint32_t mode, NodeRef& node) {
+  if (place.name.size() > kMaxName) return ENAMETOOLONG;
+  if (used_ >= capacity_) return ENOSPC;
+  node = new_node(kind, mode);
+  apply({.entries = {{place.dir, place.name, node}}});
+  return 0;
+}
+
+bool SimDisk::take_blocks(uint64_t blocks) {
+  if (blocks > 0 && (used_ >= capacity_ || capacity_ - used_ < blocks)) return false;
+  used_ += blocks;
+  return true;
+}
+
+void SimDisk::release_if_gone(SimNode& node) {
+  if (node.links == 0 && node.opens == 0) used_ -= node.blocks + 1;
+}
+
+// Makes a change visible, and durable at some later time.
+void SimDisk::apply(NameChange change) {
+  for (const Entry& entry : change.entries) {
+    NodeRef& held = entry.dir->entries[entry.name];
+    const NodeRef before = std::exchange(held, entry.node);
+    if (entry.node) {
+      ++entry.node->links;
+    } else {
+      entry.dir->entries.erase(entry.name);
+    }
+    if (before) {
+      --before->links;
+      // A node on the move is counted again at its new name.
+      const bool moves = std::any_of(change.entries.begin(), change.entries.end(),
+                                     [&](const Entry& other) { return other.node == before; });
+      if (!moves) release_if_gone(*before);
+    }
+    entry.dir->mtime_ns = clock_.wall_ns();
+  }
+  unsynced_names_.push_back(std::move(change));
+}
+
+void SimDisk::settle(const NameChange& change) {
+  for (const Entry& entry : change.entries) {
+    if (entry.node) {
+      entry.dir->durable_entries[entry.name] = entry.node;
+    } else {
+      entry.dir->durable_entries.erase(entry.name);
+    }
+  }
+}
+
+// Paths.
+
+int SimDisk::walk(const std::string& path, bool follow_last, Place& place) {
+  if (path.empty()) return ENOENT;
+  const std::vector<std::string> first = split(path);
+  std::deque<std::string> parts(first.begin(), first.end());
+  const bool wants_dir = path.back() == '/';
+  std::vector<NodeRef> trail{root_};
+  place = {.dir = nullptr, .name = {}, .node = root_};
+  unsigned links = 0;
+  while (!parts.empty()) {
+    const std::string part = std::move(parts.front());
+    parts.pop_front();
+    if (!is_dir(place.node)) return ENOTDIR;
+    if (part == "." || part == "..") {
+      if (part == ".." && trail.size() > 1) trail.pop_back();
+      place = {.dir = nullptr, .name = {}, .node = trail.back()};
+      continue;
+    }
+    const NodeRef here = trail.back();
+    const auto found = here->entries.find(part);
+    if (found == here->entries.end()) {
+      place = {.dir = here, .name = part, .node = nullptr};
+      return parts.empty() ? 0 : ENOENT;
+    }
+    const NodeRef node = found->second;
+    if (node->kind == FileKind::symlink && (!parts.empty() || follow_last || wants_dir)) {
+      if (++links > kMaxLinks) return ELOOP;
+      const std::vector<std::string> target = split(node->target);
+      parts.insert(parts.begin(), target.begin(), target.end());
+      if (node->target.front() == '/') trail.resize(1);
+      place = {.dir = nullptr, .name = {}, .node = trail.back()};
+      continue;
+    }
+    place = {.dir = here, .name = part, .node = node};
+    if (is_dir(node)) trail.push_back(node);
+  }
+  return wants_dir && !is_dir(place.node) ? ENOTDIR : 0;
+}
+
+Result<SimDisk::NodeRef> SimDisk::find(const std::string& path, bool follow_last) {
+  Place place;
+  if (const int err = walk(path, follow_last, place); err != 0) return errno_error(err, path);
+  if (!place.node) return errno_error(ENOENT, path);
+  return place.node;
+}
+
+io::FileInfo SimDisk::info_of(const SimNode& node) {
+  io::FileInfo info;
+  info.kind = node.kind;
+  info.mode = node.mode;
+  info.size = node.kind == FileKind::symlink ? node.target.size() : node.content.size();
+  info.allocated = node.blocks * kPage;
+  info.mtime_ns = node.mtime_ns;
+  info.device = 1;
+  info.inode = node.inode;
+  return info;
+}
+
+// Disk.
+
+Result<std::unique_ptr<io::File>> SimDisk::open(const std::string& path, io::OpenOptions options) {
+  const bool writes = options.access != io::Access::read;
+  FF_TRY(admit(SimOp::open, options.create || options.truncate, path));
+  const bool exclusive = options.create && options.exclusive;
+  Place place;
+  if (const int err = walk(path, !options.no_follow && !exclusive, place); err != 0) {
+    return errno_error(err, path);
+  }
+  if (place.node) {
+    if (exclusive) return errno_error(EEXIST, path);
+    if (place.node->kind == FileKind::symlink) return errno_error(ELOOP, path);
+    if (place.node->kind == FileKind::directory) return errno_error(EISDIR, path);
+    if (writes && read_only_) return errno_error(EROFS, path);
+  } else {
+    if (!options.create) return errno_error(ENOENT, path);
+    const uint32_t mode = options.mode & 07777 & ~kUmask;
+    const int err = make_node(place, FileKind::regular, mode, place.node);
+    if (err != 0) return errno_error(err, path);
+  }
+  auto file = std::make_unique<SimFile>(*this, place.node, path, options);
+  if (options.truncate && place.node->content.size() > 0) file->cut(0);
+  return std::unique_ptr<io::File>(std::move(file));
+}
+
+std::unique_ptr<io::IoQueue> SimDisk::make_queue(io::QueueOptions options) {
+  return std::make_unique<SimQueue>(*this, options);
+}
+
+Result<io::FileInfo> SimDisk::info(const std::string& path) {
+  FF_TRY(admit(SimOp::read, false, path));
+  FF_TRY(const NodeRef node, find(path, false));
+  return info_of(*node);
+}
+
+Result<std::vector<io::DirEntry>> SimDisk::list(const std::string& dir) {
+  FF_TRY(admit(SimOp::read, false, dir));
+  FF_TRY(const NodeRef node, find(dir, true));
+  if (!is_dir(node)) return errno_error(ENOTDIR, dir);
+  std::vector<io::DirEntry> entries;
+  for (const auto& [name, child] : node->entries) entries.push_back({name, child->kind});
+  return entries;
+}
+
+Result<void> SimDisk::make_dir(const std::string& path, uint32_t mode) {
+  FF_TRY(admit(SimOp::name, true, path));
+  Place place;
+  int err = walk(path, false, place);
+  if (err == 0 && place.node) err = EEXIST;
+  NodeRef made;
+  if (err == 0) err = make_node(place, FileKind::directory, mode & 07777 & ~kUmask, made);
+  if (err != 0) return errno_error(err, path);
+  return {};
+}
+
+Result<void> SimDisk::make_symlink(const std::string& target, const std::string& path) {
+  FF_TRY(admit(SimOp::name, true, path));
+  Place place;
+  int err = target.empty() ? ENOENT : walk(path, false, place);
+  if (err == 0 && place.node) err = EEXIST;
+  NodeRef made;
+  if (err == 0) err = make_node(place, FileKind::symlink, 0777, made);
+  if (err != 0) return errno_error(err, path);
+  made->target = target;
+  return {};
+}
+
+Result<void> SimDisk::remove(const std::string& path) {
+  FF_TRY(admit(SimOp::name, true, path));
+  Place place;
+  int err = walk(path, false, place);
+  if (err == 0 && !place.node) err = ENOENT;
+  if (err == 0 && is_dir(place.node)) err = EISDIR;
+  if (err != 0) return errno_error(err, path);
+  apply({.entries = {{place.dir, place.name, nullptr}}});
+  return {};
+}
+
+Result<void> SimDisk::remove_dir(const std::string& path) {
+  FF_TRY(admit(SimOp::name, true, path));
+  Place place;
+  int err = walk(path, false, place);
+  if (err == 0 && !place.node) err = ENOENT;
+  if (err == 0 && !is_dir(place.node)) err = ENOTDIR;
+  if (err == 0 && !place.dir) err = EBUSY;
+  if (err == 0 && !place.node->entries.empty()) err = ENOTEMPTY;
+  if (err != 0) return errno_error(err, path);
+  apply({.entries = {{place.dir, place.name, nullptr}}});
+  return {};
+}
+
+// Errno of moving `from` to `to`, 0 when it may be done.
+int SimDisk::check_rename(const Place& from, const Place& to, const NodeRef& moved) const {
+  if (!moved) return ENOENT;
+  if (!from.dir || !to.dir) return EBUSY;
+  if (to.name.size() > kMaxName) return ENAMETOOLONG;
+  if (to.node && is_dir(to.node) && !is_dir(moved)) return EISDIR;
+  if (to.node && !is_dir(to.node) && is_dir(moved)) return ENOTDIR;
+  if (is_dir(to.node) && to.node != moved && !to.node->entries.empty()) return ENOTEMPTY;
+  // A directory does not move below itself.
+  std::deque<NodeRef> below{moved};
+  while (!below.empty()) {
+    if (below.front() == to.dir) return EINVAL;
+    for (const auto& [name, child] : below.front()->entries) {
+      if (is_dir(child)) below.push_back(child);
+    }
+    below.pop_front();
+  }
+  return 0;
+}
+
+Result<void> SimDisk::rename(const std::string& from, const std::string& to) {
+  const std::string what = from + " -> " + to;
+  FF_TRY(admit(SimOp::name, true, what));
+  Place old_place;
+  Place new_place;
+  int err = walk(from, false, old_place);
+  if (err == 0) err = walk(to, false, new_place);
+  if (err == 0) err = check_rename(old_place, new_place, old_place.node);
+  if (err != 0) return errno_error(err, what);
+  if (old_place.node == new_place.node) return {};  // two names of one file: POSIX does nothing
+  apply({.entries = {{old_place.dir, old_place.name, nullptr},
+                     {new_place.dir, new_place.name, old_place.node}},
+         .moves_dir = is_dir(old_place.node)});
+  return {};
+}
+
+Result<void> SimDisk::link(const std::string& from, const std::string& to) {
+  const std::string what = from + " -> " + to;
+  FF_TRY(admit(SimOp::name, true, what));
+  Place old_place;
+  Place new_place;
+  int err = walk(from, false, old_place);
+  if (err == 0 && !old_place.node) err = ENOENT;
+  if (err == 0) err = walk(to, false, new_place);
+  if (err == 0 && new_place.node) err = EEXIST;
+  if (err == 0 && is_dir(old_place.node)) err = EPERM;
+  if (err == 0 && new_place.name.size() > kMaxName) err = ENAMETOOLONG;
+  if (err != 0) return errno_error(err, what);
+  apply({.entries = {{new_place.dir, new_place.name, old_place.node}}});
+  return {};
+}
+
+Result<std::string> SimDisk::read_symlink(const std::string& path) {
+  FF_TRY(admit(SimOp::read, false, path));
+  FF_TRY(const NodeRef node, find(path, false));
+  if (node->kind != FileKind::symlink) return errno_error(EINVAL, path);
+  return node->target;
+}
+
+Result<void> SimDisk::set_mode(const std::string& path, uint32_t mode) {
+  FF_TRY(admit(SimOp::name, true, path));
+  FF_TRY(const NodeRef node, find(path, true));
+  node->mode = mode & 07777;
+  return {};
+}
+
+Result<void> SimDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
+  FF_TRY(admit(SimOp::name, true, path));
+  FF_TRY(const NodeRef node, find(path, false));
+  node->mtime_ns = mtime_ns < 0 ? clock_.wall_ns() : mtime_ns;
+  return {};
+}
+
+// Makes the changes of this directory durable, and the earlier changes that they build on.
+Result<void> SimDisk::sync_dir(const std::string& path) {
+  FF_TRY(admit(SimOp::sync_dir, true, path));
+  FF_TRY(const NodeRef dir, find(path, true));
+  if (!is_dir(dir)) return errno_error(ENOTDIR, path);
+  std::set<EntryKey> needed;
+  bool needed_dir_moves = false;
+  std::vector<bool> settled(unsynced_names_.size());
+  for (size_t i = unsynced_names_.size(); i-- > 0;) {
+    const NameChange& change = unsynced_names_[i];
+    settled[i] = change.moves_dir && needed_dir_moves;
+    for (const Entry& entry : change.entries) {
+      if (entry.dir == dir || needed.contains({entry.dir.get(), entry.name})) settled[i] = true;
+    }
+    if (!settled[i]) continue;
+    needed_dir_moves |= change.moves_dir;
+    for (const Entry& entry : change.entries) needed.insert({entry.dir.get(), entry.name});
+  }
+  std::vector<NameChange> rest;
+  for (size_t i = 0; i < settled.size(); ++i) {
+    if (settled[i]) {
+      settle(unsynced_names_[i]);
+    } else {
+      rest.push_back(std::move(unsynced_names_[i]));
+    }
+  }
+  unsynced_names_ = std::move(rest);
+  return {};
+}
+
+Result<io::Space> SimDisk::space(const std::string& path) {
+  FF_TRY(admit(SimOp::read, false, path));
+  FF_TRY(find(path, true));
+  return io::Space{.total = capacity_ * kPage,
+                   .free = used_ < capacity_ ? (capacity_ - used_) * kPage : 0};
+}
+
+}  // namespace ff::sim

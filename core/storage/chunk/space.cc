@@ -1,0 +1,91 @@
+// space.cc: bitmaps of groups, and the set of groups with room.
+#include "storage/chunk/space.h"
+
+#include <bit>
+
+#include "platform/base/check.h"
+
+namespace ff::chunk {
+
+bool Space::take(uint64_t number) {
+  const uint64_t index = number / group_blocks(of_);
+  const uint64_t within = number % group_blocks(of_);
+  if (!reserved(index)) reserve(index);
+  Group& group = groups_.at(index);
+  uint64_t& word = group.bits[within / 64];
+  const uint64_t bit = uint64_t{1} << within % 64;
+  if ((word & bit) != 0) return false;
+  word |= bit;
+  ++group.used;
+  ++used_;
+  if (group.used == group_blocks(of_)) roomy_.erase(index);
+  return true;
+}
+
+std::optional<uint64_t> Space::allocate() {
+  if (roomy_.empty()) return std::nullopt;
+  const uint64_t index = *roomy_.begin();
+  const Group& group = groups_.at(index);
+  for (uint64_t word = 0;; ++word) {
+    const auto within = word * 64 + static_cast<uint64_t>(std::countr_one(group.bits[word]));
+    if (within == (word + 1) * 64) continue;
+    FF_CHECK(within < group_blocks(of_));
+    const uint64_t number = index * group_blocks(of_) + within;
+    FF_CHECK(take(number));
+    return number;
+  }
+}
+
+void Space::free(uint64_t number) {
+  Group& group = groups_.at(number / group_blocks(of_));
+  const uint64_t within = number % group_blocks(of_);
+  uint64_t& word = group.bits[within / 64];
+  const uint64_t bit = uint64_t{1} << within % 64;
+  FF_CHECK((word & bit) != 0);
+  word &= ~bit;
+  --group.used;
+  --used_;
+  roomy_.insert(number / group_blocks(of_));
+}
+
+uint64_t Space::next_group() const {
+  uint64_t next = 0;
+  for (const auto& [group, content] : groups_) {
+    if (group != next) break;
+    ++next;
+  }
+  return next;
+}
+
+void Space::reserve(uint64_t group) {
+  FF_CHECK(groups_.try_emplace(group).second);
+  roomy_.insert(group);
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> Space::gaps(uint64_t end) const {
+  std::vector<std::pair<uint64_t, uint64_t>> all;
+  uint64_t next = 0;
+  for (const auto& [group, content] : groups_) {
+    if (group > next) all.emplace_back(next, group);
+    next = group + 1;
+  }
+  if (next < end) all.emplace_back(next, end);
+  return all;
+}
+
+std::vector<uint64_t> Space::spare_groups() const {
+  std::vector<uint64_t> empty;
+  for (auto group = roomy_.rbegin(); group != roomy_.rend(); ++group) {
+    if (groups_.at(*group).used == 0) empty.push_back(*group);
+  }
+  if (!empty.empty()) empty.pop_back();
+  return empty;
+}
+
+void Space::drop(uint64_t group) {
+  FF_CHECK(groups_.at(group).used == 0);
+  groups_.erase(group);
+  roomy_.erase(group);
+}
+
+}  // namespace ff::chunk

@@ -1,0 +1,48 @@
+// manager_client.cc: whom to ask next.
+#include "storage/cluster/manager_client.h"
+
+#include <algorithm>
+
+#include "platform/base/check.h"
+#include "platform/base/wait.h"
+
+namespace ff::cluster {
+
+namespace {
+
+// Between rounds in which no manager was primary.
+constexpr int64_t kManagerPauseNs = 200 * kMillisecond;
+
+}  // namespace
+
+ManagerClient::ManagerClient(rpc::ClientContext& context, const std::vector<net::Address>& managers)
+    : loop_(context.loop) {
+  FF_CHECK(!managers.empty());
+  for (const net::Address& address : managers) {
+    clients_.push_back(std::make_unique<rpc::Client>(context, address));
+  }
+}
+
+Task<Result<void>> ManagerClient::next(Error error, std::string primary, int64_t deadline_ns) {
+  const auto named = std::ranges::find_if(
+      clients_, [&](const auto& client) { return client->address().text() == primary; });
+  const auto index = static_cast<size_t>(named - clients_.begin());
+  at_ = named != clients_.end() && index != at_ ? index : (at_ + 1) % clients_.size();
+  failed_++;
+  if (failed_ % clients_.size() == 0) {
+    const int64_t again_ns = loop_.now_ns() + kManagerPauseNs;
+    if (again_ns >= deadline_ns) co_return std::move(error).within("no primary manager: ");
+    FF_CO_TRY(co_await until(loop_, again_ns));
+  }
+  if (loop_.now_ns() >= deadline_ns) co_return std::move(error).within("no primary manager: ");
+  co_return Result<void>();
+}
+
+Task<void> ManagerClient::close() {
+  for (const auto& client : clients_) {
+    auto closing = client->close();
+    co_await std::move(closing);
+  }
+}
+
+}  // namespace ff::cluster

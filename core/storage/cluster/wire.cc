@@ -1,0 +1,300 @@
+// wire.cc: field by field.
+#include "storage/cluster/wire.h"
+
+namespace ff::cluster {
+
+namespace {
+
+Result<State> state_from(uint32_t number) {
+  if (number >= 1 && number <= 5) return static_cast<State>(number);
+  return fail(Errc::corrupt, "a target in state {}", number);
+}
+
+Result<Local> local_from(uint32_t number) {
+  if (number >= 1 && number <= 3) return static_cast<Local>(number);
+  return fail(Errc::corrupt, "a target in local state {}", number);
+}
+
+}  // namespace
+
+wire::Node to_wire(const Node& node) {
+  wire::Node out;
+  out.set_id(node.id);
+  out.set_name(node.name);
+  out.set_generation(node.generation);
+  for (const std::string& address : node.addresses) out.add_addresses(address);
+  out.set_domain(node.domain);
+  for (const Disk& disk : node.disks) {
+    wire::Disk& to = *out.add_disks();
+    to.set_id(disk.id);
+    to.set_path(disk.path);
+    to.set_capacity(disk.capacity);
+  }
+  out.set_draining(node.draining);
+  out.set_changed(node.changed);
+  return out;
+}
+
+Result<Node> from_wire(const wire::Node& node) {
+  if (node.addresses_size() > static_cast<int>(kAddressesMax) ||
+      node.disks_size() > static_cast<int>(kDisksMax)) {
+    return fail(Errc::corrupt, "node {} has {} addresses and {} disks", node.id(),
+                node.addresses_size(), node.disks_size());
+  }
+  Node out{.id = node.id(),
+           .name = node.name(),
+           .generation = node.generation(),
+           .addresses = {node.addresses().begin(), node.addresses().end()},
+           .domain = node.domain(),
+           .draining = node.draining(),
+           .changed = node.changed()};
+  for (const wire::Disk& disk : node.disks()) {
+    out.disks.push_back({disk.id(), disk.path(), disk.capacity()});
+  }
+  return out;
+}
+
+wire::SetAside to_wire(const SetAside& aside) {
+  wire::SetAside out;
+  out.set_target(aside.target);
+  out.set_node(aside.node);
+  out.set_disk(aside.disk);
+  out.set_held(aside.held);
+  out.set_wrote(aside.wrote);
+  out.set_chunks(aside.chunks);
+  out.set_bytes(aside.bytes);
+  out.set_wall_ns(aside.wall_ns);
+  out.set_changed(aside.changed);
+  out.set_dropped(aside.dropped);
+  out.set_lost_below(aside.lost_below);
+  return out;
+}
+
+SetAside from_wire(const wire::SetAside& aside) {
+  return {.target = aside.target(),
+          .node = aside.node(),
+          .disk = aside.disk(),
+          .held = aside.held(),
+          .wrote = aside.wrote(),
+          .chunks = aside.chunks(),
+          .bytes = aside.bytes(),
+          .wall_ns = aside.wall_ns(),
+          .changed = aside.changed(),
+          .dropped = aside.dropped(),
+          .lost_below = aside.lost_below()};
+}
+
+wire::Chain to_wire(const Chain& chain) {
+  wire::Chain out;
+  out.set_id(chain.id);
+  out.set_version(chain.version);
+  for (const Target& target : chain.targets) {
+    wire::Target& to = *out.add_targets();
+    to.set_id(target.id);
+    to.set_node(target.node);
+    to.set_disk(target.disk);
+    to.set_state(static_cast<uint32_t>(target.state));
+    to.set_created(target.created);
+    to.set_draining(target.draining);
+    to.set_stop(target.stop);
+    to.set_held(target.held);
+    to.set_wrote(target.wrote);
+    to.set_chunks(target.chunks);
+    to.set_bytes(target.bytes);
+  }
+  out.set_changed(chain.changed);
+  for (const SetAside& aside : chain.aside) *out.add_aside() = to_wire(aside);
+  out.set_lost_below(chain.lost_below);
+  out.set_lost_version(chain.lost_version);
+  return out;
+}
+
+Result<Chain> from_wire(const wire::Chain& chain) {
+  if (chain.targets_size() == 0 || chain.targets_size() > static_cast<int>(kReplicasMax)) {
+    return fail(Errc::corrupt, "chain {} has {} targets", chain.id(), chain.targets_size());
+  }
+  Chain out{.id = chain.id(), .version = chain.version(), .changed = chain.changed()};
+  for (const wire::SetAside& aside : chain.aside()) out.aside.push_back(from_wire(aside));
+  out.lost_below = chain.lost_below();
+  out.lost_version = chain.lost_version();
+  for (const wire::Target& target : chain.targets()) {
+    FF_TRY(const State state, state_from(target.state()));
+    out.targets.push_back({.id = target.id(),
+                           .node = target.node(),
+                           .disk = target.disk(),
+                           .state = state,
+                           .created = target.created(),
+                           .draining = target.draining(),
+                           .stop = target.stop(),
+                           .held = target.held(),
+                           .wrote = target.wrote(),
+                           .chunks = target.chunks(),
+                           .bytes = target.bytes()});
+  }
+  return out;
+}
+
+wire::Table to_wire(const Table& table) {
+  wire::Table out;
+  out.set_id(table.id);
+  out.set_version(table.version);
+  out.mutable_chains()->Add(table.chains.begin(), table.chains.end());
+  out.set_changed(table.changed);
+  return out;
+}
+
+Table from_wire(const wire::Table& table) {
+  return {.id = table.id(),
+          .version = table.version(),
+          .chains = {table.chains().begin(), table.chains().end()},
+          .changed = table.changed()};
+}
+
+wire::Changes to_wire(const Changes& changes) {
+  wire::Changes out;
+  out.set_cluster(changes.cluster);
+  out.set_since(changes.since);
+  out.set_to(changes.to);
+  out.set_complete(changes.complete);
+  for (const Node& node : changes.nodes) *out.add_nodes() = to_wire(node);
+  for (const Chain& chain : changes.chains) *out.add_chains() = to_wire(chain);
+  for (const Table& table : changes.tables) *out.add_tables() = to_wire(table);
+  return out;
+}
+
+Result<Changes> from_wire(const wire::Changes& changes) {
+  Changes out{.cluster = changes.cluster(),
+              .since = changes.since(),
+              .to = changes.to(),
+              .complete = changes.complete()};
+  for (const wire::Node& node : changes.nodes()) {
+    FF_TRY(out.nodes.emplace_back(), from_wire(node));
+  }
+  for (const wire::Chain& chain : changes.chains()) {
+    FF_TRY(out.chains.emplace_back(), from_wire(chain));
+  }
+  for (const wire::Table& table : changes.tables()) out.tables.push_back(from_wire(table));
+  return out;
+}
+
+wire::DiskUse to_wire(const DiskUse& use) {
+  wire::DiskUse out;
+  out.set_disk(use.disk);
+  out.set_used(use.used);
+  out.set_trouble(use.trouble);
+  return out;
+}
+
+DiskUse from_wire(const wire::DiskUse& use) { return {use.disk(), use.used(), use.trouble()}; }
+
+wire::HeartbeatRequest to_wire(const Heartbeat& beat) {
+  wire::HeartbeatRequest out;
+  out.set_cluster(beat.cluster);
+  *out.mutable_node() = to_wire(beat.node);
+  out.set_sequence(beat.sequence);
+  out.set_routing_version(beat.routing_version);
+  for (const TargetReport& report : beat.targets) {
+    wire::TargetReport& to = *out.add_targets();
+    to.set_target(report.target);
+    to.set_chain(report.chain);
+    to.set_local(static_cast<uint32_t>(report.local));
+    to.set_chain_version(report.chain_version);
+    to.set_copied(report.copied);
+    to.set_to_copy(report.to_copy);
+    if (!report.size) continue;
+    to.mutable_size()->set_chunks(report.size->chunks);
+    to.mutable_size()->set_bytes(report.size->bytes);
+    to.mutable_size()->set_last_inode(report.size->last_inode);
+  }
+  for (const Unreachable& cut : beat.unreachable) {
+    wire::Unreachable& to = *out.add_unreachable();
+    to.set_chain(cut.chain);
+    to.set_chain_version(cut.chain_version);
+    to.set_from(cut.from);
+    to.set_to(cut.to);
+  }
+  for (const DiskUse& use : beat.disks) *out.add_disks() = to_wire(use);
+  return out;
+}
+
+Result<Heartbeat> from_wire(const wire::HeartbeatRequest& beat) {
+  Heartbeat out{.cluster = beat.cluster(),
+                .sequence = beat.sequence(),
+                .routing_version = beat.routing_version()};
+  FF_TRY(out.node, from_wire(beat.node()));
+  for (const wire::TargetReport& report : beat.targets()) {
+    FF_TRY(const Local local, local_from(report.local()));
+    out.targets.push_back({.target = report.target(),
+                           .chain = report.chain(),
+                           .local = local,
+                           .chain_version = report.chain_version(),
+                           .copied = report.copied(),
+                           .to_copy = report.to_copy()});
+    if (!report.has_size()) continue;
+    const wire::Size& size = report.size();
+    out.targets.back().size = {size.chunks(), size.bytes(), size.last_inode()};
+  }
+  for (const wire::Unreachable& cut : beat.unreachable()) {
+    out.unreachable.push_back({cut.chain(), cut.chain_version(), cut.from(), cut.to()});
+  }
+  for (const wire::DiskUse& use : beat.disks()) out.disks.push_back(from_wire(use));
+  return out;
+}
+
+wire::HeartbeatReply to_wire(const HeartbeatAnswer& answer) {
+  wire::HeartbeatReply out;
+  *out.mutable_changes() = to_wire(answer.changes);
+  for (const Predecessor& before : answer.predecessors) {
+    wire::Predecessor& to = *out.add_predecessors();
+    to.set_target(before.target);
+    to.set_confirmed(before.confirmed);
+  }
+  return out;
+}
+
+Result<HeartbeatAnswer> from_wire(const wire::HeartbeatReply& answer) {
+  HeartbeatAnswer out;
+  FF_TRY(out.changes, from_wire(answer.changes()));
+  for (const wire::Predecessor& before : answer.predecessors()) {
+    out.predecessors.push_back({before.target(), before.confirmed()});
+  }
+  return out;
+}
+
+wire::Loss to_wire(const Loss& loss) {
+  wire::Loss out;
+  out.set_chain(loss.chain);
+  out.set_version(loss.version);
+  out.set_promoted(loss.promoted);
+  out.set_given_up(loss.given_up);
+  out.set_wall_ns(loss.wall_ns);
+  out.set_by(loss.by);
+  out.set_chunks(loss.chunks);
+  out.set_bytes(loss.bytes);
+  return out;
+}
+
+wire::LossPlan to_wire(const LossPlan& plan) {
+  wire::LossPlan out;
+  out.set_promoted(plan.loss.promoted);
+  out.set_given_up(plan.loss.given_up);
+  out.set_version(plan.loss.version - 1);
+  out.set_incomplete(plan.incomplete);
+  out.set_chunks(plan.loss.chunks);
+  out.set_bytes(plan.loss.bytes);
+  for (const SetAside& aside : plan.aside) *out.add_aside() = to_wire(aside);
+  return out;
+}
+
+Loss from_wire(const wire::Loss& loss) {
+  return {.chain = loss.chain(),
+          .version = loss.version(),
+          .promoted = loss.promoted(),
+          .given_up = loss.given_up(),
+          .wall_ns = loss.wall_ns(),
+          .by = loss.by(),
+          .chunks = loss.chunks(),
+          .bytes = loss.bytes()};
+}
+
+}  // namespace ff::cluster

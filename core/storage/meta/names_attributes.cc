@@ -1,0 +1,201 @@
+// names_attributes.cc: mode, owner, times, layouts, extended attributes.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "platform/base/text.h"
+#include "storage/meta/names.h"
+#include "storage/meta/records.h"
+
+namespace ff::meta {
+
+namespace {
+
+Result<void> change_mode(const Caller& caller, Inode& inode, uint32_t mode,
+                         const std::string& what) {
+  FF_TRY(check_owner(caller, inode, what));
+  inode.mode = mode & 07777;
+  const bool own_group = caller.root() || caller.in(inode.gid);
+  if (inode.is(Kind::file) && !own_group) inode.mode &= ~kSetGid;
+  return {};
+}
+
+// An owner may give the inode to a group that is his, and to nobody else.
+Result<void> change_owner(const Caller& caller, Inode& inode, const Names::Attributes& to,
+                          const std::string& what) {
+  const uint32_t uid = to.uid.value_or(inode.uid);
+  const uint32_t gid = to.gid.value_or(inode.gid);
+  if (!caller.root()) {
+    const bool owner = caller.uid == inode.uid && uid == inode.uid;
+    if (!owner || (gid != inode.gid && !caller.in(gid))) return errno_error(EPERM, what);
+  }
+  inode.uid = uid;
+  inode.gid = gid;
+  inode.mode = without_set_ids(inode);
+  return {};
+}
+
+Result<void> check_times(const Caller& caller, const Inode& inode, const Names::Attributes& to,
+                         const std::string& what) {
+  if (caller.root() || caller.uid == inode.uid) return {};
+  if (to.times_now) return check_access(caller, inode, kMayWrite, what);
+  return errno_error(EPERM, what);
+}
+
+}  // namespace
+
+Task<Result<Inode>> Names::set_attributes(Caller caller, Request request, InodeId id,
+                                          Attributes to) {
+  const int64_t now_ns = clock_.wall_ns();
+  const std::string what = fmt::format("inode {}", id);
+  if (to.times_now) to.atime_ns = to.mtime_ns = now_ns;
+  Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
+    auto reading = read_inode(txn, id);
+    FF_CO_TRY(auto record, co_await std::move(reading));
+    auto timing = with_times(txn, std::move(record));
+    FF_CO_TRY(Inode inode, co_await std::move(timing));
+    if (to.uid || to.gid) FF_CO_TRY(change_owner(caller, inode, to, what));
+    if (to.mode) FF_CO_TRY(change_mode(caller, inode, *to.mode, what));
+    if (to.atime_ns || to.mtime_ns) FF_CO_TRY(check_times(caller, inode, to, what));
+    inode.atime_ns = to.atime_ns.value_or(inode.atime_ns);
+    inode.mtime_ns = to.mtime_ns.value_or(inode.mtime_ns);
+    inode.ctime_ns = now_ns;
+    if (inode.is(Kind::directory) && to.mtime_ns) {
+      wire::Times times;
+      times.set_mtime_ns(inode.mtime_ns);
+      times.set_ctime_ns(now_ns);
+      txn.put(keys::times(id), times.SerializeAsString());
+    }
+    put_inode(txn, inode);
+    co_return inode;
+  };
+  auto doing = once(request, std::move(body));
+  co_return co_await std::move(doing);
+}
+
+Task<Result<Inode>> Names::set_layout(Caller caller, Request request, InodeId id, Layout layout) {
+  if (layout.table != 0) {
+    layout = with_defaults(layout);
+    layout.version = 0;
+    layout.seed = 0;
+    FF_CO_TRY(check_layout(layout));
+    const auto tables = options_.tables();
+    if (!tables->contains(layout.table)) {
+      co_return fail(Errc::usage, "the cluster has no chain table {}", layout.table);
+    }
+  }
+  const int64_t now_ns = clock_.wall_ns();
+  const std::string what = fmt::format("inode {}", id);
+  Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
+    auto reading = read_inode(txn, id);
+    FF_CO_TRY(Inode inode, co_await std::move(reading));
+    if (!inode.is(Kind::directory)) {
+      Error error = errno_error(ENOTDIR, what);
+      error.hint = "A file keeps the layout it was made with; set that of its directory.";
+      co_return error;
+    }
+    FF_CO_TRY(check_owner(caller, inode, what));
+    inode.layout = layout.table == 0 ? Layout() : layout;
+    inode.ctime_ns = now_ns;
+    put_inode(txn, inode);
+    auto timing = with_times(txn, std::move(inode));
+    co_return co_await std::move(timing);
+  };
+  auto doing = once(request, std::move(body));
+  co_return co_await std::move(doing);
+}
+
+namespace {
+
+std::string xattr_key(InodeId id, std::string_view name) {
+  return keys::of(keys::kXattr, id, name);
+}
+
+// user.* go with the rights of a file's content, trusted.* are root's (xattr(7)).
+Result<void> check_xattr(const Caller& caller, const Inode& inode, std::string_view name,
+                         uint32_t right) {
+  const std::string what = printable(name);
+  if (name.starts_with("trusted.")) {
+    if (caller.root()) return {};
+    return errno_error(right == kMayWrite ? EPERM : ENODATA, what);
+  }
+  if (!name.starts_with("user.") || name.size() == 5) {
+    Error error = errno_error(EOPNOTSUPP, what);
+    error.hint = "Extended attributes are named user.NAME or trusted.NAME.";
+    return error;
+  }
+  if (!inode.is(Kind::file) && !inode.is(Kind::directory)) return errno_error(EPERM, what);
+  if (inode.is(Kind::directory) && (inode.mode & kSticky) != 0 && right == kMayWrite) {
+    FF_TRY(check_owner(caller, inode, what));
+  }
+  return check_access(caller, inode, right, what);
+}
+
+}  // namespace
+
+Task<Result<std::optional<std::string>>> Names::get_xattr(Caller caller, InodeId id,
+                                                          std::string name) {
+  std::optional<std::string> value;
+  kv::Function function = [&](kv::Txn& txn) -> Task<Result<void>> {
+    auto reading = read_inode(txn, id);
+    FF_CO_TRY(const Inode inode, co_await std::move(reading));
+    FF_CO_TRY(check_xattr(caller, inode, name, kMayRead));
+    auto getting = txn.get(xattr_key(id, name));
+    FF_CO_TRY(value, co_await std::move(getting));
+    co_return Result<void>();
+  };
+  auto viewing = look(std::move(function));
+  FF_CO_TRY(co_await std::move(viewing));
+  co_return value;
+}
+
+Task<Result<std::vector<std::string>>> Names::list_xattrs(InodeId id) {
+  std::vector<std::string> names;
+  kv::Function function = [&](kv::Txn& txn) -> Task<Result<void>> {
+    names.clear();
+    auto reading = read_inode(txn, id);
+    FF_CO_TRY(co_await std::move(reading));
+    auto ranging = txn.range(keys::all(keys::kXattr, id, kXattrsMax + 1), {});
+    FF_CO_TRY(const auto entries, co_await std::move(ranging));
+    for (const kv::Entry& entry : entries) names.emplace_back(keys::name_of(entry.key));
+    co_return Result<void>();
+  };
+  auto viewing = look(std::move(function));
+  FF_CO_TRY(co_await std::move(viewing));
+  co_return names;
+}
+
+Task<Result<Inode>> Names::set_xattr(Caller caller, Request request, InodeId id, std::string name,
+                                     std::optional<std::string> value, XattrMode mode) {
+  const std::string what = printable(name.substr(0, kXattrNameMax));
+  if (name.size() > kXattrNameMax || name.find('\0') != name.npos) {
+    co_return errno_error(ERANGE, what);
+  }
+  if (value && value->size() > kXattrValueMax) co_return errno_error(E2BIG, what);
+  const int64_t now_ns = clock_.wall_ns();
+  Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
+    auto reading = read_inode(txn, id);
+    FF_CO_TRY(Inode inode, co_await std::move(reading));
+    FF_CO_TRY(check_xattr(caller, inode, name, kMayWrite));
+    auto getting = txn.get(xattr_key(id, name));
+    FF_CO_TRY(const auto before, co_await std::move(getting));
+    if (before && mode == XattrMode::create) co_return errno_error(EEXIST, what);
+    if (!before && (!value || mode == XattrMode::replace)) co_return errno_error(ENODATA, what);
+    if (!before && inode.xattrs >= kXattrsMax) co_return errno_error(ENOSPC, what);
+    inode.xattrs += (value ? 1 : 0);
+    inode.xattrs -= (before ? 1 : 0);
+    inode.ctime_ns = now_ns;
+    put_inode(txn, inode);
+    if (value) {
+      txn.put(xattr_key(id, name), *value);
+    } else {
+      txn.erase(xattr_key(id, name));
+    }
+    auto timing = with_times(txn, std::move(inode));
+    co_return co_await std::move(timing);
+  };
+  auto doing = once(request, std::move(body));
+  co_return co_await std::move(doing);
+}
+
+}  // namespace ff::meta

@@ -1,0 +1,387 @@
+// virtual_dir.cc: names that are not there, and what making them does.
+#include "storage/mount/virtual_dir.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "platform/base/text.h"
+#include "storage/usrbio/ioctls.h"
+#include "storage/usrbio/link_name.h"
+
+namespace ff::mount {
+
+namespace {
+
+enum Place : uint64_t {
+  kTop = kVirtualInodes,
+  kIovs,
+  kRmRf,
+  kGetConf,
+  kSetConf,
+  kBells,                          // and the next two
+  kKeys = kVirtualInodes + 0x100,  // of get-conf, one each
+  kGone = kVirtualInodes + 0xfff,  // a link that was an order, and is not there any more
+  kLinks = kVirtualInodes + 0x1000,
+};
+
+constexpr std::string_view kMove = "mv:";
+constexpr std::array<std::string_view, 2> kSettings = {"usr.readonly", "usr.enable_read_cache"};
+constexpr uint32_t kLinkMode = S_IFLNK | 0777;
+constexpr int kBells3 = 3;
+
+struct Folder {
+  std::string_view name;
+  Place place;
+  uint32_t mode;
+};
+// The kernel looks at modes before it asks.
+constexpr std::array<Folder, 4> kFolders = {{{"iovs", kIovs, 01777},
+                                             {"rm-rf", kRmRf, 01777},
+                                             {"get-conf", kGetConf, 0555},
+                                             {"set-conf", kSetConf, 01777}}};
+
+fuse_attr attributes(uint64_t inode, uint32_t mode, uint32_t uid, uint64_t size) {
+  fuse_attr attr = {};
+  attr.ino = inode;
+  attr.mode = mode;
+  attr.uid = uid;
+  attr.size = size;
+  attr.nlink = S_ISDIR(mode) ? 2 : 1;
+  attr.blksize = 4096;
+  return attr;
+}
+
+// Believed for no time at all.
+Result<Reply> entry_reply(uint64_t inode, uint32_t mode, uint32_t uid, uint64_t size) {
+  fuse_entry_out out = {};
+  out.nodeid = inode;
+  out.attr = attributes(inode, mode, uid, size);
+  return reply_of(out);
+}
+
+bool is_virtual(uint64_t node) { return node >= kVirtualInodes; }
+
+std::string_view text_of(bool value) { return value ? "true" : "false"; }
+
+Result<Reply> no_entry() { return errno_error(ENOENT, "3fs-virt"); }
+Result<Reply> not_allowed() { return errno_error(EPERM, "3fs-virt"); }
+
+}  // namespace
+
+VirtualDir::VirtualDir(Operations& operations, Callers& callers, Rings& rings, std::string dir)
+    : operations_(operations), callers_(callers), rings_(rings), dir_(std::move(dir)) {}
+
+VirtualDir::Settings VirtualDir::settings(uint32_t uid) const {
+  const auto found = settings_.find(uid);
+  return found == settings_.end() ? Settings() : found->second;
+}
+
+std::string VirtualDir::value_of(size_t setting, uint32_t uid) const {
+  const Settings of_user = settings(uid);
+  return std::string(text_of(setting == 0 ? of_user.read_only : of_user.read_cache));
+}
+
+Result<void> VirtualDir::set(const std::string& key, const std::string& value, uint32_t uid) {
+  const auto found = std::ranges::find(kSettings, key);
+  if (found == kSettings.end()) return errno_error(ENOENT, printable(key));
+  if (value != "true" && value != "false") return errno_error(EINVAL, printable(value));
+  Settings& of_user = settings_[uid];
+  (found == kSettings.begin() ? of_user.read_only : of_user.read_cache) = value == "true";
+  return {};
+}
+
+bool VirtualDir::takes(const Request& request) const {
+  const uint32_t opcode = request.header.opcode;
+  if (opcode == FUSE_STATFS || opcode == FUSE_IOCTL) return false;  // of the mount as a whole
+  if (is_virtual(request.header.nodeid)) return true;
+  const auto begins_with = [&](auto& in) {
+    if (request.body.size() < sizeof in) return false;
+    std::memcpy(&in, request.body.data(), sizeof in);
+    return true;
+  };
+  fuse_rename_in rename;
+  fuse_rename2_in rename2;
+  fuse_link_in link;
+  switch (opcode) {
+    case FUSE_LOOKUP:
+      return request.header.nodeid == FUSE_ROOT_ID &&
+             request.body.substr(0, request.body.find('\0')) == usrbio::kVirtualDir;
+    case FUSE_RENAME: return begins_with(rename) && is_virtual(rename.newdir);
+    case FUSE_RENAME2: return begins_with(rename2) && is_virtual(rename2.newdir);
+    case FUSE_LINK: return begins_with(link) && is_virtual(link.oldnodeid);
+    case FUSE_SYMLINK: {
+      const size_t name = request.body.find('\0');
+      const std::string order = std::string(kMove) + dir_ + (dir_ == "/" ? "" : "/");
+      return name != std::string::npos && request.body.compare(name + 1, order.size(), order) == 0;
+    }
+    default: return false;
+  }
+}
+
+bool VirtualDir::forbids(const Request& request) const {
+  if (settings_.empty() || !settings(request.header.uid).read_only) return false;
+  switch (request.header.opcode) {
+    case FUSE_OPEN: {
+      fuse_open_in in = {};
+      std::memcpy(&in, request.body.data(), std::min(sizeof in, request.body.size()));
+      return (in.flags & (O_ACCMODE | O_TRUNC)) != O_RDONLY;
+    }
+    case FUSE_IOCTL: {
+      fuse_ioctl_in in = {};
+      std::memcpy(&in, request.body.data(), std::min(sizeof in, request.body.size()));
+      return _IOC_NR(in.cmd) >= static_cast<unsigned>(usrbio::Ioctl::link);
+    }
+    case FUSE_SETATTR:
+    case FUSE_SYMLINK:
+    case FUSE_MKNOD:
+    case FUSE_MKDIR:
+    case FUSE_UNLINK:
+    case FUSE_RMDIR:
+    case FUSE_RENAME:
+    case FUSE_RENAME2:
+    case FUSE_LINK:
+    case FUSE_CREATE:
+    case FUSE_SETXATTR:
+    case FUSE_REMOVEXATTR: return true;
+    default: return false;
+  }
+}
+
+std::vector<VirtualDir::Named> VirtualDir::entries(uint64_t dir, uint32_t uid) const {
+  std::vector<Named> all;
+  if (dir == kTop) {
+    for (const Folder& folder : kFolders) {
+      all.push_back({std::string(folder.name), {folder.place, S_IFDIR | folder.mode, 0, {}}});
+    }
+  }
+  if (dir == kGetConf) {
+    for (size_t i = 0; i < kSettings.size(); i++) {
+      // The kernel may keep what a link leads to: another value is another inode.
+      const std::string value = value_of(i, uid);
+      const uint64_t inode = kKeys + 2 * i + (value == text_of(true) ? 1 : 0);
+      all.push_back({std::string(kSettings[i]), {inode, kLinkMode, 0, value}});
+    }
+  }
+  if (dir != kIovs) return all;
+  for (size_t i = 0; i < kBells3 && !rings_.bell().empty(); i++) {
+    all.push_back({std::string(usrbio::kWakeLinks[i]), {kBells + i, kLinkMode, 0, rings_.bell()}});
+  }
+  for (const auto& [name, link] : rings_.links(uid)) {
+    all.push_back({name, {kLinks + link->number, kLinkMode, link->owner.uid, link->target}});
+  }
+  return all;
+}
+
+std::optional<VirtualDir::Entry> VirtualDir::find(uint64_t inode, uint32_t uid) const {
+  if (inode == kTop) return Entry{kTop, S_IFDIR | 0555, 0, {}};
+  for (const Place dir : {kTop, kGetConf, kIovs}) {
+    for (Named& named : entries(dir, uid)) {
+      if (named.entry.inode == inode) return std::move(named.entry);
+    }
+  }
+  return std::nullopt;
+}
+
+Result<Reply> VirtualDir::lookup(Request& request) const {
+  FF_TRY(const std::string name, request.name());
+  const uint32_t uid = request.header.uid;
+  const uint64_t dir = request.header.nodeid;
+  if (dir == FUSE_ROOT_ID) return entry_reply(kTop, S_IFDIR | 0555, 0, 0);
+  for (const Named& named : entries(dir, uid)) {
+    if (named.name != name) continue;
+    const Entry& entry = named.entry;
+    return entry_reply(entry.inode, entry.mode, entry.uid, entry.target.size());
+  }
+  return no_entry();
+}
+
+Result<Reply> VirtualDir::getattr(Request& request) const {
+  const auto entry = find(request.header.nodeid, request.header.uid);
+  if (!entry) return no_entry();
+  fuse_attr_out out = {};
+  out.attr = attributes(entry->inode, entry->mode, entry->uid, entry->target.size());
+  return reply_of(out);
+}
+
+Result<Reply> VirtualDir::readlink(Request& request) const {
+  auto entry = find(request.header.nodeid, request.header.uid);
+  if (!entry) return no_entry();
+  if (!S_ISLNK(entry->mode)) return errno_error(EINVAL, "readlink");
+  return Reply{.bytes = std::move(entry->target)};
+}
+
+Result<Reply> VirtualDir::opendir(Request& request) {
+  const uint64_t dir = request.header.nodeid;
+  fuse_open_out out = {};
+  out.fh = ++last_handle_;
+  open_[out.fh] = entries(dir, request.header.uid);
+  if (dir == kIovs) rings_.dir_opened(out.fh, callers_.process_of(request.header.pid));
+  return reply_of(out);
+}
+
+Result<Reply> VirtualDir::list(Request& request, bool plus) {
+  FF_TRY(const auto in, request.take<fuse_read_in>());
+  const auto found = open_.find(in.fh);
+  if (found == open_.end()) return errno_error(EBADF, "3fs-virt");
+  Reply reply;
+  for (size_t at = in.offset; at < found->second.size(); at++) {
+    const auto& [name, entry] = found->second[at];
+    const size_t head = plus ? FUSE_NAME_OFFSET_DIRENTPLUS : FUSE_NAME_OFFSET;
+    const size_t end = reply.bytes.size() + FUSE_REC_ALIGN(head + name.size());
+    if (end > in.size) break;
+    // Nothing is said of the inode: the kernel looks each up by itself.
+    if (plus) append_struct(reply.bytes, fuse_entry_out{});
+    append_struct(reply.bytes, fuse_dirent{.ino = entry.inode,
+                                           .off = at + 1,
+                                           .namelen = static_cast<uint32_t>(name.size()),
+                                           .type = (entry.mode & S_IFMT) >> 12});
+    reply.bytes.append(name);
+    reply.bytes.resize(end);
+  }
+  return reply;
+}
+
+Result<Reply> VirtualDir::releasedir(Request& request) {
+  FF_TRY(const auto in, request.take<fuse_release_in>());
+  open_.erase(in.fh);
+  if (request.header.nodeid == kIovs) rings_.dir_closed(in.fh);
+  return Reply();
+}
+
+Result<Reply> VirtualDir::unlink(Request& request) {
+  FF_TRY(const std::string name, request.name());
+  if (request.header.nodeid != kIovs) return not_allowed();
+  FF_TRY(rings_.remove(name, request.header.uid));
+  return Reply();
+}
+
+// Below the mount point, without a way out of it.
+Result<std::string> VirtualDir::path_below(std::string_view path) const {
+  const std::string_view point = dir_ == "/" ? std::string_view() : std::string_view(dir_);
+  const Error outside = errno_error(EINVAL, printable(path) + ": not on this mount");
+  if (!path.starts_with(point)) return outside;
+  path.remove_prefix(point.size());
+  if (!path.starts_with('/')) return outside;
+  std::string below;
+  for (const std::string_view part : split(path, '/')) {
+    if (part.empty() || part == ".") continue;
+    if (part == ".." || (below.empty() && part == usrbio::kVirtualDir)) return outside;
+    below += '/';
+    below += part;
+  }
+  if (below.empty()) return outside;
+  return below.substr(1);
+}
+
+Task<Result<meta::MetaClient::Walked>> VirtualDir::walk(meta::Caller caller, std::string path) {
+  FF_CO_TRY(std::string below, path_below(path));
+  auto walking = operations_.files().names().walk(
+      std::move(caller), meta::Ref{.id = operations_.root()}, std::move(below), false);
+  FF_CO_TRY(auto walked, co_await std::move(walking));
+  if (!walked.found || walked.name.empty()) co_return errno_error(ENOENT, printable(path));
+  co_return walked;
+}
+
+Task<Result<void>> VirtualDir::remove(meta::Caller caller, meta::InodeId dir, std::string name) {
+  auto removing = operations_.remove_tree(caller, dir, name);
+  auto removed = co_await std::move(removing);
+  if (removed || removed.error().sys != ENOTDIR) co_return removed;
+  auto unlinking = operations_.unlink(std::move(caller), dir, std::move(name));
+  co_return co_await std::move(unlinking);
+}
+
+Task<Result<void>> VirtualDir::remove_path(meta::Caller caller, std::string path) {
+  auto walking = walk(caller, std::move(path));
+  FF_CO_TRY(const auto walked, co_await std::move(walking));
+  auto removing = remove(std::move(caller), walked.dir.inode.id, walked.name);
+  co_return co_await std::move(removing);
+}
+
+Task<Result<void>> VirtualDir::move_path(meta::Caller caller, std::string path, meta::InodeId to,
+                                         std::string name) {
+  auto walking = walk(caller, std::move(path));
+  FF_CO_TRY(const auto walked, co_await std::move(walking));
+  Operations::Rename how{
+      .from_dir = walked.dir.inode.id, .from = walked.name, .to_dir = to, .to = std::move(name)};
+  auto renaming = operations_.rename(std::move(caller), std::move(how));
+  co_return co_await std::move(renaming);
+}
+
+VirtualDir::Answer VirtualDir::symlink(Request& request) {
+  FF_CO_TRY(const std::string name, request.name());
+  FF_CO_TRY(std::string target, request.name());
+  const auto& header = request.header;
+  const meta::Caller caller = callers_.caller(header.uid, header.gid, header.pid);
+  const uint64_t size = target.size();
+  if (header.nodeid == kIovs) {
+    const Rings::Owner owner{.uid = header.uid, .process = callers_.process_of(header.pid)};
+    FF_CO_TRY(const auto link, rings_.add(name, target, owner));
+    co_return entry_reply(kLinks + link->number, kLinkMode, header.uid, size);
+  }
+  if (header.nodeid == kSetConf) {
+    FF_CO_TRY(set(name, target, header.uid));
+  } else if (header.nodeid == kRmRf) {
+    auto removing = remove_path(caller, std::move(target));
+    FF_CO_TRY(co_await std::move(removing));
+  } else if (!is_virtual(header.nodeid)) {
+    const meta::InodeId dir =
+        header.nodeid == FUSE_ROOT_ID ? operations_.root() : meta::InodeId{header.nodeid};
+    auto moving = move_path(caller, target.substr(kMove.size()), dir, name);
+    FF_CO_TRY(co_await std::move(moving));
+  } else {
+    co_return not_allowed();
+  }
+  co_return entry_reply(kGone, kLinkMode, header.uid, size);
+}
+
+VirtualDir::Answer VirtualDir::rename(Request& request) {
+  uint64_t to = 0;
+  if (request.header.opcode == FUSE_RENAME) {
+    FF_CO_TRY(const auto in, request.take<fuse_rename_in>());
+    to = in.newdir;
+  } else {
+    FF_CO_TRY(const auto in, request.take<fuse_rename2_in>());
+    to = in.newdir;
+  }
+  FF_CO_TRY(std::string name, request.name());
+  const auto& header = request.header;
+  if (to != kRmRf || is_virtual(header.nodeid)) co_return not_allowed();
+  const meta::InodeId dir =
+      header.nodeid == FUSE_ROOT_ID ? operations_.root() : meta::InodeId{header.nodeid};
+  auto removing = remove(callers_.caller(header.uid, header.gid, header.pid), dir, std::move(name));
+  FF_CO_TRY(co_await std::move(removing));
+  co_return Reply();
+}
+
+Task<Result<Reply>> VirtualDir::serve(Request& request) {
+  switch (request.header.opcode) {
+    case FUSE_LOOKUP: co_return lookup(request);
+    case FUSE_GETATTR: co_return getattr(request);
+    case FUSE_READLINK: co_return readlink(request);
+    case FUSE_OPENDIR: co_return opendir(request);
+    case FUSE_READDIR: co_return list(request, false);
+    case FUSE_READDIRPLUS: co_return list(request, true);
+    case FUSE_RELEASEDIR: co_return releasedir(request);
+    case FUSE_UNLINK: co_return unlink(request);
+    case FUSE_FSYNCDIR: co_return Reply();
+    case FUSE_SYMLINK: {
+      auto making = symlink(request);
+      co_return co_await std::move(making);
+    }
+    case FUSE_RENAME:
+    case FUSE_RENAME2: {
+      auto renaming = rename(request);
+      co_return co_await std::move(renaming);
+    }
+    case FUSE_GETXATTR:
+    case FUSE_LISTXATTR: co_return errno_error(EOPNOTSUPP, "3fs-virt");
+    default: co_return not_allowed();
+  }
+}
+
+}  // namespace ff::mount

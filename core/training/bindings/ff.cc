@@ -1,0 +1,264 @@
+// ff.cc: the communicator behind a C interface.
+#include "training/bindings/ff.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+
+#include "platform/io/system_disk.h"
+#include "training/bindings/last_error.h"
+#include "training/collective/communicator.h"
+#include "training/collective/environment.h"
+
+using ff::Errc;
+using ff::Error;
+using ff::Result;
+using ff::bindings::failed;
+using ff::bindings::outcome;
+using ff::collective::Collective;
+using ff::collective::Communicator;
+using ff::collective::Operation;
+
+struct ff_comm {
+  ff::SystemClock clock = {};
+  ff::Stop stop{clock};
+  pid_t process = ::getpid();
+  std::unique_ptr<Communicator> ranks = {};
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+// Whether calls can be made on it.
+Result<void> check_comm(const ff_comm* comm) {
+  if (comm == nullptr) return ff::fail(Errc::usage, "the communicator is null");
+  if (comm->process == ::getpid()) return {};
+  return ff::fail(Errc::usage, "the communicator is of process {}: it does not outlive a fork",
+                  comm->process);
+}
+
+Result<void> check_comm(const Operation& operation) {
+  if (static_cast<size_t>(operation.type) >= ff::simd::kDataTypes) {
+    return ff::fail(Errc::usage, "{} is no ff_type", static_cast<int>(operation.type));
+  }
+  if (static_cast<size_t>(operation.op) >= ff::simd::kReduceOps) {
+    return ff::fail(Errc::usage, "{} is no ff_op", static_cast<int>(operation.op));
+  }
+  return {};
+}
+
+Result<uint64_t> start_operation(ff_comm* comm, const Operation& operation) {
+  FF_TRY(check_comm(comm));
+  FF_TRY(check_comm(operation));
+  return comm->ranks->start(operation);
+}
+
+int run(ff_comm* comm, const Operation& operation) {
+  const auto number = start_operation(comm, operation);
+  if (!number) return failed(number.error());
+  return outcome(comm->ranks->wait(*number));
+}
+
+Operation operation_of(Collective kind, const void* in, void* out, size_t count, ff_type type) {
+  return {.kind = kind,
+          .type = static_cast<ff::simd::DataType>(type),
+          .count = count,
+          .in = in,
+          .out = out};
+}
+
+// What the environment would say of such options.
+class GivenVariables {
+ public:
+  explicit GivenVariables(const ff_comm_options& given) {
+    set("RANK", given.rank);
+    set("WORLD_SIZE", given.ranks);
+    if (given.local_ranks > 0) {
+      set("LOCAL_RANK", given.local_rank);
+      set("LOCAL_WORLD_SIZE", given.local_ranks);
+    }
+    set("FF_ZONE", given.zone);
+    set("FF_DETERMINISTIC", given.deterministic != 0 ? 1 : 0);
+    for (const auto& [name, value] :
+         {std::pair{"FF_KEY_FILE", given.key_file}, std::pair{"FF_ALGO", given.algorithm},
+          std::pair{"FF_WIRE", given.wire}}) {
+      if (value != nullptr) values_[name] = value;
+    }
+  }
+  // Where the job's ranks meet.
+  Result<void> set_master(const char* text) {
+    FF_TRY(const ff::net::Address at, ff::net::parse_address(text));
+    values_["MASTER_ADDR"] = at.host;
+    set("MASTER_PORT", at.port);
+    set("FF_PORT", at.port);
+    return {};
+  }
+  const char* operator()(const char* name) const {
+    const auto found = values_.find(name);
+    return found != values_.end() ? found->second.c_str() : nullptr;
+  }
+
+ private:
+  void set(const char* name, uint64_t number) { values_[name] = fmt::format("{}", number); }
+
+  std::map<std::string, std::string> values_;
+};
+
+Result<ff::collective::JobPart> job_of_options(const ff_comm_options& given) {
+  if (given.size != sizeof given) {
+    return ff::fail(Errc::usage, "ff_comm_options is of another version of ff.h");
+  }
+  if (given.job == nullptr || *given.job == '\0' || std::strlen(given.job) > 64) {
+    return ff::fail(Errc::usage, "the job's name has 1 to 64 characters");
+  }
+  const bool is_here = given.local_ranks == 0 || given.local_ranks == given.ranks;
+  if (is_here) {
+    ff::collective::JobPart part;
+    part.self = {.rank = given.rank, .ranks = given.ranks, .job = given.job};
+    part.network.ranks = given.ranks;
+    return part;
+  }
+  if (given.master == nullptr) {
+    return ff::fail(Errc::usage, "{} of {} ranks are on this host, and master is null",
+                    given.local_ranks, given.ranks);
+  }
+  GivenVariables variables(given);
+  FF_TRY(variables.set_master(given.master));
+  ff::io::SystemDisk disk;
+  FF_TRY(ff::collective::JobPart part, ff::collective::job_of(variables, std::nullopt, disk));
+  part.self.job = fmt::format("{}-{}", given.job, part.self.first_rank);
+  return part;
+}
+
+int64_t ns_of(double seconds) {
+  constexpr double kDefault = 60;
+  return static_cast<int64_t>((seconds > 0 ? seconds : kDefault) * ff::kSecond);
+}
+
+Result<void> init(ff_comm& comm, const ff_comm_options* given) {
+  ff::collective::JobPart part;
+  ff::collective::Options options;
+  if (given != nullptr) {
+    FF_TRY(part, job_of_options(*given));
+    options = {.join_ns = ns_of(given->join_seconds),
+               .operation_ns = ns_of(given->operation_seconds)};
+  } else {
+    ff::io::SystemDisk disk;
+    FF_TRY(part, ff::collective::job_of(::getenv, std::nullopt, disk));
+  }
+  FF_TRY(options.pin, ff::collective::pins(::getenv));
+  FF_TRY(comm.ranks, Communicator::join(part.self, comm.stop, options, part.network));
+  return {};
+}
+
+}  // namespace
+
+namespace ff::bindings {
+
+int failed(const Error& error) {
+  last_error = error.message;
+  if (!error.hint.empty()) last_error += ". " + error.hint;
+  switch (const int code = exit_code(error.code); code) {
+    case FF_USAGE:
+    case FF_CORRUPT:
+    case FF_REFUSED:
+    case FF_DEADLINE: return code;
+    default: return FF_FAILED;
+  }
+}
+
+int outcome(const Result<void>& result) { return result ? FF_OK : failed(result.error()); }
+
+}  // namespace ff::bindings
+
+const char* ff_version(void) { return FF_VERSION; }
+const char* ff_error(void) { return last_error.c_str(); }
+
+int ff_comm_init(ff_comm** comm, const ff_comm_options* options) {
+  if (comm == nullptr) return failed(ff::fail(Errc::usage, "no place for the communicator"));
+  *comm = nullptr;
+  auto made = std::make_unique<ff_comm>();
+  if (auto joined = init(*made, options); !joined) return failed(joined.error());
+  *comm = made.release();
+  return FF_OK;
+}
+
+void ff_comm_destroy(ff_comm* comm) {
+  if (comm == nullptr) return;
+  // In a child its threads are not there: it is left as it is.
+  if (comm->process == ::getpid()) delete comm;
+}
+
+uint32_t ff_comm_rank(const ff_comm* comm) { return comm != nullptr ? comm->ranks->rank() : 0; }
+uint32_t ff_comm_ranks(const ff_comm* comm) { return comm != nullptr ? comm->ranks->ranks() : 0; }
+
+int ff_alloc(ff_comm* comm, size_t bytes, void** memory) {
+  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
+  if (memory == nullptr) return failed(ff::fail(Errc::usage, "no place for the address"));
+  auto made = comm->ranks->allocate(bytes);
+  if (!made) return failed(made.error());
+  *memory = made->data();
+  return FF_OK;
+}
+
+int ff_free(ff_comm* comm, void* memory) {
+  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
+  return outcome(comm->ranks->free(memory));
+}
+
+int ff_allreduce(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op) {
+  Operation operation = operation_of(Collective::allreduce, in, out, count, type);
+  operation.op = static_cast<ff::simd::ReduceOp>(op);
+  return run(comm, operation);
+}
+
+int ff_allreduce_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                       ff_op op, uint64_t* number) {
+  if (number == nullptr) return failed(ff::fail(Errc::usage, "no place for the number"));
+  Operation operation = operation_of(Collective::allreduce, in, out, count, type);
+  operation.op = static_cast<ff::simd::ReduceOp>(op);
+  const auto started = start_operation(comm, operation);
+  if (!started) return failed(started.error());
+  *number = *started;
+  return FF_OK;
+}
+
+int ff_reduce(ff_comm* comm, const void* in, void* out, size_t count, ff_type type, ff_op op,
+              uint32_t root) {
+  Operation operation = operation_of(Collective::reduce, in, out, count, type);
+  operation.op = static_cast<ff::simd::ReduceOp>(op);
+  operation.root = root;
+  return run(comm, operation);
+}
+
+int ff_broadcast(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                 uint32_t root) {
+  Operation operation = operation_of(Collective::broadcast, in, out, count, type);
+  operation.root = root;
+  return run(comm, operation);
+}
+
+int ff_allgather(ff_comm* comm, const void* in, void* out, size_t count, ff_type type) {
+  return run(comm, operation_of(Collective::allgather, in, out, count, type));
+}
+
+int ff_reduce_scatter(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
+                      ff_op op) {
+  Operation operation = operation_of(Collective::reduce_scatter, in, out, count, type);
+  operation.op = static_cast<ff::simd::ReduceOp>(op);
+  return run(comm, operation);
+}
+
+int ff_barrier(ff_comm* comm) { return run(comm, {.kind = Collective::barrier}); }
+
+int ff_wait(ff_comm* comm, uint64_t number) {
+  if (auto checked = check_comm(comm); !checked) return failed(checked.error());
+  return outcome(comm->ranks->wait(number));
+}

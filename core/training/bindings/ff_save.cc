@@ -1,0 +1,223 @@
+// ff_save.cc: savers behind the C interface. The copy is made in the caller's thread
+// (staged_state.h); a thread then runs the same save as `ff checkpoint save` on the copy, and tells
+// the agent of the task that this process is in, if any.
+#include <openssl/crypto.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "platform/base/clock.h"
+#include "platform/base/rng.h"
+#include "platform/base/stop.h"
+#include "platform/io/system_disk.h"
+#include "platform/net/resolve.h"
+#include "training/bindings/checkpoint.h"
+#include "training/bindings/ff.h"
+#include "training/bindings/last_error.h"
+#include "training/bindings/quiet_thread.h"
+#include "training/bindings/staged_state.h"
+#include "training/checkpoint/identity.h"
+#include "training/checkpoint/index.h"
+#include "training/checkpoint/save.h"
+#include "training/task/task_side.h"
+
+using ff::Errc;
+using ff::Result;
+using ff::bindings::failed;
+using ff::checkpoint::SaveOptions;
+using ff::checkpoint::SaveReport;
+
+namespace {
+
+// A save as it was asked for.
+struct Request {
+  std::string store;
+  std::string file;
+  SaveOptions options;
+  unsigned threads = 1;
+  std::optional<std::string> task_dir;  // of the task that this process is in
+};
+
+}  // namespace
+
+struct ff_saver {
+  const pid_t process = ::getpid();
+  ff::SystemClock clock = {};
+  ff::Stop stop{clock};
+  ff::io::SystemDisk disk = {};
+  ff::SeededRng rng{ff::system_seed()};
+  ff::bindings::StagedState state = {};
+  std::optional<Request> prepared = {};
+  std::thread writer = {};                       // from start to join()
+  std::atomic<bool> busy = false;                // the writer is at work
+  std::optional<Result<SaveReport>> ended = {};  // of the save started last, once it was joined
+
+  void join() {
+    if (writer.joinable()) writer.join();
+  }
+};
+
+namespace {
+
+Result<void> check_saver(const ff_saver* saver) {
+  if (saver == nullptr) return ff::fail(Errc::usage, "the saver is null");
+  return ff::bindings::check_process("saver", saver->process);
+}
+
+Result<Request> request_of(const ff_save_options* given) {
+  if (given == nullptr || given->size != sizeof *given) {
+    return ff::fail(Errc::usage, "ff_save_options is null or of another version of ff.h");
+  }
+  Request request;
+  FF_TRY(request.store, ff::bindings::store_path(given->store));
+  request.file = given->file != nullptr ? given->file : "state.safetensors";
+  if (!ff::checkpoint::safe_name(request.file) || !request.file.ends_with(".safetensors")) {
+    return ff::fail(Errc::usage, "'{}' is no name of a safetensors file", request.file);
+  }
+  SaveOptions& options = request.options;
+  if (given->run != nullptr) options.run = given->run;
+  FF_TRY(ff::checkpoint::check_run_name(options.run));
+  if (given->step != FF_STEP_NEXT) options.step = given->step;
+  options.rank = given->rank;
+  options.world = std::max(given->world, 1U);
+  options.attempt =
+      given->attempt != nullptr ? given->attempt : ff::checkpoint::attempt_of_environment();
+  if (options.rank >= options.world) {
+    return ff::fail(Errc::usage, "there is no rank {} of {}", options.rank, options.world);
+  }
+  if (options.world > 1 && (options.attempt.empty() || !options.step)) {
+    return ff::Error{Errc::usage, "several ranks save together under one step and one attempt",
+                     "Give all of them the same, or set FF_ATTEMPT to what is new for each try."};
+  }
+  options.replace = given->replace != 0;
+  options.compress = given->compress != 0;
+  request.threads = ff::bindings::worker_count(given->threads);
+  request.task_dir = ff::task::dir_of_environment();
+  return request;
+}
+
+Result<SaveReport> write(ff_saver& saver, Request& request) {
+  ff::Progress progress;
+  ff::checkpoint::Context context{.disk = saver.disk,
+                                  .clock = saver.clock,
+                                  .rng = saver.rng,
+                                  .stop = saver.stop,
+                                  .progress = progress,
+                                  .threads = request.threads};
+  request.options.identity =
+      ff::checkpoint::identity_of(saver.disk, ff::net::host_name(), FF_VERSION);
+  return ff::checkpoint::save(
+      context, request.store,
+      {.paths = {},
+       .stream = {},
+       .open = {{.name = request.file, .file = saver.state.file(request.file)}}},
+      request.options);
+}
+
+// What was saved is saved, whether the agent hears of it or not.
+void tell_agent(ff_saver& saver, const Request& request, const Result<SaveReport>& report) {
+  if (!request.task_dir || !report || report->outcome == ff::checkpoint::SaveOutcome::waiting)
+    return;
+  const uint64_t step = report->name.step;
+  const auto told = ff::task::TaskSide(saver.disk, saver.rng, *request.task_dir).saved(step);
+  if (told) return;
+  std::fprintf(stderr, "ff: step %llu is saved, but the task's agent was not told: %s\n",
+               static_cast<unsigned long long>(step), told.error().message.c_str());
+}
+
+Result<void> begin_save(ff_saver* saver, const ff_save_options* options,
+                        std::span<const ff_tensor> tensors, std::span<const ff_text> metadata,
+                        void** places) {
+  FF_TRY(check_saver(saver));
+  if ((tensors.data() == nullptr || places == nullptr) && !tensors.empty()) {
+    return ff::fail(Errc::usage, "there are no tensors, or no room for their places");
+  }
+  if (metadata.data() == nullptr && !metadata.empty()) {
+    return ff::fail(Errc::usage, "the metadata is null");
+  }
+  saver->prepared.reset();
+  FF_TRY(auto request, request_of(options));
+  saver->join();
+  FF_TRY(saver->state.stage(tensors, metadata, {places, tensors.size()}));
+  saver->prepared = std::move(request);
+  return {};
+}
+
+Result<void> start(ff_saver* saver) {
+  FF_TRY(check_saver(saver));
+  if (!saver->prepared) return ff::fail(Errc::usage, "no save was begun");
+  saver->busy = true;
+  saver->ended.reset();
+  saver->writer =
+      ff::bindings::quiet_thread([saver, request = std::move(*saver->prepared)]() mutable {
+        saver->ended = write(*saver, request);
+        tell_agent(*saver, request, *saver->ended);
+        saver->busy = false;
+      });
+  saver->prepared.reset();
+  return {};
+}
+
+Result<ff_saved> wait(ff_saver* saver) {
+  FF_TRY(check_saver(saver));
+  saver->join();
+  if (!saver->ended) return ff::fail(Errc::usage, "no save was started");
+  if (!*saver->ended) return saver->ended->error();
+  const SaveReport& report = **saver->ended;
+  return ff_saved{.step = report.name.step,
+                  .missing_ranks = report.missing_ranks,
+                  .bytes = report.bytes,
+                  .bytes_written = report.bytes_written,
+                  .seconds = static_cast<double>(report.elapsed_ns) / ff::kSecond,
+                  .outcome = static_cast<ff_outcome>(report.outcome)};
+}
+
+static_assert(FF_COMMITTED == static_cast<int>(ff::checkpoint::SaveOutcome::committed) &&
+              FF_ALREADY_THERE == static_cast<int>(ff::checkpoint::SaveOutcome::already_there) &&
+              FF_WAITING == static_cast<int>(ff::checkpoint::SaveOutcome::waiting));
+
+}  // namespace
+
+int ff_saver_open(ff_saver** saver) {
+  if (saver == nullptr) return failed(ff::fail(Errc::usage, "no place for the saver"));
+  // A writer that outlives main() may be at a digest: OpenSSL is to stay until the very end.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  *saver = std::make_unique<ff_saver>().release();
+  return FF_OK;
+}
+
+void ff_saver_close(ff_saver* saver, int give_up) {
+  // In a child its thread is not there: it is left as it is.
+  if (saver == nullptr || saver->process != ::getpid()) return;
+  if (give_up != 0) saver->stop.request();
+  saver->join();
+  delete saver;
+}
+
+int ff_save_begin(ff_saver* saver, const ff_save_options* options, const ff_tensor* tensors,
+                  size_t count, const ff_text* metadata, size_t texts, void** places) {
+  return ff::bindings::outcome(
+      begin_save(saver, options, {tensors, count}, {metadata, texts}, places));
+}
+
+int ff_save_start(ff_saver* saver) { return ff::bindings::outcome(start(saver)); }
+
+int ff_save_busy(const ff_saver* saver, int* busy) {
+  if (auto checked = check_saver(saver); !checked) return failed(checked.error());
+  if (busy == nullptr) return failed(ff::fail(Errc::usage, "no place for the answer"));
+  *busy = saver->busy ? 1 : 0;
+  return FF_OK;
+}
+
+int ff_save_wait(ff_saver* saver, ff_saved* saved) {
+  const auto waited = wait(saver);
+  if (!waited) return failed(waited.error());
+  if (saved != nullptr) *saved = *waited;
+  return FF_OK;
+}

@@ -1,0 +1,170 @@
+// The file system on a real etcd of three members, with three metadata servers: programs go on
+// while servers and members are killed one after the other, and nothing they were told is wrong.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "e2e/child.h"
+#include "lab/scenario/files_load.h"
+#include "platform/auth/key.h"
+#include "platform/base/log.h"
+#include "platform/kv/etcd_cluster.h"
+#include "platform/net/system_transport.h"
+
+namespace ff::cmd {
+namespace {
+
+using nlohmann::json;
+using scenario::files_parts::FilesLoad;
+using scenario::files_parts::FilesTruth;
+using Words = std::vector<std::string>;
+
+constexpr size_t kServers = 3;
+constexpr size_t kStorage = 2;
+constexpr int64_t kEtcdMostNs = 90 * kSecond;
+
+class FilesOnEtcdTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    log_setup({.level = LogLevel::error});
+    for (size_t i = 0; i < kServers; i++) start_server(i);
+    for (const Server& server : servers_) {
+      meta_ += (meta_.empty() ? "" : ",") + server.address;
+    }
+    until("a server is primary", [&] { return admin({"init"}).exit == 0; });
+    for (size_t i = 1; i <= kStorage; i++) {
+      const std::string number = std::to_string(i);
+      storage_.push_back(run({"serve-storage", "--disk", dir_ / ("disk" + number), "--node", number,
+                              "--meta", meta_, "--listen", "127.0.0.1:0"}));
+    }
+    until("nodes report", [&] { return data({"status"})["nodes"].size() == kStorage; });
+    ASSERT_EQ(admin({"plan", "--replicas", "2", "--targets-per-disk", "2", "--apply"}).exit, 0);
+    until("chains serve", [&] {
+      const json chains = data({"status"})["chains"];
+      return chains.is_object() && chains["all"] > 0 && chains["all"] == chains["whole"];
+    });
+  }
+
+  struct Server {
+    std::unique_ptr<test::Child> daemon;
+    std::string address = "127.0.0.1:0";  // with the port once it has one
+  };
+  std::unique_ptr<test::Child> run(Words words) {
+    words.insert(words.begin(), FF_BINARY);
+    auto child = std::make_unique<test::Child>(test::Launch{.argv = std::move(words)});
+    EXPECT_TRUE(child->wait_for_out("listening on ") && child->wait_for_out("\n")) << child->err;
+    return child;
+  }
+  void start_server(size_t i) {
+    Server& server = servers_[i];
+    std::string members = "etcd://";
+    for (size_t m = 0; m < etcd_.size(); m++) {
+      members += (m == 0 ? "" : ",") + fmt::format("127.0.0.1:{}", etcd_.port(m));
+    }
+    server.daemon =
+        run({"serve-meta", "--kv", members, "--collect-after", "1s", "--listen", server.address});
+    const std::string& out = server.daemon->out;
+    const size_t at = out.find("127.0.0.1:");
+    ASSERT_NE(at, out.npos) << server.daemon->err;
+    server.address = out.substr(at, out.find('\n', at) - at);
+  }
+  void kill_server(size_t i) {
+    servers_[i].daemon->signal(SIGKILL);
+    servers_[i].daemon->finish();
+  }
+
+  test::Ran admin(Words words) {
+    words.insert(words.begin(), "admin");
+    return test::ff_run(std::move(words), {{"FF_META", meta_}});
+  }
+  json data(Words words) {
+    words.push_back("--json");
+    const json parsed = json::parse(admin(std::move(words)).out, nullptr, false);
+    return parsed.is_object() && parsed["data"].is_object() ? parsed["data"] : json::object();
+  }
+  void run_for(int64_t ns) {
+    run_task(loop_, [](Loop& loop, int64_t pause_ns) -> Task<void> {
+      (void)co_await after(loop, pause_ns);
+    }(loop_, ns));
+  }
+  template <class Condition>
+  void until(const std::string& what, Condition condition) {
+    const int64_t end_ns = clock_.steady_ns() + kEtcdMostNs;
+    while (!condition()) {
+      ASSERT_LT(clock_.steady_ns(), end_ns) << "not yet: " << what;
+      run_for(100 * kMillisecond);
+    }
+  }
+  // Until programs have done so much more.
+  void work_goes_on(const FilesTruth& truth, const std::string& when) {
+    const uint64_t changes = truth.changes + 20;
+    until("work goes on " + when, [&] { return truth.changes >= changes; });
+  }
+
+  kv::EtcdCluster etcd_{3};
+  test::TempDir dir_;
+  std::string meta_;
+  std::array<Server, kServers> servers_;
+  std::vector<std::unique_ptr<test::Child>> storage_;
+  SystemClock clock_;
+  SystemLoop loop_{clock_};
+  net::SystemTransport transport_{net::TransportOptions{}};
+  rpc::Senders senders_;
+  Metrics metrics_;
+  SeededRng rng_{system_seed()};
+  auth::SecureRng secure_;
+  rpc::ClientContext context_{
+      loop_,    transport_,
+      senders_, metrics_,
+      rng_,     {.name = "program", .software = "test", .key = std::nullopt, .nonces = &secure_}};
+};
+
+TEST_F(FilesOnEtcdTest, ServersAndMembersAreKilledUnderLoad) {
+  std::vector<net::Address> servers;
+  for (const Server& server : servers_) {
+    servers.push_back(net::parse_address(server.address).value());
+  }
+  FilesTruth truth;
+  truth.now_ns = [this] { return clock_.steady_ns(); };
+  truth.broken = [](const std::string& what) { ADD_FAILURE() << what; };
+  client::FileSystem examiner(context_, servers, {.arena = {}});
+  const auto made = run_task(loop_, make_dirs(examiner, truth, "run"));
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  std::vector<std::unique_ptr<FilesLoad>> loads;
+  for (int i = 0; i < 2; i++) {
+    loads.push_back(std::make_unique<FilesLoad>(context_, servers, truth));
+  }
+  work_goes_on(truth, "at the start");
+  for (size_t i = 0; i < kServers && !HasFailure(); i++) {
+    kill_server(i);
+    work_goes_on(truth, fmt::format("without server {}", i));
+    start_server(i);
+  }
+  for (size_t i = 0; i < etcd_.size() && !HasFailure(); i++) {
+    etcd_.kill(i);
+    work_goes_on(truth, fmt::format("without etcd's member {}", i));
+    etcd_.start(i);
+    work_goes_on(truth, "once it is back");
+  }
+  for (const auto& load : loads) load->stop();
+  until("programs end", [&] {
+    return std::ranges::none_of(loads, [](const auto& load) { return load->works(); });
+  });
+  const auto log = run_task(loop_, read_log(examiner, truth));
+  for (const auto& load : loads) run_task(loop_, load->close());
+  run_task(loop_, examiner.close());
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  if (const auto wrong = contradiction(truth, *log)) ADD_FAILURE() << *wrong;
+  const json found = data({"fsck"});
+  for (const json& problem : found["told"]) {
+    if (problem["kind"] != "orphan-chunks") ADD_FAILURE() << problem.dump();
+  }
+  EXPECT_GT(found["inodes"], 0);
+}
+
+}  // namespace
+}  // namespace ff::cmd

@@ -1,0 +1,230 @@
+// `ff help`: pages, generated files and that the committed ones are current, links, libraries.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "e2e/child.h"
+
+namespace ff::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+TEST(Help, short_and_long_forms) {
+  const Ran brief = probe({"store", "put", "-h"});
+  EXPECT_EQ(brief.exit, 0);
+  EXPECT_EQ(brief.err, "");
+  EXPECT_EQ(brief.out.find("Put files into the store\n\nUsage: ff store put [OPTIONS] PATH...\n"),
+            0u);
+  for (const std::string line :
+       {"  PATH...  What to put\n", "  -t, --tensor GLOB", "Only these (may repeat)", "--part SIZE",
+        "(default: 4MiB; setting: store.part;", "(default: 1h; setting:", "--format raw|packed",
+        "--[no-]compress", "  -f, --force", "--store DIR",
+        "Options of every ff store command:", "-q, --quiet"}) {
+    EXPECT_NE(brief.out.find(line), std::string::npos) << line << "\n" << brief.out;
+  }
+  EXPECT_EQ(brief.out.find("Examples:"), std::string::npos);
+  const Ran full = probe({"store", "put", "--help"});
+  for (const std::string line : {"Puts each PATH. It's quoted.", "Examples:\n  ff store put model",
+                                 "Exit codes:", "  130  interrupted"}) {
+    EXPECT_NE(full.out.find(line), std::string::npos) << line;
+  }
+  EXPECT_EQ(probe({"help", "store", "put"}).out, full.out);
+  EXPECT_EQ(probe({"help", "help"}).out, probe({"help", "--help"}).out);
+  // -h counts anywhere, also where something is missing or inside a cluster.
+  EXPECT_EQ(probe({"store", "put", "--level", "3", "-h"}).out, brief.out);
+  EXPECT_EQ(probe({"store", "put", "-qh"}).out, brief.out);
+  EXPECT_EQ(Json::parse(probe({"store", "put", "-h", "--json"}).out)["data"]["help"], brief.out);
+  for (const std::string& page : {brief.out, full.out, probe({"--help"}).out}) {
+    for (size_t at = 0; at < page.size();) {
+      const size_t end = page.find('\n', at);
+      EXPECT_LE(end - at, 80u) << page.substr(at, end - at);
+      at = end + 1;
+    }
+  }
+}
+
+TEST(Help, of_ff_lists_every_command) {
+  const Ran top = ff_run({"-h"});
+  EXPECT_EQ(top.exit, 0);
+  EXPECT_NE(top.out.find("Explain a command"), std::string::npos);
+  EXPECT_NE(top.out.find("--version"), std::string::npos);
+  EXPECT_EQ(ff_run({"help"}).out, ff_run({"--help"}).out);
+  const Ran wrong = ff_run({"help", "hlep"});
+  EXPECT_EQ(wrong.exit, 2);
+  EXPECT_NE(wrong.err.find("Did you mean help?"), std::string::npos);
+  EXPECT_EQ(probe({"help", "store", "putt"}).exit, 2);
+  EXPECT_EQ(probe({"help", "mount", "more"}).exit, 2);
+  EXPECT_EQ(probe({"help", "store", "--versions"}).exit, 2);
+}
+
+TEST(Help, exit_codes_are_those_of_the_design) {
+  const Ran ran = ff_run({"help", "exit-codes"});
+  EXPECT_EQ(ran.exit, 0);
+  EXPECT_EQ(ran.out.find("0\tdone, and true\n1\tcould not be done"), 0u);
+  std::vector<int> codes;
+  const Json data = Json::parse(ff_run({"help", "exit-codes", "--json"}).out)["data"];
+  for (const Json& code : data["codes"]) codes.push_back(code["exit"]);
+  EXPECT_EQ(codes, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 130}));
+}
+
+TEST(Help, versions_of_every_library) {
+  const Json data = Json::parse(ff_run({"help", "--versions", "--json"}).out)["data"];
+  std::set<std::string> names;
+  for (const Json& library : data["libraries"]) {
+    names.insert(library["name"]);
+    EXPECT_FALSE(library["version"].get<std::string>().empty()) << library["name"];
+  }
+  for (const std::string name : {"curl", "sqlite", "verbs", "numa", "fuse", "uring", "protobuf",
+                                 "openssl", "zstd", "xxhash", "cli11", "fmt"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+}
+
+std::set<std::string> files_in(const fs::path& dir) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(dir)) names.insert(entry.path().filename());
+  return names;
+}
+
+TEST(Emit, committed_files_are_current) {
+  const TempDir dir;
+  const Ran ran = ff_run({"help", "--emit", dir.path().string()});
+  ASSERT_EQ(ran.exit, 0) << ran.err;
+  for (const std::string folder : {"man", "completions"}) {
+    const fs::path committed = fs::path(FF_SOURCE_DIR) / folder;
+    EXPECT_EQ(files_in(dir / folder), files_in(committed));
+    for (const std::string& name : files_in(dir / folder)) {
+      EXPECT_EQ(read_file(fs::path(dir / folder) / name), read_file(committed / name))
+          << folder << "/" << name << " is not what the option tables say: run `ff help --emit .`";
+    }
+  }
+}
+
+TEST(Emit, manual_pages_render_cleanly) {
+  const TempDir dir;
+  ASSERT_EQ(probe({"help", "--emit", dir / "probe"}).exit, 0);
+  ASSERT_EQ(ff_run({"help", "--emit", dir / "ff"}).exit, 0);
+  for (const std::string program : {"probe", "ff"}) {
+    const fs::path man = fs::path(dir / program) / "man";
+    ASSERT_TRUE(files_in(man).contains("ff.1"));
+    for (const std::string& name : files_in(man)) {
+      SCOPED_TRACE(program + "/" + name);
+      const std::string page = man / name;
+      const Ran groff = run({.argv = {"groff", "-man", "-Tutf8", "-ww", "-z", page}});
+      EXPECT_EQ(groff.exit, 0);
+      EXPECT_EQ(groff.err, "");
+      const Ran mandoc = run({.argv = {"mandoc", "-Tlint", "-Werror", page}});
+      EXPECT_EQ(mandoc.exit, 0) << mandoc.out;
+    }
+  }
+  const Ran page = run({.argv = {"man", "-l", dir / "probe/man/ff-store.1"},
+                        .env = {{"MANWIDTH", "100"}, {"MANPAGER", "cat"}, {"LC_ALL", "C.UTF-8"}}});
+  for (const std::string text :
+       {".A line that opens with a dot, and a \\ backslash.", "It's quoted.", "--part SIZE",
+        "ff store put [OPTIONS] PATH...", "FF_PART", "EXIT STATUS"}) {
+    EXPECT_NE(page.out.find(text), std::string::npos) << text << "\n" << page.out;
+  }
+}
+
+TEST(Emit, says_what_it_cannot_write) {
+  const Ran ran = probe({"help", "--emit", "/dev/null/x"});
+  EXPECT_EQ(ran.exit, 1);
+  EXPECT_EQ(ran.err.find("ff help: /dev/null/x/man: "), 0u) << ran.err;
+}
+
+TEST(Systemd, units_that_it_takes) {
+  const TempDir dir;
+  const Ran ran = ff_run({"help", "--emit", "systemd", dir.path().string()});
+  ASSERT_EQ(ran.exit, 0) << ran.err;
+  const std::set<std::string> daemons = {"ff-serve-meta.service", "ff-serve-storage.service",
+                                         "ff-mount@.service", "ff-up@.service",
+                                         "ff-schedule-agent.service"};
+  std::set<std::string> all = daemons;
+  all.insert({"ff-validate.service", "ff-validate.timer"});
+  EXPECT_EQ(files_in(dir.path()), all);
+  const std::string runs = "\nExecStart=" + fs::canonical(FF_BINARY).string() + " ";
+  EXPECT_NE(read_file(dir / "ff-validate.service").find(runs + "validate "), std::string::npos);
+  EXPECT_NE(read_file(dir / "ff-validate.timer").find("\nFixedRandomDelay=true\n"),
+            std::string::npos);
+  for (const std::string& name : daemons) {
+    const std::string unit = read_file(dir / name);
+    for (const std::string line : {runs.c_str(), "\nType=notify\n", "\nRestart=on-failure\n",
+                                   "\nLimitNOFILE=", "\nLimitMEMLOCK=infinity\n", "[Install]"}) {
+      EXPECT_NE(unit.find(line), std::string::npos) << line << " in " << name;
+    }
+    // What mounts does so for all of the machine.
+    const bool confined = unit.find("ProtectSystem=") != std::string::npos;
+    EXPECT_EQ(confined, name.starts_with("ff-serve-")) << name;
+    EXPECT_EQ(unit.find("PrivateTmp=") != std::string::npos, confined) << name;
+  }
+  const Ran printed = ff_run({"help", "--emit", "systemd"});
+  EXPECT_NE(printed.out.find("# ff-up@.service\n" + read_file(dir / "ff-up@.service")),
+            std::string::npos);
+  EXPECT_EQ(ff_run({"help", "--emit", "systemd", "a", "b"}).exit, 2);
+  const Ran known = run({.argv = {"sh", "-c", "command -v systemd-analyze"}});
+  if (known.exit != 0) GTEST_SKIP() << "systemd-analyze is not installed";
+  for (const std::string name :
+       {"ff-serve-meta.service", "ff-serve-storage.service", "ff-mount@mnt-data.service",
+        "ff-up@data-ff.service", "ff-schedule-agent.service", "ff-validate.service",
+        "ff-validate.timer"}) {
+    const Ran checked = run({.argv = {"systemd-analyze", "verify", "--man=no", dir / name}});
+    EXPECT_EQ(checked.exit, 0) << checked.err;
+    EXPECT_EQ(checked.err.find("ff-"), std::string::npos) << checked.err;
+  }
+}
+
+TEST(Install, makes_links_that_run) {
+  const TempDir dir;
+  const Ran first = probe({"help", "--install", dir.path().string()});
+  EXPECT_EQ(first.exit, 0) << first.err;
+  EXPECT_EQ(files_in(dir.path()),
+            (std::set<std::string>{"ff-copy", "ff-help", "ff-mount", "ff-store", "ff-stream",
+                                   "ff-talk", "ff-wait", "mount.ff"}));
+  EXPECT_EQ(run({.argv = {dir / "ff-mount", "a", "b"}}).out, "mounted a b\n");
+  EXPECT_EQ(run({.argv = {dir / "mount.ff", "a", "b"}}).out, "mounted b a\n");
+  EXPECT_EQ(run({.argv = {dir / "ff-mount", "no"}}).exit, 1);
+  EXPECT_EQ(run({.argv = {dir / "mount.ff", "no"}}).exit, 32);
+  EXPECT_EQ(run({.argv = {dir / "mount.ff", "a", "b", "c", "d"}}).exit, 1);
+  EXPECT_EQ(run({.argv = {dir / "ff-store", "get", "r"}}).out, "run=r dest=default-store\n");
+  const Ran again = probe({"help", "--install", dir.path().string()});
+  EXPECT_EQ(again.exit, 0);
+  EXPECT_EQ(again.out, "");
+  // A link that an older ff left is renewed.
+  const fs::path link = dir / "ff-store", target = fs::read_symlink(link);
+  fs::remove(link);
+  fs::create_symlink(fs::path("/opt/old") / target.filename(), link);
+  EXPECT_EQ(probe({"help", "--install", dir.path().string()}).out, link.string() + "\n");
+  EXPECT_EQ(fs::read_symlink(link), target);
+}
+
+TEST(Install, leaves_what_is_not_its_own) {
+  const TempDir dir;
+  write_file(dir / "ff-talk", "mine");
+  Ran ran = probe({"help", "--install", dir.path().string()});
+  EXPECT_EQ(ran.exit, 5);
+  EXPECT_NE(ran.err.find("ff-talk: exists and is not a link to ff"), std::string::npos);
+  EXPECT_EQ(read_file(dir / "ff-talk"), "mine");
+  EXPECT_EQ(files_in(dir.path()).size(), 1u);  // nothing was made
+  fs::remove(dir / "ff-talk");
+  fs::create_symlink("/bin/true", dir / "ff-talk");
+  EXPECT_EQ(probe({"help", "--install", dir.path().string()}).exit, 5);
+  ran = probe({"help", "--install", dir / "absent"});
+  EXPECT_EQ(ran.exit, 1);
+  EXPECT_NE(ran.err.find("mkdir -p"), std::string::npos);
+}
+
+TEST(Install, has_no_mount_helper_without_a_mount_command) {
+  const TempDir dir;
+  ASSERT_EQ(ff_run({"help", "--install", dir.path().string()}).exit, 0);
+  const bool mounts = ff_run({"-h"}).out.find("\n  mount ") != std::string::npos;
+  EXPECT_EQ(files_in(dir.path()).contains("mount.ff"), mounts);
+  EXPECT_TRUE(files_in(dir.path()).contains("ff-help"));
+}
+
+}  // namespace
+}  // namespace ff::test

@@ -1,0 +1,510 @@
+// ff schedule as users and operators type it, with a real scheduler and no nodes: tasks wait, and
+// everything that can be done to a task that waits is done.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cmd/options/net_client.h"
+#include "cmd/schedule/follow.h"
+#include "cmd/schedule/submit.h"
+#include "cmd/schedule/words.h"
+#include "e2e/child.h"
+#include "ops/scheduler/book.h"
+#include "ops/scheduler/service.h"
+#include "platform/auth/key.h"
+#include "platform/auth/token.h"
+#include "platform/base/clock.h"
+#include "platform/io/system_disk.h"
+
+namespace ff::cmd {
+namespace {
+
+using Words = std::vector<std::string>;
+using nlohmann::json;
+
+constexpr uint32_t kAnn = 61234, kBob = 61235;  // nobody has these names
+
+// A scheduler with a key, an operator who has it, and two users with tokens.
+class Schedule : public testing::Test {
+ protected:
+  void SetUp() override {
+    io::SystemDisk disk;
+    ASSERT_TRUE(auth::make_key_file(disk, key()).ok());
+    const auth::Key cluster = auth::read_key_file(disk, key()).value();
+    for (const auto& [name, uid] : {std::pair("ann", kAnn), std::pair("bob", kBob)}) {
+      test::write_file(dir_ / name, auth::token_text(auth::make_token(cluster, {uid, 1})) + "\n");
+      std::filesystem::permissions(dir_ / name, std::filesystem::perms::owner_read);
+    }
+    start("127.0.0.1:0");
+  }
+
+  std::string key() const { return dir_ / "key"; }
+  void start(const std::string& listen) {
+    test::Launch launch;
+    launch.argv = {FF_BINARY, "schedule",     "serve", "--listen", listen,
+                   "--dir",   dir_ / "state", "--key", key()};
+    scheduler_ = std::make_unique<test::Child>(launch);
+    ASSERT_TRUE(scheduler_->wait_for_out("listening on ")) << scheduler_->err;
+    ASSERT_TRUE(scheduler_->wait_for_out("\n"));
+    const size_t at = scheduler_->out.find("127.0.0.1:");
+    address_ = scheduler_->out.substr(at, scheduler_->out.find('\n', at) - at);
+  }
+  void kill_scheduler() {
+    scheduler_->signal(SIGKILL);
+    EXPECT_EQ(scheduler_->finish(), 128 + SIGKILL);
+  }
+
+  test::Launch as(const std::string& token, Words words) {
+    words.insert(words.begin(), {FF_BINARY, "schedule"});
+    test::Launch launch;
+    launch.argv = std::move(words);
+    launch.env = {{"FF_SCHEDULER", address_}};
+    launch.env[token.empty() ? "FF_KEY" : "FF_TOKEN_FILE"] = token.empty() ? key() : dir_ / token;
+    return launch;
+  }
+  test::Ran ann(Words words) { return test::run(as("ann", std::move(words))); }
+  test::Ran bob(Words words) { return test::run(as("bob", std::move(words))); }
+  test::Ran operate(Words words) { return test::run(as("", std::move(words))); }
+  static json data_of(const test::Ran& ran) {
+    const json parsed = json::parse(ran.out, nullptr, false);
+    EXPECT_TRUE(parsed.is_object()) << ran.out << ran.err;
+    return parsed.is_object() ? parsed["data"] : json();
+  }
+  std::string submit(Words words) {
+    words.insert(words.begin(), "submit");
+    const auto ran = ann(words);
+    EXPECT_EQ(ran.exit, 0) << ran.err;
+    EXPECT_EQ(ran.out.back(), '\n');
+    return ran.out.substr(0, ran.out.size() - 1);
+  }
+  json show(const std::string& task) { return data_of(ann({"show", task, "--json"})); }
+  // The scheduler has looked at it.
+  std::string explained(const std::string& task) {
+    std::string said;
+    EXPECT_TRUE(test::eventually([&] {
+      said = ann({"explain", task}).out;
+      return said.find("has just been queued") == said.npos;
+    }));
+    return said;
+  }
+
+  const test::TempDir dir_;
+  std::unique_ptr<test::Child> scheduler_;
+  std::string address_;
+};
+
+TEST_F(Schedule, WhoseTaskItIs) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root submits for others without asking";
+  const auto owner = [&](const test::Ran& submitted) {
+    const std::string id = submitted.out.substr(0, submitted.out.find('\n'));
+    return data_of(operate({"show", id, "--json"}));
+  };
+  EXPECT_EQ(owner(operate({"submit", "--user", "nobody", "true"}))["user"], "nobody");
+  EXPECT_EQ(owner(operate({"submit", "--user", "4711", "true"}))["uid"], 4711);
+  const json mail = owner(operate({"submit", "--user", "nobody", "true"}))["spec"]["env"];
+  for (const auto& variable : mail) {
+    EXPECT_FALSE(std::string(variable).starts_with("HOME=")) << variable;
+  }
+  const auto root = operate({"submit", "true"});
+  EXPECT_EQ(root.exit, 5);
+  EXPECT_NE(root.err.find("--user"), std::string::npos) << root.err;
+  EXPECT_EQ(operate({"submit", "--user", "root", "true"}).exit, 5);
+  const auto unknown = operate({"submit", "--user", "no-such-user", "true"});
+  EXPECT_EQ(unknown.exit, 2);
+  EXPECT_NE(unknown.err.find("no-such-user"), std::string::npos) << unknown.err;
+  const auto token = ann({"submit", "--user", "nobody", "true"});
+  EXPECT_EQ(token.exit, 2);
+  EXPECT_NE(token.err.find("token"), std::string::npos) << token.err;
+}
+
+TEST_F(Schedule, ATaskOnItsWay) {
+  const std::string id = submit({"-n", "2", "-g", "h200", "--name", "first", "sleep", "60"});
+  EXPECT_EQ(id, "1");
+  EXPECT_NE(explained(id).find("Task 1 cannot start: it asks for 2 nodes of group h200, and the "
+                               "cluster has 0 of them; 2 nodes would have to join"),
+            std::string::npos)
+      << explained(id);
+  const auto listed = ann({"list"});
+  EXPECT_NE(listed.out.find("\tqueued\t30\th200\t2\t"), std::string::npos) << listed.out;
+  EXPECT_NE(listed.out.find("\tfirst\tnever"), std::string::npos) << listed.out;
+  const json shown = show(id);
+  EXPECT_EQ(shown["state"], "queued");
+  EXPECT_EQ(shown["uid"], kAnn);
+  EXPECT_EQ(shown["spec"]["argv"], json({"sleep", "60"}));
+  EXPECT_EQ(shown["spec"]["hang_s"], 1800);
+  EXPECT_EQ(shown["waiting"]["why"], "never");
+  EXPECT_EQ(shown["waiting"]["missing"], 2);
+  EXPECT_NE(ann({"show", id}).out.find("command\tsleep 60\n"), std::string::npos);
+
+  EXPECT_EQ(ann({"suspend", id}).exit, 0);
+  EXPECT_EQ(show(id)["state"], "suspended");
+  EXPECT_NE(ann({"explain", id}).out.find("ff schedule resume 1"), std::string::npos);
+  const auto twice = ann({"suspend", id});
+  EXPECT_EQ(twice.exit, 5);
+  EXPECT_NE(twice.err.find("task 1 is suspended"), std::string::npos) << twice.err;
+  EXPECT_EQ(ann({"resume", id}).exit, 0);
+  EXPECT_EQ(show(id)["state"], "queued");
+  EXPECT_EQ(ann({"stop", id}).exit, 0);
+  EXPECT_EQ(show(id)["state"], "stopped");
+  EXPECT_EQ(ann({"list"}).out, "");
+  EXPECT_NE(ann({"list", "-a"}).out.find("stopped before it ran"), std::string::npos);
+  EXPECT_EQ(ann({"stop", id}).exit, 5);
+  const auto logs = ann({"logs", id});
+  EXPECT_EQ(logs.exit, 1);
+  EXPECT_NE(logs.err.find("task 1 has no log: it never had nodes"), std::string::npos) << logs.err;
+
+  const auto history = data_of(operate({"history", "--json"}));
+  EXPECT_EQ(history["total"]["tasks"], 1);
+  EXPECT_EQ(history["total"]["stopped"], 1);
+  EXPECT_EQ(history["total"]["node_hours_used"], 0);
+  EXPECT_EQ(data_of(operate({"history", "--user", "nobody", "--json"}))["total"]["tasks"], 0);
+}
+
+TEST_F(Schedule, AllOptionsArrive) {
+  const std::string id = submit(
+      {"--nproc",  "8",    "--zone",   "b",  "--mark",    "disk=nvme", "--mark",    "x=y",
+       "-p",       "auto", "--time",   "2h", "--min-run", "5m",        "--restart", "on-failure:3",
+       "--signal", "USR1", "--memory", "4G", "--hang",    "0s",        "-e",        "A=b c",
+       "--chdir",  "/tmp", "./x",      "-n", "7",         "--json",    "-h"});
+  const json spec = show(id)["spec"];
+  EXPECT_EQ(spec["argv"], json({"./x", "-n", "7", "--json", "-h"}));
+  EXPECT_EQ(spec["nodes"], 1);
+  EXPECT_EQ(spec["processes"], 8);
+  EXPECT_EQ(spec["zone"], "b");
+  EXPECT_EQ(spec["marks"], json({"disk=nvme", "x=y"}));
+  EXPECT_EQ(spec["priority"], "auto");
+  EXPECT_EQ(spec["limit_s"], 7200);
+  EXPECT_EQ(spec["min_run_s"], 300);
+  EXPECT_EQ(spec["restarts"], 3);
+  EXPECT_EQ(spec["signal"], SIGUSR1);
+  EXPECT_EQ(spec["memory"], uint64_t{4} << 30);
+  EXPECT_TRUE(spec["hang_s"].is_null());
+  EXPECT_EQ(spec["cwd"], "/tmp");
+  EXPECT_NE(explained(id).find("in zone b with marks disk=nvme and x=y"), std::string::npos);
+}
+
+TEST_F(Schedule, SecretsStayHere) {
+  auto launch = as("ann", {"submit", "-e", "MINE=1", "true"});
+  launch.env["FF_KEY_PHRASE"] = "x";
+  launch.env["FF_STORE"] = "/ckpt";
+  launch.env["OTHER"] = "2";
+  launch.env["TERM"] = "dumb";
+  ASSERT_EQ(test::run(launch).exit, 0);
+  const json env = show("1")["spec"]["env"];
+  std::set<std::string> names;
+  for (const std::string pair : env) names.insert(pair.substr(0, pair.find('=')));
+  for (const char* const there : {"PATH", "HOME", "MINE", "FF_STORE", "OTHER"}) {
+    EXPECT_TRUE(names.contains(there)) << there;
+  }
+  for (const char* const absent : {"FF_TOKEN_FILE", "FF_SCHEDULER", "FF_KEY_PHRASE"}) {
+    EXPECT_FALSE(names.contains(absent)) << absent;
+  }
+  launch.argv.insert(launch.argv.end() - 1, "--no-inherit");
+  ASSERT_EQ(test::run(launch).exit, 0);
+  names.clear();
+  const json few = show("2")["spec"]["env"];
+  for (const std::string pair : few) names.insert(pair.substr(0, pair.find('=')));
+  EXPECT_EQ(names, (std::set<std::string>{"HOME", "MINE", "PATH", "TERM"}));
+}
+
+TEST_F(Schedule, WordsStayAsTheyAre) {
+  const Words words = {"a b",    "\"'$HOME`", "line\nbreak", "\x1b[31mred", "</script>",
+                       "back\\", "",          "*",           "\r",          "–\t"};
+  Words line = {"--name", "\x1b]0;x\x07</script>", "--"};
+  line.insert(line.end(), words.begin(), words.end());
+  const std::string id = submit(line);
+  const json shown = show(id);
+  EXPECT_EQ(shown["spec"]["argv"], json(words));
+  EXPECT_EQ(shown["spec"]["name"], line[1]);
+  for (const Words& form : {Words{"list"}, Words{"show", id}}) {
+    const auto ran = ann(form);
+    EXPECT_EQ(ran.out.find('\x1b'), std::string::npos) << ran.out;
+    EXPECT_EQ(ran.out.find('\r'), std::string::npos) << ran.out;
+    EXPECT_NE(ran.out.find("\\x1b]0;x\\x07</script>"), std::string::npos) << ran.out;
+  }
+  EXPECT_NE(ann({"show", id}).out.find("line\\x0abreak"), std::string::npos);
+  const auto bytes = submit({"--", "x", "\xff\xfe"});
+  EXPECT_EQ(show(bytes)["spec"]["argv_hex"], json({"78", "fffe"}));
+}
+
+TEST_F(Schedule, MistakesAreNamed) {
+  submit({"true"});
+  struct Case {
+    Words words;
+    int exit;
+    std::string said;
+  };
+  const Case cases[] = {
+      {{"submit"}, 2, "CMD"},
+      {{"submit", "--nodse", "2", "x"}, 2, "--nodes"},
+      {{"submit", "-n", "0", "x"}, 2, "0 nodes"},
+      {{"submit", "-p", "60", "x"}, 2, "60"},
+      {{"submit", "--restart", "always", "x"}, 2, "on-failure:N"},
+      {{"submit", "--signal", "NONE", "x"}, 2, "USR1"},
+      {{"submit", "--signal", "KILL", "x"}, 2, "cannot take it"},
+      {{"submit", "--mark", "nvme", "x"}, 2, "NAME=VALUE"},
+      {{"submit", "-e", "=x", "x"}, 2, "NAME=VALUE"},
+      {{"show", "99"}, 1, "there is no task 99"},
+      {{"explain", "99"}, 1, "there is no task 99"},
+      {{"logs", "99"}, 1, "there is no task 99"},
+      {{"stop", "99"}, 1, "there is no task 99"},
+      {{"stop", "98", "99"}, 1, "2 errors"},
+      {{"resume", "1"}, 5, "task 1 is queued"},
+      {{"logs", "1", "--rank", "1"}, 2, "has 1 ranks"},
+      {{"logs", "1", "--attempt", "0"}, 2, "--attempt 0"},
+      {{"drain", "n1", "--reason", "x"}, 5, "not for users"},
+      {{"quota"}, 5, "not for users"},
+      {{"lsit"}, 2, "list"},
+  };
+  for (const Case& one : cases) {
+    const auto ran = ann(one.words);
+    EXPECT_EQ(ran.exit, one.exit) << one.words[0] << ": " << ran.err;
+    EXPECT_NE(ran.err.find(one.said), std::string::npos) << one.words[0] << ": " << ran.err;
+  }
+  const auto drained = operate({"drain", "n1", "--reason", "x"});
+  EXPECT_EQ(drained.exit, 1);
+  EXPECT_NE(drained.err.find("there is no node n1"), std::string::npos) << drained.err;
+  EXPECT_EQ(operate({"drain", "n1"}).exit, 2);
+  EXPECT_EQ(data_of(operate({"nodes", "--json"}))["nodes"], json::array());
+  // Whoever has the key names the owner; root has no tasks.
+  const auto root = operate({"submit", "true"});
+  EXPECT_EQ(root.exit, ::geteuid() == 0 ? 5 : 0) << root.err;
+}
+
+TEST_F(Schedule, OthersTasksAreSeenAndLeftAlone) {
+  const std::string id = submit({"true"});
+  EXPECT_EQ(data_of(bob({"list", "--json"}))["tasks"].size(), 1u);
+  EXPECT_EQ(data_of(bob({"list", "--json", "--user", std::to_string(kBob)}))["tasks"].size(), 0u);
+  for (const char* const what : {"stop", "suspend"}) {
+    const auto ran = bob({what, id});
+    EXPECT_EQ(ran.exit, 5) << what;
+    EXPECT_NE(ran.err.find("task 1 is another user's"), std::string::npos) << ran.err;
+  }
+  EXPECT_EQ(show(id)["state"], "queued");
+  // The environment is its owner's business.
+  EXPECT_FALSE(show(id)["spec"]["env"].empty());
+  EXPECT_TRUE(data_of(bob({"show", id, "--json"}))["spec"]["env"].empty());
+  EXPECT_EQ(operate({"stop", id}).exit, 0);
+}
+
+TEST_F(Schedule, Quotas) {
+  EXPECT_NE(operate({"quota"}).err.find("no quotas"), std::string::npos);
+  EXPECT_EQ(operate({"quota", "set", "--user", "*", "--priority", "50", "--nodes", "0"}).exit, 0);
+  EXPECT_EQ(operate({"quota", "set", "--user", "a\x1b b", "--group", "h", "--nodes", "7"}).exit, 0);
+  EXPECT_EQ(operate({"quota"}).out, "*\tdefault\t50\t0\na\\x1b b\th\t30\t7\n");
+  const json listed = data_of(operate({"quota", "list", "--json"}))["quotas"];
+  EXPECT_EQ(listed[1]["user"], "a\x1b b");
+  EXPECT_EQ(operate({"quota", "drop", "--user", "*", "--priority", "50"}).exit, 0);
+  EXPECT_EQ(data_of(operate({"quota", "--json"}))["quotas"].size(), 1u);
+  EXPECT_EQ(operate({"quota", "set", "--user", "ann", "--priority", "60", "--nodes", "1"}).exit, 2);
+  EXPECT_EQ(operate({"quota", "set", "--user", "ann"}).exit, 2);
+}
+
+TEST_F(Schedule, AKilledSchedulerKeepsEverything) {
+  for (int i = 0; i < 20; i++) submit({"--name", "task" + std::to_string(i), "true"});
+  ASSERT_EQ(ann({"suspend", "7"}).exit, 0);
+  ASSERT_EQ(ann({"stop", "8"}).exit, 0);
+  ASSERT_EQ(operate({"quota", "set", "--user", "*", "--nodes", "3"}).exit, 0);
+  json before = data_of(ann({"list", "-a", "--json"}))["tasks"];
+  ASSERT_EQ(before.size(), 20u);
+  EXPECT_EQ(before[0]["task"], 20);  // the newest first
+  kill_scheduler();
+  // Whoever asks meanwhile waits for it, a moment.
+  start(address_);
+  json after = data_of(ann({"list", "-a", "--json"}))["tasks"];
+  for (json* const tasks : {&before, &after}) {
+    for (json& task : *tasks) task.erase("waiting");  // of decisions, which are made anew
+  }
+  EXPECT_EQ(before, after);
+  EXPECT_EQ(data_of(operate({"quota", "--json"}))["quotas"].size(), 1u);
+  EXPECT_EQ(submit({"true"}), "21");
+  EXPECT_EQ(data_of(ann({"list", "--json", "--count", "2"}))["tasks"].size(), 2u);
+}
+
+TEST_F(Schedule, TheSameRequestTwiceIsOneTask) {
+  ASSERT_EQ(ann({"list"}).exit, 0);  // it has started
+  SystemClock clock;
+  const Stop stop(clock);
+  io::SystemDisk disk;
+  net::TransportOptions options;
+  options.use = net::NetUse::tcp;
+  options.key = auth::read_key_file(disk, key()).value();
+  NetClient net(stop, options, "test");
+  rpc::Client client(net.context, net::parse_address(address_).value());
+  scheduler::wire::SubmitRequest request;
+  request.mutable_spec()->add_argv("true");
+  request.mutable_spec()->set_cwd("/");
+  request.mutable_spec()->set_nodes(1);
+  request.mutable_spec()->set_processes(1);
+  request.mutable_spec()->set_group("default");
+  request.mutable_owner()->set_uid(kAnn);
+  request.mutable_owner()->set_name("ann");
+  std::vector<uint64_t> ids;
+  for (const char* const once : {"0123456789abcdef", "0123456789abcdef", "0123456789abcdeF"}) {
+    request.set_once(once);
+    auto reply = run_task(net.loop, rpc::call_method(client, scheduler::kSubmit, request,
+                                                     net.loop.now_ns() + 10 * kSecond));
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    ids.push_back(reply->task());
+  }
+  EXPECT_EQ(ids, (std::vector<uint64_t>{1, 1, 2}));
+  run_task(net.loop, client.close());
+}
+
+TEST_F(Schedule, RunStopsWatchingAndTheTaskGoesOn) {
+  test::Child child(as("ann", {"run", "sh", "-c", "exit 3"}));
+  EXPECT_TRUE(child.wait_for_err("cannot start")) << child.err;
+  child.signal(SIGINT);
+  EXPECT_EQ(child.finish(), 130);
+  EXPECT_NE(child.err.find("task 1 goes on; stop it: ff schedule stop 1"), std::string::npos)
+      << child.err;
+  EXPECT_EQ(show("1")["state"], "queued");
+  // A task that is stopped has no exit code.
+  test::Child stopped(as("ann", {"run", "true"}));
+  EXPECT_TRUE(stopped.wait_for_err("task 2"));
+  EXPECT_EQ(ann({"stop", "2"}).exit, 0);
+  EXPECT_EQ(stopped.finish(), 125);
+  EXPECT_NE(stopped.err.find("task 2 has been ended: stopped before it ran"), std::string::npos)
+      << stopped.err;
+}
+
+TEST(ScheduleServe, MistakesAreNamed) {
+  const test::TempDir dir;
+  const Words absent = {"schedule", "list", "--scheduler", "127.0.0.1:1"};
+  const auto none = test::ff_run(absent);
+  EXPECT_EQ(none.exit, 1);
+  EXPECT_NE(none.err.find("no scheduler answers at 127.0.0.1:1"), std::string::npos) << none.err;
+  EXPECT_NE(none.err.find("Is 'ff schedule serve' running there?"), std::string::npos) << none.err;
+  EXPECT_EQ(test::ff_run({"schedule", "run", "--scheduler", "127.0.0.1:1", "true"}).exit, 125);
+  EXPECT_EQ(test::ff_run({"schedule", "list", "--scheduler", "nowhere"}).exit, 2);
+  const std::string file = dir / "file";
+  test::write_file(file, "x");
+  EXPECT_EQ(test::ff_run({"schedule", "serve", "--dir", file}).exit, 1);
+  EXPECT_EQ(test::ff_run({"schedule", "serve", "--dir", dir / "a", "--kv", "etcd://a"}).exit, 2);
+  EXPECT_EQ(test::ff_run({"schedule", "serve", "--dir", dir / "a", "--listen", "0.0.0.0:0"}).exit,
+            5);
+  test::Launch launch;
+  launch.argv = {FF_BINARY,     "schedule", "serve",      "--listen",
+                 "127.0.0.1:0", "--http",   "127.0.0.1:0"};
+  launch.env = {{"FF_STATE", dir / "state"}};
+  test::Child one(launch);
+  ASSERT_TRUE(one.wait_for_out("pages on port")) << one.err;
+  EXPECT_TRUE(std::filesystem::exists(dir / "state/schedule/schedule.db"));
+  const auto second = test::run(launch);
+  EXPECT_EQ(second.exit, 5);
+  EXPECT_NE(second.err.find("another schedule serve is running"), std::string::npos) << second.err;
+  one.signal(SIGTERM);
+  EXPECT_EQ(one.finish(), 0) << one.err;
+}
+
+scheduler::wire::ListedTask waiting_for(scheduler::Why why) {
+  scheduler::wire::ListedTask listed;
+  auto& task = *listed.mutable_task();
+  task.set_id(17);
+  task.mutable_owner()->set_name("ann");
+  task.mutable_spec()->set_nodes(8);
+  task.mutable_spec()->set_group("h200");
+  task.mutable_spec()->set_priority(30);
+  listed.mutable_waiting()->set_why(static_cast<uint32_t>(why));
+  listed.mutable_waiting()->set_other(12);
+  listed.mutable_waiting()->set_missing(3);
+  listed.mutable_waiting()->set_expected(300 * kSecond);
+  return listed;
+}
+
+TEST(ScheduleWords, EveryReasonAndPhaseHasASentence) {
+  std::set<std::string> sentences;
+  const auto add = [&](const scheduler::wire::ListedTask& listed) {
+    const std::string sentence = explanation(listed, 0);
+    EXPECT_TRUE(sentence.starts_with("Task 17 ")) << sentence;
+    EXPECT_TRUE(sentence.ends_with(".")) << sentence;
+    EXPECT_EQ(sentence.find("does not know"), sentence.npos) << sentence;
+    EXPECT_TRUE(sentences.insert(sentence).second) << sentence;
+    return sentence;
+  };
+  for (uint32_t why = 0; why <= static_cast<uint32_t>(scheduler::Why::behind); why++) {
+    const auto listed = waiting_for(static_cast<scheduler::Why>(why));
+    const std::string sentence = add(listed);
+    EXPECT_FALSE(why_text(listed, 0).empty());
+    switch (static_cast<scheduler::Why>(why)) {
+      case scheduler::Why::not_yet:
+      case scheduler::Why::stopping:
+      case scheduler::Why::first:
+        EXPECT_NE(sentence.find("in 5m"), sentence.npos) << sentence;
+        break;
+      case scheduler::Why::zones:
+      case scheduler::Why::behind: EXPECT_NE(sentence.find("task 12"), sentence.npos); break;
+      default: EXPECT_NE(sentence.find("3 nodes"), sentence.npos) << sentence;
+    }
+  }
+  auto listed = waiting_for(scheduler::Why::first);
+  listed.clear_waiting();
+  auto& task = *listed.mutable_task();
+  auto& tried = *task.add_attempts();
+  tried.add_nodes("n1");
+  for (uint32_t phase = 0; phase <= static_cast<uint32_t>(scheduler::TaskPhase::finished);
+       phase++) {
+    task.set_phase(phase);
+    add(listed);
+  }
+  task.set_phase(static_cast<uint32_t>(scheduler::TaskPhase::stopping));
+  tried.set_stop_text("as it is");
+  for (uint32_t why = 1; why <= static_cast<uint32_t>(scheduler::kLastStop); why++) {
+    tried.set_stop(why);
+    tried.set_stop_text("for reason " + std::to_string(why));
+    add(listed);
+  }
+  tried.set_acked(1);
+  add(listed);
+  tried.set_terminated(1);
+  add(listed);
+  tried.set_killed(1);
+  add(listed);
+  task.set_phase(static_cast<uint32_t>(scheduler::TaskPhase::finished));
+  for (uint32_t outcome = 1; outcome <= static_cast<uint32_t>(scheduler::Outcome::stopped);
+       outcome++) {
+    task.set_outcome(outcome);
+    add(listed);
+  }
+  // Of a newer scheduler.
+  task.set_phase(77);
+  EXPECT_NE(explanation(listed, 0).find("newer"), std::string::npos);
+  EXPECT_EQ(task_state(task), "unknown");
+}
+
+TEST(ScheduleWords, OptionsAreRead) {
+  EXPECT_EQ(parse_signal("USR1").value(), static_cast<uint32_t>(SIGUSR1));
+  EXPECT_EQ(parse_signal("SIGTERM").value(), static_cast<uint32_t>(SIGTERM));
+  EXPECT_EQ(parse_signal("12").value(), 12u);
+  for (const char* const bad : {"", "0", "65", "usr1", "KILL", "19", "SIG", "-1"}) {
+    EXPECT_FALSE(parse_signal(bad).ok()) << bad;
+  }
+  EXPECT_EQ(parse_restart("on-failure:3").value(), 3u);
+  for (const char* const bad : {"", "3", "on-failure", "on-failure:", "on-failure:x", "always"}) {
+    EXPECT_FALSE(parse_restart(bad).ok()) << bad;
+  }
+  EXPECT_FALSE(is_passed_on("FF_TASK_DIR", false));
+  EXPECT_FALSE(is_passed_on("FF_ANY_SECRET", false));
+  EXPECT_TRUE(is_passed_on("FF_NET", false));
+  EXPECT_TRUE(is_passed_on("MY_TOKEN", false));
+  EXPECT_FALSE(is_passed_on("MY_TOKEN", true));
+}
+
+TEST(ScheduleWords, LogsOnATerminalHaveNoCodes) {
+  TerminalText text;
+  EXPECT_EQ(text.take("a\tb\n\x1b[2J\r"), "a\tb\n\\x1b[2J\\x0d");
+  EXPECT_EQ(text.take("\xe2\x80"), "");
+  EXPECT_EQ(text.take("\x93 \xc3"), "\xe2\x80\x93 ");
+  EXPECT_EQ(text.take("\xa9\n"), "\xc3\xa9\n");
+  EXPECT_EQ(text.take("\xff\n"), "\\xff\n");
+}
+
+}  // namespace
+}  // namespace ff::cmd

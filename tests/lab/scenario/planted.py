@@ -1,0 +1,438 @@
+#!/usr/bin/env python3
+# Bugs planted into a cluster one by one, and the seed of the story that finds each.
+"""Shows that `ff sim` can fail: plants known bugs, builds, and searches the stories for them.
+
+usage: planted.py [--fit | --build BUILD --seeds N] [NAME...]
+
+Run it in a clone whose build folder BUILD (build) is configured for release: sources are changed
+and restored, one bug at a time. Without names all bugs are planted. Exits with 1 when one of them
+is not found within N seeds. --fit only looks whether the sources still have what each bug replaces.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+# name: places, each a file, what stands there, and what is to stand there
+CHAIN = {
+    "drop-chain-version-check": [
+        (
+            "core/storage/chain/replica.cc",
+            "  if (version != chain->version) {",
+            "  if (version > chain->version) {",
+        )
+    ],
+    "acknowledge-before-commit": [
+        (
+            "core/storage/chain/replica_update.cc",
+            "    auto ending = end_of(flight);\n    co_return co_await std::move(ending);\n"
+            "  }\n}\n\nResult<void> Replica::be_head",
+            "    gate_.spawn(fly(flight));\n    while (flight->hold) {\n"
+            "      const auto now = store_.state(id_, flight->update.id);\n"
+            "      if (now && now->pending && now->pending->writer == flight->update.writer) {\n"
+            "        co_return Done{now->pending->image, version};\n      }\n"
+            "      const auto waited = co_await after(context_.loop, kMillisecond);\n"
+            "      FF_CO_TRY(waited);\n    }\n    co_return flight->outcome;\n  }\n}\n\n"
+            "Result<void> Replica::be_head",
+        )
+    ],
+    # Alone it does no harm: what is copied late is refused where it is older.
+    "skip-resync-lock-and-what-is-behind-it": [
+        (
+            "core/storage/chain/replica_copy.cc",
+            "  auto locking = locks_.take(id);\n"
+            "  FF_CO_TRY(const auto hold, co_await std::move(locking));\n"
+            "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
+            "  // What is here",
+            "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
+            "  // What is here",
+        ),
+        (
+            "core/storage/chain/decisions.cc",
+            "  if (has_replacement(state, copy.version, chain_version)) return false;\n",
+            "  (void)chain_version;\n",
+        ),
+        (
+            "core/storage/chain/decisions.cc",
+            "  return state.committed.version == 0 || state.chain_version != chain_version;\n",
+            "  return state.committed.version == 0 || chain_version > 0;\n",
+        ),
+    ],
+    "reuse-freed-block-at-once": [
+        (
+            "core/storage/chunk/blocks.cc",
+            "  freed_.push_back({epoch_, block.place});",
+            "  files(block.place.of).space.free(block.place.number);",
+        )
+    ],
+    "forget-the-fence": [
+        (
+            "core/storage/cluster/member.cc",
+            "  return answered_ && now_ns - lease_from_ns_ < kServeNs;",
+            "  return answered_ && now_ns >= 0;",
+        )
+    ],
+    "a-successor-out-of-reach-is-not-told-of": [
+        (
+            "core/storage/cluster/manager.cc",
+            "  note_cuts(beat, now_ns);\n",
+            "",
+        )
+    ],
+    "deposed-primary-answers": [
+        (
+            "core/storage/cluster/manager_service.cc",
+            "  if (!acts(reign)) {\n    *reply.mutable_elsewhere() = elsewhere();\n"
+            "    co_return reply;\n  }\n  if (!reign->manager) co_return no_cluster();\n"
+            "  const NodeId node",
+            "  if (reign == nullptr) {\n    *reply.mutable_elsewhere() = elsewhere();\n"
+            "    co_return reply;\n  }\n  if (!reign->manager) co_return no_cluster();\n"
+            "  const NodeId node",
+        ),
+        (
+            "core/storage/cluster/manager_service.cc",
+            "    reign->end();\n    reign_.reset();\n",
+            "    reign->end();\n",
+        ),
+    ],
+    # Alone it does no harm: the last that serves brings what is pending to its end before it tells
+    # which version counts, so that no predecessor answers less than the promoted one.
+    "read-before-promotion-is-confirmed-and-what-is-behind-it": [
+        ("core/storage/cluster/member.cc", "  return own(id)->joined;", "  return true;"),
+        (
+            "core/storage/chain/replica_read.cc",
+            "    auto settling = settle(id);\n    FF_CO_TRY(co_await std::move(settling));\n"
+            "    co_return std::nullopt;\n",
+            "    co_return std::optional(Which::committed);\n",
+        ),
+        (
+            "core/storage/chain/replica_read.cc",
+            "    if (!state.pending) co_return state.committed.version;\n"
+            "    auto settling = settle(id);\n    FF_CO_TRY(co_await std::move(settling));\n",
+            "    co_return state.committed.version;\n",
+        ),
+    ],
+    # What the index names and the disk has lost is taken for a copy.
+    "lost-blocks-count-as-a-copy": [
+        ("core/storage/chunk/store_open.cc", "  note_damage(changes);\n", ""),
+    ],
+    "forget-results-at-restart": [
+        (
+            "core/storage/chunk/store_open.cc",
+            "  FF_TRY(target->second.channels[channel], decode_result(body));\n",
+            "  FF_TRY(decode_result(body));\n  (void)channel;\n",
+        )
+    ],
+    # Alone it does no harm: no target serves before it has settled what is pending.
+    "take-anothers-pending-version-and-serve-before-it-is-settled": [
+        (
+            "core/storage/chain/replica_sync.cc",
+            "  auto settling = settle_all();\n  co_return co_await std::move(settling);\n}\n\n"
+            "Task<Result<void>> Replica::settle_all",
+            "  co_return Result<void>();\n}\n\nTask<Result<void>> Replica::settle_all",
+        ),
+        (
+            "core/storage/chain/decisions.cc",
+            "  const bool its = state.pending->writer == writer;",
+            "  const bool its = true;",
+        )
+    ],
+    "cancel-a-stored-pending-version": [
+        (
+            "core/storage/chain/replica_update.cc",
+            "    if (is_refusal(passed.error())) {",
+            "    if (passed.error().code != Errc::stale) {",
+        )
+    ],
+    # Alone it does no harm: each chunk is looked at again under its lock, at both ends.
+    "resync-lists-in-the-wrong-order-and-what-is-behind-it": [
+        (
+            "core/storage/chain/replica_copy.cc",
+            "    // The other's list first: what is in it alone has not come into being since.\n",
+            "    FF_CO_TRY(auto early, store_.list(id_, from, kChunkPage));\n",
+        ),
+        (
+            "core/storage/chain/replica_copy.cc",
+            "    FF_CO_TRY(auto local, store_.list(id_, from, kChunkPage));\n",
+            "    auto local = early;\n",
+        ),
+        (
+            "core/storage/chain/replica_copy.cc",
+            "  for (const auto& [id, state] : theirs) differ.push_back(id);\n",
+            "  for (const auto& [id, state] : theirs) {\n"
+            "    wire::EraseRequest erase;\n"
+            "    *erase.mutable_place() = place_of(copying.to.id, copying.version);\n"
+            "    *erase.mutable_chunk() = to_wire(id);\n"
+            "    auto erasing = call(copying.to.node, kErase, std::move(erase), {}, kStepNs);\n"
+            "    FF_CO_TRY(co_await std::move(erasing));\n  }\n",
+        ),
+        (
+            "core/storage/chain/decisions.cc",
+            "  return state.committed.version == 0 || state.chain_version != chain_version;\n",
+            "  return chain_version > 0;\n  (void)state;\n",
+        ),
+    ],
+    "write-a-sink-after-the-call-was-given-up": [
+        (
+            "core/platform/rpc/channel.cc",
+            "  if (!has_memory || !connection().one_sided()) co_return;",
+            "  if (!has_memory || next_call_ > 0) co_return;",
+        )
+    ],
+}
+
+
+FILES = {
+    "forget-answers": [
+        (
+            "core/storage/meta/names.cc",
+            "    if (before && before->sequence() == request.sequence) {",
+            "    if (before && before->sequence() == request.sequence && request.slot >= kSlots) {",
+        )
+    ],
+    "move-a-directory-below-itself": [
+        (
+            "core/storage/meta/names_rename.cc",
+            "        overtaken = moves != moved->moves ||",
+            "        overtaken =",
+        )
+    ],
+    "remove-a-directory-that-is-not-empty": [
+        (
+            "core/storage/meta/records.cc",
+            "  co_return entries.empty();",
+            "  co_return entries.empty() || dir % 5 == 0;",
+        )
+    ],
+    "lose-a-link": [
+        (
+            "core/storage/meta/names.cc",
+            "    inode.links++;\n    inode.ctime_ns = now_ns;",
+            "    if (id % 3 != 0) inode.links++;\n    inode.ctime_ns = now_ns;",
+        )
+    ],
+    "forget-the-cut": [
+        (
+            "core/storage/meta/names_lengths.cc",
+            "    auto cutting = chunks.cut(inode, inode.cut_to, still);\n"
+            "    FF_CO_TRY(co_await std::move(cutting));\n",
+            "    (void)chunks;\n",
+        )
+    ],
+    # Alone each does no harm: either is enough for nearly all that come late.
+    "cut-what-was-written-after-it": [
+        (
+            "core/storage/meta/chunks.cc",
+            "  over |= !goes;\n",
+            "  over |= !goes && share.length > UINT64_MAX / 2;\n",
+        ),
+        (
+            "core/storage/chain/decisions.cc",
+            "  if (update.only_version && *update.only_version != committed.version) "
+            "return std::nullopt;\n",
+            "",
+        ),
+    ],
+    "clear-what-was-appended-meanwhile": [
+        (
+            "core/storage/chain/decisions.cc",
+            "  const bool all_of_it = update.length == committed.length;\n",
+            "  const bool all_of_it = update.offset == 0;\n",
+        )
+    ],
+    "cut-without-sync": [
+        (
+            "core/storage/meta/chunks.cc",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n"
+            "  if (chain > 0) co_return true;\n",
+        )
+    ],
+    "cut-by-another-without-sync": [
+        (
+            "core/storage/meta/chunks.cc",
+            "    if (found.verifier) verifiers.insert(*found.verifier);\n",
+            "",
+        ),
+        (
+            "core/storage/meta/chunks.cc",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n",
+            "  const Verifiers seen = std::exchange(verifiers, {});\n"
+            "  if (seen.empty()) co_return true;\n",
+        ),
+    ],
+    "append-where-another-does": [
+        (
+            "core/storage/meta/names_lengths.cc",
+            "    inode.length += size;\n",
+            "    if (inode.length % 3 != 0) inode.length += size;\n",
+        )
+    ],
+    "never-collect": [
+        (
+            "core/storage/meta/records.cc",
+            "    txn.put(keys::of(keys::kGarbage, static_cast<uint64_t>(now_ns), inode.id), "
+            '"");\n',
+            "",
+        )
+    ],
+    "write-behind-out-of-turn": [
+        (
+            "core/storage/client/write_behind.cc",
+            "  while (turns_[chunk].done != ticket) {",
+            "  while (turns_[chunk].done != ticket && chunk > 1000) {",
+        )
+    ],
+    "sync-half-of-it": [
+        (
+            "core/storage/client/file.cc",
+            "    all.add(under(sync_chain(chain, count), scope.cancel()));\n",
+            "    if (chain % 2 != 0) all.add(under(sync_chain(chain, count), scope.cancel()));\n",
+        )
+    ],
+    "tell-an-error-to-whoever-asks-first": [
+        (
+            "core/storage/client/error_seq.h",
+            "    if (cursor.told_ == count_) return {};",
+            "    if (cursor.told_ == count_ || seen_) return {};",
+        )
+    ],
+}
+
+NAMES = {
+    "believe-a-server-that-has-lost-it": [
+        (
+            "core/storage/meta/pending.h",
+            "      if (!kept) lost.push_back(std::move(change));\n",
+            "      if (!kept && change.mark.generation == 0) lost.push_back(std::move(change));\n",
+        )
+    ],
+    "answer-a-sync-at-once": [
+        (
+            "core/storage/meta/meta_calls.cc",
+            "  auto syncing = names_.sync();\n  FF_CO_TRY(co_await std::move(syncing));\n"
+            "  wire::SyncReply reply;\n",
+            "  wire::SyncReply reply;\n",
+        ),
+        (
+            "core/storage/meta/meta_calls.cc",
+            "    durable.set_position(*position);\n",
+            "    durable.set_position(*position + 1000);\n",
+        )
+    ],
+    "lengths-are-not-told-again": [
+        (
+            "core/storage/meta/meta_client.cc",
+            "        lost_lengths_.push_back(std::move(change));\n",
+            "        change.told.reset();\n",
+        )
+    ],
+    "tell-the-file-and-not-its-directory": [
+        (
+            "core/storage/meta/meta_client.cc",
+            "    if (ref.way.empty() && !known) change.inodes.push_back(ref.id);\n",
+            "    if (ref.id == kRoot && !known) change.inodes.push_back(ref.id);\n",
+        )
+    ],
+}
+
+CLUSTER = {
+    # Alone each does no harm: the manager looks at it in several ways.
+    "go-on-with-any-that-is-alive": [
+        (
+            "core/storage/cluster/manager_loss.cc",
+            "    if (promotable(chain, target) && beats(alive)) alive = &target;\n",
+            "    if (promotable(chain, target)) alive = &target;\n",
+        ),
+        (
+            "core/storage/cluster/manager_loss.cc",
+            "  if (!complete && other_complete) {\n",
+            "  if (!complete && other_complete && chain.id == 0) {\n",
+        ),
+        (
+            "core/storage/cluster/manager_loss.cc",
+            "  if (most != nullptr && has_less(",
+            "  if (most == heir && has_less(",
+        ),
+        (
+            "core/storage/cluster/manager_loss.cc",
+            "  if (plan.incomplete && !order.incomplete) {\n",
+            "  if (plan.incomplete && order.chain == 0) {\n",
+        ),
+    ],
+    "serve-while-those-set-aside-may": [
+        (
+            "core/storage/cluster/manager_loss.cc",
+            "    return node == nullptr || node->routing_version < aside.changed;\n",
+            "    return node == nullptr;\n",
+        )
+    ],
+}
+STORIES = {"chain": CHAIN, "files": FILES, "names": NAMES, "cluster": CLUSTER}
+PLANTED = CHAIN | FILES | NAMES | CLUSTER
+
+
+def changed(name):
+    """Sources with the bug in them: {path: text}."""
+    texts = {}
+    for path, old, new in PLANTED[name]:
+        text = texts.get(path) or (ROOT / path).read_text()
+        if text.count(old) != 1:
+            sys.exit(f"{name}: {path} has not this once any more:\n{old}")
+        texts[path] = text.replace(old, new)
+    return texts
+
+
+def sim(args, name, seed, seeds):
+    story = next(story for story, planted in STORIES.items() if name in planted)
+    words = ["sim", "--story", story, "--seed", str(seed), "--seeds", str(seeds)]
+    return subprocess.run(
+        [f"{args.build}/ff", *words], capture_output=True, text=True, check=False
+    )
+
+
+def search(name, args):
+    originals = {path: (ROOT / path).read_text() for path, _, _ in PLANTED[name]}
+    try:
+        for path, text in changed(name).items():
+            (ROOT / path).write_text(text)
+        subprocess.run(["ninja", "-C", args.build, "ff"], check=True, stdout=subprocess.DEVNULL)
+        run = sim(args, name, 1, args.seeds)
+        if run.returncode not in (0, 3):  # a check of the code itself: of which seed?
+            seed = 1
+            while (run := sim(args, name, seed, 1)).returncode in (0, 3):
+                seed += 1
+            return seed, run.stderr.strip().split("\n", maxsplit=1)[0]
+    finally:
+        for path, text in originals.items():
+            (ROOT / path).write_text(text)
+    found = re.search(r"seed (\d+): (.*)", run.stderr)
+    return (int(found[1]), found[2]) if found else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--build", default=str(ROOT / "build"))
+    parser.add_argument("--seeds", type=int, default=5000)
+    parser.add_argument("--fit", action="store_true")
+    args = parser.parse_args()
+    if args.fit:
+        for name in args.names or PLANTED:
+            changed(name)
+        return 0
+    missed = 0
+    for name in args.names or PLANTED:
+        found = search(name, args)
+        missed += found is None
+        what = f"seed {found[0]}: {found[1]}" if found else f"NOT FOUND in {args.seeds} seeds"
+        print(f"{name}: {what}", flush=True)
+    subprocess.run(["ninja", "-C", args.build, "ff"], check=True, stdout=subprocess.DEVNULL)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+// Traces and the cluster on paper: what is read, and that nothing is lost or run twice there.
+#include "ops/scheduler/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "platform/base/clock.h"
+
+namespace ff::scheduler {
+namespace {
+
+SimulatedRun run(const SimulatedCluster& cluster, const Trace& trace) {
+  SystemClock clock;
+  const Stop stop(clock);
+  auto outcome = simulate(cluster, trace, 7, clock, stop);
+  EXPECT_TRUE(outcome.ok());
+  return *outcome;
+}
+
+TEST(Trace, ReadsTheStandardWorkloadFormat) {
+  const auto trace = parse_swf(
+      "; UnixStartTime: 0\n"
+      " 1 10 5 3600 64 -1 -1 64 7200 -1 1 3 1 1 1 1 -1 -1\n"
+      "\n"
+      "2 4 -1 60 -1 -1 -1 9 -1 -1 1 4 1 1 1 1 -1 -1\r\n"
+      "3 0 -1 -1 8 -1 -1 8 100 -1 0 4 1 1 1 1 -1 -1\n",
+      8);
+  ASSERT_TRUE(trace.ok());
+  ASSERT_EQ(trace->tasks.size(), 2u);
+  EXPECT_EQ(trace->left_out, 1u);  // it never ran
+  EXPECT_EQ(trace->tasks[0].submit_ns, 4 * kSecond);
+  EXPECT_EQ(trace->tasks[0].nodes, 2u);  // 9 processors on nodes of 8
+  EXPECT_EQ(trace->tasks[0].limit_ns, 0);
+  EXPECT_EQ(trace->tasks[1].nodes, 8u);
+  EXPECT_EQ(trace->tasks[1].limit_ns, 7200 * kSecond);
+  EXPECT_EQ(trace->tasks[1].user, 3u);
+}
+
+TEST(Trace, NamesTheLineThatIsBroken) {
+  const auto swf = parse_swf("; fine\n1 2 3\n", 1);
+  ASSERT_FALSE(swf.ok());
+  EXPECT_EQ(swf.error().code, Errc::usage);
+  EXPECT_NE(swf.error().message.find("line 2"), std::string::npos);
+  const auto lines =
+      parse_trace_lines("{\"nodes\": 1, \"run_s\": 5}\n{\"nodes\": 1, \"runs\": 5}\n");
+  ASSERT_FALSE(lines.ok());
+  EXPECT_NE(lines.error().message.find("line 2"), std::string::npos);
+  EXPECT_NE(lines.error().message.find("runs"), std::string::npos);
+  for (const std::string text : {"[]", "{", "{\"nodes\": -1, \"run_s\": 5}", "{\"run_s\": 5}",
+                                 "{\"nodes\": 1, \"run_s\": 5, \"priority\": 31}", "nan nan"}) {
+    EXPECT_FALSE(parse_trace_lines(text).ok()) << text;
+  }
+  EXPECT_FALSE(parse_swf("1 1 1 nan 1 1 1 1 1 1 1 1 1 1 1 1 1 1", 1).ok());
+}
+
+TEST(Trace, ReadsLinesOfJson) {
+  const auto trace = parse_trace_lines(
+      "{\"submit_s\": 9, \"nodes\": 2, \"run_s\": 1.5, \"limit_s\": 60, \"priority\": 50, "
+      "\"user\": \"ada\"}\n\n{\"nodes\": 1, \"run_s\": 10}\n");
+  ASSERT_TRUE(trace.ok());
+  ASSERT_EQ(trace->tasks.size(), 2u);
+  EXPECT_EQ(trace->tasks[0].nodes, 1u);
+  EXPECT_EQ(trace->tasks[0].level, kUsualLevel);
+  EXPECT_EQ(trace->tasks[1].run_ns, 3 * kSecond / 2);
+  EXPECT_EQ(trace->tasks[1].level, 5);
+}
+
+TEST(Simulate, OneTaskAfterTheOther) {
+  Trace trace;
+  for (int i = 0; i < 3; i++) trace.tasks.push_back({.run_ns = 100 * kSecond, .nodes = 2});
+  const auto outcome = run({.nodes = 2, .zones = 1}, trace);
+  EXPECT_EQ(outcome.finished, 3u);
+  EXPECT_EQ(outcome.preemptions, 0u);
+  EXPECT_DOUBLE_EQ(outcome.utilisation, 1);
+  EXPECT_DOUBLE_EQ(outcome.wait_s_p50, 100);
+  EXPECT_NEAR(outcome.hours, 300 / 3600.0, 1e-9);
+}
+
+TEST(Simulate, AnInterruptedTaskGoesOnWhereItSaved) {
+  Trace trace;
+  trace.tasks.push_back({.run_ns = 1000 * kSecond, .nodes = 2, .level = 0});
+  trace.tasks.push_back(
+      {.submit_ns = 400 * kSecond, .run_ns = 100 * kSecond, .nodes = 2, .level = 5});
+  SimulatedCluster cluster{.nodes = 2, .zones = 1};
+  auto outcome = run(cluster, trace);
+  EXPECT_EQ(outcome.finished, 2u);
+  EXPECT_EQ(outcome.preemptions, 1u);
+  EXPECT_DOUBLE_EQ(outcome.lost_node_hours, 0);
+  // 1100 s of work, 30 s to save, 60 s to load.
+  EXPECT_NEAR(outcome.hours * 3600, 1190, 1);
+
+  cluster.answering = 0;
+  outcome = run(cluster, trace);
+  EXPECT_NEAR(outcome.lost_node_hours, 2 * 100 / 3600.0, 1e-6);  // it had saved at 300 s
+  EXPECT_NEAR(outcome.hours * 3600, 1290, 1);
+}
+
+TEST(Simulate, AllFinishWhateverTheTrace) {
+  for (uint64_t seed = 1; seed <= 20; seed++) {
+    SCOPED_TRACE(seed);
+    SeededRng rng(seed);
+    Trace trace = made_up_trace(rng, 300, 64);
+    for (TraceTask& task : trace.tasks) {
+      task.submit_ns = static_cast<int64_t>(rng.below(20'000)) * kSecond;
+      if (rng.below(3) == 0) task.limit_ns = 0;
+    }
+    std::ranges::sort(trace.tasks, {}, &TraceTask::submit_ns);
+    const auto outcome = run({.nodes = 64, .zones = 2, .leaf_nodes = 8, .answering = 0.5}, trace);
+    EXPECT_EQ(outcome.finished, 300u);
+    EXPECT_LE(outcome.utilisation + outcome.overhead, 1 + 1e-9);
+  }
+}
+
+TEST(Simulate, ABusyClusterIsUsed) {
+  SeededRng rng(1);
+  const auto outcome = run({.nodes = 1250}, made_up_trace(rng, 5000, 1250));
+  EXPECT_EQ(outcome.finished, 5000u);
+  EXPECT_GE(outcome.utilisation, 0.97);
+}
+
+}  // namespace
+}  // namespace ff::scheduler

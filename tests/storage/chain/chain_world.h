@@ -1,0 +1,454 @@
+// Storage nodes with one target each on simulated disks, and one chain of them whose states the
+// test itself gives out, as the cluster manager would. Calls are real, over a simulated network.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "platform/base/gate.h"
+#include "platform/io/files.h"
+#include "platform/io/test_bytes.h"
+#include "platform/rpc/error_wire.h"
+#include "platform/rpc/server.h"
+#include "platform/sim/sim_disk.h"
+#include "platform/sim/sim_net.h"
+#include "platform/simd/crc32c.h"
+#include "storage/chain/replicas.h"
+#include "storage/chain/wire.h"
+
+namespace ff::chain {
+
+constexpr cluster::ChainId kChain = 3;
+constexpr uint64_t kChunkSize = 256 * kKiB;
+constexpr chunk::ChunkId kA{1, 0};
+constexpr chunk::ChunkId kB{1, 1};
+using cluster::State;
+
+inline std::string text_of(uint64_t seed, size_t size) {
+  SeededRng rng(seed);
+  std::string text(size, '\0');
+  for (char& c : text) c = static_cast<char>(rng.below(256));
+  return text;
+}
+
+class ChainWorld {
+ public:
+  struct Node {
+    Node(ChainWorld& world, uint64_t number, uint64_t seed)
+        : name(fmt::format("n{}", number)), id(number), disk(seed, world.sim.clock()) {}
+    const std::string name;
+    const cluster::NodeId id;
+    sim::SimDisk disk;
+    std::string boot = "boot";
+    uint64_t generation = 0;
+    cluster::Routing kept;
+    bool silent = false;  // hears nothing of the manager
+    bool made = false;
+    bool broken = false;  // its target has failed
+    struct Live;
+    std::unique_ptr<Live> live;
+  };
+
+  explicit ChainWorld(size_t targets, uint64_t seed = 1)
+      : rng(seed), net(sim, seed), transport(net.transport("client")), gate(sim.loop()) {
+    truth.cluster = "cluster-1";
+    truth.version = 1;
+    cluster::Chain chain{.id = kChain, .version = 1, .changed = 1};
+    for (size_t i = 0; i < targets; i++) {
+      nodes.push_back(std::make_unique<Node>(*this, i + 1, seed * 100 + i));
+      chain.targets.push_back({.id = target(i), .node = i + 1, .disk = 1});
+      truth.nodes[i + 1] = {
+          .id = i + 1, .name = nodes[i]->name, .addresses = {nodes[i]->name + ":7000"}};
+    }
+    truth.chains[kChain] = chain;
+    for (size_t i = 0; i < targets; i++) start(i);
+    gate.spawn(keep_leases());
+    tell_all();
+    std::vector<State> all(targets, State::serving);
+    set(all);
+    sim.run_for(10 * kMillisecond);
+  }
+  ~ChainWorld();
+
+  static cluster::TargetId target(size_t i) { return 100 + i; }
+  Replica& replica(size_t i);
+  chunk::Store& store(size_t i);
+  cluster::Member& member(size_t i);
+
+  void start(size_t i);
+  // A target that was out comes back: its process starts if need be, then it is copied to.
+  void bring_back(size_t i) {
+    if (!lives(i)) start(i);
+    tell(i);
+    change_one(i, State::waiting);
+    change_one(i, State::syncing);
+  }
+  void change_one(size_t i, State state) {
+    std::vector<State> states;
+    for (size_t at = 0; at < nodes.size(); at++) states.push_back(at == i ? state : state_of(at));
+    set(states);
+  }
+  // Whether it has told that it has all.
+  bool copied(size_t i) {
+    return member(i).local(target(i)) == cluster::Local::uptodate && state_of(i) == State::syncing;
+  }
+  // The process ends; with power also the machine.
+  void kill(size_t i);
+  void lose_power(size_t i);
+  bool lives(size_t i) const { return nodes[i]->live != nullptr; }
+
+  uint64_t version() const { return truth.chains.at(kChain).version; }
+  // New states, in the chain's order of targets; all nodes hear of them. Then the chain is ordered.
+  void set(std::vector<State> states) {
+    change(std::move(states));
+    tell_all();
+  }
+  void change(std::vector<State> states) {
+    cluster::Chain& chain = truth.chains.at(kChain);
+    ASSERT_EQ(states.size(), chain.targets.size());
+    for (size_t i = 0; i < states.size(); i++) state_of(i) = states[i];
+    std::ranges::stable_sort(chain.targets, {}, &cluster::Target::state);
+    chain.version++;
+    chain.changed = ++truth.version;
+  }
+  State& state_of(size_t i) {
+    for (cluster::Target& at : truth.chains.at(kChain).targets) {
+      if (at.id == target(i)) return at.state;
+    }
+    FF_CHECK(!"no such target");
+    return truth.chains.at(kChain).targets[0].state;
+  }
+  // What the manager answers to its heartbeat; `joined`: all before it are said to know.
+  void tell(size_t i, bool joined = true);
+  void tell_all() {
+    for (size_t i = 0; i < nodes.size(); i++) {
+      if (lives(i) && !nodes[i]->silent) tell(i);
+    }
+  }
+
+  // Calls of a client, at target `i`.
+  struct Write {
+    chunk::ChunkId id = {1, 0};
+    chunk::Change change = chunk::Change::write;
+    std::string data = {};
+    uint64_t offset = 0;
+    uint64_t length = 0;
+    std::optional<uint64_t> only_version = {};
+    chunk::Writer writer = {};  // none: a new one
+    uint64_t version = 0;       // of the chain; none: the newest
+    std::optional<uint32_t> crc = {};
+  };
+  chunk::Writer new_writer() { return {.client = 77, .channel = next_channel_++, .sequence = 1}; }
+  Task<Result<wire::WriteReply>> send(size_t i, Write write);
+  Task<Result<std::string>> get(size_t i, chunk::ChunkId id, uint64_t offset = 0,
+                                uint64_t length = kChunkSize);
+  Task<Result<uint64_t>> ask_sync(size_t i);
+  Task<Result<wire::LastReply>> ask_last(size_t i, uint64_t inode);
+
+  template <class T>
+  T run(Task<T> task) {
+    return run_task(sim.loop(), std::move(task));
+  }
+  void run(Task<void> task) { run_task(sim.loop(), std::move(task)); }
+  Result<wire::WriteReply> write(size_t i, Write what) { return run(send(i, std::move(what))); }
+  // "(CODE)" for an error.
+  std::string read(size_t i, chunk::ChunkId id = {1, 0}) {
+    auto got = run(get(i, id));
+    return got ? *got : fmt::format("({})", errc_name(got.error().code));
+  }
+  // Begins without waiting for its end.
+  template <class T>
+  void begin(Task<Result<T>> task, std::optional<Result<T>>& result) {
+    gate.spawn([](Task<Result<T>> what, std::optional<Result<T>>& into) -> Task<void> {
+      into = co_await std::move(what);
+    }(std::move(task), result));
+  }
+  // Runs until the condition holds, at most so long.
+  template <class F>
+  bool eventually(F condition, int64_t most_ns = 60 * kSecond) {
+    const int64_t until_ns = sim.now_ns() + most_ns;
+    while (!condition() && sim.now_ns() < until_ns) sim.run_for(kMillisecond);
+    return condition();
+  }
+  rpc::Identity identity(std::string name) {
+    return {.name = std::move(name), .software = "ff test", .key = auth::Key{}, .nonces = &rng};
+  }
+  // What both hold of all chunks, but pending versions and results under way.
+  void expect_equal(size_t a, size_t b);
+
+  // Flips a bit in each place of the node's disk where these bytes lie.
+  void damage(size_t i, std::string_view needle);
+
+  sim::SimWorld sim;
+  SeededRng rng;
+  sim::SimNet net;
+  Metrics metrics;
+  cluster::Routing truth;
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<std::string> failures;  // of targets
+
+ private:
+  Task<void> keep_leases() {
+    for (;;) {
+      const auto waited = co_await after(sim.loop(), kSecond);
+      if (!waited) co_return;
+      tell_all();
+    }
+  }
+
+  uint64_t next_channel_ = 1;
+  rpc::Senders senders_;
+  std::unique_ptr<net::Transport> transport;
+  std::optional<rpc::ClientContext> client_;
+  std::optional<Nodes> client_nodes_;
+  Gate gate;
+};
+
+// What a client on a machine of its own needs, with the cluster key.
+struct ClientMachine {
+  ClientMachine(ChainWorld& world, const std::string& name)
+      : transport(world.net.transport(name)), context{world.sim.loop(), *transport,
+                                                      senders,          metrics,
+                                                      world.rng,        world.identity(name)} {}
+
+  Metrics metrics;
+  rpc::Senders senders;
+  std::unique_ptr<net::Transport> transport;
+  rpc::ClientContext context;
+};
+
+struct ChainWorld::Node::Live {
+  Live(ChainWorld& world, Node& node)
+      : transport(world.net.transport(node.name)),
+        client{world.sim.loop(), *transport, senders,
+               world.metrics,    world.rng,  world.identity(node.name)},
+        member({.id = node.id,
+                .name = node.name,
+                .generation = ++node.generation,
+                .addresses = {node.name + ":7000"}},
+               node.kept),
+        nodes(client, member.routing()),
+        pace(world.sim.loop()),
+        context{world.sim.loop(),
+                member,
+                nodes,
+                world.rng,
+                pace,
+                memory,
+                metrics,
+                [] {},
+                [this, &world, &node](cluster::TargetId id, const Error& error) {
+                  world.failures.push_back(fmt::format("{}: {}", node.name, error.message));
+                  node.broken = true;
+                  member.set_usable(id, false);
+                },
+                auth::Key{}},
+        replicas(router, context),
+        server(world.sim.loop(), *transport, router, metrics, world.identity(node.name)) {}
+
+  rpc::Senders senders;
+  Metrics metrics;
+  std::unique_ptr<net::Transport> transport;
+  rpc::ClientContext client;
+  cluster::Member member;
+  Nodes nodes;
+  Pace pace;
+  Memory memory;
+  ReplicaContext context;
+  rpc::Router router;
+  std::unique_ptr<chunk::Store> store;
+  Replicas replicas;
+  rpc::Server server;
+};
+
+inline ChainWorld::~ChainWorld() {
+  run_task(sim.loop(), gate.close(fail(Errc::interrupted, "the test ends")));
+  if (client_nodes_) run_task(sim.loop(), client_nodes_->close());
+  for (size_t i = 0; i < nodes.size(); i++) {
+    if (lives(i)) kill(i);
+  }
+}
+
+inline Replica& ChainWorld::replica(size_t i) { return *nodes[i]->live->replicas.find(target(i)); }
+inline chunk::Store& ChainWorld::store(size_t i) { return *nodes[i]->live->store; }
+inline cluster::Member& ChainWorld::member(size_t i) { return nodes[i]->live->member; }
+
+inline void ChainWorld::start(size_t i) {
+  Node& node = *nodes[i];
+  FF_CHECK(node.live == nullptr);
+  node.live = std::make_unique<Node::Live>(*this, node);
+  const chunk::StoreOptions options{.disk = node.disk,
+                                    .loop = sim.loop(),
+                                    .rng = rng,
+                                    .dir = "/disk",
+                                    .cluster = truth.cluster,
+                                    .boot = node.boot,
+                                    .commit_on = chunk::CommitOn::loop,
+                                    .paged_max = 0};  // a slow disk slows down whatever it does
+  const bool fresh = !std::exchange(node.made, true);
+  if (fresh) {
+    ASSERT_TRUE(io::ok(chunk::Store::create(
+        options, {.cluster = truth.cluster, .disk = "disk-" + node.name, .node = node.id})));
+  }
+  auto opened = run(chunk::Store::open(options));
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  node.live->store = std::move(*opened);
+  if (fresh) {
+    ASSERT_TRUE(io::ok(run(store(i).create_target(target(i), kChain))));
+    ASSERT_TRUE(io::ok(run(store(i).sync())));
+  }
+  node.live->replicas.add(store(i), target(i), kChain);
+  ASSERT_TRUE(node.live->server.listen({node.name, 7000, ""}).ok());
+  truth.nodes[node.id].generation = node.generation;
+  truth.nodes[node.id].changed = ++truth.version;
+}
+
+inline void ChainWorld::kill(size_t i) {
+  Node& node = *nodes[i];
+  net.stop_process(node.name);
+  node.disk.crash();
+  node.live.reset();
+  node.disk.kill();
+}
+
+inline void ChainWorld::lose_power(size_t i) {
+  Node& node = *nodes[i];
+  net.stop_process(node.name);
+  node.disk.crash();
+  node.live.reset();
+  node.disk.power_loss();
+  node.boot += "+";
+}
+
+inline void ChainWorld::tell(size_t i, bool joined) {
+  Node& node = *nodes[i];
+  cluster::Member& to = node.live->member;
+  to.set_usable(target(i), !node.broken);
+  const cluster::Heartbeat beat = to.report();
+  cluster::HeartbeatAnswer answer{.changes = truth.since(beat.routing_version, kMiB)};
+  if (joined) answer.predecessors.push_back({target(i), version()});
+  ASSERT_TRUE(io::ok(to.answered(beat, sim.now_ns(), answer)));
+  node.kept = to.routing();
+  node.live->replicas.look();
+}
+
+inline Task<Result<wire::WriteReply>> ChainWorld::send(size_t i, Write write) {
+  if (!client_nodes_) {
+    client_.emplace(
+        rpc::ClientContext{sim.loop(), *transport, senders_, metrics, rng, identity("client")});
+    client_nodes_.emplace(*client_, truth);
+  }
+  if (write.writer.sequence == 0) write.writer = new_writer();
+  const int64_t deadline_ns = sim.now_ns() + 60 * kSecond;
+  FF_CO_TRY(const auto client, client_nodes_->at(nodes[i]->id));
+  auto connecting = client->channel(deadline_ns);
+  FF_CO_TRY(auto channel, co_await std::move(connecting));
+  rpc::BulkCall call(channel);
+  wire::WriteRequest request;
+  const chunk::Update update{.id = write.id,
+                             .writer = write.writer,
+                             .change = write.change,
+                             .offset = write.offset,
+                             .length = write.length,
+                             .chunk_size = kChunkSize,
+                             .only_version = write.only_version};
+  to_wire(update, request);
+  request.mutable_place()->set_chain(kChain);
+  request.mutable_place()->set_chain_version(write.version == 0 ? version() : write.version);
+  request.mutable_place()->set_target(target(i));
+  const ByteView data = as_bytes(write.data);
+  if (!data.empty()) {
+    FF_CO_TRY(const net::Slice slice, call.source(data));
+    rpc::to_wire(slice, *request.mutable_data());
+  }
+  request.set_data_crc(write.crc.value_or(simd::crc32c(data)));
+  auto calling = call.run(kWrite, std::move(request), deadline_ns);
+  co_return co_await std::move(calling);
+}
+
+inline Task<Result<std::string>> ChainWorld::get(size_t i, chunk::ChunkId id, uint64_t offset,
+                                                 uint64_t length) {
+  const int64_t deadline_ns = sim.now_ns() + 60 * kSecond;
+  FF_CO_TRY(const auto client, client_nodes_->at(nodes[i]->id));
+  auto connecting = client->channel(deadline_ns);
+  FF_CO_TRY(auto channel, co_await std::move(connecting));
+  rpc::BulkCall call(channel);
+  wire::ReadRequest request;
+  request.mutable_place()->set_chain(kChain);
+  request.mutable_place()->set_chain_version(version());
+  request.mutable_place()->set_target(target(i));
+  wire::ReadItem& item = *request.add_items();
+  *item.mutable_chunk() = to_wire(id);
+  item.set_offset(offset);
+  std::string text(length, '?');
+  FF_CO_TRY(const net::Slice slice, call.sink(std::as_writable_bytes(std::span(text))));
+  rpc::to_wire(slice, *item.mutable_sink());
+  auto calling = call.run(kRead, std::move(request), deadline_ns);
+  FF_CO_TRY(const wire::ReadReply reply, co_await std::move(calling));
+  const wire::ReadDone& done = reply.items(0);
+  if (done.has_error()) co_return rpc::from_wire(done.error());
+  text.resize(done.bytes());
+  if (simd::crc32c(as_bytes(text)) != done.crc()) co_return fail(Errc::corrupt, "on the way");
+  co_return text;
+}
+
+inline Task<Result<uint64_t>> ChainWorld::ask_sync(size_t i) {
+  FF_CO_TRY(const auto client, client_nodes_->at(nodes[i]->id));
+  wire::SyncRequest request;
+  request.mutable_place()->set_chain(kChain);
+  request.mutable_place()->set_chain_version(version());
+  request.mutable_place()->set_target(target(i));
+  auto calling = rpc::call_method(*client, kSync, std::move(request), sim.now_ns() + 60 * kSecond);
+  FF_CO_TRY(const wire::SyncReply reply, co_await std::move(calling));
+  co_return reply.verifier();
+}
+
+inline Task<Result<wire::LastReply>> ChainWorld::ask_last(size_t i, uint64_t inode) {
+  FF_CO_TRY(const auto client, client_nodes_->at(nodes[i]->id));
+  wire::LastRequest request;
+  request.mutable_place()->set_chain(kChain);
+  request.mutable_place()->set_chain_version(version());
+  request.mutable_place()->set_target(target(i));
+  request.set_inode(inode);
+  auto calling = rpc::call_method(*client, kLast, std::move(request), sim.now_ns() + 60 * kSecond);
+  co_return co_await std::move(calling);
+}
+
+inline void ChainWorld::damage(size_t i, std::string_view needle) {
+  sim::SimDisk& disk = nodes[i]->disk;
+  ASSERT_TRUE(io::ok(run(store(i).sync())));
+  size_t flipped = 0;
+  const auto entries = disk.list("/disk").value();
+  for (const io::DirEntry& entry : entries) {
+    const std::string path = "/disk/" + entry.name;
+    if (disk.info(path)->kind != io::FileKind::regular) continue;
+    const std::string text = io::read_file(disk, path, kGiB).value();
+    for (size_t at = text.find(needle); at != text.npos; at = text.find(needle, at + 1)) {
+      ASSERT_TRUE(io::ok(disk.flip_bit(path, at * 8)));
+      flipped++;
+    }
+  }
+  EXPECT_GT(flipped, 0u);
+}
+
+inline void ChainWorld::expect_equal(size_t a, size_t b) {
+  const auto all = [&](size_t i) { return store(i).list(target(i), {}, 100'000).value(); };
+  const auto left = all(a);
+  const auto right = all(b);
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); i++) {
+    EXPECT_EQ(left[i].id, right[i].id);
+    EXPECT_EQ(left[i].state, right[i].state) << to_string(left[i].id);
+    EXPECT_FALSE(left[i].state.pending);
+  }
+}
+
+}  // namespace ff::chain

@@ -1,0 +1,462 @@
+// A storage node on simulated disks, with a real manager: whose its disks are, what it keeps on
+// them, and what it does with disks that are missing, strange or broken.
+#include "storage/chain/storage_node.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lab/scenario/cluster_parts.h"
+#include "platform/base/log.h"
+#include "platform/io/files.h"
+#include "platform/io/test_bytes.h"
+#include "platform/sim/sim_disk.h"
+#include "storage/cluster/manager_client.h"
+
+namespace ff::chain {
+namespace {
+
+using scenario::cluster_parts::ClusterStage;
+using scenario::cluster_parts::kPort;
+using scenario::cluster_parts::manager_addresses;
+using scenario::cluster_parts::ManagerProcess;
+
+class StorageNodeTest : public testing::Test {
+ protected:
+  StorageNodeTest() { log_setup({.level = LogLevel::none}); }
+
+  template <class T>
+  T run(Task<T> task) {
+    std::optional<T> result;
+    Gate gate(stage_.world.loop());
+    gate.spawn([](Task<T> what, std::optional<T>& into) -> Task<void> {
+      into.emplace(co_await std::move(what));
+    }(std::move(task), result));
+    until([&] { return result.has_value(); });
+    return std::move(*result);
+  }
+  void run(Task<void> task) {
+    (void)run([](Task<void> what) -> Task<bool> {
+      co_await std::move(what);
+      co_return true;
+    }(std::move(task)));
+  }
+  template <class Condition>
+  void until(Condition condition) {
+    const int64_t end_ns = stage_.world.now_ns() + 120 * kSecond;
+    while (!condition()) {
+      ASSERT_LT(stage_.world.now_ns(), end_ns) << "it does not come to that";
+      stage_.world.run_for(10 * kMillisecond);
+    }
+  }
+
+  void init() { (void)call(cluster::kInit, cluster::wire::InitRequest()); }
+  template <class Request, class Reply>
+  Result<Reply> call(rpc::Method<Request, Reply> method, Request request) {
+    return run(managers_.call(method, std::move(request), 2 * kSecond,
+                              stage_.world.now_ns() + 30 * kSecond, true));
+  }
+  // A chain of a target on a disk of node 7, and one on the first of another node.
+  void make_chain(cluster::DiskId disk, cluster::NodeId other = 0) {
+    cluster::wire::CreateChainsRequest request;
+    auto& chain = *request.add_chains();
+    auto& target = *chain.add_targets();
+    target.set_node(7);
+    target.set_disk(disk);
+    if (other != 0) {
+      auto& second = *chain.add_targets();
+      second.set_node(other);
+      second.set_disk(1);
+    }
+    const auto made = call(cluster::kCreateChains, std::move(request));
+    ASSERT_TRUE(made) << made.error().message;
+  }
+
+  ClusterStage stage_{1};
+  ManagerProcess manager_{stage_, 0};
+  sim::SimDisk disk_{1, stage_.world.clock()};
+  rpc::Senders senders_;
+  std::unique_ptr<net::Transport> transport_ = stage_.net.transport("operator");
+  rpc::ClientContext context_{stage_.world.loop(), *transport_, senders_,
+                              stage_.metrics,      stage_.rng,  stage_.identity("operator")};
+  cluster::ManagerClient managers_{context_, manager_addresses()};
+};
+
+// One process of a node.
+struct Process {
+  Process(ClusterStage& stage, sim::SimDisk& disk, StorageOptions options,
+          std::string host = "node")
+      : name(std::move(host)),
+        transport(stage.net.transport(name)),
+        context{stage.world.loop(), *transport, senders,
+                stage.metrics,      stage.rng,  stage.identity(name)},
+        node(context, disk, router, manager_addresses(), std::move(options)),
+        server(stage.world.loop(), *transport, router, stage.metrics, stage.identity(name)) {}
+
+  void serve() {
+    ASSERT_TRUE(server.listen({"", kPort, ""}).ok());
+    node.start({fmt::format("{}:{}", name, kPort)});
+  }
+
+  const std::string name;
+  rpc::Senders senders;
+  std::unique_ptr<net::Transport> transport;
+  rpc::ClientContext context;
+  rpc::Router router;
+  StorageNode node;
+  rpc::Server server;
+};
+
+StorageOptions options(std::vector<std::string> dirs, cluster::NodeId node = 0) {
+  return {.dirs = std::move(dirs),
+          .node = node,
+          .name = "n",
+          .boot = "boot",
+          .commit_on = chunk::CommitOn::loop};
+}
+
+const StorageNode::DiskState& disk_at(const StorageNode& node, const std::string& dir) {
+  return *std::ranges::find(node.disks(), dir, &StorageNode::DiskState::dir);
+}
+
+TEST_F(StorageNodeTest, ANewNodeWaitsForItsClusterAndStaysWhoItIs) {
+  uint64_t generation = 0;
+  {
+    Process process(stage_, disk_, options({"/a", "/b"}, 7));
+    std::optional<Result<void>> opened;
+    Gate gate(stage_.world.loop());
+    gate.spawn([](StorageNode& node, std::optional<Result<void>>& into) -> Task<void> {
+      auto opening = node.open();
+      into = co_await std::move(opening);
+    }(process.node, opened));
+    stage_.world.run_for(20 * kSecond);
+    EXPECT_FALSE(opened) << "there is no cluster yet";
+    init();
+    until([&] { return opened.has_value(); });
+    ASSERT_TRUE(*opened) << opened->error().message;
+    EXPECT_EQ(process.node.member().self().id, 7u);
+    EXPECT_EQ(disk_at(process.node, "/a").id, 1u);
+    EXPECT_EQ(disk_at(process.node, "/b").id, 2u);
+    generation = process.node.member().self().generation;
+    run(process.node.close());
+  }
+  Process process(stage_, disk_, options({"/b", "/a"}));
+  const auto opened = run(process.node.open());
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(process.node.member().self().id, 7u);
+  EXPECT_EQ(disk_at(process.node, "/a").id, 1u);
+  EXPECT_GT(process.node.member().self().generation, generation);
+}
+
+TEST_F(StorageNodeTest, GenerationsGrowThoughTheClockGoesBack) {
+  init();
+  uint64_t last = 0;
+  for (int start = 0; start < 3; start++) {
+    Process process(stage_, disk_, options({"/a"}, 7));
+    ASSERT_TRUE(run(process.node.open()));
+    const uint64_t generation = process.node.member().self().generation;
+    EXPECT_GT(generation, last);
+    last = generation;
+    run(process.node.close());
+    disk_.power_loss();
+    stage_.world.clock().set_wall(stage_.world.clock().wall_ns() - 3600 * kSecond);
+  }
+}
+
+TEST_F(StorageNodeTest, StrangeFoldersAreRefused) {
+  init();
+  {
+    Process process(stage_, disk_, options({"/a"}, 7));
+    ASSERT_TRUE(run(process.node.open()));
+    run(process.node.close());
+  }
+  {
+    Process other(stage_, disk_, options({"/other"}, 8));
+    ASSERT_TRUE(run(other.node.open()));
+    run(other.node.close());
+  }
+  ASSERT_TRUE(chunk::write_identity(disk_, "/foreign", {"another", "1", 7}).ok() ||
+              (io::make_dirs(disk_, "/foreign") &&
+               chunk::write_identity(disk_, "/foreign", {"another", "1", 7})));
+  ASSERT_TRUE(io::make_dirs(disk_, "/twin"));
+  ASSERT_TRUE(chunk::write_identity(disk_, "/twin", *chunk::read_identity(disk_, "/a")));
+  struct Case {
+    std::vector<std::string> dirs;
+    cluster::NodeId node;
+    Errc code;
+    std::string said;
+  };
+  const Case cases[] = {
+      {{"/a", "/other"}, 0, Errc::refused, "belongs to node 8, and /a to node 7"},
+      {{"/a", "/foreign"}, 0, Errc::refused, "belongs to cluster another"},
+      {{"/a"}, 9, Errc::refused, "not to node 9"},
+      {{"/a", "/a"}, 0, Errc::usage, "twice"},
+      {{"/a", "/twin"}, 0, Errc::refused, "/twin: is disk 1 as /a is"},
+      {{"/a", "/blank"}, 0, Errc::usage, "/blank: holds no disk"},
+  };
+  for (const Case& one : cases) {
+    Process process(stage_, disk_, options(one.dirs, one.node));
+    const auto opened = run(process.node.open());
+    ASSERT_FALSE(opened) << one.said;
+    EXPECT_EQ(opened.error().code, one.code) << opened.error().message;
+    EXPECT_NE(opened.error().message.find(one.said), std::string::npos) << opened.error().message;
+    run(process.node.close());
+  }
+  EXPECT_FALSE(io::exists(disk_, "/blank/ff-disk").value());
+}
+
+TEST_F(StorageNodeTest, AFolderThatIsNotEmptyIsNotMadeADisk) {
+  init();
+  ASSERT_TRUE(io::make_dirs(disk_, "/home/user"));
+  Process process(stage_, disk_, options({"/home"}, 7));
+  const auto opened = run(process.node.open());
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, Errc::refused);
+  EXPECT_NE(opened.error().message.find("there is user"), std::string::npos)
+      << opened.error().message;
+  EXPECT_EQ(disk_.list("/home")->size(), 1u);
+}
+
+TEST_F(StorageNodeTest, ABlankFolderJoinsWithFormatOnly) {
+  init();
+  {
+    Process process(stage_, disk_, options({"/a"}, 7));
+    ASSERT_TRUE(run(process.node.open()));
+    run(process.node.close());
+  }
+  StorageOptions more = options({"/a", "/b"});
+  more.format = true;
+  Process process(stage_, disk_, more);
+  const auto opened = run(process.node.open());
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(disk_at(process.node, "/b").id, 2u);
+  EXPECT_EQ(chunk::read_identity(disk_, "/b")->node, 7u);
+}
+
+class OnceServedTest : public StorageNodeTest {
+ protected:
+  // A node that the manager knows, with a target on each of its two disks.
+  void SetUp() override {
+    init();
+    Process process(stage_, disk_, options({"/a", "/b"}, 7));
+    ASSERT_TRUE(run(process.node.open()));
+    process.serve();
+    until([&] { return process.node.member().routing().node(7) != nullptr; });
+    make_chain(1);
+    make_chain(2);
+    until([&] { return serving(process.node, 1) && serving(process.node, 2); });
+    run(process.node.drain());
+    run(process.server.close(0));
+    run(process.node.close());
+  }
+  static bool serving(StorageNode& node, cluster::ChainId chain) {
+    const cluster::Chain* const at = node.member().routing().chain(chain);
+    if (at == nullptr || at->targets.front().state != cluster::State::serving) return false;
+    const Replica* const replica = node.replica(at->targets.front().id);
+    return replica != nullptr && replica->ready();
+  }
+  // A chunk of its first target, as an update of a client's.
+  void write_one(chunk::Store& store, uint64_t version = 1) {
+    const chunk::Update update{.target = store.targets().front().id,
+                               .id = {1, 0},
+                               .version = version,
+                               .writer = {.client = 1, .sequence = version},
+                               .change = chunk::Change::replace,
+                               .data = as_bytes("content"),
+                               .chunk_size = kMiB,
+                               .committed_under = 1};
+    ASSERT_TRUE(run(store.write(update)));
+  }
+  // The disk in /b cannot be used any more, and /a serves.
+  void expect_b_down(Process& process, const std::string& why) {
+    const auto opened = run(process.node.open());
+    ASSERT_TRUE(opened) << opened.error().message;
+    process.serve();
+    until([&] { return serving(process.node, 1); });
+    stage_.world.run_for(15 * kSecond);
+    EXPECT_FALSE(serving(process.node, 2));
+    EXPECT_EQ(disk_at(process.node, "/b").id, 2u);
+    EXPECT_NE(disk_at(process.node, "/b").trouble.find(why), std::string::npos)
+        << disk_at(process.node, "/b").trouble;
+    const auto status = call(cluster::kStatus, cluster::wire::StatusRequest());
+    ASSERT_TRUE(status);
+    const auto& disks = status->nodes(0).disks();
+    const auto told = std::ranges::find(disks, 2u, &cluster::wire::DiskUse::disk);
+    ASSERT_NE(told, disks.end());
+    EXPECT_NE(told->trouble().find(why), std::string::npos) << told->trouble();
+    run(process.server.close(0));
+    run(process.node.close());
+  }
+};
+
+TEST_F(OnceServedTest, ItServesAgain) {
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  ASSERT_TRUE(run(process.node.open()));
+  EXPECT_EQ(process.node.member().routing().chains.size(), 2u) << "kept on its disks";
+  process.serve();
+  until([&] { return serving(process.node, 1) && serving(process.node, 2); });
+  run(process.server.close(0));
+  run(process.node.close());
+}
+
+TEST_F(OnceServedTest, ADiskThatIsNotMountedIsNotTakenForANewOne) {
+  ASSERT_TRUE(io::remove_tree(disk_, "/b"));
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  expect_b_down(process, "is it mounted?");
+  EXPECT_FALSE(io::exists(disk_, "/b/ff-disk").value());
+}
+
+TEST_F(OnceServedTest, WithoutItsDisksItIsNotTakenForANewNode) {
+  ASSERT_TRUE(io::remove_tree(disk_, "/a"));
+  ASSERT_TRUE(io::remove_tree(disk_, "/b"));
+  {
+    Process process(stage_, disk_, options({"/a", "/b"}, 7));
+    const auto opened = run(process.node.open());
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, Errc::refused) << opened.error().message;
+    EXPECT_NE(opened.error().message.find("node 7"), std::string::npos) << opened.error().message;
+    EXPECT_FALSE(io::exists(disk_, "/a").value());
+  }
+  // They are gone for good: new ones, with numbers of their own.
+  StorageOptions again = options({"/a", "/b"}, 7);
+  again.format = true;
+  Process process(stage_, disk_, again);
+  const auto opened = run(process.node.open());
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(disk_at(process.node, "/a").id, 3u);
+  EXPECT_EQ(disk_at(process.node, "/b").id, 4u);
+  run(process.node.close());
+}
+
+TEST_F(OnceServedTest, ADiskThatIsNotGivenIsMissed) {
+  Process process(stage_, disk_, options({"/a"}));
+  expect_b_down(process, "was not given");
+}
+
+TEST_F(OnceServedTest, ADamagedDiskTakesItsTargetsDownOnly) {
+  const auto size = disk_.info("/b/chunks.sqlite");
+  ASSERT_TRUE(size);
+  for (uint64_t byte = 0; byte < size->size; byte += 512) {
+    ASSERT_TRUE(disk_.flip_bit("/b/chunks.sqlite", byte * 8 + 3));
+  }
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  expect_b_down(process, "/b");
+}
+
+TEST_F(OnceServedTest, ADiskWithoutItsIndexTakesItsTargetsDownOnly) {
+  ASSERT_TRUE(disk_.remove("/b/chunks.sqlite"));
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  expect_b_down(process, "chunks.sqlite: is missing");
+}
+
+// Whoever sends an update again must be known: its result is kept for longer than anybody does.
+TEST_F(OnceServedTest, AClockThatJumpsMakesNothingOld) {
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  ASSERT_TRUE(run(process.node.open()));
+  process.serve();
+  chunk::Store& store = *disk_at(process.node, "/b").store;
+  const cluster::TargetId target = store.targets().front().id;
+  stage_.world.run_for(700 * kSecond);
+  write_one(store);
+  const auto kept = [&] { return store.results(target)->size() == 1; };
+  sim::SimClock& clock = stage_.world.clock();
+  clock.set_wall(clock.wall_ns() + 24 * 3600 * kSecond);
+  stage_.world.run_for(500 * kSecond);
+  EXPECT_TRUE(kept());
+  until([&] { return !kept(); });
+  write_one(store, 2);
+  clock.set_wall(clock.wall_ns() - 24 * 3600 * kSecond);
+  stage_.world.run_for(500 * kSecond);
+  clock.set_wall(clock.wall_ns() + 24 * 3600 * kSecond);
+  stage_.world.run_for(60 * kSecond);
+  EXPECT_TRUE(kept());
+  run(process.server.close(0));
+  run(process.node.close());
+}
+
+TEST_F(OnceServedTest, LostBlockFilesAreTold) {
+  {
+    Process process(stage_, disk_, options({"/a", "/b"}));
+    ASSERT_TRUE(run(process.node.open()));
+    write_one(*disk_at(process.node, "/b").store);
+    run(process.node.close());
+  }
+  ASSERT_TRUE(disk_.remove("/b/64KiB.data"));
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  ASSERT_TRUE(run(process.node.open()));
+  process.serve();
+  until([&] { return serving(process.node, 1) && serving(process.node, 2); });
+  until([&] {
+    const auto status = call(cluster::kStatus, cluster::wire::StatusRequest());
+    if (!status || status->nodes_size() != 1) return false;
+    const auto& disks = status->nodes(0).disks();
+    const auto told = std::ranges::find(disks, 2u, &cluster::wire::DiskUse::disk);
+    const std::string why = "1 of its 1 chunks are damaged or missing";
+    return told != disks.end() && told->trouble().find(why) != std::string::npos;
+  });
+  run(process.server.close(0));
+  run(process.node.close());
+}
+
+TEST_F(OnceServedTest, ADamagedIdentityTakesItsTargetsDownOnly) {
+  ASSERT_TRUE(disk_.flip_bit("/b/ff-disk", 200));
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  expect_b_down(process, "/b/ff-disk");
+}
+
+TEST_F(OnceServedTest, WithoutAnyDiskItDoesNotStart) {
+  ASSERT_TRUE(disk_.flip_bit("/a/ff-disk", 200));
+  ASSERT_TRUE(disk_.flip_bit("/b/ff-disk", 200));
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  const auto opened = run(process.node.open());
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().message.find("/a/ff-disk"), std::string::npos) << opened.error().message;
+  run(process.node.close());
+}
+
+// Another target takes the place of the one on disk 2: its data goes once the chain is whole.
+TEST_F(OnceServedTest, AReplacedTargetIsRemoved) {
+  Process process(stage_, disk_, options({"/a", "/b"}));
+  ASSERT_TRUE(run(process.node.open()));
+  process.serve();
+  Process other(stage_, disk_, options({"/c"}, 8), "other");
+  ASSERT_TRUE(run(other.node.open()));
+  other.serve();
+  until([&] { return process.node.member().routing().node(8) != nullptr; });
+  make_chain(2, 8);
+  const auto whole = [&] {
+    const cluster::Chain* const chain = process.node.member().routing().chain(3);
+    return chain != nullptr && std::ranges::all_of(chain->targets, [](const auto& target) {
+             return target.state == cluster::State::serving;
+           });
+  };
+  until(whole);
+  const auto& targets = process.node.member().routing().chain(3)->targets;
+  const cluster::TargetId id = std::ranges::find(targets, 7u, &cluster::Target::node)->id;
+  cluster::wire::DrainRequest drain;
+  drain.set_target(id);
+  drain.set_drain(true);
+  ASSERT_TRUE(call(cluster::kDrain, std::move(drain)));
+  until([&] { return !whole(); });
+  EXPECT_EQ(disk_at(process.node, "/b").store->targets().size(), 2u);
+  std::optional<Error> refused = fail(Errc::refused, "not asked yet");
+  until([&] {
+    cluster::wire::ReplaceTargetRequest replace;
+    replace.set_target(id);
+    replace.mutable_place()->set_node(7);
+    replace.mutable_place()->set_disk(1);
+    if (call(cluster::kReplaceTarget, std::move(replace))) refused.reset();
+    return !refused;
+  });
+  until(whole);
+  until([&] { return disk_at(process.node, "/b").store->targets().size() == 1; });
+  EXPECT_EQ(process.node.replica(id), nullptr);
+  EXPECT_EQ(disk_at(process.node, "/a").store->targets().size(), 2u);
+  for (Process* const each : {&process, &other}) {
+    run(each->server.close(0));
+    run(each->node.close());
+  }
+}
+
+}  // namespace
+}  // namespace ff::chain

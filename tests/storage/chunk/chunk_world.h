@@ -1,0 +1,144 @@
+// A chunk store on a simulated disk: opened, killed, cut off from power and opened again. All on
+// one thread, the same for the same seed.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "platform/base/gate.h"
+#include "platform/base/rng.h"
+#include "platform/io/disk.h"
+#include "platform/io/test_bytes.h"
+#include "platform/sim/sim_disk.h"
+#include "platform/sim/sim_world.h"
+#include "storage/chunk/store.h"
+
+namespace ff::chunk {
+
+inline const std::string kDir = "/disk";
+constexpr TargetId kTarget = 7;
+
+inline std::string bytes_of(uint64_t seed, size_t size) {
+  SeededRng rng(seed);
+  std::string text(size, '\0');
+  for (size_t at = 0; at < size; at += 8) {
+    const uint64_t word = rng.next();
+    std::memcpy(text.data() + at, &word, std::min<size_t>(8, size - at));
+  }
+  return text;
+}
+
+class ChunkWorld {
+ public:
+  explicit ChunkWorld(uint64_t seed) : rng(seed), disk(seed, world.clock()) {}
+
+  StoreOptions options() {
+    return {.disk = disk,
+            .loop = world.loop(),
+            .rng = rng,
+            .dir = kDir,
+            .cluster = "cluster-1",
+            .boot = boot,
+            .commit_on = CommitOn::loop};
+  }
+  Identity identity() const { return {.cluster = "cluster-1", .disk = "disk-1", .node = 5}; }
+
+  Result<void> create() { return Store::create(options(), identity()); }
+  Result<void> open() {
+    FF_CHECK(!store);
+    auto opened = run(Store::open(options()));
+    if (!opened) return std::move(opened).error();
+    store = std::move(*opened);
+    return {};
+  }
+  // A new disk with one target, all durable.
+  void make() {
+    ASSERT_TRUE(io::ok(create()));
+    ASSERT_TRUE(io::ok(open()));
+    ASSERT_TRUE(io::ok(run(store->create_target(kTarget, 70))));
+    ASSERT_TRUE(io::ok(run(store->sync())));
+  }
+  void close() {
+    ASSERT_TRUE(io::ok(run(store->close())));
+    store.reset();
+  }
+  void kill() {
+    disk.crash();
+    store.reset();
+    disk.kill();
+  }
+  void power_loss() {
+    disk.crash();
+    store.reset();
+    disk.power_loss();
+    boot += "+";
+  }
+
+  template <class T>
+  T run(Task<T> task) {
+    return run_task(world.loop(), std::move(task));
+  }
+
+  Update update(ChunkId id, Change change, std::string_view data, uint64_t offset = 0) {
+    const auto state = store->state(kTarget, id);
+    return {.target = kTarget,
+            .id = id,
+            .version = state->committed.version + 1,
+            .writer = {.client = 1, .channel = id.index, .sequence = ++sequence_},
+            .change = change,
+            .offset = offset,
+            .data = as_bytes(data),
+            .chunk_size = chunk_size};
+  }
+  Result<ChunkState> pend(const Update& update) { return run(store->write(update)); }
+  // Stored as pending and committed.
+  Result<ChunkState> apply(const Update& update) {
+    FF_TRY(const ChunkState pending, pend(update));
+    (void)pending;
+    return run(store->commit(update.target, update.id, update.version, 3));
+  }
+  Result<ChunkState> write(ChunkId id, std::string_view data, uint64_t offset = 0) {
+    return apply(update(id, Change::write, data, offset));
+  }
+  Result<ChunkState> replace(ChunkId id, std::string_view data) {
+    return apply(update(id, Change::replace, data));
+  }
+  Result<ChunkState> resize(ChunkId id, uint64_t length) {
+    Update made = update(id, Change::resize, {});
+    made.length = length;
+    return apply(made);
+  }
+  Result<ChunkState> remove(ChunkId id) { return apply(update(id, Change::remove, {})); }
+
+  // The content of a version; "(CODE)" when it cannot be read.
+  std::string get(ChunkId id, Which which = Which::committed) {
+    std::string text(kChunkMax / 8, '\0');
+    return read(id, 0, text.size(), which);
+  }
+  std::string read(ChunkId id, uint64_t offset, size_t size, Which which = Which::committed) {
+    std::string text(size, '\0');
+    const ByteSpan into(reinterpret_cast<std::byte*>(text.data()), text.size());
+    const ReadRequest request{.target = kTarget, .id = id, .which = which, .offset = offset};
+    const auto done = run(store->read(request, into));
+    if (!done) return "(" + std::string(errc_name(done.error().code)) + ")";
+    text.resize(done->bytes);
+    return text;
+  }
+
+  sim::SimWorld world;
+  SeededRng rng;
+  sim::SimDisk disk;
+  std::string boot = "boot-1";
+  uint64_t chunk_size = kMiB;
+  std::unique_ptr<Store> store;
+
+ private:
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace ff::chunk

@@ -1,0 +1,140 @@
+// A node without storage, for tests of real managers: it reports, takes up its targets at once, and
+// says that each copy is done. It keeps its routing in memory only.
+//
+//   heartbeat_node ID MANAGER,MANAGER... DISKS [KEY-FILE]
+//
+// Lines on stdin: "disk N trouble TEXT" takes that disk's targets offline, "disk N good" brings
+// them back. On stdout: "version V" for each routing version it has come to. Ends with its stdin.
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "platform/auth/key.h"
+#include "platform/base/gate.h"
+#include "platform/base/metrics.h"
+#include "platform/base/system_loop.h"
+#include "platform/io/system_disk.h"
+#include "platform/net/system_transport.h"
+#include "platform/rpc/client.h"
+#include "storage/cluster/heartbeats.h"
+
+namespace ff::cluster {
+namespace {
+
+class TestNode {
+ public:
+  TestNode(NodeId id, const std::string& managers, uint64_t disks, std::optional<auth::Key> key)
+      : transport_(net::TransportOptions{.key = key}),
+        context_{loop_,    transport_,
+                 senders_, metrics_,
+                 rng_,     {.name = "node", .software = "test", .key = key, .nonces = &rng_}},
+        member_(self(id, disks), {}),
+        heartbeats_(context_, addresses(managers), member_, [this] { adopted(); }),
+        gate_(loop_) {}
+
+  void run() {
+    gate_.spawn(heartbeats_.run());
+    run_task(loop_, read_lines());
+    run_task(loop_, gate_.close(fail(Errc::interrupted, "the end")));
+    run_task(loop_, heartbeats_.close());
+  }
+
+ private:
+  Node self(NodeId id, uint64_t disks) {
+    Node node{.id = id,
+              .name = fmt::format("n{}", id),
+              .generation = static_cast<uint64_t>(clock_.wall_ns()),
+              .addresses = {fmt::format("127.0.0.1:{}", id)}};
+    for (DiskId disk = 1; disk <= disks; disk++) {
+      node.disks.push_back({disk, fmt::format("/disk{}", disk), uint64_t{1} << 40});
+    }
+    return node;
+  }
+  static std::vector<net::Address> addresses(const std::string& list) {
+    std::vector<net::Address> all;
+    std::istringstream words(list);
+    for (std::string word; std::getline(words, word, ',');) {
+      all.push_back(net::parse_address(word).value());
+    }
+    return all;
+  }
+
+  void adopted() {
+    for (const TargetId id : member_.to_make()) member_.set_usable(id, good(id));
+    for (const auto& [id, chain] : member_.routing().chains) {
+      for (const Target& target : chain.targets) {
+        if (target.node != member_.self().id) continue;
+        member_.set_usable(target.id, good(target.id));
+        if (target.state == State::syncing) member_.set_copied(target.id, chain.version);
+      }
+    }
+    fmt::print("version {}\n", member_.routing().version);
+    std::fflush(stdout);
+    heartbeats_.poke();
+  }
+  bool good(TargetId id) const {
+    for (const auto& [chain_id, chain] : member_.routing().chains) {
+      const Target* const target = find_target(chain, id);
+      if (target != nullptr) return !trouble_.contains(target->disk);
+    }
+    return true;
+  }
+
+  Task<void> read_lines() {
+    for (;;) {
+      pollfd in = {STDIN_FILENO, POLLIN, 0};
+      if (::poll(&in, 1, 0) > 0) {
+        std::string line;
+        if (!std::getline(std::cin, line)) co_return;
+        take(line);
+      }
+      (void)co_await after(loop_, 20 * kMillisecond);
+    }
+  }
+  void take(const std::string& line) {
+    std::istringstream words(line);
+    std::string disk, what, text;
+    DiskId id = 0;
+    words >> disk >> id >> what;
+    std::getline(words, text);
+    if (what == "trouble") trouble_[id] = text.substr(std::min<size_t>(1, text.size()));
+    if (what == "good") trouble_.erase(id);
+    std::vector<DiskUse> use;
+    for (const auto& [bad, why] : trouble_) use.push_back({bad, 0, why});
+    member_.set_use(std::move(use));
+    adopted();
+  }
+
+  SystemClock clock_;
+  SystemLoop loop_{clock_};
+  net::SystemTransport transport_;
+  rpc::Senders senders_;
+  Metrics metrics_;
+  auth::SecureRng rng_;
+  rpc::ClientContext context_;
+  Member member_;
+  Heartbeats heartbeats_;
+  std::map<DiskId, std::string> trouble_;
+  Gate gate_;
+};
+
+}  // namespace
+}  // namespace ff::cluster
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 2;
+  std::optional<ff::auth::Key> key;
+  if (argc > 4) {
+    ff::io::SystemDisk disk;
+    key = ff::auth::read_key_file(disk, argv[4]).value();
+  }
+  ff::cluster::TestNode node(std::stoull(argv[1]), argv[2], std::stoull(argv[3]), key);
+  node.run();
+  return 0;
+}

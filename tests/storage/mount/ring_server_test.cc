@@ -1,0 +1,225 @@
+// What a program that means no good can do to the daemon by memory that both have: rings with any
+// bytes in them, and files that are cut off while they are in use.
+#include "storage/mount/ring_server.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "platform/base/log.h"
+#include "platform/base/rng.h"
+#include "platform/base/system_loop.h"
+#include "storage/usrbio/shm.h"
+
+namespace ff::mount {
+namespace {
+
+constexpr uint32_t kEntries = 32;
+
+// There is no memory, or none that is good, so no request gets as far as a file.
+struct Host final : RingHost {
+  SystemClock clock;
+  SystemLoop system{clock};
+  Gate jobs{system};
+  chain::Memory bytes;
+  ProgramMemoryRef known;
+  Loop& loop() override { return system; }
+  Gate& gate() override { return jobs; }
+  Operations& operations() override { check_failed(__FILE__, __LINE__, "a file was asked for"); }
+  chain::Memory& memory() override { return bytes; }
+  ProgramMemoryRef find(const usrbio::Id&, uint32_t) override { return known; }
+  void ended() override {}
+};
+
+class RingServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    log_setup({.level = LogLevel::error});
+    ASSERT_EQ(usrbio::make_shm(usrbio::ring_bytes(kEntries), -1, shm_), 0);
+    ring_ = usrbio::Ring(shm_.base, kEntries);
+    fill_head();
+  }
+  void TearDown() override {
+    usrbio::unmap(shm_);
+    ::unlink(shm_.path.c_str());
+  }
+  void fill_head() {
+    ring_.head().magic = usrbio::kRingMagic;
+    ring_.head().version = usrbio::kRingVersion;
+    ring_.head().entries = kEntries;
+  }
+  Result<std::shared_ptr<RingServer>> serve(int32_t depth = 0) {
+    FF_TRY(const auto file, open_foreign(shm_.path, ::getuid()));
+    usrbio::LinkName name;
+    name.ring = name.read = true;
+    name.depth = depth;
+    return RingServer::make(host_, name, ::getuid(), file);
+  }
+
+  Host host_;
+  usrbio::Shm shm_;
+  usrbio::Ring ring_;
+};
+
+TEST_F(RingServerTest, AnswersWhatItCannotDo) {
+  const auto server = serve();
+  ASSERT_TRUE(server.ok()) << server.error().message;
+  EXPECT_EQ(ring_.head().asleep.load(), 1u);
+  for (uint32_t i = 0; i < 3; i++) ring_.request(i).slot = i;
+  ring_.request(2).slot = kEntries;
+  ring_.head().submitted.store(3);
+  EXPECT_EQ((*server)->scan(), 3u);
+  EXPECT_EQ(ring_.head().completed.load(), 3u);
+  for (uint32_t i = 0; i < 3; i++) EXPECT_EQ(ring_.outcome(i).result, -EINVAL);
+}
+
+TEST_F(RingServerTest, WaitsForWholeBatches) {
+  const auto server = serve(4);
+  ASSERT_TRUE(server.ok());
+  ring_.head().submitted.store(3);
+  EXPECT_EQ((*server)->scan(), 0u);
+  EXPECT_TRUE((*server)->sleep());
+  ring_.head().submitted.store(9);
+  EXPECT_FALSE((*server)->sleep());
+  EXPECT_EQ((*server)->scan(), 8u);
+  EXPECT_EQ((*server)->scan(), 0u);
+  EXPECT_TRUE((*server)->sleep());
+}
+
+TEST_F(RingServerTest, ClosesARingWhoseNumbersMakeNoSense) {
+  const auto server = serve();
+  ASSERT_TRUE(server.ok());
+  ring_.head().submitted.store(kEntries + 1);
+  EXPECT_EQ((*server)->scan(), 0u);
+  ring_.head().submitted.store(1);
+  EXPECT_EQ((*server)->scan(), 0u);
+  EXPECT_EQ(ring_.head().completed.load(), 0u);
+}
+
+TEST_F(RingServerTest, RefusesWhatIsNoRing) {
+  for (const uint32_t entries : {kEntries + 1, UINT32_MAX, 0u}) {
+    ring_.head().entries = entries;
+    EXPECT_FALSE(serve().ok()) << entries;
+  }
+  fill_head();
+  EXPECT_FALSE(serve(kEntries + 1).ok());
+  ring_.head().version = 2;
+  EXPECT_FALSE(serve().ok());
+  ASSERT_EQ(::truncate(shm_.path.c_str(), 100), 0);
+  EXPECT_FALSE(serve().ok());
+}
+
+TEST_F(RingServerTest, TakesAnyBytes) {
+  const uint64_t seed = system_seed();
+  std::cout << "seed " << seed << "\n";
+  SeededRng rng(seed);
+  auto* const bytes = static_cast<uint8_t*>(shm_.base);
+  for (int round = 0; round < 300; round++) {
+    fill_head();
+    if (rng.below(2) == 0) ring_.head().entries = static_cast<uint32_t>(rng.below(1 << 20));
+    const auto server = serve(static_cast<int32_t>(rng.below(80)) - 40);
+    for (int i = 0; server.ok() && i < 20; i++) {
+      for (int k = 0; k < 64; k++)
+        bytes[rng.below(shm_.size)] = static_cast<uint8_t>(rng.below(256));
+      if (rng.below(2) == 0) ring_.head().submitted.store(static_cast<uint32_t>(i) * 3);
+      EXPECT_LE((*server)->scan(), RingServer::kTakenMax);
+      (*server)->sleep();
+    }
+  }
+}
+
+TEST_F(RingServerTest, OutlivesAFileThatIsCutOff) {
+  const auto server = serve();
+  ASSERT_TRUE(server.ok());
+  ring_.head().submitted.store(2);
+  ASSERT_EQ(::truncate(shm_.path.c_str(), 0), 0);
+  EXPECT_EQ((*server)->scan(), 0u);  // zeros: nothing was submitted
+  (*server)->sleep();
+}
+
+// The page that a load or store found in place of one that had gone is not the program's.
+TEST_F(RingServerTest, MemoryThatWasMissingOnceIsLostForGood) {
+  const auto file = open_foreign(shm_.path, ::getuid());
+  ASSERT_TRUE(file.ok());
+  auto guarded = map_foreign(*file);
+  const auto other = map_foreign(*file);
+  ASSERT_TRUE(guarded.ok() && other.ok());
+  guarded->bytes[0] = std::byte{1};
+  EXPECT_FALSE(guarded->lost());
+  ASSERT_EQ(::truncate(shm_.path.c_str(), 0), 0);
+  EXPECT_FALSE(guarded->lost());
+  guarded->bytes[0] = std::byte{2};
+  EXPECT_TRUE(guarded->lost());
+  EXPECT_FALSE(other->lost());
+  ASSERT_EQ(::truncate(shm_.path.c_str(), static_cast<off_t>(file->size)), 0);
+  EXPECT_EQ(*static_cast<const std::byte*>(shm_.base), std::byte{0});
+  EXPECT_TRUE(guarded->lost());
+  *guarded = ForeignMemory();
+  const auto again = map_foreign(*file);
+  ASSERT_TRUE(again.ok());
+  EXPECT_FALSE(again->lost());
+}
+
+TEST_F(RingServerTest, RequestsIntoLostMemoryAreRefused) {
+  usrbio::Shm data;
+  ASSERT_EQ(usrbio::make_shm(kMiB, -1, data), 0);
+  const auto file = open_foreign(data.path, ::getuid());
+  ASSERT_TRUE(file.ok());
+  auto memory = map_foreign(*file);
+  ASSERT_TRUE(memory.ok());
+  auto known = std::make_shared<ProgramMemory>();
+  known->memory = *memory;
+  host_.known = known;
+  const auto server = serve();
+  ASSERT_TRUE(server.ok());
+  ASSERT_EQ(::truncate(data.path.c_str(), 0), 0);
+  EXPECT_EQ(memory->bytes[0], std::byte{0});
+  ring_.head().submitted.store(1);
+  EXPECT_EQ((*server)->scan(), 1u);
+  EXPECT_EQ(ring_.outcome(0).result, -EFAULT);
+  usrbio::unmap(data);
+  ::unlink(data.path.c_str());
+}
+
+TEST_F(RingServerTest, OtherBusErrorsEndTheProcess) {
+  const auto file = open_foreign(shm_.path, ::getuid());
+  ASSERT_TRUE(file.ok());
+  const auto guarded = map_foreign(*file);
+  ASSERT_TRUE(guarded.ok());
+  ASSERT_EQ(::truncate(shm_.path.c_str(), 0), 0);
+  EXPECT_EQ(guarded->bytes[0], std::byte{0});
+  const auto touch = [this] {
+    volatile const char* const at = static_cast<const char*>(shm_.base);  // not guarded
+    return *at;
+  };
+  const auto by_it = [](int status) {  // a sanitizer's own handler ends it by another signal
+    return WIFSIGNALED(status) && (WTERMSIG(status) == SIGBUS || WTERMSIG(status) == SIGABRT);
+  };
+  EXPECT_EXIT(touch(), by_it, "");
+}
+
+TEST_F(RingServerTest, OpensNothingButMemoryFilesOfTheUser) {
+  EXPECT_FALSE(open_foreign("/etc/passwd", 0).ok());
+  EXPECT_FALSE(open_foreign("/dev/shm/../../etc/passwd", 0).ok());
+  EXPECT_FALSE(open_foreign("/dev/shm/.", 0).ok());
+  const std::string link = shm_.path + ".link";
+  ASSERT_EQ(::symlink(shm_.path.c_str(), link.c_str()), 0);
+  EXPECT_FALSE(open_foreign(link, 0).ok());
+  ::unlink(link.c_str());
+  ASSERT_EQ(::mkfifo(link.c_str(), 0600), 0);
+  EXPECT_FALSE(open_foreign(link, 0).ok());
+  ::unlink(link.c_str());
+  EXPECT_TRUE(open_foreign(shm_.path, ::getuid()).ok());
+  const auto others = open_foreign(shm_.path, ::getuid() + 1);
+  ASSERT_FALSE(others.ok());
+  EXPECT_EQ(others.error().sys, EACCES);
+  EXPECT_TRUE(open_foreign(shm_.path, 0).ok());
+}
+
+}  // namespace
+}  // namespace ff::mount

@@ -1,0 +1,242 @@
+// A save that dies anywhere leaves the old or the new checkpoint, never half of one. Power is cut
+// on the simulated disk at every single operation that changes it, over several seeds; real
+// processes are killed with SIGKILL before every operation on names.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "platform/base/point_step.h"
+#include "training/checkpoint/options.h"
+#include "training/checkpoint/sim_store.h"
+
+namespace ff::checkpoint {
+namespace {
+
+constexpr uint64_t kSeeds = 12;
+constexpr uint64_t kSeedsOfNewStores = 3;  // their 256 folders are many operations
+
+const Content kOld = {{"a.bin", noise(1, 6000)}, {"b.bin", noise(2, 9000)}};
+const Content kNew = {{"a.bin", noise(1, 6000)}, {"b.bin", noise(3, 9000)}};  // a.bin is reused
+
+// The content of a step, loaded and compared.
+void expect_content(SimStore& store, uint64_t step, const Content& content) {
+  auto ctx = store.context(store.disk);
+  const std::string dest = "/out" + std::to_string(ctx.rng.next());
+  LoadOptions options;
+  options.name = "@" + std::to_string(step);
+  options.dest = dest;
+  FF_ASSERT_OK(load(ctx, kStore, options));
+  for (const auto& [name, bytes] : content) {
+    EXPECT_EQ(io::get(store.disk, dest + "/" + name), bytes) << name;
+  }
+}
+
+// What must hold after a crash in the middle of saving step 2 over a sound step 1.
+void check_after_crash(SimStore& store) {
+  ASSERT_TRUE(store.sound());
+  const auto steps = store.steps();
+  ASSERT_FALSE(steps.empty());
+  EXPECT_EQ(steps.front(), 1U);
+  expect_content(store, 1, kOld);
+  if (steps.size() == 2) expect_content(store, 2, kNew);
+  const auto latest = latest_step(store.disk, store.open(), "default");
+  FF_ASSERT_OK(latest);
+  EXPECT_TRUE(latest->step == 1 || (latest->step == 2 && steps.size() == 2));
+  // The next try works, whatever the crash left.
+  FF_ASSERT_OK(store.save(kNew, 2));
+  expect_content(store, 2, kNew);
+  ASSERT_TRUE(store.sound());
+  EXPECT_EQ(latest_step(store.disk, store.open(), "default")->step, 2U);
+}
+
+TEST(PowerLoss, SaveAtEveryOperation) {
+  for (uint64_t seed = 1; seed <= kSeeds; seed++) {
+    for (uint64_t n = seed % kPointStep;; n += kPointStep) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " operation " << n);
+      SimStore store(seed * 1000 + n);
+      FF_ASSERT_OK(store.save(kOld, 1));
+      for (const auto& [name, bytes] : kNew)
+        FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
+      store.disk.crash_at(store.disk.mutations() + n);
+      const auto saved = store.save(kNew, 2);
+      const bool crashed = store.disk.crashed();
+      store.disk.power_loss();
+      if (saved) {
+        // Said to be saved: it must be there, power loss or not.
+        ASSERT_EQ(store.steps().size(), 2U);
+      }
+      check_after_crash(store);
+      if (HasFatalFailure() || !crashed) break;
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(PowerLoss, FirstSaveOfANewStore) {
+  for (uint64_t seed = 1; seed <= kSeedsOfNewStores; seed++) {
+    for (uint64_t n = seed % kPointStep;; n += kPointStep) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " operation " << n);
+      SimStore store(seed * 1000 + n);
+      for (const auto& [name, bytes] : kOld)
+        FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
+      store.disk.crash_at(store.disk.mutations() + n);
+      (void)store.save(kOld, 1);
+      const bool crashed = store.disk.crashed();
+      store.disk.power_loss();
+      FF_ASSERT_OK(store.save(kOld, 1));
+      ASSERT_TRUE(store.sound());
+      expect_content(store, 1, kOld);
+      if (HasFatalFailure() || !crashed) break;
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(PowerLoss, ReplaceKeepsTheOldOrTheNew) {
+  for (uint64_t seed = 1; seed <= kSeeds; seed++) {
+    for (uint64_t n = seed % kPointStep;; n += kPointStep) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " operation " << n);
+      SimStore store(seed * 1000 + n);
+      FF_ASSERT_OK(store.save(kOld, 1));
+      for (const auto& [name, bytes] : kNew)
+        FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
+      store.disk.crash_at(store.disk.mutations() + n);
+      SaveOptions replace;
+      replace.replace = true;
+      (void)store.save(kNew, 1, replace);
+      const bool crashed = store.disk.crashed();
+      store.disk.power_loss();
+      ASSERT_TRUE(store.sound());
+      ASSERT_EQ(store.steps(), std::vector<uint64_t>{1});
+      auto ctx = store.context(store.disk);
+      LoadOptions options;
+      options.name = "@1";
+      options.dest = "/out";
+      FF_ASSERT_OK(load(ctx, kStore, options));
+      const auto b = io::get(store.disk, "/out/b.bin");
+      EXPECT_TRUE(b == kOld.at("b.bin") || b == kNew.at("b.bin"));
+      if (HasFatalFailure() || !crashed) break;
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Any failing operation ends a save with an error and hurts nothing.
+TEST(DiskErrors, SaveAtEveryOperation) {
+  for (uint64_t n = 0;; n += kPointStep) {
+    SCOPED_TRACE(testing::Message() << "operation " << n);
+    SimStore store(5000 + n);
+    FF_ASSERT_OK(store.save(kOld, 1));
+    for (const auto& [name, bytes] : kNew) FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
+    const uint64_t before = store.disk.mutations();
+    store.disk.fail_at(before + n, EIO);
+    const auto saved = store.save(kNew, 2);
+    if (store.disk.mutations() <= before + n) break;  // past the last operation
+    if (saved) {
+      ASSERT_EQ(store.steps().size(), 2U);
+    }
+    check_after_crash(store);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// The disk fills up at every point: a clear error, nothing lost, and the space given back.
+TEST(DiskFull, SaveAtEveryOperation) {
+  for (uint64_t n = 0;; n += kPointStep) {
+    SCOPED_TRACE(testing::Message() << "operation " << n);
+    SimStore store(7000 + n);
+    FF_ASSERT_OK(store.save(kOld, 1));
+    for (const auto& [name, bytes] : kNew) FF_ASSERT_OK(io::put(store.disk, "/in/" + name, bytes));
+    const uint64_t before = store.disk.mutations();
+    store.disk.fail_at(before + n, ENOSPC);
+    const auto saved = store.save(kNew, 2);
+    if (store.disk.mutations() <= before + n) break;
+    if (!saved) {
+      EXPECT_EQ(saved.error().code, Errc::disk_full) << saved.error().message;
+    }
+    // The operation that failed may be the removal of the lease itself.
+    EXPECT_LE(store.entries("tmp"), 1U);
+    check_after_crash(store);
+    if (HasFatalFailure()) return;
+  }
+}
+
+class KillTest : public CheckpointTest {
+ protected:
+  // Runs `action` in a child on a disk that sends SIGKILL to its own process before operation n.
+  // True when the child was killed.
+  template <class Action>
+  bool killed_at(uint64_t n, Action action) {
+    const pid_t child = fork();
+    if (child == 0) {
+      HookDisk killer(disk_);
+      killer.hook = [n](uint64_t step) {
+        if (step == n) raise(SIGKILL);
+      };
+      Context ctx{.disk = killer,
+                  .clock = clock_,
+                  .rng = rng_,
+                  .stop = stop_,
+                  .progress = progress_,
+                  .threads = 2};
+      _exit(action(ctx) ? 0 : 1);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+    }
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  }
+};
+
+TEST_F(KillTest, SaveBeforeEveryOperation) {
+  save_file("model.bin", noise(1, 50'000), 1);
+  const std::string changed = noise(1, 20'000) + noise(2, 30'000);
+  write_whole(path("model.bin"), changed);
+  SaveOptions options;
+  options.step = 2;
+  for (uint64_t n = 0;; n += kPointStep) {
+    SCOPED_TRACE(testing::Message() << "operation " << n);
+    rng_ = SeededRng(100 + n);
+    const bool killed = killed_at(n, [&](Context& ctx) {
+      return ff::checkpoint::save(ctx, store(), {.paths = {path("model.bin")}, .stream = {}},
+                                  options)
+          .ok();
+    });
+    auto ctx = context();
+    const auto report = verify(ctx, store(), everything());
+    FF_ASSERT_OK(report);
+    ASSERT_TRUE(report->damage.empty()) << report->damage.front().where;
+    const auto latest = latest_step(disk_, Store::open(disk_, store()).value(), "default");
+    FF_ASSERT_OK(latest);
+    fs::remove_all(path("out"));
+    FF_ASSERT_OK(load(load_to(latest->text(), path("out"))));
+    const std::string loaded = read_whole(path("out/model.bin"));
+    EXPECT_EQ(loaded, latest->step == 1 ? noise(1, 50'000) : changed);
+    if (!killed) break;
+    // The next operation starts from the old state again.
+    fs::remove_all(store() + "/runs/default/2");
+    fs::remove(store() + "/runs/default/latest");
+  }
+}
+
+TEST_F(KillTest, LoadBeforeEveryOperation) {
+  save_file("model.bin", noise(1, 50'000), 1);
+  for (uint64_t n = 0;; n += kPointStep) {
+    SCOPED_TRACE(testing::Message() << "operation " << n);
+    rng_ = SeededRng(100 + n);
+    const LoadOptions options = load_to("@1", path("out"));
+    const bool killed = killed_at(
+        n, [&](Context& ctx) { return ff::checkpoint::load(ctx, store(), options).ok(); });
+    if (fs::exists(path("out"))) {
+      EXPECT_EQ(read_whole(path("out/model.bin")), noise(1, 50'000));
+    }
+    fs::remove_all(path("out"));
+    if (!killed) break;
+  }
+}
+
+}  // namespace
+}  // namespace ff::checkpoint

@@ -1,0 +1,42 @@
+// Short ways to say the options that most tests of checkpoints give.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "training/checkpoint/load.h"
+#include "training/checkpoint/prune.h"
+#include "training/checkpoint/verify.h"
+
+namespace ff::checkpoint {
+
+// Load checkpoint `name` (RUN[@STEP]) to `dest`.
+inline LoadOptions load_to(std::string name, std::string dest) {
+  LoadOptions options;
+  options.name = std::move(name);
+  options.dest = std::move(dest);
+  return options;
+}
+
+// Verify every checkpoint and the store's own files.
+inline VerifyOptions everything() {
+  VerifyOptions options;
+  options.all = true;
+  return options;
+}
+
+// Verify these checkpoints.
+inline VerifyOptions only(std::string name) {
+  VerifyOptions options;
+  options.names = {std::move(name)};
+  return options;
+}
+
+// Prune whatever is not used, however young.
+inline PruneOptions without_grace() {
+  PruneOptions options;
+  options.grace_ns = 0;
+  return options;
+}
+
+}  // namespace ff::checkpoint

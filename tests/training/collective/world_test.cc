@@ -1,0 +1,52 @@
+// The table of nodes, as they tell it to each other.
+#include "training/collective/world.h"
+
+#include <gtest/gtest.h>
+
+namespace ff::collective {
+namespace {
+
+World three_nodes() {
+  World world;
+  world.nodes = {{.first_rank = 0, .processes = {10, 11}, .zone = 4, .host = "one"},
+                 {.first_rank = 2, .processes = {20}, .zone = 4, .host = "two"},
+                 {.first_rank = 3, .processes = {30, 31, 32}, .zone = 9, .host = "three"}};
+  world.nodes[1].listens.host = "10.0.0.2";
+  world.nodes[1].listens.port = 4000;
+  return world;
+}
+
+TEST(WorldTest, RanksAndZonesHaveTheirNodes) {
+  const World world = three_nodes();
+  EXPECT_EQ(world.ranks(), 6u);
+  const std::vector<uint32_t> nodes = {0, 0, 1, 2, 2, 2};
+  for (uint32_t rank = 0; rank < nodes.size(); rank++) EXPECT_EQ(world.node_of(rank), nodes[rank]);
+  EXPECT_EQ(world.name_of(4), "rank 4 (process 31 on three)");
+  EXPECT_EQ(world.zones(), (std::vector<uint32_t>{0, 0, 1}));
+}
+
+TEST(WorldTest, WhatIsToldIsHeard) {
+  const std::string bytes = encode_world(three_nodes());
+  const auto heard = parse_world(as_bytes(bytes));
+  ASSERT_TRUE(heard.ok()) << heard.error().message;
+  EXPECT_EQ(encode_world(*heard), bytes);
+  EXPECT_EQ(heard->nodes[1].listens.text(), "10.0.0.2:4000");
+  // Names from elsewhere are not for terminals as they are.
+  World strange = three_nodes();
+  strange.nodes[0].host = "\x1b[31m";
+  EXPECT_EQ(parse_world(as_bytes(encode_world(strange)))->nodes[0].host, "\\x1b[31m");
+}
+
+TEST(WorldTest, PartsAndGapsAreRefused) {
+  const std::string bytes = encode_world(three_nodes());
+  for (size_t size = 0; size < bytes.size(); size++) {
+    EXPECT_FALSE(parse_world(as_bytes(bytes).first(size)).ok()) << size;
+  }
+  EXPECT_FALSE(parse_world(as_bytes(bytes + "x")).ok());
+  World gap = three_nodes();
+  gap.nodes[2].first_rank = 4;
+  EXPECT_FALSE(parse_world(as_bytes(encode_world(gap))).ok());
+}
+
+}  // namespace
+}  // namespace ff::collective
