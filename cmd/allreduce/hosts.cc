@@ -1,4 +1,4 @@
-// allreduce_hosts.cc: a child for each host, its input, its output, its end.
+// hosts.cc: a child for each host, its input, its output, its end.
 #include "cmd/allreduce/hosts.h"
 
 #include <fcntl.h>

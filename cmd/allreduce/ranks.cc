@@ -1,5 +1,5 @@
-// allreduce_ranks.cc: where the ranks of a command are: children of this process, which is rank 0
-// of its host itself, a part of a larger job, or on other hosts (allreduce_hosts.cc).
+// ranks.cc: where the ranks of a command are: children of this process, which is rank 0
+// of its host itself, a part of a larger job, or on other hosts (hosts.cc).
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

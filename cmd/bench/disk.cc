@@ -1,4 +1,4 @@
-// bench_disk.cc: rounds of the same passes, and their medians.
+// disk.cc: rounds of the same passes, and their medians.
 #include "cmd/bench/disk.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// `ff checkpoint`: the common options of its subcommands and what wires them to core/ckpt. Each
-// group of subcommands has a file of its own: checkpoint_save, _load, _list, _keep.
+// `ff checkpoint`: the common options of its subcommands, and what wires them to
+// training/checkpoint. Each group of subcommands has a file of its own: save, load, list, keep.
 #include "cmd/checkpoint/checkpoint.h"
 
 #include <algorithm>

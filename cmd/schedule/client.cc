@@ -1,4 +1,4 @@
-// schedule_client.cc: asking, and asking again.
+// client.cc: asking, and asking again.
 #include "cmd/schedule/client.h"
 
 #include <algorithm>

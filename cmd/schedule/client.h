@@ -113,7 +113,7 @@ struct Wanted {
   bool finished = false;            // too
   std::optional<std::string> user;  // a name, or a number
 };
-// The newest first, in pages; `take` returns whether it wants more. (schedule_list.cc)
+// The newest first, in pages; `take` returns whether it wants more. (list.cc)
 Result<void> each_task(ScheduleCalls& calls, const Wanted& wanted,
                        const std::function<bool(const scheduler::wire::ListedTask&)>& take);
 

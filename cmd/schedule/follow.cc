@@ -1,4 +1,4 @@
-// schedule_follow.cc: where a rank's log is, and reading it to its end.
+// follow.cc: where a rank's log is, and reading it to its end.
 #include "cmd/schedule/follow.h"
 
 #include <algorithm>

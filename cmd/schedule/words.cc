@@ -1,4 +1,4 @@
-// schedule_words.cc: the sentences of explain, and the words of lists.
+// words.cc: the sentences of explain, and the words of lists.
 #include "cmd/schedule/words.h"
 
 #include <sys/wait.h>

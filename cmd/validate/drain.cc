@@ -1,4 +1,4 @@
-// validate_drain.cc: --drain, which tells the scheduler what a run has found.
+// drain.cc: --drain, which tells the scheduler what a run has found.
 #include "cmd/validate/validate.h"
 #include "platform/io/system_disk.h"
 #include "platform/net/resolve.h"

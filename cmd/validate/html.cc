@@ -1,4 +1,4 @@
-// validate_html.cc: the page of `ff validate report --html`. It holds its style and its plots (SVG)
+// html.cc: the page of `ff validate report --html`. It holds its style and its plots (SVG)
 // and no script; every text on it is escaped, for names and log lines are anybody's.
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-// validate_show.cc: a run on a terminal, in a pipe, as JSON.
+// show.cc: a run on a terminal, in a pipe, as JSON.
 #include <algorithm>
 
 #include "cmd/validate/validate.h"

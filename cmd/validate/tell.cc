@@ -1,4 +1,4 @@
-// validate_tell.cc: what others get of a run: a file for Prometheus, a web hook.
+// tell.cc: what others get of a run: a file for Prometheus, a web hook.
 #include <curl/curl.h>
 #include <unistd.h>
 

@@ -42,7 +42,7 @@ std::string html_report(const std::string& host, const std::vector<validate::Run
                         const std::vector<validate::Finding>& last,
                         const std::vector<validate::History::Series>& series);
 
-// --drain (validate_drain.cc): the scheduler hears of a run, and takes the node out or back.
+// --drain (drain.cc): the scheduler hears of a run, and takes the node out or back.
 struct DrainOptions {
   bool drain = false;
   ScheduleOptions schedule;

@@ -206,6 +206,9 @@ uint64_t NamesModel::hash() const {
 
 namespace {
 
+// Where the system is wrong, orders of steps that nobody knows the end of are without number.
+constexpr size_t kPlacesMax = 1'000'000;
+
 // One way through the steps, from where it stands.
 struct Search {
   const std::vector<NameStep>& steps;  // by when they began
@@ -213,6 +216,7 @@ struct Search {
   std::unordered_set<uint64_t> seen = {};
   size_t deepest = 0;
 
+  bool given_up() const { return seen.size() >= kPlacesMax; }
   uint64_t place(const NamesModel& model) const {
     return model.hash() ^ std::hash<std::vector<bool>>()(done) * 0x2545f4914f6cdd1d;
   }
@@ -229,7 +233,7 @@ struct Search {
       first_end_ns = std::min(first_end_ns, steps[i].ended_ns);
     }
     if (all) return true;
-    if (!seen.insert(place(model)).second) return false;
+    if (given_up() || !seen.insert(place(model)).second) return false;
     for (size_t i = 0; i < steps.size() && steps[i].began_ns <= first_end_ns; i++) {
       if (done[i]) continue;
       NamesModel next = model;
@@ -250,7 +254,8 @@ std::optional<std::string> find_contradiction(const std::vector<NameStep>& all, 
   Search search{steps, std::vector<bool>(steps.size())};
   if (search.from(NamesModel(root), 0)) return std::nullopt;
   const size_t at = std::min(search.deepest, steps.size() - 1);
-  std::string text = fmt::format("no order explains what programs were told; about step {}:", at);
+  std::string text = fmt::format("no order{} explains what programs were told; about step {}:",
+                                 search.given_up() ? " that was tried" : "", at);
   const size_t first = at < 12 ? 0 : at - 12;
   for (size_t i = first; i < std::min(at + 6, steps.size()); i++) {
     text += fmt::format(" | {} to {}: {}", steps[i].began_ns / 1000, steps[i].ended_ns / 1000,

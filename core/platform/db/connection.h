@@ -1,4 +1,4 @@
-// The open SQLite file behind a Database and its Statements; for the units of core/db only.
+// The open SQLite file behind a Database and its Statements; for the units of platform/db only.
 #pragma once
 
 #include <sqlite3.h>

@@ -1,5 +1,5 @@
 // What the operations of a mount ask of the kernel: to forget what it has cached. A seam, so that
-// they run without one (tests/mount).
+// they run without one (tests/storage/mount).
 #pragma once
 
 #include <cstdint>

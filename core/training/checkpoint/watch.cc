@@ -10,6 +10,7 @@
 #include "platform/io/files.h"
 #include "training/checkpoint/catalog.h"
 #include "training/checkpoint/input.h"
+#include "training/checkpoint/save.h"
 
 namespace ff::checkpoint {
 namespace {

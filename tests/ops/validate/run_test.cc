@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "cmd/validate/host_ranks.h"
 #include "ops/validate/validate.h"
 #include "platform/io/system_disk.h"
 #include "platform/io/temp_dir.h"
@@ -31,6 +32,7 @@ class RunTest : public testing::Test {
     const Plan plan{.checks = checks,
                     .inventory = inventory_,
                     .scratch = dir_.path(),
+                    .sum_ranks = cmd::host_sum_ranks(),
                     .job = std::move(job),
                     .before = [](const auto&, const auto&) { return std::nullopt; }};
     auto outcomes = run_checks(tree_, clock_, stop_, plan,
@@ -246,8 +248,11 @@ TEST(KeepBest, TakesTheBetterValueAndForgetsNoFailure) {
 class FaultTest : public RunTest, public testing::WithParamInterface<NamedFault> {
  protected:
   Report check(Fault fault) {
-    const Request request{
-        .only = {GetParam().check}, .force = true, .scratch = dir_.path(), .fault = fault};
+    const Request request{.only = {GetParam().check},
+                          .force = true,
+                          .scratch = dir_.path(),
+                          .fault = fault,
+                          .sum_ranks = cmd::host_sum_ranks()};
     auto report = validate(tree_, clock_, stop_, nullptr, request, [](const Outcome&) {});
     EXPECT_TRUE(report.ok()) << report.error().message;
     return report ? *report : Report();

@@ -21,17 +21,17 @@ TEST(SimdUnits, IncludeOnlyIntrinsicsAndTheirPaths) {
                                          "<stddef.h>",
                                          "<stdint.h>",
                                          "<xxhash.h>",
-                                         "\"simd/crc32c_paths.h\"",
-                                         "\"simd/xxh128_paths.h\"",
-                                         "\"simd/xxh128_unit.h\"",
-                                         "\"simd/gemm_paths.h\"",
-                                         "\"simd/gemm_unit.h\"",
-                                         "\"simd/reduce_paths.h\"",
-                                         "\"simd/reduce_unit.h\"",
-                                         "\"simd/wire_paths.h\"",
-                                         "\"simd/wire_unit.h\""};
+                                         "\"platform/simd/crc32c_paths.h\"",
+                                         "\"platform/simd/xxh128_paths.h\"",
+                                         "\"platform/simd/xxh128_unit.h\"",
+                                         "\"platform/simd/gemm_paths.h\"",
+                                         "\"platform/simd/gemm_unit.h\"",
+                                         "\"platform/simd/reduce_paths.h\"",
+                                         "\"platform/simd/reduce_unit.h\"",
+                                         "\"platform/simd/wire_paths.h\"",
+                                         "\"platform/simd/wire_unit.h\""};
   const std::array units_of = {"crc32c_", "xxh128_", "gemm_", "reduce_", "wire_"};
-  const fs::path folder = fs::path(FF_SOURCE_DIR) / "core/simd";
+  const fs::path folder = fs::path(FF_SOURCE_DIR) / "core/platform/simd";
   int units = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename();
