@@ -146,7 +146,7 @@ tree=$mnt/sources
 mkdir "$tree"
 sources=()
 for name in core cmd tests man completions; do
-  [ ! -d "$here/../$name" ] || sources+=("$(realpath "$here/../$name")")
+  [ ! -d "$here/../../$name" ] || sources+=("$(realpath "$here/../../$name")")
 done
 begin=$(now)
 cp -a "${sources[@]}" "$tree/"
