@@ -41,8 +41,8 @@ Result<void> run_restore_name(Session& session, const BackupOptions& options, in
   return {};
 }
 
-// What an operator must know of a backup that lacks damaged records.
-Result<void> left_out_of(const kv::BackupReport& report, const std::string& file) {
+// Errc::fault: the backup lacks damaged records, which the error names.
+Result<void> check_complete(const kv::BackupReport& report, const std::string& file) {
   constexpr size_t kNamed = 10;
   const auto& records = report.left_out;
   if (records.empty()) return {};
@@ -76,7 +76,7 @@ Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
   Json data = {{"file", options.file}, {"entries", report.entries}, {"bytes", report.bytes}};
   if (way == Way::out) data["left_out"] = report.left_out;
   session.out.data(std::move(data));
-  return left_out_of(report, options.file);
+  return check_complete(report, options.file);
 }
 
 struct AdoptBackupOptions {

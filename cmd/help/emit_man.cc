@@ -155,9 +155,11 @@ std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
   for (const auto& command : commands) {
     page += fmt::format(".BR {} (1),\n", macro_word("ff-" + command->name()));
   }
-  return page +
-         ".BR ff (7),\n.BR ff\\-cluster (7),\n.BR ff\\-operations (7),\n.BR ff\\-storage "
-         "(7),\n.BR ff\\-training (7)\n";
+  for (const EmittedFile& written : written_pages()) {
+    const std::string name = written.path.substr(4, written.path.size() - 6);  // man/NAME.7
+    page += fmt::format("{}.BR {} (7)", page.ends_with('\n') ? "" : ",\n", escape(name));
+  }
+  return page + "\n";
 }
 
 }  // namespace
