@@ -8,7 +8,7 @@
 #include "platform/io/new_file.h"
 #include "platform/io/system_disk.h"
 #include "platform/simd/digest.h"
-#include "training/checkpoint/safetensors.h"
+#include "training/checkpoint/format/safetensors.h"
 #include "training/collective/file_sum.h"
 
 namespace ff::cmd {

@@ -10,8 +10,8 @@
 #include "platform/base/clock.h"
 #include "platform/base/units.h"
 #include "platform/net/resolve.h"
-#include "training/checkpoint/chunk_file.h"
-#include "training/checkpoint/identity.h"
+#include "training/checkpoint/format/chunk_file.h"
+#include "training/checkpoint/save/identity.h"
 
 namespace ff::cmd {
 namespace {

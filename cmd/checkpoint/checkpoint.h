@@ -13,8 +13,8 @@
 #include "cmd/options/net_options.h"
 #include "platform/base/rng.h"
 #include "platform/io/system_disk.h"
-#include "training/checkpoint/context.h"
-#include "training/checkpoint/save.h"
+#include "training/checkpoint/format/context.h"
+#include "training/checkpoint/save/save.h"
 
 namespace ff::cmd {
 

@@ -2,9 +2,9 @@
 #include "cmd/checkpoint/checkpoint.h"
 #include "cmd/cli/build_info.h"
 #include "platform/base/units.h"
-#include "training/checkpoint/forget.h"
-#include "training/checkpoint/prune.h"
-#include "training/checkpoint/verify.h"
+#include "training/checkpoint/load/verify.h"
+#include "training/checkpoint/retention/forget.h"
+#include "training/checkpoint/retention/prune.h"
 
 namespace ff::cmd {
 namespace {

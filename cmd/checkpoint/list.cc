@@ -2,8 +2,8 @@
 #include "cmd/checkpoint/checkpoint.h"
 #include "platform/base/text.h"
 #include "platform/base/units.h"
-#include "training/checkpoint/catalog.h"
-#include "training/checkpoint/diff.h"
+#include "training/checkpoint/format/catalog.h"
+#include "training/checkpoint/load/diff.h"
 
 namespace ff::cmd {
 namespace {

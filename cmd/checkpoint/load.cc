@@ -3,9 +3,9 @@
 
 #include "cmd/checkpoint/checkpoint.h"
 #include "platform/base/units.h"
-#include "training/checkpoint/export.h"
-#include "training/checkpoint/load.h"
-#include "training/checkpoint/salvage.h"
+#include "training/checkpoint/load/export.h"
+#include "training/checkpoint/load/load.h"
+#include "training/checkpoint/load/salvage.h"
 
 namespace ff::cmd {
 namespace {

@@ -13,8 +13,8 @@
 #include "platform/base/units.h"
 #include "platform/io/dir_events.h"
 #include "platform/io/files.h"
-#include "training/checkpoint/identity.h"
-#include "training/checkpoint/watch.h"
+#include "training/checkpoint/save/identity.h"
+#include "training/checkpoint/save/watch.h"
 #include "training/task/task_side.h"
 
 namespace ff::cmd {

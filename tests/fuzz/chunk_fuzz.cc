@@ -7,7 +7,7 @@
 
 #include "platform/base/check.h"
 #include "platform/simd/crc32c.h"
-#include "training/checkpoint/chunk_file.h"
+#include "training/checkpoint/format/chunk_file.h"
 
 namespace {
 

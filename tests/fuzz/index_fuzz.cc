@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "platform/base/check.h"
-#include "training/checkpoint/chunk_file.h"
-#include "training/checkpoint/index.h"
-#include "training/checkpoint/sealed_line.h"
+#include "training/checkpoint/format/chunk_file.h"
+#include "training/checkpoint/format/index.h"
+#include "training/checkpoint/format/sealed_line.h"
 
 namespace {
 

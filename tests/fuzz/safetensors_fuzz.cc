@@ -7,7 +7,7 @@
 
 #include "platform/base/check.h"
 #include "platform/base/text.h"
-#include "training/checkpoint/safetensors.h"
+#include "training/checkpoint/format/safetensors.h"
 
 namespace {
 

@@ -15,8 +15,8 @@
 #include "training/bindings/checkpoint.h"
 #include "training/bindings/ff.h"
 #include "training/bindings/last_error.h"
-#include "training/checkpoint/catalog.h"
-#include "training/checkpoint/tensor_memory.h"
+#include "training/checkpoint/format/catalog.h"
+#include "training/checkpoint/load/tensor_memory.h"
 
 using ff::Errc;
 using ff::Result;

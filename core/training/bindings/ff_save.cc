@@ -22,9 +22,9 @@
 #include "training/bindings/last_error.h"
 #include "training/bindings/quiet_thread.h"
 #include "training/bindings/staged_state.h"
-#include "training/checkpoint/identity.h"
-#include "training/checkpoint/index.h"
-#include "training/checkpoint/save.h"
+#include "training/checkpoint/format/index.h"
+#include "training/checkpoint/save/identity.h"
+#include "training/checkpoint/save/save.h"
 #include "training/task/task_side.h"
 
 using ff::Errc;

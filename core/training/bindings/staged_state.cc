@@ -12,7 +12,7 @@
 #include "platform/base/text.h"
 #include "platform/io/memory_file.h"
 #include "training/bindings/quiet_thread.h"
-#include "training/checkpoint/safetensors.h"
+#include "training/checkpoint/format/safetensors.h"
 
 namespace ff::bindings {
 namespace {

@@ -1,5 +1,5 @@
 // Chunk files: what is written reads back, and no flipped bit or wrong length goes unnoticed.
-#include "training/checkpoint/chunk_file.h"
+#include "training/checkpoint/format/chunk_file.h"
 
 #include <gtest/gtest.h>
 

@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "training/checkpoint/fixture.h"
-#include "training/checkpoint/forget.h"
+#include "training/checkpoint/load/verify.h"
 #include "training/checkpoint/options.h"
-#include "training/checkpoint/prune.h"
-#include "training/checkpoint/verify.h"
+#include "training/checkpoint/retention/forget.h"
+#include "training/checkpoint/retention/prune.h"
 
 namespace ff::checkpoint {
 namespace {

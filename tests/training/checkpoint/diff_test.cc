@@ -1,5 +1,5 @@
 // Differences between checkpoints: states, byte counts and element values.
-#include "training/checkpoint/diff.h"
+#include "training/checkpoint/load/diff.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Exports: canonical files come out as they went in, others readable, and nothing is left behind
 // by one that fails.
-#include "training/checkpoint/export.h"
+#include "training/checkpoint/load/export.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // A task that was started again while an attempt before it still runs somewhere: what that one
 // saves is not published any more.
-#include "training/checkpoint/fence.h"
+#include "training/checkpoint/save/fence.h"
 
-#include "training/checkpoint/catalog.h"
 #include "training/checkpoint/fixture.h"
+#include "training/checkpoint/format/catalog.h"
 #include "training/checkpoint/options.h"
 #include "training/checkpoint/sim_store.h"
 

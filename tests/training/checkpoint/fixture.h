@@ -17,11 +17,11 @@
 #include "platform/base/rng.h"
 #include "platform/base/stop.h"
 #include "platform/io/system_disk.h"
-#include "training/checkpoint/context.h"
-#include "training/checkpoint/load.h"
-#include "training/checkpoint/safetensors.h"
-#include "training/checkpoint/save.h"
-#include "training/checkpoint/store.h"
+#include "training/checkpoint/format/context.h"
+#include "training/checkpoint/format/safetensors.h"
+#include "training/checkpoint/format/store.h"
+#include "training/checkpoint/load/load.h"
+#include "training/checkpoint/save/save.h"
 
 namespace ff::checkpoint {
 

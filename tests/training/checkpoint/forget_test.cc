@@ -1,12 +1,12 @@
 // Retention: the rules, what must stay whatever they say, and that a crash at any point leaves
 // whole checkpoints and a `latest` that can be read.
-#include "training/checkpoint/forget.h"
+#include "training/checkpoint/retention/forget.h"
 
 #include <gtest/gtest.h>
 
 #include "platform/base/point_step.h"
 #include "training/checkpoint/fixture.h"
-#include "training/checkpoint/maintenance.h"
+#include "training/checkpoint/retention/maintenance.h"
 #include "training/checkpoint/sim_store.h"
 
 namespace ff::checkpoint {

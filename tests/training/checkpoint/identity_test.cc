@@ -1,5 +1,5 @@
 // Who saves, as the machine tells it; which try of a job, as the environment does.
-#include "training/checkpoint/identity.h"
+#include "training/checkpoint/save/identity.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 // The index: what is written reads back, and no damage goes unnoticed.
-#include "training/checkpoint/index.h"
+#include "training/checkpoint/format/index.h"
 
 #include <gtest/gtest.h>
 
 #include "platform/base/point_step.h"
 #include "training/checkpoint/fixture.h"
-#include "training/checkpoint/sealed_line.h"
+#include "training/checkpoint/format/sealed_line.h"
 
 namespace ff::checkpoint {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "training/checkpoint/load.h"
-#include "training/checkpoint/prune.h"
-#include "training/checkpoint/verify.h"
+#include "training/checkpoint/load/load.h"
+#include "training/checkpoint/load/verify.h"
+#include "training/checkpoint/retention/prune.h"
 
 namespace ff::checkpoint {
 

@@ -1,12 +1,12 @@
 // Pruning: what goes and what stays, beside savers, readers and ranks at every point of theirs and
 // its own, with leases that run out, and with a crash at every point.
-#include "training/checkpoint/prune.h"
+#include "training/checkpoint/retention/prune.h"
 
 #include <gtest/gtest.h>
 
 #include "platform/base/point_step.h"
 #include "training/checkpoint/fixture.h"
-#include "training/checkpoint/maintenance.h"
+#include "training/checkpoint/retention/maintenance.h"
 #include "training/checkpoint/sim_store.h"
 
 namespace ff::checkpoint {

@@ -1,8 +1,8 @@
 // Several ranks, one checkpoint: it exists when all shards of one attempt are there, and only then.
 #include <thread>
 
-#include "training/checkpoint/catalog.h"
 #include "training/checkpoint/fixture.h"
+#include "training/checkpoint/format/catalog.h"
 #include "training/checkpoint/options.h"
 
 namespace ff::checkpoint {

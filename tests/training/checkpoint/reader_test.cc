@@ -6,8 +6,8 @@
 #include <cstdio>
 
 #include "training/checkpoint/fixture.h"
-#include "training/checkpoint/index.h"
-#include "training/checkpoint/sealed_line.h"
+#include "training/checkpoint/format/index.h"
+#include "training/checkpoint/format/sealed_line.h"
 
 namespace ff::checkpoint {
 namespace {

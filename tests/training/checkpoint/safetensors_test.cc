@@ -1,6 +1,6 @@
 // The safetensors parser against every kind of bad header, and the canonical writer against bytes
 // written out by hand.
-#include "training/checkpoint/safetensors.h"
+#include "training/checkpoint/format/safetensors.h"
 
 #include <gtest/gtest.h>
 

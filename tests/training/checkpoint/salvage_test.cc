@@ -1,11 +1,11 @@
 // Salvage: everything that is not damaged comes back, and everything that does not is named.
-#include "training/checkpoint/salvage.h"
+#include "training/checkpoint/load/salvage.h"
 
 #include <gtest/gtest.h>
 
 #include "platform/base/text.h"
 #include "training/checkpoint/fixture.h"
-#include "training/checkpoint/index.h"
+#include "training/checkpoint/format/index.h"
 
 namespace ff::checkpoint {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "platform/base/bytes.h"
 #include "platform/simd/crc32c.h"
-#include "training/checkpoint/catalog.h"
 #include "training/checkpoint/fixture.h"
+#include "training/checkpoint/format/catalog.h"
+#include "training/checkpoint/load/verify.h"
 #include "training/checkpoint/options.h"
-#include "training/checkpoint/verify.h"
 
 namespace ff::checkpoint {
 namespace {

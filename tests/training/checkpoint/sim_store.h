@@ -18,12 +18,12 @@
 #include "platform/io/test_bytes.h"
 #include "platform/sim/sim_clock.h"
 #include "platform/sim/sim_disk.h"
-#include "training/checkpoint/catalog.h"
 #include "training/checkpoint/fixture.h"
-#include "training/checkpoint/forget.h"
-#include "training/checkpoint/prune.h"
-#include "training/checkpoint/save.h"
-#include "training/checkpoint/verify.h"
+#include "training/checkpoint/format/catalog.h"
+#include "training/checkpoint/load/verify.h"
+#include "training/checkpoint/retention/forget.h"
+#include "training/checkpoint/retention/prune.h"
+#include "training/checkpoint/save/save.h"
 
 namespace ff::checkpoint {
 

@@ -1,5 +1,5 @@
 // Chosen, cut and redistributed tensors, against a model that works on single elements.
-#include "training/checkpoint/tensor_files.h"
+#include "training/checkpoint/load/tensor_files.h"
 
 #include <gtest/gtest.h>
 

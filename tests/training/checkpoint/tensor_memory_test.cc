@@ -1,5 +1,5 @@
 // From memory to memory: saving files that are open already, and loading tensors without files.
-#include "training/checkpoint/tensor_memory.h"
+#include "training/checkpoint/load/tensor_memory.h"
 
 #include "platform/io/memory_file.h"
 #include "training/checkpoint/fixture.h"

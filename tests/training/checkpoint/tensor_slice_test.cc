@@ -1,5 +1,5 @@
 // Slices as byte runs, against a model that copies element by element.
-#include "training/checkpoint/tensor_slice.h"
+#include "training/checkpoint/load/tensor_slice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Verifying: what is intact is found intact and marked, one flipped bit anywhere is found and
 // named, chunks are read once, samples are samples.
-#include "training/checkpoint/verify.h"
+#include "training/checkpoint/load/verify.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Watching a directory on the simulated disk and clock: what counts as finished, what is saved
 // once, and what is passed over.
-#include "training/checkpoint/watch.h"
+#include "training/checkpoint/save/watch.h"
 
 #include "training/checkpoint/sim_store.h"
 

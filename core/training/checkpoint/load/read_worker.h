@@ -1,0 +1,85 @@
+// The reading side of every bulk action (load, verify, export, salvage): workers fetch chunk
+// files, several at a time, check them, and write their bytes to restored files where the action
+// has some.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "training/checkpoint/format/context.h"
+#include "training/checkpoint/format/index.h"
+#include "training/checkpoint/format/lease.h"
+#include "training/checkpoint/format/store.h"
+#include "training/checkpoint/load/out_file.h"
+
+namespace ff::checkpoint {
+
+// Bytes of a chunk and where they go.
+struct ReadPiece {
+  uint32_t chunk_offset = 0;
+  uint32_t length = 0;
+  uint64_t out_offset = 0;
+  // CRC32C of these bytes by the index; nothing for a part of an extent, which the chunk's own
+  // CRC covers.
+  std::optional<uint32_t> crc;
+};
+
+// One chunk to read, or literal bytes, or zeros, for one file.
+struct ReadJob {
+  std::optional<simd::Digest> chunk;
+  std::vector<ReadPiece> pieces;
+  std::string literal;            // without a chunk: these bytes ...
+  uint64_t out_offset = 0;        // ... go here
+  uint64_t zeros = 0;             // or so many zeros do
+  std::shared_ptr<OutFile> file;  // null: only check
+  uint64_t bytes() const;         // logical bytes, for progress
+};
+
+// Makes jobs from extents in order: neighbours in one chunk become one job.
+class JobBuilder {
+ public:
+  // Bytes [from, from + length) of `extent` go to `out_offset` of `file`.
+  void add(const Extent& extent, uint64_t from, uint64_t length,
+           const std::shared_ptr<OutFile>& file, uint64_t out_offset);
+  // All of a record's extents, one after the other.
+  void add_all(const std::vector<Extent>& extents, const std::shared_ptr<OutFile>& file,
+               uint64_t out_offset);
+  void literal(std::string bytes, const std::shared_ptr<OutFile>& file, uint64_t out_offset);
+  // Ends the job at hand, so that take() can give it out. At the end of each file.
+  void flush();
+  std::optional<ReadJob> take();
+
+ private:
+  void push(ReadJob job);
+  std::deque<ReadJob> ready_;
+  std::optional<ReadJob> open_;
+};
+
+// Where jobs come from. next() is called under a lock.
+class ReadSource {
+ public:
+  virtual ~ReadSource() = default;
+  virtual Result<std::optional<ReadJob>> next() = 0;
+};
+
+struct ReadPlan {
+  Context& context;
+  const Store& store;
+  ReadSource& source;
+  bool deep = false;       // compute the digest of every chunk again
+  Lease* lease = nullptr;  // to renew
+  // Told of each damaged or missing chunk; its error ends the action, success goes on. From any
+  // thread, one at a time.
+  std::function<Result<void>(const simd::Digest& chunk, const std::string& reason)> bad;
+};
+
+// Runs the plan on context.threads workers.
+Result<void> run_reads(ReadPlan& plan);
+
+}  // namespace ff::checkpoint

@@ -1,0 +1,101 @@
+// Restoring whole files of a checkpoint into a staging directory, byte for byte.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "training/checkpoint/format/index.h"
+#include "training/checkpoint/format/store.h"
+#include "training/checkpoint/load/read_worker.h"
+
+namespace ff::checkpoint {
+
+// Where a file goes below a directory: under its own name, or, when names of several ranks
+// collide, under rank-RRRRR/.
+class Places {
+ public:
+  explicit Places(bool rank_folders = false) : rank_folders_(rank_folders) {}
+  std::string of(const FileRecord& file) const;
+
+ private:
+  bool rank_folders_;
+};
+
+struct RestoreChoice {
+  std::function<bool(const FileRecord&)> file;  // empty: all of them
+  bool rank_folders = false;                    // also when no names collide
+};
+
+struct RestoreCount {
+  uint64_t files = 0;
+  uint64_t tensors = 0;
+  uint64_t bytes = 0;
+  uint64_t stored_bytes = 0;  // of them not zeros: what the restored files will occupy
+};
+
+class RestoreSource final : public ReadSource {
+ public:
+  // Reads the index once, front to back, so that a damaged one is found before anything is
+  // written.
+  static Result<RestoreSource> plan(Context& context, const std::string& index_path,
+                                    std::string staging, RestoreChoice choice);
+
+  Result<std::optional<ReadJob>> next() override;
+  // After the last job: symbolic links, modes and times of directories.
+  Result<void> finish();
+
+  const RestoreCount& count() const { return count_; }
+  const Places& places() const { return places_; }
+
+ private:
+  RestoreSource(Context& context, std::string index_path, std::string staging,
+                RestoreChoice choice);
+  Result<void> open_reader();
+  Result<void> scan();
+  Result<void> begin_file(const FileRecord& file);
+  Result<void> add_tensor(const TensorRecord& tensor);
+  Result<void> end_file();
+
+  Context* context_;
+  std::string index_path_;
+  std::string staging_;
+  RestoreChoice choice_;
+  std::optional<IndexReader> reader_;
+  Places places_;
+  RestoreCount count_;
+  JobBuilder builder_;
+  bool ended_ = false;
+
+  std::shared_ptr<OutFile> file_;  // being filled; null while lines of others pass
+  uint64_t file_size_ = 0;
+  uint64_t data_begin_ = 0;  // of the data section in file_
+  std::vector<FileRecord> directories_;
+  std::vector<FileRecord> links_;
+};
+
+// Makes the directories above `path` (nothing above `root`).
+Result<void> make_parents(Context& context, const std::string& path);
+
+// Errc::disk_full when the file system of `dir` has no room for `bytes`.
+Result<void> check_space(Context& context, const std::string& dir, uint64_t bytes);
+
+// Reads bytes of a checkpoint into memory (headers), all checks made.
+Result<std::string> read_extents(Context& context, const Store& store,
+                                 const std::vector<Extent>& extents);
+
+// Names what damaged chunks hold: reads the index again and lists, for each, the tensors and files
+// that use it, for error messages.
+std::map<simd::Digest, std::string> chunk_users(io::Disk& disk, const std::string& index_path,
+                                                const std::set<simd::Digest>& chunks);
+std::string chunk_users(io::Disk& disk, const std::string& index_path, const simd::Digest& chunk);
+
+// The error of an action that met a damaged chunk.
+Error damaged_chunk(io::Disk& disk, const Store& store, const StepName& name,
+                    const simd::Digest& chunk, const std::string& reason);
+
+}  // namespace ff::checkpoint

@@ -1,0 +1,35 @@
+// Where restored files grow before they are seen: nothing partial ever stands at the destination.
+// An absent destination is staged beside itself and appears by one rename; an existing empty
+// directory is staged inside itself, and its entries are renamed out at the end.
+#pragma once
+
+#include <string>
+
+#include "training/checkpoint/format/context.h"
+
+namespace ff::checkpoint {
+
+class Staging {
+ public:
+  // Errc::refused when `dest` exists and is not an empty directory.
+  static Result<Staging> open(Context& context, const std::string& dest);
+  // Removes what was not committed.
+  ~Staging();
+  Staging(Staging&& other) noexcept;
+  Staging& operator=(Staging&&) = delete;
+
+  const std::string& dir() const { return dir_; }
+  // Makes the content appear at the destination, durably.
+  Result<void> commit();
+
+ private:
+  Staging(Context& context, std::string dest, std::string dir, bool inside)
+      : context_(&context), dest_(std::move(dest)), dir_(std::move(dir)), inside_(inside) {}
+
+  Context* context_;
+  std::string dest_;
+  std::string dir_;
+  bool inside_;
+};
+
+}  // namespace ff::checkpoint

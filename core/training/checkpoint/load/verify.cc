@@ -1,0 +1,374 @@
+// verify.cc: checkpoints against their chunks.
+//
+// All indexes are read first: that finds their own damage, and gives the list of distinct uses of
+// chunks (32 bytes each), of which a sample may be drawn. Then they are read again, one after the
+// other, and each use that is still on the list is read, checked and taken off it, so that a chunk
+// that many checkpoints share is read once. What was damaged for one is read again for the next.
+#include "training/checkpoint/load/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "platform/base/text.h"
+#include "platform/io/files.h"
+#include "training/checkpoint/format/catalog.h"
+#include "training/checkpoint/format/lease.h"
+#include "training/checkpoint/format/sorted_set.h"
+#include "training/checkpoint/load/read_worker.h"
+#include "training/checkpoint/load/restore.h"
+
+namespace ff::checkpoint {
+namespace {
+
+// The bytes of one chunk that an index uses together, without those that repeat.
+struct Use {
+  ChunkKey chunk;
+  uint64_t pieces = 0;  // hash of offsets, lengths and CRCs
+  uint64_t bytes = 0;
+  friend auto operator<=>(const Use&, const Use&) = default;
+};
+
+Use use_of(const ReadJob& job) {
+  simd::Digester digester(simd::DigestKind::xxh128);
+  for (const auto& piece : job.pieces) {
+    std::array<std::byte, 12> packed;
+    store_le(packed.data(), piece.chunk_offset);
+    store_le(packed.data() + 4, piece.length);
+    store_le(packed.data() + 8, piece.crc.value_or(0));
+    digester.update(packed);
+  }
+  return {chunk_key(*job.chunk), chunk_key(digester.finish()).first, job.bytes()};
+}
+
+// The uses of an index as jobs, front to back; every rule of the index is checked on the way.
+class UseReader {
+ public:
+  static Result<UseReader> open(io::Disk& disk, const Store& store, const StepName& name) {
+    FF_TRY(auto reader, IndexReader::open(disk, store.index_path(name)));
+    const auto& header = reader.header();
+    if (header.run != name.run || header.step != name.step) {
+      return fail(Errc::corrupt, "index {}, line 1: this is the index of {}", reader.path(),
+                  StepName{header.run, header.step}.text());
+    }
+    return UseReader(std::move(reader));
+  }
+
+  Result<std::optional<ReadJob>> next() {
+    for (;;) {
+      while (auto job = builder_.take()) {
+        if (!job->chunk) continue;
+        auto& pieces = job->pieces;
+        pieces.erase(std::unique(pieces.begin(), pieces.end(), same_bytes), pieces.end());
+        return job;
+      }
+      if (reader_.end()) return std::optional<ReadJob>();
+      FF_TRY(const auto record, reader_.next());
+      if (!record) {
+        builder_.flush();
+      } else if (const auto* file = std::get_if<FileRecord>(&*record)) {
+        builder_.flush();
+        file_size_ = file->size;
+        data_begin_ = 0;
+        for (const auto& extent : file->extents) data_begin_ += extent.length;
+        builder_.add_all(file->extents, nullptr, 0);
+      } else if (const auto* tensor = std::get_if<TensorRecord>(&*record)) {
+        FF_TRY(check_place(*tensor));
+        builder_.add_all(tensor->extents, nullptr, 0);
+      }
+    }
+  }
+
+  // Once next() has given nothing.
+  const simd::Digest& digest() const { return reader_.end()->index; }
+
+ private:
+  explicit UseReader(IndexReader reader) : reader_(std::move(reader)) {}
+
+  static bool same_bytes(const ReadPiece& a, const ReadPiece& b) {
+    return a.chunk_offset == b.chunk_offset && a.length == b.length && a.crc == b.crc;
+  }
+
+  Result<void> check_place(const TensorRecord& tensor) const {
+    const uint64_t room = file_size_ - data_begin_;
+    if (tensor.offset <= room && tensor.size <= room - tensor.offset) return {};
+    return fail(Errc::corrupt, "index {}: tensor '{}' lies beyond the end of its file",
+                reader_.path(), printable(tensor.name));
+  }
+
+  IndexReader reader_;
+  JobBuilder builder_;
+  uint64_t file_size_ = 0;
+  uint64_t data_begin_ = 0;  // of the data section of the file
+};
+
+class Verifier {
+ public:
+  Verifier(Context& context, const Store& store, const VerifyOptions& options, VerifyReport& report)
+      : context_(context), store_(store), options_(options), report_(report) {}
+
+  Result<void> run();
+
+ private:
+  // Gives out the uses of one checkpoint that are still to be read.
+  class Source final : public ReadSource {
+   public:
+    Source(Verifier& verifier, UseReader reader)
+        : verifier_(verifier), reader_(std::move(reader)) {}
+    Result<std::optional<ReadJob>> next() override {
+      for (;;) {
+        FF_TRY(auto job, reader_.next());
+        if (!job || verifier_.wanted(*job)) return job;
+      }
+    }
+    const simd::Digest& digest() const { return reader_.digest(); }
+
+   private:
+    Verifier& verifier_;
+    UseReader reader_;
+  };
+
+  Result<void> list();
+  Result<void> scan(const StepName& name);
+  void draw();
+  bool wanted(const ReadJob& job);
+  Result<void> check(const StepName& name, Lease* lease);
+  Result<void> mark(const StepName& name, const simd::Digest& index);
+  Result<void> unmark(const StepName& name);
+  void report_chunks(const StepName& name, const std::map<simd::Digest, std::string>& bad);
+  Result<void> index_error(const StepName& name, Error error);
+  Result<void> check_latest(const std::string& run);
+  Result<void> check_verified_mark(const StepName& name);
+  bool whole() const { return options_.sample >= 1; }
+
+  Context& context_;
+  const Store& store_;
+  const VerifyOptions& options_;
+  VerifyReport& report_;
+  std::vector<StepName> names_;
+  SortedSet<Use> uses_;
+  std::vector<bool> to_read_;       // of uses_, by position
+  std::set<simd::Digest> damaged_;  // in the checkpoints before
+};
+
+Result<void> Verifier::run() {
+  FF_TRY(list());
+  if (names_.empty()) return {};
+  auto lease = Lease::try_take(context_, store_,
+                               {.action = "verify", .name = names_.front(), .attempt = {}});
+  std::vector<StepName> readable;
+  for (const auto& name : names_) {
+    auto scanned = scan(name);
+    if (scanned) {
+      readable.push_back(name);
+    } else {
+      FF_TRY(index_error(name, std::move(scanned).error()));
+    }
+  }
+  draw();
+  for (const auto& name : readable) {
+    auto checked = check(name, lease ? &*lease : nullptr);
+    if (!checked) FF_TRY(index_error(name, std::move(checked).error()));
+  }
+  return {};
+}
+
+// What is to be verified; with `all`, also the marks.
+Result<void> Verifier::list() {
+  std::set<std::string> seen;
+  for (const auto& text : options_.names) {
+    FF_TRY(auto name, resolve_step(context_.disk, store_, text));
+    if (seen.insert(name.text()).second) names_.push_back(std::move(name));
+  }
+  if (!options_.all) return {};
+  FF_TRY(const auto runs, list_runs(context_.disk, store_));
+  for (const auto& run : runs) {
+    FF_TRY(check_latest(run));
+    FF_TRY(const auto steps, committed_steps(context_.disk, store_, run));
+    for (const uint64_t step : steps) {
+      StepName name{run, step};
+      FF_TRY(check_verified_mark(name));
+      if (seen.insert(name.text()).second) names_.push_back(std::move(name));
+    }
+  }
+  return {};
+}
+
+Result<void> Verifier::scan(const StepName& name) {
+  FF_TRY(auto reader, UseReader::open(context_.disk, store_, name));
+  for (;;) {
+    FF_TRY(context_.stop.check());
+    FF_TRY(const auto job, reader.next());
+    if (!job) return {};
+    uses_.add(use_of(*job));
+  }
+}
+
+// Draws exactly the wanted share, each set of that size as likely as any other.
+void Verifier::draw() {
+  uses_.settle();
+  const size_t total = uses_.keys().size();
+  const auto share = static_cast<size_t>(std::ceil(options_.sample * static_cast<double>(total)));
+  size_t left = std::min(total, share);
+  report_.chunks_total = total;
+  to_read_.assign(total, false);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < total && left > 0; i++) {
+    if (context_.rng.below(total - i) >= left) continue;
+    left--;
+    to_read_[i] = true;
+    bytes += uses_.keys()[i].bytes;
+  }
+  context_.progress.total = bytes;
+}
+
+// Under the source's lock.
+bool Verifier::wanted(const ReadJob& job) {
+  const auto at = uses_.find(use_of(job));
+  // One that is not on the list came with a replaced checkpoint.
+  const bool fresh = at ? to_read_[*at] : whole();
+  if (at) to_read_[*at] = false;
+  if (fresh) {
+    report_.chunks++;
+    report_.bytes += job.bytes();
+  }
+  return fresh || damaged_.contains(*job.chunk);
+}
+
+Result<void> Verifier::check(const StepName& name, Lease* lease) {
+  FF_TRY(auto reader, UseReader::open(context_.disk, store_, name));
+  Source source(*this, std::move(reader));
+  std::map<simd::Digest, std::string> bad;
+  ReadPlan plan{.context = context_,
+                .store = store_,
+                .source = source,
+                .deep = true,
+                .lease = lease,
+                .bad = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
+                  bad.emplace(chunk, reason);
+                  return {};
+                }};
+  FF_TRY(run_reads(plan));
+  if (!bad.empty()) {
+    report_.damaged.push_back(name);
+    report_chunks(name, bad);
+    return unmark(name);
+  }
+  if (whole()) FF_TRY(mark(name, source.digest()));
+  report_.intact.push_back(name);
+  return {};
+}
+
+Result<void> Verifier::mark(const StepName& name, const simd::Digest& index) {
+  auto marked = write_verified(context_, store_, name, index, options_.ff_version);
+  // A store that may only be read, and a checkpoint forgotten meanwhile, are verified all the same.
+  if (marked || marked.error().code == Errc::refused || marked.error().code == Errc::not_found) {
+    return {};
+  }
+  return marked;
+}
+
+// What was intact once, and no longer is, must not be what `forget` keeps instead of others.
+Result<void> Verifier::unmark(const StepName& name) {
+  auto removed = context_.disk.remove(store_.verified_path(name));
+  if (!removed && removed.error().code == Errc::not_found) return {};
+  if (removed) removed = context_.disk.sync_dir(store_.step_dir(name));
+  if (!removed && removed.error().code == Errc::refused) return {};  // it may only be read
+  return removed;
+}
+
+void Verifier::report_chunks(const StepName& name, const std::map<simd::Digest, std::string>& bad) {
+  std::set<simd::Digest> chunks;
+  for (const auto& [chunk, reason] : bad) chunks.insert(chunk);
+  auto users = chunk_users(context_.disk, store_.index_path(name), chunks);
+  for (const auto& [chunk, reason] : bad) {
+    report_.damage.push_back(
+        {fmt::format("{}: chunk {}", name.text(), chunk.hex()), reason, std::move(users[chunk])});
+  }
+  damaged_.merge(chunks);
+}
+
+// A damaged index is damage of its checkpoint; one that is gone was forgotten meanwhile; all else
+// ends the action.
+Result<void> Verifier::index_error(const StepName& name, Error error) {
+  if (error.code == Errc::not_found && options_.all) return {};
+  if (error.code != Errc::corrupt) return error;
+  const std::string path = store_.index_path(name);
+  std::string_view reason = error.message;
+  const std::string prefix = fmt::format("index {}, ", path);
+  if (reason.starts_with(prefix)) reason.remove_prefix(prefix.size());
+  report_.damaged.push_back(name);
+  report_.damage.push_back({path, std::string(reason), "checkpoint " + name.text()});
+  return {};
+}
+
+// Looks again while somebody is changing the mark. No mark at all is no damage: a crash between
+// a commit and its mark leaves none.
+Result<void> Verifier::check_latest(const std::string& run) {
+  const std::string path = store_.latest_path(run);
+  for (;;) {
+    FF_TRY(context_.stop.check());
+    const auto before = read_latest(context_.disk, store_, run);
+    std::string problem;
+    if (before) {
+      const StepName name{run, before->step};
+      const auto summary = read_summary(context_.disk, store_.index_path(name));
+      if (!summary && summary.error().code == Errc::not_found) {
+        problem = fmt::format("it names {}, which is not there", name.text());
+      } else if (summary && summary->end.index.hex() != before->index_digest) {
+        problem = fmt::format("it names another index of {} than the one there", name.text());
+      }
+    } else {
+      FF_TRY(const bool there, io::exists(context_.disk, path));
+      if (there) problem = "it cannot be read";
+    }
+    if (problem.empty()) return {};
+    const auto after = read_latest(context_.disk, store_, run);
+    if (before.has_value() != after.has_value() ||
+        (before && (before->step != after->step || before->index_digest != after->index_digest))) {
+      continue;
+    }
+    report_.damage.push_back({path, problem, "the mark of the step saved last"});
+    return {};
+  }
+}
+
+Result<void> Verifier::check_verified_mark(const StepName& name) {
+  const auto mark = read_verified(context_.disk, store_, name);
+  if (mark) return {};
+  if (mark.error().code != Errc::corrupt) return mark.error();
+  report_.damage.push_back({store_.verified_path(name), "damaged (CRC32C mismatch)",
+                            fmt::format("the mark that {} was verified", name.text())});
+  return {};
+}
+
+}  // namespace
+
+Result<VerifyReport> verify(Context& context, const std::string& store_path,
+                            const VerifyOptions& options) {
+  if (options.names.empty() && !options.all) {
+    return Error{Errc::usage, "nothing to verify", "Name RUN[@STEP], or give --all."};
+  }
+  if (!(options.sample > 0 && options.sample <= 1)) {
+    return Error{Errc::usage, "the sample must be above 0 and at most 100 %", {}};
+  }
+  const int64_t began = context.clock.steady_ns();
+  VerifyReport report;
+  const auto store = Store::open(context.disk, store_path);
+  if (!store && store.error().code == Errc::corrupt && options.all) {
+    // Nothing below can be judged without it.
+    report.damage.push_back({io::join(store_path, "ff-store.json"), store.error().message,
+                             "the description of the store"});
+  } else if (!store) {
+    return store.error();
+  } else {
+    FF_TRY(Verifier(context, *store, options, report).run());
+  }
+  report.elapsed_ns = context.clock.steady_ns() - began;
+  return report;
+}
+
+}  // namespace ff::checkpoint

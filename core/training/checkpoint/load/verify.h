@@ -1,0 +1,43 @@
+// Verifying: every byte a checkpoint depends on, read and checked; damage named by tensor, file
+// and chunk.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "training/checkpoint/format/context.h"
+#include "training/checkpoint/format/store.h"
+
+namespace ff::checkpoint {
+
+struct VerifyOptions {
+  std::vector<std::string> names;  // RUN[@STEP]; empty with `all`: every committed checkpoint
+  bool all = false;
+  double sample = 1.0;  // share of the chunks that is read, 0 < sample <= 1; below 1 nothing is
+                        // marked as verified
+  std::string ff_version;
+};
+
+struct Damage {
+  std::string where;  // "default@3: chunk 12ab…", or a path
+  std::string reason;
+  std::string holds;  // tensors and files
+};
+
+struct VerifyReport {
+  std::vector<StepName> intact;
+  std::vector<StepName> damaged;
+  std::vector<Damage> damage;
+  uint64_t chunks = 0;        // read and checked
+  uint64_t chunks_total = 0;  // of the checkpoints looked at
+  uint64_t bytes = 0;         // of data checked
+  int64_t elapsed_ns = 0;
+};
+
+// Damage is in the report, not an error. Errors: not_found, usage, interrupted, deadline, I/O.
+Result<VerifyReport> verify(Context& context, const std::string& store_path,
+                            const VerifyOptions& options);
+
+}  // namespace ff::checkpoint

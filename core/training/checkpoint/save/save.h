@@ -1,0 +1,20 @@
+// Saving a checkpoint: files, directories and standard input into a store, as content-addressed
+// chunks and one index (paper section VII-A: tensors divided into chunks, each with its index and
+// offset). Every chunk is durable before the index that names it, the index before its name.
+#pragma once
+
+#include <string>
+
+#include "training/checkpoint/format/context.h"
+#include "training/checkpoint/save/save_request.h"
+
+namespace ff::checkpoint {
+
+// Errors: usage, not_found, refused (the step exists and differs; not a store; no permission; a
+// later attempt of the same task saves there, fence.h), disk_full, corrupt, failed (an input that
+// is not what its name says, or that changed meanwhile), interrupted, deadline. After an error the
+// store holds what it held before, plus chunks that `prune` takes.
+Result<SaveReport> save(Context& context, const std::string& store_path, const SaveInputs& inputs,
+                        const SaveOptions& options);
+
+}  // namespace ff::checkpoint

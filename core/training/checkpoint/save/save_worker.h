@@ -1,0 +1,124 @@
+// One worker of a save: several chunks in flight, each going through
+//   read -> digest and CRC32C -> known already? -> write -> sync -> rename into place.
+//
+// A written chunk gives its slot back and waits for its sync with others: a batch of files costs
+// the file system one journal commit and the device few flushes, not one each.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "platform/io/buffers.h"
+#include "training/checkpoint/format/lease.h"
+#include "training/checkpoint/format/store.h"
+#include "training/checkpoint/save/input.h"
+#include "training/checkpoint/save/recorder.h"
+
+namespace ff::checkpoint {
+
+struct DigestHash {
+  size_t operator()(const simd::Digest& digest) const {
+    return load_le<uint64_t>(digest.bytes.data());  // a digest is as good as any hash
+  }
+};
+
+// What the workers of one save share.
+struct SaveShared {
+  Context& context;
+  const Store& store;
+  Lease& lease;
+  Planner& planner;
+  Recorder& recorder;
+  bool compress = false;
+  // The step exists already: nothing is written, and the first chunk that is not in the store
+  // shows that the inputs differ.
+  bool compare_only = false;
+  bool trash = true;  // something is in it that may have to be taken back
+
+  std::atomic<bool> failed{false};
+  std::atomic<uint64_t> next_file{0};  // names unfinished files
+  std::atomic<uint64_t> zero_bytes{0};
+  std::atomic<uint64_t> chunks_new{0};
+  std::atomic<uint64_t> chunks_reused{0};  // found in the store
+  std::atomic<uint64_t> bytes_written{0};
+
+  std::mutex mutex;
+  std::unordered_set<simd::Digest, DigestHash> seen;  // chunks of this save
+};
+
+class SaveWorker {
+ public:
+  static Result<void> run(SaveShared& shared);
+
+ private:
+  // A slot's memory: room for a block before the data (the head, or what alignment reads ahead),
+  // the data, and a block after it.
+  struct Slot {
+    ByteSpan memory;
+    bool busy = false;
+    bool kept = false;       // the data is in memory; else only its digest is known
+    bool zero = false;       // every byte of it
+    bool looked_up = false;  // its digest has been looked for
+    bool known = false;      // and was met before in this save
+    Job job;
+    simd::Fingerprint print;
+    StoredJob stored;
+    std::unique_ptr<io::File> file;  // the chunk being looked at or written
+    std::string unfinished;          // path in tmp/ of one being written
+  };
+  // A chunk file that is written but not yet known to be on the device.
+  struct Unsynced {
+    std::unique_ptr<io::File> file;
+    std::string path;
+    Job job;
+    StoredJob stored;
+  };
+
+  explicit SaveWorker(SaveShared& shared);
+  Result<void> set_up();
+  Result<bool> feed();
+  Result<void> start(Slot& slot);
+  Result<void> read(Slot& slot, bool keep);
+  Result<std::optional<simd::Fingerprint>> read_cached(Slot& slot, bool keep);
+  void read_direct(Slot& slot);
+  Result<void> fingerprint_and_go_on(Slot& slot);
+  Result<void> go_on(Slot& slot, const simd::Fingerprint& print);
+  Result<void> look_up(Slot& slot);
+  Result<void> check_head(Slot& slot, size_t length);
+  Result<void> store(Slot& slot);
+  Result<void> write(Slot& slot);
+  void written(Slot& slot);
+  void sync_chunks(bool rest);
+  Result<void> put_in_place(Unsynced& chunk);
+  StoredJob stored_job(const Slot& slot) const;
+  Result<void> finish_known(Slot& slot);
+  Result<void> finish_zeros(Slot& slot);
+  Result<void> finish(Slot& slot, StoredJob stored);
+  void release(Slot& slot);
+  void check(Result<void> result);
+
+  ByteSpan data(const Slot& slot) const { return slot.memory.subspan(kHeadBytes, slot.job.length); }
+
+  SaveShared& shared_;
+  Context& context_;
+  std::optional<io::Buffers> buffers_;
+  std::vector<Slot> slots_;
+  size_t busy_ = 0;                // slots
+  std::vector<std::byte> window_;  // what read_cached() does not keep goes through here
+  std::vector<std::byte> packed_;  // compressed data on its way into a slot
+  simd::Fingerprinter print_;
+  simd::Digester digest_;
+  bool expect_known_ = false;  // the last chunk was in the store; so may be the next
+  std::list<Unsynced> unsynced_;
+  std::list<Unsynced> syncing_;  // handed to the queue
+  std::optional<Error> error_;
+  std::unique_ptr<io::IoQueue> queue_;  // last: it waits for I/O on the members above
+};
+
+}  // namespace ff::checkpoint
