@@ -48,7 +48,8 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
   Daemon::Service service;
   service.start = [&](const std::string& at) {
     address = at;
-    manager.start({.address = at, .alone = store->alone(), .keep_lost_ns = options.keep_lost_ns});
+    manager.start(
+        {.address = at, .sole_manager = store->alone(), .lost_retention_ns = options.keep_lost_ns});
     files.start();
   };
   service.stop = [&manager] { return manager.close(); };

@@ -52,18 +52,19 @@ Json target_status(const chain::StorageNode& node, const chunk::TargetInfo& targ
 }
 
 std::string storage_status(const chain::StorageNode& node, const std::string& address) {
-  Json json = {{"role", "serve-storage"},
-               {"address", address},
-               {"node", node.member().self().id},
-               {"generation", node.member().self().generation},
-               {"cluster", node.member().routing().cluster},
-               {"routing_version", node.member().routing().version},
-               {"manager", node.trouble() ? Json(node.trouble()->message) : Json("answers")},
-               {"disks", Json::array()}};
+  Json json = {
+      {"role", "serve-storage"},
+      {"address", address},
+      {"node", node.member().self().id},
+      {"generation", node.member().self().generation},
+      {"cluster", node.member().routing().cluster},
+      {"routing_version", node.member().routing().version},
+      {"manager", node.heartbeat_error() ? Json(node.heartbeat_error()->message) : Json("answers")},
+      {"disks", Json::array()}};
   for (const auto& disk : node.disks()) {
     Json entry = {{"disk", disk.id},
                   {"dir", disk.dir},
-                  {"trouble", disk.trouble.empty() ? Json(nullptr) : Json(disk.trouble)},
+                  {"trouble", disk.error.empty() ? Json(nullptr) : Json(disk.error)},
                   {"capacity", disk.space.total},
                   {"free", disk.space.free},
                   {"targets", Json::array()}};
@@ -95,7 +96,7 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
                            .node = options.node.value_or(0),
                            .name = options.name.value_or(net::host_name()),
                            .domain = options.domain,
-                           .boot = boot,
+                           .boot_id = boot,
                            .format = options.format,
                            .direct = options.io == "direct",
                            .copy_rate = options.resync_limit,

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "cmd/cli/cli.h"
-#include "lab/scenario/stories.h"
+#include "lab/scenario/scenarios.h"
 #include "platform/base/clock.h"
 #include "platform/base/log.h"
 #include "platform/base/units.h"
@@ -20,7 +20,7 @@ struct SimOptions {
 void list_stories(Session& session) {
   Json list = Json::array();
   auto table = session.out.table({{"STORY"}, {"WHAT HAPPENS"}});
-  for (const auto& story : scenario::stories()) {
+  for (const auto& story : scenario::scenarios()) {
     table.row({std::string(story.name), std::string(story.about)});
     list.push_back({{"story", story.name}, {"about", story.about}});
   }
@@ -32,7 +32,7 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
     list_stories(session);
     return {};
   }
-  const scenario::Story* const story = scenario::find_story(options.story);
+  const scenario::Scenario* const story = scenario::find_scenario(options.story);
   if (story == nullptr) {
     Error error = fail(Errc::usage, "there is no story '{}'", options.story);
     error.hint = "`ff sim --list` prints them.";
@@ -56,7 +56,7 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
       Error error = outcome.error();
       error.hint = fmt::format("`ff sim --story {} --seed {}` fails in the same way again.",
                                story->name, seed);
-      return std::move(error).within(fmt::format("story {}, seed {}: ", story->name, seed));
+      return std::move(error).with_context(fmt::format("story {}, seed {}: ", story->name, seed));
     }
     const std::string trace = fmt::format("{:016x}", outcome->trace);
     const double seconds = to_seconds(outcome->virtual_ns);

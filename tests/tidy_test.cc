@@ -126,6 +126,27 @@ TEST(Tidy, NoFilesIncludeEachOther) { expect_none(FileGraph(tree()).cycles()); }
 
 TEST(Tidy, SourcesOfAFolderShareNoNames) { expect_none(shared_names(tree())); }
 
+TEST(Tidy, FoldersShareNoTypeNamesWithoutAReason) {
+  const std::vector<Source> sources = tree();
+  expect_none(shared_types(sources));
+  for (const auto& [type, reason] : shared_types_allowed()) {
+    EXPECT_GE(reason.size(), 20u) << type << " has no reason";
+  }
+}
+
+TEST(Tidy, RetiredWordsAreNotUsed) {
+  const auto retired = parse_retired(read(kRoot / "core/README.md"));
+  EXPECT_GT(retired.size(), 20u);
+  std::vector<Source> sources = tree();
+  for (const auto& entry : fs::directory_iterator(kRoot / "man")) {
+    sources.push_back({fs::relative(entry.path(), kRoot), read(entry.path())});
+  }
+  sources.push_back({"README.md", read(kRoot / "README.md")});
+  for (const Source& source : sources) {
+    if (!source.path.starts_with("tests/tidy/")) expect_none(retired_words(source, retired));
+  }
+}
+
 TEST(Tidy, NothingIsLeftBehind) { expect_none(known_kinds(files_of_code())); }
 
 TEST(Tidy, ClangFormatWouldChangeNothing) {
@@ -138,7 +159,7 @@ TEST(Tidy, ClangFormatWouldChangeNothing) {
   EXPECT_EQ(status, 0) << output;
 }
 
-// "`chain/client.h`" in a README of core/ is a file of some group.
+// "`chain/chain_client.h`" in a README of core/ is a file of some group.
 TEST(Tidy, ReadmesNameFilesThatAreThere) {
   static const std::regex kFile(
       R"(`((?:core/|tests/|cmd/)?[a-z0-9_]+/[a-z0-9_/]+\.(?:h|cc|proto|c|md))`)");

@@ -6,8 +6,8 @@
 #include "platform/base/clock.h"
 #include "platform/base/units.h"
 #include "platform/io/system_disk.h"
-#include "storage/cluster/fill.h"
-#include "storage/cluster/routing_copy.h"
+#include "storage/cluster/disk_utilization.h"
+#include "storage/cluster/routing_cache.h"
 
 namespace ff::cmd {
 namespace {
@@ -61,7 +61,7 @@ Json aside_of_status(const StatusReply& status, const cluster::Routing& routing)
                      {"chain", id},
                      {"node", aside.node},
                      {"disk", aside.disk},
-                     {"complete", aside.held > 0},
+                     {"complete", aside.complete_version > 0},
                      {"chunks", aside.chunks},
                      {"bytes", aside.bytes},
                      {"since", format_time(aside.wall_ns)},
@@ -92,7 +92,7 @@ void print_aside(Session& session, const StatusReply& status, const cluster::Rou
       session.out.line(Color::yellow,
                        "aside    chain {}: target {} on node {}, disk {} ({} chunks, {}{}), kept{}",
                        id, aside.target, aside.node, aside.disk, aside.chunks,
-                       format_size(aside.bytes), aside.held > 0 ? "" : ", not complete",
+                       format_size(aside.bytes), aside.complete_version > 0 ? "" : ", not complete",
                        until.empty() ? " until it is dropped" : " until " + until);
     }
   }
@@ -168,7 +168,7 @@ std::string some_chains(std::vector<uint64_t> chains) {
 // What no other node can bring back.
 void print_waiting(Session& session, const cluster::Routing& routing, const Health& health) {
   for (const auto& [id, chains] : health.waiting) {
-    const cluster::Node* const node = routing.node(id);
+    const cluster::NodeInfo* const node = routing.node(id);
     session.out.line(Color::red, "  waiting for node {} ({}), the last that served: chains {}", id,
                      node == nullptr ? "" : node->name, some_chains(chains));
   }
@@ -205,7 +205,7 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
   const bool all = alive == static_cast<size_t>(status.nodes_size());
   out.line(all ? Color::none : Color::red, "nodes    {} of {} alive", alive, status.nodes_size());
   for (const auto& node : status.nodes()) {
-    const cluster::Node* const known = routing.node(node.id());
+    const cluster::NodeInfo* const known = routing.node(node.id());
     const std::string name = known == nullptr ? "" : known->name;
     if (!node.heard()) {
       out.line("  node {} ({}) has not been heard of by this primary", node.id(), name);
@@ -226,7 +226,7 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
     }
   }
   for (const LowDisk& one : low) {
-    const cluster::Node* const known = routing.node(one.node);
+    const cluster::NodeInfo* const known = routing.node(one.node);
     out.line(one.full ? Color::red : Color::yellow,
              "  node {} ({}), disk {} ({}) is {}: {} of {} used", one.node,
              known == nullptr ? "" : known->name, one.disk.id, one.disk.path,
@@ -295,7 +295,7 @@ Result<void> run_status(Session& session, const AdminOptions& options, int64_t t
   FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
   FF_TRY(auto status, calls->status());
   if (status.cluster().empty()) {
-    return Error{Errc::not_found, "there is no cluster here yet", "Make one: ff admin init"};
+    return Error{Errc::not_found, "the cluster is not initialized", "Initialize it: ff admin init"};
   }
   Copying copying = copying_of(status);
   if (copying.targets > 0) {
@@ -334,10 +334,10 @@ Health health_of(const cluster::Routing& routing) {
   for (const auto& [id, chain] : routing.chains) {
     const auto serving =
         static_cast<size_t>(std::ranges::count_if(chain.targets, [](const cluster::Target& target) {
-          return target.state == cluster::State::serving;
+          return target.state == cluster::TargetState::serving;
         }));
     for (const cluster::Target& target : chain.targets) {
-      if (target.state == cluster::State::lastsrv) health.waiting[target.node].push_back(id);
+      if (target.state == cluster::TargetState::lastsrv) health.waiting[target.node].push_back(id);
     }
     health.chains++;
     (serving == chain.targets.size() ? health.whole
@@ -351,13 +351,13 @@ std::vector<LowDisk> low_disks(const cluster::wire::StatusReply& status,
                                const cluster::Routing& routing) {
   std::vector<LowDisk> low;
   for (const auto& node : status.nodes()) {
-    const cluster::Node* const known = routing.node(node.id());
+    const cluster::NodeInfo* const known = routing.node(node.id());
     for (int i = 0; known != nullptr && i < node.disks_size(); i++) {
       const auto& use = node.disks(i);
-      const auto disk = std::ranges::find(known->disks, use.disk(), &cluster::Disk::id);
+      const auto disk = std::ranges::find(known->disks, use.disk(), &cluster::DiskInfo::id);
       if (disk == known->disks.end()) continue;
       const uint32_t percent = cluster::used_percent(use.used(), disk->capacity);
-      if (percent < cluster::kNearlyFullPercent) continue;
+      if (percent < cluster::kNearfullPercent) continue;
       low.push_back({.node = node.id(),
                      .disk = *disk,
                      .used = use.used(),
@@ -369,7 +369,7 @@ std::vector<LowDisk> low_disks(const cluster::wire::StatusReply& status,
 
 std::string fill_word(uint64_t used, uint64_t capacity) {
   const uint32_t percent = cluster::used_percent(used, capacity);
-  if (percent < cluster::kNearlyFullPercent) return {};
+  if (percent < cluster::kNearfullPercent) return {};
   return fmt::format("{} ({} %)", percent >= cluster::kFullPercent ? "full" : "nearly full",
                      percent);
 }
@@ -401,7 +401,7 @@ Result<StatusReply> AdminCalls::status() {
 Result<cluster::Routing> AdminCalls::routing() {
   cluster::Routing routing;
   for (;;) {
-    auto asking = cluster::next_page(*managers_, routing, kTryNs, deadline_ns_);
+    auto asking = cluster::fetch_routing_page(*managers_, routing, kTryNs, deadline_ns_);
     FF_TRY(const bool complete,
            run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(asking))));
     if (complete) return routing;

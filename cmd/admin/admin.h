@@ -73,7 +73,7 @@ Health health_of(const cluster::Routing& routing);
 // Disks with little room, or none.
 struct LowDisk {
   cluster::NodeId node = 0;
-  cluster::Disk disk = {};
+  cluster::DiskInfo disk = {};
   uint64_t used = 0;
   bool full = false;
 };

@@ -10,7 +10,7 @@
 #include "platform/io/system_disk.h"
 #include "platform/kv/backup.h"
 #include "storage/cluster/wire.h"
-#include "storage/meta/inode_ids.h"
+#include "storage/meta/inode_id_allocator.h"
 #include "storage/meta/restore.h"
 
 namespace ff::cmd {

@@ -15,8 +15,8 @@ namespace {
 
 using cluster::Chain;
 using cluster::Routing;
-using cluster::State;
 using cluster::Target;
+using cluster::TargetState;
 using Kind = AdminCalls::Kind;
 
 struct PlanOptions {
@@ -27,7 +27,7 @@ struct PlanOptions {
   bool apply = false;
 };
 
-Json place_json(const cluster::Plan& plan) {
+Json place_json(const cluster::PlacementPlan& plan) {
   Json chains = Json::array();
   for (const auto& chain : plan.chains) {
     Json places = Json::array();
@@ -52,7 +52,7 @@ std::vector<cluster::ChainId> chains_without_table(const Routing& routing) {
 // What is to be made, and what the table names then besides: what it does now, and what a plan that
 // was interrupted has left.
 struct Planned {
-  cluster::Plan plan;
+  cluster::PlacementPlan plan;
   std::vector<cluster::ChainId> chains;
 };
 
@@ -84,22 +84,22 @@ Result<Planned> plan_chains(AdminCalls& calls, const PlanOptions& options) {
   leave_out_broken(status, routing, request);
   request.seed = options.seed;
   std::vector<cluster::ChainId> chains = chains_without_table(routing);
-  auto placed = cluster::place(request);
+  auto placed = cluster::plan_placement(request);
   // What an interrupted plan has left is named all the same.
   if (!placed && (chains.empty() || !options.apply)) {
     Error error = std::move(placed).error();
     if (error.hint.empty()) error.hint = "'ff admin disks' shows what lies where.";
     return error;
   }
-  if (const cluster::Table* const table = routing.table(options.table)) {
+  if (const cluster::ChainTable* const table = routing.table(options.table)) {
     chains.insert(chains.begin(), table->chains.begin(), table->chains.end());
   }
-  return Planned{placed ? std::move(*placed) : cluster::Plan{}, std::move(chains)};
+  return Planned{placed ? std::move(*placed) : cluster::PlacementPlan{}, std::move(chains)};
 }
 
 // Makes the chains, then names them in the next version of the table; how many that has then.
 Result<size_t> carry_out(AdminCalls& calls, const PlanOptions& options, Planned planned) {
-  const cluster::Plan& plan = planned.plan;
+  const cluster::PlacementPlan& plan = planned.plan;
   for (size_t done = 0; done < plan.chains.size();) {
     cluster::wire::CreateChainsRequest request;
     for (; done < plan.chains.size() && request.chains_size() < int{cluster::kChangeMax}; done++) {
@@ -131,7 +131,7 @@ Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOpt
   }
   FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
   FF_TRY(auto planned, plan_chains(*calls, options));
-  const cluster::Plan& plan = planned.plan;
+  const cluster::PlacementPlan& plan = planned.plan;
   const size_t count = plan.chains.size();
   session.out.line("{} chains of {} targets, {} slots unused", count, options.replicas,
                    plan.unused);

@@ -10,8 +10,8 @@ namespace {
 
 using cluster::Chain;
 using cluster::Routing;
-using cluster::State;
 using cluster::Target;
+using cluster::TargetState;
 using cluster::wire::NodeStatus;
 using cluster::wire::StatusReply;
 using cluster::wire::TargetStatus;
@@ -37,7 +37,7 @@ Result<std::unique_ptr<Known>> ask_cluster(Session& session, const AdminOptions&
   return known;
 }
 
-std::string state_of(const Known& known, const cluster::Node& node) {
+std::string state_of(const Known& known, const cluster::NodeInfo& node) {
   const auto found = known.nodes.find(node.id);
   const char* const drained = node.draining ? ", drained" : "";
   if (found == known.nodes.end() || !found->second->heard()) {
@@ -109,7 +109,7 @@ Result<void> list_disks(Session& session, const AdminOptions& options, int64_t t
                                     {"PATH"}});
     for (const auto& [id, node] : known->routing.nodes) {
       const std::string node_state = state_of(*known, node);
-      for (const cluster::Disk& disk : node.disks) {
+      for (const cluster::DiskInfo& disk : node.disks) {
         std::string state = node_state.starts_with("alive") ? "" : node_state;
         uint64_t used = 0;
         const auto found = known->nodes.find(id);
@@ -140,11 +140,11 @@ Result<void> list_disks(Session& session, const AdminOptions& options, int64_t t
   return {};
 }
 
-Color color_of(State state) {
+Color color_of(TargetState state) {
   switch (state) {
-    case State::serving: return Color::none;
-    case State::syncing:
-    case State::waiting: return Color::yellow;
+    case TargetState::serving: return Color::none;
+    case TargetState::syncing:
+    case TargetState::waiting: return Color::yellow;
     default: return Color::red;
   }
 }
@@ -200,10 +200,10 @@ Result<void> list_chains(Session& session, const AdminOptions& options, int64_t 
     for (const auto& [id, chain] : known->routing.chains) {
       std::vector<std::string> words;
       Json targets = Json::array();
-      State worst = State::serving;
+      TargetState worst = TargetState::serving;
       for (const Target& target : chain.targets) {
         worst = std::max(worst, target.state);
-        words.push_back(target.state == State::serving
+        words.push_back(target.state == TargetState::serving
                             ? fmt::to_string(target.id)
                             : fmt::format("{}:{}", target.id, name_of(target.state)));
         targets.push_back({{"target", target.id}, {"state", name_of(target.state)}});

@@ -57,8 +57,9 @@ Json user_json(const meta::wire::User& user) {
 // A file that is not there yet, for its owner alone.
 Result<std::unique_ptr<io::File>> token_file(io::Disk& disk, const UserOptions& options) {
   if (!options.token_file) return std::unique_ptr<io::File>();
-  return disk.open(*options.token_file,
-                   {.access = io::Access::write, .create = true, .exclusive = true, .mode = 0600});
+  return disk.open(
+      *options.token_file,
+      {.access = io::AccessMode::write, .create = true, .exclusive = true, .mode = 0600});
 }
 
 // A new token of the user, to its file or to stdout: nothing keeps it, and it is told once.

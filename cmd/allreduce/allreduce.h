@@ -39,7 +39,7 @@ struct JobOptions {
   bool deterministic = false;
   std::optional<uint32_t> zone;
 
-  collective::FlowOptions flow() const;
+  collective::PipelineOptions pipeline() const;
 };
 void declare_job_options(Command& command, JobOptions& options);
 

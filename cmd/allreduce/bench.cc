@@ -15,8 +15,8 @@ namespace ff::cmd {
 
 namespace {
 
-using bench::CollectiveFigures;
 using bench::CollectiveLoad;
+using bench::CollectiveResult;
 using collective::Collective;
 using simd::DataType;
 using simd::ReduceOp;
@@ -95,7 +95,7 @@ std::vector<CollectiveLoad> loads_of(const BenchOptions& options) {
                        .warm_ups = options.warm_ups,
                        .iterations = options.iterations,
                        .check = options.check > 0,
-                       .wire = *simd::wire_of(options.job.wire)});
+                       .wire = *simd::wire_type_of(options.job.wire)});
     }
   }
   return loads;
@@ -124,14 +124,14 @@ std::string time_text(double seconds) {
   return fmt::format("{:.2f}", us);
 }
 
-std::string half_of_row(const CollectiveFigures& figures, bool checked) {
+std::string half_of_row(const CollectiveResult& figures, bool checked) {
   const std::string wrong =
       checked ? fmt::format("{:5g}", static_cast<double>(figures.wrong)) : "  N/A";
   return fmt::format("  {:>7}  {:6.2f}  {:6.2f}  {}", time_text(figures.seconds),
                      figures.algorithm_rate / 1e9, figures.bus_rate / 1e9, wrong);
 }
 
-Json figures_json(const CollectiveFigures& figures, bool checked) {
+Json figures_json(const CollectiveResult& figures, bool checked) {
   Json json = {{"seconds", figures.seconds},
                {"p50_seconds", figures.p50_seconds},
                {"p99_seconds", figures.p99_seconds},
@@ -166,8 +166,8 @@ class Report {
     for (const char* const line : kHead) out.line("{}", line);
   }
 
-  Result<void> add(const CollectiveLoad& load, const CollectiveFigures& out_of_place,
-                   const CollectiveFigures& in_place) {
+  Result<void> add(const CollectiveLoad& load, const CollectiveResult& out_of_place,
+                   const CollectiveResult& in_place) {
     const std::string_view op = reduces(load.kind) ? simd::reduce_op_name(load.op) : "none";
     const int64_t root = has_root(load.kind) ? int64_t{load.root} : -1;
     const std::string_view type = simd::data_type_name(load.type);
@@ -189,7 +189,7 @@ class Report {
     }
     worst_error_ = std::max({worst_error_, out_of_place.worst_error, in_place.worst_error});
     mean_error_ = std::max({mean_error_, out_of_place.mean_error, in_place.mean_error});
-    for (const CollectiveFigures* one : {&out_of_place, &in_place}) {
+    for (const CollectiveResult* one : {&out_of_place, &in_place}) {
       wrong_ += one->wrong;
       bus_rates_ += one->bus_rate;
       measured_++;
@@ -241,11 +241,11 @@ class Report {
     const collective::World* const world = ranks.world();
     if (world == nullptr) return net::host_name();
     std::string text;
-    for (const collective::Node& node : world->nodes) {
+    for (const collective::WorldNode& node : world->nodes) {
       text += (text.empty() ? "" : ", ") + node.host;
     }
     return fmt::format("{} nodes ({}), {}", world->nodes.size(), text,
-                       collective::text_of(options_.job.flow()));
+                       collective::text_of(options_.job.pipeline()));
   }
   Output& out_;
   const BenchOptions& options_;

@@ -120,7 +120,7 @@ class Hosts {
     int64_t until_ns = INT64_MAX;
     for (bool hears = true; hears || !reap();) {
       FF_TRY(session_.stop.check());
-      if (hears) hears = validate::hear(output_.get(), heard_, kOutputMax);
+      if (hears) hears = validate::read_available(output_.get(), heard_, kOutputMax);
       pass_on(false);
       reap();
       const auto failed = first_failed();
@@ -170,10 +170,10 @@ class Hosts {
       std::string line = fmt::format(
           "RANK={} WORLD_SIZE={} MASTER_ADDR={} MASTER_PORT={} FF_PORT={} FF_KEY_FILE=- "
           "FF_ZONE={} ",
-          i * each, hosts_.size() * each, shell_word(address_of(hosts_[0].name)), port, port,
+          i * each, hosts_.size() * each, shell_quote(address_of(hosts_[0].name)), port, port,
           hosts_[i].zone);
-      line += shell_word(program);
-      for (const std::string& word : words) line += " " + shell_word(word);
+      line += shell_quote(program);
+      for (const std::string& word : words) line += " " + shell_quote(word);
       line += fmt::format(" --nproc {}", each);
       FF_TRY(start(hosts_[i], line, i == 0 ? write_end.get() : -1));
     }
@@ -262,7 +262,7 @@ class Hosts {
     return error;
   }
   static Errc code_of(int exit) {
-    for (size_t code = 0; code < kErrcs; code++) {
+    for (size_t code = 0; code < kErrcCount; code++) {
       if (exit_code(static_cast<Errc>(code)) == exit) return static_cast<Errc>(code);
     }
     return Errc::failed;

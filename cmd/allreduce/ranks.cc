@@ -51,25 +51,26 @@ class Children {
 using Body = std::function<Result<void>(collective::Communicator&)>;
 
 // As one rank.
-Result<void> be_rank(Session& session, const collective::JobPart& part, uint32_t rank,
+Result<void> be_rank(Session& session, const collective::JobConfig& config, uint32_t rank,
                      const RankOptions& options, const Body& body) {
   if (options.deadline_ns <= 0) return fail(Errc::usage, "--deadline: longer than nothing");
   if (options.simd) {
     FF_TRY(simd::choose_reduce_path(*options.simd));
   }
-  const collective::Options limits{.operation_ns = options.deadline_ns, .pin = options.pin};
-  collective::HostRank self = part.self;
+  const collective::CommunicatorOptions limits{.operation_ns = options.deadline_ns,
+                                               .pin = options.pin};
+  collective::HostRank self = config.self;
   self.rank = rank;
-  FF_TRY(auto joined, collective::Communicator::join(self, session.stop, limits, part.network));
+  FF_TRY(auto joined, collective::Communicator::join(self, session.stop, limits, config.network));
   return body(*joined);
 }
 
 // As all ranks of this host: this process is the first of them.
-Result<void> be_ranks(Session& session, const collective::JobPart& part, const RankOptions& options,
-                      const Body& body) {
+Result<void> be_ranks(Session& session, const collective::JobConfig& config,
+                      const RankOptions& options, const Body& body) {
   Children children(session.stop.clock());
   const pid_t parent = ::getpid();
-  for (uint32_t rank = 1; rank < part.self.ranks; rank++) {
+  for (uint32_t rank = 1; rank < config.self.ranks; rank++) {
     const pid_t pid = ::fork();
     if (pid < 0) return errno_error(errno, fmt::format("starting rank {}", rank));
     if (pid > 0) {
@@ -79,14 +80,14 @@ Result<void> be_ranks(Session& session, const collective::JobPart& part, const R
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
     // Why not, rank 0 is told as well.
-    ::_exit(be_rank(session, part, rank, options, body) ? 0 : 1);
+    ::_exit(be_rank(session, config, rank, options, body) ? 0 : 1);
   }
-  return be_rank(session, part, 0, options, body);
+  return be_rank(session, config, 0, options, body);
 }
 
 // Whoever started this over a network holds the other end of standard input: when that goes, so
 // does this.
-void follow_input(Stop& stop) {
+void follow_input(StopToken& stop) {
   std::thread([&stop] {
     pollfd input{STDIN_FILENO, 0, 0};  // POLLHUP comes unasked
     while (::poll(&input, 1, -1) < 0 || (input.revents & (POLLHUP | POLLERR)) == 0) {
@@ -132,9 +133,9 @@ Result<void> check_job(const JobOptions& job) {
 
 }  // namespace
 
-collective::FlowOptions JobOptions::flow() const {
+collective::PipelineOptions JobOptions::pipeline() const {
   return {.algorithm = *collective::algorithm_of(algorithm),
-          .wire = *simd::wire_of(wire),
+          .wire = *simd::wire_type_of(wire),
           .deterministic = deterministic};
 }
 
@@ -179,7 +180,7 @@ void declare_job_options(Command& command, JobOptions& options) {
 }
 
 bool is_of_this_host(const JobOptions& job) {
-  return !job.hosts && !collective::names_job(JobVariables(job));
+  return !job.hosts && !collective::has_job(JobVariables(job));
 }
 
 Result<void> with_ranks(Session& session, const JobOptions& job, const RankOptions& options,
@@ -189,16 +190,17 @@ Result<void> with_ranks(Session& session, const JobOptions& job, const RankOptio
   if (job.hosts) return run_on_hosts(session, job);
   if (is_of_this_host(job)) {
     SeededRng rng(system_seed());
-    collective::JobPart part;
-    part.self = {.ranks = job.nproc.value_or(otherwise), .job = rng.hex_id()};
-    part.network.ranks = part.self.ranks;
-    return be_ranks(session, part, options, body);
+    collective::JobConfig config;
+    config.self = {.ranks = job.nproc.value_or(otherwise), .job = rng.hex_id()};
+    config.network.ranks = config.self.ranks;
+    return be_ranks(session, config, options, body);
   }
   io::SystemDisk disk;
-  FF_TRY(const collective::JobPart part, collective::job_of(variables, job.nproc, disk));
+  FF_TRY(const collective::JobConfig config,
+         collective::read_job_config(variables, job.nproc, disk));
   if (job.key_file == "-") follow_input(session.stop);
-  if (job.nproc) return be_ranks(session, part, options, body);
-  return be_rank(session, part, part.self.rank, options, body);
+  if (job.nproc) return be_ranks(session, config, options, body);
+  return be_rank(session, config, config.self.rank, options, body);
 }
 
 }  // namespace ff::cmd

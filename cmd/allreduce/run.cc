@@ -4,12 +4,12 @@
 #include "cmd/allreduce/allreduce.h"
 #include "platform/auth/key.h"
 #include "platform/base/units.h"
+#include "platform/io/atomic_file.h"
 #include "platform/io/files.h"
-#include "platform/io/new_file.h"
 #include "platform/io/system_disk.h"
 #include "platform/simd/digest.h"
 #include "training/checkpoint/format/safetensors.h"
-#include "training/collective/file_sum.h"
+#include "training/collective/file_reduction.h"
 
 namespace ff::cmd {
 
@@ -94,14 +94,14 @@ Result<Input> tensor_input(io::File& file, uint64_t size) {
   FF_TRY(const size_t got, file.read_at(span_of(word), 0));
   if (got < word.size()) return fail(Errc::failed, "{}: no safetensors file", file.path());
   auto length = checkpoint::safetensors_header_length(word, size);
-  if (!length) return std::move(length).error().within(file.path() + ": ");
+  if (!length) return std::move(length).error().with_context(file.path() + ": ");
   std::string header(*length, '\0');
   FF_TRY(const size_t read, file.read_at(span_of(header), word.size()));
   if (read < header.size()) return fail(Errc::failed, "{}: ends in its header", file.path());
   Input input{.path = file.path(), .head = word + header};
   input.bytes = size - input.head.size();
   auto parsed = checkpoint::SafetensorsHeader::parse(header, input.bytes);
-  if (!parsed) return std::move(parsed).error().within(file.path() + ": ");
+  if (!parsed) return std::move(parsed).error().with_context(file.path() + ": ");
   for (size_t i = 0; i < parsed->count(); i++) {
     const auto tensor = parsed->tensor(i);
     const auto type = type_of_tensor(tensor.dtype);
@@ -110,7 +110,7 @@ Result<Input> tensor_input(io::File& file, uint64_t size) {
                   tensor.name, tensor.dtype);
     }
     input.arrays.push_back({.type = *type,
-                            .at = tensor.begin,
+                            .offset = tensor.begin,
                             .count = (tensor.end - tensor.begin) / simd::size_of(*type)});
     input.shapes.push_back(
         fmt::format("{} {}[{}]", tensor.name, tensor.dtype, fmt::join(tensor.shape, ",")));
@@ -119,7 +119,7 @@ Result<Input> tensor_input(io::File& file, uint64_t size) {
 }
 
 Result<Input> open_input(io::Disk& disk, const std::string& path, const SumOptions& options) {
-  FF_TRY(const auto file, disk.open(path, {.access = io::Access::read}));
+  FF_TRY(const auto file, disk.open(path, {.access = io::AccessMode::read}));
   FF_TRY(const auto info, file->info());
   if (info.kind != io::FileKind::regular) return fail(Errc::usage, "{}: is no file", path);
   if (!path.ends_with(".safetensors")) {
@@ -235,15 +235,15 @@ Result<void> sum_own(Session& session, const SumOptions& options, collective::Co
   progress.total = input.bytes;
   const auto bar = rank == 0 ? session.out.progress("allreduce", progress, session.stop) : nullptr;
   auth::SecureRng rng;
-  const collective::FileSum sum{.in = input.path,
-                                .in_data = input.head.size(),
-                                .out = out,
-                                .to_all = to_all,
-                                .replace = options.force,
-                                .head = input.head,
-                                .arrays = input.arrays,
-                                .op = *simd::reduce_op_of(options.op)};
-  return collective::sum_files(ranks, disk, rng, progress, sum);
+  const collective::FileReduction reduction{.in = input.path,
+                                            .data_offset = input.head.size(),
+                                            .out = out,
+                                            .to_all = to_all,
+                                            .replace = options.force,
+                                            .header = input.head,
+                                            .arrays = input.arrays,
+                                            .op = *simd::reduce_op_of(options.op)};
+  return collective::reduce_files(ranks, disk, rng, progress, reduction);
 }
 
 void report_sum(Session& session, const SumOptions& options, const Outcome& outcome,
@@ -269,7 +269,7 @@ Result<void> run_files(Session& session, const SumOptions& options) {
     FF_TRY(inputs, inputs_of(disk, options));
     for (uint32_t rank = 0; rank < (names_rank(options.out) ? inputs.size() : 1); rank++) {
       FF_TRY(const std::string name, name_of(options.out, rank));
-      FF_TRY(io::NewFile::check(disk, name, options.force));
+      FF_TRY(io::AtomicFile::check(disk, name, options.force));
     }
   }
   return with_ranks(session, options.job, options.ranks, static_cast<uint32_t>(inputs.size()),

@@ -28,19 +28,19 @@ struct BenchChainOptions {
 };
 
 // Closed at the end, however that comes; what it has written is removed before.
-class OpenSubject {
+class OpenBenchTarget {
  public:
-  OpenSubject(NetClient& client, const std::vector<net::Address>& managers, uint64_t chunks,
-              bool keep)
+  OpenBenchTarget(NetClient& client, const std::vector<net::Address>& managers, uint64_t chunks,
+                  bool keep)
       : client_(client), chunks_(chunks), keep_(keep), subject_(client.context, managers) {}
-  ~OpenSubject() {
+  ~OpenBenchTarget() {
     (void)remove();
     run_task(client_.loop, subject_.close());
   }
-  OpenSubject(const OpenSubject&) = delete;
-  OpenSubject& operator=(const OpenSubject&) = delete;
+  OpenBenchTarget(const OpenBenchTarget&) = delete;
+  OpenBenchTarget& operator=(const OpenBenchTarget&) = delete;
 
-  bench::ChainSubject& get() { return subject_; }
+  bench::ChainBenchTarget& get() { return subject_; }
   void writes() { written_ = true; }
   Result<void> remove() {
     if (!std::exchange(written_, false) || keep_) return {};
@@ -52,12 +52,12 @@ class OpenSubject {
   const uint64_t chunks_;
   const bool keep_;
   bool written_ = false;
-  bench::ChainSubject subject_;
+  bench::ChainBenchTarget subject_;
 };
 
-Result<void> run_hold(Session& session, Progress& progress, NetClient& client, OpenSubject& chains,
-                      const BenchChainOptions& options, const bench::PassLoad& load,
-                      ByteSpan memory) {
+Result<void> run_hold(Session& session, Progress& progress, NetClient& client,
+                      OpenBenchTarget& chains, const BenchChainOptions& options,
+                      const bench::PassLoad& load, ByteSpan memory) {
   const bench::HoldLoad hold{.duration_ns = *options.hold_ns,
                              .chunks = load.bytes / bench::kChunkBytes,
                              .depth = load.depth};
@@ -100,11 +100,12 @@ Result<void> run_chain(Session& session, const BenchChainOptions& options) {
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
   NetClient client(session.stop, std::move(transport), "bench chain");
-  OpenSubject chains(client, managers, load.bytes / bench::kChunkBytes, options.keep);
+  OpenBenchTarget chains(client, managers, load.bytes / bench::kChunkBytes, options.keep);
   FF_TRY(run_task(client.loop,
                   stoppable(client.loop, session.stop,
                             chains.get().open(options.table, client.loop.now_ns() + kOpenNs))));
-  FF_TRY(const ByteSpan memory, client.transport.memory(bench::memory_wanted(load)));
+  FF_TRY(const ByteSpan memory,
+         client.transport.allocate_shared_memory(bench::memory_required(load)));
   Progress progress;
   if (options.hold_ns) {
     auto bar = session.out.progress("bench chain", progress, session.stop);

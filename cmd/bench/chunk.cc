@@ -21,7 +21,7 @@ struct BenchChunkOptions {
 
 void report_chunk_rounds(Session& session, const BenchChunkOptions& options,
                          const std::vector<Round>& rounds, bool direct,
-                         const std::optional<bench::OpenFigures>& open) {
+                         const std::optional<bench::OpenResult>& open) {
   auto table = session.out.table(columns_of_rounds("STORE"));
   Json data = {{"dir", options.dir},
                {"bytes", options.passes.size},
@@ -54,10 +54,10 @@ Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
     rounds.push_back({.raw = figures.raw, .own = figures.store});
     direct = figures.direct;
   }
-  std::optional<bench::OpenFigures> open;
+  std::optional<bench::OpenResult> open;
   if (options.chunks > 0) {
     FF_TRY(const Scratch scratch, Scratch::make(disk, options.dir, rng));
-    FF_TRY(open, bench::run_open(disk, session.stop, rng, scratch.path(), options.chunks));
+    FF_TRY(open, bench::measure_open(disk, session.stop, rng, scratch.path(), options.chunks));
   }
   bar.reset();
   if (!direct) {

@@ -22,12 +22,12 @@ constexpr std::array<const char*, 1> kMigrations = {
     ") STRICT"};
 
 Result<std::string> state_file() {
-  FF_TRY(const auto state, state_dir(StateUse::user, process_state_sources()));
+  FF_TRY(const auto state, state_dir(StateUse::user, process_state_environment()));
   return io::join(state.path, "ff.db");
 }
 
 Result<db::Database> open_state(Clock& clock, const std::string& file) {
-  return db::Database::open(file, kMigrations, clock, {.on_corrupt = db::OnCorrupt::start_afresh});
+  return db::Database::open(file, kMigrations, clock, {.on_corrupt = db::OnCorrupt::recreate});
 }
 
 Result<int64_t> device_of(std::string path) {

@@ -66,16 +66,16 @@ Result<RawBeside> RawBeside::make(Session& session, Loop& loop, const std::strin
   return beside;
 }
 
-Result<Round> run_round(Session& session, const bench::PassContext& on, bench::Subject& own,
+Result<Round> run_round(Session& session, const bench::PassContext& on, bench::BenchTarget& own,
                         const std::optional<std::string>& raw, bool own_first) {
   Round round;
-  const bench::Measured of_own{own, round.own};
+  const bench::MeasuredTarget of_own{own, round.own};
   if (!raw) {
     FF_TRY(bench::run_passes(on, of_own, nullptr));
     return round;
   }
   FF_TRY(auto beside, RawBeside::make(session, on.loop, *raw, on.load, on.rng));
-  const bench::Measured of_raw{beside.file(), round.raw};
+  const bench::MeasuredTarget of_raw{beside.file(), round.raw};
   FF_TRY(own_first ? bench::run_passes(on, of_own, &of_raw)
                    : bench::run_passes(on, of_raw, &of_own));
   return round;
@@ -96,13 +96,13 @@ Json report_rounds(Table& table, const PassOptions& options, const std::vector<R
     std::string test;
     uint64_t size = 0;
     unsigned depth = 0;
-    double bench::Speed::*speed = nullptr;
+    double bench::Throughput::*speed = nullptr;
   };
   const Row rows[] = {
-      {"write", bench::kChunkBytes, options.depth, &bench::Speed::write},
-      {"read", bench::kChunkBytes, options.depth, &bench::Speed::read},
-      {"random read", bench::kSmallBytes, options.small_depth, &bench::Speed::small_read},
-      {"batched read", bench::kSmallBytes, options.small_depth, &bench::Speed::batched_read},
+      {"write", bench::kChunkBytes, options.depth, &bench::Throughput::write},
+      {"read", bench::kChunkBytes, options.depth, &bench::Throughput::read},
+      {"random read", bench::kSmallBytes, options.small_depth, &bench::Throughput::small_read},
+      {"batched read", bench::kSmallBytes, options.small_depth, &bench::Throughput::batched_read},
   };
   std::string key = own;
   std::ranges::transform(key, key.begin(), [](unsigned char c) { return std::tolower(c); });

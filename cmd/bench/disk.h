@@ -58,11 +58,11 @@ class RawBeside {
 
 // One of the rounds. `raw` is all 0 where there was none.
 struct Round {
-  bench::Speed raw;
-  bench::Speed own;
+  bench::Throughput raw;
+  bench::Throughput own;
 };
 // All passes of `own`, and of a file in the folder `raw` in turns with it, if there is one.
-Result<Round> run_round(Session& session, const bench::PassContext& on, bench::Subject& own,
+Result<Round> run_round(Session& session, const bench::PassContext& on, bench::BenchTarget& own,
                         const std::optional<std::string>& raw, bool own_first);
 // Prints the medians; the rows for --json. `own`: what was measured, "STORE".
 Json report_rounds(Table& table, const PassOptions& options, const std::vector<Round>& rounds,

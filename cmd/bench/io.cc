@@ -11,7 +11,7 @@
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
 #include "cmd/options/net_options.h"
-#include "lab/bench/file_subject.h"
+#include "lab/bench/file_bench_target.h"
 #include "platform/base/units.h"
 #include "platform/io/system_disk.h"
 
@@ -40,7 +40,7 @@ Result<std::vector<Round>> run_rounds(Session& session, NetClient& client,
   SeededRng rng(system_seed());
   const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
   for (unsigned i = 0; i < options.passes.rounds; ++i) {
-    bench::FileSubject file(files, caller, "ff-bench-" + client.rng.hex_id());
+    bench::FileBenchTarget file(files, caller, "ff-bench-" + client.rng.hex_id());
     FF_TRY(run_task(client.loop, stoppable(client.loop, session.stop, file.make())));
     auto round = run_round(session, on, file, options.raw, i % 2 == 1);
     auto removed = run_task(client.loop, file.remove());
@@ -60,7 +60,8 @@ Result<void> run_io(Session& session, const BenchIoOptions& options) {
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
   NetClient client(session.stop, std::move(transport), "bench io");
-  FF_TRY(const ByteSpan memory, client.transport.memory(bench::memory_wanted(load)));
+  FF_TRY(const ByteSpan memory,
+         client.transport.allocate_shared_memory(bench::memory_required(load)));
   client::FileSystem files(client.context, servers, {.arena = {}});
   auto started = run_task(client.loop, stoppable(client.loop, session.stop,
                                                  files.start(client.loop.now_ns() + kOpenNs)));

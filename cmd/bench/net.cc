@@ -20,8 +20,8 @@
 namespace ff::cmd {
 namespace {
 
-using bench::Figures;
-using bench::Load;
+using bench::NetLoad;
+using bench::NetResult;
 
 constexpr int64_t kConnectNs = 15 * kSecond;
 constexpr unsigned kCallsInFlightMax = 1024;
@@ -37,24 +37,24 @@ struct BenchNetOptions {
   std::optional<unsigned> in_flight;
   int64_t duration_ns = kSecond;
   std::optional<unsigned> incast;
-  unsigned max_senders = rpc::Senders::kDefaultMax;
+  unsigned max_senders = rpc::GrantScheduler::kDefaultMax;
 };
 
 // A load with its name.
 struct Test {
   std::string name;
-  Load load;
+  NetLoad load;
 };
 
 std::vector<Test> tests_of(const BenchNetOptions& options) {
   const Test all[] = {
-      {"call", {.kind = Load::Kind::echo, .size = 4 * kKiB, .in_flight = 1}},
-      {"call", {.kind = Load::Kind::echo, .size = 4 * kKiB, .in_flight = 64}},
-      {"read", {.kind = Load::Kind::read, .size = kMiB, .in_flight = 8}},
-      {"read-crc", {.kind = Load::Kind::read, .size = kMiB, .in_flight = 8, .crc = true}},
-      {"write", {.kind = Load::Kind::write, .size = kMiB, .in_flight = 8}},
-      {"disk", {.kind = Load::Kind::disk, .size = 4 * kKiB, .in_flight = 64}},
-      {"disk", {.kind = Load::Kind::disk, .size = kMiB, .in_flight = 8}},
+      {"call", {.kind = NetLoad::Kind::echo, .size = 4 * kKiB, .in_flight = 1}},
+      {"call", {.kind = NetLoad::Kind::echo, .size = 4 * kKiB, .in_flight = 64}},
+      {"read", {.kind = NetLoad::Kind::read, .size = kMiB, .in_flight = 8}},
+      {"read-crc", {.kind = NetLoad::Kind::read, .size = kMiB, .in_flight = 8, .crc = true}},
+      {"write", {.kind = NetLoad::Kind::write, .size = kMiB, .in_flight = 8}},
+      {"disk", {.kind = NetLoad::Kind::disk, .size = 4 * kKiB, .in_flight = 64}},
+      {"disk", {.kind = NetLoad::Kind::disk, .size = kMiB, .in_flight = 8}},
   };
   std::vector<Test> chosen;
   for (Test test : all) {
@@ -117,7 +117,7 @@ class NetReport {
                                   {"P50", Align::right},
                                   {"P99", Align::right}})) {}
 
-  void add(const std::string& way, const Test& test, const Figures& figures, Json more = {}) {
+  void add(const std::string& way, const Test& test, const NetResult& figures, Json more = {}) {
     table_.row({way, test.name, format_size(test.load.size), fmt::to_string(test.load.in_flight),
                 fmt::format("{:.0f}", figures.calls_per_second),
                 format_rate(figures.bytes_per_second), microseconds(figures.p50_seconds),
@@ -164,12 +164,12 @@ class Bench {
     const size_t open = peer.rfind('(');
     return peer.substr(open + 1, peer.size() - open - 2);
   }
-  Result<Figures> run(const Load& load) {
-    if (memory_.size() < bench::memory_wanted(load)) {
-      FF_TRY(memory_, client_.transport.memory(bench::memory_wanted(load)));
+  Result<NetResult> run(const NetLoad& load) {
+    if (memory_.size() < bench::memory_required(load)) {
+      FF_TRY(memory_, client_.transport.allocate_shared_memory(bench::memory_required(load)));
     }
     return run_task(client_.loop,
-                    bench::run_load(client_.loop, session_.stop, channels_, load, memory_));
+                    bench::run_net_load(client_.loop, session_.stop, channels_, load, memory_));
   }
   ~Bench() {
     channels_.clear();
@@ -191,7 +191,7 @@ Result<void> run_tests(Session& session, NetReport& report, const std::vector<Te
   FF_TRY(const std::string way, client.connect(servers));
   for (const Test& test : tests) {
     auto figures = client.run(test.load);
-    if (!figures) return std::move(figures).error().within(test.name + " over " + way + ": ");
+    if (!figures) return std::move(figures).error().with_context(test.name + " over " + way + ": ");
     report.add(way, test, *figures);
   }
   return {};
@@ -211,16 +211,16 @@ Result<void> run_yardsticks(Session& session, NetReport& report, const BenchNetO
   io::SystemDisk disk;
   std::unique_ptr<io::File> file;
   for (const Test& test : tests) {
-    if (test.load.kind == Load::Kind::read && !test.load.crc) {
+    if (test.load.kind == NetLoad::Kind::read && !test.load.crc) {
       report.add("memcpy", {"copy", test.load},
                  bench::run_memcpy(session.stop.clock(), test.load.size, options.duration_ns));
     }
-    if (test.load.kind != Load::Kind::disk) continue;
+    if (test.load.kind != NetLoad::Kind::disk) continue;
     if (file == nullptr) {
       FF_TRY(file, bench::make_bench_file(disk, *options.disk));
     }
-    net::RegionSet regions;
-    FF_TRY(const auto region, regions.make(bench::memory_wanted(test.load)));
+    net::SharedRegionSet regions;
+    FF_TRY(const auto region, regions.make(bench::memory_required(test.load)));
     io::AsyncQueue queue(disk, loop, test.load.in_flight);
     FF_TRY(const auto figures, run_task(loop, bench::run_raw_disk(loop, session.stop, queue, *file,
                                                                   test.load, region->memory())));
@@ -233,16 +233,17 @@ Result<void> run_yardsticks(Session& session, NetReport& report, const BenchNetO
 Result<void> run_here(Session& session, const BenchNetOptions& options,
                       const net::TransportOptions& wanted) {
   const std::vector<Test> tests = tests_of(options);
-  std::vector<net::NetUse> uses = {net::NetUse::tcp, net::NetUse::automatic, net::NetUse::verbs};
-  if (options.net.use != "auto") uses = {wanted.use};
+  std::vector<net::NetMode> modes = {net::NetMode::tcp, net::NetMode::automatic,
+                                     net::NetMode::verbs};
+  if (options.net.use != "auto") modes = {wanted.mode};
   std::vector<std::pair<net::TransportOptions, std::unique_ptr<bench::NetServerChild>>> servers;
-  for (const net::NetUse use : uses) {
+  for (const net::NetMode mode : modes) {
     net::TransportOptions transport = wanted;
-    transport.use = use;
+    transport.mode = mode;
     auto child =
         bench::NetServerChild::start(session.stop.clock(), server_options(options, transport));
     // Without a device there is one way less.
-    if (!child && use == net::NetUse::verbs && uses.size() > 1) {
+    if (!child && mode == net::NetMode::verbs && modes.size() > 1) {
       session.out.detail("{}", child.error().message);
       continue;
     }
@@ -261,7 +262,7 @@ Result<void> run_here(Session& session, const BenchNetOptions& options,
 Result<void> run_incast(Session& session, const BenchNetOptions& options,
                         net::TransportOptions transport) {
   // Shared memory is never asked for; what is measured is a link.
-  if (transport.use == net::NetUse::automatic) transport.use = net::NetUse::tcp;
+  if (transport.mode == net::NetMode::automatic) transport.mode = net::NetMode::tcp;
   std::vector<std::unique_ptr<bench::NetServerChild>> children;
   std::vector<net::Address> servers;
   for (unsigned i = 0; i < *options.incast; i++) {
@@ -271,7 +272,7 @@ Result<void> run_incast(Session& session, const BenchNetOptions& options,
     children.push_back(std::move(child));
   }
   Test test{"incast",
-            {.kind = Load::Kind::read,
+            {.kind = NetLoad::Kind::read,
              .size = options.size.value_or(kMiB),
              .in_flight = options.in_flight.value_or(4 * *options.incast),
              .crc = false,
@@ -294,7 +295,7 @@ Result<void> run_listen(Session& session, const BenchNetOptions& options,
   if (options.http) {
     FF_TRY(server.http, rpc::parse_http_address(*options.http));
   }
-  const auto listening = [&session](const bench::NetServerAt& at) {
+  const auto listening = [&session](const bench::NetServerAddress& at) {
     const Json data = {{"listen", at.address.text()}, {"http_port", at.http_port}};
     session.out.line("listening on {}", at.address.text());
     if (at.http_port != 0) session.out.line("pages on port {}", at.http_port);

@@ -17,7 +17,7 @@
 #include "platform/base/fd.h"
 #include "platform/base/system_loop.h"
 #include "platform/io/files.h"
-#include "storage/chunk/aligned_bytes.h"
+#include "storage/chunk/aligned_buffer.h"
 #include "storage/usrbio/hf3fs_usrbio.h"
 
 namespace ff::cmd {
@@ -61,7 +61,7 @@ class RingFile {
     const int registered = hf3fs_reg_fd(file_.get(), 0);
     if (registered > 0) return failed("reg_fd", registered);
     const auto entries = static_cast<int>(std::max(load.depth, load.small_depth));
-    int made = hf3fs_iovcreate(&memory_, mount.c_str(), bench::memory_wanted(load), 0, -1);
+    int made = hf3fs_iovcreate(&memory_, mount.c_str(), bench::memory_required(load), 0, -1);
     if (made == 0) made = hf3fs_iorcreate(&reads_, mount.c_str(), entries, true, 0, -1);
     if (made == 0) made = hf3fs_iorcreate(&writes_, mount.c_str(), entries, false, 0, -1);
     if (made != 0) return failed("rings", -made);
@@ -81,7 +81,7 @@ class RingFile {
     std::function<uint64_t()> next = {};  // where one goes
   };
   // Bytes a second.
-  Result<double> run(const Pass& pass, const Stop& stop, Progress& progress) {
+  Result<double> run(const Pass& pass, const StopToken& stop, Progress& progress) {
     const hf3fs_ior& ring = pass.read ? reads_ : writes_;
     std::vector<hf3fs_cqe> done(pass.depth);
     std::vector<uint8_t*> free;
@@ -128,7 +128,7 @@ class RingFile {
 };
 
 Result<void> run_rings(Session& session, Progress& progress, const BenchRingOptions& options,
-                       const bench::PassLoad& load, Rng& rng, bench::Speed& speed) {
+                       const bench::PassLoad& load, Rng& rng, bench::Throughput& speed) {
   RingFile file;
   FF_TRY(file.make(options.dir, "ff-bench-" + rng.hex_id(), load));
   const uint64_t chunks = load.bytes / bench::kChunkBytes;
@@ -151,10 +151,10 @@ Result<void> run_rings(Session& session, Progress& progress, const BenchRingOpti
 }
 
 Result<void> run_raw(Session& session, Progress& progress, const BenchRingOptions& options,
-                     const bench::PassLoad& load, auth::SecureRng& rng, bench::Speed& speed) {
+                     const bench::PassLoad& load, auth::SecureRng& rng, bench::Throughput& speed) {
   SystemLoop loop(session.stop.clock());
   FF_TRY(auto beside, RawBeside::make(session, loop, *options.raw, load, rng));
-  chunk::AlignedBytes memory(bench::memory_wanted(load));
+  chunk::AlignedBuffer memory(bench::memory_required(load));
   SeededRng places(system_seed());
   const bench::PassContext on{loop, session.stop, progress, places, load, memory.span()};
   return bench::run_passes(on, {beside.file(), speed}, nullptr);

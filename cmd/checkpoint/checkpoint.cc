@@ -11,7 +11,7 @@
 #include "platform/base/units.h"
 #include "platform/net/resolve.h"
 #include "training/checkpoint/format/chunk_file.h"
-#include "training/checkpoint/save/identity.h"
+#include "training/checkpoint/save/saver_identity.h"
 
 namespace ff::cmd {
 namespace {
@@ -65,8 +65,8 @@ std::unique_ptr<ProgressBar> CheckpointRun::bar(const std::string& label) {
   return session_.out.progress(label, progress_, session_.stop);
 }
 
-checkpoint::Identity identity(io::Disk& disk) {
-  return checkpoint::identity_of(disk, net::host_name(), std::string(kBuildInfo.version));
+checkpoint::SaverIdentity identity(io::Disk& disk) {
+  return checkpoint::saver_identity(disk, net::host_name(), std::string(kBuildInfo.version));
 }
 
 std::string speed_words(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate) {

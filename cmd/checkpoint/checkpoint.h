@@ -53,7 +53,7 @@ class CheckpointRun {
 };
 
 // The user, host and version that an index records.
-checkpoint::Identity identity(io::Disk& disk);
+checkpoint::SaverIdentity identity(io::Disk& disk);
 
 // "2.31GiB in 1.2s, 1.93GiB/s", and the share of the device's own speed when it was measured.
 std::string speed_words(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate);

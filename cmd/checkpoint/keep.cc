@@ -124,14 +124,14 @@ void print_prune(Output& out, const checkpoint::PruneReport& report, bool dry_ru
     out.line("took away the lease of a {} of {}@{} that stands still", lease.action, lease.run,
              lease.step);
   }
-  if (report.chunks_waiting > 0) {
+  if (report.chunks_deferred > 0) {
     out.line("{} chunks, {}, wait in the trash for {} running actions",
-             format_count(report.chunks_waiting), format_size(report.bytes_waiting),
+             format_count(report.chunks_deferred), format_size(report.bytes_deferred),
              report.running.size());
   }
-  if (report.chunks_spared > 0) {
+  if (report.chunks_recent > 0) {
     out.line("{} chunks, {}, are used by nothing but younger than --grace",
-             format_count(report.chunks_spared), format_size(report.bytes_spared));
+             format_count(report.chunks_recent), format_size(report.bytes_recent));
   }
 }
 
@@ -150,10 +150,10 @@ Result<void> run_prune(Session& session, const CheckpointOptions& common,
   session.out.data({{"dry_run", options.dry_run},
                     {"chunks_deleted", report.chunks_deleted},
                     {"bytes_deleted", report.bytes_deleted},
-                    {"chunks_waiting", report.chunks_waiting},
-                    {"bytes_waiting", report.bytes_waiting},
-                    {"chunks_spared", report.chunks_spared},
-                    {"bytes_spared", report.bytes_spared},
+                    {"chunks_waiting", report.chunks_deferred},
+                    {"bytes_waiting", report.bytes_deferred},
+                    {"chunks_recent", report.chunks_recent},
+                    {"bytes_recent", report.bytes_recent},
                     {"chunks_restored", report.chunks_restored},
                     {"leftovers", report.leftovers},
                     {"running", leases_json(report.running)},

@@ -8,7 +8,7 @@
 namespace ff::cmd {
 namespace {
 
-std::string missing_words(const checkpoint::Attempt& attempt) {
+std::string missing_words(const checkpoint::SaveAttempt& attempt) {
   return fmt::format("{} of {} ranks missing: {}{}", attempt.missing_count, attempt.world,
                      fmt::join(attempt.missing, " "),
                      attempt.missing_count > attempt.missing.size() ? " ..." : "");

@@ -13,9 +13,9 @@
 #include "platform/base/units.h"
 #include "platform/io/dir_events.h"
 #include "platform/io/files.h"
-#include "training/checkpoint/save/identity.h"
+#include "training/checkpoint/save/saver_identity.h"
 #include "training/checkpoint/save/watch.h"
-#include "training/task/task_side.h"
+#include "training/task/task_client.h"
 
 namespace ff::cmd {
 namespace {
@@ -59,14 +59,14 @@ Result<void> fill_from_torchrun(SaveArguments& arguments) {
   const auto fill = [&](std::optional<uint32_t>& field, const char* name) -> Result<void> {
     if (field || variable(name).empty()) return {};
     auto number = read_number<uint32_t>(variable(name));
-    if (!number) return std::move(number).error().within(fmt::format("{}: ", name));
+    if (!number) return std::move(number).error().with_context(fmt::format("{}: ", name));
     field = *number;
     return {};
   };
   FF_TRY(fill(arguments.rank, "RANK"));
   FF_TRY(fill(arguments.world, "WORLD_SIZE"));
   std::string& attempt = arguments.options.attempt;
-  if (attempt.empty()) attempt = checkpoint::attempt_of_environment();
+  if (attempt.empty()) attempt = checkpoint::attempt_from_environment();
   return {};
 }
 
@@ -176,10 +176,10 @@ Result<void> fill_options(SaveArguments& arguments, CheckpointRun& run) {
 
 // What was saved is saved, whether the agent of the task hears of it or not.
 void tell_agent(Session& session, Rng& rng, const checkpoint::SaveReport& report) {
-  auto dir = task::dir_of_environment();
+  auto dir = task::task_dir_from_environment();
   if (!dir || report.outcome == checkpoint::SaveOutcome::waiting) return;
   io::SystemDisk disk;  // whatever disk the store is on
-  const auto told = task::TaskSide(disk, rng, std::move(*dir)).saved(report.name.step);
+  const auto told = task::TaskClient(disk, rng, std::move(*dir)).saved(report.name.step);
   if (told) return;
   session.out.warn("{} is saved, but the task's agent was not told: {}. {}", report.name.text(),
                    told.error().message, told.error().hint);
@@ -229,7 +229,7 @@ Result<void> run_watch(Session& session, const CheckpointOptions& common,
   FF_TRY(fill_options(arguments.save, run));
   arguments.options.save = arguments.save.options;
   FF_TRY(auto events, io::DirEvents::open(arguments.options.dir));
-  auto moved_in = [&] { return events.take(); };
+  auto moved_in = [&] { return events.read_names(); };
   auto told = [&](const std::string& path, const Result<checkpoint::SaveReport>& saved) {
     if (!saved) {
       session.out.warn("{}: {}", path, saved.error().message);

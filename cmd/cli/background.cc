@@ -62,7 +62,7 @@ void tell_starter(Fd& pipe, const Json& json) {
 }
 
 // All that comes before the other end is closed.
-Result<std::string> hear(const Stop& stop, int pipe) {
+Result<std::string> hear(const StopToken& stop, int pipe) {
   std::string text;
   for (;;) {
     pollfd waits{pipe, POLLIN, 0};
@@ -113,7 +113,7 @@ void OwnLog::look() {
   (void)open(path_);  // what cannot be opened is not gone on with: the old one is
 }
 
-Result<Json> leave_behind(const Stop& stop, std::function<Result<void>(const Serves&)> serve) {
+Result<Json> leave_behind(const StopToken& stop, std::function<Result<void>(const Serves&)> serve) {
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "pipe");
   const Fd hears(ends[0]);
@@ -137,7 +137,7 @@ Result<Json> leave_behind(const Stop& stop, std::function<Result<void>(const Ser
   }
   const int status = wait_for(pid);
   if (told.is_object() && told.contains("error")) return to_error(told["error"]);
-  return fail(Errc::failed, "it has ended before it served: {}", how_it_ended(status));
+  return fail(Errc::failed, "it has ended before it served: {}", describe_exit(status));
 }
 
 }  // namespace ff::cmd

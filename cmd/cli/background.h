@@ -7,7 +7,7 @@
 
 #include "cmd/cli/output.h"
 #include "platform/base/result.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 
 namespace ff::cmd {
 
@@ -33,6 +33,6 @@ using Serves = std::function<void(const Json& where)>;
 // Runs `serve` in a new process without a terminal, and returns as soon as it serves: what it said
 // then. When it ends before, its error. Until then it is told to stop with this one, and when this
 // one dies. To be called while there is one thread only.
-Result<Json> leave_behind(const Stop& stop, std::function<Result<void>(const Serves&)> serve);
+Result<Json> leave_behind(const StopToken& stop, std::function<Result<void>(const Serves&)> serve);
 
 }  // namespace ff::cmd

@@ -25,7 +25,7 @@
 #include "cmd/cli/output.h"
 #include "cmd/cli/progress.h"
 #include "platform/base/result.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 
 namespace ff::cmd {
 
@@ -34,7 +34,7 @@ class Command;
 // What a running command is given.
 struct Session {
   Output& out;
-  Stop& stop;  // Ctrl-C, SIGTERM and --timeout; pass it down, loops ask it
+  StopToken& stop;  // Ctrl-C, SIGTERM and --timeout; pass it down, loops ask it
   std::span<const std::unique_ptr<Command>> commands;  // all of ff, for `ff help`
 };
 using Run = std::function<Result<void>(Session&)>;

@@ -23,7 +23,7 @@ namespace {
 // What calls under way get when the daemon is told to stop.
 constexpr int64_t kDrainNs = 5 * kSecond;
 
-bool is_over(const Stop& stop, const Daemon::Service& service) {
+bool is_over(const StopToken& stop, const Daemon::Service& service) {
   return !stop.check().ok() || (service.failed && service.failed().has_value());
 }
 
@@ -100,7 +100,7 @@ Daemon::Daemon(Session& session, const DaemonOptions& options, std::string name,
       loop_(session.stop.clock()),
       key_(transport.key),
       transport_(std::move(transport)),
-      client_{loop_, transport_, senders_, metrics_, rng_, identity()} {}
+      client_{loop_, transport_, grants_, metrics_, rng_, identity()} {}
 
 Daemon::~Daemon() = default;
 
@@ -152,7 +152,7 @@ Result<void> Daemon::run(Service service) {
   run_task(loop_, service.stop());
   run_task(loop_, server.close(kDrainNs));
   if (service.end) run_task(loop_, service.end());
-  run_task(loop_, transport_.settled(loop_));
+  run_task(loop_, transport_.drain(loop_));
   auto failed = service.failed ? service.failed() : std::nullopt;
   if (told && failed) return std::move(*failed);
   return told;

@@ -66,7 +66,7 @@ class Daemon {
   Metrics& metrics() { return metrics_; }
   Rng& rng() { return rng_; }
   // net/system_transport.h
-  Result<ByteSpan> shared_memory(uint64_t size) { return transport_.memory(size); }
+  Result<ByteSpan> shared_memory(uint64_t size) { return transport_.allocate_shared_memory(size); }
   // For calls of its own to other daemons.
   rpc::ClientContext& client() { return client_; }
 
@@ -88,7 +88,7 @@ class Daemon {
   Metrics metrics_;
   rpc::Router router_;
   auth::SecureRng rng_;
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   rpc::ClientContext client_;
 };
 

@@ -198,7 +198,7 @@ bool Output::broken_pipe() {
 }
 
 std::unique_ptr<ProgressBar> Output::progress(std::string label, const Progress& counters,
-                                              Stop& stop) {
+                                              StopToken& stop) {
   const bool draw = stderr_terminal_ && !mode_.quiet && !mode_.json;
   BarLine& line = *this;
   return std::make_unique<ProgressBar>(line, stop.clock(), std::move(label), counters, draw);

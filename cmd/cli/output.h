@@ -21,7 +21,7 @@
 #include "cmd/cli/progress.h"
 #include "platform/base/progress.h"
 #include "platform/base/result.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 
 namespace ff::cmd {
 
@@ -113,7 +113,8 @@ class Output final : private BarLine {
 
   // A progress bar on stderr until destroyed; draws nothing when stderr is no terminal, or with
   // --quiet or --json. One at a time.
-  std::unique_ptr<ProgressBar> progress(std::string label, const Progress& counters, Stop& stop);
+  std::unique_ptr<ProgressBar> progress(std::string label, const Progress& counters,
+                                        StopToken& stop);
 
   const Mode& mode() const { return mode_; }
   bool stdout_is_terminal() const { return stdout_terminal_; }
@@ -125,7 +126,7 @@ class Output final : private BarLine {
   // process's exit code (1 when stdout could not be written).
   int finish(const Result<void>& result);
   // Asked to stop when the reader of stdout has gone away; then the frame ends as SIGPIPE would.
-  void stops(Stop& stop) { stop_ = &stop; }
+  void stops(StopToken& stop) { stop_ = &stop; }
   // Command::exits_with().
   void fails_with(std::optional<int> code) { failure_exit_ = code; }
   bool broken_pipe();
@@ -158,7 +159,7 @@ class Output final : private BarLine {
   std::vector<std::string> warnings_;
   bool streamed_ = false;
   bool bar_drawn_ = false;  // a bar is on the last line of the terminal: erase before talking
-  Stop* stop_ = nullptr;
+  StopToken* stop_ = nullptr;
   std::optional<int> failure_exit_;
 };
 

@@ -71,7 +71,7 @@ Result<void> assign(const Option& option, std::span<const std::string> texts,
                     const std::string& source) {
   Result<void> done = option.binding().assign(texts);
   if (done) return {};
-  Error error = std::move(done).error().within(source + ": ");
+  Error error = std::move(done).error().with_context(source + ": ");
   error.code = Errc::usage;
   return error;
 }

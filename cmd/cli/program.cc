@@ -1,7 +1,7 @@
 // The frame around every command: which one is meant (link name or first word), help and version,
 // parsing, signals, running, and the exit code. Ctrl-C and SIGTERM ask the command to stop through
-// its Stop; a second Ctrl-C kills. A vanished reader of stdout ends the process as SIGPIPE would,
-// but only after the command has had the chance to clean up.
+// its StopToken; a second Ctrl-C kills. A vanished reader of stdout ends the process as SIGPIPE
+// would, but only after the command has had the chance to clean up.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -17,10 +17,10 @@ namespace {
 
 using Commands = std::span<const std::unique_ptr<Command>>;
 
-std::atomic<Stop*> signalled_stop{nullptr};
+std::atomic<StopToken*> signalled_stop{nullptr};
 
 void on_signal(int number) {
-  Stop* stop = signalled_stop.load();
+  StopToken* stop = signalled_stop.load();
   if (stop == nullptr || (number == SIGINT && stop->requested())) {
     // Blocked while this handler runs: it is delivered, and kills, on return.
     ::signal(number, SIG_DFL);
@@ -33,7 +33,7 @@ void on_signal(int number) {
 // Signals reach `stop` while this lives.
 class SignalScope {
  public:
-  explicit SignalScope(Stop& stop) {
+  explicit SignalScope(StopToken& stop) {
     signalled_stop.store(&stop);
     ::signal(SIGPIPE, SIG_IGN);
     struct sigaction action {};
@@ -145,7 +145,7 @@ void print_help(Output& out, const Command& command, HelpForm form) {
   out.data({{"help", page}});
 }
 
-Result<void> run_command(Output& out, Stop& stop, Commands commands, const Command& command) {
+Result<void> run_command(Output& out, StopToken& stop, Commands commands, const Command& command) {
   FF_CHECK(command.action() != nullptr);
   Session session{out, stop, commands};
   return command.action()(session);
@@ -178,7 +178,7 @@ int run_program(std::span<const Entry> entries, int argc, char** argv) {
   SystemClock clock;
   if (!found || request.command == nullptr) {
     Output out(path, common.mode);
-    Stop stop(clock);
+    StopToken stop(clock);
     const SignalScope signals(stop);
     return end(out, found ? run_bare(out, commands, args) : std::move(found), request.link);
   }
@@ -194,7 +194,7 @@ int run_program(std::span<const Entry> entries, int argc, char** argv) {
   Output out(path, common.mode);
   out.fails_with(command.failure_exit());
   const int64_t limit_ns = command.timeout_ns();
-  Stop stop(clock, limit_ns > 0 ? clock.steady_ns() + limit_ns : 0);
+  StopToken stop(clock, limit_ns > 0 ? clock.steady_ns() + limit_ns : 0);
   out.stops(stop);
   const SignalScope signals(stop);
   if (parsed && common.help) {

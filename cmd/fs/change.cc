@@ -10,8 +10,8 @@
 namespace ff::cmd {
 namespace {
 
-using client::TreeWalk;
-using meta::Names;
+using client::TreeWalker;
+using meta::Namespace;
 using Words = std::vector<std::string>;
 
 // What is done with each path, one after the other; how many it was done for.
@@ -20,8 +20,7 @@ using Change = std::function<Task<Result<void>>(FsRun&, std::string)>;
 Task<Result<void>> change_paths(FsRun& run, const Words& paths, const Change& change,
                                 Failures& failures, uint64_t& done) {
   for (const std::string& path : paths) {
-    auto changing = change(run, path);
-    auto changed = co_await std::move(changing);
+    auto changed = co_await change(run, path);
     if (changed) done++;
     if (!changed && !failures.add(std::move(changed).error())) break;
   }
@@ -46,16 +45,15 @@ struct MkdirOptions {
 };
 
 Task<Result<void>> make_dir(FsRun& run, std::string path, uint32_t mode) {
-  auto finding = client::find_place(run.names(), run.caller(), path);
-  auto found = co_await std::move(finding);
+  auto found = co_await client::resolve_name(run.names(), run.caller(), path);
   if (!found && found.error().code == Errc::usage && found.error().sys == 0) {
     co_return errno_error(EEXIST, printable(path));
   }
-  FF_CO_TRY(const client::Place place, std::move(found));
-  Names::Make make{.kind = meta::Kind::directory, .mode = mode};
-  auto making = run.names().make(run.caller(), place.dir.ref(), place.name, std::move(make));
-  auto made = co_await std::move(making);
-  if (!made) co_return client::at_path(path, std::move(made).error());
+  FF_CO_TRY(const client::ResolvedName place, std::move(found));
+  Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = mode};
+  auto made =
+      co_await run.names().create(run.caller(), place.dir.ref(), place.name, std::move(make));
+  if (!made) co_return client::with_path(path, std::move(made).error());
   co_return Result<void>();
 }
 
@@ -68,8 +66,7 @@ Task<Result<void>> make_dirs(FsRun& run, std::string path, uint32_t mode, uint32
     at = std::min(path.find('/', at), path.size());
     const bool last = path.find_first_not_of('/', at) == path.npos;
     const std::string part = path.substr(0, at);
-    auto finding = client::find(run.names(), run.caller(), part, true);
-    auto found = co_await std::move(finding);
+    auto found = co_await client::resolve_path(run.names(), run.caller(), part, true);
     if (found && found->inode.is(meta::Kind::directory)) continue;
     if (found) co_return errno_error(last ? EEXIST : ENOTDIR, printable(part));
     if (found.error().sys != ENOENT) co_return std::move(found).error();
@@ -101,10 +98,9 @@ struct RmOptions {
 };
 
 Task<Result<void>> remove(FsRun& run, const RmOptions& options, std::string path) {
-  auto finding = client::find_place(run.names(), run.caller(), path);
-  auto found = co_await std::move(finding);
+  auto found = co_await client::resolve_name(run.names(), run.caller(), path);
   if (!found && options.force && found.error().sys == ENOENT) co_return Result<void>();
-  FF_CO_TRY(const client::Place place, std::move(found));
+  FF_CO_TRY(const client::ResolvedName place, std::move(found));
   if (!place.found) {
     if (options.force) co_return Result<void>();
     co_return errno_error(ENOENT, printable(path));
@@ -119,7 +115,7 @@ Task<Result<void>> remove(FsRun& run, const RmOptions& options, std::string path
                       : run.names().unlink(run.caller(), place.dir.ref(), place.name, std::nullopt);
   auto removed = co_await std::move(removing);
   if (removed || (options.force && removed.error().sys == ENOENT)) co_return Result<void>();
-  co_return client::at_path(path, std::move(removed).error());
+  co_return client::with_path(path, std::move(removed).error());
 }
 
 struct MvOptions {
@@ -129,34 +125,32 @@ struct MvOptions {
 };
 
 // Where `from` goes, if it goes to `to`: into a directory, or to be it.
-Task<Result<client::Place>> target_of(FsRun& run, std::string from, std::string to, bool into) {
-  auto finding = client::find(run.names(), run.caller(), to, true);
-  auto there = co_await std::move(finding);
+Task<Result<client::ResolvedName>> target_of(FsRun& run, std::string from, std::string to,
+                                             bool into) {
+  auto there = co_await client::resolve_path(run.names(), run.caller(), to, true);
   const bool dir = there && there->inode.is(meta::Kind::directory);
   if (!dir && into) co_return there ? errno_error(ENOTDIR, printable(to)) : there.error();
-  if (dir) to = client::below(to, client::last_name(from));
-  auto placing = client::find_place(run.names(), run.caller(), to);
-  co_return co_await std::move(placing);
+  if (dir) to = client::join_path(to, client::last_component(from));
+  co_return co_await client::resolve_name(run.names(), run.caller(), to);
 }
 
 Task<Result<void>> move(FsRun& run, const MvOptions& options, std::string from, std::string to,
                         bool into) {
-  auto finding = client::find_place(run.names(), run.caller(), from);
-  FF_CO_TRY(client::Place source, co_await std::move(finding));
+  FF_CO_TRY(client::ResolvedName source,
+            co_await client::resolve_name(run.names(), run.caller(), from));
   if (!source.found) co_return errno_error(ENOENT, printable(from));
-  auto placing = options.exchange ? client::find_place(run.names(), run.caller(), to)
+  auto placing = options.exchange ? client::resolve_name(run.names(), run.caller(), to)
                                   : target_of(run, from, to, into);
-  FF_CO_TRY(client::Place target, co_await std::move(placing));
+  FF_CO_TRY(client::ResolvedName target, co_await std::move(placing));
   meta::MetaClient::Rename rename{.from_dir = source.dir.ref(),
                                   .from = source.name,
                                   .to_dir = target.dir.ref(),
                                   .to = target.name,
                                   .no_replace = options.no_replace,
                                   .exchange = options.exchange};
-  auto renaming = run.names().rename(run.caller(), std::move(rename));
-  auto renamed = co_await std::move(renaming);
+  auto renamed = co_await run.names().rename(run.caller(), std::move(rename));
   if (renamed) co_return Result<void>();
-  Error error = client::at_path(fmt::format("{} to {}", from, to), std::move(renamed).error());
+  Error error = client::with_path(fmt::format("{} to {}", from, to), std::move(renamed).error());
   if (error.sys == EINVAL) error.hint = std::string("A directory cannot go below itself.");
   co_return error;
 }
@@ -190,22 +184,20 @@ struct LnOptions {
 
 Task<Result<void>> link(FsRun& run, const LnOptions& options, std::string target,
                         std::string name) {
-  auto placing = target_of(run, target, name, false);
-  FF_CO_TRY(const client::Place place, co_await std::move(placing));
+  FF_CO_TRY(const client::ResolvedName place, co_await target_of(run, target, name, false));
   if (options.symbolic) {
-    Names::Make make{.kind = meta::Kind::symlink, .mode = 0777, .target = target};
-    auto making = run.names().make(run.caller(), place.dir.ref(), place.name, std::move(make));
-    auto made = co_await std::move(making);
-    if (!made) co_return client::at_path(name, std::move(made).error());
+    Namespace::CreateOptions make{.kind = meta::Kind::symlink, .mode = 0777, .target = target};
+    auto made =
+        co_await run.names().create(run.caller(), place.dir.ref(), place.name, std::move(make));
+    if (!made) co_return client::with_path(name, std::move(made).error());
     co_return Result<void>();
   }
-  auto finding = client::find(run.names(), run.caller(), target, false);
-  FF_CO_TRY(const auto seen, co_await std::move(finding));
-  auto linking = run.names().link(run.caller(), seen.ref(), place.dir.ref(), place.name);
-  auto linked = co_await std::move(linking);
+  FF_CO_TRY(const auto seen,
+            co_await client::resolve_path(run.names(), run.caller(), target, false));
+  auto linked = co_await run.names().link(run.caller(), seen.ref(), place.dir.ref(), place.name);
   if (linked) co_return Result<void>();
   const bool of_dir = linked.error().sys == EPERM && seen.inode.is(meta::Kind::directory);
-  Error error = client::at_path(of_dir ? target : name, std::move(linked).error());
+  Error error = client::with_path(of_dir ? target : name, std::move(linked).error());
   if (of_dir) error.hint = std::string("Directories have one name; -s makes a symbolic link.");
   co_return error;
 }
@@ -231,47 +223,41 @@ struct AttributeOptions {
   bool recursive = false;
 };
 // What an inode's attributes become.
-using Attributes = std::function<Names::Attributes(const meta::Inode&)>;
+using Attributes = std::function<Namespace::Attributes(const meta::Inode&)>;
 
-Task<Result<void>> set_one(FsRun& run, const std::string& path, const meta::Seen& seen,
+Task<Result<void>> set_one(FsRun& run, const std::string& path, const meta::InodeView& seen,
                            const Attributes& attributes) {
-  auto setting = run.names().set_attributes(run.caller(), seen.ref(), attributes(seen.inode));
-  auto set = co_await std::move(setting);
-  if (!set) co_return client::at_path(path, std::move(set).error());
+  auto set = co_await run.names().set_attributes(run.caller(), seen.ref(), attributes(seen.inode));
+  if (!set) co_return client::with_path(path, std::move(set).error());
   co_return Result<void>();
 }
 
 // A directory after what it holds: its new mode might keep the caller out.
-Task<Result<void>> set_tree(FsRun& run, std::string path, meta::Seen top,
+Task<Result<void>> set_tree(FsRun& run, std::string path, meta::InodeView top,
                             const Attributes& attributes, Failures& failures) {
-  TreeWalk walk(run.names(), run.caller(), path, std::move(top));
+  TreeWalker walk(run.names(), run.caller(), path, std::move(top));
   for (;;) {
-    auto stepping = walk.next();
-    FF_CO_TRY(auto next, co_await std::move(stepping));
+    FF_CO_TRY(auto next, co_await walk.next());
     if (!next) co_return Result<void>();
     const bool dir = next->inode_kind == meta::Kind::directory;
-    if (next->kind == TreeWalk::Step::Kind::failed && !failures.add(std::move(*next->error))) {
+    if (next->kind == TreeWalker::Step::Kind::failed && !failures.add(std::move(*next->error))) {
       co_return Result<void>();
     }
     // As chmod -R and chown -R: links are left alone.
-    if (next->kind == TreeWalk::Step::Kind::entry && (dir || !next->seen)) continue;
+    if (next->kind == TreeWalker::Step::Kind::entry && (dir || !next->view)) continue;
     if (next->inode_kind == meta::Kind::symlink) continue;
-    auto setting = set_one(run, next->path, *next->seen, attributes);
-    auto set = co_await std::move(setting);
+    auto set = co_await set_one(run, next->path, *next->view, attributes);
     if (!set && !failures.add(std::move(set).error())) co_return Result<void>();
   }
 }
 
 Task<Result<void>> set_path(FsRun& run, bool recursive, std::string path,
                             const Attributes& attributes, Failures& failures) {
-  auto finding = client::find(run.names(), run.caller(), path, true);
-  FF_CO_TRY(auto seen, co_await std::move(finding));
+  FF_CO_TRY(auto seen, co_await client::resolve_path(run.names(), run.caller(), path, true));
   if (recursive && seen.inode.is(meta::Kind::directory)) {
-    auto setting = set_tree(run, path, std::move(seen), attributes, failures);
-    co_return co_await std::move(setting);
+    co_return co_await set_tree(run, path, std::move(seen), attributes, failures);
   }
-  auto setting = set_one(run, path, seen, attributes);
-  co_return co_await std::move(setting);
+  co_return co_await set_one(run, path, seen, attributes);
 }
 
 Result<void> set_all(Session& session, const FsOptions& common, const AttributeOptions& options,
@@ -294,22 +280,22 @@ struct TouchOptions {
 };
 
 Task<Result<void>> touch(FsRun& run, const TouchOptions& options, std::string path) {
-  auto finding = client::find(run.names(), run.caller(), path, true);
-  auto found = co_await std::move(finding);
+  auto found = co_await client::resolve_path(run.names(), run.caller(), path, true);
   if (!found && found.error().sys == ENOENT) {
     if (options.no_create) co_return Result<void>();
-    auto placing = client::find_place(run.names(), run.caller(), path);
-    FF_CO_TRY(const client::Place place, co_await std::move(placing));
-    Names::Make make{.mode = 0666 & ~run.umask(), .exclusive = false};
-    auto making = run.names().make(run.caller(), place.dir.ref(), place.name, std::move(make));
-    auto made = co_await std::move(making);
-    if (!made) co_return client::at_path(path, std::move(made).error());
+    FF_CO_TRY(const client::ResolvedName place,
+              co_await client::resolve_name(run.names(), run.caller(), path));
+    Namespace::CreateOptions make{.mode = 0666 & ~run.umask(), .exclusive = false};
+    auto made =
+        co_await run.names().create(run.caller(), place.dir.ref(), place.name, std::move(make));
+    if (!made) co_return client::with_path(path, std::move(made).error());
     co_return Result<void>();
   }
-  FF_CO_TRY(const meta::Seen seen, std::move(found));
-  const Attributes now = [](const meta::Inode&) { return Names::Attributes{.times_now = true}; };
-  auto setting = set_one(run, path, seen, now);
-  co_return co_await std::move(setting);
+  FF_CO_TRY(const meta::InodeView seen, std::move(found));
+  const Attributes now = [](const meta::Inode&) {
+    return Namespace::Attributes{.times_now = true};
+  };
+  co_return co_await set_one(run, path, seen, now);
 }
 
 void declare_names(Command& fs, const FsOptions& common) {
@@ -382,7 +368,8 @@ void declare_attributes(Command& fs, const FsOptions& common) {
     // As for `umask` of chmod(1): that of this process, which the first FsRun has not asked yet.
     FF_TRY(const auto change, client::ModeChange::parse(mode.to, 0));
     const Attributes attributes = [&](const meta::Inode& inode) {
-      return Names::Attributes{.mode = change.apply(inode.mode, inode.is(meta::Kind::directory))};
+      return Namespace::Attributes{.mode =
+                                       change.apply(inode.mode, inode.is(meta::Kind::directory))};
     };
     return set_all(session, common, mode, attributes);
   });
@@ -401,7 +388,7 @@ void declare_attributes(Command& fs, const FsOptions& common) {
     io::SystemDisk disk;
     FF_TRY(const auto to, client::parse_owner(disk, owner.to));
     const Attributes attributes = [&](const meta::Inode&) {
-      return Names::Attributes{.uid = to.uid, .gid = to.gid};
+      return Namespace::Attributes{.uid = to.uid, .gid = to.gid};
     };
     return set_all(session, common, owner, attributes);
   });

@@ -10,9 +10,9 @@
 #include "platform/base/units.h"
 #include "platform/io/pipe.h"
 #include "storage/client/cluster_tree.h"
-#include "storage/client/copy.h"
 #include "storage/client/local_tree.h"
 #include "storage/client/stream.h"
+#include "storage/client/tree_copier.h"
 #include "storage/client/walk.h"
 
 namespace ff::cmd {
@@ -106,19 +106,19 @@ Result<void> copy_trees(FsRun& run, const CpOptions& options, const Plan& plan,
   io::AsyncQueue queue(run.disk(), run.loop(), kQueueDepth);
   client::LocalTree local(run.disk(), queue, kLocalUnit);
   client::ClusterTree cluster(run.files(), run.caller());
-  const auto end = [&](const Side& side) -> client::Tree& {
-    return side.cluster ? static_cast<client::Tree&>(cluster) : local;
+  const auto end = [&](const Side& side) -> client::FileTree& {
+    return side.cluster ? static_cast<client::FileTree&>(cluster) : local;
   };
   Failures failures(session.out);
   Progress progress;
   const client::CopyOptions wanted{.recursive = options.recursive,
                                    .preserve = options.preserve,
-                                   .owners = run.caller().root(),
+                                   .owners = run.caller().is_root(),
                                    .verify = options.verify,
                                    .resume = options.resume,
                                    .umask = run.umask()};
-  client::Copy copy(end(plan.from.front()), end(plan.to), memory, wanted, progress,
-                    [&failures](Error error) { return failures.add(std::move(error)); });
+  client::TreeCopier copy(end(plan.from.front()), end(plan.to), memory, wanted, progress,
+                          [&failures](Error error) { return failures.add(std::move(error)); });
   Words sources;
   for (const Side& side : plan.from) sources.push_back(side.path);
   const int64_t began_ns = run.loop().now_ns();
@@ -143,8 +143,7 @@ Result<void> copy_trees(FsRun& run, const CpOptions& options, const Plan& plan,
 Task<Result<uint64_t>> store_input(FsRun& run, client::TransferMemory& memory, std::string path,
                                    Progress& progress) {
   client::ClusterTree cluster(run.files(), run.caller());
-  auto looking = cluster.look(path, true);
-  FF_CO_TRY(const auto there, co_await std::move(looking));
+  FF_CO_TRY(const auto there, co_await cluster.stat(path, true));
   if (path.ends_with('/') || (there && there->is(meta::Kind::directory))) {
     Error error = errno_error(EISDIR, printable(path));
     error.hint = "What comes from a pipe needs a name.";
@@ -154,33 +153,29 @@ Task<Result<uint64_t>> store_input(FsRun& run, client::TransferMemory& memory, s
     return io::read_pipe(run.loop(), STDIN_FILENO, size);
   };
   auto storing =
-      client::store_stream(memory, cluster, path, 0666 & ~run.umask(), std::move(read), progress);
+      client::stream_to_file(memory, cluster, path, 0666 & ~run.umask(), std::move(read), progress);
   auto stored = co_await std::move(storing);
-  if (!stored) co_return client::at_path(path, std::move(stored).error());
+  if (!stored) co_return client::with_path(path, std::move(stored).error());
   co_return stored;
 }
 
 Task<Result<uint64_t>> give_output(FsRun& run, client::TransferMemory& memory, std::string path,
                                    Progress& progress) {
   client::ClusterTree cluster(run.files(), run.caller());
-  auto looking = cluster.look(path, true);
-  FF_CO_TRY(const auto there, co_await std::move(looking));
+  FF_CO_TRY(const auto there, co_await cluster.stat(path, true));
   if (!there) co_return errno_error(ENOENT, printable(path));
   if (there->is(meta::Kind::directory)) co_return errno_error(EISDIR, printable(path));
   progress.total += there->size;
-  auto opening = cluster.open(path, *there);
-  auto opened = co_await std::move(opening);
-  if (!opened) co_return client::at_path(path, std::move(opened).error());
+  auto opened = co_await cluster.open(path, *there);
+  if (!opened) co_return client::with_path(path, std::move(opened).error());
   client::WriteAll write = [&run](std::string bytes) {
     return io::write_pipe(run.loop(), STDOUT_FILENO, std::move(bytes));
   };
-  auto giving = client::give_stream(memory, **opened, std::move(write), progress);
-  auto given = co_await std::move(giving);
-  auto closing = (*opened)->close();
-  (void)co_await std::move(closing);
+  auto given = co_await client::file_to_stream(memory, **opened, std::move(write), progress);
+  (void)co_await (*opened)->close();
   // Of the pipe, not of the file.
   if (!given && given.error().sys == EPIPE) co_return std::move(given).error();
-  if (!given) co_return client::at_path(path, std::move(given).error());
+  if (!given) co_return client::with_path(path, std::move(given).error());
   co_return given;
 }
 

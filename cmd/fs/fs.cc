@@ -61,7 +61,7 @@ Result<std::unique_ptr<FsRun>> FsRun::open(Session& session, const FsOptions& op
   FF_TRY(auto transport, transport_options(disk, options.net));
   std::unique_ptr<FsRun> run(new FsRun(session, std::move(transport)));
   if (wants.arena > 0) {
-    FF_TRY(run->arena_, run->client_.transport.memory(wants.arena));
+    FF_TRY(run->arena_, run->client_.transport.allocate_shared_memory(wants.arena));
   }
   run->files_ = std::make_unique<client::FileSystem>(run->client_.context, asked,
                                                      client::FileSystem::Options{});

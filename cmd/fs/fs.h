@@ -49,7 +49,7 @@ class FsRun {
   io::Disk& disk() { return disk_; }
   Loop& loop() { return client_.loop; }
   client::FileSystem& files() { return *files_; }
-  meta::MetaClient& names() { return files_->names(); }
+  meta::MetaClient& names() { return files_->metadata(); }
   const meta::Caller& caller() const { return caller_; }
   uint32_t umask() const { return umask_; }
   ByteSpan arena() const { return arena_; }

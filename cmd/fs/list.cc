@@ -12,7 +12,7 @@
 namespace ff::cmd {
 namespace {
 
-using client::TreeWalk;
+using client::TreeWalker;
 using meta::Inode;
 
 struct LsOptions {
@@ -80,74 +80,69 @@ class Lister {
 
   Output& out_;
   const LsOptions& options_;
-  const client::Accounts accounts_;
+  const client::AccountNames accounts_;
   std::optional<Table> table_;
   JsonList json_;
 };
 
-bool hidden(std::string_view path) { return client::last_name(path).starts_with('.'); }
+bool hidden(std::string_view path) { return client::last_component(path).starts_with('.'); }
 
-Task<Result<void>> list_dir(FsRun& run, const LsOptions& options, std::string path, meta::Seen dir,
-                            Lister& lister) {
+Task<Result<void>> list_dir(FsRun& run, const LsOptions& options, std::string path,
+                            meta::InodeView dir, Lister& lister) {
   const bool inodes = options.details || run.session().out.mode().json;
-  client::Listing listing(run.names(), run.caller(), dir.ref(), inodes);
+  client::DirLister listing(run.names(), run.caller(), dir.ref(), inodes);
   for (;;) {
-    auto stepping = listing.next();
-    auto next = co_await std::move(stepping);
-    if (!next) co_return client::at_path(path, std::move(next).error());
+    auto next = co_await listing.next();
+    if (!next) co_return client::with_path(path, std::move(next).error());
     if (!*next) co_return Result<void>();
     const auto& entry = **next;
     if (!options.all && entry.name.starts_with('.')) continue;
-    lister.add(client::below(path, entry.name), entry.name, entry.kind,
-               entry.seen ? &entry.seen->inode : nullptr);
+    lister.add(client::join_path(path, entry.name), entry.name, entry.kind,
+               entry.view ? &entry.view->inode : nullptr);
   }
 }
 
-Task<Result<void>> list_tree(FsRun& run, const LsOptions& options, std::string path, meta::Seen dir,
-                             Lister& lister, Failures& failures) {
-  TreeWalk walk(run.names(), run.caller(), path, std::move(dir));
+Task<Result<void>> list_tree(FsRun& run, const LsOptions& options, std::string path,
+                             meta::InodeView dir, Lister& lister, Failures& failures) {
+  TreeWalker walk(run.names(), run.caller(), path, std::move(dir));
   std::optional<size_t> hides;  // what is below a hidden directory: deeper than this
   for (;;) {
-    auto stepping = walk.next();
-    FF_CO_TRY(auto next, co_await std::move(stepping));
+    FF_CO_TRY(auto next, co_await walk.next());
     if (!next) co_return Result<void>();
-    if (next->kind == TreeWalk::Step::Kind::failed) {
+    if (next->kind == TreeWalker::Step::Kind::failed) {
       if (!failures.add(std::move(*next->error))) co_return Result<void>();
       continue;
     }
-    if (next->kind == TreeWalk::Step::Kind::left) continue;
+    if (next->kind == TreeWalker::Step::Kind::directory_end) continue;
     if (hides && next->depth > *hides) continue;
     hides.reset();
     if (!options.all && hidden(next->path)) {
       hides = next->depth;
       continue;
     }
-    lister.add(next->path, next->path, next->inode_kind, next->seen ? &next->seen->inode : nullptr);
+    lister.add(next->path, next->path, next->inode_kind, next->view ? &next->view->inode : nullptr);
   }
 }
 
 Task<Result<void>> list_path(FsRun& run, const LsOptions& options, std::string path, bool titled,
                              Lister& lister, Failures& failures) {
-  auto finding = client::find(run.names(), run.caller(), path, !options.directory);
-  FF_CO_TRY(auto seen, co_await std::move(finding));
+  FF_CO_TRY(auto seen,
+            co_await client::resolve_path(run.names(), run.caller(), path, !options.directory));
   if (options.directory || !seen.inode.is(meta::Kind::directory)) {
     lister.add(path, path, seen.inode.kind, &seen.inode);
     co_return Result<void>();
   }
   if (options.recursive) {
-    auto listing = list_tree(run, options, path, std::move(seen), lister, failures);
-    co_return co_await std::move(listing);
+    co_return co_await list_tree(run, options, path, std::move(seen), lister, failures);
   }
   if (titled && !options.details) run.session().out.line("{}:", path);
-  auto listing = list_dir(run, options, path, std::move(seen), lister);
-  co_return co_await std::move(listing);
+  co_return co_await list_dir(run, options, path, std::move(seen), lister);
 }
 
 Task<Result<void>> list_paths(FsRun& run, const LsOptions& options, std::vector<std::string> paths,
                               Lister& lister, Failures& failures) {
   for (const std::string& path : paths) {
-    auto listing = list_path(run, options, path, paths.size() > 1, lister, failures);
-    auto listed = co_await std::move(listing);
+    auto listed = co_await list_path(run, options, path, paths.size() > 1, lister, failures);
     if (!listed && !failures.add(std::move(listed).error())) break;
   }
   co_return Result<void>();
@@ -193,7 +188,7 @@ struct FindConditions {
     return wanted;
   }
   bool fits(const std::string& path, meta::Kind kind, const Inode* inode) const {
-    if (options.name && !glob_match(*options.name, client::last_name(path))) return false;
+    if (options.name && !glob_match(*options.name, client::last_component(path))) return false;
     if (options.type) {
       const char letter = kind == meta::Kind::file ? 'f' : kind_letter(kind);
       if (options.type->front() != letter) return false;
@@ -234,20 +229,18 @@ class Finder {
 };
 
 // All that a command does with each entry of its trees; `top` too.
-using Visit = std::function<void(const TreeWalk::Step&)>;
+using Visit = std::function<void(const TreeWalker::Step&)>;
 
 Task<Result<void>> visit_tree(FsRun& run, std::string path, const Visit& visit,
                               Failures& failures) {
-  auto finding = client::find(run.names(), run.caller(), path, false);
-  FF_CO_TRY(auto seen, co_await std::move(finding));
-  visit({.path = path, .seen = seen, .inode_kind = seen.inode.kind});
+  FF_CO_TRY(auto seen, co_await client::resolve_path(run.names(), run.caller(), path, false));
+  visit({.path = path, .view = seen, .inode_kind = seen.inode.kind});
   if (!seen.inode.is(meta::Kind::directory)) co_return Result<void>();
-  TreeWalk walk(run.names(), run.caller(), path, std::move(seen));
+  TreeWalker walk(run.names(), run.caller(), path, std::move(seen));
   for (;;) {
-    auto stepping = walk.next();
-    FF_CO_TRY(auto next, co_await std::move(stepping));
+    FF_CO_TRY(auto next, co_await walk.next());
     if (!next) co_return Result<void>();
-    if (next->kind == TreeWalk::Step::Kind::failed) {
+    if (next->kind == TreeWalker::Step::Kind::failed) {
       if (!failures.add(*next->error)) co_return Result<void>();
     }
     visit(*next);
@@ -257,8 +250,7 @@ Task<Result<void>> visit_tree(FsRun& run, std::string path, const Visit& visit,
 Task<Result<void>> visit_trees(FsRun& run, std::vector<std::string> paths, const Visit& visit,
                                Failures& failures) {
   for (const std::string& path : paths) {
-    auto visiting = visit_tree(run, path, visit, failures);
-    auto visited = co_await std::move(visiting);
+    auto visited = co_await visit_tree(run, path, visit, failures);
     if (!visited && !failures.add(std::move(visited).error())) break;
   }
   co_return Result<void>();
@@ -271,9 +263,9 @@ Result<void> run_find(Session& session, const FsOptions& common, const FindOptio
   FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
   Failures failures(session.out);
   Finder finder(session.out, wanted);
-  const Visit visit = [&finder](const TreeWalk::Step& step) {
-    if (step.kind != TreeWalk::Step::Kind::entry) return;
-    finder.look(step.path, step.inode_kind, step.seen ? &step.seen->inode : nullptr);
+  const Visit visit = [&finder](const TreeWalker::Step& step) {
+    if (step.kind != TreeWalker::Step::Kind::entry) return;
+    finder.look(step.path, step.inode_kind, step.view ? &step.view->inode : nullptr);
   };
   const auto done = run->run(visit_trees(*run, std::move(paths.paths), visit, failures));
   finder.end();
@@ -295,19 +287,19 @@ class Adder {
         options_(options),
         table_(out, {{"SIZE", Align::right}, {"FILES", Align::right}, {"PATH"}}),
         json_(out, "directories") {}
-  void look(const TreeWalk::Step& step) {
+  void look(const TreeWalker::Step& step) {
     const bool dir = step.inode_kind == meta::Kind::directory;
-    if (step.kind != TreeWalk::Step::Kind::entry) {
+    if (step.kind != TreeWalker::Step::Kind::entry) {
       const Sum sum = sums_[step.depth];
       sums_.resize(step.depth);
       if (step.depth > 0) sums_.back().add(sum);
       if (step.depth == 0 || !options_.summary) show(step.path, sum);
       return;
     }
-    if (dir && step.seen) sums_.resize(step.depth + 1);
+    if (dir && step.view) sums_.resize(step.depth + 1);
     if (dir) return;
     Sum one{.bytes = 0, .files = 1};
-    if (step.seen && counted(step.seen->inode)) one.bytes = step.seen->inode.length;
+    if (step.view && counted(step.view->inode)) one.bytes = step.view->inode.length;
     if (step.depth == 0) return show(step.path, one);
     sums_.back().add(one);
   }
@@ -347,7 +339,7 @@ Result<void> run_du(Session& session, const FsOptions& common, const DuOptions& 
   Failures failures(session.out);
   {
     Adder adder(session.out, options);
-    const Visit visit = [&adder](const TreeWalk::Step& step) { adder.look(step); };
+    const Visit visit = [&adder](const TreeWalker::Step& step) { adder.look(step); };
     const auto done = run->run(visit_trees(*run, std::move(paths.paths), visit, failures));
     adder.end();
     FF_TRY(Result<void>(done));

@@ -26,25 +26,22 @@ struct Shown {
 };
 
 Task<Result<Shown>> stat_path(FsRun& run, const StatOptions& options, std::string path) {
-  auto finding = client::find(run.names(), run.caller(), path, options.follow);
-  FF_CO_TRY(auto seen, co_await std::move(finding));
+  FF_CO_TRY(auto seen,
+            co_await client::resolve_path(run.names(), run.caller(), path, options.follow));
   if (options.exact && seen.inode.is(meta::Kind::file)) {
-    auto measuring = run.names().stat(seen.ref(), true);
-    auto measured = co_await std::move(measuring);
-    if (!measured) co_return client::at_path(path, std::move(measured).error());
+    auto measured = co_await run.names().stat(seen.ref(), true);
+    if (!measured) co_return client::with_path(path, std::move(measured).error());
     seen = std::move(*measured);
   }
   Shown shown{.inode = seen.inode};
   if (seen.inode.xattrs > 0) {
-    auto listing = run.names().list_xattrs(seen.ref());
-    auto listed = co_await std::move(listing);
-    if (!listed) co_return client::at_path(path, std::move(listed).error());
+    auto listed = co_await run.names().list_xattrs(seen.ref());
+    if (!listed) co_return client::with_path(path, std::move(listed).error());
     shown.xattrs = std::move(*listed);
   }
   if (shown.inode.is(meta::Kind::file)) {
-    auto finding_chains = run.files().chains_of(shown.inode.layout);
-    auto chains = co_await std::move(finding_chains);
-    if (!chains) co_return client::at_path(path, std::move(chains).error());
+    auto chains = co_await run.files().chains_of(shown.inode.layout);
+    if (!chains) co_return client::with_path(path, std::move(chains).error());
     shown.chains = std::move(*chains);
   }
   co_return shown;
@@ -74,14 +71,14 @@ Json shown_json(const std::string& path, const Shown& shown) {
   if (inode.device != 0) json["device"] = inode.device;
   if (inode.layout.table != 0) json["layout"] = layout_json(inode.layout);
   if (!inode.is(meta::Kind::file)) return json;
-  json["floor"] = inode.floor;
-  json["truncations"] = inode.truncations;
-  json["cutting"] = inode.cutting;
+  json["floor"] = inode.min_length;
+  json["truncations"] = inode.truncate_seq;
+  json["cutting"] = inode.truncating;
   json["chains"] = shown.chains;
   return json;
 }
 
-void print_accounts(Output& out, const client::Accounts& accounts, const std::string& path,
+void print_accounts(Output& out, const client::AccountNames& accounts, const std::string& path,
                     const Shown& shown) {
   const Inode& inode = shown.inode;
   out.line(Color::bold, "{}", path);
@@ -99,14 +96,14 @@ void print_accounts(Output& out, const client::Accounts& accounts, const std::st
   out.line("  made     {}", format_time(inode.btime_ns));
   if (inode.layout.table != 0) out.line("  layout   {}", layout_text(inode.layout));
   if (!shown.chains.empty()) out.line("  chains   {}", fmt::join(shown.chains, " "));
-  if (inode.cutting) out.line("  cutting  to {} bytes, not done yet", inode.cut_to);
+  if (inode.truncating) out.line("  cutting  to {} bytes, not done yet", inode.truncate_to);
   for (const std::string& name : shown.xattrs) out.line("  xattr    {}", name);
 }
 
 Result<void> run_stat(Session& session, const FsOptions& common, const StatOptions& options) {
   FF_TRY(auto paths, FsPaths::of(options.paths));
   FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {.chains = true}));
-  const client::Accounts accounts(run->disk());
+  const client::AccountNames accounts(run->disk());
   Failures failures(session.out);
   JsonList json(session.out, "entries");
   for (const std::string& path : paths.paths) {
@@ -133,10 +130,9 @@ struct LayoutOptions {
 };
 
 // Of a directory that says nothing itself: what the next one above says.
-Task<Result<Layout>> layout_in_force(FsRun& run, meta::Seen seen) {
+Task<Result<Layout>> layout_in_force(FsRun& run, meta::InodeView seen) {
   while (seen.inode.layout.table == 0 && seen.inode.id != meta::kRoot) {
-    auto going = run.names().walk(run.caller(), seen.ref(), "..", true);
-    FF_CO_TRY(auto above, co_await std::move(going));
+    FF_CO_TRY(auto above, co_await run.names().walk(run.caller(), seen.ref(), "..", true));
     if (!above.found) co_return errno_error(ENOENT, "..");
     seen = std::move(*above.found);
   }
@@ -149,8 +145,7 @@ struct LayoutShown {
 };
 
 Task<Result<LayoutShown>> do_layout(FsRun& run, const LayoutOptions& options, std::string path) {
-  auto finding = client::find(run.names(), run.caller(), path, true);
-  FF_CO_TRY(auto seen, co_await std::move(finding));
+  FF_CO_TRY(auto seen, co_await client::resolve_path(run.names(), run.caller(), path, true));
   if (options.sets() || options.inherit) {
     Layout layout;
     if (options.sets()) {
@@ -160,16 +155,14 @@ Task<Result<LayoutShown>> do_layout(FsRun& run, const LayoutOptions& options, st
       layout.chunk_size = options.chunk_size.value_or(layout.chunk_size);
       layout.stripe = options.stripe.value_or(layout.stripe);
     }
-    auto setting = run.names().set_layout(run.caller(), seen.ref(), layout);
-    auto set = co_await std::move(setting);
-    if (!set) co_return client::at_path(path, std::move(set).error());
+    auto set = co_await run.names().set_layout(run.caller(), seen.ref(), layout);
+    if (!set) co_return client::with_path(path, std::move(set).error());
     seen.inode = std::move(set->inode);
   }
   LayoutShown shown{.inode = seen.inode, .in_force = seen.inode.layout};
   if (seen.inode.is(meta::Kind::directory)) {
-    auto looking = layout_in_force(run, std::move(seen));
-    auto layout = co_await std::move(looking);
-    if (!layout) co_return client::at_path(path, std::move(layout).error());
+    auto layout = co_await layout_in_force(run, std::move(seen));
+    if (!layout) co_return client::with_path(path, std::move(layout).error());
     shown.in_force = *layout;
   }
   shown.in_force = meta::with_defaults(shown.in_force);

@@ -124,7 +124,7 @@ _ff() {
 )";
 
 std::string bash_case(std::string_view pattern, std::string_view reply) {
-  return fmt::format("    {}) reply={} ;;\n", pattern, shell_word(reply));
+  return fmt::format("    {}) reply={} ;;\n", pattern, shell_quote(reply));
 }
 
 std::string bash_script(Commands commands, std::string_view topics) {
@@ -139,7 +139,7 @@ std::string bash_script(Commands commands, std::string_view topics) {
   options += bash_case("''", fmt::format("{}", fmt::join(bare, " ")));
   for (const Command* command : every_command(commands)) {
     const std::string path = command->path();
-    if (!command->subs().empty()) subs += bash_case(shell_word(path), names_of(command->subs()));
+    if (!command->subs().empty()) subs += bash_case(shell_quote(path), names_of(command->subs()));
     std::vector<const Option*> all = command->all_options();
     for (const Option& option : common_table) all.push_back(&option);
     std::vector<std::string> words;
@@ -147,14 +147,14 @@ std::string bash_script(Commands commands, std::string_view topics) {
       for (const std::string& form : forms(*option)) {
         words.push_back(form);
         if (option->is_flag()) continue;
-        values += bash_case(shell_word(path + " " + form), bash_kind(option->binding()));
+        values += bash_case(shell_quote(path + " " + form), bash_kind(option->binding()));
       }
     }
-    options += bash_case(shell_word(path), fmt::format("{}", fmt::join(words, " ")));
+    options += bash_case(shell_quote(path), fmt::format("{}", fmt::join(words, " ")));
     size_t position = 0;
     for (const Option& argument : command->arguments()) {
       const std::string at = argument.binding().many ? "*" : fmt::format("{}", position++);
-      arguments += bash_case(shell_word(path + " ") + at, bash_kind(argument.binding()));
+      arguments += bash_case(shell_quote(path + " ") + at, bash_kind(argument.binding()));
     }
   }
   const auto function = [](std::string_view name, std::string_view key, std::string_view cases) {
@@ -194,7 +194,7 @@ std::string zsh_action(const Binding& binding) {
 }
 
 // One specification of _arguments, on a line of its own.
-std::string zsh_spec(std::string_view spec) { return " \\\n    " + shell_word(spec); }
+std::string zsh_spec(std::string_view spec) { return " \\\n    " + shell_quote(spec); }
 
 void zsh_option(std::string& out, const Option& option) {
   const Binding& binding = option.binding();
@@ -220,7 +220,7 @@ template <class Names>
 std::string zsh_describe(const Names& names, std::string_view indent) {
   std::string out = fmt::format("{}local -a names=(\n", indent);
   for (const auto& [name, summary] : names) {
-    out += fmt::format("{}  {}\n", indent, shell_word(name + ":" + zsh_text(summary)));
+    out += fmt::format("{}  {}\n", indent, shell_quote(name + ":" + zsh_text(summary)));
   }
   return out + fmt::format("{}); _describe -t commands command names\n", indent);
 }
@@ -292,7 +292,7 @@ std::string zsh_script(Commands commands, const std::vector<std::string>& topics
     if (command->subs().empty()) continue;
     Names subs;
     for (const Command& sub : command->subs()) subs.emplace_back(sub.name(), sub.summary());
-    script += fmt::format("    {})\n{}      ;;\n", shell_word(command->path()),
+    script += fmt::format("    {})\n{}      ;;\n", shell_quote(command->path()),
                           zsh_describe(subs, "      "));
   }
   script += "  esac\n}\n";

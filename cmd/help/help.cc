@@ -178,7 +178,7 @@ Result<void> show_settings(Session& session) {
     if (auto found = settings.find(*option)) {
       given = std::move(*found);
       if (auto fits = option->binding().assign(std::span(&given.text, 1)); !fits) {
-        Error error = std::move(fits).error().within(given.source + ": ");
+        Error error = std::move(fits).error().with_context(given.source + ": ");
         error.code = Errc::usage;
         return error;
       }

@@ -7,7 +7,7 @@
 
 #include "cmd/cli/parse.h"
 #include "platform/base/text.h"
-#include "storage/mount/device.h"
+#include "storage/mount/fuse_device.h"
 
 namespace ff::cmd {
 namespace {
@@ -99,7 +99,7 @@ Result<Line> read_line(Words given) {
 
 Error unknown(const Command& mount, const std::string& name) {
   Words names(kOthers.begin(), kOthers.end());
-  names.insert(names.end(), mount::known_flags().begin(), mount::known_flags().end());
+  names.insert(names.end(), mount::mount_flags().begin(), mount::mount_flags().end());
   for (const Option* option : mount.all_options()) names.push_back(option->long_name().substr(2));
   return {Errc::usage, fmt::format("unknown mount option '{}'", printable(name)),
           suggestion(name, names, "`ff mount -h` lists those of ff.")};
@@ -111,7 +111,7 @@ Result<void> read_option(const Command& mount, const std::string& text, Line& li
   const std::string name = text.substr(0, equals);
   const bool valued = equals != text.npos;
   if (name.starts_with("x-") || name.starts_with("X-") || is_one_of(kOthers, name)) return {};
-  if (is_one_of(mount::known_flags(), name)) {
+  if (is_one_of(mount::mount_flags(), name)) {
     flags.push_back(name);
     return {};
   }

@@ -24,11 +24,11 @@
 #include "platform/rpc/http.h"
 #include "storage/client/url.h"
 #include "storage/client/walk.h"
-#include "storage/mount/callers.h"
-#include "storage/mount/device.h"
+#include "storage/mount/caller_resolver.h"
+#include "storage/mount/fuse_device.h"
+#include "storage/mount/fuse_session.h"
 #include "storage/mount/operations.h"
-#include "storage/mount/rings.h"
-#include "storage/mount/session.h"
+#include "storage/mount/ring_registry.h"
 #include "storage/mount/virtual_dir.h"
 
 namespace ff::cmd {
@@ -73,8 +73,8 @@ struct Memory {
 };
 
 Memory share_out(ByteSpan all) {
-  const uint64_t wanted = all.size() / 8 / mount::Session::kSlotBytes;
-  const uint64_t slots = std::min(wanted, kSlotsMax) * mount::Session::kSlotBytes;
+  const uint64_t wanted = all.size() / 8 / mount::FuseSession::kSlotBytes;
+  const uint64_t slots = std::min(wanted, kSlotsMax) * mount::FuseSession::kSlotBytes;
   const uint64_t rest = align_down((all.size() - slots) / 2, chunk::kChunkMax);
   return {.slots = all.first(slots),
           .reads = all.subspan(all.size() - 2 * rest, rest),
@@ -82,7 +82,7 @@ Memory share_out(ByteSpan all) {
 }
 
 Task<Result<void>> pause_mount(Loop& loop) {
-  const auto waited = co_await after(loop, kAgainNs);
+  const auto waited = co_await sleep_for(loop, kAgainNs);
   co_return waited;
 }
 
@@ -112,7 +112,7 @@ class Mounted {
   std::string status();
   Task<void> keep_looking(std::function<void()> look);
   Task<void> unmount();
-  Result<mount::ForeignMemory> adopt(const mount::ForeignFile& file);
+  Result<mount::ClientMemory> adopt(const mount::ClientMemoryFile& file);
 
   Session& session_;
   const MountOptions& options_;
@@ -120,14 +120,14 @@ class Mounted {
   io::SystemDisk disk_;
   Memory shares_;
   std::vector<net::Address> servers_;
-  meta::Seen root_;
-  std::optional<chain::Memory> memory_;
+  meta::InodeView root_;
+  std::optional<chain::BufferPool> memory_;
   std::optional<client::FileSystem> files_;
-  std::unique_ptr<mount::Device> device_;
-  std::optional<mount::Callers> callers_;
-  std::optional<mount::Session> kernel_;
+  std::unique_ptr<mount::FuseDevice> device_;
+  std::optional<mount::CallerResolver> callers_;
+  std::optional<mount::FuseSession> kernel_;
   std::optional<mount::Operations> operations_;
-  std::optional<mount::Rings> rings_;
+  std::optional<mount::RingRegistry> rings_;
   std::optional<mount::VirtualDir> virtual_dir_;
   std::unique_ptr<rpc::HttpServer> pages_;
 };
@@ -157,7 +157,7 @@ Result<void> Mounted::find_cluster() {
 
 Result<void> Mounted::find_root(const std::string& path) {
   for (;;) {
-    auto finding = client::find(files_->names(), {}, path, true);
+    auto finding = client::resolve_path(files_->metadata(), {}, path, true);
     auto seen = run_task(loop(), stoppable(loop(), session_.stop, std::move(finding)));
     if (seen && !seen->inode.is(meta::Kind::directory)) return errno_error(ENOTDIR, path);
     if (seen) {
@@ -175,7 +175,7 @@ Result<void> Mounted::connect(const client::Url& url) {
   if (servers_.empty()) {
     FF_TRY(servers_, parse_meta(options_.meta));
   }
-  FF_TRY(const ByteSpan all, client_.transport.memory(options_.memory));
+  FF_TRY(const ByteSpan all, client_.transport.allocate_shared_memory(options_.memory));
   shares_ = share_out(all);
   memory_.emplace(shares_.reads);
   files_.emplace(
@@ -198,17 +198,17 @@ std::string Mounted::source(const client::Url& url) const {
 
 Result<void> Mounted::mount(const client::Url& url) {
   FF_TRY(start_pages());
-  FF_TRY(device_, mount::Device::mount({.dir = options_.dir,
-                                        .source = source(url),
-                                        .read_only = options_.read_only,
-                                        .others = options_.others || ::geteuid() == 0,
-                                        .flags = flags_of(options_)}));
+  FF_TRY(device_, mount::FuseDevice::mount({.dir = options_.dir,
+                                            .source = source(url),
+                                            .read_only = options_.read_only,
+                                            .allow_other = options_.others || ::geteuid() == 0,
+                                            .flags = flags_of(options_)}));
   callers_.emplace(disk_, client_.loop.clock());
   kernel_.emplace(loop(), *device_, *memory_, *callers_, client_.metrics,
-                  mount::Session::Options{.slots = shares_.slots, .name = options_.source});
+                  mount::FuseSession::Options{.slots = shares_.slots, .name = options_.source});
   operations_.emplace(*files_, *memory_, *kernel_, std::move(root_));
   rings_.emplace(loop(), *operations_, *memory_,
-                 [this](const mount::ForeignFile& file) { return adopt(file); });
+                 [this](const mount::ClientMemoryFile& file) { return adopt(file); });
   virtual_dir_.emplace(*operations_, *callers_, *rings_, device_->dir());
   const auto rings = rings_->start();
   if (!rings) log_warning("programs can make no rings", {{"cause", rings.error().message}});
@@ -216,24 +216,24 @@ Result<void> Mounted::mount(const client::Url& url) {
 }
 
 // Storage nodes of this host write right there, and devices of RDMA register it once.
-Result<mount::ForeignMemory> Mounted::adopt(const mount::ForeignFile& file) {
+Result<mount::ClientMemory> Mounted::adopt(const mount::ClientMemoryFile& file) {
   struct Adopted {
     net::SystemTransport& transport;
     Loop& loop;
-    mount::ForeignMemory memory;
-    std::shared_ptr<const net::Region> region = {};
+    mount::ClientMemory memory;
+    std::shared_ptr<const net::SharedRegion> region = {};
     ~Adopted() {
-      if (region != nullptr) transport.give_back(loop, *region);
+      if (region != nullptr) transport.release_memory(loop, *region);
     }
   };
-  FF_TRY(auto memory, mount::map_foreign(file));
+  FF_TRY(auto memory, mount::map_client_memory(file));
   Fd fd(::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
   if (fd.get() < 0) return errno_error(errno, "memory of a program");
   const ByteSpan bytes = memory.bytes;
-  const auto* const used_guard = memory.used_guard;
+  const auto* const sigbus_raised = memory.sigbus_raised;
   auto adopted = std::make_shared<Adopted>(client_.transport, loop(), std::move(memory));
-  adopted->region = client_.transport.adopt(loop(), bytes, std::move(fd));
-  return mount::ForeignMemory{bytes, used_guard, std::move(adopted)};
+  adopted->region = client_.transport.adopt_memory(loop(), bytes, std::move(fd));
+  return mount::ClientMemory{bytes, sigbus_raised, std::move(adopted)};
 }
 
 Result<void> Mounted::start_pages() {
@@ -248,12 +248,12 @@ std::string Mounted::status() {
                {"source", options_.source},
                {"dir", options_.dir},
                {"read_only", options_.read_only},
-               {"manager", files_->trouble() ? files_->trouble()->message : "answers"},
+               {"manager", files_->manager_error() ? files_->manager_error()->message : "answers"},
                {"open_files", operations_ ? operations_->open_files() : 0}};
   json["memory"] = {{"limit", options_.memory},
                     {"requests", kernel_ ? kernel_->slot_bytes() : 0},
                     {"reads", shares_.reads.size() - memory_->free_bytes()},
-                    {"writes", files_->waiting_bytes()}};
+                    {"writes", files_->dirty_bytes()}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -271,10 +271,10 @@ Task<void> Mounted::keep_looking(std::function<void()> look) {
   for (;;) {
     requests.set(static_cast<int64_t>(kernel_->slot_bytes()));
     reads.set(static_cast<int64_t>(shares_.reads.size() - memory_->free_bytes()));
-    writes.set(static_cast<int64_t>(files_->waiting_bytes()));
+    writes.set(static_cast<int64_t>(files_->dirty_bytes()));
     open.set(static_cast<int64_t>(operations_->open_files()));
     if (look) look();
-    const auto waited = co_await after(loop(), kGaugesNs);
+    const auto waited = co_await sleep_for(loop(), kGaugesNs);
     if (!waited) co_return;
   }
 }

@@ -7,7 +7,7 @@
 
 namespace ff::cmd {
 
-Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const Stop& stop, io::Disk& local,
+Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const StopToken& stop, io::Disk& local,
                                                            const Where& where) {
   std::vector<net::Address> servers = where.url.servers;
   if (servers.empty()) {
@@ -24,16 +24,17 @@ Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const Stop& stop, io:
   auto& files =
       access->files_.emplace(access->client_.context, servers, client::FileSystem::Options{});
   net::SystemTransport& transport = access->client_.transport;
-  access->disk_.emplace(local, files,
-                        client::ClusterDisk::Options{.cluster = access->cluster_,
-                                                     .caller = process_caller(),
-                                                     .umask = process_umask(),
-                                                     .chunk_size = where.chunk_size,
-                                                     .memory = [&transport](uint64_t size) {
-                                                       return transport.memory(size);
-                                                     }});
+  access->disk_.emplace(
+      local, files,
+      client::ClusterDisk::Options{.cluster = access->cluster_,
+                                   .caller = process_caller(),
+                                   .umask = process_umask(),
+                                   .chunk_size = where.chunk_size,
+                                   .memory = [&transport](uint64_t size) {
+                                     return transport.allocate_shared_memory(size);
+                                   }});
   auto started = run_task(loop, stoppable(loop, stop, files.start(loop.now_ns() + kOpenNs)));
-  if (!started) return std::move(started).error().within(access->cluster_ + ": ");
+  if (!started) return std::move(started).error().with_context(access->cluster_ + ": ");
   access->thread_ = std::thread([&loop] { loop.run(); });
   return access;
 }

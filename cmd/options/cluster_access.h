@@ -24,7 +24,7 @@ class ClusterAccess {
     uint64_t chunk_size = 0;  // client::ClusterDisk::Options
   };
   // Returns once the cluster has answered. Acts for the user who runs the program.
-  static Result<std::unique_ptr<ClusterAccess>> open(const Stop& stop, io::Disk& local,
+  static Result<std::unique_ptr<ClusterAccess>> open(const StopToken& stop, io::Disk& local,
                                                      const Where& where);
   // With no file and no queue of disk() left.
   ~ClusterAccess();
@@ -36,7 +36,7 @@ class ClusterAccess {
   std::string path(std::string in_cluster) const;
 
  private:
-  ClusterAccess(const Stop& stop, net::TransportOptions transport, const std::string& name)
+  ClusterAccess(const StopToken& stop, net::TransportOptions transport, const std::string& name)
       : client_(stop, std::move(transport), name) {}
 
   NetClient client_;

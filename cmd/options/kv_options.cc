@@ -19,7 +19,7 @@ Result<std::string> store_folder(const KvOptions& options, KvStore::Use use) {
   if (options.dir) {
     dir = *options.dir;
   } else {
-    FF_TRY(const auto state, state_dir(StateUse::daemon, process_state_sources()));
+    FF_TRY(const auto state, state_dir(StateUse::daemon, process_state_environment()));
     dir = io::join(state.path, options.place.name);
   }
   if (use == KvStore::Use::own) {
@@ -85,7 +85,7 @@ Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Use us
     FF_TRY(lock_, take_lock(dir, options.place));
   }
   kv::SqliteStore::Options how{.owned = use == Use::own};
-  if (options.accept_data_loss) how.on_corrupt = db::OnCorrupt::start_afresh;
+  if (options.accept_data_loss) how.on_corrupt = db::OnCorrupt::recreate;
   auto opened = kv::SqliteStore::open(io::join(dir, file_name(options)), clock, how);
   if (!opened) {
     Error error = std::move(opened).error();

@@ -17,7 +17,7 @@ Result<std::vector<net::Address>> parse_meta(const std::string& meta) {
   std::vector<net::Address> addresses;
   for (const std::string_view one : split(meta, ',')) {
     auto address = net::parse_address(one);
-    if (!address) return std::move(address).error().within("--meta: ");
+    if (!address) return std::move(address).error().with_context("--meta: ");
     addresses.push_back(std::move(*address));
   }
   return addresses;

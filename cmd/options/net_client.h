@@ -8,26 +8,26 @@
 #include "platform/auth/key.h"
 #include "platform/auth/token.h"
 #include "platform/base/metrics.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/base/system_loop.h"
 #include "platform/net/system_transport.h"
 #include "platform/rpc/client.h"
-#include "platform/rpc/senders.h"
+#include "platform/rpc/grant_scheduler.h"
 
 namespace ff::cmd {
 
 struct NetClient {
   // `name`: what servers say of it in messages.
-  NetClient(const Stop& stop, net::TransportOptions options, std::string name,
-            size_t max_senders = rpc::Senders::kDefaultMax)
+  NetClient(const StopToken& stop, net::TransportOptions options, std::string name,
+            size_t max_senders = rpc::GrantScheduler::kDefaultMax)
       : loop(stop.clock()),
         key(options.token ? options.token->key : options.key),
         user(options.token ? std::optional(options.token->user) : std::nullopt),
         transport(std::move(options)),
-        senders(max_senders),
+        grants(max_senders),
         context{loop,
                 transport,
-                senders,
+                grants,
                 metrics,
                 rng,
                 {.name = std::move(name),
@@ -36,15 +36,15 @@ struct NetClient {
                  .nonces = &rng,
                  .user = user}} {}
   // With all that used it closed.
-  ~NetClient() { run_task(loop, transport.settled(loop)); }
+  ~NetClient() { run_task(loop, transport.drain(loop)); }
   NetClient(const NetClient&) = delete;
   NetClient& operator=(const NetClient&) = delete;
 
   SystemLoop loop;
-  const std::optional<auth::Key> key;    // the cluster's, or of a token
-  const std::optional<auth::User> user;  // a token's
+  const std::optional<auth::Key> key;       // the cluster's, or of a token
+  const std::optional<auth::TokenId> user;  // a token's
   net::SystemTransport transport;
-  rpc::Senders senders;
+  rpc::GrantScheduler grants;
   Metrics metrics;
   auth::SecureRng rng;
   rpc::ClientContext context;

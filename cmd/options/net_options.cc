@@ -85,8 +85,8 @@ Result<void> check_serves(const NetOptions& options) {
 Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options) {
   constexpr unsigned kServiceLevels = 16;
   net::TransportOptions made;
-  if (options.use == "tcp") made.use = net::NetUse::tcp;
-  if (options.use == "verbs") made.use = net::NetUse::verbs;
+  if (options.use == "tcp") made.mode = net::NetMode::tcp;
+  if (options.use == "verbs") made.mode = net::NetMode::verbs;
   if (options.rdma_sl >= kServiceLevels) {
     return fail(Errc::usage, "--rdma-sl {}: service levels are 0 to 15", options.rdma_sl);
   }
@@ -99,7 +99,7 @@ Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions
   if (tls != 0 && tls != 3) {
     return fail(Errc::usage, "TLS needs all three: --tls-cert, --tls-key and --tls-ca");
   }
-  if (tls != 0 && made.use == net::NetUse::verbs) {
+  if (tls != 0 && made.mode == net::NetMode::verbs) {
     Error error = fail(Errc::usage,
                        "RDMA is not encrypted: --net verbs and --tls-cert exclude "
                        "each other");

@@ -1,4 +1,4 @@
-// `ff schedule agent`: the daemon of a node, which runs what the scheduler gives it.
+// `ff schedule agent`: the daemon of a node, which runs tasks for the scheduler.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kSelf = "/proc/self/exe";
 constexpr size_t kDirDigits = 8;
-constexpr int64_t kEndNs = 10 * kSecond;  // between SIGTERM and SIGKILL
+constexpr int64_t kEndNs = 10 * kSecond;  // from SIGTERM to SIGKILL
 
 struct AgentOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4510", .advertise = {}, .http = {}, .net = {}};
@@ -49,11 +49,11 @@ Result<std::string> dir_of(const AgentOptions& options) {
     if (::getcwd(here.data(), here.size()) == nullptr) return errno_error(errno, *options.dir);
     return io::join(here.c_str(), *options.dir);
   }
-  FF_TRY(const auto state, state_dir(StateUse::daemon, process_state_sources()));
+  FF_TRY(const auto state, state_dir(StateUse::daemon, process_state_environment()));
   return io::join(state.path, "schedule-agent");
 }
 
-// In memory, and another one for each folder of an agent.
+// On a tmpfs, different for each folder of an agent.
 std::string tasks_of(const AgentOptions& options, const std::string& dir) {
   if (options.task_dir) return *options.task_dir;
   const char* const own = ::getenv("XDG_RUNTIME_DIR");
@@ -65,7 +65,7 @@ std::string tasks_of(const AgentOptions& options, const std::string& dir) {
   return fmt::format("{}/ff/agent-{}", run, print.digest.hex().substr(0, kDirDigits));
 }
 
-// This very program, also when another was put into its place since.
+// The running program, also when its file was replaced meanwhile.
 std::string own_program() {
   std::string path(PATH_MAX, '\0');
   const ssize_t got = ::readlink(kSelf, path.data(), path.size());
@@ -92,7 +92,7 @@ Result<scheduler::wire::Node> node_of(const AgentOptions& options) {
   return node;
 }
 
-// Where ranks of other nodes reach this one: by default as callers of the agent do.
+// The address at which ranks of other nodes reach this one: by default that of the agent.
 std::string agent_address(const AgentOptions& options, const std::string& reached_at) {
   if (options.address) return *options.address;
   const auto address = net::parse_address(reached_at);
@@ -107,28 +107,28 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "schedule-agent"));
   if (::geteuid() == 0 && !daemon->client().self.key) {
     Error error = fail(Errc::refused,
-                       "an agent of root needs a key: without one anybody on this machine could "
-                       "have a task run as any user");
+                       "an agent that runs as root needs a key: without one any local user could "
+                       "run a task as any user");
     error.hint =
         "Make one with (umask 077; openssl rand -hex 32 >cluster.key), and give it to the "
         "scheduler "
         "and its agents with --key.";
     return error;
   }
-  ::umask(022);  // of whoever started it; tasks of other users go through folders made here
+  ::umask(022);  // not the inherited one: tasks of other users pass through folders created here
   io::SystemDisk disk;
-  FF_TRY(const auto holdings,
-         scheduler::Holdings::open(disk, session.stop.clock(),
-                                   {.dir = dir,
-                                    .tasks = tasks_of(options, dir),
-                                    .shim = {own_program(), "schedule", "shim"},
-                                    .cgroup = ::geteuid() == 0 ? "ff/tasks" : "",
-                                    .key = daemon->client().self.key,
-                                    .uid = ::geteuid(),
-                                    .keep_logs_ns = options.keep_logs_ns}));
+  FF_TRY(const auto reconciler,
+         scheduler::NodeReconciler::open(disk, session.stop.clock(),
+                                         {.dir = dir,
+                                          .tasks = tasks_of(options, dir),
+                                          .shim = {own_program(), "schedule", "shim"},
+                                          .cgroup = ::geteuid() == 0 ? "ff/tasks" : "",
+                                          .key = daemon->client().self.key,
+                                          .uid = ::geteuid(),
+                                          .keep_logs_ns = options.keep_logs_ns}));
   std::optional<scheduler::Agent> agent;
-  // Methods are added before the daemon listens; where it is reached is known after that.
-  agent.emplace(daemon->client(), daemon->router(), *holdings,
+  // Methods must be added before the daemon listens; its address is known afterwards.
+  agent.emplace(daemon->client(), daemon->router(), *reconciler,
                 scheduler::Agent::Options{.node = std::move(node),
                                           .scheduler = scheduler,
                                           .checks = {own_program(), "validate", "run", "--level",
@@ -138,8 +138,8 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   service.stop = [&agent] { return agent->close(); };
   service.status = [&agent] { return agent->status(); };
   FF_TRY(daemon->run(std::move(service)));
-  if (options.end_tasks && !holdings->end_all(kEndNs)) {
-    return fail(Errc::deadline, "ranks that were killed hang in the kernel");
+  if (options.end_tasks && !reconciler->stop_all_ranks(kEndNs)) {
+    return fail(Errc::deadline, "some killed ranks hang in the kernel");
   }
   return {};
 }

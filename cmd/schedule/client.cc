@@ -1,4 +1,4 @@
-// client.cc: asking, and asking again.
+// client.cc: calls to the scheduler and to agents, with retries.
 #include "cmd/schedule/client.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kTryNs = 10 * kSecond;
 constexpr int64_t kPauseNs = 200 * kMillisecond;
-// A scheduler that was never there is most likely somewhere else; one that was is starting again.
+// A scheduler that never answered is probably elsewhere; one that did is restarting.
 constexpr int64_t kAbsentNs = 2 * kSecond;
 constexpr int64_t kLostNs = 600 * kSecond;
 
@@ -25,57 +25,58 @@ void declare_scheduler(Command& command, ScheduleOptions& options) {
   declare_net(command, options.net);
 }
 
-ScheduleCalls::ScheduleCalls(Session& session, net::TransportOptions transport, std::string address,
-                             int64_t deadline_ns)
+SchedulerClient::SchedulerClient(Session& session, net::TransportOptions transport,
+                                 std::string address, int64_t deadline_ns)
     : session_(session),
       address_(std::move(address)),
       deadline_ns_(deadline_ns),
       client_(session.stop, std::move(transport), "schedule") {}
 
-Result<std::unique_ptr<ScheduleCalls>> ScheduleCalls::open(Session& session,
-                                                           const ScheduleOptions& options,
-                                                           int64_t timeout_ns) {
+Result<std::unique_ptr<SchedulerClient>> SchedulerClient::open(Session& session,
+                                                               const ScheduleOptions& options,
+                                                               int64_t timeout_ns) {
   auto address = net::parse_address(options.scheduler);
-  if (!address) return std::move(address).error().within("--scheduler: ");
+  if (!address) return std::move(address).error().with_context("--scheduler: ");
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
   const int64_t deadline_ns = before_stop_ns(session.stop, timeout_ns);
-  std::unique_ptr<ScheduleCalls> calls(
-      new ScheduleCalls(session, std::move(transport), address->text(), deadline_ns));
-  calls->has_token_ = options.net.token.has_value();
-  calls->scheduler_ = std::make_unique<rpc::Client>(calls->client_.context, *address);
-  return calls;
+  std::unique_ptr<SchedulerClient> client(
+      new SchedulerClient(session, std::move(transport), address->text(), deadline_ns));
+  client->has_token_ = options.net.token.has_value();
+  client->scheduler_ = std::make_unique<rpc::Client>(client->client_.context, *address);
+  return client;
 }
 
-ScheduleCalls::~ScheduleCalls() {
+SchedulerClient::~SchedulerClient() {
   if (scheduler_ != nullptr) run_task(client_.loop, scheduler_->close());
   for (const auto& [address, agent] : agents_) run_task(client_.loop, agent->close());
 }
 
-int64_t ScheduleCalls::try_until_ns() {
+int64_t SchedulerClient::try_until_ns() {
   return std::min(client_.loop.now_ns() + kTryNs, deadline_ns_);
 }
 
-void ScheduleCalls::has_answered() {
-  if (absent_ns_ != 0 && met_) session_.out.detail("{} answers again", address_);
-  met_ = true;
-  absent_ns_ = 0;
+void SchedulerClient::note_answer() {
+  if (unreachable_since_ns_ != 0 && answered_before_)
+    session_.out.detail("{} answers again", address_);
+  answered_before_ = true;
+  unreachable_since_ns_ = 0;
 }
 
-Result<void> ScheduleCalls::may_try_again(Error error, bool sent, bool is_lost) {
+Result<void> SchedulerClient::check_retry(Error error, bool sent, bool is_lost) {
   FF_TRY(session_.stop.check());
   if (error.code != Errc::unreachable && error.code != Errc::deadline) {
     if (is_lost) {
       error.hint =
-          "The connection was lost before, and an earlier try may have done it: look with "
+          "The connection was lost before, so an earlier attempt may have succeeded: check with "
           "'ff schedule list -a'.";
     }
     return error;
   }
   const int64_t now_ns = client_.loop.now_ns();
-  if (absent_ns_ == 0) absent_ns_ = now_ns;
-  met_ = met_ || sent;
-  const int64_t patience_ns = absent_ns_ + (met_ ? kLostNs : kAbsentNs);
+  if (unreachable_since_ns_ == 0) unreachable_since_ns_ = now_ns;
+  answered_before_ = answered_before_ || sent;
+  const int64_t patience_ns = unreachable_since_ns_ + (answered_before_ ? kLostNs : kAbsentNs);
   if (now_ns + kPauseNs < std::min(deadline_ns_, patience_ns)) {
     return session_.stop.sleep_ns(kPauseNs);
   }
@@ -84,7 +85,7 @@ Result<void> ScheduleCalls::may_try_again(Error error, bool sent, bool is_lost) 
   return gone;
 }
 
-Result<rpc::Client*> ScheduleCalls::agent_at(const std::string& address) {
+Result<rpc::Client*> SchedulerClient::agent_at(const std::string& address) {
   auto& agent = agents_[address];
   if (agent == nullptr) {
     FF_TRY(auto parsed, net::parse_address(address));
@@ -93,7 +94,7 @@ Result<rpc::Client*> ScheduleCalls::agent_at(const std::string& address) {
   return agent.get();
 }
 
-Result<scheduler::wire::ListedTask> ScheduleCalls::task(uint64_t id) {
+Result<scheduler::wire::ListedTask> SchedulerClient::task(uint64_t id) {
   scheduler::wire::ListRequest request;
   request.set_finished(true);
   request.set_task(id);
@@ -104,7 +105,7 @@ Result<scheduler::wire::ListedTask> ScheduleCalls::task(uint64_t id) {
                "List them: ff schedule list -a"};
 }
 
-Result<std::vector<scheduler::wire::ListedNode>> ScheduleCalls::nodes() {
+Result<std::vector<scheduler::wire::ListedNode>> SchedulerClient::nodes() {
   FF_TRY(auto reply, call(scheduler::kNodes, scheduler::wire::NodesRequest()));
   return std::vector<scheduler::wire::ListedNode>(reply.nodes().begin(), reply.nodes().end());
 }

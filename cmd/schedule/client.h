@@ -1,5 +1,5 @@
-// Everything that makes a subcommand of `ff schedule` a client of the scheduler, and of the agents
-// that it names.
+// The client of the scheduler, and of the agents that it names, for the subcommands of `ff
+// schedule`.
 #pragma once
 
 #include <cstdint>
@@ -20,47 +20,47 @@
 namespace ff::cmd {
 
 constexpr const char* kDefaultScheduler = "127.0.0.1:4500";
-// The time of a command, by default: the scheduler may be starting again.
+// The default timeout of a command: the scheduler may be restarting.
 constexpr int64_t kScheduleNs = 30 * kSecond;
 
 struct ScheduleOptions {
   std::string scheduler = kDefaultScheduler;
   NetOptions net;
 };
-// --scheduler and the network's options.
+// Declares --scheduler and the network options.
 void declare_scheduler(Command& command, ScheduleOptions& options);
 
-class ScheduleCalls {
+class SchedulerClient {
  public:
-  // `timeout_ns`: the command's, 0 for none. Errc::usage: addresses, files.
-  static Result<std::unique_ptr<ScheduleCalls>> open(Session& session,
-                                                     const ScheduleOptions& options,
-                                                     int64_t timeout_ns);
-  ~ScheduleCalls();
+  // `timeout_ns`: timeout of the command, 0: none. Errc::usage: addresses, files.
+  static Result<std::unique_ptr<SchedulerClient>> open(Session& session,
+                                                       const ScheduleOptions& options,
+                                                       int64_t timeout_ns);
+  ~SchedulerClient();
 
-  // Of the scheduler. Asked again when the connection was lost: what is asked for may be done
-  // twice (SubmitRequest::once). Errc::unreachable: it is not there.
+  // Calls the scheduler. Repeated when the connection was lost: requests are idempotent
+  // (SubmitRequest::once). Errc::unreachable: no scheduler answers.
   template <class Request, class Reply>
   Result<Reply> call(rpc::Method<Request, Reply> method, const Request& request) {
-    bool is_lost = false;  // one that may have been done
+    bool is_lost = false;  // a lost call may have been executed
     for (;;) {
       bool sent = false;
-      auto reply = run(ask_once(*scheduler_, method, request, try_until_ns(), sent));
+      auto reply = run(call_once(*scheduler_, method, request, try_until_ns(), sent));
       if (reply) {
-        has_answered();
+        note_answer();
         return reply;
       }
-      FF_TRY(may_try_again(std::move(reply).error(), sent, is_lost));
+      FF_TRY(check_retry(std::move(reply).error(), sent, is_lost));
       is_lost = is_lost || sent;
     }
   }
-  // Of an agent ("host:port"), once.
+  // Calls an agent ("host:port"), once.
   template <class Request, class Reply>
-  Result<Reply> ask_agent(const std::string& address, rpc::Method<Request, Reply> method,
-                          const Request& request) {
+  Result<Reply> call_agent(const std::string& address, rpc::Method<Request, Reply> method,
+                           const Request& request) {
     FF_TRY(rpc::Client* const agent, agent_at(address));
     bool sent = false;
-    return run(ask_once(*agent, method, request, try_until_ns(), sent));
+    return run(call_once(*agent, method, request, try_until_ns(), sent));
   }
 
   // Errc::not_found.
@@ -69,30 +69,28 @@ class ScheduleCalls {
 
   Session& session() { return session_; }
   Rng& rng() { return client_.rng; }
-  // It speaks for one user, whoever runs it.
+  // The caller is identified by a token, whoever runs the command.
   bool has_token() const { return has_token_; }
   int64_t wall_ns() const { return session_.stop.clock().wall_ns(); }
 
  private:
-  ScheduleCalls(Session& session, net::TransportOptions transport, std::string address,
-                int64_t deadline_ns);
+  SchedulerClient(Session& session, net::TransportOptions transport, std::string address,
+                  int64_t deadline_ns);
   template <class Request, class Reply>
-  static Task<Result<Reply>> ask_once(rpc::Client& client, rpc::Method<Request, Reply> method,
-                                      Request request, int64_t until_ns, bool& sent) {
-    auto connecting = client.channel(until_ns);
-    FF_CO_TRY(co_await std::move(connecting));
+  static Task<Result<Reply>> call_once(rpc::Client& client, rpc::Method<Request, Reply> method,
+                                       Request request, int64_t until_ns, bool& sent) {
+    FF_CO_TRY(co_await client.channel(until_ns));
     sent = true;
-    auto calling = rpc::call_method(client, method, std::move(request), until_ns);
-    co_return co_await std::move(calling);
+    co_return co_await rpc::call_method(client, method, std::move(request), until_ns);
   }
   template <class T>
   Result<T> run(Task<Result<T>> task) {
     return run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(task)));
   }
   int64_t try_until_ns();
-  void has_answered();
-  // Waits a moment; or the error that the command ends with.
-  Result<void> may_try_again(Error error, bool sent, bool is_lost);
+  void note_answer();
+  // Waits a moment; or returns the error of the command.
+  Result<void> check_retry(Error error, bool sent, bool is_lost);
   Result<rpc::Client*> agent_at(const std::string& address);
 
   Session& session_;
@@ -102,19 +100,19 @@ class ScheduleCalls {
   NetClient client_;
   std::unique_ptr<rpc::Client> scheduler_;
   std::map<std::string, std::unique_ptr<rpc::Client>> agents_;
-  bool met_ = false;       // it has been there
-  int64_t absent_ns_ = 0;  // since when it is not, steady; 0: it is there
+  bool answered_before_ = false;      // the scheduler has answered before
+  int64_t unreachable_since_ns_ = 0;  // since when it does not answer, steady; 0: it does
 };
 
-constexpr uint32_t kTasksOfPage = 500;
+constexpr uint32_t kTasksPerPage = 500;
 
-// Which tasks.
-struct Wanted {
-  bool finished = false;            // too
+// Selects tasks.
+struct TaskFilter {
+  bool finished = false;            // include finished tasks
   std::optional<std::string> user;  // a name, or a number
 };
-// The newest first, in pages; `take` returns whether it wants more. (list.cc)
-Result<void> each_task(ScheduleCalls& calls, const Wanted& wanted,
-                       const std::function<bool(const scheduler::wire::ListedTask&)>& take);
+// Calls `take` for each task, newest first, until it returns false. (list.cc)
+Result<void> for_each_task(SchedulerClient& client, const TaskFilter& wanted,
+                           const std::function<bool(const scheduler::wire::ListedTask&)>& take);
 
 }  // namespace ff::cmd

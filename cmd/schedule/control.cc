@@ -1,24 +1,24 @@
-// `ff schedule stop`, `suspend` and `resume`: what users do to their tasks.
+// `ff schedule stop`, `suspend` and `resume`: control of own tasks.
 #include "cmd/cli/many.h"
 #include "cmd/schedule/client.h"
 #include "cmd/schedule/schedule.h"
-#include "ops/scheduler/book.h"
+#include "ops/scheduler/scheduler_state.h"
 
 namespace ff::cmd {
 namespace {
 
-using scheduler::Control;
+using scheduler::TaskControl;
 
 struct ControlOptions {
   ScheduleOptions schedule;
   std::vector<uint64_t> tasks;
 };
 
-Result<void> control(ScheduleCalls& calls, uint64_t task, Control what) {
+Result<void> control(SchedulerClient& client, uint64_t task, TaskControl what) {
   scheduler::wire::ControlRequest request;
   request.set_task(task);
   request.set_what(static_cast<uint32_t>(what));
-  auto reply = calls.call(scheduler::kControl, request);
+  auto reply = client.call(scheduler::kControl, request);
   if (reply) return {};
   Error error = std::move(reply).error();
   if (error.hint.empty() && error.code == Errc::not_found) {
@@ -29,14 +29,14 @@ Result<void> control(ScheduleCalls& calls, uint64_t task, Control what) {
   return error;
 }
 
-// All of them, whatever becomes of one.
+// Tries all, even if one fails.
 Result<void> run_control(Session& session, const ControlOptions& options, int64_t timeout_ns,
-                         Control what) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
+                         TaskControl what) {
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
   Failures failures(session.out);
   Json done = Json::array();
   for (const uint64_t task : options.tasks) {
-    auto controlled = control(*calls, task, what);
+    auto controlled = control(*client, task, what);
     if (controlled) {
       done.push_back(task);
     } else if (!failures.add(std::move(controlled).error())) {
@@ -47,7 +47,7 @@ Result<void> run_control(Session& session, const ControlOptions& options, int64_
   return failures.end();
 }
 
-void declare_control(Command& command, Control what) {
+void declare_control(Command& command, TaskControl what) {
   auto& options = command.keep<ControlOptions>();
   command.argument("TASK", number(options.tasks, "TASK"), "Their ids");
   declare_scheduler(command, options.schedule);
@@ -67,19 +67,19 @@ void declare_schedule_control(Command& schedule) {
       "tasks have ended: 'ff schedule show' tells how far they are. Only its user and the operator "
       "(the cluster key) may stop a task.");
   stop.example("ff schedule stop 17 18", "two of them");
-  declare_control(stop, Control::stop);
+  declare_control(stop, TaskControl::stop);
 
   Command& suspend = schedule.sub("suspend", "Take tasks off their nodes, until they are resumed");
   suspend.about(
       "A task that runs is asked to save and leave its nodes, as for stop; it keeps its id and its "
       "checkpoints, and waits outside of the queue until 'ff schedule resume'.");
   suspend.example("ff schedule suspend 17", "make room for something else");
-  declare_control(suspend, Control::suspend);
+  declare_control(suspend, TaskControl::suspend);
 
   Command& resume = schedule.sub("resume", "Put suspended tasks back into the queue");
   resume.about("A resumed task has the place in the queue that its id gives it.");
   resume.example("ff schedule resume 17", "go on with it");
-  declare_control(resume, Control::resume);
+  declare_control(resume, TaskControl::resume);
 }
 
 }  // namespace ff::cmd

@@ -1,11 +1,11 @@
-// `ff schedule history`: what finished tasks have used, lost and waited, by user.
+// `ff schedule history`: use, loss and waiting time of finished tasks, by user.
 #include <map>
 
 #include "cmd/cli/many.h"
 #include "cmd/schedule/client.h"
+#include "cmd/schedule/format.h"
 #include "cmd/schedule/schedule.h"
-#include "cmd/schedule/words.h"
-#include "ops/scheduler/book.h"
+#include "ops/scheduler/scheduler_state.h"
 #include "platform/base/clock.h"
 #include "platform/base/units.h"
 
@@ -20,17 +20,17 @@ struct HistoryOptions {
 
 struct Sum {
   uint64_t tasks = 0, succeeded = 0, failed = 0, stopped = 0;
-  uint64_t started = 0;  // of them: the others were stopped before
+  uint64_t started = 0;  // tasks that ran; the others were stopped before
   int64_t used_ns = 0, lost_ns = 0;
-  double waited_ns = 0;  // until the first start, all together
+  double waited_ns = 0;  // until the first start, total
 
   void add(const scheduler::wire::Task& task) {
     tasks++;
-    switch (static_cast<scheduler::Outcome>(task.outcome())) {
-      case scheduler::Outcome::succeeded: succeeded++; break;
-      case scheduler::Outcome::failed: failed++; break;
-      case scheduler::Outcome::stopped: stopped++; break;
-      case scheduler::Outcome::none: break;
+    switch (static_cast<scheduler::TaskOutcome>(task.outcome())) {
+      case scheduler::TaskOutcome::succeeded: succeeded++; break;
+      case scheduler::TaskOutcome::failed: failed++; break;
+      case scheduler::TaskOutcome::stopped: stopped++; break;
+      case scheduler::TaskOutcome::none: break;
     }
     used_ns += task.used();
     lost_ns += task.lost();
@@ -63,12 +63,12 @@ void add_usage_row(Table& table, const std::string& who, const Sum& sum) {
 }
 
 Result<void> run_history(Session& session, const HistoryOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
-  const int64_t from_ns = options.since_ns ? calls->wall_ns() - *options.since_ns : 0;
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
+  const int64_t from_ns = options.since_ns ? client->wall_ns() - *options.since_ns : 0;
   std::map<std::string, Sum> users;
   Sum total;
-  const Wanted wanted{.finished = true, .user = options.user};
-  FF_TRY(each_task(*calls, wanted, [&](const scheduler::wire::ListedTask& listed) {
+  const TaskFilter wanted{.finished = true, .user = options.user};
+  FF_TRY(for_each_task(*client, wanted, [&](const scheduler::wire::ListedTask& listed) {
     const auto& task = listed.task();
     const bool is_over = scheduler::phase_of(task) == scheduler::TaskPhase::finished;
     if (is_over && task.finished() >= from_ns) {

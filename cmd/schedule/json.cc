@@ -1,15 +1,15 @@
-// What --json says of tasks and nodes: every field that the scheduler keeps.
+// The --json form of tasks and nodes: every field that the scheduler stores.
 #include <algorithm>
 
-#include "cmd/schedule/words.h"
-#include "ops/scheduler/book.h"
+#include "cmd/schedule/format.h"
+#include "ops/scheduler/scheduler_state.h"
 #include "platform/base/text.h"
 #include "platform/base/units.h"
 
 namespace ff::cmd {
 namespace {
 
-using scheduler::StopWhy;
+using scheduler::StopReason;
 using scheduler::wire::Attempt;
 using scheduler::wire::Spec;
 
@@ -20,7 +20,7 @@ Json words_json(const Words& words) {
   return json;
 }
 
-// JSON has no other bytes than UTF-8.
+// JSON strings must be UTF-8.
 void add_hex(Json& json, const std::string& name, const auto& words) {
   if (std::ranges::all_of(words, [](const std::string& word) { return valid_utf8(word); })) return;
   Json all = Json::array();
@@ -54,40 +54,43 @@ Json spec_json(const Spec& spec) {
   return json;
 }
 
-Json attempt_json(const Attempt& tried) {
-  Json json = {{"number", tried.number()}, {"nodes", words_json(tried.nodes())}};
-  const auto named = static_cast<uint32_t>(tried.nodes_size());
-  json["nodes_count"] = std::max(named, tried.nodes_count());
-  json["priority"] =
-      tried.level() < scheduler::kLevels ? Json(scheduler::kPriorities.at(tried.level())) : Json();
-  json["port"] = tried.port() == 0 ? Json() : Json(tried.port());
-  add_time(json, "placed", tried.placed());
-  add_time(json, "started", tried.started());
-  json["saved_step"] = tried.has_saved_step() ? Json(tried.saved_step()) : Json();
-  add_time(json, "saved", tried.saved());
-  const bool is_stopped = tried.stop() != 0;
-  const bool is_known = tried.stop() <= static_cast<uint32_t>(scheduler::kLastStop);
+Json attempt_json(const Attempt& current) {
+  Json json = {{"number", current.number()}, {"nodes", words_json(current.nodes())}};
+  const auto named = static_cast<uint32_t>(current.nodes_size());
+  json["nodes_count"] = std::max(named, current.nodes_count());
+  json["priority"] = current.level() < scheduler::kPriorityLevels
+                         ? Json(scheduler::kPriorities.at(current.level()))
+                         : Json();
+  json["port"] = current.port() == 0 ? Json() : Json(current.port());
+  add_time(json, "placed", current.placed());
+  add_time(json, "started", current.started());
+  json["saved_step"] = current.has_saved_step() ? Json(current.saved_step()) : Json();
+  add_time(json, "saved", current.saved());
+  const bool is_stopped = current.stop() != 0;
+  const bool is_known = current.stop() <= static_cast<uint32_t>(scheduler::kLastStopReason);
   json["stop"] = !is_stopped ? Json()
-                 : is_known  ? Json(scheduler::stop_name(static_cast<StopWhy>(tried.stop())))
-                             : Json("unknown");
-  json["stop_text"] = or_null(tried.stop_text());
-  json["stop_for"] = tried.stop_for() == 0 ? Json() : Json(tried.stop_for());
-  add_time(json, "asked", tried.asked());
-  add_time(json, "acked", tried.acked());
-  add_time(json, "terminated", tried.terminated());
-  add_time(json, "killed", tried.killed());
-  add_time(json, "ended", tried.ended());
-  const bool has_status = tried.status() != 0;
-  json["exit"] = has_status ? Json(shell_code(tried.status())) : Json();
-  json["exit_rank"] = has_status ? Json(tried.status_rank()) : Json();
+                 : is_known
+                     ? Json(scheduler::stop_reason_name(static_cast<StopReason>(current.stop())))
+                     : Json("unknown");
+  json["stop_text"] = or_null(current.stop_text());
+  json["stop_for"] = current.stop_for() == 0 ? Json() : Json(current.stop_for());
+  add_time(json, "asked", current.asked());
+  add_time(json, "acked", current.acked());
+  add_time(json, "terminated", current.terminated());
+  add_time(json, "killed", current.killed());
+  add_time(json, "ended", current.ended());
+  const bool has_status = current.status() != 0;
+  json["exit"] = has_status ? Json(shell_code(current.status())) : Json();
+  json["exit_rank"] = has_status ? Json(current.status_rank()) : Json();
   return json;
 }
 
 Json waiting_json(const scheduler::wire::Waiting& waiting) {
   Json json;
-  json["why"] = waiting.why() > static_cast<uint32_t>(scheduler::Why::behind)
-                    ? Json("unknown")
-                    : Json(scheduler::why_name(static_cast<scheduler::Why>(waiting.why())));
+  json["why"] =
+      waiting.why() > static_cast<uint32_t>(scheduler::WaitReason::priority)
+          ? Json("unknown")
+          : Json(scheduler::wait_reason_name(static_cast<scheduler::WaitReason>(waiting.why())));
   json["other"] = waiting.other() == 0 ? Json() : Json(waiting.other());
   add_time(json, "expected", waiting.expected());
   json["missing"] = waiting.missing();
@@ -116,7 +119,7 @@ Json task_json(const scheduler::wire::ListedTask& listed) {
   add_time(json, "not_before", task.not_before());
   json["waiting"] = listed.has_waiting() ? waiting_json(listed.waiting()) : Json();
   Json attempts = Json::array();
-  for (const Attempt& tried : task.attempts()) attempts.push_back(attempt_json(tried));
+  for (const Attempt& current : task.attempts()) attempts.push_back(attempt_json(current));
   json["attempts"] = std::move(attempts);
   json["attempts_made"] = task.attempts_made();
   json["failures"] = task.failures();

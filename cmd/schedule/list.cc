@@ -1,11 +1,12 @@
-// `ff schedule list`, `show` and `explain`: what there is, all that is known of one, why it waits.
+// `ff schedule list`, `show` and `explain`: lists tasks, shows all fields of one, explains why it
+// waits.
 #include <algorithm>
 
 #include "cmd/cli/many.h"
 #include "cmd/schedule/client.h"
+#include "cmd/schedule/format.h"
 #include "cmd/schedule/schedule.h"
-#include "cmd/schedule/words.h"
-#include "ops/scheduler/book.h"
+#include "ops/scheduler/scheduler_state.h"
 #include "platform/base/text.h"
 #include "platform/base/units.h"
 
@@ -30,53 +31,53 @@ struct OneOptions {
   uint64_t task = 0;
 };
 
-// Since it began to run, or for how long it did.
+// The start of its run, or the duration.
 std::string ran_text(const scheduler::wire::Task& task, int64_t now_ns) {
   if (task.attempts().empty()) return "";
-  const Attempt& tried = *task.attempts().rbegin();
-  if (tried.started() == 0) return "";
-  const int64_t until_ns = tried.ended() != 0 ? tried.ended() : now_ns;
-  return format_duration(std::max<int64_t>(0, until_ns - tried.started()));
+  const Attempt& current = *task.attempts().rbegin();
+  if (current.started() == 0) return "";
+  const int64_t until_ns = current.ended() != 0 ? current.ended() : now_ns;
+  return format_duration(std::max<int64_t>(0, until_ns - current.started()));
 }
 
 class TaskTable {
  public:
-  TaskTable(ScheduleCalls& calls)  // NOLINT: implicit
-      : calls_(calls),
-        table_(calls.session().out, {{"TASK", Align::right},
-                                     {"USER"},
-                                     {"STATE"},
-                                     {"PRIO", Align::right},
-                                     {"GROUP"},
-                                     {"NODES", Align::right},
-                                     {"AGE", Align::right},
-                                     {"RAN", Align::right},
-                                     {"NAME"},
-                                     {"WHY"}}) {}
+  TaskTable(SchedulerClient& client)  // NOLINT: implicit
+      : client_(client),
+        table_(client.session().out, {{"TASK", Align::right},
+                                      {"USER"},
+                                      {"STATE"},
+                                      {"PRIO", Align::right},
+                                      {"GROUP"},
+                                      {"NODES", Align::right},
+                                      {"AGE", Align::right},
+                                      {"RAN", Align::right},
+                                      {"NAME"},
+                                      {"WHY"}}) {}
   void add(const ListedTask& listed) {
     const scheduler::wire::Task& task = listed.task();
-    const int64_t now_ns = calls_.wall_ns();
+    const int64_t now_ns = client_.wall_ns();
     table_.row(
         {fmt::to_string(task.id()), task.owner().name(), Cell(task_state(task), task_color(task)),
          priority_text(task.spec()), task.spec().group(), fmt::to_string(task.spec().nodes()),
          format_duration(std::max<int64_t>(0, now_ns - task.submitted())), ran_text(task, now_ns),
-         scheduler::short_title(task, kTitleMax), why_text(listed, now_ns)});
+         scheduler::short_title(task, kTitleMax), reason_text(listed, now_ns)});
   }
 
  private:
-  ScheduleCalls& calls_;
+  SchedulerClient& client_;
   Table table_;
 };
 
 Result<void> run_list(Session& session, const ListOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
   uint64_t left = options.count.value_or(UINT64_MAX);
   JsonList json(session.out, "tasks");
   uint64_t shown = 0;
   {
-    TaskTable table(*calls);
-    const Wanted wanted{.finished = options.all, .user = options.user};
-    FF_TRY(each_task(*calls, wanted, [&](const ListedTask& listed) {
+    TaskTable table(*client);
+    const TaskFilter wanted{.finished = options.all, .user = options.user};
+    FF_TRY(for_each_task(*client, wanted, [&](const ListedTask& listed) {
       if (left == 0) return false;
       left--;
       shown++;
@@ -139,52 +140,54 @@ void print_task(Output& out, const ListedTask& listed, int64_t now_ns) {
   table.row({"attempts", fmt::to_string(task.attempts_made())});
 }
 
-std::string stop_text(const Attempt& tried) {
-  const auto why = tried.stop() <= static_cast<uint32_t>(scheduler::kLastStop)
-                       ? scheduler::stop_name(static_cast<scheduler::StopWhy>(tried.stop()))
-                       : "unknown";
-  return tried.stop_text().empty() ? std::string(why)
-                                   : fmt::format("{}: {}", why, tried.stop_text());
+std::string stop_text(const Attempt& current) {
+  const auto why =
+      current.stop() <= static_cast<uint32_t>(scheduler::kLastStopReason)
+          ? scheduler::stop_reason_name(static_cast<scheduler::StopReason>(current.stop()))
+          : "unknown";
+  return current.stop_text().empty() ? std::string(why)
+                                     : fmt::format("{}: {}", why, current.stop_text());
 }
 
-// Of old attempts the scheduler keeps the first nodes only.
-std::string attempt_nodes_text(const Attempt& tried) {
-  const auto named = static_cast<uint32_t>(tried.nodes_size());
-  const std::string names = fmt::format("{}", fmt::join(tried.nodes(), " "));
-  if (tried.nodes_count() <= named) return names;
-  return fmt::format("{} and {} more", names, tried.nodes_count() - named);
+// The scheduler keeps only the first nodes of old attempts.
+std::string attempt_nodes_text(const Attempt& current) {
+  const auto named = static_cast<uint32_t>(current.nodes_size());
+  const std::string names = fmt::format("{}", fmt::join(current.nodes(), " "));
+  if (current.nodes_count() <= named) return names;
+  return fmt::format("{} and {} more", names, current.nodes_count() - named);
 }
 
-// One step a row, with the time since the one before it.
+// One step per row, with the time since the step before.
 void print_attempts(Output& out, const scheduler::wire::Task& task) {
   out.line("");
   auto table =
       out.table({{"ATTEMPT", Align::right}, {"STEP"}, {"WHEN"}, {"AFTER", Align::right}, {"WHAT"}});
-  for (const Attempt& tried : task.attempts()) {
+  for (const Attempt& current : task.attempts()) {
     struct Step {
       const char* name;
       int64_t at_ns;
       std::string what;
     };
-    const bool failed = tried.status() != 0;
+    const bool failed = current.status() != 0;
     std::vector<Step> steps = {
-        {"placed", tried.placed(), attempt_nodes_text(tried)},
-        {"started", tried.started(),
-         tried.port() == 0 ? "" : fmt::format("MASTER_PORT {}", tried.port())},
-        {"saved", tried.saved(),
-         tried.has_saved_step() ? fmt::format("step {}", tried.saved_step()) : ""},
-        {"asked to stop", tried.asked(), stop_text(tried)},
-        {"answered", tried.acked(), ""},
-        {"SIGTERM", tried.terminated(), ""},
-        {"SIGKILL", tried.killed(), ""},
-        {"ended", tried.ended(),
-         failed ? fmt::format("rank {}, exit {}", tried.status_rank(), shell_code(tried.status()))
-                : ""}};
+        {"placed", current.placed(), attempt_nodes_text(current)},
+        {"started", current.started(),
+         current.port() == 0 ? "" : fmt::format("MASTER_PORT {}", current.port())},
+        {"saved", current.saved(),
+         current.has_saved_step() ? fmt::format("step {}", current.saved_step()) : ""},
+        {"asked to stop", current.asked(), stop_text(current)},
+        {"answered", current.acked(), ""},
+        {"SIGTERM", current.terminated(), ""},
+        {"SIGKILL", current.killed(), ""},
+        {"ended", current.ended(),
+         failed
+             ? fmt::format("rank {}, exit {}", current.status_rank(), shell_code(current.status()))
+             : ""}};
     std::erase_if(steps, [](const Step& step) { return step.at_ns == 0; });
     std::ranges::stable_sort(steps, {}, &Step::at_ns);
     int64_t before_ns = 0;
     for (const Step& step : steps) {
-      table.row({fmt::to_string(tried.number()), step.name, format_time(step.at_ns),
+      table.row({fmt::to_string(current.number()), step.name, format_time(step.at_ns),
                  before_ns == 0 ? "" : format_duration(step.at_ns - before_ns), step.what});
       before_ns = step.at_ns;
     }
@@ -192,20 +195,20 @@ void print_attempts(Output& out, const scheduler::wire::Task& task) {
 }
 
 Result<void> run_show(Session& session, const OneOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
-  FF_TRY(const auto listed, calls->task(options.task));
-  print_task(session.out, listed, calls->wall_ns());
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
+  FF_TRY(const auto listed, client->task(options.task));
+  print_task(session.out, listed, client->wall_ns());
   if (!listed.task().attempts().empty()) print_attempts(session.out, listed.task());
   Json data = task_json(listed);
-  data["explained"] = explanation(listed, calls->wall_ns());
+  data["explained"] = explanation(listed, client->wall_ns());
   session.out.data(std::move(data));
   return {};
 }
 
 Result<void> run_explain(Session& session, const OneOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
-  FF_TRY(const auto listed, calls->task(options.task));
-  const std::string sentence = explanation(listed, calls->wall_ns());
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
+  FF_TRY(const auto listed, client->task(options.task));
+  const std::string sentence = explanation(listed, client->wall_ns());
   session.out.line("{}", sentence);
   const Json whole = task_json(listed);
   session.out.data({{"task", listed.task().id()},
@@ -229,13 +232,13 @@ void declare_one(Command& command, RunOne run) {
 
 }  // namespace
 
-Result<void> each_task(ScheduleCalls& calls, const Wanted& wanted,
-                       const std::function<bool(const ListedTask&)>& take) {
+Result<void> for_each_task(SchedulerClient& client, const TaskFilter& wanted,
+                           const std::function<bool(const ListedTask&)>& take) {
   ListRequest request;
   request.set_finished(wanted.finished);
-  request.set_limit(kTasksOfPage);
+  request.set_limit(kTasksPerPage);
   for (;;) {
-    FF_TRY(const auto reply, calls.call(scheduler::kList, request));
+    FF_TRY(const auto reply, client.call(scheduler::kList, request));
     for (const ListedTask& listed : reply.tasks()) {
       request.set_before(listed.task().id());
       const auto& owner = listed.task().owner();

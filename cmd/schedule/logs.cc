@@ -1,19 +1,18 @@
-// `ff schedule logs` and `run`: what a task prints, and a task as if it were a program of one's
-// own.
-#include "cmd/schedule/follow.h"
+// `ff schedule logs` and `run`: prints the output of a task; runs a task like a local program.
+#include "cmd/schedule/format.h"
+#include "cmd/schedule/log_reader.h"
 #include "cmd/schedule/schedule.h"
 #include "cmd/schedule/submit.h"
-#include "cmd/schedule/words.h"
-#include "ops/scheduler/book.h"
+#include "ops/scheduler/scheduler_state.h"
 
 namespace ff::cmd {
 namespace {
 
-constexpr int kOwnFailure = 125;  // as env(1), nohup(1) and timeout(1) have it
+constexpr int kOwnFailure = 125;  // as in env(1), nohup(1) and timeout(1)
 
 struct LogsOptions {
   ScheduleOptions schedule;
-  LogWanted wanted;
+  LogSelection wanted;
 };
 
 struct FollowedOptions {
@@ -23,41 +22,41 @@ struct FollowedOptions {
 
 Result<void> run_logs(Session& session, const LogsOptions& options, int64_t timeout_ns) {
   if (options.wanted.attempt && *options.wanted.attempt == 0) {
-    return fail(Errc::usage, "--attempt 0: they are counted from 1");
+    return fail(Errc::usage, "--attempt 0: attempts are numbered from 1");
   }
   if (options.wanted.attempt && options.wanted.all) {
-    return fail(Errc::usage, "--attempt is one of them, and --all-attempts all");
+    return fail(Errc::usage, "--attempt and --all-attempts exclude each other");
   }
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
-  FF_TRY(LogReader(*calls, options.wanted).run());
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
+  FF_TRY(LogReader(*client, options.wanted).run());
   return {};
 }
 
-// The exit code of its program; an error, where that has not ended by itself.
+// The exit code of its program; an error if the program did not exit by itself.
 Result<int> exit_of(const scheduler::wire::Task& task) {
-  const auto outcome = static_cast<scheduler::Outcome>(task.outcome());
-  if (outcome == scheduler::Outcome::succeeded) return 0;
+  const auto outcome = static_cast<scheduler::TaskOutcome>(task.outcome());
+  if (outcome == scheduler::TaskOutcome::succeeded) return 0;
   const bool has_status = !task.attempts().empty() && task.attempts().rbegin()->status() != 0;
-  if (outcome == scheduler::Outcome::failed && has_status) {
+  if (outcome == scheduler::TaskOutcome::failed && has_status) {
     return shell_code(task.attempts().rbegin()->status());
   }
   return Error{Errc::failed,
                fmt::format("task {} has {}: {}", task.id(),
-                           outcome == scheduler::Outcome::stopped ? "been ended" : "failed",
+                           outcome == scheduler::TaskOutcome::stopped ? "been ended" : "failed",
                            task.outcome_text()),
                fmt::format("How it went: ff schedule show {}", task.id())};
 }
 
 Result<void> run_run(Session& session, const FollowedOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
-  FF_TRY(const uint64_t id, submit_task(*calls, options.task));
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
+  FF_TRY(const uint64_t id, submit_task(*client, options.task));
   session.out.note("task {}", id);
-  LogWanted wanted;
+  LogSelection wanted;
   wanted.task = id;
   wanted.follow = true;
-  auto ended = LogReader(*calls, wanted).run();
+  auto ended = LogReader(*client, wanted).run();
   if (!ended && !session.stop.check()) {
-    // Said with --quiet, too: what was begun goes on.
+    // Printed with --quiet, too: the task keeps running.
     session.out.warn(
         "task {} goes on; stop it: ff schedule stop {}; its output: ff schedule logs "
         "-f {}",
@@ -65,9 +64,9 @@ Result<void> run_run(Session& session, const FollowedOptions& options, int64_t t
     return std::move(ended).error();
   }
   if (!ended && ended.error().code == Errc::not_found) {
-    // Its log is not there, or not any more; what it ended with counts.
+    // The log is missing; the exit code still counts.
     session.out.warn("{}", ended.error().message);
-    ended = calls->task(id);
+    ended = client->task(id);
   }
   FF_TRY(const auto listed, std::move(ended));
   FF_TRY(const int code, exit_of(listed.task()));

@@ -1,8 +1,8 @@
-// `ff schedule nodes`, `drain` and `undrain`: the nodes, and taking them out of service.
+// `ff schedule nodes`, `drain` and `undrain`: lists nodes, and takes them out of service.
 #include "cmd/cli/many.h"
 #include "cmd/schedule/client.h"
+#include "cmd/schedule/format.h"
 #include "cmd/schedule/schedule.h"
-#include "cmd/schedule/words.h"
 #include "platform/base/units.h"
 
 namespace ff::cmd {
@@ -26,8 +26,8 @@ Color state_color(const std::string& state) {
 }
 
 Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
-  FF_TRY(const auto nodes, calls->nodes());
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
+  FF_TRY(const auto nodes, client->nodes());
   JsonList json(session.out, "nodes");
   {
     auto table = session.out.table({{"NODE"},
@@ -46,19 +46,19 @@ Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t ti
                  listed.task() == 0 ? "" : fmt::to_string(listed.task()),
                  listed.heard() < 0 ? "never" : format_duration(listed.heard()) + " ago",
                  fmt::format("{}", fmt::join(node.marks(), " ")),
-                 validated_text(node, calls->wall_ns()), Cell(state, state_color(state))});
+                 validated_text(node, client->wall_ns()), Cell(state, state_color(state))});
       json.add(node_json(listed));
     }
   }
   json.end();
-  if (nodes.empty()) session.out.note("no nodes yet: each joins when its agent reports");
+  if (nodes.empty()) session.out.note("no nodes yet: a node appears when its agent has started");
   return {};
 }
 
-// All of them, whatever becomes of one.
+// Tries all, even if one fails.
 Result<void> run_node_drain(Session& session, const DrainNodeOptions& options, int64_t timeout_ns,
                             bool drain) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
   Failures failures(session.out);
   Json done = Json::array();
   for (const std::string& node : options.nodes) {
@@ -66,7 +66,7 @@ Result<void> run_node_drain(Session& session, const DrainNodeOptions& options, i
     request.set_node(node);
     request.set_drain(drain);
     request.set_why(options.reason);
-    auto reply = calls->call(scheduler::kDrain, request);
+    auto reply = client->call(scheduler::kDrain, request);
     if (reply) {
       done.push_back(node);
       continue;

@@ -1,4 +1,4 @@
-// `ff schedule quota`: how many nodes of a group a user may hold at a priority.
+// `ff schedule quota`: limits the nodes of a partition that a user may hold at a priority.
 #include "cmd/cli/many.h"
 #include "cmd/schedule/client.h"
 #include "cmd/schedule/schedule.h"
@@ -17,8 +17,8 @@ struct QuotaOptions {
 
 Result<void> ask_quota(Session& session, const QuotaOptions& options, int64_t timeout_ns,
                        const scheduler::wire::QuotaRequest& request) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
-  FF_TRY(const auto reply, calls->call(scheduler::kQuota, request));
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
+  FF_TRY(const auto reply, client->call(scheduler::kQuota, request));
   const bool is_list = request.set().empty() && request.drop().empty();
   JsonList json(session.out, "quotas");
   {
@@ -37,7 +37,7 @@ Result<void> ask_quota(Session& session, const QuotaOptions& options, int64_t ti
   }
   json.end();
   if (is_list && reply.quotas().empty()) {
-    session.out.note("no quotas: everybody may hold as many nodes as there are");
+    session.out.note("no quotas: users may hold any number of nodes");
   }
   return {};
 }

@@ -1,11 +1,11 @@
-// What the subcommands of `ff schedule` share.
+// The functions that declare the subcommands of `ff schedule`.
 #pragma once
 
 #include "cmd/cli/cli.h"
 
 namespace ff::cmd {
 
-// Each declares one subcommand; those that are given `schedule`, several.
+// Each declares one subcommand; those with parameter `schedule` several.
 void declare_schedule_serve(Command& serve);
 void declare_schedule_submit(Command& submit);
 void declare_schedule_run(Command& run);

@@ -1,4 +1,4 @@
-// `ff schedule serve`: the scheduler, on SQLite in a folder of its own or on etcd.
+// `ff schedule serve`: the scheduler daemon, on SQLite in its own folder or on etcd.
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,8 +7,8 @@
 #include "cmd/cli/daemon.h"
 #include "cmd/options/kv_options.h"
 #include "cmd/options/meta_option.h"
-#include "cmd/schedule/held_tokens.h"
 #include "cmd/schedule/schedule.h"
+#include "cmd/schedule/token_checker.h"
 #include "ops/scheduler/page.h"
 #include "ops/scheduler/service.h"
 #include "platform/base/log.h"
@@ -23,28 +23,28 @@ namespace {
 struct ScheduleServeOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4500", .advertise = {}, .http = {}, .net = {}};
   KvOptions kv = {.place = kSchedulePlace};
-  int64_t lease_ns = scheduler::Timing().lease_ns;
-  uint64_t keep_tasks = scheduler::Timing().finished_most;
+  int64_t lease_ns = scheduler::SchedulerTimeouts().lease_ns;
+  uint64_t keep_tasks = scheduler::SchedulerTimeouts().max_finished_tasks;
   int64_t validate_every_ns = 7 * 24 * 3600 * kSecond;
-  uint32_t max_drained = scheduler::Health().max_drained;
+  uint32_t max_drained_percent = scheduler::HealthPolicy().max_drained_percent;
   std::optional<std::string> meta;
 };
 
 constexpr int64_t kLeaseLeastNs = 10 * kSecond;  // agents call every few seconds
 
-// "5%", or "5".
+// Parses "5%" or "5".
 Binding percent(uint32_t& field) {
   constexpr uint32_t kAll = 100;
   const auto parse = [](std::string_view text) -> Result<uint32_t> {
     const auto value = parse_u64(text.substr(0, text.size() - (text.ends_with('%') ? 1 : 0)));
     if (value && *value <= kAll) return static_cast<uint32_t>(*value);
-    return fail(Errc::usage, "'{}' is no share: 0% to 100%", printable(text));
+    return fail(Errc::usage, "'{}' is not a percentage from 0% to 100%", printable(text));
   };
   return bind(Kind::text, field, "PERCENT", parse,
               [](uint32_t value) { return fmt::format("{}%", value); });
 }
 
-// "never", or a duration.
+// Parses "never" or a duration.
 Binding period(int64_t& field) {
   const auto parse = [](std::string_view text) -> Result<int64_t> {
     if (text == "never") return 0;
@@ -53,20 +53,20 @@ Binding period(int64_t& field) {
   return bind(Kind::duration, field, "DURATION", parse, exact_duration);
 }
 
-// Names of token holders. The files are read again for one who is not in them yet.
+// Names of token holders. The files are read again for an unknown one.
 class UserNames {
  public:
   UserNames() : accounts_(disk_) {}
   std::string of(uint32_t uid) {
     std::string name = accounts_.user(uid);
     if (name != fmt::to_string(uid)) return name;
-    accounts_ = client::Accounts(disk_);
+    accounts_ = client::AccountNames(disk_);
     return accounts_.user(uid);
   }
 
  private:
   io::SystemDisk disk_;
-  client::Accounts accounts_;
+  client::AccountNames accounts_;
 };
 
 Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
@@ -76,24 +76,24 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   const auto engine = store->engine(daemon->loop(), daemon->rng());
   UserNames names;
   if (options.lease_ns < kLeaseLeastNs) {
-    return fail(Errc::usage, "--lease {}: from {} on", format_duration(options.lease_ns),
+    return fail(Errc::usage, "--lease {}: must be at least {}", format_duration(options.lease_ns),
                 format_duration(kLeaseLeastNs));
   }
-  scheduler::Service::Options how;
-  how.timing.lease_ns = options.lease_ns;
-  how.timing.finished_most = options.keep_tasks;
-  how.health.every_ns = options.validate_every_ns;
-  how.health.max_drained = options.max_drained;
+  scheduler::SchedulerService::Options how;
+  how.timeouts.lease_ns = options.lease_ns;
+  how.timeouts.max_finished_tasks = options.keep_tasks;
+  how.health.validate_every_ns = options.validate_every_ns;
+  how.health.max_drained_percent = options.max_drained_percent;
   how.name_of = [&names](uint32_t uid) { return names.of(uid); };
   how.metrics = &daemon->metrics();
-  std::optional<HeldTokens> tokens;
+  std::optional<TokenChecker> tokens;
   if (options.meta) {
     FF_TRY(const auto servers, parse_meta(*options.meta));
     tokens.emplace(daemon->client(), servers);
-    how.holds = [&tokens](auth::User token) { return tokens->check(token); };
+    how.check_token = [&tokens](auth::TokenId token) { return tokens->check(token); };
   }
-  scheduler::Service scheduler(*engine, daemon->loop(), daemon->rng(), daemon->router(),
-                               std::move(how));
+  scheduler::SchedulerService scheduler(*engine, daemon->loop(), daemon->rng(), daemon->router(),
+                                        std::move(how));
   Daemon::Service service;
   service.start = [&scheduler](const std::string&) { scheduler.start(); };
   service.stop = [&scheduler] { return scheduler.close(); };
@@ -151,7 +151,7 @@ void declare_schedule_serve(Command& serve) {
               "How often an idle node runs its checks; 0 or never: not at all")
       .config("schedule-serve.validate-every");
   serve
-      .option("--max-drained", percent(options.max_drained),
+      .option("--max-drained", percent(options.max_drained_percent),
               "So many of all nodes may be drained by verdict, one in any case; beyond that there "
               "are only warnings")
       .config("schedule-serve.max-drained");

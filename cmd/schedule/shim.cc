@@ -1,4 +1,4 @@
-// `ff schedule shim`: what agents start to hold one rank of a task (shim/shim.h).
+// `ff schedule shim`: started by agents, one for each rank of a task (shim/shim.h).
 #include "ops/shim/shim.h"
 #include "cmd/schedule/schedule.h"
 #include "platform/io/system_disk.h"

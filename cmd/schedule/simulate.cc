@@ -1,4 +1,4 @@
-// `ff schedule simulate`: the scheduler's decisions over a trace, on virtual time.
+// `ff schedule simulate`: runs the scheduler over a trace in virtual time.
 #include <optional>
 #include <string>
 
@@ -34,7 +34,7 @@ struct SimulateOptions {
 
 Result<void> check_range(const char* option, uint64_t value, uint64_t least, uint64_t most) {
   if (value >= least && value <= most) return {};
-  return fail(Errc::usage, "{} {}: it is between {} and {}", option, value, least, most);
+  return fail(Errc::usage, "{} {}: must be between {} and {}", option, value, least, most);
 }
 
 Result<scheduler::Trace> read_trace(const SimulateOptions& options) {
@@ -45,8 +45,9 @@ Result<scheduler::Trace> read_trace(const SimulateOptions& options) {
   auto trace = is_json ? scheduler::parse_trace_lines(text)
                        : scheduler::parse_swf(text, static_cast<uint32_t>(options.processors));
   if (!trace) {
-    Error error = std::move(trace).error().within(*options.trace + ": ");
-    error.hint = "A trace is a file in the Standard Workload Format, or one JSON object a line.";
+    Error error = std::move(trace).error().with_context(*options.trace + ": ");
+    error.hint =
+        "A trace is a file in the Standard Workload Format, or has one JSON object per line.";
     return error;
   }
   if (trace->tasks.empty()) return fail(Errc::usage, "{}: no tasks in it", *options.trace);
@@ -61,20 +62,20 @@ Result<void> check_simulation(const SimulateOptions& options) {
   FF_TRY(check_range("--tasks", options.tasks.value_or(1), 1, kTasksMax));
   FF_TRY(check_range("--answering", options.answering_percent, 0, 100));
   if (options.trace && options.tasks) {
-    return fail(Errc::usage, "--trace and --tasks: the tasks are read or made up, not both");
+    return fail(Errc::usage, "--trace and --tasks exclude each other");
   }
   if (options.pass_every_ns <= 0 || options.pass_every_ns > kPassMax) {
-    return fail(Errc::usage, "--pass-every {}: it is between 1ns and 1h",
+    return fail(Errc::usage, "--pass-every {}: must be between 1ns and 1h",
                 format_duration(options.pass_every_ns));
   }
   if (options.checkpoint_every_ns <= 0) {
-    return fail(Errc::usage, "--checkpoint-every: longer than nothing");
+    return fail(Errc::usage, "--checkpoint-every: must be above 0");
   }
   return {};
 }
 
 void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Trace& trace,
-                const scheduler::SimulatedRun& run) {
+                const scheduler::SimulationResult& run) {
   Json data = {{"nodes", options.nodes},
                {"tasks", trace.tasks.size()},
                {"seed", options.seed},
@@ -82,7 +83,7 @@ void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Tr
                {"pass_ms_p50", run.pass_ms_p50},
                {"pass_ms_p99", run.pass_ms_p99},
                {"pass_ms_max", run.pass_ms_max},
-               {"utilisation", run.utilisation},
+               {"utilisation", run.utilization},
                {"overhead", run.overhead},
                {"wait_s_p50", run.wait_s_p50},
                {"wait_s_p99", run.wait_s_p99},
@@ -100,7 +101,7 @@ void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Tr
   table.row({"finished", format_count(run.finished)});
   table.row({"larger than the cluster", format_count(run.never)});
   table.row({"simulated time", seconds(run.hours * 3600)});
-  table.row({"utilisation, while tasks waited", fmt::format("{:.2f} %", run.utilisation * 100)});
+  table.row({"utilisation, while tasks waited", fmt::format("{:.2f} %", run.utilization * 100)});
   table.row({"saving and loading", fmt::format("{:.2f} %", run.overhead * 100)});
   table.row({"waited for the first start, p50", seconds(run.wait_s_p50)});
   table.row({"waited for the first start, p99", seconds(run.wait_s_p99)});
@@ -121,7 +122,7 @@ Result<void> run_simulate(Session& session, const SimulateOptions& options) {
   } else {
     SeededRng rng(options.seed);
     const uint64_t tasks = options.tasks.value_or(5000);
-    trace = scheduler::made_up_trace(rng, tasks, static_cast<uint32_t>(options.nodes));
+    trace = scheduler::synthetic_trace(rng, tasks, static_cast<uint32_t>(options.nodes));
   }
   const scheduler::SimulatedCluster cluster{
       .nodes = static_cast<uint32_t>(options.nodes),

@@ -1,4 +1,4 @@
-// `ff schedule submit`: from options to a task in the queue.
+// `ff schedule submit`: options of a task, and its submission.
 #include "cmd/schedule/submit.h"
 
 #include <unistd.h>
@@ -25,10 +25,10 @@ constexpr size_t kOnceBytes = 16;
 constexpr int kSignals = 64;
 constexpr uint64_t kCodesMost = 255;
 
-// With --no-inherit: what programs need to find their files and to speak.
+// With --no-inherit: variables that programs need for paths and languages.
 constexpr std::string_view kNeeded[] = {"PATH", "HOME", "USER", "LANG", "TERM"};
-// Secrets of ff, or where they lie; the scheduler's address, which is not the task's business; and
-// what is another task's, when one submits.
+// Not inherited: secrets of ff or their paths; the address of the scheduler; and variables of an
+// enclosing task.
 constexpr std::string_view kWithheld[] = {"FF_TOKEN", "FF_KEY", "FF_SCHEDULER", "FF_TASK",
                                           "FF_ATTEMPT"};
 constexpr std::string_view kSecretWords[] = {"SECRET", "TOKEN", "PASSWORD", "_KEY"};
@@ -43,7 +43,7 @@ Result<void> check_pair(const std::string& option, const std::string& pair) {
   return bad(option, "'" + printable(pair) + "'", "it is not NAME=VALUE");
 }
 
-// These are the caller's own, and of no use to another user.
+// Variables of the caller, of no use to another user.
 constexpr std::string_view kPersonal[] = {
     "HOME", "USER", "LOGNAME", "MAIL", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"};
 
@@ -54,7 +54,7 @@ bool is_inherited(std::string_view name, const SubmitOptions& options) {
   return is_passed_on(name, options.no_inherit);
 }
 
-// What the caller has, and then what it says; each name once.
+// The inherited environment, then the given variables; each name once.
 Result<std::map<std::string, std::string>> environment(const SubmitOptions& options) {
   std::map<std::string, std::string> all;
   for (char** at = environ; at != nullptr && *at != nullptr; at++) {
@@ -121,14 +121,15 @@ Result<Spec> make_spec(const SubmitOptions& options) {
   return spec;
 }
 
-// The scheduler puts the token's user in its place, where there is a token. Its nodes know the
-// user's groups.
+// With a token, the scheduler sets the owner to the user of the token, and its nodes look up the
+// groups.
 Result<void> set_owner(scheduler::wire::Owner& owner, const SubmitOptions& options,
                        bool has_token) {
   io::SystemDisk disk;
   meta::Caller caller = process_caller();
   if (options.user && has_token) {
-    return bad("--user", printable(*options.user), "with a token, tasks are that token's user's");
+    return bad("--user", printable(*options.user),
+               "with a token, the owner is the user of the token");
   }
   if (options.user) {
     auto user = client::parse_owner(disk, *options.user);
@@ -138,14 +139,14 @@ Result<void> set_owner(scheduler::wire::Owner& owner, const SubmitOptions& optio
     caller = {.uid = *user->uid, .gid = *user->uid, .groups = {}};
   }
   if (caller.uid == 0 && !has_token) {
-    Error error = fail(Errc::refused, "root has no tasks");
-    error.hint = "Say whose it is with --user, or submit it as that user.";
+    Error error = fail(Errc::refused, "root cannot own tasks");
+    error.hint = "Name the owner with --user, or submit it as that user.";
     return error;
   }
   owner.set_uid(caller.uid);
   owner.set_gid(caller.gid);
   for (const uint32_t group : caller.groups) owner.add_groups(group);
-  owner.set_name(client::Accounts(disk).user(caller.uid));
+  owner.set_name(client::AccountNames(disk).user(caller.uid));
   return {};
 }
 
@@ -155,13 +156,14 @@ struct SubmitCommand {
 };
 
 Result<void> run_submit(Session& session, const SubmitCommand& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, timeout_ns));
-  FF_TRY(const uint64_t id, submit_task(*calls, options.task));
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, timeout_ns));
+  FF_TRY(const uint64_t id, submit_task(*client, options.task));
   session.out.line("{}", id);
   session.out.data({{"task", id}});
   if (session.out.stdout_is_terminal()) {
-    session.out.note("why it waits: ff schedule explain {}; its output: ff schedule logs -f {}", id,
-                     id);
+    session.out.note(
+        "to see why it waits: ff schedule explain {}; to follow its output: ff schedule logs -f {}",
+        id, id);
   }
   return {};
 }
@@ -204,18 +206,18 @@ Result<uint32_t> parse_restart(std::string_view text) {
   return bad("--restart", "'" + printable(text) + "'", "it is on-failure:N, as on-failure:3");
 }
 
-Result<uint64_t> submit_task(ScheduleCalls& calls, const SubmitOptions& options) {
+Result<uint64_t> submit_task(SchedulerClient& client, const SubmitOptions& options) {
   SubmitRequest request;
   FF_TRY(*request.mutable_spec(), make_spec(options));
-  FF_TRY(set_owner(*request.mutable_owner(), options, calls.has_token()));
-  // The same in each try: a lost answer must not make two tasks.
+  FF_TRY(set_owner(*request.mutable_owner(), options, client.has_token()));
+  // The same key in each attempt: a lost reply must not create two tasks.
   std::string once;
   while (once.size() < kOnceBytes) {
-    const uint64_t bits = calls.rng().next();
+    const uint64_t bits = client.rng().next();
     once.append(reinterpret_cast<const char*>(&bits), sizeof bits);
   }
   request.set_once(once);
-  FF_TRY(const auto reply, calls.call(scheduler::kSubmit, request));
+  FF_TRY(const auto reply, client.call(scheduler::kSubmit, request));
   return reply.task();
 }
 

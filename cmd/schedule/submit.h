@@ -1,4 +1,4 @@
-// What `ff schedule submit` and `run` share: the options that describe a task.
+// The options that describe a task, shared by `ff schedule submit` and `run`.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,14 @@ struct SubmitOptions {
 };
 void declare_task(Command& command, SubmitOptions& options);
 
-// The id of the new task. Errc::usage: of the options, or as the scheduler sees it.
-Result<uint64_t> submit_task(ScheduleCalls& calls, const SubmitOptions& options);
+// Returns the id of the new task. Errc::usage: of the options, or from the scheduler.
+Result<uint64_t> submit_task(SchedulerClient& client, const SubmitOptions& options);
 
 // "USR1", "SIGUSR1", "10". Errc::usage.
 Result<uint32_t> parse_signal(std::string_view text);
 // "on-failure:3" -> 3. Errc::usage.
 Result<uint32_t> parse_restart(std::string_view text);
-// Whether a task may have this variable of the environment it was submitted from.
+// Whether a task inherits this variable of the submitting environment.
 bool is_passed_on(std::string_view name, bool no_inherit);
 
 }  // namespace ff::cmd

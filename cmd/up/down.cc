@@ -1,4 +1,4 @@
-// `ff down`: stops what `ff up` has started, and removes it when that is wanted.
+// `ff down`: stops the cluster of `ff up`, and removes it on request.
 #include <sys/types.h>
 
 #include <cerrno>
@@ -21,19 +21,19 @@ struct DownOptions {
   bool purge = false;
 };
 
-// Whether there is something to stop or to remove. Errc::refused: the folder is another's.
-Result<bool> look(io::Disk& disk, devcluster::Folder& folder) {
+// Whether there is a cluster to stop or remove. Errc::refused: not a folder of `ff up`.
+Result<bool> check_dir(io::Disk& disk, devcluster::ClusterDir& folder) {
   FF_TRY(const bool there, io::exists(disk, folder.path()));
   if (!there) return false;
-  const auto made = folder.made();
-  if (made) return true;
-  if (made.error().code != Errc::not_found) return made.error();
-  Error error = fail(Errc::refused, "{}: it is no folder of 'ff up'", folder.path());
-  error.hint = "Name the folder with --dir, as it was given to 'ff up'.";
+  const auto config = folder.config();
+  if (config) return true;
+  if (config.error().code != Errc::not_found) return config.error();
+  Error error = fail(Errc::refused, "{}: not a folder of 'ff up'", folder.path());
+  error.hint = "Name the folder that was given to 'ff up' with --dir.";
   return error;
 }
 
-Result<void> pause_down(Session& session, const devcluster::Folder& folder) {
+Result<void> poll_wait_down(Session& session, const devcluster::ClusterDir& folder) {
   auto paused = session.stop.sleep_ns(kDownPollNs);
   if (paused) return {};
   Error error = std::move(paused).error();
@@ -42,43 +42,43 @@ Result<void> pause_down(Session& session, const devcluster::Folder& folder) {
   return error;
 }
 
-// Returns with the lock, which nobody who runs has.
-Result<std::unique_ptr<io::File>> stop_supervisor(Session& session, devcluster::Folder& folder,
+// Stops the supervisor and returns the lock, which a running supervisor would hold.
+Result<std::unique_ptr<io::File>> stop_supervisor(Session& session, devcluster::ClusterDir& folder,
                                                   bool& ran) {
-  pid_t told = 0;
+  pid_t signalled = 0;
   for (;;) {
     FF_TRY(auto lock, folder.lock());
     if (lock != nullptr) return lock;
     ran = true;
-    const auto running = folder.running();
-    if (running && running->supervisor != told) {
-      if (told == 0) session.out.note("stopping");
-      told = running->supervisor;
-      if (::kill(told, SIGTERM) != 0 && errno != ESRCH) {
-        return errno_error(errno, fmt::format("process {}, the supervisor", told));
+    const auto status = folder.status();
+    if (status && status->supervisor != signalled) {
+      if (signalled == 0) session.out.note("stopping");
+      signalled = status->supervisor;
+      if (::kill(signalled, SIGTERM) != 0 && errno != ESRCH) {
+        return errno_error(errno, fmt::format("process {}, the supervisor", signalled));
       }
     }
-    FF_TRY(pause_down(session, folder));
+    FF_TRY(poll_wait_down(session, folder));
   }
 }
 
-// What a supervisor that was killed has left: the kernel is about to end its daemons.
-Result<void> clear_leftovers(Session& session, devcluster::Folder& folder) {
-  const auto running = folder.running();
-  if (!running) return {};
-  while (folder.any_left(*running)) FF_TRY(pause_down(session, folder));
-  if (!running->mount.empty()) {
-    // Whatever else keeps it from being mounted is for the next one to say.
-    (void)wait_until_mountable(session, running->mount);
+// Waits for the daemons of a killed supervisor: the kernel is about to end them.
+Result<void> clear_leftovers(Session& session, devcluster::ClusterDir& folder) {
+  const auto status = folder.status();
+  if (!status) return {};
+  while (folder.any_process_left(*status)) FF_TRY(poll_wait_down(session, folder));
+  if (!status->mount.empty()) {
+    // Other reasons against a mount are reported by the next `ff up`.
+    (void)wait_until_mountable(session, status->mount);
   }
-  return folder.forget_running();
+  return folder.clear_status();
 }
 
 Result<void> run_down(Session& session, const DownOptions& options) {
   FF_TRY(const std::string dir, up_dir(options.dir));
   io::SystemDisk disk;
-  devcluster::Folder folder(disk, dir);
-  FF_TRY(const bool there, look(disk, folder));
+  devcluster::ClusterDir folder(disk, dir);
+  FF_TRY(const bool there, check_dir(disk, folder));
   bool ran = false;
   bool left = false;
   if (there) {
@@ -94,8 +94,8 @@ Result<void> run_down(Session& session, const DownOptions& options) {
   } else {
     session.out.line("nothing runs in {}", dir);
   }
-  if (options.purge && there) session.out.line("removed what it had made");
-  if (left) session.out.note("{} stays: there is something else in it", dir);
+  if (options.purge && there) session.out.line("removed the cluster with all its data");
+  if (left) session.out.note("{} was kept: it contains other files", dir);
   session.out.data({{"dir", dir}, {"ran", ran}, {"purged", options.purge && there}});
   return {};
 }

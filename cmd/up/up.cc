@@ -1,5 +1,5 @@
-// `ff up`: a whole cluster on one machine: its daemons with a supervisor over them, formed when it
-// is new, and mounted when that is wanted.
+// `ff up`: runs a whole cluster on one machine: starts its daemons with a supervisor, initializes a
+// new cluster, and mounts it on request.
 #include "cmd/up/up.h"
 
 #include <fcntl.h>
@@ -27,20 +27,20 @@
 #include "platform/io/files.h"
 #include "platform/io/system_disk.h"
 #include "storage/cluster/routing.h"
-#include "storage/mount/device.h"
+#include "storage/mount/fuse_device.h"
 
 namespace ff::cmd {
 namespace {
 
-constexpr int64_t kUpNs = 60 * kSecond;
+constexpr int64_t kUpTimeoutNs = 60 * kSecond;
 constexpr int64_t kUpPollNs = 50 * kMillisecond;
-// Copies to targets that come back may take long, and need not be waited for.
-constexpr int64_t kWholeNs = 5 * kSecond;
-// Of the supervisor, when it is not wanted any more: it gives each daemon 20 s.
-constexpr int64_t kDaemonEndNs = 70 * kSecond;
-constexpr int64_t kMountEndNs = 5 * kSecond;  // of a mount that was killed
-constexpr uint64_t kSpaceMin = 64 * kMiB;     // that a new cluster begins with
-constexpr uint64_t kRestartsMax = 5;          // of a daemon that has never served
+// Resync of returning targets may take long, and is not waited for.
+constexpr int64_t kChainsWholeNs = 5 * kSecond;
+// Timeout of the supervisor to stop: it gives each daemon 20 s.
+constexpr int64_t kSupervisorEndNs = 70 * kSecond;
+constexpr int64_t kMountEndNs = 5 * kSecond;   // for a mount whose daemon was killed
+constexpr uint64_t kFreeSpaceMin = 64 * kMiB;  // required for a new cluster
+constexpr uint64_t kRestartsMax = 5;           // of a daemon that was never ready
 constexpr uint64_t kStorageMax = 64;
 
 struct UpOptions {
@@ -57,102 +57,105 @@ std::string absolute(const std::string& path) {
   return all;
 }
 
-// Of a new folder.
-Result<devcluster::Shape> wanted_shape(const UpOptions& options) {
-  devcluster::Shape shape;
+// The shape of a new cluster.
+Result<devcluster::ClusterShape> wanted_shape(const UpOptions& options) {
+  devcluster::ClusterShape shape;
   shape.storage = options.storage.value_or(shape.storage);
   shape.replicas = options.replicas.value_or(std::min(shape.replicas, shape.storage));
   shape.targets_per_disk = options.targets_per_disk.value_or(shape.targets_per_disk);
   if (shape.storage == 0 || shape.storage > kStorageMax) {
-    return fail(Errc::usage, "--storage {}: 1 to {} are possible", shape.storage, kStorageMax);
+    return fail(Errc::usage, "--storage {}: must be 1 to {}", shape.storage, kStorageMax);
   }
   if (shape.replicas == 0 || shape.replicas > cluster::kReplicasMax) {
-    return fail(Errc::usage, "--replicas {}: 1 to {} are possible", shape.replicas,
+    return fail(Errc::usage, "--replicas {}: must be 1 to {}", shape.replicas,
                 cluster::kReplicasMax);
   }
   if (shape.replicas > shape.storage) {
     return Error{Errc::usage,
-                 fmt::format("{} replicas need as many storage daemons, and there are {}",
+                 fmt::format("{} replicas need as many storage daemons, but there are {}",
                              shape.replicas, shape.storage),
                  "Ask for more of them with --storage, or for fewer --replicas."};
   }
-  if (shape.targets_per_disk == 0) return fail(Errc::usage, "--targets-per-disk 0: from 1 on");
+  if (shape.targets_per_disk == 0)
+    return fail(Errc::usage, "--targets-per-disk 0: must be at least 1");
   return shape;
 }
 
-Result<void> check_shape(const devcluster::Folder& folder, const devcluster::Shape& made,
-                         const UpOptions& options) {
-  const devcluster::Shape wanted = {options.storage.value_or(made.storage),
-                                    options.replicas.value_or(made.replicas),
-                                    options.targets_per_disk.value_or(made.targets_per_disk)};
-  if (wanted == made) return {};
-  return Error{
-      Errc::refused,
-      fmt::format("{}: it was made with {}, which do not change", folder.path(), describe(made)),
-      fmt::format("Leave the numbers out, or name another folder with --dir; '{} --purge' "
-                  "removes this one with its data.",
-                  down_command(folder))};
+Result<void> check_shape(const devcluster::ClusterDir& folder,
+                         const devcluster::ClusterShape& config, const UpOptions& options) {
+  const devcluster::ClusterShape wanted = {
+      options.storage.value_or(config.storage), options.replicas.value_or(config.replicas),
+      options.targets_per_disk.value_or(config.targets_per_disk)};
+  if (wanted == config) return {};
+  return Error{Errc::refused,
+               fmt::format("{}: it was created with {}, which cannot change", folder.path(),
+                           describe(config)),
+               fmt::format("Omit the numbers, or name another folder with --dir; '{} --purge' "
+                           "removes this one with its data.",
+                           down_command(folder))};
 }
 
-std::string as_text(const devcluster::Standing& one) {
+std::string problem_text(const devcluster::ServiceStatus& one) {
   std::string text = one.name;
-  if (one.end.empty()) return text + " does not serve yet";
-  text += fmt::format(" does not come up ({})", one.end);
-  for (const std::string& line : one.last_words) {
-    // What follows an error is set in.
-    text += (&line == &one.last_words.front() ? ": " : "; ") +
+  if (one.exit_text.empty()) return text + " is not ready yet";
+  text += fmt::format(" does not start ({})", one.exit_text);
+  for (const std::string& line : one.last_output) {
+    // Continuation lines of an error are indented.
+    text += (&line == &one.last_output.front() ? ": " : "; ") +
             line.substr(std::min(line.find_first_not_of(' '), line.size()));
   }
   return text;
 }
 
-Json up_json(const devcluster::Folder& folder, const devcluster::Made& made,
-             const devcluster::Running& running, bool before) {
+Json up_json(const devcluster::ClusterDir& folder, const devcluster::ClusterConfig& config,
+             const devcluster::ClusterStatus& status, bool before) {
   Json daemons = Json::array();
-  for (const devcluster::Standing& one : running.services) {
+  for (const devcluster::ServiceStatus& one : status.services) {
     daemons.push_back({{"name", one.name},
                        {"pid", one.pid},
                        {"restarts", one.restarts},
-                       {"last_end", one.end.empty() ? Json() : Json(one.end)}});
+                       {"last_end", one.exit_text.empty() ? Json() : Json(one.exit_text)}});
   }
   return {{"dir", folder.path()},
           {"ran_before", before},
-          {"supervisor", running.supervisor},
-          {"meta", made.meta},
-          {"storage", made.storage},
+          {"supervisor", status.supervisor},
+          {"meta", config.meta},
+          {"storage", config.storage},
           {"key", folder.key()},
-          {"mount", running.mount.empty() ? Json() : Json(running.mount)},
-          {"scheduler", running.schedule ? Json(made.scheduler) : Json()},
+          {"mount", status.mount.empty() ? Json() : Json(status.mount)},
+          {"scheduler", status.schedule ? Json(config.scheduler) : Json()},
           {"daemons", std::move(daemons)}};
 }
 
-void print_up(Session& session, const devcluster::Folder& folder, const devcluster::Made& made,
-              const devcluster::Running& running, bool foreground) {
+void print_up(Session& session, const devcluster::ClusterDir& folder,
+              const devcluster::ClusterConfig& config, const devcluster::ClusterStatus& status,
+              bool foreground) {
   Output& out = session.out;
-  out.line("cluster  {}, in {}", describe(made.shape), folder.path());
-  out.line("meta     {}", made.meta);
-  out.line("storage  {}", fmt::join(made.storage, ", "));
+  out.line("cluster  {}, in {}", describe(config.shape), folder.path());
+  out.line("meta     {}", config.meta);
+  out.line("storage  {}", fmt::join(config.storage, ", "));
   out.line("key      {}", folder.key());
-  if (!running.mount.empty()) out.line("mount    {}", running.mount);
-  if (running.schedule) out.line("tasks    {}", made.scheduler);
-  for (const devcluster::Standing& one : running.services) {
+  if (!status.mount.empty()) out.line("mount    {}", status.mount);
+  if (status.schedule) out.line("tasks    {}", config.scheduler);
+  for (const devcluster::ServiceStatus& one : status.services) {
     if (one.restarts == 0) continue;
-    const int64_t ago_ns = session.stop.clock().wall_ns() - one.ended_ns;
+    const int64_t ago_ns = session.stop.clock().wall_ns() - one.exited_ns;
     out.line(Color::yellow, "restarts {} was started again {}, the last {} ago ({})", one.name,
              one.restarts == 1 ? "once" : fmt::format("{} times", one.restarts),
-             format_duration(std::max<int64_t>(ago_ns, 0)), one.end);
+             format_duration(std::max<int64_t>(ago_ns, 0)), one.exit_text);
   }
-  out.line("use it   export FF_META={} FF_KEY={}", made.meta, shell_text(folder.key()));
+  out.line("use it   export FF_META={} FF_KEY={}", config.meta,
+           shell_quote_if_needed(folder.key()));
   out.line("         ff fs ls /    ff admin status    ff mount / DIR");
-  if (running.schedule) {
-    out.line("         export FF_SCHEDULER={}; ff schedule run -- COMMAND", made.scheduler);
+  if (status.schedule) {
+    out.line("         export FF_SCHEDULER={}; ff schedule run -- COMMAND", config.scheduler);
   }
   out.line("stop it  {}", foreground ? "Ctrl-C" : down_command(folder));
 }
 
-// The new process. ----------------------------------------------------------------------------
+// The supervisor. -----------------------------------------------------------------------------
 
-// What daemons get of this one's environment: their options are all on their lines.
+// The environment of daemons: all their options are on their command lines.
 std::vector<std::string> daemon_env() {
   std::vector<std::string> env = {"FF_CONFIG=/dev/null"};
   for (char** one = environ; *one != nullptr; one++) {
@@ -162,7 +165,7 @@ std::vector<std::string> daemon_env() {
   return env;
 }
 
-// By its path, when that still leads to it: its name is then what `ps` shows.
+// Its path if it is still valid, so that `ps` shows the name.
 std::string supervisor_program() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -175,18 +178,18 @@ struct Supervision {
   Fd pipe;  // devcluster/supervisor.h
 };
 
-[[noreturn]] void supervise(const Stop& stop, devcluster::Folder folder,
-                            const devcluster::Made& made, const Supervision& what) {
+[[noreturn]] void supervise(const StopToken& stop, devcluster::ClusterDir folder,
+                            const devcluster::ClusterConfig& config, const Supervision& what) {
   leave_terminal();
   ::umask(0077);
   (void)!::chdir("/");
   OwnLog log;
-  (void)log.open(folder.logs() + "/supervisor.log");  // without it, it works all the same
+  (void)log.open(folder.logs() + "/supervisor.log");  // optional
   log_setup({});
   io::SystemDisk disk;
   SystemLoop loop(stop.clock());
   SeededRng rng(system_seed());
-  devcluster::Supervisor supervisor(loop, disk, rng, folder, made,
+  devcluster::Supervisor supervisor(loop, disk, rng, folder, config,
                                     {.mount = what.mount,
                                      .schedule = what.schedule,
                                      .program = supervisor_program(),
@@ -197,16 +200,18 @@ struct Supervision {
   ::_exit(0);
 }
 
-// The process that supervises, as its parent sees it: it stops when this goes before go_on().
-class Supervising {
+// The supervisor process, as its parent sees it: it stops when this object is destroyed before
+// detach().
+class SupervisorProcess {
  public:
-  Supervising() = default;
-  ~Supervising() { (void)end(); }
-  Supervising(const Supervising&) = delete;
-  Supervising& operator=(const Supervising&) = delete;
+  SupervisorProcess() = default;
+  ~SupervisorProcess() { (void)end(); }
+  SupervisorProcess(const SupervisorProcess&) = delete;
+  SupervisorProcess& operator=(const SupervisorProcess&) = delete;
 
-  Result<void> start(const Stop& stop, const devcluster::Folder& folder,
-                     const devcluster::Made& made, const std::string& mount, bool schedule) {
+  Result<void> start(const StopToken& stop, const devcluster::ClusterDir& folder,
+                     const devcluster::ClusterConfig& config, const std::string& mount,
+                     bool schedule) {
     std::array<int, 2> ends = {};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "pipe");
     Supervision what{mount, schedule, Fd(ends[0])};
@@ -215,29 +220,30 @@ class Supervising {
     pid_ = ::fork();
     if (pid_ == 0) {
       pipe_ = Fd();
-      supervise(stop, folder, made, what);
+      supervise(stop, folder, config, what);
     }
-    if (pid_ < 0) return errno_error(errno, "the supervisor cannot be started");
+    if (pid_ < 0) return errno_error(errno, "cannot start the supervisor");
     return {};
   }
-  void say(devcluster::Word word) {
+  void send(devcluster::SupervisorCommand word) {
     const char byte = static_cast<char>(word);
-    (void)!::write(pipe_.get(), &byte, 1);  // nobody there: ended() tells
+    (void)!::write(pipe_.get(), &byte, 1);  // on EPIPE ended() tells
   }
   bool ended() {
     if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = 0;
     return pid_ <= 0;
   }
-  // It stays when this goes.
-  void go_on() {
-    say(devcluster::Word::go_on);
+  // The supervisor keeps running after this object is destroyed.
+  void detach() {
+    send(devcluster::SupervisorCommand::detach);
     pid_ = 0;
   }
-  // Lets it stop everything, and waits for that; false: it takes too long, and goes on by itself.
+  // Stops the supervisor with all daemons, and waits. False: it takes too long and continues in the
+  // background.
   bool end() {
     pipe_ = Fd();
     SystemClock clock;
-    const int64_t until_ns = clock.steady_ns() + kDaemonEndNs;
+    const int64_t until_ns = clock.steady_ns() + kSupervisorEndNs;
     while (!ended() && clock.steady_ns() < until_ns) clock.sleep_ns(kUpPollNs);
     const bool over = ended();
     pid_ = 0;
@@ -249,57 +255,58 @@ class Supervising {
   pid_t pid_ = 0;
 };
 
-// The process that was started by hand. --------------------------------------------------------
+// The foreground process. ----------------------------------------------------------------------
 
-// Brings one folder's cluster up.
-class Bringing {
+// Starts the cluster of one folder.
+class ClusterStarter {
  public:
-  Bringing(Session& session, const UpOptions& options, devcluster::Folder& folder,
-           int64_t timeout_ns)
+  ClusterStarter(Session& session, const UpOptions& options, devcluster::ClusterDir& folder,
+                 int64_t timeout_ns)
       : session_(session), options_(options), folder_(folder), timeout_ns_(timeout_ns) {
     admin_.net.key = folder.key();
   }
-  // With the folder's lock.
+  // The caller holds the lock of the folder.
   Result<void> run();
 
  private:
   Result<void> prepare();
   Result<void> wait_for_leftovers();
   Result<void> prepare_mount();
-  Result<void> wait_for_daemons(const std::string& first_letters);
+  Result<void> wait_for_daemons(const std::string& name_prefix);
   Result<void> form();
   Result<void> wait_for_nodes(AdminCalls& calls);
   Result<void> wait_for_chains(AdminCalls& calls);
   Result<void> bring_up();
-  // Between two looks: whether it is worth waiting on.
-  Result<void> pause(const std::string& waits_for);
-  Result<void> hopeless() const;
-  uint64_t free_space() const;  // where the folder is; bytes
+  // Waits one poll interval; an error if further waiting is useless.
+  Result<void> poll_wait(const std::string& waits_for);
+  Result<void> check_crash_loop() const;
+  uint64_t free_space() const;  // bytes, on the disk of the folder
 
   Session& session_;
   const UpOptions& options_;
-  devcluster::Folder& folder_;
+  devcluster::ClusterDir& folder_;
   const int64_t timeout_ns_;
-  devcluster::Made made_;
-  devcluster::Running running_;
+  devcluster::ClusterConfig config_;
+  devcluster::ClusterStatus status_;
   AdminOptions admin_;
   std::string mount_;
-  Supervising supervising_;
+  SupervisorProcess supervisor_;
 };
 
-Result<void> Bringing::wait_for_leftovers() {
-  // The kernel ends the daemons of a supervisor that was killed: soon, not at once.
-  const auto before = folder_.running();
-  while (before && folder_.any_left(*before)) {
+Result<void> ClusterStarter::wait_for_leftovers() {
+  // The kernel ends the daemons of a killed supervisor soon, but not at once.
+  const auto before = folder_.status();
+  while (before && folder_.any_process_left(*before)) {
     if (auto paused = session_.stop.sleep_ns(kUpPollNs); !paused) {
-      return std::move(paused).error().within("daemons of an earlier start have not ended: ");
+      return std::move(paused).error().with_context(
+          "daemons of an earlier start are still running: ");
     }
   }
   if (before && !before->mount.empty()) (void)wait_until_mountable(session_, before->mount);
-  return folder_.forget_running();
+  return folder_.clear_status();
 }
 
-Result<void> Bringing::prepare_mount() {
+Result<void> ClusterStarter::prepare_mount() {
   if (!options_.mount) return {};
   mount_ = absolute(*options_.mount);
   auto mountable = mount::check_mountable(mount_);
@@ -312,54 +319,54 @@ Result<void> Bringing::prepare_mount() {
   return mountable;
 }
 
-Result<void> Bringing::prepare() {
+Result<void> ClusterStarter::prepare() {
   io::SystemDisk disk;
   FF_TRY(wait_for_leftovers());
   FF_TRY(prepare_mount());
-  auto made = folder_.made();
-  if (!made && made.error().code == Errc::not_found) {
+  auto config = folder_.config();
+  if (!config && config.error().code == Errc::not_found) {
     FF_TRY(const auto shape, wanted_shape(options_));
-    if (free_space() < kSpaceMin) {
+    if (free_space() < kFreeSpaceMin) {
       return Error{Errc::disk_full,
-                   fmt::format("{}: {} are free, and a new cluster needs {}", folder_.path(),
-                               format_size(free_space()), format_size(kSpaceMin)),
+                   fmt::format("{}: {} are free, but a new cluster needs {}", folder_.path(),
+                               format_size(free_space()), format_size(kFreeSpaceMin)),
                    "Make room, or name a folder on another disk with --dir."};
     }
-    FF_TRY(folder_.fill(shape));
-    made = folder_.made();
+    FF_TRY(folder_.initialize(shape));
+    config = folder_.config();
   }
-  FF_TRY(made_, std::move(made));
-  FF_TRY(check_shape(folder_, made_.shape, options_));
+  FF_TRY(config_, std::move(config));
+  FF_TRY(check_shape(folder_, config_.shape, options_));
   SeededRng rng(system_seed());
-  FF_TRY(const auto told, devcluster::choose_ports(made_, options_.schedule, rng));
-  for (const std::string& line : told) session_.out.warn("{}", line);
-  FF_TRY(folder_.set_made(made_));
+  FF_TRY(const auto warnings, devcluster::choose_ports(config_, options_.schedule, rng));
+  for (const std::string& line : warnings) session_.out.warn("{}", line);
+  FF_TRY(folder_.set_config(config_));
   FF_TRY(io::make_dirs(disk, folder_.logs(), 0700));
-  admin_.meta = made_.meta;
+  admin_.meta = config_.meta;
   return {};
 }
 
-uint64_t Bringing::free_space() const {
+uint64_t ClusterStarter::free_space() const {
   const auto space = io::SystemDisk().space(folder_.path());
   return space ? space->free : UINT64_MAX;
 }
 
-// A daemon that fails at each start is not waited for until the deadline.
-Result<void> Bringing::hopeless() const {
-  for (const devcluster::Standing& one : running_.services) {
-    if (one.served || one.restarts < kRestartsMax) continue;
-    return Error{Errc::failed, as_text(one),
+// Stops waiting for a daemon that fails at each start.
+Result<void> ClusterStarter::check_crash_loop() const {
+  for (const devcluster::ServiceStatus& one : status_.services) {
+    if (one.was_ready || one.restarts < kRestartsMax) continue;
+    return Error{Errc::failed, problem_text(one),
                  fmt::format("Its log: {}/{}.log", folder_.logs(), one.name)};
   }
   return {};
 }
 
-Result<void> Bringing::pause(const std::string& waits_for) {
-  if (auto running = folder_.running()) running_ = std::move(*running);
-  FF_TRY(hopeless());
-  if (supervising_.ended()) {
-    return Error{Errc::failed, fmt::format("{}: its supervisor has ended", folder_.path()),
-                 fmt::format("Stopped by somebody? Its log: {}/supervisor.log", folder_.logs())};
+Result<void> ClusterStarter::poll_wait(const std::string& waits_for) {
+  if (auto status = folder_.status()) status_ = std::move(*status);
+  FF_TRY(check_crash_loop());
+  if (supervisor_.ended()) {
+    return Error{Errc::failed, fmt::format("{}: its supervisor has exited", folder_.path()),
+                 fmt::format("Was it stopped? Its log: {}/supervisor.log", folder_.logs())};
   }
   auto paused = session_.stop.sleep_ns(kUpPollNs);
   if (paused) return {};
@@ -369,31 +376,32 @@ Result<void> Bringing::pause(const std::string& waits_for) {
   return error;
 }
 
-Result<void> Bringing::wait_for_daemons(const std::string& first_letters) {
+Result<void> ClusterStarter::wait_for_daemons(const std::string& name_prefix) {
   for (;;) {
-    const devcluster::Standing* missing = nullptr;
+    const devcluster::ServiceStatus* missing = nullptr;
     bool any = false;
-    for (const devcluster::Standing& one : running_.services) {
-      if (!one.name.starts_with(first_letters)) continue;
+    for (const devcluster::ServiceStatus& one : status_.services) {
+      if (!one.name.starts_with(name_prefix)) continue;
       any = true;
-      if (!one.serves) missing = &one;
+      if (!one.ready) missing = &one;
     }
     if (any && missing == nullptr) return {};
-    FF_TRY(pause(missing == nullptr ? first_letters + " does not serve yet" : as_text(*missing)));
+    FF_TRY(
+        poll_wait(missing == nullptr ? name_prefix + " is not ready yet" : problem_text(*missing)));
   }
 }
 
-Result<void> Bringing::wait_for_nodes(AdminCalls& calls) {
+Result<void> ClusterStarter::wait_for_nodes(AdminCalls& calls) {
   for (;;) {
     FF_TRY(const auto status, calls.status());
     const auto alive = static_cast<uint64_t>(std::ranges::count_if(
         status.nodes(), [](const auto& node) { return node.heard() && node.alive(); }));
-    if (alive == made_.shape.storage) return {};
-    FF_TRY(pause(fmt::format("{} of {} storage nodes report", alive, made_.shape.storage)));
+    if (alive == config_.shape.storage) return {};
+    FF_TRY(poll_wait(fmt::format("{} of {} storage nodes report", alive, config_.shape.storage)));
   }
 }
 
-Result<void> Bringing::wait_for_chains(AdminCalls& calls) {
+Result<void> ClusterStarter::wait_for_chains(AdminCalls& calls) {
   int64_t broken_ns = session_.stop.clock().steady_ns();  // the last look at which a chain was
   for (unsigned looks = 0;;) {
     FF_TRY(const auto routing, calls.routing());
@@ -401,136 +409,140 @@ Result<void> Bringing::wait_for_chains(AdminCalls& calls) {
     const bool whole = health.chains > 0 && health.whole == health.chains;
     const bool serve = health.chains > 0 && health.lost == 0;
     const int64_t now_ns = session_.stop.clock().steady_ns();
-    // What was heard last may be in the next routing only.
+    // The last heartbeat may be missing in this routing: check twice.
     looks = whole ? looks + 1 : 0;
     if (looks == 2) return {};
     if (!serve) broken_ns = now_ns;
-    if (made_.formed && serve && now_ns - broken_ns > kWholeNs) {
+    if (config_.formed && serve && now_ns - broken_ns > kChainsWholeNs) {
       session_.out.note("{} of {} chains are still being copied; 'ff admin status' tells more",
                         health.degraded, health.chains);
       return {};
     }
-    FF_TRY(pause(fmt::format("{} of {} chains are whole", health.whole, health.chains)));
+    FF_TRY(poll_wait(fmt::format("{} of {} chains are complete", health.whole, health.chains)));
   }
 }
 
-Result<void> Bringing::form() {
+Result<void> ClusterStarter::form() {
   FF_TRY(wait_for_daemons("meta"));
   FF_TRY(const auto calls, AdminCalls::open(session_, admin_, timeout_ns_));
   FF_TRY(const auto status, calls->status());
   if (status.cluster().empty()) {
-    if (made_.formed) {
+    if (config_.formed) {
       return Error{Errc::corrupt,
-                   fmt::format("{}: what the cluster knew of itself is gone", folder_.meta()),
-                   "Put a backup of it back: 'ff admin restore'."};
+                   fmt::format("{}: the metadata of the cluster is gone", folder_.meta()),
+                   "Restore a backup: 'ff admin restore'."};
     }
-    auto made = calls->call(cluster::kInit, cluster::wire::InitRequest(), AdminCalls::Kind::change);
-    if (!made) return std::move(made).error();
+    auto created =
+        calls->call(cluster::kInit, cluster::wire::InitRequest(), AdminCalls::Kind::change);
+    if (!created) return std::move(created).error();
   }
   FF_TRY(wait_for_daemons("storage"));
   FF_TRY(wait_for_nodes(*calls));
-  if (!made_.formed) {
+  if (!config_.formed) {
     FF_TRY(const auto routing, calls->routing());
     if (routing.tables.empty()) {
-      FF_TRY(make_chains(*calls, made_.shape.targets_per_disk, made_.shape.replicas));
+      FF_TRY(make_chains(*calls, config_.shape.targets_per_disk, config_.shape.replicas));
     }
   }
   FF_TRY(wait_for_chains(*calls));
-  if (made_.formed) return {};
-  made_.formed = true;
-  return folder_.set_made(made_);
+  if (config_.formed) return {};
+  config_.formed = true;
+  return folder_.set_config(config_);
 }
 
-Result<void> Bringing::bring_up() {
+Result<void> ClusterStarter::bring_up() {
   FF_TRY(form());
   if (options_.schedule) {
     FF_TRY(wait_for_daemons("scheduler"));
     FF_TRY(wait_for_daemons("agent"));
   }
   if (mount_.empty()) return {};
-  supervising_.say(devcluster::Word::mount);
+  supervisor_.send(devcluster::SupervisorCommand::mount);
   return wait_for_daemons("mount");
 }
 
-Result<void> Bringing::run() {
+Result<void> ClusterStarter::run() {
   FF_TRY(prepare());
-  session_.out.note("starting {} in {}", describe(made_.shape), folder_.path());
-  FF_TRY(supervising_.start(session_.stop, folder_, made_, mount_, options_.schedule));
+  session_.out.note("starting {} in {}", describe(config_.shape), folder_.path());
+  FF_TRY(supervisor_.start(session_.stop, folder_, config_, mount_, options_.schedule));
   if (auto up = bring_up(); !up) {
-    if (free_space() < kSpaceMin) {
+    if (free_space() < kFreeSpaceMin) {
       up.error().hint = fmt::format("Is the disk full? {} are free. Logs: {}",
                                     format_size(free_space()), folder_.logs());
     }
-    session_.out.note("stopping what was started");
-    if (!supervising_.end()) session_.out.warn("it takes long, and goes on by itself");
+    session_.out.note("stopping the daemons");
+    if (!supervisor_.end()) session_.out.warn("the daemons are still stopping in the background");
     return up;
   }
-  if (auto running = folder_.running()) running_ = std::move(*running);
-  print_up(session_, folder_, made_, running_, options_.foreground);
-  const Json data = up_json(folder_, made_, running_, false);
+  if (auto status = folder_.status()) status_ = std::move(*status);
+  print_up(session_, folder_, config_, status_, options_.foreground);
+  const Json data = up_json(folder_, config_, status_, false);
   if (!options_.foreground) {
     session_.out.data(data);
-    supervising_.go_on();
+    supervisor_.detach();
     return {};
   }
-  auto told = session_.out.emit(data);
+  auto warnings = session_.out.emit(data);
   notify_systemd("READY=1");
-  while (told && !session_.stop.requested() && !supervising_.ended()) {
+  while (warnings && !session_.stop.requested() && !supervisor_.ended()) {
     session_.stop.clock().sleep_ns(kUpPollNs);
   }
   notify_systemd("STOPPING=1");
-  if (told && !session_.stop.requested()) session_.out.note("it was stopped");
+  if (warnings && !session_.stop.requested()) session_.out.note("the cluster was stopped");
   session_.out.note("stopping");
-  if (!supervising_.end()) return fail(Errc::deadline, "the daemons do not end");
-  return told;
+  if (!supervisor_.end()) return fail(Errc::deadline, "the daemons do not stop");
+  return warnings;
 }
 
-// Somebody else has the lock. -------------------------------------------------------------------
+// Another process has the lock. -----------------------------------------------------------------
 
-Result<void> look_at_mount(const devcluster::Folder& folder, const devcluster::Running& running,
-                           const UpOptions& options) {
+Result<void> check_running_mount(const devcluster::ClusterDir& folder,
+                                 const devcluster::ClusterStatus& status,
+                                 const UpOptions& options) {
   if (!options.mount) return {};
   std::error_code error;
   const auto wanted = std::filesystem::weakly_canonical(*options.mount, error);
-  const auto there = std::filesystem::weakly_canonical(running.mount, error);
-  if (!error && !running.mount.empty() && wanted == there) return {};
+  const auto there = std::filesystem::weakly_canonical(status.mount, error);
+  if (!error && !status.mount.empty() && wanted == there) return {};
   return Error{
       Errc::refused,
-      running.mount.empty()
-          ? fmt::format("{}: it runs already, without a mount", folder.path())
-          : fmt::format("{}: it runs already, mounted on {}", folder.path(), running.mount),
+      status.mount.empty()
+          ? fmt::format("{}: it is already running, without a mount", folder.path())
+          : fmt::format("{}: it is already running, mounted on {}", folder.path(), status.mount),
       fmt::format("Mount it with 'ff mount', or stop it first: {}", down_command(folder))};
 }
 
-Result<void> look_at_schedule(const devcluster::Folder& folder, const devcluster::Running& running,
-                              const UpOptions& options) {
-  if (!options.schedule || running.schedule) return {};
+Result<void> check_running_schedule(const devcluster::ClusterDir& folder,
+                                    const devcluster::ClusterStatus& status,
+                                    const UpOptions& options) {
+  if (!options.schedule || status.schedule) return {};
   return Error{Errc::refused,
-               fmt::format("{}: it runs already, without a scheduler", folder.path()),
+               fmt::format("{}: it is already running, without a scheduler", folder.path()),
                fmt::format("Stop it first: {}", down_command(folder))};
 }
 
-Result<void> show_running(Session& session, const UpOptions& options, devcluster::Folder& folder) {
+Result<void> show_running(Session& session, const UpOptions& options,
+                          devcluster::ClusterDir& folder) {
   for (;;) {
-    const auto made = folder.made();
-    const auto running = folder.running();
-    std::string waits_for = "it begins just now";
-    if (made && running) {
-      FF_TRY(check_shape(folder, made->shape, options));
-      FF_TRY(look_at_mount(folder, *running, options));
-      FF_TRY(look_at_schedule(folder, *running, options));
+    const auto config = folder.config();
+    const auto status = folder.status();
+    std::string waits_for = "it is just starting";
+    if (config && status) {
+      FF_TRY(check_shape(folder, config->shape, options));
+      FF_TRY(check_running_mount(folder, *status, options));
+      FF_TRY(check_running_schedule(folder, *status, options));
       const auto missing = std::ranges::find_if(
-          running->services, [](const devcluster::Standing& one) { return !one.serves; });
+          status->services, [](const devcluster::ServiceStatus& one) { return !one.ready; });
       const size_t daemons =
-          1 + made->shape.storage + (running->mount.empty() ? 0 : 1) + (running->schedule ? 2 : 0);
-      if (made->formed && running->services.size() == daemons &&
-          missing == running->services.end()) {
-        session.out.note("it runs already, since {}", format_time(running->since_ns));
-        print_up(session, folder, *made, *running, false);
-        session.out.data(up_json(folder, *made, *running, true));
+          1 + config->shape.storage + (status->mount.empty() ? 0 : 1) + (status->schedule ? 2 : 0);
+      if (config->formed && status->services.size() == daemons &&
+          missing == status->services.end()) {
+        session.out.note("it is already running, since {}", format_time(status->since_ns));
+        print_up(session, folder, *config, *status, false);
+        session.out.data(up_json(folder, *config, *status, true));
         return {};
       }
-      if (missing != running->services.end()) waits_for = as_text(*missing);
+      if (missing != status->services.end()) waits_for = problem_text(*missing);
     }
     FF_TRY(const auto lock, folder.lock());
     if (lock != nullptr) {
@@ -539,7 +551,7 @@ Result<void> show_running(Session& session, const UpOptions& options, devcluster
     }
     if (auto paused = session.stop.sleep_ns(kUpPollNs); !paused) {
       Error error = std::move(paused).error();
-      error.message += ": it runs already, but " + waits_for;
+      error.message += ": it is already running, but " + waits_for;
       error.hint = "Logs: " + folder.logs();
       return error;
     }
@@ -547,17 +559,17 @@ Result<void> show_running(Session& session, const UpOptions& options, devcluster
 }
 
 Result<void> run_up(Session& session, const UpOptions& options, int64_t timeout_ns) {
-  // What a shell has left open is none of ours to keep open: locks, pipes that others wait on.
+  // Close inherited descriptors, such as locks and pipes that other processes wait on.
   ::close_range(3, ~0U, 0);
   FF_TRY(const std::string dir, up_dir(options.dir));
   io::SystemDisk disk;
-  devcluster::Folder folder(disk, dir);
-  // Before anything is made.
-  if (!folder.made()) FF_TRY(wanted_shape(options));
-  FF_TRY(folder.make(options.mount ? absolute(*options.mount) : ""));
+  devcluster::ClusterDir folder(disk, dir);
+  // Before anything is created.
+  if (!folder.config()) FF_TRY(wanted_shape(options));
+  FF_TRY(folder.create(options.mount ? absolute(*options.mount) : ""));
   FF_TRY(const auto lock, folder.lock());
   if (lock == nullptr) return show_running(session, options, folder);
-  return Bringing(session, options, folder, timeout_ns).run();
+  return ClusterStarter(session, options, folder, timeout_ns).run();
 }
 
 }  // namespace
@@ -571,7 +583,7 @@ void declare_up_dir(Command& command, std::optional<std::string>& at) {
 
 Result<std::string> up_dir(const std::optional<std::string>& at) {
   if (at) return absolute(*at);
-  FF_TRY(const auto state, state_dir(StateUse::daemon, process_state_sources()));
+  FF_TRY(const auto state, state_dir(StateUse::daemon, process_state_environment()));
   return io::join(state.path, "up");
 }
 
@@ -585,8 +597,8 @@ Result<void> wait_until_mountable(Session& session, const std::string& dir) {
   }
 }
 
-std::string down_command(const devcluster::Folder& folder) {
-  return fmt::format("ff down --dir {}", shell_text(folder.path()));
+std::string down_command(const devcluster::ClusterDir& folder) {
+  return fmt::format("ff down --dir {}", shell_quote_if_needed(folder.path()));
 }
 
 void declare_up(Command& up) {
@@ -620,7 +632,7 @@ void declare_up(Command& up) {
       .config("up.schedule");
   up.flag("--foreground", options.foreground,
           "Stay, and stop everything at Ctrl-C or SIGTERM: for systemd and containers");
-  up.blocking(kUpNs);
+  up.blocking(kUpTimeoutNs);
   up.example("ff up", "three storage daemons, two copies of everything");
   up.example("ff up --dir /data/ff --mount /mnt/ff", "in a folder of its own, and mounted");
   up.example("ff up --schedule", "and tasks: 'ff schedule run -- COMMAND'");

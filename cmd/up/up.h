@@ -1,22 +1,22 @@
-// What `ff up` and `ff down` share: where the folder is, and what is said of it.
+// Shared by `ff up` and `ff down`: the location of the folder, and common messages.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "cmd/cli/cli.h"
-#include "ops/devcluster/folder.h"
+#include "ops/devcluster/cluster_dir.h"
 
 namespace ff::cmd {
 
-// --dir, and where it leads: an absolute path.
+// Declares --dir; up_dir() returns the absolute path.
 void declare_up_dir(Command& command, std::optional<std::string>& dir);
 Result<std::string> up_dir(const std::optional<std::string>& dir);
 
-// mount/device.h's check_mountable() where a mount of ours was killed, which takes a moment to end.
+// check_mountable() of mount/device.h, with retries while a killed mount is still being removed.
 Result<void> wait_until_mountable(Session& session, const std::string& dir);
 
-// The command that stops what runs there, for hints.
-std::string down_command(const devcluster::Folder& folder);
+// The command that stops the cluster, for hints.
+std::string down_command(const devcluster::ClusterDir& folder);
 
 }  // namespace ff::cmd

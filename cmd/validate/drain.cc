@@ -1,4 +1,4 @@
-// drain.cc: --drain, which tells the scheduler what a run has found.
+// drain.cc: --drain, which reports the verdict of a run to the scheduler.
 #include "cmd/validate/validate.h"
 #include "platform/io/system_disk.h"
 #include "platform/net/resolve.h"
@@ -6,16 +6,16 @@
 namespace ff::cmd {
 namespace {
 
-using scheduler::Effect;
+using scheduler::VerdictEffect;
 using scheduler::wire::VerdictReply;
 
-std::string_view effect_name(Effect effect) {
+std::string_view effect_name(VerdictEffect effect) {
   switch (effect) {
-    case Effect::none: break;
-    case Effect::drained: return "drained";
-    case Effect::returned: return "returned";
-    case Effect::spared: return "spared";
-    case Effect::unlooked: return "unlooked";
+    case VerdictEffect::none: break;
+    case VerdictEffect::drained: return "drained";
+    case VerdictEffect::returned: return "returned";
+    case VerdictEffect::limit_reached: return "spared";
+    case VerdictEffect::not_rechecked: return "unlooked";
   }
   return "none";
 }
@@ -23,20 +23,22 @@ std::string_view effect_name(Effect effect) {
 void say(Output& out, const VerdictReply& reply) {
   const auto& node = reply.node();
   const std::string& name = node.name();
-  switch (static_cast<Effect>(reply.effect())) {
-    case Effect::drained: out.note("node {} is drained: {}", name, node.verdict_text()); break;
-    case Effect::returned: out.note("node {} is no longer drained by verdict", name); break;
-    case Effect::spared:
+  switch (static_cast<VerdictEffect>(reply.effect())) {
+    case VerdictEffect::drained:
+      out.note("node {} is drained: {}", name, node.verdict_text());
+      break;
+    case VerdictEffect::returned: out.note("node {} is no longer drained by verdict", name); break;
+    case VerdictEffect::limit_reached:
       out.warn(
           "node {} stays in service: {} nodes are drained by verdict, and {} may be "
           "(--max-drained of 'ff schedule serve'); 'ff schedule drain {}' takes it out",
           name, reply.out(), reply.most(), name);
       break;
-    case Effect::unlooked:
-      out.warn("node {} stays drained: this run did not look at {}", name,
+    case VerdictEffect::not_rechecked:
+      out.warn("node {} stays drained: this run did not include {}", name,
                fmt::join(node.failed(), ", "));
       break;
-    case Effect::none:
+    case VerdictEffect::none:
       if (node.drained_by_verdict()) {
         out.note("node {} stays drained: {}", name, fmt::join(node.failed(), ", "));
       } else if (!node.drained()) {
@@ -59,35 +61,35 @@ void declare_validate_drain(Command& run, DrainOptions& options) {
 
 Result<void> check_drain(const DrainOptions& options, bool recorded) {
   if (recorded && !options.node) {
-    return Error{Errc::usage, "--root may be another machine's: --drain needs --node with it",
+    return Error{Errc::usage, "--root may show another machine, so --drain needs --node",
                  "Name the node as 'ff schedule nodes' does."};
   }
   if (auto address = net::parse_address(options.schedule.scheduler); !address) {
-    return std::move(address).error().within("--scheduler: ");
+    return std::move(address).error().with_context("--scheduler: ");
   }
   io::SystemDisk disk;
   FF_TRY(transport_options(disk, options.schedule.net));
   return {};
 }
 
-Result<Json> tell_scheduler(Session& session, const DrainOptions& options,
-                            const scheduler::wire::Verdict& verdict) {
-  FF_TRY(const auto calls, ScheduleCalls::open(session, options.schedule, kScheduleNs));
+Result<Json> report_to_scheduler(Session& session, const DrainOptions& options,
+                                 const scheduler::wire::Verdict& verdict) {
+  FF_TRY(const auto client, SchedulerClient::open(session, options.schedule, kScheduleNs));
   scheduler::wire::VerdictRequest request;
   request.set_node(options.node.value_or(net::host_name()));
   *request.mutable_verdict() = verdict;
-  auto reply = calls->call(scheduler::kVerdict, request);
+  auto reply = client->call(scheduler::kVerdict, request);
   if (!reply) {
     Error error = std::move(reply).error();
     if (error.code == Errc::not_found) {
       error.hint = "'ff schedule nodes' lists them; --node names this one.";
     }
-    return std::move(error).within("the scheduler was not told: ");
+    return std::move(error).with_context("could not report to the scheduler: ");
   }
   say(session.out, *reply);
   const auto& node = reply->node();
   return Json{{"node", node.name()},
-              {"effect", effect_name(static_cast<Effect>(reply->effect()))},
+              {"effect", effect_name(static_cast<VerdictEffect>(reply->effect()))},
               {"drained", node.drained()},
               {"drained_by_verdict", node.drained_by_verdict()},
               {"failed", std::vector<std::string>(node.failed().begin(), node.failed().end())},

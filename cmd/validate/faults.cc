@@ -1,10 +1,10 @@
-// `ff validate faults`, in development builds (-DFF_FAULTS=ON): puts a fault in and looks whether
-// it is found.
+// `ff validate faults`, in development builds (-DFF_FAULTS=ON): injects faults and verifies that
+// they are found.
 #ifdef FF_FAULTS
 
 #include <algorithm>
 
-#include "cmd/validate/host_ranks.h"
+#include "cmd/validate/host_allreduce.h"
 #include "cmd/validate/validate.h"
 #include "platform/io/system_disk.h"
 
@@ -17,22 +17,22 @@ struct FaultOptions {
   std::optional<std::string> inject;
 };
 
-// What the check that has to find it says, the worst first; nothing: it was not found.
+// The findings of the check that must find the fault, worst first; empty: not found.
 Result<std::optional<validate::Finding>> find(Session& session, const validate::NamedFault& fault,
                                               const std::string& scratch) {
   io::SystemDisk disk;
-  const validate::Tree tree(disk, "/");
-  const validate::Request request{.only = {fault.check},
-                                  .force = true,
-                                  .scratch = scratch,
-                                  .fault = fault.fault,
-                                  .sum_ranks = host_sum_ranks()};
+  const validate::SystemTree tree(disk, "/");
+  const validate::ValidationRequest request{.only = {fault.check},
+                                            .force = true,
+                                            .scratch = scratch,
+                                            .fault = fault.fault,
+                                            .allreduce_ranks = host_allreduce_ranks()};
   FF_TRY(const auto report, validate::validate(tree, session.stop.clock(), session.stop, nullptr,
                                                request, [](const auto&) {}));
   for (const validate::Finding& finding : report.findings()) {
     const bool told =
         finding.verdict >= Verdict::degraded ||
-        (fault.fault == validate::Fault::hang && finding.verdict == Verdict::could_not_run);
+        (fault.fault == validate::InjectedFault::hang && finding.verdict == Verdict::could_not_run);
     if (told) return std::optional(finding);
   }
   return std::optional<validate::Finding>();

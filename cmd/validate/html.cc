@@ -1,5 +1,5 @@
-// html.cc: the page of `ff validate report --html`. It holds its style and its plots (SVG)
-// and no script; every text on it is escaped, for names and log lines are anybody's.
+// html.cc: the page of `ff validate report --html`. It embeds its style and plots (SVG) and has no
+// script; every text is escaped, since names and log lines are untrusted.
 #include <algorithm>
 #include <array>
 
@@ -63,7 +63,7 @@ std::string shown_value(double value, std::string_view unit) {
   return escape_html(validate::value_text(value, unit));
 }
 
-// Where values stand in a plot.
+// Coordinates of values in a plot.
 struct Frame {
   static constexpr double kWidth = 340, kHeight = 110, kLeft = 4, kRight = 336, kTop = 14,
                           kBottom = 92;
@@ -81,7 +81,7 @@ struct Frame {
   }
 };
 
-// From a tenth below the least to a tenth above the most, so that noise does not look like drift.
+// The axis extends a tenth beyond the values, so that noise does not look like drift.
 Frame frame_of(const History::Series& series) {
   const auto [least, most] = std::ranges::minmax(series.values, {}, &History::Value::value);
   const double room = 0.1 * std::max(std::abs(most.value), std::abs(least.value));
@@ -109,7 +109,7 @@ std::string plot(const History::Series& series) {
   const double middle = frame.y(median_of(series));
   const std::string first = format_time(series.values.front().wall_ns);
   const std::string last = format_time(series.values.back().wall_ns);
-  // "2026-11-23", or "04:06" where all is of one day.
+  // "2026-11-23", or "04:06" if all values are of one day.
   const bool one_day = first.substr(0, 10) == last.substr(0, 10);
   const auto when = [&](const std::string& time) {
     return one_day ? time.substr(11, 5) : time.substr(0, 10);
@@ -173,7 +173,7 @@ std::string runs_table(const std::vector<validate::RunRecord>& runs) {
   for (const validate::RunRecord& run : runs) {
     rows += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"number\">{:.1f} s</td></tr>\n",
-        format_time(run.wall_ns), validate::level_name(run.level), verdict_word(run.verdict),
+        format_time(run.wall_ns), validate::run_level_name(run.level), verdict_word(run.verdict),
         run.seconds);
   }
   return fmt::format(
@@ -193,7 +193,7 @@ std::string html_report(const std::string& host, const std::vector<validate::Run
       "<title>{0}: ff validate</title><style>{1}</style></head><body>\n"
       "<h1>{0}: {2}</h1>\n<p class=\"about\">{3}, level {4}, {5:.1f} s</p>\n",
       escape_html(host), kStyle, verdict_word(runs.front().verdict),
-      format_time(runs.front().wall_ns), validate::level_name(runs.front().level),
+      format_time(runs.front().wall_ns), validate::run_level_name(runs.front().level),
       runs.front().seconds);
   page += findings_table(last, false) + findings_table(last, true);
   if (!series.empty()) page += "<h2>Values</h2>\n<div class=\"plots\">\n";

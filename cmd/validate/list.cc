@@ -1,4 +1,5 @@
-// `ff validate list`, `adopt` and `xid`: what is checked, what a node has, what an Xid means.
+// `ff validate list`, `adopt` and `xid`: lists checks, records the parts of a node, explains an
+// Xid.
 #include <algorithm>
 
 #include "cmd/validate/validate.h"
@@ -17,14 +18,14 @@ Result<void> list_checks(Session& session) {
   Json checks = Json::array();
   auto table = session.out.table({{"CHECK"}, {"COSTS"}, {"DEADLINE", Align::right}, {"WHAT"}});
   for (const validate::Check& check : validate::all_checks()) {
-    const bool load = check.cost == validate::Cost::load;
+    const bool load = check.cost == validate::CheckCost::load;
     std::vector<std::string> deadlines;
     Json seconds = Json::object();
     for (const auto level :
-         {validate::Level::quick, validate::Level::weekly, validate::Level::burn_in}) {
+         {validate::RunLevel::quick, validate::RunLevel::weekly, validate::RunLevel::burn_in}) {
       const int64_t deadline_ns = check.deadline_ns(level);
       if (load || deadlines.empty()) deadlines.push_back(format_duration(deadline_ns));
-      seconds[validate::level_name(level)] = deadline_ns / kSecond;
+      seconds[validate::run_level_name(level)] = deadline_ns / kSecond;
     }
     table.row({check.name, load ? "a load" : "reads", fmt::format("{}", fmt::join(deadlines, ", ")),
                check.about});
@@ -55,7 +56,7 @@ Result<void> adopt(Session& session, const AdoptOptions& options) {
   io::SystemDisk disk;
   FF_TRY(NodeHistory node, open_node_history(session));
   FF_TRY(const auto before, node.history.inventory());
-  const Inventory now = validate::take_inventory(validate::Tree(disk, "/"));
+  const Inventory now = validate::collect_inventory(validate::SystemTree(disk, "/"));
   Json parts = Json::object(), gone = Json::array();
   {
     auto table = session.out.table({{"PART"}, {"WHAT"}, {"CHANGE"}});
@@ -70,15 +71,15 @@ Result<void> adopt(Session& session, const AdoptOptions& options) {
     }
   }
   for (const auto& [part, reason] : now) {
-    if (!part.starts_with(validate::kUnseen)) continue;
-    session.out.warn("could not see {}: {}. Run it as root.", part.substr(validate::kUnseen.size()),
-                     reason);
+    if (!part.starts_with(validate::kUnreadablePrefix)) continue;
+    session.out.warn("could not examine {}: {}. Run it as root.",
+                     part.substr(validate::kUnreadablePrefix.size()), reason);
   }
   session.out.data(
       {{"adopted", !options.dry_run}, {"parts", std::move(parts)}, {"gone", std::move(gone)}});
   if (options.dry_run) return {};
   FF_TRY(node.history.adopt(now, session.stop.clock().wall_ns()));
-  session.out.note("adopted: this is what the node has from now on; baselines begin anew");
+  session.out.note("adopted: this is the inventory of the node from now on; baselines start again");
   return {};
 }
 
@@ -117,7 +118,7 @@ Result<void> explain_xids(Session& session, const XidOptions& options) {
     const validate::Xid* const xid = validate::find_xid(code);
     if (xid == nullptr) {
       Error error = fail(Errc::not_found, "Xid {} is not in the table", code);
-      error.hint = "`ff validate xid` lists those that are; NVIDIA's catalogue has all.";
+      error.hint = "`ff validate xid` lists the known ones; the catalogue of NVIDIA has all.";
       return error;
     }
     explain(session, *xid);

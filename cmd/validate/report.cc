@@ -1,4 +1,4 @@
-// `ff validate report`: what the runs of this node have shown.
+// `ff validate report`: shows the earlier runs of this node.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct ReportOptions {
   std::optional<std::string> html;
 };
 
-// One block a run, as high as its value among the others.
+// One block character per run, its height relative to the other values.
 std::string spark(const History::Series& series) {
   constexpr std::array kBlocks = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   const auto [least, most] = std::ranges::minmax(series.values, {}, &History::Value::value);
@@ -40,7 +40,7 @@ std::string spark(const History::Series& series) {
 
 Json run_json(const RunRecord& run) {
   return {{"time", format_time(run.wall_ns)},
-          {"level", validate::level_name(run.level)},
+          {"level", validate::run_level_name(run.level)},
           {"verdict", validate::verdict_name(run.verdict)},
           {"seconds", run.seconds}};
 }
@@ -77,7 +77,7 @@ Result<void> show(Session& session, History& history, const std::vector<RunRecor
         }
       }
       table.row({format_time(run.wall_ns),
-                 std::string(validate::level_name(run.level)),
+                 std::string(validate::run_level_name(run.level)),
                  {std::string(validate::verdict_name(run.verdict)), color_of(run.verdict)},
                  fmt::format("{:.1f}", run.seconds),
                  fmt::format("{}", fmt::join(bad, ", "))});
@@ -113,7 +113,7 @@ Result<void> report(Session& session, const ReportOptions& options) {
   FF_TRY(NodeHistory node, open_node_history(session));
   FF_TRY(const auto runs, node.history.runs(options.runs));
   if (runs.empty()) {
-    return Error{Errc::not_found, "this node was never checked", "ff validate"};
+    return Error{Errc::not_found, "this node was never validated", "ff validate"};
   }
   FF_TRY(const auto series, node.history.series(options.runs));
   if (!options.html) return show(session, node.history, runs, series);

@@ -1,4 +1,4 @@
-// show.cc: a run on a terminal, in a pipe, as JSON.
+// show.cc: prints a run to a terminal, a pipe, or as JSON.
 #include <algorithm>
 
 #include "cmd/validate/validate.h"
@@ -7,8 +7,8 @@
 namespace ff::cmd {
 namespace {
 
+using validate::CheckResult;
 using validate::Finding;
-using validate::Outcome;
 using validate::Verdict;
 
 bool is_well(Verdict verdict) { return verdict == Verdict::pass || verdict == Verdict::skipped; }
@@ -27,8 +27,8 @@ void add_row(Table& table, const Finding& finding) {
              is_well(finding.verdict) ? "" : expected_of(finding)});
 }
 
-// Of one check what is well, in one line.
-void add_summary(Table& table, const Outcome& outcome) {
+// The passed findings of one check in one line.
+void add_summary(Table& table, const CheckResult& outcome) {
   std::vector<const Finding*> passed;
   for (const Finding& finding : outcome.findings) {
     if (finding.verdict == Verdict::pass) passed.push_back(&finding);
@@ -53,7 +53,7 @@ Color color_of(Verdict verdict) {
   return Color::dim;
 }
 
-std::string counts_of(const validate::Report& report) {
+std::string counts_text(const validate::ValidationReport& report) {
   std::vector<std::string> parts;
   const std::vector<Finding> findings = report.findings();
   constexpr std::array kOrder = {
@@ -67,9 +67,9 @@ std::string counts_of(const validate::Report& report) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-Json report_json(const validate::Report& report) {
+Json report_json(const validate::ValidationReport& report) {
   Json checks = Json::array();
-  for (const Outcome& outcome : report.outcomes) {
+  for (const CheckResult& outcome : report.results) {
     for (const Finding& finding : outcome.findings) {
       checks.push_back({{"name", finding.name},
                         {"check", outcome.check->name},
@@ -86,22 +86,22 @@ Json report_json(const validate::Report& report) {
                         {"hint", finding.hint}});
     }
   }
-  Json left_out = Json::array();
-  for (const validate::Check* const check : report.left_out) left_out.push_back(check->name);
+  Json over_budget = Json::array();
+  for (const validate::Check* const check : report.over_budget) over_budget.push_back(check->name);
   return {{"host", report.host},
           {"time", format_time(report.wall_ns)},
-          {"level", validate::level_name(report.level)},
+          {"level", validate::run_level_name(report.level)},
           {"verdict", validate::verdict_name(report.verdict)},
           {"seconds", report.seconds},
           {"checks", std::move(checks)},
-          {"left_out", std::move(left_out)}};
+          {"left_out", std::move(over_budget)}};
 }
 
-void show_report(Session& session, const validate::Report& report) {
+void show_report(Session& session, const validate::ValidationReport& report) {
   Output& out = session.out;
   {
     auto table = out.table({{"VERDICT"}, {"CHECK"}, {"PART"}, {"FOUND"}, {"EXPECTED"}});
-    for (const Outcome& outcome : report.outcomes) {
+    for (const CheckResult& outcome : report.results) {
       for (const Finding& finding : outcome.findings) {
         if (out.mode().verbose || !is_well(finding.verdict)) add_row(table, finding);
       }
@@ -117,14 +117,14 @@ void show_report(Session& session, const validate::Report& report) {
     }
     if (!finding.hint.empty()) out.line("{}: {}", name, finding.hint);
   }
-  if (!report.left_out.empty() && !out.mode().quiet) {
+  if (!report.over_budget.empty() && !out.mode().quiet) {
     std::vector<std::string> names;
-    for (const validate::Check* const check : report.left_out) names.emplace_back(check->name);
+    for (const validate::Check* const check : report.over_budget) names.emplace_back(check->name);
     out.line("left out, for the budget: {}", fmt::join(names, ", "));
   }
   if (!out.mode().quiet) {
     out.line(color_of(report.verdict), "{}: {} in {:.1f} s", validate::verdict_name(report.verdict),
-             counts_of(report), report.seconds);
+             counts_text(report), report.seconds);
   }
   out.data(report_json(report));
 }

@@ -1,9 +1,9 @@
-// `ff validate`: one run of checks, what the exit code says of it, and who is told.
+// `ff validate`: runs checks, sets the exit code, and notifies others.
 #include "cmd/validate/validate.h"
 
 #include <algorithm>
 
-#include "cmd/validate/host_ranks.h"
+#include "cmd/validate/host_allreduce.h"
 #include "ops/scheduler/node_checks.h"
 #include "platform/base/clock.h"
 #include "platform/base/state_dir.h"
@@ -30,16 +30,16 @@ struct RunOptions {
   DrainOptions drain;
 };
 
-// The same for a host each time, and another for each host.
+// A delay that is constant for a host and differs between hosts.
 int64_t delay_of(std::string_view host, int64_t splay_ns) {
   const int64_t seconds = splay_ns / kSecond;
   if (seconds <= 0) return 0;
-  return static_cast<int64_t>(hash_of(host) % static_cast<uint64_t>(seconds)) * kSecond;
+  return static_cast<int64_t>(fnv1a(host) % static_cast<uint64_t>(seconds)) * kSecond;
 }
 
-std::vector<std::string> names_with(const validate::Report& report, Verdict verdict) {
+std::vector<std::string> names_with(const validate::ValidationReport& report, Verdict verdict) {
   std::vector<std::string> names;
-  for (const validate::Outcome& outcome : report.outcomes) {
+  for (const validate::CheckResult& outcome : report.results) {
     const bool any = std::ranges::any_of(outcome.findings, [&](const validate::Finding& finding) {
       return finding.verdict == verdict;
     });
@@ -48,54 +48,54 @@ std::vector<std::string> names_with(const validate::Report& report, Verdict verd
   return names;
 }
 
-// With --degraded-ok what is degraded is none.
-Verdict verdict_of(const validate::Report& report, bool degraded_ok) {
+// With --degraded-ok, degraded counts as pass.
+Verdict exit_verdict(const validate::ValidationReport& report, bool degraded_ok) {
   if (report.verdict != Verdict::degraded || !degraded_ok) return report.verdict;
   const bool any_missing = !names_with(report, Verdict::could_not_run).empty();
   return any_missing ? Verdict::could_not_run : Verdict::pass;
 }
 
-// What the exit code has to say.
-Result<void> conclude(const validate::Report& report, const RunOptions& options) {
-  const Verdict verdict = verdict_of(report, options.degraded_ok);
+// The error for the exit code.
+Result<void> conclude(const validate::ValidationReport& report, const RunOptions& options) {
+  const Verdict verdict = exit_verdict(report, options.degraded_ok);
   const auto missing = names_with(report, Verdict::could_not_run);
   if (options.prolog && verdict != Verdict::fail) return {};
   if (verdict == Verdict::pass || verdict == Verdict::skipped) return {};
-  if (report.outcomes.empty()) {
+  if (report.results.empty()) {
     return Error{Errc::incomplete, "nothing was checked",
-                 report.left_out.empty() ? "A recorded tree cannot be put under a load."
-                                         : "Give a longer --budget."};
+                 report.over_budget.empty() ? "Loads cannot run on a recorded tree."
+                                            : "Give a longer --budget."};
   }
   if (verdict == Verdict::could_not_run) {
     return Error{Errc::incomplete, fmt::format("could not run: {}", fmt::join(missing, ", ")),
-                 "What each needs stands beside it. On a machine that has no such part: "
+                 "See the hint of each check. On a machine that has no such part: "
                  "ff validate adopt"};
   }
   std::vector<std::string> bad = names_with(report, verdict);
-  if (bad.empty()) bad = missing.empty() ? options.require : missing;  // what --require names
+  if (bad.empty()) bad = missing.empty() ? options.require : missing;  // groups of --require
   return Error{
       Errc::fault,
       fmt::format("this node is {}: {}", verdict == Verdict::fail ? "not fit for work" : "degraded",
                   fmt::join(bad, ", ")),
-      "What to do stands beside each check."};
+      "See the hint of each check."};
 }
 
-validate::Request request_of(const RunOptions& options, const std::string& state) {
-  validate::Request request{.only = options.only, .required = options.require};
-  request.level = validate::level_of(options.level).value_or(validate::Level::quick);
+validate::ValidationRequest request_of(const RunOptions& options, const std::string& state) {
+  validate::ValidationRequest request{.only = options.only, .required = options.require};
+  request.level = validate::parse_run_level(options.level).value_or(validate::RunLevel::quick);
   const std::optional<int64_t> budget_ns =
       options.prolog && !options.budget_ns ? std::optional(kPrologNs) : options.budget_ns;
   if (budget_ns) request.budget_seconds = to_seconds(*budget_ns);
   request.force = options.force;
   request.log_file = options.log.value_or("");
   request.scratch = options.scratch.value_or(state);
-  request.sum_ranks = host_sum_ranks();
+  request.allreduce_ranks = host_allreduce_ranks();
   return request;
 }
 
-// Who hears of it besides the caller.
-Result<void> tell_report(Session& session, const RunOptions& options,
-                         const validate::Report& report) {
+// Publishes the run.
+Result<void> publish_report(Session& session, const RunOptions& options,
+                            const validate::ValidationReport& report) {
   if (options.textfile) FF_TRY(write_textfile(*options.textfile, report));
   const bool well = report.verdict == Verdict::pass || report.verdict == Verdict::skipped;
   if (!options.notify || well) return {};
@@ -105,52 +105,54 @@ Result<void> tell_report(Session& session, const RunOptions& options,
   return {};
 }
 
-Result<void> tell_verdict(Session& session, const RunOptions& options,
-                          const validate::Report& report) {
-  scheduler::Found found;
-  for (const validate::Outcome& outcome : report.outcomes) {
+Result<void> publish_verdict(Session& session, const RunOptions& options,
+                             const validate::ValidationReport& report) {
+  scheduler::CheckVerdicts found;
+  for (const validate::CheckResult& outcome : report.results) {
     for (const validate::Finding& finding : outcome.findings) {
       Verdict& worst = found[std::string(outcome.check->name)];
       worst = std::max(worst, finding.verdict);
     }
   }
-  // As with the exit code.
-  const Verdict verdict = verdict_of(report, options.degraded_ok || options.prolog);
+  // As for the exit code.
+  const Verdict verdict = exit_verdict(report, options.degraded_ok || options.prolog);
   scheduler::wire::Verdict told = scheduler::make_verdict(verdict, found);
   if (told.failed().empty()) {
     for (const std::string& group : options.require) told.add_failed(group);
   }
-  if (report.outcomes.empty()) told.set_text("nothing was checked");
-  FF_TRY(Json done, tell_scheduler(session, options.drain, told));
+  if (report.results.empty()) told.set_text("nothing was checked");
+  FF_TRY(Json done, report_to_scheduler(session, options.drain, told));
   Json data = report_json(report);
   data["scheduler"] = std::move(done);
   session.out.data(std::move(data));
   return {};
 }
 
-Result<void> finish(Session& session, const RunOptions& options, const validate::Report& report) {
+Result<void> finish(Session& session, const RunOptions& options,
+                    const validate::ValidationReport& report) {
   show_report(session, report);
   Result<void> drained;
-  if (options.drain.drain) drained = tell_verdict(session, options, report);
-  FF_TRY(tell_report(session, options, report));
+  if (options.drain.drain) drained = publish_verdict(session, options, report);
+  FF_TRY(publish_report(session, options, report));
   Result<void> concluded = conclude(report, options);
   if (concluded || drained) return concluded ? drained : concluded;
-  // Of two errors the verdict is the command's.
+  // The verdict takes precedence over this error.
   session.out.warn("{}", drained.error().message);
   return concluded;
 }
 
-// A run that another one disturbs says nothing.
+// Concurrent runs would disturb each other.
 Result<std::unique_ptr<io::File>> alone(io::Disk& disk, const std::string& state) {
   FF_TRY(auto lock, io::lock_file(disk, io::join(state, "validate.lock")));
   if (lock) return lock;
-  return Error{Errc::busy, "another ff validate runs on this machine", "Wait for its end."};
+  return Error{Errc::busy, "another ff validate is running on this machine",
+               "Wait until it has ended."};
 }
 
 Result<void> run_on_tree(Session& session, const RunOptions& options, io::Disk& disk) {
-  const validate::Tree tree(disk, *options.root);
+  const validate::SystemTree tree(disk, *options.root);
   if (!tree.exists("/proc") && !tree.exists("/sys")) {
-    return fail(Errc::not_found, "{}: holds neither proc nor sys", *options.root);
+    return fail(Errc::not_found, "{}: contains neither proc nor sys", *options.root);
   }
   FF_TRY(const auto report, validate::validate(tree, session.stop.clock(), session.stop, nullptr,
                                                request_of(options, ""), [](const auto&) {}));
@@ -165,13 +167,13 @@ Result<void> run_validate(Session& session, const RunOptions& options) {
   if (recorded) return run_on_tree(session, options, disk);
   if (options.splay_ns) {
     const int64_t delay_ns = delay_of(net::host_name(), *options.splay_ns);
-    if (delay_ns > 0) session.out.note("beginning in {}", format_duration(delay_ns));
+    if (delay_ns > 0) session.out.note("starting in {}", format_duration(delay_ns));
     FF_TRY(session.stop.sleep_ns(delay_ns));
   }
   FF_TRY(NodeHistory node, open_node_history(session));
   FF_TRY(const auto lock, alone(disk, node.dir));
-  const validate::Tree tree(disk, "/");
-  const auto ended = [&](const validate::Outcome& outcome) {
+  const validate::SystemTree tree(disk, "/");
+  const auto ended = [&](const validate::CheckResult& outcome) {
     session.out.detail("{}: {:.1f} s", outcome.check->name, outcome.seconds);
   };
   FF_TRY(auto report, validate::validate(tree, session.stop.clock(), session.stop, &node.history,
@@ -221,16 +223,17 @@ void declare_options(Command& run, RunOptions& o) {
 }  // namespace
 
 Result<NodeHistory> open_node_history(Session& session) {
-  FF_TRY(const auto state, state_dir(StateUse::user, process_state_sources()));
-  if (!state.instead_of.empty()) {
+  FF_TRY(const auto state, state_dir(StateUse::user, process_state_environment()));
+  if (!state.network_path.empty()) {
     session.out.note("{} is on a network file system: the history of this node is in {}",
-                     state.instead_of, state.path);
+                     state.network_path, state.path);
   }
   FF_TRY(auto history,
          validate::History::open(io::join(state.path, "validate.db"), session.stop.clock()));
   if (!history.moved_aside().empty()) {
-    session.out.warn("the history of this node was corrupt: it begins anew, the old one is {}",
-                     history.moved_aside());
+    session.out.warn(
+        "the history of this node was corrupt: a new one was started, the old one is {}",
+        history.moved_aside());
   }
   return NodeHistory{state.path, std::move(history)};
 }

@@ -1,4 +1,4 @@
-// What the files of `ff validate` share: where its history lies, and how findings are shown.
+// Shared by the files of `ff validate`: the history of the node, and the output of findings.
 #pragma once
 
 #include <optional>
@@ -12,49 +12,49 @@
 
 namespace ff::cmd {
 
-// Its own file under the state folder; says so where it was corrupt and has begun anew.
+// The history in the state directory; warns if it was corrupt and was recreated.
 struct NodeHistory {
-  std::string dir;  // the state folder
+  std::string dir;  // the state directory
   validate::History history;
 };
 Result<NodeHistory> open_node_history(Session& session);
 
-// A report as `--json` has it, and as the web hook gets it.
-Json report_json(const validate::Report& report);
-// A table: of what passes one line a check, of the rest one line a finding and what to do about it.
-// All of it with --verbose; what passes not with --quiet.
-void show_report(Session& session, const validate::Report& report);
+// A report as JSON, for --json and the web hook.
+Json report_json(const validate::ValidationReport& report);
+// Prints a table: passed findings one line per check, others one line per finding and the next
+// step. All with --verbose; no passed findings with --quiet.
+void show_report(Session& session, const validate::ValidationReport& report);
 // "2 failed, 40 passed"
-std::string counts_of(const validate::Report& report);
+std::string counts_text(const validate::ValidationReport& report);
 Color color_of(validate::Verdict verdict);
 double median_of(const validate::History::Series& series);
 
 // Replaces DIR/ff_validate.prom, for the textfile collector of Prometheus' node exporter.
-Result<void> write_textfile(const std::string& dir, const validate::Report& report);
-// Errors: usage for what is no http or https URL.
+Result<void> write_textfile(const std::string& dir, const validate::ValidationReport& report);
+// Errors: usage: not an http or https URL.
 Result<void> check_hook(const std::string& url);
-// Posts JSON. Errors: unreachable, failed (an answer that is no 2xx).
-// They name the host and not the rest of the URL, which often holds a secret.
+// Posts JSON. Errors: unreachable, failed (status is not 2xx). They name only the host: the rest of
+// the URL often contains a secret.
 Result<void> post_json(const std::string& url, const Json& body, int64_t timeout_ns);
 
-// One HTML file that needs no other: the last run, a plot of every value, the last runs.
+// A self-contained HTML page: the last run, a plot of every value, the last runs.
 std::string html_report(const std::string& host, const std::vector<validate::RunRecord>& runs,
                         const std::vector<validate::Finding>& last,
                         const std::vector<validate::History::Series>& series);
 
-// --drain (drain.cc): the scheduler hears of a run, and takes the node out or back.
+// --drain (drain.cc): reports a run to the scheduler, which drains the node or returns it.
 struct DrainOptions {
   bool drain = false;
   ScheduleOptions schedule;
-  std::optional<std::string> node;  // this machine, unless given
+  std::optional<std::string> node;  // default: this machine
 };
 void declare_validate_drain(Command& run, DrainOptions& options);
-// Before the loads. Errc::usage; Errc::refused, not_found: its files. `recorded`: a tree is looked
-// at, which may be any machine's.
+// Checks the options before the loads run. Errc::usage; Errc::refused, not_found: of its files.
+// `recorded`: a recorded tree, which may be from any machine.
 Result<void> check_drain(const DrainOptions& options, bool recorded);
-// Says what has become of the node, and returns it for JSON. Errors: the scheduler's.
-Result<Json> tell_scheduler(Session& session, const DrainOptions& options,
-                            const scheduler::wire::Verdict& verdict);
+// Prints the effect on the node, and returns it for JSON. Errors: those of the scheduler.
+Result<Json> report_to_scheduler(Session& session, const DrainOptions& options,
+                                 const scheduler::wire::Verdict& verdict);
 
 void declare_validate_run(Command& validate);
 void declare_validate_adopt(Command& validate);

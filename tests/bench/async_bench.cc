@@ -32,7 +32,7 @@ File& file() {
     SystemDisk disk;
     const char* dir = std::getenv("TMPDIR");
     const std::string path = std::string(dir != nullptr ? dir : "/tmp") + "/ff_async_bench";
-    const OpenOptions options{.access = Access::read_write, .create = true, .direct = true};
+    const OpenOptions options{.access = AccessMode::read_write, .create = true, .direct = true};
     auto opened = disk.open(path, options).value();
     FF_CHECK(disk.remove(path).ok());
     auto buffers = Buffers::make(1, 4 * kMiB).value();

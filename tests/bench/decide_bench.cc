@@ -16,45 +16,46 @@ constexpr int64_t kNow = 1'000'000 * kSecond;
 
 uint32_t gang_size(Rng& rng, uint32_t most) {
   const double powers = std::log2(most) + 1;
-  return static_cast<uint32_t>(std::exp2(std::floor(rng.unit() * powers)));
+  return static_cast<uint32_t>(std::exp2(std::floor(rng.uniform01() * powers)));
 }
 
-Picture full_cluster(uint32_t nodes, uint32_t waiting, uint32_t largest) {
+ClusterSnapshot full_cluster(uint32_t nodes, uint32_t waiting, uint32_t largest) {
   SeededRng rng(1);
-  Picture picture;
+  ClusterSnapshot snapshot;
   for (uint32_t node = 0; node < nodes; node++) {
-    picture.nodes.push_back({.zone = node < nodes / 2 ? 0u : 1u, .leaf = node / 32});
+    snapshot.nodes.push_back({.zone = node < nodes / 2 ? 0u : 1u, .leaf = node / 32});
   }
   for (uint32_t node = 0; node < nodes;) {
-    Gang gang{.order = picture.tasks.size(), .phase = Phase::running};
+    Gang gang{.order = snapshot.tasks.size(), .phase = GangPhase::running};
     const uint32_t limit = node < nodes / 2 ? nodes / 2 : nodes;
     const uint32_t size = std::min(gang_size(rng, largest), limit - node);
-    gang.demand.nodes = size;
-    gang.charged = static_cast<Level>(rng.below(3));
+    gang.request.nodes = size;
+    gang.charged_level = static_cast<PriorityLevel>(rng.below(3));
     gang.started_ns = kNow - static_cast<int64_t>(rng.below(86'400)) * kSecond;
     gang.saved_ns =
         std::max(gang.started_ns, kNow - static_cast<int64_t>(rng.below(600)) * kSecond);
     for (uint32_t i = 0; i < size; i++, node++) {
-      picture.nodes[node].task = static_cast<uint32_t>(picture.tasks.size());
+      snapshot.nodes[node].task = static_cast<uint32_t>(snapshot.tasks.size());
       gang.nodes.push_back(node);
     }
-    picture.tasks.push_back(std::move(gang));
+    snapshot.tasks.push_back(std::move(gang));
   }
   for (uint32_t i = 0; i < waiting; i++) {
-    Gang gang{.order = picture.tasks.size(), .user = static_cast<uint32_t>(rng.below(50))};
-    gang.demand.nodes = gang_size(rng, largest);
-    gang.level = static_cast<Level>(rng.below(kLevels));
+    Gang gang{.order = snapshot.tasks.size(), .user = static_cast<uint32_t>(rng.below(50))};
+    gang.request.nodes = gang_size(rng, largest);
+    gang.level = static_cast<PriorityLevel>(rng.below(kPriorityLevels));
     if (rng.below(2) == 0) gang.limit_ns = static_cast<int64_t>(rng.below(86'400)) * kSecond;
-    picture.tasks.push_back(std::move(gang));
+    snapshot.tasks.push_back(std::move(gang));
   }
-  return picture;
+  return snapshot;
 }
 
 void decide_full(benchmark::State& state) {
   const auto nodes = static_cast<uint32_t>(state.range(0));
-  const Picture picture = full_cluster(nodes, static_cast<uint32_t>(state.range(1)), nodes / 16);
+  const ClusterSnapshot snapshot =
+      full_cluster(nodes, static_cast<uint32_t>(state.range(1)), nodes / 16);
   size_t interrupted = 0;
-  for (auto _ : state) interrupted = decide(picture, kNow).interrupts.size();
+  for (auto _ : state) interrupted = decide(snapshot, kNow).preemptions.size();
   state.counters["interrupted"] = static_cast<double>(interrupted);
   state.SetComplexityN(state.range(0));
 }
@@ -62,10 +63,10 @@ BENCHMARK(decide_full)->Args({1250, 5000})->Args({10'000, 15'000})->Unit(benchma
 
 // Everybody has one node: as many interruptions as can be.
 void decide_single_nodes(benchmark::State& state) {
-  const Picture picture =
+  const ClusterSnapshot snapshot =
       full_cluster(static_cast<uint32_t>(state.range(0)), static_cast<uint32_t>(state.range(1)), 1);
   size_t interrupted = 0;
-  for (auto _ : state) interrupted = decide(picture, kNow).interrupts.size();
+  for (auto _ : state) interrupted = decide(snapshot, kNow).preemptions.size();
   state.counters["interrupted"] = static_cast<double>(interrupted);
 }
 BENCHMARK(decide_single_nodes)

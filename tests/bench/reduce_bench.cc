@@ -33,9 +33,9 @@ void measure(benchmark::State& state, const ReducePath& path, DataType type) {
   }
   std::vector<std::byte> to(bytes);
   void* const output = to.data();
-  const Reduce what{.type = type, .past_caches = count > kMiB};
+  const ReduceSpec what{.type = type, .non_temporal = count > kMiB};
   for (auto _ : state) {
-    reduce_by(path, what, {inputs, {&output, 1}, count});
+    reduce_with(path, what, {inputs, {&output, 1}, count});
     benchmark::ClobberMemory();
   }
   const auto done = static_cast<int64_t>(state.iterations());

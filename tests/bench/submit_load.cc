@@ -43,8 +43,8 @@ wire::SubmitRequest request() {
 Task<void> submit(Load& load) {
   while (load.left > 0) {
     load.left--;
-    auto calling = rpc::call_method(load.client, kSubmit, request(), load.loop.now_ns() + kCallNs);
-    const auto reply = co_await std::move(calling);
+    const auto reply =
+        co_await rpc::call_method(load.client, kSubmit, request(), load.loop.now_ns() + kCallNs);
     if (reply) continue;
     if (load.failed++ == 0) std::fprintf(stderr, "%s\n", reply.error().message.c_str());
   }
@@ -61,20 +61,20 @@ int main_of(const char* at, uint64_t tasks, uint64_t flights) {
   if (!address) return 2;
   SystemClock clock;
   SystemLoop loop(clock);
-  net::SystemTransport transport({.use = net::NetUse::tcp});
-  rpc::Senders senders;
+  net::SystemTransport transport({.mode = net::NetMode::tcp});
+  rpc::GrantScheduler grants;
   Metrics metrics;
   auth::SecureRng rng;
-  rpc::ClientContext context{
-      loop,    transport, senders,
-      metrics, rng,       {.name = "load", .software = "ff", .key = {}, .nonces = &rng}};
+  rpc::ClientContext context{loop,   transport,
+                             grants, metrics,
+                             rng,    {.name = "load", .software = "ff", .key = {}, .nonces = &rng}};
   rpc::Client client(context, *address);
   Load load{.client = client, .loop = loop, .left = tasks};
   const int64_t began_ns = clock.steady_ns();
   run_task(loop, run(load, flights));
   const double seconds = static_cast<double>(clock.steady_ns() - began_ns) / 1e9;
   run_task(loop, client.close());
-  run_task(loop, transport.settled(loop));
+  run_task(loop, transport.drain(loop));
   std::printf("%.0f\n", static_cast<double>(tasks - load.failed) / seconds);
   return load.failed == 0 ? 0 : 1;
 }

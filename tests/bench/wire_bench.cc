@@ -16,7 +16,7 @@ namespace {
 
 struct Work {
   const ReducePath& path;
-  Wire wire;
+  WireType wire;
   bool is_encode;
 };
 
@@ -30,10 +30,10 @@ void measure(benchmark::State& state, const Work& work) {
     const auto bits = static_cast<uint32_t>(rng.next());
     one = std::bit_cast<float>((bits & 0x8fffffff) | 0x30000000);
   }
-  encode_by(work.path, work.wire, floats.data(), count, wired.data());
+  encode_with(work.path, work.wire, floats.data(), count, wired.data());
   for (auto _ : state) {
-    if (work.is_encode) encode_by(work.path, work.wire, floats.data(), count, wired.data());
-    if (!work.is_encode) decode_by(work.path, work.wire, wired.data(), count, floats.data());
+    if (work.is_encode) encode_with(work.path, work.wire, floats.data(), count, wired.data());
+    if (!work.is_encode) decode_with(work.path, work.wire, wired.data(), count, floats.data());
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(count * sizeof(float)));
@@ -42,10 +42,10 @@ void measure(benchmark::State& state, const Work& work) {
 bool add_all() {
   for (const ReducePath& path : kReducePaths) {
     if (!path.supported()) continue;
-    for (const Wire wire : {Wire::bf16, Wire::fp8}) {
+    for (const WireType wire : {WireType::bf16, WireType::fp8}) {
       for (const bool is_encode : {true, false}) {
-        const std::string name =
-            fmt::format("{}/{}/{}", is_encode ? "encode" : "decode", path.name, wire_name(wire));
+        const std::string name = fmt::format("{}/{}/{}", is_encode ? "encode" : "decode", path.name,
+                                             wire_type_name(wire));
         const Work work{path, wire, is_encode};
         auto* entry = benchmark::RegisterBenchmark(
             name.c_str(), [work](benchmark::State& state) { measure(state, work); });

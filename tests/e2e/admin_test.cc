@@ -183,8 +183,8 @@ TEST(Admin, AWrongKeyIsRefusedAtOnce) {
   EXPECT_NE(none.err.find("--key"), std::string::npos) << none.err;
 }
 
-void write_token(const std::string& path, const auth::Key& key, auth::User user) {
-  test::write_file(path, auth::token_text(auth::make_token(key, user)) + "\n");
+void write_token(const std::string& path, const auth::Key& key, auth::TokenId user) {
+  test::write_file(path, auth::format_token(auth::make_token(key, user)) + "\n");
   std::filesystem::permissions(path, std::filesystem::perms::owner_read);
 }
 
@@ -216,7 +216,7 @@ TEST(Admin, ATokenIsProvenAndDoesNotDo) {
 TEST(Admin, MistakesWithTokensAreNamed) {
   const test::TempDir dir;
   const std::string key = dir / "key";
-  const std::string token = auth::token_text(auth::make_token(auth::Key{}, {1000, 7}));
+  const std::string token = auth::format_token(auth::make_token(auth::Key{}, {1000, 7}));
   write_token(dir / "token", auth::Key{}, {1000, 7});
   write_token(dir / "open", auth::Key{}, {1000, 7});
   std::filesystem::permissions(dir / "open", std::filesystem::perms::others_read,
@@ -402,7 +402,7 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
       << told.out;
   const auto nobody = admin(at, {"accept-loss", "1", "--yes"});
   EXPECT_EQ(nobody.exit, 5);
-  EXPECT_NE(nobody.err.find("no other target that is alive"), std::string::npos) << nobody.err;
+  EXPECT_NE(nobody.err.find("no other live target"), std::string::npos) << nobody.err;
 
   one = std::make_unique<test::Child>(node_launch(1, at));
   wait_for_nodes(at, 1);

@@ -20,8 +20,8 @@
 #include "e2e/rank_dirs.h"
 #include "ops/scheduler/service.h"
 #include "ops/shim/control.h"
-#include "ops/shim/lease.h"
 #include "ops/shim/process_table.h"
+#include "ops/shim/rank_lease.h"
 #include "platform/auth/key.h"
 #include "platform/base/clock.h"
 #include "platform/base/log.h"
@@ -39,7 +39,7 @@ namespace ff::cmd {
 using Words = std::vector<std::string>;
 namespace wire = scheduler::wire;
 
-constexpr uint32_t kNobody = 65534;
+constexpr uint32_t kNoIndex = 65534;
 constexpr int64_t kMostNs = 90 * kSecond;
 
 class AgentsTest : public testing::Test {
@@ -53,10 +53,10 @@ class AgentsTest : public testing::Test {
     ASSERT_EQ(::chmod(out_.c_str(), 0777), 0);
     ASSERT_TRUE(auth::make_key_file(disk_, key_file()).ok());
     key_ = auth::read_key_file(disk_, key_file()).value();
-    transport_.emplace(net::TransportOptions{.use = net::NetUse::tcp, .key = key_});
-    context_.emplace(rpc::ClientContext{loop_, *transport_, senders_, metrics_, rng_, identity()});
-    timing_.pause_ns = 100 * kMillisecond;
-    timing_.ack_ns = timing_.term_ns = kMostNs;
+    transport_.emplace(net::TransportOptions{.mode = net::NetMode::tcp, .key = key_});
+    context_.emplace(rpc::ClientContext{loop_, *transport_, grants_, metrics_, rng_, identity()});
+    timeouts_.pause_ns = 100 * kMillisecond;
+    timeouts_.ack_ns = timeouts_.term_ns = kMostNs;
   }
   void TearDown() override {
     stop_scheduler();
@@ -67,7 +67,7 @@ class AgentsTest : public testing::Test {
     }
     for (const auto& dir : rank_dirs()) end_rank(dir);
     if (client_) run_task(loop_, client_->close());
-    if (transport_) run_task(loop_, transport_->settled(loop_));
+    if (transport_) run_task(loop_, transport_->drain(loop_));
   }
 
   // The scheduler. ------------------------------------------------------------------------------
@@ -75,11 +75,12 @@ class AgentsTest : public testing::Test {
   void start_scheduler() {
     router_ = std::make_unique<rpc::Router>();
     engine_ = std::make_unique<kv::MemoryEngine>(store_, loop_, rng_);
-    service_ = std::make_unique<scheduler::Service>(
+    service_ = std::make_unique<scheduler::SchedulerService>(
         *engine_, loop_, rng_, *router_,
-        scheduler::Service::Options{.timing = timing_,
-                                    .name_of = [](uint32_t uid) { return fmt::to_string(uid); },
-                                    .holds = holds_});
+        scheduler::SchedulerService::Options{
+            .timeouts = timeouts_,
+            .name_of = [](uint32_t uid) { return fmt::to_string(uid); },
+            .check_token = holds_});
     server_ = std::make_unique<rpc::Server>(loop_, *transport_, *router_, metrics_, identity());
     const auto listening = server_->listen({.host = "127.0.0.1", .port = port_, .unix_path = {}});
     ASSERT_TRUE(listening.ok()) << listening.error().message;
@@ -158,7 +159,7 @@ class AgentsTest : public testing::Test {
     spec.set_priority(30);
     return spec;
   }
-  uint64_t submit(wire::Spec spec, uint32_t uid = kNobody) {
+  uint64_t submit(wire::Spec spec, uint32_t uid = kNoIndex) {
     wire::SubmitRequest request;
     *request.mutable_spec() = std::move(spec);
     request.mutable_owner()->set_uid(uid);
@@ -167,7 +168,7 @@ class AgentsTest : public testing::Test {
     EXPECT_TRUE(reply.ok()) << reply.error().message;
     return reply ? reply->task() : 0;
   }
-  void control(uint64_t task, scheduler::Control what) {
+  void control(uint64_t task, scheduler::TaskControl what) {
     wire::ControlRequest request;
     request.set_task(task);
     request.set_what(static_cast<uint32_t>(what));
@@ -201,7 +202,7 @@ class AgentsTest : public testing::Test {
   // Or only waits for somebody to ask how it ended.
   bool is_gone(pid_t pid) {
     const auto process = shim::find_process(disk_, pid);
-    return pid > 0 && (!process || process->ended);
+    return pid > 0 && (!process || process->is_zombie);
   }
 
   template <class Condition>
@@ -214,7 +215,7 @@ class AgentsTest : public testing::Test {
   }
   void run_for(int64_t ns) {
     run_task(loop_, [](Loop& loop, int64_t pause_ns) -> Task<void> {
-      (void)co_await after(loop, pause_ns);
+      (void)co_await sleep_for(loop, pause_ns);
     }(loop_, ns));
   }
 
@@ -233,15 +234,15 @@ class AgentsTest : public testing::Test {
   auth::SecureRng secure_;
   std::optional<auth::Key> key_;
   std::optional<net::SystemTransport> transport_;
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   std::optional<rpc::ClientContext> context_;
-  scheduler::Timing timing_;
-  std::function<Task<Result<void>>(auth::User)> holds_;  // null: all tokens hold
+  scheduler::SchedulerTimeouts timeouts_;
+  std::function<Task<Result<void>>(auth::TokenId)> holds_;  // null: all tokens hold
   uint16_t port_ = 0;
   kv::MemoryStore store_;
   std::unique_ptr<kv::MemoryEngine> engine_;
   std::unique_ptr<rpc::Router> router_;
-  std::unique_ptr<scheduler::Service> service_;
+  std::unique_ptr<scheduler::SchedulerService> service_;
   std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<rpc::Client> client_;
   std::map<std::string, std::unique_ptr<test::Child>> agents_;

@@ -84,7 +84,7 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
         if (std::exchange(size, std::max(size, info->size)) < size) largest = path;
       }
     }
-    const auto file = disk().open(largest, {.access = io::Access::read_write}).value();
+    const auto file = disk().open(largest, {.access = io::AccessMode::read_write}).value();
     std::byte byte{};
     ASSERT_EQ(file->read_at({&byte, 1}, 5000).value(), 1u);
     byte ^= std::byte{4};
@@ -97,7 +97,7 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
 
  private:
   SystemClock clock_;
-  Stop stop_{clock_};
+  StopToken stop_{clock_};
   io::SystemDisk local_;
   std::unique_ptr<cmd::ClusterAccess> cluster_;
   std::string home_;  // in the cluster

@@ -10,7 +10,7 @@
 
 #include "cmd/options/cluster_access.h"
 #include "e2e/local_cluster.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/base/system_loop.h"
 #include "platform/io/async_conformance.h"
 #include "platform/io/disk_conformance.h"
@@ -33,7 +33,7 @@ class Client {
 
  private:
   SystemClock clock_;
-  Stop stop_{clock_};
+  StopToken stop_{clock_};
   io::SystemDisk local_;
   std::unique_ptr<ClusterAccess> access_;
 };
@@ -87,7 +87,7 @@ namespace {
 TEST(ClusterDisk, ALockExcludesOtherClientsUntilItsFileIsClosed) {
   Client first, second;
   const std::string path = first.path("/lock");
-  const io::OpenOptions options{.access = io::Access::write, .create = true};
+  const io::OpenOptions options{.access = io::AccessMode::write, .create = true};
   auto held = first.disk().open(path, options).value();
   auto wanted = second.disk().open(path, options).value();
   EXPECT_TRUE(held->try_lock().value());
@@ -103,7 +103,7 @@ TEST(ClusterDisk, AClosedFileIsSeenByOthers) {
   const auto bytes = io::random_bytes(3 * kMiB + 17, 1);
   const std::string path = writer.path("/seen");
   EXPECT_TRUE(writer.disk()
-                  .open(path, {.access = io::Access::write, .create = true})
+                  .open(path, {.access = io::AccessMode::write, .create = true})
                   .value()
                   ->write_at(bytes, 0)
                   .ok());
@@ -130,7 +130,7 @@ TEST(ClusterDisk, AQueueServesFilesOfBothDisks) {
   Client client;
   test::TempDir dir;
   const auto bytes = io::random_bytes(kMiB, 1);
-  const io::OpenOptions both{.access = io::Access::read_write, .create = true};
+  const io::OpenOptions both{.access = io::AccessMode::read_write, .create = true};
   const auto near = client.disk().open(dir / "near", both).value();
   const auto far = client.disk().open(client.path("/far"), both).value();
   auto queue = client.disk().make_queue({.depth = 4});

@@ -49,11 +49,11 @@ class DaemonsTest : public testing::Test {
     ASSERT_EQ(planned.exit, 0) << planned.err;
     until("all chains serve", [&] { return all_serve(); });
     key_ = auth::read_key_file(disk_, key()).value();
-    transport_.emplace(net::TransportOptions{.use = net::NetUse::tcp, .key = key_});
+    transport_.emplace(net::TransportOptions{.mode = net::NetMode::tcp, .key = key_});
     context_.emplace(rpc::ClientContext{
         loop_,
         *transport_,
-        senders_,
+        grants_,
         metrics_,
         rng_,
         {.name = "program", .software = "test", .key = key_, .nonces = &secure_}});
@@ -129,7 +129,7 @@ class DaemonsTest : public testing::Test {
   }
   void run_for(int64_t ns) {
     run_task(loop_, [](Loop& loop, int64_t pause_ns) -> Task<void> {
-      (void)co_await after(loop, pause_ns);
+      (void)co_await sleep_for(loop, pause_ns);
     }(loop_, ns));
   }
 
@@ -142,7 +142,7 @@ class DaemonsTest : public testing::Test {
   SystemLoop loop_{clock_};
   std::optional<auth::Key> key_;
   std::optional<net::SystemTransport> transport_;
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   Metrics metrics_;
   SeededRng rng_{system_seed()};
   auth::SecureRng secure_;

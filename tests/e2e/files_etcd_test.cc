@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 using scenario::files_parts::FilesLoad;
-using scenario::files_parts::FilesTruth;
+using scenario::files_parts::FilesOracle;
 using Words = std::vector<std::string>;
 
 constexpr size_t kServers = 3;
@@ -88,7 +88,7 @@ class FilesOnEtcdTest : public testing::Test {
   }
   void run_for(int64_t ns) {
     run_task(loop_, [](Loop& loop, int64_t pause_ns) -> Task<void> {
-      (void)co_await after(loop, pause_ns);
+      (void)co_await sleep_for(loop, pause_ns);
     }(loop_, ns));
   }
   template <class Condition>
@@ -100,9 +100,9 @@ class FilesOnEtcdTest : public testing::Test {
     }
   }
   // Until programs have done so much more.
-  void work_goes_on(const FilesTruth& truth, const std::string& when) {
-    const uint64_t changes = truth.changes + 20;
-    until("work goes on " + when, [&] { return truth.changes >= changes; });
+  void work_goes_on(const FilesOracle& oracle, const std::string& when) {
+    const uint64_t changes = oracle.changes + 20;
+    until("work goes on " + when, [&] { return oracle.changes >= changes; });
   }
 
   kv::EtcdCluster etcd_{3};
@@ -113,14 +113,14 @@ class FilesOnEtcdTest : public testing::Test {
   SystemClock clock_;
   SystemLoop loop_{clock_};
   net::SystemTransport transport_{net::TransportOptions{}};
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   Metrics metrics_;
   SeededRng rng_{system_seed()};
   auth::SecureRng secure_;
   rpc::ClientContext context_{
-      loop_,    transport_,
-      senders_, metrics_,
-      rng_,     {.name = "program", .software = "test", .key = std::nullopt, .nonces = &secure_}};
+      loop_,   transport_,
+      grants_, metrics_,
+      rng_,    {.name = "program", .software = "test", .key = std::nullopt, .nonces = &secure_}};
 };
 
 TEST_F(FilesOnEtcdTest, ServersAndMembersAreKilledUnderLoad) {
@@ -128,37 +128,36 @@ TEST_F(FilesOnEtcdTest, ServersAndMembersAreKilledUnderLoad) {
   for (const Server& server : servers_) {
     servers.push_back(net::parse_address(server.address).value());
   }
-  FilesTruth truth;
-  truth.now_ns = [this] { return clock_.steady_ns(); };
-  truth.broken = [](const std::string& what) { ADD_FAILURE() << what; };
+  FilesOracle oracle;
+  oracle.now_ns = [this] { return clock_.steady_ns(); };
+  oracle.report_violation = [](const std::string& what) { ADD_FAILURE() << what; };
   client::FileSystem examiner(context_, servers, {.arena = {}});
-  const auto made = run_task(loop_, make_dirs(examiner, truth, "run"));
+  const auto made = run_task(loop_, make_dirs(examiner, oracle, "run"));
   ASSERT_TRUE(made.ok()) << made.error().message;
   std::vector<std::unique_ptr<FilesLoad>> loads;
   for (int i = 0; i < 2; i++) {
-    loads.push_back(std::make_unique<FilesLoad>(context_, servers, truth));
+    loads.push_back(std::make_unique<FilesLoad>(context_, servers, oracle));
   }
-  work_goes_on(truth, "at the start");
+  work_goes_on(oracle, "at the start");
   for (size_t i = 0; i < kServers && !HasFailure(); i++) {
     kill_server(i);
-    work_goes_on(truth, fmt::format("without server {}", i));
+    work_goes_on(oracle, fmt::format("without server {}", i));
     start_server(i);
   }
   for (size_t i = 0; i < etcd_.size() && !HasFailure(); i++) {
     etcd_.kill(i);
-    work_goes_on(truth, fmt::format("without etcd's member {}", i));
+    work_goes_on(oracle, fmt::format("without etcd's member {}", i));
     etcd_.start(i);
-    work_goes_on(truth, "once it is back");
+    work_goes_on(oracle, "once it is back");
   }
   for (const auto& load : loads) load->stop();
-  until("programs end", [&] {
-    return std::ranges::none_of(loads, [](const auto& load) { return load->works(); });
-  });
-  const auto log = run_task(loop_, read_log(examiner, truth));
+  until("programs end",
+        [&] { return std::ranges::none_of(loads, [](const auto& load) { return load->busy(); }); });
+  const auto log = run_task(loop_, read_log(examiner, oracle));
   for (const auto& load : loads) run_task(loop_, load->close());
   run_task(loop_, examiner.close());
   ASSERT_TRUE(log.ok()) << log.error().message;
-  if (const auto wrong = contradiction(truth, *log)) ADD_FAILURE() << *wrong;
+  if (const auto wrong = contradiction(oracle, *log)) ADD_FAILURE() << *wrong;
   const json found = data({"fsck"});
   for (const json& problem : found["told"]) {
     if (problem["kind"] != "orphan-chunks") ADD_FAILURE() << problem.dump();

@@ -15,7 +15,7 @@ namespace ff::cmd {
 namespace {
 
 using scenario::files_parts::FilesLoad;
-using scenario::files_parts::FilesTruth;
+using scenario::files_parts::FilesOracle;
 
 constexpr int64_t kFaultsNs = 5 * kSecond;
 
@@ -62,15 +62,15 @@ void FilesTest::expect_whole() {
 
 void FilesTest::run_with(uint64_t seed) {
   SeededRng rng(seed);
-  FilesTruth truth;
-  truth.now_ns = [this] { return clock_.steady_ns(); };
-  truth.broken = [](const std::string& what) { ADD_FAILURE() << what; };
+  FilesOracle oracle;
+  oracle.now_ns = [this] { return clock_.steady_ns(); };
+  oracle.report_violation = [](const std::string& what) { ADD_FAILURE() << what; };
   client::FileSystem examiner(*context_, servers(), {.arena = {}});
-  const auto made = run_task(loop_, make_dirs(examiner, truth, fmt::format("run{}", seed)));
+  const auto made = run_task(loop_, make_dirs(examiner, oracle, fmt::format("run{}", seed)));
   ASSERT_TRUE(made.ok()) << made.error().message;
   std::vector<std::unique_ptr<FilesLoad>> loads;
   for (int i = 0; i < 3; i++) {
-    loads.push_back(std::make_unique<FilesLoad>(*context_, servers(), truth));
+    loads.push_back(std::make_unique<FilesLoad>(*context_, servers(), oracle));
   }
   const int64_t end_ns = clock_.steady_ns() + kFaultsNs;
   while (clock_.steady_ns() < end_ns && !HasFailure()) {
@@ -79,15 +79,14 @@ void FilesTest::run_with(uint64_t seed) {
   }
   until("all chains serve", [&] { return all_serve(); });
   for (const auto& load : loads) load->stop();
-  until("programs end", [&] {
-    return std::ranges::none_of(loads, [](const auto& load) { return load->works(); });
-  });
-  const auto log = run_task(loop_, read_log(examiner, truth));
+  until("programs end",
+        [&] { return std::ranges::none_of(loads, [](const auto& load) { return load->busy(); }); });
+  const auto log = run_task(loop_, read_log(examiner, oracle));
   for (const auto& load : loads) run_task(loop_, load->close());
   run_task(loop_, examiner.close());
   ASSERT_TRUE(log.ok()) << log.error().message;
-  if (const auto wrong = contradiction(truth, *log)) ADD_FAILURE() << *wrong;
-  EXPECT_GT(truth.changes, 0u);
+  if (const auto wrong = contradiction(oracle, *log)) ADD_FAILURE() << *wrong;
+  EXPECT_GT(oracle.changes, 0u);
   expect_whole();
 }
 

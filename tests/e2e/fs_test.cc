@@ -360,7 +360,7 @@ TEST_F(FsCommand, MistakesAreNamed) {
     std::string said;
   };
   const Case cases[] = {
-      {{"ls", "relative"}, 2, "begin with '/'"},
+      {{"ls", "relative"}, 2, "start with '/'"},
       {{"ls", "ff://nowhere"}, 2, "port"},
       {{"ls", "ff://a:1/x", "ff://b:1/y"}, 2, "two clusters"},
       {{"ls", at("none")}, 1, at("none") + ": No such file"},
@@ -368,8 +368,8 @@ TEST_F(FsCommand, MistakesAreNamed) {
       {{"ls", at("file/x")}, 1, "Not a directory"},
       {{"mkdir", at(name256)}, 1, "name too long"},
       {{"mkdir", "/"}, 1, "exists"},
-      {{"rm", "-r", "/"}, 2, "names no entry"},
-      {{"rm", at("dir/..")}, 2, "names no entry"},
+      {{"rm", "-r", "/"}, 2, "does not name a directory entry"},
+      {{"rm", at("dir/..")}, 2, "does not name a directory entry"},
       {{"ln", at("dir"), at("hard")}, 5, "-s makes a symbolic"},
       {{"chmod", "9", at("file")}, 2, "no mode"},
       {{"chmod", "u+q", at("file")}, 2, "no mode"},
@@ -387,7 +387,7 @@ TEST_F(FsCommand, MistakesAreNamed) {
       {{"cat", at("file"), "--json"}, 2, "--json"},
       {{"cp", here, here}, 2, "ff:///"},
       {{"cp", here, url("dir/none/x")}, 1, "No such file"},
-      {{"cp", here, url("none/")}, 1, "is no directory"},
+      {{"cp", here, url("none/")}, 1, "is not a directory"},
       {{"cp", here, url("file/")}, 1, "Not a directory"},
       {{"cp", here, here + "2", url("none")}, 1, "No such file"},
       {{"cp", url("dir"), dir_ / "out"}, 1, "-r copies"},

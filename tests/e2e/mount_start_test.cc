@@ -319,11 +319,11 @@ TEST_F(MountStartTest, WordsForWhatCannotBeMountedOn) {
   has(refused("/none", mnt_), "/none: No such file or directory");
   ASSERT_EQ(::mount("none", mnt_.c_str(), "tmpfs", 0, nullptr), 0);
   const std::string other = refused("/", mnt_);
-  has(other, "a file system of type tmpfs is mounted there already");
+  has(other, "a file system of type tmpfs is already mounted there");
   has(other, "umount " + mnt_);
   ASSERT_EQ(::umount(mnt_.c_str()), 0);
   ASSERT_EQ(mount({"--detach", "--log", at("log")}).exit, 0);
-  has(refused("/", mnt_), "something of ff is mounted there already");
+  has(refused("/", mnt_), "an ff file system is already mounted there");
 }
 
 TEST_F(MountStartTest, WordsForAClusterThatIsNotThere) {
@@ -352,8 +352,7 @@ TEST_F(MountStartTest, WordsForWhatIsNotPermitted) {
   write_file(at("ff.toml"), "");
   fs::copy_file(FF_BINARY, at("ff"));  // where everybody may go
   const std::string another = "mount --bind /dev/null /dev/fuse";
-  has(said(another, "", 1),
-      "/dev/fuse: a character device 1:3, where the device of FUSE should be");
+  has(said(another, "", 1), "/dev/fuse: a character device 1:3 instead of the FUSE device");
   write_file(at("file"), "");
   has(said("mount --bind " + at("file") + " /dev/fuse", "", 1), "/dev/fuse: a regular file");
   fs::create_directory(at("empty"));
@@ -374,7 +373,7 @@ TEST_F(MountStartTest, WordsForWhatIsNotPermitted) {
   has(said(closed, user, 5), "chmod 666 /dev/fuse");
   ASSERT_EQ(::chmod(at("fuse").c_str(), 0666), 0);
   if (std::system("command -v fusermount3 >/dev/null") != 0) {
-    has(said(open, user, 5), "through fusermount3, which is not there");
+    has(said(open, user, 5), "need fusermount3, which is not installed");
   }
 }
 

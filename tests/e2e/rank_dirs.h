@@ -26,11 +26,12 @@ inline std::vector<std::string> rank_dirs(const std::string& dir) {
 inline void end_rank(const std::string& dir) {
   io::SystemDisk disk;
   SystemClock clock;
-  (void)shim::give_order(disk, dir, shim::Order::kill);
+  (void)shim::send_order(disk, dir, shim::ShimOrder::kill);
   test::eventually([&] {
     const auto state = shim::read_state(disk, dir);
-    if (state && state->phase == shim::Phase::lost) return shim::kill_lost(disk, clock, dir).ok();
-    return !state || state->phase != shim::Phase::running;
+    if (state && state->phase == shim::ShimPhase::lost)
+      return shim::kill_lost_rank(disk, clock, dir).ok();
+    return !state || state->phase != shim::ShimPhase::running;
   });
 }
 

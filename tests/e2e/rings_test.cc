@@ -16,7 +16,7 @@
 #include "e2e/local_cluster.h"
 #include "platform/base/rng.h"
 #include "storage/usrbio/hf3fs_usrbio.h"
-#include "storage/usrbio/link_name.h"
+#include "storage/usrbio/iov_link_name.h"
 #include "storage/usrbio/ring.h"
 #include "storage/usrbio/shm.h"
 
@@ -95,8 +95,8 @@ class Forged {
     EXPECT_GE(file_, 0);
     EXPECT_EQ(::pwrite(file_, "data", 4, 0), 4);
     EXPECT_EQ(::fsync(file_), 0);
-    EXPECT_EQ(usrbio::make_shm(kIovBytes, -1, memory_), 0);
-    EXPECT_EQ(usrbio::make_shm(usrbio::ring_bytes(kEntries), -1, shm_), 0);
+    EXPECT_EQ(usrbio::create_shm(kIovBytes, -1, memory_), 0);
+    EXPECT_EQ(usrbio::create_shm(usrbio::ring_bytes(kEntries), -1, shm_), 0);
     ring_ = usrbio::Ring(shm_.base, kEntries);
     ring_.head().magic = usrbio::kRingMagic;
     ring_.head().version = usrbio::kRingVersion;
@@ -119,8 +119,8 @@ class Forged {
     link(memory_.path, usrbio::text_of({.id = id_}));
     link(shm_.path, usrbio::text_of({.id = usrbio::random_id(), .ring = true, .read = read}));
   }
-  usrbio::Request sound() const {
-    usrbio::Request request = {};
+  usrbio::SubmissionEntry sound() const {
+    usrbio::SubmissionEntry request = {};
     std::memcpy(request.memory, id_.data(), id_.size());
     struct stat info = {};
     ::fstat(file_, &info);
@@ -128,16 +128,16 @@ class Forged {
     request.length = 4;
     return request;
   }
-  void add(usrbio::Request request, uint32_t slot) {
+  void add(usrbio::SubmissionEntry request, uint32_t slot) {
     request.slot = slot;
-    ring_.request(added_++) = request;
+    ring_.submission(added_++) = request;
   }
   // A datagram to wherever the link leads, as the library sends it.
   void submit() {
     ring_.head().submitted.store(added_);
     hf3fs_ior bell = {};
     const std::string mount = iovs_.substr(0, iovs_.find("/3fs-virt"));
-    if (ring_.head().asleep.exchange(0) == 0) return;
+    if (ring_.head().daemon_sleeping.exchange(0) == 0) return;
     // Another ring's request wakes the daemon, too.
     EXPECT_EQ(hf3fs_iorcreate(&bell, mount.c_str(), 1, true, 0, -1), 0);
     hf3fs_iordestroy(&bell);
@@ -145,7 +145,7 @@ class Forged {
   usrbio::Ring& ring() { return ring_; }
   const usrbio::Shm& memory() const { return memory_; }
   const usrbio::Shm& shm() const { return shm_; }
-  const usrbio::Id& id() const { return id_; }
+  const usrbio::IovId& id() const { return id_; }
 
  private:
   std::string iovs_;
@@ -153,7 +153,7 @@ class Forged {
   usrbio::Shm memory_;
   usrbio::Shm shm_;
   usrbio::Ring ring_;
-  usrbio::Id id_ = {};
+  usrbio::IovId id_ = {};
   uint32_t added_ = 0;
   std::vector<std::string> links_;
 };
@@ -185,7 +185,7 @@ TEST_F(RingsTest, KilledInTheMiddle) {
     EXPECT_EQ(links(), 4u);
     std::string memory;  // what rings lie in has no name any more
     for (const auto& entry : std::filesystem::directory_iterator(iovs())) {
-      const auto name = usrbio::parse_link_name(entry.path().filename().string());
+      const auto name = usrbio::parse_iov_link_name(entry.path().filename().string());
       if (name && !name->ring) memory = std::filesystem::read_symlink(entry.path());
     }
     EXPECT_TRUE(std::filesystem::exists(memory)) << memory;
@@ -218,9 +218,9 @@ TEST_F(RingsTest, AFileOfItsOwnStaysWhenAProgramGoes) {
 TEST_F(RingsTest, AForgedRingGetsErrors) {
   Forged forged(dir_.path());
   forged.open();
-  std::vector<std::pair<usrbio::Request, int64_t>> cases;
+  std::vector<std::pair<usrbio::SubmissionEntry, int64_t>> cases;
   const auto add = [&](int64_t result, auto change) {
-    usrbio::Request request = forged.sound();
+    usrbio::SubmissionEntry request = forged.sound();
     change(request);
     cases.emplace_back(request, result);
   };
@@ -240,7 +240,7 @@ TEST_F(RingsTest, AForgedRingGetsErrors) {
   auto& completed = forged.ring().head().completed;
   until("all are answered", [&] { return completed.load() == cases.size(); });
   for (uint32_t i = 0; i < cases.size(); i++) {
-    const auto& outcome = forged.ring().outcome(i);
+    const auto& outcome = forged.ring().completion(i);
     ASSERT_LT(outcome.slot, cases.size());
     EXPECT_EQ(outcome.result, cases[outcome.slot].second) << outcome.slot;
   }
@@ -265,7 +265,7 @@ TEST_F(RingsTest, MemoryThatIsCutOffHarmsNobody) {
       Forged forged(dir_.path());
       forged.open(read);
       for (uint32_t i = 0; i < kEntries; i++) {
-        usrbio::Request request = forged.sound();
+        usrbio::SubmissionEntry request = forged.sound();
         request.at = i * 65536;
         request.length = 65536;
         forged.add(request, i);
@@ -303,7 +303,7 @@ TEST_F(RingsTest, MemoryThatGoesUnderReadsIsTheirsAlone) {
     ASSERT_EQ(::fsync(fd), 0);
     forged.open();
     for (uint32_t i = 0; i < kEntries; i++) {
-      usrbio::Request request = forged.sound();
+      usrbio::SubmissionEntry request = forged.sound();
       request.at = i * kBlock + (i % 4 == 3 ? 1 : 0);
       request.offset = i * kBlock;
       request.length = kBlock - 4096;
@@ -324,7 +324,7 @@ TEST_F(RingsTest, MemoryThatGoesUnderReadsIsTheirsAlone) {
     until("all are answered", [&] { return completed.load() == kEntries; });
     size_t lost = 0;
     for (uint32_t i = 0; i < kEntries; i++) {
-      const int64_t result = forged.ring().outcome(i).result;
+      const int64_t result = forged.ring().completion(i).result;
       EXPECT_TRUE(result == kBlock - 4096 || result == -EFAULT) << result;
       lost += result == -EFAULT ? 1 : 0;
     }
@@ -358,19 +358,19 @@ TEST_F(RingsTest, OthersAreKeptApart) {
     if (::unlink(link.c_str()) == 0) failed |= 4;
     // A ring of his own, with memory and a file that he has not.
     usrbio::Shm shm;
-    if (usrbio::make_shm(usrbio::ring_bytes(4), -1, shm) != 0) failed |= 8;
+    if (usrbio::create_shm(usrbio::ring_bytes(4), -1, shm) != 0) failed |= 8;
     const usrbio::Ring ring(shm.base, 4);
     ring.head().magic = usrbio::kRingMagic;
     ring.head().version = usrbio::kRingVersion;
     ring.head().entries = 4;
     usrbio::Shm own;
-    if (usrbio::make_shm(4096, -1, own) != 0) failed |= 8;
-    const usrbio::Id own_id = usrbio::random_id();
+    if (usrbio::create_shm(4096, -1, own) != 0) failed |= 8;
+    const usrbio::IovId own_id = usrbio::random_id();
     const std::string own_name = iovs() + usrbio::text_of({.id = own_id});
     if (::symlink(own.path.c_str(), own_name.c_str()) != 0) failed |= 16;
-    ring.request(0) = forged.sound();
-    ring.request(1) = forged.sound();
-    std::memcpy(ring.request(1).memory, own_id.data(), own_id.size());
+    ring.submission(0) = forged.sound();
+    ring.submission(1) = forged.sound();
+    std::memcpy(ring.submission(1).memory, own_id.data(), own_id.size());
     ring.head().submitted.store(2);
     const std::string name =
         iovs() + usrbio::text_of({.id = usrbio::random_id(), .ring = true, .read = true});
@@ -380,7 +380,7 @@ TEST_F(RingsTest, OthersAreKeptApart) {
     while (ring.head().completed.load() < 2 && clock.steady_ns() < end_ns) {
       clock.sleep_ns(10 * kMillisecond);
     }
-    if (ring.outcome(0).result != -EINVAL || ring.outcome(1).result != -EBADF) failed |= 32;
+    if (ring.completion(0).result != -EINVAL || ring.completion(1).result != -EBADF) failed |= 32;
     ::unlink(shm.path.c_str());
     ::unlink(own.path.c_str());
     ::_exit(failed);

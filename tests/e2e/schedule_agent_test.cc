@@ -14,14 +14,14 @@
 namespace ff::cmd {
 namespace {
 
-using scheduler::Control;
-using scheduler::Outcome;
-using scheduler::StopWhy;
+using scheduler::StopReason;
+using scheduler::TaskControl;
+using scheduler::TaskOutcome;
 using scheduler::TaskPhase;
 
 constexpr const char* kWaits = "echo $$ >$OUT/pid; while [ ! -e $OUT/go ]; do sleep 0.05; done";
 
-Outcome outcome(const wire::Task& task) { return static_cast<Outcome>(task.outcome()); }
+TaskOutcome outcome(const wire::Task& task) { return static_cast<TaskOutcome>(task.outcome()); }
 
 // Of `env -0` and the like.
 std::set<std::string> parts(const std::string& text) {
@@ -49,7 +49,7 @@ TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
   spec.add_env("MINE=line\nbreak");
   const uint64_t id = submit(spec);
   const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::succeeded) << task.outcome_text();
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded) << task.outcome_text();
   std::string args;
   for (const std::string& word : words) args += word + '\0';
   const wire::Attempt attempt = last_attempt(id);
@@ -90,16 +90,16 @@ TEST_F(AgentsTest, UsersReachTheirFoldersWhateverTheUmask) {
   start_agent("n0", {"--task-dir", dir_ / "new/tasks"});
   ::umask(before);
   const wire::Task task = finished(submit(script("stat -c %u $FF_TASK_DIR >$OUT/owner")));
-  EXPECT_EQ(outcome(task), Outcome::succeeded) << task.outcome_text();
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded) << task.outcome_text();
   EXPECT_EQ(out("owner"), "65534\n");
 }
 
 TEST_F(AgentsTest, HowARankEnds) {
   start_scheduler();
   start_agent("n0");
-  EXPECT_EQ(outcome(finished(submit(script("exit 0")))), Outcome::succeeded);
+  EXPECT_EQ(outcome(finished(submit(script("exit 0")))), TaskOutcome::succeeded);
   const wire::Task seven = finished(submit(script("exit 7")));
-  EXPECT_EQ(outcome(seven), Outcome::failed);
+  EXPECT_EQ(outcome(seven), TaskOutcome::failed);
   EXPECT_EQ(seven.attempts(0).status(), 7 << 8);
   EXPECT_EQ(finished(submit(script("kill -SEGV $$"))).attempts(0).status() & 0x7f, SIGSEGV);
   wire::Spec none = script("");
@@ -117,8 +117,8 @@ TEST_F(AgentsTest, WhoCannotRunHereIsToldWhy) {
   start_scheduler();
   start_agent("n0");
   const wire::Task unknown = finished(submit(script("exit 0"), 4'123'456));
-  EXPECT_EQ(outcome(unknown), Outcome::failed);
-  EXPECT_EQ(static_cast<StopWhy>(unknown.attempts(0).stop()), StopWhy::unprepared);
+  EXPECT_EQ(outcome(unknown), TaskOutcome::failed);
+  EXPECT_EQ(static_cast<StopReason>(unknown.attempts(0).stop()), StopReason::unprepared);
   EXPECT_NE(unknown.outcome_text().find("no user of this node has the number 4123456"),
             std::string::npos)
       << unknown.outcome_text();
@@ -130,7 +130,7 @@ TEST_F(AgentsTest, WhoCannotRunHereIsToldWhy) {
   wire::Spec closed = script("exit 0");
   closed.set_cwd(dir_ / "private");
   EXPECT_NE(finished(submit(closed)).outcome_text().find("Permission denied"), std::string::npos);
-  EXPECT_EQ(outcome(finished(submit(script("exit 0")))), Outcome::succeeded);
+  EXPECT_EQ(outcome(finished(submit(script("exit 0")))), TaskOutcome::succeeded);
 }
 
 TEST_F(AgentsTest, ATaskThatIsAskedSavesAndLeaves) {
@@ -141,14 +141,14 @@ TEST_F(AgentsTest, ATaskThatIsAskedSavesAndLeaves) {
       "while [ ! -e stop ]; do sleep 0.05; done; cat stop >$OUT/stop; : >ack; echo 41 >saved;"
       "while [ ! -e $OUT/go ]; do sleep 0.05; done; echo 42 >saved"));
   until("it runs", [&] { return has_out("ready"); });
-  control(id, Control::stop);
+  control(id, TaskControl::stop);
   until("it has said that it saves", [&] { return last_attempt(id).acked() != 0; });
   until("a step is saved", [&] { return last_attempt(id).saved_step() == 41; });
   EXPECT_EQ(task(id).life_state(), 5u);
   EXPECT_TRUE(is_in(id, TaskPhase::stopping));
   put_out("go");
   const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::stopped);
+  EXPECT_EQ(outcome(task), TaskOutcome::stopped);
   EXPECT_EQ(task.attempts(0).saved_step(), 42u);
   EXPECT_EQ(task.attempts(0).terminated(), 0);
   EXPECT_TRUE(out("stop").starts_with("stopped 1")) << out("stop");
@@ -163,7 +163,7 @@ TEST_F(AgentsTest, TheNextAttemptHasTheWordOfTheLast) {
   spec.set_restarts(1);
   const uint64_t id = submit(spec);
   const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded);
   EXPECT_EQ(out(fmt::format("word.{}.2.0", id)), "77\n");
 }
 
@@ -176,10 +176,10 @@ TEST_F(AgentsTest, ARankMayAskToBeStartedAgain) {
   spec.set_restart_on(74);
   const uint64_t fails = submit(spec);
   const wire::Task task = finished(asks);
-  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded);
   EXPECT_EQ(task.attempts_made(), 3u);
   EXPECT_EQ(task.failures(), 0u);
-  EXPECT_EQ(outcome(finished(fails)), Outcome::failed);
+  EXPECT_EQ(outcome(finished(fails)), TaskOutcome::failed);
 }
 
 TEST_F(AgentsTest, ASignalAsksToo) {
@@ -191,36 +191,36 @@ TEST_F(AgentsTest, ASignalAsksToo) {
   spec.set_signal(SIGUSR1);
   const uint64_t id = submit(spec);
   (void)pid_of("pid");
-  control(id, Control::stop);
+  control(id, TaskControl::stop);
   EXPECT_EQ(finished(id).attempts(0).terminated(), 0);
   EXPECT_TRUE(out("stop").starts_with("stopped 1"));
 }
 
 TEST_F(AgentsTest, WhoDoesNotAnswerIsTerminated) {
-  timing_.ack_ns = 200 * kMillisecond;
+  timeouts_.ack_ns = 200 * kMillisecond;
   start_scheduler();
   start_agent("n0");
   const uint64_t id =
       submit(script("trap 'echo term >$OUT/term; exit 3' TERM;"
                     "echo $$ >$OUT/pid; while :; do sleep 0.05; done"));
   (void)pid_of("pid");
-  control(id, Control::stop);
+  control(id, TaskControl::stop);
   const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::stopped);
+  EXPECT_EQ(outcome(task), TaskOutcome::stopped);
   EXPECT_EQ(out("term"), "term\n");
   EXPECT_NE(task.attempts(0).terminated(), 0);
   EXPECT_EQ(task.attempts(0).killed(), 0);
 }
 
 TEST_F(AgentsTest, WhoDoesNotObeyIsKilled) {
-  timing_.ack_ns = timing_.term_ns = 200 * kMillisecond;
+  timeouts_.ack_ns = timeouts_.term_ns = 200 * kMillisecond;
   start_scheduler();
   start_agent("n0");
   const uint64_t id = submit(
       script("trap '' TERM; setsid sh -c 'echo $$ >$OUT/other; while :; do sleep 0.05; done' &"
              "echo $$ >$OUT/pid; while :; do sleep 0.05; done"));
   const pid_t pid = pid_of("pid"), other = pid_of("other");
-  control(id, Control::stop);
+  control(id, TaskControl::stop);
   EXPECT_NE(finished(id).attempts(0).killed(), 0);
   EXPECT_TRUE(is_gone(pid));
   EXPECT_TRUE(is_gone(other));
@@ -268,7 +268,7 @@ TEST_F(AgentsTest, AnAgentThatIsKilledAllTheTime) {
   });
   std::multiset<std::string> expected, runs;
   for (const uint64_t id : ids) {
-    EXPECT_EQ(outcome(task(id)), Outcome::succeeded) << task(id).outcome_text();
+    EXPECT_EQ(outcome(task(id)), TaskOutcome::succeeded) << task(id).outcome_text();
     for (const int rank : {0, 1}) expected.insert(fmt::format("{}.1.{}", id, rank));
   }
   const std::string text = out("runs");
@@ -292,7 +292,7 @@ TEST_F(AgentsTest, AKilledShimLosesItsRank) {
   EXPECT_TRUE(is_gone(pid));
   put_out("go");
   const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded);
   EXPECT_EQ(task.failures(), 0u);
 }
 
@@ -312,12 +312,12 @@ TEST_F(AgentsTest, ASchedulerThatIsAwayForAWhileIsNotMissed) {
   EXPECT_FALSE(is_gone(pid));
   put_out("go");
   const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded);
   EXPECT_EQ(task.attempts_made(), 1u);
 }
 
 TEST_F(AgentsTest, RanksEndWithTheLease) {
-  timing_.lease_ns = 4 * kSecond;
+  timeouts_.lease_ns = 4 * kSecond;
   start_scheduler();
   start_agent("n0");
   const uint64_t id = submit(script(std::string("trap '' TERM; ") + kWaits));
@@ -329,16 +329,16 @@ TEST_F(AgentsTest, RanksEndWithTheLease) {
   put_out("go");
   const wire::Task task = finished(id);
   // It was not its own doing.
-  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded);
   EXPECT_EQ(task.attempts_made(), 2u);
   EXPECT_EQ(task.failures(), 0u);
-  EXPECT_EQ(task.attempts(0).stop(), static_cast<uint32_t>(StopWhy::node_lost));
+  EXPECT_EQ(task.attempts(0).stop(), static_cast<uint32_t>(StopReason::node_lost));
 }
 
 // Nothing runs twice, also where no agent is left to end it.
 TEST_F(AgentsTest, RanksEndWithTheLeaseWithoutAnAgent) {
-  timing_.lease_ns = 4 * kSecond;
-  timing_.term_ns = kSecond;
+  timeouts_.lease_ns = 4 * kSecond;
+  timeouts_.term_ns = kSecond;
   start_scheduler();
   start_agent("n0");
   const uint64_t id = submit(script(std::string("trap '' TERM; ") + kWaits));
@@ -352,12 +352,12 @@ TEST_F(AgentsTest, RanksEndWithTheLeaseWithoutAnAgent) {
   });
   EXPECT_TRUE(was_gone);
   EXPECT_NE(test::read_file(agent_dir("n0") + fmt::format("/attempts/{}.1/0.log", id))
-                .find("the scheduler was silent for too long"),
+                .find("the lease has expired without contact"),
             std::string::npos);
   put_out("go");
   start_agent("n1");
   const wire::Task task = finished(id);
-  EXPECT_EQ(outcome(task), Outcome::succeeded);
+  EXPECT_EQ(outcome(task), TaskOutcome::succeeded);
   EXPECT_EQ(task.attempts_made(), 2u);
 }
 
@@ -378,7 +378,7 @@ TEST_F(AgentsTest, AnAgentThatCannotKnowOfItsLeaseKills) {
   const std::string path = agent_dir("n0") + "/lease";
   const auto lease = shim::read_lease(disk_, path, shim::boot_id(disk_).value());
   ASSERT_TRUE(lease.has_value());
-  shim::Lease other = *lease;
+  shim::RankLease other = *lease;
   other.boot = "other";
   test::write_file(path, shim::lease_text(other));
   start_agent("n0");
@@ -413,7 +413,7 @@ TEST_F(AgentsTest, WhatWasOnlyPreparedGoesWithoutATrace) {
   other.clear_held();
   EXPECT_TRUE(call(scheduler::kSync, other).ok());
   const wire::Task task = finished(id);
-  EXPECT_EQ(static_cast<StopWhy>(task.attempts(0).stop()), StopWhy::unprepared);
+  EXPECT_EQ(static_cast<StopReason>(task.attempts(0).stop()), StopReason::unprepared);
   EXPECT_FALSE(has_out("run"));
   EXPECT_TRUE(std::filesystem::is_empty(dir_ / "tasks-n0"));
 }
@@ -428,7 +428,7 @@ TEST_F(AgentsTest, TwoNodesAreOneGang) {
   spec.set_nodes(2);
   spec.set_processes(2);
   const uint64_t id = submit(spec);
-  EXPECT_EQ(outcome(finished(id)), Outcome::succeeded);
+  EXPECT_EQ(outcome(finished(id)), TaskOutcome::succeeded);
   const uint32_t port = last_attempt(id).port();
   for (uint32_t rank = 0; rank < 4; rank++) {
     EXPECT_EQ(out(fmt::format("rank.{}", rank)),
@@ -449,22 +449,22 @@ TEST_F(AgentsTest, AFullDiskHaltsNothing) {
   until("it is known to run", [&] { return is_in(first, TaskPhase::running); });
   {
     const auto file =
-        disk_.open(agent_dir("n0") + "/full", {.access = io::Access::write, .create = true});
+        disk_.open(agent_dir("n0") + "/full", {.access = io::AccessMode::write, .create = true});
     ASSERT_TRUE(file.ok());
     const std::string bytes(4096, 'x');
     uint64_t at = 0;
     while ((*file)->write_at(as_bytes(bytes), at).ok()) at += bytes.size();
   }
-  control(first, Control::stop);
-  timing_.ack_ns = 0;
+  control(first, TaskControl::stop);
+  timeouts_.ack_ns = 0;
   stop_scheduler();
   start_scheduler();
   // Its shim waits for room to say that it has ended; the agent goes on.
   pid_t pid = pid_of("pid");
   until("it is terminated", [&] { return is_gone(pid); });
   ASSERT_EQ(::unlink((agent_dir("n0") + "/full").c_str()), 0);
-  EXPECT_EQ(outcome(finished(first)), Outcome::stopped);
-  EXPECT_EQ(outcome(finished(submit(script("exit 0")))), Outcome::succeeded);
+  EXPECT_EQ(outcome(finished(first)), TaskOutcome::stopped);
+  EXPECT_EQ(outcome(finished(submit(script("exit 0")))), TaskOutcome::succeeded);
   kill_agent("n0");
   ::umount2(agent_dir("n0").c_str(), MNT_DETACH);
 }
@@ -485,7 +485,7 @@ class AgentLogsTest : public AgentsTest {
   }
   Result<wire::LogReply> ask(const net::TransportOptions& options, wire::LogRequest request) {
     net::SystemTransport transport(options);
-    rpc::ClientContext context{loop_, transport, senders_, metrics_, rng_, identity()};
+    rpc::ClientContext context{loop_, transport, grants_, metrics_, rng_, identity()};
     if (options.token) {
       context.self.key = options.token->key;
       context.self.user = options.token->user;
@@ -494,23 +494,23 @@ class AgentLogsTest : public AgentsTest {
     auto reply = run_task(loop_, rpc::call_method(client, scheduler::kLog, std::move(request),
                                                   loop_.now_ns() + 10 * kSecond));
     run_task(loop_, client.close());
-    run_task(loop_, transport.settled(loop_));
+    run_task(loop_, transport.drain(loop_));
     return reply;
   }
   Result<wire::LogReply> log(wire::LogRequest request) {
-    return ask({.use = net::NetUse::tcp, .key = key_}, std::move(request));
+    return ask({.mode = net::NetMode::tcp, .key = key_}, std::move(request));
   }
   Result<wire::LogReply> log_as(uint32_t uid, wire::LogRequest request) {
-    const auth::User user{.uid = uid, .serial = 1};
-    return ask({.use = net::NetUse::tcp, .token = auth::make_token(*key_, user)},
+    const auth::TokenId user{.uid = uid, .serial = 1};
+    return ask({.mode = net::NetMode::tcp, .token = auth::make_token(*key_, user)},
                std::move(request));
   }
 };
 
 TEST_F(AgentLogsTest, ATokenThatWasWithdrawnReadsNothing) {
   bool is_withdrawn = true;
-  holds_ = [&](auth::User token) -> Task<Result<void>> {
-    if (!is_withdrawn || token.uid != kNobody) co_return Result<void>();
+  holds_ = [&](auth::TokenId token) -> Task<Result<void>> {
+    if (!is_withdrawn || token.uid != kNoIndex) co_return Result<void>();
     co_return fail(Errc::refused, "the token was withdrawn");
   };
   start_scheduler();
@@ -519,14 +519,14 @@ TEST_F(AgentLogsTest, ATokenThatWasWithdrawnReadsNothing) {
   (void)finished(id);
   wire::LogRequest request;
   request.set_task(id);
-  const auto refused = log_as(kNobody, request);
+  const auto refused = log_as(kNoIndex, request);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::refused);
   EXPECT_NE(refused.error().message.find("withdrawn"), std::string::npos)
       << refused.error().message;
   EXPECT_TRUE(log(request).ok());
   is_withdrawn = false;
-  const auto reply = log_as(kNobody, request);
+  const auto reply = log_as(kNoIndex, request);
   EXPECT_TRUE(reply.ok()) << reply.error().message;
 }
 
@@ -580,7 +580,7 @@ TEST_F(AgentLogsTest, OfTheOwnerAlone) {
   wire::LogRequest request;
   request.set_task(id);
   request.set_limit(1000);
-  const auto own = log_as(kNobody, request);
+  const auto own = log_as(kNoIndex, request);
   ASSERT_TRUE(own.ok()) << own.error().message;
   EXPECT_NE(own->data().find("secret"), std::string::npos);
   EXPECT_EQ(log_as(1234, request).error().code, Errc::refused);
@@ -608,7 +608,7 @@ TEST_F(AgentLogsTest, ALogOfSeveralFilesIsOne) {
   uint64_t next = 1, files = 1;
   for (const auto line : split(text, '\n')) {
     if (line.empty()) continue;
-    const auto parsed = shim::parse_log_line(line);
+    const auto parsed = shim::parse_rank_log_line(line);
     ASSERT_TRUE(parsed.has_value()) << line;
     if (parsed->own) {
       files++;
@@ -632,7 +632,7 @@ TEST_F(AgentsTest, ATermedAgentLeavesItsRanks) {
   EXPECT_FALSE(is_gone(pid));
   start_agent("n0");
   put_out("go");
-  EXPECT_EQ(outcome(finished(id)), Outcome::succeeded);
+  EXPECT_EQ(outcome(finished(id)), TaskOutcome::succeeded);
 }
 
 TEST_F(AgentsTest, WithoutRootItRunsItsOwnUsersTasks) {
@@ -640,14 +640,14 @@ TEST_F(AgentsTest, WithoutRootItRunsItsOwnUsersTasks) {
   const std::string key = dir_ / "nobody.key";
   test::write_file(key, test::read_file(key_file()));
   ASSERT_EQ(::chmod(key.c_str(), 0600), 0);
-  ASSERT_EQ(::chown(key.c_str(), kNobody, kNobody), 0);
+  ASSERT_EQ(::chown(key.c_str(), kNoIndex, kNoIndex), 0);
   agents_["n0"] = std::make_unique<test::Child>(
       test::Launch{.argv = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
                             FF_BINARY, "schedule", "agent", "--scheduler", scheduler(), "--name",
                             "n0", "--dir", out_ + "/n0", "--listen", "127.0.0.1:0", "--key", key}});
   ASSERT_TRUE(agents_["n0"]->wait_for_out("listening")) << agents_["n0"]->err;
   EXPECT_EQ(outcome(finished(submit(script("id -u >$OUT/uid; ls $FF_TASK_DIR >$OUT/dir")))),
-            Outcome::succeeded);
+            TaskOutcome::succeeded);
   EXPECT_EQ(out("uid"), "65534\n");
   EXPECT_EQ(out("dir"), "key\n");
   const wire::Task other = finished(submit(script("exit 0"), 1));

@@ -26,7 +26,7 @@ class ScheduleHealth : public testing::Test {
     ASSERT_TRUE(auth::make_key_file(disk, dir_ / "forged").ok());
     const auth::Key cluster = auth::read_key_file(disk, key()).value();
     test::write_file(dir_ / "token",
-                     auth::token_text(auth::make_token(cluster, {61'234, 1})) + "\n");
+                     auth::format_token(auth::make_token(cluster, {61'234, 1})) + "\n");
     std::filesystem::permissions(dir_ / "token", std::filesystem::perms::owner_read);
     test::write_file(dir_ / "bad.log", "[1.0] NVRM: Xid (PCI:0000:3b:00): 79, fell off the bus\n");
     test::write_file(dir_ / "good.log", "[1.0] Linux version 6.1.0\n");
@@ -163,10 +163,10 @@ TEST_F(ScheduleHealth, WhoMayNotTellIsRefusedAndTheVerdictStands) {
                            {{"FF_QUIET", "0"}}}) {
     const auto good = tell("good.log", keys);
     EXPECT_EQ(good.exit, 5) << good.err;
-    EXPECT_TRUE(has(good.err, "the scheduler was not told: ")) << good.err;
+    EXPECT_TRUE(has(good.err, "could not report to the scheduler: ")) << good.err;
     const auto bad = tell("bad.log", keys);
     EXPECT_EQ(bad.exit, 3) << bad.err;
-    EXPECT_TRUE(has(bad.err, "warning: the scheduler was not told: ")) << bad.err;
+    EXPECT_TRUE(has(bad.err, "warning: could not report to the scheduler: ")) << bad.err;
     EXPECT_EQ(node("n0")["state"], "free");
     EXPECT_EQ(node("n0")["validated"], nullptr);
   }

@@ -99,7 +99,7 @@ TEST_F(ScheduleHosts, EverythingIsKilledAllTheTime) {
       const auto dirs = rank_dirs(dir_.path());
       if (dirs.empty()) continue;
       const auto state = shim::read_state(disk_, dirs[rng.below(dirs.size())]);
-      if (state && state->phase == shim::Phase::running && state->running) {
+      if (state && state->phase == shim::ShimPhase::running && state->running) {
         (void)::kill(state->running->shim.pid, SIGKILL);
       }
     }

@@ -13,7 +13,7 @@
 
 #include "cmd/options/net_client.h"
 #include "e2e/child.h"
-#include "ops/scheduler/book.h"
+#include "ops/scheduler/scheduler_state.h"
 #include "ops/scheduler/service.h"
 #include "platform/auth/key.h"
 #include "platform/auth/token.h"
@@ -47,7 +47,7 @@ class PlayedNode {
         scripts_(std::move(scripts)),
         server_(net_.loop, net_.transport, router_, net_.metrics, net_.context.self),
         gate_(net_.loop) {
-    rpc::add_method(router_, scheduler::kLog, *this, &PlayedNode::log, rpc::Access::users);
+    rpc::add_method(router_, scheduler::kLog, *this, &PlayedNode::log, rpc::MethodAccess::users);
     address_ = server_.listen(net::parse_address("127.0.0.1:0").value()).value().text();
     gate_.spawn(run());
     thread_ = std::thread([this] { net_.loop.run(); });
@@ -63,7 +63,7 @@ class PlayedNode {
  private:
   static net::TransportOptions options(const auth::Key& key) {
     net::TransportOptions made;
-    made.use = net::NetUse::tcp;
+    made.mode = net::NetMode::tcp;
     made.key = key;
     return made;
   }
@@ -86,27 +86,26 @@ class PlayedNode {
       request.set_scheduler(scheduler);
       request.set_seen(seen);
       for (const auto& [key, held] : held_) *request.add_held() = held;
-      auto calling = rpc::call_method(scheduler_, scheduler::kSync, std::move(request),
-                                      net_.loop.now_ns() + 10 * kSecond);
-      auto reply = co_await std::move(calling);
+      auto reply = co_await rpc::call_method(scheduler_, scheduler::kSync, std::move(request),
+                                             net_.loop.now_ns() + 10 * kSecond);
       if (!reply && reply.error().code == Errc::interrupted) co_return;
       if (reply) {
         scheduler = reply->scheduler();
         seen = reply->version();
-        for (const auto& order : reply->orders()) obey(order);
+        for (const auto& order : reply->orders()) apply(order);
         for (auto& [key, held] : held_) {
           // It is the next report that tells of the end.
           if (held.ranks(0).state() == static_cast<uint32_t>(scheduler::RankState::running))
             seen = 0;
         }
       }
-      const auto waited = co_await after(net_.loop, 20 * kMillisecond);
+      const auto waited = co_await sleep_for(net_.loop, 20 * kMillisecond);
       if (!waited) co_return;
     }
   }
-  void obey(const scheduler::wire::Order& order) {
+  void apply(const scheduler::wire::Order& order) {
     const auto key = std::pair(order.task(), order.attempt());
-    if (static_cast<scheduler::Action>(order.action()) == scheduler::Action::forget) {
+    if (static_cast<scheduler::OrderAction>(order.action()) == scheduler::OrderAction::clean_up) {
       held_.erase(key);
       return;
     }
@@ -118,10 +117,12 @@ class PlayedNode {
     if (held.ranks().empty()) held.add_ranks();
     auto& rank = *held.mutable_ranks(0);
     const auto state = static_cast<scheduler::RankState>(rank.state());
-    const bool runs = static_cast<scheduler::Action>(order.action()) == scheduler::Action::run;
+    const bool runs =
+        static_cast<scheduler::OrderAction>(order.action()) == scheduler::OrderAction::run;
     if (runs && state == scheduler::RankState::waiting) {
       rank.set_state(static_cast<uint32_t>(scheduler::RankState::running));
-    } else if (static_cast<scheduler::Action>(order.action()) != scheduler::Action::prepare) {
+    } else if (static_cast<scheduler::OrderAction>(order.action()) !=
+               scheduler::OrderAction::prepare) {
       rank.set_state(static_cast<uint32_t>(scheduler::RankState::exited));
       rank.set_status(scripts_[order.attempt()].status);
     }
@@ -143,7 +144,7 @@ class PlayedNode {
   }
 
   SystemClock clock_;
-  Stop stop_;
+  StopToken stop_;
   NetClient net_;
   rpc::Client scheduler_;
   Scripts scripts_;
@@ -162,7 +163,8 @@ class ScheduleLogs : public testing::Test {
     io::SystemDisk disk;
     ASSERT_TRUE(auth::make_key_file(disk, dir_ / "key").ok());
     key_ = auth::read_key_file(disk, dir_ / "key").value();
-    test::write_file(dir_ / "ann", auth::token_text(auth::make_token(key_, {kLogsUser, 1})) + "\n");
+    test::write_file(dir_ / "ann",
+                     auth::format_token(auth::make_token(key_, {kLogsUser, 1})) + "\n");
     std::filesystem::permissions(dir_ / "ann", std::filesystem::perms::owner_read);
     test::Launch launch;
     launch.argv = {FF_BINARY, "schedule",     "serve", "--listen",  "127.0.0.1:0",
@@ -213,7 +215,7 @@ TEST_F(ScheduleLogs, RunEndsAsTheTaskDoes) {
   EXPECT_NE(nodes.out.find("disk=nvme\tnever\tfree\n"), std::string::npos) << nodes.out;
   const auto tried = test::run(ann({"show", "1"}));
   EXPECT_NE(tried.out.find("rank 0, exit 7"), std::string::npos) << tried.out;
-  EXPECT_NE(tried.out.find("rank 0 has ended with 7"), std::string::npos) << tried.out;
+  EXPECT_NE(tried.out.find("rank 0 exited with 7"), std::string::npos) << tried.out;
 }
 
 TEST_F(ScheduleLogs, FollowsThroughRestarts) {

@@ -216,7 +216,7 @@ def empty(cluster, page):
     page.live()
     page.has("#no-nodes", "ff schedule agent --scheduler 127.0.0.1:")
     page.has("#queue-none", "ff schedule submit")
-    page.has("#chart-note", "Nothing is known yet")
+    page.has("#chart-note", "No data yet")
     assert page.text("#busy-now").startswith("–"), page.text("#busy-now")
     assert page.js("return document.documentElement.lang") == "en"
     heads = page.js("return [...document.querySelectorAll('h1,h2,h3')].map((e) => e.tagName)")
@@ -290,7 +290,7 @@ def ten(cluster, page):
 
     page.find("FREE than")
     until("it is found", lambda: [r["task"] for r in page.rows("queue")] == [str(large)])
-    page.has("#active-none", "None has all of these words.")
+    page.has("#active-none", "No task matches all of these words.")
     page.find("</script> running")
     until("it is found", lambda: [r["task"] for r in page.rows("active")] == [str(evil)])
     page.find("")
@@ -339,8 +339,8 @@ def restart(cluster, page):
     page.js("window.same = true")
     cluster.kill()
     until("it says so", lambda: page.state() == "unreached")
-    page.has("#trouble-text", "is not reached")
-    page.has("#trouble-text", "What is below is of ")
+    page.has("#trouble-text", "is unreachable")
+    page.has("#trouble-text", "The data below is of ")
     page.has("#legend [data-state=free]", "free 4")  # what was known last
     page.shot("unreached")
     # It is tried again by itself. Logins end with the scheduler: the page says what to do, and goes

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "cmd/options/net_client.h"
-#include "cmd/schedule/follow.h"
+#include "cmd/schedule/format.h"
+#include "cmd/schedule/log_reader.h"
 #include "cmd/schedule/submit.h"
-#include "cmd/schedule/words.h"
 #include "e2e/child.h"
-#include "ops/scheduler/book.h"
+#include "ops/scheduler/scheduler_state.h"
 #include "ops/scheduler/service.h"
 #include "platform/auth/key.h"
 #include "platform/auth/token.h"
@@ -39,7 +39,7 @@ class Schedule : public testing::Test {
     ASSERT_TRUE(auth::make_key_file(disk, key()).ok());
     const auth::Key cluster = auth::read_key_file(disk, key()).value();
     for (const auto& [name, uid] : {std::pair("ann", kAnn), std::pair("bob", kBob)}) {
-      test::write_file(dir_ / name, auth::token_text(auth::make_token(cluster, {uid, 1})) + "\n");
+      test::write_file(dir_ / name, auth::format_token(auth::make_token(cluster, {uid, 1})) + "\n");
       std::filesystem::permissions(dir_ / name, std::filesystem::perms::owner_read);
     }
     start("127.0.0.1:0");
@@ -128,7 +128,7 @@ TEST_F(Schedule, ATaskOnItsWay) {
   const std::string id = submit({"-n", "2", "-g", "h200", "--name", "first", "sleep", "60"});
   EXPECT_EQ(id, "1");
   EXPECT_NE(explained(id).find("Task 1 cannot start: it asks for 2 nodes of group h200, and the "
-                               "cluster has 0 of them; 2 nodes would have to join"),
+                               "cluster has 0 of them; 2 nodes must join the cluster"),
             std::string::npos)
       << explained(id);
   const auto listed = ann({"list"});
@@ -331,10 +331,10 @@ TEST_F(Schedule, AKilledSchedulerKeepsEverything) {
 TEST_F(Schedule, TheSameRequestTwiceIsOneTask) {
   ASSERT_EQ(ann({"list"}).exit, 0);  // it has started
   SystemClock clock;
-  const Stop stop(clock);
+  const StopToken stop(clock);
   io::SystemDisk disk;
   net::TransportOptions options;
-  options.use = net::NetUse::tcp;
+  options.mode = net::NetMode::tcp;
   options.key = auth::read_key_file(disk, key()).value();
   NetClient net(stop, options, "test");
   rpc::Client client(net.context, net::parse_address(address_).value());
@@ -404,7 +404,7 @@ TEST(ScheduleServe, MistakesAreNamed) {
   EXPECT_EQ(one.finish(), 0) << one.err;
 }
 
-scheduler::wire::ListedTask waiting_for(scheduler::Why why) {
+scheduler::wire::ListedTask waiting_for(scheduler::WaitReason why) {
   scheduler::wire::ListedTask listed;
   auto& task = *listed.mutable_task();
   task.set_id(17);
@@ -429,22 +429,24 @@ TEST(ScheduleWords, EveryReasonAndPhaseHasASentence) {
     EXPECT_TRUE(sentences.insert(sentence).second) << sentence;
     return sentence;
   };
-  for (uint32_t why = 0; why <= static_cast<uint32_t>(scheduler::Why::behind); why++) {
-    const auto listed = waiting_for(static_cast<scheduler::Why>(why));
+  for (uint32_t why = 0; why <= static_cast<uint32_t>(scheduler::WaitReason::priority); why++) {
+    const auto listed = waiting_for(static_cast<scheduler::WaitReason>(why));
     const std::string sentence = add(listed);
-    EXPECT_FALSE(why_text(listed, 0).empty());
-    switch (static_cast<scheduler::Why>(why)) {
-      case scheduler::Why::not_yet:
-      case scheduler::Why::stopping:
-      case scheduler::Why::first:
+    EXPECT_FALSE(reason_text(listed, 0).empty());
+    switch (static_cast<scheduler::WaitReason>(why)) {
+      case scheduler::WaitReason::begin_time:
+      case scheduler::WaitReason::releasing:
+      case scheduler::WaitReason::resources:
         EXPECT_NE(sentence.find("in 5m"), sentence.npos) << sentence;
         break;
-      case scheduler::Why::zones:
-      case scheduler::Why::behind: EXPECT_NE(sentence.find("task 12"), sentence.npos); break;
+      case scheduler::WaitReason::zone_span:
+      case scheduler::WaitReason::priority:
+        EXPECT_NE(sentence.find("task 12"), sentence.npos);
+        break;
       default: EXPECT_NE(sentence.find("3 nodes"), sentence.npos) << sentence;
     }
   }
-  auto listed = waiting_for(scheduler::Why::first);
+  auto listed = waiting_for(scheduler::WaitReason::resources);
   listed.clear_waiting();
   auto& task = *listed.mutable_task();
   auto& tried = *task.add_attempts();
@@ -456,7 +458,7 @@ TEST(ScheduleWords, EveryReasonAndPhaseHasASentence) {
   }
   task.set_phase(static_cast<uint32_t>(scheduler::TaskPhase::stopping));
   tried.set_stop_text("as it is");
-  for (uint32_t why = 1; why <= static_cast<uint32_t>(scheduler::kLastStop); why++) {
+  for (uint32_t why = 1; why <= static_cast<uint32_t>(scheduler::kLastStopReason); why++) {
     tried.set_stop(why);
     tried.set_stop_text("for reason " + std::to_string(why));
     add(listed);
@@ -468,7 +470,7 @@ TEST(ScheduleWords, EveryReasonAndPhaseHasASentence) {
   tried.set_killed(1);
   add(listed);
   task.set_phase(static_cast<uint32_t>(scheduler::TaskPhase::finished));
-  for (uint32_t outcome = 1; outcome <= static_cast<uint32_t>(scheduler::Outcome::stopped);
+  for (uint32_t outcome = 1; outcome <= static_cast<uint32_t>(scheduler::TaskOutcome::stopped);
        outcome++) {
     task.set_outcome(outcome);
     add(listed);
@@ -499,11 +501,11 @@ TEST(ScheduleWords, OptionsAreRead) {
 
 TEST(ScheduleWords, LogsOnATerminalHaveNoCodes) {
   TerminalText text;
-  EXPECT_EQ(text.take("a\tb\n\x1b[2J\r"), "a\tb\n\\x1b[2J\\x0d");
-  EXPECT_EQ(text.take("\xe2\x80"), "");
-  EXPECT_EQ(text.take("\x93 \xc3"), "\xe2\x80\x93 ");
-  EXPECT_EQ(text.take("\xa9\n"), "\xc3\xa9\n");
-  EXPECT_EQ(text.take("\xff\n"), "\\xff\n");
+  EXPECT_EQ(text.escape("a\tb\n\x1b[2J\r"), "a\tb\n\\x1b[2J\\x0d");
+  EXPECT_EQ(text.escape("\xe2\x80"), "");
+  EXPECT_EQ(text.escape("\x93 \xc3"), "\xe2\x80\x93 ");
+  EXPECT_EQ(text.escape("\xa9\n"), "\xc3\xa9\n");
+  EXPECT_EQ(text.escape("\xff\n"), "\\xff\n");
 }
 
 }  // namespace

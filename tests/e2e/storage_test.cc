@@ -69,7 +69,7 @@ TEST_F(StorageTest, NothingAcknowledgedIsLostWhateverBefallsIt) {
   recovers("kill -9 of a node");
 
   kill(2, SIGTERM);
-  EXPECT_EQ(daemons_[2]->err.find("without the manager's word"), std::string::npos)
+  EXPECT_EQ(daemons_[2]->err.find("before the manager has confirmed"), std::string::npos)
       << daemons_[2]->err;
   work_goes_on("while node 2 is down");
   start(2);
@@ -118,7 +118,7 @@ TEST_F(StorageTest, DamagedBlocksAreRepaired) {
   start_programs();
   for (size_t node = 1; node <= kNodes; node++) {
     const std::string path = disk(node) + "/64KiB.data";
-    const auto data = disk_.open(path, {.access = io::Access::read_write});
+    const auto data = disk_.open(path, {.access = io::AccessMode::read_write});
     ASSERT_TRUE(data) << data.error().message;
     // Somewhere in every block.
     std::string noise(64, 'x');
@@ -134,7 +134,7 @@ TEST_F(StorageTest, DamagedBlocksAreRepaired) {
   bool repaired = false;
   for (size_t node = 1; node <= kNodes; node++) {
     kill(node, SIGTERM);
-    repaired |= daemons_[node]->err.find("a damaged chunk is repaired") != std::string::npos;
+    repaired |= daemons_[node]->err.find("repaired a damaged chunk") != std::string::npos;
   }
   EXPECT_TRUE(repaired);
 }

@@ -116,7 +116,7 @@ TEST_F(UpTest, OneCommandMakesAClusterThatAnotherStops) {
   EXPECT_EQ(processes(), running);
 
   const Ran shown = ff_run({"up", "--dir", folder_});
-  EXPECT_NE(shown.err.find("it runs already"), std::string::npos) << shown.err;
+  EXPECT_NE(shown.err.find("it is already running"), std::string::npos) << shown.err;
   EXPECT_NE(shown.out.find(told["meta"]), std::string::npos) << shown.out;
   EXPECT_NE(shown.out.find("ff down --dir " + folder_), std::string::npos) << shown.out;
 
@@ -256,7 +256,7 @@ TEST_F(UpTest, ADaemonThatDoesNotComeUpIsNamedWithItsLastWords) {
   write_file(folder_ + "/storage-1", "no folder");
   const Ran again = ff_run({"up", "--dir", folder_});
   EXPECT_EQ(again.exit, 1) << again.err;
-  EXPECT_NE(again.err.find("storage-1 does not come up (exit 1)"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("storage-1 does not start (exit 1)"), std::string::npos) << again.err;
   EXPECT_NE(again.err.find("Not a directory"), std::string::npos) << again.err;
   EXPECT_NE(again.err.find("log/storage-1.log"), std::string::npos) << again.err;
   EXPECT_EQ(processes(), std::set<pid_t>());
@@ -268,7 +268,8 @@ TEST_F(UpTest, ASchedulerAndItsNodeComeAndGoWithIt) {
   ASSERT_EQ(up().exit, 0);
   const Ran late = up({"--schedule"});
   EXPECT_EQ(late.exit, 5) << late.err;
-  EXPECT_NE(late.out.find("it runs already, without a scheduler"), std::string::npos) << late.out;
+  EXPECT_NE(late.out.find("it is already running, without a scheduler"), std::string::npos)
+      << late.out;
   ASSERT_EQ(ff_run({"down", "--dir", folder_}).exit, 0);
   const Ran first = up({"--schedule"});
   ASSERT_EQ(first.exit, 0) << first.out << first.err;
@@ -336,8 +337,7 @@ TEST_F(UpTest, ATokenHoldsAtItsSchedulerUntilItIsWithdrawn) {
     return ran.exit != 0;
   });
   EXPECT_EQ(ran.exit, 5) << ran.err;
-  EXPECT_NE(ran.err.find("token 1 of user 61234 does not hold any more"), std::string::npos)
-      << ran.err;
+  EXPECT_NE(ran.err.find("token 1 of user 61234 is revoked"), std::string::npos) << ran.err;
   for (const Words& words : {Words{"submit", "--chdir", "/", "--", "true"}, Words{"stop", "1"},
                              Words{"nodes"}, Words{"logs", "1"}}) {
     EXPECT_EQ(ann(words).exit, 5) << words[0];

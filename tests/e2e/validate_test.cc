@@ -286,7 +286,7 @@ TEST_F(ValidateTest, TwoRunsDoNotDisturbEachOtherAndCtrlCEndsOne) {
   EXPECT_TRUE(eventually([&] { return has(read_file("/proc/locks"), holder); }));
   const Ran second = validate({"--only", "host.cpu"});
   EXPECT_EQ(second.exit, 1);
-  EXPECT_TRUE(has(second.err, "another ff validate runs")) << second.err;
+  EXPECT_TRUE(has(second.err, "another ff validate is running")) << second.err;
   first.signal(SIGINT);
   EXPECT_EQ(first.finish(), 130);
   EXPECT_TRUE(eventually([&] { return validate({"--only", "host.cpu"}).exit == 0; }));

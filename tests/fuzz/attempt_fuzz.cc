@@ -18,7 +18,7 @@ std::vector<std::string> fuzz_seeds() {
   record.boot = "b";
   const std::string as_agent = to_json(record);
   record.uid = 1000;
-  record.user = shim::User{1000, 1000, {44}};
+  record.user = shim::RankUser{1000, 1000, {44}};
   return {as_agent, to_json(record), "12.1", "18446744073709551615.4294967295"};
 }
 

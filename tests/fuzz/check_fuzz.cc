@@ -11,7 +11,7 @@
 #include "ops/validate/log_rules.h"
 #include "ops/validate/pci_peer.h"
 #include "ops/validate/run.h"
-#include "ops/validate/tree.h"
+#include "ops/validate/system_tree.h"
 #include "ops/validate/xid.h"
 #include "platform/base/check.h"
 #include "platform/base/text.h"
@@ -31,8 +31,8 @@ bool is_plain(std::string_view text) {
 }
 
 void check_log(std::string_view input) {
-  LogJudge judge;
-  judge.add(parse_log_line(input, kNowNs));
+  LogAnalyzer judge;
+  judge.add(parse_kernel_log_line(input, kNowNs));
   if (const auto record = parse_kmsg(input)) judge.add(*record);
   for (const Finding& finding : judge.findings()) {
     FF_CHECK(!finding.name.empty() && is_plain(finding.part) && is_plain(finding.found));
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   check_log(input);
   check_line(input);
-  for (const unsigned number : parse_list(input)) FF_CHECK(number < 65'536);
+  for (const unsigned number : parse_cpu_list(input)) FF_CHECK(number < 65'536);
   if (const auto dimm = parse_dimm(input)) FF_CHECK(is_plain(dimm->slot) && is_plain(dimm->bank));
   (void)parse_pci_config(input);
   for (const GpuFacts& gpu : parse_nvml(input).gpus) FF_CHECK(is_plain(gpu.name));

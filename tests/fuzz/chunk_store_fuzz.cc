@@ -10,7 +10,7 @@
 #include "platform/base/rng.h"
 #include "platform/sim/sim_disk.h"
 #include "platform/sim/sim_world.h"
-#include "storage/chunk/store.h"
+#include "storage/chunk/chunk_store.h"
 
 namespace {
 
@@ -51,10 +51,10 @@ RowChange change_of(const InputRow& row) {
   const uint64_t n = row.number;
   std::string body(row.body);
   switch (row.table) {
-    case 0: return {.key = key_of(Table::chunk, {kTarget, n, n}), .body = body};
-    case 1: return {.key = key_of(Table::undo, {1 + n % 2, kTarget, n / 2, n / 2}), .body = body};
-    case 2: return {.key = key_of(Table::result, {kTarget, n, n}), .body = body};
-    default: return {.key = key_of(Table::target, {kTarget + n}), .body = body};
+    case 0: return {.key = key_of(RowKind::chunk, {kTarget, n, n}), .body = body};
+    case 1: return {.key = key_of(RowKind::undo, {1 + n % 2, kTarget, n / 2, n / 2}), .body = body};
+    case 2: return {.key = key_of(RowKind::result, {kTarget, n, n}), .body = body};
+    default: return {.key = key_of(RowKind::target, {kTarget + n}), .body = body};
   }
 }
 
@@ -68,7 +68,7 @@ bool check_codec(std::string_view body) {
   return record.ok();
 }
 
-void use(Loop& loop, Store& store) {
+void use(Loop& loop, ChunkStore& store) {
   std::string text(100000, '\0');
   const ByteSpan into(reinterpret_cast<std::byte*>(text.data()), text.size());
   const auto chunks = store.list(kTarget, {}, 100);
@@ -99,41 +99,42 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   sim::SimWorld world;
   SeededRng rng(1);
   sim::SimDisk disk(1, world.clock());
-  const StoreOptions options{.disk = disk,
-                             .loop = world.loop(),
-                             .rng = rng,
-                             .dir = kDir,
-                             .cluster = "c",
-                             .boot = "b",
-                             .commit_on = CommitOn::loop};
-  const Identity identity{.cluster = "c", .disk = "d"};
-  FF_CHECK(Store::create(options, identity).ok());
+  const ChunkStoreOptions options{.disk = disk,
+                                  .loop = world.loop(),
+                                  .rng = rng,
+                                  .dir = kDir,
+                                  .cluster = "c",
+                                  .boot_id = "b",
+                                  .commit_on = CommitOn::loop};
+  const DiskIdentity identity{.cluster = "c", .disk = "d"};
+  FF_CHECK(ChunkStore::create(options, identity).ok());
   {
     auto metadata = Metadata::open(disk, metadata_path(kDir), world.clock(), rng);
     FF_CHECK(metadata.ok());
     const TargetRecord target;
     RowChanges changes;
-    changes.push_back({.key = key_of(Table::target, {kTarget}), .body = encode(target)});
+    changes.push_back({.key = key_of(RowKind::target, {kTarget}), .body = encode(target)});
     for (const InputRow& row : rows) changes.push_back(change_of(row));
     FF_CHECK(metadata->apply(changes).ok());
   }
-  auto store = run_task(world.loop(), Store::open(options));
+  auto store = run_task(world.loop(), ChunkStore::open(options));
   if (store) use(world.loop(), **store);
   return 0;
 }
 
 std::vector<std::string> fuzz_seeds() {
-  Record record;
+  ChunkRecord record;
   record.committed.state = {.version = 3, .length = 300000, .checksum = 77};
-  record.committed.block = Place{.of = 3, .number = 5};
-  record.committed.piece_block = Place{.of = 2, .number = 6};
-  record.committed.pieces = {{.granule = 1, .slot = 4}, {.granule = 9, .slot = 0}};
-  Record plain;
+  record.committed.block = BlockLocation{.size_class = 3, .number = 5};
+  record.committed.overlay_block = BlockLocation{.size_class = 2, .number = 6};
+  record.committed.overlays = {{.unit = 1, .slot = 4}, {.unit = 9, .slot = 0}};
+  ChunkRecord plain;
   plain.committed.state = {.version = 1, .length = 5000, .checksum = 7};
-  plain.committed.block = Place{.of = 0, .number = 1};
-  plain.pending.emplace().image.state = {.version = 2, .length = 0, .checksum = 0, .removed = true};
+  plain.committed.block = BlockLocation{.size_class = 0, .number = 1};
+  plain.pending.emplace().version.state = {
+      .version = 2, .length = 0, .checksum = 0, .removed = true};
   ChannelResult result;
-  result.image.version = 2;
+  result.state.version = 2;
   TargetRecord target;
   target.removing = true;
   return {input_row(0, 1, encode(record)) + input_row(0, 2, encode(plain)),

@@ -21,8 +21,8 @@ Routing small_routing() {
     routing.nodes[id] = {.id = id, .generation = 1, .disks = {{.id = 1}}};
   }
   Chain chain{.id = 1, .version = 2};
-  chain.targets.push_back({.id = 1, .node = 1, .disk = 1, .state = State::serving});
-  chain.targets.push_back({.id = 2, .node = 2, .disk = 1, .state = State::syncing});
+  chain.targets.push_back({.id = 1, .node = 1, .disk = 1, .state = TargetState::serving});
+  chain.targets.push_back({.id = 2, .node = 2, .disk = 1, .state = TargetState::syncing});
   routing.chains[1] = chain;
   return routing;
 }
@@ -30,8 +30,9 @@ Routing small_routing() {
 Heartbeat sane_heartbeat() {
   Heartbeat beat{.cluster = "c1", .node = small_routing().nodes.at(2), .sequence = 1};
   beat.routing_version = 3;
-  beat.targets.push_back({.target = 2, .chain = 1, .local = Local::uptodate, .chain_version = 2});
-  beat.disks.push_back({.disk = 1, .used = 5, .trouble = "no"});
+  beat.targets.push_back(
+      {.target = 2, .chain = 1, .local = LocalTargetState::uptodate, .chain_version = 2});
+  beat.disks.push_back({.disk = 1, .used = 5, .error = "no"});
   return beat;
 }
 
@@ -42,7 +43,7 @@ void feed_manager(const std::string& input) {
   if (!beat) return;
   Manager manager(small_routing(), 0);
   (void)manager.heartbeat(*beat, 1);
-  for (const int64_t now_ns : {int64_t{2}, 2 * kFailNs, 4 * kFailNs}) {
+  for (const int64_t now_ns : {int64_t{2}, 2 * kNodeFailureNs, 4 * kNodeFailureNs}) {
     if (!manager.propose(now_ns).empty()) manager.applied();
   }
 }
@@ -53,14 +54,14 @@ void feed_member(const std::string& input) {
   const auto answer = from_wire(reply);
   if (!answer) return;
   Member member({.id = 2, .generation = 1}, {});
-  (void)member.answered(member.report(), 0, *answer);
-  for (const TargetId id : member.to_make()) member.set_usable(id, true);
+  (void)member.on_response(member.next_heartbeat(), 0, *answer);
+  for (const TargetId id : member.targets_to_create()) member.set_usable(id, true);
   for (TargetId id = 0; id < 4; id++) {
     (void)member.may_read(id, 1);
     member.set_copied(id, 2);
     member.set_usable(id, false);
   }
-  (void)member.report();
+  (void)member.next_heartbeat();
 }
 
 }  // namespace
@@ -73,10 +74,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 }
 
 std::vector<std::string> fuzz_seeds() {
-  HeartbeatAnswer answer;
-  answer.changes = small_routing().since(0, SIZE_MAX);
+  HeartbeatResponse answer;
+  answer.changes = small_routing().delta_since(0, SIZE_MAX);
   for (Chain& chain : answer.changes.chains) chain.changed = 3;
   answer.changes.chains.push_back(small_routing().chains.at(1));
-  answer.predecessors.push_back({.target = 2, .confirmed = 2});
+  answer.predecessors.push_back({.target = 2, .confirmed_version = 2});
   return {to_wire(sane_heartbeat()).SerializeAsString(), to_wire(answer).SerializeAsString()};
 }

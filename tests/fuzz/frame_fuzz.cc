@@ -33,8 +33,8 @@ Task<void> receive_all(Connection& connection) {
 }
 
 Task<void> pull(Connection& connection, ByteSpan into) {
-  Slice slice{.token = 1, .size = into.size()};
-  (void)co_await connection.pull(slice, 0, into);
+  RemoteBuffer buffer{.token = 1, .size = into.size()};
+  (void)co_await connection.pull(buffer, 0, into);
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ std::vector<std::string> fuzz_seeds() {
   const std::string bytes(2000, 'p');
   const std::string push = frame_seed({.kind = FrameKind::push}, packed({1, 100}), bytes);
   const std::string pulled =
-      frame_seed({.kind = FrameKind::pulled}, packed({1}), std::string(3000, 'q'));
+      frame_seed({.kind = FrameKind::pull_reply}, packed({1}), std::string(3000, 'q'));
   std::string pull_message = packed({2, 0, 77}) + std::string("\x10\x27\0\0", 4);
   const std::string pull = frame_seed({.kind = FrameKind::pull}, pull_message);
   const std::string call = frame_seed({.kind = FrameKind::call, .call = 1, .method = 2}, "request");

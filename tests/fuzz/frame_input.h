@@ -54,22 +54,22 @@ inline std::string repaired(std::string text) {
   const bool repair = text[0] % 2 != 0;
   text.erase(0, 1);
   auto* const bytes = reinterpret_cast<std::byte*>(text.data());
-  for (size_t at = 0; repair && text.size() - at >= kHeadBytes;) {
+  for (size_t at = 0; repair && text.size() - at >= kFrameHeaderBytes;) {
     std::byte* const head = bytes + at;
-    const size_t rest = text.size() - at - kHeadBytes;
+    const size_t rest = text.size() - at - kFrameHeaderBytes;
     const auto length = std::min<size_t>(load_le<uint32_t>(head + 24), rest);
     store_le<uint32_t>(head, kFrameMagic);
     store_le<uint32_t>(head + 24, static_cast<uint32_t>(length));
-    store_le<uint32_t>(head + 32, simd::crc32c({head + kHeadBytes, length}));
+    store_le<uint32_t>(head + 32, simd::crc32c({head + kFrameHeaderBytes, length}));
     store_le<uint32_t>(head + 36, simd::crc32c({head, 36}));
     const size_t payload = std::min<size_t>(load_le<uint32_t>(head + 28), rest - length);
-    at += kHeadBytes + length + payload;
+    at += kFrameHeaderBytes + length + payload;
   }
   return text;
 }
 
 // A frame as a seed.
-inline std::string frame_seed(Head head, const std::string& message,
+inline std::string frame_seed(FrameHeader head, const std::string& message,
                               const std::string& payload = {}) {
   std::string out;
   append_frame(out, head, message, static_cast<uint32_t>(payload.size()));

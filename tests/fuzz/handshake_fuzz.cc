@@ -11,7 +11,7 @@
 #include "platform/rpc/channel.h"
 #include "platform/rpc/handshake.h"
 #include "platform/rpc/probe.h"
-#include "platform/rpc/session.h"
+#include "platform/rpc/server_connection.h"
 #include "platform/sim/sim_world.h"
 
 namespace {
@@ -40,23 +40,21 @@ struct Target {
 };
 
 Task<void> serve(Target& target, bool with_key) {
-  auto shake = server_handshake(*target.connection, target.identity(with_key), 16);
-  auto peer = co_await std::move(shake);
+  auto peer = co_await server_handshake(*target.connection, target.identity(with_key), 16);
   FF_CHECK(!with_key || !peer);  // the key cannot be guessed
   if (!peer) co_return;
-  SessionLimits limits{.calls_max = 16, .message_bytes_max = 1 * kMiB};
-  ServedMethods methods(target.router, target.metrics);
-  Session session(std::move(target.connection), std::move(*peer), methods, limits);
-  co_await session.run();
+  ServerConnectionLimits limits{.calls_max = 16, .message_bytes_max = 1 * kMiB};
+  ServerMethods methods(target.router, target.metrics);
+  ServerConnection connection(std::move(target.connection), std::move(*peer), methods, limits);
+  co_await connection.run();
 }
 
 Task<void> call(Target& target) {
-  auto shake = client_handshake(*target.connection, target.identity(false));
-  auto peer = co_await std::move(shake);
+  auto peer = co_await client_handshake(*target.connection, target.identity(false));
   if (!peer) co_return;
-  Senders senders;
-  ClientCalls calls(target.metrics);
-  Channel channel(std::move(target.connection), std::move(*peer), senders, calls);
+  GrantScheduler grants;
+  ClientCallMetrics calls(target.metrics);
+  Channel channel(std::move(target.connection), std::move(*peer), grants, calls);
   const int64_t deadline_ns = target.loop.now_ns() + 30 * kSecond;
   CallSpec spec{.method = 1, .name = "probe.ping", .deadline_ns = deadline_ns};
   (void)co_await channel.call(spec, "request");
@@ -83,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 std::vector<std::string> fuzz_seeds() {
   wire::Handshake client_hello;
-  client_hello.mutable_client_hello()->set_wire_version(net::kWireVersion);
+  client_hello.mutable_client_hello()->set_wire_version(net::kProtocolVersion);
   client_hello.mutable_client_hello()->set_software("ff 0.1.0");
   client_hello.mutable_client_hello()->set_name("seed");
   client_hello.mutable_client_hello()->set_nonce(std::string(32, 'n'));
@@ -96,7 +94,7 @@ std::vector<std::string> fuzz_seeds() {
   wire::Handshake client_proof;
   client_proof.mutable_client_proof();
   wire::Handshake server_hello;
-  server_hello.mutable_server_hello()->set_wire_version(net::kWireVersion);
+  server_hello.mutable_server_hello()->set_wire_version(net::kProtocolVersion);
   server_hello.mutable_server_hello()->set_name("seed");
   server_hello.mutable_server_hello()->set_nonce(std::string(32, 'm'));
   wire::Handshake welcome;
@@ -124,10 +122,10 @@ std::vector<std::string> fuzz_seeds() {
       net::frame_seed({.kind = FrameKind::ping}, "");
   const std::string welcomed = hello(server_hello) + hello(welcome);
   const std::string answers =
-      net::frame_seed({.kind = FrameKind::ask, .call = 1}, "") +
+      net::frame_seed({.kind = FrameKind::request_to_send, .call = 1}, "") +
       net::frame_seed({.kind = FrameKind::reply, .flags = kFlagError, .call = 1},
                       error.SerializeAsString()) +
-      net::frame_seed({.kind = FrameKind::bye}, "");
+      net::frame_seed({.kind = FrameKind::goaway}, "");
   return {"\x01" + begin,
           "\x01" + begin + calls,
           "\x01" + hello(refusal),

@@ -14,7 +14,7 @@ namespace {
 
 using namespace ff::checkpoint;
 
-uint64_t sum_of(const std::vector<Extent>& extents) {
+uint64_t sum_of(const std::vector<ChunkExtent>& extents) {
   uint64_t sum = 0;
   for (const auto& extent : extents) {
     FF_CHECK(extent.length > 0);

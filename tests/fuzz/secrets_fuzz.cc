@@ -21,19 +21,19 @@ constexpr auth::Key kKey = {std::byte{1}};
 
 void check_token(std::string_view text) {
   const auto token = auth::parse_token(text);
-  if (token) FF_CHECK(auth::token_text(*token) == text);
+  if (token) FF_CHECK(auth::format_token(*token) == text);
   if (!token) FF_CHECK(token.error().code == Errc::corrupt);
 }
 
 void check_capability(std::string_view bytes) {
   for (const uint32_t right : {chain::kRightRead, chain::kRightWrite}) {
-    const auto checked = chain::check(kKey, bytes, kInode, right, kNow);
+    const auto checked = chain::check_capability(kKey, bytes, kInode, right, kNow);
     FF_CHECK(!checked && checked.error().code == Errc::refused);
-    FF_CHECK(!chain::is_expired(checked.error()));  // not before the mac is right
+    FF_CHECK(!chain::is_capability_expired(checked.error()));  // not before the mac is right
     // With the key that does sign, nothing but the bits that it signed may change the answer.
-    const auto other = chain::check(auth::Key{}, bytes, kInode, right, kNow);
+    const auto other = chain::check_capability(auth::Key{}, bytes, kInode, right, kNow);
     if (!other) FF_CHECK(other.error().code == Errc::refused);
-    if (other) FF_CHECK(!chain::check(auth::Key{}, bytes, kInode + 1, right, kNow));
+    if (other) FF_CHECK(!chain::check_capability(auth::Key{}, bytes, kInode + 1, right, kNow));
   }
 }
 
@@ -48,9 +48,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 std::vector<std::string> fuzz_seeds() {
   constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
-  return {auth::token_text(auth::make_token({}, {1000, 7})),
-          auth::token_text(auth::make_token({}, {UINT32_MAX, UINT64_MAX})),
-          chain::sign({}, {kInode, chain::kRightRead | chain::kRightWrite, kForever}),
-          chain::sign({}, {kInode, chain::kRightRead, kNow}),
-          chain::sign({}, {UINT64_MAX, UINT32_MAX, -1})};
+  return {auth::format_token(auth::make_token({}, {1000, 7})),
+          auth::format_token(auth::make_token({}, {UINT32_MAX, UINT64_MAX})),
+          chain::sign_capability({}, {kInode, chain::kRightRead | chain::kRightWrite, kForever}),
+          chain::sign_capability({}, {kInode, chain::kRightRead, kNow}),
+          chain::sign_capability({}, {UINT64_MAX, UINT32_MAX, -1})};
 }

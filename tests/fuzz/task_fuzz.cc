@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FF_CHECK(!word || step == *word);
   const auto request = task::parse_stop(line);
   if (!request) return 0;
-  FF_CHECK(!request->reason.empty() && request->reason.size() <= task::kReasonMost);
+  FF_CHECK(!request->reason.empty() && request->reason.size() <= task::kReasonMax);
   for (const char c : request->reason) FF_CHECK(c > ' ' && c < 0x7f);
   const auto again = task::stop_line(*request);
   FF_CHECK(again.ok() && task::parse_stop(*again) == request);

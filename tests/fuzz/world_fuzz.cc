@@ -1,5 +1,6 @@
-// The table of nodes that a rank gets from another host: no crash; each rank of one that is taken
-// has a node and a name without control bytes, and it is told on as it came but for such bytes.
+// The table of nodes that a rank receives from another host: no crash; each rank of an accepted
+// table has a node and a name without control bytes, and encoding it again gives a table that
+// parses.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,9 +13,9 @@ using namespace ff::collective;
 
 std::vector<std::string> fuzz_seeds() {
   World world;
-  world.nodes = {{.first_rank = 0, .processes = {10, 11}, .zone = 4, .host = "one"},
-                 {.first_rank = 2, .processes = {20}, .zone = 4, .host = "two\x1b"}};
-  world.nodes[1].listens.host = "10.0.0.2";
+  world.nodes = {{.first_rank = 0, .pids = {10, 11}, .zone = 4, .host = "one"},
+                 {.first_rank = 2, .pids = {20}, .zone = 4, .host = "two\x1b"}};
+  world.nodes[1].address.host = "10.0.0.2";
   return {encode_world(world), encode_node(world.nodes[0])};
 }
 
@@ -24,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto world = parse_world(bytes);
   if (!world) return 0;
   for (uint32_t rank = 0; rank < world->ranks(); rank++) {
-    const Node& node = world->nodes[world->node_of(rank)];
+    const WorldNode& node = world->nodes[world->node_of(rank)];
     FF_CHECK(rank >= node.first_rank && rank - node.first_rank < node.ranks());
     for (const char c : world->name_of(rank)) FF_CHECK(static_cast<unsigned char>(c) >= 0x20);
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "platform/base/clock.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "training/collective/communicator.h"
 
 namespace ff::collective {
@@ -14,7 +14,7 @@ namespace ff::collective {
 namespace {
 
 constexpr uint32_t kNodes = 2;
-constexpr uint64_t kCount = 3'000'001;  // more pieces than a lane has slots
+constexpr uint64_t kCount = 3'000'001;  // more pieces than a channel has slots
 constexpr int32_t kRounds = 3;
 
 // What rank `rank` has at the start of a round.
@@ -48,9 +48,9 @@ Result<void> run_round(Communicator& ranks, int32_t round) {
 
 Result<void> run_node(const JobNode& node) {
   SystemClock clock;
-  const Stop stop(clock);
+  const StopToken stop(clock);
   Network network{.ranks = kNodes, .at = {node.host, node.port, ""}};
-  network.transport.use = net::NetUse::verbs;
+  network.transport.mode = net::NetMode::verbs;
   network.transport.key = auth::Key{};
   const HostRank self{.first_rank = node.node, .job = fmt::format("guest-{}", node.node)};
   FF_TRY(const auto ranks, Communicator::join(self, stop, {}, network));

@@ -14,7 +14,7 @@ namespace ff::net {
 namespace {
 
 constexpr size_t kPage = 4096;
-using Use = VerbsMemory::Use;
+using Use = VerbsRegistrationCache::Use;
 
 class VerbsMemoryTest : public VerbsTest {
  protected:
@@ -35,9 +35,9 @@ TEST_F(VerbsMemoryTest, UsersOfOneRangeShareItsRegistration) {
   EXPECT_EQ(first->remote_key(), second->remote_key());
   EXPECT_EQ(registered().registered(), before + 1);
   EXPECT_EQ(touch(pages.bytes(), Use::receive), 0u);  // what a peer may write the device may, too
-  first = VerbsMemory::Hold();
+  first = VerbsRegistrationCache::Reference();
   EXPECT_EQ(registered().registered(), before + 1);
-  second = VerbsMemory::Hold();
+  second = VerbsRegistrationCache::Reference();
   EXPECT_EQ(registered().registered(), before);
   EXPECT_EQ(touch(pages.bytes(), Use::sink), 1u);
 }
@@ -58,7 +58,7 @@ TEST_F(VerbsMemoryTest, LastingMemoryStaysRegistered) {
   const Pages pages(16 * kPage);
   const size_t before = registered().registered();
   {
-    const auto lasting = registered().lasting(pages.bytes());
+    const auto lasting = registered().cacheable(pages.bytes());
     EXPECT_EQ(touch(pages.bytes().first(8 * kPage), Use::receive), 1u);
     EXPECT_EQ(touch(pages.bytes().first(8 * kPage), Use::receive), 0u);
     EXPECT_EQ(touch(pages.bytes().subspan(kPage, 100), Use::send), 0u);
@@ -70,14 +70,15 @@ TEST_F(VerbsMemoryTest, LastingMemoryStaysRegistered) {
 }
 
 TEST_F(VerbsMemoryTest, TheOldestOfTooManyUnusedGoes) {
-  constexpr size_t kMore = VerbsMemory::kUnusedMax + 10;
+  constexpr size_t kMore = VerbsRegistrationCache::kUnusedMax + 10;
   const Pages pages(kMore * kPage);
-  const auto lasting = registered().lasting(pages.bytes());
+  const auto lasting = registered().cacheable(pages.bytes());
   const auto page = [&](size_t i) { return pages.bytes().subspan(i * kPage, kPage); };
-  for (size_t i = 0; i < VerbsMemory::kUnusedMax; i++) EXPECT_EQ(touch(page(i), Use::send), 1u);
+  for (size_t i = 0; i < VerbsRegistrationCache::kUnusedMax; i++)
+    EXPECT_EQ(touch(page(i), Use::send), 1u);
   EXPECT_EQ(touch(page(0), Use::send), 0u);  // young again
-  for (size_t i = VerbsMemory::kUnusedMax; i < kMore; i++) touch(page(i), Use::send);
-  EXPECT_EQ(registered().unused(), VerbsMemory::kUnusedMax);
+  for (size_t i = VerbsRegistrationCache::kUnusedMax; i < kMore; i++) touch(page(i), Use::send);
+  EXPECT_EQ(registered().unused(), VerbsRegistrationCache::kUnusedMax);
   EXPECT_EQ(touch(page(0), Use::send), 0u);
   EXPECT_EQ(touch(page(kMore - 1), Use::send), 0u);
   EXPECT_EQ(touch(page(1), Use::send), 1u);
@@ -95,8 +96,8 @@ TEST_F(VerbsMemoryTest, RemappedMemoryIsReadAndWrittenAnew) {
     at = into.bytes().data();
     const auto source = client().expose_source(from.bytes());
     ASSERT_TRUE(source.ok());
-    ASSERT_NE(source->slice().key, 0u);
-    ASSERT_TRUE(run(server().pull(source->slice(), 0, into.bytes())).ok());
+    ASSERT_NE(source->buffer().key, 0u);
+    ASSERT_TRUE(run(server().pull(source->buffer(), 0, into.bytes())).ok());
     EXPECT_TRUE(std::ranges::equal(from.bytes(), into.bytes())) << round;
   }
 }
@@ -145,8 +146,8 @@ TEST_F(PinnedTest, WhatMayNotBePinnedGoesThroughFrames) {
   ASSERT_TRUE(refused.ok());
   big = std::move(*refused);
   limit(RLIM_INFINITY);
-  EXPECT_EQ(big.slice().key, 0u);
-  ASSERT_TRUE(run(server().push(big.slice(), 0, from)).ok());
+  EXPECT_EQ(big.buffer().key, 0u);
+  ASSERT_TRUE(run(server().push(big.buffer(), 0, from)).ok());
   server().send({.kind = FrameKind::reply, .call = 1});
   ASSERT_TRUE(run_until([&] { return at_client_.frames.size() == 1; }));
   EXPECT_TRUE(std::ranges::equal(memory.bytes(), from));
@@ -154,7 +155,7 @@ TEST_F(PinnedTest, WhatMayNotBePinnedGoesThroughFrames) {
   auto sink = client().expose_sink(small.bytes());
   ASSERT_TRUE(sink.ok());
   little = std::move(*sink);
-  Slice wide = little.slice();
+  RemoteBuffer wide = little.buffer();
   wide.size = kMiB;
   limit(64 * kKiB);
   const auto pushed = run(server().push(wide, 0, from));

@@ -1,9 +1,9 @@
-// Collective operations between nodes over RDMA: the windows and buffers of collective/flow.h are
-// memory that devices write to and read from. All nodes have the same device, each a context of its
-// own.
+// Collective operations between nodes over RDMA: the windows and buffers of collective/pipeline.h
+// are memory that devices write to and read from. All nodes have the same device, each a context of
+// its own.
 #include "rdma/rxe_link.h"
 #include "training/collective/checks.h"
-#include "training/collective/lost_node.h"
+#include "training/collective/failed_rank.h"
 
 namespace ff::collective {
 namespace {
@@ -28,8 +28,8 @@ class ReduceVerbsTest : public testing::TestWithParam<Algorithm> {
   }
   Nodes nodes() const {
     return {.ranks = {1, 2, 1},
-            .flow = {.algorithm = GetParam()},
-            .use = net::NetUse::verbs,
+            .pipeline = {.algorithm = GetParam()},
+            .mode = net::NetMode::verbs,
             .host = "10.77.0.1",  // guests.sh gives it
             .key = key_of(1)};
   }
@@ -51,8 +51,8 @@ TEST_P(ReduceVerbsTest, EveryKindRootAndSize) {
   });
 }
 
-TEST_P(ReduceVerbsTest, MorePiecesThanThereIsRoomForGoByRdma) {
-  constexpr uint64_t kBytes = (kMoving + 2) * kSlotBytes;
+TEST_P(ReduceVerbsTest, MorePiecesThanSlotsGoByRdma) {
+  constexpr uint64_t kBytes = (kInflightPiecesMax + 2) * kSlotBytes;
   const SentBytes sent;
   with_nodes(nodes(), [](Communicator& ranks) {
     check_one(ranks, {.kind = Collective::allreduce, .count = kBytes / sizeof(float)}, 1,
@@ -63,7 +63,7 @@ TEST_P(ReduceVerbsTest, MorePiecesThanThereIsRoomForGoByRdma) {
 }
 
 TEST_P(ReduceVerbsTest, ManyInFlightOfAllKinds) {
-  with_nodes(nodes(), [](Communicator& ranks) { check_in_flight(ranks, kJobs, 20'000); });
+  with_nodes(nodes(), [](Communicator& ranks) { check_in_flight(ranks, kInflightMax, 20'000); });
 }
 
 // Who has all that it asked for leaves at once, while others may still take what it has sent.
@@ -81,7 +81,7 @@ TEST_P(ReduceVerbsTest, ShortJobsOneAfterAnother) {
 TEST_P(ReduceVerbsTest, OneThatIsKilledIsNamed) {
   for (const uint32_t victim : {0U, 2U}) {  // of which the one speaks for its node
     const SentBytes sent;
-    lose_rank(nodes(), victim, SIGKILL, Errc::unreachable);
+    fail_rank(nodes(), victim, SIGKILL, Errc::unreachable);
     EXPECT_GT(sent.most(), 0);
   }
 }
@@ -92,11 +92,11 @@ INSTANTIATE_TEST_SUITE_P(Ways, ReduceVerbsTest, testing::Values(Algorithm::tree,
 TEST(ReduceVerbsKeyTest, OthersKeysAreRefused) {
   if (packets() < 0) GTEST_SKIP() << "this machine has no RDMA device";
   const Nodes nodes{.ranks = {1, 1},
-                    .use = net::NetUse::verbs,
+                    .mode = net::NetMode::verbs,
                     .options = {.join_ns = 3 * kSecond},
                     .host = "10.77.0.1"};
   SystemClock clock;
-  const Stop stop(clock);
+  const StopToken stop(clock);
   std::vector<std::thread> threads;
   for (uint32_t node = 0; node < 2; node++) {
     threads.emplace_back([&, node] {

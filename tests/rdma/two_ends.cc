@@ -1,4 +1,4 @@
-// two_ends.cc: one conversation. The visitor says hello with slices of a source and a sink of its;
+// two_ends.cc: one conversation. The visitor says hello with buffers of a source and a sink of its;
 // the server pulls the one, pushes the other and tells the CRC32C of both; then the other way
 // round.
 #include "rdma/two_ends.h"
@@ -33,17 +33,17 @@ std::vector<std::byte> random_bytes(uint64_t seed) {
 
 std::string crc_of(ByteView bytes) { return fmt::format("{:08x}", simd::crc32c(bytes)); }
 
-std::string text_of(const Slice& slice) {
+std::string text_of(const RemoteBuffer& buffer) {
   std::string text(28, '\0');
   auto* const at = reinterpret_cast<std::byte*>(text.data());
-  store_le(at, slice.token);
-  store_le(at + 8, slice.size);
-  store_le(at + 16, slice.address);
-  store_le(at + 24, slice.key);
+  store_le(at, buffer.token);
+  store_le(at + 8, buffer.size);
+  store_le(at + 16, buffer.address);
+  store_le(at + 24, buffer.key);
   return text;
 }
 
-Slice slice_of(std::string_view text) {
+RemoteBuffer slice_of(std::string_view text) {
   FF_CHECK(text.size() == 28);
   const std::byte* const at = as_bytes(text).data();
   return {load_le<uint64_t>(at), load_le<uint64_t>(at + 8), load_le<uint64_t>(at + 16),
@@ -64,8 +64,8 @@ Task<Result<void>> lend(Connection& connection, uint64_t seed) {
   std::vector<std::byte> into(kBytes);
   FF_CO_TRY(const auto source, connection.expose_source(from));
   FF_CO_TRY(const auto sink, connection.expose_sink(into));
-  const Head call = {.kind = FrameKind::call, .call = 1};
-  connection.send(call, text_of(source.slice()) + text_of(sink.slice()));
+  const FrameHeader call = {.kind = FrameKind::call, .call = 1};
+  connection.send(call, text_of(source.buffer()) + text_of(sink.buffer()));
   FF_CO_TRY(const Frame pulled, co_await connection.receive());
   FF_CO_TRY(expect("CRC of what the peer pulled", pulled.message, crc_of(from)));
   FF_CO_TRY(const Frame pushed, co_await connection.receive());
@@ -75,9 +75,9 @@ Task<Result<void>> lend(Connection& connection, uint64_t seed) {
 // The other end of lend().
 Task<Result<void>> borrow(Connection& connection, uint64_t seed) {
   FF_CO_TRY(const Frame call, co_await connection.receive());
-  const Slice source = slice_of(std::string_view(call.message).substr(0, 28));
-  const Slice sink = slice_of(std::string_view(call.message).substr(28));
-  if (source.key == 0 || sink.key == 0) co_return fail(Errc::failed, "slices without keys");
+  const RemoteBuffer source = slice_of(std::string_view(call.message).substr(0, 28));
+  const RemoteBuffer sink = slice_of(std::string_view(call.message).substr(28));
+  if (source.key == 0 || sink.key == 0) co_return fail(Errc::failed, "buffers without keys");
   std::vector<std::byte> into(kBytes);
   const int64_t start = connection.loop().now_ns();
   FF_CO_TRY(co_await connection.pull(source, 0, into));
@@ -117,7 +117,7 @@ Task<Result<void>> exchange_frames(Connection& connection) {
 
 TransportOptions options() {
   TransportOptions options;
-  options.use = NetUse::verbs;
+  options.mode = NetMode::verbs;
   options.key = auth::Key{};
   return options;
 }
@@ -142,26 +142,24 @@ Task<Result<std::unique_ptr<Connection>>> connect_patiently(SystemTransport& tra
                                                             Address address) {
   const int64_t deadline = loop.now_ns() + 30 * kSecond;
   for (;;) {
-    auto connecting = transport.connect(loop, address);
-    auto connection = co_await std::move(connecting);
+    auto connection = co_await transport.connect(loop, address);
     if (connection || loop.now_ns() > deadline) co_return connection;
-    FF_CO_TRY(co_await after(loop, kSecond / 10));
+    FF_CO_TRY(co_await sleep_for(loop, kSecond / 10));
   }
 }
 
 Task<Result<void>> visit_on(SystemTransport& transport, Loop& loop, Address address) {
   {
-    auto connecting = connect_patiently(transport, loop, address);
-    FF_CO_TRY(const auto connection, co_await std::move(connecting));
+    FF_CO_TRY(const auto connection, co_await connect_patiently(transport, loop, address));
     FF_CO_TRY(co_await exchange_frames(*connection));
     FF_CO_TRY(co_await lend(*connection, 3));
     FF_CO_TRY(co_await borrow(*connection, 4));
     for (uint64_t i = 0; i < kLastFrames; i++) {
       connection->send({.kind = FrameKind::call, .call = i}, std::string(4000, 'l'));
     }
-    FF_CO_TRY(co_await connection->flushed());
+    FF_CO_TRY(co_await connection->wait_flushed());
   }
-  co_await transport.settled(loop);
+  co_await transport.drain(loop);
   co_return Result<void>();
 }
 

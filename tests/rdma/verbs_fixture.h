@@ -47,7 +47,7 @@ class VerbsTest : public testing::Test {
   Loop& loop() { return pair_->loop(); }
   Connection& client() { return *pair_->client; }
   Connection& server() { return *pair_->server; }
-  VerbsMemory& registered() { return pair_->device().memory(); }
+  VerbsRegistrationCache& registered() { return pair_->device().registrations(); }
 
   struct Received {
     std::vector<Frame> frames;
@@ -73,11 +73,11 @@ class VerbsTest : public testing::Test {
   static Task<bool> poll(Loop& loop, int64_t deadline_ns, std::function<bool()> done) {
     while (!done()) {
       if (loop.now_ns() > deadline_ns) co_return false;
-      (void)co_await after(loop, 100'000);
+      (void)co_await sleep_for(loop, 100'000);
     }
     co_return true;
   }
-  static Task<void> pause(Loop& loop, int64_t ns) { (void)co_await after(loop, ns); }
+  static Task<void> pause(Loop& loop, int64_t ns) { (void)co_await sleep_for(loop, ns); }
   void run_for(int64_t ns) { run_task(loop(), pause(loop(), ns)); }
   Result<void> run(Task<Result<void>> task) { return run_task(loop(), std::move(task)); }
 

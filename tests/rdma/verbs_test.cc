@@ -25,9 +25,9 @@ TEST_F(VerbsTest, ABadKeyFailsTheConnection) {
   ASSERT_TRUE(sink.ok());
   receive_both();
   std::vector<std::byte> bytes(kMiB);
-  Slice slice = sink->slice();
-  slice.key ^= 0x5a5a00;
-  const auto pushed = run(server().push(slice, 0, bytes));
+  RemoteBuffer buffer = sink->buffer();
+  buffer.key ^= 0x5a5a00;
+  const auto pushed = run(server().push(buffer, 0, bytes));
   ASSERT_FALSE(pushed.ok());
   EXPECT_EQ(pushed.error().code, Errc::unreachable);
   for (const std::string& word : {server().peer(), std::string("RDMA WRITE"), std::string("rxe0"),
@@ -45,12 +45,12 @@ TEST_F(VerbsTest, AKeyEndsWithItsExposure) {
   receive_both();
   auto sink = client().expose_sink(memory);
   ASSERT_TRUE(sink.ok());
-  const Slice slice = sink->slice();
-  ASSERT_TRUE(run(server().push(slice, 0, bytes)).ok());
+  const RemoteBuffer buffer = sink->buffer();
+  ASSERT_TRUE(run(server().push(buffer, 0, bytes)).ok());
   fill(memory, 2);
   const std::vector<std::byte> before(memory.begin(), memory.end());
   sink = Connection::Exposure();
-  EXPECT_FALSE(run(server().push(slice, 0, bytes)).ok());
+  EXPECT_FALSE(run(server().push(buffer, 0, bytes)).ok());
   EXPECT_TRUE(std::ranges::equal(memory, before));
 }
 
@@ -94,7 +94,7 @@ TEST_F(VerbsTest, AReaderThatComesLateFindsEverything) {
   gate_->spawn(receive_all(server(), at_server_));
   run_for(kTestSecond / 5);
   std::optional<Result<void>> flushed;
-  gate_->spawn(keep(server().flushed(), flushed));
+  gate_->spawn(keep(server().wait_flushed(), flushed));
   run_for(kTestSecond / 20);
   EXPECT_FALSE(flushed.has_value());
   gate_->spawn(receive_all(client(), at_client_));
@@ -114,7 +114,7 @@ TEST_F(VerbsTest, ACancelledPullReturnsWithItsMemoryAtRest) {
   std::optional<Result<void>> result;
   {
     Gate inner(loop());
-    inner.spawn(keep(server().pull(source->slice(), 0, into), result));
+    inner.spawn(keep(server().pull(source->buffer(), 0, into), result));
     ASSERT_TRUE(run_until([&] { return into[0] == memory[0] && into[1] == memory[1]; }));
     run_task(loop(), inner.close(fail(Errc::interrupted, "enough")));
   }
@@ -137,7 +137,7 @@ TEST_F(VerbsTest, ADestroyedPullLeavesItsMemoryAtRest) {
   std::optional<Result<void>> result;
   {
     Gate inner(loop());
-    inner.spawn(keep(server().pull(source->slice(), 0, into), result));
+    inner.spawn(keep(server().pull(source->buffer(), 0, into), result));
     ASSERT_TRUE(run_until([&] { return into[0] == memory[0] && into[1] == memory[1]; }));
   }
   const std::vector<std::byte> then = into;
@@ -156,10 +156,10 @@ TEST_F(VerbsTest, AClosedConnectionEndsTheWritesOfItsPeer) {
   const auto sink = client().expose_sink(memory);
   ASSERT_TRUE(sink.ok());
   receive_both();
-  ASSERT_TRUE(run(server().push(sink->slice(), 0, bytes)).ok());
+  ASSERT_TRUE(run(server().push(sink->buffer(), 0, bytes)).ok());
   std::ranges::fill(memory, std::byte{});
   std::optional<Result<void>> pushed;
-  gate_->spawn(keep(server().push(sink->slice(), 0, bytes), pushed));
+  gate_->spawn(keep(server().push(sink->buffer(), 0, bytes), pushed));
   client().close(fail(Errc::unreachable, "closed by the test"));
   ASSERT_TRUE(run_until([&] { return pushed.has_value(); }));
   run_for(kTestSecond / 10);
@@ -168,7 +168,7 @@ TEST_F(VerbsTest, AClosedConnectionEndsTheWritesOfItsPeer) {
 }
 
 Task<void> close_once_flushed(Connection& connection) {
-  (void)co_await connection.flushed();
+  (void)co_await connection.wait_flushed();
   connection.close(fail(Errc::unreachable, "closed by the test"));
 }
 
@@ -180,7 +180,7 @@ TEST_F(VerbsTest, WhatWasSentArrivesAfterTheClose) {
   gate_->spawn(receive_all(server(), at_server_));
   std::vector<std::byte> bytes(memory.size());
   std::optional<Result<void>> pushed;
-  gate_->spawn(keep(client().push(sink->slice(), 0, bytes), pushed));
+  gate_->spawn(keep(client().push(sink->buffer(), 0, bytes), pushed));
   for (uint64_t i = 0; i < 10; i++) {
     client().send({.kind = FrameKind::call, .call = i}, std::string(4000, 'c'));
   }
@@ -225,7 +225,7 @@ TEST_F(VerbsTest, APortThatGoesDownFailsItsConnections) {
   ASSERT_TRUE(sink.ok());
   std::vector<std::byte> bytes(memory.size());
   std::optional<Result<void>> pushed;
-  gate_->spawn(keep(server().push(sink->slice(), 0, bytes), pushed));
+  gate_->spawn(keep(server().push(sink->buffer(), 0, bytes), pushed));
   run_for(kTestSecond / 100);
   ASSERT_TRUE(set_netdev_up("dummy0", false).ok());
   ASSERT_TRUE(run_until([&] { return at_client_.error && at_server_.error && pushed; }));

@@ -53,7 +53,7 @@ inline const std::vector<Ban>& bans() {
       {R"(\b(clock_gettime|gettimeofday)\s*\()",
        "time comes from ff::Clock",
        {"core/platform/base/", "tests/"}},
-      {R"(\b(sleep_for|sleep_until|usleep|nanosleep)\s*\()",
+      {R"(\bthis_thread::sleep_(for|until)\s*\(|\b(usleep|nanosleep)\s*\()",
        "sleep through ff::Clock",
        {"core/platform/base/"}},
       {R"(\bs?rand\s*\()", "numbers come from ff::Rng", {}},
@@ -72,14 +72,13 @@ inline const std::map<std::string, std::string>& direct_open_allowed() {
        "the lock of a directory of the machine's, for SQLite's own files"},
       {"core/ops/validate/drive_health.cc", "a disk's device, which gets commands and no reads"},
       {"core/ops/validate/kernel_messages.cc", "the kernel's log: a device, one message a read"},
-      {"core/storage/mount/device.cc",
+      {"core/storage/mount/fuse_device.cc",
        "the kernel's device and its tables of mounts, which are no data"},
-      {"core/storage/mount/foreign_memory.cc",
-       "memory files of programs, under rules of their own"},
-      {"core/ops/scheduler/foreign_tree.cc",
+      {"core/storage/mount/client_memory.cc", "memory files of programs, under rules of their own"},
+      {"core/ops/scheduler/untrusted_dir.cc",
        "a folder whose owner may turn its paths elsewhere meanwhile"},
-      {"core/ops/shim/become.cc", "between fork and exec, where no Disk can be: it allocates"},
-      {"core/platform/net/region.cc",
+      {"core/ops/shim/spawn.cc", "between fork and exec, where no Disk can be: it allocates"},
+      {"core/platform/net/shared_region.cc",
        "a nameless file of shared memory, on no disk and without a path"},
   };
   return all;
@@ -88,6 +87,13 @@ inline const std::map<std::string, std::string>& direct_open_allowed() {
 // Folders of tests/ that mirror no folder of core/.
 inline const std::set<std::string>& own_test_folders() {
   static const std::set<std::string> all = {"e2e", "tidy", "fuzz", "bench", "spec", "rdma"};
+  return all;
+}
+
+// Types of core/ that several namespaces define under one name, and why that helps the reader.
+// Any other needs a name of its own: a reader should know from the name what it is.
+inline const std::map<std::string, std::string, std::less<>>& shared_types_allowed() {
+  static const std::map<std::string, std::string, std::less<>> all = {};
   return all;
 }
 
@@ -346,10 +352,137 @@ inline Findings awaited_braces(const Source& source, const Layout&) {
   return findings;
 }
 
+// A default argument in braces is one more braced aggregate in each awaited call that leaves it
+// out.
+inline Findings awaited_defaults(const Source& source, const Layout&) {
+  static const std::regex kTask(R"(\bTask<[^;{}]*\()");
+  static const std::regex kDefault(R"(([\w:<> ]+) \w+ = (\{|\w+\{|\w+\(\)))");
+  Findings findings;
+  if (!source.is_header()) return findings;
+  std::string declaration;
+  each_code_line(source, [&](const std::string& line, size_t i) {
+    declaration = declaration.empty() ? line : declaration + " " + line;
+    std::smatch parameter;
+    if (declaration.find("std::function<Task") == declaration.npos &&
+        std::regex_search(declaration, kTask) &&
+        std::regex_search(declaration, parameter, kDefault) &&
+        parameter[1].str().find("std::string") == std::string::npos) {
+      findings.push_back(at(source, i) + "no braced default: overload the function, or nullptr");
+      declaration.clear();
+    }
+    if (line.find_first_of(";{}:#") != std::string::npos || line.empty()) declaration.clear();
+  });
+  return findings;
+}
+
+// Where the statement that begins at `begin` ends: at its semicolon, or at a brace before that.
+inline size_t statement_end(std::string_view code, size_t begin) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = begin; i < code.size(); ++i) {
+    if (code[i] == '\\') {
+      ++i;
+    } else if (code[i] == '"') {
+      quoted = !quoted;
+    } else if (!quoted) {
+      if (code[i] == '(' || code[i] == '[') ++depth;
+      if (code[i] == ')' || code[i] == ']') --depth;
+      if (code[i] == '{' || (code[i] == ';' && depth == 0)) return i;
+    }
+  }
+  return code.size();
+}
+
+// `auto reading = f(); co_await std::move(reading);` is `co_await f();` unless f() takes a brace.
+inline Findings split_awaits(const Source& source, const Layout&) {
+  static const std::regex kTask(R"((^|\n) *auto (\w+) = )");
+  static const std::regex kPlain(
+      R"(\s*(FF_CO_TRY\((const )?([\w:<>&*. ]+, *)?|co_return |((const )?[\w:<>&*\[\], .>-]+ = )?|)"
+      R"(\(void\))co_await std::move\((\w+)\)[^{]*)");
+  Findings findings;
+  if (!source.is_code()) return findings;
+  std::string code;
+  each_code_line(source, [&](const std::string& line, size_t) { code += line + "\n"; });
+  for (std::sregex_iterator task(code.begin(), code.end(), kTask), none; task != none; ++task) {
+    const auto begin = static_cast<size_t>(task->position() + task->length());
+    const size_t end = statement_end(code, begin);
+    const std::string call = code.substr(begin, end - begin);
+    if (!call.ends_with(')') || call.find_first_of("{?") != call.npos) continue;
+    if (call.find("co_await") != call.npos) continue;
+    const size_t next_end = statement_end(code, end + 1);
+    const std::string next = code.substr(end + 1, next_end - end - 1);
+    std::smatch plain;
+    if (!std::regex_match(next, plain, kPlain) || plain[6] != (*task)[2]) continue;
+    const auto line =
+        std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+    findings.push_back(at(source, static_cast<size_t>(line)) + "await " + (*task)[2].str() +
+                       " where it is made: co_await f()");
+  }
+  return findings;
+}
+
+// Rows "| `Together` | `TaskGroup` |" of core/README.md: names that came out of use, and today's.
+inline std::map<std::string, std::string> parse_retired(const std::string& readme) {
+  static const std::regex kRow(R"(^\| `([\w-]+)` \| (?:`([^`|]+)`|[^|]+) \|$)");
+  std::map<std::string, std::string> retired;
+  for (const std::string& line : lines_of(readme)) {
+    std::smatch match;
+    if (std::regex_match(line, match, kRow)) retired[match[1]] = match[2];
+  }
+  return retired;
+}
+
+// A retired word that begins with a capital names no type; any other stands nowhere in a source or
+// page.
+inline Findings retired_words(const Source& source,
+                              const std::map<std::string, std::string>& retired) {
+  static const std::regex kWord(R"(--[a-z-]+|\w+)");
+  static const std::regex kType(R"(^(?:class|struct|enum class|enum|using) (\w+))");
+  Findings findings;
+  const auto refuse = [&](const std::string& word, size_t i) {
+    const auto row = retired.find(word);
+    if (row == retired.end()) return;
+    findings.push_back(at(source, i) + word + " is retired: " + row->second);
+  };
+  const std::vector<std::string> lines = lines_of(source.text);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    std::smatch type;
+    if (source.is_header() && std::regex_search(line, type, kType)) refuse(type[1], i);
+    for (std::sregex_iterator word(line.begin(), line.end(), kWord), none; word != none; ++word) {
+      const bool is_type = std::isupper(static_cast<unsigned char>(word->str()[0])) != 0;
+      if (!is_type) refuse(word->str(), i);
+    }
+  }
+  return findings;
+}
+
+// Types that headers of several folders of core/ define under one name.
+inline Findings shared_types(const std::vector<Source>& sources) {
+  static const std::regex kType(
+      R"(^(?:struct|class|enum class|enum) (?:\[\[nodiscard\]\] )?(\w+)[^;]*\{.*$)");
+  std::map<std::string, std::map<std::string, std::string>> folders;  // type -> folder -> where
+  for (const Source& source : sources) {
+    if (!source.is_header() || source.folder().empty()) continue;
+    each_code_line(source, [&](const std::string& line, size_t i) {
+      std::smatch type;
+      if (!std::regex_match(line, type, kType)) return;
+      folders[type[1]].try_emplace(std::string(source.folder()), at(source, i));
+    });
+  }
+  Findings findings;
+  for (const auto& [type, places] : folders) {
+    if (places.size() < 2 || shared_types_allowed().contains(type)) continue;
+    findings.push_back(fmt::format("{}{} is also a type of {}", places.begin()->second, type,
+                                   std::next(places.begin())->first));
+  }
+  return findings;
+}
+
 using Rule = Findings (*)(const Source&, const Layout&);
-constexpr std::array<Rule, 10> kRules = {includes,     sizes,         pragma_once, purpose,
-                                         functions,    banned,        unfinished,  file_names,
-                                         direct_opens, awaited_braces};
+constexpr std::array<Rule, 12> kRules = {
+    includes,   sizes,      pragma_once,  purpose,        functions,        banned,
+    unfinished, file_names, direct_opens, awaited_braces, awaited_defaults, split_awaits};
 
 // Only these stand at the top level, beside names that start with a dot.
 inline Findings top_level(const std::vector<std::string>& names) {

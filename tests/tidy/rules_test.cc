@@ -177,6 +177,60 @@ TEST(TidyRule, AwaitedBraces) {
       check(awaited_braces, "core/platform/io/a.cc", "if (" + await + "f()) {\n  g();\n}").empty());
 }
 
+TEST(TidyRule, AwaitedDefaults) {
+  const auto found = [](const std::string& text) {
+    return !check(awaited_defaults, "core/platform/io/a.h", text).empty();
+  };
+  EXPECT_TRUE(found("Task<void> f(int a, Options b = {});\n"));
+  EXPECT_TRUE(
+      found("Task<Result<Peer>> f(Connection& a,\n                     Options b = Options());"));
+  EXPECT_FALSE(found("Task<void> f(std::string b = {}, std::shared_ptr<int> c = nullptr);\n"));
+  EXPECT_FALSE(found("Task<void> f(int a);\nstruct B {\n  Options c = {};\n};\n"));
+  EXPECT_FALSE(found("void f(Options b = {});\n"));
+}
+
+TEST(TidyRule, SplitAwaits) {
+  const auto found = [](const std::string& text) {
+    return !check(split_awaits, "core/platform/io/a.cc", text).empty();
+  };
+  const std::string wait = "co_await ";
+  EXPECT_TRUE(found("  auto reading = file.read(a, b);\n  " + wait + "std::move(reading);\n"));
+  EXPECT_TRUE(found("  auto reading =\n      read(\"{;}\", b);\n  auto x = " + wait +
+                    "std::move(reading);\n"));
+  EXPECT_TRUE(found("auto a = f();\nFF_CO_TRY(const auto x, " + wait + "std::move(a));\n"));
+  EXPECT_TRUE(found("auto a = f();\nco_return " + wait + "std::move(a).shielded();\n"));
+  EXPECT_FALSE(found("auto a = f({.x = 1});\n" + wait + "std::move(a);\n"));
+  EXPECT_FALSE(found("auto a = b ? f() : g();\n" + wait + "std::move(a);\n"));
+  EXPECT_FALSE(found("auto a = f();\nauto b = g();\n" + wait + "std::move(a);\n"));
+  EXPECT_FALSE(found("auto a = f();\nkeep(x, " + wait + "std::move(a));\n"));
+  EXPECT_FALSE(found("auto a = f();\nwhile (x) {\n  " + wait + "std::move(a);\n}\n"));
+}
+
+TEST(TidyRule, RetiredWords) {
+  const auto retired = parse_retired(
+      "| retired | today |\n|---|---|\n| `Bell` | `Futex` |\n| `obey` | `apply` |\n"
+      "| `--mark` | `--label` |\n");
+  ASSERT_EQ(retired.size(), 3u);
+  const auto found = [&](const std::string& path, const std::string& text) {
+    return !retired_words({path, text}, retired).empty();
+  };
+  EXPECT_TRUE(found("core/a/b/c.h", "class Bell {\n};\n"));
+  EXPECT_TRUE(found("core/a/b/c.h", "using Bell = int;\n"));
+  EXPECT_TRUE(found("core/a/b/c.cc", "void obey();\n"));
+  EXPECT_TRUE(found("man/ff.1", "\\fB--mark\\fR\n"));
+  EXPECT_FALSE(found("core/a/b/c.h", "// Bell Labs made it\nclass Bells {\n};\n"));
+  EXPECT_FALSE(found("core/a/b/c.cc", "void obeyed(); // --marks\n"));
+}
+
+TEST(TidyRule, SharedTypes) {
+  const Source first{"core/platform/io/a.h", "struct Thing {\n};\n"};
+  const Source second{"core/platform/net/a.h", "class Thing : public Base {\n};\n"};
+  const Source forward{"core/platform/net/b.h", "class Thing;\n  struct Thing {\n};\n"};
+  EXPECT_EQ(shared_types({first, second}).size(), 1u);
+  EXPECT_TRUE(shared_types({first, forward}).empty());
+  EXPECT_TRUE(shared_types({first, {"core/platform/io/b.h", first.text}}).empty());
+}
+
 TEST(TidyRule, SharedNames) {
   const auto twice = [](const std::string& first, const std::string& second) {
     const auto source = [](const std::string& path, const std::string& text) {

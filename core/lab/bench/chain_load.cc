@@ -18,24 +18,25 @@ constexpr uint64_t kNoFile = uint64_t{0xff} << 56;
 
 }  // namespace
 
-ChainSubject::ChainSubject(rpc::ClientContext& context, const std::vector<net::Address>& managers)
+ChainBenchTarget::ChainBenchTarget(rpc::ClientContext& context,
+                                   const std::vector<net::Address>& managers)
     : context_(context),
       inode_(kNoFile | (context.rng.next() >> 8)),
-      routing_(context, managers, [this] { client_.look(); }),
+      routing_(context, managers, [this] { client_.on_routing_change(); }),
       client_(context, routing_.routing(), [this] { routing_.refresh(); }),
       gate_(context.loop) {
   gate_.spawn(routing_.run());
 }
 
-Task<Result<void>> ChainSubject::open(cluster::TableId table, int64_t deadline_ns) {
+Task<Result<void>> ChainBenchTarget::open(cluster::TableId table, int64_t deadline_ns) {
   while (routing_.routing().version == 0) {
-    const auto waited = co_await after(context_.loop, kLookNs);
+    const auto waited = co_await sleep_for(context_.loop, kLookNs);
     FF_CO_TRY(waited);
     if (context_.loop.now_ns() < deadline_ns) continue;
-    if (routing_.trouble()) co_return *routing_.trouble();
-    co_return fail(Errc::deadline, "the managers do not tell what chains there are");
+    if (routing_.last_error()) co_return *routing_.last_error();
+    co_return fail(Errc::deadline, "the managers did not send the routing in time");
   }
-  const cluster::Table* const found = routing_.routing().table(table);
+  const cluster::ChainTable* const found = routing_.routing().table(table);
   if (found == nullptr || found->chains.empty()) {
     Error error = fail(Errc::not_found, "the cluster has no chain table {}", table);
     error.hint = "Make chains: ff admin plan --apply";
@@ -46,44 +47,39 @@ Task<Result<void>> ChainSubject::open(cluster::TableId table, int64_t deadline_n
   co_return Result<void>();
 }
 
-Task<void> ChainSubject::close() {
+Task<void> ChainBenchTarget::close() {
   Error over = fail(Errc::interrupted, "the load is over");
   co_await gate_.close(std::move(over));
-  auto closing_client = client_.close();
-  co_await std::move(closing_client);
-  auto closing_routing = routing_.close();
-  co_await std::move(closing_routing);
+  co_await client_.close();
+  co_await routing_.close();
 }
 
-Task<Result<void>> ChainSubject::write(uint64_t index, ByteView from) {
+Task<Result<void>> ChainBenchTarget::write(uint64_t index, ByteView from) {
   chunk::Update update{.id = {inode_, index},
-                       .change = chunk::Change::replace,
+                       .type = chunk::UpdateType::replace,
                        .data = from,
                        .chunk_size = kChunkBytes};
-  auto updating = client_.update(chain_of(index), update);
-  FF_CO_TRY(const auto updated, co_await std::move(updating));
+  FF_CO_TRY(const auto updated, co_await client_.update(chain_of(index), update));
   verifiers_[chain_of(index)] = updated.verifier;
   co_return Result<void>();
 }
 
-Task<Result<void>> ChainSubject::read(uint64_t index, uint64_t offset, ByteSpan into) {
-  std::vector<chain::Client::Piece> pieces;
+Task<Result<void>> ChainBenchTarget::read(uint64_t index, uint64_t offset, ByteSpan into) {
+  std::vector<chain::ChainClient::ReadIo> pieces;
   pieces.push_back(
       {.chain = chain_of(index), .id = {inode_, index}, .offset = offset, .into = into});
-  auto reading = client_.read(std::move(pieces));
-  auto got = co_await std::move(reading);
+  auto got = co_await client_.read(std::move(pieces));
   FF_CO_TRY(std::move(got.front()));
   co_return Result<void>();
 }
 
-Task<Result<void>> ChainSubject::sync() {
+Task<Result<void>> ChainBenchTarget::sync() {
   Result<void> first;
   Gate syncs(context_.loop);
   for (const auto& [chain, verifier] : verifiers_) {
-    syncs.spawn([](chain::Client& client, cluster::ChainId id, uint64_t expected,
+    syncs.spawn([](chain::ChainClient& client, cluster::ChainId id, uint64_t expected,
                    Result<void>& error) -> Task<void> {
-      auto syncing = client.sync(id);
-      const auto synced = co_await std::move(syncing);
+      const auto synced = co_await client.sync(id);
       if (!synced) error = synced.error();
       if (synced && *synced != expected) {
         error = fail(Errc::failed, "chain {} has lost updates that were not synced", id);
@@ -94,21 +90,19 @@ Task<Result<void>> ChainSubject::sync() {
   co_return first;
 }
 
-Task<Result<void>> ChainSubject::remove(uint64_t count) {
+Task<Result<void>> ChainBenchTarget::remove(uint64_t count) {
   Result<void> first;
   Semaphore window(context_.loop, kRemovesAtOnce);
   Gate removes(context_.loop);
   for (uint64_t index = 0; index < count; index++) {
-    auto waiting = window.take(1);
-    FF_CO_TRY(auto slot, co_await std::move(waiting));
-    removes.spawn(
-        [](ChainSubject& on, uint64_t which, Semaphore::Hold, Result<void>& error) -> Task<void> {
-          chunk::Update update{
-              .id = {on.inode_, which}, .change = chunk::Change::remove, .chunk_size = kChunkBytes};
-          auto updating = on.client_.update(on.chain_of(which), update);
-          const auto updated = co_await std::move(updating);
-          if (!updated && updated.error().code != Errc::not_found) error = updated.error();
-        }(*this, index, std::move(slot), first));
+    FF_CO_TRY(auto slot, co_await window.acquire(1));
+    removes.spawn([](ChainBenchTarget& on, uint64_t which, Semaphore::Permit,
+                     Result<void>& error) -> Task<void> {
+      chunk::Update update{
+          .id = {on.inode_, which}, .type = chunk::UpdateType::remove, .chunk_size = kChunkBytes};
+      const auto updated = co_await on.client_.update(on.chain_of(which), update);
+      if (!updated && updated.error().code != Errc::not_found) error = updated.error();
+    }(*this, index, std::move(slot), first));
   }
   co_await removes.wait_empty();
   co_return first;
@@ -117,13 +111,13 @@ Task<Result<void>> ChainSubject::remove(uint64_t count) {
 namespace {
 
 struct Holding {
-  ChainSubject& chains;
+  ChainBenchTarget& chains;
   rpc::ClientContext& context;
-  const Stop& stop;
+  const StopToken& stop;
   Progress& progress;
   const HoldLoad& load;
   int64_t end_ns = 0;
-  HoldFigures figures = {};
+  HoldResult figures = {};
   Histogram waits = {};
 
   void note(const Result<void>& done, int64_t began_ns) {
@@ -149,13 +143,12 @@ Task<void> hold(Holding& on, bool writes, ByteSpan memory) {
 
 }  // namespace
 
-Task<Result<HoldFigures>> run_hold(ChainSubject& chains, rpc::ClientContext& context,
-                                   const Stop& stop, Progress& progress, const HoldLoad& load,
-                                   ByteSpan memory) {
+Task<Result<HoldResult>> run_hold(ChainBenchTarget& chains, rpc::ClientContext& context,
+                                  const StopToken& stop, Progress& progress, const HoldLoad& load,
+                                  ByteSpan memory) {
   Holding on{chains, context, stop, progress, load};
   for (uint64_t index = 0; index < load.chunks; index++) {
-    auto writing = chains.write(index, memory.first(kChunkBytes));
-    FF_CO_TRY(co_await std::move(writing));
+    FF_CO_TRY(co_await chains.write(index, memory.first(kChunkBytes)));
   }
   on.end_ns = context.loop.now_ns() + load.duration_ns;
   Gate gate(context.loop);

@@ -1,5 +1,5 @@
-// The work of `ff bench chain`: chunks in the chains of a cluster that runs, beside a file of the
-// same size (disk_passes.h).
+// The load of `ff bench chain`: chunks in the chains of a running cluster, compared with a local
+// file of the same size (disk_passes.h).
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,30 @@
 #include "lab/bench/disk_passes.h"
 #include "platform/base/gate.h"
 #include "platform/base/progress.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/rpc/client.h"
-#include "storage/chain/client.h"
-#include "storage/cluster/routing_copy.h"
+#include "storage/chain/chain_client.h"
+#include "storage/cluster/routing_cache.h"
 
 namespace ff::bench {
 
-// A program of the cluster, with an inode of its own that no file has.
-class ChainSubject final : public Subject {
+// A client of the cluster that stores chunks under an inode number that no file uses.
+class ChainBenchTarget final : public BenchTarget {
  public:
-  ChainSubject(rpc::ClientContext& context, const std::vector<net::Address>& managers);
-  // Takes the chains of the newest version of a table. Errors: not_found (there is none), those of
-  // the managers.
+  ChainBenchTarget(rpc::ClientContext& context, const std::vector<net::Address>& managers);
+  // Uses the chains of the newest version of a table. Errors: Errc::not_found, those of the
+  // managers.
   Task<Result<void>> open(cluster::TableId table, int64_t deadline_ns);
   Task<void> close();
   size_t chains() const { return chains_.size(); }
-  // Of the chains, when all serve.
+  // Replicas per chain when all targets serve.
   size_t replicas() const { return replicas_; }
 
   Task<Result<void>> write(uint64_t index, ByteView from) override;
   Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) override;
-  // Fails when a chain has lost updates since they were written.
+  // Fails if a chain has lost updates since they were written.
   Task<Result<void>> sync() override;
-  // The first `count` chunks.
+  // Removes the first `count` chunks.
   Task<Result<void>> remove(uint64_t count);
 
  private:
@@ -41,32 +41,32 @@ class ChainSubject final : public Subject {
 
   rpc::ClientContext& context_;
   const uint64_t inode_;
-  cluster::RoutingCopy routing_;
-  chain::Client client_;
+  cluster::RoutingCache routing_;
+  chain::ChainClient client_;
   std::vector<cluster::ChainId> chains_;
   size_t replicas_ = 0;
-  std::map<cluster::ChainId, uint64_t> verifiers_;  // of the chains' updates
+  std::map<cluster::ChainId, uint64_t> verifiers_;  // verifiers of the updates
   Gate gate_;
 };
 
-// Programs that go on whatever befalls the cluster.
+// A continuous load that measures how long operations wait during failures of the cluster.
 struct HoldLoad {
   int64_t duration_ns = 0;
   uint64_t chunks = 0;
-  unsigned depth = 8;  // updates and reads in flight, of whole chunks, as many of each
+  unsigned depth = 8;  // updates in flight, and reads in flight, of whole chunks
 };
-struct HoldFigures {
+struct HoldResult {
   uint64_t updates = 0;
   uint64_t reads = 0;
   uint64_t errors = 0;
   std::string first_error = {};
   double p50_seconds = 0;
   double p99_seconds = 0;
-  double longest_seconds = 0;  // that one of them has waited
+  double longest_seconds = 0;  // longest wait of one operation
 };
-// `memory`: a chunk for each in flight. Writes all chunks first.
-Task<Result<HoldFigures>> run_hold(ChainSubject& chains, rpc::ClientContext& context,
-                                   const Stop& stop, Progress& progress, const HoldLoad& load,
-                                   ByteSpan memory);
+// Writes all chunks first. `memory`: one chunk per operation in flight.
+Task<Result<HoldResult>> run_hold(ChainBenchTarget& chains, rpc::ClientContext& context,
+                                  const StopToken& stop, Progress& progress, const HoldLoad& load,
+                                  ByteSpan memory);
 
 }  // namespace ff::bench

@@ -13,7 +13,7 @@
 #include "platform/io/async.h"
 #include "platform/io/buffers.h"
 #include "platform/io/files.h"
-#include "storage/chunk/store.h"
+#include "storage/chunk/chunk_store.h"
 
 namespace ff::bench {
 namespace {
@@ -25,17 +25,18 @@ chunk::ChunkId id_of(uint64_t index) {
   return {.inode = 1 + index / kChunksOfFile, .index = index % kChunksOfFile};
 }
 
-class StoreSubject final : public Subject {
+class StoreSubject final : public BenchTarget {
  public:
-  explicit StoreSubject(chunk::Store& store) : store_(store) {}
+  explicit StoreSubject(chunk::ChunkStore& store) : store_(store) {}
 
   Task<Result<void>> write(uint64_t index, ByteView from) override {
-    const chunk::Update update{.target = kTarget,
-                               .id = id_of(index),
-                               .version = 1,
-                               .writer = {.client = 1, .channel = index % 64, .sequence = index},
-                               .data = from,
-                               .chunk_size = kChunkBytes};
+    const chunk::Update update{
+        .target = kTarget,
+        .id = id_of(index),
+        .version = 1,
+        .request_id = {.client = 1, .channel = index % 64, .sequence = index},
+        .data = from,
+        .chunk_size = kChunkBytes};
     FF_CO_TRY(co_await store_.write(update));
     FF_CO_TRY(co_await store_.commit(kTarget, update.id, 1, 1));
     co_return Result<void>();
@@ -48,37 +49,39 @@ class StoreSubject final : public Subject {
   Task<Result<void>> sync() override { return store_.sync(); }
 
  private:
-  chunk::Store& store_;
+  chunk::ChunkStore& store_;
 };
 
-chunk::StoreOptions store_options(io::Disk& disk, Loop& loop, Rng& rng, const std::string& dir) {
-  return {.disk = disk, .loop = loop, .rng = rng, .dir = dir, .cluster = "bench", .boot = "bench"};
+chunk::ChunkStoreOptions store_options(io::Disk& disk, Loop& loop, Rng& rng,
+                                       const std::string& dir) {
+  return {
+      .disk = disk, .loop = loop, .rng = rng, .dir = dir, .cluster = "bench", .boot_id = "bench"};
 }
 
-Result<std::unique_ptr<chunk::Store>> make_store(const chunk::StoreOptions& options) {
-  const chunk::Identity identity{.cluster = "bench", .disk = "bench"};
-  FF_TRY(chunk::Store::create(options, identity));
-  FF_TRY(auto store, run_task(options.loop, chunk::Store::open(options)));
+Result<std::unique_ptr<chunk::ChunkStore>> make_store(const chunk::ChunkStoreOptions& options) {
+  const chunk::DiskIdentity identity{.cluster = "bench", .disk = "bench"};
+  FF_TRY(chunk::ChunkStore::create(options, identity));
+  FF_TRY(auto store, run_task(options.loop, chunk::ChunkStore::open(options)));
   FF_TRY(run_task(options.loop, store->create_target(kTarget, 1)));
   return store;
 }
 
 }  // namespace
 
-Result<ChunkFigures> run_chunk_load(io::Disk& disk, const Stop& stop, Progress& progress, Rng& rng,
-                                    const ChunkLoad& load) {
+Result<ChunkBenchResult> run_chunk_load(io::Disk& disk, const StopToken& stop, Progress& progress,
+                                        Rng& rng, const ChunkLoad& load) {
   SystemLoop loop(stop.clock());
-  FF_TRY(const auto memory, io::Buffers::make(1, memory_wanted(load.passes)));
+  FF_TRY(const auto memory, io::Buffers::make(1, memory_required(load.passes)));
   const PassContext on{loop, stop, progress, rng, load.passes, memory.all()};
-  ChunkFigures figures;
+  ChunkBenchResult figures;
   FF_TRY(const auto raw, RawFile::make(disk, loop, io::join(load.dir, "raw"), load.passes));
   figures.direct = raw->direct();
   auto options = store_options(disk, loop, rng, io::join(load.dir, "store"));
-  options.depth = std::max(load.passes.depth, load.passes.small_depth);
+  options.queue_depth = std::max(load.passes.depth, load.passes.small_depth);
   FF_TRY(auto store, make_store(options));
   StoreSubject subject(*store);
-  const Measured of_raw{*raw, figures.raw};
-  const Measured of_store{subject, figures.store};
+  const MeasuredTarget of_raw{*raw, figures.raw};
+  const MeasuredTarget of_store{subject, figures.store};
   FF_TRY(load.store_first ? run_passes(on, of_store, &of_raw) : run_passes(on, of_raw, &of_store));
   FF_TRY(run_task(loop, store->close()));
   return figures;
@@ -87,19 +90,20 @@ Result<ChunkFigures> run_chunk_load(io::Disk& disk, const Stop& stop, Progress& 
 namespace {
 
 // Rows of chunks that are all alike, block after block.
-Result<void> fill_metadata(const chunk::StoreOptions& options, const Stop& stop, uint64_t chunks) {
+Result<void> fill_metadata(const chunk::ChunkStoreOptions& options, const StopToken& stop,
+                           uint64_t chunks) {
   constexpr uint64_t kRowsAtOnce = 10000;
   FF_TRY(auto metadata, chunk::Metadata::open(options.disk, chunk::metadata_path(options.dir),
                                               options.loop.clock(), options.rng));
   chunk::RowChanges rows;
   for (uint64_t i = 0; i < chunks; ++i) {
-    const chunk::Class of = chunk::class_for(kChunkBytes);
-    chunk::Record record;
+    const chunk::SizeClass size_class = chunk::size_class_for(kChunkBytes);
+    chunk::ChunkRecord record;
     record.chain_version = 1;
     record.committed.state = {.version = 1 + i % 5, .length = kChunkBytes, .checksum = 1};
-    record.committed.block = chunk::Place{.of = of, .number = i};
+    record.committed.block = chunk::BlockLocation{.size_class = size_class, .number = i};
     const chunk::ChunkId id = id_of(i);
-    rows.push_back({.key = key_of(chunk::Table::chunk, {kTarget, id.inode, id.index}),
+    rows.push_back({.key = key_of(chunk::RowKind::chunk, {kTarget, id.inode, id.index}),
                     .body = encode(record)});
     if (rows.size() < kRowsAtOnce && i + 1 < chunks) continue;
     FF_TRY(stop.check());
@@ -111,8 +115,8 @@ Result<void> fill_metadata(const chunk::StoreOptions& options, const Stop& stop,
 
 }  // namespace
 
-Result<OpenFigures> run_open(io::Disk& disk, const Stop& stop, Rng& rng, const std::string& dir,
-                             uint64_t chunks) {
+Result<OpenResult> measure_open(io::Disk& disk, const StopToken& stop, Rng& rng,
+                                const std::string& dir, uint64_t chunks) {
   SystemLoop loop(stop.clock());
   const auto options = store_options(disk, loop, rng, dir);
   FF_TRY(auto store, make_store(options));
@@ -120,14 +124,14 @@ Result<OpenFigures> run_open(io::Disk& disk, const Stop& stop, Rng& rng, const s
   store.reset();
   FF_TRY(fill_metadata(options, stop, chunks));
   // Once to make the files as long as they must be, then the time counts.
-  FF_TRY(store, run_task(loop, chunk::Store::open(options)));
+  FF_TRY(store, run_task(loop, chunk::ChunkStore::open(options)));
   FF_TRY(run_task(loop, store->close()));
   store.reset();
-  OpenFigures figures;
+  OpenResult figures;
   FF_TRY(const auto info, disk.info(chunk::metadata_path(dir)));
   figures.metadata_bytes = info.size;
   const int64_t began = loop.now_ns();
-  FF_TRY(store, run_task(loop, chunk::Store::open(options)));
+  FF_TRY(store, run_task(loop, chunk::ChunkStore::open(options)));
   figures.seconds = to_seconds(loop.now_ns() - began);
   if (store->targets().at(0).chunks != chunks) {
     return fail(Errc::failed, "{}: {} chunks were stored, {} are there", dir, chunks,

@@ -1,5 +1,5 @@
-// The work of `ff bench chunk`: one chunk store beside a file of the same size (disk_passes.h), and
-// the opening of a disk with many chunks.
+// The load of `ff bench chunk`: one chunk store, compared with a file of the same size
+// (disk_passes.h), and the time to open a disk with many chunks.
 #pragma once
 
 #include <cstdint>
@@ -10,35 +10,35 @@
 #include "platform/base/progress.h"
 #include "platform/base/result.h"
 #include "platform/base/rng.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/io/disk.h"
 
 namespace ff::bench {
 
 struct ChunkLoad {
-  std::string dir;  // an empty folder; what is made in it the caller removes
+  std::string dir;  // an empty directory; the caller removes the files
   PassLoad passes;
   bool store_first = false;
 };
 
-struct ChunkFigures {
-  Speed raw;
-  Speed store;          // each chunk stored as pending, then committed
-  bool direct = false;  // false: the file system has no direct I/O, memory was measured too
+struct ChunkBenchResult {
+  Throughput raw;
+  Throughput store;     // each chunk stored as pending, then committed
+  bool direct = false;  // false: no direct I/O, so the page cache was measured too
 };
 
 // Errors: disk_full, refused, interrupted, I/O.
-Result<ChunkFigures> run_chunk_load(io::Disk& disk, const Stop& stop, Progress& progress, Rng& rng,
-                                    const ChunkLoad& load);
+Result<ChunkBenchResult> run_chunk_load(io::Disk& disk, const StopToken& stop, Progress& progress,
+                                        Rng& rng, const ChunkLoad& load);
 
-struct OpenFigures {
+struct OpenResult {
   double seconds = 0;
   uint64_t metadata_bytes = 0;
 };
 
-// Opens a disk in the empty folder `dir` that holds `chunks` chunks of 1 MiB: their metadata, and
-// files with holes for their blocks.
-Result<OpenFigures> run_open(io::Disk& disk, const Stop& stop, Rng& rng, const std::string& dir,
-                             uint64_t chunks);
+// Opens a disk in the empty directory `dir` with the metadata of `chunks` chunks of 1 MiB and
+// sparse block files.
+Result<OpenResult> measure_open(io::Disk& disk, const StopToken& stop, Rng& rng,
+                                const std::string& dir, uint64_t chunks);
 
 }  // namespace ff::bench

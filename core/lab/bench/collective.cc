@@ -1,5 +1,4 @@
-// collective.cc: arrays whose every element is known, the clock around operations on them, and a
-// look at what came out.
+// collective.cc: generates input with known elements, times the operations and verifies the output.
 #include "lab/bench/collective.h"
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 #include <cstring>
 
 #include "platform/simd/digest.h"
-#include "training/collective/turn_work.h"
+#include "training/collective/work_executor.h"
 
 namespace ff::bench {
 
@@ -33,7 +32,7 @@ uint64_t mixed(uint64_t value) {  // splitmix64
 }
 size_t pick(uint32_t rank, uint64_t index) { return mixed(index * 1000 + rank) % kValues.size(); }
 
-// Of a number by itself, at most.
+// Maximum relative rounding error of one value.
 double last_place(DataType type) {
   switch (type) {
     case DataType::f8e5m2: return 0x1p-2;
@@ -44,7 +43,7 @@ double last_place(DataType type) {
   }
 }
 
-// Of so many bits that whatever rounds on the way shows it.
+// Values with so many significant bits that rounding on the network is visible.
 float fine_value(uint32_t rank, uint64_t index) {
   return static_cast<float>(mixed(index * 1000 + rank) >> 40) * 0x1p-23F - 1;
 }
@@ -59,8 +58,8 @@ void fill_as(void* to, uint32_t rank, uint64_t first, uint64_t count) {
   }
 }
 
-// Elements [first, first + count) of what a rank gives; count ≤ kBlock. `fine`: floats of up to 32
-// bits get fine_value().
+// Generates elements [first, first + count) of a rank's input; count <= kBlock. `fine`: floats of
+// up to 32 bits get fine_value().
 void fill_block(DataType type, bool fine, void* to, uint32_t rank, uint64_t first, uint64_t count) {
   switch (type) {
     case DataType::f64: return fill_as<double>(to, rank, first, count);
@@ -76,7 +75,8 @@ void fill_block(DataType type, bool fine, void* to, uint32_t rank, uint64_t firs
     fill_as<float>(wide.data(), rank, first, count);
   }
   const void* const from = wide.data();
-  simd::reduce_arrays({.type = type, .from = simd::Stage::partial}, {{&from, 1}, {&to, 1}, count});
+  simd::reduce_arrays({.type = type, .from = simd::ElementKind::partial},
+                      {{&from, 1}, {&to, 1}, count});
 }
 
 void fill(DataType type, bool fine, std::byte* to, uint32_t rank, uint64_t count) {
@@ -85,7 +85,7 @@ void fill(DataType type, bool fine, std::byte* to, uint32_t rank, uint64_t count
   }
 }
 
-// What busbw is of algbw (nccl-tests, doc/PERFORMANCE.md).
+// The ratio of busbw to algbw (nccl-tests, doc/PERFORMANCE.md).
 double bus_factor(Collective kind, uint32_t ranks) {
   const double n = ranks;
   switch (kind) {
@@ -110,12 +110,12 @@ Result<CollectiveBench> CollectiveBench::make(collective::Communicator& ranks, C
   return made;
 }
 
-Result<CollectiveFigures> CollectiveBench::run(const CollectiveLoad& load) {
+Result<CollectiveResult> CollectiveBench::run(const CollectiveLoad& load) {
   const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
   const bool has_blocks =
       load.kind == Collective::allgather || load.kind == Collective::reduce_scatter;
   const uint64_t size = simd::size_of(load.type);
-  CollectiveFigures figures;
+  CollectiveResult figures;
   figures.count = load.bytes / size / (has_blocks ? ranks : 1);
   const uint64_t block = figures.count * size;
   figures.bytes = block * (has_blocks ? ranks : 1);
@@ -126,15 +126,15 @@ Result<CollectiveFigures> CollectiveBench::run(const CollectiveLoad& load) {
                       .count = figures.count,
                       .in = in_.data(),
                       .out = load.in_place ? in_.data() : out_.data()};
-  const uint64_t own = has_blocks ? rank * block : 0;  // where a block in place stands
+  const uint64_t own = has_blocks ? rank * block : 0;  // offset of the in-place block
   if (load.in_place && load.kind == Collective::allgather) operation.in = in_.data() + own;
   if (load.in_place && load.kind == Collective::reduce_scatter) operation.out = in_.data() + own;
   const uint64_t given =
       load.kind == Collective::reduce_scatter ? figures.count * ranks : figures.count;
   const auto begin = [&]() -> Result<void> {
     std::memset(out_.data(), 0, figures.bytes);
-    fill(load.type, is_fine(load), static_cast<std::byte*>(const_cast<void*>(operation.in)), rank,
-         given);
+    fill(load.type, has_rounding(load), static_cast<std::byte*>(const_cast<void*>(operation.in)),
+         rank, given);
     return ranks_.run({.kind = Collective::barrier});
   };
   FF_TRY(begin());
@@ -150,44 +150,46 @@ Result<CollectiveFigures> CollectiveBench::run(const CollectiveLoad& load) {
   }
   const double mean = static_cast<double>(clock_.steady_ns() - began_ns) / kSecond /
                       static_cast<double>(load.iterations);
-  FF_TRY(figures.seconds, over_ranks(std::max(mean, 1e-9), simd::ReduceOp::avg));
+  FF_TRY(figures.seconds, reduce_over_ranks(std::max(mean, 1e-9), simd::ReduceOp::avg));
   std::ranges::sort(took);
   figures.p50_seconds = quantile(took, 0.5);
   figures.p99_seconds = quantile(took, 0.99);
   figures.algorithm_rate = static_cast<double>(figures.bytes) / figures.seconds;
-  const collective::Request request{.kind = load.kind, .type = load.type, .count = figures.count};
-  figures.memory_rate = static_cast<double>(moved_bytes(request, ranks)) / figures.seconds;
+  const collective::CollectiveRequest request{
+      .kind = load.kind, .type = load.type, .count = figures.count};
+  figures.memory_rate = static_cast<double>(traffic_bytes(request, ranks)) / figures.seconds;
   figures.bus_rate = figures.algorithm_rate * bus_factor(load.kind, ranks);
   if (!load.check) return figures;
   FF_TRY(begin());
   FF_TRY(ranks_.run(operation));
-  FF_TRY(look(operation, load, figures));
+  FF_TRY(verify(operation, load, figures));
   return figures;
 }
 
-// Whether something rounds on the way.
-bool CollectiveBench::is_fine(const CollectiveLoad& load) const {
-  const collective::Request request{.kind = load.kind, .type = load.type, .op = load.op};
-  return ranks_.world() != nullptr && collective::wire_of(request, load.wire) != simd::Wire::none;
+// Whether the data type on the network rounds the values.
+bool CollectiveBench::has_rounding(const CollectiveLoad& load) const {
+  const collective::CollectiveRequest request{.kind = load.kind, .type = load.type, .op = load.op};
+  return ranks_.world() != nullptr &&
+         collective::wire_format_of(request, load.wire) != simd::WireType::none;
 }
 
-// What came out, on all ranks.
-Result<void> CollectiveBench::look(const Operation& operation, const CollectiveLoad& load,
-                                   CollectiveFigures& figures) {
-  const simd::Wire wire = load.wire;
-  const Checked mine = check(operation, is_fine(load) ? wire : simd::Wire::none);
+// Verifies the output on all ranks.
+Result<void> CollectiveBench::verify(const Operation& operation, const CollectiveLoad& load,
+                                     CollectiveResult& figures) {
+  const simd::WireType wire = load.wire;
+  const Checked mine = check(operation, has_rounding(load) ? wire : simd::WireType::none);
   const auto number = [](uint64_t count) { return static_cast<double>(count); };
-  FF_TRY(const double wrong, over_ranks(number(mine.wrong), simd::ReduceOp::sum));
-  FF_TRY(const double worst, over_ranks(mine.worst, simd::ReduceOp::max));
-  FF_TRY(const double squares, over_ranks(mine.squares, simd::ReduceOp::sum));
-  FF_TRY(const double elements, over_ranks(number(mine.elements), simd::ReduceOp::sum));
-  FF_TRY(const double largest, over_ranks(mine.largest, simd::ReduceOp::max));
+  FF_TRY(const double wrong, reduce_over_ranks(number(mine.wrong), simd::ReduceOp::sum));
+  FF_TRY(const double worst, reduce_over_ranks(mine.worst, simd::ReduceOp::max));
+  FF_TRY(const double squares, reduce_over_ranks(mine.squares, simd::ReduceOp::sum));
+  FF_TRY(const double elements, reduce_over_ranks(number(mine.elements), simd::ReduceOp::sum));
+  FF_TRY(const double largest, reduce_over_ranks(mine.largest, simd::ReduceOp::max));
   figures.wrong = static_cast<uint64_t>(wrong);
   if (largest > 0) {
     figures.worst_error = worst / largest;
     figures.mean_error = std::sqrt(squares / elements) / largest;
   }
-  const uint64_t bytes = collective::out_bytes(
+  const uint64_t bytes = collective::output_bytes(
       {.kind = load.kind, .type = load.type, .root = load.root, .count = figures.count},
       ranks_.rank(), ranks_.ranks());
   const ByteView result(static_cast<const std::byte*>(operation.out), bytes);
@@ -195,8 +197,9 @@ Result<void> CollectiveBench::look(const Operation& operation, const CollectiveL
   return {};
 }
 
-// This rank's output, against what all inputs give in one call.
-CollectiveBench::Checked CollectiveBench::check(const Operation& operation, simd::Wire wire) const {
+// Compares this rank's output with a local reduction of all inputs.
+CollectiveBench::Checked CollectiveBench::check(const Operation& operation,
+                                                simd::WireType wire) const {
   Checked checked;
   const uint32_t rank = ranks_.rank(), ranks = ranks_.ranks();
   const bool rooted = operation.kind == Collective::reduce;
@@ -218,15 +221,15 @@ CollectiveBench::Checked CollectiveBench::check(const Operation& operation, simd
                            : operation.kind == Collective::reduce_scatter ? at + rank * count
                                                                           : at;
     for (uint32_t other = 0; other < ranks; other++) {
-      fill_block(operation.type, wire != simd::Wire::none, copies ? to : inputs[other].data(),
+      fill_block(operation.type, wire != simd::WireType::none, copies ? to : inputs[other].data(),
                  copies ? source : other, first, some);
     }
     if (!copies) {
-      const simd::Reduce what{.type = operation.type, .op = operation.op, .ranks = ranks};
+      const simd::ReduceSpec what{.type = operation.type, .op = operation.op, .ranks = ranks};
       simd::reduce_arrays(what, {from, {&to, 1}, some});
     }
     const auto* got = static_cast<const std::byte*>(operation.out) + at * size;
-    if (wire != simd::Wire::none) {
+    if (wire != simd::WireType::none) {
       compare(operation.type, wire, ranks, some, {got, to}, checked);
       continue;
     }
@@ -237,21 +240,21 @@ CollectiveBench::Checked CollectiveBench::check(const Operation& operation, simd
   return checked;
 }
 
-// What was rounded on the way: as floats, and by the magnitudes near by.
-void CollectiveBench::compare(simd::DataType type, simd::Wire wire, uint32_t ranks, uint64_t count,
-                              std::array<const void*, 2> arrays, Checked& checked) {
+// Compares rounded results as floats, relative to the largest magnitude of the block.
+void CollectiveBench::compare(simd::DataType type, simd::WireType wire, uint32_t ranks,
+                              uint64_t count, std::array<const void*, 2> arrays, Checked& checked) {
   std::array<std::vector<float>, 2> values{std::vector<float>(count), std::vector<float>(count)};
   for (size_t i = 0; i < arrays.size(); i++) {
     void* const into = values[i].data();
-    simd::reduce_arrays({.type = type, .to = simd::Stage::partial},
+    simd::reduce_arrays({.type = type, .to = simd::ElementKind::partial},
                         {{&arrays[i], 1}, {&into, 1}, count});
   }
   double largest = 0;
   for (const float value : values[1]) largest = std::max(largest, std::abs(double{value}));
-  // Each step up rounds by half a last place, and what goes down once more; sums on the way may be
-  // as large as all magnitudes together. Then what differs a little may be rounded to another
-  // value.
-  const double place = wire == simd::Wire::bf16 ? 0x1p-8 : 0x1p-4;
+  // Each reduction step rounds by half a unit in the last place, and the broadcast once more;
+  // partial sums may be as large as the sum of all magnitudes. Finally the result may be rounded to
+  // a neighbouring value.
+  const double place = wire == simd::WireType::bf16 ? 0x1p-8 : 0x1p-4;
   const double bound = (place * (std::bit_width(ranks) + 2) + last_place(type)) * largest;
   for (uint64_t i = 0; i < count; i++) {
     const double error = std::abs(double{values[0][i]} - double{values[1][i]});
@@ -263,7 +266,7 @@ void CollectiveBench::compare(simd::DataType type, simd::Wire wire, uint32_t ran
   checked.elements += count;
 }
 
-Result<double> CollectiveBench::over_ranks(double value, simd::ReduceOp op) {
+Result<double> CollectiveBench::reduce_over_ranks(double value, simd::ReduceOp op) {
   double all = 0;
   FF_TRY(ranks_.run({.type = DataType::f64, .op = op, .count = 1, .in = &value, .out = &all}));
   return all;

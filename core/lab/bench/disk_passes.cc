@@ -8,35 +8,34 @@
 
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
-#include "platform/base/together.h"
+#include "platform/base/task_group.h"
 
 namespace ff::bench {
 namespace {
 
 enum class Kind : uint8_t { write, read, small_read, batched_read };
 
-// One pass over a subject: `count` operations, as many at once as there are workers.
+// One pass over a target: `count` operations, with one worker per operation in flight.
 struct Pass {
   const PassContext& on;
-  Subject& subject;
+  BenchTarget& subject;
   Kind kind = Kind::write;
   uint64_t count = 0;
   uint64_t next = 0;
   std::optional<Error> error = {};
 };
 
-Subject::Small some_place(const Pass& pass, ByteSpan into) {
+BenchTarget::Small some_place(const Pass& pass, ByteSpan into) {
   const uint64_t offset = pass.on.rng.below(kChunkBytes / kSmallBytes) * kSmallBytes;
   return {pass.on.rng.below(pass.on.load.bytes / kChunkBytes), offset, into};
 }
 
 Task<Result<void>> read_some(Pass& pass, ByteSpan memory) {
-  std::vector<Subject::Small> reads;
+  std::vector<BenchTarget::Small> reads;
   for (uint64_t at = 0; at < memory.size(); at += kSmallBytes) {
     reads.push_back(some_place(pass, memory.subspan(at, kSmallBytes)));
   }
-  auto reading = pass.subject.read_batch(std::move(reads));
-  co_return co_await std::move(reading);
+  co_return co_await pass.subject.read_batch(std::move(reads));
 }
 
 Task<void> run_pass_slot(Pass& pass, ByteSpan memory) {
@@ -52,7 +51,7 @@ Task<void> run_pass_slot(Pass& pass, ByteSpan memory) {
     } else if (pass.kind == Kind::batched_read) {
       done = co_await read_some(pass, memory);
     } else {
-      const Subject::Small at = some_place(pass, memory);
+      const BenchTarget::Small at = some_place(pass, memory);
       done = co_await pass.subject.read(at.index, at.offset, at.into);
     }
     pass.on.progress.done += memory.size();
@@ -70,8 +69,8 @@ Task<void> work_all(Pass& pass, uint64_t size, unsigned depth) {
   if (auto synced = co_await pass.subject.sync(); !synced) pass.error = std::move(synced).error();
 }
 
-// Bytes a second.
-Result<double> run_pass(const PassContext& on, Subject& subject, Kind kind) {
+// Bytes per second.
+Result<double> run_pass(const PassContext& on, BenchTarget& subject, Kind kind) {
   const bool batched = kind == Kind::batched_read;
   const bool small = kind == Kind::small_read;
   const uint64_t size = batched ? on.load.batch * kSmallBytes : small ? kSmallBytes : kChunkBytes;
@@ -94,10 +93,9 @@ Result<double> run_pass(const PassContext& on, Subject& subject, Kind kind) {
 
 }  // namespace
 
-Task<Result<void>> Subject::read_batch(std::vector<Small> reads) {
+Task<Result<void>> BenchTarget::read_batch(std::vector<Small> reads) {
   for (const Small& one : reads) {
-    auto reading = read(one.index, one.offset, one.into);
-    FF_CO_TRY(co_await std::move(reading));
+    FF_CO_TRY(co_await read(one.index, one.offset, one.into));
   }
   co_return Result<void>();
 }
@@ -106,13 +104,13 @@ uint64_t bytes_moved(const PassLoad& load) {
   return 2 * load.bytes + (load.batch > 0 ? 2 : 1) * load.small_reads * kSmallBytes;
 }
 
-uint64_t memory_wanted(const PassLoad& load) {
+uint64_t memory_required(const PassLoad& load) {
   return std::max(load.depth * kChunkBytes, std::max(load.small_depth, load.batch) * kSmallBytes);
 }
 
 Result<std::unique_ptr<RawFile>> RawFile::make(io::Disk& disk, Loop& loop, const std::string& path,
                                                const PassLoad& load) {
-  FF_TRY(auto file, disk.open(path, {.access = io::Access::read_write,
+  FF_TRY(auto file, disk.open(path, {.access = io::AccessMode::read_write,
                                      .create = true,
                                      .exclusive = true,
                                      .direct = true}));
@@ -123,21 +121,21 @@ Result<std::unique_ptr<RawFile>> RawFile::make(io::Disk& disk, Loop& loop, const
 }
 
 Task<Result<void>> RawFile::read_batch(std::vector<Small> reads) {
-  Together all(loop_);
+  TaskGroup all(loop_);
   for (const Small& one : reads) all.add(read(one.index, one.offset, one.into));
-  auto reading = all.done();
-  co_return co_await std::move(reading);
+  co_return co_await all.join();
 }
 
-Result<void> run_passes(const PassContext& context, Measured first, const Measured* second) {
+Result<void> run_passes(const PassContext& context, MeasuredTarget first,
+                        const MeasuredTarget* second) {
   struct Part {
     Kind kind;
-    double Speed::*speed;
+    double Throughput::*speed;
   };
-  const Part parts[] = {{Kind::write, &Speed::write},
-                        {Kind::read, &Speed::read},
-                        {Kind::small_read, &Speed::small_read},
-                        {Kind::batched_read, &Speed::batched_read}};
+  const Part parts[] = {{Kind::write, &Throughput::write},
+                        {Kind::read, &Throughput::read},
+                        {Kind::small_read, &Throughput::small_read},
+                        {Kind::batched_read, &Throughput::batched_read}};
   std::memset(context.memory.data(), 0x5a, context.memory.size());
   for (const Part& part : parts) {
     if (part.kind == Kind::batched_read && context.load.batch == 0) continue;

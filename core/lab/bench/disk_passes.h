@@ -1,6 +1,6 @@
-// One load for whatever keeps chunks, and for a plain file beside it: write them all and sync, read
-// them all, read 4 KiB anywhere in them. Both are moved by the same loop at the same depth, from
-// the same memory, each pass of one beside that of the other.
+// The same load for any chunk storage and for a plain file as baseline: write all chunks and sync,
+// read all, read 4 KiB at random offsets. Both run in the same loop with the same depth and memory;
+// each pass of one is followed by the same pass of the other.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "platform/base/progress.h"
 #include "platform/base/result.h"
 #include "platform/base/rng.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/base/task.h"
 #include "platform/io/async.h"
 #include "platform/io/disk.h"
@@ -28,25 +28,25 @@ struct PassLoad {
   unsigned depth = 8;         // chunks in flight
   unsigned small_depth = 64;  // small reads in flight
   uint64_t small_reads = 0;
-  unsigned batch = 0;  // small reads asked for together, once more; 0: they are not
+  unsigned batch = 0;  // small reads per batch, in an additional pass; 0: no such pass
 };
-// Chunks, then small reads, of one who does all passes: for progress.
+// Bytes that all passes of one target transfer, for progress.
 uint64_t bytes_moved(const PassLoad& load);
-// That operations in flight take.
-uint64_t memory_wanted(const PassLoad& load);
+// Memory for the operations in flight.
+uint64_t memory_required(const PassLoad& load);
 
-// Bytes a second.
-struct Speed {
+// Bytes per second.
+struct Throughput {
   double write = 0;  // the final sync included
   double read = 0;   // whole chunks
   double small_read = 0;
   double batched_read = 0;  // 0: not measured
 };
 
-// What is measured.
-class Subject {
+// The storage that is measured.
+class BenchTarget {
  public:
-  virtual ~Subject() = default;
+  virtual ~BenchTarget() = default;
   virtual Task<Result<void>> write(uint64_t index, ByteView from) = 0;
   virtual Task<Result<void>> read(uint64_t index, uint64_t offset, ByteSpan into) = 0;
   virtual Task<Result<void>> sync() = 0;
@@ -55,12 +55,12 @@ class Subject {
     uint64_t offset = 0;
     ByteSpan into = {};
   };
-  // Together, where that is another matter than one by one.
+  // Reads all in one batch if the target supports that, else one by one.
   virtual Task<Result<void>> read_batch(std::vector<Small> reads);
 };
 
-// A file in newly reserved space: new blocks cost a device more than old ones.
-class RawFile final : public Subject {
+// A plain file in newly reserved space, since writing new blocks costs more than overwriting.
+class RawFile final : public BenchTarget {
  public:
   static Result<std::unique_ptr<RawFile>> make(io::Disk& disk, Loop& loop, const std::string& path,
                                                const PassLoad& load);
@@ -85,20 +85,21 @@ class RawFile final : public Subject {
   std::unique_ptr<io::File> file_;
 };
 
-struct Measured {
-  Subject& subject;
-  Speed& speed;
+struct MeasuredTarget {
+  BenchTarget& subject;
+  Throughput& speed;
 };
 struct PassContext {
   Loop& loop;
-  const Stop& stop;
+  const StopToken& stop;
   Progress& progress;
   Rng& rng;
   const PassLoad& load;
-  ByteSpan memory;  // memory_wanted(load), aligned for direct I/O
+  ByteSpan memory;  // memory_required(load), aligned for direct I/O
 };
-// All passes, of those two in turns: some disks are faster for a while and slower after it, so the
-// caller lets another one go first each time. `second` may be missing.
-Result<void> run_passes(const PassContext& context, Measured first, const Measured* second);
+// Runs all passes of both targets in turns. Some disks are fast for a while and slow afterwards, so
+// the caller should alternate which target is first. `second` may be null.
+Result<void> run_passes(const PassContext& context, MeasuredTarget first,
+                        const MeasuredTarget* second);
 
 }  // namespace ff::bench

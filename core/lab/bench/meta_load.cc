@@ -15,26 +15,26 @@ namespace ff::bench {
 
 namespace {
 
+using meta::InodeRef;
+using meta::InodeView;
 using meta::MetaClient;
-using meta::Names;
-using meta::Ref;
-using meta::Seen;
+using meta::Namespace;
 
 constexpr uint32_t kListPage = 4096;
 
 struct Run {
   Loop& loop;
-  const Stop& stop;
+  const StopToken& stop;
   const std::vector<std::unique_ptr<MetaClient>>& clients;
   const meta::Caller caller;
   const MetaLoad load;
-  Seen top = {};
-  std::vector<Ref> leaves = {};
-  std::vector<Ref> files = {};
-  std::vector<MetaFigures> figures = {};
+  InodeView top = {};
+  std::vector<InodeRef> leaves = {};
+  std::vector<InodeRef> files = {};
+  std::vector<MetaPhaseResult> figures = {};
 
   MetaClient& client(uint64_t i) const { return *clients[i % clients.size()]; }
-  const Ref& leaf(uint64_t i) const { return leaves[i % leaves.size()]; }
+  const InodeRef& leaf(uint64_t i) const { return leaves[i % leaves.size()]; }
 };
 
 // One operation, by its number.
@@ -55,8 +55,7 @@ Task<void> run_phase_client(Phase& phase) {
     if (auto stopped = phase.run.stop.check(); !stopped) phase.first = std::move(stopped);
     const uint64_t number = phase.next++;
     const int64_t began_ns = phase.run.loop.now_ns();
-    auto stepping = phase.step(phase.run, number);
-    auto done = co_await std::move(stepping);
+    auto done = co_await phase.step(phase.run, number);
     phase.times.observe_ns(phase.run.loop.now_ns() - began_ns);
     if (!done && phase.first) phase.first = std::move(done);
   }
@@ -81,12 +80,12 @@ Task<Result<void>> run_phase(Run& run, std::string name, uint64_t count, Step st
 
 std::string file_name(uint64_t number) { return fmt::format("file.{:08}", number); }
 
-Task<Result<void>> make_dir(Run& run, uint64_t number, Ref above, std::string name,
-                            std::vector<Ref>& into) {
-  Names::Make make{.kind = meta::Kind::directory, .mode = 0755};
+Task<Result<void>> make_dir(Run& run, uint64_t number, InodeRef above, std::string name,
+                            std::vector<InodeRef>& into) {
+  Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = 0755};
   auto making =
-      run.client(number).make(run.caller, std::move(above), std::move(name), std::move(make));
-  FF_CO_TRY(const Seen made, co_await std::move(making));
+      run.client(number).create(run.caller, std::move(above), std::move(name), std::move(make));
+  FF_CO_TRY(const InodeView made, co_await std::move(making));
   into.push_back(made.ref());
   co_return Result<void>();
 }
@@ -95,7 +94,7 @@ Task<Result<void>> make_dir(Run& run, uint64_t number, Ref above, std::string na
 Task<Result<void>> make_tree(Run& run) {
   run.leaves = {run.top.ref()};
   for (unsigned level = 0; level < run.load.depth; level++) {
-    const std::vector<Ref> above = std::exchange(run.leaves, {});
+    const std::vector<InodeRef> above = std::exchange(run.leaves, {});
     Step step = [&above](Run& on, uint64_t number) {
       return make_dir(on, number, above[number / on.load.width],
                       fmt::format("dir.{}", number % on.load.width), on.leaves);
@@ -108,23 +107,21 @@ Task<Result<void>> make_tree(Run& run) {
 }
 
 Task<Result<void>> make_file(Run& run, uint64_t number) {
-  Names::Make make{.kind = meta::Kind::file, .mode = 0644};
+  Namespace::CreateOptions make{.kind = meta::Kind::file, .mode = 0644};
   auto making =
-      run.client(number).make(run.caller, run.leaf(number), file_name(number), std::move(make));
-  FF_CO_TRY(const Seen made, co_await std::move(making));
+      run.client(number).create(run.caller, run.leaf(number), file_name(number), std::move(make));
+  FF_CO_TRY(const InodeView made, co_await std::move(making));
   run.files[number] = made.ref();
   co_return Result<void>();
 }
 
 Task<Result<void>> look_up(Run& run, uint64_t number) {
-  auto looking = run.client(number).lookup(run.caller, run.leaf(number), file_name(number));
-  FF_CO_TRY(co_await std::move(looking));
+  FF_CO_TRY(co_await run.client(number).lookup(run.caller, run.leaf(number), file_name(number)));
   co_return Result<void>();
 }
 
 Task<Result<void>> stat_file(Run& run, uint64_t number) {
-  auto looking = run.client(number).stat(run.files[number], false);
-  FF_CO_TRY(co_await std::move(looking));
+  FF_CO_TRY(co_await run.client(number).stat(run.files[number], false));
   co_return Result<void>();
 }
 
@@ -133,15 +130,13 @@ Task<Result<void>> rename_file(Run& run, uint64_t number) {
                             .from = file_name(number),
                             .to_dir = run.leaf(number + 1),
                             .to = "moved." + file_name(number)};
-  auto renaming = run.client(number).rename(run.caller, std::move(rename));
-  FF_CO_TRY(co_await std::move(renaming));
+  FF_CO_TRY(co_await run.client(number).rename(run.caller, std::move(rename)));
   co_return Result<void>();
 }
 
 Task<Result<void>> remove_file(Run& run, uint64_t number) {
-  auto removing = run.client(number).unlink(run.caller, run.leaf(number + 1),
-                                            "moved." + file_name(number), std::nullopt);
-  FF_CO_TRY(co_await std::move(removing));
+  FF_CO_TRY(co_await run.client(number).unlink(run.caller, run.leaf(number + 1),
+                                               "moved." + file_name(number), std::nullopt));
   co_return Result<void>();
 }
 
@@ -153,8 +148,8 @@ Task<Result<void>> list_leaves(Run& run) {
     std::string after;
     for (bool end = false; !end;) {
       FF_CO_TRY(run.stop.check());
-      auto listing = run.client(i).list(run.caller, run.leaves[i], after, kListPage, false);
-      FF_CO_TRY(const auto page, co_await std::move(listing));
+      FF_CO_TRY(const auto page,
+                co_await run.client(i).list(run.caller, run.leaves[i], after, kListPage, false));
       listed += page.entries.size();
       end = page.end;
       if (!page.entries.empty()) after = page.entries.back().name;
@@ -169,21 +164,14 @@ Task<Result<void>> list_leaves(Run& run) {
 }
 
 Task<Result<void>> run_phases(Run& run) {
-  auto tree = make_tree(run);
-  FF_CO_TRY(co_await std::move(tree));
+  FF_CO_TRY(co_await make_tree(run));
   run.files.resize(run.load.files);
-  auto creating = run_phase(run, "create", run.load.files, make_file);
-  FF_CO_TRY(co_await std::move(creating));
-  auto looking = run_phase(run, "look up", run.load.files, look_up);
-  FF_CO_TRY(co_await std::move(looking));
-  auto stats = run_phase(run, "stat", run.load.files, stat_file);
-  FF_CO_TRY(co_await std::move(stats));
-  auto listing = list_leaves(run);
-  FF_CO_TRY(co_await std::move(listing));
-  auto renaming = run_phase(run, "rename", run.load.files, rename_file);
-  FF_CO_TRY(co_await std::move(renaming));
-  auto removing = run_phase(run, "remove", run.load.files, remove_file);
-  co_return co_await std::move(removing);
+  FF_CO_TRY(co_await run_phase(run, "create", run.load.files, make_file));
+  FF_CO_TRY(co_await run_phase(run, "look up", run.load.files, look_up));
+  FF_CO_TRY(co_await run_phase(run, "stat", run.load.files, stat_file));
+  FF_CO_TRY(co_await list_leaves(run));
+  FF_CO_TRY(co_await run_phase(run, "rename", run.load.files, rename_file));
+  co_return co_await run_phase(run, "remove", run.load.files, remove_file);
 }
 
 }  // namespace
@@ -194,17 +182,14 @@ uint64_t leaves_of(const MetaLoad& load) {
   return leaves;
 }
 
-Task<Result<std::vector<MetaFigures>>> run_meta_load(
-    Loop& loop, const Stop& stop, const std::vector<std::unique_ptr<MetaClient>>& clients,
+Task<Result<std::vector<MetaPhaseResult>>> run_meta_load(
+    Loop& loop, const StopToken& stop, const std::vector<std::unique_ptr<MetaClient>>& clients,
     meta::Caller caller, std::string name, MetaLoad load) {
   Run run{loop, stop, clients, std::move(caller), load};
-  Names::Make make{.kind = meta::Kind::directory, .mode = 0755};
-  auto making = clients[0]->make(run.caller, meta::root(), name, std::move(make));
-  FF_CO_TRY(run.top, co_await std::move(making));
-  auto running = run_phases(run);
-  auto ran = co_await std::move(running);
-  auto removing = clients[0]->remove_tree(run.caller, meta::root(), std::move(name));
-  auto removed = co_await std::move(removing);
+  Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = 0755};
+  FF_CO_TRY(run.top, co_await clients[0]->create(run.caller, meta::root(), name, std::move(make)));
+  auto ran = co_await run_phases(run);
+  auto removed = co_await clients[0]->remove_tree(run.caller, meta::root(), std::move(name));
   FF_CO_TRY(Result<void>(std::move(ran)));
   FF_CO_TRY(std::move(removed));
   co_return std::move(run.figures);

@@ -1,4 +1,4 @@
-// net_load.cc: workers that call, one after the other, and the tally of their calls.
+// net_load.cc: workers with one call in flight each, and the statistics of their calls.
 #include "lab/bench/net_load.h"
 
 #include <fmt/format.h>
@@ -24,12 +24,12 @@ constexpr double kSecondNs = 1e9;
 constexpr int64_t kCallNs = 30 * kSecond;
 constexpr int64_t kStopLookNs = 50 * kMillisecond;
 
-uint64_t slot_bytes(const Load& load) { return align_up(load.size, io::kDirectAlign); }
+uint64_t slot_bytes(const NetLoad& load) { return align_up(load.size, io::kDirectAlign); }
 
-// What all workers share.
+// Shared by all workers.
 class Tally {
  public:
-  Tally(Loop& loop, const Load& load)
+  Tally(Loop& loop, const NetLoad& load)
       : loop_(loop),
         count_from_ns_(loop.now_ns() + load.duration_ns / 10),
         until_ns_(count_from_ns_ + load.duration_ns) {
@@ -47,9 +47,9 @@ class Tally {
   void fail_with(Error error) {
     if (!error_) error_ = std::move(error);
   }
-  Result<Figures> figures(uint64_t size) {
+  Result<NetResult> figures(uint64_t size) {
     if (error_) return *error_;
-    Figures figures;
+    NetResult figures;
     figures.calls = times_ns_.size();
     figures.seconds = static_cast<double>(until_ns_ - count_from_ns_) / kSecondNs;
     figures.calls_per_second = static_cast<double>(figures.calls) / figures.seconds;
@@ -80,25 +80,24 @@ Task<void> repeat(Loop& loop, Tally& tally, const Work& work, size_t worker, Byt
   for (;;) {
     if (tally.over()) co_return;
     const int64_t began_ns = loop.now_ns();
-    auto one = work(worker, memory);
-    auto done = co_await std::move(one);
+    auto done = co_await work(worker, memory);
     if (!done) co_return tally.fail_with(std::move(done).error());
     tally.count(began_ns);
   }
 }
 
-Task<void> watch(Loop& loop, const Stop& stop, Tally& tally) {
+Task<void> watch(Loop& loop, const StopToken& stop, Tally& tally) {
   for (;;) {
     if (tally.over()) co_return;
     if (auto go_on = stop.check(); !go_on) co_return tally.fail_with(std::move(go_on).error());
-    const auto waited = co_await after(loop, kStopLookNs);
+    const auto waited = co_await sleep_for(loop, kStopLookNs);
     if (!waited) co_return;
   }
 }
 
-Task<Result<Figures>> run_workers(Loop& loop, const Stop& stop, Load load, ByteSpan memory,
-                                  Work work) {
-  FF_CHECK(memory.size() >= memory_wanted(load));
+Task<Result<NetResult>> run_workers(Loop& loop, const StopToken& stop, NetLoad load,
+                                    ByteSpan memory, Work work) {
+  FF_CHECK(memory.size() >= memory_required(load));
   Tally tally(loop, load);
   Gate gate(loop);
   for (size_t i = 0; i < load.in_flight; i++) {
@@ -115,34 +114,32 @@ Task<Result<void>> echo_once(std::shared_ptr<rpc::Channel> server, ByteSpan memo
   request.set_data(std::string(as_text(memory)));
   const int64_t deadline_ns = server->loop().now_ns() + kCallNs;
   rpc::BulkCall call(std::move(server));
-  auto calling = call.run(kEcho, std::move(request), deadline_ns);
-  FF_CO_TRY(const wire::EchoReply reply, co_await std::move(calling));
+  FF_CO_TRY(const wire::EchoReply reply, co_await call.run(kEcho, std::move(request), deadline_ns));
   if (reply.data().size() == memory.size()) co_return Result<void>();
-  co_return fail(Errc::corrupt, "{} bytes came back for {}", reply.data().size(), memory.size());
+  co_return fail(Errc::corrupt, "the echo returned {} bytes instead of {}", reply.data().size(),
+                 memory.size());
 }
 
 Task<Result<void>> read_once(std::shared_ptr<rpc::Channel> server, ByteSpan memory, bool from_disk,
                              bool check) {
   const int64_t deadline_ns = server->loop().now_ns() + kCallNs;
   rpc::BulkCall call(std::move(server));
-  FF_CO_TRY(const net::Slice sink, call.sink(memory));
+  FF_CO_TRY(const net::RemoteBuffer sink, call.sink(memory));
   wire::ReadRequest request;
   rpc::to_wire(sink, *request.mutable_sink());
   request.set_from_disk(from_disk);
-  auto calling = call.run(kRead, std::move(request), deadline_ns);
-  FF_CO_TRY(const wire::ReadReply reply, co_await std::move(calling));
+  FF_CO_TRY(const wire::ReadReply reply, co_await call.run(kRead, std::move(request), deadline_ns));
   if (!check || simd::crc32c(memory) == reply.crc()) co_return Result<void>();
-  co_return fail(Errc::corrupt, "the bytes that came do not match their CRC32C");
+  co_return fail(Errc::corrupt, "the received bytes do not match their CRC32C");
 }
 
 Task<Result<void>> write_once(std::shared_ptr<rpc::Channel> server, ByteSpan memory) {
   const int64_t deadline_ns = server->loop().now_ns() + kCallNs;
   rpc::BulkCall call(std::move(server));
-  FF_CO_TRY(const net::Slice source, call.source(memory));
+  FF_CO_TRY(const net::RemoteBuffer source, call.source(memory));
   wire::WriteRequest request;
   rpc::to_wire(source, *request.mutable_source());
-  auto calling = call.run(kWrite, std::move(request), deadline_ns);
-  FF_CO_TRY(co_await std::move(calling));
+  FF_CO_TRY(co_await call.run(kWrite, std::move(request), deadline_ns));
   co_return Result<void>();
 }
 
@@ -154,11 +151,11 @@ Task<Result<void>> read_raw(io::AsyncQueue& queue, io::File& file, Rng& rng, Byt
 
 }  // namespace
 
-uint64_t memory_wanted(const Load& load) { return load.in_flight * slot_bytes(load); }
+uint64_t memory_required(const NetLoad& load) { return load.in_flight * slot_bytes(load); }
 
-Task<Result<Figures>> run_load(Loop& loop, const Stop& stop,
-                               std::vector<std::shared_ptr<rpc::Channel>> servers, Load load,
-                               ByteSpan memory) {
+Task<Result<NetResult>> run_net_load(Loop& loop, const StopToken& stop,
+                                     std::vector<std::shared_ptr<rpc::Channel>> servers,
+                                     NetLoad load, ByteSpan memory) {
   SeededRng rng(1);
   for (size_t at = 0; at < memory.size(); at += sizeof(uint64_t)) {
     store_le(memory.data() + at, rng.next());
@@ -166,30 +163,28 @@ Task<Result<Figures>> run_load(Loop& loop, const Stop& stop,
   const Work work = [&](size_t worker, ByteSpan slot) -> Task<Result<void>> {
     const auto& server = servers[worker % servers.size()];
     switch (load.kind) {
-      case Load::Kind::echo: return echo_once(server, slot);
-      case Load::Kind::read: return read_once(server, slot, false, load.crc);
-      case Load::Kind::disk: return read_once(server, slot, true, false);
-      case Load::Kind::write: break;
+      case NetLoad::Kind::echo: return echo_once(server, slot);
+      case NetLoad::Kind::read: return read_once(server, slot, false, load.crc);
+      case NetLoad::Kind::disk: return read_once(server, slot, true, false);
+      case NetLoad::Kind::write: break;
     }
     return write_once(server, slot);
   };
-  auto running = run_workers(loop, stop, load, memory, work);
-  co_return co_await std::move(running);
+  co_return co_await run_workers(loop, stop, load, memory, work);
 }
 
-Task<Result<Figures>> run_raw_disk(Loop& loop, const Stop& stop, io::AsyncQueue& queue,
-                                   io::File& file, Load load, ByteSpan memory) {
+Task<Result<NetResult>> run_raw_disk(Loop& loop, const StopToken& stop, io::AsyncQueue& queue,
+                                     io::File& file, NetLoad load, ByteSpan memory) {
   SeededRng rng(system_seed());
   const Work work = [&](size_t, ByteSpan slot) { return read_raw(queue, file, rng, slot); };
-  auto running = run_workers(loop, stop, load, memory, work);
-  co_return co_await std::move(running);
+  co_return co_await run_workers(loop, stop, load, memory, work);
 }
 
-Figures run_memcpy(Clock& clock, uint64_t size, int64_t duration_ns) {
+NetResult run_memcpy(Clock& clock, uint64_t size, int64_t duration_ns) {
   constexpr size_t kPlaces = 8;
   std::vector<std::byte> from(kPlaces * size, std::byte{1});
   std::vector<std::byte> into(kPlaces * size, std::byte{2});
-  Figures figures;
+  NetResult figures;
   const int64_t began_ns = clock.steady_ns();
   int64_t now_ns = began_ns;
   for (size_t i = 0; now_ns < began_ns + duration_ns; i++) {

@@ -1,4 +1,4 @@
-// net_server.cc: everything that makes up a server, put together; and the child it may run in.
+// net_server.cc: assembles a server, and runs it in a child process.
 #include "lab/bench/net_server.h"
 
 #include <fmt/format.h>
@@ -40,14 +40,14 @@ bool hung_up(int fd) {
 }
 
 void tell(int fd, const std::string& line) {
-  // A parent that has gone is noticed by hung_up().
+  // hung_up() detects the death of the parent.
   (void)!::write(fd, line.data(), line.size());
 }
 
 // The child's whole life.
 int serve_child(Clock& clock, NetServerOptions options, int life) {
   close_inherited(life);
-  const auto listening = [life](const NetServerAt& at) {
+  const auto listening = [life](const NetServerAddress& at) {
     tell(life, fmt::format("+{}\n", at.address.text()));
   };
   const auto served =
@@ -72,7 +72,7 @@ Result<std::string> read_line(int fd) {
 }  // namespace
 
 Result<void> serve_net(Clock& clock, NetServerOptions options,
-                       std::function<void(const NetServerAt&)> listening,
+                       std::function<void(const NetServerAddress&)> listening,
                        std::function<bool()> stop) {
   SystemLoop loop(clock);
   io::SystemDisk disk;
@@ -82,14 +82,14 @@ Result<void> serve_net(Clock& clock, NetServerOptions options,
     auto made = make_bench_file(disk, *options.disk_dir);
     if (!made) {
       Error error = std::move(made).error();
-      if (error.hint.empty()) error.hint = "--disk takes a folder with room for 1 GiB.";
+      if (error.hint.empty()) error.hint = "Give --disk a directory with 1 GiB of free space.";
       return error;
     }
     file = std::move(*made);
     queue.emplace(disk, loop, kDepth);
   }
   net::SystemTransport transport(options.transport);
-  FF_TRY(const ByteSpan memory, transport.memory(NetService::kMemoryBytes));
+  FF_TRY(const ByteSpan memory, transport.allocate_shared_memory(NetService::kMemoryBytes));
   Metrics metrics;
   rpc::Router router;
   const NetService service(router, loop, memory, queue ? &*queue : nullptr, file.get());
@@ -99,7 +99,7 @@ Result<void> serve_net(Clock& clock, NetServerOptions options,
                      .key = options.transport.key,
                      .nonces = &rng};
   rpc::Server server(loop, transport, router, metrics, std::move(self));
-  NetServerAt at;
+  NetServerAddress at;
   FF_TRY(at.address, server.listen(options.address));
   std::unique_ptr<rpc::HttpServer> http;
   if (options.http) {
@@ -119,7 +119,7 @@ Result<void> serve_net(Clock& clock, NetServerOptions options,
   run_task(loop, poll_until(loop, stop));
   http.reset();
   run_task(loop, server.close(0));
-  run_task(loop, transport.settled(loop));
+  run_task(loop, transport.drain(loop));
   return {};
 }
 
@@ -136,15 +136,15 @@ Result<std::unique_ptr<NetServerChild>> NetServerChild::start(Clock& clock,
   if (child->pid_ < 0) return errno_error(errno, "the benchmark's server process");
   if (child->pid_ == 0) ::_exit(serve_child(clock, std::move(options), theirs.get()));
   theirs = Fd();
-  child->life_ = std::move(ours);
-  FF_TRY(const std::string said, read_line(child->life_.get()));
+  child->lifeline_ = std::move(ours);
+  FF_TRY(const std::string said, read_line(child->lifeline_.get()));
   if (!said.starts_with('+')) return fail(Errc::failed, "the server: {}", said.substr(1));
   FF_TRY(child->address_, net::parse_address(said.substr(1)));
   return child;
 }
 
 NetServerChild::~NetServerChild() {
-  life_ = Fd();
+  lifeline_ = Fd();
   while (pid_ > 0 && ::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

@@ -1,4 +1,4 @@
-// A server for `ff bench net`, in this process or in a child of it.
+// The server of `ff bench net`, in this process or in a child process.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "platform/base/clock.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/net/system_transport.h"
 
 namespace ff::bench {
@@ -19,23 +19,24 @@ struct NetServerOptions {
   net::Address address{"127.0.0.1", 0, ""};
   std::string name = "bench server";
   std::string software = "ff";
-  std::optional<std::string> disk_dir = {};  // where the file for disk reads is made
+  std::optional<std::string> disk_dir = {};  // directory for the file of disk reads
   std::optional<net::Address> http = {};     // /metrics and /status
 };
 
-// Where it can be reached, with the ports that were chosen. The login link of the pages is logged.
-struct NetServerAt {
+// The server's addresses, with the ports that the kernel chose. The login link of the pages is
+// logged.
+struct NetServerAddress {
   net::Address address;
   uint16_t http_port = 0;
 };
 
-// Serves until stop() says so, which is asked some times a second, and ends the calls under way.
+// Serves until stop(), which is polled several times per second, returns true; then ends all calls.
 Result<void> serve_net(Clock& clock, NetServerOptions options,
-                       std::function<void(const NetServerAt&)> listening,
+                       std::function<void(const NetServerAddress&)> listening,
                        std::function<bool()> stop);
 
-// The same in a forked child, which ends with this object or with this process. Only in a process
-// with one thread.
+// The server in a forked child process, which ends with this object or with this process. Only for
+// single-threaded processes.
 class NetServerChild {
  public:
   static Result<std::unique_ptr<NetServerChild>> start(Clock& clock, NetServerOptions options);
@@ -49,7 +50,7 @@ class NetServerChild {
   NetServerChild() = default;
 
   pid_t pid_ = -1;
-  Fd life_;  // the child ends when this is closed
+  Fd lifeline_;  // the child ends when this is closed
   net::Address address_;
 };
 

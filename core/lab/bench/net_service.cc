@@ -1,4 +1,4 @@
-// net_service.cc: the three methods of net_service.h, and the file that reads come from.
+// net_service.cc: the three methods, and the file for disk reads.
 #include "lab/bench/net_service.h"
 
 #include "platform/io/alignment.h"
@@ -26,7 +26,7 @@ Result<void> check_size(uint64_t size) {
 Result<std::unique_ptr<io::File>> make_bench_file(io::Disk& disk, const std::string& dir) {
   SeededRng rng(system_seed());
   const std::string path = fmt::format("{}/ff-bench-{}", dir, rng.hex_id());
-  FF_TRY(auto file, disk.open(path, {.access = io::Access::read_write,
+  FF_TRY(auto file, disk.open(path, {.access = io::AccessMode::read_write,
                                      .create = true,
                                      .exclusive = true,
                                      .direct = true}));
@@ -43,7 +43,7 @@ Result<std::unique_ptr<io::File>> make_bench_file(io::Disk& disk, const std::str
 
 class NetService::Buffer {
  public:
-  Buffer(NetService& service, Semaphore::Hold hold)
+  Buffer(NetService& service, Semaphore::Permit hold)
       : service_(service), hold_(std::move(hold)), index_(service.free_.back()) {
     service.free_.pop_back();
   }
@@ -57,7 +57,7 @@ class NetService::Buffer {
 
  private:
   NetService& service_;
-  Semaphore::Hold hold_;
+  Semaphore::Permit hold_;
   size_t index_;
 };
 
@@ -83,12 +83,11 @@ Task<Result<wire::EchoReply>> NetService::echo(rpc::ServerCall&, wire::EchoReque
 }
 
 Task<Result<wire::ReadReply>> NetService::read(rpc::ServerCall& call, wire::ReadRequest request) {
-  const net::Slice sink = rpc::from_wire(request.sink());
+  const net::RemoteBuffer sink = rpc::from_wire(request.sink());
   FF_CO_TRY(check_size(sink.size));
   wire::ReadReply reply;
   if (request.from_disk()) {
-    auto reading = read_disk(call, sink);
-    FF_CO_TRY(co_await std::move(reading));
+    FF_CO_TRY(co_await read_disk(call, sink));
     co_return reply;
   }
   const size_t source = next_source_++ % kSources;
@@ -104,31 +103,29 @@ uint32_t NetService::crc_of(size_t source, uint64_t size) {
   return place->second;
 }
 
-Task<Result<void>> NetService::read_disk(rpc::ServerCall& call, net::Slice sink) {
+Task<Result<void>> NetService::read_disk(rpc::ServerCall& call, net::RemoteBuffer sink) {
   if (file_ == nullptr) {
     co_return fail(Errc::unsupported, "the server was started without --disk");
   }
   const uint64_t offset = rng_.below(kFileBytes / sink.size) * sink.size;
-  const auto reached = call.reach(sink);
+  const auto reached = call.mapped_memory(sink);
   if (reached && io::direct_aligned(*reached, 0)) {
     FF_CO_TRY(co_await queue_->read(*file_, *reached, offset));
     co_return Result<void>();
   }
-  FF_CO_TRY(auto place, co_await buffers_.take(1));
+  FF_CO_TRY(auto place, co_await buffers_.acquire(1));
   const Buffer buffer(*this, std::move(place));
   FF_CO_TRY(co_await queue_->read(*file_, buffer.first(sink.size), offset));
-  auto pushing = call.push(sink, 0, buffer.first(sink.size));
-  co_return co_await std::move(pushing);
+  co_return co_await call.push(sink, 0, buffer.first(sink.size));
 }
 
 Task<Result<wire::WriteReply>> NetService::write(rpc::ServerCall& call,
                                                  wire::WriteRequest request) {
-  const net::Slice source = rpc::from_wire(request.source());
+  const net::RemoteBuffer source = rpc::from_wire(request.source());
   FF_CO_TRY(check_size(source.size));
-  FF_CO_TRY(auto place, co_await buffers_.take(1));
+  FF_CO_TRY(auto place, co_await buffers_.acquire(1));
   const Buffer buffer(*this, std::move(place));
-  auto pulling = call.pull(source, 0, buffer.first(source.size));
-  FF_CO_TRY(co_await std::move(pulling));
+  FF_CO_TRY(co_await call.pull(source, 0, buffer.first(source.size)));
   co_return wire::WriteReply();
 }
 

@@ -6,8 +6,8 @@
 
 #include "platform/base/clock.h"
 #include "platform/io/buffers.h"
-#include "platform/io/drive.h"
 #include "platform/io/files.h"
+#include "platform/io/queue_load.h"
 
 namespace ff::bench {
 namespace {
@@ -19,7 +19,7 @@ enum class Way : uint8_t { read, write };
 
 struct Job {
   io::Disk& disk;
-  const Stop& stop;
+  const StopToken& stop;
   Progress& progress;
   std::string path;
   uint64_t blocks = 0;
@@ -29,7 +29,7 @@ struct Job {
 Result<double> pass(const Job& job, Way way, bool& direct) {
   const bool writing = way == Way::write;
   FF_TRY(auto file,
-         job.disk.open(job.path, {.access = writing ? io::Access::write : io::Access::read,
+         job.disk.open(job.path, {.access = writing ? io::AccessMode::write : io::AccessMode::read,
                                   .create = writing,
                                   .truncate = writing,
                                   .direct = true}));
@@ -45,7 +45,7 @@ Result<double> pass(const Job& job, Way way, bool& direct) {
   queue->register_buffers(all);
   Clock& clock = job.stop.clock();
   const int64_t began = clock.steady_ns();
-  FF_TRY(io::drive(
+  FF_TRY(io::run_queue_load(
       *queue, kRawDepth,
       [&](uint64_t number) { return number < job.blocks && !job.stop.requested(); },
       [&](size_t slot, uint64_t number, io::IoQueue::Done done) {
@@ -81,7 +81,7 @@ Result<RawSpeed> measure(const Job& job, const Job& other) {
 
 }  // namespace
 
-Result<RawSpeed> measure_raw_speed(io::Disk& disk, const Stop& stop, Progress& progress,
+Result<RawSpeed> measure_raw_speed(io::Disk& disk, const StopToken& stop, Progress& progress,
                                    const RawSpeedOptions& options) {
   const uint64_t blocks =
       std::max<uint64_t>(kRawDepth, align_up(options.bytes, kBlockBytes) / kBlockBytes);

@@ -1,4 +1,4 @@
-// calls.cc: the cluster, the clients' work and the faults of the story of rpc/.
+// calls.cc: the cluster, the clients' work and the faults of the scenario.
 #include "lab/scenario/calls.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/scenario/stage.h"
+#include "lab/scenario/simulation.h"
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
 #include "platform/rpc/client.h"
@@ -25,30 +25,30 @@ namespace {
 
 constexpr int kServers = 2;
 constexpr int kClients = 4;
-constexpr int64_t kCallsTroubleNs = 60 * kSecond;
-// How long after all is healed every client must be answered again: the longest pause between
-// attempts, a lost connection's keep-alive, some calls.
+constexpr int64_t kCallsFaultsNs = 60 * kSecond;
+// Time limit after healing until every client gets answers again: the longest backoff, a keep-alive
+// timeout and some calls.
 constexpr int64_t kCallsHealNs = 30 * kSecond;
-// How far a call may outlive its deadline: the clocks drift, and a handshake's goodbye takes time.
+// How far a call may exceed its deadline: the clocks drift, and a refused handshake takes time.
 constexpr int64_t kLateNs = 3 * kSecond;
 
-struct CallsStage : Stage {
-  using Stage::Stage;
+struct CallsSimulation : Simulation {
+  using Simulation::Simulation;
 
-  std::map<std::string, uint64_t> done;  // by the call's own name
+  std::map<std::string, uint64_t> done;  // executions by call id
   bool over = false;                     // no new calls
-  uint64_t outcomes = 0;                 // a hash over how calls ended
+  uint64_t outcomes = 0;                 // hash of the results of all calls
 };
 
-sim::Skew skew(Rng& rng) {
+sim::ClockSkew skew(Rng& rng) {
   const auto drift = static_cast<int64_t>(rng.below(200'001)) - 100'000;  // 10 %
   return {.drift_ppm = drift, .wall_offset_ns = static_cast<int64_t>(rng.below(1000)) * kSecond};
 }
 
-// Counts what it has done, by name.
+// Counts executions by call id.
 class CountingService {
  public:
-  CountingService(CallsStage& stage, rpc::Router& router) : stage_(stage) {
+  CountingService(CallsSimulation& simulation, rpc::Router& router) : simulation_(simulation) {
     rpc::add_method(router, rpc::kPing, *this, &CountingService::ping);
     rpc::add_method(router, rpc::kProbeRead, *this, &CountingService::read);
   }
@@ -56,37 +56,38 @@ class CountingService {
  private:
   Task<Result<rpc::wire::PingReply>> ping(rpc::ServerCall& call, rpc::wire::PingRequest request) {
     const int64_t wait_ns = request.wait_ms() * kMillisecond;
-    FF_CO_TRY(co_await after(call.loop(), wait_ns));
-    stage_.done[request.data()]++;
+    FF_CO_TRY(co_await sleep_for(call.loop(), wait_ns));
+    simulation_.done[request.data()]++;
     rpc::wire::PingReply reply;
     reply.set_data(request.data());
     co_return reply;
   }
   Task<Result<rpc::wire::ReadReply>> read(rpc::ServerCall& call, rpc::wire::ReadRequest request) {
     const auto bytes = rpc::ProbeService::pattern(request.seed(), request.size());
-    const net::Slice sink = rpc::from_wire(request.sink());
+    const net::RemoteBuffer sink = rpc::from_wire(request.sink());
     FF_CO_TRY(co_await call.push(sink, 0, bytes));
     co_return rpc::wire::ReadReply();
   }
 
-  CallsStage& stage_;
+  CallsSimulation& simulation_;
 };
 
 // A process that can be killed and started again.
 class ServerProcess {
  public:
-  ServerProcess(CallsStage& stage, std::string name) : stage_(stage), name_(std::move(name)) {
+  ServerProcess(CallsSimulation& simulation, std::string name)
+      : simulation_(simulation), name_(std::move(name)) {
     start();
   }
   const std::string& name() const { return name_; }
   bool running() const { return live_ != nullptr; }
   void start() {
-    live_ = std::make_unique<Live>(stage_, name_);
+    live_ = std::make_unique<Live>(simulation_, name_);
     const auto at = live_->server.listen({"", 7000, ""});
-    if (!at) stage_.broken(at.error().message);
+    if (!at) simulation_.report_violation(at.error().message);
   }
   void kill() {
-    stage_.net.stop_process(name_);
+    simulation_.net.stop_process(name_);
     live_.reset();
   }
   rpc::Server& server() { return live_->server; }
@@ -94,37 +95,37 @@ class ServerProcess {
 
  private:
   struct Live {
-    Live(CallsStage& stage, const std::string& name)
-        : loop(stage.world, skew(stage.rng)),
-          transport(stage.net.transport(name)),
-          service(stage, router),
-          server(loop, *transport, router, stage.metrics, stage.identity(name)) {}
+    Live(CallsSimulation& simulation, const std::string& name)
+        : loop(simulation.world, skew(simulation.rng)),
+          transport(simulation.net.transport(name)),
+          service(simulation, router),
+          server(loop, *transport, router, simulation.metrics, simulation.identity(name)) {}
     sim::SimLoop loop;
     std::unique_ptr<net::Transport> transport;
     rpc::Router router;
     CountingService service;
     rpc::Server server;
   };
-  CallsStage& stage_;
+  CallsSimulation& simulation_;
   const std::string name_;
   std::unique_ptr<Live> live_;
 };
 
 class ClientProcess {
  public:
-  ClientProcess(CallsStage& stage, int number)
-      : stage_(stage), number_(number), name_(fmt::format("client{}", number)) {
+  ClientProcess(CallsSimulation& simulation, int number)
+      : simulation_(simulation), number_(number), name_(fmt::format("client{}", number)) {
     start();
   }
   const std::string& name() const { return name_; }
   bool running() const { return live_ != nullptr; }
   void start() {
-    live_ = std::make_unique<Live>(stage_, name_);
+    live_ = std::make_unique<Live>(simulation_, name_);
     for (int lane = 0; lane < 2; lane++) live_->gate.spawn(work());
   }
-  // The process is gone in the middle of whatever it did.
+  // Kills the process at an arbitrary point.
   void kill() {
-    stage_.net.stop_process(name_);
+    simulation_.net.stop_process(name_);
     live_.reset();
   }
   uint64_t answered() const { return answered_; }
@@ -137,11 +138,13 @@ class ClientProcess {
 
  private:
   struct Live {
-    Live(CallsStage& stage, const std::string& name)
-        : loop(stage.world, skew(stage.rng)),
-          senders(2),
-          transport(stage.net.transport(name)),
-          context{loop, *transport, senders, stage.metrics, stage.rng, stage.identity(name)},
+    Live(CallsSimulation& simulation, const std::string& name)
+        : loop(simulation.world, skew(simulation.rng)),
+          grants(2),
+          transport(simulation.net.transport(name)),
+          context{loop,           *transport,
+                  grants,         simulation.metrics,
+                  simulation.rng, simulation.identity(name)},
           gate(loop) {
       for (int i = 0; i < kServers; i++) {
         net::Address address{fmt::format("server{}", i), 7000, ""};
@@ -149,7 +152,7 @@ class ClientProcess {
       }
     }
     sim::SimLoop loop;
-    rpc::Senders senders;
+    rpc::GrantScheduler grants;
     std::unique_ptr<net::Transport> transport;
     rpc::ClientContext context;
     std::vector<std::unique_ptr<rpc::Client>> clients;
@@ -160,7 +163,7 @@ class ClientProcess {
   Task<Result<void>> ping(rpc::Client& client, int64_t deadline_ns);
   Task<Result<void>> read(rpc::Client& client, int64_t deadline_ns);
 
-  CallsStage& stage_;
+  CallsSimulation& simulation_;
   const int number_;
   const std::string name_;
   uint64_t calls_ = 0;
@@ -170,23 +173,24 @@ class ClientProcess {
 
 Task<void> ClientProcess::work() {
   Loop& loop = live_->loop;
-  while (!stage_.over) {
-    const auto pause_ns = static_cast<int64_t>(stage_.rng.below(1000)) * kMillisecond;
-    if (!co_await after(loop, pause_ns)) co_return;
-    rpc::Client& client = *live_->clients[stage_.rng.below(kServers)];
+  while (!simulation_.over) {
+    const auto pause_ns = static_cast<int64_t>(simulation_.rng.below(1000)) * kMillisecond;
+    if (!co_await sleep_for(loop, pause_ns)) co_return;
+    rpc::Client& client = *live_->clients[simulation_.rng.below(kServers)];
     const int64_t deadline_ns =
-        loop.now_ns() + static_cast<int64_t>(1 + stage_.rng.below(5000)) * kMillisecond;
-    stage_.steps++;
-    auto task = stage_.rng.below(3) == 0 ? read(client, deadline_ns) : ping(client, deadline_ns);
+        loop.now_ns() + static_cast<int64_t>(1 + simulation_.rng.below(5000)) * kMillisecond;
+    simulation_.steps++;
+    auto task =
+        simulation_.rng.below(3) == 0 ? read(client, deadline_ns) : ping(client, deadline_ns);
     const auto result = co_await std::move(task);
     if (loop.now_ns() > deadline_ns + kLateNs) {
-      stage_.broken(fmt::format("{}: a call outlived its deadline by {} ms", name_,
-                                (loop.now_ns() - deadline_ns) / kMillisecond));
+      simulation_.report_violation(fmt::format("{}: a call outlived its deadline by {} ms", name_,
+                                               (loop.now_ns() - deadline_ns) / kMillisecond));
     }
     if (result) answered_++;
     const auto code = result ? 255u : static_cast<unsigned>(result.error().code);
-    stage_.outcomes =
-        (stage_.outcomes ^ (code + static_cast<unsigned>(number_) * 256)) * 0x9e3779b97f4a7c15;
+    simulation_.outcomes =
+        (simulation_.outcomes ^ (code + static_cast<unsigned>(number_) * 256)) * 0x9e3779b97f4a7c15;
   }
 }
 
@@ -194,81 +198,85 @@ Task<Result<void>> ClientProcess::ping(rpc::Client& client, int64_t deadline_ns)
   const std::string call = fmt::format("{}.{}", name_, calls_++);
   rpc::wire::PingRequest request;
   request.set_data(call);
-  request.set_wait_ms(static_cast<uint32_t>(stage_.rng.below(300)));
-  auto task = rpc::call_method(client, rpc::kPing, std::move(request), deadline_ns);
-  const auto reply = co_await std::move(task);
-  const uint64_t times = stage_.done.contains(call) ? stage_.done.at(call) : 0;
-  if (times > 1) stage_.broken(fmt::format("call {} was done {} times", call, times));
-  if (reply && times != 1) stage_.broken(fmt::format("call {} was answered and not done", call));
-  if (reply && reply->data() != call) stage_.broken(fmt::format("call {} got another's", call));
+  request.set_wait_ms(static_cast<uint32_t>(simulation_.rng.below(300)));
+  const auto reply = co_await rpc::call_method(client, rpc::kPing, std::move(request), deadline_ns);
+  const uint64_t times = simulation_.done.contains(call) ? simulation_.done.at(call) : 0;
+  if (times > 1)
+    simulation_.report_violation(fmt::format("call {} was executed {} times", call, times));
+  if (reply && times != 1)
+    simulation_.report_violation(fmt::format("call {} was answered but not executed", call));
+  if (reply && reply->data() != call)
+    simulation_.report_violation(fmt::format("call {} got the reply of another call", call));
   if (!reply) co_return reply.error();
   co_return {};
 }
 
 Task<Result<void>> ClientProcess::read(rpc::Client& client, int64_t deadline_ns) {
-  const uint64_t seed = stage_.rng.next();
-  // Some need a grant (from 64 KiB on), most are small.
-  std::vector<std::byte> memory(1 + stage_.rng.below(stage_.rng.below(4) == 0 ? 150'000 : 9000));
+  const uint64_t seed = simulation_.rng.next();
+  // Some are large enough to need a grant (over 64 KiB), most are small.
+  std::vector<std::byte> memory(
+      1 + simulation_.rng.below(simulation_.rng.below(4) == 0 ? 150'000 : 9000));
   Result<rpc::wire::ReadReply> reply = rpc::wire::ReadReply();
   {
     FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
     rpc::BulkCall call(std::move(channel));
-    FF_CO_TRY(const net::Slice slice, call.sink(memory));
+    FF_CO_TRY(const net::RemoteBuffer buffer, call.sink(memory));
     rpc::wire::ReadRequest request;
-    rpc::to_wire(slice, *request.mutable_sink());
+    rpc::to_wire(buffer, *request.mutable_sink());
     request.set_size(memory.size());
     request.set_seed(seed);
-    auto task = call.run(rpc::kProbeRead, std::move(request), deadline_ns);
-    reply = co_await std::move(task);
+    reply = co_await call.run(rpc::kProbeRead, std::move(request), deadline_ns);
   }
   if (reply) {
     const auto expected = rpc::ProbeService::pattern(seed, memory.size());
     if (simd::crc32c(memory) != simd::crc32c(expected)) {
-      stage_.broken(fmt::format("{}: an answered read holds other bytes", name_));
+      simulation_.report_violation(
+          fmt::format("{}: a successful read returned wrong bytes", name_));
     }
     co_return {};
   }
   const uint32_t then = simd::crc32c(memory);
-  const auto pause_ns = static_cast<int64_t>(stage_.rng.below(3000)) * kMillisecond;
-  FF_CO_TRY(co_await after(live_->loop, pause_ns));
+  const auto pause_ns = static_cast<int64_t>(simulation_.rng.below(3000)) * kMillisecond;
+  FF_CO_TRY(co_await sleep_for(live_->loop, pause_ns));
   if (simd::crc32c(memory) != then) {
-    stage_.broken(fmt::format("{}: memory of a failed read was written later", name_));
+    simulation_.report_violation(
+        fmt::format("{}: the memory of a failed read was written later", name_));
   }
   co_return reply.error();
 }
 
-// The cluster and what befalls it.
-class CallsStory {
+// The cluster and its faults.
+class CallsScenario {
  public:
-  explicit CallsStory(uint64_t seed) : stage_(seed) {
+  explicit CallsScenario(uint64_t seed) : simulation_(seed) {
     for (int i = 0; i < kServers; i++) {
-      servers_.push_back(std::make_unique<ServerProcess>(stage_, fmt::format("server{}", i)));
+      servers_.push_back(std::make_unique<ServerProcess>(simulation_, fmt::format("server{}", i)));
     }
     for (int i = 0; i < kClients; i++) {
-      clients_.push_back(std::make_unique<ClientProcess>(stage_, i));
+      clients_.push_back(std::make_unique<ClientProcess>(simulation_, i));
     }
   }
 
-  Result<Outcome> run() {
-    while (stage_.world.now_ns() < kCallsTroubleNs && !stage_.violation) {
-      stage_.world.run_for(static_cast<int64_t>(stage_.rng.below(2000)) * kMillisecond);
-      trouble();
+  Result<ScenarioResult> run() {
+    while (simulation_.world.now_ns() < kCallsFaultsNs && !simulation_.violation) {
+      simulation_.world.run_for(static_cast<int64_t>(simulation_.rng.below(2000)) * kMillisecond);
+      inject_fault();
     }
     heal();
     check_healed();
     finish();
-    if (stage_.violation) return *stage_.violation;
-    const uint64_t trace = stage_.net.trace() ^ stage_.outcomes;
-    return Outcome{trace, stage_.world.now_ns(), stage_.steps, stage_.faults,
-                   stage_.net.delivered()};
+    if (simulation_.violation) return *simulation_.violation;
+    const uint64_t trace = simulation_.net.trace() ^ simulation_.outcomes;
+    return ScenarioResult{trace, simulation_.world.now_ns(), simulation_.steps, simulation_.faults,
+                          simulation_.net.delivered()};
   }
 
  private:
   std::string any_node() {
-    const uint64_t pick = stage_.rng.below(kServers + kClients);
+    const uint64_t pick = simulation_.rng.below(kServers + kClients);
     return pick < kServers ? servers_[pick]->name() : clients_[pick - kServers]->name();
   }
-  void trouble();
+  void inject_fault();
   void heal();
   void check_healed();
   void finish();
@@ -277,19 +285,19 @@ class CallsStory {
     process.running() ? process.kill() : process.start();
   }
 
-  CallsStage stage_;
+  CallsSimulation simulation_;
   std::vector<std::unique_ptr<ServerProcess>> servers_;
   std::vector<std::unique_ptr<ClientProcess>> clients_;
   std::vector<std::pair<std::string, std::string>> blocked_;
   std::vector<std::string> down_;
 };
 
-void CallsStory::trouble() {
-  sim::SimNet& net = stage_.net;
-  Rng& rng = stage_.rng;
+void CallsScenario::inject_fault() {
+  sim::SimNet& net = simulation_.net;
+  Rng& rng = simulation_.rng;
   const std::string a = any_node();
   const std::string b = any_node();
-  stage_.faults++;
+  simulation_.faults++;
   switch (rng.below(9)) {
     case 0:  // one way
       net.block(a, b);
@@ -306,7 +314,7 @@ void CallsStory::trouble() {
       for (const auto& [from, to] : blocked_) net.unblock(from, to);
       blocked_.clear();
       break;
-    case 4: net.break_connections(rng.unit()); break;
+    case 4: net.break_connections(rng.uniform01()); break;
     case 5: {
       const auto slowest = static_cast<int64_t>(rng.below(500)) * kMillisecond;
       net.set_link(a, b,
@@ -322,7 +330,7 @@ void CallsStory::trouble() {
         net.start_machine(down_.back());
         down_.pop_back();
       } else {
-        // Its processes are gone with it, and started again at once: heard once it is back.
+        // Its process dies too and restarts at once; its messages arrive when the machine is back.
         ServerProcess& server = *servers_[rng.below(kServers)];
         net.stop_machine(server.name());
         down_.push_back(server.name());
@@ -334,10 +342,10 @@ void CallsStory::trouble() {
   }
 }
 
-void CallsStory::heal() {
-  for (const auto& [from, to] : blocked_) stage_.net.unblock(from, to);
-  for (const auto& node : down_) stage_.net.start_machine(node);
-  stage_.net.forget_links();
+void CallsScenario::heal() {
+  for (const auto& [from, to] : blocked_) simulation_.net.unblock(from, to);
+  for (const auto& node : down_) simulation_.net.start_machine(node);
+  simulation_.net.reset_links();
   for (auto& server : servers_) {
     if (!server->running()) server->start();
   }
@@ -346,27 +354,28 @@ void CallsStory::heal() {
   }
 }
 
-void CallsStory::check_healed() {
-  stage_.world.run_for(kCallsHealNs);
+void CallsScenario::check_healed() {
+  simulation_.world.run_for(kCallsHealNs);
   std::vector<uint64_t> before;
   for (const auto& client : clients_) before.push_back(client->answered());
-  stage_.world.run_for(10 * kSecond);
+  simulation_.world.run_for(10 * kSecond);
   for (size_t i = 0; i < clients_.size(); i++) {
     if (clients_[i]->answered() < before[i] + 10) {
-      stage_.broken(
-          fmt::format("{} is no longer answered, though all is healed", clients_[i]->name()));
+      simulation_.report_violation(
+          fmt::format("{} gets no answers after all faults are healed", clients_[i]->name()));
     }
   }
 }
 
-void CallsStory::finish() {
-  stage_.over = true;
+void CallsScenario::finish() {
+  simulation_.over = true;
   for (auto& client : clients_) run_task(client->loop(), client->finish());
-  stage_.world.run_for(kSecond);
+  simulation_.world.run_for(kSecond);
   for (auto& server : servers_) {
     if (server->server().connections() > 0) {
-      stage_.broken(fmt::format("{} still has {} connections, though all clients have gone",
-                                server->name(), server->server().connections()));
+      simulation_.report_violation(
+          fmt::format("{} still has {} connections after all clients are closed", server->name(),
+                      server->server().connections()));
     }
     run_task(server->loop(), server->server().close(kSecond));
   }
@@ -374,9 +383,9 @@ void CallsStory::finish() {
 
 }  // namespace
 
-Result<Outcome> run_calls(uint64_t seed) {
-  CallsStory story(seed);
-  return story.run();
+Result<ScenarioResult> run_calls(uint64_t seed) {
+  CallsScenario scenario(seed);
+  return scenario.run();
 }
 
 }  // namespace ff::scenario

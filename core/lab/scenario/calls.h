@@ -1,18 +1,19 @@
-// The story of rpc/: two servers, four clients, clocks that drift; for a minute links are cut,
-// slowed and broken, processes are killed and machines vanish, while every client calls on.
+// The scenario of rpc/: two servers and four clients with drifting clocks. For a minute links are
+// blocked, slowed and broken, processes are killed and machines fail, while the clients keep
+// calling.
 //
-// What must hold, whatever happens:
-// - a call that was answered was done exactly once; one that failed, at most once;
-// - an answered read has filled its memory; after a failed one the memory is left alone;
-// - no call outlives its deadline by more than the time a cancel may take;
-// - once all is healed, every client is answered again; once all clients have gone, no server has a
-//   connection or a call left.
+// Invariants:
+// - A call that was answered was executed exactly once, a failed call at most once.
+// - A successful read has filled its memory; after a failed read nobody writes the memory.
+// - No call exceeds its deadline by more than the time of a cancel.
+// - After the faults are healed, every client gets answers again. After all clients are closed, no
+//   server has a connection or a call left.
 #pragma once
 
-#include "lab/scenario/story.h"
+#include "lab/scenario/scenario.h"
 
 namespace ff::scenario {
 
-Result<Outcome> run_calls(uint64_t seed);
+Result<ScenarioResult> run_calls(uint64_t seed);
 
 }  // namespace ff::scenario

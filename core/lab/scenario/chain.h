@@ -1,20 +1,20 @@
-// The story of chain/: three managers, three storage nodes with chunk stores on simulated disks,
+// The scenario of chain/: three managers, three storage nodes with chunk stores on simulated disks,
 // and programs that write, read and sync. Processes are killed and paused, machines lose power,
-// links are cut, one way too, disks fail, clocks drift. At every moment:
+// links are blocked (also one-way), disks fail, clocks drift. Invariants:
 //
-// - there is an order of all updates that explains what programs have seen (chain_history.h): none
-//   is done twice, none that was acknowledged is lost;
-// - unless the last target of a chain has lost power: then at most what was not synced is lost;
-// - what is read is what one update has written.
+// - The history is linearizable (chain_history.h): no update is applied twice, and no acknowledged
+//   update is lost.
+// - If the last serving target of a chain loses power, only unsynced updates may be lost.
+// - A read returns the bytes of exactly one update.
 //
-// Once all is healed, every update that is under way ends, every target serves again, and the
+// After the faults are healed, every running update ends, every target serves again, and all
 // replicas of a chain are equal.
 #pragma once
 
-#include "lab/scenario/story.h"
+#include "lab/scenario/scenario.h"
 
 namespace ff::scenario {
 
-Result<Outcome> run_chain(uint64_t seed);
+Result<ScenarioResult> run_chain(uint64_t seed);
 
 }  // namespace ff::scenario

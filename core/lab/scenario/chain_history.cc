@@ -1,4 +1,4 @@
-// chain_history.cc: one version, one update; nothing older than what was known before.
+// chain_history.cc: each version has one update, and no operation observes an older version.
 #include "lab/scenario/chain_history.h"
 
 #include <fmt/format.h>
@@ -15,11 +15,11 @@ History::Begun History::begin(const Key& key) {
   return {chains_[key.first].era, chunks_[key].floor};
 }
 
-void History::saw(const Key& key, Chunk& chunk, Token token, uint64_t version) {
+void History::observe(const Key& key, Chunk& chunk, Token token, uint64_t version) {
   const auto [at, added] = chunk.tokens.emplace(version, token);
   if (at->second != token) {
-    broken_(fmt::format("{}: version {} is update {} and update {}", name(key), version, at->second,
-                        token));
+    report_violation_(fmt::format("{}: version {} is update {} and update {}", name(key), version,
+                                  at->second, token));
   }
   if (token != 0) {
     const auto [of, first] = chunk.versions.emplace(token, version);
@@ -30,38 +30,39 @@ void History::saw(const Key& key, Chunk& chunk, Token token, uint64_t version) {
       again = it->second == token;
     }
     if (of->second != version && !again) {
-      broken_(fmt::format("{}: update {} made version {} and version {}", name(key), token,
-                          of->second, version));
+      report_violation_(fmt::format("{}: update {} made version {} and version {}", name(key),
+                                    token, of->second, version));
     }
   }
   chunk.floor = std::max(chunk.floor, version);
 }
 
-void History::wrote(const Key& key, const Begun& begun, Token token, uint64_t version,
-                    uint64_t verifier) {
+void History::on_write(const Key& key, const Begun& begun, Token token, uint64_t version,
+                       uint64_t verifier) {
   updates_++;
-  look_();
-  serves(key.first, verifier);
+  on_event_();
+  on_serving(key.first, verifier);
   Chunk& chunk = chunks_[key];
   if (begun.era != chains_[key.first].era) return;
   if (token == 0) chunk.removals--;
   if (version <= begun.floor) {
-    broken_(fmt::format("{}: update {} made version {}, and version {} was there before it began",
-                        name(key), token, version, begun.floor));
+    report_violation_(
+        fmt::format("{}: update {} made version {}, and version {} was there before it began",
+                    name(key), token, version, begun.floor));
   }
-  saw(key, chunk, token, version);
+  observe(key, chunk, token, version);
 }
 
-void History::removed_nothing(const Key& key, const Begun& begun, uint64_t verifier) {
-  look_();
-  serves(key.first, verifier);
+void History::on_empty_remove(const Key& key, const Begun& begun, uint64_t verifier) {
+  on_event_();
+  on_serving(key.first, verifier);
   if (begun.era == chains_[key.first].era) chunks_[key].removals--;
-  read(key, begun, 0, 0);
+  on_read(key, begun, 0, 0);
 }
 
-void History::read(const Key& key, const Begun& begun, Token token, uint64_t version) {
+void History::on_read(const Key& key, const Begun& begun, Token token, uint64_t version) {
   reads_++;
-  look_();
+  on_event_();
   if (begun.era != chains_[key.first].era) return;
   Chunk& chunk = chunks_[key];
   if (version == 0) {
@@ -69,14 +70,15 @@ void History::read(const Key& key, const Begun& begun, Token token, uint64_t ver
     const auto from = chunk.tokens.lower_bound(begun.floor);
     for (auto at = from; !may_be && at != chunk.tokens.end(); ++at) may_be = at->second == 0;
     if (may_be) return;
-    broken_(fmt::format("{}: nothing was found after version {}", name(key), begun.floor));
+    report_violation_(
+        fmt::format("{}: nothing was found after version {}", name(key), begun.floor));
     return;
   }
   if (version < begun.floor) {
-    broken_(
+    report_violation_(
         fmt::format("{}: version {} was read after version {}", name(key), version, begun.floor));
   }
-  saw(key, chunk, token, version);
+  observe(key, chunk, token, version);
 }
 
 History::SyncBegun History::begin_sync(cluster::ChainId chain) {
@@ -87,8 +89,8 @@ History::SyncBegun History::begin_sync(cluster::ChainId chain) {
   return begun;
 }
 
-void History::synced(cluster::ChainId chain, const SyncBegun& begun, uint64_t verifier) {
-  serves(chain, verifier);
+void History::on_sync(cluster::ChainId chain, const SyncBegun& begun, uint64_t verifier) {
+  on_serving(chain, verifier);
   if (begun.era != chains_[chain].era) return;
   for (const auto& [key, version] : begun.floors) {
     Chunk& chunk = chunks_[key];
@@ -96,7 +98,7 @@ void History::synced(cluster::ChainId chain, const SyncBegun& begun, uint64_t ve
   }
 }
 
-void History::serves(cluster::ChainId id, uint64_t verifier) {
+void History::on_serving(cluster::ChainId id, uint64_t verifier) {
   Chain& chain = chains_[id];
   const bool known = !chain.verifiers.emplace(verifier, true).second;
   if (chain.verifier == verifier || known) return;  // an answer of earlier, late

@@ -1,4 +1,4 @@
-// chain_load.cc: what is asked, and what is made of the answers.
+// chain_load.cc: the random operations, and the recording of their results.
 #include "lab/scenario/chain_load.h"
 
 #include <fmt/format.h>
@@ -14,13 +14,13 @@ namespace {
 
 constexpr uint64_t kChainChunkSize = 16 * kKiB;
 constexpr uint64_t kPage = 4 * kKiB;
-constexpr uint64_t kChunks = 3;  // that are used, of each chain
+constexpr uint64_t kChunks = 3;  // chunks in use per chain
 constexpr int kAtOnce = 3;
-constexpr int kReaders = 2;  // beside them, since an update may wait for long
-constexpr uint64_t kChainPauseNs = 400 * kMillisecond;  // between two steps at most
-constexpr uint64_t kKeepNs = 2 * kSecond;               // what was read, at most
+constexpr int kReaders = 2;  // read-only tasks, since updates may wait for a long time
+constexpr uint64_t kChainPauseNs = 400 * kMillisecond;  // maximum between two operations
+constexpr uint64_t kKeepNs = 2 * kSecond;               // maximum time to keep a read buffer
 
-// Content that says which update has made it, at every place.
+// Content that repeats the token of its update.
 std::string content_of(History::Token token, size_t size) {
   std::string text(size, '\0');
   for (size_t at = 0; at + sizeof token <= size; at += sizeof token) {
@@ -28,7 +28,7 @@ std::string content_of(History::Token token, size_t size) {
   }
   return text;
 }
-// Nothing: it is the content of no one update.
+// Empty: the bytes are not the content of a single update.
 std::optional<History::Token> token_of(std::string_view text) {
   History::Token token = 0;
   if (text.size() < sizeof token) return std::nullopt;
@@ -40,12 +40,13 @@ std::optional<History::Token> token_of(std::string_view text) {
 }  // namespace
 
 ChainLoad::ChainLoad(rpc::ClientContext& context, const std::vector<net::Address>& managers,
-                     History& history, std::function<void(std::string)> broken, ByteSpan arena)
+                     History& history, std::function<void(std::string)> report_violation,
+                     ByteSpan arena)
     : context_(context),
       history_(history),
-      broken_(std::move(broken)),
+      report_violation_(std::move(report_violation)),
       memory_(arena),
-      routing_(context, managers, [this] { client_.look(); }),
+      routing_(context, managers, [this] { client_.on_routing_change(); }),
       client_(context, routing_.routing(), [this] { routing_.refresh(); }),
       gate_(context.loop) {
   gate_.spawn(routing_.run());
@@ -58,16 +59,14 @@ ChainLoad::~ChainLoad() = default;
 Task<void> ChainLoad::close() {
   Error over = fail(Errc::interrupted, "the load is over");
   co_await gate_.close(std::move(over));
-  auto closing_client = client_.close();
-  co_await std::move(closing_client);
-  auto closing_routing = routing_.close();
-  co_await std::move(closing_routing);
+  co_await client_.close();
+  co_await routing_.close();
 }
 
 Task<void> ChainLoad::work(bool writes) {
   for (;;) {
     const int64_t pause_ns = static_cast<int64_t>(context_.rng.below(kChainPauseNs));
-    const auto waited = co_await after(context_.loop, pause_ns);
+    const auto waited = co_await sleep_for(context_.loop, pause_ns);
     if (!waited) co_return;
     const auto& chains = routing_.routing().chains;
     if (chains.empty()) continue;
@@ -75,17 +74,13 @@ Task<void> ChainLoad::work(bool writes) {
     const chunk::ChunkId id{1, context_.rng.below(kChunks)};
     const uint64_t what = context_.rng.below(12);
     if (!writes || !writing_ || what < 6) {
-      auto reading = read(at->first, id);
-      co_await std::move(reading);
+      co_await read(at->first, id);
     } else if (what == 6) {
-      auto removing = remove(at->first, id);
-      co_await std::move(removing);
+      co_await remove(at->first, id);
     } else if (what < 11) {
-      auto writing = write(at->first, id);
-      co_await std::move(writing);
+      co_await write(at->first, id);
     } else {
-      auto syncing = sync(at->first);
-      co_await std::move(syncing);
+      co_await sync(at->first);
     }
   }
 }
@@ -93,43 +88,41 @@ Task<void> ChainLoad::work(bool writes) {
 Task<void> ChainLoad::write(cluster::ChainId chain, chunk::ChunkId id) {
   const History::Key key{chain, id};
   const History::Token token = history_.new_token();
-  // Of whole pages, which are read in place, or not.
+  // Whole pages are read in place, other sizes are not.
   const bool pages = context_.rng.below(2) == 0;
   const std::string text =
       content_of(token, pages ? kPage * (1 + context_.rng.below(kChainChunkSize / kPage))
                               : 64 + 8 * context_.rng.below(kChainChunkSize / 8 - 8));
   chunk::Update update{.id = id,
-                       .change = chunk::Change::replace,
+                       .type = chunk::UpdateType::replace,
                        .data = as_bytes(text),
                        .chunk_size = kChainChunkSize};
   const auto begun = history_.begin(key);
   writes_++;
-  auto updating = client_.update(chain, update);
-  const auto done = co_await std::move(updating);
+  const auto done = co_await client_.update(chain, update);
   writes_--;
-  if (done) history_.wrote(key, begun, token, done->image.version, done->verifier);
+  if (done) history_.on_write(key, begun, token, done->state.version, done->verifier);
   if (!done) check_failure(done.error());
 }
 
 void ChainLoad::check_failure(const Error& error) {
   const bool known = error.code == Errc::deadline || error.code == Errc::disk_full ||
                      error.code == Errc::interrupted;
-  if (!known) broken_(fmt::format("an update failed: {}", error.message));
+  if (!known) report_violation_(fmt::format("an update failed: {}", error.message));
 }
 
 Task<void> ChainLoad::remove(cluster::ChainId chain, chunk::ChunkId id) {
   const History::Key key{chain, id};
-  chunk::Update update{.id = id, .change = chunk::Change::remove, .chunk_size = kChainChunkSize};
+  chunk::Update update{.id = id, .type = chunk::UpdateType::remove, .chunk_size = kChainChunkSize};
   const auto begun = history_.begin(key);
-  history_.removal_begins(key);
+  history_.begin_remove(key);
   writes_++;
-  auto updating = client_.update(chain, update);
-  const auto done = co_await std::move(updating);
+  const auto done = co_await client_.update(chain, update);
   writes_--;
-  if (done && done->image.version <= begun.floor) {
-    history_.removed_nothing(key, begun, done->verifier);
+  if (done && done->state.version <= begun.floor) {
+    history_.on_empty_remove(key, begun, done->verifier);
   } else if (done) {
-    history_.wrote(key, begun, 0, done->image.version, done->verifier);
+    history_.on_write(key, begun, 0, done->state.version, done->verifier);
   } else {
     check_failure(done.error());
   }
@@ -137,39 +130,37 @@ Task<void> ChainLoad::remove(cluster::ChainId chain, chunk::ChunkId id) {
 
 Task<void> ChainLoad::read(cluster::ChainId chain, chunk::ChunkId id) {
   const History::Key key{chain, id};
-  const chain::Memory::Bytes memory = memory_.take(kChainChunkSize);
-  std::vector<chain::Client::Piece> pieces;
+  const chain::BufferPool::Buffer memory = memory_.allocate(kChainChunkSize);
+  std::vector<chain::ChainClient::ReadIo> pieces;
   pieces.push_back({.chain = chain, .id = id, .into = memory.span()});
   const auto begun = history_.begin(key);
-  auto reading = client_.read(std::move(pieces));
-  const auto got = co_await std::move(reading);
+  const auto got = co_await client_.read(std::move(pieces));
   const std::string all(as_text(memory.span()));
   if (got[0]) {
     const auto token = token_of(std::string_view(all).substr(0, got[0]->bytes));
-    if (token) history_.read(key, begun, *token, got[0]->image.version);
+    if (token) history_.on_read(key, begun, *token, got[0]->state.version);
     if (!token)
-      broken_(fmt::format("chunk {} of chain {}: what was read is of no one update", to_string(id),
-                          chain));
+      report_violation_(fmt::format(
+          "chunk {} of chain {}: the bytes read are not of a single update", to_string(id), chain));
   } else if (got[0].error().code == Errc::not_found) {
-    history_.read(key, begun, 0, 0);
+    history_.on_read(key, begun, 0, 0);
   } else if (got[0].error().code == Errc::corrupt) {
-    broken_("no replica has its bytes");
+    report_violation_("no replica of the chunk is intact");
   }
-  // The memory is the program's again.
+  // After the read nobody else may write the memory.
   if (context_.rng.below(2) != 0) co_return;
   const auto waited =
-      co_await after(context_.loop, static_cast<int64_t>(context_.rng.below(kKeepNs)));
+      co_await sleep_for(context_.loop, static_cast<int64_t>(context_.rng.below(kKeepNs)));
   if (waited && as_text(memory.span()) != all) {
-    broken_(fmt::format("chunk {} of chain {}: its memory changed after the read", to_string(id),
-                        chain));
+    report_violation_(fmt::format("chunk {} of chain {}: its memory changed after the read",
+                                  to_string(id), chain));
   }
 }
 
 Task<void> ChainLoad::sync(cluster::ChainId chain) {
   const auto begun = history_.begin_sync(chain);
-  auto syncing = client_.sync(chain);
-  const auto verifier = co_await std::move(syncing);
-  if (verifier) history_.synced(chain, begun, *verifier);
+  const auto verifier = co_await client_.sync(chain);
+  if (verifier) history_.on_sync(chain, begun, *verifier);
 }
 
 }  // namespace ff::scenario::chain_parts

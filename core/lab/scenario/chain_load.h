@@ -1,6 +1,6 @@
-// A program that writes, reads and syncs a few chunks of every chain all the time, from several
-// tasks, and notes what comes of it. In the story of chain/ on virtual time, in tests of real
-// daemons on the machine's.
+// A load generator that continuously writes, reads and syncs some chunks of every chain from
+// several tasks, and records the results. Runs in the scenario of chain/ on virtual time, and in
+// tests of real daemons on real time.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,21 @@
 #include "lab/scenario/chain_history.h"
 #include "platform/base/gate.h"
 #include "platform/rpc/client.h"
-#include "storage/chain/client.h"
-#include "storage/chain/memory.h"
-#include "storage/cluster/routing_copy.h"
+#include "storage/chain/buffer_pool.h"
+#include "storage/chain/chain_client.h"
+#include "storage/cluster/routing_cache.h"
 
 namespace ff::scenario::chain_parts {
 
 class ChainLoad {
  public:
-  // `broken`: told what must not be, beside the history's own; `arena`: memory for what is read,
-  // which nodes may reach. All outlive it.
+  // `report_violation`: called for violations that the history does not detect; `arena`: read
+  // buffers that nodes can access. All arguments must outlive it.
   ChainLoad(rpc::ClientContext& context, const std::vector<net::Address>& managers,
-            History& history, std::function<void(std::string)> broken, ByteSpan arena = {});
+            History& history, std::function<void(std::string)> report_violation,
+            ByteSpan arena = {});
   ~ChainLoad();
-  // No more changes, only reads.
+  // From now on only reads.
   void stop_writing() { writing_ = false; }
   bool writes_under_way() const { return writes_ > 0; }
   Task<void> close();
@@ -38,10 +39,10 @@ class ChainLoad {
 
   rpc::ClientContext& context_;
   History& history_;
-  const std::function<void(std::string)> broken_;
-  chain::Memory memory_;
-  cluster::RoutingCopy routing_;
-  chain::Client client_;
+  const std::function<void(std::string)> report_violation_;
+  chain::BufferPool memory_;
+  cluster::RoutingCache routing_;
+  chain::ChainClient client_;
   bool writing_ = true;
   int writes_ = 0;
   Gate gate_;

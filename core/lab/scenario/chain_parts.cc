@@ -1,4 +1,4 @@
-// chain_parts.cc: what lives in each process, and what programs do.
+// chain_parts.cc: the objects of each process, and its start and stop.
 #include "lab/scenario/chain_parts.h"
 
 #include <fmt/format.h>
@@ -14,22 +14,24 @@ namespace ff::scenario::chain_parts {
 namespace {
 
 constexpr const char* kDir = "/disk";
-constexpr size_t kArena = 256 * kKiB;  // of a program
+constexpr size_t kArena = 256 * kKiB;  // shared memory of a program
 
 }  // namespace
 
 struct StorageProcess::Live {
-  Live(ClusterStage& stage, const std::string& name, sim::SimDisk& disk,
+  Live(ClusterSimulation& simulation, const std::string& name, sim::SimDisk& disk,
        chain::StorageOptions options)
-      : loop(stage.world, cluster_parts::skew(stage.rng)),
-        transport(stage.net.transport(name)),
-        client{loop, *transport, senders, stage.metrics, stage.rng, stage.identity(name)},
+      : loop(simulation.world, cluster_parts::skew(simulation.rng)),
+        transport(simulation.net.transport(name)),
+        client{loop,           *transport,
+               grants,         simulation.metrics,
+               simulation.rng, simulation.identity(name)},
         node(client, disk, router, cluster_parts::manager_addresses(), std::move(options)),
-        server(loop, *transport, router, stage.metrics, stage.identity(name)),
+        server(loop, *transport, router, simulation.metrics, simulation.identity(name)),
         gate(loop) {}
 
   sim::SimLoop loop;
-  rpc::Senders senders;
+  rpc::GrantScheduler grants;
   std::unique_ptr<net::Transport> transport;
   rpc::ClientContext client;
   rpc::Router router;
@@ -38,23 +40,26 @@ struct StorageProcess::Live {
   Gate gate;
 };
 
-StorageProcess::StorageProcess(ClusterStage& stage, cluster::NodeId id, uint64_t seed)
-    : stage_(stage), id_(id), name_(fmt::format("node{}", id)), disk_(seed, stage.world.clock()) {
+StorageProcess::StorageProcess(ClusterSimulation& simulation, cluster::NodeId id, uint64_t seed)
+    : simulation_(simulation),
+      id_(id),
+      name_(fmt::format("node{}", id)),
+      disk_(seed, simulation.world.clock()) {
   start();
 }
 
 StorageProcess::~StorageProcess() = default;
 
 void StorageProcess::start() {
-  if (std::exchange(machine_off_, false)) stage_.net.start_machine(name_);
-  // Half of them wait for their disk with every write, where others have their turn.
-  const uint64_t paged = stage_.rng.below(2) == 0 ? 0 : chunk::kPagedMax;
-  live_ = std::make_unique<Live>(stage_, name_, disk_,
+  if (std::exchange(machine_off_, false)) simulation_.net.start_machine(name_);
+  // Half of the processes use direct writes only, the others buffered writes too.
+  const uint64_t paged = simulation_.rng.below(2) == 0 ? 0 : chunk::kBufferedWriteMax;
+  live_ = std::make_unique<Live>(simulation_, name_, disk_,
                                  chain::StorageOptions{.dirs = {kDir},
                                                        .node = id_,
                                                        .name = name_,
-                                                       .boot = boot_,
-                                                       .paged_max = paged,
+                                                       .boot_id = boot_,
+                                                       .buffered_write_max = paged,
                                                        .commit_on = chunk::CommitOn::loop});
   live_->gate.spawn(work(*live_));
 }
@@ -67,14 +72,14 @@ void StorageProcess::stop() {
 }
 
 void StorageProcess::kill() {
-  stage_.net.stop_process(name_);
+  simulation_.net.stop_process(name_);
   disk_.crash();
   stop();
   disk_.kill();
 }
 
-void StorageProcess::lose_power() {
-  stage_.net.stop_machine(name_);
+void StorageProcess::power_loss() {
+  simulation_.net.stop_machine(name_);
   machine_off_ = true;
   disk_.crash();
   stop();
@@ -87,7 +92,7 @@ void StorageProcess::pause(bool paused) {
   paused_ = paused && live_ != nullptr;
 }
 
-chunk::Store* StorageProcess::store() const {
+chunk::ChunkStore* StorageProcess::store() const {
   if (live_ == nullptr || live_->node.disks().empty()) return nullptr;
   return live_->node.disks().front().store.get();
 }
@@ -96,9 +101,9 @@ chain::Replica* StorageProcess::replica(cluster::TargetId target) const {
   return live_ == nullptr ? nullptr : live_->node.replica(target);
 }
 
-// As far as it has opened its disk, before which it serves nothing.
+// Counts only if the disk is open; before that the process serves nothing.
 void StorageProcess::note_routing() {
-  const chunk::Store* const at = store();
+  const chunk::ChunkStore* const at = store();
   if (at == nullptr) return;
   for (const chunk::TargetInfo& target : at->targets()) {
     if (live_->node.replica(target.id) == nullptr) continue;
@@ -110,7 +115,7 @@ bool StorageProcess::counted_on(const cluster::Routing& routing) const {
   if (routing.version <= routing_version_) return true;
   for (const auto& [id, chain] : routing.chains) {
     for (const cluster::Target& target : chain.targets) {
-      if (target.node == id_ && target.state != cluster::State::offline) return true;
+      if (target.node == id_ && target.state != cluster::TargetState::offline) return true;
     }
   }
   return false;
@@ -120,20 +125,20 @@ void StorageProcess::lose_files(const cluster::Routing& routing) {
   if (live_ != nullptr || counted_on(routing)) return;
   const auto entries = disk_.list(kDir);
   if (!entries) return;
-  stage_.faults++;
+  simulation_.faults++;
   for (const io::DirEntry& entry : *entries) {
     const bool blocks = entry.name.ends_with(".data") || entry.name.ends_with(".crc");
-    if (!blocks || stage_.rng.below(2) == 0) continue;
+    if (!blocks || simulation_.rng.below(2) == 0) continue;
     const std::string path = fmt::format("{}/{}", kDir, entry.name);
-    if (stage_.rng.below(2) == 0) {
+    if (simulation_.rng.below(2) == 0) {
       FF_CHECK(disk_.remove(path).ok() && disk_.sync_dir(kDir).ok());
       continue;
     }
-    const auto file = disk_.open(path, {.access = io::Access::read_write});
+    const auto file = disk_.open(path, {.access = io::AccessMode::read_write});
     FF_CHECK(file.ok());
     const uint64_t size = (*file)->info()->size;
-    // A disk whose writes fail just now keeps its file.
-    if ((*file)->truncate(stage_.rng.below(size + 1))) FF_CHECK((*file)->sync().ok());
+    // The truncation may fail because of an injected fault; then the file stays as it is.
+    if ((*file)->truncate(simulation_.rng.below(size + 1))) FF_CHECK((*file)->sync().ok());
   }
 }
 
@@ -144,39 +149,43 @@ void StorageProcess::begin_scrub() {
 
 Task<void> StorageProcess::scrub(Live& live) {
   uint64_t bad = 0;
-  chunk::Store* const at = store();
+  chunk::ChunkStore* const at = store();
   if (at == nullptr) co_return;
   for (const chunk::TargetInfo& target : at->targets()) {
     auto scrubbing = at->scrub(target.id, {}, SIZE_MAX - 1);
     const auto page = co_await std::move(scrubbing);
     if (!page) co_return;
-    bad += page->bad.size();
+    bad += page->damaged.size();
   }
   if (&live == live_.get()) scrubbed_ = bad;
 }
 
 Task<void> StorageProcess::work(Live& live) {
-  auto opening = live.node.open();
-  const auto opened = co_await std::move(opening);
+  const auto opened = co_await live.node.open();
   if (!opened) {
-    stage_.broken(fmt::format("{} cannot open its disk: {}", name_, opened.error().message));
+    simulation_.report_violation(
+        fmt::format("{} cannot open its disk: {}", name_, opened.error().message));
     co_return;
   }
   FF_CHECK(live.server.listen({"", cluster_parts::kPort, ""}).ok());
   live.node.start({fmt::format("{}:{}", name_, cluster_parts::kPort)});
 }
 
-Program::Program(ClusterStage& stage, std::string name)
+Program::Program(ClusterSimulation& simulation, std::string name)
     : name_(std::move(name)),
-      loop_(stage.world, cluster_parts::skew(stage.rng)),
-      transport_(stage.net.transport(name_)),
-      context_{loop_, *transport_, senders_, stage.metrics, stage.rng, stage.identity(name_)} {}
+      loop_(simulation.world, cluster_parts::skew(simulation.rng)),
+      transport_(simulation.net.transport(name_)),
+      context_{loop_,          *transport_,
+               grants_,        simulation.metrics,
+               simulation.rng, simulation.identity(name_)} {}
 
-ChainProgram::ChainProgram(ClusterStage& stage, int number, History& history)
-    : Program(stage, fmt::format("program{}", number)),
-      arena_(name() == kSharing ? stage.net.share_memory(name(), kShared, kArena) : ByteSpan()),
+ChainProgram::ChainProgram(ClusterSimulation& simulation, int number, History& history)
+    : Program(simulation, fmt::format("program{}", number)),
+      arena_(name() == kSharing ? simulation.net.share_memory(name(), kShared, kArena)
+                                : ByteSpan()),
       load_(
           context(), cluster_parts::manager_addresses(), history,
-          [&stage](std::string what) { stage.broken(std::move(what)); }, arena_) {}
+          [&simulation](std::string what) { simulation.report_violation(std::move(what)); },
+          arena_) {}
 
 }  // namespace ff::scenario::chain_parts

@@ -1,5 +1,5 @@
-// The processes of the story of chain/: storage nodes that can be killed, paused, cut off from
-// power and started again, and the programs that use them.
+// The processes of the scenario of chain/: storage nodes that can be killed, paused, lose power and
+// restart, and the programs that use them.
 #pragma once
 
 #include <cstdint>
@@ -16,40 +16,41 @@
 #include "platform/rpc/server.h"
 #include "platform/sim/sim_disk.h"
 #include "storage/chain/storage_node.h"
-#include "storage/chunk/store.h"
+#include "storage/chunk/chunk_store.h"
 
 namespace ff::scenario::chain_parts {
 
-using cluster_parts::ClusterStage;
+using cluster_parts::ClusterSimulation;
 using cluster_parts::ManagerProcess;
 
 constexpr int kStorageNodes = 3;
 constexpr int kPrograms = 2;
-// On one machine: the node reaches memory of the program.
+// This program and this node share a machine: the node accesses memory of the program.
 constexpr const char* kSharing = "program0";
 constexpr const char* kShared = "node1";
 
 class StorageProcess {
  public:
-  StorageProcess(ClusterStage& stage, cluster::NodeId id, uint64_t seed);
+  StorageProcess(ClusterSimulation& simulation, cluster::NodeId id, uint64_t seed);
   ~StorageProcess();
   const std::string& name() const { return name_; }
   bool running() const { return live_ != nullptr; }
   void start();
   void kill();
-  void lose_power();
+  void power_loss();
   void pause(bool paused);
   bool paused() const { return paused_; }
   sim::SimDisk& disk() { return disk_; }
-  // Of a process that has ended: block files of its disk are gone, or end too early. Its targets
-  // are offline in `routing`, which is newer than all that it knew: others have what they had.
+  // Removes or truncates block files on the disk of a stopped process, but only if its targets are
+  // offline in `routing` and `routing` is newer than any that it knew, so that other targets have
+  // its data.
   void lose_files(const cluster::Routing& routing);
-  // Reads all chunks; after that, how many of them are damaged.
+  // Starts to verify all chunks; scrubbed() then returns the number of damaged ones.
   void begin_scrub();
   std::optional<uint64_t> scrubbed() const { return scrubbed_; }
 
-  // Of the running process. Null: not open yet; it has no such target.
-  chunk::Store* store() const;
+  // Null: the disk is not open yet, or there is no such target.
+  chunk::ChunkStore* store() const;
   chain::Replica* replica(cluster::TargetId target) const;
 
  private:
@@ -60,22 +61,22 @@ class StorageProcess {
   void note_routing();
   void stop();
 
-  ClusterStage& stage_;
+  ClusterSimulation& simulation_;
   const cluster::NodeId id_;
   const std::string name_;
   sim::SimDisk disk_;
   std::string boot_ = "boot";
   bool machine_off_ = false;
   bool paused_ = false;
-  uint64_t routing_version_ = 0;  // the newest that a process of it knew
+  uint64_t routing_version_ = 0;  // newest version that a process of this node knew
   std::optional<uint64_t> scrubbed_;
   std::unique_ptr<Live> live_;
 };
 
-// A process that uses the cluster and can be halted.
+// A client process of the cluster that can be paused.
 class Program {
  public:
-  Program(ClusterStage& stage, std::string name);
+  Program(ClusterSimulation& simulation, std::string name);
   virtual ~Program() = default;
   const std::string& name() const { return name_; }
   void pause(bool paused) { loop_.set_paused(paused); }
@@ -86,14 +87,14 @@ class Program {
  private:
   const std::string name_;
   sim::SimLoop loop_;
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   std::unique_ptr<net::Transport> transport_;
   rpc::ClientContext context_;
 };
 
 class ChainProgram final : public Program {
  public:
-  ChainProgram(ClusterStage& stage, int number, History& history);
+  ChainProgram(ClusterSimulation& simulation, int number, History& history);
   ChainLoad& load() { return load_; }
 
  private:

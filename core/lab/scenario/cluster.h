@@ -1,20 +1,20 @@
-// The story of cluster/: three managers on one store and four nodes whose targets hold no data.
-// Managers and nodes are killed, paused, cut off from each other, from the store, one way too;
-// their clocks drift; disks fail; an operator drains what stands. The truth (cluster_truth.h) is
-// looked at every few milliseconds:
+// The scenario of cluster/: three managers on one store, and four nodes whose targets hold no data.
+// Managers and nodes are killed, paused and partitioned from each other and from the store (also
+// one-way); clocks drift; disks fail; an operator drains nodes and targets. The oracle
+// (cluster_oracle.h) checks every few milliseconds:
 //
-// - never two primaries at a time; epochs, routing and chain versions never fall;
-// - a chain always keeps a serving or lastsrv target, and all else of broken_invariant();
-// - a target that its node lets serve is in its chain as stored: it has stopped before a chain
-//   without it is published; no two nodes believe to be a chain's head;
-// - every target that answers reads holds every write that was acknowledged;
-// - once all is healed every target serves again.
+// - There is at most one primary; epochs, routing and chain versions never decrease.
+// - A chain always keeps a serving or lastsrv target, and satisfies broken_invariant().
+// - A target that serves on its node is in the stored chain: it stops before a chain without it is
+//   published. No two nodes act as head of one chain.
+// - Every target that answers reads has every acknowledged write.
+// - After the faults are healed, every target serves again.
 #pragma once
 
-#include "lab/scenario/story.h"
+#include "lab/scenario/scenario.h"
 
 namespace ff::scenario {
 
-Result<Outcome> run_cluster(uint64_t seed);
+Result<ScenarioResult> run_cluster(uint64_t seed);
 
 }  // namespace ff::scenario

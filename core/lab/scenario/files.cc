@@ -1,4 +1,4 @@
-// files.cc: the cluster with its file system, and what befalls it.
+// files.cc: the cluster with its file system, and its faults.
 #include "lab/scenario/files.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "lab/scenario/chain_trouble.h"
+#include "lab/scenario/fault_injector.h"
 #include "lab/scenario/files_load.h"
 #include "lab/scenario/storage_cluster.h"
 #include "platform/base/clock.h"
@@ -18,58 +18,62 @@ namespace ff::scenario {
 namespace {
 
 using namespace files_parts;
+using chain_parts::FaultInjector;
 using chain_parts::Program;
-using chain_parts::Trouble;
-using cluster_parts::ClusterStage;
+using cluster_parts::ClusterSimulation;
 
 constexpr int kFilePrograms = 3;
-constexpr int64_t kFilesTroubleNs = 25 * kSecond;
-constexpr int64_t kFilesCutNs = chain::kPatienceNs + 20 * kSecond;
+constexpr int64_t kFilesFaultsNs = 25 * kSecond;
+constexpr int64_t kFilesCutNs = chain::kRetryTimeoutNs + 20 * kSecond;
 constexpr int64_t kFilesHealNs = 90 * kSecond;
 constexpr int64_t kCollectNs = 120 * kSecond;
 
 class FilesProgram final : public Program {
  public:
-  FilesProgram(ClusterStage& stage, int number, FilesTruth& truth)
-      : Program(stage, fmt::format("program{}", number)),
-        load_(context(), cluster_parts::manager_addresses(), truth) {}
+  FilesProgram(ClusterSimulation& simulation, int number, FilesOracle& oracle)
+      : Program(simulation, fmt::format("program{}", number)),
+        load_(context(), cluster_parts::manager_addresses(), oracle) {}
   FilesLoad& load() { return load_; }
 
  private:
   FilesLoad load_;
 };
 
-class FilesStory {
+class FilesScenario {
  public:
-  explicit FilesStory(uint64_t seed) : cluster_(seed, {.chains = 3, .replicas = 2, .files = true}) {
-    truth_.now_ns = [this] { return stage_.world.now_ns(); };
-    truth_.broken = [this](std::string what) { stage_.broken(std::move(what)); };
+  explicit FilesScenario(uint64_t seed)
+      : cluster_(seed, {.chains = 3, .replicas = 2, .files = true}) {
+    oracle_.now_ns = [this] { return simulation_.world.now_ns(); };
+    oracle_.report_violation = [this](std::string what) {
+      simulation_.report_violation(std::move(what));
+    };
   }
-  Result<Outcome> run();
+  Result<ScenarioResult> run();
 
  private:
-  // A task of the operator's, to its end.
+  // Runs a task of the operator to its end.
   template <class T>
   Result<T> wait_for(Task<Result<T>> task, std::string_view what);
   void prepare();
-  void trouble();
-  void check_told();
-  void check_whole();
-  Task<Result<uint64_t>> look();
+  void inject_fault();
+  void check_answers();
+  void check_fsck();
+  Task<Result<uint64_t>> run_fsck();
 
   StorageCluster cluster_;
-  ClusterStage& stage_ = cluster_.stage();
-  FilesTruth truth_;
+  ClusterSimulation& simulation_ = cluster_.simulation();
+  FilesOracle oracle_;
   std::vector<std::unique_ptr<FilesProgram>> file_programs_;
   std::vector<Program*> programs_;
-  Trouble trouble_{stage_, cluster_.managers(), cluster_.nodes(), programs_};
+  FaultInjector fault_injector_{simulation_, cluster_.managers(), cluster_.nodes(), programs_};
 
-  rpc::Senders senders_;
-  std::unique_ptr<net::Transport> transport_ = stage_.net.transport("examiner");
-  rpc::ClientContext context_{stage_.world.loop(), *transport_, senders_,
-                              stage_.metrics,      stage_.rng,  stage_.identity("examiner")};
+  rpc::GrantScheduler grants_;
+  std::unique_ptr<net::Transport> transport_ = simulation_.net.transport("examiner");
+  rpc::ClientContext context_{
+      simulation_.world.loop(), *transport_,     grants_,
+      simulation_.metrics,      simulation_.rng, simulation_.identity("examiner")};
   client::FileSystem files_{context_, cluster_parts::manager_addresses(), {.arena = {}}};
-  Gate gate_{stage_.world.loop()};
+  Gate gate_{simulation_.world.loop()};
 };
 
 template <class T>
@@ -78,93 +82,95 @@ Task<void> keep(Task<Result<T>> task, std::optional<Result<T>>& into) {
 }
 
 template <class T>
-Result<T> FilesStory::wait_for(Task<Result<T>> task, std::string_view what) {
+Result<T> FilesScenario::wait_for(Task<Result<T>> task, std::string_view what) {
   std::optional<Result<T>> result;
   gate_.spawn(keep(std::move(task), result));
   cluster_.run_until([&] { return result.has_value(); }, kFilesHealNs, what);
   if (!result) return fail(Errc::failed, "{}", what);
-  if (!*result) stage_.broken(fmt::format("{}: {}", what, result->error().message));
+  if (!*result) simulation_.report_violation(fmt::format("{}: {}", what, result->error().message));
   return std::move(*result);
 }
 
-void FilesStory::prepare() {
-  cluster_.on_look([this] { trouble_.look(); });
-  trouble_.know_routing([this]() -> const cluster::Routing& { return cluster_.routing(); });
+void FilesScenario::prepare() {
+  cluster_.set_on_tick([this] { fault_injector_.end_expired(); });
+  fault_injector_.set_routing([this]() -> const cluster::Routing& { return cluster_.routing(); });
   cluster_.form();
-  if (stage_.violation) return;
-  if (!wait_for(make_dirs(files_, truth_, ""), "directories cannot be made")) return;
+  if (simulation_.violation) return;
+  if (!wait_for(make_dirs(files_, oracle_, ""), "directories cannot be created")) return;
   for (int i = 0; i < kFilePrograms; i++) {
-    file_programs_.push_back(std::make_unique<FilesProgram>(stage_, i, truth_));
+    file_programs_.push_back(std::make_unique<FilesProgram>(simulation_, i, oracle_));
     programs_.push_back(file_programs_.back().get());
   }
 }
 
-void FilesStory::trouble() {
-  int64_t end_ns = stage_.world.now_ns() + kFilesTroubleNs;
-  // Seldom, since it takes long: writes fail only after a minute without storage.
-  if (stage_.rng.below(4) == 0) {
-    trouble_.cut_off(*programs_.back(), kFilesCutNs);
+void FilesScenario::inject_fault() {
+  int64_t end_ns = simulation_.world.now_ns() + kFilesFaultsNs;
+  // Rarely, since it takes long: writes fail only after a minute without storage.
+  if (simulation_.rng.below(4) == 0) {
+    fault_injector_.isolate(*programs_.back(), kFilesCutNs);
     end_ns += kFilesCutNs;
   }
-  while (stage_.world.now_ns() < end_ns && !stage_.violation) {
-    cluster_.run_for(stage_.some_ns(3 * kSecond));
-    trouble_.begin();
+  while (simulation_.world.now_ns() < end_ns && !simulation_.violation) {
+    cluster_.run_for(simulation_.some_ns(3 * kSecond));
+    fault_injector_.inject();
   }
-  trouble_.heal();
+  fault_injector_.heal();
   cluster_.run_until([this] { return cluster_.all_serve(); }, kFilesHealNs,
-                     "healed, and not every target serves");
+                     "all faults are healed, but not every target serves");
   for (const auto& program : file_programs_) program->load().stop();
   const auto quiet = [&] {
-    return std::ranges::none_of(file_programs_, [](const auto& it) { return it->load().works(); });
+    return std::ranges::none_of(file_programs_, [](const auto& it) { return it->load().busy(); });
   };
-  cluster_.run_until(quiet, 2 * chain::kPatienceNs, "healed, and a program's call does not end");
+  cluster_.run_until(quiet, 2 * chain::kRetryTimeoutNs,
+                     "all faults are healed, but a program's call does not end");
 }
 
-void FilesStory::check_told() {
-  const auto log = wait_for(read_log(files_, truth_), "the log cannot be read");
+void FilesScenario::check_answers() {
+  const auto log = wait_for(read_log(files_, oracle_), "the log cannot be read");
   if (!log) return;
-  if (const auto wrong = contradiction(truth_, *log)) stage_.broken(*wrong);
+  if (const auto wrong = contradiction(oracle_, *log)) simulation_.report_violation(*wrong);
 }
 
-// What is still to be done: collected, closed, cut.
-Task<Result<uint64_t>> FilesStory::look() {
-  auto looking = files_.names().fsck(false, INT64_MAX / 2);
-  FF_CO_TRY(const auto reply, co_await std::move(looking));
+// Returns the number of files that are still to be collected, closed or truncated.
+Task<Result<uint64_t>> FilesScenario::run_fsck() {
+  FF_CO_TRY(const auto reply, co_await files_.metadata().fsck(false, INT64_MAX / 2));
   for (const auto& problem : reply.told()) {
-    // A file that was made and given up may have been written to late.
-    if (problem.kind() != "orphan-chunks") stage_.broken("fsck: " + problem.text());
+    // A late write may have reached a file whose creation was abandoned.
+    if (problem.kind() != "orphan-chunks") simulation_.report_violation("fsck: " + problem.text());
   }
   co_return reply.garbage();
 }
 
-void FilesStory::check_whole() {
-  const int64_t end_ns = stage_.world.now_ns() + kCollectNs;
+void FilesScenario::check_fsck() {
+  const int64_t end_ns = simulation_.world.now_ns() + kCollectNs;
   for (;;) {
-    const auto left = wait_for(look(), "fsck does not end");
-    if (stage_.violation || !left || *left == 0) return;
-    if (stage_.world.now_ns() >= end_ns) {
-      return stage_.broken(fmt::format("{} files are not collected", *left));
+    const auto left = wait_for(run_fsck(), "fsck does not end");
+    if (simulation_.violation || !left || *left == 0) return;
+    if (simulation_.world.now_ns() >= end_ns) {
+      return simulation_.report_violation(
+          fmt::format("{} files were not garbage-collected", *left));
     }
     cluster_.run_for(5 * kSecond);
   }
 }
 
-Result<Outcome> FilesStory::run() {
+Result<ScenarioResult> FilesScenario::run() {
   prepare();
-  if (!stage_.violation) trouble();
-  if (!stage_.violation) check_told();
-  if (!stage_.violation) check_whole();
-  if (stage_.violation) return *stage_.violation;
-  const uint64_t trace = stage_.net.trace() ^ (truth_.changes + truth_.reads) * 0x9e3779b97f4a7c15;
-  return Outcome{trace, stage_.world.now_ns(), truth_.changes + truth_.reads, stage_.faults,
-                 stage_.net.delivered()};
+  if (!simulation_.violation) inject_fault();
+  if (!simulation_.violation) check_answers();
+  if (!simulation_.violation) check_fsck();
+  if (simulation_.violation) return *simulation_.violation;
+  const uint64_t trace =
+      simulation_.net.trace() ^ (oracle_.changes + oracle_.reads) * 0x9e3779b97f4a7c15;
+  return ScenarioResult{trace, simulation_.world.now_ns(), oracle_.changes + oracle_.reads,
+                        simulation_.faults, simulation_.net.delivered()};
 }
 
 }  // namespace
 
-Result<Outcome> run_files(uint64_t seed) {
-  FilesStory story(seed);
-  return story.run();
+Result<ScenarioResult> run_files(uint64_t seed) {
+  FilesScenario scenario(seed);
+  return scenario.run();
 }
 
 }  // namespace ff::scenario

@@ -1,16 +1,17 @@
-// The story of meta/ and client/: programs use one file system from several machines, while
+// The scenario of meta/ and client/: programs on several machines use one file system, while
 // metadata services, storage nodes, disks, power and links fail.
 //
-// Names are linearizable; a file that was closed reads as it was written, by everybody; appended
-// records are there once, whole; and when all is quiet fsck finds nothing, in names or in storage.
+// Invariants: namespace operations are linearizable; after close() every program reads what was
+// written; each appended record exists exactly once and complete; when the system is idle, fsck
+// finds no problems in metadata and storage.
 #pragma once
 
 #include <cstdint>
 
-#include "lab/scenario/story.h"
+#include "lab/scenario/scenario.h"
 
 namespace ff::scenario {
 
-Result<Outcome> run_files(uint64_t seed);
+Result<ScenarioResult> run_files(uint64_t seed);
 
 }  // namespace ff::scenario

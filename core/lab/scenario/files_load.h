@@ -1,6 +1,6 @@
-// Programs that use the file system: some change names, all in a few directories and with a few
-// names, so that they meet; some write files, others read them. What they were told is kept, and
-// looked at in the end (names_model.h) or at once.
+// A load generator for the file system: some tasks change names, in few directories and with few
+// names, so that they conflict; others write and read files. The results are checked at once, or
+// recorded and checked at the end (names_model.h).
 #pragma once
 
 #include <cstdint>
@@ -17,56 +17,58 @@
 
 namespace ff::scenario::files_parts {
 
-// What all programs know: the test's own memory, not theirs.
-struct FilesTruth {
+// The expected state, shared by all programs of the test.
+struct FilesOracle {
   std::function<int64_t()> now_ns;
-  std::function<void(std::string)> broken;
-  meta::Inode names_dir = {};  // where names change
-  meta::Inode data_dir = {};   // where files are written
-  meta::Inode log = {};        // that all append to
+  std::function<void(std::string)> report_violation;
+  meta::Inode names_dir = {};  // directory for name changes
+  meta::Inode data_dir = {};   // directory of written files
+  meta::Inode log = {};        // file that all programs append to
 
   std::vector<NameStep> steps;
-  std::set<uint64_t> dirs;  // that somebody has seen in names_dir, and itself
+  std::set<uint64_t> dirs;  // names_dir and all directories observed below it
 
-  // A file whose content is known: so many bytes of its seed, the last of them perhaps zeros.
-  struct Known {
+  // A file with known content: `written` bytes generated from the seed, then zeros.
+  struct KnownFile {
     uint64_t inode = 0;
     uint64_t seed = 0;
-    uint64_t written = 0;  // bytes of the seed
-    uint64_t length = 0;   // of the file
+    uint64_t written = 0;  // bytes generated from the seed
+    uint64_t length = 0;   // length of the file
   };
-  std::map<std::string, Known> files;  // by name in data_dir
-  std::set<std::string> busy;          // being changed: nobody reads it
-  std::map<std::string, int> read;     // by so many
+  std::map<std::string, KnownFile> files;  // by name in data_dir
+  std::set<std::string> busy;              // files being changed; not read meanwhile
+  std::map<std::string, int> read;         // number of readers
 
-  // Records in the log that were acknowledged, and those of which nobody knows.
-  std::map<uint64_t, uint64_t> logged;  // where
+  // Acknowledged records in the log, and appends with unknown result.
+  std::map<uint64_t, uint64_t> logged;  // number -> offset
   std::set<uint64_t> perhaps_logged;
-  uint64_t cleared_to = 0;  // up to here records may be gone
+  uint64_t cleared_to = 0;  // records before this offset may be gone
   uint64_t next_record = 1;
   uint64_t next_together = 1;  // files_load_writers.h
   uint64_t changes = 0;
   uint64_t reads = 0;
 };
-// Of the log: its number, again and again.
+// A record of the log repeats its number.
 constexpr size_t kRecordBytes = 1000;
 std::string record_bytes(uint64_t number);
-std::string content_of(const FilesTruth::Known& file);
+std::string content_of(const FilesOracle::KnownFile& file);
 
-// Makes where programs work, below a new directory of the root (none: in the root itself).
-Task<Result<void>> make_dirs(client::FileSystem& files, FilesTruth& truth, std::string below);
-Task<Result<std::string>> read_log(client::FileSystem& files, const FilesTruth& truth);
-// What nobody can have been told, or has been written, if all is well. Once all is quiet.
-std::optional<std::string> contradiction(const FilesTruth& truth, const std::string& log);
+// Creates the directories for the programs, in a new directory `below` of the root (empty: in the
+// root itself).
+Task<Result<void>> make_dirs(client::FileSystem& files, FilesOracle& oracle, std::string below);
+Task<Result<std::string>> read_log(client::FileSystem& files, const FilesOracle& oracle);
+// The first contradiction between the results and the file system; empty: none. Call it when all
+// programs are idle.
+std::optional<std::string> contradiction(const FilesOracle& oracle, const std::string& log);
 
 class FilesLoad {
  public:
-  // All outlive it.
+  // All arguments must outlive it.
   FilesLoad(rpc::ClientContext& context, const std::vector<net::Address>& servers,
-            FilesTruth& truth);
+            FilesOracle& oracle);
   ~FilesLoad();
   void stop() { working_ = false; }
-  bool works() const { return under_way_ > 0; }
+  bool busy() const { return in_flight_ > 0; }
   Task<void> close();
   client::FileSystem& files() { return files_; }
 
@@ -74,17 +76,17 @@ class FilesLoad {
   Task<void> start();
   Task<void> change_names();
   Task<void> step();
-  NameStep some_step();
-  Task<Result<meta::Seen>> carry_out(const NameStep& step);
+  NameStep random_step();
+  Task<Result<meta::InodeView>> execute(const NameStep& step);
   Task<void> list(NameStep step);
-  void note(NameStep step, const Result<meta::Seen>& seen);
+  void record(NameStep step, const Result<meta::InodeView>& seen);
 
   Task<void> work_on_files();
   Task<void> work_together();
   Task<void> make(std::string name);
-  Task<Result<void>> write(std::string name, FilesTruth::Known& file);
+  Task<Result<void>> write(std::string name, FilesOracle::KnownFile& file);
   Task<void> cut(std::string name);
-  Task<Result<void>> grow(client::File& open, FilesTruth::Known& file);
+  Task<Result<void>> grow(client::File& open, FilesOracle::KnownFile& file);
   Task<void> remove(std::string name);
   Task<void> read(std::string name);
   Task<void> append();
@@ -94,10 +96,10 @@ class FilesLoad {
 
   rpc::ClientContext& context_;
   Rng& rng_;
-  FilesTruth& truth_;
+  FilesOracle& oracle_;
   client::FileSystem files_;
   bool working_ = true;
-  int under_way_ = 0;
+  int in_flight_ = 0;
   Gate gate_;
 };
 

@@ -1,4 +1,4 @@
-// files_load_writers.cc: calls of two open file descriptions, by dice.
+// files_load_writers.cc: random calls on two open file descriptions of one file.
 #include "lab/scenario/files_load_writers.h"
 
 #include <fmt/format.h>
@@ -17,32 +17,29 @@ constexpr uint64_t kPieceMax = 40 * kKiB;
 constexpr int kCalls = 16;
 constexpr int64_t kWritersPauseNs = 2 * kSecond;
 
-class Together {
+class SharedFileWriter {
  public:
-  Together(client::FileSystem& files, Rng& rng, FilesTruth& truth,
-           std::shared_ptr<client::File> file)
-      : files_(files), rng_(rng), truth_(truth), file_(std::move(file)) {
+  SharedFileWriter(client::FileSystem& files, Rng& rng, FilesOracle& oracle,
+                   std::shared_ptr<client::File> file)
+      : files_(files), rng_(rng), oracle_(oracle), file_(std::move(file)) {
     for (Opener& opener : openers_) opener.cursor = file_->cursor();
   }
 
   Task<void> run() {
     for (int i = 0; i < kCalls; i++) {
-      auto calling = call(openers_[rng_.below(openers_.size())]);
-      co_await std::move(calling);
+      co_await call(openers_[rng_.below(openers_.size())]);
     }
     for (Opener& opener : openers_) {
-      auto syncing = sync(opener);
-      co_await std::move(syncing);
+      co_await sync(opener);
     }
-    auto closing = file_->close();
-    (void)co_await std::move(closing);
+    (void)co_await file_->close();
   }
 
  private:
   // An open file description.
   struct Opener {
     client::ErrorSeq::Cursor cursor = {};
-    bool told = false;  // of an error: it has to expect anything
+    bool saw_error = false;  // after an error any content is allowed
   };
 
   Task<void> call(Opener& opener) {
@@ -63,9 +60,8 @@ class Together {
     const uint64_t size = 1 + rng_.below(kPieceMax);
     const uint64_t offset = rng_.below(kBytes - size);
     const std::string piece(size, static_cast<char>('a' + rng_.below(26)));
-    auto writing = file_->write_behind(offset, as_bytes(piece));
-    const auto written = co_await std::move(writing);
-    if (!written) opener.told = true;
+    const auto written = co_await file_->write_behind(offset, as_bytes(piece));
+    if (!written) opener.saw_error = true;
     if (!written) co_return;
     if (wanted_.size() < offset + size) wanted_.resize(offset + size, '\0');
     wanted_.replace(offset, size, piece);
@@ -73,16 +69,14 @@ class Together {
 
   Task<void> sync(Opener& opener) {
     const std::string wanted = wanted_;
-    auto syncing = file_->sync(opener.cursor);
-    const auto synced = co_await std::move(syncing);
-    truth_.changes++;
-    if (!synced) opener.told = true;
-    if (!synced || opener.told) co_return;
-    auto checking = check(wanted);
-    co_await std::move(checking);
+    const auto synced = co_await file_->sync(opener.cursor);
+    oracle_.changes++;
+    if (!synced) opener.saw_error = true;
+    if (!synced || opener.saw_error) co_return;
+    co_await check(wanted);
   }
 
-  // As another program of the machine finds it.
+  // Reads through another open file description.
   Task<void> check(const std::string& wanted) {
     auto opening = files_.open({}, file_->ref(), meta::kMayRead);
     const auto reader = co_await std::move(opening);
@@ -90,41 +84,35 @@ class Together {
     std::string bytes(wanted.size(), 'x');
     auto reading = (*reader)->read(0, {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()});
     const auto got = co_await std::move(reading);
-    auto closing = (*reader)->close();
-    (void)co_await std::move(closing);
-    truth_.reads++;
+    (void)co_await (*reader)->close();
+    oracle_.reads++;
     if (!got) co_return;
     bytes.resize(*got);
     if (bytes == wanted) co_return;
     const auto differ = std::ranges::mismatch(bytes, wanted).in1 - bytes.begin();
-    truth_.broken(
-        fmt::format("inode {}: an fsync told of no error, and {} of {} bytes are there, "
-                    "from byte {} on not those that were written",
+    oracle_.report_violation(
+        fmt::format("inode {}: fsync succeeded, but {} of {} bytes are readable, and they differ "
+                    "from the written ones from byte {} on",
                     file_->inode().id, bytes.size(), wanted.size(), differ));
   }
 
-  Task<void> close_dup(Opener& opener) {
-    auto publishing = file_->publish_of(opener.cursor);
-    (void)co_await std::move(publishing);
-  }
+  Task<void> close_dup(Opener& opener) { (void)co_await file_->flush_on_close(opener.cursor); }
 
   Task<void> other_calls() {
     std::array<std::byte, 100> memory;
-    auto reading = file_->read(rng_.below(kBytes), memory);
-    (void)co_await std::move(reading);
-    auto looking = file_->look();
-    (void)co_await std::move(looking);
+    (void)co_await file_->read(rng_.below(kBytes), memory);
+    (void)co_await file_->refresh();
   }
 
   Task<void> wait() {
     const auto waited =
-        co_await after(files_.loop(), static_cast<int64_t>(rng_.below(kWritersPauseNs)));
+        co_await sleep_for(files_.loop(), static_cast<int64_t>(rng_.below(kWritersPauseNs)));
     (void)waited;
   }
 
   client::FileSystem& files_;
   Rng& rng_;
-  FilesTruth& truth_;
+  FilesOracle& oracle_;
   const std::shared_ptr<client::File> file_;
   std::array<Opener, 2> openers_ = {};
   std::string wanted_;
@@ -132,16 +120,15 @@ class Together {
 
 }  // namespace
 
-Task<void> write_together(client::FileSystem& files, Rng& rng, FilesTruth& truth) {
-  const std::string name = fmt::format("together{}", truth.next_together++);
-  const meta::Ref dir{.id = truth.data_dir.id};
+Task<void> write_together(client::FileSystem& files, Rng& rng, FilesOracle& oracle) {
+  const std::string name = fmt::format("together{}", oracle.next_together++);
+  const meta::InodeRef dir{.id = oracle.data_dir.id};
   auto creating = files.create({}, dir, name, {.kind = meta::Kind::file, .mode = 0644});
   const auto made = co_await std::move(creating);
   if (!made) co_return;
-  Together together(files, rng, truth, *made);
-  auto running = together.run();
-  co_await std::move(running);
-  auto removing = files.names().unlink({}, dir, name, std::nullopt);
+  SharedFileWriter writer(files, rng, oracle, *made);
+  co_await writer.run();
+  auto removing = files.metadata().unlink({}, dir, name, std::nullopt);
   (void)co_await std::move(removing);
 }
 

@@ -1,6 +1,6 @@
-// A program that has a file open twice, as a mount has it for two programs: each writes behind,
-// syncs and closes, and both do what has nothing to do with it. Whoever is told by an fsync that
-// all is well, and was never told of an error, must find all that was written.
+// Two open file descriptions of one file in one client, as a mount has for two programs: each does
+// write-behind, sync and close, and unrelated calls. If an fsync succeeds on a description that has
+// never reported an error, everything written so far must be readable.
 #pragma once
 
 #include "lab/scenario/files_load.h"
@@ -8,7 +8,7 @@
 
 namespace ff::scenario::files_parts {
 
-// One file, from its making to its end.
-Task<void> write_together(client::FileSystem& files, Rng& rng, FilesTruth& truth);
+// Creates, uses and removes one file.
+Task<void> write_together(client::FileSystem& files, Rng& rng, FilesOracle& oracle);
 
 }  // namespace ff::scenario::files_parts

@@ -1,4 +1,4 @@
-// names.cc: the cluster of the story, and the power of its metadata store.
+// names.cc: the cluster, and the power losses of its metadata store.
 #include "lab/scenario/names.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "lab/scenario/chain_trouble.h"
+#include "lab/scenario/fault_injector.h"
 #include "lab/scenario/names_load.h"
 #include "lab/scenario/storage_cluster.h"
 #include "platform/base/clock.h"
@@ -19,92 +19,97 @@ namespace ff::scenario {
 namespace {
 
 using namespace names_parts;
+using chain_parts::FaultInjector;
 using chain_parts::Program;
-using chain_parts::Trouble;
-using cluster_parts::ClusterStage;
+using cluster_parts::ClusterSimulation;
 
 constexpr int kNamesPrograms = 3;
-constexpr int64_t kNamesTroubleNs = 40 * kSecond;
+constexpr int64_t kNamesFaultsNs = 40 * kSecond;
 constexpr int64_t kNamesHealNs = 180 * kSecond;
 
 class NamesProgram final : public Program {
  public:
-  NamesProgram(ClusterStage& stage, int number, NamesTruth& truth)
-      : Program(stage, fmt::format("program{}", number)),
-        load_(context(), cluster_parts::manager_addresses(), name(), truth) {}
+  NamesProgram(ClusterSimulation& simulation, int number, NamesOracle& oracle)
+      : Program(simulation, fmt::format("program{}", number)),
+        load_(context(), cluster_parts::manager_addresses(), name(), oracle) {}
   NamesLoad& load() { return load_; }
 
  private:
   NamesLoad load_;
 };
 
-class NamesStory {
+class NamesScenario {
  public:
-  explicit NamesStory(uint64_t seed) : cluster_(seed, {.chains = 1, .replicas = 1, .files = true}) {
-    truth_.broken = [this](std::string what) { stage_.broken(std::move(what)); };
+  explicit NamesScenario(uint64_t seed)
+      : cluster_(seed, {.chains = 1, .replicas = 1, .files = true}) {
+    oracle_.report_violation = [this](std::string what) {
+      simulation_.report_violation(std::move(what));
+    };
   }
-  Result<Outcome> run();
+  Result<ScenarioResult> run();
 
  private:
-  void lose_power();
-  void trouble();
+  void power_loss();
+  void inject_fault();
 
   StorageCluster cluster_;
-  ClusterStage& stage_ = cluster_.stage();
-  NamesTruth truth_;
+  ClusterSimulation& simulation_ = cluster_.simulation();
+  NamesOracle oracle_;
   std::vector<std::unique_ptr<NamesProgram>> names_programs_;
   std::vector<Program*> programs_;
-  Trouble trouble_{stage_, cluster_.managers(), cluster_.nodes(), programs_};
+  FaultInjector fault_injector_{simulation_, cluster_.managers(), cluster_.nodes(), programs_};
 };
 
-// Of the machine of the store, and of all managers at once.
-void NamesStory::lose_power() {
-  stage_.faults++;
+// Power loss of the store's machine and of all managers.
+void NamesScenario::power_loss() {
+  simulation_.faults++;
   for (const auto& manager : cluster_.managers()) {
     if (manager->running()) manager->kill();
   }
-  if (stage_.store.lose_power(stage_.rng) > 0) truth_.losses++;
+  if (simulation_.store.power_loss(simulation_.rng) > 0) oracle_.losses++;
   for (const auto& manager : cluster_.managers()) manager->start();
 }
 
-void NamesStory::trouble() {
-  const int64_t end_ns = stage_.world.now_ns() + kNamesTroubleNs;
-  while (stage_.world.now_ns() < end_ns && !stage_.violation) {
-    cluster_.run_for(stage_.some_ns(3 * kSecond));
-    if (stage_.rng.below(2) == 0) {
-      lose_power();
+void NamesScenario::inject_fault() {
+  const int64_t end_ns = simulation_.world.now_ns() + kNamesFaultsNs;
+  while (simulation_.world.now_ns() < end_ns && !simulation_.violation) {
+    cluster_.run_for(simulation_.some_ns(3 * kSecond));
+    if (simulation_.rng.below(2) == 0) {
+      power_loss();
     } else {
-      trouble_.begin();
+      fault_injector_.inject();
     }
   }
-  trouble_.heal();
+  fault_injector_.heal();
   for (const auto& program : names_programs_) program->load().stop();
   const auto ended = [&] {
     return std::ranges::all_of(names_programs_, [](const auto& it) { return it->load().ended(); });
   };
-  cluster_.run_until(ended, kNamesHealNs, "healed, and a program's sync does not end");
+  cluster_.run_until(ended, kNamesHealNs,
+                     "all faults are healed, but a program's sync does not end");
 }
 
-Result<Outcome> NamesStory::run() {
-  cluster_.on_look([this] { trouble_.look(); });
+Result<ScenarioResult> NamesScenario::run() {
+  cluster_.set_on_tick([this] { fault_injector_.end_expired(); });
   cluster_.form();
-  stage_.store.commit_soon(stage_.rng);
+  simulation_.store.enable_async_commit(simulation_.rng);
   for (int i = 0; i < kNamesPrograms; i++) {
-    names_programs_.push_back(std::make_unique<NamesProgram>(stage_, i, truth_));
+    names_programs_.push_back(std::make_unique<NamesProgram>(simulation_, i, oracle_));
     programs_.push_back(names_programs_.back().get());
   }
-  if (!stage_.violation) trouble();
-  if (stage_.violation) return *stage_.violation;
-  const uint64_t steps = truth_.changes + truth_.syncs;
-  const uint64_t trace = stage_.net.trace() ^ (steps + truth_.told) * 0x9e3779b97f4a7c15;
-  return Outcome{trace, stage_.world.now_ns(), steps, stage_.faults, stage_.net.delivered()};
+  if (!simulation_.violation) inject_fault();
+  if (simulation_.violation) return *simulation_.violation;
+  const uint64_t steps = oracle_.changes + oracle_.syncs;
+  const uint64_t trace = simulation_.net.trace() ^ (steps + oracle_.told) * 0x9e3779b97f4a7c15;
+  return ScenarioResult{trace, simulation_.world.now_ns(), steps, simulation_.faults,
+                        simulation_.net.delivered()};
 }
 
 }  // namespace
 
-Result<Outcome> run_names(uint64_t seed) {
-  NamesStory story(seed);
-  return story.run();
+Result<ScenarioResult> run_names(uint64_t seed) {
+  NamesScenario scenario(seed);
+  return scenario.run();
 }
 
 }  // namespace ff::scenario

@@ -1,17 +1,17 @@
-// The story of fsync(2) of names: programs change names, modes and lengths, each in a directory of
-// its own, and sync them, while the metadata store loses its power, and with it the last changes
-// that it had answered and not made durable.
+// The scenario of fsync(2) on directories: programs change names, modes and lengths, each in its
+// own directory, and sync them, while the metadata store loses power, and with it the latest
+// acknowledged changes that were not durable.
 //
-// What a program has synced without being told of a loss is there. Who is told of a loss has lost
-// something.
+// Invariants: changes that a program synced without a reported loss are present; a loss is reported
+// only if something was lost.
 #pragma once
 
 #include <cstdint>
 
-#include "lab/scenario/story.h"
+#include "lab/scenario/scenario.h"
 
 namespace ff::scenario {
 
-Result<Outcome> run_names(uint64_t seed);
+Result<ScenarioResult> run_names(uint64_t seed);
 
 }  // namespace ff::scenario

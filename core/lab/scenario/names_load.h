@@ -1,4 +1,5 @@
-// A program that changes names in its own directory, and knows what must be there after a sync.
+// A load generator that changes names in its own directory and knows the expected state after a
+// sync.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,21 @@
 
 namespace ff::scenario::names_parts {
 
-// Of all programs: the test's own knowledge.
-struct NamesTruth {
-  std::function<void(std::string)> broken;
-  uint64_t losses = 0;  // how often the store has lost something
+// Shared by all programs of the test.
+struct NamesOracle {
+  std::function<void(std::string)> report_violation;
+  uint64_t losses = 0;  // number of power losses that lost commits
   uint64_t changes = 0;
   uint64_t syncs = 0;
-  uint64_t told = 0;  // losses that programs were told of
+  uint64_t told = 0;  // losses reported to programs
 };
 
 class NamesLoad {
  public:
-  // All outlive it.
+  // All arguments must outlive it.
   NamesLoad(rpc::ClientContext& context, const std::vector<net::Address>& servers, std::string name,
-            NamesTruth& truth);
-  // It ends with a sync that tells everything.
+            NamesOracle& oracle);
+  // The load ends with a last successful sync.
   void stop() { working_ = false; }
   bool ended() const { return ended_; }
 
@@ -41,11 +42,11 @@ class NamesLoad {
   using Files = std::map<std::string, File>;
 
   Task<void> work();
-  Task<bool> begin();
+  Task<bool> make_dir();
   Task<void> change();
-  Task<Result<meta::Seen>> rename(std::string from, std::string to);
-  Task<Result<meta::Seen>> write(File file, uint64_t length);
-  void note(const Error& error, const std::string& name);
+  Task<Result<meta::InodeView>> rename(std::string from, std::string to);
+  Task<Result<meta::InodeView>> write(File file, uint64_t length);
+  void record_failure(const Error& error, const std::string& name);
   Task<bool> sync();
   Task<Result<Files>> list();
   void compare(const Files& found);
@@ -54,15 +55,15 @@ class NamesLoad {
   rpc::ClientContext& context_;
   Rng& rng_;
   const std::string name_;
-  NamesTruth& truth_;
-  std::set<meta::InodeId> lost_;  // that it was told of since it last looked
+  NamesOracle& oracle_;
+  std::set<meta::InodeId> lost_;  // losses reported since the last sync
   meta::MetaClient names_;
-  meta::Ref dir_;
-  Files files_;                    // as the answers to its calls say
-  std::set<std::string> unknown_;  // what calls without an answer may have done
-  std::string surprise_;           // an answer that only a loss explains
+  meta::InodeRef dir_;
+  Files files_;                    // expected state according to the answers
+  std::set<std::string> unknown_;  // names that unanswered calls may have changed
+  std::string unexplained_;        // an answer that only a loss can explain
   uint64_t losses_seen_ = 0;
-  bool settled_ = true;  // files_ is durable, but for what it has changed since
+  bool settled_ = true;  // files_ is durable, except for changes since the last sync
   bool working_ = true;
   bool ended_ = false;
   Gate gate_;

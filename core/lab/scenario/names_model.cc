@@ -1,4 +1,4 @@
-// names_model.cc: the simple file system, and the search.
+// names_model.cc: the sequential model, and the search for an order.
 #include "lab/scenario/names_model.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace ff::scenario::files_parts {
 
 namespace {
 
-// The number of an inode that nobody was told of, made by step `number`: until somebody sees it.
+// Inode number of an unacknowledged creation by step `number`, until an operation observes it.
 constexpr uint64_t kUnseen = uint64_t{1} << 63;
 
 }  // namespace
@@ -64,7 +64,7 @@ std::optional<uint64_t> NamesModel::find(const Name& name) const {
 
 void NamesModel::drop(uint64_t inode) {
   Inode& gone = inodes_.at(inode);
-  // A file without names stays known: whoever has seen it may try to link it.
+  // A file without names stays known: a program may still try to link it.
   if (gone.directory) {
     inodes_.erase(inode);
   } else {
@@ -72,7 +72,7 @@ void NamesModel::drop(uint64_t inode) {
   }
 }
 
-NamesModel::Told NamesModel::make(const NameStep& step, size_t number) {
+NamesModel::Answer NamesModel::make(const NameStep& step, size_t number) {
   if (!is_dir(step.dir)) return {ENOENT};
   if (find({step.dir, step.name})) return {EEXIST};
   const bool told = step.known() && step.sys == 0;
@@ -83,7 +83,7 @@ NamesModel::Told NamesModel::make(const NameStep& step, size_t number) {
   return {0, id};
 }
 
-NamesModel::Told NamesModel::link(const NameStep& step) {
+NamesModel::Answer NamesModel::link(const NameStep& step) {
   if (!is_dir(step.dir)) return {ENOENT};
   if (find({step.dir, step.name})) return {EEXIST};
   const auto at = inodes_.find(step.inode);
@@ -95,7 +95,7 @@ NamesModel::Told NamesModel::link(const NameStep& step) {
   return {0, step.inode};
 }
 
-NamesModel::Told NamesModel::remove(const NameStep& step) {
+NamesModel::Answer NamesModel::remove(const NameStep& step) {
   if (!is_dir(step.dir)) return {ENOENT};
   const auto found = find({step.dir, step.name});
   if (!found) return {ENOENT};
@@ -122,7 +122,7 @@ int NamesModel::check_rename(const NameStep& step, uint64_t source,
   return 0;
 }
 
-NamesModel::Told NamesModel::rename(const NameStep& step) {
+NamesModel::Answer NamesModel::rename(const NameStep& step) {
   if (!is_dir(step.dir)) return {ENOENT};
   const auto source = find({step.dir, step.name});
   if (!source || !is_dir(step.to_dir)) return {ENOENT};
@@ -143,7 +143,7 @@ NamesModel::Told NamesModel::rename(const NameStep& step) {
   return {0, *source};
 }
 
-NamesModel::Told NamesModel::run(const NameStep& step, size_t number) {
+NamesModel::Answer NamesModel::run(const NameStep& step, size_t number) {
   switch (step.kind) {
     case NameStep::Kind::make_file:
     case NameStep::Kind::make_dir: return make(step, number);
@@ -154,15 +154,15 @@ NamesModel::Told NamesModel::run(const NameStep& step, size_t number) {
     case NameStep::Kind::exchange: return rename(step);
     case NameStep::Kind::lookup: {
       const auto found = is_dir(step.dir) ? find({step.dir, step.name}) : std::nullopt;
-      return found ? Told{0, *found} : Told{ENOENT};
+      return found ? Answer{0, *found} : Answer{ENOENT};
     }
     case NameStep::Kind::list: return {is_dir(step.dir) ? 0 : ENOENT};
   }
   return {};
 }
 
-// Somebody has seen what was made: it is called by its number from now on.
-void NamesModel::call_it(uint64_t inode, uint64_t real) {
+// An operation has observed the inode: it gets its real number.
+void NamesModel::bind_inode(uint64_t inode, uint64_t real) {
   inodes_[real] = inodes_.at(inode);
   inodes_.erase(inode);
   for (auto& [name, id] : names_) {
@@ -173,25 +173,25 @@ void NamesModel::call_it(uint64_t inode, uint64_t real) {
   }
 }
 
-bool NamesModel::matches(const NameStep& step, Told told) {
+bool NamesModel::matches(const NameStep& step, Answer answer) {
   if (!step.known()) return true;
-  // A file without a name may have been collected, or not yet.
-  const bool nameless = step.kind == NameStep::Kind::link && told.sys == ENOENT;
+  // A file without names may have been garbage-collected, or not yet.
+  const bool nameless = step.kind == NameStep::Kind::link && answer.sys == ENOENT;
   if (nameless && step.sys == ESTALE) return true;
-  if (step.sys != told.sys) return false;
-  if (told.sys != 0) return true;
+  if (step.sys != answer.sys) return false;
+  if (answer.sys != 0) return true;
   if (step.kind == NameStep::Kind::list) return step.names == names_in(step.dir);
-  if (told.got != step.got) {
-    if ((told.got & kUnseen) == 0 || inodes_.contains(step.got)) return false;
-    if (inodes_.contains(told.got)) call_it(told.got, step.got);
+  if (answer.got != step.got) {
+    if ((answer.got & kUnseen) == 0 || inodes_.contains(step.got)) return false;
+    if (inodes_.contains(answer.got)) bind_inode(answer.got, step.got);
   }
   const auto at = inodes_.find(step.got);
   return at == inodes_.end() || at->second.directory || at->second.links == step.links;
 }
 
 bool NamesModel::apply(const NameStep& step, size_t number) {
-  const Told told = run(step, number);
-  return matches(step, told);
+  const Answer answer = run(step, number);
+  return matches(step, answer);
 }
 
 uint64_t NamesModel::hash() const {
@@ -206,24 +206,24 @@ uint64_t NamesModel::hash() const {
 
 namespace {
 
-// Where the system is wrong, orders of steps that nobody knows the end of are without number.
+// Limit of the search: if the system is wrong, steps with unknown results allow too many orders.
 constexpr size_t kPlacesMax = 1'000'000;
 
-// One way through the steps, from where it stands.
+// Depth-first search over the orders of the steps.
 struct Search {
   const std::vector<NameStep>& steps;  // by when they began
   std::vector<bool> done;
   std::unordered_set<uint64_t> seen = {};
   size_t deepest = 0;
 
-  bool given_up() const { return seen.size() >= kPlacesMax; }
+  bool gave_up() const { return seen.size() >= kPlacesMax; }
   uint64_t place(const NamesModel& model) const {
     return model.hash() ^ std::hash<std::vector<bool>>()(done) * 0x2545f4914f6cdd1d;
   }
 
   bool from(const NamesModel& model, size_t count) {
     deepest = std::max(deepest, count);
-    // Nothing can come behind the end of one that has not come yet.
+    // The next step must have begun before any remaining step ended.
     int64_t first_end_ns = INT64_MAX;
     bool all = true;
     for (size_t i = 0; i < steps.size(); i++) {
@@ -233,7 +233,7 @@ struct Search {
       first_end_ns = std::min(first_end_ns, steps[i].ended_ns);
     }
     if (all) return true;
-    if (given_up() || !seen.insert(place(model)).second) return false;
+    if (gave_up() || !seen.insert(place(model)).second) return false;
     for (size_t i = 0; i < steps.size() && steps[i].began_ns <= first_end_ns; i++) {
       if (done[i]) continue;
       NamesModel next = model;
@@ -254,8 +254,8 @@ std::optional<std::string> find_contradiction(const std::vector<NameStep>& all, 
   Search search{steps, std::vector<bool>(steps.size())};
   if (search.from(NamesModel(root), 0)) return std::nullopt;
   const size_t at = std::min(search.deepest, steps.size() - 1);
-  std::string text = fmt::format("no order{} explains what programs were told; about step {}:",
-                                 search.given_up() ? " that was tried" : "", at);
+  std::string text = fmt::format("no order{} explains the answers; near step {}:",
+                                 search.gave_up() ? " that was tried" : "", at);
   const size_t first = at < 12 ? 0 : at - 12;
   for (size_t i = first; i < std::min(at + 6, steps.size()); i++) {
     text += fmt::format(" | {} to {}: {}", steps[i].began_ns / 1000, steps[i].ended_ns / 1000,

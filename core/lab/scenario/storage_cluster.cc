@@ -1,4 +1,4 @@
-// storage_cluster.cc: forming it, and time that passes in it.
+// storage_cluster.cc: the formation of the cluster, and running its simulation.
 #include "lab/scenario/storage_cluster.h"
 
 #include <fmt/format.h>
@@ -22,12 +22,13 @@ constexpr cluster::TableId kTable = 1;
 
 }  // namespace
 
-StorageCluster::StorageCluster(uint64_t seed, Options options) : options_(options), stage_(seed) {
+StorageCluster::StorageCluster(uint64_t seed, Options options)
+    : options_(options), simulation_(seed) {
   for (int i = 0; i < kManagers; i++) {
-    managers_.push_back(std::make_unique<ManagerProcess>(stage_, i, options_.files));
+    managers_.push_back(std::make_unique<ManagerProcess>(simulation_, i, options_.files));
   }
   for (cluster::NodeId id = 1; id <= kStorageNodes; id++) {
-    nodes_.push_back(std::make_unique<StorageProcess>(stage_, id, seed * 10 + id));
+    nodes_.push_back(std::make_unique<StorageProcess>(simulation_, id, seed * 10 + id));
   }
 }
 
@@ -37,7 +38,7 @@ bool StorageCluster::formed() const {
 }
 
 Task<Result<void>> StorageCluster::try_to_form() {
-  const auto until = [&] { return stage_.world.now_ns() + 5 * kManagerCallNs; };
+  const auto until = [&] { return simulation_.world.now_ns() + 5 * kManagerCallNs; };
   auto init =
       calls_.call(cluster::kInit, cluster::wire::InitRequest(), kManagerCallNs, until(), true);
   (void)co_await std::move(init);
@@ -62,20 +63,19 @@ Task<Result<void>> StorageCluster::try_to_form() {
   cluster::wire::SetTableRequest table;
   table.set_table(kTable);
   for (const auto& [id, chain] : routing().chains) table.add_chains(id);
-  auto setting = calls_.call(cluster::kSetTable, std::move(table), kManagerCallNs, until(), false);
-  FF_CO_TRY(co_await std::move(setting));
+  FF_CO_TRY(
+      co_await calls_.call(cluster::kSetTable, std::move(table), kManagerCallNs, until(), false));
   co_return Result<void>();
 }
 
 Task<void> StorageCluster::watch() {
   for (;;) {
     if (!formed()) {
-      auto forming = try_to_form();
-      (void)co_await std::move(forming);
+      (void)co_await try_to_form();
     }
     routing_.refresh();
-    round_();
-    const auto waited = co_await after(stage_.world.loop(), 500 * kMillisecond);
+    on_round_();
+    const auto waited = co_await sleep_for(simulation_.world.loop(), 500 * kMillisecond);
     if (!waited) co_return;
   }
 }
@@ -87,19 +87,20 @@ void StorageCluster::form() {
 }
 
 void StorageCluster::run_for(int64_t ns) {
-  const int64_t until_ns = stage_.world.now_ns() + ns;
-  while (stage_.world.now_ns() < until_ns && !stage_.violation) {
-    stage_.world.run_for(kStoragePollNs);
-    look_();
+  const int64_t until_ns = simulation_.world.now_ns() + ns;
+  while (simulation_.world.now_ns() < until_ns && !simulation_.violation) {
+    simulation_.world.run_for(kStoragePollNs);
+    on_tick_();
   }
 }
 
 void StorageCluster::run_until(const std::function<bool()>& condition, int64_t most_ns,
                                std::string_view what) {
-  const int64_t end_ns = stage_.world.now_ns() + most_ns;
-  while (!condition() && !stage_.violation) {
-    if (stage_.world.now_ns() >= end_ns)
-      return stage_.broken(fmt::format("{}{}", what, cluster_parts::not_serving(routing())));
+  const int64_t end_ns = simulation_.world.now_ns() + most_ns;
+  while (!condition() && !simulation_.violation) {
+    if (simulation_.world.now_ns() >= end_ns)
+      return simulation_.report_violation(
+          fmt::format("{}{}", what, cluster_parts::not_serving(routing())));
     run_for(500 * kMillisecond);
   }
 }
@@ -108,7 +109,7 @@ bool StorageCluster::all_serve() const {
   if (routing().chains.size() != options_.chains) return false;
   for (const auto& [id, chain] : routing().chains) {
     for (const cluster::Target& target : chain.targets) {
-      if (target.state != cluster::State::serving) return false;
+      if (target.state != cluster::TargetState::serving) return false;
     }
   }
   return true;

@@ -1,4 +1,4 @@
-// log_file.cc: appending, and turning to a new file.
+// log_file.cc: appends to the file, and rotates it when it is full.
 #include "ops/devcluster/log_file.h"
 
 #include <utility>
@@ -11,7 +11,7 @@ LogFile::LogFile(io::Disk& disk, std::string path, uint64_t limit)
     : disk_(disk), path_(std::move(path)), limit_(limit) {}
 
 void LogFile::write(std::string_view bytes) {
-  if (!append(bytes)) file_.reset();  // opened anew next time
+  if (!append(bytes)) file_.reset();  // reopened next time
 }
 
 Result<void> LogFile::append(std::string_view bytes) {
@@ -21,7 +21,7 @@ Result<void> LogFile::append(std::string_view bytes) {
   }
   if (file_ == nullptr) {
     FF_TRY(file_,
-           disk_.open(path_, {.access = io::Access::read_write, .create = true, .mode = 0600}));
+           disk_.open(path_, {.access = io::AccessMode::read_write, .create = true, .mode = 0600}));
     FF_TRY(const auto info, file_->info());
     size_ = info.size;
   }

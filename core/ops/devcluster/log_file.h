@@ -1,5 +1,5 @@
-// The log of a process whose output another one reads: appended to, and never larger than twice its
-// limit, since a full file is renamed (PATH.1) in the place of the one before it.
+// The log of a child process, written by its parent: appended to, and rotated (PATH.1), so that it
+// never takes more than twice its limit.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@ namespace ff::devcluster {
 
 class LogFile {
  public:
-  // Made with the first bytes.
+  // The file is created with the first bytes.
   LogFile(io::Disk& disk, std::string path, uint64_t limit);
 
-  // What cannot be written is lost: a full disk stops nobody's log from being read on.
+  // Bytes that cannot be written are lost: a full disk does not block the process.
   void write(std::string_view bytes);
 
  private:

@@ -1,8 +1,8 @@
-// Runs a cluster's daemons on one machine until it is told to stop, and keeps note of them in their
-// folder (folder.h).
+// The supervisor: runs the daemons of a cluster on one machine until it is asked to stop, and
+// records their status in the folder (cluster_dir.h).
 //
-// Whoever has started it holds the other end of a pipe. While the cluster is being formed they
-// belong together: an end of the pipe without Words::go_on is a stop.
+// The process that started it holds the other end of a pipe. Until SupervisorCommand::detach, the
+// end of the pipe stops the supervisor.
 #pragma once
 
 #include <functional>
@@ -10,46 +10,47 @@
 #include <string>
 #include <vector>
 
-#include "ops/devcluster/folder.h"
-#include "ops/devcluster/keeper.h"
+#include "ops/devcluster/cluster_dir.h"
+#include "ops/devcluster/service_manager.h"
 #include "platform/base/loop.h"
 #include "platform/base/rng.h"
 #include "platform/io/disk.h"
 
 namespace ff::devcluster {
 
-// What is said through the pipe, a byte each.
-enum class Word : char {
-  mount = 'm',  // the cluster is formed: mount it
-  go_on = 'g',  // alone, from now on
+// Commands through the pipe, one byte each.
+enum class SupervisorCommand : char {
+  mount = 'm',   // the cluster is formed: mount it
+  detach = 'g',  // keep running when the pipe is closed
 };
 
 class Supervisor {
  public:
   struct Options {
-    std::string mount;  // empty: nowhere
+    std::string mount;  // mount point; empty: none
     bool schedule = false;
     std::string program;
     std::vector<std::string> env;
     int pipe = -1;                       // non-blocking
-    std::function<void()> changed = {};  // besides what is noted
+    std::function<void()> changed = {};  // a status has changed
   };
-  Supervisor(Loop& loop, io::Disk& disk, Rng& rng, Folder& folder, Made made, Options options);
+  Supervisor(Loop& loop, io::Disk& disk, Rng& rng, ClusterDir& folder, ClusterConfig config,
+             Options options);
 
-  // Until `stop` holds, and all has ended.
+  // Runs until `stop` returns true and all services have stopped.
   Task<void> run(std::function<bool()> stop);
 
  private:
-  void note();
-  Task<void> listen();
+  void write_status();
+  Task<void> read_commands();
 
   Loop& loop_;
-  Folder& folder_;
-  const Made made_;
+  ClusterDir& folder_;
+  const ClusterConfig config_;
   const Options options_;
-  Running running_;
-  bool left_ = false;  // the pipe has ended too early
-  Keeper keeper_;
+  ClusterStatus status_;
+  bool parent_gone_ = false;  // the pipe was closed before detach
+  ServiceManager manager_;
 };
 
 }  // namespace ff::devcluster

@@ -1,4 +1,4 @@
-// agent.cc: the calls, the turns of the hands, the watch over the lease.
+// agent.cc: calls to the scheduler, the reconcile loop, the lease.
 #include "ops/scheduler/agent.h"
 
 #include <nlohmann/json.hpp>
@@ -9,168 +9,172 @@
 namespace ff::scheduler {
 namespace {
 
-constexpr int64_t kAgentPollNs = 200 * kMillisecond;  // at what is held
-constexpr int64_t kIdleNs = kSecond;                  // when nothing is
-constexpr int64_t kCallNs = kSyncNs + 30 * kSecond;   // the scheduler may be storing
-constexpr int64_t kPauseFirstNs = 100 * kMillisecond;
-constexpr int64_t kPauseLastNs = 5 * kSecond;
-constexpr int64_t kKillAgainNs = kSecond;
+constexpr int64_t kReconcileNs = 200 * kMillisecond;  // while attempts are held
+constexpr int64_t kIdleReconcileNs = kSecond;         // while none is held
+constexpr int64_t kCallNs = kSyncNs + 30 * kSecond;   // the scheduler may be waiting for its store
+constexpr int64_t kRetryFirstNs = 100 * kMillisecond;
+constexpr int64_t kRetryMaxNs = 5 * kSecond;
+constexpr int64_t kKillRetryNs = kSecond;
 constexpr int64_t kLogNs = 30 * kSecond;
-constexpr int64_t kHoldsNs = 10 * kSecond;
+constexpr int64_t kTokenCheckNs = 10 * kSecond;
 
 struct Done {};
 
 }  // namespace
 
-Agent::Agent(rpc::ClientContext& context, rpc::Router& router, Holdings& holdings, Options options)
+Agent::Agent(rpc::ClientContext& context, rpc::Router& router, NodeReconciler& reconciler,
+             Options options)
     : context_(context),
       loop_(context.loop),
-      holdings_(holdings),
+      reconciler_(reconciler),
       options_(std::move(options)),
       scheduler_(context, options_.scheduler),
-      checks_(loop_, options_.checks, [this] { tell_news(); }),
-      to_tend_(loop_),
-      to_sync_(loop_),
+      checks_(loop_, options_.checks, [this] { resync(); }),
+      reconcile_wanted_(loop_),
+      first_report_ready_(loop_),
       lease_changed_(loop_),
-      living_(context.metrics.gauge("ff_agent_ranks", "Ranks of this node that may be running")),
-      attempts_(context.metrics.gauge("ff_agent_attempts", "Attempts that this node holds")),
+      ranks_gauge_(
+          context.metrics.gauge("ff_agent_ranks", "Ranks of this node that may be running")),
+      attempts_gauge_(context.metrics.gauge("ff_agent_attempts", "Attempts that this node holds")),
       lease_ends_(context.metrics.counter(
           "ff_agent_lease_ends_total", "Times that ranks were killed for the scheduler's silence")),
       gate_(loop_) {
-  rpc::add_method(router, kLog, *this, &Agent::log, rpc::Access::users);
+  rpc::add_method(router, kLog, *this, &Agent::log, rpc::MethodAccess::users);
 }
 
 void Agent::start(const std::string& answers_at, const std::string& address) {
   options_.node.set_agent(answers_at);
   options_.node.set_address(address);
-  gate_.spawn(enforce());
-  gate_.spawn(tend());
-  gate_.spawn(checks_.tend());
-  gate_.spawn(sync());
+  gate_.spawn(enforce_lease());
+  gate_.spawn(run_reconciler());
+  gate_.spawn(checks_.run());
+  gate_.spawn(run_sync());
 }
 
 Task<void> Agent::close() {
-  Error reason = fail(Errc::interrupted, "the agent goes down");
+  Error reason = fail(Errc::interrupted, "the agent is shutting down");
   co_await gate_.close(std::move(reason));
   co_await scheduler_.close();
 }
 
-// What is held. -----------------------------------------------------------------------------------
+// Reconciling. ------------------------------------------------------------------------------------
 
-Task<void> Agent::tend() {
+Task<void> Agent::run_reconciler() {
   for (;;) {
-    to_tend_.reset();
+    reconcile_wanted_.reset();
     auto orders = std::exchange(orders_, std::nullopt);
-    std::function<Result<Holdings::Report>()> work = [this, orders = std::move(orders)] {
-      return Result<Holdings::Report>(holdings_.turn(orders));
+    std::function<Result<NodeReconciler::Report>()> work = [this, orders = std::move(orders)] {
+      return Result<NodeReconciler::Report>(reconciler_.reconcile(orders));
     };
-    auto turning = hands_.run<Holdings::Report>(loop_, std::move(work));
-    auto report = co_await std::move(turning);
+    auto report = co_await reconcile_thread_.run<NodeReconciler::Report>(loop_, std::move(work));
     if (!report) co_return;
     report_ = *std::move(report);
-    living_.set(static_cast<int64_t>(holdings_.living()));
-    attempts_.set(static_cast<int64_t>(report_.held.size()));
-    if (!looked_ || report_.news != told_news_) {
-      looked_ = true;
-      to_sync_.set();
-      tell_news();
+    ranks_gauge_.set(static_cast<int64_t>(reconciler_.live_ranks()));
+    attempts_gauge_.set(static_cast<int64_t>(report_.held.size()));
+    if (!reconciled_once_ || report_.change_key != sent_change_key_) {
+      reconciled_once_ = true;
+      first_report_ready_.set();
+      resync();
     }
-    const int64_t next_ns = loop_.now_ns() + (report_.held.empty() ? kIdleNs : kAgentPollNs);
-    const auto waited = co_await to_tend_.wait(next_ns);
+    const int64_t next_ns =
+        loop_.now_ns() + (report_.held.empty() ? kIdleReconcileNs : kReconcileNs);
+    const auto waited = co_await reconcile_wanted_.wait(next_ns);
     if (!waited && waited.error().code != Errc::deadline) co_return;
   }
 }
 
 // The scheduler. ----------------------------------------------------------------------------------
 
-// The call under way knows nothing of them.
-void Agent::tell_news() {
-  if (calling_ == nullptr) return;
-  has_news_ = true;
-  Error news = fail(Errc::interrupted, "there is something to tell");
-  calling_->request(std::move(news));
+// The call in flight does not contain the change.
+void Agent::resync() {
+  if (sync_cancel_ == nullptr) return;
+  resync_wanted_ = true;
+  Error changed = fail(Errc::interrupted, "the agent has a change to report");
+  sync_cancel_->request(std::move(changed));
 }
 
-Task<void> Agent::sync() {
-  if (!co_await to_sync_.wait()) co_return;
-  Backoff backoff(context_.rng, kPauseFirstNs, kPauseLastNs);
+Task<void> Agent::run_sync() {
+  if (!co_await first_report_ready_.wait()) co_return;
+  Backoff backoff(context_.rng, kRetryFirstNs, kRetryMaxNs);
   for (;;) {
     const int64_t sent_ns = loop_.now_ns();
-    told_news_ = report_.news;
-    has_news_ = false;
-    auto calling = call();
-    auto reply = co_await std::move(calling);
-    if (gate_.cancel().requested()) co_return;
-    Result<void> taken = reply ? take(*std::move(reply), sent_ns) : Result<void>(reply.error());
+    sent_change_key_ = report_.change_key;
+    resync_wanted_ = false;
+    auto reply = co_await send_sync();
+    if (gate_.cancellation().requested()) co_return;
+    Result<void> taken =
+        reply ? accept_reply(*std::move(reply), sent_ns) : Result<void>(reply.error());
     if (taken) {
-      if (trouble_) log_info("the scheduler answers", {{"scheduler", options_.scheduler.text()}});
-      trouble_.reset();
+      if (sync_error_)
+        log_info("the scheduler answers", {{"scheduler", options_.scheduler.text()}});
+      sync_error_.reset();
       backoff.reset();
       continue;
     }
-    if (has_news_) continue;
-    if (!trouble_ || trouble_->message != taken.error().message) {
+    if (resync_wanted_) continue;
+    if (!sync_error_ || sync_error_->message != taken.error().message) {
       log_warning("the scheduler does not answer",
                   {{"scheduler", options_.scheduler.text()}, {"cause", taken.error().message}});
     }
-    trouble_ = std::move(taken).error();
-    if (!co_await after(loop_, backoff.pause_ns())) co_return;
+    sync_error_ = std::move(taken).error();
+    if (!co_await sleep_for(loop_, backoff.next_delay_ns())) co_return;
   }
 }
 
-// One call, which tend() gives up when there are news.
-Task<Result<wire::SyncReply>> Agent::call() {
+// One call; resync() cancels it.
+Task<Result<wire::SyncReply>> Agent::send_sync() {
   wire::SyncRequest request;
   *request.mutable_node() = options_.node;
-  request.set_boot(holdings_.boot());
+  request.set_boot(reconciler_.boot());
   request.set_scheduler(report_.scheduler);
   for (const wire::Held& held : report_.held) *request.add_held() = held;
-  request.set_seen(seen_);
-  if (checks_.told().run() != 0) *request.mutable_checks() = checks_.told();
-  Cancel* const parent = co_await current_cancel();
+  request.set_seen(orders_version_);
+  if (checks_.report().run() != 0) *request.mutable_checks() = checks_.report();
+  CancellationToken* const parent = co_await current_cancellation();
   CancelScope scope(loop_, parent, INT64_MAX, "");
-  calling_ = &scope.cancel();
-  auto calling = rpc::call_method(scheduler_, kSync, std::move(request), loop_.now_ns() + kCallNs);
-  auto reply = co_await std::move(calling).under(scope.cancel());
-  calling_ = nullptr;
+  sync_cancel_ = &scope.cancellation();
+  auto reply =
+      co_await rpc::call_method(scheduler_, kSync, std::move(request), loop_.now_ns() + kCallNs)
+          .with_cancellation(scope.cancellation());
+  sync_cancel_ = nullptr;
   co_return reply;
 }
 
-Result<void> Agent::take(wire::SyncReply reply, int64_t sent_ns) {
+Result<void> Agent::accept_reply(wire::SyncReply reply, int64_t sent_ns) {
   if (!report_.scheduler.empty() && report_.scheduler != reply.scheduler()) {
-    return fail(Errc::refused, "it is another scheduler than the one whose tasks this node has");
+    return fail(Errc::refused, "this node has tasks of another scheduler");
   }
-  holdings_.set_lease(sent_ns, std::max<int64_t>(0, reply.lease()));
-  seen_ = reply.version();
-  checks_.want(reply.checks());
+  reconciler_.set_lease(sent_ns, std::max<int64_t>(0, reply.lease()));
+  orders_version_ = reply.version();
+  checks_.set_wanted_run(reply.checks());
   orders_ = std::move(reply);
   lease_changed_.set();
-  to_tend_.set();
+  reconcile_wanted_.set();
   return {};
 }
 
 // The lease. --------------------------------------------------------------------------------------
 
-Task<void> Agent::enforce() {
+Task<void> Agent::enforce_lease() {
   bool over = false;
   for (;;) {
     lease_changed_.reset();
-    const int64_t until_ns = holdings_.lease_until_ns();
+    const int64_t until_ns = reconciler_.lease_until_ns();
     int64_t next_ns = until_ns;
     if (loop_.now_ns() >= until_ns) {
-      next_ns = loop_.now_ns() + kKillAgainNs;
-      if (const size_t living = holdings_.living(); living > 0) {
+      next_ns = loop_.now_ns() + kKillRetryNs;
+      if (const size_t living = reconciler_.live_ranks(); living > 0) {
         if (!std::exchange(over, true)) {
           lease_ends_.add();
-          log_error("the lease is over: all ranks are killed", {{"ranks", living}});
+          log_error("the lease has expired: killing all ranks", {{"ranks", living}});
         }
         std::function<Result<Done>()> work = [this] {
-          holdings_.kill_living();
+          reconciler_.kill_all_ranks();
           return Result<Done>(Done());
         };
-        auto killing = killer_.run<Done>(loop_, std::move(work));
+        auto killing = kill_thread_.run<Done>(loop_, std::move(work));
         if (!co_await std::move(killing)) co_return;
-        to_tend_.set();
+        reconcile_wanted_.set();
       }
     } else {
       over = false;
@@ -182,35 +186,34 @@ Task<void> Agent::enforce() {
 
 // Logs. -------------------------------------------------------------------------------------------
 
-// The scheduler knows; what it has said stays true for a while.
-Task<Result<void>> Agent::check_token(auth::User token) {
-  const auto found = held_tokens_.find({token.uid, token.serial});
-  if (found != held_tokens_.end() && loop_.now_ns() < found->second) co_return Result<void>();
+// Asks the scheduler; a positive answer is cached.
+Task<Result<void>> Agent::check_token(auth::TokenId token) {
+  const auto found = valid_tokens_.find({token.uid, token.serial});
+  if (found != valid_tokens_.end() && loop_.now_ns() < found->second) co_return Result<void>();
   wire::HoldsRequest request;
   request.set_uid(token.uid);
   request.set_serial(token.serial);
-  auto asking = rpc::call_method(scheduler_, kHolds, std::move(request), loop_.now_ns() + kHoldsNs);
+  auto asking =
+      rpc::call_method(scheduler_, kHolds, std::move(request), loop_.now_ns() + kTokenCheckNs);
   FF_CO_TRY(co_await std::move(asking));
-  std::erase_if(held_tokens_, [this](const auto& one) { return one.second <= loop_.now_ns(); });
-  held_tokens_[{token.uid, token.serial}] = loop_.now_ns() + kHoldsNs;
+  std::erase_if(valid_tokens_, [this](const auto& one) { return one.second <= loop_.now_ns(); });
+  valid_tokens_[{token.uid, token.serial}] = loop_.now_ns() + kTokenCheckNs;
   co_return Result<void>();
 }
 
 Task<Result<wire::LogReply>> Agent::log(rpc::ServerCall& call, wire::LogRequest request) {
   std::optional<uint32_t> reader;
   if (!call.peer().trusted()) {
-    if (!call.peer().user) co_return fail(Errc::refused, "logs are their owner's");
+    if (!call.peer().user) co_return fail(Errc::refused, "only the owner may read logs");
     reader = call.peer().user->uid;
-    auto checking = check_token(*call.peer().user);
-    FF_CO_TRY(co_await std::move(checking));
+    FF_CO_TRY(co_await check_token(*call.peer().user));
   }
   std::function<Result<wire::LogReply>()> work = [this, request = std::move(request), reader] {
-    return holdings_.logs().read(request, reader);
+    return reconciler_.logs().read(request, reader);
   };
-  auto reading = reader_.run<wire::LogReply>(loop_, std::move(work));
-  auto bounded = with_deadline(loop_, loop_.now_ns() + kLogNs, "the disk with the logs hangs",
-                               std::move(reading));
-  co_return co_await std::move(bounded);
+  auto reading = log_thread_.run<wire::LogReply>(loop_, std::move(work));
+  co_return co_await with_deadline(loop_, loop_.now_ns() + kLogNs, "the disk with the logs hangs",
+                                   std::move(reading));
 }
 
 std::string Agent::status() const {
@@ -218,9 +221,9 @@ std::string Agent::status() const {
                                  {"node", options_.node.name()},
                                  {"address", options_.node.agent()},
                                  {"scheduler", options_.scheduler.text()}};
-  json["trouble"] = trouble_ ? nlohmann::ordered_json(trouble_->message) : nullptr;
-  json["lease_s"] = static_cast<double>(holdings_.lease_until_ns() - loop_.now_ns()) / kSecond;
-  json["validating"] = checks_.told().runs();
+  json["trouble"] = sync_error_ ? nlohmann::ordered_json(sync_error_->message) : nullptr;
+  json["lease_s"] = static_cast<double>(reconciler_.lease_until_ns() - loop_.now_ns()) / kSecond;
+  json["validating"] = checks_.report().runs();
   json["attempts"] = nlohmann::ordered_json::array();
   for (const wire::Held& held : report_.held) {
     size_t running = 0;

@@ -1,10 +1,9 @@
-// The agent of a node: tells the scheduler all that the node holds, again and again, and carries
-// out all that it is told (service.h, kSync). One call is in flight; when something has happened
-// here that the scheduler waits for, it is given up for a new one.
+// The agent of a node: it reports to the scheduler all that the node holds, again and again, and
+// carries out the orders in the replies (service.h, kSync). One call is in flight; when something
+// happens that the scheduler waits for, the agent cancels the call and sends a new one.
 //
-// What blocks is done on threads (base/side_thread.h): the loop itself only calls, answers kLog and
-// watches the lease. When that is over, nothing that the agent may be busy with keeps it from
-// killing all ranks.
+// Blocking work runs on threads. The loop only makes calls, answers kLog and watches the lease; so
+// when the lease expires, nothing that the agent is busy with can keep it from killing all ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,70 +11,72 @@
 #include <string>
 #include <vector>
 
-#include "ops/scheduler/holdings.h"
 #include "ops/scheduler/node_checks.h"
+#include "ops/scheduler/node_reconciler.h"
 #include "ops/scheduler/service.h"
 #include "platform/base/gate.h"
-#include "platform/base/side_thread.h"
 #include "platform/base/wait.h"
+#include "platform/base/worker_thread.h"
 #include "platform/net/address.h"
 #include "platform/rpc/client.h"
-#include "platform/rpc/session.h"
+#include "platform/rpc/server_connection.h"
 
 namespace ff::scheduler {
 
 class Agent {
  public:
   struct Options {
-    wire::Node node;  // without addresses
+    wire::Node node;  // addresses are filled in by start()
     net::Address scheduler;
-    std::vector<std::string> checks;  // NodeChecks' command
+    std::vector<std::string> checks;  // command of NodeChecks
   };
-  // All outlive it.
-  Agent(rpc::ClientContext& context, rpc::Router& router, Holdings& holdings, Options options);
+  // The references must outlive the agent.
+  Agent(rpc::ClientContext& context, rpc::Router& router, NodeReconciler& reconciler,
+        Options options);
 
-  // `answers_at`: where it answers kLog, "host:port". `address`: where ranks of other nodes reach
-  // this one.
+  // `answers_at`: the address of its kLog service, "host:port". `address`: where ranks of other
+  // nodes reach this node.
   void start(const std::string& answers_at, const std::string& address);
-  // Ranks go on. It waits for the threads when it is destroyed.
+  // Closes the agent; ranks keep running. The destructor joins the threads.
   Task<void> close();
-  // One JSON object.
+  // One JSON object for /status.
   std::string status() const;
 
  private:
-  Task<void> tend();
-  Task<void> sync();
-  Task<Result<wire::SyncReply>> call();
-  void tell_news();
-  Result<void> take(wire::SyncReply reply, int64_t sent_ns);
-  Task<void> enforce();
-  Task<Result<void>> check_token(auth::User token);
+  Task<void> run_reconciler();
+  Task<void> run_sync();
+  Task<Result<wire::SyncReply>> send_sync();
+  void resync();
+  Result<void> accept_reply(wire::SyncReply reply, int64_t sent_ns);
+  Task<void> enforce_lease();
+  Task<Result<void>> check_token(auth::TokenId token);
   Task<Result<wire::LogReply>> log(rpc::ServerCall& call, wire::LogRequest request);
 
   rpc::ClientContext& context_;
   Loop& loop_;
-  Holdings& holdings_;
+  NodeReconciler& reconciler_;
   Options options_;
   rpc::Client scheduler_;
 
-  bool looked_ = false;
-  Holdings::Report report_;  // the newest
+  bool reconciled_once_ = false;
+  NodeReconciler::Report report_;  // the latest
   NodeChecks checks_;
-  std::string told_news_;  // of the last call that was begun
+  std::string sent_change_key_;  // of the report in the last call
   std::optional<wire::SyncReply> orders_;
-  uint64_t seen_ = 0;
-  std::optional<Error> trouble_;  // the scheduler's last answer was none
-  Cancel* calling_ = nullptr;
-  bool has_news_ = false;  // for which the call was given up
-  Event to_tend_, to_sync_, lease_changed_;
-  std::map<std::pair<uint32_t, uint64_t>, int64_t> held_tokens_;  // uid and serial: until when
-  Gauge& living_;
-  Gauge& attempts_;
+  uint64_t orders_version_ = 0;
+  std::optional<Error> sync_error_;  // why the last call failed
+  CancellationToken* sync_cancel_ = nullptr;
+  bool resync_wanted_ = false;  // the call was cancelled to report a change
+  Event reconcile_wanted_, first_report_ready_, lease_changed_;
+  std::map<std::pair<uint32_t, uint64_t>, int64_t>
+      valid_tokens_;  // uid and serial: valid until, steady
+  Gauge& ranks_gauge_;
+  Gauge& attempts_gauge_;
   Counter& lease_ends_;
 
   Gate gate_;
-  // Last: their work uses what is above.
-  SideThread hands_, killer_, reader_;
+  // Declared last: their work uses the members above.
+  WorkerThread reconcile_thread_, kill_thread_, log_thread_;
 };
 
 }  // namespace ff::scheduler

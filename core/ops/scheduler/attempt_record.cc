@@ -1,15 +1,15 @@
-// attempt_record.cc: attempt.json, in the form of the shim's files (shim/fields.h).
+// attempt_record.cc: attempt.json, in the format of the files of shims (shim/json_reader.h).
 //
 //   {"ff_shim": 1, "scheduler": "9f…", "task": 12, "attempt": 1, "node_rank": 0, "processes": 2,
 //    "port": 23450, "uid": 1000, "user": {"uid": 1000, "gid": 1000, "groups": [44]},
 //    "boot": "3f…"}
 //
-// "user" may be missing.
+// "user" may be absent.
 #include "ops/scheduler/attempt_record.h"
 
-#include "ops/shim/fields.h"
+#include "ops/shim/json_reader.h"
 #include "platform/base/text.h"
-#include "training/task/agent_side.h"
+#include "training/task/agent_task_dir.h"
 
 namespace ff::scheduler {
 
@@ -50,7 +50,7 @@ std::string to_json(const AttemptRecord& record) {
 }
 
 Result<AttemptRecord> parse_attempt(std::string_view text) {
-  FF_TRY(const shim::Fields fields, shim::Fields::parse(text, kAttemptFile));
+  FF_TRY(const shim::JsonReader fields, shim::JsonReader::parse(text, kAttemptFile));
   AttemptRecord record;
   const auto small = [&fields](const char* key, uint32_t& into) -> Result<void> {
     FF_TRY(const uint64_t number, fields.number(key, UINT32_MAX));
@@ -62,14 +62,14 @@ Result<AttemptRecord> parse_attempt(std::string_view text) {
   FF_TRY(small("attempt", record.attempt));
   FF_TRY(small("node_rank", record.node_rank));
   FF_TRY(small("processes", record.processes));
-  if (record.processes == 0 || record.processes > task::kRanksMost) {
-    return fields.wrong("processes", "none, or too many");
+  if (record.processes == 0 || record.processes > task::kNodeRanksMax) {
+    return fields.field_error("processes", "none, or too many");
   }
   FF_TRY(small("port", record.port));
   FF_TRY(small("uid", record.uid));
   FF_TRY(record.boot, fields.text("boot"));
   if (fields.has("user")) {
-    FF_TRY(const shim::Fields user, fields.object("user"));
+    FF_TRY(const shim::JsonReader user, fields.object("user"));
     FF_TRY(const uint64_t uid, user.number("uid", UINT32_MAX));
     FF_TRY(const uint64_t gid, user.number("gid", UINT32_MAX));
     FF_TRY(const auto groups, user.numbers("groups", UINT32_MAX));

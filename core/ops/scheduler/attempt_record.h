@@ -1,5 +1,5 @@
-// What an agent writes down of an attempt before anything of it starts: `attempt.json` in the
-// attempt's folder, from which it goes on after it was killed.
+// `attempt.json` in the folder of an attempt: what the agent stores before anything of the attempt
+// starts, and reads again after a restart.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@
 namespace ff::scheduler {
 
 struct AttemptRecord {
-  std::string scheduler = {};  // whose it is
+  std::string scheduler = {};  // id of the scheduler that owns it
   uint64_t task = 0;
   uint32_t attempt = 0;
   uint32_t node_rank = 0;
   uint32_t processes = 1;
-  uint32_t port = 0;                    // of the gang, on the first node; else 0
-  uint32_t uid = 0;                     // its owner, who may read its logs
-  std::optional<shim::User> user = {};  // that ranks become; nothing: they stay the agent's
-  std::string boot = {};                // of the kernel
+  uint32_t port = 0;                        // MASTER_PORT, reserved on the first node; else 0
+  uint32_t uid = 0;                         // the owner of the task, who may read its logs
+  std::optional<shim::RankUser> user = {};  // credentials of the ranks; nothing: those of the agent
+  std::string boot = {};                    // boot id of the kernel
 
   // "12.1"
   std::string name() const;
 };
 
 constexpr const char* kAttemptFile = "attempt.json";
-constexpr uint64_t kAttemptRecordMost = kMiB;  // bytes of the file
+constexpr uint64_t kAttemptRecordBytesMax = kMiB;  // bytes of the file
 
 std::string to_json(const AttemptRecord& record);
 // Errors: corrupt, newer_format.
 Result<AttemptRecord> parse_attempt(std::string_view text);
 
-// TASK.ATTEMPT, as its folders are called.
+// TASK.ATTEMPT, the name of its folders.
 struct AttemptName {
   uint64_t task = 0;
   uint32_t attempt = 0;

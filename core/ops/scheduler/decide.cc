@@ -1,10 +1,10 @@
-// decide.cc: one pass over the waiting tasks.
+// decide.cc: one scheduling pass over the waiting tasks.
 #include "ops/scheduler/decide.h"
 
 #include <algorithm>
 #include <array>
 
-#include "ops/scheduler/supply.h"
+#include "ops/scheduler/node_pool.h"
 #include "ops/scheduler/victims.h"
 #include "platform/base/check.h"
 
@@ -12,8 +12,8 @@ namespace ff::scheduler {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kWhys = {"not_yet",  "no_quota", "never", "nodes_out",
-                                                   "stopping", "zones",    "first", "behind"};
+constexpr std::array<std::string_view, 8> kWaitReasons = {
+    "not_yet", "no_quota", "never", "nodes_out", "stopping", "zones", "first", "behind"};
 
 int64_t later(int64_t from_ns, int64_t by_ns) {
   return from_ns > kNever - by_ns ? kNever : from_ns + by_ns;
@@ -21,283 +21,291 @@ int64_t later(int64_t from_ns, int64_t by_ns) {
 
 class Pass {
  public:
-  Pass(const Picture& picture, int64_t now_ns)
-      : picture_(picture),
+  Pass(const ClusterSnapshot& snapshot, int64_t now_ns)
+      : snapshot_(snapshot),
         now_ns_(now_ns),
-        supply_(picture, now_ns),
-        stopped_(picture.tasks.size(), false) {}
+        pool_(snapshot, now_ns),
+        stopped_(snapshot.tasks.size(), false) {}
 
-  Decision run() {
+  SchedulingDecision run() {
     survey();
     for (const uint32_t task : queue_) consider(task);
     return std::move(decision_);
   }
 
  private:
-  // The first task of a group that must wait longer, with nodes reserved for it.
-  struct First {
+  // The first task of a partition that must wait longer, with nodes reserved for it.
+  struct Reservation {
     uint32_t task = 0;
-    Level level = 0;
+    PriorityLevel level = 0;
     int64_t from_ns = kNever;
   };
-  // Tasks of one level that can be interrupted, least loss a node first.
+  // Tasks of one level that can be preempted, in order of loss per node.
   struct Queue {
     std::vector<uint32_t> tasks;
-    size_t begin = 0;  // those before it have been asked to stop
+    size_t begin = 0;  // tasks before it were asked to stop
   };
-  // One task that is looked at.
-  struct Asks {
+  // The task that is being considered.
+  struct PendingGang {
     uint32_t task;
-    Level level;
-    const Kind& kind;
+    PriorityLevel level;
+    const EligibleNodes& eligible;
     uint32_t count;
-    const First* first;
+    const Reservation* first;
     bool may_span;  // zones
   };
 
   void survey();
-  std::optional<Level> charge_level(const Gang& task, Wait& wait) const;
-  bool has_quota(const Gang& task, Level level, uint32_t* missing) const;
+  std::optional<PriorityLevel> charge_level(const Gang& task, TaskWait& wait) const;
+  bool has_quota(const Gang& task, PriorityLevel level, uint32_t* missing) const;
   void consider(uint32_t task);
-  bool may_use_reserved(const Asks& asks) const;
-  bool try_start(const Asks& asks, Scope scope);
-  bool try_claim(const Asks& asks, Scope scope);
-  bool try_interrupt(const Asks& asks);
-  Candidate candidate(const Asks& asks, Scope scope, uint32_t index) const;
-  std::optional<Victims> victims(const Asks& asks, Scope scope);
-  void block(const Asks& asks);
-  void reserve(const Asks& asks, First& first);
-  int64_t free_from(uint32_t node, Level level) const;
-  void start(const Asks& asks, Scope scope);
-  void claim(const Asks& asks, Scope scope);
-  std::vector<Scope> zone_scopes(const Asks& asks) const;
+  bool may_use_reserved(const PendingGang& pending) const;
+  bool try_start(const PendingGang& pending, PoolScope scope);
+  bool try_claim(const PendingGang& pending, PoolScope scope);
+  bool try_preempt(const PendingGang& pending);
+  PreemptionCandidate candidate(const PendingGang& pending, PoolScope scope, uint32_t index) const;
+  std::optional<Victims> victims(const PendingGang& pending, PoolScope scope);
+  void block(const PendingGang& pending);
+  void reserve(const PendingGang& pending, Reservation& first);
+  int64_t available_ns(uint32_t node, PriorityLevel level) const;
+  void start(const PendingGang& pending, PoolScope scope);
+  void claim(const PendingGang& pending, PoolScope scope);
+  std::vector<PoolScope> zone_scopes(const PendingGang& pending) const;
   bool loses_less(uint32_t a, uint32_t b) const;
   bool spans(const std::vector<uint32_t>& nodes) const;
 
-  const Picture& picture_;
+  const ClusterSnapshot& snapshot_;
   const int64_t now_ns_;
-  Supply supply_;
-  std::vector<uint32_t> queue_;                                   // tasks that wait, in their turn
-  std::map<uint32_t, std::array<Queue, kLevels>> interruptible_;  // by group
-  std::vector<bool> stopped_;                                     // by task: in this pass
-  std::map<std::tuple<uint32_t, uint32_t, Level>, uint32_t> charged_;  // user, group, level: nodes
-  std::map<uint32_t, First> firsts_;                                   // by group
-  uint32_t spanning_ = kNobody;                                        // the task that spans zones
-  Decision decision_;
+  NodePool pool_;
+  std::vector<uint32_t> queue_;                                         // waiting tasks, in order
+  std::map<uint32_t, std::array<Queue, kPriorityLevels>> preemptible_;  // by partition
+  std::vector<bool> stopped_;  // by task: preempted in this pass
+  std::map<std::tuple<uint32_t, uint32_t, PriorityLevel>, uint32_t>
+      charged_;                                   // user, partition, level: nodes
+  std::map<uint32_t, Reservation> reservations_;  // by partition
+  uint32_t spanning_ = kNoIndex;                  // the task that spans zones
+  SchedulingDecision decision_;
 };
 
 void Pass::survey() {
-  std::vector<Level> level(picture_.tasks.size(), 0);
-  for (uint32_t i = 0; i < picture_.tasks.size(); i++) {
-    const Gang& task = picture_.tasks[i];
-    if (task.phase == Phase::waiting) {
+  std::vector<PriorityLevel> level(snapshot_.tasks.size(), 0);
+  for (uint32_t i = 0; i < snapshot_.tasks.size(); i++) {
+    const Gang& task = snapshot_.tasks[i];
+    if (task.phase == GangPhase::waiting) {
       queue_.push_back(i);
       continue;
     }
-    const uint32_t group = task.demand.group;
-    charged_[{task.user, group, task.charged}] += static_cast<uint32_t>(task.nodes.size());
-    if (supply_.gives_way(i)) interruptible_[group][task.charged].tasks.push_back(i);
-    if (spanning_ == kNobody && spans(task.nodes)) spanning_ = i;
+    const uint32_t partition = task.request.partition;
+    charged_[{task.user, partition, task.charged_level}] +=
+        static_cast<uint32_t>(task.nodes.size());
+    if (pool_.is_preemptible(i)) preemptible_[partition][task.charged_level].tasks.push_back(i);
+    if (spanning_ == kNoIndex && spans(task.nodes)) spanning_ = i;
   }
-  for (auto& [group, levels] : interruptible_) {
+  for (auto& [partition, levels] : preemptible_) {
     for (Queue& queue : levels) {
       std::ranges::sort(queue.tasks, [this](uint32_t a, uint32_t b) { return loses_less(a, b); });
     }
   }
-  // Those whose level depends on quotas are placed by the one that they would get now.
+  // Tasks without a level of their own are ordered by the level they would get now.
   for (const uint32_t i : queue_) {
-    Wait unused;
-    const Gang& task = picture_.tasks[i];
+    TaskWait unused;
+    const Gang& task = snapshot_.tasks[i];
     level[i] = task.level.value_or(charge_level(task, unused).value_or(0));
   }
   std::ranges::sort(queue_, [&](uint32_t a, uint32_t b) {
-    return std::tuple(level[b], picture_.tasks[a].order) <
-           std::tuple(level[a], picture_.tasks[b].order);
+    return std::tuple(level[b], snapshot_.tasks[a].order) <
+           std::tuple(level[a], snapshot_.tasks[b].order);
   });
 }
 
-// For each node. Of the same loss, who has run less.
+// By loss per node; with equal loss, by shorter run time.
 bool Pass::loses_less(uint32_t a, uint32_t b) const {
-  const Gang& one = picture_.tasks[a];
-  const Gang& other = picture_.tasks[b];
+  const Gang& one = snapshot_.tasks[a];
+  const Gang& other = snapshot_.tasks[b];
   return std::tuple(-one.saved_ns, -one.started_ns, one.order) <
          std::tuple(-other.saved_ns, -other.started_ns, other.order);
 }
 
 bool Pass::spans(const std::vector<uint32_t>& nodes) const {
   return std::ranges::any_of(nodes, [&](uint32_t node) {
-    return picture_.nodes[node].zone != picture_.nodes[nodes.front()].zone;
+    return snapshot_.nodes[node].zone != snapshot_.nodes[nodes.front()].zone;
   });
 }
 
-bool Pass::has_quota(const Gang& task, Level level, uint32_t* missing) const {
-  const auto limit = picture_.quotas.limit(task.user, task.demand.group, level);
+bool Pass::has_quota(const Gang& task, PriorityLevel level, uint32_t* missing) const {
+  const auto limit = snapshot_.quotas.limit(task.user, task.request.partition, level);
   if (!limit) return true;
-  const auto found = charged_.find({task.user, task.demand.group, level});
-  const uint32_t wanted = task.demand.nodes + (found == charged_.end() ? 0 : found->second);
+  const auto found = charged_.find({task.user, task.request.partition, level});
+  const uint32_t wanted = task.request.nodes + (found == charged_.end() ? 0 : found->second);
   *missing = wanted > *limit ? wanted - *limit : 0;
   return *missing == 0;
 }
 
-// Without a level of its own: the highest at which it has a quota with room; with no quota at all,
-// the usual one.
-std::optional<Level> Pass::charge_level(const Gang& task, Wait& wait) const {
+// A task without a level of its own gets the highest level at which its quota has room; without any
+// quota the default level.
+std::optional<PriorityLevel> Pass::charge_level(const Gang& task, TaskWait& wait) const {
   if (task.level) {
     return has_quota(task, *task.level, &wait.missing) ? task.level : std::nullopt;
   }
   bool any = false;
-  for (size_t level = kLevels; level-- > 0;) {
-    const auto one = static_cast<Level>(level);
-    if (!picture_.quotas.limit(task.user, task.demand.group, one)) continue;
+  for (size_t level = kPriorityLevels; level-- > 0;) {
+    const auto one = static_cast<PriorityLevel>(level);
+    if (!snapshot_.quotas.limit(task.user, task.request.partition, one)) continue;
     any = true;
     uint32_t missing = 0;
     if (has_quota(task, one, &missing)) return one;
     wait.missing = wait.missing == 0 ? missing : std::min(wait.missing, missing);
   }
   if (any) return std::nullopt;
-  return kUsualLevel;
+  return kDefaultLevel;
 }
 
 void Pass::consider(uint32_t index) {
-  const Gang& task = picture_.tasks[index];
-  Wait why{.task = index};
-  const auto refuse = [&](Why reason, uint32_t missing = 0, int64_t expected_ns = kNever) {
-    why.why = reason;
-    why.missing = missing;
-    why.expected_ns = expected_ns;
-    decision_.waits.push_back(why);
+  const Gang& task = snapshot_.tasks[index];
+  TaskWait wait{.task = index};
+  const auto refuse = [&](WaitReason reason, uint32_t missing = 0, int64_t expected_ns = kNever) {
+    wait.reason = reason;
+    wait.missing = missing;
+    wait.expected_ns = expected_ns;
+    decision_.waits.push_back(wait);
   };
-  if (task.ready_ns > now_ns_) return refuse(Why::not_yet, 0, task.ready_ns);
-  const Kind& kind = supply_.kind(task.demand);
-  const uint32_t count = task.demand.nodes;
-  const auto all = static_cast<uint32_t>(kind.nodes.size());
-  if (count > all) return refuse(Why::never, count - all);
-  if (count > kind.usable) return refuse(Why::nodes_out, count - kind.usable);
-  const auto level = charge_level(task, why);
-  if (!level) return refuse(Why::no_quota, why.missing);
-  const auto first = firsts_.find(kind.group);
-  const Asks asks{.task = index,
-                  .level = *level,
-                  .kind = kind,
-                  .count = count,
-                  .first = first == firsts_.end() ? nullptr : &first->second,
-                  .may_span = kind.zones.size() > 1 && spanning_ == kNobody};
-  const bool reserved_too = may_use_reserved(asks);
-  const Scope everywhere{.reserved_too = reserved_too};
-  // Most cannot: that is seen at once.
-  if (Supply::below(kind, everywhere, *level) < count) return block(asks);
-  for (const Scope scope : zone_scopes(asks)) {
-    if (try_start(asks, scope)) return;
+  if (task.ready_ns > now_ns_) return refuse(WaitReason::begin_time, 0, task.ready_ns);
+  const EligibleNodes& eligible = pool_.eligible(task.request);
+  const uint32_t count = task.request.nodes;
+  const auto all = static_cast<uint32_t>(eligible.nodes.size());
+  if (count > all) return refuse(WaitReason::unsatisfiable, count - all);
+  if (count > eligible.usable)
+    return refuse(WaitReason::nodes_unavailable, count - eligible.usable);
+  const auto level = charge_level(task, wait);
+  if (!level) return refuse(WaitReason::quota, wait.missing);
+  const auto first = reservations_.find(eligible.partition);
+  const PendingGang pending{.task = index,
+                            .level = *level,
+                            .eligible = eligible,
+                            .count = count,
+                            .first = first == reservations_.end() ? nullptr : &first->second,
+                            .may_span = eligible.zones.size() > 1 && spanning_ == kNoIndex};
+  const bool with_reserved = may_use_reserved(pending);
+  const PoolScope everywhere{.with_reserved = with_reserved};
+  // A quick test first: most waiting tasks cannot start.
+  if (NodePool::free_or_preemptible(eligible, everywhere, *level) < count) return block(pending);
+  for (const PoolScope scope : zone_scopes(pending)) {
+    if (try_start(pending, scope)) return;
   }
-  for (const Scope scope : zone_scopes(asks)) {
-    if (try_claim(asks, scope)) return;
+  for (const PoolScope scope : zone_scopes(pending)) {
+    if (try_claim(pending, scope)) return;
   }
-  if (asks.may_span && (try_start(asks, everywhere) || try_claim(asks, everywhere))) return;
-  if (try_interrupt(asks)) return;
-  block(asks);
+  if (pending.may_span && (try_start(pending, everywhere) || try_claim(pending, everywhere)))
+    return;
+  if (try_preempt(pending)) return;
+  block(pending);
 }
 
-// Zones of its kind, the best fit first; with what is free now.
-std::vector<Scope> Pass::zone_scopes(const Asks& asks) const {
-  std::vector<std::pair<Supply::Fit, Scope>> fits;
-  const bool reserved_too = may_use_reserved(asks);
-  for (uint32_t zone = 0; zone < asks.kind.zones.size(); zone++) {
-    const Scope scope{.zone = zone, .reserved_too = reserved_too};
-    Supply::Fit fit{.leaves = UINT32_MAX};
-    if (Supply::free(asks.kind, scope) >= asks.count) {
-      fit = supply_.fit(asks.kind, scope, asks.count, false);
+// The eligible zones, best fit first, by the nodes that are free now.
+std::vector<PoolScope> Pass::zone_scopes(const PendingGang& pending) const {
+  std::vector<std::pair<NodePool::Fit, PoolScope>> fits;
+  const bool with_reserved = may_use_reserved(pending);
+  for (uint32_t zone = 0; zone < pending.eligible.zones.size(); zone++) {
+    const PoolScope scope{.zone = zone, .with_reserved = with_reserved};
+    NodePool::Fit fit{.leaves = UINT32_MAX};
+    if (NodePool::free(pending.eligible, scope) >= pending.count) {
+      fit = pool_.fit(pending.eligible, scope, pending.count, false);
     }
     fits.emplace_back(fit, scope);
   }
   std::ranges::stable_sort(fits, {}, [](const auto& one) { return one.first; });
-  std::vector<Scope> scopes;
+  std::vector<PoolScope> scopes;
   for (const auto& [fit, scope] : fits) scopes.push_back(scope);
   return scopes;
 }
 
-// It ends before the reservation, or can be interrupted for it at once.
-bool Pass::may_use_reserved(const Asks& asks) const {
-  if (asks.first == nullptr) return true;
-  const Gang& task = picture_.tasks[asks.task];
-  if (asks.level < asks.first->level && task.min_run_ns == 0) return true;
-  if (task.limit_ns == 0 || asks.first->from_ns == kNever) return false;
-  return later(now_ns_ + task.limit_ns, picture_.stop_ns) <= asks.first->from_ns;
+// It ends before the reservation starts, or can be preempted for it at once.
+bool Pass::may_use_reserved(const PendingGang& pending) const {
+  if (pending.first == nullptr) return true;
+  const Gang& task = snapshot_.tasks[pending.task];
+  if (pending.level < pending.first->level && task.min_run_ns == 0) return true;
+  if (task.limit_ns == 0 || pending.first->from_ns == kNever) return false;
+  return later(now_ns_ + task.limit_ns, snapshot_.stop_ns) <= pending.first->from_ns;
 }
 
-bool Pass::try_start(const Asks& asks, Scope scope) {
-  if (Supply::free(asks.kind, scope) < asks.count) return false;
-  start(asks, scope);
+bool Pass::try_start(const PendingGang& pending, PoolScope scope) {
+  if (NodePool::free(pending.eligible, scope) < pending.count) return false;
+  start(pending, scope);
   return true;
 }
 
-bool Pass::try_claim(const Asks& asks, Scope scope) {
-  if (Supply::free_or_soon(asks.kind, scope) < asks.count) return false;
-  claim(asks, scope);
+bool Pass::try_claim(const PendingGang& pending, PoolScope scope) {
+  if (NodePool::free_or_releasing(pending.eligible, scope) < pending.count) return false;
+  claim(pending, scope);
   return true;
 }
 
-void Pass::start(const Asks& asks, Scope scope) {
-  const Gang& task = picture_.tasks[asks.task];
-  Start start{.task = asks.task, .level = asks.level};
-  start.nodes = supply_.pick(asks.kind, scope, asks.count, false);
-  for (const uint32_t node : start.nodes) supply_.set(node, Use::given);
-  charged_[{task.user, task.demand.group, asks.level}] += asks.count;
-  if (scope.zone == kAllZones && spans(start.nodes)) spanning_ = asks.task;
+void Pass::start(const PendingGang& pending, PoolScope scope) {
+  const Gang& task = snapshot_.tasks[pending.task];
+  TaskStart start{.task = pending.task, .level = pending.level};
+  start.nodes = pool_.pick(pending.eligible, scope, pending.count, false);
+  for (const uint32_t node : start.nodes) pool_.set(node, NodeUse::assigned);
+  charged_[{task.user, task.request.partition, pending.level}] += pending.count;
+  if (scope.zone == kAllZones && spans(start.nodes)) spanning_ = pending.task;
   decision_.starts.push_back(std::move(start));
 }
 
-// Nodes that are free, and that others give up for it: nobody else gets them meanwhile.
-void Pass::claim(const Asks& asks, Scope scope) {
-  const Gang& task = picture_.tasks[asks.task];
-  const auto nodes = supply_.pick(asks.kind, scope, asks.count, true);
-  for (const uint32_t node : nodes) supply_.set(node, Use::given);
-  charged_[{task.user, task.demand.group, asks.level}] += asks.count;
-  if (scope.zone == kAllZones && spans(nodes)) spanning_ = asks.task;
-  decision_.waits.push_back(
-      {.task = asks.task, .why = Why::stopping, .expected_ns = now_ns_ + picture_.stop_ns});
+// Assigns nodes that are free or being released for it: no other task gets them meanwhile.
+void Pass::claim(const PendingGang& pending, PoolScope scope) {
+  const Gang& task = snapshot_.tasks[pending.task];
+  const auto nodes = pool_.pick(pending.eligible, scope, pending.count, true);
+  for (const uint32_t node : nodes) pool_.set(node, NodeUse::assigned);
+  charged_[{task.user, task.request.partition, pending.level}] += pending.count;
+  if (scope.zone == kAllZones && spans(nodes)) spanning_ = pending.task;
+  decision_.waits.push_back({.task = pending.task,
+                             .reason = WaitReason::releasing,
+                             .expected_ns = now_ns_ + snapshot_.stop_ns});
 }
 
-bool Pass::try_interrupt(const Asks& asks) {
-  // A reservation gives way to a task that ends in time, not to one that must wait for others
-  // first.
-  const bool reserved_too = asks.first == nullptr || (asks.level < asks.first->level &&
-                                                      picture_.tasks[asks.task].min_run_ns == 0);
+bool Pass::try_preempt(const PendingGang& pending) {
+  // Reserved nodes may be used by a task that ends in time, not by one that must first wait for
+  // others.
+  const bool with_reserved =
+      pending.first == nullptr ||
+      (pending.level < pending.first->level && snapshot_.tasks[pending.task].min_run_ns == 0);
   std::optional<Victims> best;
-  Scope where;
-  for (uint32_t zone = 0; zone < asks.kind.zones.size(); zone++) {
-    const Scope scope{.zone = zone, .reserved_too = reserved_too};
-    auto found = victims(asks, scope);
-    if (!found || (best && !(found->toll < best->toll))) continue;
+  PoolScope where;
+  for (uint32_t zone = 0; zone < pending.eligible.zones.size(); zone++) {
+    const PoolScope scope{.zone = zone, .with_reserved = with_reserved};
+    auto found = victims(pending, scope);
+    if (!found || (best && !(found->cost < best->cost))) continue;
     best = std::move(found);
     where = scope;
   }
-  if (!best && asks.may_span) {
-    where = {.reserved_too = reserved_too};
-    best = victims(asks, where);
+  if (!best && pending.may_span) {
+    where = {.with_reserved = with_reserved};
+    best = victims(pending, where);
   }
   if (!best) return false;
   for (const uint32_t victim : best->tasks) {
-    decision_.interrupts.push_back({.task = victim, .for_task = asks.task});
+    decision_.preemptions.push_back({.task = victim, .for_task = pending.task});
     stopped_[victim] = true;
-    for (const uint32_t node : picture_.tasks[victim].nodes) {
-      if (supply_.state(node).use == Use::held) supply_.set(node, Use::soon);
+    for (const uint32_t node : snapshot_.tasks[victim].nodes) {
+      if (pool_.state(node).use == NodeUse::preemptible) pool_.set(node, NodeUse::releasing);
     }
   }
-  decision_.lost_ns += best->toll.lost_ns;
+  decision_.lost_ns += best->cost.lost_ns;
   if (!best->is_exact) {
-    decision_.greedy_lost_ns += best->toll.lost_ns;
-    decision_.greedy_bound_ns += best->bound_ns;
+    decision_.greedy_lost_ns += best->cost.lost_ns;
+    decision_.greedy_bound_ns += best->lower_bound_ns;
   }
-  claim(asks, where);
+  claim(pending, where);
   return true;
 }
 
-Candidate Pass::candidate(const Asks& asks, Scope scope, uint32_t index) const {
-  const Gang& task = picture_.tasks[index];
-  Candidate one{.task = index, .level = task.charged};
+PreemptionCandidate Pass::candidate(const PendingGang& pending, PoolScope scope,
+                                    uint32_t index) const {
+  const Gang& task = snapshot_.tasks[index];
+  PreemptionCandidate one{.task = index, .level = task.charged_level};
   for (const uint32_t node : task.nodes) {
-    const bool here = supply_.state(node).use == Use::held && supply_.is_in(asks.kind, scope, node);
-    one.gain += here ? 1 : 0;
+    const bool here =
+        pool_.state(node).use == NodeUse::preemptible && pool_.is_in(pending.eligible, scope, node);
+    one.freed_nodes += here ? 1 : 0;
   }
   one.nodes = static_cast<uint32_t>(task.nodes.size());
   one.lost_ns = one.nodes * (now_ns_ - task.saved_ns);
@@ -305,127 +313,135 @@ Candidate Pass::candidate(const Asks& asks, Scope scope, uint32_t index) const {
   return one;
 }
 
-// Who would have to go so that there are enough of the scope's nodes.
-std::optional<Victims> Pass::victims(const Asks& asks, Scope scope) {
-  if (Supply::below(asks.kind, scope, asks.level) < asks.count) return std::nullopt;
-  const uint32_t wanted = asks.count - Supply::free_or_soon(asks.kind, scope);
-  Level level = 0;
-  while (Supply::below(asks.kind, scope, level + 1) < asks.count) level++;
-  auto& levels = interruptible_[asks.kind.group];
-  std::array<size_t, kLevels> at = {};
+// The tasks to preempt so that the scope has enough nodes.
+std::optional<Victims> Pass::victims(const PendingGang& pending, PoolScope scope) {
+  if (NodePool::free_or_preemptible(pending.eligible, scope, pending.level) < pending.count)
+    return std::nullopt;
+  const uint32_t wanted = pending.count - NodePool::free_or_releasing(pending.eligible, scope);
+  PriorityLevel level = 0;
+  while (NodePool::free_or_preemptible(pending.eligible, scope, level + 1) < pending.count) level++;
+  auto& levels = preemptible_[pending.eligible.partition];
+  std::array<size_t, kPriorityLevels> at = {};
   for (size_t i = 0; i <= level; i++) {
     Queue& queue = levels[i];
     while (queue.begin < queue.tasks.size() && stopped_[queue.tasks[queue.begin]]) queue.begin++;
     at[i] = queue.begin;
   }
-  std::vector<Candidate> candidates;
-  uint32_t gain = 0;
-  // The rest loses more for each node.
-  while (gain < wanted || candidates.size() <= kExactMax) {
-    size_t next = kLevels;
+  std::vector<PreemptionCandidate> candidates;
+  uint32_t freed_nodes = 0;
+  // All further candidates lose more per node.
+  while (freed_nodes < wanted || candidates.size() <= kExactMax) {
+    size_t next = kPriorityLevels;
     for (size_t i = 0; i <= level; i++) {
       if (at[i] == levels[i].tasks.size()) continue;
-      const bool first =
-          next == kLevels || loses_less(levels[i].tasks[at[i]], levels[next].tasks[at[next]]);
+      const bool first = next == kPriorityLevels ||
+                         loses_less(levels[i].tasks[at[i]], levels[next].tasks[at[next]]);
       if (first) next = i;
     }
-    if (next == kLevels) break;
+    if (next == kPriorityLevels) break;
     const uint32_t index = levels[next].tasks[at[next]++];
-    const Candidate one = stopped_[index] ? Candidate() : candidate(asks, scope, index);
-    if (one.gain > 0) candidates.push_back(one);
-    gain += one.gain;
+    const PreemptionCandidate one =
+        stopped_[index] ? PreemptionCandidate() : candidate(pending, scope, index);
+    if (one.freed_nodes > 0) candidates.push_back(one);
+    freed_nodes += one.freed_nodes;
   }
   return choose_victims(candidates, wanted);
 }
 
-void Pass::block(const Asks& asks) {
-  Wait why{.task = asks.task, .why = Why::behind};
-  const bool reserved_too = may_use_reserved(asks);
-  if (asks.kind.zones.size() > 1 && spanning_ != kNobody &&
-      std::ranges::all_of(asks.kind.zones,
-                          [&](const Kind::Zone& zone) { return zone.size < asks.count; })) {
-    why.why = Why::zones;
-    why.other = spanning_;
-  } else if (asks.first != nullptr) {
-    why.other = asks.first->task;
-    why.expected_ns = kNever;
+void Pass::block(const PendingGang& pending) {
+  TaskWait wait{.task = pending.task, .reason = WaitReason::priority};
+  const bool with_reserved = may_use_reserved(pending);
+  if (pending.eligible.zones.size() > 1 && spanning_ != kNoIndex &&
+      std::ranges::all_of(pending.eligible.zones, [&](const EligibleNodes::Zone& zone) {
+        return zone.size < pending.count;
+      })) {
+    wait.reason = WaitReason::zone_span;
+    wait.other = spanning_;
+  } else if (pending.first != nullptr) {
+    wait.other = pending.first->task;
+    wait.expected_ns = kNever;
   } else {
-    First first{.task = asks.task, .level = asks.level};
-    reserve(asks, first);
-    why.why = Why::first;
-    why.expected_ns = first.from_ns;
-    firsts_[asks.kind.group] = first;
+    Reservation first{.task = pending.task, .level = pending.level};
+    reserve(pending, first);
+    wait.reason = WaitReason::resources;
+    wait.expected_ns = first.from_ns;
+    reservations_[pending.eligible.partition] = first;
   }
-  const uint32_t there = Supply::free(asks.kind, {.reserved_too = reserved_too});
-  why.missing = asks.count > there ? asks.count - there : 0;
-  decision_.waits.push_back(why);
+  const uint32_t there = NodePool::free(pending.eligible, {.with_reserved = with_reserved});
+  wait.missing = pending.count > there ? pending.count - there : 0;
+  decision_.waits.push_back(wait);
 }
 
-// When a node is free for a task of a level at the latest, as far as one can tell.
-int64_t Pass::free_from(uint32_t node, Level level) const {
-  const State& state = supply_.state(node);
+// The latest time at which a node is free for a task of a level, as an estimate.
+int64_t Pass::available_ns(uint32_t node, PriorityLevel level) const {
+  const PoolNode& state = pool_.state(node);
   switch (state.use) {
-    case Use::out:
-    case Use::given: return kNever;
-    case Use::free: return now_ns_;
-    case Use::soon: return now_ns_ + picture_.stop_ns;
-    case Use::held:
-    case Use::kept: break;
+    case NodeUse::out_of_service:
+    case NodeUse::assigned: return kNever;
+    case NodeUse::free: return now_ns_;
+    case NodeUse::releasing: return now_ns_ + snapshot_.stop_ns;
+    case NodeUse::preemptible:
+    case NodeUse::allocated: break;
   }
-  const Gang& task = picture_.tasks[picture_.nodes[node].task];
+  const Gang& task = snapshot_.tasks[snapshot_.nodes[node].task];
   int64_t from_ns = kNever;
-  if (task.charged < level) {
+  if (task.charged_level < level) {
     const int64_t may_stop_ns = later(task.started_ns, task.min_run_ns);
-    from_ns = later(std::max(may_stop_ns, now_ns_), picture_.stop_ns);
+    from_ns = later(std::max(may_stop_ns, now_ns_), snapshot_.stop_ns);
   }
   if (task.limit_ns > 0) {
-    const int64_t ends_ns = later(later(task.started_ns, task.limit_ns), picture_.stop_ns);
+    const int64_t ends_ns = later(later(task.started_ns, task.limit_ns), snapshot_.stop_ns);
     from_ns = std::min(from_ns, std::max(ends_ns, now_ns_));
   }
   return from_ns;
 }
 
-// The nodes of the zone that has enough first; those that come last of them, so that as many as can
-// be of those that are free stay for others.
-void Pass::reserve(const Asks& asks, First& first) {
+// Reserves the nodes of the zone that has enough of them first; of these the nodes that become free
+// last, so that as many free nodes as possible remain for other tasks.
+void Pass::reserve(const PendingGang& pending, Reservation& first) {
   std::vector<std::vector<std::pair<int64_t, uint32_t>>> zones;
-  const auto collect = [&](const Kind::Zone& zone, auto& into) {
+  const auto collect = [&](const EligibleNodes::Zone& zone, auto& into) {
     for (uint32_t leaf = zone.begin; leaf < zone.end; leaf++) {
-      const Kind::Leaf& one = asks.kind.leaves[leaf];
+      const EligibleNodes::Leaf& one = pending.eligible.leaves[leaf];
       for (uint32_t at = one.begin; at < one.end; at++) {
-        const uint32_t node = asks.kind.nodes[at];
-        const int64_t from_ns = free_from(node, asks.level);
-        if (supply_.state(node).use != Use::out) into.emplace_back(from_ns, node);
+        const uint32_t node = pending.eligible.nodes[at];
+        const int64_t from_ns = available_ns(node, pending.level);
+        if (pool_.state(node).use != NodeUse::out_of_service) into.emplace_back(from_ns, node);
       }
     }
   };
-  for (const Kind::Zone& zone : asks.kind.zones) collect(zone, zones.emplace_back());
-  if (asks.may_span) {
+  for (const EligibleNodes::Zone& zone : pending.eligible.zones)
+    collect(zone, zones.emplace_back());
+  if (pending.may_span) {
     auto& all = zones.emplace_back();
-    for (const Kind::Zone& zone : asks.kind.zones) collect(zone, all);
+    for (const EligibleNodes::Zone& zone : pending.eligible.zones) collect(zone, all);
   }
   const std::vector<std::pair<int64_t, uint32_t>>* best = nullptr;
   for (auto& zone : zones) {
-    if (zone.size() < asks.count) continue;
+    if (zone.size() < pending.count) continue;
     std::ranges::sort(zone);
-    const int64_t from_ns = zone[asks.count - 1].first;
+    const int64_t from_ns = zone[pending.count - 1].first;
     if (from_ns >= first.from_ns) continue;
     first.from_ns = from_ns;
     best = &zone;
   }
-  if (best == nullptr) {  // nobody knows when: all that it could use
-    for (const uint32_t node : asks.kind.nodes) supply_.reserve(node);
+  if (best == nullptr) {  // no estimate: reserve all eligible nodes
+    for (const uint32_t node : pending.eligible.nodes) pool_.reserve(node);
     return;
   }
-  size_t end = asks.count;
+  size_t end = pending.count;
   while (end < best->size() && (*best)[end].first <= first.from_ns) end++;
-  for (size_t i = end - asks.count; i < end; i++) supply_.reserve((*best)[i].second);
+  for (size_t i = end - pending.count; i < end; i++) pool_.reserve((*best)[i].second);
 }
 
 }  // namespace
 
-std::string_view why_name(Why why) { return kWhys[static_cast<size_t>(why)]; }
+std::string_view wait_reason_name(WaitReason reason) {
+  return kWaitReasons[static_cast<size_t>(reason)];
+}
 
-Decision decide(const Picture& picture, int64_t now_ns) { return Pass(picture, now_ns).run(); }
+SchedulingDecision decide(const ClusterSnapshot& snapshot, int64_t now_ns) {
+  return Pass(snapshot, now_ns).run();
+}
 
 }  // namespace ff::scheduler

@@ -1,71 +1,72 @@
-// The decision: who starts, who is asked to stop for whom, and why the others wait. A pure function
-// of the picture and the time; whoever calls it carries the outcome out, and calls it again when
+// A scheduling pass: which tasks start, which are preempted, and why the others wait. A pure
+// function of the snapshot and the time. The caller applies the decision, and calls again when
 // something has changed.
 //
-// Waiting tasks are looked at by level, then in their order. One that fits starts. One that would
-// fit once tasks of lower levels are interrupted has them asked to stop, and the nodes are kept for
-// it until they have. The first of a group that must wait longer gets a reservation: the nodes it
-// will have, and from when at the latest. Later ones may use those nodes meanwhile only if they end
-// before, or if they are of a lower level and can be interrupted at once (backfill after EASY,
-// Lifka 1995, with the reservation on nodes).
+// Waiting tasks are considered by priority level, then in order of submission. A task that fits
+// starts. If it would fit after preemption of tasks of lower levels, these are asked to stop, and
+// their nodes are kept for it. The first task of a partition that must wait longer gets a
+// reservation: the nodes that it will have, and the latest time from which they are free. Later
+// tasks may use these nodes meanwhile only if they end before that time, or if they are of a lower
+// level and can be preempted at once (EASY backfill, Lifka 1995, with the reservation on nodes).
 //
-// Where: on as few leaves as possible, in one zone; at most one task at a time spans zones, and its
-// nodes are in such an order that one pair of neighbours talks across (paper III-B).
+// Placement: on as few leaves as possible, within one zone. At most one task at a time spans zones;
+// its nodes are ordered so that only one pair of neighbours communicates across zones (Fire-Flyer
+// paper, III-B).
 //
-// Victims, the first difference decides: lower level; fewer node-seconds lost since the last save;
-// fewer gangs; fewer nodes freed in vain; later start. With up to kExactMax candidates the best set
-// is found, otherwise one that a greedy choice gives.
+// Victims are compared by, in this order: lower level; fewer node-seconds lost since the last save;
+// fewer gangs; fewer nodes freed in excess; later start. With up to kExactMax candidates the best
+// set is found, with more a greedy choice is made.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
-#include "ops/scheduler/picture.h"
+#include "ops/scheduler/cluster_snapshot.h"
 
 namespace ff::scheduler {
 
-struct Start {
-  uint32_t task = 0;                 // index into Picture::tasks, here and below
-  Level level = 0;                   // that is charged
+struct TaskStart {
+  uint32_t task = 0;                 // index into ClusterSnapshot::tasks, here and below
+  PriorityLevel level = 0;           // whose quota is charged
   std::vector<uint32_t> nodes = {};  // in the order of ranks
 };
 
-struct Interrupt {
+struct Preemption {
   uint32_t task = 0;
   uint32_t for_task = 0;
 };
 
-enum class Why : uint8_t {
-  not_yet,    // the time to start it has not come
-  no_quota,   // the user may not hold so many nodes more at its level
-  never,      // there are not so many such nodes in all
-  nodes_out,  // not so many of them are alive and in service
-  stopping,   // its nodes are being freed
-  zones,      // it needs two zones, and another task spans zones
-  first,      // it is the first of its group, and the nodes are in use
-  behind,     // it must not delay the first of its group
+enum class WaitReason : uint8_t {
+  begin_time,         // the earliest start is in the future
+  quota,              // the quota of the user at its level is exhausted
+  unsatisfiable,      // the cluster has fewer such nodes
+  nodes_unavailable,  // too few of them report and are in service
+  releasing,          // preempted tasks are freeing its nodes
+  zone_span,          // it needs two zones, and another task spans zones
+  resources,          // it is the first of its partition, and nodes are in use
+  priority,           // it must not delay the first task of its partition
 };
-std::string_view why_name(Why why);
+std::string_view wait_reason_name(WaitReason reason);
 
-struct Wait {
+struct TaskWait {
   uint32_t task = 0;
-  Why why = Why::behind;
-  uint32_t other = kNobody;      // the task it is behind; that spans zones
-  int64_t expected_ns = kNever;  // when it starts at the latest, as far as one can tell
-  uint32_t missing = 0;          // nodes: beyond its quota, that are not there, that are in use
+  WaitReason reason = WaitReason::priority;
+  uint32_t other = kNoIndex;     // the task it waits behind, or that spans zones
+  int64_t expected_ns = kNever;  // estimate of the latest start
+  uint32_t missing = 0;          // nodes: over quota, not existing, or in use
 };
 
-struct Decision {
-  std::vector<Start> starts;
-  std::vector<Interrupt> interrupts;
-  std::vector<Wait> waits;
-  // Of the victims: node-nanoseconds that are lost, and the least that could be where the choice
-  // was greedy (a bound from below; 0 where it was exact).
+struct SchedulingDecision {
+  std::vector<TaskStart> starts;
+  std::vector<Preemption> preemptions;
+  std::vector<TaskWait> waits;
+  // Node-nanoseconds of work that the victims lose. For greedy choices also a lower bound of what
+  // any choice loses (0 where the choice was exact).
   int64_t lost_ns = 0;
   int64_t greedy_lost_ns = 0, greedy_bound_ns = 0;
 };
 
-Decision decide(const Picture& picture, int64_t now_ns);
+SchedulingDecision decide(const ClusterSnapshot& snapshot, int64_t now_ns);
 
 }  // namespace ff::scheduler

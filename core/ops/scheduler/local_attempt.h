@@ -1,13 +1,13 @@
-// What one node has of an attempt: a folder of the agent's with attempt.json, a shim's folder and a
-// log for each rank, and $FF_TASK_DIR. All that is known of it can be read from there again.
+// One attempt on this node: a folder of the agent with attempt.json, and for each rank a folder of
+// its shim and a log; and $FF_TASK_DIR. The whole state can be read again from these folders.
 //
-//   DIR/attempts/12.1/attempt.json    written last of all that is made ready
-//   DIR/attempts/12.1/rank.0/         of the shim; once launch.json is there, it may have started
-//   DIR/attempts/12.1/0.log, .1 …     what the rank prints (shim/rank_log.h)
-//   DIR/ended/12.1/                   after `forget`: attempt.json and the logs
-//   TASKS/12.1/                       $FF_TASK_DIR, the user's; `key` in it: FF_KEY_FILE
+//   DIR/attempts/12.1/attempt.json    written last when the attempt is prepared
+//   DIR/attempts/12.1/rank.0/         of the shim; with launch.json in it, it may have started
+//   DIR/attempts/12.1/0.log, .1 …     output of the rank (shim/rank_log.h)
+//   DIR/ended/12.1/                   after clean_up(): attempt.json and the logs
+//   TASKS/12.1/                       $FF_TASK_DIR, owned by the user; `key` in it: FF_KEY_FILE
 //
-// Nothing here belongs to a loop: all of it blocks, for seconds where other programs are asked.
+// All functions block, for seconds where they run other programs; none belongs on a loop.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "ops/scheduler/attempt_record.h"
-#include "ops/scheduler/port_hold.h"
+#include "ops/scheduler/port_reservation.h"
 #include "ops/scheduler/rank_control.h"
 #include "ops/scheduler/scheduler.pb.h"
 #include "ops/shim/control.h"
@@ -28,91 +28,93 @@
 #include "platform/base/clock.h"
 #include "platform/base/rng.h"
 #include "platform/io/disk.h"
-#include "training/task/agent_side.h"
+#include "training/task/agent_task_dir.h"
 
 namespace ff::scheduler {
 
-// Of all attempts of one agent; outlives them.
-struct NodePlace {
+// What all attempts of one agent share; outlives them.
+struct NodeContext {
   io::Disk& disk;
   Clock& clock;
   Rng& rng;
   std::string attempts, ended;    // folders
-  std::string tasks;              // of $FF_TASK_DIR
-  std::vector<std::string> shim;  // the program that a shim is, and its words
-  std::string cgroup, lease;      // shim::Launch
-  std::optional<auth::Key> key;   // the cluster's
+  std::string tasks;              // parent of the $FF_TASK_DIR folders
+  std::vector<std::string> shim;  // command of the shim
+  std::string cgroup, lease;      // see shim::LaunchSpec
+  std::optional<auth::Key> key;   // of the cluster
   std::string boot;
-  uint32_t uid = 0;  // the agent's own; 0 runs tasks of all users
-  LivingRanks& living;
-  const std::atomic<int64_t>& lease_until_ns;  // steady; nothing starts after it
+  uint32_t uid = 0;  // of the agent; 0 runs tasks of all users
+  LiveRanks& live_ranks;
+  const std::atomic<int64_t>& lease_until_ns;  // steady; no rank starts later
 };
 
 class LocalAttempt {
  public:
-  // Makes ready. The error's text is what the scheduler is told.
-  static Result<std::unique_ptr<LocalAttempt>> prepare(const NodePlace& place,
+  // Creates the folders and reserves the port. The scheduler gets the text of the error.
+  static Result<std::unique_ptr<LocalAttempt>> prepare(const NodeContext& context,
                                                        const std::string& scheduler,
                                                        const wire::Order& order,
                                                        const std::set<uint32_t>& ports_taken);
-  // What an agent before this one had made. Null: it was not ready, or is of no use after another
-  // boot; its folder is gone.
-  static Result<std::unique_ptr<LocalAttempt>> load(const NodePlace& place, AttemptName name);
+  // Loads what an earlier agent prepared. Null: it was not fully prepared, or the machine rebooted
+  // before any rank started; its folder was removed.
+  static Result<std::unique_ptr<LocalAttempt>> load(const NodeContext& context, AttemptName name);
 
   const AttemptRecord& record() const { return record_; }
-  // Ranks may have been started, so it has to be ended rank by rank.
-  bool has_begun() const { return begun_ && failed_.empty(); }
-  // Nothing of it is left, and it had begun.
+  // Ranks may have been started, so each must be ended.
+  bool may_have_ranks() const { return may_have_ranks_ && launch_error_.empty(); }
+  // Ranks were started, and all have exited.
   bool has_ended() const;
 
-  // How its ranks are, and what the task has said.
-  void look();
+  // Reads the states of the ranks and the files of $FF_TASK_DIR.
+  void refresh();
   wire::Held held() const;
 
   void run(const wire::Order& order);
-  void ask(const wire::Order& order);
-  void end(shim::Order order);
-  void give_up(shim::Order how);
-  // One that has not begun: all of it.
-  void remove();
-  // One that has ended: all but the logs.
-  Result<void> forget();
+  void request_stop(const wire::Order& order);
+  void send_order(shim::ShimOrder order);
+  void abandon(shim::ShimOrder how);
+  // Removes all of an attempt whose ranks were never started.
+  void discard();
+  // Removes all of an ended attempt but its logs.
+  Result<void> clean_up();
 
  private:
   struct Rank {
     std::string dir;
-    shim::State state = {};
-    int64_t started_ns = 0;                       // steady: by this process; 0: not
-    int64_t killed_ns = 0;                        // steady: when its burial was last begun
-    std::future<Result<shim::Exit>> burial = {};  // of one whose shim is lost
+    shim::ShimState state = {};
+    int64_t started_ns = 0;       // steady: started by this agent process; 0: not
+    int64_t reap_started_ns = 0;  // steady: start of the last reap
+    std::future<Result<shim::ExitRecord>> reaping =
+        {};  // kill_lost_rank() of a rank whose shim is lost
   };
 
-  LocalAttempt(const NodePlace& place, AttemptRecord record);
-  static Result<std::optional<shim::User>> user_of(const NodePlace& place,
-                                                   const wire::Order& order);
+  LocalAttempt(const NodeContext& context, AttemptRecord record);
+  static Result<std::optional<shim::RankUser>> user_of(const NodeContext& context,
+                                                       const wire::Order& order);
   std::string folder() const;
   std::string task_dir() const;
-  task::AgentSide task_side() const;
-  Result<void> make();
+  task::AgentTaskDir agent_task_dir() const;
+  Result<void> create_dirs();
   Result<void> write_launches(const wire::Order& order);
   Result<std::optional<std::string>> write_key(const wire::Order& order);
-  Result<void> launch(const wire::Order& order, uint32_t local, std::optional<std::string> key);
+  Result<void> write_launch(const wire::Order& order, uint32_t local,
+                            std::optional<std::string> key);
   void start(Rank& rank);
-  void look_at(Rank& rank);
-  void bury(Rank& rank);
+  void refresh_rank(Rank& rank);
+  void reap(Rank& rank);
   wire::Rank rank_report(uint32_t local) const;
   int64_t silent_ns(uint32_t local) const;
-  void tell(std::string_view what, const Error& error);
+  void warn_once(std::string_view what, const Error& error);
 
-  const NodePlace& place_;
+  const NodeContext& context_;
   AttemptRecord record_;
-  PortHold port_;
-  std::vector<Rank> ranks_;  // by local number
-  task::Snapshot said_;
-  std::optional<uint64_t> saved_;  // the most that it ever said
-  bool begun_ = false;
-  std::string failed_;  // why nothing of it was started
-  std::string told_;    // to the log, last
+  PortReservation port_;
+  std::vector<Rank> ranks_;  // by local rank
+  task::TaskDirSnapshot task_snapshot_;
+  std::optional<uint64_t> saved_;  // highest reported step
+  bool may_have_ranks_ = false;
+  std::string launch_error_;  // why no rank was started
+  std::string last_warning_;  // to suppress repetitions
 };
 
 }  // namespace ff::scheduler

@@ -1,6 +1,6 @@
-// Runs of `ff validate` that the scheduler wants of this node (SyncReply::checks): one at a time, a
-// process in a session of its own, which ends with the agent. What came of one is told until the
-// scheduler wants it no longer; an agent that starts again is told to do it again.
+// Runs `ff validate` on this node when the scheduler wants it (SyncReply::checks): one run at a
+// time, as a process in its own session, killed when the agent stops. The agent reports the result
+// until the scheduler no longer asks for the run; a restarted agent runs it again.
 #pragma once
 
 #include <cstdint>
@@ -21,33 +21,33 @@ namespace ff::scheduler {
 
 class NodeChecks {
  public:
-  // `command`: the program and its words; it prints an envelope of --json. `news`: there is another
-  // thing to tell.
-  NodeChecks(Loop& loop, std::vector<std::string> command, std::function<void()> news);
+  // `command`: the program and its arguments; it prints a --json envelope. `on_change`: report()
+  // has changed.
+  NodeChecks(Loop& loop, std::vector<std::string> command, std::function<void()> on_change);
 
-  // The run that is wanted; 0: none, and one under way is ended.
-  void want(uint64_t run);
-  // Run 0: nothing.
-  const wire::Checks& told() const { return told_; }
-  // Until it is cancelled.
-  Task<void> tend();
+  // The id of the wanted run; 0: none, and a running one is stopped.
+  void set_wanted_run(uint64_t run);
+  // Run 0: nothing to report.
+  const wire::Checks& report() const { return report_; }
+  // Runs until cancelled.
+  Task<void> run();
 
  private:
-  Task<Result<wire::Verdict>> check(uint64_t run);
-  Task<void> end_unwanted(uint64_t run, pid_t group);
+  Task<Result<wire::Verdict>> run_checks(uint64_t run);
+  Task<void> stop_unwanted(uint64_t run, pid_t group);
 
   Loop& loop_;
   const std::vector<std::string> command_;
-  const std::function<void()> news_;
+  const std::function<void()> on_change_;
   uint64_t wanted_ = 0;
-  wire::Checks told_;
+  wire::Checks report_;
   Event changed_;
 };
 
-// What the scheduler is told of a run: its verdict, and the worst that each check has found.
-using Found = std::map<std::string, validate::Verdict>;
-wire::Verdict make_verdict(validate::Verdict worst, const Found& found);
-// Of what `ff validate --json` has printed. Errc::failed: no verdict is in it.
-Result<wire::Verdict> verdict_of_run(std::string_view printed);
+// The verdict that the scheduler gets: the worst verdict of the run, and of each check.
+using CheckVerdicts = std::map<std::string, validate::Verdict>;
+wire::Verdict make_verdict(validate::Verdict worst, const CheckVerdicts& found);
+// Parses the output of `ff validate --json`. Errc::failed: it has no verdict.
+Result<wire::Verdict> parse_validate_output(std::string_view printed);
 
 }  // namespace ff::scheduler

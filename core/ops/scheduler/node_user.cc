@@ -1,4 +1,4 @@
-// node_user.cc: getent(1), and a child that tries to enter a folder.
+// node_user.cc: getent(1), and a child process that tries to enter a directory.
 #include "ops/scheduler/node_user.h"
 
 #include <grp.h>
@@ -17,43 +17,44 @@ namespace ff::scheduler {
 namespace {
 
 constexpr int64_t kUserPollNs = 5 * kMillisecond;
-constexpr int kNotKnown = 2;  // getent's exit code
+constexpr int kUnknownKeyExit = 2;  // getent's exit code
 constexpr size_t kOutputMost = 64 * kKiB;
-constexpr int kErrnoMost = 255;  // an exit code holds no more
+constexpr int kExitCodeMax = 255;  // an exit code holds no more
 
 std::optional<uint32_t> parse_id(std::string_view text) {
   const auto number = parse_u64(text);
-  // The last one means to the kernel: as it is.
+  // The kernel reserves the last id for "unchanged".
   if (!number || *number >= UINT32_MAX) return std::nullopt;
   return static_cast<uint32_t>(*number);
 }
 
-// The line that it prints; nothing: it knows no such entry.
-Result<std::optional<std::string>> ask(const std::string& table, const std::string& key,
-                                       Clock& clock) {
-  auto said = validate::run_program("getent", {table, key}, clock, kAskNs, kOutputMost);
-  if (!said) {
-    return Error{Errc::failed, said.error().message,
+// The printed line; nothing: no such entry.
+Result<std::optional<std::string>> run_getent(const std::string& table, const std::string& key,
+                                              Clock& clock) {
+  auto getent = validate::run_program("getent", {table, key}, clock, kLookupTimeoutNs, kOutputMost);
+  if (!getent) {
+    return Error{Errc::failed, getent.error().message,
                  "The agent finds users with getent(1): install it (libc-bin), or set PATH."};
   }
-  if (said->hung) {
-    return fail(Errc::failed, "getent {} {} did not answer in {} s", table, key, kAskNs / kSecond);
+  if (getent->hung) {
+    return fail(Errc::failed, "getent {} {} did not answer in {} s", table, key,
+                kLookupTimeoutNs / kSecond);
   }
-  if (WIFEXITED(said->status) && WEXITSTATUS(said->status) == kNotKnown) {
+  if (WIFEXITED(getent->status) && WEXITSTATUS(getent->status) == kUnknownKeyExit) {
     return std::optional<std::string>();
   }
-  if (!said->ended_well()) return fail(Errc::failed, "getent {} {} has failed", table, key);
-  return std::optional(said->output.substr(0, said->output.find('\n')));
+  if (!getent->ended_well()) return fail(Errc::failed, "getent {} {} failed", table, key);
+  return std::optional(getent->output.substr(0, getent->output.find('\n')));
 }
 
-// In the child, where nothing may be allocated: another thread may have held malloc's lock.
-[[noreturn]] void enter(const shim::User* user, const gid_t* groups, size_t count,
+// Runs in the child: it must not allocate, since another thread may have held the malloc lock.
+[[noreturn]] void enter(const shim::RankUser* user, const gid_t* groups, size_t count,
                         const char* folder) {
   const bool became = user == nullptr || (::setgroups(count, groups) == 0 &&
                                           ::setresgid(user->gid, user->gid, user->gid) == 0 &&
                                           ::setresuid(user->uid, user->uid, user->uid) == 0);
   if (became && ::chdir(folder) == 0) ::_exit(0);
-  ::_exit(std::clamp(errno, 1, kErrnoMost));
+  ::_exit(std::clamp(errno, 1, kExitCodeMax));
 }
 
 }  // namespace
@@ -79,21 +80,21 @@ std::optional<std::vector<uint32_t>> parse_groups(std::string_view line, std::st
   return groups;
 }
 
-Result<shim::User> find_user(uint32_t uid, Clock& clock) {
-  FF_TRY(const auto line, ask("passwd", fmt::to_string(uid), clock));
+Result<shim::RankUser> find_user(uint32_t uid, Clock& clock) {
+  FF_TRY(const auto line, run_getent("passwd", fmt::to_string(uid), clock));
   if (!line) {
-    return fail(Errc::not_found, "no user of this node has the number {}", uid);
+    return fail(Errc::not_found, "this node has no user with uid {}", uid);
   }
   const auto entry = parse_passwd(*line);
-  // A name may be all digits, and another user's.
+  // A name of digits may look like the uid of another user.
   if (!entry || entry->uid != uid) {
-    return fail(Errc::failed, "getent says of user {}: {}", uid, printable(*line));
+    return fail(Errc::failed, "getent printed for user {}: {}", uid, printable(*line));
   }
-  shim::User user{.uid = uid, .gid = entry->gid, .groups = {}};
-  FF_TRY(const auto listed, ask("initgroups", entry->name, clock));
+  shim::RankUser user{.uid = uid, .gid = entry->gid, .groups = {}};
+  FF_TRY(const auto listed, run_getent("initgroups", entry->name, clock));
   const auto groups = parse_groups(listed.value_or(entry->name), entry->name);
   if (!groups) {
-    return fail(Errc::failed, "getent says of the groups of {}: {}", printable(entry->name),
+    return fail(Errc::failed, "getent printed for the groups of {}: {}", printable(entry->name),
                 printable(*listed));
   }
   user.groups = *groups;
@@ -103,20 +104,20 @@ Result<shim::User> find_user(uint32_t uid, Clock& clock) {
   return user;
 }
 
-Result<void> check_folder(const shim::User* user, const std::string& folder, Clock& clock) {
+Result<void> check_dir_access(const shim::RankUser* user, const std::string& folder, Clock& clock) {
   std::vector<gid_t> groups;
   if (user != nullptr) groups.assign(user->groups.begin(), user->groups.end());
   const pid_t pid = ::fork();
   if (pid == 0) enter(user, groups.data(), groups.size(), folder.c_str());
   if (pid < 0) return errno_error(errno, "a process cannot be made");
-  const int64_t end_ns = clock.steady_ns() + kAskNs;
+  const int64_t end_ns = clock.steady_ns() + kLookupTimeoutNs;
   int status = 0;
   pid_t ended = 0;
   for (;;) {
     ended = ::waitpid(pid, &status, WNOHANG);
     if (ended != 0 && !(ended < 0 && errno == EINTR)) break;
     if (clock.steady_ns() >= end_ns) {
-      // One that hangs in the kernel cannot be killed, and is not waited for.
+      // A child that hangs in the kernel cannot be killed; do not wait for it.
       ::kill(pid, SIGKILL);
       (void)::waitpid(pid, &status, WNOHANG);
       return fail(Errc::failed, "{}: hangs", printable(folder));

@@ -1,6 +1,6 @@
-// Who a task's user is on this node: the tables of users are the node's own (files, LDAP, SSSD), so
-// getent(1) is asked, which a static program cannot do itself. And whether that user can enter the
-// folder that the task is to run in.
+// Looks up the user of a task in the user databases of this node (files, LDAP, SSSD). It runs
+// getent(1), since a static program cannot load NSS modules. Also checks that the user can enter
+// the working directory of the task.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,18 @@
 
 namespace ff::scheduler {
 
-// Each of these blocks for some seconds at most, also where a table or a file system hangs.
-constexpr int64_t kAskNs = 10 * kSecond;
+// Limit of each function, also where a database or a file system hangs.
+constexpr int64_t kLookupTimeoutNs = 10 * kSecond;
 
-// The uid with its group and the groups that it is in. Errc::not_found: nobody knows it here;
-// failed: nobody could be asked.
-Result<shim::User> find_user(uint32_t uid, Clock& clock);
+// The uid with its primary and supplementary groups. Errc::not_found: unknown user; failed: getent
+// could not run.
+Result<shim::RankUser> find_user(uint32_t uid, Clock& clock);
 
-// As that user, or as this process itself. Errors name the folder and the cause.
-Result<void> check_folder(const shim::User* user, const std::string& folder, Clock& clock);
+// Checks as that user (null: as this process) that the directory can be entered. Errors name the
+// directory and the cause.
+Result<void> check_dir_access(const shim::RankUser* user, const std::string& folder, Clock& clock);
 
-// Of getent's lines, without their newlines. Nothing: it is none.
+// Parse one line of getent, without the newline. Nothing: malformed.
 //   passwd      "ada:x:1000:100:Ada:/home/ada:/bin/sh"
 //   initgroups  "ada                  4 24 27"
 struct PasswdLine {

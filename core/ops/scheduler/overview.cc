@@ -1,4 +1,4 @@
-// overview.cc: rows of tasks, the states of nodes, and what is kept between two requests.
+// overview.cc: rows of tasks, states of nodes, and the cache between requests.
 #include "ops/scheduler/overview.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMadeNs = kSecond;
-constexpr size_t kMadeMax = 8;  // queries
+constexpr int64_t kCacheNs = kSecond;
+constexpr size_t kCachedMax = 8;  // number of queries
 constexpr size_t kTitleMax = 120;
 constexpr size_t kWhyMax = 300;
 constexpr size_t kQueryMax = 400;
@@ -22,7 +22,7 @@ constexpr size_t index(auto value) { return static_cast<size_t>(value); }
 
 Json seconds(int64_t ns) { return ns == 0 ? Json() : Json(ns / kSecond); }
 
-// Of user, name, ...: any bytes.
+// For names that may contain any bytes.
 std::string shown(std::string_view text) { return printable(text); }
 
 std::string lower(std::string text) {
@@ -49,7 +49,7 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
-// The words that were asked for, all of which a task has to have.
+// The search words; a task must match all.
 class Search {
  public:
   explicit Search(std::string_view query) {
@@ -61,7 +61,7 @@ class Search {
     }
   }
   bool all() const { return words_.empty(); }
-  bool takes(const wire::Task& task) const {
+  bool matches(const wire::Task& task) const {
     if (all()) return true;
     const std::string text = lower(fmt::format(
         "{}\n{}\n{}\n{}\n{}", task.id(), shown(task.owner().name()),
@@ -74,22 +74,22 @@ class Search {
   std::vector<std::string> words_;
 };
 
-// When it has come to where it is.
+// The time of the last state change.
 int64_t since_ns(const wire::Task& task) {
-  const wire::Attempt* const tried = last_attempt(task);
+  const wire::Attempt* const current = last_attempt(task);
   switch (phase_of(task)) {
-    case TaskPhase::preparing: return tried == nullptr ? 0 : tried->placed();
-    case TaskPhase::running: return tried == nullptr ? 0 : tried->started();
-    case TaskPhase::stopping: return tried == nullptr ? 0 : tried->asked();
+    case TaskPhase::preparing: return current == nullptr ? 0 : current->placed();
+    case TaskPhase::running: return current == nullptr ? 0 : current->started();
+    case TaskPhase::stopping: return current == nullptr ? 0 : current->asked();
     case TaskPhase::finished: return task.finished();
-    default: return tried == nullptr ? task.submitted() : tried->ended();
+    default: return current == nullptr ? task.submitted() : current->ended();
   }
 }
 
-Json row(const Book& book, const wire::Task& task, Book::Now now) {
-  const auto waiting = book.waiting(task.id());
-  const wire::Attempt* const tried = last_attempt(task);
-  std::string why = shown(why_text(task, waiting ? &*waiting : nullptr, now.wall_ns));
+Json row(const SchedulerState& scheduler, const wire::Task& task, SchedulerState::Now now) {
+  const auto waiting = scheduler.waiting(task.id());
+  const wire::Attempt* const current = last_attempt(task);
+  std::string why = shown(reason_text(task, waiting ? &*waiting : nullptr, now.wall_ns));
   if (why.size() > kWhyMax) why = shown(why.substr(0, kWhyMax)) + "...";
   Json json = {{"task", task.id()},
                {"title", shown(short_title(task, kTitleMax))},
@@ -100,23 +100,23 @@ Json row(const Book& book, const wire::Task& task, Book::Now now) {
                {"state", task_state(task)},
                {"since_s", seconds(since_ns(task))},
                {"why", std::move(why)}};
-  const bool ran = tried != nullptr && tried->started() != 0 && tried->ended() != 0;
-  json["ran_s"] = ran ? Json((tried->ended() - tried->started()) / kSecond) : Json();
+  const bool ran = current != nullptr && current->started() != 0 && current->ended() != 0;
+  json["ran_s"] = ran ? Json((current->ended() - current->started()) / kSecond) : Json();
   return json;
 }
 
-// The first ones of what there is, and how many more there are.
+// The first rows, and the number of all.
 template <class Tasks>
-Json table(const Book& book, Book::Now now, const Tasks& tasks) {
+Json table(const SchedulerState& scheduler, SchedulerState::Now now, const Tasks& tasks) {
   Json rows = Json::array();
   for (size_t i = 0; i < std::min(tasks.size(), Overview::kRowsMax); i++) {
-    rows.push_back(row(book, *tasks[i], now));
+    rows.push_back(row(scheduler, *tasks[i], now));
   }
   const size_t more = tasks.size() - rows.size();
   return {{"rows", std::move(rows)}, {"more", more}};
 }
 
-// As they come to their turn, where that can be told: what has a priority, then the oldest.
+// In the order in which they will start, as far as known: explicit priority, then age.
 bool is_earlier(const wire::Task* a, const wire::Task* b) {
   const auto rank = [](const wire::Task* task) {
     const bool suspended = phase_of(*task) == TaskPhase::suspended;
@@ -137,13 +137,13 @@ void sort_first(std::vector<const wire::Task*>& tasks, auto before) {
   std::partial_sort(tasks.begin(), end, tasks.end(), before);
 }
 
-Json spans_json(const Utilisation& use) {
+Json spans_json(const Utilization& use) {
   Json spans = Json::array();
   for (const auto& [begin_ns, span] : use.spans()) {
     spans.push_back({begin_ns / kSecond, span.busy_ns / kSecond, span.in_service_ns / kSecond});
   }
-  return {{"span_s", Utilisation::kSpanNs / kSecond},
-          {"day_s", Utilisation::kSpans * Utilisation::kSpanNs / kSecond},
+  return {{"span_s", Utilization::kSpanNs / kSecond},
+          {"day_s", Utilization::kSpans * Utilization::kSpanNs / kSecond},
           {"spans", std::move(spans)}};
 }
 
@@ -157,33 +157,34 @@ Overview::Overview(Metrics* metrics) {
     node_gauges_[i] = &metrics->gauge("ff_sched_nodes", "Nodes by state", {{"state", state}});
   }
   for (size_t i = 0; i < task_gauges_.size(); i++) {
-    const std::string phase(phase_name(static_cast<TaskPhase>(i)));
+    const std::string phase(task_phase_name(static_cast<TaskPhase>(i)));
     task_gauges_[i] =
         &metrics->gauge("ff_sched_tasks", "Tasks that are not finished", {{"phase", phase}});
   }
 }
 
-void Overview::begin(const wire::Use& use, Book::Now now) {
+void Overview::load(const wire::Use& use, SchedulerState::Now now) {
   use_.load(use);
   sampled_ns_ = now.steady_ns;
-  // None of another run of the scheduler: pages stay open over them.
+  // Differs from the versions of earlier processes: web pages stay open across a restart.
   map_version_ = static_cast<uint64_t>(now.wall_ns / kMillisecond);
 }
 
-void Overview::changed(const Book::Changed& changed) {
+void Overview::changed(const SchedulerState::Changes& changed) {
   if (!changed.nodes.empty()) map_version_++;
 }
 
-Overview::Counts Overview::count(const Book& book,
+Overview::Counts Overview::count(const SchedulerState& scheduler,
                                  const std::vector<wire::ListedNode>& nodes) const {
   Counts counts;
   for (const wire::ListedNode& node : nodes) counts.nodes[index(node_state_of(node))]++;
-  for (const uint64_t id : book.open()) counts.tasks[index(phase_of(*book.task(id)))]++;
+  for (const uint64_t id : scheduler.unfinished())
+    counts.tasks[index(phase_of(*scheduler.task(id)))]++;
   return counts;
 }
 
-void Overview::sample(const Book& book, Book::Now now) {
-  const Counts counts = count(book, book.listed_nodes(now));
+void Overview::sample(const SchedulerState& scheduler, SchedulerState::Now now) {
+  const Counts counts = count(scheduler, scheduler.listed_nodes(now));
   const uint64_t busy = counts.nodes[index(NodeState::busy)];
   const uint64_t free = counts.nodes[index(NodeState::free)];
   use_.add(now.wall_ns, now.steady_ns - sampled_ns_, {.busy = busy, .in_service = busy + free});
@@ -196,24 +197,26 @@ void Overview::sample(const Book& book, Book::Now now) {
   }
 }
 
-std::string Overview::json(const Book& book, Book::Now now, std::string_view query) {
-  const bool is_old = now.steady_ns - made_ns_ >= kMadeNs || made_version_ != map_version_;
-  if (is_old || made_.size() >= kMadeMax) {
-    made_.clear();
-    made_ns_ = now.steady_ns;
-    made_version_ = map_version_;
+std::string Overview::json(const SchedulerState& scheduler, SchedulerState::Now now,
+                           std::string_view query) {
+  const bool is_old = now.steady_ns - cached_ns_ >= kCacheNs || cached_version_ != map_version_;
+  if (is_old || cached_.size() >= kCachedMax) {
+    cached_.clear();
+    cached_ns_ = now.steady_ns;
+    cached_version_ = map_version_;
   }
-  const auto found = made_.find(query);
-  if (found != made_.end()) return found->second;
-  return made_[std::string(query)] = make(book, now, query);
+  const auto found = cached_.find(query);
+  if (found != cached_.end()) return found->second;
+  return cached_[std::string(query)] = build(scheduler, now, query);
 }
 
-std::string Overview::make(const Book& book, Book::Now now, std::string_view query) {
-  const auto nodes = book.listed_nodes(now);
-  const Counts counts = count(book, nodes);
+std::string Overview::build(const SchedulerState& scheduler, SchedulerState::Now now,
+                            std::string_view query) {
+  const auto nodes = scheduler.listed_nodes(now);
+  const Counts counts = count(scheduler, nodes);
   Json json = {{"now_s", now.wall_ns / kSecond}};
   for (size_t i = 0; i < counts.tasks.size(); i++) {
-    json["tasks"][phase_name(static_cast<TaskPhase>(i))] = counts.tasks[i];
+    json["tasks"][task_phase_name(static_cast<TaskPhase>(i))] = counts.tasks[i];
   }
   for (size_t i = 0; i < counts.nodes.size(); i++) {
     json["nodes"][node_state_name(static_cast<NodeState>(i))] = counts.nodes[i];
@@ -222,30 +225,30 @@ std::string Overview::make(const Book& book, Book::Now now, std::string_view que
 
   const Search search(query);
   std::vector<const wire::Task*> active, queue, finished;
-  for (const uint64_t id : book.open()) {
-    const wire::Task& task = *book.task(id);
-    if (search.takes(task)) (Book::has_nodes(task) ? active : queue).push_back(&task);
+  for (const uint64_t id : scheduler.unfinished()) {
+    const wire::Task& task = *scheduler.task(id);
+    if (search.matches(task)) (SchedulerState::has_nodes(task) ? active : queue).push_back(&task);
   }
-  size_t looked = 0;
-  for (auto one = book.finished().rbegin(); one != book.finished().rend(); ++one) {
-    if (looked++ == kRowsMax) break;
-    const wire::Task& task = *book.task(one->second);
-    if (search.takes(task)) finished.push_back(&task);
+  size_t checked = 0;
+  for (auto one = scheduler.finished().rbegin(); one != scheduler.finished().rend(); ++one) {
+    if (checked++ == kRowsMax) break;
+    const wire::Task& task = *scheduler.task(one->second);
+    if (search.matches(task)) finished.push_back(&task);
   }
   sort_first(active, is_newer);
   sort_first(queue, is_earlier);
-  json["active"] = table(book, now, active);
-  json["queue"] = table(book, now, queue);
-  json["finished"] = table(book, now, finished);
+  json["active"] = table(scheduler, now, active);
+  json["queue"] = table(scheduler, now, queue);
+  json["finished"] = table(scheduler, now, finished);
 
-  place_nodes(nodes);
+  position_nodes(nodes);
   const size_t shown_nodes = std::min(nodes.size(), kNodesMax);
   std::string states(shown_nodes, '0');
   std::vector<uint64_t> holds(shown_nodes, 0);
   for (size_t i = 0; i < nodes.size(); i++) {
-    if (places_[i] >= shown_nodes) continue;
-    states[places_[i]] = static_cast<char>('0' + index(node_state_of(nodes[i])));
-    holds[places_[i]] = nodes[i].task();
+    if (map_positions_[i] >= shown_nodes) continue;
+    states[map_positions_[i]] = static_cast<char>('0' + index(node_state_of(nodes[i])));
+    holds[map_positions_[i]] = nodes[i].task();
   }
   json["map"] = map_version_;
   json["states"] = std::move(states);
@@ -254,24 +257,24 @@ std::string Overview::make(const Book& book, Book::Now now, std::string_view que
 }
 
 // By zone and leaf, then by name.
-void Overview::place_nodes(const std::vector<wire::ListedNode>& nodes) {
-  if (placed_version_ == map_version_ && places_.size() == nodes.size()) return;
+void Overview::position_nodes(const std::vector<wire::ListedNode>& nodes) {
+  if (positions_version_ == map_version_ && map_positions_.size() == nodes.size()) return;
   std::vector<uint32_t> order(nodes.size());
   for (uint32_t i = 0; i < order.size(); i++) order[i] = i;
   std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) {
     const wire::Node &left = nodes[a].node(), &right = nodes[b].node();
     return std::tie(left.zone(), left.leaf()) < std::tie(right.zone(), right.leaf());
   });
-  places_.resize(nodes.size());
-  for (uint32_t place = 0; place < order.size(); place++) places_[order[place]] = place;
-  placed_version_ = map_version_;
+  map_positions_.resize(nodes.size());
+  for (uint32_t place = 0; place < order.size(); place++) map_positions_[order[place]] = place;
+  positions_version_ = map_version_;
 }
 
-std::string Overview::map_json(const Book& book, Book::Now now) {
-  const auto nodes = book.listed_nodes(now);
-  place_nodes(nodes);
+std::string Overview::map_json(const SchedulerState& scheduler, SchedulerState::Now now) {
+  const auto nodes = scheduler.listed_nodes(now);
+  position_nodes(nodes);
   std::vector<const wire::Node*> placed(nodes.size());
-  for (size_t i = 0; i < nodes.size(); i++) placed[places_[i]] = &nodes[i].node();
+  for (size_t i = 0; i < nodes.size(); i++) placed[map_positions_[i]] = &nodes[i].node();
   const size_t more = placed.size() - std::min(placed.size(), kNodesMax);
   placed.resize(placed.size() - more);
   Json zones = Json::array();

@@ -1,9 +1,9 @@
-// What the scheduler's page shows (page.h), as JSON: tasks and nodes now, use over the last day. Of
-// a large cluster it is bounded, and says how much more there is; it is made at most once a second,
-// however many ask. Control bytes in names are made visible (printable()).
+// The JSON behind the web page of the scheduler (page.h): tasks and nodes now, use over the last
+// day. Its size is bounded, and it states how much was left out. It is rebuilt at most once a
+// second, however many clients ask. Control bytes in names are escaped (printable()).
 //
-// The map of nodes (names, where they stand) is large and changes rarely: it has a version, and the
-// overview has a state for each of its nodes, in its order.
+// The map of nodes (names, places) is large and changes rarely, so it has a version; the overview
+// holds one state per node, in the order of the map.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/scheduler/book.h"
-#include "ops/scheduler/utilisation.h"
-#include "ops/scheduler/words.h"
+#include "ops/scheduler/scheduler_state.h"
+#include "ops/scheduler/state_text.h"
+#include "ops/scheduler/utilization.h"
 #include "platform/base/metrics.h"
 
 namespace ff::scheduler {
@@ -26,40 +26,42 @@ class Overview {
   static constexpr size_t kNodesMax = 20'000;  // of the map
   static constexpr int64_t kSampleNs = 5 * kSecond;
 
-  // Gauges of tasks and nodes; null: none.
+  // Registers gauges of tasks and nodes; null: none.
   explicit Overview(Metrics* metrics);
 
-  // The book is loaded.
-  void begin(const wire::Use& use, Book::Now now);
-  void changed(const Book::Changed& changed);
-  // Every kSampleNs.
-  void sample(const Book& book, Book::Now now);
-  wire::Use use() const { return use_.kept(); }
+  // The scheduler state is loaded.
+  void load(const wire::Use& use, SchedulerState::Now now);
+  void changed(const SchedulerState::Changes& changed);
+  // Call it every kSampleNs.
+  void sample(const SchedulerState& scheduler, SchedulerState::Now now);
+  wire::Use use() const { return use_.record(); }
 
-  // `query`: "find=WORDS", percent-encoded: only tasks whose user, title, number, state or group
-  // have all of the words.
-  std::string json(const Book& book, Book::Now now, std::string_view query);
-  std::string map_json(const Book& book, Book::Now now);
+  // `query`: "find=WORDS", percent-encoded: only tasks whose user, title, id, state or partition
+  // contain all of the words.
+  std::string json(const SchedulerState& scheduler, SchedulerState::Now now,
+                   std::string_view query);
+  std::string map_json(const SchedulerState& scheduler, SchedulerState::Now now);
 
  private:
   struct Counts {
     std::array<uint64_t, kNodeStateCount> nodes{};
     std::array<uint64_t, static_cast<size_t>(TaskPhase::finished)> tasks{};
   };
-  Counts count(const Book& book, const std::vector<wire::ListedNode>& nodes) const;
-  void place_nodes(const std::vector<wire::ListedNode>& nodes);
-  std::string make(const Book& book, Book::Now now, std::string_view query);
+  Counts count(const SchedulerState& scheduler, const std::vector<wire::ListedNode>& nodes) const;
+  void position_nodes(const std::vector<wire::ListedNode>& nodes);
+  std::string build(const SchedulerState& scheduler, SchedulerState::Now now,
+                    std::string_view query);
 
-  Utilisation use_;
+  Utilization use_;
   int64_t sampled_ns_ = 0;  // steady
 
   uint64_t map_version_ = 0;
-  uint64_t placed_version_ = 0;   // that `places_` is of
-  std::vector<uint32_t> places_;  // in the map, of the nodes in the order of their names
+  uint64_t positions_version_ = 0;       // of map_positions_
+  std::vector<uint32_t> map_positions_;  // index in the map, of the nodes in order of names
 
-  int64_t made_ns_ = 0;
-  uint64_t made_version_ = 0;                             // of the map
-  std::map<std::string, std::string, std::less<>> made_;  // by query
+  int64_t cached_ns_ = 0;
+  uint64_t cached_version_ = 0;                             // of the map
+  std::map<std::string, std::string, std::less<>> cached_;  // by query
 
   std::array<Gauge*, kNodeStateCount> node_gauges_{};
   std::array<Gauge*, static_cast<size_t>(TaskPhase::finished)> task_gauges_{};

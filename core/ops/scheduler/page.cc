@@ -1,11 +1,11 @@
-// page.cc: the bytes of the page's files, and the paths they have.
+// page.cc: the embedded files of the page, and their paths.
 #include "ops/scheduler/page.h"
 
 #include <string_view>
 
 #include "platform/base/embed.h"
 
-// FF_PAGE_FOLDER: where the sources lie.
+// FF_PAGE_FOLDER: the source folder in the build.
 FF_EMBED(ff_page_html, FF_PAGE_FOLDER "/index.html");
 FF_EMBED(ff_page_css, FF_PAGE_FOLDER "/page.css");
 FF_EMBED(ff_page_js, FF_PAGE_FOLDER "/page.js");
@@ -13,7 +13,7 @@ FF_EMBED(ff_page_icon, FF_PAGE_FOLDER "/icon.svg");
 
 namespace ff::scheduler {
 
-rpc::HttpPages pages(Service& service) {
+rpc::HttpPages pages(SchedulerService& service) {
   const std::string json = "application/json";
   return {
       {"/", {.type = "text/html; charset=utf-8", .text = ff_page_html}},

@@ -1,5 +1,6 @@
-// The scheduler's page: files of core/ops/scheduler/page/, which lie in the binary, and the JSON
-// they ask for (overview.h). Behind the login of the daemon's pages (rpc/http.h).
+// The web page of the scheduler: the files of core/ops/scheduler/page/, which are embedded in the
+// binary, and the JSON they request (overview.h). Access needs the login of the daemon's pages
+// (rpc/http.h).
 #pragma once
 
 #include "ops/scheduler/service.h"
@@ -7,7 +8,7 @@
 
 namespace ff::scheduler {
 
-// `service` outlives them.
-rpc::HttpPages pages(Service& service);
+// `service` must outlive the pages.
+rpc::HttpPages pages(SchedulerService& service);
 
 }  // namespace ff::scheduler

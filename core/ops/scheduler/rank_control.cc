@@ -1,4 +1,4 @@
-// rank_control.cc: files of orders, else signals.
+// rank_control.cc: order files, or else signals.
 #include "ops/scheduler/rank_control.h"
 
 #include <csignal>
@@ -9,19 +9,21 @@
 
 namespace ff::scheduler {
 
-void order_rank(io::Disk& disk, const std::string& dir, shim::Order order) {
-  const auto given = shim::give_order(disk, dir, order);
+void send_rank_order(io::Disk& disk, const std::string& dir, shim::ShimOrder order) {
+  const auto given = shim::send_order(disk, dir, order);
   if (given) return;
-  log_warning("an order to a rank cannot be written, so it goes as a signal",
+  log_warning("cannot write an order to a rank, so it is sent as a signal",
               {{"dir", dir}, {"order", shim::order_file(order)}, {"cause", given.error().message}});
   const auto state = shim::read_state(disk, dir);
-  if (!state || state->phase != shim::Phase::running || !state->running) return;
-  if (order == shim::Order::terminate) (void)shim::send_signal(disk, state->running->shim, SIGTERM);
-  // When the first process has ended, the shim kills the others by itself.
-  if (order == shim::Order::kill) (void)shim::send_signal(disk, state->running->rank, SIGKILL);
+  if (!state || state->phase != shim::ShimPhase::running || !state->running) return;
+  if (order == shim::ShimOrder::terminate)
+    (void)shim::send_signal(disk, state->running->shim, SIGTERM);
+  // After the exit of the first process the shim kills the others.
+  if (order == shim::ShimOrder::kill) (void)shim::send_signal(disk, state->running->rank, SIGKILL);
 }
 
-bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const Unstarted& how) {
+bool cancel_unstarted(io::Disk& disk, Clock& clock, const std::string& dir,
+                      const CancelReason& how) {
   const auto lock = io::lock_file(disk, io::join(dir, shim::kLockFile));
   if (!lock) return false;
   if (*lock == nullptr) return true;
@@ -31,35 +33,35 @@ bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const U
     if (*there) return true;
   }
   const int64_t now_ns = clock.wall_ns();
-  const shim::Exit exit{.ending = shim::Ending::not_started,
-                        .why = how.why,
-                        .given_up = how.given_up,
-                        .ended_ns = now_ns,
-                        .gone_ns = now_ns};
+  const shim::ExitRecord exit{.kind = shim::ExitKind::not_started,
+                              .why = how.why,
+                              .abandoned = how.abandoned,
+                              .ended_ns = now_ns,
+                              .gone_ns = now_ns};
   return io::replace_file(disk, io::join(dir, shim::kExitFile), to_json(exit), "new").ok();
 }
 
-void give_up_rank(io::Disk& disk, Clock& clock, const std::string& dir, shim::Order how) {
-  order_rank(disk, dir, shim::Order::give_up);
-  order_rank(disk, dir, how);
+void abandon_rank(io::Disk& disk, Clock& clock, const std::string& dir, shim::ShimOrder how) {
+  send_rank_order(disk, dir, shim::ShimOrder::abandon);
+  send_rank_order(disk, dir, how);
   const auto state = shim::read_state(disk, dir);
-  if (state && state->phase == shim::Phase::not_started) {
-    (void)end_unstarted(disk, clock, dir,
-                        {.why = "its node does not start it any more", .given_up = true});
+  if (state && state->phase == shim::ShimPhase::not_started) {
+    (void)cancel_unstarted(disk, clock, dir,
+                           {.why = "its node no longer starts it", .abandoned = true});
   }
 }
 
-void LivingRanks::add(const std::string& dir) {
+void LiveRanks::add(const std::string& dir) {
   const std::lock_guard lock(mutex_);
   dirs_.insert(dir);
 }
 
-void LivingRanks::remove(const std::string& dir) {
+void LiveRanks::remove(const std::string& dir) {
   const std::lock_guard lock(mutex_);
   dirs_.erase(dir);
 }
 
-std::vector<std::string> LivingRanks::all() const {
+std::vector<std::string> LiveRanks::all() const {
   const std::lock_guard lock(mutex_);
   return {dirs_.begin(), dirs_.end()};
 }

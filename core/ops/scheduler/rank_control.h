@@ -1,5 +1,5 @@
-// Orders to one rank that arrive whatever happens: where the disk takes no file they go as signals,
-// and where no shim has begun yet, none will.
+// Orders to one rank that arrive in any case: they go as signals where the disk takes no file;
+// where no shim has started yet, none will.
 #pragma once
 
 #include <atomic>
@@ -15,24 +15,25 @@
 
 namespace ff::scheduler {
 
-// `dir`: the shim's folder. Each of these may be done twice.
-void order_rank(io::Disk& disk, const std::string& dir, shim::Order order);
+// `dir`: the folder of the shim. All functions are idempotent.
+void send_rank_order(io::Disk& disk, const std::string& dir, shim::ShimOrder order);
 
-// Writes `exit` for a rank whose shim has never begun, so that none begins any more. Nothing, where
-// a shim holds the folder or has held it: that one reads its orders. False: the disk refuses.
-struct Unstarted {
+// Writes `exit` for a rank whose shim has never started, so that none starts later. No effect where
+// a shim locks or has locked the folder: it reads its orders. False: the disk refuses.
+struct CancelReason {
   std::string why;
-  bool given_up = false;  // shim::Exit
+  bool abandoned = false;  // shim::ExitRecord
 };
-bool end_unstarted(io::Disk& disk, Clock& clock, const std::string& dir, const Unstarted& how);
+bool cancel_unstarted(io::Disk& disk, Clock& clock, const std::string& dir,
+                      const CancelReason& how);
 
-// How it ends from now on is the node's doing; nothing of it starts any more. It may not be gone
-// yet.
-void give_up_rank(io::Disk& disk, Clock& clock, const std::string& dir, shim::Order how);
+// From now on its end is attributed to the node, and nothing of it starts. It may still be running
+// when this returns.
+void abandon_rank(io::Disk& disk, Clock& clock, const std::string& dir, shim::ShimOrder how);
 
-// Shims' folders of ranks that may be running. From any thread: those are killed when the lease is
-// over, whatever else the agent may be waiting for.
-class LivingRanks {
+// Folders of the shims whose ranks may be running. From any thread: these ranks are killed when the
+// lease expires, whatever else the agent waits for.
+class LiveRanks {
  public:
   void add(const std::string& dir);
   void remove(const std::string& dir);

@@ -1,4 +1,4 @@
-// rank_environment.cc: variables of a rank, and the key of its job.
+// rank_environment.cc: variables of a rank, and the key of its attempt.
 #include "ops/scheduler/rank_environment.h"
 
 #include <fmt/format.h>
@@ -13,17 +13,17 @@
 namespace ff::scheduler {
 namespace {
 
-// Where secrets of whoever submitted it lie.
+// Paths of secrets of the submitting user.
 constexpr std::array<std::string_view, 2> kSecrets = {"FF_KEY", "FF_TOKEN_FILE"};
 
 }  // namespace
 
 std::vector<std::string> rank_environment(const std::vector<std::string>& submitted,
-                                          const RankPlace& place) {
+                                          const RankInfo& place) {
   std::vector<std::pair<std::string, std::string>> own = {
       {"WORLD_SIZE", fmt::to_string(uint64_t{place.nodes} * place.processes)},
       {"RANK", fmt::to_string(place.rank())},
-      {"LOCAL_RANK", fmt::to_string(place.local)},
+      {"LOCAL_RANK", fmt::to_string(place.local_rank)},
       {"LOCAL_WORLD_SIZE", fmt::to_string(place.processes)},
       {"NNODES", fmt::to_string(place.nodes)},
       {"NODE_RANK", fmt::to_string(place.node_rank)},
@@ -47,18 +47,18 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& submit
   return all;
 }
 
-std::string rank_marker(const RankPlace& place) {
+std::string rank_marker(const RankInfo& place) {
   return fmt::format("FF_TASK_RANK={}.{}.{}", place.task, place.attempt, place.rank());
 }
 
-auth::Key job_key(const auth::Key& cluster, const JobName& job) {
+auth::Key attempt_key(const auth::Key& cluster, const AttemptIdentity& job) {
   std::array<std::byte, sizeof(uint64_t) + sizeof(uint32_t)> numbers;
   store_le<uint64_t>(numbers.data(), job.task);
   store_le<uint32_t>(numbers.data() + sizeof(uint64_t), job.attempt);
-  std::string said = "ff job|";
-  said += as_text(numbers);
-  said += job.scheduler;
-  return auth::hmac(cluster, as_bytes(said));
+  std::string message = "ff job|";
+  message += as_text(numbers);
+  message += job.scheduler;
+  return auth::hmac_sha256(cluster, as_bytes(message));
 }
 
 }  // namespace ff::scheduler

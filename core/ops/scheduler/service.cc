@@ -1,4 +1,4 @@
-// service.cc: calls, the store, and the turn of the book.
+// service.cc: RPC methods, the store, and the loop of scheduling passes.
 #include "ops/scheduler/service.h"
 
 #include <fmt/format.h>
@@ -15,87 +15,88 @@ namespace ff::scheduler {
 namespace {
 
 constexpr std::string_view kIdKey = "sched/id";
-constexpr std::string_view kHolder = "sched/holder";  // the run of a scheduler that has the store
+constexpr std::string_view kOwnerKey =
+    "sched/holder";  // id of the scheduler process that owns the store
 constexpr std::string_view kTasks = "sched/task/";
 constexpr std::string_view kNodes_ = "sched/node/";
 constexpr std::string_view kQuotas = "sched/quota/";
-constexpr std::string_view kUse = "sched/use";
-constexpr int64_t kUseNs = 60 * kSecond;    // a crash loses no more of it
-constexpr size_t kPage = 1000;              // records read at once
-constexpr int64_t kStoreNs = 60 * kSecond;  // for a write; beyond, the store is given up
+constexpr std::string_view kUseKey = "sched/use";
+constexpr int64_t kStoreUseNs =
+    60 * kSecond;                           // a crash loses at most this much of the use statistics
+constexpr size_t kReadPage = 1000;          // records per read
+constexpr int64_t kStoreNs = 60 * kSecond;  // timeout of a write; then the service halts
 constexpr uint32_t kListMax = 1000;
-// Between two passes: what comes meanwhile is decided on together.
+// Minimum time between two passes: changes meanwhile are decided together.
 constexpr int64_t kPassNs = 20 * kMillisecond;
-constexpr size_t kListBytesMax = 512 * 1024;  // of a page; a message has room for twice as much
+constexpr size_t kListBytesMax = 512 * 1024;  // of a page; the message limit is twice as much
 constexpr int kWithoutNodes = 0, kWithNodes = 1;
 
-// Ids in the order of their numbers.
+// Hexadecimal, so that keys sort by id.
 std::string task_key(uint64_t id) { return fmt::format("{}{:016x}", kTasks, id); }
 
 }  // namespace
 
-Service::Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Options options)
+SchedulerService::SchedulerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router,
+                                   Options options)
     : engine_(engine),
       loop_(loop),
       rng_(rng),
       options_(std::move(options)),
       run_(rng.hex_id()),
       overview_(options_.metrics),
-      to_keep_(loop),
-      kept_more_(loop),
-      to_tick_(loop),
+      persist_wanted_(loop),
+      persisted_event_(loop),
+      pass_wanted_(loop),
       gate_(loop) {
-  rpc::add_method(router, kSync, *this, &Service::sync);
-  rpc::add_method(router, kHolds, *this, &Service::holds);
-  rpc::add_method(router, kSubmit, *this, &Service::submit, rpc::Access::users);
-  rpc::add_method(router, kList, *this, &Service::list, rpc::Access::users);
-  rpc::add_method(router, kControl, *this, &Service::control, rpc::Access::users);
-  rpc::add_method(router, kNodes, *this, &Service::nodes, rpc::Access::users);
-  rpc::add_method(router, kDrain, *this, &Service::drain);
-  rpc::add_method(router, kQuota, *this, &Service::quota);
-  rpc::add_method(router, kVerdict, *this, &Service::verdict);
+  rpc::add_method(router, kSync, *this, &SchedulerService::sync);
+  rpc::add_method(router, kHolds, *this, &SchedulerService::holds);
+  rpc::add_method(router, kSubmit, *this, &SchedulerService::submit, rpc::MethodAccess::users);
+  rpc::add_method(router, kList, *this, &SchedulerService::list, rpc::MethodAccess::users);
+  rpc::add_method(router, kControl, *this, &SchedulerService::control, rpc::MethodAccess::users);
+  rpc::add_method(router, kNodes, *this, &SchedulerService::nodes, rpc::MethodAccess::users);
+  rpc::add_method(router, kDrain, *this, &SchedulerService::drain);
+  rpc::add_method(router, kQuota, *this, &SchedulerService::quota);
+  rpc::add_method(router, kVerdict, *this, &SchedulerService::verdict);
 }
 
-Service::~Service() = default;
+SchedulerService::~SchedulerService() = default;
 
-void Service::start() { gate_.spawn(run()); }
+void SchedulerService::start() { gate_.spawn(run()); }
 
-Task<void> Service::close() {
-  Error reason = fail(Errc::interrupted, "the scheduler goes down");
+Task<void> SchedulerService::close() {
+  Error reason = fail(Errc::interrupted, "the scheduler is shutting down");
   co_await gate_.close(std::move(reason));
 }
 
-Book::Now Service::now() const {
+SchedulerState::Now SchedulerService::now() const {
   return {.steady_ns = loop_.now_ns(), .wall_ns = loop_.clock().wall_ns()};
 }
 
-Result<void> Service::ready() const {
+Result<void> SchedulerService::ready() const {
   if (halted_) return *halted_;
-  if (!book_) return fail(Errc::unreachable, "the scheduler is starting");
+  if (!state_) return fail(Errc::unreachable, "the scheduler is starting");
   return {};
 }
 
-Task<Result<void>> Service::check_token(auth::User token) {
-  if (!options_.holds) co_return Result<void>();
-  auto asking = options_.holds(token);
-  co_return co_await std::move(asking);
+Task<Result<void>> SchedulerService::check_token(auth::TokenId token) {
+  if (!options_.check_token) co_return Result<void>();
+  co_return co_await options_.check_token(token);
 }
 
-Task<Result<void>> Service::admit(const rpc::Peer& peer) {
+Task<Result<void>> SchedulerService::admit(const rpc::Peer& peer) {
   if (peer.user) {
-    auto checking = check_token(*peer.user);
-    FF_CO_TRY(co_await std::move(checking));
+    FF_CO_TRY(co_await check_token(*peer.user));
   }
   co_return ready();
 }
 
-void Service::halt(Error error) {
+void SchedulerService::halt(Error error) {
   log_error("the scheduler stops", {{"cause", error.message}});
   halted_ = std::move(error);
-  kept_more_.set();
+  persisted_event_.set();
 }
 
-Task<Result<void>> Service::load() {
+Task<Result<void>> SchedulerService::load() {
   std::string id, used;
   const std::string fresh = rng_.hex_id();
   auto naming = engine_.run(
@@ -103,24 +104,24 @@ Task<Result<void>> Service::load() {
         FF_CO_TRY(const auto found, co_await txn.get(std::string(kIdKey)));
         id = found.value_or(fresh);
         if (!found) txn.put(std::string(kIdKey), fresh);
-        txn.put(std::string(kHolder), run_);
-        FF_CO_TRY(auto use, co_await txn.get(std::string(kUse)));
+        txn.put(std::string(kOwnerKey), run_);
+        FF_CO_TRY(auto use, co_await txn.get(std::string(kUseKey)));
         used = std::move(use).value_or("");
         co_return Result<void>();
       },
       loop_.now_ns() + kStoreNs);
   FF_CO_TRY(co_await std::move(naming));
-  Book book(id, options_.timing, options_.health);
-  const auto take = [&book](const kv::Entry& entry) -> Result<void> {
+  SchedulerState scheduler(id, options_.timeouts, options_.health);
+  const auto take = [&scheduler](const kv::Entry& entry) -> Result<void> {
     if (entry.key.starts_with(kTasks)) {
       FF_TRY(auto task, rpc::parse_message<wire::Task>(entry.value));
-      book.load(std::move(task));
+      scheduler.load(std::move(task));
     } else if (entry.key.starts_with(kNodes_)) {
       FF_TRY(auto node, rpc::parse_message<wire::Node>(entry.value));
-      book.load(std::move(node));
+      scheduler.load(std::move(node));
     } else if (entry.key.starts_with(kQuotas)) {
       FF_TRY(auto quota, rpc::parse_message<wire::Quota>(entry.value));
-      book.load(std::move(quota));
+      scheduler.load(std::move(quota));
     }
     return {};
   };
@@ -131,7 +132,7 @@ Task<Result<void>> Service::load() {
       std::vector<kv::Entry> entries;
       auto reading = engine_.view(
           [&entries, &begin, &end](kv::Txn& txn) -> Task<Result<void>> {
-            kv::Range range{.begin = begin, .end = end, .limit = kPage};
+            kv::Range range{.begin = begin, .end = end, .limit = kReadPage};
             auto ranging = txn.range(std::move(range), {});
             FF_CO_TRY(entries, co_await std::move(ranging));
             co_return Result<void>();
@@ -140,49 +141,49 @@ Task<Result<void>> Service::load() {
       FF_CO_TRY(co_await std::move(reading));
       for (const kv::Entry& entry : entries) {
         if (auto taken = take(entry); !taken) {
-          co_return std::move(taken).error().within(entry.key + ": ");
+          co_return std::move(taken).error().with_context(entry.key + ": ");
         }
       }
-      if (entries.size() < kPage) break;
+      if (entries.size() < kReadPage) break;
       begin = entries.back().key + '\0';
     }
   }
   FF_CO_TRY(const auto use, rpc::parse_message<wire::Use>(used));
-  book.begin(now());
-  overview_.begin(use, now());
-  book_.emplace(std::move(book));
+  scheduler.begin(now());
+  overview_.load(use, now());
+  state_.emplace(std::move(scheduler));
   co_return Result<void>();
 }
 
-// Time passes; what is new is decided on.
-Task<void> Service::run() {
+// Advances the time and runs scheduling passes.
+Task<void> SchedulerService::run() {
   auto loading = load();
   if (auto loaded = co_await std::move(loading); !loaded) {
     halt(std::move(loaded).error());
     co_return;
   }
-  gate_.spawn(keep());
-  gate_.spawn(watch());
+  gate_.spawn(persist());
+  gate_.spawn(sample());
   while (!halted_) {
-    to_tick_.reset();
-    const int64_t next_ns = book_->tick(now());
-    book_changed();
+    pass_wanted_.reset();
+    const int64_t next_ns = state_->tick(now());
+    publish_changes();
     const int64_t again_ns = loop_.now_ns() + kPassNs;
-    const auto waited = co_await to_tick_.wait(next_ns);
+    const auto waited = co_await pass_wanted_.wait(next_ns);
     if (!waited && waited.error().code != Errc::deadline) co_return;
-    if (!co_await until(loop_, again_ns)) co_return;
+    if (!co_await sleep_until(loop_, again_ns)) co_return;
   }
 }
 
-// What has changed goes to the store, and is decided on; whoever waits for orders looks.
-void Service::book_changed() {
+// Queues changed records for the store, schedules a pass, and wakes agents with new orders.
+void SchedulerService::publish_changes() {
   log_notices();
-  if (book_->undecided()) to_tick_.set();
-  const Book::Changed changed = book_->take_changed();
+  if (state_->needs_pass()) pass_wanted_.set();
+  const SchedulerState::Changes changed = state_->take_changes();
   overview_.changed(changed);
   for (const uint64_t id : changed.tasks) {
-    const wire::Task& task = *book_->task(id);
-    const bool has_nodes = book_->has_nodes(task);
+    const wire::Task& task = *state_->task(id);
+    const bool has_nodes = state_->has_nodes(task);
     writes_.erase({kWithoutNodes, task_key(id)});
     writes_.erase({kWithNodes, task_key(id)});
     writes_[{has_nodes ? kWithNodes : kWithoutNodes, task_key(id)}] = task.SerializeAsString();
@@ -192,80 +193,80 @@ void Service::book_changed() {
     writes_[{kWithoutNodes, task_key(id)}] = std::nullopt;
   }
   for (const std::string& name : changed.nodes) {
-    writes_[{kWithoutNodes, std::string(kNodes_) + name}] = book_->node(name)->SerializeAsString();
+    writes_[{kWithoutNodes, std::string(kNodes_) + name}] = state_->node(name)->SerializeAsString();
   }
   for (const std::string& key : changed.quotas) {
-    const auto found = book_->quotas().find(key);
+    const auto found = state_->quotas().find(key);
     auto& write = writes_[{kWithoutNodes, std::string(kQuotas) + key}];
-    write = found == book_->quotas().end() ? std::nullopt
-                                           : std::optional(found->second.SerializeAsString());
+    write = found == state_->quotas().end() ? std::nullopt
+                                            : std::optional(found->second.SerializeAsString());
   }
-  for (const std::string& name : book_->take_ordered()) {
+  for (const std::string& name : state_->take_nodes_with_new_orders()) {
     Agent& agent = agents_[name];
     agent.version++;
     if (agent.newer != nullptr) agent.newer->set();
   }
   if (changed.empty()) return;
-  changed_++;
-  to_keep_.set();
+  changes_++;
+  persist_wanted_.set();
 }
 
-// How the nodes are used, also while nothing changes.
-Task<void> Service::watch() {
+// Samples the use of the nodes, also while nothing changes.
+Task<void> SchedulerService::sample() {
   int64_t stored_ns = loop_.now_ns();
   for (;;) {
-    const auto slept = co_await until(loop_, loop_.now_ns() + Overview::kSampleNs);
+    const auto slept = co_await sleep_until(loop_, loop_.now_ns() + Overview::kSampleNs);
     if (!slept) co_return;
-    overview_.sample(*book_, now());
-    auto looking =
-        engine_.view([this](kv::Txn& txn) { return check_holder(txn); }, loop_.now_ns() + kStoreNs);
-    auto looked = co_await std::move(looking);
-    if (!looked && looked.error().code == Errc::refused) halt(std::move(looked).error());
-    if (halted_ || loop_.now_ns() - stored_ns < kUseNs) continue;
+    overview_.sample(*state_, now());
+    auto checking = engine_.view([this](kv::Txn& txn) { return check_ownership(txn); },
+                                 loop_.now_ns() + kStoreNs);
+    auto checked = co_await std::move(checking);
+    if (!checked && checked.error().code == Errc::refused) halt(std::move(checked).error());
+    if (halted_ || loop_.now_ns() - stored_ns < kStoreUseNs) continue;
     stored_ns = loop_.now_ns();
-    writes_[{kWithoutNodes, std::string(kUse)}] = overview_.use().SerializeAsString();
-    changed_++;
-    to_keep_.set();
+    writes_[{kWithoutNodes, std::string(kUseKey)}] = overview_.use().SerializeAsString();
+    changes_++;
+    persist_wanted_.set();
   }
 }
 
-void Service::log_notices() {
-  for (const Book::Notice& notice : book_->take_notices()) {
+void SchedulerService::log_notices() {
+  for (const SchedulerState::Notice& notice : state_->take_notices()) {
     const auto tell = notice.is_warning ? &log_warning : &log_info;
     tell("a node " + notice.text, {{"node", notice.node}});
   }
 }
 
-// One batch after the other; while one is written the next gathers.
-Task<void> Service::keep() {
+// Writes one batch at a time; changes meanwhile form the next batch.
+Task<void> SchedulerService::persist() {
   for (;;) {
-    to_keep_.reset();
+    persist_wanted_.reset();
     while (!writes_.empty()) {
-      const uint64_t upto = changed_;
+      const uint64_t upto = changes_;
       auto storing = store(std::exchange(writes_, {}));
       auto stored = co_await std::move(storing).shielded();
       if (!stored) {
         halt(std::move(stored).error());
         co_return;
       }
-      kept_ = upto;
-      kept_more_.set();
+      persisted_ = upto;
+      persisted_event_.set();
     }
-    const auto waited = co_await to_keep_.wait();
+    const auto waited = co_await persist_wanted_.wait();
     if (!waited) co_return;
   }
 }
 
-// A scheduler that was started later on the same store has taken it over.
-Task<Result<void>> Service::check_holder(kv::Txn& txn) {
-  FF_CO_TRY(const auto holder, co_await txn.get(std::string(kHolder)));
+// Another scheduler process that was started later on the same store owns it now.
+Task<Result<void>> SchedulerService::check_ownership(kv::Txn& txn) {
+  FF_CO_TRY(const auto holder, co_await txn.get(std::string(kOwnerKey)));
   if (holder == run_) co_return Result<void>();
-  Error error = fail(Errc::refused, "another scheduler has taken over the store of this one");
-  error.hint = "Run one of them only, or give each a store of its own.";
+  Error error = fail(Errc::refused, "another scheduler has taken over this store");
+  error.hint = "Run only one of them, or give each its own store.";
   co_return error;
 }
 
-Task<Result<void>> Service::store(Writes writes) {
+Task<Result<void>> SchedulerService::store(Writes writes) {
   auto next = writes.begin();
   while (next != writes.end()) {
     std::vector<std::pair<std::string, std::optional<std::string>>> part;
@@ -277,8 +278,7 @@ Task<Result<void>> Service::store(Writes writes) {
     }
     auto writing = engine_.run(
         [this, &part](kv::Txn& txn) -> Task<Result<void>> {
-          auto checking = check_holder(txn);
-          FF_CO_TRY(co_await std::move(checking));
+          FF_CO_TRY(co_await check_ownership(txn));
           for (const auto& [key, value] : part) {
             value ? txn.put(key, *value) : txn.erase(key);
           }
@@ -290,24 +290,24 @@ Task<Result<void>> Service::store(Writes writes) {
   co_return Result<void>();
 }
 
-// All that has changed so far is in the store.
-Task<Result<void>> Service::kept() {
-  const uint64_t upto = changed_;
-  while (kept_ < upto) {
+// Waits until all changes so far are stored.
+Task<Result<void>> SchedulerService::wait_persisted() {
+  const uint64_t upto = changes_;
+  while (persisted_ < upto) {
     if (halted_) co_return *halted_;
-    kept_more_.reset();
-    FF_CO_TRY(co_await kept_more_.wait());
+    persisted_event_.reset();
+    FF_CO_TRY(co_await persisted_event_.wait());
   }
   co_return Result<void>();
 }
 
-Task<Result<wire::SyncReply>> Service::sync(rpc::ServerCall&, wire::SyncRequest request) {
+Task<Result<wire::SyncReply>> SchedulerService::sync(rpc::ServerCall&, wire::SyncRequest request) {
   FF_CO_TRY(ready());
   const std::string name = request.node().name();
-  FF_CO_TRY(book_->report(request, now()));
-  book_changed();
+  FF_CO_TRY(state_->apply_report(request, now()));
+  publish_changes();
   Agent& agent = agents_[name];
-  // No version of another scheduler's run is one of this one's.
+  // Start at a value that differs from the versions of earlier scheduler processes.
   if (agent.version == 1) agent.version = static_cast<uint64_t>(loop_.clock().wall_ns());
   if (agent.newer == nullptr) agent.newer = std::make_unique<Event>(loop_);
   const int64_t until_ns = loop_.now_ns() + kSyncNs;
@@ -317,25 +317,25 @@ Task<Result<wire::SyncReply>> Service::sync(rpc::ServerCall&, wire::SyncRequest 
     if (!waited && waited.error().code != Errc::deadline) co_return waited.error();
   }
   wire::SyncReply reply;
-  reply.set_scheduler(book_->id());
+  reply.set_scheduler(state_->id());
   reply.set_version(agent.version);
-  reply.set_lease(options_.timing.lease_ns);
-  for (wire::Order& order : book_->orders(name)) *reply.add_orders() = std::move(order);
-  reply.set_checks(book_->checks(name));
-  FF_CO_TRY(co_await kept());
+  reply.set_lease(options_.timeouts.lease_ns);
+  for (wire::Order& order : state_->orders(name)) *reply.add_orders() = std::move(order);
+  reply.set_checks(state_->validation_run(name));
+  FF_CO_TRY(co_await wait_persisted());
   co_return reply;
 }
 
-Task<Result<wire::HoldsReply>> Service::holds(rpc::ServerCall&, wire::HoldsRequest request) {
+Task<Result<wire::HoldsReply>> SchedulerService::holds(rpc::ServerCall&,
+                                                       wire::HoldsRequest request) {
   auto checking = check_token({.uid = request.uid(), .serial = request.serial()});
   FF_CO_TRY(co_await std::move(checking));
   co_return wire::HoldsReply();
 }
 
-Task<Result<wire::SubmitReply>> Service::submit(rpc::ServerCall& call,
-                                                wire::SubmitRequest request) {
-  auto admitting = admit(call.peer());
-  FF_CO_TRY(co_await std::move(admitting));
+Task<Result<wire::SubmitReply>> SchedulerService::submit(rpc::ServerCall& call,
+                                                         wire::SubmitRequest request) {
+  FF_CO_TRY(co_await admit(call.peer()));
   if (const auto& user = call.peer().user) {
     wire::Owner& owner = *request.mutable_owner();
     owner.Clear();
@@ -343,38 +343,38 @@ Task<Result<wire::SubmitReply>> Service::submit(rpc::ServerCall& call,
     owner.set_name(options_.name_of(user->uid));
   }
   if (request.owner().uid() == 0) {
-    Error error = fail(Errc::refused, "root has no tasks");
-    error.hint = "Submit it as the user whose files it needs.";
+    Error error = fail(Errc::refused, "root cannot own tasks");
+    error.hint = "Submit it as the user who owns the files it needs.";
     co_return error;
   }
-  if (request.owner().name().empty()) co_return fail(Errc::usage, "a task has an owner");
-  FF_CO_TRY(const uint64_t id, book_->submit(std::move(request), now()));
-  book_changed();
-  FF_CO_TRY(co_await kept());
+  if (request.owner().name().empty()) co_return fail(Errc::usage, "a task needs an owner");
+  FF_CO_TRY(const uint64_t id, state_->submit(std::move(request), now()));
+  publish_changes();
+  FF_CO_TRY(co_await wait_persisted());
   wire::SubmitReply reply;
   reply.set_task(id);
   co_return reply;
 }
 
-Task<Result<wire::ListReply>> Service::list(rpc::ServerCall& call, wire::ListRequest request) {
-  auto admitting = admit(call.peer());
-  FF_CO_TRY(co_await std::move(admitting));
+Task<Result<wire::ListReply>> SchedulerService::list(rpc::ServerCall& call,
+                                                     wire::ListRequest request) {
+  FF_CO_TRY(co_await admit(call.peer()));
   wire::ListReply reply;
   const auto add = [&](const wire::Task& task) {
     wire::ListedTask& listed = *reply.add_tasks();
     *listed.mutable_task() = task;
-    // People keep secrets there.
+    // Environment variables may contain secrets.
     if (!may_control(call.peer(), task.id())) listed.mutable_task()->mutable_spec()->clear_env();
-    if (auto waiting = book_->waiting(task.id())) *listed.mutable_waiting() = *waiting;
+    if (auto waiting = state_->waiting(task.id())) *listed.mutable_waiting() = *waiting;
   };
   if (request.task() != 0) {
-    const wire::Task* const task = book_->task(request.task());
+    const wire::Task* const task = state_->task(request.task());
     if (task == nullptr) co_return fail(Errc::not_found, "there is no task {}", request.task());
     add(*task);
     co_return reply;
   }
   const uint32_t limit = std::clamp(request.limit(), 1u, kListMax);
-  const auto& tasks = book_->tasks();
+  const auto& tasks = state_->tasks();
   auto next = request.before() == 0 ? tasks.end() : tasks.lower_bound(request.before());
   size_t bytes = 0;
   while (next != tasks.begin()) {
@@ -391,83 +391,84 @@ Task<Result<wire::ListReply>> Service::list(rpc::ServerCall& call, wire::ListReq
   co_return reply;
 }
 
-Result<void> Service::may_control(const rpc::Peer& peer, uint64_t id) const {
-  const wire::Task* const task = book_->task(id);
+Result<void> SchedulerService::may_control(const rpc::Peer& peer, uint64_t id) const {
+  const wire::Task* const task = state_->task(id);
   if (task == nullptr || peer.trusted()) return {};
   if (peer.user && peer.user->uid == task->owner().uid()) return {};
   return fail(Errc::refused, "task {} is another user's", id);
 }
 
-Task<Result<wire::ControlReply>> Service::control(rpc::ServerCall& call,
-                                                  wire::ControlRequest request) {
-  auto admitting = admit(call.peer());
-  FF_CO_TRY(co_await std::move(admitting));
-  if (request.what() > static_cast<uint32_t>(Control::resume)) {
-    co_return fail(Errc::usage, "a control that there is none of");
+Task<Result<wire::ControlReply>> SchedulerService::control(rpc::ServerCall& call,
+                                                           wire::ControlRequest request) {
+  FF_CO_TRY(co_await admit(call.peer()));
+  if (request.what() > static_cast<uint32_t>(TaskControl::resume)) {
+    co_return fail(Errc::usage, "unknown control action");
   }
   FF_CO_TRY(may_control(call.peer(), request.task()));
-  FF_CO_TRY(book_->control(request.task(), static_cast<Control>(request.what()), now()));
-  book_changed();
-  FF_CO_TRY(co_await kept());
+  FF_CO_TRY(state_->control(request.task(), static_cast<TaskControl>(request.what()), now()));
+  publish_changes();
+  FF_CO_TRY(co_await wait_persisted());
   co_return wire::ControlReply();
 }
 
-Task<Result<wire::NodesReply>> Service::nodes(rpc::ServerCall& call, wire::NodesRequest) {
-  auto admitting = admit(call.peer());
-  FF_CO_TRY(co_await std::move(admitting));
+Task<Result<wire::NodesReply>> SchedulerService::nodes(rpc::ServerCall& call, wire::NodesRequest) {
+  FF_CO_TRY(co_await admit(call.peer()));
   wire::NodesReply reply;
-  for (wire::ListedNode& one : book_->listed_nodes(now())) *reply.add_nodes() = std::move(one);
+  for (wire::ListedNode& one : state_->listed_nodes(now())) *reply.add_nodes() = std::move(one);
   co_return reply;
 }
 
-Task<Result<wire::DrainReply>> Service::drain(rpc::ServerCall&, wire::DrainRequest request) {
+Task<Result<wire::DrainReply>> SchedulerService::drain(rpc::ServerCall&,
+                                                       wire::DrainRequest request) {
   FF_CO_TRY(ready());
-  FF_CO_TRY(book_->drain(request.node(), request.drain(), request.why(), now()));
-  book_changed();
-  FF_CO_TRY(co_await kept());
+  FF_CO_TRY(state_->drain(request.node(), request.drain(), request.why(), now()));
+  publish_changes();
+  FF_CO_TRY(co_await wait_persisted());
   co_return wire::DrainReply();
 }
 
-Task<Result<wire::QuotaReply>> Service::quota(rpc::ServerCall&, wire::QuotaRequest request) {
+Task<Result<wire::QuotaReply>> SchedulerService::quota(rpc::ServerCall&,
+                                                       wire::QuotaRequest request) {
   FF_CO_TRY(ready());
   for (const wire::Quota& one : request.set()) {
-    FF_CO_TRY(book_->set_quota(one));
+    FF_CO_TRY(state_->set_quota(one));
   }
-  for (const wire::Quota& one : request.drop()) book_->drop_quota(one);
-  book_changed();
-  FF_CO_TRY(co_await kept());
+  for (const wire::Quota& one : request.drop()) state_->remove_quota(one);
+  publish_changes();
+  FF_CO_TRY(co_await wait_persisted());
   wire::QuotaReply reply;
-  for (const auto& [key, quota] : book_->quotas()) *reply.add_quotas() = quota;
+  for (const auto& [key, quota] : state_->quotas()) *reply.add_quotas() = quota;
   co_return reply;
 }
 
-Task<Result<wire::VerdictReply>> Service::verdict(rpc::ServerCall&, wire::VerdictRequest request) {
+Task<Result<wire::VerdictReply>> SchedulerService::verdict(rpc::ServerCall&,
+                                                           wire::VerdictRequest request) {
   FF_CO_TRY(ready());
-  FF_CO_TRY(auto reply, book_->judge(request.node(), request.verdict(), now()));
-  book_changed();
-  FF_CO_TRY(co_await kept());
+  FF_CO_TRY(auto reply, state_->record_verdict(request.node(), request.verdict(), now()));
+  publish_changes();
+  FF_CO_TRY(co_await wait_persisted());
   co_return reply;
 }
 
-std::string Service::status() const {
+std::string SchedulerService::status() const {
   nlohmann::ordered_json json = {{"role", "schedule"}};
   json["halted"] = halted_ ? nlohmann::ordered_json(halted_->message) : nullptr;
   std::map<std::string_view, uint64_t> phases;
   for (size_t i = 0; i <= static_cast<size_t>(TaskPhase::finished); i++) {
-    phases[phase_name(static_cast<TaskPhase>(i))] = 0;
+    phases[task_phase_name(static_cast<TaskPhase>(i))] = 0;
   }
-  uint64_t usable = 0, all = 0, validating = 0, drained = 0, by_verdict = 0, spared = 0;
-  if (book_) {
-    for (const auto& [id, task] : book_->tasks()) {
-      phases[phase_name(phase_of(task))]++;
+  uint64_t usable = 0, all = 0, validating = 0, drained = 0, by_verdict = 0, despite_verdict = 0;
+  if (state_) {
+    for (const auto& [id, task] : state_->tasks()) {
+      phases[task_phase_name(phase_of(task))]++;
     }
-    for (const wire::ListedNode& one : book_->listed_nodes(now())) {
+    for (const wire::ListedNode& one : state_->listed_nodes(now())) {
       all++;
       usable += one.usable() ? 1 : 0;
       validating += one.validating() ? 1 : 0;
       drained += one.node().drained() ? 1 : 0;
       by_verdict += one.node().drained_by_verdict() ? 1 : 0;
-      spared += in_spite_of_verdict(one.node()) ? 1 : 0;
+      despite_verdict += is_used_despite_verdict(one.node()) ? 1 : 0;
     }
   }
   json["tasks"] = phases;
@@ -476,16 +477,18 @@ std::string Service::status() const {
                    {"validating", validating},
                    {"drained", drained},
                    {"drained_by_verdict", by_verdict},
-                   {"in_spite_of_verdict", spared}};
+                   {"in_spite_of_verdict", despite_verdict}};
   return json.dump();
 }
 
-std::string Service::overview(std::string_view query) {
-  if (book_ && !halted_) return overview_.json(*book_, now(), query);
+std::string SchedulerService::overview(std::string_view query) {
+  if (state_ && !halted_) return overview_.json(*state_, now(), query);
   const nlohmann::json state = {{"halted", halted_ ? printable(halted_->message) : ""}};
   return state.dump();
 }
 
-std::string Service::node_map() { return book_ ? overview_.map_json(*book_, now()) : "{}"; }
+std::string SchedulerService::node_map() {
+  return state_ ? overview_.map_json(*state_, now()) : "{}";
+}
 
 }  // namespace ff::scheduler

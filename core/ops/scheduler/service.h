@@ -1,11 +1,12 @@
-// The scheduler's service: users and agents call it, it keeps the book (book.h) in a store and
-// makes the decisions. One loop; one writer.
+// The RPC service of the scheduler for users and agents. It owns the state machine
+// (scheduler_state.h), stores its records and runs scheduling passes. One loop; one writer.
 //
-// Methods for users take who they are from their token (rpc/handshake.h): a user sees all tasks and
-// nodes, and controls its own. Who has the cluster key acts for any user, and for agents.
+// Methods for users take the identity of the caller from its token (rpc/handshake.h): a user sees
+// all tasks and nodes, and controls its own tasks. A holder of the cluster key acts for any user
+// and for agents.
 //
-// An answer that tells of a change is sent once the change is stored. Orders, too: so that no rank
-// starts for a scheduler that would not know of it after a crash.
+// A reply is sent after the changes that it reports are stored. So are orders: no rank starts for a
+// scheduler that would not know of it after a crash.
 #pragma once
 
 #include <functional>
@@ -14,8 +15,8 @@
 #include <optional>
 #include <string>
 
-#include "ops/scheduler/book.h"
 #include "ops/scheduler/overview.h"
+#include "ops/scheduler/scheduler_state.h"
 #include "platform/base/gate.h"
 #include "platform/base/wait.h"
 #include "platform/kv/engine.h"
@@ -23,51 +24,51 @@
 
 namespace ff::scheduler {
 
-// Answered at once when there are orders that the agent has not seen, else within kSyncNs.
+// Returns at once when there are orders that the agent has not seen, else after kSyncNs.
 inline constexpr rpc::Method<wire::SyncRequest, wire::SyncReply> kSync{0x0501, "sched.sync"};
-// For agents: Errc::refused when a user's token does not hold any more.
+// For agents. Errc::refused: the token of a user is no longer valid.
 inline constexpr rpc::Method<wire::HoldsRequest, wire::HoldsReply> kHolds{0x0502, "sched.holds"};
-// For users, too.
+// For users and the operator.
 inline constexpr rpc::Method<wire::SubmitRequest, wire::SubmitReply> kSubmit{0x0510,
                                                                              "sched.submit"};
 inline constexpr rpc::Method<wire::ListRequest, wire::ListReply> kList{0x0511, "sched.list"};
 inline constexpr rpc::Method<wire::ControlRequest, wire::ControlReply> kControl{0x0512,
                                                                                 "sched.control"};
 inline constexpr rpc::Method<wire::NodesRequest, wire::NodesReply> kNodes{0x0513, "sched.nodes"};
-// The operator's.
+// For the operator.
 inline constexpr rpc::Method<wire::DrainRequest, wire::DrainReply> kDrain{0x0514, "sched.drain"};
 inline constexpr rpc::Method<wire::QuotaRequest, wire::QuotaReply> kQuota{0x0515, "sched.quota"};
 inline constexpr rpc::Method<wire::VerdictRequest, wire::VerdictReply> kVerdict{0x0516,
                                                                                 "sched.verdict"};
 
-// Answered by agents (Node::agent), for the owner of the task and the operator.
+// Served by agents (Node::agent), for the owner of the task and the operator.
 inline constexpr rpc::Method<wire::LogRequest, wire::LogReply> kLog{0x0520, "sched.log"};
 
 constexpr int64_t kSyncNs = 2 * kSecond;
 
-class Service {
+class SchedulerService {
  public:
-  // All outlive it.
+  // The references must outlive the service.
   struct Options {
-    Timing timing;
-    Health health = {};
-    // Of the holder of a token, who cannot be asked for it: quotas go by names.
+    SchedulerTimeouts timeouts;
+    HealthPolicy health = {};
+    // The name of a user known by its token only: quotas are by name.
     std::function<std::string(uint32_t uid)> name_of;
-    Metrics* metrics = nullptr;  // of tasks and nodes
-    // Errc::refused: it has been withdrawn. Null: all hold.
-    std::function<Task<Result<void>>(auth::User token)> holds = {};
+    Metrics* metrics = nullptr;  // for gauges of tasks and nodes
+    // Errc::refused: the token was withdrawn. Null: all tokens are valid.
+    std::function<Task<Result<void>>(auth::TokenId token)> check_token = {};
   };
-  Service(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Options options);
-  ~Service();
+  SchedulerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router, Options options);
+  ~SchedulerService();
 
-  // Reads the store, then serves. Calls before are answered with Errc::unreachable.
+  // Loads the store, then serves. Earlier calls get Errc::unreachable.
   void start();
   Task<void> close();
-  // Why it no longer works: the store could not be written.
+  // Why the service stopped: the store could not be written.
   const std::optional<Error>& halted() const { return halted_; }
-  // Tasks by phase, and nodes; for /status.
+  // Counts of tasks by phase and of nodes, for /status.
   std::string status() const;
-  // For its page, as JSON (overview.h): tasks and nodes, and the map of the nodes.
+  // JSON for the web page (overview.h): tasks and nodes, and the map of nodes.
   std::string overview(std::string_view query);
   std::string node_map();
 
@@ -82,45 +83,45 @@ class Service {
   Task<Result<wire::QuotaReply>> quota(rpc::ServerCall& call, wire::QuotaRequest request);
   Task<Result<wire::VerdictReply>> verdict(rpc::ServerCall& call, wire::VerdictRequest request);
 
-  // By key; nothing: erased. Of tasks, those without nodes come first: no node is stored as two's.
+  // Values by key; nothing: erase. The key begins with a rank: records of tasks without nodes are
+  // written first, so that no node is stored as held by two tasks.
   using Writes = std::map<std::pair<int, std::string>, std::optional<std::string>>;
 
   Result<void> ready() const;
-  Task<Result<void>> check_token(auth::User token);
-  // For calls of users: their tokens hold, and this is ready.
+  Task<Result<void>> check_token(auth::TokenId token);
+  // For calls of users: the token is valid, and the service is ready.
   Task<Result<void>> admit(const rpc::Peer& peer);
   Result<void> may_control(const rpc::Peer& peer, uint64_t task) const;
-  Book::Now now() const;
+  SchedulerState::Now now() const;
   Task<Result<void>> load();
   Task<void> run();
-  Task<void> keep();
-  Task<void> watch();
-  void book_changed();
+  Task<void> persist();
+  Task<void> sample();
+  void publish_changes();
   void log_notices();
-  Task<Result<void>> kept();
+  Task<Result<void>> wait_persisted();
   Task<Result<void>> store(Writes writes);
-  Task<Result<void>> check_holder(kv::Txn& txn);
+  Task<Result<void>> check_ownership(kv::Txn& txn);
   void halt(Error error);
 
   kv::Engine& engine_;
   Loop& loop_;
   Rng& rng_;
   const Options options_;
-  const std::string run_;  // of this one
-  std::optional<Book> book_;
+  const std::string run_;  // id of this process, for the owner record of the store
+  std::optional<SchedulerState> state_;
   std::optional<Error> halted_;
   Overview overview_;
   struct Agent {
     uint64_t version = 1;          // of its orders
-    std::unique_ptr<Event> newer;  // than those it has seen
+    std::unique_ptr<Event> newer;  // set when the version grows
   };
   std::map<std::string, Agent> agents_;
 
-  // What waits to be stored, batch after batch: changes up to `changed_` are to be, up to `kept_`
-  // are.
-  uint64_t changed_ = 0, kept_ = 0;
+  // Write batches: changes up to `changes_` are to be stored, up to `persisted_` are stored.
+  uint64_t changes_ = 0, persisted_ = 0;
   Writes writes_;
-  Event to_keep_, kept_more_, to_tick_;
+  Event persist_wanted_, persisted_event_, pass_wanted_;
   Gate gate_;
 };
 

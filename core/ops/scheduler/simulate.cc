@@ -1,4 +1,4 @@
-// simulate.cc: events of tasks, and the picture between them.
+// simulate.cc: task events, and the snapshot between them.
 #include "ops/scheduler/simulate.h"
 
 #include <algorithm>
@@ -23,12 +23,12 @@ class Simulation {
   Simulation(const SimulatedCluster& cluster, const Trace& trace, uint64_t seed, Clock& clock)
       : cluster_(cluster), trace_(trace), clock_(clock), progress_(trace.tasks.size()) {
     SeededRng rng(seed);
-    for (Progress& one : progress_) one.answers = rng.unit() < cluster.answering;
+    for (Progress& one : progress_) one.answers = rng.uniform01() < cluster.answering;
     const uint32_t zone_nodes = (cluster.nodes + cluster.zones - 1) / cluster.zones;
     for (uint32_t node = 0; node < cluster.nodes; node++) {
       const uint32_t zone = node / zone_nodes;
       const uint32_t leaf = zone * zone_nodes + node % zone_nodes / cluster.leaf_nodes;
-      picture_.nodes.push_back({.zone = zone, .leaf = leaf});
+      snapshot_.nodes.push_back({.zone = zone, .leaf = leaf});
     }
     for (uint32_t i = 0; i < trace.tasks.size(); i++) {
       if (trace.tasks[i].nodes > cluster.nodes) {
@@ -39,7 +39,7 @@ class Simulation {
     }
   }
 
-  Result<SimulatedRun> run(const Stop& stop) {
+  Result<SimulationResult> run(const StopToken& stop) {
     int64_t next_pass_ns = 0;
     bool changed = false;
     while (!events_.empty() || changed) {
@@ -47,7 +47,7 @@ class Simulation {
       const int64_t event_ns = events_.empty() ? kNever : events_.top().at_ns;
       if (changed && next_pass_ns <= event_ns) {
         pass_to(std::max(now_ns_, next_pass_ns));
-        decide_now();
+        run_pass();
         changed = false;
         next_pass_ns = now_ns_ + cluster_.pass_every_ns;
         continue;
@@ -73,31 +73,31 @@ class Simulation {
              std::tuple(other.at_ns, other.task, other.attempt, other.kind);
     }
   };
-  // Of a task of the trace.
+  // The progress of a task of the trace.
   struct Progress {
     bool answers = true;
     bool started = false;
     uint32_t attempt = 0;
-    uint32_t place = kNobody;  // in the picture
-    int64_t done_ns = 0;       // of its work, and saved
-    int64_t works_ns = 0;      // since when it works, when it runs; loading comes before
+    uint32_t place = kNoIndex;  // index in the snapshot
+    int64_t done_ns = 0;        // completed and saved work
+    int64_t works_ns = 0;       // start of work after loading, while it runs
   };
 
   void pass_to(int64_t at_ns);
   bool happen(const Event& event);
-  void decide_now();
-  void begin(const Start& start);
+  void run_pass();
+  void begin(const TaskStart& start);
   void interrupt(uint32_t place);
   int64_t saved(uint32_t task, int64_t at_ns) const;
   void free_nodes(uint32_t place);
   void remove(uint32_t place);
-  SimulatedRun outcome();
+  SimulationResult outcome();
 
   const SimulatedCluster& cluster_;
   const Trace& trace_;
   Clock& clock_;
-  Picture picture_;
-  std::vector<uint32_t> in_place_;  // task of the trace, by place in the picture
+  ClusterSnapshot snapshot_;
+  std::vector<uint32_t> in_place_;  // task of the trace, by index in the snapshot
   std::vector<Progress> progress_;
   std::priority_queue<Event> events_;
   int64_t now_ns_ = 0;
@@ -106,11 +106,11 @@ class Simulation {
   double waited_ns_ = 0, worked_ns_ = 0, overhead_ns_ = 0;
   double greedy_lost_ = 0, greedy_bound_ = 0;
   std::vector<double> waits_s_, passes_ms_;
-  std::vector<std::pair<int64_t, uint32_t>> loading_;  // until when, nodes: a heap
-  SimulatedRun run_;
+  std::vector<std::pair<int64_t, uint32_t>> loading_;  // until when, nodes; a heap
+  SimulationResult run_;
 };
 
-// Time goes on; what loads becomes work on the way.
+// Advances the time; loading tasks start to work on the way.
 void Simulation::pass_to(int64_t at_ns) {
   while (now_ns_ < at_ns) {
     int64_t until_ns = at_ns;
@@ -136,20 +136,20 @@ bool Simulation::happen(const Event& event) {
   Progress& progress = progress_[event.task];
   const TraceTask& asked = trace_.tasks[event.task];
   if (event.kind == Event::Kind::arrives) {
-    progress.place = static_cast<uint32_t>(picture_.tasks.size());
+    progress.place = static_cast<uint32_t>(snapshot_.tasks.size());
     in_place_.push_back(event.task);
-    picture_.tasks.push_back({.order = event.task,
-                              .user = asked.user,
-                              .demand = {.nodes = asked.nodes},
-                              .level = asked.level,
-                              .limit_ns = asked.limit_ns});
+    snapshot_.tasks.push_back({.order = event.task,
+                               .user = asked.user,
+                               .request = {.nodes = asked.nodes},
+                               .level = asked.level,
+                               .limit_ns = asked.limit_ns});
     waiting_++;
     return true;
   }
   if (event.attempt != progress.attempt) return false;
   const uint32_t place = progress.place;
   if (event.kind == Event::Kind::finishes) {
-    if (picture_.tasks[place].phase == Phase::stopping)
+    if (snapshot_.tasks[place].phase == GangPhase::stopping)
       return false;  // it saves, and is done later
     working_ -= asked.nodes;
     free_nodes(place);
@@ -163,35 +163,35 @@ bool Simulation::happen(const Event& event) {
     remove(place);
     run_.finished++;
   } else {
-    picture_.tasks[place].phase = Phase::waiting;
+    snapshot_.tasks[place].phase = GangPhase::waiting;
     waiting_++;
   }
   return true;
 }
 
-void Simulation::decide_now() {
+void Simulation::run_pass() {
   const int64_t began_ns = clock_.steady_ns();
-  const Decision decision = decide(picture_, now_ns_);
+  const SchedulingDecision decision = decide(snapshot_, now_ns_);
   passes_ms_.push_back(static_cast<double>(clock_.steady_ns() - began_ns) / 1e6);
   run_.passes++;
   greedy_lost_ += static_cast<double>(decision.greedy_lost_ns);
   greedy_bound_ += static_cast<double>(decision.greedy_bound_ns);
-  for (const Interrupt& one : decision.interrupts) interrupt(one.task);
-  for (const Start& start : decision.starts) begin(start);
+  for (const Preemption& one : decision.preemptions) interrupt(one.task);
+  for (const TaskStart& start : decision.starts) begin(start);
 }
 
-void Simulation::begin(const Start& start) {
-  Gang& task = picture_.tasks[start.task];
+void Simulation::begin(const TaskStart& start) {
+  Gang& task = snapshot_.tasks[start.task];
   const uint32_t index = in_place_[start.task];
   Progress& progress = progress_[index];
   const auto nodes = static_cast<uint32_t>(start.nodes.size());
   for (const uint32_t node : start.nodes) {
-    FF_CHECK(picture_.nodes[node].task == kNobody);
-    picture_.nodes[node].task = start.task;
+    FF_CHECK(snapshot_.nodes[node].task == kNoIndex);
+    snapshot_.nodes[node].task = start.task;
   }
-  task.phase = Phase::running;
+  task.phase = GangPhase::running;
   task.nodes = start.nodes;
-  task.charged = start.level;
+  task.charged_level = start.level;
   task.started_ns = now_ns_;
   waiting_--;
   if (!progress.started) waits_s_.push_back(to_seconds(now_ns_ - trace_.tasks[index].submit_ns));
@@ -210,7 +210,7 @@ void Simulation::begin(const Start& start) {
   events_.push({progress.works_ns + left_ns, Event::Kind::finishes, index, progress.attempt});
 }
 
-// Of its work, what a task that runs would have saved at a time.
+// The work that a running task would have saved at a given time.
 int64_t Simulation::saved(uint32_t index, int64_t at_ns) const {
   const Progress& progress = progress_[index];
   const int64_t worked_ns = std::max<int64_t>(0, at_ns - progress.works_ns);
@@ -219,7 +219,7 @@ int64_t Simulation::saved(uint32_t index, int64_t at_ns) const {
 }
 
 void Simulation::interrupt(uint32_t place) {
-  Gang& task = picture_.tasks[place];
+  Gang& task = snapshot_.tasks[place];
   const uint32_t index = in_place_[place];
   Progress& progress = progress_[index];
   const auto nodes = static_cast<uint32_t>(task.nodes.size());
@@ -229,7 +229,7 @@ void Simulation::interrupt(uint32_t place) {
   run_.lost_node_hours += lost_ns * nodes / 3600e9;
   run_.preemptions++;
   if (progress.works_ns > now_ns_) {
-    // Still loading: it counts as that until it has stopped.
+    // Still loading: its nodes count as such until it has stopped.
     const auto found = std::ranges::find(loading_, std::pair(progress.works_ns, nodes));
     FF_CHECK(found != loading_.end());
     loading_.erase(found);
@@ -240,31 +240,31 @@ void Simulation::interrupt(uint32_t place) {
   }
   progress.done_ns = kept_ns;
   progress.attempt++;
-  task.phase = Phase::stopping;
+  task.phase = GangPhase::stopping;
   events_.push({now_ns_ + cluster_.save_ns, Event::Kind::stopped, index, progress.attempt});
 }
 
 void Simulation::free_nodes(uint32_t place) {
-  for (const uint32_t node : picture_.tasks[place].nodes) picture_.nodes[node].task = kNobody;
-  picture_.tasks[place].nodes.clear();
+  for (const uint32_t node : snapshot_.tasks[place].nodes) snapshot_.nodes[node].task = kNoIndex;
+  snapshot_.tasks[place].nodes.clear();
 }
 
-// The last one takes its place.
+// The last task takes its place.
 void Simulation::remove(uint32_t place) {
-  const auto last = static_cast<uint32_t>(picture_.tasks.size() - 1);
+  const auto last = static_cast<uint32_t>(snapshot_.tasks.size() - 1);
   if (place != last) {
-    picture_.tasks[place] = std::move(picture_.tasks[last]);
+    snapshot_.tasks[place] = std::move(snapshot_.tasks[last]);
     in_place_[place] = in_place_[last];
     progress_[in_place_[place]].place = place;
-    for (const uint32_t node : picture_.tasks[place].nodes) picture_.nodes[node].task = place;
+    for (const uint32_t node : snapshot_.tasks[place].nodes) snapshot_.nodes[node].task = place;
   }
-  picture_.tasks.pop_back();
+  snapshot_.tasks.pop_back();
   in_place_.pop_back();
 }
 
-SimulatedRun Simulation::outcome() {
+SimulationResult Simulation::outcome() {
   const double all = waited_ns_ * cluster_.nodes;
-  run_.utilisation = all > 0 ? worked_ns_ / all : 1;
+  run_.utilization = all > 0 ? worked_ns_ / all : 1;
   run_.overhead = all > 0 ? overhead_ns_ / all : 0;
   run_.wait_s_p50 = quantile(waits_s_, 0.5);
   run_.wait_s_p99 = quantile(waits_s_, 0.99);
@@ -278,8 +278,8 @@ SimulatedRun Simulation::outcome() {
 
 }  // namespace
 
-Result<SimulatedRun> simulate(const SimulatedCluster& cluster, const Trace& trace, uint64_t seed,
-                              Clock& clock, const Stop& stop) {
+Result<SimulationResult> simulate(const SimulatedCluster& cluster, const Trace& trace,
+                                  uint64_t seed, Clock& clock, const StopToken& stop) {
   return Simulation(cluster, trace, seed, clock).run(stop);
 }
 

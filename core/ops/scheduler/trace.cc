@@ -1,4 +1,4 @@
-// trace.cc: reading traces, and making one up.
+// trace.cc: parses traces, and generates a synthetic one.
 #include "ops/scheduler/trace.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ int64_t nanoseconds(double seconds) {
   return static_cast<int64_t>(std::clamp(seconds, 0.0, kSecondsMax) * 1e9);
 }
 
-// Numbers of a line; fewer than there are fields where one is none.
+// The numbers of a line; fewer than the fields if one is malformed.
 std::vector<double> numbers_of(std::string_view line) {
   std::vector<double> numbers;
   for (;;) {
@@ -39,7 +39,7 @@ std::vector<double> numbers_of(std::string_view line) {
   }
 }
 
-// Calls `each` with every line and its number, until one is an error.
+// Calls `each` with every line and its number, until it returns an error.
 template <class Each>
 Result<void> lines_of(std::string_view text, Each each) {
   for (size_t number = 1; !text.empty(); number++) {
@@ -50,18 +50,18 @@ Result<void> lines_of(std::string_view text, Each each) {
   return {};
 }
 
-Result<TraceTask> task_of(const nlohmann::json& json, Names& users) {
+Result<TraceTask> task_of(const nlohmann::json& json, StringInterner& users) {
   TraceTask task;
   for (const auto& [key, value] : json.items()) {
     const bool is_number = value.is_number();
     if (key == "user" && value.is_string()) {
-      task.user = users.of(value.get<std::string>());
+      task.user = users.id(value.get<std::string>());
     } else if (key == "nodes" && value.is_number_unsigned() &&
                value.get<uint64_t>() <= kTraceNodesMax) {
       task.nodes = value.get<uint32_t>();
     } else if (key == "priority" && value.is_number_unsigned()) {
-      const auto level = level_of(value.get<uint32_t>());
-      if (!level) return fail(Errc::usage, "priorities are 0, 10, 20, 30, 40 and 50");
+      const auto level = priority_level(value.get<uint32_t>());
+      if (!level) return fail(Errc::usage, "the priority must be 0, 10, 20, 30, 40 or 50");
       task.level = *level;
     } else if (key == "submit_s" && is_number) {
       task.submit_ns = nanoseconds(value.get<double>());
@@ -70,11 +70,11 @@ Result<TraceTask> task_of(const nlohmann::json& json, Names& users) {
     } else if (key == "limit_s" && is_number) {
       task.limit_ns = nanoseconds(value.get<double>());
     } else {
-      return fail(Errc::usage, "'{}' is not known, or its value does not fit", printable(key));
+      return fail(Errc::usage, "'{}' is unknown, or its value has the wrong type", printable(key));
     }
   }
   if (!json.contains("nodes") || !json.contains("run_s")) {
-    return fail(Errc::usage, "a task has nodes and run_s");
+    return fail(Errc::usage, "a task needs nodes and run_s");
   }
   return task;
 }
@@ -111,13 +111,13 @@ Result<Trace> parse_swf(std::string_view text, uint32_t processors_per_node) {
 
 Result<Trace> parse_trace_lines(std::string_view text) {
   Trace trace;
-  Names users;
+  StringInterner users;
   const auto each = [&](std::string_view line, size_t number) -> Result<void> {
     if (line.find_first_not_of(" \t\r") == line.npos) return {};
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object()) return fail(Errc::usage, "line {}: not a JSON object", number);
     auto task = task_of(json, users);
-    if (!task) return std::move(task).error().within(fmt::format("line {}: ", number));
+    if (!task) return std::move(task).error().with_context(fmt::format("line {}: ", number));
     if (task->nodes == 0 || task->run_ns == 0) {
       trace.left_out++;
     } else {
@@ -130,20 +130,20 @@ Result<Trace> parse_trace_lines(std::string_view text) {
   return trace;
 }
 
-Trace made_up_trace(Rng& rng, uint64_t tasks, uint32_t nodes) {
-  constexpr std::array<Level, 10> kMix = {0, 1, 1, 2, 2, 3, 3, 3, 4, 5};
+Trace synthetic_trace(Rng& rng, uint64_t tasks, uint32_t nodes) {
+  constexpr std::array<PriorityLevel, 10> kMix = {0, 1, 1, 2, 2, 3, 3, 3, 4, 5};
   constexpr uint64_t kUsers = 50;
   const double sizes = std::max(1.0, std::log2(std::max(nodes / 8, 1u)) + 1);
   Trace trace;
   for (uint64_t i = 0; i < tasks; i++) {
     TraceTask task;
-    // Half of them small; of the others every power of two as often as the next.
-    const double power = rng.below(2) == 0 ? 0 : std::floor(rng.unit() * sizes);
+    // Half of the gangs are small; of the others each power of two is equally frequent.
+    const double power = rng.below(2) == 0 ? 0 : std::floor(rng.uniform01() * sizes);
     task.nodes = std::min(static_cast<uint32_t>(std::exp2(power)), std::max(nodes / 8, 1u));
-    const double seconds = 600 * std::pow(144, rng.unit());  // ten minutes to a day
+    const double seconds = 600 * std::pow(144, rng.uniform01());  // ten minutes to a day
     task.run_ns = nanoseconds(seconds);
-    // Users ask for more than they need.
-    task.limit_ns = nanoseconds(seconds * (1.1 + rng.unit()));
+    // Users request more time than they need.
+    task.limit_ns = nanoseconds(seconds * (1.1 + rng.uniform01()));
     task.user = static_cast<uint32_t>(rng.below(kUsers));
     task.level = kMix[rng.below(kMix.size())];
     trace.tasks.push_back(task);

@@ -1,4 +1,4 @@
-// Whom to interrupt, so that enough nodes become free: the rule of decide.h.
+// Chooses the tasks to preempt so that enough nodes become free, by the rule of decide.h.
 #pragma once
 
 #include <compare>
@@ -6,41 +6,41 @@
 #include <span>
 #include <vector>
 
-#include "ops/scheduler/picture.h"
+#include "ops/scheduler/cluster_snapshot.h"
 
 namespace ff::scheduler {
 
 constexpr size_t kExactMax = 16;
 
-struct Candidate {
+struct PreemptionCandidate {
   uint32_t task = 0;
-  Level level = 0;
-  uint32_t gain = 0;    // nodes that it would free where they are wanted
-  uint32_t nodes = 0;   // that it holds
-  int64_t lost_ns = 0;  // node-nanoseconds since its last save
+  PriorityLevel level = 0;
+  uint32_t freed_nodes = 0;  // eligible nodes that its preemption frees
+  uint32_t nodes = 0;        // that it holds
+  int64_t lost_ns = 0;       // node-nanoseconds since its last save
   int64_t ran_ns = 0;
 };
 
-// What interrupting costs; less is better.
-struct Toll {
-  Level level = 0;  // the highest
+// The cost of a set of preemptions; compared field by field, less is better.
+struct PreemptionCost {
+  PriorityLevel level = 0;  // the highest
   int64_t lost_ns = 0;
   uint32_t gangs = 0;
   uint32_t nodes = 0;
   int64_t ran_ns = 0;
-  auto operator<=>(const Toll&) const = default;
-  void add(const Candidate& one);
+  auto operator<=>(const PreemptionCost&) const = default;
+  void add(const PreemptionCandidate& one);
 };
 
 struct Victims {
   std::vector<uint32_t> tasks;
-  Toll toll;
+  PreemptionCost cost;
   bool is_exact = false;
-  int64_t bound_ns = 0;  // no choice loses less
+  int64_t lower_bound_ns = 0;  // every choice loses at least this
 };
 
-// Nodes of all candidates are enough. The best choice of at most kExactMax; of more a good one, for
-// which they must be in the order of what they lose for each node.
-Victims choose_victims(std::span<const Candidate> candidates, uint32_t wanted);
+// All candidates together free enough nodes. Returns the best choice of at most kExactMax
+// candidates; of more a greedy one, for which the candidates must be sorted by loss per node.
+Victims choose_victims(std::span<const PreemptionCandidate> candidates, uint32_t wanted);
 
 }  // namespace ff::scheduler

@@ -1,5 +1,5 @@
-// cgroup.cc: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst, as far as a rank
-// needs them.
+// cgroup.cc: the subset of Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst that a
+// rank needs.
 #include "ops/shim/cgroup.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kTextMax = 16 * kMiB;  // /proc/self/mountinfo of a host with many containers
 
 Result<void> write_file(io::Disk& disk, const std::string& path, std::string_view text) {
-  FF_TRY(auto file, disk.open(path, {.access = io::Access::write}));
+  FF_TRY(auto file, disk.open(path, {.access = io::AccessMode::write}));
   return file->write_at(as_bytes(text), 0);
 }
 
@@ -28,7 +28,7 @@ bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-// "NAME 12" in a line of its own.
+// Finds the line "NAME 12".
 std::optional<uint64_t> number_of(std::string_view text, std::string_view name) {
   for (const std::string_view line : split(text, '\n')) {
     if (line.starts_with(name) && line.substr(name.size()).starts_with(' ')) {
@@ -38,7 +38,7 @@ std::optional<uint64_t> number_of(std::string_view text, std::string_view name) 
   return std::nullopt;
 }
 
-// "a\040b" -> "a b": how mountinfo writes blanks.
+// "a\040b" -> "a b": decodes escapes of mountinfo.
 std::string unescape(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); i++) {
@@ -56,11 +56,11 @@ std::string unescape(std::string_view text) {
   return plain;
 }
 
-// Makes `plan.parent`; in version 2, with the memory controller for those below.
-Result<std::string> make_parent(io::Disk& disk, const Hierarchy& root, const CgroupPlan& plan) {
+// Creates `plan.parent`; in version 2, with the memory controller enabled for its children.
+Result<std::string> make_parent(io::Disk& disk, const Hierarchy& root, const CgroupSpec& plan) {
   std::string path = root.path;
   std::vector<std::string_view> parts = split(plan.parent, '/');
-  parts.push_back("");  // for the last folder's own turn
+  parts.push_back("");  // so that the loop includes the last folder
   for (const std::string_view part : parts) {
     if (root.kind == CgroupKind::v2) {
       const std::string control = path + "/cgroup.subtree_control";
@@ -80,14 +80,14 @@ Result<void> limit(io::Disk& disk, const Hierarchy& root, const std::string& pat
   const bool v2 = root.kind == CgroupKind::v2;
   const std::string text = fmt::to_string(bytes);
   FF_TRY(write_file(disk, path + (v2 ? "/memory.max" : "/memory.limit_in_bytes"), text));
-  // Swap is no way out. Kernels without accounting of it have no such file.
+  // Disallow swap. Kernels without swap accounting have no such file.
   const std::string swap = path + (v2 ? "/memory.swap.max" : "/memory.memsw.limit_in_bytes");
   auto limited = write_file(disk, swap, v2 ? "0" : text);
   if (!limited && limited.error().code == Errc::not_found) return {};
   return limited;
 }
 
-Result<std::string> make_in(io::Disk& disk, const Hierarchy& root, const CgroupPlan& plan) {
+Result<std::string> make_in(io::Disk& disk, const Hierarchy& root, const CgroupSpec& plan) {
   FF_TRY(const std::string parent, make_parent(disk, root, plan));
   const std::string path = io::join(parent, plan.name);
   auto made = disk.make_dir(path, 0755);
@@ -131,7 +131,7 @@ std::vector<Hierarchy> parse_mountinfo(std::string_view text) {
       found.push_back({CgroupKind::v1, unescape(before[4])});
     }
   }
-  // Version 2 first: a kernel gives a controller to one of them only.
+  // Version 2 first: a controller belongs to one hierarchy only.
   std::ranges::stable_sort(found, [](const Hierarchy& a, const Hierarchy& b) {
     return static_cast<int>(a.kind) > static_cast<int>(b.kind);
   });
@@ -144,7 +144,7 @@ Cgroup Cgroup::none(io::Disk& disk, std::string why) {
   return cgroup;
 }
 
-Cgroup Cgroup::make(io::Disk& disk, const CgroupPlan& plan) {
+Cgroup Cgroup::make(io::Disk& disk, const CgroupSpec& plan) {
   if (plan.parent.empty()) return none(disk, "none was asked for");
   const auto mounts = io::read_file(disk, "/proc/self/mountinfo", kTextMax);
   if (!mounts) return none(disk, mounts.error().message);
@@ -179,7 +179,7 @@ std::vector<pid_t> Cgroup::members() const {
   if (!text) return all;
   for (const std::string_view line : split(*text, '\n')) {
     const auto pid = parse_u64(line);
-    // 0: of another space of numbers.
+    // 0: a process of another pid namespace.
     if (pid && *pid > 0 && *pid <= INT32_MAX) all.push_back(static_cast<pid_t>(*pid));
   }
   return all;

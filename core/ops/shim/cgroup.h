@@ -1,6 +1,6 @@
-// The kernel's group of a rank's processes: it limits their memory, knows whom it killed for that,
-// and finds them all when nothing else does. Version 2 where it has the memory controller, else
-// version 1's memory hierarchy; where neither can be written there is none, and `why()` says so.
+// The cgroup of the processes of a rank: it limits their memory, counts OOM kills, and lists its
+// members. Version 2 if it has the memory controller, else the memory hierarchy of version 1. Where
+// neither is writable there is no cgroup, and `why()` tells the reason.
 #pragma once
 
 #include <sys/types.h>
@@ -18,42 +18,42 @@
 
 namespace ff::shim {
 
-// Between the first two tries to kill the processes of a rank.
+// Delay between the first two attempts to kill the processes of a rank.
 constexpr int64_t kKillPauseNs = 10 * kMillisecond;
 
 enum class CgroupKind : uint8_t { none, v1, v2 };
 std::string_view cgroup_kind_name(CgroupKind kind);
 std::optional<CgroupKind> cgroup_kind_of(std::string_view name);
 
-struct CgroupPlan {
-  std::string parent;         // from the root of the hierarchy on; empty: none is wanted
-  std::string name;           // of the rank's own, below it
+struct CgroupSpec {
+  std::string parent;         // path in the hierarchy; empty: no cgroup is wanted
+  std::string name;           // of the new cgroup in `parent`
   uint64_t memory_limit = 0;  // bytes; 0: none
 };
 
 class Cgroup {
  public:
-  // A group that is there, or none.
+  // An existing cgroup, or none.
   Cgroup(io::Disk& disk, CgroupKind kind, std::string path)
       : disk_(&disk), kind_(kind), path_(std::move(path)) {}
   static Cgroup none(io::Disk& disk, std::string why);
-  // Always gives one, which may be none.
-  static Cgroup make(io::Disk& disk, const CgroupPlan& plan);
+  // Always succeeds; the result may be none.
+  static Cgroup make(io::Disk& disk, const CgroupSpec& plan);
 
   CgroupKind kind() const { return kind_; }
-  const std::string& path() const { return path_; }  // its folder; empty: none
-  const std::string& why() const { return why_; }    // there is none
+  const std::string& path() const { return path_; }  // its directory; empty: none
+  const std::string& why() const { return why_; }    // the reason for none
 
-  // Puts a process into it, and so all that it will start.
+  // Moves a process, and so all its later children, into the cgroup.
   Result<void> add(pid_t pid);
   std::vector<pid_t> members() const;
-  // All at once, without a gap to fork through: version 2. False: not here.
+  // Kills all members atomically (cgroup.kill, version 2). False: not supported.
   bool kill_all();
-  // The most that they had together, and whether some were killed for wanting more. Nothing: the
-  // kernel does not say.
+  // Peak memory of all members together, and whether any was killed for lack of memory. Nothing:
+  // the kernel does not tell.
   std::optional<uint64_t> peak_memory() const;
   std::optional<bool> oom_killed() const;
-  // Once it is empty. False: it is not, or the kernel is not done with it yet.
+  // Removes the empty cgroup. False: it is not empty, or still busy in the kernel.
   bool remove();
 
  private:
@@ -65,8 +65,8 @@ class Cgroup {
   std::string why_;
 };
 
-// Where hierarchies with memory may be mounted, from the text of /proc/self/mountinfo. Version 2
-// always counts; whether it has the controller its files tell.
+// Mount points of hierarchies with a memory controller, from the text of /proc/self/mountinfo.
+// Version 2 is always listed; its files tell whether it has the controller.
 struct Hierarchy {
   CgroupKind kind = CgroupKind::none;
   std::string path;

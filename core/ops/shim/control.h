@@ -1,6 +1,6 @@
-// An agent's side of its shims (shim.h): to start one, to see how it is, to give it orders, and to
-// clear up after one that was killed. All of it is in the shim's folder, so an agent that was
-// started again goes on where it was. Each of these may be done twice.
+// The side of the agent: it starts shims (shim.h), reads their state, sends them orders, and cleans
+// up after one that was killed. All state is in the folder of the shim, so a restarted agent
+// continues. All functions are idempotent.
 #pragma once
 
 #include <optional>
@@ -15,38 +15,37 @@
 
 namespace ff::shim {
 
-// Runs `argv` with `dir`, an absolute path, behind it, as a process that is no child of this one;
-// argv[0] is a path. launch.json is in `dir` by then. Returns once the program runs, which is
-// before `running` or `exit` is there. Where a shim has been in this folder, a second one ends
-// without a trace: starting it again is safe.
+// Runs `argv` with the absolute path `dir` appended, detached from this process; argv[0] is a path.
+// launch.json must be in `dir`. Returns once the program runs, which is before `running` or `exit`
+// exists. A second shim for the same folder exits without effect, so a repeated call is safe.
 Result<void> start_shim(std::vector<std::string> argv, const std::string& dir);
 
-enum class Phase : uint8_t {
-  not_started,  // it was never started, or has not come so far yet; nothing of the rank has run
+enum class ShimPhase : uint8_t {
+  not_started,  // no rank process has run yet
   running,
-  exited,  // nothing of the rank is left
-  lost,    // the shim is gone without an exit; the rank's processes may run on
+  exited,  // no process of the rank is left
+  lost,    // the shim is gone without an exit record; rank processes may still run
 };
 
-struct State {
-  Phase phase = Phase::not_started;
-  std::optional<Running> running = {};  // running, lost; exited, when it had got so far
-  std::optional<Exit> exit = {};        // exited
+struct ShimState {
+  ShimPhase phase = ShimPhase::not_started;
+  std::optional<RunningRecord> running =
+      {};                               // when running or lost; when exited, if it was written
+  std::optional<ExitRecord> exit = {};  // when exited
 };
 
-// Errors: those of the files. When the rank last printed is its log's time of modification.
-Result<State> read_state(io::Disk& disk, const std::string& dir);
+// Errors: of reading the files. The time of the last output is the mtime of the log.
+Result<ShimState> read_state(io::Disk& disk, const std::string& dir);
 
-// The shim carries it out soon, or as soon as it begins. Nothing once it has exited; a lost one
-// hears nothing: kill_lost().
-Result<void> give_order(io::Disk& disk, const std::string& dir, Order order);
+// The shim executes the order soon, or when it starts. No effect after its exit; a lost shim
+// ignores orders: use kill_lost_rank().
+Result<void> send_order(io::Disk& disk, const std::string& dir, ShimOrder order);
 
-// Kills what runs on of a rank whose shim is lost: its first process, all in its cgroup, all that
-// have its marker in their environment, and all that descend from these. Then writes `exit`
-// (Ending::lost), which this returns. After another boot there is nothing to kill. What was written
-// before is returned as it is. It may take 10 s, and longer where /proc hangs: not in a loop's
-// thread. Errors: refused (the shim lives, or was never there), deadline (a process hangs in the
-// kernel; try again).
-Result<Exit> kill_lost(io::Disk& disk, Clock& clock, const std::string& dir);
+// Kills the remaining processes of a rank whose shim is lost: its first process, all members of its
+// cgroup, all processes with its marker in the environment, and all their descendants. Then writes
+// `exit` (ExitKind::lost) and returns it. After a reboot there is nothing to kill. An existing exit
+// record is returned unchanged. Takes up to 10 s, longer where /proc hangs: not on a loop. Errors:
+// refused (the shim is alive, or never ran), deadline (a process hangs in the kernel; try again).
+Result<ExitRecord> kill_lost_rank(io::Disk& disk, Clock& clock, const std::string& dir);
 
 }  // namespace ff::shim

@@ -1,4 +1,4 @@
-// launch.cc: launch.json, and what may stand in it.
+// launch.cc: parses and validates launch.json.
 //
 //   {"ff_shim": 1, "argv": ["python3", "train.py"], "env": ["PATH=/usr/bin:/bin"], "cwd":
 //   "/home/u",
@@ -7,21 +7,21 @@
 //            "burst": 4194304},
 //    "stop_signal": "USR1", "marker": "FF_TASK_RANK=12.1.0", "lease": "/…/lease"}
 //
-// "user" may be missing, "cgroup", "stop_signal", "marker" and "lease" empty.
+// "user" may be absent, "cgroup", "stop_signal", "marker" and "lease" empty.
 #include "ops/shim/launch.h"
 
 #include <csignal>
 #include <cstring>
 
-#include "ops/shim/fields.h"
+#include "ops/shim/json_reader.h"
 #include "platform/base/text.h"
 
 namespace ff::shim {
 namespace {
 
 constexpr uint64_t kFilesMax = 1000;
-constexpr uint64_t kLeastBytes = 64 * kKiB;  // of a file and a burst: some pieces of the longest
-constexpr uint64_t kIdMax = UINT32_MAX - 1;  // -1 means to setuid(2): as it is
+constexpr uint64_t kLeastBytes = 64 * kKiB;  // minimum of file size and burst: several line chunks
+constexpr uint64_t kIdMax = UINT32_MAX - 1;  // setuid(2) treats -1 as unchanged
 
 bool is_variable(std::string_view text) {
   const size_t sign = text.find('=');
@@ -33,8 +33,8 @@ std::string signal_name(int number) {
   return name == nullptr ? "" : name;
 }
 
-Result<User> parse_user(const Fields& fields) {
-  User user;
+Result<RankUser> parse_user(const JsonReader& fields) {
+  RankUser user;
   FF_TRY(const uint64_t uid, fields.number("uid", kIdMax));
   FF_TRY(const uint64_t gid, fields.number("gid", kIdMax));
   FF_TRY(const auto groups, fields.numbers("groups", kIdMax));
@@ -44,17 +44,17 @@ Result<User> parse_user(const Fields& fields) {
   return user;
 }
 
-Result<LogLimits> parse_log(const Fields& fields) {
+Result<LogLimits> parse_log(const JsonReader& fields) {
   LogLimits log;
   FF_TRY(log.path, fields.text("path"));
   FF_TRY(log.file_bytes, fields.number("file_bytes"));
   FF_TRY(log.files, fields.number("files", kFilesMax));
   FF_TRY(log.rate, fields.number("rate"));
   FF_TRY(log.burst, fields.number("burst"));
-  if (!log.path.starts_with('/')) return fields.wrong("path", "not absolute");
-  if (log.files == 0) return fields.wrong("files", "none");
-  if (log.file_bytes < kLeastBytes) return fields.wrong("file_bytes", "too small");
-  if (log.rate > 0 && log.burst < kLeastBytes) return fields.wrong("burst", "too small");
+  if (!log.path.starts_with('/')) return fields.field_error("path", "not absolute");
+  if (log.files == 0) return fields.field_error("files", "none");
+  if (log.file_bytes < kLeastBytes) return fields.field_error("file_bytes", "too small");
+  if (log.rate > 0 && log.burst < kLeastBytes) return fields.field_error("burst", "too small");
   return log;
 }
 
@@ -69,7 +69,7 @@ std::optional<int> signal_number(std::string_view name) {
   return std::nullopt;
 }
 
-std::string to_json(const Launch& launch) {
+std::string to_json(const LaunchSpec& launch) {
   Json json = {{"argv", texts_json(launch.argv)},
                {"env", texts_json(launch.env)},
                {"cwd", text_json(launch.cwd)},
@@ -91,39 +91,40 @@ std::string to_json(const Launch& launch) {
   return file_text(json);
 }
 
-Result<Launch> parse_launch(std::string_view text) {
-  FF_TRY(const Fields fields, Fields::parse(text, "launch.json"));
-  Launch launch;
-  FF_TRY(launch.argv, fields.texts("argv"));
-  if (launch.argv.empty() || launch.argv[0].empty()) return fields.wrong("argv", "no program");
-  FF_TRY(launch.env, fields.texts("env"));
+Result<LaunchSpec> parse_launch(std::string_view text) {
+  FF_TRY(const JsonReader fields, JsonReader::parse(text, "launch.json"));
+  LaunchSpec launch;
+  FF_TRY(launch.argv, fields.strings("argv"));
+  if (launch.argv.empty() || launch.argv[0].empty())
+    return fields.field_error("argv", "no program");
+  FF_TRY(launch.env, fields.strings("env"));
   for (const std::string& variable : launch.env) {
-    if (!is_variable(variable)) return fields.wrong("env", "not all are NAME=value");
+    if (!is_variable(variable)) return fields.field_error("env", "not all are NAME=value");
   }
   FF_TRY(launch.cwd, fields.text("cwd"));
-  if (!launch.cwd.starts_with('/')) return fields.wrong("cwd", "not absolute");
+  if (!launch.cwd.starts_with('/')) return fields.field_error("cwd", "not absolute");
   if (fields.has("user")) {
-    FF_TRY(const Fields user, fields.object("user"));
+    FF_TRY(const JsonReader user, fields.object("user"));
     FF_TRY(launch.user, parse_user(user));
   }
   FF_TRY(launch.memory_limit, fields.number("memory_limit", INT64_MAX));
   FF_TRY(launch.cgroup, fields.text("cgroup"));
   for (const std::string_view part : split(launch.cgroup, '/')) {
-    if (part == "..") return fields.wrong("cgroup", "leads upwards");
+    if (part == "..") return fields.field_error("cgroup", "leads upwards");
   }
-  FF_TRY(const Fields log, fields.object("log"));
+  FF_TRY(const JsonReader log, fields.object("log"));
   FF_TRY(launch.log, parse_log(log));
   FF_TRY(const std::string name, fields.text("stop_signal"));
   const auto number = signal_number(name);
-  if (!name.empty() && !number) return fields.wrong("stop_signal", "no name of a signal");
+  if (!name.empty() && !number) return fields.field_error("stop_signal", "no name of a signal");
   launch.stop_signal = number.value_or(0);
   FF_TRY(launch.marker, fields.text("marker"));
   if (!launch.marker.empty() && !is_variable(launch.marker)) {
-    return fields.wrong("marker", "not NAME=value");
+    return fields.field_error("marker", "not NAME=value");
   }
   FF_TRY(launch.lease, fields.text("lease"));
   if (!launch.lease.empty() && !launch.lease.starts_with('/')) {
-    return fields.wrong("lease", "not absolute");
+    return fields.field_error("lease", "not absolute");
   }
   return launch;
 }

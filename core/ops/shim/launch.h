@@ -1,5 +1,5 @@
-// What an agent asks a shim to run: `launch.json` in the shim's folder, written before it starts.
-// A program's arguments are a list from end to end: no shell ever reads them.
+// `launch.json` in the folder of a shim: what to run; the agent writes it before it starts the
+// shim. Arguments remain a list from end to end: no shell parses them.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +13,45 @@
 
 namespace ff::shim {
 
-struct User {
+struct RankUser {
   uint32_t uid = 0;
   uint32_t gid = 0;
-  std::vector<uint32_t> groups = {};  // the supplementary ones
+  std::vector<uint32_t> groups = {};  // supplementary groups
 };
 
-// rank_log.h says what is written, and when it is not.
+// Limits of the log of a rank; rank_log.h describes its format.
 struct LogLimits {
-  std::string path = {};  // absolute, in a folder where nobody but the agent's user may write
+  std::string path = {};  // absolute; only the user of the agent may write to its folder
   uint64_t file_bytes = 2 * kMiB;
-  uint64_t files = 4;         // the current one, and PATH.1 … PATH.3 before it
-  uint64_t rate = kMiB;       // bytes a second that may go on for ever; 0: no limit
-  uint64_t burst = 4 * kMiB;  // bytes beyond it at once
+  uint64_t files = 4;         // the current one and PATH.1 … PATH.3
+  uint64_t rate = kMiB;       // sustained bytes per second; 0: no limit
+  uint64_t burst = 4 * kMiB;  // bytes in excess of the rate
 };
 
-struct Launch {
-  // argv[0]: a path, or a name that is looked for in the PATH of `env`.
+struct LaunchSpec {
+  // argv[0]: a path, or a name that is searched in the PATH of `env`.
   std::vector<std::string> argv = {};
-  std::vector<std::string> env = {};  // "NAME=value", all of them
+  std::vector<std::string> env = {};  // "NAME=value", the whole environment
   std::string cwd = "/";
-  std::optional<User> user = {};  // nobody: the rank stays who the agent is
-  uint64_t memory_limit = 0;      // bytes, swap included; 0: none
-  // The group of processes in which one is made for the rank, from the root of the hierarchy on:
-  // "ff/tasks". Empty: none is made, and there is no limit of memory.
+  std::optional<RankUser> user = {};  // nothing: the credentials of the agent
+  uint64_t memory_limit = 0;          // bytes, including swap; 0: none
+  // The parent cgroup of the cgroup that is made for the rank, as a path in the hierarchy:
+  // "ff/tasks". Empty: no cgroup, and no memory limit.
   std::string cgroup = {};
   LogLimits log = {};
-  int stop_signal = 0;  // what order `notify` sends; 0: nothing. In the file by name: "USR1"
-  // "FF_TASK_RANK=…": in the environment of the rank and of all that descends from it, by which
-  // they are found when the shim itself was killed. So it must be another one for each rank: of
-  // several that share one, the first whose shim is lost would take the others along.
+  int stop_signal = 0;  // sent for order `notify`; 0: none. By name in the file: "USR1"
+  // "FF_TASK_RANK=…": an environment variable of the rank and all its descendants, by which they
+  // are found when the shim was killed. Must be unique for each rank: otherwise the loss of one
+  // shim would kill the ranks that share its marker.
   std::string marker = {};
-  // Absolute: the file that says how long it may run (lease.h); empty: none.
+  // Absolute path of the lease file (rank_lease.h); empty: no lease.
   std::string lease = {};
 };
 
-std::string to_json(const Launch& launch);
-// Errors: corrupt, newer_format; they name what is wrong. What comes back can be given to execve().
-Result<Launch> parse_launch(std::string_view text);
+std::string to_json(const LaunchSpec& launch);
+// Errors: corrupt, newer_format; they name the malformed field. The result is safe to pass to
+// execve().
+Result<LaunchSpec> parse_launch(std::string_view text);
 
 // "USR1" or "SIGUSR1" -> 10.
 std::optional<int> signal_number(std::string_view name);

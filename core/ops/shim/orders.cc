@@ -1,4 +1,4 @@
-// orders.cc: looking for the files of orders.
+// orders.cc: reads the order files.
 #include "ops/shim/orders.h"
 
 #include <utility>
@@ -7,29 +7,29 @@
 
 namespace ff::shim {
 
-std::string order_file(Order order) {
+std::string order_file(ShimOrder order) {
   switch (order) {
-    case Order::notify: return "order.notify";
-    case Order::terminate: return "order.terminate";
-    case Order::kill: return "order.kill";
-    case Order::give_up: return "order.give-up";
+    case ShimOrder::notify: return "order.notify";
+    case ShimOrder::terminate: return "order.terminate";
+    case ShimOrder::kill: return "order.kill";
+    case ShimOrder::abandon: return "order.give-up";
   }
   return "order.kill";
 }
 
-Orders::Orders(io::Disk& disk, std::string dir) : disk_(disk), dir_(std::move(dir)) {
-  // First the notifications, then a look: nothing falls between.
+OrderQueue::OrderQueue(io::Disk& disk, std::string dir) : disk_(disk), dir_(std::move(dir)) {
+  // First watch, then read: no order is missed in between.
   auto events = io::DirEvents::open(dir_);
   if (events) events_.emplace(*std::move(events));
-  look();
+  poll();
 }
 
-void Orders::look() {
-  if (events_) (void)events_->take();
-  for (const Order order : kOrders) {
+void OrderQueue::poll() {
+  if (events_) (void)events_->read_names();
+  for (const ShimOrder order : kShimOrders) {
     if (has(order)) continue;
     const auto there = io::exists(disk_, io::join(dir_, order_file(order)));
-    if (there && *there) give(order);
+    if (there && *there) add(order);
   }
 }
 

@@ -1,5 +1,5 @@
-// Orders of an agent to a shim, as files in the shim's folder: what was ordered stays ordered,
-// whether the shim has begun yet or the agent has ended since, and the second time changes nothing.
+// Orders of an agent to a shim, as files in the folder of the shim: an order persists, whether the
+// shim has started yet or the agent has exited since, and repetition has no effect.
 #pragma once
 
 #include <array>
@@ -14,35 +14,35 @@
 
 namespace ff::shim {
 
-enum class Order : uint8_t {
-  notify,     // the signal of launch.json, to the rank's first process only
+enum class ShimOrder : uint8_t {
+  notify,     // sends the signal of launch.json to the first process of the rank
   terminate,  // SIGTERM to all processes of the rank
   kill,       // SIGKILL to all of them, until none is left
-  give_up,    // nothing by itself: how the rank ends from now on is its node's doing (Exit)
+  abandon,    // no action: from now on the end of the rank is attributed to its node
 };
-constexpr std::array<Order, 4> kOrders = {Order::notify, Order::terminate, Order::kill,
-                                          Order::give_up};
+constexpr std::array<ShimOrder, 4> kShimOrders = {ShimOrder::notify, ShimOrder::terminate,
+                                                  ShimOrder::kill, ShimOrder::abandon};
 
-// The name of its file: "order.kill".
-std::string order_file(Order order);
+// The file name: "order.kill".
+std::string order_file(ShimOrder order);
 
-// The shim's side.
-class Orders {
+// The side of the shim: the orders received so far.
+class OrderQueue {
  public:
-  Orders(io::Disk& disk, std::string dir);
+  OrderQueue(io::Disk& disk, std::string dir);
 
-  // To be polled for reading; -1: the machine has no notifications left, look every kLookNs.
+  // A descriptor to poll for reading; -1: inotify is exhausted, call poll() every kOrderPollNs.
   int fd() const { return events_ ? events_->fd() : -1; }
-  void look();
-  void give(Order order) { given_[static_cast<size_t>(order)] = true; }
-  bool has(Order order) const { return given_[static_cast<size_t>(order)]; }
+  void poll();
+  void add(ShimOrder order) { received_[static_cast<size_t>(order)] = true; }
+  bool has(ShimOrder order) const { return received_[static_cast<size_t>(order)]; }
 
  private:
   io::Disk& disk_;
   const std::string dir_;
   std::optional<io::DirEvents> events_;
-  std::array<bool, kOrders.size()> given_ = {};
+  std::array<bool, kShimOrders.size()> received_ = {};
 };
-constexpr int64_t kLookNs = kSecond / 5;
+constexpr int64_t kOrderPollNs = kSecond / 5;
 
 }  // namespace ff::shim

@@ -1,4 +1,4 @@
-// process_table.cc: /proc, and signals that cannot reach the wrong process.
+// process_table.cc: reads /proc, and signals without pid-reuse races.
 #include "ops/shim/process_table.h"
 
 #include <sys/syscall.h>
@@ -18,15 +18,15 @@ namespace ff::shim {
 namespace {
 
 constexpr uint64_t kStatMax = 64 * kKiB;
-constexpr uint64_t kEnvironMax = 64 * kMiB;  // a kernel takes less
+constexpr uint64_t kEnvironMax = 64 * kMiB;  // above the kernel limit
 
-// Fields of /proc/PID/stat, counted from the one behind the name, which is the third.
+// Fields of /proc/PID/stat, counted from the one after the name, which is field 3.
 constexpr size_t kState = 0, kParent = 1, kThreads = 17, kStart = 19;
 
 }  // namespace
 
 std::optional<ProcessInfo> parse_stat(std::string_view line) {
-  // The name is in parentheses, and may hold any bytes, those too.
+  // The name is in parentheses, and may contain any bytes, including parentheses.
   const size_t name = line.find(" (");
   const size_t end = line.rfind(") ");
   if (name == line.npos || end == line.npos || end < name) return std::nullopt;
@@ -37,11 +37,11 @@ std::optional<ProcessInfo> parse_stat(std::string_view line) {
   const auto threads = parse_u64(fields[kThreads]);
   const auto start = parse_u64(fields[kStart]);
   if (!parent || *parent > INT32_MAX || !threads || !start) return std::nullopt;
-  // One whose first thread has ended and others have not shows as a zombie, too.
+  // A process whose main thread has exited before others is shown as a zombie, too.
   const bool zombie = fields[kState] == "Z" || fields[kState] == "X";
   return ProcessInfo{.id = {static_cast<pid_t>(*pid), *start},
                      .parent = static_cast<pid_t>(*parent),
-                     .ended = zombie && *threads <= 1};
+                     .is_zombie = zombie && *threads <= 1};
 }
 
 std::optional<ProcessInfo> find_process(io::Disk& disk, pid_t pid) {
@@ -52,7 +52,7 @@ std::optional<ProcessInfo> find_process(io::Disk& disk, pid_t pid) {
 
 bool is_alive(io::Disk& disk, const ProcessId& id) {
   const auto found = find_process(disk, id.pid);
-  return found && found->id == id && !found->ended;
+  return found && found->id == id && !found->is_zombie;
 }
 
 Result<std::vector<ProcessInfo>> all_processes(io::Disk& disk) {
@@ -95,7 +95,7 @@ bool has_variable(io::Disk& disk, pid_t pid, const std::string& variable) {
 }
 
 bool send_signal(io::Disk& disk, const ProcessId& id, int number) {
-  // Once there is a descriptor of it, nobody else becomes what the descriptor means.
+  // A pidfd refers to the same process for ever.
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, id.pid, 0)));
   if (process.get() < 0 && errno != ENOSYS) return false;
   const auto found = find_process(disk, id.pid);

@@ -1,5 +1,5 @@
-// The processes of this machine, as /proc shows them. A number alone names no process, since it is
-// given again; with the time at which its process began it does, until the machine is started anew.
+// The processes of this machine, read from /proc. A pid alone does not identify a process, since
+// the kernel reuses it; together with the start time it does, until the next boot.
 #pragma once
 
 #include <sys/types.h>
@@ -26,30 +26,30 @@ struct ProcessId {
 struct ProcessInfo {
   ProcessId id;
   pid_t parent = 0;
-  bool ended = false;  // only waits for whoever asks how
+  bool is_zombie = false;  // exited, and not yet reaped
 };
 
 // One line of /proc/PID/stat.
 std::optional<ProcessInfo> parse_stat(std::string_view line);
 
-// Nothing: there is none of this number.
+// Nothing: there is no such process.
 std::optional<ProcessInfo> find_process(io::Disk& disk, pid_t pid);
-// Whether it runs still.
+// Whether it is still running.
 bool is_alive(io::Disk& disk, const ProcessId& id);
 
-// All there are. What begins or ends meanwhile may be missing: look again.
+// All processes. One that starts or exits meanwhile may be missing: call again.
 Result<std::vector<ProcessInfo>> all_processes(io::Disk& disk);
-// Those of `all` that descend from one of `roots`, without these.
+// The processes of `all` that descend from `roots`, without the roots.
 std::vector<ProcessInfo> descendants(const std::vector<ProcessInfo>& all,
                                      const std::set<pid_t>& roots);
-// Whether `variable`, "NAME=value", stands in the environment that it was started with.
+// Whether `variable`, "NAME=value", is in the initial environment of the process.
 bool has_variable(io::Disk& disk, pid_t pid, const std::string& variable);
 
-// To this process and to no other that has got its number since. False: it is gone, or another
-// user's.
+// Signals exactly this process (pidfd), not one that reuses its pid. False: it is gone, or belongs
+// to another user.
 bool send_signal(io::Disk& disk, const ProcessId& id, int number);
 
-// Which boot of the machine this is.
+// The boot id of the kernel.
 Result<std::string> boot_id(io::Disk& disk);
 
 }  // namespace ff::shim

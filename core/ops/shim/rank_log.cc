@@ -1,4 +1,4 @@
-// rank_log.cc: lines, allowances, files.
+// rank_log.cc: lines, rate limit, files.
 #include "ops/shim/rank_log.h"
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace {
 constexpr std::string_view kOffsets[] = {"Z", "+00:00", "-00:00"};  // by Mark
 constexpr size_t kTimeBytes = 26;                                   // "2026-11-23T14:03:39.123456"
 constexpr size_t kFrameBytes = kTimeBytes + 6 + 2;                  // offset, blank, newline
-constexpr std::string_view kBegins = "ff: here begins byte ";
-constexpr size_t kOutMax = 256 * kKiB;
-constexpr int64_t kPauseNs = kSecond;  // of a disk that takes nothing, and between two touches
+constexpr std::string_view kFilePreamble = "ff: here begins byte ";
+constexpr size_t kBufferBytesMax = 256 * kKiB;
+constexpr int64_t kRetryNs = kSecond;  // after a disk error, and between two updates of the mtime
 
 std::string time_text(int64_t wall_ns) {
   const time_t seconds = wall_ns / kSecond;
@@ -37,7 +37,7 @@ RankLog::RankLog(io::Disk& disk, Clock& clock, LogLimits limits)
   now_ns_ = clock_.steady_ns();
 }
 
-void RankLog::look_at_clocks() {
+void RankLog::update_clock() {
   const int64_t before_ns = std::exchange(now_ns_, clock_.steady_ns());
   const double seconds = static_cast<double>(now_ns_ - before_ns) / kSecond;
   allowance_ = std::min(static_cast<double>(limits_.burst),
@@ -45,11 +45,11 @@ void RankLog::look_at_clocks() {
   time_ = time_text(clock_.wall_ns());
 }
 
-void RankLog::hear(std::string_view bytes) {
-  look_at_clocks();
+void RankLog::write(std::string_view bytes) {
+  update_clock();
   while (!bytes.empty()) {
     const size_t end = std::min(bytes.find('\n'), bytes.size());
-    const size_t taken = std::min(end, kPiece - line_.size());
+    const size_t taken = std::min(end, kLineChunkBytes - line_.size());
     if (line_.empty()) line_since_ns_ = now_ns_;
     line_.append(bytes.substr(0, taken));
     bytes.remove_prefix(taken);
@@ -66,7 +66,7 @@ void RankLog::hear(std::string_view bytes) {
 }
 
 void RankLog::end_line() {
-  // All of it may be written, but for the newline that every piece has anyway.
+  // All of it may be written already, except for the newline, which every part has.
   if (line_.empty() && continues_) {
     continues_ = false;
   } else {
@@ -75,20 +75,20 @@ void RankLog::end_line() {
 }
 
 void RankLog::emit(std::string_view piece, bool ends) {
-  const Mark mark = std::exchange(continues_, !ends) ? Mark::continues : Mark::begins;
+  const LineKind kind = std::exchange(continues_, !ends) ? LineKind::continues : LineKind::begins;
   const uint64_t bytes = piece.size() + (ends ? 1 : 0);
-  if (now_ns_ < broken_until_ns_) {
-    untold_disk_ += bytes;
+  if (now_ns_ < retry_at_ns_) {
+    unreported_disk_ += bytes;
     drop(bytes);
   } else if (!within_rate(piece.size() + kFrameBytes)) {
-    untold_rate_ += bytes;
+    unreported_rate_ += bytes;
     drop(bytes);
   } else {
-    tell_losses();
-    if (put(piece, mark)) {
-      out_output_ += bytes;
+    report_drops();
+    if (buffer_line(piece, kind)) {
+      buffered_output_ += bytes;
     } else {
-      untold_disk_ += bytes;
+      unreported_disk_ += bytes;
       drop(bytes);
     }
   }
@@ -105,62 +105,62 @@ bool RankLog::within_rate(uint64_t cost) {
 
 void RankLog::drop(uint64_t bytes) {
   dropped_ += bytes;
-  // Whoever looks for ranks that have fallen silent shall not find this one.
-  if (touched_ns_ != 0 && now_ns_ - touched_ns_ < kPauseNs) return;
-  touched_ns_ = now_ns_;
+  // The mtime shows that the rank is not silent.
+  if (mtime_set_ns_ != 0 && now_ns_ - mtime_set_ns_ < kRetryNs) return;
+  mtime_set_ns_ = now_ns_;
   (void)disk_.set_mtime(limits_.path, -1);
 }
 
-bool RankLog::put(std::string_view piece, Mark mark) {
+bool RankLog::buffer_line(std::string_view piece, LineKind kind) {
   auto room = make_room(piece.size() + kFrameBytes);
   if (!room) {
-    broken(std::move(room).error());
+    disk_failed(std::move(room).error());
     return false;
   }
-  const auto add = [this](Mark of, std::string_view text) {
-    out_ += time_;
-    out_ += kOffsets[static_cast<size_t>(of)];
-    out_ += ' ';
-    out_ += text;
-    out_ += '\n';
+  const auto add = [this](LineKind of, std::string_view text) {
+    buffer_ += time_;
+    buffer_ += kOffsets[static_cast<size_t>(of)];
+    buffer_ += ' ';
+    buffer_ += text;
+    buffer_ += '\n';
   };
-  if (before_ > 0 && size_ + out_.size() == 0) {
-    add(Mark::own, fmt::format("{}{}", kBegins, before_));
+  if (before_ > 0 && size_ + buffer_.size() == 0) {
+    add(LineKind::own, fmt::format("{}{}", kFilePreamble, before_));
   }
-  add(mark, piece);
-  return out_.size() < kOutMax || flush();
+  add(kind, piece);
+  return buffer_.size() < kBufferBytesMax || flush();
 }
 
 // Losses. -----------------------------------------------------------------------------------------
 
-void RankLog::tell_losses() {
-  if (untold_rate_ == told_rate_ && untold_disk_ == told_disk_) return;
-  tell(untold_rate_, told_rate_,
-       fmt::format("more than {}", format_rate(static_cast<double>(limits_.rate))));
-  tell(untold_disk_, told_disk_, why_broken_);
+void RankLog::report_drops() {
+  if (unreported_rate_ == reported_rate_ && unreported_disk_ == reported_disk_) return;
+  report_drop(unreported_rate_, reported_rate_,
+              fmt::format("more than {}", format_rate(static_cast<double>(limits_.rate))));
+  report_drop(unreported_disk_, reported_disk_, disk_error_);
 }
 
-void RankLog::tell(uint64_t bytes, uint64_t& told, std::string_view why) {
-  if (bytes == told) return;
+void RankLog::report_drop(uint64_t bytes, uint64_t& reported, std::string_view why) {
+  if (bytes == reported) return;
   const std::string line =
-      fmt::format("ff: {} bytes of output were dropped here: {}", bytes - told, why);
-  if (put(line, Mark::own)) told = bytes;
+      fmt::format("ff: {} bytes of output were dropped here: {}", bytes - reported, why);
+  if (buffer_line(line, LineKind::own)) reported = bytes;
 }
 
-void RankLog::broken(Error error) {
-  why_broken_ = std::move(error.message);
-  broken_until_ns_ = now_ns_ + kPauseNs;
-  file_.reset();  // opened anew
+void RankLog::disk_failed(Error error) {
+  disk_error_ = std::move(error.message);
+  retry_at_ns_ = now_ns_ + kRetryNs;
+  file_.reset();  // reopened on the next write
 }
 
-void RankLog::say(std::string_view text) {
-  look_at_clocks();
-  if (now_ns_ >= broken_until_ns_) (void)put(text, Mark::own);
+void RankLog::write_own_line(std::string_view text) {
+  update_clock();
+  if (now_ns_ >= retry_at_ns_) (void)buffer_line(text, LineKind::own);
   (void)flush();
 }
 
-int64_t RankLog::allowed_ns() const {
-  int64_t when_ns = broken_until_ns_;
+int64_t RankLog::retry_ns() const {
+  int64_t when_ns = retry_at_ns_;
   if (over_rate_) {
     const double missing = static_cast<double>(limits_.burst) / 2 - allowance_;
     const double seconds = std::max(0.0, missing / static_cast<double>(limits_.rate));
@@ -171,77 +171,78 @@ int64_t RankLog::allowed_ns() const {
 
 std::optional<int64_t> RankLog::next_ns() const {
   std::optional<int64_t> next;
-  if (!line_.empty()) next = line_since_ns_ + kUnendedNs;
-  if (untold_rate_ + untold_disk_ > 0) {
-    next = std::min(next.value_or(INT64_MAX), allowed_ns());
+  if (!line_.empty()) next = line_since_ns_ + kPartialLineNs;
+  if (unreported_rate_ + unreported_disk_ > 0) {
+    next = std::min(next.value_or(INT64_MAX), retry_ns());
   }
   return next;
 }
 
 void RankLog::tick() {
-  look_at_clocks();
-  if (!line_.empty() && now_ns_ >= line_since_ns_ + kUnendedNs) {
+  update_clock();
+  if (!line_.empty() && now_ns_ >= line_since_ns_ + kPartialLineNs) {
     emit(line_, false);
     line_.clear();
   }
   if (over_rate_) (void)within_rate(0);
-  if (!over_rate_ && now_ns_ >= broken_until_ns_) tell_losses();
+  if (!over_rate_ && now_ns_ >= retry_at_ns_) report_drops();
   (void)flush();
 }
 
 void RankLog::finish() {
-  look_at_clocks();
-  broken_until_ns_ = 0;  // the last try
+  update_clock();
+  retry_at_ns_ = 0;  // the last attempt
   if (!line_.empty()) emit(line_, false);
   line_.clear();
-  if (now_ns_ >= broken_until_ns_) tell_losses();
+  if (now_ns_ >= retry_at_ns_) report_drops();
   (void)flush();
 }
 
 // Files. ------------------------------------------------------------------------------------------
 
 bool RankLog::flush() {
-  if (out_.empty()) return true;
+  if (buffer_.empty()) return true;
   auto written = append();
   if (written) {
-    untold_rate_ -= told_rate_;
-    untold_disk_ -= told_disk_;
+    unreported_rate_ -= reported_rate_;
+    unreported_disk_ -= reported_disk_;
   } else {
-    untold_disk_ += out_output_;
-    drop(out_output_);
-    broken(std::move(written).error());
+    unreported_disk_ += buffered_output_;
+    drop(buffered_output_);
+    disk_failed(std::move(written).error());
   }
-  told_rate_ = told_disk_ = out_output_ = 0;
-  out_.clear();
+  reported_rate_ = reported_disk_ = buffered_output_ = 0;
+  buffer_.clear();
   return written.ok();
 }
 
 Result<void> RankLog::make_room(uint64_t bytes) {
   if (file_ == nullptr) FF_TRY(open_file());
-  if (size_ + out_.size() == 0 || size_ + out_.size() + bytes <= limits_.file_bytes) return {};
-  if (!flush()) return fail(Errc::failed, "{}", why_broken_);
+  if (size_ + buffer_.size() == 0 || size_ + buffer_.size() + bytes <= limits_.file_bytes)
+    return {};
+  if (!flush()) return fail(Errc::failed, "{}", disk_error_);
   return rotate();
 }
 
 Result<void> RankLog::append() {
-  auto written = file_->write_at(as_bytes(out_), size_);
-  if (written) size_ += out_.size();
-  // What got there is no whole line.
+  auto written = file_->write_at(as_bytes(buffer_), size_);
+  if (written) size_ += buffer_.size();
+  // Remove the incomplete line.
   if (!written) (void)file_->truncate(size_);
   return written;
 }
 
 Result<void> RankLog::open_file() {
-  FF_TRY(auto file,
-         disk_.open(
-             limits_.path,
-             {.access = io::Access::read_write, .create = true, .no_follow = true, .mode = 0600}));
+  FF_TRY(auto file, disk_.open(limits_.path, {.access = io::AccessMode::read_write,
+                                              .create = true,
+                                              .no_follow = true,
+                                              .mode = 0600}));
   FF_TRY(const auto info, file->info());
   size_ = info.size;
   if (size_ > 0) {
     std::byte last = {};
     FF_TRY(file->read_at({&last, 1}, size_ - 1));
-    // A shim that was killed has left half a line there.
+    // A killed shim has left an incomplete line.
     if (last != std::byte{'\n'}) {
       FF_TRY(file->write_at(as_bytes("\n"), size_));
       size_++;
@@ -265,23 +266,23 @@ Result<void> RankLog::rotate() {
   return open_file();
 }
 
-std::optional<LogLine> parse_log_line(std::string_view line) {
+std::optional<RankLogLine> parse_rank_log_line(std::string_view line) {
   const size_t blank = line.find(' ');
   if (blank == line.npos || blank <= kTimeBytes) return std::nullopt;
-  for (size_t mark = 0; mark < std::size(kOffsets); mark++) {
-    if (line.substr(kTimeBytes, blank - kTimeBytes) != kOffsets[mark]) continue;
-    return LogLine{.time = line.substr(0, kTimeBytes),
-                   .continues = mark == 1,
-                   .own = mark == 2,
-                   .text = line.substr(blank + 1)};
+  for (size_t kind = 0; kind < std::size(kOffsets); kind++) {
+    if (line.substr(kTimeBytes, blank - kTimeBytes) != kOffsets[kind]) continue;
+    return RankLogLine{.time = line.substr(0, kTimeBytes),
+                       .continues = kind == 1,
+                       .own = kind == 2,
+                       .text = line.substr(blank + 1)};
   }
   return std::nullopt;
 }
 
 std::optional<uint64_t> bytes_before(std::string_view first_line) {
-  const auto line = parse_log_line(first_line);
-  if (!line || !line->own || !line->text.starts_with(kBegins)) return std::nullopt;
-  return parse_u64(line->text.substr(kBegins.size()));
+  const auto line = parse_rank_log_line(first_line);
+  if (!line || !line->own || !line->text.starts_with(kFilePreamble)) return std::nullopt;
+  return parse_u64(line->text.substr(kFilePreamble.size()));
 }
 
 }  // namespace ff::shim

@@ -1,6 +1,6 @@
-// What a shim writes into its folder for its agent, each file whole or not at all (renamed,
-// synced): `running` before the first instruction of the rank's program, and `exit` when nothing of
-// the rank is left.
+// The records that a shim writes into its folder for the agent, each atomically (rename and sync):
+// `running` before the program of the rank executes its first instruction, and `exit` when no
+// process of the rank is left.
 #pragma once
 
 #include <cstdint>
@@ -14,49 +14,48 @@
 
 namespace ff::shim {
 
-struct Running {
+struct RunningRecord {
   ProcessId shim;
-  ProcessId rank;  // its first process, which leads a session of its own
+  ProcessId rank;  // its first process, which leads a session
   std::string boot = {};
   CgroupKind cgroup_kind = CgroupKind::none;
-  std::string cgroup = {};     // its folder
-  std::string no_cgroup = {};  // why there is none: nothing limits the memory then
+  std::string cgroup = {};     // its directory
+  std::string no_cgroup = {};  // the reason for none; memory is not limited then
   std::string marker = {};     // of launch.json
   int64_t began_ns = 0;        // Unix epoch
-  bool operator==(const Running&) const = default;
+  bool operator==(const RunningRecord&) const = default;
 };
 
-enum class Ending : uint8_t {
-  ended,        // by itself, or by a signal: `status` says
-  not_started,  // it never ran: `why` says
-  lost,         // its shim was killed, or the machine: nobody knows how it ended
+enum class ExitKind : uint8_t {
+  exited,       // by itself or by a signal: see `status`
+  not_started,  // it never ran: see `why`
+  lost,         // its shim was killed, or the machine rebooted: the exit status is unknown
 };
-std::string_view ending_name(Ending ending);
+std::string_view exit_kind_name(ExitKind kind);
 
-struct Exit {
-  Ending ending = Ending::ended;
-  int status = 0;                            // of waitpid(2), for the rank's first process
-  std::string why = {};                      // not_started, lost, given up
-  bool given_up = false;                     // its node did not let it run on
-  int64_t ended_ns = 0;                      // its first process; Unix epoch
-  int64_t gone_ns = 0;                       // the last of them
-  uint64_t killed = 0;                       // descendants that had to be killed
+struct ExitRecord {
+  ExitKind kind = ExitKind::exited;
+  int status = 0;                            // of waitpid(2), of the first process
+  std::string why = {};                      // when not_started, lost or abandoned
+  bool abandoned = false;                    // its node ended it
+  int64_t ended_ns = 0;                      // exit of the first process; Unix epoch
+  int64_t gone_ns = 0;                       // exit of the last process
+  uint64_t killed = 0;                       // number of descendants that were killed
   std::optional<uint64_t> peak_memory = {};  // bytes
-  // Of the cgroup: all of them together, with cached pages of files. Otherwise the largest process
-  // alone.
+  // True: of the cgroup, all processes together with page cache. False: of the largest process.
   bool peak_of_cgroup = false;
-  std::optional<bool> oom_killed = {};  // some process was; nothing: nobody counts here
-  uint64_t log_dropped = 0;             // bytes of its output
-  bool operator==(const Exit&) const = default;
+  std::optional<bool> oom_killed = {};  // any process was; nothing: unknown
+  uint64_t log_dropped = 0;             // bytes of output
+  bool operator==(const ExitRecord&) const = default;
 };
 
-std::string to_json(const Running& running);
-std::string to_json(const Exit& exit);
+std::string to_json(const RunningRecord& running);
+std::string to_json(const ExitRecord& exit);
 // Errors: corrupt, newer_format.
-Result<Running> parse_running(std::string_view text);
-Result<Exit> parse_exit(std::string_view text);
+Result<RunningRecord> parse_running(std::string_view text);
+Result<ExitRecord> parse_exit(std::string_view text);
 
-// Names in a shim's folder.
+// File names in the folder of a shim.
 constexpr const char* kLaunchFile = "launch.json";
 constexpr const char* kRunningFile = "running";
 constexpr const char* kExitFile = "exit";

@@ -1,12 +1,12 @@
-// The process that stands between an agent and one rank of a task: it starts the rank, holds the
-// pipe that the rank prints into, carries out the agent's orders, waits until nothing of the rank
-// is left, and writes down how it ended. The agent may be killed, replaced or started again
-// meanwhile; neither the rank nor its log nor its exit status depends on it.
+// The shim: the process between an agent and one rank of a task. It starts the rank, reads its
+// output, executes orders of the agent, waits until no process of the rank is left, and records how
+// it ended. The agent may be killed, replaced or restarted meanwhile; neither the rank nor its log
+// nor its exit status depends on it.
 //
-// All descendants of the rank are the shim's own, however often they fork and whatever session they
-// lead, since the kernel gives a subreaper the orphans below it: when it has no child any more, all
-// of them are gone. What lives on when the rank's first process has ended is asked to end, and
-// killed kGraceNs later: nothing of an attempt runs into the next one.
+// The shim is a subreaper, so the kernel makes all orphaned descendants of the rank its children,
+// whatever session they lead: when it has no child, all are gone. Descendants that are still
+// running when the first process of the rank has exited get SIGTERM, and kGraceNs later SIGKILL: no
+// process of an attempt survives into the next one.
 #pragma once
 
 #include <string>
@@ -17,14 +17,14 @@
 
 namespace ff::shim {
 
-// What is left behind by a rank that has ended gets so long between SIGTERM and SIGKILL.
+// Time between SIGTERM and SIGKILL for descendants of an exited rank.
 constexpr int64_t kGraceNs = 5 * kSecond;
 
-// The whole life of a shim, in a process of its own with one thread. `dir`: its folder (0700), in
-// which launch.json is. Errors that no file can tell: refused (another shim has this folder, or had
-// it before), or those of the folder itself. All others are in `exit`, and here.
+// Runs a shim, in a process of its own with one thread. `dir`: its folder (0700) with launch.json.
+// Errors that no file records: refused (another shim uses or has used this folder), and those of
+// the folder itself. All other errors are in `exit` and returned.
 //
-// SIGTERM to the shim is the order to terminate.
+// SIGTERM to the shim has the effect of order `terminate`.
 Result<void> run_shim(io::Disk& disk, Clock& clock, const std::string& dir);
 
 }  // namespace ff::shim

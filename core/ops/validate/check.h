@@ -1,6 +1,6 @@
-// What a check is, and what it finds (design: validate.md). A check measures one thing and says of
-// each part of it (a link, a core, a disk) what came out, what should have, where that is known
-// from, and what to do next. It never passes what it could not look at.
+// What a check is and what it reports (design: validate.md). A check measures one thing and reports
+// for each part (link, core, disk) the measured value, the expected value and its source, and what
+// to do next. It never passes a part that it could not examine.
 #pragma once
 
 #include <cstdint>
@@ -12,102 +12,104 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/validate/allreduce_rank.h"
 #include "ops/validate/fault.h"
-#include "ops/validate/sum_rank.h"
-#include "ops/validate/tree.h"
+#include "ops/validate/system_tree.h"
 #include "platform/base/clock.h"
 #include "platform/base/result.h"
 #include "platform/base/rng.h"
 
 namespace ff::validate {
 
-// From good to bad, as a node's verdict is the worst of its findings. `skipped`: recorded as not
-// there, and not counted.
+// Ordered from good to bad; the verdict of a node is the worst of its findings. `skipped`: the part
+// is recorded as absent; not counted.
 enum class Verdict : uint8_t { skipped, pass, could_not_run, degraded, fail };
 std::string_view verdict_name(Verdict verdict);  // "could-not-run"
-std::optional<Verdict> verdict_of(std::string_view name);
+std::optional<Verdict> parse_verdict(std::string_view name);
 
-// Which side of a value is good: only such are held against the node's history.
+// The good direction of a value. Only values with a good direction are compared with the history of
+// the node.
 enum class Better : uint8_t { neither, higher, lower };
 
 // One line of a run.
 struct Finding {
   std::string name = {};  // of the check: "pci.link"
-  std::string part = {};  // what of: "0000:17:00.0"; empty: the machine
+  std::string part = {};  // what was examined: "0000:17:00.0"; empty: the machine
   Verdict verdict = Verdict::could_not_run;
-  std::string found = {};            // in words: "8 GT/s x8"
-  std::optional<double> value = {};  // the same as a number that is kept and compared
+  std::string found = {};            // the result as text: "8 GT/s x8"
+  std::optional<double> value = {};  // the result as a number, stored and compared
   std::string unit = {};             // of `value`: "B/s", "" for counts
   Better better = Better::neither;
   std::string expected = {};
   std::string source = {};  // of `expected`: "both ends of the link", "adopted", "the last 20 runs"
-  std::string load = {};    // who else worked the machine meanwhile; empty: nobody to speak of
-  double seconds = 0;       // that its check took
-  std::string hint = {};    // what to do next; empty for what passes
+  std::string load =
+      {};              // other load on the machine during the measurement; empty: none to speak of
+  double seconds = 0;  // duration of its check
+  std::string hint = {};  // what to do next; empty if it passes
 };
 
-// A value as people read it: "44.2GiB/s", "241 GFLOP/s", "69.9 k/s" (unit "1/s").
+// A value with its unit: "44.2GiB/s", "241 GFLOP/s", "69.9 k/s" (unit "1/s").
 std::string value_text(double value, std::string_view unit);
 
-// What it costs the node while it runs.
-enum class Cost : uint8_t {
-  reads,  // files of the kernel: beside everything else
-  load,   // processors, memory or disks: alone
+// The load of a check on the node.
+enum class CheckCost : uint8_t {
+  reads,  // reads kernel files; runs beside other checks
+  load,   // loads processors, memory or disks; runs alone
 };
 
-// How long loads go on, and how much of memory and disks they take.
-enum class Level : uint8_t { quick, weekly, burn_in };
-std::string_view level_name(Level level);  // "burn-in"
-std::optional<Level> level_of(std::string_view name);
+// How long loads run, and how much memory and disk they take.
+enum class RunLevel : uint8_t { quick, weekly, burn_in };
+std::string_view run_level_name(RunLevel level);  // "burn-in"
+std::optional<RunLevel> parse_run_level(std::string_view name);
 
-// What this node has: parts by kind and name (inventory.h), written down by `validate adopt`.
+// The hardware of this node: parts by kind and name (inventory.h), recorded by `validate adopt`.
 using Inventory = std::map<std::string, std::string>;
 
-// What a check works with. Findings go to `report` as they come, so that those before a hang or a
-// crash are known.
-struct Context {
-  const Tree& tree;
+// The environment of a check. Findings go to `report` one by one, so those before a hang or crash
+// are kept.
+struct CheckContext {
+  const SystemTree& tree;
   Clock& clock;
   Rng& rng;
-  Level level = Level::quick;
+  RunLevel level = RunLevel::quick;
   const std::optional<Inventory>& inventory;  // none: never adopted
-  int64_t since_ns = 0;  // wall time of the last run: what is older in logs was told then; 0: none
-  const std::string& log_file;  // a saved log to read; empty: the machine's own
-  const std::string& scratch;   // a folder for files that a check makes and removes
-  Fault fault = Fault::none;
-  SumRanks sum_ranks = {};
-  // The value of a part in the last run since the machine was started; none: there was none.
+  int64_t since_ns = 0;  // wall time of the last run; older log lines were reported then; 0: none
+  const std::string& log_file;  // a saved log to read; empty: the log of this machine
+  const std::string& scratch;   // directory for temporary files of checks
+  InjectedFault fault = InjectedFault::none;
+  AllreduceRanks allreduce_ranks = {};
+  // The value of a part in the last run since the last boot; none: there was no such run.
   std::function<std::optional<double>(const std::string& name, const std::string& part)> before;
   std::function<void(Finding)> report;
 };
 
-// What a counter of the kernel has grown by, and since when.
-struct Growth {
+// The increase of a kernel counter, and since when.
+struct CounterDelta {
   double more = 0;
-  bool since_run = false;  // since the last run; else since the machine was started
+  bool since_run = false;  // since the last run; else since the last boot
   const char* since() const { return since_run ? "since the last run" : "since the boot"; }
 };
-Growth growth_of(const Context& context, const Finding& counter);
+CounterDelta counter_delta(const CheckContext& context, const Finding& counter);
 
 struct Check {
-  const char* name;   // "GROUP.WHAT"
-  const char* about;  // one line of `validate list`
-  Cost cost;
-  int64_t quick_ns;  // its deadline at the level quick
-  double seconds;    // about what it takes there, for --budget
-  int worth;         // what it finds in a second, by experience: --budget takes high ones first
-  void (*run)(const Context& context);
+  const char* name;   // "GROUP.NAME"
+  const char* about;  // the line in `validate list`
+  CheckCost cost;
+  int64_t quick_ns;  // its deadline at level quick
+  double seconds;    // typical duration at level quick, for --budget
+  int worth;         // fault detection per second, by experience; --budget prefers high values
+  void (*run)(const CheckContext& context);
 
-  // Loads may take longer at higher levels.
-  int64_t deadline_ns(Level level) const;
-  double seconds_at(Level level) const;
+  // Loads take longer at higher levels.
+  int64_t deadline_ns(RunLevel level) const;
+  double seconds_at(RunLevel level) const;
 
   std::string_view group() const {
     return std::string_view(name).substr(0, std::string_view(name).find('.'));
   }
 };
 
-// All of them, group by group.
+// All checks, group by group.
 std::span<const Check> all_checks();
 
 }  // namespace ff::validate

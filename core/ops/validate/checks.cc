@@ -1,5 +1,5 @@
-// checks.cc: the table of all checks. A new one is a function in the file of its group, a line
-// here, and its input taken away in tests/ops/validate/blind_test.cc.
+// checks.cc: the table of all checks. A new check is a function in the file of its group, a line
+// here, and a test without its input in tests/ops/validate/blind_test.cc.
 #include <array>
 
 #include "ops/validate/check.h"
@@ -19,7 +19,7 @@ namespace ff::validate {
 
 namespace {
 
-using enum Cost;
+using enum CheckCost;
 
 constexpr int64_t kSoon = 10 * kSecond;
 constexpr int64_t kMinute = 60 * kSecond;

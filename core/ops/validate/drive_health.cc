@@ -1,5 +1,5 @@
-// smart.cc: two commands through the kernel: NVMe's admin command, ATA's through SCSI (SAT, ATA
-// PASS-THROUGH (16)).
+// drive_health.cc: the NVMe admin command, and ATA commands through SCSI (SAT, ATA PASS-THROUGH
+// (16)).
 #include "ops/validate/drive_health.h"
 
 #include <fcntl.h>
@@ -43,12 +43,12 @@ class Device {
 
 // ATA/ATAPI Command Set 3, 7.46.
 constexpr uint8_t kSmart = 0xb0, kReadData = 0xd0, kReturnStatus = 0xda;
-constexpr uint8_t kMid = 0x4f, kHigh = 0xc2;                // the signature it is asked with
-constexpr uint8_t kMidFailing = 0xf4, kHighFailing = 0x2c;  // the one of a failing disk
+constexpr uint8_t kMid = 0x4f, kHigh = 0xc2;                // signature of the request
+constexpr uint8_t kMidFailing = 0xf4, kHighFailing = 0x2c;  // signature of a failing disk
 
 using Sense = std::array<uint8_t, 32>;
 
-// `into` empty: a command without data, whose registers come back as sense data.
+// `into` empty: a command without data, which returns its registers as sense data.
 Result<Sense> smart(const Device& device, uint8_t feature, std::span<std::byte> into) {
   constexpr uint8_t kPassThrough = 0x85, kNoData = 3 << 1, kIn = 4 << 1, kWantsRegisters = 0x20;
   constexpr uint8_t kFromDevice = 0x08, kBlocks = 0x04, kCountSaysLength = 0x02;
@@ -104,7 +104,7 @@ Result<AtaHealth> ata_health(const std::string& path) {
   FF_TRY(const auto device, Device::open(path));
   AtaHealth health;
   FF_TRY(const Sense sense, smart(device, kReturnStatus, {}));
-  // A descriptor of ATA's registers stands behind the 8 bytes of the sense data's head.
+  // The ATA register descriptor follows the 8-byte header of the sense data.
   constexpr size_t kMidAt = 8 + 9, kHighAt = 8 + 11;
   health.failing = sense[kMidAt] == kMidFailing && sense[kHighAt] == kHighFailing;
   FF_TRY(smart(device, kReadData, health.data));

@@ -1,4 +1,4 @@
-// fault.cc: the table of faults, and which check has to find each.
+// fault.cc: the table of faults, and the check that must find each.
 #include "ops/validate/fault.h"
 
 #include <array>
@@ -7,7 +7,7 @@ namespace ff::validate {
 
 namespace {
 
-using enum Fault;
+using enum InjectedFault;
 
 constexpr std::array kFaults = {
     NamedFault{"core-bit", core_bit, "cpu.kernels", "one wrong bit in a product on the last core"},

@@ -1,6 +1,6 @@
-// Faults that are put in on purpose, to see that they are found: each is something broken hardware
-// does, at the place where a check would meet it. A run has one or none; `ff validate faults` of
-// development builds and the tests ask for them.
+// Injected faults, to prove that the checks find them: each simulates broken hardware at the place
+// where a check would see it. A run has at most one; used by `ff validate faults` of development
+// builds and by the tests.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace ff::validate {
 
-enum class Fault : uint8_t {
+enum class InjectedFault : uint8_t {
   none,
-  core_bit,    // the last core makes one wrong bit in one product of matrices
+  core_bit,    // the last core flips one bit in one matrix product
   core_slow,   // the last core takes twice as long for each product
-  memory_bit,  // a bit of memory does not stay as it was written
-  file_bit,    // a block of a file comes back with a bit flipped
-  sum_bit,     // a part of a sum over all ranks has a bit flipped
-  hang,        // a check that never ends
-  crash,       // a check that memory ends with SIGBUS
+  memory_bit,  // a bit of memory changes after it was written
+  file_bit,    // a block of a file is read with a flipped bit
+  sum_bit,     // a part of an allreduce result has a flipped bit
+  hang,        // a check never returns
+  crash,       // a check dies of SIGBUS
 };
 
 struct NamedFault {
   const char* name;  // "core-bit"
-  Fault fault;
-  const char* check;  // that has to find it
+  InjectedFault fault;
+  const char* check;  // the check that must find it
   const char* about;
 };
 std::span<const NamedFault> all_faults();

@@ -1,14 +1,14 @@
-// What NVIDIA's management library (NVML) says of the GPUs of this machine, as lines of JSON on
-// standard output. A program of its own, since a static one cannot load the driver's library, and
-// since that may hang or crash: each line is out before the next call, so that the last one tells
-// where it was. `ff` carries this program within itself and runs it (gpu.cc). In plain C with
-// prototypes of its own, with NVIDIA's names; it runs with glibc 2.34 and later.
+// Prints what the NVIDIA management library (NVML) reports about the GPUs of this machine, as lines
+// of JSON on standard output. It is a separate program since a static program cannot load the
+// driver library, and since that library may hang or crash: each line is flushed before the next
+// call, so the last line shows where it stopped. `ff` embeds this program and runs it (gpu.cc).
+// Plain C with its own prototypes, by the names of NVIDIA; it needs glibc 2.34 or later.
 //
 //   {"event":"begin"}                          before the first call
 //   {"event":"driver","driver":…,"nvml":…,"count":8}
 //   {"event":"begin","gpu":0}                  before the first call about a GPU
-//   {"event":"at","gpu":0,"pci":…,"name":…}    it is known which one that is
-//   {"event":"gpu","gpu":0,"celsius":35,…}     facts; those that are not to be had are absent
+//   {"event":"at","gpu":0,"pci":…,"name":…}    the GPU is identified
+//   {"event":"gpu","gpu":0,"celsius":35,…}     values; unavailable ones are absent
 //   {"event":"error","gpu":0,"call":…,"code":15,"text":…}   without "gpu": of the library itself
 //   {"event":"end"}                            before the last call
 #define _GNU_SOURCE
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-// Of NVML's documentation (docs.nvidia.com/deploy/nvml-api); its enums are ints.
+// From the NVML documentation (docs.nvidia.com/deploy/nvml-api); its enums are ints.
 typedef int nvmlReturn_t;
 enum {
   NVML_SUCCESS = 0,
@@ -48,7 +48,7 @@ enum { NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230 };
 
 typedef struct nvmlDevice_st* nvmlDevice_t;
 
-// As nvmlDeviceGetPciInfo_v3 fills it; _v2 fills less, and not beyond its end.
+// As filled by nvmlDeviceGetPciInfo_v3; _v2 fills less, and does not write beyond its end.
 typedef struct {
   char busIdLegacy[16];  // "0000:17:00.0"
   unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
@@ -76,7 +76,7 @@ typedef struct {
   } value;
 } nvmlFieldValue_t;
 
-// Functions as the library exports them; one that it does not have is null.
+// Functions that the library exports; a missing one is null.
 #define FUNCTIONS(F)                                                                              \
   F(nvmlReturn_t, nvmlInit_v2, (void))                                                            \
   F(nvmlReturn_t, nvmlShutdown, (void))                                                           \
@@ -117,7 +117,7 @@ FUNCTIONS(DECLARE)
 
 enum { TEXT_MAX = 128, LINKS_MAX = 64, PROCESSES_MAX = 256 };
 
-// A line as it is made. Long enough for what a GPU has by far; what does not fit is left out.
+// The line that is being built. Much longer than needed for one GPU; excess is dropped.
 struct line {
   size_t used;
   char bytes[32768];
@@ -130,7 +130,7 @@ static void add(struct line* line, const char* text) {
   line->used += length;
 }
 
-// Whatever the bytes are, the line is ASCII.
+// The line is ASCII, whatever the bytes are.
 static void add_string(struct line* line, const char* text) {
   add(line, "\"");
   for (; *text != '\0'; text++) {
@@ -143,7 +143,7 @@ static void add_string(struct line* line, const char* text) {
   add(line, "\"");
 }
 
-// With a comma before it where something stands there. `name` null: of an array.
+// Adds a comma first if needed. `name` null: an array element.
 static void add_name(struct line* line, const char* name) {
   const char last = line->used > 0 ? line->bytes[line->used - 1] : '\0';
   if (last != '\0' && last != '{' && last != '[') add(line, ",");
@@ -169,7 +169,7 @@ static void begin_object(struct line* line, const char* name) {
   add(line, "{");
 }
 
-// `gpu` < 0: it is about none.
+// `gpu` < 0: not about a GPU.
 static void begin_line(struct line* line, const char* event, int gpu) {
   line->used = 0;
   begin_object(line, NULL);
@@ -200,11 +200,11 @@ static void write_error(int gpu, const char* call, nvmlReturn_t code, const char
 
 // Calls. ------------------------------------------------------------------------------------------
 
-static int gpu_now = -1;  // which one calls are about
-static int is_lost;       // it was taken off the bus: asking on takes time and tells nothing
+static int gpu_now = -1;  // the GPU of the current calls
+static int is_lost;       // it fell off the bus: skip further calls
 
-// Whether a call told something. What the library or the GPU does not know is no error; it refuses
-// numbers that are newer than itself as invalid.
+// Whether a call returned a value. "Not supported" is not an error; the library rejects enum values
+// newer than itself as invalid.
 static int told(const char* call, nvmlReturn_t code) {
   switch (code) {
     case NVML_SUCCESS: return 1;
@@ -221,7 +221,7 @@ static int told(const char* call, nvmlReturn_t code) {
 
 #define ASK(call, ...) (!is_lost && (call) != NULL && told(#call, call(__VA_ARGS__)))
 
-// Facts of one GPU. -------------------------------------------------------------------------------
+// Values of one GPU. ------------------------------------------------------------------------------
 
 static void find_address(struct line* facts, nvmlDevice_t device) {
   nvmlPciInfo_t pci;
@@ -253,7 +253,7 @@ static void add_state(struct line* facts, nvmlDevice_t device) {
     add_number(facts, "sm_mhz", number);
   if (ASK(nvmlDeviceGetMaxClockInfo, device, NVML_CLOCK_SM, &number))
     add_number(facts, "sm_max_mhz", number);
-  // The same under its newer and its older name.
+  // The same value under its newer and its older name.
   if (ASK(nvmlDeviceGetCurrentClocksEventReasons, device, &reasons) ||
       ASK(nvmlDeviceGetCurrentClocksThrottleReasons, device, &reasons))
     add_number(facts, "slowed_by", reasons);
@@ -282,7 +282,7 @@ static void add_ecc(struct line* facts, nvmlDevice_t device) {
   }
 }
 
-// Memory that was taken out of use: rows, and before the A100 pages.
+// Retired memory: remapped rows, or pages before the A100.
 static void add_repairs(struct line* facts, nvmlDevice_t device) {
   unsigned int corrected = 0, uncorrected = 0, pending = 0, failed = 0;
   if (ASK(nvmlDeviceGetRemappedRows, device, &corrected, &uncorrected, &pending, &failed)) {
@@ -298,7 +298,7 @@ static void add_repairs(struct line* facts, nvmlDevice_t device) {
   if (!ASK(nvmlDeviceGetRetiredPagesPendingStatus, device, &is_pending)) return;
   begin_object(facts, "pages");
   add_number(facts, "pending", is_pending == NVML_FEATURE_ENABLED);
-  // Without room for addresses the library tells how many there are, and that it had no room.
+  // Without a buffer the library returns the count and an insufficient-size error.
   static const struct {
     const char* name;
     int cause;
@@ -340,7 +340,7 @@ static void add_link(struct line* facts, nvmlDevice_t device, unsigned int link)
   add(facts, "}");
 }
 
-// Who computes on it. Not everybody may know that, and nothing is judged by it: no errors.
+// Processes on the GPU. Not every user may read them, and no check depends on it: no errors.
 static void add_processes(struct line* facts, nvmlDevice_t device) {
   static nvmlProcessInfo_t processes[PROCESSES_MAX];
   unsigned int count = PROCESSES_MAX;
@@ -353,7 +353,7 @@ static void add_processes(struct line* facts, nvmlDevice_t device) {
   add(facts, "]");
 }
 
-// What the driver itself wants done; libraries before 570 do not know the field.
+// The recovery action that the driver demands; libraries before 570 do not know the field.
 static void add_recovery(struct line* facts, nvmlDevice_t device) {
   nvmlFieldValue_t field;
   memset(&field, 0, sizeof field);
@@ -406,8 +406,8 @@ static int load(void) {
 
 int main(void) {
   static struct line driver;
-  prctl(PR_SET_NAME, "ff-gpu");      // run from memory it would be called by a number
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody else wants to know
+  prctl(PR_SET_NAME, "ff-gpu");      // else it has a number as its name when run from memory
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no use without its parent
   write_event("begin", -1);
   if (!load() || !told("nvmlInit_v2", nvmlInit_v2())) return 1;
   char text[TEXT_MAX] = "";

@@ -1,6 +1,6 @@
-// GPUs of NVIDIA: those on PCI, and what the driver's library (NVML) says of each. ff is static and
-// cannot load that library: a small program asks it (ff_gpu.c), which is built into ff, and whose
-// hanging or crashing is a finding like any other.
+// NVIDIA GPUs: those on the PCI bus, and what the driver library (NVML) reports about each. ff is
+// static and cannot load that library, so a small program queries it (ff_gpu.c), which is embedded
+// in ff; if it hangs or crashes, that is a finding like any other.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ namespace ff::validate {
 // The program, an ELF file.
 std::string_view gpu_program();
 
-// Runs it for at most so long: from memory, and where the machine forbids that, from a file in
-// `context.scratch`. Errors: not_found where the machine cannot run dynamic programs, refused.
-Result<Said> ask_nvml(const Context& context, int64_t within_ns);
-Result<Said> ask_nvml_from_file(const Context& context, int64_t within_ns);
+// Runs the program for at most `within_ns`: from memory, or, if the machine forbids that, from a
+// file in `context.scratch`. Errors: not_found if the machine cannot run dynamic programs, refused.
+Result<ProgramOutput> query_nvml(const CheckContext& context, int64_t within_ns);
+Result<ProgramOutput> query_nvml_from_file(const CheckContext& context, int64_t within_ns);
 
-// GPUs of NVIDIA that are on PCI, sorted by address.
-std::vector<PciDevice> nvidia_gpus(const Tree& tree);
+// NVIDIA GPUs on the PCI bus, sorted by address.
+std::vector<PciDevice> nvidia_gpus(const SystemTree& tree);
 
-// Reports what the program said, or why it did not, of a machine with these GPUs: at least one.
-void judge_gpus(const Context& context, const std::vector<PciDevice>& gpus,
-                const Result<Said>& said);
+// Reports the findings of the program output, or why there is none. `gpus`: at least one.
+void report_gpus(const CheckContext& context, const std::vector<PciDevice>& gpus,
+                 const Result<ProgramOutput>& output);
 
-void check_gpu_health(const Context& context);
+void check_gpu_health(const CheckContext& context);
 
 }  // namespace ff::validate

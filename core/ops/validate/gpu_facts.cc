@@ -1,4 +1,4 @@
-// gpu_facts.cc: reading lines of JSON without trusting them.
+// gpu_facts.cc: parses untrusted lines of JSON.
 #include "ops/validate/gpu_facts.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kGpusMax = 1024;
 
-Fact fact(const Json& from, const char* name) {
+NvmlValue fact(const Json& from, const char* name) {
   const auto found = from.find(name);
   if (found == from.end() || !found->is_number_unsigned()) return std::nullopt;
   return found->get<uint64_t>();
@@ -46,13 +46,13 @@ NvmlError error_of(const Json& line) {
           .text = words(line, "text")};
 }
 
-std::optional<Repairs> repairs_of(const Json& line, const char* name) {
+std::optional<MemoryRepairs> repairs_of(const Json& line, const char* name) {
   const auto found = line.find(name);
   if (found == line.end() || !found->is_object()) return std::nullopt;
-  return Repairs{.corrected = fact(*found, "corrected"),
-                 .uncorrected = fact(*found, "uncorrected"),
-                 .pending = is_set(*found, "pending"),
-                 .failed = is_set(*found, "failed")};
+  return MemoryRepairs{.corrected = fact(*found, "corrected"),
+                       .uncorrected = fact(*found, "uncorrected"),
+                       .pending = is_set(*found, "pending"),
+                       .failed = is_set(*found, "failed")};
 }
 
 std::vector<NvLink> links_of(const Json& line) {
@@ -63,7 +63,7 @@ std::vector<NvLink> links_of(const Json& line) {
     if (!one.is_object()) continue;
     NvLink link{.number = fact(one, "link").value_or(0), .active = is_set(one, "active")};
     for (const char* const counter : {"replay", "recovery", "crc_flit", "crc_data"}) {
-      const Fact count = fact(one, counter);
+      const NvmlValue count = fact(one, counter);
       if (count) link.errors = link.errors.value_or(0) + *count;
     }
     links.push_back(link);
@@ -94,8 +94,8 @@ void read_facts(const Json& line, GpuFacts& gpu) {
   gpu.recovery = fact(line, "recovery");
 }
 
-// About a GPU.
-void read_of_gpu(const Json& line, const std::string& event, uint64_t index, NvmlTold& told) {
+// A line about one GPU.
+void read_of_gpu(const Json& line, const std::string& event, uint64_t index, NvmlReport& told) {
   auto gpu = std::ranges::find(told.gpus, index, &GpuFacts::index);
   if (gpu == told.gpus.end()) {
     if (index >= kGpusMax) return;
@@ -113,13 +113,13 @@ void read_of_gpu(const Json& line, const std::string& event, uint64_t index, Nvm
 
 }  // namespace
 
-NvmlTold parse_nvml(std::string_view output) {
-  NvmlTold told;
+NvmlReport parse_nvml(std::string_view output) {
+  NvmlReport told;
   for (const std::string_view text : split(output, '\n')) {
     const Json line = Json::parse(text, nullptr, false);
     if (!line.is_object()) continue;
     const std::string event = words(line, "event");
-    if (const Fact index = fact(line, "gpu")) {
+    if (const NvmlValue index = fact(line, "gpu")) {
       read_of_gpu(line, event, *index, told);
     } else if (event == "driver") {
       told.driver = words(line, "driver");

@@ -1,5 +1,5 @@
-// What ff-gpu has said (its lines: ff_gpu.c), taken apart. A library of the driver wrote it, maybe
-// a broken one: a line that makes no sense is left out, and a fact that makes none is not known.
+// Parses the output of ff-gpu (format: ff_gpu.c). A driver library wrote it, maybe a broken one:
+// malformed lines are ignored, and malformed values are unknown.
 #pragma once
 
 #include <cstdint>
@@ -10,56 +10,56 @@
 
 namespace ff::validate {
 
-using Fact = std::optional<uint64_t>;
+using NvmlValue = std::optional<uint64_t>;
 
 // A call that failed.
 struct NvmlError {
   std::string call = {};  // "nvmlInit_v2"
-  uint64_t code = 0;      // nvmlReturn_t; of dlopen and dlsym 0
+  uint64_t code = 0;      // nvmlReturn_t; 0 for dlopen and dlsym
   std::string text = {};
 };
 
 struct NvLink {
   uint64_t number = 0;
   bool active = false;
-  Fact errors = {};  // replays, recoveries and wrong CRCs together
+  NvmlValue errors = {};  // replays, recoveries and CRC errors together
 };
 
-// Rows of memory that spare ones stand in for, or before the A100 pages out of use.
-struct Repairs {
-  Fact corrected = {}, uncorrected = {};  // by the kind of error that led to it
-  bool pending = false;                   // until the GPU is reset
-  bool failed = false;                    // no spare one was left
+// Remapped memory rows, or retired pages before the A100.
+struct MemoryRepairs {
+  NvmlValue corrected = {}, uncorrected = {};  // by the kind of the error
+  bool pending = false;                        // until the GPU is reset
+  bool failed = false;                         // no spare row was left
 };
 
 struct GpuFacts {
-  uint64_t index = 0;        // NVML's
-  std::string address = {};  // as the kernel writes it: "0000:17:00.0"; empty: not known
+  uint64_t index = 0;        // NVML index
+  std::string address = {};  // in the form of the kernel: "0000:17:00.0"; empty: unknown
   std::string name = {};
-  bool complete = false;  // all that is to be had follows; else not even asked
+  bool complete = false;  // all values follow; else the query stopped early
   std::vector<NvmlError> errors = {};
-  Fact celsius = {}, slowdown_celsius = {};
-  Fact milliwatts = {}, limit_milliwatts = {};
-  Fact sm_mhz = {}, sm_max_mhz = {};
-  Fact slowed_by = {};                              // bits: why clocks are below their highest
-  Fact persistence = {};                            // 0, 1
-  Fact ecc = {};                                    // 0, 1
-  Fact corrected = {}, uncorrected = {};            // by ECC since the driver was loaded
-  Fact corrected_ever = {}, uncorrected_ever = {};  // in its life
-  std::optional<Repairs> rows = {}, pages = {};     // one of both
+  NvmlValue celsius = {}, slowdown_celsius = {};
+  NvmlValue milliwatts = {}, limit_milliwatts = {};
+  NvmlValue sm_mhz = {}, sm_max_mhz = {};
+  NvmlValue slowed_by = {};                              // bits: reasons for reduced clocks
+  NvmlValue persistence = {};                            // 0, 1
+  NvmlValue ecc = {};                                    // 0, 1
+  NvmlValue corrected = {}, uncorrected = {};            // ECC errors since the driver was loaded
+  NvmlValue corrected_ever = {}, uncorrected_ever = {};  // over its lifetime
+  std::optional<MemoryRepairs> rows = {}, pages = {};    // either of them
   std::vector<NvLink> links = {};
   std::optional<size_t> processes = {};
-  Fact recovery = {};  // nvmlDeviceGpuRecoveryAction_t
+  NvmlValue recovery = {};  // nvmlDeviceGpuRecoveryAction_t
 };
 
-struct NvmlTold {
+struct NvmlReport {
   std::optional<NvmlError> error = {};  // of the library itself
   std::string driver = {}, nvml = {};   // versions
-  Fact count = {};                      // of GPUs; none: it did not come that far
-  std::vector<GpuFacts> gpus = {};      // that were begun with, in that order
-  bool ended = false;                   // all were
+  NvmlValue count = {};                 // of GPUs; none: the query stopped before
+  std::vector<GpuFacts> gpus = {};      // in the order of the output
+  bool ended = false;                   // the output is complete
 };
 
-NvmlTold parse_nvml(std::string_view output);
+NvmlReport parse_nvml(std::string_view output);
 
 }  // namespace ff::validate

@@ -1,4 +1,4 @@
-// gpu_program.cc: the bytes of ff-gpu, and running them with and without a file.
+// gpu_program.cc: the bytes of ff-gpu; executes them from memory or from a file.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include "ops/validate/gpu.h"
 #include "platform/io/files.h"
 
-// FF_GPU_FILE: where the build has put the program.
+// FF_GPU_FILE: the path of the program in the build.
 asm(R"(
   .pushsection .rodata
   .balign 16
@@ -32,11 +32,11 @@ namespace {
 
 constexpr size_t kGpuOutputMax = kMiB;
 
-// A file without a name, in memory.
+// An anonymous file in memory.
 class MemoryFile {
  public:
   MemoryFile() {
-    // Kernels since 6.3 are to be told that it will be run; those before do not know the flag.
+    // Linux 6.3 and later require the flag for executables; earlier kernels reject it.
     constexpr unsigned kExec = 0x10;  // MFD_EXEC
     fd_ = ::memfd_create("ff-gpu", MFD_CLOEXEC | kExec);
     if (fd_ < 0 && errno == EINVAL) fd_ = ::memfd_create("ff-gpu", MFD_CLOEXEC);
@@ -57,21 +57,21 @@ class MemoryFile {
     }
     return {};
   }
-  // For a child, too: it has the same numbers.
+  // A child has the same descriptor numbers.
   std::string path() const { return fmt::format("/proc/self/fd/{}", fd_); }
 
  private:
   int fd_ = -1;
 };
 
-Result<Said> ask_from_memory(const Context& context, int64_t within_ns) {
+Result<ProgramOutput> ask_from_memory(const CheckContext& context, int64_t within_ns) {
   MemoryFile file;
   FF_TRY(file.write(gpu_program()));
   return run_program(file.path(), {}, context.clock, within_ns, kGpuOutputMax);
 }
 
 Result<void> write_program(io::Disk& disk, const std::string& path) {
-  FF_TRY(const auto file, disk.open(path, {.access = io::Access::write,
+  FF_TRY(const auto file, disk.open(path, {.access = io::AccessMode::write,
                                            .create = true,
                                            .exclusive = true,
                                            .no_follow = true,
@@ -83,21 +83,22 @@ Result<void> write_program(io::Disk& disk, const std::string& path) {
 
 std::string_view gpu_program() { return {ff_gpu_bytes, ff_gpu_size}; }
 
-Result<Said> ask_nvml_from_file(const Context& context, int64_t within_ns) {
+Result<ProgramOutput> query_nvml_from_file(const CheckContext& context, int64_t within_ns) {
   io::Disk& disk = context.tree.disk();
   const std::string path = io::join(context.scratch, "ff-gpu-" + context.rng.hex_id());
   const auto written = write_program(disk, path);
-  Result<Said> said = written ? run_program(path, {}, context.clock, within_ns, kGpuOutputMax)
-                              : Result<Said>(written.error());
+  Result<ProgramOutput> output =
+      written ? run_program(path, {}, context.clock, within_ns, kGpuOutputMax)
+              : Result<ProgramOutput>(written.error());
   (void)disk.remove(path);
-  return said;
+  return output;
 }
 
-Result<Said> ask_nvml(const Context& context, int64_t within_ns) {
-  auto said = ask_from_memory(context, within_ns);
-  const bool forbidden = !said && said.error().code == Errc::refused;
-  if (!forbidden || context.scratch.empty()) return said;
-  return ask_nvml_from_file(context, within_ns);
+Result<ProgramOutput> query_nvml(const CheckContext& context, int64_t within_ns) {
+  auto output = ask_from_memory(context, within_ns);
+  const bool forbidden = !output && output.error().code == Errc::refused;
+  if (!forbidden || context.scratch.empty()) return output;
+  return query_nvml_from_file(context, within_ns);
 }
 
 }  // namespace ff::validate

@@ -1,5 +1,5 @@
-// gpu_state.cc: what each fact means. Thresholds are NVIDIA's own: of the GPU, or of the actions
-// that its documents name for rows that were remapped and errors of ECC.
+// gpu_state.cc: the meaning of each NVML value. Thresholds are those of NVIDIA: of the GPU, or of
+// the documented actions for remapped rows and ECC errors.
 #include "ops/validate/gpu_state.h"
 
 #include <algorithm>
@@ -17,13 +17,13 @@ Finding of_gpu(const char* name, const std::string& part) {
   return {.name = name, .part = part, .verdict = Verdict::pass, .source = kNvml};
 }
 
-double number(const Fact& fact) { return static_cast<double>(fact.value_or(0)); }
+double number(const NvmlValue& fact) { return static_cast<double>(fact.value_or(0)); }
 
-void judge_ecc(const Context& context, const std::string& part, const GpuFacts& gpu) {
+void judge_ecc(const CheckContext& context, const std::string& part, const GpuFacts& gpu) {
   if (!gpu.ecc) return;
   Finding finding = of_gpu("gpu.ecc", part);
   if (*gpu.ecc == 0) {
-    finding.found = "ECC is off: errors of its memory are not seen";
+    finding.found = "ECC is off: memory errors are not detected";
     return context.report(std::move(finding));
   }
   if (!gpu.corrected || !gpu.uncorrected) {
@@ -32,7 +32,7 @@ void judge_ecc(const Context& context, const std::string& part, const GpuFacts& 
     return context.report(std::move(finding));
   }
   finding.value = number(gpu.corrected) + number(gpu.uncorrected);
-  const Growth growth = growth_of(context, finding);
+  const CounterDelta growth = counter_delta(context, finding);
   finding.found = fmt::format("{} corrected, {} uncorrected since the driver was loaded",
                               *gpu.corrected, *gpu.uncorrected);
   if (growth.since_run) finding.found += fmt::format(", {:.0f} of them new", growth.more);
@@ -43,16 +43,16 @@ void judge_ecc(const Context& context, const std::string& part, const GpuFacts& 
   finding.expected = "none uncorrected, none new since the last run";
   if (*gpu.uncorrected > 0) {
     finding.verdict = Verdict::fail;
-    finding.hint = "Reset the GPU when it is idle; if there are more afterwards, ask support.";
+    finding.hint = "Reset the GPU when it is idle; if errors continue, contact support.";
   } else if (growth.since_run && growth.more > 0) {
     finding.verdict = Verdict::degraded;
-    finding.hint = "Watch whether it goes on: then test the GPU's memory.";
+    finding.hint = "If it continues, test the GPU memory.";
   }
   context.report(std::move(finding));
 }
 
-void judge_repairs(const Context& context, const std::string& part, const GpuFacts& gpu) {
-  const std::optional<Repairs>& repairs = gpu.rows ? gpu.rows : gpu.pages;
+void judge_repairs(const CheckContext& context, const std::string& part, const GpuFacts& gpu) {
+  const std::optional<MemoryRepairs>& repairs = gpu.rows ? gpu.rows : gpu.pages;
   if (!repairs) return;
   const char* const what = gpu.rows ? "rows remapped" : "pages retired";
   Finding finding = of_gpu("gpu.remap", part);
@@ -64,7 +64,7 @@ void judge_repairs(const Context& context, const std::string& part, const GpuFac
   if (repairs->failed) {
     finding.verdict = Verdict::fail;
     finding.found += "; one had no spare row left";
-    finding.hint = "Replace the GPU: NVIDIA takes one back whose remapping has failed.";
+    finding.hint = "Replace the GPU: NVIDIA accepts returns for failed remapping.";
   } else if (repairs->pending) {
     finding.verdict = Verdict::degraded;
     finding.found += "; one waits for a reset";
@@ -75,15 +75,15 @@ void judge_repairs(const Context& context, const std::string& part, const GpuFac
   context.report(std::move(finding));
 }
 
-// Why a GPU's clocks are below their highest.
+// Reasons for reduced clocks of a GPU.
 struct Reason {
   uint64_t bit;
   const char* about;
   Verdict verdict;
   const char* hint;
 };
-constexpr const char* kCooling = "Look at its fans, heat sink and the air or water that cools it.";
-constexpr const char* kPower = "Look at power supplies and their cables, and the rack's power.";
+constexpr const char* kCooling = "Check its fans, heat sink and cooling.";
+constexpr const char* kPower = "Check power supplies, their cables, and the power of the rack.";
 constexpr std::array kReasons = {
     Reason{0x80, "power brake", Verdict::degraded, kPower},
     Reason{0x40, "heat (hardware)", Verdict::degraded, kCooling},
@@ -96,7 +96,7 @@ constexpr std::array kReasons = {
     Reason{0x100, "display", Verdict::pass, ""},
 };
 
-void judge_throttle(const Context& context, const std::string& part, const GpuFacts& gpu) {
+void judge_throttle(const CheckContext& context, const std::string& part, const GpuFacts& gpu) {
   if (!gpu.slowed_by) return;
   Finding finding = of_gpu("gpu.throttle", part);
   finding.expected = "not slowed by heat or lack of power";
@@ -115,7 +115,7 @@ void judge_throttle(const Context& context, const std::string& part, const GpuFa
   context.report(std::move(finding));
 }
 
-void judge_temperature(const Context& context, const std::string& part, const GpuFacts& gpu) {
+void judge_temperature(const CheckContext& context, const std::string& part, const GpuFacts& gpu) {
   if (!gpu.celsius) return;
   Finding finding = of_gpu("gpu.temperature", part);
   finding.value = number(gpu.celsius);
@@ -139,11 +139,11 @@ void judge_temperature(const Context& context, const std::string& part, const Gp
   context.report(std::move(finding));
 }
 
-// Nothing where no GPU has a neighbour.
-void judge_links(const Context& context, const std::string& part, const GpuFacts& gpu,
+// Nothing if no GPU has an NVLink peer.
+void judge_links(const CheckContext& context, const std::string& part, const GpuFacts& gpu,
                  size_t most) {
   std::vector<uint64_t> down;
-  Fact errors;
+  NvmlValue errors;
   for (const NvLink& link : gpu.links) {
     if (!link.active) down.push_back(link.number);
     if (link.errors) errors = errors.value_or(0) + *link.errors;
@@ -153,26 +153,25 @@ void judge_links(const Context& context, const std::string& part, const GpuFacts
   Finding finding = of_gpu("gpu.nvlink", part);
   finding.found = fmt::format("{} of {} links active", active, gpu.links.size());
   finding.expected = fmt::format("{} active, as on others; no errors since the last run", most);
-  Growth growth;
+  CounterDelta growth;
   if (errors) {
     finding.value = number(errors);
-    growth = growth_of(context, finding);
+    growth = counter_delta(context, finding);
     finding.found += growth.since_run ? fmt::format(", {:.0f} more errors", growth.more)
                                       : fmt::format(", {} errors so far", *errors);
   }
   if (active < most) {
     finding.verdict = Verdict::degraded;
     finding.found += fmt::format("; down: {}", fmt::join(down, ", "));
-    finding.hint =
-        "Reset the GPUs of this node together; if it stays down, look at bridge or board.";
+    finding.hint = "Reset the GPUs of this node together; if it stays down, check bridge or board.";
   } else if (growth.since_run && growth.more > 0) {
     finding.verdict = Verdict::degraded;
-    finding.hint = "Stress-test the GPU's links; take the node out if it repeats.";
+    finding.hint = "Stress-test the links of the GPU; drain the node if it recurs.";
   }
   context.report(std::move(finding));
 }
 
-void judge_persistence(const Context& context, const std::string& part, const GpuFacts& gpu) {
+void judge_persistence(const CheckContext& context, const std::string& part, const GpuFacts& gpu) {
   if (!gpu.persistence) return;
   Finding finding = of_gpu("gpu.persistence", part);
   finding.found = *gpu.persistence != 0
@@ -181,19 +180,19 @@ void judge_persistence(const Context& context, const std::string& part, const Gp
   context.report(std::move(finding));
 }
 
-void judge_recovery(const Context& context, const std::string& part, const GpuFacts& gpu) {
+void judge_recovery(const CheckContext& context, const std::string& part, const GpuFacts& gpu) {
   struct Action {
     const char* about;
     Verdict verdict;
     const char* hint;
   };
   constexpr std::array kActions = {
-      Action{"nothing is to be done", Verdict::pass, ""},
-      Action{"it wants to be reset", Verdict::fail, "End its programs and reset the GPU."},
-      Action{"it wants the node started again", Verdict::fail, "Start the node again."},
-      Action{"traffic between GPUs has to end", Verdict::fail,
+      Action{"no action required", Verdict::pass, ""},
+      Action{"it needs a reset", Verdict::fail, "End its programs and reset the GPU."},
+      Action{"it needs a restart of the node", Verdict::fail, "Restart the node."},
+      Action{"traffic between GPUs must stop", Verdict::fail,
              "End all programs that use NVLink on this node, then run this again."},
-      Action{"a part of it is switched off until a reset", Verdict::degraded,
+      Action{"a part of it is disabled until a reset", Verdict::degraded,
              "Let its programs end, then reset the GPU."},
   };
   if (!gpu.recovery) return;
@@ -208,14 +207,15 @@ void judge_recovery(const Context& context, const std::string& part, const GpuFa
   } else {
     finding.found = fmt::format("action {}, unknown here", *gpu.recovery);
     finding.verdict = Verdict::degraded;
-    finding.hint = "Ask nvidia-smi -q what the GPU wants (GPU Recovery Action).";
+    finding.hint = "See nvidia-smi -q for the required action (GPU Recovery Action).";
   }
   context.report(std::move(finding));
 }
 
 }  // namespace
 
-void judge_gpu(const Context& context, const std::string& part, const GpuFacts& gpu, size_t links) {
+void report_gpu_state(const CheckContext& context, const std::string& part, const GpuFacts& gpu,
+                      size_t links) {
   judge_ecc(context, part, gpu);
   judge_repairs(context, part, gpu);
   judge_throttle(context, part, gpu);

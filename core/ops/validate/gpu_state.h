@@ -1,5 +1,5 @@
-// One GPU judged by what NVML tells of it: gpu.ecc, gpu.remap, gpu.throttle, gpu.temperature,
-// gpu.nvlink, gpu.persistence, gpu.recovery. What a GPU does not tell of is not reported.
+// Findings about one GPU from NVML values: gpu.ecc, gpu.remap, gpu.throttle, gpu.temperature,
+// gpu.nvlink, gpu.persistence, gpu.recovery. Unknown values are not reported.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,9 @@
 
 namespace ff::validate {
 
-// `links`: that are active on that GPU of this node which has most. Bridges between GPUs in PCIe
-// slots may leave some of them free, on all alike.
-void judge_gpu(const Context& context, const std::string& part, const GpuFacts& gpu, size_t links);
+// `links`: the number of active links of the GPU of this node with most. NVLink bridges of PCIe
+// cards leave some links unused, the same number on all cards.
+void report_gpu_state(const CheckContext& context, const std::string& part, const GpuFacts& gpu,
+                      size_t links);
 
 }  // namespace ff::validate

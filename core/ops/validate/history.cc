@@ -1,4 +1,4 @@
-// history.cc: three tables, and the arithmetic of drift.
+// history.cc: the tables, and the statistics of drift.
 #include "ops/validate/history.h"
 
 #include <algorithm>
@@ -25,13 +25,13 @@ constexpr const char* kMigrations[] = {
     "CREATE TABLE inventory (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
     "CREATE TABLE adopted (wall_ns INTEGER NOT NULL) STRICT",
 };
-constexpr int64_t kRunsKept = 1000;  // some twenty years of weeks, or a month of every hour
+constexpr int64_t kRunsMax = 1000;  // some twenty years of weekly runs, or a month of hourly ones
 
 }  // namespace
 
 Result<History> History::open(const std::string& path, Clock& clock) {
   FF_TRY(auto database,
-         db::Database::open(path, kMigrations, clock, {.on_corrupt = db::OnCorrupt::start_afresh}));
+         db::Database::open(path, kMigrations, clock, {.on_corrupt = db::OnCorrupt::recreate}));
   return History(std::move(database));
 }
 
@@ -41,7 +41,7 @@ Result<void> History::add(const RunRecord& run, const std::vector<Finding>& find
          database_.prepare("INSERT INTO run (wall_ns, boot, log_file, level, verdict, "
                            "seconds) VALUES (?, ?, ?, ?, ?, ?)"));
   put_run.bind(run.wall_ns, std::string_view(run.boot), std::string_view(run.log_file),
-               level_name(run.level), verdict_name(run.verdict), run.seconds);
+               run_level_name(run.level), verdict_name(run.verdict), run.seconds);
   FF_TRY(put_run.run());
   const int64_t id = database_.last_insert_id();
   FF_TRY(auto put,
@@ -55,7 +55,7 @@ Result<void> History::add(const RunRecord& run, const std::vector<Finding>& find
     FF_TRY(put.run());
   }
   FF_TRY(auto drop, database_.prepare("DELETE FROM run WHERE id <= ?"));
-  drop.bind(id - kRunsKept);
+  drop.bind(id - kRunsMax);
   FF_TRY(drop.run());
   return transaction.commit();
 }
@@ -71,8 +71,8 @@ Result<std::vector<RunRecord>> History::runs(size_t most) {
     runs.push_back({.id = select.integer(0),
                     .wall_ns = select.integer(1),
                     .boot = std::string(select.text(2)),
-                    .level = level_of(select.text(3)).value_or(Level::quick),
-                    .verdict = verdict_of(select.text(4)).value_or(Verdict::could_not_run),
+                    .level = parse_run_level(select.text(3)).value_or(RunLevel::quick),
+                    .verdict = parse_verdict(select.text(4)).value_or(Verdict::could_not_run),
                     .seconds = select.real(5)});
   }
 }
@@ -89,7 +89,7 @@ Result<std::vector<Finding>> History::findings(int64_t run) {
     Finding& one = found.emplace_back();
     one.name = select.text(0);
     one.part = select.text(1);
-    one.verdict = verdict_of(select.text(2)).value_or(Verdict::could_not_run);
+    one.verdict = parse_verdict(select.text(2)).value_or(Verdict::could_not_run);
     one.found = select.text(3);
     if (!select.is_null(4)) one.value = select.real(4);
     one.unit = select.text(5);
@@ -120,7 +120,7 @@ Result<std::vector<History::Series>> History::series(size_t runs) {
     all.back().values.push_back(
         {.wall_ns = select.integer(3),
          .value = select.real(4),
-         .verdict = verdict_of(select.text(5)).value_or(Verdict::could_not_run),
+         .verdict = parse_verdict(select.text(5)).value_or(Verdict::could_not_run),
          .load = std::string(select.text(6))});
   }
 }
@@ -142,7 +142,7 @@ Result<std::vector<double>> History::baseline(const std::string& name, const std
 }
 
 Result<History::Values> History::last_values(const std::string& boot) {
-  // Where SQLite groups by max(), the other columns are of that row.
+  // With max(), SQLite takes the other columns from the same row.
   FF_TRY(auto select, database_.prepare("SELECT name, part, value, max(run) FROM finding "
                                         "JOIN run ON run.id = finding.run WHERE run.boot = ? "
                                         "AND value IS NOT NULL GROUP BY name, part"));
@@ -205,7 +205,7 @@ Drift drift_of(double value, Better better, std::vector<double> before) {
   return drift;
 }
 
-void hold_against(Finding& finding, const std::vector<double>& before) {
+void compare_with_baseline(Finding& finding, const std::vector<double>& before) {
   if (finding.better == Better::neither || !finding.value || finding.verdict != Verdict::pass)
     return;
   const Drift drift = drift_of(*finding.value, finding.better, before);
@@ -223,7 +223,7 @@ void hold_against(Finding& finding, const std::vector<double>& before) {
       "{} {}, from a median of {}", finding.better == Better::higher ? "at least" : "at most",
       value_text(drift.bound, finding.unit), value_text(drift.median, finding.unit));
   finding.source = fmt::format("the last {} runs of this node", drift.runs);
-  finding.hint = "Look at what else has changed in this run; run it again on an idle node.";
+  finding.hint = "Check what else changed in this run; repeat it on an idle node.";
 }
 
 }  // namespace ff::validate

@@ -1,4 +1,4 @@
-// host_cpu.cc: which processors there are, how they are driven, and what has slowed them down.
+// host_cpu.cc: processors, frequency control and thermal throttling.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -12,7 +12,7 @@ namespace ff::validate {
 namespace {
 
 constexpr const char* kCpus = "/sys/devices/system/cpu";
-constexpr const char* kProcAndSysMounted = "Look whether /proc and /sys are mounted here.";
+constexpr const char* kProcAndSysMounted = "Check that /proc and /sys are mounted here.";
 
 std::string cpu_dir(unsigned cpu) { return fmt::format("{}/cpu{}", kCpus, cpu); }
 
@@ -20,7 +20,7 @@ std::string text_of(const std::set<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// "1-3, 5": so that a hundred cores fit into a line.
+// Ranges, "1-3, 5", so that a hundred cores fit into a line.
 std::string ranges(const std::vector<unsigned>& numbers) {
   std::string text;
   for (size_t i = 0; i < numbers.size();) {
@@ -35,20 +35,20 @@ std::string ranges(const std::vector<unsigned>& numbers) {
 }
 
 // Whether this many cores were online when the node was adopted.
-bool was_adopted(const Context& context, size_t online) {
+bool was_adopted(const CheckContext& context, size_t online) {
   if (!context.inventory) return false;
   const auto found = context.inventory->find("cores");
   return found != context.inventory->end() && found->second == fmt::format("{}", online);
 }
 
-// How often heat has slowed down each core that is online, and each socket.
+// Throttle counts of each online core and socket.
 struct Throttling {
   uint64_t times = 0;
   bool any = false;
   std::vector<unsigned> unread = {};
 };
 
-Throttling throttling(const Tree& tree) {
+Throttling throttling(const SystemTree& tree) {
   Throttling found;
   uint64_t package = 0;
   std::vector<unsigned> no_package;
@@ -59,7 +59,7 @@ Throttling throttling(const Tree& tree) {
     const auto socket = tree.maybe_number(at + "package_throttle_count");
     found.any |= core || socket;
     found.times += static_cast<uint64_t>(std::max(core.value_or(0), 0.0));
-    // Every core of a socket shows the socket's; old processors have none of it.
+    // Every core of a socket shows the counter of the socket; old processors have none.
     package = std::max(package, static_cast<uint64_t>(std::max(socket.value_or(0), 0.0)));
     if (!core) found.unread.push_back(cpu);
     if (core && !socket) no_package.push_back(cpu);
@@ -70,14 +70,14 @@ Throttling throttling(const Tree& tree) {
   return found;
 }
 
-// How the kernel drives the cores that are online.
+// Frequency control of the online cores.
 struct Driving {
   std::map<std::string, size_t> governors = {};
   std::vector<unsigned> limited = {}, unread = {};
-  double least_khz = 0, rated_khz = 0;  // of the slowest of `limited`
+  double least_khz = 0, rated_khz = 0;  // of the slowest core in `limited`
 };
 
-Driving driving(const Tree& tree) {
+Driving driving(const SystemTree& tree) {
   Driving found;
   for (const unsigned cpu : cpu_facts(tree).online) {
     const std::string at = cpu_dir(cpu) + "/cpufreq/";
@@ -100,7 +100,7 @@ Driving driving(const Tree& tree) {
 }
 
 // With drivers that choose the frequency themselves, powersave follows the load.
-bool follows_load(const Tree& tree) {
+bool follows_load(const SystemTree& tree) {
   return std::ranges::any_of(std::array{"intel_pstate", "amd_pstate"}, [&](const char* driver) {
     return tree.maybe_text(fmt::format("{}/{}/status", kCpus, driver)) == "active";
   });
@@ -108,7 +108,7 @@ bool follows_load(const Tree& tree) {
 
 }  // namespace
 
-CpuFacts cpu_facts(const Tree& tree) {
+CpuFacts cpu_facts(const SystemTree& tree) {
   CpuFacts facts;
   std::set<std::string> sockets;
   const std::string text = tree.maybe_text("/proc/cpuinfo").value_or("");
@@ -121,8 +121,8 @@ CpuFacts cpu_facts(const Tree& tree) {
     if (line.starts_with("physical id")) sockets.insert(value);
   }
   facts.sockets = std::max<size_t>(sockets.size(), 1);
-  facts.present = parse_list(tree.maybe_text(fmt::format("{}/present", kCpus)).value_or(""));
-  facts.online = parse_list(tree.maybe_text(fmt::format("{}/online", kCpus)).value_or(""));
+  facts.present = parse_cpu_list(tree.maybe_text(fmt::format("{}/present", kCpus)).value_or(""));
+  facts.online = parse_cpu_list(tree.maybe_text(fmt::format("{}/online", kCpus)).value_or(""));
   for (const unsigned cpu : facts.online) {
     facts.counts_throttling |= tree.exists(cpu_dir(cpu) + "/thermal_throttle");
     facts.has_cpufreq |= tree.exists(cpu_dir(cpu) + "/cpufreq/scaling_governor");
@@ -130,7 +130,7 @@ CpuFacts cpu_facts(const Tree& tree) {
   return facts;
 }
 
-void check_host_cpu(const Context& context) {
+void check_host_cpu(const CheckContext& context) {
   const CpuFacts facts = cpu_facts(context.tree);
   Finding finding{.name = "host.cpu"};
   if (facts.online.empty() || facts.present.empty() || facts.models.empty()) {
@@ -147,14 +147,14 @@ void check_host_cpu(const Context& context) {
   finding.source = "sysfs";
   finding.verdict = Verdict::pass;
   if (!missing.empty()) finding.found += ", offline: " + ranges(missing);
-  // Half of them on purpose, where hyper-threading is off.
+  // Half of the cores are offline on purpose if hyper-threading is off.
   const bool adopted = was_adopted(context, facts.online.size());
   if (!missing.empty() && adopted) finding.expected = "as adopted, of one model and microcode";
   if (!missing.empty() && !adopted) {
     finding.verdict = Verdict::degraded;
     finding.hint =
-        "Bring them online (echo 1 > /sys/devices/system/cpu/cpuN/online), or look in "
-        "the kernel's log for what took them out. If they are meant to be: ff validate adopt";
+        "Bring them online (echo 1 > /sys/devices/system/cpu/cpuN/online), or check "
+        "the kernel log for the cause. If they are offline on purpose: ff validate adopt";
   } else if (facts.models.size() > 1 || facts.microcode.size() > 1) {
     finding.verdict = Verdict::degraded;
     finding.found += ", microcode " + text_of(facts.microcode);
@@ -163,12 +163,12 @@ void check_host_cpu(const Context& context) {
   context.report(std::move(finding));
 }
 
-void check_host_throttle(const Context& context) {
+void check_host_throttle(const CheckContext& context) {
   const Throttling now = throttling(context.tree);
   if (!now.any) {
     return context.report(
-        nothing_of(context, "host.throttle", "throttle",
-                   "no counters of thermal throttling (a guest, or not Intel's)"));
+        missing_finding(context, "host.throttle", "throttle",
+                        "no counters of thermal throttling (a virtual machine, or not Intel)"));
   }
   Finding finding{.name = "host.throttle"};
   if (!now.unread.empty()) {
@@ -177,20 +177,21 @@ void check_host_throttle(const Context& context) {
     return context.report(std::move(finding));
   }
   finding.value = static_cast<double>(now.times);
-  const Growth growth = growth_of(context, finding);
+  const CounterDelta growth = counter_delta(context, finding);
   finding.found = fmt::format("slowed down by heat {:.0f} times {}", growth.more, growth.since());
   finding.expected = "never";
   finding.source = "the processors' counters";
   finding.verdict = growth.more > 0 ? Verdict::degraded : Verdict::pass;
-  if (growth.more > 0) finding.hint = "Look at fans, heat sinks, filters and the room.";
+  if (growth.more > 0) finding.hint = "Check fans, heat sinks, filters and room temperature.";
   context.report(std::move(finding));
 }
 
-void check_host_frequency(const Context& context) {
+void check_host_frequency(const CheckContext& context) {
   const Driving now = driving(context.tree);
   if (now.governors.empty()) {
-    return context.report(nothing_of(context, "host.frequency", "cpufreq",
-                                     "the kernel does not drive the processors' frequency here"));
+    return context.report(
+        missing_finding(context, "host.frequency", "cpufreq",
+                        "the kernel does not control the processor frequency here"));
   }
   Finding finding{.name = "host.frequency", .verdict = Verdict::pass};
   std::vector<std::string> parts;
@@ -210,8 +211,8 @@ void check_host_frequency(const Context& context) {
     finding.found += fmt::format(", limited to {:.2f} of {:.2f} GHz on {}", now.least_khz / 1e6,
                                  now.rated_khz / 1e6, ranges(now.limited));
     finding.hint =
-        "Look who set the limit (cpupower frequency-info), at power and thermal limits of the "
-        "firmware, and at power supplies.";
+        "Find who set the limit (cpupower frequency-info); check power and thermal limits of the "
+        "firmware, and power supplies.";
   }
   if (!now.unread.empty()) finding.found += ", not to be read on " + ranges(now.unread);
   if (!now.unread.empty() && finding.verdict == Verdict::pass) {

@@ -1,5 +1,4 @@
-// host_kernel.cc: the clock, what the kernel has gone through, room on file systems, processes that
-// nobody has cleared away.
+// host_kernel.cc: clock, kernel taints and OOM kills, free space, and leftover processes.
 #include <sys/statvfs.h>
 #include <sys/timex.h>
 #include <unistd.h>
@@ -20,8 +19,8 @@ namespace ff::validate {
 
 namespace {
 
-// Bits of /proc/sys/kernel/tainted (Documentation/admin-guide/tainted-kernels.rst) that tell of
-// hardware, or of a kernel not to be trusted any more. Modules of others are no trouble.
+// Bits of /proc/sys/kernel/tainted (Documentation/admin-guide/tainted-kernels.rst) that indicate a
+// hardware fault or an unreliable kernel. Out-of-tree modules are fine.
 struct Taint {
   unsigned bit;
   Verdict verdict;
@@ -34,10 +33,10 @@ constexpr std::array kTaints = {
     Taint{14, Verdict::degraded, "a core was stuck (soft lockup)"},
 };
 
-constexpr const char* kProcMounted = "Look whether /proc is mounted here.";
+constexpr const char* kProcMounted = "Check that /proc is mounted here.";
 
-// Nothing: not in the table.
-std::optional<uint64_t> vmstat(const Tree& tree, std::string_view key) {
+// Nothing: no such row.
+std::optional<uint64_t> vmstat(const SystemTree& tree, std::string_view key) {
   const std::string text = tree.maybe_text("/proc/vmstat").value_or("");
   for (const std::string_view line : split(text, '\n')) {
     const size_t space = line.find(' ');
@@ -47,7 +46,7 @@ std::optional<uint64_t> vmstat(const Tree& tree, std::string_view key) {
   return std::nullopt;
 }
 
-void report_oom(const Context& context) {
+void report_oom(const CheckContext& context) {
   Finding finding{.name = "host.kernel", .part = "out of memory"};
   const auto kills = vmstat(context.tree, "oom_kill");
   if (!kills) {
@@ -56,19 +55,19 @@ void report_oom(const Context& context) {
     return context.report(std::move(finding));
   }
   finding.value = static_cast<double>(*kills);
-  const Growth growth = growth_of(context, finding);
+  const CounterDelta growth = counter_delta(context, finding);
   finding.found = fmt::format("{:.0f} programs killed for memory {}", growth.more, growth.since());
   finding.expected = "none";
   finding.source = "/proc/vmstat";
-  // What was killed before anybody looked is history.
+  // OOM kills before the first run are ignored.
   const bool is_new = growth.more > 0 && (growth.since_run || context.since_ns > 0);
   finding.verdict = is_new ? Verdict::degraded : Verdict::pass;
-  if (is_new) finding.hint = "Look in the kernel's log for what ran, and give it limits.";
+  if (is_new) finding.hint = "Find the program in the kernel log, and limit its memory.";
   context.report(std::move(finding));
 }
 
-// The number behind "Uid:" of /proc/PID/status.
-std::optional<uint64_t> owner_of(const Tree& tree, uint64_t pid) {
+// The uid in the line "Uid:" of /proc/PID/status.
+std::optional<uint64_t> owner_of(const SystemTree& tree, uint64_t pid) {
   const std::string status = tree.maybe_text(fmt::format("/proc/{}/status", pid)).value_or("");
   for (const std::string_view line : split(status, '\n')) {
     if (!line.starts_with("Uid:\t")) continue;
@@ -78,8 +77,8 @@ std::optional<uint64_t> owner_of(const Tree& tree, uint64_t pid) {
   return std::nullopt;
 }
 
-// Whether only its owner and root may see what it has open.
-bool hides_files(const Tree& tree, uint64_t pid) {
+// Whether only its owner and root may read its open files.
+bool hides_files(const SystemTree& tree, uint64_t pid) {
   const auto files = tree.disk().list(tree.on_disk(fmt::format("/proc/{}/fd", pid)));
   return !files && files.error().code == Errc::refused;
 }
@@ -90,17 +89,18 @@ ClockFacts clock_facts() {
   timex now = {};
   const int state = ::adjtimex(&now);
   const double unit = (now.status & STA_NANO) != 0 ? 1e-9 : 1e-6;
-  return {.kept = state >= 0 && state != TIME_ERROR && (now.status & STA_UNSYNC) == 0,
+  return {.synchronized = state >= 0 && state != TIME_ERROR && (now.status & STA_UNSYNC) == 0,
           .offset_seconds = static_cast<double>(now.offset) * unit};
 }
 
-std::optional<ProcessFacts> process_of(const Tree& tree, uint64_t pid) {
+std::optional<ProcessFacts> process_of(const SystemTree& tree, uint64_t pid) {
   const auto stat = tree.maybe_text(fmt::format("/proc/{}/stat", pid));
   const size_t open = stat ? stat->find('(') : std::string::npos;
-  const size_t close = stat ? stat->rfind(") ") : std::string::npos;  // the name may hold anything
+  const size_t close =
+      stat ? stat->rfind(") ") : std::string::npos;  // the name may contain anything
   if (close == std::string::npos || open > close) return std::nullopt;
   const auto words = split(std::string_view(*stat).substr(close + 2), ' ');
-  constexpr size_t kParent = 1, kUser = 11, kSystem = 12, kResident = 21;  // behind the name
+  constexpr size_t kParent = 1, kUser = 11, kSystem = 12, kResident = 21;  // fields after the name
   if (words.size() <= kResident || words[0].empty()) return std::nullopt;
   return ProcessFacts{
       .pid = pid,
@@ -111,7 +111,7 @@ std::optional<ProcessFacts> process_of(const Tree& tree, uint64_t pid) {
       .name = printable(std::string_view(*stat).substr(open + 1, close - open - 1))};
 }
 
-std::vector<ProcessFacts> processes(const Tree& tree) {
+std::vector<ProcessFacts> processes(const SystemTree& tree) {
   std::vector<ProcessFacts> found;
   for (const std::string& name : tree.list("/proc")) {
     const auto pid = parse_u64(name);
@@ -121,7 +121,7 @@ std::vector<ProcessFacts> processes(const Tree& tree) {
   return found;
 }
 
-bool holds_gpu(const Tree& tree, uint64_t pid) {
+bool holds_gpu(const SystemTree& tree, uint64_t pid) {
   const std::string fds = fmt::format("/proc/{}/fd", pid);
   return std::ranges::any_of(tree.list(fds), [&](const std::string& fd) {
     const auto target = tree.link_text(io::join(fds, fd));
@@ -129,13 +129,13 @@ bool holds_gpu(const Tree& tree, uint64_t pid) {
   });
 }
 
-void check_host_clock(const Context& context) {
+void check_host_clock(const CheckContext& context) {
   Finding finding{.name = "host.clock"};
-  if (context.fault == Fault::hang) {
+  if (context.fault == InjectedFault::hang) {
     for (;;) ::pause();
   }
   if (!context.tree.is_machine()) {
-    finding.found = "a recorded tree tells nothing of the clock";
+    finding.found = "a recorded tree does not contain the clock";
     finding.hint = "Run it on the machine itself.";
     return context.report(std::move(finding));
   }
@@ -144,19 +144,21 @@ void check_host_clock(const Context& context) {
   finding.unit = "s";
   finding.expected = "kept by NTP or PTP";
   finding.source = "the kernel (adjtimex)";
-  finding.found = facts.kept ? fmt::format("synchronised, {:+.6f} s off", facts.offset_seconds)
-                             : std::string("not synchronised");
-  finding.verdict = facts.kept ? Verdict::pass : Verdict::degraded;
-  if (!facts.kept) finding.hint = "Start chrony or systemd-timesyncd; look at 'chronyc tracking'.";
-  if (!facts.kept && context.inventory && !context.inventory->contains("clock")) {
-    finding.verdict = Verdict::skipped;  // as it is in a guest whose host does that
+  finding.found = facts.synchronized
+                      ? fmt::format("synchronised, {:+.6f} s off", facts.offset_seconds)
+                      : std::string("not synchronised");
+  finding.verdict = facts.synchronized ? Verdict::pass : Verdict::degraded;
+  if (!facts.synchronized)
+    finding.hint = "Start chrony or systemd-timesyncd; see 'chronyc tracking'.";
+  if (!facts.synchronized && context.inventory && !context.inventory->contains("clock")) {
+    finding.verdict = Verdict::skipped;  // usual in a virtual machine, whose host does that
     finding.source = "adopted";
   }
   context.report(std::move(finding));
 }
 
-void check_host_kernel(const Context& context) {
-  if (context.fault == Fault::crash) (void)::raise(SIGBUS);
+void check_host_kernel(const CheckContext& context) {
+  if (context.fault == InjectedFault::crash) (void)::raise(SIGBUS);
   Finding finding{.name = "host.kernel", .part = "taint"};
   const auto bits = parse_u64(context.tree.maybe_text("/proc/sys/kernel/tainted").value_or(""));
   if (!bits) {
@@ -164,34 +166,35 @@ void check_host_kernel(const Context& context) {
     finding.hint = kProcMounted;
   } else {
     finding.value = static_cast<double>(*bits);
-    finding.found = "no trouble";
-    finding.expected = "no trouble since the boot";
+    finding.found = "no fault";
+    finding.expected = "no fault since the last boot";
     finding.source = "the kernel";
     finding.verdict = Verdict::pass;
     for (const Taint& one : kTaints) {
       if ((*bits >> one.bit & 1) == 0 || one.verdict <= finding.verdict) continue;
       finding.verdict = one.verdict;
       finding.found = one.about;
-      finding.hint = "Look in the kernel's log for it, and start the node again.";
+      finding.hint = "See the kernel log, and restart the node.";
     }
   }
   context.report(std::move(finding));
   report_oom(context);
 }
 
-void check_host_space(const Context& context) {
+void check_host_space(const CheckContext& context) {
   const auto mounted = mounted_disks(context.tree);
   if (!mounted.empty() && !context.tree.is_machine()) {
-    return context.report({.name = "host.space",
-                           .found = "a recorded tree tells nothing of room on file systems",
-                           .hint = "Run it on the machine itself."});
+    return context.report(
+        {.name = "host.space",
+         .found = "a recorded tree does not contain the free space of file systems",
+         .hint = "Run it on the machine itself."});
   }
-  for (const Mounted& one : mounted) {
+  for (const MountedDisk& one : mounted) {
     Finding finding{.name = "host.space", .part = one.dir};
     struct statvfs room = {};
     if (::statvfs(context.tree.on_disk(one.dir).c_str(), &room) != 0 || room.f_blocks == 0) {
       finding.found = errno_error(errno, one.dir).message;
-      finding.hint = "Look whether this user may enter the folder, and at the disk under it.";
+      finding.hint = "Check the permissions of the folder and the health of its disk.";
       context.report(std::move(finding));
       continue;
     }
@@ -199,7 +202,7 @@ void check_host_space(const Context& context) {
     double left = static_cast<double>(room.f_bavail) / static_cast<double>(room.f_blocks);
     finding.found = fmt::format("{} of {} free", format_size(room.f_bavail * room.f_frsize),
                                 format_size(room.f_blocks * room.f_frsize));
-    if (room.f_files > 0) {  // some file systems make inodes as they go
+    if (room.f_files > 0) {  // some file systems allocate inodes dynamically
       const double inodes = static_cast<double>(room.f_favail) / static_cast<double>(room.f_files);
       finding.found += fmt::format(", {:.0f} % of inodes", 100 * inodes);
       left = std::min(left, inodes);
@@ -210,14 +213,16 @@ void check_host_space(const Context& context) {
     finding.verdict = left < kVeryLow ? Verdict::fail
                       : left < kLow   ? Verdict::degraded
                                       : Verdict::pass;
-    if (finding.verdict != Verdict::pass) finding.hint = "Remove what is not needed, or grow it.";
+    if (finding.verdict != Verdict::pass)
+      finding.hint = "Remove unneeded files, or enlarge the file system.";
     context.report(std::move(finding));
   }
   if (!mounted.empty()) return;
-  context.report(nothing_of(context, "host.space", "fs", "no file system on a disk is mounted"));
+  context.report(
+      missing_finding(context, "host.space", "fs", "no file system on a disk is mounted"));
 }
 
-void check_host_processes(const Context& context) {
+void check_host_processes(const CheckContext& context) {
   constexpr uint64_t kZombies = 20;              // a few come and go
   constexpr uint64_t kFirstUser = 1000;          // people, not services
   constexpr uint64_t kMuch = kGiB / (4 * kKiB);  // pages
@@ -253,12 +258,12 @@ void check_host_processes(const Context& context) {
   }
   if (zombies >= kZombies) {
     finding.verdict = Verdict::degraded;
-    finding.hint = "Look whose children they are (ps -el), and end that program.";
+    finding.hint = "Find their parent (ps -el), and end that program.";
   }
   if (!left.empty()) {
     finding.verdict = Verdict::degraded;
     finding.found += fmt::format("; left by a program that has ended: {}", fmt::join(left, ", "));
-    finding.hint = "End them if nobody needs them any more (kill).";
+    finding.hint = "End them if they are no longer needed (kill).";
   }
   context.report(std::move(finding));
 }

@@ -1,5 +1,4 @@
-// host_memory.cc: how much memory there is and on which node, its modules, and errors that its
-// controllers have corrected or not.
+// host_memory.cc: memory size per NUMA node, modules, and error counters of memory controllers.
 #include <algorithm>
 #include <set>
 
@@ -14,9 +13,9 @@ namespace ff::validate {
 namespace {
 
 constexpr const char* kEdac = "/sys/devices/system/edac/mc";
-constexpr const char* kAsRoot = "Only root may read the firmware's table: run it as root.";
+constexpr const char* kAsRoot = "Only root may read the firmware table: run it as root.";
 constexpr const char* kSmbios = "/sys/firmware/dmi/entries";
-// Of a structure of type 17 (SMBIOS 3.x, 7.18).
+// Offsets in a structure of type 17 (SMBIOS 3.x, 7.18).
 constexpr size_t kSizeAt = 0x0c, kSlotAt = 0x10, kBankAt = 0x11, kSpeedAt = 0x15,
                  kExtendedAt = 0x1c, kConfiguredAt = 0x20;
 constexpr uint16_t kSizeUnknown = 0xffff, kSizeExtended = 0x7fff, kInKib = 0x8000;
@@ -25,7 +24,7 @@ uint16_t word_at(std::string_view raw, size_t at) {
   return load_le<uint16_t>(as_bytes(raw).data() + at);
 }
 
-// The string of this number behind the formatted part; they count from 1.
+// The string with this number after the formatted part; numbers start at 1.
 std::string string_at(std::string_view raw, size_t length, unsigned number) {
   std::string_view rest = raw.substr(std::min(length, raw.size()));
   for (unsigned i = 1; number > 0 && !rest.empty(); i++) {
@@ -38,7 +37,7 @@ std::string string_at(std::string_view raw, size_t length, unsigned number) {
 
 }  // namespace
 
-std::optional<uint64_t> meminfo(const Tree& tree, std::string_view key) {
+std::optional<uint64_t> meminfo(const SystemTree& tree, std::string_view key) {
   const std::string text = tree.maybe_text("/proc/meminfo").value_or("");
   for (const std::string_view line : split(text, '\n')) {
     if (!line.starts_with(key) || !line.substr(key.size()).starts_with(':')) continue;
@@ -57,7 +56,7 @@ std::optional<Dimm> parse_dimm(std::string_view raw) {
   const size_t length = static_cast<unsigned char>(raw[1]);
   if (length < kSpeedAt + 2 || raw.size() < length) return std::nullopt;
   const uint16_t size = word_at(raw, kSizeAt);
-  Dimm dimm{.is_there = size != 0};
+  Dimm dimm{.is_present = size != 0};
   if (size == kSizeExtended && length >= kExtendedAt + 4) {
     dimm.bytes = uint64_t{load_le<uint32_t>(as_bytes(raw).data() + kExtendedAt)} * kMiB;
   } else if (size != kSizeUnknown) {
@@ -70,7 +69,7 @@ std::optional<Dimm> parse_dimm(std::string_view raw) {
   return dimm;
 }
 
-Result<std::vector<Dimm>> dimms(const Tree& tree) {
+Result<std::vector<Dimm>> dimms(const SystemTree& tree) {
   std::vector<Dimm> found;
   for (const std::string& entry : tree.list(kSmbios, "17-")) {
     FF_TRY(const std::string raw, tree.bytes(fmt::format("{}/{}/raw", kSmbios, entry)));
@@ -78,27 +77,29 @@ Result<std::vector<Dimm>> dimms(const Tree& tree) {
     if (!dimm) return fail(Errc::failed, "{}/{}/raw describes no memory module", kSmbios, entry);
     found.push_back(std::move(*dimm));
   }
-  // Both sockets of some boards call their slots alike, empty ones too: a slot keeps its name when
-  // another loses its module.
+  // Some boards use the same slot names for both sockets, also for empty slots: a slot must keep
+  // its name when another loses its module.
   std::multiset<std::string> names;
   for (const Dimm& dimm : found) names.insert(dimm.slot);
   for (Dimm& dimm : found) {
     if (names.count(dimm.slot) > 1) dimm.slot = fmt::format("{} {}", dimm.bank, dimm.slot);
   }
-  std::erase_if(found, [](const Dimm& dimm) { return !dimm.is_there; });
+  std::erase_if(found, [](const Dimm& dimm) { return !dimm.is_present; });
   return found;
 }
 
-size_t numa_nodes(const Tree& tree) { return tree.list(kNumaNodes, "node").size(); }
+size_t numa_nodes(const SystemTree& tree) { return tree.list(kNumaNodes, "node").size(); }
 
-std::vector<std::string> memory_controllers(const Tree& tree) { return tree.list(kEdac, "mc"); }
+std::vector<std::string> memory_controllers(const SystemTree& tree) {
+  return tree.list(kEdac, "mc");
+}
 
-void check_host_memory(const Context& context) {
+void check_host_memory(const CheckContext& context) {
   Finding finding{.name = "host.memory"};
   const auto total = meminfo(context.tree, "MemTotal");
   if (!total) {
     finding.found = "/proc/meminfo cannot be read";
-    finding.hint = "Look whether /proc is mounted here.";
+    finding.hint = "Check that /proc is mounted here.";
     return context.report(std::move(finding));
   }
   const uint64_t huge = meminfo(context.tree, "Hugetlb").value_or(0);
@@ -117,7 +118,7 @@ void check_host_memory(const Context& context) {
   uint64_t installed = 0;
   for (const Dimm& dimm : *modules) installed += dimm.bytes;
   if (modules->empty()) {
-    const Finding none = nothing_of(context, "host.memory", "dimm", "");
+    const Finding none = missing_finding(context, "host.memory", "dimm", "");
     const bool adopted = none.verdict == Verdict::skipped;  // a guest
     finding.verdict = adopted ? Verdict::pass : none.verdict;
     finding.found += ", the firmware names no module";
@@ -126,28 +127,28 @@ void check_host_memory(const Context& context) {
     finding.hint = none.hint;
   } else if (installed > 0) {
     finding.verdict = Verdict::pass;
-    // The kernel and the firmware keep a few percent.
+    // The kernel and the firmware reserve a few percent.
     constexpr double kUsable = 0.9;
     finding.expected = format_size(installed);
     finding.source = "the modules (SMBIOS)";
     const bool less = static_cast<double>(*total) < kUsable * static_cast<double>(installed);
     if (less) {
       finding.verdict = Verdict::degraded;
-      finding.hint = "A module may have been switched off: look at the firmware's event log.";
+      finding.hint = "A module may have been disabled: see the event log of the firmware.";
     }
   }
   context.report(std::move(finding));
 }
 
-void check_host_dimms(const Context& context) {
+void check_host_dimms(const CheckContext& context) {
   const auto modules = dimms(context.tree);
   if (!modules) {
     return context.report(
         {.name = "host.dimms", .found = modules.error().message, .hint = kAsRoot});
   }
   if (modules->empty()) {
-    return context.report(
-        nothing_of(context, "host.dimms", "dimm", "the firmware names no module (a guest?)"));
+    return context.report(missing_finding(context, "host.dimms", "dimm",
+                                          "the firmware names no module (a virtual machine?)"));
   }
   for (const Dimm& dimm : *modules) {
     Finding finding{.name = "host.dimms", .part = dimm.slot};
@@ -156,23 +157,23 @@ void check_host_dimms(const Context& context) {
     finding.unit = "MT/s";
     if (dimm.configured_mts == 0) {
       finding.found = fmt::format("{}, speed unknown", format_size(dimm.bytes));
-      finding.hint = "The firmware does not say: dmidecode -t memory";
+      finding.hint = "The firmware does not tell: dmidecode -t memory";
       context.report(std::move(finding));
       continue;
     }
-    // Beside faster ones, or with two in a channel, a module is slower by design: what counts is
-    // that all run alike.
+    // With slower modules or two per channel, reduced speed is by design: what counts is that all
+    // modules run at the same speed.
     const uint32_t best = std::ranges::max(*modules, {}, &Dimm::configured_mts).configured_mts;
     finding.expected = fmt::format("{} MT/s", best);
     finding.source = "the fastest of this node's modules";
     finding.verdict = dimm.configured_mts < best ? Verdict::degraded : Verdict::pass;
     if (finding.verdict != Verdict::pass)
-      finding.hint = "Look at the slot and the firmware's settings of memory.";
+      finding.hint = "Check the slot and the memory settings of the firmware.";
     context.report(std::move(finding));
   }
 }
 
-void check_memory_edac(const Context& context) {
+void check_memory_edac(const CheckContext& context) {
   const auto controllers = memory_controllers(context.tree);
   for (const std::string& controller : controllers) {
     const std::string at = io::join(kEdac, controller);
@@ -186,7 +187,7 @@ void check_memory_edac(const Context& context) {
       continue;
     }
     finding.value = *corrected + *uncorrected;
-    const Growth growth = growth_of(context, finding);
+    const CounterDelta growth = counter_delta(context, finding);
     finding.found = fmt::format("{:.0f} corrected, {:.0f} uncorrected since the boot", *corrected,
                                 *uncorrected);
     if (growth.since_run) finding.found += fmt::format(", {:.0f} of them new", growth.more);
@@ -196,7 +197,7 @@ void check_memory_edac(const Context& context) {
                       : growth.more > 0 ? Verdict::degraded
                                         : Verdict::pass;
     std::vector<std::string> where;
-    // Drivers that know rows of chips alone, as AMD's does, call them ranks.
+    // Drivers that only know chip-select rows, such as that of AMD, call them ranks.
     std::vector<std::string> modules = context.tree.list(at, "dimm");
     if (modules.empty()) modules = context.tree.list(at, "rank");
     for (const std::string& dimm : modules) {
@@ -212,8 +213,9 @@ void check_memory_edac(const Context& context) {
     context.report(std::move(finding));
   }
   if (!controllers.empty()) return;
-  context.report(nothing_of(context, "memory.edac", "edac",
-                            "no memory controller counts errors (no ECC, no driver, or a guest)"));
+  context.report(missing_finding(
+      context, "memory.edac", "edac",
+      "no memory controller counts errors (no ECC, no driver, or a virtual machine)"));
 }
 
 }  // namespace ff::validate

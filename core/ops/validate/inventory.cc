@@ -1,4 +1,4 @@
-// inventory.cc: what follows when nothing of a kind is there.
+// inventory.cc: the finding for a kind without any part.
 #include "ops/validate/inventory.h"
 
 #include <algorithm>
@@ -16,15 +16,15 @@ bool has_kind(const Inventory& inventory, std::string_view kind) {
 
 }  // namespace
 
-Finding nothing_of(const Context& context, const char* check, std::string_view kind,
-                   std::string found) {
+Finding missing_finding(const CheckContext& context, const char* check, std::string_view kind,
+                        std::string found) {
   Finding finding{.name = check, .found = std::move(found)};
   if (!context.inventory) {
-    finding.hint = "On a machine that has none: ff validate adopt";
+    finding.hint = "If this machine has none: ff validate adopt";
     return finding;
   }
-  if (context.inventory->contains(std::string(kUnseen).append(kind))) {
-    finding.hint = "Whoever adopted this node could not see it: as root, ff validate adopt";
+  if (context.inventory->contains(std::string(kUnreadablePrefix).append(kind))) {
+    finding.hint = "The user who adopted this node could not see it: as root, ff validate adopt";
     return finding;
   }
   finding.source = "adopted";
@@ -34,7 +34,7 @@ Finding nothing_of(const Context& context, const char* check, std::string_view k
   }
   finding.verdict = Verdict::fail;
   finding.expected = "as adopted";
-  finding.hint = "Look at host.inventory for what is gone, and in the kernel's log for why.";
+  finding.hint = "See host.inventory for missing parts, and the kernel log for the cause.";
   return finding;
 }
 

@@ -1,6 +1,6 @@
-// What a node has: its parts by kind and name, as they were when an operator said that all is there
-// (`ff validate adopt`), and held against every run since. So a GPU that fell off the bus is not
-// "no GPU", and a node that never had one is green.
+// The adopted inventory of a node: its parts by kind and name, recorded when an operator confirmed
+// that all are present (`ff validate adopt`), and compared with each later run. So a GPU that fell
+// off the bus is not reported as "no GPU", and a node that never had one passes.
 #pragma once
 
 #include <string>
@@ -10,12 +10,15 @@
 
 namespace ff::validate {
 
-constexpr std::string_view kUnused = "not in use";  // a port, when the node was adopted
-constexpr std::string_view kUnseen = "unseen ";     // before a kind that could not be looked at
+constexpr std::string_view kNotInUse =
+    "not in use";  // a port that was inactive when the node was adopted
+constexpr std::string_view kUnreadablePrefix =  // before a kind that could not be examined
+    "unseen ";                                  // before a kind that could not be looked at
 
-// Nothing of a kind is there. Skipped where that was recorded, fail where something was; and
-// could-not-run on a node that was never adopted, or adopted by somebody who could not see it.
-Finding nothing_of(const Context& context, const char* check, std::string_view kind,
-                   std::string found);
+// The finding for a kind without any part: skipped if it was recorded as absent; fail if a part was
+// recorded; could-not-run if the node was never adopted, or was adopted by a user who could not
+// examine the kind.
+Finding missing_finding(const CheckContext& context, const char* check, std::string_view kind,
+                        std::string found);
 
 }  // namespace ff::validate

@@ -1,4 +1,4 @@
-// kernel_log.cc: the forms of a line, told apart by how they begin.
+// kernel_log.cc: the line formats, distinguished by their first characters.
 #include "ops/validate/kernel_log.h"
 
 #include <ctime>
@@ -13,13 +13,13 @@ namespace {
 
 constexpr uint64_t kKernelFacility = 0;
 constexpr size_t kPart = kMiB;          // read at once
-constexpr size_t kLineMax = 64 * kKiB;  // what is longer is no line
+constexpr size_t kLineMax = 64 * kKiB;  // longer lines are ignored
 
 void skip_spaces(std::string_view& text) {
   while (text.starts_with(' ')) text.remove_prefix(1);
 }
 
-// What stands behind the point of a number of seconds. Nothing: no digits, or too many.
+// The fraction of a number of seconds, as nanoseconds. Nothing: no digits, or too many.
 std::optional<int64_t> fraction_ns(std::string_view digits) {
   constexpr size_t kMost = 9;
   auto number = parse_u64(digits);
@@ -29,7 +29,7 @@ std::optional<int64_t> fraction_ns(std::string_view digits) {
 }
 
 // "[12345.678901] rest": the time, and `text` is the rest.
-std::optional<int64_t> take_boot_time(std::string_view& text) {
+std::optional<int64_t> parse_boot_time(std::string_view& text) {
   if (!text.starts_with('[')) return std::nullopt;
   const size_t close = text.find(']');
   if (close == text.npos) return std::nullopt;
@@ -44,9 +44,9 @@ std::optional<int64_t> take_boot_time(std::string_view& text) {
   return static_cast<int64_t>(*seconds) * kSecond + *part;
 }
 
-// What strptime(3) makes of the beginning, in the time of this machine; `text` is the rest.
-std::optional<int64_t> take_time(std::string_view& text, const char* format, bool local,
-                                 std::optional<int> year = std::nullopt) {
+// Parses the beginning with strptime(3), in local time; `text` becomes the rest.
+std::optional<int64_t> parse_seconds(std::string_view& text, const char* format, bool local,
+                                     std::optional<int> year = std::nullopt) {
   const std::string head(text.substr(0, 64));
   std::tm parts = {};
   parts.tm_isdst = -1;
@@ -61,9 +61,9 @@ std::optional<int64_t> take_time(std::string_view& text, const char* format, boo
 }
 
 // "2026-11-23T01:02:03.456789+00:00 rest".
-std::optional<int64_t> take_iso_time(std::string_view& text) {
+std::optional<int64_t> parse_iso_time(std::string_view& text) {
   std::string_view rest = text;
-  auto at = take_time(rest, "%Y-%m-%dT%H:%M:%S", false);
+  auto at = parse_seconds(rest, "%Y-%m-%dT%H:%M:%S", false);
   if (!at) return std::nullopt;
   if (rest.starts_with('.') || rest.starts_with(',')) {
     const size_t end = rest.find_first_not_of("0123456789", 1);
@@ -89,14 +89,14 @@ std::optional<int64_t> take_iso_time(std::string_view& text) {
   return at;
 }
 
-// "Nov 23 01:02:03 rest": of this year, or of the last where that would lie ahead.
-std::optional<int64_t> take_syslog_time(std::string_view& text, int64_t now_ns) {
+// "Nov 23 01:02:03 rest": of this year, or of the last year if that would be in the future.
+std::optional<int64_t> parse_syslog_time(std::string_view& text, int64_t now_ns) {
   const std::time_t now = now_ns / kSecond;
   std::tm today = {};
   ::localtime_r(&now, &today);
   for (const int year : {today.tm_year + 1900, today.tm_year + 1899}) {
     std::string_view rest = text;
-    const auto at = take_time(rest, "%b %d %H:%M:%S", true, year);
+    const auto at = parse_seconds(rest, "%b %d %H:%M:%S", true, year);
     if (!at) return std::nullopt;
     if (*at > now_ns + 86'400 * kSecond) continue;
     text = rest;
@@ -105,7 +105,7 @@ std::optional<int64_t> take_syslog_time(std::string_view& text, int64_t now_ns) 
   return std::nullopt;
 }
 
-// " host kernel: rest" -> "rest"; nothing where another program wrote it (" host sshd[812]: …").
+// " host kernel: rest" -> "rest"; nothing: another program wrote it (" host sshd[812]: …").
 void drop_host(std::string_view& text) {
   constexpr std::string_view kKernel = " kernel: ";
   const size_t at = text.find(kKernel), other = text.find(": ");
@@ -115,37 +115,37 @@ void drop_host(std::string_view& text) {
 
 }  // namespace
 
-LogLine parse_log_line(std::string_view line, int64_t now_ns) {
-  LogLine made;
+KernelLogLine parse_kernel_log_line(std::string_view line, int64_t now_ns) {
+  KernelLogLine made;
   if (line.ends_with('\r')) line.remove_suffix(1);
   if (line.starts_with('<')) {
     const size_t close = line.find('>');
     if (close != line.npos && close <= 4) line.remove_prefix(close + 1);
   }
   if (line.starts_with('[')) {
-    made.boot_ns = take_boot_time(line);
+    made.boot_ns = parse_boot_time(line);
     if (!made.boot_ns) {
       std::string_view rest = line.substr(1);
-      made.wall_ns = take_time(rest, "%a %b %d %H:%M:%S %Y", true);
+      made.wall_ns = parse_seconds(rest, "%a %b %d %H:%M:%S %Y", true);
       if (made.wall_ns && rest.starts_with(']')) line = rest.substr(1);
       skip_spaces(line);
     }
   } else {
-    // dmesg names no host; its fractions have a comma.
+    // dmesg prints no host, and its fractions have a comma.
     const bool is_dmesg = line.substr(0, line.find(' ')).find(',') != line.npos;
-    made.wall_ns = take_iso_time(line);
+    made.wall_ns = parse_iso_time(line);
     if (made.wall_ns && is_dmesg) {
       skip_spaces(line);
-    } else if (made.wall_ns || (made.wall_ns = take_syslog_time(line, now_ns))) {
+    } else if (made.wall_ns || (made.wall_ns = parse_syslog_time(line, now_ns))) {
       drop_host(line);
-      made.boot_ns = take_boot_time(line);
+      made.boot_ns = parse_boot_time(line);
     }
   }
   made.text = std::string(line);
   return made;
 }
 
-std::optional<LogLine> parse_kmsg(std::string_view record) {
+std::optional<KernelLogLine> parse_kmsg(std::string_view record) {
   const size_t semicolon = record.find(';');
   if (semicolon == record.npos) return std::nullopt;
   const auto fields = split(record.substr(0, semicolon), ',');
@@ -153,19 +153,19 @@ std::optional<LogLine> parse_kmsg(std::string_view record) {
   const auto priority = parse_u64(fields[0]);
   const auto micros = parse_u64(fields[2]);
   if (!priority || !micros || *micros > INT64_MAX / kMicrosecond) return std::nullopt;
-  if (*priority >> 3 != kKernelFacility) return std::nullopt;  // a program's own words
+  if (*priority >> 3 != kKernelFacility) return std::nullopt;  // written by a program
   const std::string_view text = record.substr(semicolon + 1);
-  return LogLine{.boot_ns = static_cast<int64_t>(*micros) * kMicrosecond,
-                 .text = std::string(text.substr(0, text.find('\n')))};
+  return KernelLogLine{.boot_ns = static_cast<int64_t>(*micros) * kMicrosecond,
+                       .text = std::string(text.substr(0, text.find('\n')))};
 }
 
 Result<void> read_log(io::Disk& disk, const std::string& path, int64_t now_ns,
-                      const std::function<void(LogLine)>& each) {
-  FF_TRY(auto file, disk.open(path, {.access = io::Access::read}));
+                      const std::function<void(KernelLogLine)>& each) {
+  FF_TRY(auto file, disk.open(path, {.access = io::AccessMode::read}));
   std::string part(kPart, '\0');
-  std::string line;  // as far as it was read
+  std::string line;  // the incomplete last line
   const auto end_line = [&] {
-    if (!line.empty()) each(parse_log_line(line, now_ns));
+    if (!line.empty()) each(parse_kernel_log_line(line, now_ns));
     line.clear();
   };
   for (uint64_t at = 0;;) {

@@ -1,4 +1,4 @@
-// kernel_messages.cc: reading /dev/kmsg until it would wait.
+// kernel_messages.cc: reads /dev/kmsg until it would block.
 #include "ops/validate/kernel_messages.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@ namespace ff::validate {
 namespace {
 
 constexpr const char* kPath = "/dev/kmsg";
-constexpr size_t kRecordMax = 8192;  // what the kernel gives at the most
+constexpr size_t kRecordMax = 8192;  // maximum record size of the kernel
 constexpr size_t kRecordsMax = 1'000'000;
 
 }  // namespace
@@ -32,7 +32,8 @@ Result<std::vector<std::string>> read_kernel_messages() {
       records.emplace_back(record.data(), static_cast<size_t>(got));
       continue;
     }
-    if (got < 0 && (errno == EINTR || errno == EPIPE)) continue;  // EPIPE: written over meanwhile
+    if (got < 0 && (errno == EINTR || errno == EPIPE))
+      continue;  // EPIPE: the record was overwritten
     if (got == 0 || errno == EAGAIN) break;
     Error error = errno_error(errno, kPath);
     ::close(fd);

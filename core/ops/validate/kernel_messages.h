@@ -1,5 +1,5 @@
-// What the kernel has said since its boot, as far as it still has it: records of /dev/kmsg. The
-// device is no file: each read gives one record, and the last of them would wait for the next.
+// Reads the kernel ring buffer: records of /dev/kmsg since boot, as far as they are kept. Each
+// read(2) of the device returns one record; after the last one it would block.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ff::validate {
 
-// As they are (Documentation/ABI/testing/dev-kmsg): "4,1234,5678901234,-;text", then lines of a
+// The raw records (Documentation/ABI/testing/dev-kmsg): "4,1234,5678901234,-;text", then lines of a
 // dictionary. Errors: refused (kernel.dmesg_restrict), not_found (a container).
 Result<std::vector<std::string>> read_kernel_messages();
 

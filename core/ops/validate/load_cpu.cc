@@ -1,5 +1,5 @@
-// load_cpu.cc: kernels on every core at once. Speed is told by the processor time of each thread,
-// so that other programs on the machine do not pass for slow cores.
+// load_cpu.cc: runs kernels on every core at once. The speed is computed from the CPU time of each
+// thread, so that other programs do not make a core look slow.
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "ops/validate/kernels.h"
+#include "ops/validate/compute_kernels.h"
 #include "ops/validate/load.h"
 #include "platform/base/clock.h"
 #include "platform/base/text.h"
@@ -16,29 +16,29 @@ namespace ff::validate {
 
 namespace {
 
-// Of one kernel on one core.
+// The result of one kernel on one core.
 struct Ran {
   uint64_t runs = 0;
-  double fastest = 0;  // seconds of processor time
-  // The first wrong one.
+  double fastest = 0;  // seconds of CPU time
+  // The first wrong result.
   std::optional<uint64_t> wrong_run = {};
   uint32_t wrong = 0;
   uint64_t wrong_runs = 0;
 };
 
-double processor_seconds() { return to_seconds(thread_processor_ns()); }
+double processor_seconds() { return to_seconds(thread_cpu_ns()); }
 
-// One kernel after the other, again and again, until it is time.
-std::vector<Ran> work(Clock& clock, int64_t end_ns, Fault fault) {
+// Runs one kernel after the other until the time has passed.
+std::vector<Ran> work(Clock& clock, int64_t end_ns, InjectedFault fault) {
   KernelMemory memory;
-  std::vector<Ran> ran(kernels().size());
+  std::vector<Ran> ran(compute_kernels().size());
   do {
     for (size_t i = 0; i < ran.size(); i++) {
-      const Kernel& kernel = kernels()[i];
+      const ComputeKernel& kernel = compute_kernels()[i];
       const double began = processor_seconds();
       uint32_t got = kernel.run(memory);
-      if (i == 0 && fault == Fault::core_slow) (void)kernel.run(memory);
-      if (i == 0 && fault == Fault::core_bit && ran[i].runs == 1) got ^= 1u << 7;
+      if (i == 0 && fault == InjectedFault::core_slow) (void)kernel.run(memory);
+      if (i == 0 && fault == InjectedFault::core_bit && ran[i].runs == 1) got ^= 1u << 7;
       const double took = processor_seconds() - began;
       Ran& mine = ran[i];
       mine.runs++;
@@ -52,7 +52,7 @@ std::vector<Ran> work(Clock& clock, int64_t end_ns, Fault fault) {
   return ran;
 }
 
-Finding of_wrong(const Kernel& kernel, unsigned cpu, const Ran& ran) {
+Finding of_wrong(const ComputeKernel& kernel, unsigned cpu, const Ran& ran) {
   Finding finding{.name = "cpu.kernels", .part = fmt::format("{} on core {}", kernel.name, cpu)};
   finding.verdict = Verdict::fail;
   finding.value = static_cast<double>(ran.wrong_runs);
@@ -60,15 +60,16 @@ Finding of_wrong(const Kernel& kernel, unsigned cpu, const Ran& ran) {
                               ran.runs, *ran.wrong_run, ran.wrong);
   finding.expected = fmt::format("{:08x}", kernel.golden);
   finding.source = "the kernel's known result";
-  finding.hint = fmt::format(
-      "Core {} computes wrongly ({}): take the node out, replace the processor.", cpu, kernel.what);
+  finding.hint =
+      fmt::format("Core {} computes wrong results ({}): drain the node, replace the processor.",
+                  cpu, kernel.what);
   return finding;
 }
 
-// A core far slower than the others, by its own processor time.
+// A core that is much slower than the others, by its own CPU time.
 constexpr double kSlowCore = 0.8;
 
-Finding of_speed(const Kernel& kernel, size_t index, const std::vector<unsigned>& cpus,
+Finding of_speed(const ComputeKernel& kernel, size_t index, const std::vector<unsigned>& cpus,
                  const std::vector<std::vector<Ran>>& all) {
   std::vector<std::pair<double, unsigned>> speeds;
   uint64_t runs = 0;
@@ -94,18 +95,18 @@ Finding of_speed(const Kernel& kernel, size_t index, const std::vector<unsigned>
     finding.verdict = Verdict::degraded;
     finding.found += fmt::format(", slow: core {}", fmt::join(slow, ", "));
     finding.source = "the other cores";
-    finding.hint = "Look at host.throttle, and what else runs on that core.";
+    finding.hint = "See host.throttle, and check which other programs run on that core.";
   }
   return finding;
 }
 
 }  // namespace
 
-int64_t load_ns(Level level) {
+int64_t load_ns(RunLevel level) {
   switch (level) {
-    case Level::quick: return 1500 * kMillisecond;
-    case Level::weekly: return 20 * kSecond;
-    case Level::burn_in: return 600 * kSecond;
+    case RunLevel::quick: return 1500 * kMillisecond;
+    case RunLevel::weekly: return 20 * kSecond;
+    case RunLevel::burn_in: return 600 * kSecond;
   }
   return 0;
 }
@@ -151,7 +152,7 @@ LargePages::~LargePages() {
   if (at_ != nullptr) ::munmap(at_, bytes_);
 }
 
-void Spans::add(int turn, int64_t began_ns, int64_t ended_ns) {
+void TurnTimes::add(int turn, int64_t began_ns, int64_t ended_ns) {
   const std::lock_guard lock(mutex_);
   const auto [at, is_first] = turns_.try_emplace(turn, Span{began_ns, ended_ns});
   if (is_first) return;
@@ -159,7 +160,7 @@ void Spans::add(int turn, int64_t began_ns, int64_t ended_ns) {
   at->second.ended_ns = std::max(at->second.ended_ns, ended_ns);
 }
 
-double Spans::shortest_seconds() const {
+double TurnTimes::shortest_seconds() const {
   int64_t shortest_ns = INT64_MAX;
   for (const auto& [turn, span] : turns_) {
     shortest_ns = std::min(shortest_ns, span.ended_ns - span.began_ns);
@@ -167,7 +168,7 @@ double Spans::shortest_seconds() const {
   return to_seconds(std::max<int64_t>(shortest_ns, 1));
 }
 
-void check_cpu_kernels(const Context& context) {
+void check_cpu_kernels(const CheckContext& context) {
   const std::vector<unsigned> cpus = allowed_cpus();
   if (cpus.empty()) {
     return context.report({.name = "cpu.kernels", .found = "no processor that may be used"});
@@ -176,10 +177,10 @@ void check_cpu_kernels(const Context& context) {
   const int64_t end_ns = context.clock.steady_ns() + load_ns(context.level);
   on_each(cpus, [&](size_t index) {
     const bool last = index + 1 == cpus.size();
-    all[index] = work(context.clock, end_ns, last ? context.fault : Fault::none);
+    all[index] = work(context.clock, end_ns, last ? context.fault : InjectedFault::none);
   });
-  for (size_t i = 0; i < kernels().size(); i++) {
-    const Kernel& kernel = kernels()[i];
+  for (size_t i = 0; i < compute_kernels().size(); i++) {
+    const ComputeKernel& kernel = compute_kernels()[i];
     bool wrong = false;
     for (size_t core = 0; core < cpus.size(); core++) {
       if (all[core][i].wrong_runs == 0) continue;

@@ -1,5 +1,5 @@
 // load_memory.cc: streams (McCalpin, "Memory Bandwidth and Machine Balance in Current High
-// Performance Computers", 1995) and patterns of bits.
+// Performance Computers", 1995) and bit patterns.
 #include <sys/sysinfo.h>
 
 #include <immintrin.h>
@@ -20,8 +20,8 @@ namespace ff::validate {
 
 namespace {
 
-// The last cache of all sockets together; 32 MiB where nobody says.
-uint64_t last_cache(const Tree& tree) {
+// Size of the last-level caches of all sockets together; 32 MiB if unknown.
+uint64_t last_cache(const SystemTree& tree) {
   std::map<std::string, uint64_t> by_sharers;
   for (const std::string& cpu : tree.list("/sys/devices/system/cpu", "cpu")) {
     const std::string at = fmt::format("/sys/devices/system/cpu/{}/cache/index3", cpu);
@@ -39,7 +39,7 @@ uint64_t last_cache(const Tree& tree) {
 enum Stream : size_t { kCopy, kScale, kAdd, kTriad, kTriadPast, kStreams };
 constexpr std::array<const char*, kStreams> kStreamNames = {"copy", "scale", "add", "triad",
                                                             "triad past the caches"};
-constexpr std::array<double, kStreams> kStreamArrays = {2, 2, 3, 3, 3};  // moved
+constexpr std::array<double, kStreams> kStreamArrays = {2, 2, 3, 3, 3};  // arrays moved per stream
 
 struct Arrays {
   double* a;
@@ -47,7 +47,7 @@ struct Arrays {
   double* c;
 };
 
-// From a + b and 3 as in STREAM; `first` and `last` of doubles, multiples of two.
+// STREAM kernels on a, b and the scalar 3; `first` and `last` index doubles, multiples of two.
 void run_stream(Stream which, const Arrays& on, size_t first, size_t last) {
   double* const a = on.a;
   double* const b = on.b;
@@ -88,13 +88,13 @@ struct StreamRun {
 
 // Seconds of the fastest pass of each stream, all these cores together.
 std::array<double, kStreams> time_streams(const StreamRun& run, const std::vector<unsigned>& cpus) {
-  std::array<Spans, kStreams> spans;
+  std::array<TurnTimes, kStreams> spans;
   std::barrier together(static_cast<ptrdiff_t>(cpus.size()));
   const size_t share = run.count / cpus.size() & ~size_t{7};
   on_each(cpus, [&](size_t index) {
     const size_t first = index * share;
     const size_t last = index + 1 == cpus.size() ? run.count : first + share;
-    for (size_t i = first; i < last; i++) {  // touched by who works on it, as NUMA wants it
+    for (size_t i = first; i < last; i++) {  // first touch by its worker, for NUMA placement
       run.arrays.a[i] = 1;
       run.arrays.b[i] = 2;
       run.arrays.c[i] = 0;
@@ -113,7 +113,7 @@ std::array<double, kStreams> time_streams(const StreamRun& run, const std::vecto
   return best;
 }
 
-void report_stream(const Context& context, std::string part, size_t which, uint64_t bytes,
+void report_stream(const CheckContext& context, std::string part, size_t which, uint64_t bytes,
                    double seconds, size_t cores) {
   Finding one{.name = "memory.stream", .part = std::move(part), .verdict = Verdict::pass};
   one.value = kStreamArrays[which] * static_cast<double>(bytes) / std::max(seconds, 1e-9);
@@ -124,13 +124,13 @@ void report_stream(const Context& context, std::string part, size_t which, uint6
   context.report(std::move(one));
 }
 
-// Those of these cores that are on each NUMA node that has any.
-std::map<std::string, std::vector<unsigned>> nodes_of(const Tree& tree,
+// The given cores by NUMA node.
+std::map<std::string, std::vector<unsigned>> nodes_of(const SystemTree& tree,
                                                       const std::vector<unsigned>& cpus) {
   std::map<std::string, std::vector<unsigned>> nodes;
   for (const std::string& node : tree.list(kNumaNodes, "node")) {
     const auto list = tree.maybe_text(fmt::format("{}/{}/cpulist", kNumaNodes, node));
-    for (const unsigned cpu : parse_list(list.value_or(""))) {
+    for (const unsigned cpu : parse_cpu_list(list.value_or(""))) {
       if (std::ranges::binary_search(cpus, cpu)) nodes[node].push_back(cpu);
     }
   }
@@ -138,7 +138,7 @@ std::map<std::string, std::vector<unsigned>> nodes_of(const Tree& tree,
 }
 
 constexpr uint64_t kPage = 2 * kMiB;
-constexpr size_t kToldMax = 20;  // wrong places that are kept
+constexpr size_t kReportedMax = 20;  // reported addresses
 
 struct Wrong {
   uint64_t at;
@@ -146,7 +146,7 @@ struct Wrong {
   const char* pattern;
 };
 
-// What a word holds in a pass; `at` is its number.
+// The value of a word in a pass; `at` is its index.
 using Pattern = uint64_t (*)(uint64_t at, uint64_t seed);
 struct NamedPattern {
   const char* name;
@@ -167,21 +167,22 @@ constexpr std::array kPatterns = {
     NamedPattern{"random", [](uint64_t at, uint64_t seed) { return mixed(at ^ seed); }},
 };
 
-// One pass over memory, shared by the cores that make it.
+// One pass over memory, shared by the cores that execute it.
 struct PatternTest {
   uint64_t* words;
   uint64_t seed;
-  Fault fault;
+  InjectedFault fault;
   std::mutex mutex = {};
-  std::vector<Wrong> wrong = {};  // guarded by it
-  uint64_t wrong_words = 0;       // so is this
+  std::vector<Wrong> wrong = {};  // guarded by the mutex
+  uint64_t wrong_words = 0;       // guarded by the mutex
 
-  // Writes a pattern and its inverse into [first, last), and looks whether they are there.
+  // Writes a pattern and its inverse into [first, last), and verifies them.
   void run(const NamedPattern& pattern, size_t first, size_t last) {
     for (const uint64_t flip : {uint64_t{0}, ~uint64_t{0}}) {
       for (size_t i = first; i < last; i++) words[i] = pattern.make(i, seed) ^ flip;
-      if (fault == Fault::memory_bit) words[first + (last - first) / 2] ^= uint64_t{1} << 17;
-      // Out of the caches: what is read comes from memory.
+      if (fault == InjectedFault::memory_bit)
+        words[first + (last - first) / 2] ^= uint64_t{1} << 17;
+      // Evicts it from the caches, so that the read comes from memory.
       for (size_t i = first; i < last; i += 8) _mm_clflush(words + i);
       _mm_mfence();
       for (size_t i = first; i < last; i++) {
@@ -194,26 +195,26 @@ struct PatternTest {
   void tell(const Wrong& one) {
     const std::lock_guard lock(mutex);
     wrong_words++;
-    if (wrong.size() < kToldMax) wrong.push_back(one);
+    if (wrong.size() < kReportedMax) wrong.push_back(one);
   }
 };
 
-// When memory runs out meanwhile, this goes, and no job.
+// If memory runs out meanwhile, the kernel kills this process and no job.
 void go_first(io::Disk& disk) {
-  auto file = disk.open("/proc/self/oom_score_adj", {.access = io::Access::write});
+  auto file = disk.open("/proc/self/oom_score_adj", {.access = io::AccessMode::write});
   if (file) (void)(*file)->write_at(as_bytes("1000"), 0);
 }
 
-uint64_t pattern_bytes(Level level, uint64_t available) {
-  constexpr uint64_t kQuickMax = 2 * kGiB;  // a glance, on big nodes too
-  const double share = level == Level::quick ? 0.02 : level == Level::weekly ? 0.5 : 0.9;
+uint64_t pattern_bytes(RunLevel level, uint64_t available) {
+  constexpr uint64_t kQuickMax = 2 * kGiB;  // a short test, on large nodes too
+  const double share = level == RunLevel::quick ? 0.02 : level == RunLevel::weekly ? 0.5 : 0.9;
   const auto bytes = static_cast<uint64_t>(share * static_cast<double>(available));
-  return (level == Level::quick ? std::min(bytes, kQuickMax) : bytes) / kPage * kPage;
+  return (level == RunLevel::quick ? std::min(bytes, kQuickMax) : bytes) / kPage * kPage;
 }
 
-// What the groups of this process may still have (cgroup v2), from its own up to the root's; none:
-// it is in none that is limited.
-std::optional<uint64_t> left_of_groups(const Tree& tree) {
+// The remaining memory of the cgroups (v2) of this process, from its own up to the root; none: no
+// limit.
+std::optional<uint64_t> left_of_groups(const SystemTree& tree) {
   const std::string text = tree.maybe_text("/proc/self/cgroup").value_or("");
   std::optional<uint64_t> least;
   for (const std::string_view line : split(text, '\n')) {
@@ -236,7 +237,7 @@ std::optional<uint64_t> left_of_groups(const Tree& tree) {
 
 }  // namespace
 
-uint64_t free_memory(const Tree& tree) {
+uint64_t free_memory(const SystemTree& tree) {
   const uint64_t free = meminfo(tree, "MemAvailable").value_or(0);
   return std::min(free, left_of_groups(tree).value_or(free));
 }
@@ -245,14 +246,14 @@ std::optional<double> triad_past_caches(Clock& clock, uint64_t array_bytes) {
   const std::vector<unsigned> cpus = allowed_cpus();
   const uint64_t bytes = array_bytes / kPage * kPage;
   const LargePages room(3 * bytes);
-  if (cpus.empty() || bytes == 0 || !room.there()) return std::nullopt;
+  if (cpus.empty() || bytes == 0 || !room.is_allocated()) return std::nullopt;
   const Arrays arrays{room.as<double>(), room.as<double>(bytes), room.as<double>(2 * bytes)};
   constexpr int kPasses = 5;
   const auto seconds = time_streams({clock, arrays, bytes / sizeof(double), kPasses}, cpus);
   return kStreamArrays[kTriadPast] * static_cast<double>(bytes) / seconds[kTriadPast];
 }
 
-void check_memory_stream(const Context& context) {
+void check_memory_stream(const CheckContext& context) {
   const std::vector<unsigned> cpus = allowed_cpus();
   constexpr uint64_t kCacheTimes = 4;  // STREAM's rule
   uint64_t bytes = std::max<uint64_t>(kCacheTimes * last_cache(context.tree), 64 * kMiB);
@@ -265,23 +266,23 @@ void check_memory_stream(const Context& context) {
     return context.report(std::move(finding));
   }
   const LargePages room(3 * bytes);
-  if (!room.there()) {
+  if (!room.is_allocated()) {
     finding.found = fmt::format("no memory for three arrays of {}", format_size(bytes));
     return context.report(std::move(finding));
   }
   const Arrays arrays{room.as<double>(), room.as<double>(bytes), room.as<double>(2 * bytes)};
-  const int passes = context.level == Level::quick ? 5 : 10;
+  const int passes = context.level == RunLevel::quick ? 5 : 10;
   const StreamRun all{context.clock, arrays, bytes / sizeof(double), passes};
   const auto seconds = time_streams(all, cpus);
   for (size_t which = 0; which < kStreams; which++) {
     report_stream(context, kStreamNames[which], which, bytes, seconds[which], cpus.size());
   }
-  // Each node by itself, with memory of its own: it is where whoever touched it first was.
+  // Tests each NUMA node with local memory: pages are placed at first touch.
   const auto nodes = nodes_of(context.tree, cpus);
   for (const auto& [node, own] : nodes) {
     if (nodes.size() < 2) break;
     const LargePages near(3 * bytes);
-    if (!near.there()) break;
+    if (!near.is_allocated()) break;
     const Arrays there{near.as<double>(), near.as<double>(bytes), near.as<double>(2 * bytes)};
     const auto took = time_streams({context.clock, there, bytes / sizeof(double), passes}, own);
     report_stream(context, fmt::format("triad on {}", node), kTriad, bytes, took[kTriad],
@@ -289,13 +290,13 @@ void check_memory_stream(const Context& context) {
   }
 }
 
-void check_memory_pattern(const Context& context) {
+void check_memory_pattern(const CheckContext& context) {
   const std::vector<unsigned> cpus = allowed_cpus();
   go_first(context.tree.disk());
   const uint64_t bytes = pattern_bytes(context.level, free_memory(context.tree));
   Finding finding{.name = "memory.pattern"};
   const LargePages room(std::max<uint64_t>(bytes, kPage));
-  if (cpus.empty() || bytes == 0 || !room.there()) {
+  if (cpus.empty() || bytes == 0 || !room.is_allocated()) {
     finding.found = "no free memory to test";
     return context.report(std::move(finding));
   }
@@ -309,7 +310,7 @@ void check_memory_pattern(const Context& context) {
     const size_t last = index + 1 == cpus.size() ? count : first + part;
     do {
       for (const NamedPattern& pattern : kPatterns) test.run(pattern, first, last);
-    } while (context.level == Level::burn_in && context.clock.steady_ns() < end_ns);
+    } while (context.level == RunLevel::burn_in && context.clock.steady_ns() < end_ns);
   });
   finding.value = static_cast<double>(test.wrong_words);
   finding.expected = "every bit as it was written";
@@ -325,7 +326,8 @@ void check_memory_pattern(const Context& context) {
   finding.found = fmt::format(
       "{} wrong words in {}, first at {:#x}: {:016x} where {:016x} was written ({})",
       test.wrong_words, format_size(bytes), first.at, first.got, first.expected, first.pattern);
-  finding.hint = "Look at memory.edac for the DIMM; replace it. Do not trust this node's results.";
+  finding.hint =
+      "Find the DIMM with memory.edac and replace it. Do not trust results of this node.";
   context.report(std::move(finding));
 }
 

@@ -1,5 +1,5 @@
-// load_storage.cc: one file with direct I/O, 1 MiB blocks with 8 in flight, whose every block is
-// checked when it is read back; then 4 KiB reads at random places with 32 in flight.
+// load_storage.cc: writes one file with direct I/O, in 1 MiB blocks with 8 in flight, and verifies
+// every block when it is read back; then 4 KiB reads at random offsets with 32 in flight.
 #include <algorithm>
 
 #include "ops/validate/storage.h"
@@ -7,8 +7,8 @@
 #include "platform/base/text.h"
 #include "platform/base/units.h"
 #include "platform/io/buffers.h"
-#include "platform/io/drive.h"
 #include "platform/io/files.h"
+#include "platform/io/queue_load.h"
 #include "platform/simd/crc32c.h"
 
 namespace ff::validate {
@@ -20,16 +20,16 @@ constexpr uint64_t kSmall = 4 * kKiB;
 constexpr size_t kDepth = 8;
 constexpr size_t kSmallDepth = 32;
 
-uint64_t bytes_of(Level level) {
+uint64_t bytes_of(RunLevel level) {
   switch (level) {
-    case Level::quick: return 256 * kMiB;
-    case Level::weekly: return 4 * kGiB;
-    case Level::burn_in: return 32 * kGiB;
+    case RunLevel::quick: return 256 * kMiB;
+    case RunLevel::weekly: return 4 * kGiB;
+    case RunLevel::burn_in: return 32 * kGiB;
   }
   return 0;
 }
 
-// The bytes of a block, different in every block and every run.
+// The content of a block, different for every block and run.
 void fill(ByteSpan block, uint64_t number, uint64_t seed) {
   uint64_t state = seed ^ number * 0x9e3779b97f4a7c15;
   for (size_t at = 0; at < block.size(); at += sizeof state) {
@@ -42,7 +42,7 @@ struct Passes {
   io::Disk& disk;
   Clock& clock;
   Rng& rng;
-  Fault fault = Fault::none;
+  InjectedFault fault = InjectedFault::none;
   std::unique_ptr<io::File> file = {};
   uint64_t blocks = 0;
   uint64_t seed = 0;
@@ -52,18 +52,17 @@ struct Passes {
 
 using Done = io::IoQueue::Done;
 
-// A file that has no name any more: it is gone with this process, however that ends.
+// An unlinked file: it disappears with this process, however that ends.
 Result<void> make_file(Passes& passes, const std::string& dir) {
   const std::string path = io::join(dir, "ff-validate-" + passes.rng.hex_id());
-  FF_TRY(passes.file, passes.disk.open(path, {.access = io::Access::read_write,
+  FF_TRY(passes.file, passes.disk.open(path, {.access = io::AccessMode::read_write,
                                               .create = true,
                                               .exclusive = true,
                                               .direct = true,
                                               .mode = 0600}));
   FF_TRY(passes.disk.remove(path));
   FF_TRY(passes.file->reserve(0, passes.blocks * kBlock));
-  // At its size from the start: file systems let writes that make a file longer wait for each
-  // other.
+  // Set to full size first: file systems serialize writes that extend a file.
   return passes.file->truncate(passes.blocks * kBlock);
 }
 
@@ -76,10 +75,10 @@ Result<double> write_pass(Passes& passes) {
   FF_TRY(auto buffers, io::Buffers::make(kDepth, kBlock));
   auto queue = passes.disk.make_queue({.depth = kDepth});
   passes.checksums.resize(passes.blocks);
-  // Filled once: what differs between blocks is their first bytes and so their checksum.
+  // Filled once: blocks differ in their first bytes, and so in their checksum.
   for (size_t slot = 0; slot < kDepth; slot++) fill(buffers.slot(slot), 0, passes.seed);
   const int64_t began_ns = passes.clock.steady_ns();
-  FF_TRY(io::drive(
+  FF_TRY(io::run_queue_load(
       *queue, kDepth, [&](uint64_t number) { return number < passes.blocks; },
       [&](size_t slot, uint64_t number, Done done) {
         const ByteSpan block = buffers.slot(slot);
@@ -96,26 +95,26 @@ Result<double> read_pass(Passes& passes) {
   FF_TRY(auto buffers, io::Buffers::make(kDepth, kBlock));
   auto queue = passes.disk.make_queue({.depth = kDepth});
   const int64_t began_ns = passes.clock.steady_ns();
-  FF_TRY(io::drive(
+  FF_TRY(io::run_queue_load(
       *queue, kDepth, [&](uint64_t number) { return number < passes.blocks; },
       [&](size_t slot, uint64_t number, Done done) {
         queue->read(*passes.file, buffers.slot(slot), number * kBlock, std::move(done));
       },
       [&](size_t slot, uint64_t number) {
         const ByteSpan block = buffers.slot(slot);
-        if (passes.fault == Fault::file_bit && number == 1) block[77] ^= std::byte{1};
+        if (passes.fault == InjectedFault::file_bit && number == 1) block[77] ^= std::byte{1};
         if (simd::crc32c(block) != passes.checksums[number]) passes.wrong.push_back(number);
       }));
   return speed_of(passes, began_ns);
 }
 
-// Reads a second, and the time of each, sorted.
+// Reads per second, and the latency of each, sorted.
 Result<std::pair<double, std::vector<int64_t>>> small_pass(Passes& passes, int64_t for_ns) {
   FF_TRY(auto buffers, io::Buffers::make(kSmallDepth, kSmall));
   auto queue = passes.disk.make_queue({.depth = kSmallDepth});
   std::vector<int64_t> began(kSmallDepth), took;
   const int64_t first_ns = passes.clock.steady_ns();
-  FF_TRY(io::drive(
+  FF_TRY(io::run_queue_load(
       *queue, kSmallDepth, [&](uint64_t) { return passes.clock.steady_ns() < first_ns + for_ns; },
       [&](size_t slot, uint64_t, Done done) {
         began[slot] = passes.clock.steady_ns();
@@ -128,7 +127,8 @@ Result<std::pair<double, std::vector<int64_t>>> small_pass(Passes& passes, int64
   return std::pair(static_cast<double>(took.size()) / std::max(seconds, 1e-9), std::move(took));
 }
 
-void report_speed(const Context& context, const char* part, double speed, const Passes& passes) {
+void report_speed(const CheckContext& context, const char* part, double speed,
+                  const Passes& passes) {
   Finding finding{.name = "storage.speed", .part = part};
   finding.verdict = Verdict::pass;
   finding.value = speed;
@@ -140,7 +140,7 @@ void report_speed(const Context& context, const char* part, double speed, const 
   context.report(std::move(finding));
 }
 
-Result<void> run_passes(const Context& context, Passes& passes) {
+Result<void> run_passes(const CheckContext& context, Passes& passes) {
   FF_TRY(make_file(passes, context.scratch));
   FF_TRY(const double write, write_pass(passes));
   report_speed(context, "write", write, passes);
@@ -160,7 +160,7 @@ Result<void> run_passes(const Context& context, Passes& passes) {
   } else {
     report_speed(context, "read", read, passes);
   }
-  const int64_t for_ns = context.level == Level::quick ? kSecond : 5 * kSecond;
+  const int64_t for_ns = context.level == RunLevel::quick ? kSecond : 5 * kSecond;
   FF_TRY(const auto small, small_pass(passes, for_ns));
   const auto& [rate, took] = small;
   if (took.empty()) return fail(Errc::failed, "no read ended within {} s", for_ns / kSecond);
@@ -180,7 +180,7 @@ Result<void> run_passes(const Context& context, Passes& passes) {
 
 }  // namespace
 
-void check_storage_speed(const Context& context) {
+void check_storage_speed(const CheckContext& context) {
   io::Disk& disk = context.tree.disk();
   Finding finding{.name = "storage.speed"};
   const auto space = disk.space(context.scratch);
@@ -188,7 +188,7 @@ void check_storage_speed(const Context& context) {
     finding.found = space.error().message;
     return context.report(std::move(finding));
   }
-  // Nobody is to run out of room because of a test.
+  // The test must not fill the disk.
   const uint64_t bytes = std::min(bytes_of(context.level), space->free / 10);
   if (bytes < 16 * kMiB) {
     finding.found = fmt::format("{}: too little free space for a scratch file", context.scratch);

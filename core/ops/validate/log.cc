@@ -1,5 +1,5 @@
-// log.cc: which lines are new, and where those are that the kernel has forgotten: its own memory of
-// them is a few hundred KiB, which a busy week fills many times.
+// log.cc: selects new lines, and reads lines that the kernel has already overwritten from
+// persistent logs: its ring buffer has a few hundred KiB, which a busy week fills many times.
 #include <algorithm>
 #include <array>
 
@@ -17,28 +17,29 @@ constexpr int64_t kWeekNs = 7 * 86'400 * kSecond;
 constexpr int64_t kJournalNs = 8 * kSecond;
 constexpr size_t kJournalMax = 64 * kMiB;
 
-// When the machine started, by the wall clock; not before: what was told twice does less harm than
-// what was not told.
-int64_t boot_wall_ns(const Context& context) {
-  constexpr int64_t kStep = 20 * kMillisecond;  // of what /proc/uptime says, and some
+// The boot time by the wall clock, rounded up: a line that is reported twice does less harm than
+// one that is missed.
+int64_t boot_wall_ns(const CheckContext& context) {
+  constexpr int64_t kStep = 20 * kMillisecond;  // the resolution of /proc/uptime, and some
   const double up = context.tree.maybe_number("/proc/uptime").value_or(0);
   return context.clock.wall_ns() - static_cast<int64_t>(up * 1e9) + kStep;
 }
 
-struct Gathered {
-  LogJudge judge = {};
+struct CollectedLog {
+  LogAnalyzer judge = {};
   std::vector<std::string> sources = {};
-  int64_t lost_until_ns = 0;  // from the last run on; 0: nothing is
+  int64_t lost_until_ns = 0;  // lines since the last run are lost until then; 0: none
 };
 
-// Lines of a time, from what keeps logs on this machine: systemd's journal, else files of syslog.
-// False: nothing here does, it may not be read, or holds no line of the kernel's from any time.
-bool gather_kept(const Context& context, int64_t from_ns, int64_t until_ns, Gathered& gathered) {
+// Reads lines of a time span from persistent logs of this machine: the systemd journal, else syslog
+// files. False: there are none, they are unreadable, or contain no kernel line at all.
+bool read_persistent(const CheckContext& context, int64_t from_ns, int64_t until_ns,
+                     CollectedLog& collected) {
   bool any = false;
-  const auto add = [&](LogLine line) {
+  const auto add = [&](KernelLogLine line) {
     any |= line.wall_ns && !line.text.empty();
     if (line.wall_ns && *line.wall_ns >= from_ns && *line.wall_ns < until_ns) {
-      gathered.judge.add(line);
+      collected.judge.add(line);
     }
   };
   const int64_t now_ns = context.clock.wall_ns();
@@ -51,9 +52,9 @@ bool gather_kept(const Context& context, int64_t from_ns, int64_t until_ns, Gath
                     context.clock, kJournalNs, kJournalMax);
     if (journal && journal->ended_well() && !journal->output.empty()) {
       for (const std::string_view line : split(journal->output, '\n')) {
-        if (!line.empty()) add(parse_log_line(line, now_ns));
+        if (!line.empty()) add(parse_kernel_log_line(line, now_ns));
       }
-      gathered.sources.emplace_back("journal");
+      collected.sources.emplace_back("journal");
       return true;
     }
   }
@@ -65,18 +66,18 @@ bool gather_kept(const Context& context, int64_t from_ns, int64_t until_ns, Gath
       (void)read_log(context.tree.disk(), context.tree.on_disk(path), now_ns, add);
     }
     if (!any) continue;
-    gathered.sources.push_back(file);
+    collected.sources.push_back(file);
     return true;
   }
   return false;
 }
 
-Result<void> gather(const Context& context, Gathered& gathered) {
+Result<void> gather(const CheckContext& context, CollectedLog& collected) {
   if (!context.log_file.empty()) {
-    gathered.sources.push_back(context.log_file);
+    collected.sources.push_back(context.log_file);
     FF_TRY(read_log(context.tree.disk(), context.log_file, context.clock.wall_ns(),
-                    [&](const LogLine& line) { gathered.judge.add(line); }));
-    if (gathered.judge.saw_a_log()) return {};
+                    [&](const KernelLogLine& line) { collected.judge.add(line); }));
+    if (collected.judge.is_kernel_log()) return {};
     Error error = fail(Errc::failed, "{}: no line looks like one of the kernel", context.log_file);
     error.hint = "Save one with: dmesg, or journalctl -k";
     return error;
@@ -84,17 +85,17 @@ Result<void> gather(const Context& context, Gathered& gathered) {
   const int64_t now_ns = context.clock.wall_ns();
   const int64_t from_ns = context.since_ns > 0 ? context.since_ns : now_ns - kWeekNs;
   if (!context.tree.is_machine()) {
-    if (gather_kept(context, 0, now_ns, gathered)) return {};
-    Error error = fail(Errc::not_found, "this tree holds no log of the kernel (/var/log/kern.log)");
+    if (read_persistent(context, 0, now_ns, collected)) return {};
+    Error error = fail(Errc::not_found, "this tree contains no kernel log (/var/log/kern.log)");
     error.hint = "Give it with --log FILE.";
     return error;
   }
   const auto records = read_kernel_messages();
   if (!records) {
-    if (gather_kept(context, from_ns, now_ns, gathered)) return {};
+    if (read_persistent(context, from_ns, now_ns, collected)) return {};
     return records.error();
   }
-  gathered.sources.emplace_back("/dev/kmsg");
+  collected.sources.emplace_back("/dev/kmsg");
   const int64_t boot_ns = boot_wall_ns(context);
   int64_t oldest_ns = now_ns;
   for (const std::string& record : *records) {
@@ -102,34 +103,34 @@ Result<void> gather(const Context& context, Gathered& gathered) {
     if (!line) continue;
     const int64_t at_ns = boot_ns + line->boot_ns.value_or(0);
     oldest_ns = std::min(oldest_ns, at_ns);
-    if (at_ns >= from_ns) gathered.judge.add(*line);
+    if (at_ns >= from_ns) collected.judge.add(*line);
   }
-  if (from_ns >= oldest_ns || gather_kept(context, from_ns, oldest_ns, gathered)) return {};
-  // Before the first run nobody has asked for it.
-  if (context.since_ns > 0) gathered.lost_until_ns = oldest_ns;
+  if (from_ns >= oldest_ns || read_persistent(context, from_ns, oldest_ns, collected)) return {};
+  // Before the first run nothing is required.
+  if (context.since_ns > 0) collected.lost_until_ns = oldest_ns;
   return {};
 }
 
 }  // namespace
 
-void check_log(const Context& context) {
-  Gathered gathered;
-  if (const auto done = gather(context, gathered); !done) {
+void check_log(const CheckContext& context) {
+  CollectedLog collected;
+  if (const auto done = gather(context, collected); !done) {
     return context.report(
         {.name = "log.kernel", .found = done.error().message, .hint = done.error().hint});
   }
-  if (gathered.lost_until_ns > 0) {
+  if (collected.lost_until_ns > 0) {
     context.report(
         {.name = "log.kernel",
-         .part = "what is lost",
-         .found = fmt::format("nobody has kept the log from {} to {}",
-                              format_time(context.since_ns), format_time(gathered.lost_until_ns)),
-         .hint = "Keep the kernel's log: systemd-journald with Storage=persistent, or a "
+         .part = "lost lines",
+         .found = fmt::format("the kernel log from {} to {} was not kept",
+                              format_time(context.since_ns), format_time(collected.lost_until_ns)),
+         .hint = "Keep the kernel log: systemd-journald with Storage=persistent, or a "
                  "syslog daemon."});
   }
-  for (Finding& finding : gathered.judge.findings()) {
+  for (Finding& finding : collected.judge.findings()) {
     if (finding.verdict == Verdict::pass && finding.part.empty()) {
-      finding.found += fmt::format(" of {}", fmt::join(gathered.sources, ", "));
+      finding.found += fmt::format(" of {}", fmt::join(collected.sources, ", "));
     }
     context.report(std::move(finding));
   }

@@ -1,4 +1,4 @@
-// log_rules.cc: the words, as drivers of Linux 5.10 to 6.12 write them.
+// log_rules.cc: the rules, with the words of drivers of Linux 5.10 to 6.12.
 #include "ops/validate/log_rules.h"
 
 #include <algorithm>
@@ -12,194 +12,221 @@ namespace ff::validate {
 
 namespace {
 
-using enum Verdict;
-
 constexpr const char* kReplaceDimm = "Run a memory test; replace the DIMM that is named.";
 constexpr const char* kReplaceDisk =
-    "Look at the disk's health (validate, group storage); replace it.";
-constexpr const char* kReseat = "Reseat the card or its cable; look at pci.link and pci.aer.";
-constexpr const char* kTakeOut =
-    "Take the node out and look at the event with mcelog or rasdaemon.";
-constexpr const char* kLookAtEvent = "Look at the event with mcelog or rasdaemon.";
+    "Check the health of the disk (validate, group storage); replace it.";
+constexpr const char* kReseat = "Reseat the card or its cable; see pci.link and pci.aer.";
+constexpr const char* kDrainNode = "Drain the node and read the event with mcelog or rasdaemon.";
+constexpr const char* kCheckEvent = "Read the event with mcelog or rasdaemon.";
 constexpr const char* kResetCard =
     "Reset the card or restart the node; if it comes back, replace it.";
-constexpr const char* kCheckCable = "Look at the cable, its transceivers and the switch's port.";
-constexpr const char* kStuck =
-    "Look at the lines behind it; update the kernel or the driver that is named.";
+constexpr const char* kCheckCable = "Check the cable, its transceivers and the switch port.";
+constexpr const char* kStuck = "Read the following lines; update the kernel or the named driver.";
 constexpr int64_t kStartingNs = 300 * kSecond;
-constexpr const char* kCheckFs = "Unmount it and run fsck; look at the disk under it.";
+constexpr const char* kCheckFs = "Unmount it and run fsck; check its disk.";
 
-// The first that fits counts: what is worse comes first.
+// The first matching rule counts: worse ones come first.
 constexpr std::array kRules = {
     LogRule{"log.mce",
             {"mce: [Hardware Error]: CPU", "Machine Check Exception"},
-            fail,
+            Verdict::fail,
             "machine check exception",
-            kTakeOut},
+            kDrainNode},
     LogRule{"log.mce",
             {"mce: Uncorrected hardware memory error"},
-            fail,
-            "a program met bad memory",
+            Verdict::fail,
+            "a program hit bad memory",
             kReplaceDimm},
     LogRule{"log.mce",
             {"Hardware Error]: event severity: fatal"},
-            fail,
+            Verdict::fail,
             "fatal hardware error",
-            "Take the node out and ask its maker."},
+            "Drain the node and contact its vendor."},
     LogRule{"log.mce",
             {"Hardware Error]: event severity: recoverable"},
-            fail,
+            Verdict::fail,
             "uncorrected hardware error",
-            kTakeOut},
+            kDrainNode},
     LogRule{"log.mce",
             {"Hardware Error]: event severity: corrected"},
-            degraded,
+            Verdict::degraded,
             "corrected hardware errors",
-            kLookAtEvent},
-    // AMD's, decoded.
+            kCheckEvent},
+    // Decoded messages of AMD.
     LogRule{"log.mce",
             {"[Hardware Error]: System Fatal error"},
-            fail,
+            Verdict::fail,
             "fatal hardware error",
-            kTakeOut},
+            kDrainNode},
     LogRule{"log.mce",
             {"[Hardware Error]: Uncorrected, "},
-            fail,
+            Verdict::fail,
             "uncorrected hardware error",
-            kTakeOut},
+            kDrainNode},
     LogRule{"log.mce",
             {"[Hardware Error]: Deferred error"},
-            degraded,
+            Verdict::degraded,
             "deferred hardware errors",
-            kLookAtEvent},
+            kCheckEvent},
     LogRule{"log.mce",
             {"[Hardware Error]: Corrected error"},
-            degraded,
+            Verdict::degraded,
             "corrected hardware errors",
-            kLookAtEvent},
-    LogRule{"log.mce", {"mce: [Hardware Error]"}, degraded, "machine check", kLookAtEvent},
+            kCheckEvent},
+    LogRule{"log.mce", {"mce: [Hardware Error]"}, Verdict::degraded, "machine check", kCheckEvent},
     LogRule{"log.mce",
             {"temperature ", "above threshold, cpu clock "},
-            degraded,
+            Verdict::degraded,
             "CPU too hot",
-            "Look at fans, filters and the room."},
-    LogRule{"log.edac", {"EDAC", " UE "}, fail, "uncorrected memory error", kReplaceDimm},
-    LogRule{"log.edac", {"EDAC", " CE "}, degraded, "corrected memory errors", kReplaceDimm},
-    LogRule{"log.edac", {"Memory failure: "}, fail, "a page of memory was given up", kReplaceDimm},
+            "Check fans, filters and room temperature."},
+    LogRule{"log.edac", {"EDAC", " UE "}, Verdict::fail, "uncorrected memory error", kReplaceDimm},
+    LogRule{
+        "log.edac", {"EDAC", " CE "}, Verdict::degraded, "corrected memory errors", kReplaceDimm},
+    LogRule{"log.edac",
+            {"Memory failure: "},
+            Verdict::fail,
+            "a page of memory was given up",
+            kReplaceDimm},
     // "Corrected" until Linux 6.8, "Correctable" since.
     LogRule{"log.pcie",
             {"PCIe Bus Error: severity=Uncorrect"},
-            fail,
+            Verdict::fail,
             "uncorrected PCIe error",
             kReseat},
     LogRule{"log.pcie",
             {"PCIe Bus Error: severity=Correct"},
-            degraded,
+            Verdict::degraded,
             "corrected PCIe errors",
             kReseat},
     LogRule{"log.pcie",
             {"DPC: containment event"},
-            fail,
+            Verdict::fail,
             "a PCIe link was cut off after an error",
             kReseat},
-    LogRule{"log.pcie", {"pciehp", "Link Down"}, fail, "a PCIe link went down", kReseat},
+    LogRule{"log.pcie", {"pciehp", "Link Down"}, Verdict::fail, "a PCIe link went down", kReseat},
     LogRule{"log.nvme",
             {"nvme", "controller is down"},
-            fail,
-            "an NVMe controller went down",
+            Verdict::fail,
+            "an NVMe controller failed",
             kReplaceDisk},
     LogRule{"log.nvme",
             {"nvme", "Device not ready; aborting"},
-            fail,
+            Verdict::fail,
             "an NVMe disk does not start",
             kReplaceDisk},
     LogRule{"log.nvme",
             {"nvme", "Removing after probe failure"},
-            fail,
+            Verdict::fail,
             "an NVMe disk is gone",
             kReplaceDisk},
     LogRule{"log.nvme",
             {"nvme", "Disabling device after reset failure"},
-            fail,
+            Verdict::fail,
             "an NVMe disk is gone",
             kReplaceDisk},
+    LogRule{"log.nvme",
+            {"nvme", "QID", " timeout"},
+            Verdict::degraded,
+            "an NVMe disk timed out",
+            kReplaceDisk},
+    // Drives of removable media.
+    LogRule{"log.disk", {"error, dev fd"}, Verdict::skipped, "", ""},
+    LogRule{"log.disk", {"error, dev sr"}, Verdict::skipped, "", ""},
     LogRule{
-        "log.nvme", {"nvme", "QID", " timeout"}, degraded, "an NVMe disk was late", kReplaceDisk},
-    // Drives of media that come and go.
-    LogRule{"log.disk", {"error, dev fd"}, skipped, "", ""},
-    LogRule{"log.disk", {"error, dev sr"}, skipped, "", ""},
-    LogRule{"log.disk", {"critical medium error"}, fail, "a disk cannot read", kReplaceDisk},
-    LogRule{"log.disk", {"I/O error, dev "}, fail, "a disk failed", kReplaceDisk},
-    LogRule{"log.disk", {"exception Emask"}, degraded, "errors on a disk's link", kReplaceDisk},
-    LogRule{"log.fs", {"Remounting", "read-only"}, fail, "a file system went read-only", kCheckFs},
-    LogRule{"log.fs", {"EXT4-fs error"}, fail, "a file system is damaged", kCheckFs},
-    LogRule{"log.fs", {"XFS (", "orruption"}, fail, "a file system is damaged", kCheckFs},
-    LogRule{"log.fs", {"XFS (", "I/O error"}, fail, "a file system met a disk's error", kCheckFs},
-    LogRule{"log.fs", {"XFS (", "hutting down"}, fail, "a file system was shut down", kCheckFs},
-    LogRule{"log.fs", {"BTRFS critical (device "}, fail, "a file system is damaged", kCheckFs},
-    LogRule{"log.fs", {"BTRFS error (device "}, fail, "a file system is damaged", kCheckFs},
+        "log.disk", {"critical medium error"}, Verdict::fail, "a disk cannot read", kReplaceDisk},
+    LogRule{"log.disk", {"I/O error, dev "}, Verdict::fail, "a disk failed", kReplaceDisk},
+    LogRule{"log.disk",
+            {"exception Emask"},
+            Verdict::degraded,
+            "errors on a disk's link",
+            kReplaceDisk},
+    LogRule{"log.fs",
+            {"Remounting", "read-only"},
+            Verdict::fail,
+            "a file system went read-only",
+            kCheckFs},
+    LogRule{"log.fs", {"EXT4-fs error"}, Verdict::fail, "a file system is damaged", kCheckFs},
+    LogRule{"log.fs", {"XFS (", "orruption"}, Verdict::fail, "a file system is damaged", kCheckFs},
+    LogRule{"log.fs",
+            {"XFS (", "I/O error"},
+            Verdict::fail,
+            "a file system met a disk's error",
+            kCheckFs},
+    LogRule{"log.fs",
+            {"XFS (", "hutting down"},
+            Verdict::fail,
+            "a file system was shut down",
+            kCheckFs},
+    LogRule{
+        "log.fs", {"BTRFS critical (device "}, Verdict::fail, "a file system is damaged", kCheckFs},
+    LogRule{
+        "log.fs", {"BTRFS error (device "}, Verdict::fail, "a file system is damaged", kCheckFs},
     LogRule{"log.ib",
             {"mlx5_core", "health compromised"},
-            fail,
+            Verdict::fail,
             "a network card has failed",
             kResetCard},
     LogRule{"log.ib",
             {"mlx5_core", "Fatal error ", " detected"},
-            fail,
+            Verdict::fail,
             "a network card has failed",
             kResetCard},
     LogRule{"log.ib",
             {"mlx5_core", "Port module event[error]"},
-            degraded,
+            Verdict::degraded,
             "a cable or transceiver failed",
             kCheckCable},
     LogRule{"log.ib",
             {"mlx5_core", "insufficient power"},
-            degraded,
+            Verdict::degraded,
             "a slot gives too little power",
             kReseat},
     LogRule{"log.ib",
             {"mlx5_core", "Link down"},
-            degraded,
+            Verdict::degraded,
             "an InfiniBand or Ethernet link went down",
             kCheckCable,
             false},
     LogRule{"log.gpu",
             {"NVRM: ", "RmInitAdapter failed"},
-            fail,
+            Verdict::fail,
             "a GPU does not start",
-            "Start the node again; if it does not start then, ask support."},
+            "Restart the node; if the GPU still does not start, contact support."},
     LogRule{"log.gpu",
             {"nvidia-nvswitch", "SXid (", ", Fatal"},
-            fail,
+            Verdict::fail,
             "fatal error of an NVSwitch",
-            "Reset all GPUs and NVSwitches of the node; if it comes back, ask support."},
+            "Reset all GPUs and NVSwitches of the node; if it recurs, contact support."},
     LogRule{"log.gpu",
             {"nvidia-nvswitch", "SXid ("},
-            degraded,
+            Verdict::degraded,
             "errors of an NVSwitch",
-            "Look it up in NVIDIA's guide of Fabric Manager, and whether it goes on."},
+            "See the Fabric Manager guide of NVIDIA, and watch whether it continues."},
     LogRule{"log.kernel",
             {"Out of memory: Killed process"},
-            degraded,
+            Verdict::degraded,
             "a program was killed for memory",
-            "Look at what ran: memory of the node was used up."},
+            "Check which program used up the memory of the node."},
     LogRule{"log.kernel",
             {"detected hard LOCKUP"},
-            fail,
+            Verdict::fail,
             "a core was stuck with interrupts off",
             kStuck},
-    LogRule{"log.kernel", {"BUG: soft lockup"}, degraded, "a core was stuck in the kernel", kStuck},
+    LogRule{"log.kernel",
+            {"BUG: soft lockup"},
+            Verdict::degraded,
+            "a core was stuck in the kernel",
+            kStuck},
     LogRule{"log.kernel",
             {"rcu", "detected stall"},
-            degraded,
+            Verdict::degraded,
             "a core was stuck in the kernel",
             kStuck},
     LogRule{"log.kernel",
             {"blocked for more than", "seconds"},
-            degraded,
+            Verdict::degraded,
             "a task hung",
-            "Look at the disk or file system that it waited for."},
+            "Check the disk or file system that it waited for."},
 };
 
 bool fits(const LogRule& rule, std::string_view text) {
@@ -219,41 +246,41 @@ std::span<const LogRule> log_rules() { return kRules; }
 const LogRule* find_rule(std::string_view text) {
   const auto found =
       std::ranges::find_if(kRules, [&](const LogRule& rule) { return fits(rule, text); });
-  return found == kRules.end() || found->verdict == skipped ? nullptr : &*found;
+  return found == kRules.end() || found->verdict == Verdict::skipped ? nullptr : &*found;
 }
 
-void LogJudge::Met::add(const LogLine& line) {
+void LogAnalyzer::RuleMatch::add(const KernelLogLine& line) {
   count++;
   last = line.text;
 }
 
-std::string LogJudge::Met::told() const {
+std::string LogAnalyzer::RuleMatch::text() const {
   constexpr size_t kShown = 200;
   std::string line = printable(std::string_view(last).substr(0, kShown));
   return count == 1 ? line : fmt::format("{} times, last: {}", count, line);
 }
 
-Finding LogJudge::of_xid(const XidLine& seen, const Met& met) {
+Finding LogAnalyzer::xid_finding(const XidLine& seen, const RuleMatch& met) {
   const Xid* const known = find_xid(seen.code);
   Finding finding{.name = "log.xid", .part = seen.device};
   finding.value = static_cast<double>(met.count);
   finding.expected = "none";
   if (known == nullptr) {
-    finding.verdict = degraded;
-    finding.found = fmt::format("Xid {}: {}", seen.code, met.told());
+    finding.verdict = Verdict::degraded;
+    finding.found = fmt::format("Xid {}: {}", seen.code, met.text());
     finding.source = "NVIDIA's driver";
-    finding.hint = "Look it up in NVIDIA's catalogue of Xid errors.";
+    finding.hint = "See the Xid catalogue of NVIDIA.";
     return finding;
   }
   finding.verdict = xid_verdict(*known);
-  finding.found = fmt::format("Xid {}, {}: {}", seen.code, known->about, met.told());
+  finding.found = fmt::format("Xid {}, {}: {}", seen.code, known->about, met.text());
   finding.source =
       fmt::format("NVIDIA: {}; paper: {}", known->immediate, xid_class_name(known->of));
   finding.hint = xid_hint(*known);
   return finding;
 }
 
-void LogJudge::add(const LogLine& line) {
+void LogAnalyzer::add(const KernelLogLine& line) {
   if (line.text.empty()) return;
   lines_++;
   timed_ |= line.has_time();
@@ -261,19 +288,19 @@ void LogJudge::add(const LogLine& line) {
     xids_[{xid->device, xid->code}].add(line);
   } else if (const LogRule* const rule = find_rule(line.text)) {
     const bool starting = line.boot_ns && *line.boot_ns < kStartingNs;
-    if (rule->while_starting || !starting) met_[rule].add(line);
+    if (rule->while_starting || !starting) matches_[rule].add(line);
   }
 }
 
-std::vector<Finding> LogJudge::findings() const {
+std::vector<Finding> LogAnalyzer::findings() const {
   std::vector<Finding> findings;
   std::set<std::string_view> bad;
-  for (const auto& [rule, what] : met_) {
+  for (const auto& [rule, what] : matches_) {
     bad.insert(rule->name);
     findings.push_back({.name = rule->name,
                         .part = rule->about,
                         .verdict = rule->verdict,
-                        .found = what.told(),
+                        .found = what.text(),
                         .value = static_cast<double>(what.count),
                         .expected = "none",
                         .source = "the kernel's log",
@@ -281,14 +308,14 @@ std::vector<Finding> LogJudge::findings() const {
   }
   for (const auto& [seen, what] : xids_) {
     bad.insert("log.xid");
-    findings.push_back(of_xid({.device = seen.first, .code = seen.second}, what));
+    findings.push_back(xid_finding({.device = seen.first, .code = seen.second}, what));
   }
   std::set<std::string_view> names{"log.xid"};
   for (const LogRule& rule : kRules) names.insert(rule.name);
   for (const std::string_view name : names) {
     if (bad.contains(name)) continue;
     findings.push_back({.name = std::string(name),
-                        .verdict = pass,
+                        .verdict = Verdict::pass,
                         .found = fmt::format("nothing in {} lines", lines_),
                         .value = 0,
                         .expected = "none",

@@ -1,4 +1,4 @@
-// What lines of the kernel's log say of the hardware: words to look for, and what they mean.
+// Rules for hardware faults in the kernel log: words to search for, and their meaning.
 #pragma once
 
 #include <cstdint>
@@ -17,45 +17,44 @@ namespace ff::validate {
 
 struct LogRule {
   const char* name;      // of the check: "log.mce"
-  const char* words[3];  // all in one line, in this order; null behind the last
-  Verdict verdict;       // skipped: says nothing of hardware after all
+  const char* words[3];  // all in one line, in this order; unused: null
+  Verdict verdict;       // skipped: not about hardware after all
   const char* about;
   const char* hint;
-  bool while_starting = true;  // false: no trouble in the first minutes, as links come up
+  bool while_starting = true;  // false: ignored in the first minutes after boot, when links come up
 };
 std::span<const LogRule> log_rules();
 
-// The rule of a line; null: it says nothing of hardware. Lines of Xid have a reader of their own
-// (xid.h).
+// The rule that matches a line; null: none. Xid lines have a parser of their own (xid.h).
 const LogRule* find_rule(std::string_view text);
 
-// What lines of a log say, however many there are.
-class LogJudge {
+// Collects the findings of a log of any length.
+class LogAnalyzer {
  public:
-  void add(const LogLine& line);
+  void add(const KernelLogLine& line);
   uint64_t lines() const { return lines_; }
-  // Whether anything of what was added can have come from a kernel.
-  bool saw_a_log() const { return timed_ || !met_.empty() || !xids_.empty(); }
-  // One finding for each rule, and for each Xid of each GPU, that was met: how often, and the last
-  // line. A check whose rules none has met passes.
+  // Whether any of the lines looks like a kernel log.
+  bool is_kernel_log() const { return timed_ || !matches_.empty() || !xids_.empty(); }
+  // One finding for each matching rule, and for each Xid of each GPU: the count and the last line.
+  // A check without matching rules passes.
   std::vector<Finding> findings() const;
 
  private:
-  struct Met {
+  struct RuleMatch {
     uint64_t count = 0;
     std::string last = {};
-    void add(const LogLine& line);
-    std::string told() const;
+    void add(const KernelLogLine& line);
+    std::string text() const;
   };
-  static Finding of_xid(const XidLine& seen, const Met& met);
+  static Finding xid_finding(const XidLine& seen, const RuleMatch& met);
 
   uint64_t lines_ = 0;
   bool timed_ = false;
-  std::map<const LogRule*, Met> met_;
-  std::map<std::pair<std::string, int>, Met> xids_;  // by GPU and code
+  std::map<const LogRule*, RuleMatch> matches_;
+  std::map<std::pair<std::string, int>, RuleMatch> xids_;  // by GPU and code
 };
 
-// The kernel's log since the last run, or a saved one, whole.
-void check_log(const Context& context);
+// The kernel log since the last run, or a whole saved log.
+void check_log(const CheckContext& context);
 
 }  // namespace ff::validate

@@ -1,4 +1,4 @@
-// network.cc: ports, and what their counters have done since the last run.
+// network.cc: ports, and the changes of their counters since the last run.
 #include "ops/validate/network.h"
 
 #include <algorithm>
@@ -16,13 +16,13 @@ constexpr const char* kIb = "/sys/class/infiniband";
 constexpr const char* kNet = "/sys/class/net";
 constexpr const char* kBonds = "/proc/net/bonding";
 constexpr const char* kCable =
-    "Look at the cable, its transceivers and the port of the switch; then replace the card.";
+    "Check the cable, its transceivers and the switch port; then replace the card.";
 constexpr std::array kIbErrors = {
     "symbol_error",    "link_error_recovery",         "link_downed",
     "port_rcv_errors", "local_link_integrity_errors", "excessive_buffer_overrun_errors"};
 constexpr uint64_t kIffUp = 1;  // linux/if.h
 
-std::optional<uint64_t> count_of(const Tree& tree, const std::string& path) {
+std::optional<uint64_t> count_of(const SystemTree& tree, const std::string& path) {
   const auto text = tree.maybe_text(path);
   return text ? parse_u64(*text) : std::nullopt;
 }
@@ -34,7 +34,7 @@ std::string after_colon(const std::optional<std::string>& text) {
   return printable(colon == text->npos ? *text : text->substr(colon + 2));
 }
 
-IbPort ib_port(const Tree& tree, const std::string& name, const std::string& at) {
+IbPort ib_port(const SystemTree& tree, const std::string& name, const std::string& at) {
   IbPort port{.name = name};
   port.state = after_colon(tree.maybe_text(at + "/state"));
   port.physical = after_colon(tree.maybe_text(at + "/phys_state"));
@@ -55,20 +55,20 @@ IbPort ib_port(const Tree& tree, const std::string& name, const std::string& at)
   return port;
 }
 
-// Of a counter that should stand still. What it has counted while the machine was starting says
-// nothing: links come and go then.
-Finding of_counter(const Context& context, const char* check, std::string part,
+// For a counter that should not grow. Its value from the boot phase is ignored: links come and go
+// then.
+Finding of_counter(const CheckContext& context, const char* check, std::string part,
                    std::optional<uint64_t> now, const char* what) {
   Finding finding{.name = check, .part = std::move(part)};
   if (!now) {
     finding.found = fmt::format("the count of {} cannot be read", what);
-    finding.hint = "Look at the port's counters in /sys/class.";
+    finding.hint = "Check the counters of the port in /sys/class.";
     return finding;
   }
   finding.verdict = Verdict::pass;
   finding.value = static_cast<double>(*now);
   finding.source = "the port's counters";
-  const Growth growth = growth_of(context, finding);
+  const CounterDelta growth = counter_delta(context, finding);
   if (!growth.since_run) {
     finding.found = fmt::format("{} {} since the boot, no run to compare with yet", *now, what);
     return finding;
@@ -81,18 +81,18 @@ Finding of_counter(const Context& context, const char* check, std::string part,
   return finding;
 }
 
-bool is_hardware(const Tree& tree, const std::string& name) {
+bool is_hardware(const SystemTree& tree, const std::string& name) {
   return tree.exists(fmt::format("{}/{}/device", kNet, name));
 }
 
-// Whether whoever adopted this node saw the port not in use: many have no cable.
-bool is_unused(const Context& context, std::string_view kind, const std::string& port) {
+// Whether the port was not in use when the node was adopted: many have no cable.
+bool is_unused(const CheckContext& context, std::string_view kind, const std::string& port) {
   if (!context.inventory) return false;
   const auto found = context.inventory->find(fmt::format("{} {}", kind, port));
-  return found != context.inventory->end() && found->second == kUnused;
+  return found != context.inventory->end() && found->second == kNotInUse;
 }
 
-Finding of_port(const Context& context, const IbPort& port) {
+Finding of_port(const CheckContext& context, const IbPort& port) {
   Finding finding{.name = "network.ib", .part = port.name};
   finding.found = fmt::format("{}, {}, {}", port.state.empty() ? "state unknown" : port.state,
                               port.physical, port.rate);
@@ -112,22 +112,22 @@ Finding of_port(const Context& context, const IbPort& port) {
   } else if (port.is_active()) {
     finding.verdict = Verdict::degraded;
     finding.found += ", no GID";
-    finding.hint = "Look at the subnet manager, or for RoCE at the address of the interface.";
+    finding.hint = "Check the subnet manager, or for RoCE the address of the interface.";
   } else if (is_unused(context, "ib", port.name)) {
     finding.verdict = Verdict::skipped;
     finding.source = "adopted";
   } else {
     finding.verdict = Verdict::fail;
     finding.hint = port.physical == "LinkUp"
-                       ? "The link is up and not configured: look at the subnet manager (sminfo)."
+                       ? "The link is up but not configured: check the subnet manager (sminfo)."
                    : port.physical == "Disabled"
-                       ? "The port was switched off: ibportstate, or the firmware's settings."
+                       ? "The port was disabled: see ibportstate, or the firmware settings."
                        : kCable;
   }
   return finding;
 }
 
-Finding of_ethernet(const Context& context, const NetPort& port) {
+Finding of_ethernet(const CheckContext& context, const NetPort& port) {
   Finding finding{.name = "network.ethernet", .part = port.name};
   if (!port.has_carrier) {
     finding.found = "its carrier cannot be read";
@@ -160,13 +160,13 @@ Finding of_ethernet(const Context& context, const NetPort& port) {
   return finding;
 }
 
-// Of the text of /proc/net/bonding.
+// Parses /proc/net/bonding.
 struct BondPorts {
   int ports = 0;
   std::vector<std::string> down = {};
 };
 
-// Nothing: the bonding driver did not write this.
+// Nothing: not written by the bonding driver.
 std::optional<BondPorts> parse_bond(std::string_view text) {
   if (text.find("Bonding Mode: ") == text.npos) return std::nullopt;
   BondPorts found;
@@ -174,7 +174,8 @@ std::optional<BondPorts> parse_bond(std::string_view text) {
   for (const std::string_view line : split(text, '\n')) {
     constexpr std::string_view kPort = "Slave Interface: ", kState = "MII Status: ";
     if (line.starts_with(kPort)) port = printable(line.substr(kPort.size()));
-    if (!line.starts_with(kState) || port.empty()) continue;  // the bond's own comes first
+    if (!line.starts_with(kState) || port.empty())
+      continue;  // the state of the bond itself comes first
     found.ports++;
     if (line.substr(kState.size()) != "up") found.down.push_back(port);
     port.clear();
@@ -182,7 +183,7 @@ std::optional<BondPorts> parse_bond(std::string_view text) {
   return found;
 }
 
-Finding of_bond(const Context& context, const std::string& bond) {
+Finding of_bond(const CheckContext& context, const std::string& bond) {
   Finding finding{.name = "network.bond", .part = bond};
   const std::string path = io::join(kBonds, bond);
   const auto found = parse_bond(context.tree.maybe_text(path).value_or(""));
@@ -207,7 +208,7 @@ Finding of_bond(const Context& context, const std::string& bond) {
 
 }  // namespace
 
-std::vector<IbPort> ib_ports(const Tree& tree) {
+std::vector<IbPort> ib_ports(const SystemTree& tree) {
   std::vector<IbPort> ports;
   for (const std::string& device : tree.list(kIb)) {
     const std::string all = fmt::format("{}/{}/ports", kIb, device);
@@ -220,14 +221,14 @@ std::vector<IbPort> ib_ports(const Tree& tree) {
 
 bool IbPort::is_active() const { return state == "ACTIVE"; }
 
-std::vector<std::string> bonds(const Tree& tree) { return tree.list(kBonds); }
+std::vector<std::string> bonds(const SystemTree& tree) { return tree.list(kBonds); }
 
-size_t ports_of_bond(const Tree& tree, const std::string& bond) {
+size_t ports_of_bond(const SystemTree& tree, const std::string& bond) {
   const auto found = parse_bond(tree.maybe_text(io::join(kBonds, bond)).value_or(""));
   return found ? static_cast<size_t>(found->ports) : 0;
 }
 
-std::vector<NetPort> net_ports(const Tree& tree) {
+std::vector<NetPort> net_ports(const SystemTree& tree) {
   std::vector<NetPort> ports;
   for (const std::string& name : tree.list(kNet)) {
     if (!is_hardware(tree, name)) continue;
@@ -249,7 +250,7 @@ std::vector<NetPort> net_ports(const Tree& tree) {
   return ports;
 }
 
-void check_network_ib(const Context& context) {
+void check_network_ib(const CheckContext& context) {
   const auto ports = ib_ports(context.tree);
   for (const IbPort& port : ports) {
     context.report(of_port(context, port));
@@ -260,19 +261,19 @@ void check_network_ib(const Context& context) {
     if (!port.errors.empty()) continue;
     Finding none = of_counter(context, "network.ib-errors", port.name, std::nullopt, "errors");
     if (context.inventory && !context.inventory->contains("ib-errors")) {
-      none.verdict = Verdict::skipped;  // as those of software count none
+      none.verdict = Verdict::skipped;  // software devices have no counters
       none.source = "adopted";
     }
     context.report(std::move(none));
   }
   if (!ports.empty()) return;
-  context.report(nothing_of(context, "network.ib", "ib", "no InfiniBand or RoCE device"));
+  context.report(missing_finding(context, "network.ib", "ib", "no InfiniBand or RoCE device"));
 }
 
-void check_network_ethernet(const Context& context) {
+void check_network_ethernet(const CheckContext& context) {
   bool any = false;
   for (const NetPort& port : net_ports(context.tree)) {
-    if (!port.is_up) continue;  // nobody wants it
+    if (!port.is_up) continue;  // administratively down
     any = true;
     context.report(of_ethernet(context, port));
     context.report(of_counter(context, "network.flaps", port.name, port.carrier_changes,
@@ -281,14 +282,14 @@ void check_network_ethernet(const Context& context) {
   }
   if (any) return;
   context.report(
-      nothing_of(context, "network.ethernet", "net", "no Ethernet port of hardware that is up"));
+      missing_finding(context, "network.ethernet", "net", "no hardware Ethernet port is up"));
 }
 
-void check_network_bond(const Context& context) {
+void check_network_bond(const CheckContext& context) {
   const auto all = bonds(context.tree);
   for (const std::string& bond : all) context.report(of_bond(context, bond));
   if (!all.empty()) return;
-  context.report(nothing_of(context, "network.bond", "bond", "no bond"));
+  context.report(missing_finding(context, "network.bond", "bond", "no bond"));
 }
 
 }  // namespace ff::validate

@@ -1,7 +1,6 @@
-// Network ports as sysfs shows them: InfiniBand and RoCE (sysfs-class-infiniband), Ethernet
-// (sysfs-class-net), bonds (/proc/net/bonding). What counts errors is held against the last run, so
-// that links that went down and came back between runs are seen (paper, section VII-C2: flash
-// cuts).
+// Network ports in sysfs: InfiniBand and RoCE (sysfs-class-infiniband), Ethernet (sysfs-class-net),
+// bonds (/proc/net/bonding). Error counters are compared with the last run, so that links which
+// went down and came back between runs are found (Fire-Flyer paper, VII-C2: flash cuts).
 #pragma once
 
 #include <cstdint>
@@ -23,29 +22,29 @@ struct IbPort {
   double rate_gbit = 0;
   std::string rate = {};  // "200 Gb/sec (4X HDR)"
   bool is_active() const;
-  int gids = 0;  // that are set
-  // Those that only grow when something is wrong, and are there: "link_downed" -> 3.
+  int gids = 0;  // number of GIDs that are set
+  // Present counters that only grow on errors: "link_downed" -> 3.
   std::vector<std::pair<std::string, uint64_t>> errors = {};
 };
-std::vector<IbPort> ib_ports(const Tree& tree);
+std::vector<IbPort> ib_ports(const SystemTree& tree);
 
 struct NetPort {
   std::string name;    // "eth0"
-  bool is_up = false;  // an administrator wants it up
+  bool is_up = false;  // administratively up
   std::optional<bool> has_carrier = {};
   double mtu = 0;           // bytes
   double speed_mbit = 0;    // 0: unknown
   std::string duplex = {};  // "full", "half", ""
   std::optional<uint64_t> carrier_changes = {};
-  std::optional<uint64_t> errors = {};  // both ways, with CRC errors
+  std::optional<uint64_t> errors = {};  // both directions, with CRC errors
 };
-// Those of hardware: not loopback, bridges, tunnels, containers' pairs.
-std::vector<NetPort> net_ports(const Tree& tree);
-std::vector<std::string> bonds(const Tree& tree);
-size_t ports_of_bond(const Tree& tree, const std::string& bond);
+// Hardware ports: not loopback, bridges, tunnels or veth pairs.
+std::vector<NetPort> net_ports(const SystemTree& tree);
+std::vector<std::string> bonds(const SystemTree& tree);
+size_t ports_of_bond(const SystemTree& tree, const std::string& bond);
 
-void check_network_ib(const Context& context);
-void check_network_ethernet(const Context& context);
-void check_network_bond(const Context& context);
+void check_network_ib(const CheckContext& context);
+void check_network_ethernet(const CheckContext& context);
+void check_network_bond(const CheckContext& context);
 
 }  // namespace ff::validate

@@ -1,4 +1,4 @@
-// parts.cc: looking at each kind of part, and holding all against what was recorded.
+// parts.cc: collects the parts of each kind, and compares them with the inventory.
 #include "ops/validate/parts.h"
 
 #include <algorithm>
@@ -22,11 +22,11 @@ constexpr const char* kAdopt = "If the node is right as it is now: ff validate a
 
 std::string_view kind_of_part(std::string_view key) { return key.substr(0, key.find(' ')); }
 
-void add_memory(const Tree& tree, Inventory& all) {
+void add_memory(const SystemTree& tree, Inventory& all) {
   const auto modules = dimms(tree);
   if (!modules) {
     for (const char* const kind : {"dimm", "memory"}) {
-      all[std::string(kUnseen) + kind] = modules.error().message;
+      all[std::string(kUnreadablePrefix) + kind] = modules.error().message;
     }
     return;
   }
@@ -39,7 +39,7 @@ void add_memory(const Tree& tree, Inventory& all) {
   if (memory > 0) all["memory"] = format_size(memory);
 }
 
-void add_devices(const Tree& tree, Inventory& all) {
+void add_devices(const SystemTree& tree, Inventory& all) {
   for (const PciDevice& device : pci_devices(tree)) {
     if (device.kind != PciKind::other) all["pci " + device.address] = device.name();
     if (device.kind != PciKind::other && device.link) all["link"] = "told";
@@ -49,14 +49,14 @@ void add_devices(const Tree& tree, Inventory& all) {
     all["gpu " + gpu.address] = fmt::format("{:04x}:{:04x}", gpu.vendor, gpu.device);
   }
   for (const IbPort& port : ib_ports(tree)) {
-    all["ib " + port.name] =
-        port.is_active() ? fmt::format("{} {}", port.link_layer, port.rate) : std::string(kUnused);
+    all["ib " + port.name] = port.is_active() ? fmt::format("{} {}", port.link_layer, port.rate)
+                                              : std::string(kNotInUse);
     if (!port.errors.empty()) all["ib-errors"] = "counted";
   }
   for (const NetPort& port : net_ports(tree)) {
     if (!port.is_up) continue;
     if (!port.has_carrier.value_or(false)) {
-      all["net " + port.name] = kUnused;
+      all["net " + port.name] = kNotInUse;
       continue;
     }
     const std::string speed = port.speed_mbit > 0 ? fmt::format("{:g} Mbit/s", port.speed_mbit)
@@ -77,7 +77,7 @@ void add_devices(const Tree& tree, Inventory& all) {
 
 }  // namespace
 
-Inventory take_inventory(const Tree& tree) {
+Inventory collect_inventory(const SystemTree& tree) {
   Inventory all;
   const CpuFacts cpus = cpu_facts(tree);
   all["cores"] = fmt::format("{}", cpus.online.size());
@@ -85,47 +85,48 @@ Inventory take_inventory(const Tree& tree) {
   if (cpus.counts_throttling) all["throttle"] = "counted";
   if (cpus.has_cpufreq) all["cpufreq"] = "driven";
   if (!memory_controllers(tree).empty()) all["edac"] = "counted";
-  if (tree.is_machine() && clock_facts().kept) all["clock"] = "kept";
+  if (tree.is_machine() && clock_facts().synchronized) all["clock"] = "kept";
   add_memory(tree, all);
   add_devices(tree, all);
   return all;
 }
 
-void check_host_inventory(const Context& context) {
+void check_host_inventory(const CheckContext& context) {
   if (!context.inventory) {
-    return context.report({.name = "host.inventory",
-                           .found = "this node was never adopted",
-                           .hint = "Look that all its parts are there, then: ff validate adopt"});
+    return context.report(
+        {.name = "host.inventory",
+         .found = "this node was never adopted",
+         .hint = "Check that all its parts are present, then: ff validate adopt"});
   }
-  const Inventory now = take_inventory(context.tree);
+  const Inventory now = collect_inventory(context.tree);
   size_t right = 0, recorded = 0;
   for (const auto& [part, what] : *context.inventory) {
-    if (part.starts_with(kUnseen)) continue;
+    if (part.starts_with(kUnreadablePrefix)) continue;
     recorded++;
     const auto found = now.find(part);
-    const bool unused = what == kUnused;  // its cable may come
+    const bool unused = what == kNotInUse;  // a cable may be plugged in later
     if (found != now.end() && (found->second == what || unused)) {
       right++;
       continue;
     }
     Finding finding{.name = "host.inventory", .part = part, .expected = what, .source = "adopted"};
-    const auto unseen = now.find(std::string(kUnseen).append(kind_of_part(part)));
+    const auto unseen = now.find(std::string(kUnreadablePrefix).append(kind_of_part(part)));
     if (found == now.end() && unseen != now.end()) {
       finding.found = unseen->second;
       finding.hint = "Run it as root.";
     } else if (found == now.end()) {
       finding.verdict = Verdict::fail;
       finding.found = "is gone";
-      finding.hint = "Look in the kernel's log for it; reseat or replace it.";
+      finding.hint = "Search the kernel log for it; reseat or replace it.";
     } else {
       finding.verdict = Verdict::degraded;
       finding.found = found->second;
-      finding.hint = fmt::format("Look why it has changed. {}", kAdopt);
+      finding.hint = fmt::format("Find out why it changed. {}", kAdopt);
     }
     context.report(std::move(finding));
   }
   for (const auto& [part, what] : now) {
-    if (part.starts_with(kUnseen) || context.inventory->contains(part)) continue;
+    if (part.starts_with(kUnreadablePrefix) || context.inventory->contains(part)) continue;
     context.report({.name = "host.inventory",
                     .part = part,
                     .verdict = Verdict::pass,
@@ -133,7 +134,7 @@ void check_host_inventory(const Context& context) {
                     .source = "adopted",
                     .hint = kAdopt});
   }
-  if (right < recorded) return;  // the rest was told
+  if (right < recorded) return;  // the rest was reported above
   Finding all{.name = "host.inventory", .verdict = Verdict::pass, .source = "adopted"};
   all.value = static_cast<double>(right);
   all.found = fmt::format("{} of {} parts as recorded", right, recorded);

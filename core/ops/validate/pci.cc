@@ -1,4 +1,4 @@
-// pci.cc: both ends of each link, and tables of errors.
+// pci.cc: both ends of each link, and error counters.
 #include "ops/validate/pci.h"
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace ff::validate {
 
 namespace {
 
-// What a GPU's link falls back to while nothing is to be done; it says nothing of the link.
+// The idle speed of the link of a GPU; it says nothing about the link.
 constexpr double kIdleGt = 2.5;
 
-std::optional<uint32_t> hex_of(const Tree& tree, const std::string& path) {
+std::optional<uint32_t> hex_of(const SystemTree& tree, const std::string& path) {
   const auto text = tree.maybe_text(path);
   if (!text || !text->starts_with("0x")) return std::nullopt;
   uint32_t value = 0;
@@ -41,29 +41,29 @@ PciKind kind_of(uint32_t code) {
 
 constexpr double kMostLanes = 32;
 
-// `which`: "current" or "max". None where it cannot be read, and where there is no link: "Unknown",
-// or width 0.
-std::optional<PciLink> link_of(const Tree& tree, const std::string& device, const char* which) {
+// `which`: "current" or "max". None: unreadable, or no link ("Unknown", or width 0).
+std::optional<PciLink> link_of(const SystemTree& tree, const std::string& device,
+                               const char* which) {
   const auto gt = tree.maybe_number(fmt::format("{}/{}_link_speed", device, which));
   const auto lanes = tree.maybe_number(fmt::format("{}/{}_link_width", device, which));
   if (!gt || !lanes || *lanes < 1 || *lanes > kMostLanes) return std::nullopt;
   return PciLink{.gt = *gt, .lanes = static_cast<int>(*lanes)};
 }
 
-// Who has gone from the bus answers with ones only, and the kernel shows more lanes than there can
-// be.
-bool answers(const Tree& tree, const std::string& device) {
+// A device that fell off the bus reads as all ones, and the kernel shows an impossible number of
+// lanes.
+bool answers(const SystemTree& tree, const std::string& device) {
   return tree.maybe_number(device + "/current_link_width").value_or(0) <= kMostLanes;
 }
 
-// What both ends can do, as far as they say; none: the device does not.
+// The common capability of both ends, as far as known; none: the device does not tell.
 std::optional<PciLink> best_of(const PciDevice& device) {
   if (!device.can || !device.port_can) return device.can;
   return PciLink{.gt = std::min(device.can->gt, device.port_can->gt),
                  .lanes = std::min(device.can->lanes, device.port_can->lanes)};
 }
 
-// "TOTAL_ERR_COR 5" of a table of counters.
+// Parses "TOTAL_ERR_COR 5" of a table of counters.
 std::optional<uint64_t> total_of(const std::optional<std::string>& table) {
   if (!table) return std::nullopt;
   for (const std::string_view line : split(*table, '\n')) {
@@ -82,10 +82,10 @@ Finding of_link(const PciDevice& device) {
   finding.found = device.link->text();
   finding.value = device.link->gt * device.link->lanes;
   finding.unit = "GT/s";
-  // A guest is often not shown the port: then the device alone says what its link could be.
+  // A virtual machine often does not see the port: then only the capability of the device is known.
   const auto best = best_of(device);
   if (!best) {
-    finding.hint = "The device does not say what it can do: compare it with others of its kind.";
+    finding.hint = "The device does not report its capability: compare it with others of its kind.";
     return finding;
   }
   finding.expected = best->text();
@@ -97,14 +97,14 @@ Finding of_link(const PciDevice& device) {
   if (idle && best->gt > kIdleGt) finding.found += " (slow while the GPU is idle)";
   if (narrow || slow) {
     finding.hint =
-        "Reseat the card or its riser and look at the slot's settings; then the card is to be "
-        "replaced, or the board.";
+        "Reseat the card or its riser and check the settings of the slot; then replace the card "
+        "or the board.";
   }
   return finding;
 }
 
-// Of a device that can have one.
-Finding of_no_link(const Tree& tree, const PciDevice& device) {
+// For a device that can have a link.
+Finding of_no_link(const SystemTree& tree, const PciDevice& device) {
   Finding finding = of_device("pci.link", device);
   const std::string at = io::join(kPciDevices, device.address);
   const auto speed = tree.maybe_text(at + "/current_link_speed");
@@ -112,15 +112,15 @@ Finding of_no_link(const Tree& tree, const PciDevice& device) {
   const bool down = speed && lanes && (speed->starts_with("Unknown") || *lanes == 0);
   if (device.answers && !down) {
     finding.found = "its link cannot be read";
-    finding.hint = "Look at the device: lspci -vv -s " + device.address;
+    finding.hint = "See the device: lspci -vv -s " + device.address;
     return finding;
   }
   finding.verdict = Verdict::fail;
-  finding.found = device.answers ? "its link is down" : "does not answer any more";
+  finding.found = device.answers ? "its link is down" : "no longer responds";
   finding.expected = device.can ? device.can->text() : "a link";
   finding.source = "PCI Express";
   finding.hint =
-      "Look in the kernel's log for when it went, and start the node again; if it stays away, "
+      "Find in the kernel log when it failed, and restart the node; if it stays away, "
       "reseat the card or replace it.";
   return finding;
 }
@@ -144,7 +144,7 @@ std::string PciDevice::name() const {
   return fmt::format("{} {:04x}:{:04x}", pci_kind_name(kind), vendor, device);
 }
 
-std::vector<PciDevice> pci_devices(const Tree& tree) {
+std::vector<PciDevice> pci_devices(const SystemTree& tree) {
   std::vector<PciDevice> devices;
   for (const std::string& address : tree.list(kPciDevices)) {
     const std::string link = io::join(kPciDevices, address);
@@ -165,7 +165,7 @@ std::vector<PciDevice> pci_devices(const Tree& tree) {
   return devices;
 }
 
-PciErrors pci_errors(const Tree& tree, const std::string& address) {
+PciErrors pci_errors(const SystemTree& tree, const std::string& address) {
   const std::string at = io::join(kPciDevices, address);
   const bool counts =
       std::ranges::any_of(std::array{"/aer_dev_correctable", "/aer_dev_nonfatal", "/aer_dev_fatal"},
@@ -176,7 +176,7 @@ PciErrors pci_errors(const Tree& tree, const std::string& address) {
           .fatal = total_of(tree.maybe_text(at + "/aer_dev_fatal"))};
 }
 
-void check_pci_link(const Context& context) {
+void check_pci_link(const CheckContext& context) {
   bool any = false;
   for (const PciDevice& device : pci_devices(context.tree)) {
     const bool hangs_on_one = device.link || device.can || !device.answers;
@@ -185,11 +185,12 @@ void check_pci_link(const Context& context) {
     context.report(device.link ? of_link(device) : of_no_link(context.tree, device));
   }
   if (any) return;
-  context.report(nothing_of(context, "pci.link", "link",
-                            "no GPU, network card, NVMe disk or accelerator with a PCIe link"));
+  context.report(
+      missing_finding(context, "pci.link", "link",
+                      "no GPU, network card, NVMe disk or accelerator with a PCIe link"));
 }
 
-void check_pci_aer(const Context& context) {
+void check_pci_aer(const CheckContext& context) {
   bool any = false;
   for (const PciDevice& device : pci_devices(context.tree)) {
     const PciErrors errors = pci_errors(context.tree, device.address);
@@ -205,7 +206,7 @@ void check_pci_aer(const Context& context) {
     const uint64_t corrected = *errors.correctable;
     const uint64_t uncorrected = *errors.nonfatal + *errors.fatal;
     finding.value = static_cast<double>(corrected + uncorrected);
-    const Growth growth = growth_of(context, finding);
+    const CounterDelta growth = counter_delta(context, finding);
     finding.found =
         fmt::format("{} corrected, {} uncorrected since the boot", corrected, uncorrected);
     if (growth.since_run) finding.found += fmt::format(", {:.0f} of them new", growth.more);
@@ -215,13 +216,14 @@ void check_pci_aer(const Context& context) {
                       : growth.more > 0 ? Verdict::degraded
                                         : Verdict::pass;
     if (finding.verdict != Verdict::pass) {
-      finding.hint = "Reseat the card; if the count goes on, replace the card, its riser or cable.";
+      finding.hint = "Reseat the card; if the count grows, replace the card, its riser or cable.";
     }
     context.report(std::move(finding));
   }
   if (any) return;
-  context.report(nothing_of(context, "pci.aer", "aer",
-                            "no device counts errors (CONFIG_PCIEAER is off, or a guest)"));
+  context.report(
+      missing_finding(context, "pci.aer", "aer",
+                      "no device counts errors (CONFIG_PCIEAER is off, or a virtual machine)"));
 }
 
 }  // namespace ff::validate

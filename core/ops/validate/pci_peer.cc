@@ -1,4 +1,4 @@
-// pci_peer.cc: configuration spaces, and what stands above GPUs.
+// pci_peer.cc: configuration spaces, and the switches above GPUs.
 #include "ops/validate/pci_peer.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ bool is_compute(const PciDevice& device) {
   return device.kind == PciKind::gpu || device.kind == PciKind::accelerator;
 }
 
-// GPUs and accelerators with a link, and the network cards beside them; none where there is no GPU.
-std::vector<PciDevice> peers(const Tree& tree) {
+// GPUs and accelerators with a link, and the network cards; empty without a GPU.
+std::vector<PciDevice> peers(const SystemTree& tree) {
   std::vector<PciDevice> found = pci_devices(tree);
   std::erase_if(found, [](const PciDevice& device) {
     return !device.link || (!is_compute(device) && device.kind != PciKind::network);
@@ -26,13 +26,13 @@ std::vector<PciDevice> peers(const Tree& tree) {
   return found;
 }
 
-std::optional<PciConfig> config_at(const Tree& tree, const std::string& dir) {
+std::optional<PciConfig> config_at(const SystemTree& tree, const std::string& dir) {
   const auto bytes = tree.bytes(dir + "/config");
   return bytes ? std::optional(parse_pci_config(*bytes)) : std::nullopt;
 }
 
-// Addresses of switch ports above GPUs that redirect. Nothing: one of them cannot be read.
-std::optional<std::vector<std::string>> redirecting(const Tree& tree,
+// Addresses of switch ports above GPUs that redirect. Nothing: a port is unreadable.
+std::optional<std::vector<std::string>> redirecting(const SystemTree& tree,
                                                     const std::vector<PciDevice>& devices) {
   std::vector<std::string> found;
   for (const PciDevice& device : devices) {
@@ -50,11 +50,11 @@ std::optional<std::vector<std::string>> redirecting(const Tree& tree,
   return found;
 }
 
-// "none", "identity", "translates": of these devices the slowest.
-std::string iommu_of(const Tree& tree, const std::vector<PciDevice>& devices) {
+// "none", "identity", "translates": the slowest of these devices.
+std::string iommu_of(const SystemTree& tree, const std::vector<PciDevice>& devices) {
   std::string worst = "none";
   for (const PciDevice& device : devices) {
-    // Links in a device's folder count from where that really is.
+    // Symlinks in a device folder are relative to its real path.
     const std::string dir = tree.follow(io::join(kPciDevices, device.address));
     const std::string group = tree.follow(dir + "/iommu_group");
     if (group.empty()) continue;
@@ -65,15 +65,15 @@ std::string iommu_of(const Tree& tree, const std::vector<PciDevice>& devices) {
   return worst;
 }
 
-bool adopted_as(const Context& context, const std::string& part, std::string_view what) {
+bool adopted_as(const CheckContext& context, const std::string& part, std::string_view what) {
   if (!context.inventory) return false;
   const auto found = context.inventory->find(part);
   return found != context.inventory->end() && found->second == what;
 }
 
-// Of what is not as fast as it could be.
-Finding slow(const Context& context, Finding finding, const std::string& part, const char* what,
-             const char* hint) {
+// For a setting that costs bandwidth.
+Finding slow(const CheckContext& context, Finding finding, const std::string& part,
+             const char* what, const char* hint) {
   if (adopted_as(context, part, what)) {
     finding.verdict = Verdict::pass;
     finding.source = "adopted";
@@ -84,7 +84,7 @@ Finding slow(const Context& context, Finding finding, const std::string& part, c
   return finding;
 }
 
-void check_ordering(const Context& context, const PciDevice& device) {
+void check_ordering(const CheckContext& context, const PciDevice& device) {
   Finding finding{.name = "pci.ordering",
                   .part = fmt::format("{} {}", device.address, device.name())};
   const auto config = config_at(context.tree, io::join(kPciDevices, device.address));
@@ -133,7 +133,7 @@ PciConfig parse_pci_config(std::string_view bytes) {
   return config;
 }
 
-void add_pci_peers(const Tree& tree, Inventory& inventory) {
+void add_pci_peers(const SystemTree& tree, Inventory& inventory) {
   const auto devices = peers(tree);
   if (devices.empty()) return;
   bool seen = true;
@@ -145,15 +145,15 @@ void add_pci_peers(const Tree& tree, Inventory& inventory) {
   }
   inventory["iommu"] = iommu_of(tree, devices);
   constexpr const char* kConfig = "the configuration of PCI devices";
-  if (!seen) inventory[std::string(kUnseen) + "ordering"] = kConfig;
+  if (!seen) inventory[std::string(kUnreadablePrefix) + "ordering"] = kConfig;
   if (const auto ports = redirecting(tree, devices)) {
     inventory["acs"] = ports->empty() ? "direct" : "redirects";
   } else {
-    inventory[std::string(kUnseen) + "acs"] = kConfig;
+    inventory[std::string(kUnreadablePrefix) + "acs"] = kConfig;
   }
 }
 
-void check_pci_peer(const Context& context) {
+void check_pci_peer(const CheckContext& context) {
   const auto devices = peers(context.tree);
   if (devices.empty()) {
     return context.report({.name = "pci.peer",
@@ -170,11 +170,11 @@ void check_pci_peer(const Context& context) {
     acs.found = "the configuration of switches cannot be read";
     acs.hint = "Only root sees all of it: run it as root.";
   } else if (!ports->empty()) {
-    acs.found =
-        fmt::format("traffic between GPUs goes up to the root: {}", fmt::join(*ports, ", "));
+    acs.found = fmt::format("traffic between GPUs is redirected to the root complex: {}",
+                            fmt::join(*ports, ", "));
     acs = slow(context, std::move(acs), "acs", "redirects",
-               "Switch ACS off in the firmware, or for these ports with setpci. A host that gives "
-               "GPUs to guests needs it: adopt.");
+               "Disable ACS in the firmware, or for these ports with setpci. A host that passes "
+               "GPUs to virtual machines needs it: adopt.");
   }
   context.report(std::move(acs));
   Finding iommu{.name = "pci.iommu", .verdict = Verdict::pass, .expected = "none, or identity"};
@@ -182,7 +182,7 @@ void check_pci_peer(const Context& context) {
   iommu.found = iommu_of(context.tree, devices);
   if (iommu.found == "translates") {
     iommu = slow(context, std::move(iommu), "iommu", "translates",
-                 "Boot with iommu=pt: every transfer of a GPU or network card is looked up now.");
+                 "Boot with iommu=pt: now every transfer of a GPU or network card is translated.");
   }
   context.report(std::move(iommu));
 }

@@ -1,4 +1,4 @@
-// program.cc: one child, its output, its end.
+// program.cc: one child process, its output and its exit.
 #include "ops/validate/program.h"
 
 #include <fcntl.h>
@@ -17,9 +17,9 @@ namespace ff::validate {
 namespace {
 
 constexpr int kProgramPollMs = 50;
-constexpr int kEndMs = 1;  // between the end of its output and its own
+constexpr int kEndMs = 1;  // poll interval between EOF and exit
 
-// What posix_spawnp(3) is to do in the child: standard output to a pipe, the rest to nobody.
+// File actions of posix_spawnp(3): standard output to a pipe, the rest to /dev/null.
 class Streams {
  public:
   explicit Streams(int output) {
@@ -39,7 +39,7 @@ class Streams {
 
 }  // namespace
 
-bool hear(int from, std::string& into, size_t most) {
+bool read_available(int from, std::string& into, size_t most) {
   std::array<char, 65'536> bytes;
   for (;;) {
     const ssize_t got = ::read(from, bytes.data(), bytes.size());
@@ -50,10 +50,13 @@ bool hear(int from, std::string& into, size_t most) {
   }
 }
 
-bool Said::ended_well() const { return !hung && WIFEXITED(status) && WEXITSTATUS(status) == 0; }
+bool ProgramOutput::ended_well() const {
+  return !hung && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
 
-Result<Said> run_program(const std::string& program, const std::vector<std::string>& arguments,
-                         Clock& clock, int64_t within_ns, size_t most) {
+Result<ProgramOutput> run_program(const std::string& program,
+                                  const std::vector<std::string>& arguments, Clock& clock,
+                                  int64_t within_ns, size_t most) {
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "pipe");
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -69,26 +72,26 @@ Result<Said> run_program(const std::string& program, const std::vector<std::stri
     ::close(ends[0]);
     return errno_error(failed, program);
   }
-  Said said;
+  ProgramOutput result;
   const int64_t end_ns = clock.steady_ns() + within_ns;
-  while (hear(ends[0], said.output, most)) {
+  while (read_available(ends[0], result.output, most)) {
     if (clock.steady_ns() > end_ns) {
-      said.hung = true;
+      result.hung = true;
       break;
     }
     pollfd wait{ends[0], POLLIN, 0};
     (void)::poll(&wait, 1, kProgramPollMs);
   }
   ::close(ends[0]);
-  // With its output closed it may still hang, in a driver that it lets go of.
-  while (!said.hung && ::waitpid(pid, &said.status, WNOHANG) == 0) {
-    said.hung = clock.steady_ns() > end_ns;
+  // After EOF it may still hang in a driver.
+  while (!result.hung && ::waitpid(pid, &result.status, WNOHANG) == 0) {
+    result.hung = clock.steady_ns() > end_ns;
     (void)::poll(nullptr, 0, kEndMs);
   }
-  // One that hangs in the kernel cannot be killed, and is not waited for.
-  if (said.hung) ::kill(pid, SIGKILL);
-  if (said.hung) (void)::waitpid(pid, &said.status, WNOHANG);
-  return said;
+  // A process that hangs in the kernel cannot be killed; do not wait for it.
+  if (result.hung) ::kill(pid, SIGKILL);
+  if (result.hung) (void)::waitpid(pid, &result.status, WNOHANG);
+  return result;
 }
 
 }  // namespace ff::validate

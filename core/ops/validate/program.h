@@ -1,5 +1,5 @@
-// Another program that a check asks (journalctl, the helper for GPUs), with a deadline: one that
-// hangs is killed, and what it had said is kept.
+// Runs another program for a check (journalctl, the GPU helper) with a deadline: a program that
+// hangs is killed, and its output so far is kept.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@
 
 namespace ff::validate {
 
-struct Said {
-  std::string output = {};  // its standard output, cut at `most` bytes
-  int status = 0;           // as of waitpid(2); of no meaning when it hung
-  bool hung = false;        // it was killed at the deadline
+struct ProgramOutput {
+  std::string output = {};  // standard output, truncated to `most` bytes
+  int status = 0;           // of waitpid(2); undefined when it hung
+  bool hung = false;        // killed at the deadline
   bool ended_well() const;  // by itself, with exit code 0
 };
 
-// Reads what is there from a pipe that does not wait, and keeps what makes `into` at most `most`
-// bytes. False: its other end is closed.
-bool hear(int from, std::string& into, size_t most);
+// Reads the available bytes of a non-blocking pipe; `into` keeps at most `most` bytes. False: the
+// other end is closed.
+bool read_available(int from, std::string& into, size_t most);
 
-// `program`: a path, or a name that is looked for in PATH. Its standard error goes to nobody.
-// Errors: not_found, refused, that it could not be started.
-Result<Said> run_program(const std::string& program, const std::vector<std::string>& arguments,
-                         Clock& clock, int64_t within_ns, size_t most);
+// `program`: a path, or a name that is searched in PATH. Its standard error is discarded. Errors:
+// not_found, refused, start failures.
+Result<ProgramOutput> run_program(const std::string& program,
+                                  const std::vector<std::string>& arguments, Clock& clock,
+                                  int64_t within_ns, size_t most);
 
 }  // namespace ff::validate

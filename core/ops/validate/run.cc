@@ -1,4 +1,4 @@
-// run.cc: children, their pipes and their deadlines.
+// run.cc: child processes, their pipes and deadlines.
 #include "ops/validate/run.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "ops/validate/others.h"
+#include "ops/validate/interference.h"
 #include "ops/validate/program.h"
 #include "platform/base/clock.h"
 #include "platform/base/text.h"
@@ -25,34 +25,34 @@ namespace ff::validate {
 namespace {
 
 constexpr size_t kReadersAtOnce = 8;
-constexpr int kStopPollMs = 100;  // how soon a stop is noticed
+constexpr int kStopPollMs = 100;  // latency of a stop
 constexpr int64_t kDyingNs = kSecond;
-constexpr size_t kCheckOutputMax = 4 * kMiB;  // of one check
+constexpr size_t kCheckOutputMax = 4 * kMiB;  // per check
 
-// One check's process.
+// The process of one check.
 struct Child {
   const Check* check = nullptr;
   pid_t pid = 0;
-  int said = -1;  // what it writes
+  int output_fd = -1;  // read end of its output
   std::string text = {};
   int64_t began_ns = 0;
-  int64_t deadline_ns = 0;  // from then
+  int64_t deadline_ns = 0;  // from the start
   int64_t killed_ns = 0;    // 0: not yet
   std::optional<int> status = {};
-  double used_seconds = 0;  // of processors, once it has ended
-  Usage usage = {};         // of the machine when it began; loads only
+  double used_seconds = 0;  // CPU time, after its exit
+  MachineUsage usage = {};  // of the machine at the start; loads only
   bool hung = false;
 };
 
-[[noreturn]] void be_child(const Check& check, const Context& context, int out) {
+[[noreturn]] void be_child(const Check& check, const CheckContext& context, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // What the parent has open is its own: its lock above all, which a hung child would keep.
+  // Close descriptors of the parent: a hung child would keep its lock.
   if (out > STDERR_FILENO + 1) ::close_range(STDERR_FILENO + 1, static_cast<unsigned>(out) - 1, 0);
   ::close_range(static_cast<unsigned>(out) + 1, ~0u, 0);
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGBUS, SIGSEGV, SIGILL, SIGFPE, SIGABRT}) {
     ::signal(signal, SIG_DFL);
   }
-  Context mine = context;
+  CheckContext mine = context;
   mine.report = [out, &check](Finding finding) {
     if (finding.name.empty()) finding.name = check.name;
     const std::string line = to_line(finding) + "\n";
@@ -67,15 +67,15 @@ struct Child {
   ::_exit(0);
 }
 
-Result<Child> begin(const Check& check, const Context& context) {
+Result<Child> begin(const Check& check, const CheckContext& context) {
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "pipe");
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);  // what the child writes may wait for us
-  Child child{.check = &check, .said = ends[0]};
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);  // the parent must not block
+  Child child{.check = &check, .output_fd = ends[0]};
   child.began_ns = context.clock.steady_ns();
   child.deadline_ns = check.deadline_ns(context.level);
-  if (check.cost == Cost::load) child.usage = usage_of(context.tree, context.clock);
-  (void)context.rng.next();  // no two children draw the same numbers
+  if (check.cost == CheckCost::load) child.usage = usage_of(context.tree, context.clock);
+  (void)context.rng.next();  // different random numbers in each child
   child.pid = ::fork();
   const int cause = errno;
   if (child.pid == 0) be_child(check, context, ends[1]);
@@ -89,14 +89,14 @@ double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
 
-// Whether nothing more is to be waited for.
+// Whether the child is finished.
 bool ended(Child& child, int64_t now_ns) {
   int status = 0;
   rusage used = {};
   if (::wait4(child.pid, &status, WNOHANG, &used) == child.pid) {
     child.status = status;
     child.used_seconds = seconds_of(used.ru_utime) + seconds_of(used.ru_stime);
-    (void)hear(child.said, child.text, kCheckOutputMax);
+    (void)read_available(child.output_fd, child.text, kCheckOutputMax);
     return true;
   }
   if (child.killed_ns == 0 && now_ns - child.began_ns > child.deadline_ns) {
@@ -104,7 +104,7 @@ bool ended(Child& child, int64_t now_ns) {
     child.killed_ns = now_ns;
     ::kill(child.pid, SIGKILL);
   }
-  // In the kernel it can outlive even that: then it is left behind.
+  // A child that hangs in the kernel survives even SIGKILL: it is left behind.
   return child.killed_ns != 0 && now_ns - child.killed_ns > kDyingNs;
 }
 
@@ -114,32 +114,32 @@ Finding of_end(const Child& child) {
     const bool stays = !child.status.has_value();
     finding.found = fmt::format("did not end within {} s{}", child.deadline_ns / kSecond,
                                 stays ? ", and hangs in the kernel still" : "");
-    finding.hint = stays ? "Look at its stack (/proc/PID/stack) and start the node again."
+    finding.hint = stays ? "See its stack (/proc/PID/stack) and restart the node."
                          : "Run it alone: ff validate --only " + finding.name;
     return finding;
   }
   if (child.status && WIFSIGNALED(*child.status) && WTERMSIG(*child.status) == SIGKILL) {
     finding.found = "was killed";
-    finding.hint = "Look in the kernel's log: memory may have run out. Run it on an idle node.";
+    finding.hint = "See the kernel log: memory may have run out. Run it on an idle node.";
     return finding;
   }
   if (child.status && WIFSIGNALED(*child.status)) {
     finding.verdict = Verdict::fail;
     finding.found = fmt::format("was ended by {}", ::strsignal(WTERMSIG(*child.status)));
-    finding.hint = "Look in the kernel's log: bad memory ends programs like this.";
+    finding.hint = "See the kernel log: bad memory kills programs like this.";
     return finding;
   }
-  finding.found = "ended and said nothing";
+  finding.found = "ended without output";
   return finding;
 }
 
-Outcome outcome_of(const Child& child, const Tree& tree, Clock& clock) {
-  Outcome outcome{.check = child.check};
+CheckResult outcome_of(const Child& child, const SystemTree& tree, Clock& clock) {
+  CheckResult outcome{.check = child.check};
   outcome.seconds = to_seconds(clock.steady_ns() - child.began_ns);
   std::string load;
-  if (child.check->cost == Cost::load) {
-    load = load_of_others(child.usage, usage_of(tree, clock),
-                          {.pid = child.pid, .seconds = child.used_seconds}, ::getpid());
+  if (child.check->cost == CheckCost::load) {
+    load = other_load(child.usage, usage_of(tree, clock),
+                      {.pid = child.pid, .seconds = child.used_seconds}, ::getpid());
   }
   for (const std::string_view line : split(child.text, '\n')) {
     if (auto finding = from_line(line)) outcome.findings.push_back(std::move(*finding));
@@ -153,45 +153,46 @@ Outcome outcome_of(const Child& child, const Tree& tree, Clock& clock) {
   return outcome;
 }
 
-// What a load says instead of running beside a job.
-Outcome not_beside(const Check& check, const std::string& job) {
+// The finding of a load that was not run because of a job.
+CheckResult not_beside(const Check& check, const std::string& job) {
   return {.check = &check,
           .findings = {{.name = check.name,
                         .found = "a job runs on this node: " + job,
                         .hint = "Run it when the node is idle, or with --force."}}};
 }
 
-// The children that run now.
+// The running children.
 class RunningChecks {
  public:
-  RunningChecks(const Tree& tree, Clock& clock) : tree_(tree), clock_(clock) {}
+  RunningChecks(const SystemTree& tree, Clock& clock) : tree_(tree), clock_(clock) {}
   ~RunningChecks() {
     for (Child& child : children_) {
       ::kill(child.pid, SIGKILL);
-      ::close(child.said);
+      ::close(child.output_fd);
     }
   }
   void add(Child child) { children_.push_back(std::move(child)); }
   size_t count() const { return children_.size(); }
-  // Waits a turn; those that have ended meanwhile.
-  std::vector<Outcome> turn() {
+  // Waits one turn; returns the children that have exited meanwhile.
+  std::vector<CheckResult> turn() {
     std::vector<pollfd> waits;
-    for (const Child& child : children_) waits.push_back({child.said, POLLIN, 0});
+    for (const Child& child : children_) waits.push_back({child.output_fd, POLLIN, 0});
     (void)::poll(waits.data(), waits.size(), kStopPollMs);
-    std::vector<Outcome> outcomes;
+    std::vector<CheckResult> results;
     const int64_t now_ns = clock_.steady_ns();
-    for (Child& child : children_) (void)hear(child.said, child.text, kCheckOutputMax);
+    for (Child& child : children_)
+      (void)read_available(child.output_fd, child.text, kCheckOutputMax);
     std::erase_if(children_, [&](Child& child) {
       if (!ended(child, now_ns)) return false;
-      outcomes.push_back(outcome_of(child, tree_, clock_));
-      ::close(child.said);
+      results.push_back(outcome_of(child, tree_, clock_));
+      ::close(child.output_fd);
       return true;
     });
-    return outcomes;
+    return results;
   }
 
  private:
-  const Tree& tree_;
+  const SystemTree& tree_;
   Clock& clock_;
   std::vector<Child> children_;
 };
@@ -225,7 +226,7 @@ std::string to_line(const Finding& finding) {
 std::optional<Finding> from_line(std::string_view line) {
   const auto read = nlohmann::json::parse(line, nullptr, false);
   if (!read.is_object()) return std::nullopt;
-  const auto verdict = verdict_of(field(read, "verdict", std::string()));
+  const auto verdict = parse_verdict(field(read, "verdict", std::string()));
   Finding finding{.name = field(read, "name", std::string())};
   if (!verdict || finding.name.empty()) return std::nullopt;
   finding.verdict = *verdict;
@@ -242,9 +243,9 @@ std::optional<Finding> from_line(std::string_view line) {
   return finding;
 }
 
-std::vector<const Check*> choose(Level level, const std::vector<std::string>& only,
-                                 std::optional<double> budget_seconds,
-                                 std::vector<const Check*>& left_out) {
+std::vector<const Check*> select_checks(RunLevel level, const std::vector<std::string>& only,
+                                        std::optional<double> budget_seconds,
+                                        std::vector<const Check*>& over_budget) {
   std::vector<const Check*> wanted;
   for (const Check& check : all_checks()) {
     const bool asked = only.empty() || std::ranges::any_of(only, [&](const std::string& one) {
@@ -257,45 +258,45 @@ std::vector<const Check*> choose(Level level, const std::vector<std::string>& on
   std::ranges::stable_sort(by_worth, std::greater(), &Check::worth);
   double left = *budget_seconds;
   for (const Check* const check : by_worth) {
-    // Those that read take no time from each other.
-    const bool is_load = check->cost == Cost::load;
+    // Checks that only read run in parallel and cost no extra time.
+    const bool is_load = check->cost == CheckCost::load;
     const double takes = check->seconds_at(level);
     if (takes <= (is_load ? left : *budget_seconds)) {
       left -= is_load ? takes : 0;
       continue;
     }
-    left_out.push_back(check);
+    over_budget.push_back(check);
     std::erase(wanted, check);
   }
   return wanted;
 }
 
-Result<std::vector<Outcome>> run_checks(const Tree& tree, Clock& clock, const Stop& stop,
-                                        const Plan& plan,
-                                        const std::function<void(const Outcome&)>& ended) {
+Result<std::vector<CheckResult>> run_checks(const SystemTree& tree, Clock& clock,
+                                            const StopToken& stop, const RunPlan& plan,
+                                            const std::function<void(const CheckResult&)>& ended) {
   SeededRng rng(system_seed());
-  const Context context{.tree = tree,
-                        .clock = clock,
-                        .rng = rng,
-                        .level = plan.level,
-                        .inventory = plan.inventory,
-                        .since_ns = plan.since_ns,
-                        .log_file = plan.log_file,
-                        .scratch = plan.scratch,
-                        .fault = plan.fault,
-                        .sum_ranks = plan.sum_ranks,
-                        .before = plan.before,
-                        .report = {}};
-  std::vector<Outcome> outcomes;
-  const auto take = [&](Outcome outcome) {
+  const CheckContext context{.tree = tree,
+                             .clock = clock,
+                             .rng = rng,
+                             .level = plan.level,
+                             .inventory = plan.inventory,
+                             .since_ns = plan.since_ns,
+                             .log_file = plan.log_file,
+                             .scratch = plan.scratch,
+                             .fault = plan.fault,
+                             .allreduce_ranks = plan.allreduce_ranks,
+                             .before = plan.before,
+                             .report = {}};
+  std::vector<CheckResult> results;
+  const auto take = [&](CheckResult outcome) {
     ended(outcome);
-    outcomes.push_back(std::move(outcome));
+    results.push_back(std::move(outcome));
   };
   std::vector<const Check*> queue;
-  for (const Cost cost : {Cost::reads, Cost::load}) {
+  for (const CheckCost cost : {CheckCost::reads, CheckCost::load}) {
     for (const Check* const check : plan.checks) {
       if (check->cost != cost) continue;
-      const bool disturbs = cost == Cost::load && !plan.job.empty();
+      const bool disturbs = cost == CheckCost::load && !plan.job.empty();
       if (!disturbs) queue.push_back(check);
       if (disturbs) take(not_beside(*check, plan.job));
     }
@@ -305,18 +306,18 @@ Result<std::vector<Outcome>> run_checks(const Tree& tree, Clock& clock, const St
   while (next < queue.size() || running.count() > 0) {
     FF_TRY(stop.check());
     while (next < queue.size()) {
-      const bool alone = queue[next]->cost == Cost::load;
+      const bool alone = queue[next]->cost == CheckCost::load;
       if (running.count() >= (alone ? 1 : kReadersAtOnce)) break;
       FF_TRY(Child child, begin(*queue[next], context));
       running.add(std::move(child));
       next++;
     }
-    for (Outcome& outcome : running.turn()) take(std::move(outcome));
+    for (CheckResult& outcome : running.turn()) take(std::move(outcome));
   }
-  std::ranges::sort(outcomes, {}, [&](const Outcome& outcome) {
+  std::ranges::sort(results, {}, [&](const CheckResult& outcome) {
     return std::ranges::find(plan.checks, outcome.check) - plan.checks.begin();
   });
-  return outcomes;
+  return results;
 }
 
 }  // namespace ff::validate

@@ -1,6 +1,6 @@
-// Runs checks, each in a process of its own: one that hangs in a driver, or that bad memory ends
-// with SIGBUS, is named and takes nothing else with it. Those that only read run side by side; a
-// load runs alone, and after them, so that nothing else moves its figures.
+// Runs checks, each in its own process: a check that hangs in a driver, or that dies of SIGBUS, is
+// named and does not affect the others. Checks that only read run in parallel; loads run alone,
+// after them, so that nothing else disturbs their results.
 #pragma once
 
 #include <cstdint>
@@ -10,45 +10,46 @@
 #include <vector>
 
 #include "ops/validate/check.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 
 namespace ff::validate {
 
-// What came of one check.
-struct Outcome {
+// The result of one check.
+struct CheckResult {
   const Check* check = nullptr;
   std::vector<Finding> findings = {};  // at least one
   double seconds = 0;
 };
 
-struct Plan {
+struct RunPlan {
   std::vector<const Check*> checks;
-  Level level = Level::quick;
+  RunLevel level = RunLevel::quick;
   const std::optional<Inventory>& inventory;
   int64_t since_ns = 0;
   std::string log_file = {};
   std::string scratch = {};
-  Fault fault = Fault::none;
-  SumRanks sum_ranks = {};
-  std::string job = {};  // that runs on this node: loads would disturb it, and say so instead
+  InjectedFault fault = InjectedFault::none;
+  AllreduceRanks allreduce_ranks = {};
+  std::string job =
+      {};  // a job on this node: loads would disturb it, so they are not run and report this
   std::function<std::optional<double>(const std::string&, const std::string&)> before;
 };
 
-// Checks that fit into the budget at this level, those of higher worth first. `only`: names
-// or groups, none for all. `left_out`: those that did not fit.
-std::vector<const Check*> choose(Level level, const std::vector<std::string>& only,
-                                 std::optional<double> budget_seconds,
-                                 std::vector<const Check*>& left_out);
+// The checks that fit into the budget at this level, high `worth` first. `only`: names or groups;
+// none: all. `over_budget`: the checks that do not fit.
+std::vector<const Check*> select_checks(RunLevel level, const std::vector<std::string>& only,
+                                        std::optional<double> budget_seconds,
+                                        std::vector<const Check*>& over_budget);
 
-// In the order of the plan. `ended`: told of each as it ends. The program must have no other
-// threads. A check that says nothing, that is past its deadline, or that ends by itself has a
-// finding that says so: could-not-run, and fail where the processor or memory ended it. Errors:
-// interrupted, deadline, no process could be made.
-Result<std::vector<Outcome>> run_checks(const Tree& tree, Clock& clock, const Stop& stop,
-                                        const Plan& plan,
-                                        const std::function<void(const Outcome&)>& ended);
+// Results in the order of the plan. `ended`: called for each result. The process must be
+// single-threaded. A check without output, past its deadline, or that dies gets a finding about
+// that: could-not-run, or fail if a processor or memory fault ended it. Errors: interrupted,
+// deadline, fork failures.
+Result<std::vector<CheckResult>> run_checks(const SystemTree& tree, Clock& clock,
+                                            const StopToken& stop, const RunPlan& plan,
+                                            const std::function<void(const CheckResult&)>& ended);
 
-// A finding as one line, from one process to the other, and back. Nothing: it is none.
+// Serializes a finding as one line for the parent process, and parses it. Nothing: malformed.
 std::string to_line(const Finding& finding);
 std::optional<Finding> from_line(std::string_view line);
 

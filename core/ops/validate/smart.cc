@@ -1,4 +1,4 @@
-// smart.cc: reading the pages, and what they mean.
+// smart.cc: parses health pages and judges them.
 #include "ops/validate/smart.h"
 
 #include "ops/validate/inventory.h"
@@ -8,15 +8,15 @@ namespace ff::validate {
 
 namespace {
 
-// 16 bytes, of which the upper ones are no number that a disk lives to see.
+// A 16-byte counter; the upper bytes stay 0 in the life of a disk.
 double wide(const SmartPage& page, size_t at) {
   return static_cast<double>(load_le<uint64_t>(page.data() + at));
 }
 
-void report_counter(const Context& context, const std::string& disk, double count) {
+void report_counter(const CheckContext& context, const std::string& disk, double count) {
   Finding finding{.name = "storage.media-errors", .part = disk, .verdict = Verdict::pass};
   finding.value = count;
-  const Growth growth = growth_of(context, finding);
+  const CounterDelta growth = counter_delta(context, finding);
   finding.found = fmt::format("{:.0f} in its life", count);
   if (growth.since_run) finding.found += fmt::format(", {:.0f} of them new", growth.more);
   finding.expected = "none since the last run";
@@ -28,26 +28,26 @@ void report_counter(const Context& context, const std::string& disk, double coun
   context.report(std::move(finding));
 }
 
-void check_one(const Context& context, const std::string& disk) {
+void check_one(const CheckContext& context, const std::string& disk) {
   const bool is_nvme = disk.starts_with("nvme");
   const auto unread = [&](const Error& error) {
     const bool refused = error.code == Errc::refused;
     context.report({.name = "storage.health",
                     .part = disk,
                     .found = error.message,
-                    .hint = refused ? "Only root may ask it: run it as root." : error.hint});
+                    .hint = refused ? "Only root may query it: run it as root." : error.hint});
   };
   if (is_nvme) {
     const auto page = nvme_health_log("/dev/" + disk);
     if (!page) return unread(page.error());
     const NvmeHealth health = parse_nvme_health(*page);
-    context.report(judge_nvme(disk, health));
+    context.report(nvme_finding(disk, health));
     return report_counter(context, disk, health.media_errors);
   }
   const auto health = ata_health("/dev/" + disk);
   if (!health) return unread(health.error());
   const AtaFacts facts = parse_ata_health(*health);
-  context.report(judge_ata(disk, facts));
+  context.report(ata_finding(disk, facts));
   if (facts.reallocated) report_counter(context, disk, static_cast<double>(*facts.reallocated));
 }
 
@@ -66,7 +66,7 @@ NvmeHealth parse_nvme_health(const SmartPage& page) {
   return health;
 }
 
-Finding judge_nvme(const std::string& disk, const NvmeHealth& health) {
+Finding nvme_finding(const std::string& disk, const NvmeHealth& health) {
   constexpr uint8_t kSpare = 1, kHot = 2, kUnreliable = 4, kReadOnly = 8, kBackup = 16;
   Finding finding{.name = "storage.health", .part = disk, .verdict = Verdict::pass};
   finding.value = health.used_percent;
@@ -83,14 +83,13 @@ Finding judge_nvme(const std::string& disk, const NvmeHealth& health) {
     finding.found += fmt::format(", {}", what);
   };
   if (is(kReadOnly)) say(Verdict::fail, "read-only", kSaveAndReplaceDisk);
-  if (is(kUnreliable)) say(Verdict::fail, "not reliable any more", kSaveAndReplaceDisk);
+  if (is(kUnreliable)) say(Verdict::fail, "no longer reliable", kSaveAndReplaceDisk);
   if (is(kSpare) || health.spare_percent < health.spare_least_percent) {
-    say(Verdict::fail, "too little spare", kSaveAndReplaceDisk);
+    say(Verdict::fail, "too few spare blocks", kSaveAndReplaceDisk);
   }
-  if (is(kBackup))
-    say(Verdict::degraded, "its cache is not backed up any more", kSaveAndReplaceDisk);
+  if (is(kBackup)) say(Verdict::degraded, "its cache is no longer backed up", kSaveAndReplaceDisk);
   if (is(kHot))
-    say(Verdict::degraded, "too hot or too cold", "Look at fans, filters and the room.");
+    say(Verdict::degraded, "too hot or too cold", "Check fans, filters and room temperature.");
   if (health.used_percent >= 100) say(Verdict::degraded, "worn out", kSaveAndReplaceDisk);
   return finding;
 }
@@ -101,7 +100,7 @@ AtaFacts parse_ata_health(const AtaHealth& health) {
   AtaFacts facts{.failing = health.failing};
   for (size_t i = 0; i < kCount; i++) {
     const std::byte* const at = health.data.data() + kFirst + i * kEach;
-    // 48 bits, of which makers use the upper ones for other things.
+    // 48 bits, of which vendors use the upper ones for other data.
     const uint64_t raw = load_le<uint32_t>(at + kRawAt);
     switch (std::to_integer<uint8_t>(at[0])) {
       case kReallocated: facts.reallocated = raw; break;
@@ -113,7 +112,7 @@ AtaFacts parse_ata_health(const AtaHealth& health) {
   return facts;
 }
 
-Finding judge_ata(const std::string& disk, const AtaFacts& facts) {
+Finding ata_finding(const std::string& disk, const AtaFacts& facts) {
   Finding finding{.name = "storage.health", .part = disk, .verdict = Verdict::pass};
   finding.found = fmt::format("{} sectors reallocated, {} waiting to be, {} cannot be read",
                               facts.reallocated.value_or(0), facts.pending.value_or(0),
@@ -122,7 +121,7 @@ Finding judge_ata(const std::string& disk, const AtaFacts& facts) {
   finding.source = "the disk (SMART)";
   if (facts.failing) {
     finding.verdict = Verdict::fail;
-    finding.found = "says that it is about to fail; " + finding.found;
+    finding.found = "predicts its failure; " + finding.found;
     finding.hint = kSaveAndReplaceDisk;
   } else if (facts.pending.value_or(0) > 0 || facts.uncorrectable.value_or(0) > 0) {
     finding.verdict = Verdict::degraded;
@@ -131,7 +130,7 @@ Finding judge_ata(const std::string& disk, const AtaFacts& facts) {
   return finding;
 }
 
-std::vector<std::string> smart_disks(const Tree& tree) {
+std::vector<std::string> smart_disks(const SystemTree& tree) {
   std::vector<std::string> names;
   for (const std::string& name : tree.list("/sys/class/nvme", "nvme")) names.push_back(name);
   for (const std::string& name : tree.list("/sys/block", "sd")) {
@@ -141,11 +140,11 @@ std::vector<std::string> smart_disks(const Tree& tree) {
   return names;
 }
 
-void check_storage_health(const Context& context) {
+void check_storage_health(const CheckContext& context) {
   const std::vector<std::string> names = smart_disks(context.tree);
   if (names.empty()) {
-    return context.report(nothing_of(context, "storage.health", "smart",
-                                     "no disk that tells of its health (NVMe, ATA)"));
+    return context.report(missing_finding(context, "storage.health", "smart",
+                                          "no disk that reports its health (NVMe, ATA)"));
   }
   for (const std::string& name : names) {
     if (context.tree.is_machine()) {
@@ -154,7 +153,7 @@ void check_storage_health(const Context& context) {
     }
     context.report({.name = "storage.health",
                     .part = name,
-                    .found = "a recorded tree does not hold what disks answer",
+                    .found = "a recorded tree does not contain the answers of disks",
                     .hint = "Run it on the machine itself."});
   }
 }

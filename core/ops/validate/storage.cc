@@ -1,4 +1,4 @@
-// storage.cc: what the kernel knows of disks and file systems.
+// storage.cc: disks and file systems as the kernel shows them.
 #include "ops/validate/storage.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::string trimmed(std::string text) {
   return text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
 }
 
-// Spaces and the like are written as octal numbers in /proc/mounts: "/mnt/a\040b".
+// Decodes the octal escapes of /proc/mounts: "/mnt/a\040b".
 std::string unescaped(std::string_view path) {
   std::string made;
   for (size_t i = 0; i < path.size(); i++) {
@@ -37,14 +37,14 @@ std::string unescaped(std::string_view path) {
   return made;
 }
 
-// "rw,relatime" has "ro"?
+// Whether options such as "rw,relatime" contain "ro".
 bool has_option(std::string_view options, std::string_view which) {
   const auto all = split(options, ',');
   return std::ranges::find(all, which) != all.end();
 }
 
-// Whether somebody wants it like that. Where no table tells, nobody is taken to.
-bool wants_read_only(const Tree& tree, std::string_view dir) {
+// Whether the mount is meant to be read-only. Without an fstab it is not.
+bool wants_read_only(const SystemTree& tree, std::string_view dir) {
   const std::string table = tree.maybe_text("/etc/fstab").value_or("");
   for (const std::string_view one : split(table, '\n')) {
     std::string line(one);
@@ -56,9 +56,9 @@ bool wants_read_only(const Tree& tree, std::string_view dir) {
   return false;
 }
 
-// "live", "running"; empty: it tells none. An NVMe disk of two ports hangs on a subsystem, and its
-// controllers tell: the worst of them.
-std::string state_of(const Tree& tree, const std::string& device) {
+// "live", "running"; empty: unknown. A dual-port NVMe disk belongs to a subsystem: the worst state
+// of its controllers.
+std::string state_of(const SystemTree& tree, const std::string& device) {
   const auto own = tree.maybe_text(device + "/state");
   std::string state = trimmed(printable(own.value_or("")));
   if (own) return state;
@@ -69,8 +69,8 @@ std::string state_of(const Tree& tree, const std::string& device) {
   return state;
 }
 
-// What superblocks remember: one finding for each file system that tells.
-std::vector<Finding> of_ext4(const Tree& tree, const std::vector<Mounted>& mounted) {
+// Error counts of superblocks: one finding for each file system that has one.
+std::vector<Finding> of_ext4(const SystemTree& tree, const std::vector<MountedDisk>& mounted) {
   constexpr const char* kAll = "/sys/fs/ext4";
   std::vector<Finding> findings;
   for (const std::string& name : tree.list(kAll)) {
@@ -89,9 +89,9 @@ std::vector<Finding> of_ext4(const Tree& tree, const std::vector<Mounted>& mount
     finding.expected = "none since it was last checked";
     finding.source = "the file system's superblock";
     finding.verdict = *errors > 0 ? Verdict::fail : Verdict::pass;
-    if (*errors > 0) finding.hint = "Unmount it and run e2fsck; look at the disk under it.";
+    if (*errors > 0) finding.hint = "Unmount it and run e2fsck; check its disk.";
   }
-  const auto wanted = static_cast<size_t>(std::ranges::count(mounted, "ext4", &Mounted::kind));
+  const auto wanted = static_cast<size_t>(std::ranges::count(mounted, "ext4", &MountedDisk::kind));
   if (findings.size() >= wanted) return findings;
   findings.push_back(
       {.name = "storage.fs",
@@ -101,7 +101,7 @@ std::vector<Finding> of_ext4(const Tree& tree, const std::vector<Mounted>& mount
   return findings;
 }
 
-Finding of_mount(const Tree& tree, const Mounted& one) {
+Finding of_mount(const SystemTree& tree, const MountedDisk& one) {
   const bool is_read_only = has_option(one.options, "ro");
   Finding finding{.name = "storage.fs", .part = printable(one.dir)};
   finding.expected = "as /etc/fstab has it";
@@ -117,35 +117,35 @@ Finding of_mount(const Tree& tree, const Mounted& one) {
     finding.found = fmt::format("{}, mounted {}", one.kind, is_read_only ? "ro" : "rw");
     return finding;
   }
-  finding.hint = "Look in the kernel's log; unmount it and check it.";
+  finding.hint = "See the kernel log; unmount it and check it.";
   return finding;
 }
 
 }  // namespace
 
-std::vector<Mounted> mounted_disks(const Tree& tree) {
+std::vector<MountedDisk> mounted_disks(const SystemTree& tree) {
   constexpr std::array kKinds = {"ext4", "ext3", "ext2", "xfs", "btrfs", "zfs", "f2fs"};
-  std::map<std::string, Mounted> by_device;
+  std::map<std::string, MountedDisk> by_device;
   const std::string mounts = tree.maybe_text("/proc/mounts").value_or("");
   for (const std::string_view line : split(mounts, '\n')) {
     const auto words = split(line, ' ');
     if (words.size() < 4 || std::ranges::find(kKinds, words[2]) == kKinds.end()) continue;
-    Mounted one{.device = printable(words[0]),
-                .dir = unescaped(words[1]),
-                .kind = std::string(words[2]),
-                .options = printable(words[3])};
+    MountedDisk one{.device = printable(words[0]),
+                    .dir = unescaped(words[1]),
+                    .kind = std::string(words[2]),
+                    .options = printable(words[3])};
     by_device.try_emplace(one.device, std::move(one));
   }
-  std::vector<Mounted> found;
+  std::vector<MountedDisk> found;
   for (auto& [device, one] : by_device) found.push_back(std::move(one));
   return found;
 }
 
-std::vector<DiskFacts> disks(const Tree& tree) {
+std::vector<DiskFacts> disks(const SystemTree& tree) {
   std::vector<DiskFacts> found;
   for (const std::string& name : tree.list("/sys/block")) {
     const std::string at = fmt::format("/sys/block/{}/device", name);
-    // Discs and what a management board lends come and go.
+    // Optical discs and virtual media of a BMC come and go.
     const bool removable = tree.maybe_text("/sys/block/" + name + "/removable") == "1";
     if (!tree.exists(at) || removable) continue;
     DiskFacts disk{.name = name};
@@ -160,15 +160,16 @@ std::vector<DiskFacts> disks(const Tree& tree) {
   return found;
 }
 
-void check_storage_fs(const Context& context) {
+void check_storage_fs(const CheckContext& context) {
   const auto mounted = mounted_disks(context.tree);
   for (const Finding& one : of_ext4(context.tree, mounted)) context.report(one);
-  for (const Mounted& one : mounted) context.report(of_mount(context.tree, one));
+  for (const MountedDisk& one : mounted) context.report(of_mount(context.tree, one));
   if (!mounted.empty()) return;
-  context.report(nothing_of(context, "storage.fs", "fs", "no file system on a disk is mounted"));
+  context.report(
+      missing_finding(context, "storage.fs", "fs", "no file system on a disk is mounted"));
 }
 
-void check_storage_disks(const Context& context) {
+void check_storage_disks(const CheckContext& context) {
   bool any = false;
   for (const DiskFacts& disk : disks(context.tree)) {
     if (disk.state.empty()) continue;
@@ -183,8 +184,9 @@ void check_storage_disks(const Context& context) {
     context.report(std::move(finding));
   }
   if (any) return;
-  context.report(nothing_of(context, "storage.disks", "disk-state",
-                            "no disk tells its state (those of guests often do not)"));
+  context.report(
+      missing_finding(context, "storage.disks", "disk-state",
+                      "no disk reports its state (disks of virtual machines often do not)"));
 }
 
 }  // namespace ff::validate

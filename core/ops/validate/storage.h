@@ -1,35 +1,35 @@
-// Disks and file systems: errors that file systems remember, mounts that went read-only, health
-// that NVMe disks tell of themselves, and a file that is written, read back whole and checked, then
-// read at random places.
+// Checks of disks and file systems: errors recorded by file systems, mounts that became read-only,
+// disk states, and a scratch file that is written, read back and verified, then read at random
+// offsets.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "ops/validate/check.h"
-#include "ops/validate/tree.h"
+#include "ops/validate/system_tree.h"
 
 namespace ff::validate {
 
-// A disk of hardware: no loop device, RAM disk or device mapper.
+// A hardware disk: no loop device, RAM disk or device mapper.
 struct DiskFacts {
   std::string name;         // "nvme0n1"
-  std::string model = {};   // "SAMSUNG MZQL23T8HCLS"; "disk" where it has none
-  std::string serial = {};  // or its world-wide name; empty: it has none
-  std::string state = {};   // "live", "running", "offline"; empty: it tells none
+  std::string model = {};   // "SAMSUNG MZQL23T8HCLS"; "disk" if unknown
+  std::string serial = {};  // or its world-wide name; empty: none
+  std::string state = {};   // "live", "running", "offline"; empty: unknown
 };
-std::vector<DiskFacts> disks(const Tree& tree);
+std::vector<DiskFacts> disks(const SystemTree& tree);
 
-// A file system that keeps data on this machine's disks, once for each device.
-struct Mounted {
+// A file system on a local disk, once per device.
+struct MountedDisk {
   std::string device, dir, kind;  // "/dev/sda1", "/", "ext4"
   std::string options;            // "rw,relatime"
 };
-std::vector<Mounted> mounted_disks(const Tree& tree);
+std::vector<MountedDisk> mounted_disks(const SystemTree& tree);
 
-void check_storage_fs(const Context& context);
-void check_storage_disks(const Context& context);
-// A scratch file in Context::scratch, removed at the end.
-void check_storage_speed(const Context& context);
+void check_storage_fs(const CheckContext& context);
+void check_storage_disks(const CheckContext& context);
+// Uses a scratch file in CheckContext::scratch, removed at the end.
+void check_storage_speed(const CheckContext& context);
 
 }  // namespace ff::validate

@@ -1,4 +1,4 @@
-// verdicts.cc: names of verdicts and levels, counters since the last run.
+// verdicts.cc: names of verdicts and levels, and counter deltas.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -24,18 +24,22 @@ std::optional<Named> named(const std::array<std::string_view, N>& names, std::st
 }  // namespace
 
 std::string_view verdict_name(Verdict verdict) { return kVerdicts[static_cast<size_t>(verdict)]; }
-std::optional<Verdict> verdict_of(std::string_view name) { return named<Verdict>(kVerdicts, name); }
-std::string_view level_name(Level level) { return kLevels[static_cast<size_t>(level)]; }
-std::optional<Level> level_of(std::string_view name) { return named<Level>(kLevels, name); }
-
-int64_t Check::deadline_ns(Level level) const {
-  constexpr std::array<int64_t, 3> kTimes = {1, 15, 120};
-  return cost == Cost::load ? quick_ns * kTimes[static_cast<size_t>(level)] : quick_ns;
+std::optional<Verdict> parse_verdict(std::string_view name) {
+  return named<Verdict>(kVerdicts, name);
+}
+std::string_view run_level_name(RunLevel level) { return kLevels[static_cast<size_t>(level)]; }
+std::optional<RunLevel> parse_run_level(std::string_view name) {
+  return named<RunLevel>(kLevels, name);
 }
 
-double Check::seconds_at(Level level) const {
+int64_t Check::deadline_ns(RunLevel level) const {
+  constexpr std::array<int64_t, 3> kTimes = {1, 15, 120};
+  return cost == CheckCost::load ? quick_ns * kTimes[static_cast<size_t>(level)] : quick_ns;
+}
+
+double Check::seconds_at(RunLevel level) const {
   constexpr std::array kTimes = {1.0, 10.0, 300.0};
-  return cost == Cost::load ? seconds * kTimes[static_cast<size_t>(level)] : seconds;
+  return cost == CheckCost::load ? seconds * kTimes[static_cast<size_t>(level)] : seconds;
 }
 
 std::string value_text(double value, std::string_view unit) {
@@ -47,7 +51,7 @@ std::string value_text(double value, std::string_view unit) {
   return fmt::format("{:.3g} {}{}", value, kPrefixes[prefix], unit == "1/s" ? "/s" : unit);
 }
 
-Growth growth_of(const Context& context, const Finding& counter) {
+CounterDelta counter_delta(const CheckContext& context, const Finding& counter) {
   const double now = counter.value.value_or(0);
   const auto before = context.before(counter.name, counter.part);
   if (!before || *before > now) return {.more = now};

@@ -1,4 +1,5 @@
-// xid.cc: the table. Classes and counts are the paper's; actions those of NVIDIA's catalogue.
+// xid.cc: the table of Xids. Classes and counts are those of the paper, actions those of the NVIDIA
+// catalogue.
 #include "ops/validate/xid.h"
 
 #include <algorithm>
@@ -61,11 +62,11 @@ std::string_view xid_class_name(XidClass of) {
 std::string_view xid_class_action(XidClass of) {
   switch (of) {
     case none: return "";
-    case software: return "look at the program first; where it is sound, test the GPU's memory";
-    case nvlink: return "stress-test the links, and take out those that repeat it";
-    case memory_ecc: return "reset the GPU: remapped rows serve as well as before";
+    case software: return "check the program first; if it is correct, test the GPU memory";
+    case nvlink: return "stress-test the links, and drain nodes where it recurs";
+    case memory_ecc: return "reset the GPU: remapped rows work as well as before";
     case uncorrectable: return "reset the GPU or restart the node";
-    case gsp: return "run a field diagnosis: most are to be replaced";
+    case gsp: return "run a field diagnosis: most need replacement";
   }
   return "";
 }
@@ -84,16 +85,16 @@ Verdict xid_verdict(const Xid& xid) {
 }
 
 std::string xid_hint(const Xid& xid) {
-  if (is(xid.immediate, "RESTART_BM")) return "Restart the node; if it comes back, ask support.";
+  if (is(xid.immediate, "RESTART_BM")) return "Restart the node; if it recurs, contact support.";
   if (is(xid.immediate, "RESET_GPU") && xid.of == gsp) {
-    return "Reset the GPU and run a field diagnosis: most of these are to be replaced.";
+    return "Reset the GPU and run a field diagnosis: most of these need replacement.";
   }
   if (is(xid.immediate, "RESET_GPU") || xid.of == uncorrectable) {
-    return "Reset the GPU or restart the node; if it comes back, ask support.";
+    return "Reset the GPU or restart the node; if it recurs, contact support.";
   }
   if (xid.of == memory_ecc) return "Reset the GPU when it is idle, so that bad rows are remapped.";
-  if (xid.of == nvlink) return "Stress-test the GPU's links; take the node out if it repeats.";
-  return "Look at the program that was running; if it is sound, test the GPU's memory.";
+  if (xid.of == nvlink) return "Stress-test the links of the GPU; drain the node if it recurs.";
+  return "Check the program that was running; if it is correct, test the GPU memory.";
 }
 
 std::optional<XidLine> parse_xid(std::string_view line) {

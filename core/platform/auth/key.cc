@@ -1,4 +1,4 @@
-// key.cc: key files and the two primitives of the handshake.
+// key.cc: key files, and the cryptographic primitives of the handshake.
 #include "platform/auth/key.h"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ void fill_random(ByteSpan into, Rng& rng) {
   for (std::byte& byte : into) byte = static_cast<std::byte>(rng.next());
 }
 
-Key hmac(const Key& key, ByteView data) {
+Key hmac_sha256(const Key& key, ByteView data) {
   Key out;
   unsigned size = 0;
   FF_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
@@ -46,7 +46,7 @@ Key hmac(const Key& key, ByteView data) {
   return out;
 }
 
-bool equal_secrets(ByteView a, ByteView b) {
+bool constant_time_equal(ByteView a, ByteView b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
@@ -56,8 +56,9 @@ Result<void> make_key_file(io::Disk& disk, const std::string& path) {
   fill_random(key, rng);
   const std::string text = hex(key) + '\n';
   FF_TRY(auto file,
-         disk.open(path,
-                   {.access = io::Access::write, .create = true, .exclusive = true, .mode = 0600}));
+         disk.open(
+             path,
+             {.access = io::AccessMode::write, .create = true, .exclusive = true, .mode = 0600}));
   FF_TRY(file->write_at(as_bytes(text), 0));
   FF_TRY(file->sync());
   return disk.sync_dir(io::parent(path));
@@ -86,7 +87,7 @@ Result<std::string> read_secret_file(io::Disk& disk, const std::string& path, st
         fmt::format("chmod 600 {}; if others may have read it, make a new {}.", path, what);
     return error;
   }
-  std::string text(bytes_max + 2, '\0');  // the newline, and a byte too many
+  std::string text(bytes_max + 2, '\0');  // room for the newline and one excess byte
   FF_TRY(const size_t size,
          file->read_at({reinterpret_cast<std::byte*>(text.data()), text.size()}, 0));
   text.resize(size);

@@ -1,5 +1,5 @@
-// The cluster key: 32 random bytes that every server and mount of a cluster holds. Who holds it may
-// act for any user.
+// The cluster key: 32 random bytes that all servers and mounts of a cluster share. A holder of the
+// key may act for any user.
 #pragma once
 
 #include <array>
@@ -18,29 +18,30 @@ namespace ff::auth {
 constexpr size_t kKeyBytes = 32;
 using Key = std::array<std::byte, kKeyBytes>;
 
-// Numbers nobody can guess: keys and nonces, from OpenSSL's generator.
+// A cryptographically secure generator (OpenSSL's RAND_bytes), for keys and nonces.
 class SecureRng final : public Rng {
  public:
   uint64_t next() override;
 };
 void fill_random(ByteSpan into, Rng& rng);
-// HMAC-SHA256 of `data`.
-Key hmac(const Key& key, ByteView data);
-// Compares in a time that does not depend on the bytes.
-bool equal_secrets(ByteView a, ByteView b);
+// HMAC-SHA256 of `data` (RFC 2104).
+Key hmac_sha256(const Key& key, ByteView data);
+// Compares in constant time, which does not depend on the bytes.
+bool constant_time_equal(ByteView a, ByteView b);
 
-// 64 lower-case hex digits.
+// Parses 64 lower-case hex digits.
 std::optional<Key> parse_key(std::string_view digits);
 
-// What a file holds that is its owner's alone, without the newline at its end; of more than
-// `bytes_max` only the beginning. Errc::refused when others can read it. `what` it is: "key".
+// Reads a secret file without its final newline; of a file longer than `bytes_max` only the first
+// bytes. Errc::refused if other users can read the file. `what` names the secret in messages:
+// "key".
 Result<std::string> read_secret_file(io::Disk& disk, const std::string& path, std::string_view what,
                                      size_t bytes_max);
-// Makes a key at `path`, mode 0600, hex with a newline. Errc::exists: there is one already, which
-// stays.
+// Creates a new key file at `path`: mode 0600, hex digits and a newline. Errc::exists if the file
+// exists; it is not replaced.
 Result<void> make_key_file(io::Disk& disk, const std::string& path);
-// Errc::refused when others can read the file, Errc::corrupt when it holds no key; the message
-// never shows what it holds.
+// Errc::refused if other users can read the file, Errc::corrupt if it does not hold a key. The
+// message never shows the content.
 Result<Key> read_key_file(io::Disk& disk, const std::string& path);
 
 }  // namespace ff::auth

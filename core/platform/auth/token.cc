@@ -1,4 +1,4 @@
-// token.cc: deriving user keys, and the text of tokens.
+// token.cc: deriving user keys, formatting and parsing tokens.
 #include "platform/auth/token.h"
 
 #include <fmt/format.h>
@@ -20,18 +20,18 @@ constexpr size_t kTextMax = 36 + 2 * kKeyBytes;
 
 }  // namespace
 
-Key user_key(const Key& cluster, User user) {
+Key user_key(const Key& cluster, TokenId user) {
   std::array<std::byte, sizeof(uint32_t) + sizeof(uint64_t)> numbers;
   store_le<uint32_t>(numbers.data(), user.uid);
   store_le<uint64_t>(numbers.data() + sizeof(uint32_t), user.serial);
   std::string said = "ff user|";
   said += as_text(numbers);
-  return hmac(cluster, as_bytes(said));
+  return hmac_sha256(cluster, as_bytes(said));
 }
 
-Token make_token(const Key& cluster, User user) { return {user, user_key(cluster, user)}; }
+Token make_token(const Key& cluster, TokenId user) { return {user, user_key(cluster, user)}; }
 
-std::string token_text(const Token& token) {
+std::string format_token(const Token& token) {
   return fmt::format("{}-{}-{}-{}", kFormat, token.user.uid, token.user.serial, hex(token.key));
 }
 
@@ -43,7 +43,7 @@ Result<Token> parse_token(std::string_view text) {
     const auto key = parse_key(parts[3]);
     if (uid && *uid <= std::numeric_limits<uint32_t>::max() && serial && key) {
       const Token token{{static_cast<uint32_t>(*uid), *serial}, *key};
-      if (token_text(token) == text) return token;
+      if (format_token(token) == text) return token;
     }
   }
   return fail(Errc::corrupt, "not a token (ff1-UID-SERIAL-KEY)");
@@ -54,7 +54,7 @@ Result<Token> read_token_file(io::Disk& disk, const std::string& path) {
   auto token = parse_token(text);
   if (token) return token;
   Error error = fail(Errc::corrupt, "{}: {}", path, token.error().message);
-  error.hint = "The file holds the one line that whoever runs the cluster has given out.";
+  error.hint = "The file must hold exactly the one-line token from the cluster administrator.";
   return error;
 }
 

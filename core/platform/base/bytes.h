@@ -51,7 +51,7 @@ void append_le(std::string& to, T value) {
   to.append(as_text(bytes));
 }
 
-// In keys, which then sort as the numbers do.
+// Big-endian, for keys: they sort in the order of the numbers.
 inline void append_be(std::string& to, uint64_t value) { append_le(to, __builtin_bswap64(value)); }
 
 constexpr uint64_t align_up(uint64_t value, uint64_t unit) {

@@ -1,5 +1,5 @@
-// Bugs crash. FF_CHECK states what must hold whatever the input; it stays on in release builds.
-// Weather (I/O, peers, users) never reaches it: that returns an Error (result.h).
+// FF_CHECK aborts the process when an invariant is violated, which is always a bug in ff; it is
+// active in release builds too. Failures of I/O, peers or user input return an Error (result.h).
 #pragma once
 
 namespace ff {

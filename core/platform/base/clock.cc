@@ -1,4 +1,4 @@
-// clock.cc: the machine's clocks behind the Clock seam.
+// clock.cc: SystemClock, the machine's clocks behind the Clock seam.
 #include "platform/base/clock.h"
 
 #include <ctime>
@@ -17,7 +17,7 @@ int64_t read_clock(clockid_t id) {
 int64_t SystemClock::wall_ns() { return read_clock(CLOCK_REALTIME); }
 int64_t SystemClock::steady_ns() { return read_clock(CLOCK_BOOTTIME); }
 
-int64_t thread_processor_ns() { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+int64_t thread_cpu_ns() { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
 
 void SystemClock::sleep_ns(int64_t ns) {
   if (ns <= 0) return;

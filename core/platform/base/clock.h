@@ -1,12 +1,12 @@
-// The time seam. Nothing above floor 1 reads a clock or sleeps except through this, so that
-// simulation (sim/sim_clock.h) can run hours in milliseconds and repeat them from a seed.
+// The seam for time. Code above floor 1 reads clocks and sleeps only through this interface, so
+// that a simulation (sim/sim_clock.h) runs hours in milliseconds and can be repeated from a seed.
 #pragma once
 
 #include <cstdint>
 
 namespace ff {
 
-// In nanoseconds, as all times are.
+// In nanoseconds, like all times in ff.
 constexpr int64_t kMicrosecond = 1000;
 constexpr int64_t kMillisecond = 1000 * kMicrosecond;
 constexpr int64_t kSecond = 1000 * kMillisecond;
@@ -15,9 +15,9 @@ constexpr double to_seconds(int64_t ns) { return static_cast<double>(ns) / kSeco
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Nanoseconds since the Unix epoch; may jump when the clock is set.
+  // Nanoseconds since the Unix epoch (CLOCK_REALTIME); jumps when the system clock is set.
   virtual int64_t wall_ns() = 0;
-  // Nanoseconds that only grow, suspend included (CLOCK_BOOTTIME); the origin is arbitrary.
+  // Monotonic nanoseconds that include suspend (CLOCK_BOOTTIME); the origin is arbitrary.
   virtual int64_t steady_ns() = 0;
   // Returns after `ns` nanoseconds, or earlier when a signal arrives.
   virtual void sleep_ns(int64_t ns) = 0;
@@ -31,8 +31,8 @@ class SystemClock final : public Clock {
   void sleep_ns(int64_t ns) override;
 };
 
-// What the calling thread has used of a processor so far, as measured: no seam, for simulated time
-// knows none.
-int64_t thread_processor_ns();
+// CPU time that the calling thread has used (CLOCK_THREAD_CPUTIME_ID). Not part of the seam: a
+// simulation does not model CPU time.
+int64_t thread_cpu_ns();
 
 }  // namespace ff

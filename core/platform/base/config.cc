@@ -18,10 +18,10 @@
 namespace ff {
 namespace {
 
-// Far above any real settings file; a mistaken path to a data file must not fill memory.
+// Far above any real settings file; limits memory if the path is a data file by mistake.
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
-// The text of a file, nothing when it does not exist.
+// The content of a file; nullopt when it does not exist and need not.
 Result<std::optional<std::string>> read_file(const std::string& path, bool must_exist) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (fd < 0) {
@@ -57,7 +57,7 @@ std::string_view type_words(ConfigType type) {
   return "";
 }
 
-// The value as option text, or nothing when its type does not fit.
+// The value as option text; nullopt when the node has another type.
 std::optional<std::string> value_text(const toml::node& node, ConfigType type) {
   if (type == ConfigType::flag) {
     const auto flag = node.as_boolean();
@@ -73,7 +73,7 @@ std::optional<std::string> value_text(const toml::node& node, ConfigType type) {
   return std::nullopt;
 }
 
-// One file's walk.
+// Collects the values of one file.
 struct Walk {
   const std::string& file;
   std::span<const ConfigKey> keys;
@@ -106,7 +106,7 @@ struct Walk {
   Result<void> table(const toml::table& table, const std::string& prefix) {
     for (const auto& [toml_key, node] : table) {
       const std::string name = prefix + std::string(toml_key.str());
-      // A section without a header of its own (`a.b = 1`) has no line: its key has.
+      // toml++ gives an implicit section (`a.b = 1`) no line; its key has one.
       const toml::source_position where =
           node.source().begin.line != 0 ? node.source().begin : toml_key.source().begin;
       if (node.is_table() && is_section(name)) {
@@ -139,7 +139,7 @@ ConfigPaths config_paths() {
   ConfigPaths paths;
   const std::string xdg = variable("XDG_CONFIG_HOME");
   const std::string home = variable("HOME");
-  // The XDG specification has relative paths ignored.
+  // The XDG Base Directory specification says to ignore relative paths.
   if (xdg.starts_with('/')) {
     paths.files.push_back(xdg + "/ff/ff.toml");
   } else if (home.starts_with('/')) {

@@ -1,7 +1,7 @@
-// ff.toml: the settings of a user or a machine. The caller names every key that exists; anything
-// else in a file is an error that says where and suggests the nearest key, because a misspelt
-// setting that is silently ignored is found only when it hurts. Values come back as text with
-// their file and line; the option they belong to parses them (cmd/cli/settings.cc).
+// ff.toml: the settings of a user or a machine. The caller lists every valid key; any other key in
+// a file is an error that names file and line and suggests the nearest key, so that a misspelt
+// setting is never ignored silently. Values are returned as text with their file and line; the
+// option that they belong to parses them (cmd/cli/settings.cc).
 #pragma once
 
 #include <map>
@@ -33,21 +33,21 @@ struct ConfigValue {
 };
 
 struct ConfigPaths {
-  std::vector<std::string> files;  // the first that has a key wins
-  bool must_exist = false;         // a file that is not there is an error, not an empty one
+  std::vector<std::string> files;  // if several files set a key, the first one wins
+  bool must_exist = false;         // a missing file is an error instead of an empty file
 };
 
 // $XDG_CONFIG_HOME/ff/ff.toml (or ~/.config/ff/ff.toml), then /etc/ff/ff.toml. FF_CONFIG names one
-// file that stands in for both: jobs in containers and tests get exactly the settings they name.
+// file that replaces both, so that jobs in containers and tests read exactly one known file.
 ConfigPaths config_paths();
 
 class Config {
  public:
-  // Errors are `usage` (exit 2): unknown key, wrong type, TOML syntax; each with "FILE:LINE: ".
-  // A file that exists and cannot be read keeps its own error.
+  // Errors are `usage` (exit 2): unknown key, wrong type, TOML syntax; each begins "FILE:LINE: ".
+  // If a file exists but cannot be read, the error is that of the read.
   static Result<Config> load(const ConfigPaths& paths, std::span<const ConfigKey> keys);
 
-  // The value of a key, or nullptr when no file has it.
+  // The value of a key, or nullptr when no file sets it.
   const ConfigValue* find(std::string_view name) const;
 
  private:

@@ -1,5 +1,5 @@
-// The text of a file of this tree, carried in the binary: FF_EMBED(page_html, FOLDER "/index.html")
-// declares `const char page_html[]`, which ends with a zero byte. Names are unique in the program.
+// Embeds a file of the source tree in the binary: FF_EMBED(page_html, FOLDER "/index.html")
+// declares `const char page_html[]`, zero-terminated. The name must be unique in the program.
 // CMake makes the object depend on the file (OBJECT_DEPENDS).
 #pragma once
 

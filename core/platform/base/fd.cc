@@ -1,4 +1,4 @@
-// The end of a file descriptor of fd.h.
+// fd.cc: closing an owned file descriptor.
 #include "platform/base/fd.h"
 
 #include <unistd.h>

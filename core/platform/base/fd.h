@@ -1,4 +1,4 @@
-// A file descriptor of this process that is closed when its owner goes.
+// Fd owns a file descriptor and closes it in its destructor.
 #pragma once
 
 #include <utility>

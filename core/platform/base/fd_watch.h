@@ -1,4 +1,4 @@
-// When a non-blocking descriptor can go on. Made by Loop::watch().
+// Readiness notifications of a non-blocking file descriptor. Created by Loop::watch().
 #pragma once
 
 #include "platform/base/loop.h"
@@ -6,19 +6,19 @@
 
 namespace ff {
 
-// The readiness of one descriptor; destroying it ends the watch (before the descriptor is closed).
-// Edge-triggered. After EAGAIN of a read reset `readable`, then wait for it; after EAGAIN of a
-// write call wants_writable(), then wait for `writable`.
+// Watches one descriptor, edge-triggered. Destroy it before closing the descriptor. After a read
+// returned EAGAIN, reset `readable` and wait for it; after a write returned EAGAIN, call
+// arm_writable() and wait for `writable`.
 class FdWatch {
  public:
   explicit FdWatch(Loop& loop) : readable(loop), writable(loop) {}
   virtual ~FdWatch() = default;
 
-  // Resets `writable`, and has it told. It is not before: a socket could be written to again
-  // whenever its peer has read something, and each time would wake the loop.
-  virtual void wants_writable() = 0;
+  // Resets `writable` and enables its notification. It is off by default: a socket becomes writable
+  // each time its peer reads, and each event would wake the loop.
+  virtual void arm_writable() = 0;
 
-  Event readable;  // or closed by the other side, or in error: the next call tells
+  Event readable;  // also set on hang-up and error; the next read returns which one
   Event writable;
 };
 

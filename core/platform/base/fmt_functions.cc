@@ -1,6 +1,6 @@
-// The functions of {fmt} that are not templates, and the templates that its headers declare extern:
-// Debian has no static library of it, and in every source they would cost a fifth of the compiler's
-// time.
+// Compiles the non-template functions of {fmt} and its explicit instantiations once. Debian has no
+// static library of {fmt}, and its header-only mode would add a fifth to the compile time of every
+// source.
 #include <fmt/format-inl.h>
 
 namespace fmt {

@@ -1,22 +1,22 @@
-// gate.cc: the outermost coroutine of a spawned task. It is started by the loop, so that spawn()
-// never runs the caller's code, and destroys itself at its end.
+// gate.cc: the root coroutine of a spawned task. The loop starts it, so that spawn() never runs
+// task code on the caller's stack; the coroutine frame destroys itself at its end.
 #include "platform/base/gate.h"
 
 namespace ff {
 
-struct Gate::RootPromise : ListLink<RootPromise>, Ready {
+struct Gate::RootPromise : ListLink<RootPromise>, Runnable {
   RootPromise(Gate& owner, const Task<void>&) : gate(owner), cancel(&owner.cancel_) {}
-  ~RootPromise() { gate.ended(); }
+  ~RootPromise() { gate.on_task_end(); }
 
   Root get_return_object();
   std::suspend_always initial_suspend() const noexcept { return {}; }
   std::suspend_never final_suspend() const noexcept { return {}; }
   void unhandled_exception() const noexcept { FF_CHECK(!"an exception left a task"); }
   void return_void() const {}
-  void fire() override { std::coroutine_handle<RootPromise>::from_promise(*this).resume(); }
+  void on_wake() override { std::coroutine_handle<RootPromise>::from_promise(*this).resume(); }
 
   Gate& gate;
-  Cancel* cancel;
+  CancellationToken* cancel;
 };
 
 struct Gate::Root {
@@ -44,7 +44,7 @@ void Gate::spawn(Task<void> task) {
   loop_.wake(root);
 }
 
-void Gate::ended() {
+void Gate::on_task_end() {
   if (--running_ == 0) empty_.set();
 }
 
@@ -55,7 +55,8 @@ Task<void> Gate::close(Error reason) {
   co_await wait_empty();
 }
 
-CancelScope::CancelScope(Loop& loop, Cancel* parent, int64_t deadline_ns, std::string_view what)
+CancelScope::CancelScope(Loop& loop, CancellationToken* parent, int64_t deadline_ns,
+                         std::string_view what)
     : parent_(parent), what_(what), timer_(loop) {
   if (parent_ != nullptr) {
     if (parent_->requested()) {
@@ -67,6 +68,6 @@ CancelScope::CancelScope(Loop& loop, Cancel* parent, int64_t deadline_ns, std::s
   if (deadline_ns != INT64_MAX) timer_.set(deadline_ns, *this);
 }
 
-void CancelScope::fire() { cancel_.request(Error{Errc::deadline, std::string(what_), {}}); }
+void CancelScope::on_wake() { cancel_.request(Error{Errc::deadline, std::string(what_), {}}); }
 
 }  // namespace ff

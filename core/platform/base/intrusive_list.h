@@ -1,7 +1,7 @@
-// A doubly linked list whose links lie in the elements: adding never allocates, and an element
-// that is destroyed takes itself out. It owns nothing. One thread.
+// An intrusive doubly linked list: the links are members of the elements. Adding never allocates,
+// an element unlinks itself in its destructor, and the list owns nothing. Not thread-safe.
 //
-// An element class T derives from ListLink<T>; it is in at most one list of that type at a time.
+// An element class T derives from ListLink<T>; an element is in at most one such list at a time.
 #pragma once
 
 #include "platform/base/check.h"

@@ -1,8 +1,8 @@
-// log.cc: renders facts and hands whole lines to spdlog, which stamps and writes them.
+// log.cc: formats message and fields; spdlog adds the timestamp and writes the line.
 //
-// This is the one unit that includes spdlog. The text or JSON frame around a line is a spdlog
-// pattern; what stands inside it is rendered here, so that every value passes through the escaping
-// of text.h. Lines are written whole and at once; there is no queue that a crash could lose.
+// Only this source includes spdlog. A spdlog pattern makes the text or JSON frame of a line; this
+// file formats its content, so that text.h escapes every value. spdlog writes each line at once and
+// synchronously: there is no queue that a crash could lose.
 #include "platform/base/log.h"
 
 #include <spdlog/logger.h>
@@ -58,12 +58,12 @@ struct Log {
 };
 
 Log& the_log() {
-  // Never destroyed: threads may still log while the process ends.
+  // Never destroyed: threads may still log while the process exits.
   static Log* const log = new Log;
   return *log;
 }
 
-// A value that is empty or holds a space, a quote or '=' is quoted, so that a line splits at
+// Quotes a value that is empty or contains a space, a quote or '=', so that a line can be split at
 // spaces.
 void append_text_value(std::string& line, std::string_view value) {
   const std::string safe = printable(value);
@@ -79,38 +79,38 @@ void append_text_value(std::string& line, std::string_view value) {
   line += '"';
 }
 
-std::string text_line(std::string_view message, Facts facts) {
+std::string text_line(std::string_view message, LogFields fields) {
   std::string line = printable(message);
-  for (const Fact& fact : facts) {
+  for (const LogField& field : fields) {
     line += ' ';
-    line += fact.key;
+    line += field.key;
     line += '=';
-    append_text_value(line, fact.value);
+    append_text_value(line, field.value);
   }
   return line;
 }
 
-std::string json_line(std::string_view message, Facts facts) {
+std::string json_line(std::string_view message, LogFields fields) {
   std::string line = "\"message\":";
   append_json_string(line, message);
-  for (const Fact& fact : facts) {
+  for (const LogField& field : fields) {
     line += ',';
-    append_json_string(line, fact.key);
+    append_json_string(line, field.key);
     line += ':';
-    if (fact.is_text) {
-      append_json_string(line, fact.value);
+    if (field.is_text) {
+      append_json_string(line, field.value);
     } else {
-      line += fact.value;
+      line += field.value;
     }
   }
   return line;
 }
 
-void write(LogLevel level, std::string_view message, Facts facts) {
+void write(LogLevel level, std::string_view message, LogFields fields) {
   Log& log = the_log();
   const auto spdlog_level = Log::spdlog_level(level);
   if (!log.logger.should_log(spdlog_level)) return;
-  const std::string line = log.json ? json_line(message, facts) : text_line(message, facts);
+  const std::string line = log.json ? json_line(message, fields) : text_line(message, fields);
   log.logger.log(spdlog_level, spdlog::string_view_t(line.data(), line.size()));
 }
 
@@ -118,11 +118,17 @@ void write(LogLevel level, std::string_view message, Facts facts) {
 
 void log_setup(LogOptions options) { the_log().setup(options); }
 
-void log_debug(std::string_view message, Facts facts) { write(LogLevel::debug, message, facts); }
-void log_info(std::string_view message, Facts facts) { write(LogLevel::info, message, facts); }
-void log_warning(std::string_view message, Facts facts) {
-  write(LogLevel::warning, message, facts);
+void log_debug(std::string_view message, LogFields fields) {
+  write(LogLevel::debug, message, fields);
 }
-void log_error(std::string_view message, Facts facts) { write(LogLevel::error, message, facts); }
+void log_info(std::string_view message, LogFields fields) {
+  write(LogLevel::info, message, fields);
+}
+void log_warning(std::string_view message, LogFields fields) {
+  write(LogLevel::warning, message, fields);
+}
+void log_error(std::string_view message, LogFields fields) {
+  write(LogLevel::error, message, fields);
+}
 
 }  // namespace ff

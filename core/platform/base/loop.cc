@@ -1,6 +1,6 @@
-// loop.cc: the order in which a loop fires. Posted functions first (they come from outside), then
-// what pollers find, due timers, then the ready list, with what the turn before has left for this
-// one at its end, and the late list last.
+// loop.cc: the order of one turn. Posted functions run first (they come from other threads), then
+// pollers, due timers and the run queue (with runnables of wake_next_turn() at its end), and last
+// the runnables of wake_at_turn_end().
 #include "platform/base/loop.h"
 
 #include <utility>
@@ -11,34 +11,34 @@ namespace ff {
 
 namespace {
 
-// One turn fires at most this many that are not late, so that the answers of many tasks leave, and
-// new work is looked for, while the rest still runs: peers and disks do not wait for all of them.
+// A turn runs at most this many runnables of a list, so that replies are sent and new work is
+// polled for while many tasks are runnable: peers and disks do not wait for all of them.
 constexpr size_t kTurnMax = 64;
 
 }  // namespace
 
-void Timer::set(int64_t at_ns, Ready& ready) {
+void Timer::set(int64_t at_ns, Runnable& runnable) {
   stop();
-  ready_ = &ready;
+  runnable_ = &runnable;
   place_ = loop_.timers_.emplace(at_ns, this);
 }
 
 void Timer::stop() {
-  if (ready_ == nullptr) return;
+  if (runnable_ == nullptr) return;
   loop_.timers_.erase(place_);
-  ready_ = nullptr;
+  runnable_ = nullptr;
 }
 
-void Loop::wake(Ready& ready) {
-  if (!ready.linked()) ready_.push_back(ready);
+void Loop::wake(Runnable& runnable) {
+  if (!runnable.linked()) run_queue_.push_back(runnable);
 }
 
-void Loop::wake_late(Ready& ready) {
-  if (!ready.linked()) late_.push_back(ready);
+void Loop::wake_at_turn_end(Runnable& runnable) {
+  if (!runnable.linked()) turn_end_.push_back(runnable);
 }
 
-void Loop::wake_next(Ready& ready) {
-  if (!ready.linked()) next_.push_back(ready);
+void Loop::wake_next_turn(Runnable& runnable) {
+  if (!runnable.linked()) next_turn_.push_back(runnable);
 }
 
 void Loop::post(std::function<void()> function) {
@@ -59,8 +59,8 @@ bool Loop::run_posted() {
   return !functions.empty();
 }
 
-// Each once, in order; a poller may take out itself or others.
-void Loop::ask_pollers() {
+// Calls each poller once, in order; a poller may remove itself or others.
+void Loop::run_pollers() {
   IntrusiveList<Poller> asked;
   while (!pollers_.empty()) {
     Poller& next = pollers_.pop_front();
@@ -70,38 +70,39 @@ void Loop::ask_pollers() {
   while (!asked.empty()) pollers_.push_back(asked.pop_front());
 }
 
-bool Loop::fire_timers() {
+bool Loop::wake_due_timers() {
   if (timers_.empty()) return false;
   const int64_t now = now_ns();
-  bool fired = false;
+  bool ran = false;
   while (!timers_.empty() && timers_.begin()->first <= now) {
     Timer* const timer = timers_.begin()->second;
-    Ready& ready = *timer->ready_;
+    Runnable& runnable = *timer->runnable_;
     timer->stop();
-    wake(ready);
-    fired = true;
+    wake(runnable);
+    ran = true;
   }
-  return fired;
+  return ran;
 }
 
 bool Loop::turn() {
-  bool fired = run_posted();
-  ask_pollers();
-  fired |= fire_timers();
-  while (!next_.empty()) ready_.push_back(next_.pop_front());
-  const auto fire_some = [&fired](IntrusiveList<Ready>& list) {
+  bool ran = run_posted();
+  run_pollers();
+  ran |= wake_due_timers();
+  while (!next_turn_.empty()) run_queue_.push_back(next_turn_.pop_front());
+  const auto run_some = [&ran](IntrusiveList<Runnable>& list) {
     for (size_t i = 0; i < kTurnMax && !list.empty(); i++) {
-      list.pop_front().fire();
-      fired = true;
+      list.pop_front().on_wake();
+      ran = true;
     }
   };
-  fire_some(ready_);
-  fire_some(late_);
-  return fired;
+  run_some(run_queue_);
+  run_some(turn_end_);
+  return ran;
 }
 
-bool Loop::busy() {
-  if (!ready_.empty() || !late_.empty() || !next_.empty() || !pollers_.empty()) return true;
+bool Loop::has_work() {
+  if (!run_queue_.empty() || !turn_end_.empty() || !next_turn_.empty() || !pollers_.empty())
+    return true;
   const std::lock_guard lock(posted_mutex_);
   return !posted_.empty();
 }
@@ -111,6 +112,6 @@ std::optional<int64_t> Loop::next_timer_ns() const {
   return timers_.begin()->first;
 }
 
-bool Loop::take_stop() { return std::exchange(stopped_, false); }
+bool Loop::consume_stop() { return std::exchange(stopped_, false); }
 
 }  // namespace ff

@@ -1,8 +1,9 @@
-// The loop: what runs the tasks of one thread. It holds what is ready, in order, and timers; where
-// time and readiness of descriptors come from is left to `SystemLoop` (system_loop.h: the machine's
-// clock, epoll) and `SimLoop` (sim/sim_world.h: virtual time, one thread for a whole cluster).
+// Loop: the event loop that runs the tasks of one thread. It keeps the queue of runnables and the
+// timers. Its subclasses provide time and descriptor readiness: `SystemLoop` (system_loop.h: the
+// machine's clock and epoll) and `SimLoop` (sim/sim_world.h: virtual time, one thread for a whole
+// simulated cluster).
 //
-// Everything is called by the loop's own thread, except post().
+// Only post() may be called from other threads.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +24,19 @@ namespace ff {
 class FdWatch;
 class Loop;
 
-// Something that runs soon. Destroying it, or unlink(), takes it back.
-class Ready : public ListLink<Ready> {
+// A callback that a loop queues and calls once per wake(). The destructor and unlink() remove it
+// from the queue.
+class Runnable : public ListLink<Runnable> {
  public:
-  virtual void fire() = 0;
+  virtual void on_wake() = 0;
 
  protected:
-  ~Ready() = default;
+  ~Runnable() = default;
 };
 
-// Something that is asked once a turn whether it has news: hardware that is polled, since a wake-up
-// through the kernel costs more time than its whole answer. While there is one, the loop never
-// waits in the kernel and uses a core up. Destroying it, or unlink(), takes it out.
+// Called once per turn, to busy-poll hardware (RDMA) whose replies take less time than a wake-up
+// through the kernel. While a poller is registered, the loop never sleeps in the kernel and uses
+// one core fully. The destructor and unlink() remove it.
 class Poller : public ListLink<Poller> {
  public:
   virtual void poll() = 0;
@@ -43,7 +45,7 @@ class Poller : public ListLink<Poller> {
   ~Poller() = default;
 };
 
-// Wakes a Ready at a time. Destroying the timer stops it.
+// Wakes a Runnable at a given time. Destroying the timer stops it.
 class Timer {
  public:
   explicit Timer(Loop& loop) : loop_(loop) {}
@@ -51,14 +53,14 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
   ~Timer() { stop(); }
 
-  // At steady time `at_ns`, or soon when that has passed. Replaces an earlier time.
-  void set(int64_t at_ns, Ready& ready);
+  // Wakes `runnable` at steady time `at_ns`, or soon if that has passed. Replaces an earlier set().
+  void set(int64_t at_ns, Runnable& runnable);
   void stop();
 
  private:
   friend class Loop;
   Loop& loop_;
-  Ready* ready_ = nullptr;  // while set
+  Runnable* runnable_ = nullptr;  // while set
   std::multimap<int64_t, Timer*>::iterator place_;
 };
 
@@ -72,45 +74,45 @@ class Loop {
   Clock& clock() const { return clock_; }
   int64_t now_ns() const { return clock_.steady_ns(); }
 
-  // Fires `ready` behind all that is ready already. Nothing if it is waiting to.
-  void wake(Ready& ready);
-  // Fires it at the end of the turn: one write then carries what a whole turn has produced.
-  void wake_late(Ready& ready);
-  // Fires it in the next turn, behind all that is ready then, descriptors and timers included.
-  // Nothing if it is waiting to be fired.
-  void wake_next(Ready& ready);
-  // Asks `poller` at every turn. Not on a simulated loop: its time would stand still.
+  // Queues `runnable` at the end of the run queue. No effect if it is already queued.
+  void wake(Runnable& runnable);
+  // Runs it at the end of this turn, so that one write can carry the output of the whole turn.
+  void wake_at_turn_end(Runnable& runnable);
+  // Runs it in the next turn, after everything that is runnable then, including descriptors and
+  // timers. No effect if it is already queued.
+  void wake_next_turn(Runnable& runnable);
+  // Calls `poller` in every turn. Not on a simulated loop: virtual time would stop.
   void add(Poller& poller) { pollers_.push_back(poller); }
-  // Runs `function` in the loop's thread. From any thread.
+  // Runs `function` on the loop's thread. May be called from any thread.
   void post(std::function<void()> function);
-  // Tells when a non-blocking descriptor can go on. Errc::unsupported where there are none.
+  // Watches the readiness of a non-blocking descriptor. Errc::unsupported on a simulated loop.
   virtual Result<std::unique_ptr<FdWatch>> watch(int fd) = 0;
 
-  // Runs until stop(); a stop() before it counts.
+  // Runs until stop(). After a stop() before run(), it returns after one turn.
   virtual void run() = 0;
   void stop() { stopped_ = true; }
 
  protected:
-  // Fires what was posted, is due and is ready; no more than a bounded number, so that descriptors
-  // get their turn. Whether anything was fired.
+  // Runs posted functions, due timers and queued runnables; a bounded number, so that descriptors
+  // are polled regularly. Returns whether it ran anything.
   bool turn();
-  // Whether the next turn() would find something to fire that no time has to pass for.
-  bool busy();
+  // Whether the next turn() has something to run without waiting for a timer or a descriptor.
+  bool has_work();
   std::optional<int64_t> next_timer_ns() const;
-  bool take_stop();
-  // Ends the wait of a run() in the loop's thread. From any thread.
+  bool consume_stop();
+  // Wakes a run() that sleeps in the kernel. May be called from any thread.
   virtual void interrupt() = 0;
 
  private:
   friend class Timer;
   bool run_posted();
-  void ask_pollers();
-  bool fire_timers();
+  void run_pollers();
+  bool wake_due_timers();
 
   Clock& clock_;
-  IntrusiveList<Ready> ready_;
-  IntrusiveList<Ready> late_;
-  IntrusiveList<Ready> next_;
+  IntrusiveList<Runnable> run_queue_;
+  IntrusiveList<Runnable> turn_end_;
+  IntrusiveList<Runnable> next_turn_;
   IntrusiveList<Poller> pollers_;
   std::multimap<int64_t, Timer*> timers_;  // equal times in the order they were set
   bool stopped_ = false;

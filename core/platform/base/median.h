@@ -1,4 +1,4 @@
-// The middle one of measured values, of which none is to count more.
+// The median of measured values, robust against outliers.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace ff {
 
-// Of an even number, halfway between the two in the middle; of none, 0.
+// For an even count, the mean of the two middle values; for no values, 0.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

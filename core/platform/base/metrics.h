@@ -1,11 +1,11 @@
-// Metrics: numbers a daemon keeps about itself, written as Prometheus text (exposition format
-// 0.0.4). A registry is injected, never global; series live as long as it. Any thread.
+// Metrics: the metric registry of a daemon, exported as Prometheus text (exposition format 0.0.4).
+// A registry is injected, never global; its series live as long as the registry. Thread-safe.
 //
 //   Counter& calls = registry.counter("ff_rpc_calls_total", "Calls answered", {{"method",
 //   "read"}}); calls.add();
 //
-// Names follow Prometheus: ff_FOLDER_WHAT_UNIT, counters end in _total. Labels have few values:
-// never user data.
+// Names follow Prometheus conventions: ff_FOLDER_WHAT_UNIT, counters end in _total. Label values
+// must be few and never hold user data.
 #pragma once
 
 #include <array>
@@ -41,13 +41,13 @@ class Gauge {
   std::atomic<int64_t> value_{0};
 };
 
-// Durations, in powers of two from 1 µs to about 67 s.
+// A histogram of durations with bucket bounds at powers of two, from 1 µs to about 67 s.
 class Histogram {
  public:
-  static constexpr size_t kBuckets = 27;  // the last is for all that is longer
+  static constexpr size_t kBuckets = 27;  // the last one is +Inf
   void observe_ns(int64_t ns);
   uint64_t count() const;
-  // At least this share of the observations took no longer, in seconds: a bucket's upper bound.
+  // The upper bound in seconds of the bucket that holds the quantile `share` (0 to 1).
   double quantile_seconds(double share) const;
 
  private:
@@ -60,7 +60,8 @@ class Metrics {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // The series of that name and labels; made when it is new. One name has one kind and help.
+  // Returns the series with this name and labels, and creates it if it is new. All series of a name
+  // have the same kind and help text.
   Counter& counter(std::string_view name, std::string_view help, const Labels& labels = {});
   Gauge& gauge(std::string_view name, std::string_view help, const Labels& labels = {});
   Histogram& histogram(std::string_view name, std::string_view help, const Labels& labels = {});

@@ -1,4 +1,4 @@
-// process.cc: starting, hearing and reaping one process.
+// process.cc: starts a child process, reads its output and reaps it.
 #include "platform/base/process.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return all;
 }
 
-// In the new process, between fork and exec: nothing here may allocate or lock.
+// Runs in the child between fork and exec, so it must not allocate or lock.
 [[noreturn]] void become(const char* program, char* const* argv, char* const* env, int output,
                          int input, pid_t parent) {
   ::setsid();
@@ -38,7 +38,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have died before the kernel was asked to tell.
+  // The parent may have died before prctl() took effect.
   if (::getppid() != parent) ::_exit(1);
   ::execve(program, argv, env);
   const char* const why = ::strerrordesc_np(errno);
@@ -56,7 +56,7 @@ Result<std::unique_ptr<Process>> Process::start(Loop& loop, const ProcessOptions
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, options.program);
   Fd output(ends[0]);
   const Fd input(ends[1]);
-  std::array<int, 2> nothing = {};  // standard input: a pipe that has ended
+  std::array<int, 2> nothing = {};  // for standard input: an empty pipe at its end
   if (::pipe2(nothing.data(), O_CLOEXEC) != 0) return errno_error(errno, options.program);
   const Fd ended(nothing[0]);
   ::close(nothing[1]);
@@ -71,10 +71,10 @@ Result<std::unique_ptr<Process>> Process::start(Loop& loop, const ProcessOptions
   if (pid < 0) return errno_error(errno, options.program + ": cannot be started");
   std::unique_ptr<Process> process(new Process(loop, pid));
   process->output_ = std::move(output);
-  process->end_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (process->end_.get() < 0) return errno_error(errno, options.program + ": pidfd_open");
+  process->pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (process->pidfd_.get() < 0) return errno_error(errno, options.program + ": pidfd_open");
   FF_TRY(process->output_watch_, loop.watch(process->output_.get()));
-  FF_TRY(process->end_watch_, loop.watch(process->end_.get()));
+  FF_TRY(process->exit_watch_, loop.watch(process->pidfd_.get()));
   return process;
 }
 
@@ -89,45 +89,44 @@ void Process::signal(int number) const {
   if (!ended_) ::kill(pid_, number);
 }
 
-bool Process::read(const std::function<void(std::string_view)>& heard) {
+bool Process::read(const std::function<void(std::string_view)>& on_output) {
   std::array<char, 4096> bytes;
   for (;;) {
     const ssize_t got = ::read(output_.get(), bytes.data(), bytes.size());
-    if (got > 0) heard({bytes.data(), static_cast<size_t>(got)});
+    if (got > 0) on_output({bytes.data(), static_cast<size_t>(got)});
     if (got == 0) return false;
     if (got < 0 && errno == EAGAIN) return true;
     if (got < 0 && errno != EINTR) return false;
   }
 }
 
-Task<void> Process::read_on(const std::function<void(std::string_view)>& heard) {
+Task<void> Process::read_output(const std::function<void(std::string_view)>& on_output) {
   for (;;) {
     output_watch_->readable.reset();
-    if (!read(heard)) co_return;
+    if (!read(on_output)) co_return;
     const auto waited = co_await output_watch_->readable.wait();
     if (!waited) co_return;
   }
 }
 
-Task<Result<int>> Process::run(std::function<void(std::string_view)> heard) {
+Task<Result<int>> Process::run(std::function<void(std::string_view)> on_output) {
   Gate reading(loop_);
-  reading.spawn(read_on(heard));
+  reading.spawn(read_output(on_output));
   int status = 0;
   Result<void> waited;
   while (waited && !ended_) {
-    end_watch_->readable.reset();
+    exit_watch_->readable.reset();
     ended_ = ::waitpid(pid_, &status, WNOHANG) == pid_;
-    if (!ended_) waited = co_await end_watch_->readable.wait();
+    if (!ended_) waited = co_await exit_watch_->readable.wait();
   }
   Error over = fail(Errc::interrupted, "the process has ended");
-  auto closing = reading.close(std::move(over));
-  co_await std::move(closing);
+  co_await reading.close(std::move(over));
   if (!waited) co_return waited.error();
-  read(heard);  // the last words
+  read(on_output);  // what it printed before it exited
   co_return status;
 }
 
-std::string how_it_ended(int status) {
+std::string describe_exit(int status) {
   if (WIFEXITED(status)) return fmt::format("exit {}", WEXITSTATUS(status));
   const int number = WTERMSIG(status);
   const char* const name = ::sigdescr_np(number);

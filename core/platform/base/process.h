@@ -1,6 +1,6 @@
-// A program that this one has started and looks after: what it prints, and how it ends. The kernel
-// kills it when the thread that has started it ends, however that comes about: nothing is left
-// behind by a supervisor that was killed.
+// A child process: its output and its exit status. The kernel kills the child when the thread that
+// started it ends for any reason (PR_SET_PDEATHSIG), so that a killed supervisor leaves no children
+// behind.
 #pragma once
 
 #include <sys/types.h>
@@ -20,39 +20,40 @@
 namespace ff {
 
 struct ProcessOptions {
-  std::string program;  // its file
+  std::string program;  // path of the executable
   std::vector<std::string> argv;
-  std::vector<std::string> env;  // "NAME=value", all of them
+  std::vector<std::string> env;  // the whole environment, as "NAME=value"
 };
 
 class Process {
  public:
-  // In the loop's thread. It leads a session of its own: a terminal's Ctrl-C does not reach it.
-  // A file that cannot be run shows as an exit with 127 and a line that says why.
+  // Call it on the loop's thread. The child gets its own session, so that Ctrl-C in the terminal
+  // does not reach it. If the program cannot be executed, the child prints why and exits with 127.
   static Result<std::unique_ptr<Process>> start(Loop& loop, const ProcessOptions& options);
-  ~Process();  // kills it, when run() has not seen its end
+  ~Process();  // kills the child if run() has not seen its exit
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  // Until it has ended: what waitpid(2) says. What it prints, on either stream, goes to `heard`.
-  Task<Result<int>> run(std::function<void(std::string_view)> heard);
+  // Waits until the child exits and returns its wait status (waitpid(2)). Passes the output of both
+  // streams to `on_output`.
+  Task<Result<int>> run(std::function<void(std::string_view)> on_output);
 
  private:
   Process(Loop& loop, pid_t pid) : loop_(loop), pid_(pid) {}
-  // What is there to be read; false: the end of it.
-  bool read(const std::function<void(std::string_view)>& heard);
-  Task<void> read_on(const std::function<void(std::string_view)>& heard);
+  // Reads the available output; false at the end of the stream.
+  bool read(const std::function<void(std::string_view)>& on_output);
+  Task<void> read_output(const std::function<void(std::string_view)>& on_output);
 
   Loop& loop_;
   pid_t pid_;
   bool ended_ = false;
-  Fd output_, end_;  // a pipe's end; a descriptor that is readable when the process has ended
-  std::unique_ptr<FdWatch> output_watch_, end_watch_;
+  Fd output_, pidfd_;  // the read end of the output pipe; the pidfd, readable after the exit
+  std::unique_ptr<FdWatch> output_watch_, exit_watch_;
 };
 
 // "exit 1", "killed by signal 9 (Killed)"
-std::string how_it_ended(int status);
+std::string describe_exit(int status);
 
 }  // namespace ff

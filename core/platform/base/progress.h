@@ -1,4 +1,4 @@
-// Counters that a long action bumps and a renderer reads at any time.
+// Progress counters that a long action updates and a progress bar reads at any time.
 #pragma once
 
 #include <atomic>

@@ -36,7 +36,7 @@ std::string_view errc_name(Errc code) {
 }
 
 std::optional<Errc> errc_from_name(std::string_view name) {
-  for (size_t number = 0; number < kErrcs; number++) {
+  for (size_t number = 0; number < kErrcCount; number++) {
     const auto code = static_cast<Errc>(number);
     if (errc_name(code) == name) return code;
   }
@@ -57,7 +57,7 @@ int exit_code(Errc code) {
   }
 }
 
-Error&& Error::within(std::string_view context) && {
+Error&& Error::with_context(std::string_view context) && {
   message.insert(0, context);
   return std::move(*this);
 }

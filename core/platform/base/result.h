@@ -1,6 +1,7 @@
-// Errors are values. An Error names the thing, the cause and the next step; a Result<T> is a T or
-// an Error, and FF_TRY passes the error up. Bugs do not come this way: they stop the process
-// (check.h). Exit codes of the command line follow from the code alone (exit_code below).
+// Errors are values (compare absl::StatusOr). An Error names the object, the cause and the next
+// step; a Result<T> is a T or an Error, and FF_TRY returns the error to the caller. Bugs are not
+// errors: they abort the process (check.h). The exit code of a command follows from the error code
+// alone (exit_code below).
 #pragma once
 
 #include <fmt/format.h>
@@ -16,40 +17,40 @@
 
 namespace ff {
 
-// A code exists only where some caller acts on it; everything else is `failed`.
+// A code exists only where some caller acts on it; every other error is `failed`.
 enum class Errc : unsigned char {
-  failed,        // could not be done
+  failed,        // any error without a code of its own
   usage,         // wrong usage or configuration
   corrupt,       // stored data does not match its checksum or its format
-  incomplete,    // some part could not run or be checked
+  incomplete,    // a part could not run or could not be checked
   refused,       // not allowed: permission, key, or a rule that protects data
-  deadline,      // the time given has passed
+  deadline,      // the deadline has passed
   interrupted,   // Ctrl-C or SIGTERM
   not_found,     // no such file, run, step, tensor
-  exists,        // exclusive creation lost
+  exists,        // exclusive creation failed: the name is taken
   disk_full,     // no space, or over quota
   newer_format,  // written by a newer ff than this one
   unsupported,   // the kernel, file system or peer does not offer this; callers fall back
-  unreachable,   // no connection to the peer, or lost: what was asked may or may not have been done
-  busy,          // a limit is exhausted; the same may work later
-  fault,         // what was looked at is not as it should be
-  stale,         // asked for under a state of things that no longer holds: look, and ask again
+  unreachable,  // no connection to the peer, or it was lost: the call may have been executed or not
+  busy,         // a limit is exhausted; a retry may succeed later
+  fault,        // a check found a defect
+  stale,        // the request was based on outdated state: refresh it and retry
 };
-constexpr size_t kErrcs = static_cast<size_t>(Errc::stale) + 1;
+constexpr size_t kErrcCount = static_cast<size_t>(Errc::stale) + 1;
 
-// The name used in JSON ("disk_full") and the exit code of cli.md for a code.
+// The name of a code in JSON ("disk_full"), and the exit code of a command that fails with it.
 std::string_view errc_name(Errc code);
 std::optional<Errc> errc_from_name(std::string_view name);
 int exit_code(Errc code);
 
 struct [[nodiscard]] Error {
   Errc code = Errc::failed;
-  std::string message;  // thing and cause: "/data/x.safetensors: No such file or directory"
+  std::string message;  // object and cause: "/data/x.safetensors: No such file or directory"
   std::string hint;     // next step, a full sentence or a command; may be empty
-  int sys = 0;          // the errno of it, for those who answer a kernel; 0: none in particular
+  int sys = 0;          // the errno to return to a kernel (FUSE); 0: derive it from the code
 
-  // The same error with words in front: "save step 3: " + message.
-  Error&& within(std::string_view context) &&;
+  // Prepends context to the message: "save step 3: " + message.
+  Error&& with_context(std::string_view context) &&;
 };
 
 // Error with a formatted message: fail(Errc::corrupt, "{}: bad magic", path).
@@ -58,9 +59,10 @@ Error fail(Errc code, fmt::format_string<A...> text, A&&... args) {
   return Error{code, fmt::format(text, std::forward<A>(args)...), {}};
 }
 
-// "WHAT: strerror(err)" with the code a caller can act on (ENOENT -> not_found, ENOSPC and EDQUOT
-// -> disk_full, EACCES/EPERM/EROFS -> refused, EEXIST -> exists, ESTALE -> stale), `err` as its
-// errno, and a hint where one is known.
+// The error of a failed system call: message "WHAT: strerror(err)", `err` as its errno, a hint
+// where one is known, and a code: ENOENT -> not_found, ENOSPC and EDQUOT -> disk_full, EACCES,
+// EPERM and EROFS -> refused, EEXIST -> exists, ESTALE -> stale, ENOSYS and EOPNOTSUPP ->
+// unsupported, any other -> failed.
 Error errno_error(int err, std::string_view what);
 
 template <class T>
@@ -136,7 +138,7 @@ class [[nodiscard]] Result<void> {
 
 }  // namespace ff
 
-// FF_TRY(expr);            returns the error of a Result<void> (drops the value of another)
+// FF_TRY(expr);            returns the error of a Result<void> or Result<T> (T is dropped)
 // FF_TRY(auto x, expr);    declares x from the value, or returns the error
 #define FF_TRY(...) FF_TRY_PICK(__VA_ARGS__, FF_TRY_BIND, FF_TRY_DROP)(__VA_ARGS__)
 #define FF_TRY_PICK(a, b, name, ...) name

@@ -12,14 +12,14 @@ namespace ff {
 
 uint64_t Rng::below(uint64_t bound) {
   FF_CHECK(bound > 0);
-  // Rejection keeps it uniform: draw again in the short last stripe.
+  // Rejection sampling keeps the result uniform: draw again above the last whole multiple.
   const uint64_t limit = UINT64_MAX - UINT64_MAX % bound;
   uint64_t draw = next();
   while (draw >= limit) draw = next();
   return draw % bound;
 }
 
-double Rng::unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+double Rng::uniform01() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
 
 std::string Rng::hex_id() {
   const uint64_t high = next();

@@ -1,5 +1,5 @@
-// The dice seam: ids, jitter and samples come from here, so that a simulation repeats from a seed.
-// Not for keys: secrets come from OpenSSL's RAND_bytes.
+// The seam for randomness: ids, jitter and samples use it, so that a simulation can be repeated
+// from a seed. Not for keys: secrets use OpenSSL's RAND_bytes (auth/key.h).
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ class Rng {
   // Uniform in [0, bound); bound > 0.
   uint64_t below(uint64_t bound);
   // Uniform in [0, 1).
-  double unit();
+  double uniform01();
   // 32 lower-case hex digits (128 bits): store ids, names of temporary files.
   std::string hex_id();
 };
 
-// xoshiro256** (Blackman, Vigna), seeded through splitmix64: the same seed, the same numbers.
+// xoshiro256** (Blackman and Vigna), seeded with splitmix64: equal seeds give equal sequences.
 class SeededRng final : public Rng {
  public:
   explicit SeededRng(uint64_t seed);
@@ -30,7 +30,7 @@ class SeededRng final : public Rng {
   uint64_t state_[4];
 };
 
-// Seeded from the kernel (getrandom).
+// A random seed from the kernel (getrandom(2)).
 uint64_t system_seed();
 
 }  // namespace ff

@@ -1,8 +1,8 @@
-// state_dir.cc: the rules of state_dir.h on the machine's directories.
+// state_dir.cc: choosing and creating the state directory of state_dir.h.
 //
-// The fallback lies in a directory where everybody may write, so it is opened without following
-// links and must be a directory of this user's that nobody else may enter: whoever makes the name
-// first could otherwise feed us their files.
+// The parent of the fallback directory is world-writable. So the fallback is opened without
+// following symbolic links, and it must belong to this user with no access for others: otherwise
+// another user could create it first and plant files in it.
 #include "platform/base/state_dir.h"
 
 #include <fcntl.h>
@@ -29,10 +29,10 @@ std::string environment(const char* name) {
 Result<bool> statfs_on_network(const std::string& dir) {
   struct statfs info {};
   if (::statfs(dir.c_str(), &info) != 0) return errno_error(errno, dir);
-  return network_file_system(static_cast<uint32_t>(info.f_type));
+  return is_network_file_system(static_cast<uint32_t>(info.f_type));
 }
 
-Result<std::string> wanted_dir(const StateSources& from) {
+Result<std::string> wanted_dir(const StateDirEnvironment& from) {
   if (!from.ff_state.empty()) {
     if (from.ff_state.front() != '/') {
       return Error{Errc::usage, fmt::format("FF_STATE is '{}'", from.ff_state),
@@ -42,13 +42,13 @@ Result<std::string> wanted_dir(const StateSources& from) {
   }
   if (from.uid == 0) return from.root_default;
   if (from.home.empty() || from.home.front() != '/') {
-    return Error{Errc::usage, "HOME is not set to an absolute path, so there is no place for state",
+    return Error{Errc::usage, "HOME is not an absolute path, so ff has no directory for its state",
                  "Set FF_STATE to a directory on a local disk."};
   }
   return from.home + "/.local/state/ff";
 }
 
-// The path itself or its nearest parent that exists.
+// The path itself, or its nearest existing parent.
 std::filesystem::path nearest_existing(std::filesystem::path path) {
   std::error_code ignored;
   while (!std::filesystem::exists(path, ignored) && path.has_relative_path()) {
@@ -78,14 +78,13 @@ Result<void> make_private_dir(const std::string& path, uid_t uid) {
       fd >= 0 && ::fstat(fd, &info) == 0 && info.st_uid == uid && (info.st_mode & 077) == 0;
   if (fd >= 0) ::close(fd);
   if (ours) return {};
-  return Error{Errc::refused,
-               fmt::format("{}: not a directory that belongs to user {} alone", path, uid),
+  return Error{Errc::refused, fmt::format("{}: not a private directory of user {}", path, uid),
                "Remove it or have it removed, or set FF_STATE to a directory on a local disk."};
 }
 
 }  // namespace
 
-bool network_file_system(uint32_t magic) {
+bool is_network_file_system(uint32_t magic) {
   constexpr std::array<uint32_t, 17> kNetwork = {
       0x00006969,  // NFS
       0x0000517b,  // SMB
@@ -108,18 +107,18 @@ bool network_file_system(uint32_t magic) {
   return std::find(kNetwork.begin(), kNetwork.end(), magic) != kNetwork.end();
 }
 
-StateSources process_state_sources() {
-  StateSources from;
+StateDirEnvironment process_state_environment() {
+  StateDirEnvironment from;
   from.ff_state = environment("FF_STATE");
   from.home = environment("HOME");
   from.uid = ::geteuid();
-  from.on_network = statfs_on_network;
+  from.is_network = statfs_on_network;
   return from;
 }
 
-Result<StateDir> state_dir(StateUse use, const StateSources& from) {
+Result<StateDir> state_dir(StateUse use, const StateDirEnvironment& from) {
   FF_TRY(const std::string wanted, wanted_dir(from));
-  FF_TRY(const bool network, from.on_network(nearest_existing(wanted).string()));
+  FF_TRY(const bool network, from.is_network(nearest_existing(wanted).string()));
   if (!network) {
     FF_TRY(make_dirs(wanted));
     return StateDir{wanted, {}};
@@ -128,13 +127,14 @@ Result<StateDir> state_dir(StateUse use, const StateSources& from) {
     return Error{Errc::refused, fmt::format("{}: state cannot be on a network file system", wanted),
                  "Set FF_STATE to a directory on a local disk."};
   }
-  FF_TRY(const bool local_is_network, from.on_network(from.local_root));
+  FF_TRY(const bool local_is_network, from.is_network(from.fallback_root));
   if (local_is_network) {
-    return Error{Errc::refused,
-                 fmt::format("{} and {} are both on network file systems", wanted, from.local_root),
-                 "Set FF_STATE to a directory on a local disk."};
+    return Error{
+        Errc::refused,
+        fmt::format("{} and {} are both on network file systems", wanted, from.fallback_root),
+        "Set FF_STATE to a directory on a local disk."};
   }
-  const std::string fallback = fmt::format("{}/ff-{}", from.local_root, from.uid);
+  const std::string fallback = fmt::format("{}/ff-{}", from.fallback_root, from.uid);
   FF_TRY(make_private_dir(fallback, from.uid));
   return StateDir{fallback, wanted};
 }

@@ -1,5 +1,5 @@
-// system_loop.cc: one epoll_wait a turn. Descriptors are registered once, edge-triggered, so that
-// waiting to read costs no system call of its own; to write hardly anybody ever waits.
+// system_loop.cc: one epoll_wait per turn. Descriptors are registered once, edge-triggered, so that
+// waiting for input needs no system call. Waiting for output is rare and needs one.
 #include "platform/base/system_loop.h"
 
 #include <sys/epoll.h>
@@ -23,7 +23,7 @@ class SystemLoop::Watch final : public FdWatch {
   }
   ~Watch() override { ::epoll_ctl(loop_.epoll_, EPOLL_CTL_DEL, fd_, nullptr); }
 
-  void wants_writable() override {
+  void arm_writable() override {
     writable.reset();
     watch_for(kReading | EPOLLOUT);
   }
@@ -36,7 +36,7 @@ class SystemLoop::Watch final : public FdWatch {
     watch_for(kReading);
   }
 
-  // Registered with it.
+  // The events of the initial registration.
   static constexpr uint32_t kReading = EPOLLIN | EPOLLRDHUP | EPOLLET;
 
  private:
@@ -74,23 +74,23 @@ Result<std::unique_ptr<FdWatch>> SystemLoop::watch(int fd) {
 
 void SystemLoop::interrupt() {
   const uint64_t one = 1;
-  // Full only when an interrupt is pending already.
+  // The write fails only when the counter is full, which means that a wake-up is already pending.
   [[maybe_unused]] const ssize_t written = ::write(event_, &one, sizeof one);
 }
 
 void SystemLoop::run() {
   for (;;) {
     turn();
-    if (take_stop()) return;
-    poll(busy() ? 0 : next_timer_ns().value_or(INT64_MAX));
+    if (consume_stop()) return;
+    poll(has_work() ? 0 : next_timer_ns().value_or(INT64_MAX));
   }
 }
 
-// Waits for a descriptor until `until_ns`. Watches notified here live: a turn has no part in it.
+// Waits for descriptors until `until_ns`. No task runs in here, so every notified Watch is alive.
 void SystemLoop::poll(int64_t until_ns) {
   int timeout_ms = -1;
   if (until_ns != INT64_MAX) {
-    // Rounded up: a timer that is early by less than a millisecond would spin.
+    // Rounded up: otherwise the loop would spin for the last fraction of a millisecond.
     const int64_t left =
         (std::max<int64_t>(until_ns - now_ns(), 0) + kMillisecond - 1) / kMillisecond;
     timeout_ms = static_cast<int>(std::min<int64_t>(left, INT32_MAX));

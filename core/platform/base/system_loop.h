@@ -1,5 +1,6 @@
-// The loop of the machine: epoll for descriptors and timers, an eventfd for posts from other
-// threads. One thread runs it; several loops, one a thread, make a daemon of several cores.
+// SystemLoop: the event loop on a real machine. epoll waits for descriptors and timers, an eventfd
+// for posts from other threads. One thread runs one loop; a multi-core daemon runs one loop per
+// thread.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@ namespace ff {
 
 class SystemLoop final : public Loop {
  public:
-  // Aborts when the process has no descriptors left for it.
+  // Aborts when the process is out of file descriptors.
   explicit SystemLoop(Clock& clock);
   ~SystemLoop() override;
 

@@ -1,13 +1,15 @@
-// Task<T>: a coroutine that starts when it is awaited and gives its awaiter a T. The whole call
-// tree below one root belongs to one loop (loop.h), so nothing here is synchronised.
+// Task<T>: a lazy coroutine. It starts when it is awaited and returns a T to its awaiter (compare
+// folly::coro::Task). The whole call tree below one root belongs to one loop (loop.h), so nothing
+// here is synchronised.
 //
-// A task inherits the Cancel (cancel.h) of the task that awaits it; what really waits (wait.h)
-// registers there. So cancellation needs no argument: it ends the innermost wait with an error,
-// which goes up like any other.
+// A task inherits the CancellationToken (cancellation.h) of the task that awaits it; what really
+// waits (wait.h) registers there. So cancellation needs no argument: it ends the innermost wait
+// with an error, which propagates like any other error.
 //
-// Destroying a suspended Task destroys the frames below it: every awaitable takes itself out of
-// whatever would have woken it. Symmetric transfer is not used: GCC 12 makes real calls of it in
-// sanitizer builds, and a loop over tasks that never suspend would use up the stack.
+// Destroying a suspended Task destroys the frames below it: each awaitable unregisters itself from
+// the source that would have woken it. The code avoids symmetric transfer: in sanitizer builds
+// GCC 12 compiles it to real calls, and a loop over tasks that never suspend would overflow the
+// stack.
 #pragma once
 
 #include <coroutine>
@@ -19,7 +21,7 @@
 
 namespace ff {
 
-class Cancel;
+class CancellationToken;
 
 template <class T>
 class Task;
@@ -28,21 +30,21 @@ namespace task_detail {
 
 struct PromiseBase {
   std::coroutine_handle<> awaiter;
-  Cancel* cancel = nullptr;
-  bool inside_start = false;  // the awaiter's await_suspend is on the stack
+  CancellationToken* cancel = nullptr;
+  bool in_await_suspend = false;  // the awaiter's await_suspend is on the stack
 
-  struct AtEnd {
+  struct FinalAwaiter {
     bool await_ready() const noexcept { return false; }
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> self) const noexcept {
       PromiseBase& promise = self.promise();
-      if (!promise.inside_start) promise.awaiter.resume();
+      if (!promise.in_await_suspend) promise.awaiter.resume();
     }
     void await_resume() const noexcept {}
   };
 
   std::suspend_always initial_suspend() const noexcept { return {}; }
-  AtEnd final_suspend() const noexcept { return {}; }
+  FinalAwaiter final_suspend() const noexcept { return {}; }
   void unhandled_exception() const noexcept { FF_CHECK(!"an exception left a task"); }
 };
 
@@ -84,7 +86,7 @@ class [[nodiscard]] Task {
 
   struct Awaiter {
     Handle child;
-    std::optional<Cancel*> scope;  // else the awaiting task's
+    std::optional<CancellationToken*> scope;  // else the awaiting task's
 
     bool await_ready() const { return false; }
     template <class Promise>
@@ -92,17 +94,18 @@ class [[nodiscard]] Task {
       auto& promise = child.promise();
       promise.awaiter = parent;
       promise.cancel = scope.value_or(parent.promise().cancel);
-      promise.inside_start = true;
+      promise.in_await_suspend = true;
       child.resume();
-      promise.inside_start = false;
+      promise.in_await_suspend = false;
       return !child.done();
     }
     T await_resume() const { return child.promise().take(); }
   };
   Awaiter operator co_await() && { return {handle_, std::nullopt}; }
-  // Awaits it under another Cancel than the awaiting task's: co_await std::move(task).under(c).
-  Awaiter under(Cancel& cancel) && { return {handle_, &cancel}; }
-  // Awaits it out of reach of cancellation.
+  // Awaits it under another CancellationToken than the awaiting task's: co_await
+  // std::move(task).with_cancellation(c).
+  Awaiter with_cancellation(CancellationToken& cancel) && { return {handle_, &cancel}; }
+  // Awaits it without cancellation (compare asyncio.shield).
   Awaiter shielded() && { return {handle_, nullptr}; }
 
  private:

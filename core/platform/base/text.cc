@@ -1,8 +1,8 @@
-// text.cc: escaping, patterns and suggestions of text.h.
+// text.cc: escaping, pattern matching and suggestions of text.h.
 //
-// Both escapers walk UTF-8 characters: a byte that starts no valid character stands alone. The
-// pattern matcher keeps only the last `*` to come back to, so it takes at most pattern times name
-// steps whatever the pattern is.
+// Both escapers iterate over UTF-8 characters; a byte that starts no valid character is escaped
+// alone. The pattern matcher backtracks only to the last `*`, so it takes at most
+// pattern-length times name-length steps for any pattern.
 #include "platform/base/text.h"
 
 #include <fmt/format.h>
@@ -16,9 +16,9 @@
 namespace ff {
 namespace {
 
-constexpr size_t kListMax = 65'536;  // numbers of a list: more than Linux has processors
+constexpr size_t kListMax = 65'536;  // numbers in a list; more CPUs than Linux supports
 
-// Bytes of the valid UTF-8 character at the front of `text`, 0 when there is none.
+// The length in bytes of the valid UTF-8 character at the front of `text`; 0 if there is none.
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -35,7 +35,7 @@ size_t utf8_length(std::string_view text) {
   return length;
 }
 
-// The code point of a control character (C0, DEL, C1) of one or two bytes, else -1.
+// The code point of a control character (C0, DEL or C1); -1 for any other character.
 int control_code(std::string_view character) {
   const auto first = static_cast<uint8_t>(character[0]);
   if (character.size() == 1 && (first < 0x20 || first == 0x7f)) return first;
@@ -61,13 +61,13 @@ void append_json_character(std::string& out, std::string_view character) {
   }
 }
 
-// One step of a pattern: matches one byte of a name and says where the pattern goes on.
+// The result of matching one byte of a name: whether it matches, and the next pattern position.
 struct Step {
   bool matches = false;
   size_t next = 0;
 };
 
-// The class that opens at `at` ('['). Unclosed: the bracket stands for itself.
+// Matches the class that starts at `at` ('['). An unclosed bracket is literal.
 Step match_class(std::string_view pattern, size_t at, char c) {
   size_t i = at + 1;
   const bool negated = i < pattern.size() && pattern[i] == '!';
@@ -103,10 +103,10 @@ Step match_one(std::string_view pattern, size_t at, char c) {
   }
 }
 
-// Longer words are no typing slips, and three rows of this size fit on the stack.
+// Longer words are not typing errors, and three rows of this size fit on the stack.
 constexpr size_t kMaxWord = 64;
 
-// Edit distance with swaps of neighbours (optimal string alignment).
+// Edit distance with transpositions (optimal string alignment).
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::array<std::array<size_t, kMaxWord + 1>, 3> rows{};
   for (size_t j = 0; j <= b.size(); ++j) rows[0][j] = j;
@@ -125,8 +125,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return rows[a.size() % 3][b.size()];
 }
 
-// Takes off the beginning of `text` that stands for itself everywhere: printable ASCII, which most
-// names are made of, without quotes and backslashes.
+// Removes and returns the prefix of `text` that needs no escaping anywhere: printable ASCII without
+// quotes and backslashes. Most names are such a prefix as a whole.
 std::string_view take_plain(std::string_view& text) {
   size_t length = 0;
   while (length < text.size() && text[length] >= ' ' && text[length] < 0x7f &&
@@ -204,7 +204,7 @@ std::optional<uint64_t> parse_u64(std::string_view text) {
   return value;
 }
 
-std::vector<unsigned> parse_list(std::string_view text) {
+std::vector<unsigned> parse_cpu_list(std::string_view text) {
   std::vector<unsigned> numbers;
   if (text.empty()) return numbers;
   for (const std::string_view part : split(text, ',')) {
@@ -256,13 +256,13 @@ bool glob_match(std::string_view pattern, std::string_view name) {
   return at == pattern.size();
 }
 
-uint64_t hash_of(std::string_view name) {
+uint64_t fnv1a(std::string_view name) {
   uint64_t hash = 14'695'981'039'346'656'037ULL;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1'099'511'628'211ULL;
   return hash;
 }
 
-std::string shell_word(std::string_view text) {
+std::string shell_quote(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
     if (c == '\'') {
@@ -274,11 +274,11 @@ std::string shell_word(std::string_view text) {
   return out + "'";
 }
 
-std::string shell_text(std::string_view text) {
+std::string shell_quote_if_needed(std::string_view text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+,-./:=@_%";
   const bool is_plain = !text.empty() && text.find_first_not_of(kPlain) == text.npos;
-  return is_plain ? std::string(text) : shell_word(text);
+  return is_plain ? std::string(text) : shell_quote(text);
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {

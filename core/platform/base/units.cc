@@ -1,7 +1,7 @@
-// units.cc: reading and printing sizes, durations, times and counts.
+// units.cc: parsing and formatting sizes, durations, times and counts.
 //
-// Numbers are read as an integer scaled by a power of ten, never through floating point, so that
-// "1.5G" and "0.1s" are exact. Printing rounds first and picks the unit afterwards, so that
+// The parser represents a number as an integer scaled by a power of ten, never as floating point,
+// so that "1.5G" and "0.1s" are exact. The formatter rounds before it chooses the unit, so that
 // 1023.9 KiB becomes "1.00MiB" and 59.99 s becomes "1m00s", not "1024KiB" and "60.0s".
 #include "platform/base/units.h"
 
@@ -16,8 +16,8 @@ namespace {
 
 using Wide = unsigned __int128;
 
-// The digits of the largest 64-bit number; keeps Wide from overflowing when the digits (below
-// 10^20) are multiplied by a unit (at most 2^60).
+// The number of digits of the largest 64-bit number. Digits (below 10^20) times a unit (at most
+// 2^60) then fit into Wide.
 constexpr size_t kMaxDigits = 20;
 
 // A decimal number in front of a unit: digits / scale.
@@ -52,7 +52,7 @@ Decimal read_decimal(std::string_view text) {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// Bytes of a unit name, 0 for an unknown one.
+// The number of bytes of a unit; 0 for an unknown unit.
 uint64_t size_unit(std::string_view unit) {
   if (unit.empty() || (unit.size() == 1 && lower(unit[0]) == 'b')) return 1;
   constexpr std::string_view kPrefixes = "kmgtpe";
@@ -106,7 +106,7 @@ uint64_t round_to(uint64_t value, int64_t unit) {
   return (value + u / 2) / u;
 }
 
-// "3m04s" from whole `small` units, `ratio` of which make one `big`; "3m" when nothing is left.
+// "3m04s" from whole `small` units, `ratio` of which make one `big`; "3m" for a multiple of it.
 std::string two_units(uint64_t small, uint64_t ratio, const char* big_name,
                       const char* small_name) {
   if (small % ratio == 0) return fmt::format("{}{}", small / ratio, big_name);
@@ -171,7 +171,7 @@ std::string format_duration(int64_t ns) {
 
 std::string format_time(int64_t wall_ns) {
   int64_t seconds = wall_ns / kSecond;
-  if (wall_ns % kSecond < 0) --seconds;  // towards the past, also before 1970
+  if (wall_ns % kSecond < 0) --seconds;  // round down before 1970, too
   const std::time_t when = seconds;
   std::tm utc{};
   gmtime_r(&when, &utc);

@@ -1,31 +1,31 @@
-// wait.cc: how a wait begins and ends. Ending only makes the task ready: it goes on from the loop,
-// never from inside whatever woke it.
+// wait.cc: starting and completing waits. Completion only wakes the task: the loop resumes it
+// later, never from inside the code that completed the wait.
 #include "platform/base/wait.h"
 
 namespace ff {
 
-bool Wait::suspend(std::coroutine_handle<> task, Cancel* cancel) {
+bool Wait::suspend(std::coroutine_handle<> task, CancellationToken* cancel) {
   cancel_ = cancel;
   if (cancel_ != nullptr && cancel_->requested()) {
     cancelled_ = true;
     return false;
   }
-  if (!enlist()) return false;
+  if (!arm()) return false;
   task_ = task;
   if (cancel_ != nullptr) cancel_->add(*this);
   return true;
 }
 
-void Wait::fire() {
-  delist();
-  Cancel::Hook::unlink();
+void Wait::on_wake() {
+  disarm();
+  CancellationToken::Hook::unlink();
   task_.resume();
 }
 
 void Wait::on_cancel() {
   cancelled_ = true;
-  delist();
-  end();
+  disarm();
+  complete();
 }
 
 Result<void> Wait::await_resume() {
@@ -33,28 +33,28 @@ Result<void> Wait::await_resume() {
   return {};
 }
 
-bool SleepWait::enlist() {
+bool SleepWait::arm() {
   if (until_ns_ <= loop().now_ns()) return false;
-  timer_.set(until_ns_, ready());
+  timer_.set(until_ns_, runnable());
   return true;
 }
 
-bool Event::EventWait::enlist() {
-  met_ = event_.set_;
-  if (met_) return false;
+bool Event::EventWait::arm() {
+  was_set_ = event_.set_;
+  if (was_set_) return false;
   event_.waits_.push_back(*this);
-  if (until_ns_ != INT64_MAX) timer_.set(until_ns_, ready());
+  if (until_ns_ != INT64_MAX) timer_.set(until_ns_, runnable());
   return true;
 }
 
-void Event::EventWait::delist() {
+void Event::EventWait::disarm() {
   ListLink<EventWait>::unlink();
   timer_.stop();
 }
 
 Result<void> Event::EventWait::await_resume() {
   FF_TRY(Wait::await_resume());
-  if (!met_) return fail(Errc::deadline, "nothing happened in time");
+  if (!was_set_) return fail(Errc::deadline, "timed out");
   return {};
 }
 
@@ -62,87 +62,87 @@ void Event::set() {
   set_ = true;
   while (!waits_.empty()) {
     EventWait& wait = waits_.pop_front();
-    wait.met_ = true;
-    wait.end();
+    wait.was_set_ = true;
+    wait.complete();
   }
 }
 
 Task<void> poll_until(Loop& loop, std::function<bool()> condition) {
-  constexpr int64_t kLookNs = 50 * kMillisecond;
+  constexpr int64_t kPollNs = 50 * kMillisecond;
   for (;;) {
     if (condition()) co_return;
-    const auto waited = co_await after(loop, kLookNs);
+    const auto waited = co_await sleep_for(loop, kPollNs);
     if (!waited) co_return;
   }
 }
 
-class Semaphore::TakeWait final : public Wait, public ListLink<TakeWait> {
+class Semaphore::AcquireWait final : public Wait, public ListLink<AcquireWait> {
  public:
-  TakeWait(Semaphore& semaphore, size_t units)
+  AcquireWait(Semaphore& semaphore, size_t units)
       : Wait(semaphore.loop_), semaphore_(semaphore), units_(units) {}
 
-  ~TakeWait() {
-    if (served_) semaphore_.give(units_);  // the task was destroyed before it could go on
+  ~AcquireWait() {
+    if (granted_) semaphore_.release(units_);  // the task was destroyed before it could resume
   }
   size_t units() const { return units_; }
-  void serve() {
-    served_ = true;
-    end();
+  void grant() {
+    granted_ = true;
+    complete();
   }
-  // What was served, also when a cancellation came in between.
-  Hold hold() {
-    if (!std::exchange(served_, false)) return {};
+  // The granted units, also when the task was cancelled after the grant.
+  Permit permit() {
+    if (!std::exchange(granted_, false)) return {};
     return {semaphore_, units_};
   }
 
  private:
-  bool enlist() override {
+  bool arm() override {
     semaphore_.waits_.push_back(*this);
     semaphore_.waiting_++;
     return true;
   }
-  void delist() override {
-    if (!ListLink<TakeWait>::linked()) return;
-    ListLink<TakeWait>::unlink();
+  void disarm() override {
+    if (!ListLink<AcquireWait>::linked()) return;
+    ListLink<AcquireWait>::unlink();
     semaphore_.waiting_--;
-    semaphore_.serve();
+    semaphore_.grant();
   }
 
   Semaphore& semaphore_;
   size_t units_;
-  bool served_ = false;
+  bool granted_ = false;
 };
 
 Semaphore::Semaphore(Loop& loop, size_t units) : loop_(loop), free_(units) {}
 
 Semaphore::~Semaphore() = default;
 
-std::optional<Semaphore::Hold> Semaphore::try_take(size_t units) {
+std::optional<Semaphore::Permit> Semaphore::try_acquire(size_t units) {
   if (!waits_.empty() || free_ < units) return std::nullopt;
   free_ -= units;
-  return Hold(*this, units);
+  return Permit(*this, units);
 }
 
-Task<Result<Semaphore::Hold>> Semaphore::take(size_t units) {
-  if (auto hold = try_take(units)) co_return std::move(*hold);
-  TakeWait wait(*this, units);
+Task<Result<Semaphore::Permit>> Semaphore::acquire(size_t units) {
+  if (auto permit = try_acquire(units)) co_return std::move(*permit);
+  AcquireWait wait(*this, units);
   auto waited = co_await wait;
-  auto hold = wait.hold();
+  auto permit = wait.permit();
   if (!waited) co_return std::move(waited).error();
-  co_return hold;
+  co_return permit;
 }
 
-void Semaphore::give(size_t units) {
+void Semaphore::release(size_t units) {
   free_ += units;
-  serve();
+  grant();
 }
 
-void Semaphore::serve() {
+void Semaphore::grant() {
   while (!waits_.empty() && waits_.front().units() <= free_) {
-    TakeWait& next = waits_.pop_front();
+    AcquireWait& next = waits_.pop_front();
     waiting_--;
     free_ -= next.units();
-    next.serve();
+    next.grant();
   }
 }
 

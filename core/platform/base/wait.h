@@ -1,5 +1,5 @@
-// What tasks wait for: an event, a time, a share of something bounded. Every wait ends with
-// success, or with the reason when the task is cancelled (cancel.h).
+// The waits of tasks: events, sleeps and semaphores. A wait ends with success, or with the
+// cancellation error when the task is cancelled (cancellation.h).
 #pragma once
 
 #include <coroutine>
@@ -10,16 +10,16 @@
 #include <string>
 #include <utility>
 
-#include "platform/base/cancel.h"
+#include "platform/base/cancellation.h"
 #include "platform/base/loop.h"
 #include "platform/base/result.h"
 #include "platform/base/task.h"
 
 namespace ff {
 
-// One wait of one task, as an awaitable: Result<void> r = co_await wait. A derived class says when
-// there is nothing to wait for, registers with what will wake it, and takes itself out of there.
-class Wait : private Ready, private Cancel::Hook {
+// Base class of the waits; an awaitable for one task: Result<void> r = co_await wait. A derived
+// class registers itself with its wake-up source in arm() and unregisters in disarm().
+class Wait : private Runnable, private CancellationToken::Hook {
  public:
   bool await_ready() const { return false; }
   template <class Promise>
@@ -33,59 +33,59 @@ class Wait : private Ready, private Cancel::Hook {
   ~Wait() = default;
 
   Loop& loop() const { return loop_; }
-  // The Ready that ends the wait well: for timers.
-  Ready& ready() { return *this; }
-  // Ends the wait well.
-  void end() { loop_.wake(*this); }
-  void end_next_turn() { loop_.wake_next(*this); }
+  // The Runnable that completes the wait when it runs; for timers.
+  Runnable& runnable() { return *this; }
+  // Ends the wait with success.
+  void complete() { loop_.wake(*this); }
+  void complete_next_turn() { loop_.wake_next_turn(*this); }
 
  private:
-  // False: nothing to wait for.
-  virtual bool enlist() = 0;
-  // Out of what enlist() joined; called once the wait has ended, also by cancellation.
-  virtual void delist() = 0;
-  bool suspend(std::coroutine_handle<> task, Cancel* cancel);
-  void fire() final;
+  // Registers the wait; false when there is nothing to wait for.
+  virtual bool arm() = 0;
+  // Undoes arm(). Called when the wait has ended, also by cancellation.
+  virtual void disarm() = 0;
+  bool suspend(std::coroutine_handle<> task, CancellationToken* cancel);
+  void on_wake() final;
   void on_cancel() final;
 
   Loop& loop_;
   std::coroutine_handle<> task_;
-  Cancel* cancel_ = nullptr;
+  CancellationToken* cancel_ = nullptr;
   bool cancelled_ = false;
 };
 
-// Until a steady time.
+// Waits until a steady time.
 class [[nodiscard]] SleepWait final : public Wait {
  public:
   SleepWait(Loop& loop, int64_t until_ns) : Wait(loop), until_ns_(until_ns), timer_(loop) {}
 
  private:
-  bool enlist() override;
-  void delist() override { timer_.stop(); }
+  bool arm() override;
+  void disarm() override { timer_.stop(); }
 
   int64_t until_ns_;
   Timer timer_;
 };
 
-inline SleepWait until(Loop& loop, int64_t until_ns) { return {loop, until_ns}; }
-inline SleepWait after(Loop& loop, int64_t ns) { return {loop, loop.now_ns() + ns}; }
+inline SleepWait sleep_until(Loop& loop, int64_t until_ns) { return {loop, until_ns}; }
+inline SleepWait sleep_for(Loop& loop, int64_t ns) { return {loop, loop.now_ns() + ns}; }
 
-// Lets everything else that is ready go first, descriptors and timers too: for loops that would
-// otherwise never wait.
+// Lets all other runnable work go first, including descriptors and timers; for long loops that
+// would otherwise never wait.
 class [[nodiscard]] YieldWait final : public Wait {
  public:
   explicit YieldWait(Loop& loop) : Wait(loop) {}
 
  private:
-  bool enlist() override {
-    end_next_turn();
+  bool arm() override {
+    complete_next_turn();
     return true;
   }
-  void delist() override {}
+  void disarm() override {}
 };
 
-// Set or not; waits end while it is set, or with Errc::deadline at their time. Must outlive its
-// waits.
+// An event that is set or not set (compare asyncio.Event). A wait ends when the event is set, or
+// with Errc::deadline at its deadline. The event must outlive its waits.
 class Event {
  public:
   explicit Event(Loop& loop) : loop_(loop) {}
@@ -99,13 +99,13 @@ class Event {
    private:
     friend class Event;
     friend class IntrusiveList<EventWait>;
-    bool enlist() override;
-    void delist() override;
+    bool arm() override;
+    void disarm() override;
 
     Event& event_;
     int64_t until_ns_;
     Timer timer_;
-    bool met_ = false;
+    bool was_set_ = false;
   };
 
   bool is_set() const { return set_; }
@@ -119,33 +119,33 @@ class Event {
   IntrusiveList<EventWait> waits_;
 };
 
-// The wait as a task, for what takes tasks: with_deadline() (gate.h), shielded().
+// An event wait as a Task, for functions that need one: with_deadline() (gate.h), shielded().
 inline Task<Result<void>> wait_for(Event& event) { co_return co_await event.wait(); }
 
-// Looks some twenty times a second until `condition` holds, or the task is cancelled: for what
-// nobody tells the loop of, such as signals.
+// Polls `condition` every 50 ms until it is true or the task is cancelled; for conditions that
+// cannot wake the loop, such as flags set by signal handlers.
 Task<void> poll_until(Loop& loop, std::function<bool()> condition);
 
-// A number of units that tasks take in the order they came. Must outlive its waits and holds.
+// A counting semaphore: tasks acquire units in FIFO order. Must outlive its waits and permits.
 class Semaphore {
  public:
   Semaphore(Loop& loop, size_t units);
   ~Semaphore();
 
-  // Units held; given back when it goes.
-  class [[nodiscard]] Hold {
+  // Holds acquired units and releases them in its destructor.
+  class [[nodiscard]] Permit {
    public:
-    Hold() = default;
-    Hold(Semaphore& semaphore, size_t units) : semaphore_(&semaphore), units_(units) {}
-    Hold(Hold&& other) noexcept
+    Permit() = default;
+    Permit(Semaphore& semaphore, size_t units) : semaphore_(&semaphore), units_(units) {}
+    Permit(Permit&& other) noexcept
         : semaphore_(std::exchange(other.semaphore_, nullptr)), units_(other.units_) {}
-    Hold& operator=(Hold&& other) noexcept {
+    Permit& operator=(Permit&& other) noexcept {
       std::swap(semaphore_, other.semaphore_);
       std::swap(units_, other.units_);
       return *this;
     }
-    ~Hold() {
-      if (semaphore_ != nullptr) semaphore_->give(units_);
+    ~Permit() {
+      if (semaphore_ != nullptr) semaphore_->release(units_);
     }
 
    private:
@@ -153,21 +153,21 @@ class Semaphore {
     size_t units_ = 0;
   };
 
-  size_t free() const { return free_; }
+  size_t available() const { return free_; }
   size_t waiting() const { return waiting_; }
-  // The units at once, when they are free and nobody waits for some.
-  std::optional<Hold> try_take(size_t units);
-  Task<Result<Hold>> take(size_t units);
+  // Acquires without waiting; nullopt if too few units are free or another task waits.
+  std::optional<Permit> try_acquire(size_t units);
+  Task<Result<Permit>> acquire(size_t units);
 
  private:
-  class TakeWait;
-  void give(size_t units);
-  void serve();
+  class AcquireWait;
+  void release(size_t units);
+  void grant();
 
   Loop& loop_;
   size_t free_;
   size_t waiting_ = 0;
-  IntrusiveList<TakeWait> waits_;
+  IntrusiveList<AcquireWait> waits_;
 };
 
 }  // namespace ff

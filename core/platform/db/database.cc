@@ -1,9 +1,9 @@
-// database.cc: opening (check, migrate, move aside) and transactions.
+// database.cc: opening (check, migrate, rename a corrupt file) and transactions.
 //
-// Opening runs under an advisory lock on the file's directory (on a Disk: on the file), so that of
-// two processes that meet the same corrupt file one moves it and the other finds the new one, and
-// of two that meet an old schema one migrates. The version is read before anything is written: a
-// newer file is not touched.
+// Opening holds an advisory lock on the directory of the file (on a Disk: on the file). So if two
+// processes find the same corrupt file, one renames it and the other opens the new file; if two
+// find an old schema, one migrates it. The version is read before anything is written: a newer file
+// is not modified.
 #include "platform/db/database.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 #include "platform/base/clock.h"
 #include "platform/base/units.h"
-#include "platform/db/connection.h"
+#include "platform/db/sqlite_connection.h"
 #include "platform/io/files.h"
 #include "platform/io/system_disk.h"
 
@@ -26,7 +26,7 @@ namespace {
 
 class DirectoryLock {
  public:
-  static Result<DirectoryLock> take(const std::string& dir, Clock& clock, int64_t timeout_ns) {
+  static Result<DirectoryLock> acquire(const std::string& dir, Clock& clock, int64_t timeout_ns) {
     constexpr int64_t kRetry = 10 * kMillisecond;
     DirectoryLock lock(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (lock.fd_ < 0) return errno_error(errno, dir);
@@ -34,7 +34,8 @@ class DirectoryLock {
     while (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return errno_error(errno, dir);
       if (clock.steady_ns() >= end) {
-        return Error{Errc::failed, fmt::format("{}: another process is opening a file there", dir),
+        return Error{Errc::failed,
+                     fmt::format("{}: another process is opening a database here", dir),
                      "Run the command again when the other one has finished."};
       }
       clock.sleep_ns(kRetry);
@@ -54,16 +55,16 @@ class DirectoryLock {
 };
 
 // The first column of the first row.
-Result<std::string> single(Connection& connection, std::string_view sql) {
+Result<std::string> first_value(SqliteConnection& connection, std::string_view sql) {
   FF_TRY(Statement statement, connection.prepare(sql));
   FF_TRY(const bool row, statement.step());
   return row ? std::string(statement.text(0)) : std::string();
 }
 
-// Pages (of 4 KiB) in the log after which a commit copies them into the file.
+// The WAL size in pages (of 4 KiB) at which a commit checkpoints it.
 constexpr int kLogPages = 1000;
 
-// Of every connection; migrations run before foreign keys are on.
+// The settings of every connection; migrations run before foreign keys are enabled.
 std::string settings(Synchronous synchronous) {
   return fmt::format(
       "PRAGMA synchronous = {}; PRAGMA wal_autocheckpoint = {}; PRAGMA cell_size_check = ON",
@@ -71,22 +72,22 @@ std::string settings(Synchronous synchronous) {
 }
 constexpr const char* kForeignKeys = "PRAGMA foreign_keys = ON";
 
-// The version of the file, which must not be newer than this program.
-Result<int64_t> read_version(Connection& connection, size_t newest) {
+// Reads the schema version, which must not be newer than this program.
+Result<int64_t> read_version(SqliteConnection& connection, size_t newest) {
   FF_TRY(Statement statement, connection.prepare("PRAGMA user_version"));
   FF_TRY(statement.step());
   const int64_t version = statement.integer(0);
   if (version < 0 || version > static_cast<int64_t>(newest)) {
     return Error{Errc::newer_format,
-                 fmt::format("{}: its schema has version {}, this ff knows versions up to {}",
+                 fmt::format("{}: schema version {} is too new; this ff supports versions up to {}",
                              connection.path, version, newest),
                  "Run the newer ff that wrote it, or set FF_STATE to another directory."};
   }
   return version;
 }
 
-// Bytes of a file, 0 when it is not open.
-Result<int64_t> size_of(const Connection& connection, sqlite3_file& file) {
+// The size of a file in bytes; 0 if it is not open.
+Result<int64_t> size_of(const SqliteConnection& connection, sqlite3_file& file) {
   sqlite3_int64 size = 0;
   if (file.pMethods == nullptr) return int64_t{0};
   const int status = file.pMethods->xFileSize(&file, &size);
@@ -94,42 +95,42 @@ Result<int64_t> size_of(const Connection& connection, sqlite3_file& file) {
   return int64_t{size};
 }
 
-Result<void> check_content(Connection& connection) {
-  FF_TRY(const std::string verdict, single(connection, "PRAGMA quick_check(1)"));
+Result<void> check_content(SqliteConnection& connection) {
+  FF_TRY(const std::string verdict, first_value(connection, "PRAGMA quick_check(1)"));
   if (verdict != "ok") return fail(Errc::corrupt, "{}: {}", connection.path, verdict);
-  // SQLite reads the missing end of a cut last page as zeros. Only a log may still complete it.
+  // SQLite reads the missing part of a truncated last page as zeros. A WAL may still repair it.
   FF_TRY(Statement page_size, connection.prepare("PRAGMA page_size"));
   FF_TRY(page_size.step());
   FF_TRY(const int64_t size, size_of(connection, connection.file()));
   FF_TRY(const int64_t log_size, size_of(connection, connection.log()));
   if (size % page_size.integer(0) != 0 && log_size == 0) {
-    return fail(Errc::corrupt, "{}: cut off inside its last page", connection.path);
+    return fail(Errc::corrupt, "{}: the last page is truncated", connection.path);
   }
   return {};
 }
 
-Result<void> migrate_one(Connection& connection, int64_t from, const char* sql) {
+Result<void> migrate_one(SqliteConnection& connection, int64_t from, const char* sql) {
   FF_TRY(connection.run("BEGIN IMMEDIATE"));
   Result<void> done = connection.run(sql);
   if (done) done = connection.run(fmt::format("PRAGMA user_version = {}", from + 1).c_str());
   if (done) done = connection.run("COMMIT");
   if (done) return {};
   if (sqlite3_get_autocommit(connection.handle) == 0) (void)connection.run("ROLLBACK");
-  return std::move(done).error().within(
-      fmt::format("upgrade of the schema from version {} to {}: ", from, from + 1));
+  return std::move(done).error().with_context(
+      fmt::format("schema migration from version {} to {}: ", from, from + 1));
 }
 
-Result<void> prepare_file(Connection& connection, std::span<const char* const> migrations,
+Result<void> prepare_file(SqliteConnection& connection, std::span<const char* const> migrations,
                           Synchronous synchronous) {
   FF_TRY(const int64_t version, read_version(connection, migrations.size()));
   FF_TRY(check_content(connection));
   if (sqlite3_db_readonly(connection.handle, "main") != 0) {
     return errno_error(access(connection.path.c_str(), W_OK) != 0 ? errno : EROFS, connection.path);
   }
-  FF_TRY(const std::string mode, single(connection, "PRAGMA journal_mode = WAL"));
+  FF_TRY(const std::string mode, first_value(connection, "PRAGMA journal_mode = WAL"));
   if (mode != "wal") {
     return Error{Errc::unsupported,
-                 fmt::format("{}: no write-ahead log is possible here", connection.path),
+                 fmt::format("{}: the file system does not support SQLite's WAL", connection.path),
                  "Set FF_STATE to a directory on a local disk."};
   }
   FF_TRY(connection.run(settings(synchronous).c_str()));
@@ -139,19 +140,19 @@ Result<void> prepare_file(Connection& connection, std::span<const char* const> m
   return connection.run(kForeignKeys);
 }
 
-Result<void> open_file(Connection& connection, std::span<const char* const> migrations,
-                       const OpenOptions& options) {
+Result<void> open_file(SqliteConnection& connection, std::span<const char* const> migrations,
+                       const DatabaseOptions& options) {
   const int status = connection.open(options.busy_timeout_ms);
   if (status != SQLITE_OK) return connection.error(status);
-  // Closing a file that is found corrupt must leave its log as it is.
+  // Closing a corrupt file must not checkpoint its WAL.
   sqlite3_db_config(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   FF_TRY(prepare_file(connection, migrations, options.synchronous));
   sqlite3_db_config(connection.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
   return {};
 }
 
-// Renames the file, its log and its shared memory to PATH.corrupt-TIME, and returns that name. The
-// log goes first, for good: SQLite deletes a log that it finds beside no file.
+// Renames the file, its WAL and its shared memory to PATH.corrupt-TIME, and returns that name. The
+// WAL is renamed durably first: SQLite deletes a WAL without a database file.
 Result<std::string> move_aside(io::Disk& disk, const std::string& path, Clock& clock) {
   std::string stamp = format_time(clock.wall_ns());
   std::erase_if(stamp, [](char c) { return c == ':' || c == '-'; });
@@ -175,7 +176,7 @@ Result<std::string> move_aside(io::Disk& disk, const std::string& path, Clock& c
 }  // namespace
 
 Result<Database> Database::open(const std::string& path, std::span<const char* const> migrations,
-                                Clock& clock, OpenOptions options) {
+                                Clock& clock, DatabaseOptions options) {
   FF_CHECK((options.disk == nullptr) == (options.rng == nullptr));
   io::SystemDisk machine;
   io::Disk& disk = options.disk != nullptr ? *options.disk : machine;
@@ -183,13 +184,13 @@ Result<Database> Database::open(const std::string& path, std::span<const char* c
   std::optional<DirectoryLock> lock;
   if (options.disk == nullptr) {
     const int64_t patience_ns = options.busy_timeout_ms * kMillisecond;
-    FF_TRY(DirectoryLock taken, DirectoryLock::take(io::parent(path), clock, patience_ns));
+    FF_TRY(DirectoryLock taken, DirectoryLock::acquire(io::parent(path), clock, patience_ns));
     lock.emplace(std::move(taken));
   }
   const auto connect = [&] {
     auto vfs = options.disk != nullptr ? std::make_unique<DiskVfs>(disk, clock, *options.rng)
                                        : std::unique_ptr<DiskVfs>();
-    return std::make_unique<Connection>(path, std::move(vfs));
+    return std::make_unique<SqliteConnection>(path, std::move(vfs));
   };
   auto connection = connect();
   auto opened = open_file(*connection, migrations, options);
@@ -197,26 +198,26 @@ Result<Database> Database::open(const std::string& path, std::span<const char* c
   if (!opened && opened.error().code == Errc::corrupt) {
     if (options.on_corrupt == OnCorrupt::refuse) {
       opened.error().hint = fmt::format(
-          "Restore the file, or start with --accept-data-loss: it is then kept as {}.corrupt-TIME "
-          "and an empty one takes its place.",
+          "Restore the file, or start with --accept-data-loss, which renames it to {}.corrupt-TIME "
+          "and creates an empty one.",
           path);
       return std::move(opened).error();
     }
     FF_TRY(moved, move_aside(disk, path, clock));
-    connection = connect();  // only now the moved file is let go
+    connection = connect();  // this closes the renamed file
     opened = open_file(*connection, migrations, options);
   }
   FF_TRY(std::move(opened));
   Database database(std::move(connection));
   database.moved_aside_ = std::move(moved);
-  // What a killed process has left in the log may not be durable.
+  // The WAL of a killed process may not be durable yet.
   FF_TRY(database.flush());
   return database;
 }
 
-Result<Database> Database::another(int busy_timeout_ms) const {
+Result<Database> Database::open_another(int busy_timeout_ms) const {
   FF_CHECK(!connection_->vfs);
-  auto connection = std::make_unique<Connection>(path());
+  auto connection = std::make_unique<SqliteConnection>(path());
   const int status = connection->open(busy_timeout_ms);
   if (status != SQLITE_OK) return connection->error(status);
   FF_TRY(connection->run(settings(Synchronous::full).c_str()));
@@ -224,7 +225,8 @@ Result<Database> Database::another(int busy_timeout_ms) const {
   return Database(std::move(connection));
 }
 
-Database::Database(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+Database::Database(std::unique_ptr<SqliteConnection> connection)
+    : connection_(std::move(connection)) {}
 Database::~Database() = default;
 Database::Database(Database&&) noexcept = default;
 Database& Database::operator=(Database&&) noexcept = default;
@@ -238,14 +240,14 @@ Result<Transaction> Database::begin() {
   return Transaction(*connection_);
 }
 
-Result<Transaction> Database::begin_reading() {
+Result<Transaction> Database::begin_read() {
   FF_CHECK(sqlite3_get_autocommit(connection_->handle) != 0);
   FF_TRY(connection_->run(connection_->read, "BEGIN"));
   return Transaction(*connection_);
 }
 
 Result<void> Database::flush() {
-  // Whatever is not in the log any more was synced with the file before it left the log.
+  // A checkpoint syncs the file before it resets the WAL, so the rest is durable already.
   sqlite3_file& log = connection_->log();
   if (log.pMethods == nullptr) return {};
   const int status = log.pMethods->xSync(&log, SQLITE_SYNC_NORMAL);
@@ -253,15 +255,15 @@ Result<void> Database::flush() {
   return {};
 }
 
-void Database::checkpoint_by_hand() {
+void Database::disable_auto_checkpoint() {
   const auto keep = [](void* pages, sqlite3*, const char*, int count) {
     *static_cast<int*>(pages) = count;
     return SQLITE_OK;
   };
-  sqlite3_wal_hook(connection_->handle, keep, &connection_->log_pages);
+  sqlite3_wal_hook(connection_->handle, keep, &connection_->wal_pages);
 }
 
-int Database::log_pages() const { return connection_->log_pages; }
+int Database::wal_pages() const { return connection_->wal_pages; }
 
 Result<void> Database::checkpoint() {
   const int status = sqlite3_wal_checkpoint_v2(connection_->handle, nullptr,

@@ -1,18 +1,18 @@
-// A thin layer over SQLite for the state of ff: one file, one writer, versioned schema.
+// Database: a thin layer over SQLite for local state: one file, one writer, a versioned schema.
 //
 // Files are in WAL mode, by default with synchronous=FULL: a committed transaction survives a power
-// loss, an unfinished one leaves no trace. The schema version is `PRAGMA user_version`; opening
-// brings an older file forward and refuses a newer one. Nothing is ever deleted: a file that is
-// corrupt is kept under another name.
+// loss, an unfinished one leaves no trace. The schema version is `PRAGMA user_version`; open()
+// migrates an older file and rejects a newer one. Nothing is ever deleted: a corrupt file is
+// renamed and kept.
 //
-// The log: the commit that brings it to 1,000 pages (PRAGMA wal_autocheckpoint says another number)
-// copies all of them into the file, and the next one begins it anew. So it is no larger than 4 MiB
-// and the largest transaction, unless a statement stands in the middle of its rows: that holds the
-// log, which grows until the statement ends.
+// The WAL: the commit that grows it to 1,000 pages (or PRAGMA wal_autocheckpoint) checkpoints all
+// of them into the file, and the next commit starts the WAL from the beginning. So the WAL is at
+// most 4 MiB plus the largest transaction, except while a statement is in the middle of its rows:
+// its read snapshot blocks the reset, and the WAL grows until the statement ends.
 //
 // A Database and its statements belong to one thread at a time. Other threads and processes open
 // the file themselves; writers wait for each other up to the busy timeout. On an io::Disk (below)
-// there is one Database at a time.
+// only one Database can be open at a time.
 #pragma once
 
 #include <cstdint>
@@ -29,31 +29,32 @@
 
 namespace ff::db {
 
-struct Connection;
+struct SqliteConnection;
 
 enum class OnCorrupt : uint8_t {
-  refuse,  // Errc::corrupt, and the file stays where it is: daemons without --accept-data-loss
-  start_afresh,  // move it aside, tell through moved_aside(), begin with an empty one
+  refuse,    // fail with Errc::corrupt and keep the file: daemons without --accept-data-loss
+  recreate,  // rename the file (moved_aside() returns the name) and create an empty one
 };
 
 enum class Synchronous : uint8_t {
   full,  // commit() returns when the transaction is durable
-  // commit() hands it to the kernel: it survives the process. After a power loss there are the
-  // transactions up to some one, all before the last flush() among them. Only on a Disk.
+  // commit() writes to the kernel only: the transaction survives a crash of the process. After a
+  // power loss the file has a prefix of the transactions, at least all before the last flush().
+  // Only on a Disk.
   normal,
 };
 
-struct OpenOptions {
+struct DatabaseOptions {
   OnCorrupt on_corrupt = OnCorrupt::refuse;
-  // How long a writer waits for another one, and for another process that is opening the file.
+  // How long a writer waits for another writer, and for another process that is opening the file.
   int busy_timeout_ms = 5000;
-  // Where the file lies. Null: in the machine's file systems, through SQLite's own calls, shared
-  // with other processes. Else on this Disk (db/disk_vfs.h), which outlives the Database, and for
-  // it alone: a second one fails at once with "in use by another process". There what
-  // open() finds is durable, and a failed sync ends all writing: every later commit and flush()
-  // fails with the same error. Opening again would not make such a disk one to rely on.
+  // Null: the file is in the file systems of the machine, accessed by SQLite's own VFS and shared
+  // with other processes. Else the file is on this Disk (db/disk_vfs.h), which must outlive the
+  // Database; a second Database fails at once with "in use by another process". On a Disk, the data
+  // that open() finds is durable, and after a failed sync every later commit and flush() fails with
+  // the same error. Reopening does not help: the disk is no longer reliable.
   io::Disk* disk = nullptr;
-  Rng* rng = nullptr;  // with `disk`, and only then: SQLite's random numbers
+  Rng* rng = nullptr;  // required with `disk`, unused without: SQLite's random numbers
   Synchronous synchronous = Synchronous::full;
 };
 
@@ -61,16 +62,16 @@ class Transaction;
 
 class Database {
  public:
-  // Opens or creates the file `path`, whose directory exists. `migrations[i]` is the SQL that takes
-  // a schema of version i to i + 1; each runs in one transaction of its own, with foreign keys off.
-  // Errors: newer_format when the file has a version above migrations.size(), corrupt (see
-  // OnCorrupt), else the file's own. Corruption is what SQLite's quick_check sees: pages and their
-  // structure, not a flipped bit inside a stored value.
+  // Opens or creates the file `path` in an existing directory. `migrations[i]` is the SQL that
+  // migrates schema version i to i + 1; each runs in its own transaction, with foreign keys off.
+  // Errors: newer_format if the schema version exceeds migrations.size(), corrupt (see OnCorrupt),
+  // or an I/O error. Corruption is what SQLite's quick_check detects: the structure of pages, not a
+  // flipped bit inside a stored value.
   static Result<Database> open(const std::string& path, std::span<const char* const> migrations,
-                               Clock& clock, OpenOptions options);
-  // Another connection to this file, for another thread: open() has checked and migrated it. Not on
-  // a Disk.
-  Result<Database> another(int busy_timeout_ms = OpenOptions().busy_timeout_ms) const;
+                               Clock& clock, DatabaseOptions options);
+  // Opens another connection to this file, for another thread, without checks and migrations. Not
+  // available on a Disk.
+  Result<Database> open_another(int busy_timeout_ms = DatabaseOptions().busy_timeout_ms) const;
   ~Database();
   Database(Database&& other) noexcept;
   Database& operator=(Database&& other) noexcept;
@@ -78,52 +79,52 @@ class Database {
   Result<Statement> prepare(std::string_view sql);
   // One or more statements without values; rows are dropped.
   Result<void> run(const char* sql);
-  // Starts a writing transaction (BEGIN IMMEDIATE); one at a time.
+  // Begins a write transaction (BEGIN IMMEDIATE); one at a time.
   Result<Transaction> begin();
-  // Starts one that only reads, and sees one state until it ends.
-  Result<Transaction> begin_reading();
-  // Makes all committed transactions durable (one sync of the log). An error says that those since
-  // the last flush may be lost, now or later: the kernel may have dropped them.
+  // Begins a read-only transaction, which reads one snapshot.
+  Result<Transaction> begin_read();
+  // Makes all committed transactions durable (one sync of the WAL). After an error, those since the
+  // last successful flush may be lost: the kernel may have dropped them.
   Result<void> flush();
 
-  // The log is copied into the file by checkpoint() alone, not by whoever commits when it is long.
-  void checkpoint_by_hand();
-  // Of the log, as of the last commit.
-  int log_pages() const;
-  // As much as no reader still needs.
+  // After this call only checkpoint() checkpoints the WAL; commits no longer do.
+  void disable_auto_checkpoint();
+  // The size of the WAL in pages after the last commit; only after disable_auto_checkpoint().
+  int wal_pages() const;
+  // Checkpoints the WAL pages that no reader needs (SQLITE_CHECKPOINT_PASSIVE).
   Result<void> checkpoint();
 
   int64_t last_insert_id() const;
   int64_t changes() const;  // rows changed by the last statement
 
   const std::string& path() const;
-  // Where open() put the corrupt file it found (with its -wal and -shm beside it); else empty.
+  // The new name of a corrupt file that open() renamed (with its -wal and -shm files); else empty.
   const std::string& moved_aside() const { return moved_aside_; }
 
  private:
-  explicit Database(std::unique_ptr<Connection> connection);
+  explicit Database(std::unique_ptr<SqliteConnection> connection);
 
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<SqliteConnection> connection_;
   std::string moved_aside_;
 };
 
-// Rolls back when it ends without commit().
+// A transaction; the destructor rolls it back unless commit() was called.
 class [[nodiscard]] Transaction {
  public:
   ~Transaction();
   Transaction(Transaction&& other) noexcept;
   Transaction& operator=(Transaction&&) = delete;
 
-  // On failure nothing of the transaction remains in this Database. When the disk failed, or the
-  // process died meanwhile, opening the file again finds all of it or nothing.
+  // On failure the transaction is rolled back. After a disk error or a crash, the reopened file has
+  // all of the transaction or nothing.
   Result<void> commit();
 
  private:
   friend class Database;
-  explicit Transaction(Connection& connection) : connection_(&connection) {}
+  explicit Transaction(SqliteConnection& connection) : connection_(&connection) {}
   void roll_back();
 
-  Connection* connection_;  // null when over
+  SqliteConnection* connection_;  // null after the end of the transaction
 };
 
 }  // namespace ff::db

@@ -1,7 +1,7 @@
 // disk_vfs.cc: the functions of sqlite3_vfs and sqlite3_io_methods (version 1: no shared memory, no
-// mapped pages) over Disk and File, as https://sqlite.org/c3ref/vfs.html wants them.
+// mapped pages) over Disk and File, as specified at https://sqlite.org/c3ref/vfs.html.
 //
-// None may throw, for SQLite's frames are C: `noexcept` makes that a crash.
+// They must not throw through SQLite's C code; `noexcept` turns an exception into a crash.
 #include "platform/db/disk_vfs.h"
 
 #include <algorithm>
@@ -18,20 +18,20 @@
 namespace ff::db {
 namespace {
 
-constexpr int kMaxPath = 4096;  // as PATH_MAX of Linux, with its end
-// Of a new file, less the umask; SQLite's own default.
+constexpr int kMaxPath = 4096;  // PATH_MAX of Linux, including the zero byte
+// Mode of a new file before the umask; SQLite's own default.
 constexpr uint32_t kMode = 0644;
 // Julian day of the Unix epoch, in milliseconds.
 constexpr int64_t kEpochJulianMs = 210'866'760'000'000;
 
-// Every kind that a connection needs with temp_store = MEMORY.
+// The kinds of files that a connection needs with temp_store = MEMORY.
 constexpr int kKinds = SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_WAL;
 
-// A frame of the log is this header and a page (https://sqlite.org/fileformat2.html#walformat).
+// A frame of the WAL is this header and a page (https://sqlite.org/fileformat2.html#walformat).
 constexpr size_t kFrameHeader = 24;
-// In the header, big-endian: not 0 in the last frame of a transaction.
+// Offset in the header of the database size after commit; nonzero only in a commit frame.
 constexpr size_t kCommitsAt = 4;
-constexpr size_t kGatheredMax = 256 * kKiB;
+constexpr size_t kFramesMax = 256 * kKiB;
 
 }  // namespace
 
@@ -39,41 +39,41 @@ struct DiskVfs::Calls {
   struct Open {
     DiskVfs& vfs;
     std::unique_ptr<io::File> file;
-    // Its name may not outlive a power loss yet. True of every file that may have been made now, or
-    // by a process that died before it synced the directory.
+    // The directory entry may not be durable yet: this process may have created the file, or one
+    // that died before it synced the directory.
     bool name_unsynced;
     bool is_log;
-    // Frames that are appended to a log, one after the other: SQLite writes each header and each
-    // page by itself, and here they become one write. It ends with the transaction: nothing of one
-    // that is committed is kept back.
-    std::vector<std::byte> gathered = {};
-    uint64_t gathered_at = 0;
-    uint64_t end = 0;       // of the last write
-    bool in_frame = false;  // a header is gathered, its page is to follow
-    bool commits = false;   // says that header
+    // Buffered WAL frames: SQLite appends each header and each page with a separate write; they are
+    // combined into one write, which is issued with the last page of a transaction. So no committed
+    // data stays in the buffer.
+    std::vector<std::byte> frames = {};
+    uint64_t frames_at = 0;
+    uint64_t end = 0;       // end offset of the last write
+    bool in_frame = false;  // the buffer ends with a header whose page follows
+    bool commits = false;   // the last header is that of a commit frame
 
-    Result<void> put() {
+    Result<void> flush_frames() {
       in_frame = false;
-      if (gathered.empty()) return {};
-      auto done = file->write_at(gathered, gathered_at);
-      gathered.clear();
+      if (frames.empty()) return {};
+      auto done = file->write_at(frames, frames_at);
+      frames.clear();
       return done;
     }
     Result<void> write(ByteView from, uint64_t offset) {
       const bool follows = offset == std::exchange(end, offset + from.size());
       const bool header = !in_frame && from.size() == kFrameHeader;
       if (!is_log || !follows || !(header || in_frame)) {
-        FF_TRY(put());
+        FF_TRY(flush_frames());
         return file->write_at(from, offset);
       }
-      if (gathered.empty()) gathered_at = offset;
-      gathered.insert(gathered.end(), from.begin(), from.end());
+      if (frames.empty()) frames_at = offset;
+      frames.insert(frames.end(), from.begin(), from.end());
       in_frame = header;
       if (header) commits = load_le<uint32_t>(from.data() + kCommitsAt) != 0;
-      return !header && (commits || gathered.size() >= kGatheredMax) ? put() : Result<void>();
+      return !header && (commits || frames.size() >= kFramesMax) ? flush_frames() : Result<void>();
     }
   };
-  // SQLite allocates it; the first member is what it knows.
+  // SQLite allocates it and knows only the first member.
   struct Handle {
     sqlite3_file base;
     Open* open;
@@ -82,7 +82,7 @@ struct DiskVfs::Calls {
   static DiskVfs& of(sqlite3_vfs* vfs) { return *static_cast<DiskVfs*>(vfs->pAppData); }
   static Open& of(sqlite3_file* file) { return *reinterpret_cast<Handle*>(file)->open; }
 
-  // Files.
+  // Methods of sqlite3_io_methods.
 
   static int close(sqlite3_file* file) noexcept {
     delete &of(file);
@@ -92,12 +92,12 @@ struct DiskVfs::Calls {
   static int read(sqlite3_file* file, void* into, int size, sqlite3_int64 offset) noexcept {
     Open& open = of(file);
     const ByteSpan span(static_cast<std::byte*>(into), static_cast<size_t>(size));
-    auto put = open.put();
+    auto put = open.flush_frames();
     if (!put) return open.vfs.failed(std::move(put).error(), SQLITE_IOERR_READ);
     auto got = open.file->read_at(span, static_cast<uint64_t>(offset));
     if (!got) return open.vfs.failed(std::move(got).error(), SQLITE_IOERR_READ);
     if (*got == span.size()) return SQLITE_OK;
-    // SQLite relies on the zeros.
+    // SQLite requires the rest to be zero-filled.
     std::ranges::fill(span.subspan(*got), std::byte{0});
     return SQLITE_IOERR_SHORT_READ;
   }
@@ -115,17 +115,17 @@ struct DiskVfs::Calls {
     if (open.vfs.sync_failed_) {
       return open.vfs.failed(*open.vfs.sync_failed_, SQLITE_IOERR_TRUNCATE);
     }
-    auto done = open.put();
+    auto done = open.flush_frames();
     if (done) done = open.file->truncate(static_cast<uint64_t>(size));
     return done ? SQLITE_OK : open.vfs.failed(std::move(done).error(), SQLITE_IOERR_TRUNCATE);
   }
 
-  // The flags tell kinds of sync apart that Disk does not have: File::sync is enough for all.
+  // The flags select kinds of sync that Disk does not distinguish: File::sync satisfies all.
   static int sync(sqlite3_file* file, int) noexcept {
     Open& open = of(file);
     DiskVfs& vfs = open.vfs;
     if (!vfs.sync_failed_) {
-      auto put = open.put();
+      auto put = open.flush_frames();
       if (!put) return vfs.failed(std::move(put).error(), SQLITE_IOERR_FSYNC);
       auto done = open.file->sync();
       if (done && open.name_unsynced) done = vfs.disk_.sync_dir(io::parent(open.file->path()));
@@ -140,7 +140,7 @@ struct DiskVfs::Calls {
 
   static int file_size(sqlite3_file* file, sqlite3_int64* size) noexcept {
     Open& open = of(file);
-    auto put = open.put();
+    auto put = open.flush_frames();
     if (!put) return open.vfs.failed(std::move(put).error(), SQLITE_IOERR_FSTAT);
     auto info = open.file->info();
     if (!info) return open.vfs.failed(std::move(info).error(), SQLITE_IOERR_FSTAT);
@@ -148,7 +148,7 @@ struct DiskVfs::Calls {
     return SQLITE_OK;
   }
 
-  // The lock was taken with the file.
+  // open() has already locked the file.
   static int lock(sqlite3_file*, int) noexcept { return SQLITE_OK; }
   static int reserved_lock(sqlite3_file*, int* taken) noexcept {
     *taken = 0;
@@ -156,9 +156,9 @@ struct DiskVfs::Calls {
   }
   static int control(sqlite3_file*, int, void*) noexcept { return SQLITE_NOTFOUND; }
   static int sector_size(sqlite3_file*) noexcept { return static_cast<int>(io::kDirectAlign); }
-  // A write that a power loss tears changes no byte outside of itself: SimDisk says so, and of real
-  // disks SQLite's own VFS assumes it too. Nothing else is true of every Disk: writes are neither
-  // atomic nor in order, and a file may have grown before its data is there.
+  // A torn write changes no byte outside its range: SimDisk guarantees it, and SQLite's own VFS
+  // assumes it for real disks. No other characteristic holds for every Disk: writes are neither
+  // atomic nor ordered, and a file may grow before its data is written.
   static int characteristics(sqlite3_file*) noexcept { return SQLITE_IOCAP_POWERSAFE_OVERWRITE; }
 
   static const sqlite3_io_methods* methods() {
@@ -182,36 +182,37 @@ struct DiskVfs::Calls {
     return &all;
   }
 
-  // Names.
+  // Methods of sqlite3_vfs: the namespace.
 
-  // Takes the lock of a database file. False when another has it, or has just moved the file away.
-  static Result<bool> take(io::Disk& disk, io::File& file) {
-    FF_TRY(const bool taken, file.try_lock());
-    if (!taken) return false;
-    FF_TRY(const io::FileInfo locked, file.info());
+  // Locks a database file. False if another process holds the lock or has just renamed the file.
+  static Result<bool> lock_database(io::Disk& disk, io::File& file) {
+    FF_TRY(const bool locked, file.try_lock());
+    if (!locked) return false;
+    FF_TRY(const io::FileInfo info, file.info());
     const auto named = disk.info(file.path());
-    return named && named->inode == locked.inode && named->device == locked.device;
+    return named && named->inode == info.inode && named->device == info.device;
   }
 
   static int open(sqlite3_vfs* of_vfs, const char* path, sqlite3_file* into, int flags,
                   int* flags_given) noexcept {
     DiskVfs& vfs = of(of_vfs);
-    into->pMethods = nullptr;  // nothing to close unless we succeed
+    into->pMethods = nullptr;  // SQLite calls xClose only if it is set
     if (path == nullptr || (flags & kKinds) == 0) {
-      return vfs.failed(Error{Errc::unsupported, "SQLite wants a temporary file", {}},
+      return vfs.failed(Error{Errc::unsupported, "SQLite requested a temporary file", {}},
                         SQLITE_CANTOPEN);
     }
     const bool create = (flags & SQLITE_OPEN_CREATE) != 0;
     const bool writes = (flags & SQLITE_OPEN_READWRITE) != 0;
-    auto file = vfs.disk_.open(path, {.access = writes ? io::Access::read_write : io::Access::read,
-                                      .create = create,
-                                      .exclusive = (flags & SQLITE_OPEN_EXCLUSIVE) != 0,
-                                      .mode = kMode});
+    auto file =
+        vfs.disk_.open(path, {.access = writes ? io::AccessMode::read_write : io::AccessMode::read,
+                              .create = create,
+                              .exclusive = (flags & SQLITE_OPEN_EXCLUSIVE) != 0,
+                              .mode = kMode});
     if (!file) return vfs.failed(std::move(file).error(), SQLITE_CANTOPEN);
     if ((flags & SQLITE_OPEN_MAIN_DB) != 0) {
-      auto taken = take(vfs.disk_, **file);
-      if (!taken) return vfs.failed(std::move(taken).error(), SQLITE_CANTOPEN);
-      if (!*taken) return SQLITE_BUSY;
+      auto locked = lock_database(vfs.disk_, **file);
+      if (!locked) return vfs.failed(std::move(locked).error(), SQLITE_CANTOPEN);
+      if (!*locked) return SQLITE_BUSY;
     }
     reinterpret_cast<Handle*>(into)->open = new Open{.vfs = vfs,
                                                      .file = std::move(*file),
@@ -232,8 +233,8 @@ struct DiskVfs::Calls {
     return done ? SQLITE_OK : vfs.failed(std::move(done).error(), SQLITE_IOERR_DIR_FSYNC);
   }
 
-  // SQLite takes an empty journal for none. Of rights it asks for directories of temporary files
-  // only.
+  // An empty journal counts as missing, as in SQLite's own VFS. The flags for access rights are
+  // ignored: SQLite uses them only for directories of temporary files.
   static int access(sqlite3_vfs* of_vfs, const char* path, int, int* found) noexcept {
     DiskVfs& vfs = of(of_vfs);
     *found = 0;
@@ -246,7 +247,7 @@ struct DiskVfs::Calls {
     return vfs.failed(std::move(info).error(), SQLITE_IOERR_ACCESS);
   }
 
-  // A Disk's paths are used as they are given.
+  // Paths of a Disk are used unchanged.
   static int full_path(sqlite3_vfs*, const char* path, int size, char* out) noexcept {
     const size_t length = std::strlen(path);
     if (length >= static_cast<size_t>(size)) return SQLITE_CANTOPEN_FULLPATH;
@@ -254,7 +255,7 @@ struct DiskVfs::Calls {
     return SQLITE_OK;
   }
 
-  // The seams.
+  // Methods of sqlite3_vfs: randomness and time, through the seams.
 
   static int random(sqlite3_vfs* of_vfs, int size, char* out) noexcept {
     Rng& rng = of(of_vfs).rng_;
@@ -292,7 +293,7 @@ DiskVfs::DiskVfs(io::Disk& disk, Clock& clock, Rng& rng) : disk_(disk), clock_(c
   vfs_.xGetLastError = Calls::last_errno;
   vfs_.xCurrentTimeInt64 = Calls::now;
   FF_CHECK(sqlite3_vfs_register(&vfs_, 0) == SQLITE_OK);
-  // SQLite seeds its generator from the default VFS, unless it is told a number (0: none).
+  // SQLite seeds its generator from the default VFS unless this call sets a nonzero seed.
   const int seed = static_cast<int>(rng.next() >> 33) | 1;
   sqlite3_test_control(SQLITE_TESTCTRL_PRNG_SEED, seed, static_cast<sqlite3*>(nullptr));
 }

@@ -1,18 +1,17 @@
-// SQLite's files on an io::Disk: what a power loss, a full disk or a failed sync does to that Disk
-// it does to the database on it. In simulation the Disk is SimDisk; on a machine the same code
-// runs over SystemDisk.
+// DiskVfs: an SQLite VFS on an io::Disk, so that simulated power losses, full disks and failed
+// syncs (SimDisk) affect the database too. On a real machine the same code runs on SystemDisk.
 //
-// Locks: who opens the database file holds its lock until it closes, so there is one connection at
-// a time and no shared memory: `PRAGMA locking_mode = EXCLUSIVE` comes before the first read, and
-// `temp_store = MEMORY`, for temporary files are refused.
+// Locks: a connection locks the database file when it opens it, until it closes it. So there is one
+// connection at a time and no shared memory: `PRAGMA locking_mode = EXCLUSIVE` must precede the
+// first read. `temp_store = MEMORY` is required, because the VFS rejects temporary files.
 //
-// SQLite appends to its log a header and a page at a time: those of one transaction become one
-// write, which its last page waits for. So a commit fails as it would without, and none is kept
-// back.
+// SQLite appends a header and a page at a time to its WAL; the VFS combines those of one
+// transaction into one write, issued with the last page. So write errors still fail the commit, and
+// no committed data stays in memory.
 //
-// A failed sync is the end of writing: the kernel may have dropped what was to be synced and call
-// the next sync a success. From then on every write and sync through this VFS fails with the first
-// error, and reads go on.
+// After a failed sync all writing ends: the kernel may have dropped the dirty pages and report
+// success for the next sync (see the PostgreSQL "fsyncgate"). Every later write and sync through
+// this VFS fails with the first error; reads continue.
 #pragma once
 
 #include <sqlite3.h>
@@ -27,9 +26,9 @@
 
 namespace ff::db {
 
-// The VFS of one connection; outlives it. SQLite draws from one generator for the whole process
-// (salts of the log, random() in SQL): making a DiskVfs seeds it from `rng`, so that a simulation
-// that uses nothing but these repeats to the byte.
+// The VFS of one connection; must outlive it. SQLite uses one random generator for the whole
+// process (WAL salts, random() in SQL). Constructing a DiskVfs seeds it from `rng`, so that a
+// simulation whose databases all use DiskVfs is repeatable to the byte.
 class DiskVfs {
  public:
   DiskVfs(io::Disk& disk, Clock& clock, Rng& rng);
@@ -39,7 +38,7 @@ class DiskVfs {
 
   // For sqlite3_open_v2.
   const char* name() const { return name_.c_str(); }
-  // What the Disk said when it last failed, which SQLite's codes cannot carry; once.
+  // The last error of the Disk, which SQLite's status codes cannot carry. Clears it.
   std::optional<Error> take_error();
 
  private:
@@ -51,8 +50,8 @@ class DiskVfs {
   io::Disk& disk_;
   Clock& clock_;
   Rng& rng_;
-  std::optional<Error> error_;        // the last
-  std::optional<Error> sync_failed_;  // the first of a sync
+  std::optional<Error> error_;        // the last error
+  std::optional<Error> sync_failed_;  // the first error of a sync
   std::string name_;
   sqlite3_vfs vfs_{};
 };

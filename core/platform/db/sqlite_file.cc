@@ -1,8 +1,8 @@
-// sqlite_file.cc: translating SQLite's failures.
+// sqlite_file.cc: translating SQLite errors.
 //
-// SQLite says "disk I/O error" and "unable to open" for many causes and keeps the errno behind
-// them; where there is one, the error is made of it, so that a full or read-only disk gets the same
-// words and hint as everywhere else.
+// SQLite reports "disk I/O error" and "unable to open" for many causes and keeps their errno. If an
+// errno is known, the Error is made from it, so that a full or read-only disk has the same message
+// and hint as everywhere else.
 #include "platform/db/sqlite_file.h"
 
 #include <cerrno>
@@ -11,7 +11,7 @@ namespace ff::db {
 
 Error SqliteFile::error(int status) const {
   if (handle == nullptr) return fail(Errc::failed, "{}: {}", path, sqlite3_errstr(status));
-  // A file that was asked past SQLite has left no words there.
+  // Direct calls of sqlite3_file methods set no error message in the handle.
   const bool told_of = sqlite3_extended_errcode(handle) == status;
   const std::string message =
       fmt::format("{}: {}", path, told_of ? sqlite3_errmsg(handle) : sqlite3_errstr(status));

@@ -1,5 +1,4 @@
-// An open SQLite file, and its failures in the words of this program; for the units of
-// platform/db only.
+// SqliteFile: an open SQLite handle, and the translation of its errors. Internal to platform/db.
 #pragma once
 
 #include <sqlite3.h>
@@ -13,9 +12,9 @@
 namespace ff::db {
 
 struct SqliteFile {
-  // What SQLite says about the last failure, with the code a caller can act on: SQLITE_FULL ->
-  // disk_full, CORRUPT and NOTADB -> corrupt, READONLY and PERM -> refused, a unique or primary key
-  // taken -> exists, BUSY -> failed after the busy timeout. A Disk's failures in its own words.
+  // The last SQLite error as an Error: SQLITE_FULL -> disk_full, CORRUPT and NOTADB -> corrupt,
+  // READONLY and PERM -> refused, a duplicate unique or primary key -> exists, BUSY (after the busy
+  // timeout) -> failed. An error of a Disk is returned unchanged.
   Error error(int status) const;
 
   const std::string path;

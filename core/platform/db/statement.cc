@@ -1,8 +1,8 @@
 // statement.cc: Statement over sqlite3_stmt.
 //
-// A statement that has ended or failed lets go of its read snapshot by itself; one that is left in
-// the middle of its rows keeps it until it is bound again or destroyed. Wrong indexes are bugs in
-// the caller and crash; everything SQLite reports while it runs is an Error.
+// A statement that has ended or failed releases its read snapshot; one that is in the middle of its
+// rows keeps it until it is reset, bound again or destroyed. A wrong index is a bug of the caller
+// and crashes; all runtime failures of SQLite are Errors.
 #include "platform/db/statement.h"
 
 #include <sqlite3.h>

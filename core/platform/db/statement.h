@@ -1,4 +1,4 @@
-// One prepared SQL statement: bind values, step through rows, read columns by type.
+// Statement: a prepared SQL statement. Bind values, step through rows, read columns by type.
 //
 //   FF_TRY(db::Statement find, database.prepare("SELECT step, path FROM runs WHERE run = ?"));
 //   find.bind(run);
@@ -8,7 +8,7 @@
 //     use(find.integer(0), find.text(1));
 //   }
 //
-// Prepare once and bind many times. Not shared between threads; ends before its Database does.
+// Prepare once and bind many times. Not thread-safe; must be destroyed before its Database.
 #pragma once
 
 #include <concepts>
@@ -26,11 +26,11 @@ struct sqlite3_stmt;
 
 namespace ff::db {
 
-struct Connection;
+struct SqliteConnection;
 struct SqliteFile;
 
-// Bytes that are bound as they lie: whoever binds them keeps them until the statement is reset or
-// has run to its end.
+// Bytes that are bound without a copy (SQLITE_STATIC): the caller keeps them until the statement is
+// reset or has run to its end.
 struct Borrowed {
   ByteView bytes;
 };
@@ -41,9 +41,9 @@ class Statement {
   Statement(Statement&& other) noexcept;
   Statement& operator=(Statement&& other) noexcept;
 
-  // Starts over with these values for `?` from the first to the last, which are copied, but for
-  // Borrowed ones. Integers, doubles, text, bytes (ByteView), std::optional of those, nullptr for
-  // NULL. The count must match.
+  // Resets the statement and binds the values to its `?` in order; their count must match. Allowed
+  // are integers, doubles, text, bytes (ByteView), std::optional of those, and nullptr for NULL.
+  // All values are copied except Borrowed ones.
   template <class... A>
   void bind(const A&... values) {
     rewind(sizeof...(A));
@@ -51,16 +51,16 @@ class Statement {
     (bind_value(++index, values), ...);
   }
 
-  // True when there is a row to read; false after the last one, when the statement is ready to be
-  // run again with the same values.
+  // Steps to the next row. False after the last one; the statement can then be run again with the
+  // same values.
   Result<bool> step();
   // Runs to the end, dropping rows.
   Result<void> run();
-  // Lets go of its row and of what it read, before its end.
+  // Ends the statement before its last row and releases its read snapshot.
   void reset();
 
-  // Columns of the current row, from 0. SQLite converts between types: declare tables STRICT. Text
-  // and bytes live until the next step or bind; NULL is 0 or empty.
+  // Columns of the current row, numbered from 0. SQLite converts types implicitly: declare tables
+  // STRICT. Text and bytes are valid until the next step or bind; NULL reads as 0 or empty.
   int64_t integer(int column) const;
   double real(int column) const;
   std::string_view text(int column) const;
@@ -68,7 +68,7 @@ class Statement {
   bool is_null(int column) const;
 
  private:
-  friend struct Connection;
+  friend struct SqliteConnection;
   Statement(SqliteFile& file, sqlite3_stmt* statement) : file_(&file), statement_(statement) {}
 
   void rewind(size_t values);

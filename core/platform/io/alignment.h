@@ -1,6 +1,6 @@
-// The rule of direct I/O in one place: offset, length and memory are multiples of kDirectAlign.
-// Queues and files of every Disk check it, so that a violation shows on the simulated disk too and
-// not only on the one file system that refuses it.
+// The alignment rule of direct I/O: offset, length and memory address are multiples of
+// kDirectAlign. Queues and files of every Disk check it, so that a violation is found on the
+// simulated disk too, not only on a file system that enforces it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline bool direct_aligned(ByteView memory, uint64_t offset) {
   return (address | memory.size() | offset) % kDirectAlign == 0;
 }
 
-// FF_CHECKs the rule when `file` is open for direct I/O.
+// FF_CHECKs the rule if `file` is open for direct I/O.
 inline void check_direct(const File& file, ByteView memory, uint64_t offset) {
   FF_CHECK(!file.direct() || direct_aligned(memory, offset));
 }

@@ -1,4 +1,4 @@
-// async.cc: one operation of one task as an awaitable, which no cancellation reaches.
+// async.cc: one I/O operation as an awaitable that cannot be cancelled.
 #include "platform/io/async.h"
 
 #include <optional>
@@ -10,18 +10,18 @@
 
 namespace ff::io {
 
-// A class of its own and no Wait: that ends when its task is cancelled.
-class AsyncQueue::Operation : private Ready {
+// Not a Wait (wait.h), because a Wait ends when its task is cancelled.
+class AsyncQueue::Operation : private Runnable {
  public:
   explicit Operation(AsyncQueue& queue) : queue_(queue) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
-  // The memory of the operation goes when this goes.
+  // The caller frees the memory of the operation after this, so wait for the operation.
   ~Operation() {
     while (begun_ && !result_) queue_.queue_->run();
   }
 
-  // Done for the queue; the task goes on from the loop.
+  // Returns the callback for the queue; it wakes the task.
   IoQueue::Done begin() {
     begun_ = true;
     return [this](Result<size_t> result) {
@@ -35,7 +35,7 @@ class AsyncQueue::Operation : private Ready {
   Result<size_t> await_resume() { return std::move(*result_); }
 
  private:
-  void fire() override { task_.resume(); }
+  void on_wake() override { task_.resume(); }
 
   AsyncQueue& queue_;
   bool begun_ = false;
@@ -47,19 +47,19 @@ AsyncQueue::AsyncQueue(Disk& disk, Loop& loop, unsigned depth)
     : AsyncQueue(disk.make_queue({.depth = depth, .loop = &loop}), loop) {}
 
 AsyncQueue::AsyncQueue(std::unique_ptr<IoQueue> queue, Loop& loop)
-    : loop_(loop), queue_(std::move(queue)), places_(loop, queue_->depth()) {}
+    : loop_(loop), queue_(std::move(queue)), slots_(loop, queue_->depth()) {}
 
-AsyncQueue::~AsyncQueue() { FF_CHECK(queue_->in_flight() == 0 && places_.waiting() == 0); }
+AsyncQueue::~AsyncQueue() { FF_CHECK(queue_->in_flight() == 0 && slots_.waiting() == 0); }
 
-// One frame for each operation: small reads are many.
+// A single coroutine frame per operation, because small reads are frequent.
 template <class T>
 Task<Result<T>> AsyncQueue::run(Request request) {
-  // Nothing begins for a task that is cancelled already.
-  const Cancel* const cancel = co_await current_cancel();
+  // A task that is already cancelled starts no operation.
+  const CancellationToken* const cancel = co_await current_cancellation();
   if (cancel != nullptr && cancel->requested()) co_return cancel->reason();
-  auto place = places_.try_take(1);
-  if (!place) {
-    FF_CO_TRY(place, co_await places_.take(1));
+  auto slot = slots_.try_acquire(1);
+  if (!slot) {
+    FF_CO_TRY(slot, co_await slots_.acquire(1));
   }
   Operation operation(*this);
   File& file = *request.file;

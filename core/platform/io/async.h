@@ -1,10 +1,10 @@
-// Disk I/O from coroutines: co_await queue.read(file, into, offset). The operations of all tasks of
-// one loop share one queue; what its depth does not hold waits for a place, in the order it came.
+// AsyncQueue: disk I/O for coroutines: co_await queue.read(file, into, offset). All tasks of a loop
+// share one queue; when it is full, further operations wait for a slot in FIFO order.
 //
-// An operation that has begun cannot be taken back: the kernel may still write its memory. So a
-// cancelled task goes on only when its operation has ended, and gets its result; only the wait for
-// a place ends early. A task that is destroyed while its operation is in flight (~Gate) blocks its
-// thread until that has ended: close the gate instead.
+// An operation that has started cannot be cancelled, because the kernel may still write to its
+// memory. So a cancelled task resumes only when its operation has completed, and gets its result;
+// cancellation ends only the wait for a slot. Destroying a task with an operation in flight (~Gate)
+// blocks the thread until the operation completes: close the gate instead.
 #pragma once
 
 #include <coroutine>
@@ -24,15 +24,15 @@ namespace ff::io {
 class AsyncQueue {
  public:
   AsyncQueue(Disk& disk, Loop& loop, unsigned depth);
-  // A queue that was made with this very loop.
+  // `queue` must have been made for the same loop.
   AsyncQueue(std::unique_ptr<IoQueue> queue, Loop& loop);
-  // No task may still use it.
+  // No operation may be in flight or waiting.
   ~AsyncQueue();
   AsyncQueue(const AsyncQueue&) = delete;
   AsyncQueue& operator=(const AsyncQueue&) = delete;
 
-  // As those of File and IoQueue. Errors name the file; or the reason of a cancellation, and then
-  // the operation was never begun.
+  // Like the operations of File and IoQueue. An error names the file, or it is the cancellation
+  // error of a task that was cancelled before the operation started.
   Task<Result<size_t>> read(File& file, ByteSpan into, uint64_t offset);
   Task<Result<void>> write(File& file, ByteView from, uint64_t offset);
   Task<Result<void>> sync(File& file);
@@ -40,8 +40,8 @@ class AsyncQueue {
   void register_buffers(std::span<const ByteSpan> spans) { queue_->register_buffers(spans); }
   size_t depth() const { return queue_->depth(); }
   size_t in_flight() const { return queue_->in_flight(); }
-  // Operations that wait for a place.
-  size_t waiting() const { return places_.waiting(); }
+  // The number of operations that wait for a slot.
+  size_t waiting() const { return slots_.waiting(); }
 
  private:
   class Operation;
@@ -58,7 +58,7 @@ class AsyncQueue {
 
   Loop& loop_;
   std::unique_ptr<IoQueue> queue_;
-  Semaphore places_;  // as many as the queue is deep
+  Semaphore slots_;  // one per operation in flight; as many as the depth of the queue
 };
 
 }  // namespace ff::io

@@ -1,5 +1,5 @@
-// Memory for bulk I/O: equal slots, aligned for direct I/O, on huge pages where the kernel gives
-// them (a device takes a few hundred segments a request; huge pages keep 4 MiB in two).
+// Buffers: memory for bulk I/O in equal slots, aligned for direct I/O, on huge pages if available.
+// A device accepts a few hundred segments per request; with huge pages 4 MiB need only two.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,12 @@ namespace ff::io {
 
 class Buffers {
  public:
-  // `count` slots of `slot_bytes` (a multiple of kDirectAlign) each. Memory is touched on use.
+  // Maps `count` slots of `slot_bytes` (a multiple of kDirectAlign) each. Pages are allocated on
+  // first use.
   static Result<Buffers> make(size_t count, size_t slot_bytes);
-  // The same of memory from elsewhere, which is given back at the end.
-  static Buffers of(ByteSpan memory, size_t count, size_t slot_bytes,
-                    std::function<void(ByteSpan)> give_back);
+  // Uses memory of another owner; the destructor passes it to `release`.
+  static Buffers from_memory(ByteSpan memory, size_t count, size_t slot_bytes,
+                             std::function<void(ByteSpan)> release);
   ~Buffers();
   Buffers(Buffers&& other) noexcept;
   Buffers& operator=(Buffers&& other) noexcept;
@@ -34,7 +35,7 @@ class Buffers {
   size_t mapped_ = 0;
   size_t count_ = 0;
   size_t slot_bytes_ = 0;
-  std::function<void(ByteSpan)> give_back_;  // instead of unmapping it
+  std::function<void(ByteSpan)> release_;  // called instead of munmap; may be empty
 };
 
 }  // namespace ff::io

@@ -1,4 +1,4 @@
-// dir_events.cc: inotify, reduced to the one event that means "finished".
+// dir_events.cc: inotify, restricted to IN_MOVED_TO, which marks a complete file.
 #include "platform/io/dir_events.h"
 
 #include <sys/inotify.h>
@@ -25,7 +25,7 @@ DirEvents::~DirEvents() {
 
 DirEvents::DirEvents(DirEvents&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
-std::vector<std::string> DirEvents::take() {
+std::vector<std::string> DirEvents::read_names() {
   std::vector<std::string> names;
   alignas(inotify_event) char buffer[16384];
   for (;;) {

@@ -1,5 +1,6 @@
-// Names that other programs rename into a directory (inotify). Network file systems tell only of
-// renames made on this machine; whoever needs the others looks for himself.
+// DirEvents: reports names that programs rename into a directory (inotify(7), IN_MOVED_TO). On
+// network file systems inotify reports only the renames of this machine; poll the directory to find
+// those of other machines.
 #pragma once
 
 #include <string>
@@ -16,9 +17,9 @@ class DirEvents {
   DirEvents(DirEvents&& other) noexcept;
   DirEvents& operator=(DirEvents&&) = delete;
 
-  // Names renamed into the directory since the last call; never waits.
-  std::vector<std::string> take();
-  // Readable when there is something to take.
+  // Returns the names renamed into the directory since the last call; never blocks.
+  std::vector<std::string> read_names();
+  // Readable when read_names() has something to return.
   int fd() const { return fd_; }
 
  private:

@@ -1,5 +1,5 @@
-// files.cc: whole files and whole trees in terms of the Disk seam only, so that the simulated disk
-// tests the same code that runs on the machine (files.h).
+// files.cc: implements files.h on the Disk seam only, so that tests on the simulated disk cover the
+// code that runs on a real machine.
 #include "platform/io/files.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace ff::io {
 namespace {
 
-// Small files are read in one piece of this size; larger ones double it.
+// The size of the first read. It holds a small file; the following reads double the size.
 constexpr size_t kFirstRead = 64 * kKiB;
 
 // "a/b//" -> "a/b"; "/" stays.
@@ -19,13 +19,14 @@ std::string_view without_trailing_slashes(std::string_view path) {
 
 Result<void> write_new(Disk& disk, const std::string& path, std::string_view content) {
   FF_TRY(auto file,
-         disk.open(path,
-                   {.access = Access::write, .create = true, .truncate = true, .no_follow = true}));
+         disk.open(
+             path,
+             {.access = AccessMode::write, .create = true, .truncate = true, .no_follow = true}));
   FF_TRY(file->write_at(as_bytes(content), 0));
   return file->sync();
 }
 
-// Whether `path` leads to a directory, through symbolic links too. Not_found counts as no.
+// Whether `path` is a directory, following symbolic links. False if it does not exist.
 Result<bool> leads_to_dir(Disk& disk, const std::string& path) {
   auto info = disk.info(join(path, "."));
   if (info) return info->kind == FileKind::directory;
@@ -62,11 +63,11 @@ std::string base_name(std::string_view path) {
 }
 
 Result<std::string> read_file(Disk& disk, const std::string& path, uint64_t limit) {
-  FF_TRY(auto file, disk.open(path, {.access = Access::read}));
+  FF_TRY(auto file, disk.open(path, {.access = AccessMode::read}));
   std::string content;
   size_t filled = 0;
-  // Until the file ends, not until its size: it may grow meanwhile. One byte above the limit is
-  // enough to know that it is too long.
+  // Reads to the end of the file, not to its size, because it may grow meanwhile. One byte above
+  // the limit proves that it is too long.
   while (filled <= limit) {
     const uint64_t piece = std::max<uint64_t>(kFirstRead, filled);
     content.resize(std::min<uint64_t>(filled + piece, limit + 1));
@@ -88,7 +89,7 @@ Result<void> replace_file(Disk& disk, const std::string& path, std::string_view 
   auto written = write_new(disk, temporary, content);
   if (written) written = disk.rename(temporary, path);
   if (!written) {
-    // The first error is the one to report; a temporary file left behind does no harm.
+    // Report the first error; a leftover temporary file is harmless.
     (void)disk.remove(temporary);
     return written;
   }
@@ -106,7 +107,7 @@ Result<void> make_dirs(Disk& disk, const std::string& path, uint32_t mode) {
   }
   if (!made) {
     if (made.error().code != Errc::exists) return made;
-    // Another made it meanwhile (and syncs it), or the name is taken by something else.
+    // Another process created it meanwhile (and syncs it), or the name is not a directory.
     FF_TRY(const bool is_dir, leads_to_dir(disk, path));
     if (!is_dir) return made;
     return {};
@@ -138,7 +139,8 @@ Result<bool> exists(Disk& disk, const std::string& path) {
 }
 
 Result<std::unique_ptr<File>> lock_file(Disk& disk, const std::string& path, uint32_t mode) {
-  FF_TRY(auto file, disk.open(path, {.access = Access::read_write, .create = true, .mode = mode}));
+  FF_TRY(auto file,
+         disk.open(path, {.access = AccessMode::read_write, .create = true, .mode = mode}));
   FF_TRY(const bool locked, file->try_lock());
   if (!locked) file.reset();
   return file;

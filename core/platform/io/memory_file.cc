@@ -1,4 +1,4 @@
-// memory_file.cc: finding the parts that a range of the file lies in.
+// memory_file.cc: mapping file ranges to the memory parts that hold them.
 #include "platform/io/memory_file.h"
 
 #include <algorithm>
@@ -16,29 +16,29 @@ MemoryFile::MemoryFile(std::string name, std::vector<ByteSpan> parts)
 }
 
 template <class Action>
-void MemoryFile::each_stretch(uint64_t offset, uint64_t length, Action action) const {
+void MemoryFile::each_extent(uint64_t offset, uint64_t length, Action action) const {
   const uint64_t begin = offset;
   auto part = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) -
                                   begins_.begin());
   while (length > 0) {
     const ByteSpan memory = parts_[part - 1].subspan(offset - begins_[part - 1]);
-    const ByteSpan stretch = memory.first(std::min<uint64_t>(memory.size(), length));
-    if (!stretch.empty()) action(stretch, offset - begin);
-    offset += stretch.size();
-    length -= stretch.size();
+    const ByteSpan extent = memory.first(std::min<uint64_t>(memory.size(), length));
+    if (!extent.empty()) action(extent, offset - begin);
+    offset += extent.size();
+    length -= extent.size();
     part++;
   }
 }
 
 Result<void> MemoryFile::check_range(uint64_t offset, uint64_t length) const {
   if (offset <= size_ && length <= size_ - offset) return {};
-  return fail(Errc::failed, "{}: {} bytes at {} are beyond its end at {}", path(), length, offset,
+  return fail(Errc::failed, "{}: {} bytes at offset {} exceed its size {}", path(), length, offset,
               size_);
 }
 
 Result<size_t> MemoryFile::read_at(ByteSpan into, uint64_t offset) {
   const uint64_t length = offset < size_ ? std::min<uint64_t>(into.size(), size_ - offset) : 0;
-  each_stretch(offset, length, [&](ByteSpan from, uint64_t at) {
+  each_extent(offset, length, [&](ByteSpan from, uint64_t at) {
     std::memcpy(into.data() + at, from.data(), from.size());
   });
   return length;
@@ -46,7 +46,7 @@ Result<size_t> MemoryFile::read_at(ByteSpan into, uint64_t offset) {
 
 Result<void> MemoryFile::write_at(ByteView from, uint64_t offset) {
   FF_TRY(check_range(offset, from.size()));
-  each_stretch(offset, from.size(), [&](ByteSpan to, uint64_t at) {
+  each_extent(offset, from.size(), [&](ByteSpan to, uint64_t at) {
     std::memcpy(to.data(), from.data() + at, to.size());
   });
   return {};
@@ -60,12 +60,12 @@ Result<bool> MemoryFile::read_cached(ByteSpan into, uint64_t offset) {
 
 Result<void> MemoryFile::truncate(uint64_t size) {
   if (size == size_) return {};
-  return fail(Errc::unsupported, "{}: memory keeps its size", path());
+  return fail(Errc::unsupported, "{}: the size of memory cannot change", path());
 }
 
-Result<void> MemoryFile::punch(uint64_t offset, uint64_t length) {
+Result<void> MemoryFile::punch_hole(uint64_t offset, uint64_t length) {
   FF_TRY(check_range(offset, length));
-  each_stretch(offset, length, [](ByteSpan to, uint64_t) { std::ranges::fill(to, std::byte{}); });
+  each_extent(offset, length, [](ByteSpan to, uint64_t) { std::ranges::fill(to, std::byte{}); });
   return {};
 }
 

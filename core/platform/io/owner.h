@@ -1,4 +1,4 @@
-// Who owns a file of this machine. No part of Disk: nothing that is simulated has other owners.
+// Changes the owner of a file of this machine. Not part of Disk: simulated files have no owners.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ff::io {
 
-// Nothing: as it is. Does not follow a symbolic link.
+// nullopt leaves an id unchanged. Does not follow a symbolic link.
 Result<void> set_owner(const std::string& path, std::optional<uint32_t> uid,
                        std::optional<uint32_t> gid);
 

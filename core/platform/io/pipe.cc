@@ -1,4 +1,4 @@
-// pipe.cc: a thread for each call, which outlives a task that does not wait any more.
+// pipe.cc: one detached thread per call; it outlives a cancelled task.
 #include "platform/io/pipe.h"
 
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "platform/base/handover.h"
+#include "platform/base/thread_result.h"
 
 namespace ff::io {
 
@@ -41,18 +41,18 @@ Result<bool> write_all(int fd, std::string_view bytes) {
 }  // namespace
 
 Task<Result<std::string>> read_pipe(Loop& loop, int fd, size_t size) {
-  using Bytes = Handover<std::string>;
-  auto taking = Bytes::take(loop, [fd, size](std::shared_ptr<Bytes> handover) {
-    std::thread([handover, fd, size] { handover->give(read_all(fd, size)); }).detach();
+  using Bytes = ThreadResult<std::string>;
+  auto taking = Bytes::wait(loop, [fd, size](std::shared_ptr<Bytes> result) {
+    std::thread([result, fd, size] { result->set(read_all(fd, size)); }).detach();
   });
   co_return co_await std::move(taking);
 }
 
 Task<Result<void>> write_pipe(Loop& loop, int fd, std::string bytes) {
-  using Done = Handover<bool>;
+  using Done = ThreadResult<bool>;
   auto shared = std::make_shared<std::string>(std::move(bytes));
-  auto taking = Done::take(loop, [fd, shared](std::shared_ptr<Done> handover) {
-    std::thread([handover, fd, shared] { handover->give(write_all(fd, *shared)); }).detach();
+  auto taking = Done::wait(loop, [fd, shared](std::shared_ptr<Done> result) {
+    std::thread([result, fd, shared] { result->set(write_all(fd, *shared)); }).detach();
   });
   const auto done = co_await std::move(taking);
   if (!done) co_return done.error();

@@ -1,6 +1,6 @@
-// Descriptors that may block for any time (pipes, terminals, standard input) from tasks: a thread
-// of its own does each call, in memory of its own, so that a task that is cancelled leaves nothing
-// of its own behind. One call at a time.
+// Reads and writes descriptors that may block for any time (pipes, terminals, standard input) from
+// tasks. Each call runs on a new thread with its own memory, so that cancelling the task is safe.
+// One call at a time per descriptor.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace ff::io {
 
-// So many bytes; fewer: that was the end.
+// Reads `size` bytes; fewer only at the end of the stream.
 Task<Result<std::string>> read_pipe(Loop& loop, int fd, size_t size);
-// All of it. EPIPE: nobody reads any more.
+// Writes all bytes. The error has errno EPIPE when the reader has closed the pipe.
 Task<Result<void>> write_pipe(Loop& loop, int fd, std::string bytes);
 
 }  // namespace ff::io

@@ -1,5 +1,5 @@
-// system_disk.cc: names and directories through POSIX (system_disk.h). Every call is one system
-// call and its error carries the path; files are in system_file.cc, queues in uring_queue.cc and
+// system_disk.cc: namespace operations through POSIX (system_disk.h). Each is one system call, and
+// its error names the path. Files are in system_file.cc, queues in uring_queue.cc and
 // thread_queue.cc.
 #include "platform/io/system_disk.h"
 
@@ -45,7 +45,8 @@ int open_dir(const std::string& path) {
   return fd;
 }
 
-// The kind of an entry; asks the file when the directory does not say. False when it is gone.
+// The kind of an entry; calls fstatat() if the directory does not store it. False if the entry was
+// removed meanwhile.
 Result<bool> entry_kind(DIR* dir, const dirent& entry, const std::string& path, FileKind& kind) {
   switch (entry.d_type) {
     case DT_REG: kind = FileKind::regular; return true;
@@ -129,7 +130,8 @@ Result<void> SystemDisk::rename(const std::string& from, const std::string& to) 
 Result<void> SystemDisk::link(const std::string& from, const std::string& to) {
   if (::link(from.c_str(), to.c_str()) == 0) return {};
   const int err = errno;
-  // EPERM is how FAT says "no hard links", but also the answer for a directory: that stays refused.
+  // FAT returns EPERM for "no hard links"; other file systems return it for a directory, which
+  // stays an error.
   struct stat status;
   if ((err == EPERM || err == EOPNOTSUPP) && lstat(from.c_str(), &status) == 0 &&
       S_ISREG(status.st_mode)) {

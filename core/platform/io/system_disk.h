@@ -1,8 +1,8 @@
-// The machine's file systems as a Disk (disk.h). Bulk I/O goes through io_uring where the kernel
-// allows it and through a few threads where it does not (containers often forbid io_uring); the
-// choice is made for each queue at run time and changes nothing but speed.
+// SystemDisk: the file systems of the machine as a Disk (disk.h). Bulk I/O uses io_uring if the
+// kernel allows it, else a thread pool (containers often forbid io_uring). make_queue() chooses at
+// run time; the choice affects only speed.
 //
-// On a direct file every transfer, of the queues and of File, must be aligned (alignment.h).
+// On a direct file all transfers, of queues and of File, must be aligned (alignment.h).
 #pragma once
 
 #include <memory>
@@ -25,9 +25,9 @@ class SystemDisk final : public Disk {
   Result<void> remove(const std::string& path) override;
   Result<void> remove_dir(const std::string& path) override;
   Result<void> rename(const std::string& from, const std::string& to) override;
-  // Where the file system has no hard links (FAT, some FUSE and cloud mounts), `to` is published
-  // by an exclusive rename instead: the same promise for `to`, but `from` is gone afterwards. A
-  // caller that removes `from` next must take Errc::not_found for success.
+  // On file systems without hard links (FAT, some FUSE and cloud mounts) it uses an exclusive
+  // rename instead: the same guarantee for `to`, but `from` no longer exists afterwards. A caller
+  // that removes `from` next must treat Errc::not_found as success.
   Result<void> link(const std::string& from, const std::string& to) override;
   Result<void> make_symlink(const std::string& target, const std::string& path) override;
   Result<std::string> read_symlink(const std::string& path) override;
@@ -36,7 +36,7 @@ class SystemDisk final : public Disk {
   Result<void> sync_dir(const std::string& dir) override;
   Result<Space> space(const std::string& path) override;
 
-  // What make_queue gives on this machine: "io_uring" or "threads".
+  // The kind of queue that make_queue() returns on this machine: "io_uring" or "threads".
   std::string_view queue_kind() const;
 };
 

@@ -1,5 +1,5 @@
 // system_file.cc: opening, positional I/O, sparse maps and locks of one file (system_file.h).
-// Descriptors are always O_CLOEXEC. Nothing here waits for anything but the file's own device.
+// Descriptors are always O_CLOEXEC. Calls block only for the device of the file.
 #include "platform/io/system_file.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 namespace ff::io {
 namespace {
 
-// Calls `call` until a signal does not interrupt it; returns what it returned.
+// Repeats `call` while signals interrupt it (EINTR); returns its result.
 template <class Call>
 auto retry(Call call) {
   auto result = call();
@@ -30,9 +30,9 @@ int open_flags(const OpenOptions& options) {
   // O_NONBLOCK so that a FIFO does not wait for its other end; grant_direct() clears it.
   int flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   switch (options.access) {
-    case Access::read: flags |= O_RDONLY; break;
-    case Access::write: flags |= O_WRONLY; break;
-    case Access::read_write: flags |= O_RDWR; break;
+    case AccessMode::read: flags |= O_RDONLY; break;
+    case AccessMode::write: flags |= O_WRONLY; break;
+    case AccessMode::read_write: flags |= O_RDWR; break;
   }
   if (options.create) flags |= O_CREAT;
   if (options.create && options.exclusive) flags |= O_EXCL;
@@ -41,8 +41,8 @@ int open_flags(const OpenOptions& options) {
   return flags;
 }
 
-// Sets the final status flags. O_DIRECT is set here and not by open(2): an open that creates the
-// file and is then refused O_DIRECT leaves the file behind, and O_EXCL could not be tried again.
+// Sets the final status flags. O_DIRECT is set here and not in open(2): an open() that creates the
+// file and then fails because of O_DIRECT leaves the file behind, and O_EXCL could not be retried.
 bool grant_direct(int fd, bool wanted) {
   if (wanted && fcntl(fd, F_SETFL, O_DIRECT) == 0) return true;
   fcntl(fd, F_SETFL, 0);
@@ -108,7 +108,7 @@ Result<size_t> SystemFile::read_at(ByteSpan into, uint64_t offset) {
     if (got < 0) return error(errno);
     if (got == 0) break;
     done += static_cast<size_t>(got);
-    // A direct read ends off the grid only where the file does; going on from there is EINVAL.
+    // A direct read ends unaligned only at the end of the file; continuing there would be EINVAL.
     if (direct_ && done % kDirectAlign != 0) break;
   }
   return done;
@@ -157,7 +157,7 @@ Result<bool> SystemFile::read_cached(ByteSpan into, uint64_t offset) {
 }
 
 Result<void> SystemFile::sync() {
-  // fdatasync writes the size too when the data needs it; only times may stay behind.
+  // fdatasync also writes the size if the data needs it; it skips only timestamps.
   if (retry([&] { return fdatasync(fd_); }) != 0) return error(errno);
   return {};
 }
@@ -176,14 +176,14 @@ Result<void> SystemFile::reserve(uint64_t offset, uint64_t length) {
   return error(errno);
 }
 
-Result<void> SystemFile::punch(uint64_t offset, uint64_t length) {
+Result<void> SystemFile::punch_hole(uint64_t offset, uint64_t length) {
   if (length == 0) return {};
   constexpr int kMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   const auto begin = static_cast<off_t>(offset);
   const auto count = static_cast<off_t>(length);
   if (retry([&] { return fallocate(fd_, kMode, begin, count); }) == 0) return {};
   if (errno == EOPNOTSUPP || errno == ENOSYS) {
-    return fail(Errc::unsupported, "{}: this file system punches no holes", path());
+    return fail(Errc::unsupported, "{}: the file system cannot punch holes", path());
   }
   return error(errno);
 }

@@ -1,9 +1,9 @@
-// One open file of the machine: positional POSIX I/O that finishes what it starts (short
-// transfers and signals are retried) and reports errors with the path.
+// SystemFile: an open file of the machine. It uses positional POSIX I/O, retries short transfers
+// and interrupted calls, and its errors name the path.
 //
-// A direct file reads and writes past the page cache. read_cached asks the page cache all the same,
-// through a second descriptor opened at the first such call: a reader can take what is in memory
-// from there and the rest from the device, from one File.
+// A direct file bypasses the page cache. read_cached() still reads the page cache, through a second
+// descriptor that its first call opens: so a reader can get cached data from memory and the rest
+// from the device through one File.
 #pragma once
 
 #include <sys/stat.h>
@@ -17,14 +17,15 @@
 
 namespace ff::io {
 
-// The largest transfer given to the kernel in one call; it stops at 2 GiB less a page anyway, and
-// direct I/O needs a whole multiple of kDirectAlign.
+// The largest transfer per system call. The kernel limits a call to 2 GiB minus a page, and direct
+// I/O needs a multiple of kDirectAlign.
 constexpr size_t kMaxTransfer = kGiB;
 
 class SystemFile final : public File {
  public:
-  // Regular files and block devices; anything else (a directory, a FIFO) is an error, without
-  // waiting for a writer. `direct` falls back to the page cache where O_DIRECT is not offered.
+  // Opens regular files and block devices; any other kind (directory, FIFO) is an error, and
+  // opening a FIFO does not block. `direct` falls back to the page cache if O_DIRECT is
+  // unsupported.
   static Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options);
   ~SystemFile() override;
   SystemFile(const SystemFile&) = delete;
@@ -36,7 +37,7 @@ class SystemFile final : public File {
   Result<void> sync() override;
   Result<void> truncate(uint64_t size) override;
   Result<void> reserve(uint64_t offset, uint64_t length) override;
-  Result<void> punch(uint64_t offset, uint64_t length) override;
+  Result<void> punch_hole(uint64_t offset, uint64_t length) override;
   Result<DataRange> next_data(uint64_t offset) override;
   Result<FileInfo> info() override;
   Result<bool> try_lock() override;
@@ -47,7 +48,7 @@ class SystemFile final : public File {
 
  private:
   SystemFile(std::string path, int fd, bool direct);
-  // The descriptor for read_cached, or -1 when the path no longer leads to this file.
+  // The descriptor for read_cached(); -1 if the path no longer refers to this file.
   int cached_fd();
 
   const int fd_;

@@ -1,7 +1,7 @@
-// thread_queue.cc: workers take operations from one list, run them with the blocking calls of
-// File, and put the results on another list; run() takes that one and calls back on the owner's
-// thread. Operations start in order but finish, and take effect, in any order. With a loop the
-// first result on an empty list posts a delivery, which may run after the queue has gone.
+// thread_queue.cc: worker threads take operations from a list, run them with the blocking calls of
+// File and append the results to a second list; run() empties it and runs the callbacks on the
+// owner's thread. Operations start in order but take effect and complete in any order. With a loop,
+// the first result in an empty list posts a delivery, which may run after the queue was destroyed.
 #include "platform/io/thread_queue.h"
 
 #include <algorithm>
@@ -20,7 +20,8 @@
 namespace ff::io {
 namespace {
 
-// Enough to keep an NVMe drive busy with large transfers; more only costs stacks and switches.
+// Enough to saturate an NVMe drive with large transfers; more threads only cost stacks and context
+// switches.
 constexpr size_t kMaxThreads = 8;
 
 class ThreadQueue final : public IoQueue {
@@ -52,7 +53,7 @@ class ThreadQueue final : public IoQueue {
 
   const size_t depth_;
   Loop* const loop_;  // may be null
-  // Null once the queue has gone; written and read by the owner's thread only.
+  // Set to null by the destructor; accessed by the owner's thread only.
   const std::shared_ptr<ThreadQueue*> self_ = std::make_shared<ThreadQueue*>(this);
   size_t in_flight_ = 0;              // owner's thread only
   std::vector<std::thread> workers_;  // owner's thread only
@@ -117,7 +118,7 @@ void ThreadQueue::add_worker() {
   try {
     workers_.emplace_back([this] { this->work(); });
   } catch (const std::system_error&) {
-    FF_CHECK(!workers_.empty());  // at the limit of threads: go on with those there are
+    FF_CHECK(!workers_.empty());  // at the thread limit: continue with the existing workers
   }
 }
 
@@ -127,7 +128,7 @@ void ThreadQueue::work() {
     ++idle_;
     work_ready_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
     --idle_;
-    if (waiting_.empty()) return;  // closing, and all that was started is done
+    if (waiting_.empty()) return;  // closing, and no operation is left
     Op op = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();

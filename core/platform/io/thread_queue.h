@@ -1,4 +1,4 @@
-// IoQueue on a few threads (disk.h has the contract), for kernels and containers without io_uring.
+// An IoQueue (contract in disk.h) on a thread pool, for kernels and containers without io_uring.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace ff::io {
 
-// Uses only File's own operations. Threads start with the first operations that need them.
+// Uses only the operations of File. Threads are started on demand.
 std::unique_ptr<IoQueue> make_thread_queue(QueueOptions options);
 
 }  // namespace ff::io

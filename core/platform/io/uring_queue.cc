@@ -1,8 +1,8 @@
-// uring_queue.cc: one ring, one slot per operation in flight. The index of the slot travels as the
-// user data of the request; a short transfer goes back into the ring from where it stopped, so a
-// callback hears of an operation once, when all of it is done. The ring has at least `depth`
-// entries and a queued request is always an operation in flight, so there is always a free entry.
-// On a loop (LoopDrive) the kernel announces completions through an eventfd that the loop watches.
+// uring_queue.cc: one ring, one slot per operation in flight. The slot index is the user data of
+// the request. A short transfer is queued again from where it stopped, so a callback runs once,
+// when the operation is complete. The ring has at least `depth` entries and each queued request
+// belongs to an operation in flight, so a free entry always exists. On a loop (LoopDriver) the
+// kernel signals completions through an eventfd that the loop watches.
 #include "platform/io/uring_queue.h"
 
 #include <liburing.h>
@@ -25,21 +25,22 @@
 namespace ff::io {
 namespace {
 
-// Operations of this size are handed over one by one: the disk works on the first while the task
-// prepares the next.
+// Operations of at least this size are submitted at once: the disk works on the first while the
+// task prepares the next.
 constexpr size_t kLarge = 64 * kKiB;
 
 // The kernel's limit for one registered buffer.
 constexpr size_t kMaxRegistered = kGiB;
-// When the kernel was short of memory, what it did not take is offered again after this time.
+// When the kernel was out of memory, the driver submits the remaining requests again after this
+// time.
 constexpr int64_t kRetryNs = kMillisecond;
 
-// The kernel gets what was gathered in batches of so many, and not all at the end of a turn: the
-// disk works while the turn goes on.
+// Requests are submitted in batches of this size, not only at the end of a turn, so that the disk
+// works while the turn goes on.
 constexpr unsigned kBatch = 8;
 
-// A new ring may lie where that of another thread has been. liburing maps and unmaps with system
-// calls that ThreadSanitizer does not see: to it, this counter orders the one before the other.
+// The kernel may map a new ring at the address of another thread's closed ring. ThreadSanitizer
+// does not see liburing's system calls for mapping; this counter tells it their order.
 std::atomic<uint64_t> ended_rings = 0;
 
 void end_ring(io_uring& ring) {
@@ -49,9 +50,10 @@ void end_ring(io_uring& ring) {
 
 class UringQueue;
 
-// What drives a queue on a loop: hands over late in a turn, takes completions when the eventfd of
-// the ring is readable. The eventfd is never read: the watch is edge-triggered.
-class LoopDrive final : private Ready {
+// Drives a queue on a loop: submits requests at the end of a turn, and reaps completions when the
+// eventfd of the ring becomes readable. Nobody reads the eventfd, because the watch is
+// edge-triggered.
+class LoopDriver final : private Runnable {
  public:
   struct EventFd {
     EventFd() : fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -63,16 +65,16 @@ class LoopDrive final : private Ready {
     const int fd;
   };
 
-  // Null when the loop cannot watch or the kernel has no descriptor left.
-  static std::unique_ptr<LoopDrive> make(Loop& loop, io_uring& ring);
+  // Null if the loop cannot watch descriptors or no descriptor is left.
+  static std::unique_ptr<LoopDriver> make(Loop& loop, io_uring& ring);
 
   void start(UringQueue& queue);
-  // A request was gathered.
-  void gathered() { loop_.wake_late(*this); }
+  // Called for each queued request.
+  void on_queued() { loop_.wake_at_turn_end(*this); }
 
  private:
-  LoopDrive(Loop& loop, std::unique_ptr<EventFd> event, std::unique_ptr<FdWatch> watch);
-  void fire() override;
+  LoopDriver(Loop& loop, std::unique_ptr<EventFd> event, std::unique_ptr<FdWatch> watch);
+  void on_wake() override;
   Task<void> take_completions();
 
   Loop& loop_;
@@ -85,7 +87,7 @@ class LoopDrive final : private Ready {
 
 class UringQueue final : public IoQueue {
  public:
-  UringQueue(const io_uring& ring, unsigned depth, std::unique_ptr<LoopDrive> drive);
+  UringQueue(const io_uring& ring, unsigned depth, std::unique_ptr<LoopDriver> driver);
   ~UringQueue() override;
 
   void read(File& file, ByteSpan into, uint64_t offset, Done done) override;
@@ -97,8 +99,8 @@ class UringQueue final : public IoQueue {
   size_t depth() const override { return ops_.size(); }
   void register_buffers(std::span<const ByteSpan> spans) override;
 
-  // For the drive. Whether the kernel took everything that was gathered.
-  bool hand_over();
+  // For the driver. Submits queued requests; false if the kernel did not accept all of them.
+  bool submit();
   size_t reap(size_t most = SIZE_MAX);
 
  private:
@@ -122,7 +124,7 @@ class UringQueue final : public IoQueue {
   void enter(unsigned wait_for);
   std::optional<Completion> next_completion();
   void complete(unsigned slot, int result);
-  static Result<size_t> rest_now(Op& op);
+  static Result<size_t> finish_synchronously(Op& op);
   void finish(unsigned slot, Result<size_t> result);
   int registered_index(const std::byte* memory, size_t size) const;
 
@@ -132,31 +134,31 @@ class UringQueue final : public IoQueue {
   std::vector<iovec> registered_;
   bool registration_tried_ = false;
   uint64_t finished_ops_ = 0;
-  std::unique_ptr<LoopDrive> drive_;  // null without a loop
+  std::unique_ptr<LoopDriver> driver_;  // null without a loop
 };
 
-LoopDrive::LoopDrive(Loop& loop, std::unique_ptr<EventFd> event, std::unique_ptr<FdWatch> watch)
+LoopDriver::LoopDriver(Loop& loop, std::unique_ptr<EventFd> event, std::unique_ptr<FdWatch> watch)
     : loop_(loop), event_(std::move(event)), watch_(std::move(watch)), retry_(loop), gate_(loop) {}
 
-std::unique_ptr<LoopDrive> LoopDrive::make(Loop& loop, io_uring& ring) {
+std::unique_ptr<LoopDriver> LoopDriver::make(Loop& loop, io_uring& ring) {
   auto event = std::make_unique<EventFd>();
   if (event->fd < 0) return nullptr;
   auto watch = loop.watch(event->fd);
   if (!watch || io_uring_register_eventfd(&ring, event->fd) != 0) return nullptr;
-  return std::unique_ptr<LoopDrive>(new LoopDrive(loop, std::move(event), std::move(*watch)));
+  return std::unique_ptr<LoopDriver>(new LoopDriver(loop, std::move(event), std::move(*watch)));
 }
 
-void LoopDrive::start(UringQueue& queue) {
+void LoopDriver::start(UringQueue& queue) {
   queue_ = &queue;
   gate_.spawn(take_completions());
 }
 
-void LoopDrive::fire() {
-  if (!queue_->hand_over()) retry_.set(loop_.now_ns() + kRetryNs, *this);
+void LoopDriver::on_wake() {
+  if (!queue_->submit()) retry_.set(loop_.now_ns() + kRetryNs, *this);
 }
 
-Task<void> LoopDrive::take_completions() {
-  // Not as the condition of a loop: GCC 12 destroys the wait there before it has ended.
+Task<void> LoopDriver::take_completions() {
+  // Not in a loop condition: GCC 12 would destroy the awaitable there before the wait has ended.
   for (;;) {
     (void)co_await watch_->readable.wait();
     watch_->readable.reset();
@@ -168,10 +170,10 @@ Task<void> LoopDrive::take_completions() {
   }
 }
 
-UringQueue::UringQueue(const io_uring& ring, unsigned depth, std::unique_ptr<LoopDrive> drive)
-    : ring_(ring), ops_(depth), drive_(std::move(drive)) {
+UringQueue::UringQueue(const io_uring& ring, unsigned depth, std::unique_ptr<LoopDriver> driver)
+    : ring_(ring), ops_(depth), driver_(std::move(driver)) {
   for (unsigned slot = depth; slot > 0; --slot) free_.push_back(slot - 1);
-  if (drive_) drive_->start(*this);
+  if (driver_) driver_->start(*this);
 }
 
 UringQueue::~UringQueue() {
@@ -180,7 +182,7 @@ UringQueue::~UringQueue() {
     enter(1);
     reap();
   }
-  drive_.reset();
+  driver_.reset();
   end_ring(ring_);
 }
 
@@ -240,7 +242,7 @@ void UringQueue::enqueue(unsigned slot) {
   }
   io_uring_sqe_set_data64(sqe, slot);
   if (size >= kLarge || io_uring_sq_ready(&ring_) % kBatch == 0) return enter(0);
-  if (drive_) drive_->gathered();
+  if (driver_) driver_->on_queued();
 }
 
 int UringQueue::registered_index(const std::byte* memory, size_t size) const {
@@ -266,17 +268,17 @@ void UringQueue::poll() {
   reap();
 }
 
-bool UringQueue::hand_over() {
+bool UringQueue::submit() {
   if (io_uring_sq_ready(&ring_) > 0) enter(0);
   const bool all = io_uring_sq_ready(&ring_) == 0;
-  reap(kBatch);  // what was in memory has finished at once
+  reap(kBatch);  // reads from the page cache complete at once
   return all;
 }
 
-// Hands the gathered requests over and waits for `wait_for` completions.
+// Submits the queued requests and waits for `wait_for` completions.
 void UringQueue::enter(unsigned wait_for) {
   const int result = io_uring_submit_and_wait(&ring_, wait_for);
-  // EAGAIN, EBUSY: short of memory or of completion entries; what is gathered goes next time.
+  // EAGAIN, EBUSY: out of memory or completion entries; the next call submits the rest.
   FF_CHECK(result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY);
 }
 
@@ -288,7 +290,7 @@ std::optional<UringQueue::Completion> UringQueue::next_completion() {
   return completion;
 }
 
-// Takes what the kernel has finished, `most` at most; returns the number of completions.
+// Processes up to `most` completions; returns their number.
 size_t UringQueue::reap(size_t most) {
   size_t taken = 0;
   while (taken < most) {
@@ -303,7 +305,7 @@ size_t UringQueue::reap(size_t most) {
 void UringQueue::complete(unsigned slot, int result) {
   Op& op = ops_[slot];
   if (result == -EINTR || result == -EAGAIN) return enqueue(slot);
-  if (result == -ECANCELED) return finish(slot, rest_now(op));
+  if (result == -ECANCELED) return finish(slot, finish_synchronously(op));
   if (result < 0) return finish(slot, op.file->error(-result));
   if (op.kind == Kind::sync) return finish(slot, size_t{0});
   op.finished += static_cast<size_t>(result);
@@ -312,15 +314,15 @@ void UringQueue::complete(unsigned slot, int result) {
     if (result == 0) return finish(slot, op.file->error(EIO));
     return enqueue(slot);
   }
-  // A direct read ends off the grid only where the file does; going on from there is EINVAL.
+  // A direct read ends unaligned only at the end of the file; continuing there would be EINVAL.
   const bool at_end = result == 0 || (op.file->direct() && op.finished % kDirectAlign != 0);
   return at_end ? finish(slot, op.finished) : enqueue(slot);
 }
 
-// Does what is left of an operation at once. Nobody cancels here: the kernel does where it found no
-// worker thread for what cannot be done without waiting (a limit of processes, signals all the
-// time), and would again.
-Result<size_t> UringQueue::rest_now(Op& op) {
+// Finishes an operation with blocking calls after ECANCELED. ff never cancels operations; the
+// kernel does if it cannot create a worker thread for blocking work (process limit, constant
+// signals), and would do it again.
+Result<size_t> UringQueue::finish_synchronously(Op& op) {
   const ByteSpan rest(op.memory + op.finished, op.size - op.finished);
   const uint64_t offset = op.offset + op.finished;
   if (op.kind == Kind::read) {
@@ -353,7 +355,7 @@ void UringQueue::register_buffers(std::span<const ByteSpan> spans) {
     }
   }
   if (pieces.empty()) return;
-  // Refused (RLIMIT_MEMLOCK, too many): the same operations run unregistered, a little slower.
+  // If registration fails (RLIMIT_MEMLOCK, too many), operations run unregistered, a little slower.
   const auto count = static_cast<unsigned>(pieces.size());
   if (io_uring_register_buffers(&ring_, pieces.data(), count) == 0) registered_ = std::move(pieces);
 }
@@ -363,7 +365,8 @@ void UringQueue::register_buffers(std::span<const ByteSpan> spans) {
 std::unique_ptr<IoQueue> make_uring_queue(QueueOptions options) {
   FF_CHECK(options.depth > 0);
   io_uring ring;
-  // ENOSYS, EPERM, EACCES, EINVAL, ENOMEM, EMFILE: whatever the reason, threads do the same work.
+  // ENOSYS, EPERM, EACCES, EINVAL, ENOMEM, EMFILE: for any of them the caller falls back to
+  // threads.
   if (io_uring_queue_init(options.depth, &ring, 0) != 0) return nullptr;
   (void)ended_rings.load(std::memory_order_acquire);
   // This feature came with the plain read and write requests (Linux 5.6).
@@ -371,19 +374,19 @@ std::unique_ptr<IoQueue> make_uring_queue(QueueOptions options) {
     end_ring(ring);
     return nullptr;
   }
-  std::unique_ptr<LoopDrive> drive;
+  std::unique_ptr<LoopDriver> driver;
   if (options.loop != nullptr) {
-    drive = LoopDrive::make(*options.loop, ring);
-    if (!drive) {
+    driver = LoopDriver::make(*options.loop, ring);
+    if (!driver) {
       end_ring(ring);
       return nullptr;
     }
   }
-  // Syncs of many files at once share a journal commit, but only as many as the kernel has workers
-  // for; its default is four a processor. Not known before Linux 5.15.
+  // Concurrent syncs of many files share a journal commit, but only as many as there are kernel
+  // workers; the default is four per CPU. Ignored before Linux 5.15.
   unsigned workers[2] = {options.depth, 0};
   io_uring_register_iowq_max_workers(&ring, workers);
-  return std::make_unique<UringQueue>(ring, options.depth, std::move(drive));
+  return std::make_unique<UringQueue>(ring, options.depth, std::move(driver));
 }
 
 }  // namespace ff::io

@@ -1,6 +1,6 @@
-// IoQueue on io_uring (disk.h has the contract). Operations gather in the submission ring and go to
-// the kernel together: from run() or poll(), or on a loop in small batches and at the end of each
-// turn. A call for each costs half the throughput of small reads.
+// An IoQueue (contract in disk.h) on io_uring. Operations collect in the submission ring and are
+// submitted together: by run() or poll(), or on a loop in small batches and at the end of each
+// turn. One system call per operation would halve the throughput of small reads.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace ff::io {
 
-// Null where the kernel does not offer io_uring to this process (not built in, older than 5.6,
-// forbidden by seccomp or sysctl, out of locked memory or descriptors) or the loop watches no
-// descriptors: use make_thread_queue. The files given to the queue must be a SystemDisk's.
+// Null if this process cannot use io_uring (not built in, Linux older than 5.6, forbidden by
+// seccomp or sysctl, out of locked memory or descriptors) or the loop cannot watch descriptors: use
+// make_thread_queue() then. The queue accepts only files of a SystemDisk.
 std::unique_ptr<IoQueue> make_uring_queue(QueueOptions options);
 
 }  // namespace ff::io

@@ -1,4 +1,4 @@
-// backup.cc: entries to a file and back.
+// backup.cc: the writer and the reader of backup files, and the restore.
 #include "platform/kv/backup.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "platform/io/files.h"
-#include "platform/kv/seal.h"
+#include "platform/kv/record_checksum.h"
 #include "platform/simd/crc32c.h"
 
 namespace ff::kv {
@@ -19,12 +19,12 @@ namespace {
 constexpr uint32_t kMagic = 0x766b6666;  // "ffkv"
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kEnd = 0xffffffff;
-// Of an entry: far more than a transaction can have written.
+// Limit of a key or value: far more than a transaction can write.
 constexpr uint32_t kSizeMax = 4 * kMiB;
-// Read from the store, and written to the file, at once.
+// Entries per read from the store.
 constexpr size_t kPage = 256;
 constexpr size_t kBufferBytes = kMiB;
-// Of one transaction of a restore, well below its limits.
+// Limits of one transaction of a restore, well below those of Txn.
 constexpr size_t kBatchEntries = 64;
 constexpr size_t kBatchBytes = kBytesMax / 2;
 
@@ -34,7 +34,7 @@ Number number_at(std::string_view bytes, size_t at) {
 }
 
 // An entry, or the end, with its CRC.
-void append_sealed(std::string& to, size_t from) {
+void append_crc(std::string& to, size_t from) {
   append_le(to, simd::crc32c(as_bytes(std::string_view(to).substr(from))));
 }
 
@@ -43,7 +43,7 @@ Range all_from(std::string begin) {
   return {.begin = std::move(begin), .end = std::string(1, '\xff'), .limit = kPage};
 }
 
-// The file as it is written: under another name until it is whole.
+// Writes the file under a temporary name until it is complete.
 class Writer {
  public:
   Writer(io::Disk& disk, std::string path)
@@ -52,12 +52,12 @@ class Writer {
     if (file_ != nullptr) (void)disk_.remove(unfinished_);
   }
 
-  // From the beginning, again too.
+  // Starts, or starts over.
   Result<void> begin() {
-    FF_TRY(
-        file_,
-        disk_.open(unfinished_,
-                   {.access = io::Access::write, .create = true, .truncate = true, .mode = 0600}));
+    FF_TRY(file_,
+           disk_.open(
+               unfinished_,
+               {.access = io::AccessMode::write, .create = true, .truncate = true, .mode = 0600}));
     buffer_.clear();
     report_ = {};
     append_le(buffer_, kMagic);
@@ -74,7 +74,7 @@ class Writer {
     append_le(buffer_, static_cast<uint32_t>(entry.value.size()));
     buffer_ += entry.key;
     buffer_ += entry.value;
-    append_sealed(buffer_, from);
+    append_crc(buffer_, from);
     report_.entries++;
     return buffer_.size() < kBufferBytes ? Result<void>() : write_out();
   }
@@ -83,7 +83,7 @@ class Writer {
     append_le(buffer_, kEnd);
     append_le(buffer_, uint32_t{0});
     append_le(buffer_, report_.entries);
-    append_sealed(buffer_, from);
+    append_crc(buffer_, from);
     FF_TRY(write_out());
     FF_TRY(file_->sync());
     FF_TRY(disk_.link(unfinished_, path_));
@@ -133,7 +133,8 @@ class Reader {
     const auto key_size = number_at<uint32_t>(bytes, 0);
     const auto value_size = number_at<uint32_t>(bytes, 4);
     const bool end = key_size == kEnd;
-    if (!end && (key_size > kSizeMax || value_size > kSizeMax)) return damaged("an endless entry");
+    if (!end && (key_size > kSizeMax || value_size > kSizeMax))
+      return damaged("an entry with an invalid size");
     FF_TRY(const std::string rest, take((end ? 8 : size_t{key_size} + value_size) + 4));
     bytes += rest;
     const auto crc = number_at<uint32_t>(bytes, bytes.size() - 4);
@@ -178,7 +179,7 @@ class Reader {
   }
 
   std::unique_ptr<io::File> file_;
-  uint64_t offset_ = 0;  // of what comes after the buffer
+  uint64_t offset_ = 0;  // file offset of the end of the buffer
   std::string buffer_;
   size_t at_ = 0;
   std::string last_;
@@ -203,18 +204,17 @@ Task<Result<void>> write_batch(Engine& engine, std::vector<Entry> batch, int64_t
   co_return co_await std::move(running);
 }
 
-// What stands first in the store, and whether it has the mark.
-Task<Result<std::vector<Entry>>> look(Engine& engine, bool& mark, int64_t deadline_ns) {
+// The first entries of the store, and whether it has the key kRestoring.
+Task<Result<std::vector<Entry>>> read_first_entries(Engine& engine, bool& restoring,
+                                                    int64_t deadline_ns) {
   std::vector<Entry> entries;
   auto viewing = engine.view(
       [&](Txn& txn) -> Task<Result<void>> {
-        auto marking = txn.get(kRestoring);
-        FF_CO_TRY(const auto found, co_await std::move(marking));
-        mark = found.has_value();
+        FF_CO_TRY(const auto found, co_await txn.get(kRestoring));
+        restoring = found.has_value();
         Range range = all_from(std::string());
         range.limit = kBatchEntries;
-        auto reading = txn.range(std::move(range), std::string());
-        FF_CO_TRY(entries, co_await std::move(reading));
+        FF_CO_TRY(entries, co_await txn.range(std::move(range), std::string()));
         co_return Result<void>();
       },
       deadline_ns);
@@ -222,18 +222,19 @@ Task<Result<std::vector<Entry>>> look(Engine& engine, bool& mark, int64_t deadli
   co_return entries;
 }
 
-// An empty store gets the mark; one with the mark is emptied to it. Nobody else uses the store.
-Task<Result<void>> make_room(Engine& engine, std::string path, int64_t deadline_ns) {
+// Puts kRestoring into an empty store; empties a store that has it already. No other process may
+// use the store meanwhile.
+Task<Result<void>> prepare_store(Engine& engine, std::string path, int64_t deadline_ns) {
   for (;;) {
-    bool mark = false;
-    auto looking = look(engine, mark, deadline_ns);
-    FF_CO_TRY(auto entries, co_await std::move(looking));
-    if (!mark && !entries.empty()) {
-      Error error = fail(Errc::exists, "the store is not empty, {} cannot go there", path);
+    bool restoring = false;
+    FF_CO_TRY(auto entries, co_await read_first_entries(engine, restoring, deadline_ns));
+    if (!restoring && !entries.empty()) {
+      Error error =
+          fail(Errc::exists, "the store is not empty, {} cannot be restored into it", path);
       error.hint = "Restore into a new folder, or under a new prefix in etcd.";
       co_return error;
     }
-    if (mark && entries.size() == 1) co_return Result<void>();
+    if (restoring && entries.size() == 1) co_return Result<void>();
     auto running = engine.run(
         [&entries](Txn& txn) -> Task<Result<void>> {
           for (const Entry& entry : entries) txn.erase(entry.key);
@@ -249,16 +250,16 @@ Task<Result<void>> make_room(Engine& engine, std::string path, int64_t deadline_
 
 Task<Result<BackupReport>> write_backup(Engine& engine, io::Disk& disk, std::string path,
                                         int64_t deadline_ns) {
-  FF_CO_TRY(const bool there, io::exists(disk, path));
-  if (there) co_return fail(Errc::exists, "{}: is there already", path);
+  FF_CO_TRY(const bool exists_already, io::exists(disk, path));
+  if (exists_already) co_return fail(Errc::exists, "{}: already exists", path);
   Writer writer(disk, path);
   auto viewing = engine.view(
       [&writer](Txn& txn) -> Task<Result<void>> {
         FF_CO_TRY(writer.begin());
         for (std::string begin;;) {
           Range range = all_from(begin);
-          auto reading = txn.range(std::move(range), std::string(kWithDamaged));
-          FF_CO_TRY(const auto entries, co_await std::move(reading));
+          FF_CO_TRY(const auto entries,
+                    co_await txn.range(std::move(range), std::string(kIncludeDamaged)));
           for (const Entry& entry : entries) FF_CO_TRY(writer.add(entry));
           if (entries.size() < kPage) co_return Result<void>();
           begin = std::string(stored_key(entries.back().key)) + '\0';
@@ -270,20 +271,19 @@ Task<Result<BackupReport>> write_backup(Engine& engine, io::Disk& disk, std::str
 }
 
 Result<void> read_backup(io::Disk& disk, const std::string& path,
-                         const std::function<void(const Entry&)>& take) {
+                         const std::function<void(const Entry&)>& visit) {
   FF_TRY(const auto reader, Reader::open(disk, path));
   for (;;) {
     FF_TRY(const auto entry, reader->next());
     if (!entry) return {};
-    take(*entry);
+    visit(*entry);
   }
 }
 
 Task<Result<BackupReport>> restore_backup(Engine& engine, io::Disk& disk, std::string path,
-                                          int64_t deadline_ns, Function at_end) {
+                                          int64_t deadline_ns, TxnFunction at_end) {
   FF_CO_TRY(const BackupReport checked, check_file(disk, path));
-  auto making = make_room(engine, path, deadline_ns);
-  FF_CO_TRY(co_await std::move(making));
+  FF_CO_TRY(co_await prepare_store(engine, path, deadline_ns));
   FF_CO_TRY(const auto reader, Reader::open(disk, path));
   std::vector<Entry> batch;
   size_t bytes = 0;
@@ -303,8 +303,7 @@ Task<Result<BackupReport>> restore_backup(Engine& engine, io::Disk& disk, std::s
       [&at_end](Txn& txn) -> Task<Result<void>> {
         txn.erase(kRestoring);
         if (!at_end) co_return Result<void>();
-        auto ending = at_end(txn);
-        co_return co_await std::move(ending);
+        co_return co_await at_end(txn);
       },
       deadline_ns);
   FF_CO_TRY(co_await std::move(running));

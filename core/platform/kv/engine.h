@@ -1,9 +1,9 @@
-// Transactions over an ordered map from byte strings to byte strings: where the cluster manager and
-// the metadata service keep their state (storage.md, "Metadata"). Keys sort as bytes.
+// Transactions over an ordered map from byte strings to byte strings. The cluster manager and the
+// metadata service keep their state in it. Keys are ordered bytewise.
 //
-// A transaction is a function that reads through a Txn and leaves its writes there. What has
-// committed looks as if the functions had run one after the other (serializable), and no function
-// that begins after run() of another has returned sees less than that one's writes.
+// A transaction is a function that reads from and writes to a Txn. Transactions are strictly
+// serializable: the result is as if they ran one after the other, and a transaction that begins
+// after run() of another has returned sees its writes.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@
 #include "platform/base/bytes.h"
 #include "platform/base/result.h"
 #include "platform/base/task.h"
-#include "platform/kv/mark.h"
+#include "platform/kv/commit_position.h"
 
 namespace ff::kv {
 
-// What one transaction may do at most, with every engine: larger work is several of them.
-constexpr size_t kReadsMax = 100;   // get() and range() calls; view() knows no limit
+// Limits of one transaction with every engine; split larger work into several transactions.
+constexpr size_t kReadsMax = 100;   // get() and range() calls; view() has no limit
 constexpr size_t kWritesMax = 100;  // keys put or erased
-constexpr size_t kBytesMax = kMiB;  // keys and values written
+constexpr size_t kBytesMax = kMiB;  // bytes of keys and values written
 
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
@@ -36,20 +36,20 @@ struct Entry {
   bool operator==(const Entry&) const = default;
 };
 
-// Keys from `begin` on and before `end`.
+// The keys in [begin, end).
 struct Range {
   std::string begin;
   std::string end;
-  size_t limit = 0;  // entries, at least 1
+  size_t limit = 0;  // maximum number of entries, at least 1
 };
 
-// The end of the range of all keys that begin with `prefix`, which is not empty and not all 0xff.
+// The end of the range of all keys with this prefix; it must not be empty or all 0xff.
 std::string end_of_prefix(std::string prefix);
 
-// The reads and writes of one run of a function. Reads see its own writes.
+// The reads and writes of one run of a transaction function. Reads see its own writes.
 //
-// Errors of reads: Errc::failed past the limits above, else the engine's. Whoever meets one returns
-// it. Writes past the limits fail the transaction with Errc::failed at its end.
+// Errors of reads: Errc::failed over the limits above, else the engine's. The function must return
+// them. Writes over the limits fail the commit with Errc::failed.
 class Txn {
  public:
   virtual ~Txn() = default;
@@ -57,22 +57,22 @@ class Txn {
   Txn(const Txn&) = delete;
   Txn& operator=(const Txn&) = delete;
 
-  // The value, or nothing. No transaction that changes it comes between this one's begin and end.
+  // The value, or empty. A conflicting change before the commit makes the transaction run again.
   Task<Result<std::optional<std::string>>> get(std::string key);
-  // The same, but it may have changed by the end: for what never changes back, and for hints.
+  // The same without conflict detection: for hints, and for values that never change back.
   Task<Result<std::optional<std::string>>> snapshot_get(std::string key);
-  // The first `limit` entries of the range. `guard` is a key that every transaction puts which
-  // changes which keys the range holds, or their values: engines that cannot watch ranges watch it.
-  // It may be empty in a view(), which watches nothing.
+  // The first `limit` entries of the range. `guard`: a key that every transaction must put if it
+  // changes keys or values of the range; engines without range conflict detection detect conflicts
+  // on it. May be empty in a view(), which detects no conflicts.
   Task<Result<std::vector<Entry>>> range(Range range, std::string guard);
 
   void put(std::string key, std::string value);
   void erase(std::string key);
 
-  // What is left of it: nothing stands for erased.
+  // The new values by key; empty: erased.
   using Writes = std::map<std::string, std::optional<std::string>>;
   const Writes& writes() const { return writes_; }
-  // Whether the writes are within the limits.
+  // Errc::failed if the writes exceed the limits.
   Result<void> check() const;
 
  private:
@@ -83,42 +83,45 @@ class Txn {
 
   const size_t reads_max_;
   Writes writes_;
-  size_t written_ = 0;  // bytes, also of what was put again
+  size_t written_ = 0;  // bytes, overwritten ones included
   size_t reads_ = 0;
 };
 
-// May run more than once, even after an earlier run has taken effect (the answer was lost): what
-// must happen once reads first what it writes itself. It waits for nothing but its transaction, may
-// run in another thread while its caller waits, and touches nothing else that others use. An error
-// leaves no writes and is handed on.
-using Function = std::function<Task<Result<void>>(Txn&)>;
+// The body of a transaction. It may run several times, even after an earlier run was committed (the
+// answer was lost): a function whose effect must happen once has to read a key that it writes
+// itself. It may await only its Txn, may run in another thread while the caller waits, and must not
+// access other shared state. If it returns an error, nothing is written and the caller gets the
+// error.
+using TxnFunction = std::function<Task<Result<void>>(Txn&)>;
 
-// One per loop, which owns it. Functions of all engines on one store see each other's writes.
+// A store, as one loop uses it. The loop owns it. Engines of several loops may share one store.
 class Engine {
  public:
   virtual ~Engine() = default;
-  // Runs `function` and commits its writes; again after a conflict, until `deadline_ns` (steady;
-  // INT64_MAX: no end). When it returns well they are durable. Errors: the function's, which was
-  // then right about what it read; Errc::deadline; Errc::unreachable or failed when the store is at
-  // fault: the writes may or may not have been made. Not cancelled once it has begun to commit.
-  virtual Task<Result<void>> run(Function function, int64_t deadline_ns) = 0;
-  // The same, but it may return before the writes are durable. They are within a second, or once
-  // sync() has returned; what a loss of power takes is always the last ones, in order.
-  virtual Task<Result<void>> run_soon(Function function, int64_t deadline_ns) {
+  // Runs `function` and commits its writes; retries after conflicts until `deadline_ns` (steady
+  // clock; INT64_MAX: no deadline). On success the writes are durable. Errors: the function's,
+  // based on a consistent snapshot; Errc::deadline; Errc::unreachable or Errc::failed if the store
+  // fails: the writes may or may not be committed. Cancellation has no effect once the commit has
+  // begun.
+  virtual Task<Result<void>> run(TxnFunction function, int64_t deadline_ns) = 0;
+  // The same with asynchronous commit (as PostgreSQL's synchronous_commit = off): it may return
+  // before the writes are durable. They are durable within a second, or after sync(). A power loss
+  // loses only the latest commits, in order.
+  virtual Task<Result<void>> run_async_commit(TxnFunction function, int64_t deadline_ns) {
     return run(std::move(function), deadline_ns);
   }
-  // Everything that has returned before is durable. Errors: it may not be.
+  // Makes all commits that have returned durable. On errors they may not be.
   virtual Task<Result<void>> sync(int64_t deadline_ns);
-  // No less than that of any run_soon() that has returned.
-  virtual Mark mark() const { return {}; }
-  // Up to which position that generation's commits are durable now. Nothing: no such generation is
-  // known, and whatever it committed may be lost.
-  virtual std::optional<uint64_t> durable(uint64_t) const { return std::nullopt; }
-  // The same for a function that writes nothing: it reads one snapshot, which holds the writes of
-  // every run() that returned before this was called, and as much of it as it likes.
-  virtual Task<Result<void>> view(Function function, int64_t deadline_ns) = 0;
-  // The same for one that reads a few keys, which may run at once in the loop's own thread.
-  virtual Task<Result<void>> look(Function function, int64_t deadline_ns) {
+  // The latest commit; not before any run_async_commit() that has returned.
+  virtual CommitPosition last_commit() const { return {}; }
+  // The position up to which the commits of a generation are durable. Empty: the generation is
+  // unknown; its commits may be lost.
+  virtual std::optional<uint64_t> durable_position(uint64_t) const { return std::nullopt; }
+  // Runs a read-only function on one snapshot, which contains the writes of every run() that had
+  // returned before this call. No limit on reads.
+  virtual Task<Result<void>> view(TxnFunction function, int64_t deadline_ns) = 0;
+  // The same for functions that read a few keys only; may run in the loop's thread.
+  virtual Task<Result<void>> view_inline(TxnFunction function, int64_t deadline_ns) {
     return view(std::move(function), deadline_ns);
   }
 };

@@ -1,4 +1,4 @@
-// etcd_engine.cc: one revision to read, compares to commit, a fence against late commits.
+// etcd_engine.cc: reads at one revision, commits with compares, and the fence against late commits.
 #include "platform/kv/etcd_engine.h"
 
 #include <algorithm>
@@ -9,21 +9,21 @@
 #include "platform/base/check.h"
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
+#include "platform/kv/record_checksum.h"
 #include "platform/kv/retry.h"
-#include "platform/kv/seal.h"
 
 namespace ff::kv {
 
 namespace {
 
-// The fence's lease. The fence moves to a new one when half of the time is over, so that a running
-// commit never meets its end.
+// The etcd lease of the fence. The fence moves to a new lease at half of the time, so that a
+// running commit never sees the lease expire.
 constexpr int64_t kLeaseSeconds = 600;
-constexpr int64_t kLeaseUseNs = kLeaseSeconds / 2 * kSecond;
+constexpr int64_t kLeaseRenewNs = kLeaseSeconds / 2 * kSecond;
 
-// One that an older ff has put has no seal yet.
-std::string with_seal(std::string_view key, std::string stored) {
-  return is_before_seals(stored) ? sealed(key, stored) : stored;
+// Adds the checksum to a value that an older ff stored without one.
+std::string upgrade_value(std::string_view key, std::string stored) {
+  return lacks_checksum(stored) ? with_checksum(key, stored) : stored;
 }
 
 }  // namespace
@@ -44,44 +44,41 @@ class EtcdEngine::Transaction final : public Txn {
   Task<Result<std::optional<std::string>>> fetch(std::string key, bool watched) override {
     EtcdGateway::Reads reads;
     reads.ranges.push_back({key, {}, 1});
-    auto reading = read(std::move(reads));
-    FF_CO_TRY(auto found, co_await std::move(reading));
+    FF_CO_TRY(auto found, co_await read(std::move(reads)));
     std::optional<std::string> value;
     int64_t revision = 0;
     for (EtcdGateway::Value& one : found[0]) {
-      value = with_seal(key, std::move(one.value));
+      value = upgrade_value(key, std::move(one.value));
       revision = one.revision;
     }
     if (watched) watched_.emplace(std::move(key), revision);
     co_return value;
   }
 
-  // The guard is read with the range, for its revision.
+  // Reads the guard together with the range, for its revision.
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
     if (range.begin >= range.end) co_return std::vector<Entry>();
-    if (guard == kWithDamaged) guard.clear();
+    if (guard == kIncludeDamaged) guard.clear();
     EtcdGateway::Reads reads;
     reads.ranges.push_back(std::move(range));
     if (!guard.empty()) reads.ranges.push_back({guard, {}, 1});
-    auto reading = read(std::move(reads));
-    FF_CO_TRY(auto found, co_await std::move(reading));
+    FF_CO_TRY(auto found, co_await read(std::move(reads)));
     if (!guard.empty()) {
       watched_.emplace(std::move(guard), found[1].empty() ? 0 : found[1][0].revision);
     }
     std::vector<Entry> entries;
     for (EtcdGateway::Value& value : found[0]) {
-      std::string stored = with_seal(value.key, std::move(value.value));
+      std::string stored = upgrade_value(value.key, std::move(value.value));
       entries.push_back({std::move(value.key), std::move(stored)});
     }
     co_return entries;
   }
 
-  // At the transaction's revision, which any member can tell that has come to it.
+  // Reads at the transaction's revision, from any member that has reached it.
   Task<Result<std::vector<std::vector<EtcdGateway::Value>>>> read(EtcdGateway::Reads reads) {
     reads.revision = revision_;
     reads.local = revision_ != 0;
-    auto reading = engine_.read(std::move(reads), deadline_ns_);
-    auto snapshot = co_await std::move(reading);
+    auto snapshot = co_await engine_.read(std::move(reads), deadline_ns_);
     outdated_ = outdated_ || (!snapshot && snapshot.error().code == Errc::not_found);
     if (!snapshot) co_return std::move(snapshot).error();
     revision_ = snapshot->revision;
@@ -95,14 +92,13 @@ class EtcdEngine::Transaction final : public Txn {
   std::map<std::string, int64_t> watched_;  // keys and the revisions of their last change
 };
 
-// From whichever member answers.
+// Retries until a member answers.
 Task<Result<EtcdGateway::Snapshot>> EtcdEngine::read(EtcdGateway::Reads reads,
                                                      int64_t deadline_ns) {
   Backoff backoff = retry_backoff(rng_);
   std::optional<Error> cause;  // why the attempt before failed
   for (;;) {
-    auto reading = etcd_.read(loop_, reads, deadline_ns);
-    auto snapshot = co_await std::move(reading);
+    auto snapshot = co_await etcd_.read(loop_, reads, deadline_ns);
     const Errc code = snapshot ? Errc::failed : snapshot.error().code;
     const bool behind = code == Errc::busy;
     if (code == Errc::deadline && cause) co_return *cause;  // woken too late
@@ -110,26 +106,23 @@ Task<Result<EtcdGateway::Snapshot>> EtcdEngine::read(EtcdGateway::Reads reads,
     reads.local = false;
     if (behind) continue;
     cause = snapshot.error();
-    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, *cause);
-    FF_CO_TRY(co_await std::move(pausing));
+    FF_CO_TRY(co_await wait_before_retry(loop_, backoff, deadline_ns, *cause));
   }
 }
 
-// Its revision; puts it when there is none yet, when commits with the last one must die, and to
-// move it to a new lease.
+// Returns the revision of a valid fence. Puts the fence if there is none, if commits with the last
+// one must fail, or to attach it to a new lease.
 Task<Result<int64_t>> EtcdEngine::fence(int64_t deadline_ns) {
   const auto good = [this] {
-    return fence_ > dead_fence_ && loop_.now_ns() - lease_ns_ < kLeaseUseNs;
+    return fence_ > revoked_fence_ && loop_.now_ns() - lease_ns_ < kLeaseRenewNs;
   };
   if (good()) co_return fence_;
-  auto taking = fencing_.take(1);
-  FF_CO_TRY(const auto hold, co_await std::move(taking));
+  FF_CO_TRY(const auto hold, co_await fencing_.acquire(1));
   Backoff backoff = retry_backoff(rng_);
   std::optional<Error> cause;  // why the attempt before failed
   for (;;) {
     if (good()) co_return fence_;
-    auto putting = put_fence(deadline_ns);
-    auto put = co_await std::move(putting);
+    auto put = co_await put_fence(deadline_ns);
     if (put) {
       fence_ = std::max(fence_, *put);
       continue;
@@ -139,111 +132,104 @@ Task<Result<int64_t>> EtcdEngine::fence(int64_t deadline_ns) {
     if (code == Errc::not_found) lease_.clear();
     if (code != Errc::not_found && code != Errc::unreachable) co_return put;
     cause = put.error();
-    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, *cause);
-    FF_CO_TRY(co_await std::move(pausing));
+    FF_CO_TRY(co_await wait_before_retry(loop_, backoff, deadline_ns, *cause));
   }
 }
 
 Task<Result<int64_t>> EtcdEngine::put_fence(int64_t deadline_ns) {
   const int64_t now_ns = loop_.now_ns();
-  if (lease_.empty() || now_ns - lease_ns_ >= kLeaseUseNs) {
-    auto granting = etcd_.grant(loop_, kLeaseSeconds, deadline_ns);
-    FF_CO_TRY(lease_, co_await std::move(granting));
+  if (lease_.empty() || now_ns - lease_ns_ >= kLeaseRenewNs) {
+    FF_CO_TRY(lease_, co_await etcd_.grant(loop_, kLeaseSeconds, deadline_ns));
     lease_ns_ = now_ns;
   }
-  auto putting = etcd_.put_leased(loop_, fence_key_, lease_, deadline_ns);
-  co_return co_await std::move(putting);
+  co_return co_await etcd_.put_leased(loop_, fence_key_, lease_, deadline_ns);
 }
 
-// A commit under way: when it goes without an answer, also because its task is destroyed, nothing
-// may be committed with its fence any more.
+// A commit in flight. If it ends without an answer, also by destruction of its task, its fence is
+// revoked.
 struct EtcdEngine::Pending {
   EtcdEngine& engine;
   const int64_t fence;
   bool answered = false;
   ~Pending() {
-    if (!answered) engine.dead_fence_ = std::max(engine.dead_fence_, fence);
+    if (!answered) engine.revoked_fence_ = std::max(engine.revoked_fence_, fence);
   }
 };
 
-Task<Result<EtcdEngine::End>> EtcdEngine::commit(const Transaction& txn, int64_t deadline_ns) {
-  auto fencing = fence(deadline_ns);
-  FF_CO_TRY(const int64_t fence, co_await std::move(fencing));
+Task<Result<EtcdEngine::AttemptResult>> EtcdEngine::commit(const Transaction& txn,
+                                                           int64_t deadline_ns) {
+  FF_CO_TRY(const int64_t fence, co_await fence(deadline_ns));
   EtcdGateway::Commit commit;
   commit.fence = {fence_key_, fence};
   commit.compares = txn.compares();
   Txn::Writes writes = txn.writes();
   for (auto& [key, value] : writes) {
-    if (value) value = sealed(key, *value);
+    if (value) value = with_checksum(key, *value);
   }
   commit.writes = &writes;
   Pending pending{*this, fence};
-  auto committing = etcd_.commit(loop_, std::move(commit), deadline_ns);
-  auto outcome = co_await std::move(committing);
+  auto outcome = co_await etcd_.commit(loop_, std::move(commit), deadline_ns);
   if (!outcome) {
     const Errc code = outcome.error().code;
-    if (code == Errc::unreachable || code == Errc::deadline) co_return End::unknown;
+    if (code == Errc::unreachable || code == Errc::deadline) co_return AttemptResult::unknown;
   }
   pending.answered = true;
   if (!outcome) co_return std::move(outcome).error();
-  if (outcome->committed) co_return End::committed;
+  if (outcome->committed) co_return AttemptResult::committed;
   if (outcome->fence < fence && fence_ == fence) {  // it went with its lease
     fence_ = 0;
     lease_.clear();
   }
   fence_ = std::max(fence_, outcome->fence);
-  co_return End::conflict;
+  co_return AttemptResult::conflict;
 }
 
-Task<Result<EtcdEngine::End>> EtcdEngine::attempt(const Function& function, int64_t deadline_ns) {
+Task<Result<EtcdEngine::AttemptResult>> EtcdEngine::attempt(const TxnFunction& function,
+                                                            int64_t deadline_ns) {
   Transaction txn(*this, kReadsMax, deadline_ns);
-  auto running = function(txn);
-  auto result = co_await std::move(running);
-  if (txn.outdated()) co_return End::outdated;
+  auto result = co_await function(txn);
+  if (txn.outdated()) co_return AttemptResult::outdated;
   FF_CO_TRY(std::move(result));
   FF_CO_TRY(txn.check());
-  if (txn.writes().empty()) co_return End::committed;
-  if (const Cancel* cancel = co_await current_cancel(); cancel && cancel->requested()) {
+  if (txn.writes().empty()) co_return AttemptResult::committed;
+  if (const CancellationToken* cancel = co_await current_cancellation();
+      cancel && cancel->requested()) {
     co_return cancel->reason();
   }
-  auto committing = commit(txn, deadline_ns);
-  co_return co_await std::move(committing).shielded();
+  co_return co_await commit(txn, deadline_ns).shielded();
 }
 
-// Until one attempt is the last. `unknown` says whether one may have been committed all the same.
-Task<Result<void>> EtcdEngine::run_attempts(Function function, int64_t deadline_ns, bool& unknown) {
+// Retries until an attempt succeeds or fails for good. Sets `unknown` if an attempt may have been
+// committed without an answer.
+Task<Result<void>> EtcdEngine::run_attempts(TxnFunction function, int64_t deadline_ns,
+                                            bool& unknown) {
   Backoff backoff = retry_backoff(rng_);
   for (int attempts = 1;; ++attempts) {
-    auto trying = attempt(function, deadline_ns);
-    FF_CO_TRY(const End end, co_await std::move(trying));
-    if (end == End::committed) co_return Result<void>();
-    if (end == End::unknown) unknown = true;
+    FF_CO_TRY(const AttemptResult end, co_await attempt(function, deadline_ns));
+    if (end == AttemptResult::committed) co_return Result<void>();
+    if (end == AttemptResult::unknown) unknown = true;
     Error late =
-        fail(Errc::deadline, "{} attempts of a transaction met others that came first", attempts);
-    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, std::move(late));
-    FF_CO_TRY(co_await std::move(pausing));
-    if (end != End::unknown) continue;
-    // What was sent is dead or done before anything is read again.
-    auto fencing = fence(deadline_ns);
-    FF_CO_TRY(co_await std::move(fencing));
+        fail(Errc::deadline, "a transaction conflicted with others in {} attempts", attempts);
+    FF_CO_TRY(co_await wait_before_retry(loop_, backoff, deadline_ns, std::move(late)));
+    if (end != AttemptResult::unknown) continue;
+    // Revokes the fence, so that the lost commit has either happened or never will.
+    FF_CO_TRY(co_await fence(deadline_ns));
   }
 }
 
-Task<Result<void>> EtcdEngine::run(Function function, int64_t deadline_ns) {
+Task<Result<void>> EtcdEngine::run(TxnFunction function, int64_t deadline_ns) {
   bool unknown = false;
-  auto running = run_attempts(std::move(function), deadline_ns, unknown);
-  auto result = co_await std::move(running);
+  auto result = co_await run_attempts(std::move(function), deadline_ns, unknown);
   if (!result && result.error().code == Errc::deadline && unknown) {
-    co_return fail(Errc::unreachable, "etcd has not said whether a transaction was committed");
+    co_return fail(Errc::unreachable, "etcd did not confirm a commit; it may have happened");
   }
   co_return result;
 }
 
-Task<Result<void>> EtcdEngine::view(Function function, int64_t deadline_ns) {
+Task<Result<void>> EtcdEngine::view(TxnFunction function, int64_t deadline_ns) {
   for (;;) {
     Transaction txn(*this, kNoLimit, deadline_ns);
-    auto running = function(txn);
-    auto result = co_await std::move(running);
+    auto result = co_await function(txn);
     FF_CHECK(txn.writes().empty());
     if (!txn.outdated()) co_return result;
   }

@@ -1,4 +1,4 @@
-// etcd_gateway.cc: requests and answers as JSON, and which member is asked.
+// etcd_gateway.cc: requests and answers as JSON, and the choice of the member.
 #include "platform/kv/etcd_gateway.h"
 
 #include <openssl/evp.h>
@@ -20,11 +20,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-// After that a member is taken for dead and the next one asked. More than an election takes.
+// After this time a member counts as failed and the next one is used. Longer than an election.
 constexpr int64_t kAnswerNs = 3 * kSecond;
 constexpr int kDefaultPort = 2379;
 
-// Codes of gRPC that the gateway hands on.
+// gRPC status codes that the gateway forwards.
 enum Code : int {
   kUnknown = 2,
   kDeadlineExceeded = 4,
@@ -48,7 +48,7 @@ std::string encode(std::string_view bytes) {
 }
 
 Error nonsense(std::string_view what) {
-  return fail(Errc::failed, "etcd answered nonsense: {}", what);
+  return fail(Errc::failed, "etcd sent an invalid answer: {}", what);
 }
 
 Result<std::string> decode(const std::string& text) {
@@ -63,7 +63,7 @@ Result<std::string> decode(const std::string& text) {
   return bytes;
 }
 
-// A member, or an empty value: what is zero, false or empty is left out.
+// A member of a JSON object, or an empty value: the gateway omits zero, false and empty values.
 const Json& member(const Json& object, const char* name) {
   static const Json kNothing;
   const auto found = object.is_object() ? object.find(name) : object.end();
@@ -90,7 +90,7 @@ Result<EtcdGateway::Value> value_of(const Json& kv, size_t prefix) {
   return value;
 }
 
-// What a reply that is not success means. `endpoint` is put before etcd's words.
+// Converts an error reply. `endpoint` is put before etcd's message.
 Error refusal(const HttpThread::Reply& reply, const Json& json, const std::string& endpoint) {
   const std::string words = text_of(member(json, "error"));
   if (words.empty()) {
@@ -113,7 +113,7 @@ Error refusal(const HttpThread::Reply& reply, const Json& json, const std::strin
     case kPermissionDenied:
     case kUnauthenticated: return error(Errc::refused);
     case kResourceExhausted: {
-      if (!full) return error(Errc::unreachable);  // too many requests: soon again
+      if (!full) return error(Errc::unreachable);  // too many requests: retry
       Error quota = error(Errc::disk_full);
       quota.hint = "Compact and defragment etcd, then 'etcdctl alarm disarm'.";
       return quota;
@@ -179,7 +179,7 @@ EtcdGateway::EtcdGateway(EtcdOptions options)
   FF_CHECK(!options_.endpoints.empty());
 }
 
-// An answer of another cluster is worth nothing: its revisions mean other things.
+// Rejects answers of another etcd cluster: its revisions are unrelated.
 Result<void> EtcdGateway::check_cluster(const std::string& id, const std::string& endpoint) {
   const std::lock_guard lock(mutex_);
   if (cluster_id_.empty()) cluster_id_ = id;
@@ -190,14 +190,14 @@ Result<void> EtcdGateway::check_cluster(const std::string& id, const std::string
                "Name members of one etcd cluster only."};
 }
 
-void EtcdGateway::turn_from(size_t endpoint, const Error& why) {
+void EtcdGateway::switch_member(size_t endpoint, const Error& why) {
   const size_t next = (endpoint + 1) % options_.endpoints.size();
   current_.compare_exchange_strong(endpoint, next);
   const std::lock_guard lock(mutex_);
   if (!std::exchange(failing_, true)) log_warning("etcd does not answer", {{"error", why.message}});
 }
 
-void EtcdGateway::came_back(size_t endpoint) {
+void EtcdGateway::note_success(size_t endpoint) {
   const std::lock_guard lock(mutex_);
   if (!std::exchange(failing_, false)) return;
   log_info("etcd answers again", {{"endpoint", options_.endpoints[endpoint]}});
@@ -209,21 +209,22 @@ Task<Result<void>> EtcdGateway::call(Loop& loop, std::string path, std::string b
   const size_t asked = current_.load();
   const std::string& endpoint = options_.endpoints[asked];
   const int64_t left_ns = deadline_ns - loop.now_ns();
-  if (left_ns <= 0) co_return fail(Errc::deadline, "{}: no time left to ask", endpoint);
-  auto posting = http_.post(loop, endpoint + path, std::move(body), std::min(left_ns, kAnswerNs));
-  auto reply = co_await std::move(posting);
+  if (left_ns <= 0)
+    co_return fail(Errc::deadline, "{}: the deadline passed before the request", endpoint);
+  auto reply =
+      co_await http_.post(loop, endpoint + path, std::move(body), std::min(left_ns, kAnswerNs));
   if (!reply) {
-    if (reply.error().code == Errc::unreachable) turn_from(asked, reply.error());
+    if (reply.error().code == Errc::unreachable) switch_member(asked, reply.error());
     co_return reply.error();
   }
   const Json json = Json::parse(reply->body, nullptr, false);
   const std::string id = text_of(member(member(json, "header"), "cluster_id"));
   if (reply->status != 200 || id.empty()) {
     Error error = refusal(*reply, json, endpoint);
-    if (error.code == Errc::unreachable) turn_from(asked, error);
+    if (error.code == Errc::unreachable) switch_member(asked, error);
     co_return error;
   }
-  came_back(asked);
+  note_success(asked);
   FF_CO_TRY(check_cluster(id, endpoint));
   co_return parse(json);
 }
@@ -249,8 +250,7 @@ Task<Result<EtcdGateway::Snapshot>> EtcdGateway::read(Loop& loop, Reads reads,
     }
     return {};
   };
-  auto calling = call(loop, "/v3/kv/txn", body.dump(), deadline_ns, std::move(parse));
-  FF_CO_TRY(co_await std::move(calling));
+  FF_CO_TRY(co_await call(loop, "/v3/kv/txn", body.dump(), deadline_ns, std::move(parse)));
   co_return snapshot;
 }
 
@@ -280,8 +280,7 @@ Task<Result<EtcdGateway::Outcome>> EtcdGateway::commit(Loop& loop, Commit commit
     }
     return {};
   };
-  auto calling = call(loop, "/v3/kv/txn", body.dump(), deadline_ns, std::move(parse));
-  FF_CO_TRY(co_await std::move(calling));
+  FF_CO_TRY(co_await call(loop, "/v3/kv/txn", body.dump(), deadline_ns, std::move(parse)));
   co_return outcome;
 }
 
@@ -306,8 +305,7 @@ Task<Result<int64_t>> EtcdGateway::put_leased(Loop& loop, std::string key, std::
     return {};
   };
   const Json body = {{"key", encode(key)}, {"lease", lease}};
-  auto calling = call(loop, "/v3/kv/put", body.dump(), deadline_ns, std::move(parse));
-  FF_CO_TRY(co_await std::move(calling));
+  FF_CO_TRY(co_await call(loop, "/v3/kv/put", body.dump(), deadline_ns, std::move(parse)));
   co_return revision;
 }
 

@@ -1,8 +1,8 @@
-// The calls of etcd's v3 API that the engine needs, through the JSON gateway of etcd 3.4 and later
-// (POST /v3/kv/txn and the like; byte strings as base64, 64-bit numbers as text).
+// The calls of etcd's v3 API that EtcdEngine needs, through the JSON gateway of etcd 3.4 and later
+// (such as POST /v3/kv/txn; byte strings in base64, 64-bit numbers as text).
 //
-// Members are asked one at a time: all calls go to one until it fails, then to the next. Shared by
-// the engines of all loops; any thread.
+// All calls go to one member until it fails, then to the next. Shared by the engines of all loops;
+// thread-safe.
 #pragma once
 
 #include <atomic>
@@ -25,21 +25,21 @@ namespace ff::kv {
 
 struct EtcdOptions {
   std::vector<std::string> endpoints;  // "http://HOST:PORT" or "https://HOST:PORT", at least one
-  std::string prefix = "ff";           // before all keys: several clusters may share an etcd
+  std::string prefix = "ff";           // prefix of all keys, so that clusters can share an etcd
   HttpTls tls;
 };
 
-// What a user names an etcd cluster with: etcd://HOST:PORT,HOST:PORT,.../PREFIX, or etcds:// for
-// TLS. The port may be missing (2379), and so may the prefix. Errc::usage.
+// Parses etcd://HOST:PORT,HOST:PORT,.../PREFIX (etcds:// for TLS). Port (2379) and prefix are
+// optional. Errc::usage.
 Result<EtcdOptions> parse_etcd_url(std::string_view url);
 
 // Errors of all calls:
-//   unreachable  no member answered, or one that could not serve now: done or not, or still to come
-//   not_found    a revision that was compacted, a lease that has run out
-//   busy         the member has not come to the revision yet: only reads with local = true
+//   unreachable  no member answered, or it cannot serve now; the request may be executed later
+//   not_found    the revision was compacted, or the lease has expired
+//   busy         the member has not reached the revision yet (reads with local = true only)
 //   refused      no permission, or a member of another etcd cluster
 //   disk_full    etcd's database has reached its quota
-//   failed       else: etcd's own words, and nothing was done
+//   failed       other errors of etcd; the request was not executed
 class EtcdGateway {
  public:
   explicit EtcdGateway(EtcdOptions options);
@@ -51,8 +51,8 @@ class EtcdGateway {
   };
   struct Reads {
     std::vector<Range> ranges;  // end empty: the one key `begin`
-    int64_t revision = 0;       // 0: the newest, which no member may miss (linearizable)
-    bool local = false;         // what the member asked has, which may be behind
+    int64_t revision = 0;       // 0: the newest (linearizable read)
+    bool local = false;         // serializable read: the member's own state, possibly stale
   };
   struct Snapshot {
     int64_t revision = 0;
@@ -60,7 +60,7 @@ class EtcdGateway {
   };
   struct Compare {
     std::string key;
-    int64_t revision = 0;  // 0: the key is not there
+    int64_t revision = 0;  // 0: the key does not exist
   };
   struct Commit {
     Compare fence;
@@ -69,20 +69,20 @@ class EtcdGateway {
   };
   struct Outcome {
     bool committed = false;
-    int64_t fence = 0;  // else: the revision of the fence's key, 0 when it is not there
+    int64_t fence = 0;  // if not committed: revision of the fence key; 0: it does not exist
   };
 
-  // All ranges at one revision.
+  // Reads all ranges at one revision.
   Task<Result<Snapshot>> read(Loop& loop, Reads reads, int64_t deadline_ns);
-  // All writes, if every compare holds; nothing otherwise.
+  // Executes all writes if every compare holds, else none.
   Task<Result<Outcome>> commit(Loop& loop, Commit commit, int64_t deadline_ns);
-  // A lease that ends by itself; its number.
+  // Grants a lease without keep-alive; returns its id.
   Task<Result<std::string>> grant(Loop& loop, int64_t seconds, int64_t deadline_ns);
-  // A key that goes with the lease; the revision of the change.
+  // Puts a key attached to the lease; returns the revision.
   Task<Result<int64_t>> put_leased(Loop& loop, std::string key, std::string lease,
                                    int64_t deadline_ns);
 
-  // Where a transaction's key lies in etcd, and where the engines' own keys lie.
+  // The keys in etcd for transaction keys and for the engines' fences.
   std::string stored_key(std::string_view key) const { return data_prefix_ + std::string(key); }
   std::string fence_key(std::string_view name) const { return fence_prefix_ + std::string(name); }
 
@@ -92,17 +92,17 @@ class EtcdGateway {
   Task<Result<void>> call(Loop& loop, std::string path, std::string body, int64_t deadline_ns,
                           Parse parse);
   Result<void> check_cluster(const std::string& id, const std::string& endpoint);
-  void turn_from(size_t endpoint, const Error& why);
-  void came_back(size_t endpoint);
+  void switch_member(size_t endpoint, const Error& why);
+  void note_success(size_t endpoint);
 
   const EtcdOptions options_;
   const std::string data_prefix_;
   const std::string fence_prefix_;
   HttpThread http_;
-  std::atomic<size_t> current_{0};  // the endpoint to ask
+  std::atomic<size_t> current_{0};  // index of the endpoint in use
   std::mutex mutex_;
-  std::string cluster_id_;  // etcd's, of the first answer
-  bool failing_ = false;    // the last call did: told once
+  std::string cluster_id_;  // etcd's cluster id from the first answer
+  bool failing_ = false;    // the last call failed, and that was logged
 };
 
 }  // namespace ff::kv

@@ -1,4 +1,4 @@
-// http_thread.cc: a curl multi handle and the requests on it.
+// http_thread.cc: the thread with a curl multi handle and its requests.
 #include "platform/kv/http_thread.h"
 
 #include <curl/curl.h>
@@ -9,19 +9,19 @@
 
 #include "platform/base/check.h"
 #include "platform/base/clock.h"
-#include "platform/base/handover.h"
+#include "platform/base/thread_result.h"
 
 namespace ff::kv {
 
 namespace {
 
-// Requests to one server at the same time; more wait, and their time runs.
+// Maximum of concurrent requests to one server; others wait, and their timeouts run.
 constexpr long kConnectionsMax = 64;
-// A server that does not even take the connection is not worth the whole time of a request.
+// The timeout to connect is shorter than that of a request.
 constexpr long kConnectMs = 1000;
-constexpr int kPollMs = 1000;  // the thread is woken for what is new
+constexpr int kPollMs = 1000;  // new requests wake the thread
 
-// Once in a process, before threads use it; curl counts further calls.
+// Global initialization, before threads use curl; curl counts further calls.
 void start_curl() {
   static const bool started = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
   FF_CHECK(started);
@@ -30,17 +30,17 @@ void start_curl() {
 }  // namespace
 
 struct HttpThread::Request {
-  std::shared_ptr<Handover<Reply>> handover;
+  std::shared_ptr<ThreadResult<Reply>> result;
   std::string url;
   std::string body;
   long timeout_ms = 0;
 
-  // The thread's.
+  // Used by the thread only.
   std::string received;
   char error[CURL_ERROR_SIZE] = {};
 };
 
-// The thread's: requests under way, each with an easy handle; those of ended ones are used again.
+// The running requests, used by the thread only. Each has an easy handle; handles are reused.
 class HttpThread::Transfers {
  public:
   explicit Transfers(const HttpTls& tls) : tls_(tls), multi_(curl_multi_init()) {
@@ -75,7 +75,7 @@ class HttpThread::Transfers {
     running_.emplace(easy, std::move(request));
   }
 
-  // Moves bytes, ends what has ended, and waits for more or for wake().
+  // Transfers bytes, completes finished requests, and waits for I/O or wake().
   void step() {
     int still = 0;
     FF_CHECK(curl_multi_perform(multi_, &still) == CURLM_OK);
@@ -85,7 +85,7 @@ class HttpThread::Transfers {
     }
     curl_multi_poll(multi_, nullptr, 0, kPollMs, nullptr);
   }
-  // From any thread.
+  // Thread-safe.
   void wake() { curl_multi_wakeup(multi_); }
 
  private:
@@ -127,11 +127,11 @@ class HttpThread::Transfers {
     idle_.push_back(easy);
     if (code == CURLE_OK) {
       reply.body = std::move(request->received);
-      request->handover->give(std::move(reply));
+      request->result->set(std::move(reply));
       return;
     }
     const char* const cause = request->error[0] != '\0' ? request->error : curl_easy_strerror(code);
-    request->handover->give(fail(Errc::unreachable, "{}: {}", request->url, cause));
+    request->result->set(fail(Errc::unreachable, "{}: {}", request->url, cause));
   }
 
   const HttpTls& tls_;
@@ -175,8 +175,8 @@ Task<Result<HttpThread::Reply>> HttpThread::post(Loop& loop, std::string url, st
   request->url = std::move(url);
   request->body = std::move(body);
   request->timeout_ms = static_cast<long>(std::max(timeout_ns / kMillisecond, int64_t{1}));
-  auto taking = Handover<Reply>::take(loop, [&](std::shared_ptr<Handover<Reply>> handover) {
-    request->handover = std::move(handover);
+  auto taking = ThreadResult<Reply>::wait(loop, [&](std::shared_ptr<ThreadResult<Reply>> result) {
+    request->result = std::move(result);
     {
       const std::lock_guard lock(mutex_);
       added_.push_back(request);

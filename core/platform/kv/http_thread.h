@@ -1,6 +1,6 @@
-// HTTP requests of loops, carried out by one thread with libcurl: connections are kept and used
-// again, a slow or dead server blocks nobody. What etcd's JSON gateway needs, and no more: POST, a
-// status and a body.
+// An HTTP client for loops: one thread runs the requests with libcurl and reuses connections, so
+// that a slow server blocks no loop. Supports only what etcd's JSON gateway needs: POST, status and
+// body.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace ff::kv {
 
-// Files in PEM, for https URLs.
+// PEM files for https URLs.
 struct HttpTls {
-  std::string ca_file;    // whom to trust; empty: the system's authorities
-  std::string cert_file;  // this side's certificate and key; empty: none
+  std::string ca_file;    // trusted CAs; empty: the system's
+  std::string cert_file;  // client certificate and key; empty: none
   std::string key_file;
 };
 
@@ -32,13 +32,13 @@ class HttpThread {
   static constexpr size_t kReplyMax = size_t{64} << 20;
 
   explicit HttpThread(HttpTls tls);
-  // After all its post() tasks have ended.
+  // Only after all post() tasks have ended.
   ~HttpThread();
   HttpThread(const HttpThread&) = delete;
   HttpThread& operator=(const HttpThread&) = delete;
 
-  // Any loop, any thread. Errc::unreachable without a whole reply within `timeout_ns`: the request
-  // may have been carried out, now or later. Cancelled, it ends at once; the request goes on.
+  // Thread-safe. Errc::unreachable: no complete reply within `timeout_ns`; the server may execute
+  // the request now or later. Cancellation ends the task at once; the request continues.
   Task<Result<Reply>> post(Loop& loop, std::string url, std::string body, int64_t timeout_ns);
 
  private:

@@ -1,4 +1,4 @@
-// A task that never waits, run from ordinary code.
+// Runs a task that never suspends from ordinary code.
 #pragma once
 
 #include <coroutine>
@@ -14,7 +14,7 @@ namespace inline_detail {
 
 struct Root {
   struct promise_type {
-    Cancel* cancel = nullptr;
+    CancellationToken* cancel = nullptr;
     Root get_return_object() const { return {}; }
     std::suspend_never initial_suspend() const noexcept { return {}; }
     std::suspend_never final_suspend() const noexcept { return {}; }
@@ -30,7 +30,7 @@ Root drive(Task<T> task, std::optional<T>& result) {
 
 }  // namespace inline_detail
 
-// Its result; a task that waits for something is a bug.
+// Returns the task's result. Aborts if the task suspends.
 template <class T>
 T run_inline(Task<T> task) {
   std::optional<T> result;

@@ -1,4 +1,4 @@
-// memory_engine.cc: snapshots by revision, and a commit that compares the revisions of what was
+// memory_engine.cc: snapshots by revision; a commit compares the revisions of the keys that were
 // read.
 #include "platform/kv/memory_engine.h"
 
@@ -8,8 +8,8 @@
 #include "platform/base/check.h"
 #include "platform/base/gate.h"
 #include "platform/base/wait.h"
+#include "platform/kv/record_checksum.h"
 #include "platform/kv/retry.h"
-#include "platform/kv/seal.h"
 
 namespace ff::kv {
 
@@ -42,7 +42,7 @@ uint64_t MemoryStore::changed_at(const std::string& key) const {
   return found == keys_.end() ? 0 : found->second.back().revision;
 }
 
-// The contract of Txn::range, without which other engines would miss changes.
+// Checks the contract of Txn::range(): other engines would miss a change without its guard.
 void MemoryStore::check_guards(const Txn::Writes& writes) const {
   for (const auto& [guard, range] : guarded_) {
     if (writes.contains(guard)) continue;
@@ -63,12 +63,13 @@ void MemoryStore::commit(const Txn::Writes& writes, bool soon) {
       undurable_.back().before.emplace_back(
           key, versions.empty() ? std::nullopt : std::optional(versions.back()));
     }
-    versions.push_back({revision_, value ? std::optional(sealed(key, *value)) : std::nullopt});
+    versions.push_back(
+        {revision_, value ? std::optional(with_checksum(key, *value)) : std::nullopt});
     prune(versions);
   }
 }
 
-std::optional<uint64_t> MemoryStore::durable(uint64_t generation) const {
+std::optional<uint64_t> MemoryStore::durable_position(uint64_t generation) const {
   if (generation == generation_) {
     return undurable_.empty() ? revision_ : undurable_.front().revision - 1;
   }
@@ -88,7 +89,7 @@ void MemoryStore::undo_last() {
   undurable_.pop_back();
 }
 
-size_t MemoryStore::lose_power(Rng& rng) {
+size_t MemoryStore::power_loss(Rng& rng) {
   FF_CHECK(generation_ != 0 && snapshots_.empty());
   const size_t lost = rng.below(undurable_.size() + 1);
   for (size_t i = 0; i < lost; i++) undo_last();
@@ -115,7 +116,7 @@ class MemoryEngine::Transaction final : public Txn {
         place_(store().snapshots_.insert(at_)) {}
   ~Transaction() override { store().snapshots_.erase(place_); }
 
-  // Whether nothing that was read has changed since.
+  // Whether no key that was read has changed since.
   bool holds() const {
     return std::ranges::all_of(
         watched_, [&](const std::string& key) { return store().changed_at(key) <= at_; });
@@ -132,7 +133,7 @@ class MemoryEngine::Transaction final : public Txn {
   Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
     co_await engine_.delay();
     auto entries = store().read_range(range, at_);
-    if (guard.empty() || guard == kWithDamaged) co_return entries;
+    if (guard.empty() || guard == kIncludeDamaged) co_return entries;
     auto& guarded = store().guarded_.try_emplace(guard, range.begin, range.end).first->second;
     guarded.first = std::min(guarded.first, range.begin);
     guarded.second = std::max(guarded.second, range.end);
@@ -149,26 +150,26 @@ class MemoryEngine::Transaction final : public Txn {
 Task<void> MemoryEngine::delay() {
   if (faults_.delay_max_ns == 0) co_return;
   const auto ns = static_cast<int64_t>(rng_.below(static_cast<uint64_t>(faults_.delay_max_ns) + 1));
-  (void)co_await after(loop_, ns);
+  (void)co_await sleep_for(loop_, ns);
 }
 
-// Whether it is known to have committed.
+// Returns whether the commit was acknowledged.
 Task<bool> MemoryEngine::commit(const Transaction& txn, bool soon) {
   co_await delay();
-  if (!txn.holds() || rng_.unit() < faults_.conflict) co_return false;
-  const bool answered = rng_.unit() >= faults_.lost_answer;
-  if (answered || rng_.unit() < 0.5) store_.commit(txn.writes(), soon);
+  if (!txn.holds() || rng_.uniform01() < faults_.conflict) co_return false;
+  const bool answered = rng_.uniform01() >= faults_.lost_answer;
+  if (answered || rng_.uniform01() < 0.5) store_.commit(txn.writes(), soon);
   co_await delay();
   co_return answered;
 }
 
-// Whether the function's writes stand.
-Task<Result<bool>> MemoryEngine::attempt(const Function& function, bool soon) {
+// Returns whether the function's writes are committed.
+Task<Result<bool>> MemoryEngine::attempt(const TxnFunction& function, bool soon) {
   Transaction txn(*this, kReadsMax);
-  auto running = function(txn);
-  FF_CO_TRY(co_await std::move(running));
+  FF_CO_TRY(co_await function(txn));
   FF_CO_TRY(txn.check());
-  if (const Cancel* cancel = co_await current_cancel(); cancel && cancel->requested()) {
+  if (const CancellationToken* cancel = co_await current_cancellation();
+      cancel && cancel->requested()) {
     co_return cancel->reason();
   }
   auto committing = commit(txn, soon);
@@ -176,11 +177,11 @@ Task<Result<bool>> MemoryEngine::attempt(const Function& function, bool soon) {
   co_return committed;
 }
 
-Task<Result<void>> MemoryEngine::run(Function function, int64_t deadline_ns) {
+Task<Result<void>> MemoryEngine::run(TxnFunction function, int64_t deadline_ns) {
   return run(std::move(function), deadline_ns, false);
 }
 
-Task<Result<void>> MemoryEngine::run_soon(Function function, int64_t deadline_ns) {
+Task<Result<void>> MemoryEngine::run_async_commit(TxnFunction function, int64_t deadline_ns) {
   return run(std::move(function), deadline_ns, true);
 }
 
@@ -190,23 +191,20 @@ Task<Result<void>> MemoryEngine::sync(int64_t) {
   co_return Result<void>();
 }
 
-Task<Result<void>> MemoryEngine::run(Function function, int64_t deadline_ns, bool soon) {
+Task<Result<void>> MemoryEngine::run(TxnFunction function, int64_t deadline_ns, bool soon) {
   Backoff backoff = retry_backoff(rng_);
   for (int attempts = 1;; ++attempts) {
-    auto trying = attempt(function, soon);
-    FF_CO_TRY(const bool done, co_await std::move(trying));
+    FF_CO_TRY(const bool done, co_await attempt(function, soon));
     if (done) co_return Result<void>();
     Error late =
-        fail(Errc::deadline, "{} attempts of a transaction met others that came first", attempts);
-    auto pausing = pause_before_retry(loop_, backoff, deadline_ns, std::move(late));
-    FF_CO_TRY(co_await std::move(pausing));
+        fail(Errc::deadline, "a transaction conflicted with others in {} attempts", attempts);
+    FF_CO_TRY(co_await wait_before_retry(loop_, backoff, deadline_ns, std::move(late)));
   }
 }
 
-Task<Result<void>> MemoryEngine::view(Function function, int64_t) {
+Task<Result<void>> MemoryEngine::view(TxnFunction function, int64_t) {
   Transaction txn(*this, kNoLimit);
-  auto running = function(txn);
-  FF_CO_TRY(co_await std::move(running));
+  FF_CO_TRY(co_await function(txn));
   FF_CHECK(txn.writes().empty());
   co_return Result<void>();
 }

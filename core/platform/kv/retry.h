@@ -1,4 +1,4 @@
-// How the engines that may meet a conflict wait before they run a function again.
+// Backoff between the attempts of engines with optimistic transactions.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace ff::kv {
 
-// Between attempts that meet others, or a store that does not answer.
+// Backoff after conflicts, or while the store does not answer.
 inline Backoff retry_backoff(Rng& rng) { return {rng, kMillisecond, 256 * kMillisecond}; }
 
-// Before the next attempt. `late` is the error when there is no time for one.
-inline Task<Result<void>> pause_before_retry(Loop& loop, Backoff& backoff, int64_t deadline_ns,
-                                             Error late) {
-  const int64_t again_ns = loop.now_ns() + backoff.pause_ns();
+// Waits before the next attempt; returns `late` if the deadline comes first.
+inline Task<Result<void>> wait_before_retry(Loop& loop, Backoff& backoff, int64_t deadline_ns,
+                                            Error late) {
+  const int64_t again_ns = loop.now_ns() + backoff.next_delay_ns();
   if (again_ns >= deadline_ns) co_return late;
-  co_return co_await until(loop, again_ns);
+  co_return co_await sleep_until(loop, again_ns);
 }
 
 }  // namespace ff::kv

@@ -1,4 +1,4 @@
-// sqlite_engine.cc: the queues between loops and threads, and what a thread does with a request.
+// sqlite_engine.cc: the request queues between loops and threads, and the execution of requests.
 #include "platform/kv/sqlite_engine.h"
 
 #include <algorithm>
@@ -16,110 +16,111 @@
 #include "platform/base/rng.h"
 #include "platform/base/wait.h"
 #include "platform/kv/inline_task.h"
-#include "platform/kv/seal.h"
+#include "platform/kv/record_checksum.h"
 
 namespace ff::kv {
 
 namespace {
 
-// Functions that share one transaction and one sync. Above some hundred the sync no longer counts,
-// and fewer keep the loop at work on the answers while the writer is on the next.
+// Maximum number of functions per group commit. With more the cost per sync no longer matters, and
+// smaller groups let the loop process answers while the writer runs the next group.
 constexpr size_t kBatchMax = 128;
 
-// Of the connection that writes. 64 MiB of pages kept in memory: keys that lie far apart each want
-// a page. Readers would gain nothing: SQLite drops all their pages whenever somebody has written.
-constexpr const char* kOfTheWriter = "PRAGMA cache_size = -65536";
-// 32 MiB of log before it is copied into the file: a page that changes often is copied once.
+// 64 MiB of page cache for the writer's connection: random keys need one page each. Readers would
+// not benefit: SQLite invalidates their cache after every commit.
+constexpr const char* kWriterCacheSize = "PRAGMA cache_size = -65536";
+// Checkpoint after 32 MiB of write-ahead log, so that pages that change often are copied once.
 constexpr int kLogPages = 8192;
-// What nobody has waited for is durable after this.
-constexpr int64_t kSoonNs = 100 * kMillisecond;
+// Asynchronous commits are durable after this time.
+constexpr int64_t kAsyncCommitDelayNs = 100 * kMillisecond;
 
 constexpr const char* kMigrations[] = {
     "CREATE TABLE kv (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
-    // Where the store is, and where each generation began.
+    // The position of the store, and the start position of each generation.
     "CREATE TABLE place (one INTEGER PRIMARY KEY, position INTEGER NOT NULL) STRICT;"
     "INSERT INTO place VALUES (1, 0);"
     "CREATE TABLE generations (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL, "
     "position INTEGER NOT NULL) STRICT",
-    // Values are sealed from now on: Session::seal_all() moves those of before.
-    // The table says which seals they are, and keeps this from being done twice.
+    // Values have checksums from this version on; DbConnection::migrate_records() moves old
+    // records. The table seals records the checksum format, and prevents a second migration.
     "CREATE TABLE seals (format INTEGER NOT NULL) STRICT;"
     "INSERT INTO seals VALUES (1);"
     "ALTER TABLE kv RENAME TO unsealed;"
     "CREATE TABLE kv (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
 };
-// Of a transaction that moves records.
-constexpr size_t kSealedAtOnce = 10'000;
+// Records per transaction of the migration.
+constexpr size_t kMigratedAtOnce = 10'000;
 
 }  // namespace
 
-// A function under way. `result` and `state` belong to the store's mutex until it is done.
+// A queued or running function. The store's mutex guards `result` and `state` until it is done.
 struct SqliteStore::Request {
-  enum class State : uint8_t { waiting, running, ended };  // ended also: withdrawn
+  enum class State : uint8_t { waiting, running, ended };  // ended: done or withdrawn
 
-  Request(Loop& of, Function what, int64_t until_ns, bool waits)
+  Request(Loop& of, TxnFunction what, int64_t until_ns, bool waits)
       : loop(of), function(std::move(what)), deadline_ns(until_ns), durable(waits), done(of) {}
 
   Loop& loop;
-  Function function;  // none: nothing but what was written before is to be durable
+  TxnFunction function;  // null: only makes earlier commits durable
   const int64_t deadline_ns;
-  const bool durable;  // before it is answered
+  const bool durable;  // sync before the answer
   State state = State::waiting;
   Result<void> result;
-  Event done;  // the loop's
+  Event done;  // set in the loop
 };
 
-// A connection to the file, and the transactions of one thread on it.
-class SqliteStore::Session {
+// An SQLite connection to the file, and the transactions of one thread on it.
+class SqliteStore::DbConnection {
  public:
-  static Result<std::unique_ptr<Session>> open(const std::string& path, Clock& clock,
-                                               db::OpenOptions options) {
+  static Result<std::unique_ptr<DbConnection>> open(const std::string& path, Clock& clock,
+                                                    db::DatabaseOptions options) {
     FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
-    FF_TRY(database.run(kOfTheWriter));
-    database.checkpoint_by_hand();
+    FF_TRY(database.run(kWriterCacheSize));
+    database.disable_auto_checkpoint();
     return on(std::move(database));
   }
-  // For another thread: the file has been checked already.
-  Result<std::unique_ptr<Session>> another() {
-    FF_TRY(auto database, database_.another());
+  // Opens a connection for another thread; the file has been checked already.
+  Result<std::unique_ptr<DbConnection>> open_another() {
+    FF_TRY(auto database, database_.open_another());
     return on(std::move(database));
   }
   const std::string& moved_aside() const { return database_.moved_aside(); }
 
-  // Records of before seals get one. Whoever is killed meanwhile goes on where he was.
-  Result<void> seal_all(bool owned) {
+  // Adds checksums to the records of older versions. Resumes an interrupted migration.
+  Result<void> migrate_records(bool owned) {
     FF_TRY(auto looking, database_.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'unsealed'"));
     FF_TRY(bool more, looking.step());
     if (!more) return {};
     FF_TRY(looking.run());
     if (!owned) {
-      return Error{Errc::failed,
-                   fmt::format("{}: not all of its records are of this version", database_.path()),
-                   "Start its daemon, which goes on to bring them forward."};
+      return Error{
+          Errc::failed,
+          fmt::format("{}: the migration of its records is not complete", database_.path()),
+          "Start its daemon, which continues the migration."};
     }
     FF_TRY(auto first, database_.prepare("SELECT key, value FROM unsealed ORDER BY key LIMIT ?"));
     FF_TRY(auto erase, database_.prepare("DELETE FROM unsealed WHERE key <= ?"));
     while (more) {
       FF_TRY(auto transaction, database_.begin());
       std::string last;
-      first.bind(kSealedAtOnce);
+      first.bind(kMigratedAtOnce);
       size_t count = 0;
       for (;; count++) {
         FF_TRY(const bool row, first.step());
         if (!row) break;
         last = as_text(first.blob(0));
-        put_.bind(as_bytes(last), as_bytes(sealed(last, as_text(first.blob(1)))));
+        put_.bind(as_bytes(last), as_bytes(with_checksum(last, as_text(first.blob(1)))));
         FF_TRY(put_.run());
       }
       erase.bind(as_bytes(last));
       FF_TRY(erase.run());
       FF_TRY(transaction.commit());
-      more = count == kSealedAtOnce;
+      more = count == kMigratedAtOnce;
     }
     FF_TRY(database_.run("DROP TABLE unsealed"));
     return database_.flush();
   }
-  // What is found is durable (db::Database::open), and so is the new generation.
+  // Existing commits are durable (db::Database::open), and so is the new generation.
   Result<void> begin_generation() {
     FF_TRY(auto generations, database_.prepare("SELECT generation, position FROM generations "
                                                "ORDER BY number"));
@@ -131,7 +132,7 @@ class SqliteStore::Session {
     }
     FF_TRY(auto place, database_.prepare("SELECT position FROM place WHERE one = 1"));
     FF_TRY(const bool placed, place.step());
-    if (!placed) return fail(Errc::corrupt, "{}: it has lost its position", database_.path());
+    if (!placed) return fail(Errc::corrupt, "{}: the commit position is missing", database_.path());
     const auto position = static_cast<uint64_t>(place.integer(0));
     FF_TRY(place.run());
     const uint64_t generation = (system_seed() >> 1) | 1;
@@ -149,16 +150,18 @@ class SqliteStore::Session {
     committed_ = durable_ = position;
     return {};
   }
-  Mark mark() const { return began_.empty() ? Mark() : Mark{began_.back().generation, committed_}; }
-  std::optional<uint64_t> durable(uint64_t generation) const {
-    const auto found = std::ranges::find(began_, generation, &Mark::generation);
+  CommitPosition last_commit() const {
+    return began_.empty() ? CommitPosition() : CommitPosition{began_.back().generation, committed_};
+  }
+  std::optional<uint64_t> durable_position(uint64_t generation) const {
+    const auto found = std::ranges::find(began_, generation, &CommitPosition::generation);
     if (found == began_.end()) return std::nullopt;
     if (std::next(found) == began_.end()) return durable_;
     return std::next(found)->position;
   }
 
-  // All in one SQLite transaction, in order. One that cannot be stored must not spoil the others:
-  // then each has a transaction of its own.
+  // Runs all requests in one SQLite transaction, in order. If one of them cannot be stored, each
+  // gets a transaction of its own, so that the others succeed.
   void write(SqliteStore& store, const std::vector<std::shared_ptr<Request>>& requests) {
     auto stored = broken_ ? Result<void>(*broken_) : write_together(store, requests);
     for (const auto& request : requests) {
@@ -174,20 +177,22 @@ class SqliteStore::Session {
       if (!flushed && request->result) request->result = flushed.error();
     }
   }
-  // When what nobody waits for is to be durable; nothing: it is.
-  std::optional<int64_t> due_ns() const {
+  // When the next flush of asynchronous commits is due; empty: all commits are durable.
+  std::optional<int64_t> flush_due_ns() const {
     if (!unsynced_ns_) return std::nullopt;
-    return *unsynced_ns_ + kSoonNs;
+    return *unsynced_ns_ + kAsyncCommitDelayNs;
   }
-  bool wants_tidying() const { return database_.log_pages() >= kLogPages; }
-  // What has been put off, as far as it is time.
-  void tidy(int64_t now_ns) {
-    if (unsynced_ns_ && now_ns >= *unsynced_ns_ + kSoonNs) (void)flush();
-    if (database_.log_pages() < kLogPages) return;
+  bool needs_checkpoint() const { return database_.wal_pages() >= kLogPages; }
+  // Flushes and checkpoints if due.
+  void do_deferred_work(int64_t now_ns) {
+    if (unsynced_ns_ && now_ns >= *unsynced_ns_ + kAsyncCommitDelayNs) (void)flush();
+    if (database_.wal_pages() < kLogPages) return;
     const auto copied = database_.checkpoint();
-    if (!copied) log_warning("the log cannot be copied", {{"cause", copied.error().message}});
+    if (!copied)
+      log_warning("checkpoint of the write-ahead log failed", {{"cause", copied.error().message}});
   }
-  // After a sync that failed the kernel may have dropped what was written.
+  // After a failed sync the kernel may have dropped dirty pages, so the store accepts no more
+  // writes.
   Result<void> flush() {
     if (broken_) return *broken_;
     if (!unsynced_ns_) return {};
@@ -198,12 +203,12 @@ class SqliteStore::Session {
       return flushed;
     }
     broken_ = flushed.error();
-    broken_->hint = std::string("Look at the disk, then start the daemon again.");
-    log_error("what was written may be lost", {{"cause", broken_->message}});
+    broken_->hint = std::string("Check the disk, then restart the daemon.");
+    log_error("recent writes to the store may be lost", {{"cause", broken_->message}});
     return *broken_;
   }
   void read(Request& request) {
-    auto transaction = database_.begin_reading();
+    auto transaction = database_.begin_read();
     if (!transaction) {
       request.result = std::move(transaction).error();
       return;
@@ -218,19 +223,20 @@ class SqliteStore::Session {
  private:
   class Transaction final : public Txn {
    public:
-    Transaction(Session& session, size_t reads_max) : Txn(reads_max), session_(session) {}
+    Transaction(DbConnection& connection, size_t reads_max)
+        : Txn(reads_max), connection_(connection) {}
 
    private:
     Task<Result<std::optional<std::string>>> fetch(std::string key, bool) override {
-      co_return session_.get(key);
+      co_return connection_.get(key);
     }
     Task<Result<std::vector<Entry>>> fetch_range(Range range, std::string guard) override {
-      co_return session_.range(range, guard == kWithDamaged);
+      co_return connection_.range(range, guard == kIncludeDamaged);
     }
-    Session& session_;
+    DbConnection& connection_;
   };
 
-  static Result<std::unique_ptr<Session>> on(db::Database database) {
+  static Result<std::unique_ptr<DbConnection>> on(db::Database database) {
     FF_TRY(auto get,
            database.prepare("SELECT key, value FROM kv WHERE key >= ? ORDER BY key LIMIT 1"));
     FF_TRY(auto before,
@@ -239,14 +245,14 @@ class SqliteStore::Session {
     FF_TRY(auto put, database.prepare("REPLACE INTO kv (key, value) VALUES (?, ?)"));
     FF_TRY(auto erase, database.prepare("DELETE FROM kv WHERE key = ?"));
     FF_TRY(auto place, database.prepare("UPDATE place SET position = ? WHERE one = 1"));
-    return std::unique_ptr<Session>(
-        new Session(std::move(database), {std::move(get), std::move(before), std::move(range),
-                                          std::move(put), std::move(erase), std::move(place)}));
+    return std::unique_ptr<DbConnection>(new DbConnection(
+        std::move(database), {std::move(get), std::move(before), std::move(range), std::move(put),
+                              std::move(erase), std::move(place)}));
   }
   struct Statements {
     db::Statement get, before, range, put, erase, place;
   };
-  Session(db::Database database, Statements statements)
+  DbConnection(db::Database database, Statements statements)
       : database_(std::move(database)),
         get_(std::move(statements.get)),
         before_(std::move(statements.before)),
@@ -255,7 +261,7 @@ class SqliteStore::Session {
         erase_(std::move(statements.erase)),
         place_(std::move(statements.place)) {}
 
-  // What a statement reads stays as it is until it starts over.
+  // Resets a statement at the end of its scope.
   struct Rows {
     explicit Rows(db::Statement& of) : statement(of) {}
     ~Rows() { statement.reset(); }
@@ -263,11 +269,11 @@ class SqliteStore::Session {
     Rows& operator=(const Rows&) = delete;
     db::Statement& statement;
   };
-  // A record that is not found may be there under another key, if a bit of that has flipped: then
-  // one of those beside its place is damaged.
+  // A bit flip in a key may move a record, so that it is not found: then a neighbour of its
+  // position is damaged.
   static Result<void> check(const db::Statement& row) {
     const std::string_view key = as_text(row.blob(0));
-    if (seal_fits(key, as_text(row.blob(1)))) return {};
+    if (checksum_matches(key, as_text(row.blob(1)))) return {};
     return damaged_record(key);
   }
   Result<void> check_before(const std::string& key) {
@@ -296,9 +302,9 @@ class SqliteStore::Session {
       FF_TRY(const bool row, range_.step());
       if (!row) return entries;
       const std::string_view key = as_text(range_.blob(0));
-      // One that is damaged does not say where the range ends.
+      // The key of a damaged record does not mark the end of the range.
       const bool behind = key >= range.end;
-      const bool damaged = behind && !seal_fits(key, as_text(range_.blob(1)));
+      const bool damaged = behind && !checksum_matches(key, as_text(range_.blob(1)));
       if (damaged && !with_damaged) return damaged_record(key);
       if (behind && !damaged) return entries;
       entries.push_back({std::string(key), std::string(as_text(range_.blob(1)))});
@@ -308,7 +314,7 @@ class SqliteStore::Session {
   Result<void> apply(const Txn::Writes& writes) {
     for (const auto& [key, value] : writes) {
       if (value) {
-        const std::string stored = sealed(key, *value);
+        const std::string stored = with_checksum(key, *value);
         put_.bind(db::Borrowed{as_bytes(key)}, db::Borrowed{as_bytes(stored)});
         FF_TRY(put_.run());
       } else {
@@ -318,7 +324,8 @@ class SqliteStore::Session {
     }
     return {};
   }
-  // An error is the store's: no request has left anything then. Those of functions are in results.
+  // Returns errors of the store; then no request has written anything. Errors of functions are in
+  // their results.
   Result<void> write_together(SqliteStore& store,
                               const std::vector<std::shared_ptr<Request>>& requests) {
     FF_TRY(auto transaction, database_.begin());
@@ -344,23 +351,23 @@ class SqliteStore::Session {
   }
 
   db::Database database_;
-  std::optional<int64_t> unsynced_ns_;  // since when something is not durable
-  std::optional<Error> broken_;         // nothing is written any more
+  std::optional<int64_t> unsynced_ns_;  // time of the first commit that is not durable
+  std::optional<Error> broken_;         // the store accepts no more writes
   db::Statement get_;
   db::Statement before_;
   db::Statement range_;
   db::Statement put_;
   db::Statement erase_;
   db::Statement place_;
-  // Of the writer: positions, and where each generation began. Loops read them meanwhile.
+  // Writer only: positions, and the start of each generation. Loops read them concurrently.
   std::atomic<uint64_t> committed_ = 0;
   std::atomic<uint64_t> durable_ = 0;
-  std::vector<Mark> began_;
+  std::vector<CommitPosition> began_;
 };
 
 namespace {
 
-// Whoever only looks brings nothing forward under the daemon that has the file.
+// Read-only users must not migrate the file that a daemon owns.
 Result<void> check_schema(const std::string& path, Clock& clock) {
   const std::span<const char* const> all = kMigrations;
   for (size_t version = 1; version < all.size(); version++) {
@@ -369,7 +376,7 @@ Result<void> check_schema(const std::string& path, Clock& clock) {
       return Error{
           Errc::failed,
           fmt::format("{}: its schema has version {}, older than {}", path, version, all.size()),
-          "Start its daemon with this ff first, which brings it forward."};
+          "Start its daemon with this ff first, which migrates it."};
     }
     if (opened.error().code != Errc::newer_format) return opened.error();
   }
@@ -381,20 +388,20 @@ Result<void> check_schema(const std::string& path, Clock& clock) {
 Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& path, Clock& clock,
                                                        Options options) {
   if (!options.owned) FF_TRY(check_schema(path, clock));
-  FF_TRY(auto writer,
-         Session::open(path, clock,
-                       {.on_corrupt = options.on_corrupt, .synchronous = db::Synchronous::normal}));
-  FF_TRY(writer->seal_all(options.owned));
+  FF_TRY(auto writer, DbConnection::open(path, clock,
+                                         {.on_corrupt = options.on_corrupt,
+                                          .synchronous = db::Synchronous::normal}));
+  FF_TRY(writer->migrate_records(options.owned));
   if (options.owned) FF_TRY(writer->begin_generation());
   std::unique_ptr<SqliteStore> store(new SqliteStore(clock, writer->moved_aside()));
-  store->sessions_.push_back(std::move(writer));
+  store->connections_.push_back(std::move(writer));
   for (unsigned i = 0; i < options.readers; i++) {
-    FF_TRY(auto reader, store->sessions_[0]->another());
-    store->sessions_.push_back(std::move(reader));
+    FF_TRY(auto reader, store->connections_[0]->open_another());
+    store->connections_.push_back(std::move(reader));
   }
-  store->threads_.emplace_back([&of = *store] { of.write_loop(*of.sessions_[0]); });
+  store->threads_.emplace_back([&of = *store] { of.write_loop(*of.connections_[0]); });
   for (unsigned i = 0; i < options.readers; i++) {
-    store->threads_.emplace_back([&of = *store, i] { of.read_loop(*of.sessions_[i + 1]); });
+    store->threads_.emplace_back([&of = *store, i] { of.read_loop(*of.connections_[i + 1]); });
   }
   return store;
 }
@@ -412,10 +419,10 @@ SqliteStore::~SqliteStore() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-Mark SqliteStore::mark() const { return sessions_[0]->mark(); }
+CommitPosition SqliteStore::last_commit() const { return connections_[0]->last_commit(); }
 
-std::optional<uint64_t> SqliteStore::durable(uint64_t generation) const {
-  return sessions_[0]->durable(generation);
+std::optional<uint64_t> SqliteStore::durable_position(uint64_t generation) const {
+  return connections_[0]->durable_position(generation);
 }
 
 void SqliteStore::add(Queue& queue, std::vector<std::shared_ptr<Request>> requests) {
@@ -426,38 +433,39 @@ void SqliteStore::add(Queue& queue, std::vector<std::shared_ptr<Request>> reques
   queue.wanted.notify_one();
 }
 
-// Whether the request's task is still there; from now on it waits for the request's end.
-bool SqliteStore::hold(Request& request) {
+// Returns whether the request's task still exists; from now on it waits for the request's end.
+bool SqliteStore::try_start(Request& request) {
   const std::lock_guard lock(mutex_);
   if (request.state == Request::State::ended) return false;
   request.state = Request::State::running;
   return true;
 }
 
-// Whether the function shall run: nobody has withdrawn it, and there is time.
+// Returns whether to run the function: it is not withdrawn, and its deadline has not passed.
 bool SqliteStore::begin(Request& request) {
-  if (!hold(request)) return false;
+  if (!try_start(request)) return false;
   if (clock_.steady_ns() < request.deadline_ns) return true;
-  request.result = fail(Errc::deadline, "the store did not come to a transaction in time");
+  request.result = fail(Errc::deadline, "the store did not start the transaction in time");
   return false;
 }
 
-// Returns when the function will not run, or will not run again.
+// Cancels a waiting request, or waits for the end of a running one.
 void SqliteStore::withdraw(const std::shared_ptr<Request>& request) {
   std::unique_lock lock(mutex_);
   if (request->state == Request::State::waiting) request->state = Request::State::ended;
   ended_.wait(lock, [&] { return request->state == Request::State::ended; });
 }
 
-// Requests to run now; none when the store is closing.
-std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::take(Queue& queue, size_t most) {
+// Waits for requests; returns none when the store is closing.
+std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::wait_for_requests(Queue& queue,
+                                                                                  size_t most) {
   std::unique_lock lock(mutex_);
   queue.wanted.wait(lock, [&] { return closing_ || !queue.requests.empty(); });
-  return first_of(queue, most);
+  return pop_front(queue, most);
 }
 
-std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::first_of(Queue& queue,
-                                                                         size_t most) {
+std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::pop_front(Queue& queue,
+                                                                          size_t most) {
   const auto first = queue.requests.begin();
   const auto last = first + static_cast<ptrdiff_t>(std::min(most, queue.requests.size()));
   std::vector<std::shared_ptr<Request>> taken(first, last);
@@ -465,12 +473,12 @@ std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::first_of(Queue& 
   return taken;
 }
 
-// Once a request has ended its task may go, and its loop with it: the loops are told before, and
-// only of those that nobody has withdrawn.
+// After a request has ended, its task and loop may be destroyed. So the loops are notified first,
+// and only about requests that are not withdrawn.
 void SqliteStore::finish(const std::vector<std::shared_ptr<Request>>& requests) {
   std::map<Loop*, std::vector<std::shared_ptr<Request>>> by_loop;  // one wake-up for each
   for (const auto& request : requests) {
-    if (hold(*request)) by_loop[&request->loop].push_back(request);
+    if (try_start(*request)) by_loop[&request->loop].push_back(request);
   }
   for (auto& [loop, ended] : by_loop) {
     loop->post([ended = std::move(ended)] {
@@ -484,38 +492,38 @@ void SqliteStore::finish(const std::vector<std::shared_ptr<Request>>& requests) 
   ended_.notify_all();
 }
 
-// Requests to write now; none when it is time for something else.
-std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::take_writes(
+// Waits for write requests; returns none when other work is due.
+std::vector<std::shared_ptr<SqliteStore::Request>> SqliteStore::wait_for_writes(
     std::optional<int64_t> until_ns) {
   std::unique_lock lock(mutex_);
-  const auto wanted = [&] { return closing_ || woken_ || !writes_.requests.empty(); };
+  const auto wanted = [&] { return closing_ || writer_work_ || !writes_.requests.empty(); };
   if (until_ns) {
     const int64_t left_ns = std::max<int64_t>(*until_ns - clock_.steady_ns(), 0);
     writes_.wanted.wait_for(lock, std::chrono::nanoseconds(left_ns), wanted);
   } else {
     writes_.wanted.wait(lock, wanted);
   }
-  woken_ = false;
-  return first_of(writes_, kBatchMax);
+  writer_work_ = false;
+  return pop_front(writes_, kBatchMax);
 }
 
-void SqliteStore::write_loop(Session& session) {
-  std::optional<int64_t> due_ns;
+void SqliteStore::write_loop(DbConnection& connection) {
+  std::optional<int64_t> flush_due_ns;
   for (;;) {
-    const auto requests = take_writes(due_ns);
+    const auto requests = wait_for_writes(flush_due_ns);
     const std::lock_guard lock(writing_);
-    if (!requests.empty()) session.write(*this, requests);
+    if (!requests.empty()) connection.write(*this, requests);
     finish(requests);
-    session.tidy(clock_.steady_ns());
-    due_ns = session.due_ns();
+    connection.do_deferred_work(clock_.steady_ns());
+    flush_due_ns = connection.flush_due_ns();
     if (!requests.empty()) continue;
     const std::lock_guard closing(mutex_);
     if (closing_ && writes_.requests.empty()) break;
   }
-  (void)session.flush();
+  (void)connection.flush();
 }
 
-// In the loop's thread, if the writer has nothing to do. False: it has.
+// Runs a write request in the loop's thread; false if the writer is busy.
 bool SqliteStore::write_now(const std::shared_ptr<Request>& request) {
   const std::unique_lock writing(writing_, std::try_to_lock);
   if (!writing) return false;
@@ -523,32 +531,33 @@ bool SqliteStore::write_now(const std::shared_ptr<Request>& request) {
     const std::lock_guard lock(mutex_);
     if (closing_ || !writes_.requests.empty()) return false;
   }
-  Session& session = *sessions_[0];
-  const bool clean = !session.due_ns();
-  session.write(*this, {request});
+  DbConnection& connection = *connections_[0];
+  const bool clean = !connection.flush_due_ns();
+  connection.write(*this, {request});
   request->done.set();
   const std::lock_guard lock(mutex_);
   request->state = Request::State::ended;
-  // The writer is to make it durable after a while, and keeps the log short.
-  if (!clean && !session.wants_tidying()) return true;
-  woken_ = true;
+  // Wakes the writer, which flushes the commit later and runs checkpoints.
+  if (!clean && !connection.needs_checkpoint()) return true;
+  writer_work_ = true;
   writes_.wanted.notify_one();
   return true;
 }
 
-// In the loop's thread, with the pages that the writer has, if it has nothing to do. False: it has.
+// Runs a read request in the loop's thread with the writer's page cache; false if the writer is
+// busy.
 bool SqliteStore::read_now(Request& request) {
   const std::unique_lock writing(writing_, std::try_to_lock);
   if (!writing) return false;
-  sessions_[0]->read(request);
+  connections_[0]->read(request);
   return true;
 }
 
-void SqliteStore::read_loop(Session& session) {
+void SqliteStore::read_loop(DbConnection& connection) {
   for (;;) {
-    const auto requests = take(reads_, 1);
+    const auto requests = wait_for_requests(reads_, 1);
     if (requests.empty()) return;
-    if (begin(*requests[0])) session.read(*requests[0]);
+    if (begin(*requests[0])) connection.read(*requests[0]);
     finish(requests);
   }
 }
@@ -556,11 +565,11 @@ void SqliteStore::read_loop(Session& session) {
 SqliteEngine::SqliteEngine(SqliteStore& store, Loop& loop) : store_(store), loop_(loop) {}
 SqliteEngine::~SqliteEngine() = default;
 
-Task<Result<void>> SqliteEngine::run(Function function, int64_t deadline_ns) {
+Task<Result<void>> SqliteEngine::run(TxnFunction function, int64_t deadline_ns) {
   return submit(Kind::write_durable, std::move(function), deadline_ns);
 }
 
-Task<Result<void>> SqliteEngine::run_soon(Function function, int64_t deadline_ns) {
+Task<Result<void>> SqliteEngine::run_async_commit(TxnFunction function, int64_t deadline_ns) {
   return submit(Kind::write, std::move(function), deadline_ns);
 }
 
@@ -568,27 +577,28 @@ Task<Result<void>> SqliteEngine::sync(int64_t deadline_ns) {
   return submit(Kind::write_durable, nullptr, deadline_ns);
 }
 
-Task<Result<void>> SqliteEngine::view(Function function, int64_t deadline_ns) {
+Task<Result<void>> SqliteEngine::view(TxnFunction function, int64_t deadline_ns) {
   return submit(Kind::read, std::move(function), deadline_ns);
 }
 
-Task<Result<void>> SqliteEngine::look(Function function, int64_t deadline_ns) {
+Task<Result<void>> SqliteEngine::view_inline(TxnFunction function, int64_t deadline_ns) {
   SqliteStore::Request request(loop_, std::move(function), deadline_ns, false);
   if (!store_.begin(request) || store_.read_now(request)) co_return request.result;
   if (reader_ == nullptr) {
-    FF_CO_TRY(reader_, store_.sessions_[0]->another());
+    FF_CO_TRY(reader_, store_.connections_[0]->open_another());
   }
   reader_->read(request);
   co_return request.result;
 }
 
-Task<Result<void>> SqliteEngine::submit(Kind kind, Function function, int64_t deadline_ns) {
-  if (const Cancel* cancel = co_await current_cancel(); cancel && cancel->requested()) {
+Task<Result<void>> SqliteEngine::submit(Kind kind, TxnFunction function, int64_t deadline_ns) {
+  if (const CancellationToken* cancel = co_await current_cancellation();
+      cancel && cancel->requested()) {
     co_return cancel->reason();
   }
   auto request = std::make_shared<SqliteStore::Request>(loop_, std::move(function), deadline_ns,
                                                         kind == Kind::write_durable);
-  // The function refers to what its caller holds: it must not run once this frame is gone.
+  // The function refers to objects of its caller: it must not run after this frame is destroyed.
   struct Withdrawal {
     SqliteStore& store;
     const std::shared_ptr<SqliteStore::Request>& request;
@@ -599,14 +609,13 @@ Task<Result<void>> SqliteEngine::submit(Kind kind, Function function, int64_t de
     store_.add(store_.reads_, {request});
   } else {
     gathered_.push_back(request);
-    loop_.wake_late(*this);
+    loop_.wake_at_turn_end(*this);
   }
-  auto ending = wait_for(request->done);
-  (void)co_await std::move(ending).shielded();
+  (void)co_await wait_for(request->done).shielded();
   co_return request->result;
 }
 
-void SqliteEngine::fire() {
+void SqliteEngine::on_wake() {
   Requests requests = std::exchange(gathered_, {});
   const bool alone = requests.size() == 1 && !requests.front()->durable;
   if (alone && store_.write_now(requests.front())) return;

@@ -1,17 +1,15 @@
-// The store of one machine: an SQLite file, a thread that writes and threads that read.
+// The store of one machine: an SQLite file, one writer thread and several reader threads.
 //
-// The writer runs the functions that have piled up back to back in one SQLite transaction and
-// commits them, with one sync if somebody waits for that (group commit); nobody is answered before.
-// So functions never meet a conflict. view() reads a snapshot of the write-ahead log, beside the
-// writer.
+// The writer runs all queued functions one after the other in one SQLite transaction and commits
+// them with one sync (group commit); callers get their answers afterwards. So functions never
+// conflict. view() reads a snapshot of the write-ahead log, concurrently with the writer.
 //
-// Handing a function to a thread and back takes longer than running most of them. So one that comes
-// alone, and need not be durable at once, runs in its loop's thread while the writer has nothing to
-// do; and look() reads there, with the pages that the writer has already.
+// Passing a function to a thread and back takes longer than most functions. So a single function
+// with asynchronous commit runs in its loop's thread if the writer is idle; view_inline() reads
+// there too, with the writer's page cache.
 //
-// Each SQLite transaction counts the store's position up, in a row of its own; each open() that
-// owns the file writes down the position that it finds, under a new generation, before anything
-// else.
+// Each SQLite transaction increments the store's position in a row of its own. Each open() that
+// owns the file first records the current position with a new generation.
 #pragma once
 
 #include <condition_variable>
@@ -31,33 +29,34 @@
 
 namespace ff::kv {
 
-// The file, used by the engines of any number of loops, which end before it.
+// The file and its threads, shared by the engines of all loops. It must outlive them.
 class SqliteStore {
  public:
   struct Options {
     db::OnCorrupt on_corrupt = db::OnCorrupt::refuse;
     unsigned readers = 2;  // threads
-    // Nobody else writes to it: this begins a generation (kv/mark.h).
+    // This process is the only writer; begins a new generation (kv/commit_position.h).
     bool owned = true;
   };
-  // Opens or makes the file `path`, whose folder exists. Errors: those of db::Database::open.
+  // Opens or creates the file `path`; its directory must exist. Errors: those of
+  // db::Database::open().
   static Result<std::unique_ptr<SqliteStore>> open(const std::string& path, Clock& clock,
                                                    Options options);
-  // Ends its threads, once they have done what is queued.
+  // Completes all queued requests and joins the threads.
   ~SqliteStore();
   SqliteStore(const SqliteStore&) = delete;
   SqliteStore& operator=(const SqliteStore&) = delete;
 
-  // Where open() put the corrupt file that it found; else empty.
+  // The path to which open() moved a corrupt file; else empty.
   const std::string& moved_aside() const { return moved_aside_; }
-  Mark mark() const;
-  std::optional<uint64_t> durable(uint64_t generation) const;
+  CommitPosition last_commit() const;
+  std::optional<uint64_t> durable_position(uint64_t generation) const;
 
  private:
   friend class SqliteEngine;
-  class Session;
+  class DbConnection;
   struct Request;
-  // Requests that wait, for the writer or for the readers.
+  // Requests waiting for the writer or for the readers.
   struct Queue {
     std::condition_variable wanted;
     std::deque<std::shared_ptr<Request>> requests;
@@ -67,59 +66,59 @@ class SqliteStore {
   void add(Queue& queue, std::vector<std::shared_ptr<Request>> requests);
   bool write_now(const std::shared_ptr<Request>& request);
   bool read_now(Request& request);
-  std::vector<std::shared_ptr<Request>> take_writes(std::optional<int64_t> until_ns);
-  static std::vector<std::shared_ptr<Request>> first_of(Queue& queue, size_t most);
-  bool hold(Request& request);
+  std::vector<std::shared_ptr<Request>> wait_for_writes(std::optional<int64_t> until_ns);
+  static std::vector<std::shared_ptr<Request>> pop_front(Queue& queue, size_t most);
+  bool try_start(Request& request);
   bool begin(Request& request);
   void withdraw(const std::shared_ptr<Request>& request);
-  std::vector<std::shared_ptr<Request>> take(Queue& queue, size_t most);
-  void write_loop(Session& session);
-  void read_loop(Session& session);
+  std::vector<std::shared_ptr<Request>> wait_for_requests(Queue& queue, size_t most);
+  void write_loop(DbConnection& connection);
+  void read_loop(DbConnection& connection);
   void finish(const std::vector<std::shared_ptr<Request>>& requests);
 
   Clock& clock_;
   const std::string moved_aside_;
-  std::mutex writing_;  // the writer's session; taken before the other
+  std::mutex writing_;  // the writer's connection; taken before the other
   std::mutex mutex_;
-  std::condition_variable ended_;  // a function has
+  std::condition_variable ended_;  // a function has ended
   bool closing_ = false;
-  bool woken_ = false;  // the writer, for something else than requests
+  bool writer_work_ = false;  // the writer, for something else than requests
   Queue writes_;
   Queue reads_;
-  std::vector<std::unique_ptr<Session>> sessions_;  // the writer's first
+  std::vector<std::unique_ptr<DbConnection>> connections_;  // the writer's first
   std::vector<std::thread> threads_;
 };
 
-class SqliteEngine final : public Engine, private Ready {
+class SqliteEngine final : public Engine, private Runnable {
  public:
   SqliteEngine(SqliteStore& store, Loop& loop);
   ~SqliteEngine() override;
 
-  // Functions run in a thread of the store. The task ends only when its function has, also when it
-  // is cancelled.
-  Task<Result<void>> run(Function function, int64_t deadline_ns) override;
-  Task<Result<void>> run_soon(Function function, int64_t deadline_ns) override;
+  // Functions may run in a thread of the store. The task ends only after its function has ended,
+  // even if it is cancelled.
+  Task<Result<void>> run(TxnFunction function, int64_t deadline_ns) override;
+  Task<Result<void>> run_async_commit(TxnFunction function, int64_t deadline_ns) override;
   Task<Result<void>> sync(int64_t deadline_ns) override;
-  Mark mark() const override { return store_.mark(); }
-  std::optional<uint64_t> durable(uint64_t generation) const override {
-    return store_.durable(generation);
+  CommitPosition last_commit() const override { return store_.last_commit(); }
+  std::optional<uint64_t> durable_position(uint64_t generation) const override {
+    return store_.durable_position(generation);
   }
-  Task<Result<void>> view(Function function, int64_t deadline_ns) override;
-  Task<Result<void>> look(Function function, int64_t deadline_ns) override;
+  Task<Result<void>> view(TxnFunction function, int64_t deadline_ns) override;
+  Task<Result<void>> view_inline(TxnFunction function, int64_t deadline_ns) override;
 
  private:
   using Requests = std::vector<std::shared_ptr<SqliteStore::Request>>;
 
   enum class Kind : uint8_t { read, write, write_durable };
-  Task<Result<void>> submit(Kind kind, Function function, int64_t deadline_ns);
-  void fire() override;
+  Task<Result<void>> submit(Kind kind, TxnFunction function, int64_t deadline_ns);
+  void on_wake() override;
 
   SqliteStore& store_;
   Loop& loop_;
-  // Those of this turn of the loop, which go to the writer together: the tasks that one commit has
-  // answered make up the next, and not the first of them alone.
+  // The requests of this turn of the loop. They go to the writer together, so that the tasks that
+  // one commit has resumed form the next group commit.
   Requests gathered_;
-  std::unique_ptr<SqliteStore::Session> reader_;  // of look()
+  std::unique_ptr<SqliteStore::DbConnection> reader_;  // of view_inline()
 };
 
 }  // namespace ff::kv

@@ -1,9 +1,9 @@
-// txn.cc: what all engines share: a transaction's own writes over what it reads, and its limits.
+// txn.cc: the part of transactions common to all engines: own writes, merged reads and limits.
 #include <algorithm>
 
 #include "platform/base/check.h"
 #include "platform/kv/engine.h"
-#include "platform/kv/seal.h"
+#include "platform/kv/record_checksum.h"
 
 namespace ff::kv {
 
@@ -31,10 +31,9 @@ Task<Result<std::optional<std::string>>> Txn::read(std::string key, bool watched
   const auto own = writes_.find(key);
   if (own != writes_.end()) co_return own->second;
   FF_CO_TRY(count_read());
-  auto fetching = fetch(key, watched);
-  FF_CO_TRY(auto stored, co_await std::move(fetching));
+  FF_CO_TRY(auto stored, co_await fetch(key, watched));
   if (!stored) co_return std::optional<std::string>();
-  FF_CO_TRY(auto value, unsealed(key, std::move(*stored)));
+  FF_CO_TRY(auto value, verified_value(key, std::move(*stored)));
   co_return std::optional(std::move(value));
 }
 
@@ -43,18 +42,17 @@ Task<Result<std::vector<Entry>>> Txn::range(Range range, std::string guard) {
   FF_CHECK(!guard.empty() || reads_max_ == kNoLimit);
   FF_CO_TRY(count_read());
   const size_t limit = range.limit;
-  const bool with_damaged = guard == kWithDamaged;
+  const bool with_damaged = guard == kIncludeDamaged;
   const auto first = writes_.lower_bound(range.begin);
   const auto last = range.begin < range.end ? writes_.lower_bound(range.end) : first;
   // Each own erasure may hide one entry.
   range.limit += static_cast<size_t>(
       std::count_if(first, last, [](const auto& write) { return !write.second.has_value(); }));
-  auto fetching = fetch_range(std::move(range), std::move(guard));
-  FF_CO_TRY(auto stored, co_await std::move(fetching));
+  FF_CO_TRY(auto stored, co_await fetch_range(std::move(range), std::move(guard)));
   for (Entry& entry : stored) {
-    auto value = unsealed(entry.key, std::move(entry.value));
+    auto value = verified_value(entry.key, std::move(entry.value));
     if (!value && !with_damaged) co_return std::move(value).error();
-    if (!value) entry.key = std::string(kWithDamaged) + entry.key;
+    if (!value) entry.key = std::string(kIncludeDamaged) + entry.key;
     entry.value = value ? std::move(*value) : std::string();
   }
   if (first == last) co_return stored;
@@ -94,7 +92,7 @@ Result<void> Txn::check() const {
   return {};
 }
 
-// What is written is durable with all engines that do not say otherwise.
+// The default for engines whose commits are always durable.
 Task<Result<void>> Engine::sync(int64_t) { co_return Result<void>(); }
 
 }  // namespace ff::kv

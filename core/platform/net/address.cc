@@ -11,8 +11,8 @@ namespace ff::net {
 namespace {
 
 Error bad_address(std::string_view text, std::string_view why) {
-  Error error = fail(Errc::usage, "'{}' is no address: {}", text, why);
-  error.hint = "Write HOST:PORT, [IPV6]:PORT or unix:/PATH, as in 10.0.0.1:4000.";
+  Error error = fail(Errc::usage, "'{}' is not an address: {}", text, why);
+  error.hint = "Use HOST:PORT, [IPV6]:PORT or unix:/PATH, for example 10.0.0.1:4000.";
   return error;
 }
 

@@ -1,5 +1,5 @@
-// Where a peer is: "host:port", "[v6]:port", ":port" and "*:port" (listen on every address), or
-// "unix:/path" and "unix:@name" (abstract).
+// Socket addresses as text: "host:port", "[v6]:port", ":port" and "*:port" (listen on all
+// addresses), or "unix:/path" and "unix:@name" (abstract namespace, unix(7)).
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 namespace ff::net {
 
 struct Address {
-  std::string host;  // a name or a numeric address, without brackets; empty: every address
+  std::string host;  // a name or a numeric address, without brackets; empty: all addresses
   uint16_t port = 0;
-  std::string unix_path;  // not empty: a Unix socket, and host and port mean nothing
+  std::string unix_path;  // not empty: a Unix socket; host and port are ignored
 
   bool is_unix() const { return !unix_path.empty(); }
-  // As parse_address takes it.
+  // The form that parse_address() accepts.
   std::string text() const;
 };
 
-// Errc::usage with what is wrong and an example.
+// Errc::usage: the message says what is wrong, the hint gives an example.
 Result<Address> parse_address(std::string_view text);
 
 }  // namespace ff::net

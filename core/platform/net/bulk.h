@@ -1,5 +1,6 @@
-// How one end of a connection reaches the other's memory without bytes in frames, as shared memory
-// (shm.h) and RDMA (verbs.h) can. Connections without one send payloads in frames.
+// One-sided bulk transfer: one end of a connection accesses the memory of the other end directly,
+// through shared memory (shm.h) or RDMA (verbs.h). Connections without Bulk send the bytes in
+// frames.
 #pragma once
 
 #include <cstdint>
@@ -11,45 +12,46 @@
 
 namespace ff::net {
 
-// A range of a peer's memory, as it names it to us in a message.
-struct Slice {
-  uint64_t token = 0;    // the exposure, on its connection
+// A range of the peer's memory. The peer describes it in a message (wire::Slice).
+struct RemoteBuffer {
+  uint64_t token = 0;    // identifies the exposure on its connection
   uint64_t size = 0;     // bytes
   uint64_t address = 0;  // shm: offset in the region; verbs: virtual address
-  uint32_t key = 0;      // shm: region, verbs: rkey; 0: only through frames
+  uint32_t key = 0;      // shm: region id; verbs: rkey; 0: reachable through frames only
 };
 
 class Bulk {
  public:
   virtual ~Bulk() = default;
-  // Through memory of this machine: no link can be overrun.
+  // True for shared memory: transfers cannot overrun a network link.
   virtual bool same_host() const { return false; }
 
-  // Makes own memory reachable for the peer: fills in address and key of `slice`, or leaves key 0
-  // where this memory cannot be (it is then reached through frames).
-  virtual Result<void> share(ByteView memory, bool writable, Slice& slice) = 0;
+  // Makes own memory accessible to the peer and sets address and key of `buffer`. Leaves key 0 if
+  // this memory cannot be registered; its bytes then travel in frames.
+  virtual Result<void> register_memory(ByteView memory, bool writable, RemoteBuffer& buffer) = 0;
 
-  // Undoes a share(). Over RDMA a peer that still uses the key breaks the connection.
-  virtual void unshare(const Slice& slice);
+  // Reverses register_memory(). RDMA: a peer that still uses the key breaks the connection.
+  virtual void deregister_memory(const RemoteBuffer& buffer);
 
-  // Only for slices with a key. The range was checked against the slice.
-  virtual Task<Result<void>> push(const Slice& sink, uint64_t offset, ByteView from) = 0;
-  virtual Task<Result<void>> pull(const Slice& source, uint64_t offset, ByteSpan into) = 0;
-  virtual std::optional<ByteSpan> reach(const Slice&) { return std::nullopt; }
+  // For buffers with a key only. The caller has checked the range against `size`.
+  virtual Task<Result<void>> push(const RemoteBuffer& sink, uint64_t offset, ByteView from) = 0;
+  virtual Task<Result<void>> pull(const RemoteBuffer& source, uint64_t offset, ByteSpan into) = 0;
+  virtual std::optional<ByteSpan> mapped_memory(const RemoteBuffer&) { return std::nullopt; }
 
-  // Memory the peer must be told of before it meets its key in a slice. The descriptor stays ours.
-  struct Region {
+  // Announces a shared region, or its removal, to the peer. It must reach the peer before any
+  // buffer with that key. The sender keeps ownership of `fd`.
+  struct RegionUpdate {
     uint32_t id = 0;
-    uint64_t size = 0;  // 0: it is to be forgotten, and has no descriptor
+    uint64_t size = 0;  // 0: the peer must unmap the region; no descriptor follows
     int fd = -1;
   };
-  // What share() has added to that, and what it is to forget; nothing when all is told.
-  virtual std::optional<Region> next_region() { return std::nullopt; }
-  // The peer told of one; its descriptor is the callee's.
-  virtual Result<void> add_region(const Region& region);
+  // The next update to send; empty when the peer knows everything.
+  virtual std::optional<RegionUpdate> next_region_update() { return std::nullopt; }
+  // Handles an update from the peer. Takes ownership of its descriptor.
+  virtual Result<void> apply_region_update(const RegionUpdate& region);
 
-  // The connection has failed: the peer's memory may be its own again, so nothing more is written
-  // or read there, and a push or pull under way ends with an error.
+  // Called when the connection fails: the peer may reuse its memory. No further access happens,
+  // and running pushes and pulls end with an error.
   virtual void close() {}
 };
 

@@ -1,10 +1,10 @@
-// connection.cc: the outgoing half and the exposures; what arrives is in connection_receive.cc.
+// connection.cc: sending and exposures; connection_receive.cc handles received frames.
 #include "platform/net/connection.h"
 
 #include <algorithm>
 #include <array>
 
-#include "platform/net/connection_waits.h"
+#include "platform/net/connection_internal.h"
 
 namespace ff::net {
 
@@ -14,10 +14,10 @@ constexpr size_t kPiecesAWrite = 64;
 // Frames are appended to one piece up to this size.
 constexpr size_t kStreamPieceBytes = 64 * kKiB;
 constexpr size_t kZeroBytes = 64 * kKiB;
-// Frames leave in batches of so many, and not all at the end of a turn: the peer works while the
-// turn goes on.
+// Frames are written in batches of this size, not only at the end of a turn, so that the peer can
+// start to work earlier.
 constexpr size_t kBatch = 8;
-// A push of so much is copied between the frames: that costs less than to come back for it.
+// Pushes up to this size are copied into the frame buffer: cheaper than a separate payload.
 constexpr size_t kCopiedMax = 8 * kKiB;
 
 ByteView zeros(size_t size) {
@@ -25,19 +25,19 @@ ByteView zeros(size_t size) {
   return ByteView(kZeros).first(std::min(size, kZeros.size()));
 }
 
-Result<void> check_range(const Slice& slice, uint64_t offset, size_t size) {
-  if (offset <= slice.size && size <= slice.size - offset) return {};
+Result<void> check_range(const RemoteBuffer& buffer, uint64_t offset, size_t size) {
+  if (offset <= buffer.size && size <= buffer.size - offset) return {};
   return fail(Errc::usage, "bytes {} to {} are outside the peer's memory of {} bytes", offset,
-              offset + size, slice.size);
+              offset + size, buffer.size);
 }
 
 }  // namespace
 
-// Writes at the end of a turn what no whole batch has taken along.
-class Connection::Flush final : public Ready {
+// Writes the frames of an incomplete batch at the end of a turn.
+class Connection::Flush final : public Runnable {
  public:
   explicit Flush(Connection& connection) : connection_(connection) {}
-  void fire() override { connection_.flush(); }
+  void on_wake() override { connection_.flush(); }
 
  private:
   Connection& connection_;
@@ -48,19 +48,19 @@ Connection::Connection(Loop& loop, std::unique_ptr<Stream> stream, std::unique_p
       peer_(stream->peer()),
       local_(stream->local()),
       flush_(std::make_unique<Flush>(*this)),
-      room_(loop),
+      send_space_(loop),
       flushed_(loop),
-      heard_ns_(loop.now_ns()),
+      last_receive_ns_(loop.now_ns()),
       stream_(std::move(stream)),
       bulk_(std::move(bulk)),
       gate_(loop) {
-  room_.set();
+  send_space_.set();
   flushed_.set();
 }
 
 Connection::~Connection() = default;
 
-// Where the next frame is appended.
+// The piece to which the next frame is appended.
 Connection::Outgoing& Connection::last_piece() {
   if (outgoing_.empty() || outgoing_.back().payload_size > 0 ||
       outgoing_.back().bytes.size() >= kStreamPieceBytes) {
@@ -70,19 +70,19 @@ Connection::Outgoing& Connection::last_piece() {
   return outgoing_.back();
 }
 
-void Connection::send(const Head& head, std::string_view message) {
-  if (bulk_ != nullptr) tell_regions();
+void Connection::send(const FrameHeader& head, std::string_view message) {
+  if (bulk_ != nullptr) announce_regions();
   send_frame(head, message);
 }
 
-void Connection::tell_regions() {
-  while (const auto region = error_ ? std::nullopt : bulk_->next_region()) {
+void Connection::announce_regions() {
+  while (const auto region = error_ ? std::nullopt : bulk_->next_region_update()) {
     if (region->fd >= 0) stream_->send_descriptor(region->fd);
     send_frame({.kind = FrameKind::region}, as_text(region_message(*region)));
   }
 }
 
-void Connection::send_frame(const Head& head, std::string_view message) {
+void Connection::send_frame(const FrameHeader& head, std::string_view message) {
   if (error_) return;
   std::string& bytes = last_piece().bytes;
   const size_t before = bytes.size();
@@ -97,28 +97,28 @@ void Connection::queue(Outgoing piece) {
   account(frame, payload);
 }
 
-// A frame was queued, so many bytes of it with payload behind them.
+// Accounts for a queued frame of `frame` bytes and its payload, and flushes when due.
 void Connection::account(size_t frame, size_t payload) {
   queued_ += frame + payload;
   queued_frames_ += frame;
   flushed_.reset();
-  if (queued_ >= kQueuedRoom) room_.reset();
-  if (queued_frames_ > kQueuedMax) {
+  if (queued_ >= kSendQueueHighWater) send_space_.reset();
+  if (queued_frames_ > kSendQueueMax) {
     return close(fail(Errc::unreachable, "{}: the peer does not read what it is sent", peer_));
   }
   if (waits_to_write_) return;
   if (payload == 0) gathered_++;
-  if (gathered_ < kBatch && queued_ < kStreamPieceBytes) return loop_.wake_late(*flush_);
+  if (gathered_ < kBatch && queued_ < kStreamPieceBytes) return loop_.wake_at_turn_end(*flush_);
   flush();
 }
 
-Task<Result<void>> Connection::room() {
-  FF_CO_TRY(co_await room_.wait());
+Task<Result<void>> Connection::wait_for_send_space() {
+  FF_CO_TRY(co_await send_space_.wait());
   if (error_) co_return *error_;
   co_return {};
 }
 
-Task<Result<void>> Connection::flushed() {
+Task<Result<void>> Connection::wait_flushed() {
   FF_CO_TRY(co_await flushed_.wait());
   if (error_) co_return *error_;
   co_return {};
@@ -131,7 +131,7 @@ void Connection::flush() {
     if (!wrote) {
       Error& error = wrote.error();
       const FrameFault fault = blame(error, FrameFault::transport);
-      return close(std::move(error).within(peer_ + ": "), fault);
+      return close(std::move(error).with_context(peer_ + ": "), fault);
     }
     if (*wrote) continue;
     waits_to_write_ = true;
@@ -146,7 +146,7 @@ Task<void> Connection::flush_when_writable() {
   if (waited) flush();
 }
 
-// One gathered write; false when the stream takes nothing now.
+// One gathered write; false if the stream accepts nothing now.
 Result<bool> Connection::write_some() {
   std::array<ByteView, 2 * kPiecesAWrite> views;
   size_t count = 0;
@@ -184,7 +184,7 @@ void Connection::written(size_t bytes) {
     }
     outgoing_.pop_front();
   }
-  if (queued_ < kQueuedRoom) room_.set();
+  if (queued_ < kSendQueueHighWater) send_space_.set();
   if (outgoing_.empty()) flushed_.set();
 }
 
@@ -199,13 +199,13 @@ void Connection::close(Error error, FrameFault fault) {
   queued_ = queued_frames_ = 0;
   for (auto& [ticket, segment] : pulls_) segment.pull->done.set();
   if (bulk_ != nullptr) bulk_->close();
-  room_.set();
+  send_space_.set();
   flushed_.set();
   stream_->close();
 }
 
 Connection::Exposure::~Exposure() {
-  if (connection_ != nullptr) connection_->unexpose(slice_);
+  if (connection_ != nullptr) connection_->unexpose(buffer_);
 }
 
 Result<Connection::Exposure> Connection::expose_sink(ByteSpan memory) {
@@ -218,49 +218,49 @@ Result<Connection::Exposure> Connection::expose_source(ByteView memory) {
 
 Result<Connection::Exposure> Connection::expose(ByteSpan memory, bool writable) {
   Exposure exposure;
-  exposure.slice_ = {.token = next_token_, .size = memory.size()};
+  exposure.buffer_ = {.token = next_token_, .size = memory.size()};
   if (bulk_ != nullptr) {
-    FF_TRY(bulk_->share(memory, writable, exposure.slice_));
-    tell_regions();
+    FF_TRY(bulk_->register_memory(memory, writable, exposure.buffer_));
+    announce_regions();
   }
   exposed_[next_token_++] = {memory.data(), memory.size(), writable};
   exposure.connection_ = this;
   return exposure;
 }
 
-void Connection::unexpose(const Slice& slice) {
-  if (bulk_ != nullptr) bulk_->unshare(slice);
-  exposed_.erase(slice.token);
+void Connection::unexpose(const RemoteBuffer& buffer) {
+  if (bulk_ != nullptr) bulk_->deregister_memory(buffer);
+  exposed_.erase(buffer.token);
   for (Outgoing& piece : outgoing_) {
-    if (piece.token == slice.token) piece.zeros = true;
+    if (piece.token == buffer.token) piece.zeros = true;
   }
 }
 
-// What a push or pull of Bulk has come to. The reason of a cancellation is not the peer's doing.
-Result<void> Connection::reached(Result<void> result) const {
+// The result of a Bulk transfer; adds the peer's name to errors that are the peer's fault.
+Result<void> Connection::transfer_result(Result<void> result) const {
   if (error_) return *error_;
   if (result) return {};
   Error error = std::move(result).error();
   if (error.code != Errc::corrupt && error.code != Errc::unreachable) return error;
-  return std::move(error).within(peer_ + ": ");
+  return std::move(error).with_context(peer_ + ": ");
 }
 
-Task<Result<void>> Connection::push(Slice sink, uint64_t offset, ByteView from) {
+Task<Result<void>> Connection::push(RemoteBuffer sink, uint64_t offset, ByteView from) {
   FF_CO_TRY(check_range(sink, offset, from.size()));
   if (error_) co_return *error_;
   if (bulk_ != nullptr && sink.key != 0) {
-    co_return reached(co_await bulk_->push(sink, offset, from));
+    co_return transfer_result(co_await bulk_->push(sink, offset, from));
   }
   if (from.empty()) co_return Result<void>();
   if (from.size() <= kCopiedMax) {
-    if (!room_.is_set()) FF_CO_TRY(co_await room());
+    if (!send_space_.is_set()) FF_CO_TRY(co_await wait_for_send_space());
     send_copy(sink.token, offset, from);
     if (error_) co_return *error_;
     co_return Result<void>();
   }
   PushWait wait(*this);
   while (!from.empty()) {
-    FF_CO_TRY(co_await room());
+    FF_CO_TRY(co_await wait_for_send_space());
     const ByteView part = from.first(std::min(from.size(), kSegmentBytes));
     Outgoing piece;
     append_frame(piece.bytes, {.kind = FrameKind::push}, as_text(push_message(sink.token, offset)),
@@ -279,7 +279,7 @@ Task<Result<void>> Connection::push(Slice sink, uint64_t offset, ByteView from) 
   co_return {};
 }
 
-// A small push, as bytes among the frames.
+// A small push, copied into the frame buffer.
 void Connection::send_copy(uint64_t token, uint64_t offset, ByteView from) {
   Outgoing& piece = last_piece();
   const size_t before = piece.bytes.size();
@@ -291,7 +291,7 @@ void Connection::send_copy(uint64_t token, uint64_t offset, ByteView from) {
   account(frame, from.size());
 }
 
-// A push that is given up leaves frames whose length is promised: zeros fill them.
+// The headers of an abandoned push already announce its length, so zeros replace its bytes.
 Connection::PushWait::~PushWait() {
   for (Outgoing& piece : connection.outgoing_) {
     if (piece.push != this) continue;
@@ -300,11 +300,11 @@ Connection::PushWait::~PushWait() {
   }
 }
 
-Task<Result<void>> Connection::pull(Slice source, uint64_t offset, ByteSpan into) {
+Task<Result<void>> Connection::pull(RemoteBuffer source, uint64_t offset, ByteSpan into) {
   FF_CO_TRY(check_range(source, offset, into.size()));
   if (error_) co_return *error_;
   if (bulk_ != nullptr && source.key != 0) {
-    co_return reached(co_await bulk_->pull(source, offset, into));
+    co_return transfer_result(co_await bulk_->pull(source, offset, into));
   }
   PullWait wait(*this);
   while (!into.empty()) {
@@ -324,14 +324,14 @@ Task<Result<void>> Connection::pull(Slice source, uint64_t offset, ByteSpan into
   co_return {};
 }
 
-// Bytes that still come for a pull that was given up are dropped.
+// Bytes that still arrive for an abandoned pull are dropped.
 Connection::PullWait::~PullWait() {
   std::erase_if(connection.pulls_, [this](const auto& entry) { return entry.second.pull == this; });
 }
 
-std::optional<ByteSpan> Connection::reach(const Slice& slice) {
-  if (bulk_ == nullptr || slice.key == 0 || error_) return std::nullopt;
-  return bulk_->reach(slice);
+std::optional<ByteSpan> Connection::mapped_memory(const RemoteBuffer& buffer) {
+  if (bulk_ == nullptr || buffer.key == 0 || error_) return std::nullopt;
+  return bulk_->mapped_memory(buffer);
 }
 
 }  // namespace ff::net

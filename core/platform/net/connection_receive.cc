@@ -1,23 +1,23 @@
-// connection_receive.cc: what arrives. Bytes go through a buffer as far as heads and messages
-// reach; payloads are read from the stream straight to where they belong, except for their first
-// bytes that the buffer has caught already.
+// connection_receive.cc: receiving frames. Headers and messages pass through a buffer; payloads
+// are read from the stream directly into their destination, except for the first bytes that the
+// buffer already holds.
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 
-#include "platform/net/connection_waits.h"
+#include "platform/net/connection_internal.h"
 
 namespace ff::net {
 
 namespace {
 
 constexpr size_t kBufferBytes = 64 * kKiB;
-// Behind a payload of at least kBufferBytes no more than this is read along: the next head, and not
-// much of its payload, which would be copied.
+// After a payload of at least kBufferBytes at most this many further bytes are read: the next
+// header, and little of its payload, which would have to be copied.
 constexpr size_t kBehindPayload = 4 * kKiB;
-// After so much without waiting, other tasks get their turn.
+// Yields to other tasks after this many bytes without waiting.
 constexpr size_t kTurnBytes = 1 * kMiB;
 
 template <class... Fields>
@@ -37,7 +37,7 @@ Result<void> check_size(ByteView message, size_t size) {
   return fail(Errc::corrupt, "a bulk message of {} bytes instead of {}", message.size(), size);
 }
 
-// Where bytes go that nobody wants any more.
+// Scratch memory for bytes that are discarded.
 ByteSpan drain(size_t size) {
   thread_local std::array<std::byte, kBufferBytes> bytes;
   return ByteSpan(bytes).first(std::min(size, bytes.size()));
@@ -47,13 +47,13 @@ ByteSpan drain(size_t size) {
 
 PushMessage push_message(uint64_t token, uint64_t offset) { return packed(token, offset); }
 
-PullMessage pull_message(const PullRequest& request) {
+PullMessage pull_message(const PullMessageFields& request) {
   return packed(request.token, request.offset, request.ticket, request.length);
 }
 
-PulledMessage pulled_message(uint64_t ticket) { return packed(ticket); }
+PullReplyMessage pull_reply_message(uint64_t ticket) { return packed(ticket); }
 
-RegionMessage region_message(const Bulk::Region& region) {
+RegionMessage region_message(const Bulk::RegionUpdate& region) {
   return packed(region.id, uint32_t{0}, region.size);
 }
 
@@ -70,7 +70,7 @@ Task<Result<Frame>> Connection::receive() {
       if (fault == FrameFault::none) {
         fault = blame(error, frame ? FrameFault::transport : FrameFault::protocol);
       }
-      close(std::move(error).within(peer_ + ": "), fault);
+      close(std::move(error).with_context(peer_ + ": "), fault);
       co_return *error_;
     }
     unwaited += *more;
@@ -86,8 +86,8 @@ Task<Result<Frame>> Connection::receive() {
   }
 }
 
-// The next whole frame in the buffer, bulk kinds done on the way; nothing when more must be read.
-// `fault` is set for a frame that is broken by itself.
+// The next complete frame in the buffer, after handling frames of bulk kinds; empty if more bytes
+// are needed. Sets `fault` for a malformed frame.
 Result<std::optional<Frame>> Connection::parse(FrameFault& fault) {
   for (;;) {
     if (incoming_.left > 0) {
@@ -97,24 +97,24 @@ Result<std::optional<Frame>> Connection::parse(FrameFault& fault) {
       const size_t part = std::min(have, to.size());
       std::memcpy(to.data(), in_.data() + in_begin_, part);
       in_begin_ += part;
-      take_payload(part);
+      on_payload(part);
       continue;
     }
     const ByteView have(in_.data() + in_begin_, in_end_ - in_begin_);
-    if (have.size() < kHeadBytes) return std::optional<Frame>();
-    FF_TRY(const Head head, parse_head(have, fault));
-    in_needed_ = kHeadBytes + head.message_len;
+    if (have.size() < kFrameHeaderBytes) return std::optional<Frame>();
+    FF_TRY(const FrameHeader head, parse_frame_header(have, fault));
+    in_needed_ = kFrameHeaderBytes + head.message_len;
     if (have.size() < in_needed_) return std::optional<Frame>();
-    const ByteView message = have.subspan(kHeadBytes, head.message_len);
+    const ByteView message = have.subspan(kFrameHeaderBytes, head.message_len);
     FF_TRY(check_message(head, as_text(message), fault));
     in_begin_ += in_needed_;
-    in_needed_ = kHeadBytes;
+    in_needed_ = kFrameHeaderBytes;
     if (!is_bulk(head.kind)) return std::optional(Frame{head, std::string(as_text(message))});
-    FF_TRY(take_bulk(head, message));
+    FF_TRY(handle_bulk(head, message));
   }
 }
 
-// Bytes read; 0 when there are none now.
+// Number of bytes read; 0 if none are available now.
 Result<size_t> Connection::read_some() {
   if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
   if (in_begin_ > 0 && in_.size() - in_begin_ < in_needed_) {
@@ -132,7 +132,7 @@ Result<size_t> Connection::read_some() {
     into[count++] = incoming_memory();
     direct = into[0].size();
   }
-  // What follows a payload may come along, unless only a part of the payload has a place.
+  // Reads beyond the payload, unless only a part of the payload has a destination.
   if (direct == incoming_.left) {
     const ByteSpan behind = ByteSpan(in_).subspan(in_end_);
     const size_t most = direct >= kBufferBytes ? kBehindPayload : behind.size();
@@ -140,16 +140,16 @@ Result<size_t> Connection::read_some() {
   }
   const auto read = stream_->try_read(std::span(into).first(count));
   if (!read && read.error().sys == EFAULT && incoming_.to == Incoming::To::sink) {
-    // The sink's memory was cut off by who else has it: the rest is nobody's.
+    // The owner of the sink's memory truncated it: discard the rest of the payload.
     incoming_.to = Incoming::To::nobody;
     return read_some();
   }
   FF_TRY(const auto got, read);
   if (!got) return size_t{0};
   if (*got == 0) return fail(Errc::unreachable, "the peer closed the connection");
-  heard_ns_ = loop_.now_ns();
+  last_receive_ns_ = loop_.now_ns();
   const size_t part = std::min(*got, direct);
-  if (part > 0) take_payload(part);
+  if (part > 0) on_payload(part);
   in_end_ += *got - part;
   return *got;
 }
@@ -167,7 +167,7 @@ ByteSpan Connection::incoming_memory() {
   return drain(incoming_.left);
 }
 
-void Connection::take_payload(size_t bytes) {
+void Connection::on_payload(size_t bytes) {
   incoming_.offset += bytes;
   incoming_.left -= bytes;
   if (incoming_.left > 0 || incoming_.to != Incoming::To::pull) return;
@@ -178,61 +178,61 @@ void Connection::take_payload(size_t bytes) {
   pull->segment_done();
 }
 
-Result<void> Connection::take_bulk(const Head& head, ByteView message) {
+Result<void> Connection::handle_bulk(const FrameHeader& head, ByteView message) {
   switch (head.kind) {
-    case FrameKind::push: return take_push(head, message);
-    case FrameKind::pull: return take_pull(head, message);
-    case FrameKind::pulled: return take_pulled(head, message);
-    case FrameKind::region: return take_region(head, message);
+    case FrameKind::push: return handle_push(head, message);
+    case FrameKind::pull: return handle_pull(head, message);
+    case FrameKind::pull_reply: return handle_pull_reply(head, message);
+    case FrameKind::region: return handle_region(head, message);
     default: FF_CHECK(!"not a bulk kind"); return {};
   }
 }
 
-Result<void> Connection::take_push(const Head& head, ByteView message) {
+Result<void> Connection::handle_push(const FrameHeader& head, ByteView message) {
   FF_TRY(check_size(message, std::tuple_size_v<PushMessage>));
   const auto token = load_le<uint64_t>(message.data());
   const auto offset = load_le<uint64_t>(message.data() + 8);
   incoming_ = {.to = Incoming::To::nobody, .id = token, .offset = offset, .left = head.payload_len};
   const auto found = exposed_.find(token);
   if (found == exposed_.end()) {
-    if (token < next_token_) return {};  // ended meanwhile
-    return fail(Errc::corrupt, "the peer pushed into memory it was never given");
+    if (token < next_token_) return {};  // the exposure has ended
+    return fail(Errc::corrupt, "the peer pushed into memory that was never exposed to it");
   }
   const Exposed& sink = found->second;
   if (!sink.writable || offset > sink.size || head.payload_len > sink.size - offset) {
-    return fail(Errc::corrupt, "the peer pushed {} bytes at {} of a {} of {}", head.payload_len,
-                offset, sink.writable ? "sink" : "source", sink.size);
+    return fail(Errc::corrupt, "the peer pushed {} bytes at offset {} of a {} of {} bytes",
+                head.payload_len, offset, sink.writable ? "sink" : "source", sink.size);
   }
   incoming_.to = Incoming::To::sink;
   return {};
 }
 
-Result<void> Connection::take_pull(const Head& head, ByteView message) {
+Result<void> Connection::handle_pull(const FrameHeader& head, ByteView message) {
   FF_TRY(check_size(message, std::tuple_size_v<PullMessage>));
-  const PullRequest asked{load_le<uint64_t>(message.data()), load_le<uint64_t>(message.data() + 8),
-                          load_le<uint64_t>(message.data() + 16),
-                          load_le<uint32_t>(message.data() + 24)};
+  const PullMessageFields asked{
+      load_le<uint64_t>(message.data()), load_le<uint64_t>(message.data() + 8),
+      load_le<uint64_t>(message.data() + 16), load_le<uint32_t>(message.data() + 24)};
   if (head.payload_len > 0 || asked.length == 0 || asked.length > kSegmentBytes) {
-    return fail(Errc::corrupt, "the peer pulls {} bytes at once", asked.length);
+    return fail(Errc::corrupt, "the peer sent an invalid pull of {} bytes", asked.length);
   }
   if (pulls_to_answer_ >= kPullsMax) {
-    return fail(Errc::corrupt, "the peer has more than {} pulls under way", kPullsMax);
+    return fail(Errc::corrupt, "the peer has more than {} pulls in progress", kPullsMax);
   }
   Outgoing answer;
-  append_frame(answer.bytes, {.kind = FrameKind::pulled}, as_text(pulled_message(asked.ticket)),
-               asked.length);
+  append_frame(answer.bytes, {.kind = FrameKind::pull_reply},
+               as_text(pull_reply_message(asked.ticket)), asked.length);
   const auto found = exposed_.find(asked.token);
   if (found == exposed_.end()) {
     if (asked.token >= next_token_) {
-      return fail(Errc::corrupt, "the peer pulled from memory it was never given");
+      return fail(Errc::corrupt, "the peer pulled from memory that was never exposed to it");
     }
-    answer.zeros = true;  // ended meanwhile
+    answer.zeros = true;  // the exposure has ended
   } else {
     const Exposed& source = found->second;
     if (source.writable || asked.offset > source.size ||
         asked.length > source.size - asked.offset) {
-      return fail(Errc::corrupt, "the peer pulled {} bytes at {} of a {} of {}", asked.length,
-                  asked.offset, source.writable ? "sink" : "source", source.size);
+      return fail(Errc::corrupt, "the peer pulled {} bytes at offset {} of a {} of {} bytes",
+                  asked.length, asked.offset, source.writable ? "sink" : "source", source.size);
     }
     answer.payload = source.memory + asked.offset;
     answer.token = asked.token;
@@ -244,38 +244,38 @@ Result<void> Connection::take_pull(const Head& head, ByteView message) {
   return {};
 }
 
-Result<void> Connection::take_pulled(const Head& head, ByteView message) {
-  FF_TRY(check_size(message, std::tuple_size_v<PulledMessage>));
+Result<void> Connection::handle_pull_reply(const FrameHeader& head, ByteView message) {
+  FF_TRY(check_size(message, std::tuple_size_v<PullReplyMessage>));
   const auto ticket = load_le<uint64_t>(message.data());
   incoming_ = {.to = Incoming::To::nobody, .id = ticket, .offset = 0, .left = head.payload_len};
   const auto found = pulls_.find(ticket);
   if (found == pulls_.end()) {
-    if (ticket < next_ticket_) return {};  // given up meanwhile
-    return fail(Errc::corrupt, "the peer answered a pull that was never asked");
+    if (ticket < next_ticket_) return {};  // the pull was abandoned
+    return fail(Errc::corrupt, "the peer answered a pull that was never sent");
   }
   if (head.payload_len != found->second.into.size()) {
-    return fail(Errc::corrupt, "the peer answered a pull of {} bytes with {}",
+    return fail(Errc::corrupt, "the peer answered a pull of {} bytes with {} bytes",
                 found->second.into.size(), head.payload_len);
   }
   incoming_.to = Incoming::To::pull;
   return {};
 }
 
-Result<void> Connection::take_region(const Head& head, ByteView message) {
+Result<void> Connection::handle_region(const FrameHeader& head, ByteView message) {
   FF_TRY(check_size(message, std::tuple_size_v<RegionMessage>));
   const auto id = load_le<uint32_t>(message.data());
   const auto size = load_le<uint64_t>(message.data() + 8);
-  if (size == 0 && bulk_ != nullptr) return bulk_->add_region({.id = id});
-  const auto fd = stream_->take_descriptor();
+  if (size == 0 && bulk_ != nullptr) return bulk_->apply_region_update({.id = id});
+  const auto fd = stream_->receive_descriptor();
   if (!fd || head.payload_len > 0) {
     return fail(Errc::corrupt, "the peer announced a region without its descriptor");
   }
-  const Bulk::Region region{id, size, *fd};
+  const Bulk::RegionUpdate region{id, size, *fd};
   if (bulk_ == nullptr) {
     ::close(*fd);
-    return fail(Errc::corrupt, "the peer announced a region on a connection without any");
+    return fail(Errc::corrupt, "the peer announced a shared region on a connection without them");
   }
-  return bulk_->add_region(region);
+  return bulk_->apply_region_update(region);
 }
 
 }  // namespace ff::net

@@ -1,4 +1,4 @@
-// frame.cc: the bytes of frame.h.
+// frame.cc: encoding and decoding of frames.
 #include "platform/net/frame.h"
 
 #include <array>
@@ -9,7 +9,7 @@ namespace ff::net {
 
 namespace {
 
-// Offsets in the head.
+// Offsets in the header.
 constexpr size_t kFrameMagicAt = 0;
 constexpr size_t kKindAt = 4;
 constexpr size_t kFlagsAt = 5;
@@ -21,7 +21,7 @@ constexpr size_t kMessageLenAt = 24;
 constexpr size_t kPayloadLenAt = 28;
 constexpr size_t kMessageCrcAt = 32;
 constexpr size_t kHeadCrcAt = 36;
-static_assert(kHeadCrcAt + sizeof(uint32_t) == kHeadBytes);
+static_assert(kHeadCrcAt + sizeof(uint32_t) == kFrameHeaderBytes);
 
 }  // namespace
 
@@ -41,10 +41,11 @@ std::string_view fault_name(FrameFault fault) {
   return "none";
 }
 
-void append_frame(std::string& out, Head head, std::string_view message, uint32_t payload_len) {
+void append_frame(std::string& out, FrameHeader head, std::string_view message,
+                  uint32_t payload_len) {
   FF_CHECK(message.size() <= kMessageMax && payload_len <= kPayloadMax);
   FF_CHECK(payload_len == 0 || is_bulk(head.kind));
-  std::array<std::byte, kHeadBytes> bytes;
+  std::array<std::byte, kFrameHeaderBytes> bytes;
   std::byte* const at = bytes.data();
   store_le<uint32_t>(at + kFrameMagicAt, kFrameMagic);
   store_le<uint8_t>(at + kKindAt, static_cast<uint8_t>(head.kind));
@@ -61,8 +62,8 @@ void append_frame(std::string& out, Head head, std::string_view message, uint32_
   out.append(message);
 }
 
-Result<Head> parse_head(ByteView bytes, FrameFault& fault) {
-  FF_CHECK(bytes.size() >= kHeadBytes);
+Result<FrameHeader> parse_frame_header(ByteView bytes, FrameFault& fault) {
+  FF_CHECK(bytes.size() >= kFrameHeaderBytes);
   const std::byte* const at = bytes.data();
   if (load_le<uint32_t>(at + kFrameMagicAt) != kFrameMagic) {
     fault = FrameFault::magic;
@@ -71,19 +72,19 @@ Result<Head> parse_head(ByteView bytes, FrameFault& fault) {
   }
   if (load_le<uint32_t>(at + kHeadCrcAt) != simd::crc32c(bytes.first(kHeadCrcAt))) {
     fault = FrameFault::head_crc;
-    return fail(Errc::corrupt, "the head of a frame does not match its CRC32C");
+    return fail(Errc::corrupt, "a frame header does not match its CRC32C");
   }
-  Head head;
+  FrameHeader head;
   const auto kind = load_le<uint8_t>(at + kKindAt);
   head.version = load_le<uint16_t>(at + kFrameVersionAt);
-  if (head.version != kWireVersion && kind != static_cast<uint8_t>(FrameKind::hello)) {
+  if (head.version != kProtocolVersion && kind != static_cast<uint8_t>(FrameKind::hello)) {
     fault = FrameFault::version;
-    return fail(Errc::newer_format, "a frame of wire version {} (this is {})", head.version,
-                kWireVersion);
+    return fail(Errc::newer_format, "a frame of protocol version {} (this is {})", head.version,
+                kProtocolVersion);
   }
   if (kind == 0 || kind > static_cast<uint8_t>(kLastFrameKind)) {
     fault = FrameFault::kind;
-    return fail(Errc::corrupt, "a frame of the unknown kind {}", kind);
+    return fail(Errc::corrupt, "a frame of unknown kind {}", kind);
   }
   head.kind = static_cast<FrameKind>(kind);
   head.flags = load_le<uint8_t>(at + kFlagsAt);
@@ -106,7 +107,7 @@ Result<Head> parse_head(ByteView bytes, FrameFault& fault) {
   return head;
 }
 
-Result<void> check_message(const Head& head, std::string_view message, FrameFault& fault) {
+Result<void> check_message(const FrameHeader& head, std::string_view message, FrameFault& fault) {
   if (simd::crc32c(as_bytes(message)) != head.message_crc) {
     fault = FrameFault::message_crc;
     return fail(Errc::corrupt, "a message does not match its CRC32C");

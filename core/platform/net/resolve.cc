@@ -1,5 +1,5 @@
-// resolve.cc: getaddrinfo on a thread of its own, for it may take minutes. The thread is detached:
-// whoever asked may be gone when it ends.
+// resolve.cc: runs getaddrinfo(3) on a thread of its own, since it may take minutes. The thread is
+// detached: the caller may be gone when it ends.
 #include "platform/net/resolve.h"
 
 #include <arpa/inet.h>
@@ -13,7 +13,7 @@
 #include <memory>
 #include <thread>
 
-#include "platform/base/handover.h"
+#include "platform/base/thread_result.h"
 
 namespace ff::net {
 
@@ -113,9 +113,9 @@ Task<Result<std::vector<SocketAddress>>> resolve(Loop& loop, Address address) {
     one.push_back(*numeric);
     co_return one;
   }
-  using Addresses = Handover<std::vector<SocketAddress>>;
-  auto taking = Addresses::take(loop, [address](std::shared_ptr<Addresses> handover) {
-    std::thread([handover, address] { handover->give(look_up(address)); }).detach();
+  using Addresses = ThreadResult<std::vector<SocketAddress>>;
+  auto taking = Addresses::wait(loop, [address](std::shared_ptr<Addresses> result) {
+    std::thread([result, address] { result->set(look_up(address)); }).detach();
   });
   co_return co_await std::move(taking);
 }

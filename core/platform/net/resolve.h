@@ -21,14 +21,14 @@ struct SocketAddress {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-// Numeric addresses and Unix paths, at once; an empty host is every address (IPv6 and IPv4).
-// Nothing when a name server has to be asked.
+// Converts numeric addresses and Unix paths without I/O; an empty host means all addresses (IPv6
+// and IPv4). Empty if a name has to be resolved.
 std::optional<SocketAddress> numeric_address(const Address& address);
-// The address as the kernel tells it, in numbers.
+// The numeric form of an address that the kernel returned.
 Address to_address(const SocketAddress& address);
-// What this machine calls itself; empty when that cannot be told.
+// gethostname(2); empty on failure.
 std::string host_name();
-// Every address of the name, in the order to try them. Errc::unreachable when there is none.
+// All addresses of the name, in the order to try them. Errc::unreachable: there are none.
 Task<Result<std::vector<SocketAddress>>> resolve(Loop& loop, Address address);
 
 }  // namespace ff::net

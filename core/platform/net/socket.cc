@@ -1,5 +1,5 @@
-// socket.cc: non-blocking sockets on a loop. Reads and writes gather; descriptors of Unix sockets
-// ride beside the next write.
+// socket.cc: non-blocking sockets on a loop with vectored reads and writes. Unix sockets pass file
+// descriptors with the next write (SCM_RIGHTS).
 #include "platform/net/socket.h"
 
 #include <netinet/in.h>
@@ -21,10 +21,11 @@ namespace {
 
 constexpr size_t kPiecesMax = 64;       // of one gathered read or write
 constexpr size_t kDescriptorsMax = 16;  // beside one message
-// Descriptors that came and whose frame has not been read: more than an honest peer has under way.
+// Limit of received descriptors whose frames have not been read; a correct peer needs fewer.
 constexpr size_t kDescriptorsHeldMax = 256;
 constexpr int kBacklog = 1024;
-// Of the low-water mark: below, packets are few; above, the sender would wait for the window.
+// Limits of SO_RCVLOWAT: below, wakeups are rare anyway; above, the sender would stall on the
+// receive window.
 constexpr size_t kMarkMin = 64 * kKiB;
 constexpr size_t kMarkMax = 256 * kKiB;
 
@@ -34,7 +35,7 @@ Error lost(int err) {
   return error;
 }
 
-// In a forked child of a test program a descriptor must not stay open.
+// Close-on-exec: child processes must not keep the socket open.
 Result<Fd> new_socket(int family) {
   Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return errno_error(errno, "socket");
@@ -42,7 +43,7 @@ Result<Fd> new_socket(int family) {
 }
 
 void set_option(int fd, int level, int name, int value) {
-  // What cannot be set costs speed, not correctness.
+  // Failures cost speed, not correctness.
   (void)::setsockopt(fd, level, name, &value, sizeof value);
 }
 
@@ -73,7 +74,7 @@ Task<Result<int>> connect_one(Loop& loop, const Fd& fd, SocketAddress address) {
   if (result == 0) co_return 0;
   if (errno != EINPROGRESS) co_return errno;
   FF_CO_TRY(const auto watch, loop.watch(fd.get()));
-  watch->wants_writable();
+  watch->arm_writable();
   FF_CO_TRY(co_await watch->writable.wait());
   int err = 0;
   socklen_t size = sizeof err;
@@ -128,7 +129,7 @@ Result<std::optional<size_t>> SocketStream::try_read(std::span<const ByteSpan> i
     return errno_error(EMFILE, "a descriptor came beyond the limit on open files (ulimit -n)");
   }
   if (received_.size() > kDescriptorsHeldMax) {
-    return fail(Errc::corrupt, "the peer sent {} descriptors that no frame speaks of",
+    return fail(Errc::corrupt, "the peer sent {} file descriptors without frames for them",
                 received_.size());
   }
   return std::optional(static_cast<size_t>(got));
@@ -161,7 +162,7 @@ Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> 
     sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0 && errno == EAGAIN) {
-    watch_->wants_writable();
+    watch_->arm_writable();
     return std::optional<size_t>();
   }
   if (sent < 0) return lost(errno);
@@ -169,8 +170,8 @@ Result<std::optional<size_t>> SocketStream::try_write(std::span<const ByteView> 
   return std::optional(static_cast<size_t>(sent));
 }
 
-// The kernel wakes nobody for less than the low-water mark (socket(7)); each packet of a large
-// payload would, otherwise.
+// Sets SO_RCVLOWAT (socket(7)): the kernel reports the socket readable only then, and not for each
+// packet of a large payload.
 void SocketStream::expect(size_t bytes) {
   if (socket_.peer.is_unix()) return;
   const size_t mark = bytes < kMarkMin ? 1 : std::min(bytes, kMarkMax);
@@ -192,7 +193,7 @@ std::string SocketStream::peer() const {
 
 std::string SocketStream::local() const { return socket_.local.text(); }
 
-std::optional<int> SocketStream::take_descriptor() {
+std::optional<int> SocketStream::receive_descriptor() {
   if (received_.empty()) return std::nullopt;
   const int fd = received_.front();
   received_.pop_front();
@@ -211,7 +212,7 @@ Task<Result<Socket>> connect_socket(Loop& loop, Address address) {
   }
   Error error = fail(Errc::unreachable, "{}",
                      tried.empty() ? address.text() + ": the name has no address" : tried);
-  error.hint = "Is the daemon running there, and the port open?";
+  error.hint = "Check that the daemon runs there and that the port is open.";
   co_return error;
 }
 
@@ -219,7 +220,7 @@ Result<std::unique_ptr<SocketListener>> SocketListener::listen(Loop& loop, const
   const auto numeric = numeric_address(address);
   if (!numeric) {
     Error error = fail(Errc::usage, "cannot listen on '{}': not a numeric address", address.text());
-    error.hint = "Give an address of this machine, or *:PORT for all of them.";
+    error.hint = "Give an address of this machine, or *:PORT for all addresses.";
     return error;
   }
   const int family = numeric->storage.ss_family;

@@ -16,12 +16,12 @@
 
 namespace ff::net {
 
-// A socket without its loop: from accept() it can be carried to another thread's loop.
+// A socket that is not bound to a loop: accept() can hand it to the loop of another thread.
 struct Socket {
   Fd fd;
   Address peer;
   Address local;
-  std::string peer_name = {};  // for messages; empty: the address, and "(tcp)" or "(shm)"
+  std::string peer_name = {};  // for messages; empty: the address with "(tcp)" or "(shm)"
 };
 
 class SocketStream final : public Stream {
@@ -39,7 +39,7 @@ class SocketStream final : public Stream {
   std::string local() const override;
   bool carries_descriptors() const override { return socket_.peer.is_unix(); }
   void send_descriptor(int fd) override { to_send_.push_back(fd); }
-  std::optional<int> take_descriptor() override;
+  std::optional<int> receive_descriptor() override;
 
   int fd() const { return socket_.fd.get(); }
   const Address& peer_address() const { return socket_.peer; }
@@ -48,23 +48,24 @@ class SocketStream final : public Stream {
   explicit SocketStream(Socket socket) : socket_(std::move(socket)) {}
 
   Socket socket_;
-  size_t mark_ = 1;  // low-water, of what is received
+  size_t mark_ = 1;  // SO_RCVLOWAT
   std::unique_ptr<FdWatch> watch_;
   std::deque<int> to_send_;
   std::deque<int> received_;
 };
 
-// Errc::unreachable, naming the address and every numeric one that was tried.
+// Errc::unreachable: the message names the address and every numeric address that was tried.
 Task<Result<Socket>> connect_socket(Loop& loop, Address address);
 
 class SocketListener {
  public:
-  // Port 0: one that is free. Errc::refused, Errc::exists (the address is in use), Errc::failed.
+  // Port 0: the kernel chooses a free port. Errc::refused, Errc::exists (the address is in use),
+  // Errc::failed.
   static Result<std::unique_ptr<SocketListener>> listen(Loop& loop, const Address& address);
   ~SocketListener();
 
   Task<Result<Socket>> accept();
-  // With the port that was chosen.
+  // With the port that the kernel chose.
   const Address& address() const { return address_; }
 
  private:

@@ -1,4 +1,4 @@
-// stream.cc: streams without descriptors beside the bytes, and whole messages over any stream.
+// stream.cc: defaults for streams without file descriptors, and transfers of complete messages.
 #include "platform/net/stream.h"
 
 #include "platform/base/check.h"
@@ -7,7 +7,7 @@ namespace ff::net {
 
 void Stream::send_descriptor(int) { FF_CHECK(!"this stream carries no descriptors"); }
 
-std::optional<int> Stream::take_descriptor() { return std::nullopt; }
+std::optional<int> Stream::receive_descriptor() { return std::nullopt; }
 
 Task<Result<void>> write_all(Stream& stream, ByteView bytes) {
   while (!bytes.empty()) {

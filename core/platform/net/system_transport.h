@@ -1,11 +1,12 @@
-// The machine's network. Each connection takes the fastest way that both ends have: shared memory
-// on one host, RDMA where there are devices on one fabric, else TCP, with TLS if it is wanted.
+// The machine's network. Each connection uses the fastest transport that both ends support: shared
+// memory on one host, RDMA if both have a device, else TCP, optionally with TLS.
 //
-// A client connects over TCP first, and the ends settle the way there (preface.h). A way that both
-// have but that does not carry bytes (devices on fabrics that do not meet, a proxy between what
-// seems to be one host) is left out for a while, for that address.
+// A client connects over TCP first, and the ends negotiate the transport there (preface.h). A
+// transport that both support but that does not work (RDMA fabrics without a route, a proxy in
+// front of an apparently local address) is excluded for that address for a minute.
 //
-// One a process, for all of its loops, which outlive it; it is destroyed when none of them runs.
+// One per process, shared by all of its loops. The loops outlive it; no loop may run while it is
+// destroyed.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 #include "platform/auth/key.h"
 #include "platform/auth/token.h"
 #include "platform/net/preface.h"
-#include "platform/net/region.h"
+#include "platform/net/shared_region.h"
 #include "platform/net/tls.h"
 #include "platform/net/transport.h"
 #include "platform/net/verbs.h"
@@ -27,21 +28,21 @@
 namespace ff::net {
 
 // --net
-enum class NetUse : uint8_t {
+enum class NetMode : uint8_t {
   automatic,
-  tcp,    // nothing else, on one host as well
-  verbs,  // RDMA or nothing
+  tcp,    // TCP only, on one host too
+  verbs,  // RDMA only
 };
 
 struct TransportOptions {
-  NetUse use = NetUse::automatic;
+  NetMode mode = NetMode::automatic;
   VerbsOptions verbs = {};
-  // TCP as TLS alone; then there is no RDMA, which is not encrypted.
+  // All TCP connections use TLS; disables RDMA, which is not encrypted.
   std::shared_ptr<const TlsContext> tls = nullptr;
-  // The cluster's. The set-up of RDMA proves it; for all else the handshake does (rpc/handshake.h).
+  // The cluster key, proven in the set-up of RDMA. Other transports prove it in rpc/handshake.h.
   std::optional<auth::Key> key = {};
-  // A user's, in place of the key, which the handshake proves. Then there is no RDMA: whoever has a
-  // queue pair may try the keys of all memory that a device has registered (verbs_setup.h).
+  // A user's token instead of the key, proven in the handshake. Disables RDMA: the owner of a queue
+  // pair can try the keys of all memory that the device has registered (verbs_setup.h).
   std::optional<auth::Token> token = {};
 };
 
@@ -50,63 +51,66 @@ class SystemTransport final : public Transport {
   explicit SystemTransport(TransportOptions options);
   ~SystemTransport() override;
 
-  // Errc::refused: a certificate or key that one end does not accept, or no way in common.
-  // Errc::unsupported: --net verbs without a device. "unix:" addresses are shared memory.
+  // Errc::refused: one end does not accept the other's certificate or key, or the ends have no
+  // transport in common. Errc::unsupported: --net verbs without a device. "unix:" addresses use
+  // shared memory.
   Task<Result<std::unique_ptr<Connection>>> connect(Loop& loop, Address to) override;
   // Errc::unsupported: --net verbs without a device.
   Result<std::unique_ptr<Listener>> listen(Loop& loop, const Address& at) override;
 
-  // Zeros, in whole pages, which peers on this host reach in place and devices register once. They
-  // stay until the transport is destroyed. Any thread.
-  Result<ByteSpan> memory(uint64_t size);
-  // Memory of somebody else's, mapped from `fd`, in whole: peers of the loop's connections reach it
-  // as well, until it is given back, which the same loop does. Then nobody uses it any more.
-  std::shared_ptr<const Region> adopt(Loop& loop, ByteSpan memory, Fd fd);
-  void give_back(Loop& loop, const Region& region);
-  // The RDMA device that the loop's connections use, "mlx5_0"; empty while there is none.
+  // Zeroed whole pages that peers on this host access in place and that RDMA devices register once.
+  // Freed with the transport. Thread-safe.
+  Result<ByteSpan> allocate_shared_memory(uint64_t size);
+  // Shares memory that the caller owns and has mapped completely from `fd` with the peers of the
+  // loop's connections, until the same loop calls release_memory(). It must not be in use then.
+  std::shared_ptr<const SharedRegion> adopt_memory(Loop& loop, ByteSpan memory, Fd fd);
+  void release_memory(Loop& loop, const SharedRegion& region);
+  // The RDMA device of the loop's connections, such as "mlx5_0"; empty: none.
   std::string rdma_device(Loop& loop);
-  // Until what the loop's closed connections had sent over RDMA has arrived, or they gave up.
-  Task<void> settled(Loop& loop);
+  // Waits until all data that closed connections of the loop sent over RDMA is acknowledged, or
+  // timed out.
+  Task<void> drain(Loop& loop);
 
  private:
-  class SystemArrival;
+  class SystemIncomingConnection;
   class SystemListener;
-  // An open device, and what it was told of memory() and adopt(), by the region's number.
+  // An open device, and the regions that it may cache registrations for, by region id.
   struct Device {
     std::unique_ptr<VerbsDevice> verbs;
-    std::map<uint32_t, VerbsMemory::Lasting> lasting;
+    std::map<uint32_t, VerbsRegistrationCache::CacheableRange> cacheable;
   };
-  // The devices of one loop, touched by it alone.
-  struct OfLoop {
-    std::vector<Device> devices;  // the last is in use; lost ones wait for their connections
-    std::map<uint32_t, std::shared_ptr<const Region>> adopted;
-    std::optional<Error> error;  // why there is none, as of
-    int64_t looked_ns = 0;
+  // The devices of one loop, accessed by that loop only.
+  struct LoopState {
+    std::vector<Device> devices;  // the last is in use; failed ones wait for their connections
+    std::map<uint32_t, std::shared_ptr<const SharedRegion>> adopted;
+    std::optional<Error> error;  // why there is no device, as of checked_ns
+    int64_t checked_ns = 0;
   };
-  // A way that did not work.
-  struct Failed {
-    Ways ways = 0;
+  // Transports that did not work for one address.
+  struct FailedTransports {
+    TransportKinds kinds = 0;
     int64_t until_ns = 0;
   };
 
-  OfLoop& of(Loop& loop);
+  LoopState& state_of(Loop& loop);
   Result<VerbsDevice*> device(Loop& loop);
-  // What this end can, between these addresses.
-  Result<Ways> ways(Loop& loop, const Address& local, const Address& peer);
-  Ways failed_ways(Loop& loop, const Address& to);
-  void leave_out(Loop& loop, const Address& to, Way way, const Error& error);
-  Result<std::unique_ptr<Connection>> shared(Loop& loop, Socket socket);
-  Task<Result<std::unique_ptr<Connection>>> attempt(Loop& loop, Address to, Way& way);
+  // The transports that this end supports between these addresses.
+  Result<TransportKinds> available_transports(Loop& loop, const Address& local,
+                                              const Address& peer);
+  TransportKinds failed_transports(Loop& loop, const Address& to);
+  void exclude(Loop& loop, const Address& to, TransportKind kind, const Error& error);
+  Result<std::unique_ptr<Connection>> make_shm_connection(Loop& loop, Socket socket);
+  Task<Result<std::unique_ptr<Connection>>> attempt(Loop& loop, Address to, TransportKind& kind);
   Task<Result<std::unique_ptr<Connection>>> accept(Loop& loop, Socket socket);
   Task<Result<std::unique_ptr<Stream>>> secured(std::unique_ptr<SocketStream> socket,
                                                 std::string host);
 
   const TransportOptions options_;
-  RegionSet regions_;
-  std::mutex mutex_;  // of the three below
-  std::vector<std::shared_ptr<const Region>> memory_;
-  std::map<Loop*, OfLoop> of_loops_;
-  std::map<std::string, Failed> failed_;  // by address
+  SharedRegionSet regions_;
+  std::mutex mutex_;  // guards the next three
+  std::vector<std::shared_ptr<const SharedRegion>> memory_;
+  std::map<Loop*, LoopState> loop_states_;
+  std::map<std::string, FailedTransports> failed_;  // by address
   auth::SecureRng rng_;
 };
 

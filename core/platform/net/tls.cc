@@ -1,5 +1,5 @@
-// tls.cc: one TLS connection. OpenSSL makes records and asks through a BIO for the socket's bytes;
-// whatever it cannot have at once becomes the event to wait for.
+// tls.cc: one TLS connection. OpenSSL accesses the socket through a BIO; if the socket would block,
+// the stream waits for the corresponding event.
 #include "platform/net/tls.h"
 
 #include <arpa/inet.h>
@@ -12,11 +12,11 @@
 #include <cstring>
 
 #include "platform/base/check.h"
-#include "platform/net/tls_calls.h"
+#include "platform/net/tls_bio.h"
 
 namespace ff::net {
 
-bio_method_st* TlsStream::Calls::make_method() {
+bio_method_st* TlsStream::SocketBio::make_method() {
   BIO_METHOD* const method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "ff socket");
   if (method == nullptr) return nullptr;
   BIO_meth_set_read_ex(method, read);
@@ -25,7 +25,7 @@ bio_method_st* TlsStream::Calls::make_method() {
   return method;
 }
 
-int TlsStream::Calls::read(BIO* bio, char* into, size_t size, size_t* got) {
+int TlsStream::SocketBio::read(BIO* bio, char* into, size_t size, size_t* got) {
   auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
   *got = 0;
@@ -44,7 +44,7 @@ int TlsStream::Calls::read(BIO* bio, char* into, size_t size, size_t* got) {
   return *got > 0 ? 1 : 0;
 }
 
-int TlsStream::Calls::write(BIO* bio, const char* from, size_t size, size_t* wrote) {
+int TlsStream::SocketBio::write(BIO* bio, const char* from, size_t size, size_t* wrote) {
   auto& stream = *static_cast<TlsStream*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
   *wrote = 0;
@@ -62,7 +62,7 @@ int TlsStream::Calls::write(BIO* bio, const char* from, size_t size, size_t* wro
   return 1;
 }
 
-long TlsStream::Calls::control(BIO* bio, int command, long, void*) {
+long TlsStream::SocketBio::control(BIO* bio, int command, long, void*) {
   if (command == BIO_CTRL_FLUSH) return 1;
   if (command == BIO_CTRL_EOF) return static_cast<TlsStream*>(BIO_get_data(bio))->socket_ended_;
   return 0;
@@ -93,7 +93,7 @@ Result<void> TlsStream::start(bool as_client) {
   return expect_host(host_);
 }
 
-// Only a certificate with this name among its subject alternative names will do.
+// Requires a certificate with this name among its subject alternative names.
 Result<void> TlsStream::expect_host(std::string host) {
   host.resize(std::min(host.find('%'), host.size()));  // the zone of fe80::1%eth0
   X509_VERIFY_PARAM* const rules = SSL_get0_param(ssl_);
@@ -103,12 +103,12 @@ Result<void> TlsStream::expect_host(std::string host) {
   size_t size = 0;
   if (::inet_pton(AF_INET, host.c_str(), address.data()) == 1) size = sizeof(in_addr);
   if (::inet_pton(AF_INET6, host.c_str(), address.data()) == 1) size = sizeof(in6_addr);
-  // Without a name OpenSSL would check none.
+  // Without a name OpenSSL checks none.
   const bool set = size > 0 ? X509_VERIFY_PARAM_set1_ip(rules, address.data(), size) == 1
                             : !host.empty() && SSL_set_tlsext_host_name(ssl_, host.c_str()) == 1 &&
                                   X509_VERIFY_PARAM_set1_host(rules, host.data(), host.size()) == 1;
   if (set) return {};
-  return fail(Errc::usage, "'{}' is not a host that a certificate could be for", host);
+  return fail(Errc::usage, "'{}' is not a valid host name for a certificate", host);
 }
 
 Task<Result<std::unique_ptr<TlsStream>>> TlsStream::connect(
@@ -133,17 +133,18 @@ Task<Result<void>> TlsStream::shake_hands() {
   for (;;) {
     ERR_clear_error();
     auto next = outcome(SSL_do_handshake(ssl_));
-    if (!next) co_return std::move(next).error().within(peer() + ": ");
+    if (!next) co_return std::move(next).error().with_context(peer() + ": ");
     if (*next == Outcome::done) co_return {};
     if (*next == Outcome::ended) {
-      co_return fail(Errc::unreachable, "{}: the peer ended the TLS handshake", peer());
+      co_return fail(Errc::unreachable,
+                     "{}: the peer closed the connection during the TLS handshake", peer());
     }
     Event& event = *next == Outcome::wants_read ? socket_->readable() : socket_->writable();
     FF_CO_TRY(co_await event.wait());
   }
 }
 
-// What a call of OpenSSL came to that returned `returned`. After an error nothing works any more.
+// Converts the return value of an OpenSSL call. An error fails the stream for good.
 Result<TlsStream::Outcome> TlsStream::outcome(int returned) {
   const int code = SSL_get_error(ssl_, returned);
   switch (code) {
@@ -157,13 +158,13 @@ Result<TlsStream::Outcome> TlsStream::outcome(int returned) {
 
 Error TlsStream::failure(int code) {
   if (socket_error_) return *socket_error_;
-  // The last one is what OpenSSL made of those before it.
+  // The last error in the queue is the summary of the others.
   const unsigned long last = ERR_peek_last_error();
   const int reason = ERR_GET_LIB(last) == ERR_LIB_SSL ? ERR_GET_REASON(last) : 0;
   const long verified = SSL_get_verify_result(ssl_);
   const std::string text = ssl_error_text();
   if (socket_ended_ || code != SSL_ERROR_SSL) {
-    return fail(Errc::unreachable, "the connection was cut off, without the end that TLS has");
+    return fail(Errc::unreachable, "the connection was cut off without a TLS close_notify");
   }
   if (reason == SSL_R_CERTIFICATE_VERIFY_FAILED) {
     Error error =
@@ -195,14 +196,14 @@ Result<std::optional<size_t>> TlsStream::try_read(std::span<const ByteSpan> into
       size_t part = 0;
       const int returned = SSL_read_ex(ssl_, piece.data(), piece.size(), &part);
       if (returned == 1) {
-        // A write may have waited for what has just been read.
+        // A write may have been waiting for the bytes just read.
         write_wants_read_ = false;
         got += part;
         piece = piece.subspan(part);
         continue;
       }
       auto result = outcome(returned);
-      if (got > 0) return std::optional(got);  // the next call tells
+      if (got > 0) return std::optional(got);  // the next call returns the error
       if (!result) return std::move(result).error();
       if (*result == Outcome::ended) return std::optional<size_t>(0);
       read_wants_write_ = *result == Outcome::wants_write;
@@ -212,7 +213,7 @@ Result<std::optional<size_t>> TlsStream::try_read(std::span<const ByteSpan> into
   return std::optional(got);
 }
 
-// The record's bytes follow the first `skip` bytes of the pieces.
+// Fills the record with the bytes after the first `skip` bytes of the pieces.
 void TlsStream::fill_record(std::span<const ByteView> from, size_t skip) {
   for (ByteView piece : from) {
     const size_t skipped = std::min(skip, piece.size());
@@ -224,8 +225,9 @@ void TlsStream::fill_record(std::span<const ByteView> from, size_t skip) {
   }
 }
 
-// A record that OpenSSL has begun must be offered again as it was: the copy stays until it is sent.
-// Its bytes count as taken only then, so that the caller waits for the socket until all is there.
+// A record that OpenSSL has begun to write must be passed again unchanged, so the copy stays until
+// it is sent. Its bytes are reported as accepted only then, so that the caller waits for the
+// socket.
 Result<std::optional<size_t>> TlsStream::try_write(std::span<const ByteView> from) {
   if (closed_) return fail(Errc::unreachable, "the connection is closed");
   if (error_) return *error_;
@@ -261,7 +263,7 @@ Event& TlsStream::writable() {
 void TlsStream::close() {
   if (closed_) return;
   closed_ = true;
-  // Says that this is the end, if the socket takes it at once.
+  // Sends close_notify if the socket accepts it at once.
   if (ssl_ != nullptr && !error_ && SSL_is_init_finished(ssl_)) {
     ERR_clear_error();
     SSL_shutdown(ssl_);

@@ -1,9 +1,9 @@
-// TLS 1.3 under a connection (connection.h), over a TCP socket. Both sides show a certificate and
-// verify the other's against the same file of authorities; the client also checks that the
-// certificate is for the host it meant to reach. What a peer may do is not decided here: whoever
-// has a certificate of the authority is let in, and the handshake above asks for its key.
+// TLS 1.3 for a connection (connection.h), over a TCP socket. Both sides present a certificate and
+// verify the other's against the same CA file; the client also checks the host name. TLS
+// authenticates only: every peer with a certificate of the CA is accepted, and the handshake above
+// (rpc/handshake.h) checks its key.
 //
-// There is no resumption and no early data: connections are few and last long.
+// No session resumption and no early data: connections are few and long-lived.
 #pragma once
 
 #include <array>
@@ -26,16 +26,16 @@ namespace ff::net {
 
 // PEM files.
 struct TlsFiles {
-  std::string cert;  // ours, then those between it and the authority
-  std::string key;   // ours, not encrypted
-  std::string ca;    // the authorities that we trust
+  std::string cert;  // own certificate, followed by the intermediate certificates
+  std::string key;   // own private key, not encrypted
+  std::string ca;    // trusted CA certificates
 };
 
-// What all TLS connections of a process share. Any thread may use it.
+// Shared by all TLS connections of a process. Thread-safe.
 class TlsContext {
  public:
-  // Errors name the file. Errc::refused: a key that others may read (group too, unless it is
-  // root's), a certificate that is not valid now. Errc::usage: files that hold something else.
+  // Errors name the file. Errc::refused: a key that others can read (or the group, unless root owns
+  // it), or a certificate that is not valid now. Errc::usage: files with other content.
   static Result<std::shared_ptr<const TlsContext>> make(io::Disk& disk, const TlsFiles& files);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
@@ -47,16 +47,17 @@ class TlsContext {
   Result<void> load(io::Disk& disk, const TlsFiles& files);
 
   ssl_ctx_st* context_ = nullptr;
-  bio_method_st* socket_method_ = nullptr;  // TlsStream's
+  bio_method_st* socket_method_ = nullptr;  // TlsStream::SocketBio
 };
 
 class TlsStream final : public Stream {
  public:
-  // The handshake, without a time limit. Errc::refused: a certificate that one of us does not
-  // accept, or not the one of `host`, a name or numeric address. Errc::corrupt: no TLS 1.3.
+  // The handshake, without a time limit. Errc::refused: one side does not accept the other's
+  // certificate, or it is not valid for `host` (a name or numeric address). Errc::corrupt: the peer
+  // does not speak TLS 1.3.
   //
-  // The client is done before the server has seen its certificate: a server that refuses it says so
-  // in the client's first read.
+  // The client finishes before the server has verified its certificate: a refusal is reported by
+  // the client's first read.
   static Task<Result<std::unique_ptr<TlsStream>>> connect(std::unique_ptr<SocketStream> socket,
                                                           std::shared_ptr<const TlsContext> context,
                                                           std::string host);
@@ -64,21 +65,23 @@ class TlsStream final : public Stream {
                                                          std::shared_ptr<const TlsContext> context);
   ~TlsStream() override;
 
-  // Errc::unreachable also when the peer is gone without a word: somebody may have cut it off.
+  // Errc::unreachable also if the stream ends without close_notify: an attacker may have truncated
+  // it.
   Result<std::optional<size_t>> try_read(std::span<const ByteSpan> into) override;
   Result<std::optional<size_t>> try_write(std::span<const ByteView> from) override;
-  // The event that the last try_ needs: a read may have to write first, and a write to read.
+  // The event that the last try_read()/try_write() waits for: TLS may have to write before it can
+  // read, and the reverse.
   Event& readable() override;
   Event& writable() override;
   void close() override;
   std::string peer() const override;
   std::string local() const override { return socket_->local(); }
 
-  // For the calls of OpenSSL that want bytes of the socket.
-  struct Calls;
+  // The BIO callbacks (tls_bio.h).
+  struct SocketBio;
 
  private:
-  // Plaintext of one record, the most there can be.
+  // Maximum plaintext of one record.
   static constexpr size_t kRecordBytes = 16 * kKiB;
   enum class Outcome : uint8_t { done, wants_read, wants_write, ended };
 
@@ -93,14 +96,14 @@ class TlsStream final : public Stream {
   std::unique_ptr<SocketStream> socket_;
   std::shared_ptr<const TlsContext> context_;
   ssl_st* ssl_ = nullptr;
-  std::string host_;                   // client: whom we expect
-  std::optional<Error> socket_error_;  // met below OpenSSL
+  std::string host_;                   // client: the expected host
+  std::optional<Error> socket_error_;  // error of the socket, below OpenSSL
   bool socket_ended_ = false;
-  std::optional<Error> error_;  // nothing works any more
+  std::optional<Error> error_;  // the stream has failed for good
   bool closed_ = false;
   bool read_wants_write_ = false;
   bool write_wants_read_ = false;
-  // Taken from the pieces of a try_write; kept, with its size, while the socket takes nothing.
+  // Plaintext copied from the pieces of try_write(); kept while the socket accepts nothing.
   std::array<std::byte, kRecordBytes> record_;
   size_t record_size_ = 0;
 };

@@ -1,5 +1,5 @@
-// tls_context.cc: certificates and keys from files. What is wrong with them is told here, at the
-// start of a daemon, and not at its first connection.
+// tls_context.cc: loads and checks certificates and keys, so that a daemon reports problems at its
+// start and not at its first connection.
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -9,7 +9,7 @@
 
 #include "platform/base/check.h"
 #include "platform/net/tls.h"
-#include "platform/net/tls_calls.h"
+#include "platform/net/tls_bio.h"
 
 namespace ff::net {
 
@@ -49,7 +49,7 @@ Result<std::string> read_whole(io::File& file) {
 }
 
 Result<BioPtr> open_pem(io::Disk& disk, const std::string& path) {
-  FF_TRY(const auto file, disk.open(path, {.access = io::Access::read}));
+  FF_TRY(const auto file, disk.open(path, {.access = io::AccessMode::read}));
   FF_TRY(const std::string text, read_whole(*file));
   BioPtr copy(BIO_new(BIO_s_mem()));
   FF_CHECK(copy != nullptr);
@@ -57,14 +57,14 @@ Result<BioPtr> open_pem(io::Disk& disk, const std::string& path) {
   return copy;
 }
 
-// A key that only its owner may read; or root's, which a group may read that the daemon is in.
+// Accepts a key that only its owner can read, or a key of root that its group can read too.
 Result<BioPtr> open_key(io::Disk& disk, const std::string& path) {
-  FF_TRY(const auto file, disk.open(path, {.access = io::Access::read}));
+  FF_TRY(const auto file, disk.open(path, {.access = io::AccessMode::read}));
   FF_TRY(const auto info, file->info());
   const uint32_t forbidden = info.uid == 0 ? 037 : 077;
   if ((info.mode & forbidden) != 0) {
     Error error =
-        fail(Errc::refused, "{}: others may use this key, its mode is {:o}", path, info.mode);
+        fail(Errc::refused, "{}: other users can read this key, its mode is {:o}", path, info.mode);
     error.hint =
         fmt::format("Run chmod 600 {} (and make a new key if somebody has read it).", path);
     return error;
@@ -86,19 +86,19 @@ Result<void> check_valid_now(const std::string& path, const X509* cert) {
   const ASN1_TIME* const last = X509_get0_notAfter(cert);
   if (X509_cmp_current_time(last) < 0) {
     Error error = fail(Errc::refused, "{}: the certificate has expired on {}", path, text_of(last));
-    error.hint = "Let its authority make a new one, and put it there.";
+    error.hint = "Install a new certificate from its CA.";
     return error;
   }
   if (X509_cmp_current_time(first) > 0) {
     Error error =
         fail(Errc::refused, "{}: the certificate is valid from {} only", path, text_of(first));
-    error.hint = "Is this machine's clock right?";
+    error.hint = "Check the clock of this machine.";
     return error;
   }
   return {};
 }
 
-// The next certificate of the file; null at its end.
+// The next certificate of the file; null at the end.
 Result<CertPtr> next_certificate(const std::string& path, BIO* pem) {
   ERR_clear_error();
   CertPtr cert(PEM_read_bio_X509(pem, nullptr, nullptr, nullptr));
@@ -132,7 +132,7 @@ Result<void> use_certificates(SSL_CTX* context, io::Disk& disk, const std::strin
 Result<void> use_key(SSL_CTX* context, io::Disk& disk, const TlsFiles& files) {
   FF_TRY(const auto pem, open_key(disk, files.key));
   ERR_clear_error();
-  // A daemon has nobody to ask for a pass phrase.
+  // A daemon cannot ask for a pass phrase.
   const auto no_phrase = [](char*, int, int, void*) { return -1; };
   const KeyPtr key(PEM_read_bio_PrivateKey(pem.get(), nullptr, no_phrase, nullptr));
   if (key == nullptr) {
@@ -182,14 +182,14 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(io::Disk& disk, const
 Result<void> TlsContext::load(io::Disk& disk, const TlsFiles& files) {
   ERR_clear_error();
   context_ = SSL_CTX_new(TLS_method());
-  socket_method_ = TlsStream::Calls::make_method();
+  socket_method_ = TlsStream::SocketBio::make_method();
   FF_CHECK(context_ != nullptr && socket_method_ != nullptr);
   FF_CHECK(SSL_CTX_set_min_proto_version(context_, TLS1_3_VERSION) == 1);
   FF_CHECK(SSL_CTX_set_max_proto_version(context_, TLS1_3_VERSION) == 1);
   SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);
   FF_CHECK(SSL_CTX_set_num_tickets(context_, 0) == 1);
-  // Several records with one read of the socket.
+  // Read-ahead: one read of the socket may return several records.
   SSL_CTX_set_read_ahead(context_, 1);
   SSL_CTX_set_default_read_buffer_len(context_, kReadBufferBytes);
   FF_TRY(use_certificates(context_, disk, files.cert));

@@ -1,6 +1,6 @@
-// The transport seam: how a process comes to connections. `SystemTransport` (system_transport.h) is
-// the machine's network, `SimNet` (sim/sim_net.h) makes simulated ones. rpc/ is written against
-// this alone.
+// The transport seam: how a process makes connections. `SystemTransport` (system_transport.h) uses
+// the machine's network, `SimNet` (sim/sim_net.h) a simulated one. rpc/ depends on this interface
+// only.
 #pragma once
 
 #include <memory>
@@ -14,29 +14,30 @@
 
 namespace ff::net {
 
-// A peer that has come. What is left to do before frames can flow (a TLS handshake, the set-up of
-// queue pairs) waits for the peer, so it is not done by accept().
-class Arrival {
+// An accepted connection before its set-up. The rest of the set-up (TLS handshake, queue pairs)
+// waits for the peer, so accept() does not do it.
+class IncomingConnection {
  public:
-  virtual ~Arrival() = default;
+  virtual ~IncomingConnection() = default;
   // Its address, for messages.
   virtual std::string peer() const = 0;
-  // The connection, owned by `loop`, which may be another one than the listener's. Once.
+  // Completes the set-up. `loop` owns the connection and may differ from the listener's loop. Call
+  // it once.
   virtual Task<Result<std::unique_ptr<Connection>>> open(Loop& loop) = 0;
 };
 
 class Listener {
  public:
   virtual ~Listener() = default;
-  // With the port that was chosen.
+  // With the port that the kernel chose.
   virtual const Address& address() const = 0;
-  virtual Task<Result<std::unique_ptr<Arrival>>> accept() = 0;
+  virtual Task<Result<std::unique_ptr<IncomingConnection>>> accept() = 0;
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Errc::unreachable names the address and the cause.
+  // Errc::unreachable: the message names the address and the cause.
   virtual Task<Result<std::unique_ptr<Connection>>> connect(Loop& loop, Address to) = 0;
   virtual Result<std::unique_ptr<Listener>> listen(Loop& loop, const Address& at) = 0;
 };

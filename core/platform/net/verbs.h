@@ -1,12 +1,12 @@
-// Connections over RDMA: frames are SENDs and RECVs on a reliable queue pair, bulk is RDMA WRITE
-// and READ, so that the peer's processor has no part in it. Two ends meet over TCP (verbs_setup.h);
-// the TCP connection stays open and says nothing more: when it ends, so does the peer.
+// Connections over RDMA: frames use SEND and RECV on a reliable queue pair, bulk transfers use RDMA
+// WRITE and READ without the peer's CPU. The ends exchange their endpoints over TCP
+// (verbs_setup.h); the TCP connection stays open and idle, and its end signals the peer's death.
 //
-//   auto device = VerbsDevice::open(loop, options);        one a process and loop
-//   connect_socket() or accept()  ->  connect_verbs()      both ends alike
+//   auto device = VerbsDevice::open(loop, options);        one per loop
+//   connect_socket() or accept()  ->  connect_verbs()      on both ends
 //
-// Connections of a device that is lost, or whose port goes down, fail. RDMA is for trusted fabrics:
-// what travels is not encrypted.
+// Connections fail if the device fails or its port goes down. Use RDMA on trusted fabrics only: it
+// is not encrypted.
 #pragma once
 
 #include <memory>
@@ -22,27 +22,27 @@
 #include "platform/base/task.h"
 #include "platform/net/connection.h"
 #include "platform/net/socket.h"
-#include "platform/net/verbs_memory.h"
-#include "platform/net/verbs_parts.h"
+#include "platform/net/verbs_handles.h"
+#include "platform/net/verbs_registration_cache.h"
 
 namespace ff::net {
 
-class VerbsQueue;
+class VerbsQueuePair;
 
 struct VerbsOptions {
-  std::string device;         // "mlx5_0"; empty: the first with an active port
-  uint8_t port = 0;           // of the device, from 1; 0: the first that is active
-  int gid_index = -1;         // in the port's table; -1: on Ethernet the IPv4 one of RoCE v2
-  uint8_t service_level = 0;  // InfiniBand: fabrics map it to a virtual lane; RoCE: VLAN priority
-  uint8_t traffic_class = 0;  // RoCE: the DSCP in the upper six bits
-  bool poll = false;          // the loop polls and never sleeps: latency for a whole core
+  std::string device;         // "mlx5_0"; empty: the first device with an active port
+  uint8_t port = 0;           // port number, from 1; 0: the first active port
+  int gid_index = -1;         // in the port's GID table; -1: on Ethernet the RoCE v2 IPv4 GID
+  uint8_t service_level = 0;  // InfiniBand: service level; RoCE: VLAN priority
+  uint8_t traffic_class = 0;  // RoCE: DSCP in the upper six bits
+  bool poll = false;          // busy polling: lower latency for a whole core
 };
 
 class VerbsDevice {
  public:
-  // Errc::unsupported, with a hint, where there is no such device or none can be used.
+  // Errc::unsupported, with a hint: no such device, or no usable one.
   static Result<std::unique_ptr<VerbsDevice>> open(Loop& loop, VerbsOptions options);
-  // Its connections have gone before.
+  // Its connections must be destroyed before.
   ~VerbsDevice();
   VerbsDevice(const VerbsDevice&) = delete;
   VerbsDevice& operator=(const VerbsDevice&) = delete;
@@ -50,16 +50,17 @@ class VerbsDevice {
   Loop& loop() const { return loop_; }
   const std::string& name() const { return name_; }
   const VerbsPort& port() const { return port_; }
-  // For good: it must be opened again.
-  bool lost() const { return lost_; }
-  // Exposed memory and local buffers are registered here; pools are best told as lasting.
-  VerbsMemory& memory() { return *memory_; }
-  // Until what closed connections had sent has arrived, or they gave up: before a process ends.
-  Task<void> settled();
+  // The device has failed permanently and must be opened again.
+  bool failed() const { return failed_; }
+  // Registrations of exposed memory and local buffers. Declare memory pools cacheable there.
+  VerbsRegistrationCache& registrations() { return *registrations_; }
+  // Waits until all data of closed connections is acknowledged or timed out. Call it before the
+  // process exits.
+  Task<void> drain();
 
  private:
-  friend class VerbsQueue;
-  class Asked;
+  friend class VerbsQueuePair;
+  class LoopPoller;
 
   VerbsDevice(Loop& loop, VerbsOptions options);
   Result<void> use(VerbsPtr<ibv_context> context);
@@ -68,43 +69,43 @@ class VerbsDevice {
   Result<void> start();
   Task<void> watch_completions();
   Task<void> watch_events();
-  void take_event(int type, VerbsQueue* queue, int port);
-  void take_loss();
-  void lose_all(const Error& error);
-  // Errc::unreachable: not any more, or not now.
+  void handle_event(int type, VerbsQueuePair* queue, int port);
+  void handle_fatal_event();
+  void fail_all(const Error& error);
+  // Errc::unreachable: the device has failed, or its port is down.
   Result<void> check_alive() const;
   // Keeps a closed queue until its last sends have arrived.
-  void linger(std::shared_ptr<VerbsQueue> queue);
+  void linger(std::shared_ptr<VerbsQueuePair> queue);
 
   Loop& loop_;
   VerbsOptions options_;
   std::string name_;
   VerbsPort port_;
   auth::SecureRng rng_;
-  bool lost_ = false;
+  bool failed_ = false;
 
   VerbsPtr<ibv_context> context_;
   VerbsPtr<ibv_pd> domain_;
   VerbsPtr<ibv_comp_channel> channel_;
-  std::unique_ptr<VerbsMemory> memory_;
+  std::unique_ptr<VerbsRegistrationCache> registrations_;
   std::unique_ptr<FdWatch> completions_;
   std::unique_ptr<FdWatch> events_;
-  std::unique_ptr<Asked> asked_;
-  std::set<VerbsQueue*> queues_;
+  std::unique_ptr<LoopPoller> loop_poller_;
+  std::set<VerbsQueuePair*> queues_;
   Gate lingering_;
   Gate gate_;
 };
 
-struct VerbsSide {
+struct VerbsRole {
   bool is_client = false;
-  std::optional<auth::Key> key = {};  // of the cluster: both ends prove to hold it, or have none
+  std::optional<auth::Key> key = {};  // cluster key; both ends must prove it, or both have none
 };
 
-// Makes a connection of a TCP connection. When it is there, bytes have gone both ways over RDMA.
-// Errc::unreachable, Errc::refused (another key), Errc::corrupt (the peer said something else than
-// a set-up), Errc::newer_format, Errc::deadline.
+// Sets up an RDMA connection over a TCP connection, and verifies that bytes arrive in both
+// directions. Errc::unreachable, Errc::refused (different keys), Errc::corrupt (invalid set-up
+// message), Errc::newer_format, Errc::deadline.
 Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device,
                                                         std::unique_ptr<SocketStream> socket,
-                                                        VerbsSide side);
+                                                        VerbsRole side);
 
 }  // namespace ff::net

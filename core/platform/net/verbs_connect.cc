@@ -1,20 +1,20 @@
-// verbs_connect.cc: the set-up exchange, and the two halves of a connection over one queue.
+// verbs_connect.cc: the set-up exchange, and the stream and bulk transfers over one queue pair.
 #include <array>
 #include <map>
 #include <utility>
 
-#include "platform/net/verbs_queue.h"
+#include "platform/net/verbs_queue_pair.h"
 
 namespace ff::net {
 
 namespace {
 
-// Of the whole set-up: some packets both ways.
+// Time limit of the whole set-up: some packets in both directions.
 constexpr int64_t kSetUpNs = 5'000'000'000;
 
 class VerbsStream final : public Stream {
  public:
-  VerbsStream(std::shared_ptr<VerbsQueue> queue, std::string local)
+  VerbsStream(std::shared_ptr<VerbsQueuePair> queue, std::string local)
       : queue_(std::move(queue)), local_(std::move(local)) {}
   ~VerbsStream() override { queue_->finish(); }
 
@@ -31,41 +31,43 @@ class VerbsStream final : public Stream {
   std::string local() const override { return local_; }
 
  private:
-  std::shared_ptr<VerbsQueue> queue_;
+  std::shared_ptr<VerbsQueuePair> queue_;
   std::string local_;
 };
 
 class VerbsBulk final : public Bulk {
  public:
-  explicit VerbsBulk(std::shared_ptr<VerbsQueue> queue) : queue_(std::move(queue)) {}
+  explicit VerbsBulk(std::shared_ptr<VerbsQueuePair> queue) : queue_(std::move(queue)) {}
 
-  Result<void> share(ByteView memory, bool writable, Slice& slice) override {
+  Result<void> register_memory(ByteView memory, bool writable, RemoteBuffer& buffer) override {
     if (memory.empty()) return {};
-    const auto use = writable ? VerbsMemory::Use::sink : VerbsMemory::Use::source;
-    // What cannot be registered (files of some kinds, more than may be pinned) goes through frames.
-    auto hold = queue_->device().memory().acquire(memory, use);
+    const auto use =
+        writable ? VerbsRegistrationCache::Use::sink : VerbsRegistrationCache::Use::source;
+    // Memory that cannot be registered (some file mappings, over the limit of locked memory) uses
+    // frames.
+    auto hold = queue_->device().registrations().acquire(memory, use);
     if (!hold) return {};
-    slice.address = reinterpret_cast<uintptr_t>(memory.data());
-    slice.key = hold->remote_key();
-    shared_.emplace(slice.token, std::move(*hold));
+    buffer.address = reinterpret_cast<uintptr_t>(memory.data());
+    buffer.key = hold->remote_key();
+    shared_.emplace(buffer.token, std::move(*hold));
     return {};
   }
-  void unshare(const Slice& slice) override { shared_.erase(slice.token); }
+  void deregister_memory(const RemoteBuffer& buffer) override { shared_.erase(buffer.token); }
 
-  Task<Result<void>> push(const Slice& sink, uint64_t offset, ByteView from) override {
+  Task<Result<void>> push(const RemoteBuffer& sink, uint64_t offset, ByteView from) override {
     const ByteSpan local(const_cast<std::byte*>(from.data()), from.size());
     return queue_->transfer(BulkVerb::write, sink, offset, local);
   }
-  Task<Result<void>> pull(const Slice& source, uint64_t offset, ByteSpan into) override {
+  Task<Result<void>> pull(const RemoteBuffer& source, uint64_t offset, ByteSpan into) override {
     return queue_->transfer(BulkVerb::read, source, offset, into);
   }
 
  private:
-  std::shared_ptr<VerbsQueue> queue_;
-  std::map<uint64_t, VerbsMemory::Hold> shared_;  // by token
+  std::shared_ptr<VerbsQueuePair> queue_;
+  std::map<uint64_t, VerbsRegistrationCache::Reference> shared_;  // by token
 };
 
-// Both send theirs and read the other's.
+// Sends `mine` and receives the peer's value.
 template <size_t N>
 Task<Result<std::array<std::byte, N>>> trade(Stream& stream, std::array<std::byte, N> mine) {
   std::array<std::byte, N> theirs;
@@ -74,13 +76,13 @@ Task<Result<std::array<std::byte, N>>> trade(Stream& stream, std::array<std::byt
   co_return theirs;
 }
 
-Task<Result<void>> prove(SocketStream& socket, VerbsSide side, EndpointBytes mine,
+Task<Result<void>> prove(SocketStream& socket, VerbsRole side, EndpointBytes mine,
                          EndpointBytes theirs) {
   const EndpointBytes& client = side.is_client ? mine : theirs;
   const EndpointBytes& server = side.is_client ? theirs : mine;
-  auto proofs = trade(socket, endpoint_proof(side.key, side.is_client, client, server));
-  FF_CO_TRY(const auth::Key proof, co_await std::move(proofs));
-  if (auth::equal_secrets(proof, endpoint_proof(side.key, !side.is_client, client, server))) {
+  FF_CO_TRY(const auth::Key proof,
+            co_await trade(socket, endpoint_proof(side.key, side.is_client, client, server)));
+  if (auth::constant_time_equal(proof, endpoint_proof(side.key, !side.is_client, client, server))) {
     co_return Result<void>();
   }
   Error error = fail(Errc::refused, "the peer does not hold the same cluster key");
@@ -88,17 +90,15 @@ Task<Result<void>> prove(SocketStream& socket, VerbsSide side, EndpointBytes min
   co_return error;
 }
 
-Task<Result<void>> set_up(SocketStream& socket, VerbsQueue& queue, VerbsSide side) {
+Task<Result<void>> set_up(SocketStream& socket, VerbsQueuePair& queue, VerbsRole side) {
   const EndpointBytes mine = encode_endpoint(queue.endpoint());
-  auto endpoints = trade(socket, mine);
-  FF_CO_TRY(const EndpointBytes theirs, co_await std::move(endpoints));
+  FF_CO_TRY(const EndpointBytes theirs, co_await trade(socket, mine));
   FF_CO_TRY(const VerbsEndpoint peer, parse_endpoint(theirs));
   FF_CO_TRY(co_await prove(socket, side, mine, theirs));
   FF_CO_TRY(queue.connect(peer));
   std::array<std::byte, sizeof(uint32_t)> ready;
   store_le(ready.data(), kReadyMagic);
-  auto readies = trade(socket, ready);
-  FF_CO_TRY(ready, co_await std::move(readies));
+  FF_CO_TRY(ready, co_await trade(socket, ready));
   if (load_le<uint32_t>(ready.data()) != kReadyMagic) {
     co_return fail(Errc::corrupt, "the peer answered the set-up with {:#010x}",
                    load_le<uint32_t>(ready.data()));
@@ -106,11 +106,10 @@ Task<Result<void>> set_up(SocketStream& socket, VerbsQueue& queue, VerbsSide sid
   co_return Result<void>();
 }
 
-// One byte each way over the queue pairs: they may be on fabrics that do not meet.
-Task<Result<void>> reach(VerbsStream& stream) {
+// Exchanges one byte over the queue pairs, to detect fabrics without a route.
+Task<Result<void>> exchange_byte(VerbsStream& stream) {
   constexpr std::array<std::byte, 1> kByte = {std::byte{1}};
-  auto bytes = trade(stream, kByte);
-  const auto reached = co_await std::move(bytes);
+  const auto reached = co_await trade(stream, kByte);
   if (reached) co_return Result<void>();
   co_return reached.error();
 }
@@ -119,23 +118,23 @@ Task<Result<void>> reach(VerbsStream& stream) {
 
 Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device,
                                                         std::unique_ptr<SocketStream> socket,
-                                                        VerbsSide side) {
+                                                        VerbsRole side) {
   Loop& loop = device.loop();
   const std::string peer = socket->peer_address().text() + " (verbs)";
   const std::string local = socket->local();
-  FF_CO_TRY(const auto queue, VerbsQueue::make(device, peer));
+  FF_CO_TRY(const auto queue, VerbsQueuePair::make(device, peer));
   const int64_t deadline_ns = loop.now_ns() + kSetUpNs;
   auto setting_up = set_up(*socket, *queue, std::move(side));
   auto done = co_await with_deadline(loop, deadline_ns,
                                      "the peer did not finish the set-up of RDMA in time",
                                      std::move(setting_up));
-  if (!done) co_return std::move(done).error().within(peer + ": ");
+  if (!done) co_return std::move(done).error().with_context(peer + ": ");
   queue->start(std::move(socket));
   auto stream = std::make_unique<VerbsStream>(queue, local);
-  auto reaching = reach(*stream);
-  done = co_await with_deadline(loop, deadline_ns, "nothing of the peer arrived over RDMA in time",
+  auto reaching = exchange_byte(*stream);
+  done = co_await with_deadline(loop, deadline_ns, "no data of the peer arrived over RDMA in time",
                                 std::move(reaching));
-  if (!done) co_return std::move(done).error().within(peer + ": ");
+  if (!done) co_return std::move(done).error().with_context(peer + ": ");
   co_return std::make_unique<Connection>(loop, std::move(stream),
                                          std::make_unique<VerbsBulk>(queue));
 }

@@ -1,4 +1,4 @@
-// verbs_device.cc: opening a device and choosing port and GID, its completions and its bad news.
+// verbs_device.cc: opens a device, chooses port and GID, and handles completions and async events.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 
@@ -8,13 +8,13 @@
 #include <cstring>
 
 #include "platform/net/verbs.h"
-#include "platform/net/verbs_queue.h"
+#include "platform/net/verbs_queue_pair.h"
 
 namespace ff::net {
 
 namespace {
 
-// What a closed connection had sent and nobody acknowledges is given up then.
+// Time limit for the acknowledgement of data of a closed connection.
 constexpr int64_t kLingerNs = 5 * kSecond;
 
 Error unsupported(std::string message) {
@@ -32,7 +32,7 @@ Result<void> set_non_blocking(int fd) {
   return {};
 }
 
-// ::ffff:a.b.c.d: a RoCE v2 GID that any router carries.
+// ::ffff:a.b.c.d: a RoCE v2 GID that is routable with IPv4.
 bool is_ipv4(const ibv_gid& gid) {
   static constexpr std::array<uint8_t, 12> kPrefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::equal(kPrefix.begin(), kPrefix.end(), gid.raw);
@@ -42,21 +42,21 @@ bool is_link_local(const ibv_gid& gid) { return gid.raw[0] == 0xfe && gid.raw[1]
 
 }  // namespace
 
-void VerbsFree::operator()(ibv_comp_channel* channel) const {
+void VerbsDeleter::operator()(ibv_comp_channel* channel) const {
   (void)::ibv_destroy_comp_channel(channel);
 }
-void VerbsFree::operator()(ibv_context* context) const { (void)::ibv_close_device(context); }
-void VerbsFree::operator()(ibv_cq* queue) const { (void)::ibv_destroy_cq(queue); }
-void VerbsFree::operator()(ibv_mr* region) const { (void)::ibv_dereg_mr(region); }
-void VerbsFree::operator()(ibv_pd* domain) const { (void)::ibv_dealloc_pd(domain); }
-void VerbsFree::operator()(ibv_qp* pair) const { (void)::ibv_destroy_qp(pair); }
+void VerbsDeleter::operator()(ibv_context* context) const { (void)::ibv_close_device(context); }
+void VerbsDeleter::operator()(ibv_cq* queue) const { (void)::ibv_destroy_cq(queue); }
+void VerbsDeleter::operator()(ibv_mr* region) const { (void)::ibv_dereg_mr(region); }
+void VerbsDeleter::operator()(ibv_pd* domain) const { (void)::ibv_dealloc_pd(domain); }
+void VerbsDeleter::operator()(ibv_qp* pair) const { (void)::ibv_destroy_qp(pair); }
 
-// Polls all queues when the loop asks.
-class VerbsDevice::Asked final : public Poller {
+// Polls all queue pairs when the loop polls.
+class VerbsDevice::LoopPoller final : public Poller {
  public:
-  explicit Asked(VerbsDevice& device) : device_(device) {}
+  explicit LoopPoller(VerbsDevice& device) : device_(device) {}
   void poll() override {
-    for (VerbsQueue* const queue : device_.queues_) queue->poll();
+    for (VerbsQueuePair* const queue : device_.queues_) queue->poll();
   }
 
  private:
@@ -94,7 +94,7 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(Loop& loop, VerbsOptions 
     error = std::move(used).error();
   }
   if (error) return *error;
-  return unsupported(fmt::format("no RDMA device '{}' here; there is {}", wanted, seen));
+  return unsupported(fmt::format("no RDMA device '{}' on this machine; found: {}", wanted, seen));
 }
 
 Result<void> VerbsDevice::use(VerbsPtr<ibv_context> context) {
@@ -103,7 +103,7 @@ Result<void> VerbsDevice::use(VerbsPtr<ibv_context> context) {
   return find_gid();
 }
 
-// The one that is wanted, or the first, if it is active.
+// The configured port, or the first active one.
 Result<void> VerbsDevice::find_port() {
   ibv_device_attr device = {};
   if (const int err = ::ibv_query_device(context_.get(), &device); err != 0) {
@@ -161,13 +161,13 @@ Result<void> VerbsDevice::start() {
   if (domain_ == nullptr) return errno_error(errno, name_);
   channel_.reset(::ibv_create_comp_channel(context_.get()));
   if (channel_ == nullptr) return errno_error(errno, name_);
-  memory_ = std::make_unique<VerbsMemory>(domain_.get(), name_);
+  registrations_ = std::make_unique<VerbsRegistrationCache>(domain_.get(), name_);
   FF_TRY(set_non_blocking(context_->async_fd));
   FF_TRY(events_, loop_.watch(context_->async_fd));
   gate_.spawn(watch_events());
   if (options_.poll) {
-    asked_ = std::make_unique<Asked>(*this);
-    loop_.add(*asked_);
+    loop_poller_ = std::make_unique<LoopPoller>(*this);
+    loop_.add(*loop_poller_);
     return {};
   }
   FF_TRY(set_non_blocking(channel_->fd));
@@ -186,9 +186,9 @@ Task<void> VerbsDevice::watch_completions() {
       continue;
     }
     ::ibv_ack_cq_events(queue, 1);
-    // Asked for first, polled then: nothing that comes in between goes unseen.
+    // Requests the next notification before polling, so that no completion is missed.
     (void)::ibv_req_notify_cq(queue, 0);
-    static_cast<VerbsQueue*>(context)->poll();
+    static_cast<VerbsQueuePair*>(context)->poll();
   }
 }
 
@@ -196,7 +196,7 @@ Task<void> VerbsDevice::watch_events() {
   for (;;) {
     ibv_async_event event = {};
     if (::ibv_get_async_event(context_.get(), &event) != 0) {
-      if (errno != EAGAIN && errno != EINTR) co_return take_loss();
+      if (errno != EAGAIN && errno != EINTR) co_return handle_fatal_event();
       events_->readable.reset();
       if (!co_await events_->readable.wait()) co_return;
       continue;
@@ -205,37 +205,38 @@ Task<void> VerbsDevice::watch_events() {
     const bool of_queue = type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR ||
                           type == IBV_EVENT_QP_ACCESS_ERR;
     const bool of_port = type == IBV_EVENT_PORT_ERR;
-    auto* const queue = of_queue ? static_cast<VerbsQueue*>(event.element.qp->qp_context) : nullptr;
+    auto* const queue =
+        of_queue ? static_cast<VerbsQueuePair*>(event.element.qp->qp_context) : nullptr;
     const int port = of_port ? event.element.port_num : 0;
     ::ibv_ack_async_event(&event);
-    take_event(static_cast<int>(type), queue, port);
+    handle_event(static_cast<int>(type), queue, port);
   }
 }
 
-void VerbsDevice::take_event(int type, VerbsQueue* queue, int port) {
+void VerbsDevice::handle_event(int type, VerbsQueuePair* queue, int port) {
   const std::string what = ::ibv_event_type_str(static_cast<ibv_event_type>(type));
   if (type == IBV_EVENT_DEVICE_FATAL) {
-    take_loss();
+    handle_fatal_event();
   } else if (port == port_.number) {
-    lose_all(fail(Errc::unreachable, "port {} of the RDMA device {} went down", port, name_));
+    fail_all(fail(Errc::unreachable, "port {} of the RDMA device {} went down", port, name_));
   } else if (queue != nullptr) {
-    queue->poll();  // the completion that failed says more
-    queue->lose(fail(Errc::unreachable, "{}: {}", name_, what));
+    queue->poll();  // a failed completion has a more specific error
+    queue->set_failed(fail(Errc::unreachable, "{}: {}", name_, what));
   }
 }
 
-// For good: the device must be opened again.
-void VerbsDevice::take_loss() {
-  lost_ = true;
-  lose_all(fail(Errc::unreachable, "the RDMA device {} is lost", name_));
+// The failure is permanent: the device must be opened again.
+void VerbsDevice::handle_fatal_event() {
+  failed_ = true;
+  fail_all(fail(Errc::unreachable, "the RDMA device {} is lost", name_));
 }
 
-void VerbsDevice::lose_all(const Error& error) {
-  for (VerbsQueue* const queue : queues_) queue->lose(error);
+void VerbsDevice::fail_all(const Error& error) {
+  for (VerbsQueuePair* const queue : queues_) queue->set_failed(error);
 }
 
 Result<void> VerbsDevice::check_alive() const {
-  if (lost_) return fail(Errc::unreachable, "the RDMA device {} is lost", name_);
+  if (failed_) return fail(Errc::unreachable, "the RDMA device {} is lost", name_);
   ibv_port_attr port = {};
   const int err = ::ibv_query_port(context_.get(), port_.number, &port);
   if (err != 0) return errno_error(err, name_);
@@ -245,19 +246,19 @@ Result<void> VerbsDevice::check_alive() const {
 
 namespace {
 
-Task<void> keep_until_settled(Loop& loop, std::shared_ptr<VerbsQueue> queue) {
-  auto settled = queue->settled();
+Task<void> keep_until_drained(Loop& loop, std::shared_ptr<VerbsQueuePair> queue) {
+  auto drained = queue->wait_drained();
   (void)co_await with_deadline(loop, loop.now_ns() + kLingerNs, "not acknowledged",
-                               std::move(settled));
-  queue->shut();
+                               std::move(drained));
+  queue->destroy_pair();
 }
 
 }  // namespace
 
-void VerbsDevice::linger(std::shared_ptr<VerbsQueue> queue) {
-  lingering_.spawn(keep_until_settled(loop_, std::move(queue)));
+void VerbsDevice::linger(std::shared_ptr<VerbsQueuePair> queue) {
+  lingering_.spawn(keep_until_drained(loop_, std::move(queue)));
 }
 
-Task<void> VerbsDevice::settled() { co_await lingering_.wait_empty(); }
+Task<void> VerbsDevice::drain() { co_await lingering_.wait_empty(); }
 
 }  // namespace ff::net

@@ -1,9 +1,9 @@
-// The list of RDMA devices, apart from all other use of libibverbs: asking for it links the named
-// providers into a static ff (RDMA_STATIC_PROVIDERS). libff.so has a list of its own instead
+// The list of RDMA devices, in a separate file: using ibv_get_device_list() links the providers
+// into a static ff (RDMA_STATIC_PROVIDERS). libff.so replaces this file by its own list
 // (bindings/ibverbs.cc).
 #include <infiniband/verbs.h>
 
-#include "platform/net/verbs_parts.h"
+#include "platform/net/verbs_handles.h"
 
 namespace ff::net {
 

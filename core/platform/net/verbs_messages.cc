@@ -1,4 +1,4 @@
-// verbs_messages.cc: the messages of a queue, and the credits that let them go.
+// verbs_messages.cc: sending and receiving of messages, and flow control with credits.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
@@ -6,22 +6,22 @@
 #include <cerrno>
 #include <cstring>
 
-#include "platform/net/verbs_queue_work.h"
+#include "platform/net/verbs_work_request.h"
 
 namespace ff::net {
 
 namespace {
 
 constexpr uint16_t kEnd = 1;  // flag: nothing follows
-// Credits are returned alone only while another empty message can be sent: the end.
+// Empty sends reserved for the end of stream; credit messages use the others.
 constexpr uint16_t kEmptySendsForEnd = 1;
 
-// Gathers pieces.
+// Copies a list of pieces into send buffers.
 class Pieces {
  public:
   explicit Pieces(std::span<const ByteView> pieces) : left_(pieces) {}
 
-  // Bytes copied; fewer than `into` has room for at the end only.
+  // Returns the number of bytes copied; less than the size of `into` only at the end.
   size_t copy(ByteSpan into) {
     size_t done = 0;
     while (!left_.empty() && done < into.size()) {
@@ -44,13 +44,13 @@ class Pieces {
 
 }  // namespace
 
-Result<void> VerbsQueue::post_receive(uint16_t buffer) {
+Result<void> VerbsQueuePair::post_receive(uint16_t buffer) {
   ibv_sge place = {};
   place.addr = reinterpret_cast<uintptr_t>(receive_buffer(buffer));
   place.length = kMessageBytes;
   place.lkey = buffers_hold_.local_key();
   ibv_recv_wr work = {};
-  work.wr_id = Work{Work::Kind::receive, buffer}.id();
+  work.wr_id = WorkRequestId{WorkRequestId::Kind::receive, buffer}.id();
   work.sg_list = &place;
   work.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
@@ -59,21 +59,23 @@ Result<void> VerbsQueue::post_receive(uint16_t buffer) {
   return {};
 }
 
-Result<void> VerbsQueue::post_send(uint16_t buffer, size_t size, uint16_t flags) {
+Result<void> VerbsQueuePair::post_send(uint16_t buffer, size_t size, uint16_t flags) {
   ibv_sge place = {};
   place.addr = reinterpret_cast<uintptr_t>(send_buffer(buffer));
   place.length = static_cast<uint32_t>(size);
   place.lkey = buffers_hold_.local_key();
   ibv_send_wr work = {};
-  work.wr_id = Work{size > 0 ? Work::Kind::send : Work::Kind::empty_send, buffer}.id();
+  work.wr_id =
+      WorkRequestId{size > 0 ? WorkRequestId::Kind::send : WorkRequestId::Kind::empty_send, buffer}
+          .id();
   work.sg_list = &place;
   work.num_sge = size > 0 ? 1 : 0;
   work.opcode = IBV_WR_SEND_WITH_IMM;
-  work.imm_data = htonl(uint32_t{flags} << 16 | owed_);
+  work.imm_data = htonl(uint32_t{flags} << 16 | owed_credits_);
   ibv_send_wr* bad = nullptr;
   const int err = ::ibv_post_send(pair_.get(), &work, &bad);
   if (err != 0) return errno_error(err, device_.name() + ": SEND");
-  owed_ = 0;
+  owed_credits_ = 0;
   if (size > 0) {
     credits_--;
   } else {
@@ -82,8 +84,8 @@ Result<void> VerbsQueue::post_send(uint16_t buffer, size_t size, uint16_t flags)
   return {};
 }
 
-Result<std::optional<size_t>> VerbsQueue::write(std::span<const ByteView> from) {
-  if (pair_ == nullptr || closed_) return gone();
+Result<std::optional<size_t>> VerbsQueuePair::write(std::span<const ByteView> from) {
+  if (pair_ == nullptr || closed_) return closed_error();
   Pieces pieces(from);
   size_t done = 0;
   while (credits_ > 0 && !free_sends_.empty()) {
@@ -91,8 +93,8 @@ Result<std::optional<size_t>> VerbsQueue::write(std::span<const ByteView> from) 
     const size_t size = pieces.copy({send_buffer(buffer), message_max_});
     if (size == 0) break;
     if (auto posted = post_send(buffer, size, 0); !posted) {
-      lose(std::move(posted).error());
-      return gone();
+      set_failed(std::move(posted).error());
+      return closed_error();
     }
     free_sends_.pop_back();
     done += size;
@@ -102,7 +104,7 @@ Result<std::optional<size_t>> VerbsQueue::write(std::span<const ByteView> from) 
   return std::optional<size_t>();
 }
 
-Result<std::optional<size_t>> VerbsQueue::read(std::span<const ByteSpan> into) {
+Result<std::optional<size_t>> VerbsQueuePair::read(std::span<const ByteSpan> into) {
   size_t got = 0;
   for (ByteSpan piece : into) {
     while (!piece.empty() && !received_.empty()) {
@@ -126,28 +128,28 @@ Result<std::optional<size_t>> VerbsQueue::read(std::span<const ByteSpan> into) {
   return std::optional<size_t>();
 }
 
-// Read: the device may fill it again.
-void VerbsQueue::release(uint16_t buffer) {
+// The buffer has been read: posts it as a receive again.
+void VerbsQueuePair::release(uint16_t buffer) {
   if (pair_ == nullptr) return;
-  if (auto posted = post_receive(buffer); !posted) return lose(std::move(posted).error());
-  owed_++;
-  device_.loop().wake_late(*credit_return_);
+  if (auto posted = post_receive(buffer); !posted) return set_failed(std::move(posted).error());
+  owed_credits_++;
+  device_.loop().wake_at_turn_end(*credit_return_);
 }
 
-void VerbsQueue::return_credits() {
-  if (pair_ == nullptr || closed_ || owed_ < kReceives / 2) return;
+void VerbsQueuePair::return_credits() {
+  if (pair_ == nullptr || closed_ || owed_credits_ < kReceives / 2) return;
   if (free_empty_sends_ <= kEmptySendsForEnd) return;
-  if (auto posted = post_send(0, 0, 0); !posted) lose(std::move(posted).error());
+  if (auto posted = post_send(0, 0, 0); !posted) set_failed(std::move(posted).error());
 }
 
-Result<void> VerbsQueue::take_receive(const ibv_wc& done, uint16_t buffer) {
+Result<void> VerbsQueuePair::handle_receive(const ibv_wc& done, uint16_t buffer) {
   if ((done.wc_flags & IBV_WC_WITH_IMM) == 0 || done.byte_len > kMessageBytes) {
     return fail(Errc::corrupt, "a message of {} bytes that is not one of ff", done.byte_len);
   }
   const uint32_t word = ntohl(done.imm_data);
   const uint32_t credits = word & 0xffff;
   if (credits > uint32_t{credits_max_} - credits_) {
-    return fail(Errc::corrupt, "the peer returned {} credits more than it has", credits);
+    return fail(Errc::corrupt, "the peer returned {} credits, more than it had received", credits);
   }
   credits_ = static_cast<uint16_t>(credits_ + credits);
   if ((word >> 16 & kEnd) != 0) {
@@ -156,26 +158,26 @@ Result<void> VerbsQueue::take_receive(const ibv_wc& done, uint16_t buffer) {
   }
   if (done.byte_len == 0) return post_receive(buffer);
   if (received_.size() >= kReceives) {
-    return fail(Errc::corrupt, "the peer sent more than it had credits for");
+    return fail(Errc::corrupt, "the peer sent more messages than it had credits");
   }
   received_.push_back({buffer, 0, done.byte_len});
   readable.set();
   return {};
 }
 
-void VerbsQueue::finish() {
+void VerbsQueuePair::finish() {
   if (closed_) return;
   closed_ = true;
   readable.set();
   writable.set();
   if (pair_ == nullptr) return;
-  if (!cut_peer_off() || !post_send(0, 0, kEnd)) return shut();
+  if (!revoke_remote_access() || !post_send(0, 0, kEnd)) return destroy_pair();
   device_.linger(shared_from_this());
 }
 
-// From here on the owners of exposed memory may free it; the queue pair lives on until the last
-// messages have arrived, but serves no WRITE and no READ of the peer's.
-Result<void> VerbsQueue::cut_peer_off() {
+// Afterwards exposed memory may be freed: the queue pair stays until the last messages are
+// acknowledged, but serves no WRITE or READ of the peer.
+Result<void> VerbsQueuePair::revoke_remote_access() {
   ibv_qp_attr wanted = {};
   wanted.qp_access_flags = 0;
   const int err = ::ibv_modify_qp(pair_.get(), &wanted, IBV_QP_ACCESS_FLAGS);

@@ -1,4 +1,4 @@
-// verbs_setup.cc: the bytes of verbs_setup.h.
+// verbs_setup.cc: encoding, decoding and proofs of endpoints.
 #include "platform/net/verbs_setup.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ constexpr size_t kNonceAt = 44;
 constexpr size_t kCrcAt = 60;
 static_assert(kCrcAt + sizeof(uint32_t) == kEndpointBytes);
 
-constexpr uint32_t kNumbersEnd = 1 << 24;  // of queue pairs and packets
-constexpr uint16_t kReceivesMin = 2;       // half of them must be some
+constexpr uint32_t kNumbersEnd = 1 << 24;  // limit of queue pair and packet numbers
+constexpr uint16_t kReceivesMin = 2;       // half of them must be at least 1
 constexpr uint32_t kMessageMin = 64;
 
 }  // namespace
@@ -96,7 +96,7 @@ auth::Key endpoint_proof(const std::optional<auth::Key>& key, bool of_client,
   std::string said = of_client ? "ff rdma client|" : "ff rdma server|";
   said += as_text(client);
   said += as_text(server);
-  return auth::hmac(*key, as_bytes(said));
+  return auth::hmac_sha256(*key, as_bytes(said));
 }
 
 }  // namespace ff::net

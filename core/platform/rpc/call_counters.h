@@ -1,6 +1,6 @@
-// Counters of one method's calls by how they ended: label `code` is "ok" or the error's name. Each
-// is looked up in the registry when the first call ends so; after that a call costs one addition.
-// Owned by one loop.
+// Counters of one method's calls by result: label `code` is "ok" or the name of the error. Each
+// counter is looked up in the registry once; after that a call costs one addition. Owned by one
+// loop.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ class CallCounters {
   }
 
  private:
-  static constexpr size_t kOk = kErrcs;
+  static constexpr size_t kOk = kErrcCount;
   Counter& find(const Result<std::string>& result) {
     const std::string_view code = result ? "ok" : errc_name(result.error().code);
     return metrics_.counter(family_, help_, {{"method", method_}, {"code", std::string(code)}});
@@ -38,7 +38,7 @@ class CallCounters {
   const std::string_view family_;
   const std::string_view help_;
   std::string method_;
-  std::array<Counter*, kErrcs + 1> by_ending_{};
+  std::array<Counter*, kErrcCount + 1> by_ending_{};
 };
 
 }  // namespace ff::rpc

@@ -1,4 +1,4 @@
-// channel.cc: calls and their replies, grants, and what happens to a call that is given up.
+// channel.cc: calls, replies, grants and the cancellation of calls.
 #include "platform/rpc/channel.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace ff::rpc {
 
 namespace {
 
-// Time left, for the head of a call: rounded up, 0 for no deadline.
+// Time left for the header of a call: rounded up; 0: no deadline.
 uint32_t time_left_ms(Loop& loop, int64_t deadline_ns) {
   if (deadline_ns == INT64_MAX) return 0;
   const int64_t left = (deadline_ns - loop.now_ns() + kMillisecond - 1) / kMillisecond;
@@ -22,7 +22,7 @@ uint32_t time_left_ms(Loop& loop, int64_t deadline_ns) {
 
 }  // namespace
 
-void ClientCalls::ended(const CallSpec& spec, const Result<std::string>& result) {
+void ClientCallMetrics::record(const CallSpec& spec, const Result<std::string>& result) {
   auto found = methods_.find(spec.method);
   if (found == methods_.end()) {
     CallCounters counters(metrics_, "ff_rpc_client_calls_total", "Calls made, by how they ended",
@@ -32,8 +32,8 @@ void ClientCalls::ended(const CallSpec& spec, const Result<std::string>& result)
   found->second.add(result);
 }
 
-// One call under way, on the stack of its coroutine.
-class Channel::Pending final : public Senders::Waiter {
+// One call in flight, in the frame of its coroutine.
+class Channel::Pending final : public GrantScheduler::Waiter {
  public:
   Pending(Channel& channel, uint64_t number)
       : done(channel.loop()),
@@ -44,41 +44,41 @@ class Channel::Pending final : public Senders::Waiter {
   }
   ~Pending() override {
     channel_.pending_.erase(number_);
-    channel_.senders_.leave(*this);
-    if (holds_slot_) channel_.senders_.give();
+    channel_.grants_.cancel(*this);
+    if (has_grant_) channel_.grants_.release();
   }
 
   uint64_t number() const { return number_; }
-  // Takes a sender slot if one is free.
-  bool take_slot() { return holds_slot_ = channel_.senders_.try_take(); }
-  void ask() {
-    if (holds_slot_) return granted_again();
-    channel_.senders_.wait(started_ns_, *this);
+  // Takes a grant if one is free.
+  bool try_acquire_grant() { return has_grant_ = channel_.grants_.try_acquire(); }
+  void request_grant() {
+    if (has_grant_) return send_grant();
+    channel_.grants_.wait(started_ns_, *this);
   }
   void granted() override {
-    holds_slot_ = true;
-    granted_again();
+    has_grant_ = true;
+    send_grant();
   }
 
   Event done;
   std::optional<Result<std::string>> reply;
 
  private:
-  void granted_again() {
+  void send_grant() {
     channel_.connection().send({.kind = net::FrameKind::grant, .call = number_});
   }
 
   Channel& channel_;
   const uint64_t number_;
   const int64_t started_ns_;
-  bool holds_slot_ = false;
+  bool has_grant_ = false;
 };
 
-Channel::Channel(std::unique_ptr<net::Connection> connection, Peer peer, Senders& senders,
-                 ClientCalls& calls)
-    : Link(std::move(connection), std::move(peer), calls.metrics()),
-      senders_(senders),
-      ended_calls_(calls),
+Channel::Channel(std::unique_ptr<net::Connection> connection, Peer peer, GrantScheduler& grants,
+                 ClientCallMetrics& calls)
+    : RpcConnection(std::move(connection), std::move(peer), calls.metrics()),
+      grants_(grants),
+      call_metrics_(calls),
       slots_(loop(), this->peer().calls_max) {
   start();
 }
@@ -90,63 +90,64 @@ Task<void> Channel::close() {
   co_await finish();
 }
 
-Error Channel::named(const CallSpec& spec, Error error) const {
-  return std::move(error).within(fmt::format("{} on {}: ", spec.name, peer().text()));
+Error Channel::with_call_name(const CallSpec& spec, Error error) const {
+  return std::move(error).with_context(fmt::format("{} on {}: ", spec.name, peer().text()));
 }
 
-Error Channel::late(const CallSpec& spec) const {
-  return named(spec, fail(Errc::deadline, "no answer in time"));
+Error Channel::deadline_error(const CallSpec& spec) const {
+  return with_call_name(spec, fail(Errc::deadline, "no answer in time"));
 }
 
 Task<Result<std::string>> Channel::call(CallSpec spec, std::string message) {
-  auto slot = slots_.try_take(1);
+  auto slot = slots_.try_acquire(1);
   if (!slot) {
-    auto taking = slots_.take(1);
-    auto taken =
-        co_await with_deadline(loop(), spec.deadline_ns, late(spec).message, std::move(taking));
-    if (!taken) co_return counted(spec, std::move(taken).error());
+    auto taking = slots_.acquire(1);
+    auto taken = co_await with_deadline(loop(), spec.deadline_ns, deadline_error(spec).message,
+                                        std::move(taking));
+    if (!taken) co_return count_result(spec, std::move(taken).error());
     slot = std::move(*taken);
   }
   if (!usable()) {
     Error error = fail(Errc::unreachable, "the connection is closed");
-    co_return counted(spec, named(spec, std::move(error)));
+    co_return count_result(spec, with_call_name(spec, std::move(error)));
   }
   if (message.size() > net::kMessageMax) {
     Error error = fail(Errc::usage, "a message of {} bytes (the limit is {})", message.size(),
                        net::kMessageMax);
-    co_return counted(spec, named(spec, std::move(error)));
+    co_return count_result(spec, with_call_name(spec, std::move(error)));
   }
   Pending pending(*this, next_call_++);
-  net::Head head{.kind = net::FrameKind::call, .call = pending.number(), .method = spec.method};
+  net::FrameHeader head{
+      .kind = net::FrameKind::call, .call = pending.number(), .method = spec.method};
   head.deadline_ms = time_left_ms(loop(), spec.deadline_ns);
-  if (spec.sink_bytes > kUngrantedMax && pending.take_slot()) head.flags |= net::kFlagGranted;
+  if (spec.sink_bytes > kUngrantedMax && pending.try_acquire_grant())
+    head.flags |= net::kFlagGranted;
   connection().send(head, message);
   auto waited = co_await pending.done.wait(spec.deadline_ns);
   if (!waited && !pending.reply) {
-    auto end = give_up(pending, spec.has_memory);
-    co_await std::move(end).shielded();
+    co_await cancel_call(pending, spec.has_memory).shielded();
   }
   const bool answered = pending.reply.has_value();
-  if (!answered && loop().now_ns() >= spec.deadline_ns) waited = late(spec);
+  if (!answered && loop().now_ns() >= spec.deadline_ns) waited = deadline_error(spec);
   if (!answered) pending.reply = std::move(waited).error();
   Result<std::string> result = std::move(*pending.reply);
-  if (answered && !result) result = named(spec, std::move(result).error());
-  co_return counted(spec, std::move(result));
+  if (answered && !result) result = with_call_name(spec, std::move(result).error());
+  co_return count_result(spec, std::move(result));
 }
 
-Result<std::string> Channel::counted(const CallSpec& spec, Result<std::string> result) {
-  ended_calls_.ended(spec, result);
+Result<std::string> Channel::count_result(const CallSpec& spec, Result<std::string> result) {
+  call_metrics_.record(spec, result);
   return result;
 }
 
-// The server is told. Where it reaches the caller's memory itself, that stays the call's until the
-// server has answered, or the connection is gone.
-Task<void> Channel::give_up(Pending& pending, bool has_memory) {
+// Sends a cancel. With a one-sided transport it then waits until the server confirms that it no
+// longer uses the caller's memory, or until the connection is closed.
+Task<void> Channel::cancel_call(Pending& pending, bool has_memory) {
   connection().send({.kind = net::FrameKind::cancel, .call = pending.number()});
   if (!has_memory || !connection().one_sided()) co_return;
   const int64_t told_ns = loop().now_ns();
   auto answer = wait_for(pending.done);
-  const auto confirmed = co_await with_deadline(loop(), loop().now_ns() + kConfirmNs,
+  const auto confirmed = co_await with_deadline(loop(), loop().now_ns() + kCancelConfirmNs,
                                                 "no answer to a cancel", std::move(answer));
   if (!confirmed) {
     unconfirmed_ns_ = told_ns;
@@ -155,20 +156,20 @@ Task<void> Channel::give_up(Pending& pending, bool has_memory) {
   }
 }
 
-Result<void> Channel::take(net::Frame frame) {
+Result<void> Channel::handle_frame(net::Frame frame) {
   switch (frame.head.kind) {
-    case net::FrameKind::reply: return take_reply(std::move(frame));
-    case net::FrameKind::ask: return take_ask(frame.head);
+    case net::FrameKind::reply: return handle_reply(std::move(frame));
+    case net::FrameKind::request_to_send: return handle_request_to_send(frame.head);
     default:
       return fail(Errc::corrupt, "a frame of kind {} for a client",
                   static_cast<int>(frame.head.kind));
   }
 }
 
-Result<void> Channel::take_reply(net::Frame frame) {
+Result<void> Channel::handle_reply(net::Frame frame) {
   const auto found = pending_.find(frame.head.call);
   if (found == pending_.end()) {
-    if (frame.head.call < next_call_) return {};  // given up meanwhile
+    if (frame.head.call < next_call_) return {};  // the call was cancelled
     return fail(Errc::corrupt, "a reply to call {}, which was never made", frame.head.call);
   }
   Pending& pending = *found->second;
@@ -178,7 +179,7 @@ Result<void> Channel::take_reply(net::Frame frame) {
   } else {
     wire::Error error;
     if (!error.ParseFromString(frame.message)) {
-      return fail(Errc::corrupt, "an error that cannot be read");
+      return fail(Errc::corrupt, "the error in a reply is not valid protobuf");
     }
     pending.reply = from_wire(error);
   }
@@ -186,17 +187,17 @@ Result<void> Channel::take_reply(net::Frame frame) {
   return {};
 }
 
-Result<void> Channel::take_ask(const net::Head& head) {
+Result<void> Channel::handle_request_to_send(const net::FrameHeader& head) {
   const auto found = pending_.find(head.call);
   if (found != pending_.end()) {
-    found->second->ask();
+    found->second->request_grant();
   } else if (head.call >= next_call_) {
-    return fail(Errc::corrupt, "an ask for call {}, which was never made", head.call);
+    return fail(Errc::corrupt, "a request to send for call {}, which was never made", head.call);
   }
   return {};
 }
 
-void Channel::lost(const Error& error) {
+void Channel::on_disconnect(const Error& error) {
   usable_ = false;
   for (auto& [number, pending] : pending_) {
     if (pending->reply) continue;

@@ -1,8 +1,9 @@
-// A channel: the client's end of one connection, over which it calls. Many calls are in flight at
-// once; replies come in any order. Owned by one loop.
+// A channel: the client's end of one connection. Many calls may be in flight; replies arrive in any
+// order. Owned by one loop.
 //
-// A call ends with its reply, its deadline, its caller's cancellation, or the connection. Errors of
-// the server keep their code and name it; Errc::unreachable leaves open whether the call was done.
+// A call ends with its reply, its deadline, the caller's cancellation, or the connection. Errors
+// from the server keep their code, and the message names the server. After Errc::unreachable the
+// server may or may not have executed the call.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +16,30 @@
 #include "platform/base/clock.h"
 #include "platform/base/metrics.h"
 #include "platform/rpc/call_counters.h"
-#include "platform/rpc/link.h"
-#include "platform/rpc/senders.h"
+#include "platform/rpc/grant_scheduler.h"
+#include "platform/rpc/rpc_connection.h"
 
 namespace ff::rpc {
 
-// How long a cancelled call waits for the server to say that it leaves the caller's memory alone,
-// where the server reaches that memory itself; then the connection is closed, which ends it unless
-// the server is halted.
-constexpr int64_t kConfirmNs = 2 * kSecond;
+// With one-sided transports a cancelled call waits this long until the server confirms that it no
+// longer accesses the caller's memory. Then the channel closes the connection, which ends all
+// access unless the server process is stopped.
+constexpr int64_t kCancelConfirmNs = 2 * kSecond;
 
 struct CallSpec {
   uint32_t method = 0;
-  std::string_view name = {};       // of the method, a literal
-  int64_t deadline_ns = INT64_MAX;  // steady
-  uint64_t sink_bytes = 0;          // the bulk that the call may be sent
-  bool has_memory = false;          // slices of the caller's memory are in the message
+  std::string_view name = {};       // name of the method; a literal
+  int64_t deadline_ns = INT64_MAX;  // steady clock
+  uint64_t sink_bytes = 0;          // bulk data that the server may send
+  bool has_memory = false;          // the message contains buffers of the caller's memory
 };
 
-// Counts the calls of all channels of a loop, by method.
-class ClientCalls {
+// Metrics of the calls of all channels of a loop, by method.
+class ClientCallMetrics {
  public:
-  explicit ClientCalls(Metrics& metrics) : metrics_(metrics) {}
+  explicit ClientCallMetrics(Metrics& metrics) : metrics_(metrics) {}
 
-  void ended(const CallSpec& spec, const Result<std::string>& result);
+  void record(const CallSpec& spec, const Result<std::string>& result);
   Metrics& metrics() const { return metrics_; }
 
  private:
@@ -46,38 +47,39 @@ class ClientCalls {
   std::map<uint32_t, CallCounters> methods_;
 };
 
-class Channel final : public Link {
+class Channel final : public RpcConnection {
  public:
-  Channel(std::unique_ptr<net::Connection> connection, Peer peer, Senders& senders,
-          ClientCalls& calls);
-  // Only once closed, or with no call under way.
+  Channel(std::unique_ptr<net::Connection> connection, Peer peer, GrantScheduler& grants,
+          ClientCallMetrics& calls);
+  // Only after close(), or with no call in flight.
   ~Channel() override;
 
-  // Takes new calls: neither failed nor said goodbye.
+  // Accepts new calls: the connection has not failed and the server has not sent a goaway.
   bool usable() const { return usable_ && !connection().failed(); }
   size_t calls() const { return pending_.size(); }
-  // When the server was told that a call is given up and did not confirm in kConfirmNs (steady):
-  // it may still use memory of that call's, and of those that ended with the connection then.
+  // Set if the server did not confirm a cancelled call within kCancelConfirmNs: the steady time of
+  // the cancel. The server may still access memory of that call, and of the calls that ended when
+  // the connection was closed.
   std::optional<int64_t> unconfirmed_ns() const { return unconfirmed_ns_; }
-  // The reply's message.
+  // Returns the message of the reply.
   Task<Result<std::string>> call(CallSpec spec, std::string message);
-  // Calls under way fail with Errc::unreachable.
+  // Calls in flight fail with Errc::unreachable.
   Task<void> close();
 
  private:
   class Pending;
-  Result<void> take(net::Frame frame) override;
-  Result<void> take_reply(net::Frame frame);
-  Result<void> take_ask(const net::Head& head);
-  void said_bye() override { usable_ = false; }
-  void lost(const Error& error) override;
-  Error named(const CallSpec& spec, Error error) const;
-  Error late(const CallSpec& spec) const;
-  Result<std::string> counted(const CallSpec& spec, Result<std::string> result);
-  Task<void> give_up(Pending& pending, bool has_memory);
+  Result<void> handle_frame(net::Frame frame) override;
+  Result<void> handle_reply(net::Frame frame);
+  Result<void> handle_request_to_send(const net::FrameHeader& head);
+  void on_goaway() override { usable_ = false; }
+  void on_disconnect(const Error& error) override;
+  Error with_call_name(const CallSpec& spec, Error error) const;
+  Error deadline_error(const CallSpec& spec) const;
+  Result<std::string> count_result(const CallSpec& spec, Result<std::string> result);
+  Task<void> cancel_call(Pending& pending, bool has_memory);
 
-  Senders& senders_;
-  ClientCalls& ended_calls_;
+  GrantScheduler& grants_;
+  ClientCallMetrics& call_metrics_;
   bool usable_ = true;
   std::optional<int64_t> unconfirmed_ns_;
   std::map<uint64_t, Pending*> pending_;

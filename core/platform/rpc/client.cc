@@ -1,4 +1,4 @@
-// client.cc: connecting, once for all who wait, and backing off.
+// client.cc: connects once for all waiting calls, with backoff.
 #include "platform/rpc/client.h"
 
 #include <fmt/format.h>
@@ -7,14 +7,16 @@
 
 namespace ff::rpc {
 
-std::shared_ptr<Caller> new_caller(Rng& rng) {
-  return std::make_shared<Caller>(Caller{.id = caller_id(rng), .connection = 0});
+std::shared_ptr<ClientInstance> new_client_instance(Rng& rng) {
+  return std::make_shared<ClientInstance>(
+      ClientInstance{.id = new_client_id(rng), .connection = 0});
 }
 
-Client::Client(ClientContext& context, net::Address address, std::shared_ptr<Caller> caller)
+Client::Client(ClientContext& context, net::Address address,
+               std::shared_ptr<ClientInstance> instance)
     : context_(context),
       address_(std::move(address)),
-      caller_(caller == nullptr ? new_caller(context.rng) : std::move(caller)),
+      instance_(instance == nullptr ? new_client_instance(context.rng) : std::move(instance)),
       attempted_(context.loop),
       gate_(context.loop) {}
 
@@ -27,8 +29,9 @@ Task<void> Client::close() {
 }
 
 Task<Result<std::shared_ptr<Channel>>> Client::channel(int64_t deadline_ns) {
-  if (channel_ != nullptr && context_.loop.now_ns() - channel_->heard_ns() > kQuietNs) {
-    // What has arrived while this loop did something else, a goodbye perhaps, is read first.
+  if (channel_ != nullptr &&
+      context_.loop.now_ns() - channel_->last_receive_ns() > kStaleChannelNs) {
+    // First reads what has arrived while this loop was busy, possibly a goaway.
     YieldWait look(context_.loop);
     FF_CO_TRY(co_await look);
   }
@@ -49,9 +52,9 @@ Task<Result<std::shared_ptr<Channel>>> Client::channel(int64_t deadline_ns) {
 }
 
 Task<void> Client::connect() {
-  // An old channel may still have calls under way: who holds it lets it end.
+  // The old channel may still have calls in flight; their tasks keep it alive.
   channel_.reset();
-  const auto waited = co_await until(context_.loop, not_before_ns_);
+  const auto waited = co_await sleep_until(context_.loop, not_before_ns_);
   begun_++;
   Result<std::shared_ptr<Channel>> made = std::shared_ptr<Channel>();
   if (waited) {
@@ -66,9 +69,9 @@ Task<void> Client::connect() {
     not_before_ns_ = 0;
   } else {
     outcome_ = std::move(made).error();
-    // The attempt's own time was up, not that of any call.
+    // The deadline was that of the attempt, not of a call.
     if (outcome_.error().code == Errc::deadline) outcome_.error().code = Errc::unreachable;
-    not_before_ns_ = context_.loop.now_ns() + backoff_.pause_ns();
+    not_before_ns_ = context_.loop.now_ns() + backoff_.next_delay_ns();
   }
   context_.metrics
       .counter("ff_rpc_connects_total", "Attempts to connect, by how they ended",
@@ -85,14 +88,13 @@ Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
   std::string what = fmt::format("{}: no answer to a connect", address_.text());
   FF_CO_TRY(auto connection, co_await with_deadline(context_.loop, deadline_ns, std::move(what),
                                                     std::move(connecting)));
-  caller_->connection++;
-  auto handshake = client_handshake(*connection, context_.self, *caller_);
-  auto peer = co_await std::move(handshake);
+  instance_->connection++;
+  auto peer = co_await client_handshake(*connection, context_.self, *instance_);
   if (!peer) {
-    count_broken(*connection, context_.metrics);
+    count_protocol_fault(*connection, context_.metrics);
     co_return std::move(peer).error();
   }
-  co_return std::make_shared<Channel>(std::move(connection), std::move(*peer), context_.senders,
+  co_return std::make_shared<Channel>(std::move(connection), std::move(*peer), context_.grants,
                                       context_.calls);
 }
 

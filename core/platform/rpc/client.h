@@ -1,5 +1,5 @@
-// A client of one server: keeps a channel to it, connects when there is none, and after failures
-// waits longer and longer before it tries again. Owned by one loop.
+// A client of one server: keeps a channel to it and reconnects with exponential backoff. Owned by
+// one loop.
 #pragma once
 
 #include <cstdint>
@@ -12,46 +12,48 @@
 #include "platform/base/metrics.h"
 #include "platform/net/transport.h"
 #include "platform/rpc/channel.h"
+#include "platform/rpc/grant_scheduler.h"
 #include "platform/rpc/handshake.h"
-#include "platform/rpc/senders.h"
 
 namespace ff::rpc {
 
 // Between attempts to connect (base/backoff.h).
 constexpr int64_t kBackoffFirstNs = 50 * kMillisecond;
 constexpr int64_t kBackoffLastNs = 5 * kSecond;
-// A channel that has been silent for so long may have been lost without this loop knowing yet.
-constexpr int64_t kQuietNs = kMillisecond;
+// After this time without received bytes, channel() first reads what has arrived, since the
+// connection may have been closed meanwhile.
+constexpr int64_t kStaleChannelNs = kMillisecond;
 
-// What clients of one loop share; outlives them, like what it names.
+// Shared by the clients of one loop. It and its members must outlive them.
 struct ClientContext {
   Loop& loop;
   net::Transport& transport;
-  Senders& senders;
+  GrantScheduler& grants;
   Metrics& metrics;
   Rng& rng;
   Identity self;
-  ClientCalls calls{metrics};
+  ClientCallMetrics calls{metrics};
 };
 
-// A caller that no other client is.
-std::shared_ptr<Caller> new_caller(Rng& rng);
+// A client instance with a new random id.
+std::shared_ptr<ClientInstance> new_client_instance(Rng& rng);
 
 class Client {
  public:
-  // `caller`: shared with other clients of the same server, of which only the newest connection is
-  // to be served; null: its own.
-  Client(ClientContext& context, net::Address address, std::shared_ptr<Caller> caller = nullptr);
-  // After close(), or with no call under way.
+  // `instance`: shared with other clients of the same server; the server serves only the newest
+  // connection of an instance. Null: a new instance.
+  Client(ClientContext& context, net::Address address,
+         std::shared_ptr<ClientInstance> instance = nullptr);
+  // Only after close(), or with no call in flight.
   ~Client();
 
   const net::Address& address() const { return address_; }
-  // The channel, made anew when it cannot take calls. Several that wait share one attempt, but none
-  // fails for an attempt that began before it came: the server may have come back since.
-  // Errc::unreachable, Errc::refused (the server refuses this client: tried again only by the next
-  // call), Errc::deadline.
+  // Returns a usable channel, and connects if there is none. Concurrent callers share one attempt;
+  // an attempt that began before this call cannot make it fail, since the server may have come back
+  // since then. Errc::unreachable, Errc::refused (the server refuses this client; only the next
+  // call tries again), Errc::deadline.
   Task<Result<std::shared_ptr<Channel>>> channel(int64_t deadline_ns);
-  // Ends the channel; calls under way fail.
+  // Closes the channel; calls in flight fail.
   Task<void> close();
 
  private:
@@ -60,14 +62,14 @@ class Client {
 
   ClientContext& context_;
   const net::Address address_;
-  const std::shared_ptr<Caller> caller_;
+  const std::shared_ptr<ClientInstance> instance_;
   std::shared_ptr<Channel> channel_;
   bool connecting_ = false;
   uint64_t begun_ = 0;    // attempts
   uint64_t ended_ = 0;    // attempts
-  Result<void> outcome_;  // of the last that ended
+  Result<void> outcome_;  // of the last finished attempt
   Backoff backoff_{context_.rng, kBackoffFirstNs, kBackoffLastNs};
-  int64_t not_before_ns_ = 0;  // the next attempt
+  int64_t not_before_ns_ = 0;  // earliest time of the next attempt
   Event attempted_;
   Gate gate_;
 };

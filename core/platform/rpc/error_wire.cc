@@ -1,4 +1,4 @@
-// error_wire.cc: conversions between the program's types and the messages.
+// error_wire.cc: conversions between C++ types and protobuf messages.
 #include "platform/rpc/error_wire.h"
 
 #include "platform/base/text.h"
@@ -23,15 +23,15 @@ Error from_wire(const wire::Error& error) {
           printable(error.hint()), error.sys() < kErrnos ? static_cast<int>(error.sys()) : 0};
 }
 
-void to_wire(const net::Slice& slice, wire::Slice& out) {
-  out.set_token(slice.token);
-  out.set_size(slice.size);
-  out.set_address(slice.address);
-  out.set_key(slice.key);
+void to_wire(const net::RemoteBuffer& buffer, wire::Slice& out) {
+  out.set_token(buffer.token);
+  out.set_size(buffer.size);
+  out.set_address(buffer.address);
+  out.set_key(buffer.key);
 }
 
-net::Slice from_wire(const wire::Slice& slice) {
-  return {slice.token(), slice.size(), slice.address(), slice.key()};
+net::RemoteBuffer from_wire(const wire::Slice& buffer) {
+  return {buffer.token(), buffer.size(), buffer.address(), buffer.key()};
 }
 
 }  // namespace ff::rpc

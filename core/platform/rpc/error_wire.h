@@ -1,4 +1,4 @@
-// Errors and slices as messages of wire.proto.
+// Conversions of errors and remote buffers to and from the messages of wire.proto.
 #pragma once
 
 #include "platform/base/result.h"
@@ -8,10 +8,10 @@
 namespace ff::rpc {
 
 void to_wire(const Error& error, wire::Error& out);
-// Text of the peer is escaped: it may end on a terminal.
+// Escapes the peer's text, since it may be printed on a terminal.
 Error from_wire(const wire::Error& error);
 
-void to_wire(const net::Slice& slice, wire::Slice& out);
-net::Slice from_wire(const wire::Slice& slice);
+void to_wire(const net::RemoteBuffer& buffer, wire::Slice& out);
+net::RemoteBuffer from_wire(const wire::Slice& buffer);
 
 }  // namespace ff::rpc

@@ -1,4 +1,4 @@
-// handshake.cc: the four steps of handshake.h, and the words for what can be wrong.
+// handshake.cc: the four steps of the handshake, and its error messages.
 #include "platform/rpc/handshake.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ constexpr size_t kNonceBytes = 32;
 constexpr std::string_view kKeyId = "cluster";
 constexpr std::string_view kUserKeyId = "user";
 constexpr size_t kNameMax = 256;
-constexpr size_t kCallerBytes = 16;
+constexpr size_t kClientIdBytes = 16;
 
 std::string nonce(Rng& rng) {
   std::array<std::byte, kNonceBytes> bytes;
@@ -26,7 +26,7 @@ std::string nonce(Rng& rng) {
 }
 
 void send(net::Connection& connection, const Identity& self, const wire::Handshake& step) {
-  net::Head head{.kind = net::FrameKind::hello};
+  net::FrameHeader head{.kind = net::FrameKind::hello};
   head.version = static_cast<uint16_t>(self.version);
   connection.send(head, step.SerializeAsString());
 }
@@ -37,7 +37,7 @@ Error refused(const Peer& peer, std::string_view why, std::string_view hint) {
   return error;
 }
 
-// Tells the peer why, and gives the error back to be returned.
+// Sends the error to the peer and returns it.
 Error refuse(net::Connection& connection, const Identity& self, Error error) {
   wire::Handshake step;
   to_wire(error, *step.mutable_refusal()->mutable_error());
@@ -54,11 +54,11 @@ std::string proof(const std::optional<auth::Key>& key, std::string_view side,
   std::string said = fmt::format("ff {}|", side);
   said += as_text(versions);
   said += client.nonce() + server.nonce();  // of known lengths
-  return std::string(as_text(auth::hmac(*key, as_bytes(said))));
+  return std::string(as_text(auth::hmac_sha256(*key, as_bytes(said))));
 }
 
 bool proven(const std::string& expected, const std::string& got) {
-  return auth::equal_secrets(as_bytes(expected), as_bytes(got));
+  return auth::constant_time_equal(as_bytes(expected), as_bytes(got));
 }
 
 Task<Result<wire::Handshake>> next_step(net::Connection& connection, const Peer& peer,
@@ -70,8 +70,8 @@ Task<Result<wire::Handshake>> next_step(net::Connection& connection, const Peer&
   }
   if (step.has_refusal()) {
     Error error = from_wire(step.refusal().error());
-    // What it says of us it says by our address; here the words are about this connection.
-    co_return std::move(error).within(fmt::format("{} refuses: ", peer.text()));
+    // The peer's message names this end by its address.
+    co_return std::move(error).with_context(fmt::format("{} refuses: ", peer.text()));
   }
   if (step.step_case() != wanted) {
     co_return fail(Errc::corrupt, "{}: a step of the handshake out of order", peer.text());
@@ -84,7 +84,7 @@ Result<void> check_version(uint32_t theirs, const Peer& peer, const Identity& se
   const bool here = theirs > self.version;
   return refused(
       peer,
-      fmt::format("it speaks wire version {} ({}), {} here speaks {}: {} side is older", theirs,
+      fmt::format("it uses protocol version {} ({}), {} here uses {}: {} side is older", theirs,
                   peer.software, self.software, self.version, here ? "this" : "the other"),
       "Install the same version of ff on both machines.");
 }
@@ -94,7 +94,7 @@ Result<void> check_nonce(const std::string& bytes, const Peer& peer) {
   return fail(Errc::corrupt, "{}: a nonce of {} bytes", peer.text(), bytes.size());
 }
 
-// What a server says to one who has not proven what the hello claims.
+// The server's refusal of a client that could not prove its key or token.
 Error unproven(const Peer& peer, const Identity& self) {
   if (!peer.user) {
     return refused(peer, fmt::format("it does not hold the cluster key of {}", self.name),
@@ -106,7 +106,7 @@ Error unproven(const Peer& peer, const Identity& self) {
                  "Have whoever runs the cluster make a new token.");
 }
 
-// What a client says to such a server.
+// The client's refusal of a server that could not prove its key.
 Error unproven_server(const Peer& peer, const Identity& self) {
   if (!self.user) {
     return refused(peer, fmt::format("it does not hold the cluster key of {}", self.name),
@@ -119,7 +119,7 @@ Error unproven_server(const Peer& peer, const Identity& self) {
 
 std::string clean(const std::string& text) { return printable(text.substr(0, kNameMax)); }
 
-Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Caller caller) {
+Task<Result<Peer>> run_client(net::Connection& connection, Identity self, ClientInstance instance) {
   Peer peer{.name = {}, .software = {}, .address = connection.peer()};
   wire::Handshake first;
   wire::ClientHello& hello = *first.mutable_client_hello();
@@ -133,8 +133,8 @@ Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Caller
     hello.set_uid(self.user->uid);
     hello.set_serial(self.user->serial);
   }
-  hello.set_caller(caller.id);
-  hello.set_connection(caller.connection);
+  hello.set_caller(instance.id);
+  hello.set_connection(instance.connection);
   send(connection, self, first);
 
   FF_CO_TRY(const auto second, co_await next_step(connection, peer, wire::Handshake::kServerHello));
@@ -184,7 +184,7 @@ Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32
   const wire::ClientHello& hello = first.client_hello();
   peer.name = clean(hello.name());
   peer.software = clean(hello.software());
-  peer.caller = {.id = hello.caller().substr(0, kCallerBytes), .connection = hello.connection()};
+  peer.client = {.id = hello.caller().substr(0, kClientIdBytes), .connection = hello.connection()};
   if (auto checked = check_hello(hello, peer, self); !checked) {
     co_return refuse(connection, self, std::move(checked).error());
   }
@@ -192,9 +192,9 @@ Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32
   if (hello.has_user()) {
     peer.user = {.uid = hello.uid(), .serial = hello.serial()};
     key = auth::user_key(*self.key, *peer.user);
-    // One user's connections are not ended by another's.
-    if (!peer.caller.id.empty()) {
-      peer.caller.id += fmt::format("|{}|{}", peer.user->uid, peer.user->serial);
+    // A user cannot close the connections of another user.
+    if (!peer.client.id.empty()) {
+      peer.client.id += fmt::format("|{}|{}", peer.user->uid, peer.user->serial);
     }
   }
 
@@ -223,13 +223,13 @@ Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32
 template <class T>
 Task<Result<T>> in_time(net::Connection& connection, Task<Result<T>> task) {
   Loop& loop = connection.loop();
-  std::string what = fmt::format("{}: no end of the handshake within {} s", connection.peer(),
+  std::string what = fmt::format("{}: the handshake did not end within {} s", connection.peer(),
                                  kHandshakeNs / kSecond);
   auto done =
       co_await with_deadline(loop, loop.now_ns() + kHandshakeNs, std::move(what), std::move(task));
   if (!done) {
-    // A refusal shall still reach the peer; one that does not read is not waited for.
-    auto flushed = connection.flushed();
+    // Gives a refusal some time to reach the peer.
+    auto flushed = connection.wait_flushed();
     const int64_t patience = loop.now_ns() + kHandshakeNs / 10;
     (void)co_await with_deadline(loop, patience, "the peer does not read", std::move(flushed));
     const bool broken = done.error().code == Errc::corrupt;
@@ -240,8 +240,8 @@ Task<Result<T>> in_time(net::Connection& connection, Task<Result<T>> task) {
 
 }  // namespace
 
-std::string caller_id(Rng& rng) {
-  std::array<std::byte, kCallerBytes> bytes;
+std::string new_client_id(Rng& rng) {
+  std::array<std::byte, kClientIdBytes> bytes;
   auth::fill_random(bytes, rng);
   return std::string(as_text(bytes));
 }
@@ -250,8 +250,9 @@ std::string Peer::text() const {
   return name.empty() ? address : fmt::format("{} at {}", name, address);
 }
 
-Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self, Caller caller) {
-  auto task = run_client(connection, std::move(self), std::move(caller));
+Task<Result<Peer>> client_handshake(net::Connection& connection, Identity self,
+                                    ClientInstance instance) {
+  auto task = run_client(connection, std::move(self), std::move(instance));
   co_return co_await in_time(connection, std::move(task));
 }
 

@@ -1,5 +1,5 @@
-// http.cc: Boost.Beast on one thread. A connection is one object that reads a header, answers,
-// and reads the next. What the loop is asked travels over a bridge that either side may outlive.
+// http.cc: Boost.Beast on one thread. Each connection is an object that reads a header, answers,
+// and reads the next. Requests to the loop pass through a bridge that either side may outlive.
 #include "platform/rpc/http.h"
 
 #include <fmt/format.h>
@@ -37,12 +37,12 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr uint32_t kHeaderMax = 8192;
-constexpr size_t kBufferMax = 2 * kHeaderMax;  // a header, and what a client sends ahead
-// After a refusal the rest of what the client sends is dropped, so that the refusal arrives.
+constexpr size_t kBufferMax = 2 * kHeaderMax;  // a header and pipelined bytes
+// After a refusal the remaining input is discarded, so that the client receives the refusal.
 constexpr size_t kLingerMax = 256 * 1024;
 constexpr milliseconds kLingerTime{1000};
 constexpr milliseconds kAcceptPause{100};  // out of descriptors
-constexpr size_t kQuestionsMax = 16;       // that a stuck loop may still be given
+constexpr size_t kPendingJsonMax = 16;     // requests queued at a stuck loop
 
 using Request = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
@@ -66,7 +66,7 @@ Response busy() {
   return response;
 }
 
-// JSON that is also safe where somebody pastes it into a page: `<` stands in strings only.
+// JSON that is safe inside HTML: escapes `<`, which occurs in strings only.
 std::string escaped_json(std::string_view json) {
   std::string out;
   for (const char c : json) {
@@ -84,7 +84,7 @@ std::pair<std::string_view, std::string_view> path_and_query(std::string_view ta
   return {target.substr(0, end), target.substr(std::min(end + 1, target.size()))};
 }
 
-// A page's script and style are files of their own, and write no HTML.
+// Scripts and styles of a page are separate files, and scripts generate no HTML.
 constexpr const char* kPagePolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -103,20 +103,20 @@ class HttpServer::Service {
   HttpAccess& access() { return *access_; }
 
  private:
-  class Session;
+  class HttpConnection;
   struct Bridge {
-    void ask(const std::string& target);
+    void request_json(const std::string& target);
     std::mutex mutex;
-    Service* service = nullptr;  // null once it has gone
+    Service* service = nullptr;  // null after its destruction
   };
 
   Result<void> bind(const tcp::endpoint& endpoint);
   void accept();
   void accepted(const error_code& error, tcp::socket socket);
   void log_link();
-  void ask(const std::string& target, std::shared_ptr<Session> session);
-  std::string made(std::string_view target) const;
-  void answered(const std::string& target, const std::string& json);
+  void request_json(const std::string& target, std::shared_ptr<HttpConnection> connection);
+  std::string make_json(std::string_view target) const;
+  void on_json(const std::string& target, const std::string& json);
 
   Loop& loop_;
   const Metrics& metrics_;
@@ -126,34 +126,34 @@ class HttpServer::Service {
   uint16_t port_ = 0;
   auth::SecureRng rng_;
   size_t connections_ = 0;
-  // What the loop was asked for and has not answered yet, and who awaits it.
-  std::map<std::string, std::set<std::shared_ptr<Session>>, std::less<>> asked_;
+  // What the loop was asked for and has not answered yet, and the connections that wait for it.
+  std::map<std::string, std::set<std::shared_ptr<HttpConnection>>, std::less<>> pending_json_;
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
   asio::steady_timer accept_pause_{context_};
   std::thread thread_;
 };
 
-class HttpServer::Service::Session : public std::enable_shared_from_this<Session> {
+class HttpServer::Service::HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  Session(Service& service, tcp::socket socket)
-      : service_(service), stream_(std::move(socket)), made_timer_(service.context_) {
+  HttpConnection(Service& service, tcp::socket socket)
+      : service_(service), stream_(std::move(socket)), json_timer_(service.context_) {
     ++service_.connections_;
   }
-  ~Session() { --service_.connections_; }
+  ~HttpConnection() { --service_.connections_; }
 
   void read();
-  void show(const std::string& json);
+  void send_json(const std::string& json);
 
  private:
   void on_read(const error_code& error);
   void refuse(const error_code& error);
   void answer();
-  bool admitted(const Request& request);
+  bool check_request(const Request& request);
   bool logged_in(const Request& request);
   void log_in(std::string_view query);
   void wait_for(std::string_view target);
-  void show_status(const std::string& json);
+  void send_status(const std::string& json);
   void send(Response response);
   void on_sent(const error_code& error, bool close);
   void linger();
@@ -163,7 +163,7 @@ class HttpServer::Service::Session : public std::enable_shared_from_this<Session
   beast::flat_buffer buffer_{kBufferMax};
   std::optional<http::request_parser<http::empty_body>> parser_;
   std::optional<Response> response_;
-  asio::steady_timer made_timer_;
+  asio::steady_timer json_timer_;
   std::array<char, 4096> dropped_;
   size_t dropped_bytes_ = 0;
 };
@@ -182,14 +182,14 @@ HttpServer::Service::~Service() {
   }
   context_.stop();
   if (thread_.joinable()) thread_.join();
-  asked_.clear();
+  pending_json_.clear();
 }
 
 Result<void> HttpServer::Service::listen() {
   const net::Address& address = options_.address;
   FF_CHECK(!address.is_unix());
   if (address.host.empty()) {
-    // Every address of both kinds, or of the one that this kernel has.
+    // All addresses of IPv6 and IPv4, or of IPv4 if the kernel has no IPv6.
     if (bind({asio::ip::address_v6::any(), address.port})) return {};
     return bind({asio::ip::address_v4::any(), address.port});
   }
@@ -197,7 +197,7 @@ Result<void> HttpServer::Service::listen() {
   const auto numeric = asio::ip::make_address(address.host, error);
   if (!error) return bind({numeric, address.port});
   Error usage = fail(Errc::usage, "--http {}: not a numeric address", address.text());
-  usage.hint = "Give the address of this machine that shall listen, as in 10.1.2.3:9100.";
+  usage.hint = "Give a numeric address of this machine, for example 10.1.2.3:9100.";
   return usage;
 }
 
@@ -250,41 +250,43 @@ void HttpServer::Service::accepted(const error_code& error, tcp::socket socket) 
     return;
   }
   if (connections_ < options_.connections_max) {
-    std::make_shared<Session>(*this, std::move(socket))->read();
+    std::make_shared<HttpConnection>(*this, std::move(socket))->read();
   }
   accept();
 }
 
-// The same question is under way once, whoever waits for its answer: a loop that is stuck is not
-// given more to do.
-void HttpServer::Service::ask(const std::string& target, std::shared_ptr<Session> session) {
-  const auto [question, is_new] = asked_.try_emplace(target);
-  question->second.insert(std::move(session));
-  if (is_new) loop_.post([bridge = bridge_, target] { bridge->ask(target); });
+// Each page is requested once for all connections that wait for it, so that a stuck loop gets no
+// additional work.
+void HttpServer::Service::request_json(const std::string& target,
+                                       std::shared_ptr<HttpConnection> connection) {
+  const auto [waiting, is_new] = pending_json_.try_emplace(target);
+  waiting->second.insert(std::move(connection));
+  if (is_new) loop_.post([bridge = bridge_, target] { bridge->request_json(target); });
 }
 
 // In the loop's thread.
-void HttpServer::Service::Bridge::ask(const std::string& target) {
+void HttpServer::Service::Bridge::request_json(const std::string& target) {
   const std::lock_guard lock(mutex);
   if (service == nullptr) return;
-  asio::post(service->context_,
-             [to = service, target, json = service->made(target)] { to->answered(target, json); });
+  asio::post(service->context_, [to = service, target, json = service->make_json(target)] {
+    to->on_json(target, json);
+  });
 }
 
-std::string HttpServer::Service::made(std::string_view target) const {
+std::string HttpServer::Service::make_json(std::string_view target) const {
   const auto [path, query] = path_and_query(target);
   const auto page = options_.pages.find(std::string(path));
   return page == options_.pages.end() ? options_.status() : page->second.json(query);
 }
 
-void HttpServer::Service::answered(const std::string& target, const std::string& json) {
-  const auto question = asked_.extract(target);
-  for (const auto& session : question.mapped()) session->show(json);
+void HttpServer::Service::on_json(const std::string& target, const std::string& json) {
+  const auto waiting = pending_json_.extract(target);
+  for (const auto& connection : waiting.mapped()) connection->send_json(json);
 }
 
 // One connection. --------------------------------------------------------------------------------
 
-void HttpServer::Service::Session::read() {
+void HttpServer::Service::HttpConnection::read() {
   parser_.emplace();
   parser_->header_limit(kHeaderMax);
   stream_.expires_after(milliseconds(service_.options_.request_ms));
@@ -293,9 +295,9 @@ void HttpServer::Service::Session::read() {
       [self = shared_from_this()](const error_code& error, size_t) { self->on_read(error); });
 }
 
-void HttpServer::Service::Session::on_read(const error_code& error) {
+void HttpServer::Service::HttpConnection::on_read(const error_code& error) {
   if (!error) return answer();
-  // Else the connection has ended, or its time has: it goes with this object.
+  // Otherwise the connection has ended or timed out: it is closed with this object.
   const bool misspelt =
       error.category() == http::make_error_code(http::error::bad_method).category();
   if (misspelt && error != http::error::end_of_stream && error != http::error::partial_message) {
@@ -303,7 +305,7 @@ void HttpServer::Service::Session::on_read(const error_code& error) {
   }
 }
 
-void HttpServer::Service::Session::refuse(const error_code& error) {
+void HttpServer::Service::HttpConnection::refuse(const error_code& error) {
   const bool large = error == http::error::header_limit || error == http::error::buffer_overflow;
   auto response =
       large ? plain(http::status::request_header_fields_too_large, "The header is too large.\n")
@@ -312,8 +314,8 @@ void HttpServer::Service::Session::refuse(const error_code& error) {
   send(std::move(response));
 }
 
-// What a request has to be, whatever it asks for; else it is answered here.
-bool HttpServer::Service::Session::admitted(const Request& request) {
+// Conditions that every request must meet; otherwise sends the refusal and returns false.
+bool HttpServer::Service::HttpConnection::check_request(const Request& request) {
   std::optional<Response> refusal;
   error_code ignored;
   const auto local = stream_.socket().local_endpoint(ignored).address();
@@ -322,14 +324,14 @@ bool HttpServer::Service::Session::admitted(const Request& request) {
       mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, local.to_v6()).to_string()
              : local.to_string();
   if (request.count(http::field::host) != 1) {
-    refusal = plain(http::status::bad_request, "A request has one Host.\n");
+    refusal = plain(http::status::bad_request, "A request must have exactly one Host header.\n");
   } else if (!host_allowed(view(request[http::field::host]), address, service_.options_.hosts)) {
     refusal = plain(http::status::misdirected_request, "This is not the server of that name.\n");
   } else if (request.method() != http::verb::get && request.method() != http::verb::head) {
-    refusal = plain(http::status::method_not_allowed, "These pages can only be read.\n");
+    refusal = plain(http::status::method_not_allowed, "Only GET and HEAD are allowed.\n");
     refusal->set(http::field::allow, "GET, HEAD");
   } else if (!parser_->is_done() || !request.target().starts_with('/')) {
-    refusal = plain(http::status::bad_request, "A request has a path and no body.\n");
+    refusal = plain(http::status::bad_request, "A request must have a path and no body.\n");
   }
   if (!refusal) return true;
   refusal->keep_alive(false);
@@ -337,16 +339,16 @@ bool HttpServer::Service::Session::admitted(const Request& request) {
   return false;
 }
 
-bool HttpServer::Service::Session::logged_in(const Request& request) {
+bool HttpServer::Service::HttpConnection::logged_in(const Request& request) {
   const auto [begin, end] = request.equal_range(http::field::cookie);
   return std::any_of(begin, end, [this](const auto& field) {
-    return service_.access_->knows(view(field.value()));
+    return service_.access_->has_session(view(field.value()));
   });
 }
 
-void HttpServer::Service::Session::answer() {
+void HttpServer::Service::HttpConnection::answer() {
   const Request& request = parser_->get();
-  if (!admitted(request)) return;
+  if (!check_request(request)) return;
   const std::string_view target = view(request.target());
   const auto [path, query] = path_and_query(target);
   if (path == "/metrics") {
@@ -374,8 +376,8 @@ void HttpServer::Service::Session::answer() {
   send(std::move(response));
 }
 
-void HttpServer::Service::Session::log_in(std::string_view query) {
-  // Not for HEAD, with which programs look at links before people open them.
+void HttpServer::Service::HttpConnection::log_in(std::string_view query) {
+  // Not for HEAD: programs preview links with it before the user opens them.
   const bool get = parser_->get().method() == http::verb::get;
   const std::string_view key = "token=";
   const auto cookie = get && query.starts_with(key)
@@ -383,7 +385,7 @@ void HttpServer::Service::Session::log_in(std::string_view query) {
                           : std::nullopt;
   if (!cookie) {
     return send(plain(http::status::forbidden,
-                      "This link has been used or never was one: take the newest of the log.\n"));
+                      "This link is used or invalid: open the newest login link of the log.\n"));
   }
   const std::string home = service_.options_.pages.contains("/") ? "/" : "/status";
   auto response = plain(http::status::see_other, "See " + home + ".\n");
@@ -393,33 +395,35 @@ void HttpServer::Service::Session::log_in(std::string_view query) {
   send(std::move(response));
 }
 
-void HttpServer::Service::Session::wait_for(std::string_view target) {
-  if (service_.asked_.size() >= kQuestionsMax && !service_.asked_.contains(target)) {
+void HttpServer::Service::HttpConnection::wait_for(std::string_view target) {
+  if (service_.pending_json_.size() >= kPendingJsonMax &&
+      !service_.pending_json_.contains(target)) {
     return send(busy());
   }
   stream_.expires_never();
-  made_timer_.expires_after(milliseconds(service_.options_.status_ms));
-  made_timer_.async_wait(
+  json_timer_.expires_after(milliseconds(service_.options_.status_ms));
+  json_timer_.async_wait(
       [self = shared_from_this(), target = std::string(target)](const error_code& error) {
-        const auto asked = self->service_.asked_.find(target);
-        if (error || asked == self->service_.asked_.end() || asked->second.erase(self) == 0) return;
+        const auto asked = self->service_.pending_json_.find(target);
+        if (error || asked == self->service_.pending_json_.end() || asked->second.erase(self) == 0)
+          return;
         self->send(busy());
       });
-  service_.ask(std::string(target), shared_from_this());
+  service_.request_json(std::string(target), shared_from_this());
 }
 
-void HttpServer::Service::Session::show(const std::string& json) {
-  made_timer_.cancel();
+void HttpServer::Service::HttpConnection::send_json(const std::string& json) {
+  json_timer_.cancel();
   const auto [path, query] = path_and_query(view(parser_->get().target()));
   const auto page = service_.options_.pages.find(std::string(path));
-  if (page == service_.options_.pages.end()) return show_status(json);
+  if (page == service_.options_.pages.end()) return send_status(json);
   Response response(http::status::ok, 11);
   response.set(http::field::content_type, page->second.type);
   response.body() = escaped_json(json);
   send(std::move(response));
 }
 
-void HttpServer::Service::Session::show_status(const std::string& json) {
+void HttpServer::Service::HttpConnection::send_status(const std::string& json) {
   std::array<std::byte, 16> random;
   auth::fill_random(random, service_.rng_);
   const std::string nonce = hex(random);
@@ -443,7 +447,7 @@ void HttpServer::Service::Session::show_status(const std::string& json) {
   send(std::move(response));
 }
 
-void HttpServer::Service::Session::send(Response response) {
+void HttpServer::Service::HttpConnection::send(Response response) {
   const Request& request = parser_->get();
   const bool refused = response.result() == http::status::bad_request || !parser_->is_done();
   if (response["Content-Security-Policy"].empty()) {
@@ -466,7 +470,7 @@ void HttpServer::Service::Session::send(Response response) {
                     });
 }
 
-void HttpServer::Service::Session::on_sent(const error_code& error, bool close) {
+void HttpServer::Service::HttpConnection::on_sent(const error_code& error, bool close) {
   if (error) return;
   if (!close) return read();
   error_code ignored;
@@ -475,7 +479,7 @@ void HttpServer::Service::Session::on_sent(const error_code& error, bool close) 
   linger();
 }
 
-void HttpServer::Service::Session::linger() {
+void HttpServer::Service::HttpConnection::linger() {
   stream_.async_read_some(asio::buffer(dropped_),
                           [self = shared_from_this()](const error_code& error, size_t size) {
                             self->dropped_bytes_ += size;

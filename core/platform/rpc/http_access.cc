@@ -45,14 +45,14 @@ std::string HttpAccess::login_path() {
 
 std::optional<std::string> HttpAccess::login(std::string_view token) {
   const std::lock_guard lock(mutex_);
-  if (!auth::equal_secrets(as_bytes(token), as_bytes(token_))) return std::nullopt;
+  if (!auth::constant_time_equal(as_bytes(token), as_bytes(token_))) return std::nullopt;
   token_ = secret();
   sessions_.push_back(secret());
   if (sessions_.size() > kSessionsMax) sessions_.pop_front();
   return fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", cookie_, sessions_.back());
 }
 
-bool HttpAccess::knows(std::string_view cookies) {
+bool HttpAccess::has_session(std::string_view cookies) {
   const std::lock_guard lock(mutex_);
   while (!cookies.empty()) {
     const size_t end = std::min(cookies.find(';'), cookies.size());
@@ -62,7 +62,7 @@ bool HttpAccess::knows(std::string_view cookies) {
     if (equals == one.npos || one.substr(0, equals) != cookie_) continue;
     const ByteView value = as_bytes(one.substr(equals + 1));
     if (std::ranges::any_of(sessions_, [value](const std::string& session) {
-          return auth::equal_secrets(value, as_bytes(session));
+          return auth::constant_time_equal(value, as_bytes(session));
         })) {
       return true;
     }
@@ -91,7 +91,7 @@ bool host_allowed(std::string_view host, std::string_view local_address,
 Result<net::Address> parse_http_address(std::string_view text) {
   const bool port_only = !text.empty() && digits(text);
   auto address = net::parse_address(port_only ? fmt::format("127.0.0.1:{}", text) : text);
-  // ":9100" would be every address, which has to be said with a star.
+  // ":9100" would mean all addresses, which requires the explicit "*:9100".
   if (address && !address->is_unix() && !text.starts_with(':')) {
     if (address->host == "localhost") address->host = "127.0.0.1";
     return address;

@@ -1,5 +1,5 @@
-// Who may see a daemon's pages: one-time login links that become cookies, and the Host header,
-// which a page of another site cannot forge but a rebound DNS name carries (DNS rebinding).
+// Access control of a daemon's pages: one-time login links that set session cookies, and a check of
+// the Host header against DNS rebinding.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 
 namespace ff::rpc {
 
-// Any thread.
+// Thread-safe.
 class HttpAccess {
  public:
-  // The port is part of the cookie's name: browsers share cookies among the ports of a host.
+  // The cookie's name contains the port, since browsers share cookies between the ports of a host.
   explicit HttpAccess(uint16_t port);
 
-  // "/login?token=" and 64 hex digits. Works once; then there is another.
+  // "/login?token=" and 64 hex digits. Valid for one login; then a new one is generated.
   std::string login_path();
-  // The value for Set-Cookie when `token` is that of the link; nothing otherwise.
+  // The value for Set-Cookie if `token` is the current one; else empty.
   std::optional<std::string> login(std::string_view token);
-  // Whether a Cookie header holds a session that a login began.
-  bool knows(std::string_view cookies);
+  // Whether a Cookie header contains a valid session.
+  bool has_session(std::string_view cookies);
 
  private:
-  static constexpr size_t kSessionsMax = 16;  // browsers; the oldest login ends with one more
+  static constexpr size_t kSessionsMax = 16;  // one more login ends the oldest session
   std::string secret();
 
   const std::string cookie_;
@@ -40,12 +40,12 @@ class HttpAccess {
   std::deque<std::string> sessions_;
 };
 
-// Whether a Host header names this machine: a loopback name, the address the connection came to,
-// or one of `names` (lower case). The port does not matter: it may be forwarded.
+// Whether a Host header names this machine: a loopback name, the local address of the connection,
+// or one of `names` (lower case). Ignores the port, which may be forwarded.
 bool host_allowed(std::string_view host, std::string_view local_address,
                   const std::vector<std::string>& names);
 
-// The value of --http: "9100" is loopback, "10.1.2.3:9100" that address, "*:9100" every address.
+// Parses the value of --http: "9100" (loopback), "10.1.2.3:9100", or "*:9100" (all addresses).
 // Errc::usage with an example.
 Result<net::Address> parse_http_address(std::string_view text);
 

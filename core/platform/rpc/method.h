@@ -1,11 +1,11 @@
-// Methods with types: what a service's wire header declares, and the two ends use.
+// Typed methods: a service declares them in its header, and both ends use them.
 //
 //   inline constexpr Method<ReadRequest, ReadReply> kRead{0x0101, "storage.read"};
 //   router: add_method(router, kRead, service, &Service::read);
 //   client: FF_CO_TRY(ReadReply reply, co_await call_method(client, kRead, request, deadline_ns));
 //
-// Request and reply are protobuf messages. Numbers are the service's high byte and its own low one;
-// never used again.
+// Request and reply are protobuf messages. The number is the service's number in the high byte and
+// the method's in the low byte; numbers are never reused.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "platform/base/task.h"
 #include "platform/rpc/channel.h"
 #include "platform/rpc/client.h"
-#include "platform/rpc/session.h"
+#include "platform/rpc/server_connection.h"
 
 namespace ff::rpc {
 
@@ -30,7 +30,7 @@ template <class Message>
 Result<Message> parse_message(const std::string& bytes) {
   Message message;
   if (!message.ParseFromString(bytes)) {
-    return fail(Errc::corrupt, "a message that cannot be read");
+    return fail(Errc::corrupt, "the message is not valid protobuf");
   }
   return message;
 }
@@ -42,8 +42,7 @@ Task<Result<std::string>> run(Service* service,
                               Task<Result<Reply>> (Service::*function)(ServerCall&, Request),
                               ServerCall& call, std::string message) {
   FF_CO_TRY(Request request, parse_message<Request>(message));
-  auto task = (service->*function)(call, std::move(request));
-  FF_CO_TRY(const Reply reply, co_await std::move(task));
+  FF_CO_TRY(const Reply reply, co_await (service->*function)(call, std::move(request)));
   co_return reply.SerializeAsString();
 }
 
@@ -53,7 +52,7 @@ Task<Result<std::string>> run(Service* service,
 template <class Service, class Request, class Reply>
 void add_method(Router& router, Method<Request, Reply> method, Service& service,
                 Task<Result<Reply>> (Service::*function)(ServerCall&, Request),
-                Access access = Access::trusted) {
+                MethodAccess access = MethodAccess::trusted) {
   router.add(
       method.number, method.name,
       [&service, function](ServerCall& call, std::string message) {
@@ -62,7 +61,7 @@ void add_method(Router& router, Method<Request, Reply> method, Service& service,
       access);
 }
 
-// A call on the client's current channel, which is made when there is none.
+// Calls a method on the client's channel; connects if necessary.
 template <class Request, class Reply>
 Task<Result<Reply>> call_method(Client& client, Method<Request, Reply> method, Request request,
                                 int64_t deadline_ns) {
@@ -72,24 +71,25 @@ Task<Result<Reply>> call_method(Client& client, Method<Request, Reply> method, R
   co_return parse_message<Reply>(reply);
 }
 
-// A call with bulk: the memory is exposed on one channel, its slices go into the request.
+// A call with bulk data: exposes memory on one channel; the caller puts the buffers into the
+// request.
 class BulkCall {
  public:
   explicit BulkCall(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
 
   const std::shared_ptr<Channel>& channel() const { return channel_; }
-  // Memory that the server may fill until the call has ended. Adds to what may come.
-  Result<net::Slice> sink(ByteSpan memory) {
+  // Exposes memory that the server may write until the call has ended.
+  Result<net::RemoteBuffer> sink(ByteSpan memory) {
     FF_TRY(auto exposure, channel_->connection().expose_sink(memory));
     sink_bytes_ += memory.size();
     return keep(std::move(exposure));
   }
-  // Memory that it may read.
-  Result<net::Slice> source(ByteView memory) {
+  // Exposes memory that the server may read.
+  Result<net::RemoteBuffer> source(ByteView memory) {
     FF_TRY(auto exposure, channel_->connection().expose_source(memory));
     return keep(std::move(exposure));
   }
-  // Once.
+  // Runs the call; only once per object.
   template <class Request, class Reply>
   Task<Result<Reply>> run(Method<Request, Reply> method, Request request, int64_t deadline_ns) {
     CallSpec spec{.method = method.number,
@@ -102,9 +102,9 @@ class BulkCall {
   }
 
  private:
-  net::Slice keep(net::Connection::Exposure exposure) {
+  net::RemoteBuffer keep(net::Connection::Exposure exposure) {
     exposures_.push_back(std::move(exposure));
-    return exposures_.back().slice();
+    return exposures_.back().buffer();
   }
 
   std::shared_ptr<Channel> channel_;

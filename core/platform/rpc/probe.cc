@@ -1,4 +1,4 @@
-// probe.cc: the three methods.
+// probe.cc: the three methods of the probe service.
 #include "platform/rpc/probe.h"
 
 #include "platform/base/clock.h"
@@ -36,7 +36,7 @@ std::vector<std::byte> ProbeService::pattern(uint64_t seed, size_t size) {
 Task<Result<wire::PingReply>> ProbeService::ping(ServerCall& call, wire::PingRequest request) {
   if (request.wait_ms() > 0) {
     const int64_t wait_ns = request.wait_ms() * kMillisecond;
-    FF_CO_TRY(co_await after(call.loop(), wait_ns));
+    FF_CO_TRY(co_await sleep_for(call.loop(), wait_ns));
   }
   pings_++;
   wire::PingReply reply;

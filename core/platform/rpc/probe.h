@@ -1,5 +1,5 @@
-// The probe service: ping with and without waiting, bulk out of and into the server's memory. It
-// measures the wire and tests it.
+// The probe service: pings with an optional delay, and bulk transfers from and to the server's
+// memory. Used to measure and test the network.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ inline constexpr Method<wire::WriteRequest, wire::WriteReply> kProbeWrite{0x0003
 
 class ProbeService {
  public:
-  // The largest bulk of one call.
+  // Maximum bulk bytes of one call.
   static constexpr uint64_t kBytesMax = 64 * kMiB;
 
   explicit ProbeService(Router& router);
 
   // Pings answered so far.
   uint64_t pings() const { return pings_; }
-  // `size` bytes that depend on `seed` alone.
+  // `size` bytes that depend on `seed` only.
   static std::vector<std::byte> pattern(uint64_t seed, size_t size);
 
  private:

@@ -1,4 +1,4 @@
-// server.cc: from an arrival to a session, and going down in order.
+// server.cc: accepts connections, serves them, and shuts down in order.
 #include "platform/rpc/server.h"
 
 #include <fmt/format.h>
@@ -13,10 +13,10 @@ namespace ff::rpc {
 
 namespace {
 
-// After accept() fails (no descriptors left) before it is tried again.
+// Pause after accept() fails (no file descriptors left).
 constexpr int64_t kAcceptPauseNs = 100 * kMillisecond;
-// How often close() looks whether the last reply has left.
-constexpr int64_t kDrainLookNs = 5 * kMillisecond;
+// Poll interval of close() for the last reply.
+constexpr int64_t kDrainPollNs = 5 * kMillisecond;
 
 }  // namespace
 
@@ -33,19 +33,19 @@ Server::Server(Loop& loop, net::Transport& transport, const Router& router, Metr
       self_(std::move(self)),
       limits_(limits),
       accept_gate_(loop),
-      session_gate_(loop) {}
+      connection_gate_(loop) {}
 
 Server::~Server() = default;
 
 Result<net::Address> Server::listen(const net::Address& address) {
   if (self_.user) {
-    Error error = fail(Errc::usage, "{}: a token is a client's, servers need the cluster key",
+    Error error = fail(Errc::usage, "{}: tokens are for clients, servers need the cluster key",
                        address.text());
-    error.hint = "Give the cluster's key file with --key, in place of the token.";
+    error.hint = "Give the cluster's key file with --key instead of the token.";
     return error;
   }
   if (!self_.key && !is_local(address)) {
-    Error error = fail(Errc::refused, "{}: other machines could call here, and there is no key",
+    Error error = fail(Errc::refused, "{}: other machines could connect, but there is no key",
                        address.text());
     error.hint =
         "Give a cluster key with --key (openssl rand -hex 32 makes one), or listen on "
@@ -61,20 +61,20 @@ Result<net::Address> Server::listen(const net::Address& address) {
 Task<void> Server::accept(net::Listener& listener) {
   for (;;) {
     auto arrival = co_await listener.accept();
-    if (accept_gate_.cancel().requested()) co_return;
+    if (accept_gate_.cancellation().requested()) co_return;
     if (!arrival) {
       log_warning("accept failed",
                   {{"address", listener.address().text()}, {"error", arrival.error().message}});
-      if (!co_await after(loop_, kAcceptPauseNs)) co_return;
+      if (!co_await sleep_for(loop_, kAcceptPauseNs)) co_return;
     } else if (connections_ >= limits_.connections_max) {
-      refused(**arrival, fail(Errc::busy, "{} connections are open", connections_));
+      log_refused(**arrival, fail(Errc::busy, "{} connections are open", connections_));
     } else {
-      session_gate_.spawn(serve(std::move(*arrival)));
+      connection_gate_.spawn(serve(std::move(*arrival)));
     }
   }
 }
 
-void Server::refused(const net::Arrival& arrival, const Error& error) {
+void Server::log_refused(const net::IncomingConnection& arrival, const Error& error) {
   metrics_
       .counter("ff_rpc_refused_total", "Connections refused, by cause",
                {{"code", std::string(errc_name(error.code))}})
@@ -82,90 +82,88 @@ void Server::refused(const net::Arrival& arrival, const Error& error) {
   log_warning("connection refused", {{"peer", arrival.peer()}, {"error", error.message}});
 }
 
-Task<void> Server::serve(std::unique_ptr<net::Arrival> arrival) {
+Task<void> Server::serve(std::unique_ptr<net::IncomingConnection> arrival) {
   Gauge& open = metrics_.gauge("ff_rpc_connections", "Open connections");
   connections_++;
   open.add(1);
-  auto opening = open_session(*arrival);
-  auto session = co_await std::move(opening);
-  if (session) {
-    auto run = run_session(**session);
-    co_await std::move(run);
+  auto served = co_await open_connection(*arrival);
+  if (served) {
+    co_await run_connection(**served);
   } else {
-    refused(*arrival, session.error());
+    log_refused(*arrival, served.error());
   }
   open.add(-1);
   connections_--;
 }
 
-Task<Result<std::unique_ptr<Session>>> Server::open_session(net::Arrival& arrival) {
+Task<Result<std::unique_ptr<ServerConnection>>> Server::open_connection(
+    net::IncomingConnection& arrival) {
   FF_CO_TRY(auto connection, co_await arrival.open(loop_));
-  auto handshake = server_handshake(*connection, self_, limits_.session.calls_max);
-  auto peer = co_await std::move(handshake);
+  auto peer = co_await server_handshake(*connection, self_, limits_.connection.calls_max);
   if (!peer) {
-    count_broken(*connection, metrics_);
+    count_protocol_fault(*connection, metrics_);
     co_return std::move(peer).error();
   }
-  if (!peer->caller.id.empty()) {
-    auto ending = end_older(*peer);
-    FF_CO_TRY(co_await std::move(ending));
+  if (!peer->client.id.empty()) {
+    FF_CO_TRY(co_await close_older_connections(*peer));
   }
-  auto session =
-      std::make_unique<Session>(std::move(connection), std::move(*peer), methods_, limits_.session);
-  if (const std::string& id = session->peer().caller.id; !id.empty()) {
-    by_caller_[id] = session.get();
+  auto served = std::make_unique<ServerConnection>(std::move(connection), std::move(*peer),
+                                                   methods_, limits_.connection);
+  if (const std::string& id = served->peer().client.id; !id.empty()) {
+    by_client_[id] = served.get();
   }
-  co_return session;
+  co_return served;
 }
 
-// Returns once no call of the client's older connections is under way: what came over them and was
-// held up must not be done after what comes over the newer one.
-Task<Result<void>> Server::end_older(Peer peer) {
+// Returns once no call of the client's older connections is in flight: a delayed call of an old
+// connection must not execute after a call of the new one.
+Task<Result<void>> Server::close_older_connections(Peer peer) {
   for (;;) {
-    const auto found = by_caller_.find(peer.caller.id);
-    if (found == by_caller_.end()) co_return Result<void>();
-    Session& older = *found->second;
-    if (older.peer().caller.connection >= peer.caller.connection) {
+    const auto found = by_client_.find(peer.client.id);
+    if (found == by_client_.end()) co_return Result<void>();
+    ServerConnection& older = *found->second;
+    if (older.peer().client.connection >= peer.client.connection) {
       co_return fail(Errc::refused, "{}: the client has a newer connection", peer.text());
     }
     older.stop(fail(Errc::unreachable, "{}: the client has a newer connection", peer.text()));
-    FF_CO_TRY(co_await after(loop_, kDrainLookNs));
+    FF_CO_TRY(co_await sleep_for(loop_, kDrainPollNs));
   }
 }
 
-Task<void> Server::run_session(Session& session) {
-  sessions_.insert(&session);
-  if (closing_) session.drain();
-  co_await session.run();
-  sessions_.erase(&session);
-  const auto newest = by_caller_.find(session.peer().caller.id);
-  if (newest != by_caller_.end() && newest->second == &session) by_caller_.erase(newest);
-  const net::FrameFault fault = session.connection().fault();
+Task<void> Server::run_connection(ServerConnection& connection) {
+  open_connections_.insert(&connection);
+  if (closing_) connection.drain();
+  co_await connection.run();
+  open_connections_.erase(&connection);
+  const auto newest = by_client_.find(connection.peer().client.id);
+  if (newest != by_client_.end() && newest->second == &connection) by_client_.erase(newest);
+  const net::FrameFault fault = connection.connection().fault();
   if (fault == net::FrameFault::none) co_return;
-  log_warning("connection closed", {{"peer", session.peer().text()},
+  log_warning("connection closed", {{"peer", connection.peer().text()},
                                     {"cause", net::fault_name(fault)},
-                                    {"error", session.connection().close_reason()->message}});
+                                    {"error", connection.connection().close_reason()->message}});
 }
 
 bool Server::busy() const {
-  return std::any_of(sessions_.begin(), sessions_.end(), [](Session* session) {
-    return session->calls() > 0 || session->connection().queued_bytes() > 0;
-  });
+  return std::any_of(
+      open_connections_.begin(), open_connections_.end(), [](ServerConnection* connection) {
+        return connection->calls() > 0 || connection->connection().queued_bytes() > 0;
+      });
 }
 
 Task<void> Server::close(int64_t drain_ns) {
   closing_ = true;
   co_await accept_gate_.close(fail(Errc::interrupted, "the server goes down"));
   listeners_.clear();
-  for (Session* session : sessions_) session->drain();
+  for (ServerConnection* connection : open_connections_) connection->drain();
   const int64_t until_ns = loop_.now_ns() + drain_ns;
   while (busy() && loop_.now_ns() < until_ns) {
-    if (!co_await after(loop_, kDrainLookNs)) break;
+    if (!co_await sleep_for(loop_, kDrainPollNs)) break;
   }
-  for (Session* session : sessions_) {
-    session->stop(fail(Errc::unreachable, "the server {} went down", self_.name));
+  for (ServerConnection* connection : open_connections_) {
+    connection->stop(fail(Errc::unreachable, "the server {} went down", self_.name));
   }
-  co_await session_gate_.close(fail(Errc::interrupted, "the server goes down"));
+  co_await connection_gate_.close(fail(Errc::interrupted, "the server goes down"));
 }
 
 }  // namespace ff::rpc

@@ -1,4 +1,5 @@
-// A server: listens, shakes hands, and runs a session for each connection. Owned by one loop.
+// A server: listens, performs the handshake, and serves each connection (ServerConnection). Owned
+// by one loop.
 #pragma once
 
 #include <cstdint>
@@ -12,54 +13,55 @@
 #include "platform/base/metrics.h"
 #include "platform/net/transport.h"
 #include "platform/rpc/handshake.h"
-#include "platform/rpc/session.h"
+#include "platform/rpc/server_connection.h"
 
 namespace ff::rpc {
 
 struct ServerLimits {
-  SessionLimits session;
-  size_t connections_max = 10'000;  // handshakes included; more are closed at once
+  ServerConnectionLimits connection;
+  size_t connections_max = 10'000;  // including handshakes; further ones are closed at once
 };
 
 class Server {
  public:
-  // All outlive it.
+  // All arguments must outlive the server.
   Server(Loop& loop, net::Transport& transport, const Router& router, Metrics& metrics,
          Identity self, ServerLimits limits = {});
-  // After close().
+  // Only after close().
   ~Server();
 
-  // Errc::refused: another machine could call, and there is no key. Errc::usage: an identity with a
-  // token. Returns the address with the port that was chosen.
+  // Returns the address with the port that the kernel chose. Errc::refused: other machines could
+  // connect, but there is no key. Errc::usage: the identity has a token.
   Result<net::Address> listen(const net::Address& address);
-  // Takes no new connections and calls, waits up to `drain_ns` for those under way, ends the rest.
+  // Stops accepting connections and calls, waits up to `drain_ns` for calls in flight, and cancels
+  // the rest.
   Task<void> close(int64_t drain_ns);
 
   size_t connections() const { return connections_; }
 
  private:
   Task<void> accept(net::Listener& listener);
-  Task<void> serve(std::unique_ptr<net::Arrival> arrival);
-  void refused(const net::Arrival& arrival, const Error& error);
-  Task<Result<void>> end_older(Peer peer);
-  Task<Result<std::unique_ptr<Session>>> open_session(net::Arrival& arrival);
-  Task<void> run_session(Session& session);
-  // Calls or replies under way.
+  Task<void> serve(std::unique_ptr<net::IncomingConnection> arrival);
+  void log_refused(const net::IncomingConnection& arrival, const Error& error);
+  Task<Result<void>> close_older_connections(Peer peer);
+  Task<Result<std::unique_ptr<ServerConnection>>> open_connection(net::IncomingConnection& arrival);
+  Task<void> run_connection(ServerConnection& connection);
+  // Whether calls or replies are in flight.
   bool busy() const;
 
   Loop& loop_;
   net::Transport& transport_;
   Metrics& metrics_;
-  ServedMethods methods_;
+  ServerMethods methods_;
   const Identity self_;
   const ServerLimits limits_;
   size_t connections_ = 0;
   bool closing_ = false;
   std::vector<std::unique_ptr<net::Listener>> listeners_;
-  std::set<Session*> sessions_;
-  std::map<std::string, Session*> by_caller_;  // the newest session of each client
+  std::set<ServerConnection*> open_connections_;
+  std::map<std::string, ServerConnection*> by_client_;  // newest connection of each client
   Gate accept_gate_;
-  Gate session_gate_;
+  Gate connection_gate_;
 };
 
 // Whether only this machine can reach the address.

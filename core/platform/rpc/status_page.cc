@@ -1,4 +1,4 @@
-// status_page.cc: JSON becomes HTML while it is parsed; nothing is kept but the open elements.
+// status_page.cc: converts JSON to HTML while parsing; keeps only the stack of open elements.
 #include "platform/rpc/status_page.h"
 
 #include <rapidjson/memorystream.h>

@@ -1,5 +1,5 @@
-// A daemon's status as a browser shows it: the JSON object of /status as nested tables. No scripts,
-// nothing from elsewhere; text of any origin stays text.
+// The HTML form of a daemon's status: the JSON object of /status as nested tables. Contains no
+// scripts and loads no external resources; all text is escaped.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@ namespace ff::rpc {
 struct StatusPage {
   std::string_view title;
   std::string_view json;   // one object
-  std::string_view nonce;  // of the style element, for the Content-Security-Policy
+  std::string_view nonce;  // nonce of the style element in the Content-Security-Policy
 };
 
-// Nothing when it is not one JSON object in UTF-8, or nested deeper than 32.
+// Empty if `json` is not one JSON object in UTF-8, or is nested deeper than 32 levels.
 std::optional<std::string> status_page(const StatusPage& page);
 
-// `&`, `<`, `>` and quotes as entities, control bytes as \xNN.
+// Appends `text` with `&`, `<`, `>` and quotes as entities and control bytes as \xNN.
 void append_html(std::string& out, std::string_view text);
 
 }  // namespace ff::rpc

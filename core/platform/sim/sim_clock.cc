@@ -1,4 +1,4 @@
-// sim_clock.cc: the one way simulated time moves (sim_clock.h).
+// sim_clock.cc: advancing the simulated time (sim_clock.h).
 #include "platform/sim/sim_clock.h"
 
 namespace ff::sim {

@@ -1,5 +1,5 @@
-// A clock that moves only when told: sleeping advances it at once, so hours of simulated time take
-// no time and repeat exactly. One thread.
+// A manually advanced clock: sleeping advances it at once, so simulated hours take no real time and
+// repeat exactly. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace ff::sim {
 
 class SimClock final : public Clock {
  public:
-  // 2026-01-01T00:00:00Z, a plausible wall time for files and indexes.
+  // 2026-01-01T00:00:00Z: a plausible wall time.
   static constexpr int64_t kStartNs = 1'767'225'600'000'000'000;
 
   explicit SimClock(int64_t wall_ns = kStartNs) : wall_offset_ns_(wall_ns) {}
@@ -19,9 +19,9 @@ class SimClock final : public Clock {
   int64_t steady_ns() override { return steady_ns_; }
   void sleep_ns(int64_t ns) override { advance(ns); }
 
-  // Time passes; negative or zero does nothing.
+  // Advances the time; zero or negative values do nothing.
   void advance(int64_t ns);
-  // Somebody sets the wall clock; steady time goes on as before.
+  // Sets the wall clock; the steady clock is not affected.
   void set_wall(int64_t wall_ns) { wall_offset_ns_ = wall_ns - steady_ns_; }
 
  private:

@@ -1,14 +1,13 @@
-// sim_content.cc: pages, versions and the dice of one file (sim_content.h).
+// sim_content.cc: the pages of one file and their versions (sim_content.h).
 //
-// What a power loss may leave, and why it is plausible for a journaling file system:
+// The states after a power loss model a journaling file system:
 // - sizes are metadata, written in order: a prefix of the size changes survives;
 // - a page is written back as it was at some moment: one of its versions survives, or a mix of two
-//   neighbouring versions by sectors when the power went while it was written;
-// - different pages are written back in any order, whatever the size did: a grown file can hold
-//   zeros where its data should be;
-// - data written after a truncation that did not survive did not survive either, and data cut off
-// by
-//   one that did survive does not come back.
+//   consecutive versions by sectors if the power failed during the write;
+// - pages are written back in any order, independent of the size: an extended file can have zeros
+//   in place of its data;
+// - if a truncation did not survive, data written after it did not survive either; data that a
+//   surviving truncation removed does not come back.
 #include "platform/sim/sim_content.h"
 
 #include <algorithm>
@@ -17,19 +16,19 @@
 
 namespace ff::sim {
 
-Fate pick_fate(Rng& rng) {
+Survival pick_survival(Rng& rng) {
   switch (rng.below(4)) {
-    case 0: return Fate::nothing;
-    case 1: return Fate::everything;
-    default: return Fate::some;
+    case 0: return Survival::nothing;
+    case 1: return Survival::everything;
+    default: return Survival::some;
   }
 }
 
-size_t pick_survivors(Rng& rng, Fate fate, size_t count) {
-  switch (fate) {
-    case Fate::nothing: return 0;
-    case Fate::everything: return count;
-    case Fate::some: break;
+size_t pick_survivors(Rng& rng, Survival survival, size_t count) {
+  switch (survival) {
+    case Survival::nothing: return 0;
+    case Survival::everything: return count;
+    case Survival::some: break;
   }
   return rng.below(count + 1);
 }
@@ -47,7 +46,7 @@ void SimContent::put(Pages& pages, uint64_t index, PageRef page) {
   }
 }
 
-// The page with zeros from byte `keep` on.
+// A copy of the page with zeros from byte `keep` on.
 SimContent::PageRef SimContent::zero_from(const PageRef& page, uint64_t keep) {
   if (!page || keep == 0) return nullptr;
   auto copy = std::make_shared<Page>(*page);
@@ -61,7 +60,7 @@ SimContent::PageRef SimContent::flipped(const PageRef& page, uint64_t bit) {
   return copy;
 }
 
-// Sectors of `newer` over `older`, each with an even chance.
+// A mix of sectors of `newer` and `older`, each with probability 1/2.
 SimContent::PageRef SimContent::torn(const PageRef& older, const PageRef& newer, Rng& rng) {
   auto mix = older ? std::make_shared<Page>(*older) : std::make_shared<Page>();
   for (uint64_t at = 0; at < kPage; at += kSector) {
@@ -120,11 +119,11 @@ void SimContent::write(ByteView from, uint64_t offset) {
 
 void SimContent::truncate(uint64_t size) {
   ++order_;
-  std::vector<uint64_t> cut;
+  std::vector<uint64_t> removed;
   for (auto at = live_.lower_bound(size / kPage); at != live_.end(); ++at) {
-    cut.push_back(at->first);
+    removed.push_back(at->first);
   }
-  for (const uint64_t index : cut) {
+  for (const uint64_t index : removed) {
     const uint64_t begin = index * kPage;
     change(index, zero_from(find(live_, index), size > begin ? size - begin : 0));
   }
@@ -151,7 +150,7 @@ void SimContent::punch(uint64_t begin, uint64_t end) {
   }
 }
 
-uint64_t SimContent::taken(const PageSet& reserved) const {
+uint64_t SimContent::allocated_pages(const PageSet& reserved) const {
   uint64_t count = reserved.size();
   for (const auto& [index, page] : live_) count += reserved.contains(index) ? 0 : 1;
   return count;
@@ -214,37 +213,37 @@ void SimContent::sync() {
   unsynced_sizes_.clear();
 }
 
-// What is left of one page that had unsynced versions. Those from `limit` on cannot have survived.
+// Selects the surviving version of one page. Versions from `limit` on cannot survive.
 SimContent::PageRef SimContent::survivor(uint64_t index, const std::vector<Version>& versions,
                                          size_t kept_sizes, uint64_t limit, Rng& rng,
-                                         Fate fate) const {
+                                         Survival survival) const {
   const auto usable = static_cast<size_t>(
       std::partition_point(versions.begin(), versions.end(),
                            [&](const Version& version) { return version.order < limit; }) -
       versions.begin());
-  const size_t kept = pick_survivors(rng, fate, usable);
+  const size_t kept = pick_survivors(rng, survival, usable);
   PageRef page = kept > 0 ? versions[kept - 1].page : find(durable_, index);
   const uint64_t order = kept > 0 ? versions[kept - 1].order : 0;
-  if (fate == Fate::some && kept < usable && rng.below(2) == 0) {
+  if (survival == Survival::some && kept < usable && rng.below(2) == 0) {
     page = torn(page, versions[kept].page, rng);
   }
   for (size_t i = 0; i < kept_sizes; ++i) {
-    const SizeChange& cut = unsynced_sizes_[i];
-    if (!cut.shrinks || cut.order <= order || cut.size >= (index + 1) * kPage) continue;
-    page = zero_from(page, cut.size > index * kPage ? cut.size - index * kPage : 0);
+    const SizeChange& change = unsynced_sizes_[i];
+    if (!change.shrinks || change.order <= order || change.size >= (index + 1) * kPage) continue;
+    page = zero_from(page, change.size > index * kPage ? change.size - index * kPage : 0);
   }
   return page;
 }
 
-void SimContent::power_loss(Rng& rng, Fate fate) {
-  const size_t kept_sizes = pick_survivors(rng, fate, unsynced_sizes_.size());
+void SimContent::power_loss(Rng& rng, Survival survival) {
+  const size_t kept_sizes = pick_survivors(rng, survival, unsynced_sizes_.size());
   uint64_t limit = UINT64_MAX;
   for (size_t i = unsynced_sizes_.size(); i > kept_sizes; --i) {
     if (unsynced_sizes_[i - 1].shrinks) limit = unsynced_sizes_[i - 1].order;
   }
   Pages left = durable_;
   for (const auto& [index, versions] : unsynced_) {
-    put(left, index, survivor(index, versions, kept_sizes, limit, rng, fate));
+    put(left, index, survivor(index, versions, kept_sizes, limit, rng, survival));
   }
   const uint64_t size = kept_sizes > 0 ? unsynced_sizes_[kept_sizes - 1].size : durable_size_;
   left.erase(left.lower_bound(align_up(size, kPage) / kPage), left.end());

@@ -1,7 +1,7 @@
-// The bytes of one simulated file: what programs see, what the device certainly holds, and every
-// version of every page in between. A power loss picks, page by page, one of the versions.
+// The content of one simulated file: the current (cached) pages, the durable pages, and all page
+// versions written in between. A power loss selects one version of each page.
 //
-// Sparse: a page that was never written takes no memory. Pages are shared between versions.
+// Sparse: pages that were never written take no memory. Versions share pages.
 #pragma once
 
 #include <array>
@@ -16,16 +16,16 @@
 
 namespace ff::sim {
 
-constexpr uint64_t kPage = 4096;   // the unit in which the page cache is written back
-constexpr uint64_t kSector = 512;  // the unit a device writes or does not write
+constexpr uint64_t kPage = 4096;   // unit of page cache writeback
+constexpr uint64_t kSector = 512;  // unit of atomic device writes
 
-// How much of what was not synced outlives one power loss.
-enum class Fate : uint8_t { nothing, everything, some };
-Fate pick_fate(Rng& rng);
-// How many of `count` ordered changes survive: a prefix.
-size_t pick_survivors(Rng& rng, Fate fate, size_t count);
+// How much unsynced data survives a power loss.
+enum class Survival : uint8_t { nothing, everything, some };
+Survival pick_survival(Rng& rng);
+// The length of the surviving prefix of `count` ordered changes.
+size_t pick_survivors(Rng& rng, Survival survival, size_t count);
 
-// A set of pages, as ranges: a reservation is long.
+// A set of pages, stored as ranges.
 class PageSet {
  public:
   bool contains(uint64_t page) const;
@@ -40,22 +40,22 @@ class PageSet {
 class SimContent {
  public:
   uint64_t size() const { return size_; }
-  // Bytes read; fewer than asked for at the end of the file.
+  // Returns the number of bytes read; fewer than requested at the end of the file.
   size_t read(ByteSpan into, uint64_t offset) const;
   void write(ByteView from, uint64_t offset);
   void truncate(uint64_t size);
-  // Zeros from `begin` to `end`; whole pages are no longer stored.
+  // Zeroes [begin, end); whole pages are deallocated.
   void punch(uint64_t begin, uint64_t end);
   bool stored(uint64_t page) const { return live_.contains(page); }
-  // Stored pages, and those of a set.
-  uint64_t taken(const PageSet& reserved) const;
+  // Number of pages that are stored or reserved.
+  uint64_t allocated_pages(const PageSet& reserved) const;
   io::DataRange next_data(uint64_t offset) const;
 
-  // All so far becomes durable.
+  // Makes the current content durable.
   void sync();
-  // Programs see what the device kept, which is now durable.
-  void power_loss(Rng& rng, Fate fate);
-  // Turns one bit over, on the device and in the cache. `bit` lies inside the file.
+  // Replaces the current content by what survives; that is durable afterwards.
+  void power_loss(Rng& rng, Survival survival);
+  // Flips one bit on the device and in the cache. `bit` must be inside the file.
   void flip(uint64_t bit);
 
  private:
@@ -78,7 +78,7 @@ class SimContent {
   static PageRef flipped(const PageRef& page, uint64_t bit);
   static PageRef torn(const PageRef& older, const PageRef& newer, Rng& rng);
   PageRef survivor(uint64_t index, const std::vector<Version>& versions, size_t kept_sizes,
-                   uint64_t limit, Rng& rng, Fate fate) const;
+                   uint64_t limit, Rng& rng, Survival survival) const;
   void change(uint64_t index, PageRef page);
   void resize(uint64_t size);
 
@@ -86,7 +86,7 @@ class SimContent {
   Pages durable_;
   uint64_t size_ = 0;
   uint64_t durable_size_ = 0;
-  uint64_t order_ = 0;  // of the last change
+  uint64_t order_ = 0;  // sequence number of the last change
   std::map<uint64_t, std::vector<Version>> unsynced_;
   std::vector<SizeChange> unsynced_sizes_;
 };

@@ -1,9 +1,9 @@
 // sim_disk.cc: names, directories and faults of the simulated disk (sim_disk.h).
 //
-// Every directory has two maps: what programs see, changed at once, and what certainly survives.
-// unsynced_names_ lists, in order, the changes between the two. sync_dir moves the changes of its
-// directory over, with the earlier ones they build on; a power loss moves a random part over and
-// makes the programs' view equal to the durable one.
+// Every directory has two maps: the current entries and the durable entries. unsynced_names_ lists
+// the changes between the two, in order. sync_dir() applies the changes of its directory to the
+// durable entries, with the earlier changes that they depend on. A power loss applies a random part
+// and makes the current entries equal to the durable ones.
 #include "platform/sim/sim_disk.h"
 
 #include <algorithm>
@@ -38,12 +38,12 @@ std::vector<std::string> split(std::string_view path) {
   return parts;
 }
 
-bool is_dir(const std::shared_ptr<SimNode>& node) {
+bool is_dir(const std::shared_ptr<SimInode>& node) {
   return node != nullptr && node->kind == FileKind::directory;
 }
 
-// One entry of one directory, to find the changes that build on one another.
-using EntryKey = std::pair<const SimNode*, std::string>;
+// Identifies a directory entry, to find dependent changes.
+using EntryKey = std::pair<const SimInode*, std::string>;
 
 }  // namespace
 
@@ -54,14 +54,14 @@ Error crash_error(const std::string& path) {
 bool is_crash(const Error& error) { return error.message.find(kCrashText) != std::string::npos; }
 
 SimDisk::SimDisk(uint64_t seed, Clock& clock) : rng_(seed), clock_(clock), capacity_(kUnlimited) {
-  root_ = new_node(FileKind::directory, 0777);
+  root_ = new_inode(FileKind::directory, 0777);
   root_->links = 1;
 }
 
 SimDisk::~SimDisk() {
-  // A directory can hold another in one view and lie in it in the other: break such circles.
+  // A directory can contain another in one map and be inside it in the other: break such cycles.
   for (const auto& weak : dirs_) {
-    if (const NodeRef dir = weak.lock()) {
+    if (const InodeRef dir = weak.lock()) {
       dir->entries.clear();
       dir->durable_entries.clear();
     }
@@ -74,7 +74,7 @@ void SimDisk::set_fault(SimOp kind, double probability, int err) {
   faults_[kind] = {.probability = probability, .err = err};
 }
 
-Result<void> SimDisk::admit(SimOp kind, bool mutates, const std::string& path) {
+Result<void> SimDisk::inject_fault(SimOp kind, bool mutates, const std::string& path) {
   if (crashed_) return crash_error(path);
   if (mutates) {
     const uint64_t operation = mutations_++;
@@ -87,7 +87,7 @@ Result<void> SimDisk::admit(SimOp kind, bool mutates, const std::string& path) {
     }
   }
   const auto fault = faults_.find(kind);
-  if (fault != faults_.end() && rng_.unit() < fault->second.probability) {
+  if (fault != faults_.end() && rng_.uniform01() < fault->second.probability) {
     return errno_error(fault->second.err, path);
   }
   if (mutates && read_only_ && kind != SimOp::sync && kind != SimOp::sync_dir) {
@@ -98,7 +98,7 @@ Result<void> SimDisk::admit(SimOp kind, bool mutates, const std::string& path) {
 
 void SimDisk::crash() {
   if (crashed_) return;
-  for (SimQueue* queue : queues_) queue->spill();
+  for (SimQueue* queue : queues_) queue->apply_in_flight();
   crashed_ = true;
 }
 
@@ -109,15 +109,15 @@ void SimDisk::kill() {
 
 void SimDisk::power_loss() {
   crash();
-  const Fate fate = pick_fate(rng_);
-  lose_names(fate);
-  std::set<const SimNode*> seen;
-  std::deque<NodeRef> todo{root_};
+  const Survival survival = pick_survival(rng_);
+  drop_unsynced_names(survival);
+  std::set<const SimInode*> seen;
+  std::deque<InodeRef> todo{root_};
   while (!todo.empty()) {
-    const NodeRef node = todo.front();
+    const InodeRef node = todo.front();
     todo.pop_front();
     if (!seen.insert(node.get()).second) continue;  // a second name of the same file
-    node->content.power_loss(rng_, fate);
+    node->content.power_loss(rng_, survival);
     node->reserved = {};
     node->sync_broken = false;
     node->entries = node->durable_entries;
@@ -126,18 +126,19 @@ void SimDisk::power_loss() {
   restart();
 }
 
-// Applies what survives of the unsynced changes of names, each only with those it builds on.
-void SimDisk::lose_names(Fate fate) {
+// Applies a random part of the unsynced name changes, each only with those it depends on.
+void SimDisk::drop_unsynced_names(Survival survival) {
   std::set<EntryKey> lost;
   bool lost_dir_move = false;
   for (const NameChange& change : unsynced_names_) {
-    bool kept = fate == Fate::everything || (fate == Fate::some && rng_.below(2) == 0);
+    bool kept =
+        survival == Survival::everything || (survival == Survival::some && rng_.below(2) == 0);
     if (change.moves_dir && lost_dir_move) kept = false;
     for (const Entry& entry : change.entries) {
       if (lost.contains({entry.dir.get(), entry.name})) kept = false;
     }
     if (kept) {
-      settle(change);
+      make_durable(change);
       continue;
     }
     lost_dir_move |= change.moves_dir;
@@ -150,17 +151,17 @@ void SimDisk::restart() {
   crashed_ = false;
   crash_at_ = UINT64_MAX;
   failures_.clear();
-  ++life_;
-  recount();
+  ++handle_epoch_;
+  recount_blocks();
 }
 
-// Counts links and space afresh from what can be reached; handles and locks are gone.
-void SimDisk::recount() {
+// Recomputes link counts and used space from the reachable nodes; handles and locks are reset.
+void SimDisk::recount_blocks() {
   used_ = 0;
-  std::set<const SimNode*> seen;
-  std::deque<NodeRef> todo{root_};
+  std::set<const SimInode*> seen;
+  std::deque<InodeRef> todo{root_};
   while (!todo.empty()) {
-    const NodeRef node = todo.front();
+    const InodeRef node = todo.front();
     todo.pop_front();
     if (!seen.insert(node.get()).second) {
       ++node->links;
@@ -169,14 +170,14 @@ void SimDisk::recount() {
     node->links = 1;
     node->opens = 0;
     node->locked = nullptr;
-    node->blocks = node->content.taken(node->reserved);
+    node->blocks = node->content.allocated_pages(node->reserved);
     used_ += node->blocks + 1;
     for (const auto& [name, child] : node->entries) todo.push_back(child);
   }
 }
 
 Result<void> SimDisk::flip_bit(const std::string& path, uint64_t bit) {
-  FF_TRY(const NodeRef node, find(path, true));
+  FF_TRY(const InodeRef node, find(path, true));
   if (node->kind != FileKind::regular || bit / 8 >= node->content.size()) {
     return fail(Errc::failed, "{}: has no bit {}", path, bit);
   }
@@ -186,8 +187,8 @@ Result<void> SimDisk::flip_bit(const std::string& path, uint64_t bit) {
 
 // Nodes and space.
 
-SimDisk::NodeRef SimDisk::new_node(FileKind kind, uint32_t mode) {
-  auto node = std::make_shared<SimNode>();
+SimDisk::InodeRef SimDisk::new_inode(FileKind kind, uint32_t mode) {
+  auto node = std::make_shared<SimInode>();
   node->inode = next_inode_++;
   node->kind = kind;
   node->mode = mode;
@@ -200,11 +201,11 @@ SimDisk::NodeRef SimDisk::new_node(FileKind kind, uint32_t mode) {
   return node;
 }
 
-int SimDisk::make_node(const Place& place, FileKind kind, uint32_t mode, NodeRef& node) {
-  if (place.name.size() > kMaxName) return ENAMETOOLONG;
+int SimDisk::make_inode(const PathLookup& found, FileKind kind, uint32_t mode, InodeRef& node) {
+  if (found.name.size() > kMaxName) return ENAMETOOLONG;
   if (used_ >= capacity_) return ENOSPC;
-  node = new_node(kind, mode);
-  apply({.entries = {{place.dir, place.name, node}}});
+  node = new_inode(kind, mode);
+  apply({.entries = {{found.dir, found.name, node}}});
   return 0;
 }
 
@@ -214,15 +215,15 @@ bool SimDisk::take_blocks(uint64_t blocks) {
   return true;
 }
 
-void SimDisk::release_if_gone(SimNode& node) {
+void SimDisk::release_if_gone(SimInode& node) {
   if (node.links == 0 && node.opens == 0) used_ -= node.blocks + 1;
 }
 
 // Makes a change visible, and durable at some later time.
 void SimDisk::apply(NameChange change) {
   for (const Entry& entry : change.entries) {
-    NodeRef& held = entry.dir->entries[entry.name];
-    const NodeRef before = std::exchange(held, entry.node);
+    InodeRef& held = entry.dir->entries[entry.name];
+    const InodeRef before = std::exchange(held, entry.node);
     if (entry.node) {
       ++entry.node->links;
     } else {
@@ -230,7 +231,7 @@ void SimDisk::apply(NameChange change) {
     }
     if (before) {
       --before->links;
-      // A node on the move is counted again at its new name.
+      // A renamed node is counted again at its new name.
       const bool moves = std::any_of(change.entries.begin(), change.entries.end(),
                                      [&](const Entry& other) { return other.node == before; });
       if (!moves) release_if_gone(*before);
@@ -240,7 +241,7 @@ void SimDisk::apply(NameChange change) {
   unsynced_names_.push_back(std::move(change));
 }
 
-void SimDisk::settle(const NameChange& change) {
+void SimDisk::make_durable(const NameChange& change) {
   for (const Entry& entry : change.entries) {
     if (entry.node) {
       entry.dir->durable_entries[entry.name] = entry.node;
@@ -252,52 +253,52 @@ void SimDisk::settle(const NameChange& change) {
 
 // Paths.
 
-int SimDisk::walk(const std::string& path, bool follow_last, Place& place) {
+int SimDisk::walk(const std::string& path, bool follow_last, PathLookup& found) {
   if (path.empty()) return ENOENT;
   const std::vector<std::string> first = split(path);
   std::deque<std::string> parts(first.begin(), first.end());
   const bool wants_dir = path.back() == '/';
-  std::vector<NodeRef> trail{root_};
-  place = {.dir = nullptr, .name = {}, .node = root_};
+  std::vector<InodeRef> trail{root_};
+  found = {.dir = nullptr, .name = {}, .node = root_};
   unsigned links = 0;
   while (!parts.empty()) {
     const std::string part = std::move(parts.front());
     parts.pop_front();
-    if (!is_dir(place.node)) return ENOTDIR;
+    if (!is_dir(found.node)) return ENOTDIR;
     if (part == "." || part == "..") {
       if (part == ".." && trail.size() > 1) trail.pop_back();
-      place = {.dir = nullptr, .name = {}, .node = trail.back()};
+      found = {.dir = nullptr, .name = {}, .node = trail.back()};
       continue;
     }
-    const NodeRef here = trail.back();
-    const auto found = here->entries.find(part);
-    if (found == here->entries.end()) {
-      place = {.dir = here, .name = part, .node = nullptr};
+    const InodeRef here = trail.back();
+    const auto child = here->entries.find(part);
+    if (child == here->entries.end()) {
+      found = {.dir = here, .name = part, .node = nullptr};
       return parts.empty() ? 0 : ENOENT;
     }
-    const NodeRef node = found->second;
+    const InodeRef node = child->second;
     if (node->kind == FileKind::symlink && (!parts.empty() || follow_last || wants_dir)) {
       if (++links > kMaxLinks) return ELOOP;
       const std::vector<std::string> target = split(node->target);
       parts.insert(parts.begin(), target.begin(), target.end());
       if (node->target.front() == '/') trail.resize(1);
-      place = {.dir = nullptr, .name = {}, .node = trail.back()};
+      found = {.dir = nullptr, .name = {}, .node = trail.back()};
       continue;
     }
-    place = {.dir = here, .name = part, .node = node};
+    found = {.dir = here, .name = part, .node = node};
     if (is_dir(node)) trail.push_back(node);
   }
-  return wants_dir && !is_dir(place.node) ? ENOTDIR : 0;
+  return wants_dir && !is_dir(found.node) ? ENOTDIR : 0;
 }
 
-Result<SimDisk::NodeRef> SimDisk::find(const std::string& path, bool follow_last) {
-  Place place;
-  if (const int err = walk(path, follow_last, place); err != 0) return errno_error(err, path);
-  if (!place.node) return errno_error(ENOENT, path);
-  return place.node;
+Result<SimDisk::InodeRef> SimDisk::find(const std::string& path, bool follow_last) {
+  PathLookup found;
+  if (const int err = walk(path, follow_last, found); err != 0) return errno_error(err, path);
+  if (!found.node) return errno_error(ENOENT, path);
+  return found.node;
 }
 
-io::FileInfo SimDisk::info_of(const SimNode& node) {
+io::FileInfo SimDisk::info_of(const SimInode& node) {
   io::FileInfo info;
   info.kind = node.kind;
   info.mode = node.mode;
@@ -312,26 +313,26 @@ io::FileInfo SimDisk::info_of(const SimNode& node) {
 // Disk.
 
 Result<std::unique_ptr<io::File>> SimDisk::open(const std::string& path, io::OpenOptions options) {
-  const bool writes = options.access != io::Access::read;
-  FF_TRY(admit(SimOp::open, options.create || options.truncate, path));
+  const bool writes = options.access != io::AccessMode::read;
+  FF_TRY(inject_fault(SimOp::open, options.create || options.truncate, path));
   const bool exclusive = options.create && options.exclusive;
-  Place place;
-  if (const int err = walk(path, !options.no_follow && !exclusive, place); err != 0) {
+  PathLookup found;
+  if (const int err = walk(path, !options.no_follow && !exclusive, found); err != 0) {
     return errno_error(err, path);
   }
-  if (place.node) {
+  if (found.node) {
     if (exclusive) return errno_error(EEXIST, path);
-    if (place.node->kind == FileKind::symlink) return errno_error(ELOOP, path);
-    if (place.node->kind == FileKind::directory) return errno_error(EISDIR, path);
+    if (found.node->kind == FileKind::symlink) return errno_error(ELOOP, path);
+    if (found.node->kind == FileKind::directory) return errno_error(EISDIR, path);
     if (writes && read_only_) return errno_error(EROFS, path);
   } else {
     if (!options.create) return errno_error(ENOENT, path);
     const uint32_t mode = options.mode & 07777 & ~kUmask;
-    const int err = make_node(place, FileKind::regular, mode, place.node);
+    const int err = make_inode(found, FileKind::regular, mode, found.node);
     if (err != 0) return errno_error(err, path);
   }
-  auto file = std::make_unique<SimFile>(*this, place.node, path, options);
-  if (options.truncate && place.node->content.size() > 0) file->cut(0);
+  auto file = std::make_unique<SimFile>(*this, found.node, path, options);
+  if (options.truncate && found.node->content.size() > 0) file->shrink(0);
   return std::unique_ptr<io::File>(std::move(file));
 }
 
@@ -340,14 +341,14 @@ std::unique_ptr<io::IoQueue> SimDisk::make_queue(io::QueueOptions options) {
 }
 
 Result<io::FileInfo> SimDisk::info(const std::string& path) {
-  FF_TRY(admit(SimOp::read, false, path));
-  FF_TRY(const NodeRef node, find(path, false));
+  FF_TRY(inject_fault(SimOp::read, false, path));
+  FF_TRY(const InodeRef node, find(path, false));
   return info_of(*node);
 }
 
 Result<std::vector<io::DirEntry>> SimDisk::list(const std::string& dir) {
-  FF_TRY(admit(SimOp::read, false, dir));
-  FF_TRY(const NodeRef node, find(dir, true));
+  FF_TRY(inject_fault(SimOp::read, false, dir));
+  FF_TRY(const InodeRef node, find(dir, true));
   if (!is_dir(node)) return errno_error(ENOTDIR, dir);
   std::vector<io::DirEntry> entries;
   for (const auto& [name, child] : node->entries) entries.push_back({name, child->kind});
@@ -355,62 +356,63 @@ Result<std::vector<io::DirEntry>> SimDisk::list(const std::string& dir) {
 }
 
 Result<void> SimDisk::make_dir(const std::string& path, uint32_t mode) {
-  FF_TRY(admit(SimOp::name, true, path));
-  Place place;
-  int err = walk(path, false, place);
-  if (err == 0 && place.node) err = EEXIST;
-  NodeRef made;
-  if (err == 0) err = make_node(place, FileKind::directory, mode & 07777 & ~kUmask, made);
+  FF_TRY(inject_fault(SimOp::name, true, path));
+  PathLookup found;
+  int err = walk(path, false, found);
+  if (err == 0 && found.node) err = EEXIST;
+  InodeRef made;
+  if (err == 0) err = make_inode(found, FileKind::directory, mode & 07777 & ~kUmask, made);
   if (err != 0) return errno_error(err, path);
   return {};
 }
 
 Result<void> SimDisk::make_symlink(const std::string& target, const std::string& path) {
-  FF_TRY(admit(SimOp::name, true, path));
-  Place place;
-  int err = target.empty() ? ENOENT : walk(path, false, place);
-  if (err == 0 && place.node) err = EEXIST;
-  NodeRef made;
-  if (err == 0) err = make_node(place, FileKind::symlink, 0777, made);
+  FF_TRY(inject_fault(SimOp::name, true, path));
+  PathLookup found;
+  int err = target.empty() ? ENOENT : walk(path, false, found);
+  if (err == 0 && found.node) err = EEXIST;
+  InodeRef made;
+  if (err == 0) err = make_inode(found, FileKind::symlink, 0777, made);
   if (err != 0) return errno_error(err, path);
   made->target = target;
   return {};
 }
 
 Result<void> SimDisk::remove(const std::string& path) {
-  FF_TRY(admit(SimOp::name, true, path));
-  Place place;
-  int err = walk(path, false, place);
-  if (err == 0 && !place.node) err = ENOENT;
-  if (err == 0 && is_dir(place.node)) err = EISDIR;
+  FF_TRY(inject_fault(SimOp::name, true, path));
+  PathLookup found;
+  int err = walk(path, false, found);
+  if (err == 0 && !found.node) err = ENOENT;
+  if (err == 0 && is_dir(found.node)) err = EISDIR;
   if (err != 0) return errno_error(err, path);
-  apply({.entries = {{place.dir, place.name, nullptr}}});
+  apply({.entries = {{found.dir, found.name, nullptr}}});
   return {};
 }
 
 Result<void> SimDisk::remove_dir(const std::string& path) {
-  FF_TRY(admit(SimOp::name, true, path));
-  Place place;
-  int err = walk(path, false, place);
-  if (err == 0 && !place.node) err = ENOENT;
-  if (err == 0 && !is_dir(place.node)) err = ENOTDIR;
-  if (err == 0 && !place.dir) err = EBUSY;
-  if (err == 0 && !place.node->entries.empty()) err = ENOTEMPTY;
+  FF_TRY(inject_fault(SimOp::name, true, path));
+  PathLookup found;
+  int err = walk(path, false, found);
+  if (err == 0 && !found.node) err = ENOENT;
+  if (err == 0 && !is_dir(found.node)) err = ENOTDIR;
+  if (err == 0 && !found.dir) err = EBUSY;
+  if (err == 0 && !found.node->entries.empty()) err = ENOTEMPTY;
   if (err != 0) return errno_error(err, path);
-  apply({.entries = {{place.dir, place.name, nullptr}}});
+  apply({.entries = {{found.dir, found.name, nullptr}}});
   return {};
 }
 
-// Errno of moving `from` to `to`, 0 when it may be done.
-int SimDisk::check_rename(const Place& from, const Place& to, const NodeRef& moved) const {
+// The errno of a rename of `from` to `to`; 0: allowed.
+int SimDisk::check_rename(const PathLookup& from, const PathLookup& to,
+                          const InodeRef& moved) const {
   if (!moved) return ENOENT;
   if (!from.dir || !to.dir) return EBUSY;
   if (to.name.size() > kMaxName) return ENAMETOOLONG;
   if (to.node && is_dir(to.node) && !is_dir(moved)) return EISDIR;
   if (to.node && !is_dir(to.node) && is_dir(moved)) return ENOTDIR;
   if (is_dir(to.node) && to.node != moved && !to.node->entries.empty()) return ENOTEMPTY;
-  // A directory does not move below itself.
-  std::deque<NodeRef> below{moved};
+  // A directory cannot move below itself.
+  std::deque<InodeRef> below{moved};
   while (!below.empty()) {
     if (below.front() == to.dir) return EINVAL;
     for (const auto& [name, child] : below.front()->entries) {
@@ -423,61 +425,61 @@ int SimDisk::check_rename(const Place& from, const Place& to, const NodeRef& mov
 
 Result<void> SimDisk::rename(const std::string& from, const std::string& to) {
   const std::string what = from + " -> " + to;
-  FF_TRY(admit(SimOp::name, true, what));
-  Place old_place;
-  Place new_place;
-  int err = walk(from, false, old_place);
-  if (err == 0) err = walk(to, false, new_place);
-  if (err == 0) err = check_rename(old_place, new_place, old_place.node);
+  FF_TRY(inject_fault(SimOp::name, true, what));
+  PathLookup old_entry;
+  PathLookup new_entry;
+  int err = walk(from, false, old_entry);
+  if (err == 0) err = walk(to, false, new_entry);
+  if (err == 0) err = check_rename(old_entry, new_entry, old_entry.node);
   if (err != 0) return errno_error(err, what);
-  if (old_place.node == new_place.node) return {};  // two names of one file: POSIX does nothing
-  apply({.entries = {{old_place.dir, old_place.name, nullptr},
-                     {new_place.dir, new_place.name, old_place.node}},
-         .moves_dir = is_dir(old_place.node)});
+  if (old_entry.node == new_entry.node) return {};  // two names of one file: POSIX does nothing
+  apply({.entries = {{old_entry.dir, old_entry.name, nullptr},
+                     {new_entry.dir, new_entry.name, old_entry.node}},
+         .moves_dir = is_dir(old_entry.node)});
   return {};
 }
 
 Result<void> SimDisk::link(const std::string& from, const std::string& to) {
   const std::string what = from + " -> " + to;
-  FF_TRY(admit(SimOp::name, true, what));
-  Place old_place;
-  Place new_place;
-  int err = walk(from, false, old_place);
-  if (err == 0 && !old_place.node) err = ENOENT;
-  if (err == 0) err = walk(to, false, new_place);
-  if (err == 0 && new_place.node) err = EEXIST;
-  if (err == 0 && is_dir(old_place.node)) err = EPERM;
-  if (err == 0 && new_place.name.size() > kMaxName) err = ENAMETOOLONG;
+  FF_TRY(inject_fault(SimOp::name, true, what));
+  PathLookup old_entry;
+  PathLookup new_entry;
+  int err = walk(from, false, old_entry);
+  if (err == 0 && !old_entry.node) err = ENOENT;
+  if (err == 0) err = walk(to, false, new_entry);
+  if (err == 0 && new_entry.node) err = EEXIST;
+  if (err == 0 && is_dir(old_entry.node)) err = EPERM;
+  if (err == 0 && new_entry.name.size() > kMaxName) err = ENAMETOOLONG;
   if (err != 0) return errno_error(err, what);
-  apply({.entries = {{new_place.dir, new_place.name, old_place.node}}});
+  apply({.entries = {{new_entry.dir, new_entry.name, old_entry.node}}});
   return {};
 }
 
 Result<std::string> SimDisk::read_symlink(const std::string& path) {
-  FF_TRY(admit(SimOp::read, false, path));
-  FF_TRY(const NodeRef node, find(path, false));
+  FF_TRY(inject_fault(SimOp::read, false, path));
+  FF_TRY(const InodeRef node, find(path, false));
   if (node->kind != FileKind::symlink) return errno_error(EINVAL, path);
   return node->target;
 }
 
 Result<void> SimDisk::set_mode(const std::string& path, uint32_t mode) {
-  FF_TRY(admit(SimOp::name, true, path));
-  FF_TRY(const NodeRef node, find(path, true));
+  FF_TRY(inject_fault(SimOp::name, true, path));
+  FF_TRY(const InodeRef node, find(path, true));
   node->mode = mode & 07777;
   return {};
 }
 
 Result<void> SimDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
-  FF_TRY(admit(SimOp::name, true, path));
-  FF_TRY(const NodeRef node, find(path, false));
+  FF_TRY(inject_fault(SimOp::name, true, path));
+  FF_TRY(const InodeRef node, find(path, false));
   node->mtime_ns = mtime_ns < 0 ? clock_.wall_ns() : mtime_ns;
   return {};
 }
 
-// Makes the changes of this directory durable, and the earlier changes that they build on.
+// Makes the changes of this directory durable, and the earlier changes that they depend on.
 Result<void> SimDisk::sync_dir(const std::string& path) {
-  FF_TRY(admit(SimOp::sync_dir, true, path));
-  FF_TRY(const NodeRef dir, find(path, true));
+  FF_TRY(inject_fault(SimOp::sync_dir, true, path));
+  FF_TRY(const InodeRef dir, find(path, true));
   if (!is_dir(dir)) return errno_error(ENOTDIR, path);
   std::set<EntryKey> needed;
   bool needed_dir_moves = false;
@@ -495,7 +497,7 @@ Result<void> SimDisk::sync_dir(const std::string& path) {
   std::vector<NameChange> rest;
   for (size_t i = 0; i < settled.size(); ++i) {
     if (settled[i]) {
-      settle(unsynced_names_[i]);
+      make_durable(unsynced_names_[i]);
     } else {
       rest.push_back(std::move(unsynced_names_[i]));
     }
@@ -505,7 +507,7 @@ Result<void> SimDisk::sync_dir(const std::string& path) {
 }
 
 Result<io::Space> SimDisk::space(const std::string& path) {
-  FF_TRY(admit(SimOp::read, false, path));
+  FF_TRY(inject_fault(SimOp::read, false, path));
   FF_TRY(find(path, true));
   return io::Space{.total = capacity_ * kPage,
                    .free = used_ < capacity_ ? (capacity_ - used_) * kPage : 0};

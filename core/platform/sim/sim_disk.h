@@ -1,26 +1,27 @@
-// A Disk in memory that behaves as badly as POSIX allows, from a seed. One thread.
+// A Disk in memory with the weakest guarantees that POSIX allows, driven by a seed.
+// Single-threaded.
 //
-// What it does to its callers, and they must survive:
-// - power_loss(): of every file survive the content and size of its last sync, and by chance any
-//   part of what came later: pages of 4 KiB in any order, a page torn at 512-byte sectors, the size
-//   without the data (zeros) or the data without the size. Of every directory survive the entries
-//   of its last sync_dir, and by chance later changes. A synced file whose name was not synced can
-//   be gone; a synced name can lead to an empty file. Every open handle is dead afterwards.
-// - crash_at(): the machine stops at an operation; from there all fails (is_crash) until
-//   power_loss() or kill(). Queued writes not yet finished may have happened or not.
+// Faults that users must tolerate:
+// - power_loss(): of each file the content and size of the last sync survive, and at random any
+//   part of later changes: pages of 4 KiB in any order, pages torn at 512-byte sectors, the size
+//   without the data (zeros) or the data without the size. Of each directory the entries of the
+//   last sync_dir survive, and at random later changes. A synced file may be gone if its name was
+//   not synced; a synced name may lead to an empty file. All open handles are invalid afterwards.
+// - crash_at(): the machine stops at the given operation; all operations fail (is_crash()) until
+//   power_loss() or kill(). Queued writes may have happened or not.
 // - fail_at(), set_fault(): operations fail with an errno. A failed write may have written a
-//   prefix. After a failed sync the file can report success and yet lose what it had unsynced (so
-//   does Linux): write the data again to another file.
-// - set_capacity(): Errc::disk_full; a failed write has written what fitted.
-// - A queue finishes operations in any order; a queued sync covers only writes already finished. On
-//   a loop each takes a virtual time of its own, now and then a hundred times the usual one, also
-//   while the process is stopped.
+//   prefix. As on Linux, after a failed sync a later sync may succeed although the unsynced data is
+//   lost: write the data again to another file.
+// - set_capacity(): Errc::disk_full; a failed write has written what fit.
+// - A queue completes operations in any order; a queued sync covers only completed writes. On a
+//   loop each operation takes a random virtual time, sometimes a hundred times the usual one, even
+//   while the process is paused.
 //
-// What it never does:
-// - rename is never half done: after a power loss it happened or it did not.
-// - Changes to one name survive in their order, and renames of directories among themselves.
-// - No bytes of other files appear in a file; what was synced stays intact, unless flip_bit.
-// - Modes, modification times, links and symbolic link targets are durable with the name.
+// Guarantees:
+// - rename is atomic, also at a power loss.
+// - Changes to one name survive in order, and so do renames of directories.
+// - No bytes of other files appear in a file; synced data stays intact, except for flip_bit().
+// - Modes, modification times, links and targets of symbolic links are durable with the name.
 // - Users and permissions are not enforced; sockets, devices and the like do not exist.
 #pragma once
 
@@ -38,41 +39,41 @@
 
 namespace ff::sim {
 
-struct SimNode;
+struct SimInode;
 class SimFile;
 class SimQueue;
 
-// What can be made to fail with a probability. `name` is every change of a directory, mode or time.
+// Kinds of operations for set_fault(). `name`: all changes of directories, modes and times.
 enum class SimOp : uint8_t { open, read, write, sync, name, sync_dir };
 
-// True for the error of an operation that met a crash or a handle that did not outlive one.
+// True for errors of operations during a crash, or on a handle from before it.
 bool is_crash(const Error& error);
 
 class SimDisk final : public io::Disk {
  public:
-  // The clock gives modification times. Files and queues must not outlive the disk.
+  // `clock` provides modification times. Files and queues must not outlive the disk.
   SimDisk(uint64_t seed, Clock& clock);
   ~SimDisk() override;
 
-  // Mutating operations so far: writes, truncations, reservations, syncs, opens that may create or
-  // truncate, changes of names. Operation number n is the one that finds mutations() == n.
+  // Number of mutating operations so far: writes, truncations, reservations, syncs, opens that may
+  // create or truncate, changes of names. Operation n is the one that starts at mutations() == n.
   uint64_t mutations() const { return mutations_; }
   void crash_at(uint64_t operation) { crash_at_ = operation; }
-  // At once. Whoever plays a process that dies calls it before its objects go: their destructors
-  // would write and sync what a dead process does not (SQLite copies its log when it is closed).
+  // Crashes now. Call it before the objects of a killed process are destroyed: their destructors
+  // may write and sync (SQLite copies its log when it is closed).
   void crash();
   bool crashed() const { return crashed_; }
   void fail_at(uint64_t operation, int err) { failures_[operation] = err; }
-  void set_fault(SimOp kind, double probability, int err);  // 0: never again
-  // Operations of queues on a loop take up to so long; 0: as usual again.
+  void set_fault(SimOp kind, double probability, int err);  // probability 0: no more faults
+  // Maximum time of queued operations on a loop; 0: the default.
   void set_slow(int64_t slowest_ns) { slowest_ns_ = slowest_ns; }
   void power_loss();
-  // The processes die and the machine lives: handles are dead, nothing is lost.
+  // All processes die, the machine survives: handles are invalid, no data is lost.
   void kill();
 
   void set_capacity(uint64_t bytes) { capacity_ = bytes / kPage; }
   void set_read_only(bool read_only) { read_only_ = read_only; }
-  // Bit `bit` of a file's content, counted from its first byte's lowest bit.
+  // Flips one bit of a file's content, counted from the lowest bit of the first byte.
   Result<void> flip_bit(const std::string& path, uint64_t bit);
 
   Result<std::unique_ptr<io::File>> open(const std::string& path, io::OpenOptions options) override;
@@ -94,22 +95,22 @@ class SimDisk final : public io::Disk {
  private:
   friend class SimFile;
   friend class SimQueue;
-  using NodeRef = std::shared_ptr<SimNode>;
+  using InodeRef = std::shared_ptr<SimInode>;
 
-  // Where a path leads: the entry `name` of `dir`, whose node may be missing. `dir` is null for
-  // paths that end in "/", "." or "..": these name a node and no entry.
-  struct Place {
-    NodeRef dir;
+  // The result of a path walk: the entry `name` of `dir`; `node` is null if it does not exist.
+  // `dir` is null for paths that end in "/", "." or "..", which name a node but no entry.
+  struct PathLookup {
+    InodeRef dir;
     std::string name;
-    NodeRef node;
+    InodeRef node;
   };
-  // One entry of one directory and what it holds from now on (null: nothing).
+  // A directory entry and its new node (null: removed).
   struct Entry {
-    NodeRef dir;
+    InodeRef dir;
     std::string name;
-    NodeRef node;
+    InodeRef node;
   };
-  // An atomic change of one or two entries that no sync_dir has covered yet.
+  // An atomic change of one or two entries that no sync_dir() has covered.
   struct NameChange {
     std::vector<Entry> entries;
     bool moves_dir = false;
@@ -119,35 +120,35 @@ class SimDisk final : public io::Disk {
     int err = 0;
   };
 
-  // Errno of following `path`, 0 for success.
-  int walk(const std::string& path, bool follow_last, Place& place);
+  // Resolves `path`; returns an errno, 0 on success.
+  int walk(const std::string& path, bool follow_last, PathLookup& found);
   // The existing node at `path`.
-  Result<NodeRef> find(const std::string& path, bool follow_last);
+  Result<InodeRef> find(const std::string& path, bool follow_last);
 
-  // The faults that meet an operation; counts it when it mutates.
-  Result<void> admit(SimOp kind, bool mutates, const std::string& path);
+  // Returns the fault for an operation, if any; counts the operation if it mutates.
+  Result<void> inject_fault(SimOp kind, bool mutates, const std::string& path);
   void restart();
-  NodeRef new_node(io::FileKind kind, uint32_t mode);
-  // Space for a new entry's node, or ENOSPC.
-  int make_node(const Place& place, io::FileKind kind, uint32_t mode, NodeRef& node);
-  int check_rename(const Place& from, const Place& to, const NodeRef& moved) const;
+  InodeRef new_inode(io::FileKind kind, uint32_t mode);
+  // Creates the node of a new entry; returns an errno such as ENOSPC.
+  int make_inode(const PathLookup& found, io::FileKind kind, uint32_t mode, InodeRef& node);
+  int check_rename(const PathLookup& from, const PathLookup& to, const InodeRef& moved) const;
   void apply(NameChange change);
-  static void settle(const NameChange& change);
-  void lose_names(Fate fate);
-  void recount();
-  void release_if_gone(SimNode& node);
+  static void make_durable(const NameChange& change);
+  void drop_unsynced_names(Survival survival);
+  void recount_blocks();
+  void release_if_gone(SimInode& node);
   bool take_blocks(uint64_t blocks);
-  static io::FileInfo info_of(const SimNode& node);
+  static io::FileInfo info_of(const SimInode& node);
 
   SeededRng rng_;
   Clock& clock_;
   int64_t slowest_ns_ = 0;
-  NodeRef root_;
+  InodeRef root_;
   std::vector<NameChange> unsynced_names_;
-  std::vector<std::weak_ptr<SimNode>> dirs_;
+  std::vector<std::weak_ptr<SimInode>> dirs_;
   std::vector<SimQueue*> queues_;
   uint64_t next_inode_ = 1;
-  uint64_t life_ = 0;  // grows when handles die
+  uint64_t handle_epoch_ = 0;  // grows when handles die
 
   uint64_t mutations_ = 0;
   uint64_t crash_at_ = UINT64_MAX;

@@ -11,12 +11,12 @@
 
 namespace ff::sim {
 
-using io::Access;
+using io::AccessMode;
 
 namespace {
 
-// An operation on a loop takes between the two, as on an NVMe drive, and one in kSlowOnce a time
-// that shows what waits for it.
+// Range of operation times on a loop, as of an NVMe drive. One in kSlowOnce operations is much
+// slower, to expose code that waits for it.
 constexpr int64_t kFastNs = 20 * kMicrosecond;
 constexpr int64_t kUsualNs = 200 * kMicrosecond;
 constexpr int64_t kSlowNs = 20 * kMillisecond;
@@ -26,41 +26,41 @@ uint64_t blocks_of(uint64_t bytes) { return bytes / kPage + (bytes % kPage != 0)
 
 }  // namespace
 
-SimFile::SimFile(SimDisk& disk, std::shared_ptr<SimNode> node, std::string path,
+SimFile::SimFile(SimDisk& disk, std::shared_ptr<SimInode> node, std::string path,
                  const io::OpenOptions& options)
     : File(std::move(path)),
       disk_(disk),
       node_(std::move(node)),
       access_(options.access),
       direct_(options.direct),
-      life_(disk.life_) {
+      handle_epoch_(disk.handle_epoch_) {
   ++node_->opens;
 }
 
 SimFile::~SimFile() {
-  if (life_ != disk_.life_) return;
+  if (handle_epoch_ != disk_.handle_epoch_) return;
   if (node_->locked == this) node_->locked = nullptr;
   --node_->opens;
   disk_.release_if_gone(*node_);
 }
 
-bool SimFile::alive() const { return life_ == disk_.life_ && !disk_.crashed_; }
+bool SimFile::alive() const { return handle_epoch_ == disk_.handle_epoch_ && !disk_.crashed_; }
 
-Result<void> SimFile::admit(SimOp kind, bool mutates, bool allowed, int err) const {
-  if (life_ != disk_.life_) return crash_error(path());
+Result<void> SimFile::inject_fault(SimOp kind, bool mutates, bool allowed, int err) const {
+  if (handle_epoch_ != disk_.handle_epoch_) return crash_error(path());
   if (!allowed) return errno_error(err, path());
-  return disk_.admit(kind, mutates, path());
+  return disk_.inject_fault(kind, mutates, path());
 }
 
 Result<size_t> SimFile::read_at(ByteSpan into, uint64_t offset) {
   io::check_direct(*this, into, offset);
-  FF_TRY(admit(SimOp::read, false, access_ != Access::write, EBADF));
+  FF_TRY(inject_fault(SimOp::read, false, access_ != AccessMode::write, EBADF));
   return node_->content.read(into, offset);
 }
 
 Result<bool> SimFile::read_cached(ByteSpan into, uint64_t offset) {
-  FF_TRY(admit(SimOp::read, false, access_ != Access::write, EBADF));
-  // By chance not in memory, as under memory pressure.
+  FF_TRY(inject_fault(SimOp::read, false, access_ != AccessMode::write, EBADF));
+  // Randomly not cached, as under memory pressure.
   if (disk_.rng_.below(4) == 0) return false;
   return node_->content.read(into, offset) == into.size();
 }
@@ -85,9 +85,9 @@ size_t SimFile::store(ByteView from, uint64_t offset) {
 Result<void> SimFile::write_at(ByteView from, uint64_t offset) {
   io::check_direct(*this, from, offset);
   if (offset > INT64_MAX || from.size() > INT64_MAX - offset) return errno_error(EFBIG, path());
-  auto admitted = admit(SimOp::write, true, access_ != Access::read, EBADF);
+  auto admitted = inject_fault(SimOp::write, true, access_ != AccessMode::read, EBADF);
   if (!admitted) {
-    if (alive() && access_ != Access::read && !disk_.read_only_) {
+    if (alive() && access_ != AccessMode::read && !disk_.read_only_) {
       store(from.first(disk_.rng_.below(from.size() + 1)), offset);
     }
     return admitted;
@@ -97,7 +97,7 @@ Result<void> SimFile::write_at(ByteView from, uint64_t offset) {
 }
 
 Result<void> SimFile::sync() {
-  auto admitted = admit(SimOp::sync, true, true, 0);
+  auto admitted = inject_fault(SimOp::sync, true, true, 0);
   if (!admitted) {
     if (alive()) node_->sync_broken = true;
     return admitted;
@@ -107,58 +107,58 @@ Result<void> SimFile::sync() {
 }
 
 Result<void> SimFile::truncate(uint64_t size) {
-  FF_TRY(admit(SimOp::write, true, access_ != Access::read, EINVAL));
+  FF_TRY(inject_fault(SimOp::write, true, access_ != AccessMode::read, EINVAL));
   if (size > INT64_MAX) return errno_error(EFBIG, path());
-  cut(size);
+  shrink(size);
   return {};
 }
 
-void SimFile::cut(uint64_t size) {
+void SimFile::shrink(uint64_t size) {
   node_->content.truncate(size);
   node_->reserved.erase(blocks_of(size), UINT64_MAX);
-  give_back();
+  release_pages();
 }
 
-// The space that is no longer taken.
-void SimFile::give_back() {
-  const uint64_t blocks = node_->content.taken(node_->reserved);
+// Frees blocks that are no longer allocated.
+void SimFile::release_pages() {
+  const uint64_t blocks = node_->content.allocated_pages(node_->reserved);
   disk_.used_ -= node_->blocks - blocks;
   node_->blocks = blocks;
   node_->mtime_ns = disk_.clock_.wall_ns();
 }
 
 Result<void> SimFile::reserve(uint64_t offset, uint64_t length) {
-  FF_TRY(admit(SimOp::write, true, access_ != Access::read, EBADF));
+  FF_TRY(inject_fault(SimOp::write, true, access_ != AccessMode::read, EBADF));
   if (length == 0) return {};
   PageSet reserved = node_->reserved;
   reserved.add(offset / kPage, blocks_of(offset + length));
-  const uint64_t blocks = node_->content.taken(reserved);
+  const uint64_t blocks = node_->content.allocated_pages(reserved);
   if (!disk_.take_blocks(blocks - node_->blocks)) return errno_error(ENOSPC, path());
   node_->reserved = std::move(reserved);
   node_->blocks = blocks;
   return {};
 }
 
-Result<void> SimFile::punch(uint64_t offset, uint64_t length) {
-  FF_TRY(admit(SimOp::write, true, access_ != Access::read, EBADF));
+Result<void> SimFile::punch_hole(uint64_t offset, uint64_t length) {
+  FF_TRY(inject_fault(SimOp::write, true, access_ != AccessMode::read, EBADF));
   node_->content.punch(offset, offset + length);
   node_->reserved.erase(blocks_of(offset), (offset + length) / kPage);
-  give_back();
+  release_pages();
   return {};
 }
 
 Result<io::DataRange> SimFile::next_data(uint64_t offset) {
-  FF_TRY(admit(SimOp::read, false, true, 0));
+  FF_TRY(inject_fault(SimOp::read, false, true, 0));
   return node_->content.next_data(offset);
 }
 
 Result<io::FileInfo> SimFile::info() {
-  FF_TRY(admit(SimOp::read, false, true, 0));
+  FF_TRY(inject_fault(SimOp::read, false, true, 0));
   return SimDisk::info_of(*node_);
 }
 
 Result<bool> SimFile::try_lock() {
-  FF_TRY(admit(SimOp::read, false, true, 0));
+  FF_TRY(inject_fault(SimOp::read, false, true, 0));
   if (node_->locked != nullptr && node_->locked != this) return false;
   node_->locked = this;
   return true;
@@ -180,14 +180,14 @@ void SimQueue::start(io::File& file, Op op) {
   FF_CHECK(in_flight() < depth_);
   op.file = dynamic_cast<SimFile*>(&file);
   FF_CHECK(op.file != nullptr);
-  Flight& flight = *pending_.emplace_back(std::make_unique<Flight>(*this, std::move(op)));
+  InflightOp& flight = *pending_.emplace_back(std::make_unique<InflightOp>(*this, std::move(op)));
   if (loop_ == nullptr) return;
   auto* const process = dynamic_cast<SimLoop*>(loop_);
   Loop& truth = process == nullptr ? *loop_ : process->world().loop();
   flight.timer.emplace(truth).set(truth.now_ns() + delay_ns(), flight);
 }
 
-void SimQueue::Flight::fire() {
+void SimQueue::InflightOp::on_wake() {
   if (result) return queue.finish(*this);
   result = perform(op);
   queue.loop_->wake(*this);
@@ -221,18 +221,18 @@ void SimQueue::run() {
 
 void SimQueue::poll() { finish_some(disk_.rng_.below(pending_.size() + 1)); }
 
-// Finishes `count` of the operations in flight, in any order. Those that callbacks start wait for
-// the next call or take the place of one of these.
+// Completes `count` of the operations in flight, in random order. Operations that callbacks start
+// are completed by this or the next call.
 void SimQueue::finish_some(size_t count) {
   for (; count > 0 && !pending_.empty(); --count) {
     finish(*pending_[disk_.rng_.below(pending_.size())]);
   }
 }
 
-void SimQueue::finish(Flight& flight) {
+void SimQueue::finish(InflightOp& flight) {
   const auto at =
       std::ranges::find_if(pending_, [&](const auto& pending) { return pending.get() == &flight; });
-  const std::unique_ptr<Flight> taken = std::move(*at);
+  const std::unique_ptr<InflightOp> taken = std::move(*at);
   pending_.erase(at);
   if (!taken->result) taken->result = perform(taken->op);
   if (taken->op.done) taken->op.done(std::move(*taken->result));
@@ -252,11 +252,12 @@ Result<size_t> SimQueue::perform(const Op& op) {
   }
 }
 
-void SimQueue::spill() {
+void SimQueue::apply_in_flight() {
   for (const auto& flight : pending_) {
     const Op& op = flight->op;
     if (flight->result) continue;
-    if (op.kind != SimOp::write || !op.file->alive() || op.file->access_ == Access::read) continue;
+    if (op.kind != SimOp::write || !op.file->alive() || op.file->access_ == AccessMode::read)
+      continue;
     if (disk_.rng_.below(2) == 0) op.file->store(op.from, op.offset);
   }
 }

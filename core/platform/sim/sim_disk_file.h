@@ -1,4 +1,4 @@
-// Open files and queues of the simulated disk (sim_disk.h tells how they fail).
+// Inodes, open files and queues of the simulated disk; sim_disk.h describes their faults.
 #pragma once
 
 #include <map>
@@ -13,11 +13,11 @@
 
 namespace ff::sim {
 
-// The error is_crash() knows.
+// An error for which is_crash() is true.
 Error crash_error(const std::string& path);
 
-// A file, directory or symbolic link, under however many names.
-struct SimNode {
+// A file, directory or symbolic link.
+struct SimInode {
   uint64_t inode = 0;
   io::FileKind kind = io::FileKind::regular;
   uint32_t mode = 0;
@@ -27,21 +27,21 @@ struct SimNode {
 
   // Regular files.
   SimContent content;
-  PageSet reserved;              // set aside
-  uint64_t blocks = 0;           // pages taken: reserved or stored
-  bool sync_broken = false;      // a sync failed: later ones promise nothing
-  const void* locked = nullptr;  // the handle with the lock
+  PageSet reserved;              // preallocated pages
+  uint64_t blocks = 0;           // allocated pages: reserved or stored
+  bool sync_broken = false;      // a sync failed: later syncs guarantee nothing
+  const void* locked = nullptr;  // the handle that holds the lock
 
-  // Directories: what programs see, and what certainly survives.
-  std::map<std::string, std::shared_ptr<SimNode>> entries;
-  std::map<std::string, std::shared_ptr<SimNode>> durable_entries;
+  // Directories: current and durable entries.
+  std::map<std::string, std::shared_ptr<SimInode>> entries;
+  std::map<std::string, std::shared_ptr<SimInode>> durable_entries;
 
   std::string target;  // symbolic links
 };
 
 class SimFile final : public io::File {
  public:
-  SimFile(SimDisk& disk, std::shared_ptr<SimNode> node, std::string path,
+  SimFile(SimDisk& disk, std::shared_ptr<SimInode> node, std::string path,
           const io::OpenOptions& options);
   ~SimFile() override;
   SimFile(const SimFile&) = delete;
@@ -53,7 +53,7 @@ class SimFile final : public io::File {
   Result<void> sync() override;
   Result<void> truncate(uint64_t size) override;
   Result<void> reserve(uint64_t offset, uint64_t length) override;
-  Result<void> punch(uint64_t offset, uint64_t length) override;
+  Result<void> punch_hole(uint64_t offset, uint64_t length) override;
   Result<io::DataRange> next_data(uint64_t offset) override;
   Result<io::FileInfo> info() override;
   Result<bool> try_lock() override;
@@ -63,18 +63,18 @@ class SimFile final : public io::File {
   friend class SimDisk;
   friend class SimQueue;
   bool alive() const;
-  // The faults of one operation, and `err` when the handle's access does not allow it.
-  Result<void> admit(SimOp kind, bool mutates, bool allowed, int err) const;
-  void cut(uint64_t size);
-  void give_back();
-  // Writes until the disk is full; the bytes written.
+  // The fault of an operation, if any, or `err` if the handle's access mode does not allow it.
+  Result<void> inject_fault(SimOp kind, bool mutates, bool allowed, int err) const;
+  void shrink(uint64_t size);
+  void release_pages();
+  // Writes until the disk is full; returns the number of bytes written.
   size_t store(ByteView from, uint64_t offset);
 
   SimDisk& disk_;
-  const std::shared_ptr<SimNode> node_;
-  const io::Access access_;
+  const std::shared_ptr<SimInode> node_;
+  const io::AccessMode access_;
   const bool direct_;
-  const uint64_t life_;
+  const uint64_t handle_epoch_;
 };
 
 class SimQueue final : public io::IoQueue {
@@ -91,8 +91,8 @@ class SimQueue final : public io::IoQueue {
   size_t depth() const override { return depth_; }
   void register_buffers(std::span<const ByteSpan> spans) override;
 
-  // The machine stops: each write in flight happens, unsynced, or does not.
-  void spill();
+  // Crash: each write in flight is applied (unsynced) or dropped at random.
+  void apply_in_flight();
 
  private:
   struct Op {
@@ -103,11 +103,11 @@ class SimQueue final : public io::IoQueue {
     uint64_t offset = 0;
     Done done = {};
   };
-  // An operation in flight. On a loop it happens when its timer fires, and is told of in the loop's
-  // next turn: a process that is stopped meanwhile stops no operation.
-  struct Flight final : Ready {
-    Flight(SimQueue& owner, Op operation) : queue(owner), op(std::move(operation)) {}
-    void fire() override;
+  // An operation in flight. On a loop it is executed when its timer fires, and completes in the
+  // loop's next turn: pausing the process does not delay its execution.
+  struct InflightOp final : Runnable {
+    InflightOp(SimQueue& owner, Op operation) : queue(owner), op(std::move(operation)) {}
+    void on_wake() override;
     SimQueue& queue;
     Op op;
     std::optional<Timer> timer;
@@ -116,14 +116,14 @@ class SimQueue final : public io::IoQueue {
   void start(io::File& file, Op op);
   int64_t delay_ns();
   void finish_some(size_t count);
-  void finish(Flight& flight);
+  void finish(InflightOp& flight);
   static Result<size_t> perform(const Op& op);
 
   SimDisk& disk_;
   const size_t depth_;
   Loop* const loop_;  // may be null
   bool registered_ = false;
-  std::vector<std::unique_ptr<Flight>> pending_;
+  std::vector<std::unique_ptr<InflightOp>> pending_;
 };
 
 }  // namespace ff::sim

@@ -1,4 +1,4 @@
-// sim_net.cc: who is connected to whom, and what befalls links, processes and machines.
+// sim_net.cc: connections and listeners, and the faults of links, processes and machines.
 #include "platform/sim/sim_net.h"
 
 #include <deque>
@@ -14,7 +14,7 @@ namespace ff::sim {
 
 namespace {
 
-// How long a connect waits before it tries again while the way is blocked (TCP's SYN).
+// Retry interval of connect() while the link is blocked (TCP's SYN).
 constexpr int64_t kConnectRetryNs = 200 * kMillisecond;
 
 // One end of a connection.
@@ -22,7 +22,7 @@ struct End {
   std::shared_ptr<SimPipe> out;
   std::shared_ptr<SimPipe> in;
   std::string peer;
-  SimShared memory;
+  SimSharedMemory memory;
 };
 
 std::unique_ptr<net::Connection> connection(Loop& loop, End end) {
@@ -35,10 +35,10 @@ std::unique_ptr<net::Connection> connection(Loop& loop, End end) {
   return std::make_unique<net::Connection>(loop, std::move(stream), std::move(bulk));
 }
 
-class SimArrival final : public net::Arrival {
+class SimIncomingConnection final : public net::IncomingConnection {
  public:
-  explicit SimArrival(End end) : peer_(end.peer), end_(std::move(end)) {}
-  ~SimArrival() override {
+  explicit SimIncomingConnection(End end) : peer_(end.peer), end_(std::move(end)) {}
+  ~SimIncomingConnection() override {
     if (end_.out == nullptr) return;
     end_.out->end();
     end_.in->drop_reader();
@@ -68,16 +68,16 @@ class SimListener final : public net::Listener {
   }
 
   const net::Address& address() const override { return address_; }
-  Task<Result<std::unique_ptr<net::Arrival>>> accept() override {
+  Task<Result<std::unique_ptr<net::IncomingConnection>>> accept() override {
     while (waiting_.empty()) {
       arrived_.reset();
       FF_CO_TRY(co_await arrived_.wait());
     }
-    std::unique_ptr<net::Arrival> arrival = std::move(waiting_.front());
+    std::unique_ptr<net::IncomingConnection> arrival = std::move(waiting_.front());
     waiting_.pop_front();
     co_return arrival;
   }
-  void add(std::unique_ptr<net::Arrival> arrival) {
+  void add(std::unique_ptr<net::IncomingConnection> arrival) {
     waiting_.push_back(std::move(arrival));
     arrived_.set();
   }
@@ -85,7 +85,7 @@ class SimListener final : public net::Listener {
  private:
   SimNet& net_;
   const net::Address address_;
-  std::deque<std::unique_ptr<net::Arrival>> waiting_;
+  std::deque<std::unique_ptr<net::IncomingConnection>> waiting_;
   Event arrived_;
 };
 
@@ -105,9 +105,9 @@ Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop,
   const SimNet::Direction there(node_, to.host);
   const SimNet::Direction back(to.host, node_);
   const SimLink link = net_.link(there);
-  FF_CO_TRY(co_await after(loop, 2 * link.delay_max_ns));
+  FF_CO_TRY(co_await sleep_for(loop, 2 * link.delay_max_ns));
   while (net_.blocked(there) || net_.blocked(back)) {
-    FF_CO_TRY(co_await after(loop, kConnectRetryNs));
+    FF_CO_TRY(co_await sleep_for(loop, kConnectRetryNs));
   }
   const auto found = net_.listeners_.find(to.text());
   if (found == net_.listeners_.end()) {
@@ -121,9 +121,9 @@ Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop,
   in->set_reverse(out);
   net_.pipes_[id] = out;
   net_.pipes_[back_id] = in;
-  const SimShared memory{.own = net_.memory(there), .peers = net_.memory(back)};
+  const SimSharedMemory memory{.own = net_.memory(there), .peers = net_.memory(back)};
   End arrives{in, out, node_, {.own = memory.peers, .peers = memory.own}};
-  found->second->add(std::make_unique<SimArrival>(std::move(arrives)));
+  found->second->add(std::make_unique<SimIncomingConnection>(std::move(arrives)));
   End ours{std::move(out), std::move(in), to.text(), memory};
   co_return connection(loop, std::move(ours));
 }
@@ -186,7 +186,7 @@ void SimNet::wake_pipes() {
   for (auto entry = pipes_.begin(); entry != pipes_.end();) {
     const auto pipe = entry->second.lock();
     entry = pipe == nullptr ? pipes_.erase(entry) : std::next(entry);
-    if (pipe != nullptr) pipe->look_again();
+    if (pipe != nullptr) pipe->on_link_change();
   }
 }
 
@@ -202,8 +202,8 @@ void SimNet::note(uint64_t pipe, std::string_view bytes) {
 void SimNet::break_connections(double probability) {
   for (const auto& [id, weak] : pipes_) {
     const auto pipe = weak.lock();
-    // Each connection once: its pipes have neighbouring numbers, odd first.
-    if (pipe == nullptr || id % 2 == 0 || rng_.unit() >= probability) continue;
+    // Each connection once: its pipes have consecutive numbers, the odd one first.
+    if (pipe == nullptr || id % 2 == 0 || rng_.uniform01() >= probability) continue;
     pipe->reset(rng_);
     const auto back = pipes_.find(id + 1);
     if (back == pipes_.end()) continue;
@@ -221,7 +221,7 @@ void SimNet::stop_process(const std::string& node) {
 }
 
 void SimNet::stop_machine(const std::string& node) {
-  stop_process(node);  // its resets arrive once the machine is back
+  stop_process(node);  // its resets arrive after the machine is back
   down_.insert(node);
 }
 

@@ -1,18 +1,17 @@
-// A network in memory, from a seed. Addresses are "NODE:PORT"; every byte of a connection passes
-// through here as it would through TCP: in order, in pieces of any size, after a delay.
+// A network in memory, driven by a seed. Addresses are "NODE:PORT". Connections behave as over TCP:
+// bytes arrive in order, in pieces of any size, after a delay.
 //
-// What it does to its users, and they must survive:
-// - a link delays (jitter included), has a bandwidth, and is blocked for as long as a partition
-//   lasts: bytes wait, nothing fails. One-way partitions block one direction.
-// - break_connections(): both ends fail, with any part of what was on its way delivered or not.
-// - stop_process(): its connections are reset for their peers; what it sent may still arrive, in
-//   part. stop_machine(): silence instead, until the machine is back: then a reset.
-// - share_memory(): a peer on the same machine reaches memory of a process itself (net/shm.h), at
-//   once and whatever befalls the link, until it hears that the connection is gone.
-// - connecting takes a round trip, waits for as long as the link is blocked, and fails where nobody
-//   listens.
+// Faults that users must tolerate:
+// - Links have a delay with jitter and a bandwidth. A partition blocks a link: bytes wait, nothing
+//   fails. One-way partitions block one direction.
+// - break_connections(): both ends fail; any part of the bytes in flight is delivered.
+// - stop_process(): peers see a reset; part of what the process sent may still arrive.
+//   stop_machine(): peers see nothing until the machine is back, then a reset.
+// - share_memory(): a peer on the same machine accesses memory of a process directly (net/shm.h),
+//   independent of the link, until it learns that the connection has ended.
+// - connect() takes a round trip, waits while the link is blocked, and fails if nobody listens.
 //
-// What it never does: bytes of one connection do not change, double or overtake each other.
+// Guarantee: bytes of one connection are not changed, duplicated or reordered.
 #pragma once
 
 #include <cstdint>
@@ -45,29 +44,29 @@ class SimNet {
   SimNet(SimWorld& world, uint64_t seed);
   ~SimNet();
 
-  // The network as one node sees it. Must not outlive the net.
+  // The transport of one node. Must not outlive the net.
   std::unique_ptr<net::Transport> transport(std::string node);
 
-  // Memory of `node`, zeros at first and aligned for direct I/O, that `peer` reaches over
-  // connections made from now on. Once for the two. Lives as long as the net.
+  // Zeroed memory of `node`, aligned for direct I/O, that `peer` can access over connections made
+  // from now on. Once per pair of nodes. Owned by the net.
   ByteSpan share_memory(const std::string& node, const std::string& peer, size_t bytes);
 
   void set_default_link(SimLink link) { default_link_ = link; }
   void set_link(const std::string& from, const std::string& to, SimLink link);
-  // All links are as by default again.
-  void forget_links() { links_.clear(); }
-  // Nothing passes in this direction until unblock().
+  // Resets all links to the default.
+  void reset_links() { links_.clear(); }
+  // Blocks this direction until unblock().
   void block(const std::string& from, const std::string& to);
   void unblock(const std::string& from, const std::string& to);
   // Fails each open connection with this probability.
   void break_connections(double probability);
-  // The process has ended: before its objects are destroyed.
+  // The process ends. Call it before its objects are destroyed.
   void stop_process(const std::string& node);
-  // The machine is gone, and back.
+  // The machine loses power, and comes back.
   void stop_machine(const std::string& node);
   void start_machine(const std::string& node);
 
-  // Bytes delivered, and a hash over what was delivered when: equal for equal runs.
+  // Number of delivered bytes, and a hash of all deliveries and their times: equal for equal runs.
   uint64_t delivered() const { return delivered_; }
   uint64_t trace() const { return trace_; }
 
@@ -80,7 +79,7 @@ class SimNet {
 
   const SimLink& link(const Direction& direction) const;
   bool blocked(const Direction& direction) const;
-  // What the first of the direction has for the second.
+  // Memory that the first node of the direction shares with the second.
   ByteSpan memory(const Direction& direction);
   void note(uint64_t pipe, std::string_view bytes);
   void wake_pipes();
@@ -94,7 +93,7 @@ class SimNet {
     std::vector<std::byte> storage;
     ByteSpan aligned;
   };
-  std::map<Direction, Shared> memory_;             // of the first, for the second
+  std::map<Direction, Shared> memory_;             // of the first node, for the second
   std::set<std::string> down_;                     // machines
   std::map<std::string, SimListener*> listeners_;  // by address
   std::map<uint64_t, std::weak_ptr<SimPipe>> pipes_;

@@ -1,4 +1,4 @@
-// sim_net_pipe.cc: when bytes arrive, and what resets do.
+// sim_net_pipe.cc: the delivery of bytes, and resets.
 #include "platform/sim/sim_net_pipe.h"
 
 #include <algorithm>
@@ -18,11 +18,11 @@ SimPipe::SimPipe(SimNet& net, uint64_t id, Direction direction)
     : net_(net), id_(id), direction_(std::move(direction)), timer_(net.world_.loop()) {}
 
 size_t SimPipe::space() const {
-  const size_t used = flying_bytes_ + buffered();
+  const size_t used = in_flight_bytes_ + buffered();
   return used >= kWindow ? 0 : kWindow - used;
 }
 
-void SimPipe::fly(Segment segment) {
+void SimPipe::transmit(Segment segment) {
   const SimLink& link = net_.link(direction_);
   const int64_t now = net_.world_.now_ns();
   line_free_ns_ = std::max(line_free_ns_, now) +
@@ -31,16 +31,16 @@ void SimPipe::fly(Segment segment) {
       net_.rng_.below(static_cast<uint64_t>(link.delay_max_ns - link.delay_min_ns) + 1));
   last_at_ns_ = std::max(last_at_ns_, line_free_ns_ + link.delay_min_ns + jitter);
   segment.at_ns = last_at_ns_;
-  flying_bytes_ += segment.bytes.size();
-  flying_.push_back(std::move(segment));
-  if (flying_.size() == 1) timer_.set(flying_.front().at_ns, *this);
+  in_flight_bytes_ += segment.bytes.size();
+  in_flight_.push_back(std::move(segment));
+  if (in_flight_.size() == 1) timer_.set(in_flight_.front().at_ns, *this);
 }
 
 void SimPipe::write(std::string bytes) {
-  // Pieces as a network might make them.
+  // Splits the bytes into random pieces, as a network does.
   while (!bytes.empty()) {
     const size_t piece = net_.rng_.below(4) == 0 ? 1 + net_.rng_.below(bytes.size()) : bytes.size();
-    fly({.bytes = bytes.substr(0, piece)});
+    transmit({.bytes = bytes.substr(0, piece)});
     bytes.erase(0, piece);
   }
 }
@@ -57,19 +57,19 @@ size_t SimPipe::read(ByteSpan into) {
   return count;
 }
 
-void SimPipe::end() { fly({.end = true}); }
+void SimPipe::end() { transmit({.end = true}); }
 
-void SimPipe::lose_some(Rng& rng) {
-  const size_t keep = rng.below(flying_.size() + 1);
-  while (flying_.size() > keep) {
-    flying_bytes_ -= flying_.back().bytes.size();
-    flying_.pop_back();
+void SimPipe::drop_some(Rng& rng) {
+  const size_t keep = rng.below(in_flight_.size() + 1);
+  while (in_flight_.size() > keep) {
+    in_flight_bytes_ -= in_flight_.back().bytes.size();
+    in_flight_.pop_back();
   }
 }
 
 void SimPipe::reset(Rng& rng) {
-  lose_some(rng);
-  fly({.reset = true});
+  drop_some(rng);
+  transmit({.reset = true});
 }
 
 void SimPipe::drop_reader() {
@@ -77,19 +77,19 @@ void SimPipe::drop_reader() {
   readable_ = nullptr;
 }
 
-void SimPipe::look_again() {
-  if (!flying_.empty()) timer_.set(flying_.front().at_ns, *this);
+void SimPipe::on_link_change() {
+  if (!in_flight_.empty()) timer_.set(in_flight_.front().at_ns, *this);
 }
 
-void SimPipe::fire() {
-  if (net_.blocked(direction_)) return;  // look_again() when it no longer is
-  while (!flying_.empty() && flying_.front().at_ns <= net_.world_.now_ns()) {
-    Segment segment = std::move(flying_.front());
-    flying_.pop_front();
-    flying_bytes_ -= segment.bytes.size();
+void SimPipe::on_wake() {
+  if (net_.blocked(direction_)) return;  // on_link_change() continues
+  while (!in_flight_.empty() && in_flight_.front().at_ns <= net_.world_.now_ns()) {
+    Segment segment = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    in_flight_bytes_ -= segment.bytes.size();
     deliver(std::move(segment));
   }
-  look_again();
+  on_link_change();
 }
 
 void SimPipe::deliver(Segment segment) {
@@ -99,7 +99,7 @@ void SimPipe::deliver(Segment segment) {
     // The machine answers bytes for a closed connection with a reset.
     const auto reverse = reverse_.lock();
     if (reverse != nullptr && !segment.bytes.empty() && !reverse->reset_) {
-      reverse->fly({.reset = true});
+      reverse->transmit({.reset = true});
     }
     return;
   }

@@ -1,5 +1,5 @@
-// One direction of a simulated connection, and the stream ends that hold two of them. The insides
-// of sim_net.h.
+// One direction of a simulated connection, and the stream that combines two of them. Private to
+// sim_net.
 #pragma once
 
 #include <deque>
@@ -12,17 +12,17 @@
 
 namespace ff::sim {
 
-// Bytes on their way from one node to another. Lives as long as one of its ends or bytes do.
-class SimPipe final : private Ready {
+// Bytes in flight from one node to another. Lives as long as one of its ends, or bytes in flight.
+class SimPipe final : private Runnable {
  public:
   using Direction = std::pair<std::string, std::string>;  // from, to
 
   SimPipe(SimNet& net, uint64_t id, Direction direction);
 
   const Direction& direction() const { return direction_; }
-  // The pipe that goes the other way: a reset takes that.
+  // The pipe of the other direction, which carries resets.
   void set_reverse(const std::shared_ptr<SimPipe>& reverse) { reverse_ = reverse; }
-  // The ends' events; null once they have gone.
+  // The events of the ends; null once an end is destroyed.
   void set_reader(Event* readable) { readable_ = readable; }
   void set_writer(Event* writable) { writable_ = writable; }
 
@@ -33,15 +33,16 @@ class SimPipe final : private Ready {
   bool ended() const { return ended_; }
   bool was_reset() const { return reset_; }
 
-  // The writer has closed, in order behind its bytes; or was reset, ahead of some of them.
+  // The writer closed: the end follows its bytes. Or the writer was reset: the reset may overtake
+  // some of them.
   void end();
   void reset(Rng& rng);
-  // What is still under way is lost, in part.
-  void lose_some(Rng& rng);
-  // Nobody reads any more: what arrives resets the other direction.
+  // Drops a random part of the bytes in flight.
+  void drop_some(Rng& rng);
+  // The reader is destroyed: arriving bytes reset the other direction.
   void drop_reader();
-  // Something about the link has changed.
-  void look_again();
+  // Called when the link has changed.
+  void on_link_change();
 
  private:
   struct Segment {
@@ -50,16 +51,16 @@ class SimPipe final : private Ready {
     bool end = false;
     bool reset = false;
   };
-  void fly(Segment segment);
-  void fire() override;
+  void transmit(Segment segment);
+  void on_wake() override;
   void deliver(Segment segment);
 
   SimNet& net_;
   const uint64_t id_;
   const Direction direction_;
   std::weak_ptr<SimPipe> reverse_;
-  std::deque<Segment> flying_;
-  size_t flying_bytes_ = 0;
+  std::deque<Segment> in_flight_;
+  size_t in_flight_bytes_ = 0;
   int64_t line_free_ns_ = 0;
   int64_t last_at_ns_ = 0;
   std::string buffer_;

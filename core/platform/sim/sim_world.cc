@@ -1,4 +1,4 @@
-// sim_world.cc: which loop runs next, and when time passes.
+// sim_world.cc: the order of loops and the advance of time.
 #include "platform/sim/sim_world.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace ff::sim {
 namespace {
 
 constexpr int64_t kMillion = 1'000'000;
-constexpr uint64_t kTurnsMax = 10'000'000;  // of all loops, while no time passes
+constexpr uint64_t kTurnsMax = 10'000'000;  // turns of all loops without advance of time
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void SimWorld::run_until(int64_t until_ns) {
 bool SimWorld::step(int64_t until_ns) {
   FF_CHECK(turns_++ < kTurnsMax);
   bool fired = false;
-  // By index: a turn of the world's loop may make and destroy others.
+  // By index: a turn of the world's loop may create and destroy other loops.
   for (size_t i = 0; i < loops_.size(); i++) {
     if (!loops_[i]->paused_) fired |= loops_[i]->turn();
   }
@@ -37,7 +37,7 @@ bool SimWorld::step(int64_t until_ns) {
   int64_t next = INT64_MAX;
   for (SimLoop* const loop : loops_) {
     if (loop->paused_) continue;
-    if (loop->busy()) return true;
+    if (loop->has_work()) return true;
     const auto timer = loop->next_timer_ns();
     if (timer) next = std::min(next, loop->skewed_->true_ns(*timer));
   }
@@ -54,7 +54,7 @@ int64_t SkewedClock::steady_ns() {
 
 int64_t SkewedClock::true_ns(int64_t steady) {
   if (skew_.drift_ppm == 0) return steady;
-  // The clock never falls, so the first time can be searched for.
+  // The clock is monotonic, so a binary search finds the first time.
   int64_t low = 0;
   int64_t high = steady + steady / kMillion * std::abs(skew_.drift_ppm) * 2 + kMillion;
   while (low < high) {
@@ -70,7 +70,7 @@ int64_t SkewedClock::true_ns(int64_t steady) {
   return low;
 }
 
-SimLoop::SimLoop(SimWorld& world, Skew skew)
+SimLoop::SimLoop(SimWorld& world, ClockSkew skew)
     : SimLoop(world, std::make_unique<SkewedClock>(world.clock_, skew)) {}
 
 SimLoop::SimLoop(SimWorld& world, std::unique_ptr<SkewedClock> clock)
@@ -85,7 +85,7 @@ Result<std::unique_ptr<FdWatch>> SimLoop::watch(int) {
 }
 
 void SimLoop::run() {
-  while (!take_stop()) {
+  while (!consume_stop()) {
     if (!world_.step(INT64_MAX)) return;
   }
 }

@@ -1,9 +1,9 @@
-// A world on one thread: virtual time and the loops that live in it. When no loop has anything
-// ready, time jumps to the earliest timer of any. Equal programs run in equal order, so a run
+// A discrete-event simulation on one thread: virtual time and the loops of all simulated processes.
+// When no loop has work, time jumps to the earliest timer. Execution is deterministic, so a run
 // repeats from its seed.
 //
-// The world has a loop of its own, on true time, for what is outside of all nodes: the network, the
-// script of a test. Every simulated process has one more, with a clock of its own that drifts.
+// The world has a loop of its own, on true time, for everything outside of the nodes: the network
+// and the test. Every simulated process has another loop, with its own drifting clock.
 #pragma once
 
 #include <cstdint>
@@ -26,30 +26,31 @@ class SimWorld {
   SimLoop& loop() { return *loop_; }
   int64_t now_ns() { return clock_.steady_ns(); }
 
-  // Until nothing is left that could happen, or true time is `until_ns`.
+  // Runs until no event is left, or true time reaches `until_ns`.
   void run_until(int64_t until_ns);
   void run_for(int64_t ns) { run_until(now_ns() + ns); }
 
  private:
   friend class SimLoop;
-  // One turn of every loop, then a jump in time; false when nothing is left before `until_ns`.
+  // Runs one turn of every loop, then advances the time; false if no event is left before
+  // `until_ns`.
   bool step(int64_t until_ns);
 
   SimClock clock_;
-  uint64_t turns_ = 0;           // since time last passed: a loop that is never idle is a mistake
-  std::vector<SimLoop*> loops_;  // in the order they were made
+  uint64_t turns_ = 0;           // turns since time last advanced, to detect busy loops
+  std::vector<SimLoop*> loops_;  // in the order of creation
   std::unique_ptr<SimLoop> loop_;
 };
 
-// The clock of one simulated machine: it runs too fast or too slow, and tells a wrong wall time.
-struct Skew {
-  int64_t drift_ppm = 0;       // parts per million fast, negative for slow
+// The clock error of one simulated machine.
+struct ClockSkew {
+  int64_t drift_ppm = 0;       // parts per million; positive: fast, negative: slow
   int64_t wall_offset_ns = 0;  // added to the true wall time
 };
 
 class SkewedClock final : public Clock {
  public:
-  SkewedClock(SimClock& truth, Skew skew) : truth_(truth), skew_(skew) {}
+  SkewedClock(SimClock& truth, ClockSkew skew) : truth_(truth), skew_(skew) {}
 
   int64_t wall_ns() override { return truth_.wall_ns() + skew_.wall_offset_ns; }
   int64_t steady_ns() override;
@@ -59,25 +60,25 @@ class SkewedClock final : public Clock {
 
  private:
   SimClock& truth_;
-  Skew skew_;
+  ClockSkew skew_;
 };
 
-// The loop of one process. Destroyed before the world, and not from inside itself.
+// The loop of one simulated process. Destroy it before the world, and not from within the loop.
 class SimLoop final : public Loop {
  public:
-  explicit SimLoop(SimWorld& world, Skew skew = {});
+  explicit SimLoop(SimWorld& world, ClockSkew skew = {});
   ~SimLoop() override;
 
   Result<std::unique_ptr<FdWatch>> watch(int fd) override;
-  // Runs the whole world until this loop's stop(), or until nothing is left.
+  // Runs the whole world until this loop's stop(), or until no event is left.
   void run() override;
-  // The process is stopped (SIGSTOP) and goes on; its clock does not stand still meanwhile.
+  // Pauses (SIGSTOP) or resumes the process; its clock continues meanwhile.
   void set_paused(bool paused) { paused_ = paused; }
   SimWorld& world() { return world_; }
 
  private:
   friend class SimWorld;
-  // Made first: the loop is built on it.
+  // Constructed first: the base class needs it.
   SimLoop(SimWorld& world, std::unique_ptr<SkewedClock> clock);
   void interrupt() override {}
 

@@ -1,7 +1,7 @@
-// crc32c.cc: the choice of path, and the combination of two CRCs.
+// crc32c.cc: choosing the code path, and combining two CRCs.
 //
-// A CRC is a polynomial over GF(2) modulo P. To append n bytes to a message is to multiply its CRC
-// by x^(8n): that is all crc32c_combine does, with the powers x^(8 * 2^k) from a table.
+// A CRC is a polynomial over GF(2) modulo P. Appending n bytes to a message multiplies its CRC by
+// x^(8n); crc32c_combine() does this with the powers x^(8 * 2^k) from a table.
 #include "platform/simd/crc32c.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// CRC32C (Castagnoli, polynomial 0x1EDC6F41, reflected, as iSCSI RFC 3720 and ext4). The fastest
-// path the CPU has is chosen once at run time; every path gives the same value.
+// CRC32C (Castagnoli, polynomial 0x1EDC6F41, reflected, as in iSCSI, RFC 3720, and ext4). The
+// fastest code path that the CPU supports is chosen once at run time; all give the same value.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ uint32_t crc32c(ByteView data, uint32_t seed = 0);
 // crc32c(ab) from crc32c(a), crc32c(b) and the length of b in bytes.
 uint32_t crc32c_combine(uint32_t first, uint32_t second, uint64_t second_length);
 
-// The path in use: "avx512-vpclmul", "sse42-pclmul", "sse42", "portable".
+// The code path in use: "avx512-vpclmul", "sse42-pclmul", "sse42", "portable".
 std::string_view crc32c_path();
 
 }  // namespace ff::simd

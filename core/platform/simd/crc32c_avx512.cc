@@ -3,7 +3,7 @@
 // Folding (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ"): sixteen
 // bytes of the message may be replaced by their product with x^d modulo P, added d bits further on.
 // Four registers of 64 bytes hold sixteen such lanes and fold 256 bytes ahead per round; at the end
-// the lanes fold into the last one, whose sixteen bytes stand for the whole message and go through
+// the lanes fold into the last one, whose sixteen bytes represent the whole message and go through
 // the crc32 instruction.
 //
 // A lane is two reflected 64-bit halves; the first in memory is x^64 times the second. A product of
@@ -13,8 +13,7 @@
 
 #include "platform/simd/crc32c_paths.h"
 
-// GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes (bug
-// 105593).
+// GCC 12 warns about the deliberately undefined operands in its own intrinsics (bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
@@ -41,7 +40,7 @@ FF_TARGET inline __m128i fold_lane(__m128i lane, __m128i constants, __m128i ahea
   return _mm_xor_si128(_mm_xor_si128(first, second), ahead);
 }
 
-// The register after the 64 bytes that `lanes` stands for.
+// The register after the 64 bytes that `lanes` represents.
 FF_TARGET inline uint32_t reduce(__m512i lanes) {
   __m128i lane = _mm512_extracti32x4_epi32(lanes, 3);
   lane = fold_lane(_mm512_extracti32x4_epi32(lanes, 0), fold_constants<384>(), lane);

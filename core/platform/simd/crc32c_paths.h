@@ -1,9 +1,9 @@
-// The ways to compute CRC32C, for crc32c.cc, the tests and the benchmark only.
+// The code paths of CRC32C, for crc32c.cc, the tests and the benchmark only.
 //
-// Each path works on the register itself: no inversion before or after. The units behind them are
-// compiled for newer CPUs than the rest of the program, so they include nothing but this header and
-// the compiler's intrinsics: an inline function shared with other units could be linked from the
-// AVX-512 copy and stop an older CPU.
+// Each path works on the raw CRC register, without the inversions before and after. Their sources
+// are compiled for newer CPUs than the rest of the program, so they include only this header and
+// the compiler's intrinsics: the linker could pick the AVX-512 copy of a shared inline function,
+// which would crash on an older CPU.
 #pragma once
 
 #include <stddef.h>
@@ -28,8 +28,8 @@ uint32_t crc32c_sse42(uint32_t crc, const unsigned char* data, size_t length);
 uint32_t crc32c_sse42_pclmul(uint32_t crc, const unsigned char* data, size_t length);
 uint32_t crc32c_avx512_vpclmul(uint32_t crc, const unsigned char* data, size_t length);
 
-// x^exponent modulo the polynomial; bit 31 is x^0, as everywhere here ("reflected"). Consteval, so
-// that it leaves no function behind.
+// x^exponent modulo the polynomial; bit 31 is x^0 ("reflected"), as everywhere here. Consteval, so
+// that it emits no function.
 consteval uint32_t crc32c_power_of_x(uint32_t exponent) {
   uint32_t power = 0x80000000;
   for (uint32_t i = 0; i < exponent; ++i) {

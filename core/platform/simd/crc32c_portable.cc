@@ -1,6 +1,6 @@
 // crc32c_portable.cc: CRC32C for any CPU, eight bytes at a step through eight tables
 // ("slicing-by-8", Kounavis and Berry). Table k holds the CRC of a byte followed by k zero bytes,
-// so the eight look-ups of a step do not wait for each other.
+// so the eight look-ups of a step are independent.
 #include <string.h>
 
 #include "platform/simd/crc32c_paths.h"

@@ -1,10 +1,10 @@
-// crc32c_sse42.cc: CRC32C with the crc32 instruction of SSE 4.2, alone and three at a time.
+// crc32c_sse42.cc: CRC32C with the crc32 instruction of SSE 4.2, one or three streams at a time.
 //
-// One crc32 of eight bytes can start every cycle but takes three, so three independent stripes run
-// side by side. Their registers are then joined: a stripe that is followed by n bytes counts
-// x^(8n) times. The carry-less product of a register and a 32-bit constant, fed through crc32 as
-// eight message bytes, is that product modulo P times x^33; hence the -33 in the exponents.
-// Bytes that do not fill three stripes go one word at a time.
+// A crc32 of eight bytes can start every cycle but takes three, so three independent stripes run in
+// parallel. Their registers are then combined: a stripe followed by n bytes is multiplied by
+// x^(8n). The carry-less product of a register and a 32-bit constant, fed through crc32 as eight
+// message bytes, is that product modulo P times x^33; hence the -33 in the exponents. Bytes that do
+// not fill three stripes are processed one word at a time.
 #include <nmmintrin.h>
 #include <string.h>
 #include <wmmintrin.h>
@@ -14,8 +14,8 @@
 namespace ff::simd {
 namespace {
 
-// Bytes of one stripe. The long one makes joining free; the short one keeps blocks of 4 KiB and
-// less fast.
+// Stripe sizes in bytes. Long stripes make combining negligible; short ones keep blocks of 4 KiB
+// and less fast.
 constexpr uint32_t kLongStripe = 4096;
 constexpr uint32_t kShortStripe = 256;
 

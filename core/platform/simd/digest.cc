@@ -1,8 +1,8 @@
 // digest.cc: content digests over xxHash (three instruction sets) and OpenSSL, and the one-pass
 // fingerprint.
 //
-// A fingerprint alternates CRC and digest over blocks that the first of them has just brought into
-// the L1 cache, so memory is read once. SHA-256 takes OpenSSL's own dispatch (SHA-NI where it is).
+// A fingerprint alternates CRC and digest over blocks that the CRC has just brought into the L1
+// cache, so memory is read once. For SHA-256 OpenSSL dispatches itself (SHA-NI if available).
 #include "platform/simd/digest.h"
 
 #include <openssl/evp.h>
@@ -70,7 +70,7 @@ Result<Digest> parse_digest(DigestKind kind, std::string_view hex) {
   return digest;
 }
 
-// One of the two, by kind.
+// The state of the xxh128 or the sha256 digest.
 struct Digester::State {
   explicit State(DigestKind k) : kind(k) {
     if (kind == DigestKind::sha256) {
@@ -124,7 +124,7 @@ Digest Digester::finish() {
 
 namespace {
 
-// Most of an L1 data cache, and whole rounds of the three-stripe CRC (3 * 4 KiB).
+// Fits into an L1 data cache, and is a multiple of a round of the three-stripe CRC (3 * 4 KiB).
 constexpr size_t kBlock = 24 * kKiB;
 
 }  // namespace
@@ -156,7 +156,7 @@ Fingerprint fingerprint(DigestKind kind, ByteView data) {
 }
 
 bool all_zero(ByteView data) {
-  // Eight words at a step: as fast as memory, and random data ends it at the first step.
+  // Eight words per step run at memory speed; random data ends the loop at the first step.
   constexpr size_t kStep = 8 * sizeof(uint64_t);
   for (; data.size() >= kStep; data = data.subspan(kStep)) {
     uint64_t words[8];

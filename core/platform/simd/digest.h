@@ -1,6 +1,6 @@
-// Content digests that name chunks. `xxh128` (XXH3, 128 bits, seed 0, canonical big-endian bytes)
-// is as fast as memory and finds every accident; `sha256` also withstands somebody who crafts
-// collisions, at the speed of SHA-NI.
+// Content digests, which name the chunks of checkpoints. `xxh128` (XXH3, 128 bits, seed 0,
+// canonical big-endian bytes) runs at memory speed and detects accidental corruption; `sha256` also
+// resists crafted collisions, at the speed of SHA-NI.
 #pragma once
 
 #include <array>
@@ -31,10 +31,11 @@ struct Digest {
   friend auto operator<=>(const Digest&, const Digest&) = default;
 };
 
-// Reads hex(); Errc::corrupt when it is not 32 or 64 (as the kind wants) lower-case hex digits.
+// Parses the output of Digest::hex(); Errc::corrupt if it is not 32 (xxh128) or 64 (sha256)
+// lower-case hex digits.
 Result<Digest> parse_digest(DigestKind kind, std::string_view hex);
 
-// A digest over pieces.
+// Computes a digest incrementally.
 class Digester {
  public:
   explicit Digester(DigestKind kind);
@@ -49,15 +50,15 @@ class Digester {
   std::unique_ptr<State> state_;
 };
 
-// Digest and CRC32C of the same bytes in one pass over memory (blocks that stay in the L1/L2
-// cache).
+// The digest and the CRC32C of the same bytes, computed in one pass over memory (in blocks that
+// stay in the L1 cache).
 struct Fingerprint {
   Digest digest;
   uint32_t crc32c = 0;
 };
 Fingerprint fingerprint(DigestKind kind, ByteView data);
 
-// A fingerprint over pieces.
+// Computes a fingerprint incrementally.
 class Fingerprinter {
  public:
   explicit Fingerprinter(DigestKind kind) : digester_(kind) {}

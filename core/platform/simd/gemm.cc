@@ -1,4 +1,4 @@
-// gemm.cc: blocks that fit into caches, around the tiles of the chosen path (Goto and van de Geijn,
+// gemm.cc: cache blocking around the tiles of the chosen code path (Goto and van de Geijn,
 // "Anatomy of High-Performance Matrix Multiplication", 2008).
 #include "platform/simd/gemm.h"
 

@@ -1,6 +1,6 @@
-// Products of matrices of floats, as fast as one core makes them: what `ff validate` loads a core
-// with, and whose result it knows beforehand. On small integers every path gives the same bits, for
-// no sum is rounded then.
+// Single-precision matrix multiplication (GEMM) at the full speed of one core: `ff validate` uses
+// it to load a core and compares the known result. On small integers all code paths give the same
+// bits, because no sum is rounded.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace ff::simd {
 
-// Rows of A and C, columns of B and C, and what lies between. All three are multiples of kGemmStep.
+// C (m × n) = A (m × k) · B (k × n). All three are multiples of kGemmStep.
 struct GemmShape {
   size_t m = 0, n = 0, k = 0;
 };
@@ -18,13 +18,13 @@ struct GemmFunctions;
 
 class Gemm {
  public:
-  // By the fastest path of this CPU.
+  // Uses the fastest code path that this CPU supports.
   explicit Gemm(GemmShape shape);
-  // By this one, of gemm_paths.h; the CPU has it.
+  // Uses `path` of gemm_paths.h, which the CPU must support.
   Gemm(GemmShape shape, const GemmFunctions& path);
-  // c = a · b, all row after row without gaps: a is m × k, b k × n, c m × n.
+  // c = a · b; all matrices are row-major without padding.
   void run(const float* a, const float* b, float* c);
-  double flop() const;  // of one run: 2 m n k
+  double flop() const;  // floating-point operations of one run: 2 m n k
 
  private:
   GemmShape shape_;

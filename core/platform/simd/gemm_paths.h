@@ -1,19 +1,19 @@
-// The ways to multiply matrices, for gemm.cc, the tests and the benchmark only. Each unit holds the
-// same loops, compiled for one instruction set (gemm_unit.h).
+// The code paths of GEMM, for gemm.cc, the tests and the benchmark only. Each has the same loops,
+// compiled for one instruction set (gemm_unit.h).
 #pragma once
 
 #include <stddef.h>
 
 namespace ff::simd {
 
-// Of one block: a panel of A, a panel of B, both packed, added to a tile of C.
+// Packs panels of A and B, and adds the product of two panels to a tile of C.
 struct GemmFunctions {
   size_t rows, columns;  // of a tile
-  // `from`: rows × depth of a matrix with `stride` floats a row -> depth × rows.
+  // Packs a panel of A: rows × depth of a matrix with `stride` floats per row -> depth × rows.
   void (*pack_a)(const float* from, size_t stride, size_t depth, float* to);
-  // depth × columns of a matrix -> the same without gaps.
+  // Packs a panel of B: depth × columns of a matrix -> the same without padding.
   void (*pack_b)(const float* from, size_t stride, size_t depth, float* to);
-  // c: rows × columns with `stride` floats a row; `first`: overwritten, not added to.
+  // c: rows × columns with `stride` floats per row; `first`: overwrite c instead of adding to it.
   void (*tile)(const float* a, const float* b, size_t depth, float* c, size_t stride, int first);
 };
 
@@ -31,8 +31,7 @@ struct GemmPath {
 constexpr size_t kGemmPathCount = 3;
 extern const GemmPath kGemmPaths[kGemmPathCount];
 
-// Of the packed panels.
-constexpr size_t kGemmDepth = 384;  // of a panel: a tile's parts of A and B stay in the first cache
-constexpr size_t kGemmRows = 192;   // of packed A: in the second cache
+constexpr size_t kGemmDepth = 384;  // depth of a panel; the panels of a tile stay in the L1 cache
+constexpr size_t kGemmRows = 192;   // rows of the packed block of A, which stays in the L2 cache
 
 }  // namespace ff::simd

@@ -1,7 +1,7 @@
-// The loops of one path, for the unit that includes this: FF_LANES floats in a register, a tile of
-// FF_ROWS rows and FF_WIDE registers, all of which the registers hold at once. Vectors are GCC's
-// own (https://gcc.gnu.org/onlinedocs/gcc/Vector-Extensions.html), so that one text serves all
-// widths.
+// The loops of one GEMM code path, for the source that includes this: FF_LANES floats per register,
+// a tile of FF_ROWS rows × FF_WIDE registers that fits into the registers. It uses GCC's vector
+// extensions (https://gcc.gnu.org/onlinedocs/gcc/Vector-Extensions.html), so that one source serves
+// all widths.
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// Choosing among the ways to compute one thing, by what this CPU has. Not for the units behind
-// them, which are compiled for newer CPUs and share no inline function with the rest of the
+// Run-time dispatch: chooses among code paths by the features of this CPU. Sources that are
+// compiled for newer CPUs must not include it: they share no inline function with the rest of the
 // program.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace ff::simd {
 
-// Of paths with the fastest first, the last of which every CPU supports.
+// The first supported one of `paths`, which are ordered by speed; every CPU supports the last one.
 template <class Path, size_t kCount>
 const Path& first_supported(const Path (&paths)[kCount]) {
   size_t i = 0;

@@ -1,4 +1,4 @@
-// reduce.cc: names, and the kernel for each call.
+// reduce.cc: names of types and operations, and choosing the kernel of a call.
 #include "platform/simd/reduce.h"
 
 #include <array>
@@ -83,22 +83,22 @@ std::string_view reduce_path() { return chosen_reduce_path().name; }
 Result<void> choose_reduce_path(std::string_view name) {
   for (const ReducePath& one : kReducePaths) {
     if (one.name != name) continue;
-    if (!one.supported()) return fail(Errc::unsupported, "this CPU has no {}", name);
+    if (!one.supported()) return fail(Errc::unsupported, "this CPU does not support {}", name);
     chosen_reduce.store(&one);
     return {};
   }
-  return fail(Errc::usage, "'{}' is no instruction set that reductions are made for", name);
+  return fail(Errc::usage, "unknown instruction set '{}' (avx512, avx2 or sse2)", name);
 }
 
-void reduce_arrays(const Reduce& what, const Arrays& arrays) {
-  reduce_by(chosen_reduce_path(), what, arrays);
+void reduce_arrays(const ReduceSpec& what, const ReduceArrays& arrays) {
+  reduce_with(chosen_reduce_path(), what, arrays);
 }
 
-void reduce_by(const ReducePath& by, const Reduce& what, const Arrays& arrays) {
+void reduce_with(const ReducePath& by, const ReduceSpec& what, const ReduceArrays& arrays) {
   FF_CHECK(!arrays.inputs.empty());
   const bool is_avg = what.op == ReduceOp::avg;
-  const bool ends = what.to == Stage::value;
-  const bool begins = what.from == Stage::value;
+  const bool ends = what.to == ElementKind::value;
+  const bool begins = what.from == ElementKind::value;
   const DataType type = begins || ends ? what.type : partial_type(what.type);
   const size_t form = begins == ends ? 0 : begins ? 1 : 2;
   const size_t op = static_cast<size_t>(is_avg ? ReduceOp::sum : what.op);
@@ -108,7 +108,7 @@ void reduce_by(const ReducePath& by, const Reduce& what, const Arrays& arrays) {
                         .outputs_count = arrays.outputs.size(),
                         .count = arrays.count,
                         .divisor = is_avg && ends ? what.ranks : 0,
-                        .past_caches = what.past_caches ? 1 : 0};
+                        .non_temporal = what.non_temporal ? 1 : 0};
   by.run.kernels[form][static_cast<size_t>(type)][op](call);
 }
 

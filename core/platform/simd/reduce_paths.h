@@ -1,5 +1,5 @@
-// The ways to reduce arrays, for reduce.cc, the tests and the benchmark only. Each unit holds the
-// same loops, compiled for one instruction set (reduce_unit.h).
+// The code paths of reductions, for reduce.cc, the tests and the benchmark only. Each has the same
+// loops, compiled for one instruction set (reduce_unit.h).
 #pragma once
 
 #include <stddef.h>
@@ -7,22 +7,23 @@
 
 namespace ff::simd {
 
-// inputs[0][i] op inputs[1][i] op …, in that order, into every output.
+// Computes inputs[0][i] op inputs[1][i] op … in this order, and writes it to every output.
 struct ReduceCall {
   const void* const* inputs;
   size_t inputs_count;  // 1 or more
   void* const* outputs;
   size_t outputs_count;
-  size_t count;      // of elements
-  uint32_t divisor;  // of what comes out, before it is rounded; 0: none
-  int past_caches;   // whether outputs are written past the caches
+  size_t count;      // elements per array
+  uint32_t divisor;  // divides the result before rounding; 0: no division
+  int non_temporal;  // nonzero: write outputs with non-temporal stores
 };
 using ReduceKernel = void (*)(const ReduceCall& call);
 
 enum : size_t { kReduceTypes = 9, kReduceKernels = 4, kReduceForms = 3 };
 
-// [form][type][operation], as reduce.h numbers them: values to values, values to partial results,
-// partial results to values. Partial results to partial results are those of float.
+// Kernels by [form][type][operation]; types and operations as reduce.h numbers them. The forms are
+// values to values, values to partial results, partial results to values. Partial results to
+// partial results use the kernels of float.
 struct ReduceFunctions {
   ReduceKernel kernels[kReduceForms][kReduceTypes][kReduceKernels];
 };
@@ -31,7 +32,7 @@ extern const ReduceFunctions kReduceAvx512;
 extern const ReduceFunctions kReduceAvx2;
 extern const ReduceFunctions kReduceSse2;
 
-struct WireFunctions;  // of wire_paths.h
+struct WireFunctions;  // wire_paths.h
 
 struct ReducePath {
   const char* name;

@@ -1,10 +1,11 @@
-// The loops of one path, for the unit that includes this: FF_LANES 32-bit elements in a register,
-// FF_BYTES its size. Vectors are GCC's own
-// (https://gcc.gnu.org/onlinedocs/gcc/Vector-Extensions.html), so that one text serves all widths.
+// The loops of one reduction code path, for the source that includes this: FF_LANES 32-bit elements
+// in a register of FF_BYTES bytes. It uses GCC's vector extensions
+// (https://gcc.gnu.org/onlinedocs/gcc/Vector-Extensions.html), so that one source serves all
+// widths.
 //
-// A block of kVectors registers is loaded from the first input, and those of the other inputs are
-// added to it; so every input is read once and the output written once. All that is here is of this
-// unit alone: it must not be shared with units for other CPUs.
+// The loop loads a block of kVectors registers from the first input and combines the blocks of the
+// other inputs into it, so every input is read once and the output is written once. All names have
+// internal linkage: nothing may be shared with sources compiled for other CPUs.
 #pragma once
 
 #include <immintrin.h>
@@ -17,7 +18,7 @@
 namespace ff::simd {
 namespace {
 
-// In registers. The narrow ones are only loaded and stored.
+// Register types. The narrow ones are only loaded and stored.
 typedef float F32 __attribute__((vector_size(FF_LANES * 4)));
 typedef uint32_t U32 __attribute__((vector_size(FF_LANES * 4)));
 typedef int32_t I32 __attribute__((vector_size(FF_LANES * 4)));
@@ -48,7 +49,7 @@ inline F32 as_float(U32 bits) { return reinterpret_cast<F32>(bits); }
 inline U32 mask_of(I32 mask) { return reinterpret_cast<U32>(mask); }
 inline I32 is_nan(F32 value) { return value != value; }
 
-// A type of elements: how a register of what they are accumulated in is loaded and stored.
+// Element types: each defines how to load, store and divide a register of its accumulation type.
 struct Float {
   typedef F32 Wide;
   typedef F32 Compared;
@@ -88,9 +89,9 @@ struct Bfloat16 {
   static inline Wide divide(Wide value, uint32_t by) { return Float::divide(value, by); }
 };
 
-// A float of kMantissa bits behind the point and one bit of sign in a Raw, whose exponents are
-// kBias off. Numbers below the smallest normal one are rounded by the adder of floats: with a power
-// of two added whose last bit counts them.
+// A narrow float in a Raw: one sign bit, exponents with bias kBias, kMantissa mantissa bits.
+// Subnormal results are rounded by float addition: adding a power of two whose last mantissa bit
+// equals the smallest subnormal.
 template <class Raw, int kWidth, int kMantissa, int kBias, bool kHasInfinity>
 struct Narrow {
   typedef F32 Wide;
@@ -100,10 +101,11 @@ struct Narrow {
   static constexpr uint32_t kMagnitude = kSign - 1;
   static constexpr uint32_t kShift = 23 - kMantissa;
   static constexpr uint32_t kRebias = 127 - kBias;
-  // Infinity, or where there is none, NaN.
+  // The bits of infinity, or of NaN if the type has no infinity.
   static constexpr uint32_t kTop = kHasInfinity ? kMagnitude >> kMantissa << kMantissa : kMagnitude;
   static constexpr uint32_t kQuiet = kHasInfinity ? kTop | 1u << (kMantissa - 1) : kTop;
-  // As floats: the smallest normal number, and the one whose last bit is the smallest of all.
+  // As float bits: the smallest normal number, and the number whose last mantissa bit equals the
+  // smallest subnormal.
   static constexpr uint32_t kSmallest = (kRebias + 1) << 23;
   static constexpr uint32_t kCounter = (kRebias + 1 - kMantissa + 23) << 23;
 
@@ -111,7 +113,7 @@ struct Narrow {
     const U32 raw = __builtin_convertvector(load_raw<Raw>(from), U32);
     const U32 magnitude = raw & kMagnitude;
     const I32 order = reinterpret_cast<I32>(magnitude);
-    // With an exponent one too high, and that power of two taken off again.
+    // Subnormals: use an exponent one too high and subtract that power of two again.
     const U32 small = mask_of(order < (1 << kMantissa));
     U32 bits = (magnitude << kShift) + (kRebias << 23) + (small & (1u << 23));
     if (kHasInfinity) {
@@ -149,9 +151,9 @@ typedef PlainHalf Half;
 typedef PlainE5m2 E5m2;
 typedef PlainE4m3 E4m3;
 #else
-// By the conversions of half floats (F16C), which slow down for no number.
+// Uses the half-float conversions of F16C, whose speed does not depend on the value.
 #if FF_BYTES == 64
-constexpr __mmask16 kAll = 0xffff;  // GCC 12 warns of its own header at the forms without a mask
+constexpr __mmask16 kAll = 0xffff;  // GCC 12 warns in its own header about the unmasked intrinsics
 #endif
 inline F32 widened(Halves raw) {
 #if FF_BYTES == 64
@@ -172,13 +174,14 @@ struct Half : PlainHalf {
 #endif
   }
 };
-// The upper half of a half.
+// E5M2 is the upper half of a half float.
 struct E5m2 : PlainE5m2 {
   static inline Wide load(const char* from) {
     return widened(__builtin_convertvector(load_raw<Quarters>(from), Halves) << 8);
   }
 };
-// A half whose exponent is 8 too low; NaN becomes one by a carry into the top of the exponent.
+// Converts to a half float whose exponent is 8 too low; NaN becomes the NaN of half by a carry into
+// the top exponent bit.
 struct E4m3 : PlainE4m3 {
   static inline Wide load(const char* from) {
     const Signed raw = __builtin_convertvector(load_raw<SignedQuarters>(from), Signed);
@@ -192,7 +195,7 @@ struct E4m3 : PlainE4m3 {
 };
 #endif
 
-// Integers: `Unsigned` wraps around, `Signed` is what is compared and divided.
+// Integers: sums and products use `Unsigned`, which wraps around; `Signed` is compared and divided.
 template <class Unsigned, class Signed, size_t kSize>
 struct Integer {
   typedef Unsigned Wide;
@@ -220,11 +223,11 @@ inline typename Element::Wide combine(typename Element::Wide a, typename Element
   const Compared x = reinterpret_cast<Compared>(a), y = reinterpret_cast<Compared>(b);
   if (kOp == kSum) return a + b;
   if (kOp == kProd) return a * b;
-  if (kOp == kMax) return ((y > x) | (y != y)) ? b : a;  // NaN, once there, stays
+  if (kOp == kMax) return ((y > x) | (y != y)) ? b : a;  // a NaN in `a` stays
   return ((y < x) | (y != y)) ? b : a;
 }
 
-// `bytes` of whole registers, to an aligned place, past the caches.
+// Copies `bytes` (a multiple of FF_BYTES) to an aligned address with non-temporal stores.
 inline void stream(const char* from, char* to, size_t bytes) {
   for (size_t at = 0; at < bytes; at += FF_BYTES) {
 #if FF_BYTES == 64
@@ -240,19 +243,19 @@ inline void stream(const char* from, char* to, size_t bytes) {
 }
 
 constexpr size_t kVectors = FF_VECTORS;
-constexpr size_t kLine = 64;     // of a cache, in bytes
-constexpr size_t kAhead = 1024;  // bytes of an input
+constexpr size_t kLine = 64;     // bytes of a cache line
+constexpr size_t kAhead = 1024;  // prefetch distance in bytes
 
 template <class From, class To, int kOp>
-struct Loop {
+struct ReduceLoop {
   typedef typename From::Wide Wide;
   static constexpr size_t kBlock = kVectors * From::kLanes;  // elements
   static constexpr size_t kFromBytes = From::kLanes * From::kBytes;
   static constexpr size_t kToBytes = To::kLanes * To::kBytes;
   static constexpr size_t kStage = 4096 / (kBlock * To::kBytes) + 1;  // blocks
 
-  // Element `at` of an input. Of fewer than a block's, a copy with zeros behind them, so that
-  // nothing that is not the input's is read.
+  // The address of element `at` of an input. A partial block is copied and padded with zeros, so
+  // that nothing beyond the input is read.
   template <bool kWhole>
   static inline const char* input(const ReduceCall& call, size_t number, size_t at, size_t count,
                                   char* copy) {
@@ -263,25 +266,25 @@ struct Loop {
     return copy;
   }
 
-  // Asks for what is needed soon: the processor's own guess ends with each page, and it keeps count
-  // of so many arrays only.
-  template <bool kAsks>
-  static inline const char* asking(const char* from) {
-    for (size_t at = 0; kAsks && at < kBlock * From::kBytes; at += kLine) {
+  // Prefetches the data kAhead bytes further on. The hardware prefetcher stops at page ends and
+  // tracks only a few streams.
+  template <bool kPrefetch>
+  static inline const char* prefetch(const char* from) {
+    for (size_t at = 0; kPrefetch && at < kBlock * From::kBytes; at += kLine) {
       __builtin_prefetch(from + kAhead + at);
     }
     return from;
   }
 
-  template <bool kWhole, bool kAsks = false>
+  template <bool kWhole, bool kPrefetch = false>
   static inline void block(const ReduceCall& call, size_t at, size_t count, char* to) {
     char copy[kWhole ? 1 : kBlock * From::kBytes];
     Wide sums[kVectors];
-    const char* const first = asking<kAsks>(input<kWhole>(call, 0, at, count, copy));
+    const char* const first = prefetch<kPrefetch>(input<kWhole>(call, 0, at, count, copy));
 #pragma GCC unroll 16
     for (size_t i = 0; i < kVectors; i++) sums[i] = From::load(first + i * kFromBytes);
     for (size_t number = 1; number < call.inputs_count; number++) {
-      const char* const from = asking<kAsks>(input<kWhole>(call, number, at, count, copy));
+      const char* const from = prefetch<kPrefetch>(input<kWhole>(call, number, at, count, copy));
 #pragma GCC unroll 16
       for (size_t i = 0; i < kVectors; i++) {
         sums[i] = combine<From, kOp>(sums[i], From::load(from + i * kFromBytes));
@@ -298,7 +301,7 @@ struct Loop {
     return static_cast<char*>(call.outputs[number]) + at * To::kBytes;
   }
 
-  static void partly(const ReduceCall& call, size_t at, size_t count) {
+  static void partial_block(const ReduceCall& call, size_t at, size_t count) {
     char whole[kBlock * To::kBytes];
     block<false>(call, at, count, whole);
     for (size_t i = 0; i < call.outputs_count; i++) {
@@ -306,7 +309,8 @@ struct Loop {
     }
   }
 
-  // Elements up to where all outputs are aligned; SIZE_MAX: nowhere are they all.
+  // The number of elements before the first one at which all outputs are aligned; SIZE_MAX if there
+  // is none.
   static size_t before_aligned(const ReduceCall& call) {
     const size_t past = reinterpret_cast<uintptr_t>(call.outputs[0]) % FF_BYTES;
     for (size_t i = 1; i < call.outputs_count; i++) {
@@ -317,19 +321,19 @@ struct Loop {
   }
 
   static void run(const ReduceCall& call) {
-    const size_t before = call.past_caches != 0 ? before_aligned(call) : SIZE_MAX;
+    const size_t before = call.non_temporal != 0 ? before_aligned(call) : SIZE_MAX;
     const bool streams = before != SIZE_MAX;
     size_t at = 0;
     for (const size_t end = streams && before < call.count ? before : 0; at < end;) {
       const size_t some = end - at < kBlock ? end - at : kBlock;
-      partly(call, at, some);
+      partial_block(call, at, some);
       at += some;
     }
     const bool at_once = !streams && call.outputs_count == 1;
     for (; at_once && at + kBlock <= call.count; at += kBlock) {
       block<true>(call, at, kBlock, output(call, 0, at));
     }
-    // Some blocks stay in the first cache until each output has got them: memory likes long runs.
+    // Collect some blocks in the L1 cache and write them to each output: memory prefers long runs.
     alignas(FF_BYTES) char made[kStage * kBlock * To::kBytes];
     while (at + kBlock <= call.count) {
       size_t bytes = 0;
@@ -347,15 +351,15 @@ struct Loop {
         }
       }
     }
-    if (at < call.count) partly(call, at, call.count - at);
+    if (at < call.count) partial_block(call, at, call.count - at);
     if (streams) _mm_sfence();
   }
 };
 
-#define FF_FORM(From, To)                                                             \
-  {                                                                                   \
-    Loop<From, To, kSum>::run, Loop<From, To, kProd>::run, Loop<From, To, kMax>::run, \
-        Loop<From, To, kMin>::run                                                     \
+#define FF_FORM(From, To)                                                \
+  {                                                                      \
+    ReduceLoop<From, To, kSum>::run, ReduceLoop<From, To, kProd>::run,   \
+        ReduceLoop<From, To, kMax>::run, ReduceLoop<From, To, kMin>::run \
   }
 #define FF_TABLE                                                                      \
   {                                                                                   \

@@ -1,25 +1,25 @@
-// Floats on the wire: partial sums of a reduction on their way between hosts, in a smaller form.
-// What is lost is the rounding of each element; nothing is clipped. Every path of reduce.h gives
-// the same bytes.
+// Compressed encodings of floats, in which hosts exchange the partial sums of a reduction. The only
+// loss is the rounding of each element; nothing is clipped. All code paths of reduce.h give the
+// same bytes.
 //
-// bf16: each float rounded to nearest even, as everywhere in reduce.h.
+// bf16: each float is rounded to nearest even, as in reduce.h.
 //
 // fp8 is MXFP8 with E4M3 elements: OCP Microscaling Formats (MX) Specification v1.0, 2023. Blocks
 // of 32 elements share a scale, a power of two (E8M0): its exponent + 127 in a byte, 0xff for NaN.
 //
 //     | element 0 | element 1 | … | element count - 1 | scale 0 | … | scale of the last block |
 //
-// A byte each. The specification suggests the scale 2^(floor(log2(amax)) - 8), with amax the
-// largest magnitude of the block; then all between 448 (E4M3's largest) and 512 scales is cut to
-// 448. So here it is the smallest power of two with amax / scale <= 448, and elements are rounded
-// to nearest even: what comes back is off by 1/17 of what was sent, or by 1/1024 of the scale where
-// that is more.
+// Elements and scales are one byte each. The specification suggests the scale
+// 2^(floor(log2(amax)) - 8), where amax is the largest magnitude of the block; it would clip values
+// between 448 (the largest E4M3 number) and 512 times the scale. So this code uses the smallest
+// power of two with amax / scale <= 448, and rounds elements to nearest even: a decoded element
+// differs by at most 1/17 of its value, or 1/1024 of the scale if that is more.
 //
-// - An infinity or NaN becomes a NaN of the element and comes back as NaN; amax is that of the
-//   block's finite elements, which so stay what they are.
-// - A block without other than zeros (and these) has scale 1. Signs of zeros are kept.
-// - No scale is below 2^-127: in blocks that small, elements become multiples of 2^-136.
-// - What is rounded up to 2^128 (from 31/16 of 2^127 on) comes back as infinity; in bf16, too.
+// - An infinity or NaN is encoded as NaN and decoded as NaN. amax ignores them, so the finite
+//   elements of the block keep their precision.
+// - A block of only zeros, infinities and NaNs has scale 1. Signs of zeros are kept.
+// - No scale is below 2^-127: in smaller blocks, elements become multiples of 2^-136.
+// - Values that round up to 2^128 (from 31/16 of 2^127 on) decode to infinity; in bf16, too.
 #pragma once
 
 #include <cstddef>
@@ -29,24 +29,27 @@
 
 namespace ff::simd {
 
-enum class Wire : uint8_t { none, bf16, fp8 };  // none: floats as they are
-constexpr size_t kWires = 3;
+enum class WireType : uint8_t { none, bf16, fp8 };  // none: uncompressed floats
+constexpr size_t kWireTypes = 3;
 constexpr size_t kWireBlock = 32;  // elements of fp8 that share a scale
 
-std::string_view wire_name(Wire wire);  // "none", "bf16", "fp8"
-std::optional<Wire> wire_of(std::string_view name);
+std::string_view wire_type_name(WireType wire);  // "none", "bf16", "fp8"
+std::optional<WireType> wire_type_of(std::string_view name);
 
-// Of `count` floats, in bytes.
-size_t wire_bytes(Wire wire, size_t count);
-// `count` floats to wire_bytes() bytes and back, aligned to nothing in particular; the two places
-// do not overlap. Any bytes decode: a block whose scale is NaN to NaNs, what no float reaches to
-// infinity. A NaN is the canonical quiet one, but with `none`, which changes no bit.
-void encode(Wire wire, const float* from, size_t count, std::byte* into);
-void decode(Wire wire, const std::byte* from, size_t count, float* into);
+// The encoded size of `count` floats, in bytes.
+size_t wire_bytes(WireType wire, size_t count);
+// Encode `count` floats to wire_bytes() bytes, and decode them. No alignment is needed; `from` and
+// `into` must not overlap. All bytes are valid input: a block whose scale is NaN decodes to NaNs,
+// values out of range decode to infinity. Decoded NaNs are canonical quiet NaNs, except with
+// `none`, which copies all bits.
+void encode(WireType wire, const float* from, size_t count, std::byte* into);
+void decode(WireType wire, const std::byte* from, size_t count, float* into);
 
 struct ReducePath;
-// By this one, of reduce_paths.h; the CPU has it.
-void encode_by(const ReducePath& by, Wire wire, const float* from, size_t count, std::byte* into);
-void decode_by(const ReducePath& by, Wire wire, const std::byte* from, size_t count, float* into);
+// The same with a code path of reduce_paths.h that the CPU supports.
+void encode_with(const ReducePath& by, WireType wire, const float* from, size_t count,
+                 std::byte* into);
+void decode_with(const ReducePath& by, WireType wire, const std::byte* from, size_t count,
+                 float* into);
 
 }  // namespace ff::simd

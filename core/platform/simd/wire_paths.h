@@ -1,5 +1,5 @@
-// The ways to make MXFP8 of floats and back, for wire.cc, the tests and the benchmark only. Each
-// unit holds the same loops, compiled for one instruction set (wire_unit.h).
+// The code paths of MXFP8 encoding and decoding, for wire.cc, the tests and the benchmark only.
+// Each has the same loops, compiled for one instruction set (wire_unit.h).
 #pragma once
 
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 namespace ff::simd {
 
-// Of `count` floats each, and a scale for every 32 of them or fewer. Aligned to nothing.
+// Encodes and decodes `count` floats, with one scale per block of up to 32. No alignment is needed.
 struct WireFunctions {
   void (*encode)(const float* from, size_t count, uint8_t* elements, uint8_t* scales);
   void (*decode)(const uint8_t* elements, const uint8_t* scales, size_t count, float* into);

@@ -1,11 +1,10 @@
-// MXFP8 as wire.h has it, for the unit that includes this, in the registers and with the E4M3 of
-// reduce_unit.h. There are two ways, which give the same bits. A block alone goes through the
-// narrow type's own load and store, whatever is in it. Most go together and faster: with nothing in
-// them that is infinite, NaN or near the ends of a float's range, few steps are left.
+// The loops of one MXFP8 code path (format in wire.h), for the source that includes this, with the
+// registers and the E4M3 type of reduce_unit.h. Two variants give the same bits: the general one
+// encodes a single block with load and store of E4M3, for any values; the fast one encodes groups
+// of blocks that hold no infinity, no NaN and no value near the limits of the float range.
 //
-// The largest magnitude is found among the bits, as integers. Scaling is exact but for results
-// below 2^-126, which become zeros of E4M3 however they are rounded before: half of its smallest
-// number is 2^-10.
+// Magnitudes are compared as integers on the float bits. Scaling is exact except for results below
+// 2^-126; those become zero in E4M3 anyway, because half of its smallest number is 2^-10.
 #pragma once
 
 #include "platform/simd/reduce_unit.h"
@@ -19,7 +18,7 @@ constexpr size_t kMxRegisters = kMxBlock / FF_LANES;
 
 inline I32 larger(I32 a, I32 b) { return a > b ? a : b; }
 
-// Every lane and the one whose number differs in this bit change places.
+// Swaps each lane with the lane whose number differs in bit kBit.
 template <int kBit>
 inline I32 swapped(I32 of) {
 #if FF_LANES == 16
@@ -46,7 +45,7 @@ inline I32 largest(I32 of) {
   return larger(of, swapped<1>(of));
 }
 
-// Not inlined: the registers are for the loops that go another way.
+// Not inlined, to leave the registers to the loops of the fast variant.
 __attribute__((noinline)) void encode_block(const char* from, char* elements, uint8_t* scale) {
   F32 values[kMxRegisters];
   I32 most = {};
@@ -57,7 +56,7 @@ __attribute__((noinline)) void encode_block(const char* from, char* elements, ui
     most = larger(most, magnitude & (magnitude < 0x7f800000));
   }
   const I32 amax = largest(most);
-  // The exponent of amax in a float's bits, one higher from above 1.75 on, less the 8 of 448.
+  // The exponent of amax, plus one if its mantissa exceeds 1.75, minus 8, the exponent of 448.
   const I32 fitting = ((amax + 0x1fffff) >> 23) - 8;
   const I32 biased = amax == 0 ? I32{} + 127 : larger(fitting, I32{});
   *scale = static_cast<uint8_t>(biased[0]);
@@ -88,10 +87,10 @@ inline Native native(Vector vector) {
   return reinterpret_cast<Native>(vector);
 }
 
-// Blocks whose largest magnitudes are found together: as many as lanes in 128 bits.
+// The number of blocks whose largest magnitudes are computed together: the lanes of 128 bits.
 constexpr size_t kMxGroup = 4;
 
-// The larger of lanes that differ in the number of their 128 bits.
+// Reduces the 128-bit parts of a register to one by the lane-wise maximum.
 inline Four folded(I32 of) {
 #if FF_LANES == 16
   typedef int32_t Eight __attribute__((vector_size(32)));
@@ -122,15 +121,15 @@ inline I32 larger_of_blocks(const char* from, size_t block) {
 }
 
 #if FF_BYTES == 64
-// GCC 12 warns of its own header at the forms without a mask.
+// GCC 12 warns in its own header about the unmasked intrinsics.
 #define FF_UNPACK(name, lanes, a, b) \
   reinterpret_cast<I32>(_mm512_maskz_##name(lanes, native(a), native(b)))
 #else
 #define FF_UNPACK(name, lanes, a, b) reinterpret_cast<I32>(FF_MM(name)(native(a), native(b)))
 #endif
 
-// The largest magnitudes of a group's blocks: a transposition, with the larger of two kept at each
-// step.
+// The largest magnitude of each block of a group: a transposition that keeps the larger of two
+// lanes at each step.
 inline Four largest_of_group(const char* from) {
   const I32 a = larger_of_blocks(from, 0), b = larger_of_blocks(from, 1);
   const I32 c = larger_of_blocks(from, 2), d = larger_of_blocks(from, 3);
@@ -142,11 +141,12 @@ inline Four largest_of_group(const char* from) {
       larger(FF_UNPACK(unpacklo_epi64, 0xff, ab, cd), FF_UNPACK(unpackhi_epi64, 0xff, ab, cd)));
 }
 
-// Of floats that are 8 times what is to be rounded, none above 8 times 448: 16 (code + 1152) in the
-// lower 15 bits of each lane, and the sign as packing with saturation keeps it. A power of two is
-// added, of the float's sign, whose last bit counts eighths of the float's power of two, of 1/8 at
-// least. Then the sum begins with that exponent, of 144 at least, and ends with their number: 8
-// times the one and the other are the code and 8 times 144, a multiple of 128.
+// Rounds to E4M3. Input: floats that are 8 times the values, at most 8 times 448. Output: in the
+// lower 15 bits of each lane 16 * (code + 1152), and the sign where saturating packing keeps it.
+// Method: add a power of two with the sign of the float, whose last mantissa bit is an eighth of
+// the power of two of the float (at least 1/8). The exponent of the sum (at least 144) and its last
+// bits, the number of eighths, give the code: 8 * exponent + eighths = code + 8 * 144, and 8 * 144
+// is a multiple of 128.
 inline Native counted(F32 value) {
 #if FF_BYTES == 64
   const __m512 sized = _mm512_maskz_range_ps(kAll, reinterpret_cast<__m512>(value),
@@ -159,18 +159,19 @@ inline Native counted(F32 value) {
   const U32 power = sized | (bits_of(value) & 0x80000000u);
 #endif
   const F32 sum = value + as_float(power + (20u << 23));
-  const U32 weights = U32{} + 0x00010010u;  // upper half + 16 times the lower one
+  const U32 weights = U32{} + 0x00010010u;  // upper half + 16 * lower half
   return FF_MM(madd_epi16)(native(sum), native(weights));
 }
 
-// Two registers of these: E4M3 in 16 bits each.
+// Packs two registers of counted() into E4M3 codes in 16 bits each.
 inline Native packed(Native a, Native b) {
   const Words both = reinterpret_cast<Words>(FF_MM(packs_epi32)(a, b));
   const Words moved = both << 4;
   return native((moved ^ ((moved ^ both) & 0x8000)) >> 8);
 }
 
-// Four registers of E4M3, whose 128 bits take turns in packing.
+// Packs two registers of E4M3 codes to bytes and stores them; packing interleaves the 128-bit
+// parts.
 inline void store_packed(char* to, Native a, Native b) {
   const I32 bytes = reinterpret_cast<I32>(FF_MM(packus_epi16)(a, b));
 #if FF_LANES == 16
@@ -183,17 +184,18 @@ inline void store_packed(char* to, Native a, Native b) {
 #endif
 }
 
-// Of a group: its scales and, in `factors`, 8 divided by them. Whether a block has to go alone.
+// Computes the scales of a group and, in `factors`, 8 / scale. A result lane is nonzero if its
+// block needs the general variant.
 inline Four measure_group(const char* from, uint8_t* scales, float* factors) {
   const Four amax = largest_of_group(from);
-  const FourBits sum = reinterpret_cast<FourBits>(amax) + 0x1fffff;  // as encode_block() has it
+  const FourBits sum = reinterpret_cast<FourBits>(amax) + 0x1fffff;  // see encode_block()
   const Four biased = amax == 0 ? Four{} + 127 : (reinterpret_cast<Four>(sum) >> 23) - 8;
   const FourBits inverse = (254 + 3 - reinterpret_cast<FourBits>(biased)) << 23;
   memcpy(factors, &inverse, kMxGroup * sizeof(float));
   const __m128i words = _mm_packs_epi32(reinterpret_cast<__m128i>(biased), __m128i{});
   const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
   memcpy(scales, &bytes, kMxGroup);
-  // Infinities and NaN end above 246 or, past the largest integer, below 0.
+  // Infinities and NaN give more than 246 or, after integer overflow, less than 0.
   return (biased < 3) | (biased > 246);
 }
 
@@ -210,8 +212,8 @@ inline void encode_group(const char* from, const float* factors, char* elements)
   }
 }
 
-// Blocks of whole groups that are measured before the first is encoded, which keeps the processor
-// from waiting for either; their floats stay in the first cache.
+// The number of blocks that are measured before the first one is encoded, so that the latencies of
+// both steps overlap; their floats stay in the L1 cache.
 constexpr size_t kMxRun = 32;
 
 inline void encode_run(const char* from, size_t blocks, char* elements, uint8_t* scales) {
@@ -233,7 +235,7 @@ inline void encode_run(const char* from, size_t blocks, char* elements, uint8_t*
 }
 
 __attribute__((noinline)) void decode_block(const char* elements, uint8_t scale, char* into) {
-  // 2^-127 is below a float's normal numbers.
+  // 2^-127 is a subnormal float.
   const uint32_t bits = scale == 0xff ? 0x7fc00000u : scale == 0 ? 0x00400000u : scale << 23;
   const F32 factor = splat(bits);
 #pragma GCC unroll 8
@@ -242,9 +244,10 @@ __attribute__((noinline)) void decode_block(const char* elements, uint8_t scale,
   }
 }
 
-// FF_LANES numbers of E4M3, none NaN, times 2^-8: as halves, or as bfloat16 made of integers.
+// Decodes FF_LANES E4M3 numbers, none NaN, times 2^-8: through half floats, or through bfloat16
+// built with integer operations.
 #if FF_BYTES == 16
-// Four bfloat16 of eight.
+// Widens four of eight bfloat16 numbers to floats.
 template <bool kUpper>
 inline F32 widened(Words words) {
   const __m128i zero = {};
@@ -264,7 +267,7 @@ inline void decode_numbers(const char* elements, F32 factor, char* into) {
     const Words sign = above & 0x8000;
     const Words magnitude = (above & 0x7f00) >> 4;
     const Words small = reinterpret_cast<Words>(magnitude < 0x80);
-    // As Narrow::load does it, in a float's upper half.
+    // Like Narrow::load, in the upper half of a float.
     const Words number = magnitude + (112 << 7) + (small & 0x80);
     const Words less = small & (113 << 7);
     store_raw(into + i * sizeof(float), value_of<false>(number, less, sign, factor));

@@ -1,12 +1,12 @@
-// The ways to compute XXH3-128 (seed 0), for digest.cc, the tests and the benchmark only. The units
-// behind them are xxHash itself, compiled once for each instruction set (xxh128_unit.h).
+// The code paths of XXH3-128 (seed 0), for digest.cc, the tests and the benchmark only. Each is
+// xxHash itself, compiled for one instruction set (xxh128_unit.h).
 #pragma once
 
 #include <stddef.h>
 
 namespace ff::simd {
 
-// Room for an XXH3_state_t; the units assert that it suffices.
+// Storage for an XXH3_state_t; xxh128_unit.h asserts that it is large enough.
 struct alignas(64) Xxh128State {
   unsigned char bytes[576];
 };
@@ -34,6 +34,6 @@ struct Xxh128Path {
 constexpr size_t kXxh128PathCount = 3;
 extern const Xxh128Path kXxh128Paths[kXxh128PathCount];
 
-const Xxh128Path& xxh128_path();  // the fastest this CPU has
+const Xxh128Path& xxh128_path();  // the fastest one that this CPU supports
 
 }  // namespace ff::simd

@@ -1,7 +1,7 @@
 // The body of xxh128_sse2.cc, xxh128_avx2.cc and xxh128_avx512.cc: xxHash wrapped as
-// Xxh128Functions. They choose the instruction set (#pragma GCC target, XXH_VECTOR) before
-// including this. XXH_INLINE_ALL makes every xxHash function static, so that the three copies stay
-// apart.
+// Xxh128Functions. They select the instruction set (#pragma GCC target, XXH_VECTOR) before they
+// include this. XXH_INLINE_ALL makes all xxHash functions static, so that the three copies do not
+// collide.
 #pragma once
 
 #define XXH_INLINE_ALL

@@ -1,9 +1,9 @@
-// The decisions of chain replication (CRAQ; storage.md, "Chains"), without I/O: which part a target
-// plays in its chain, and what becomes of an update where it arrives.
+// Decisions of chain replication (CRAQ; storage.md, "Chains") without I/O: the role of a target in
+// its chain, and how it handles an update that arrives.
 //
-// Updates enter at the head and are stored as pending from target to target; the tail commits, and
-// on the way back every target does. A target that is being copied to is written to last, whole
-// chunks at once, so that what the copy has not reached yet does no harm.
+// Updates enter at the head and are stored as pending from target to target. The tail commits, and
+// then each predecessor on the way back. A syncing target is last in the chain and receives whole
+// chunks only, so that it does not matter what the copy has not reached yet.
 #pragma once
 
 #include <cstdint>
@@ -15,54 +15,55 @@
 
 namespace ff::chain {
 
-struct Part {
-  bool head = false;
-  bool serves = false;  // else it is being copied to
-  // The next that is written to; null: this is the tail.
+struct ChainRole {
+  bool is_head = false;
+  bool serving = false;  // false: it is syncing
+  // The next target that receives updates; null: this is the last one.
   const cluster::Target* successor = nullptr;
-  bool successor_serves = false;
+  bool successor_serving = false;
 };
-// Nothing when the target is not written to.
-std::optional<Part> part_of(const cluster::Chain& chain, cluster::TargetId id);
-// The last that serves: its committed version is the chain's, to whom reads. Null: nobody serves.
-const cluster::Target* reading_tail(const cluster::Chain& chain);
+// Nothing when the target receives no updates.
+std::optional<ChainRole> role_of(const cluster::Chain& chain, cluster::TargetId id);
+// The last serving target: its committed version is the one that reads return. Null: none serves.
+const cluster::Target* serving_tail(const cluster::Chain& chain);
 
-enum class Verdict : uint8_t {
-  store,     // it makes the next version
-  carry_on,  // it is stored as the pending version already
-  done,      // it is committed already
-  settle,    // another update is pending: first to its end
-  forget,    // it begins anew: first the tombstone goes
-  refuse,
+enum class UpdateAction : uint8_t {
+  store,            // store it as the next version
+  resume,           // it is already stored as the pending version
+  already_done,     // it is already committed
+  resolve_pending,  // another update is pending and must be resolved first
+  erase_tombstone,  // the chunk is created again: remove the tombstone first
+  reject,
 };
-struct Judgement {
-  Verdict verdict = Verdict::refuse;
-  chunk::VersionState image = {};  // done: what it made of the chunk
-  std::string why = {};            // refuse
+struct UpdateDecision {
+  UpdateAction action = UpdateAction::reject;
+  chunk::VersionState state = {};  // already_done: the chunk after the update
+  std::string reason = {};         // why it is rejected
 };
 
-// A client's update at the head. `result`: the last one of its channel that the target knows of.
-Judgement judge_write(const chunk::ChunkState& state,
-                      const std::optional<chunk::ChannelResult>& result,
-                      const chunk::Writer& writer);
-// What a client's update comes to, at a chunk with this committed version: itself, what a clear
-// makes there (as a write: of `length` zeros, which are still to be laid out), or nothing, when it
-// would change nothing. Nothing is stored for what changes nothing.
-std::optional<chunk::Update> comes_to(chunk::Update update, const chunk::VersionState& committed);
-// The update that makes `version`, forwarded to a target that serves.
-Judgement judge_update(const chunk::ChunkState& state,
-                       const std::optional<chunk::ChannelResult>& result,
-                       const chunk::Writer& writer, uint64_t version);
+// Decides about a client's update at the head. `result`: the last known result of its channel.
+UpdateDecision decide_write(const chunk::ChunkState& state,
+                            const std::optional<chunk::ChannelResult>& result,
+                            const chunk::RequestId& request_id);
+// The update to apply to a chunk with this committed version: the update itself; for punch_hole a
+// write (of `length` zeros, which the caller must allocate) or a removal; nothing when it would
+// change nothing.
+std::optional<chunk::Update> effective_update(chunk::Update update,
+                                              const chunk::VersionState& committed);
+// Decides about a forwarded update that produces `version`, at a serving target.
+UpdateDecision decide_forward(const chunk::ChunkState& state,
+                              const std::optional<chunk::ChannelResult>& result,
+                              const chunk::RequestId& request_id, uint64_t version);
 
-// What a target that is being copied to under `chain_version` holds is from an earlier life, and
-// means nothing, unless it was written since: then it has that chain version.
+// For a target that syncs under `chain_version`: chunks it already holds are from an earlier
+// membership and count only if they were written since then, which means with that chain version.
 //
-// Whether version `version`, forwarded whole, is there already.
-bool has_replacement(const chunk::ChunkState& state, uint64_t version, uint64_t chain_version);
-// Whether a copy of its predecessor's committed version is to be stored.
-bool wants_copy(const chunk::ChunkState& state, const chunk::VersionState& copy,
+// Whether version `version`, forwarded as a whole chunk, is already there.
+bool already_replaced(const chunk::ChunkState& state, uint64_t version, uint64_t chain_version);
+// Whether the copy of the predecessor's committed version must be stored.
+bool needs_copy(const chunk::ChunkState& state, const chunk::VersionState& copy,
                 uint64_t copy_chain_version, uint64_t chain_version);
-// Whether a chunk that its predecessor does not have is to go.
-bool wants_erase(const chunk::ChunkState& state, uint64_t chain_version);
+// Whether a chunk that the predecessor does not have must be erased.
+bool needs_erase(const chunk::ChunkState& state, uint64_t chain_version);
 
 }  // namespace ff::chain

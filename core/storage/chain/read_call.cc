@@ -1,4 +1,4 @@
-// read_call.cc: sinks for all items, and the wait for a node that is silent.
+// read_call.cc: registers the sinks of all items, and waits for an unresponsive node.
 #include "storage/chain/read_call.h"
 
 #include <memory>
@@ -16,19 +16,19 @@ Result<void> expose(rpc::BulkCall& bulk, const std::vector<ByteSpan>& into,
                     wire::ReadRequest& request) {
   for (size_t i = 0; i < into.size(); i++) {
     if (into[i].empty()) continue;
-    FF_TRY(const net::Slice sink, bulk.sink(into[i]));
+    FF_TRY(const net::RemoteBuffer sink, bulk.sink(into[i]));
     rpc::to_wire(sink, *request.mutable_items(static_cast<int>(i))->mutable_sink());
   }
   return {};
 }
 
 Task<void> wait_until(Loop& loop, int64_t at_ns) {
-  (void)co_await after(loop, at_ns - loop.now_ns());
+  (void)co_await sleep_for(loop, at_ns - loop.now_ns());
 }
 
 }  // namespace
 
-Task<Result<wire::ReadReply>> read_call(Loop& loop, Calls& calls, cluster::ChainId chain,
+Task<Result<wire::ReadReply>> read_call(Loop& loop, TargetCalls& calls, cluster::ChainId chain,
                                         cluster::NodeId node, wire::ReadRequest request,
                                         const std::vector<ByteSpan>& into, int64_t deadline_ns) {
   FF_CHECK(into.size() == static_cast<size_t>(request.items_size()));
@@ -41,8 +41,7 @@ Task<Result<wire::ReadReply>> read_call(Loop& loop, Calls& calls, cluster::Chain
       calls.call_with(chain, node, kRead, std::move(request), std::move(prepare), deadline_ns);
   auto reply = co_await std::move(calling);
   if (!reply && channel != nullptr && channel->unconfirmed_ns()) {
-    auto waiting = wait_until(loop, *channel->unconfirmed_ns() + kHaltedNs);
-    co_await std::move(waiting).shielded();
+    co_await wait_until(loop, *channel->unconfirmed_ns() + kHaltedNs).shielded();
   }
   co_return reply;
 }

@@ -1,6 +1,6 @@
-// replica_compare.cc: whether the target after this one has the same chunks. Nothing brings that
-// about but a mistake of ours, or of a disk that has lost what it had acknowledged: then the other
-// one goes, and is copied to anew.
+// replica_compare.cc: compares the chunks of the successor with those of this target. They differ
+// only after a bug, or after a disk has lost acknowledged writes: then the successor fails and is
+// copied again.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -17,29 +17,28 @@ using chunk::ChunkState;
 
 namespace {
 
-// One of the two may have forgotten a tombstone already.
+// A tombstone counts as absent: one of the two targets may have pruned it.
 chunk::VersionState seen(const ChunkState& state) {
   return state.committed.removed ? chunk::VersionState() : state.committed;
 }
 
 }  // namespace
 
-void Replica::compare_soon() { begin_once(comparing_, compare_all()); }
+void Replica::start_compare() { start_once(comparing_, compare_all()); }
 
 Task<Result<void>> Replica::compare_all() {
-  const uint64_t version = routed()->version;
+  const uint64_t version = routed_chain()->version;
   for (ChunkId from;;) {
-    FF_CO_TRY(const Part part, take_part(version));
-    if (!part.serves || part.successor == nullptr || !part.successor_serves) break;
+    FF_CO_TRY(const ChainRole role, check_role(version));
+    if (!role.serving || role.successor == nullptr || !role.successor_serving) break;
     FF_CO_TRY(const auto page, store_.list(id_, from, kChunkPage));
     const bool more = page.size() >= kChunkPage;
     const ChunkId end = more ? page.back().id : ChunkId{UINT64_MAX, UINT64_MAX};
-    auto asking = ask_what_differs(version, *part.successor, page, {from, end});
+    auto asking = request_differences(version, *role.successor, page, {from, end});
     FF_CO_TRY(const auto differ, co_await std::move(asking));
-    // Updates may be on their way: none is while a chunk is locked.
+    // Updates may be in flight; the chunk lock excludes them.
     for (const ChunkId id : differ) {
-      auto comparing = compare_one(version, id);
-      FF_CO_TRY(co_await std::move(comparing));
+      FF_CO_TRY(co_await compare_one(version, id));
     }
     if (!more) break;
     from = chunk::next(end);
@@ -48,25 +47,25 @@ Task<Result<void>> Replica::compare_all() {
 }
 
 Task<Result<void>> Replica::compare_one(uint64_t version, ChunkId id) {
-  auto locking = locks_.take(id);
-  FF_CO_TRY(const auto hold, co_await std::move(locking));
-  FF_CO_TRY(const Part part, take_part(version));
+  FF_CO_TRY(const auto hold, co_await locks_.lock(id));
+  FF_CO_TRY(const ChainRole role, check_role(version));
   FF_CO_TRY(const ChunkState state, store_.state(id_, id));
-  if (part.successor == nullptr || state.pending) co_return Result<void>();
+  if (role.successor == nullptr || state.pending) co_return Result<void>();
   std::vector<ChunkInfo> one;
   if (state.committed.version > 0) one.push_back({.id = id, .state = state});
-  auto asking = ask_what_differs(version, *part.successor, std::move(one), {id, id}, true);
+  auto asking = request_differences(version, *role.successor, std::move(one), {id, id}, true);
   FF_CO_TRY(const auto differ, co_await std::move(asking));
   if (!differ.empty()) {
-    log_error("the next target of the chain has another chunk, and is to be copied to anew",
+    log_error("the successor has a different chunk and must be copied again",
               {{"target", id_}, {"chunk", to_string(id)}});
   }
   co_return Result<void>();
 }
 
-Task<Result<std::vector<ChunkId>>> Replica::ask_what_differs(uint64_t version, cluster::Target who,
-                                                             std::vector<ChunkInfo> chunks,
-                                                             Range range, bool settled) {
+Task<Result<std::vector<ChunkId>>> Replica::request_differences(uint64_t version,
+                                                                cluster::Target who,
+                                                                std::vector<ChunkInfo> chunks,
+                                                                Range range, bool settled) {
   wire::CompareRequest request;
   *request.mutable_place() = place_of(who.id, version);
   *request.mutable_from() = to_wire(range.first);
@@ -83,9 +82,10 @@ Task<Result<std::vector<ChunkId>>> Replica::ask_what_differs(uint64_t version, c
   co_return differ;
 }
 
-Result<std::vector<ChunkId>> Replica::differing(uint64_t version, std::vector<ChunkInfo> theirs,
-                                                Range range, bool settled) {
-  FF_TRY(take_part(version));
+Result<std::vector<ChunkId>> Replica::differing_chunks(uint64_t version,
+                                                       std::vector<ChunkInfo> theirs, Range range,
+                                                       bool settled) {
+  FF_TRY(check_role(version));
   std::map<ChunkId, chunk::VersionState> expected;
   for (const ChunkInfo& info : theirs) expected[info.id] = info.state.committed;
   std::vector<ChunkId> differ;
@@ -101,11 +101,11 @@ Result<std::vector<ChunkId>> Replica::differing(uint64_t version, std::vector<Ch
     if (page.size() < kChunkPage || page.back().id >= range.last) break;
     from = chunk::next(page.back().id);
   }
-  for (const auto& [id, image] : expected) differ.push_back(id);
+  for (const auto& [id, state] : expected) differ.push_back(id);
   if (settled && !differ.empty()) {
-    counters_.differing.add();
-    (void)condemn(fail(Errc::corrupt, "chunk {} is not what the target before has",
-                       to_string(differ.front())));
+    metrics_.differing.add();
+    (void)fail_target(fail(Errc::corrupt, "chunk {} differs from that of the predecessor",
+                           to_string(differ.front())));
   }
   return differ;
 }

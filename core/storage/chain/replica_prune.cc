@@ -1,6 +1,6 @@
-// replica_prune.cc: forgetting tombstones, the head first. Each target after it asks the one
-// before: so whoever has none has none before it either, and a chunk that comes into being anew, as
-// version 1, meets tombstones at most, which are as old as theirs were (decisions.h, forget).
+// replica_prune.cc: prunes tombstones, head first. Each other target asks its predecessor before it
+// prunes. So a target without a tombstone has no predecessor with one, and a chunk that is created
+// again as version 1 can meet only tombstones that are equally old (decisions.h, erase_tombstone).
 #include <algorithm>
 #include <utility>
 
@@ -17,36 +17,35 @@ constexpr size_t kPruneAtOnce = 1000;  // chunks
 
 }  // namespace
 
-void Replica::prune_at(int64_t now_ns) { begin_once(pruning_, prune(now_ns)); }
+void Replica::start_prune(int64_t now_ns) { start_once(pruning_, prune(now_ns)); }
 
 Task<Result<void>> Replica::prune(int64_t now_ns) {
-  const uint64_t version = routed()->version;
-  FF_CO_TRY(const Part part, take_part(version));
-  if (!part.serves) co_return Result<void>();
-  std::vector<ChunkId> ids = store_.old_tombstones(id_, now_ns, kPruneAtOnce);
-  std::erase_if(ids, [this](ChunkId id) { return missing(id); });  // they tell what is none
+  const uint64_t version = routed_chain()->version;
+  FF_CO_TRY(const ChainRole role, check_role(version));
+  if (!role.serving) co_return Result<void>();
+  std::vector<ChunkId> ids = store_.expired_tombstones(id_, now_ns, kPruneAtOnce);
+  std::erase_if(ids, [this](ChunkId id) {
+    return is_missing(id);
+  });  // these tombstones distinguish removed chunks from missing ones
   if (ids.empty()) co_return Result<void>();
-  if (!part.head) {
-    auto asking = forgotten_before(std::move(ids), version);
-    FF_CO_TRY(ids, co_await std::move(asking));
+  if (!role.is_head) {
+    FF_CO_TRY(ids, co_await pruned_by_predecessor(std::move(ids), version));
   }
-  std::vector<ChunkLocks::Hold> holds;
+  std::vector<ChunkLocks::Lock> holds;
   for (const ChunkId id : ids) {
-    auto locking = locks_.take(id);
-    FF_CO_TRY(auto hold, co_await std::move(locking));
+    FF_CO_TRY(auto hold, co_await locks_.lock(id));
     holds.push_back(std::move(hold));
   }
-  FF_CO_TRY(take_part(version));
-  auto pruning = store_.prune_tombstones(id_, std::move(ids));
-  const auto pruned = co_await std::move(pruning);
+  FF_CO_TRY(check_role(version));
+  const auto pruned = co_await store_.prune_tombstones(id_, std::move(ids));
   if (!pruned) co_return store_failed(pruned.error());
   co_return Result<void>();
 }
 
-// By the target before this one.
-Task<Result<std::vector<ChunkId>>> Replica::forgotten_before(std::vector<ChunkId> ids,
-                                                             uint64_t version) {
-  const auto& targets = routed()->targets;
+// Which of `ids` the predecessor has pruned.
+Task<Result<std::vector<ChunkId>>> Replica::pruned_by_predecessor(std::vector<ChunkId> ids,
+                                                                  uint64_t version) {
+  const auto& targets = routed_chain()->targets;
   const cluster::Target before = *std::prev(std::ranges::find(targets, id_, &cluster::Target::id));
   wire::AbsentRequest request;
   *request.mutable_place() = place_of(before.id, version);
@@ -58,8 +57,9 @@ Task<Result<std::vector<ChunkId>>> Replica::forgotten_before(std::vector<ChunkId
   co_return forgotten;
 }
 
-Task<Result<std::vector<ChunkId>>> Replica::absent(uint64_t version, std::vector<ChunkId> ids) {
-  FF_CO_TRY(take_part(version));
+Task<Result<std::vector<ChunkId>>> Replica::absent_chunks(uint64_t version,
+                                                          std::vector<ChunkId> ids) {
+  FF_CO_TRY(check_role(version));
   std::vector<ChunkId> missing;
   for (const ChunkId id : ids) {
     FF_CO_TRY(const chunk::ChunkState state, store_.state(id_, id));

@@ -1,8 +1,8 @@
-// replica_reach.cc: whether the next target of the chain can be reached. Its node may be alive, by
-// its heartbeats, and cut off from this one all the same: then nothing is committed any more. A
-// call that is late says little, for the other's disk may be slow; so it is asked for something
-// that it knows by heart, and when it answers nothing at all the manager is told
-// (Manager::note_cuts).
+// replica_reach.cc: detects an unreachable successor. Its node may be alive by its heartbeats and
+// still be cut off from this node; then no update commits. A late response alone says little
+// because the disk of the successor may be slow. So this target sends a request that needs no disk;
+// if there is no response at all, it reports the successor to the manager
+// (Manager::record_unreachable).
 #include <utility>
 
 #include "platform/base/log.h"
@@ -14,14 +14,14 @@ namespace {
 
 constexpr int64_t kLateNs = 2 * kSecond;
 constexpr int64_t kTryNs = 3 * kSecond;
-constexpr int64_t kUnreachableNs = 6 * kSecond;  // without any answer, until it is told
+constexpr int64_t kUnreachableNs = 6 * kSecond;  // time without any response until it is reported
 constexpr int64_t kReachRetryNs = 500 * kMillisecond;
 
 }  // namespace
 
-void Replica::watch_successor(const std::optional<Part>& part) {
-  const bool has_one = part && part->serves && part->successor != nullptr;
-  const cluster::NodeId node = has_one ? part->successor->node : 0;
+void Replica::watch_successor(const std::optional<ChainRole>& role) {
+  const bool has_one = role && role->serving && role->successor != nullptr;
+  const cluster::NodeId node = has_one ? role->successor->node : 0;
   if (node != successor_) {
     successor_ = node;
     unanswered_since_ns_ = 0;
@@ -29,20 +29,19 @@ void Replica::watch_successor(const std::optional<Part>& part) {
   }
   const bool late = successor_ != 0 && unanswered_since_ns_ != 0 &&
                     context_.loop.now_ns() - unanswered_since_ns_ > kLateNs;
-  // Also while it is on its way to serve: that may hang on the successor.
-  if (late && !std::exchange(trying_, true)) {
-    gate_.spawn(try_successor(seen_version_, *part->successor));
+  // Also while this target prepares to serve: that may depend on the successor.
+  if (late && !std::exchange(probing_, true)) {
+    gate_.spawn(probe_successor(seen_version_, *role->successor));
   }
 }
 
-// Until it answers, or the chain has changed.
-Task<void> Replica::try_successor(uint64_t version, cluster::Target to) {
-  auto trying = try_while(version, std::move(to));
-  (void)co_await std::move(trying);
-  trying_ = false;
+// Probes until the successor responds or the chain changes.
+Task<void> Replica::probe_successor(uint64_t version, cluster::Target to) {
+  (void)co_await probe_until_reached(version, std::move(to));
+  probing_ = false;
 }
 
-Task<Result<void>> Replica::try_while(uint64_t version, cluster::Target to) {
+Task<Result<void>> Replica::probe_until_reached(uint64_t version, cluster::Target to) {
   const int64_t since_ns = unanswered_since_ns_;
   for (bool told = false; seen_version_ == version && successor_ == to.node;) {
     wire::AbsentRequest request;
@@ -58,15 +57,14 @@ Task<Result<void>> Replica::try_while(uint64_t version, cluster::Target to) {
     if (!told && context_.loop.now_ns() - since_ns >= kUnreachableNs) {
       told = true;
       log_warning(
-          "the next target of the chain cannot be reached",
+          "cannot reach the successor in the chain",
           {{"target", id_}, {"next", to.id}, {"node", to.node}, {"cause", reply.error().message}});
       context_.member.set_unreachable(
-          id_, cluster::Unreachable{
+          id_, cluster::UnreachableTarget{
                    .chain = chain_, .chain_version = version, .from = id_, .to = to.id});
-      context_.poke();
+      context_.request_heartbeat();
     }
-    auto waiting = wait_for_change(kReachRetryNs);
-    FF_CO_TRY(co_await std::move(waiting));
+    FF_CO_TRY(co_await wait_for_change(kReachRetryNs));
   }
   co_return Result<void>();
 }

@@ -1,5 +1,6 @@
-// replica_read.cc: what is committed, asked of any target that serves. One without a pending
-// version knows by itself; else the last that serves is asked, which commits before all others.
+// replica_read.cc: reads of the committed version from any serving target. A target without a
+// pending version knows it; otherwise it asks the last serving target, which commits first (CRAQ
+// version query).
 #include <algorithm>
 #include <utility>
 
@@ -9,17 +10,17 @@
 namespace ff::chain {
 
 using chunk::ChunkState;
-using chunk::Which;
+using chunk::VersionKind;
 
-// Which of the chunk's versions here is the chain's committed one; nothing: to be looked at again.
-Task<Result<std::optional<Which>>> Replica::which_counts(uint64_t version, chunk::ChunkId id) {
+// Which local version of the chunk is the committed version of the chain; nothing: retry.
+Task<Result<std::optional<VersionKind>>> Replica::committed_kind(uint64_t version,
+                                                                 chunk::ChunkId id) {
   FF_CO_TRY(const ChunkState state, store_.state(id_, id));
-  if (!state.pending) co_return std::optional(Which::committed);
-  const cluster::Target tail = *reading_tail(*routed());
+  if (!state.pending) co_return std::optional(VersionKind::committed);
+  const cluster::Target tail = *serving_tail(*routed_chain());
   if (tail.id == id_) {
-    // Somebody else may have committed it, and shown it, before this one was the last.
-    auto settling = settle(id);
-    FF_CO_TRY(co_await std::move(settling));
+    // Another target may have committed and returned it before this one became the last.
+    FF_CO_TRY(co_await resolve_pending(id));
     co_return std::nullopt;
   }
   wire::CommittedRequest request;
@@ -28,35 +29,34 @@ Task<Result<std::optional<Which>>> Replica::which_counts(uint64_t version, chunk
   auto asking = call(tail.node, kCommitted, std::move(request), {}, kPeerCallNs);
   auto reply = co_await std::move(asking);
   if (!reply) {
-    // It may have gone: then the caller is to look for other targets, as for this one.
+    // The tail may have left: the caller must look for other targets.
     if (reply.error().code != Errc::interrupted) reply.error().code = Errc::stale;
     co_return std::move(reply).error();
   }
   FF_CO_TRY(const ChunkState now, store_.state(id_, id));
-  if (now.committed.version >= reply->version()) co_return std::optional(Which::committed);
-  const bool coming = now.pending && now.pending->image.version == reply->version();
-  if (coming) co_return std::optional(Which::pending);
-  // It comes into being anew, and the tail has a tombstone still: neither is there.
-  const bool anew = now.committed.version == 0 && now.pending && now.pending->image.version == 1;
-  if (anew) co_return std::optional(Which::committed);
+  if (now.committed.version >= reply->version()) co_return std::optional(VersionKind::committed);
+  const bool coming = now.pending && now.pending->state.version == reply->version();
+  if (coming) co_return std::optional(VersionKind::pending);
+  // The chunk is being created again and the tail still has its tombstone: neither is visible.
+  const bool anew = now.committed.version == 0 && now.pending && now.pending->state.version == 1;
+  if (anew) co_return std::optional(VersionKind::committed);
   co_return std::nullopt;
 }
 
-Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id, uint64_t offset,
-                                            ByteSpan into, bool unseen) {
+Task<Result<chunk::ReadResult>> Replica::read(uint64_t version, chunk::ChunkId id, uint64_t offset,
+                                              ByteSpan into, bool zero_copy) {
   for (;;) {
-    FF_CO_TRY(may_answer(version));
-    auto choosing = which_counts(version, id);
-    FF_CO_TRY(const auto which, co_await std::move(choosing));
-    if (which) {
+    FF_CO_TRY(check_readable(version));
+    FF_CO_TRY(const auto kind, co_await committed_kind(version, id));
+    if (kind) {
       FF_CO_TRY(const ChunkState state, store_.state(id_, id));
-      const bool pending = *which == Which::pending;
-      const uint64_t wanted = pending && state.pending ? state.pending->image.version : 0;
+      const bool pending = *kind == VersionKind::pending;
+      const uint64_t wanted = pending && state.pending ? state.pending->state.version : 0;
       auto reading = store_.read(
-          {.target = id_, .id = id, .which = *which, .offset = offset, .unseen = unseen}, into);
+          {.target = id_, .id = id, .kind = *kind, .offset = offset, .zero_copy = zero_copy}, into);
       auto done = co_await std::move(reading);
-      FF_CO_TRY(may_answer(version));
-      // A pending version may have been committed meanwhile, and the next have come.
+      FF_CO_TRY(check_readable(version));
+      // The pending version may have been committed meanwhile, and the next one stored.
       const bool moved = pending && (done ? done->state.version != wanted
                                           : done.error().code == Errc::not_found &&
                                                 store_.state(id_, id)->committed.version >= wanted);
@@ -64,7 +64,7 @@ Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id,
         count(id, done);
         const bool absent = !done && done.error().code == Errc::not_found &&
                             store_.state(id_, id)->committed.version == 0;
-        if (absent && missing(id)) co_return missing_error(id);
+        if (absent && is_missing(id)) co_return missing_error(id);
         co_return done;
       }
     }
@@ -73,49 +73,48 @@ Task<Result<chunk::ReadDone>> Replica::read(uint64_t version, chunk::ChunkId id,
   }
 }
 
-void Replica::count(chunk::ChunkId id, const Result<chunk::ReadDone>& read) {
-  counters_.reads.add();
-  if (read) counters_.read_bytes.add(read->bytes);
+void Replica::count(chunk::ChunkId id, const Result<chunk::ReadResult>& read) {
+  metrics_.reads.add();
+  if (read) metrics_.read_bytes.add(read->bytes);
   if (read || read.error().code != Errc::corrupt) return;
-  counters_.damaged.add();
-  damaged(id);
+  metrics_.damaged.add();
+  report_damaged(id);
 }
 
-Task<Result<uint64_t>> Replica::committed(uint64_t version, chunk::ChunkId id) {
+Task<Result<uint64_t>> Replica::committed_version(uint64_t version, chunk::ChunkId id) {
   for (;;) {
-    FF_CO_TRY(be_tail(version));
+    FF_CO_TRY(check_tail(version));
     FF_CO_TRY(const ChunkState state, store_.state(id_, id));
     if (!state.pending) co_return state.committed.version;
-    auto settling = settle(id);
-    FF_CO_TRY(co_await std::move(settling));
+    FF_CO_TRY(co_await resolve_pending(id));
   }
 }
 
-Task<Result<std::optional<chunk::ChunkInfo>>> Replica::last(uint64_t version, uint64_t inode) {
+Task<Result<std::optional<chunk::ChunkInfo>>> Replica::last_chunk(uint64_t version,
+                                                                  uint64_t inode) {
   for (;;) {
-    FF_CO_TRY(be_tail(version));
-    FF_CO_TRY(auto found, store_.query_last(id_, inode));
+    FF_CO_TRY(check_tail(version));
+    FF_CO_TRY(auto found, store_.last_chunk(id_, inode));
     if (!found || !found->state.pending) co_return found;
-    auto settling = settle(found->id);
-    FF_CO_TRY(co_await std::move(settling));
+    FF_CO_TRY(co_await resolve_pending(found->id));
   }
 }
 
-Task<Result<chunk::ChunksPage>> Replica::chunks(uint64_t version, chunk::ChunksAsked asked) {
+Task<Result<chunk::ChunkRangePage>> Replica::list_range(uint64_t version,
+                                                        chunk::ChunkRangeQuery asked) {
   for (;;) {
-    FF_CO_TRY(be_tail(version));
-    FF_CO_TRY(auto page, store_.chunks(id_, asked));
+    FF_CO_TRY(check_tail(version));
+    FF_CO_TRY(auto page, store_.list_range(id_, asked));
     const auto pending = std::ranges::find_if(
         page.chunks, [](const chunk::ChunkInfo& info) { return info.state.pending.has_value(); });
     if (pending == page.chunks.end()) co_return page;
-    auto settling = settle(pending->id);
-    FF_CO_TRY(co_await std::move(settling));
+    FF_CO_TRY(co_await resolve_pending(pending->id));
   }
 }
 
-Result<std::vector<uint64_t>> Replica::inodes(uint64_t version, uint64_t from, size_t limit) {
-  FF_TRY(be_tail(version));
-  return store_.inodes(id_, from, limit);
+Result<std::vector<uint64_t>> Replica::list_inodes(uint64_t version, uint64_t from, size_t limit) {
+  FF_TRY(check_tail(version));
+  return store_.list_inodes(id_, from, limit);
 }
 
 }  // namespace ff::chain

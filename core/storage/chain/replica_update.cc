@@ -1,4 +1,4 @@
-// replica_update.cc: an update from its arrival to its commit.
+// replica_update.cc: replication of an update from arrival to commit.
 #include <algorithm>
 #include <utility>
 
@@ -12,414 +12,401 @@
 
 namespace ff::chain {
 
-using chunk::Change;
 using chunk::ChunkState;
+using chunk::UpdateType;
 
 namespace {
 
-// For a target to answer: longer than a failed one is in the chain.
+// Timeout of a forward call: longer than a failed target stays in the chain.
 constexpr int64_t kForwardNs = 15 * kSecond;
-// Between attempts while nothing is heard of a change.
+// Backoff between attempts while no change of the chain is known.
 constexpr int64_t kUpdateRetryFirstNs = 5 * kMillisecond;
 constexpr int64_t kUpdateRetryLastNs = 500 * kMillisecond;
 constexpr int64_t kLeaseLookNs = 50 * kMillisecond;
 
-// The successor has not stored the update, and will not.
+// The successor has not stored the update and never will.
 bool is_refusal(const Error& error) {
   return error.code == Errc::disk_full || error.code == Errc::refused || error.code == Errc::usage;
 }
 
-// An update that makes the same of any chunk.
+// Whether the result does not depend on the previous content.
 bool is_whole(const chunk::Update& update) {
-  return update.change == Change::replace || update.change == Change::remove;
+  return update.type == UpdateType::replace || update.type == UpdateType::remove;
 }
 
-// Leaves nothing of what the chunk was. `bytes`: those that come with it.
+// Whether the update overwrites the whole chunk. `bytes`: size of its data.
 bool covers_all(const chunk::Update& update, uint64_t bytes) {
-  const bool clears = update.change == Change::clear;
-  if (!clears && update.change != Change::write) return is_whole(update);
+  const bool clears = update.type == UpdateType::punch_hole;
+  if (!clears && update.type != UpdateType::write) return is_whole(update);
   return update.offset == 0 && (clears ? update.length : bytes) >= update.chunk_size;
 }
 
-// Of one for a chunk that is known to be missing: from now on it is a hole, or what is written.
-std::optional<chunk::Update> whole_of(chunk::Update update) {
-  if (update.change == Change::clear) update.change = Change::remove;
+// For a chunk that is known to be missing: afterwards it is a hole, or holds the written data.
+std::optional<chunk::Update> as_whole_update(chunk::Update update) {
+  if (update.type == UpdateType::punch_hole) update.type = UpdateType::remove;
   return update;
 }
 
 }  // namespace
 
-// A version on its way down the chain. Has the chunk's lock.
-struct Replica::Flight {
-  enum class Begins : uint8_t {
-    stored,       // with the version pending in the store
-    arrived,      // with an update that is the next version
-    replacement,  // with a whole chunk, at a target that is being copied to
+// An update on its way down the chain. Holds the lock of the chunk.
+struct Replica::InflightUpdate {
+  enum class Origin : uint8_t {
+    resumed,      // continues a pending version of the store
+    received,     // starts with a received update, the next version
+    replacement,  // a whole chunk received by a syncing target
   };
-  Flight(Loop& loop, ChunkLocks::Hold lock, chunk::Update what, uint64_t of_spell, Begins how)
-      : hold(std::move(lock)), update(std::move(what)), spell(of_spell), begins(how), ended(loop) {}
+  InflightUpdate(Loop& loop, ChunkLocks::Lock lock, chunk::Update what, uint64_t of_epoch,
+                 Origin how)
+      : hold(std::move(lock)), update(std::move(what)), epoch(of_epoch), origin(how), ended(loop) {}
 
-  std::optional<ChunkLocks::Hold> hold;
+  std::optional<ChunkLocks::Lock> hold;
   chunk::Update update;
-  const uint64_t spell;
-  const Begins begins;
-  Memory::Bytes bytes;         // the update's data
-  chunk::VersionState image;   // what it makes of the chunk
-  uint64_t chain_version = 0;  // replacement: under which it came
-  Memory::Bytes whole;         // the whole new version
+  const uint64_t epoch;
+  const Origin origin;
+  BufferPool::Buffer bytes;    // data of the update
+  chunk::VersionState state;   // the chunk after the update
+  uint64_t chain_version = 0;  // replacement: chain version of the request
+  BufferPool::Buffer whole;    // the whole new version, when read
   bool has_whole = false;
-  bool checked = false;  // the predecessor, and then this target, has read what it has again
-  Result<Done> outcome = Done{};
+  bool checked = false;  // the predecessor, then this target, has verified its own copy
+  Result<UpdateOutcome> outcome = UpdateOutcome{};
   Event ended;
 };
 
-std::optional<chunk::ChannelResult> Replica::result_of(const chunk::Writer& writer) const {
-  auto result = store_.result(id_, writer.client, writer.channel);
+std::optional<chunk::ChannelResult> Replica::channel_result(
+    const chunk::RequestId& request_id) const {
+  auto result = store_.channel_result(id_, request_id.client, request_id.channel);
   return result ? std::move(*result) : std::nullopt;
 }
 
-// The pending version of a chunk, whose own update nobody has any more.
-std::shared_ptr<Replica::Flight> Replica::flight_of(ChunkLocks::Hold hold,
-                                                    const chunk::PendingState& pending,
-                                                    chunk::ChunkId id) {
+// Continues a pending version whose original update is no longer available.
+std::shared_ptr<Replica::InflightUpdate> Replica::resume_pending(ChunkLocks::Lock hold,
+                                                                 const chunk::PendingState& pending,
+                                                                 chunk::ChunkId id) {
   const chunk::Update update{
-      .target = id_, .id = id, .version = pending.image.version, .writer = pending.writer};
-  auto flight = std::make_shared<Flight>(context_.loop, std::move(hold), update, spell_,
-                                         Flight::Begins::stored);
-  flight->image = pending.image;
-  return flight;
+      .target = id_, .id = id, .version = pending.state.version, .request_id = pending.request_id};
+  auto inflight = std::make_shared<InflightUpdate>(context_.loop, std::move(hold), update, epoch_,
+                                                   InflightUpdate::Origin::resumed);
+  inflight->state = pending.state;
+  return inflight;
 }
 
-// An update of its own, the next version.
-std::shared_ptr<Replica::Flight> Replica::flight_with(ChunkLocks::Hold hold,
-                                                      const chunk::Update& update,
-                                                      Memory::Bytes bytes) {
-  auto flight = std::make_shared<Flight>(context_.loop, std::move(hold), update, spell_,
-                                         Flight::Begins::arrived);
-  flight->bytes = std::move(bytes);
-  return flight;
+// Starts a new update, the next version.
+std::shared_ptr<Replica::InflightUpdate> Replica::begin_update(ChunkLocks::Lock hold,
+                                                               const chunk::Update& update,
+                                                               BufferPool::Buffer bytes) {
+  auto inflight = std::make_shared<InflightUpdate>(context_.loop, std::move(hold), update, epoch_,
+                                                   InflightUpdate::Origin::received);
+  inflight->bytes = std::move(bytes);
+  return inflight;
 }
 
-Task<Result<void>> Replica::load(Flight& flight, uint64_t bytes, Pull pull) {
+Task<Result<void>> Replica::pull_data(InflightUpdate& inflight, uint64_t bytes, PullData pull) {
   if (bytes == 0) co_return Result<void>();
-  flight.bytes = context_.memory.take(bytes);
-  flight.update.data = flight.bytes.span();
-  auto pulling = pull(flight.bytes.span());
-  co_return co_await std::move(pulling);
+  inflight.bytes = context_.buffers.allocate(bytes);
+  inflight.update.data = inflight.bytes.span();
+  co_return co_await pull(inflight.bytes.span());
 }
 
-// Of a clear that has come to a write.
-void Replica::lay_out_zeros(Flight& flight) {
-  if (flight.update.change != Change::write) return;
-  flight.bytes = context_.memory.take(flight.update.length);
-  std::ranges::fill(flight.bytes.span(), std::byte{0});
-  flight.update.data = flight.bytes.span();
+// For a punch_hole that became a write: allocates its zeros.
+void Replica::fill_zeros(InflightUpdate& inflight) {
+  if (inflight.update.type != UpdateType::write) return;
+  inflight.bytes = context_.buffers.allocate(inflight.update.length);
+  std::ranges::fill(inflight.bytes.span(), std::byte{0});
+  inflight.update.data = inflight.bytes.span();
 }
 
-// An update that changes nothing is done, too, and is known again: sent once more, it must not
-// change what somebody else has written since. Only this head can be asked again, so it tells no
-// other target.
-Task<Result<Done>> Replica::keep_unchanged(chunk::Update update, ChunkState state) {
-  const Steps::Hold step(steps_, seen_version_);
+// An update that changes nothing succeeds, and its result is recorded: when it is sent again, it
+// must not change what another client has written since. Retries go to this head only, so other
+// targets need no record.
+Task<Result<UpdateOutcome>> Replica::record_unchanged(chunk::Update update, ChunkState state) {
+  const OperationTracker::Operation operation(operations_, seen_version_);
   std::vector<chunk::ChannelInfo> known(1);
-  known[0] = {.client = update.writer.client,
-              .channel = update.writer.channel,
-              .result = {.sequence = update.writer.sequence,
+  known[0] = {.client = update.request_id.client,
+              .channel = update.request_id.channel,
+              .result = {.sequence = update.request_id.sequence,
                          .id = update.id,
-                         .image = state.committed,
+                         .state = state.committed,
                          .committed = true,
                          .used_ns = context_.loop.clock().wall_ns()}};
-  auto keeping = store_.install_results(id_, std::move(known));
-  const auto kept = co_await std::move(keeping);
+  const auto kept = co_await store_.install_channel_results(id_, std::move(known));
   if (!kept) co_return store_failed(kept.error());
-  co_return Done{state.committed, state.chain_version};
+  co_return UpdateOutcome{state.committed, state.chain_version};
 }
 
-// From here on it lives by itself.
-Task<Result<Done>> Replica::end_of(std::shared_ptr<Flight> flight) {
-  gate_.spawn(fly(flight));
-  FF_CO_TRY(co_await flight->ended.wait());
-  co_return flight->outcome;
+// Runs the update independently of the caller and waits for its outcome.
+Task<Result<UpdateOutcome>> Replica::run_to_end(std::shared_ptr<InflightUpdate> inflight) {
+  gate_.spawn(run_update(inflight));
+  FF_CO_TRY(co_await inflight->ended.wait());
+  co_return inflight->outcome;
 }
 
-Task<void> Replica::fly(std::shared_ptr<Flight> flight) {
-  auto carrying = carry(*flight);
-  auto outcome = co_await std::move(carrying);
-  if (!flight->ended.is_set()) flight->outcome = std::move(outcome);
-  flight->hold.reset();
-  flight->ended.set();
+Task<void> Replica::run_update(std::shared_ptr<InflightUpdate> inflight) {
+  auto outcome = co_await replicate(*inflight);
+  if (!inflight->ended.is_set()) inflight->outcome = std::move(outcome);
+  inflight->hold.reset();
+  inflight->ended.set();
 }
 
-Task<Result<Done>> Replica::write(uint64_t version, chunk::Update update, uint64_t bytes,
-                                  Pull pull) {
+Task<Result<UpdateOutcome>> Replica::write(uint64_t version, chunk::Update update, uint64_t bytes,
+                                           PullData pull) {
   for (;;) {
-    FF_CO_TRY(be_head(version));
-    auto locking = locks_.take(update.id);
-    FF_CO_TRY(auto hold, co_await std::move(locking));
-    FF_CO_TRY(be_head(version));
+    FF_CO_TRY(check_head(version));
+    FF_CO_TRY(auto hold, co_await locks_.lock(update.id));
+    FF_CO_TRY(check_head(version));
     FF_CO_TRY(const ChunkState state, store_.state(id_, update.id));
-    const Judgement judged = judge_write(state, result_of(update.writer), update.writer);
-    switch (judged.verdict) {
-      case Verdict::done: co_return Done{judged.image, state.chain_version};
-      case Verdict::refuse: co_return fail(Errc::refused, "target {}: {}", id_, judged.why);
-      case Verdict::carry_on: {
-        auto ending = end_of(flight_of(std::move(hold), *state.pending, update.id));
-        co_return co_await std::move(ending);
+    const UpdateDecision decision =
+        decide_write(state, channel_result(update.request_id), update.request_id);
+    switch (decision.action) {
+      case UpdateAction::already_done: co_return UpdateOutcome{decision.state, state.chain_version};
+      case UpdateAction::reject:
+        co_return fail(Errc::refused, "target {}: {}", id_, decision.reason);
+      case UpdateAction::resume: {
+        co_return co_await run_to_end(resume_pending(std::move(hold), *state.pending, update.id));
       }
-      case Verdict::settle: {
-        auto ending = end_of(flight_of(std::move(hold), *state.pending, update.id));
-        const auto settled = co_await std::move(ending);
+      case UpdateAction::resolve_pending: {
+        const auto settled =
+            co_await run_to_end(resume_pending(std::move(hold), *state.pending, update.id));
         if (!settled && !is_refusal(settled.error())) co_return settled.error();
         continue;
       }
-      case Verdict::forget:
-      case Verdict::store: break;
+      case UpdateAction::erase_tombstone:
+      case UpdateAction::store: break;
     }
-    const bool lost = state.committed.version == 0 && missing(update.id);
+    const bool lost = state.committed.version == 0 && is_missing(update.id);
     if (lost && !covers_all(update, bytes)) {
-      co_return missing_error(update.id);  // the rest of it would read as zeros
+      co_return missing_error(update.id);  // the rest of the chunk would read as zeros
     }
-    const bool clears = update.change == Change::clear;
-    auto wanted = lost ? whole_of(update) : comes_to(update, state.committed);
+    const bool clears = update.type == UpdateType::punch_hole;
+    auto wanted = lost ? as_whole_update(update) : effective_update(update, state.committed);
     if (!wanted) {
-      auto keeping = keep_unchanged(update, state);
-      co_return co_await std::move(keeping);
+      co_return co_await record_unchanged(update, state);
     }
     wanted->target = id_;
     wanted->version = state.committed.version + 1;
-    auto flight = flight_with(std::move(hold), *wanted, {});
+    auto inflight = begin_update(std::move(hold), *wanted, {});
     if (clears) {
-      lay_out_zeros(*flight);
+      fill_zeros(*inflight);
     } else {
-      auto loading = load(*flight, bytes, pull);
-      FF_CO_TRY(co_await std::move(loading));
+      FF_CO_TRY(co_await pull_data(*inflight, bytes, pull));
     }
-    FF_CO_TRY(be_head(version));
-    if (flight->spell != spell_) co_return stale("has left the chain meanwhile");
-    auto ending = end_of(flight);
-    co_return co_await std::move(ending);
+    FF_CO_TRY(check_head(version));
+    if (inflight->epoch != epoch_) co_return stale("has left the chain");
+    co_return co_await run_to_end(inflight);
   }
 }
 
-Result<void> Replica::be_head(uint64_t version) {
-  FF_TRY(const Part part, take_part(version));
-  if (part.head) return {};
+Result<void> Replica::check_head(uint64_t version) {
+  FF_TRY(const ChainRole role, check_role(version));
+  if (role.is_head) return {};
   return stale("is not the head");
 }
 
-Task<Result<Done>> Replica::forward(uint64_t version, Forward forward, Pull pull) {
+Task<Result<UpdateOutcome>> Replica::forward(uint64_t version, Forward forward, PullData pull) {
   chunk::Update& update = forward.update;
   update.target = id_;
-  FF_CO_TRY(take_part(version));
-  auto locking = locks_.take(update.id);
-  FF_CO_TRY(auto hold, co_await std::move(locking));
-  FF_CO_TRY(const Part part, take_part(version));
-  if (part.head) co_return stale("is the head, to which nobody forwards");
+  FF_CO_TRY(check_role(version));
+  FF_CO_TRY(auto hold, co_await locks_.lock(update.id));
+  FF_CO_TRY(const ChainRole role, check_role(version));
+  if (role.is_head) co_return stale("is the head and accepts no forwarded updates");
   FF_CO_TRY(const ChunkState state, store_.state(id_, update.id));
-  if (part.serves) {
-    const Judgement judged =
-        judge_update(state, result_of(update.writer), update.writer, update.version);
-    if (judged.verdict == Verdict::done) co_return Done{judged.image, state.chain_version};
-    if (judged.verdict == Verdict::refuse) {
-      log_error("an update that cannot be", {{"target", id_}, {"why", judged.why}});
-      co_return fail(Errc::refused, "target {}: {}", id_, judged.why);
+  if (role.serving) {
+    const UpdateDecision decision =
+        decide_forward(state, channel_result(update.request_id), update.request_id, update.version);
+    if (decision.action == UpdateAction::already_done)
+      co_return UpdateOutcome{decision.state, state.chain_version};
+    if (decision.action == UpdateAction::reject) {
+      log_error("rejected an impossible update", {{"target", id_}, {"why", decision.reason}});
+      co_return fail(Errc::refused, "target {}: {}", id_, decision.reason);
     }
-    if (judged.verdict == Verdict::carry_on) {
-      auto ending = end_of(flight_of(std::move(hold), *state.pending, update.id));
-      co_return co_await std::move(ending);
+    if (decision.action == UpdateAction::resume) {
+      co_return co_await run_to_end(resume_pending(std::move(hold), *state.pending, update.id));
     }
-    if (judged.verdict == Verdict::forget) {
-      const Steps::Hold step(steps_, seen_version_);
-      auto forgetting = store_.erase(id_, update.id);
-      const auto forgotten = co_await std::move(forgetting);
+    if (decision.action == UpdateAction::erase_tombstone) {
+      const OperationTracker::Operation operation(operations_, seen_version_);
+      const auto forgotten = co_await store_.erase(id_, update.id);
       if (!forgotten) co_return store_failed(forgotten.error());
     }
   } else {
-    if (has_replacement(state, update.version, version)) co_return Done{state.committed, version};
-    if (!is_whole(update)) co_return stale("takes whole chunks only");
+    if (already_replaced(state, update.version, version))
+      co_return UpdateOutcome{state.committed, version};
+    if (!is_whole(update)) co_return stale("accepts whole chunks only, because it is syncing");
   }
-  auto flight =
-      std::make_shared<Flight>(context_.loop, std::move(hold), update, spell_,
-                               part.serves ? Flight::Begins::arrived : Flight::Begins::replacement);
-  flight->chain_version = version;
-  flight->checked = forward.checked;
-  auto loading = load(*flight, forward.bytes, std::move(pull));
-  FF_CO_TRY(co_await std::move(loading));
-  FF_CO_TRY(take_part(version));
-  if (flight->spell != spell_) co_return stale("has left the chain meanwhile");
-  auto ending = end_of(flight);
-  co_return co_await std::move(ending);
+  auto inflight = std::make_shared<InflightUpdate>(
+      context_.loop, std::move(hold), update, epoch_,
+      role.serving ? InflightUpdate::Origin::received : InflightUpdate::Origin::replacement);
+  inflight->chain_version = version;
+  inflight->checked = forward.checked;
+  FF_CO_TRY(co_await pull_data(*inflight, forward.bytes, std::move(pull)));
+  FF_CO_TRY(check_role(version));
+  if (inflight->epoch != epoch_) co_return stale("has left the chain");
+  co_return co_await run_to_end(inflight);
 }
 
-Task<Result<Done>> Replica::carry(Flight& flight) {
-  if (flight.begins == Flight::Begins::replacement) {
-    auto storing = store_replacement(flight);
-    co_return co_await std::move(storing);
+Task<Result<UpdateOutcome>> Replica::replicate(InflightUpdate& inflight) {
+  if (inflight.origin == InflightUpdate::Origin::replacement) {
+    co_return co_await store_replacement(inflight);
   }
-  if (flight.begins == Flight::Begins::arrived) {
-    const auto last = is_last();
-    auto storing = store_update(flight, last);
-    FF_CO_TRY(co_await std::move(storing));
-    if (last) co_return Done{flight.image, *last};
+  if (inflight.origin == InflightUpdate::Origin::received) {
+    const auto last = tail_chain_version();
+    FF_CO_TRY(co_await store_update(inflight, last));
+    if (last) co_return UpdateOutcome{inflight.state, *last};
   }
   Backoff backoff(context_.rng, kUpdateRetryFirstNs, kUpdateRetryLastNs);
   for (;;) {
-    look();
-    if (flight.spell != spell_) co_return stale("serves no longer: the update is open");
+    on_routing_change();
+    if (inflight.epoch != epoch_)
+      co_return stale("no longer serves: the outcome of the update is open");
     if (!context_.member.may_write(id_, context_.loop.now_ns())) {
-      auto waiting = wait_for_change(kLeaseLookNs);
-      FF_CO_TRY(co_await std::move(waiting));
+      FF_CO_TRY(co_await wait_for_change(kLeaseLookNs));
       continue;
     }
-    const uint64_t version = routed()->version;
-    const Part part = *part_of(*routed(), id_);  // the spell is one of serving
-    if (part.successor == nullptr) {
-      auto committing = commit(flight, version);
-      co_return co_await std::move(committing);
+    const uint64_t version = routed_chain()->version;
+    const ChainRole role = *role_of(*routed_chain(), id_);  // in this epoch the target serves
+    if (role.successor == nullptr) {
+      co_return co_await commit(inflight, version);
     }
-    auto passing = pass_on(flight, part, *part.successor, version);
-    auto passed = co_await std::move(passing);
+    auto passed = co_await forward_to_successor(inflight, role, *role.successor, version);
     if (passed) {
-      // All that come after have committed it, which is all that whoever waits has to know: until
-      // this one has, it asks the last (replica_read.cc), and keeps the chunk's lock.
-      flight.outcome = Done{flight.image, passed->chain_version};
-      flight.ended.set();
-      auto committing = commit(flight, passed->chain_version);
-      co_return co_await std::move(committing);
+      // All successors have committed: that is all the caller needs. Until this target has
+      // committed too, it asks the tail (replica_read.cc) and holds the lock of the chunk.
+      inflight.outcome = UpdateOutcome{inflight.state, passed->chain_version};
+      inflight.ended.set();
+      co_return co_await commit(inflight, passed->chain_version);
     }
     if (is_refusal(passed.error())) {
-      auto dropping = drop(flight, std::move(passed).error());
-      co_return co_await std::move(dropping);
+      co_return co_await drop_pending(inflight, std::move(passed).error());
     }
     if (passed.error().code == Errc::corrupt) {
-      auto checking = differs(flight, std::move(passed).error());
-      FF_CO_TRY(co_await std::move(checking));
+      FF_CO_TRY(co_await check_own_copy(inflight, std::move(passed).error()));
       continue;
     }
-    auto waiting = wait_for_change(backoff.pause_ns());
-    FF_CO_TRY(co_await std::move(waiting));
+    FF_CO_TRY(co_await wait_for_change(backoff.next_delay_ns()));
   }
 }
 
-// The chain's version, if under it there is nobody to pass updates on to: then they are committed
-// as they are stored.
-std::optional<uint64_t> Replica::is_last() {
-  look();
-  const auto part = part_of(*routed(), id_);
-  const bool last = part && part->serves && part->successor == nullptr &&
+// The chain version, if this target is the last of its chain under it: then updates commit when
+// they are stored.
+std::optional<uint64_t> Replica::tail_chain_version() {
+  on_routing_change();
+  const auto role = role_of(*routed_chain(), id_);
+  const bool last = role && role->serving && role->successor == nullptr &&
                     context_.member.may_write(id_, context_.loop.now_ns());
-  return last ? std::optional(routed()->version) : std::nullopt;
+  return last ? std::optional(routed_chain()->version) : std::nullopt;
 }
 
-// An error of the store: its disk has failed, or the step was given up. For whoever has called, the
-// target then is one that does not answer.
+// Handles an error of the store: the disk has failed, or the operation was cancelled. For the
+// caller this target is unreachable.
 Error Replica::store_failed(Error error) {
-  if (!store_.health()) return condemn(std::move(error));
+  if (!store_.health()) return fail_target(std::move(error));
   const bool given_up = error.code == Errc::interrupted || error.code == Errc::deadline;
   if (!given_up) error.code = Errc::unreachable;
   return error;
 }
 
-// As one that is copied to. It must refuse nothing: an update may have been committed by a target
-// that has left since, and seen. So whoever has no room for the copy is out.
+// Error handling of a syncing target. It must reject nothing: the update may be committed, and
+// read, at a target that has left since. A syncing target without space fails.
 Error Replica::copy_failed(Error error) {
   if (!store_.health()) return store_failed(std::move(error));
-  if (error.code == Errc::disk_full) return condemn(std::move(error));
+  if (error.code == Errc::disk_full) return fail_target(std::move(error));
   return error;
 }
 
-// What the target holds is not what it should be: it is out until it has been copied to.
-Error Replica::condemn(Error error) {
-  context_.fail(id_, error);
+// The data of this target is wrong: it leaves the chain until it has been copied again.
+Error Replica::fail_target(Error error) {
+  context_.fail_target(id_, error);
   error.code = Errc::unreachable;
   return error;
 }
 
-Task<Result<void>> Replica::store_update(Flight& flight, std::optional<uint64_t> commit_under) {
-  if (flight.spell != spell_) co_return stale("has left the chain meanwhile");
-  const Steps::Hold step(steps_, seen_version_);
-  flight.update.committed_under = commit_under;
-  auto writing = store_.write(flight.update);
-  auto stored = co_await std::move(writing);
+Task<Result<void>> Replica::store_update(InflightUpdate& inflight,
+                                         std::optional<uint64_t> commit_under) {
+  if (inflight.epoch != epoch_) co_return stale("has left the chain");
+  const OperationTracker::Operation operation(operations_, seen_version_);
+  inflight.update.commit_chain_version = commit_under;
+  auto stored = co_await store_.write(inflight.update);
   if (stored) {
-    flight.image = commit_under ? stored->committed : stored->pending->image;
-    counters_.updates.add();
-    counters_.update_bytes.add(flight.update.data.size());
+    inflight.state = commit_under ? stored->committed : stored->pending->state;
+    metrics_.updates.add();
+    metrics_.update_bytes.add(inflight.update.data.size());
     co_return Result<void>();
   }
   Error error = std::move(stored).error();
   if (!store_.health()) co_return store_failed(std::move(error));
-  if (error.code == Errc::corrupt && !flight.update.checksum) {
-    // What it builds upon is damaged.
-    damaged(flight.update.id);
-    const cluster::Target* const tail = reading_tail(*routed());
+  if (error.code == Errc::corrupt && !inflight.update.checksum) {
+    // The base version is damaged.
+    report_damaged(inflight.update.id);
+    const cluster::Target* const tail = serving_tail(*routed_chain());
     if (tail == nullptr || tail->id != id_) error.code = Errc::unreachable;
     co_return error;
   }
   if (error.code != Errc::corrupt) co_return error;
-  // The predecessor has made something else of the same update: it looks at its own again, and
-  // sends the whole chunk, which builds upon nothing here.
-  if (!flight.checked) co_return error;
-  auto checking = own_is_sound(flight.update.id, chunk::Which::committed);
-  FF_CO_TRY(const bool sound, co_await std::move(checking));
+  // The predecessor got another result from the same update: it verifies its own copy and sends the
+  // whole chunk, which needs no base here.
+  if (!inflight.checked) co_return error;
+  FF_CO_TRY(const bool sound,
+            co_await own_is_sound(inflight.update.id, chunk::VersionKind::committed));
   if (sound) {
-    log_error("two replicas differ, and both match their checksums",
-              {{"target", id_}, {"chunk", to_string(flight.update.id)}, {"error", error.message}});
+    log_error(
+        "two replicas differ although both match their checksums",
+        {{"target", id_}, {"chunk", to_string(inflight.update.id)}, {"error", error.message}});
   }
-  co_return condemn(std::move(error));
+  co_return fail_target(std::move(error));
 }
 
-Task<Result<bool>> Replica::own_is_sound(chunk::ChunkId id, chunk::Which which) {
+Task<Result<bool>> Replica::own_is_sound(chunk::ChunkId id, chunk::VersionKind kind) {
   FF_CO_TRY(const ChunkState state, store_.state(id_, id));
-  const bool pending = which == chunk::Which::pending;
+  const bool pending = kind == chunk::VersionKind::pending;
   if (pending && !state.pending) co_return true;
-  const uint64_t length = pending ? state.pending->image.length : state.committed.length;
-  const Memory::Bytes bytes = context_.memory.take(length);
-  auto reading = store_.read({.target = id_, .id = id, .which = which}, bytes.span());
+  const uint64_t length = pending ? state.pending->state.length : state.committed.length;
+  const BufferPool::Buffer bytes = context_.buffers.allocate(length);
+  auto reading = store_.read({.target = id_, .id = id, .kind = kind}, bytes.span());
   const auto read = co_await std::move(reading);
   co_return read.ok() || read.error().code == Errc::not_found;
 }
 
-// The successor makes another chunk of the update than this target has.
-Task<Result<void>> Replica::differs(Flight& flight, Error error) {
-  auto checking = own_is_sound(flight.update.id, chunk::Which::pending);
-  FF_CO_TRY(const bool sound, co_await std::move(checking));
-  if (!sound) co_return condemn(std::move(error));
-  flight.checked = true;  // then it is the successor's fault
+// The successor got another result from the update than this target.
+Task<Result<void>> Replica::check_own_copy(InflightUpdate& inflight, Error error) {
+  FF_CO_TRY(const bool sound,
+            co_await own_is_sound(inflight.update.id, chunk::VersionKind::pending));
+  if (!sound) co_return fail_target(std::move(error));
+  inflight.checked = true;  // so the copy of the successor is wrong
   co_return Result<void>();
 }
 
-Task<Result<Done>> Replica::store_replacement(Flight& flight) {
-  const chunk::Update& update = flight.update;
-  flight.image = {.version = update.version,
-                  .length = update.data.size(),
-                  .checksum = update.checksum.value_or(0),
-                  .removed = update.change == Change::remove};
-  chunk::Install install{.target = id_,
-                         .id = update.id,
-                         .state = flight.image,
-                         .chain_version = flight.chain_version,
-                         .data = update.data};
-  if (flight.spell != spell_) co_return stale("has left the chain meanwhile");
-  const Steps::Hold step(steps_, seen_version_);
-  const auto known = result_of(update.writer);
-  if (!known || known->sequence <= update.writer.sequence) install.writer = update.writer;
-  auto installing = store_.install(install);
-  const auto installed = co_await std::move(installing);
+Task<Result<UpdateOutcome>> Replica::store_replacement(InflightUpdate& inflight) {
+  const chunk::Update& update = inflight.update;
+  inflight.state = {.version = update.version,
+                    .length = update.data.size(),
+                    .checksum = update.checksum.value_or(0),
+                    .removed = update.type == UpdateType::remove};
+  chunk::ChunkCopy install{.target = id_,
+                           .id = update.id,
+                           .state = inflight.state,
+                           .chain_version = inflight.chain_version,
+                           .data = update.data};
+  if (inflight.epoch != epoch_) co_return stale("has left the chain");
+  const OperationTracker::Operation operation(operations_, seen_version_);
+  const auto known = channel_result(update.request_id);
+  if (!known || known->sequence <= update.request_id.sequence)
+    install.request_id = update.request_id;
+  const auto installed = co_await store_.install(install);
   if (!installed) co_return copy_failed(installed.error());
-  co_return Done{flight.image, flight.chain_version};
+  co_return UpdateOutcome{inflight.state, inflight.chain_version};
 }
 
-// The whole new version, from the update's data where that is all of it.
-Task<Result<void>> Replica::read_whole(Flight& flight) {
-  if (flight.has_whole || flight.image.removed) co_return Result<void>();
-  flight.whole = context_.memory.take(flight.image.length);
-  auto reading = store_.read(
-      {.target = id_, .id = flight.update.id, .which = chunk::Which::pending}, flight.whole.span());
+// Reads the whole new version.
+Task<Result<void>> Replica::read_whole(InflightUpdate& inflight) {
+  if (inflight.has_whole || inflight.state.removed) co_return Result<void>();
+  inflight.whole = context_.buffers.allocate(inflight.state.length);
+  auto reading =
+      store_.read({.target = id_, .id = inflight.update.id, .kind = chunk::VersionKind::pending},
+                  inflight.whole.span());
   const auto read = co_await std::move(reading);
-  if (!read && read.error().code == Errc::corrupt) co_return condemn(read.error());
+  if (!read && read.error().code == Errc::corrupt) co_return fail_target(read.error());
   if (!read) co_return store_failed(read.error());
-  flight.has_whole = true;
+  inflight.has_whole = true;
   co_return Result<void>();
 }
 
@@ -431,61 +418,59 @@ wire::Place Replica::place_of(cluster::TargetId target, uint64_t version) const 
   return place;
 }
 
-Task<Result<Done>> Replica::pass_on(Flight& flight, Part part, cluster::Target successor,
-                                    uint64_t version) {
-  chunk::Update sent = flight.update;
-  const bool as_it_came = flight.begins == Flight::Begins::arrived;
-  const bool whole = !part.successor_serves || flight.checked;
+Task<Result<UpdateOutcome>> Replica::forward_to_successor(InflightUpdate& inflight, ChainRole role,
+                                                          cluster::Target successor,
+                                                          uint64_t version) {
+  chunk::Update sent = inflight.update;
+  const bool as_it_came = inflight.origin == InflightUpdate::Origin::received;
+  const bool whole = !role.successor_serving || inflight.checked;
   if (!as_it_came || (whole && !is_whole(sent))) {
-    const bool all = as_it_came && sent.change == Change::write && sent.offset == 0 &&
-                     sent.data.size() == flight.image.length;
+    const bool all = as_it_came && sent.type == UpdateType::write && sent.offset == 0 &&
+                     sent.data.size() == inflight.state.length;
     if (!all) {
-      auto reading = read_whole(flight);
-      FF_CO_TRY(co_await std::move(reading));
-      sent.data = flight.whole.span();
+      FF_CO_TRY(co_await read_whole(inflight));
+      sent.data = inflight.whole.span();
     }
-    sent.change = flight.image.removed ? Change::remove : Change::replace;
+    sent.type = inflight.state.removed ? UpdateType::remove : UpdateType::replace;
     sent.chunk_size = chunk::kChunkMax;
   }
   wire::ForwardRequest request;
   to_wire(sent, *request.mutable_write());
   *request.mutable_write()->mutable_place() = place_of(successor.id, version);
-  const bool all_of_it = sent.change == Change::replace;
-  request.mutable_write()->set_data_crc(all_of_it ? flight.image.checksum
+  const bool all_of_it = sent.type == UpdateType::replace;
+  request.mutable_write()->set_data_crc(all_of_it ? inflight.state.checksum
                                                   : simd::crc32c(sent.data));
-  request.set_version(flight.image.version);
-  request.set_checksum(flight.image.checksum);
-  request.set_checked(flight.checked);
-  auto calling = call(successor.node, kForward, std::move(request), sent.data, kForwardNs);
-  FF_CO_TRY(const wire::WriteReply reply, co_await std::move(calling));
-  co_return Done{from_wire(reply.image()), reply.chain_version()};
+  request.set_version(inflight.state.version);
+  request.set_checksum(inflight.state.checksum);
+  request.set_checked(inflight.checked);
+  FF_CO_TRY(const wire::WriteReply reply,
+            co_await call(successor.node, kForward, std::move(request), sent.data, kForwardNs));
+  co_return UpdateOutcome{from_wire(reply.image()), reply.chain_version()};
 }
 
-Task<Result<Done>> Replica::commit(Flight& flight, uint64_t chain_version) {
-  const Steps::Hold step(steps_, seen_version_);
-  auto committing = store_.commit(id_, flight.update.id, flight.image.version, chain_version);
-  const auto committed = co_await std::move(committing);
+Task<Result<UpdateOutcome>> Replica::commit(InflightUpdate& inflight, uint64_t chain_version) {
+  const OperationTracker::Operation operation(operations_, seen_version_);
+  const auto committed =
+      co_await store_.commit(id_, inflight.update.id, inflight.state.version, chain_version);
   if (!committed) co_return store_failed(committed.error());
-  co_return Done{flight.image, chain_version};
+  co_return UpdateOutcome{inflight.state, chain_version};
 }
 
-// No target after this one has the update, so it has never been.
-Task<Result<Done>> Replica::drop(Flight& flight, Error error) {
-  const Steps::Hold step(steps_, seen_version_);
-  auto dropping = store_.drop_pending(id_, flight.update.id, flight.image.version);
-  const auto dropped = co_await std::move(dropping);
+// No successor has the update, so it never happened.
+Task<Result<UpdateOutcome>> Replica::drop_pending(InflightUpdate& inflight, Error error) {
+  const OperationTracker::Operation operation(operations_, seen_version_);
+  const auto dropped =
+      co_await store_.drop_pending(id_, inflight.update.id, inflight.state.version);
   if (!dropped) co_return store_failed(dropped.error());
   co_return error;
 }
 
-// Carries the pending version of a chunk, if there is one, to its end.
-Task<Result<void>> Replica::settle(chunk::ChunkId id) {
-  auto locking = locks_.take(id);
-  FF_CO_TRY(auto hold, co_await std::move(locking));
+// Resolves the pending version of a chunk, if there is one.
+Task<Result<void>> Replica::resolve_pending(chunk::ChunkId id) {
+  FF_CO_TRY(auto hold, co_await locks_.lock(id));
   FF_CO_TRY(const ChunkState state, store_.state(id_, id));
   if (!state.pending) co_return Result<void>();
-  auto ending = end_of(flight_of(std::move(hold), *state.pending, id));
-  const auto ended = co_await std::move(ending);
+  const auto ended = co_await run_to_end(resume_pending(std::move(hold), *state.pending, id));
   if (!ended && !is_refusal(ended.error())) co_return ended.error();
   co_return Result<void>();
 }

@@ -1,10 +1,10 @@
-// A storage node: its disks with their targets, its place in the cluster, and what it serves
-// (storage.md, "Objects"). `ff serve-storage` runs one on a machine, the story of chain/ several in
-// simulation.
+// A storage node: its disks with their targets, its cluster membership, and its RPC service
+// (storage.md, "Objects"). `ff serve-storage` runs one; the chain scenario of `ff sim` runs
+// several.
 //
-// What it is stands on its disks: the cluster and the node in each one's identity, the generation
-// of its last process and the newest routing in each one's note. A disk that fails takes its
-// targets down and nothing else. Owned by one loop.
+// The identity of a node is stored on its disks: cluster and node in the identity file of each
+// disk, the generation of its last process and the newest routing in the owner record of each chunk
+// store. A failed disk takes down its own targets only. Owned by one loop.
 #pragma once
 
 #include <cstdint>
@@ -21,115 +21,119 @@
 #include "platform/base/wait.h"
 #include "platform/io/disk.h"
 #include "platform/rpc/client.h"
-#include "storage/chain/nodes.h"
-#include "storage/chain/pace.h"
-#include "storage/chain/replicas.h"
-#include "storage/chunk/store.h"
-#include "storage/cluster/heartbeats.h"
+#include "storage/chain/node_clients.h"
+#include "storage/chain/rate_limiter.h"
+#include "storage/chain/replica_service.h"
+#include "storage/chunk/chunk_store.h"
+#include "storage/cluster/heartbeat_sender.h"
 #include "storage/cluster/manager_client.h"
 #include "storage/cluster/member.h"
 
 namespace ff::chain {
 
 struct StorageOptions {
-  std::vector<std::string> dirs = {};  // one for each disk
-  cluster::NodeId node = 0;            // of a new node; 0: drawn. Of a known one: checked
-  std::string name = {};               // for people
-  std::string domain = {};             // routing.h
-  std::string boot = {};               // of the machine, as chunk::StoreOptions
-  bool format = false;                 // folders without a disk become disks of a known node, too
-  bool direct = true;                  // chunk::StoreOptions
-  uint64_t paged_max = chunk::kPagedMax;
+  std::vector<std::string> dirs = {};  // one per disk
+  cluster::NodeId node =
+      0;                  // id of a new node, 0: chosen at random; for an existing node: must match
+  std::string name = {};  // for display
+  std::string domain = {};   // failure domain (routing.h)
+  std::string boot_id = {};  // boot id of the machine, see chunk::ChunkStoreOptions
+  bool format = false;       // also create disks in empty folders of an existing node
+  bool direct = true;        // see chunk::ChunkStoreOptions
+  uint64_t buffered_write_max = chunk::kBufferedWriteMax;
   chunk::CommitOn commit_on = chunk::CommitOn::thread;
-  uint64_t copy_rate = 0;   // bytes a second copied to targets that come back; 0: no limit
-  uint64_t scrub_rate = 0;  // bytes a second read to look for damage; 0: it does not look
-  ByteSpan arena = {};      // Memory's
+  uint64_t copy_rate = 0;   // bytes per second of copies to syncing targets; 0: no limit
+  uint64_t scrub_rate = 0;  // bytes per second of scrubbing; 0: no scrubbing
+  ByteSpan arena = {};      // arena of the BufferPool
 };
 
 class StorageNode {
  public:
-  // All outlive it. Its methods are added to `router` by open(). With the key of `context` it
-  // checks what users may do.
+  // All arguments must outlive it. open() adds its methods to `router`. If `context` has the
+  // cluster key, the node checks the capabilities of users.
   StorageNode(rpc::ClientContext& context, io::Disk& disk, rpc::Router& router,
               const std::vector<net::Address>& managers, StorageOptions options);
   ~StorageNode();
   StorageNode(const StorageNode&) = delete;
   StorageNode& operator=(const StorageNode&) = delete;
 
-  // Opens the disks; a new node's are made first, once a manager has told which cluster it is.
-  // Errors: usage (a folder that is no disk), refused (disks of several nodes or clusters, or
-  // foreign), busy (another process has one), those of a disk when none can be used.
+  // Opens the disks. For a new node, creates them first, after a manager has told the cluster id.
+  // Errors: usage (a folder is no disk), refused (disks of several nodes or clusters, or no disk of
+  // ff), busy (another process has a disk open); those of a disk when none is usable.
   Task<Result<void>> open();
-  // Once open, and reached at these addresses.
+  // Starts serving. Call after open(), with the addresses at which clients reach the node.
   void start(std::vector<std::string> addresses);
-  // Hands over what it serves: returns when the chains go on without it, or cannot.
+  // Takes its targets out of service: returns when the chains continue without them, or cannot.
   Task<void> drain();
-  // With no call under way any more. Disks that can be are closed.
+  // Call when no RPC is running. Closes the disks that can be closed.
   Task<void> close();
 
   struct DiskState {
-    cluster::DiskId id = 0;  // 0: unknown, it could not be read
+    cluster::DiskId id = 0;  // 0: unknown because the disk could not be read
     std::string dir;
-    std::unique_ptr<chunk::Store> store;  // null: could not be opened
-    std::string trouble;                  // empty: none
+    std::unique_ptr<chunk::ChunkStore> store;  // null: could not be opened
+    std::string error;                         // empty: none
     io::Space space;
   };
   const std::vector<DiskState>& disks() const { return disks_; }
-  // After open().
-  const cluster::Member& member() const { return live_->member; }
-  const std::optional<Error>& trouble() const { return live_->heartbeats.trouble(); }
-  // Null: not here.
-  Replica* replica(cluster::TargetId id) { return live_ ? live_->replicas.find(id) : nullptr; }
+  // Call after open().
+  const cluster::Member& member() const { return runtime_->member; }
+  const std::optional<Error>& heartbeat_error() const { return runtime_->heartbeats.last_error(); }
+  // Null: the node has no such target.
+  Replica* replica(cluster::TargetId id) {
+    return runtime_ ? runtime_->replicas.find(id) : nullptr;
+  }
 
  private:
-  struct Kept {
+  struct SavedState {
     uint64_t generation = 0;
     cluster::Routing routing;
   };
-  // Of a target that cannot be used.
+  // Why a target is unusable.
   struct Failure {
-    std::string why;
-    int64_t again_ns = 0;  // when it is tried again; INT64_MAX: not before a restart
+    std::string reason;
+    int64_t retry_ns = 0;  // time of the next attempt; INT64_MAX: not before a restart
   };
-  // What there is once the node knows who it is.
-  struct Live {
-    Live(StorageNode& node, cluster::Node self, cluster::Routing held);
+  // Parts that exist once the identity of the node is known.
+  struct Runtime {
+    Runtime(StorageNode& node, cluster::NodeInfo self, cluster::Routing held);
     cluster::Member member;
-    cluster::Heartbeats heartbeats;
-    Nodes nodes;
-    Pace pace;
-    Memory memory;
+    cluster::HeartbeatSender heartbeats;
+    NodeClients nodes;
+    RateLimiter copy_limiter;
+    BufferPool buffers;
     ReplicaContext context;
-    Replicas replicas;
+    ReplicaService replicas;
   };
 
-  // storage_disks.cc: what the disks say.
-  chunk::StoreOptions store_options(const std::string& dir) const;
-  Result<void> survey();
-  Task<Result<cluster::Routing>> ask_routing(cluster::ManagerClient& managers);
+  // storage_node_disks.cc: identities and records of the disks.
+  chunk::ChunkStoreOptions store_options(const std::string& dir) const;
+  Result<void> read_identities();
+  Task<Result<cluster::Routing>> fetch_routing(cluster::ManagerClient& managers);
   Task<Result<cluster::Routing>> wait_for_routing();
-  Task<Result<void>> make_disks();
-  Task<Result<void>> make_disk(DiskState& disk);
+  Task<Result<void>> create_disks();
+  Task<Result<void>> create_disk(DiskState& disk);
   Task<Result<void>> open_disks();
   Task<Result<void>> open_disk(DiskState& disk);
-  Result<void> read_note(const DiskState& disk);
-  Result<void> settle_ids();
-  Task<void> keep_note(bool durable);
-  void measure();
+  Result<void> load_node_record(const DiskState& disk);
+  Result<void> assign_disk_ids();
+  Task<void> save_node_record(bool durable);
+  void measure_disks();
 
   // storage_node.cc
-  cluster::Node self() const;
-  Task<void> work();
-  Task<void> make_targets();
-  Task<Result<void>> make_target(DiskState& disk, cluster::TargetId id, cluster::ChainId chain);
-  Task<void> drop_replaced();
+  cluster::NodeInfo self() const;
+  Task<void> run();
+  Task<void> create_targets();
+  Task<Result<void>> create_target(DiskState& disk, cluster::TargetId id, cluster::ChainId chain);
+  Task<void> remove_replaced_targets();
   Task<void> prune();
   Task<void> scrub();
-  Task<Result<void>> scrub_target(chunk::Store& store, cluster::TargetId id, Pace& pace);
-  static uint64_t room_of(const DiskState& disk);
-  void look_at_disks();
-  void failed(cluster::TargetId id, const Error& error);
-  void try_again();
+  Task<Result<void>> scrub_target(chunk::ChunkStore& store, cluster::TargetId id,
+                                  RateLimiter& limiter);
+  static uint64_t available_bytes(const DiskState& disk);
+  void report_disks();
+  void on_target_failed(cluster::TargetId id, const Error& error);
+  void retry_failed_targets();
   DiskState* disk_of(cluster::TargetId id);
 
   rpc::ClientContext& context_;
@@ -139,18 +143,18 @@ class StorageNode {
   const std::vector<net::Address> managers_;
   const StorageOptions options_;
   std::vector<DiskState> disks_;
-  std::vector<size_t> blank_;  // of the disks: to be made
+  std::vector<size_t> blank_;  // indices of disks to be created
   std::string cluster_;
   cluster::NodeId node_ = 0;
-  Kept kept_;
+  SavedState saved_;
   std::vector<std::string> addresses_;
-  std::unique_ptr<Live> live_;
+  std::unique_ptr<Runtime> runtime_;
   std::map<cluster::TargetId, Failure> failed_;
   bool draining_ = false;
-  uint64_t noted_version_ = 0;  // of the routing, on the disks
+  uint64_t saved_version_ = 0;  // routing version stored on the disks
   int64_t measured_ns_ = 0;
-  int64_t noted_ns_ = 0;
-  Event looked_;  // something has changed
+  int64_t saved_ns_ = 0;
+  Event changed_;  // wakes run()
   Gate gate_;
 };
 

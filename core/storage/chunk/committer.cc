@@ -1,4 +1,4 @@
-// committer.cc: the queue, and who works it off.
+// committer.cc: the request queue, and the threads that commit it.
 #include "storage/chunk/committer.h"
 
 #include <algorithm>
@@ -10,28 +10,29 @@
 namespace ff::chunk {
 namespace {
 
-// Requests that share a transaction. Above some hundred its fixed cost no longer counts.
+// Maximum number of requests per transaction. The fixed cost of a transaction no longer matters
+// above some hundred.
 constexpr size_t kBatchMax = 256;
-// Requests that the loop does itself: the others of its tasks wait for some 100 us at most.
-constexpr size_t kFew = 8;
+// Maximum batch that the loop commits itself; it blocks other tasks for about 100 us.
+constexpr size_t kInlineRequestsMax = 8;
 
 }  // namespace
 
 Committer::Committer(Metadata& metadata, Loop& loop, CommitOn where)
     : metadata_(metadata), loop_(loop), where_(where), gate_(loop) {
   if (where == CommitOn::loop) return;
-  metadata_.shorten_log_by_hand();
+  metadata_.checkpoint_manually();
   thread_ = std::thread([this] { run_thread(); });
 }
 
 Committer::~Committer() {
   if (!thread_.joinable()) return;
-  fire();
+  on_wake();
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
-  wanted_.notify_one();
+  work_available_.notify_one();
   thread_.join();
 }
 
@@ -46,69 +47,69 @@ Task<Result<void>> Committer::commit_durably(RowChanges changes) {
 Task<Result<void>> Committer::submit(RowChanges changes, bool flush) {
   auto request = std::make_shared<Request>(loop_, std::move(changes), flush);
   if (where_ == CommitOn::thread) {
-    gathered_.push_back(request);
-    loop_.wake_late(*this);
+    gathered_batch_.push_back(request);
+    loop_.wake_at_turn_end(*this);
   } else {
     queue_.push_back(request);
-    if (!std::exchange(running_, true)) gate_.spawn(run_here());
+    if (!std::exchange(running_, true)) gate_.spawn(run_on_loop());
   }
-  auto ending = wait_for(request->done);
-  (void)co_await std::move(ending).shielded();
+  (void)co_await wait_for(request->done).shielded();
   co_return request->result;
 }
 
-// In the loop's thread, if the other has nothing to do. False: it has.
-bool Committer::run_few() {
-  if (!thread_.joinable() || gathered_.size() > kFew) return false;
-  for (const auto& request : gathered_) {
+// Commits the batch on the loop's thread if the committer thread is idle. Returns false when it is
+// not.
+bool Committer::commit_inline() {
+  if (!thread_.joinable() || gathered_batch_.size() > kInlineRequestsMax) return false;
+  for (const auto& request : gathered_batch_) {
     if (request->flush) return false;
   }
-  const std::unique_lock applying(applying_, std::try_to_lock);
+  const std::unique_lock applying(metadata_mutex_, std::try_to_lock);
   if (!applying) return false;
   {
     const std::lock_guard lock(mutex_);
     if (closing_ || !queue_.empty()) return false;
   }
-  const auto applied = apply(gathered_);
-  for (const auto& request : std::exchange(gathered_, {})) {
+  const auto applied = apply(gathered_batch_);
+  for (const auto& request : std::exchange(gathered_batch_, {})) {
     request->result = applied;
     request->done.set();
   }
-  if (!metadata_.log_is_long()) return true;
+  if (!metadata_.needs_checkpoint()) return true;
   {
     const std::lock_guard lock(mutex_);
-    tidying_ = true;
+    checkpoint_due_ = true;
   }
-  wanted_.notify_one();
+  work_available_.notify_one();
   return true;
 }
 
-void Committer::fire() {
-  if (run_few()) return;
+void Committer::on_wake() {
+  if (commit_inline()) return;
   {
     const std::lock_guard lock(mutex_);
-    std::ranges::move(gathered_, std::back_inserter(queue_));
+    std::ranges::move(gathered_batch_, std::back_inserter(queue_));
   }
-  gathered_.clear();
-  wanted_.notify_one();
+  gathered_batch_.clear();
+  work_available_.notify_one();
 }
 
-Committer::Requests Committer::take() {
+Committer::Requests Committer::take_batch() {
   const auto count = static_cast<ptrdiff_t>(std::min(kBatchMax, queue_.size()));
   Requests taken(queue_.begin(), queue_.begin() + count);
   queue_.erase(queue_.begin(), queue_.begin() + count);
   return taken;
 }
 
-// All in one transaction.
+// Applies all requests in one transaction.
 Result<void> Committer::apply(const Requests& requests) {
   std::vector<const RowChanges*> batch;
   for (const auto& request : requests) batch.push_back(&request->changes);
   return metadata_.apply(batch);
 }
 
-// Those who do not wait for the flush are answered before it.
-void Committer::run(const Requests& requests) {
+// Requests without a flush complete before the flush.
+void Committer::commit_batch(const Requests& requests) {
   const auto applied = apply(requests);
   Requests now;
   Requests later;
@@ -119,7 +120,7 @@ void Committer::run(const Requests& requests) {
   finish(std::move(now));
   if (later.empty()) return;
   auto flushed = metadata_.flush();
-  // Whatever the reason, a full disk too: what was to be synced may be gone.
+  // After a failed flush the changes may be lost, also when the disk was full.
   if (!flushed) flushed.error().code = Errc::failed;
   for (const auto& request : later) request->result = flushed;
   finish(std::move(later));
@@ -138,23 +139,23 @@ void Committer::run_thread() {
     Requests requests;
     {
       std::unique_lock lock(mutex_);
-      wanted_.wait(lock, [this] { return closing_ || tidying_ || !queue_.empty(); });
-      requests = take();
-      if (requests.empty() && !std::exchange(tidying_, false)) return;
+      work_available_.wait(lock, [this] { return closing_ || checkpoint_due_ || !queue_.empty(); });
+      requests = take_batch();
+      if (requests.empty() && !std::exchange(checkpoint_due_, false)) return;
     }
-    const std::lock_guard applying(applying_);
-    if (!requests.empty()) run(requests);
-    metadata_.shorten_log();
+    const std::lock_guard applying(metadata_mutex_);
+    if (!requests.empty()) commit_batch(requests);
+    metadata_.checkpoint_if_needed();
   }
 }
 
-// What else the loop has ready comes first, so that it can join the transaction.
-Task<void> Committer::run_here() {
+// Yields first, so that other ready tasks can join the transaction.
+Task<void> Committer::run_on_loop() {
   (void)co_await YieldWait(loop_);
   for (;;) {
-    const Requests requests = take();
+    const Requests requests = take_batch();
     if (requests.empty()) break;
-    run(requests);
+    commit_batch(requests);
   }
   running_ = false;
 }

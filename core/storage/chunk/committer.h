@@ -1,10 +1,10 @@
-// Group commit: the changes of all who wait go into one transaction. On a machine a thread of its
-// own runs SQLite, in simulation the loop does; what callers see is the same.
+// Group commit of metadata: the changes of all waiting callers share one SQLite transaction. A
+// dedicated thread runs SQLite in production, the loop in simulation; callers see no difference.
 //
-// Transactions happen in the order they were asked for. Belongs to one loop.
+// Transactions keep the order of the calls. Belongs to one loop.
 //
-// Handing a transaction to the thread and back takes longer than most of them: one of few requests
-// that need not be durable runs in the loop's own thread while the other has nothing to do.
+// Passing a batch to the thread and back takes longer than most transactions. So the loop's thread
+// runs a small batch that needs no flush itself while the committer thread is idle.
 #pragma once
 
 #include <condition_variable>
@@ -23,18 +23,18 @@ namespace ff::chunk {
 
 enum class CommitOn : uint8_t { thread, loop };
 
-class Committer : private Ready {
+class Committer : private Runnable {
  public:
   Committer(Metadata& metadata, Loop& loop, CommitOn where);
-  // What is queued is still done; nobody waits for it any more.
+  // Queued changes are still committed; their callers are not notified.
   ~Committer();
   Committer(const Committer&) = delete;
   Committer& operator=(const Committer&) = delete;
 
-  // Returns when the changes are applied, all or none. Not to be cancelled: what was asked for
-  // happens. An error of one transaction is that of all who share it.
+  // Returns when the changes are applied, all or none. Not cancellable. When a transaction fails,
+  // all callers that share it get its error.
   Task<Result<void>> commit(RowChanges changes);
-  // The same, and returns when they and all before them are durable.
+  // Returns when these and all earlier changes are durable.
   Task<Result<void>> commit_durably(RowChanges changes);
 
  private:
@@ -44,33 +44,33 @@ class Committer : private Ready {
     RowChanges changes;
     const bool flush;
     Result<void> result;
-    Event done;  // the loop's
+    Event done;  // of loop_
   };
   using Requests = std::vector<std::shared_ptr<Request>>;
 
   Task<Result<void>> submit(RowChanges changes, bool flush);
-  Requests take();
+  Requests take_batch();
   Result<void> apply(const Requests& requests);
-  void run(const Requests& requests);
-  bool run_few();
+  void commit_batch(const Requests& requests);
+  bool commit_inline();
   void finish(Requests requests);
-  void fire() override;
+  void on_wake() override;
   void run_thread();
-  Task<void> run_here();
+  Task<void> run_on_loop();
 
   Metadata& metadata_;
   Loop& loop_;
   const CommitOn where_;
-  bool running_ = false;  // run_here() is
-  // Those of this turn of the loop, which go to the thread together: what comes back from the disk
-  // at once shares a transaction.
-  Requests gathered_;
-  std::mutex applying_;  // guards the metadata; taken before the other
-  std::mutex mutex_;     // guards what follows while there is a thread
-  std::condition_variable wanted_;
+  bool running_ = false;  // run_on_loop() is active
+  // Requests of the current loop iteration. They go to the thread together, so that completions
+  // which arrive together share a transaction.
+  Requests gathered_batch_;
+  std::mutex metadata_mutex_;  // guards the metadata; lock before mutex_
+  std::mutex mutex_;           // guards the following members while the thread runs
+  std::condition_variable work_available_;
   std::deque<std::shared_ptr<Request>> queue_;
   bool closing_ = false;
-  bool tidying_ = false;  // the thread is to look at the log
+  bool checkpoint_due_ = false;  // the thread checks whether the log needs a checkpoint
 
   Gate gate_;
   std::thread thread_;

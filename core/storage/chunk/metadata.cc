@@ -1,4 +1,4 @@
-// metadata.cc: keys, sealed rows, and the statements that move them.
+// metadata.cc: keys, checksummed rows, and the SQL statements.
 #include "storage/chunk/metadata.h"
 
 #include <bit>
@@ -14,8 +14,8 @@ constexpr const char* kMigrations[] = {
     "CREATE TABLE row (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID",
 };
 
-// The log is copied into the file when it has 32 MiB: each time costs two syncs that all writers
-// wait for, and opening reads so much in no time.
+// Size of the write-ahead log that triggers a checkpoint: 32 MiB. A checkpoint costs two fsyncs
+// during which all writers wait, and opening reads such a log in a short time.
 constexpr int kLogPages = 8192;
 
 constexpr size_t kSealBytes = 4;
@@ -35,7 +35,7 @@ std::string sealed(std::string_view key, std::string_view body) {
 
 std::string metadata_path(const std::string& dir) { return io::join(dir, "chunks.sqlite"); }
 
-std::string key_of(Table table, std::initializer_list<uint64_t> numbers) {
+std::string key_of(RowKind table, std::initializer_list<uint64_t> numbers) {
   std::string key(1, static_cast<char>(table));
   for (const uint64_t number : numbers) append_be(key, number);
   return key;
@@ -52,13 +52,13 @@ std::optional<std::vector<uint64_t>> numbers_of(std::string_view key, size_t cou
 }
 
 RowChange damage_row(TargetId target, const ChunkId& id, bool damaged) {
-  return {.key = key_of(Table::damage, {target, id.inode, id.index}),
+  return {.key = key_of(RowKind::damage, {target, id.inode, id.index}),
           .body = damaged ? std::optional(std::string()) : std::nullopt};
 }
 
 Result<Metadata> Metadata::open(io::Disk& disk, const std::string& path, Clock& clock, Rng& rng) {
   auto own_rng = std::make_unique<SeededRng>(rng.next());
-  const db::OpenOptions options{
+  const db::DatabaseOptions options{
       .disk = &disk, .rng = own_rng.get(), .synchronous = db::Synchronous::normal};
   FF_TRY(auto database, db::Database::open(path, kMigrations, clock, options));
   FF_TRY(database.run(fmt::format("PRAGMA wal_autocheckpoint = {}", kLogPages).c_str()));
@@ -79,11 +79,11 @@ Metadata::Metadata(std::unique_ptr<Rng> rng, db::Database database, db::Statemen
       erase_(std::move(erase)),
       erase_range_(std::move(erase_range)) {}
 
-bool Metadata::log_is_long() const { return database_.log_pages() >= kLogPages; }
+bool Metadata::needs_checkpoint() const { return database_.wal_pages() >= kLogPages; }
 
-// Should it fail, it is tried again with the next transaction, which meets the same error.
-void Metadata::shorten_log() {
-  if (log_is_long()) (void)database_.checkpoint();
+// If it fails, the next transaction fails with the same error.
+void Metadata::checkpoint_if_needed() {
+  if (needs_checkpoint()) (void)database_.checkpoint();
 }
 
 Result<void> Metadata::apply(const RowChanges& changes) {
@@ -111,8 +111,8 @@ Result<void> Metadata::apply(std::span<const RowChanges* const> batch) {
   return transaction.commit();
 }
 
-// All rows and not those between two keys: one whose key is damaged would end that range early, and
-// nobody would miss what follows.
+// Scans all rows instead of key ranges: a row with a damaged key would end a range early, and the
+// rows behind it would be missed.
 Result<void> Metadata::scan(const Visit& visit) {
   std::string last;
   scan_.bind();
@@ -126,7 +126,7 @@ Result<void> Metadata::scan(const Visit& visit) {
         load_le<uint32_t>(as_bytes(value).data()) != seal_of(key, body)) {
       return fail(Errc::corrupt, "{}: a row does not match its checksum", path());
     }
-    FF_TRY(visit(static_cast<Table>(key[0]), key, body));
+    FF_TRY(visit(static_cast<RowKind>(key[0]), key, body));
     last = key;
   }
 }

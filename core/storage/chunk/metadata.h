@@ -1,17 +1,18 @@
-// The metadata of one disk: an SQLite file with one table of rows, each with a CRC32C of its own.
+// The metadata of one disk: an SQLite file with one table of rows, each with its own CRC32C.
 //
-//   key    one letter of Table, then big-endian u64s, so that keys ascend as their numbers:
-//          disk    (nothing: one row)
-//          note    (nothing: one row) the owner's
+//   key    one letter of RowKind, then big-endian u64s, so that keys sort as their numbers:
+//          disk    (one row)
+//          note    (one row) the owner's record
 //          target  target
 //          chunk   target inode index
-//          damage  target inode index         the chunk is damaged, and not yet written anew
+//          damage  target inode index         the chunk is damaged and not yet rewritten
 //          result  target client channel
-//          undo    epoch target inode index   the chunk's row before the first change of the epoch
-//   value  u32 CRC32C of key and body, then the body (record.h; an undo row's may be empty: absent)
+//          undo    epoch target inode index   the chunk's row before its first change in the epoch
+//   value  u32 CRC32C of key and body, then the body (chunk_record.h; in an undo row an empty body
+//          means that the chunk was absent)
 //
-// A transaction survives the end of the process as soon as apply() returns, a loss of power after
-// flush(); what a loss of power leaves is all transactions up to some one. One thread at a time.
+// A transaction survives a process crash as soon as apply() returns, and a power loss after
+// flush(). After a power loss a prefix of the transactions remains. Use by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -33,53 +34,53 @@
 
 namespace ff::chunk {
 
-// Where a disk's metadata lies.
+// Path of the metadata file of a disk.
 std::string metadata_path(const std::string& dir);
 
-enum class Table : char {
+enum class RowKind : char {
   disk = 'a',
   target = 'b',
   chunk = 'c',
   damage = 'd',
-  note = 'n',
+  owner_record = 'n',
   result = 'r',
   undo = 'u'
 };
 
-std::string key_of(Table table, std::initializer_list<uint64_t> numbers);
-// The numbers of a key; none when it has another count of them.
+std::string key_of(RowKind table, std::initializer_list<uint64_t> numbers);
+// The numbers of a key; nothing when their count differs.
 std::optional<std::vector<uint64_t>> numbers_of(std::string_view key, size_t count);
 
-// One change of the rows.
+// One change of one row or of a range of rows.
 struct RowChange {
   std::string key;
-  std::optional<std::string> body;  // nothing: erase
-  std::string end = {};             // not empty: erase all from `key` on and before `end`
+  std::optional<std::string> body;  // nothing: delete
+  std::string end = {};             // not empty: delete the range [key, end)
 };
 using RowChanges = std::vector<RowChange>;
 
-// Says that the chunk is damaged, or no longer.
+// Adds or deletes the damage row of a chunk.
 RowChange damage_row(TargetId target, const ChunkId& id, bool damaged);
 
 class Metadata {
  public:
-  // Opens or makes the file. `rng` is used in here only. Errors: newer_format, corrupt, disk_full,
-  // else the disk's.
+  // Opens or creates the file. `rng` is used during the call only. Errors: newer_format, corrupt,
+  // disk_full; else those of the disk.
   static Result<Metadata> open(io::Disk& disk, const std::string& path, Clock& clock, Rng& rng);
 
-  // All of `batch` in one transaction.
+  // Applies all of `batch` in one transaction.
   Result<void> apply(std::span<const RowChanges* const> batch);
   Result<void> apply(const RowChanges& changes);
-  // Makes durable what was applied.
+  // Makes applied transactions durable.
   Result<void> flush() { return database_.flush(); }
-  // From now on the log is copied into the file by shorten_log() alone, not within an apply().
-  void shorten_log_by_hand() { database_.checkpoint_by_hand(); }
-  bool log_is_long() const;
-  void shorten_log();  // if it is
-  // Calls `visit` with every row, in ascending order of the keys. Errors: corrupt when a row does
-  // not match its checksum or its place, and those of `visit`.
+  // From now on only checkpoint_if_needed() copies the write-ahead log into the file, not apply().
+  void checkpoint_manually() { database_.disable_auto_checkpoint(); }
+  bool needs_checkpoint() const;
+  void checkpoint_if_needed();  // when needs_checkpoint()
+  // Calls `visit` for each row in ascending key order. Errors: corrupt (checksum or key order
+  // wrong), and those of `visit`.
   using Visit =
-      std::function<Result<void>(Table table, std::string_view key, std::string_view body)>;
+      std::function<Result<void>(RowKind table, std::string_view key, std::string_view body)>;
   Result<void> scan(const Visit& visit);
 
   const std::string& path() const { return database_.path(); }
@@ -88,7 +89,7 @@ class Metadata {
   Metadata(std::unique_ptr<Rng> rng, db::Database database, db::Statement scan, db::Statement put,
            db::Statement erase, db::Statement erase_range);
 
-  std::unique_ptr<Rng> rng_;  // SQLite's, in the thread that calls apply()
+  std::unique_ptr<Rng> rng_;  // used by SQLite in the thread that calls apply()
   db::Database database_;
   db::Statement scan_;
   db::Statement put_;

@@ -1,5 +1,5 @@
-// cluster_disk.cc: names through the metadata service, one call each where the service walks the
-// path itself (meta_client.h: Ref::way).
+// cluster_disk.cc: metadata operations, one call each where the server can resolve the path
+// (meta_client.h: InodeRef::path).
 #include "storage/client/cluster_disk.h"
 
 #include <algorithm>
@@ -15,26 +15,27 @@ namespace ff::client {
 
 namespace {
 
-constexpr uint32_t kDiskListPage = 1000;  // names of a directory a call
+constexpr uint32_t kDiskListPage = 1000;  // names per call
 constexpr uint32_t kModeOfLinks = 0777;
 
-std::string both(const std::string& from, const std::string& to) { return from + " -> " + to; }
+std::string rename_text(const std::string& from, const std::string& to) {
+  return from + " -> " + to;
+}
 
-uint32_t rights_of(io::Access access) {
+uint32_t rights_of(io::AccessMode access) {
   switch (access) {
-    case io::Access::read: return meta::kMayRead;
-    case io::Access::write: return meta::kMayWrite;
-    case io::Access::read_write: return meta::kMayRead | meta::kMayWrite;
+    case io::AccessMode::read: return meta::kMayRead;
+    case io::AccessMode::write: return meta::kMayWrite;
+    case io::AccessMode::read_write: return meta::kMayRead | meta::kMayWrite;
   }
   return 0;
 }
 
-// A change is refused once a lock under which it may be done is lost.
+// Refuses a change after a lock was lost.
 template <class T>
 Task<Result<T>> guarded(FileSystem& files, const std::function<Task<Result<T>>()>& make) {
   if (auto lost = files.lost_lock()) co_return std::move(*lost);
-  auto doing = make();
-  co_return co_await std::move(doing);
+  co_return co_await make();
 }
 
 }  // namespace
@@ -42,25 +43,25 @@ Task<Result<T>> guarded(FileSystem& files, const std::function<Task<Result<T>>()
 ClusterDisk::ClusterDisk(io::Disk& local, FileSystem& files, Options options)
     : local_(local), files_(files), options_(std::move(options)), calls_(files.loop()) {}
 
-ClusterDisk::Place ClusterDisk::place_of(const std::string& path) {
+ClusterDisk::NamedEntry ClusterDisk::entry_at(const std::string& path) {
   return {ref_of(io::parent(path)), io::base_name(path)};
 }
 
-Result<std::optional<std::string>> ClusterDisk::inside(const std::string& path) const {
+Result<std::optional<std::string>> ClusterDisk::cluster_path(const std::string& path) const {
   if (!is_url(path)) return std::optional<std::string>();
   const std::string& cluster = options_.cluster;
   if (path == cluster) return std::optional<std::string>("/");
   if (path.starts_with(cluster) && path[cluster.size()] == '/') {
     return std::optional(path.substr(cluster.size()));
   }
-  return fail(Errc::usage, "{}: in another cluster than {}", path, cluster);
+  return fail(Errc::usage, "{}: not in the cluster {}", path, cluster);
 }
 
-Result<std::optional<std::pair<std::string, std::string>>> ClusterDisk::inside(
+Result<std::optional<std::pair<std::string, std::string>>> ClusterDisk::cluster_path(
     const std::string& from, const std::string& to) const {
-  FF_TRY(auto first, inside(from));
-  FF_TRY(auto second, inside(to));
-  if (first.has_value() != second.has_value()) return errno_error(EXDEV, both(from, to));
+  FF_TRY(auto first, cluster_path(from));
+  FF_TRY(auto second, cluster_path(to));
+  if (first.has_value() != second.has_value()) return errno_error(EXDEV, rename_text(from, to));
   if (!first) return std::optional<std::pair<std::string, std::string>>();
   return std::optional(std::pair(std::move(*first), std::move(*second)));
 }
@@ -68,7 +69,7 @@ Result<std::optional<std::pair<std::string, std::string>>> ClusterDisk::inside(
 template <class T>
 Result<T> ClusterDisk::call(const std::string& path, const std::function<Task<Result<T>>()>& make) {
   auto result = calls_.call<T>(make);
-  if (!result) return error_at(path, std::move(result).error());
+  if (!result) return error_with_path(path, std::move(result).error());
   return result;
 }
 
@@ -79,60 +80,56 @@ Result<void> ClusterDisk::change(const std::string& path,
   return {};
 }
 
-Task<Result<meta::Seen>> ClusterDisk::look(std::string path, bool follow) {
-  auto walking = files_.names().walk(options_.caller, meta::root(), std::move(path), follow);
-  FF_CO_TRY(auto walked, co_await std::move(walking));
+Task<Result<meta::InodeView>> ClusterDisk::lookup_path(std::string path, bool follow) {
+  FF_CO_TRY(auto walked, co_await files_.metadata().walk(options_.caller, meta::root(),
+                                                         std::move(path), follow));
   if (!walked.found) co_return errno_error(ENOENT, walked.name);
   co_return std::move(*walked.found);
 }
 
-Task<Result<std::shared_ptr<File>>> ClusterDisk::make_there(std::string path,
-                                                            io::OpenOptions options) {
-  Place place = place_of(path);
+Task<Result<std::shared_ptr<File>>> ClusterDisk::create_in_cluster(std::string path,
+                                                                   io::OpenOptions options) {
+  NamedEntry place = entry_at(path);
   if (!options.exclusive && !options.no_follow) {
-    // A symbolic link to what is not there yet leads on.
-    auto walking = files_.names().walk(options_.caller, meta::root(), path, true);
-    FF_CO_TRY(const auto walked, co_await std::move(walking));
+    // A symbolic link may lead to a name that does not exist yet.
+    FF_CO_TRY(const auto walked,
+              co_await files_.metadata().walk(options_.caller, meta::root(), path, true));
     place = {walked.dir.ref(), walked.name};
   }
-  meta::Names::Make make{.mode = options.mode & ~options_.umask,
-                         .exclusive = options.exclusive,
-                         .rights = rights_of(options.access),
-                         .chunk_size = options_.chunk_size};
+  meta::Namespace::CreateOptions make{.mode = options.mode & ~options_.umask,
+                                      .exclusive = options.exclusive,
+                                      .rights = rights_of(options.access),
+                                      .chunk_size = options_.chunk_size};
   auto making =
       files_.create(options_.caller, std::move(place.dir), std::move(place.name), std::move(make));
   co_return co_await std::move(making);
 }
 
-Task<Result<std::shared_ptr<File>>> ClusterDisk::open_there(std::string path,
-                                                            io::OpenOptions options) {
-  meta::Ref ref = ref_of(path);
+Task<Result<std::shared_ptr<File>>> ClusterDisk::open_in_cluster(std::string path,
+                                                                 io::OpenOptions options) {
+  meta::InodeRef ref = ref_of(path);
   if (options.no_follow) {
-    auto looking = look(path, false);
-    const auto seen = co_await std::move(looking);
-    if (seen && seen->inode.is(meta::Kind::symlink)) co_return errno_error(ELOOP, path);
-    if (seen) ref = seen->ref();
+    const auto view = co_await lookup_path(path, false);
+    if (view && view->inode.is(meta::Kind::symlink)) co_return errno_error(ELOOP, path);
+    if (view) ref = view->ref();
   }
-  auto opening = files_.open(options_.caller, std::move(ref), rights_of(options.access));
-  auto file = co_await std::move(opening);
+  auto file = co_await files_.open(options_.caller, std::move(ref), rights_of(options.access));
   if (!file && file.error().code == Errc::not_found && options.create) {
-    auto making = make_there(std::move(path), options);
-    file = co_await std::move(making);
+    file = co_await create_in_cluster(std::move(path), options);
   }
   if (!file || !options.truncate || (*file)->inode().length == 0) co_return file;
-  auto cutting = (*file)->truncate(0);
-  FF_CO_TRY(co_await std::move(cutting));
+  FF_CO_TRY(co_await (*file)->truncate(0));
   co_return file;
 }
 
 Result<std::unique_ptr<io::File>> ClusterDisk::open(const std::string& path,
                                                     io::OpenOptions options) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.open(path, options);
   using Opened = std::shared_ptr<File>;
   const bool exclusive = options.create && options.exclusive;
   FF_TRY(auto file, call<Opened>(path, [&] {
-           return exclusive ? make_there(*there, options) : open_there(*there, options);
+           return exclusive ? create_in_cluster(*there, options) : open_in_cluster(*there, options);
          }));
   return std::unique_ptr<io::File>(std::make_unique<ClusterFile>(
       calls_, std::move(file), path, options.access, options.direct, options_.caller));
@@ -153,158 +150,154 @@ Result<io::Buffers> ClusterDisk::make_buffers(size_t count, size_t slot_bytes) {
   } else {
     FF_TRY(memory, options_.memory(size));
   }
-  return io::Buffers::of(memory, count, slot_bytes, [this](ByteSpan back) {
+  return io::Buffers::from_memory(memory, count, slot_bytes, [this](ByteSpan back) {
     const std::lock_guard giving(mutex_);
     free_memory_.emplace(back.size(), back);
   });
 }
 
 Result<io::FileInfo> ClusterDisk::info(const std::string& path) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.info(path);
-  FF_TRY(const auto seen, call<meta::Seen>(path, [&] { return look(*there, false); }));
-  return file_info(seen.inode);
+  FF_TRY(const auto view, call<meta::InodeView>(path, [&] { return lookup_path(*there, false); }));
+  return file_info(view.inode);
 }
 
-Task<Result<std::vector<io::DirEntry>>> ClusterDisk::list_there(std::string dir) {
+Task<Result<std::vector<io::DirEntry>>> ClusterDisk::list_in_cluster(std::string dir) {
   std::vector<io::DirEntry> entries;
   for (;;) {
     std::string after = entries.empty() ? std::string() : entries.back().name;
-    auto listing =
-        files_.names().list(options_.caller, ref_of(dir), std::move(after), kDiskListPage, false);
-    FF_CO_TRY(const auto page, co_await std::move(listing));
+    FF_CO_TRY(const auto page,
+              co_await files_.metadata().list(options_.caller, ref_of(dir), std::move(after),
+                                              kDiskListPage, false));
     for (const auto& entry : page.entries) entries.push_back({entry.name, kind_of(entry.kind)});
     if (page.end || page.entries.empty()) co_return entries;
   }
 }
 
 Result<std::vector<io::DirEntry>> ClusterDisk::list(const std::string& dir) {
-  FF_TRY(const auto there, inside(dir));
+  FF_TRY(const auto there, cluster_path(dir));
   if (!there) return local_.list(dir);
-  return call<std::vector<io::DirEntry>>(dir, [&] { return list_there(*there); });
+  return call<std::vector<io::DirEntry>>(dir, [&] { return list_in_cluster(*there); });
 }
 
 Result<void> ClusterDisk::make_dir(const std::string& path, uint32_t mode) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.make_dir(path, mode);
-  return change<meta::Seen>(path, [&] {
-    Place place = place_of(*there);
-    return files_.names().make(options_.caller, std::move(place.dir), std::move(place.name),
-                               {.kind = meta::Kind::directory, .mode = mode & ~options_.umask});
+  return change<meta::InodeView>(path, [&] {
+    NamedEntry place = entry_at(*there);
+    return files_.metadata().create(
+        options_.caller, std::move(place.dir), std::move(place.name),
+        {.kind = meta::Kind::directory, .mode = mode & ~options_.umask});
   });
 }
 
 Result<void> ClusterDisk::remove(const std::string& path) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.remove(path);
-  return change<meta::Seen>(path, [&] {
-    Place place = place_of(*there);
-    return files_.names().unlink(options_.caller, std::move(place.dir), std::move(place.name),
-                                 std::nullopt);
+  return change<meta::InodeView>(path, [&] {
+    NamedEntry place = entry_at(*there);
+    return files_.metadata().unlink(options_.caller, std::move(place.dir), std::move(place.name),
+                                    std::nullopt);
   });
 }
 
 Result<void> ClusterDisk::remove_dir(const std::string& path) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.remove_dir(path);
-  return change<meta::Seen>(path, [&] {
-    Place place = place_of(*there);
-    return files_.names().rmdir(options_.caller, std::move(place.dir), std::move(place.name));
+  return change<meta::InodeView>(path, [&] {
+    NamedEntry place = entry_at(*there);
+    return files_.metadata().rmdir(options_.caller, std::move(place.dir), std::move(place.name));
   });
 }
 
 Result<void> ClusterDisk::rename(const std::string& from, const std::string& to) {
-  FF_TRY(const auto there, inside(from, to));
+  FF_TRY(const auto there, cluster_path(from, to));
   if (!there) return local_.rename(from, to);
-  return change<meta::Seen>(both(from, to), [&] {
-    Place first = place_of(there->first);
-    Place second = place_of(there->second);
-    return files_.names().rename(options_.caller, {.from_dir = std::move(first.dir),
-                                                   .from = std::move(first.name),
-                                                   .to_dir = std::move(second.dir),
-                                                   .to = std::move(second.name)});
+  return change<meta::InodeView>(rename_text(from, to), [&] {
+    NamedEntry first = entry_at(there->first);
+    NamedEntry second = entry_at(there->second);
+    return files_.metadata().rename(options_.caller, {.from_dir = std::move(first.dir),
+                                                      .from = std::move(first.name),
+                                                      .to_dir = std::move(second.dir),
+                                                      .to = std::move(second.name)});
   });
 }
 
-Task<Result<meta::Seen>> ClusterDisk::link_there(std::string from, std::string to) {
-  auto looking = look(std::move(from), false);
-  FF_CO_TRY(const auto seen, co_await std::move(looking));
-  Place place = place_of(to);
-  auto linking =
-      files_.names().link(options_.caller, seen.ref(), std::move(place.dir), std::move(place.name));
-  co_return co_await std::move(linking);
+Task<Result<meta::InodeView>> ClusterDisk::link_in_cluster(std::string from, std::string to) {
+  FF_CO_TRY(const auto view, co_await lookup_path(std::move(from), false));
+  NamedEntry place = entry_at(to);
+  co_return co_await files_.metadata().link(options_.caller, view.ref(), std::move(place.dir),
+                                            std::move(place.name));
 }
 
 Result<void> ClusterDisk::link(const std::string& from, const std::string& to) {
-  FF_TRY(const auto there, inside(from, to));
+  FF_TRY(const auto there, cluster_path(from, to));
   if (!there) return local_.link(from, to);
-  return change<meta::Seen>(both(from, to),
-                            [&] { return link_there(there->first, there->second); });
+  return change<meta::InodeView>(rename_text(from, to),
+                                 [&] { return link_in_cluster(there->first, there->second); });
 }
 
 Result<void> ClusterDisk::make_symlink(const std::string& target, const std::string& path) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.make_symlink(target, path);
-  return change<meta::Seen>(path, [&] {
-    Place place = place_of(*there);
-    return files_.names().make(
+  return change<meta::InodeView>(path, [&] {
+    NamedEntry place = entry_at(*there);
+    return files_.metadata().create(
         options_.caller, std::move(place.dir), std::move(place.name),
         {.kind = meta::Kind::symlink, .mode = kModeOfLinks, .target = target});
   });
 }
 
 Result<std::string> ClusterDisk::read_symlink(const std::string& path) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.read_symlink(path);
-  FF_TRY(auto seen, call<meta::Seen>(path, [&] { return look(*there, false); }));
-  if (!seen.inode.is(meta::Kind::symlink)) return errno_error(EINVAL, path);
-  return std::move(seen.inode.target);
+  FF_TRY(auto view, call<meta::InodeView>(path, [&] { return lookup_path(*there, false); }));
+  if (!view.inode.is(meta::Kind::symlink)) return errno_error(EINVAL, path);
+  return std::move(view.inode.target);
 }
 
 Result<void> ClusterDisk::set_mode(const std::string& path, uint32_t mode) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.set_mode(path, mode);
-  return change<meta::Seen>(path, [&] {
-    return files_.names().set_attributes(options_.caller, ref_of(*there), {.mode = mode});
+  return change<meta::InodeView>(path, [&] {
+    return files_.metadata().set_attributes(options_.caller, ref_of(*there), {.mode = mode});
   });
 }
 
-Task<Result<meta::Seen>> ClusterDisk::set_mtime_there(std::string path, int64_t mtime_ns) {
-  auto looking = look(std::move(path), false);
-  FF_CO_TRY(const auto seen, co_await std::move(looking));
-  meta::Names::Attributes to;
+Task<Result<meta::InodeView>> ClusterDisk::set_mtime_in_cluster(std::string path,
+                                                                int64_t mtime_ns) {
+  FF_CO_TRY(const auto view, co_await lookup_path(std::move(path), false));
+  meta::Namespace::Attributes to;
   to.times_now = mtime_ns < 0;
   if (mtime_ns >= 0) to.mtime_ns = mtime_ns;
-  auto setting = files_.names().set_attributes(options_.caller, seen.ref(), to);
-  co_return co_await std::move(setting);
+  co_return co_await files_.metadata().set_attributes(options_.caller, view.ref(), to);
 }
 
 Result<void> ClusterDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.set_mtime(path, mtime_ns);
-  return change<meta::Seen>(path, [&] { return set_mtime_there(*there, mtime_ns); });
+  return change<meta::InodeView>(path, [&] { return set_mtime_in_cluster(*there, mtime_ns); });
 }
 
-Task<Result<void>> ClusterDisk::sync_there(std::string dir) {
-  auto looking = look(std::move(dir), true);
-  FF_CO_TRY(const meta::Seen seen, co_await std::move(looking));
-  const auto state = files_.state_of(seen.inode.id);
-  auto told = state->errors.open();
-  auto syncing = files_.names().sync();
-  FF_CO_TRY(co_await std::move(syncing));
-  co_return state->errors.tell(told);
+Task<Result<void>> ClusterDisk::sync_in_cluster(std::string dir) {
+  FF_CO_TRY(const meta::InodeView view, co_await lookup_path(std::move(dir), true));
+  const auto state = files_.state_of(view.inode.id);
+  auto told = state->errors.sample();
+  FF_CO_TRY(co_await files_.metadata().sync());
+  co_return state->errors.check_and_advance(told);
 }
 
 Result<void> ClusterDisk::sync_dir(const std::string& dir) {
-  FF_TRY(const auto there, inside(dir));
+  FF_TRY(const auto there, cluster_path(dir));
   if (!there) return local_.sync_dir(dir);
-  return call<void>(dir, [&] { return sync_there(*there); });
+  return call<void>(dir, [&] { return sync_in_cluster(*there); });
 }
 
 Result<io::Space> ClusterDisk::space(const std::string& path) {
-  FF_TRY(const auto there, inside(path));
+  FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.space(path);
-  FF_TRY(call<meta::Seen>(path, [&] { return look(*there, true); }));
+  FF_TRY(call<meta::InodeView>(path, [&] { return lookup_path(*there, true); }));
   FF_TRY(const auto space, call<FileSystem::Space>(path, [&] { return files_.space(); }));
   return io::Space{.total = space.total, .free = space.free};
 }

@@ -1,11 +1,11 @@
-// A disk (io/disk.h) whose paths that begin with ff:// lie in a cluster, and all others on another
-// disk: what moves files between the two, or works on either, needs no second way to do so. Any
-// number of threads may use it at once; its FileSystem runs in a thread of its own.
+// A Disk (io/disk.h) that stores paths starting with ff:// in a cluster and delegates all others to
+// another disk. Code that moves files between the two, or works on either, needs one implementation
+// only. Any number of threads may use it at once; its FileSystem runs on a thread of its own.
 //
-// What is different from a local disk: space is not reserved, nor given back in part (punch() is
-// unsupported), and a file counts as one stretch of data. A lock is kept by asking for it again and
-// again; when that fails for too long another may have it, and from then on everything that changes
-// names is refused here until the lock is given back.
+// Differences from a local disk: it neither reserves space nor punches holes (punch_hole() is
+// unsupported), and next_data() reports a file as one data range. It holds a lock by renewing it.
+// If renewal fails for too long, another owner may hold the lock; this disk then refuses all
+// metadata changes until the lock is released.
 #pragma once
 
 #include <functional>
@@ -19,29 +19,29 @@
 #include "platform/io/buffers.h"
 #include "platform/io/disk.h"
 #include "storage/client/file_system.h"
-#include "storage/client/loop_calls.h"
+#include "storage/client/loop_executor.h"
 
 namespace ff::client {
 
 class ClusterDisk final : public io::Disk {
  public:
   struct Options {
-    std::string cluster;       // as paths name it: "ff://host:port"
-    meta::Caller caller = {};  // who asks
+    std::string cluster;       // as in paths
+    meta::Caller caller = {};  // the user of all calls
     uint32_t umask = 022;
-    // Of new files, where their directory does not say; 0: the cluster's default.
+    // For new files whose directory has no chunk size; 0: the default of the cluster.
     uint64_t chunk_size = 0;
-    // Memory that storage nodes of this host reach themselves (net/system_transport.h), and that
-    // stays; for make_buffers(). Nothing: any memory does.
+    // Allocates permanent memory that storage nodes of this host can access directly
+    // (net/system_transport.h), for make_buffers(). Not set: any memory.
     std::function<Result<ByteSpan>(uint64_t size)> memory = {};
   };
-  // All outlive it. `files` has started, and its loop runs in a thread of its own while anything
-  // here is called.
+  // All outlive it. Call anything here only after `files` has started and while its loop runs on a
+  // thread of its own.
   ClusterDisk(io::Disk& local, FileSystem& files, Options options);
-  // After close(); no file and no queue is left.
+  // Call after close(), when no file and no queue is left.
   ~ClusterDisk() override = default;
 
-  // In the loop: waits for what is still being closed.
+  // On the loop: waits for files that are still being closed.
   Task<void> close() { return calls_.close(); }
 
   Result<std::unique_ptr<io::File>> open(const std::string& path, io::OpenOptions options) override;
@@ -62,38 +62,40 @@ class ClusterDisk final : public io::Disk {
   Result<io::Space> space(const std::string& path) override;
 
  private:
-  // A name in the cluster, as a call to its metadata takes it.
-  struct Place {
-    meta::Ref dir;
+  // A directory and a name in it, as metadata calls take them.
+  struct NamedEntry {
+    meta::InodeRef dir;
     std::string name;
   };
-  static Place place_of(const std::string& path);
-  static meta::Ref ref_of(const std::string& path) { return {.id = meta::kRoot, .way = path}; }
+  static NamedEntry entry_at(const std::string& path);
+  static meta::InodeRef ref_of(const std::string& path) {
+    return {.id = meta::kRoot, .path = path};
+  }
 
-  // The path in the cluster; nothing for one of the other disk.
-  Result<std::optional<std::string>> inside(const std::string& path) const;
-  Result<std::optional<std::pair<std::string, std::string>>> inside(const std::string& from,
-                                                                    const std::string& to) const;
+  // The path in the cluster; none: the path is on the other disk.
+  Result<std::optional<std::string>> cluster_path(const std::string& path) const;
+  Result<std::optional<std::pair<std::string, std::string>>> cluster_path(
+      const std::string& from, const std::string& to) const;
   template <class T>
   Result<T> call(const std::string& path, const std::function<Task<Result<T>>()>& make);
-  // The same for what changes names.
+  // call() for a metadata change: refused after a lock was lost.
   template <class T>
   Result<void> change(const std::string& path, const std::function<Task<Result<T>>()>& make);
 
-  Task<Result<std::shared_ptr<File>>> open_there(std::string path, io::OpenOptions options);
-  Task<Result<std::shared_ptr<File>>> make_there(std::string path, io::OpenOptions options);
-  Task<Result<meta::Seen>> look(std::string path, bool follow);
-  Task<Result<std::vector<io::DirEntry>>> list_there(std::string dir);
-  Task<Result<meta::Seen>> link_there(std::string from, std::string to);
-  Task<Result<void>> sync_there(std::string dir);
-  Task<Result<meta::Seen>> set_mtime_there(std::string path, int64_t mtime_ns);
+  Task<Result<std::shared_ptr<File>>> open_in_cluster(std::string path, io::OpenOptions options);
+  Task<Result<std::shared_ptr<File>>> create_in_cluster(std::string path, io::OpenOptions options);
+  Task<Result<meta::InodeView>> lookup_path(std::string path, bool follow);
+  Task<Result<std::vector<io::DirEntry>>> list_in_cluster(std::string dir);
+  Task<Result<meta::InodeView>> link_in_cluster(std::string from, std::string to);
+  Task<Result<void>> sync_in_cluster(std::string dir);
+  Task<Result<meta::InodeView>> set_mtime_in_cluster(std::string path, int64_t mtime_ns);
 
   io::Disk& local_;
   FileSystem& files_;
   const Options options_;
-  LoopCalls calls_;
+  LoopExecutor calls_;
   std::mutex mutex_;
-  std::multimap<size_t, ByteSpan> free_memory_;  // that was given back, by size
+  std::multimap<size_t, ByteSpan> free_memory_;  // freed buffers
 };
 
 }  // namespace ff::client

@@ -1,4 +1,4 @@
-// cluster_file.cc: calls of any thread on a file that the loop's thread owns.
+// cluster_file.cc: calls from any thread on a file owned by the loop.
 #include "storage/client/cluster_file.h"
 
 #include <cerrno>
@@ -8,7 +8,7 @@
 
 namespace ff::client {
 
-Error error_at(const std::string& path, Error error) {
+Error error_with_path(const std::string& path, Error error) {
   const Error plain = errno_error(error.sys, path);
   if (error.sys != 0 && error.code == Errc::usage) error.code = plain.code;
   const std::string_view cause = std::string_view(plain.message).substr(path.size());
@@ -17,7 +17,7 @@ Error error_at(const std::string& path, Error error) {
     if (error.hint.empty()) error.hint = plain.hint;
     return error;
   }
-  return std::move(error).within(path + ": ");
+  return std::move(error).with_context(path + ": ");
 }
 
 io::FileKind kind_of(meta::Kind kind) {
@@ -41,8 +41,8 @@ io::FileInfo file_info(const meta::Inode& inode) {
           .inode = inode.id};
 }
 
-ClusterFile::ClusterFile(LoopCalls& calls, std::shared_ptr<client::File> file, std::string path,
-                         io::Access access, bool direct, meta::Caller caller)
+ClusterFile::ClusterFile(LoopExecutor& calls, std::shared_ptr<client::File> file, std::string path,
+                         io::AccessMode access, bool direct, meta::Caller caller)
     : io::File(std::move(path)),
       calls_(calls),
       file_(std::move(file)),
@@ -50,49 +50,45 @@ ClusterFile::ClusterFile(LoopCalls& calls, std::shared_ptr<client::File> file, s
       direct_(direct),
       caller_(std::move(caller)) {}
 
-// Nobody waits for what only tells that the file is no longer open.
+// Closing a file without unpublished length or lock need not be waited for.
 ClusterFile::~ClusterFile() {
-  if (to_tell_ || locked_) {
+  if (length_unpublished_ || locked_) {
     (void)calls_.call<void>([this] { return file_->close(); });
   } else {
-    calls_.start([file = file_] { return end(file); });
+    calls_.start([file = file_] { return close_later(file); });
   }
 }
 
-Task<void> ClusterFile::end(std::shared_ptr<client::File> file) {
-  auto closing = file->close();
-  (void)co_await std::move(closing);
+Task<void> ClusterFile::close_later(std::shared_ptr<client::File> file) {
+  (void)co_await file->close();
 }
 
 Result<void> ClusterFile::check_writes() const {
-  if (access_ == io::Access::read) return errno_error(EBADF, path());
+  if (access_ == io::AccessMode::read) return errno_error(EBADF, path());
   return {};
 }
 
 Task<Result<size_t>> ClusterFile::read(ByteSpan into, uint64_t offset) {
-  if (access_ == io::Access::write) co_return errno_error(EBADF, path());
-  auto reading = file_->read(offset, into);
-  auto got = co_await std::move(reading);
-  if (!got) co_return error_at(path(), std::move(got).error());
+  if (access_ == io::AccessMode::write) co_return errno_error(EBADF, path());
+  auto got = co_await file_->read(offset, into);
+  if (!got) co_return error_with_path(path(), std::move(got).error());
   co_return static_cast<size_t>(*got);
 }
 
 Task<Result<size_t>> ClusterFile::write(ByteView from, uint64_t offset) {
   FF_CO_TRY(check_writes());
-  to_tell_ = true;
-  auto writing = file_->write(offset, from);
-  auto written = co_await std::move(writing);
-  if (!written) co_return error_at(path(), std::move(written).error());
+  length_unpublished_ = true;
+  auto written = co_await file_->write(offset, from);
+  if (!written) co_return error_with_path(path(), std::move(written).error());
   co_return from.size();
 }
 
 Task<Result<size_t>> ClusterFile::flush() {
-  to_tell_ = false;
-  auto syncing = file_->sync();
-  auto synced = co_await std::move(syncing);
+  length_unpublished_ = false;
+  auto synced = co_await file_->sync();
   if (!synced) {
-    to_tell_ = true;
-    co_return error_at(path(), std::move(synced).error());
+    length_unpublished_ = true;
+    co_return error_with_path(path(), std::move(synced).error());
   }
   co_return size_t{0};
 }
@@ -116,15 +112,16 @@ Result<void> ClusterFile::sync() {
 Result<void> ClusterFile::truncate(uint64_t size) {
   FF_TRY(check_writes());
   auto cut = calls_.call<void>([&] { return file_->truncate(size); });
-  if (!cut) return error_at(path(), std::move(cut).error());
+  if (!cut) return error_with_path(path(), std::move(cut).error());
   return {};
 }
 
 Result<void> ClusterFile::reserve(uint64_t, uint64_t) { return check_writes(); }
 
-Result<void> ClusterFile::punch(uint64_t, uint64_t) {
+Result<void> ClusterFile::punch_hole(uint64_t, uint64_t) {
   FF_TRY(check_writes());
-  return fail(Errc::unsupported, "{}: a cluster gives no space of a file back in part", path());
+  return fail(Errc::unsupported, "{}: files in a cluster do not support punching holes here",
+              path());
 }
 
 Result<io::DataRange> ClusterFile::next_data(uint64_t offset) {
@@ -133,15 +130,15 @@ Result<io::DataRange> ClusterFile::next_data(uint64_t offset) {
 }
 
 Result<io::FileInfo> ClusterFile::info() {
-  auto seen = calls_.call<meta::Inode>([&] { return file_->look(); });
-  if (!seen) return error_at(path(), std::move(seen).error());
-  return file_info(*seen);
+  auto view = calls_.call<meta::Inode>([&] { return file_->refresh(); });
+  if (!view) return error_with_path(path(), std::move(view).error());
+  return file_info(*view);
 }
 
 Result<bool> ClusterFile::try_lock() {
   locked_ = true;
   auto held = calls_.call<bool>([&] { return file_->try_lock(caller_); });
-  if (!held) return error_at(path(), std::move(held).error());
+  if (!held) return error_with_path(path(), std::move(held).error());
   return held;
 }
 

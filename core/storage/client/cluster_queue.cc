@@ -1,4 +1,5 @@
-// cluster_queue.cc: one thread starts operations and is told of their ends, another does them.
+// cluster_queue.cc: the thread of the queue starts operations and gets completions; the loop of the
+// client runs them.
 #include "storage/client/cluster_queue.h"
 
 #include <utility>
@@ -10,12 +11,12 @@ namespace ff::client {
 
 namespace {
 
-// A wait for the cluster looks so often whether its program shall end.
+// How often a waiting thread checks whether the program shall stop.
 constexpr int64_t kQueuePollNs = 200 * kMillisecond;
 
 }  // namespace
 
-ClusterQueue::ClusterQueue(LoopCalls& calls, io::Disk& local, io::QueueOptions options)
+ClusterQueue::ClusterQueue(LoopExecutor& calls, io::Disk& local, io::QueueOptions options)
     : calls_(calls),
       depth_(options.depth),
       loop_(options.loop ? *options.loop : own_.emplace(clock_)),
@@ -24,7 +25,7 @@ ClusterQueue::ClusterQueue(LoopCalls& calls, io::Disk& local, io::QueueOptions o
   local_ = local.make_queue({.depth = options.depth, .loop = &loop_});
 }
 
-// The memory of operations is theirs until they have ended.
+// Operations use their memory until they have ended.
 ClusterQueue::~ClusterQueue() {
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait(lock, [this] { return shared_->running == 0; });
@@ -43,25 +44,24 @@ io::IoQueue::Done ClusterQueue::counted(Done done) {
   };
 }
 
-// In the cluster's loop.
-Task<void> ClusterQueue::operate(std::shared_ptr<Shared> shared, Loop& loop, Operation operation,
-                                 Done done) {
-  auto operating = operation();
-  auto result = co_await std::move(operating);
+// Runs on the loop of the client.
+Task<void> ClusterQueue::run_operation(std::shared_ptr<SharedState> shared, Loop& loop,
+                                       Operation operation, Done done) {
+  auto result = co_await operation();
   const std::lock_guard lock(shared->mutex);
   shared->finished.push_back({std::move(done), std::move(result)});
-  // Before the queue may go, and its loop with it.
+  // Before the queue and its loop may be destroyed.
   loop.post([shared] { deliver(shared); });
   shared->running--;
   shared->changed.notify_all();
 }
 
-// In the queue's thread.
-void ClusterQueue::deliver(const std::shared_ptr<Shared>& shared) {
+// Runs on the thread of the queue.
+void ClusterQueue::deliver(const std::shared_ptr<SharedState>& shared) {
   for (;;) {
     std::unique_lock lock(shared->mutex);
     if (shared->finished.empty()) return;
-    Finished finished = std::move(shared->finished.front());
+    Completion finished = std::move(shared->finished.front());
     shared->finished.pop_front();
     lock.unlock();
     finished.done(std::move(finished.result));
@@ -75,7 +75,7 @@ void ClusterQueue::start(Operation operation, Done done) {
   }
   calls_.start(
       [shared = shared_, &loop = loop_, operation = std::move(operation),
-       done = counted(std::move(done))] { return operate(shared, loop, operation, done); });
+       done = counted(std::move(done))] { return run_operation(shared, loop, operation, done); });
 }
 
 void ClusterQueue::read(io::File& file, ByteSpan into, uint64_t offset, Done done) {
@@ -98,12 +98,12 @@ void ClusterQueue::sync(io::File& file, Done done) {
   start([there] { return there->flush(); }, std::move(done));
 }
 
-void ClusterQueue::fire() { own_->stop(); }
+void ClusterQueue::on_wake() { own_->stop(); }
 
 void ClusterQueue::run() {
   if (in_flight_ == 0) return;
   if (own_) {
-    // An operation that was done stops the loop, and so does the time.
+    // A completion or the timer stops the loop.
     waited_.set(loop_.now_ns() + kQueuePollNs, *this);
     own_->run();
     waited_.stop();

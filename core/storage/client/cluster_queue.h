@@ -1,5 +1,5 @@
-// An IoQueue for files of a ClusterDisk and of the disk beside it: operations of the cluster run in
-// its loop, and their completions are brought to the thread of the queue.
+// An IoQueue for files of a ClusterDisk and of its local disk. Cluster operations run on the loop
+// of the client; their completions are delivered on the thread of the queue.
 #pragma once
 
 #include <condition_variable>
@@ -12,14 +12,14 @@
 #include "platform/base/system_loop.h"
 #include "platform/io/disk.h"
 #include "storage/client/cluster_file.h"
-#include "storage/client/loop_calls.h"
+#include "storage/client/loop_executor.h"
 
 namespace ff::client {
 
-class ClusterQueue final : public io::IoQueue, private Ready {
+class ClusterQueue final : public io::IoQueue, private Runnable {
  public:
   // All outlive it.
-  ClusterQueue(LoopCalls& calls, io::Disk& local, io::QueueOptions options);
+  ClusterQueue(LoopExecutor& calls, io::Disk& local, io::QueueOptions options);
   ~ClusterQueue() override;
 
   void read(io::File& file, ByteSpan into, uint64_t offset, Done done) override;
@@ -32,36 +32,36 @@ class ClusterQueue final : public io::IoQueue, private Ready {
   void register_buffers(std::span<const ByteSpan> spans) override;
 
  private:
-  struct Finished {
+  struct Completion {
     Done done;
     Result<size_t> result;
   };
-  // What the cluster's loop knows of the queue.
-  struct Shared {
+  // State shared with the loop of the client.
+  struct SharedState {
     std::mutex mutex;
     std::condition_variable changed;
-    ClusterQueue* queue = nullptr;  // null: it is gone
+    ClusterQueue* queue = nullptr;  // null: the queue is destroyed
     size_t running = 0;
-    std::deque<Finished> finished;
+    std::deque<Completion> finished;
   };
   using Operation = std::function<Task<Result<size_t>>()>;
 
-  static Task<void> operate(std::shared_ptr<Shared> shared, Loop& loop, Operation operation,
-                            Done done);
-  static void deliver(const std::shared_ptr<Shared>& shared);
+  static Task<void> run_operation(std::shared_ptr<SharedState> shared, Loop& loop,
+                                  Operation operation, Done done);
+  static void deliver(const std::shared_ptr<SharedState>& shared);
   void start(Operation operation, Done done);
   Done counted(Done done);
-  void fire() override;
+  void on_wake() override;
 
-  LoopCalls& calls_;
+  LoopExecutor& calls_;
   const size_t depth_;
   SystemClock clock_;
-  std::optional<SystemLoop> own_;  // unless the queue was given one
+  std::optional<SystemLoop> own_;  // if the queue was not given a loop
   Loop& loop_;
   Timer waited_;
   size_t in_flight_ = 0;
-  uint64_t done_ = 0;  // operations
-  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  uint64_t done_ = 0;  // completed operations
+  const std::shared_ptr<SharedState> shared_ = std::make_shared<SharedState>();
   std::unique_ptr<io::IoQueue> local_;
 };
 

@@ -1,4 +1,4 @@
-// cluster_tree.cc: names to inodes, and files to reads and writes of whole chunks.
+// cluster_tree.cc: resolves names to inodes; reads and writes files in whole chunks.
 #include "storage/client/cluster_tree.h"
 
 #include <algorithm>
@@ -14,13 +14,13 @@ namespace ff::client {
 
 namespace {
 
-constexpr const char* kNote = "user.ff.part";
+constexpr const char* kResumePointXattr = "user.ff.part";
 constexpr uint32_t kTreeListPage = 1024;
 constexpr size_t kDirsMax = 4096;
-constexpr uint64_t kUnitMin = kMiB;  // small chunks go several at once
+constexpr uint64_t kUnitMin = kMiB;  // several small chunks per request
 
-Node node_of_inode(const meta::Seen& seen) {
-  const meta::Inode& inode = seen.inode;
+FileStat stat_of_inode(const meta::InodeView& view) {
+  const meta::Inode& inode = view.inode;
   return {.kind = inode.kind,
           .id = inode.id,
           .size = inode.length,
@@ -29,7 +29,7 @@ Node node_of_inode(const meta::Seen& seen) {
           .gid = inode.gid,
           .mtime_ns = inode.mtime_ns,
           .target = inode.target,
-          .ref = seen.ref()};
+          .ref = view.ref()};
 }
 
 class TreeFile final : public OpenFile {
@@ -41,12 +41,11 @@ class TreeFile final : public OpenFile {
   Task<Result<uint64_t>> read(uint64_t offset, ByteSpan into) override {
     return file_->read(offset, into);
   }
-  // Where storage ends: there is nothing but zeros behind it.
+  // Behind the stored length there are only zeros.
   Task<Result<io::DataRange>> next_data(uint64_t offset) override {
     const uint64_t length = file_->inode().length;
     if (!stored_) {
-      auto asking = file_->stored_end();
-      FF_CO_TRY(stored_, co_await std::move(asking));
+      FF_CO_TRY(stored_, co_await file_->stored_length());
     }
     const uint64_t end = std::min(length, *stored_);
     co_return offset < end ? io::DataRange{offset, end} : io::DataRange{length, length};
@@ -54,16 +53,14 @@ class TreeFile final : public OpenFile {
   Task<Result<void>> write(uint64_t offset, ByteSpan buffer, uint64_t size) override {
     return file_->write(offset, buffer.first(size));
   }
-  Task<Result<void>> prepare(uint64_t, bool) override { co_return Result<void>(); }
-  bool keeps_holes() const override { return true; }
+  Task<Result<void>> preallocate(uint64_t, bool) override { co_return Result<void>(); }
+  bool supports_holes() const override { return true; }
   Task<Result<void>> sync() override { return file_->sync(); }
   Task<Result<void>> finish(uint64_t length) override {
     if (file_->inode().length != length) {
-      auto cutting = file_->truncate(length);
-      FF_CO_TRY(co_await std::move(cutting));
+      FF_CO_TRY(co_await file_->truncate(length));
     }
-    auto syncing = file_->sync();
-    co_return co_await std::move(syncing);
+    co_return co_await file_->sync();
   }
   Task<Result<void>> close() override { return file_->close(); }
 
@@ -74,145 +71,130 @@ class TreeFile final : public OpenFile {
 
 }  // namespace
 
-std::string ClusterTree::shown(std::string_view path) const { return fmt::format("ff://{}", path); }
+std::string ClusterTree::display_path(std::string_view path) const {
+  return fmt::format("ff://{}", path);
+}
 
-Task<Result<meta::Ref>> ClusterTree::dir_of(std::string path) {
+Task<Result<meta::InodeRef>> ClusterTree::dir_of(std::string path) {
   const std::string dir = io::parent(path);
   if (dir == "/") co_return meta::root();
   if (const auto known = dirs_.find(dir); known != dirs_.end()) co_return known->second;
-  auto finding = find(files_.names(), caller_, dir, true);
-  FF_CO_TRY(const auto seen, co_await std::move(finding));
-  if (!seen.inode.is(meta::Kind::directory)) co_return errno_error(ENOTDIR, printable(dir));
+  FF_CO_TRY(const auto view, co_await resolve_path(files_.metadata(), caller_, dir, true));
+  if (!view.inode.is(meta::Kind::directory)) co_return errno_error(ENOTDIR, printable(dir));
   if (dirs_.size() >= kDirsMax) dirs_.clear();
-  dirs_[dir] = seen.ref();
-  co_return seen.ref();
+  dirs_[dir] = view.ref();
+  co_return view.ref();
 }
 
-Task<Result<meta::Seen>> ClusterTree::entry(std::string path) {
-  auto finding = dir_of(path);
-  FF_CO_TRY(auto dir, co_await std::move(finding));
-  auto looking = files_.names().lookup(caller_, std::move(dir), last_name(path));
-  co_return co_await std::move(looking);
+Task<Result<meta::InodeView>> ClusterTree::entry(std::string path) {
+  FF_CO_TRY(auto dir, co_await dir_of(path));
+  co_return co_await files_.metadata().lookup(caller_, std::move(dir), last_component(path));
 }
 
-Task<Result<std::optional<Node>>> ClusterTree::look(std::string path, bool follow) {
-  auto walking = files_.names().walk(caller_, meta::root(), path, follow);
-  auto walked = co_await std::move(walking);
-  if (!walked && walked.error().sys == ENOENT) co_return std::optional<Node>();
-  if (!walked) co_return at_path(path, std::move(walked).error());
-  if (!walked->found) co_return std::optional<Node>();
-  co_return std::optional(node_of_inode(*walked->found));
+Task<Result<std::optional<FileStat>>> ClusterTree::stat(std::string path, bool follow) {
+  auto walked = co_await files_.metadata().walk(caller_, meta::root(), path, follow);
+  if (!walked && walked.error().sys == ENOENT) co_return std::optional<FileStat>();
+  if (!walked) co_return with_path(path, std::move(walked).error());
+  if (!walked->found) co_return std::optional<FileStat>();
+  co_return std::optional(stat_of_inode(*walked->found));
 }
 
-Task<Result<std::vector<Tree::Entry>>> ClusterTree::list(std::string dir, std::string after) {
-  auto finding = dir_of(below(dir, "x"));
-  FF_CO_TRY(const auto ref, co_await std::move(finding));
-  auto listing = files_.names().list(caller_, ref, after, kTreeListPage, true);
-  FF_CO_TRY(auto page, co_await std::move(listing));
+Task<Result<std::vector<FileTree::Entry>>> ClusterTree::list(std::string dir, std::string after) {
+  FF_CO_TRY(const auto ref, co_await dir_of(join_path(dir, "x")));
+  FF_CO_TRY(auto page, co_await files_.metadata().list(caller_, ref, after, kTreeListPage, true));
   std::vector<Entry> entries;
   for (auto& one : page.entries) {
     entries.push_back(
-        {std::move(one.name), one.seen ? std::optional(node_of_inode(*one.seen)) : std::nullopt});
+        {std::move(one.name), one.view ? std::optional(stat_of_inode(*one.view)) : std::nullopt});
   }
   co_return entries;
 }
 
-Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::open(std::string, Node node) {
-  auto opening = files_.open(caller_, node.ref, meta::kMayRead);
-  FF_CO_TRY(auto file, co_await std::move(opening));
+Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::open(std::string, FileStat stat) {
+  FF_CO_TRY(auto file, co_await files_.open(caller_, stat.ref, meta::kMayRead));
   co_return std::make_unique<TreeFile>(std::move(file));
 }
 
 Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::create(std::string path, uint32_t mode,
                                                             bool keep) {
-  auto finding = dir_of(path);
-  FF_CO_TRY(const auto dir, co_await std::move(finding));
+  FF_CO_TRY(const auto dir, co_await dir_of(path));
   if (!keep) {
-    auto removing = remove(path);
-    const auto removed = co_await std::move(removing);
+    const auto removed = co_await remove(path);
     if (!removed && removed.error().sys != ENOENT) co_return removed.error();
   }
-  meta::Names::Make make{.mode = mode, .exclusive = !keep, .rights = meta::kMayRead};
-  auto making = files_.create(caller_, dir, last_name(path), std::move(make));
-  FF_CO_TRY(auto file, co_await std::move(making));
+  meta::Namespace::CreateOptions make{.mode = mode, .exclusive = !keep, .rights = meta::kMayRead};
+  FF_CO_TRY(auto file, co_await files_.create(caller_, dir, last_component(path), std::move(make)));
   co_return std::make_unique<TreeFile>(std::move(file));
 }
 
 Task<Result<void>> ClusterTree::make_dir(std::string path, uint32_t mode) {
-  auto finding = dir_of(path);
-  FF_CO_TRY(auto dir, co_await std::move(finding));
-  meta::Names::Make make{.kind = meta::Kind::directory, .mode = mode};
-  auto making = files_.names().make(caller_, std::move(dir), last_name(path), std::move(make));
+  FF_CO_TRY(auto dir, co_await dir_of(path));
+  meta::Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = mode};
+  auto making =
+      files_.metadata().create(caller_, std::move(dir), last_component(path), std::move(make));
   FF_CO_TRY(co_await std::move(making));
   co_return Result<void>();
 }
 
-Task<Result<void>> ClusterTree::make_link(std::string target, std::string path) {
-  auto finding = dir_of(path);
-  FF_CO_TRY(auto dir, co_await std::move(finding));
-  meta::Names::Make make{.kind = meta::Kind::symlink, .mode = 0777, .target = std::move(target)};
-  auto making = files_.names().make(caller_, std::move(dir), last_name(path), std::move(make));
+Task<Result<void>> ClusterTree::make_symlink(std::string target, std::string path) {
+  FF_CO_TRY(auto dir, co_await dir_of(path));
+  meta::Namespace::CreateOptions make{
+      .kind = meta::Kind::symlink, .mode = 0777, .target = std::move(target)};
+  auto making =
+      files_.metadata().create(caller_, std::move(dir), last_component(path), std::move(make));
   FF_CO_TRY(co_await std::move(making));
   co_return Result<void>();
 }
 
 Task<Result<void>> ClusterTree::remove(std::string path) {
-  auto finding = dir_of(path);
-  FF_CO_TRY(auto dir, co_await std::move(finding));
-  auto removing = files_.names().unlink(caller_, std::move(dir), last_name(path), std::nullopt);
+  FF_CO_TRY(auto dir, co_await dir_of(path));
+  auto removing =
+      files_.metadata().unlink(caller_, std::move(dir), last_component(path), std::nullopt);
   FF_CO_TRY(co_await std::move(removing));
   co_return Result<void>();
 }
 
 Task<Result<void>> ClusterTree::rename(std::string from, std::string to) {
-  auto finding = dir_of(from);
-  FF_CO_TRY(auto from_dir, co_await std::move(finding));
-  auto finding_to = dir_of(to);
-  FF_CO_TRY(auto to_dir, co_await std::move(finding_to));
+  FF_CO_TRY(auto from_dir, co_await dir_of(from));
+  FF_CO_TRY(auto to_dir, co_await dir_of(to));
   meta::MetaClient::Rename rename{.from_dir = std::move(from_dir),
-                                  .from = last_name(from),
+                                  .from = last_component(from),
                                   .to_dir = std::move(to_dir),
-                                  .to = last_name(to)};
-  auto renaming = files_.names().rename(caller_, std::move(rename));
-  FF_CO_TRY(co_await std::move(renaming));
+                                  .to = last_component(to)};
+  FF_CO_TRY(co_await files_.metadata().rename(caller_, std::move(rename)));
   co_return Result<void>();
 }
 
 Task<Result<void>> ClusterTree::set(std::string path, Attributes attributes) {
-  auto finding = entry(path);
-  FF_CO_TRY(const auto seen, co_await std::move(finding));
-  meta::Names::Attributes to{.mode = attributes.mode,
-                             .uid = attributes.uid,
-                             .gid = attributes.gid,
-                             .mtime_ns = attributes.mtime_ns};
+  FF_CO_TRY(const auto view, co_await entry(path));
+  meta::Namespace::Attributes to{.mode = attributes.mode,
+                                 .uid = attributes.uid,
+                                 .gid = attributes.gid,
+                                 .mtime_ns = attributes.mtime_ns};
   // Times are set together, as the kernel does.
-  if (to.mtime_ns) to.atime_ns = seen.inode.atime_ns;
-  auto setting = files_.names().set_attributes(caller_, seen.ref(), to);
-  FF_CO_TRY(co_await std::move(setting));
+  if (to.mtime_ns) to.atime_ns = view.inode.atime_ns;
+  FF_CO_TRY(co_await files_.metadata().set_attributes(caller_, view.ref(), to));
   co_return Result<void>();
 }
 
-Task<Result<std::string>> ClusterTree::note(std::string path) {
-  auto finding = entry(path);
-  auto seen = co_await std::move(finding);
-  if (!seen && seen.error().sys == ENOENT) co_return std::string();
-  if (!seen) co_return std::move(seen).error();
-  auto getting = files_.names().get_xattr(caller_, seen->ref(), kNote);
-  FF_CO_TRY(const auto words, co_await std::move(getting));
+Task<Result<std::string>> ClusterTree::resume_point(std::string path) {
+  auto view = co_await entry(path);
+  if (!view && view.error().sys == ENOENT) co_return std::string();
+  if (!view) co_return std::move(view).error();
+  FF_CO_TRY(const auto words,
+            co_await files_.metadata().get_xattr(caller_, view->ref(), kResumePointXattr));
   co_return words.value_or("");
 }
 
-Task<Result<void>> ClusterTree::set_note(std::string path, std::string words) {
-  auto finding = entry(path);
-  auto seen = co_await std::move(finding);
-  if (!seen && words.empty() && seen.error().sys == ENOENT) co_return Result<void>();
-  if (!seen) co_return std::move(seen).error();
+Task<Result<void>> ClusterTree::set_resume_point(std::string path, std::string words) {
+  auto view = co_await entry(path);
+  if (!view && words.empty() && view.error().sys == ENOENT) co_return Result<void>();
+  if (!view) co_return std::move(view).error();
   std::optional<std::string> value;
   if (!words.empty()) value = std::move(words);
   const bool gone = !value;
-  auto setting = files_.names().set_xattr(caller_, seen->ref(), kNote, std::move(value),
-                                          meta::Names::XattrMode::any);
-  auto set = co_await std::move(setting);
+  auto set = co_await files_.metadata().set_xattr(
+      caller_, view->ref(), kResumePointXattr, std::move(value), meta::Namespace::XattrMode::any);
   if (!set && !(gone && set.error().sys == ENODATA)) co_return std::move(set).error();
   co_return Result<void>();
 }

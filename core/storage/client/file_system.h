@@ -1,8 +1,8 @@
-// The file system as a program uses it: names are asked of the metadata service, bytes go to and
-// come from storage nodes directly. Owned by one loop; the same in simulation.
+// The client of the file system: it resolves names at the metadata service and exchanges bytes with
+// storage nodes directly. Owned by one loop; runs in simulation, too.
 //
-// Close-to-open consistency: whoever opens a file after its writer has closed it sees what was
-// written; while both have it open, the reader sees it when it reads there anew.
+// Close-to-open consistency: a program that opens a file after its writer has closed it sees what
+// was written. While both have it open, the reader sees writes when it reads again.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "platform/base/gate.h"
-#include "storage/chain/client.h"
+#include "storage/chain/chain_client.h"
 #include "storage/client/file.h"
 #include "storage/client/inode_state.h"
 #include "storage/cluster/manager_client.h"
-#include "storage/cluster/routing_copy.h"
+#include "storage/cluster/routing_cache.h"
 #include "storage/meta/meta_client.h"
 
 namespace ff::client {
@@ -27,95 +27,99 @@ namespace ff::client {
 class FileSystem {
  public:
   struct Options {
-    // Memory that storage nodes of this host reach themselves (net/system_transport.h); may be
-    // empty. Buffers of write-behind lie in it.
+    // Memory that storage nodes of this host can access directly (net/system_transport.h), for the
+    // buffers of write-behind. May be empty.
     ByteSpan arena = {};
-    uint64_t write_behind = 256 * kMiB;  // bytes that wait to be written, of all files
+    uint64_t write_behind = 256 * kMiB;  // dirty bytes of all files
   };
-  // `servers`: the cluster's serve-metas. `context` outlives it.
+  // `servers`: the serve-meta daemons. `context` outlives it.
   FileSystem(rpc::ClientContext& context, const std::vector<net::Address>& servers,
              Options options);
-  // After close().
+  // Call after close().
   ~FileSystem();
 
-  // Returns once the cluster's chains are known. Errc::not_found: it is not formed yet, and may be
-  // asked again.
+  // Waits for the routing. Errc::not_found: the cluster is not initialized; the call can be
+  // repeated.
   Task<Result<void>> start(int64_t deadline_ns);
-  // Asks the managers anew.
+  // Fetches the routing again.
   void refresh() { routing_.refresh(); }
-  // Whether there are chains; files cannot be made without them.
+  // Whether the cluster has chains. Without chains, files cannot be created.
   bool has_chains() const { return !routing_.routing().tables.empty(); }
-  // Bytes that wait to be written, of all files, in whole chunks.
-  uint64_t waiting_bytes() const { return (behind_.all - behind_.free.free()) * kMiB; }
-  // Why the managers do not answer; nothing while they do.
-  const std::optional<Error>& trouble() const { return routing_.trouble(); }
-  // Files that are still open are closed, with what they have; nobody learns of their errors.
+  // Dirty bytes of all files, in whole chunks.
+  uint64_t dirty_bytes() const {
+    return (behind_.capacity_mib - behind_.free_mib.available()) * kMiB;
+  }
+  // The last error of the managers; none while they answer.
+  const std::optional<Error>& manager_error() const { return routing_.last_error(); }
+  // Closes all open files and drops their errors.
   Task<void> close();
 
-  // Why what this client does under a lock may no longer be done: it could not keep the lock of a
-  // file that is still open, and another may have it by now.
+  // Set if a lock of an open file was lost: this client could not renew it in time, and another
+  // owner may hold it. Work under that lock must stop.
   std::optional<Error> lost_lock();
 
-  meta::MetaClient& names() { return names_; }
+  meta::MetaClient& metadata() { return metadata_; }
   Loop& loop() { return context_.loop; }
 
-  // `rights`: meta::kMayRead, kMayWrite. What is open for writing is to be closed.
-  Task<Result<std::shared_ptr<File>>> open(meta::Caller caller, meta::Ref inode, uint32_t rights);
-  // The same file for reading alone, also when `file` is closed.
+  // `rights`: meta::kMayRead, kMayWrite. A file opened for writing must be closed.
+  Task<Result<std::shared_ptr<File>>> open(meta::Caller caller, meta::InodeRef inode,
+                                           uint32_t rights);
+  // A read-only view of the same file; usable even after `file` is closed.
   std::shared_ptr<File> reader(const File& file);
-  // Makes the file, or opens the one that is there (unless `make.exclusive`).
-  Task<Result<std::shared_ptr<File>>> create(meta::Caller caller, meta::Ref dir, std::string name,
-                                             meta::Names::Make make);
-  // The inode as it is for everybody, with what was written here.
-  Task<Result<meta::Seen>> look(meta::Ref inode);
-  // What was written here counts for whoever reads here, before others are told.
-  void add_written(meta::Inode& inode) const;
-  // The session has nothing to tell any more: the servers hear of that with the next ones.
-  void end_session(meta::Names::Ended ended);
-  // Something that was acknowledged is lost: who has the inode open learns of it from the next
-  // fsync(2), or who opens it next (client/error_seq.h). It is logged.
-  void report(meta::InodeId inode, Error error);
-  // All that was changed by names is durable; or the newest error of any inode that the cursor was
-  // not told of (syncfs(2)).
-  Task<Result<void>> sync_names(ErrorSeq::Cursor& told);
-  ErrorSeq::Cursor cursor() const { return errors_.open(); }
-  // What all that have the inode open share; lives as long as anybody holds it, or it has to tell.
+  // Creates the file, or opens the existing one (unless `make.exclusive`).
+  Task<Result<std::shared_ptr<File>>> create(meta::Caller caller, meta::InodeRef dir,
+                                             std::string name, meta::Namespace::CreateOptions make);
+  // The current attributes, including what was written here.
+  Task<Result<meta::InodeView>> stat(meta::InodeRef inode);
+  // Adds unreported local writes to the attributes, so that readers here see them.
+  void apply_local_writes(meta::Inode& inode) const;
+  // Ends a session that has no length to report; sent with the next batch.
+  void end_session(meta::Namespace::EndedSession ended);
+  // Records that acknowledged data or metadata of the inode was lost, and logs it. The next
+  // fsync(2) of each opener reports it (client/error_seq.h).
+  void report_lost(meta::InodeId inode, Error error);
+  // Makes all metadata changes durable. Returns the newest error of any inode that the cursor has
+  // not seen, as syncfs(2) does.
+  Task<Result<void>> sync_metadata(ErrorSeq::Cursor& cursor);
+  ErrorSeq::Cursor cursor() const { return errors_.sample(); }
+  // State shared by all openers of the inode. It lives while somebody holds it or it has something
+  // to report.
   std::shared_ptr<InodeState> state_of(meta::InodeId inode);
-  // How much room files have in all, and how much of it is left; some seconds old.
+  // Total and free space for files; may be some seconds old.
   struct Space {
     uint64_t total = 0;  // bytes
     uint64_t free = 0;
   };
   Task<Result<Space>> space();
-  // Those of a file's stripe, in order. Waits for a table that is not known yet.
+  // The chains of a stripe, in order. Waits for a chain table that is not known yet.
   Task<Result<std::vector<cluster::ChainId>>> chains_of(const meta::Layout& layout);
 
  private:
   friend class File;
-  Task<Result<std::shared_ptr<File>>> opened(meta::Seen seen,
-                                             std::optional<meta::SessionId> session);
-  Task<void> keep_telling();
-  Task<void> keep_syncing();
-  Task<void> keep_locks();
-  Task<void> tell_ended();
+  Task<Result<std::shared_ptr<File>>> make_file(meta::InodeView view,
+                                                std::optional<meta::SessionId> session);
+  Task<void> run_length_reports();
+  Task<void> run_metadata_syncs();
+  Task<void> run_lock_renewals();
+  Task<void> report_ended_sessions();
   std::vector<std::shared_ptr<File>> writers() const;
   void drop_states();
 
   rpc::ClientContext& context_;
-  cluster::RoutingCopy routing_;
-  chain::Client storage_;
-  meta::MetaClient names_;
+  cluster::RoutingCache routing_;
+  chain::ChainClient storage_;
+  meta::MetaClient metadata_;
   cluster::ManagerClient managers_;
   Space space_;
-  std::optional<int64_t> space_ns_;  // when it was told
+  std::optional<int64_t> space_ns_;  // when `space_` was fetched
   WriteBehind::Shared behind_;
   bool started_ = false;
   // By inode and session.
   std::map<std::pair<meta::InodeId, uint64_t>, std::weak_ptr<File>> writers_;
-  std::map<uint64_t, std::weak_ptr<File>> locked_;  // by the lock's owner
+  std::map<uint64_t, std::weak_ptr<File>> locked_;  // by the owner of the lock
   std::unordered_map<meta::InodeId, std::shared_ptr<InodeState>> states_;
-  ErrorSeq errors_;                        // of all inodes
-  std::vector<meta::Names::Ended> ended_;  // sessions that nobody was told of
+  ErrorSeq errors_;                                   // of all inodes
+  std::vector<meta::Namespace::EndedSession> ended_;  // ended sessions that were not reported yet
   Gate gate_;
 };
 

@@ -1,5 +1,5 @@
-// What all open files of an inode share in one client (client/file_system.h), and what is left of
-// it when they are closed: what fsync(2) has to ask about, whoever calls it.
+// State of an inode that all its open files in one client share (client/file_system.h), and that
+// outlives them: what fsync(2) must still check.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace ff::client {
 
-// Verifiers of what chains have acknowledged, but not yet said to be durable. They stay until a
-// sync that began after them has ended well: whoever else syncs meanwhile asks for them again.
-class Unsynced {
+// Verifiers of writes that chains acknowledged but did not sync yet. An entry stays until a sync
+// that started after it succeeds, so that concurrent syncs check it, too.
+class UnsyncedWrites {
  public:
   bool empty() const { return chains_.empty(); }
-  // How many writes there were; those of which a sync that begins now can speak.
+  // The number of writes so far; a sync that starts now covers them.
   uint64_t count() const { return count_; }
   void add(cluster::ChainId chain, uint64_t verifier) { chains_[chain][verifier] = ++count_; }
   std::vector<cluster::ChainId> chains() const {
@@ -25,9 +25,9 @@ class Unsynced {
     for (const auto& [chain, verifiers] : chains_) all.push_back(chain);
     return all;
   }
-  // A sync that began behind `count` writes has ended with this verifier. False: it does not speak
-  // of all of them, some are lost. They are forgotten, too: who is told of it sees to that.
-  bool synced(cluster::ChainId chain, uint64_t verifier, uint64_t count) {
+  // Handles a sync that started after `count` writes and returned `verifier`. False: the chain has
+  // lost some of these writes. Their entries are removed in any case; the caller reports the loss.
+  bool on_sync(cluster::ChainId chain, uint64_t verifier, uint64_t count) {
     const auto found = chains_.find(chain);
     if (found == chains_.end()) return true;
     const bool kept = std::erase_if(found->second, [&](const auto& one) {
@@ -39,14 +39,15 @@ class Unsynced {
   }
 
  private:
-  std::map<cluster::ChainId, std::map<uint64_t, uint64_t>> chains_;  // the last write of each
+  // number of the last write, by chain and verifier
+  std::map<cluster::ChainId, std::map<uint64_t, uint64_t>> chains_;
   uint64_t count_ = 0;
 };
 
 struct InodeState {
   ErrorSeq errors = {};
-  Unsynced unsynced = {};
-  std::optional<int64_t> left_ns = {};  // since when no file of it is open
+  UnsyncedWrites unsynced = {};
+  std::optional<int64_t> idle_since_ns = {};  // since when no file of the inode is open
 };
 
 }  // namespace ff::client

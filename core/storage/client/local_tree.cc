@@ -1,4 +1,4 @@
-// local_tree.cc: the Disk's calls as a Tree's.
+// local_tree.cc: FileTree on top of a Disk.
 #include "storage/client/local_tree.h"
 
 #include <algorithm>
@@ -13,23 +13,23 @@ namespace ff::client {
 
 namespace {
 
-constexpr uint64_t kNoteMax = 4096;
+constexpr uint64_t kResumePointMax = 4096;
 constexpr int kLinksFollowed = 40;
 
-Node node_of_file(const io::FileInfo& info) {
-  Node node{.id = info.inode,
-            .size = info.size,
-            .mode = info.mode,
-            .uid = info.uid,
-            .gid = info.gid,
-            .mtime_ns = info.mtime_ns};
+FileStat stat_of_file(const io::FileInfo& info) {
+  FileStat stat{.id = info.inode,
+                .size = info.size,
+                .mode = info.mode,
+                .uid = info.uid,
+                .gid = info.gid,
+                .mtime_ns = info.mtime_ns};
   switch (info.kind) {
-    case io::FileKind::regular: node.kind = meta::Kind::file; break;
-    case io::FileKind::directory: node.kind = meta::Kind::directory; break;
-    case io::FileKind::symlink: node.kind = meta::Kind::symlink; break;
-    case io::FileKind::other: node.kind = meta::Kind::fifo; break;
+    case io::FileKind::regular: stat.kind = meta::Kind::file; break;
+    case io::FileKind::directory: stat.kind = meta::Kind::directory; break;
+    case io::FileKind::symlink: stat.kind = meta::Kind::symlink; break;
+    case io::FileKind::other: stat.kind = meta::Kind::fifo; break;
   }
-  return node;
+  return stat;
 }
 
 class LocalFile final : public OpenFile {
@@ -44,15 +44,14 @@ class LocalFile final : public OpenFile {
   uint64_t unit() const override { return unit_; }
 
   Task<Result<uint64_t>> read(uint64_t offset, ByteSpan into) override {
-    // What is in memory is the fastest; where one stretch is not, the next ones are not looked for.
+    // Cached data is the fastest. After a miss, the next reads skip the cache lookup.
     if (uncached_ == 0) {
       FF_CO_TRY(const bool there, file_->read_cached(into, offset));
       if (there) co_return uint64_t{into.size()};
       uncached_ = kUncached;
     }
     uncached_--;
-    auto reading = queue_.read(*file_, into, offset);
-    FF_CO_TRY(const size_t got, co_await std::move(reading));
+    FF_CO_TRY(const size_t got, co_await queue_.read(*file_, into, offset));
     co_return uint64_t{got};
   }
 
@@ -61,31 +60,26 @@ class LocalFile final : public OpenFile {
   }
 
   Task<Result<void>> write(uint64_t offset, ByteSpan buffer, uint64_t size) override {
-    uncached_ = UINT64_MAX;  // read back from the disk
+    uncached_ = UINT64_MAX;  // verification must read the disk
     uint64_t padded = size;
     if (file_->direct()) {
       padded = align_up(size, io::kDirectAlign);
       std::ranges::fill(buffer.subspan(size, padded - size), std::byte{0});
     }
-    auto writing = queue_.write(*file_, buffer.first(padded), offset);
-    co_return co_await std::move(writing);
+    co_return co_await queue_.write(*file_, buffer.first(padded), offset);
   }
 
-  // Writes that lengthen a file, or find no room yet, go one after the other.
-  Task<Result<void>> prepare(uint64_t size, bool all) override {
+  // The file system serializes writes that extend a file or allocate space.
+  Task<Result<void>> preallocate(uint64_t size, bool all) override {
     if (all) FF_CO_TRY(file_->reserve(0, size));
     co_return file_->truncate(size);
   }
-  bool keeps_holes() const override { return true; }
-  Task<Result<void>> sync() override {
-    auto syncing = queue_.sync(*file_);
-    co_return co_await std::move(syncing);
-  }
+  bool supports_holes() const override { return true; }
+  Task<Result<void>> sync() override { co_return co_await queue_.sync(*file_); }
   Task<Result<void>> finish(uint64_t length) override {
-    // The last write was of whole pages.
+    // The last write was padded to whole pages.
     FF_CO_TRY(file_->truncate(length));
-    auto syncing = queue_.sync(*file_);
-    co_return co_await std::move(syncing);
+    co_return co_await queue_.sync(*file_);
   }
   Task<Result<void>> close() override { co_return Result<void>(); }
 
@@ -95,28 +89,28 @@ class LocalFile final : public OpenFile {
   std::unique_ptr<io::File> file_;
   io::AsyncQueue& queue_;
   const uint64_t unit_;
-  uint64_t uncached_ = 0;  // reads that go to the disk without looking
+  uint64_t uncached_ = 0;  // reads that skip the cache lookup
 };
 
-std::string note_path(const std::string& path) { return path + ".note"; }
+std::string resume_point_path(const std::string& path) { return path + ".note"; }
 
 }  // namespace
 
-Task<Result<std::optional<Node>>> LocalTree::look(std::string path, bool follow) {
+Task<Result<std::optional<FileStat>>> LocalTree::stat(std::string path, bool follow) {
   for (int links = 0; links <= kLinksFollowed; links++) {
     auto info = disk_.info(path);
-    if (!info && info.error().sys == ENOENT) co_return std::optional<Node>();
+    if (!info && info.error().sys == ENOENT) co_return std::optional<FileStat>();
     if (!info) co_return std::move(info).error();
-    Node node = node_of_file(*info);
-    if (!node.is(meta::Kind::symlink)) co_return std::optional(std::move(node));
-    FF_CO_TRY(node.target, disk_.read_symlink(path));
-    if (!follow) co_return std::optional(std::move(node));
-    path = node.target.starts_with('/') ? node.target : io::join(io::parent(path), node.target);
+    FileStat stat = stat_of_file(*info);
+    if (!stat.is(meta::Kind::symlink)) co_return std::optional(std::move(stat));
+    FF_CO_TRY(stat.target, disk_.read_symlink(path));
+    if (!follow) co_return std::optional(std::move(stat));
+    path = stat.target.starts_with('/') ? stat.target : io::join(io::parent(path), stat.target);
   }
   co_return errno_error(ELOOP, printable(path));
 }
 
-Task<Result<std::vector<Tree::Entry>>> LocalTree::list(std::string dir, std::string after) {
+Task<Result<std::vector<FileTree::Entry>>> LocalTree::list(std::string dir, std::string after) {
   std::vector<Entry> entries;
   if (!after.empty()) co_return entries;
   FF_CO_TRY(auto listed, disk_.list(dir));
@@ -124,19 +118,19 @@ Task<Result<std::vector<Tree::Entry>>> LocalTree::list(std::string dir, std::str
   co_return entries;
 }
 
-Task<Result<std::unique_ptr<OpenFile>>> LocalTree::open(std::string path, Node) {
-  FF_CO_TRY(auto file, disk_.open(path, {.access = io::Access::read, .direct = true}));
+Task<Result<std::unique_ptr<OpenFile>>> LocalTree::open(std::string path, FileStat) {
+  FF_CO_TRY(auto file, disk_.open(path, {.access = io::AccessMode::read, .direct = true}));
   co_return std::make_unique<LocalFile>(std::move(file), queue_, unit_);
 }
 
 Task<Result<std::unique_ptr<OpenFile>>> LocalTree::create(std::string path, uint32_t mode,
                                                           bool keep) {
   if (!keep) {
-    // Never through a link that lies there.
+    // Never follow a symbolic link at this name.
     const auto removed = disk_.remove(path);
     if (!removed && removed.error().sys != ENOENT) co_return removed.error();
   }
-  FF_CO_TRY(auto file, disk_.open(path, {.access = io::Access::read_write,
+  FF_CO_TRY(auto file, disk_.open(path, {.access = io::AccessMode::read_write,
                                          .create = true,
                                          .exclusive = !keep,
                                          .direct = true,
@@ -146,24 +140,24 @@ Task<Result<std::unique_ptr<OpenFile>>> LocalTree::create(std::string path, uint
 }
 
 Task<Result<void>> LocalTree::make_dir(std::string path, uint32_t mode) {
-  unsettled_.insert(io::parent(path));
+  unsynced_dirs_.insert(io::parent(path));
   co_return disk_.make_dir(path, mode);
 }
 
-Task<Result<void>> LocalTree::make_link(std::string target, std::string path) {
-  unsettled_.insert(io::parent(path));
+Task<Result<void>> LocalTree::make_symlink(std::string target, std::string path) {
+  unsynced_dirs_.insert(io::parent(path));
   co_return disk_.make_symlink(target, path);
 }
 
 Task<Result<void>> LocalTree::remove(std::string path) { co_return disk_.remove(path); }
 
 Task<Result<void>> LocalTree::rename(std::string from, std::string to) {
-  unsettled_.insert(io::parent(to));
+  unsynced_dirs_.insert(io::parent(to));
   co_return disk_.rename(from, to);
 }
 
-Task<Result<void>> LocalTree::settle() {
-  for (const std::string& dir : std::exchange(unsettled_, {})) {
+Task<Result<void>> LocalTree::sync_names() {
+  for (const std::string& dir : std::exchange(unsynced_dirs_, {})) {
     FF_CO_TRY(disk_.sync_dir(dir));
   }
   co_return Result<void>();
@@ -178,15 +172,15 @@ Task<Result<void>> LocalTree::set(std::string path, Attributes attributes) {
   co_return Result<void>();
 }
 
-Task<Result<std::string>> LocalTree::note(std::string path) {
-  auto words = io::read_file(disk_, note_path(path), kNoteMax);
+Task<Result<std::string>> LocalTree::resume_point(std::string path) {
+  auto words = io::read_file(disk_, resume_point_path(path), kResumePointMax);
   if (!words && words.error().sys == ENOENT) co_return std::string();
   co_return words;
 }
 
-Task<Result<void>> LocalTree::set_note(std::string path, std::string words) {
-  if (!words.empty()) co_return io::replace_file(disk_, note_path(path), words, "ff");
-  const auto removed = disk_.remove(note_path(path));
+Task<Result<void>> LocalTree::set_resume_point(std::string path, std::string words) {
+  if (!words.empty()) co_return io::replace_file(disk_, resume_point_path(path), words, "ff");
+  const auto removed = disk_.remove(resume_point_path(path));
   if (!removed && removed.error().sys != ENOENT) co_return removed.error();
   co_return Result<void>();
 }

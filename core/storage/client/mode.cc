@@ -1,4 +1,4 @@
-// mode.cc: the grammar of chmod(1) (POSIX.1-2017, XCU), and files of accounts.
+// mode.cc: the grammar of chmod(1) (POSIX.1-2017, XCU), and the account files.
 #include "storage/client/mode.h"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace {
 constexpr uint64_t kFileMax = 16 * kMiB;
 
 Error no_mode(std::string_view text) {
-  Error error = fail(Errc::usage, "'{}' is no mode", printable(text));
-  error.hint = "As in 755, u+x, go-w or u=rwX,go=rX.";
+  Error error = fail(Errc::usage, "'{}' is not a mode", printable(text));
+  error.hint = "Examples: 755, u+x, go-w, u=rwX,go=rX.";
   return error;
 }
 
-// The bits of a class, and what the letters of a clause are for it.
+// The mask of a class, and the bits of the permission letters in it.
 struct Class {
   uint32_t all = 0;
   unsigned shift = 0;
@@ -47,7 +47,7 @@ uint32_t bits_of(char letter) {
   }
 }
 
-// The fields of a line of /etc/passwd or /etc/group: name, number, and of a user the group's.
+// The fields of a line of /etc/passwd or /etc/group: name, number, and the group of a user.
 struct Account {
   std::string name;
   uint32_t id = 0;
@@ -78,8 +78,8 @@ Result<Account> find_account(io::Disk& disk, const std::string& path, std::strin
   for (Account& account : read_accounts(disk, path)) {
     if (account.name == text) return std::move(account);
   }
-  Error error = fail(Errc::usage, "'{}' is not in {} of this machine", printable(text), path);
-  error.hint = "Give the number.";
+  Error error = fail(Errc::usage, "'{}' is not in {} on this machine", printable(text), path);
+  error.hint = "Use the number instead.";
   return error;
 }
 
@@ -128,7 +128,7 @@ Result<ModeChange> ModeChange::parse(std::string_view text, uint32_t umask) {
 }
 
 uint32_t ModeChange::apply(uint32_t mode, bool directory) const {
-  // As chmod(1): a number of at most 0777 leaves a directory's set-id bits.
+  // As in chmod(1), a number up to 0777 keeps the set-id bits of a directory.
   if (number_) return directory && *number_ <= 0777 ? (mode & 06000) | *number_ : *number_;
   for (const Clause& clause : clauses_) {
     uint32_t bits = clause.bits;
@@ -178,7 +178,7 @@ Result<Owner> parse_owner(io::Disk& disk, std::string_view text) {
   const std::string_view user = text.substr(0, colon);
   Owner owner;
   if (text.empty() || text == ":") {
-    return fail(Errc::usage, "'{}' names no owner, as USER:GROUP does", printable(text));
+    return fail(Errc::usage, "'{}' is not an owner; use USER:GROUP", printable(text));
   }
   if (!user.empty()) {
     FF_TRY(const Account account, find_account(disk, kPasswd, user));
@@ -187,7 +187,8 @@ Result<Owner> parse_owner(io::Disk& disk, std::string_view text) {
       for (const Account& known : read_accounts(disk, kPasswd)) {
         if (known.id == account.id) owner.gid = known.group;
       }
-      if (!owner.gid) return fail(Errc::usage, "user {} has no group here", printable(user));
+      if (!owner.gid)
+        return fail(Errc::usage, "user {} has no login group on this machine", printable(user));
     }
   }
   if (colon + 1 < text.size()) {
@@ -196,17 +197,17 @@ Result<Owner> parse_owner(io::Disk& disk, std::string_view text) {
   return owner;
 }
 
-Accounts::Accounts(io::Disk& disk) {
+AccountNames::AccountNames(io::Disk& disk) {
   for (Account& one : read_accounts(disk, kPasswd)) users_.push_back({one.id, std::move(one.name)});
   for (Account& one : read_accounts(disk, kGroup)) groups_.push_back({one.id, std::move(one.name)});
 }
 
-std::string Accounts::name_of(const std::vector<Known>& known, uint32_t id) {
+std::string AccountNames::name_of(const std::vector<Known>& known, uint32_t id) {
   const auto found = std::ranges::find(known, id, &Known::id);
   return found == known.end() ? fmt::to_string(id) : found->name;
 }
 
-std::string Accounts::user(uint32_t uid) const { return name_of(users_, uid); }
-std::string Accounts::group(uint32_t gid) const { return name_of(groups_, gid); }
+std::string AccountNames::user(uint32_t uid) const { return name_of(users_, uid); }
+std::string AccountNames::group(uint32_t gid) const { return name_of(groups_, gid); }
 
 }  // namespace ff::client

@@ -1,4 +1,4 @@
-// Files from and to what has no length and only goes forward: pipes.
+// Copies between files and pipes, which have no length and cannot seek.
 #pragma once
 
 #include <cstdint>
@@ -6,22 +6,23 @@
 #include <string>
 
 #include "platform/base/progress.h"
+#include "storage/client/file_tree.h"
 #include "storage/client/transfer.h"
-#include "storage/client/tree.h"
 
 namespace ff::client {
 
-// So many bytes, fewer only at the end.
+// Reads `size` bytes; returns fewer only at the end.
 using ReadSome = std::function<Task<Result<std::string>>(size_t size)>;
-// All of them.
+// Writes all bytes.
 using WriteAll = std::function<Task<Result<void>>(std::string bytes)>;
 
-// Into a file that gets its name when it is whole, as Copy's do; its length.
-Task<Result<uint64_t>> store_stream(TransferMemory& memory, Tree& to, std::string path,
-                                    uint32_t mode, ReadSome read, Progress& progress);
+// Writes the stream to a file that gets its name when it is complete, like TreeCopier. Returns the
+// length.
+Task<Result<uint64_t>> stream_to_file(TransferMemory& memory, FileTree& to, std::string path,
+                                      uint32_t mode, ReadSome read, Progress& progress);
 
-// All of an open file, in order, while what comes next is read; its length.
-Task<Result<uint64_t>> give_stream(TransferMemory& memory, OpenFile& from, WriteAll write,
-                                   Progress& progress);
+// Writes the whole file to the stream, in order and with read-ahead. Returns the length.
+Task<Result<uint64_t>> file_to_stream(TransferMemory& memory, OpenFile& from, WriteAll write,
+                                      Progress& progress);
 
 }  // namespace ff::client

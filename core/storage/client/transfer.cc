@@ -1,4 +1,4 @@
-// transfer.cc: stretches of a file, and what is known of them.
+// transfer.cc: copies ranges of a file and tracks progress.
 #include "storage/client/transfer.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@ namespace ff::client {
 
 namespace {
 
-// Between two notes of how far it is; the first comes when this much is there.
-constexpr int64_t kNoteNs = 4 * kSecond;
-constexpr uint64_t kNoteBytes = 64 * kMiB;
+// Interval between saved resume points; the first is saved after this many bytes.
+constexpr int64_t kResumePointNs = 4 * kSecond;
+constexpr uint64_t kResumePointBytes = 64 * kMiB;
 
 bool all_zero(ByteView bytes) {
   if (bytes.empty() || bytes[0] != std::byte{0}) return bytes.empty();
@@ -24,7 +24,7 @@ bool all_zero(ByteView bytes) {
 class Transfer {
  public:
   Transfer(TransferMemory& memory, OpenFile& source, OpenFile& target, std::string name,
-           TransferOptions options, Progress& progress, Cancel* cancel)
+           TransferOptions options, Progress& progress, CancellationToken* cancel)
       : memory_(memory),
         source_(source),
         target_(target),
@@ -33,38 +33,32 @@ class Transfer {
         progress_(progress),
         unit_(std::lcm(source.unit(), target.unit())),
         done_(options_.begin),
-        noted_(options_.begin),
-        noted_ns_(memory.loop().now_ns()),
+        saved_(options_.begin),
+        saved_ns_(memory.loop().now_ns()),
         group_(memory.loop(), cancel) {
     if (options_.verify) sums_.resize((options_.size + unit_ - 1) / unit_);
   }
 
   Task<Result<void>> run() {
     progress_.done += std::min(options_.begin, options_.size);
-    auto moving = move_all();
-    auto moved = co_await std::move(moving);
-    if (!moved) group_.failed(std::move(moved).error());
-    auto ending = group_.end();
-    FF_CO_TRY(co_await std::move(ending));
-    auto finishing = target_.finish(options_.size);
-    FF_CO_TRY(co_await std::move(finishing));
+    auto moved = co_await move_all();
+    if (!moved) group_.cancel_with(std::move(moved).error());
+    FF_CO_TRY(co_await group_.join());
+    FF_CO_TRY(co_await target_.finish(options_.size));
     if (!options_.verify) co_return Result<void>();
-    auto checking = check_all();
-    co_return co_await std::move(checking);
+    co_return co_await check_all();
   }
 
  private:
   Task<Result<void>> move_all() {
     uint64_t offset = options_.begin;
-    bool prepared = false;
+    bool preallocated = false;
     while (offset < options_.size && group_.ok()) {
-      auto looking = source_.next_data(offset);
-      FF_CO_TRY(io::DataRange data, co_await std::move(looking));
+      FF_CO_TRY(io::DataRange data, co_await source_.next_data(offset));
       if (data.begin == data.end || data.begin >= options_.size) data = end_of_data();
-      if (!std::exchange(prepared, true)) {
+      if (!std::exchange(preallocated, true)) {
         const bool all = data.begin == 0 && data.end >= options_.size;
-        auto preparing = target_.prepare(options_.size, all);
-        FF_CO_TRY(co_await std::move(preparing));
+        FF_CO_TRY(co_await target_.preallocate(options_.size, all));
       }
       const uint64_t begin = std::max(offset, data.begin / unit_ * unit_);
       progress_.done += begin - offset;
@@ -74,13 +68,12 @@ class Transfer {
       }
       offset = begin;
       while (offset < std::min(data.end, options_.size) && group_.ok()) {
-        auto taking = memory_.take(unit_);
-        FF_CO_TRY(auto stretch, co_await std::move(taking));
-        group_.spawn(move(offset, std::move(stretch)));
+        FF_CO_TRY(auto buffer, co_await memory_.allocate(unit_));
+        group_.spawn(move(offset, std::move(buffer)));
         offset = std::min(offset + unit_, options_.size);
         if (due()) {
-          noting_ = true;
-          group_.spawn(note());
+          saving_ = true;
+          group_.spawn(save_resume_point());
         }
       }
     }
@@ -88,25 +81,23 @@ class Transfer {
   }
   io::DataRange end_of_data() const { return {options_.size, options_.size}; }
 
-  Task<Result<void>> move(uint64_t offset, TransferMemory::Stretch stretch) {
+  Task<Result<void>> move(uint64_t offset, TransferMemory::Buffer buffer) {
     const uint64_t size = std::min(unit_, options_.size - offset);
-    auto reading = source_.read(offset, stretch.span());
-    FF_CO_TRY(const uint64_t got, co_await std::move(reading));
+    FF_CO_TRY(const uint64_t got, co_await source_.read(offset, buffer.span()));
     if (got < size) {
-      co_return fail(Errc::failed, "{}: has become shorter while it was copied", printable(name_));
+      co_return fail(Errc::failed, "{}: the file became shorter during the copy", printable(name_));
     }
-    const ByteView bytes = stretch.span().first(size);
+    const ByteView bytes = buffer.span().first(size);
     if (options_.verify) sums_[offset / unit_] = simd::crc32c(bytes);
-    if (!target_.keeps_holes() || !all_zero(bytes)) {
-      auto writing = target_.write(offset, stretch.span(), size);
-      FF_CO_TRY(co_await std::move(writing));
+    if (!target_.supports_holes() || !all_zero(bytes)) {
+      FF_CO_TRY(co_await target_.write(offset, buffer.span(), size));
     }
     progress_.done += size;
     reached(offset, offset + size);
     co_return Result<void>();
   }
 
-  // What a hole of the source reads as.
+  // Checksums of the zeros that a hole reads as.
   void zeros(uint64_t begin, uint64_t end) {
     const std::vector<std::byte> unit(std::min(unit_, end - begin));
     const uint32_t whole = simd::crc32c(unit);
@@ -117,7 +108,7 @@ class Transfer {
     }
   }
 
-  // [begin, end) is there.
+  // [begin, end) is complete.
   void reached(uint64_t begin, uint64_t end) {
     ahead_[begin] = end;
     while (!ahead_.empty() && ahead_.begin()->first == done_) {
@@ -127,55 +118,51 @@ class Transfer {
   }
 
   bool due() const {
-    if (!options_.note || noting_ || done_ - noted_ < kNoteBytes) return false;
-    return noted_ == options_.begin || memory_.loop().now_ns() - noted_ns_ >= kNoteNs;
+    if (!options_.on_resume_point || saving_ || done_ - saved_ < kResumePointBytes) return false;
+    return saved_ == options_.begin || memory_.loop().now_ns() - saved_ns_ >= kResumePointNs;
   }
-  Task<Result<void>> note() {
+  Task<Result<void>> save_resume_point() {
     const uint64_t done = done_ / unit_ * unit_;
-    auto syncing = target_.sync();
-    auto synced = co_await std::move(syncing);
+    auto synced = co_await target_.sync();
     if (synced) {
-      auto noting = options_.note(done);
-      synced = co_await std::move(noting);
+      synced = co_await options_.on_resume_point(done);
     }
-    noting_ = false;
-    noted_ = done;
-    noted_ns_ = memory_.loop().now_ns();
+    saving_ = false;
+    saved_ = done;
+    saved_ns_ = memory_.loop().now_ns();
     co_return synced;
   }
 
   Task<Result<void>> check_all() {
     progress_.total += options_.size;
-    Cancel* const cancel = co_await current_cancel();
-    Group group(memory_.loop(), cancel);
+    CancellationToken* const cancel = co_await current_cancellation();
+    FailFastGroup group(memory_.loop(), cancel);
     Result<void> failed;
     for (uint64_t offset = 0; offset < options_.size && group.ok(); offset += unit_) {
-      auto taking = memory_.take(unit_);
-      auto stretch = co_await std::move(taking);
-      if (!stretch) {
-        group.failed(std::move(stretch).error());
+      auto buffer = co_await memory_.allocate(unit_);
+      if (!buffer) {
+        group.cancel_with(std::move(buffer).error());
         break;
       }
-      group.spawn(check(offset, std::move(*stretch)));
+      group.spawn(check(offset, std::move(*buffer)));
     }
-    auto ending = group.end();
-    co_return co_await std::move(ending);
+    co_return co_await group.join();
   }
 
-  Task<Result<void>> check(uint64_t offset, TransferMemory::Stretch stretch) {
+  Task<Result<void>> check(uint64_t offset, TransferMemory::Buffer buffer) {
     const uint64_t size = std::min(unit_, options_.size - offset);
     auto& sum = sums_[offset / unit_];
-    if (!sum) {  // a hole, or of an earlier run
-      auto reading = source_.read(offset, stretch.span());
-      FF_CO_TRY(const uint64_t got, co_await std::move(reading));
-      sum = simd::crc32c(stretch.span().first(std::min(got, size)));
+    if (!sum) {  // a hole, or copied by an earlier run
+      FF_CO_TRY(const uint64_t got, co_await source_.read(offset, buffer.span()));
+      sum = simd::crc32c(buffer.span().first(std::min(got, size)));
     }
-    auto reading = target_.read(offset, stretch.span());
-    FF_CO_TRY(const uint64_t got, co_await std::move(reading));
-    if (simd::crc32c(stretch.span().first(std::min(got, size))) != *sum) {
-      Error error = fail(Errc::corrupt, "{}: the copy differs somewhere from byte {} to {}",
-                         printable(name_), offset, offset + size);
-      error.hint = std::string("Copy it again; if it happens again, check the memory.");
+    FF_CO_TRY(const uint64_t got, co_await target_.read(offset, buffer.span()));
+    if (simd::crc32c(buffer.span().first(std::min(got, size))) != *sum) {
+      Error error =
+          fail(Errc::corrupt, "{}: the copy differs from the source between bytes {} and {}",
+               printable(name_), offset, offset + size);
+      error.hint =
+          std::string("Copy it again. If it happens again, test the memory of this machine.");
       co_return error;
     }
     progress_.done += size;
@@ -190,12 +177,12 @@ class Transfer {
   Progress& progress_;
   const uint64_t unit_;
   std::vector<std::optional<uint32_t>> sums_;  // CRC32C, by unit
-  uint64_t done_;                              // all before is there
-  std::map<uint64_t, uint64_t> ahead_;         // further stretches that are
-  uint64_t noted_;
-  int64_t noted_ns_;
-  bool noting_ = false;
-  Group group_;
+  uint64_t done_;                              // everything before is complete
+  std::map<uint64_t, uint64_t> ahead_;         // complete ranges behind it
+  uint64_t saved_;
+  int64_t saved_ns_;
+  bool saving_ = false;
+  FailFastGroup group_;
 };
 
 }  // namespace
@@ -203,26 +190,25 @@ class Transfer {
 TransferMemory::TransferMemory(Loop& loop, ByteSpan arena, uint64_t bytes)
     : loop_(loop), memory_(arena), units_(std::max<size_t>(1, bytes / kMiB)), free_(loop, units_) {}
 
-Task<Result<TransferMemory::Stretch>> TransferMemory::take(uint64_t size) {
+Task<Result<TransferMemory::Buffer>> TransferMemory::allocate(uint64_t size) {
   const size_t units = std::clamp<size_t>(size / kMiB, 1, units_);
-  auto taking = free_.take(units);
-  FF_CO_TRY(auto hold, co_await std::move(taking));
-  co_return Stretch{.hold = std::move(hold), .memory = memory_.take(size)};
+  FF_CO_TRY(auto hold, co_await free_.acquire(units));
+  co_return Buffer{.hold = std::move(hold), .memory = memory_.allocate(size)};
 }
 
-void Group::failed(Error error) {
+void FailFastGroup::cancel_with(Error error) {
   if (error_) return;
   error_ = std::move(error);
-  // The others need not go on.
-  scope_.cancel().request(*error_);
+  // Cancel the other tasks.
+  scope_.cancellation().request(*error_);
 }
 
-Task<void> Group::run(Group& group, Task<Result<void>> task) {
-  auto done = co_await std::move(task).under(group.scope_.cancel());
-  if (!done) group.failed(std::move(done).error());
+Task<void> FailFastGroup::run(FailFastGroup& group, Task<Result<void>> task) {
+  auto done = co_await std::move(task).with_cancellation(group.scope_.cancellation());
+  if (!done) group.cancel_with(std::move(done).error());
 }
 
-Task<Result<void>> Group::end() {
+Task<Result<void>> FailFastGroup::join() {
   co_await gate_.wait_empty();
   if (error_) co_return *error_;
   co_return Result<void>();
@@ -230,10 +216,9 @@ Task<Result<void>> Group::end() {
 
 Task<Result<void>> transfer(TransferMemory& memory, OpenFile& source, OpenFile& target,
                             std::string name, TransferOptions options, Progress& progress) {
-  Cancel* const cancel = co_await current_cancel();
+  CancellationToken* const cancel = co_await current_cancellation();
   Transfer moving(memory, source, target, std::move(name), std::move(options), progress, cancel);
-  auto running = moving.run();
-  co_return co_await std::move(running);
+  co_return co_await moving.run();
 }
 
 }  // namespace ff::client

@@ -1,5 +1,4 @@
-// The bytes of one file from one end to the other: several stretches under way at once, in memory
-// that all files of a copy share.
+// Copies the bytes of one file: several ranges at once, in buffers that all files of a copy share.
 #pragma once
 
 #include <cstdint>
@@ -12,61 +11,62 @@
 #include "platform/base/gate.h"
 #include "platform/base/progress.h"
 #include "platform/base/wait.h"
-#include "storage/chain/memory.h"
-#include "storage/client/tree.h"
+#include "storage/chain/buffer_pool.h"
+#include "storage/client/file_tree.h"
 
 namespace ff::client {
 
-// Memory for stretches, of which there is never more than its bound. Outlives what is taken.
+// A bounded pool of buffers. Outlives all buffers.
 class TransferMemory {
  public:
-  // `arena`: as FileSystem's; may be empty.
+  // `arena`: as in FileSystem; may be empty. `bytes`: the bound.
   TransferMemory(Loop& loop, ByteSpan arena, uint64_t bytes);
 
-  struct Stretch {
-    Semaphore::Hold hold;
-    chain::Memory::Bytes memory;
+  struct Buffer {
+    Semaphore::Permit hold;
+    chain::BufferPool::Buffer memory;
     ByteSpan span() const { return memory.span(); }
   };
-  // What is larger than the bound comes alone.
-  Task<Result<Stretch>> take(uint64_t size);
+  // Waits for free memory. A buffer larger than the bound waits until it is the only one.
+  Task<Result<Buffer>> allocate(uint64_t size);
   Loop& loop() { return loop_; }
 
  private:
   Loop& loop_;
-  chain::Memory memory_;
+  chain::BufferPool memory_;
   const size_t units_;
   Semaphore free_;  // MiB
 };
 
 struct TransferOptions {
-  uint64_t size = 0;    // of the source
-  uint64_t begin = 0;   // what lies before is there already; a multiple of the units
-  bool verify = false;  // read back and compared at the end
-  // Told now and then how much from the beginning is there, and durable.
-  std::function<Task<Result<void>>(uint64_t done)> note = {};
+  uint64_t size = 0;    // size of the source file
+  uint64_t begin = 0;   // start here, a multiple of both units; earlier bytes exist already
+  bool verify = false;  // read the target back and compare
+  // Called from time to time with the length of the prefix that is complete and durable.
+  std::function<Task<Result<void>>(uint64_t done)> on_resume_point = {};
 };
 
-// Copies `source` to `target` and finishes that. Errc::corrupt: what was read back is not what was
-// written. `name`: of the file, for errors.
+// Copies `source` to `target` and finishes `target`. Errc::corrupt: the target reads back
+// differently. `name`: the file name, for errors.
 Task<Result<void>> transfer(TransferMemory& memory, OpenFile& source, OpenFile& target,
                             std::string name, TransferOptions options, Progress& progress);
 
-// The first error of tasks that work on one thing, and that they are to end.
-class Group {
+// Runs tasks in parallel. The first error cancels the others.
+class FailFastGroup {
  public:
-  // Those of the group end with the task that makes it: `cancel` is that task's, may be null.
-  Group(Loop& loop, Cancel* cancel) : gate_(loop), scope_(loop, cancel, INT64_MAX, "") {}
+  // `cancel`: cancels the tasks, too; usually that of the task that creates the group. May be null.
+  FailFastGroup(Loop& loop, CancellationToken* cancel)
+      : gate_(loop), scope_(loop, cancel, INT64_MAX, "") {}
 
   bool ok() const { return !error_; }
-  void failed(Error error);
+  void cancel_with(Error error);
   void spawn(Task<Result<void>> task) { gate_.spawn(run(*this, std::move(task))); }
-  // All have ended; the first error.
-  Task<Result<void>> end();
+  // Waits for all tasks and returns the first error.
+  Task<Result<void>> join();
   size_t running() const { return gate_.running(); }
 
  private:
-  static Task<void> run(Group& group, Task<Result<void>> task);
+  static Task<void> run(FailFastGroup& group, Task<Result<void>> task);
 
   std::optional<Error> error_;
   Gate gate_;

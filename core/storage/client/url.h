@@ -1,6 +1,5 @@
-// Where a file is, as users write it: `ff://host:port[,host:port...]/path` names a cluster and a
-// path in it, `ff:///path` a path in the cluster that is meant anyway. Paths are bytes: nothing in
-// them is decoded.
+// URLs of files: `ff://host:port[,host:port...]/path` names a cluster and a path in it,
+// `ff:///path` a path in the default cluster. Paths are bytes; nothing is decoded.
 #pragma once
 
 #include <string>
@@ -13,21 +12,21 @@
 namespace ff::client {
 
 struct Url {
-  std::vector<net::Address> servers;  // none: the cluster that is meant anyway
-  std::string path;                   // begins with '/'
+  std::vector<net::Address> servers;  // empty: the default cluster
+  std::string path;                   // starts with '/'
 };
 
 constexpr std::string_view kUrlScheme = "ff://";
 bool is_url(std::string_view text);
-// Errc::usage: not one that is_url(), or with a server that parse_address() refuses.
+// Errc::usage: is_url() is false, or parse_address() rejects a server.
 Result<Url> parse_url(std::string_view text);
-// The same, and plain paths, which begin with '/'.
+// Accepts plain absolute paths, too.
 Result<Url> parse_cluster_path(std::string_view text);
 
-// Of a path as a user gave it, with or without slashes at its end: "a/b/" -> "b", "/" -> "".
-std::string last_name(std::string_view path);
+// The last component of a path, ignoring slashes at the end: "a/b/" -> "b", "/" -> "".
+std::string last_component(std::string_view path);
 
-// The error, saying which path of the user's it is about: servers know last names and numbers only.
-Error at_path(std::string_view path, Error error);
+// The error with the path that the user gave: servers know only last names and inode numbers.
+Error with_path(std::string_view path, Error error);
 
 }  // namespace ff::client

@@ -1,5 +1,5 @@
-// Going through the names of a cluster: to what a path names, over the entries of a directory page
-// by page, and over whole trees. However much there is, a page for each level is in memory.
+// Resolves paths, lists directories page by page, and walks trees in a cluster. Memory: one page
+// per level, however large the tree is.
 #pragma once
 
 #include <cstdint>
@@ -11,73 +11,77 @@
 
 namespace ff::client {
 
-// What a path names. Errors name the path.
-Task<Result<meta::Seen>> find(meta::MetaClient& names, meta::Caller caller, std::string path,
-                              bool follow);
+// Resolves a path. Errors name the path.
+Task<Result<meta::InodeView>> resolve_path(meta::MetaClient& metadata, meta::Caller caller,
+                                           std::string path, bool follow);
 
-// A name in a directory, which may be there or not.
-struct Place {
-  meta::Seen dir;
+// A directory and a name in it, which may not exist.
+struct ResolvedName {
+  meta::InodeView dir;
   std::string name;
-  std::optional<meta::Seen> found;
+  std::optional<meta::InodeView> found;
 };
-// Errc::usage for a path that names no entry: the root, or one that ends in "." or "..".
-Task<Result<Place>> find_place(meta::MetaClient& names, meta::Caller caller, std::string path);
+// Errc::usage: the path names no directory entry, as the root and paths ending in "." or ".." do.
+Task<Result<ResolvedName>> resolve_name(meta::MetaClient& metadata, meta::Caller caller,
+                                        std::string path);
 
-// PATH + "/" + NAME, without doubling slashes.
-std::string below(std::string_view path, std::string_view name);
+// Joins PATH and NAME without doubling slashes.
+std::string join_path(std::string_view path, std::string_view name);
 
-// The entries of one directory, in order of their bytes. Owned by one task.
-class Listing {
+// Lists one directory in byte order. Owned by one task.
+class DirLister {
  public:
-  Listing(meta::MetaClient& names, meta::Caller caller, meta::Ref dir, bool with_inodes);
+  DirLister(meta::MetaClient& metadata, meta::Caller caller, meta::InodeRef dir, bool with_inodes);
 
-  // Nothing: there are no more.
-  Task<Result<std::optional<meta::MetaClient::Listed>>> next();
+  // None: no more entries.
+  Task<Result<std::optional<meta::MetaClient::DirEntry>>> next();
 
  private:
-  meta::MetaClient& names_;
+  meta::MetaClient& metadata_;
   const meta::Caller caller_;
-  const meta::Ref dir_;
+  const meta::InodeRef dir_;
   const bool with_inodes_;
-  meta::MetaClient::Page page_;
+  meta::MetaClient::DirPage page_;
   size_t at_ = 0;
   std::string after_;
 };
 
-// All that is below a directory, each directory before what it holds. Owned by one task.
-class TreeWalk {
+// Walks everything below a directory, each directory before its contents, like fts(3). Owned by one
+// task.
+class TreeWalker {
  public:
   struct Step {
     enum class Kind : uint8_t {
       entry,
-      left,    // a directory of which all has been told
-      failed,  // a directory that cannot be read (further)
+      directory_end,  // all entries of a directory were returned
+      failed,         // a directory could not be read (completely)
     };
     Kind kind = Kind::entry;
     std::string path;
-    size_t depth = 0;                          // of what lies in the directory itself: 1
-    std::optional<meta::Seen> seen = {};       // of an entry, unless its directory keeps it back
+    size_t depth = 0;  // 1 for entries of the top directory
+    // of an entry; none: the directory does not permit it
+    std::optional<meta::InodeView> view = {};
     meta::Kind inode_kind = meta::Kind::file;  // of an entry
     std::optional<Error> error = {};           // failed
   };
-  TreeWalk(meta::MetaClient& names, meta::Caller caller, std::string path, meta::Seen top);
+  TreeWalker(meta::MetaClient& metadata, meta::Caller caller, std::string path,
+             meta::InodeView top);
 
-  // Nothing: it is over.
+  // None: the walk is complete.
   Task<Result<std::optional<Step>>> next();
 
  private:
   struct Level {
     std::string path;
-    meta::Seen dir;
-    Listing listing;
+    meta::InodeView dir;
+    DirLister listing;
   };
-  void enter(std::string path, meta::Seen dir);
+  void enter(std::string path, meta::InodeView dir);
 
-  meta::MetaClient& names_;
+  meta::MetaClient& metadata_;
   const meta::Caller caller_;
   std::vector<Level> levels_;
-  std::optional<Step> entering_;  // a directory that was told and comes next
+  std::optional<Step> entering_;  // the directory to descend into next
 };
 
 }  // namespace ff::client

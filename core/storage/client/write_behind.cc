@@ -1,5 +1,4 @@
-// write_behind.cc: buffers of at most a chunk, each a run of bytes without a gap; what could not be
-// written, as runs in the memory of its chunk.
+// write_behind.cc: a buffer holds one contiguous range of a chunk; a failed chunk holds several.
 #include "storage/client/write_behind.h"
 
 #include <algorithm>
@@ -12,36 +11,36 @@ namespace ff::client {
 
 namespace {
 
-// The file is gone, or its writer has no right to it: there is no use in another attempt.
-bool is_for_good(const Error& error) {
+// The file is removed or the writer has no right to it: retrying is useless.
+bool is_permanent(const Error& error) {
   if (error.sys == ESTALE || error.sys == ENOENT || error.sys == EACCES) return true;
   return error.code == Errc::stale || error.code == Errc::refused || error.code == Errc::usage;
 }
 
 }  // namespace
 
-// Of a chunk, as long as all of its memory: the newest bytes that could not be written.
-struct WriteBehind::Kept {
-  Kept(Shared& of, size_t mib) : shared(of), units(mib) { shared.kept += units; }
-  ~Kept() { shared.kept -= units; }
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
+// The newest bytes of a chunk that could not be written; memory for the whole chunk.
+struct WriteBehind::FailedChunk {
+  FailedChunk(Shared& of, size_t mib) : shared(of), units(mib) { shared.failed_mib += units; }
+  ~FailedChunk() { shared.failed_mib -= units; }
+  FailedChunk(const FailedChunk&) = delete;
+  FailedChunk& operator=(const FailedChunk&) = delete;
 
   Shared& shared;
   const size_t units;
-  chain::Memory::Bytes memory = {};
-  Semaphore::Hold hold = {};
-  std::map<uint64_t, uint64_t> runs = {};  // in the file: begin and end
+  chain::BufferPool::Buffer memory = {};
+  Semaphore::Permit hold = {};
+  std::map<uint64_t, uint64_t> runs = {};  // begin and end, offsets in the file
   Error why = {};
-  bool trying = false;
+  bool retrying = false;
 };
 
 WriteBehind::Shared::Shared(Loop& loop, ByteSpan arena, uint64_t mib, Metrics& metrics)
     : memory(arena),
-      all(mib),
-      free(loop, mib),
-      lost(metrics.counter("ff_client_lost_bytes_total",
-                           "Bytes that were written and that storage never took")) {}
+      capacity_mib(mib),
+      free_mib(loop, mib),
+      lost_bytes(metrics.counter("ff_client_lost_bytes_total",
+                                 "Written bytes that storage never accepted")) {}
 
 WriteBehind::WriteBehind(Loop& loop, Shared& shared, ErrorSeq& errors, const meta::Inode& inode,
                          Write write)
@@ -56,17 +55,15 @@ WriteBehind::WriteBehind(Loop& loop, Shared& shared, ErrorSeq& errors, const met
       gate_(loop) {}
 
 Task<Result<void>> WriteBehind::add(uint64_t offset, ByteView from,
-                                    std::shared_ptr<const void> keeper, bool must) {
-  if (!kept_.empty() && !must) {
-    auto trying = flush(Again::if_due);
-    FF_CO_TRY(co_await std::move(trying));
-    if (auto still = trouble()) co_return std::move(*still);
+                                    std::shared_ptr<const void> owner, bool force) {
+  if (!failed_chunks_.empty() && !force) {
+    FF_CO_TRY(co_await flush(Retry::if_due));
+    if (auto still = error()) co_return std::move(*still);
   }
   while (!from.empty()) {
     const uint64_t chunk = offset / chunk_size_;
     const uint64_t size = std::min<uint64_t>(from.size(), (chunk + 1) * chunk_size_ - offset);
-    auto adding = add_to(chunk, offset, from.first(size), keeper);
-    FF_CO_TRY(co_await std::move(adding));
+    FF_CO_TRY(co_await add_to(chunk, offset, from.first(size), owner));
     offset += size;
     from = from.subspan(size);
   }
@@ -74,7 +71,7 @@ Task<Result<void>> WriteBehind::add(uint64_t offset, ByteView from,
 }
 
 Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView from,
-                                       std::shared_ptr<const void> keeper) {
+                                       std::shared_ptr<const void> owner) {
   const uint64_t at = offset - chunk * chunk_size_;
   if (const auto found = buffers_.find(chunk); found != buffers_.end()) {
     Buffer& buffer = found->second;
@@ -84,17 +81,15 @@ Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView
       if (at + from.size() == chunk_size_) start(found);
       co_return Result<void>();
     }
-    start(found);  // elsewhere in the chunk: what is there goes first
+    start(found);  // not contiguous: write the buffer first
   }
-  std::optional<Semaphore::Hold> hold = shared_.free.try_take(units_);
+  std::optional<Semaphore::Permit> hold = shared_.free_mib.try_acquire(units_);
   if (!hold) {
     start_all();
-    auto taking = shared_.free.take(units_);
-    FF_CO_TRY(hold, co_await std::move(taking));
-    // Another may have begun one for the chunk meanwhile.
+    FF_CO_TRY(hold, co_await shared_.free_mib.acquire(units_));
+    // Another task may have created a buffer for the chunk meanwhile.
     if (buffers_.contains(chunk)) {
-      auto again = add_to(chunk, offset, from, std::move(keeper));
-      co_return co_await std::move(again);
+      co_return co_await add_to(chunk, offset, from, std::move(owner));
     }
   }
   Buffer buffer{.memory = {},
@@ -102,11 +97,11 @@ Task<Result<void>> WriteBehind::add_to(uint64_t chunk, uint64_t offset, ByteView
                 .begin = offset,
                 .size = from.size(),
                 .since_ns = loop_.now_ns()};
-  if (keeper != nullptr && from.size() == chunk_size_) {
-    buffer.keeper = std::move(keeper);
-    buffer.kept = from;
+  if (owner != nullptr && from.size() == chunk_size_) {
+    buffer.owner = std::move(owner);
+    buffer.bytes = from;
   } else {
-    buffer.memory = shared_.memory.take(chunk_size_);
+    buffer.memory = shared_.memory.allocate(chunk_size_);
     std::ranges::copy(from, buffer.memory.span().subspan(at).begin());
   }
   const auto added = buffers_.emplace(chunk, std::move(buffer)).first;
@@ -119,15 +114,15 @@ void WriteBehind::start(Buffers::iterator at) {
   Buffer buffer = std::move(at->second);
   buffers_.erase(at);
   writing_++;
-  gate_.spawn(write(chunk, turns_[chunk].given++, std::move(buffer)));
+  gate_.spawn(write(chunk, order_[chunk].given++, std::move(buffer)));
 }
 
 void WriteBehind::start_all() {
   while (!buffers_.empty()) start(buffers_.begin());
 }
 
-Task<Result<void>> WriteBehind::turn(uint64_t chunk, uint64_t ticket) {
-  while (turns_[chunk].done != ticket) {
+Task<Result<void>> WriteBehind::wait_turn(uint64_t chunk, uint64_t ticket) {
+  while (order_[chunk].done != ticket) {
     const auto waited = co_await done_.wait();
     FF_CO_TRY(waited);
   }
@@ -135,9 +130,9 @@ Task<Result<void>> WriteBehind::turn(uint64_t chunk, uint64_t ticket) {
 }
 
 void WriteBehind::end_turn(uint64_t chunk, size_t& of) {
-  Turns& turns = turns_[chunk];
+  WriteOrder& turns = order_[chunk];
   turns.done++;
-  if (turns.done == turns.given) turns_.erase(chunk);
+  if (turns.done == turns.given) order_.erase(chunk);
   of--;
   done_.set();
   done_.reset();
@@ -145,27 +140,24 @@ void WriteBehind::end_turn(uint64_t chunk, size_t& of) {
 
 Task<Result<void>> WriteBehind::write_in_turn(uint64_t chunk, uint64_t ticket, ByteView from,
                                               uint64_t offset) {
-  auto waiting = turn(chunk, ticket);
-  FF_CO_TRY(co_await std::move(waiting));
-  auto writing = write_(offset, from);
-  co_return co_await std::move(writing);
+  FF_CO_TRY(co_await wait_turn(chunk, ticket));
+  co_return co_await write_(offset, from);
 }
 
 ByteView WriteBehind::bytes_of(uint64_t chunk, const Buffer& buffer) const {
-  if (buffer.keeper != nullptr) return buffer.kept;
+  if (buffer.owner != nullptr) return buffer.bytes;
   return buffer.memory.span().subspan(buffer.begin - chunk * chunk_size_, buffer.size);
 }
 
 Task<void> WriteBehind::write(uint64_t chunk, uint64_t ticket, Buffer buffer) {
-  auto writing = write_in_turn(chunk, ticket, bytes_of(chunk, buffer), buffer.begin);
-  const auto written = co_await std::move(writing);
-  if (!written) keep(chunk, std::move(buffer), written.error());
-  if (written && !kept_.empty()) forget(buffer.begin, buffer.begin + buffer.size);
+  const auto written = co_await write_in_turn(chunk, ticket, bytes_of(chunk, buffer), buffer.begin);
+  if (!written) keep_failed(chunk, std::move(buffer), written.error());
+  if (written && !failed_chunks_.empty()) discard(buffer.begin, buffer.begin + buffer.size);
   end_turn(chunk, writing_);
 }
 
 Task<Result<void>> WriteBehind::drain(bool attempts) {
-  while (!empty() || (attempts && trying_ > 0)) {
+  while (!empty() || (attempts && retries_ > 0)) {
     start_all();
     const auto waited = co_await done_.wait();
     FF_CO_TRY(waited);
@@ -173,135 +165,134 @@ Task<Result<void>> WriteBehind::drain(bool attempts) {
   co_return Result<void>();
 }
 
-Task<Result<void>> WriteBehind::flush(Again again) {
+Task<Result<void>> WriteBehind::flush(Retry retry) {
   const uint64_t before = failures_;
-  auto draining = drain(again != Again::no);
-  FF_CO_TRY(co_await std::move(draining));
-  // What failed meanwhile is attempt enough.
-  const bool begins = again == Again::now || (again == Again::if_due && due());
-  if (kept_.empty() || !begins || failures_ != before) co_return Result<void>();
-  start_again();
-  auto trying = drain(true);
-  co_return co_await std::move(trying);
+  FF_CO_TRY(co_await drain(retry != Retry::no));
+  // A failure meanwhile counts as the attempt.
+  const bool begins = retry == Retry::now || (retry == Retry::if_due && due());
+  if (failed_chunks_.empty() || !begins || failures_ != before) co_return Result<void>();
+  retry_all();
+  co_return co_await drain(true);
 }
 
-void WriteBehind::start_old(int64_t before_ns) {
+void WriteBehind::start_older_than(int64_t before_ns) {
   for (auto at = buffers_.begin(); at != buffers_.end();) {
     const auto next = std::next(at);
-    if (at->second.since_ns < before_ns && !turns_.contains(at->first)) start(at);
+    if (at->second.since_ns < before_ns && !order_.contains(at->first)) start(at);
     at = next;
   }
-  if (!kept_.empty() && due()) start_again();
+  if (!failed_chunks_.empty() && due()) retry_all();
 }
 
 Task<void> WriteBehind::close() {
   closing_ = true;
-  const Error reason = fail(Errc::interrupted, "the file is closed");
+  const Error reason = fail(Errc::interrupted, "the file was closed");
   for (const auto& [chunk, buffer] : buffers_) {
-    lost(buffer.begin, buffer.begin + buffer.size, reason);
+    report_lost(buffer.begin, buffer.begin + buffer.size, reason);
   }
-  if (!buffers_.empty() || !kept_.empty()) failed(trouble().value_or(reason));
+  if (!buffers_.empty() || !failed_chunks_.empty()) on_failure(error().value_or(reason));
   buffers_.clear();
-  while (!kept_.empty()) lose(kept_.begin()->first, Error(kept_.begin()->second->why));
+  while (!failed_chunks_.empty())
+    drop_failed(failed_chunks_.begin()->first, Error(failed_chunks_.begin()->second->why));
   co_await gate_.close(reason);
 }
 
-void WriteBehind::start_again() {
-  for (const auto& [chunk, kept] : kept_) {
-    if (std::exchange(kept->trying, true)) continue;
-    trying_++;
-    gate_.spawn(write_again(chunk, turns_[chunk].given++, kept));
+void WriteBehind::retry_all() {
+  for (const auto& [chunk, kept] : failed_chunks_) {
+    if (std::exchange(kept->retrying, true)) continue;
+    retries_++;
+    gate_.spawn(rewrite(chunk, order_[chunk].given++, kept));
   }
 }
 
-Task<Result<void>> WriteBehind::write_kept(uint64_t chunk, uint64_t ticket, Kept& kept) {
-  auto waiting = turn(chunk, ticket);
-  FF_CO_TRY(co_await std::move(waiting));
+Task<Result<void>> WriteBehind::write_failed_chunk(uint64_t chunk, uint64_t ticket,
+                                                   FailedChunk& kept) {
+  FF_CO_TRY(co_await wait_turn(chunk, ticket));
   while (!kept.runs.empty()) {
     const auto [begin, end] = *kept.runs.begin();
     auto writing =
         write_(begin, kept.memory.span().subspan(begin - chunk * chunk_size_, end - begin));
     FF_CO_TRY(co_await std::move(writing));
-    forget(kept, begin, end);
+    discard(kept, begin, end);
   }
   co_return Result<void>();
 }
 
-Task<void> WriteBehind::write_again(uint64_t chunk, uint64_t ticket, KeptRef kept) {
-  auto writing = write_kept(chunk, ticket, *kept);
-  const auto written = co_await std::move(writing);
-  kept->trying = false;
-  const auto found = kept_.find(chunk);
-  const bool there = found != kept_.end() && found->second == kept;
-  if (there && written) kept_.erase(found);
+Task<void> WriteBehind::rewrite(uint64_t chunk, uint64_t ticket, FailedChunkRef kept) {
+  const auto written = co_await write_failed_chunk(chunk, ticket, *kept);
+  kept->retrying = false;
+  const auto found = failed_chunks_.find(chunk);
+  const bool there = found != failed_chunks_.end() && found->second == kept;
+  if (there && written) failed_chunks_.erase(found);
   if (there && !written) {
     kept->why = written.error();
-    failed(written.error());
-    if (is_for_good(written.error())) lose(chunk, written.error());
+    on_failure(written.error());
+    if (is_permanent(written.error())) drop_failed(chunk, written.error());
   }
-  end_turn(chunk, trying_);
+  end_turn(chunk, retries_);
 }
 
-void WriteBehind::failed(const Error& error) {
+void WriteBehind::on_failure(const Error& error) {
   failures_++;
   failed_ns_ = loop_.now_ns();
   errors_.record(error);
 }
 
-// Null: there is no room for more.
-WriteBehind::KeptRef WriteBehind::make_kept(uint64_t chunk, Buffer& buffer) {
-  if (shared_.kept + units_ > shared_.all / 2) return nullptr;
-  auto kept = std::make_shared<Kept>(shared_, units_);
+// Null: out of memory for failed bytes.
+WriteBehind::FailedChunkRef WriteBehind::make_failed_chunk(uint64_t chunk, Buffer& buffer) {
+  if (shared_.failed_mib + units_ > shared_.capacity_mib / 2) return nullptr;
+  auto kept = std::make_shared<FailedChunk>(shared_, units_);
   kept->hold = std::move(buffer.hold);
-  // Its keeper wants its own back.
-  if (buffer.keeper != nullptr) kept->memory = shared_.memory.take(chunk_size_);
-  if (buffer.keeper == nullptr) kept->memory = std::move(buffer.memory);
-  if (kept_.empty()) {
-    log_warning("bytes cannot be written, and are tried again", {{"inode", inode_}});
+  // The owner needs its memory back, so copy.
+  if (buffer.owner != nullptr) kept->memory = shared_.memory.allocate(chunk_size_);
+  if (buffer.owner == nullptr) kept->memory = std::move(buffer.memory);
+  if (failed_chunks_.empty()) {
+    log_warning("writing to storage failed; the client keeps the bytes and retries",
+                {{"inode", inode_}});
   }
-  kept_[chunk] = kept;
+  failed_chunks_[chunk] = kept;
   return kept;
 }
 
-void WriteBehind::keep(uint64_t chunk, Buffer buffer, const Error& why) {
-  failed(why);
+void WriteBehind::keep_failed(uint64_t chunk, Buffer buffer, const Error& why) {
+  on_failure(why);
   const uint64_t end = buffer.begin + buffer.size;
-  if (is_for_good(why)) lose(chunk, why);
-  if (is_for_good(why) || closing_) return lost(buffer.begin, end, why);
-  const auto found = kept_.find(chunk);
-  const bool fresh = found == kept_.end();
-  const KeptRef kept = fresh ? make_kept(chunk, buffer) : found->second;
-  if (kept == nullptr) return lost(buffer.begin, end, why);
-  if (!fresh || buffer.keeper != nullptr) {
+  if (is_permanent(why)) drop_failed(chunk, why);
+  if (is_permanent(why) || closing_) return report_lost(buffer.begin, end, why);
+  const auto found = failed_chunks_.find(chunk);
+  const bool fresh = found == failed_chunks_.end();
+  const FailedChunkRef kept = fresh ? make_failed_chunk(chunk, buffer) : found->second;
+  if (kept == nullptr) return report_lost(buffer.begin, end, why);
+  if (!fresh || buffer.owner != nullptr) {
     const auto at = static_cast<std::ptrdiff_t>(buffer.begin - chunk * chunk_size_);
     std::ranges::copy(bytes_of(chunk, buffer), kept->memory.span().begin() + at);
   }
-  forget(*kept, buffer.begin, end);
+  discard(*kept, buffer.begin, end);
   kept->runs[buffer.begin] = end;
   kept->why = why;
 }
 
-void WriteBehind::lose(uint64_t chunk, const Error& why) {
-  const auto found = kept_.find(chunk);
-  if (found == kept_.end()) return;
-  for (const auto& [begin, end] : found->second->runs) lost(begin, end, why);
-  kept_.erase(found);
+void WriteBehind::drop_failed(uint64_t chunk, const Error& why) {
+  const auto found = failed_chunks_.find(chunk);
+  if (found == failed_chunks_.end()) return;
+  for (const auto& [begin, end] : found->second->runs) report_lost(begin, end, why);
+  failed_chunks_.erase(found);
 }
 
-void WriteBehind::lost(uint64_t begin, uint64_t end, const Error& why) {
-  shared_.lost.add(end - begin);
-  log_error("bytes that a program has written are lost",
+void WriteBehind::report_lost(uint64_t begin, uint64_t end, const Error& why) {
+  shared_.lost_bytes.add(end - begin);
+  log_error("written bytes are lost",
             {{"inode", inode_}, {"offset", begin}, {"bytes", end - begin}, {"cause", why.message}});
 }
 
-std::optional<Error> WriteBehind::trouble() const {
-  if (kept_.empty()) return std::nullopt;
-  return kept_.begin()->second->why;
+std::optional<Error> WriteBehind::error() const {
+  if (failed_chunks_.empty()) return std::nullopt;
+  return failed_chunks_.begin()->second->why;
 }
 
-void WriteBehind::lay_over(uint64_t offset, ByteSpan into) const {
+void WriteBehind::overlay(uint64_t offset, ByteSpan into) const {
   const uint64_t end = offset + into.size();
-  for (const auto& [chunk, kept] : kept_) {
+  for (const auto& [chunk, kept] : failed_chunks_) {
     for (const auto& [from, to] : kept->runs) {
       const uint64_t begin = std::max(from, offset);
       if (begin >= std::min(to, end)) continue;
@@ -312,7 +303,7 @@ void WriteBehind::lay_over(uint64_t offset, ByteSpan into) const {
   }
 }
 
-void WriteBehind::forget(Kept& kept, uint64_t begin, uint64_t end) const {
+void WriteBehind::discard(FailedChunk& kept, uint64_t begin, uint64_t end) const {
   auto at = kept.runs.upper_bound(begin);
   if (at != kept.runs.begin()) --at;
   while (at != kept.runs.end() && at->first < end) {
@@ -327,20 +318,20 @@ void WriteBehind::forget(Kept& kept, uint64_t begin, uint64_t end) const {
   }
 }
 
-void WriteBehind::forget(uint64_t begin, uint64_t end) {
-  std::erase_if(kept_, [&](const auto& one) {
-    forget(*one.second, begin, end);
+void WriteBehind::discard(uint64_t begin, uint64_t end) {
+  std::erase_if(failed_chunks_, [&](const auto& one) {
+    discard(*one.second, begin, end);
     return one.second->runs.empty();
   });
 }
 
-uint64_t WriteBehind::end() const {
+uint64_t WriteBehind::end_offset() const {
   uint64_t end = 0;
   if (!buffers_.empty()) {
     const Buffer& last = buffers_.rbegin()->second;
     end = last.begin + last.size;
   }
-  for (const auto& [chunk, kept] : kept_) {
+  for (const auto& [chunk, kept] : failed_chunks_) {
     if (!kept->runs.empty()) end = std::max(end, kept->runs.rbegin()->second);
   }
   return end;

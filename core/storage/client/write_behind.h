@@ -1,12 +1,12 @@
-// What a file's writer need not wait for: bytes are gathered by chunk and written when a chunk is
-// full, when what comes next does not follow, when memory is short, or after a while. One write of
-// a chunk is under way at a time, so that they keep their order.
+// Write-behind of one file: it collects bytes per chunk and writes them when the chunk is full,
+// when a write is not contiguous, when memory is short, or after a while. At most one write per
+// chunk is in flight, so that writes keep their order.
 //
-// Bytes that could not be written are kept and tried again: every few seconds, before more of the
-// file is taken, and whenever somebody syncs. Of each place the newest count; a later write or a
-// cut replaces them. All files together keep so in half of the memory for writes; what does not
-// fit, and what storage refuses for good, is lost, which the log says with its range. Each failure
-// is recorded in the inode's errors (client/error_seq.h): nobody is told here.
+// Bytes whose write failed are kept and retried: every few seconds, before the next write to the
+// file, and at each sync. Newer writes and truncations replace them. All files together may keep
+// half of the write memory this way. Bytes that do not fit, and bytes that storage refuses
+// permanently, are lost; the log names the range. Each failure is recorded in the ErrorSeq of the
+// inode (client/error_seq.h), which reports it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include "platform/base/gate.h"
 #include "platform/base/metrics.h"
 #include "platform/base/wait.h"
-#include "storage/chain/memory.h"
+#include "storage/chain/buffer_pool.h"
 #include "storage/client/error_seq.h"
 #include "storage/meta/inode.h"
 
@@ -26,82 +26,82 @@ namespace ff::client {
 
 class WriteBehind {
  public:
-  // What the files of a client share.
+  // Shared by all files of a client.
   struct Shared {
     Shared(Loop& loop, ByteSpan arena, uint64_t mib, Metrics& metrics);
-    chain::Memory memory;
-    const uint64_t all;  // MiB
-    Semaphore free;      // of those
-    uint64_t kept = 0;   // MiB of what could not be written
-    Counter& lost;
+    chain::BufferPool memory;
+    const uint64_t capacity_mib;  // MiB
+    Semaphore free_mib;           // of those
+    uint64_t failed_mib = 0;      // MiB of failed writes
+    Counter& lost_bytes;
   };
   using Write = std::function<Task<Result<void>>(uint64_t offset, ByteView from)>;
-  // `shared`, `errors` and `write` must live as long as this.
+  // `shared`, `errors` and `write` must outlive it.
   WriteBehind(Loop& loop, Shared& shared, ErrorSeq& errors, const meta::Inode& inode, Write write);
 
-  // Nothing waits to be written for the first time.
+  // No bytes are buffered or being written for the first time.
   bool empty() const { return buffers_.empty() && writing_ == 0; }
-  // Takes the bytes over: a copy of them, or, of whole chunks, the share of their `keeper` if there
-  // is one. While earlier bytes cannot be written it takes none, and ends with why, unless it
-  // `must`.
-  Task<Result<void>> add(uint64_t offset, ByteView from, std::shared_ptr<const void> keeper = {},
-                         bool must = false);
-  // What could not be written: nobody waits for it; attempts under way are waited for; one begins
-  // if the last is long ago, or in any case.
-  enum class Again : uint8_t { no, under_way, if_due, now };
-  // All that was taken has been tried when this ends. Errc::interrupted: it has not.
-  Task<Result<void>> flush(Again again);
-  // Begins to write what has waited since before `before_ns` (steady), and again what is due.
-  void start_old(int64_t before_ns);
-  // No task is left; what is still there is lost.
+  // Buffers the bytes: copies them, or shares ownership of whole chunks if there is an `owner`. If
+  // earlier bytes still fail, it returns that error and buffers nothing, unless `force`.
+  Task<Result<void>> add(uint64_t offset, ByteView from,
+                         std::shared_ptr<const void> owner = nullptr, bool force = false);
+  // What flush() does with failed bytes: ignore them, wait for running retries, retry if the last
+  // attempt is long ago, or retry now.
+  enum class Retry : uint8_t { no, wait, if_due, now };
+  // Returns after every buffered byte was tried. Errc::interrupted: not all were.
+  Task<Result<void>> flush(Retry retry);
+  // Starts writing what was buffered before `before_ns` (steady clock), and due retries.
+  void start_older_than(int64_t before_ns);
+  // Cancels all tasks. Bytes that are still buffered are lost.
   Task<void> close();
 
-  // Of what could not be written. Why; nothing: there is none.
-  std::optional<Error> trouble() const;
-  bool keeps() const { return !kept_.empty(); }
-  // Lays it over what storage has of that range.
-  void lay_over(uint64_t offset, ByteSpan into) const;
-  // The range was written or cut since. Right after a flush(), when no attempt is under way.
-  void forget(uint64_t begin, uint64_t end);
-  // Behind the last byte that is here.
-  uint64_t end() const;
+  // The error of the failed bytes; none: there are no failed bytes.
+  std::optional<Error> error() const;
+  bool has_failed_bytes() const { return !failed_chunks_.empty(); }
+  // Copies failed bytes over what storage returned for this range.
+  void overlay(uint64_t offset, ByteSpan into) const;
+  // Drops failed bytes of a range that was written or truncated since. Call it right after flush(),
+  // while no retry runs.
+  void discard(uint64_t begin, uint64_t end);
+  // The offset behind the last byte held here.
+  uint64_t end_offset() const;
 
  private:
   struct Buffer {
-    chain::Memory::Bytes memory;  // of a chunk; none: the bytes are somebody's else
-    std::shared_ptr<const void> keeper = {};
-    ByteView kept = {};
-    Semaphore::Hold hold;
+    chain::BufferPool::Buffer memory;  // of a chunk; empty: the owner holds the bytes
+    std::shared_ptr<const void> owner = {};
+    ByteView bytes = {};
+    Semaphore::Permit hold;
     uint64_t begin = 0;  // in the file
     uint64_t size = 0;
     int64_t since_ns = 0;
   };
   using Buffers = std::map<uint64_t, Buffer>;  // by chunk
-  struct Kept;
-  using KeptRef = std::shared_ptr<Kept>;
+  struct FailedChunk;
+  using FailedChunkRef = std::shared_ptr<FailedChunk>;
 
   Task<Result<void>> add_to(uint64_t chunk, uint64_t offset, ByteView from,
-                            std::shared_ptr<const void> keeper);
+                            std::shared_ptr<const void> owner);
   void start(Buffers::iterator at);
   void start_all();
   Task<Result<void>> drain(bool attempts);
-  Task<Result<void>> turn(uint64_t chunk, uint64_t ticket);
+  Task<Result<void>> wait_turn(uint64_t chunk, uint64_t ticket);
   void end_turn(uint64_t chunk, size_t& of);
   Task<Result<void>> write_in_turn(uint64_t chunk, uint64_t ticket, ByteView from, uint64_t offset);
   Task<void> write(uint64_t chunk, uint64_t ticket, Buffer buffer);
   ByteView bytes_of(uint64_t chunk, const Buffer& buffer) const;
-  bool due() const { return loop_.now_ns() - failed_ns_ >= kAgainNs; }
-  void start_again();
-  Task<Result<void>> write_kept(uint64_t chunk, uint64_t ticket, Kept& kept);
-  Task<void> write_again(uint64_t chunk, uint64_t ticket, KeptRef kept);
-  void failed(const Error& error);
-  void keep(uint64_t chunk, Buffer buffer, const Error& why);
-  KeptRef make_kept(uint64_t chunk, Buffer& buffer);
-  void lose(uint64_t chunk, const Error& why);
-  void lost(uint64_t begin, uint64_t end, const Error& why);
-  void forget(Kept& kept, uint64_t begin, uint64_t end) const;
+  bool due() const { return loop_.now_ns() - failed_ns_ >= kRetryNs; }
+  void retry_all();
+  Task<Result<void>> write_failed_chunk(uint64_t chunk, uint64_t ticket, FailedChunk& kept);
+  Task<void> rewrite(uint64_t chunk, uint64_t ticket, FailedChunkRef kept);
+  void on_failure(const Error& error);
+  void keep_failed(uint64_t chunk, Buffer buffer, const Error& why);
+  FailedChunkRef make_failed_chunk(uint64_t chunk, Buffer& buffer);
+  void drop_failed(uint64_t chunk, const Error& why);
+  void report_lost(uint64_t begin, uint64_t end, const Error& why);
+  void discard(FailedChunk& kept, uint64_t begin, uint64_t end) const;
 
-  static constexpr int64_t kAgainNs = 5 * kSecond;
+  static constexpr int64_t kRetryNs = 5 * kSecond;
 
   Loop& loop_;
   Shared& shared_;
@@ -111,19 +111,19 @@ class WriteBehind {
   const size_t units_;  // MiB of a chunk
   const Write write_;
   Buffers buffers_;
-  std::map<uint64_t, KeptRef> kept_;  // by chunk
+  std::map<uint64_t, FailedChunkRef> failed_chunks_;  // by chunk
   uint64_t failures_ = 0;
-  int64_t failed_ns_ = 0;  // the last of them
+  int64_t failed_ns_ = 0;  // time of the last failure
   bool closing_ = false;
-  // Of a chunk that is being written: one after the other, in the order of their tickets.
-  struct Turns {
+  // Writes of one chunk run in the order of their tickets.
+  struct WriteOrder {
     uint64_t given = 0;
     uint64_t done = 0;
   };
-  std::map<uint64_t, Turns> turns_;
+  std::map<uint64_t, WriteOrder> order_;
   size_t writing_ = 0;
-  size_t trying_ = 0;  // again
-  Event done_;         // for a moment, whenever one has been written
+  size_t retries_ = 0;  // retries in flight
+  Event done_;          // pulsed after each write
   Gate gate_;
 };
 

@@ -1,14 +1,15 @@
-// What the primary cluster manager decides, as a state machine without I/O: it is told of
-// heartbeats, times and the operator's commands, and proposes changes of the routing. One change at
-// a time: it is written down (store.h), then applied(), and only then does anybody hear of it.
+// The decisions of the primary cluster manager, as a state machine without I/O. Inputs are
+// heartbeats, times and commands of the operator; outputs are changes of the routing. One change at
+// a time: the caller stores it (cluster_store.h), calls applied(), and only then publishes it.
 //
-// A target leaves a serving chain only when it can no longer serve: its node says so, has started
-// again under a new generation, or has been silent for T. One that its predecessor cannot reach is
-// told to stop, as one that is drained is, and says so itself. While such a change is being written
-// the nodes it concerns get no answers (must_wait), so none is told to go on serving meanwhile.
+// A target leaves a serving chain only when it can no longer serve: its node reports it offline,
+// has restarted with a new generation, or has been silent for T. A target that its predecessor
+// cannot reach, or that is drained, is told to stop and then reports itself offline. While such a
+// change is being stored, the affected nodes get no heartbeat responses (must_wait), so that none
+// is told to continue serving meanwhile.
 //
-// When it meets signs of routing newer than its own (an old database was restored) it halts: no
-// more answers, no more changes, and the reason in halted().
+// When the manager learns of routing newer than its own (an old database was restored), it halts:
+// no responses, no changes, and the reason in halted().
 #pragma once
 
 #include <cstdint>
@@ -20,180 +21,187 @@
 #include <vector>
 
 #include "platform/base/result.h"
-#include "storage/cluster/report.h"
+#include "storage/cluster/heartbeat.h"
 #include "storage/cluster/routing.h"
 
 namespace ff::cluster {
 
-// Records of one change: what fits a KV transaction (kv::kWritesMax) beside the lease.
+// Maximum number of records per change: fits a KV transaction (kv::kWritesMax) together with the
+// lease.
 constexpr size_t kChangeMax = 64;
-// Bytes of changes in one answer, of a message's 1 MiB.
+// Maximum size of the routing delta in one response; a message has at most 1 MiB.
 constexpr size_t kAnswerBytes = size_t{512} << 10;
 
-// An operator gave up data that only a dead target may have held.
-struct Loss {
+// Record of an accepted data loss: the operator gave up data that only a dead target may have held.
+struct DataLoss {
   ChainId chain = 0;
-  uint64_t version = 0;  // of the chain, after
+  uint64_t version = 0;  // chain version after the decision
   TargetId promoted = 0;
-  TargetId given_up = 0;
+  TargetId abandoned = 0;
   int64_t wall_ns = 0;
-  std::string by = {};
-  uint64_t chunks = 0;  // that the promoted one did not have, at least
+  std::string requested_by = {};
+  uint64_t chunks = 0;  // chunks that the promoted target lacks, at least
   uint64_t bytes = 0;
-  bool operator==(const Loss&) const = default;
+  bool operator==(const DataLoss&) const = default;
 };
 
-// What the operator wants to be done about it.
-struct LossOrder {
+// Command of the operator to accept a data loss.
+struct AcceptLossOptions {
   ChainId chain = 0;
-  TargetId promote = 0;  // 0: the manager decides
-  std::string by = {};
+  TargetId promote = 0;  // target to promote; 0: the manager chooses
+  std::string requested_by = {};
   int64_t wall_ns = 0;
-  uint64_t expect = 0;      // the chain's version; 0: whatever it is
-  bool incomplete = false;  // the operator knows that the one to be promoted is
+  uint64_t expect = 0;      // required chain version; 0: any
+  bool incomplete = false;  // the operator confirms that the promoted target is incomplete
 };
 
-// What comes of it.
-struct LossPlan {
+// The effects of such a command.
+struct DataLossPlan {
   Chain after = {};
-  Loss loss = {};
-  bool incomplete = false;           // the promoted one has less than another that is known
-  std::vector<SetAside> aside = {};  // by this decision
+  DataLoss loss = {};
+  bool incomplete = false;           // another known replica has more data than the promoted one
+  std::vector<SetAside> aside = {};  // replicas that this decision sets aside
 };
 
 struct Proposal {
-  Changes changes = {};
-  std::optional<Loss> loss = {};
+  RoutingDelta changes = {};
+  std::optional<DataLoss> loss = {};
   bool empty() const { return changes.size() == 0; }
 };
 
-// Where a target lies.
-struct Place {
+// Location of a target.
+struct DiskLocation {
   NodeId node = 0;
   DiskId disk = 0;
-  auto operator<=>(const Place&) const = default;
+  auto operator<=>(const DiskLocation&) const = default;
 };
 
-// What the primary knows of a node that is not written down.
-struct Seen {
+// Volatile state of a node, known to the primary from heartbeats.
+struct NodeStatus {
   uint64_t generation = 0;
   uint64_t sequence = 0;
-  uint64_t restarts = 0;  // of its process since the primary has known it
-  int64_t since_ns = 0;   // when this generation was first heard of
-  int64_t heard_ns = 0;
+  uint64_t restarts = 0;            // restarts of the process since this primary knows the node
+  int64_t generation_since_ns = 0;  // first heartbeat of this generation
+  int64_t last_heartbeat_ns = 0;
   uint64_t routing_version = 0;
-  Node node = {};  // as it describes itself
+  NodeInfo node = {};  // as reported by the node
   std::map<TargetId, TargetReport> targets = {};
-  std::map<DiskId, DiskUse> disks = {};
+  std::map<DiskId, DiskUsage> disks = {};
 };
 
-// The highest number of a target that was given; one that is replaced gets a higher one.
+// The highest target id that was ever assigned; a replacement gets a higher one.
 TargetId last_target(const Routing& routing);
 
 class Manager {
  public:
-  // A new primary that has loaded `routing`, which belongs to a cluster. Times: steady, of the
-  // manager's own clock.
+  // Starts as a new primary with the stored `routing`, which belongs to a cluster. All times are
+  // from the steady clock of the manager.
   Manager(Routing routing, int64_t now_ns);
 
   const Routing& routing() const { return routing_; }
   const std::optional<Error>& halted() const { return halted_; }
 
-  // Whether the node's heartbeat has to wait until the pending change is applied.
-  bool must_wait(NodeId node) const { return involved_.contains(node); }
-  // Errc::refused: of another cluster, of a process that a newer one has replaced, overtaken by a
-  // later one, or without sense; Errc::failed: halted.
-  Result<HeartbeatAnswer> heartbeat(Heartbeat beat, int64_t now_ns);
-  // Whether a heartbeat since the last call said something new: propose() may find a change.
-  bool take_news() { return std::exchange(news_, false); }
+  // Whether heartbeats of the node must wait until the pending change is applied.
+  bool must_wait(NodeId node) const { return waiting_nodes_.contains(node); }
+  // Errc::refused: another cluster, a process that was replaced by a newer one, out of order, or
+  // invalid; Errc::failed: halted.
+  Result<HeartbeatResponse> heartbeat(Heartbeat beat, int64_t now_ns);
+  // Whether a heartbeat since the last call reported something new, so that propose() may return a
+  // change.
+  bool take_changed() { return std::exchange(changed_, false); }
 
-  // What follows from what was heard and from the time; empty: nothing. There must be no pending
-  // change; what is returned is pending until applied(). When it cannot be written the manager is
-  // given up, and a new one made from what is stored.
+  // The next change that follows from reports and time; empty: none. There must be no pending
+  // change; the returned one is pending until applied(). If it cannot be stored, discard the
+  // manager and create a new one from the stored routing.
   Proposal propose(int64_t now_ns);
   void applied();
 
-  // The operator's commands, all pending changes too. Errc::usage: no such thing, with what is
-  // wrong; Errc::refused: not in this state.
-  // Chains of new, empty targets, at most kChangeMax.
-  Result<Proposal> create_chains(const std::vector<std::vector<Place>>& chains);
-  // The next version of the table, or its first.
+  // Commands of the operator; each returns a pending change. Errc::usage: invalid, with the reason;
+  // Errc::refused: not in this state.
+  //
+  // Creates chains of new, empty targets, at most kChangeMax.
+  Result<Proposal> create_chains(const std::vector<std::vector<DiskLocation>>& chains);
+  // Creates the next version of the table, or its first.
   Result<Proposal> set_table(TableId id, std::vector<ChainId> chains);
-  // Whether the node's targets, or one target, shall leave their chains and stay out. They leave
-  // only where another target serves.
+  // Starts or ends the draining of a node or of one target. Drained targets leave their chains only
+  // where another target serves.
   Result<Proposal> drain_node(NodeId id, bool drain);
   Result<Proposal> drain_target(TargetId id, bool drain);
-  // Promotes a live target of a chain whose lastsrv is dead, or one that was set aside: what only
-  // others held is lost to the chain, but not erased: they are set aside, and new, empty targets
-  // take their places. The manager takes the one that has most, if that is complete and no other
-  // has more; another only by its number, and never one that was being filled while another, the
-  // dead one apart, is known to be complete. Errc::refused: with what would do.
-  Result<Proposal> accept_loss(const LossOrder& order, int64_t now_ns);
-  Result<LossPlan> plan_loss(const LossOrder& order, int64_t now_ns) const;
-  // Has a replica that was set aside removed.
+  // Promotes a live target of a chain whose lastsrv is dead, or one that was set aside. Data that
+  // only other replicas have is lost to the chain but not erased: those replicas are set aside, and
+  // new, empty targets replace them. By default the manager promotes the replica with the most
+  // data, if it is complete and no other has more. The operator can choose another one by its id,
+  // but not one that was syncing while another replica, apart from the dead one, is known to be
+  // complete. Errc::refused: with a hint what would work.
+  Result<Proposal> accept_loss(const AcceptLossOptions& options, int64_t now_ns);
+  Result<DataLossPlan> plan_loss(const AcceptLossOptions& options, int64_t now_ns) const;
+  // Lets the node of a set-aside replica remove it.
   Result<Proposal> drop_target(TargetId id);
-  // Those that were set aside are dropped after so long; 0: never. `wall_ns`: the time now.
-  void keep_lost(int64_t keep_ns, int64_t wall_ns) {
-    keep_lost_ns_ = keep_ns;
+  // Drops set-aside replicas after this time; 0: never. `wall_ns`: the current wall clock.
+  void set_lost_retention(int64_t retention_ns, int64_t wall_ns) {
+    lost_retention_ns_ = retention_ns;
     wall_ns_ = wall_ns;
   }
-  // A new, empty target in the place of one that is offline.
-  Result<Proposal> replace_target(TargetId id, Place place);
+  // Replaces an offline target by a new, empty one.
+  Result<Proposal> replace_target(TargetId id, DiskLocation location);
 
-  // For the operator. Null when the node has not been heard of by this primary.
-  const Seen* seen(NodeId node) const;
+  // Null when this primary has no heartbeat of the node.
+  const NodeStatus* node_status(NodeId node) const;
   bool alive(NodeId node, int64_t now_ns) const;
-  // Why the target does not serve, or cannot be drained; empty when all is well.
-  std::string why(const Chain& chain, const Target& target, int64_t now_ns) const;
+  // Why the target does not serve, or cannot be drained; empty when nothing is wrong. Shown to
+  // operators.
+  std::string not_serving_reason(const Chain& chain, const Target& target, int64_t now_ns) const;
 
  private:
-  Result<void> admit(const Heartbeat& beat);
-  Result<void> check_newer(const Heartbeat& beat);
+  Result<void> validate(const Heartbeat& beat);
+  Result<void> halt_if_newer(const Heartbeat& beat);
   std::vector<Predecessor> predecessors(NodeId node) const;
-  void note_chain(const Chain& chain);
+  void index_chain(const Chain& chain);
   const TargetReport* report(const Target& target) const;
-  // Of this chain version; null when there is none.
-  const TargetReport* fresh_report(const Chain& chain, const Target& target) const;
-  // With what it has now, as far as is known.
-  Target with_holding(const Chain& chain, const Target& target) const;
+  // Report under the current chain version; null when there is none.
+  const TargetReport* current_report(const Chain& chain, const Target& target) const;
+  // The target with the data it has now, as far as known.
+  Target with_current_data(const Chain& chain, const Target& target) const;
   bool promotable(const Chain& chain, const Target& target) const;
-  Result<const Target*> choose_heir(const Chain& chain, TargetId promote) const;
-  std::string described(const Chain& chain, const Target& target) const;
-  void leave_behind(Chain& chain, const Target& heir, LossPlan& plan, int64_t wall_ns) const;
-  Result<LossPlan> plan_return(const Chain& chain, const LossOrder& order, int64_t now_ns) const;
+  Result<const Target*> choose_candidate(const Chain& chain, TargetId promote) const;
+  std::string describe(const Chain& chain, const Target& target) const;
+  void set_aside_others(Chain& chain, const Target& candidate, DataLossPlan& plan,
+                        int64_t wall_ns) const;
+  Result<DataLossPlan> plan_restore(const Chain& chain, const AcceptLossOptions& options,
+                                    int64_t now_ns) const;
   bool fenced(const Chain& chain, int64_t now_ns) const;
-  void age_aside(Chain& chain) const;
-  void note_cuts(const Heartbeat& beat, int64_t now_ns);
-  bool held_out(TargetId id) const;
-  Local local_of(const Chain& chain, const Target& target, int64_t now_ns) const;
-  bool wanted_out(const Target& target) const;
-  void set_stops(Chain& chain) const;
-  Chain next(const Chain& chain, int64_t now_ns) const;
-  void propose_nodes(Changes& changes) const;
-  Proposal pend(Proposal proposal, bool replaces = false);
+  void expire_set_aside(Chain& chain) const;
+  void record_unreachable(const Heartbeat& beat, int64_t now_ns);
+  bool is_isolated(TargetId id) const;
+  LocalTargetState local_state_of(const Chain& chain, const Target& target, int64_t now_ns) const;
+  bool is_draining(const Target& target) const;
+  void update_stop_flags(Chain& chain) const;
+  Chain next_chain(const Chain& chain, int64_t now_ns) const;
+  void propose_nodes(RoutingDelta& changes) const;
+  Proposal set_pending(Proposal proposal, bool replaces = false);
   Result<Chain> chain_of(TargetId id) const;
   Result<void> check_idle() const;
 
   Routing routing_;
   const int64_t since_ns_;
-  // Which have, or once had, a target on the node: each heartbeat looks at those only.
-  std::map<NodeId, std::set<ChainId>> chains_of_;
-  std::map<NodeId, Seen> seen_;
+  // Chains that have, or once had, a target on the node: a heartbeat checks only those.
+  std::map<NodeId, std::set<ChainId>> chains_by_node_;
+  std::map<NodeId, NodeStatus> node_status_;
   std::optional<Proposal> pending_;
-  std::set<NodeId> involved_;  // nodes with targets that the pending change moves
+  std::set<NodeId> waiting_nodes_;  // nodes whose targets the pending change moves
   std::optional<Error> halted_;
-  bool news_ = false;
-  std::map<TargetId, Size> sizes_;  // as last told
-  int64_t keep_lost_ns_ = 0;
+  bool changed_ = false;
+  std::map<TargetId, TargetSize> sizes_;  // as last reported
+  int64_t lost_retention_ns_ = 0;
   int64_t wall_ns_ = 0;
-  // Targets that the one before them could not reach: out until then.
-  struct Cut {
+  // Targets that their predecessor could not reach; they stay out of the chain until then.
+  struct Isolation {
     TargetId from = 0;
     int64_t until_ns = 0;
     uint64_t times = 0;
     bool out = true;
   };
-  std::map<TargetId, Cut> cuts_;
+  std::map<TargetId, Isolation> isolations_;
 };
 
 }  // namespace ff::cluster

@@ -1,4 +1,4 @@
-// manager_client.cc: whom to ask next.
+// manager_client.cc: selection of the next manager.
 #include "storage/cluster/manager_client.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace ff::cluster {
 
 namespace {
 
-// Between rounds in which no manager was primary.
-constexpr int64_t kManagerPauseNs = 200 * kMillisecond;
+// Pause after a round in which no manager was primary.
+constexpr int64_t kManagerRetryNs = 200 * kMillisecond;
 
 }  // namespace
 
@@ -23,25 +23,27 @@ ManagerClient::ManagerClient(rpc::ClientContext& context, const std::vector<net:
   }
 }
 
-Task<Result<void>> ManagerClient::next(Error error, std::string primary, int64_t deadline_ns) {
+Task<Result<void>> ManagerClient::next_manager(Error error, std::string primary,
+                                               int64_t deadline_ns) {
   const auto named = std::ranges::find_if(
       clients_, [&](const auto& client) { return client->address().text() == primary; });
   const auto index = static_cast<size_t>(named - clients_.begin());
-  at_ = named != clients_.end() && index != at_ ? index : (at_ + 1) % clients_.size();
-  failed_++;
-  if (failed_ % clients_.size() == 0) {
-    const int64_t again_ns = loop_.now_ns() + kManagerPauseNs;
-    if (again_ns >= deadline_ns) co_return std::move(error).within("no primary manager: ");
-    FF_CO_TRY(co_await until(loop_, again_ns));
+  current_ =
+      named != clients_.end() && index != current_ ? index : (current_ + 1) % clients_.size();
+  failures_++;
+  if (failures_ % clients_.size() == 0) {
+    const int64_t again_ns = loop_.now_ns() + kManagerRetryNs;
+    if (again_ns >= deadline_ns) co_return std::move(error).with_context("no primary manager: ");
+    FF_CO_TRY(co_await sleep_until(loop_, again_ns));
   }
-  if (loop_.now_ns() >= deadline_ns) co_return std::move(error).within("no primary manager: ");
+  if (loop_.now_ns() >= deadline_ns)
+    co_return std::move(error).with_context("no primary manager: ");
   co_return Result<void>();
 }
 
 Task<void> ManagerClient::close() {
   for (const auto& client : clients_) {
-    auto closing = client->close();
-    co_await std::move(closing);
+    co_await client->close();
   }
 }
 

@@ -1,4 +1,4 @@
-// Calls to whichever manager is primary. Owned by one loop.
+// Client of the primary cluster manager; finds it among the configured managers. Owned by one loop.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +14,42 @@ namespace ff::cluster {
 
 class ManagerClient {
  public:
-  // At least one address.
+  // Requires at least one address.
   ManagerClient(rpc::ClientContext& context, const std::vector<net::Address>& managers);
 
-  // Asks one manager after the other, at most `try_ns` each, until the primary has answered, or all
-  // of them have refused the connection (Errc::refused: another key). Calls that must not be done
-  // twice are not asked again once they may have been done; they fail with Errc::unreachable or
-  // deadline.
+  // Tries the managers in turn, at most `try_ns` each, until the primary has responded or all have
+  // refused the connection (Errc::refused: another key). A call that is not `idempotent` is not
+  // retried once it may have been executed; it fails with Errc::unreachable or deadline.
   template <class Request, class Reply>
   Task<Result<Reply>> call(rpc::Method<Request, Reply> method, Request request, int64_t try_ns,
-                           int64_t deadline_ns, bool repeatable);
+                           int64_t deadline_ns, bool idempotent);
   Task<void> close();
 
  private:
-  // After a failure: the one that is said to be primary, else the next; after all of them a pause.
-  // The error when there is no more time.
-  Task<Result<void>> next(Error error, std::string primary, int64_t deadline_ns);
+  // After a failure: selects the manager named as primary, else the next one; pauses after each
+  // round. Returns the error when the time is over.
+  Task<Result<void>> next_manager(Error error, std::string primary, int64_t deadline_ns);
 
   Loop& loop_;
   std::vector<std::unique_ptr<rpc::Client>> clients_;
-  size_t at_ = 0;      // who was primary last
-  size_t failed_ = 0;  // in a row
+  size_t current_ = 0;   // index of the last known primary
+  size_t failures_ = 0;  // in a row
 };
 
 template <class Request, class Reply>
 Task<Result<Reply>> ManagerClient::call(rpc::Method<Request, Reply> method, Request request,
-                                        int64_t try_ns, int64_t deadline_ns, bool repeatable) {
+                                        int64_t try_ns, int64_t deadline_ns, bool idempotent) {
   size_t refusals = 0;  // in a row
   for (;;) {
     const int64_t try_until_ns = std::min(loop_.now_ns() + try_ns, deadline_ns);
-    rpc::Client& client = *clients_[at_];
-    auto connecting = client.channel(try_until_ns);
-    const auto channel = co_await std::move(connecting);
+    rpc::Client& client = *clients_[current_];
+    const auto channel = co_await client.channel(try_until_ns);
     Error error;
     std::string primary;
     if (channel) {
-      auto calling = rpc::call_method(client, method, request, try_until_ns);
-      auto reply = co_await std::move(calling);
+      auto reply = co_await rpc::call_method(client, method, request, try_until_ns);
       if (reply && !reply->has_elsewhere()) {
-        failed_ = 0;
+        failures_ = 0;
         co_return reply;
       }
       if (reply) {
@@ -64,16 +61,15 @@ Task<Result<Reply>> ManagerClient::call(rpc::Method<Request, Reply> method, Requ
         error = std::move(reply).error();
         const bool open = error.code == Errc::unreachable || error.code == Errc::deadline;
         if (!open) co_return error;
-        if (!repeatable) at_ = (at_ + 1) % clients_.size();
-        if (!repeatable) co_return error;
+        if (!idempotent) current_ = (current_ + 1) % clients_.size();
+        if (!idempotent) co_return error;
       }
     } else {
       error = channel.error();
     }
     refusals = !channel && error.code == Errc::refused ? refusals + 1 : 0;
     if (refusals == clients_.size()) co_return error;
-    auto advancing = next(std::move(error), std::move(primary), deadline_ns);
-    FF_CO_TRY(co_await std::move(advancing));
+    FF_CO_TRY(co_await next_manager(std::move(error), std::move(primary), deadline_ns));
   }
 }
 

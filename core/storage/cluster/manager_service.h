@@ -1,10 +1,10 @@
 // A cluster manager in a daemon: stands by until it holds the lease in the KV store, then loads the
-// routing and acts on it (manager.h) for as long as it keeps the lease. One at a time writes, and
-// what it writes is published only once it is stored.
+// routing and manages the cluster (manager.h) as long as it keeps the lease. Only one manager
+// writes at a time, and it publishes a change only after it is stored.
 //
-// Its own time as primary ends kPrimaryNs after it *sent* the last renewal that took effect,
-// whatever the store says later; from then on it answers nothing. What it then still has under way
-// fails at the store, where the lease's epoch has changed.
+// Its term as primary ends kPrimaryLeaseNs after it *sent* the last successful renewal, whatever
+// the store returns later; from then on it answers no request. Writes still in flight fail at the
+// store because the lease has a new epoch.
 #pragma once
 
 #include <cstdint>
@@ -18,54 +18,55 @@
 #include "platform/base/rng.h"
 #include "platform/base/wait.h"
 #include "platform/kv/engine.h"
+#include "storage/cluster/cluster_store.h"
 #include "storage/cluster/manager.h"
 #include "storage/cluster/service.h"
-#include "storage/cluster/store.h"
 
 namespace ff::cluster {
 
-// Targets that do not serve, named in one status.
+// Maximum number of non-serving targets in one status.
 constexpr size_t kStatusTargetsMax = 2000;
 
 class ManagerService {
  public:
   struct Options {
-    std::string address = {};  // where clients reach it
-    // No other manager can use the store (a file lock): nobody is waited for.
-    bool alone = false;
-    int64_t keep_lost_ns = 0;  // Manager::keep_lost
+    std::string address = {};  // address for clients
+    // No other manager can use the store (file lock): skip the wait for a lease to expire.
+    bool sole_manager = false;
+    int64_t lost_retention_ns = 0;  // Manager::set_lost_retention
   };
-  // All outlive it. Owned by `loop`.
+  // All arguments must outlive it. Owned by `loop`.
   ManagerService(kv::Engine& engine, Loop& loop, Rng& rng, rpc::Router& router);
-  // After close(), or with the loop at an end.
+  // Destroy after close(), or after the loop has ended.
   ~ManagerService();
 
   void start(Options options);
-  // Gives the lease up, so that another takes over at once.
+  // Releases the lease, so that another manager takes over at once.
   Task<void> close();
 
-  // Whether it acts as primary now.
+  // Whether it is the primary now.
   bool is_primary() const;
-  uint64_t epoch() const;  // 0: is not primary
-  // Why it has stopped acting, though it is primary.
+  uint64_t epoch() const;  // 0: not primary
+  // Why it has halted although it is the primary.
   std::optional<Error> halted() const;
 
  private:
-  struct Reign;
-  using ReignRef = std::shared_ptr<Reign>;
+  struct LeaderTerm;
+  using LeaderTermRef = std::shared_ptr<LeaderTerm>;
 
   Task<void> run();
-  Task<Result<ReignRef>> stand_by();
-  Task<Result<ReignRef>> begin(Lease seen);
-  Task<void> keep_lease(ReignRef reign);
-  Task<void> act(ReignRef reign);
-  Task<Result<void>> publish(ReignRef reign, Proposal proposal);
-  Task<void> keep_fill(ReignRef reign);
-  bool acts(const ReignRef& reign) const;
+  Task<Result<LeaderTermRef>> stand_by();
+  Task<Result<LeaderTermRef>> begin_term(LeaderLease seen);
+  Task<void> keep_lease(LeaderTermRef term);
+  Task<void> run_term(LeaderTermRef term);
+  Task<Result<void>> publish(LeaderTermRef term, Proposal proposal);
+  Task<void> save_utilization(LeaderTermRef term);
+  bool is_active(const LeaderTermRef& term) const;
   wire::Elsewhere elsewhere() const;
-  // Of a call about the lease: what is told to those who look for a primary.
+  // Remembers the result of a lease operation; its error is reported to clients that look for a
+  // primary.
   template <class Answer>
-  void store_answered(const Result<Answer>& answer);
+  void record_store_result(const Result<Answer>& answer);
   template <class Decide>
   Task<Result<wire::CommandReply>> command(Decide decide);
 
@@ -88,14 +89,14 @@ class ManagerService {
   Task<Result<wire::CommandReply>> drop_target(rpc::ServerCall& call,
                                                wire::DropTargetRequest request);
 
-  Store store_;
+  ClusterStore store_;
   Loop& loop_;
   Rng& rng_;
   Options options_;
   const uint64_t token_;
-  Lease seen_;                 // as last read while standing by
-  std::string store_trouble_;  // why the lease can be neither taken nor kept; empty: it can
-  ReignRef reign_;             // while primary
+  LeaderLease last_lease_;   // last read while standing by
+  std::string store_error_;  // why the lease cannot be acquired or kept; empty: no error
+  LeaderTermRef term_;       // null while not primary
   Gate gate_;
 };
 

@@ -1,4 +1,4 @@
-// member.cc: local states from what the disks hold and what the routing says.
+// member.cc: local states, derived from the disks and the routing.
 #include "storage/cluster/member.h"
 
 #include <algorithm>
@@ -11,52 +11,53 @@ namespace ff::cluster {
 
 namespace {
 
-// Somebody counts on it.
-bool taken_part(State state) {
-  return state == State::serving || state == State::syncing || state == State::waiting;
+// Whether the chain relies on a target in this state.
+bool chain_counts_on(TargetState state) {
+  return state == TargetState::serving || state == TargetState::syncing ||
+         state == TargetState::waiting;
 }
 
 }  // namespace
 
-Member::Member(Node self, Routing held) : self_(std::move(self)), routing_(std::move(held)) {
+Member::Member(NodeInfo self, Routing held) : self_(std::move(self)), routing_(std::move(held)) {
   FF_CHECK(self_.id != 0);
-  find_own();
+  index_own_targets();
 }
 
-void Member::find_own() {
-  std::map<TargetId, Own> found;
+void Member::index_own_targets() {
+  std::map<TargetId, OwnTarget> found;
   for (const auto& [id, chain] : routing_.chains) {
     for (const Target& target : chain.targets) {
       if (target.node != self_.id) continue;
-      const auto known = own_.find(target.id);
-      Own& own = found[target.id];
-      if (known != own_.end()) own = known->second;
+      const auto known = own_targets_.find(target.id);
+      OwnTarget& own = found[target.id];
+      if (known != own_targets_.end()) own = known->second;
       own.chain = id;
     }
   }
-  own_ = std::move(found);
+  own_targets_ = std::move(found);
 }
 
-const Member::Own* Member::own(TargetId id) const {
-  const auto found = own_.find(id);
-  return found == own_.end() ? nullptr : &found->second;
+const Member::OwnTarget* Member::own(TargetId id) const {
+  const auto found = own_targets_.find(id);
+  return found == own_targets_.end() ? nullptr : &found->second;
 }
 
 std::optional<ChainId> Member::chain_of(TargetId id) const {
-  const Own* const known = own(id);
+  const OwnTarget* const known = own(id);
   return known == nullptr ? std::nullopt : std::optional(known->chain);
 }
 
 const Target* Member::target(TargetId id, const Chain*& chain) const {
-  const Own* const known = own(id);
+  const OwnTarget* const known = own(id);
   if (known == nullptr) return nullptr;
   chain = routing_.chain(known->chain);
   return find_target(*chain, id);
 }
 
-std::vector<TargetId> Member::to_make() const {
+std::vector<TargetId> Member::targets_to_create() const {
   std::vector<TargetId> missing;
-  for (const auto& [id, own] : own_) {
+  for (const auto& [id, own] : own_targets_) {
     const Chain* chain = nullptr;
     if (!own.usable && !target(id, chain)->created) missing.push_back(id);
   }
@@ -64,66 +65,66 @@ std::vector<TargetId> Member::to_make() const {
 }
 
 void Member::set_usable(TargetId id, bool usable) {
-  const auto found = own_.find(id);
-  if (found == own_.end()) return;
-  Own& own = found->second;
+  const auto found = own_targets_.find(id);
+  if (found == own_targets_.end()) return;
+  OwnTarget& own = found->second;
   own.usable = usable;
   if (usable) return;
-  // It may serve again only once the chain has changed: a report of its failure may be on its way.
+  // It may serve again only once the chain has changed: a report of its failure may be in flight.
   own.offline_version = routing_.chain(own.chain)->version;
   own.copied_version = 0;
 }
 
 void Member::set_copied(TargetId id, uint64_t chain_version) {
-  const auto found = own_.find(id);
-  if (found != own_.end()) found->second.copied_version = chain_version;
+  const auto found = own_targets_.find(id);
+  if (found != own_targets_.end()) found->second.copied_version = chain_version;
 }
 
 void Member::set_progress(TargetId id, uint64_t copied, uint64_t to_copy) {
-  const auto found = own_.find(id);
-  if (found == own_.end()) return;
+  const auto found = own_targets_.find(id);
+  if (found == own_targets_.end()) return;
   found->second.copied = copied;
   found->second.to_copy = to_copy;
 }
 
-void Member::set_size(TargetId id, Size size) {
-  const auto found = own_.find(id);
-  if (found != own_.end()) found->second.size = size;
+void Member::set_size(TargetId id, TargetSize size) {
+  const auto found = own_targets_.find(id);
+  if (found != own_targets_.end()) found->second.size = size;
 }
 
-void Member::set_unreachable(TargetId id, std::optional<Unreachable> cut) {
-  const auto found = own_.find(id);
-  if (found != own_.end()) found->second.cut = cut;
+void Member::set_unreachable(TargetId id, std::optional<UnreachableTarget> unreachable_report) {
+  const auto found = own_targets_.find(id);
+  if (found != own_targets_.end()) found->second.unreachable_report = unreachable_report;
 }
 
-std::vector<Unreachable> Member::unreachable() const {
-  std::vector<Unreachable> cuts;
-  for (const auto& [id, own] : own_) {
-    if (own.cut) cuts.push_back(*own.cut);
+std::vector<UnreachableTarget> Member::unreachable() const {
+  std::vector<UnreachableTarget> reports;
+  for (const auto& [id, own] : own_targets_) {
+    if (own.unreachable_report) reports.push_back(*own.unreachable_report);
   }
-  return cuts;
+  return reports;
 }
 
-Local Member::local(TargetId id) const {
+LocalTargetState Member::local_state(TargetId id) const {
   const Chain* chain = nullptr;
   const Target* const at = target(id, chain);
-  if (at == nullptr) return Local::offline;
-  const Own& known = *own(id);
-  const bool counted_on = at->state == State::serving || at->state == State::syncing;
-  if (!known.usable || at->stop) return Local::offline;
-  if (counted_on && known.offline_version == chain->version) return Local::offline;
-  if (at->state == State::serving) return Local::uptodate;
-  const bool copied = at->state == State::syncing && known.copied_version == chain->version;
-  return copied ? Local::uptodate : Local::online;
+  if (at == nullptr) return LocalTargetState::offline;
+  const OwnTarget& known = *own(id);
+  const bool counted_on = at->state == TargetState::serving || at->state == TargetState::syncing;
+  if (!known.usable || at->stop) return LocalTargetState::offline;
+  if (counted_on && known.offline_version == chain->version) return LocalTargetState::offline;
+  if (at->state == TargetState::serving) return LocalTargetState::uptodate;
+  const bool copied = at->state == TargetState::syncing && known.copied_version == chain->version;
+  return copied ? LocalTargetState::uptodate : LocalTargetState::online;
 }
 
 std::vector<TargetReport> Member::targets() const {
   std::vector<TargetReport> reports;
-  if (!returned_) return reports;
-  for (const auto& [id, own] : own_) {
+  if (!rejoined_) return reports;
+  for (const auto& [id, own] : own_targets_) {
     reports.push_back({.target = id,
                        .chain = own.chain,
-                       .local = local(id),
+                       .local = local_state(id),
                        .chain_version = routing_.chain(own.chain)->version,
                        .copied = own.copied,
                        .to_copy = own.to_copy,
@@ -132,89 +133,94 @@ std::vector<TargetReport> Member::targets() const {
   return reports;
 }
 
-Heartbeat Member::report() {
+Heartbeat Member::next_heartbeat() {
   Heartbeat beat{.cluster = routing_.cluster,
                  .node = self_,
                  .sequence = ++sequence_,
                  .routing_version = routing_.version,
                  .targets = targets(),
-                 .disks = use_,
+                 .disks = disk_usage_,
                  .unreachable = unreachable()};
   for (const TargetReport& report : beat.targets) {
-    if (report.local == Local::offline) own_[report.target].offline_version = report.chain_version;
+    if (report.local == LocalTargetState::offline)
+      own_targets_[report.target].offline_version = report.chain_version;
   }
   return beat;
 }
 
-bool Member::has_news() const {
-  if (!answered_ || !returned_ || self_ != told_self_ || unreachable() != told_cuts_) return true;
-  // How far a copy has come can wait for the next heartbeat.
-  return !std::ranges::equal(targets(), told_, [](const TargetReport& a, const TargetReport& b) {
-    return a.target == b.target && a.local == b.local && a.chain_version == b.chain_version;
-  });
+bool Member::has_unreported_changes() const {
+  if (!answered_ || !rejoined_ || self_ != reported_self_ || unreachable() != reported_unreachable_)
+    return true;
+  // Progress of a copy can wait for the next regular heartbeat.
+  return !std::ranges::equal(
+      targets(), reported_, [](const TargetReport& a, const TargetReport& b) {
+        return a.target == b.target && a.local == b.local && a.chain_version == b.chain_version;
+      });
 }
 
-bool Member::expects_changes() const {
-  return std::ranges::any_of(own_, [&](const auto& entry) {
+bool Member::expects_routing_changes() const {
+  return std::ranges::any_of(own_targets_, [&](const auto& entry) {
     return std::ranges::any_of(routing_.chain(entry.second.chain)->targets, [](const Target& at) {
-      return at.state == State::syncing || at.state == State::waiting;
+      return at.state == TargetState::syncing || at.state == TargetState::waiting;
     });
   });
 }
 
-Result<void> Member::answered(const Heartbeat& sent, int64_t sent_ns,
-                              const HeartbeatAnswer& answer) {
+Result<void> Member::on_response(const Heartbeat& sent, int64_t sent_ns,
+                                 const HeartbeatResponse& answer) {
   FF_TRY(routing_.apply(answer.changes));
-  find_own();
-  note_states();
+  index_own_targets();
+  update_serving_since();
   for (const Predecessor& before : answer.predecessors) {
-    const auto found = own_.find(before.target);
-    if (found == own_.end() || found->second.serving_since == 0) continue;
-    if (before.confirmed >= found->second.serving_since) found->second.joined = true;
+    const auto found = own_targets_.find(before.target);
+    if (found == own_targets_.end() || found->second.serving_since == 0) continue;
+    if (before.confirmed_version >= found->second.serving_since)
+      found->second.predecessors_confirmed = true;
   }
   if (!answer.changes.complete) return {};
-  returned_ = returned_ || std::ranges::none_of(own_, [&](const auto& entry) {
+  rejoined_ = rejoined_ || std::ranges::none_of(own_targets_, [&](const auto& entry) {
                 const Chain* chain = nullptr;
-                return taken_part(target(entry.first, chain)->state);
+                return chain_counts_on(target(entry.first, chain)->state);
               });
-  lease_from_ns_ = answered_ ? std::max(lease_from_ns_, sent_ns) : sent_ns;
+  lease_start_ns_ = answered_ ? std::max(lease_start_ns_, sent_ns) : sent_ns;
   answered_ = true;
-  told_ = sent.targets;
-  told_cuts_ = sent.unreachable;
-  told_self_ = sent.node;
+  reported_ = sent.targets;
+  reported_unreachable_ = sent.unreachable;
+  reported_self_ = sent.node;
   return {};
 }
 
-// Since when each target serves, and the head of a chain has nobody before it.
-void Member::note_states() {
-  for (auto& [id, own] : own_) {
+// Tracks since when each target serves; the head of a chain has no predecessors to wait for.
+void Member::update_serving_since() {
+  for (auto& [id, own] : own_targets_) {
     const Chain* chain = nullptr;
     const Target* const at = target(id, chain);
-    if (at->state != State::serving) {
+    if (at->state != TargetState::serving) {
       own.serving_since = 0;
-      own.joined = false;
+      own.predecessors_confirmed = false;
       continue;
     }
     if (own.serving_since == 0) own.serving_since = chain->version;
-    if (at == &chain->targets.front()) own.joined = true;
+    if (at == &chain->targets.front()) own.predecessors_confirmed = true;
   }
 }
 
 bool Member::has_lease(int64_t now_ns) const {
-  return answered_ && now_ns - lease_from_ns_ < kServeNs;
+  return answered_ && now_ns - lease_start_ns_ < kNodeLeaseNs;
 }
 
 bool Member::may_write(TargetId id, int64_t now_ns) const {
-  if (!returned_ || !has_lease(now_ns)) return false;
+  if (!rejoined_ || !has_lease(now_ns)) return false;
   const Chain* chain = nullptr;
   const Target* const at = target(id, chain);
-  if (at == nullptr || (at->state != State::serving && at->state != State::syncing)) return false;
-  return local(id) != Local::offline;
+  if (at == nullptr || (at->state != TargetState::serving && at->state != TargetState::syncing))
+    return false;
+  return local_state(id) != LocalTargetState::offline;
 }
 
 bool Member::may_read(TargetId id, int64_t now_ns) const {
   if (!may_write(id, now_ns)) return false;
-  return own(id)->joined;
+  return own(id)->predecessors_confirmed;
 }
 
 }  // namespace ff::cluster

@@ -1,4 +1,4 @@
-// placement.cc: deal, repair, choose heads, choose disks.
+// placement.cc: assignment of nodes, improvement by swaps, choice of heads, choice of disks.
 #include "storage/cluster/placement.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace ff::cluster {
 
 namespace {
 
-// Swaps tried for each target: some hundred find what swapping can find.
+// Swap attempts per target: after some hundred, further ones rarely help.
 constexpr size_t kSwapsPerTarget = 600;
 
 using Members = std::vector<size_t>;  // indices of nodes
@@ -50,7 +50,7 @@ class Placer {
     }
   }
 
-  Result<Plan> run() {
+  Result<PlacementPlan> run() {
     FF_TRY(check_room());
     while (chains_.size() < request_.chains_max && deal()) {
     }
@@ -61,7 +61,7 @@ class Placer {
 
  private:
   int& shared(size_t a, size_t b) { return shared_[a * count_ + b]; }
-  // Adds to the chains of a pair; the change of the sum of squares.
+  // Adds to the number of shared chains of a pair; returns the change of the sum of squares.
   int share(size_t a, size_t b, int change) {
     const int before = shared(a, b);
     shared(a, b) = shared(b, a) = before + change;
@@ -76,21 +76,21 @@ class Placer {
   size_t ideal() const;
   size_t most_shared() const;
   void choose_heads();
-  Plan plan();
+  PlacementPlan plan();
 
   const PlacementRequest& request_;
   SeededRng rng_;
   const size_t count_;
-  std::vector<int> shared_;     // chains of each pair of nodes
-  std::vector<size_t> left_;    // slots of each node
-  std::vector<size_t> taken_;   // targets of each node
+  std::vector<int> shared_;     // shared chains of each pair of nodes
+  std::vector<size_t> left_;    // free slots of each node
+  std::vector<size_t> taken_;   // assigned targets of each node
   std::vector<size_t> domain_;  // of each node
   std::vector<Members> chains_;
 };
 
 Result<void> Placer::check_room() const {
   if (request_.replicas == 0 || request_.replicas > kReplicasMax) {
-    return fail(Errc::usage, "chains of {} targets (1 to {} are possible)", request_.replicas,
+    return fail(Errc::usage, "{} targets per chain: must be 1 to {}", request_.replicas,
                 kReplicasMax);
   }
   std::set<size_t> domains;
@@ -98,15 +98,16 @@ Result<void> Placer::check_room() const {
     if (left_[i] > 0) domains.insert(domain_[i]);
   }
   if (domains.size() >= request_.replicas) return {};
-  Error error =
-      fail(Errc::usage, "{} nodes (or domains) have room for new targets, and {} are needed",
-           domains.size(), request_.replicas);
+  Error error = fail(Errc::usage,
+                     "only {} nodes (or domains) have space for new targets, and {} are required",
+                     domains.size(), request_.replicas);
   error.hint = fmt::format("Add at least {} nodes at once, or allow more targets per disk.",
                            request_.replicas);
   return error;
 }
 
-// One more chain: of the nodes with most room left, those that share least with each other.
+// Adds a chain: prefers nodes with the most free slots, and among them those that share the fewest
+// chains.
 bool Placer::deal() {
   Members order(count_);
   std::iota(order.begin(), order.end(), size_t{0});
@@ -136,7 +137,7 @@ bool Placer::deal() {
   return true;
 }
 
-// Whether `node` may stand at `at` of the chain, in whatever stands there now.
+// Whether `node` may replace the current node at position `at` of the chain.
 bool Placer::fits(const Members& chain, size_t at, size_t node) const {
   for (size_t i = 0; i < chain.size(); i++) {
     if (i != at && domain_[chain[i]] == domain_[node]) return false;
@@ -144,7 +145,7 @@ bool Placer::fits(const Members& chain, size_t at, size_t node) const {
   return true;
 }
 
-// The change of the sum of squares.
+// Returns the change of the sum of squares.
 int Placer::exchange(Members& a, size_t at_a, Members& b, size_t at_b) {
   int change = 0;
   const auto move = [&](const Members& chain, size_t at, int sign) {
@@ -164,7 +165,7 @@ void Placer::repair() {
   if (chains_.size() < 2 || request_.replicas < 2) return;
   const size_t tries = chains_.size() * request_.replicas * kSwapsPerTarget;
   for (size_t i = 0; i < tries; i++) {
-    // Looking is dear beside one swap.
+    // Searching costs much more than one swap.
     if (i % (chains_.size() * 8) == 0 && most_shared() <= ideal()) return;
     Members& a = chains_[rng_.below(chains_.size())];
     Members& b = chains_[rng_.below(chains_.size())];
@@ -190,8 +191,7 @@ size_t Placer::most_shared() const {
   return shared_.empty() ? 0 : static_cast<size_t>(*std::ranges::max_element(shared_));
 }
 
-// Writes go to heads: each node gets as many of them as any other, as far as moving one at a time
-// brings it.
+// Balances heads, which receive all writes: moves the head of one chain at a time.
 void Placer::choose_heads() {
   std::vector<size_t> heads(count_);
   for (const Members& chain : chains_) heads[chain[0]]++;
@@ -209,17 +209,17 @@ void Placer::choose_heads() {
   }
 }
 
-Plan Placer::plan() {
-  Plan plan{.shared_max = most_shared(), .shared_ideal = ideal()};
+PlacementPlan Placer::plan() {
+  PlacementPlan plan{.shared_max = most_shared(), .shared_ideal = ideal()};
   plan.unused = std::accumulate(left_.begin(), left_.end(), size_t{0});
   std::vector<FreeNode> nodes = request_.nodes;
   for (const Members& chain : chains_) {
-    std::vector<Place>& places = plan.chains.emplace_back();
+    std::vector<DiskLocation>& locations = plan.chains.emplace_back();
     for (const size_t member : chain) {
       auto& disks = nodes[member].disks;
       const auto emptiest = std::ranges::max_element(disks, {}, &FreeDisk::slots);
       emptiest->slots--;
-      places.push_back({nodes[member].id, emptiest->id});
+      locations.push_back({nodes[member].id, emptiest->id});
     }
   }
   return plan;
@@ -227,12 +227,14 @@ Plan Placer::plan() {
 
 }  // namespace
 
-Result<Plan> place(const PlacementRequest& request) { return Placer(request).run(); }
+Result<PlacementPlan> plan_placement(const PlacementRequest& request) {
+  return Placer(request).run();
+}
 
 PlacementRequest placement_request(const Routing& routing, size_t targets_per_disk,
                                    size_t replicas) {
   PlacementRequest request{.replicas = replicas};
-  std::map<Place, size_t> used;
+  std::map<DiskLocation, size_t> used;
   for (const auto& [id, chain] : routing.chains) {
     auto& nodes = request.existing.emplace_back();
     for (const Target& target : chain.targets) {
@@ -242,7 +244,7 @@ PlacementRequest placement_request(const Routing& routing, size_t targets_per_di
   }
   for (const auto& [id, node] : routing.nodes) {
     FreeNode free{.id = id, .domain = node.domain};
-    for (const Disk& disk : node.disks) {
+    for (const DiskInfo& disk : node.disks) {
       const size_t taken = used[{id, disk.id}];
       const size_t slots = targets_per_disk - std::min(taken, targets_per_disk);
       free.disks.push_back({disk.id, node.draining ? 0 : slots});

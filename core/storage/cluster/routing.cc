@@ -1,4 +1,4 @@
-// routing.cc: what has changed since a version, and taking such changes over.
+// routing.cc: computing and applying deltas.
 #include "storage/cluster/routing.h"
 
 #include <algorithm>
@@ -7,13 +7,13 @@ namespace ff::cluster {
 
 namespace {
 
-constexpr size_t kNumberBytes = 11;  // a 64-bit varint and its tag
+constexpr size_t kNumberBytes = 11;  // 64-bit varint with its tag
 
 size_t message_bytes(const Chain& chain) {
   return 6 * kNumberBytes + 9 * kNumberBytes * chain.targets.size() +
          12 * kNumberBytes * chain.aside.size();
 }
-size_t message_bytes(const Table& table) {
+size_t message_bytes(const ChainTable& table) {
   return 4 * kNumberBytes + kNumberBytes * table.chains.size();
 }
 
@@ -25,7 +25,7 @@ void measure(const Records& records, uint64_t known, std::map<uint64_t, size_t>&
 }
 
 template <class Records, class Record>
-void pick(const Records& records, const Changes& changes, std::vector<Record>& out) {
+void pick(const Records& records, const RoutingDelta& changes, std::vector<Record>& out) {
   for (const auto& [id, record] : records) {
     if (record.changed > changes.since && record.changed <= changes.to) out.push_back(record);
   }
@@ -33,34 +33,34 @@ void pick(const Records& records, const Changes& changes, std::vector<Record>& o
 
 }  // namespace
 
-size_t message_bytes(const Node& node) {
+size_t message_bytes(const NodeInfo& node) {
   size_t bytes = 8 * kNumberBytes + node.name.size() + node.domain.size();
   for (const std::string& address : node.addresses) bytes += kNumberBytes + address.size();
-  for (const Disk& disk : node.disks) bytes += 4 * kNumberBytes + disk.path.size();
+  for (const DiskInfo& disk : node.disks) bytes += 4 * kNumberBytes + disk.path.size();
   return bytes;
 }
 
-std::string_view name_of(State state) {
+std::string_view name_of(TargetState state) {
   switch (state) {
-    case State::serving: return "serving";
-    case State::lastsrv: return "lastsrv";
-    case State::syncing: return "syncing";
-    case State::waiting: return "waiting";
-    case State::offline: return "offline";
+    case TargetState::serving: return "serving";
+    case TargetState::lastsrv: return "lastsrv";
+    case TargetState::syncing: return "syncing";
+    case TargetState::waiting: return "waiting";
+    case TargetState::offline: return "offline";
   }
   return "unknown";
 }
 
-std::string_view name_of(Local local) {
+std::string_view name_of(LocalTargetState local) {
   switch (local) {
-    case Local::uptodate: return "uptodate";
-    case Local::online: return "online";
-    case Local::offline: return "offline";
+    case LocalTargetState::uptodate: return "uptodate";
+    case LocalTargetState::online: return "online";
+    case LocalTargetState::offline: return "offline";
   }
   return "unknown";
 }
 
-const Node* Routing::node(NodeId id) const {
+const NodeInfo* Routing::node(NodeId id) const {
   const auto found = nodes.find(id);
   return found == nodes.end() ? nullptr : &found->second;
 }
@@ -70,22 +70,22 @@ const Chain* Routing::chain(ChainId id) const {
   return found == chains.end() ? nullptr : &found->second;
 }
 
-const Table* Routing::table(TableId id) const {
+const ChainTable* Routing::table(TableId id) const {
   const auto behind = tables.upper_bound({id, UINT64_MAX});
   if (behind == tables.begin()) return nullptr;
-  const Table& last = std::prev(behind)->second;
+  const ChainTable& last = std::prev(behind)->second;
   return last.id == id ? &last : nullptr;
 }
 
-Changes Routing::since(uint64_t known, size_t bytes) const {
-  Changes changes{.cluster = cluster, .since = known, .to = std::max(known, version)};
-  if (known >= version) return changes;  // nearly every heartbeat: not all records for nothing
+RoutingDelta Routing::delta_since(uint64_t known, size_t bytes) const {
+  RoutingDelta changes{.cluster = cluster, .since = known, .to = std::max(known, version)};
+  if (known >= version) return changes;  // the common case: avoids a scan of all records
   std::map<uint64_t, size_t> by_version;
   measure(nodes, known, by_version);
   measure(chains, known, by_version);
   measure(tables, known, by_version);
   size_t total = 0;
-  uint64_t last = 0;  // that still fits
+  uint64_t last = 0;  // last version that fits
   for (const auto& [at, size] : by_version) {
     total += size;
     if (last != 0 && total > bytes) {
@@ -101,23 +101,23 @@ Changes Routing::since(uint64_t known, size_t bytes) const {
   return changes;
 }
 
-Result<void> Routing::apply(const Changes& changes) {
+Result<void> Routing::apply(const RoutingDelta& changes) {
   if (!cluster.empty() && changes.cluster != cluster) {
-    return fail(Errc::refused, "routing of cluster {}, but this belongs to cluster {}",
+    return fail(Errc::refused, "routing is of cluster {}, but this process belongs to cluster {}",
                 changes.cluster, cluster);
   }
   if (changes.since > version || changes.to < version) {
-    return fail(Errc::refused, "routing {} to {}, but this holds {}", changes.since, changes.to,
-                version);
+    return fail(Errc::refused, "cannot apply routing changes {} to {} to version {}", changes.since,
+                changes.to, version);
   }
   cluster = changes.cluster;
   version = changes.to;
-  for (const Node& node : changes.nodes) nodes[node.id] = node;
+  for (const NodeInfo& node : changes.nodes) nodes[node.id] = node;
   for (const Chain& chain : changes.chains) {
     Chain& own = chains[chain.id];
     if (chain.version >= own.version) own = chain;
   }
-  for (const Table& table : changes.tables) tables[{table.id, table.version}] = table;
+  for (const ChainTable& table : changes.tables) tables[{table.id, table.version}] = table;
   return {};
 }
 
@@ -127,7 +127,7 @@ const Target* find_target(const Chain& chain, TargetId id) {
   return found == chain.targets.end() ? nullptr : &*found;
 }
 
-const SetAside* find_aside(const Chain& chain, TargetId id) {
+const SetAside* find_set_aside(const Chain& chain, TargetId id) {
   const auto found = std::ranges::find(chain.aside, id, &SetAside::target);
   return found == chain.aside.end() ? nullptr : &*found;
 }

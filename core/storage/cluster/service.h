@@ -1,5 +1,5 @@
-// The cluster manager's methods. Every manager offers them; all but the primary answer with
-// `elsewhere` and the primary's address. ManagerClient (manager_client.h) follows it.
+// RPC methods of the cluster manager. Every manager offers them; all but the primary respond with
+// `elsewhere` and the address of the primary. ManagerClient (manager_client.h) follows it.
 #pragma once
 
 #include "platform/rpc/method.h"
@@ -9,18 +9,18 @@ namespace ff::cluster {
 
 inline constexpr rpc::Method<wire::HeartbeatRequest, wire::HeartbeatReply> kHeartbeat{
     0x0201, "cluster.heartbeat"};
-// What has changed since the version that the caller holds. For users, too.
+// Changes since the version of the caller. Open to users.
 inline constexpr rpc::Method<wire::RoutingRequest, wire::RoutingReply> kRouting{0x0202,
                                                                                 "cluster.routing"};
 
-// How much room there is. For users, too.
+// Capacity of the cluster. Open to users.
 inline constexpr rpc::Method<wire::SpaceRequest, wire::SpaceReply> kSpace{0x0204, "cluster.space"};
 
-// What a node holds, when it is asked for it (HeartbeatReply::offer_wanted).
+// The routing of a node, when the manager requests it (HeartbeatReply::offer_wanted).
 inline constexpr rpc::Method<wire::OfferRequest, wire::OfferReply> kOffer{0x0203, "cluster.offer"};
 
-// The operator's. Their replies come once the change is published; Errc::usage, refused or exists:
-// not done (manager.h); other errors leave it open.
+// Commands of the operator. The response is sent after the change is published. Errc::usage,
+// refused or exists: not executed (manager.h); after other errors the outcome is open.
 inline constexpr rpc::Method<wire::InitRequest, wire::CommandReply> kInit{0x0210, "cluster.init"};
 inline constexpr rpc::Method<wire::StatusRequest, wire::StatusReply> kStatus{0x0211,
                                                                              "cluster.status"};

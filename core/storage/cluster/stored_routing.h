@@ -1,5 +1,5 @@
-// The routing as the KV store has it, for services beside the managers on the same store: it is
-// there on every one of them, whoever is primary. Owned by one loop.
+// The routing read from the KV store, for services beside the managers on the same store: available
+// to each of them whichever manager is primary. Owned by one loop.
 #pragma once
 
 #include <cstdint>
@@ -7,36 +7,36 @@
 #include <optional>
 
 #include "platform/base/wait.h"
-#include "storage/cluster/store.h"
+#include "storage/cluster/cluster_store.h"
 
 namespace ff::cluster {
 
 class StoredRouting {
  public:
-  // `changed` is called after each change. Both outlive it.
+  // `changed` is called after each change. Both references must outlive it.
   StoredRouting(kv::Engine& engine, Loop& loop, std::function<void()> changed);
 
-  // Version 0 until it has been read, or while there is no cluster.
+  // Version 0 until the first read, or while there is no cluster.
   const Routing& routing() const { return routing_; }
-  const Fill& fill() const { return fill_; }
-  // The steady time at which the last look that succeeded began.
-  int64_t looked_ns() const { return looked_ns_; }
-  // Looks whether there is a newer one, now and then, and when refresh() says so. Until cancelled.
+  const DiskUtilization& utilization() const { return utilization_; }
+  // Steady time at which the last successful read began.
+  int64_t refreshed_ns() const { return refreshed_ns_; }
+  // Polls for changes periodically, and after refresh(). Runs until cancelled.
   Task<void> run();
-  void refresh() { asked_.set(); }
+  void refresh() { refresh_requested_.set(); }
 
  private:
-  Task<Result<void>> look();
-  Task<Result<bool>> look_at_fill();
+  Task<Result<void>> reload();
+  Task<Result<bool>> reload_utilization();
 
-  Store store_;
+  ClusterStore store_;
   Loop& loop_;
   const std::function<void()> changed_;
   Routing routing_;
-  Fill fill_;
-  int64_t fill_ns_ = INT64_MIN;  // when it was read
-  int64_t looked_ns_ = INT64_MIN;
-  Event asked_;
+  DiskUtilization utilization_;
+  int64_t utilization_ns_ = INT64_MIN;  // time of the last read
+  int64_t refreshed_ns_ = INT64_MIN;
+  Event refresh_requested_;
 };
 
 }  // namespace ff::cluster

@@ -1,6 +1,6 @@
-// The times that members and managers live by, all on CLOCK_BOOTTIME. Any clock may run up to 10 %
-// fast or slow, so two clocks differ by at most 11 : 9; each pair of times below that two machines
-// count for themselves leaves more room than that.
+// Timeouts of members and managers, all on CLOCK_BOOTTIME. Any clock may run up to 10 % fast or
+// slow, so two clocks differ by at most 11 : 9; each pair of timeouts below that two machines
+// measure independently has more margin than that.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace ff::cluster {
 
-// How often a node reports, when it has no news.
-constexpr int64_t kHeartbeatNs = kSecond;
+// Heartbeat interval of a node that has nothing new to report.
+constexpr int64_t kHeartbeatIntervalNs = kSecond;
 
-// A node of which no report has come for so long (T) has failed; counted by the manager, from
-// receipt. A new primary waits as long before it fails anyone, since the nodes' last reports may
-// have gone to the one before.
-constexpr int64_t kFailNs = 10 * kSecond;
+// A node without a heartbeat for this time (T) has failed; measured by the manager from the
+// receipt. A new primary waits as long before it declares any node failed, since the last
+// heartbeats may have gone to its predecessor.
+constexpr int64_t kNodeFailureNs = 10 * kSecond;
 
-// A node serves for so long after it *sent* the last heartbeat that was answered (T/2).
-constexpr int64_t kServeNs = kFailNs / 2;
+// Lease of a node: it serves for this time after it *sent* the last answered heartbeat (T/2).
+constexpr int64_t kNodeLeaseNs = kNodeFailureNs / 2;
 
-// A primary acts for so long after it *sent* the last renewal of its lease that took effect.
-constexpr int64_t kPrimaryNs = 3 * kSecond;
-constexpr int64_t kRenewNs = kSecond;
+// Lease of the primary: it acts for this time after it *sent* the last successful renewal.
+constexpr int64_t kPrimaryLeaseNs = 3 * kSecond;
+constexpr int64_t kLeaseRenewNs = kSecond;
 
-// Another manager takes over when it has seen the same lease for so long, unrenewed.
-constexpr int64_t kTakeOverNs = kPrimaryNs / 4 * 5;
+// Another manager takes over when the lease has not been renewed for this time.
+constexpr int64_t kLeaseTakeoverNs = kPrimaryLeaseNs / 4 * 5;
 
-static_assert(kServeNs * 11 < kFailNs * 9);
-static_assert(kPrimaryNs * 11 < kTakeOverNs * 9);
+static_assert(kNodeLeaseNs * 11 < kNodeFailureNs * 9);
+static_assert(kPrimaryLeaseNs * 11 < kLeaseTakeoverNs * 9);
 
 }  // namespace ff::cluster

@@ -1,6 +1,6 @@
-// The transition table of storage.md: from the public states of one chain's targets, and what is
-// held true of each locally, to their next public states. A pure function; the manager calls it
-// until nothing changes, and publishes every change.
+// The transition table of storage.md: maps the public states of the targets of a chain, and their
+// local states, to the next public states. A pure function; the manager calls it until nothing
+// changes and publishes every change.
 //
 //   local             now                        condition                             next
 //   any               lastsrv                    another serves                        offline
@@ -16,8 +16,8 @@
 //   uptodate, online  offline                                                          waiting
 //   uptodate          waiting                                                          waiting
 //
-// The predecessor is the one in the order after the step: serving, lastsrv, syncing, waiting,
-// offline, each in the order from before. So at most one target syncs.
+// The predecessor is determined in the order after the step: serving, lastsrv, syncing, waiting,
+// offline, each in the previous order. So at most one target is syncing.
 #pragma once
 
 #include <span>
@@ -27,13 +27,13 @@
 
 namespace ff::cluster {
 
-// `locals` of the targets in their order. The version is one higher when anything changed.
-Chain step(const Chain& chain, std::span<const Local> locals);
+// `locals`: local states in the order of the targets. Increments the version when anything changed.
+Chain next_chain_state(const Chain& chain, std::span<const LocalTargetState> locals);
 
-// What must hold of every chain, and of each change of one whatever its cause: a target serves or
-// is lastsrv, never both, and one syncs at most, only behind one that serves; the order is kept;
-// versions never fall; targets come and go by an operator only (`replaced`). Empty when all does,
-// else what does not.
+// Checks the invariants of a chain, and of any change of it: a target serves or is lastsrv, never
+// both; at most one is syncing, only behind a serving one; the order is by state; versions
+// increase; targets come and go by the operator only (`replaced`). Returns an empty string, or the
+// violated invariant.
 std::string broken_invariant(const Chain& chain);
 std::string broken_invariant(const Chain& before, const Chain& after, bool replaced = false);
 

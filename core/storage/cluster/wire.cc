@@ -1,30 +1,30 @@
-// wire.cc: field by field.
+// wire.cc: field by field conversions.
 #include "storage/cluster/wire.h"
 
 namespace ff::cluster {
 
 namespace {
 
-Result<State> state_from(uint32_t number) {
-  if (number >= 1 && number <= 5) return static_cast<State>(number);
-  return fail(Errc::corrupt, "a target in state {}", number);
+Result<TargetState> state_from(uint32_t number) {
+  if (number >= 1 && number <= 5) return static_cast<TargetState>(number);
+  return fail(Errc::corrupt, "unknown target state {}", number);
 }
 
-Result<Local> local_from(uint32_t number) {
-  if (number >= 1 && number <= 3) return static_cast<Local>(number);
-  return fail(Errc::corrupt, "a target in local state {}", number);
+Result<LocalTargetState> local_from(uint32_t number) {
+  if (number >= 1 && number <= 3) return static_cast<LocalTargetState>(number);
+  return fail(Errc::corrupt, "unknown local target state {}", number);
 }
 
 }  // namespace
 
-wire::Node to_wire(const Node& node) {
+wire::Node to_wire(const NodeInfo& node) {
   wire::Node out;
   out.set_id(node.id);
   out.set_name(node.name);
   out.set_generation(node.generation);
   for (const std::string& address : node.addresses) out.add_addresses(address);
   out.set_domain(node.domain);
-  for (const Disk& disk : node.disks) {
+  for (const DiskInfo& disk : node.disks) {
     wire::Disk& to = *out.add_disks();
     to.set_id(disk.id);
     to.set_path(disk.path);
@@ -35,19 +35,19 @@ wire::Node to_wire(const Node& node) {
   return out;
 }
 
-Result<Node> from_wire(const wire::Node& node) {
+Result<NodeInfo> from_wire(const wire::Node& node) {
   if (node.addresses_size() > static_cast<int>(kAddressesMax) ||
       node.disks_size() > static_cast<int>(kDisksMax)) {
     return fail(Errc::corrupt, "node {} has {} addresses and {} disks", node.id(),
                 node.addresses_size(), node.disks_size());
   }
-  Node out{.id = node.id(),
-           .name = node.name(),
-           .generation = node.generation(),
-           .addresses = {node.addresses().begin(), node.addresses().end()},
-           .domain = node.domain(),
-           .draining = node.draining(),
-           .changed = node.changed()};
+  NodeInfo out{.id = node.id(),
+               .name = node.name(),
+               .generation = node.generation(),
+               .addresses = {node.addresses().begin(), node.addresses().end()},
+               .domain = node.domain(),
+               .draining = node.draining(),
+               .changed = node.changed()};
   for (const wire::Disk& disk : node.disks()) {
     out.disks.push_back({disk.id(), disk.path(), disk.capacity()});
   }
@@ -59,14 +59,14 @@ wire::SetAside to_wire(const SetAside& aside) {
   out.set_target(aside.target);
   out.set_node(aside.node);
   out.set_disk(aside.disk);
-  out.set_held(aside.held);
-  out.set_wrote(aside.wrote);
+  out.set_held(aside.complete_version);
+  out.set_wrote(aside.written_version);
   out.set_chunks(aside.chunks);
   out.set_bytes(aside.bytes);
   out.set_wall_ns(aside.wall_ns);
   out.set_changed(aside.changed);
   out.set_dropped(aside.dropped);
-  out.set_lost_below(aside.lost_below);
+  out.set_lost_below(aside.missing_below);
   return out;
 }
 
@@ -74,14 +74,14 @@ SetAside from_wire(const wire::SetAside& aside) {
   return {.target = aside.target(),
           .node = aside.node(),
           .disk = aside.disk(),
-          .held = aside.held(),
-          .wrote = aside.wrote(),
+          .complete_version = aside.held(),
+          .written_version = aside.wrote(),
           .chunks = aside.chunks(),
           .bytes = aside.bytes(),
           .wall_ns = aside.wall_ns(),
           .changed = aside.changed(),
           .dropped = aside.dropped(),
-          .lost_below = aside.lost_below()};
+          .missing_below = aside.lost_below()};
 }
 
 wire::Chain to_wire(const Chain& chain) {
@@ -97,14 +97,14 @@ wire::Chain to_wire(const Chain& chain) {
     to.set_created(target.created);
     to.set_draining(target.draining);
     to.set_stop(target.stop);
-    to.set_held(target.held);
-    to.set_wrote(target.wrote);
+    to.set_held(target.complete_version);
+    to.set_wrote(target.written_version);
     to.set_chunks(target.chunks);
     to.set_bytes(target.bytes);
   }
   out.set_changed(chain.changed);
   for (const SetAside& aside : chain.aside) *out.add_aside() = to_wire(aside);
-  out.set_lost_below(chain.lost_below);
+  out.set_lost_below(chain.missing_below);
   out.set_lost_version(chain.lost_version);
   return out;
 }
@@ -115,10 +115,10 @@ Result<Chain> from_wire(const wire::Chain& chain) {
   }
   Chain out{.id = chain.id(), .version = chain.version(), .changed = chain.changed()};
   for (const wire::SetAside& aside : chain.aside()) out.aside.push_back(from_wire(aside));
-  out.lost_below = chain.lost_below();
+  out.missing_below = chain.lost_below();
   out.lost_version = chain.lost_version();
   for (const wire::Target& target : chain.targets()) {
-    FF_TRY(const State state, state_from(target.state()));
+    FF_TRY(const TargetState state, state_from(target.state()));
     out.targets.push_back({.id = target.id(),
                            .node = target.node(),
                            .disk = target.disk(),
@@ -126,15 +126,15 @@ Result<Chain> from_wire(const wire::Chain& chain) {
                            .created = target.created(),
                            .draining = target.draining(),
                            .stop = target.stop(),
-                           .held = target.held(),
-                           .wrote = target.wrote(),
+                           .complete_version = target.held(),
+                           .written_version = target.wrote(),
                            .chunks = target.chunks(),
                            .bytes = target.bytes()});
   }
   return out;
 }
 
-wire::Table to_wire(const Table& table) {
+wire::Table to_wire(const ChainTable& table) {
   wire::Table out;
   out.set_id(table.id);
   out.set_version(table.version);
@@ -143,30 +143,30 @@ wire::Table to_wire(const Table& table) {
   return out;
 }
 
-Table from_wire(const wire::Table& table) {
+ChainTable from_wire(const wire::Table& table) {
   return {.id = table.id(),
           .version = table.version(),
           .chains = {table.chains().begin(), table.chains().end()},
           .changed = table.changed()};
 }
 
-wire::Changes to_wire(const Changes& changes) {
+wire::Changes to_wire(const RoutingDelta& changes) {
   wire::Changes out;
   out.set_cluster(changes.cluster);
   out.set_since(changes.since);
   out.set_to(changes.to);
   out.set_complete(changes.complete);
-  for (const Node& node : changes.nodes) *out.add_nodes() = to_wire(node);
+  for (const NodeInfo& node : changes.nodes) *out.add_nodes() = to_wire(node);
   for (const Chain& chain : changes.chains) *out.add_chains() = to_wire(chain);
-  for (const Table& table : changes.tables) *out.add_tables() = to_wire(table);
+  for (const ChainTable& table : changes.tables) *out.add_tables() = to_wire(table);
   return out;
 }
 
-Result<Changes> from_wire(const wire::Changes& changes) {
-  Changes out{.cluster = changes.cluster(),
-              .since = changes.since(),
-              .to = changes.to(),
-              .complete = changes.complete()};
+Result<RoutingDelta> from_wire(const wire::Changes& changes) {
+  RoutingDelta out{.cluster = changes.cluster(),
+                   .since = changes.since(),
+                   .to = changes.to(),
+                   .complete = changes.complete()};
   for (const wire::Node& node : changes.nodes()) {
     FF_TRY(out.nodes.emplace_back(), from_wire(node));
   }
@@ -177,15 +177,15 @@ Result<Changes> from_wire(const wire::Changes& changes) {
   return out;
 }
 
-wire::DiskUse to_wire(const DiskUse& use) {
+wire::DiskUse to_wire(const DiskUsage& use) {
   wire::DiskUse out;
   out.set_disk(use.disk);
   out.set_used(use.used);
-  out.set_trouble(use.trouble);
+  out.set_trouble(use.error);
   return out;
 }
 
-DiskUse from_wire(const wire::DiskUse& use) { return {use.disk(), use.used(), use.trouble()}; }
+DiskUsage from_wire(const wire::DiskUse& use) { return {use.disk(), use.used(), use.trouble()}; }
 
 wire::HeartbeatRequest to_wire(const Heartbeat& beat) {
   wire::HeartbeatRequest out;
@@ -206,14 +206,14 @@ wire::HeartbeatRequest to_wire(const Heartbeat& beat) {
     to.mutable_size()->set_bytes(report.size->bytes);
     to.mutable_size()->set_last_inode(report.size->last_inode);
   }
-  for (const Unreachable& cut : beat.unreachable) {
+  for (const UnreachableTarget& cut : beat.unreachable) {
     wire::Unreachable& to = *out.add_unreachable();
     to.set_chain(cut.chain);
     to.set_chain_version(cut.chain_version);
     to.set_from(cut.from);
     to.set_to(cut.to);
   }
-  for (const DiskUse& use : beat.disks) *out.add_disks() = to_wire(use);
+  for (const DiskUsage& use : beat.disks) *out.add_disks() = to_wire(use);
   return out;
 }
 
@@ -223,7 +223,7 @@ Result<Heartbeat> from_wire(const wire::HeartbeatRequest& beat) {
                 .routing_version = beat.routing_version()};
   FF_TRY(out.node, from_wire(beat.node()));
   for (const wire::TargetReport& report : beat.targets()) {
-    FF_TRY(const Local local, local_from(report.local()));
+    FF_TRY(const LocalTargetState local, local_from(report.local()));
     out.targets.push_back({.target = report.target(),
                            .chain = report.chain(),
                            .local = local,
@@ -241,19 +241,19 @@ Result<Heartbeat> from_wire(const wire::HeartbeatRequest& beat) {
   return out;
 }
 
-wire::HeartbeatReply to_wire(const HeartbeatAnswer& answer) {
+wire::HeartbeatReply to_wire(const HeartbeatResponse& answer) {
   wire::HeartbeatReply out;
   *out.mutable_changes() = to_wire(answer.changes);
   for (const Predecessor& before : answer.predecessors) {
     wire::Predecessor& to = *out.add_predecessors();
     to.set_target(before.target);
-    to.set_confirmed(before.confirmed);
+    to.set_confirmed(before.confirmed_version);
   }
   return out;
 }
 
-Result<HeartbeatAnswer> from_wire(const wire::HeartbeatReply& answer) {
-  HeartbeatAnswer out;
+Result<HeartbeatResponse> from_wire(const wire::HeartbeatReply& answer) {
+  HeartbeatResponse out;
   FF_TRY(out.changes, from_wire(answer.changes()));
   for (const wire::Predecessor& before : answer.predecessors()) {
     out.predecessors.push_back({before.target(), before.confirmed()});
@@ -261,23 +261,23 @@ Result<HeartbeatAnswer> from_wire(const wire::HeartbeatReply& answer) {
   return out;
 }
 
-wire::Loss to_wire(const Loss& loss) {
+wire::Loss to_wire(const DataLoss& loss) {
   wire::Loss out;
   out.set_chain(loss.chain);
   out.set_version(loss.version);
   out.set_promoted(loss.promoted);
-  out.set_given_up(loss.given_up);
+  out.set_given_up(loss.abandoned);
   out.set_wall_ns(loss.wall_ns);
-  out.set_by(loss.by);
+  out.set_by(loss.requested_by);
   out.set_chunks(loss.chunks);
   out.set_bytes(loss.bytes);
   return out;
 }
 
-wire::LossPlan to_wire(const LossPlan& plan) {
+wire::LossPlan to_wire(const DataLossPlan& plan) {
   wire::LossPlan out;
   out.set_promoted(plan.loss.promoted);
-  out.set_given_up(plan.loss.given_up);
+  out.set_given_up(plan.loss.abandoned);
   out.set_version(plan.loss.version - 1);
   out.set_incomplete(plan.incomplete);
   out.set_chunks(plan.loss.chunks);
@@ -286,13 +286,13 @@ wire::LossPlan to_wire(const LossPlan& plan) {
   return out;
 }
 
-Loss from_wire(const wire::Loss& loss) {
+DataLoss from_wire(const wire::Loss& loss) {
   return {.chain = loss.chain(),
           .version = loss.version(),
           .promoted = loss.promoted(),
-          .given_up = loss.given_up(),
+          .abandoned = loss.given_up(),
           .wall_ns = loss.wall_ns(),
-          .by = loss.by(),
+          .requested_by = loss.by(),
           .chunks = loss.chunks(),
           .bytes = loss.bytes()};
 }

@@ -1,4 +1,4 @@
-// inode.cc: records to messages and back, and which chains a file has.
+// inode.cc: conversion to and from messages, and stripes.
 #include "storage/meta/inode.h"
 
 #include <algorithm>
@@ -12,9 +12,10 @@
 
 namespace ff::meta {
 
-// A partial shuffle with numbers of our own generator: the same on every machine, for ever.
-std::vector<cluster::ChainId> stripe_of(const Layout& layout,
-                                        const std::vector<cluster::ChainId>& table) {
+// A partial Fisher-Yates shuffle with our own generator: the result is the same on every machine
+// and in every version.
+std::vector<cluster::ChainId> stripe_chains(const Layout& layout,
+                                            const std::vector<cluster::ChainId>& table) {
   std::vector<cluster::ChainId> chains = table;
   const size_t stripe = std::min<size_t>(layout.stripe, chains.size());
   SeededRng rng(layout.seed);
@@ -28,8 +29,9 @@ std::vector<cluster::ChainId> stripe_of(const Layout& layout,
 Result<std::vector<cluster::ChainId>> chains_of(const cluster::Routing& routing,
                                                 const Layout& layout) {
   const auto found = routing.tables.find({layout.table, layout.version});
-  if (found != routing.tables.end()) return stripe_of(layout, found->second.chains);
-  return fail(Errc::failed, "chain table {} has no version {} here", layout.table, layout.version);
+  if (found != routing.tables.end()) return stripe_chains(layout, found->second.chains);
+  return fail(Errc::failed, "version {1} of chain table {0} is not known", layout.table,
+              layout.version);
 }
 
 Layout with_defaults(Layout layout) {
@@ -67,11 +69,11 @@ void to_wire(const Inode& inode, wire::Inode& out) {
   out.set_ctime_ns(inode.ctime_ns);
   out.set_btime_ns(inode.btime_ns);
   out.set_length(inode.length);
-  out.set_floor(inode.floor);
-  out.set_truncations(inode.truncations);
-  out.set_cutting(inode.cutting);
-  out.set_cut_to(inode.cut_to);
-  out.set_changes(inode.changes);
+  out.set_floor(inode.min_length);
+  out.set_truncations(inode.truncate_seq);
+  out.set_cutting(inode.truncating);
+  out.set_cut_to(inode.truncate_to);
+  out.set_changes(inode.data_version);
   if (inode.layout.table != 0) to_wire(inode.layout, *out.mutable_layout());
   out.set_parent(inode.parent);
   out.set_target(inode.target);
@@ -82,8 +84,8 @@ void to_wire(const Inode& inode, wire::Inode& out) {
 Result<Inode> from_wire(const wire::Inode& inode) {
   const bool known = inode.kind() >= 1 && inode.kind() <= static_cast<uint32_t>(Kind::block);
   if (!known || inode.id() == 0 || inode.mode() > 07777 || inode.length() > kLengthMax) {
-    return fail(Errc::corrupt, "inode {} of kind {}, mode {:o}, {} bytes", inode.id(), inode.kind(),
-                inode.mode(), inode.length());
+    return fail(Errc::corrupt, "invalid inode {}: kind {}, mode {:o}, {} bytes", inode.id(),
+                inode.kind(), inode.mode(), inode.length());
   }
   Inode out{.id = inode.id(),
             .kind = static_cast<Kind>(inode.kind()),
@@ -96,11 +98,11 @@ Result<Inode> from_wire(const wire::Inode& inode) {
             .ctime_ns = inode.ctime_ns(),
             .btime_ns = inode.btime_ns(),
             .length = inode.length(),
-            .floor = inode.floor(),
-            .truncations = inode.truncations(),
-            .cutting = inode.cutting(),
-            .cut_to = inode.cut_to(),
-            .changes = inode.changes(),
+            .min_length = inode.floor(),
+            .truncate_seq = inode.truncations(),
+            .truncating = inode.cutting(),
+            .truncate_to = inode.cut_to(),
+            .data_version = inode.changes(),
             .layout = from_wire(inode.layout()),
             .parent = inode.parent(),
             .target = inode.target(),
@@ -109,7 +111,7 @@ Result<Inode> from_wire(const wire::Inode& inode) {
   if (out.is(Kind::file)) {
     auto checked = check_layout(out.layout);
     if (!checked || out.layout.version == 0) {
-      return fail(Errc::corrupt, "inode {} is a file without a layout", inode.id());
+      return fail(Errc::corrupt, "invalid inode {}: a file without a layout", inode.id());
     }
   }
   return out;
@@ -126,7 +128,7 @@ Result<void> check_name(std::string_view name) {
   if (!reserved && name.find('/') == name.npos && name.find('\0') == name.npos) return {};
   Error error = errno_error(EINVAL, '\'' + printable(name) + '\'');
   error.code = Errc::usage;
-  error.hint = "A name is not empty, '.' or '..', and has no '/' and no NUL.";
+  error.hint = "A name must not be empty, '.' or '..', and must not contain '/' or NUL.";
   return error;
 }
 
@@ -134,10 +136,10 @@ Result<void> check_layout(const Layout& layout) {
   const bool sized = std::has_single_bit(layout.chunk_size) &&
                      layout.chunk_size >= chunk::kBlockMin && layout.chunk_size <= chunk::kChunkMax;
   if (sized && layout.stripe >= 1 && layout.stripe <= kStripeMax && layout.table != 0) return {};
-  Error error = fail(Errc::usage, "chunks of {} bytes on {} chains of table {}", layout.chunk_size,
-                     layout.stripe, layout.table);
+  Error error = fail(Errc::usage, "invalid layout: chunks of {} bytes, {} chains of table {}",
+                     layout.chunk_size, layout.stripe, layout.table);
   error.hint =
-      "Chunks have a power of two of bytes from 64 KiB to 64 MiB, stripes 1 to 256 chains.";
+      "The chunk size is a power of two from 64 KiB to 64 MiB, the stripe 1 to 256 chains.";
   error.sys = EINVAL;
   return error;
 }

@@ -1,18 +1,17 @@
-// meta_calls.cc: each call of the metadata service, from its message to the operation and back.
+// meta_calls.cc: the RPC handlers of the metadata service.
 #include <cerrno>
 #include <utility>
 
 #include "platform/auth/token.h"
 #include "storage/chain/capability.h"
-#include "storage/meta/meta_service_caller.h"
+#include "storage/meta/effective_caller.h"
 
 namespace ff::meta {
 
 namespace {
 
 constexpr uint32_t kListMax = 4096;
-// A capability that has expired for longer is not renewed: what it was given for must be opened
-// again.
+// A capability that expired earlier cannot be renewed; the file must be opened again.
 constexpr int64_t kRenewableNs = 3600 * kSecond;
 
 std::optional<Layout> layout_of(const wire::MakeRequest& request) {
@@ -20,7 +19,7 @@ std::optional<Layout> layout_of(const wire::MakeRequest& request) {
   return from_wire(request.layout());
 }
 
-Error odd(std::string_view what, uint64_t value) {
+Error invalid_argument(std::string_view what, uint64_t value) {
   Error error = fail(Errc::usage, "{} {}", what, value);
   error.sys = EINVAL;
   return error;
@@ -29,59 +28,53 @@ Error odd(std::string_view what, uint64_t value) {
 }  // namespace
 
 Task<Result<wire::InodeReply>> MetaService::stat(rpc::ServerCall& call, wire::StatRequest request) {
-  auto who = acting(call, {});
-  FF_CO_TRY(const Acting as, co_await std::move(who));
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
   FF_CO_TRY(check_proof(as, request.inode()));
   const InodeId id = request.inode().inode();
-  auto answering = answer(as, request.exact() ? names_.measure(id, chunks_) : names_.stat(id));
+  auto answering =
+      reply_for(as, request.exact() ? namespace_.refresh_length(id, chunks_) : namespace_.stat(id));
   co_return co_await std::move(answering);
 }
 
 Task<Result<wire::InodeReply>> MetaService::lookup(rpc::ServerCall& call,
                                                    wire::LookupRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.place().dir());
-  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
-  auto answering = answer(as, names_.lookup(as.caller, dir, request.place().name()));
-  co_return co_await std::move(answering);
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId dir, co_await resolve(as, request.place().dir()));
+  co_return co_await reply_for(as, namespace_.lookup(as.caller, dir, request.place().name()));
 }
 
 Task<Result<wire::WalkReply>> MetaService::walk(rpc::ServerCall& call, wire::WalkRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(check_proof(as, request.from()));
-  auto walking = names_.walk(as.caller, request.from().inode(), request.path(), request.follow());
+  auto walking =
+      namespace_.walk(as.caller, request.from().inode(), request.path(), request.follow());
   FF_CO_TRY(auto walked, co_await std::move(walking));
   wire::WalkReply reply;
   to_wire(walked.dir, *reply.mutable_dir());
   reply.set_dir_proof(proof(as, walked.dir.id));
   reply.set_name(walked.name);
   if (!walked.inode) co_return reply;
-  auto settling = settled(std::move(*walked.inode));
-  FF_CO_TRY(const Inode inode, co_await std::move(settling));
+  FF_CO_TRY(const Inode inode, co_await finish_truncation(std::move(*walked.inode)));
   to_wire(inode, *reply.mutable_inode());
   reply.set_proof(proof(as, inode.id));
   co_return reply;
 }
 
 Task<Result<wire::ListReply>> MetaService::list(rpc::ServerCall& call, wire::ListRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.dir());
-  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId dir, co_await resolve(as, request.dir()));
   const uint32_t limit = std::min(request.limit(), kListMax);
-  auto listing = names_.list(as.caller, dir, request.after(), limit, request.with_inodes());
-  FF_CO_TRY(auto page, co_await std::move(listing));
+  FF_CO_TRY(auto page, co_await namespace_.list(as.caller, dir, request.after(), limit,
+                                                request.with_inodes()));
   wire::ListReply reply;
-  for (Names::Listed& entry : page.entries) {
+  for (Namespace::DirEntry& entry : page.entries) {
     wire::Listed& to = *reply.add_entries();
     to.set_name(entry.name);
     to.set_id(entry.id);
     to.set_kind(static_cast<uint32_t>(entry.kind));
     if (!entry.inode) continue;
-    auto settling = settled(std::move(*entry.inode));
-    const auto inode = co_await std::move(settling);
+    const auto inode = co_await finish_truncation(std::move(*entry.inode));
     if (!inode && inode.error().code == Errc::stale) continue;
     FF_CO_TRY(Result<void>(inode ? Result<void>() : inode.error()));
     to_wire(*inode, *to.mutable_inode());
@@ -91,173 +84,146 @@ Task<Result<wire::ListReply>> MetaService::list(rpc::ServerCall& call, wire::Lis
   co_return reply;
 }
 
-Task<Result<wire::InodeReply>> MetaService::make(rpc::ServerCall& call, wire::MakeRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.place().dir());
-  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
+Task<Result<wire::InodeReply>> MetaService::create(rpc::ServerCall& call,
+                                                   wire::MakeRequest request) {
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId dir, co_await resolve(as, request.place().dir()));
   if (request.kind() < 1 || request.kind() > static_cast<uint32_t>(Kind::block)) {
-    co_return odd("an inode of kind", request.kind());
+    co_return invalid_argument("invalid inode kind", request.kind());
   }
   if (request.kind() == static_cast<uint32_t>(Kind::file)) {
     const uint64_t table = request.layout().table();
-    auto knowing = know_table(table == 0 ? kDefaultTable : table);
+    auto knowing = wait_for_table(table == 0 ? kDefaultTable : table);
     FF_CO_TRY(co_await std::move(knowing));
   }
-  Names::Make make{.kind = static_cast<Kind>(request.kind()),
-                   .mode = request.mode(),
-                   .target = request.target(),
-                   .device = request.device(),
-                   .layout = layout_of(request),
-                   .exclusive = request.exclusive(),
-                   .session = session_of(as, request.has_session(), request.session()),
-                   .rights = request.rights(),
-                   .chunk_size = request.chunk_size()};
-  auto making = names_.make(as.caller, request_of(as, request.request()), dir,
-                            request.place().name(), std::move(make));
-  auto answering = answer_opened(as, std::move(making), request.rights());
-  co_return co_await std::move(answering);
+  Namespace::CreateOptions create{
+      .kind = static_cast<Kind>(request.kind()),
+      .mode = request.mode(),
+      .target = request.target(),
+      .device = request.device(),
+      .layout = layout_of(request),
+      .exclusive = request.exclusive(),
+      .session = session_of(as, request.has_session(), request.session()),
+      .rights = request.rights(),
+      .chunk_size = request.chunk_size()};
+  auto making = namespace_.create(as.caller, request_of(as, request.request()), dir,
+                                  request.place().name(), std::move(create));
+  co_return co_await reply_for_open(as, std::move(making), request.rights());
 }
 
 Task<Result<wire::InodeReply>> MetaService::open(rpc::ServerCall& call, wire::OpenRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.inode());
-  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
-  auto opening = names_.open(as.caller, inode, request.rights(),
-                             session_of(as, request.has_session(), request.session()));
-  auto answering = answer_opened(as, std::move(opening), request.rights());
-  co_return co_await std::move(answering);
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId inode, co_await resolve(as, request.inode()));
+  auto opening = namespace_.open(as.caller, inode, request.rights(),
+                                 session_of(as, request.has_session(), request.session()));
+  co_return co_await reply_for_open(as, std::move(opening), request.rights());
 }
 
-// Whoever had a file open goes on having it, as with any file descriptor.
+// An open file stays open even if its mode changes, like a file descriptor.
 Task<Result<wire::RenewReply>> MetaService::renew(rpc::ServerCall& call,
                                                   wire::RenewRequest request) {
-  auto who = acting(call, {});
-  FF_CO_TRY(const Acting as, co_await std::move(who));
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
   wire::RenewReply reply;
   if (!as.token) co_return reply;
   const int64_t then_ns = loop_.clock().wall_ns() - kRenewableNs;
   uint32_t rights = kMayRead;
-  FF_CO_TRY(chain::check(*options_.key, request.capability(), request.inode(), chain::kRightRead,
-                         then_ns));
-  if (chain::check(*options_.key, request.capability(), request.inode(), chain::kRightWrite,
-                   then_ns)) {
+  FF_CO_TRY(chain::check_capability(*options_.key, request.capability(), request.inode(),
+                                    chain::kRightRead, then_ns));
+  if (chain::check_capability(*options_.key, request.capability(), request.inode(),
+                              chain::kRightWrite, then_ns)) {
     rights |= kMayWrite;
   }
-  auto looking = names_.stat(request.inode());
-  FF_CO_TRY(co_await std::move(looking));
+  FF_CO_TRY(co_await namespace_.stat(request.inode()));
   reply.set_capability(capability(request.inode(), rights));
   co_return reply;
 }
 
 Task<Result<wire::InodeReply>> MetaService::link(rpc::ServerCall& call, wire::LinkRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.inode());
-  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
-  auto entering = meant(as, request.place().dir());
-  FF_CO_TRY(const InodeId dir, co_await std::move(entering));
-  auto answering = answer(as, names_.link(as.caller, request_of(as, request.request()), inode, dir,
-                                          request.place().name()));
-  co_return co_await std::move(answering);
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId inode, co_await resolve(as, request.inode()));
+  FF_CO_TRY(const InodeId dir, co_await resolve(as, request.place().dir()));
+  co_return co_await reply_for(as, namespace_.link(as.caller, request_of(as, request.request()),
+                                                   inode, dir, request.place().name()));
 }
 
 Task<Result<wire::InodeReply>> MetaService::unlink(rpc::ServerCall& call,
                                                    wire::RemoveRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.place().dir());
-  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
-  auto answering = answer(
-      as, names_.unlink(as.caller, request_of(as, request.request()), dir, request.place().name(),
-                        session_of(as, request.has_holder(), request.holder())));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId dir, co_await resolve(as, request.place().dir()));
+  auto answering =
+      reply_for(as, namespace_.unlink(as.caller, request_of(as, request.request()), dir,
+                                      request.place().name(),
+                                      session_of(as, request.has_holder(), request.holder())));
   co_return co_await std::move(answering);
 }
 
 Task<Result<wire::InodeReply>> MetaService::rmdir(rpc::ServerCall& call,
                                                   wire::RemoveRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.place().dir());
-  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
-  auto answering = answer(
-      as, names_.rmdir(as.caller, request_of(as, request.request()), dir, request.place().name()));
-  co_return co_await std::move(answering);
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId dir, co_await resolve(as, request.place().dir()));
+  co_return co_await reply_for(as, namespace_.rmdir(as.caller, request_of(as, request.request()),
+                                                    dir, request.place().name()));
 }
 
 Task<Result<wire::InodeReply>> MetaService::remove_tree(rpc::ServerCall& call,
                                                         wire::RemoveRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.place().dir());
-  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
-  auto answering = answer(as, names_.remove_tree(as.caller, request_of(as, request.request()), dir,
-                                                 request.place().name()));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId dir, co_await resolve(as, request.place().dir()));
+  auto answering =
+      reply_for(as, namespace_.remove_tree(as.caller, request_of(as, request.request()), dir,
+                                           request.place().name()));
   co_return co_await std::move(answering);
 }
 
 Task<Result<wire::InodeReply>> MetaService::rename(rpc::ServerCall& call,
                                                    wire::RenameRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto leaving = meant(as, request.from().dir());
-  FF_CO_TRY(const InodeId from, co_await std::move(leaving));
-  auto entering = meant(as, request.to().dir());
-  FF_CO_TRY(const InodeId to, co_await std::move(entering));
-  Names::Rename rename{.from_dir = from,
-                       .from = request.from().name(),
-                       .to_dir = to,
-                       .to = request.to().name(),
-                       .no_replace = request.no_replace(),
-                       .exchange = request.exchange(),
-                       .holder = session_of(as, request.has_holder(), request.holder())};
-  auto answering =
-      answer(as, names_.rename(as.caller, request_of(as, request.request()), std::move(rename)));
-  co_return co_await std::move(answering);
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId from, co_await resolve(as, request.from().dir()));
+  FF_CO_TRY(const InodeId to, co_await resolve(as, request.to().dir()));
+  Namespace::Rename rename{.from_dir = from,
+                           .from = request.from().name(),
+                           .to_dir = to,
+                           .to = request.to().name(),
+                           .no_replace = request.no_replace(),
+                           .exchange = request.exchange(),
+                           .holder = session_of(as, request.has_holder(), request.holder())};
+  co_return co_await reply_for(
+      as, namespace_.rename(as.caller, request_of(as, request.request()), std::move(rename)));
 }
 
 Task<Result<wire::InodeReply>> MetaService::set_attributes(rpc::ServerCall& call,
                                                            wire::SetAttributesRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.inode());
-  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
-  Names::Attributes to;
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId inode, co_await resolve(as, request.inode()));
+  Namespace::Attributes to;
   if (request.has_mode()) to.mode = request.mode();
   if (request.has_uid()) to.uid = request.uid();
   if (request.has_gid()) to.gid = request.gid();
   if (request.has_atime_ns()) to.atime_ns = request.atime_ns();
   if (request.has_mtime_ns()) to.mtime_ns = request.mtime_ns();
   to.times_now = request.times_now();
-  auto answering =
-      answer(as, names_.set_attributes(as.caller, request_of(as, request.request()), inode, to));
-  co_return co_await std::move(answering);
+  co_return co_await reply_for(
+      as, namespace_.set_attributes(as.caller, request_of(as, request.request()), inode, to));
 }
 
 Task<Result<wire::InodeReply>> MetaService::set_layout(rpc::ServerCall& call,
                                                        wire::SetLayoutRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.dir());
-  FF_CO_TRY(const InodeId dir, co_await std::move(finding));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId dir, co_await resolve(as, request.dir()));
   if (request.layout().table() != 0) {
-    auto knowing = know_table(request.layout().table());
-    FF_CO_TRY(co_await std::move(knowing));
+    FF_CO_TRY(co_await wait_for_table(request.layout().table()));
   }
-  auto answering = answer(as, names_.set_layout(as.caller, request_of(as, request.request()), dir,
-                                                from_wire(request.layout())));
-  co_return co_await std::move(answering);
+  co_return co_await reply_for(
+      as, namespace_.set_layout(as.caller, request_of(as, request.request()), dir,
+                                from_wire(request.layout())));
 }
 
 Task<Result<wire::GetXattrReply>> MetaService::get_xattr(rpc::ServerCall& call,
                                                          wire::GetXattrRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.inode());
-  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
-  auto getting = names_.get_xattr(as.caller, inode, request.name());
-  FF_CO_TRY(auto value, co_await std::move(getting));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId inode, co_await resolve(as, request.inode()));
+  FF_CO_TRY(auto value, co_await namespace_.get_xattr(as.caller, inode, request.name()));
   wire::GetXattrReply reply;
   if (value) reply.set_value(std::move(*value));
   co_return reply;
@@ -265,11 +231,10 @@ Task<Result<wire::GetXattrReply>> MetaService::get_xattr(rpc::ServerCall& call,
 
 Task<Result<wire::ListXattrsReply>> MetaService::list_xattrs(rpc::ServerCall& call,
                                                              wire::ListXattrsRequest request) {
-  auto who = acting(call, {});
-  FF_CO_TRY(const Acting as, co_await std::move(who));
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
   FF_CO_TRY(check_proof(as, request.inode()));
-  auto listing = names_.list_xattrs(request.inode().inode());
-  FF_CO_TRY(const auto names, co_await std::move(listing));
+  FF_CO_TRY(const auto names, co_await namespace_.list_xattrs(request.inode().inode()));
   wire::ListXattrsReply reply;
   for (const std::string& name : names) reply.add_names(name);
   co_return reply;
@@ -277,52 +242,49 @@ Task<Result<wire::ListXattrsReply>> MetaService::list_xattrs(rpc::ServerCall& ca
 
 Task<Result<wire::InodeReply>> MetaService::set_xattr(rpc::ServerCall& call,
                                                       wire::SetXattrRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto finding = meant(as, request.inode());
-  FF_CO_TRY(const InodeId inode, co_await std::move(finding));
-  if (request.mode() > static_cast<uint32_t>(Names::XattrMode::replace)) {
-    co_return odd("attributes set in mode", request.mode());
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
+  FF_CO_TRY(const InodeId inode, co_await resolve(as, request.inode()));
+  if (request.mode() > static_cast<uint32_t>(Namespace::XattrMode::replace)) {
+    co_return invalid_argument("invalid mode of setting attributes:", request.mode());
   }
   std::optional<std::string> value;
   if (request.has_value()) value = request.value();
-  auto answering = answer(
-      as, names_.set_xattr(as.caller, request_of(as, request.request()), inode, request.name(),
-                           std::move(value), static_cast<Names::XattrMode>(request.mode())));
+  auto answering =
+      reply_for(as, namespace_.set_xattr(as.caller, request_of(as, request.request()), inode,
+                                         request.name(), std::move(value),
+                                         static_cast<Namespace::XattrMode>(request.mode())));
   co_return co_await std::move(answering);
 }
 
 Task<Result<wire::InodeReply>> MetaService::truncate(rpc::ServerCall& call,
                                                      wire::TruncateRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   InodeId id = request.inode().inode();
   if (request.opened()) {
     FF_CO_TRY(check_right(call, request.capability(), id, chain::kRightWrite));
   } else {
-    auto finding = meant(as, request.inode());
-    FF_CO_TRY(id, co_await std::move(finding));
+    FF_CO_TRY(id, co_await resolve(as, request.inode()));
   }
-  auto answering = answer(as, names_.truncate(as.caller, request_of(as, request.request()), id,
-                                              request.length(), request.opened()));
-  co_return co_await std::move(answering);
+  co_return co_await reply_for(as, namespace_.truncate(as.caller, request_of(as, request.request()),
+                                                       id, request.length(), request.opened()));
 }
 
-Task<Result<wire::InodeReply>> MetaService::wrote(rpc::ServerCall& call,
-                                                  wire::WroteRequest request) {
-  auto who = acting(call, {});
-  FF_CO_TRY(const Acting as, co_await std::move(who));
+Task<Result<wire::InodeReply>> MetaService::report_length(rpc::ServerCall& call,
+                                                          wire::WroteRequest request) {
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
   FF_CO_TRY(check_right(call, request.capability(), request.inode(), chain::kRightWrite));
   const auto session = session_of(as, true, request.session());
-  auto writing = names_.wrote(request.inode(), *session,
-                              {.end = request.end(),
-                               .truncations = request.truncations(),
-                               .mtime_ns = request.mtime_ns(),
-                               .closed = request.closed()});
+  auto writing = namespace_.report_length(request.inode(), *session,
+                                          {.min_length = request.end(),
+                                           .truncate_seq = request.truncations(),
+                                           .mtime_ns = request.mtime_ns(),
+                                           .closed = request.closed()});
   FF_CO_TRY(const Inode inode, co_await std::move(writing));
-  // What it wrote may be there all the same: who truncated did so before, or after.
-  const bool counts = inode.truncations == request.truncations();
-  auto answering = answer(as, counts ? settled(inode) : names_.measure(inode.id, chunks_));
+  // The bytes may still exist: the truncation may have come before or after them.
+  const bool counts = inode.truncate_seq == request.truncations();
+  auto answering = reply_for(
+      as, counts ? finish_truncation(inode) : namespace_.refresh_length(inode.id, chunks_));
   FF_CO_TRY(auto reply, co_await std::move(answering));
   mark(reply);
   co_return reply;
@@ -330,37 +292,34 @@ Task<Result<wire::InodeReply>> MetaService::wrote(rpc::ServerCall& call,
 
 Task<Result<wire::InodeReply>> MetaService::append(rpc::ServerCall& call,
                                                    wire::AppendRequest request) {
-  auto who = acting(call, {});
-  FF_CO_TRY(const Acting as, co_await std::move(who));
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
   FF_CO_TRY(check_right(call, request.capability(), request.inode(), chain::kRightWrite));
   for (;;) {
-    auto answering = answer(
-        as, names_.append(request_of(as, request.request()), request.inode(), request.size()));
-    auto answered = co_await std::move(answering);
+    auto answered = co_await reply_for(
+        as, namespace_.append(request_of(as, request.request()), request.inode(), request.size()));
     if (answered || answered.error().code != Errc::busy) co_return answered;
-    auto finishing = names_.finish_cut(request.inode(), chunks_);
-    FF_CO_TRY(co_await std::move(finishing));
+    FF_CO_TRY(co_await namespace_.finish_truncation(request.inode(), chunks_));
   }
 }
 
-Task<Result<wire::AliveReply>> MetaService::alive(rpc::ServerCall& call,
-                                                  wire::AliveRequest request) {
-  auto who = acting(call, {});
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto saying = names_.alive(client_of(as, request.client()));
-  FF_CO_TRY(co_await std::move(saying));
+Task<Result<wire::AliveReply>> MetaService::renew_client(rpc::ServerCall& call,
+                                                         wire::AliveRequest request) {
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  FF_CO_TRY(co_await namespace_.renew_client(client_of(as, request.client())));
   co_return wire::AliveReply();
 }
 
 Task<Result<wire::SyncReply>> MetaService::sync(rpc::ServerCall&, wire::SyncRequest request) {
   if (static_cast<size_t>(request.generations_size()) > kv::kGenerationsMax) {
-    co_return odd("generations to look up:", static_cast<uint64_t>(request.generations_size()));
+    co_return invalid_argument("too many generations:",
+                               static_cast<uint64_t>(request.generations_size()));
   }
-  auto syncing = names_.sync();
-  FF_CO_TRY(co_await std::move(syncing));
+  FF_CO_TRY(co_await namespace_.sync());
   wire::SyncReply reply;
   for (const uint64_t generation : request.generations()) {
-    const auto position = engine_.durable(generation);
+    const auto position = engine_.durable_position(generation);
     if (!position) continue;
     wire::Mark& durable = *reply.add_durable();
     durable.set_generation(generation);
@@ -369,42 +328,39 @@ Task<Result<wire::SyncReply>> MetaService::sync(rpc::ServerCall&, wire::SyncRequ
   co_return reply;
 }
 
-Task<Result<wire::EndReply>> MetaService::end(rpc::ServerCall& call, wire::EndRequest request) {
-  auto who = acting(call, {});
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  if (static_cast<size_t>(request.ended_size()) > kEndMax) {
-    co_return odd("sessions to end:", static_cast<uint64_t>(request.ended_size()));
+Task<Result<wire::EndReply>> MetaService::end_sessions(rpc::ServerCall& call,
+                                                       wire::EndRequest request) {
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  if (static_cast<size_t>(request.ended_size()) > kEndedSessionsMax) {
+    co_return invalid_argument("too many sessions:", static_cast<uint64_t>(request.ended_size()));
   }
-  std::vector<Names::Ended> ended;
+  std::vector<Namespace::EndedSession> ended;
   const uint64_t client = client_of(as, request.client());
   for (const auto& one : request.ended()) {
     ended.push_back({.inode = one.inode(), .session = {client, one.session()}});
   }
-  auto ending = names_.end(std::move(ended));
-  FF_CO_TRY(co_await std::move(ending));
+  FF_CO_TRY(co_await namespace_.end_sessions(std::move(ended)));
   co_return wire::EndReply();
 }
 
 Task<Result<wire::LockReply>> MetaService::lock(rpc::ServerCall& call, wire::LockRequest request) {
-  auto who = acting(call, request.who());
-  FF_CO_TRY(const Acting as, co_await std::move(who));
+  FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(check_proof(as, request.inode()));
   const SessionId owner = *session_of(as, true, request.owner());
   wire::LockReply reply;
   if (request.release()) {
-    auto unlocking = names_.unlock(request.inode().inode(), owner);
-    FF_CO_TRY(co_await std::move(unlocking));
+    FF_CO_TRY(co_await namespace_.unlock(request.inode().inode(), owner));
     co_return reply;
   }
-  auto locking = names_.lock(as.caller, request.inode().inode(), owner);
-  FF_CO_TRY(const bool held, co_await std::move(locking));
+  FF_CO_TRY(const bool held, co_await namespace_.lock(as.caller, request.inode().inode(), owner));
   reply.set_held(held);
   co_return reply;
 }
 
 namespace {
 
-void to_wire(const User& user, wire::User& out) {
+void to_wire(const UserAccount& user, wire::User& out) {
   out.set_uid(user.uid);
   out.set_name(user.name);
   out.set_gid(user.gid);
@@ -417,12 +373,11 @@ void to_wire(const User& user, wire::User& out) {
 Task<Result<wire::UserReply>> MetaService::set_user(rpc::ServerCall&,
                                                     wire::AddUserRequest request) {
   FF_CO_TRY(ready());
-  User user{.uid = request.user().uid(),
-            .name = request.user().name(),
-            .gid = request.user().gid(),
-            .groups = {request.user().groups().begin(), request.user().groups().end()}};
-  auto setting = users_.set(std::move(user));
-  FF_CO_TRY(const User set, co_await std::move(setting));
+  UserAccount user{.uid = request.user().uid(),
+                   .name = request.user().name(),
+                   .gid = request.user().gid(),
+                   .groups = {request.user().groups().begin(), request.user().groups().end()}};
+  FF_CO_TRY(const UserAccount set, co_await users_.set(std::move(user)));
   wire::UserReply reply;
   to_wire(set, *reply.mutable_user());
   co_return reply;
@@ -432,19 +387,17 @@ Task<Result<wire::UserReply>> MetaService::token(rpc::ServerCall&, wire::TokenRe
   FF_CO_TRY(ready());
   wire::UserReply reply;
   if (request.revoke()) {
-    auto removing = users_.remove(request.uid());
-    FF_CO_TRY(co_await std::move(removing));
+    FF_CO_TRY(co_await users_.remove(request.uid()));
     co_return reply;
   }
   if (!options_.key) {
-    Error error = fail(Errc::refused, "there are no tokens without a cluster key");
+    Error error = fail(Errc::refused, "this cluster has no key, so it cannot issue tokens");
     error.hint = std::string("Start serve-meta and serve-storage with --key.");
     co_return error;
   }
-  auto adding = users_.add_token(request.uid());
-  FF_CO_TRY(const User user, co_await std::move(adding));
+  FF_CO_TRY(const UserAccount user, co_await users_.add_token(request.uid()));
   to_wire(user, *reply.mutable_user());
-  reply.set_token(auth::token_text(
+  reply.set_token(auth::format_token(
       auth::make_token(*options_.key, {.uid = user.uid, .serial = user.serials.back()})));
   co_return reply;
 }
@@ -452,10 +405,9 @@ Task<Result<wire::UserReply>> MetaService::token(rpc::ServerCall&, wire::TokenRe
 Task<Result<wire::ListUsersReply>> MetaService::list_users(rpc::ServerCall&,
                                                            wire::ListUsersRequest) {
   FF_CO_TRY(ready());
-  auto listing = users_.list();
-  FF_CO_TRY(const auto users, co_await std::move(listing));
+  FF_CO_TRY(const auto users, co_await users_.list());
   wire::ListUsersReply reply;
-  for (const User& user : users) to_wire(user, *reply.add_users());
+  for (const UserAccount& user : users) to_wire(user, *reply.add_users());
   co_return reply;
 }
 
@@ -470,9 +422,9 @@ Task<Result<wire::FsckReply>> MetaService::fsck(rpc::ServerCall&, wire::FsckRequ
   reply.set_names(report.names);
   reply.set_garbage(report.garbage);
   reply.set_sessions(report.sessions);
-  reply.set_stored(report.stored);
+  reply.set_stored(report.stored_files);
   reply.set_problems(report.problems);
-  for (const Problem& problem : report.told) {
+  for (const FsckProblem& problem : report.reported) {
     wire::Problem& to = *reply.add_told();
     to.set_kind(std::string(name_of(problem.kind)));
     to.set_inode(problem.inode);

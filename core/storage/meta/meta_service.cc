@@ -1,5 +1,5 @@
-// meta_service.cc: who calls, what they may, and how answers come about. The calls themselves stand
-// in meta_calls.cc.
+// meta_service.cc: identifies callers, checks their rights and builds replies. The handlers are in
+// meta_calls.cc.
 #include "storage/meta/meta_service.h"
 
 #include <array>
@@ -9,7 +9,7 @@
 #include "platform/base/log.h"
 #include "platform/base/text.h"
 #include "storage/chain/capability.h"
-#include "storage/meta/meta_service_caller.h"
+#include "storage/meta/effective_caller.h"
 
 namespace ff::meta {
 
@@ -29,33 +29,30 @@ std::string tagged(std::string_view tag, uint64_t first, uint64_t second) {
 
 template <class Asked, auto function>
 Task<Result<wire::InodeReply>> MetaService::change(rpc::ServerCall& call, Asked request) {
-  auto doing = (this->*function)(call, request);
-  auto done = co_await std::move(doing);
-  if (!done && !may_pass(done.error()) && request.request().again()) {
-    auto giving_up = give_up(call, request.request(), done.error());
-    FF_CO_TRY(const bool given_up, co_await std::move(giving_up));
-    if (given_up) co_return done;
-    // Meanwhile an earlier try has done it: its answer is there.
-    auto asking = (this->*function)(call, std::move(request));
-    done = co_await std::move(asking);
+  auto done = co_await (this->*function)(call, request);
+  if (!done && !is_retryable(done.error()) && request.request().again()) {
+    FF_CO_TRY(const bool recorded, co_await record_refusal(call, request.request(), done.error()));
+    if (recorded) co_return done;
+    // An earlier attempt has applied it meanwhile: return the stored reply.
+    done = co_await (this->*function)(call, std::move(request));
   }
   if (done) mark(*done);
   co_return done;
 }
 
-// Of what was committed for it, or a little later.
+// The commit position of the change, or a slightly later one.
 void MetaService::mark(wire::InodeReply& reply) const {
-  const kv::Mark mark = engine_.mark();
-  if (mark.generation == 0) return;
-  reply.mutable_mark()->set_generation(mark.generation);
-  reply.mutable_mark()->set_position(mark.position);
+  const kv::CommitPosition position = engine_.last_commit();
+  if (position.generation == 0) return;
+  reply.mutable_mark()->set_generation(position.generation);
+  reply.mutable_mark()->set_position(position.position);
 }
 
-Task<Result<bool>> MetaService::give_up(rpc::ServerCall& call, wire::Request request, Error error) {
-  auto who = acting(call, {});
-  FF_CO_TRY(const Acting as, co_await std::move(who));
-  auto giving_up = names_.give_up(request_of(as, request), std::move(error));
-  co_return co_await std::move(giving_up);
+Task<Result<bool>> MetaService::record_refusal(rpc::ServerCall& call, wire::Request request,
+                                               Error error) {
+  auto who = effective_caller(call, {});
+  FF_CO_TRY(const EffectiveCaller as, co_await std::move(who));
+  co_return co_await namespace_.record_refusal(request_of(as, request), std::move(error));
 }
 
 MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::Router& router,
@@ -63,31 +60,31 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
     : engine_(engine),
       loop_(context.loop),
       options_(std::move(options)),
-      tables_(std::make_shared<Tables>()),
-      room_(std::make_shared<Room>()),
+      tables_(std::make_shared<TableVersions>()),
+      chain_usage_(std::make_shared<ChainUsage>()),
       routing_(engine, context.loop, [this] { routing_changed(); }),
       storage_(context, routing_.routing(), [this] { routing_.refresh(); }),
       chunks_(storage_, routing_.routing(), context.loop),
       ids_(engine, context.loop),
-      names_(engine, context.loop.clock(),
-             {.ids = ids_,
-              .rng = context.rng,
-              .tables = [this] { return tables_; },
-              .room = [this] { return room_; }}),
+      namespace_(engine, context.loop.clock(),
+                 {.ids = ids_,
+                  .rng = context.rng,
+                  .tables = [this] { return tables_; },
+                  .usage = [this] { return chain_usage_; }}),
       users_(engine, context.loop.clock()),
-      collector_(engine, names_, chunks_, context.loop, context.metrics,
+      collector_(engine, namespace_, chunks_, context.loop, context.metrics,
                  {.delay_ns = options_.collect_after_ns, .active = options_.primary}),
       fsck_(engine, storage_, chunks_, routing_.routing(), ids_, context.loop),
-      not_ready_(fail(Errc::unreachable, "the metadata service has just started")),
+      not_ready_(fail(Errc::unreachable, "the metadata service is starting")),
       gate_(context.loop) {
   const auto add = [&](auto method, auto function) {
-    rpc::add_method(router, method, *this, function, rpc::Access::users);
+    rpc::add_method(router, method, *this, function, rpc::MethodAccess::users);
   };
   add(kStat, &MetaService::stat);
   add(kLookup, &MetaService::lookup);
   add(kWalk, &MetaService::walk);
   add(kList, &MetaService::list);
-  add(kMake, &MetaService::change<wire::MakeRequest, &MetaService::make>);
+  add(kCreate, &MetaService::change<wire::MakeRequest, &MetaService::create>);
   add(kOpen, &MetaService::open);
   add(kRenew, &MetaService::renew);
   add(kLink, &MetaService::change<wire::LinkRequest, &MetaService::link>);
@@ -102,10 +99,10 @@ MetaService::MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::R
   add(kListXattrs, &MetaService::list_xattrs);
   add(kSetXattr, &MetaService::change<wire::SetXattrRequest, &MetaService::set_xattr>);
   add(kTruncate, &MetaService::change<wire::TruncateRequest, &MetaService::truncate>);
-  add(kWrote, &MetaService::wrote);
+  add(kReportLength, &MetaService::report_length);
   add(kAppend, &MetaService::change<wire::AppendRequest, &MetaService::append>);
-  add(kAlive, &MetaService::alive);
-  add(kEnd, &MetaService::end);
+  add(kRenewClient, &MetaService::renew_client);
+  add(kEndSessions, &MetaService::end_sessions);
   add(kLock, &MetaService::lock);
   add(kSync, &MetaService::sync);
   rpc::add_method(router, kSetUser, *this, &MetaService::set_user);
@@ -123,34 +120,33 @@ void MetaService::start() {
 }
 
 Task<void> MetaService::close() {
-  Error reason = fail(Errc::interrupted, "the metadata service goes down");
+  Error reason = fail(Errc::interrupted, "the metadata service is shutting down");
   co_await gate_.close(std::move(reason));
-  auto closing = storage_.close();
-  co_await std::move(closing);
+  co_await storage_.close();
 }
 
 void MetaService::routing_changed() {
-  auto tables = std::make_shared<Tables>();
+  auto tables = std::make_shared<TableVersions>();
   for (const auto& [key, table] : routing_.routing().tables) (*tables)[key.first] = key.second;
   tables_ = std::move(tables);
-  room_ = std::make_shared<Room>(room_of(routing_.routing(), routing_.fill()));
-  storage_.look();
+  chain_usage_ =
+      std::make_shared<ChainUsage>(chain_usage_of(routing_.routing(), routing_.utilization()));
+  storage_.on_routing_change();
 }
 
-// The file system begins with its cluster: before, it may be that a backup is to be restored.
+// Creates the root once the cluster is initialized: before that, an operator may restore a backup.
 Task<void> MetaService::prepare() {
   constexpr int64_t kAgainNs = 100 * kMillisecond;
   for (;;) {
     if (routing_.routing().version > 0) {
-      auto making = names_.make_root();
-      auto made = co_await std::move(making);
+      auto made = co_await namespace_.create_root();
       if (made) break;
       not_ready_ = std::move(made).error();
     } else {
-      not_ready_ = fail(Errc::unreachable, "there is no cluster here yet");
-      not_ready_->hint = "Form one: ff admin init";
+      not_ready_ = fail(Errc::unreachable, "the cluster is not initialized");
+      not_ready_->hint = "Initialize it: ff admin init";
     }
-    const auto waited = co_await after(loop_, kAgainNs);
+    const auto waited = co_await sleep_for(loop_, kAgainNs);
     if (!waited) co_return;
   }
   not_ready_.reset();
@@ -161,51 +157,52 @@ Result<void> MetaService::ready() const {
   return {};
 }
 
-Task<Result<MetaService::Acting>> MetaService::acting(rpc::ServerCall& call, wire::Who who) {
+Task<Result<MetaService::EffectiveCaller>> MetaService::effective_caller(rpc::ServerCall& call,
+                                                                         wire::Who who) {
   FF_CO_TRY(ready());
-  Acting acting{.token = {}, .caller = {}};
+  EffectiveCaller as{.token = {}, .caller = {}};
   if (!call.peer().trusted()) {
-    if (!call.peer().user) co_return fail(Errc::refused, "{} is nobody", call.peer().text());
-    acting.token = call.peer().user;
-    auto asking = users_.caller(*call.peer().user);
-    FF_CO_TRY(acting.caller, co_await std::move(asking));
+    if (!call.peer().user)
+      co_return fail(Errc::refused, "{} is neither trusted nor a user", call.peer().text());
+    as.token = call.peer().user;
+    FF_CO_TRY(as.caller, co_await users_.caller_of(*call.peer().user));
   } else {
     if (who.groups_size() > static_cast<int>(kGroupsMax)) {
-      co_return fail(Errc::usage, "a caller in {} groups", who.groups_size());
+      co_return fail(Errc::usage, "the caller has too many groups: {}", who.groups_size());
     }
-    acting.caller.uid = who.uid();
-    acting.caller.gid = who.gid();
-    acting.caller.groups.assign(who.groups().begin(), who.groups().end());
+    as.caller.uid = who.uid();
+    as.caller.gid = who.gid();
+    as.caller.groups.assign(who.groups().begin(), who.groups().end());
   }
-  if (options_.root_squash && acting.caller.root())
-    acting.caller = {.uid = kNobodyUser, .gid = kNobodyUser};
-  co_return acting;
+  if (options_.root_squash && as.caller.is_root())
+    as.caller = {.uid = kNobodyUser, .gid = kNobodyUser};
+  co_return as;
 }
 
-std::string MetaService::proof(const Acting& acting, InodeId inode) const {
-  if (!acting.token) return {};
-  const std::string said = tagged("ff inode|", acting.token->uid, inode);
-  const auth::Key mac = auth::hmac(*options_.key, as_bytes(said));
+std::string MetaService::proof(const EffectiveCaller& as, InodeId inode) const {
+  if (!as.token) return {};
+  const std::string said = tagged("ff inode|", as.token->uid, inode);
+  const auth::Key mac = auth::hmac_sha256(*options_.key, as_bytes(said));
   return std::string(as_text(ByteView(mac).first(kProofBytes)));
 }
 
-Result<void> MetaService::check_proof(const Acting& acting, const wire::Ref& ref) const {
-  if (!ref.way().empty()) return fail(Errc::usage, "an inode by its path, in a call of nobody's");
-  if (!acting.token || ref.inode() == kRoot) return {};
-  const std::string wanted = proof(acting, ref.inode());
-  if (auth::equal_secrets(as_bytes(wanted), as_bytes(ref.proof()))) return {};
-  return errno_error(EACCES, fmt::format("inode {} without a proof of the way there", ref.inode()));
+Result<void> MetaService::check_proof(const EffectiveCaller& as, const wire::Ref& ref) const {
+  if (!ref.way().empty()) return fail(Errc::usage, "this call takes no path: it has no caller");
+  if (!as.token || ref.inode() == kRoot) return {};
+  const std::string wanted = proof(as, ref.inode());
+  if (auth::constant_time_equal(as_bytes(wanted), as_bytes(ref.proof()))) return {};
+  return errno_error(EACCES,
+                     fmt::format("inode {}: no proof that the user may reach it", ref.inode()));
 }
 
-// The inode that a caller names; a path is walked with his rights.
-Task<Result<InodeId>> MetaService::meant(const Acting& acting, wire::Ref ref) {
-  const std::string way = std::exchange(*ref.mutable_way(), {});
-  FF_CO_TRY(check_proof(acting, ref));
-  if (way.empty()) co_return ref.inode();
-  auto walking = names_.walk(acting.caller, ref.inode(), way, true);
-  FF_CO_TRY(const auto walked, co_await std::move(walking));
+// Resolves the inode that the caller names; a path with the rights of the caller.
+Task<Result<InodeId>> MetaService::resolve(const EffectiveCaller& as, wire::Ref ref) {
+  const std::string path = std::exchange(*ref.mutable_way(), {});
+  FF_CO_TRY(check_proof(as, ref));
+  if (path.empty()) co_return ref.inode();
+  FF_CO_TRY(const auto walked, co_await namespace_.walk(as.caller, ref.inode(), path, true));
   if (!walked.inode) co_return errno_error(ENOENT, printable(walked.name));
-  acting.walked.push_back(walked.inode->id);
+  as.walked.push_back(walked.inode->id);
   co_return walked.inode->id;
 }
 
@@ -213,78 +210,78 @@ std::string MetaService::capability(InodeId inode, uint32_t rights) const {
   uint32_t bits = 0;
   if ((rights & (kMayRead | kMaySearch)) != 0) bits |= chain::kRightRead;
   if ((rights & kMayWrite) != 0) bits |= chain::kRightRead | chain::kRightWrite;
-  return chain::sign(
-      *options_.key,
-      {.inode = inode, .rights = bits, .expires_ns = loop_.clock().wall_ns() + kCapabilityNs});
+  return chain::sign_capability(*options_.key,
+                                {.inode = inode,
+                                 .rights = bits,
+                                 .expires_ns = loop_.clock().wall_ns() + kCapabilityLifetimeNs});
 }
 
 Result<void> MetaService::check_right(rpc::ServerCall& call, const std::string& capability,
                                       InodeId inode, uint32_t right) const {
   if (call.peer().trusted()) return {};
-  return chain::check(*options_.key, capability, inode, right, loop_.clock().wall_ns());
+  return chain::check_capability(*options_.key, capability, inode, right, loop_.clock().wall_ns());
 }
 
-// A token's holder can name no client, and so no session and no slot, of another user's.
-uint64_t MetaService::client_of(const Acting& acting, uint64_t client) const {
-  if (!acting.token) return client;
-  const std::string said = tagged("ff client|", acting.token->uid, client);
-  return load_le<uint64_t>(auth::hmac(*options_.key, as_bytes(said)).data());
+// The client id of a user with a token is derived from the user, so that it cannot name sessions or
+// slots of other users.
+uint64_t MetaService::client_of(const EffectiveCaller& as, uint64_t client) const {
+  if (!as.token) return client;
+  const std::string said = tagged("ff client|", as.token->uid, client);
+  return load_le<uint64_t>(auth::hmac_sha256(*options_.key, as_bytes(said)).data());
 }
 
-Request MetaService::request_of(const Acting& acting, const wire::Request& request) const {
-  return {.client = client_of(acting, request.client()),
+RequestId MetaService::request_of(const EffectiveCaller& as, const wire::Request& request) const {
+  return {.client = client_of(as, request.client()),
           .slot = request.slot(),
           .sequence = request.sequence()};
 }
 
-std::optional<SessionId> MetaService::session_of(const Acting& acting, bool there,
+std::optional<SessionId> MetaService::session_of(const EffectiveCaller& as, bool there,
                                                  const wire::Session& session) const {
   if (!there) return std::nullopt;
-  return SessionId{.client = client_of(acting, session.client()), .number = session.number()};
+  return SessionId{.client = client_of(as, session.client()), .number = session.number()};
 }
 
-// Nobody sees a truncated file whose storage may still hold what was cut off: what he then writes
-// there would go with it.
-Task<Result<Inode>> MetaService::settled(Inode inode) {
-  if (!inode.cutting) co_return inode;
-  auto finishing = names_.finish_cut(inode.id, chunks_);
-  co_return co_await std::move(finishing);
+// No client may see a truncated file while storage still has the removed bytes: new writes there
+// could be removed with them.
+Task<Result<Inode>> MetaService::finish_truncation(Inode inode) {
+  if (!inode.truncating) co_return inode;
+  co_return co_await namespace_.finish_truncation(inode.id, chunks_);
 }
 
-// The operator has made it, and this server may not have heard of it yet: what it has read since it
-// was asked counts. Errc::unreachable: it could read nothing.
-Task<Result<void>> MetaService::know_table(cluster::TableId table) {
-  constexpr int64_t kLookNs = 20 * kMillisecond;
+// The table may be newer than the routing of this server: refreshes it. Errc::unreachable: the
+// routing could not be read.
+Task<Result<void>> MetaService::wait_for_table(cluster::TableId table) {
+  constexpr int64_t kScanTimeoutNs = 20 * kMillisecond;
   const int64_t asked_ns = loop_.now_ns();
-  while (!tables_->contains(table) && routing_.looked_ns() <= asked_ns) {
+  while (!tables_->contains(table) && routing_.refreshed_ns() <= asked_ns) {
     if (loop_.now_ns() - asked_ns > 2 * kSecond) {
-      co_return fail(
-          Errc::unreachable,
-          "the metadata service cannot read from its store which chain tables there are");
+      co_return fail(Errc::unreachable,
+                     "the metadata service cannot read the chain tables from its store");
     }
     routing_.refresh();
-    const auto waited = co_await after(loop_, kLookNs);
+    const auto waited = co_await sleep_for(loop_, kScanTimeoutNs);
     FF_CO_TRY(waited);
   }
   co_return Result<void>();
 }
 
-Task<Result<wire::InodeReply>> MetaService::answer(Acting acting, Task<Result<Inode>> doing) {
+Task<Result<wire::InodeReply>> MetaService::reply_for(EffectiveCaller as,
+                                                      Task<Result<Inode>> doing) {
   FF_CO_TRY(auto done, co_await std::move(doing));
-  auto settling = settled(std::move(done));
-  FF_CO_TRY(const Inode inode, co_await std::move(settling));
+  FF_CO_TRY(const Inode inode, co_await finish_truncation(std::move(done)));
   wire::InodeReply reply;
   to_wire(inode, *reply.mutable_inode());
-  reply.set_proof(proof(acting, inode.id));
-  for (const InodeId walked : acting.walked) reply.add_walked(walked);
+  reply.set_proof(proof(as, inode.id));
+  for (const InodeId walked : as.walked) reply.add_walked(walked);
   co_return reply;
 }
 
-Task<Result<wire::InodeReply>> MetaService::answer_opened(Acting acting, Task<Result<Inode>> doing,
-                                                          uint32_t rights) {
-  auto answering = answer(acting, std::move(doing));
-  FF_CO_TRY(wire::InodeReply reply, co_await std::move(answering));
-  if (acting.token) reply.set_capability(capability(reply.inode().id(), rights));
+Task<Result<wire::InodeReply>> MetaService::reply_for_open(EffectiveCaller as,
+                                                           Task<Result<Inode>> doing,
+                                                           uint32_t rights) {
+  FF_CO_TRY(wire::InodeReply reply, co_await reply_for(as, std::move(doing)));
+  if (as.token) reply.set_capability(capability(reply.inode().id(), rights));
   co_return reply;
 }
 

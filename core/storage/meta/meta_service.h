@@ -1,6 +1,5 @@
-// The metadata service in a daemon: calls become operations on names (names.h) for the user that
-// the caller is, or may act for. It keeps nothing itself: any number of them serve one store. Owned
-// by one loop.
+// The metadata service: it runs the operations of namespace.h for RPC clients, with the rights of
+// the caller. It is stateless: any number of servers share one KV store. Owned by one loop.
 #pragma once
 
 #include <cstdint>
@@ -10,65 +9,65 @@
 #include <string>
 
 #include "platform/base/gate.h"
-#include "storage/chain/client.h"
+#include "storage/chain/chain_client.h"
 #include "storage/cluster/stored_routing.h"
-#include "storage/meta/chunks.h"
-#include "storage/meta/collector.h"
+#include "storage/meta/file_chunks.h"
 #include "storage/meta/fsck.h"
-#include "storage/meta/inode_ids.h"
-#include "storage/meta/names.h"
+#include "storage/meta/garbage_collector.h"
+#include "storage/meta/inode_id_allocator.h"
+#include "storage/meta/namespace.h"
 #include "storage/meta/service.h"
-#include "storage/meta/users.h"
+#include "storage/meta/user_store.h"
 
 namespace ff::meta {
 
 class MetaService {
  public:
   struct Options {
-    std::optional<auth::Key> key = {};  // the cluster's
-    std::function<bool()> primary;      // whether this server does the cleaning up
+    std::optional<auth::Key> key = {};  // the cluster key
+    std::function<bool()> primary;      // whether this server collects garbage
     int64_t collect_after_ns = 300 * kSecond;
-    bool root_squash = false;  // uid 0 of callers is nobody (65534), also of those with the key
+    bool root_squash = false;  // map uid 0 to nobody (65534), even with the cluster key
   };
-  // All outlive it. `context`: to storage nodes.
+  // All outlive it. `context`: for calls to storage nodes.
   MetaService(kv::Engine& engine, rpc::ClientContext& context, rpc::Router& router,
               Options options);
-  // After close(), or with the loop at an end.
+  // Call after close(), or once the loop has ended.
   ~MetaService();
 
   void start();
   Task<void> close();
 
  private:
-  struct Acting;
-  Task<Result<Acting>> acting(rpc::ServerCall& call, wire::Who who);
-  Result<void> check_proof(const Acting& acting, const wire::Ref& ref) const;
-  Task<Result<InodeId>> meant(const Acting& acting, wire::Ref ref);
+  struct EffectiveCaller;
+  Task<Result<EffectiveCaller>> effective_caller(rpc::ServerCall& call, wire::Who who);
+  Result<void> check_proof(const EffectiveCaller& as, const wire::Ref& ref) const;
+  Task<Result<InodeId>> resolve(const EffectiveCaller& as, wire::Ref ref);
   Result<void> check_right(rpc::ServerCall& call, const std::string& capability, InodeId inode,
                            uint32_t right) const;
   Result<void> ready() const;
-  std::string proof(const Acting& acting, InodeId inode) const;
+  std::string proof(const EffectiveCaller& as, InodeId inode) const;
   std::string capability(InodeId inode, uint32_t rights) const;
-  uint64_t client_of(const Acting& acting, uint64_t client) const;
-  Request request_of(const Acting& acting, const wire::Request& request) const;
-  std::optional<SessionId> session_of(const Acting& acting, bool there,
+  uint64_t client_of(const EffectiveCaller& as, uint64_t client) const;
+  RequestId request_of(const EffectiveCaller& as, const wire::Request& request) const;
+  std::optional<SessionId> session_of(const EffectiveCaller& as, bool there,
                                       const wire::Session& session) const;
-  Task<Result<wire::InodeReply>> answer(Acting acting, Task<Result<Inode>> doing);
-  Task<Result<wire::InodeReply>> answer_opened(Acting acting, Task<Result<Inode>> doing,
-                                               uint32_t rights);
-  // `function`, a change, whose refusal is final.
+  Task<Result<wire::InodeReply>> reply_for(EffectiveCaller as, Task<Result<Inode>> doing);
+  Task<Result<wire::InodeReply>> reply_for_open(EffectiveCaller as, Task<Result<Inode>> doing,
+                                                uint32_t rights);
+  // Runs `function`, which changes something, and makes its refusal final.
   template <class Asked, auto function>
   Task<Result<wire::InodeReply>> change(rpc::ServerCall& call, Asked request);
-  Task<Result<bool>> give_up(rpc::ServerCall& call, wire::Request request, Error error);
+  Task<Result<bool>> record_refusal(rpc::ServerCall& call, wire::Request request, Error error);
   void mark(wire::InodeReply& reply) const;
-  Task<Result<Inode>> settled(Inode inode);
-  Task<Result<void>> know_table(cluster::TableId table);
+  Task<Result<Inode>> finish_truncation(Inode inode);
+  Task<Result<void>> wait_for_table(cluster::TableId table);
 
   Task<Result<wire::InodeReply>> stat(rpc::ServerCall& call, wire::StatRequest request);
   Task<Result<wire::InodeReply>> lookup(rpc::ServerCall& call, wire::LookupRequest request);
   Task<Result<wire::WalkReply>> walk(rpc::ServerCall& call, wire::WalkRequest request);
   Task<Result<wire::ListReply>> list(rpc::ServerCall& call, wire::ListRequest request);
-  Task<Result<wire::InodeReply>> make(rpc::ServerCall& call, wire::MakeRequest request);
+  Task<Result<wire::InodeReply>> create(rpc::ServerCall& call, wire::MakeRequest request);
   Task<Result<wire::InodeReply>> open(rpc::ServerCall& call, wire::OpenRequest request);
   Task<Result<wire::RenewReply>> renew(rpc::ServerCall& call, wire::RenewRequest request);
   Task<Result<wire::InodeReply>> link(rpc::ServerCall& call, wire::LinkRequest request);
@@ -84,10 +83,10 @@ class MetaService {
                                                   wire::ListXattrsRequest request);
   Task<Result<wire::InodeReply>> set_xattr(rpc::ServerCall& call, wire::SetXattrRequest request);
   Task<Result<wire::InodeReply>> truncate(rpc::ServerCall& call, wire::TruncateRequest request);
-  Task<Result<wire::InodeReply>> wrote(rpc::ServerCall& call, wire::WroteRequest request);
+  Task<Result<wire::InodeReply>> report_length(rpc::ServerCall& call, wire::WroteRequest request);
   Task<Result<wire::InodeReply>> append(rpc::ServerCall& call, wire::AppendRequest request);
-  Task<Result<wire::AliveReply>> alive(rpc::ServerCall& call, wire::AliveRequest request);
-  Task<Result<wire::EndReply>> end(rpc::ServerCall& call, wire::EndRequest request);
+  Task<Result<wire::AliveReply>> renew_client(rpc::ServerCall& call, wire::AliveRequest request);
+  Task<Result<wire::EndReply>> end_sessions(rpc::ServerCall& call, wire::EndRequest request);
   Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
   Task<Result<wire::LockReply>> lock(rpc::ServerCall& call, wire::LockRequest request);
   Task<Result<wire::UserReply>> set_user(rpc::ServerCall& call, wire::AddUserRequest request);
@@ -101,17 +100,17 @@ class MetaService {
   kv::Engine& engine_;
   Loop& loop_;
   const Options options_;
-  std::shared_ptr<const Tables> tables_;
-  std::shared_ptr<const Room> room_;
+  std::shared_ptr<const TableVersions> tables_;
+  std::shared_ptr<const ChainUsage> chain_usage_;
   cluster::StoredRouting routing_;
-  chain::Client storage_;
-  Chunks chunks_;
-  InodeIds ids_;
-  Names names_;
-  Users users_;
-  Collector collector_;
+  chain::ChainClient storage_;
+  FileChunks chunks_;
+  InodeIdAllocator ids_;
+  Namespace namespace_;
+  UserStore users_;
+  GarbageCollector collector_;
   Fsck fsck_;
-  std::optional<Error> not_ready_;  // the root is not known to be there
+  std::optional<Error> not_ready_;  // set until the root directory exists
   Gate gate_;
 };
 

@@ -1,4 +1,4 @@
-// Records of the metadata inside a transaction: what the operations of names.h are made of.
+// Reads and writes metadata records inside a transaction: the building blocks of namespace.h.
 #pragma once
 
 #include <optional>
@@ -16,20 +16,19 @@ template <class Message>
 Result<Message> parse_record(const std::string& key, const std::string& value) {
   Message message;
   if (message.ParseFromString(value)) return message;
-  return fail(Errc::corrupt, "the metadata holds a {} record that cannot be read",
-              key.substr(0, keys::kPrefix));
+  return fail(Errc::corrupt, "a {} record of the metadata is unreadable",
+              key.substr(0, keys::kPrefixBytes));
 }
 
 template <class Message>
 Task<Result<std::optional<Message>>> read_record(kv::Txn& txn, std::string key) {
-  auto reading = txn.get(key);
-  FF_CO_TRY(const auto value, co_await std::move(reading));
+  FF_CO_TRY(const auto value, co_await txn.get(key));
   if (!value) co_return std::optional<Message>();
   FF_CO_TRY(auto message, parse_record<Message>(key, *value));
   co_return std::optional<Message>(std::move(message));
 }
 
-// All records of a prefix and a number to `take`: void(const kv::Entry&), in a view.
+// Calls `take`, void(const kv::Entry&), for all records with this prefix. Only in a view.
 template <class Take>
 Task<Result<void>> scan_records(kv::Txn& txn, std::string_view prefix, Take take) {
   constexpr size_t kPage = 4096;
@@ -39,56 +38,56 @@ Task<Result<void>> scan_records(kv::Txn& txn, std::string_view prefix, Take take
     auto ranging = txn.range(range, {});
     FF_CO_TRY(const auto entries, co_await std::move(ranging));
     for (const kv::Entry& entry : entries) {
-      if (entry.key.size() >= keys::kPrefix + 8) take(entry);
+      if (entry.key.size() >= keys::kPrefixBytes + 8) take(entry);
     }
     if (entries.size() < range.limit) co_return Result<void>();
     range.begin = entries.back().key + '\0';
   }
 }
 
-struct Entry {
+struct Dentry {
   InodeId inode = 0;
   Kind kind = Kind::file;
 };
 
-// The record as it is; of a directory without its times.
+// The stored record; a directory comes without its times.
 Task<Result<std::optional<Inode>>> find_inode(kv::Txn& txn, InodeId id);
-// ESTALE when there is none.
+// ESTALE: it does not exist.
 Task<Result<Inode>> read_inode(kv::Txn& txn, InodeId id);
-// ENOTDIR when it is none, ENOENT when it has been removed.
+// ENOTDIR: not a directory. ENOENT: it was removed.
 Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what);
-// As callers see it.
+// Adds the times of a directory (DIRV).
 Task<Result<Inode>> with_times(kv::Txn& txn, Inode inode);
-Task<Result<std::optional<Entry>>> find_entry(kv::Txn& txn, InodeId dir, std::string name);
+Task<Result<std::optional<Dentry>>> find_dentry(kv::Txn& txn, InodeId dir, std::string name);
 Task<Result<bool>> is_empty(kv::Txn& txn, InodeId dir);
 
-// A name and what it names. ENOENT, EACCES when the caller may not search the directory.
+// A directory and the inode of one name in it. ENOENT; EACCES: no right to search the directory.
 struct Child {
   Inode dir;
   Inode inode;
 };
-Task<Result<Child>> child_of(kv::Txn& txn, Caller caller, InodeId dir, std::string name);
-// What `entry` names. Errc::corrupt when it is missing.
-Task<Result<Inode>> named_inode(kv::Txn& txn, Entry entry, std::string what);
+Task<Result<Child>> find_child(kv::Txn& txn, Caller caller, InodeId dir, std::string name);
+// The inode of a dentry. Errc::corrupt: it is missing.
+Task<Result<Inode>> read_dentry_inode(kv::Txn& txn, Dentry entry, std::string what);
 
 void put_inode(kv::Txn& txn, const Inode& inode);
-void put_entry(kv::Txn& txn, InodeId dir, const std::string& name, Entry entry);
-// The entries of `dir` have changed: every such change puts this.
-void touch(kv::Txn& txn, InodeId dir, int64_t now_ns);
+void put_dentry(kv::Txn& txn, InodeId dir, const std::string& name, Dentry entry);
+// Every change of the entries of `dir` must call this: it sets the times and is the guard of reads.
+void touch_dir(kv::Txn& txn, InodeId dir, int64_t now_ns);
 void put_session(kv::Txn& txn, InodeId id, SessionId session, int64_t now_ns);
-// The name of a directory in `dir`, which has one link less.
-void take_out_dir(kv::Txn& txn, Inode& dir, const std::string& name, int64_t now_ns);
-// Errc::corrupt like the others; for values that a range has given.
-Result<Entry> entry_of(const kv::Entry& entry);
-Result<Inode> inode_of(const std::string& value);
+// Removes the dentry of a subdirectory from `dir`, which loses a link.
+void unlink_dir(kv::Txn& txn, Inode& dir, const std::string& name, int64_t now_ns);
+// Parse values that a range read has returned. Errc::corrupt.
+Result<Dentry> parse_dentry(const kv::Entry& entry);
+Result<Inode> parse_inode(const std::string& value);
 
-// One name of the inode is gone. Without names it is garbage; a directory or symbolic link goes at
-// once. `holder` has the file open, which keeps its bytes.
-Task<Result<void>> drop_name(kv::Txn& txn, Inode& inode, std::optional<SessionId> holder,
+// Drops one link of the inode. An inode without links becomes garbage; a directory or symbolic link
+// is erased at once. `holder`: a session that has the file open and thus keeps its chunks.
+Task<Result<void>> drop_link(kv::Txn& txn, Inode& inode, std::optional<SessionId> holder,
                              int64_t now_ns);
-// The inode and all that belongs to it but its bytes.
+// Erases the inode and all its records. The chunks stay.
 Task<Result<void>> erase_inode(kv::Txn& txn, Inode inode);
 
-Error stale_inode(InodeId id);
+Error stale_error(InodeId id);
 
 }  // namespace ff::meta

@@ -1,4 +1,4 @@
-// restore.cc: which records a name is made of, and which of them the store lacks.
+// restore.cc: finds the records of a path in the backup and puts the missing ones.
 #include "storage/meta/restore.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "platform/base/text.h"
 #include "platform/kv/backup.h"
-#include "platform/kv/seal.h"
+#include "platform/kv/record_checksum.h"
 #include "storage/meta/records.h"
 
 namespace ff::meta {
@@ -17,9 +17,10 @@ namespace ff::meta {
 namespace {
 
 constexpr size_t kRestorePage = 4096;
-constexpr size_t kRecordsAtOnce = 64;  // records put in one transaction
-constexpr int kFlippedMax = 3;         // bits of a key
-constexpr uint64_t kNobodyClient = 0;  // the client that has a file open until it is measured
+constexpr size_t kRecordsAtOnce = 64;  // records per transaction
+constexpr int kFlippedMax = 3;         // flipped bits in a key
+// owner of the session that makes the collector ask storage for the length
+constexpr uint64_t kNobodyClient = 0;
 
 using Records = std::map<std::string, std::string>;
 
@@ -41,17 +42,17 @@ Result<Found> find_in(io::Disk& disk, const std::string& backup, const std::stri
       if (one.key == key) entry = one;
     }));
     if (!entry) {
-      return fail(Errc::not_found, "{}: it has no '{}' on the way to {}", backup, printable(name),
-                  printable(path));
+      return fail(Errc::not_found, "{}: the backup has no '{}' on the path {}", backup,
+                  printable(name), printable(path));
     }
-    FF_TRY(const Entry named, entry_of(*entry));
+    FF_TRY(const Dentry named, parse_dentry(*entry));
     found.inode = named.inode;
     found.keys.insert({key, keys::inode(named.inode), keys::times(named.inode)});
   }
   return found;
 }
 
-// Whether one may have become the other by itself.
+// Whether bit flips may have turned one key into the other.
 bool alike(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   int flipped = 0;
@@ -62,13 +63,13 @@ bool alike(std::string_view a, std::string_view b) {
   return flipped <= kFlippedMax;
 }
 
-// All that is damaged, and those of `wanted` that are there.
-Task<Result<void>> look(kv::Txn& txn, const Records& wanted, std::set<std::string>& damaged,
-                        std::set<std::string>& whole) {
+// Collects all damaged keys, and those keys of `wanted` that are intact.
+Task<Result<void>> find_damaged(kv::Txn& txn, const Records& wanted, std::set<std::string>& damaged,
+                                std::set<std::string>& whole) {
   for (std::string begin;;) {
     kv::Range range{.begin = begin, .end = "\xff", .limit = kRestorePage};
-    auto ranging = txn.range(std::move(range), std::string(kv::kWithDamaged));
-    FF_CO_TRY(const auto entries, co_await std::move(ranging));
+    FF_CO_TRY(const auto entries,
+              co_await txn.range(std::move(range), std::string(kv::kIncludeDamaged)));
     for (const kv::Entry& entry : entries) {
       std::string key(kv::stored_key(entry.key));
       if (kv::is_damaged(entry.key)) {
@@ -82,8 +83,8 @@ Task<Result<void>> look(kv::Txn& txn, const Records& wanted, std::set<std::strin
   }
 }
 
-// As if somebody who has died had it open: then storage is asked for its length.
-void measure_later(Records& put, InodeId inode) {
+// Adds a session of a dead client, so that the garbage collector asks storage for the length.
+void refresh_length_later(Records& put, InodeId inode) {
   wire::Counter counter;
   counter.set_next(1);
   put[keys::of(keys::kClient, kNobodyClient)] = counter.SerializeAsString();
@@ -101,9 +102,8 @@ Task<Result<RestoredName>> restore_name(kv::Engine& engine, io::Disk& disk, std:
     if (found.keys.contains(one.key) || one.key.starts_with(xattrs)) wanted[one.key] = one.value;
   }));
   std::set<std::string> damaged, whole;
-  kv::Function looking = [&](kv::Txn& txn) { return look(txn, wanted, damaged, whole); };
-  auto viewing = engine.view(std::move(looking), deadline_ns);
-  FF_CO_TRY(co_await std::move(viewing));
+  kv::TxnFunction looking = [&](kv::Txn& txn) { return find_damaged(txn, wanted, damaged, whole); };
+  FF_CO_TRY(co_await engine.view(std::move(looking), deadline_ns));
   std::erase_if(wanted, [&](const auto& one) { return whole.contains(one.first); });
   RestoredName restored;
   for (const auto& [key, value] : wanted) restored.put.push_back(kv::key_text(key));
@@ -117,19 +117,18 @@ Task<Result<RestoredName>> restore_name(kv::Engine& engine, io::Disk& disk, std:
     restored.erased.push_back(kv::key_text(key));
   }
   if (const auto inode = wanted.find(keys::inode(found.inode)); inode != wanted.end()) {
-    FF_CO_TRY(const Inode parsed, inode_of(inode->second));
-    if (parsed.is(Kind::file)) measure_later(wanted, found.inode);
+    FF_CO_TRY(const Inode parsed, parse_inode(inode->second));
+    if (parsed.is(Kind::file)) refresh_length_later(wanted, found.inode);
   }
   for (auto next = wanted.begin(); next != wanted.end() || !erased.empty();) {
     const auto first = next;
     for (size_t i = 0; i < kRecordsAtOnce && next != wanted.end(); i++) ++next;
-    kv::Function writing = [&](kv::Txn& txn) -> Task<Result<void>> {
+    kv::TxnFunction writing = [&](kv::Txn& txn) -> Task<Result<void>> {
       for (auto one = first; one != next; ++one) txn.put(one->first, one->second);
       for (const std::string& key : erased) txn.erase(key);
       co_return Result<void>();
     };
-    auto running = engine.run(std::move(writing), deadline_ns);
-    FF_CO_TRY(co_await std::move(running));
+    FF_CO_TRY(co_await engine.run(std::move(writing), deadline_ns));
     erased.clear();
   }
   co_return restored;

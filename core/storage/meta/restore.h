@@ -1,5 +1,5 @@
-// One name of a backup put back into a store whose records are damaged, or have gone with their
-// pages. Nobody else uses the store meanwhile.
+// Restores one path from a backup into a store whose records are damaged or lost. Nothing else may
+// use the store meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@
 namespace ff::meta {
 
 struct RestoredName {
-  std::vector<std::string> put;     // records, as people can read them
-  std::vector<std::string> erased;  // damaged ones, whose keys have become others
+  std::vector<std::string> put;     // keys of the records, printable
+  std::vector<std::string> erased;  // damaged records whose keys have changed
 };
 
-// What the backup has of the directories on the way to `path`, of its inode and of its attributes,
-// where the store has it no more, or damaged; what is whole stays. A file that is put back is as
-// long as it was then, until storage is asked. Errc::not_found: the backup has no such name.
+// Restores the dentries and inodes along `path`, and the extended attributes of the last one, where
+// the store has lost or damaged them; intact records stay. A restored file has the length of the
+// backup until the garbage collector asks storage for it. Errc::not_found: the path is not in the
+// backup.
 Task<Result<RestoredName>> restore_name(kv::Engine& engine, io::Disk& disk, std::string backup,
                                         std::string path, int64_t deadline_ns);
 

@@ -1,9 +1,10 @@
-// The operations of a mount, as the kernel asks for them (linux/fuse.h) and POSIX means them, over
-// the client of the cluster's file system. Owned by one loop; the same in simulation.
+// The file system operations of a mount, as FUSE requests them (linux/fuse.h) and POSIX defines
+// them, on top of client::FileSystem. Owned by one loop; runs in simulation, too.
 //
-// Close-to-open consistency with other mounts: an open sees what was written by whoever has closed
-// before. The kernel's pages stay across opens while nobody else has changed the file. Names and
-// attributes are believed for a second; an open notices a name that leads elsewhere since.
+// Close-to-open consistency with other mounts: an open sees what was written before the last close
+// elsewhere. Pages stay cached across opens while no other client changes the file. The kernel
+// caches names and attributes for kCacheTimeoutNs; an open detects a name that leads to another
+// inode meanwhile.
 //
 // Errors carry the errno for the kernel (Error::sys).
 #pragma once
@@ -15,46 +16,47 @@
 #include <unordered_map>
 #include <vector>
 
-#include "storage/chain/memory.h"
+#include "storage/chain/buffer_pool.h"
 #include "storage/client/file_system.h"
-#include "storage/mount/directory.h"
-#include "storage/mount/kernel.h"
-#include "storage/mount/nodes.h"
+#include "storage/mount/directory_handle.h"
+#include "storage/mount/inode_table.h"
+#include "storage/mount/kernel_cache.h"
 
 namespace ff::mount {
 
-// For how long the kernel believes names and attributes.
-constexpr int64_t kBelievedNs = kSecond;
+// Entry timeout and attribute timeout of the kernel (fuse_entry_out).
+constexpr int64_t kCacheTimeoutNs = kSecond;
 
 class Operations {
  public:
-  // All outlive it. `memory`: where data on its way to programs lies. `root`: what is mounted.
-  Operations(client::FileSystem& files, chain::Memory& memory, Kernel& kernel, meta::Seen root);
+  // All outlive it. `memory`: for data on its way to programs. `root`: the mounted directory.
+  Operations(client::FileSystem& files, chain::BufferPool& memory, KernelCache& kernel,
+             meta::InodeView root);
 
-  // Files that are still open are closed, with what was written to them.
+  // Closes all open files and writes what is buffered.
   Task<void> close();
 
   meta::InodeId root() const { return root_; }
-  Nodes& nodes() { return nodes_; }
+  InodeTable& inodes() { return inodes_; }
   client::FileSystem& files() { return files_; }
   size_t open_files() const { return handles_.size(); }
 
-  // Names. What lookup(), make(), link() and create() return is counted as known to the kernel.
+  // Names. lookup(), mknod(), link() and create() count one lookup of the kernel (FUSE_FORGET).
   Task<Result<meta::Inode>> lookup(meta::Caller caller, meta::InodeId dir, std::string name);
-  void forget(meta::InodeId inode, uint64_t lookups) { nodes_.forget(inode, lookups); }
-  struct Looked {
+  void forget(meta::InodeId inode, uint64_t lookups) { inodes_.forget(inode, lookups); }
+  struct Attributes {
     meta::Inode inode;
-    int64_t seen_ns = 0;  // since then it is believed
+    int64_t fetched_ns = 0;  // when the attributes were fetched
   };
-  Task<Result<Looked>> look(meta::InodeId inode);
-  struct Change {
-    meta::Names::Attributes to = {};
+  Task<Result<Attributes>> getattr(meta::InodeId inode);
+  struct SetAttributes {
+    meta::Namespace::Attributes to = {};
     std::optional<uint64_t> length = {};
-    std::optional<uint64_t> handle = {};  // the file is open for writing
+    std::optional<uint64_t> handle = {};  // a handle that is open for writing
   };
-  Task<Result<meta::Inode>> change(meta::Caller caller, meta::InodeId inode, Change change);
-  Task<Result<meta::Inode>> make(meta::Caller caller, meta::InodeId dir, std::string name,
-                                 meta::Names::Make make);
+  Task<Result<meta::Inode>> setattr(meta::Caller caller, meta::InodeId inode, SetAttributes change);
+  Task<Result<meta::Inode>> mknod(meta::Caller caller, meta::InodeId dir, std::string name,
+                                  meta::Namespace::CreateOptions make);
   Task<Result<void>> unlink(meta::Caller caller, meta::InodeId dir, std::string name);
   Task<Result<void>> rmdir(meta::Caller caller, meta::InodeId dir, std::string name);
   struct Rename {
@@ -68,20 +70,20 @@ class Operations {
   Task<Result<void>> rename(meta::Caller caller, Rename rename);
   Task<Result<meta::Inode>> link(meta::Caller caller, meta::InodeId inode, meta::InodeId dir,
                                  std::string name);
-  // A directory and all that is in it.
+  // Removes a directory with everything in it.
   Task<Result<void>> remove_tree(meta::Caller caller, meta::InodeId dir, std::string name);
 
-  // Attributes that users give; `value` nothing: it goes.
+  // Extended attributes. set_xattr() without a value removes the attribute.
   Task<Result<std::string>> get_xattr(meta::Caller caller, meta::InodeId inode, std::string name);
   Task<Result<std::vector<std::string>>> list_xattrs(meta::InodeId inode);
   Task<Result<void>> set_xattr(meta::Caller caller, meta::InodeId inode, std::string name,
-                               std::optional<std::string> value, meta::Names::XattrMode mode);
+                               std::optional<std::string> value, meta::Namespace::XattrMode mode);
 
-  // Files: operations_files.cc. `flags` are those of open(2).
+  // Files: operations_files.cc. `flags` as in open(2).
   struct Opened {
     uint64_t handle = 0;
     bool direct = false;
-    bool keep_pages = false;
+    bool keep_cache = false;
   };
   Task<Result<Opened>> open(meta::Caller caller, meta::InodeId inode, uint32_t flags);
   struct Created {
@@ -91,7 +93,7 @@ class Operations {
   Task<Result<Created>> create(meta::Caller caller, meta::InodeId dir, std::string name,
                                uint32_t mode, uint32_t flags);
   struct Data {
-    chain::Memory::Bytes memory = {};
+    chain::BufferPool::Buffer memory = {};
     uint64_t size = 0;
     ByteView view() const { return memory.span().first(size); }
   };
@@ -99,66 +101,68 @@ class Operations {
   struct Write {
     uint64_t offset = 0;
     ByteView from = {};
-    client::File::Keeper keeper = {};  // keeps `from` as it is, for as long as it is held
-    uint32_t flags = 0;                // as the file has them now
+    client::File::BufferOwner buffer_owner = {};  // keeps `from` unchanged while it is held
+    uint32_t flags = 0;                           // current flags of the file (fcntl(2))
     bool drop_set_ids = false;
-    bool from_pages = false;  // of a mapping, by nobody in particular
+    bool from_page_cache = false;  // writeback of mapped pages, without a known program
     bool appends() const;
   };
   Task<Result<void>> write(uint64_t handle, Write write);
-  // close(2) of a program, or of a dup(2), or exec(2) of its child: everything is acknowledged, and
-  // known to others; or an error that came since, which stays for sync().
+  // close(2), also of a dup(2), and exec(2): writes everything and publishes the length. Returns an
+  // error that happened since; sync() still reports it.
   Task<Result<void>> flush(uint64_t handle);
-  // Of late errors the newest is told once to each handle, by nothing but this and O_DSYNC.
+  // Reports the newest writeback error once per handle. Only this and O_DSYNC writes consume it.
   Task<Result<void>> sync(uint64_t handle);
   Task<Result<void>> sync_dir(uint64_t handle);
-  // Whatever is open.
+  // Syncs all open files, as syncfs(2).
   Task<Result<void>> sync_all();
-  // The last of its programs has closed it.
+  // The last descriptor of the handle is closed.
   Task<void> release(uint64_t handle);
-  // `mode` as of fallocate(2).
+  // `mode`: as in fallocate(2).
   Task<Result<void>> allocate(uint64_t handle, int mode, uint64_t offset, uint64_t size);
-  // SEEK_DATA or SEEK_HOLE.
+  // `whence`: SEEK_DATA or SEEK_HOLE.
   Task<Result<uint64_t>> seek(uint64_t handle, uint64_t offset, int whence);
-  // For rings (rings.h): the file of an inode that a program of that user has open so. Null: none.
-  std::shared_ptr<client::File> open_file(meta::InodeId inode, uint32_t uid, bool for_writing);
-  // As by such a program, past the kernel's pages.
-  Task<Result<void>> write_of_ring(uint32_t uid, meta::InodeId inode, uint64_t offset,
-                                   ByteView from);
-  // Bytes were written past the kernel's pages.
-  Task<void> wrote_past_pages(meta::InodeId inode, uint64_t offset, uint64_t size);
+  // For rings (ring_registry.h): the file of an inode that a program of this user has open for
+  // reading or writing. Null: there is none.
+  std::shared_ptr<client::File> find_open_file(meta::InodeId inode, uint32_t uid, bool for_writing);
+  // A write through a ring; bypasses the page cache.
+  Task<Result<void>> write_from_ring(uint32_t uid, meta::InodeId inode, uint64_t offset,
+                                     ByteView from);
+  // Call after a write that bypassed the page cache: invalidates the pages.
+  Task<void> after_direct_write(meta::InodeId inode, uint64_t offset, uint64_t size);
 
   // Directories.
   Task<Result<uint64_t>> open_dir(meta::Caller caller, meta::InodeId inode);
-  // Null: not open.
-  std::shared_ptr<Directory> directory(uint64_t handle);
+  // Null: no such handle.
+  std::shared_ptr<DirectoryHandle> directory(uint64_t handle);
   void release_dir(uint64_t handle) { dirs_.erase(handle); }
 
  private:
-  meta::Ref ref(meta::InodeId inode) const;
-  std::optional<meta::SessionId> holder();
-  void hold(const meta::Seen& removed, std::optional<meta::SessionId> holder);
-  HandleRef handle(uint64_t number) const;
-  uint64_t add(HandleRef handle);
-  Result<void> check_named(Node& node, const meta::Inode& inode);
-  Task<Result<meta::Seen>> open_node(meta::Caller caller, Node& node, uint32_t rights);
-  Task<Result<void>> cut(meta::Caller caller, Node& node, uint64_t length);
-  bool pages_stand(Node& node, const meta::Inode& inode);
-  Opened opened(const NodeRef& node, uint32_t uid, uint32_t flags);
-  Task<Result<void>> write_now(Handle& handle, Write write);
-  Task<Result<void>> drop_set_ids(Node& node);
-  void wrote_elsewhere(Node& node, uint64_t offset, uint64_t size);
-  Task<void> close_files(Node& node);
+  meta::InodeRef ref(meta::InodeId inode) const;
+  std::optional<meta::SessionId> new_holder();
+  void hold_removed(const meta::InodeView& removed, std::optional<meta::SessionId> holder);
+  FileHandleRef handle(uint64_t number) const;
+  uint64_t add(FileHandleRef handle);
+  Result<void> check_name_current(CachedInode& cached, const meta::Inode& inode);
+  Task<Result<meta::InodeView>> open_inode(meta::Caller caller, CachedInode& cached,
+                                           uint32_t rights);
+  Task<Result<void>> truncate(meta::Caller caller, CachedInode& cached, uint64_t length);
+  bool page_cache_valid(CachedInode& cached, const meta::Inode& inode);
+  Opened add_open(const CachedInodeRef& cached, uint32_t uid, uint32_t flags);
+  Task<Result<void>> write_through(FileHandle& handle, Write write);
+  Task<Result<void>> drop_set_ids(CachedInode& cached);
+  void drop_misplaced_pages(CachedInode& cached, uint64_t offset, uint64_t size);
+  Task<void> close_files(CachedInode& cached);
 
   client::FileSystem& files_;
-  chain::Memory& memory_;
-  Kernel& kernel_;
+  chain::BufferPool& memory_;
+  KernelCache& kernel_;
   const meta::InodeId root_;
-  Nodes nodes_;
-  std::unordered_map<uint64_t, HandleRef> handles_;
-  std::unordered_map<uint64_t, std::shared_ptr<Directory>> dirs_;
+  InodeTable inodes_;
+  std::unordered_map<uint64_t, FileHandleRef> handles_;
+  std::unordered_map<uint64_t, std::shared_ptr<DirectoryHandle>> dirs_;
   uint64_t last_handle_ = 0;
-  client::ErrorSeq::Cursor told_;  // of sync_all()
+  client::ErrorSeq::Cursor error_cursor_;  // of sync_all()
 };
 
 }  // namespace ff::mount

@@ -1,4 +1,4 @@
-// operations_files.cc: open files of programs over the one file that they share here.
+// operations_files.cc: open handles of programs on the file that they share.
 #include <fcntl.h>
 #include <linux/falloc.h>
 
@@ -12,10 +12,10 @@ namespace ff::mount {
 
 namespace {
 
-// What open(2) adds to the flags of a file that is to be executed (linux/fs.h).
+// The flag that open(2) adds for execution (linux/fs.h).
 constexpr uint32_t kExec = 0x20;
 
-// A name that was looked up so recently leads where it did.
+// A name resolved this recently needs no check.
 constexpr int64_t kFreshNs = 20 * kMillisecond;
 
 uint32_t rights_of(uint32_t flags) {
@@ -33,391 +33,361 @@ Error not_open(uint64_t handle) { return errno_error(EBADF, fmt::format("handle 
 
 }  // namespace
 
-HandleRef Operations::handle(uint64_t number) const {
+FileHandleRef Operations::handle(uint64_t number) const {
   const auto found = handles_.find(number);
   return found == handles_.end() ? nullptr : found->second;
 }
 
-uint64_t Operations::add(HandleRef handle) {
-  handle->node->handles.insert(handle.get());
+uint64_t Operations::add(FileHandleRef handle) {
+  handle->inode->handles.insert(handle.get());
   handles_[++last_handle_] = std::move(handle);
   return last_handle_;
 }
 
-// ESTALE makes the kernel look the name up again, and then open what it finds.
-Result<void> Operations::check_named(Node& node, const meta::Inode& inode) {
-  int64_t ctime_ns = node.ctime_ns;
-  if (node.writer != nullptr) ctime_ns = std::max(ctime_ns, node.writer->inode().ctime_ns);
-  const bool fresh = files_.loop().now_ns() - node.named_ns < kFreshNs;
-  if (fresh || node.named_ns == 0 || inode.ctime_ns <= ctime_ns) return {};
-  node.named_ns = 0;  // whoever comes by way of no name is not to be told again
+// Returns ESTALE if the name may lead elsewhere by now: the kernel then resolves it again.
+Result<void> Operations::check_name_current(CachedInode& cached, const meta::Inode& inode) {
+  int64_t ctime_ns = cached.ctime_ns;
+  if (cached.writer != nullptr) ctime_ns = std::max(ctime_ns, cached.writer->inode().ctime_ns);
+  const bool fresh = files_.loop().now_ns() - cached.lookup_ns < kFreshNs;
+  if (fresh || cached.lookup_ns == 0 || inode.ctime_ns <= ctime_ns) return {};
+  cached.lookup_ns = 0;  // an open without a name must not get ESTALE again
   return errno_error(ESTALE, fmt::format("inode {}", inode.id));
 }
 
-// Opens the node's file where it has to be, and asks the servers in any case.
-Task<Result<meta::Seen>> Operations::open_node(meta::Caller caller, Node& node, uint32_t rights) {
+// Opens the shared file if needed; asks the servers in any case.
+Task<Result<meta::InodeView>> Operations::open_inode(meta::Caller caller, CachedInode& cached,
+                                                     uint32_t rights) {
   const bool writes = (rights & meta::kMayWrite) != 0;
   std::shared_ptr<client::File>& file =
-      writes || node.writer != nullptr ? node.writer : node.reader;
+      writes || cached.writer != nullptr ? cached.writer : cached.reader;
   if (file == nullptr) {
-    auto opening = files_.open(std::move(caller), node.ref(), rights);
-    auto opened = co_await std::move(opening);
-    // The name that led here is another's by now.
+    auto opened = co_await files_.open(std::move(caller), cached.ref(), rights);
+    // The name leads to another inode by now.
     if (!opened && opened.error().sys == ENOENT) opened.error().sys = ESTALE;
     FF_CO_TRY(file, std::move(opened));
-    if (writes) node.told = 0;
-    co_return file->seen();
+    if (writes) cached.counted_writes = 0;
+    co_return file->view();
   }
-  auto asking = files_.names().open(std::move(caller), node.ref(), rights, std::nullopt);
-  auto seen = co_await std::move(asking);
-  // A file that has lost its last name while it is open: by way of /proc/self/fd, say.
-  if (!seen && seen.error().sys == ENOENT) co_return file->seen();
-  FF_CO_TRY(meta::Seen now, std::move(seen));
-  file->heard(std::move(now));
-  co_return file->seen();
+  auto view =
+      co_await files_.metadata().open(std::move(caller), cached.ref(), rights, std::nullopt);
+  // The file has no name any more but is open; opened through /proc/self/fd, for example.
+  if (!view && view.error().sys == ENOENT) co_return file->view();
+  FF_CO_TRY(meta::InodeView now, std::move(view));
+  file->on_update(std::move(now));
+  co_return file->view();
 }
 
-// Whether what the kernel has in its pages is still what the file holds.
-bool Operations::pages_stand(Node& node, const meta::Inode& inode) {
-  node.count_own_changes();
-  const bool stand = node.pages == inode.changes;
-  node.pages = inode.changes;
+// Whether the cached pages still match the file.
+bool Operations::page_cache_valid(CachedInode& cached, const meta::Inode& inode) {
+  cached.count_own_writes();
+  const bool stand = cached.pages_version == inode.data_version;
+  cached.pages_version = inode.data_version;
   return stand;
 }
 
-Operations::Opened Operations::opened(const NodeRef& node, uint32_t uid, uint32_t flags) {
+Operations::Opened Operations::add_open(const CachedInodeRef& cached, uint32_t uid,
+                                        uint32_t flags) {
   const bool appends = may_write(flags) && (flags & O_APPEND) != 0;
-  auto handle = std::make_shared<Handle>();
-  handle->node = node;
+  auto handle = std::make_shared<FileHandle>();
+  handle->inode = cached;
   handle->uid = uid;
   handle->reads = (flags & O_ACCMODE) != O_WRONLY;
   handle->writes = may_write(flags);
   handle->direct = (flags & O_DIRECT) != 0 || appends;
-  handle->cursor = node->file()->cursor();
+  handle->cursor = cached->file()->cursor();
   const bool direct = handle->direct;
   return {.handle = add(std::move(handle)), .direct = direct};
 }
 
 Task<Result<Operations::Opened>> Operations::open(meta::Caller caller, meta::InodeId inode,
                                                   uint32_t flags) {
-  const NodeRef node = nodes_.at(inode);
-  auto taking = node->turn.take(1);
-  FF_CO_TRY(const auto turn, co_await std::move(taking));
-  const meta::Inode before = node->file() != nullptr ? node->file()->inode() : meta::Inode();
+  const CachedInodeRef cached = inodes_.get_or_create(inode);
+  FF_CO_TRY(const auto turn, co_await cached->open_lock.acquire(1));
+  const meta::Inode before = cached->file() != nullptr ? cached->file()->inode() : meta::Inode();
   const uint32_t uid = caller.uid;
-  auto opening = open_node(std::move(caller), *node, rights_of(flags));
-  auto seen = co_await std::move(opening);
-  Result<void> fit = seen ? check_named(*node, seen->inode) : seen.error();
+  auto view = co_await open_inode(std::move(caller), *cached, rights_of(flags));
+  Result<void> fit = view ? check_name_current(*cached, view->inode) : view.error();
   if (fit && (flags & O_TRUNC) != 0) {
-    auto cutting = cut({}, *node, 0);
+    auto cutting = truncate({}, *cached, 0);
     fit = co_await std::move(cutting);
   }
   if (!fit) {
-    if (node->handles.empty()) {
-      auto closing = close_files(*node);
-      co_await std::move(closing);
+    if (cached->handles.empty()) {
+      co_await close_files(*cached);
     }
     co_return fit.error();
   }
-  Opened opened = this->opened(node, uid, flags);
-  const meta::Inode& now = node->file()->inode();
-  // The kernel trusts the length it has for a while: it is not to cut reads short by it.
+  Opened opened = this->add_open(cached, uid, flags);
+  const meta::Inode& now = cached->file()->inode();
+  // The kernel uses its cached length for a while and would cut reads short.
   if (now.length != before.length || now.mtime_ns != before.mtime_ns) {
-    kernel_.forget_attributes(inode);
+    kernel_.invalidate_attributes(inode);
   }
-  opened.keep_pages = !opened.direct && pages_stand(*node, now);
+  opened.keep_cache = !opened.direct && page_cache_valid(*cached, now);
   co_return opened;
 }
 
 Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::InodeId dir,
                                                      std::string name, uint32_t mode,
                                                      uint32_t flags) {
-  meta::Names::Make how{.kind = meta::Kind::file, .mode = mode};
+  meta::Namespace::CreateOptions how{.kind = meta::Kind::file, .mode = mode};
   how.exclusive = (flags & O_EXCL) != 0;
   how.rights = rights_of(flags);
   const uint32_t uid = caller.uid;
-  auto creating = files_.create(std::move(caller), ref(dir), std::move(name), std::move(how));
-  auto made = co_await std::move(creating);
-  if (!made) nodes_.forget_dir(dir);
+  auto made = co_await files_.create(std::move(caller), ref(dir), std::move(name), std::move(how));
+  if (!made) inodes_.drop_directory(dir);
   FF_CO_TRY(auto file, std::move(made));
-  nodes_.entry_changed(dir, file->inode().btime_ns, 0);
-  nodes_.named(file->seen());
-  const NodeRef node = nodes_.at(file->inode().id);
-  auto taking = node->turn.take(1);
-  const auto turn = co_await std::move(taking).shielded();
-  if (node->writer == nullptr) {
-    node->writer = file;
-    node->told = 0;
+  inodes_.on_entry_changed(dir, file->inode().btime_ns, 0);
+  inodes_.add_lookup(file->view());
+  const CachedInodeRef cached = inodes_.get_or_create(file->inode().id);
+  const auto turn = co_await cached->open_lock.acquire(1).shielded();
+  if (cached->writer == nullptr) {
+    cached->writer = file;
+    cached->counted_writes = 0;
   } else {
-    auto closing = file->close();  // nothing was written to it
+    auto closing = file->close();  // no data was written through it
     (void)co_await std::move(closing);
   }
-  const meta::Inode& inode = node->writer->inode();
-  const bool is_new = inode.length == 0 && inode.changes == 0;
+  const meta::Inode& inode = cached->writer->inode();
+  const bool is_new = inode.length == 0 && inode.data_version == 0;
   if ((flags & O_TRUNC) != 0 && !is_new) {
-    auto cutting = cut({}, *node, 0);
+    auto cutting = truncate({}, *cached, 0);
     const auto done = co_await std::move(cutting);
     if (!done) {
-      auto closing = close_files(*node);
-      co_await std::move(closing);
-      nodes_.forget(node->id, 1);
+      co_await close_files(*cached);
+      inodes_.forget(cached->id, 1);
       co_return done.error();
     }
   }
-  Created created{.inode = inode, .opened = opened(node, uid, flags)};
-  files_.add_written(created.inode);
-  created.opened.keep_pages = !created.opened.direct && pages_stand(*node, inode);
+  Created created{.inode = inode, .opened = add_open(cached, uid, flags)};
+  files_.apply_local_writes(created.inode);
+  created.opened.keep_cache = !created.opened.direct && page_cache_valid(*cached, inode);
   co_return created;
 }
 
-// By whoever may; the pages know.
-Task<Result<void>> Operations::cut(meta::Caller caller, Node& node, uint64_t length) {
+// Truncates with the rights of the caller, and updates the page cache state.
+Task<Result<void>> Operations::truncate(meta::Caller caller, CachedInode& cached, uint64_t length) {
   meta::Inode now;
-  if (node.writer != nullptr && caller.root()) {
-    auto cutting = node.writer->truncate(length);
-    FF_CO_TRY(co_await std::move(cutting));
-    now = node.writer->inode();
+  if (cached.writer != nullptr && caller.is_root()) {
+    FF_CO_TRY(co_await cached.writer->truncate(length));
+    now = cached.writer->inode();
   } else {
-    if (node.writer != nullptr) {
-      auto publishing = node.writer->publish();
-      FF_CO_TRY(co_await std::move(publishing));
-      node.writer->cutting(length);
+    if (cached.writer != nullptr) {
+      FF_CO_TRY(co_await cached.writer->publish_length());
+      cached.writer->discard_unwritten(length);
     }
-    auto cutting = files_.names().truncate(std::move(caller), node.ref(), length, std::nullopt);
-    FF_CO_TRY(auto seen, co_await std::move(cutting));
-    now = seen.inode;
-    if (node.file() != nullptr) node.file()->heard(std::move(seen));
+    auto cutting =
+        files_.metadata().truncate(std::move(caller), cached.ref(), length, std::nullopt);
+    FF_CO_TRY(auto view, co_await std::move(cutting));
+    now = view.inode;
+    if (cached.file() != nullptr) cached.file()->on_update(std::move(view));
   }
-  nodes_.changed(now);
-  if (node.pages) ++*node.pages;
+  inodes_.on_changed(now);
+  if (cached.pages_version) ++*cached.pages_version;
   co_return Result<void>();
 }
 
 Task<Result<Operations::Data>> Operations::read(uint64_t handle, uint64_t offset, uint64_t size) {
-  const HandleRef open = this->handle(handle);
+  const FileHandleRef open = this->handle(handle);
   if (open == nullptr) co_return not_open(handle);
-  Data data{.memory = memory_.take(std::max<uint64_t>(size, 1)), .size = 0};
-  const auto file = open->node->file();
-  auto reading = file->read(offset, data.memory.span().first(size));
-  FF_CO_TRY(data.size, co_await std::move(reading));
+  Data data{.memory = memory_.allocate(std::max<uint64_t>(size, 1)), .size = 0};
+  const auto file = open->inode->file();
+  FF_CO_TRY(data.size, co_await file->read(offset, data.memory.span().first(size)));
   co_return data;
 }
 
-// Who writes loses the rights that come with running the file.
-Task<Result<void>> Operations::drop_set_ids(Node& node) {
-  const auto file = node.writer;
+// A write clears set-user-ID and set-group-ID.
+Task<Result<void>> Operations::drop_set_ids(CachedInode& cached) {
+  const auto file = cached.writer;
   const uint32_t mode = meta::without_set_ids(file->inode());
   if (mode == file->inode().mode) co_return Result<void>();
-  auto setting = files_.names().set_attributes({}, node.ref(), {.mode = mode});
-  FF_CO_TRY(auto seen, co_await std::move(setting));
-  nodes_.changed(seen.inode);
-  file->heard(std::move(seen));
-  kernel_.forget_attributes(node.id);
+  auto setting = files_.metadata().set_attributes({}, cached.ref(), {.mode = mode});
+  FF_CO_TRY(auto view, co_await std::move(setting));
+  inodes_.on_changed(view.inode);
+  file->on_update(std::move(view));
+  kernel_.invalidate_attributes(cached.id);
   co_return Result<void>();
 }
 
-// Returns once it is acknowledged, and durable if the program has asked for that.
-Task<Result<void>> Operations::write_now(Handle& handle, Write write) {
-  const auto file = handle.node->writer;
-  const meta::InodeId inode = handle.node->id;
-  auto flushing = file->flush();
-  FF_CO_TRY(co_await std::move(flushing));
+// Writes through; durable on return if the handle has O_DSYNC.
+Task<Result<void>> Operations::write_through(FileHandle& handle, Write write) {
+  const auto file = handle.inode->writer;
+  const meta::InodeId inode = handle.inode->id;
+  FF_CO_TRY(co_await file->flush());
   uint64_t offset = write.offset;
   if (write.appends()) {
-    auto appending = file->append(write.from);
-    FF_CO_TRY(offset, co_await std::move(appending));
-    kernel_.forget_attributes(inode);
+    FF_CO_TRY(offset, co_await file->append(write.from));
+    kernel_.invalidate_attributes(inode);
   } else {
-    auto writing = file->write(offset, write.from);
-    FF_CO_TRY(co_await std::move(writing));
+    FF_CO_TRY(co_await file->write(offset, write.from));
   }
   if ((write.flags & O_DSYNC) != 0) {
-    auto syncing = file->sync(handle.cursor);
-    FF_CO_TRY(co_await std::move(syncing));
+    FF_CO_TRY(co_await file->sync(handle.cursor));
   }
   if (handle.direct) {
-    auto forgetting = wrote_past_pages(inode, offset, write.from.size());
-    co_await std::move(forgetting);
+    co_await after_direct_write(inode, offset, write.from.size());
   } else if (offset != write.offset) {
-    wrote_elsewhere(*handle.node, write.offset, write.from.size());
+    drop_misplaced_pages(*handle.inode, write.offset, write.from.size());
   }
   co_return Result<void>();
 }
 
-Task<void> Operations::wrote_past_pages(meta::InodeId inode, uint64_t offset, uint64_t size) {
-  const NodeRef node = nodes_.find(inode);
-  if (node == nullptr) co_return;
-  const bool cached = std::ranges::any_of(node->handles, [](auto* one) { return !one->direct; });
-  node->pages.reset();
-  if (!cached) co_return;
-  auto forgetting = kernel_.forget_pages(inode, offset, size);
-  co_await std::move(forgetting);
+Task<void> Operations::after_direct_write(meta::InodeId inode, uint64_t offset, uint64_t size) {
+  const CachedInodeRef cached = inodes_.find(inode);
+  if (cached == nullptr) co_return;
+  const bool in_page_cache =
+      std::ranges::any_of(cached->handles, [](auto* one) { return !one->direct; });
+  cached->pages_version.reset();
+  if (!in_page_cache) co_return;
+  co_await kernel_.invalidate_pages(inode, offset, size);
 }
 
-// The kernel has put bytes into its pages where it took the end of the file to be, and others have
-// appended since. It holds some of these pages until it is answered: nobody waits for them here.
-void Operations::wrote_elsewhere(Node& node, uint64_t offset, uint64_t size) {
-  node.pages.reset();
-  kernel_.drop_pages(node.id, offset, size);
+// The kernel cached the bytes at its idea of the end of the file, but others have appended since.
+// It locks these pages until the write is answered, so the invalidation must not be awaited here.
+void Operations::drop_misplaced_pages(CachedInode& cached, uint64_t offset, uint64_t size) {
+  cached.pages_version.reset();
+  kernel_.invalidate_pages_async(cached.id, offset, size);
 }
 
-bool Operations::Write::appends() const { return (flags & O_APPEND) != 0 && !from_pages; }
+bool Operations::Write::appends() const { return (flags & O_APPEND) != 0 && !from_page_cache; }
 
-// What was answered before it was done has its errors told by sync() and flush(): a write takes
-// none away. While earlier bytes of the file cannot be written it fails, too.
+// Errors of write-behind are reported by sync() and flush(), never consumed by a write. But a write
+// fails while earlier bytes of the file still fail.
 Task<Result<void>> Operations::write(uint64_t handle, Write write) {
-  const HandleRef open = this->handle(handle);
+  const FileHandleRef open = this->handle(handle);
   if (open == nullptr) co_return not_open(handle);
-  const NodeRef node = open->node;
-  if (node->writer == nullptr) co_return not_open(handle);
+  const CachedInodeRef cached = open->inode;
+  if (cached->writer == nullptr) co_return not_open(handle);
   if (write.drop_set_ids) {
-    auto dropping = drop_set_ids(*node);
-    FF_CO_TRY(co_await std::move(dropping));
+    FF_CO_TRY(co_await drop_set_ids(*cached));
   }
-  // The flags may be others than it was opened with: fcntl(2), F_SETFL.
+  // fcntl(2), F_SETFL may have changed the flags since open.
   const bool asked = (write.flags & (O_DSYNC | O_DIRECT)) != 0 || write.appends();
-  if (open->direct || (asked && !write.from_pages)) {
-    auto writing = write_now(*open, std::move(write));
-    co_return co_await std::move(writing);
+  if (open->direct || (asked && !write.from_page_cache)) {
+    co_return co_await write_through(*open, std::move(write));
   }
-  const auto file = node->writer;
-  // The kernel drops a page whose write has failed.
-  auto writing =
-      file->write_behind(write.offset, write.from, std::move(write.keeper), write.from_pages);
-  co_return co_await std::move(writing);
+  const auto file = cached->writer;
+  // The kernel drops a page whose writeback fails, so such bytes must be accepted.
+  co_return co_await file->write_behind(write.offset, write.from, std::move(write.buffer_owner),
+                                        write.from_page_cache);
 }
 
 Task<Result<void>> Operations::flush(uint64_t handle) {
-  const HandleRef open = this->handle(handle);
+  const FileHandleRef open = this->handle(handle);
   if (open == nullptr) co_return not_open(handle);
-  if (!open->writes || open->node->writer == nullptr) co_return Result<void>();
-  const auto file = open->node->writer;
-  auto publishing = file->publish_of(open->cursor);
-  co_return co_await std::move(publishing);
+  if (!open->writes || open->inode->writer == nullptr) co_return Result<void>();
+  const auto file = open->inode->writer;
+  co_return co_await file->flush_on_close(open->cursor);
 }
 
 Task<Result<void>> Operations::sync(uint64_t handle) {
-  const HandleRef open = this->handle(handle);
+  const FileHandleRef open = this->handle(handle);
   if (open == nullptr) co_return not_open(handle);
-  const auto file = open->node->file();
-  auto syncing = file->sync(open->cursor);
-  co_return co_await std::move(syncing);
+  const auto file = open->inode->file();
+  co_return co_await file->sync(open->cursor);
 }
 
-// syncfs(2): each file, without taking the errors away from who has it open.
+// syncfs(2): syncs each file without consuming the errors of its openers.
 Task<Result<void>> Operations::sync_all() {
   Result<void> first;
-  for (const NodeRef& node : nodes_.open()) {
-    const auto file = node->file();
+  for (const CachedInodeRef& cached : inodes_.open_inodes()) {
+    const auto file = cached->file();
     if (file == nullptr) continue;
     const auto cursor = file->cursor();
-    auto syncing = file->make_durable();
-    auto synced = co_await std::move(syncing);
-    if (synced) synced = file->late_error(cursor);
+    auto synced = co_await file->commit();
+    if (synced) synced = file->writeback_error(cursor);
     if (first) first = std::move(synced);
   }
-  auto syncing_names = files_.sync_names(told_);
-  auto synced = co_await std::move(syncing_names);
+  auto synced = co_await files_.sync_metadata(error_cursor_);
   if (first) first = std::move(synced);
   co_return first;
 }
 
-// Nobody has it open for writing any more, or at all.
-Task<void> Operations::close_files(Node& node) {
-  const bool writes = std::ranges::any_of(node.handles, [](auto* one) { return one->writes; });
-  if (!writes && node.writer != nullptr) {
-    // Programs that still read go on with what it is then.
-    const auto file = node.writer;
-    auto closing = file->close();
-    (void)co_await std::move(closing);  // each program was told with its own close
-    node.count_own_changes();
-    nodes_.changed(file->inode());
-    if (!node.handles.empty()) node.reader = files_.reader(*file);
-    node.writer = nullptr;
+// Closes the writer if no handle writes, and the reader if no handle is left.
+Task<void> Operations::close_files(CachedInode& cached) {
+  const bool writes = std::ranges::any_of(cached.handles, [](auto* one) { return one->writes; });
+  if (!writes && cached.writer != nullptr) {
+    // Remaining readers continue with a read-only view.
+    const auto file = cached.writer;
+    (void)co_await file->close();  // each program got errors from its own close
+    cached.count_own_writes();
+    inodes_.on_changed(file->inode());
+    if (!cached.handles.empty()) cached.reader = files_.reader(*file);
+    cached.writer = nullptr;
   }
-  if (!node.handles.empty()) co_return;
-  if (node.reader != nullptr) {
-    const auto reader = std::exchange(node.reader, nullptr);
-    auto closing = reader->close();
-    (void)co_await std::move(closing);
+  if (!cached.handles.empty()) co_return;
+  if (cached.reader != nullptr) {
+    const auto reader = std::exchange(cached.reader, nullptr);
+    (void)co_await reader->close();
   }
-  if (!node.holder) co_return;
-  files_.end_session({.inode = node.id, .session = *node.holder});
-  node.holder.reset();
+  if (!cached.holder) co_return;
+  files_.end_session({.inode = cached.id, .session = *cached.holder});
+  cached.holder.reset();
 }
 
 Task<void> Operations::release(uint64_t handle) {
   const auto found = handles_.find(handle);
   if (found == handles_.end()) co_return;
-  const HandleRef open = std::move(found->second);
+  const FileHandleRef open = std::move(found->second);
   handles_.erase(found);
-  const NodeRef node = open->node;
-  auto taking = node->turn.take(1);
-  const auto turn = co_await std::move(taking).shielded();
-  node->handles.erase(open.get());
-  auto closing = close_files(*node);
-  co_await std::move(closing);
-  nodes_.let_go(node);
+  const CachedInodeRef cached = open->inode;
+  const auto turn = co_await cached->open_lock.acquire(1).shielded();
+  cached->handles.erase(open.get());
+  co_await close_files(*cached);
+  inodes_.drop_if_unused(cached);
 }
 
 Task<Result<void>> Operations::allocate(uint64_t handle, int mode, uint64_t offset, uint64_t size) {
-  const HandleRef open = this->handle(handle);
-  // An ioctl comes here, too, which the kernel lets through for who only reads.
-  if (open == nullptr || !open->writes || open->node->writer == nullptr) co_return not_open(handle);
-  const auto file = open->node->writer;
+  const FileHandleRef open = this->handle(handle);
+  // Also called by an ioctl, which the kernel permits on read-only handles.
+  if (open == nullptr || !open->writes || open->inode->writer == nullptr)
+    co_return not_open(handle);
+  const auto file = open->inode->writer;
   constexpr int kKnown = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
   if ((mode & ~kKnown) != 0) co_return errno_error(EOPNOTSUPP, "fallocate");
   const bool clears = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0;
   if (clears) {
-    auto clearing = file->clear(offset, size);
-    FF_CO_TRY(co_await std::move(clearing));
-    auto forgetting = wrote_past_pages(open->node->id, offset, size);
-    co_await std::move(forgetting);
+    FF_CO_TRY(co_await file->punch_hole(offset, size));
+    co_await after_direct_write(open->inode->id, offset, size);
   }
   if ((mode & FALLOC_FL_KEEP_SIZE) != 0) co_return Result<void>();
-  auto extending = file->extend(offset + size);
-  co_return co_await std::move(extending);
+  co_return co_await file->extend(offset + size);
 }
 
 Task<Result<uint64_t>> Operations::seek(uint64_t handle, uint64_t offset, int whence) {
-  const HandleRef open = this->handle(handle);
+  const FileHandleRef open = this->handle(handle);
   if (open == nullptr) co_return not_open(handle);
-  const auto file = open->node->file();
-  auto looking = file->next_data(offset);
-  FF_CO_TRY(const auto range, co_await std::move(looking));
+  const auto file = open->inode->file();
+  FF_CO_TRY(const auto range, co_await file->next_data(offset));
   if (offset >= file->inode().length) co_return errno_error(ENXIO, "lseek");
   if (whence == SEEK_HOLE) co_return range.begin > offset ? offset : range.end;
   if (range.begin >= range.end) co_return errno_error(ENXIO, "lseek");
   co_return range.begin;
 }
 
-std::shared_ptr<client::File> Operations::open_file(meta::InodeId inode, uint32_t uid,
-                                                    bool for_writing) {
-  const NodeRef node = nodes_.find(inode);
-  if (node == nullptr) return nullptr;
-  const bool open = std::ranges::any_of(node->handles, [&](const Handle* one) {
+std::shared_ptr<client::File> Operations::find_open_file(meta::InodeId inode, uint32_t uid,
+                                                         bool for_writing) {
+  const CachedInodeRef cached = inodes_.find(inode);
+  if (cached == nullptr) return nullptr;
+  const bool open = std::ranges::any_of(cached->handles, [&](const FileHandle* one) {
     return (uid == 0 || one->uid == uid) && (for_writing ? one->writes : one->reads);
   });
   if (!open) return nullptr;
-  return for_writing ? node->writer : node->file();
+  return for_writing ? cached->writer : cached->file();
 }
 
-Task<Result<void>> Operations::write_of_ring(uint32_t uid, meta::InodeId inode, uint64_t offset,
-                                             ByteView from) {
-  const NodeRef node = nodes_.find(inode);
-  const auto file = open_file(inode, uid, true);
+Task<Result<void>> Operations::write_from_ring(uint32_t uid, meta::InodeId inode, uint64_t offset,
+                                               ByteView from) {
+  const CachedInodeRef cached = inodes_.find(inode);
+  const auto file = find_open_file(inode, uid, true);
   if (file == nullptr) co_return not_open(inode);
   if (uid != 0) {
-    auto dropping = drop_set_ids(*node);
-    FF_CO_TRY(co_await std::move(dropping));
+    FF_CO_TRY(co_await drop_set_ids(*cached));
   }
-  auto flushing = file->flush();
-  FF_CO_TRY(co_await std::move(flushing));
-  auto writing = file->write(offset, from);
-  FF_CO_TRY(co_await std::move(writing));
-  auto forgetting = wrote_past_pages(inode, offset, from.size());
-  co_await std::move(forgetting);
-  kernel_.forget_attributes(inode);
+  FF_CO_TRY(co_await file->flush());
+  FF_CO_TRY(co_await file->write(offset, from));
+  co_await after_direct_write(inode, offset, from.size());
+  kernel_.invalidate_attributes(inode);
   co_return Result<void>();
 }
 

@@ -1,4 +1,4 @@
-// ring_server.cc: from numbers in shared memory to reads and writes, and back.
+// ring_server.cc: turns submission entries into reads and writes.
 #include "storage/mount/ring_server.h"
 
 #include <linux/futex.h>
@@ -11,33 +11,33 @@
 #include <utility>
 
 #include "platform/base/log.h"
-#include "storage/mount/request.h"
+#include "storage/mount/fuse_request.h"
 #include "storage/usrbio/hf3fs_usrbio.h"
 
 namespace ff::mount {
 
 namespace {
 
-// Reads that are asked for together: enough to share a call to storage, few enough to come soon.
-constexpr size_t kJobReads = 16;
-constexpr uint64_t kJobBytes = 1 * kMiB;
-// Longer reads are done in parts, one after the other.
+// Reads per batch: enough to share a storage call, few enough for low latency.
+constexpr size_t kBatchReads = 16;
+constexpr uint64_t kBatchBytes = 1 * kMiB;
+// Longer reads are split and run sequentially.
 constexpr uint64_t kReadMax = 16 * kMiB;
 
-// The program may change it at any moment: from here on nobody looks there again.
-usrbio::Request copy_of(const usrbio::Request& shared) {
-  usrbio::Request copy;
+// The program may change the entry at any time, so use only this copy.
+usrbio::SubmissionEntry copy_of(const usrbio::SubmissionEntry& shared) {
+  usrbio::SubmissionEntry copy;
   std::memcpy(&copy, &shared, sizeof copy);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   return copy;
 }
 
-Error wrong(const char* what) { return errno_error(EINVAL, what); }
+Error invalid(const char* what) { return errno_error(EINVAL, what); }
 
 Error lost_memory() { return errno_error(EFAULT, "memory of a program"); }
 
-// What a program has in its memory, by a call that ends with an error where that is missing.
-Result<void> copy_out(const ProgramMemory& from, uint64_t at, ByteSpan into) {
+// Copies from the memory of a program with pread(), which returns an error for missing pages.
+Result<void> copy_out(const RegisteredMemory& from, uint64_t at, ByteSpan into) {
   while (!into.empty()) {
     const ssize_t got = ::pread(from.fd.get(), into.data(), into.size(), static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
@@ -50,151 +50,156 @@ Result<void> copy_out(const ProgramMemory& from, uint64_t at, ByteSpan into) {
 
 }  // namespace
 
-Result<std::shared_ptr<RingServer>> RingServer::make(RingHost& host, const usrbio::LinkName& name,
-                                                     uint32_t uid, const ForeignFile& file) {
-  // How large it is, nothing else says how many entries it has.
-  FF_TRY(auto memory, map_foreign(file));
-  if (file.size < sizeof(usrbio::RingHead)) return wrong("a ring: too short");
-  const usrbio::RingHead& head = *reinterpret_cast<usrbio::RingHead*>(memory.bytes.data());
+Result<std::shared_ptr<RingServer>> RingServer::make(RingContext& context,
+                                                     const usrbio::IovLinkName& name, uint32_t uid,
+                                                     const ClientMemoryFile& file) {
+  // The header is the only source for the number of entries.
+  FF_TRY(auto memory, map_client_memory(file));
+  if (file.size < sizeof(usrbio::RingHeader)) return invalid("the ring file is too short");
+  const usrbio::RingHeader& head = *reinterpret_cast<usrbio::RingHeader*>(memory.bytes.data());
   const uint32_t entries = head.entries;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (head.magic != usrbio::kRingMagic || head.version != usrbio::kRingVersion) {
-    return wrong("a ring: not of this version");
+    return invalid("the ring has another version");
   }
   const uint64_t bytes = usrbio::ring_bytes(entries);
-  if (bytes == 0 || file.size < bytes) return wrong("a ring: not of that size");
-  if (name.depth > static_cast<int64_t>(entries)) return wrong("a ring: too deep");
-  return std::shared_ptr<RingServer>(new RingServer(host, name, uid, entries, std::move(memory)));
+  if (bytes == 0 || file.size < bytes)
+    return invalid("the ring file does not have the size of the ring");
+  if (name.depth > static_cast<int64_t>(entries))
+    return invalid("the depth of the ring exceeds its entries");
+  return std::shared_ptr<RingServer>(
+      new RingServer(context, name, uid, entries, std::move(memory)));
 }
 
-RingServer::RingServer(RingHost& host, usrbio::LinkName name, uint32_t uid, uint32_t entries,
-                       ForeignMemory memory)
-    : host_(host),
+RingServer::RingServer(RingContext& context, usrbio::IovLinkName name, uint32_t uid,
+                       uint32_t entries, ClientMemory memory)
+    : context_(context),
       name_(name),
       uid_(uid),
       entries_(entries),
       memory_(std::move(memory)),
       ring_(memory_.bytes.data(), entries),
-      timer_(host.loop()) {
-  ring_.head().asleep.store(1);
+      timer_(context.loop()) {
+  ring_.head().daemon_sleeping.store(1);
 }
 
-// How many of the requests that are there may be taken now.
-uint32_t RingServer::due(uint32_t available) {
+// How many of the available entries may start now (io_depth, timeout).
+uint32_t RingServer::ready_count(uint32_t available) {
   const auto depth = static_cast<uint32_t>(std::abs(name_.depth));
   if (name_.depth == 0) return available;
   if (name_.depth > 0) {
-    const uint32_t fresh = available - allowed_;
-    allowed_ += fresh / depth * depth;
-    return allowed_;
+    const uint32_t fresh = available - released_;
+    released_ += fresh / depth * depth;
+    return released_;
   }
-  const bool ready = available >= depth || late_ || name_.timeout_ms == 0;
+  const bool ready = available >= depth || timed_out_ || name_.timeout_ms == 0;
   if (ready || available == 0) return std::min(available, depth);
-  if (!timed_) timer_.set(host_.loop().now_ns() + name_.timeout_ms * kMillisecond, *this);
-  timed_ = true;
+  if (!timer_running_)
+    timer_.set(context_.loop().now_ns() + name_.timeout_ms * kMillisecond, *this);
+  timer_running_ = true;
   return 0;
 }
 
-void RingServer::fire() {
-  late_ = true;
-  timed_ = false;
-  host_.ended();
+void RingServer::on_wake() {
+  timed_out_ = true;
+  timer_running_ = false;
+  context_.on_batch_done();
 }
 
-bool RingServer::sleep() {
+bool RingServer::prepare_to_sleep() {
   if (closed_) return true;
-  ring_.head().asleep.store(1);
-  const uint32_t available = ring_.head().submitted.load() - taken_;
+  ring_.head().daemon_sleeping.store(1);
+  const uint32_t available = ring_.head().submitted.load() - next_request_;
   if (available == 0 || available > entries_) return true;
-  // What waits for the others of its batch does not keep the host awake.
-  const bool waits = due(available) == 0;
-  if (!waits) ring_.head().asleep.store(0);
+  // Entries that wait for a full batch do not keep the daemon awake.
+  const bool waits = ready_count(available) == 0;
+  if (!waits) ring_.head().daemon_sleeping.store(0);
   return waits;
 }
 
-uint32_t RingServer::scan() {
+uint32_t RingServer::take_requests() {
   if (closed_) return 0;
-  const uint32_t available = ring_.head().submitted.load() - taken_;
-  if (available > entries_ || available + open_ > entries_) {
-    log_warning("a ring is closed: its numbers make no sense",
+  const uint32_t available = ring_.head().submitted.load() - next_request_;
+  if (available > entries_ || available + unanswered_ > entries_) {
+    log_warning("closing a ring with invalid counters",
                 {{"uid", uid_}, {"requests", available}, {"entries", entries_}});
     closed_ = true;
     return 0;
   }
-  const uint32_t count = std::min(due(available), kTakenMax);
-  if (name_.depth > 0) allowed_ -= count;
+  const uint32_t count = std::min(ready_count(available), kBatchMax);
+  if (name_.depth > 0) released_ -= count;
   if (name_.depth < 0 && count > 0) {
     timer_.stop();
-    late_ = timed_ = false;
+    timed_out_ = timer_running_ = false;
   }
-  std::vector<Job> jobs;
-  for (uint32_t i = 0; i < count; i++) begin(copy_of(ring_.request(taken_++)), jobs);
-  for (Job& job : jobs) start(read(std::move(job)));
-  if (count > 0) publish();  // those that were refused
+  std::vector<ReadBatch> batches;
+  for (uint32_t i = 0; i < count; i++) begin(copy_of(ring_.submission(next_request_++)), batches);
+  for (ReadBatch& batch : batches) start(read(std::move(batch)));
+  if (count > 0) publish_results();  // for entries that failed at once
   return count;
 }
 
-Result<RingServer::Wanted> RingServer::check(const usrbio::Request& request) {
-  if (request.slot >= entries_) return wrong("a slot");
-  usrbio::Id id;
+Result<RingServer::CheckedRequest> RingServer::check(const usrbio::SubmissionEntry& request) {
+  if (request.slot >= entries_) return invalid("the slot is out of range");
+  usrbio::IovId id;
   std::memcpy(id.data(), request.memory, id.size());
-  Wanted wanted{.request = request, .memory = host_.find(id, uid_)};
-  if (wanted.memory == nullptr) return wrong("memory that is not known");
-  if (wanted.memory->memory.lost()) return lost_memory();
-  const ByteSpan all = wanted.memory->memory.bytes;
+  CheckedRequest checked{.request = request, .memory = context_.find(id, uid_)};
+  if (checked.memory == nullptr) return invalid("the memory is not registered");
+  if (checked.memory->memory.lost()) return lost_memory();
+  const ByteSpan all = checked.memory->memory.bytes;
   if (request.at > all.size() || request.length > all.size() - request.at) {
-    return wrong("a place outside of the memory");
+    return invalid("the range is outside of the memory");
   }
   if (request.offset > INT64_MAX || request.length > INT64_MAX - request.offset) {
-    return wrong("a place that no file has");
+    return invalid("the file offset is out of range");
   }
-  const uint64_t block = wanted.memory->block;
+  const uint64_t block = checked.memory->block;
   if (block > 0 && request.length > 0 &&
       request.at / block != (request.at + request.length - 1) / block) {
-    return wrong("a place across blocks");
+    return invalid("the range crosses a block");
   }
-  wanted.bytes = all.subspan(request.at, request.length);
-  return wanted;
+  checked.bytes = all.subspan(request.at, request.length);
+  return checked;
 }
 
-void RingServer::begin(const usrbio::Request& request, std::vector<Job>& jobs) {
-  open_++;
-  auto wanted = check(request);
+void RingServer::begin(const usrbio::SubmissionEntry& request, std::vector<ReadBatch>& batches) {
+  unanswered_++;
+  auto checked = check(request);
   const auto file =
-      wanted ? host_.operations().open_file(request.file, uid_, !name_.read) : nullptr;
-  if (!wanted) return put(request.slot, wanted.error());
-  if (file == nullptr) return put(request.slot, errno_error(EBADF, "a file that is not open"));
-  if (!name_.read) return start(write(std::move(*wanted)));
-  const bool fits = !jobs.empty() && jobs.back().file == file &&
-                    jobs.back().wanted.size() < kJobReads &&
-                    jobs.back().bytes + request.length <= kJobBytes;
-  if (!fits) jobs.push_back({.file = file});
-  jobs.back().bytes += request.length;
-  jobs.back().wanted.push_back(std::move(*wanted));
+      checked ? context_.operations().find_open_file(request.file, uid_, !name_.read) : nullptr;
+  if (!checked) return put_result(request.slot, checked.error());
+  if (file == nullptr)
+    return put_result(request.slot, errno_error(EBADF, "a file that is not open"));
+  if (!name_.read) return start(write(std::move(*checked)));
+  const bool fits = !batches.empty() && batches.back().file == file &&
+                    batches.back().requests.size() < kBatchReads &&
+                    batches.back().bytes + request.length <= kBatchBytes;
+  if (!fits) batches.push_back({.file = file});
+  batches.back().bytes += request.length;
+  batches.back().requests.push_back(std::move(*checked));
 }
 
 void RingServer::start(Task<void> task) {
   running_++;
-  host_.gate().spawn(run(std::move(task)));
+  context_.gate().spawn(run(std::move(task)));
 }
 
 Task<void> RingServer::run(Task<void> task) {
-  const auto self = shared_from_this();  // and its memory
+  const auto self = shared_from_this();  // keeps the ring mapped
   co_await std::move(task);
   running_--;
-  host_.ended();
+  context_.on_batch_done();
 }
 
-Task<Result<uint64_t>> RingServer::read_long(FileRef file, Wanted wanted) {
+Task<Result<uint64_t>> RingServer::read_long(FileRef file, CheckedRequest checked) {
   uint64_t done = 0;
-  while (done < wanted.bytes.size()) {
-    const uint64_t part = std::min<uint64_t>(wanted.bytes.size() - done, kReadMax);
+  while (done < checked.bytes.size()) {
+    const uint64_t part = std::min<uint64_t>(checked.bytes.size() - done, kReadMax);
     std::vector<client::File::Extent> one;
-    one.push_back({.offset = wanted.request.offset + done,
-                   .into = wanted.bytes.subspan(done, part),
+    one.push_back({.offset = checked.request.offset + done,
+                   .into = checked.bytes.subspan(done, part),
                    .holes = (name_.flags & HF3FS_IOR_FORBID_READ_HOLES) == 0});
-    auto reading = file->read_many(std::move(one));
-    const auto got = co_await std::move(reading);
+    const auto got = co_await file->read_many(std::move(one));
     FF_CO_TRY(const uint64_t bytes, got.front());
     done += bytes;
     if (bytes < part) break;
@@ -202,85 +207,83 @@ Task<Result<uint64_t>> RingServer::read_long(FileRef file, Wanted wanted) {
   co_return done;
 }
 
-Task<std::vector<Result<uint64_t>>> RingServer::read_all(const Job& job) {
+Task<std::vector<Result<uint64_t>>> RingServer::read_all(const ReadBatch& batch) {
   std::vector<Result<uint64_t>> results;
-  if (job.bytes > kReadMax) {
-    auto reading = read_long(job.file, job.wanted.front());
+  if (batch.bytes > kReadMax) {
+    auto reading = read_long(batch.file, batch.requests.front());
     results.push_back(co_await std::move(reading));
     co_return results;
   }
   const bool holes = (name_.flags & HF3FS_IOR_FORBID_READ_HOLES) == 0;
   std::vector<client::File::Extent> extents;
-  for (const Wanted& one : job.wanted) {
+  for (const CheckedRequest& one : batch.requests) {
     extents.push_back({.offset = one.request.offset, .into = one.bytes, .holes = holes});
   }
-  auto reading = job.file->read_many(std::move(extents));
-  results = co_await std::move(reading);
+  results = co_await batch.file->read_many(std::move(extents));
   co_return results;
 }
 
-Task<void> RingServer::read(Job job) {
-  CancelScope scope(host_.loop(), co_await current_cancel(), INT64_MAX, {});
-  const auto here = reading_.insert(reading_.end(), {job, scope.cancel()});
-  auto reading = read_all(job);
-  const auto results = co_await std::move(reading).under(scope.cancel());
+Task<void> RingServer::read(ReadBatch batch) {
+  CancelScope scope(context_.loop(), co_await current_cancellation(), INT64_MAX, {});
+  const auto here = reading_.insert(reading_.end(), {batch, scope.cancellation()});
+  const auto results = co_await read_all(batch).with_cancellation(scope.cancellation());
   reading_.erase(here);
   for (size_t i = 0; i < results.size(); i++) {
-    // What is said to have come may lie in a page that the program never had.
-    const bool lost = job.wanted[i].memory->memory.lost();
-    put(job.wanted[i].request.slot, lost ? lost_memory() : results[i]);
+    // The bytes may be in a page that is not shared with the program.
+    const bool lost = batch.requests[i].memory->memory.lost();
+    put_result(batch.requests[i].request.slot, lost ? lost_memory() : results[i]);
   }
-  publish();
+  publish_results();
 }
 
-bool RingServer::Job::lost() const {
-  return std::ranges::any_of(wanted, [](const Wanted& one) { return one.memory->memory.lost(); });
+bool RingServer::ReadBatch::lost() const {
+  return std::ranges::any_of(requests,
+                             [](const CheckedRequest& one) { return one.memory->memory.lost(); });
 }
 
-// Storage may find the memory whole again where this daemon has pages of its own: what comes then
-// never matches its checksum here, and would be asked for until nobody is patient any more.
-void RingServer::give_up_lost() {
-  for (const Reading& one : reading_) {
-    if (one.job.lost()) one.cancel.request(lost_memory());
+// If this daemon has replaced pages, a local storage node may still write to the original ones. The
+// checksum would never match here, and the read would be retried until its timeout.
+void RingServer::cancel_lost_reads() {
+  for (const RunningRead& one : reading_) {
+    if (one.batch.lost()) one.cancel.request(lost_memory());
   }
 }
 
-// By way of memory of our own: the program may write there meanwhile, and what goes down a chain is
-// to stay as its checksum was made of it.
-Task<Result<uint64_t>> RingServer::write_all(const Wanted& wanted) {
+// Copies first: the program may change its memory meanwhile, but bytes sent down a chain must match
+// their checksum.
+Task<Result<uint64_t>> RingServer::write_all(const CheckedRequest& checked) {
   uint64_t done = 0;
-  while (done < wanted.request.length) {
-    const uint64_t offset = wanted.request.offset + done;
-    const uint64_t part = std::min(wanted.request.length - done, kWriteMax - offset % kWriteMax);
-    const auto memory = host_.memory().take(part);
+  while (done < checked.request.length) {
+    const uint64_t offset = checked.request.offset + done;
+    const uint64_t part = std::min(checked.request.length - done, kWriteMax - offset % kWriteMax);
+    const auto memory = context_.memory().allocate(part);
     const ByteSpan bytes = memory.span().first(part);
-    FF_CO_TRY(copy_out(*wanted.memory, wanted.request.at + done, bytes));
-    auto writing = host_.operations().write_of_ring(uid_, wanted.request.file, offset, bytes);
-    FF_CO_TRY(co_await std::move(writing));
+    FF_CO_TRY(copy_out(*checked.memory, checked.request.at + done, bytes));
+    FF_CO_TRY(
+        co_await context_.operations().write_from_ring(uid_, checked.request.file, offset, bytes));
     done += part;
   }
   co_return done;
 }
 
-Task<void> RingServer::write(Wanted wanted) {
-  auto writing = write_all(wanted);
-  const auto result = co_await std::move(writing);
-  put(wanted.request.slot, result);
-  publish();
+Task<void> RingServer::write(CheckedRequest checked) {
+  const auto result = co_await write_all(checked);
+  put_result(checked.request.slot, result);
+  publish_results();
 }
 
-void RingServer::put(uint32_t slot, const Result<uint64_t>& result) {
-  open_--;
-  usrbio::Outcome& outcome = ring_.outcome(completed_++);
+void RingServer::put_result(uint32_t slot, const Result<uint64_t>& result) {
+  unanswered_--;
+  usrbio::CompletionEntry& outcome = ring_.completion(completed_++);
   outcome.slot = slot;
   outcome.reserved = 0;
   outcome.result = result ? static_cast<int64_t>(*result) : -errno_of(result.error());
 }
 
-void RingServer::publish() {
+void RingServer::publish_results() {
   usrbio::Shared32& completed = ring_.head().completed;
   completed.store(completed_);
-  if (ring_.head().waiting.load() == 0) return;
+  if (ring_.head().waiters.load() == 0) return;
   (void)::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&completed), FUTEX_WAKE, INT32_MAX,
                   nullptr, nullptr, 0);
 }

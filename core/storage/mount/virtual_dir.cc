@@ -1,4 +1,4 @@
-// virtual_dir.cc: names that are not there, and what making them does.
+// virtual_dir.cc: the virtual entries, and the commands behind them.
 #include "storage/mount/virtual_dir.h"
 
 #include <fcntl.h>
@@ -11,35 +11,35 @@
 
 #include "platform/base/text.h"
 #include "storage/usrbio/ioctls.h"
-#include "storage/usrbio/link_name.h"
+#include "storage/usrbio/iov_link_name.h"
 
 namespace ff::mount {
 
 namespace {
 
-enum Place : uint64_t {
+enum VirtualInode : uint64_t {
   kTop = kVirtualInodes,
   kIovs,
   kRmRf,
   kGetConf,
   kSetConf,
-  kBells,                          // and the next two
-  kKeys = kVirtualInodes + 0x100,  // of get-conf, one each
-  kGone = kVirtualInodes + 0xfff,  // a link that was an order, and is not there any more
+  kWakeSockets,                    // one per priority
+  kKeys = kVirtualInodes + 0x100,  // entries of get-conf, two per setting
+  kGone = kVirtualInodes + 0xfff,  // a command link, which disappears at once
   kLinks = kVirtualInodes + 0x1000,
 };
 
 constexpr std::string_view kMove = "mv:";
 constexpr std::array<std::string_view, 2> kSettings = {"usr.readonly", "usr.enable_read_cache"};
 constexpr uint32_t kLinkMode = S_IFLNK | 0777;
-constexpr int kBells3 = 3;
+constexpr int kWakeLinkCount = 3;
 
 struct Folder {
   std::string_view name;
-  Place place;
+  VirtualInode inode;
   uint32_t mode;
 };
-// The kernel looks at modes before it asks.
+// The kernel checks modes before it sends requests.
 constexpr std::array<Folder, 4> kFolders = {{{"iovs", kIovs, 01777},
                                              {"rm-rf", kRmRf, 01777},
                                              {"get-conf", kGetConf, 0555},
@@ -56,24 +56,25 @@ fuse_attr attributes(uint64_t inode, uint32_t mode, uint32_t uid, uint64_t size)
   return attr;
 }
 
-// Believed for no time at all.
-Result<Reply> entry_reply(uint64_t inode, uint32_t mode, uint32_t uid, uint64_t size) {
+// An entry with timeouts of zero.
+Result<FuseReply> entry_reply(uint64_t inode, uint32_t mode, uint32_t uid, uint64_t size) {
   fuse_entry_out out = {};
   out.nodeid = inode;
   out.attr = attributes(inode, mode, uid, size);
   return reply_of(out);
 }
 
-bool is_virtual(uint64_t node) { return node >= kVirtualInodes; }
+bool is_virtual(uint64_t nodeid) { return nodeid >= kVirtualInodes; }
 
 std::string_view text_of(bool value) { return value ? "true" : "false"; }
 
-Result<Reply> no_entry() { return errno_error(ENOENT, "3fs-virt"); }
-Result<Reply> not_allowed() { return errno_error(EPERM, "3fs-virt"); }
+Result<FuseReply> no_entry() { return errno_error(ENOENT, "3fs-virt"); }
+Result<FuseReply> not_allowed() { return errno_error(EPERM, "3fs-virt"); }
 
 }  // namespace
 
-VirtualDir::VirtualDir(Operations& operations, Callers& callers, Rings& rings, std::string dir)
+VirtualDir::VirtualDir(Operations& operations, CallerResolver& callers, RingRegistry& rings,
+                       std::string dir)
     : operations_(operations), callers_(callers), rings_(rings), dir_(std::move(dir)) {}
 
 VirtualDir::Settings VirtualDir::settings(uint32_t uid) const {
@@ -86,7 +87,8 @@ std::string VirtualDir::value_of(size_t setting, uint32_t uid) const {
   return std::string(text_of(setting == 0 ? of_user.read_only : of_user.read_cache));
 }
 
-Result<void> VirtualDir::set(const std::string& key, const std::string& value, uint32_t uid) {
+Result<void> VirtualDir::set_setting(const std::string& key, const std::string& value,
+                                     uint32_t uid) {
   const auto found = std::ranges::find(kSettings, key);
   if (found == kSettings.end()) return errno_error(ENOENT, printable(key));
   if (value != "true" && value != "false") return errno_error(EINVAL, printable(value));
@@ -95,9 +97,9 @@ Result<void> VirtualDir::set(const std::string& key, const std::string& value, u
   return {};
 }
 
-bool VirtualDir::takes(const Request& request) const {
+bool VirtualDir::handles(const FuseRequest& request) const {
   const uint32_t opcode = request.header.opcode;
-  if (opcode == FUSE_STATFS || opcode == FUSE_IOCTL) return false;  // of the mount as a whole
+  if (opcode == FUSE_STATFS || opcode == FUSE_IOCTL) return false;  // for the whole mount
   if (is_virtual(request.header.nodeid)) return true;
   const auto begins_with = [&](auto& in) {
     if (request.body.size() < sizeof in) return false;
@@ -123,7 +125,7 @@ bool VirtualDir::takes(const Request& request) const {
   }
 }
 
-bool VirtualDir::forbids(const Request& request) const {
+bool VirtualDir::is_forbidden(const FuseRequest& request) const {
   if (settings_.empty() || !settings(request.header.uid).read_only) return false;
   switch (request.header.opcode) {
     case FUSE_OPEN: {
@@ -152,24 +154,25 @@ bool VirtualDir::forbids(const Request& request) const {
   }
 }
 
-std::vector<VirtualDir::Named> VirtualDir::entries(uint64_t dir, uint32_t uid) const {
-  std::vector<Named> all;
+std::vector<VirtualDir::NamedEntry> VirtualDir::entries(uint64_t dir, uint32_t uid) const {
+  std::vector<NamedEntry> all;
   if (dir == kTop) {
     for (const Folder& folder : kFolders) {
-      all.push_back({std::string(folder.name), {folder.place, S_IFDIR | folder.mode, 0, {}}});
+      all.push_back({std::string(folder.name), {folder.inode, S_IFDIR | folder.mode, 0, {}}});
     }
   }
   if (dir == kGetConf) {
     for (size_t i = 0; i < kSettings.size(); i++) {
-      // The kernel may keep what a link leads to: another value is another inode.
+      // The kernel caches link targets, so another value needs another inode number.
       const std::string value = value_of(i, uid);
       const uint64_t inode = kKeys + 2 * i + (value == text_of(true) ? 1 : 0);
       all.push_back({std::string(kSettings[i]), {inode, kLinkMode, 0, value}});
     }
   }
   if (dir != kIovs) return all;
-  for (size_t i = 0; i < kBells3 && !rings_.bell().empty(); i++) {
-    all.push_back({std::string(usrbio::kWakeLinks[i]), {kBells + i, kLinkMode, 0, rings_.bell()}});
+  for (size_t i = 0; i < kWakeLinkCount && !rings_.wake_path().empty(); i++) {
+    all.push_back(
+        {std::string(usrbio::kWakeLinks[i]), {kWakeSockets + i, kLinkMode, 0, rings_.wake_path()}});
   }
   for (const auto& [name, link] : rings_.links(uid)) {
     all.push_back({name, {kLinks + link->number, kLinkMode, link->owner.uid, link->target}});
@@ -179,28 +182,28 @@ std::vector<VirtualDir::Named> VirtualDir::entries(uint64_t dir, uint32_t uid) c
 
 std::optional<VirtualDir::Entry> VirtualDir::find(uint64_t inode, uint32_t uid) const {
   if (inode == kTop) return Entry{kTop, S_IFDIR | 0555, 0, {}};
-  for (const Place dir : {kTop, kGetConf, kIovs}) {
-    for (Named& named : entries(dir, uid)) {
-      if (named.entry.inode == inode) return std::move(named.entry);
+  for (const VirtualInode dir : {kTop, kGetConf, kIovs}) {
+    for (NamedEntry& listed : entries(dir, uid)) {
+      if (listed.entry.inode == inode) return std::move(listed.entry);
     }
   }
   return std::nullopt;
 }
 
-Result<Reply> VirtualDir::lookup(Request& request) const {
+Result<FuseReply> VirtualDir::lookup(FuseRequest& request) const {
   FF_TRY(const std::string name, request.name());
   const uint32_t uid = request.header.uid;
   const uint64_t dir = request.header.nodeid;
   if (dir == FUSE_ROOT_ID) return entry_reply(kTop, S_IFDIR | 0555, 0, 0);
-  for (const Named& named : entries(dir, uid)) {
-    if (named.name != name) continue;
-    const Entry& entry = named.entry;
+  for (const NamedEntry& listed : entries(dir, uid)) {
+    if (listed.name != name) continue;
+    const Entry& entry = listed.entry;
     return entry_reply(entry.inode, entry.mode, entry.uid, entry.target.size());
   }
   return no_entry();
 }
 
-Result<Reply> VirtualDir::getattr(Request& request) const {
+Result<FuseReply> VirtualDir::getattr(FuseRequest& request) const {
   const auto entry = find(request.header.nodeid, request.header.uid);
   if (!entry) return no_entry();
   fuse_attr_out out = {};
@@ -208,33 +211,33 @@ Result<Reply> VirtualDir::getattr(Request& request) const {
   return reply_of(out);
 }
 
-Result<Reply> VirtualDir::readlink(Request& request) const {
+Result<FuseReply> VirtualDir::readlink(FuseRequest& request) const {
   auto entry = find(request.header.nodeid, request.header.uid);
   if (!entry) return no_entry();
   if (!S_ISLNK(entry->mode)) return errno_error(EINVAL, "readlink");
-  return Reply{.bytes = std::move(entry->target)};
+  return FuseReply{.bytes = std::move(entry->target)};
 }
 
-Result<Reply> VirtualDir::opendir(Request& request) {
+Result<FuseReply> VirtualDir::opendir(FuseRequest& request) {
   const uint64_t dir = request.header.nodeid;
   fuse_open_out out = {};
   out.fh = ++last_handle_;
-  open_[out.fh] = entries(dir, request.header.uid);
+  open_dirs_[out.fh] = entries(dir, request.header.uid);
   if (dir == kIovs) rings_.dir_opened(out.fh, callers_.process_of(request.header.pid));
   return reply_of(out);
 }
 
-Result<Reply> VirtualDir::list(Request& request, bool plus) {
-  FF_TRY(const auto in, request.take<fuse_read_in>());
-  const auto found = open_.find(in.fh);
-  if (found == open_.end()) return errno_error(EBADF, "3fs-virt");
-  Reply reply;
+Result<FuseReply> VirtualDir::list(FuseRequest& request, bool plus) {
+  FF_TRY(const auto in, request.read_struct<fuse_read_in>());
+  const auto found = open_dirs_.find(in.fh);
+  if (found == open_dirs_.end()) return errno_error(EBADF, "3fs-virt");
+  FuseReply reply;
   for (size_t at = in.offset; at < found->second.size(); at++) {
     const auto& [name, entry] = found->second[at];
     const size_t head = plus ? FUSE_NAME_OFFSET_DIRENTPLUS : FUSE_NAME_OFFSET;
     const size_t end = reply.bytes.size() + FUSE_REC_ALIGN(head + name.size());
     if (end > in.size) break;
-    // Nothing is said of the inode: the kernel looks each up by itself.
+    // Without attributes the kernel looks up each entry by itself.
     if (plus) append_struct(reply.bytes, fuse_entry_out{});
     append_struct(reply.bytes, fuse_dirent{.ino = entry.inode,
                                            .off = at + 1,
@@ -246,22 +249,22 @@ Result<Reply> VirtualDir::list(Request& request, bool plus) {
   return reply;
 }
 
-Result<Reply> VirtualDir::releasedir(Request& request) {
-  FF_TRY(const auto in, request.take<fuse_release_in>());
-  open_.erase(in.fh);
+Result<FuseReply> VirtualDir::releasedir(FuseRequest& request) {
+  FF_TRY(const auto in, request.read_struct<fuse_release_in>());
+  open_dirs_.erase(in.fh);
   if (request.header.nodeid == kIovs) rings_.dir_closed(in.fh);
-  return Reply();
+  return FuseReply();
 }
 
-Result<Reply> VirtualDir::unlink(Request& request) {
+Result<FuseReply> VirtualDir::unlink(FuseRequest& request) {
   FF_TRY(const std::string name, request.name());
   if (request.header.nodeid != kIovs) return not_allowed();
   FF_TRY(rings_.remove(name, request.header.uid));
-  return Reply();
+  return FuseReply();
 }
 
-// Below the mount point, without a way out of it.
-Result<std::string> VirtualDir::path_below(std::string_view path) const {
+// The path relative to the mount point; rejects paths that lead outside.
+Result<std::string> VirtualDir::path_in_mount(std::string_view path) const {
   const std::string_view point = dir_ == "/" ? std::string_view() : std::string_view(dir_);
   const Error outside = errno_error(EINVAL, printable(path) + ": not on this mount");
   if (!path.starts_with(point)) return outside;
@@ -278,74 +281,66 @@ Result<std::string> VirtualDir::path_below(std::string_view path) const {
   return below.substr(1);
 }
 
-Task<Result<meta::MetaClient::Walked>> VirtualDir::walk(meta::Caller caller, std::string path) {
-  FF_CO_TRY(std::string below, path_below(path));
-  auto walking = operations_.files().names().walk(
-      std::move(caller), meta::Ref{.id = operations_.root()}, std::move(below), false);
+Task<Result<meta::MetaClient::WalkResult>> VirtualDir::walk(meta::Caller caller, std::string path) {
+  FF_CO_TRY(std::string below, path_in_mount(path));
+  auto walking = operations_.files().metadata().walk(
+      std::move(caller), meta::InodeRef{.id = operations_.root()}, std::move(below), false);
   FF_CO_TRY(auto walked, co_await std::move(walking));
   if (!walked.found || walked.name.empty()) co_return errno_error(ENOENT, printable(path));
   co_return walked;
 }
 
 Task<Result<void>> VirtualDir::remove(meta::Caller caller, meta::InodeId dir, std::string name) {
-  auto removing = operations_.remove_tree(caller, dir, name);
-  auto removed = co_await std::move(removing);
+  auto removed = co_await operations_.remove_tree(caller, dir, name);
   if (removed || removed.error().sys != ENOTDIR) co_return removed;
-  auto unlinking = operations_.unlink(std::move(caller), dir, std::move(name));
-  co_return co_await std::move(unlinking);
+  co_return co_await operations_.unlink(std::move(caller), dir, std::move(name));
 }
 
 Task<Result<void>> VirtualDir::remove_path(meta::Caller caller, std::string path) {
-  auto walking = walk(caller, std::move(path));
-  FF_CO_TRY(const auto walked, co_await std::move(walking));
-  auto removing = remove(std::move(caller), walked.dir.inode.id, walked.name);
-  co_return co_await std::move(removing);
+  FF_CO_TRY(const auto walked, co_await walk(caller, std::move(path)));
+  co_return co_await remove(std::move(caller), walked.dir.inode.id, walked.name);
 }
 
 Task<Result<void>> VirtualDir::move_path(meta::Caller caller, std::string path, meta::InodeId to,
                                          std::string name) {
-  auto walking = walk(caller, std::move(path));
-  FF_CO_TRY(const auto walked, co_await std::move(walking));
+  FF_CO_TRY(const auto walked, co_await walk(caller, std::move(path)));
   Operations::Rename how{
       .from_dir = walked.dir.inode.id, .from = walked.name, .to_dir = to, .to = std::move(name)};
-  auto renaming = operations_.rename(std::move(caller), std::move(how));
-  co_return co_await std::move(renaming);
+  co_return co_await operations_.rename(std::move(caller), std::move(how));
 }
 
-VirtualDir::Answer VirtualDir::symlink(Request& request) {
+VirtualDir::ReplyTask VirtualDir::symlink(FuseRequest& request) {
   FF_CO_TRY(const std::string name, request.name());
   FF_CO_TRY(std::string target, request.name());
   const auto& header = request.header;
   const meta::Caller caller = callers_.caller(header.uid, header.gid, header.pid);
   const uint64_t size = target.size();
   if (header.nodeid == kIovs) {
-    const Rings::Owner owner{.uid = header.uid, .process = callers_.process_of(header.pid)};
+    const RingRegistry::Owner owner{.uid = header.uid, .process = callers_.process_of(header.pid)};
     FF_CO_TRY(const auto link, rings_.add(name, target, owner));
     co_return entry_reply(kLinks + link->number, kLinkMode, header.uid, size);
   }
   if (header.nodeid == kSetConf) {
-    FF_CO_TRY(set(name, target, header.uid));
+    FF_CO_TRY(set_setting(name, target, header.uid));
   } else if (header.nodeid == kRmRf) {
-    auto removing = remove_path(caller, std::move(target));
-    FF_CO_TRY(co_await std::move(removing));
+    FF_CO_TRY(co_await remove_path(caller, std::move(target)));
   } else if (!is_virtual(header.nodeid)) {
     const meta::InodeId dir =
         header.nodeid == FUSE_ROOT_ID ? operations_.root() : meta::InodeId{header.nodeid};
-    auto moving = move_path(caller, target.substr(kMove.size()), dir, name);
-    FF_CO_TRY(co_await std::move(moving));
+    FF_CO_TRY(co_await move_path(caller, target.substr(kMove.size()), dir, name));
   } else {
     co_return not_allowed();
   }
   co_return entry_reply(kGone, kLinkMode, header.uid, size);
 }
 
-VirtualDir::Answer VirtualDir::rename(Request& request) {
+VirtualDir::ReplyTask VirtualDir::rename(FuseRequest& request) {
   uint64_t to = 0;
   if (request.header.opcode == FUSE_RENAME) {
-    FF_CO_TRY(const auto in, request.take<fuse_rename_in>());
+    FF_CO_TRY(const auto in, request.read_struct<fuse_rename_in>());
     to = in.newdir;
   } else {
-    FF_CO_TRY(const auto in, request.take<fuse_rename2_in>());
+    FF_CO_TRY(const auto in, request.read_struct<fuse_rename2_in>());
     to = in.newdir;
   }
   FF_CO_TRY(std::string name, request.name());
@@ -353,12 +348,12 @@ VirtualDir::Answer VirtualDir::rename(Request& request) {
   if (to != kRmRf || is_virtual(header.nodeid)) co_return not_allowed();
   const meta::InodeId dir =
       header.nodeid == FUSE_ROOT_ID ? operations_.root() : meta::InodeId{header.nodeid};
-  auto removing = remove(callers_.caller(header.uid, header.gid, header.pid), dir, std::move(name));
-  FF_CO_TRY(co_await std::move(removing));
-  co_return Reply();
+  FF_CO_TRY(
+      co_await remove(callers_.caller(header.uid, header.gid, header.pid), dir, std::move(name)));
+  co_return FuseReply();
 }
 
-Task<Result<Reply>> VirtualDir::serve(Request& request) {
+Task<Result<FuseReply>> VirtualDir::serve(FuseRequest& request) {
   switch (request.header.opcode) {
     case FUSE_LOOKUP: co_return lookup(request);
     case FUSE_GETATTR: co_return getattr(request);
@@ -368,15 +363,13 @@ Task<Result<Reply>> VirtualDir::serve(Request& request) {
     case FUSE_READDIRPLUS: co_return list(request, true);
     case FUSE_RELEASEDIR: co_return releasedir(request);
     case FUSE_UNLINK: co_return unlink(request);
-    case FUSE_FSYNCDIR: co_return Reply();
+    case FUSE_FSYNCDIR: co_return FuseReply();
     case FUSE_SYMLINK: {
-      auto making = symlink(request);
-      co_return co_await std::move(making);
+      co_return co_await symlink(request);
     }
     case FUSE_RENAME:
     case FUSE_RENAME2: {
-      auto renaming = rename(request);
-      co_return co_await std::move(renaming);
+      co_return co_await rename(request);
     }
     case FUSE_GETXATTR:
     case FUSE_LISTXATTR: co_return errno_error(EOPNOTSUPP, "3fs-virt");

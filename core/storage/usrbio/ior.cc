@@ -1,5 +1,5 @@
-// The library's side of rings: slots are given out and taken back here, requests and outcomes pass
-// through the memory of ring.h.
+// The library side of rings: allocates slots, writes submission entries and reads completion
+// entries (ring.h).
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/socket.h>
@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "storage/usrbio/files.h"
 #include "storage/usrbio/hf3fs_usrbio.h"
-#include "storage/usrbio/link_name.h"
-#include "storage/usrbio/mounts.h"
+#include "storage/usrbio/iov_link_name.h"
+#include "storage/usrbio/mount_points.h"
+#include "storage/usrbio/registered_files.h"
 #include "storage/usrbio/ring.h"
 #include "storage/usrbio/shm.h"
 
@@ -26,24 +26,24 @@ namespace ff::usrbio {
 
 namespace {
 
-// How long a thread waits before it looks whether there still is a mount.
-constexpr time_t kLookSeconds = 2;
+// How often a waiting thread checks that the mount still exists.
+constexpr time_t kMountCheckSeconds = 2;
 
-// What a process keeps of a ring.
+// The state of a ring in this process.
 struct OpenRing {
   ~OpenRing() {
-    if (bell >= 0) ::close(bell);
+    if (wake_socket >= 0) ::close(wake_socket);
     unmap(shm);
   }
 
-  std::shared_ptr<const Mount> mount = {};
+  std::shared_ptr<const MountPoint> mount = {};
   std::string link = {};
-  pid_t maker = 0;
+  pid_t creator = 0;
   Shm shm = {};
   Ring ring = {};
-  int bell = -1;  // a socket that wakes the daemon
+  int wake_socket = -1;  // a socket that wakes the daemon
 
-  std::mutex mutex = {};  // of what follows
+  std::mutex mutex = {};  // protects the fields below
   std::vector<uint32_t> free = {};
   std::vector<const void*> userdata = {};  // by slot
   uint32_t prepared = 0;
@@ -54,27 +54,27 @@ OpenRing* ring_of(const hf3fs_ior* ior) {
   return ior == nullptr ? nullptr : static_cast<OpenRing*>(ior->iorh);
 }
 
-// Where datagrams of any content wake the daemon.
-int open_bell(const Mount& mount, int priority, int& bell) {
+// Connects to the wake socket; any datagram wakes the daemon.
+int connect_wake_socket(const MountPoint& mount, int priority, int& wake_socket) {
   const std::string path = read_link(mount.iovs, std::string(wake_link(priority)));
   if (path.empty()) return -errno;
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) return -ENAMETOOLONG;
   std::memcpy(address.sun_path, path.data(), path.size());
-  bell = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (bell < 0) return -errno;
+  wake_socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (wake_socket < 0) return -errno;
   const auto* const to = reinterpret_cast<const sockaddr*>(&address);
-  return ::connect(bell, to, sizeof address) == 0 ? 0 : -errno;
+  return ::connect(wake_socket, to, sizeof address) == 0 ? 0 : -errno;
 }
 
-// Nobody has to be told of it under this name any more.
-void give_up(OpenRing& open) {
+// Removes the link of the ring.
+void remove_link(OpenRing& open) {
   ::unlinkat(open.mount->iovs, open.link.c_str(), 0);
   open.link.clear();
 }
 
-struct Wanted {
+struct RingOptions {
   int entries = 0;
   bool read = false;
   int depth = 0;
@@ -84,45 +84,45 @@ struct Wanted {
   uint64_t flags = 0;
 };
 
-int make_ring(OpenRing& open, const Wanted& wanted, const Id& id) {
-  const size_t bytes = ring_bytes(wanted.entries);
-  int error = make_shm(bytes, wanted.numa, open.shm);
+int create_ring(OpenRing& open, const RingOptions& options, const IovId& id) {
+  const size_t bytes = ring_bytes(options.entries);
+  int error = create_shm(bytes, options.numa, open.shm);
   if (error != 0) return error;
-  const auto entries = static_cast<uint32_t>(wanted.entries);
+  const auto entries = static_cast<uint32_t>(options.entries);
   open.ring = Ring(open.shm.base, entries);
   open.ring.head().magic = kRingMagic;
   open.ring.head().version = kRingVersion;
   open.ring.head().entries = entries;
-  const LinkName name{.id = id,
-                      .ring = true,
-                      .read = wanted.read,
-                      .depth = wanted.depth,
-                      .priority = std::clamp(wanted.priority, -1, 1),
-                      .timeout_ms = wanted.timeout_ms,
-                      .flags = wanted.flags};
+  const IovLinkName name{.id = id,
+                         .ring = true,
+                         .read = options.read,
+                         .depth = options.depth,
+                         .priority = std::clamp(options.priority, -1, 1),
+                         .timeout_ms = options.timeout_ms,
+                         .flags = options.flags};
   open.link = text_of(name);
-  open.maker = ::getpid();
+  open.creator = ::getpid();
   if (::symlinkat(open.shm.path.c_str(), open.mount->iovs, open.link.c_str()) != 0) error = -errno;
-  // The daemon has it open by now.
+  // The daemon has opened the file.
   ::unlink(open.shm.path.c_str());
   if (error != 0) return error;
-  error = open_bell(*open.mount, wanted.priority, open.bell);
-  if (error != 0) give_up(open);
+  error = connect_wake_socket(*open.mount, options.priority, open.wake_socket);
+  if (error != 0) remove_link(open);
   for (uint32_t i = entries; i > 0; i--) open.free.push_back(i - 1);
   open.userdata.resize(entries);
   return error;
 }
 
-int create(hf3fs_ior* ior, const char* point, const Wanted& wanted) {
-  if (ior == nullptr || point == nullptr || ring_bytes(wanted.entries) == 0) return -EINVAL;
-  if (std::strlen(point) >= sizeof ior->mount_point || wanted.timeout_ms < 0) return -EINVAL;
-  if (wanted.depth > wanted.entries || wanted.depth == INT32_MIN) return -EINVAL;
+int create(hf3fs_ior* ior, const char* point, const RingOptions& options) {
+  if (ior == nullptr || point == nullptr || ring_bytes(options.entries) == 0) return -EINVAL;
+  if (std::strlen(point) >= sizeof ior->mount_point || options.timeout_ms < 0) return -EINVAL;
+  if (options.depth > options.entries || options.depth == INT32_MIN) return -EINVAL;
   auto open = std::make_unique<OpenRing>();
   int error = 0;
-  open->mount = mount_at(point, error);
+  open->mount = open_mount_point(point, error);
   if (open->mount == nullptr) return -error;
-  const Id id = random_id();
-  error = make_ring(*open, wanted, id);
+  const IovId id = random_id();
+  error = create_ring(*open, options, id);
   if (error != 0) return error;
   *ior = {};
   std::memcpy(ior->mount_point, point, std::strlen(point) + 1);
@@ -130,12 +130,12 @@ int create(hf3fs_ior* ior, const char* point, const Wanted& wanted) {
   std::memcpy(ior->iov.id, id.data(), id.size());
   ior->iov.base = static_cast<uint8_t*>(open->shm.base);
   ior->iov.size = open->shm.size;
-  ior->iov.numa = wanted.numa;
-  ior->for_read = wanted.read;
-  ior->io_depth = wanted.depth;
-  ior->priority = wanted.priority;
-  ior->timeout = wanted.timeout_ms;
-  ior->flags = wanted.flags;
+  ior->iov.numa = options.numa;
+  ior->for_read = options.read;
+  ior->io_depth = options.depth;
+  ior->priority = options.priority;
+  ior->timeout = options.timeout_ms;
+  ior->flags = options.flags;
   ior->iorh = open.release();
   return 0;
 }
@@ -158,13 +158,13 @@ int check_file(const OpenRing& open, const RegisteredFile* file, bool read) {
   return (read ? file->reads : file->writes) ? 0 : -EACCES;
 }
 
-// Outcomes that are there, as far as there is room.
+// Stores available completions, at most `room`.
 int reap(OpenRing& open, hf3fs_cqe* into, int room) {
   const std::lock_guard lock(open.mutex);
   const uint32_t completed = open.ring.head().completed.load(std::memory_order_acquire);
   int got = 0;
   while (got < room && open.reaped != completed) {
-    const Outcome outcome = open.ring.outcome(open.reaped++);
+    const CompletionEntry outcome = open.ring.completion(open.reaped++);
     if (outcome.slot >= open.userdata.size()) continue;
     into[got++] = {static_cast<int32_t>(outcome.slot), 0, outcome.result,
                    open.userdata[outcome.slot]};
@@ -173,28 +173,28 @@ int reap(OpenRing& open, hf3fs_cqe* into, int room) {
   return got;
 }
 
-// Until there are outcomes behind `seen`. 0, ETIMEDOUT, or why there never will be.
+// Waits for completions after `seen`. Returns 0, ETIMEDOUT, or the errno why there will be none.
 int wait_for_more(OpenRing& open, uint32_t seen, const timespec* until) {
   Shared32& completed = open.ring.head().completed;
   auto* const word = reinterpret_cast<uint32_t*>(&completed);
-  open.ring.head().waiting.fetch_add(1);
+  open.ring.head().waiters.fetch_add(1);
   int error = 0;
   while (error == 0 && completed.load() == seen) {
-    const timespec look = {kLookSeconds, 0};
+    const timespec look = {kMountCheckSeconds, 0};
     const long woken = until != nullptr
                            ? ::syscall(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME,
                                        seen, until, nullptr, FUTEX_BITSET_MATCH_ANY)
                            : ::syscall(SYS_futex, word, FUTEX_WAIT, seen, &look, nullptr, 0);
     if (woken == 0 || errno == EAGAIN || errno == EINTR) continue;
     if (errno != ETIMEDOUT || until != nullptr) error = errno;
-    // A time that lies before the epoch has passed.
+    // A time before the epoch has passed already.
     if (error == EINVAL) error = ETIMEDOUT;
     if (until == nullptr &&
         ::faccessat(open.mount->iovs, "submit-ios", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
       error = errno;
     }
   }
-  open.ring.head().waiting.fetch_sub(1);
+  open.ring.head().waiters.fetch_sub(1);
   return error;
 }
 
@@ -242,7 +242,7 @@ int hf3fs_iorcreate4(hf3fs_ior* ior, const char* mount_point, int entries, bool 
 void hf3fs_iordestroy(hf3fs_ior* ior) {
   if (ring_of(ior) == nullptr) return;
   const std::unique_ptr<OpenRing> open(ring_of(ior));
-  if (!open->link.empty() && open->maker == ::getpid()) give_up(*open);
+  if (!open->link.empty() && open->creator == ::getpid()) remove_link(*open);
   ior->iorh = nullptr;
 }
 
@@ -257,7 +257,7 @@ int hf3fs_prep_io(const hf3fs_ior* ior, const hf3fs_iov* iov, bool read, void* p
   if (open == nullptr || iov == nullptr) return -EINVAL;
   int error = check_request(*ior, *iov, read, ptr, off, len);
   if (error != 0) return error;
-  const auto file = registered(fd);
+  const auto file = find_registered(fd);
   error = check_file(*open, file.get(), read);
   if (error != 0) return error;
   const std::lock_guard lock(open->mutex);
@@ -265,7 +265,7 @@ int hf3fs_prep_io(const hf3fs_ior* ior, const hf3fs_iov* iov, bool read, void* p
   const uint32_t slot = open->free.back();
   open->free.pop_back();
   open->userdata[slot] = userdata;
-  Request& request = open->ring.request(open->prepared++);
+  SubmissionEntry& request = open->ring.submission(open->prepared++);
   request = {};
   std::memcpy(request.memory, iov->id, sizeof request.memory);
   request.at = static_cast<uint64_t>(static_cast<const uint8_t*>(ptr) - iov->base);
@@ -283,10 +283,10 @@ int hf3fs_submit_ios(const hf3fs_ior* ior) {
     const std::lock_guard lock(open->mutex);
     open->ring.head().submitted.store(open->prepared);
   }
-  Shared32& asleep = open->ring.head().asleep;
-  if (asleep.load() == 0 || asleep.exchange(0) == 0) return 0;
-  // Full: it is awake already, or will be.
-  const bool rung = ::send(open->bell, "", 1, MSG_NOSIGNAL) == 1 || errno == EAGAIN;
+  Shared32& daemon_sleeping = open->ring.head().daemon_sleeping;
+  if (daemon_sleeping.load() == 0 || daemon_sleeping.exchange(0) == 0) return 0;
+  // If the socket is full, the daemon is awake or will be.
+  const bool rung = ::send(open->wake_socket, "", 1, MSG_NOSIGNAL) == 1 || errno == EAGAIN;
   return rung ? 0 : -errno;
 }
 

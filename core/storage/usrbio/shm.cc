@@ -1,4 +1,4 @@
-// shm.cc: making, mapping, and the node of their pages.
+// shm.cc: creates, maps and binds memory files to NUMA nodes.
 #include "storage/usrbio/shm.h"
 
 #include <fcntl.h>
@@ -34,19 +34,19 @@ int bind_to(int numa, const Shm& shm) {
   nodes[static_cast<size_t>(numa) / kBits] = 1ul << (static_cast<size_t>(numa) % kBits);
   const long done =
       ::syscall(SYS_mbind, shm.base, shm.size, MPOL_BIND, nodes.data(), kNodesMax + 1, 0);
-  // A kernel without NUMA has one node.
+  // Without NUMA support there is one node only.
   return done == 0 || errno == ENOSYS || errno == EPERM ? 0 : -errno;
 }
 
 }  // namespace
 
-Id random_id() {
-  Id id = {};
+IovId random_id() {
+  IovId id = {};
   (void)!::getrandom(id.data(), id.size(), 0);
   return id;
 }
 
-int make_shm(size_t size, int numa, Shm& made) {
+int create_shm(size_t size, int numa, Shm& made) {
   made.path = kShmPrefix;
   made.path += text_of(random_id());
   const int fd = ::open(made.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

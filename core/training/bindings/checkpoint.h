@@ -1,4 +1,4 @@
-// What saves and loads of libff.so have in common: whose they are, which store, how many workers.
+// Common parts of saves and loads in libff.so: process check, store path, number of workers.
 #pragma once
 
 #include <sys/types.h>
@@ -10,13 +10,13 @@
 
 namespace ff::bindings {
 
-// Errc::usage when this is not the process that made the `what`, but a child of it.
+// Errc::usage: this process is a forked child of the one that made the `what`.
 Result<void> check_process(std::string_view what, pid_t maker);
 
-// A directory. Errc::usage for a store in a cluster, which takes a client that is not linked here.
+// A directory. Errc::usage: a store in a cluster, whose client is not linked into the library.
 Result<std::string> store_path(const char* given);
 
-// As many as the caller wants; 0: as `ff checkpoint` has.
+// `wanted`, or for 0 the default of `ff checkpoint`.
 unsigned worker_count(unsigned wanted);
 
 }  // namespace ff::bindings

@@ -27,7 +27,7 @@ using ff::collective::Operation;
 
 struct ff_comm {
   ff::SystemClock clock = {};
-  ff::Stop stop{clock};
+  ff::StopToken stop{clock};
   pid_t process = ::getpid();
   std::unique_ptr<Communicator> ranks = {};
 };
@@ -36,20 +36,20 @@ namespace {
 
 thread_local std::string last_error;
 
-// Whether calls can be made on it.
+// Errc::usage: null, or made by another process.
 Result<void> check_comm(const ff_comm* comm) {
   if (comm == nullptr) return ff::fail(Errc::usage, "the communicator is null");
   if (comm->process == ::getpid()) return {};
-  return ff::fail(Errc::usage, "the communicator is of process {}: it does not outlive a fork",
+  return ff::fail(Errc::usage, "process {} made the communicator: it does not outlive a fork",
                   comm->process);
 }
 
 Result<void> check_comm(const Operation& operation) {
   if (static_cast<size_t>(operation.type) >= ff::simd::kDataTypes) {
-    return ff::fail(Errc::usage, "{} is no ff_type", static_cast<int>(operation.type));
+    return ff::fail(Errc::usage, "{} is not an ff_type", static_cast<int>(operation.type));
   }
   if (static_cast<size_t>(operation.op) >= ff::simd::kReduceOps) {
-    return ff::fail(Errc::usage, "{} is no ff_op", static_cast<int>(operation.op));
+    return ff::fail(Errc::usage, "{} is not an ff_op", static_cast<int>(operation.op));
   }
   return {};
 }
@@ -74,10 +74,10 @@ Operation operation_of(Collective kind, const void* in, void* out, size_t count,
           .out = out};
 }
 
-// What the environment would say of such options.
-class GivenVariables {
+// The options as environment variables, for read_job_config().
+class OptionVariables {
  public:
-  explicit GivenVariables(const ff_comm_options& given) {
+  explicit OptionVariables(const ff_comm_options& given) {
     set("RANK", given.rank);
     set("WORLD_SIZE", given.ranks);
     if (given.local_ranks > 0) {
@@ -92,7 +92,7 @@ class GivenVariables {
       if (value != nullptr) values_[name] = value;
     }
   }
-  // Where the job's ranks meet.
+  // Where rank 0 listens.
   Result<void> set_master(const char* text) {
     FF_TRY(const ff::net::Address at, ff::net::parse_address(text));
     values_["MASTER_ADDR"] = at.host;
@@ -111,30 +111,31 @@ class GivenVariables {
   std::map<std::string, std::string> values_;
 };
 
-Result<ff::collective::JobPart> job_of_options(const ff_comm_options& given) {
+Result<ff::collective::JobConfig> job_config_of(const ff_comm_options& given) {
   if (given.size != sizeof given) {
-    return ff::fail(Errc::usage, "ff_comm_options is of another version of ff.h");
+    return ff::fail(Errc::usage, "ff_comm_options was compiled with another version of ff.h");
   }
   if (given.job == nullptr || *given.job == '\0' || std::strlen(given.job) > 64) {
-    return ff::fail(Errc::usage, "the job's name has 1 to 64 characters");
+    return ff::fail(Errc::usage, "the job name must have 1 to 64 characters");
   }
   const bool is_here = given.local_ranks == 0 || given.local_ranks == given.ranks;
   if (is_here) {
-    ff::collective::JobPart part;
-    part.self = {.rank = given.rank, .ranks = given.ranks, .job = given.job};
-    part.network.ranks = given.ranks;
-    return part;
+    ff::collective::JobConfig config;
+    config.self = {.rank = given.rank, .ranks = given.ranks, .job = given.job};
+    config.network.ranks = given.ranks;
+    return config;
   }
   if (given.master == nullptr) {
     return ff::fail(Errc::usage, "{} of {} ranks are on this host, and master is null",
                     given.local_ranks, given.ranks);
   }
-  GivenVariables variables(given);
+  OptionVariables variables(given);
   FF_TRY(variables.set_master(given.master));
   ff::io::SystemDisk disk;
-  FF_TRY(ff::collective::JobPart part, ff::collective::job_of(variables, std::nullopt, disk));
-  part.self.job = fmt::format("{}-{}", given.job, part.self.first_rank);
-  return part;
+  FF_TRY(ff::collective::JobConfig config,
+         ff::collective::read_job_config(variables, std::nullopt, disk));
+  config.self.job = fmt::format("{}-{}", given.job, config.self.first_rank);
+  return config;
 }
 
 int64_t ns_of(double seconds) {
@@ -143,18 +144,18 @@ int64_t ns_of(double seconds) {
 }
 
 Result<void> init(ff_comm& comm, const ff_comm_options* given) {
-  ff::collective::JobPart part;
-  ff::collective::Options options;
+  ff::collective::JobConfig config;
+  ff::collective::CommunicatorOptions options;
   if (given != nullptr) {
-    FF_TRY(part, job_of_options(*given));
+    FF_TRY(config, job_config_of(*given));
     options = {.join_ns = ns_of(given->join_seconds),
                .operation_ns = ns_of(given->operation_seconds)};
   } else {
     ff::io::SystemDisk disk;
-    FF_TRY(part, ff::collective::job_of(::getenv, std::nullopt, disk));
+    FF_TRY(config, ff::collective::read_job_config(::getenv, std::nullopt, disk));
   }
-  FF_TRY(options.pin, ff::collective::pins(::getenv));
-  FF_TRY(comm.ranks, Communicator::join(part.self, comm.stop, options, part.network));
+  FF_TRY(options.pin, ff::collective::read_pin_threads(::getenv));
+  FF_TRY(comm.ranks, Communicator::join(config.self, comm.stop, options, config.network));
   return {};
 }
 
@@ -182,7 +183,7 @@ const char* ff_version(void) { return FF_VERSION; }
 const char* ff_error(void) { return last_error.c_str(); }
 
 int ff_comm_init(ff_comm** comm, const ff_comm_options* options) {
-  if (comm == nullptr) return failed(ff::fail(Errc::usage, "no place for the communicator"));
+  if (comm == nullptr) return failed(ff::fail(Errc::usage, "comm is null"));
   *comm = nullptr;
   auto made = std::make_unique<ff_comm>();
   if (auto joined = init(*made, options); !joined) return failed(joined.error());
@@ -192,7 +193,7 @@ int ff_comm_init(ff_comm** comm, const ff_comm_options* options) {
 
 void ff_comm_destroy(ff_comm* comm) {
   if (comm == nullptr) return;
-  // In a child its threads are not there: it is left as it is.
+  // A forked child does not have its threads, so it must not destroy it.
   if (comm->process == ::getpid()) delete comm;
 }
 
@@ -201,7 +202,7 @@ uint32_t ff_comm_ranks(const ff_comm* comm) { return comm != nullptr ? comm->ran
 
 int ff_alloc(ff_comm* comm, size_t bytes, void** memory) {
   if (auto checked = check_comm(comm); !checked) return failed(checked.error());
-  if (memory == nullptr) return failed(ff::fail(Errc::usage, "no place for the address"));
+  if (memory == nullptr) return failed(ff::fail(Errc::usage, "memory is null"));
   auto made = comm->ranks->allocate(bytes);
   if (!made) return failed(made.error());
   *memory = made->data();
@@ -221,7 +222,7 @@ int ff_allreduce(ff_comm* comm, const void* in, void* out, size_t count, ff_type
 
 int ff_allreduce_async(ff_comm* comm, const void* in, void* out, size_t count, ff_type type,
                        ff_op op, uint64_t* number) {
-  if (number == nullptr) return failed(ff::fail(Errc::usage, "no place for the number"));
+  if (number == nullptr) return failed(ff::fail(Errc::usage, "number is null"));
   Operation operation = operation_of(Collective::allreduce, in, out, count, type);
   operation.op = static_cast<ff::simd::ReduceOp>(op);
   const auto started = start_operation(comm, operation);

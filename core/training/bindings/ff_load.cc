@@ -1,5 +1,5 @@
-// ff_load.cc: loading tensors into memory, behind the C interface; and what both sides of
-// checkpoints share (checkpoint.h).
+// ff_load.cc: loads tensors into memory, behind the C interface; and common parts of saves and
+// loads (checkpoint.h).
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 #include "platform/base/clock.h"
 #include "platform/base/rng.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/io/system_disk.h"
 #include "training/bindings/checkpoint.h"
 #include "training/bindings/ff.h"
@@ -28,19 +28,19 @@ namespace ff::bindings {
 
 Result<void> check_process(std::string_view what, pid_t maker) {
   if (maker == ::getpid()) return {};
-  return fail(Errc::usage, "the {} is of process {}: it does not outlive a fork", what, maker);
+  return fail(Errc::usage, "process {} made the {}: it does not outlive a fork", maker, what);
 }
 
 Result<std::string> store_path(const char* given) {
   const std::string_view path = given != nullptr ? given : "";
-  if (path.empty()) return fail(Errc::usage, "no store is named");
+  if (path.empty()) return fail(Errc::usage, "the store is null or empty");
   if (!path.starts_with("ff://")) return std::string(path);
-  return Error{Errc::usage, fmt::format("{}: the library writes to directories alone", path),
-               "Name the store's directory in a mount of the cluster ('ff mount')."};
+  return Error{Errc::usage, fmt::format("{}: the library can only use directories", path),
+               "Use the directory of the store in a mount of the cluster ('ff mount')."};
 }
 
 unsigned worker_count(unsigned wanted) {
-  constexpr unsigned kMost = 8;  // more only fight over the disk
+  constexpr unsigned kMost = 8;  // more do not make the disk faster
   return wanted > 0 ? wanted : std::clamp(std::thread::hardware_concurrency(), 1U, kMost);
 }
 
@@ -49,7 +49,7 @@ unsigned worker_count(unsigned wanted) {
 struct ff_loading {
   const pid_t process = ::getpid();
   ff::SystemClock clock = {};
-  ff::Stop stop{clock};
+  ff::StopToken stop{clock};
   ff::io::SystemDisk disk = {};
   ff::SeededRng rng{ff::system_seed()};
   ff::Progress progress = {};
@@ -64,18 +64,19 @@ Result<void> check_loading(const ff_loading* loading) {
   return ff::bindings::check_process("loading", loading->process);
 }
 
-// That there is such a one of `count`, and a place for it.
+// Errc::usage: an index beyond `count`, or a null pointer for the result.
 Result<void> check_loading(const ff_loading* loading, size_t index, size_t count,
                            const void* place) {
   FF_TRY(check_loading(loading));
-  if (place == nullptr) return ff::fail(Errc::usage, "no place for the answer");
+  if (place == nullptr) return ff::fail(Errc::usage, "the pointer for the result is null");
   if (index < count) return {};
-  return ff::fail(Errc::usage, "there are {}, and no number {}", count, index);
+  return ff::fail(Errc::usage, "there are {}: index {} does not exist", count, index);
 }
 
 Result<void> begin_load(ff_loading& loading, const ff_load_options* given) {
   if (given == nullptr || given->size != sizeof *given) {
-    return ff::fail(Errc::usage, "ff_load_options is null or of another version of ff.h");
+    return ff::fail(Errc::usage,
+                    "ff_load_options is null or was compiled with another version of ff.h");
   }
   FF_TRY(const auto store, ff::bindings::store_path(given->store));
   const std::string run = given->run != nullptr ? given->run : "default";
@@ -102,7 +103,7 @@ Result<void> read(ff_loading* loading, void* const* places) {
   for (const auto& tensor : loading->found->tensors()) {
     void* const place = places != nullptr ? places[into.size()] : nullptr;
     if (place == nullptr && tensor.bytes > 0) {
-      return ff::fail(Errc::usage, "no place for tensor '{}'", tensor.name);
+      return ff::fail(Errc::usage, "the memory for tensor '{}' is null", tensor.name);
     }
     into.push_back(static_cast<std::byte*>(place));
   }
@@ -122,7 +123,7 @@ Result<uint64_t> latest(const char* store, const char* run) {
 }  // namespace
 
 int ff_load_begin(ff_loading** loading, const ff_load_options* options) {
-  if (loading == nullptr) return failed(ff::fail(Errc::usage, "no place for the loading"));
+  if (loading == nullptr) return failed(ff::fail(Errc::usage, "loading is null"));
   *loading = nullptr;
   auto made = std::make_unique<ff_loading>();
   if (auto begun = begin_load(*made, options); !begun) return failed(begun.error());
@@ -131,7 +132,7 @@ int ff_load_begin(ff_loading** loading, const ff_load_options* options) {
 }
 
 void ff_load_end(ff_loading* loading) {
-  // A child leaves the lease to its parent.
+  // A forked child must not release the lease of its parent.
   if (loading != nullptr && loading->process == ::getpid()) delete loading;
 }
 
@@ -185,7 +186,7 @@ int ff_load_read(ff_loading* loading, void* const* places) {
 }
 
 int ff_latest_step(const char* store, const char* run, uint64_t* step) {
-  if (step == nullptr) return failed(ff::fail(Errc::usage, "no place for the step"));
+  if (step == nullptr) return failed(ff::fail(Errc::usage, "step is null"));
   const auto found = latest(store, run);
   if (!found && found.error().code != Errc::not_found) return failed(found.error());
   *step = found ? *found : FF_STEP_NONE;

@@ -1,6 +1,6 @@
-// ff_save.cc: savers behind the C interface. The copy is made in the caller's thread
-// (staged_state.h); a thread then runs the same save as `ff checkpoint save` on the copy, and tells
-// the agent of the task that this process is in, if any.
+// ff_save.cc: savers behind the C interface. The caller's thread copies the state (staged_state.h);
+// a second thread then saves the copy as `ff checkpoint save` does, and reports the step to the
+// agent if this process belongs to a task.
 #include <openssl/crypto.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 
 #include "platform/base/clock.h"
 #include "platform/base/rng.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/io/system_disk.h"
 #include "platform/net/resolve.h"
 #include "training/bindings/checkpoint.h"
@@ -23,9 +23,9 @@
 #include "training/bindings/quiet_thread.h"
 #include "training/bindings/staged_state.h"
 #include "training/checkpoint/format/index.h"
-#include "training/checkpoint/save/identity.h"
 #include "training/checkpoint/save/save.h"
-#include "training/task/task_side.h"
+#include "training/checkpoint/save/saver_identity.h"
+#include "training/task/task_client.h"
 
 using ff::Errc;
 using ff::Result;
@@ -35,13 +35,13 @@ using ff::checkpoint::SaveReport;
 
 namespace {
 
-// A save as it was asked for.
+// The request of ff_save_begin().
 struct Request {
   std::string store;
   std::string file;
   SaveOptions options;
   unsigned threads = 1;
-  std::optional<std::string> task_dir;  // of the task that this process is in
+  std::optional<std::string> task_dir;  // of the task of this process
 };
 
 }  // namespace
@@ -49,14 +49,14 @@ struct Request {
 struct ff_saver {
   const pid_t process = ::getpid();
   ff::SystemClock clock = {};
-  ff::Stop stop{clock};
+  ff::StopToken stop{clock};
   ff::io::SystemDisk disk = {};
   ff::SeededRng rng{ff::system_seed()};
   ff::bindings::StagedState state = {};
   std::optional<Request> prepared = {};
   std::thread writer = {};                       // from start to join()
-  std::atomic<bool> busy = false;                // the writer is at work
-  std::optional<Result<SaveReport>> ended = {};  // of the save started last, once it was joined
+  std::atomic<bool> busy = false;                // the writer runs
+  std::optional<Result<SaveReport>> ended = {};  // of the last save, after join()
 
   void join() {
     if (writer.joinable()) writer.join();
@@ -72,13 +72,14 @@ Result<void> check_saver(const ff_saver* saver) {
 
 Result<Request> request_of(const ff_save_options* given) {
   if (given == nullptr || given->size != sizeof *given) {
-    return ff::fail(Errc::usage, "ff_save_options is null or of another version of ff.h");
+    return ff::fail(Errc::usage,
+                    "ff_save_options is null or was compiled with another version of ff.h");
   }
   Request request;
   FF_TRY(request.store, ff::bindings::store_path(given->store));
   request.file = given->file != nullptr ? given->file : "state.safetensors";
   if (!ff::checkpoint::safe_name(request.file) || !request.file.ends_with(".safetensors")) {
-    return ff::fail(Errc::usage, "'{}' is no name of a safetensors file", request.file);
+    return ff::fail(Errc::usage, "'{}' is not a name for a safetensors file", request.file);
   }
   SaveOptions& options = request.options;
   if (given->run != nullptr) options.run = given->run;
@@ -87,18 +88,19 @@ Result<Request> request_of(const ff_save_options* given) {
   options.rank = given->rank;
   options.world = std::max(given->world, 1U);
   options.attempt =
-      given->attempt != nullptr ? given->attempt : ff::checkpoint::attempt_of_environment();
+      given->attempt != nullptr ? given->attempt : ff::checkpoint::attempt_from_environment();
   if (options.rank >= options.world) {
     return ff::fail(Errc::usage, "there is no rank {} of {}", options.rank, options.world);
   }
   if (options.world > 1 && (options.attempt.empty() || !options.step)) {
     return ff::Error{Errc::usage, "several ranks save together under one step and one attempt",
-                     "Give all of them the same, or set FF_ATTEMPT to what is new for each try."};
+                     "Give all ranks the same step and attempt, or set FF_ATTEMPT to a new value "
+                     "for each attempt."};
   }
   options.replace = given->replace != 0;
   options.compress = given->compress != 0;
   request.threads = ff::bindings::worker_count(given->threads);
-  request.task_dir = ff::task::dir_of_environment();
+  request.task_dir = ff::task::task_dir_from_environment();
   return request;
 }
 
@@ -111,7 +113,7 @@ Result<SaveReport> write(ff_saver& saver, Request& request) {
                                   .progress = progress,
                                   .threads = request.threads};
   request.options.identity =
-      ff::checkpoint::identity_of(saver.disk, ff::net::host_name(), FF_VERSION);
+      ff::checkpoint::saver_identity(saver.disk, ff::net::host_name(), FF_VERSION);
   return ff::checkpoint::save(
       context, request.store,
       {.paths = {},
@@ -120,12 +122,12 @@ Result<SaveReport> write(ff_saver& saver, Request& request) {
       request.options);
 }
 
-// What was saved is saved, whether the agent hears of it or not.
+// The save succeeds even if the report to the agent fails.
 void tell_agent(ff_saver& saver, const Request& request, const Result<SaveReport>& report) {
   if (!request.task_dir || !report || report->outcome == ff::checkpoint::SaveOutcome::waiting)
     return;
   const uint64_t step = report->name.step;
-  const auto told = ff::task::TaskSide(saver.disk, saver.rng, *request.task_dir).saved(step);
+  const auto told = ff::task::TaskClient(saver.disk, saver.rng, *request.task_dir).saved(step);
   if (told) return;
   std::fprintf(stderr, "ff: step %llu is saved, but the task's agent was not told: %s\n",
                static_cast<unsigned long long>(step), told.error().message.c_str());
@@ -136,7 +138,7 @@ Result<void> begin_save(ff_saver* saver, const ff_save_options* options,
                         void** places) {
   FF_TRY(check_saver(saver));
   if ((tensors.data() == nullptr || places == nullptr) && !tensors.empty()) {
-    return ff::fail(Errc::usage, "there are no tensors, or no room for their places");
+    return ff::fail(Errc::usage, "tensors or places is null");
   }
   if (metadata.data() == nullptr && !metadata.empty()) {
     return ff::fail(Errc::usage, "the metadata is null");
@@ -151,7 +153,7 @@ Result<void> begin_save(ff_saver* saver, const ff_save_options* options,
 
 Result<void> start(ff_saver* saver) {
   FF_TRY(check_saver(saver));
-  if (!saver->prepared) return ff::fail(Errc::usage, "no save was begun");
+  if (!saver->prepared) return ff::fail(Errc::usage, "ff_save_begin() was not called");
   saver->busy = true;
   saver->ended.reset();
   saver->writer =
@@ -167,7 +169,7 @@ Result<void> start(ff_saver* saver) {
 Result<ff_saved> wait(ff_saver* saver) {
   FF_TRY(check_saver(saver));
   saver->join();
-  if (!saver->ended) return ff::fail(Errc::usage, "no save was started");
+  if (!saver->ended) return ff::fail(Errc::usage, "ff_save_start() was not called");
   if (!*saver->ended) return saver->ended->error();
   const SaveReport& report = **saver->ended;
   return ff_saved{.step = report.name.step,
@@ -185,15 +187,16 @@ static_assert(FF_COMMITTED == static_cast<int>(ff::checkpoint::SaveOutcome::comm
 }  // namespace
 
 int ff_saver_open(ff_saver** saver) {
-  if (saver == nullptr) return failed(ff::fail(Errc::usage, "no place for the saver"));
-  // A writer that outlives main() may be at a digest: OpenSSL is to stay until the very end.
+  if (saver == nullptr) return failed(ff::fail(Errc::usage, "saver is null"));
+  // A writer thread that outlives main() may use OpenSSL for a digest: keep it loaded until the
+  // end.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   *saver = std::make_unique<ff_saver>().release();
   return FF_OK;
 }
 
 void ff_saver_close(ff_saver* saver, int give_up) {
-  // In a child its thread is not there: it is left as it is.
+  // A forked child does not have its thread, so it must not destroy it.
   if (saver == nullptr || saver->process != ::getpid()) return;
   if (give_up != 0) saver->stop.request();
   saver->join();
@@ -210,7 +213,7 @@ int ff_save_start(ff_saver* saver) { return ff::bindings::outcome(start(saver));
 
 int ff_save_busy(const ff_saver* saver, int* busy) {
   if (auto checked = check_saver(saver); !checked) return failed(checked.error());
-  if (busy == nullptr) return failed(ff::fail(Errc::usage, "no place for the answer"));
+  if (busy == nullptr) return failed(ff::fail(Errc::usage, "busy is null"));
   *busy = saver->busy ? 1 : 0;
   return FF_OK;
 }

@@ -1,4 +1,4 @@
-// ff_task.cc: what a task does with $FF_TASK_DIR, behind the C interface.
+// ff_task.cc: the task client ($FF_TASK_DIR) behind the C interface.
 #include <cstring>
 #include <optional>
 
@@ -6,44 +6,45 @@
 #include "platform/io/system_disk.h"
 #include "training/bindings/ff.h"
 #include "training/bindings/last_error.h"
-#include "training/task/task_side.h"
+#include "training/task/task_client.h"
 
 using ff::Errc;
 using ff::Result;
 using ff::bindings::failed;
 using ff::bindings::outcome;
-using ff::task::TaskSide;
+using ff::task::TaskClient;
 
 namespace {
 
-// Straight from the kernel: threads and children that call at once never get the same number.
+// Random numbers of the kernel: concurrent threads and child processes never get the same number.
 class KernelRng final : public ff::Rng {
  public:
   uint64_t next() override { return ff::system_seed(); }
 };
 
-// The task that this process is in, for one call.
-class Here {
+// The task of this process, for one call.
+class CurrentTask {
  public:
-  Here() {
-    if (auto dir = ff::task::dir_of_environment()) side_.emplace(disk_, rng_, std::move(*dir));
+  CurrentTask() {
+    if (auto dir = ff::task::task_dir_from_environment())
+      client_.emplace(disk_, rng_, std::move(*dir));
   }
-  TaskSide* task() { return side_ ? &*side_ : nullptr; }
+  TaskClient* task() { return client_ ? &*client_ : nullptr; }
 
  private:
   ff::io::SystemDisk disk_ = {};
   KernelRng rng_ = {};
-  std::optional<TaskSide> side_ = {};
+  std::optional<TaskClient> client_ = {};
 };
 
-static_assert(sizeof(ff_stop::reason) == ff::task::kReasonMost + 1);
+static_assert(sizeof(ff_stop::reason) == ff::task::kReasonMax + 1);
 
 }  // namespace
 
 int ff_task_should_stop(ff_stop* stop) {
-  Here here;
-  if (here.task() == nullptr) return 0;
-  const auto request = here.task()->should_stop();
+  CurrentTask current;
+  if (current.task() == nullptr) return 0;
+  const auto request = current.task()->should_stop();
   if (!request) return 0;
   if (stop != nullptr) {
     *stop = {.reason = {}, .deadline = request->deadline_s};
@@ -53,28 +54,28 @@ int ff_task_should_stop(ff_stop* stop) {
 }
 
 int ff_task_saved(uint64_t step) {
-  Here here;
-  return here.task() != nullptr ? outcome(here.task()->saved(step)) : FF_OK;
+  CurrentTask current;
+  return current.task() != nullptr ? outcome(current.task()->saved(step)) : FF_OK;
 }
 
 int ff_task_heartbeat(uint32_t rank, uint64_t step) {
-  Here here;
-  if (here.task() == nullptr) return FF_OK;
-  return outcome(here.task()->heartbeat({.rank = rank, .step = step}));
+  CurrentTask current;
+  if (current.task() == nullptr) return FF_OK;
+  return outcome(current.task()->heartbeat({.rank = rank, .step = step}));
 }
 
 int ff_task_life_state(uint32_t* word) {
-  if (word == nullptr) return failed(ff::fail(Errc::usage, "no place for the word"));
+  if (word == nullptr) return failed(ff::fail(Errc::usage, "word is null"));
   *word = 0;
-  Here here;
-  if (here.task() == nullptr) return FF_OK;
-  const auto known = here.task()->life_state();
+  CurrentTask current;
+  if (current.task() == nullptr) return FF_OK;
+  const auto known = current.task()->life_state();
   if (!known) return failed(known.error());
   *word = *known;
   return FF_OK;
 }
 
 int ff_task_set_life_state(uint32_t word) {
-  Here here;
-  return here.task() != nullptr ? outcome(here.task()->set_life_state(word)) : FF_OK;
+  CurrentTask current;
+  return current.task() != nullptr ? outcome(current.task()->set_life_state(word)) : FF_OK;
 }

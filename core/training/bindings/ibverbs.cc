@@ -1,11 +1,11 @@
-// ibverbs.cc: libibverbs for net/verbs*.cc within libff.so, looked for when a device is first asked
-// for. libff.so so loads where there is no RDMA; then there are no devices.
+// ibverbs.cc: libibverbs for net/verbs*.cc within libff.so, loaded at the first list of devices. So
+// libff.so also loads on machines without RDMA; they have no devices.
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 
 #include <cerrno>
 
-#include "platform/net/verbs_parts.h"
+#include "platform/net/verbs_handles.h"
 
 #undef ibv_query_port
 #undef ibv_reg_mr
@@ -24,14 +24,14 @@ Function* find(const char* name) {
 
 }  // namespace
 
-// Called only on what a device list has led to, and so with the library there.
+// Called only for devices of the list, so the library is loaded.
 #define FF_FORWARD(result, name, declared, given)           \
   result name declared {                                    \
     static auto* const real = find<result declared>(#name); \
     return real given;                                      \
   }
 
-// In the place of net/verbs_list.cc.
+// Replaces net/verbs_list.cc.
 ibv_device** ff::net::verbs_devices(int& count) {
   static auto* const real = find<ibv_device**(int*)>("ibv_get_device_list");
   if (real != nullptr) return real(&count);

@@ -1,11 +1,11 @@
-// How functions of libff.so fail: a code is returned, and the words are kept for ff_error().
+// Errors of libff.so: functions return a code, and ff_error() the message.
 #pragma once
 
 #include "platform/base/result.h"
 
 namespace ff::bindings {
 
-// Keeps the error's words for this thread; the ff_status that stands for it.
+// Stores the message for this thread and returns its ff_status.
 int failed(const Error& error);
 int outcome(const Result<void>& result);
 

@@ -1,6 +1,6 @@
-// Threads of the library in a program that is not ours: they take none of its signals, which are
-// meant for threads that have handlers to run (Python's main thread wakes from a system call only
-// when it is the one that is interrupted).
+// Threads of the library in a foreign program: all signals are blocked, so that the kernel delivers
+// them to the threads of the program (a system call in Python's main thread returns only if the
+// signal interrupts that thread).
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// staged_state.cc: the layout of a state, and the copy that a trainer waits for.
+// staged_state.cc: the layout of a state, and the copy, for which the training waits.
 #include "training/bindings/staged_state.h"
 
 #include <sys/mman.h>
@@ -17,8 +17,8 @@
 namespace ff::bindings {
 namespace {
 
-// A few cores use all the bandwidth of memory; each has this much to copy at least, beside which a
-// thread costs nothing.
+// A few cores use the whole memory bandwidth. Each copies at least this much, so that starting a
+// thread costs little in comparison.
 constexpr uint64_t kThreadsMax = 8;
 constexpr uint64_t kBytesOfThread = 16 * kMiB;
 
@@ -29,7 +29,7 @@ Result<void> check_tensor(const ff_tensor& tensor) {
   };
   if (name.empty() || !valid_utf8(name)) return wrong("its name is empty or not UTF-8");
   const unsigned bits = tensor.dtype != nullptr ? checkpoint::dtype_bits(tensor.dtype) : 0;
-  if (bits == 0) return wrong("its type is none of safetensors'");
+  if (bits == 0) return wrong("safetensors has no such type");
   if (tensor.dimensions > 0 && tensor.shape == nullptr) return wrong("its shape is null");
   uint64_t total = bits;
   for (size_t i = 0; i < tensor.dimensions; i++) {
@@ -57,7 +57,7 @@ struct Copy {
   uint64_t bytes = 0;
 };
 
-// Bytes [begin, end) of all copies, one after the other.
+// Copies bytes [begin, end) of all tensors, as if they were one array.
 void copy_range(std::span<const Copy> copies, uint64_t begin, uint64_t end) {
   uint64_t at = 0;
   for (const auto& copy : copies) {
@@ -90,7 +90,7 @@ Result<void> StagedState::make_room(uint64_t bytes) {
   if (memory_ && memory_->all().size() >= bytes) return {};
   memory_.reset();
   FF_TRY(memory_, io::Buffers::make(1, align_up(std::max<uint64_t>(bytes, 1), io::kDirectAlign)));
-  // A child has no use for it; were it shared with one, the next copy would meet a fault a page.
+  // Not inherited by a fork: copy-on-write would cost a page fault for each page of the next copy.
   ::madvise(memory_->all().data(), memory_->all().size(), MADV_DONTFORK);
   return {};
 }

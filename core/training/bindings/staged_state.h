@@ -1,6 +1,6 @@
-// A state in memory of the library's own: a safetensors file, its header beside its data, that a
-// save can read while the program changes the original. The memory is kept for the next state, so
-// that only the first copy, and one that is larger, meets pages the kernel has to find.
+// A copy of a state in memory of the library, laid out as a safetensors file, which a save can read
+// while the program changes the original. The memory is reused for the next state, so that only the
+// first copy and larger ones cost page faults.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,9 @@ namespace ff::bindings {
 
 class StagedState {
  public:
-  // Lays the tensors out, copies those that have data, and says in places[i] where tensor i is; the
-  // state before is gone. Tensors of wider elements come first, so that all are aligned.
-  // Errc::usage for what cannot be (a type, a shape that does not fit), Errc::failed without
-  // memory.
+  // Lays out the tensors, copies those with data, and stores the address of tensor i in places[i].
+  // The previous state is lost. Tensors of wider elements come first, so that all are aligned.
+  // Errc::usage: an unknown type, or a shape that does not fit the bytes; Errc::failed: no memory.
   Result<void> stage(std::span<const ff_tensor> tensors, std::span<const ff_text> metadata,
                      std::span<void*> places);
 

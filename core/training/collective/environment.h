@@ -1,12 +1,12 @@
-// A rank's place in its job, as torchrun's environment has it: RANK, WORLD_SIZE, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; and what is ff's own:
+// The rank's job from environment variables: those that torchrun sets (RANK, WORLD_SIZE,
+// LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and those of ff:
 //
-//   FF_PORT          where rank 0's host listens; without it MASTER_PORT + 5, since PyTorch's own
-//                    store is at MASTER_PORT
-//   FF_KEY_FILE      the job's key, 64 hex digits in a file that others cannot read; "-": standard
-//                    input. Without one all hosts must be this one
-//   FF_ZONE          a number for the part of the network that this host is in
-//   FF_PIN           0: threads run on any CPU, whatever NUMA nodes there are
+//   FF_PORT          port of rank 0's host; default: MASTER_PORT + 5, since PyTorch's store uses
+//                    MASTER_PORT
+//   FF_KEY_FILE      the job's key: 64 hex digits in a file that other users cannot read; "-":
+//                    standard input. Without it all hosts must be this machine
+//   FF_ZONE          number of the network zone of this host
+//   FF_PIN           0: do not pin threads to NUMA nodes
 //   FF_ALGO, FF_WIRE, FF_DETERMINISTIC, FF_NET: as the options of `ff allreduce`
 #pragma once
 
@@ -19,24 +19,26 @@
 
 namespace ff::collective {
 
-struct JobPart {
+struct JobConfig {
   HostRank self = {};
   Network network = {};
 };
 
-using Variables = std::function<const char*(const char* name)>;  // null: it is not set
+using GetVariable = std::function<const char*(const char* name)>;  // null: not set
 
-// Whether there is such a job at all.
-bool names_job(const Variables& get);
-// `here`: RANK is the first of so many ranks of this host, which the caller makes; else LOCAL_RANK
-// and LOCAL_WORLD_SIZE tell, and without these all ranks are on this host. Errc::usage names what
-// is missing or wrong; Errc::refused and others of auth::read_key_file().
-Result<JobPart> job_of(const Variables& get, std::optional<uint32_t> here, io::Disk& disk);
+// Whether the environment describes a job (WORLD_SIZE is set).
+bool has_job(const GetVariable& get);
+// `local_ranks`: RANK is the first of so many ranks of this host, which the caller starts. Without
+// it LOCAL_RANK and LOCAL_WORLD_SIZE count; if they are not set, all ranks are on this host.
+// Errc::usage names the missing or wrong variable; Errc::refused and others of
+// auth::read_key_file().
+Result<JobConfig> read_job_config(const GetVariable& get, std::optional<uint32_t> local_ranks,
+                                  io::Disk& disk);
 
-// What FF_PIN says, of a job on one host as well. Errc::usage: neither 0 nor 1.
-Result<bool> pins(const Variables& get);
+// The value of FF_PIN, default true; of a job on one host as well. Errc::usage: neither 0 nor 1.
+Result<bool> read_pin_threads(const GetVariable& get);
 
-// "-": standard input.
+// `path` "-": standard input.
 Result<auth::Key> read_job_key(io::Disk& disk, const std::string& path);
 
 }  // namespace ff::collective

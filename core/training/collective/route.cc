@@ -1,4 +1,4 @@
-// route.cc: trees by the bits of a node's number, and a circle.
+// route.cc: trees from the bits of a node's number, and the ring.
 #include "training/collective/route.h"
 
 #include <algorithm>
@@ -10,57 +10,57 @@ namespace ff::collective {
 
 namespace {
 
-// Neighbours in a tree.
-struct TreePlaces {
-  Below below = {};
-  std::optional<uint32_t> above = {};
+// Neighbours of a node in a tree.
+struct TreeLinks {
+  Children children = {};
+  std::optional<uint32_t> parent = {};
 };
 
-// The tree over 1 to `last` in which a number's lowest bit tells how far it is from the leaves; 0
-// is above all.
-TreePlaces in_order_tree(uint32_t last, uint32_t number) {
-  TreePlaces found;
+// The tree over 1 to `last` in which a number's lowest set bit gives its height above the leaves; 0
+// is the root above them.
+TreeLinks in_order_tree(uint32_t last, uint32_t number) {
+  TreeLinks found;
   if (number == 0) {
-    if (last > 0) found.below.add(std::bit_floor(last));
+    if (last > 0) found.children.add(std::bit_floor(last));
     return found;
   }
   const uint32_t bit = number & -number;
   const uint32_t up = (number ^ bit) | bit << 1;
-  found.above = up <= last ? up : number ^ bit;
+  found.parent = up <= last ? up : number ^ bit;
   if (bit == 1) return found;
-  found.below.add(number - bit / 2);
+  found.children.add(number - bit / 2);
   for (uint32_t step = bit / 2; step > 0; step /= 2) {
     if (number + step > last) continue;
-    found.below.add(number + step);
+    found.children.add(number + step);
     break;
   }
   return found;
 }
 
-// In the second tree each node stands where its mirror image, or where that has the same lowest
-// bit, its neighbour stands in the first one.
+// In the second tree each node has the position that its mirror image has in the first one; where
+// that has the same lowest bit, the position of the next node.
 uint32_t to_second(uint32_t last, uint32_t number) {
   if (number == 0) return 0;
   if (last % 2 == 0) return last + 1 - number;
   return number == last ? 1 : number + 1;
 }
-uint32_t from_second(uint32_t last, uint32_t place) {
-  if (place == 0) return 0;
-  if (last % 2 == 0) return last + 1 - place;
-  return place == 1 ? last : place - 1;
+uint32_t from_second(uint32_t last, uint32_t position) {
+  if (position == 0) return 0;
+  if (last % 2 == 0) return last + 1 - position;
+  return position == 1 ? last : position - 1;
 }
 
-// Of nodes 0 to count - 1, with this root.
-TreePlaces tree(uint32_t count, uint32_t root, bool second, uint32_t node) {
+// The links of `node` in the tree of nodes 0 to count - 1 with this root.
+TreeLinks tree(uint32_t count, uint32_t root, bool second, uint32_t node) {
   const uint32_t last = count - 1;
   const uint32_t number = (node + count - root) % count;
-  const auto node_at = [&](uint32_t place) {
-    return ((second ? from_second(last, place) : place) + root) % count;
+  const auto node_at = [&](uint32_t position) {
+    return ((second ? from_second(last, position) : position) + root) % count;
   };
-  const TreePlaces places = in_order_tree(last, second ? to_second(last, number) : number);
-  TreePlaces found;
-  for (const uint32_t place : places.below) found.below.add(node_at(place));
-  if (places.above) found.above = node_at(*places.above);
+  const TreeLinks positions = in_order_tree(last, second ? to_second(last, number) : number);
+  TreeLinks found;
+  for (const uint32_t one : positions.children) found.children.add(node_at(one));
+  if (positions.parent) found.parent = node_at(*positions.parent);
   return found;
 }
 
@@ -78,12 +78,13 @@ std::optional<Algorithm> algorithm_of(std::string_view name) {
   return std::nullopt;
 }
 
-void Below::add(uint32_t one) {
-  FF_CHECK(count < kBelowMax);
-  node[count++] = one;
+void Children::add(uint32_t child) {
+  FF_CHECK(count < kChildrenMax);
+  node[count++] = child;
 }
 
-Route tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool second, uint32_t node) {
+PieceRoute tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool second,
+                      uint32_t node) {
   const auto first_of = [&](uint32_t zone) {
     return static_cast<uint32_t>(std::ranges::find(zones, zone) - zones.begin());
   };
@@ -92,14 +93,14 @@ Route tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool second,
   };
   const uint32_t zone = zones[node];
   const uint32_t first = first_of(zone);
-  // The root of a zone's own tree: of the others, the node that talks across.
+  // The root of the zone's tree; of zones without the root, the node that is linked to other zones.
   const uint32_t top = zone == zones[root] ? root : first;
-  const TreePlaces own = tree(count_of(zone), top - first, second, node - first);
-  Route route;
-  for (const uint32_t below : own.below) route.up_from.add(below + first);
-  if (own.above) route.up_to = *own.above + first;
+  const TreeLinks own = tree(count_of(zone), top - first, second, node - first);
+  PieceRoute route;
+  for (const uint32_t child : own.children) route.up_from.add(child + first);
+  if (own.parent) route.up_to = *own.parent + first;
   if (node == first) {
-    // Zones hang one below the other, away from the root's.
+    // Zones form a chain on each side of the root's zone.
     const uint32_t last_zone = zones.back();
     if (zone >= zones[root] && zone < last_zone) route.up_from.add(first_of(zone + 1));
     if (zone <= zones[root] && zone > 0) route.up_from.add(first_of(zone - 1));
@@ -111,10 +112,10 @@ Route tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool second,
   return route;
 }
 
-Route ring_route(uint32_t nodes, uint32_t root, uint32_t node) {
+PieceRoute ring_route(uint32_t nodes, uint32_t root, uint32_t node) {
   const uint32_t before = (node + nodes - 1) % nodes;
   const uint32_t after = (node + 1) % nodes;
-  Route route;
+  PieceRoute route;
   if (before != root) route.up_from.add(before);
   if (node != root) route.up_to = after;
   if (node != root) route.down_from = before;

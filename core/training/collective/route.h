@@ -1,12 +1,12 @@
-// Which way a piece goes between the nodes of a job: up to one of them, its root, which then has
-// the whole sum, and down from there to all.
+// The route of a piece between the nodes of a job: partial sums go up to one node, the root, which
+// then has the complete sum; the result goes down from there to all nodes.
 //
-//   tree  two binary trees below the root, in which every other node is a leaf of one and inner in
-//         the other, so that each carries half of the pieces (Sanders, Speck, Träff: "Two-tree
-//         algorithms for full bandwidth broadcast, reduction and scan", 2009; the Fire-Flyer
-//         paper's double binary tree). Each zone has such trees of its own, and only the first
-//         nodes of zones that follow one another talk across (paper, section III: two zones).
-//   ring  up and down along one circle, with roots taken in turn.
+//   tree  a double binary tree: two trees below the root, in which a node that is a leaf of one is
+//         an inner node of the other, so that each carries half of the pieces (Sanders, Speck,
+//         Träff: "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009;
+//         NCCL; the Fire-Flyer paper). Each zone has its own pair of trees, and only the first
+//         nodes of adjacent zones are connected (paper, section III: two zones).
+//   ring  up and down along one ring; the root moves by one node with each piece.
 #pragma once
 
 #include <array>
@@ -21,28 +21,29 @@ enum class Algorithm : uint8_t { automatic, tree, ring };
 std::string_view algorithm_name(Algorithm algorithm);  // "auto", "tree", "ring"
 std::optional<Algorithm> algorithm_of(std::string_view name);
 
-// Nodes that a node can have below it: two of its tree, and those of two zones beside its own.
-constexpr uint32_t kBelowMax = 4;
+// Two in the tree of a zone, and the first nodes of two adjacent zones.
+constexpr uint32_t kChildrenMax = 4;
 
-// Nodes, in order.
-struct Below {
-  std::array<uint32_t, kBelowMax> node = {};
+// Children of a node, in order.
+struct Children {
+  std::array<uint32_t, kChildrenMax> node = {};
   uint32_t count = 0;
-  void add(uint32_t one);
+  void add(uint32_t child);
   const uint32_t* begin() const { return node.data(); }
   const uint32_t* end() const { return node.data() + count; }
 };
 
-// What one node has to do with a piece: partial sums come from `up_from` and go to `up_to`; the
+// The neighbours of one node for a piece: partial sums come from `up_from` and go to `up_to`; the
 // result comes from `down_from` and goes to `down_to`.
-struct Route {
-  Below up_from = {}, down_to = {};
-  std::optional<uint32_t> up_to = {}, down_from = {};  // none: it is the root
+struct PieceRoute {
+  Children up_from = {}, down_to = {};
+  std::optional<uint32_t> up_to = {}, down_from = {};  // none: this node is the root
 };
 
-// `zones`: the zone of each node; nodes of one zone follow one another. Of two trees, `second` or
-// the other.
-Route tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool second, uint32_t node);
-Route ring_route(uint32_t nodes, uint32_t root, uint32_t node);
+// `zones`: the zone of each node; the nodes of a zone follow one another. `second` chooses one of
+// the two trees.
+PieceRoute tree_route(const std::vector<uint32_t>& zones, uint32_t root, bool second,
+                      uint32_t node);
+PieceRoute ring_route(uint32_t nodes, uint32_t root, uint32_t node);
 
 }  // namespace ff::collective

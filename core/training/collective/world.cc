@@ -1,5 +1,4 @@
-// world.cc: names, and the form in which nodes tell each other of themselves: little-endian
-// numbers, and texts behind their length.
+// world.cc: names, and the encoding of nodes: little-endian numbers, texts after their length.
 #include "training/collective/world.h"
 
 #include <fmt/format.h>
@@ -8,7 +7,7 @@
 
 #include "platform/base/check.h"
 #include "platform/base/text.h"
-#include "training/collective/numbers.h"
+#include "training/collective/message_reader.h"
 
 namespace ff::collective {
 
@@ -21,25 +20,25 @@ void append_text(std::string& to, std::string_view text) {
   to += text.substr(0, kTextMax);
 }
 
-std::string text_of(Numbers& numbers) {
-  const auto size = numbers.next<uint32_t>();
-  if (size > kTextMax) numbers.spoil();
-  return std::string(as_text(numbers.take(size)));
+std::string read_text(MessageReader& reader) {
+  const auto size = reader.read<uint32_t>();
+  if (size > kTextMax) reader.set_malformed();
+  return std::string(as_text(reader.read_bytes(size)));
 }
 
-Node node_of(Numbers& numbers) {
-  Node node;
-  node.first_rank = numbers.next<uint32_t>();
-  const auto ranks = numbers.next<uint32_t>();
-  if (ranks > kWorldRanksMax || ranks > numbers.left()) numbers.spoil();
-  for (uint32_t rank = 0; rank < ranks && numbers.good(); rank++) {
-    node.processes.push_back(numbers.next<int32_t>());
+WorldNode read_node(MessageReader& reader) {
+  WorldNode node;
+  node.first_rank = reader.read<uint32_t>();
+  const auto ranks = reader.read<uint32_t>();
+  if (ranks > kWorldRanksMax || ranks > reader.remaining()) reader.set_malformed();
+  for (uint32_t rank = 0; rank < ranks && reader.good(); rank++) {
+    node.pids.push_back(reader.read<int32_t>());
   }
-  node.zone = numbers.next<uint32_t>();
-  node.host = printable(text_of(numbers));
-  node.listens.host = text_of(numbers);
-  node.listens.port = numbers.next<uint16_t>();
-  if (node.processes.empty()) numbers.spoil();
+  node.zone = reader.read<uint32_t>();
+  node.host = printable(read_text(reader));
+  node.address.host = read_text(reader);
+  node.address.port = reader.read<uint16_t>();
+  if (node.pids.empty()) reader.set_malformed();
   return node;
 }
 
@@ -48,66 +47,66 @@ Node node_of(Numbers& numbers) {
 uint32_t World::ranks() const { return nodes.back().first_rank + nodes.back().ranks(); }
 
 uint32_t World::node_of(uint32_t rank) const {
-  const auto after = std::ranges::upper_bound(nodes, rank, {}, &Node::first_rank);
+  const auto after = std::ranges::upper_bound(nodes, rank, {}, &WorldNode::first_rank);
   FF_CHECK(after != nodes.begin());
   return static_cast<uint32_t>(after - nodes.begin() - 1);
 }
 
 std::string World::name_of(uint32_t rank) const {
-  const Node& node = nodes[node_of(rank)];
-  return fmt::format("rank {} (process {} on {})", rank, node.processes[rank - node.first_rank],
+  const WorldNode& node = nodes[node_of(rank)];
+  return fmt::format("rank {} (process {} on {})", rank, node.pids[rank - node.first_rank],
                      node.host);
 }
 
 std::vector<uint32_t> World::zones() const {
   std::vector<uint32_t> zones;
-  for (const Node& node : nodes) {
+  for (const WorldNode& node : nodes) {
     const bool same = !zones.empty() && node.zone == nodes[zones.size() - 1].zone;
     zones.push_back(zones.empty() ? 0 : zones.back() + (same ? 0 : 1));
   }
   return zones;
 }
 
-std::string encode_node(const Node& node) {
+std::string encode_node(const WorldNode& node) {
   std::string bytes;
   append_le(bytes, node.first_rank);
   append_le(bytes, node.ranks());
-  for (const int32_t process : node.processes) append_le(bytes, process);
+  for (const int32_t pid : node.pids) append_le(bytes, pid);
   append_le(bytes, node.zone);
   append_text(bytes, node.host);
-  append_text(bytes, node.listens.host);
-  append_le(bytes, node.listens.port);
+  append_text(bytes, node.address.host);
+  append_le(bytes, node.address.port);
   return bytes;
 }
 
-Result<Node> parse_node(ByteView bytes) {
-  Numbers numbers(bytes);
-  Node node = node_of(numbers);
-  if (!numbers.at_end()) return fail(Errc::corrupt, "a node does not say what it is");
+Result<WorldNode> parse_node(ByteView bytes) {
+  MessageReader reader(bytes);
+  WorldNode node = read_node(reader);
+  if (!reader.at_end()) return fail(Errc::corrupt, "the description of a node is malformed");
   return node;
 }
 
 std::string encode_world(const World& world) {
   std::string bytes;
   append_le(bytes, static_cast<uint32_t>(world.nodes.size()));
-  for (const Node& node : world.nodes) bytes += encode_node(node);
+  for (const WorldNode& node : world.nodes) bytes += encode_node(node);
   return bytes;
 }
 
 Result<World> parse_world(ByteView bytes) {
-  Numbers numbers(bytes);
+  MessageReader reader(bytes);
   World world;
-  const auto count = numbers.next<uint32_t>();
+  const auto count = reader.read<uint32_t>();
   uint32_t ranks = 0;
-  for (uint32_t i = 0; i < count && numbers.good(); i++) {
-    world.nodes.push_back(node_of(numbers));
+  for (uint32_t i = 0; i < count && reader.good(); i++) {
+    world.nodes.push_back(read_node(reader));
     if (world.nodes.back().first_rank != ranks) {
       return fail(Errc::corrupt, "the table of nodes has gaps");
     }
     ranks += world.nodes.back().ranks();
   }
-  if (!numbers.at_end() || world.nodes.empty()) {
-    return fail(Errc::corrupt, "the table of nodes is not whole");
+  if (!reader.at_end() || world.nodes.empty()) {
+    return fail(Errc::corrupt, "the table of nodes is incomplete");
   }
   return world;
 }

@@ -1,4 +1,4 @@
-// task_dir.cc: the files of a task's folder as text, whoever has written them.
+// task_dir.cc: reading, parsing and writing the files of a task directory.
 #include "training/task/task_dir.h"
 
 #include <algorithm>
@@ -18,52 +18,54 @@ std::string_view trimmed(std::string_view text) {
 }
 
 bool is_reason(std::string_view word) {
-  return !word.empty() && word.size() <= kReasonMost && std::ranges::all_of(word, [](char c) {
+  return !word.empty() && word.size() <= kReasonMax && std::ranges::all_of(word, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   });
 }
 
-Fact ignored(const std::string& path, std::string_view why) {
-  Fact fact;
-  fact.ignored = fmt::format("{}: {}", path, why);
-  return fact;
+TaskFile ignored_file(const std::string& path, std::string_view why) {
+  TaskFile file;
+  file.ignored = fmt::format("{}: {}", path, why);
+  return file;
 }
 
 }  // namespace
 
 std::string heartbeat_name(uint32_t rank) { return fmt::format("heartbeat.{}", rank); }
 
-Fact read_fact(io::Disk& disk, const std::string& path) {
+TaskFile read_task_file(io::Disk& disk, const std::string& path) {
   const auto file = disk.open(path, {.no_follow = true});
   if (!file && file.error().code == Errc::not_found) return {};
   if (!file) return {.line = {}, .ignored = file.error().message, .mtime_ns = 0};
   const auto info = (*file)->info();
   if (!info) return {.line = {}, .ignored = info.error().message, .mtime_ns = 0};
-  if (info->kind != io::FileKind::regular) return ignored(path, "not a regular file");
-  std::array<std::byte, kFactMost + 1> bytes;  // one more than there may be: it may grow meanwhile
+  if (info->kind != io::FileKind::regular) return ignored_file(path, "not a regular file");
+  std::array<std::byte, kTaskFileMax + 1>
+      bytes;  // one more than allowed: the file may grow meanwhile
   const auto got = (*file)->read_at(bytes, 0);
   if (!got) return {.line = {}, .ignored = got.error().message, .mtime_ns = 0};
-  if (*got > kFactMost) return ignored(path, fmt::format("more than {} bytes", kFactMost));
+  if (*got > kTaskFileMax)
+    return ignored_file(path, fmt::format("more than {} bytes", kTaskFileMax));
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), *got);
-  if (!text.ends_with('\n')) return ignored(path, "it does not end in a newline");
+  if (!text.ends_with('\n')) return ignored_file(path, "it does not end in a newline");
   text.remove_suffix(1);
-  if (text.find('\n') != text.npos) return ignored(path, "more than one line");
+  if (text.find('\n') != text.npos) return ignored_file(path, "more than one line");
   return {.line = std::string(trimmed(text)), .ignored = {}, .mtime_ns = info->mtime_ns};
 }
 
-bool has_file(io::Disk& disk, const std::string& path) {
+bool is_regular_file(io::Disk& disk, const std::string& path) {
   const auto info = disk.info(path);
   return info && info->kind == io::FileKind::regular;
 }
 
-std::string unfinished_name(Rng& rng, std::string_view dir, std::string_view name) {
+std::string temporary_name(Rng& rng, std::string_view dir, std::string_view name) {
   return fmt::format("{}/.{}.{:016x}.tmp", dir, name, rng.next());
 }
 
 Result<void> write_line(io::Disk& disk, const std::string& path, std::string_view line) {
   const std::string text = fmt::format("{}\n", line);
-  FF_CHECK(text.size() <= kFactMost);
-  FF_TRY(const auto file, disk.open(path, {.access = io::Access::write,
+  FF_CHECK(text.size() <= kTaskFileMax);
+  FF_TRY(const auto file, disk.open(path, {.access = io::AccessMode::write,
                                            .create = true,
                                            .exclusive = true,
                                            .no_follow = true,
@@ -92,11 +94,12 @@ std::optional<uint32_t> parse_life_state(std::string_view line) {
 
 Result<std::string> stop_line(const StopRequest& request) {
   if (!is_reason(request.reason)) {
-    return fail(Errc::usage, "'{}' is no reason to stop: up to {} of a-z, 0-9, '_' and '-' are",
-                printable(request.reason), kReasonMost);
+    return fail(Errc::usage,
+                "'{}' is not a valid stop reason: use up to {} of a-z, 0-9, '_' and '-'",
+                printable(request.reason), kReasonMax);
   }
   if (request.deadline_s < 0) {
-    return fail(Errc::usage, "a task cannot have ended {} s before 1970", -request.deadline_s);
+    return fail(Errc::usage, "the deadline is {} s before 1970", -request.deadline_s);
   }
   return fmt::format("{} {}", request.reason, request.deadline_s);
 }

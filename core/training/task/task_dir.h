@@ -1,18 +1,18 @@
-// The folder in which a task and the agent of its node tell one another things: $FF_TASK_DIR, one
-// for each attempt and node, shared by the task's ranks there. Small text files, one fact each:
+// The task directory, $FF_TASK_DIR: how a task and the agent of its node communicate. There is one
+// for each attempt and node, shared by the ranks there. It has small text files, one value each:
 //
-//   stop             agent   "REASON DEADLINE": save and end; by then (Unix seconds) it is over
-//   ack              task    it has seen the request; any content, even none
-//   saved            task    "STEP": the newest step of the whole task that is safely stored
-//   heartbeat.RANK   task    "STEP": where that rank is; when, the file's time says
-//   life_state       both    "WORD": 32 bits, in decimal, that outlive a restart of the task
+//   stop             agent   "REASON DEADLINE": save and exit before DEADLINE (Unix seconds)
+//   ack              task    it has read the request; any content, even none
+//   saved            task    "STEP": the newest durable step of the whole task
+//   heartbeat.RANK   task    "STEP" of that rank; the file's mtime is the time
+//   life_state       both    "NUMBER": 32 bits, decimal; kept when the task restarts
 //
-// Files, because everything can write them: a shell script does by `echo 120 >saved`. Here they are
-// written under another name and renamed, so that nobody sees half of one; a script's are taken
-// once they end in a newline. The folder is the task's user's (0700), who may put anything there:
-// what is no small regular file with one line that makes sense says nothing, whatever it is.
+// Any program can write such files; a shell script does by `echo 120 >saved`. ff writes each under
+// a temporary name and renames it, so that no reader sees half a file; a file of a script counts
+// once it ends in a newline. The directory belongs to the task's user (mode 0700), who may put
+// anything there: readers ignore everything but small regular files with one valid line.
 //
-// Nothing is synced: who loses power has lost the task, and the agent passes on what it has read.
+// Nothing is synced: after a power loss the task is gone, and the agent has forwarded what it read.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ constexpr std::string_view kSaved = "saved";
 constexpr std::string_view kLifeState = "life_state";
 std::string heartbeat_name(uint32_t rank);
 
-constexpr uint64_t kFactMost = 256;  // bytes of a file; the longest that we write has 52
-constexpr size_t kReasonMost = 31;   // bytes
+constexpr uint64_t kTaskFileMax = 256;  // bytes; ff writes at most 52
+constexpr size_t kReasonMax = 31;       // bytes
 
 struct StopRequest {
   std::string reason;      // "preempted", "drained", "stopped": a-z, 0-9, '_' and '-'
@@ -41,28 +41,26 @@ struct StopRequest {
   bool operator==(const StopRequest&) const = default;
 };
 
-// What a file says.
-struct Fact {
-  std::optional<std::string> line;  // without blanks around it, or its newline
-  std::string ignored;              // "PATH: why": there is something, which says nothing (yet)
-  int64_t mtime_ns = 0;             // as the file has it, which its owner may set
+struct TaskFile {
+  std::optional<std::string> line;  // without surrounding blanks and the newline
+  std::string ignored;              // "PATH: REASON" when a file exists but has no valid line (yet)
+  int64_t mtime_ns = 0;             // of the file, which its owner may set
 };
 
-// Never follows a link, waits for nobody, reads no more than kFactMost.
-Fact read_fact(io::Disk& disk, const std::string& path);
-// Whether a regular file has that name.
-bool has_file(io::Disk& disk, const std::string& path);
+// Never follows a symbolic link, never blocks, reads at most kTaskFileMax bytes.
+TaskFile read_task_file(io::Disk& disk, const std::string& path);
+bool is_regular_file(io::Disk& disk, const std::string& path);
 
-// "DIR/.NAME.0123456789abcdef.tmp": what becomes a fact, and in which folder.
-std::string unfinished_name(Rng& rng, std::string_view dir, std::string_view name);
-// Makes `path`, which nobody has made before, with this line in it.
+// "DIR/.NAME.0123456789abcdef.tmp": a file that will be renamed to NAME.
+std::string temporary_name(Rng& rng, std::string_view dir, std::string_view name);
+// Creates `path`, which must not exist, with this line.
 Result<void> write_line(io::Disk& disk, const std::string& path, std::string_view line);
 
-// Of lines. Nothing: it is none.
+// The value of a line; nothing when it is malformed.
 std::optional<StopRequest> parse_stop(std::string_view line);
 std::optional<uint64_t> parse_step(std::string_view line);
 std::optional<uint32_t> parse_life_state(std::string_view line);
-// Errc::usage: the reason is no such word, or the deadline is before 1970.
+// Errc::usage: the reason has other characters, or the deadline is before 1970.
 Result<std::string> stop_line(const StopRequest& request);
 
 }  // namespace ff::task

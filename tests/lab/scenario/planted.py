@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Bugs planted into a cluster one by one, and the seed of the story that finds each.
-"""Shows that `ff sim` can fail: plants known bugs, builds, and searches the stories for them.
+# Bugs planted into a cluster one by one, and the seed of the scenario that finds each.
+"""Shows that `ff sim` can fail: plants known bugs, builds, and searches the scenarios for them.
 
 usage: planted.py [--fit | --build BUILD --seeds N] [NAME...]
 
@@ -28,31 +28,32 @@ CHAIN = {
     "acknowledge-before-commit": [
         (
             "core/storage/chain/replica_update.cc",
-            "    auto ending = end_of(flight);\n    co_return co_await std::move(ending);\n"
-            "  }\n}\n\nResult<void> Replica::be_head",
-            "    gate_.spawn(fly(flight));\n    while (flight->hold) {\n"
-            "      const auto now = store_.state(id_, flight->update.id);\n"
-            "      if (now && now->pending && now->pending->writer == flight->update.writer) {\n"
-            "        co_return Done{now->pending->image, version};\n      }\n"
-            "      const auto waited = co_await after(context_.loop, kMillisecond);\n"
-            "      FF_CO_TRY(waited);\n    }\n    co_return flight->outcome;\n  }\n}\n\n"
-            "Result<void> Replica::be_head",
+            "    auto ending = run_to_end(inflight);\n    co_return co_await std::move(ending);\n"
+            "  }\n}\n\nResult<void> Replica::check_head",
+            "    gate_.spawn(run_update(inflight));\n    while (inflight->hold) {\n"
+            "      const auto now = store_.state(id_, inflight->update.id);\n"
+            "      if (now && now->pending &&\n"
+            "          now->pending->request_id == inflight->update.request_id) {\n"
+            "        co_return UpdateOutcome{now->pending->state, version};\n      }\n"
+            "      const auto waited = co_await sleep_for(context_.loop, kMillisecond);\n"
+            "      FF_CO_TRY(waited);\n    }\n    co_return inflight->outcome;\n  }\n}\n\n"
+            "Result<void> Replica::check_head",
         )
     ],
     # Alone it does no harm: what is copied late is refused where it is older.
     "skip-resync-lock-and-what-is-behind-it": [
         (
             "core/storage/chain/replica_copy.cc",
-            "  auto locking = locks_.take(id);\n"
+            "  auto locking = locks_.lock(id);\n"
             "  FF_CO_TRY(const auto hold, co_await std::move(locking));\n"
             "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
-            "  // What is here",
+            "  // The local state",
             "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
-            "  // What is here",
+            "  // The local state",
         ),
         (
             "core/storage/chain/decisions.cc",
-            "  if (has_replacement(state, copy.version, chain_version)) return false;\n",
+            "  if (already_replaced(state, copy.version, chain_version)) return false;\n",
             "  (void)chain_version;\n",
         ),
         (
@@ -63,65 +64,65 @@ CHAIN = {
     ],
     "reuse-freed-block-at-once": [
         (
-            "core/storage/chunk/blocks.cc",
-            "  freed_.push_back({epoch_, block.place});",
-            "  files(block.place.of).space.free(block.place.number);",
+            "core/storage/chunk/block_store.cc",
+            "  freed_.push_back({epoch_, block.location});",
+            "  files(block.location.size_class).bitmap.free(block.location.number);",
         )
     ],
     "forget-the-fence": [
         (
             "core/storage/cluster/member.cc",
-            "  return answered_ && now_ns - lease_from_ns_ < kServeNs;",
+            "  return answered_ && now_ns - lease_start_ns_ < kNodeLeaseNs;",
             "  return answered_ && now_ns >= 0;",
         )
     ],
     "a-successor-out-of-reach-is-not-told-of": [
         (
             "core/storage/cluster/manager.cc",
-            "  note_cuts(beat, now_ns);\n",
+            "  record_unreachable(beat, now_ns);\n",
             "",
         )
     ],
     "deposed-primary-answers": [
         (
             "core/storage/cluster/manager_service.cc",
-            "  if (!acts(reign)) {\n    *reply.mutable_elsewhere() = elsewhere();\n"
-            "    co_return reply;\n  }\n  if (!reign->manager) co_return no_cluster();\n"
+            "  if (!is_active(term)) {\n    *reply.mutable_elsewhere() = elsewhere();\n"
+            "    co_return reply;\n  }\n  if (!term->manager) co_return no_cluster();\n"
             "  const NodeId node",
-            "  if (reign == nullptr) {\n    *reply.mutable_elsewhere() = elsewhere();\n"
-            "    co_return reply;\n  }\n  if (!reign->manager) co_return no_cluster();\n"
+            "  if (term == nullptr) {\n    *reply.mutable_elsewhere() = elsewhere();\n"
+            "    co_return reply;\n  }\n  if (!term->manager) co_return no_cluster();\n"
             "  const NodeId node",
         ),
         (
             "core/storage/cluster/manager_service.cc",
-            "    reign->end();\n    reign_.reset();\n",
-            "    reign->end();\n",
+            "    term->end();\n    term_.reset();\n",
+            "    term->end();\n",
         ),
     ],
     # Alone it does no harm: the last that serves brings what is pending to its end before it tells
     # which version counts, so that no predecessor answers less than the promoted one.
     "read-before-promotion-is-confirmed-and-what-is-behind-it": [
-        ("core/storage/cluster/member.cc", "  return own(id)->joined;", "  return true;"),
+        ("core/storage/cluster/member.cc", "  return own(id)->predecessors_confirmed;", "  return true;"),
         (
             "core/storage/chain/replica_read.cc",
-            "    auto settling = settle(id);\n    FF_CO_TRY(co_await std::move(settling));\n"
+            "    auto settling = resolve_pending(id);\n    FF_CO_TRY(co_await std::move(settling));\n"
             "    co_return std::nullopt;\n",
-            "    co_return std::optional(Which::committed);\n",
+            "    co_return std::optional(VersionKind::committed);\n",
         ),
         (
             "core/storage/chain/replica_read.cc",
             "    if (!state.pending) co_return state.committed.version;\n"
-            "    auto settling = settle(id);\n    FF_CO_TRY(co_await std::move(settling));\n",
+            "    auto settling = resolve_pending(id);\n    FF_CO_TRY(co_await std::move(settling));\n",
             "    co_return state.committed.version;\n",
         ),
     ],
     # What the index names and the disk has lost is taken for a copy.
     "lost-blocks-count-as-a-copy": [
-        ("core/storage/chunk/store_open.cc", "  note_damage(changes);\n", ""),
+        ("core/storage/chunk/chunk_store_open.cc", "  record_damage(changes);\n", ""),
     ],
     "forget-results-at-restart": [
         (
-            "core/storage/chunk/store_open.cc",
+            "core/storage/chunk/chunk_store_open.cc",
             "  FF_TRY(target->second.channels[channel], decode_result(body));\n",
             "  FF_TRY(decode_result(body));\n  (void)channel;\n",
         )
@@ -130,13 +131,13 @@ CHAIN = {
     "take-anothers-pending-version-and-serve-before-it-is-settled": [
         (
             "core/storage/chain/replica_sync.cc",
-            "  auto settling = settle_all();\n  co_return co_await std::move(settling);\n}\n\n"
-            "Task<Result<void>> Replica::settle_all",
-            "  co_return Result<void>();\n}\n\nTask<Result<void>> Replica::settle_all",
+            "  auto settling = resolve_all_pending();\n  co_return co_await std::move(settling);\n}\n\n"
+            "Task<Result<void>> Replica::resolve_all_pending",
+            "  co_return Result<void>();\n}\n\nTask<Result<void>> Replica::resolve_all_pending",
         ),
         (
             "core/storage/chain/decisions.cc",
-            "  const bool its = state.pending->writer == writer;",
+            "  const bool its = state.pending->request_id == request_id;",
             "  const bool its = true;",
         )
     ],
@@ -164,9 +165,9 @@ CHAIN = {
             "  for (const auto& [id, state] : theirs) differ.push_back(id);\n",
             "  for (const auto& [id, state] : theirs) {\n"
             "    wire::EraseRequest erase;\n"
-            "    *erase.mutable_place() = place_of(copying.to.id, copying.version);\n"
+            "    *erase.mutable_place() = place_of(job.to.id, job.version);\n"
             "    *erase.mutable_chunk() = to_wire(id);\n"
-            "    auto erasing = call(copying.to.node, kErase, std::move(erase), {}, kStepNs);\n"
+            "    auto erasing = call(job.to.node, kErase, std::move(erase), {}, kStepNs);\n"
             "    FF_CO_TRY(co_await std::move(erasing));\n  }\n",
         ),
         (
@@ -188,14 +189,14 @@ CHAIN = {
 FILES = {
     "forget-answers": [
         (
-            "core/storage/meta/names.cc",
+            "core/storage/meta/namespace.cc",
             "    if (before && before->sequence() == request.sequence) {",
             "    if (before && before->sequence() == request.sequence && request.slot >= kSlots) {",
         )
     ],
     "move-a-directory-below-itself": [
         (
-            "core/storage/meta/names_rename.cc",
+            "core/storage/meta/namespace_rename.cc",
             "        overtaken = moves != moved->moves ||",
             "        overtaken =",
         )
@@ -209,15 +210,15 @@ FILES = {
     ],
     "lose-a-link": [
         (
-            "core/storage/meta/names.cc",
+            "core/storage/meta/namespace.cc",
             "    inode.links++;\n    inode.ctime_ns = now_ns;",
             "    if (id % 3 != 0) inode.links++;\n    inode.ctime_ns = now_ns;",
         )
     ],
     "forget-the-cut": [
         (
-            "core/storage/meta/names_lengths.cc",
-            "    auto cutting = chunks.cut(inode, inode.cut_to, still);\n"
+            "core/storage/meta/namespace_lengths.cc",
+            "    auto cutting = chunks.truncate(inode, inode.truncate_to, still_needed);\n"
             "    FF_CO_TRY(co_await std::move(cutting));\n",
             "    (void)chunks;\n",
         )
@@ -225,13 +226,13 @@ FILES = {
     # Alone each does no harm: either is enough for nearly all that come late.
     "cut-what-was-written-after-it": [
         (
-            "core/storage/meta/chunks.cc",
+            "core/storage/meta/file_chunks.cc",
             "  over |= !goes;\n",
             "  over |= !goes && share.length > UINT64_MAX / 2;\n",
         ),
         (
             "core/storage/chain/decisions.cc",
-            "  if (update.only_version && *update.only_version != committed.version) "
+            "  if (update.expected_version && *update.expected_version != committed.version) "
             "return std::nullopt;\n",
             "",
         ),
@@ -245,7 +246,7 @@ FILES = {
     ],
     "cut-without-sync": [
         (
-            "core/storage/meta/chunks.cc",
+            "core/storage/meta/file_chunks.cc",
             "  const Verifiers seen = std::exchange(verifiers, {});\n",
             "  const Verifiers seen = std::exchange(verifiers, {});\n"
             "  if (chain > 0) co_return true;\n",
@@ -253,12 +254,12 @@ FILES = {
     ],
     "cut-by-another-without-sync": [
         (
-            "core/storage/meta/chunks.cc",
+            "core/storage/meta/file_chunks.cc",
             "    if (found.verifier) verifiers.insert(*found.verifier);\n",
             "",
         ),
         (
-            "core/storage/meta/chunks.cc",
+            "core/storage/meta/file_chunks.cc",
             "  const Verifiers seen = std::exchange(verifiers, {});\n",
             "  const Verifiers seen = std::exchange(verifiers, {});\n"
             "  if (seen.empty()) co_return true;\n",
@@ -266,7 +267,7 @@ FILES = {
     ],
     "append-where-another-does": [
         (
-            "core/storage/meta/names_lengths.cc",
+            "core/storage/meta/namespace_lengths.cc",
             "    inode.length += size;\n",
             "    if (inode.length % 3 != 0) inode.length += size;\n",
         )
@@ -282,22 +283,22 @@ FILES = {
     "write-behind-out-of-turn": [
         (
             "core/storage/client/write_behind.cc",
-            "  while (turns_[chunk].done != ticket) {",
-            "  while (turns_[chunk].done != ticket && chunk > 1000) {",
+            "  while (order_[chunk].done != ticket) {",
+            "  while (order_[chunk].done != ticket && chunk > 1000) {",
         )
     ],
     "sync-half-of-it": [
         (
             "core/storage/client/file.cc",
-            "    all.add(under(sync_chain(chain, count), scope.cancel()));\n",
-            "    if (chain % 2 != 0) all.add(under(sync_chain(chain, count), scope.cancel()));\n",
+            "    all.add(with_cancellation(sync_chain(chain, count), scope.cancellation()));\n",
+            "    if (chain % 2 != 0) all.add(with_cancellation(sync_chain(chain, count), scope.cancellation()));\n",
         )
     ],
     "tell-an-error-to-whoever-asks-first": [
         (
             "core/storage/client/error_seq.h",
-            "    if (cursor.told_ == count_) return {};",
-            "    if (cursor.told_ == count_ || seen_) return {};",
+            "    if (cursor.seen_ == count_) return {};",
+            "    if (cursor.seen_ == count_ || reported_) return {};",
         )
     ],
 }
@@ -305,7 +306,7 @@ FILES = {
 NAMES = {
     "believe-a-server-that-has-lost-it": [
         (
-            "core/storage/meta/pending.h",
+            "core/storage/meta/uncommitted_changes.h",
             "      if (!kept) lost.push_back(std::move(change));\n",
             "      if (!kept && change.mark.generation == 0) lost.push_back(std::move(change));\n",
         )
@@ -313,7 +314,7 @@ NAMES = {
     "answer-a-sync-at-once": [
         (
             "core/storage/meta/meta_calls.cc",
-            "  auto syncing = names_.sync();\n  FF_CO_TRY(co_await std::move(syncing));\n"
+            "  auto syncing = namespace_.sync();\n  FF_CO_TRY(co_await std::move(syncing));\n"
             "  wire::SyncReply reply;\n",
             "  wire::SyncReply reply;\n",
         ),
@@ -327,13 +328,13 @@ NAMES = {
         (
             "core/storage/meta/meta_client.cc",
             "        lost_lengths_.push_back(std::move(change));\n",
-            "        change.told.reset();\n",
+            "        change.sent.reset();\n",
         )
     ],
     "tell-the-file-and-not-its-directory": [
         (
             "core/storage/meta/meta_client.cc",
-            "    if (ref.way.empty() && !known) change.inodes.push_back(ref.id);\n",
+            "    if (ref.path.empty() && !known) change.inodes.push_back(ref.id);\n",
             "    if (ref.id == kRoot && !known) change.inodes.push_back(ref.id);\n",
         )
     ],
@@ -354,13 +355,13 @@ CLUSTER = {
         ),
         (
             "core/storage/cluster/manager_loss.cc",
-            "  if (most != nullptr && has_less(",
-            "  if (most == heir && has_less(",
+            "  if (most != nullptr &&\n      has_less(",
+            "  if (most == candidate &&\n      has_less(",
         ),
         (
             "core/storage/cluster/manager_loss.cc",
-            "  if (plan.incomplete && !order.incomplete) {\n",
-            "  if (plan.incomplete && order.chain == 0) {\n",
+            "  if (plan.incomplete && !options.incomplete) {\n",
+            "  if (plan.incomplete && options.chain == 0) {\n",
         ),
     ],
     "serve-while-those-set-aside-may": [
@@ -371,7 +372,7 @@ CLUSTER = {
         )
     ],
 }
-STORIES = {"chain": CHAIN, "files": FILES, "names": NAMES, "cluster": CLUSTER}
+SCENARIOS = {"chain": CHAIN, "files": FILES, "names": NAMES, "cluster": CLUSTER}
 PLANTED = CHAIN | FILES | NAMES | CLUSTER
 
 
@@ -387,8 +388,8 @@ def changed(name):
 
 
 def sim(args, name, seed, seeds):
-    story = next(story for story, planted in STORIES.items() if name in planted)
-    words = ["sim", "--story", story, "--seed", str(seed), "--seeds", str(seeds)]
+    scenario = next(scenario for scenario, planted in SCENARIOS.items() if name in planted)
+    words = ["sim", "--story", scenario, "--seed", str(seed), "--seeds", str(seeds)]
     return subprocess.run(
         [f"{args.build}/ff", *words], capture_output=True, text=True, check=False
     )

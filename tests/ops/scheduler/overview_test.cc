@@ -1,12 +1,12 @@
-// What the scheduler's page is given: names of any bytes, more tasks and nodes than it shows, the
-// use of the last day.
+// JSON of the scheduler page: names of any bytes, more tasks and nodes than it shows, the use of
+// the last day.
 #include "ops/scheduler/overview.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "ops/scheduler/book_world.h"
+#include "ops/scheduler/simulated_nodes.h"
 
 namespace ff::scheduler {
 namespace {
@@ -16,8 +16,8 @@ using nlohmann::json;
 class OverviewTest : public testing::Test {
  protected:
   OverviewTest() {
-    book_.begin(now_);
-    overview_.begin({}, now_);
+    state_.begin(now_);
+    overview_.load({}, now_);
   }
   uint64_t submit(const std::string& name, uint32_t nodes = 1, std::optional<uint32_t> level = 30,
                   const std::string& user = "ada") {
@@ -32,48 +32,48 @@ class OverviewTest : public testing::Test {
     spec.set_processes(1);
     spec.set_group("default");
     if (level) spec.set_priority(*level);
-    const auto id = book_.submit(std::move(request), now_);
+    const auto id = state_.submit(std::move(request), now_);
     EXPECT_TRUE(id.ok());
     changed();
     return id.value();
   }
-  void control(uint64_t id, Control what) {
-    EXPECT_TRUE(book_.control(id, what, now_).ok());
+  void control(uint64_t id, TaskControl what) {
+    EXPECT_TRUE(state_.control(id, what, now_).ok());
     changed();
   }
-  WorldNode& join(const std::string& name, const std::string& zone, const std::string& leaf) {
-    auto& node = nodes_.emplace_back(std::make_unique<WorldNode>(name, 0));
+  SimulatedNode& join(const std::string& name, const std::string& zone, const std::string& leaf) {
+    auto& node = nodes_.emplace_back(std::make_unique<SimulatedNode>(name, 0));
     node->facts().set_zone(zone);
     node->facts().set_leaf(leaf);
     report(*node);
     return *node;
   }
-  void report(WorldNode& node) {
-    EXPECT_TRUE(book_.report(node.request(), now_).ok());
+  void report(SimulatedNode& node) {
+    EXPECT_TRUE(state_.apply_report(node.request(), now_).ok());
     changed();
   }
-  // Every node makes ready what it is told to, and runs it.
+  // Every node prepares and runs what it is ordered to.
   void run() {
     for (int i = 0; i < 4; i++) {
-      (void)book_.tick(now_);
+      (void)state_.tick(now_);
       for (auto& node : nodes_) {
-        node->obey("s", book_.orders(node->name()), INT64_MAX / 2, now_.steady_ns, tasks_);
+        node->apply("s", state_.orders(node->name()), INT64_MAX / 2, now_.steady_ns, tasks_);
         report(*node);
       }
     }
   }
-  void changed() { overview_.changed(book_.take_changed()); }
+  void changed() { overview_.changed(state_.take_changes()); }
   void pass(int64_t ns) {
     now_.steady_ns += ns;
     now_.wall_ns += ns;
   }
   json shown(std::string_view query = "") { return json::parse(text(query)); }
-  // A second later: nothing of before.
+  // A second later: the cache has expired.
   std::string text(std::string_view query = "") {
     pass(kSecond);
-    return overview_.json(book_, now_, query);
+    return overview_.json(state_, now_, query);
   }
-  json map() { return json::parse(overview_.map_json(book_, now_)); }
+  json map() { return json::parse(overview_.map_json(state_, now_)); }
   static std::vector<uint64_t> ids(const json& table) {
     std::vector<uint64_t> ids;
     for (const json& row : table["rows"]) ids.push_back(row["task"]);
@@ -81,11 +81,11 @@ class OverviewTest : public testing::Test {
   }
 
   Metrics metrics_;
-  Book::Now now_ = {.steady_ns = 1000 * kSecond, .wall_ns = 1'700'000'400 * kSecond};
-  Book book_{"s", {}};
+  SchedulerState::Now now_ = {.steady_ns = 1000 * kSecond, .wall_ns = 1'700'000'400 * kSecond};
+  SchedulerState state_{"s", {}};
   Overview overview_{&metrics_};
-  std::vector<std::unique_ptr<WorldNode>> nodes_;
-  std::map<uint64_t, WorldTask> tasks_;
+  std::vector<std::unique_ptr<SimulatedNode>> nodes_;
+  std::map<uint64_t, SimulatedTask> tasks_;
   size_t users_ = 0;
 };
 
@@ -105,12 +105,12 @@ TEST_F(OverviewTest, NamesOfAnyBytes) {
   std::string long_name;
   while (long_name.size() < 190) long_name += "\xe2\x98\x83";  // a snowman of three bytes
   submit(long_name);
-  WorldNode& node = join("n\x1b<b>", "z</script>", "l\n");
+  SimulatedNode& node = join("n\x1b<b>", "z</script>", "l\n");
   node.facts().add_marks("m\x9b=1");
   report(node);
-  EXPECT_TRUE(book_.drain("n\x1b<b>", true, "bad\r<i>", now_).ok());
+  EXPECT_TRUE(state_.drain("n\x1b<b>", true, "bad\r<i>", now_).ok());
   changed();
-  for (const std::string& made : {text(), overview_.map_json(book_, now_)}) {
+  for (const std::string& made : {text(), overview_.map_json(state_, now_)}) {
     for (const char c : made) EXPECT_GE(static_cast<unsigned char>(c), 0x20);
   }
   const json rows = shown()["queue"]["rows"];
@@ -169,7 +169,7 @@ TEST_F(OverviewTest, TheQueueInTheOrderOfItsTurn) {
   const uint64_t low = submit("low", 1, 10), any = submit("any", 1, {});
   const uint64_t suspended = submit("suspended", 1, 50);
   const uint64_t high = submit("high", 1, 40), later = submit("later", 1, 40);
-  control(suspended, Control::suspend);
+  control(suspended, TaskControl::suspend);
   EXPECT_EQ(ids(shown()["queue"]), (std::vector<uint64_t>{high, later, low, any, suspended}));
   EXPECT_EQ(shown()["queue"]["rows"][3]["priority"], "auto");
 }
@@ -177,12 +177,12 @@ TEST_F(OverviewTest, TheQueueInTheOrderOfItsTurn) {
 TEST_F(OverviewTest, StatesOfNodesAndWhatTheyHold) {
   join("n2", "b", "l2");
   join("n1", "b", "l1");
-  WorldNode& node = join("n3", "a", "l9");
+  SimulatedNode& node = join("n3", "a", "l9");
   tasks_[1] = {.work_ns = kSecond * 1'000'000};
   EXPECT_EQ(submit("train", 2), 1u);
   const uint64_t waits = submit("waits", 3);
   run();
-  EXPECT_TRUE(book_.drain("n3", true, "memory", now_).ok());
+  EXPECT_TRUE(state_.drain("n3", true, "memory", now_).ok());
   changed();
   json all = shown();
   // Zone a first, then by leaf.
@@ -191,16 +191,16 @@ TEST_F(OverviewTest, StatesOfNodesAndWhatTheyHold) {
   EXPECT_EQ(ids(all["active"]), (std::vector<uint64_t>{1}));
   EXPECT_EQ(all["active"]["rows"][0]["state"], "running");
   EXPECT_EQ(all["queue"]["rows"][0]["task"], waits);
-  (void)book_.tick(now_);
-  const auto waiting = book_.waiting(waits);
+  (void)state_.tick(now_);
+  const auto waiting = state_.waiting(waits);
   ASSERT_TRUE(waiting.has_value());
-  const wire::Task& task = *book_.task(waits);
-  EXPECT_EQ(shown()["queue"]["rows"][0]["why"], why_text(task, &*waiting, now_.wall_ns));
+  const wire::Task& task = *state_.task(waits);
+  EXPECT_EQ(shown()["queue"]["rows"][0]["why"], reason_text(task, &*waiting, now_.wall_ns));
   const auto version = all["map"];
   EXPECT_EQ(map()["map"], version);
   pass(20 * kSecond);
   all = shown();
-  EXPECT_EQ(all["states"], "644");  // nobody has said anything
+  EXPECT_EQ(all["states"], "644");  // no node has reported
   EXPECT_EQ(all["map"], version);
   node.facts().set_leaf("l8");
   report(node);
@@ -212,34 +212,34 @@ TEST_F(OverviewTest, TheNewestThatHaveFinished) {
   for (int i = 0; i < 120; i++) {
     pass(kSecond);
     const uint64_t id = submit("one");
-    control(id, Control::stop);
+    control(id, TaskControl::stop);
     newest.insert(newest.begin(), id);
   }
   newest.resize(Overview::kRowsMax);
   EXPECT_EQ(ids(shown()["finished"]), newest);
   EXPECT_EQ(shown()["finished"]["rows"][0]["state"], "stopped");
   EXPECT_EQ(shown()["finished"]["rows"][0]["why"], "stopped before it ran");
-  // So does a scheduler that has just begun.
+  // So does a scheduler that has just started.
   Overview other(nullptr);
-  other.begin({}, now_);
-  EXPECT_EQ(ids(json::parse(other.json(book_, now_, ""))["finished"]), newest);
+  other.load({}, now_);
+  EXPECT_EQ(ids(json::parse(other.json(state_, now_, ""))["finished"]), newest);
 }
 
 TEST_F(OverviewTest, IsMadeOnceASecond) {
   submit("first");
   const std::string first = text();
   submit("second");
-  EXPECT_EQ(overview_.json(book_, now_, ""), first);
-  EXPECT_EQ(json::parse(overview_.json(book_, now_, "find=second"))["queue"]["rows"].size(), 1u);
+  EXPECT_EQ(overview_.json(state_, now_, ""), first);
+  EXPECT_EQ(json::parse(overview_.json(state_, now_, "find=second"))["queue"]["rows"].size(), 1u);
   EXPECT_EQ(shown()["queue"]["rows"].size(), 2u);
-  join("n1", "a", "l");  // of which the map knows at once
-  EXPECT_EQ(json::parse(overview_.json(book_, now_, ""))["map"], map()["map"]);
+  join("n1", "a", "l");  // the map contains it at once
+  EXPECT_EQ(json::parse(overview_.json(state_, now_, ""))["map"], map()["map"]);
 }
 
 TEST_F(OverviewTest, Gauges) {
   join("n1", "a", "l");
   submit("waits", 2);
-  overview_.sample(book_, now_);
+  overview_.sample(state_, now_);
   const std::string text = metrics_.text();
   for (const char* const line :
        {"ff_sched_nodes{state=\"free\"} 1\n", "ff_sched_nodes{state=\"not_heard_of\"} 0\n",
@@ -251,22 +251,22 @@ TEST_F(OverviewTest, Gauges) {
 
 TEST_F(OverviewTest, TheUseOfNodesInService) {
   for (const char* const name : {"n1", "n2", "n3", "n4"}) join(name, "a", "l");
-  EXPECT_TRUE(book_.drain("n4", true, "", now_).ok());
+  EXPECT_TRUE(state_.drain("n4", true, "", now_).ok());
   tasks_[submit("train")] = {.work_ns = kSecond * 1'000'000};
   run();
-  overview_.sample(book_, now_);
+  overview_.sample(state_, now_);
   const int64_t begin_s = now_.wall_ns / kSecond / 600 * 600;
   for (int i = 0; i < 10; i++) {
     pass(5 * kSecond);
     for (auto& node : nodes_) report(*node);
-    overview_.sample(book_, now_);
+    overview_.sample(state_, now_);
   }
   EXPECT_EQ(shown()["use"]["spans"], json({{begin_s, 50, 150}}));
 }
 
-TEST(Utilisation, OfOneDay) {
+TEST(Utilization, OfOneDay) {
   constexpr int64_t kBegin = 1'700'000'400 * kSecond;
-  Utilisation use;
+  Utilization use;
   for (int64_t at = kBegin; at < kBegin + 30 * 3600 * kSecond; at += 5 * kSecond) {
     use.add(at, 5 * kSecond, {.busy = 9'000, .in_service = 10'000});
   }
@@ -274,14 +274,14 @@ TEST(Utilisation, OfOneDay) {
   const auto& span = use.spans().rbegin()->second;
   EXPECT_EQ(span.busy_ns, 9'000 * 600 * kSecond);
   EXPECT_EQ(span.in_service_ns, 10'000 * 600 * kSecond);
-  Utilisation again;
-  again.load(use.kept());
-  EXPECT_EQ(again.kept().SerializeAsString(), use.kept().SerializeAsString());
-  // A day without a scheduler: none of it is known, and nothing before counts.
+  Utilization again;
+  again.load(use.record());
+  EXPECT_EQ(again.record().SerializeAsString(), use.record().SerializeAsString());
+  // A day without a scheduler: no data, and older data is dropped.
   again.add(kBegin + 60 * 3600 * kSecond, 30 * 3600 * kSecond, {.busy = 1, .in_service = 1});
   ASSERT_EQ(again.spans().size(), 1u);
   EXPECT_EQ(again.spans().begin()->second.in_service_ns, 600 * kSecond);
-  // The clock was set back: there is nothing in the future.
+  // The clock was set back: no span lies in the future.
   use.add(kBegin, 5 * kSecond, {.busy = 0, .in_service = 1});
   EXPECT_EQ(use.spans().size(), 1u);
 }

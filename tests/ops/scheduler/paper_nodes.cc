@@ -1,11 +1,5 @@
-// Nodes without machines, for tests of a real scheduler: they report, make ready what they are told
-// to, and say that it runs. Tasks whose name begins with "short" end at once, the others when they
-// are asked to.
-//
-//   paper_nodes SCHEDULER NODES ZONES NODES-OF-A-LEAF
-//
-// Lines on stdin: "silent NAME" takes a node away without a word. On stdout: "all" once each has
-// been heard. Ends with its stdin.
+// Simulated nodes for tests of a real scheduler: they report, prepare attempts, and claim to run
+// them. Tasks whose name begins with "short" end at once, others when they are asked to stop.
 #include <poll.h>
 #include <unistd.h>
 
@@ -14,8 +8,8 @@
 #include <iostream>
 #include <set>
 
-#include "ops/scheduler/book_world.h"
 #include "ops/scheduler/service.h"
+#include "ops/scheduler/simulated_nodes.h"
 #include "platform/auth/key.h"
 #include "platform/base/gate.h"
 #include "platform/base/metrics.h"
@@ -27,7 +21,7 @@ namespace ff::scheduler {
 namespace {
 
 constexpr int64_t kCallNs = 60 * kSecond;
-constexpr int64_t kRoundNs = 3 * kSecond;  // no node may be quiet for longer than Timing::quiet_ns
+constexpr int64_t kRoundNs = 3 * kSecond;  // below SchedulerTimeouts::unresponsive_ns
 constexpr size_t kFlights = 32;
 constexpr int64_t kForeverNs = int64_t{1} << 60;
 
@@ -36,7 +30,7 @@ class PaperNodes {
   PaperNodes(const net::Address& scheduler, uint64_t count, uint64_t zones, uint64_t of_leaf)
       : client_(context_, scheduler), gate_(loop_) {
     for (uint64_t i = 0; i < count; i++) {
-      WorldNode& node = nodes_.emplace_back(fmt::format("n{:05}", i), 0);
+      SimulatedNode& node = nodes_.emplace_back(fmt::format("n{:05}", i), 0);
       const uint64_t zone = i * zones / count;
       node.facts().set_zone(std::string(1, static_cast<char>('a' + zone)));
       node.facts().set_leaf(fmt::format("leaf{:04}", i / of_leaf));
@@ -48,7 +42,7 @@ class PaperNodes {
     run_task(loop_, read_lines());
     run_task(loop_, gate_.close(fail(Errc::interrupted, "the end")));
     run_task(loop_, client_.close());
-    run_task(loop_, transport_.settled(loop_));
+    run_task(loop_, transport_.drain(loop_));
   }
 
  private:
@@ -63,23 +57,23 @@ class PaperNodes {
             rpc::call_method(client_, kSync, nodes_[i].request(), loop_.now_ns() + kCallNs);
         const auto reply = co_await std::move(calling);
         if (!reply && reply.error().code == Errc::interrupted) co_return;
-        if (reply) obey(nodes_[i], *reply);
+        if (reply) apply(nodes_[i], *reply);
       }
-      if (!co_await until(loop_, std::min(next_ns, loop_.now_ns() + pause_ns()))) co_return;
+      if (!co_await sleep_until(loop_, std::min(next_ns, loop_.now_ns() + pause_ns()))) co_return;
     }
   }
   int64_t pause_ns() const { return nodes_.size() <= kFlights ? 100 * kMillisecond : kRoundNs; }
 
-  void obey(WorldNode& node, const wire::SyncReply& reply) {
+  void apply(SimulatedNode& node, const wire::SyncReply& reply) {
     for (const wire::Order& order : reply.orders()) {
       if (order.task() == 0 || tasks_.contains(order.task())) continue;
       const bool ends = order.spec().name().starts_with("short");
       tasks_[order.task()].work_ns = ends ? 0 : kForeverNs;
     }
     const std::vector<wire::Order> orders(reply.orders().begin(), reply.orders().end());
-    node.obey(reply.scheduler(), orders, reply.lease(), loop_.now_ns(), tasks_);
-    heard_.insert(node.name());
-    if (heard_.size() < nodes_.size() || told_) return;
+    node.apply(reply.scheduler(), orders, reply.lease(), loop_.now_ns(), tasks_);
+    reported_.insert(node.name());
+    if (reported_.size() < nodes_.size() || told_) return;
     told_ = true;
     std::puts("all");
     std::fflush(stdout);
@@ -93,23 +87,23 @@ class PaperNodes {
         if (!(std::cin >> what >> name)) co_return;
         if (what == "silent") silent_.insert(name);
       }
-      (void)co_await after(loop_, 20 * kMillisecond);
+      (void)co_await sleep_for(loop_, 20 * kMillisecond);
     }
   }
 
   SystemClock clock_;
   SystemLoop loop_{clock_};
-  net::SystemTransport transport_{net::TransportOptions{.use = net::NetUse::tcp}};
-  rpc::Senders senders_;
+  net::SystemTransport transport_{net::TransportOptions{.mode = net::NetMode::tcp}};
+  rpc::GrantScheduler grants_;
   Metrics metrics_;
   auth::SecureRng rng_;
   rpc::ClientContext context_{
-      loop_,    transport_, senders_,
+      loop_,    transport_, grants_,
       metrics_, rng_,       {.name = "nodes", .software = "test", .key = {}, .nonces = &rng_}};
   rpc::Client client_;
-  std::vector<WorldNode> nodes_;
-  std::map<uint64_t, WorldTask> tasks_;
-  std::set<std::string> silent_, heard_;
+  std::vector<SimulatedNode> nodes_;
+  std::map<uint64_t, SimulatedTask> tasks_;
+  std::set<std::string> silent_, reported_;
   bool told_ = false;
   Gate gate_;
 };

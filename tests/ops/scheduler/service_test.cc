@@ -1,5 +1,5 @@
-// The scheduler's service on a simulated network: what is answered is stored, users are told apart,
-// agents hear of news at once, and a store that fails ends it.
+// The scheduler service on a simulated network: replies follow the store, users are separated,
+// agents get new orders at once, and a store failure halts it.
 #include "ops/scheduler/service.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "ops/scheduler/book_world.h"
+#include "ops/scheduler/simulated_nodes.h"
 #include "platform/auth/token.h"
 #include "platform/base/log.h"
 #include "platform/kv/memory_engine.h"
@@ -21,12 +21,11 @@ namespace {
 class FailingEngine final : public kv::Engine {
  public:
   explicit FailingEngine(kv::Engine& engine) : engine_(engine) {}
-  Task<Result<void>> run(kv::Function function, int64_t deadline_ns) override {
+  Task<Result<void>> run(kv::TxnFunction function, int64_t deadline_ns) override {
     if (fails) co_return fail(Errc::disk_full, "the store's disk is full");
-    auto running = engine_.run(std::move(function), deadline_ns);
-    co_return co_await std::move(running);
+    co_return co_await engine_.run(std::move(function), deadline_ns);
   }
-  Task<Result<void>> view(kv::Function function, int64_t deadline_ns) override {
+  Task<Result<void>> view(kv::TxnFunction function, int64_t deadline_ns) override {
     return engine_.view(std::move(function), deadline_ns);
   }
   bool fails = false;
@@ -35,9 +34,9 @@ class FailingEngine final : public kv::Engine {
   kv::Engine& engine_;
 };
 
-struct SchedWorld {
-  SchedWorld() { log_setup({.level = LogLevel::none}); }
-  rpc::Identity identity(std::string name, std::optional<auth::User> user = {}) {
+struct SchedulerWorld {
+  SchedulerWorld() { log_setup({.level = LogLevel::none}); }
+  rpc::Identity identity(std::string name, std::optional<auth::TokenId> user = {}) {
     const auth::Key cluster{};
     return {.name = std::move(name),
             .software = "ff test",
@@ -48,7 +47,7 @@ struct SchedWorld {
 
   void pass(int64_t ns) {
     run_task(loop, [](sim::SimLoop& on, int64_t pause_ns) -> Task<void> {
-      (void)co_await after(on, pause_ns);
+      (void)co_await sleep_for(on, pause_ns);
     }(loop, ns));
   }
 
@@ -62,15 +61,16 @@ struct SchedWorld {
 
 class TestScheduler {
  public:
-  explicit TestScheduler(SchedWorld& of, const std::string& name = "s", Timing timing = {})
+  explicit TestScheduler(SchedulerWorld& of, const std::string& name = "s",
+                         SchedulerTimeouts timeouts = {})
       : world_(of),
         name_(name),
         transport_(of.net.transport(name)),
         memory_(of.store, of.loop, of.rng),
         engine(memory_),
-        service(
-            engine, of.loop, of.rng, router_,
-            {.timing = timing, .name_of = [](uint32_t uid) { return fmt::format("user{}", uid); }}),
+        service(engine, of.loop, of.rng, router_,
+                {.timeouts = timeouts,
+                 .name_of = [](uint32_t uid) { return fmt::format("user{}", uid); }}),
         server_(of.loop, *transport_, router_, of.metrics, of.identity(name)) {
     EXPECT_TRUE(server_.listen({"", 7000, ""}).ok());
     service.start();
@@ -82,7 +82,7 @@ class TestScheduler {
   }
 
  private:
-  SchedWorld& world_;
+  SchedulerWorld& world_;
   const std::string name_;
   std::unique_ptr<net::Transport> transport_;
   kv::MemoryEngine memory_;
@@ -90,7 +90,7 @@ class TestScheduler {
 
  public:
   FailingEngine engine;
-  Service service;
+  SchedulerService service;
 
  private:
   rpc::Server server_;
@@ -98,17 +98,17 @@ class TestScheduler {
 
 class TestClient {
  public:
-  TestClient(SchedWorld& of, const std::string& name, std::optional<auth::User> user = {})
+  TestClient(SchedulerWorld& of, const std::string& name, std::optional<auth::TokenId> user = {})
       : world_(of),
         transport_(of.net.transport(name)),
-        context_{of.loop, *transport_, senders_, of.metrics, of.rng, of.identity(name, user)},
+        context_{of.loop, *transport_, grants_, of.metrics, of.rng, of.identity(name, user)},
         client_(context_, {"s", 7000, ""}) {}
   ~TestClient() { run_task(world_.loop, client_.close()); }
 
   template <class Request, class Reply>
   Result<Reply> call(rpc::Method<Request, Reply> method, Request request) {
     const int64_t deadline_ns = world_.loop.now_ns() + 20 * kSecond;
-    // It may be starting still.
+    // It may still be starting.
     for (;;) {
       auto reply = run_task(world_.loop, rpc::call_method(client_, method, request, deadline_ns));
       const bool again =
@@ -137,7 +137,7 @@ class TestClient {
     FF_TRY(const auto reply, call(kList, std::move(request)));
     return reply.tasks(0).task();
   }
-  Result<void> control(uint64_t id, Control what) {
+  Result<void> control(uint64_t id, TaskControl what) {
     wire::ControlRequest request;
     request.set_task(id);
     request.set_what(static_cast<uint32_t>(what));
@@ -146,23 +146,23 @@ class TestClient {
   }
 
  private:
-  Task<void> pause() { (void)co_await after(world_.loop, 10 * kMillisecond); }
+  Task<void> pause() { (void)co_await sleep_for(world_.loop, 10 * kMillisecond); }
 
-  SchedWorld& world_;
-  rpc::Senders senders_;
+  SchedulerWorld& world_;
+  rpc::GrantScheduler grants_;
   std::unique_ptr<net::Transport> transport_;
   rpc::ClientContext context_;
   rpc::Client client_;
 };
 
-TEST(SchedService, WhatWasAnsweredIsThereAfterAFall) {
-  SchedWorld world;
+TEST(SchedulerService, WhatWasAnsweredIsThereAfterAFall) {
+  SchedulerWorld world;
   std::vector<uint64_t> ids;
   {
     TestScheduler scheduler(world);
     TestClient user(world, "u");
     for (int i = 0; i < 250; i++) ids.push_back(user.submit().value());
-    ASSERT_TRUE(user.control(ids[3], Control::suspend).ok());
+    ASSERT_TRUE(user.control(ids[3], TaskControl::suspend).ok());
     wire::QuotaRequest quota;
     wire::Quota& one = *quota.add_set();
     one.set_user("*");
@@ -180,8 +180,8 @@ TEST(SchedService, WhatWasAnsweredIsThereAfterAFall) {
   EXPECT_EQ(user.task(12'345).error().code, Errc::not_found);
 }
 
-TEST(SchedService, PagesOfTheNewestFirst) {
-  SchedWorld world;
+TEST(SchedulerService, PagesOfTheNewestFirst) {
+  SchedulerWorld world;
   TestScheduler scheduler(world);
   TestClient user(world, "u");
   for (int i = 0; i < 7; i++) ASSERT_TRUE(user.submit().ok());
@@ -197,33 +197,33 @@ TEST(SchedService, PagesOfTheNewestFirst) {
   EXPECT_EQ(seen, (std::vector<uint64_t>{7, 6, 5, 4, 3, 2, 1}));
 }
 
-TEST(SchedService, UsersHaveTheirOwnTasks) {
-  SchedWorld world;
+TEST(SchedulerService, UsersHaveTheirOwnTasks) {
+  SchedulerWorld world;
   TestScheduler scheduler(world);
-  TestClient ada(world, "a", auth::User{.uid = 1001});
-  TestClient bob(world, "b", auth::User{.uid = 1002});
+  TestClient ada(world, "a", auth::TokenId{.uid = 1001});
+  TestClient bob(world, "b", auth::TokenId{.uid = 1002});
   TestClient admin(world, "admin");
-  // Whoever she says she is.
+  // The claimed owner is ignored.
   const uint64_t id = ada.submit(0).value();
   EXPECT_EQ(bob.task(id).value().owner().uid(), 1001u);
   EXPECT_EQ(bob.task(id).value().owner().name(), "user1001");
-  EXPECT_EQ(bob.control(id, Control::stop).error().code, Errc::refused);
-  EXPECT_TRUE(ada.control(id, Control::suspend).ok());
-  EXPECT_TRUE(admin.control(id, Control::stop).ok());
+  EXPECT_EQ(bob.control(id, TaskControl::stop).error().code, Errc::refused);
+  EXPECT_TRUE(ada.control(id, TaskControl::suspend).ok());
+  EXPECT_TRUE(admin.control(id, TaskControl::stop).ok());
   EXPECT_EQ(ada.call(kQuota, wire::QuotaRequest()).error().code, Errc::refused);
   EXPECT_EQ(ada.call(kSync, wire::SyncRequest()).error().code, Errc::refused);
   EXPECT_EQ(ada.call(kDrain, wire::DrainRequest()).error().code, Errc::refused);
   EXPECT_EQ(admin.submit(0).error().code, Errc::refused);  // root has no tasks
-  TestClient root(world, "r", auth::User{.uid = 0});
+  TestClient root(world, "r", auth::TokenId{.uid = 0});
   EXPECT_EQ(root.submit(1000).error().code, Errc::refused);
 }
 
-TEST(SchedService, AnAgentHearsOfNewsAtOnceAndOtherwiseInTime) {
-  SchedWorld world;
+TEST(SchedulerService, AnAgentHearsOfNewsAtOnceAndOtherwiseInTime) {
+  SchedulerWorld world;
   TestScheduler scheduler(world);
   TestClient user(world, "u");
   TestClient agent(world, "n");
-  WorldNode node("n0", 0);
+  SimulatedNode node("n0", 0);
   wire::SyncRequest request = node.request();
   const auto first = agent.call(kSync, request).value();
   EXPECT_EQ(first.orders_size(), 0);
@@ -239,18 +239,18 @@ TEST(SchedService, AnAgentHearsOfNewsAtOnceAndOtherwiseInTime) {
   EXPECT_LT(world.loop.now_ns() - began_ns, kSyncNs);
   ASSERT_EQ(news.orders_size(), 1);
   EXPECT_EQ(news.orders(0).task(), id);
-  EXPECT_EQ(news.orders(0).action(), static_cast<uint32_t>(Action::prepare));
+  EXPECT_EQ(news.orders(0).action(), static_cast<uint32_t>(OrderAction::prepare));
 }
 
-TEST(SchedService, ATaskRunsThroughAScheduler) {
-  SchedWorld world;
+TEST(SchedulerService, ATaskRunsThroughAScheduler) {
+  SchedulerWorld world;
   TestClient user(world, "u");
   TestClient agent(world, "n");
-  WorldNode node("n0", 0);
-  std::map<uint64_t, WorldTask> tasks;
+  SimulatedNode node("n0", 0);
+  std::map<uint64_t, SimulatedTask> tasks;
   uint64_t id = 0;
   uint64_t seen = 0;
-  // Each part of the way under a scheduler that has just begun.
+  // Each step under a scheduler that has just started.
   for (const TaskPhase aim : {TaskPhase::preparing, TaskPhase::running, TaskPhase::finished}) {
     TestScheduler scheduler(world);
     if (id == 0) {
@@ -267,22 +267,23 @@ TEST(SchedService, ATaskRunsThroughAScheduler) {
       const wire::SyncReply& reply = *told;
       seen = reply.version();
       const std::vector<wire::Order> orders(reply.orders().begin(), reply.orders().end());
-      node.obey(reply.scheduler(), orders, reply.lease(), world.loop.now_ns(), tasks);
+      node.apply(reply.scheduler(), orders, reply.lease(), world.loop.now_ns(), tasks);
     }
     const wire::Task task = user.task(id).value();
     EXPECT_EQ(task.phase(), static_cast<uint32_t>(aim));
     const bool ends = aim == TaskPhase::finished;
-    EXPECT_EQ(task.outcome(), static_cast<uint32_t>(ends ? Outcome::succeeded : Outcome::none));
+    EXPECT_EQ(task.outcome(),
+              static_cast<uint32_t>(ends ? TaskOutcome::succeeded : TaskOutcome::none));
   }
 }
 
-TEST(SchedService, TheUseOfTheLastDaySurvivesARestart) {
-  SchedWorld world;
+TEST(SchedulerService, TheUseOfTheLastDaySurvivesARestart) {
+  SchedulerWorld world;
   nlohmann::json before;
   {
     TestScheduler scheduler(world);
     TestClient agent(world, "n");
-    WorldNode node("n0", 0);
+    SimulatedNode node("n0", 0);
     for (int i = 0; i < 45; i++) {
       wire::SyncRequest request = node.request();
       request.set_seen(agent.call(kSync, request).value().version());
@@ -294,7 +295,7 @@ TEST(SchedService, TheUseOfTheLastDaySurvivesARestart) {
   }
   TestScheduler again(world);
   TestClient user(world, "u");
-  ASSERT_TRUE(user.submit().ok());  // it has read its store
+  ASSERT_TRUE(user.submit().ok());  // it has loaded its store
   const auto after = nlohmann::json::parse(again.service.overview(""));
   ASSERT_FALSE(after["use"]["spans"].empty());
   EXPECT_EQ(after["use"]["spans"][0][0], before[0][0]);
@@ -302,9 +303,9 @@ TEST(SchedService, TheUseOfTheLastDaySurvivesARestart) {
   EXPECT_EQ(after["states"], "5");
 }
 
-TEST(SchedService, OfTwoOnOneStoreTheFirstEnds) {
+TEST(SchedulerService, OfTwoOnOneStoreTheFirstEnds) {
   for (const bool is_idle : {true, false}) {
-    SchedWorld world;
+    SchedulerWorld world;
     TestScheduler first(world);
     TestClient user(world, "u");
     ASSERT_TRUE(user.submit().ok());
@@ -322,14 +323,14 @@ TEST(SchedService, OfTwoOnOneStoreTheFirstEnds) {
   }
 }
 
-TEST(SchedService, DroppedTasksLeaveTheStore) {
-  SchedWorld world;
+TEST(SchedulerService, DroppedTasksLeaveTheStore) {
+  SchedulerWorld world;
   {
-    TestScheduler scheduler(world, "s", {.finished_most = 2});
+    TestScheduler scheduler(world, "s", {.max_finished_tasks = 2});
     TestClient user(world, "u");
     for (uint64_t id = 1; id <= 5; id++) {
       ASSERT_EQ(user.submit().value(), id);
-      ASSERT_TRUE(user.control(id, Control::stop).ok());
+      ASSERT_TRUE(user.control(id, TaskControl::stop).ok());
     }
     ASSERT_TRUE(user.submit().ok());
     world.pass(kSecond);
@@ -342,8 +343,8 @@ TEST(SchedService, DroppedTasksLeaveTheStore) {
   EXPECT_EQ(user.submit().value(), 7u);
 }
 
-TEST(SchedService, AStoreThatFailsEndsIt) {
-  SchedWorld world;
+TEST(SchedulerService, AStoreThatFailsEndsIt) {
+  SchedulerWorld world;
   TestScheduler scheduler(world);
   TestClient user(world, "u");
   ASSERT_TRUE(user.submit().ok());

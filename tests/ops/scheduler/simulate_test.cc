@@ -1,4 +1,4 @@
-// Traces and the cluster on paper: what is read, and that nothing is lost or run twice there.
+// Traces and simulation: parsing, and that no task is lost or run twice.
 #include "ops/scheduler/simulate.h"
 
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 namespace ff::scheduler {
 namespace {
 
-SimulatedRun run(const SimulatedCluster& cluster, const Trace& trace) {
+SimulationResult run(const SimulatedCluster& cluster, const Trace& trace) {
   SystemClock clock;
-  const Stop stop(clock);
+  const StopToken stop(clock);
   auto outcome = simulate(cluster, trace, 7, clock, stop);
   EXPECT_TRUE(outcome.ok());
   return *outcome;
@@ -59,7 +59,7 @@ TEST(Trace, ReadsLinesOfJson) {
   ASSERT_TRUE(trace.ok());
   ASSERT_EQ(trace->tasks.size(), 2u);
   EXPECT_EQ(trace->tasks[0].nodes, 1u);
-  EXPECT_EQ(trace->tasks[0].level, kUsualLevel);
+  EXPECT_EQ(trace->tasks[0].level, kDefaultLevel);
   EXPECT_EQ(trace->tasks[1].run_ns, 3 * kSecond / 2);
   EXPECT_EQ(trace->tasks[1].level, 5);
 }
@@ -70,7 +70,7 @@ TEST(Simulate, OneTaskAfterTheOther) {
   const auto outcome = run({.nodes = 2, .zones = 1}, trace);
   EXPECT_EQ(outcome.finished, 3u);
   EXPECT_EQ(outcome.preemptions, 0u);
-  EXPECT_DOUBLE_EQ(outcome.utilisation, 1);
+  EXPECT_DOUBLE_EQ(outcome.utilization, 1);
   EXPECT_DOUBLE_EQ(outcome.wait_s_p50, 100);
   EXPECT_NEAR(outcome.hours, 300 / 3600.0, 1e-9);
 }
@@ -98,7 +98,7 @@ TEST(Simulate, AllFinishWhateverTheTrace) {
   for (uint64_t seed = 1; seed <= 20; seed++) {
     SCOPED_TRACE(seed);
     SeededRng rng(seed);
-    Trace trace = made_up_trace(rng, 300, 64);
+    Trace trace = synthetic_trace(rng, 300, 64);
     for (TraceTask& task : trace.tasks) {
       task.submit_ns = static_cast<int64_t>(rng.below(20'000)) * kSecond;
       if (rng.below(3) == 0) task.limit_ns = 0;
@@ -106,15 +106,15 @@ TEST(Simulate, AllFinishWhateverTheTrace) {
     std::ranges::sort(trace.tasks, {}, &TraceTask::submit_ns);
     const auto outcome = run({.nodes = 64, .zones = 2, .leaf_nodes = 8, .answering = 0.5}, trace);
     EXPECT_EQ(outcome.finished, 300u);
-    EXPECT_LE(outcome.utilisation + outcome.overhead, 1 + 1e-9);
+    EXPECT_LE(outcome.utilization + outcome.overhead, 1 + 1e-9);
   }
 }
 
 TEST(Simulate, ABusyClusterIsUsed) {
   SeededRng rng(1);
-  const auto outcome = run({.nodes = 1250}, made_up_trace(rng, 5000, 1250));
+  const auto outcome = run({.nodes = 1250}, synthetic_trace(rng, 5000, 1250));
   EXPECT_EQ(outcome.finished, 5000u);
-  EXPECT_GE(outcome.utilisation, 0.97);
+  EXPECT_GE(outcome.utilization, 0.97);
 }
 
 }  // namespace

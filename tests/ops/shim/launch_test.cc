@@ -1,5 +1,4 @@
-// The files of a shim's folder: what was written is read as it was, and what nobody writes is
-// refused by name.
+// The files of a shim: they are read back as written, and malformed ones are rejected by name.
 #include "ops/shim/launch.h"
 
 #include <gtest/gtest.h>
@@ -8,19 +7,19 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ops/shim/become.h"
 #include "ops/shim/records.h"
+#include "ops/shim/spawn.h"
 #include "platform/io/test_bytes.h"
 
 namespace ff::shim {
 namespace {
 
-Launch sample() {
-  Launch launch;
+LaunchSpec sample() {
+  LaunchSpec launch;
   launch.argv = {"train", "a b", "\"'\\", "new\nline", "\xff\xfe not text", ""};
   launch.env = {"PATH=/bin", "EMPTY=", "X=a=b"};
   launch.cwd = "/home/u";
-  launch.user = User{1000, 1001, {44, 4294967294}};
+  launch.user = RankUser{1000, 1001, {44, 4294967294}};
   launch.memory_limit = uint64_t{1} << 40;
   launch.cgroup = "ff/tasks";
   launch.log = {.path = "/log/0", .file_bytes = 1 << 20, .files = 7, .rate = 0, .burst = 5};
@@ -29,7 +28,7 @@ Launch sample() {
   return launch;
 }
 
-TEST(Launch, IsReadAsItWasWritten) {
+TEST(LaunchSpec, IsReadAsItWasWritten) {
   const auto read = parse_launch(to_json(sample()));
   ASSERT_TRUE(io::ok(read));
   EXPECT_EQ(read->argv, sample().argv);
@@ -48,8 +47,8 @@ TEST(Launch, IsReadAsItWasWritten) {
   EXPECT_EQ(to_json(*read), to_json(sample()));
 }
 
-TEST(Launch, HasDefaults) {
-  Launch launch;
+TEST(LaunchSpec, HasDefaults) {
+  LaunchSpec launch;
   launch.argv = {"true"};
   launch.log.path = "/log";
   const auto read = parse_launch(to_json(launch));
@@ -60,14 +59,14 @@ TEST(Launch, HasDefaults) {
   EXPECT_EQ(read->stop_signal, 0);
 }
 
-// The text of sample() with one field as it should not be.
+// The text of sample() with one malformed field.
 std::string with(const char* field, const nlohmann::json& value) {
   auto json = nlohmann::json::parse(to_json(sample()));
   json[nlohmann::json::json_pointer(field)] = value;
   return json.dump();
 }
 
-TEST(Launch, WhatIsWrongIsNamed) {
+TEST(LaunchSpec, WhatIsWrongIsNamed) {
   const struct {
     const char* field;
     nlohmann::json value;
@@ -111,41 +110,41 @@ TEST(Launch, WhatIsWrongIsNamed) {
   EXPECT_EQ(io::code_of(parse_launch(with("/ff_shim", 2))), Errc::newer_format);
 }
 
-TEST(Launch, SignalsByName) {
+TEST(LaunchSpec, SignalsByName) {
   EXPECT_EQ(signal_number("USR1"), SIGUSR1);
   EXPECT_EQ(signal_number("SIGTERM"), SIGTERM);
   EXPECT_EQ(signal_number(""), std::nullopt);
   EXPECT_EQ(signal_number("usr1"), std::nullopt);
 }
 
-TEST(Launch, ProgramsAreLookedForInTheirOwnPath) {
-  EXPECT_EQ(candidates("/bin/x", {"PATH=/a"}), (std::vector<std::string>{"/bin/x"}));
-  EXPECT_EQ(candidates("./x", {"PATH=/a"}), (std::vector<std::string>{"./x"}));
-  EXPECT_EQ(candidates("x", {"APATH=/b", "PATH=/a:/b"}),
+TEST(LaunchSpec, ProgramsAreLookedForInTheirOwnPath) {
+  EXPECT_EQ(path_candidates("/bin/x", {"PATH=/a"}), (std::vector<std::string>{"/bin/x"}));
+  EXPECT_EQ(path_candidates("./x", {"PATH=/a"}), (std::vector<std::string>{"./x"}));
+  EXPECT_EQ(path_candidates("x", {"APATH=/b", "PATH=/a:/b"}),
             (std::vector<std::string>{"/a/x", "/b/x"}));
-  EXPECT_EQ(candidates("x", {"PATH=/a:"}), (std::vector<std::string>{"/a/x", "./x"}));
-  EXPECT_FALSE(candidates("x", {}).empty());
+  EXPECT_EQ(path_candidates("x", {"PATH=/a:"}), (std::vector<std::string>{"/a/x", "./x"}));
+  EXPECT_FALSE(path_candidates("x", {}).empty());
 }
 
 TEST(Records, AreReadAsTheyWereWritten) {
-  const Running running{.shim = {7, 70},
-                        .rank = {8, UINT64_MAX},
-                        .boot = "abc",
-                        .cgroup_kind = CgroupKind::v1,
-                        .cgroup = "/sys/fs/cgroup/memory/x",
-                        .no_cgroup = "why",
-                        .marker = "A=b",
-                        .began_ns = 5};
+  const RunningRecord running{.shim = {7, 70},
+                              .rank = {8, UINT64_MAX},
+                              .boot = "abc",
+                              .cgroup_kind = CgroupKind::v1,
+                              .cgroup = "/sys/fs/cgroup/memory/x",
+                              .no_cgroup = "why",
+                              .marker = "A=b",
+                              .began_ns = 5};
   const auto read = parse_running(to_json(running));
   ASSERT_TRUE(io::ok(read));
   EXPECT_EQ(*read, running);
-  Exit exit{.ending = Ending::lost,
-            .status = 0x8009,
-            .why = "its shim was killed",
-            .ended_ns = 1,
-            .gone_ns = 2,
-            .killed = 3,
-            .log_dropped = 4};
+  ExitRecord exit{.kind = ExitKind::lost,
+                  .status = 0x8009,
+                  .why = "its shim was killed",
+                  .ended_ns = 1,
+                  .gone_ns = 2,
+                  .killed = 3,
+                  .log_dropped = 4};
   auto read_exit = parse_exit(to_json(exit));
   ASSERT_TRUE(io::ok(read_exit));
   EXPECT_EQ(*read_exit, exit);
@@ -158,7 +157,7 @@ TEST(Records, AreReadAsTheyWereWritten) {
 }
 
 TEST(Records, NoProcessIsNumberZero) {
-  auto json = nlohmann::json::parse(to_json(Running{.shim = {1, 1}, .rank = {2, 2}}));
+  auto json = nlohmann::json::parse(to_json(RunningRecord{.shim = {1, 1}, .rank = {2, 2}}));
   json["rank"]["pid"] = 0;
   EXPECT_EQ(io::code_of(parse_running(json.dump())), Errc::corrupt);
   json["rank"]["pid"] = uint64_t{1} << 31;

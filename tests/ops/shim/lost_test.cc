@@ -1,4 +1,5 @@
-// Agents and shims that are killed: a rank outlives its agent, and what outlives its shim is found.
+// Killed agents and shims: a rank outlives its agent, and processes that outlive their shim are
+// found.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,7 +11,7 @@ namespace {
 
 class LostTest : public ShimTest {
  protected:
-  // A rank that ends at nothing but SIGKILL, and a daemon of its that has left its session.
+  // A rank that ends only on SIGKILL, with a daemon that has left its session.
   std::string begin_deaf() {
     launch_ = script(
         "trap '' TERM HUP PIPE\n"
@@ -24,10 +25,10 @@ class LostTest : public ShimTest {
   }
   void kill_shim(const std::string& dir) {
     ASSERT_TRUE(send_signal(disk_, running(dir).shim, SIGKILL));
-    until_phase(dir, Phase::lost);
+    until_phase(dir, ShimPhase::lost);
   }
 
-  Launch launch_;
+  LaunchSpec launch_;
   ProcessId daemon_, child_;
 };
 
@@ -36,8 +37,8 @@ TEST_F(LostTest, ARankOutlivesItsAgent) {
   dirs_.push_back(dir);
   const int status = run_program({FF_SHIM_PROGRAM, "agent", dir});
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-  until_phase(dir, Phase::running);
-  const Running running = *state(dir).running;
+  until_phase(dir, ShimPhase::running);
+  const RunningRecord running = *state(dir).running;
   EXPECT_TRUE(is_alive(disk_, running.rank));
   touch("go");
   EXPECT_TRUE(exited_with(end_of(dir), 9));
@@ -45,49 +46,49 @@ TEST_F(LostTest, ARankOutlivesItsAgent) {
 
 TEST_F(LostTest, SurvivorsAreFoundAndKilled) {
   const std::string dir = begin_deaf();
-  const Running running = this->running(dir);
-  EXPECT_EQ(io::code_of(kill_lost(disk_, clock_, dir)), Errc::refused);  // it lives
+  const RunningRecord running = this->running(dir);
+  EXPECT_EQ(io::code_of(kill_lost_rank(disk_, clock_, dir)), Errc::refused);  // it is alive
   kill_shim(dir);
   EXPECT_TRUE(is_alive(disk_, running.rank));
   EXPECT_TRUE(is_alive(disk_, daemon_));
-  const auto exit = kill_lost(disk_, clock_, dir);
+  const auto exit = kill_lost_rank(disk_, clock_, dir);
   ASSERT_TRUE(io::ok(exit));
-  EXPECT_EQ(exit->ending, Ending::lost);
+  EXPECT_EQ(exit->kind, ExitKind::lost);
   EXPECT_GE(exit->killed, 3u);
   for (const ProcessId& one : {running.rank, daemon_, child_}) EXPECT_FALSE(is_alive(disk_, one));
   EXPECT_EQ(marked(launch_), 0u);
-  EXPECT_EQ(state(dir).phase, Phase::exited);
+  EXPECT_EQ(state(dir).phase, ShimPhase::exited);
   EXPECT_EQ(*state(dir).exit, *exit);
-  const auto again = kill_lost(disk_, clock_, dir);
+  const auto again = kill_lost_rank(disk_, clock_, dir);
   ASSERT_TRUE(io::ok(again));
   EXPECT_EQ(*again, *exit);
-  // Nothing begins in this folder again.
+  // Nothing starts in this folder again.
   std::string said;
   EXPECT_NE(run_program({FF_SHIM_PROGRAM, dir}, &said), 0);
 }
 
 TEST_F(LostTest, AnotherRankOfTheSameTaskIsNotTouched) {
-  const Launch other = script("echo run; sleep 1000");
+  const LaunchSpec other = script("echo run; sleep 1000");
   const std::string other_dir = begin(other, "other");
   const std::string dir = begin_deaf();
-  const Running running = this->running(other_dir);
+  const RunningRecord running = this->running(other_dir);
   kill_shim(dir);
-  ASSERT_TRUE(io::ok(kill_lost(disk_, clock_, dir)));
-  EXPECT_EQ(state(other_dir).phase, Phase::running);
+  ASSERT_TRUE(io::ok(kill_lost_rank(disk_, clock_, dir)));
+  EXPECT_EQ(state(other_dir).phase, ShimPhase::running);
   EXPECT_TRUE(is_alive(disk_, running.rank));
 }
 
 TEST_F(LostTest, AfterAnotherBootNothingIsKilled) {
   const std::string dir = dir_ / "shim";
   ASSERT_TRUE(disk_.make_dir(dir, 0700).ok());
-  // Numbers that were given again: this very process has the rank's.
+  // Reused pids: this process has the pid of the rank.
   const ProcessId self = find_process(disk_, ::getpid())->id;
-  const Running running{.shim = self, .rank = self, .boot = "another"};
+  const RunningRecord running{.shim = self, .rank = self, .boot = "another"};
   ASSERT_TRUE(io::put(disk_, dir + "/" + kRunningFile, to_json(running)).ok());
-  EXPECT_EQ(state(dir).phase, Phase::lost);
-  const auto exit = kill_lost(disk_, clock_, dir);
+  EXPECT_EQ(state(dir).phase, ShimPhase::lost);
+  const auto exit = kill_lost_rank(disk_, clock_, dir);
   ASSERT_TRUE(io::ok(exit));
-  EXPECT_EQ(exit->ending, Ending::lost);
+  EXPECT_EQ(exit->kind, ExitKind::lost);
   EXPECT_EQ(exit->killed, 0u);
 }
 
@@ -96,18 +97,18 @@ TEST_F(LostTest, ANumberThatWasGivenAgainIsNoShim) {
   ASSERT_TRUE(disk_.make_dir(dir, 0700).ok());
   ProcessId self = find_process(disk_, ::getpid())->id;
   self.start++;
-  const Running running{.shim = self, .rank = self, .boot = boot_id(disk_).value()};
+  const RunningRecord running{.shim = self, .rank = self, .boot = boot_id(disk_).value()};
   ASSERT_TRUE(io::put(disk_, dir + "/" + kRunningFile, to_json(running)).ok());
-  EXPECT_EQ(state(dir).phase, Phase::lost);
-  const auto exit = kill_lost(disk_, clock_, dir);
+  EXPECT_EQ(state(dir).phase, ShimPhase::lost);
+  const auto exit = kill_lost_rank(disk_, clock_, dir);
   ASSERT_TRUE(io::ok(exit));
   EXPECT_EQ(exit->killed, 0u);
 }
 
 TEST_F(LostTest, FilesThatNobodyWritesAreErrors) {
   const std::string dir = dir_ / "shim";
-  EXPECT_EQ(state(dir).phase, Phase::not_started);  // not even the folder
-  EXPECT_EQ(io::code_of(kill_lost(disk_, clock_, dir)), Errc::refused);
+  EXPECT_EQ(state(dir).phase, ShimPhase::not_started);  // not even the folder
+  EXPECT_EQ(io::code_of(kill_lost_rank(disk_, clock_, dir)), Errc::refused);
   ASSERT_TRUE(disk_.make_dir(dir, 0700).ok());
   ASSERT_TRUE(io::put(disk_, dir + "/" + kRunningFile, "").ok());
   EXPECT_EQ(io::code_of(read_state(disk_, dir)), Errc::corrupt);

@@ -1,4 +1,4 @@
-// Processes and groups of them, as the kernel's texts show them, and killing a group of version 2.
+// Process table and cgroups, from texts of the kernel, and killing a cgroup of version 2.
 #include "ops/shim/process_table.h"
 
 #include <gtest/gtest.h>
@@ -30,13 +30,13 @@ TEST(ParseStat, NamesMayHoldAnything) {
     ASSERT_TRUE(read.has_value()) << name;
     EXPECT_EQ(read->id, (ProcessId{72, 9036}));
     EXPECT_EQ(read->parent, 71);
-    EXPECT_FALSE(read->ended);
+    EXPECT_FALSE(read->is_zombie);
   }
 }
 
 TEST(ParseStat, AZombieWithThreadsHasNotEnded) {
-  EXPECT_TRUE(parse_stat(stat_line("x", "Z", 1))->ended);
-  EXPECT_FALSE(parse_stat(stat_line("x", "Z", 2))->ended);
+  EXPECT_TRUE(parse_stat(stat_line("x", "Z", 1))->is_zombie);
+  EXPECT_FALSE(parse_stat(stat_line("x", "Z", 2))->is_zombie);
 }
 
 TEST(ParseStat, WhatIsNoneIsNone) {
@@ -61,7 +61,7 @@ TEST(Processes, ThisOneIsThere) {
   EXPECT_TRUE(is_alive(disk, self->id));
   EXPECT_EQ(self->parent, ::getppid());
   EXPECT_FALSE(is_alive(disk, {self->id.pid, self->id.start + 1}));
-  // A signal is for the one that had this number, and would end this one.
+  // The signal is for an earlier process of this pid, and would kill this process.
   EXPECT_FALSE(send_signal(disk, {self->id.pid, self->id.start + 1}, SIGKILL));
   EXPECT_TRUE(send_signal(disk, self->id, 0));
 }
@@ -91,8 +91,8 @@ TEST(Cgroup, NoneWasAskedFor) {
   EXPECT_TRUE(none.remove());
 }
 
-// A kernel's files, laid out: version 2 is taken where it has the controller, and told to hand it
-// down.
+// Kernel files in a folder: version 2 is used if it has the controller, which is then enabled for
+// children.
 TEST(Cgroup, Version2IsPreparedFromItsRootOn) {
   sim::SimClock clock;
   sim::SimDisk disk(1, clock);
@@ -107,7 +107,7 @@ TEST(Cgroup, Version2IsPreparedFromItsRootOn) {
   put(root + "/cgroup.subtree_control", "cpu memory\n");
   for (const std::string& path : {root + "/ff", task}) put(path + "/cgroup.subtree_control", "");
   for (const char* const name : {"/memory.max", "/memory.swap.max"}) put(rank + name, "");
-  const CgroupPlan plan{.parent = "ff/tasks", .name = "rank-1", .memory_limit = 1 << 30};
+  const CgroupSpec plan{.parent = "ff/tasks", .name = "rank-1", .memory_limit = 1 << 30};
   const Cgroup cgroup = Cgroup::make(disk, plan);
   EXPECT_EQ(cgroup.kind(), CgroupKind::v2) << cgroup.why();
   EXPECT_EQ(cgroup.path(), rank);

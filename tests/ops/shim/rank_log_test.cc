@@ -1,5 +1,5 @@
-// The log of a rank, on a simulated disk under a clock that stands still until it is told: lines
-// and their times, pieces of long ones, files that are turned, and what is dropped.
+// The log of a rank, on a simulated disk with a manual clock: lines and timestamps, parts of long
+// lines, rotation, and dropped output.
 #include "ops/shim/rank_log.h"
 
 #include <gtest/gtest.h>
@@ -37,9 +37,9 @@ class RankLogTest : public testing::Test {
 
 TEST_F(RankLogTest, EveryLineHasItsTime) {
   RankLog log = this->log();
-  log.hear("one\ntwo\n");
+  log.write("one\ntwo\n");
   clock_.advance(1'500'042'000);
-  log.hear("\nthree \x01\xff\r\n");
+  log.write("\nthree \x01\xff\r\n");
   EXPECT_EQ(file(), kStart + "Z one\n" + kStart + "Z two\n2026-01-01T00:00:01.500042Z \n" +
                         "2026-01-01T00:00:01.500042Z three \x01\xff\r\n");
   EXPECT_EQ(log.next_ns(), std::nullopt);
@@ -48,15 +48,15 @@ TEST_F(RankLogTest, EveryLineHasItsTime) {
 
 TEST_F(RankLogTest, ALineWithoutItsEndIsWrittenAfterASecond) {
   RankLog log = this->log();
-  log.hear("50 %");
-  EXPECT_EQ(log.next_ns(), clock_.steady_ns() + kUnendedNs);
+  log.write("50 %");
+  EXPECT_EQ(log.next_ns(), clock_.steady_ns() + kPartialLineNs);
   log.tick();
   EXPECT_EQ(size(), 0u);
-  clock_.advance(kUnendedNs);
+  clock_.advance(kPartialLineNs);
   log.tick();
   EXPECT_EQ(file(), "2026-01-01T00:00:01.000000Z 50 %\n");
   EXPECT_EQ(log.next_ns(), std::nullopt);
-  log.hear(" done\nnext\n");
+  log.write(" done\nnext\n");
   EXPECT_EQ(file(),
             "2026-01-01T00:00:01.000000Z 50 %\n2026-01-01T00:00:01.000000+00:00  done\n"
             "2026-01-01T00:00:01.000000Z next\n");
@@ -64,34 +64,34 @@ TEST_F(RankLogTest, ALineWithoutItsEndIsWrittenAfterASecond) {
 
 TEST_F(RankLogTest, OnlyTheNewlineWasMissing) {
   RankLog log = this->log();
-  log.hear("x");
-  clock_.advance(kUnendedNs);
+  log.write("x");
+  clock_.advance(kPartialLineNs);
   log.tick();
-  log.hear("\ny\n");
+  log.write("\ny\n");
   EXPECT_EQ(file(), "2026-01-01T00:00:01.000000Z x\n2026-01-01T00:00:01.000000Z y\n");
 }
 
 TEST_F(RankLogTest, TheLastLineNeedsNoEnd) {
   RankLog log = this->log();
-  log.hear("last words");
+  log.write("last words");
   log.finish();
   EXPECT_EQ(file(), kStart + "Z last words\n");
 }
 
 TEST_F(RankLogTest, LongLinesAreCut) {
   RankLog log = this->log();
-  const std::string exact(kPiece, 'a'), longer(2 * kPiece + 1, 'b');
-  log.hear(exact + "\n");
-  log.hear(longer.substr(0, 5));
-  log.hear(longer.substr(5) + "\n");
-  EXPECT_EQ(file(), kStart + "Z " + exact + "\n" + kStart + "Z " + longer.substr(0, kPiece) + "\n" +
-                        kStart + "+00:00 " + longer.substr(0, kPiece) + "\n" + kStart +
-                        "+00:00 b\n");
+  const std::string exact(kLineChunkBytes, 'a'), longer(2 * kLineChunkBytes + 1, 'b');
+  log.write(exact + "\n");
+  log.write(longer.substr(0, 5));
+  log.write(longer.substr(5) + "\n");
+  EXPECT_EQ(file(), kStart + "Z " + exact + "\n" + kStart + "Z " +
+                        longer.substr(0, kLineChunkBytes) + "\n" + kStart + "+00:00 " +
+                        longer.substr(0, kLineChunkBytes) + "\n" + kStart + "+00:00 b\n");
 }
 
 TEST_F(RankLogTest, FilesAreTurned) {
   RankLog log = this->log({.file_bytes = 64 * kKiB, .files = 3, .rate = 0});
-  for (int i = 0; i < 1000; i++) log.hear(kLine);
+  for (int i = 0; i < 1000; i++) log.write(kLine);
   for (const char* const suffix : {"", ".1", ".2"}) {
     EXPECT_GT(size(suffix), 0u);
     EXPECT_LE(size(suffix), 64 * kKiB);
@@ -105,14 +105,14 @@ TEST_F(RankLogTest, AFileSaysHowMuchCameBeforeIt) {
   RankLog log = this->log({.file_bytes = 64 * kKiB, .files = 3, .rate = 0});
   uint64_t before = 0;
   for (int turned = 0; turned < 5; turned++) {
-    log.hear(kLine);
+    log.write(kLine);
     const std::string text = file();
     const auto told = bytes_before(text.substr(0, text.find('\n')));
     EXPECT_EQ(told, turned == 0 ? std::nullopt : std::optional(before));
     uint64_t had = size();
     for (uint64_t now = had; now >= had; now = size()) {
       had = now;
-      log.hear(kLine);
+      log.write(kLine);
     }
     before += had;
   }
@@ -123,28 +123,28 @@ TEST_F(RankLogTest, AFileSaysHowMuchCameBeforeIt) {
 
 TEST_F(RankLogTest, OneFileAloneBeginsAnew) {
   RankLog log = this->log({.file_bytes = 64 * kKiB, .files = 1, .rate = 0});
-  for (int i = 0; i < 1000; i++) log.hear(kLine);
+  for (int i = 0; i < 1000; i++) log.write(kLine);
   EXPECT_LE(size(), 64 * kKiB);
   EXPECT_EQ(file(".1"), "(not_found)");
 }
 
 TEST_F(RankLogTest, GoesOnBehindAnotherAttempt) {
-  log().hear("one\n");
-  log().hear("two\n");
+  log().write("one\n");
+  log().write("two\n");
   EXPECT_EQ(file(), kStart + "Z one\n" + kStart + "Z two\n");
   ASSERT_TRUE(io::put(disk_, kPath, "half a li").ok());
-  log().hear("three\n");
+  log().write("three\n");
   EXPECT_EQ(file(), "half a li\n" + kStart + "Z three\n");
 }
 
 TEST_F(RankLogTest, WhatIsOverTheRateIsCountedAndTold) {
   RankLog log = this->log({.rate = 1000, .burst = 64 * kKiB});
-  for (int i = 0; i < 1000; i++) log.hear(kLine);
+  for (int i = 0; i < 1000; i++) log.write(kLine);
   EXPECT_LE(size(), 64 * kKiB);
   const uint64_t dropped = log.dropped();
   EXPECT_GT(dropped, 900'000u);
   EXPECT_EQ(file().find("-00:00"), std::string::npos);
-  // Not a line for each that is dropped: told once half of the burst may be written again.
+  // Not a message for each dropped line: one when half of the burst is available again.
   const auto next = log.next_ns();
   ASSERT_TRUE(next.has_value());
   clock_.advance(*next - clock_.steady_ns());
@@ -153,7 +153,7 @@ TEST_F(RankLogTest, WhatIsOverTheRateIsCountedAndTold) {
       "-00:00 ff: " + std::to_string(dropped) + " bytes of output were dropped here: more than 1";
   EXPECT_NE(file().find(told), std::string::npos) << file().substr(size() - 100);
   EXPECT_EQ(log.next_ns(), std::nullopt);
-  log.hear("again\n");
+  log.write("again\n");
   EXPECT_TRUE(file().ends_with("Z again\n"));
   log.finish();
   EXPECT_EQ(log.dropped(), dropped);
@@ -162,7 +162,7 @@ TEST_F(RankLogTest, WhatIsOverTheRateIsCountedAndTold) {
 
 TEST_F(RankLogTest, WhatWasDroppedLastIsToldAtTheEnd) {
   RankLog log = this->log({.rate = 1000, .burst = 64 * kKiB});
-  for (int i = 0; i < 100; i++) log.hear(kLine);
+  for (int i = 0; i < 100; i++) log.write(kLine);
   log.finish();
   EXPECT_NE(file().find("-00:00 ff: " + std::to_string(log.dropped())), std::string::npos);
 }
@@ -170,21 +170,21 @@ TEST_F(RankLogTest, WhatWasDroppedLastIsToldAtTheEnd) {
 TEST_F(RankLogTest, AFullDiskIsGoneOnWithOnceThereIsSpace) {
   RankLog log = this->log({.rate = 0});
   disk_.set_capacity(64 * kKiB);
-  for (int i = 0; i < 1000; i++) log.hear(kLine);
+  for (int i = 0; i < 1000; i++) log.write(kLine);
   EXPECT_LE(size(), 64 * kKiB);
   const uint64_t dropped = log.dropped();
   EXPECT_GT(dropped, 900'000u);
-  // The time of the last output is known all the same.
+  // The time of the last output is known nevertheless.
   clock_.advance(10 * kSecond);
-  log.hear(std::string(4999, 'y') + '\n');
+  log.write(std::string(4999, 'y') + '\n');
   EXPECT_EQ(disk_.info(kPath)->mtime_ns, clock_.wall_ns());
   disk_.set_capacity(64 * kMiB);
-  log.hear("too early\n");
+  log.write("too early\n");
   const auto next = log.next_ns();
   ASSERT_TRUE(next.has_value());
   clock_.advance(*next - clock_.steady_ns());
   log.tick();
-  log.hear("after\n");
+  log.write("after\n");
   const std::string text = file();
   EXPECT_TRUE(text.ends_with("Z after\n"));
   EXPECT_NE(text.find("No space left"), std::string::npos);
@@ -197,7 +197,7 @@ TEST_F(RankLogTest, AFolderThatIsNotThereLosesAll) {
   limits.path = "/nowhere/a";
   RankLog log(disk_, clock_, limits);
   for (int i = 0; i < 10; i++) {
-    log.hear("12345\n");
+    log.write("12345\n");
     clock_.advance(kSecond);
     log.tick();
   }
@@ -205,21 +205,21 @@ TEST_F(RankLogTest, AFolderThatIsNotThereLosesAll) {
   EXPECT_EQ(log.dropped(), 60u);
 }
 
-TEST(ParseLogLine, TellsItsThreeKinds) {
+TEST(ParseKernelLogLine, TellsItsThreeKinds) {
   const std::string text = kStart + "Z a b";
-  const auto line = parse_log_line(text);
+  const auto line = parse_rank_log_line(text);
   ASSERT_TRUE(line.has_value());
   EXPECT_EQ(line->time, kStart);
   EXPECT_EQ(line->text, "a b");
   EXPECT_FALSE(line->continues || line->own);
-  EXPECT_TRUE(parse_log_line(kStart + "+00:00 x")->continues);
-  EXPECT_TRUE(parse_log_line(kStart + "-00:00 x")->own);
-  EXPECT_TRUE(parse_log_line(kStart + "Z ").has_value());
+  EXPECT_TRUE(parse_rank_log_line(kStart + "+00:00 x")->continues);
+  EXPECT_TRUE(parse_rank_log_line(kStart + "-00:00 x")->own);
+  EXPECT_TRUE(parse_rank_log_line(kStart + "Z ").has_value());
   for (const std::string none : {"", " ", "x y", "Z x"}) {
-    EXPECT_FALSE(parse_log_line(none).has_value()) << none;
+    EXPECT_FALSE(parse_rank_log_line(none).has_value()) << none;
   }
-  EXPECT_FALSE(parse_log_line(kStart + " x").has_value());
-  EXPECT_FALSE(parse_log_line(kStart + "+01:00 x").has_value());
+  EXPECT_FALSE(parse_rank_log_line(kStart + " x").has_value());
+  EXPECT_FALSE(parse_rank_log_line(kStart + "+01:00 x").has_value());
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Shims and ranks as real processes: how ranks begin, what they are given, how they end, and that
-// nothing of them is left.
+// Shims and ranks as real processes: start, environment, exit, and that no process is left.
 #include "ops/shim/shim.h"
 
 #include <gtest/gtest.h>
@@ -16,14 +15,14 @@ constexpr uint32_t kNobody = 65534;
 
 TEST_F(ShimTest, ARankThatEndsWell) {
   const std::string dir = begin(script("echo out; echo err >&2; printf 'no newline'"));
-  const Exit exit = end_of(dir);
+  const ExitRecord exit = end_of(dir);
   EXPECT_TRUE(exited_with(exit, 0));
   EXPECT_EQ(printed(), "out\nerr\nno newline\n");
   EXPECT_EQ(exit.killed, 0u);
   EXPECT_EQ(exit.log_dropped, 0u);
   EXPECT_GT(exit.peak_memory.value_or(0), 0u);
   EXPECT_FALSE(exit.oom_killed.value_or(false));
-  const Running running = *state(dir).running;
+  const RunningRecord running = *state(dir).running;
   EXPECT_LE(running.began_ns, exit.ended_ns);
   EXPECT_LE(exit.ended_ns, exit.gone_ns);
   EXPECT_FALSE(running.no_cgroup.empty());
@@ -56,7 +55,7 @@ TEST_F(ShimTest, AFileThatIsNoProgram) {
 }
 
 TEST_F(ShimTest, AFolderThatIsNotThere) {
-  Launch launch = script("true");
+  LaunchSpec launch = script("true");
   launch.cwd = "/no/such/folder";
   EXPECT_TRUE(exited_with(run(launch), 127));
   EXPECT_EQ(printed(), "ff: /no/such/folder: No such file or directory\n");
@@ -75,7 +74,7 @@ TEST_F(ShimTest, ArgumentsAreKeptByteForByte) {
 }
 
 TEST_F(ShimTest, TheEnvironmentIsWhatWasGivenAndTheMarker) {
-  Launch launch = this->launch({"env"});
+  LaunchSpec launch = this->launch({"env"});
   launch.env = {"PATH=/usr/bin:/bin", "FF_ATTEMPT=old", "BYTES=\xff=\"'"};
   launch.marker = "FF_ATTEMPT=new";
   EXPECT_TRUE(exited_with(run(launch), 0));
@@ -83,7 +82,7 @@ TEST_F(ShimTest, TheEnvironmentIsWhatWasGivenAndTheMarker) {
 }
 
 TEST_F(ShimTest, ARankBeginsClean) {
-  Launch launch = script(
+  LaunchSpec launch = script(
       "umask; pwd; ls /proc/self/fd | tr '\\n' ' '; echo; readlink /proc/self/fd/0;"
       "cat /proc/self/oom_score_adj; grep -E '^Sig(Blk|Ign)' /proc/self/status");
   launch.cwd = "/usr";
@@ -97,7 +96,7 @@ TEST_F(ShimTest, ARankBeginsClean) {
 TEST_F(ShimTest, ItLeadsASessionOfItsOwn) {
   const std::string dir = begin(script("cat /proc/self/stat; sleep 1000"));
   until([&] { return !printed().empty(); });
-  const Running running = *state(dir).running;
+  const RunningRecord running = *state(dir).running;
   const std::string text = printed();
   const auto fields = split(std::string_view(text).substr(text.rfind(") ") + 2), ' ');
   EXPECT_EQ(fields[3], std::to_string(running.rank.pid));  // of the shell that runs cat
@@ -107,10 +106,10 @@ TEST_F(ShimTest, ItLeadsASessionOfItsOwn) {
 
 TEST_F(ShimTest, AnotherUserHasItsGroupsAndNoCapabilities) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root may become another user";
-  Launch launch = script(
+  LaunchSpec launch = script(
       "grep -E '^(Uid|Gid|Groups|Cap(Inh|Prm|Eff|Amb)|NoNewPrivs)' /proc/self/status;"
       "echo again > /dev/stdout; cat /proc/self/oom_score_adj");
-  launch.user = User{kNobody, kNobody, {44, 100}};
+  launch.user = RankUser{kNobody, kNobody, {44, 100}};
   EXPECT_TRUE(exited_with(run(launch), 0));
   EXPECT_EQ(printed(),
             "Uid:\t65534\t65534\t65534\t65534\nGid:\t65534\t65534\t65534\t65534\n"
@@ -120,33 +119,33 @@ TEST_F(ShimTest, AnotherUserHasItsGroupsAndNoCapabilities) {
 
 TEST_F(ShimTest, AFolderThatItsUserMayNotEnter) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root may become another user";
-  Launch launch = script("true");
-  launch.user = User{kNobody, kNobody};
+  LaunchSpec launch = script("true");
+  launch.user = RankUser{kNobody, kNobody};
   launch.cwd = dir_.path();
   EXPECT_TRUE(exited_with(run(launch), 127));
   EXPECT_EQ(printed(), "ff: " + dir_.path() + ": Permission denied\n");
 }
 
-// What is left behind. ----------------------------------------------------------------------------
+// Leftover processes. -----------------------------------------------------------------------------
 
 TEST_F(ShimTest, WhatHasLeftTwiceIsAskedToEnd) {
-  const Launch launch = script(
+  const LaunchSpec launch = script(
       "setsid sh -c 'setsid sh -c \"echo \\$\\$ > $DIR/pid; exec sleep 1000\" & exit' &\n"
       "until [ -s $DIR/pid ]; do sleep 0.01; done; exit 3");
   const std::string dir = begin(launch);
-  const Exit exit = end_of(dir);
+  const ExitRecord exit = end_of(dir);
   EXPECT_TRUE(exited_with(exit, 3));
   EXPECT_EQ(exit.killed, 0u);
   EXPECT_EQ(marked(launch), 0u);
 }
 
 TEST_F(ShimTest, WhatDoesNotEndWhenAskedIsKilled) {
-  const Launch launch = script(
+  const LaunchSpec launch = script(
       "setsid sh -c 'trap \"\" TERM; echo $$ > $DIR/pid; while :; do sleep 1000; done' &\n"
       "until [ -s $DIR/pid ]; do sleep 0.01; done; exit 3");
   const std::string dir = begin(launch);
   const ProcessId daemon = process_in("pid");
-  const Exit exit = end_of(dir);
+  const ExitRecord exit = end_of(dir);
   EXPECT_TRUE(exited_with(exit, 3));
   EXPECT_GE(exit.killed, 1u);
   EXPECT_NE(io::get(disk_, dir_ / "rank.log").find("left behind"), std::string::npos);
@@ -157,33 +156,33 @@ TEST_F(ShimTest, WhatDoesNotEndWhenAskedIsKilled) {
 // Orders. -----------------------------------------------------------------------------------------
 
 TEST_F(ShimTest, NotifyReachesTheFirstProcessOnlyAndOnce) {
-  Launch launch = script(
+  LaunchSpec launch = script(
       "sh -c 'trap \"touch $DIR/child\" USR1; while :; do sleep 0.01; done' &\n"
       "trap 'echo got it' USR1; echo begun; while :; do sleep 0.01; done");
   launch.stop_signal = SIGUSR1;
   const std::string dir = begin(launch);
   until([&] { return printed() == "begun\n"; });
-  ASSERT_TRUE(io::ok(give_order(disk_, dir, Order::notify)));
+  ASSERT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::notify)));
   until([&] { return printed() == "begun\ngot it\n"; });
-  ASSERT_TRUE(io::ok(give_order(disk_, dir, Order::notify)));
-  ASSERT_TRUE(io::ok(give_order(disk_, dir, Order::terminate)));
+  ASSERT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::notify)));
+  ASSERT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::terminate)));
   EXPECT_TRUE(killed_by(end_of(dir), SIGTERM));
   EXPECT_EQ(printed(), "begun\ngot it\n");
   EXPECT_FALSE(there("child"));
-  // Nobody is there to hear it, and that is well.
-  EXPECT_TRUE(io::ok(give_order(disk_, dir, Order::kill)));
+  // No process is left to signal, which is no error.
+  EXPECT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::kill)));
 }
 
 TEST_F(ShimTest, TerminateReachesAll) {
-  const Launch launch = script(
+  const LaunchSpec launch = script(
       "setsid sh -c 'trap \": >$DIR/child; exit\" TERM; touch $DIR/begun;"
       "while :; do sleep 0.01; done' &\n"
       "trap 'exit 5' TERM; until [ -e $DIR/begun ]; do sleep 0.01; done; echo begun;"
       "while :; do sleep 0.01; done");
   const std::string dir = begin(launch);
   until([&] { return printed() == "begun\n"; });
-  ASSERT_TRUE(io::ok(give_order(disk_, dir, Order::terminate)));
-  const Exit exit = end_of(dir);
+  ASSERT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::terminate)));
+  const ExitRecord exit = end_of(dir);
   EXPECT_TRUE(exited_with(exit, 5));
   EXPECT_TRUE(there("child"));
   EXPECT_EQ(exit.killed, 0u);
@@ -199,27 +198,27 @@ TEST_F(ShimTest, SigtermToTheShimIsTheSame) {
 TEST_F(ShimTest, OneThatIgnoresItIsKilled) {
   const std::string dir = begin(script("trap '' TERM; echo deaf; while :; do sleep 0.01; done"));
   until([&] { return printed() == "deaf\n"; });
-  ASSERT_TRUE(io::ok(give_order(disk_, dir, Order::terminate)));
-  EXPECT_EQ(state(dir).phase, Phase::running);
-  ASSERT_TRUE(io::ok(give_order(disk_, dir, Order::kill)));
+  ASSERT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::terminate)));
+  EXPECT_EQ(state(dir).phase, ShimPhase::running);
+  ASSERT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::kill)));
   EXPECT_TRUE(killed_by(end_of(dir), SIGKILL));
 }
 
 TEST_F(ShimTest, OneThatIsStoppedEndsToo) {
   const std::string dir = begin(script("echo a; kill -STOP $$; sleep 1000"));
   until([&] { return printed() == "a\n"; });
-  ASSERT_TRUE(io::ok(give_order(disk_, dir, Order::terminate)));
+  ASSERT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::terminate)));
   EXPECT_TRUE(killed_by(end_of(dir), SIGTERM));
 }
 
 TEST_F(ShimTest, ManyThatForkAreAllKilled) {
-  const Launch launch = script(
+  const LaunchSpec launch = script(
       "i=0; while [ $i -lt 50 ]; do setsid sh -c 'trap \"\" TERM; while :; do (:); done' &\n"
       "i=$((i + 1)); done; echo begun; wait");
   const std::string dir = begin(launch);
   until([&] { return printed() == "begun\n"; });
-  ASSERT_TRUE(io::ok(give_order(disk_, dir, Order::kill)));
-  const Exit exit = end_of(dir);
+  ASSERT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::kill)));
+  const ExitRecord exit = end_of(dir);
   EXPECT_TRUE(killed_by(exit, SIGKILL));
   EXPECT_GE(exit.killed, 50u);
   EXPECT_EQ(marked(launch), 0u);
@@ -227,11 +226,11 @@ TEST_F(ShimTest, ManyThatForkAreAllKilled) {
 
 TEST_F(ShimTest, KilledBeforeItHasBegun) {
   const std::string dir = prepare(script("touch $DIR/ran"));
-  ASSERT_TRUE(io::ok(give_order(disk_, dir, Order::kill)));
-  EXPECT_EQ(state(dir).phase, Phase::not_started);
+  ASSERT_TRUE(io::ok(send_order(disk_, dir, ShimOrder::kill)));
+  EXPECT_EQ(state(dir).phase, ShimPhase::not_started);
   start(dir);
-  const Exit exit = end_of(dir);
-  EXPECT_EQ(exit.ending, Ending::not_started);
+  const ExitRecord exit = end_of(dir);
+  EXPECT_EQ(exit.kind, ExitKind::not_started);
   EXPECT_FALSE(exit.why.empty());
   EXPECT_FALSE(there("ran"));
 }
@@ -240,8 +239,8 @@ TEST_F(ShimTest, ALaunchThatCannotBeRead) {
   const std::string dir = prepare(script("true"));
   ASSERT_TRUE(io::put(disk_, dir + "/" + kLaunchFile, "{\"ff_shim\": 1}").ok());
   start(dir);
-  const Exit exit = end_of(dir);
-  EXPECT_EQ(exit.ending, Ending::not_started);
+  const ExitRecord exit = end_of(dir);
+  EXPECT_EQ(exit.kind, ExitKind::not_started);
   EXPECT_NE(exit.why.find("argv"), std::string::npos);
 }
 
@@ -249,17 +248,17 @@ TEST_F(ShimTest, AProgramForTheShimThatIsNotThere) {
   const std::string dir = prepare(script("true"));
   EXPECT_EQ(io::code_of(start_shim({"/no/such/ff"}, dir)), Errc::not_found);
   EXPECT_EQ(io::code_of(start_shim({FF_SHIM_PROGRAM}, "relative")), Errc::usage);
-  EXPECT_EQ(state(dir).phase, Phase::not_started);
+  EXPECT_EQ(state(dir).phase, ShimPhase::not_started);
 }
 
 TEST_F(ShimTest, ASecondShimIsRefused) {
   const std::string dir = begin(script("echo run; until [ -e $DIR/go ]; do sleep 0.01; done"));
-  const Running first = running(dir);
+  const RunningRecord first = running(dir);
   std::string said;
   EXPECT_NE(run_program({FF_SHIM_PROGRAM, dir}, &said), 0);
   EXPECT_NE(said.find("another shim"), std::string::npos) << said;
   EXPECT_EQ(*state(dir).running, first);
-  EXPECT_EQ(state(dir).phase, Phase::running);
+  EXPECT_EQ(state(dir).phase, ShimPhase::running);
   touch("go");
   EXPECT_TRUE(exited_with(end_of(dir), 0));
   until([&] { return !is_alive(disk_, first.shim); });
@@ -271,7 +270,7 @@ TEST_F(ShimTest, ASecondShimIsRefused) {
 // Output. -----------------------------------------------------------------------------------------
 
 TEST_F(ShimTest, AllOutputIsKeptWhereThereIsRoom) {
-  Launch launch = script("seq 300000");
+  LaunchSpec launch = script("seq 300000");
   launch.log.file_bytes = kMiB;
   launch.log.files = 100;
   launch.log.rate = 0;
@@ -283,7 +282,7 @@ TEST_F(ShimTest, AllOutputIsKeptWhereThereIsRoom) {
     ASSERT_TRUE(io::ok(text));
     auto lines = lines_of(*text);
     std::ranges::reverse(lines);
-    for (const LogLine& line : lines) {
+    for (const RankLogLine& line : lines) {
       if (line.own) continue;  // where the file begins
       ASSERT_EQ(line.text, std::to_string(expected--)) << name;
     }
@@ -291,11 +290,11 @@ TEST_F(ShimTest, AllOutputIsKeptWhereThereIsRoom) {
 }
 
 TEST_F(ShimTest, FloodsAreBoundedOnDisk) {
-  Launch launch = script("yes 'a line that says very little' | head -c 100000000; exit 4");
+  LaunchSpec launch = script("yes 'a line that says very little' | head -c 100000000; exit 4");
   launch.log.file_bytes = 256 * kKiB;
   launch.log.files = 3;
   launch.log.burst = kMiB;
-  const Exit exit = run(launch);
+  const ExitRecord exit = run(launch);
   EXPECT_TRUE(exited_with(exit, 4));
   EXPECT_GT(exit.log_dropped, 0u);
   uint64_t bytes = 0;
@@ -314,7 +313,7 @@ TEST_F(ShimTest, AFullDiskDoesNotHoldARankUp) {
   const std::string full = mount_small();
   if (full.empty()) GTEST_SKIP() << "no file system can be mounted here";
   ASSERT_TRUE(io::put(disk_, full + "/ballast", std::string(512 * kKiB, 'x')).ok());
-  Launch launch = script(
+  LaunchSpec launch = script(
       "yes 'a line that says very little' | head -c 4000000; touch $DIR/flooded;"
       "until [ -e $DIR/stop ]; do echo after; sleep 0.05; done");
   launch.log = {.path = full + "/rank.log", .file_bytes = 64 * kMiB, .rate = 0};
@@ -324,7 +323,7 @@ TEST_F(ShimTest, AFullDiskDoesNotHoldARankUp) {
   const auto log = [&] { return io::read_file(disk_, full + "/rank.log", kMiB).value(); };
   until([&] { return log().ends_with("Z after\n"); });
   touch("stop");
-  const Exit exit = end_of(dir);
+  const ExitRecord exit = end_of(dir);
   EXPECT_TRUE(exited_with(exit, 0));
   EXPECT_GT(exit.log_dropped, 0u);
   EXPECT_NE(log().find("No space left on device"), std::string::npos);
@@ -339,7 +338,7 @@ TEST_F(ShimTest, AnExitWaitsForSpace) {
   start(dir);
   const ProcessId rank = running(dir).rank;
   until([&] { return !is_alive(disk_, rank); });
-  EXPECT_EQ(state(dir).phase, Phase::running);
+  EXPECT_EQ(state(dir).phase, ShimPhase::running);
   EXPECT_TRUE(disk_.remove(full + "/fill").ok());
   EXPECT_TRUE(exited_with(end_of(dir), 6));
 }
@@ -353,8 +352,8 @@ class CgroupTest : public ShimTest {
     if (path_.empty()) return;
     EXPECT_TRUE(io::ok(disk_.remove_dir(io::parent(path_))));
   }
-  // A rank in a group of its own; its parent is removed at the end.
-  std::string begin_in_group(Launch launch) {
+  // A rank in its own cgroup; the parent is removed at the end.
+  std::string begin_in_group(LaunchSpec launch) {
     launch.cgroup = "ff_test_" + std::to_string(::getpid());
     const std::string dir = begin(launch);
     path_ = running(dir).cgroup;
@@ -364,11 +363,11 @@ class CgroupTest : public ShimTest {
 };
 
 TEST_F(CgroupTest, WhoTakesTooMuchMemoryIsKilled) {
-  Launch launch = this->launch({FF_SHIM_PROGRAM, "eat", "256"});
+  LaunchSpec launch = this->launch({FF_SHIM_PROGRAM, "eat", "256"});
   launch.memory_limit = 64 * kMiB;
   const std::string dir = begin_in_group(launch);
-  const Running running = *state(dir).running;
-  const Exit exit = end_of(dir);
+  const RunningRecord running = *state(dir).running;
+  const ExitRecord exit = end_of(dir);
   if (running.cgroup.empty()) GTEST_SKIP() << "no cgroup: " << running.no_cgroup;
   EXPECT_TRUE(killed_by(exit, SIGKILL));
   EXPECT_EQ(exit.oom_killed, true);
@@ -379,10 +378,10 @@ TEST_F(CgroupTest, WhoTakesTooMuchMemoryIsKilled) {
 }
 
 TEST_F(CgroupTest, WhoDoesNotIsLeftAlone) {
-  Launch launch = this->launch({FF_SHIM_PROGRAM, "eat", "16"});
+  LaunchSpec launch = this->launch({FF_SHIM_PROGRAM, "eat", "16"});
   launch.memory_limit = 64 * kMiB;
   const std::string dir = begin_in_group(launch);
-  const Exit exit = end_of(dir);
+  const ExitRecord exit = end_of(dir);
   if (path_.empty()) GTEST_SKIP() << "no cgroup: " << state(dir).running->no_cgroup;
   EXPECT_TRUE(exited_with(exit, 0));
   EXPECT_EQ(exit.oom_killed, false);
@@ -396,8 +395,8 @@ TEST_F(CgroupTest, SurvivorsWithoutTheMarkerAreFoundThere) {
   if (path_.empty()) GTEST_SKIP() << "no cgroup: " << running(dir).no_cgroup;
   const ProcessId survivor = process_in("pid");
   ASSERT_TRUE(send_signal(disk_, running(dir).shim, SIGKILL));
-  until_phase(dir, Phase::lost);
-  ASSERT_TRUE(io::ok(kill_lost(disk_, clock_, dir)));
+  until_phase(dir, ShimPhase::lost);
+  ASSERT_TRUE(io::ok(kill_lost_rank(disk_, clock_, dir)));
   EXPECT_FALSE(is_alive(disk_, survivor));
   until([&] { return io::code_of(disk_.info(path_)) == Errc::not_found; });
 }

@@ -1,5 +1,5 @@
-// Real shims in folders of a test's own, with shells as ranks. Whatever the test has left running
-// is killed at its end, by the shims themselves or in their place.
+// Real shims in temporary folders, with shell scripts as ranks. Processes that a test leaves behind
+// are killed at its end, by the shims or in their place.
 #pragma once
 
 #include <fcntl.h>
@@ -36,35 +36,36 @@ class ShimTest : public testing::Test {
  protected:
   void TearDown() override {
     for (const std::string& dir : dirs_) {
-      (void)give_order(disk_, dir, Order::kill);
+      (void)send_order(disk_, dir, ShimOrder::kill);
       until([&] {
         const auto state = read_state(disk_, dir);
-        if (state && state->phase == Phase::lost) return kill_lost(disk_, clock_, dir).ok();
-        return !state || state->phase != Phase::running;
+        if (state && state->phase == ShimPhase::lost)
+          return kill_lost_rank(disk_, clock_, dir).ok();
+        return !state || state->phase != ShimPhase::running;
       });
     }
     if (!mounted_.empty()) ::umount2(mounted_.c_str(), MNT_DETACH);
   }
 
-  Launch launch(Words argv) const {
+  LaunchSpec launch(Words argv) const {
     static std::atomic<int> number = 0;
-    Launch launch;
+    LaunchSpec launch;
     launch.argv = std::move(argv);
     launch.env = {"PATH=/usr/local/bin:/usr/bin:/bin", "DIR=" + dir_.path()};
     launch.log.path = dir_ / "rank.log";
     launch.marker = fmt::format("FF_ATTEMPT=test.{}.{}", ::getpid(), number++);
     return launch;
   }
-  Launch script(const std::string& text) const { return launch({"/bin/sh", "-c", text}); }
+  LaunchSpec script(const std::string& text) const { return launch({"/bin/sh", "-c", text}); }
 
-  // A shim's folder with its launch.json.
-  std::string prepare(const Launch& launch, const std::string& name = "shim") {
+  // The folder of a shim, with its launch.json.
+  std::string prepare(const LaunchSpec& launch, const std::string& name = "shim") {
     const std::string dir = dir_ / name;
     EXPECT_TRUE(io::ok(disk_.make_dir(dir, 0700)));
     EXPECT_TRUE(io::ok(io::put(disk_, dir + "/" + kLaunchFile, to_json(launch))));
     return dir;
   }
-  std::string begin(const Launch& launch, const std::string& name = "shim") {
+  std::string begin(const LaunchSpec& launch, const std::string& name = "shim") {
     const std::string dir = prepare(launch, name);
     start(dir);
     return dir;
@@ -79,30 +80,30 @@ class ShimTest : public testing::Test {
     while (!condition() && clock_.steady_ns() < end_ns) clock_.sleep_ns(kLookAgainNs);
     ASSERT_TRUE(condition());
   }
-  State state(const std::string& dir) {
+  ShimState state(const std::string& dir) {
     const auto state = read_state(disk_, dir);
     EXPECT_TRUE(io::ok(state));
-    return state ? *state : State();
+    return state ? *state : ShimState();
   }
-  void until_phase(const std::string& dir, Phase phase) {
+  void until_phase(const std::string& dir, ShimPhase phase) {
     until([&] { return state(dir).phase == phase; });
   }
-  Exit end_of(const std::string& dir) {
-    until_phase(dir, Phase::exited);
-    return state(dir).exit.value_or(Exit());
+  ExitRecord end_of(const std::string& dir) {
+    until_phase(dir, ShimPhase::exited);
+    return state(dir).exit.value_or(ExitRecord());
   }
-  Running running(const std::string& dir) {
+  RunningRecord running(const std::string& dir) {
     until([&] { return state(dir).running.has_value(); });
-    return state(dir).running.value_or(Running());
+    return state(dir).running.value_or(RunningRecord());
   }
-  Exit run(const Launch& launch) { return end_of(begin(launch)); }
+  ExitRecord run(const LaunchSpec& launch) { return end_of(begin(launch)); }
 
-  // What the rank has printed, as far as the log's newest file has it.
+  // The output of the rank, from the newest log file.
   std::string printed() {
     std::string text;
     const auto log = io::read_file(disk_, dir_ / "rank.log", kMiB);
     if (!log) return text;  // not yet
-    for (const LogLine& line : lines_of(log->substr(0, log->rfind('\n') + 1))) {
+    for (const RankLogLine& line : lines_of(log->substr(0, log->rfind('\n') + 1))) {
       if (line.own) continue;
       if (line.continues && text.ends_with('\n')) text.pop_back();
       text += line.text;
@@ -110,14 +111,14 @@ class ShimTest : public testing::Test {
     }
     return text;
   }
-  // All lines, each of which must be one.
-  static std::vector<LogLine> lines_of(const std::string& text) {
-    static std::vector<std::string> kept;  // what the views look at
+  // All lines, each of which must parse.
+  static std::vector<RankLogLine> lines_of(const std::string& text) {
+    static std::vector<std::string> kept;  // backs the views
     kept.push_back(text);
-    std::vector<LogLine> lines;
+    std::vector<RankLogLine> lines;
     for (const std::string_view line : split(kept.back(), '\n')) {
       if (line.empty()) continue;
-      const auto read = parse_log_line(line);
+      const auto read = parse_rank_log_line(line);
       EXPECT_TRUE(read.has_value()) << line;
       if (read) lines.push_back(*read);
     }
@@ -125,7 +126,7 @@ class ShimTest : public testing::Test {
   }
   bool there(const std::string& name) { return io::exists(disk_, dir_ / name).value(); }
   void touch(const std::string& name) { EXPECT_TRUE(io::ok(io::put(disk_, dir_ / name, ""))); }
-  // A process's number in a file, once it is there.
+  // The pid in a file, once the file exists.
   ProcessId process_in(const std::string& name) {
     until([&] { return io::get(disk_, dir_ / name).ends_with('\n'); });
     const std::string text = io::get(disk_, dir_ / name);
@@ -133,7 +134,7 @@ class ShimTest : public testing::Test {
     const auto found = find_process(disk_, static_cast<pid_t>(pid.value_or(0)));
     return found ? found->id : ProcessId();
   }
-  // How a program ends, and what it says on standard error.
+  // The exit status of a program, and its standard error.
   int run_program(const Words& words, std::string* said = nullptr) {
     const std::string file = dir_ / "said";
     std::vector<char*> argv;
@@ -151,20 +152,20 @@ class ShimTest : public testing::Test {
     if (said != nullptr) *said = io::get(disk_, file);
     return status;
   }
-  // A file system of 1 MiB; empty: none can be mounted here.
+  // A file system of 1 MiB; empty: mounting is not possible here.
   std::string mount_small() {
     const std::string small = dir_ / "small";
     EXPECT_TRUE(io::ok(disk_.make_dir(small, 0700)));
     if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=1m") == 0) mounted_ = small;
     return mounted_;
   }
-  // Whoever has the marker still.
-  size_t marked(const Launch& launch) {
+  // Processes that still have the marker.
+  size_t marked(const LaunchSpec& launch) {
     size_t count = 0;
     const auto all = all_processes(disk_);
     EXPECT_TRUE(io::ok(all));
     for (const ProcessInfo& one : *all) {
-      if (!one.ended && has_variable(disk_, one.id.pid, launch.marker)) count++;
+      if (!one.is_zombie && has_variable(disk_, one.id.pid, launch.marker)) count++;
     }
     return count;
   }
@@ -176,11 +177,12 @@ class ShimTest : public testing::Test {
   std::string mounted_;
 };
 
-inline bool exited_with(const Exit& exit, int code) {
-  return exit.ending == Ending::ended && WIFEXITED(exit.status) && WEXITSTATUS(exit.status) == code;
+inline bool exited_with(const ExitRecord& exit, int code) {
+  return exit.kind == ExitKind::exited && WIFEXITED(exit.status) &&
+         WEXITSTATUS(exit.status) == code;
 }
-inline bool killed_by(const Exit& exit, int number) {
-  return exit.ending == Ending::ended && WIFSIGNALED(exit.status) &&
+inline bool killed_by(const ExitRecord& exit, int number) {
+  return exit.kind == ExitKind::exited && WIFSIGNALED(exit.status) &&
          WTERMSIG(exit.status) == number;
 }
 

@@ -22,7 +22,7 @@ namespace {
 std::vector<const Check*> readers() {
   std::vector<const Check*> found;
   for (const Check& check : all_checks()) {
-    if (check.cost == Cost::reads) found.push_back(&check);
+    if (check.cost == CheckCost::reads) found.push_back(&check);
   }
   return found;
 }
@@ -31,15 +31,15 @@ size_t passes(const std::vector<Finding>& findings) {
   return static_cast<size_t>(std::ranges::count(findings, Verdict::pass, &Finding::verdict));
 }
 
-// Whether what was taken away shows: something is not well, or less is.
+// Whether the missing input shows: some finding is bad, or fewer pass.
 bool shows(size_t passed, const std::vector<Finding>& now) {
   const bool told = std::ranges::any_of(
       now, [](const Finding& one) { return one.verdict > Verdict::pass && !one.hint.empty(); });
   return told || passes(now) < passed;
 }
 
-// What may be missing without a word, by check, and the names of files and folders, or the ends of
-// paths. All else that is read has to be missed.
+// Input that may be missing silently, by check: names of files and folders, or path suffixes. All
+// other input must be missed.
 struct Harmless {
   const char* check;
   std::vector<std::string_view> names;
@@ -63,7 +63,7 @@ const std::vector<Harmless> kHarmless = {
     {"host.processes", {"stat", "status"}, "a process may end at any time"},
     {"storage.disks", {"model", "serial", "wwid"}, "names of a disk"},
     {"storage.disks", {"removable"}, "then it counts as fixed"},
-    // It asks those who read parts, and keeps what names them.
+    // It uses the readers of other checks, and keeps the names of parts.
     {"host.inventory",
      {"numa_node", "max_link_*", "current_link_*", "aer_dev_*", "phys_state"},
      "no part"},
@@ -96,7 +96,7 @@ class BlindTest : public testing::TestWithParam<const char*> {
     }
   }
 
-  // What a check reads of the machine.
+  // The files that a check reads.
   std::pair<std::set<std::string>, std::set<std::string>> input(const Check& check) {
     machine_.watched.files_read.clear();
     machine_.watched.folders_read.clear();
@@ -105,14 +105,14 @@ class BlindTest : public testing::TestWithParam<const char*> {
   }
 
   void expect_shown(const Check& check, size_t passed, const std::string& path, const char* how) {
-    // Ports of switches and other devices are not judged; their configuration and counters are.
+    // Switch ports and other devices have no findings; their configuration and counters do.
     const bool of_other = others_.contains(io::parent(path)) && !path.ends_with("/config");
     if (passed == 0 || of_other || is_harmless(check.name, path)) return;
     EXPECT_TRUE(shows(passed, machine_.run(check)))
         << check.name << " passes without " << path << ", " << how;
   }
 
-  // Those of `paths` whose turn it is (base/point_step.h).
+  // The selected `paths` (base/point_step.h).
   std::vector<std::string> some(const std::set<std::string>& paths) {
     std::vector<std::string> taken;
     for (const std::string& path : paths) {
@@ -126,7 +126,7 @@ class BlindTest : public testing::TestWithParam<const char*> {
   uint64_t turn_ = 0;
 };
 
-// Of what a machine on which tests run tells, not the recorded one, nothing is known here.
+// Input from the machine that runs the test, not the recorded one, is unknown here.
 TEST_P(BlindTest, SoundMachinesPass) {
   for (const Check* const check : readers()) {
     for (const Finding& one : machine_.run(*check)) {
@@ -168,7 +168,7 @@ TEST_P(BlindTest, GarbledFilesAreMissed) {
   }
 }
 
-// As an ordinary user meets them.
+// As for an unprivileged user.
 TEST_P(BlindTest, RefusedFilesAndFoldersAreMissed) {
   for (const Check* const check : readers()) {
     const size_t passed = passes(machine_.run(*check));
@@ -186,7 +186,7 @@ TEST_P(BlindTest, RefusedFilesAndFoldersAreMissed) {
 INSTANTIATE_TEST_SUITE_P(Of, BlindTest, testing::Values("pcie8", "dgx"),
                          [](const auto& of) { return std::string(of.param); });
 
-// A machine that shows nothing: whether it was adopted or not, and as what.
+// A machine without any input: adopted or not.
 TEST(Blind, AnEmptyMachinePassesNothing) {
   Machine empty("");
   const auto try_all = [&](const char* what) {

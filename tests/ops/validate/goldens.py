@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # The CRC32C of what each kernel of `ff validate` makes, by plain arithmetic: the goldens of
-# core/ops/validate/kernels.cc, from code that shares nothing with it.
+# core/ops/validate/compute_kernels.cc, from code that shares nothing with it.
 import hashlib
 import struct
 

@@ -1,5 +1,5 @@
-// GPUs as NVML tells of them: the real program that asks (ff-gpu), on a library that plays sick
-// GPUs (fake_nvml.c), judged beside a list of those on PCI.
+// GPU checks: the real ff-gpu program with a library that simulates faulty GPUs (fake_nvml.c),
+// compared with a list of GPUs on PCI.
 #include "ops/validate/gpu.h"
 
 #include <elf.h>
@@ -30,7 +30,7 @@ constexpr std::array kBuses = {"1b", "36", "51", "6c", "87", "a2", "bd", "d8"};
 std::string address(size_t gpu) { return fmt::format("0000:{}:00.0", kBuses[gpu]); }
 std::string part(size_t gpu) { return address(gpu) + kA100; }
 
-// Variables of this process and its children, put back at the end.
+// Environment variables of this process and its children, restored at the end.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {
@@ -46,7 +46,7 @@ class Variable {
   std::optional<std::string> was_;
 };
 
-// A node whose PCI is a recorded tree, and whose NVML is the fake one.
+// A node with PCI devices from a recorded tree and the fake NVML.
 class Gpu : public testing::Test {
  protected:
   void SetUp() override {
@@ -63,7 +63,7 @@ class Gpu : public testing::Test {
     std::ofstream(folder + "/device") << "0x20b2\n";
   }
 
-  Context context() {
+  CheckContext context() {
     return {.tree = tree_,
             .clock = clock_,
             .rng = rng_,
@@ -78,17 +78,19 @@ class Gpu : public testing::Test {
             .report = [this](Finding finding) { findings_.push_back(std::move(finding)); }};
   }
 
-  Result<Said> ask(const std::string& scenario, int64_t within_ns = 10 * kSecond,
-                   const char* library = FF_FAKE_NVML_NEW) {
+  Result<ProgramOutput> ask(const std::string& scenario, int64_t within_ns = 10 * kSecond,
+                            const char* library = FF_FAKE_NVML_NEW) {
     const Variable path("LD_LIBRARY_PATH", library);
     const Variable which("FF_FAKE_NVML", scenario);
-    return ask_nvml(context(), within_ns);
+    return query_nvml(context(), within_ns);
   }
 
-  void judge(const Result<Said>& said) { judge_gpus(context(), nvidia_gpus(tree_), said); }
-  void judge_text(std::string output) { judge(Said{.output = std::move(output)}); }
+  void judge(const Result<ProgramOutput>& said) {
+    report_gpus(context(), nvidia_gpus(tree_), said);
+  }
+  void judge_text(std::string output) { judge(ProgramOutput{.output = std::move(output)}); }
 
-  // The only one of this name and part.
+  // The only finding of this name and part.
   Finding found(const std::string& name, const std::string& of = "") {
     Finding one{.name = "none"};
     size_t count = 0;
@@ -104,7 +106,7 @@ class Gpu : public testing::Test {
     return found(name, of).verdict;
   }
 
-  // Those that are not well, as "NAME of PART", in the order of the report.
+  // The bad findings, as "NAME of PART", in the order of the report.
   std::vector<std::string> not_passed() const {
     std::vector<std::string> all;
     for (const Finding& finding : findings_) {
@@ -116,7 +118,7 @@ class Gpu : public testing::Test {
 
   io::TempDir dir_;
   io::SystemDisk disk_;
-  Tree tree_{disk_, dir_ / "tree"};
+  SystemTree tree_{disk_, dir_ / "tree"};
   SystemClock clock_;
   SeededRng rng_{1};
   std::optional<Inventory> inventory_;
@@ -150,7 +152,7 @@ TEST_F(Gpu, HealthyOnesPassEveryCheck) {
 TEST_F(Gpu, TheSameThroughAFile) {
   const Variable path("LD_LIBRARY_PATH", FF_FAKE_NVML_NEW);
   const Variable which("FF_FAKE_NVML", "healthy");
-  const auto said = ask_nvml_from_file(context(), 10 * kSecond);
+  const auto said = query_nvml_from_file(context(), 10 * kSecond);
   ASSERT_TRUE(said) << said.error().message;
   judge(said);
   EXPECT_EQ(not_passed(), Names{});
@@ -189,7 +191,7 @@ TEST_F(Gpu, RemappedRows) {
   EXPECT_EQ(not_passed(), (Names{"gpu.remap of " + part(1), "gpu.remap of " + part(2)}));
   EXPECT_EQ(verdict("gpu.remap", part(1)), Verdict::degraded);  // pending
   EXPECT_EQ(verdict("gpu.remap", part(2)), Verdict::fail);
-  EXPECT_EQ(found("gpu.remap", part(3)).found, "no pages retired");  // it knows of no rows
+  EXPECT_EQ(found("gpu.remap", part(3)).found, "no pages retired");  // it has no row remapping
   EXPECT_EQ(found("gpu.remap", part(4)).found,
             "3 rows remapped, 1 of them for uncorrected errors (they serve as well as before)");
 }
@@ -225,10 +227,10 @@ TEST_F(Gpu, NvLinks) {
 
 TEST_F(Gpu, LinksThatNoGpuUsesAreNoFault) {
   GpuFacts bridged{.links = {{.number = 0, .active = true}, {.number = 1, .active = false}}};
-  judge_gpu(context(), "with a bridge", bridged, 1);
+  report_gpu_state(context(), "with a bridge", bridged, 1);
   EXPECT_EQ(verdict("gpu.nvlink", "with a bridge"), Verdict::pass);
   bridged.links[0].active = false;
-  judge_gpu(context(), "alone", bridged, 0);
+  report_gpu_state(context(), "alone", bridged, 0);
   EXPECT_EQ(std::ranges::count(findings_, std::string("gpu.nvlink"), &Finding::name), 1);
 }
 
@@ -250,7 +252,8 @@ TEST_F(Gpu, ALostOneFailsAndTheOthersAreRead) {
   const Finding lost = found("gpu.health", part(3));
   EXPECT_EQ(lost.verdict, Verdict::fail);
   EXPECT_EQ(lost.found, "nvmlDeviceGetTemperature: GPU is lost");
-  EXPECT_EQ(std::ranges::count(findings_, part(3), &Finding::part), 1);  // it was asked no more
+  EXPECT_EQ(std::ranges::count(findings_, part(3), &Finding::part),
+            1);  // it was not queried any more
   EXPECT_TRUE(says(lost.hint, "Xid 79"));
   EXPECT_EQ(verdict("gpu.ecc", part(7)), Verdict::pass);
 }
@@ -332,7 +335,7 @@ TEST_F(Gpu, WithoutDriverOrLibraryItCouldNotRun) {
   EXPECT_EQ(verdict("gpu.health"), Verdict::could_not_run);
   EXPECT_TRUE(says(found("gpu.health").found, "Driver Not Loaded"));
   findings_.clear();
-  // The loader looks into the machine's folders, too: what it says is put here.
+  // The loader searches system folders, too: record its result.
   judge_text(R"({"event":"error","call":"dlopen","code":0,"text":"libnvidia-ml.so.1: no file"})");
   EXPECT_EQ(verdict("gpu.health"), Verdict::could_not_run);
   EXPECT_EQ(found("gpu.health").found,
@@ -360,21 +363,21 @@ TEST_F(Gpu, NamesDoNotBreakLines) {
   EXPECT_EQ(verdict("gpu.ecc", odd), Verdict::pass);
 }
 
-// What is said. -----------------------------------------------------------------------------------
+// The output. -------------------------------------------------------------------------------------
 
 TEST_F(Gpu, AProgramThatCannotRunIsNoPass) {
   judge(fail(Errc::refused, "/proc/self/fd/5: Permission denied"));
   EXPECT_EQ(verdict("gpu.health"), Verdict::could_not_run);
   EXPECT_TRUE(says(found("gpu.health").found, "Permission denied"));
   findings_.clear();
-  judge(Said{.status = 1 << 8});  // of a loader that finds its libc too old
+  judge(ProgramOutput{.status = 1 << 8});  // of a loader whose libc is too old
   EXPECT_EQ(verdict("gpu.health"), Verdict::could_not_run);
   findings_.clear();
   judge_text("");
   EXPECT_EQ(verdict("gpu.health"), Verdict::could_not_run);
 }
 
-// Half of a line, lines twice, things of the wrong kind: some finding, none of them wrong.
+// Truncated and duplicate lines, wrong types: some finding, and no wrong one.
 TEST_F(Gpu, OddLinesAreLeftOut) {
   const auto said = ask("healthy");
   ASSERT_TRUE(said);
@@ -398,7 +401,7 @@ TEST_F(Gpu, OddLinesAreLeftOut) {
   }
 }
 
-// What flips of bits make of it: whatever is reported, it does not crash.
+// Flipped bits: whatever is reported, it must not crash.
 TEST_F(Gpu, DamagedLinesDoNoHarm) {
   const auto said = ask("healthy");
   ASSERT_TRUE(said);
@@ -415,7 +418,7 @@ TEST_F(Gpu, DamagedLinesDoNoHarm) {
 }
 
 TEST(GpuFacts, AddressesAreTheKernels) {
-  const NvmlTold told = parse_nvml(
+  const NvmlReport told = parse_nvml(
       "{\"event\":\"at\",\"gpu\":0,\"pci\":\"00000000:1B:00.0\"}\n"
       "{\"event\":\"at\",\"gpu\":1,\"pci\":\"0000:1B:00.0\"}\n"
       "{\"event\":\"at\",\"gpu\":2,\"pci\":\"00010002:AF:00.0\"}\n");
@@ -431,7 +434,7 @@ TEST_F(Gpu, OnlyNvidiasAreAsked) {
   const auto gpus = nvidia_gpus(tree_);
   ASSERT_EQ(gpus.size(), 8u);
   EXPECT_EQ(gpus[0].address, address(0));
-  const Inventory all = take_inventory(tree_);
+  const Inventory all = collect_inventory(tree_);
   EXPECT_EQ(all.at("gpu " + address(7)), "10de:20b2");
   EXPECT_FALSE(all.contains("gpu 0000:02:00.0"));
 }
@@ -444,12 +447,12 @@ TEST_F(Gpu, ARecordedTreeTellsNothingOfNvml) {
 
 TEST_F(Gpu, ANodeThatHasNone) {
   const std::string devices = dir_ / "tree/sys/bus/pci/devices";
-  inventory_ = take_inventory(tree_);
+  inventory_ = collect_inventory(tree_);
   std::filesystem::remove_all(devices);
   check_gpu_health(context());
-  EXPECT_EQ(verdict("gpu.health"), Verdict::fail);  // it had some when it was adopted
+  EXPECT_EQ(verdict("gpu.health"), Verdict::fail);  // it had GPUs when it was adopted
   findings_.clear();
-  inventory_ = take_inventory(tree_);
+  inventory_ = collect_inventory(tree_);
   check_gpu_health(context());
   EXPECT_EQ(verdict("gpu.health"), Verdict::skipped);
   findings_.clear();
@@ -459,7 +462,7 @@ TEST_F(Gpu, ANodeThatHasNone) {
 }
 
 TEST_F(Gpu, OneThatLeftPciFailsByInventory) {
-  inventory_ = take_inventory(tree_);
+  inventory_ = collect_inventory(tree_);
   std::filesystem::remove_all(dir_ / ("tree/sys/bus/pci/devices/" + address(4)));
   check_host_inventory(context());
   EXPECT_EQ(verdict("host.inventory", "gpu " + address(4)), Verdict::fail);
@@ -473,10 +476,10 @@ TEST_F(Gpu, WhatMayNotBeRunIsRefused) {
   std::filesystem::permissions(path, std::filesystem::perms::owner_read);
   const auto said = run_program(path, {}, clock_, kSecond, 1000);
   ASSERT_FALSE(said);
-  EXPECT_EQ(said.error().code, Errc::refused);  // what makes ask_nvml() take a file
+  EXPECT_EQ(said.error().code, Errc::refused);  // makes query_nvml() use a file
 }
 
-// One that lets go of a device may hang long after its last word.
+// A program that closes a device may hang long after its last output.
 TEST_F(Gpu, AProgramThatClosesItsOutputMayHangYet) {
   const auto said = run_program("/bin/sh", {"-c", "echo last; exec >&-; kill -STOP $$"}, clock_,
                                 kSecond / 5, 1000);

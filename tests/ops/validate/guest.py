@@ -150,7 +150,7 @@ def broken(guest):
     guest.monitor("qom-set /machine/peripheral/nvme0 smart_critical_warning 4")
     checks, code = guest.validate("storage.health")
     assert code == 3
-    expect(one(checks, "storage.health", "nvme0"), "fail", "not reliable any more")
+    expect(one(checks, "storage.health", "nvme0"), "fail", "no longer reliable")
 
     guest.run(f"dd if=/dev/sda of=/dev/null bs=512 count=1 iflag=direct skip={BAD_SECTOR}")
     checks, code = guest.validate("log")

@@ -1,5 +1,4 @@
-// What a node was like before: runs written down and read back, what a value is held against, and
-// when it has drifted.
+// The history of a node: stored runs, baselines, and drift.
 #include "ops/validate/history.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +30,7 @@ class HistoryTest : public testing::Test {
     at_ += kSecond;
     const auto done = history_.add({.wall_ns = at_,
                                     .boot = boot,
-                                    .level = Level::weekly,
+                                    .level = RunLevel::weekly,
                                     .verdict = one.verdict,
                                     .seconds = 9},
                                    {one});
@@ -52,7 +51,7 @@ TEST_F(HistoryTest, ARunIsReadBackAsItWas) {
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].wall_ns, kStart + kSecond);
   EXPECT_EQ(runs[0].boot, "b1");
-  EXPECT_EQ(runs[0].level, Level::weekly);
+  EXPECT_EQ(runs[0].level, RunLevel::weekly);
   EXPECT_EQ(runs[0].verdict, Verdict::degraded);
   EXPECT_EQ(runs[0].seconds, 9);
   const auto found = again.findings(runs[0].id).value();
@@ -147,14 +146,14 @@ TEST(Drift, IsToldWithWhatWasExpected) {
   Finding finding{.name = "a.b", .verdict = Verdict::pass, .found = "50 B/s", .value = 50};
   finding.unit = "B/s";
   finding.better = Better::higher;
-  hold_against(finding, {100, 100, 100, 100, 100, 100});
+  compare_with_baseline(finding, {100, 100, 100, 100, 100, 100});
   EXPECT_EQ(finding.verdict, Verdict::degraded);
   EXPECT_NE(finding.found.find("-50 % of its median"), std::string::npos) << finding.found;
   EXPECT_NE(finding.expected.find("at least"), std::string::npos);
   EXPECT_EQ(finding.source, "the last 6 runs of this node");
   EXPECT_NE(finding.hint, "");
   Finding failed{.name = "a.b", .verdict = Verdict::fail, .value = 50, .better = Better::higher};
-  hold_against(failed, {100, 100, 100, 100, 100});
+  compare_with_baseline(failed, {100, 100, 100, 100, 100});
   EXPECT_EQ(failed.verdict, Verdict::fail) << "no better than it was";
 }
 

@@ -1,5 +1,5 @@
-// The machine apart from its devices: processors, memory, the kernel and its processes, on recorded
-// machines that are sound, and with a part broken.
+// Host checks: processors, memory, kernel and processes, on recorded machines, intact and with one
+// broken part.
 #include "ops/validate/host.h"
 
 #include <gtest/gtest.h>
@@ -45,84 +45,86 @@ TEST_F(HostTest, ProcessorsOfANode) {
   EXPECT_FALSE(facts.counts_throttling);
   EXPECT_TRUE(facts.has_cpufreq);
   EXPECT_TRUE(cpu_facts(dgx_.tree).counts_throttling);
-  EXPECT_TRUE(is_told(only(pcie8_, "host.cpu"), Verdict::pass, "64 of 64 cores online, 2 sockets"));
+  EXPECT_TRUE(
+      is_finding(only(pcie8_, "host.cpu"), Verdict::pass, "64 of 64 cores online, 2 sockets"));
 }
 
 TEST_F(HostTest, CoresThatAreOfflineAreDegradedUnlessAdopted) {
-  EXPECT_TRUE(is_told(only(dgx_, "host.cpu"), Verdict::pass, "112 of 224 cores online"));
+  EXPECT_TRUE(is_finding(only(dgx_, "host.cpu"), Verdict::pass, "112 of 224 cores online"));
   dgx_.inventory.reset();
   const Finding off = only(dgx_, "host.cpu");
-  EXPECT_TRUE(is_told(off, Verdict::degraded, "offline: 112-223"));
+  EXPECT_TRUE(is_finding(off, Verdict::degraded, "offline: 112-223"));
   EXPECT_NE(off.hint.find("adopt"), std::string::npos);
   pcie8_.patch(kCpus + "/online = 0-6,8-30,32-63\n");
-  EXPECT_TRUE(is_told(only(pcie8_, "host.cpu"), Verdict::degraded, "offline: 7, 31"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.cpu"), Verdict::degraded, "offline: 7, 31"));
 }
 
 TEST_F(HostTest, MixedModelsAndMicrocodeAreDegraded) {
   pcie8_.patch("/proc/cpuinfo +=\n    processor	: 64\n    microcode	: 0xa0011ce\n");
   EXPECT_TRUE(
-      is_told(only(pcie8_, "host.cpu"), Verdict::degraded, "microcode 0xa0011ce, 0xa0011d1"));
+      is_finding(only(pcie8_, "host.cpu"), Verdict::degraded, "microcode 0xa0011ce, 0xa0011d1"));
   Machine mixed("pcie8");
   mixed.patch("/proc/cpuinfo +=\n    processor	: 64\n    model name	: AMD EPYC 7742\n");
-  EXPECT_TRUE(is_told(only(mixed, "host.cpu"), Verdict::degraded, "AMD EPYC 7742"));
+  EXPECT_TRUE(is_finding(only(mixed, "host.cpu"), Verdict::degraded, "AMD EPYC 7742"));
 }
 
 TEST_F(HostTest, ProcessorsSlowedDownByHeatAreDegraded) {
-  EXPECT_TRUE(is_told(only(dgx_, "host.throttle"), Verdict::pass, "0 times since the last run"));
-  // Two cores of the first socket, and the socket once, which every core of it shows.
+  EXPECT_TRUE(is_finding(only(dgx_, "host.throttle"), Verdict::pass, "0 times since the last run"));
+  // Two cores of the first socket, and its socket counter once.
   dgx_.patch("for 3 40\n" + kCpus +
              "/cpu@/thermal_throttle/core_throttle_count = 6\nend\nfor 0-55\n" + kCpus +
              "/cpu@/thermal_throttle/package_throttle_count = 1\nend\n");
   const Finding slow = only(dgx_, "host.throttle");
-  EXPECT_TRUE(is_told(slow, Verdict::degraded, "13 times since the last run"));
+  EXPECT_TRUE(is_finding(slow, Verdict::degraded, "13 times since the last run"));
   EXPECT_EQ(slow.value, 13);
   dgx_.remember("host.throttle");
-  EXPECT_TRUE(is_told(only(dgx_, "host.throttle"), Verdict::pass, "0 times"));
+  EXPECT_TRUE(is_finding(only(dgx_, "host.throttle"), Verdict::pass, "0 times"));
   dgx_.before.clear();
-  EXPECT_TRUE(is_told(only(dgx_, "host.throttle"), Verdict::degraded, "13 times since the boot"));
+  EXPECT_TRUE(
+      is_finding(only(dgx_, "host.throttle"), Verdict::degraded, "13 times since the boot"));
 }
 
 TEST_F(HostTest, CountersOfHeatThatAreMissing) {
-  EXPECT_TRUE(is_told(only(pcie8_, "host.throttle"), Verdict::skipped, "not Intel's"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.throttle"), Verdict::skipped, "not Intel"));
   dgx_.patch("- " + kCpus + "/cpu3/thermal_throttle\n- " + kCpus +
              "/cpu4/thermal_throttle/package_throttle_count\n");
-  EXPECT_TRUE(is_told(only(dgx_, "host.throttle"), Verdict::could_not_run, "cores 3-4 cannot"));
-  // Old processors have none of the socket's.
+  EXPECT_TRUE(is_finding(only(dgx_, "host.throttle"), Verdict::could_not_run, "cores 3-4 cannot"));
+  // Old processors have no socket counter.
   dgx_.patch("for 0-111\n- " + kCpus + "/cpu@/thermal_throttle/package_throttle_count\n" + kCpus +
              "/cpu@/thermal_throttle/core_throttle_count = 0\nend\n");
-  EXPECT_TRUE(is_told(only(dgx_, "host.throttle"), Verdict::pass, "0 times"));
+  EXPECT_TRUE(is_finding(only(dgx_, "host.throttle"), Verdict::pass, "0 times"));
   dgx_.patch("for 0-111\n- " + kCpus + "/cpu@/thermal_throttle\nend\n");
-  EXPECT_TRUE(is_told(only(dgx_, "host.throttle"), Verdict::fail, "no counters"));
+  EXPECT_TRUE(is_finding(only(dgx_, "host.throttle"), Verdict::fail, "no counters"));
 }
 
 TEST_F(HostTest, FrequenciesThatAreLimitedAreDegraded) {
-  EXPECT_TRUE(is_told(only(pcie8_, "host.frequency"), Verdict::pass, "performance on 64 cores"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.frequency"), Verdict::pass, "performance on 64 cores"));
   pcie8_.patch("for 8-15\n" + kCpus + "/cpu@/cpufreq/scaling_max_freq = 1500000\nend\n");
-  EXPECT_TRUE(is_told(only(pcie8_, "host.frequency"), Verdict::degraded,
-                      "limited to 1.50 of 2.80 GHz on 8-15"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.frequency"), Verdict::degraded,
+                         "limited to 1.50 of 2.80 GHz on 8-15"));
   pcie8_.patch("for 8-15\n" + kCpus + "/cpu@/cpufreq/scaling_max_freq = 2700000\nend\n");
-  EXPECT_TRUE(is_told(only(pcie8_, "host.frequency"), Verdict::pass, "performance"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.frequency"), Verdict::pass, "performance"));
 }
 
 TEST_F(HostTest, GovernorsThatDifferOrSaveAreDegraded) {
   pcie8_.patch("for 0-3\n" + kCpus + "/cpu@/cpufreq/scaling_governor = schedutil\nend\n");
   const Finding mixed = only(pcie8_, "host.frequency");
-  EXPECT_TRUE(is_told(mixed, Verdict::degraded, "performance on 60, schedutil on 4 cores"));
+  EXPECT_TRUE(is_finding(mixed, Verdict::degraded, "performance on 60, schedutil on 4 cores"));
   pcie8_.patch("for 0-63\n" + kCpus + "/cpu@/cpufreq/scaling_governor = powersave\nend\n");
-  EXPECT_TRUE(is_told(only(pcie8_, "host.frequency"), Verdict::degraded, "powersave on 64"));
-  // Drivers that choose for themselves follow the load with it.
-  EXPECT_TRUE(is_told(only(dgx_, "host.frequency"), Verdict::pass, "powersave on 112"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.frequency"), Verdict::degraded, "powersave on 64"));
+  // With drivers that choose themselves, it follows the load.
+  EXPECT_TRUE(is_finding(only(dgx_, "host.frequency"), Verdict::pass, "powersave on 112"));
   pcie8_.patch(kCpus + "/amd_pstate/status = active\n");
-  EXPECT_TRUE(is_told(only(pcie8_, "host.frequency"), Verdict::pass, "powersave on 64"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.frequency"), Verdict::pass, "powersave on 64"));
   dgx_.patch(kCpus + "/intel_pstate/status = passive\n");
-  EXPECT_TRUE(is_told(only(dgx_, "host.frequency"), Verdict::degraded, "powersave on 112"));
+  EXPECT_TRUE(is_finding(only(dgx_, "host.frequency"), Verdict::degraded, "powersave on 112"));
 }
 
 TEST_F(HostTest, FrequenciesThatCannotBeReadAreNotJudged) {
   pcie8_.patch("- " + kCpus + "/cpufreq/policy9/scaling_max_freq\n");
-  EXPECT_TRUE(is_told(only(pcie8_, "host.frequency"), Verdict::could_not_run, "read on 9"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.frequency"), Verdict::could_not_run, "read on 9"));
   pcie8_.patch("for 0-63\n- " + kCpus + "/cpu@/cpufreq\nend\n");
-  EXPECT_TRUE(is_told(only(pcie8_, "host.frequency"), Verdict::fail, "does not drive"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.frequency"), Verdict::fail, "does not control"));
 }
 
 // Memory
@@ -157,8 +159,8 @@ TEST(Dimms, SizesAreReadInEachOfTheirForms) {
   EXPECT_EQ(parse_dimm(module(16'384))->bytes, 16 * kGiB);
   EXPECT_EQ(parse_dimm(module(0x8000 | 512))->bytes, 512 * kKiB);
   EXPECT_EQ(parse_dimm(module(0xffff))->bytes, 0u);
-  EXPECT_TRUE(parse_dimm(module(0xffff))->is_there);
-  EXPECT_FALSE(parse_dimm(module(0))->is_there);
+  EXPECT_TRUE(parse_dimm(module(0xffff))->is_present);
+  EXPECT_FALSE(parse_dimm(module(0))->is_present);
   std::string large = module(0x7fff);
   large[0x1e] = 2;  // 0x00020000 MiB
   EXPECT_EQ(parse_dimm(large)->bytes, 128 * kGiB);
@@ -182,7 +184,7 @@ TEST_F(HostTest, AModuleThatIsSlowerThanOthersIsDegradedByName) {
                "/17-3/raw = hex 11 28 33 11 0a 11 fe ff 48 00 40 00 ff 7f 09 00 01 02 1a 80 40"
                " 80 0c 00*5 00 80 00 00 6a 0a 00*6 \"DIMM 0\" 00 \"P0 CHANNEL D\" 00*2\n");
   const Finding slow = pcie8_.about("host.dimms", "P0 CHANNEL D DIMM 0");
-  EXPECT_TRUE(is_told(slow, Verdict::degraded, "32.0GiB, 2666 MT/s"));
+  EXPECT_TRUE(is_finding(slow, Verdict::degraded, "32.0GiB, 2666 MT/s"));
   EXPECT_EQ(slow.expected, "3200 MT/s");
   EXPECT_EQ(std::ranges::count(pcie8_.run("host.dimms"), Verdict::pass, &Finding::verdict), 15);
 }
@@ -191,19 +193,19 @@ TEST_F(HostTest, ASpeedThatTheFirmwareDoesNotSayIsNotJudged) {
   pcie8_.patch(kEntries +
                "/17-3/raw = hex 11 28 33 11 0a 11 fe ff 48 00 40 00 ff 7f 09 00 01 02 1a 80 40"
                " 80 0c 00*5 00 80 00 00 00 00 00*6 \"DIMM 0\" 00 \"P0 CHANNEL D\" 00*2\n");
-  EXPECT_TRUE(is_told(pcie8_.about("host.dimms", "P0 CHANNEL D DIMM 0"), Verdict::could_not_run,
-                      "speed unknown"));
+  EXPECT_TRUE(is_finding(pcie8_.about("host.dimms", "P0 CHANNEL D DIMM 0"), Verdict::could_not_run,
+                         "speed unknown"));
 }
 
 TEST_F(HostTest, MemoryIsHeldAgainstItsModules) {
   const Finding whole = only(pcie8_, "host.memory");
-  EXPECT_TRUE(is_told(whole, Verdict::pass, "503GiB on 2 NUMA nodes"));
+  EXPECT_TRUE(is_finding(whole, Verdict::pass, "503GiB on 2 NUMA nodes"));
   EXPECT_EQ(whole.expected, "512GiB");
   EXPECT_EQ(whole.better, Better::higher) << "its history counts, too";
   pcie8_.patch("/proc/meminfo\n    MemTotal:       461000000 kB\n    Hugetlb:        2097152 kB\n");
   const Finding less = only(pcie8_, "host.memory");
   EXPECT_TRUE(
-      is_told(less, Verdict::degraded, "440GiB on 2 NUMA nodes, 2.00GiB of them huge pages"));
+      is_finding(less, Verdict::degraded, "440GiB on 2 NUMA nodes, 2.00GiB of them huge pages"));
   EXPECT_EQ(less.source, "the modules (SMBIOS)");
 }
 
@@ -211,41 +213,42 @@ TEST_F(HostTest, MemoryOfWhichModulesAreNotSeenIsNotJudged) {
   pcie8_.watched.refused = {"/machine" + kEntries + "/17-9/raw"};
   for (const char* const check : {"host.memory", "host.dimms"}) {
     const Finding unseen = only(pcie8_, check);
-    EXPECT_TRUE(is_told(unseen, Verdict::could_not_run, "permission denied")) << check;
+    EXPECT_TRUE(is_finding(unseen, Verdict::could_not_run, "permission denied")) << check;
     EXPECT_NE(unseen.hint.find("root"), std::string::npos);
   }
 }
 
-// Most guests' firmware names none.
+// The firmware of most virtual machines names no modules.
 TEST_F(HostTest, AGuestWithoutModules) {
   Machine guest("");
   guest.patch("/proc/meminfo\n    MemTotal:       24669120 kB\n");
-  EXPECT_TRUE(is_told(only(guest, "host.memory"), Verdict::could_not_run, "names no module"));
-  EXPECT_TRUE(is_told(only(guest, "host.dimms"), Verdict::could_not_run, "names no module"));
+  EXPECT_TRUE(is_finding(only(guest, "host.memory"), Verdict::could_not_run, "names no module"));
+  EXPECT_TRUE(is_finding(only(guest, "host.dimms"), Verdict::could_not_run, "names no module"));
   guest.adopt();
-  EXPECT_TRUE(is_told(only(guest, "host.memory"), Verdict::pass, "23.5GiB on 1 NUMA nodes"));
-  EXPECT_TRUE(is_told(only(guest, "host.dimms"), Verdict::skipped, "names no module"));
+  EXPECT_TRUE(is_finding(only(guest, "host.memory"), Verdict::pass, "23.5GiB on 1 NUMA nodes"));
+  EXPECT_TRUE(is_finding(only(guest, "host.dimms"), Verdict::skipped, "names no module"));
 }
 
 TEST_F(HostTest, ErrorsOfMemoryNameTheModule) {
   EXPECT_TRUE(all_are(pcie8_.run("memory.edac"), Verdict::pass));
   pcie8_.patch(kEdac + "/mc1/ce_count = 41\n" + kEdac + "/mc1/rank3/dimm_ce_count = 41\n");
-  EXPECT_TRUE(is_told(pcie8_.about("memory.edac", "mc1"), Verdict::degraded,
-                      "41 corrected, 0 uncorrected since the boot, 41 of them new "
-                      "(mc#1csrow#0channel#3)"));
+  EXPECT_TRUE(is_finding(pcie8_.about("memory.edac", "mc1"), Verdict::degraded,
+                         "41 corrected, 0 uncorrected since the boot, 41 of them new "
+                         "(mc#1csrow#0channel#3)"));
   EXPECT_EQ(pcie8_.about("memory.edac", "mc0").verdict, Verdict::pass);
   pcie8_.remember("memory.edac");
-  EXPECT_TRUE(is_told(pcie8_.about("memory.edac", "mc1"), Verdict::pass, "0 of them new"));
+  EXPECT_TRUE(is_finding(pcie8_.about("memory.edac", "mc1"), Verdict::pass, "0 of them new"));
 }
 
 TEST_F(HostTest, UncorrectedErrorsOfMemoryFail) {
   dgx_.patch(kEdac + "/mc6/ue_count = 1\n" + kEdac + "/mc6/dimm2/dimm_ue_count = 1\n");
-  EXPECT_TRUE(
-      is_told(dgx_.about("memory.edac", "mc6"), Verdict::fail, "(CPU_SrcID#1_MC#2_Chan#1_DIMM#0)"));
+  EXPECT_TRUE(is_finding(dgx_.about("memory.edac", "mc6"), Verdict::fail,
+                         "(CPU_SrcID#1_MC#2_Chan#1_DIMM#0)"));
   dgx_.remember("memory.edac");
   EXPECT_EQ(dgx_.about("memory.edac", "mc6").verdict, Verdict::fail) << "until the next boot";
   dgx_.patch("- " + kEdac + "/mc6/ue_count\n");
-  EXPECT_TRUE(is_told(dgx_.about("memory.edac", "mc6"), Verdict::could_not_run, "cannot be read"));
+  EXPECT_TRUE(
+      is_finding(dgx_.about("memory.edac", "mc6"), Verdict::could_not_run, "cannot be read"));
 }
 
 // The kernel and its processes
@@ -256,28 +259,29 @@ TEST_F(HostTest, TaintsByHardwareFail) {
     pcie8_.patch(fmt::format("/proc/sys/kernel/tainted = {}\n", bits));
     return pcie8_.about("host.kernel", "taint");
   };
-  EXPECT_TRUE(is_told(taint("12289"), Verdict::pass, "no trouble")) << "a driver's module";
-  EXPECT_TRUE(is_told(taint("12305"), Verdict::fail, "machine check"));
-  EXPECT_TRUE(is_told(taint("32"), Verdict::fail, "page of memory was corrupt"));
-  EXPECT_TRUE(is_told(taint("128"), Verdict::fail, "oops"));
-  EXPECT_TRUE(is_told(taint("16384"), Verdict::degraded, "soft lockup"));
-  EXPECT_TRUE(is_told(taint("16400"), Verdict::fail, "machine check")) << "the worst is named";
-  EXPECT_TRUE(is_told(taint("-1"), Verdict::could_not_run, "cannot be read"));
+  EXPECT_TRUE(is_finding(taint("12289"), Verdict::pass, "no fault")) << "a driver's module";
+  EXPECT_TRUE(is_finding(taint("12305"), Verdict::fail, "machine check"));
+  EXPECT_TRUE(is_finding(taint("32"), Verdict::fail, "page of memory was corrupt"));
+  EXPECT_TRUE(is_finding(taint("128"), Verdict::fail, "oops"));
+  EXPECT_TRUE(is_finding(taint("16384"), Verdict::degraded, "soft lockup"));
+  EXPECT_TRUE(is_finding(taint("16400"), Verdict::fail, "machine check")) << "the worst is named";
+  EXPECT_TRUE(is_finding(taint("-1"), Verdict::could_not_run, "cannot be read"));
 }
 
 TEST_F(HostTest, ProgramsKilledForMemoryAreDegradedOnce) {
   const auto kills = [&] { return pcie8_.about("host.kernel", "out of memory"); };
-  EXPECT_TRUE(is_told(kills(), Verdict::pass, "0 programs"));
+  EXPECT_TRUE(is_finding(kills(), Verdict::pass, "0 programs"));
   pcie8_.patch("/proc/vmstat\n    oom_kill 3\n");
   EXPECT_TRUE(
-      is_told(kills(), Verdict::degraded, "3 programs killed for memory since the last run"));
+      is_finding(kills(), Verdict::degraded, "3 programs killed for memory since the last run"));
   pcie8_.remember("host.kernel");
-  EXPECT_TRUE(is_told(kills(), Verdict::pass, "0 programs"));
-  // Before anybody looked.
+  EXPECT_TRUE(is_finding(kills(), Verdict::pass, "0 programs"));
+  // Before the first run.
   pcie8_.before.clear();
-  EXPECT_TRUE(is_told(kills(), Verdict::pass, "3 programs killed for memory since the boot"));
+  EXPECT_TRUE(is_finding(kills(), Verdict::pass, "3 programs killed for memory since the boot"));
   pcie8_.since_ns = kNowNs - kSecond;
-  EXPECT_TRUE(is_told(kills(), Verdict::degraded, "3 programs")) << "since a boot between two runs";
+  EXPECT_TRUE(is_finding(kills(), Verdict::degraded, "3 programs"))
+      << "since a boot between two runs";
 }
 
 std::string process(int pid, char state, int parent, int uid, uint64_t pages, const char* name) {
@@ -300,26 +304,26 @@ TEST_F(HostTest, ProcessesAreReadWhateverTheirName) {
 }
 
 TEST_F(HostTest, ManyDeadProcessesAreDegraded) {
-  EXPECT_TRUE(is_told(only(pcie8_, "host.processes"), Verdict::pass, "0 dead"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::pass, "0 dead"));
   for (int i = 0; i < 20; i++) {
     EXPECT_EQ(only(pcie8_, "host.processes").verdict, Verdict::pass) << i;
     pcie8_.patch(process(5000 + i, 'Z', 900, 1000, 0, "python"));
   }
   pcie8_.patch(process(6000, 'D', 900, 1000, 0, "dd"));
-  EXPECT_TRUE(is_told(only(pcie8_, "host.processes"), Verdict::degraded,
-                      "20 dead and not cleared away, 1 waiting for a device, of 27"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::degraded,
+                         "20 dead and not cleared away, 1 waiting for a device, of 27"));
 }
 
 TEST_F(HostTest, ProcessesThatWereLeftBehindAreNamed) {
-  // Of a service, of a program that is still there, and small: none of these.
+  // Not reported: a service, a child of a running program, and a small one.
   pcie8_.patch(process(7000, 'S', 1, 999, 9'000'000, "mysqld") +
                process(7001, 'S', 900, 1000, 9'000'000, "python") +
                process(7002, 'S', 1, 1000, 262'143, "tmux"));
-  EXPECT_TRUE(is_told(only(pcie8_, "host.processes"), Verdict::pass, "0 dead"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::pass, "0 dead"));
   pcie8_.patch(process(7003, 'S', 1, 1000, 262'144, "python") +
                process(7004, 'S', 1, 1001, 10, "train") + "/proc/7004/fd/9 -> /dev/nvidia3\n");
-  EXPECT_TRUE(is_told(only(pcie8_, "host.processes"), Verdict::degraded,
-                      "python (7003, 1.00GiB), train (7004, a GPU)"));
+  EXPECT_TRUE(is_finding(only(pcie8_, "host.processes"), Verdict::degraded,
+                         "python (7003, 1.00GiB), train (7004, a GPU)"));
 }
 
 TEST_F(HostTest, FilesOfOthersThatAreHiddenAreSaid) {
@@ -327,15 +331,15 @@ TEST_F(HostTest, FilesOfOthersThatAreHiddenAreSaid) {
   pcie8_.watched.refused = {"/machine/proc/7004/fd"};
   const Finding hidden = only(pcie8_, "host.processes");
   EXPECT_TRUE(
-      is_told(hidden, Verdict::could_not_run, "what 1 of other users have open is not seen"));
+      is_finding(hidden, Verdict::could_not_run, "what 1 of other users have open is not seen"));
   EXPECT_NE(hidden.hint.find("root"), std::string::npos);
 }
 
-// What the test's machine would tell of itself is not the recorded one's.
+// Data from the machine that runs the test is not that of the recorded one.
 TEST_F(HostTest, ARecordedTreeHasNoClockAndNoRoom) {
   for (const char* const check : {"host.clock", "host.space"}) {
-    EXPECT_TRUE(
-        is_told(only(pcie8_, check), Verdict::could_not_run, "a recorded tree tells nothing"));
+    EXPECT_TRUE(is_finding(only(pcie8_, check), Verdict::could_not_run,
+                           "a recorded tree does not contain"));
   }
 }
 

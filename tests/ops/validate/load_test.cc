@@ -1,4 +1,4 @@
-// What loads need to know of a machine, and how threads that take turns are timed.
+// Helpers of loads: facts about the machine, and timing of threads that work in rounds.
 #include "ops/validate/load.h"
 
 #include <gtest/gtest.h>
@@ -25,14 +25,14 @@ TEST(FreeMemory, IsTheMachinesOrWhatAContainerLeaves) {
   EXPECT_EQ(free_memory(machine.tree), 0u) << "it has more than it may";
 }
 
-TEST(Spans, LastFromTheFirstThatBeginsToTheLastThatEnds) {
-  Spans spans;
+TEST(TurnTimes, LastFromTheFirstThatBeginsToTheLastThatEnds) {
+  TurnTimes spans;
   spans.add(0, 10 * kSecond, 11 * kSecond);
   spans.add(0, 9 * kSecond, 10 * kSecond);
   spans.add(1, 20 * kSecond, 21 * kSecond);
   spans.add(1, 20 * kSecond, 24 * kSecond);
   EXPECT_DOUBLE_EQ(spans.shortest_seconds(), 2);
-  EXPECT_GT(Spans().shortest_seconds(), 0);
+  EXPECT_GT(TurnTimes().shortest_seconds(), 0);
 }
 
 TEST(OnEach, RunsOnEveryProcessorThatMayBeUsed) {

@@ -1,4 +1,4 @@
-// What slows GPUs down between one another: bits of configuration spaces, and groups of the IOMMU.
+// Peer-to-peer settings of GPUs: bits of configuration spaces, and IOMMU groups.
 #include "ops/validate/pci_peer.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@ namespace {
 constexpr uint16_t kRelaxed = 0x10, kRedirect = 0x04, kValidation = 0x01;
 constexpr uint16_t kEndpoint = 0, kRootPort = 4, kDownstream = 6;
 
-// A configuration space as the bus has it: a power management capability, then that of PCI Express;
-// an error reporting capability, then ACS.
+// A configuration space: capabilities for power management and PCI Express; extended ones for
+// error reporting and ACS.
 std::string config(uint16_t type, uint16_t control, std::optional<uint16_t> acs = {}) {
   std::string bytes(4096, '\0');
   const auto put = [&]<class T>(size_t at, T value) {
@@ -55,9 +55,9 @@ TEST(PciConfig, WhatIsCutOrGarbledSaysNothing) {
   for (size_t length = 0; length < 400; length++) {
     (void)parse_pci_config(whole.substr(0, length));
   }
-  (void)parse_pci_config(std::string(4096, '\xff'));  // a device that is gone
+  (void)parse_pci_config(std::string(4096, '\xff'));  // a device that fell off the bus
   std::string loop = whole;
-  loop[0x41] = '\x40';  // its first capability names itself as the next
+  loop[0x41] = '\x40';  // its first capability points to itself
   EXPECT_FALSE(parse_pci_config(loop).relaxed_ordering.has_value());
 }
 
@@ -115,7 +115,7 @@ TEST_F(PciPeerTest, AFastNodePasses) {
 
 TEST_F(PciPeerTest, OrderingThatIsOffIsDegradedUnlessAdopted) {
   set(kCard, config(kEndpoint, 0));
-  EXPECT_TRUE(is_told(about("pci.ordering", kCardPart), Verdict::degraded, "off"));
+  EXPECT_TRUE(is_finding(about("pci.ordering", kCardPart), Verdict::degraded, "off"));
   machine_.adopt();
   EXPECT_EQ(about("pci.ordering", kCardPart).verdict, Verdict::pass);
   set(kCard, config(kEndpoint, kRelaxed));
@@ -124,7 +124,7 @@ TEST_F(PciPeerTest, OrderingThatIsOffIsDegradedUnlessAdopted) {
 
 TEST_F(PciPeerTest, ASwitchThatRedirectsIsNamed) {
   set(kPort, config(kDownstream, 0, kRedirect | kValidation));
-  EXPECT_TRUE(is_told(about("pci.acs"), Verdict::degraded, "0000:02:10.0"));
+  EXPECT_TRUE(is_finding(about("pci.acs"), Verdict::degraded, "0000:02:10.0"));
   machine_.adopt();
   EXPECT_EQ(about("pci.acs").verdict, Verdict::pass);
 }
@@ -134,7 +134,7 @@ TEST_F(PciPeerTest, AnIommuThatTranslatesIsDegraded) {
   EXPECT_EQ(about("pci.iommu").verdict, Verdict::pass);
   EXPECT_EQ(about("pci.iommu").found, "identity");
   put_into_group(kCard, "DMA-FQ");
-  EXPECT_TRUE(is_told(about("pci.iommu"), Verdict::degraded, "translates"));
+  EXPECT_TRUE(is_finding(about("pci.iommu"), Verdict::degraded, "translates"));
 }
 
 TEST_F(PciPeerTest, AnOrdinaryUserSeesTooLittle) {

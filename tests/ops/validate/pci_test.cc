@@ -1,4 +1,4 @@
-// Links and errors of PCI Express: on recorded machines, whole and with a part broken.
+// PCI Express links and errors on recorded machines, intact and with one broken part.
 #include "ops/validate/pci.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace ff::validate {
 namespace {
 
-// A GPU and a card of pcie8, where they really are.
+// The real paths of a GPU and a card of pcie8.
 const std::string kGpu = "/sys/devices/pci0000:20/0000:20:01.1/0000:21:00.0";
 const std::string kGpuPort = "/sys/devices/pci0000:20/0000:20:01.1";
 const std::string kCard = "/sys/devices/pci0000:60/0000:60:03.1/0000:61:00.0";
@@ -55,51 +55,53 @@ TEST_F(PciTest, SoundLinksPass) {
 TEST_F(PciTest, ANarrowOrSlowLinkIsDegraded) {
   pcie8_.patch(kGpu + "/current_link_width = 8\n");
   const Finding narrow = pcie8_.about("pci.link", kGpuPart);
-  EXPECT_TRUE(is_told(narrow, Verdict::degraded, "16 GT/s x8"));
+  EXPECT_TRUE(is_finding(narrow, Verdict::degraded, "16 GT/s x8"));
   EXPECT_EQ(narrow.expected, "16 GT/s x16");
   EXPECT_EQ(narrow.source, "both ends of the link");
   pcie8_.patch(kCard + "/current_link_speed = 8.0 GT/s PCIe\n");
-  EXPECT_TRUE(is_told(pcie8_.about("pci.link", kCardPart), Verdict::degraded, "8 GT/s x16"));
+  EXPECT_TRUE(is_finding(pcie8_.about("pci.link", kCardPart), Verdict::degraded, "8 GT/s x16"));
   const auto findings = pcie8_.run("pci.link");
   EXPECT_EQ(std::ranges::count(findings, Verdict::pass, &Finding::verdict), 11);
 }
 
-// What the port cannot do is no fault of the card.
+// A limit of the port is no fault of the card.
 TEST_F(PciTest, ThePortAboveLimitsWhatIsExpected) {
   pcie8_.patch(kGpuPort + "/max_link_width = 8\n" + kGpu + "/current_link_width = 8\n");
-  EXPECT_TRUE(is_told(pcie8_.about("pci.link", kGpuPart), Verdict::pass, "16 GT/s x8"));
+  EXPECT_TRUE(is_finding(pcie8_.about("pci.link", kGpuPart), Verdict::pass, "16 GT/s x8"));
 }
 
 TEST_F(PciTest, AnIdleGpuIsSlowAndACardIsNot) {
   pcie8_.patch(kGpu + "/current_link_speed = 2.5 GT/s PCIe\n");
-  EXPECT_TRUE(is_told(pcie8_.about("pci.link", kGpuPart), Verdict::pass, "while the GPU is idle"));
+  EXPECT_TRUE(
+      is_finding(pcie8_.about("pci.link", kGpuPart), Verdict::pass, "while the GPU is idle"));
   pcie8_.patch(kGpu + "/current_link_width = 4\n" + kCard +
                "/current_link_speed = 2.5 GT/s PCIe\n");
-  EXPECT_TRUE(is_told(pcie8_.about("pci.link", kGpuPart), Verdict::degraded, "x4"));
-  EXPECT_TRUE(is_told(pcie8_.about("pci.link", kCardPart), Verdict::degraded, "2.5 GT/s"));
+  EXPECT_TRUE(is_finding(pcie8_.about("pci.link", kGpuPart), Verdict::degraded, "x4"));
+  EXPECT_TRUE(is_finding(pcie8_.about("pci.link", kCardPart), Verdict::degraded, "2.5 GT/s"));
 }
 
 TEST_F(PciTest, ALinkThatIsDownFails) {
   pcie8_.patch(kGpu + "/current_link_speed = Unknown\n" + kGpu + "/current_link_width = 0\n");
-  EXPECT_TRUE(is_told(pcie8_.about("pci.link", kGpuPart), Verdict::fail, "its link is down"));
+  EXPECT_TRUE(is_finding(pcie8_.about("pci.link", kGpuPart), Verdict::fail, "its link is down"));
 }
 
-// Reads of a device that is gone give ones alone; what the kernel has kept of it stays.
+// A device that fell off the bus reads as all ones; cached values remain.
 TEST_F(PciTest, ADeviceThatDoesNotAnswerFails) {
   pcie8_.patch(kGpu + "/current_link_speed = Unknown\n" + kGpu + "/current_link_width = 63\n" +
                kGpu + "/max_link_speed = Unknown\n" + kGpu + "/max_link_width = 63\n");
-  EXPECT_TRUE(is_told(pcie8_.about("pci.link", kGpuPart), Verdict::fail, "does not answer"));
+  EXPECT_TRUE(is_finding(pcie8_.about("pci.link", kGpuPart), Verdict::fail, "no longer responds"));
 }
 
 TEST_F(PciTest, ALinkThatCannotBeReadIsNotJudged) {
   pcie8_.patch("- " + kGpu + "/current_link_width\n");
   EXPECT_TRUE(
-      is_told(pcie8_.about("pci.link", kGpuPart), Verdict::could_not_run, "cannot be read"));
+      is_finding(pcie8_.about("pci.link", kGpuPart), Verdict::could_not_run, "cannot be read"));
   pcie8_.patch(kGpu + "/current_link_width = 16\n- " + kGpu + "/max_link_speed\n");
-  EXPECT_TRUE(is_told(pcie8_.about("pci.link", kGpuPart), Verdict::could_not_run, "16 GT/s x16"));
+  EXPECT_TRUE(
+      is_finding(pcie8_.about("pci.link", kGpuPart), Verdict::could_not_run, "16 GT/s x16"));
 }
 
-// Devices given to a guest stand on a bus without a port that would say anything.
+// Passed-through devices of a virtual machine have no port above.
 TEST_F(PciTest, AGuestSeesOneEndOnly) {
   Machine guest("");
   guest.patch(R"(
@@ -119,23 +121,23 @@ end
 /sys/devices/pci0000:00/0000:00:07.0/device = 0x1041
 )");
   const Finding whole = guest.about("pci.link", "0000:00:05.0 GPU 10de:20f1");
-  EXPECT_TRUE(is_told(whole, Verdict::pass, "16 GT/s x16"));
+  EXPECT_TRUE(is_finding(whole, Verdict::pass, "16 GT/s x16"));
   EXPECT_EQ(whole.source, "the device, without the port above");
-  EXPECT_TRUE(is_told(guest.about("pci.link", "0000:00:06.0 network card 10de:20f1"),
-                      Verdict::degraded, "16 GT/s x8"));
-  EXPECT_EQ(guest.run("pci.link").size(), 2u);  // a virtual card hangs on no link
+  EXPECT_TRUE(is_finding(guest.about("pci.link", "0000:00:06.0 network card 10de:20f1"),
+                         Verdict::degraded, "16 GT/s x8"));
+  EXPECT_EQ(guest.run("pci.link").size(), 2u);  // a virtual card has no link
 }
 
 TEST_F(PciTest, ANodeWithoutLinks) {
   Machine bare("");
-  EXPECT_TRUE(is_told(bare.run("pci.link").at(0), Verdict::could_not_run, "no GPU"));
-  EXPECT_TRUE(is_told(bare.run("pci.aer").at(0), Verdict::could_not_run, "no device counts"));
+  EXPECT_TRUE(is_finding(bare.run("pci.link").at(0), Verdict::could_not_run, "no GPU"));
+  EXPECT_TRUE(is_finding(bare.run("pci.aer").at(0), Verdict::could_not_run, "no device counts"));
   bare.adopt();
-  EXPECT_TRUE(is_told(bare.run("pci.link").at(0), Verdict::skipped, "no GPU"));
-  EXPECT_TRUE(is_told(bare.run("pci.aer").at(0), Verdict::skipped, "no device counts"));
+  EXPECT_TRUE(is_finding(bare.run("pci.link").at(0), Verdict::skipped, "no GPU"));
+  EXPECT_TRUE(is_finding(bare.run("pci.aer").at(0), Verdict::skipped, "no device counts"));
   bare.inventory = pcie8_.inventory;
-  EXPECT_TRUE(is_told(bare.run("pci.link").at(0), Verdict::fail, "no GPU"));
-  EXPECT_TRUE(is_told(bare.run("pci.aer").at(0), Verdict::fail, "no device counts"));
+  EXPECT_TRUE(is_finding(bare.run("pci.link").at(0), Verdict::fail, "no GPU"));
+  EXPECT_TRUE(is_finding(bare.run("pci.aer").at(0), Verdict::fail, "no device counts"));
 }
 
 TEST_F(PciTest, SoundCountersPass) {
@@ -146,13 +148,13 @@ TEST_F(PciTest, SoundCountersPass) {
 TEST_F(PciTest, CorrectedErrorsCountOnceTheyGrow) {
   pcie8_.patch(kGpu + "/aer_dev_correctable\n    RxErr 7\n    BadTLP 2\n    TOTAL_ERR_COR 9\n");
   const Finding first = pcie8_.about("pci.aer", kGpuPart);
-  EXPECT_TRUE(is_told(first, Verdict::degraded, "9 corrected, 0 uncorrected since the boot"));
+  EXPECT_TRUE(is_finding(first, Verdict::degraded, "9 corrected, 0 uncorrected since the boot"));
   EXPECT_EQ(first.expected, "none uncorrected, none since the boot");
   EXPECT_EQ(first.value, 9);
   pcie8_.remember("pci.aer");
-  EXPECT_TRUE(is_told(pcie8_.about("pci.aer", kGpuPart), Verdict::pass, "0 of them new"));
+  EXPECT_TRUE(is_finding(pcie8_.about("pci.aer", kGpuPart), Verdict::pass, "0 of them new"));
   pcie8_.patch(kGpu + "/aer_dev_correctable\n    RxErr 8\n    TOTAL_ERR_COR 12\n");
-  EXPECT_TRUE(is_told(pcie8_.about("pci.aer", kGpuPart), Verdict::degraded, "3 of them new"));
+  EXPECT_TRUE(is_finding(pcie8_.about("pci.aer", kGpuPart), Verdict::degraded, "3 of them new"));
 }
 
 TEST_F(PciTest, UncorrectedErrorsFail) {
@@ -160,10 +162,10 @@ TEST_F(PciTest, UncorrectedErrorsFail) {
     Machine machine("pcie8");
     machine.patch(
         fmt::format("{}/aer_dev_{}\n    CmpltTO 1\n    TOTAL_ERR_{} 1\n", kCard, kind, kind));
-    EXPECT_TRUE(is_told(machine.about("pci.aer", kCardPart), Verdict::fail, "1 uncorrected"))
+    EXPECT_TRUE(is_finding(machine.about("pci.aer", kCardPart), Verdict::fail, "1 uncorrected"))
         << kind;
     machine.remember("pci.aer");
-    EXPECT_TRUE(is_told(machine.about("pci.aer", kCardPart), Verdict::fail, "0 of them new"))
+    EXPECT_TRUE(is_finding(machine.about("pci.aer", kCardPart), Verdict::fail, "0 of them new"))
         << kind;
   }
 }
@@ -172,9 +174,9 @@ TEST_F(PciTest, CountersThatCannotBeReadAreNotJudged) {
   for (const char* const kind : {"correctable", "nonfatal", "fatal"}) {
     Machine machine("pcie8");
     machine.patch(fmt::format("{}/aer_dev_{} = what is this\n", kGpu, kind));
-    EXPECT_TRUE(is_told(machine.about("pci.aer", kGpuPart), Verdict::could_not_run, "not all"));
+    EXPECT_TRUE(is_finding(machine.about("pci.aer", kGpuPart), Verdict::could_not_run, "not all"));
     machine.patch(fmt::format("- {}/aer_dev_{}\n", kGpu, kind));
-    EXPECT_TRUE(is_told(machine.about("pci.aer", kGpuPart), Verdict::could_not_run, "not all"));
+    EXPECT_TRUE(is_finding(machine.about("pci.aer", kGpuPart), Verdict::could_not_run, "not all"));
   }
 }
 

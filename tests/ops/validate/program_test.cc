@@ -1,4 +1,4 @@
-// Another program that a check asks: what it says, how it ends, and that it cannot hold up a check.
+// Running another program for a check: output, exit, and the deadline.
 #include "ops/validate/program.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@ namespace {
 
 class ProgramTest : public testing::Test {
  protected:
-  Result<Said> shell(const std::string& line, int64_t within_ns = 20 * kSecond,
-                     size_t most = 1 << 20) {
+  Result<ProgramOutput> shell(const std::string& line, int64_t within_ns = 20 * kSecond,
+                              size_t most = 1 << 20) {
     return run_program("sh", {"-c", line}, clock_, within_ns, most);
   }
   SystemClock clock_;
@@ -36,7 +36,7 @@ TEST_F(ProgramTest, OneThatHangsIsEndedAndWhatItSaidIsKept) {
   EXPECT_TRUE(said->hung);
   EXPECT_FALSE(said->ended_well());
   EXPECT_EQ(said->output, "before\n");
-  // Also one that has closed its output before.
+  // Also if it has closed its output before.
   EXPECT_TRUE(shell("exec >&-; exec sleep 1000", kSecond / 2)->hung);
 }
 

@@ -1,4 +1,4 @@
-// recorded.cc: reading the text of a machine, line by line.
+// recorded.cc: parses the text of a recorded machine line by line.
 #include "ops/validate/recorded.h"
 
 #include <charconv>
@@ -30,7 +30,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view w
   return text;
 }
 
-// What a `for` line goes through: "0-3" is 0, 1, 2, 3.
+// The values of a `for` line: "0-3" is 0, 1, 2, 3.
 std::vector<std::string> turns_of(std::string_view text) {
   std::vector<std::string> turns;
   for (const std::string& word : words_of(text)) {
@@ -47,7 +47,7 @@ std::vector<std::string> turns_of(std::string_view text) {
   return turns;
 }
 
-// The text of one turn: @1 and @2 are parts of the word, @ is all of it.
+// The text of one iteration: @1 and @2 are parts of the word, @ is the whole.
 std::string turn_of(const std::string& body, const std::string& word) {
   std::string text = body;
   const auto parts = split(word, '/');
@@ -85,7 +85,7 @@ std::string bytes_of(std::string_view text) {
   return bytes;
 }
 
-// One text being laid out.
+// One text that is being expanded.
 class Layout {
  public:
   Layout(io::Disk& disk, const std::string& root) : disk_(disk), root_(root) {}
@@ -145,7 +145,7 @@ class Layout {
 
   std::string make_parent(std::string_view path) {
     std::string full = root_ + std::string(path);
-    // What a link on the way leads to may come later in the text.
+    // The target of a symlink may come later in the text.
     for (size_t at = full.find('/', root_.size() + 1); at != full.npos;
          at = full.find('/', at + 1)) {
       const std::string above = full.substr(0, at);

@@ -1,5 +1,5 @@
-// How checks are run: each in a process of its own, ended at its deadline and named, loads alone;
-// and that every fault that can be put in is found.
+// Running checks: each in its own process, killed at its deadline and named, loads alone; and every
+// injected fault is found.
 #include "ops/validate/run.h"
 
 #include <gtest/gtest.h>
@@ -8,55 +8,57 @@
 #include <algorithm>
 #include <csignal>
 
-#include "cmd/validate/host_ranks.h"
+#include "cmd/validate/host_allreduce.h"
 #include "ops/validate/validate.h"
 #include "platform/io/system_disk.h"
 #include "platform/io/temp_dir.h"
 
 namespace ff::validate {
 
-// What a test is called by.
+// The name of a parameterized test.
 static void PrintTo(const NamedFault& fault, std::ostream* out) { *out << fault.name; }
 
 namespace {
 
 constexpr int64_t kSoon = 20 * kSecond;
 
-Check make(const char* name, Cost cost, void (*run)(const Context&), int64_t deadline_ns = kSoon) {
+Check make(const char* name, CheckCost cost, void (*run)(const CheckContext&),
+           int64_t deadline_ns = kSoon) {
   return {name, "a check of a test", cost, deadline_ns, 0.1, 50, run};
 }
 
 class RunTest : public testing::Test {
  protected:
-  std::vector<Outcome> run(const std::vector<const Check*>& checks, std::string job = {}) {
-    const Plan plan{.checks = checks,
-                    .inventory = inventory_,
-                    .scratch = dir_.path(),
-                    .sum_ranks = cmd::host_sum_ranks(),
-                    .job = std::move(job),
-                    .before = [](const auto&, const auto&) { return std::nullopt; }};
-    auto outcomes = run_checks(tree_, clock_, stop_, plan,
-                               [&](const Outcome& one) { ended_.emplace_back(one.check->name); });
-    EXPECT_TRUE(outcomes.ok()) << outcomes.error().message;
-    return outcomes ? *outcomes : std::vector<Outcome>();
+  std::vector<CheckResult> run(const std::vector<const Check*>& checks, std::string job = {}) {
+    const RunPlan plan{.checks = checks,
+                       .inventory = inventory_,
+                       .scratch = dir_.path(),
+                       .allreduce_ranks = cmd::host_allreduce_ranks(),
+                       .job = std::move(job),
+                       .before = [](const auto&, const auto&) { return std::nullopt; }};
+    auto results = run_checks(tree_, clock_, stop_, plan, [&](const CheckResult& one) {
+      ended_.emplace_back(one.check->name);
+    });
+    EXPECT_TRUE(results.ok()) << results.error().message;
+    return results ? *results : std::vector<CheckResult>();
   }
-  // What the only check has said last.
+  // The last finding of the only check.
   Finding last(const Check& check) {
-    const auto outcomes = run({&check});
-    EXPECT_EQ(outcomes.size(), 1u);
-    return outcomes.empty() ? Finding() : outcomes[0].findings.back();
+    const auto results = run({&check});
+    EXPECT_EQ(results.size(), 1u);
+    return results.empty() ? Finding() : results[0].findings.back();
   }
 
   io::TempDir dir_;
   io::SystemDisk disk_;
   SystemClock clock_;
-  Stop stop_{clock_};
-  Tree tree_{disk_, "/"};
+  StopToken stop_{clock_};
+  SystemTree tree_{disk_, "/"};
   std::optional<Inventory> inventory_;
   std::vector<std::string> ended_;
 };
 
-void say_all(const Context& context) {
+void say_all(const CheckContext& context) {
   context.report({.name = "test.all",
                   .part = "a \"part\"\nof two lines",
                   .verdict = Verdict::degraded,
@@ -70,12 +72,12 @@ void say_all(const Context& context) {
 }
 
 TEST_F(RunTest, AFindingComesThroughWhole) {
-  const Check check = make("test.all", Cost::reads, say_all);
+  const Check check = make("test.all", CheckCost::reads, say_all);
   const Finding said = last(check);
   EXPECT_EQ(said.name, "test.all");
   EXPECT_EQ(said.part, "a \"part\"\nof two lines");
   EXPECT_EQ(said.verdict, Verdict::degraded);
-  EXPECT_EQ(said.found, "8 \xEF\xBF\xBD x8");  // what is no UTF-8 is marked
+  EXPECT_EQ(said.found, "8 \xEF\xBF\xBD x8");  // invalid UTF-8 is replaced
   EXPECT_EQ(said.value, 0.1);
   EXPECT_EQ(said.unit, "B/s");
   EXPECT_EQ(said.better, Better::lower);
@@ -93,42 +95,43 @@ TEST_F(RunTest, WhatIsNoFindingIsNone) {
   EXPECT_TRUE(from_line("{\"name\":\"x\",\"verdict\":\"pass\",\"value\":\"no\"}").has_value());
 }
 
-void hang(const Context& context) {
+void hang(const CheckContext& context) {
   context.report({.name = "test.hang", .verdict = Verdict::pass, .found = "before"});
   for (;;) ::pause();
 }
 
 TEST_F(RunTest, AHangEndsAtItsDeadlineAndIsNamed) {
-  const Check hangs = make("test.hang", Cost::reads, hang, kSecond / 5);
-  const Check sound = make("test.all", Cost::reads, say_all);
-  const auto outcomes = run({&hangs, &sound});
-  ASSERT_EQ(outcomes.size(), 2u);
-  ASSERT_EQ(outcomes[0].findings.size(), 2u);
-  EXPECT_EQ(outcomes[0].findings[0].found, "before");
-  const Finding& end = outcomes[0].findings[1];
+  const Check hangs = make("test.hang", CheckCost::reads, hang, kSecond / 5);
+  const Check sound = make("test.all", CheckCost::reads, say_all);
+  const auto results = run({&hangs, &sound});
+  ASSERT_EQ(results.size(), 2u);
+  ASSERT_EQ(results[0].findings.size(), 2u);
+  EXPECT_EQ(results[0].findings[0].found, "before");
+  const Finding& end = results[0].findings[1];
   EXPECT_EQ(end.name, "test.hang");
   EXPECT_EQ(end.verdict, Verdict::could_not_run);
   EXPECT_NE(end.found.find("did not end"), std::string::npos) << end.found;
-  EXPECT_EQ(outcomes[1].findings.back().name, "test.all");
+  EXPECT_EQ(results[1].findings.back().name, "test.all");
 }
 
 TEST_F(RunTest, HowACheckEndsIsToldAndNoPass) {
-  const auto verdict = [&](const char* name, void (*ends)(const Context&)) {
-    const Check check = make(name, Cost::reads, ends);
+  const auto verdict = [&](const char* name, void (*ends)(const CheckContext&)) {
+    const Check check = make(name, CheckCost::reads, ends);
     const Finding said = last(check);
     EXPECT_EQ(said.name, name);
     return said.verdict;
   };
-  EXPECT_EQ(verdict("test.bus", [](const Context&) { (void)::raise(SIGBUS); }), Verdict::fail);
-  EXPECT_EQ(verdict("test.illegal", [](const Context&) { (void)::raise(SIGILL); }), Verdict::fail);
-  // Memory ran out: nothing is known of the hardware.
-  EXPECT_EQ(verdict("test.killed", [](const Context&) { (void)::raise(SIGKILL); }),
+  EXPECT_EQ(verdict("test.bus", [](const CheckContext&) { (void)::raise(SIGBUS); }), Verdict::fail);
+  EXPECT_EQ(verdict("test.illegal", [](const CheckContext&) { (void)::raise(SIGILL); }),
+            Verdict::fail);
+  // Memory ran out: the hardware is unknown.
+  EXPECT_EQ(verdict("test.killed", [](const CheckContext&) { (void)::raise(SIGKILL); }),
             Verdict::could_not_run);
-  EXPECT_EQ(verdict("test.silent", [](const Context&) {}), Verdict::could_not_run);
-  EXPECT_EQ(verdict("test.exits", [](const Context&) { ::_exit(7); }), Verdict::could_not_run);
+  EXPECT_EQ(verdict("test.silent", [](const CheckContext&) {}), Verdict::could_not_run);
+  EXPECT_EQ(verdict("test.exits", [](const CheckContext&) { ::_exit(7); }), Verdict::could_not_run);
 }
 
-void say_much(const Context& context) {
+void say_much(const CheckContext& context) {
   for (int i = 0; i < 2000; i++) {
     context.report({.name = "test.much",
                     .part = std::to_string(i),
@@ -138,12 +141,12 @@ void say_much(const Context& context) {
 }
 
 TEST_F(RunTest, MuchIsHeardWhole) {
-  const Check check = make("test.much", Cost::reads, say_much);
+  const Check check = make("test.much", CheckCost::reads, say_much);
   EXPECT_EQ(run({&check})[0].findings.size(), 2000u);
 }
 
-// When it began and ended, in two values.
-void span(const Context& context) {
+// Its start and end, as two values.
+void span(const CheckContext& context) {
   const auto now = [&] { return static_cast<double>(context.clock.steady_ns()); };
   context.report({.name = "test.began", .verdict = Verdict::pass, .value = now()});
   context.clock.sleep_ns(50 * kMillisecond);
@@ -151,62 +154,63 @@ void span(const Context& context) {
 }
 
 TEST_F(RunTest, LoadsRunAloneAndAfterWhatReads) {
-  const Check first = make("test.one", Cost::load, span),
-              second = make("test.two", Cost::load, span);
-  const Check reads = make("test.reads", Cost::reads, span);
-  const auto outcomes = run({&first, &reads, &second});
-  ASSERT_EQ(outcomes.size(), 3u);
-  EXPECT_EQ(outcomes[0].check, &first) << "in the order of the plan";
-  const auto began = [&](size_t i) { return *outcomes[i].findings[0].value; };
-  const auto ended = [&](size_t i) { return *outcomes[i].findings[1].value; };
+  const Check first = make("test.one", CheckCost::load, span),
+              second = make("test.two", CheckCost::load, span);
+  const Check reads = make("test.reads", CheckCost::reads, span);
+  const auto results = run({&first, &reads, &second});
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_EQ(results[0].check, &first) << "in the order of the plan";
+  const auto began = [&](size_t i) { return *results[i].findings[0].value; };
+  const auto ended = [&](size_t i) { return *results[i].findings[1].value; };
   EXPECT_LE(ended(1), began(0));
   EXPECT_LE(ended(0), began(2));
 }
 
 TEST_F(RunTest, BesideAJobLoadsDoNotRun) {
-  const Check load = make("test.load", Cost::load, say_all);
-  const Check reads = make("test.reads", Cost::reads, say_all);
-  const auto outcomes = run({&load, &reads}, "slurmstepd (12)");
-  ASSERT_EQ(outcomes.size(), 2u);
-  EXPECT_EQ(outcomes[0].findings[0].verdict, Verdict::could_not_run);
-  EXPECT_NE(outcomes[0].findings[0].found.find("slurmstepd (12)"), std::string::npos);
-  EXPECT_EQ(outcomes[1].findings[0].verdict, Verdict::degraded);
+  const Check load = make("test.load", CheckCost::load, say_all);
+  const Check reads = make("test.reads", CheckCost::reads, say_all);
+  const auto results = run({&load, &reads}, "slurmstepd (12)");
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0].findings[0].verdict, Verdict::could_not_run);
+  EXPECT_NE(results[0].findings[0].found.find("slurmstepd (12)"), std::string::npos);
+  EXPECT_EQ(results[1].findings[0].verdict, Verdict::degraded);
 }
 
 TEST_F(RunTest, AStopEndsItAndEveryCheck) {
-  const Check hangs = make("test.hang", Cost::reads, hang);
+  const Check hangs = make("test.hang", CheckCost::reads, hang);
   stop_.request();
-  const Plan plan{.checks = {&hangs}, .inventory = inventory_, .before = {}};
-  const auto outcomes = run_checks(tree_, clock_, stop_, plan, [](const Outcome&) {});
-  ASSERT_FALSE(outcomes.ok());
-  EXPECT_EQ(outcomes.error().code, Errc::interrupted);
+  const RunPlan plan{.checks = {&hangs}, .inventory = inventory_, .before = {}};
+  const auto results = run_checks(tree_, clock_, stop_, plan, [](const CheckResult&) {});
+  ASSERT_FALSE(results.ok());
+  EXPECT_EQ(results.error().code, Errc::interrupted);
 }
 
-TEST(Choose, ByLevelNameAndBudget) {
-  std::vector<const Check*> left_out;
-  EXPECT_EQ(choose(Level::burn_in, {}, {}, left_out).size(), all_checks().size());
-  for (const Check* const check : choose(Level::quick, {"pci", "host.cpu"}, {}, left_out)) {
+TEST(SelectChecks, ByLevelNameAndBudget) {
+  std::vector<const Check*> over_budget;
+  EXPECT_EQ(select_checks(RunLevel::burn_in, {}, {}, over_budget).size(), all_checks().size());
+  for (const Check* const check :
+       select_checks(RunLevel::quick, {"pci", "host.cpu"}, {}, over_budget)) {
     const std::string name = check->name;
     EXPECT_TRUE(name == "host.cpu" || name.starts_with("pci.")) << name;
   }
-  EXPECT_TRUE(left_out.empty());
-  const auto chosen = choose(Level::quick, {}, 2.5, left_out);
+  EXPECT_TRUE(over_budget.empty());
+  const auto chosen = select_checks(RunLevel::quick, {}, 2.5, over_budget);
   EXPECT_FALSE(chosen.empty());
-  ASSERT_FALSE(left_out.empty());
+  ASSERT_FALSE(over_budget.empty());
   for (const Check& check : all_checks()) {
-    if (check.cost != Cost::reads || check.seconds > 2.5) continue;
+    if (check.cost != CheckCost::reads || check.seconds > 2.5) continue;
     EXPECT_EQ(std::ranges::count(chosen, &check), 1) << check.name << " takes no time from others";
   }
   double seconds = 0;
   for (const Check* const check : chosen) {
-    if (check->cost == Cost::load) seconds += check->seconds;
+    if (check->cost == CheckCost::load) seconds += check->seconds;
   }
   EXPECT_LE(seconds, 2.5);
-  // What was taken of loads is worth no less than what was left out and would have fitted.
-  for (const Check* const out : left_out) {
+  // Each selected load is worth at least as much as each omitted one that would have fit.
+  for (const Check* const out : over_budget) {
     EXPECT_EQ(std::ranges::count(chosen, out), 0);
     for (const Check* const in : chosen) {
-      if (in->cost != Cost::load || in->seconds < out->seconds) continue;
+      if (in->cost != CheckCost::load || in->seconds < out->seconds) continue;
       EXPECT_GE(in->worth, out->worth);
     }
   }
@@ -216,55 +220,55 @@ TEST(AllChecks, AreNamedAfterGroupsAndOnce) {
   std::vector<std::string> names;
   for (const Check& check : all_checks()) {
     EXPECT_NE(std::string_view(check.name).find('.'), std::string_view::npos) << check.name;
-    EXPECT_GT(check.deadline_ns(Level::quick), 0) << check.name;
+    EXPECT_GT(check.deadline_ns(RunLevel::quick), 0) << check.name;
     EXPECT_EQ(std::ranges::count(names, check.name), 0) << check.name;
     names.emplace_back(check.name);
   }
 }
 
-TEST(KeepBest, TakesTheBetterValueAndForgetsNoFailure) {
+TEST(MergeBest, TakesTheBetterValueAndForgetsNoFailure) {
   const auto finding = [](double value, Better better, Verdict verdict = Verdict::pass) {
     return Finding{.name = "a.b", .verdict = verdict, .value = value, .better = better};
   };
-  Outcome outcome{.findings = {finding(5, Better::higher)}};
-  keep_best(outcome, {.findings = {finding(7, Better::higher)}});
+  CheckResult outcome{.findings = {finding(5, Better::higher)}};
+  merge_best(outcome, {.findings = {finding(7, Better::higher)}});
   EXPECT_EQ(outcome.findings[0].value, 7);
-  keep_best(outcome, {.findings = {finding(6, Better::higher)}});
+  merge_best(outcome, {.findings = {finding(6, Better::higher)}});
   EXPECT_EQ(outcome.findings[0].value, 7);
-  Outcome lower{.findings = {finding(5, Better::lower)}};
-  keep_best(lower, {.findings = {finding(7, Better::lower)}});
+  CheckResult lower{.findings = {finding(5, Better::lower)}};
+  merge_best(lower, {.findings = {finding(7, Better::lower)}});
   EXPECT_EQ(lower.findings[0].value, 5);
-  Outcome slow{.findings = {finding(9, Better::higher, Verdict::degraded)}};
-  keep_best(slow, {.findings = {finding(8, Better::higher)}});
+  CheckResult slow{.findings = {finding(9, Better::higher, Verdict::degraded)}};
+  merge_best(slow, {.findings = {finding(8, Better::higher)}});
   EXPECT_EQ(slow.findings[0].verdict, Verdict::pass);
-  Outcome wrong{.findings = {finding(1, Better::higher, Verdict::fail)}};
-  keep_best(wrong, {.findings = {finding(8, Better::higher)}});
+  CheckResult wrong{.findings = {finding(1, Better::higher, Verdict::fail)}};
+  merge_best(wrong, {.findings = {finding(8, Better::higher)}});
   EXPECT_EQ(wrong.findings[0].verdict, Verdict::fail);
-  keep_best(outcome, {.findings = {finding(9, Better::higher, Verdict::fail)}});
+  merge_best(outcome, {.findings = {finding(9, Better::higher, Verdict::fail)}});
   EXPECT_TRUE(std::ranges::any_of(outcome.findings,
                                   [](const Finding& one) { return one.verdict == Verdict::fail; }));
 }
 
 class FaultTest : public RunTest, public testing::WithParamInterface<NamedFault> {
  protected:
-  Report check(Fault fault) {
-    const Request request{.only = {GetParam().check},
-                          .force = true,
-                          .scratch = dir_.path(),
-                          .fault = fault,
-                          .sum_ranks = cmd::host_sum_ranks()};
-    auto report = validate(tree_, clock_, stop_, nullptr, request, [](const Outcome&) {});
+  ValidationReport check(InjectedFault fault) {
+    const ValidationRequest request{.only = {GetParam().check},
+                                    .force = true,
+                                    .scratch = dir_.path(),
+                                    .fault = fault,
+                                    .allreduce_ranks = cmd::host_allreduce_ranks()};
+    auto report = validate(tree_, clock_, stop_, nullptr, request, [](const CheckResult&) {});
     EXPECT_TRUE(report.ok()) << report.error().message;
-    return report ? *report : Report();
+    return report ? *report : ValidationReport();
   }
 };
 
 TEST_P(FaultTest, IsFoundByTheCheckThatHasTo) {
   const NamedFault& fault = GetParam();
-  if (fault.fault == Fault::core_slow && ::sysconf(_SC_NPROCESSORS_ONLN) < 2) {
+  if (fault.fault == InjectedFault::core_slow && ::sysconf(_SC_NPROCESSORS_ONLN) < 2) {
     GTEST_SKIP() << "one core has no other to be slower than";
   }
-  const bool hangs = fault.fault == Fault::hang;
+  const bool hangs = fault.fault == InjectedFault::hang;
   const auto findings = check(fault.fault).findings();
   const auto found = std::ranges::find_if(findings, [&](const Finding& one) {
     return one.name == fault.check && (hangs ? one.found.find("did not end") != std::string::npos
@@ -272,14 +276,14 @@ TEST_P(FaultTest, IsFoundByTheCheckThatHasTo) {
   });
   ASSERT_NE(found, findings.end()) << fault.name;
   EXPECT_NE(found->hint, "") << fault.name;
-  if (fault.fault == Fault::core_bit) {
+  if (fault.fault == InjectedFault::core_bit) {
     EXPECT_NE(found->part.find("gemm on core"), std::string::npos) << found->part;
     EXPECT_NE(found->found.find("first in run 2"), std::string::npos) << found->found;
   }
 }
 
 TEST_P(FaultTest, WithoutItNothingFails) {
-  for (const Finding& finding : check(Fault::none).findings()) {
+  for (const Finding& finding : check(InjectedFault::none).findings()) {
     EXPECT_NE(finding.verdict, Verdict::fail) << finding.name << " " << finding.found;
   }
 }

@@ -1,5 +1,4 @@
-// What disks say of their health, and what is made of it. tests/ops/validate/guest.py asks real
-// drivers.
+// Health data of disks, and the findings. tests/ops/validate/guest.py queries real drivers.
 #include "ops/validate/smart.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +8,7 @@
 namespace ff::validate {
 namespace {
 
-// A healthy NVMe disk, 40 C, as its log says it.
+// The log of a healthy NVMe disk at 40 C.
 SmartPage healthy_nvme() {
   SmartPage page = {};
   store_le<uint16_t>(page.data() + 1, 313);
@@ -34,7 +33,7 @@ TEST(NvmeHealth, IsReadFromItsLog) {
 }
 
 TEST(NvmeHealth, EachWarningHasItsVerdict) {
-  EXPECT_EQ(judge_nvme("nvme0", parse_nvme_health(healthy_nvme())).verdict, Verdict::pass);
+  EXPECT_EQ(nvme_finding("nvme0", parse_nvme_health(healthy_nvme())).verdict, Verdict::pass);
   const std::vector<std::pair<uint8_t, Verdict>> warnings = {{1, Verdict::fail},
                                                              {2, Verdict::degraded},
                                                              {4, Verdict::fail},
@@ -43,7 +42,7 @@ TEST(NvmeHealth, EachWarningHasItsVerdict) {
   for (const auto& [bit, verdict] : warnings) {
     SmartPage page = healthy_nvme();
     page[0] = std::byte{bit};
-    const Finding finding = judge_nvme("nvme0", parse_nvme_health(page));
+    const Finding finding = nvme_finding("nvme0", parse_nvme_health(page));
     EXPECT_EQ(finding.verdict, verdict) << int{bit};
     EXPECT_NE(finding.hint, "") << int{bit};
   }
@@ -52,14 +51,14 @@ TEST(NvmeHealth, EachWarningHasItsVerdict) {
 TEST(NvmeHealth, LittleSpareAndWearAreTold) {
   SmartPage page = healthy_nvme();
   page[3] = std::byte{9};
-  EXPECT_EQ(judge_nvme("nvme0", parse_nvme_health(page)).verdict, Verdict::fail);
+  EXPECT_EQ(nvme_finding("nvme0", parse_nvme_health(page)).verdict, Verdict::fail);
   page = healthy_nvme();
   page[5] = std::byte{100};
-  const Finding worn = judge_nvme("nvme0", parse_nvme_health(page));
+  const Finding worn = nvme_finding("nvme0", parse_nvme_health(page));
   EXPECT_EQ(worn.verdict, Verdict::degraded);
   EXPECT_NE(worn.found.find("100 % worn"), std::string::npos) << worn.found;
   page[0] = std::byte{12};
-  EXPECT_EQ(judge_nvme("nvme0", parse_nvme_health(page)).verdict, Verdict::fail)
+  EXPECT_EQ(nvme_finding("nvme0", parse_nvme_health(page)).verdict, Verdict::fail)
       << "the worst of several counts";
 }
 
@@ -69,7 +68,7 @@ AtaHealth ata(std::vector<std::pair<uint8_t, uint32_t>> attributes, bool failing
   for (const auto& [id, raw] : attributes) {
     health.data[at] = std::byte{id};
     store_le<uint32_t>(health.data.data() + at + 5, raw);
-    health.data[at + 9] = std::byte{0xff};  // makers put other things there
+    health.data[at + 9] = std::byte{0xff};  // vendors use it for other data
     at += 12;
   }
   return health;
@@ -77,17 +76,17 @@ AtaHealth ata(std::vector<std::pair<uint8_t, uint32_t>> attributes, bool failing
 
 TEST(AtaHealth, ItsAttributesForetellItsEnd) {
   EXPECT_EQ(
-      judge_ata("sda", parse_ata_health(ata({{9, 1000}, {5, 0}, {197, 0}, {198, 0}}))).verdict,
+      ata_finding("sda", parse_ata_health(ata({{9, 1000}, {5, 0}, {197, 0}, {198, 0}}))).verdict,
       Verdict::pass);
   const AtaFacts facts = parse_ata_health(ata({{5, 12}, {197, 3}}));
   EXPECT_EQ(facts.reallocated, 12u);
   EXPECT_EQ(facts.pending, 3u);
   EXPECT_FALSE(facts.uncorrectable.has_value());
-  EXPECT_EQ(judge_ata("sda", facts).verdict, Verdict::degraded);
-  EXPECT_EQ(judge_ata("sda", parse_ata_health(ata({{198, 1}}))).verdict, Verdict::degraded);
-  EXPECT_EQ(judge_ata("sda", parse_ata_health(ata({{5, 12}}))).verdict, Verdict::pass)
+  EXPECT_EQ(ata_finding("sda", facts).verdict, Verdict::degraded);
+  EXPECT_EQ(ata_finding("sda", parse_ata_health(ata({{198, 1}}))).verdict, Verdict::degraded);
+  EXPECT_EQ(ata_finding("sda", parse_ata_health(ata({{5, 12}}))).verdict, Verdict::pass)
       << "reallocated ones count when they grow";
-  const Finding failing = judge_ata("sda", parse_ata_health(ata({{5, 0}}, true)));
+  const Finding failing = ata_finding("sda", parse_ata_health(ata({{5, 0}}, true)));
   EXPECT_EQ(failing.verdict, Verdict::fail);
   EXPECT_NE(failing.hint, "");
 }

@@ -1,5 +1,5 @@
-// A disk that tells which files were read, and can refuse some of them: so a test finds out what a
-// check looks at, and takes that away from it as a machine does from an ordinary user.
+// A disk that records which files were read, and can refuse some: a test learns the input of a
+// check, and then refuses it, as a machine does to an unprivileged user.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@ class WatchedDisk final : public io::Disk {
  public:
   explicit WatchedDisk(io::Disk& below) : below_(below) {}
 
-  // Paths of files that were opened and folders that were listed, and are there.
+  // Existing files that were opened and folders that were listed.
   std::set<std::string> files_read = {}, folders_read = {};
-  // Those that answer `refused` from now on.
+  // Paths that return `refused` from now on.
   std::set<std::string> refused = {};
 
   Result<std::unique_ptr<io::File>> open(const std::string& path,
@@ -38,7 +38,7 @@ class WatchedDisk final : public io::Disk {
   }
   Result<io::FileInfo> info(const std::string& path) override { return below_.info(path); }
 
-  // Nothing that only reads asks for more.
+  // Readers need no other operation.
   std::unique_ptr<io::IoQueue> make_queue(io::QueueOptions options) override {
     return below_.make_queue(options);
   }

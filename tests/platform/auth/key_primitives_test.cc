@@ -1,4 +1,4 @@
-// The primitives behind the cluster key, against known answers, and modes of key files.
+// The cryptographic primitives of the cluster key against known answers, and modes of key files.
 #include "platform/auth/key.h"
 
 #include <fmt/format.h>
@@ -19,20 +19,20 @@ namespace {
 TEST(KeyTest, TheHmacIsThatOfTheStandard) {
   Key key{};
   std::fill_n(key.begin(), 20, std::byte{0x0b});
-  EXPECT_EQ(hex(hmac(key, as_bytes("Hi There"))),
+  EXPECT_EQ(hex(hmac_sha256(key, as_bytes("Hi There"))),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
   key = {};
   std::ranges::copy(as_bytes("Jefe"), key.begin());
-  EXPECT_EQ(hex(hmac(key, as_bytes("what do ya want for nothing?"))),
+  EXPECT_EQ(hex(hmac_sha256(key, as_bytes("what do ya want for nothing?"))),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
 TEST(KeyTest, SecretsAreEqualOnlyWhole) {
-  EXPECT_TRUE(equal_secrets(as_bytes("abc"), as_bytes("abc")));
-  EXPECT_TRUE(equal_secrets({}, {}));
-  EXPECT_FALSE(equal_secrets(as_bytes("abc"), as_bytes("abd")));
-  EXPECT_FALSE(equal_secrets(as_bytes("abc"), as_bytes("ab")));
-  EXPECT_FALSE(equal_secrets(as_bytes("abc"), {}));
+  EXPECT_TRUE(constant_time_equal(as_bytes("abc"), as_bytes("abc")));
+  EXPECT_TRUE(constant_time_equal({}, {}));
+  EXPECT_FALSE(constant_time_equal(as_bytes("abc"), as_bytes("abd")));
+  EXPECT_FALSE(constant_time_equal(as_bytes("abc"), as_bytes("ab")));
+  EXPECT_FALSE(constant_time_equal(as_bytes("abc"), {}));
 }
 
 TEST(KeyTest, NoTwoKeysAreEqual) {
@@ -64,7 +64,7 @@ TEST(KeyTest, AnybodyElseWhoMayTouchTheFileMakesItRefused) {
   for (const uint32_t mode : {0600u, 0400u, 0640u, 0604u}) {
     const std::string path = fmt::format("/{:o}.key", mode);
     auto file = disk.open(
-        path, {.access = io::Access::write, .create = true, .exclusive = true, .mode = mode});
+        path, {.access = io::AccessMode::write, .create = true, .exclusive = true, .mode = mode});
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE((*file)->write_at(as_bytes(std::string(64, 'a')), 0).ok());
     const auto key = read_key_file(disk, path);
@@ -82,7 +82,7 @@ TEST(KeyTest, AFileHoldsNoMoreThanTheKey) {
   for (const std::string& text : {digits, digits + "\n", digits + "\n\n", digits + "\nx"}) {
     sim::SimClock clock;
     sim::SimDisk disk(1, clock);
-    auto file = disk.open("/k", {.access = io::Access::write, .create = true, .mode = 0600});
+    auto file = disk.open("/k", {.access = io::AccessMode::write, .create = true, .mode = 0600});
     ASSERT_TRUE(file.ok() && (*file)->write_at(as_bytes(text), 0).ok());
     EXPECT_EQ(read_key_file(disk, "/k").ok(), text.size() <= 65) << text;
   }

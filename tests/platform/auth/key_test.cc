@@ -1,4 +1,4 @@
-// Files of the cluster key: made once, readable by their owner alone, never shown.
+// Key files: created once, readable only by their owner, never shown in messages.
 #include "platform/auth/key.h"
 
 #include <gtest/gtest.h>

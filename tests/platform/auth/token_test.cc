@@ -1,4 +1,4 @@
-// Tokens: the key of a user against a known answer, their text to the byte, and files of them.
+// Tokens: the key of a user against a known answer, the exact text format, and token files.
 #include "platform/auth/token.h"
 
 #include <fmt/format.h>
@@ -33,11 +33,11 @@ TEST(TokenTest, TheKeyOfAUserIsThatOfTheFormula) {
 }
 
 TEST(TokenTest, TheTextIsReadBack) {
-  const std::string text = token_text(make_token(counted_key(), {1000, 7}));
+  const std::string text = format_token(make_token(counted_key(), {1000, 7}));
   EXPECT_EQ(text, fmt::format("ff1-1000-7-{}", kDigits));
-  for (const User user : {User{1000, 7}, User{0, 0}, User{UINT32_MAX, UINT64_MAX}}) {
+  for (const TokenId user : {TokenId{1000, 7}, TokenId{0, 0}, TokenId{UINT32_MAX, UINT64_MAX}}) {
     const Token token = make_token(counted_key(), user);
-    const auto parsed = parse_token(token_text(token));
+    const auto parsed = parse_token(format_token(token));
     ASSERT_TRUE(parsed.ok()) << parsed.error().message;
     EXPECT_EQ(parsed->user, user);
     EXPECT_EQ(parsed->key, token.key);
@@ -92,19 +92,19 @@ class TokenFileTest : public testing::Test {
 
   io::SystemDisk disk_;
   std::string dir_;
-  // The longest that there is.
+  // The longest possible token.
   const Token token_ = make_token(counted_key(), {UINT32_MAX, UINT64_MAX});
 };
 
 TEST_F(TokenFileTest, HoldsTheLineAndNoMore) {
   for (const char* const end : {"", "\n"}) {
-    const auto read_back = read(token_text(token_) + end);
+    const auto read_back = read(format_token(token_) + end);
     ASSERT_TRUE(read_back.ok()) << read_back.error().message;
     EXPECT_EQ(read_back->user, token_.user);
     EXPECT_EQ(read_back->key, token_.key);
   }
-  for (const std::string& text : {std::string(), token_text(token_) + "\n\n",
-                                  token_text(token_) + "\nx", std::string(1000, 'a')}) {
+  for (const std::string& text : {std::string(), format_token(token_) + "\n\n",
+                                  format_token(token_) + "\nx", std::string(1000, 'a')}) {
     const auto refused = read(text);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Errc::corrupt);
@@ -116,13 +116,13 @@ TEST_F(TokenFileTest, HoldsTheLineAndNoMore) {
 
 TEST_F(TokenFileTest, OthersMayNotReadIt) {
   for (const uint32_t mode : {0640u, 0604u, 0644u, 0660u}) {
-    const auto refused = read(token_text(token_) + "\n", mode);
+    const auto refused = read(format_token(token_) + "\n", mode);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Errc::refused);
     EXPECT_NE(refused.error().message.find("others may read this token"), std::string::npos);
     EXPECT_NE(refused.error().hint.find("chmod 600 " + path()), std::string::npos);
   }
-  EXPECT_TRUE(read(token_text(token_), 0400).ok());
+  EXPECT_TRUE(read(format_token(token_), 0400).ok());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The machine's clocks: they agree with the kernel's and sleeping takes at least its time.
+// SystemClock: it agrees with the clocks of the kernel, and a sleep takes at least its duration.
 #include "platform/base/clock.h"
 
 #include <gtest/gtest.h>

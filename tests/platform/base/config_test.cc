@@ -1,4 +1,4 @@
-// Settings files: which are read, which wins, and what is wrong in them.
+// Settings files: which files are read, which one takes precedence, and errors in them.
 #include "platform/base/config.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class ConfigTest : public testing::Test {
     std::ofstream(dir_ / name) << toml;
     return dir_ / name;
   }
-  // The error's "LINE: message", or "" when the text loads.
+  // The "LINE: message" of the error; "" if the text loads.
   std::string wrong(const std::string& toml) {
     const std::string path = write("wrong.toml", toml);
     const Result<Config> config = Config::load({{path}, true}, kKeys);

@@ -1,4 +1,4 @@
-// Log lines: both forms, levels, and hostile text in values.
+// Log lines: both formats, levels, and hostile text in values.
 #include "platform/base/log.h"
 
 #include <gtest/gtest.h>

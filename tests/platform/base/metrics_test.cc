@@ -1,4 +1,4 @@
-// The registry and its text: the format is Prometheus's exposition format 0.0.4.
+// The metric registry and its output in the Prometheus exposition format 0.0.4.
 #include "platform/base/metrics.h"
 #include "platform/base/clock.h"
 

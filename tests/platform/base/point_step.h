@@ -1,6 +1,6 @@
-// How far a test that takes all points of something (steps of a save, bits of a file) goes from one
-// to the next: to the very next, but under the sanitizers, where each costs ten times as much and
-// other faults are looked for.
+// The step width of tests that iterate over all points of something (steps of a save, bits of a
+// file): 1, but more under the sanitizers, where each point costs ten times as much and the tests
+// look for other faults.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ TEST(Result, CarriesMoveOnlyValues) {
 
 TEST(Result, WithinPutsWordsInFront) {
   Error error{Errc::disk_full, "no space", "Free some."};
-  const Error outer = std::move(error).within("save step 3: ");
+  const Error outer = std::move(error).with_context("save step 3: ");
   EXPECT_EQ(outer.message, "save step 3: no space");
   EXPECT_EQ(outer.hint, "Free some.");
   EXPECT_EQ(outer.code, Errc::disk_full);

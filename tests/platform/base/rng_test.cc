@@ -1,4 +1,4 @@
-// The seeded generator repeats, matches its published algorithm and is uniform where it says so.
+// SeededRng: it is repeatable, matches the published algorithm, and its distributions are uniform.
 #include "platform/base/rng.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(Rng, BelowIsUniformAndInRange) {
   }
 }
 
-// Draws what it is told: shows that the short last stripe is drawn again.
+// Returns given numbers: shows that a draw above the last whole multiple is rejected.
 class ScriptedRng final : public Rng {
  public:
   uint64_t next() override { return script_[at_++]; }
@@ -67,7 +67,7 @@ TEST(Rng, UnitStaysInItsInterval) {
   SeededRng rng(9);
   double sum = 0;
   for (int i = 0; i < 10000; ++i) {
-    const double unit = rng.unit();
+    const double unit = rng.uniform01();
     ASSERT_GE(unit, 0);
     ASSERT_LT(unit, 1);
     sum += unit;

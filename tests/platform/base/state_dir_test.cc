@@ -1,4 +1,4 @@
-// The rules of the state directory: which one, its mode, network file systems, hostile fallbacks.
+// The state directory: its choice, its mode, network file systems, hostile fallback directories.
 #include "platform/base/state_dir.h"
 
 #include <gtest/gtest.h>
@@ -23,15 +23,15 @@ mode_t mode_of(const std::string& path) {
 
 class StateDirRules : public testing::Test {
  protected:
-  // Everything below dir_; paths below dir_/net are on a network file system.
-  StateSources sources() const {
-    StateSources from;
+  // All paths are below dir_; those below dir_/net count as a network file system.
+  StateDirEnvironment sources() const {
+    StateDirEnvironment from;
     from.home = dir_ / "home";
     from.uid = ::geteuid();
     from.root_default = dir_ / "var/lib/ff";
-    from.local_root = dir_ / "tmp";
+    from.fallback_root = dir_ / "tmp";
     const std::string net = dir_ / "net";
-    from.on_network = [net](const std::string& path) -> Result<bool> {
+    from.is_network = [net](const std::string& path) -> Result<bool> {
       EXPECT_TRUE(fs::exists(path)) << path;
       return path.starts_with(net);
     };
@@ -43,8 +43,8 @@ class StateDirRules : public testing::Test {
     fs::create_directories(dir_ / "net/home");
   }
 
-  StateSources network_sources() const {
-    StateSources from = sources();
+  StateDirEnvironment network_sources() const {
+    StateDirEnvironment from = sources();
     from.ff_state = dir_ / "net/home/me/state";
     return from;
   }
@@ -55,7 +55,7 @@ class StateDirRules : public testing::Test {
 };
 
 TEST_F(StateDirRules, DefaultsByUser) {
-  StateSources from = sources();
+  StateDirEnvironment from = sources();
   from.uid = 0;
   auto found = state_dir(StateUse::daemon, from);
   ASSERT_TRUE(found.ok()) << found.error().message;
@@ -64,7 +64,7 @@ TEST_F(StateDirRules, DefaultsByUser) {
   found = state_dir(StateUse::user, from);
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found->path, dir_ / "home/.local/state/ff");
-  EXPECT_TRUE(found->instead_of.empty());
+  EXPECT_TRUE(found->network_path.empty());
   for (const char* made : {"home", "home/.local", "home/.local/state", "home/.local/state/ff"}) {
     EXPECT_EQ(mode_of(dir_ / made), 0700u) << made;
   }
@@ -72,7 +72,7 @@ TEST_F(StateDirRules, DefaultsByUser) {
 }
 
 TEST_F(StateDirRules, EnvironmentWins) {
-  StateSources from = sources();
+  StateDirEnvironment from = sources();
   from.ff_state = dir_ / "elsewhere";
   const auto found = state_dir(StateUse::daemon, from);
   ASSERT_TRUE(found.ok());
@@ -81,7 +81,7 @@ TEST_F(StateDirRules, EnvironmentWins) {
 }
 
 TEST_F(StateDirRules, ExistingDirectoryIsLeftAsItIs) {
-  StateSources from = sources();
+  StateDirEnvironment from = sources();
   from.ff_state = dir_ / "mine";
   fs::create_directory(from.ff_state);
   ::chmod(from.ff_state.c_str(), 0750);
@@ -90,7 +90,7 @@ TEST_F(StateDirRules, ExistingDirectoryIsLeftAsItIs) {
 }
 
 TEST_F(StateDirRules, WrongSettingsAreUsageErrors) {
-  StateSources from = sources();
+  StateDirEnvironment from = sources();
   from.ff_state = "relative/path";
   EXPECT_EQ(state_dir(StateUse::user, from).error().code, Errc::usage);
   from = sources();
@@ -103,7 +103,7 @@ TEST_F(StateDirRules, WrongSettingsAreUsageErrors) {
 }
 
 TEST_F(StateDirRules, FileInTheWayIsAnError) {
-  StateSources from = sources();
+  StateDirEnvironment from = sources();
   from.ff_state = dir_ / "file";
   std::ofstream(from.ff_state) << "x";
   const auto found = state_dir(StateUse::user, from);
@@ -117,7 +117,7 @@ TEST_F(StateDirRules, UserStateLeavesTheNetwork) {
   const auto found = state_dir(StateUse::user, network_sources());
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found->path, fallback());
-  EXPECT_EQ(found->instead_of, dir_ / "net/home/me/state");
+  EXPECT_EQ(found->network_path, dir_ / "net/home/me/state");
   EXPECT_EQ(mode_of(found->path), 0700u);
   EXPECT_FALSE(fs::exists(dir_ / "net/home/me"));  // nothing is made over there
   EXPECT_TRUE(state_dir(StateUse::user, network_sources()).ok());
@@ -132,8 +132,8 @@ TEST_F(StateDirRules, DaemonStateOnTheNetworkIsRefused) {
 }
 
 TEST_F(StateDirRules, NoLocalDiskAtAll) {
-  StateSources from = network_sources();
-  from.local_root = dir_ / "net";
+  StateDirEnvironment from = network_sources();
+  from.fallback_root = dir_ / "net";
   const auto found = state_dir(StateUse::user, from);
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code, Errc::refused);
@@ -172,28 +172,28 @@ TEST_F(StateDirRules, FallbackOfOthersIsRefused) {
 TEST(NetworkFileSystem, KnowsTheMagicNumbers) {
   for (const uint32_t magic : {0x6969u, 0x517bu, 0xfe534d42u, 0xff534d42u, 0x01021997u, 0x0bd00bd0u,
                                0x65735546u, 0x00c36400u}) {
-    EXPECT_TRUE(network_file_system(magic)) << magic;
+    EXPECT_TRUE(is_network_file_system(magic)) << magic;
   }
   // ext4, xfs, btrfs, tmpfs, overlayfs, zfs
   for (const uint32_t magic :
        {0xef53u, 0x58465342u, 0x9123683eu, 0x01021994u, 0x794c7630u, 0x2fc12fc1u}) {
-    EXPECT_FALSE(network_file_system(magic)) << magic;
+    EXPECT_FALSE(is_network_file_system(magic)) << magic;
   }
 }
 
 TEST(ProcessStateSources, ReadTheEnvironmentAndTheDisk) {
   const io::TempDir dir;
   ::setenv("FF_STATE", dir.path().c_str(), 1);
-  const StateSources from = process_state_sources();
+  const StateDirEnvironment from = process_state_environment();
   ::unsetenv("FF_STATE");
   EXPECT_EQ(from.ff_state, dir.path());
   EXPECT_EQ(from.uid, ::geteuid());
   EXPECT_EQ(from.root_default, "/var/lib/ff");
-  EXPECT_EQ(from.local_root, "/var/tmp");
-  const auto proc = from.on_network("/proc");
+  EXPECT_EQ(from.fallback_root, "/var/tmp");
+  const auto proc = from.is_network("/proc");
   ASSERT_TRUE(proc.ok());
   EXPECT_FALSE(*proc);
-  EXPECT_FALSE(from.on_network(dir / "missing").ok());
+  EXPECT_FALSE(from.is_network(dir / "missing").ok());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tasks, cancellation, gates and waits on the machine's loop; time is tested on the simulated one
+// Tasks, cancellation, gates and waits on SystemLoop; SimLoop tests cover time
 // (tests/platform/sim/sim_loop_test.cc).
 #include "platform/base/task.h"
 #include "platform/base/clock.h"
@@ -133,7 +133,7 @@ TEST_F(TaskTest, AShieldedTaskIsNotCancelled) {
   bool ok = false;
   Gate gate(loop_);
   gate.spawn(shielded(event, ok));
-  gate.cancel().request(fail(Errc::interrupted, "enough"));
+  gate.cancellation().request(fail(Errc::interrupted, "enough"));
   run_task(loop_, constant(0));
   EXPECT_EQ(gate.running(), 1u);
   event.set();
@@ -177,7 +177,7 @@ TEST_F(TaskTest, ADescriptorWakesItsReader) {
   ::close(ends[0]);
 }
 
-// Sets `event` when it has been asked `asks` times, and takes itself out.
+// Sets `event` in the poll number `asks`, and unregisters itself.
 struct CountingPoller final : Poller {
   CountingPoller(Event& when_done, int times) : event(when_done), asks(times) {}
   void poll() override {
@@ -207,15 +207,15 @@ TEST_F(TaskTest, PollersAreAskedWithoutWaiting) {
 }
 
 Task<void> use(Semaphore& semaphore, size_t units, int id, Event& go, std::vector<int>& order) {
-  const auto hold = co_await semaphore.take(units);
+  const auto hold = co_await semaphore.acquire(units);
   order.push_back(hold ? id : -id);
   if (hold) (void)co_await go.wait();
 }
 
-// A task that only ever yields holds nothing up: neither descriptors nor timers nor late ones.
+// A task that only yields does not delay descriptors, timers or runnables of wake_at_turn_end().
 TEST_F(TaskTest, AYieldLetsEverythingElseGoFirst) {
-  struct Late final : Ready {
-    void fire() override { fired = true; }
+  struct Late final : Runnable {
+    void on_wake() override { fired = true; }
     bool fired = false;
   } late;
   int fds[2];
@@ -226,11 +226,11 @@ TEST_F(TaskTest, AYieldLetsEverythingElseGoFirst) {
     Event& readable = (*watch)->readable;
     readable.reset();
     ASSERT_EQ(::write(fds[1], "x", 1), 1);
-    loop_.wake_late(late);
+    loop_.wake_at_turn_end(late);
     bool slept = false;
     Gate gate(loop_);
     gate.spawn([](Loop& loop, bool& out) -> Task<void> {
-      (void)co_await after(loop, 1);
+      (void)co_await sleep_for(loop, 1);
       out = true;
     }(loop_, slept));
     const int turns = run_task(
@@ -249,27 +249,27 @@ TEST_F(TaskTest, AYieldLetsEverythingElseGoFirst) {
   ::close(fds[1]);
 }
 
-// Tasks that keep waking each other hold up neither what is late nor descriptors and timers.
+// Tasks that keep waking each other delay neither wake_at_turn_end() nor descriptors and timers.
 TEST_F(TaskTest, WhatIsLateIsNotHeldUpByWhatIsAlwaysReady) {
-  struct Restless final : Ready {
+  struct Restless final : Runnable {
     explicit Restless(Loop& of) : loop(of) {}
-    void fire() override {
+    void on_wake() override {
       fires++;
       loop.wake(*this);
     }
     Loop& loop;
     int fires = 0;
   } restless(loop_);
-  struct Late final : Ready {
+  struct Late final : Runnable {
     explicit Late(const Restless& other) : restless(other) {}
-    void fire() override { fires_before = restless.fires; }
+    void on_wake() override { fires_before = restless.fires; }
     const Restless& restless;
     int fires_before = -1;
   } late(restless);
   loop_.wake(restless);
-  loop_.wake_late(late);
+  loop_.wake_at_turn_end(late);
   run_task(loop_,
-           [](Loop& loop) -> Task<void> { (void)co_await after(loop, kMillisecond); }(loop_));
+           [](Loop& loop) -> Task<void> { (void)co_await sleep_for(loop, kMillisecond); }(loop_));
   restless.unlink();
   EXPECT_GT(late.fires_before, 0);
   EXPECT_LE(late.fires_before, 100);
@@ -286,10 +286,10 @@ TEST_F(TaskTest, AWaitForAnEventEndsAtItsTime) {
   ASSERT_FALSE(missed.ok());
   EXPECT_EQ(missed.error().code, Errc::deadline);
   EXPECT_GE(loop_.now_ns(), began + 2 * kMillisecond);
-  // Set in time: the timer is gone with the wait.
+  // The event is set before the deadline: the timer ends with the wait.
   Gate gate(loop_);
   gate.spawn([](Loop& loop, Event& what) -> Task<void> {
-    (void)co_await after(loop, kMillisecond);
+    (void)co_await sleep_for(loop, kMillisecond);
     what.set();
   }(loop_, event));
   EXPECT_TRUE(run_task(loop_, wait_until(event, loop_.now_ns() + 10 * kSecond)).ok());
@@ -307,12 +307,12 @@ TEST_F(TaskTest, ASemaphoreServesInOrder) {
   gate.spawn(use(semaphore, 1, 3, go, order));  // fits, but 2 came first
   run_task(loop_, constant(0));
   EXPECT_EQ(order, (std::vector<int>{1}));
-  EXPECT_FALSE(semaphore.try_take(1).has_value());
+  EXPECT_FALSE(semaphore.try_acquire(1).has_value());
   EXPECT_EQ(semaphore.waiting(), 2u);
   go.set();
   run_task(loop_, gate.wait_empty());
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
-  EXPECT_EQ(semaphore.free(), 3u);
+  EXPECT_EQ(semaphore.available(), 3u);
 }
 
 TEST_F(TaskTest, ACancelledTakerFreesTheQueue) {
@@ -331,22 +331,22 @@ TEST_F(TaskTest, ACancelledTakerFreesTheQueue) {
   run_task(loop_, later.wait_empty());
   run_task(loop_, holder.wait_empty());
   EXPECT_EQ(order, (std::vector<int>{1, 3, -2}));  // served as soon as 2 gave up
-  EXPECT_EQ(semaphore.free(), 2u);
+  EXPECT_EQ(semaphore.available(), 2u);
 }
 
 TEST_F(TaskTest, ADestroyedTakerGivesBackWhatItWasServed) {
   Semaphore semaphore(loop_, 1);
   Event go(loop_);
   std::vector<int> order;
-  auto held = semaphore.try_take(1);
+  auto held = semaphore.try_acquire(1);
   {
     Gate gate(loop_);
     gate.spawn(use(semaphore, 1, 1, go, order));
     run_task(loop_, constant(0));
     held.reset();  // serves it; the gate goes before it could go on
-    EXPECT_EQ(semaphore.free(), 0u);
+    EXPECT_EQ(semaphore.available(), 0u);
   }
-  EXPECT_EQ(semaphore.free(), 1u);
+  EXPECT_EQ(semaphore.available(), 1u);
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ TEST(Text, GlobMatches) {
 }
 
 TEST(Text, GlobTakesBoundedStepsOnHostilePatterns) {
-  // Exponential matchers never return from this one.
+  // A matcher with exponential time would never return from this one.
   std::string pattern;
   for (int i = 0; i < 50; ++i) pattern += "*a";
   EXPECT_FALSE(glob_match(pattern + "b", std::string(2000, 'a')));
@@ -154,23 +154,23 @@ TEST(Text, NearestSuggestsSlips) {
 }
 
 TEST(Text, OneWordOfAShell) {
-  EXPECT_EQ(shell_word(""), "''");
-  EXPECT_EQ(shell_word("a b$c\n\""), "'a b$c\n\"'");
-  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
-  EXPECT_EQ(shell_text("/a-b_c.d:1,2=@%+"), "/a-b_c.d:1,2=@%+");
+  EXPECT_EQ(shell_quote(""), "''");
+  EXPECT_EQ(shell_quote("a b$c\n\""), "'a b$c\n\"'");
+  EXPECT_EQ(shell_quote("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_quote_if_needed("/a-b_c.d:1,2=@%+"), "/a-b_c.d:1,2=@%+");
   for (const char* const word : {"", "a b", "a^b", "~a", "a*", "#a", "a\nb", "\xc3\xa4"}) {
-    EXPECT_EQ(shell_text(word), shell_word(word));
+    EXPECT_EQ(shell_quote_if_needed(word), shell_quote(word));
   }
 }
 
 TEST(Text, ListsOfProcessors) {
   using List = std::vector<unsigned>;
-  EXPECT_EQ(parse_list("0-3,8,10-11"), (List{0, 1, 2, 3, 8, 10, 11}));
-  EXPECT_EQ(parse_list("5"), List{5});
-  EXPECT_EQ(parse_list("65535"), List{65'535});
+  EXPECT_EQ(parse_cpu_list("0-3,8,10-11"), (List{0, 1, 2, 3, 8, 10, 11}));
+  EXPECT_EQ(parse_cpu_list("5"), List{5});
+  EXPECT_EQ(parse_cpu_list("65535"), List{65'535});
   for (const char* const none :
        {"", ",", "1,", "3-1", "a", "1-b", "-1", "1-2-3", "65536", "0-4294967295", "0-65535,0"}) {
-    EXPECT_TRUE(parse_list(none).empty()) << none;
+    EXPECT_TRUE(parse_cpu_list(none).empty()) << none;
   }
 }
 

@@ -1,4 +1,4 @@
-// Sizes, durations, times and counts: what is read, what is refused, what is printed.
+// Sizes, durations, times and counts: parsing, errors and formatting.
 #include "platform/base/units.h"
 #include "platform/base/clock.h"
 

@@ -34,12 +34,12 @@ const char* const kDatabaseMigrations[] = {
 using Migrations = std::span<const char* const>;
 constexpr size_t kNewest = std::size(kDatabaseMigrations);
 
-Result<Database> open_at(const std::string& path, size_t version, OpenOptions options = {}) {
+Result<Database> open_at(const std::string& path, size_t version, DatabaseOptions options = {}) {
   static SystemClock clock;
   return Database::open(path, Migrations(kDatabaseMigrations).first(version), clock, options);
 }
 
-Database must_open(const std::string& path, OpenOptions options = {}) {
+Database must_open(const std::string& path, DatabaseOptions options = {}) {
   auto opened = open_at(path, kNewest, options);
   EXPECT_TRUE(opened.ok()) << opened.error().message;
   return std::move(opened).value();
@@ -53,7 +53,7 @@ int64_t number(Database& database, std::string_view sql) {
   return statement->integer(0);
 }
 
-// Every file of the directory with its content.
+// All files of the directory with their content.
 std::map<std::string, std::string> snapshot(const std::string& dir) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -255,7 +255,7 @@ TEST(Migrations, NewerSchemaIsRefusedAndNotTouched) {
   const io::TempDir dir;
   { ASSERT_TRUE(open_at(dir / "a.db", 3).ok()); }
   const auto before = snapshot(dir.path());
-  for (const OnCorrupt on_corrupt : {OnCorrupt::refuse, OnCorrupt::start_afresh}) {
+  for (const OnCorrupt on_corrupt : {OnCorrupt::refuse, OnCorrupt::recreate}) {
     const auto refused = open_at(dir / "a.db", 2, {.on_corrupt = on_corrupt});
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Errc::newer_format);
@@ -268,12 +268,12 @@ TEST(Migrations, NewerSchemaIsRefusedAndNotTouched) {
   }
 }
 
-// Each test case damages a file of several pages with a log beside it.
+// Each test damages a database file of several pages that has a WAL.
 class Corrupt : public testing::Test {
  protected:
   std::string path() const { return dir_ / "a.db"; }
 
-  // Fills the file and returns its bytes after the log has been merged.
+  // Fills the file, checkpoints the WAL and returns the content of the file.
   std::string make() {
     {
       Database database = must_open(path());
@@ -285,7 +285,7 @@ class Corrupt : public testing::Test {
     return snapshot(dir_.path()).at("a.db");
   }
 
-  // Both answers to a damaged file.
+  // Both values of OnCorrupt on a damaged file.
   void expect_refused_then_moved(const std::string& damaged) {
     write_file(path(), damaged);
     const auto refused = open_at(path(), kNewest);
@@ -296,7 +296,7 @@ class Corrupt : public testing::Test {
     EXPECT_EQ(snapshot(dir_.path()).at("a.db"), damaged);
 
     {
-      Database fresh = must_open(path(), {.on_corrupt = OnCorrupt::start_afresh});
+      Database fresh = must_open(path(), {.on_corrupt = OnCorrupt::recreate});
       EXPECT_TRUE(fresh.moved_aside().starts_with(path() + ".corrupt-2"));
       EXPECT_EQ(number(fresh, "SELECT count(*) FROM steps"), 0);
       EXPECT_EQ(number(fresh, "SELECT count(*) FROM runs"), 1);
@@ -339,7 +339,7 @@ TEST_F(Corrupt, EveryPageOverwritten) {
 
 TEST_F(Corrupt, LogGoesAsideWithItsFile) {
   make();
-  // A child is killed with the log unmerged.
+  // A child process is killed before it checkpoints the WAL.
   const int status = wait_for(in_child([&] {
     Database database = must_open(path());
     if (!database.run("INSERT INTO runs (name) VALUES ('in the log')").ok()) return false;
@@ -358,14 +358,14 @@ TEST_F(Corrupt, LogGoesAsideWithItsFile) {
   EXPECT_EQ(files.at("a.db"), damaged);  // the log is not merged into it
   EXPECT_EQ(files.at("a.db-wal"), log);
 
-  Database fresh = must_open(path(), {.on_corrupt = OnCorrupt::start_afresh});
+  Database fresh = must_open(path(), {.on_corrupt = OnCorrupt::recreate});
   const std::string aside = fs::path(fresh.moved_aside()).filename();
   files = snapshot(dir_.path());
   EXPECT_EQ(files.at(aside), damaged);
   EXPECT_EQ(files.at(aside + "-wal"), log);
 }
 
-// A clock that stands, so that two files are moved aside in the same second.
+// A stopped clock, so that two corrupt files are renamed in the same second.
 class StandingClock final : public Clock {
  public:
   int64_t wall_ns() override { return 1795224780 * kSecond; }
@@ -375,7 +375,7 @@ class StandingClock final : public Clock {
 
 TEST_F(Corrupt, NothingIsOverwritten) {
   StandingClock clock;
-  const OpenOptions options{.on_corrupt = OnCorrupt::start_afresh};
+  const DatabaseOptions options{.on_corrupt = OnCorrupt::recreate};
   std::vector<std::string> names;
   for (int i = 0; i < 3; ++i) {
     write_file(path(), fmt::format("garbage {}", i));
@@ -397,7 +397,7 @@ TEST_F(Corrupt, OneOfManyProcessesMovesIt) {
   std::vector<pid_t> children;
   for (int i = 0; i < 8; ++i) {
     children.push_back(in_child([&, i] {
-      Database database = must_open(path(), {.on_corrupt = OnCorrupt::start_afresh});
+      Database database = must_open(path(), {.on_corrupt = OnCorrupt::recreate});
       auto insert = database.prepare("INSERT INTO runs (name) VALUES (?)");
       insert->bind(fmt::format("child {}", i));
       return insert->run().ok();
@@ -471,16 +471,16 @@ TEST(Database, SecondWriterGivesUpAfterTheTimeout) {
   EXPECT_EQ(refused.error().code, Errc::failed);
   EXPECT_NE(refused.error().message.find("another process"), std::string::npos);
   EXPECT_FALSE(refused.error().hint.empty());
-  // Readers see the last commit meanwhile.
+  // Meanwhile readers see the last commit.
   EXPECT_EQ(number(second, "SELECT count(*) FROM runs"), 1);
 }
 
 TEST(Database, AReadingTransactionSeesOneState) {
   const io::TempDir dir;
   Database first = must_open(dir / "a.db");
-  auto second = first.another();
+  auto second = first.open_another();
   ASSERT_TRUE(second.ok());
-  auto reading = second->begin_reading();
+  auto reading = second->begin_read();
   ASSERT_TRUE(reading.ok());
   EXPECT_EQ(number(*second, "SELECT count(*) FROM runs"), 1);
   EXPECT_TRUE(first.run("INSERT INTO runs (name) VALUES ('second')").ok());
@@ -496,7 +496,7 @@ TEST(Database, KilledInATransactionLeavesTheOldState) {
     Database database = must_open(dir / "a.db");
     if (!database.run("INSERT INTO runs (name) VALUES ('committed')").ok()) return false;
     auto transaction = database.begin();
-    // More than the page cache holds, so that pages of the unfinished transaction reach the log.
+    // Larger than the page cache, so that pages of the unfinished transaction reach the WAL.
     if (!database
              .run("PRAGMA cache_size = 10;"
                   "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 500) "
@@ -529,7 +529,7 @@ TEST(Database, UnusablePathsSayWhy) {
 TEST(Database, ReadOnlyFileIsRefused) {
   const io::TempDir dir;
   { must_open(dir / "a.db"); }
-  // As nobody, for root may write anywhere.
+  // As user nobody, because root may write anywhere.
   const int status = wait_for(in_child([&] {
     ::chmod(dir.path().c_str(), 0555);
     ::chmod((dir / "a.db").c_str(), 0444);
@@ -586,7 +586,7 @@ TEST(Database, FullDiskFailsTheTransactionAndKeepsTheRest) {
 TEST(Database, FullDiskAtOpenIsNoCorruption) {
   const SmallDisk disk;
   if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
-  // Leaves room for nothing, a page, two pages, ...: every step of opening meets the full disk.
+  // Leaves no free space, one page, two pages, ...: so every step of opening finds the disk full.
   int failures = 0;
   for (int free_pages = 0; free_pages < 40; ++free_pages) {
     SCOPED_TRACE(free_pages);
@@ -595,8 +595,7 @@ TEST(Database, FullDiskAtOpenIsNoCorruption) {
     ASSERT_GE(fd, 0);
     EXPECT_EQ(::posix_fallocate(fd, 0, (1 << 20) - free_pages * 4096), 0);
     ::close(fd);
-    const auto opened =
-        open_at(disk.dir() / "a.db", kNewest, {.on_corrupt = OnCorrupt::start_afresh});
+    const auto opened = open_at(disk.dir() / "a.db", kNewest, {.on_corrupt = OnCorrupt::recreate});
     if (opened.ok()) {
       EXPECT_TRUE(opened->moved_aside().empty());
       continue;

@@ -1,6 +1,6 @@
-// SQLite on a disk that fails: power loss, kill, full disk and I/O error at every operation of a
-// load that commits, checkpoints, flushes and opens again. What must hold is checked against a
-// model: the states that the file may show, as exact content.
+// SQLite on a faulty disk: power loss, kill, full disk and I/O error at every operation of a load
+// that commits, checkpoints, flushes and reopens. A model lists the possible states of the file,
+// and the content must equal one of them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,8 +28,8 @@ constexpr const char* kFaultMigrations[] = {
 };
 constexpr uint64_t kKeys = 12;
 constexpr int kCommits = 12;  // of one life
-// A log of so few pages is copied into the file every third commit or so; so small a cache hands
-// pages to the log, and reads them back, before their transaction ends.
+// With such a small WAL about every third commit checkpoints; with such a small cache SQLite writes
+// pages to the WAL, and reads them back, before their transaction ends.
 constexpr const char* kOften = "PRAGMA wal_autocheckpoint = 20";
 constexpr const char* kSmallCache = "PRAGMA cache_size = 2";
 
@@ -40,7 +40,7 @@ struct Mode {
   bool power_loss = false;  // else: kill
 };
 
-// One database on one simulated disk, and what it may hold.
+// One database on one simulated disk, and its possible states.
 class World {
  public:
   explicit World(uint64_t seed, Synchronous synchronous)
@@ -61,7 +61,7 @@ class World {
     return database_->run(kOften);
   }
 
-  // One transaction of some changes, and now and then a flush.
+  // One transaction of some changes, and sometimes a flush.
   Result<void> step() {
     State next = current_;
     auto done = change(next);
@@ -81,7 +81,7 @@ class World {
     states_ = {current_};
     return {};
   }
-  // Opens, commits and closes, until something fails.
+  // Opens, commits and closes in a loop, until an operation fails.
   Result<void> live() {
     if (!database_) FF_TRY(open());
     for (int i = 0; i < kCommits; ++i) FF_TRY(step());
@@ -89,7 +89,7 @@ class World {
     return {};
   }
 
-  // The machine or the process goes.
+  // The machine loses power, or the process dies.
   void die(bool power_loss) {
     power_loss ? sim.power_loss() : sim.kill();
     disk.gone = true;
@@ -101,7 +101,7 @@ class World {
     states_.insert(states_.end(), failed_.begin(), failed_.end());
   }
 
-  // Opens, and takes what is there for the state from now on, which must be a possible one.
+  // Reopens the database; its content must be a possible state, and becomes the only one.
   testing::AssertionResult recover() {
     if (auto opened = open(); !opened) {
       return testing::AssertionFailure() << "open: " << opened.error().message;
@@ -118,7 +118,7 @@ class World {
     failed_.clear();
     return testing::AssertionSuccess();
   }
-  // Of what is read through the database as it is.
+  // The content as read through the open database.
   testing::AssertionResult shows_current() {
     auto found = content();
     if (!found) return testing::AssertionFailure() << found.error().message;
@@ -175,8 +175,8 @@ class World {
   std::optional<Database> database_;
   State current_;
   std::vector<State> states_ = {{}};  // what a power loss may leave
-  // What transactions since the last commit would have made, had they not failed: such a one can
-  // have got into the log whole.
+  // The states that the failed transactions since the last commit would have produced: a failed
+  // transaction may be completely in the WAL.
   std::vector<State> failed_;
   size_t lost_ = 0;  // what deaths undid: commits, or what was not yet one
 };
@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
                          at.param.synchronous == Synchronous::full ? "Full" : "Normal");
     });
 
-// At every operation, from the first of the first opening on.
+// Injects the fault at every operation, starting with the first one of the first open.
 TEST_P(CrashTest, AtEveryOperation) {
   size_t lost = 0;
   for (uint64_t seed = 0; seed < 2; ++seed) {
@@ -204,7 +204,7 @@ TEST_P(CrashTest, AtEveryOperation) {
       finished = world.live().ok();
       world.die(GetParam().power_loss);
       ASSERT_TRUE(world.recover());
-      // What it found, and what is committed on top of it, holds as well as the first.
+      // The recovered state, and commits on top of it, must be as durable as the first ones.
       ASSERT_TRUE(ok(world.step()));
       world.die(true);
       ASSERT_TRUE(world.recover());
@@ -214,7 +214,7 @@ TEST_P(CrashTest, AtEveryOperation) {
   EXPECT_GT(lost, 50u);  // the disk did lose things
 }
 
-// Many lives of one file, each ended by one or the other at some operation.
+// Many runs on one file; each ends with a random fault at a random operation.
 TEST(CrashesTest, OneAfterTheOther) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SeededRng rng(seed);
@@ -240,13 +240,14 @@ TEST(FaultTest, EveryOperationFailsOnce) {
         World world(operation, synchronous);
         world.sim.fail_at(operation, err);
         auto lived = world.live();
-        // Errors of a checkpoint are not the transaction's, and it is done again.
+        // An error of a checkpoint does not fail the transaction; a later commit repeats the
+        // checkpoint.
         finished = lived.ok() && world.sim.mutations() <= operation;
         if (finished) break;
         if (!lived) {
           const Error& error = lived.error();
           ASSERT_EQ(error.code, err == ENOSPC ? Errc::disk_full : Errc::failed) << error.message;
-          // The disk's words, with the path.
+          // The message of the disk, with the path.
           ASSERT_NE(error.message.find(errno_error(err, "").message), std::string::npos)
               << error.message;
           ASSERT_NE(error.message.find("/"), std::string::npos) << error.message;
@@ -297,8 +298,8 @@ TEST(FaultTest, FullDiskAtEveryBlock) {
   }
 }
 
-// A disk that says "synced" and did not. What is lost cannot be known; it must not crash, and what
-// is seen to be broken is called corrupt and can be replaced.
+// A disk whose syncs succeed without effect. Any data may be lost; the code must not crash, must
+// report detected damage as corrupt, and must be able to recreate the file.
 TEST(LyingDiskTest, OpensOrIsCorrupt) {
   size_t opened = 0;
   size_t corrupt = 0;
@@ -321,7 +322,7 @@ TEST(LyingDiskTest, OpensOrIsCorrupt) {
       ASSERT_EQ(content.error().code, Errc::corrupt) << content.error().message;
     }
     if (!reopened) {
-      ASSERT_TRUE(ok(world.open(OnCorrupt::start_afresh)));
+      ASSERT_TRUE(ok(world.open(OnCorrupt::recreate)));
     }
     ASSERT_TRUE(ok(world.flush()));
   }
@@ -329,7 +330,7 @@ TEST(LyingDiskTest, OpensOrIsCorrupt) {
   EXPECT_GT(corrupt, 20u);
 }
 
-// A corrupt file that is moved aside stays whole, and its log with it.
+// A corrupt file that open() renames keeps its content and its WAL.
 TEST(CrashesTest, NothingIsDeletedWhileItMovesAside) {
   const std::string content(10'000, 'x');
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -342,9 +343,9 @@ TEST(CrashesTest, NothingIsDeletedWhileItMovesAside) {
       ASSERT_TRUE(ok(io::put(world.sim, "/a.db-wal", "its log", true)));
       ASSERT_TRUE(ok(world.sim.sync_dir("/")));
       world.sim.crash_at(world.sim.mutations() + operation);
-      finished = world.open(OnCorrupt::start_afresh).ok();
+      finished = world.open(OnCorrupt::recreate).ok();
       world.die(true);
-      ASSERT_TRUE(ok(world.open(OnCorrupt::start_afresh)));
+      ASSERT_TRUE(ok(world.open(OnCorrupt::recreate)));
       int files = 0;
       int logs = 0;
       const auto entries = world.sim.list("/");

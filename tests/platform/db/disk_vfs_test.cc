@@ -1,5 +1,5 @@
-// SQLite on an io::Disk: what every Disk gives, on SystemDisk and SimDisk, and the calls that
-// SQLite itself hardly ever makes. Power losses and faults are in disk_faults_test.cc.
+// SQLite on an io::Disk: its behaviour on SystemDisk and SimDisk, and the VFS calls that SQLite
+// rarely makes. Power losses and faults are in disk_faults_test.cc.
 #include "platform/db/disk_vfs.h"
 
 #include <gtest/gtest.h>
@@ -94,7 +94,7 @@ TEST_P(OnDisk, IsInWalModeAloneAndWithoutTemporaryFiles) {
   EXPECT_EQ(text(*database, "PRAGMA locking_mode"), "exclusive");
   EXPECT_EQ(text(*database, "PRAGMA synchronous"), "2");
   EXPECT_EQ(text(*database, "SELECT name FROM runs"), "first");
-  // Sorting more than the cache holds, a statement that is undone half-way, VACUUM.
+  // Sorting more data than the cache holds, a statement that is rolled back half-way, VACUUM.
   ASSERT_TRUE(ok(database->run(
       "PRAGMA cache_size = 10; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
       "LIMIT 2000) INSERT INTO runs (name, data) SELECT i || 'x', randomblob(500) FROM n")));
@@ -150,7 +150,7 @@ TEST_P(OnDisk, CorruptFileIsRefusedOrMovedAside) {
   std::vector<std::string> aside;
   for (int i = 0; i < 2; ++i) {
     {
-      auto fresh = open(OnCorrupt::start_afresh);
+      auto fresh = open(OnCorrupt::recreate);
       ASSERT_TRUE(ok(fresh));
       aside.push_back(fresh->moved_aside());
       EXPECT_EQ(text(*fresh, "SELECT name FROM runs"), "first");
@@ -163,7 +163,7 @@ TEST_P(OnDisk, CorruptFileIsRefusedOrMovedAside) {
 
 TEST_P(OnDisk, CutInsideItsLastPageIsCorrupt) {
   { ASSERT_TRUE(ok(open())); }
-  auto file = place_->disk().open(place_->path(), {.access = io::Access::read_write});
+  auto file = place_->disk().open(place_->path(), {.access = io::AccessMode::read_write});
   ASSERT_TRUE(ok(file));
   ASSERT_TRUE(ok((*file)->truncate((*file)->info()->size - 1000)));
   file->reset();
@@ -185,7 +185,7 @@ TEST_P(OnDisk, LogIsBounded) {
   EXPECT_LT(largest, (4u << 20) + (200u << 10));  // 1,000 pages with their heads and one commit
 }
 
-// The calls, straight.
+// Direct calls of the VFS methods.
 
 class Calls : public testing::Test {
  protected:
@@ -276,8 +276,8 @@ TEST_F(Calls, SyncedFilesKeepTheirNames) {
   }
 }
 
-// The last frame of a transaction brings all of them to the disk, in one write; whoever reads
-// before sees them, too.
+// The last frame of a transaction writes all its frames to the disk at once; earlier reads see
+// them, too.
 TEST_F(Calls, FramesOfALogAreWrittenTogether) {
   DiskVfs vfs(disk_, clock_, rng_);
   Opened opened(vfs);
@@ -328,7 +328,7 @@ TEST_F(Calls, FramesOfALogAreWrittenTogether) {
   EXPECT_EQ(file.pMethods->xSync(&file, SQLITE_SYNC_NORMAL), SQLITE_OK);
   EXPECT_TRUE(written());
 
-  // A full disk is told with the transaction's last page at the latest.
+  // The write of the last page of the transaction reports a full disk at the latest.
   disk_.fail_at(disk_.mutations(), ENOSPC);
   const std::string header =
       std::string(4, 'h') + std::string("\0\0\0\1", 4) + std::string(16, 'h');
@@ -355,7 +355,7 @@ TEST_F(Calls, FailuresAreTranslatedAndKept) {
   disk_.fail_at(disk_.mutations(), EIO);
   EXPECT_EQ(file.pMethods->xTruncate(&file, 0), SQLITE_IOERR_TRUNCATE);
 
-  // After a failed sync: reading only.
+  // After a failed sync only reads succeed.
   disk_.fail_at(disk_.mutations(), EIO);
   EXPECT_EQ(file.pMethods->xSync(&file, SQLITE_SYNC_FULL), SQLITE_IOERR_FSYNC);
   EXPECT_EQ(file.pMethods->xSync(&file, SQLITE_SYNC_FULL), SQLITE_IOERR_FSYNC);
@@ -366,7 +366,7 @@ TEST_F(Calls, FailuresAreTranslatedAndKept) {
   EXPECT_EQ(file.pMethods->xRead(&file, &byte, 1, 0), SQLITE_OK);
 }
 
-// Another process moves a corrupt file aside just before we lock it.
+// Another process renames a corrupt file just before this one locks it.
 TEST_F(Calls, AFileThatWasMovedAwayIsNotOpened) {
   struct MovingDisk final : WatchedDisk {
     explicit MovingDisk(io::Disk& below) : WatchedDisk(below) {}

@@ -1,5 +1,5 @@
-// A Disk over another that writes down what is done, and on wish lies (syncs that do nothing) or
-// belongs to a process that is gone (names stay as they are).
+// WatchedDisk: wraps a Disk and records its operations. On request its syncs have no effect, or it
+// acts like the disk of a dead process (renames and removals have no effect).
 #pragma once
 
 #include <memory>
@@ -94,8 +94,8 @@ class WatchedDisk : public io::Disk {
     Result<void> reserve(uint64_t offset, uint64_t length) override {
       return below_->reserve(offset, length);
     }
-    Result<void> punch(uint64_t offset, uint64_t length) override {
-      return below_->punch(offset, length);
+    Result<void> punch_hole(uint64_t offset, uint64_t length) override {
+      return below_->punch_hole(offset, length);
     }
     Result<io::DataRange> next_data(uint64_t offset) override { return below_->next_data(offset); }
     Result<io::FileInfo> info() override { return below_->info(); }

@@ -1,6 +1,6 @@
-// What co_await on an AsyncQueue promises (io/async.h) over every kind of queue that a loop can
-// drive. A test program includes this once and instantiates AsyncConformance with disks whose
-// TestedDisk::loop() is not null.
+// The contract of AsyncQueue (io/async.h), tested with every kind of queue on a loop. A test
+// program includes this once and instantiates AsyncConformance with disks whose TestedDisk::loop()
+// is not null.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class AsyncConformance : public testing::TestWithParam<DiskMaker> {
     auto queue = tested_->make_queue({.depth = kDepth, .loop = &loop()});
     if (!queue) GTEST_SKIP() << "this kind of queue is not offered on this machine";
     queue_ = std::make_unique<AsyncQueue>(std::move(queue), loop());
-    const OpenOptions options{.access = Access::read_write, .create = true};
+    const OpenOptions options{.access = AccessMode::read_write, .create = true};
     file_ = tested_->disk().open(join(tested_->dir(), "file"), options).value();
   }
   Loop& loop() { return *tested_->loop(); }
@@ -37,7 +37,7 @@ class AsyncConformance : public testing::TestWithParam<DiskMaker> {
   std::unique_ptr<AsyncQueue> queue_;
 };
 
-// The outcomes of tasks, in the order they ended.
+// The results of tasks, in the order of completion.
 struct Outcomes {
   std::vector<size_t> order;
   std::vector<Result<size_t>> results;
@@ -58,7 +58,7 @@ inline Task<void> write_one(AsyncQueue& queue, File& file, std::string text, siz
   }
 }
 
-// Reads into memory of its own, which goes with the task.
+// Reads into its own memory, which is freed with the task.
 inline Task<void> read_one(AsyncQueue& queue, File& file, size_t size, Outcomes& outcomes) {
   std::vector<std::byte> into(size);
   auto got = co_await queue.read(file, into, 0);
@@ -89,7 +89,7 @@ inline Task<Result<size_t>> read_at(AsyncQueue& queue, File& file, ByteSpan into
 
 TEST_P(AsyncConformance, ErrorsNameTheFile) {
   const auto path = join(tested_->dir(), "file");
-  const auto writer = tested_->disk().open(path, {.access = Access::write}).value();
+  const auto writer = tested_->disk().open(path, {.access = AccessMode::write}).value();
   std::vector<std::byte> into(4);
   const auto got = run_task(loop(), read_at(queue(), *writer, into));
   ASSERT_FALSE(got.ok());
@@ -98,7 +98,7 @@ TEST_P(AsyncConformance, ErrorsNameTheFile) {
 
 inline Task<void> wait_all(Gate& gate) { co_await gate.wait_empty(); }
 
-// The queue itself stops the process when it is given more than its depth.
+// The queue aborts the process if more operations than its depth are in flight.
 TEST_P(AsyncConformance, MoreOperationsThanDepthWaitForAPlace) {
   Outcomes outcomes;
   Gate gate(loop());
@@ -127,8 +127,8 @@ TEST_P(AsyncConformance, PlacesAreGivenInOrder) {
   EXPECT_EQ(outcomes.order, expected);
 }
 
-// Runs `action` behind all tasks spawned before, once they have begun and before the loop hands
-// their operations over: nothing can have ended yet.
+// Runs `action` after all tasks spawned before have started their operations, and before the loop
+// submits them: no operation can have completed.
 inline Task<void> call(std::function<void()> action) {
   action();
   co_return;
@@ -142,9 +142,9 @@ TEST_P(AsyncConformance, ACancelledTaskGetsItsResultAndOneThatWaitsTheReason) {
   }
   run_task(loop(), call([&] {
              EXPECT_EQ(queue().in_flight(), kDepth);
-             gate.cancel().request(fail(Errc::interrupted, "enough"));
+             gate.cancellation().request(fail(Errc::interrupted, "enough"));
            }));
-  // Begins after the request, perhaps with places free.
+  // Starts after the cancellation, possibly with free slots.
   gate.spawn(write_one(queue(), file(), "text", kDepth + 3, outcomes));
   run_task(loop(), wait_all(gate));
   ASSERT_EQ(outcomes.order.size(), kDepth + 4);
@@ -160,7 +160,7 @@ TEST_P(AsyncConformance, ACancelledTaskGetsItsResultAndOneThatWaitsTheReason) {
   run_task(loop(), wait_all(gate));
   EXPECT_FALSE(outcomes.results.back().ok());
   EXPECT_EQ(content(), "texttexttexttext");
-  // Places of the cancelled are not lost.
+  // The slots of cancelled tasks are not lost.
   Gate again(loop());
   for (size_t id = 0; id < kDepth; ++id) again.spawn(write_one(queue(), file(), "t", id, outcomes));
   run_task(loop(), call([&] { EXPECT_EQ(queue().waiting(), 0u); }));
@@ -180,7 +180,7 @@ TEST_P(AsyncConformance, ACancelledTaskReturnsOnlyWhenItsOperationHasEnded) {
   bool ended_early = false;
   Gate gate(loop());
   gate.spawn(cancelled_read(queue(), file(), bytes.size(), outcomes, ended_early));
-  run_task(loop(), call([&] { gate.cancel().request(fail(Errc::interrupted, "enough")); }));
+  run_task(loop(), call([&] { gate.cancellation().request(fail(Errc::interrupted, "enough")); }));
   run_task(loop(), wait_all(gate));
   EXPECT_FALSE(ended_early);
   ASSERT_EQ(outcomes.results.size(), 1u);

@@ -1,4 +1,4 @@
-// Slots: aligned, apart from each other, writable, and owned by one object.
+// Buffers: slots are aligned, disjoint and writable, and owned by one object.
 #include "platform/io/buffers.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What every Disk and every IoQueue promises (io/disk.h), as one suite. A test program includes
-// this once and instantiates DiskConformance with its ways to make a disk.
+// The contract of Disk and IoQueue (io/disk.h) as one test suite. A test program includes this once
+// and instantiates DiskConformance with factories of its disks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,13 +26,13 @@ class TestedDisk {
   virtual ~TestedDisk() = default;
   virtual Disk& disk() = 0;
   virtual std::string dir() = 0;
-  // Null when this machine does not offer that kind of queue.
+  // Null if this machine does not support that kind of queue.
   virtual std::unique_ptr<IoQueue> make_queue(QueueOptions options) = 0;
-  // What drives the queues under test; null when run() does.
+  // The loop of the queues under test; null if they use run().
   virtual Loop* loop() { return nullptr; }
-  // Whether a range just read can be had from memory (the file system offers such a thing).
+  // Whether the file system supports read_cached() for a range that was just read.
   virtual bool has_cache() = 0;
-  // Whether it tells what of a file is stored, and gives space back.
+  // Whether the disk supports next_data() and punch_hole().
   virtual bool has_holes() { return true; }
 };
 
@@ -58,7 +58,7 @@ class DiskConformance : public testing::TestWithParam<DiskMaker> {
     return file ? std::move(*file) : nullptr;
   }
   std::unique_ptr<File> make(const std::string& name, bool direct = false) {
-    return open(name, {.access = Access::read_write, .create = true, .direct = direct});
+    return open(name, {.access = AccessMode::read_write, .create = true, .direct = direct});
   }
   void drain() {
     if (tested_->loop() != nullptr) return run_task(*tested_->loop(), drained());
@@ -66,11 +66,11 @@ class DiskConformance : public testing::TestWithParam<DiskMaker> {
   }
   Task<void> drained() {
     constexpr int64_t kLookAgainNs = 100'000;
-    while (queue().in_flight() > 0) (void)co_await after(*tested_->loop(), kLookAgainNs);
+    while (queue().in_flight() > 0) (void)co_await sleep_for(*tested_->loop(), kLookAgainNs);
   }
 
-  // The loop gets round to what it was told before.
-  Task<void> pause() { (void)co_await after(*tested_->loop(), 1); }
+  // Lets the loop process earlier wake-ups.
+  Task<void> pause() { (void)co_await sleep_for(*tested_->loop(), 1); }
 
   std::unique_ptr<TestedDisk> tested_;
   std::unique_ptr<IoQueue> queue_;
@@ -87,7 +87,7 @@ inline std::string maker_name(const testing::TestParamInfo<DiskMaker>& info) {
 TEST_P(DiskConformance, OpenTellsWhyItFails) {
   EXPECT_EQ(code_of(disk().open(at("none"), {})), Errc::not_found);
   EXPECT_EQ(code_of(disk().open(at("none/below"), {.create = true})), Errc::not_found);
-  const OpenOptions exclusive{.access = Access::write, .create = true, .exclusive = true};
+  const OpenOptions exclusive{.access = AccessMode::write, .create = true, .exclusive = true};
   EXPECT_TRUE(ok(disk().open(at("file"), exclusive)));
   EXPECT_EQ(code_of(disk().open(at("file"), exclusive)), Errc::exists);
   EXPECT_EQ(code_of(disk().open(at("file/below"), {})), Errc::failed);
@@ -102,12 +102,13 @@ TEST_P(DiskConformance, OpenTellsWhyItFails) {
 }
 
 TEST_P(DiskConformance, OpenCreatesWithModeAndTruncates) {
-  ASSERT_TRUE(ok(disk().open(at("file"), {.access = Access::write, .create = true, .mode = 0700})));
+  ASSERT_TRUE(
+      ok(disk().open(at("file"), {.access = AccessMode::write, .create = true, .mode = 0700})));
   EXPECT_EQ(disk().info(at("file"))->mode, 0700u);
   ASSERT_TRUE(ok(put(disk(), at("file"), "content")));
-  ASSERT_TRUE(ok(disk().open(at("file"), {.access = Access::write, .create = true})));
+  ASSERT_TRUE(ok(disk().open(at("file"), {.access = AccessMode::write, .create = true})));
   EXPECT_EQ(get(disk(), at("file")), "content");
-  ASSERT_TRUE(ok(disk().open(at("file"), {.access = Access::write, .truncate = true})));
+  ASSERT_TRUE(ok(disk().open(at("file"), {.access = AccessMode::write, .truncate = true})));
   EXPECT_EQ(get(disk(), at("file")), "");
 }
 
@@ -138,10 +139,10 @@ TEST_P(DiskConformance, AccessIsKept) {
   const auto bytes = random_bytes(10, 1);
   std::vector<std::byte> into(10);
   ASSERT_TRUE(ok(put(disk(), at("file"), "text")));
-  const auto reader = open("file", {.access = Access::read});
+  const auto reader = open("file", {.access = AccessMode::read});
   EXPECT_EQ(code_of(reader->write_at(bytes, 0)), Errc::failed);
   EXPECT_EQ(code_of(reader->truncate(0)), Errc::failed);
-  const auto writer = open("file", {.access = Access::write});
+  const auto writer = open("file", {.access = AccessMode::write});
   EXPECT_EQ(code_of(writer->read_at(into, 0)), Errc::failed);
   EXPECT_EQ(get(disk(), at("file")), "text");
 }
@@ -173,9 +174,9 @@ TEST_P(DiskConformance, PunchedSpaceIsGivenBackAndReadsAsZeros) {
   const uint64_t before = file->info()->allocated;
   const uint64_t begin = 64 * kKiB + 100;
   const uint64_t end = 192 * kKiB + 7;
-  ASSERT_TRUE(ok(file->punch(begin, end - begin)));
-  ASSERT_TRUE(ok(file->punch(0, 0)));
-  ASSERT_TRUE(ok(file->punch(kGiB, kMiB)));  // behind the end
+  ASSERT_TRUE(ok(file->punch_hole(begin, end - begin)));
+  ASSERT_TRUE(ok(file->punch_hole(0, 0)));
+  ASSERT_TRUE(ok(file->punch_hole(kGiB, kMiB)));  // behind the end
   ASSERT_TRUE(ok(file->sync()));
   EXPECT_EQ(file->info()->size, bytes.size());
   EXPECT_LE(file->info()->allocated + 96 * kKiB, before);
@@ -185,7 +186,7 @@ TEST_P(DiskConformance, PunchedSpaceIsGivenBackAndReadsAsZeros) {
   ASSERT_TRUE(ok(file->reserve(32 * kKiB, 192 * kKiB)));
   EXPECT_GE(file->info()->allocated + 32 * kKiB, before);
   EXPECT_TRUE(get(disk(), at("file")) == as_text(expected));
-  EXPECT_FALSE(open("file", {.access = Access::read})->punch(0, kMiB).ok());
+  EXPECT_FALSE(open("file", {.access = AccessMode::read})->punch_hole(0, kMiB).ok());
 }
 
 TEST_P(DiskConformance, SparseFilesTellWhereTheirDataIs) {
@@ -196,7 +197,7 @@ TEST_P(DiskConformance, SparseFilesTellWhereTheirDataIs) {
   ASSERT_TRUE(ok(file->write_at(bytes, 8 * kMiB)));
   ASSERT_TRUE(ok(file->write_at(bytes, 512 * kMiB)));
   ASSERT_TRUE(ok(file->sync()));
-  // Stretches may be larger than what was written, where a file system stores larger units.
+  // Extents may be larger than the written ranges if the file system allocates larger units.
   uint64_t stored = 0;
   bool first = false;
   bool second = false;
@@ -361,13 +362,13 @@ TEST_P(DiskConformance, QueueReadsAreShortOnlyAtTheEnd) {
 
 TEST_P(DiskConformance, QueueErrorsNameTheFile) {
   ASSERT_TRUE(ok(put(disk(), at("file"), "text")));
-  const auto writer = open("file", {.access = Access::write});
+  const auto writer = open("file", {.access = AccessMode::write});
   std::vector<std::byte> into(4);
   std::string message;
   queue().read(*writer, into, 0, [&](Result<size_t> result) { message = result.error().message; });
   drain();
   EXPECT_NE(message.find(at("file")), std::string::npos) << message;
-  const auto reader = open("file", {.access = Access::read});
+  const auto reader = open("file", {.access = AccessMode::read});
   queue().write(*reader, into, 0, [&](Result<size_t> result) { message = result.error().message; });
   drain();
   EXPECT_NE(message.find(at("file")), std::string::npos) << message;
@@ -412,7 +413,7 @@ TEST_P(DiskConformance, QueueEndsWithoutCallbacks) {
 }
 
 TEST_P(DiskConformance, QueueMisuseStops) {
-  // By plain fork: nothing that the dying child runs touches the ring or the threads.
+  // A plain fork: the dying child touches neither the ring nor the threads.
   GTEST_FLAG_SET(death_test_style, "fast");
   const auto file = make("file");
   while (queue().in_flight() < queue().depth()) queue().sync(*file, nullptr);

@@ -1,5 +1,5 @@
-// Whole-file and whole-tree actions on the machine's file system. That replace_file survives power
-// loss is in tests/platform/sim/files_power_loss_test.cc.
+// Operations on whole files and trees on the file system of the machine.
+// tests/platform/sim/files_power_loss_test.cc shows that replace_file() survives a power loss.
 #include "platform/io/files.h"
 
 #include <gtest/gtest.h>

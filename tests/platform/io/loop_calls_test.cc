@@ -1,5 +1,5 @@
-// What a queue on a loop costs in system calls, counted by standing between the queue, the loop and
-// their libraries: one hand-over for all that a turn starts, none and no wake-ups when idle.
+// The system calls of a queue on a loop, counted by interposing on its libraries: one submission
+// for all operations of a turn, and none and no wake-ups when idle.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <liburing.h>
@@ -31,7 +31,7 @@ Function* next(const char* name) {
 
 }  // namespace
 
-// Found before the libraries' own by everything in this program.
+// These definitions override those of the libraries in this program.
 extern "C" int io_uring_submit_and_wait(io_uring* ring, unsigned wait_for) {
   static auto* const real = next<int(io_uring*, unsigned)>("io_uring_submit_and_wait");
   ++hand_overs;
@@ -59,7 +59,7 @@ class LoopCallsTest : public testing::Test {
     auto queue = make_uring_queue({.depth = kLoopDepth, .loop = &loop_});
     if (!queue) GTEST_SKIP() << "io_uring is not offered on this machine";
     queue_ = std::make_unique<AsyncQueue>(std::move(queue), loop_);
-    file_ = disk_.open(dir_ / "file", {.access = Access::read_write, .create = true}).value();
+    file_ = disk_.open(dir_ / "file", {.access = AccessMode::read_write, .create = true}).value();
     hand_overs = 0;
     refusals = 0;
   }
@@ -76,7 +76,7 @@ Task<void> write_at(AsyncQueue& queue, File& file, size_t id) {
   EXPECT_TRUE(ok(co_await queue.write(file, as_bytes("text"), 4 * id)));
 }
 
-Task<void> rest(Loop& loop, int64_t ns) { (void)co_await after(loop, ns); }
+Task<void> rest(Loop& loop, int64_t ns) { (void)co_await sleep_for(loop, ns); }
 
 TEST_F(LoopCallsTest, ATurnIsHandedOverInBatches) {
   constexpr size_t kBatches = kLoopDepth / 8;

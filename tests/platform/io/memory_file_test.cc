@@ -1,4 +1,4 @@
-// MemoryFile: ranges across parts, empty parts, its ends.
+// MemoryFile: ranges across parts, empty parts, ranges at its begin and end.
 #include "platform/io/memory_file.h"
 
 #include <gtest/gtest.h>
@@ -48,10 +48,10 @@ TEST_F(MemoryFileTest, ReadCachedHasAllOrFails) {
 TEST_F(MemoryFileTest, WritesAndZeros) {
   ASSERT_TRUE(file_.write_at(as_bytes("CDEF"), 2).ok());
   EXPECT_EQ(a_ + b_ + c_, "abCDEFgh");
-  ASSERT_TRUE(file_.punch(1, 4).ok());
+  ASSERT_TRUE(file_.punch_hole(1, 4).ok());
   EXPECT_EQ(a_ + b_ + c_, std::string("a\0\0\0\0Fgh", 8));
   EXPECT_FALSE(file_.write_at(as_bytes("12"), 7).ok());
-  EXPECT_FALSE(file_.punch(8, 1).ok());
+  EXPECT_FALSE(file_.punch_hole(8, 1).ok());
   EXPECT_TRUE(file_.write_at({}, 8).ok());
 }
 

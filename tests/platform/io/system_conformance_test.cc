@@ -1,5 +1,5 @@
-// The Disk contract on this machine's file system, once with each kind of queue, driven by run()
-// and by a loop.
+// The contract of Disk on the file system of this machine, with each kind of queue, without and
+// with a loop.
 #include <sys/uio.h>
 
 #include <cerrno>

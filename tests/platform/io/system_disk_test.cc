@@ -1,5 +1,5 @@
-// What only the real thing can show: kernels that forbid io_uring or hard links (seccomp, in a
-// child process), locked-memory limits, a full file system, foreign users, FIFOs.
+// Behaviour that only a real machine can show: io_uring or hard links forbidden (by seccomp, in a
+// child process), locked-memory limits, a full file system, other users, FIFOs.
 #include "platform/io/system_disk.h"
 
 #include <fcntl.h>
@@ -29,8 +29,8 @@
 namespace ff::io {
 namespace {
 
-// Runs `body` in a child, whose limits and filters end with it. `body` returns what went wrong, ""
-// for nothing.
+// Runs `body` in a child process, whose limits and filters end with it. `body` returns the failure,
+// or "".
 std::string in_child(const std::function<std::string()>& body) {
   int ends[2];
   FF_CHECK(pipe(ends) == 0);
@@ -55,7 +55,7 @@ std::string in_child(const std::function<std::string()>& body) {
   return problem;
 }
 
-// From now on `call` fails with `err` in this process and its threads.
+// Makes the system call `call` fail with `err` in this process and its threads (seccomp).
 bool forbid(const std::vector<long>& calls, int err) {
   std::vector<sock_filter> filter;
   filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
@@ -69,9 +69,9 @@ bool forbid(const std::vector<long>& calls, int err) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// Writes, syncs and reads back through the queue that the disk chooses; "" or what went wrong.
+// Writes, syncs and reads back through the queue that the disk chooses; returns the failure, or "".
 std::string check_queue(SystemDisk& disk, const std::string& path, bool registered) {
-  auto file = disk.open(path, {.access = Access::read_write, .create = true, .direct = true});
+  auto file = disk.open(path, {.access = AccessMode::read_write, .create = true, .direct = true});
   if (!file) return file.error().message;
   auto buffers = Buffers::make(32, 64 * kKiB);
   if (!buffers) return buffers.error().message;
@@ -104,7 +104,7 @@ std::string check_queue(SystemDisk& disk, const std::string& path, bool register
 }
 
 bool kernel_offers_io_uring() {
-  // With a bad argument: EFAULT where the call exists and is allowed.
+  // With a bad argument the call returns EFAULT if it exists and is allowed.
   return syscall(SYS_io_uring_setup, 1, nullptr) == -1 && errno == EFAULT;
 }
 
@@ -170,7 +170,7 @@ TEST(SystemDiskTest, FullFileSystem) {
   SystemDisk disk;
   {
     const auto bytes = random_bytes(2 * kMiB, 1);
-    auto file = disk.open(dir / "file", {.access = Access::read_write, .create = true});
+    auto file = disk.open(dir / "file", {.access = AccessMode::read_write, .create = true});
     EXPECT_EQ(code_of((*file)->reserve(0, 2 * kMiB)), Errc::disk_full);
     EXPECT_EQ(code_of((*file)->write_at(bytes, 0)), Errc::disk_full);
     EXPECT_TRUE(ok((*file)->truncate(0)));
@@ -240,7 +240,8 @@ TEST(SystemDiskTest, DescriptorsDoNotReachOtherPrograms) {
 }
 
 TEST(SystemDiskTest, TheQueueWorksWhereTheKernelMayMakeNoWorkers) {
-  // A new file's writes and a sync go to worker threads, which count as processes of the user.
+  // The kernel runs writes to a new file and a sync on worker threads, which count as processes of
+  // the user.
   if (geteuid() != 0) GTEST_SKIP() << "changing the user needs root";
   const TempDir dir;
   SystemDisk disk;

@@ -1,4 +1,4 @@
-// A directory of a test's own, gone with everything in it at the end.
+// TempDir: a temporary directory for a test; the destructor removes it with its content.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Content that differs at every place, and short ways to put it into files and get it back.
+// Test content that differs at every offset, and helpers to write files and read them back.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,13 +19,14 @@ inline std::vector<std::byte> random_bytes(size_t count, uint64_t seed) {
   return bytes;
 }
 
-// The error code of a Result that must have failed; Errc::usage, which no Disk returns, otherwise.
+// The error code of a Result that must have failed; Errc::usage, which no Disk returns, if it did
+// not.
 template <class T>
 Errc code_of(const Result<T>& result) {
   return result.ok() ? Errc::usage : result.error().code;
 }
 
-// gtest assertion: a Result succeeded; prints the error otherwise.
+// A gtest assertion that a Result succeeded; prints the error if not.
 template <class T>
 testing::AssertionResult ok(const Result<T>& result) {
   if (result.ok()) return testing::AssertionSuccess();
@@ -34,14 +35,15 @@ testing::AssertionResult ok(const Result<T>& result) {
 
 inline Result<void> put(Disk& disk, const std::string& path, std::string_view text,
                         bool sync = false) {
-  FF_TRY(auto file, disk.open(path, {.access = Access::write, .create = true, .truncate = true}));
+  FF_TRY(auto file,
+         disk.open(path, {.access = AccessMode::write, .create = true, .truncate = true}));
   FF_TRY(file->write_at(as_bytes(text), 0));
   return sync ? file->sync() : Result<void>();
 }
 
-// All of a small file; "(CODE)" when it cannot be read.
+// The content of a small file; "(CODE)" if it cannot be read.
 inline std::string get(Disk& disk, const std::string& path) {
-  auto file = disk.open(path, {.access = Access::read});
+  auto file = disk.open(path, {.access = AccessMode::read});
   if (!file) return "(" + std::string(errc_name(file.error().code)) + ")";
   std::string text(256 * kKiB, '\0');
   auto got = (*file)->read_at({reinterpret_cast<std::byte*>(text.data()), text.size()}, 0);

@@ -1,5 +1,5 @@
-// A store in a file and back: the same content on every engine, whatever goes on beside it; files
-// that are damaged change nothing, and a restore that was cut short is noticed.
+// Backup and restore: equal content on every engine, also with concurrent writes; damaged files
+// change nothing, and an interrupted restore is detected.
 #include "platform/kv/backup.h"
 
 #include <gtest/gtest.h>
@@ -44,8 +44,8 @@ class BackupTest : public testing::TestWithParam<EngineKind> {
     EXPECT_TRUE(run_task(loop_, engine.view(
                                     [&](Txn& txn) -> Task<Result<void>> {
                                       Range range{{}, "\xff", 100'000};
-                                      auto reading = txn.range(std::move(range), std::string());
-                                      FF_CO_TRY(all, co_await std::move(reading));
+                                      FF_CO_TRY(
+                                          all, co_await txn.range(std::move(range), std::string()));
                                       co_return Result<void>();
                                     },
                                     INT64_MAX))
@@ -114,7 +114,7 @@ TEST_P(BackupFileTest, EveryFlippedBitAndEveryCutIsNoticed) {
   const std::string good = io::read_file(disk_, "/good", kMiB).value();
   const auto refused = [&](const std::string& bytes) {
     (void)disk_.remove("/bad");
-    auto file = disk_.open("/bad", {.access = io::Access::write, .create = true}).value();
+    auto file = disk_.open("/bad", {.access = io::AccessMode::write, .create = true}).value();
     EXPECT_TRUE(file->write_at(as_bytes(bytes), 0).ok());
     const auto to = GetParam().make();
     const auto other = to->engine(loop_);

@@ -1,4 +1,4 @@
-// What kv/engine.h promises of transactions, views and ranges, tested over every engine.
+// The contract of kv/engine.h for transactions, views and ranges, tested with every engine.
 #include "platform/kv/engine.h"
 
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ using Value = std::optional<std::string>;
 
 class EngineTest : public testing::TestWithParam<EngineKind> {
  protected:
-  Result<void> run(Function function) {
+  Result<void> run(TxnFunction function) {
     return run_task(loop_, engine_->run(std::move(function), INT64_MAX));
   }
-  Result<void> view(Function function) {
+  Result<void> view(TxnFunction function) {
     return run_task(loop_, engine_->view(std::move(function), INT64_MAX));
   }
   void put(const std::string& key, const std::string& value) {
@@ -146,7 +146,7 @@ TEST_P(EngineTest, AnErrorLeavesNothing) {
 }
 
 TEST_P(EngineTest, LimitsAreTheSameForAll) {
-  const auto many = [](size_t count) -> Function {
+  const auto many = [](size_t count) -> TxnFunction {
     return [count](Txn& txn) -> Task<Result<void>> {
       for (size_t i = 0; i < count; i++) txn.put(std::to_string(i), "");
       co_return Result<void>();
@@ -154,7 +154,7 @@ TEST_P(EngineTest, LimitsAreTheSameForAll) {
   };
   EXPECT_TRUE(run(many(kWritesMax)).ok());
   EXPECT_FALSE(run(many(kWritesMax + 1)).ok());
-  const auto large = [](size_t bytes) -> Function {
+  const auto large = [](size_t bytes) -> TxnFunction {
     return [bytes](Txn& txn) -> Task<Result<void>> {
       txn.put("k", std::string(bytes - 1, 'x'));
       co_return Result<void>();
@@ -162,11 +162,10 @@ TEST_P(EngineTest, LimitsAreTheSameForAll) {
   };
   EXPECT_TRUE(run(large(kBytesMax)).ok());
   EXPECT_FALSE(run(large(kBytesMax + 1)).ok());
-  const auto reads = [](size_t count) -> Function {
+  const auto reads = [](size_t count) -> TxnFunction {
     return [count](Txn& txn) -> Task<Result<void>> {
       for (size_t i = 0; i < count; i++) {
-        auto getting = txn.get(std::to_string(i));
-        FF_CO_TRY(co_await std::move(getting));
+        FF_CO_TRY(co_await txn.get(std::to_string(i)));
       }
       co_return Result<void>();
     };
@@ -336,7 +335,7 @@ TEST_P(EngineTest, WhatIsDurableSoonIsSeenAtOnce) {
   const auto other = store_->engine(loop_);
   const auto look_at = [&](Engine& engine) {
     Value seen;
-    auto looking = engine.look(
+    auto looking = engine.view_inline(
         [&](Txn& txn) -> Task<Result<void>> {
           FF_CO_TRY(seen, co_await txn.get("a"));
           co_return Result<void>();
@@ -349,7 +348,7 @@ TEST_P(EngineTest, WhatIsDurableSoonIsSeenAtOnce) {
   for (int i = 0; i < 20; i++) {
     const std::string text = std::to_string(i);
     Value before;
-    auto changing = engine_->run_soon(
+    auto changing = engine_->run_async_commit(
         [&](Txn& txn) -> Task<Result<void>> {
           FF_CO_TRY(before, co_await txn.get("a"));
           txn.put("a", text);
@@ -370,8 +369,8 @@ TEST_P(EngineTest, WhatIsDurableSoonIsSeenAtOnce) {
 }
 
 TEST_P(EngineTest, AnErrorOfOneThatIsDurableSoonLeavesNothing) {
-  const auto soon = [this](Function function) {
-    return run_task(loop_, engine_->run_soon(std::move(function), INT64_MAX));
+  const auto soon = [this](TxnFunction function) {
+    return run_task(loop_, engine_->run_async_commit(std::move(function), INT64_MAX));
   };
   put("a", "1");
   const auto failed = soon([](Txn& txn) -> Task<Result<void>> {
@@ -388,7 +387,8 @@ TEST_P(EngineTest, AnErrorOfOneThatIsDurableSoonLeavesNothing) {
   EXPECT_EQ(get("a"), Value("1"));
   EXPECT_EQ(get("b0"), Value());
   const auto looked = run_task(
-      loop_, engine_->look([](Txn&) -> Task<Result<void>> { co_return fail(Errc::exists, "no"); },
+      loop_,
+      engine_->view_inline([](Txn&) -> Task<Result<void>> { co_return fail(Errc::exists, "no"); },
                            INT64_MAX));
   ASSERT_FALSE(looked.ok());
   EXPECT_EQ(looked.error().code, Errc::exists);
@@ -406,7 +406,7 @@ TEST_P(EngineTest, ACancelledTaskBeginsNothing) {
         INT64_MAX);
     out = co_await std::move(running);
   }(*engine_, result));
-  gate.cancel().request(fail(Errc::interrupted, "enough"));
+  gate.cancellation().request(fail(Errc::interrupted, "enough"));
   run_task(loop_, gate.wait_empty());
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().message, "enough");

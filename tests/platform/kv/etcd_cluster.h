@@ -1,5 +1,5 @@
-// Real etcd members on loopback, each a process with a folder of its own, that a test kills, halts
-// and starts again. They end with the test, however it ends.
+// Real etcd members on loopback, each a process with its own directory. A test can kill, pause and
+// restart them. They end with the test process.
 #pragma once
 
 #include <arpa/inet.h>
@@ -103,7 +103,7 @@ class EtcdCluster {
     ::waitpid(members_[i].pid, nullptr, 0);
     members_[i].pid = -1;
   }
-  // Returns once all its threads stand still.
+  // Returns when all of its threads are stopped.
   void halt(size_t i) {
     ::kill(members_[i].pid, SIGSTOP);
     int status = 0;
@@ -119,7 +119,7 @@ class EtcdCluster {
     pid_t pid = -1;
   };
 
-  // Below those that the kernel gives to clients.
+  // Below the ephemeral port range.
   static uint16_t free_port() {
     SeededRng rng(system_seed());
     for (;;) {
@@ -159,7 +159,9 @@ class EtcdCluster {
       (void)run_task(loop, pause(loop));
     }
   }
-  static Task<Result<void>> pause(Loop& loop) { co_return co_await after(loop, 20 * kMillisecond); }
+  static Task<Result<void>> pause(Loop& loop) {
+    co_return co_await sleep_for(loop, 20 * kMillisecond);
+  }
 
   const Tls tls_;
   io::TempDir dir_;

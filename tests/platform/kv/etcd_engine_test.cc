@@ -1,5 +1,5 @@
-// What only etcd brings: members that die, stand still and come back, answers that are lost,
-// commits that come late, revisions that are compacted, and clusters that are named wrongly.
+// Tests specific to etcd: members that die, pause and return, lost answers, late commits, compacted
+// revisions, and invalid URLs.
 #include "platform/kv/etcd_engine.h"
 
 #include <gtest/gtest.h>
@@ -126,16 +126,16 @@ TEST_F(EtcdEngineTest, WokenTooLate) {
   nobody.endpoints = {"http://127.0.0.1:9"};
   EtcdGateway gateway(nobody);
   EtcdEngine engine(gateway, loop, rng_);
-  const Function look = [](Txn& txn) -> Task<Result<void>> {
+  const TxnFunction look = [](Txn& txn) -> Task<Result<void>> {
     FF_CO_TRY(co_await txn.get("a"));
     co_return Result<void>();
   };
-  const Function write = [](Txn& txn) -> Task<Result<void>> {
+  const TxnFunction write = [](Txn& txn) -> Task<Result<void>> {
     txn.put("a", "1");
     co_return Result<void>();
   };
   const auto jump = [&]() -> Task<void> {
-    if (co_await after(loop, 100 * kMillisecond)) clock.jump(3600 * kSecond);
+    if (co_await sleep_for(loop, 100 * kMillisecond)) clock.jump(3600 * kSecond);
   };
   for (int round = 0; round < 4; round++) {
     Gate gate(loop);
@@ -231,7 +231,7 @@ TEST_F(EtcdEngineTest, ACompactedRevision) {
   ASSERT_TRUE(put(engine, "a", "1").ok());
   int runs = 0;
   Value a, b;
-  const Function look = [&](Txn& txn) -> Task<Result<void>> {
+  const TxnFunction look = [&](Txn& txn) -> Task<Result<void>> {
     runs++;
     FF_CO_TRY(a, co_await txn.get("a"));
     if (runs == 1) {
@@ -246,8 +246,7 @@ TEST_F(EtcdEngineTest, ACompactedRevision) {
       }
       EtcdGateway::Reads reads;
       reads.ranges.push_back({"b", {}, 1});
-      auto reading = gateway.read(loop_, std::move(reads), INT64_MAX);
-      FF_CO_TRY(const auto now, co_await std::move(reading));
+      FF_CO_TRY(const auto now, co_await gateway.read(loop_, std::move(reads), INT64_MAX));
       HttpThread http({});
       auto posting = http.post(loop_, cluster.endpoint(0) + "/v3/kv/compaction",
                                fmt::format(R"({{"revision":"{}"}})", now.revision), 10 * kSecond);
@@ -286,8 +285,9 @@ class LateCommitTest : public EtcdEngineTest {
     const int64_t deadline_ns = in(60 * kSecond);
     while (!condition()) {
       ASSERT_LT(clock_.steady_ns(), deadline_ns);
-      run_task(loop_,
-               [](Loop& loop) -> Task<void> { (void)co_await after(loop, kMillisecond); }(loop_));
+      run_task(loop_, [](Loop& loop) -> Task<void> {
+        (void)co_await sleep_for(loop, kMillisecond);
+      }(loop_));
     }
   }
   EtcdOptions through_proxy() {
@@ -374,7 +374,7 @@ TEST_F(EtcdEngineTest, MembersDieUnderManyClients) {
   SeededRng rng(seed + 100);
   const auto pause = [&](int64_t ns) {
     (void)run_task(loop_, [](Loop& loop, int64_t wait_ns) -> Task<Result<void>> {
-      co_return co_await after(loop, wait_ns);
+      co_return co_await sleep_for(loop, wait_ns);
     }(loop_, ns));
   };
   for (int faults = 0; faults < 4 && done < threads.size(); faults++) {

@@ -1,7 +1,7 @@
-// Is a recorded history of transactions strictly serializable? Searches for an order of them that
-// keeps to real time (what ended before another began comes first) and in which each one sees
-// exactly what it has seen. One whose outcome is unknown may stand anywhere after its begin, or
-// nowhere. (Wing and Gong's search over whole transactions, with the states met remembered.)
+// Checks whether a recorded history of transactions is strictly serializable: searches for an order
+// that respects real time (a transaction that ended before another began comes first) and in which
+// each one reads exactly what it has read. A transaction with unknown outcome may come anywhere
+// after its begin, or not at all. (Wing and Gong's algorithm with memoized states.)
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace ff::kv {
 
 struct Recorded {
-  // What was read: one key (`end` empty), or all of a range.
+  // A read: one key (`end` empty), or a range.
   struct Read {
     std::string begin;
     std::string end;
@@ -34,13 +34,13 @@ struct Recorded {
 
 class HistorySearch {
  public:
-  // `clients[c]`: what client c did, one after the other; an unknown outcome is the last of its
-  // client, who has died.
+  // `clients[c]`: the transactions of client c, in order. An unknown outcome is the last one of its
+  // client.
   explicit HistorySearch(const std::vector<std::vector<Recorded>>& clients)
       : clients_(clients), next_(clients.size(), 0) {}
 
   bool serializable() { return search(); }
-  // How many of each client's the longest order held that was found.
+  // Number of transactions of each client in the longest order found.
   const std::vector<size_t>& longest() const { return longest_; }
 
  private:

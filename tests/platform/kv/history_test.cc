@@ -1,5 +1,5 @@
-// The history checker against histories that are wrong in each way there is, and every engine under
-// many clients against the checker.
+// The history checker against invalid histories of every kind, and every engine with many clients
+// against the checker.
 #include "platform/kv/history.h"
 
 #include <gtest/gtest.h>

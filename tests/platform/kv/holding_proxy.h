@@ -1,5 +1,5 @@
-// A TCP proxy that keeps back what a client sends and delivers it later, even when the client has
-// long closed its end: what a network does that loses packets and sends them again.
+// A TCP proxy that holds back data of a client and delivers it later, even after the client has
+// closed its end, like a network with packet loss and retransmission.
 #pragma once
 
 #include <arpa/inet.h>
@@ -39,10 +39,10 @@ class HoldingProxy {
   HoldingProxy& operator=(const HoldingProxy&) = delete;
 
   uint16_t port() const { return port_; }
-  // The connection that next brings something is held, with all that it brings.
+  // Holds all data of the next connection that sends something.
   void hold_next() { armed_ = true; }
   bool holds() const { return holding_; }
-  // Delivers what is held; answered() once the server has said something to it.
+  // Delivers the held data; answered() is true once the server has replied.
   void release() { releasing_ = true; }
   bool answered() const { return answered_; }
 
@@ -104,7 +104,7 @@ class HoldingProxy {
     const sockaddr_in address = loopback(to_);
     (void)::connect(pair.server, reinterpret_cast<const sockaddr*>(&address), sizeof address);
   }
-  // Whether the connection goes on.
+  // Returns whether the connection continues.
   bool from_client(Pair& pair) {
     char buffer[65536];
     const ssize_t got = ::recv(pair.client, buffer, sizeof buffer, 0);

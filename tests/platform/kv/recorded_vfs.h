@@ -1,6 +1,6 @@
-// SQLite's file system of the machine, which also remembers of each file what was synced and what
-// was written since: so a test can make files as they would be found after a loss of power at this
-// moment, with any part of what was not synced. Names are durable at once. One at a time.
+// An SQLite VFS over the system's default that records the synced content and the later writes of
+// each file. A test can create the files that a power loss at this moment could leave, with any
+// part of the unsynced writes. Names are durable at once. One instance at a time.
 #pragma once
 
 #include <sqlite3.h>
@@ -20,7 +20,7 @@ namespace ff::kv {
 
 class RecordedVfs {
  public:
-  // What is opened from now on goes through it.
+  // Files that are opened from now on use it.
   RecordedVfs() {
     FF_CHECK(current() == nullptr);
     current() = this;
@@ -39,7 +39,7 @@ class RecordedVfs {
   RecordedVfs(const RecordedVfs&) = delete;
   RecordedVfs& operator=(const RecordedVfs&) = delete;
 
-  // Whether syncs fail from now on.
+  // Makes syncs fail from now on, or succeed again.
   void fail_syncs(bool fails) {
     const std::lock_guard lock(mutex_);
     fails_ = fails;
@@ -53,8 +53,7 @@ class RecordedVfs {
     const auto found = files_.find(path);
     return found == files_.end() ? 0 : found->second.now;
   }
-  // Writes the files of a folder into another as a loss of power now may leave them. `all`: nothing
-  // is lost.
+  // Copies a directory in a state that a power loss now may leave. `all`: all writes survive.
   void leave(const std::string& dir, const std::string& into, Rng& rng, bool all = false) const {
     const std::lock_guard lock(mutex_);
     for (const auto& [path, recorded] : files_) {
@@ -90,7 +89,7 @@ class RecordedVfs {
     return one;
   }
   static File& file_of(sqlite3_file* file) { return *reinterpret_cast<File*>(file); }
-  // `torn`: 0 for all of it, else so many quarters of what was written, in whole sectors.
+  // `torn`: 0: the whole write; else the number of quarters of it, in whole sectors.
   static void apply(std::string& bytes, const Change& change, uint64_t torn) {
     if (!change.written) return bytes.resize(change.at);
     const size_t all = change.bytes.size();
@@ -126,7 +125,7 @@ class RecordedVfs {
     delete file_of(file).path;
     return file_of(file).real()->pMethods->xClose(file_of(file).real());
   }
-  // Recorded and done as one step.
+  // Records and executes the operation atomically.
   template <class Do>
   static int change(sqlite3_file* file, Change what, Do doing) {
     const std::lock_guard lock(current()->mutex_);
@@ -149,7 +148,7 @@ class RecordedVfs {
     return change(file, {.at = static_cast<uint64_t>(size), .written = false},
                   [&] { return real->pMethods->xTruncate(real, size); });
   }
-  // Nothing is really synced: that would only take time.
+  // Does not sync the real file, to save time.
   static int sync(sqlite3_file* file, int) {
     RecordedVfs& all = *current();
     const std::lock_guard lock(all.mutex_);

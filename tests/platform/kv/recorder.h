@@ -1,6 +1,6 @@
-// Clients that run random transactions and record what each of them saw and wrote: material for
-// HistorySearch. Few keys, so that they meet: registers, a pair whose sum must not fall below zero,
-// and a range in which keys come and go.
+// Clients that run random transactions and record their reads and writes for HistorySearch. They
+// use few keys, so that they conflict: registers, a pair whose sum must not fall below zero, and a
+// range in which keys are inserted and erased.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ class RecordingClient {
   RecordingClient(Engine& engine, Loop& loop, uint64_t seed, std::string name)
       : engine_(engine), loop_(loop), rng_(seed), name_(std::move(name)) {}
 
-  // `times` transactions; fewer when the outcome of one is unknown.
+  // Runs `times` transactions; stops early if the outcome of one is unknown.
   Task<void> go(int times, int64_t patience_ns) {
     for (int i = 0; i < times; i++) {
       auto going = one(i, loop_.now_ns() + patience_ns);
@@ -38,7 +38,7 @@ class RecordingClient {
   static constexpr uint64_t kKeys = 4;
   static constexpr const char* kGuard = "seats";
 
-  // An earlier run may have taken effect: the mark names which, and that one is recorded.
+  // An earlier run may have taken effect: the mark identifies it, and that run is recorded.
   Task<bool> one(int number, int64_t deadline_ns) {
     const uint64_t kind = rng_.below(10), a = rng_.below(kKeys), b = rng_.below(kKeys);
     const std::string mark = fmt::format("mark/{}", name_);
@@ -46,7 +46,7 @@ class RecordingClient {
     size_t counted = 0;
     const int64_t begin_ns = loop_.now_ns();
     const bool reads_only = kind == 0;
-    Function function = [&](Txn& txn) -> Task<Result<void>> {
+    TxnFunction function = [&](Txn& txn) -> Task<Result<void>> {
       runs.push_back({.begin_ns = begin_ns, .reads = {}, .writes = {}});
       counted = runs.size() - 1;
       const std::string value = fmt::format("{}.{}.{}", name_, number, counted);
@@ -89,17 +89,14 @@ class RecordingClient {
     const std::string b = fmt::format("reg/{}", keys.second);
     const std::string seat = fmt::format("seat/{}", keys.first);
     if (kind <= 3) {  // a snapshot, or an update: one key decides what becomes of the other
-      auto reading_a = read(txn, record, a);
-      FF_CO_TRY(co_await std::move(reading_a));
-      auto reading_b = read(txn, record, b);
-      FF_CO_TRY(co_await std::move(reading_b));
+      FF_CO_TRY(co_await read(txn, record, a));
+      FF_CO_TRY(co_await read(txn, record, b));
       if (kind != 0) txn.put(a, value);
     } else if (kind <= 5) {  // blind
       txn.put(a, value);
       txn.put(b, value);
     } else {  // in the range: look at all, then add, take away, or move
-      auto reading = read_seats(txn, record);
-      FF_CO_TRY(const size_t taken, co_await std::move(reading));
+      FF_CO_TRY(const size_t taken, co_await read_seats(txn, record));
       if (kind <= 7 && taken < 3) txn.put(seat, value);
       if (kind >= 8) txn.erase(seat);
       if (kind == 9) txn.put(a, value);
@@ -117,15 +114,14 @@ class RecordingClient {
   Task<Result<size_t>> read_seats(Txn& txn, Recorded& record) {
     Range all{"seat/", end_of_prefix("seat/"), 10};
     Recorded::Read seen{all.begin, all.end, {}};
-    auto reading = txn.range(std::move(all), kGuard);
-    FF_CO_TRY(const auto entries, co_await std::move(reading));
+    FF_CO_TRY(const auto entries, co_await txn.range(std::move(all), kGuard));
     for (const Entry& entry : entries) seen.found.emplace(entry.key, entry.value);
     record.reads.push_back(std::move(seen));
     co_return entries.size();
   }
 
  public:
-  // Runs that may have taken effect, each as the only act of a client of its own.
+  // Runs that may have taken effect, each as the only transaction of a separate client.
   const std::vector<Recorded>& unknown() const { return unknown_; }
 
  private:
@@ -137,7 +133,7 @@ class RecordingClient {
   std::vector<Recorded> unknown_;
 };
 
-// Whether all that these clients did can have happened one after the other.
+// Whether the transactions of these clients are strictly serializable.
 inline testing::AssertionResult serializable(
     const std::vector<std::unique_ptr<RecordingClient>>& clients) {
   std::vector<std::vector<Recorded>> histories;

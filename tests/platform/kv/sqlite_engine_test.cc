@@ -1,4 +1,4 @@
-// What only the SQLite store promises: files, threads, deadlines, and one sync for many.
+// Tests specific to the SQLite store: files, threads, deadlines and group commit.
 #include "platform/kv/sqlite_engine.h"
 
 #include <gtest/gtest.h>
@@ -116,7 +116,7 @@ TEST_F(SqliteEngineTest, ACorruptFileIsRefusedOrPutAside) {
   EXPECT_EQ(refused.error().code, Errc::corrupt);
   EXPECT_NE(refused.error().message.find("kv.db"), std::string::npos);
   const auto store =
-      SqliteStore::open(dir_ / "kv.db", clock_, {.on_corrupt = db::OnCorrupt::start_afresh});
+      SqliteStore::open(dir_ / "kv.db", clock_, {.on_corrupt = db::OnCorrupt::recreate});
   ASSERT_TRUE(store.ok());
   EXPECT_FALSE((*store)->moved_aside().empty());
   EXPECT_EQ(get(**store, "a"), std::nullopt);

@@ -20,7 +20,7 @@
 
 namespace ff::kv {
 
-// One store. Engines made for one loop see what those of others have committed.
+// One store. Engines of different loops see each other's commits.
 class TestedStore {
  public:
   virtual ~TestedStore() = default;
@@ -68,10 +68,10 @@ class SeededEtcdEngine final : public Engine {
  public:
   SeededEtcdEngine(EtcdGateway& etcd, Loop& loop, uint64_t seed)
       : rng_(seed), engine_(etcd, loop, rng_) {}
-  Task<Result<void>> run(Function function, int64_t deadline_ns) override {
+  Task<Result<void>> run(TxnFunction function, int64_t deadline_ns) override {
     return engine_.run(std::move(function), deadline_ns);
   }
-  Task<Result<void>> view(Function function, int64_t deadline_ns) override {
+  Task<Result<void>> view(TxnFunction function, int64_t deadline_ns) override {
     return engine_.view(std::move(function), deadline_ns);
   }
 

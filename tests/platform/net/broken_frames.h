@@ -1,4 +1,4 @@
-// One frame for each way in which a frame can be broken by itself, for the tests of net/ and rpc/.
+// One malformed frame for each FrameFault, for the tests of net/ and rpc/.
 #pragma once
 
 #include <string>
@@ -17,40 +17,41 @@ struct BrokenFrame {
   std::string_view words;  // in the error's message
 };
 
-inline std::string frame_bytes(const Head& head, std::string_view message = {}) {
+inline std::string frame_bytes(const FrameHeader& head, std::string_view message = {}) {
   std::string bytes;
   append_frame(bytes, head, message);
   return bytes;
 }
 
-// A call whose head holds `value` at offset `at`, under a CRC that fits.
+// A call frame with `value` at offset `at` of its header and a valid CRC.
 inline std::string patched_call(size_t at, uint32_t value) {
   std::string bytes = frame_bytes({.kind = FrameKind::call, .call = 1, .method = 1});
   auto* const head = reinterpret_cast<std::byte*>(bytes.data());
   store_le(head + at, value);
-  store_le(head + kHeadBytes - 4, simd::crc32c(ByteView(head, kHeadBytes - 4)));
+  store_le(head + kFrameHeaderBytes - 4, simd::crc32c(ByteView(head, kFrameHeaderBytes - 4)));
   return bytes;
 }
 
 inline std::vector<BrokenFrame> broken_frames() {
   constexpr size_t kMessageLenAt = 24;
   constexpr size_t kPayloadLenAt = 28;
-  const Head call{.kind = FrameKind::call, .call = 1, .method = 1};
+  const FrameHeader call{.kind = FrameKind::call, .call = 1, .method = 1};
   std::string web = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  web.resize(kHeadBytes, ' ');
+  web.resize(kFrameHeaderBytes, ' ');
   std::string bad_head = frame_bytes(call, "message");
   bad_head[9] ^= 1;
   std::string bad_message = frame_bytes(call, "message");
   bad_message.back() ^= 1;
-  Head newer = call;
-  newer.version = kWireVersion + 1;
-  Head unknown = call;
+  FrameHeader newer = call;
+  newer.version = kProtocolVersion + 1;
+  FrameHeader unknown = call;
   unknown.kind = static_cast<FrameKind>(static_cast<int>(kLastFrameKind) + 1);
   return {
       {FrameFault::magic, Errc::corrupt, web, "not a frame of ff"},
-      {FrameFault::head_crc, Errc::corrupt, bad_head, "the head of a frame does not match"},
-      {FrameFault::version, Errc::newer_format, frame_bytes(newer), "wire version 2 (this is 1)"},
-      {FrameFault::kind, Errc::corrupt, frame_bytes(unknown), "a frame of the unknown kind 13"},
+      {FrameFault::head_crc, Errc::corrupt, bad_head, "a frame header does not match"},
+      {FrameFault::version, Errc::newer_format, frame_bytes(newer),
+       "protocol version 2 (this is 1)"},
+      {FrameFault::kind, Errc::corrupt, frame_bytes(unknown), "a frame of unknown kind 13"},
       {FrameFault::oversized, Errc::corrupt, patched_call(kMessageLenAt, kMessageMax + 1),
        "a message of 1048577 bytes (the limit is 1048576)"},
       {FrameFault::oversized, Errc::corrupt, patched_call(kPayloadLenAt, 1),

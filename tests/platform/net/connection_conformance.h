@@ -1,5 +1,5 @@
-// What every connection promises (net/connection.h), as one suite over all transports. A test
-// program includes this once and instantiates ConnectionConformance with its ways to make a pair.
+// The contract of connections (net/connection.h) as one test suite for all transports. A test
+// program includes this once and instantiates ConnectionConformance with its factories of pairs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -60,21 +60,23 @@ class ConnectionConformance : public testing::TestWithParam<PairMaker> {
   static Task<bool> poll(Loop& loop, int64_t deadline_ns, std::function<bool()> done) {
     while (!done()) {
       if (loop.now_ns() > deadline_ns) co_return false;
-      (void)co_await after(loop, 100 * kMicrosecond);
+      (void)co_await sleep_for(loop, 100 * kMicrosecond);
     }
     co_return true;
   }
-  // Memory that the peer has heard of, in a frame, as it does in life. Before receive_both().
-  Slice sink(Connection& owner, ByteSpan memory) { return told(owner, owner.expose_sink(memory)); }
-  Slice source(Connection& owner, ByteView memory) {
+  // Exposes memory and sends its buffer to the peer in a frame. Before receive_both().
+  RemoteBuffer sink(Connection& owner, ByteSpan memory) {
+    return told(owner, owner.expose_sink(memory));
+  }
+  RemoteBuffer source(Connection& owner, ByteView memory) {
     return told(owner, owner.expose_source(memory));
   }
-  Slice told(Connection& owner, Result<Connection::Exposure> exposure) {
+  RemoteBuffer told(Connection& owner, Result<Connection::Exposure> exposure) {
     exposures_.push_back(std::move(exposure).value());
     owner.send({.kind = FrameKind::call});
     Connection& peer = &owner == &client() ? server() : client();
     EXPECT_TRUE(run_task(loop(), peer.receive()).ok());
-    return exposures_.back().slice();
+    return exposures_.back().buffer();
   }
 
   std::unique_ptr<TestedPair> pair_;
@@ -122,15 +124,15 @@ TEST_P(ConnectionConformance, PushFillsTheSinkBeforeTheNextFrame) {
   std::vector<std::byte> from(memory.size());
   fill(from, 3);
   fill(memory, 4);
-  const Slice slice = sink(client(), memory);
+  const RemoteBuffer buffer = sink(client(), memory);
   receive_both();
   std::optional<Result<void>> first;
   std::optional<Result<void>> second;
   std::optional<Result<void>> nothing;
   const size_t half = 2 * kMiB + 17;
-  gate_->spawn(keep(server().push(slice, 0, ByteView(from).first(half)), first));
-  gate_->spawn(keep(server().push(slice, half, ByteView(from).subspan(half)), second));
-  gate_->spawn(keep(server().push(slice, memory.size(), {}), nothing));
+  gate_->spawn(keep(server().push(buffer, 0, ByteView(from).first(half)), first));
+  gate_->spawn(keep(server().push(buffer, half, ByteView(from).subspan(half)), second));
+  gate_->spawn(keep(server().push(buffer, memory.size(), {}), nothing));
   ASSERT_TRUE(run_until([&] { return first && second && nothing; }));
   EXPECT_TRUE(first->ok());
   EXPECT_TRUE(second->ok());
@@ -143,13 +145,13 @@ TEST_P(ConnectionConformance, PushFillsTheSinkBeforeTheNextFrame) {
 TEST_P(ConnectionConformance, PullReadsTheSource) {
   const ByteSpan memory = pair_->memory(7 * kMiB + 5);
   fill(memory, 5);
-  const Slice slice = source(client(), memory);
+  const RemoteBuffer buffer = source(client(), memory);
   receive_both();
   std::vector<std::byte> into(memory.size() - 100);
   std::optional<Result<void>> result;
   std::optional<Result<void>> nothing;
-  gate_->spawn(keep(server().pull(slice, 100, into), result));
-  gate_->spawn(keep(server().pull(slice, 0, {}), nothing));
+  gate_->spawn(keep(server().pull(buffer, 100, into), result));
+  gate_->spawn(keep(server().pull(buffer, 0, {}), nothing));
   ASSERT_TRUE(run_until([&] { return result && nothing; }));
   EXPECT_TRUE(result->ok());
   EXPECT_TRUE(std::equal(into.begin(), into.end(), memory.begin() + 100));
@@ -162,9 +164,9 @@ TEST_P(ConnectionConformance, BulkBothWaysBetweenFrames) {
   const ByteSpan c = pair_->memory(kSize);
   fill(a, 6);
   fill(c, 7);
-  const Slice to_client = sink(client(), b);
-  const Slice from_client = source(client(), a);
-  const Slice from_server = source(server(), c);
+  const RemoteBuffer to_client = sink(client(), b);
+  const RemoteBuffer from_client = source(client(), a);
+  const RemoteBuffer from_server = source(server(), c);
   std::vector<std::byte> at_server(kSize);
   std::vector<std::byte> at_client(kSize);
   receive_both();
@@ -180,7 +182,7 @@ TEST_P(ConnectionConformance, BulkBothWaysBetweenFrames) {
     return results[0] && results[1] && results[2] && at_client_.frames.size() == 500 &&
            at_server_.frames.size() == 500;
   }));
-  server().send({.kind = FrameKind::bye});
+  server().send({.kind = FrameKind::goaway});
   ASSERT_TRUE(run_until([&] { return at_client_.frames.size() == 501; }));
   EXPECT_TRUE(std::equal(b.begin(), b.end(), c.begin()));
   EXPECT_TRUE(std::equal(a.begin(), a.end(), at_server.begin()));
@@ -189,31 +191,31 @@ TEST_P(ConnectionConformance, BulkBothWaysBetweenFrames) {
 
 TEST_P(ConnectionConformance, OutsideTheSliceIsRefusedAtOnce) {
   const ByteSpan memory = pair_->memory(1000);
-  const Slice slice = sink(client(), memory);
+  const RemoteBuffer buffer = sink(client(), memory);
   receive_both();
   std::vector<std::byte> bytes(1001);
   std::optional<Result<void>> results[3];
-  gate_->spawn(keep(server().push(slice, 0, bytes), results[0]));
-  gate_->spawn(keep(server().pull(slice, 1001, {}), results[1]));
-  gate_->spawn(keep(server().push(slice, UINT64_MAX, ByteView(bytes).first(2)), results[2]));
+  gate_->spawn(keep(server().push(buffer, 0, bytes), results[0]));
+  gate_->spawn(keep(server().pull(buffer, 1001, {}), results[1]));
+  gate_->spawn(keep(server().push(buffer, UINT64_MAX, ByteView(bytes).first(2)), results[2]));
   ASSERT_TRUE(run_until([&] { return results[0] && results[1] && results[2]; }));
   for (const auto& result : results) EXPECT_EQ(result->error().code, Errc::usage);
   EXPECT_FALSE(server().failed());
 }
 
-// A forged slice never reaches memory: the connection fails, on the owner's side or, where the
-// device checks, on the other.
+// A forged buffer gives no access: the connection fails, on the owner's side or, if the device
+// checks, on the other side.
 TEST_P(ConnectionConformance, AForgedSliceFailsTheConnection) {
   const ByteSpan memory = pair_->memory(kMiB);
   fill(memory, 8);
   const std::vector<std::byte> before(memory.begin(), memory.end());
-  Slice slice = sink(client(), memory.first(1000));
-  slice.size = 2000;
+  RemoteBuffer buffer = sink(client(), memory.first(1000));
+  buffer.size = 2000;
   receive_both();
   std::vector<std::byte> bytes(1000);
   std::optional<Result<void>> result;
-  if (slice.key != 0) slice.address += uint64_t{1} << 40;
-  gate_->spawn(keep(server().push(slice, 500, bytes), result));
+  if (buffer.key != 0) buffer.address += uint64_t{1} << 40;
+  gate_->spawn(keep(server().push(buffer, 500, bytes), result));
   ASSERT_TRUE(run_until([&] { return at_client_.error || (result && !result->ok()); }));
   EXPECT_TRUE(std::equal(memory.begin(), memory.end(), before.begin()));
 }
@@ -224,8 +226,8 @@ TEST_P(ConnectionConformance, AnEndedExposureIsLeftAlone) {
   fill(memory, 9);
   const std::vector<std::byte> before(memory.begin(), memory.end());
   std::vector<std::byte> bytes(memory.size());
-  const Slice to = sink(client(), memory);
-  const Slice from = source(client(), memory);
+  const RemoteBuffer to = sink(client(), memory);
+  const RemoteBuffer from = source(client(), memory);
   exposures_.clear();
   receive_both();
   std::optional<Result<void>> pushed;
@@ -252,9 +254,9 @@ TEST_P(ConnectionConformance, AnExposureEndsInTheMiddleOfABulk) {
     if (round == 0) receive_both();
     std::optional<Result<void>> pushed;
     std::optional<Result<void>> pulled;
-    gate_->spawn(keep(server().push(to->slice(), 0, bytes), pushed));
+    gate_->spawn(keep(server().push(to->buffer(), 0, bytes), pushed));
     std::vector<std::byte> into(memory.size());
-    gate_->spawn(keep(server().pull(from->slice(), 0, into), pulled));
+    gate_->spawn(keep(server().pull(from->buffer(), 0, into), pulled));
     const size_t mark = static_cast<size_t>(round) * kMiB / 8;
     ASSERT_TRUE(run_until([&] { return memory[mark] == bytes[mark] || pushed; }));
     to = Connection::Exposure();
@@ -269,11 +271,11 @@ TEST_P(ConnectionConformance, AnExposureEndsInTheMiddleOfABulk) {
   }
 }
 
-// Gives bulk up in the middle; the frames behind it arrive all the same.
+// Cancels a bulk transfer in the middle; later frames still arrive.
 TEST_P(ConnectionConformance, ACancelledBulkLeavesTheConnectionUsable) {
   const ByteSpan memory = pair_->memory(16 * kMiB / pair_->scale());
-  const Slice to = sink(client(), memory);
-  const Slice from = source(client(), memory);
+  const RemoteBuffer to = sink(client(), memory);
+  const RemoteBuffer from = source(client(), memory);
   receive_both();
   for (uint64_t round = 0; round < 10; round++) {
     {
@@ -286,7 +288,7 @@ TEST_P(ConnectionConformance, ACancelledBulkLeavesTheConnectionUsable) {
       inner.spawn(keep(server().pull(from, 0, into), pulled));
       if (round > 0)
         run_task(loop(), [](Loop& on) -> Task<void> {
-          (void)co_await after(on, 200 * kMicrosecond);
+          (void)co_await sleep_for(on, 200 * kMicrosecond);
         }(loop()));
       run_task(loop(), inner.close(fail(Errc::interrupted, "enough")));
       EXPECT_TRUE(pushed && pulled);
@@ -298,19 +300,19 @@ TEST_P(ConnectionConformance, ACancelledBulkLeavesTheConnectionUsable) {
   EXPECT_FALSE(server().failed());
 }
 
-// Nobody reads at the client: pushes stop at the bound, and go on when it reads.
+// The client does not read: pushes stop at the limit, and continue when it reads.
 TEST_P(ConnectionConformance, ASlowReaderHoldsTheSenderBack) {
   if (client().one_sided()) GTEST_SKIP() << "bulk does not pass through the reader";
   constexpr size_t kSize = 32 * kMiB;
   const ByteSpan memory = pair_->memory(kSize);
-  const Slice slice = sink(client(), memory);
+  const RemoteBuffer buffer = sink(client(), memory);
   std::vector<std::byte> bytes(kSize);
   fill(bytes, 11);
   std::optional<Result<void>> pushed;
-  gate_->spawn(keep(server().push(slice, 0, bytes), pushed));
+  gate_->spawn(keep(server().push(buffer, 0, bytes), pushed));
   gate_->spawn(receive_all(server(), at_server_));
   run_task(loop(),
-           [](Loop& on) -> Task<void> { (void)co_await after(on, 50 * kMillisecond); }(loop()));
+           [](Loop& on) -> Task<void> { (void)co_await sleep_for(on, 50 * kMillisecond); }(loop()));
   EXPECT_FALSE(pushed.has_value());
   gate_->spawn(receive_all(client(), at_client_));
   ASSERT_TRUE(run_until([&] { return pushed.has_value(); }));
@@ -321,7 +323,7 @@ TEST_P(ConnectionConformance, ASlowReaderHoldsTheSenderBack) {
 
 TEST_P(ConnectionConformance, APeerThatNeverReadsIsGivenUp) {
   const std::string message(kMessageMax, 'm');
-  for (size_t sent = 0; sent <= 2 * kQueuedMax && !server().failed(); sent += kMessageMax) {
+  for (size_t sent = 0; sent <= 2 * kSendQueueMax && !server().failed(); sent += kMessageMax) {
     server().send({.kind = FrameKind::reply, .call = 1}, message);
   }
   EXPECT_TRUE(server().failed());
@@ -332,8 +334,8 @@ TEST_P(ConnectionConformance, APeerThatNeverReadsIsGivenUp) {
 
 TEST_P(ConnectionConformance, AClosedConnectionFailsEverythingOnBothSides) {
   const ByteSpan memory = pair_->memory(32 * kMiB / pair_->scale());
-  const Slice to = sink(client(), memory);
-  const Slice from = source(client(), memory);
+  const RemoteBuffer to = sink(client(), memory);
+  const RemoteBuffer from = source(client(), memory);
   std::vector<std::byte> bytes(memory.size());
   std::vector<std::byte> into(memory.size());
   gate_->spawn(receive_all(server(), at_server_));
@@ -358,7 +360,7 @@ TEST_P(ConnectionConformance, AClosedConnectionFailsEverythingOnBothSides) {
 
 TEST_P(ConnectionConformance, ADestroyedPeerIsNoticed) {
   receive_both();
-  gate_->cancel().request(fail(Errc::interrupted, "the end"));
+  gate_->cancellation().request(fail(Errc::interrupted, "the end"));
   run_task(loop(), gate_->wait_empty());
   exposures_.clear();
   pair_->client.reset();
@@ -370,14 +372,14 @@ TEST_P(ConnectionConformance, ADestroyedPeerIsNoticed) {
   EXPECT_NE(at_server_.error->message.find(server().peer()), std::string::npos);
 }
 
-// Frames sent right before a close still arrive once flushed() has returned.
+// Frames sent right before a close still arrive once wait_flushed() has returned.
 TEST_P(ConnectionConformance, FlushedFramesOutliveAClose) {
   gate_->spawn(receive_all(server(), at_server_));
   for (uint64_t i = 0; i < 50; i++) {
     client().send({.kind = FrameKind::call, .call = i}, std::string(10'000, 'c'));
   }
   std::optional<Result<void>> flushed;
-  gate_->spawn(keep(client().flushed(), flushed));
+  gate_->spawn(keep(client().wait_flushed(), flushed));
   ASSERT_TRUE(run_until([&] { return flushed.has_value(); }));
   EXPECT_TRUE(flushed->ok());
   client().close(fail(Errc::unreachable, "closed by the test"));

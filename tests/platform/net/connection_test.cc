@@ -47,7 +47,7 @@ PairMaker maker(std::string name, Arguments... arguments) {
 
 std::unique_ptr<TestedPair> huge_pair() {
   if (!offers_huge()) return nullptr;
-  return std::make_unique<ShmPair>(Region::Kind::huge);
+  return std::make_unique<ShmPair>(SharedRegion::Kind::huge);
 }
 
 // IPv6 may be off.
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Sockets, ConnectionConformance,
                          maker_name);
 
 INSTANTIATE_TEST_SUITE_P(Shm, ConnectionConformance,
-                         testing::Values(maker<ShmPair>("sealed", Region::Kind::sealed),
+                         testing::Values(maker<ShmPair>("sealed", SharedRegion::Kind::sealed),
                                          PairMaker{"huge", huge_pair}),
                          maker_name);
 

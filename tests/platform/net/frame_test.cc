@@ -1,4 +1,4 @@
-// Frames: what is written is read back, and everything that is broken is named.
+// Frames: round trips, and the error of every malformed frame.
 #include "platform/net/frame.h"
 
 #include <gtest/gtest.h>
@@ -15,16 +15,16 @@ namespace ff::net {
 namespace {
 
 TEST(FrameTest, WhatIsWrittenIsReadBack) {
-  const Head head{.kind = FrameKind::call,
-                  .flags = kFlagGranted,
-                  .version = kWireVersion,
-                  .call = 0x0123456789abcdef,
-                  .method = 0xfedcba98,
-                  .deadline_ms = 77};
+  const FrameHeader head{.kind = FrameKind::call,
+                         .flags = kFlagGranted,
+                         .version = kProtocolVersion,
+                         .call = 0x0123456789abcdef,
+                         .method = 0xfedcba98,
+                         .deadline_ms = 77};
   const std::string bytes = frame_bytes(head, "message");
-  ASSERT_EQ(bytes.size(), kHeadBytes + 7);
+  ASSERT_EQ(bytes.size(), kFrameHeaderBytes + 7);
   FrameFault fault = FrameFault::none;
-  const auto read = parse_head(as_bytes(bytes), fault);
+  const auto read = parse_frame_header(as_bytes(bytes), fault);
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(fault, FrameFault::none);
   EXPECT_EQ(read->kind, head.kind);
@@ -40,7 +40,7 @@ TEST(FrameTest, WhatIsWrittenIsReadBack) {
 TEST(FrameTest, AHelloMayBeOfAnyVersion) {
   FrameFault fault = FrameFault::none;
   const std::string bytes = frame_bytes({.kind = FrameKind::hello, .version = 60'000});
-  const auto read = parse_head(as_bytes(bytes), fault);
+  const auto read = parse_frame_header(as_bytes(bytes), fault);
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->version, 60'000);
 }

@@ -1,4 +1,4 @@
-// Two ends of a connection over shared memory, whose memory lies in regions of one kind.
+// Two ends of a connection over shared memory, with regions of one kind.
 #pragma once
 
 #include <filesystem>
@@ -19,17 +19,17 @@ inline size_t open_descriptors() {
 }
 
 // Whether this process may have huge regions.
-inline bool offers_huge() { return RegionSet().make(1, Region::Kind::huge).ok(); }
+inline bool offers_huge() { return SharedRegionSet().make(1, SharedRegion::Kind::huge).ok(); }
 
 inline std::unique_ptr<Connection> shm_connection(Loop& loop, Socket socket,
-                                                  const RegionSet& regions) {
+                                                  const SharedRegionSet& regions) {
   return std::make_unique<Connection>(loop, stream_of(loop, std::move(socket)),
                                       std::make_unique<ShmBulk>(loop, regions));
 }
 
 class ShmPair final : public TestedPair {
  public:
-  explicit ShmPair(Region::Kind kind) : kind_(kind) {
+  explicit ShmPair(SharedRegion::Kind kind) : kind_(kind) {
     SocketEnds ends = connected_sockets(loop_, unix_test_address());
     client = shm_connection(loop_, std::move(ends.client), regions);
     server = shm_connection(loop_, std::move(ends.server), regions);
@@ -53,13 +53,13 @@ class ShmPair final : public TestedPair {
     return memory;
   }
 
-  RegionSet regions;
+  SharedRegionSet regions;
 
  private:
   SystemClock clock_;
   SystemLoop loop_{clock_};
-  Region::Kind kind_;
-  std::shared_ptr<const Region> region_;
+  SharedRegion::Kind kind_;
+  std::shared_ptr<const SharedRegion> region_;
   size_t used_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Shared memory between two processes that do each other harm: one is killed in the middle of a
-// copy, or truncates and overwrites the region that the other is copying to.
+// Shared memory between two processes with faults: a peer is killed during a copy, or truncates and
+// overwrites the region that the other copies to.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@
 namespace ff::net {
 namespace {
 
-using Kind = Region::Kind;
+using Kind = SharedRegion::Kind;
 
 // A second process at the other end of a socket pair. The body has its loop and its end; it is
 // killed, or ends by itself with 0.
@@ -59,26 +59,26 @@ class OtherProcess {
   pid_t pid_;
 };
 
-std::string slice_message(const Slice& slice) {
-  return {reinterpret_cast<const char*>(&slice), sizeof slice};
+std::string slice_message(const RemoteBuffer& buffer) {
+  return {reinterpret_cast<const char*>(&buffer), sizeof buffer};
 }
 
-Slice slice_of(const std::string& message) {
-  Slice slice;
-  FF_CHECK(message.size() == sizeof slice);
-  std::memcpy(&slice, message.data(), sizeof slice);
-  return slice;
+RemoteBuffer slice_of(const std::string& message) {
+  RemoteBuffer buffer;
+  FF_CHECK(message.size() == sizeof buffer);
+  std::memcpy(&buffer, message.data(), sizeof buffer);
+  return buffer;
 }
 
-// Pushes into the slice that comes, again and again.
+// Pushes into the buffer that comes, again and again.
 Task<void> push_for_ever(Loop& loop, Connection& connection) {
   auto frame = co_await connection.receive();
   FF_CHECK(frame.ok());
-  const Slice slice = slice_of(frame->message);
-  std::vector<std::byte> bytes(slice.size);
+  const RemoteBuffer buffer = slice_of(frame->message);
+  std::vector<std::byte> bytes(buffer.size);
   for (int round = 1;; round++) {
     std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(round));
-    if (!(co_await connection.push(slice, 0, bytes)).ok()) co_return;
+    if (!(co_await connection.push(buffer, 0, bytes)).ok()) co_return;
     YieldWait yield(loop);
     (void)co_await yield;
   }
@@ -86,20 +86,20 @@ Task<void> push_for_ever(Loop& loop, Connection& connection) {
 
 TEST(ShmProcesses, APeerKilledInTheMiddleOfAPushIsNoticed) {
   OtherProcess other([](Loop& loop, Socket socket) {
-    const RegionSet regions;
+    const SharedRegionSet regions;
     const auto connection = shm_connection(loop, std::move(socket), regions);
     run_task(loop, push_for_ever(loop, *connection));
   });
   SystemClock clock;
   SystemLoop loop(clock);
-  RegionSet regions;
+  SharedRegionSet regions;
   auto region = regions.make(16 * kMiB);
   ASSERT_TRUE(region.ok());
   const ByteSpan memory = (*region)->memory();
   const auto connection = shm_connection(loop, std::move(other.here), regions);
   auto exposure = connection->expose_sink(memory);
   ASSERT_TRUE(exposure.ok());
-  connection->send({.kind = FrameKind::call, .call = 1}, slice_message(exposure->slice()));
+  connection->send({.kind = FrameKind::call, .call = 1}, slice_message(exposure->buffer()));
   Gate gate(loop);
   std::optional<Error> error;
   gate.spawn([](Connection& receiving, std::optional<Error>& out) -> Task<void> {
@@ -108,7 +108,7 @@ TEST(ShmProcesses, APeerKilledInTheMiddleOfAPushIsNoticed) {
   // Once a push has come through and another is half done.
   std::atomic_ref<std::byte> first(memory[0]);
   run_task(loop, [](Loop& on, std::atomic_ref<std::byte>& seen) -> Task<void> {
-    while (seen.load() < std::byte{3}) (void)co_await after(on, 50 * kMicrosecond);
+    while (seen.load() < std::byte{3}) (void)co_await sleep_for(on, 50 * kMicrosecond);
   }(loop, first));
   other.kill();
   run_task(loop, gate.wait_empty());
@@ -125,12 +125,12 @@ TEST(ShmProcesses, APeerKilledInTheMiddleOfAPushIsNoticed) {
 
 // Gives out a region and then does its worst to it.
 void abuse(Loop& loop, Socket socket) {
-  RegionSet regions;
+  SharedRegionSet regions;
   auto region = regions.make(8 * kMiB, Kind::huge);
   FF_CHECK(region.ok());
   const auto connection = shm_connection(loop, std::move(socket), regions);
   const auto exposure = connection->expose_sink((*region)->memory());
-  connection->send({.kind = FrameKind::call}, slice_message(exposure->slice()));
+  connection->send({.kind = FrameKind::call}, slice_message(exposure->buffer()));
   FF_CHECK(run_task(loop, connection->receive()).ok());
   const std::vector<std::byte> noise(kMiB, std::byte{0xee});
   const int fd = (*region)->fd();
@@ -147,7 +147,7 @@ TEST(ShmProcesses, ARegionTruncatedAndScribbledOverDuringIo) {
   const io::TempDir dir;
   io::SystemDisk disk;
   {
-    auto file = disk.open(dir / "data", {.access = io::Access::write, .create = true});
+    auto file = disk.open(dir / "data", {.access = io::AccessMode::write, .create = true});
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE((*file)->write_at(std::vector<std::byte>(4 * kMiB, std::byte{4}), 0).ok());
     ASSERT_TRUE((*file)->sync().ok());
@@ -155,13 +155,13 @@ TEST(ShmProcesses, ARegionTruncatedAndScribbledOverDuringIo) {
   OtherProcess other(abuse);
   SystemClock clock;
   SystemLoop loop(clock);
-  const RegionSet regions;
+  const SharedRegionSet regions;
   const auto connection = shm_connection(loop, std::move(other.here), regions);
   auto frame = run_task(loop, connection->receive());
   ASSERT_TRUE(frame.ok());
-  const Slice slice = slice_of(frame->message);
+  const RemoteBuffer buffer = slice_of(frame->message);
   connection->send({.kind = FrameKind::reply});
-  auto file = disk.open(dir / "data", {.access = io::Access::read, .direct = true});
+  auto file = disk.open(dir / "data", {.access = io::AccessMode::read, .direct = true});
   ASSERT_TRUE(file.ok());
   const auto queue = disk.make_queue({.depth = 1});
   std::vector<std::byte> bytes(4 * kMiB);
@@ -174,12 +174,12 @@ TEST(ShmProcesses, ARegionTruncatedAndScribbledOverDuringIo) {
   const int64_t end = loop.now_ns() + 1500 * kMillisecond;
   for (uint64_t round = 0; loop.now_ns() < end; round++) {
     const uint64_t offset = round * 12'345 % (4 * kMiB);
-    note(run_task(loop, connection->push(slice, offset, bytes)));
-    note(run_task(loop, connection->pull(slice, offset, bytes)));
-    Slice part = slice;
+    note(run_task(loop, connection->push(buffer, offset, bytes)));
+    note(run_task(loop, connection->pull(buffer, offset, bytes)));
+    RemoteBuffer part = buffer;
     part.address += round % 4 * kMiB;
     part.size = 4 * kMiB;
-    const auto span = connection->reach(part);
+    const auto span = connection->mapped_memory(part);
     ASSERT_TRUE(span.has_value());
     queue->read(**file, *span, 0, [&](Result<size_t> got) {
       if (!got || *got < span->size()) refused++;
@@ -193,32 +193,32 @@ TEST(ShmProcesses, ARegionTruncatedAndScribbledOverDuringIo) {
 
 TEST(ShmProcesses, AnOwnerKilledWhileItsMemoryIsUsedIsNoticed) {
   OtherProcess other([](Loop& loop, Socket socket) {
-    RegionSet regions;
+    SharedRegionSet regions;
     auto region = regions.make(16 * kMiB);
     FF_CHECK(region.ok());
     const auto connection = shm_connection(loop, std::move(socket), regions);
     const auto exposure = connection->expose_sink((*region)->memory());
-    connection->send({.kind = FrameKind::call}, slice_message(exposure->slice()));
+    connection->send({.kind = FrameKind::call}, slice_message(exposure->buffer()));
     (void)run_task(loop, connection->receive());
   });
   SystemClock clock;
   SystemLoop loop(clock);
-  const RegionSet regions;
+  const SharedRegionSet regions;
   const auto connection = shm_connection(loop, std::move(other.here), regions);
   auto frame = run_task(loop, connection->receive());
   ASSERT_TRUE(frame.ok());
-  const Slice slice = slice_of(frame->message);
+  const RemoteBuffer buffer = slice_of(frame->message);
   std::vector<std::byte> bytes(16 * kMiB);
   Gate gate(loop);
   std::optional<Result<void>> pushed;
-  gate.spawn([](Connection& to, Slice sink, ByteView from,
+  gate.spawn([](Connection& to, RemoteBuffer sink, ByteView from,
                 std::optional<Result<void>>& out) -> Task<void> {
     do {
       out = co_await to.push(sink, 0, from);
     } while (out->ok());
-  }(*connection, slice, bytes, pushed));
+  }(*connection, buffer, bytes, pushed));
   gate.spawn([](Loop& on, OtherProcess& owner) -> Task<void> {
-    (void)co_await after(on, 20 * kMillisecond);
+    (void)co_await sleep_for(on, 20 * kMillisecond);
     owner.kill();
   }(loop, other));
   const auto received = run_task(loop, connection->receive());

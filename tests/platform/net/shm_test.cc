@@ -1,6 +1,6 @@
-// What only shared memory has, beside the conformance suite (connection_test.cc): regions that are
-// told, peers that announce and name what is not there, regions that their owner cuts off, and disk
-// reads that land in the peer's memory.
+// Tests specific to shared memory, besides the conformance suite (connection_test.cc): announced
+// regions, invalid announcements and buffers, truncated regions, and disk reads directly into the
+// peer's memory.
 #include "platform/net/shm.h"
 #include "platform/base/clock.h"
 
@@ -23,7 +23,7 @@
 namespace ff::net {
 namespace {
 
-using ShmKind = Region::Kind;
+using ShmKind = SharedRegion::Kind;
 
 // Both ends on one loop; the client's regions are given to the server.
 class Shm : public testing::Test {
@@ -49,23 +49,23 @@ class Shm : public testing::Test {
     return (*region)->memory();
   }
   // When it returns the server has heard of the region.
-  Slice sink(ByteSpan memory) { return settled(client_->expose_sink(memory)); }
-  Slice source(ByteView memory) { return settled(client_->expose_source(memory)); }
-  Slice settled(Result<Connection::Exposure> exposure) {
+  RemoteBuffer sink(ByteSpan memory) { return settled(client_->expose_sink(memory)); }
+  RemoteBuffer source(ByteView memory) { return settled(client_->expose_source(memory)); }
+  RemoteBuffer settled(Result<Connection::Exposure> exposure) {
     exposures_.push_back(std::move(exposure).value());
     settle();
-    return exposures_.back().slice();
+    return exposures_.back().buffer();
   }
   // Lets what is in the socket arrive.
   void settle() {
     for (int i = 0; i < 5; i++) run_task(loop_, yield(loop_));
   }
-  static Task<void> yield(Loop& loop) { (void)co_await after(loop, 100 * kMicrosecond); }
+  static Task<void> yield(Loop& loop) { (void)co_await sleep_for(loop, 100 * kMicrosecond); }
 
   SystemClock clock_;
   SystemLoop loop_{clock_};
-  RegionSet regions_;
-  RegionSet server_regions_;
+  SharedRegionSet regions_;
+  SharedRegionSet server_regions_;
   std::unique_ptr<Connection> client_;
   std::unique_ptr<Connection> server_;
   std::vector<Connection::Exposure> exposures_;
@@ -81,12 +81,12 @@ TEST_F(Shm, MemoryInARegionIsSharedAndOtherMemoryTakesFrames) {
   std::vector<std::byte> plain(3 * kMiB);
   std::vector<std::byte> bytes(plain.size());
   fill(bytes, 1);
-  const Slice in_place = sink(shared.subspan(5000, 100));
+  const RemoteBuffer in_place = sink(shared.subspan(5000, 100));
   EXPECT_EQ(in_place.key, (*region)->id());
   EXPECT_EQ(in_place.address, 5000u);
-  const Slice framed = sink(plain);
+  const RemoteBuffer framed = sink(plain);
   EXPECT_EQ(framed.key, 0u);
-  EXPECT_FALSE(server_->reach(framed).has_value());
+  EXPECT_FALSE(server_->mapped_memory(framed).has_value());
   ASSERT_TRUE(run_task(loop_, server_->push(in_place, 10, ByteView(bytes).first(90))).ok());
   // At once, without a frame that the client would have to read.
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.begin() + 90, shared.begin() + 5010));
@@ -100,14 +100,14 @@ TEST_F(Shm, MemoryInARegionIsSharedAndOtherMemoryTakesFrames) {
 TEST_F(Shm, ARegionIsToldOnceAConnection) {
   ShmBulk bulk(loop_, regions_);
   const ByteSpan shared = memory(kMiB, ShmKind::sealed);
-  Slice slice;
-  ASSERT_TRUE(bulk.share(shared.first(10), true, slice).ok());
-  const auto told = bulk.next_region();
+  RemoteBuffer buffer;
+  ASSERT_TRUE(bulk.register_memory(shared.first(10), true, buffer).ok());
+  const auto told = bulk.next_region_update();
   ASSERT_TRUE(told.has_value());
-  EXPECT_EQ(told->id, slice.key);
+  EXPECT_EQ(told->id, buffer.key);
   EXPECT_EQ(told->size, shared.size());
-  ASSERT_TRUE(bulk.share(shared.last(10), false, slice).ok());
-  EXPECT_FALSE(bulk.next_region().has_value());
+  ASSERT_TRUE(bulk.register_memory(shared.last(10), false, buffer).ok());
+  EXPECT_FALSE(bulk.next_region_update().has_value());
 }
 
 TEST_F(Shm, MoreRegionsThanTheBoundTakeFrames) {
@@ -115,50 +115,51 @@ TEST_F(Shm, MoreRegionsThanTheBoundTakeFrames) {
   fill(bytes, 2);
   for (size_t i = 0; i < kRegionsMax + 5; i++) {
     const ByteSpan shared = memory(4 * kKiB, ShmKind::sealed);
-    const Slice slice = sink(shared);
-    EXPECT_EQ(slice.key != 0, i < kRegionsMax);
-    ASSERT_TRUE(run_task(loop_, server_->push(slice, 7, bytes)).ok());
+    const RemoteBuffer buffer = sink(shared);
+    EXPECT_EQ(buffer.key != 0, i < kRegionsMax);
+    ASSERT_TRUE(run_task(loop_, server_->push(buffer, 7, bytes)).ok());
     settle();
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), shared.begin() + 7));
   }
-  Slice slice;
+  RemoteBuffer buffer;
   ShmBulk bulk(loop_, regions_);
-  ASSERT_TRUE(bulk.share(memory(kRegionBytesMax, ShmKind::sealed).first(1), true, slice).ok());
-  EXPECT_NE(slice.key, 0u);
-  slice = {};
-  ASSERT_TRUE(bulk.share(memory(4 * kKiB, ShmKind::sealed), true, slice).ok());
-  EXPECT_EQ(slice.key, 0u);
+  ASSERT_TRUE(
+      bulk.register_memory(memory(kRegionBytesMax, ShmKind::sealed).first(1), true, buffer).ok());
+  EXPECT_NE(buffer.key, 0u);
+  buffer = {};
+  ASSERT_TRUE(bulk.register_memory(memory(4 * kKiB, ShmKind::sealed), true, buffer).ok());
+  EXPECT_EQ(buffer.key, 0u);
 }
 
 TEST_F(Shm, ForgedSlicesAreRefused) {
   const ByteSpan shared = memory(kMiB, ShmKind::sealed);
   const ByteSpan neighbour = memory(kMiB, ShmKind::sealed);
-  const Slice good = sink(shared.first(1000));
+  const RemoteBuffer good = sink(shared.first(1000));
   std::vector<std::byte> bytes(1000);
   const auto with = [&](uint64_t address, uint64_t size, uint32_t key) {
-    return Slice{.token = good.token, .size = size, .address = address, .key = key};
+    return RemoteBuffer{.token = good.token, .size = size, .address = address, .key = key};
   };
-  const std::vector<Slice> forged = {
+  const std::vector<RemoteBuffer> forged = {
       with(kMiB - 999, 1000, good.key), with(kMiB, 1000, good.key),
       with(kMiB + 1, 1000, good.key),   with(uint64_t{1} << 63, 1000, good.key),
       with(UINT64_MAX, 1000, good.key), with(UINT64_MAX - 999, UINT64_MAX, good.key),
       with(0, 1000, good.key + 1),      with(0, 1000, UINT32_MAX),
   };
-  for (const Slice& slice : forged) {
-    const auto pushed = run_task(loop_, server_->push(slice, 0, bytes));
-    ASSERT_FALSE(pushed.ok()) << slice.address;
+  for (const RemoteBuffer& buffer : forged) {
+    const auto pushed = run_task(loop_, server_->push(buffer, 0, bytes));
+    ASSERT_FALSE(pushed.ok()) << buffer.address;
     EXPECT_EQ(pushed.error().code, Errc::corrupt);
     EXPECT_NE(pushed.error().message.find(server_->peer()), std::string::npos);
-    EXPECT_EQ(run_task(loop_, server_->pull(slice, 0, bytes)).error().code, Errc::corrupt);
-    EXPECT_FALSE(server_->reach(slice).has_value());
+    EXPECT_EQ(run_task(loop_, server_->pull(buffer, 0, bytes)).error().code, Errc::corrupt);
+    EXPECT_FALSE(server_->mapped_memory(buffer).has_value());
   }
   // A size that no region has is only a limit for the offset, which is checked as well.
-  const Slice endless = with(10, UINT64_MAX, good.key);
+  const RemoteBuffer endless = with(10, UINT64_MAX, good.key);
   for (const uint64_t offset : {kMiB - 1009, kMiB - 10, kMiB, UINT64_MAX - 1000}) {
     EXPECT_EQ(run_task(loop_, server_->push(endless, offset, bytes)).error().code, Errc::corrupt);
     EXPECT_EQ(run_task(loop_, server_->pull(endless, offset, bytes)).error().code, Errc::corrupt);
   }
-  EXPECT_FALSE(server_->reach(endless).has_value());
+  EXPECT_FALSE(server_->mapped_memory(endless).has_value());
   EXPECT_TRUE(run_task(loop_, server_->push(endless, kMiB - 1010, bytes)).ok());
   EXPECT_FALSE(server_->failed());
   for (const std::byte byte : neighbour) ASSERT_EQ(byte, std::byte{});
@@ -184,7 +185,7 @@ TEST_F(Shm, GarbageIsNotTakenForARegion) {
   ASSERT_EQ(::ftruncate(on_disk, 8192), 0);
   const int huge_tlb = ::memfd_create("test", MFD_CLOEXEC | MFD_HUGETLB);
   (void)::ftruncate(huge_tlb, 2 * kMiB);  // no kernel need have it
-  const std::vector<Bulk::Region> garbage = {
+  const std::vector<Bulk::RegionUpdate> garbage = {
       {1, 4096, pipe_ends[0]},
       {1, 4096, ::open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC)},
       {1, 4096, ::open("/dev/zero", O_RDWR | O_CLOEXEC)},
@@ -201,20 +202,20 @@ TEST_F(Shm, GarbageIsNotTakenForARegion) {
       {1, kRegionBytesMax + 1, memory_file(static_cast<off_t>(2 * kRegionBytesMax))},
   };
   const size_t descriptors = open_descriptors();
-  for (const Bulk::Region& region : garbage) {
-    const auto added = bulk.add_region(region);
+  for (const Bulk::RegionUpdate& region : garbage) {
+    const auto added = bulk.apply_region_update(region);
     ASSERT_FALSE(added.ok()) << region.fd;
     EXPECT_EQ(added.error().code, Errc::corrupt) << added.error().message;
   }
   const auto were_open = std::ranges::count_if(garbage, [](auto& each) { return each.fd >= 0; });
   EXPECT_EQ(open_descriptors(), descriptors - static_cast<size_t>(were_open));
-  ASSERT_TRUE(bulk.add_region({1, 8192, memory_file(8192)}).ok());
-  EXPECT_EQ(bulk.add_region({1, 8192, memory_file(8192)}).error().code, Errc::corrupt);
+  ASSERT_TRUE(bulk.apply_region_update({1, 8192, memory_file(8192)}).ok());
+  EXPECT_EQ(bulk.apply_region_update({1, 8192, memory_file(8192)}).error().code, Errc::corrupt);
   // One that was cut off before it was told: whoever goes there gets an error.
-  ASSERT_TRUE(bulk.add_region({2, 8193, memory_file(8192)}).ok());
-  const Slice cut_off = {.size = 8193, .key = 2};
+  ASSERT_TRUE(bulk.apply_region_update({2, 8193, memory_file(8192)}).ok());
+  const RemoteBuffer truncated = {.size = 8193, .key = 2};
   const std::array<std::byte, 1> byte = {};
-  const auto pushed = run_task(loop_, bulk.push(cut_off, 8192, byte));
+  const auto pushed = run_task(loop_, bulk.push(truncated, 8192, byte));
   ASSERT_FALSE(pushed.ok());
   EXPECT_EQ(pushed.error().code, Errc::refused);
 }
@@ -224,7 +225,7 @@ TEST_F(Shm, TooManyRegionsAreRefused) {
   const auto announce = [&](uint32_t id) {
     const int fd = ::memfd_create("test", MFD_CLOEXEC);
     FF_CHECK(::ftruncate(fd, 4096) == 0);
-    return bulk.add_region({id, 4096, fd});
+    return bulk.apply_region_update({id, 4096, fd});
   };
   for (uint32_t id = 1; id <= kRegionsMax; id++) ASSERT_TRUE(announce(id).ok());
   EXPECT_EQ(announce(kRegionsMax + 1).error().code, Errc::corrupt);
@@ -232,7 +233,7 @@ TEST_F(Shm, TooManyRegionsAreRefused) {
   const auto sparse = [&](uint32_t id, uint64_t size) {
     const int fd = ::memfd_create("test", MFD_CLOEXEC);
     FF_CHECK(::ftruncate(fd, static_cast<off_t>(size)) == 0);
-    return other.add_region({id, size, fd});
+    return other.apply_region_update({id, size, fd});
   };
   ASSERT_TRUE(sparse(1, kRegionBytesMax - 4096).ok());
   EXPECT_EQ(sparse(2, 8192).error().code, Errc::corrupt);
@@ -259,7 +260,7 @@ TEST_F(Shm, ABadAnnouncementFailsOnlyItsConnection) {
   const auto received = run_task(loop_, victim->receive());
   ASSERT_FALSE(received.ok());
   EXPECT_EQ(received.error().code, Errc::corrupt);
-  EXPECT_NE(received.error().message.find("is not memory"), std::string::npos);
+  EXPECT_NE(received.error().message.find("is not a memory file"), std::string::npos);
   EXPECT_EQ(victim->fault(), FrameFault::protocol);
   EXPECT_FALSE(server_->failed());
 }
@@ -291,22 +292,22 @@ TEST_F(Shm, ATruncatedRegionIsAnErrorAndNoSignal) {
   if (!offers_huge()) GTEST_SKIP() << "no region that could be truncated";
   auto region = regions_.make(4 * kMiB, ShmKind::huge);
   ASSERT_TRUE(region.ok());
-  const Slice slice = sink((*region)->memory());
+  const RemoteBuffer buffer = sink((*region)->memory());
   std::vector<std::byte> bytes(3 * kMiB);
-  ASSERT_TRUE(run_task(loop_, server_->push(slice, 0, bytes)).ok());
+  ASSERT_TRUE(run_task(loop_, server_->push(buffer, 0, bytes)).ok());
   ASSERT_EQ(::ftruncate((*region)->fd(), 2 * kMiB), 0);
   for (const uint64_t offset : {uint64_t{0}, kMiB}) {
-    const auto pushed = run_task(loop_, server_->push(slice, offset, bytes));
+    const auto pushed = run_task(loop_, server_->push(buffer, offset, bytes));
     ASSERT_FALSE(pushed.ok());
     EXPECT_EQ(pushed.error().code, Errc::refused);
     EXPECT_EQ(pushed.error().sys, EFAULT);
-    EXPECT_EQ(run_task(loop_, server_->pull(slice, offset, bytes)).error().code, Errc::refused);
+    EXPECT_EQ(run_task(loop_, server_->pull(buffer, offset, bytes)).error().code, Errc::refused);
   }
   struct stat status;
   ASSERT_EQ(::fstat((*region)->fd(), &status), 0);
   EXPECT_EQ(static_cast<uint64_t>(status.st_size), 2 * kMiB);  // no push has grown it
   ASSERT_EQ(::ftruncate((*region)->fd(), 0), 0);
-  const auto span = server_->reach(slice);
+  const auto span = server_->mapped_memory(buffer);
   ASSERT_TRUE(span.has_value());
   const Fd zeros(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
   EXPECT_EQ(::read(zeros.get(), span->data(), 4096), -1);
@@ -317,22 +318,22 @@ TEST_F(Shm, ATruncatedRegionIsAnErrorAndNoSignal) {
 TEST_F(Shm, ARemovedRegionIsForgotten) {
   auto region = regions_.make(kMiB, ShmKind::sealed);
   ASSERT_TRUE(region.ok());
-  const Slice slice = sink((*region)->memory());
-  EXPECT_TRUE(server_->reach(slice).has_value());
+  const RemoteBuffer buffer = sink((*region)->memory());
+  EXPECT_TRUE(server_->mapped_memory(buffer).has_value());
   const size_t descriptors = open_descriptors();
   exposures_.clear();
   regions_.remove(**region);
   region->reset();
   client_->send({.kind = FrameKind::ping});
   settle();
-  EXPECT_FALSE(server_->reach(slice).has_value());
+  EXPECT_FALSE(server_->mapped_memory(buffer).has_value());
   EXPECT_FALSE(server_->failed());
   EXPECT_LT(open_descriptors(), descriptors);
 }
 
 TEST_F(Shm, LongCopiesLetOtherTasksRun) {
   const ByteSpan shared = memory(32 * kMiB, ShmKind::sealed);
-  const Slice slice = sink(shared);
+  const RemoteBuffer buffer = sink(shared);
   std::vector<std::byte> bytes(shared.size());
   size_t turns = 0;
   Gate gate(loop_);
@@ -343,22 +344,22 @@ TEST_F(Shm, LongCopiesLetOtherTasksRun) {
       count++;
     }
   }(loop_, turns));
-  ASSERT_TRUE(run_task(loop_, server_->push(slice, 0, bytes)).ok());
+  ASSERT_TRUE(run_task(loop_, server_->push(buffer, 0, bytes)).ok());
   EXPECT_GE(turns, 31u);
   turns = 0;
-  ASSERT_TRUE(run_task(loop_, server_->pull(slice, 0, bytes)).ok());
+  ASSERT_TRUE(run_task(loop_, server_->pull(buffer, 0, bytes)).ok());
   EXPECT_GE(turns, 31u);
   turns = 0;  // so do many short ones
-  run_task(loop_, [](Connection& server, Slice to, ByteView from) -> Task<void> {
+  run_task(loop_, [](Connection& server, RemoteBuffer to, ByteView from) -> Task<void> {
     for (int i = 0; i < 320; i++) (void)co_await server.push(to, 0, from);
-  }(*server_, slice, ByteView(bytes).first(100'000)));
+  }(*server_, buffer, ByteView(bytes).first(100'000)));
   EXPECT_GE(turns, 20u);
   run_task(loop_, gate.close(fail(Errc::interrupted, "enough")));
 }
 
 TEST_F(Shm, FramesPassALongCopy) {
   const ByteSpan shared = memory(64 * kMiB, ShmKind::sealed);
-  const Slice slice = sink(shared);
+  const RemoteBuffer buffer = sink(shared);
   std::vector<std::byte> bytes(shared.size());
   SocketEnds ends = connected_sockets(loop_, unix_test_address());
   const auto here = shm_connection(loop_, std::move(ends.client), regions_);
@@ -366,7 +367,7 @@ TEST_F(Shm, FramesPassALongCopy) {
   std::optional<Result<void>> pushed;
   size_t frames = 0;
   Gate gate(loop_);
-  gate.spawn(keep(server_->push(slice, 0, bytes), pushed));
+  gate.spawn(keep(server_->push(buffer, 0, bytes), pushed));
   gate.spawn([](Connection& from, Connection& to, std::optional<Result<void>>& copy,
                 size_t& count) -> Task<void> {
     while (!copy) {
@@ -382,11 +383,11 @@ TEST_F(Shm, FramesPassALongCopy) {
 
 TEST_F(Shm, AFailedConnectionStopsWriting) {
   const ByteSpan shared = memory(32 * kMiB, ShmKind::sealed);
-  const Slice slice = sink(shared);
+  const RemoteBuffer buffer = sink(shared);
   std::vector<std::byte> bytes(shared.size(), std::byte{1});
   std::optional<Result<void>> pushed;
   Gate gate(loop_);
-  gate.spawn(keep(server_->push(slice, 0, bytes), pushed));
+  gate.spawn(keep(server_->push(buffer, 0, bytes), pushed));
   gate.spawn([](Loop& loop, Connection& server, ByteSpan seen) -> Task<void> {
     while (seen[0] == std::byte{}) {
       YieldWait yield(loop);
@@ -408,7 +409,7 @@ TEST_F(Shm, ADiskReadLandsInTheClientsMemory) {
   ASSERT_TRUE(content.ok());
   fill(content->slot(0), 5);
   {
-    auto file = disk.open(dir / "data", {.access = io::Access::write, .create = true});
+    auto file = disk.open(dir / "data", {.access = io::AccessMode::write, .create = true});
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE((*file)->write_at(content->slot(0), 0).ok());
     ASSERT_TRUE((*file)->sync().ok());
@@ -416,12 +417,12 @@ TEST_F(Shm, ADiskReadLandsInTheClientsMemory) {
   for (const ShmKind kind : {ShmKind::sealed, ShmKind::huge}) {
     if (kind == ShmKind::huge && !offers_huge()) continue;
     const ByteSpan shared = memory(6 * kMiB, kind);
-    const Slice slice = sink(shared.subspan(kMiB, 4 * kMiB));
-    const auto span = server_->reach(slice);
+    const RemoteBuffer buffer = sink(shared.subspan(kMiB, 4 * kMiB));
+    const auto span = server_->mapped_memory(buffer);
     ASSERT_TRUE(span.has_value());
     ASSERT_EQ(span->size(), 4 * kMiB);
     ASSERT_NE(span->data(), shared.data() + kMiB);  // a mapping of its own
-    auto file = disk.open(dir / "data", {.access = io::Access::read, .direct = true});
+    auto file = disk.open(dir / "data", {.access = io::AccessMode::read, .direct = true});
     ASSERT_TRUE(file.ok());
     const auto queue = disk.make_queue({.depth = 4});
     size_t read = 0;

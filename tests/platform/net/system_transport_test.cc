@@ -1,5 +1,5 @@
-// How the two ends of a connection settle its way, and what they say to those they cannot settle
-// with. RDMA is settled in tests/rdma.
+// Transport negotiation between two ends of a connection, and errors for incompatible peers.
+// tests/rdma tests the negotiation of RDMA.
 #include "platform/net/system_transport.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace {
 
 using MaybeConnection = std::optional<Result<std::unique_ptr<Connection>>>;
 
-constexpr NetUse kTcp = NetUse::tcp;
+constexpr NetMode kTcp = NetMode::tcp;
 
 class SystemTransportTest : public testing::Test {
  protected:
@@ -104,10 +104,10 @@ TEST_F(SystemTransportTest, EveryAddressOfThisHostTakesSharedMemory) {
 }
 
 TEST_F(SystemTransportTest, EitherEndMayWantTcpAlone) {
-  for (const auto& [client_use, server_use] :
-       {std::pair(kTcp, kTcp), {kTcp, NetUse::automatic}, {NetUse::automatic, kTcp}}) {
-    SystemTransport client({.use = client_use});
-    SystemTransport server({.use = server_use});
+  for (const auto& [client_mode, server_mode] :
+       {std::pair(kTcp, kTcp), {kTcp, NetMode::automatic}, {NetMode::automatic, kTcp}}) {
+    SystemTransport client({.mode = client_mode});
+    SystemTransport server({.mode = server_mode});
     meet(client, server);
     ASSERT_TRUE(met());
     EXPECT_FALSE((**at_client_)->one_sided());
@@ -121,7 +121,7 @@ TEST_F(SystemTransportTest, EitherEndMayWantTcpAlone) {
 TEST_F(SystemTransportTest, RdmaAloneNeedsADevice) {
   const auto device = VerbsDevice::open(loop_, {});
   if (device.ok()) GTEST_SKIP() << "this machine has an RDMA device";
-  SystemTransport transport({.use = NetUse::verbs});
+  SystemTransport transport({.mode = NetMode::verbs});
   EXPECT_EQ(transport.listen(loop_, {"127.0.0.1", 0, ""}).error().code, Errc::unsupported);
   SystemTransport server({});
   auto listener = server.listen(loop_, {"127.0.0.1", 0, ""});
@@ -133,21 +133,21 @@ TEST_F(SystemTransportTest, RdmaAloneNeedsADevice) {
 TEST_F(SystemTransportTest, MemoryOfTheTransportIsReachedInPlace) {
   SystemTransport client({});
   SystemTransport server({});
-  auto memory = client.memory(kMiB);
+  auto memory = client.allocate_shared_memory(kMiB);
   ASSERT_TRUE(memory.ok());
   meet(client, server);
   ASSERT_TRUE(met());
   auto sink = (**at_client_)->expose_sink(memory->subspan(100, 5));
   ASSERT_TRUE(sink.ok());
-  EXPECT_NE(sink->slice().key, 0u);
+  EXPECT_NE(sink->buffer().key, 0u);
   EXPECT_EQ(said("told"), "told");
-  auto pushing = (**at_server_)->push(sink->slice(), 0, as_bytes("hello"));
+  auto pushing = (**at_server_)->push(sink->buffer(), 0, as_bytes("hello"));
   ASSERT_TRUE(run_task(loop_, std::move(pushing)).ok());
   EXPECT_EQ(as_text(memory->subspan(100, 5)), "hello");
   sink = Connection::Exposure();
 }
 
-// A file that a program has as well, for the time between adopt() and give_back().
+// A file that a program has as well, for the time between adopt_memory() and release_memory().
 TEST_F(SystemTransportTest, AdoptedMemoryIsReachedInPlaceUntilItIsGivenBack) {
   SystemTransport client({});
   SystemTransport server({});
@@ -159,31 +159,31 @@ TEST_F(SystemTransportTest, AdoptedMemoryIsReachedInPlaceUntilItIsGivenBack) {
   Fd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   meet(client, server);
   ASSERT_TRUE(met());
-  std::weak_ptr<const Region> after;
+  std::weak_ptr<const SharedRegion> after;
   {
-    const auto region = client.adopt(loop_, memory, std::move(copy));
+    const auto region = client.adopt_memory(loop_, memory, std::move(copy));
     after = region;
     auto sink = (**at_client_)->expose_sink(memory.subspan(4096, 5));
     ASSERT_TRUE(sink.ok());
-    EXPECT_EQ(sink->slice().key, region->id());
+    EXPECT_EQ(sink->buffer().key, region->id());
     EXPECT_EQ(said("told"), "told");
-    const auto reached = (**at_server_)->reach(sink->slice());
+    const auto reached = (**at_server_)->mapped_memory(sink->buffer());
     ASSERT_TRUE(reached.has_value());
     EXPECT_NE(reached->data(), memory.data() + 4096);
     ASSERT_EQ(::pread(fd.get(), reached->data(), 5, 0), 5);
-    auto pushing = (**at_server_)->push(sink->slice(), 0, as_bytes("hello"));
+    auto pushing = (**at_server_)->push(sink->buffer(), 0, as_bytes("hello"));
     ASSERT_TRUE(run_task(loop_, std::move(pushing)).ok());
     EXPECT_EQ(as_text(memory.subspan(4096, 5)), "hello");
-    const net::Slice slice = sink->slice();
+    const net::RemoteBuffer buffer = sink->buffer();
     sink = Connection::Exposure();
-    client.give_back(loop_, *region);
+    client.release_memory(loop_, *region);
     EXPECT_EQ(said("forget it"), "forget it");
-    EXPECT_FALSE((**at_server_)->reach(slice).has_value());
+    EXPECT_FALSE((**at_server_)->mapped_memory(buffer).has_value());
   }
   // It is nobody's region any more, and what is exposed there goes through frames.
   auto framed = (**at_client_)->expose_sink(memory.subspan(4096, 5));
   ASSERT_TRUE(framed.ok());
-  EXPECT_EQ(framed->slice().key, 0u);
+  EXPECT_EQ(framed->buffer().key, 0u);
   framed = Connection::Exposure();
   at_client_.reset();
   at_server_.reset();
@@ -197,18 +197,18 @@ TEST_F(SystemTransportTest, AForwardedPortFallsBackToTcp) {
   SystemTransport client({});
   auto listener = SocketListener::listen(loop_, {"127.0.0.1", 0, ""});
   ASSERT_TRUE(listener.ok());
-  std::vector<Ways> offers;
+  std::vector<TransportKinds> offers;
   std::unique_ptr<SocketStream> last;
   // The far end as the client sees it: it knows of no Unix socket here.
   const std::function<Task<void>()> far = [&]() -> Task<void> {
-    for (const Way way : {Way::shm, Way::stream}) {
+    for (const TransportKind kind : {TransportKind::shm, TransportKind::stream}) {
       auto socket = co_await (*listener)->accept();
       last = stream_of(loop_, std::move(*socket));
       std::array<std::byte, kOfferBytes> bytes;
       const auto got = co_await read_all(*last, bytes);
       FF_CHECK(got.ok());
-      offers.push_back(parse_offer(bytes)->ways);
-      const Choice choice{way, {}};
+      offers.push_back(parse_offer(bytes)->kinds);
+      const TransportChoice choice{kind, {}};
       const auto answer = encode_choice(choice);
       const auto wrote = co_await write_all(*last, answer);
       FF_CHECK(wrote.ok());
@@ -218,8 +218,8 @@ TEST_F(SystemTransportTest, AForwardedPortFallsBackToTcp) {
   ASSERT_TRUE(at_client_->ok()) << at_client_->error().message;
   EXPECT_TRUE((**at_client_)->peer().ends_with(" (tcp)"));
   ASSERT_EQ(offers.size(), 2u);
-  EXPECT_TRUE(has(offers[0], Way::shm));
-  EXPECT_FALSE(has(offers[1], Way::shm));
+  EXPECT_TRUE(has(offers[0], TransportKind::shm));
+  EXPECT_FALSE(has(offers[1], TransportKind::shm));
 }
 
 TEST_F(SystemTransportTest, StrangersAreToldApart) {
@@ -230,8 +230,8 @@ TEST_F(SystemTransportTest, StrangersAreToldApart) {
   const Error tls = answer_to(std::string("\x16\x03\x01\x02\x00\x01\x00\x01", 8));
   EXPECT_EQ(tls.code, Errc::corrupt);
   EXPECT_NE(tls.hint.find("--tls-cert"), std::string::npos);
-  // Ways of a later version, and nothing that this end has.
-  const auto later = encode_offer({static_cast<Ways>(0x8000)});
+  // Transports of a later version, and nothing that this end has.
+  const auto later = encode_offer({static_cast<TransportKinds>(0x8000)});
   EXPECT_EQ(answer_to(as_text(later)).code, Errc::refused);
 }
 
@@ -254,19 +254,19 @@ TEST_F(SystemTransportTest, AServerThatIsNoneOfOursIsNamed) {
 // A server that answers well but wrongly: a way of a later version, or one that nobody offered.
 TEST_F(SystemTransportTest, AChoiceMustBeKnownAndOffered) {
   struct Case {
-    Way way;
+    TransportKind kind;
     std::string_view said;
   };
-  for (const Case& one :
-       {Case{static_cast<Way>(0x4000), "an unknown way, 16384"}, Case{Way::verbs, "not offered"}}) {
-    SystemTransport client({.use = kTcp});
+  for (const Case& one : {Case{static_cast<TransportKind>(0x4000), "unknown transport 16384"},
+                          Case{TransportKind::verbs, "not offered"}}) {
+    SystemTransport client({.mode = kTcp});
     auto listener = SocketListener::listen(loop_, {"127.0.0.1", 0, ""});
     const std::function<Task<void>()> wrong = [&]() -> Task<void> {
       auto socket = co_await (*listener)->accept();
       auto stream = stream_of(loop_, std::move(*socket));
       std::array<std::byte, kOfferBytes> offer;
       (void)co_await read_all(*stream, offer);
-      const Choice choice{one.way, {}};
+      const TransportChoice choice{one.kind, {}};
       const auto answer = encode_choice(choice);
       (void)co_await write_all(*stream, answer);
       std::array<std::byte, 1> more;
@@ -284,7 +284,7 @@ TEST_F(SystemTransportTest, AChoiceMustBeKnownAndOffered) {
 
 class SystemTransportTlsTest : public SystemTransportTest {
  protected:
-  TransportOptions tls(NetUse use) { return {.use = use, .tls = context_}; }
+  TransportOptions tls(NetMode mode) { return {.mode = mode, .tls = context_}; }
 
   TestFiles files_;
   TestCertificate authority_{{.name = "authority", .authority = true}};
@@ -293,8 +293,8 @@ class SystemTransportTlsTest : public SystemTransportTest {
 };
 
 TEST_F(SystemTransportTlsTest, TcpIsTlsAlone) {
-  SystemTransport client(tls(NetUse::tcp));
-  SystemTransport server(tls(NetUse::automatic));
+  SystemTransport client(tls(NetMode::tcp));
+  SystemTransport server(tls(NetMode::automatic));
   meet(client, server);
   ASSERT_TRUE(met()) << at_client_->error().message;
   EXPECT_TRUE((**at_client_)->peer().ends_with(" (tls)"));
@@ -303,8 +303,8 @@ TEST_F(SystemTransportTlsTest, TcpIsTlsAlone) {
 
 // The name of its socket came over TLS, and nothing of it leaves the machine.
 TEST_F(SystemTransportTlsTest, SharedMemoryStays) {
-  SystemTransport client(tls(NetUse::automatic));
-  SystemTransport server(tls(NetUse::automatic));
+  SystemTransport client(tls(NetMode::automatic));
+  SystemTransport server(tls(NetMode::automatic));
   meet(client, server);
   ASSERT_TRUE(met());
   EXPECT_TRUE((**at_client_)->same_host());
@@ -312,8 +312,8 @@ TEST_F(SystemTransportTlsTest, SharedMemoryStays) {
 
 TEST_F(SystemTransportTlsTest, OneEndWithoutTlsIsNoConnection) {
   for (const bool client_has : {true, false}) {
-    SystemTransport with(tls(NetUse::tcp));
-    SystemTransport without({.use = NetUse::tcp});
+    SystemTransport with(tls(NetMode::tcp));
+    SystemTransport without({.mode = NetMode::tcp});
     meet(client_has ? with : without, client_has ? without : with);
     ASSERT_FALSE(at_client_->ok());
     ASSERT_FALSE(at_server_->ok());
@@ -326,8 +326,8 @@ TEST_F(SystemTransportTlsTest, OneEndWithoutTlsIsNoConnection) {
 TEST_F(SystemTransportTlsTest, AnotherAuthorityIsRefused) {
   const TestCertificate other({.name = "other", .authority = true});
   const TestCertificate stranger = other.issue({.name = "stranger", .hosts = "IP:127.0.0.1"});
-  SystemTransport client({.use = NetUse::tcp, .tls = files_.context(stranger, authority_.pem())});
-  SystemTransport server(tls(NetUse::tcp));
+  SystemTransport client({.mode = NetMode::tcp, .tls = files_.context(stranger, authority_.pem())});
+  SystemTransport server(tls(NetMode::tcp));
   meet(client, server);
   ASSERT_FALSE(at_client_->ok());
   ASSERT_FALSE(at_server_->ok());

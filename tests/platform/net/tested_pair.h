@@ -1,5 +1,4 @@
-// Two connected ends for tests: what the conformance suite asks of a transport, and what tests of
-// one transport use as well.
+// Two connected ends for the conformance suite and for tests of single transports.
 #pragma once
 
 #include <algorithm>
@@ -23,9 +22,9 @@ class TestedPair {
  public:
   virtual ~TestedPair() = default;
   virtual Loop& loop() = 0;
-  // Memory of which the peer of either end may be given slices.
+  // Memory that either end may expose to its peer.
   virtual ByteSpan memory(size_t size) = 0;
-  // How many times slower bulk is than over this machine's sockets: big sizes are divided by it.
+  // How much slower bulk transfers are than over local sockets: large sizes are divided by it.
   virtual size_t scale() { return 1; }
 
   std::unique_ptr<Connection> client;

@@ -1,5 +1,5 @@
-// What only TLS has, beside the conformance suite (connection_test.cc): whom it lets in, what it
-// says of wrong files, and how a stream ends that somebody tampers with.
+// Tests specific to TLS, besides the conformance suite (connection_test.cc): which peers it
+// accepts, the errors for invalid files, and truncated or modified streams.
 #include "platform/net/tls.h"
 #include "platform/base/clock.h"
 
@@ -242,7 +242,7 @@ struct RawClient {
       if (result == 1) co_return;
       const int error = SSL_get_error(client.ssl, result);
       if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) co_return;
-      (void)co_await after(loop, 200 * kMicrosecond);
+      (void)co_await sleep_for(loop, 200 * kMicrosecond);
     }
   }
 
@@ -401,7 +401,7 @@ TEST_F(TlsTapped, SmallPiecesShareARecord) {
   run_task(loop_, [](Loop& loop, int fd, std::array<char, 4096>& into, ssize_t& got) -> Task<void> {
     do {
       got = ::recv(fd, into.data(), into.size(), MSG_PEEK);
-      if (got < 1000) (void)co_await after(loop, 100 * kMicrosecond);
+      if (got < 1000) (void)co_await sleep_for(loop, 100 * kMicrosecond);
     } while (got < 1000);
   }(loop_, server_fd_, bytes, on_the_wire));
   EXPECT_EQ(on_the_wire, 1000 + 22);

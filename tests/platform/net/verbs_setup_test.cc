@@ -1,5 +1,5 @@
-// The set-up exchange of RDMA connections as bytes, and what a machine without RDMA says. The rest
-// needs a device: tests/rdma.
+// Encoding of the RDMA set-up exchange, and the error on machines without RDMA. tests/rdma tests
+// the rest with a device.
 #include "platform/net/verbs_setup.h"
 
 #include <gtest/gtest.h>

@@ -163,7 +163,7 @@ TEST(CallsTest, ACancelReachesTheHandler) {
 }
 
 TEST(CallsTest, TooManyCallsAreBusyAndTheRestGoesOn) {
-  RpcWorld world(1, {.session = {.calls_max = 4}});
+  RpcWorld world(1, {.connection = {.calls_max = 4}});
   TestClient a(world, "a");
   ASSERT_TRUE(a.ping().ok());
   // The client keeps the limit by itself: all of these are answered in turns.
@@ -182,10 +182,10 @@ TEST(CallsTest, TooManyCallsAreBusyAndTheRestGoesOn) {
 Task<Result<int>> flood(RpcWorld& world, net::Transport& transport, int calls) {
   FF_CO_TRY(auto connection, co_await raw_connection(world, transport));
   auto self = world.identity("flood", key_of(1));
-  auto shake = client_handshake(*connection, std::move(self));
-  FF_CO_TRY(const Peer peer, co_await std::move(shake));
+  FF_CO_TRY(const Peer peer, co_await client_handshake(*connection, std::move(self)));
   for (int i = 1; i <= calls; i++) {
-    net::Head head{.kind = net::FrameKind::call, .call = static_cast<uint64_t>(i), .method = 1};
+    net::FrameHeader head{
+        .kind = net::FrameKind::call, .call = static_cast<uint64_t>(i), .method = 1};
     connection->send(head, slow_ping(1000).SerializeAsString());
   }
   int busy = 0;
@@ -200,7 +200,7 @@ Task<Result<int>> flood(RpcWorld& world, net::Transport& transport, int calls) {
 }
 
 TEST(CallsTest, AFloodIsAnsweredWithBusy) {
-  RpcWorld world(1, {.session = {.calls_max = 4}});
+  RpcWorld world(1, {.connection = {.calls_max = 4}});
   TestClient a(world, "a");
   const auto busy = run_task(world.loop, flood(world, *a.transport, 10));
   ASSERT_TRUE(busy.ok()) << busy.error().message;

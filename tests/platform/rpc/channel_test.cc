@@ -1,4 +1,4 @@
-// One channel against a server that says exactly what a test wants, in simulated time.
+// One channel against a scripted server, in simulated time.
 #include "platform/rpc/channel.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class ChannelTest : public testing::Test {
     script_.emplace(std::move(bulk));
     Peer peer{.name = "server", .software = "ff x", .address = "script"};
     peer.calls_max = kPlaces;
-    channel_.emplace(std::move(script_->connection), std::move(peer), senders_, calls_);
+    channel_.emplace(std::move(script_->connection), std::move(peer), grants_, calls_);
     gate_.emplace(script_->loop);
   }
   void TearDown() override { gate_.reset(); }
@@ -46,7 +46,7 @@ class ChannelTest : public testing::Test {
     script_->settle();
     return reply;
   }
-  void feed(net::Head head, std::string_view message = {}) {
+  void feed(net::FrameHeader head, std::string_view message = {}) {
     script_->stream->feed(head, message);
     script_->settle();
   }
@@ -66,8 +66,8 @@ class ChannelTest : public testing::Test {
   uint64_t counted(std::string_view code) { return made_calls(metrics_, "probe.ping", code); }
 
   Metrics metrics_;
-  ClientCalls calls_{metrics_};
-  Senders senders_{1};
+  ClientCallMetrics calls_{metrics_};
+  GrantScheduler grants_{1};
   std::deque<Reply> replies_;
   std::optional<Scripted> script_;
   std::optional<Channel> channel_;
@@ -146,7 +146,7 @@ TEST_F(ChannelTest, TheCallThatHasASenderSlotCarriesTheGrant) {
   EXPECT_TRUE(granted());
   const Reply& second = begin(bulk);
   EXPECT_FALSE(granted());
-  feed({.kind = FrameKind::ask, .call = 3});
+  feed({.kind = FrameKind::request_to_send, .call = 3});
   EXPECT_TRUE(script_->sent().empty());  // not its turn
   answer(2);
   const auto sent = script_->sent();
@@ -157,20 +157,20 @@ TEST_F(ChannelTest, TheCallThatHasASenderSlotCarriesTheGrant) {
   EXPECT_TRUE(second.has_value());
   begin(bulk);
   EXPECT_TRUE(granted());
-  feed({.kind = FrameKind::ask, .call = 4});  // it holds one already
+  feed({.kind = FrameKind::request_to_send, .call = 4});  // it holds one already
   ASSERT_EQ(script_->sent().size(), 1u);
 }
 
 TEST_F(ChannelTest, ACallThatEndsLeavesTheQueueOfSenders) {
   const CallSpec bulk{.deadline_ns = in(kSecond), .sink_bytes = kUngrantedMax + 1};
-  ASSERT_TRUE(senders_.try_take());
+  ASSERT_TRUE(grants_.try_acquire());
   const Reply& reply = begin(bulk);
-  feed({.kind = FrameKind::ask, .call = 1});
+  feed({.kind = FrameKind::request_to_send, .call = 1});
   script_->world.run_for(2 * kSecond);
   ASSERT_TRUE(reply.has_value());
   (void)script_->sent();
-  senders_.give();
-  EXPECT_TRUE(senders_.try_take());
+  grants_.release();
+  EXPECT_TRUE(grants_.try_acquire());
   EXPECT_TRUE(script_->sent().empty());
 }
 
@@ -180,7 +180,7 @@ TEST_F(ChannelTest, AReplyThatComesTooLateHarmsNothing) {
   ASSERT_TRUE(late.has_value());
   EXPECT_EQ(late->error().code, Errc::deadline);
   answer(1);
-  feed({.kind = FrameKind::ask, .call = 1});
+  feed({.kind = FrameKind::request_to_send, .call = 1});
   EXPECT_TRUE(channel_->usable());
   const Reply& next = begin();
   answer(2, "here");
@@ -197,8 +197,8 @@ TEST_F(ChannelTest, AReplyToNoCallBreaksTheConnection) {
 }
 
 TEST_F(ChannelTest, AnAskForNoCallBreaksTheConnection) {
-  feed({.kind = FrameKind::ask, .call = 1});
-  expect_broken("an ask for call 1, which was never made");
+  feed({.kind = FrameKind::request_to_send, .call = 1});
+  expect_broken("a request to send for call 1, which was never made");
 }
 
 TEST_F(ChannelTest, ASecondReplyBreaksTheConnectionAndTheFirstCounts) {
@@ -214,7 +214,7 @@ TEST_F(ChannelTest, ASecondReplyBreaksTheConnectionAndTheFirstCounts) {
 TEST_F(ChannelTest, AnErrorThatCannotBeReadBreaksTheConnection) {
   begin();
   feed({.kind = FrameKind::reply, .flags = kFlagError, .call = 1}, "\xff\xff");
-  expect_broken("an error that cannot be read");
+  expect_broken("the error in a reply is not valid protobuf");
 }
 
 TEST_F(ChannelTest, ErrorsOfTheServerAreSafeToPrint) {
@@ -234,7 +234,7 @@ TEST_F(ChannelTest, ErrorsOfTheServerAreSafeToPrint) {
 TEST_F(ChannelTest, AfterAGoodbyeCallsUnderWayGoOnAndNoNewOnesAre) {
   const Reply& under_way = begin();
   (void)script_->sent();
-  feed({.kind = FrameKind::bye});
+  feed({.kind = FrameKind::goaway});
   EXPECT_FALSE(channel_->usable());
   const Reply& late = begin();
   ASSERT_TRUE(late.has_value());
@@ -303,7 +303,7 @@ class OneSidedChannelTest : public ChannelTest {
 
 TEST_F(OneSidedChannelTest, ACallGivenUpWaitsForTheServersWord) {
   const Reply& reply = begin_with_memory();
-  script_->world.run_for(kDeadlineNs + kConfirmNs / 2);
+  script_->world.run_for(kDeadlineNs + kCancelConfirmNs / 2);
   EXPECT_FALSE(reply.has_value());
   const auto sent = script_->sent();
   ASSERT_EQ(sent.size(), 2u);
@@ -320,7 +320,7 @@ TEST_F(OneSidedChannelTest, ACallGivenUpWaitsForTheServersWord) {
 
 TEST_F(OneSidedChannelTest, WithoutThatWordTheConnectionIsClosed) {
   const Reply& reply = begin_with_memory();
-  script_->world.run_for(kDeadlineNs + kConfirmNs + kMillisecond);
+  script_->world.run_for(kDeadlineNs + kCancelConfirmNs + kMillisecond);
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->error().code, Errc::deadline);
   EXPECT_FALSE(channel_->usable());

@@ -1,5 +1,4 @@
-// How a client comes back to a server it has lost: which calls fail, which wait, how often it
-// tries.
+// How a client reconnects to a lost server: which calls fail, which wait, and the backoff.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,9 +74,9 @@ TEST(ClientTest, AGoodbyeThatHasArrivedIsReadBeforeTheNextCall) {
   SystemClock clock;
   SystemLoop loop(clock);
   SeededRng rng(1);
-  net::SystemTransport transport{{.use = net::NetUse::tcp}};
+  net::SystemTransport transport{{.mode = net::NetMode::tcp}};
   Metrics metrics;
-  Senders senders;
+  GrantScheduler grants;
   Router router;
   ProbeService probe(router);
   const Identity self{.name = "x", .software = "ff test", .key = key_of(1), .nonces = &rng};
@@ -85,13 +84,13 @@ TEST(ClientTest, AGoodbyeThatHasArrivedIsReadBeforeTheNextCall) {
   server.emplace(loop, transport, router, metrics, self);
   const auto at = server->listen({"127.0.0.1", 0, ""});
   ASSERT_TRUE(at.ok());
-  ClientContext context{loop, transport, senders, metrics, rng, self};
+  ClientContext context{loop, transport, grants, metrics, rng, self};
   Client client(context, *at);
   for (int round = 0; round < 3; round++) {
     const int64_t deadline_ns = loop.now_ns() + 60 * kSecond;
     const auto reply = run_task(loop, call_method(client, kPing, wire::PingRequest(), deadline_ns));
     EXPECT_TRUE(reply.ok()) << round << ": " << reply.error().message;
-    const int64_t quiet_ns = loop.now_ns() + 2 * kQuietNs;
+    const int64_t quiet_ns = loop.now_ns() + 2 * kStaleChannelNs;
     run_task(loop, server->close(0));
     server.emplace(loop, transport, router, metrics, self);
     ASSERT_TRUE(server->listen(*at).ok());
@@ -204,7 +203,7 @@ TEST(ClientTest, AServerThatDoesNotAnswerIsUnreachable) {
     while (!reply && world.loop.now_ns() - began < 60 * kSecond) world.world.run_for(kSecond);
     ASSERT_TRUE(reply.has_value());
     EXPECT_EQ(reply->error().code, Errc::unreachable);
-    EXPECT_NE(reply->error().message.find(in_handshake ? "no end of the handshake"
+    EXPECT_NE(reply->error().message.find(in_handshake ? "the handshake did not end"
                                                        : "no answer to a connect"),
               std::string::npos)
         << reply->error().message;

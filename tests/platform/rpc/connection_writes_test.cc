@@ -1,4 +1,4 @@
-// When a connection writes what it was given: within a turn and at its end, over a scripted stream.
+// When a connection writes queued frames: within a turn and at its end, over a scripted stream.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 
 using net::FrameKind;
 
-constexpr net::Slice kSink = {.token = 1, .size = kMiB};
+constexpr net::RemoteBuffer kSink = {.token = 1, .size = kMiB};
 
 TEST(ConnectionWrites, FewFramesLeaveTogetherAtTheEndOfTheTurn) {
   Scripted script;
@@ -37,8 +37,7 @@ TEST(ConnectionWrites, ASmallPushIsCopied) {
   bool pushed = false;
   Gate gate(script.loop);
   gate.spawn([](net::Connection& connection, std::string& from, bool& out) -> Task<void> {
-    auto pushing = connection.push(kSink, 0, as_bytes(from));
-    const auto done = co_await std::move(pushing);
+    const auto done = co_await connection.push(kSink, 0, as_bytes(from));
     out = done.ok();
     from.assign(from.size(), 'b');
   }(*script.connection, bytes, pushed));
@@ -66,8 +65,7 @@ TEST(ConnectionWrites, ALargePushKeepsItsMemoryUntilItIsWritten) {
   bool pushed = false;
   Gate gate(script.loop);
   gate.spawn([](net::Connection& connection, const std::string& from, bool& out) -> Task<void> {
-    auto pushing = connection.push(kSink, 0, as_bytes(from));
-    const auto done = co_await std::move(pushing);
+    const auto done = co_await connection.push(kSink, 0, as_bytes(from));
     out = done.ok();
   }(*script.connection, bytes, pushed));
   script.settle();
@@ -88,15 +86,14 @@ TEST(ConnectionWrites, SmallPushesWaitForRoom) {
   Gate gate(script.loop);
   gate.spawn([](net::Connection& connection, const std::string& from, int& out) -> Task<void> {
     for (;;) {
-      auto pushing = connection.push(kSink, 0, as_bytes(from));
-      const auto done = co_await std::move(pushing);
+      const auto done = co_await connection.push(kSink, 0, as_bytes(from));
       if (!done) co_return;
       out++;
     }
   }(*script.connection, bytes, pushed));
   script.settle();
-  EXPECT_LE(script.connection->queued_bytes(), net::kQueuedRoom + 16 * kKiB);
-  EXPECT_GE(script.connection->queued_bytes(), net::kQueuedRoom);
+  EXPECT_LE(script.connection->queued_bytes(), net::kSendQueueHighWater + 16 * kKiB);
+  EXPECT_GE(script.connection->queued_bytes(), net::kSendQueueHighWater);
   script.connection->close(fail(Errc::interrupted, "enough"));
   script.settle();
   EXPECT_EQ(gate.running(), 0u);

@@ -1,5 +1,5 @@
-// Peers that are wrong, over real sockets: each is told or shown why with an error that has its
-// code and names the other side, is counted, and harms no other connection.
+// Faulty peers over real sockets: each gets or causes an error with its code that names the other
+// side; it is counted, and other connections are not affected.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -43,7 +43,7 @@ class TcpWorld {
   SystemClock clock;
   SystemLoop loop{clock};
   SeededRng rng{1};
-  net::SystemTransport transport{{.use = net::NetUse::tcp}};
+  net::SystemTransport transport{{.mode = net::NetMode::tcp}};
   Metrics metrics;
   Router router;
   ProbeService probe{router};
@@ -55,7 +55,7 @@ class TcpWorld {
     const int64_t deadline_ns = loop.now_ns() + 60 * kSecond;
     while (!done()) {
       if (loop.now_ns() > deadline_ns) co_return false;
-      (void)co_await after(loop, kMillisecond);
+      (void)co_await sleep_for(loop, kMillisecond);
     }
     co_return true;
   }
@@ -67,7 +67,7 @@ class TcpClient {
   TcpClient(TcpWorld& of, const std::string& name, const net::Address& to,
             std::optional<auth::Key> key = key_of(1))
       : world(of),
-        context{of.loop, of.transport, senders, metrics, of.rng, of.identity(name, key)},
+        context{of.loop, of.transport, grants, metrics, of.rng, of.identity(name, key)},
         client(context, to) {}
   ~TcpClient() { run_task(world.loop, client.close()); }
 
@@ -82,7 +82,7 @@ class TcpClient {
 
   TcpWorld& world;
   Metrics metrics;
-  Senders senders;
+  GrantScheduler grants;
   ClientContext context;
   Client client;
 };
@@ -98,7 +98,8 @@ class RawEnd {
   net::Connection& connection() { return *connection_; }
   // What comes before the first frame (net/preface.h).
   Task<Result<void>> offer() {
-    const auto offered = net::encode_offer({static_cast<net::Ways>(net::Way::stream)});
+    const auto offered =
+        net::encode_offer({static_cast<net::TransportKinds>(net::TransportKind::stream)});
     FF_CO_TRY(co_await net::write_all(*stream_, offered));
     std::array<std::byte, net::kChoiceBytes> choice;
     co_return co_await net::read_all(*stream_, choice);
@@ -106,11 +107,11 @@ class RawEnd {
   Task<Result<void>> choose() {
     std::array<std::byte, net::kOfferBytes> offer;
     FF_CO_TRY(co_await net::read_all(*stream_, offer));
-    const auto choice = net::encode_choice({net::Way::stream, {}});
+    const auto choice = net::encode_choice({net::TransportKind::stream, {}});
     co_return co_await net::write_all(*stream_, choice);
   }
   Task<Result<void>> send(std::string bytes) {
-    FF_CO_TRY(co_await connection_->flushed());
+    FF_CO_TRY(co_await connection_->wait_flushed());
     const std::array<ByteView, 1> views = {as_bytes(bytes)};
     FF_CO_TRY(const auto sent, stream_->try_write(views));
     FF_CHECK(sent == bytes.size());
@@ -128,8 +129,7 @@ Task<Result<void>> bad_client(TcpWorld& world, bool shakes_hands, std::string by
   RawEnd raw(world.loop, std::move(socket));
   FF_CO_TRY(co_await raw.offer());
   if (shakes_hands) {
-    auto handshake = client_handshake(raw.connection(), world.identity("bad client"));
-    FF_CO_TRY(co_await std::move(handshake));
+    FF_CO_TRY(co_await client_handshake(raw.connection(), world.identity("bad client")));
   }
   FF_CO_TRY(co_await raw.send(std::move(bytes)));
   for (;;) FF_CO_TRY(co_await raw.connection().receive());
@@ -142,8 +142,7 @@ Task<Result<void>> bad_server(TcpWorld& world, net::SocketListener& listener, bo
   RawEnd raw(world.loop, std::move(socket));
   FF_CO_TRY(co_await raw.choose());
   if (shakes_hands) {
-    auto handshake = server_handshake(raw.connection(), world.identity("bad server"), 8);
-    FF_CO_TRY(co_await std::move(handshake));
+    FF_CO_TRY(co_await server_handshake(raw.connection(), world.identity("bad server"), 8));
   }
   FF_CO_TRY(co_await raw.connection().receive());
   FF_CO_TRY(co_await raw.send(std::move(bytes)));
@@ -159,7 +158,7 @@ std::vector<net::BrokenFrame> wrong_bytes(bool after_handshake) {
   if (after_handshake) {
     all.push_back({FrameFault::protocol, Errc::corrupt, hello, "a frame of kind 1 for a"});
     const std::string push = net::frame_bytes({.kind = net::FrameKind::push}, std::string(16, 'x'));
-    all.push_back({FrameFault::protocol, Errc::corrupt, push, "memory it was never given"});
+    all.push_back({FrameFault::protocol, Errc::corrupt, push, "memory that was never exposed"});
   } else {
     all.push_back({FrameFault::handshake, Errc::corrupt, call, "the handshake was left out"});
     all.push_back({FrameFault::handshake, Errc::corrupt, hello, "the handshake was left out"});
@@ -269,7 +268,7 @@ std::vector<Refusal> refusals() {
          return bad.ping();
        },
        Errc::refused,
-       {"refuses: bad at 127.0.0.1:", "wire version 0 (ff of old)", "ff test here speaks 1",
+       {"refuses: bad at 127.0.0.1:", "protocol version 0 (ff of old)", "ff test here uses 1",
         "the other side is older"},
        "ff_rpc_refused_total{code=\"refused\"}",
        "ff_rpc_connects_total{code=\"refused\"}"},
@@ -306,7 +305,7 @@ std::vector<Refusal> refusals() {
 TEST(FaultsTest, EveryRefusalNamesBothSidesIsCountedAndHarmsNobodyElse) {
   for (const Refusal& refusal : refusals()) {
     SCOPED_TRACE(refusal.name);
-    TcpWorld world({.session = {.message_bytes_max = 1000}});
+    TcpWorld world({.connection = {.message_bytes_max = 1000}});
     TcpClient good(world, "good", world.at);
     Channel* const channel = good.channel();
     ASSERT_NE(channel, nullptr);

@@ -1,5 +1,5 @@
-// Each step of the handshake by hand: the proofs as handshake.h writes them, and a peer that says
-// something else at every step.
+// Each step of the handshake by hand: the proofs of handshake.h, and peers that send something else
+// at each step.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -24,13 +24,13 @@ std::string expected_proof(const auth::Key& key, std::string_view side, uint32_t
     for (int byte = 0; byte < 4; byte++) said += static_cast<char>(version >> (8 * byte));
   }
   said += client_nonce + server_nonce;
-  const auth::Key proof = auth::hmac(key, as_bytes(said));
+  const auth::Key proof = auth::hmac_sha256(key, as_bytes(said));
   return std::string(as_text(proof));
 }
 
 const auth::Key kKey = key_of(1);
 const std::string kNonce(32, 'n');  // the script's own
-const auth::User kUser{1000, 7};
+const auth::TokenId kUser{1000, 7};
 
 // One end shakes hands, the script is the other.
 class HandshakeStepsTest : public testing::Test {
@@ -51,7 +51,7 @@ class HandshakeStepsTest : public testing::Test {
     script_->settle();
   }
   // A client with a token.
-  Identity user_identity(auth::User user = kUser) {
+  Identity user_identity(auth::TokenId user = kUser) {
     Identity self = identity(auth::user_key(kKey, user));
     self.user = user;
     return self;
@@ -74,14 +74,14 @@ class HandshakeStepsTest : public testing::Test {
   }
   wire::Handshake client_hello(bool with_key = true) {
     wire::Handshake step;
-    step.mutable_client_hello()->set_wire_version(net::kWireVersion);
+    step.mutable_client_hello()->set_wire_version(net::kProtocolVersion);
     step.mutable_client_hello()->set_software("ff script");
     step.mutable_client_hello()->set_name("other");
     step.mutable_client_hello()->set_nonce(kNonce);
     if (with_key) step.mutable_client_hello()->set_key_id("cluster");
     return step;
   }
-  wire::Handshake user_hello(auth::User user = kUser) {
+  wire::Handshake user_hello(auth::TokenId user = kUser) {
     wire::Handshake step = client_hello();
     step.mutable_client_hello()->set_key_id("user");
     step.mutable_client_hello()->set_has_user(true);
@@ -98,7 +98,7 @@ class HandshakeStepsTest : public testing::Test {
   }
   wire::Handshake server_hello(const wire::Handshake& asked, const auth::Key& key = kKey) {
     wire::Handshake step;
-    step.mutable_server_hello()->set_wire_version(net::kWireVersion);
+    step.mutable_server_hello()->set_wire_version(net::kProtocolVersion);
     step.mutable_server_hello()->set_software("ff script");
     step.mutable_server_hello()->set_name("other");
     step.mutable_server_hello()->set_nonce(kNonce);
@@ -245,7 +245,8 @@ TEST_F(HandshakeStepsTest, AServerTakesTheUserFromTheProof) {
 }
 
 TEST_F(HandshakeStepsTest, ATokenProvesOneUserAndOneSerial) {
-  for (const auth::User other : {auth::User{1000, 8}, auth::User{1001, 7}, auth::User{0, 7}}) {
+  for (const auth::TokenId other :
+       {auth::TokenId{1000, 8}, auth::TokenId{1001, 7}, auth::TokenId{0, 7}}) {
     begin(false);
     say(user_hello(other));
     say(client_proof(auth::user_key(kKey, kUser), heard()));
@@ -326,9 +327,9 @@ TEST_F(HandshakeStepsTest, CallersOfDifferentUsersAreDifferent) {
     say(hello);
     say(client_proof(key, heard()));
     (void)heard();
-    return peer_ && peer_->ok() ? (*peer_)->caller.id : std::string("(refused)");
+    return peer_ && peer_->ok() ? (*peer_)->client.id : std::string("(refused)");
   };
-  const auth::User other{1000, 8};
+  const auth::TokenId other{1000, 8};
   const std::string trusted = caller_of(client_hello(), kKey);
   const std::string one = caller_of(user_hello(), auth::user_key(kKey, kUser));
   EXPECT_EQ(trusted, "0123456789abcdef");
@@ -362,7 +363,7 @@ TEST_F(HandshakeStepsTest, TheClientLooksAtTheVersionToo) {
   answer.mutable_server_hello()->set_wire_version(2);
   say(answer);
   expect_failed(Errc::refused,
-                "it speaks wire version 2 (ff script), ff test here speaks 1: this side is older");
+                "it uses protocol version 2 (ff script), ff test here uses 1: this side is older");
 }
 
 TEST_F(HandshakeStepsTest, WhatIsNotTheNextStepIsAnError) {
@@ -434,7 +435,7 @@ TEST_F(HandshakeStepsTest, ASilentPeerIsGivenUpByBothSides) {
     script_->world.run_for(kHandshakeNs - kSecond);
     EXPECT_FALSE(peer_.has_value());
     script_->world.run_for(2 * kSecond);
-    expect_failed(Errc::deadline, "no end of the handshake within 10 s");
+    expect_failed(Errc::deadline, "the handshake did not end within 10 s");
   }
 }
 

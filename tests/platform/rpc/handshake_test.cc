@@ -1,4 +1,4 @@
-// Who may talk: keys, versions, peers that do not keep to the protocol.
+// Authentication: keys, versions, and peers that violate the protocol.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -58,7 +58,7 @@ TEST(HandshakeTest, WithoutAKeyOnlyThisMachineMayCall) {
 // The probe's methods are for trusted callers.
 TEST(HandshakeTest, AUserIsLetInAndKnown) {
   RpcWorld world;
-  const auth::User user{1000, 7};
+  const auth::TokenId user{1000, 7};
   TestClient client(world, "client", auth::user_key(key_of(1), user));
   client.context.self.user = user;
   const auto reply = client.ping();
@@ -70,7 +70,7 @@ TEST(HandshakeTest, AUserIsLetInAndKnown) {
   EXPECT_EQ(refused_count(world, "refused"), 0u);
 
   TestClient withdrawn(world, "withdrawn", auth::user_key(key_of(1), user));
-  withdrawn.context.self.user = auth::User{1000, 8};
+  withdrawn.context.self.user = auth::TokenId{1000, 8};
   EXPECT_EQ(withdrawn.ping().error().code, Errc::refused);
   world.world.run_for(kSecond);
   EXPECT_EQ(refused_count(world, "refused"), 1u);
@@ -79,7 +79,7 @@ TEST(HandshakeTest, AUserIsLetInAndKnown) {
 TEST(HandshakeTest, ATokenServesNobody) {
   RpcWorld world;
   Identity self = world.identity("server", auth::user_key(key_of(1), {1000, 7}));
-  self.user = auth::User{1000, 7};
+  self.user = auth::TokenId{1000, 7};
   Server server(world.loop, *world.transport, world.router, world.server_metrics, self);
   const auto at = server.listen({"127.0.0.1", 7001, ""});
   ASSERT_FALSE(at.ok());
@@ -97,7 +97,7 @@ TEST(HandshakeTest, AnotherVersionIsRefusedByWhicheverSideSeesItFirst) {
     const auto reply = other.ping();
     ASSERT_FALSE(reply.ok());
     EXPECT_EQ(reply.error().code, Errc::refused);
-    const bool older = theirs < net::kWireVersion;
+    const bool older = theirs < net::kProtocolVersion;
     EXPECT_NE(reply.error().message.find(older ? "the other side is older" : "this side is older"),
               std::string::npos)
         << reply.error().message;
@@ -146,10 +146,10 @@ TEST(HandshakeTest, ASilentClientIsSentAway) {
 Task<Result<net::Frame>> reflect(RpcWorld& world, net::Transport& transport) {
   FF_CO_TRY(auto connection, co_await raw_connection(world, transport));
   wire::Handshake hello;
-  hello.mutable_client_hello()->set_wire_version(net::kWireVersion);
+  hello.mutable_client_hello()->set_wire_version(net::kProtocolVersion);
   hello.mutable_client_hello()->set_nonce(std::string(32, 'n'));
   hello.mutable_client_hello()->set_key_id("cluster");
-  net::Head head{.kind = net::FrameKind::hello};
+  net::FrameHeader head{.kind = net::FrameKind::hello};
   connection->send(head, hello.SerializeAsString());
   FF_CO_TRY(const net::Frame answer, co_await connection->receive());
   wire::Handshake step;
@@ -172,7 +172,7 @@ TEST(HandshakeTest, AReflectedProofIsRefused) {
 }
 
 TEST(HandshakeTest, ConnectionsAreBounded) {
-  RpcWorld world(1, {.session = {}, .connections_max = 2});
+  RpcWorld world(1, {.connection = {}, .connections_max = 2});
   TestClient a(world, "a");
   TestClient b(world, "b");
   TestClient c(world, "c");

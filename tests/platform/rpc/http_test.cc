@@ -1,5 +1,5 @@
-// The pages of a daemon, asked over real sockets: what they show, whom they refuse, and what no
-// client can make them do.
+// The HTTP pages of a daemon over real sockets: their content, access control, and limits for
+// clients.
 #include "platform/rpc/http.h"
 
 #include <arpa/inet.h>
@@ -563,9 +563,9 @@ TEST(HttpAccessTest, OldLoginsEnd) {
     ASSERT_TRUE(cookie.has_value());
     cookies.push_back(cookie->substr(0, cookie->find(';')));
   }
-  EXPECT_FALSE(access.knows(cookies[0]));
-  for (int i = 1; i < 17; ++i) EXPECT_TRUE(access.knows("x=y; " + cookies[i])) << i;
-  EXPECT_FALSE(HttpAccess(2).knows(cookies[5]));
+  EXPECT_FALSE(access.has_session(cookies[0]));
+  for (int i = 1; i < 17; ++i) EXPECT_TRUE(access.has_session("x=y; " + cookies[i])) << i;
+  EXPECT_FALSE(HttpAccess(2).has_session(cookies[5]));
 }
 
 TEST(StatusPageTest, RefusesWhatIsNoObject) {

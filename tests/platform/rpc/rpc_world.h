@@ -70,11 +70,11 @@ class RpcWorld {
 class TestClient {
  public:
   TestClient(RpcWorld& of, const std::string& node, std::optional<auth::Key> key = key_of(1),
-             size_t senders_max = Senders::kDefaultMax)
+             size_t senders_max = GrantScheduler::kDefaultMax)
       : world(of),
-        senders(senders_max),
+        grants(senders_max),
         transport(of.net.transport(node)),
-        context{of.loop, *transport, senders, of.client_metrics, of.rng, of.identity(node, key)},
+        context{of.loop, *transport, grants, of.client_metrics, of.rng, of.identity(node, key)},
         client(context, {"s", 7000, ""}) {}
   ~TestClient() { run_task(world.loop, client.close()); }
 
@@ -84,14 +84,14 @@ class TestClient {
   }
 
   RpcWorld& world;
-  Senders senders;
+  GrantScheduler grants;
   std::unique_ptr<net::Transport> transport;
   ClientContext context;
   Client client;
 };
 
-// What a registry's text says of one series: "ff_rpc_connections", or a name with its labels in
-// braces. 0 when it is not there.
+// The value of one metric in the registry's text: "ff_rpc_connections", or a name with labels in
+// braces. 0 if it does not exist.
 inline uint64_t series(const Metrics& metrics, std::string_view name) {
   const std::string text = "\n" + metrics.text();
   const size_t at = text.find(fmt::format("\n{} ", name));
@@ -99,7 +99,7 @@ inline uint64_t series(const Metrics& metrics, std::string_view name) {
   return std::stoull(text.substr(at + name.size() + 2));
 }
 
-// Calls of a method that ended with `code`, as the server or the client has counted them.
+// Number of calls of a method that ended with `code`, counted by the server or the client.
 inline uint64_t answered_calls(const Metrics& metrics, std::string_view method,
                                std::string_view code) {
   return series(
@@ -115,40 +115,38 @@ Task<void> store(Task<Result<T>> task, std::optional<Result<T>>& result) {
   result = co_await std::move(task);
 }
 
-// Fills `into` with what the server makes of `seed`; sends it `from`.
+// Calls probe.read with `seed` into `into`, and probe.write with `from`.
 inline Task<Result<wire::ReadReply>> probe_read(Client& client, ByteSpan into, uint64_t seed,
                                                 int64_t deadline_ns) {
   FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
   BulkCall call(channel);
-  FF_CO_TRY(const net::Slice slice, call.sink(into));
+  FF_CO_TRY(const net::RemoteBuffer buffer, call.sink(into));
   wire::ReadRequest request;
-  to_wire(slice, *request.mutable_sink());
+  to_wire(buffer, *request.mutable_sink());
   request.set_size(into.size());
   request.set_seed(seed);
-  auto run = call.run(kProbeRead, std::move(request), deadline_ns);
-  co_return co_await std::move(run);
+  co_return co_await call.run(kProbeRead, std::move(request), deadline_ns);
 }
 
 inline Task<Result<wire::WriteReply>> probe_write(Client& client, ByteView from,
                                                   int64_t deadline_ns) {
   FF_CO_TRY(auto channel, co_await client.channel(deadline_ns));
   BulkCall call(channel);
-  FF_CO_TRY(const net::Slice slice, call.source(from));
+  FF_CO_TRY(const net::RemoteBuffer buffer, call.source(from));
   wire::WriteRequest request;
-  to_wire(slice, *request.mutable_source());
+  to_wire(buffer, *request.mutable_source());
   request.set_size(from.size());
-  auto run = call.run(kProbeWrite, std::move(request), deadline_ns);
-  co_return co_await std::move(run);
+  co_return co_await call.run(kProbeWrite, std::move(request), deadline_ns);
 }
 
-// A ping that the server answers so late.
+// A ping that the server answers with a delay.
 inline wire::PingRequest slow_ping(uint32_t wait_ms) {
   wire::PingRequest request;
   request.set_wait_ms(wait_ms);
   return request;
 }
 
-// A slow ping that has reached the server and is under way there.
+// A slow ping that is running on the server.
 class SlowPing {
  public:
   SlowPing(TestClient& client, uint32_t wait_ms, int64_t deadline_ns = INT64_MAX)

@@ -21,8 +21,8 @@ class ScriptedStream final : public net::Stream {
     readable_.set();
     writable_.set();
   }
-  // Arrives at the connection.
-  void feed(const net::Head& head, std::string_view message = {}) {
+  // Delivers bytes to the connection.
+  void feed(const net::FrameHeader& head, std::string_view message = {}) {
     net::append_frame(in_, head, message);
     readable_.set();
   }
@@ -31,17 +31,17 @@ class ScriptedStream final : public net::Stream {
     readable_.set();
   }
   bool closed() const { return closed_; }
-  // What the connection has sent since the last call; the payloads go to `payloads`.
+  // The frames that the connection has sent since the last call; appends payloads to `payloads`.
   std::vector<net::Frame> sent() {
     std::vector<net::Frame> frames;
     ByteView rest = as_bytes(out_);
     net::FrameFault fault = net::FrameFault::none;
-    while (rest.size() >= net::kHeadBytes) {
-      const auto head = net::parse_head(rest, fault);
+    while (rest.size() >= net::kFrameHeaderBytes) {
+      const auto head = net::parse_frame_header(rest, fault);
       FF_CHECK(head.ok());
-      const ByteView message = rest.subspan(net::kHeadBytes, head->message_len);
+      const ByteView message = rest.subspan(net::kFrameHeaderBytes, head->message_len);
       frames.push_back({*head, std::string(as_text(message))});
-      rest = rest.subspan(net::kHeadBytes + head->message_len);
+      rest = rest.subspan(net::kFrameHeaderBytes + head->message_len);
       payloads += as_text(rest.first(head->payload_len));
       rest = rest.subspan(head->payload_len);
     }
@@ -95,19 +95,19 @@ class ScriptedStream final : public net::Stream {
   Event writable_;
 };
 
-// Makes a connection one whose peer reaches memory itself; what is pushed still goes in frames.
+// A Bulk that makes a connection one-sided; pushes still use frames.
 class ScriptedBulk final : public net::Bulk {
  public:
   explicit ScriptedBulk(ByteSpan memory) : memory_(memory) {}
   bool same_host() const override { return true; }
-  Result<void> share(ByteView, bool, net::Slice&) override { return {}; }
-  Task<Result<void>> push(const net::Slice&, uint64_t, ByteView) override {
+  Result<void> register_memory(ByteView, bool, net::RemoteBuffer&) override { return {}; }
+  Task<Result<void>> push(const net::RemoteBuffer&, uint64_t, ByteView) override {
     co_return fail(Errc::failed, "not in this test");
   }
-  Task<Result<void>> pull(const net::Slice&, uint64_t, ByteSpan) override {
+  Task<Result<void>> pull(const net::RemoteBuffer&, uint64_t, ByteSpan) override {
     co_return fail(Errc::failed, "not in this test");
   }
-  std::optional<ByteSpan> reach(const net::Slice&) override { return memory_; }
+  std::optional<ByteSpan> mapped_memory(const net::RemoteBuffer&) override { return memory_; }
 
  private:
   ByteSpan memory_;
@@ -130,7 +130,7 @@ struct Scripted {
   sim::SimWorld world;
   sim::SimLoop& loop = world.loop();
   ScriptedStream* stream = nullptr;             // the connection's
-  std::unique_ptr<net::Connection> connection;  // until a channel or session takes it
+  std::unique_ptr<net::Connection> connection;  // until a Channel or ServerConnection owns it
 };
 
 }  // namespace ff::rpc

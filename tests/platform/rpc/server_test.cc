@@ -1,4 +1,4 @@
-// A server as a whole: what it lets in, and how it goes down.
+// A complete server: which connections it accepts, and how it shuts down.
 #include "platform/rpc/server.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ Task<void> open_silently(RpcWorld& world, net::Transport& transport) {
 }
 
 TEST(ServerTest, HandshakesCountAsConnections) {
-  RpcWorld world(1, {.session = {}, .connections_max = 2});
+  RpcWorld world(1, {.connection = {}, .connections_max = 2});
   TestClient a(world, "a");
   Gate gate(world.loop);
   for (int i = 0; i < 2; i++) gate.spawn(open_silently(world, *a.transport));
@@ -39,16 +39,15 @@ Task<Result<std::unique_ptr<net::Connection>>> connect_as(RpcWorld& world, net::
                                                           std::string id, uint64_t number) {
   FF_CO_TRY(auto connection, co_await raw_connection(world, from));
   auto self = world.identity("client", key_of(1));
-  Caller caller{.id = std::move(id), .connection = number};
-  auto shake = client_handshake(*connection, std::move(self), std::move(caller));
-  FF_CO_TRY(co_await std::move(shake));
+  ClientInstance instance{.id = std::move(id), .connection = number};
+  FF_CO_TRY(co_await client_handshake(*connection, std::move(self), std::move(instance)));
   co_return connection;
 }
 
 void send_ping(net::Connection& connection, uint32_t wait_ms) {
   wire::PingRequest request;
   request.set_wait_ms(wait_ms);
-  const net::Head head{.kind = net::FrameKind::call, .call = 1, .method = kPing.number};
+  const net::FrameHeader head{.kind = net::FrameKind::call, .call = 1, .method = kPing.number};
   connection.send(head, request.SerializeAsString());
 }
 
@@ -85,7 +84,7 @@ class FlakyListener final : public net::Listener {
   FlakyListener(std::unique_ptr<net::Listener> inner, int& failures)
       : inner_(std::move(inner)), failures_(failures) {}
   const net::Address& address() const override { return inner_->address(); }
-  Task<Result<std::unique_ptr<net::Arrival>>> accept() override {
+  Task<Result<std::unique_ptr<net::IncomingConnection>>> accept() override {
     if (failures_ > 0) {
       failures_--;
       co_return fail(Errc::failed, "too many open files");

@@ -100,7 +100,7 @@ class ServerThread {
   Metrics& metrics_;
   net::Address at_{"127.0.0.1", 0, ""};
   SeededRng rng_{1};
-  net::SystemTransport transport_{{.use = net::NetUse::tcp}};
+  net::SystemTransport transport_{{.mode = net::NetMode::tcp}};
   Router router_;
   ProbeService probe_{router_};
   LoopThread thread_;
@@ -112,7 +112,7 @@ class ClientThread {
   ClientThread(Metrics& metrics, const net::Address& to, uint64_t number,
                const auth::Key& key = key_of(1))
       : rng_(number),
-        context_{thread_.loop, transport_, senders_,
+        context_{thread_.loop, transport_, grants_,
                  metrics,      rng_,       identity_of(fmt::format("client{}", number), rng_, key)},
         client_(std::in_place, context_, to) {}
   ~ClientThread() {
@@ -142,8 +142,8 @@ class ClientThread {
   }
 
   SeededRng rng_;
-  net::SystemTransport transport_{{.use = net::NetUse::tcp}};
-  Senders senders_;
+  net::SystemTransport transport_{{.mode = net::NetMode::tcp}};
+  GrantScheduler grants_;
   LoopThread thread_;
   ClientContext context_;
   std::optional<Client> client_;  // used in the thread alone
@@ -155,15 +155,12 @@ Task<int> ClientThread::work(int rounds) {
   for (int i = 0; i < rounds; i++) {
     wire::PingRequest request;
     request.set_answer_bytes(static_cast<uint32_t>(i));
-    auto ping = call_method(*client_, kPing, std::move(request), deadline_ns());
-    const auto pong = co_await std::move(ping);
+    const auto pong = co_await call_method(*client_, kPing, std::move(request), deadline_ns());
     right += pong && pong->data().size() == static_cast<size_t>(i);
     const uint64_t seed = rng_.next();
-    auto reading = probe_read(*client_, memory, seed, deadline_ns());
-    const auto read = co_await std::move(reading);
+    const auto read = co_await probe_read(*client_, memory, seed, deadline_ns());
     right += read && memory == ProbeService::pattern(seed, memory.size());
-    auto writing = probe_write(*client_, memory, deadline_ns());
-    const auto written = co_await std::move(writing);
+    const auto written = co_await probe_write(*client_, memory, deadline_ns());
     right += written && written->crc() == simd::crc32c(memory);
   }
   co_return right;
@@ -172,8 +169,7 @@ Task<int> ClientThread::work(int rounds) {
 Task<bool> ClientThread::come_back() {
   const int64_t until_ns = deadline_ns();
   while (thread_.loop.now_ns() < until_ns) {
-    auto ping = call_method(*client_, kPing, wire::PingRequest(), until_ns);
-    const auto pong = co_await std::move(ping);
+    const auto pong = co_await call_method(*client_, kPing, wire::PingRequest(), until_ns);
     if (pong) co_return true;
     if (pong.error().code != Errc::unreachable) co_return false;
   }
@@ -184,8 +180,8 @@ Task<Error> ClientThread::give_up() {
   std::optional<Result<wire::PingReply>> reply;
   Gate gate(thread_.loop);
   gate.spawn(store(call_method(*client_, kPing, slow_ping(600'000), INT64_MAX), reply));
-  auto first = call_method(*client_, kPing, wire::PingRequest(), deadline_ns());
-  (void)co_await std::move(first);  // behind the slow one, so that has arrived
+  (void)co_await call_method(*client_, kPing, wire::PingRequest(),
+                             deadline_ns());  // behind the slow one, so that has arrived
   co_await gate.close(fail(Errc::interrupted, "enough"));
   co_return reply->error();
 }

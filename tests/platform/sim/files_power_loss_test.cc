@@ -1,4 +1,4 @@
-// The durability that io/files.h promises, with the power lost at every operation and many seeds.
+// The durability guarantees of io/files.h, with a power loss at every operation and many seeds.
 #include <gtest/gtest.h>
 
 #include <set>

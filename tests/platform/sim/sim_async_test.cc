@@ -29,7 +29,7 @@ class SimAsync {
     FF_CHECK(disk.sync_dir("/").ok());
   }
   std::unique_ptr<io::File> open() {
-    return disk.open("/file", {.access = io::Access::read_write, .create = true}).value();
+    return disk.open("/file", {.access = io::AccessMode::read_write, .create = true}).value();
   }
   Loop& loop() { return world.loop(); }
 

@@ -1,9 +1,9 @@
-// Simulated time moves when slept through or advanced, and only then.
+// Simulated time advances only by sleeping and by advance().
 #include "platform/sim/sim_clock.h"
 
 #include <gtest/gtest.h>
 
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 
 namespace ff::sim {
 namespace {
@@ -31,7 +31,7 @@ TEST(SimClockTest, TheWallClockCanBeSet) {
 TEST(SimClockTest, DeadlinesPassInNoTime) {
   SimClock clock;
   const int64_t hour_ns = 3600 * kSecond;
-  const Stop stop(clock, hour_ns);
+  const StopToken stop(clock, hour_ns);
   EXPECT_TRUE(stop.check().ok());
   const auto slept = stop.sleep_ns(2 * hour_ns);
   ASSERT_FALSE(slept.ok());

@@ -1,5 +1,5 @@
-// What the simulated disk does to its callers, over many seeds: both that the faults it promises
-// happen for some seed, and that what it never does happens for none.
+// The simulated disk over many seeds: every documented fault happens for some seed, and no
+// guarantee is violated for any.
 #include "platform/sim/sim_disk.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace ff::sim {
 namespace {
 
-using io::Access;
+using io::AccessMode;
 using io::code_of;
 using io::get;
 using io::ok;
@@ -45,7 +45,7 @@ class SimDiskTest : public testing::Test {
 };
 
 std::unique_ptr<io::File> open_rw(SimDisk& disk, const std::string& path) {
-  return disk.open(path, {.access = Access::read_write, .create = true}).value();
+  return disk.open(path, {.access = AccessMode::read_write, .create = true}).value();
 }
 
 // A file that survives, with this content.
@@ -473,7 +473,7 @@ TEST_F(SimDiskTest, PunchingGivesSpaceBackAndIsDurableAfterASync) {
     const auto file = open_rw(disk, "/file");
     ASSERT_TRUE(ok(file->reserve(30 * kPage, 20 * kPage)));
     EXPECT_EQ(disk.space("/")->free, free - 10 * kPage);
-    ASSERT_TRUE(ok(file->punch(10 * kPage, 30 * kPage)));
+    ASSERT_TRUE(ok(file->punch_hole(10 * kPage, 30 * kPage)));
     EXPECT_EQ(disk.space("/")->free, free + 20 * kPage);
     const bool synced = seed % 2 == 0;
     if (synced) {
@@ -515,7 +515,7 @@ TEST_F(SimDiskTest, ReadOnly) {
   disk.set_read_only(true);
   EXPECT_EQ(get(disk, "/file"), "text");
   EXPECT_EQ(code_of(file->write_at(as_bytes("x"), 0)), Errc::refused);
-  EXPECT_EQ(code_of(disk.open("/file", {.access = Access::write})), Errc::refused);
+  EXPECT_EQ(code_of(disk.open("/file", {.access = AccessMode::write})), Errc::refused);
   EXPECT_EQ(code_of(disk.remove("/file")), Errc::refused);
   EXPECT_EQ(code_of(disk.make_dir("/dir", 0755)), Errc::refused);
   EXPECT_EQ(get(disk, "/file"), "text");

@@ -24,7 +24,7 @@ class SimWorldTest : public testing::Test {
 Task<void> ticks(Loop& loop, int id, uint64_t seed, std::string& trace) {
   SeededRng rng(seed + static_cast<uint64_t>(id));
   for (int i = 0; i < 100; i++) {
-    (void)co_await after(loop, static_cast<int64_t>(rng.below(60 * kSecond)));
+    (void)co_await sleep_for(loop, static_cast<int64_t>(rng.below(60 * kSecond)));
     trace += fmt::format("{}@{};", id, loop.now_ns());
   }
 }
@@ -46,7 +46,7 @@ TEST_F(SimWorldTest, EqualSeedsGiveEqualTraces) {
 }
 
 Task<void> note_after(Loop& loop, int64_t ns, int id, std::vector<int>& order) {
-  (void)co_await after(loop, ns);
+  (void)co_await sleep_for(loop, ns);
   order.push_back(id);
 }
 
@@ -74,7 +74,7 @@ TEST_F(SimWorldTest, RunUntilStopsInBetween) {
 }
 
 Task<Result<int>> sleep_then(Loop& loop, int64_t ns, int value) {
-  FF_CO_TRY(co_await after(loop, ns));
+  FF_CO_TRY(co_await sleep_for(loop, ns));
   co_return value;
 }
 
@@ -102,7 +102,7 @@ TEST_F(SimWorldTest, AnOuterCancelReachesThroughDeadlines) {
                                                      sleep_then(loop_, 60 * kSecond, 1))),
                          result));
   world_.run_until(kSecond);
-  gate.cancel().request(fail(Errc::interrupted, "enough"));
+  gate.cancellation().request(fail(Errc::interrupted, "enough"));
   world_.run_until(2 * kSecond);
   ASSERT_TRUE(result.has_value());
   EXPECT_EQ(result->error().message, "enough");

@@ -1,4 +1,4 @@
-// CRC32C: published vectors, and every path this CPU has against a bit-by-bit reference.
+// CRC32C: published vectors, and every supported code path against a bit-by-bit reference.
 #include "platform/simd/crc32c.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST_P(Crc32cEachPath, RandomLongBuffers) {
 }
 
 TEST_P(Crc32cEachPath, NeverReadsBesideTheBuffer) {
-  // Sanitizers see an overrun; without them the result would depend on the neighbours.
+  // Sanitizers detect an overrun; without them the result would depend on adjacent bytes.
   SeededRng rng(5);
   for (const size_t length : {1u, 7u, 63u, 255u, 257u, 767u, 769u, 4097u}) {
     const auto data = random_bytes(length, rng);

@@ -61,7 +61,7 @@ TEST(Digest, Sha256VectorsOfNist) {
 }
 
 TEST(Digest, Xxh128IsXxh3OfTheLibrary) {
-  // From the xxHash specification, and stores depend on it: these may never change.
+  // From the xxHash specification. Checkpoint stores depend on these values: never change them.
   EXPECT_EQ(digest_of(DigestKind::xxh128, {}).hex(), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(digest_of(DigestKind::xxh128, as_bytes("abc")).hex(),
             "06b05ab6733a618578af5f94892f3950");

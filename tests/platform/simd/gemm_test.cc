@@ -1,4 +1,4 @@
-// Products of matrices: every path of this CPU against the plain definition, bit for bit.
+// GEMM: every supported code path against the plain definition, bit for bit.
 #include "platform/simd/gemm.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace ff::simd {
 namespace {
 
-// Small integers: no sum of them is rounded, in whatever order it is made.
+// Small integers: no sum is rounded, in any order of additions.
 std::vector<float> matrix(size_t count, unsigned factor, unsigned modulus) {
   std::vector<float> made(count);
   for (size_t i = 0; i < count; i++) {

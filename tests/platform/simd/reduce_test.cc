@@ -1,5 +1,5 @@
-// Reductions: every path of this CPU against plain definitions, bit for bit. Narrow floats are
-// decoded by their formats' definitions and rounded by a search among all their values.
+// Reductions: every supported code path against plain definitions, bit for bit. The reference
+// decodes narrow floats by the definitions of their formats and rounds by searching all values.
 #include "platform/simd/reduce.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class NarrowFloat {
   }
   uint32_t codes() const { return 1U << format_.width; }
   uint32_t sign() const { return 1U << (format_.width - 1); }
-  // Infinity; or where there is none, NaN.
+  // Infinity, or NaN if the type has no infinity.
   uint32_t top() const {
     const uint32_t all = sign() - 1;
     return format_.has_infinity ? all >> format_.mantissa << format_.mantissa : all;
@@ -57,7 +57,7 @@ class NarrowFloat {
                                     : static_cast<float>(values_[magnitude]);
     return (code & sign()) != 0 ? -value : value;
   }
-  // Nearest, of two equally near ones the even one.
+  // The nearest value; of two equally near values the even one.
   uint32_t encode(float value) const {
     if (std::isnan(value)) return quiet();
     const double wanted = std::fabs(static_cast<double>(value));
@@ -72,7 +72,7 @@ class NarrowFloat {
     if (code == top() && !format_.has_infinity) return quiet();
     return code | (std::signbit(value) ? sign() : 0);
   }
-  // Magnitudes in order; behind the largest the one that would come next.
+  // All magnitudes in order, and after the largest the one that would follow.
   const std::vector<double>& values() const { return values_; }
 
  private:
@@ -123,9 +123,9 @@ void put(Bytes& to, size_t index, T value) {
 }
 
 template <class T>
-Bytes plain_of(const Reduce& what, const std::vector<const void*>& inputs, size_t count) {
+Bytes plain_of(const ReduceSpec& what, const std::vector<const void*>& inputs, size_t count) {
   Bytes to(count * sizeof(T));
-  const bool divides = what.op == ReduceOp::avg && what.to == Stage::value;
+  const bool divides = what.op == ReduceOp::avg && what.to == ElementKind::value;
   for (size_t i = 0; i < count; i++) {
     T value = at<T>(inputs[0], i);
     for (size_t k = 1; k < inputs.size(); k++) {
@@ -144,13 +144,14 @@ uint32_t code_at(DataType type, const void* from, size_t index) {
   return size_of(type) == 1 ? at<uint8_t>(from, index) : at<uint16_t>(from, index);
 }
 
-Bytes plain_of_narrow(const Reduce& what, const std::vector<const void*>& inputs, size_t count) {
+Bytes plain_of_narrow(const ReduceSpec& what, const std::vector<const void*>& inputs,
+                      size_t count) {
   const NarrowFloat& format = narrow(what.type);
   const auto load = [&](const void* from, size_t i) {
-    return what.from == Stage::partial ? at<float>(from, i)
-                                       : format.decode(code_at(what.type, from, i));
+    return what.from == ElementKind::partial ? at<float>(from, i)
+                                             : format.decode(code_at(what.type, from, i));
   };
-  const bool ends = what.to == Stage::value;
+  const bool ends = what.to == ElementKind::value;
   Bytes to(count * (ends ? size_of(what.type) : sizeof(float)));
   for (size_t i = 0; i < count; i++) {
     float value = load(inputs[0], i);
@@ -164,7 +165,7 @@ Bytes plain_of_narrow(const Reduce& what, const std::vector<const void*>& inputs
   return to;
 }
 
-Bytes plain(const Reduce& what, const std::vector<const void*>& inputs, size_t count) {
+Bytes plain(const ReduceSpec& what, const std::vector<const void*>& inputs, size_t count) {
   switch (what.type) {
     case DataType::f32: return plain_of<float>(what, inputs, count);
     case DataType::f64: return plain_of<double>(what, inputs, count);
@@ -181,11 +182,11 @@ class ReduceTest : public testing::TestWithParam<size_t> {
     if (!path().supported()) GTEST_SKIP() << "this CPU has no " << path().name;
   }
   const ReducePath& path() const { return kReducePaths[GetParam()]; }
-  size_t to_bytes(const Reduce& what) const {
-    return size_of(what.to == Stage::value ? what.type : partial_type(what.type));
+  size_t to_bytes(const ReduceSpec& what) const {
+    return size_of(what.to == ElementKind::value ? what.type : partial_type(what.type));
   }
   // By this path, into bytes `shift` off an aligned address, with some before and behind that stay.
-  Bytes by_path(const Reduce& what, const std::vector<const void*>& inputs, size_t count,
+  Bytes by_path(const ReduceSpec& what, const std::vector<const void*>& inputs, size_t count,
                 size_t shift = 0) {
     constexpr size_t kAround = 64;
     constexpr std::byte kMark{0xa5};
@@ -194,7 +195,7 @@ class ReduceTest : public testing::TestWithParam<size_t> {
     const auto start = reinterpret_cast<uintptr_t>(room.data());
     const size_t first = align_up(start + kAround, kAround) - start + shift;
     void* const output = room.data() + first;
-    reduce_by(path(), what, {inputs, {&output, 1}, count});
+    reduce_with(path(), what, {inputs, {&output, 1}, count});
     EXPECT_TRUE(std::all_of(room.begin(), room.begin() + static_cast<ptrdiff_t>(first),
                             [&](std::byte b) { return b == kMark; }));
     EXPECT_TRUE(std::all_of(room.begin() + static_cast<ptrdiff_t>(first + bytes), room.end(),
@@ -202,7 +203,7 @@ class ReduceTest : public testing::TestWithParam<size_t> {
     return {room.begin() + static_cast<ptrdiff_t>(first),
             room.begin() + static_cast<ptrdiff_t>(first + bytes)};
   }
-  void expect_plain(const Reduce& what, const std::vector<const void*>& inputs, size_t count,
+  void expect_plain(const ReduceSpec& what, const std::vector<const void*>& inputs, size_t count,
                     size_t shift = 0) {
     const Bytes got = by_path(what, inputs, count, shift);
     const Bytes expected = plain(what, inputs, count);
@@ -240,12 +241,12 @@ Bytes all_codes(DataType type) {
 TEST_P(ReduceTest, EveryNarrowValueIsRead) {
   for (const auto& [type, format] : kFormats) {
     const Bytes codes = all_codes(type);
-    expect_plain({.type = type, .to = Stage::partial}, {codes.data()}, narrow(type).codes());
+    expect_plain({.type = type, .to = ElementKind::partial}, {codes.data()}, narrow(type).codes());
     expect_plain({.type = type}, {codes.data()}, narrow(type).codes());  // as it was, but NaN
   }
 }
 
-// All magnitudes, the middle between each and the next, and the floats beside these.
+// All magnitudes, the midpoints between neighbours, and the floats next to these.
 std::vector<float> floats_around(const NarrowFloat& format) {
   std::vector<float> floats;
   const auto add = [&](double value) {
@@ -273,7 +274,7 @@ TEST_P(ReduceTest, EveryRoundingIsToTheNearestEven) {
     for (int i = 0; i < 300'000; i++) {
       floats.push_back(std::bit_cast<float>(static_cast<uint32_t>(rng.next())));
     }
-    expect_plain({.type = type, .from = Stage::partial}, {floats.data()}, floats.size());
+    expect_plain({.type = type, .from = ElementKind::partial}, {floats.data()}, floats.size());
   }
 }
 
@@ -308,7 +309,7 @@ TEST_P(ReduceTest, EveryHalfAndBfloat16WithOthers) {
   }
 }
 
-// Any bits, so NaN and what is smaller than normal too.
+// Random bits, so also NaNs and subnormal numbers.
 TEST_P(ReduceTest, EveryTypeOperationCountAndPlace) {
   SeededRng rng(11);
   constexpr size_t kMost = 700;
@@ -318,14 +319,14 @@ TEST_P(ReduceTest, EveryTypeOperationCountAndPlace) {
   }
   for (const DataType type : all_types()) {
     for (const ReduceOp op : kAllOps) {
-      for (const Stage to : {Stage::value, Stage::partial}) {
+      for (const ElementKind to : {ElementKind::value, ElementKind::partial}) {
         for (const size_t count : {0, 1, 2, 7, 63, 64, 65, 127, 128, 129, 512, 700}) {
           const size_t inputs = 1 + rng.below(ranks.size());
           std::vector<const void*> from;
           for (size_t i = 0; i < inputs; i++) from.push_back(ranks[i].data() + rng.below(64));
           const size_t shift = rng.below(64);
-          const Reduce what{
-              .type = type, .op = op, .to = to, .ranks = 5, .past_caches = rng.below(2) == 0};
+          const ReduceSpec what{
+              .type = type, .op = op, .to = to, .ranks = 5, .non_temporal = rng.below(2) == 0};
           expect_plain(what, from, count, shift);
           expect_plain(what, from, count, shift / 8 * 8);
         }
@@ -345,30 +346,31 @@ TEST_P(ReduceTest, PartialResultsAreReducedAndEnd) {
   for (const auto& rank : ranks) from.push_back(rank.data());
   for (const auto& [type, format] : kFormats) {
     for (const ReduceOp op : kAllOps) {
-      const Reduce ends{.type = type, .op = op, .from = Stage::partial, .ranks = 8};
+      const ReduceSpec ends{.type = type, .op = op, .from = ElementKind::partial, .ranks = 8};
       expect_plain(ends, from, kCount);
-      Reduce on = ends;
-      on.to = Stage::partial;
+      ReduceSpec on = ends;
+      on.to = ElementKind::partial;
       const Bytes got = by_path(on, from, kCount);
-      EXPECT_EQ(got, plain({.type = DataType::f32, .op = op, .to = Stage::partial}, from, kCount));
+      EXPECT_EQ(got,
+                plain({.type = DataType::f32, .op = op, .to = ElementKind::partial}, from, kCount));
     }
   }
 }
 
 TEST_P(ReduceTest, MayOverwriteAnInput) {
   for (const DataType type : all_types()) {
-    for (const bool past_caches : {false, true}) {
+    for (const bool non_temporal : {false, true}) {
       constexpr size_t kCount = 1001;
       SeededRng rng(17);
       Bytes first(kCount * size_of(type)), second(kCount * size_of(type));
       for (std::byte& one : first) one = static_cast<std::byte>(rng.next());
       for (std::byte& one : second) one = static_cast<std::byte>(rng.next());
-      const Reduce what{.type = type, .past_caches = past_caches};
+      const ReduceSpec what{.type = type, .non_temporal = non_temporal};
       const Bytes expected = plain(what, {first.data(), second.data()}, kCount);
       Bytes copy = second;
       const std::array<const void*, 2> inputs = {first.data(), copy.data()};
       void* const output = copy.data();
-      reduce_by(path(), what, {inputs, {&output, 1}, kCount});
+      reduce_with(path(), what, {inputs, {&output, 1}, kCount});
       EXPECT_EQ(copy, expected) << data_type_name(type);
     }
   }
@@ -394,9 +396,9 @@ TEST_P(ReduceTest, EveryOutputGetsAll) {
                           (alike ? shift : rng.below(64)));
       }
       const std::vector<const void*> inputs = {first.data(), second.data()};
-      const Reduce what{.type = type, .past_caches = true};
+      const ReduceSpec what{.type = type, .non_temporal = true};
       const Bytes expected = plain(what, inputs, count);
-      reduce_by(path(), what, {inputs, outputs, count});
+      reduce_with(path(), what, {inputs, outputs, count});
       for (size_t i = 0; i < rooms.size(); i++) {
         const auto* at = static_cast<const std::byte*>(outputs[i]);
         EXPECT_TRUE(std::equal(expected.begin(), expected.end(), at)) << data_type_name(type);

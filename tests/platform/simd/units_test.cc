@@ -1,4 +1,4 @@
-// The units compiled for newer CPUs may include nothing whose inline functions the linker could
+// Sources compiled for newer CPUs must not include headers whose inline functions the linker could
 // share with the rest of the program (see crc32c_paths.h).
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Floats on the wire: every path of this CPU against plain definitions, bit for bit. MXFP8 is made
-// here once more, in doubles and by a search among all numbers of E4M3, from the words of wire.h.
+// Wire types: every supported code path against plain definitions, bit for bit. The reference
+// implements MXFP8 from the description in wire.h, in doubles, by searching all E4M3 numbers.
 #include "platform/simd/wire.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ uint8_t plain_code(double value) {
   return static_cast<uint8_t>(code | (std::signbit(value) ? 0x80 : 0));
 }
 
-// Where all but infinities and NaN fit beneath 448 times it.
+// The scale at which all values except infinities and NaN are at most 448 times the scale.
 int plain_exponent(const float* block, size_t count) {
   double amax = 0;
   for (size_t i = 0; i < count; i++) {
@@ -107,23 +107,23 @@ class WireTest : public testing::TestWithParam<size_t> {
   const ReducePath& path() const { return kReducePaths[GetParam()]; }
 
   // By this path, from and to places `shift` off the others; what is around stays.
-  Bytes encoded(Wire wire, const Floats& floats, size_t shift = 0) {
+  Bytes encoded(WireType wire, const Floats& floats, size_t shift = 0) {
     Bytes from(floats.size() * sizeof(float) + shift);
     if (!floats.empty()) std::memcpy(from.data() + shift, floats.data(), from.size() - shift);
     const size_t bytes = wire_bytes(wire, floats.size());
     Bytes room(bytes + 2 * kAround, kMark);
     std::byte* const into = room.data() + kAround - shift;
-    encode_by(path(), wire, reinterpret_cast<const float*>(from.data() + shift), floats.size(),
-              into);
+    encode_with(path(), wire, reinterpret_cast<const float*>(from.data() + shift), floats.size(),
+                into);
     expect_kept(room, kAround - shift, bytes);
     return {into, into + bytes};
   }
-  Floats decoded(Wire wire, const Bytes& bytes, size_t count, size_t shift = 0) {
+  Floats decoded(WireType wire, const Bytes& bytes, size_t count, size_t shift = 0) {
     Bytes from(bytes.size() + shift);
     std::ranges::copy(bytes, from.begin() + static_cast<ptrdiff_t>(shift));
     Bytes room(count * sizeof(float) + 2 * kAround, kMark);
     std::byte* const into = room.data() + kAround - shift;
-    decode_by(path(), wire, from.data() + shift, count, reinterpret_cast<float*>(into));
+    decode_with(path(), wire, from.data() + shift, count, reinterpret_cast<float*>(into));
     expect_kept(room, kAround - shift, count * sizeof(float));
     Floats floats(count);
     if (count > 0) std::memcpy(floats.data(), into, count * sizeof(float));
@@ -136,7 +136,7 @@ class WireTest : public testing::TestWithParam<size_t> {
     }
   }
   void expect_plain_encoded(const Floats& floats, size_t shift = 0) {
-    const Bytes got = encoded(Wire::fp8, floats, shift), expected = plain_encoded(floats);
+    const Bytes got = encoded(WireType::fp8, floats, shift), expected = plain_encoded(floats);
     if (got == expected) return;
     const auto wrong = static_cast<size_t>(std::ranges::mismatch(got, expected).in1 - got.begin());
     ADD_FAILURE() << path().name << ": byte " << wrong << " of " << floats.size() << " floats is "
@@ -145,7 +145,7 @@ class WireTest : public testing::TestWithParam<size_t> {
                   << (wrong < floats.size() ? floats[wrong] : 0);
   }
   void expect_plain_decoded(const Bytes& bytes, size_t count, size_t shift = 0) {
-    const Floats got = decoded(Wire::fp8, bytes, count, shift);
+    const Floats got = decoded(WireType::fp8, bytes, count, shift);
     const Floats expected = plain_decoded(bytes, count);
     for (size_t i = 0; i < count; i++) {
       ASSERT_EQ(bits(got[i]), bits(expected[i]))
@@ -163,7 +163,7 @@ TEST_P(WireTest, EveryCodeWithEveryScale) {
       for (uint32_t code = 0; code < 256; code++) {
         const bool is_nan = (code & 0x7f) == 0x7f;
         bytes.push_back(static_cast<std::byte>(is_nan && !has_nan ? code - 1 : code));
-        // A code of each block gets one.
+        // Puts one into each block.
         if (has_nan && code % 32 == scale % 32) bytes.back() = std::byte{0xff};
         if (code % 32 == 0) scales.push_back(static_cast<std::byte>(scale));
       }
@@ -202,7 +202,7 @@ TEST_P(WireTest, EveryRoundingIsToTheNearestEven) {
   }
 }
 
-// The largest of a block decides: below and above 448 scales, for every scale there is.
+// The largest magnitude of a block decides: below and above 448 times the scale, for every scale.
 TEST_P(WireTest, NothingIsClipped) {
   for (int exponent = -149; exponent < 128; exponent++) {
     for (const double mantissa : {1.0, 1.5, 1.75, 1.75 + 0x1p-23, 1.875, 2 - 0x1p-23}) {
@@ -216,8 +216,8 @@ TEST_P(WireTest, NothingIsClipped) {
           floats[block * 32 + place] = block % 2 == 0 ? amax : -amax;
         }
         expect_plain_encoded(floats);
-        const Bytes bytes = encoded(Wire::fp8, floats);
-        const Floats back = decoded(Wire::fp8, bytes, 128);
+        const Bytes bytes = encoded(WireType::fp8, floats);
+        const Floats back = decoded(WireType::fp8, bytes, 128);
         const auto scale = std::ldexp(1.0, static_cast<int>(bytes[128]) - 127);
         EXPECT_LE(amax, 448 * scale);
         EXPECT_TRUE(bytes[128] == std::byte{0} || amax > 224 * scale);
@@ -238,14 +238,14 @@ TEST_P(WireTest, NothingIsClipped) {
 TEST_P(WireTest, ZerosKeepTheirSigns) {
   Floats floats(200);
   for (size_t i = 0; i < floats.size(); i += 3) floats[i] = -0.0F;
-  const Bytes bytes = encoded(Wire::fp8, floats);
+  const Bytes bytes = encoded(WireType::fp8, floats);
   EXPECT_EQ(bytes, plain_encoded(floats));
   EXPECT_EQ(bytes[200], std::byte{127});
-  const Floats back = decoded(Wire::fp8, bytes, floats.size());
+  const Floats back = decoded(WireType::fp8, bytes, floats.size());
   for (size_t i = 0; i < floats.size(); i++) EXPECT_EQ(bits(back[i]), bits(floats[i]));
 }
 
-// What is no number is seen, and harms no neighbour.
+// Infinities and NaNs are preserved and do not affect other elements.
 TEST_P(WireTest, InfinityAndNanComeBackAsNan) {
   const Floats odd = {kInfinity,
                       -kInfinity,
@@ -258,10 +258,10 @@ TEST_P(WireTest, InfinityAndNanComeBackAsNan) {
       for (size_t place = 0; place < count; place += 5) {
         Floats floats(count);
         for (size_t i = 0; i < count; i++) floats[i] = static_cast<float>(i) - 7.5F;
-        const Floats clean = decoded(Wire::fp8, plain_encoded(floats), count);
+        const Floats clean = decoded(WireType::fp8, plain_encoded(floats), count);
         floats[place] = one;
         expect_plain_encoded(floats);
-        const Floats back = decoded(Wire::fp8, encoded(Wire::fp8, floats), count);
+        const Floats back = decoded(WireType::fp8, encoded(WireType::fp8, floats), count);
         EXPECT_EQ(bits(back[place]), bits(kNan));
         for (size_t i = 0; i < count; i++) {
           if (i == place) continue;
@@ -288,7 +288,7 @@ TEST_P(WireTest, AnyBits) {
       one = std::bit_cast<float>((static_cast<uint32_t>(rng.next()) & kept) | rest);
     }
     expect_plain_encoded(floats, rng.below(64));
-    Bytes bytes(wire_bytes(Wire::fp8, floats.size()));
+    Bytes bytes(wire_bytes(WireType::fp8, floats.size()));
     for (std::byte& one : bytes) one = static_cast<std::byte>(rng.next());
     expect_plain_decoded(bytes, floats.size(), rng.below(64));
   }
@@ -299,15 +299,17 @@ TEST_P(WireTest, EveryCountAndPlace) {
   for (size_t count = 0; count <= 300; count++) {
     Floats floats(count);
     for (float& one : floats) {
-      one =
-          static_cast<float>(rng.unit() - 0.5) * std::ldexp(1.0F, static_cast<int>(rng.below(20)));
+      one = static_cast<float>(rng.uniform01() - 0.5) *
+            std::ldexp(1.0F, static_cast<int>(rng.below(20)));
     }
     for (const size_t shift : {size_t{0}, size_t{1}, size_t{rng.below(64)}}) {
       expect_plain_encoded(floats, shift);
       expect_plain_decoded(plain_encoded(floats), count, shift);
-      const Floats none = decoded(Wire::none, encoded(Wire::none, floats, shift), count, shift);
+      const Floats none =
+          decoded(WireType::none, encoded(WireType::none, floats, shift), count, shift);
       EXPECT_EQ(none, floats);
-      const Floats bf16 = decoded(Wire::bf16, encoded(Wire::bf16, floats, shift), count, shift);
+      const Floats bf16 =
+          decoded(WireType::bf16, encoded(WireType::bf16, floats, shift), count, shift);
       for (size_t i = 0; i < count; i++) {
         const uint32_t odd = bits(floats[i]) >> 16 & 1;
         EXPECT_EQ(bits(bf16[i]), (bits(floats[i]) + 0x7fff + odd) & 0xffff0000U);
@@ -320,33 +322,33 @@ INSTANTIATE_TEST_SUITE_P(All, WireTest, testing::Range(size_t{0}, kReducePathCou
                          [](const auto& one) { return std::string(kReducePaths[one.param].name); });
 
 TEST(WireNamesTest, AreReadAsTheyAreWritten) {
-  for (const Wire wire : {Wire::none, Wire::bf16, Wire::fp8}) {
-    EXPECT_EQ(wire_of(wire_name(wire)), wire);
+  for (const WireType wire : {WireType::none, WireType::bf16, WireType::fp8}) {
+    EXPECT_EQ(wire_type_of(wire_type_name(wire)), wire);
   }
-  EXPECT_EQ(wire_name(Wire::fp8), "fp8");
-  EXPECT_FALSE(wire_of("fp4").has_value());
-  EXPECT_FALSE(wire_of("").has_value());
+  EXPECT_EQ(wire_type_name(WireType::fp8), "fp8");
+  EXPECT_FALSE(wire_type_of("fp4").has_value());
+  EXPECT_FALSE(wire_type_of("").has_value());
 }
 
 TEST(WireSizesTest, CountEveryByte) {
-  EXPECT_EQ(wire_bytes(Wire::none, 5), 20U);
-  EXPECT_EQ(wire_bytes(Wire::bf16, 5), 10U);
-  EXPECT_EQ(wire_bytes(Wire::fp8, 0), 0U);
-  EXPECT_EQ(wire_bytes(Wire::fp8, 1), 2U);
-  EXPECT_EQ(wire_bytes(Wire::fp8, 32), 33U);
-  EXPECT_EQ(wire_bytes(Wire::fp8, 33), 35U);
+  EXPECT_EQ(wire_bytes(WireType::none, 5), 20U);
+  EXPECT_EQ(wire_bytes(WireType::bf16, 5), 10U);
+  EXPECT_EQ(wire_bytes(WireType::fp8, 0), 0U);
+  EXPECT_EQ(wire_bytes(WireType::fp8, 1), 2U);
+  EXPECT_EQ(wire_bytes(WireType::fp8, 32), 33U);
+  EXPECT_EQ(wire_bytes(WireType::fp8, 33), 35U);
 }
 
 TEST(WireTestOfThisCpu, GoesByTheChosenPath) {
   const Floats floats = {1, -2, 3.5F, 1000};
-  Bytes bytes(wire_bytes(Wire::fp8, floats.size()));
-  encode(Wire::fp8, floats.data(), floats.size(), bytes.data());
+  Bytes bytes(wire_bytes(WireType::fp8, floats.size()));
+  encode(WireType::fp8, floats.data(), floats.size(), bytes.data());
   EXPECT_EQ(bytes, plain_encoded(floats));
   Floats back(floats.size());
-  decode(Wire::fp8, bytes.data(), back.size(), back.data());
+  decode(WireType::fp8, bytes.data(), back.size(), back.data());
   EXPECT_EQ(back, (Floats{1, -2, 3.5F, 1024}));
-  encode(Wire::fp8, nullptr, 0, nullptr);
-  decode(Wire::fp8, nullptr, 0, nullptr);
+  encode(WireType::fp8, nullptr, 0, nullptr);
+  decode(WireType::fp8, nullptr, 0, nullptr);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-// What users may do with chunks: capabilities by themselves, and at storage nodes that check them.
+// Capabilities of users: signing and checking, and enforcement at storage nodes.
 #include "storage/chain/capability.h"
 
 #include <gtest/gtest.h>
 
 #include "platform/base/text.h"
+#include "storage/chain/chain_client.h"
 #include "storage/chain/chain_world.h"
-#include "storage/chain/client.h"
 
 namespace ff::chain {
 namespace {
@@ -23,16 +23,16 @@ class CapabilityTest : public testing::Test {
  protected:
   std::string check_one(const std::string& bytes, uint64_t inode = kInode,
                         uint32_t right = kRightRead, int64_t now_ns = kNow - 1) {
-    const auto checked = check(key_, bytes, inode, right, now_ns);
+    const auto checked = check_capability(key_, bytes, inode, right, now_ns);
     if (checked) return "ok";
     EXPECT_EQ(checked.error().code, Errc::refused);
-    EXPECT_EQ(is_expired(checked.error()),
+    EXPECT_EQ(is_capability_expired(checked.error()),
               checked.error().message.find("expired") != std::string::npos);
     return checked.error().message;
   }
-  // A good one, changed on its way.
-  template <class Change>
-  std::string changed(Change change) {
+  // A valid capability that was modified.
+  template <class UpdateType>
+  std::string changed(UpdateType change) {
     wire::Capability capability;
     EXPECT_TRUE(capability.ParseFromString(both_));
     change(capability);
@@ -40,9 +40,9 @@ class CapabilityTest : public testing::Test {
   }
 
   const auth::Key key_ = counted_key();
-  const std::string both_ =
-      sign(key_, {.inode = kInode, .rights = kRightRead | kRightWrite, .expires_ns = kNow});
-  const std::string no_mac_ = "a capability that was not signed with the key of this cluster";
+  const std::string both_ = sign_capability(
+      key_, {.inode = kInode, .rights = kRightRead | kRightWrite, .expires_ns = kNow});
+  const std::string no_mac_ = "the capability was not signed with the key of this cluster";
 };
 
 // Computed with Python's hmac, from the formula of capability.h.
@@ -65,13 +65,13 @@ TEST_F(CapabilityTest, GivesItsRightsToItsFileForItsTime) {
     const std::string said = check_one(both_, kInode, kRightRead, kNow + late_ns);
     EXPECT_NE(said.find("the capability has expired"), std::string::npos) << said;
   }
-  const std::string reads = sign(key_, {kInode, kRightRead, kNow});
+  const std::string reads = sign_capability(key_, {kInode, kRightRead, kNow});
   EXPECT_EQ(check_one(reads, kInode, kRightRead), "ok");
-  EXPECT_NE(check_one(reads, kInode, kRightWrite).find("does not let write"), std::string::npos);
-  const std::string writes = sign(key_, {kInode, kRightWrite, kNow});
+  EXPECT_NE(check_one(reads, kInode, kRightWrite).find("does not grant write"), std::string::npos);
+  const std::string writes = sign_capability(key_, {kInode, kRightWrite, kNow});
   EXPECT_EQ(check_one(writes, kInode, kRightWrite), "ok");
-  EXPECT_NE(check_one(writes, kInode, kRightRead).find("does not let read"), std::string::npos);
-  EXPECT_NE(check_one(sign(key_, {kInode, 0, kNow})), "ok");
+  EXPECT_NE(check_one(writes, kInode, kRightRead).find("does not grant read"), std::string::npos);
+  EXPECT_NE(check_one(sign_capability(key_, {kInode, 0, kNow})), "ok");
 }
 
 TEST_F(CapabilityTest, ForgedOnesAreRefused) {
@@ -83,15 +83,15 @@ TEST_F(CapabilityTest, ForgedOnesAreRefused) {
   EXPECT_EQ(changed([](wire::Capability& it) { it.mutable_mac()->pop_back(); }), no_mac_);
   EXPECT_EQ(changed([](wire::Capability& it) { it.mutable_mac()->front() ^= 1; }), no_mac_);
   EXPECT_EQ(changed([](wire::Capability& it) { it.mutable_mac()->push_back('\0'); }), no_mac_);
-  EXPECT_EQ(check_one(sign(auth::Key{}, {kInode, kRightRead, kNow})), no_mac_);
-  // What users hold signs nothing.
+  EXPECT_EQ(check_one(sign_capability(auth::Key{}, {kInode, kRightRead, kNow})), no_mac_);
+  // Keys of users cannot sign capabilities.
   const auth::Key user = auth::user_key(key_, {1000, 7});
-  EXPECT_EQ(check_one(sign(user, {kInode, kRightRead, kNow})), no_mac_);
-  EXPECT_NE(check_one("\xff\xff").find("cannot be read"), std::string::npos);
-  EXPECT_NE(check_one("").find("need a capability"), std::string::npos);
+  EXPECT_EQ(check_one(sign_capability(user, {kInode, kRightRead, kNow})), no_mac_);
+  EXPECT_NE(check_one("\xff\xff").find("malformed"), std::string::npos);
+  EXPECT_NE(check_one("").find("requires a capability"), std::string::npos);
 }
 
-// A program of a user's, with a token, among the chain's trusted ones.
+// An untrusted client with a token, beside trusted clients.
 class UserTest : public testing::Test {
  protected:
   ~UserTest() override {
@@ -99,7 +99,7 @@ class UserTest : public testing::Test {
     world_.run(trusted_.close());
   }
   static rpc::Identity identity(ChainWorld& world) {
-    const auth::User user{1000, 7};
+    const auth::TokenId user{1000, 7};
     return {.name = "user",
             .software = "ff test",
             .key = auth::user_key(auth::Key{}, user),
@@ -108,9 +108,9 @@ class UserTest : public testing::Test {
   }
   std::string can(uint32_t rights, uint64_t inode = 1, int64_t for_ns = kSecond * 1000) {
     const int64_t now_ns = world_.sim.loop().clock().wall_ns();
-    return sign(auth::Key{}, {inode, rights, now_ns + for_ns});
+    return sign_capability(auth::Key{}, {inode, rights, now_ns + for_ns});
   }
-  // "", or what was said.
+  // "" or the error message.
   std::string write(std::string capability, chunk::ChunkId id = {1, 0}) {
     const int64_t began_ns = world_.sim.now_ns();
     const chunk::Update update{.id = id, .data = as_bytes("text"), .chunk_size = kChunkSize};
@@ -121,10 +121,10 @@ class UserTest : public testing::Test {
   std::string read(const std::string& capability, chunk::ChunkId id = {1, 0}) {
     const int64_t began_ns = world_.sim.now_ns();
     std::string text(kChunkSize, '?');
-    std::vector<Client::Piece> pieces = {{.chain = kChain,
-                                          .id = id,
-                                          .into = std::as_writable_bytes(std::span(text)),
-                                          .capability = capability}};
+    std::vector<ChainClient::ReadIo> pieces = {{.chain = kChain,
+                                                .id = id,
+                                                .into = std::as_writable_bytes(std::span(text)),
+                                                .capability = capability}};
     const auto got = world_.run(client_.read(std::move(pieces)));
     EXPECT_LT(world_.sim.now_ns() - began_ns, kSecond) << "it is final";
     const std::string untouched(kChunkSize, '?');
@@ -134,7 +134,7 @@ class UserTest : public testing::Test {
   }
   std::string last(std::string capability, uint64_t inode = 1) {
     const int64_t began_ns = world_.sim.now_ns();
-    const auto found = world_.run(client_.last(kChain, inode, std::move(capability)));
+    const auto found = world_.run(client_.last_chunk(kChain, inode, std::move(capability)));
     EXPECT_LT(world_.sim.now_ns() - began_ns, kSecond) << "it is final";
     return said(found);
   }
@@ -150,13 +150,13 @@ class UserTest : public testing::Test {
 
   ChainWorld world_{3};
   Metrics metrics_;
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   std::unique_ptr<net::Transport> transport_ = world_.net.transport("user");
-  rpc::ClientContext context_{world_.sim.loop(), *transport_, senders_,
+  rpc::ClientContext context_{world_.sim.loop(), *transport_, grants_,
                               metrics_,          world_.rng,  identity(world_)};
   ClientMachine trusted_machine_{world_, "trusted"};
-  Client client_{context_, world_.truth, [] {}};
-  Client trusted_{trusted_machine_.context, world_.truth, [] {}};
+  ChainClient client_{context_, world_.truth, [] {}};
+  ChainClient trusted_{trusted_machine_.context, world_.truth, [] {}};
 };
 
 TEST_F(UserTest, WritesAndReadsWithACapability) {
@@ -222,14 +222,14 @@ TEST_F(UserTest, CannotDoWhatTargetsDo) {
   world_.run(node.close());
 }
 
-// One item that is not allowed says nothing of the others.
+// A refused item does not affect the other items.
 TEST_F(UserTest, EachPieceHasItsOwnCapability) {
   ASSERT_EQ(write(can(kRightWrite)), "");
   ASSERT_EQ(write(can(kRightWrite, 2), {2, 0}), "");
   const std::string good = can(kRightRead);
   std::string memory(2 * 100, '?');
   const ByteSpan into = std::as_writable_bytes(std::span(memory));
-  std::vector<Client::Piece> pieces = {
+  std::vector<ChainClient::ReadIo> pieces = {
       {.chain = kChain, .id = {2, 0}, .into = into.first(100), .capability = good},
       {.chain = kChain, .id = {1, 0}, .into = into.subspan(100), .capability = good},
       {.chain = kChain, .id = {1, 7}, .into = into.first(50), .capability = good}};
@@ -245,23 +245,23 @@ TEST_F(UserTest, EachPieceHasItsOwnCapability) {
 TEST_F(UserTest, TrustedClientsNeedNone) {
   const chunk::Update update{.id = {1, 0}, .data = as_bytes("text"), .chunk_size = kChunkSize};
   EXPECT_TRUE(world_.run(trusted_.update(kChain, update)).ok());
-  EXPECT_TRUE(world_.run(trusted_.last(kChain, 1)).ok());
+  EXPECT_TRUE(world_.run(trusted_.last_chunk(kChain, 1)).ok());
   EXPECT_TRUE(world_.run(trusted_.update(kChain, update, "nonsense")).ok());
 }
 
-// An update whose answer was lost may have been done: that its capability is over by now does not
-// say that it was not.
+// An update whose response was lost may have been applied: an expired capability in a retry does
+// not prove the opposite.
 TEST_F(UserTest, ACapabilityThatExpiresMeanwhileLeavesAnUpdateOpen) {
   ASSERT_EQ(write(can(kRightWrite)), "");
   world_.net.block("n1", "user");
-  std::optional<Result<Client::Updated>> done;
+  std::optional<Result<ChainClient::UpdateResult>> done;
   const chunk::Update update{
-      .id = {1, 0}, .change = chunk::Change::resize, .length = 2, .chunk_size = kChunkSize};
+      .id = {1, 0}, .type = chunk::UpdateType::truncate, .length = 2, .chunk_size = kChunkSize};
   world_.begin(client_.update(kChain, update, can(kRightWrite, 1, kSecond)), done);
   ASSERT_TRUE(world_.eventually([&] {
     return world_.store(0).state(world_.target(0), {1, 0})->committed.version == 2;
   }));
-  world_.sim.run_for(20 * kSecond);  // the connection is given up, and the answer with it
+  world_.sim.run_for(20 * kSecond);  // the connection is dropped, and with it the response
   world_.net.unblock("n1", "user");
   ASSERT_TRUE(world_.eventually([&] { return done.has_value(); }));
   ASSERT_FALSE(done->ok());

@@ -1,5 +1,5 @@
-// Storage nodes with one target each on simulated disks, and one chain of them whose states the
-// test itself gives out, as the cluster manager would. Calls are real, over a simulated network.
+// A chain of storage nodes with one target each, on simulated disks. The test itself sets the
+// states of the targets, in place of the cluster manager. RPCs run over a simulated network.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 #include "platform/sim/sim_disk.h"
 #include "platform/sim/sim_net.h"
 #include "platform/simd/crc32c.h"
-#include "storage/chain/replicas.h"
+#include "storage/chain/replica_service.h"
 #include "storage/chain/wire.h"
 
 namespace ff::chain {
@@ -30,7 +30,7 @@ constexpr cluster::ChainId kChain = 3;
 constexpr uint64_t kChunkSize = 256 * kKiB;
 constexpr chunk::ChunkId kA{1, 0};
 constexpr chunk::ChunkId kB{1, 1};
-using cluster::State;
+using cluster::TargetState;
 
 inline std::string text_of(uint64_t seed, size_t size) {
   SeededRng rng(seed);
@@ -50,7 +50,7 @@ class ChainWorld {
     std::string boot = "boot";
     uint64_t generation = 0;
     cluster::Routing kept;
-    bool silent = false;  // hears nothing of the manager
+    bool silent = false;  // gets no heartbeat responses
     bool made = false;
     bool broken = false;  // its target has failed
     struct Live;
@@ -72,7 +72,7 @@ class ChainWorld {
     for (size_t i = 0; i < targets; i++) start(i);
     gate.spawn(keep_leases());
     tell_all();
-    std::vector<State> all(targets, State::serving);
+    std::vector<TargetState> all(targets, TargetState::serving);
     set(all);
     sim.run_for(10 * kMillisecond);
   }
@@ -80,38 +80,40 @@ class ChainWorld {
 
   static cluster::TargetId target(size_t i) { return 100 + i; }
   Replica& replica(size_t i);
-  chunk::Store& store(size_t i);
+  chunk::ChunkStore& store(size_t i);
   cluster::Member& member(size_t i);
 
   void start(size_t i);
-  // A target that was out comes back: its process starts if need be, then it is copied to.
+  // Lets a target rejoin: starts its process if necessary, then it is syncing.
   void bring_back(size_t i) {
     if (!lives(i)) start(i);
     tell(i);
-    change_one(i, State::waiting);
-    change_one(i, State::syncing);
+    change_one(i, TargetState::waiting);
+    change_one(i, TargetState::syncing);
   }
-  void change_one(size_t i, State state) {
-    std::vector<State> states;
+  void change_one(size_t i, TargetState state) {
+    std::vector<TargetState> states;
     for (size_t at = 0; at < nodes.size(); at++) states.push_back(at == i ? state : state_of(at));
     set(states);
   }
-  // Whether it has told that it has all.
+  // Whether it has reported a complete copy.
   bool copied(size_t i) {
-    return member(i).local(target(i)) == cluster::Local::uptodate && state_of(i) == State::syncing;
+    return member(i).local_state(target(i)) == cluster::LocalTargetState::uptodate &&
+           state_of(i) == TargetState::syncing;
   }
-  // The process ends; with power also the machine.
+  // Kills the process; lose_power() also crashes the machine.
   void kill(size_t i);
-  void lose_power(size_t i);
+  void power_loss(size_t i);
   bool lives(size_t i) const { return nodes[i]->live != nullptr; }
 
   uint64_t version() const { return truth.chains.at(kChain).version; }
-  // New states, in the chain's order of targets; all nodes hear of them. Then the chain is ordered.
-  void set(std::vector<State> states) {
+  // Sets new states, in the current order of the targets, and tells all nodes; then the chain is
+  // reordered.
+  void set(std::vector<TargetState> states) {
     change(std::move(states));
     tell_all();
   }
-  void change(std::vector<State> states) {
+  void change(std::vector<TargetState> states) {
     cluster::Chain& chain = truth.chains.at(kChain);
     ASSERT_EQ(states.size(), chain.targets.size());
     for (size_t i = 0; i < states.size(); i++) state_of(i) = states[i];
@@ -119,14 +121,14 @@ class ChainWorld {
     chain.version++;
     chain.changed = ++truth.version;
   }
-  State& state_of(size_t i) {
+  TargetState& state_of(size_t i) {
     for (cluster::Target& at : truth.chains.at(kChain).targets) {
       if (at.id == target(i)) return at.state;
     }
     FF_CHECK(!"no such target");
     return truth.chains.at(kChain).targets[0].state;
   }
-  // What the manager answers to its heartbeat; `joined`: all before it are said to know.
+  // Delivers a heartbeat response; `joined`: all predecessors have confirmed.
   void tell(size_t i, bool joined = true);
   void tell_all() {
     for (size_t i = 0; i < nodes.size(); i++) {
@@ -134,19 +136,21 @@ class ChainWorld {
     }
   }
 
-  // Calls of a client, at target `i`.
+  // Client calls to target `i`.
   struct Write {
     chunk::ChunkId id = {1, 0};
-    chunk::Change change = chunk::Change::write;
+    chunk::UpdateType type = chunk::UpdateType::write;
     std::string data = {};
     uint64_t offset = 0;
     uint64_t length = 0;
-    std::optional<uint64_t> only_version = {};
-    chunk::Writer writer = {};  // none: a new one
-    uint64_t version = 0;       // of the chain; none: the newest
+    std::optional<uint64_t> expected_version = {};
+    chunk::RequestId request_id = {};  // none: a new one
+    uint64_t version = 0;              // chain version; 0: the newest
     std::optional<uint32_t> crc = {};
   };
-  chunk::Writer new_writer() { return {.client = 77, .channel = next_channel_++, .sequence = 1}; }
+  chunk::RequestId new_request_id() {
+    return {.client = 77, .channel = next_channel_++, .sequence = 1};
+  }
   Task<Result<wire::WriteReply>> send(size_t i, Write write);
   Task<Result<std::string>> get(size_t i, chunk::ChunkId id, uint64_t offset = 0,
                                 uint64_t length = kChunkSize);
@@ -164,14 +168,14 @@ class ChainWorld {
     auto got = run(get(i, id));
     return got ? *got : fmt::format("({})", errc_name(got.error().code));
   }
-  // Begins without waiting for its end.
+  // Starts the task without waiting.
   template <class T>
   void begin(Task<Result<T>> task, std::optional<Result<T>>& result) {
     gate.spawn([](Task<Result<T>> what, std::optional<Result<T>>& into) -> Task<void> {
       into = co_await std::move(what);
     }(std::move(task), result));
   }
-  // Runs until the condition holds, at most so long.
+  // Runs until the condition holds, at most for `most_ns`.
   template <class F>
   bool eventually(F condition, int64_t most_ns = 60 * kSecond) {
     const int64_t until_ns = sim.now_ns() + most_ns;
@@ -181,10 +185,10 @@ class ChainWorld {
   rpc::Identity identity(std::string name) {
     return {.name = std::move(name), .software = "ff test", .key = auth::Key{}, .nonces = &rng};
   }
-  // What both hold of all chunks, but pending versions and results under way.
+  // Compares all chunks of two targets, without pending versions and running updates.
   void expect_equal(size_t a, size_t b);
 
-  // Flips a bit in each place of the node's disk where these bytes lie.
+  // Flips a bit in each occurrence of these bytes on the disk of the node.
   void damage(size_t i, std::string_view needle);
 
   sim::SimWorld sim;
@@ -198,29 +202,29 @@ class ChainWorld {
  private:
   Task<void> keep_leases() {
     for (;;) {
-      const auto waited = co_await after(sim.loop(), kSecond);
+      const auto waited = co_await sleep_for(sim.loop(), kSecond);
       if (!waited) co_return;
       tell_all();
     }
   }
 
   uint64_t next_channel_ = 1;
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   std::unique_ptr<net::Transport> transport;
   std::optional<rpc::ClientContext> client_;
-  std::optional<Nodes> client_nodes_;
+  std::optional<NodeClients> client_nodes_;
   Gate gate;
 };
 
-// What a client on a machine of its own needs, with the cluster key.
+// The context of a client on a machine of its own, with the cluster key.
 struct ClientMachine {
   ClientMachine(ChainWorld& world, const std::string& name)
       : transport(world.net.transport(name)), context{world.sim.loop(), *transport,
-                                                      senders,          metrics,
+                                                      grants,           metrics,
                                                       world.rng,        world.identity(name)} {}
 
   Metrics metrics;
-  rpc::Senders senders;
+  rpc::GrantScheduler grants;
   std::unique_ptr<net::Transport> transport;
   rpc::ClientContext context;
 };
@@ -228,7 +232,7 @@ struct ClientMachine {
 struct ChainWorld::Node::Live {
   Live(ChainWorld& world, Node& node)
       : transport(world.net.transport(node.name)),
-        client{world.sim.loop(), *transport, senders,
+        client{world.sim.loop(), *transport, grants,
                world.metrics,    world.rng,  world.identity(node.name)},
         member({.id = node.id,
                 .name = node.name,
@@ -236,12 +240,12 @@ struct ChainWorld::Node::Live {
                 .addresses = {node.name + ":7000"}},
                node.kept),
         nodes(client, member.routing()),
-        pace(world.sim.loop()),
+        limiter(world.sim.loop()),
         context{world.sim.loop(),
                 member,
                 nodes,
                 world.rng,
-                pace,
+                limiter,
                 memory,
                 metrics,
                 [] {},
@@ -254,18 +258,18 @@ struct ChainWorld::Node::Live {
         replicas(router, context),
         server(world.sim.loop(), *transport, router, metrics, world.identity(node.name)) {}
 
-  rpc::Senders senders;
+  rpc::GrantScheduler grants;
   Metrics metrics;
   std::unique_ptr<net::Transport> transport;
   rpc::ClientContext client;
   cluster::Member member;
-  Nodes nodes;
-  Pace pace;
-  Memory memory;
+  NodeClients nodes;
+  RateLimiter limiter;
+  BufferPool memory;
   ReplicaContext context;
   rpc::Router router;
-  std::unique_ptr<chunk::Store> store;
-  Replicas replicas;
+  std::unique_ptr<chunk::ChunkStore> store;
+  ReplicaService replicas;
   rpc::Server server;
 };
 
@@ -278,27 +282,28 @@ inline ChainWorld::~ChainWorld() {
 }
 
 inline Replica& ChainWorld::replica(size_t i) { return *nodes[i]->live->replicas.find(target(i)); }
-inline chunk::Store& ChainWorld::store(size_t i) { return *nodes[i]->live->store; }
+inline chunk::ChunkStore& ChainWorld::store(size_t i) { return *nodes[i]->live->store; }
 inline cluster::Member& ChainWorld::member(size_t i) { return nodes[i]->live->member; }
 
 inline void ChainWorld::start(size_t i) {
   Node& node = *nodes[i];
   FF_CHECK(node.live == nullptr);
   node.live = std::make_unique<Node::Live>(*this, node);
-  const chunk::StoreOptions options{.disk = node.disk,
-                                    .loop = sim.loop(),
-                                    .rng = rng,
-                                    .dir = "/disk",
-                                    .cluster = truth.cluster,
-                                    .boot = node.boot,
-                                    .commit_on = chunk::CommitOn::loop,
-                                    .paged_max = 0};  // a slow disk slows down whatever it does
+  const chunk::ChunkStoreOptions options{
+      .disk = node.disk,
+      .loop = sim.loop(),
+      .rng = rng,
+      .dir = "/disk",
+      .cluster = truth.cluster,
+      .boot_id = node.boot,
+      .commit_on = chunk::CommitOn::loop,
+      .buffered_write_max = 0};  // a slow disk slows down whatever it does
   const bool fresh = !std::exchange(node.made, true);
   if (fresh) {
-    ASSERT_TRUE(io::ok(chunk::Store::create(
+    ASSERT_TRUE(io::ok(chunk::ChunkStore::create(
         options, {.cluster = truth.cluster, .disk = "disk-" + node.name, .node = node.id})));
   }
-  auto opened = run(chunk::Store::open(options));
+  auto opened = run(chunk::ChunkStore::open(options));
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   node.live->store = std::move(*opened);
   if (fresh) {
@@ -319,7 +324,7 @@ inline void ChainWorld::kill(size_t i) {
   node.disk.kill();
 }
 
-inline void ChainWorld::lose_power(size_t i) {
+inline void ChainWorld::power_loss(size_t i) {
   Node& node = *nodes[i];
   net.stop_process(node.name);
   node.disk.crash();
@@ -332,54 +337,51 @@ inline void ChainWorld::tell(size_t i, bool joined) {
   Node& node = *nodes[i];
   cluster::Member& to = node.live->member;
   to.set_usable(target(i), !node.broken);
-  const cluster::Heartbeat beat = to.report();
-  cluster::HeartbeatAnswer answer{.changes = truth.since(beat.routing_version, kMiB)};
+  const cluster::Heartbeat beat = to.next_heartbeat();
+  cluster::HeartbeatResponse answer{.changes = truth.delta_since(beat.routing_version, kMiB)};
   if (joined) answer.predecessors.push_back({target(i), version()});
-  ASSERT_TRUE(io::ok(to.answered(beat, sim.now_ns(), answer)));
+  ASSERT_TRUE(io::ok(to.on_response(beat, sim.now_ns(), answer)));
   node.kept = to.routing();
-  node.live->replicas.look();
+  node.live->replicas.on_routing_change();
 }
 
 inline Task<Result<wire::WriteReply>> ChainWorld::send(size_t i, Write write) {
   if (!client_nodes_) {
     client_.emplace(
-        rpc::ClientContext{sim.loop(), *transport, senders_, metrics, rng, identity("client")});
+        rpc::ClientContext{sim.loop(), *transport, grants_, metrics, rng, identity("client")});
     client_nodes_.emplace(*client_, truth);
   }
-  if (write.writer.sequence == 0) write.writer = new_writer();
+  if (write.request_id.sequence == 0) write.request_id = new_request_id();
   const int64_t deadline_ns = sim.now_ns() + 60 * kSecond;
-  FF_CO_TRY(const auto client, client_nodes_->at(nodes[i]->id));
-  auto connecting = client->channel(deadline_ns);
-  FF_CO_TRY(auto channel, co_await std::move(connecting));
+  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id));
+  FF_CO_TRY(auto channel, co_await client->channel(deadline_ns));
   rpc::BulkCall call(channel);
   wire::WriteRequest request;
   const chunk::Update update{.id = write.id,
-                             .writer = write.writer,
-                             .change = write.change,
+                             .request_id = write.request_id,
+                             .type = write.type,
                              .offset = write.offset,
                              .length = write.length,
                              .chunk_size = kChunkSize,
-                             .only_version = write.only_version};
+                             .expected_version = write.expected_version};
   to_wire(update, request);
   request.mutable_place()->set_chain(kChain);
   request.mutable_place()->set_chain_version(write.version == 0 ? version() : write.version);
   request.mutable_place()->set_target(target(i));
   const ByteView data = as_bytes(write.data);
   if (!data.empty()) {
-    FF_CO_TRY(const net::Slice slice, call.source(data));
-    rpc::to_wire(slice, *request.mutable_data());
+    FF_CO_TRY(const net::RemoteBuffer buffer, call.source(data));
+    rpc::to_wire(buffer, *request.mutable_data());
   }
   request.set_data_crc(write.crc.value_or(simd::crc32c(data)));
-  auto calling = call.run(kWrite, std::move(request), deadline_ns);
-  co_return co_await std::move(calling);
+  co_return co_await call.run(kWrite, std::move(request), deadline_ns);
 }
 
 inline Task<Result<std::string>> ChainWorld::get(size_t i, chunk::ChunkId id, uint64_t offset,
                                                  uint64_t length) {
   const int64_t deadline_ns = sim.now_ns() + 60 * kSecond;
-  FF_CO_TRY(const auto client, client_nodes_->at(nodes[i]->id));
-  auto connecting = client->channel(deadline_ns);
-  FF_CO_TRY(auto channel, co_await std::move(connecting));
+  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id));
+  FF_CO_TRY(auto channel, co_await client->channel(deadline_ns));
   rpc::BulkCall call(channel);
   wire::ReadRequest request;
   request.mutable_place()->set_chain(kChain);
@@ -389,10 +391,9 @@ inline Task<Result<std::string>> ChainWorld::get(size_t i, chunk::ChunkId id, ui
   *item.mutable_chunk() = to_wire(id);
   item.set_offset(offset);
   std::string text(length, '?');
-  FF_CO_TRY(const net::Slice slice, call.sink(std::as_writable_bytes(std::span(text))));
-  rpc::to_wire(slice, *item.mutable_sink());
-  auto calling = call.run(kRead, std::move(request), deadline_ns);
-  FF_CO_TRY(const wire::ReadReply reply, co_await std::move(calling));
+  FF_CO_TRY(const net::RemoteBuffer buffer, call.sink(std::as_writable_bytes(std::span(text))));
+  rpc::to_wire(buffer, *item.mutable_sink());
+  FF_CO_TRY(const wire::ReadReply reply, co_await call.run(kRead, std::move(request), deadline_ns));
   const wire::ReadDone& done = reply.items(0);
   if (done.has_error()) co_return rpc::from_wire(done.error());
   text.resize(done.bytes());
@@ -401,25 +402,26 @@ inline Task<Result<std::string>> ChainWorld::get(size_t i, chunk::ChunkId id, ui
 }
 
 inline Task<Result<uint64_t>> ChainWorld::ask_sync(size_t i) {
-  FF_CO_TRY(const auto client, client_nodes_->at(nodes[i]->id));
+  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id));
   wire::SyncRequest request;
   request.mutable_place()->set_chain(kChain);
   request.mutable_place()->set_chain_version(version());
   request.mutable_place()->set_target(target(i));
-  auto calling = rpc::call_method(*client, kSync, std::move(request), sim.now_ns() + 60 * kSecond);
-  FF_CO_TRY(const wire::SyncReply reply, co_await std::move(calling));
+  FF_CO_TRY(
+      const wire::SyncReply reply,
+      co_await rpc::call_method(*client, kSync, std::move(request), sim.now_ns() + 60 * kSecond));
   co_return reply.verifier();
 }
 
 inline Task<Result<wire::LastReply>> ChainWorld::ask_last(size_t i, uint64_t inode) {
-  FF_CO_TRY(const auto client, client_nodes_->at(nodes[i]->id));
+  FF_CO_TRY(const auto client, client_nodes_->client_of(nodes[i]->id));
   wire::LastRequest request;
   request.mutable_place()->set_chain(kChain);
   request.mutable_place()->set_chain_version(version());
   request.mutable_place()->set_target(target(i));
   request.set_inode(inode);
-  auto calling = rpc::call_method(*client, kLast, std::move(request), sim.now_ns() + 60 * kSecond);
-  co_return co_await std::move(calling);
+  co_return co_await rpc::call_method(*client, kLast, std::move(request),
+                                      sim.now_ns() + 60 * kSecond);
 }
 
 inline void ChainWorld::damage(size_t i, std::string_view needle) {

@@ -1,5 +1,5 @@
-// Forgetting what was removed: the head first, then each target after it; and chunks that come into
-// being anew while some have forgotten and some have not.
+// Pruning of tombstones, head first; and chunks that are created again while only some targets have
+// pruned them.
 #include <gtest/gtest.h>
 
 #include "storage/chain/chain_world.h"
@@ -7,23 +7,23 @@
 namespace ff::chain {
 namespace {
 
-using chunk::Change;
 using chunk::ChunkId;
 using chunk::ChunkState;
+using chunk::UpdateType;
 
 class PruneTest : public testing::Test {
  protected:
   PruneTest() {
     EXPECT_TRUE(world_.write(0, {.id = kA, .data = "one"}).ok());
     EXPECT_TRUE(world_.write(0, {.id = kA, .data = "two"}).ok());
-    EXPECT_TRUE(world_.write(0, {.id = kA, .change = Change::remove}).ok());
+    EXPECT_TRUE(world_.write(0, {.id = kA, .type = UpdateType::remove}).ok());
     for (const size_t i : {0, 1, 2}) EXPECT_EQ(state(i).committed.version, 3u);
-    world_.sim.run_for(chunk::kKeptNs + kSecond);
+    world_.sim.run_for(chunk::kRetentionNs + kSecond);
   }
   ChunkState state(size_t i) { return *world_.store(i).state(world_.target(i), kA); }
   bool forgotten(size_t i) { return state(i) == ChunkState(); }
   void prune(size_t i) {
-    world_.replica(i).prune_at(world_.sim.clock().wall_ns());
+    world_.replica(i).start_prune(world_.sim.clock().wall_ns());
     world_.sim.run_for(kSecond);
   }
   void write_anew(uint64_t version) {
@@ -72,31 +72,31 @@ TEST_F(PruneTest, BeforeTheHeadHasForgottenVersionsGoOn) { write_anew(4); }
 TEST_F(PruneTest, ANewHeadWithATombstoneGoesOn) {
   prune(0);
   world_.kill(0);
-  world_.set({State::offline, State::serving, State::serving});
+  world_.set({TargetState::offline, TargetState::serving, TargetState::serving});
   ASSERT_TRUE(world_.write(1, {.id = kA, .data = "new"}).ok());
   EXPECT_EQ(state(1).committed.version, 4u);
   world_.bring_back(0);
   ASSERT_TRUE(world_.eventually([&] { return world_.copied(0); }));
-  world_.change_one(0, State::serving);
+  world_.change_one(0, TargetState::serving);
   world_.expect_equal(0, 1);
   EXPECT_EQ(world_.read(0, kA), "new");
 }
 
-// The copied-to target got the tombstone under this version of the chain, and keeps it longer.
+// The syncing target got the tombstone under this chain version and keeps it longer.
 TEST_F(PruneTest, WhatComesAnewReachesATargetThatIsBeingCopiedTo) {
   world_.kill(2);
-  world_.set({State::serving, State::serving, State::offline});
+  world_.set({TargetState::serving, TargetState::serving, TargetState::offline});
   world_.bring_back(2);
   ASSERT_TRUE(world_.write(0, {.id = kA, .data = "again"}).ok());
-  ASSERT_TRUE(world_.write(0, {.id = kA, .change = Change::remove}).ok());
+  ASSERT_TRUE(world_.write(0, {.id = kA, .type = UpdateType::remove}).ok());
   ASSERT_TRUE(world_.eventually([&] { return world_.copied(2); }));
-  world_.sim.run_for(chunk::kKeptNs + kSecond);
+  world_.sim.run_for(chunk::kRetentionNs + kSecond);
   prune(0);
   prune(1);
   EXPECT_TRUE(forgotten(1));
   EXPECT_FALSE(forgotten(2));
   ASSERT_TRUE(world_.write(0, {.id = kA, .data = "new"}).ok());
-  world_.change_one(2, State::serving);
+  world_.change_one(2, TargetState::serving);
   world_.sim.run_for(kSecond);
   EXPECT_EQ(world_.read(2, kA), "new");
   world_.expect_equal(0, 2);

@@ -1,4 +1,4 @@
-// Damaged chunks: who finds one has the chain write it anew, from whichever replica still has it.
+// Repair of damaged chunks from any replica that has them intact.
 #include <gtest/gtest.h>
 
 #include "storage/chain/chain_world.h"
@@ -59,20 +59,20 @@ TEST_F(RepairTest, WithoutAnyItStaysDamagedAndSaysSo) {
   }
   EXPECT_EQ(version(0), 1u);
   EXPECT_TRUE(world_.failures.empty());
-  // A whole new content needs nothing of the old.
-  chunk::Change whole = chunk::Change::replace;
-  EXPECT_TRUE(world_.write(0, {.id = kA, .change = whole, .data = "new"}).ok());
+  // A full overwrite does not need the old content.
+  chunk::UpdateType whole = chunk::UpdateType::replace;
+  EXPECT_TRUE(world_.write(0, {.id = kA, .type = whole, .data = "new"}).ok());
   for (const size_t i : {0, 1, 2}) EXPECT_EQ(world_.read(i, kA), "new");
 }
 
 TEST_F(RepairTest, ACopyFromADamagedReplicaGetsWhatOthersHave) {
   world_.kill(2);
-  world_.set({State::serving, State::serving, State::offline});
+  world_.set({TargetState::serving, TargetState::serving, TargetState::offline});
   ASSERT_TRUE(world_.write(0, {.id = kA, .data = "x", .offset = 99'999}).ok());
-  damage(1);  // which copies
+  damage(1);  // the copying target
   world_.bring_back(2);
   ASSERT_TRUE(world_.eventually([&] { return world_.copied(2); }));
-  world_.set({State::serving, State::serving, State::serving});
+  world_.set({TargetState::serving, TargetState::serving, TargetState::serving});
   const std::string expected = text_.substr(0, 99'999) + "x";
   EXPECT_TRUE(world_.eventually([&] { return world_.read(2, kA) == expected; }));
   world_.sim.run_for(kSecond);
@@ -80,17 +80,17 @@ TEST_F(RepairTest, ACopyFromADamagedReplicaGetsWhatOthersHave) {
   EXPECT_TRUE(world_.failures.empty());
 }
 
-// It serves all else, and of the chunk what is sound.
+// The target serves all other chunks, and the intact units of this one.
 TEST_F(RepairTest, WhatNobodyHasKeepsNoTargetFromComingBack) {
   world_.kill(2);
-  world_.set({State::serving, State::serving, State::offline});
+  world_.set({TargetState::serving, TargetState::serving, TargetState::offline});
   ASSERT_TRUE(world_.write(0, {.id = kA, .data = "x", .offset = 99'999}).ok());
   ASSERT_TRUE(world_.write(0, {.id = {1, 1}, .data = "other"}).ok());
   damage(0);
   damage(1);
   world_.bring_back(2);
   ASSERT_TRUE(world_.eventually([&] { return world_.copied(2); }));
-  world_.set({State::serving, State::serving, State::serving});
+  world_.set({TargetState::serving, TargetState::serving, TargetState::serving});
   world_.expect_equal(0, 2);
   EXPECT_EQ(world_.read(2, {1, 1}), "other");
   EXPECT_TRUE(world_.read(2, kA) == "(corrupt)");
@@ -100,34 +100,34 @@ TEST_F(RepairTest, WhatNobodyHasKeepsNoTargetFromComingBack) {
   EXPECT_TRUE(world_.failures.empty());
 }
 
-// All of it is sound, and yet not the same.
+// Both replicas are intact but different.
 TEST_F(RepairTest, AReplicaThatDiffersFromTheOneBeforeGoes) {
   const auto compare = [&] {
-    for (const size_t i : {0, 1, 2}) world_.replica(i).compare_soon();
+    for (const size_t i : {0, 1, 2}) world_.replica(i).start_compare();
     world_.sim.run_for(kSecond);
   };
   std::optional<Result<wire::WriteReply>> beside;
   world_.nodes[2]->disk.set_slow(300 * kMillisecond);
   world_.begin(world_.send(0, {.id = kA, .data = "beside"}), beside);
   ASSERT_TRUE(world_.write(0, {.id = {1, 1}, .data = "to go"}).ok());
-  ASSERT_TRUE(world_.write(0, {.id = {1, 1}, .change = chunk::Change::remove}).ok());
+  ASSERT_TRUE(world_.write(0, {.id = {1, 1}, .type = chunk::UpdateType::remove}).ok());
   compare();
   EXPECT_TRUE(world_.failures.empty()) << world_.failures.front();
   ASSERT_TRUE(world_.eventually([&] { return beside.has_value(); }));
 
   const std::string other = "other";
-  const chunk::Install install{.target = world_.target(2),
-                               .id = kA,
-                               .state = {.version = version(0),
-                                         .length = other.size(),
-                                         .checksum = simd::crc32c(as_bytes(other))},
-                               .chain_version = world_.version(),
-                               .data = as_bytes(other)};
+  const chunk::ChunkCopy install{.target = world_.target(2),
+                                 .id = kA,
+                                 .state = {.version = version(0),
+                                           .length = other.size(),
+                                           .checksum = simd::crc32c(as_bytes(other))},
+                                 .chain_version = world_.version(),
+                                 .data = as_bytes(other)};
   ASSERT_TRUE(io::ok(world_.run(world_.store(2).install(install))));
   compare();
   ASSERT_EQ(world_.failures.size(), 1u);
   EXPECT_NE(world_.failures[0].find("n3: chunk 1.0"), std::string::npos) << world_.failures[0];
-  // Chunks that only one of them has.
+  // Chunks that only one target has.
   world_.failures.clear();
   ASSERT_TRUE(io::ok(world_.run(world_.store(1).erase(world_.target(1), kA))));
   compare();
@@ -135,7 +135,7 @@ TEST_F(RepairTest, AReplicaThatDiffersFromTheOneBeforeGoes) {
   EXPECT_NE(world_.failures[0].find("n2: chunk 1.0"), std::string::npos) << world_.failures[0];
 }
 
-// As a disk that has lost a file: the index names what is not there.
+// As on a disk that lost a block file: the metadata references missing data.
 class LostFilesTest : public RepairTest {
  protected:
   void SetUp() override {
@@ -147,11 +147,11 @@ class LostFilesTest : public RepairTest {
       ASSERT_TRUE(io::ok(world_.nodes[i]->disk.remove(name)));
     }
   }
-  bool sound(size_t i) { return world_.store(i).damaged(world_.target(i), {}, 1).empty(); }
-  // Alone, it has all.
+  bool sound(size_t i) { return world_.store(i).list_damaged(world_.target(i), {}, 1).empty(); }
+  // The only serving target has everything.
   void expect_whole(size_t i) {
-    std::vector<State> states(3, State::offline);
-    states[i] = State::serving;
+    std::vector<TargetState> states(3, TargetState::offline);
+    states[i] = TargetState::serving;
     for (size_t at = 0; at < 3; at++) {
       if (at != i && world_.lives(at)) world_.kill(at);
     }
@@ -166,52 +166,52 @@ class LostFilesTest : public RepairTest {
 
 TEST_F(LostFilesTest, WhatIsLostIsCopiedBeforeTheTargetServes) {
   world_.kill(2);
-  world_.set({State::serving, State::serving, State::offline});
+  world_.set({TargetState::serving, TargetState::serving, TargetState::offline});
   lose_files(2);
   world_.bring_back(2);
   EXPECT_FALSE(sound(2));
   ASSERT_TRUE(world_.eventually([&] { return world_.copied(2); }));
   EXPECT_TRUE(sound(2));
-  world_.set({State::serving, State::serving, State::serving});
+  world_.set({TargetState::serving, TargetState::serving, TargetState::serving});
   world_.expect_equal(0, 2);
   EXPECT_EQ(version(2), 1u) << "copied, not written anew by the chain";
   expect_whole(2);
 }
 
-// A copy has what is sound here only, and the other way round.
+// Each replica has units intact that the other has damaged.
 TEST_F(LostFilesTest, WhoeverServedLastWithoutItGetsItFromTheOthersOnceTheyServe) {
   for (const size_t i : {2, 1, 0}) world_.kill(i);
-  world_.set({State::lastsrv, State::offline, State::offline});
+  world_.set({TargetState::lastsrv, TargetState::offline, TargetState::offline});
   lose_files(0);
   world_.start(0);
   world_.tell(0);
-  world_.set({State::serving, State::offline, State::offline});
+  world_.set({TargetState::serving, TargetState::offline, TargetState::offline});
   EXPECT_TRUE(world_.eventually([&] { return world_.read(0, kA) == "(corrupt)"; }));
   world_.sim.run_for(60 * kSecond);
   EXPECT_FALSE(sound(0)) << "there is nobody to ask";
   world_.bring_back(1);
   ASSERT_TRUE(world_.eventually([&] { return world_.copied(1); }));
   EXPECT_TRUE(sound(1));
-  world_.set({State::serving, State::serving, State::offline});
+  world_.set({TargetState::serving, TargetState::serving, TargetState::offline});
   EXPECT_TRUE(world_.eventually([&] { return sound(0); })) << "nobody has read";
   expect_whole(0);
 }
 
-// A scrub begins with the process, and the target may not serve for long.
+// A scrub starts with the process, possibly long before the target serves.
 TEST_F(RepairTest, WhatIsFoundBeforeTheTargetServesIsRepairedThen) {
   for (const size_t i : {2, 1, 0}) world_.kill(i);
-  world_.set({State::lastsrv, State::offline, State::offline});
+  world_.set({TargetState::lastsrv, TargetState::offline, TargetState::offline});
   world_.start(0);
   damage(0);
-  world_.replica(0).damaged(kA);
+  world_.replica(0).report_damaged(kA);
   world_.sim.run_for(60 * kSecond);
   world_.tell(0);
-  world_.set({State::serving, State::offline, State::offline});
+  world_.set({TargetState::serving, TargetState::offline, TargetState::offline});
   world_.bring_back(1);
   ASSERT_TRUE(world_.eventually([&] { return world_.copied(1); }));
-  world_.set({State::serving, State::serving, State::offline});
-  EXPECT_TRUE(
-      world_.eventually([&] { return world_.store(0).damaged(world_.target(0), {}, 1).empty(); }));
+  world_.set({TargetState::serving, TargetState::serving, TargetState::offline});
+  EXPECT_TRUE(world_.eventually(
+      [&] { return world_.store(0).list_damaged(world_.target(0), {}, 1).empty(); }));
   EXPECT_TRUE(world_.read(0, kA) == text_);
 }
 

@@ -1,5 +1,5 @@
-// A storage node on simulated disks, with a real manager: whose its disks are, what it keeps on
-// them, and what it does with disks that are missing, strange or broken.
+// A storage node on simulated disks with a real manager: disk identities, records on disks, and
+// missing, foreign or failed disks.
 #include "storage/chain/storage_node.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace ff::chain {
 namespace {
 
-using scenario::cluster_parts::ClusterStage;
+using scenario::cluster_parts::ClusterSimulation;
 using scenario::cluster_parts::kPort;
 using scenario::cluster_parts::manager_addresses;
 using scenario::cluster_parts::ManagerProcess;
@@ -56,7 +56,7 @@ class StorageNodeTest : public testing::Test {
     return run(managers_.call(method, std::move(request), 2 * kSecond,
                               stage_.world.now_ns() + 30 * kSecond, true));
   }
-  // A chain of a target on a disk of node 7, and one on the first of another node.
+  // A chain with a target on a disk of node 7 and one on the first disk of another node.
   void make_chain(cluster::DiskId disk, cluster::NodeId other = 0) {
     cluster::wire::CreateChainsRequest request;
     auto& chain = *request.add_chains();
@@ -72,23 +72,23 @@ class StorageNodeTest : public testing::Test {
     ASSERT_TRUE(made) << made.error().message;
   }
 
-  ClusterStage stage_{1};
+  ClusterSimulation stage_{1};
   ManagerProcess manager_{stage_, 0};
   sim::SimDisk disk_{1, stage_.world.clock()};
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   std::unique_ptr<net::Transport> transport_ = stage_.net.transport("operator");
-  rpc::ClientContext context_{stage_.world.loop(), *transport_, senders_,
+  rpc::ClientContext context_{stage_.world.loop(), *transport_, grants_,
                               stage_.metrics,      stage_.rng,  stage_.identity("operator")};
   cluster::ManagerClient managers_{context_, manager_addresses()};
 };
 
-// One process of a node.
+// A process of a node.
 struct Process {
-  Process(ClusterStage& stage, sim::SimDisk& disk, StorageOptions options,
+  Process(ClusterSimulation& stage, sim::SimDisk& disk, StorageOptions options,
           std::string host = "node")
       : name(std::move(host)),
         transport(stage.net.transport(name)),
-        context{stage.world.loop(), *transport, senders,
+        context{stage.world.loop(), *transport, grants,
                 stage.metrics,      stage.rng,  stage.identity(name)},
         node(context, disk, router, manager_addresses(), std::move(options)),
         server(stage.world.loop(), *transport, router, stage.metrics, stage.identity(name)) {}
@@ -99,7 +99,7 @@ struct Process {
   }
 
   const std::string name;
-  rpc::Senders senders;
+  rpc::GrantScheduler grants;
   std::unique_ptr<net::Transport> transport;
   rpc::ClientContext context;
   rpc::Router router;
@@ -111,7 +111,7 @@ StorageOptions options(std::vector<std::string> dirs, cluster::NodeId node = 0) 
   return {.dirs = std::move(dirs),
           .node = node,
           .name = "n",
-          .boot = "boot",
+          .boot_id = "boot",
           .commit_on = chunk::CommitOn::loop};
 }
 
@@ -126,8 +126,7 @@ TEST_F(StorageNodeTest, ANewNodeWaitsForItsClusterAndStaysWhoItIs) {
     std::optional<Result<void>> opened;
     Gate gate(stage_.world.loop());
     gate.spawn([](StorageNode& node, std::optional<Result<void>>& into) -> Task<void> {
-      auto opening = node.open();
-      into = co_await std::move(opening);
+      into = co_await node.open();
     }(process.node, opened));
     stage_.world.run_for(20 * kSecond);
     EXPECT_FALSE(opened) << "there is no cluster yet";
@@ -212,7 +211,7 @@ TEST_F(StorageNodeTest, AFolderThatIsNotEmptyIsNotMadeADisk) {
   const auto opened = run(process.node.open());
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, Errc::refused);
-  EXPECT_NE(opened.error().message.find("there is user"), std::string::npos)
+  EXPECT_NE(opened.error().message.find("contains user"), std::string::npos)
       << opened.error().message;
   EXPECT_EQ(disk_.list("/home")->size(), 1u);
 }
@@ -235,7 +234,7 @@ TEST_F(StorageNodeTest, ABlankFolderJoinsWithFormatOnly) {
 
 class OnceServedTest : public StorageNodeTest {
  protected:
-  // A node that the manager knows, with a target on each of its two disks.
+  // A known node with a target on each of its two disks.
   void SetUp() override {
     init();
     Process process(stage_, disk_, options({"/a", "/b"}, 7));
@@ -251,23 +250,23 @@ class OnceServedTest : public StorageNodeTest {
   }
   static bool serving(StorageNode& node, cluster::ChainId chain) {
     const cluster::Chain* const at = node.member().routing().chain(chain);
-    if (at == nullptr || at->targets.front().state != cluster::State::serving) return false;
+    if (at == nullptr || at->targets.front().state != cluster::TargetState::serving) return false;
     const Replica* const replica = node.replica(at->targets.front().id);
     return replica != nullptr && replica->ready();
   }
-  // A chunk of its first target, as an update of a client's.
-  void write_one(chunk::Store& store, uint64_t version = 1) {
+  // Writes a chunk of its first target, as a client would.
+  void write_one(chunk::ChunkStore& store, uint64_t version = 1) {
     const chunk::Update update{.target = store.targets().front().id,
                                .id = {1, 0},
                                .version = version,
-                               .writer = {.client = 1, .sequence = version},
-                               .change = chunk::Change::replace,
+                               .request_id = {.client = 1, .sequence = version},
+                               .type = chunk::UpdateType::replace,
                                .data = as_bytes("content"),
                                .chunk_size = kMiB,
-                               .committed_under = 1};
+                               .commit_chain_version = 1};
     ASSERT_TRUE(run(store.write(update)));
   }
-  // The disk in /b cannot be used any more, and /a serves.
+  // The disk in /b has failed, and /a serves.
   void expect_b_down(Process& process, const std::string& why) {
     const auto opened = run(process.node.open());
     ASSERT_TRUE(opened) << opened.error().message;
@@ -276,8 +275,8 @@ class OnceServedTest : public StorageNodeTest {
     stage_.world.run_for(15 * kSecond);
     EXPECT_FALSE(serving(process.node, 2));
     EXPECT_EQ(disk_at(process.node, "/b").id, 2u);
-    EXPECT_NE(disk_at(process.node, "/b").trouble.find(why), std::string::npos)
-        << disk_at(process.node, "/b").trouble;
+    EXPECT_NE(disk_at(process.node, "/b").error.find(why), std::string::npos)
+        << disk_at(process.node, "/b").error;
     const auto status = call(cluster::kStatus, cluster::wire::StatusRequest());
     ASSERT_TRUE(status);
     const auto& disks = status->nodes(0).disks();
@@ -302,7 +301,7 @@ TEST_F(OnceServedTest, ItServesAgain) {
 TEST_F(OnceServedTest, ADiskThatIsNotMountedIsNotTakenForANewOne) {
   ASSERT_TRUE(io::remove_tree(disk_, "/b"));
   Process process(stage_, disk_, options({"/a", "/b"}));
-  expect_b_down(process, "is it mounted?");
+  expect_b_down(process, "check that it is mounted");
   EXPECT_FALSE(io::exists(disk_, "/b/ff-disk").value());
 }
 
@@ -317,7 +316,7 @@ TEST_F(OnceServedTest, WithoutItsDisksItIsNotTakenForANewNode) {
     EXPECT_NE(opened.error().message.find("node 7"), std::string::npos) << opened.error().message;
     EXPECT_FALSE(io::exists(disk_, "/a").value());
   }
-  // They are gone for good: new ones, with numbers of their own.
+  // The disks are lost: new ones get new ids.
   StorageOptions again = options({"/a", "/b"}, 7);
   again.format = true;
   Process process(stage_, disk_, again);
@@ -330,7 +329,7 @@ TEST_F(OnceServedTest, WithoutItsDisksItIsNotTakenForANewNode) {
 
 TEST_F(OnceServedTest, ADiskThatIsNotGivenIsMissed) {
   Process process(stage_, disk_, options({"/a"}));
-  expect_b_down(process, "was not given");
+  expect_b_down(process, "is not among the folders");
 }
 
 TEST_F(OnceServedTest, ADamagedDiskTakesItsTargetsDownOnly) {
@@ -349,16 +348,16 @@ TEST_F(OnceServedTest, ADiskWithoutItsIndexTakesItsTargetsDownOnly) {
   expect_b_down(process, "chunks.sqlite: is missing");
 }
 
-// Whoever sends an update again must be known: its result is kept for longer than anybody does.
+// Channel results are kept longer than any client retries.
 TEST_F(OnceServedTest, AClockThatJumpsMakesNothingOld) {
   Process process(stage_, disk_, options({"/a", "/b"}));
   ASSERT_TRUE(run(process.node.open()));
   process.serve();
-  chunk::Store& store = *disk_at(process.node, "/b").store;
+  chunk::ChunkStore& store = *disk_at(process.node, "/b").store;
   const cluster::TargetId target = store.targets().front().id;
   stage_.world.run_for(700 * kSecond);
   write_one(store);
-  const auto kept = [&] { return store.results(target)->size() == 1; };
+  const auto kept = [&] { return store.channel_results(target)->size() == 1; };
   sim::SimClock& clock = stage_.world.clock();
   clock.set_wall(clock.wall_ns() + 24 * 3600 * kSecond);
   stage_.world.run_for(500 * kSecond);
@@ -414,7 +413,7 @@ TEST_F(OnceServedTest, WithoutAnyDiskItDoesNotStart) {
   run(process.node.close());
 }
 
-// Another target takes the place of the one on disk 2: its data goes once the chain is whole.
+// Another target replaces the one on disk 2, whose data is removed once the chain is complete.
 TEST_F(OnceServedTest, AReplacedTargetIsRemoved) {
   Process process(stage_, disk_, options({"/a", "/b"}));
   ASSERT_TRUE(run(process.node.open()));
@@ -427,7 +426,7 @@ TEST_F(OnceServedTest, AReplacedTargetIsRemoved) {
   const auto whole = [&] {
     const cluster::Chain* const chain = process.node.member().routing().chain(3);
     return chain != nullptr && std::ranges::all_of(chain->targets, [](const auto& target) {
-             return target.state == cluster::State::serving;
+             return target.state == cluster::TargetState::serving;
            });
   };
   until(whole);

@@ -1,8 +1,8 @@
-// What a chunk store must hold, as plain values: of every chunk all the states it may be found in.
+// Model of a chunk store: for each chunk all states in which it may be found after a crash.
 //
-// A step that has ended well adds the state it made; one that failed, or that a crash cut off, adds
-// the state it would have made as possible. A kill must find the last state or a possible one after
-// it, a loss of power any from the last sync on.
+// A successful operation adds the state it produced. A failed or interrupted one adds its state as
+// possible. After a kill the store must have the last state or a possible later one; after a power
+// loss any state since the last sync.
 #pragma once
 
 #include <deque>
@@ -17,13 +17,13 @@
 
 namespace ff::chunk {
 
-// A chunk as its readers see it.
-struct Seen {
+// A chunk as readers see it.
+struct ChunkSnapshot {
   VersionState committed;
   std::string content;
   std::optional<VersionState> pending;
   std::string pending_content;
-  bool operator==(const Seen&) const = default;
+  bool operator==(const ChunkSnapshot&) const = default;
 };
 
 class ChunkModel {
@@ -31,17 +31,17 @@ class ChunkModel {
   explicit ChunkModel(ChunkWorld& world) : world_(world) {}
 
   struct Past {
-    std::vector<Seen> states{Seen()};  // the last is the one that is acknowledged
-    std::vector<Seen> possible;        // made by steps of unknown outcome after it
-    size_t durable = 0;                // states before it cannot come back
-    bool erased = false;               // once: versions began anew, results may know others
+    std::vector<ChunkSnapshot> states{ChunkSnapshot()};  // the last one is acknowledged
+    std::vector<ChunkSnapshot> possible;  // of operations with unknown outcome after it
+    size_t durable = 0;                   // index of the oldest state that may be found
+    bool erased = false;  // erased once: versions started again, results may refer to older ones
   };
 
-  const Seen& now(ChunkId id) { return past_[id].states.back(); }
+  const ChunkSnapshot& now(ChunkId id) { return past_[id].states.back(); }
   Past& past(ChunkId id) { return past_[id]; }
   std::map<ChunkId, Past>& all() { return past_; }
 
-  void ended(ChunkId id, Seen made, bool well) {
+  void ended(ChunkId id, ChunkSnapshot made, bool well) {
     Past& past = past_[id];
     if (well) {
       past.states.push_back(std::move(made));
@@ -50,26 +50,27 @@ class ChunkModel {
     }
   }
 
-  // The chunk as the store has it now. Content that it calls corrupt is told as such.
-  Seen look(ChunkId id) {
-    Seen seen;
+  // The current state in the store. Corrupt content appears as "(corrupt)".
+  ChunkSnapshot look(ChunkId id) {
+    ChunkSnapshot seen;
     const auto state = world_.store->state(kTarget, id);
     if (!state) return seen;
     seen.committed = state->committed;
-    if (seen.committed.length > 0) seen.content = content(id, Which::committed, seen.committed);
+    if (seen.committed.length > 0)
+      seen.content = content(id, VersionKind::committed, seen.committed);
     if (!state->pending) return seen;
-    seen.pending = state->pending->image;
+    seen.pending = state->pending->state;
     if (seen.pending->length > 0) {
-      seen.pending_content = content(id, Which::pending, *seen.pending);
+      seen.pending_content = content(id, VersionKind::pending, *seen.pending);
     }
     return seen;
   }
 
-  // Compares all chunks with what may be there after an end, and goes on from what is.
+  // Compares all chunks with the allowed states after a crash, and continues from the found ones.
   void check_after(bool power_lost) {
     for (auto& [id, past] : past_) {
       SCOPED_TRACE("chunk " + to_string(id));
-      const Seen seen = look(id);
+      const ChunkSnapshot seen = look(id);
       bool allowed = std::ranges::find(past.possible, seen) != past.possible.end();
       const size_t first = power_lost ? past.durable : past.states.size() - 1;
       for (size_t i = first; i < past.states.size(); ++i) allowed |= past.states[i] == seen;
@@ -78,17 +79,17 @@ class ChunkModel {
     }
     check_results();
   }
-  // The same while the store goes on.
+  // Compares all chunks with the acknowledged states, without a crash.
   void check_now() {
     for (auto& [id, past] : past_) {
       SCOPED_TRACE("chunk " + to_string(id));
-      const Seen seen = look(id);
+      const ChunkSnapshot seen = look(id);
       EXPECT_TRUE(seen == past.states.back())
           << describe(seen) << " is not " << describe(past.states.back());
     }
   }
 
-  static std::string describe(const Seen& seen) {
+  static std::string describe(const ChunkSnapshot& seen) {
     std::string text = fmt::format("v{}{} {} B crc {:08x}", seen.committed.version,
                                    seen.committed.removed ? " removed" : "", seen.committed.length,
                                    seen.committed.checksum);
@@ -102,29 +103,29 @@ class ChunkModel {
   }
 
  private:
-  std::string content(ChunkId id, Which which, const VersionState& state) {
+  std::string content(ChunkId id, VersionKind which, const VersionState& state) {
     return world_.read(id, 0, state.length + 1, which);
   }
   static std::string describe(const Past& past, size_t first) {
     std::string text;
     for (size_t i = first; i < past.states.size(); ++i) text += describe(past.states[i]) + "; ";
-    for (const Seen& seen : past.possible) text += "possible " + describe(seen) + "; ";
+    for (const ChunkSnapshot& seen : past.possible) text += "possible " + describe(seen) + "; ";
     return text;
   }
-  // No channel remembers an update that its chunk has lost.
+  // No channel result refers to an update that its chunk has lost.
   void check_results() {
-    const auto results = world_.store->results(kTarget);
+    const auto results = world_.store->channel_results(kTarget);
     if (!results) return;
     for (const ChannelInfo& info : *results) {
       if (past_[info.result.id].erased) continue;
       const auto state = world_.store->state(kTarget, info.result.id);
       ASSERT_TRUE(io::ok(state));
       const bool pending =
-          state->pending && state->pending->image.version == info.result.image.version;
+          state->pending && state->pending->state.version == info.result.state.version;
       if (info.result.committed) {
-        EXPECT_GE(state->committed.version, info.result.image.version);
+        EXPECT_GE(state->committed.version, info.result.state.version);
       } else {
-        EXPECT_TRUE(pending || state->committed.version >= info.result.image.version);
+        EXPECT_TRUE(pending || state->committed.version >= info.result.state.version);
       }
     }
   }

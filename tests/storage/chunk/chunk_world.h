@@ -1,5 +1,5 @@
-// A chunk store on a simulated disk: opened, killed, cut off from power and opened again. All on
-// one thread, the same for the same seed.
+// A chunk store on a simulated disk: open, kill, power loss, reopen. Single-threaded and
+// deterministic for a seed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "platform/io/test_bytes.h"
 #include "platform/sim/sim_disk.h"
 #include "platform/sim/sim_world.h"
-#include "storage/chunk/store.h"
+#include "storage/chunk/chunk_store.h"
 
 namespace ff::chunk {
 
@@ -37,26 +37,26 @@ class ChunkWorld {
  public:
   explicit ChunkWorld(uint64_t seed) : rng(seed), disk(seed, world.clock()) {}
 
-  StoreOptions options() {
+  ChunkStoreOptions options() {
     return {.disk = disk,
             .loop = world.loop(),
             .rng = rng,
             .dir = kDir,
             .cluster = "cluster-1",
-            .boot = boot,
+            .boot_id = boot,
             .commit_on = CommitOn::loop};
   }
-  Identity identity() const { return {.cluster = "cluster-1", .disk = "disk-1", .node = 5}; }
+  DiskIdentity identity() const { return {.cluster = "cluster-1", .disk = "disk-1", .node = 5}; }
 
-  Result<void> create() { return Store::create(options(), identity()); }
+  Result<void> create() { return ChunkStore::create(options(), identity()); }
   Result<void> open() {
     FF_CHECK(!store);
-    auto opened = run(Store::open(options()));
+    auto opened = run(ChunkStore::open(options()));
     if (!opened) return std::move(opened).error();
     store = std::move(*opened);
     return {};
   }
-  // A new disk with one target, all durable.
+  // Creates a disk with one target, all durable.
   void make() {
     ASSERT_TRUE(io::ok(create()));
     ASSERT_TRUE(io::ok(open()));
@@ -84,46 +84,47 @@ class ChunkWorld {
     return run_task(world.loop(), std::move(task));
   }
 
-  Update update(ChunkId id, Change change, std::string_view data, uint64_t offset = 0) {
+  Update update(ChunkId id, UpdateType change, std::string_view data, uint64_t offset = 0) {
     const auto state = store->state(kTarget, id);
     return {.target = kTarget,
             .id = id,
             .version = state->committed.version + 1,
-            .writer = {.client = 1, .channel = id.index, .sequence = ++sequence_},
-            .change = change,
+            .request_id = {.client = 1, .channel = id.index, .sequence = ++sequence_},
+            .type = change,
             .offset = offset,
             .data = as_bytes(data),
             .chunk_size = chunk_size};
   }
   Result<ChunkState> pend(const Update& update) { return run(store->write(update)); }
-  // Stored as pending and committed.
+  // Stores the update as pending and commits it.
   Result<ChunkState> apply(const Update& update) {
     FF_TRY(const ChunkState pending, pend(update));
     (void)pending;
     return run(store->commit(update.target, update.id, update.version, 3));
   }
   Result<ChunkState> write(ChunkId id, std::string_view data, uint64_t offset = 0) {
-    return apply(update(id, Change::write, data, offset));
+    return apply(update(id, UpdateType::write, data, offset));
   }
   Result<ChunkState> replace(ChunkId id, std::string_view data) {
-    return apply(update(id, Change::replace, data));
+    return apply(update(id, UpdateType::replace, data));
   }
   Result<ChunkState> resize(ChunkId id, uint64_t length) {
-    Update made = update(id, Change::resize, {});
+    Update made = update(id, UpdateType::truncate, {});
     made.length = length;
     return apply(made);
   }
-  Result<ChunkState> remove(ChunkId id) { return apply(update(id, Change::remove, {})); }
+  Result<ChunkState> remove(ChunkId id) { return apply(update(id, UpdateType::remove, {})); }
 
-  // The content of a version; "(CODE)" when it cannot be read.
-  std::string get(ChunkId id, Which which = Which::committed) {
+  // The content of a version; "(CODE)" for an error.
+  std::string get(ChunkId id, VersionKind which = VersionKind::committed) {
     std::string text(kChunkMax / 8, '\0');
     return read(id, 0, text.size(), which);
   }
-  std::string read(ChunkId id, uint64_t offset, size_t size, Which which = Which::committed) {
+  std::string read(ChunkId id, uint64_t offset, size_t size,
+                   VersionKind which = VersionKind::committed) {
     std::string text(size, '\0');
     const ByteSpan into(reinterpret_cast<std::byte*>(text.data()), text.size());
-    const ReadRequest request{.target = kTarget, .id = id, .which = which, .offset = offset};
+    const ReadRequest request{.target = kTarget, .id = id, .kind = which, .offset = offset};
     const auto done = run(store->read(request, into));
     if (!done) return "(" + std::string(errc_name(done.error().code)) + ")";
     text.resize(done->bytes);
@@ -135,7 +136,7 @@ class ChunkWorld {
   sim::SimDisk disk;
   std::string boot = "boot-1";
   uint64_t chunk_size = kMiB;
-  std::unique_ptr<Store> store;
+  std::unique_ptr<ChunkStore> store;
 
  private:
   uint64_t sequence_ = 0;

@@ -1,5 +1,5 @@
-// Random steps, many at once, on a disk that dies at any of its operations: killed processes and
-// lost power, also while the disk is being opened again. What is found is compared with a model.
+// Concurrent random operations on a disk that crashes at any I/O operation: killed processes and
+// power losses, also during open(). The result is compared with a model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class CrashRun {
     for (size_t i = 0; i < kChunks; ++i) model_.past({.inode = i / 3, .index = i % 3});
   }
 
-  // Some steps at once, on different chunks, now and then with a sync beside them.
+  // Runs some operations concurrently on different chunks, sometimes with a sync.
   void round() {
     std::set<ChunkId> chosen;
     for (size_t i = 1 + dice_.below(kAtOnce); i > 0; --i) {
@@ -46,7 +46,7 @@ class CrashRun {
   }
 
   Task<void> step(ChunkId id) {
-    Seen made = model_.now(id);
+    ChunkSnapshot made = model_.now(id);
     const uint64_t kind = dice_.below(10);
     if (made.pending && kind < 8) return kind < 7 ? commit(id, std::move(made)) : drop(id, made);
     if (kind == 8) return install(id, std::move(made));
@@ -73,22 +73,22 @@ class CrashRun {
     return dice_.below(2) == 0 ? most : 1 + dice_.below(most);
   }
 
-  Task<void> update(ChunkId id, Seen made) {
+  Task<void> update(ChunkId id, ChunkSnapshot made) {
     std::string content = made.content;
     std::string data;
-    Update update = world_.update(id, Change::write, {});
+    Update update = world_.update(id, UpdateType::write, {});
     switch (dice_.below(8)) {
       case 0:
-        update.change = Change::replace;
+        update.type = UpdateType::replace;
         content = data = bytes_of(dice_.next(), pick_length());
         break;
       case 1:
-        update.change = Change::resize;
+        update.type = UpdateType::truncate;
         update.length = dice_.below(4) == 0 ? 0 : pick_length();
         content.resize(update.length);
         break;
       case 2:
-        update.change = Change::remove;
+        update.type = UpdateType::remove;
         content.clear();
         break;
       case 3:  // append
@@ -101,30 +101,31 @@ class CrashRun {
         data = bytes_of(dice_.next(), 1 + dice_.below(dice_.below(4) == 0 ? 200000 : 9000));
         data.resize(std::min(data.size(), kMiB - update.offset));
     }
-    if (update.change == Change::write && !data.empty()) {
+    if (update.type == UpdateType::write && !data.empty()) {
       content.resize(std::max(content.size(), update.offset + data.size()));
       std::copy(data.begin(), data.end(), content.begin() + static_cast<long>(update.offset));
     }
     update.data = as_bytes(data);
     VersionState pending = state_of(update.version, content);
-    pending.removed = update.change == Change::remove;
+    pending.removed = update.type == UpdateType::remove;
     if (dice_.below(2) == 0) update.checksum = pending.checksum;
     made.pending = pending;
     made.pending_content = content;
     const bool at_once = dice_.below(3) == 0;
     if (at_once) {
-      update.committed_under = 3;
-      made = Seen{.committed = pending, .content = content, .pending = {}, .pending_content = {}};
+      update.commit_chain_version = 3;
+      made = ChunkSnapshot{
+          .committed = pending, .content = content, .pending = {}, .pending_content = {}};
     }
     const auto done = co_await world_.store->write(update);
     if (done) {
-      EXPECT_EQ(at_once ? done->committed : done->pending->image, pending);
+      EXPECT_EQ(at_once ? done->committed : done->pending->state, pending);
       EXPECT_EQ(done->pending.has_value(), !at_once);
     }
     end(id, std::move(made), done);
   }
 
-  Task<void> commit(ChunkId id, Seen made) {
+  Task<void> commit(ChunkId id, ChunkSnapshot made) {
     made.committed = *made.pending;
     made.content = made.pending_content;
     made.pending.reset();
@@ -134,7 +135,7 @@ class CrashRun {
     end(id, std::move(made), done);
   }
 
-  Task<void> drop(ChunkId id, Seen made) {
+  Task<void> drop(ChunkId id, ChunkSnapshot made) {
     const uint64_t version = made.pending->version;
     made.pending.reset();
     made.pending_content.clear();
@@ -142,14 +143,15 @@ class CrashRun {
     end(id, std::move(made), done);
   }
 
-  Task<void> install(ChunkId id, Seen made) {
+  Task<void> install(ChunkId id, ChunkSnapshot made) {
     const std::string data = bytes_of(dice_.next(), pick_length());
-    Install install{.target = kTarget,
-                    .id = id,
-                    .state = state_of(made.committed.version + 1 + dice_.below(3), data),
-                    .chain_version = 4,
-                    .data = as_bytes(data)};
-    made = Seen{.committed = install.state, .content = data, .pending = {}, .pending_content = {}};
+    ChunkCopy install{.target = kTarget,
+                      .id = id,
+                      .state = state_of(made.committed.version + 1 + dice_.below(3), data),
+                      .chain_version = 4,
+                      .data = as_bytes(data)};
+    made = ChunkSnapshot{
+        .committed = install.state, .content = data, .pending = {}, .pending_content = {}};
     const auto done = co_await world_.store->install(install);
     end(id, std::move(made), done);
   }
@@ -157,11 +159,11 @@ class CrashRun {
   Task<void> erase(ChunkId id) {
     model_.past(id).erased = true;
     const auto done = co_await world_.store->erase(kTarget, id);
-    end(id, Seen(), done);
+    end(id, ChunkSnapshot(), done);
   }
 
   template <class T>
-  void end(ChunkId id, Seen made, const Result<T>& done) {
+  void end(ChunkId id, ChunkSnapshot made, const Result<T>& done) {
     if (!done && !may_fail_) ADD_FAILURE() << to_string(id) << ": " << done.error().message;
     model_.ended(id, std::move(made), done.ok());
   }
@@ -181,7 +183,7 @@ class CrashRun {
   bool may_fail_ = false;
 };
 
-// Opens the disk, dying on the way as often as not, until it is open.
+// Opens the disk, with random crashes during open(), until it succeeds.
 void open_again(CrashRun& run, bool& power_lost) {
   for (int tries = 0; tries < 4; ++tries) {
     if (run.dice_.below(2) == 0)
@@ -203,8 +205,8 @@ TEST(ChunkCrash, RandomStepsSurviveKillsAndLostPower) {
   std::vector<uint64_t> seeds(kSeeds);
   std::iota(seeds.begin(), seeds.end(), 1);
   seeds.push_back(146);   // a file's name was never synced
-  seeds.push_back(267);   // an older use of a block came back with its CRCs
-  seeds.push_back(1027);  // a block counted as lost for a version that had been taken back
+  seeds.push_back(267);   // an older use of a block reappeared with its CRCs
+  seeds.push_back(1027);  // a block was marked lost because of a rolled-back version
   for (const uint64_t seed : seeds) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     CrashRun run(seed);
@@ -224,20 +226,20 @@ TEST(ChunkCrash, RandomStepsSurviveKillsAndLostPower) {
       run.model_.check_after(power_lost);
       if (testing::Test::HasFailure()) return;
     }
-    // No block is lost or used twice: the bookkeeping of memory is that of a fresh start.
+    // No block leaks or is used twice: usage in memory equals that after a reopen.
     ASSERT_TRUE(ok(run.world_.run(run.world_.store->sync())));
     const auto before = run.world_.store->usage();
     run.world_.close();
     ASSERT_TRUE(ok(run.world_.open()));
     uint64_t used[2] = {};
-    for (const ClassUsage& usage : before) used[0] += usage.used_blocks;
-    for (const ClassUsage& usage : run.world_.store->usage()) used[1] += usage.used_blocks;
+    for (const SizeClassUsage& usage : before) used[0] += usage.used_blocks;
+    for (const SizeClassUsage& usage : run.world_.store->usage()) used[1] += usage.used_blocks;
     EXPECT_EQ(used[0], used[1]);
   }
 }
 
-// A block that is freed while a pass is under way waits for the next one: the row that no longer
-// names it may not be durable when this one ends.
+// A block freed during a sync pass is not reusable after that pass: the row that dropped it may not
+// be durable yet.
 TEST(ChunkCrash, BlocksFreedDuringAPassAreNotUsedAfterIt) {
   const ChunkId id{.inode = 1, .index = 1};
   for (uint64_t seed = 1; seed <= 60; ++seed) {
@@ -248,10 +250,12 @@ TEST(ChunkCrash, BlocksFreedDuringAPassAreNotUsedAfterIt) {
     const std::string second = bytes_of(seed + 1000, 60000);
     ASSERT_TRUE(ok(world.write(id, first)));
     ASSERT_TRUE(ok(world.run(world.store->sync())));
-    ASSERT_TRUE(ok(world.pend(world.update(id, Change::replace, second))));
-    const auto sync = [](Store& store) -> Task<void> { EXPECT_TRUE(ok(co_await store.sync())); };
+    ASSERT_TRUE(ok(world.pend(world.update(id, UpdateType::replace, second))));
+    const auto sync = [](ChunkStore& store) -> Task<void> {
+      EXPECT_TRUE(ok(co_await store.sync()));
+    };
     const auto commit = [](ChunkWorld& in, ChunkId of) -> Task<void> {
-      (void)co_await after(in.world.loop(), static_cast<int64_t>(in.rng.below(2'000'000)));
+      (void)co_await sleep_for(in.world.loop(), static_cast<int64_t>(in.rng.below(2'000'000)));
       EXPECT_TRUE(ok(co_await in.store->commit(kTarget, of, 2, 1)));
     };
     Gate gate(world.world.loop());

@@ -1,5 +1,5 @@
-// Block files that are not there when a disk is opened, or too short, or others: what they held is
-// known to be damaged, reads as such, stays known over restarts, and goes when it is written anew.
+// Block files that are missing, too short or swapped when a disk is opened: their chunks are marked
+// damaged, fail to read, stay marked over restarts, and recover when they are rewritten.
 #include <gtest/gtest.h>
 
 #include "platform/io/files.h"
@@ -26,17 +26,17 @@ class ChunkDamage : public testing::Test {
   }
   std::string path(const std::string& name) { return kDir + "/" + name; }
   void cut(const std::string& name, uint64_t size) {
-    auto file = world_.disk.open(path(name), {.access = io::Access::read_write});
+    auto file = world_.disk.open(path(name), {.access = io::AccessMode::read_write});
     ASSERT_TRUE(ok(file));
     ASSERT_TRUE(ok((*file)->truncate(size)));
     ASSERT_TRUE(ok((*file)->sync()));
   }
-  std::vector<ChunkId> damaged() { return world_.store->damaged(kTarget, {}, 100); }
+  std::vector<ChunkId> damaged() { return world_.store->list_damaged(kTarget, {}, 100); }
   void reopen() {
     world_.kill();
     ASSERT_TRUE(ok(world_.open()));
   }
-  // The small ones are gone and said to be, the large one is not.
+  // The small chunks are marked damaged, the large one is not.
   void expect_small_lost() {
     EXPECT_EQ(damaged(), (std::vector{kSmall, kOther}));
     EXPECT_EQ(world_.store->targets().front().damaged, 2u);
@@ -55,14 +55,15 @@ class ChunkDamage : public testing::Test {
 TEST_F(ChunkDamage, AMissingFileIsNotMadeAnew) {
   ASSERT_TRUE(ok(world_.disk.remove(path("64KiB.data"))));
   ASSERT_TRUE(ok(world_.open()));
-  EXPECT_EQ(world_.store->found_damaged(), 2u);
+  EXPECT_EQ(world_.store->damaged_at_open(), 2u);
   expect_small_lost();
   reopen();
-  EXPECT_EQ(world_.store->found_damaged(), 0u) << "it is known already";
+  EXPECT_EQ(world_.store->damaged_at_open(), 0u) << "it is known already";
   expect_small_lost();
   EXPECT_FALSE(*io::exists(world_.disk, path("64KiB.data")));
-  // Nothing is built upon it; a copy of it tells what is missing.
-  EXPECT_EQ(code_of(world_.pend(world_.update(kSmall, Change::write, "x", 10'000))), Errc::corrupt);
+  // No update may build on it; salvage() reports what is missing.
+  EXPECT_EQ(code_of(world_.pend(world_.update(kSmall, UpdateType::write, "x", 10'000))),
+            Errc::corrupt);
   std::string bytes(small_.size(), '?');
   const ByteSpan into = std::as_writable_bytes(std::span(bytes));
   const auto places = world_.run(world_.store->salvage(kTarget, kSmall, into));
@@ -75,7 +76,7 @@ TEST_F(ChunkDamage, ItStaysKnownThoughTheFileIsThereAgain) {
   ASSERT_TRUE(ok(world_.disk.remove(path("64KiB.data"))));
   ASSERT_TRUE(ok(world_.disk.remove(path("64KiB.crc"))));
   ASSERT_TRUE(ok(world_.open()));
-  ASSERT_TRUE(ok(world_.write({2, 0}, "new")));  // which makes the files
+  ASSERT_TRUE(ok(world_.write({2, 0}, "new")));  // this creates the files again
   expect_small_lost();
   ASSERT_TRUE(ok(world_.run(world_.store->sync())));
   world_.power_loss();
@@ -83,15 +84,15 @@ TEST_F(ChunkDamage, ItStaysKnownThoughTheFileIsThereAgain) {
   EXPECT_TRUE(*io::exists(world_.disk, path("64KiB.data")));
   EXPECT_EQ(world_.get({2, 0}), "new");
   expect_small_lost();
-  EXPECT_FALSE(*world_.run(world_.store->check(kTarget, kSmall)));
-  // Written anew, and gone.
+  EXPECT_FALSE(*world_.run(world_.store->verify(kTarget, kSmall)));
+  // One is rewritten, the other removed.
   ASSERT_TRUE(ok(world_.replace(kSmall, small_)));
   ASSERT_TRUE(ok(world_.remove(kOther)));
   EXPECT_TRUE(damaged().empty());
   EXPECT_TRUE(world_.get(kSmall) == small_);
   reopen();
   EXPECT_TRUE(damaged().empty());
-  EXPECT_EQ(world_.store->found_damaged(), 0u);
+  EXPECT_EQ(world_.store->damaged_at_open(), 0u);
   EXPECT_TRUE(world_.get(kSmall) == small_);
 }
 
@@ -114,17 +115,17 @@ TEST_F(ChunkDamage, AFileThatIsTooShortHasLostWhatLayBehind) {
 }
 
 TEST_F(ChunkDamage, AFileOfTheRightSizeWithOtherContentIsToBeLookedAt) {
-  auto file = world_.disk.open(path("64KiB.data"), {.access = io::Access::read_write});
+  auto file = world_.disk.open(path("64KiB.data"), {.access = io::AccessMode::read_write});
   ASSERT_TRUE(ok(file));
   const std::string before = *io::read_file(world_.disk, path("64KiB.data"), kGiB);
   ASSERT_TRUE(ok((*file)->write_at(as_bytes(bytes_of(9, 128 * kKiB)), 0)));
   ASSERT_TRUE(ok((*file)->sync()));
   ASSERT_TRUE(ok(world_.open()));
   expect_small_lost();
-  // What is in doubt and turns out to be sound is so.
-  auto back = world_.disk.open(path("64KiB.data"), {.access = io::Access::read_write});
+  // A suspect chunk that is intact becomes unmarked.
+  auto back = world_.disk.open(path("64KiB.data"), {.access = io::AccessMode::read_write});
   ASSERT_TRUE(ok((*back)->write_at(as_bytes(before).first(64 * kKiB), 0)));
-  EXPECT_TRUE(*world_.run(world_.store->check(kTarget, kSmall)));
+  EXPECT_TRUE(*world_.run(world_.store->verify(kTarget, kSmall)));
   EXPECT_EQ(damaged(), std::vector{kOther});
   reopen();
   EXPECT_EQ(damaged(), std::vector{kOther});
@@ -140,13 +141,13 @@ TEST_F(ChunkDamage, OneDamagedChunkIsNoOtherFile) {
 TEST_F(ChunkDamage, WhatAScrubFindsIsKeptToo) {
   ASSERT_TRUE(ok(world_.open()));
   ASSERT_TRUE(ok(world_.disk.flip_bit(path("64KiB.data"), 100)));
-  world_.store->doubt(kTarget, kSmall);
-  world_.store->doubt(kTarget, {5, 5});  // there is none
+  world_.store->mark_damaged(kTarget, kSmall);
+  world_.store->mark_damaged(kTarget, {5, 5});  // no such chunk
   EXPECT_EQ(damaged(), std::vector{kSmall});
   world_.world.run_for(3 * kSecond);
   reopen();
   EXPECT_EQ(damaged(), std::vector{kSmall});
-  // A write that copies the rest of the chunk does not make it sound.
+  // A partial write keeps the damage of the rest.
   EXPECT_FALSE(ok(world_.write(kSmall, "y", 10'000)));
   EXPECT_EQ(damaged(), std::vector{kSmall});
   ASSERT_TRUE(ok(world_.run(world_.store->remove_target(kTarget))));
@@ -156,7 +157,7 @@ TEST_F(ChunkDamage, WhatAScrubFindsIsKeptToo) {
   EXPECT_EQ(world_.store->targets().front().damaged, 0u);
 }
 
-// It may have been acknowledged, and nobody has synced it: whoever wrote it is to be told.
+// A lost pending version may have been acknowledged, so its writer must get an error.
 TEST_F(ChunkDamage, WhatIsTakenBackOnTheSameBootIsALoss) {
   ASSERT_TRUE(ok(world_.open()));
   ASSERT_TRUE(ok(world_.run(world_.store->set_target_state(kTarget, 5))));
@@ -164,9 +165,9 @@ TEST_F(ChunkDamage, WhatIsTakenBackOnTheSameBootIsALoss) {
   world_.kill();
   ASSERT_TRUE(ok(world_.disk.remove(path("128KiB.data"))));
   ASSERT_TRUE(ok(world_.open()));
-  EXPECT_EQ(world_.store->last_end(), LastEnd::stopped);
-  EXPECT_EQ(world_.store->rolled_back(), 1u);
-  EXPECT_TRUE(world_.store->targets().front().lossy);
+  EXPECT_EQ(world_.store->last_shutdown(), ShutdownKind::process_died);
+  EXPECT_EQ(world_.store->rolled_back_chunks(), 1u);
+  EXPECT_TRUE(world_.store->targets().front().power_lost);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A disk that fails, fills up or flips bits: steps fail with an error that says so, what was there
-// stays readable, and nothing wrong is ever read.
+// I/O errors, full disks and flipped bits: operations fail with a proper error, existing data stays
+// readable, and wrong data is never returned.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -13,23 +13,23 @@ namespace {
 using io::code_of;
 using io::ok;
 
-// A few steps of every kind, as a script that is the same each time. Stops at the first error.
+// A fixed script with all kinds of operations. Stops at the first error.
 Result<void> script(ChunkWorld& world, ChunkModel& model) {
   const ChunkId a{.inode = 1, .index = 1};
   const ChunkId b{.inode = 1, .index = 2};
-  const auto step = [&](ChunkId id, Change change, const std::string& data,
+  const auto step = [&](ChunkId id, UpdateType change, const std::string& data,
                         uint64_t offset) -> Result<void> {
-    Seen made = model.now(id);
+    ChunkSnapshot made = model.now(id);
     Update update = world.update(id, change, data, offset);
-    std::string content = change == Change::write ? made.content : data;
-    if (change == Change::write) {
+    std::string content = change == UpdateType::write ? made.content : data;
+    if (change == UpdateType::write) {
       content.resize(std::max(content.size(), offset + data.size()));
       content.replace(offset, data.size(), data);
     }
     made.pending = {.version = update.version,
                     .length = content.size(),
                     .checksum = simd::crc32c(as_bytes(content)),
-                    .removed = change == Change::remove};
+                    .removed = change == UpdateType::remove};
     made.pending_content = content;
     const auto stored = world.pend(update);
     model.ended(id, made, stored.ok());
@@ -45,21 +45,21 @@ Result<void> script(ChunkWorld& world, ChunkModel& model) {
     for (auto& [id, past] : model.all()) past.durable = past.states.size() - 1;
     return {};
   };
-  FF_TRY(step(a, Change::write, bytes_of(1, 300000), 0));
-  FF_TRY(step(b, Change::write, bytes_of(2, 4096), 0));
+  FF_TRY(step(a, UpdateType::write, bytes_of(1, 300000), 0));
+  FF_TRY(step(b, UpdateType::write, bytes_of(2, 4096), 0));
   FF_TRY(sync());
-  FF_TRY(step(a, Change::write, bytes_of(3, 5000), 1000));
-  FF_TRY(step(b, Change::write, bytes_of(4, 70000), 4096));
-  FF_TRY(step(a, Change::write, bytes_of(5, 9000), 300000));
+  FF_TRY(step(a, UpdateType::write, bytes_of(3, 5000), 1000));
+  FF_TRY(step(b, UpdateType::write, bytes_of(4, 70000), 4096));
+  FF_TRY(step(a, UpdateType::write, bytes_of(5, 9000), 300000));
   FF_TRY(sync());
-  FF_TRY(step(b, Change::remove, "", 0));
-  FF_TRY(step(a, Change::replace, bytes_of(6, 200), 0));
+  FF_TRY(step(b, UpdateType::remove, "", 0));
+  FF_TRY(step(a, UpdateType::replace, bytes_of(6, 200), 0));
   FF_TRY(sync());
-  return step(b, Change::write, "again", 0);
+  return step(b, UpdateType::write, "again", 0);
 }
 
-// Runs the script on a new disk, interrupted by `interrupt` before operation n of it; `check` looks
-// at what is left. For every n until the script comes through.
+// Runs the script on a new disk for every n until it completes, with `interrupt` before I/O
+// operation n; `check` verifies the result.
 template <class Interrupt, class Check>
 void at_every_operation(uint64_t seed, Interrupt interrupt, Check check) {
   for (uint64_t n = 0;; ++n) {
@@ -109,7 +109,7 @@ TEST(ChunkFault, AnIoErrorAtEveryOperationEndsChangesAndNamesTheDisk) {
           EXPECT_EQ(code_of(world.write({.inode = 3, .index = 3}, "x")), Errc::failed);
           EXPECT_EQ(code_of(world.run(world.store->sync())), Errc::failed);
           for (auto& [id, past] : model.all()) {
-            EXPECT_TRUE(model.look(id) == past.states.back());  // reads go on
+            EXPECT_TRUE(model.look(id) == past.states.back());  // reads still work
           }
         }
         world.kill();
@@ -123,7 +123,7 @@ TEST(ChunkFault, AFullDiskAtEveryOperationLosesNothingAndWorksAgain) {
       1, [](ChunkWorld& world, uint64_t at) { world.disk.fail_at(at, ENOSPC); },
       [](ChunkWorld& world, ChunkModel& model, const Result<void>& done) {
         if (done) return;
-        if (done.error().code == Errc::failed) {  // a sync met it: nobody knows what it has lost
+        if (done.error().code == Errc::failed) {  // during a sync: unknown what was lost
           EXPECT_FALSE(world.store->health().ok());
           world.kill();
           ASSERT_TRUE(ok(world.open()));
@@ -162,14 +162,14 @@ TEST(ChunkFault, AFullDiskTakesNoNewBlocksButReadsAndRemoves) {
   EXPECT_TRUE(ok(world.write({.inode = 1, .index = 600}, text)));
 }
 
-// Every block has a bit turned over, here and there: never is it read as if it were right.
+// Flips bits in many places: they must never be read as valid data.
 TEST(ChunkFault, FlippedBitsInDataAreNeverRead) {
   ChunkWorld world(1);
   world.make();
   const ChunkId id{.inode = 5, .index = 2};
   std::string text = bytes_of(1, 700000);
   ASSERT_TRUE(ok(world.write(id, text)));
-  // So many pieces that the whole is read in one, and its end in runs.
+  // So many overlays that a full read is scattered, and a read of the end uses extents.
   constexpr uint64_t kOverwritten = 12;
   for (uint64_t i = 0; i < kOverwritten; ++i) {
     text.replace(5000 + i * 10000, 100, bytes_of(2 + i, 100));
@@ -192,9 +192,9 @@ TEST(ChunkFault, FlippedBitsInDataAreNeverRead) {
       EXPECT_TRUE(read == "(corrupt)" || read == text);
       const auto page = world.run(world.store->scrub(kTarget, {}, 10));
       ASSERT_TRUE(ok(page));
-      EXPECT_EQ(page->bad.size(), read == text ? 0u : 1u);
+      EXPECT_EQ(page->damaged.size(), read == text ? 0u : 1u);
       EXPECT_TRUE(ok(world.store->health()));
-      // What is not hit can be read.
+      // Undamaged units can be read.
       std::string rest = world.read(id, 690000, 10000);
       EXPECT_TRUE(rest == text.substr(690000, 10000) || rest == "(corrupt)");
       world.close();
@@ -217,9 +217,10 @@ TEST(ChunkFault, ACorruptReadNamesChunkFileAndOffset) {
   for (const char* const part : {"target 7", "chunk 5.2", "64KiB.data", "offset 4096"}) {
     EXPECT_NE(read.error().message.find(part), std::string::npos) << read.error().message;
   }
-  // Another granule is sound; an update that keeps the bad one is refused, one that does not heals.
+  // Other units are intact; an update that keeps the damaged unit fails, one that replaces it
+  // succeeds.
   EXPECT_EQ(world.read(id, 0, 4096).size(), 4096u);
-  EXPECT_EQ(code_of(world.pend(world.update(id, Change::write, "x", 5000))), Errc::corrupt);
+  EXPECT_EQ(code_of(world.pend(world.update(id, UpdateType::write, "x", 5000))), Errc::corrupt);
   EXPECT_TRUE(ok(world.replace(id, "new")));
   EXPECT_EQ(world.get(id), "new");
 }

@@ -1,4 +1,4 @@
-// The store on the machine's own files: O_DIRECT, io_uring, and a thread that commits.
+// The chunk store on real files: O_DIRECT, io_uring, and the committer thread.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,26 +21,27 @@ using io::ok;
 
 class SystemStoreTest : public testing::Test {
  protected:
-  StoreOptions options() {
+  ChunkStoreOptions options() {
     return {.disk = disk_,
             .loop = loop_,
             .rng = rng_,
             .dir = dir_ / "disk",
             .cluster = "cluster-1",
-            .boot = "boot-1"};
+            .boot_id = "boot-1"};
   }
   void SetUp() override {
-    ASSERT_TRUE(ok(Store::create(options(), {.cluster = "cluster-1", .disk = "d", .node = 1})));
+    ASSERT_TRUE(
+        ok(ChunkStore::create(options(), {.cluster = "cluster-1", .disk = "d", .node = 1})));
     open();
     ASSERT_TRUE(ok(run_task(loop_, store_->create_target(kTarget, 1))));
   }
   void open() {
-    auto opened = run_task(loop_, Store::open(options()));
+    auto opened = run_task(loop_, ChunkStore::open(options()));
     ASSERT_TRUE(ok(opened));
     store_ = std::move(*opened);
   }
 
-  // Versions of one chunk, one after the other; `text` is what it holds at the end.
+  // Writes several versions of a chunk; `text` is the final content.
   Task<void> write_some(ChunkId id, std::string& text) {
     SeededRng rng(id.index);
     for (uint64_t version = 1; version <= 8; ++version) {
@@ -51,7 +52,7 @@ class SystemStoreTest : public testing::Test {
       const Update update{.target = kTarget,
                           .id = id,
                           .version = version,
-                          .writer = {.client = id.index, .channel = 1, .sequence = version},
+                          .request_id = {.client = id.index, .channel = 1, .sequence = version},
                           .offset = offset,
                           .data = as_bytes(data),
                           .chunk_size = kMiB};
@@ -78,7 +79,7 @@ class SystemStoreTest : public testing::Test {
   SystemClock clock_;
   SystemLoop loop_{clock_};
   SeededRng rng_{1};
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<ChunkStore> store_;
 };
 
 TEST_F(SystemStoreTest, ManyAtOnceSurviveAnEndWithAndWithoutAClose) {
@@ -91,17 +92,17 @@ TEST_F(SystemStoreTest, ManyAtOnceSurviveAnEndWithAndWithoutAClose) {
   expect_all(texts);
   store_.reset();
   open();
-  EXPECT_EQ(store_->last_end(), LastEnd::stopped);
-  EXPECT_EQ(store_->rolled_back(), 0u);
+  EXPECT_EQ(store_->last_shutdown(), ShutdownKind::process_died);
+  EXPECT_EQ(store_->rolled_back_chunks(), 0u);
   expect_all(texts);
   ASSERT_TRUE(ok(run_task(loop_, store_->close())));
   store_.reset();
   open();
-  EXPECT_EQ(store_->last_end(), LastEnd::closed);
+  EXPECT_EQ(store_->last_shutdown(), ShutdownKind::clean);
   expect_all(texts);
 }
 
-// Memory of a client's, whose owner has cut it off: in whole, in part, not at all.
+// Zero-copy reads into memory of a client that was truncated: completely, in part, or not at all.
 TEST_F(SystemStoreTest, MemoryThatHasGoneIsNoFaultOfTheDisk) {
   constexpr size_t kBytes = 512 * kKiB;
   const ChunkId id{.inode = 1, .index = 1};
@@ -109,7 +110,7 @@ TEST_F(SystemStoreTest, MemoryThatHasGoneIsNoFaultOfTheDisk) {
   const Update update{.target = kTarget,
                       .id = id,
                       .version = 1,
-                      .writer = {.client = 1, .channel = 1, .sequence = 1},
+                      .request_id = {.client = 1, .channel = 1, .sequence = 1},
                       .data = as_bytes(data),
                       .chunk_size = kMiB};
   ASSERT_TRUE(ok(run_task(loop_, store_->write(update))));
@@ -119,7 +120,7 @@ TEST_F(SystemStoreTest, MemoryThatHasGoneIsNoFaultOfTheDisk) {
   void* const base = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ASSERT_NE(base, MAP_FAILED);
   const ByteSpan into(static_cast<std::byte*>(base), kBytes);
-  const ReadRequest request{.target = kTarget, .id = id, .unseen = true};
+  const ReadRequest request{.target = kTarget, .id = id, .zero_copy = true};
   for (const off_t left : {0, 4096, 262144}) {
     ASSERT_EQ(::ftruncate(fd, left), 0);
     const auto done = run_task(loop_, store_->read(request, into));
@@ -136,7 +137,7 @@ TEST_F(SystemStoreTest, MemoryThatHasGoneIsNoFaultOfTheDisk) {
 }
 
 TEST_F(SystemStoreTest, ASecondProcessIsRefused) {
-  EXPECT_EQ(code_of(run_task(loop_, Store::open(options()))), Errc::busy);
+  EXPECT_EQ(code_of(run_task(loop_, ChunkStore::open(options()))), Errc::busy);
 }
 
 }  // namespace

@@ -1,15 +1,15 @@
-// Files over chains: what is written is read, by everybody who opens it later, wherever it lies.
+// Files striped over chains: every later opener reads what was written, wherever it is stored.
 #include "storage/client/file.h"
 
 #include <cerrno>
 
-#include "storage/client/files_world.h"
-#include "storage/meta/chunks.h"
+#include "storage/client/file_system_world.h"
+#include "storage/meta/file_chunks.h"
 
 namespace ff::client {
 namespace {
 
-class FileTest : public FilesWorld {};
+class FileTest : public FileSystemWorld {};
 
 TEST_F(FileTest, WhatIsWrittenIsReadByOthers) {
   const std::string text = text_of(1, 5 * kChunk + 1000);
@@ -40,7 +40,7 @@ TEST_F(FileTest, PiecesInAnyOrder) {
     const std::string piece =
         text_of(i, 1 + rng.below(std::min<uint64_t>(text.size() - offset, kChunk)));
     text.replace(offset, piece.size(), piece);
-    // What lies behind keeps its order with itself, and with what is written at once.
+    // Write-behind keeps its order, also with direct writes.
     if (i % 3 == 0) {
       ASSERT_TRUE(io::ok(run((*file)->flush())));
       ASSERT_TRUE(io::ok(run((*file)->write(offset, as_bytes(piece)))));
@@ -70,13 +70,13 @@ TEST_F(FileTest, HolesAreZeros) {
   EXPECT_TRUE(read(**file, 0, 20) == std::string(10, '\0') + "begin" + std::string(5, '\0'));
   EXPECT_TRUE(read(**file, far - 5, 100) == std::string(5, '\0') + "end");
   ASSERT_TRUE(io::ok(run((*file)->close())));
-  EXPECT_EQ(run(names().stat((*file)->ref(), true))->inode.length, far + 3);
+  EXPECT_EQ(run(metadata().stat((*file)->ref(), true))->inode.length, far + 3);
   EXPECT_EQ(run((*file)->read(uint64_t{1} << 63, {})).error().sys, EFBIG);
   const auto beyond = run((*file)->write(meta::kLengthMax, as_bytes("x")));
   EXPECT_EQ(beyond.error().sys, EFBIG);
 }
 
-// Only what is there is asked for, and nothing is stored for nothing.
+// Reads ask only for existing chunks, and holes take no space.
 TEST_F(FileTest, HolesOfAnySizeTakeAFewCalls) {
   auto file = create("f");
   ASSERT_TRUE(io::ok(file));
@@ -98,7 +98,7 @@ TEST_F(FileTest, HolesOfAnySizeTakeAFewCalls) {
   };
   const uint64_t before = calls();
   EXPECT_TRUE(looks_empty());
-  ASSERT_TRUE(io::ok(run((*file)->clear(0, kLength))));
+  ASSERT_TRUE(io::ok(run((*file)->punch_hole(0, kLength))));
   EXPECT_LE(calls() - before, 4u);
   ASSERT_TRUE(io::ok(run((*file)->write(kFar, as_bytes("end")))));
   ASSERT_TRUE(io::ok(run((*file)->write(kFar - 2 * kChunk, as_bytes(text_of(1, 2 * kChunk))))));
@@ -106,7 +106,7 @@ TEST_F(FileTest, HolesOfAnySizeTakeAFewCalls) {
   ASSERT_TRUE(io::ok(range));
   EXPECT_EQ(range->begin, kFar - 2 * kChunk);
   EXPECT_EQ(range->end, kFar + kChunk);
-  ASSERT_TRUE(io::ok(run((*file)->clear(kFar - kChunk - 10, kLength))));
+  ASSERT_TRUE(io::ok(run((*file)->punch_hole(kFar - kChunk - 10, kLength))));
   EXPECT_EQ(run((*file)->next_data(0))->end, kFar - kChunk);
   const std::string left = text_of(1, 2 * kChunk).substr(0, kChunk - 10);
   EXPECT_TRUE(read(**file, kFar - 2 * kChunk, 2 * kChunk + 3) ==
@@ -145,7 +145,7 @@ TEST_F(FileTest, DataIsFoundChunkByChunkOnAllChains) {
   ASSERT_TRUE(io::ok(run((*file)->close())));
 }
 
-// What one has cleared takes nothing of what another has appended meanwhile.
+// Punching a hole does not affect what another client appends meanwhile.
 TEST_F(FileTest, ClearedBesideAppends) {
   const uint64_t id = make("log", "");
   User other(stage_, "other");
@@ -160,18 +160,16 @@ TEST_F(FileTest, ClearedBesideAppends) {
     Gate both(stage_.world.loop());
     const std::string record(kRecord, static_cast<char>('A' + i % 26));
     both.spawn([](File& file, ByteView bytes) -> Task<void> {
-      auto appending = file.append(bytes);
-      const auto appended = co_await std::move(appending);
+      const auto appended = co_await file.append(bytes);
       EXPECT_TRUE(io::ok(appended));
     }(**theirs, as_bytes(record)));
-    // All records but this one, which is perhaps not there yet.
+    // All records but this one, which may not be written yet.
     both.spawn([](File& file, uint64_t size) -> Task<void> {
-      auto clearing = file.clear(0, size);
-      const auto cleared = co_await std::move(clearing);
+      const auto cleared = co_await file.punch_hole(0, size);
       EXPECT_TRUE(io::ok(cleared));
     }(**mine, i * kRecord));
     run(both.wait_empty());
-    ASSERT_EQ(run((*theirs)->look())->length, (i + 1) * kRecord);
+    ASSERT_EQ(run((*theirs)->refresh())->length, (i + 1) * kRecord);
     const std::string log = read(**mine, 0, (i + 1) * kRecord);
     ASSERT_TRUE(log == std::string(i * kRecord, '\0') + record) << i;
   }
@@ -179,39 +177,37 @@ TEST_F(FileTest, ClearedBesideAppends) {
   ASSERT_TRUE(io::ok(run((*mine)->close())));
 }
 
-// A server that comes late, when another has finished the truncation already and the file has been
-// written anew.
+// A server that is late: another one has finished the truncation and the file was written again.
 TEST_F(FileTest, ALateTruncationTakesNothingThatCameAfterIt) {
   const uint64_t id = make("f", text_of(1, 3 * kChunk));
   auto file = open(id, meta::kMayRead | meta::kMayWrite);
   ASSERT_TRUE(io::ok(file));
-  rpc::Senders senders;
+  rpc::GrantScheduler grants;
   const auto transport = stage_.net.transport("server");
-  rpc::ClientContext context{stage_.world.loop(), *transport, senders,
+  rpc::ClientContext context{stage_.world.loop(), *transport, grants,
                              stage_.metrics,      stage_.rng, stage_.identity("server")};
-  chain::Client storage(context, cluster_.routing(), [] {});
-  meta::Chunks chunks(storage, cluster_.routing(), stage_.world.loop());
+  chain::ChainClient storage(context, cluster_.routing(), [] {});
+  meta::FileChunks chunks(storage, cluster_.routing(), stage_.world.loop());
   const std::string anew = text_of(2, 2 * kChunk);
   const meta::Inode inode = (*file)->inode();
-  // Looked at before, done after it: by the version.
+  // Listed before, removed after: the chunk version prevents it.
   int asked = 0;
   const auto write_anew = [&]() -> Task<Result<bool>> {
     if (asked++ > 0) co_return false;
-    auto cutting = (*file)->truncate(0);
-    const auto cut = co_await std::move(cutting);
+    const auto cut = co_await (*file)->truncate(0);
     EXPECT_TRUE(io::ok(cut));
-    auto writing = (*file)->write(0, as_bytes(anew));
-    const auto written = co_await std::move(writing);
+    const auto written = co_await (*file)->write(0, as_bytes(anew));
     EXPECT_TRUE(io::ok(written));
     co_return true;
   };
-  ASSERT_TRUE(io::ok(run(chunks.cut(inode, 0, write_anew))));
+  ASSERT_TRUE(io::ok(run(chunks.truncate(inode, 0, write_anew))));
   EXPECT_GT(asked, 1);
   EXPECT_TRUE(read(**file, 0, 3 * kChunk) == anew);
-  // Looked at after it: by what the metadata say.
-  ASSERT_TRUE(io::ok(run(chunks.cut(inode, 0, []() -> Task<Result<bool>> { co_return false; }))));
+  // Listed after: the metadata prevents it.
+  ASSERT_TRUE(
+      io::ok(run(chunks.truncate(inode, 0, []() -> Task<Result<bool>> { co_return false; }))));
   EXPECT_TRUE(read(**file, 0, 3 * kChunk) == anew);
-  ASSERT_TRUE(io::ok(run(chunks.cut(inode, 100, {}))));
+  ASSERT_TRUE(io::ok(run(chunks.truncate(inode, 100, {}))));
   EXPECT_TRUE(read(**file, 0, kChunk) == anew.substr(0, 100) + std::string(kChunk - 100, '\0'));
   ASSERT_TRUE(io::ok(run((*file)->close())));
   run(storage.close());
@@ -225,7 +221,7 @@ TEST_F(FileTest, TruncatedUpAndDown) {
   ASSERT_TRUE(io::ok(run((*file)->truncate(kChunk + 100))));
   EXPECT_TRUE(read(**file, 0, 3 * kChunk) == text.substr(0, kChunk + 100));
   ASSERT_TRUE(io::ok(run((*file)->truncate(2 * kChunk + 5))));
-  // What was cut off does not come back.
+  // Truncated bytes do not come back.
   EXPECT_TRUE(read(**file, 0, 3 * kChunk) ==
               text.substr(0, kChunk + 100) + std::string(kChunk - 95, '\0'));
   ASSERT_TRUE(io::ok(run((*file)->truncate(0))));
@@ -234,7 +230,7 @@ TEST_F(FileTest, TruncatedUpAndDown) {
   EXPECT_EQ(stored(), 0u);
 }
 
-// Whoever cannot ask for his lock again has lost it before another can have it.
+// An owner that cannot renew its lock loses it before another owner can get it.
 TEST_F(FileTest, ALockThatCannotBeKeptIsLost) {
   const uint64_t id = make("f", "x");
   User other(stage_, "other");
@@ -262,17 +258,17 @@ TEST_F(FileTest, ALockThatCannotBeKeptIsLost) {
   ASSERT_TRUE(io::ok(run((*mine)->close())));
 }
 
-// A writer that does not know that the file was cut by another: what it tells of its end is asked
-// of storage.
+// A writer that does not know of a truncation by another client: the server asks storage for the
+// length instead of using the report.
 TEST_F(FileTest, CutByAnotherWhileItIsWritten) {
   auto file = create("f");
   ASSERT_TRUE(io::ok(file));
   ASSERT_TRUE(io::ok(run((*file)->write(0, as_bytes(text_of(3, 2 * kChunk))))));
   ASSERT_TRUE(io::ok(run((*file)->sync())));
-  ASSERT_TRUE(io::ok(run(names().truncate({}, (*file)->ref(), 10, std::nullopt))));
+  ASSERT_TRUE(io::ok(run(metadata().truncate({}, (*file)->ref(), 10, std::nullopt))));
   ASSERT_TRUE(io::ok(run((*file)->write(100, as_bytes("more")))));
   ASSERT_TRUE(io::ok(run((*file)->close())));
-  const auto seen = run(names().stat((*file)->ref(), false));
+  const auto seen = run(metadata().stat((*file)->ref(), false));
   EXPECT_EQ(seen->inode.length, 104u);
 }
 
@@ -299,7 +295,7 @@ TEST_F(FileTest, WritersTellTheirLengthNowAndThen) {
   auto file = create("f");
   ASSERT_TRUE(io::ok(file));
   ASSERT_TRUE(io::ok(run((*file)->write(0, as_bytes("hello")))));
-  const auto length = [&] { return run(names().stat((*file)->ref(), false))->inode.length; };
+  const auto length = [&] { return run(metadata().stat((*file)->ref(), false))->inode.length; };
   EXPECT_TRUE(eventually([&] { return length() == 5; }));
   ASSERT_TRUE(io::ok(run((*file)->write_behind(5, as_bytes(" world")))));
   EXPECT_TRUE(eventually([&] { return length() == 11; }));
@@ -310,21 +306,21 @@ TEST_F(FileTest, GoneWhileItIsRead) {
   const uint64_t id = make("f", "x");
   auto file = open(id);
   ASSERT_TRUE(io::ok(file));
-  ASSERT_TRUE(io::ok(run(names().unlink({}, meta::root(), "f", std::nullopt))));
+  ASSERT_TRUE(io::ok(run(metadata().unlink({}, meta::root(), "f", std::nullopt))));
   EXPECT_EQ(read(**file, 0, 10), "x");
-  ASSERT_TRUE(eventually([&] { return !run(names().stat({.id = id}, false)).ok(); }));
+  ASSERT_TRUE(eventually([&] { return !run(metadata().stat({.id = id}, false)).ok(); }));
   std::byte memory[10];
   const auto got = run((*file)->read(0, memory));
   ASSERT_FALSE(got.ok());
   EXPECT_EQ(got.error().sys, ESTALE);
 }
 
-// The last name goes while the file is open for writing: its bytes stay until it is closed.
+// The file is unlinked while it is open for writing: its chunks stay until it is closed.
 TEST_F(FileTest, RemovedWhileItIsWritten) {
   auto file = create("f");
   ASSERT_TRUE(io::ok(file));
   ASSERT_TRUE(io::ok(run((*file)->write(0, as_bytes("kept")))));
-  ASSERT_TRUE(io::ok(run(names().unlink({}, meta::root(), "f", std::nullopt))));
+  ASSERT_TRUE(io::ok(run(metadata().unlink({}, meta::root(), "f", std::nullopt))));
   pass(60 * kSecond);
   EXPECT_EQ(read(**file, 0, 10), "kept");
   ASSERT_TRUE(io::ok(run((*file)->close())));
@@ -344,11 +340,11 @@ TEST_F(FileTest, AClientThatDiesLeavesItsLength) {
     stage_.net.stop_process("dying");
   }
   EXPECT_EQ(fsck().sessions(), 1u);
-  pass(meta::kAliveNs);
-  EXPECT_EQ(run(names().stat({.id = id}, false))->inode.length, 0u);
+  pass(meta::kClientRenewNs);
+  EXPECT_EQ(run(metadata().stat({.id = id}, false))->inode.length, 0u);
   for (int i = 0; i < 10 && fsck().sessions() > 0; i++) pass(60 * kSecond);
   EXPECT_EQ(fsck().sessions(), 0u);
-  EXPECT_EQ(run(names().stat({.id = id}, false))->inode.length, 6u);
+  EXPECT_EQ(run(metadata().stat({.id = id}, false))->inode.length, 6u);
 }
 
 TEST_F(FileTest, AMetadataServerIsKilledUnderLoad) {

@@ -1,8 +1,8 @@
-// The metadata is damaged in every way that fsck knows, one after the other: it is found, left as
-// it is, and then repaired.
+// Damages the metadata in every way that fsck knows: fsck finds it, changes nothing without
+// --repair, and repairs it.
 #include "storage/meta/fsck.h"
 
-#include "storage/client/files_world.h"
+#include "storage/client/file_system_world.h"
 #include "storage/meta/records.h"
 
 namespace ff::client {
@@ -12,10 +12,10 @@ using meta::Inode;
 using meta::Kind;
 namespace keys = meta::keys;
 
-class FsckTest : public FilesWorld {
+class FsckTest : public FileSystemWorld {
  protected:
   void SetUp() override {
-    FilesWorld::SetUp();
+    FileSystemWorld::SetUp();
     file_ = make("file", "content");
     dir_ = mkdir(meta::kRoot, "dir");
     below_ = mkdir(dir_, "below");
@@ -23,11 +23,12 @@ class FsckTest : public FilesWorld {
     EXPECT_EQ(fsck().problems(), 0u);
   }
   uint64_t mkdir(uint64_t dir, std::string name) {
-    auto made = run(names().make({}, {.id = dir}, name, {.kind = Kind::directory, .mode = 0755}));
+    auto made =
+        run(metadata().create({}, {.id = dir}, name, {.kind = Kind::directory, .mode = 0755}));
     EXPECT_TRUE(io::ok(made));
     return made ? made->inode.id : 0;
   }
-  void write(kv::Function function) {
+  void write(kv::TxnFunction function) {
     ASSERT_TRUE(io::ok(run(store_.run(std::move(function), INT64_MAX))));
   }
   void erase(std::string key) {
@@ -44,8 +45,7 @@ class FsckTest : public FilesWorld {
   }
   void change(uint64_t inode, std::function<void(Inode&)> how) {
     write([inode, how](kv::Txn& txn) -> Task<Result<void>> {
-      auto reading = meta::read_inode(txn, inode);
-      FF_CO_TRY(Inode record, co_await std::move(reading));
+      FF_CO_TRY(Inode record, co_await meta::read_inode(txn, inode));
       how(record);
       meta::put_inode(txn, record);
       co_return Result<void>();
@@ -53,19 +53,19 @@ class FsckTest : public FilesWorld {
   }
   void name(uint64_t dir, std::string name, uint64_t inode, Kind kind) {
     write([=](kv::Txn& txn) -> Task<Result<void>> {
-      meta::put_entry(txn, dir, name, {inode, kind});
-      meta::touch(txn, dir, 1);
+      meta::put_dentry(txn, dir, name, {inode, kind});
+      meta::touch_dir(txn, dir, 1);
       co_return Result<void>();
     });
   }
   void unname(uint64_t dir, std::string name) {
     write([=](kv::Txn& txn) -> Task<Result<void>> {
       txn.erase(keys::dentry(dir, name));
-      meta::touch(txn, dir, 1);
+      meta::touch_dir(txn, dir, 1);
       co_return Result<void>();
     });
   }
-  // Found, and not touched; then repaired, by one run or the next.
+  // Found and unchanged; then repaired by one run or the next.
   void expect(std::string_view kind) {
     const auto found = fsck();
     bool told = false;
@@ -77,7 +77,7 @@ class FsckTest : public FilesWorld {
     EXPECT_EQ(left.problems(), 0u) << (left.told_size() > 0 ? left.told(0).text() : "");
   }
   bool there(const std::string& path) {
-    const auto walked = run(names().walk({}, meta::root(), path, true));
+    const auto walked = run(metadata().walk({}, meta::root(), path, true));
     return walked.ok() && walked->found;
   }
 
@@ -127,7 +127,7 @@ TEST_F(FsckTest, WhatHangsOnACircle) {
   const uint64_t low = mkdir(dir_, "low");
   ASSERT_GT(low, high);
   expect("lost");
-  EXPECT_EQ(run(names().stat({.id = low}, false))->inode.links, 2u);
+  EXPECT_EQ(run(metadata().stat({.id = low}, false))->inode.links, 2u);
 }
 
 TEST_F(FsckTest, DirectoriesOfTwoPlaces) {
@@ -166,7 +166,7 @@ TEST_F(FsckTest, NothingThatNobodyCollects) {
 TEST_F(FsckTest, ChunksWithoutAFile) {
   unname(meta::kRoot, "file");
   erase(keys::inode(file_));
-  // Known for too short a time: only told.
+  // First seen too recently: reported only.
   EXPECT_EQ(fsck(true, 3600 * kSecond).problems(), 1u);
   EXPECT_EQ(stored(), 1u);
   EXPECT_EQ(fsck(true, 3600 * kSecond).told(0).kind(), "orphan-chunks");

@@ -1,4 +1,4 @@
-// What users write: addresses of clusters, paths, modes, owners.
+// Input of users: cluster addresses, paths, modes, owners.
 #include "storage/client/url.h"
 
 #include <gtest/gtest.h>
@@ -38,17 +38,17 @@ TEST(Url, MistakesAreUsage) {
 }
 
 TEST(Url, LastNames) {
-  EXPECT_EQ(last_name("a/b//"), "b");
-  EXPECT_EQ(last_name("b"), "b");
-  EXPECT_EQ(last_name("/"), "");
-  EXPECT_EQ(last_name("a/.."), "..");
+  EXPECT_EQ(last_component("a/b//"), "b");
+  EXPECT_EQ(last_component("b"), "b");
+  EXPECT_EQ(last_component("/"), "");
+  EXPECT_EQ(last_component("a/.."), "..");
 }
 
 TEST(Url, ErrorsNameThePath) {
-  const Error named = at_path("/a/\x1b", errno_error(ENOENT, "inode 7"));
+  const Error named = with_path("/a/\x1b", errno_error(ENOENT, "inode 7"));
   EXPECT_EQ(named.message, "/a/\\x1b: No such file or directory");
   EXPECT_EQ(named.sys, ENOENT);
-  const Error other = at_path("/a", fail(Errc::busy, "later"));
+  const Error other = with_path("/a", fail(Errc::busy, "later"));
   EXPECT_EQ(other.message, "/a: later");
   EXPECT_EQ(other.code, Errc::busy);
 }

@@ -1,4 +1,4 @@
-// What nodes offer to a manager with an old database, and what is made of it.
+// Offers of nodes to a manager with an old database, and the adopted routing.
 #include "storage/cluster/adoption.h"
 
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 namespace ff::cluster {
 namespace {
 
-// `version` nodes, each of which came with one version, and as many chains as fit in between.
+// Routing of this version: one node per version, and as many chains as fit.
 Routing routing_of(uint64_t version, const std::string& cluster = "c") {
   Routing routing{.cluster = cluster, .version = version};
   for (uint64_t i = 1; i <= version; i++) {
-    routing.nodes[i] = Node{.id = i, .name = "n", .changed = i};
+    routing.nodes[i] = NodeInfo{.id = i, .name = "n", .changed = i};
     routing.chains[i] = Chain{.id = i, .version = version, .changed = i};
   }
   return routing;
@@ -20,7 +20,7 @@ Routing routing_of(uint64_t version, const std::string& cluster = "c") {
 
 void offer(Adoption& adoption, NodeId node, const Routing& routing) {
   for (uint64_t since = 0;;) {
-    const Changes page = routing.since(since, 200);
+    const RoutingDelta page = routing.delta_since(since, 200);
     ASSERT_TRUE(adoption.offer(node, page).ok());
     if (page.complete) return;
     since = page.to;
@@ -32,9 +32,9 @@ TEST(AdoptionTest, TheNewestOfAllNodesIsTaken) {
   Adoption adoption;
   EXPECT_FALSE(adoption.newest(own, true).ok());  // nobody has offered
   for (NodeId node = 1; node <= 5; node++) {
-    EXPECT_FALSE(adoption.has(node, node));
+    EXPECT_FALSE(adoption.has_offer(node, node));
     offer(adoption, node, routing_of(node));
-    EXPECT_TRUE(adoption.has(node, node));
+    EXPECT_TRUE(adoption.has_offer(node, node));
   }
   const auto newest = adoption.newest(own, false);
   ASSERT_TRUE(newest.ok()) << newest.error().message;
@@ -64,22 +64,22 @@ TEST(AdoptionTest, WhatDoesNotFitIsRefused) {
   forked.chains[9] = Chain{.id = 9, .version = 1, .changed = 3};
   EXPECT_FALSE(adoption.newest(forked, true).ok());  // made after the restore
   const Routing held = routing_of(5);
-  EXPECT_FALSE(adoption.offer(2, held.since(3, 200)).ok());  // not from the beginning
-  const Changes first = held.since(0, 1);
+  EXPECT_FALSE(adoption.offer(2, held.delta_since(3, 200)).ok());  // not from the beginning
+  const RoutingDelta first = held.delta_since(0, 1);
   ASSERT_FALSE(first.complete);
   ASSERT_TRUE(adoption.offer(2, first).ok());
-  EXPECT_FALSE(adoption.has(2, first.to));
-  EXPECT_FALSE(adoption.offer(2, held.since(first.to + 1, 1)).ok());  // a page is missing
+  EXPECT_FALSE(adoption.has_offer(2, first.to));
+  EXPECT_FALSE(adoption.offer(2, held.delta_since(first.to + 1, 1)).ok());  // a page is missing
   offer(adoption, 2, held);
-  EXPECT_TRUE(adoption.has(2, 5));
+  EXPECT_TRUE(adoption.has_offer(2, 5));
 }
 
 TEST(AdoptionTest, TheVersionComesWithTheLastStep) {
   const Routing own = routing_of(3), next = routing_of(3 * kChangeMax / 2);
-  const auto steps = steps_between(own, next);
+  const auto steps = routing_changes_between(own, next);
   ASSERT_GT(steps.size(), 2u);
   Routing result = own;
-  for (const Changes& step : steps) {
+  for (const RoutingDelta& step : steps) {
     EXPECT_EQ(result.version, own.version);
     EXPECT_LE(step.size(), kChangeMax);
     ASSERT_TRUE(result.apply(step).ok());

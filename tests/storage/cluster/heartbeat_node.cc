@@ -1,10 +1,10 @@
-// A node without storage, for tests of real managers: it reports, takes up its targets at once, and
-// says that each copy is done. It keeps its routing in memory only.
+// A node without storage, for tests of real managers: it sends heartbeats, creates its targets at
+// once, and reports each copy as complete. It keeps its routing in memory only.
 //
 //   heartbeat_node ID MANAGER,MANAGER... DISKS [KEY-FILE]
 //
-// Lines on stdin: "disk N trouble TEXT" takes that disk's targets offline, "disk N good" brings
-// them back. On stdout: "version V" for each routing version it has come to. Ends with its stdin.
+// Lines on stdin: "disk N trouble TEXT" takes the targets of that disk offline, "disk N good"
+// brings them back. Prints "version V" for each routing version. Ends at the end of stdin.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@
 #include "platform/io/system_disk.h"
 #include "platform/net/system_transport.h"
 #include "platform/rpc/client.h"
-#include "storage/cluster/heartbeats.h"
+#include "storage/cluster/heartbeat_sender.h"
 
 namespace ff::cluster {
 namespace {
@@ -31,9 +31,9 @@ class TestNode {
  public:
   TestNode(NodeId id, const std::string& managers, uint64_t disks, std::optional<auth::Key> key)
       : transport_(net::TransportOptions{.key = key}),
-        context_{loop_,    transport_,
-                 senders_, metrics_,
-                 rng_,     {.name = "node", .software = "test", .key = key, .nonces = &rng_}},
+        context_{loop_,   transport_,
+                 grants_, metrics_,
+                 rng_,    {.name = "node", .software = "test", .key = key, .nonces = &rng_}},
         member_(self(id, disks), {}),
         heartbeats_(context_, addresses(managers), member_, [this] { adopted(); }),
         gate_(loop_) {}
@@ -46,11 +46,11 @@ class TestNode {
   }
 
  private:
-  Node self(NodeId id, uint64_t disks) {
-    Node node{.id = id,
-              .name = fmt::format("n{}", id),
-              .generation = static_cast<uint64_t>(clock_.wall_ns()),
-              .addresses = {fmt::format("127.0.0.1:{}", id)}};
+  NodeInfo self(NodeId id, uint64_t disks) {
+    NodeInfo node{.id = id,
+                  .name = fmt::format("n{}", id),
+                  .generation = static_cast<uint64_t>(clock_.wall_ns()),
+                  .addresses = {fmt::format("127.0.0.1:{}", id)}};
     for (DiskId disk = 1; disk <= disks; disk++) {
       node.disks.push_back({disk, fmt::format("/disk{}", disk), uint64_t{1} << 40});
     }
@@ -66,22 +66,22 @@ class TestNode {
   }
 
   void adopted() {
-    for (const TargetId id : member_.to_make()) member_.set_usable(id, good(id));
+    for (const TargetId id : member_.targets_to_create()) member_.set_usable(id, good(id));
     for (const auto& [id, chain] : member_.routing().chains) {
       for (const Target& target : chain.targets) {
         if (target.node != member_.self().id) continue;
         member_.set_usable(target.id, good(target.id));
-        if (target.state == State::syncing) member_.set_copied(target.id, chain.version);
+        if (target.state == TargetState::syncing) member_.set_copied(target.id, chain.version);
       }
     }
     fmt::print("version {}\n", member_.routing().version);
     std::fflush(stdout);
-    heartbeats_.poke();
+    heartbeats_.request_heartbeat();
   }
   bool good(TargetId id) const {
     for (const auto& [chain_id, chain] : member_.routing().chains) {
       const Target* const target = find_target(chain, id);
-      if (target != nullptr) return !trouble_.contains(target->disk);
+      if (target != nullptr) return !disk_errors_.contains(target->disk);
     }
     return true;
   }
@@ -94,7 +94,7 @@ class TestNode {
         if (!std::getline(std::cin, line)) co_return;
         take(line);
       }
-      (void)co_await after(loop_, 20 * kMillisecond);
+      (void)co_await sleep_for(loop_, 20 * kMillisecond);
     }
   }
   void take(const std::string& line) {
@@ -103,24 +103,24 @@ class TestNode {
     DiskId id = 0;
     words >> disk >> id >> what;
     std::getline(words, text);
-    if (what == "trouble") trouble_[id] = text.substr(std::min<size_t>(1, text.size()));
-    if (what == "good") trouble_.erase(id);
-    std::vector<DiskUse> use;
-    for (const auto& [bad, why] : trouble_) use.push_back({bad, 0, why});
-    member_.set_use(std::move(use));
+    if (what == "trouble") disk_errors_[id] = text.substr(std::min<size_t>(1, text.size()));
+    if (what == "good") disk_errors_.erase(id);
+    std::vector<DiskUsage> use;
+    for (const auto& [bad, why] : disk_errors_) use.push_back({bad, 0, why});
+    member_.set_disk_usage(std::move(use));
     adopted();
   }
 
   SystemClock clock_;
   SystemLoop loop_{clock_};
   net::SystemTransport transport_;
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   Metrics metrics_;
   auth::SecureRng rng_;
   rpc::ClientContext context_;
   Member member_;
-  Heartbeats heartbeats_;
-  std::map<DiskId, std::string> trouble_;
+  HeartbeatSender heartbeats_;
+  std::map<DiskId, std::string> disk_errors_;
   Gate gate_;
 };
 

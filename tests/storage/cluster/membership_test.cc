@@ -1,5 +1,5 @@
-// Manager and members together: who may serve when, what is published when, what the operator may
-// do. Time moves only where a test says so.
+// Manager and members together: who may serve when, which changes are published when, and commands
+// of the operator. Only tests advance the time.
 #include "storage/cluster/manager.h"
 
 #include <gtest/gtest.h>
@@ -11,14 +11,14 @@ namespace {
 
 class ManagerTest : public testing::Test {
  protected:
-  // A chain over all three nodes that serves in full.
+  // A chain over all three nodes, all serving.
   void make() {
     cluster.make_chain({1, 2, 3});
     cluster.run({1, 2, 3}, 5 * kSecond);
     ASSERT_EQ(cluster.text(), "1:serving 2:serving 3:serving");
   }
   Manager& manager() { return *cluster.manager; }
-  Heartbeat beat_of(NodeId id) { return cluster.members.at(id)->report(); }
+  Heartbeat beat_of(NodeId id) { return cluster.members.at(id)->next_heartbeat(); }
 
   SmallCluster cluster{3};
 };
@@ -37,20 +37,20 @@ TEST_F(ManagerTest, ANewChainComesToServeInFull) {
 
 TEST_F(ManagerTest, ASilentNodeStopsServingBeforeItsChainGoesOn) {
   make();
-  const int64_t last_ns = cluster.now_ns - kHeartbeatNs;  // of node 1's last heartbeat
-  cluster.now_ns = last_ns + kServeNs - 1;
+  const int64_t last_ns = cluster.now_ns - kHeartbeatIntervalNs;  // of node 1's last heartbeat
+  cluster.now_ns = last_ns + kNodeLeaseNs - 1;
   EXPECT_TRUE(cluster.writes(1));
-  cluster.now_ns = last_ns + kServeNs;
+  cluster.now_ns = last_ns + kNodeLeaseNs;
   EXPECT_FALSE(cluster.writes(1));
   EXPECT_FALSE(cluster.reads(1));
-  cluster.run({2, 3}, last_ns + kFailNs - cluster.now_ns);
-  cluster.now_ns = last_ns + kFailNs;
+  cluster.run({2, 3}, last_ns + kNodeFailureNs - cluster.now_ns);
+  cluster.now_ns = last_ns + kNodeFailureNs;
   cluster.publish();
   EXPECT_EQ(cluster.text(), "1:serving 2:serving 3:serving");
   cluster.now_ns++;
   cluster.publish();
   EXPECT_EQ(cluster.text(), "2:serving 3:serving 1:offline");
-  // It comes back without having been started again.
+  // It returns without a restart.
   cluster.run({1, 2, 3}, 3 * kSecond);
   EXPECT_EQ(cluster.text(), "2:serving 3:serving 1:serving");
 }
@@ -80,7 +80,7 @@ TEST_F(ManagerTest, ProcessesThatWereReplacedAreRefused) {
   Heartbeat late = old;
   late.sequence += 100;
   EXPECT_EQ(code_of(manager().heartbeat(late, cluster.now_ns)), Errc::refused);
-  // Another primary knows the generation from what is written down.
+  // A new primary knows the generation from the stored routing.
   cluster.publish();
   cluster.fail_over();
   EXPECT_EQ(code_of(manager().heartbeat(late, cluster.now_ns)), Errc::refused);
@@ -88,16 +88,16 @@ TEST_F(ManagerTest, ProcessesThatWereReplacedAreRefused) {
 
 TEST_F(ManagerTest, StartsOfAProcessAreCounted) {
   make();
-  EXPECT_EQ(manager().seen(1)->restarts, 0u);
-  const int64_t since_ns = manager().seen(1)->since_ns;
+  EXPECT_EQ(manager().node_status(1)->restarts, 0u);
+  const int64_t since_ns = manager().node_status(1)->generation_since_ns;
   cluster.now_ns += kSecond;
   FF_ASSERT_OK(cluster.beat(1));
-  EXPECT_EQ(manager().seen(1)->since_ns, since_ns);
+  EXPECT_EQ(manager().node_status(1)->generation_since_ns, since_ns);
   cluster.start(1);
   FF_ASSERT_OK(cluster.beat(1));
-  EXPECT_EQ(manager().seen(1)->restarts, 1u);
-  EXPECT_EQ(manager().seen(1)->since_ns, cluster.now_ns);
-  EXPECT_EQ(manager().seen(2)->restarts, 0u);
+  EXPECT_EQ(manager().node_status(1)->restarts, 1u);
+  EXPECT_EQ(manager().node_status(1)->generation_since_ns, cluster.now_ns);
+  EXPECT_EQ(manager().node_status(2)->restarts, 0u);
 }
 
 TEST_F(ManagerTest, OvertakenReportsAreRefused) {
@@ -110,7 +110,7 @@ TEST_F(ManagerTest, OvertakenReportsAreRefused) {
 
 TEST_F(ManagerTest, ReportsOfAnOlderChainVersionMoveNothing) {
   make();
-  cluster.now_ns += kFailNs / 2;
+  cluster.now_ns += kNodeFailureNs / 2;
   cluster.run({2, 3}, 7 * kSecond);
   cluster.run({1, 2}, kSecond);
   ASSERT_EQ(cluster.text().substr(0, 9), "2:serving");
@@ -118,7 +118,7 @@ TEST_F(ManagerTest, ReportsOfAnOlderChainVersionMoveNothing) {
   Heartbeat beat = beat_of(1);
   ASSERT_EQ(beat.targets.size(), 1u);
   const uint64_t version = cluster.chain().version;
-  beat.targets[0].local = Local::uptodate;
+  beat.targets[0].local = LocalTargetState::uptodate;
   beat.targets[0].chain_version = version - 1;
   const std::string before = cluster.text();
   ASSERT_TRUE(manager().heartbeat(beat, cluster.now_ns).ok());
@@ -129,9 +129,9 @@ TEST_F(ManagerTest, ReportsOfAnOlderChainVersionMoveNothing) {
 
 TEST_F(ManagerTest, ANewPrimaryWaitsBeforeItFailsAnyone) {
   make();
-  cluster.now_ns += kFailNs - 1;  // as if the old primary had answered until now
+  cluster.now_ns += kNodeFailureNs - 1;  // as if the old primary had answered until now
   cluster.fail_over();
-  cluster.now_ns += kFailNs;
+  cluster.now_ns += kNodeFailureNs;
   cluster.publish();
   EXPECT_EQ(cluster.text(), "1:serving 2:serving 3:serving");
   FF_ASSERT_OK(cluster.beat(2));
@@ -144,11 +144,11 @@ TEST_F(ManagerTest, ANewPrimaryWaitsBeforeItFailsAnyone) {
 
 TEST_F(ManagerTest, NodesThatAChangeConcernsWaitUntilItIsPublished) {
   make();
-  cluster.run({2, 3}, kFailNs + 2 * kSecond);
+  cluster.run({2, 3}, kNodeFailureNs + 2 * kSecond);
   EXPECT_EQ(cluster.text(), "2:serving 3:serving 1:offline");
-  cluster.now_ns += kFailNs - kHeartbeatNs;
+  cluster.now_ns += kNodeFailureNs - kHeartbeatIntervalNs;
   FF_ASSERT_OK(cluster.beat(3));
-  cluster.now_ns += 2 * kHeartbeatNs;
+  cluster.now_ns += 2 * kHeartbeatIntervalNs;
   ASSERT_FALSE(manager().propose(cluster.now_ns).empty());  // node 2 has failed; being written
   EXPECT_TRUE(manager().must_wait(2));
   EXPECT_FALSE(manager().must_wait(3));
@@ -167,25 +167,25 @@ TEST_F(ManagerTest, AFailedDiskLeavesAtOnceAndStaysOutUntilTheChainHasChanged) {
   FF_ASSERT_OK(cluster.beat(1));
   member.set_usable(target, true);
   EXPECT_FALSE(cluster.writes(1));  // the manager may be publishing the chain without it
-  EXPECT_EQ(member.local(target), Local::offline);
+  EXPECT_EQ(member.local_state(target), LocalTargetState::offline);
   cluster.publish();
   EXPECT_EQ(cluster.text(), "2:serving 3:serving 1:offline");
   FF_ASSERT_OK(cluster.beat(1));
-  EXPECT_EQ(member.local(target), Local::online);
+  EXPECT_EQ(member.local_state(target), LocalTargetState::online);
   cluster.run({1, 2, 3}, 3 * kSecond);
   EXPECT_EQ(cluster.text(), "2:serving 3:serving 1:serving");
 }
 
 TEST_F(ManagerTest, APromotedTargetReadsOnlyOnceAllBeforeItKnow) {
   make();
-  cluster.run({1, 2}, kFailNs + 2 * kSecond);
+  cluster.run({1, 2}, kNodeFailureNs + 2 * kSecond);
   ASSERT_EQ(cluster.text(), "1:serving 2:serving 3:offline");
   const auto both = [&](NodeId id) {
     cluster.work(id);
     FF_ASSERT_OK(cluster.beat(id));
     cluster.publish();
   };
-  // Only node 3 hears of what follows, once node 2 has confirmed that it is its predecessor.
+  // Only node 3 gets the next changes, once node 2 has confirmed to be its predecessor.
   for (int i = 0; i < 10 && cluster.text() != "1:serving 2:serving 3:syncing"; i++) both(3);
   both(1);
   both(2);
@@ -212,9 +212,9 @@ TEST_F(ManagerTest, APromotedTargetReadsOnlyOnceAllBeforeItKnow) {
 
 TEST_F(ManagerTest, TheLastThatServedComesBackAlone) {
   make();
-  cluster.run({1}, kFailNs + 2 * kSecond);
+  cluster.run({1}, kNodeFailureNs + 2 * kSecond);
   EXPECT_EQ(cluster.text(), "1:serving 2:offline 3:offline");
-  cluster.silence(kFailNs + 1);
+  cluster.silence(kNodeFailureNs + 1);
   cluster.run({2, 3}, 3 * kSecond);
   EXPECT_EQ(cluster.text(), "1:lastsrv 2:waiting 3:waiting");
   EXPECT_FALSE(cluster.writes(2));
@@ -226,14 +226,14 @@ TEST_F(ManagerTest, TheLastThatServedComesBackAlone) {
 TEST_F(ManagerTest, AnOldDatabaseStopsTheManager) {
   make();
   const Routing old = manager().routing();
-  cluster.run({1, 2}, kFailNs + 2 * kSecond);
+  cluster.run({1, 2}, kNodeFailureNs + 2 * kSecond);
   cluster.manager = std::make_unique<Manager>(old, cluster.now_ns);
   const auto beaten = cluster.beat(1);
   ASSERT_FALSE(beaten.ok());
   EXPECT_NE(beaten.error().message.find("older than its cluster"), std::string::npos);
   ASSERT_TRUE(manager().halted().has_value());
   EXPECT_FALSE(cluster.beat(2).ok());
-  cluster.now_ns += 2 * kFailNs;
+  cluster.now_ns += 2 * kNodeFailureNs;
   EXPECT_TRUE(manager().propose(cluster.now_ns).empty());
   EXPECT_FALSE(manager().drain_node(1, true).ok());
 }
@@ -281,8 +281,9 @@ TEST_F(ManagerTest, ADrainedTargetLeavesWhenItHasStoppedAndComesBack) {
   EXPECT_EQ(cluster.text(), "2:serving 3:serving 1:offline");
   cluster.run({1, 2, 3}, 3 * kSecond);
   EXPECT_EQ(cluster.text(), "2:serving 3:serving 1:offline");
-  EXPECT_EQ(manager().why(cluster.chain(), cluster.chain().targets[2], cluster.now_ns),
-            "drained by the operator");
+  EXPECT_EQ(
+      manager().not_serving_reason(cluster.chain(), cluster.chain().targets[2], cluster.now_ns),
+      "drained by the operator");
   FF_ASSERT_OK(cluster.order(manager().drain_target(target, false)));
   cluster.run({1, 2, 3}, 3 * kSecond);
   EXPECT_EQ(cluster.text(), "2:serving 3:serving 1:serving");
@@ -296,8 +297,9 @@ TEST_F(ManagerTest, DrainingEveryNodeLeavesOneThatServes) {
   cluster.run({1, 2, 3}, 5 * kSecond);
   EXPECT_EQ(cluster.text(), "1:serving 2:offline 3:offline");
   EXPECT_TRUE(cluster.writes(1));
-  EXPECT_EQ(manager().why(cluster.chain(), cluster.chain().targets[0], cluster.now_ns),
-            "is to be drained, but is the last of its chain that serves");
+  EXPECT_EQ(
+      manager().not_serving_reason(cluster.chain(), cluster.chain().targets[0], cluster.now_ns),
+      "cannot be drained: it is the last serving target of its chain");
   FF_ASSERT_OK(cluster.order(manager().drain_node(2, false)));
   cluster.run({1, 2, 3}, 5 * kSecond);
   EXPECT_EQ(cluster.text(), "2:serving 1:offline 3:offline");
@@ -305,10 +307,10 @@ TEST_F(ManagerTest, DrainingEveryNodeLeavesOneThatServes) {
 
 TEST_F(ManagerTest, ADrainedTargetGoesOnWhenTheOthersFail) {
   make();
-  cluster.run({1, 2}, kFailNs + 2 * kSecond);
+  cluster.run({1, 2}, kNodeFailureNs + 2 * kSecond);
   ASSERT_EQ(cluster.text(), "1:serving 2:serving 3:offline");
   FF_ASSERT_OK(cluster.order(manager().drain_target(cluster.target_on(1), true)));
-  cluster.run({1}, kFailNs + 2 * kSecond);  // node 2 dies before it knows
+  cluster.run({1}, kNodeFailureNs + 2 * kSecond);  // node 2 dies before it knows
   EXPECT_EQ(cluster.text(), "1:serving 2:offline 3:offline");
   EXPECT_TRUE(cluster.writes(1));
 }
@@ -317,12 +319,12 @@ TEST_F(ManagerTest, ALossIsAcceptedOnlyForALiveReplicaOfALostChain) {
   make();
   const TargetId one = cluster.target_on(1), two = cluster.target_on(2);
   const auto accept = [&](ChainId chain, TargetId promote) {
-    return manager().accept_loss({.chain = chain, .promote = promote, .by = "op", .wall_ns = 1},
-                                 cluster.now_ns);
+    return manager().accept_loss(
+        {.chain = chain, .promote = promote, .requested_by = "op", .wall_ns = 1}, cluster.now_ns);
   };
   EXPECT_EQ(code_of(accept(1, two)), Errc::refused);
-  cluster.run({1}, kFailNs + 2 * kSecond);
-  cluster.silence(kFailNs + 1);
+  cluster.run({1}, kNodeFailureNs + 2 * kSecond);
+  cluster.silence(kNodeFailureNs + 1);
   cluster.run({2}, 3 * kSecond);
   ASSERT_EQ(cluster.text(), "1:lastsrv 2:waiting 3:offline");
   EXPECT_EQ(code_of(accept(1, one)), Errc::usage);
@@ -330,27 +332,27 @@ TEST_F(ManagerTest, ALossIsAcceptedOnlyForALiveReplicaOfALostChain) {
   EXPECT_EQ(code_of(accept(9, two)), Errc::usage);
   const auto accepted = accept(1, two);
   ASSERT_TRUE(accepted.ok());
-  const Loss loss{.chain = 1,
-                  .version = cluster.chain().version + 1,
-                  .promoted = two,
-                  .given_up = one,
-                  .wall_ns = 1,
-                  .by = "op"};
+  const DataLoss loss{.chain = 1,
+                      .version = cluster.chain().version + 1,
+                      .promoted = two,
+                      .abandoned = one,
+                      .wall_ns = 1,
+                      .requested_by = "op"};
   EXPECT_EQ(accepted->loss, loss);
   manager().applied();
   EXPECT_EQ(cluster.text(), "2:serving 1:offline 3:offline");
-  // What the dead one held is kept, and a new target is filled in its place.
+  // The data of the dead target is kept, and a new target is synced in its place.
   EXPECT_NE(cluster.target_on(1), one);
   ASSERT_EQ(cluster.chain().aside.size(), 1u);
   EXPECT_EQ(cluster.chain().aside[0].target, one);
-  EXPECT_GT(cluster.chain().aside[0].held, 0u);
+  EXPECT_GT(cluster.chain().aside[0].complete_version, 0u);
   EXPECT_EQ(cluster.chain().lost_version, cluster.chain().version);
-  EXPECT_EQ(cluster.chain().lost_below, 0u);  // nothing is known to be missing
+  EXPECT_EQ(cluster.chain().missing_below, 0u);  // nothing is known to be missing
   cluster.run({1, 2, 3}, 5 * kSecond);
   EXPECT_EQ(cluster.text(), "2:serving 1:serving 3:serving");
 }
 
-// Nodes 1 and 2 have all of a chain's data, node 4 is being filled in the place of node 3.
+// Nodes 1 and 2 have all data of a chain; node 4 is syncing in place of node 3.
 class LossTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -358,7 +360,7 @@ class LossTest : public testing::Test {
     cluster.run({1, 2, 3, 4}, 5 * kSecond);
     one = cluster.target_on(1);
     two = cluster.target_on(2);
-    cluster.run({1, 2, 4}, kFailNs + 2 * kSecond);
+    cluster.run({1, 2, 4}, kNodeFailureNs + 2 * kSecond);
     FF_ASSERT_OK(cluster.order(manager().replace_target(cluster.target_on(3), {4, 1})));
     four = cluster.target_on(4);
     cluster.sizes = {{one, {64, 64 << 20, 1100}}, {two, {64, 64 << 20, 1100}}, {four, {0, 0, 0}}};
@@ -368,9 +370,9 @@ class LossTest : public testing::Test {
   }
   void die(const std::vector<NodeId>& rest) {
     for (const NodeId id : rest) FF_ASSERT_OK(cluster.beat(id));
-    cluster.run(rest, kFailNs + 2 * kSecond);
+    cluster.run(rest, kNodeFailureNs + 2 * kSecond);
   }
-  // Everybody but node 1, which served last, and then came back or not.
+  // Node 1 served last and may or may not return; the others follow.
   void lose_one(const std::vector<NodeId>& alive) {
     die({1, 4});
     cluster.sizes[one] = {70, 70 << 20, 1200};
@@ -380,14 +382,17 @@ class LossTest : public testing::Test {
     cluster.start(2);
   }
   Manager& manager() { return *cluster.manager; }
-  Result<LossPlan> plan(TargetId promote) {
-    return manager().plan_loss({.chain = 1, .promote = promote, .by = "op", .wall_ns = 1},
+  Result<DataLossPlan> plan(TargetId promote) {
+    return manager().plan_loss({.chain = 1, .promote = promote, .requested_by = "op", .wall_ns = 1},
                                cluster.now_ns);
   }
   Result<void> accept(TargetId promote, bool incomplete = false) {
-    return cluster.order(manager().accept_loss(
-        {.chain = 1, .promote = promote, .by = "op", .wall_ns = 1, .incomplete = incomplete},
-        cluster.now_ns));
+    return cluster.order(manager().accept_loss({.chain = 1,
+                                                .promote = promote,
+                                                .requested_by = "op",
+                                                .wall_ns = 1,
+                                                .incomplete = incomplete},
+                                               cluster.now_ns));
   }
 
   SmallCluster cluster{4};
@@ -398,8 +403,8 @@ TEST_F(LossTest, TheReplicaThatHasMostIsPromotedAndNotTheFirstThatIsAlive) {
   lose_one({4});
   cluster.run({2, 4}, 3 * kSecond);
   ASSERT_EQ(cluster.chain().targets.front().id, one);
-  ASSERT_EQ(cluster.chain().targets.front().state, State::lastsrv);
-  // The one that was being filled is no choice, by whatever name.
+  ASSERT_EQ(cluster.chain().targets.front().state, TargetState::lastsrv);
+  // The syncing target cannot be promoted, even by id.
   EXPECT_EQ(code_of(accept(four)), Errc::refused);
   EXPECT_EQ(code_of(accept(four, true)), Errc::refused);
   const auto chosen = plan(0);
@@ -409,7 +414,7 @@ TEST_F(LossTest, TheReplicaThatHasMostIsPromotedAndNotTheFirstThatIsAlive) {
   EXPECT_EQ(chosen->loss.chunks, 6u);
   EXPECT_EQ(chosen->loss.bytes, 6u << 20);
   FF_ASSERT_OK(accept(0));
-  ASSERT_EQ(cluster.chain().aside.size(), 1u);  // nothing is kept of the empty one
+  ASSERT_EQ(cluster.chain().aside.size(), 1u);  // the empty target is not set aside
   EXPECT_EQ(cluster.chain().aside[0].target, one);
   EXPECT_EQ(cluster.chain().aside[0].chunks, 70u);
   cluster.copies = true;
@@ -425,7 +430,7 @@ TEST_F(LossTest, ACompleteReplicaOnASilentNodeIsWaitedFor) {
   EXPECT_NE(none.error().message.find(fmt::format("target {} on node 2", two)), std::string::npos)
       << none.error().message;
   EXPECT_EQ(code_of(accept(four, true)), Errc::refused);
-  // Gone for good: the operator says so first, then which one shall serve.
+  // Lost for good: the operator replaces it first, then chooses the target to promote.
   FF_ASSERT_OK(cluster.order(manager().replace_target(two, {3, 1})));
   EXPECT_EQ(code_of(plan(0)), Errc::refused);
   EXPECT_EQ(code_of(accept(four)), Errc::refused);
@@ -435,8 +440,8 @@ TEST_F(LossTest, ACompleteReplicaOnASilentNodeIsWaitedFor) {
   EXPECT_EQ(by_number->loss.chunks, 70u);
   EXPECT_EQ(by_number->loss.bytes, 70u << 20);
   FF_ASSERT_OK(accept(four, true));
-  // Chunks of the files that there were are missing now, where they are not there.
-  EXPECT_EQ(cluster.chain().lost_below, 1201u);
+  // Absent chunks of existing files now count as missing.
+  EXPECT_EQ(cluster.chain().missing_below, 1201u);
 }
 
 TEST_F(LossTest, ADecisionIsNotCarriedOutOnAChainThatHasChanged) {
@@ -461,7 +466,7 @@ TEST_F(LossTest, OneThatWasSetAsideIsChosenAfterAll) {
   ASSERT_EQ(cluster.chain().targets.front().id, two);
   const uint64_t before = cluster.chain().version;
   FF_ASSERT_OK(accept(one));
-  // It must not serve while node 2 may still take itself for the one that does.
+  // It must not serve while node 2 may still serve.
   EXPECT_EQ(cluster.chain().targets.front().id, one);
   cluster.work(1);
   FF_ASSERT_OK(cluster.beat(1));
@@ -469,12 +474,12 @@ TEST_F(LossTest, OneThatWasSetAsideIsChosenAfterAll) {
   FF_ASSERT_OK(cluster.beat(1));
   cluster.publish();
   EXPECT_TRUE(cluster.members.at(2)->may_write(two, cluster.now_ns));
-  EXPECT_EQ(cluster.chain().targets.front().state, State::lastsrv);
+  EXPECT_EQ(cluster.chain().targets.front().state, TargetState::lastsrv);
   cluster.run({1, 2, 4}, 8 * kSecond);
   EXPECT_EQ(cluster.chain().targets.front().id, one);
   EXPECT_EQ(cluster.text().find("offline"), std::string::npos) << cluster.text();
   EXPECT_NE(cluster.chain().lost_version, before);
-  const SetAside* const left = find_aside(cluster.chain(), two);
+  const SetAside* const left = find_set_aside(cluster.chain(), two);
   ASSERT_NE(left, nullptr);
   EXPECT_FALSE(left->dropped);
 }
@@ -484,66 +489,68 @@ TEST_F(LossTest, WhatWasSetAsideIsDroppedByTheOperatorOrInTime) {
   cluster.run({2, 4}, 3 * kSecond);
   EXPECT_EQ(code_of(manager().drop_target(two)), Errc::usage);
   FF_ASSERT_OK(accept(0));
-  manager().keep_lost(10 * kSecond, 5 * kSecond);
+  manager().set_lost_retention(10 * kSecond, 5 * kSecond);
   cluster.run({2, 4}, kSecond);
-  EXPECT_FALSE(find_aside(cluster.chain(), one)->dropped);
+  EXPECT_FALSE(find_set_aside(cluster.chain(), one)->dropped);
   FF_ASSERT_OK(cluster.order(manager().drop_target(one)));
   EXPECT_EQ(code_of(manager().drop_target(one)), Errc::exists);
-  EXPECT_TRUE(find_aside(cluster.chain(), one)->dropped);
+  EXPECT_TRUE(find_set_aside(cluster.chain(), one)->dropped);
   EXPECT_EQ(code_of(accept(one)), Errc::refused);
   cluster.copies = true;
   cluster.run({1, 2, 4}, 5 * kSecond);
   EXPECT_TRUE(cluster.chain().aside.empty());
-  // Another loss, that is kept for as long as that.
+  // Another loss, kept for the retention time.
   die({1, 4});
   die({1});
   cluster.copies = false;
-  cluster.run({4}, kFailNs + 2 * kSecond);
-  ASSERT_EQ(cluster.chain().targets.front().state, State::lastsrv) << cluster.text();
+  cluster.run({4}, kNodeFailureNs + 2 * kSecond);
+  ASSERT_EQ(cluster.chain().targets.front().state, TargetState::lastsrv) << cluster.text();
   FF_ASSERT_OK(accept(0));
   ASSERT_EQ(cluster.chain().aside.size(), 1u);
-  manager().keep_lost(10 * kSecond, 5 * kSecond);
+  manager().set_lost_retention(10 * kSecond, 5 * kSecond);
   cluster.publish();
   EXPECT_FALSE(cluster.chain().aside[0].dropped);
-  manager().keep_lost(10 * kSecond, 20 * kSecond);
+  manager().set_lost_retention(10 * kSecond, 20 * kSecond);
   cluster.publish();
   EXPECT_TRUE(cluster.chain().aside[0].dropped);
 }
 
-// Nodes 1 and 2 are alive, and nothing passes from the one to the other.
+// Nodes 1 and 2 are alive but cannot reach each other.
 TEST_F(ManagerTest, ATargetThatTheOneBeforeItCannotReachStopsAndStaysOutForAWhile) {
   make();
   const TargetId one = cluster.target_on(1), two = cluster.target_on(2);
   const auto tell = [&] {
     cluster.members.at(1)->set_unreachable(
-        one,
-        Unreachable{.chain = 1, .chain_version = cluster.chain().version, .from = one, .to = two});
+        one, UnreachableTarget{
+                 .chain = 1, .chain_version = cluster.chain().version, .from = one, .to = two});
     FF_ASSERT_OK(cluster.beat(1));
     cluster.members.at(1)->set_unreachable(one, std::nullopt);
     cluster.publish();
   };
   tell();
-  // It goes only when it has said so itself: until then it may read.
+  // It leaves only after it has reported itself offline: until then it may serve reads.
   EXPECT_EQ(cluster.text(), "1:serving 2:serving 3:serving");
-  EXPECT_NE(manager().why(cluster.chain(), *find_target(cluster.chain(), two), cluster.now_ns), "");
+  EXPECT_NE(manager().not_serving_reason(cluster.chain(), *find_target(cluster.chain(), two),
+                                         cluster.now_ns),
+            "");
   cluster.run({1, 2, 3}, 2 * kSecond);
   EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:offline");
-  const auto why =
-      manager().why(cluster.chain(), *find_target(cluster.chain(), two), cluster.now_ns);
+  const auto why = manager().not_serving_reason(cluster.chain(), *find_target(cluster.chain(), two),
+                                                cluster.now_ns);
   EXPECT_NE(why.find("could not reach it"), std::string::npos) << why;
   cluster.run({1, 2, 3}, 5 * kSecond);
   EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:offline");
   cluster.run({1, 2, 3}, 6 * kSecond);
   EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:serving");
-  // Again: it is left alone for longer.
+  // The second time it stays out longer.
   tell();
   cluster.run({1, 2, 3}, 15 * kSecond);
   EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:offline");
   cluster.run({1, 2, 3}, 10 * kSecond);
   EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:serving");
-  // Of an earlier version of the chain, which says nothing of this one.
+  // A report under an outdated chain version is ignored.
   cluster.members.at(1)->set_unreachable(
-      one, Unreachable{
+      one, UnreachableTarget{
                .chain = 1, .chain_version = cluster.chain().version - 1, .from = one, .to = two});
   cluster.run({1, 2, 3}, 2 * kSecond);
   EXPECT_EQ(cluster.text(), "1:serving 3:serving 2:serving");
@@ -552,11 +559,11 @@ TEST_F(ManagerTest, ATargetThatTheOneBeforeItCannotReachStopsAndStaysOutForAWhil
 TEST_F(ManagerTest, OfTwoThatTellOfEachOtherTheLaterOneGoesAndTheLastNever) {
   make();
   const auto tell = [&](NodeId from, NodeId to) {
-    cluster.members.at(from)->set_unreachable(cluster.target_on(from),
-                                              Unreachable{.chain = 1,
-                                                          .chain_version = cluster.chain().version,
-                                                          .from = cluster.target_on(from),
-                                                          .to = cluster.target_on(to)});
+    cluster.members.at(from)->set_unreachable(
+        cluster.target_on(from), UnreachableTarget{.chain = 1,
+                                                   .chain_version = cluster.chain().version,
+                                                   .from = cluster.target_on(from),
+                                                   .to = cluster.target_on(to)});
   };
   tell(1, 2);
   tell(2, 1);
@@ -576,7 +583,7 @@ TEST_F(ManagerTest, AnOfflineTargetIsReplacedByAnEmptyOneThatIsMadeAnew) {
   make();
   const TargetId old = cluster.target_on(3);
   EXPECT_EQ(code_of(manager().replace_target(old, {3, 1})), Errc::refused);
-  cluster.run({1, 2}, kFailNs + 2 * kSecond);
+  cluster.run({1, 2}, kNodeFailureNs + 2 * kSecond);
   EXPECT_EQ(code_of(manager().replace_target(old, {2, 1})), Errc::usage);
   EXPECT_EQ(code_of(manager().replace_target(old, {3, 9})), Errc::usage);
   FF_ASSERT_OK(cluster.order(manager().replace_target(old, {3, 1})));
@@ -588,14 +595,14 @@ TEST_F(ManagerTest, AnOfflineTargetIsReplacedByAnEmptyOneThatIsMadeAnew) {
 
 TEST_F(ManagerTest, ATargetThatWasMadeOnceIsNotMadeAgain) {
   make();
-  cluster.run({1, 2}, kFailNs + 2 * kSecond);
+  cluster.run({1, 2}, kNodeFailureNs + 2 * kSecond);
   cluster.usable.clear();  // node 3 has lost its disk
   cluster.start(3);
   for (int i = 0; i < 5; i++) {
     FF_ASSERT_OK(cluster.beat(3));
     cluster.publish();
   }
-  EXPECT_TRUE(cluster.members.at(3)->to_make().empty());
+  EXPECT_TRUE(cluster.members.at(3)->targets_to_create().empty());
   EXPECT_EQ(cluster.text(), "1:serving 2:serving 3:offline");
 }
 
@@ -618,16 +625,16 @@ TEST_F(ManagerTest, ChainsAndTablesAreChecked) {
   EXPECT_EQ(code_of(manager().set_table(2, {1, pair})), Errc::usage);
 }
 
-// Part of the routing is no leave to serve: the rest may show that the node is out.
+// A partial routing delta is no lease: the rest may show that the node is out.
 TEST_F(ManagerTest, OnlyAnAnswerWithAllOfTheRoutingIsALease) {
   make();
   Member& member = *cluster.members.at(1);
-  cluster.now_ns += kServeNs;
-  const Heartbeat sent = member.report();
+  cluster.now_ns += kNodeLeaseNs;
+  const Heartbeat sent = member.next_heartbeat();
   auto answer = manager().heartbeat(sent, cluster.now_ns);
   ASSERT_TRUE(answer.ok());
   answer->changes.complete = false;
-  FF_ASSERT_OK(member.answered(sent, cluster.now_ns, *answer));
+  FF_ASSERT_OK(member.on_response(sent, cluster.now_ns, *answer));
   EXPECT_FALSE(member.has_lease(cluster.now_ns));
   FF_ASSERT_OK(cluster.beat(1));
   EXPECT_TRUE(member.has_lease(cluster.now_ns));
@@ -636,29 +643,29 @@ TEST_F(ManagerTest, OnlyAnAnswerWithAllOfTheRoutingIsALease) {
 TEST_F(ManagerTest, OnlyNewsIsNews) {
   make();
   for (const NodeId id : {1, 2, 3}) FF_ASSERT_OK(cluster.beat(id));
-  manager().take_news();
+  manager().take_changed();
   FF_ASSERT_OK(cluster.beat(1));
-  EXPECT_FALSE(manager().take_news());
+  EXPECT_FALSE(manager().take_changed());
   cluster.members.at(1)->set_progress(cluster.target_on(1), 1, 2);
   FF_ASSERT_OK(cluster.beat(1));
-  EXPECT_FALSE(manager().take_news());
+  EXPECT_FALSE(manager().take_changed());
   cluster.members.at(1)->set_usable(cluster.target_on(1), false);
   FF_ASSERT_OK(cluster.beat(1));
-  EXPECT_TRUE(manager().take_news());
+  EXPECT_TRUE(manager().take_changed());
   cluster.start(2);
   FF_ASSERT_OK(cluster.beat(2));
-  EXPECT_TRUE(manager().take_news());
+  EXPECT_TRUE(manager().take_changed());
 }
 
-// What fails at once is published in parts that fit a transaction.
+// Changes are split into parts that fit a transaction.
 TEST_F(ManagerTest, ManyChainsChangeInParts) {
-  const std::vector<std::vector<Place>> chains(kChangeMax, {{1, 1}, {2, 1}});
+  const std::vector<std::vector<DiskLocation>> chains(kChangeMax, {{1, 1}, {2, 1}});
   for (int i = 0; i < 3; i++) FF_ASSERT_OK(cluster.order(manager().create_chains(chains)));
   cluster.run({1, 2, 3}, 8 * kSecond);
   for (const auto& [id, chain] : manager().routing().chains) {
     ASSERT_EQ(cluster.text(id), "1:serving 2:serving");
   }
-  cluster.now_ns += kFailNs + 1;
+  cluster.now_ns += kNodeFailureNs + 1;
   FF_ASSERT_OK(cluster.beat(2));
   for (int parts = 0; parts < 3; parts++) {
     EXPECT_EQ(manager().propose(cluster.now_ns).changes.size(), kChangeMax);

@@ -1,5 +1,5 @@
-// Placement: how evenly the chains of a failed node spread over the others, and the rules that
-// every plan keeps. FF_PLACEMENT_ALL=1 asserts the bar for every number of nodes from 6 to 100.
+// Placement: how evenly the load of a failed node spreads, and the rules of every plan.
+// FF_PLACEMENT_ALL=1 checks all node counts from 6 to 100.
 #include "storage/cluster/placement.h"
 
 #include <fmt/format.h>
@@ -23,13 +23,13 @@ PlacementRequest request_of(size_t nodes, size_t disks, size_t targets_per_disk,
   return request;
 }
 
-// Counted again, without trust in the plan's own numbers.
-size_t most_shared(const Plan& plan) {
+// Recomputed independently of the plan.
+size_t most_shared(const PlacementPlan& plan) {
   std::map<std::pair<NodeId, NodeId>, size_t> shared;
   size_t most = 0;
   for (const auto& chain : plan.chains) {
-    for (const Place a : chain) {
-      for (const Place b : chain) {
+    for (const DiskLocation a : chain) {
+      for (const DiskLocation b : chain) {
         if (a.node < b.node) most = std::max(most, ++shared[{a.node, b.node}]);
       }
     }
@@ -37,8 +37,8 @@ size_t most_shared(const Plan& plan) {
   return most;
 }
 
-void expect_rules(const PlacementRequest& request, const Plan& plan) {
-  std::map<Place, size_t> used;
+void expect_rules(const PlacementRequest& request, const PlacementPlan& plan) {
+  std::map<DiskLocation, size_t> used;
   std::map<NodeId, std::string> domains;
   for (const FreeNode& node : request.nodes) {
     domains[node.id] = node.domain.empty() ? fmt::format("{}", node.id) : node.domain;
@@ -46,7 +46,7 @@ void expect_rules(const PlacementRequest& request, const Plan& plan) {
   for (const auto& chain : plan.chains) {
     ASSERT_EQ(chain.size(), request.replicas);
     std::set<std::string> seen;
-    for (const Place place : chain) {
+    for (const DiskLocation place : chain) {
       EXPECT_TRUE(seen.insert(domains.at(place.node)).second);
       used[place]++;
     }
@@ -63,7 +63,7 @@ void expect_rules(const PlacementRequest& request, const Plan& plan) {
 
 void expect_bar(size_t nodes, size_t targets_per_node, size_t replicas) {
   const auto request = request_of(nodes, 1, targets_per_node, replicas);
-  const auto plan = place(request);
+  const auto plan = plan_placement(request);
   ASSERT_TRUE(plan.ok());
   SCOPED_TRACE(
       fmt::format("{} nodes, {} targets each, {} replicas", nodes, targets_per_node, replicas));
@@ -96,14 +96,14 @@ TEST(PlacementTest, TheBarHoldsForEveryNumberOfNodes) {
 
 TEST(PlacementTest, DisksAndHeadsAreUsedEvenly) {
   const auto request = request_of(10, 4, 6, 3);
-  const auto plan = place(request);
+  const auto plan = plan_placement(request);
   ASSERT_TRUE(plan.ok());
   expect_rules(request, *plan);
   std::map<NodeId, size_t> heads;
-  std::map<Place, size_t> used;
+  std::map<DiskLocation, size_t> used;
   for (const auto& chain : plan->chains) {
     heads[chain.front().node]++;
-    for (const Place place : chain) used[place]++;
+    for (const DiskLocation place : chain) used[place]++;
   }
   for (const auto& [node, count] : heads) EXPECT_NEAR(static_cast<double>(count), 8, 1) << node;
   for (const auto& [place, count] : used) EXPECT_EQ(count, 6u);
@@ -111,10 +111,10 @@ TEST(PlacementTest, DisksAndHeadsAreUsedEvenly) {
 
 TEST(PlacementTest, EqualSeedsGiveEqualPlans) {
   auto request = request_of(9, 2, 5, 2);
-  const auto first = place(request);
-  const auto again = place(request);
+  const auto first = plan_placement(request);
+  const auto again = plan_placement(request);
   request.seed = 2;
-  const auto other = place(request);
+  const auto other = plan_placement(request);
   ASSERT_TRUE(first.ok() && again.ok() && other.ok());
   EXPECT_EQ(first->chains, again->chains);
   EXPECT_NE(first->chains, other->chains);
@@ -123,7 +123,7 @@ TEST(PlacementTest, EqualSeedsGiveEqualPlans) {
 TEST(PlacementTest, NoTwoReplicasLieInOneDomain) {
   auto request = request_of(9, 1, 12, 3);
   for (FreeNode& node : request.nodes) node.domain = fmt::format("rack{}", node.id % 3);
-  const auto plan = place(request);
+  const auto plan = plan_placement(request);
   ASSERT_TRUE(plan.ok());
   expect_rules(request, *plan);
   EXPECT_EQ(plan->chains.size(), 36u);
@@ -132,55 +132,56 @@ TEST(PlacementTest, NoTwoReplicasLieInOneDomain) {
 TEST(PlacementTest, UnequalNodesAreFilledAsFarAsPossible) {
   auto request = request_of(6, 1, 10, 2);
   request.nodes[0].disks[0].slots = 30;
-  const auto plan = place(request);
+  const auto plan = plan_placement(request);
   ASSERT_TRUE(plan.ok());
   expect_rules(request, *plan);
   EXPECT_EQ(plan->unused, 0u);
   request.chains_max = 3;
-  EXPECT_EQ(place(request)->chains.size(), 3u);
+  EXPECT_EQ(plan_placement(request)->chains.size(), 3u);
 }
 
 TEST(PlacementTest, TooFewNodesAreAnErrorThatSaysHowMany) {
-  const auto plan = place(request_of(2, 1, 10, 3));
+  const auto plan = plan_placement(request_of(2, 1, 10, 3));
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, Errc::usage);
   EXPECT_NE(plan.error().hint.find("at least 3 nodes"), std::string::npos);
   auto one_domain = request_of(4, 1, 10, 2);
   for (FreeNode& node : one_domain.nodes) node.domain = "rack";
-  EXPECT_FALSE(place(one_domain).ok());
-  EXPECT_FALSE(place(request_of(4, 1, 10, 0)).ok());
-  EXPECT_FALSE(place(request_of(40, 1, 10, kReplicasMax + 1)).ok());
+  EXPECT_FALSE(plan_placement(one_domain).ok());
+  EXPECT_FALSE(plan_placement(request_of(4, 1, 10, 0)).ok());
+  EXPECT_FALSE(plan_placement(request_of(40, 1, 10, kReplicasMax + 1)).ok());
 }
 
-// A cluster grows: its chains stay, new ones lie on what is free.
+// A growing cluster: existing chains stay, new ones use free slots.
 TEST(PlacementTest, NewNodesGetChainsAndOldChainsStay) {
   Routing routing;
   for (NodeId id = 1; id <= 9; id++) {
     routing.nodes[id] = {.id = id, .disks = {{.id = 1}, {.id = 2}}};
   }
-  const auto add = [&](const Plan& plan) {
+  const auto add = [&](const PlacementPlan& plan) {
     for (const auto& places : plan.chains) {
       Chain chain{.id = routing.chains.size() + 1};
-      for (const Place at : places) chain.targets.push_back({.node = at.node, .disk = at.disk});
+      for (const DiskLocation at : places)
+        chain.targets.push_back({.node = at.node, .disk = at.disk});
       routing.chains[chain.id] = std::move(chain);
     }
   };
-  const auto first = place(placement_request(routing, 4, 3));
+  const auto first = plan_placement(placement_request(routing, 4, 3));
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(first->chains.size(), 24u);
   add(*first);
-  EXPECT_FALSE(place(placement_request(routing, 4, 3)).ok());  // full
+  EXPECT_FALSE(plan_placement(placement_request(routing, 4, 3)).ok());  // full
 
   for (NodeId id = 10; id <= 13; id++) routing.nodes[id] = {.id = id, .disks = {{.id = 7}}};
   routing.nodes[14] = {.id = 14, .disks = {{.id = 7}}, .draining = true};
   const auto request = placement_request(routing, 4, 3);
   EXPECT_EQ(request.existing.size(), 24u);
-  const auto second = place(request);
+  const auto second = plan_placement(request);
   ASSERT_TRUE(second.ok());
   expect_rules(request, *second);
   EXPECT_EQ(second->chains.size(), 5u);
   for (const auto& chain : second->chains) {
-    for (const Place at : chain) EXPECT_TRUE(at.node >= 10 && at.node <= 13);
+    for (const DiskLocation at : chain) EXPECT_TRUE(at.node >= 10 && at.node <= 13);
   }
 }
 

@@ -1,5 +1,5 @@
-// Copies of the routing: whatever changes, and however it is cut into messages, a copy that asks
-// for what has changed since ends equal. And the messages themselves, there and back.
+// Copies of the routing: with any changes and any page size, a copy that applies deltas becomes
+// equal. And round trips of the messages.
 #include "storage/cluster/routing.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ff::cluster {
 namespace {
 
-Node some_node(NodeId id) {
+NodeInfo some_node(NodeId id) {
   return {.id = id,
           .name = "n\x01",
           .generation = 3,
@@ -24,30 +24,30 @@ Node some_node(NodeId id) {
 
 Chain some_chain(ChainId id, uint64_t version) {
   Chain chain{.id = id, .version = version, .changed = 11};
-  chain.targets.push_back({.id = 12, .node = 13, .disk = 14, .state = State::serving});
+  chain.targets.push_back({.id = 12, .node = 13, .disk = 14, .state = TargetState::serving});
   chain.targets.push_back({.id = 15,
                            .node = 16,
                            .disk = 17,
-                           .state = State::waiting,
+                           .state = TargetState::waiting,
                            .created = true,
                            .draining = true,
                            .stop = true,
-                           .held = 18,
-                           .wrote = 19,
+                           .complete_version = 18,
+                           .written_version = 19,
                            .chunks = 20,
                            .bytes = 21});
   chain.aside.push_back({.target = 22,
                          .node = 23,
                          .disk = 24,
-                         .held = 25,
-                         .wrote = 26,
+                         .complete_version = 25,
+                         .written_version = 26,
                          .chunks = 27,
                          .bytes = 28,
                          .wall_ns = 29,
                          .changed = 30,
                          .dropped = true,
-                         .lost_below = 31});
-  chain.lost_below = 32;
+                         .missing_below = 31});
+  chain.missing_below = 32;
   chain.lost_version = 33;
   return chain;
 }
@@ -57,7 +57,7 @@ bool operator==(const Routing& a, const Routing& b) {
          a.chains == b.chains && a.tables == b.tables;
 }
 
-// One change of one to three records.
+// A change of one to three records.
 void change(Routing& routing, Rng& rng) {
   routing.version++;
   for (uint64_t i = rng.below(3) + 1; i > 0; i--) {
@@ -91,7 +91,7 @@ TEST(RoutingTest, ACopyThatAsksForChangesEndsEqual) {
       for (uint64_t i = rng.below(8); i > 0; i--) change(truth, rng);
       const size_t bytes = rng.below(2000);
       for (bool complete = false; !complete;) {
-        const auto sent = from_wire(to_wire(truth.since(copy.version, bytes)));
+        const auto sent = from_wire(to_wire(truth.delta_since(copy.version, bytes)));
         ASSERT_TRUE(sent.ok());
         complete = sent->complete;
         EXPECT_EQ(complete, sent->to == truth.version);
@@ -107,14 +107,14 @@ TEST(RoutingTest, OlderOnesGapsAndOtherClustersAreRefused) {
   Routing truth{.cluster = "c1"};
   for (int i = 0; i < 10; i++) change(truth, rng);
   Routing copy;
-  Changes gap = truth.since(5, SIZE_MAX);
+  RoutingDelta gap = truth.delta_since(5, SIZE_MAX);
   EXPECT_EQ(code_of(copy.apply(gap)), Errc::refused);
-  FF_ASSERT_OK(copy.apply(truth.since(0, SIZE_MAX)));
+  FF_ASSERT_OK(copy.apply(truth.delta_since(0, SIZE_MAX)));
   const Routing held = copy;
-  Changes older = truth.since(0, SIZE_MAX);
+  RoutingDelta older = truth.delta_since(0, SIZE_MAX);
   older.to = 9;
   EXPECT_EQ(code_of(copy.apply(older)), Errc::refused);
-  Changes other = truth.since(10, SIZE_MAX);
+  RoutingDelta other = truth.delta_since(10, SIZE_MAX);
   other.cluster = "c2";
   EXPECT_EQ(code_of(copy.apply(other)), Errc::refused);
   EXPECT_TRUE(copy == held);
@@ -134,10 +134,10 @@ TEST(RoutingTest, TheNewestTableIsFound) {
 TEST(WireTest, RecordsComeBackAsTheyWere) {
   EXPECT_EQ(from_wire(to_wire(some_node(1))).value(), some_node(1));
   EXPECT_EQ(from_wire(to_wire(some_chain(1, 2))).value(), some_chain(1, 2));
-  const Table table{.id = 1, .version = 2, .chains = {3, 4}, .changed = 5};
+  const ChainTable table{.id = 1, .version = 2, .chains = {3, 4}, .changed = 5};
   EXPECT_EQ(from_wire(to_wire(table)), table);
-  const Loss loss{
-      .chain = 1, .version = 2, .promoted = 3, .given_up = 4, .wall_ns = -5, .by = "op"};
+  const DataLoss loss{
+      .chain = 1, .version = 2, .promoted = 3, .abandoned = 4, .wall_ns = -5, .requested_by = "op"};
   EXPECT_EQ(from_wire(to_wire(loss)), loss);
 }
 
@@ -145,11 +145,11 @@ TEST(WireTest, HeartbeatsComeBackAsTheyWere) {
   Heartbeat beat{.cluster = "c1", .node = some_node(1), .sequence = 2, .routing_version = 3};
   beat.targets.push_back({.target = 4,
                           .chain = 5,
-                          .local = Local::online,
+                          .local = LocalTargetState::online,
                           .chain_version = 6,
                           .copied = 7,
                           .to_copy = 8});
-  beat.disks.push_back({.disk = 9, .used = 10, .trouble = "I/O error"});
+  beat.disks.push_back({.disk = 9, .used = 10, .error = "I/O error"});
   const auto back = from_wire(to_wire(beat));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->cluster, beat.cluster);
@@ -158,9 +158,9 @@ TEST(WireTest, HeartbeatsComeBackAsTheyWere) {
   EXPECT_EQ(back->routing_version, beat.routing_version);
   EXPECT_EQ(back->targets, beat.targets);
   EXPECT_EQ(back->disks, beat.disks);
-  HeartbeatAnswer answer;
+  HeartbeatResponse answer;
   answer.changes.to = 3;
-  answer.predecessors.push_back({.target = 1, .confirmed = 2});
+  answer.predecessors.push_back({.target = 1, .confirmed_version = 2});
   const auto answered = from_wire(to_wire(answer));
   ASSERT_TRUE(answered.ok());
   EXPECT_EQ(answered->changes.to, 3u);

@@ -1,4 +1,4 @@
-// Managers as daemons: who is primary, when another takes over, and each of the operator's calls.
+// Manager services: election, takeover, and every command of the operator.
 #include "storage/cluster/manager_service.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class ServiceTest : public testing::Test {
       managers_.push_back(std::make_unique<TestManager>(world_, i));
     }
   }
-  // Which of them is primary; -1: none.
+  // Index of the primary; -1: none.
   int primary() const {
     int found = -1;
     for (size_t i = 0; i < managers_.size(); i++) {
@@ -29,7 +29,7 @@ class ServiceTest : public testing::Test {
     }
     return found;
   }
-  // Seconds until there is one, other than `than`.
+  // Seconds until there is a primary other than `than`.
   double until_primary(int than = -1) {
     const double began = world_.seconds();
     while (primary() == than || primary() == -1) {
@@ -38,7 +38,7 @@ class ServiceTest : public testing::Test {
     }
     return world_.seconds() - began;
   }
-  // A cluster of `nodes` with one manager.
+  // A cluster of `nodes` nodes with one manager.
   void form(NodeId nodes) {
     start(1);
     until_primary();
@@ -112,13 +112,13 @@ TEST_F(ServiceTest, WithoutAClusterNodesAreToldToWait) {
   until_primary();
   TestNode node(world_, 1);
   world_.world.run_for(3 * kSecond);
-  ASSERT_TRUE(node.heartbeats.trouble().has_value());
-  EXPECT_EQ(node.heartbeats.trouble()->hint, "Make one: ff admin init");
+  ASSERT_TRUE(node.heartbeats.last_error().has_value());
+  EXPECT_EQ(node.heartbeats.last_error()->hint, "Initialize it: ff admin init");
   EXPECT_FALSE(node.member.has_lease(world_.loop.now_ns()));
   FF_ASSERT_OK(operator_.call(kInit, wire::InitRequest()));
   EXPECT_EQ(code_of(operator_.call(kInit, wire::InitRequest())), Errc::exists);
   world_.world.run_for(2 * kSecond);
-  EXPECT_FALSE(node.heartbeats.trouble().has_value());
+  EXPECT_FALSE(node.heartbeats.last_error().has_value());
   EXPECT_TRUE(node.member.has_lease(world_.loop.now_ns()));
   EXPECT_EQ(node.member.routing().cluster, operator_.status()->cluster());
   EXPECT_GT(node.adopted, 0);
@@ -128,7 +128,7 @@ TEST_F(ServiceTest, ChainsServeSecondsAfterTheyWereMade) {
   form(3);
   FF_ASSERT_OK(make_chain({1, 2, 3}));
   EXPECT_EQ(operator_.status()->targets_not_serving(), 3u);
-  EXPECT_EQ(operator_.status()->targets(0).why(), "is being made");
+  EXPECT_EQ(operator_.status()->targets(0).why(), "is being created");
   world_.world.run_for(8 * kSecond);
   const auto status = operator_.status();
   EXPECT_EQ(status->targets_not_serving(), 0u);
@@ -151,7 +151,7 @@ TEST_F(ServiceTest, StatusSaysWhyATargetDoesNotServe) {
   auto status = operator_.status();
   ASSERT_EQ(status->targets_size(), 1);
   EXPECT_EQ(status->targets(0).target(), 3u);
-  EXPECT_TRUE(status->targets(0).why().starts_with("node 3 has been silent for 1"));
+  EXPECT_TRUE(status->targets(0).why().starts_with("no heartbeat of node 3 for 1"));
   EXPECT_FALSE(status->nodes(2).alive());
 
   wire::DrainRequest drain;
@@ -179,10 +179,10 @@ TEST_F(ServiceTest, HowFullDisksAreIsKeptForThoseBesideThePrimary) {
   gate.spawn(beside.run());
   const uint64_t capacity = nodes_[0]->member.self().disks.front().capacity;
   ASSERT_GT(capacity, 0u);
-  nodes_[0]->member.set_use({{.disk = 1, .used = capacity / 100 * 96}});
+  nodes_[0]->member.set_disk_usage({{.disk = 1, .used = capacity / 100 * 96}});
   world_.world.run_for(20 * kSecond);
-  EXPECT_EQ(beside.fill().at({1, 1}), 96u);
-  EXPECT_EQ(percent_of(beside.fill(), beside.routing().chains.begin()->second), 96u);
+  EXPECT_EQ(beside.utilization().at({1, 1}), 96u);
+  EXPECT_EQ(chain_utilization(beside.utilization(), beside.routing().chains.begin()->second), 96u);
   const int before = changed;
   world_.world.run_for(20 * kSecond);
   EXPECT_EQ(changed, before);
@@ -206,7 +206,7 @@ TEST_F(ServiceTest, AnAcceptedLossIsOnRecord) {
   request.set_promote(2);
   request.set_by("op");
   FF_ASSERT_OK(operator_.call(kAcceptLoss, request));
-  for (int manager = 0; manager < 2; manager++) {  // by this one, and by one that loads it
+  for (int manager = 0; manager < 2; manager++) {  // by this manager, and by one that loads it
     const auto status = operator_.status();
     ASSERT_EQ(status->losses_size(), 1);
     EXPECT_EQ(status->losses(0).promoted(), 2u);
@@ -260,7 +260,7 @@ TEST_F(ServiceTest, RoutingIsGivenSinceAVersion) {
 
 TEST_F(ServiceTest, UsersHearOfTheRoutingAlone) {
   form(1);
-  const auth::User user{1000, 7};
+  const auth::TokenId user{1000, 7};
   rpc::Identity self = world_.identity("user");
   self.key = auth::user_key(*self.key, user);
   self.user = user;
@@ -293,7 +293,8 @@ TEST_F(ServiceTest, AHaltedManagerSaysSo) {
   EXPECT_FALSE(nodes_[0]->member.has_lease(world_.loop.now_ns()));
 }
 
-// A call that must not be done twice is done once, or its caller learns that it may have been.
+// A call that is not idempotent is executed at most once, and the caller learns when the outcome is
+// open.
 TEST_F(ServiceTest, CommandsAreNotRepeated) {
   form(2);
   world_.net.block("m0", "operator");  // answers are lost

@@ -1,5 +1,4 @@
-// Managers on one store, nodes and an operator on a simulated network in which nothing fails but
-// what a test makes fail.
+// Managers on one store, nodes and an operator on a simulated network; only the test causes faults.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +14,7 @@
 #include "platform/kv/memory_engine.h"
 #include "platform/rpc/server.h"
 #include "platform/sim/sim_net.h"
-#include "storage/cluster/heartbeats.h"
+#include "storage/cluster/heartbeat_sender.h"
 #include "storage/cluster/manager_service.h"
 #include "storage/cluster/small_cluster.h"
 
@@ -52,7 +51,7 @@ class TestManager {
         service(engine_, of.loop, of.rng, router_),
         server_(of.loop, *transport_, router_, of.metrics, of.identity(name_)) {
     EXPECT_TRUE(server_.listen({"", 7000, ""}).ok());
-    service.start({.address = name_ + ":7000", .alone = alone});
+    service.start({.address = name_ + ":7000", .sole_manager = alone});
   }
   ~TestManager() {
     world_.net.stop_process(name_);
@@ -80,7 +79,7 @@ class TestOperator {
   TestOperator(ServiceWorld& of, int managers, rpc::Identity self)
       : world_(of),
         transport_(of.net.transport(self.name)),
-        context_{of.loop, *transport_, senders_, of.metrics, of.rng, self},
+        context_{of.loop, *transport_, grants_, of.metrics, of.rng, self},
         managers_(context_, ServiceWorld::addresses(managers)) {}
   ~TestOperator() { run_task(world_.loop, managers_.close()); }
 
@@ -96,20 +95,20 @@ class TestOperator {
 
  private:
   ServiceWorld& world_;
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   std::unique_ptr<net::Transport> transport_;
   rpc::ClientContext context_;
   ManagerClient managers_;
 };
 
-// A node whose targets are made and copied as soon as it hears of them.
+// A node that creates and copies its targets at once.
 class TestNode {
  public:
   TestNode(ServiceWorld& of, NodeId id, int managers = 1, uint64_t generation = 1,
            Routing held = {})
       : member(SmallCluster::node(id, generation), std::move(held)),
         transport_(of.net.transport(fmt::format("n{}", id))),
-        context_{of.loop,    *transport_, senders_,
+        context_{of.loop,    *transport_, grants_,
                  of.metrics, of.rng,      of.identity(fmt::format("n{}", id))},
         heartbeats(context_, ServiceWorld::addresses(managers), member, [this] { adopted++; }),
         loop_(of.loop),
@@ -124,24 +123,24 @@ class TestNode {
  private:
   Task<void> work() {
     for (;;) {
-      if (!co_await after(loop_, 100 * kMillisecond)) co_return;
-      for (const TargetId id : member.to_make()) member.set_usable(id, true);
+      if (!co_await sleep_for(loop_, 100 * kMillisecond)) co_return;
+      for (const TargetId id : member.targets_to_create()) member.set_usable(id, true);
       for (const auto& [id, chain] : member.routing().chains) {
         for (const Target& target : chain.targets) {
           if (target.node != member.self().id) continue;
-          if (target.state == State::syncing) member.set_copied(target.id, chain.version);
+          if (target.state == TargetState::syncing) member.set_copied(target.id, chain.version);
         }
       }
-      if (member.has_news()) heartbeats.poke();
+      if (member.has_unreported_changes()) heartbeats.request_heartbeat();
     }
   }
 
-  rpc::Senders senders_;
+  rpc::GrantScheduler grants_;
   std::unique_ptr<net::Transport> transport_;
   rpc::ClientContext context_;
 
  public:
-  Heartbeats heartbeats;
+  HeartbeatSender heartbeats;
 
  private:
   Loop& loop_;

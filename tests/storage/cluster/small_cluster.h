@@ -1,5 +1,5 @@
-// A manager and the members of a few nodes with direct calls between them, on one clock that tests
-// move: for what the two state machines promise each other.
+// A manager and a few members with direct calls and one clock that the tests advance: tests the
+// interaction of both state machines.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ namespace ff::cluster {
     ASSERT_TRUE(result_.ok()) << (result_ ? "" : result_.error().message); \
   } while (false)
 
-// Nothing for success.
+// Nothing on success.
 template <class T>
 std::optional<Errc> code_of(const Result<T>& result) {
   if (result) return std::nullopt;
@@ -33,7 +33,7 @@ std::optional<Errc> code_of(const Result<T>& result) {
 
 class SmallCluster {
  public:
-  // Nodes 1 to `nodes`, each with disk 1, and known to the manager.
+  // Nodes 1 to `nodes`, each with disk 1, registered at the manager.
   explicit SmallCluster(NodeId nodes) {
     Routing routing;
     routing.cluster = "c1";
@@ -45,30 +45,30 @@ class SmallCluster {
     publish();
   }
 
-  static Node node(NodeId id, uint64_t generation) {
+  static NodeInfo node(NodeId id, uint64_t generation) {
     return {.id = id,
             .name = fmt::format("node{}", id),
             .generation = generation,
             .addresses = {fmt::format("10.0.0.{}:7000", id)},
             .disks = {{.id = 1, .path = "/data", .capacity = 1000}}};
   }
-  // A new process of the node, which has kept the routing that the last one held.
+  // Restarts the node with its saved routing.
   void start(NodeId id) {
     Routing held;
     if (members.contains(id)) held = members.at(id)->routing();
     members[id] = std::make_unique<Member>(node(id, ++generations[id]), std::move(held));
   }
-  // The primary fails, and another takes over with what is stored.
+  // Replaces the primary by one that loads the stored routing.
   void fail_over() { manager = std::make_unique<Manager>(manager->routing(), now_ns); }
 
   Result<void> beat(NodeId id) {
     Member& member = *members.at(id);
-    const Heartbeat sent = member.report();
+    const Heartbeat sent = member.next_heartbeat();
     auto answer = manager->heartbeat(sent, now_ns);
     if (!answer) return std::move(answer).error();
-    return member.answered(sent, now_ns, *answer);
+    return member.on_response(sent, now_ns, *answer);
   }
-  // All changes that are due.
+  // Applies all proposed changes.
   void publish() {
     for (int i = 0; i < 100 && !manager->propose(now_ns).empty(); i++) manager->applied();
   }
@@ -77,23 +77,25 @@ class SmallCluster {
     manager->applied();
     return {};
   }
-  // What storage daemons do: make targets, and copy at once what syncs.
+  // Acts as the storage daemons: creates targets, and completes copies at once.
   void work(NodeId id) {
     Member& member = *members.at(id);
-    for (const TargetId target : member.to_make()) member.set_usable(target, true);
+    for (const TargetId target : member.targets_to_create()) member.set_usable(target, true);
     for (const auto& [chain_id, chain] : member.routing().chains) {
       for (const Target& target : chain.targets) {
         if (target.node != id) continue;
         if (target.created && usable.contains(target.id)) member.set_usable(target.id, true);
-        if (target.created && member.local(target.id) != Local::offline) usable[target.id] = true;
-        if (target.state == State::syncing && copies) member.set_copied(target.id, chain.version);
+        if (target.created && member.local_state(target.id) != LocalTargetState::offline)
+          usable[target.id] = true;
+        if (target.state == TargetState::syncing && copies)
+          member.set_copied(target.id, chain.version);
         if (sizes.contains(target.id)) member.set_size(target.id, sizes.at(target.id));
       }
     }
   }
-  // Everybody in `up` reports every second.
+  // All nodes in `up` send a heartbeat every second.
   void run(const std::vector<NodeId>& up, int64_t ns) {
-    for (const int64_t end_ns = now_ns + ns; now_ns < end_ns; now_ns += kHeartbeatNs) {
+    for (const int64_t end_ns = now_ns + ns; now_ns < end_ns; now_ns += kHeartbeatIntervalNs) {
       for (int turn = 0; turn < 3; turn++) {
         for (const NodeId id : up) {
           work(id);
@@ -109,7 +111,7 @@ class SmallCluster {
     publish();
   }
   ChainId make_chain(const std::vector<NodeId>& nodes) {
-    std::vector<Place> places;
+    std::vector<DiskLocation> places;
     for (const NodeId id : nodes) places.push_back({id, 1});
     const auto made = order(manager->create_chains({places}));
     EXPECT_TRUE(made.ok()) << (made ? "" : made.error().message);
@@ -117,7 +119,7 @@ class SmallCluster {
   }
 
   const Chain& chain(ChainId id = 1) const { return *manager->routing().chain(id); }
-  // "1:serving 2:offline", by node, in the chain's order.
+  // "1:serving 2:offline": node and state, in chain order.
   std::string text(ChainId id = 1) const {
     std::string all;
     for (const Target& target : chain(id).targets) {
@@ -138,9 +140,9 @@ class SmallCluster {
   std::unique_ptr<Manager> manager;
   std::map<NodeId, std::unique_ptr<Member>> members;
   std::map<NodeId, uint64_t> generations;
-  std::map<TargetId, bool> usable;  // made once, on a disk that outlives the process
-  std::map<TargetId, Size> sizes;   // that their nodes tell
-  bool copies = true;               // what syncs comes to an end
+  std::map<TargetId, bool> usable;       // created once, on a disk that outlives the process
+  std::map<TargetId, TargetSize> sizes;  // as reported by their nodes
+  bool copies = true;                    // copies complete
 };
 
 }  // namespace ff::cluster

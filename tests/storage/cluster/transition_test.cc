@@ -1,5 +1,5 @@
-// The transition table row by row, and a walk through every state that small chains can reach:
-// whatever their nodes report, in whatever order, the invariants hold.
+// The transition table row by row, and a walk through all reachable states of small chains: the
+// invariants hold for any reports in any order.
 #include "storage/cluster/transition.h"
 
 #include <fmt/format.h>
@@ -15,12 +15,12 @@
 namespace ff::cluster {
 namespace {
 
-using enum State;
+using enum TargetState;
 
 // A chain of targets 1, 2, ... on nodes of the same numbers.
-Chain chain_of(const std::vector<State>& states) {
+Chain chain_of(const std::vector<TargetState>& states) {
   Chain chain{.id = 7, .version = 5};
-  for (const State state : states) {
+  for (const TargetState state : states) {
     const TargetId id = chain.targets.size() + 1;
     chain.targets.push_back({.id = id, .node = id, .state = state});
   }
@@ -38,16 +38,17 @@ std::string text(const Chain& chain) {
 
 struct Row {
   std::string name;
-  std::vector<State> states;
-  std::vector<Local> locals;
+  std::vector<TargetState> states;
+  std::vector<LocalTargetState> locals;
   std::string next;
 };
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
-constexpr Local kUp = Local::uptodate, kOn = Local::online, kOff = Local::offline;
+constexpr LocalTargetState kUp = LocalTargetState::uptodate, kOn = LocalTargetState::online,
+                           kOff = LocalTargetState::offline;
 
 const Row kRows[] = {
-    // lastsrv, another serves: only an operator's decision leads there.
+    // lastsrv while another serves: only an operator command leads there.
     {"lastsrv_beside_serving_on", {serving, lastsrv}, {kUp, kOn}, "1:serving 2:offline"},
     {"lastsrv_beside_serving_up", {serving, lastsrv}, {kUp, kUp}, "1:serving 2:offline"},
     {"lastsrv_beside_serving_off", {serving, lastsrv}, {kUp, kOff}, "1:serving 2:offline"},
@@ -95,20 +96,19 @@ const Row kRows[] = {
 };
 
 class TransitionRow : public testing::TestWithParam<Row> {};
-INSTANTIATE_TEST_SUITE_P(Table, TransitionRow, testing::ValuesIn(kRows),
+INSTANTIATE_TEST_SUITE_P(ChainTable, TransitionRow, testing::ValuesIn(kRows),
                          [](const auto& row) { return row.param.name; });
 
 TEST_P(TransitionRow, GivesTheNextState) {
   const Row& row = GetParam();
   const Chain before = chain_of(row.states);
-  const Chain after = step(before, row.locals);
+  const Chain after = next_chain_state(before, row.locals);
   EXPECT_EQ(text(after), row.next);
   EXPECT_EQ(after.version, text(before) == text(after) ? 5u : 6u);
 }
 
-// What is true of a chain beside what its record says: which targets hold everything that was
-// acknowledged. A target that is copied in full gets it; a write leaves it only with those that
-// take part.
+// Ground truth of a chain: which targets have all acknowledged data. A complete copy adds a target;
+// a write keeps only those that took part.
 struct World {
   Chain chain;
   std::set<TargetId> whole;
@@ -119,14 +119,14 @@ struct World {
   }
 };
 
-// Every choice of locals; `honest`: only what a node can say, which is uptodate when it serves or
-// has been copied in full.
-std::vector<std::vector<Local>> choices(const Chain& chain, bool honest) {
-  std::vector<std::vector<Local>> all = {{}};
+// All combinations of local states; `honest`: only those a node can report, which is uptodate when
+// it serves or is copied completely.
+std::vector<std::vector<LocalTargetState>> choices(const Chain& chain, bool honest) {
+  std::vector<std::vector<LocalTargetState>> all = {{}};
   for (const Target& target : chain.targets) {
-    std::vector<std::vector<Local>> longer;
+    std::vector<std::vector<LocalTargetState>> longer;
     for (const auto& choice : all) {
-      for (const Local local : {kUp, kOn, kOff}) {
+      for (const LocalTargetState local : {kUp, kOn, kOff}) {
         const bool can = target.state == serving || target.state == syncing;
         if (honest && local == kUp && !can) continue;
         longer.push_back(choice);
@@ -138,10 +138,10 @@ std::vector<std::vector<Local>> choices(const Chain& chain, bool honest) {
   return all;
 }
 
-World after(const World& world, const std::vector<Local>& locals) {
+World after(const World& world, const std::vector<LocalTargetState>& locals) {
   World next = world;
-  next.chain = step(world.chain, locals);
-  next.chain.version = world.chain.version;  // else the walk had no end
+  next.chain = next_chain_state(world.chain, locals);
+  next.chain.version = world.chain.version;  // otherwise the walk would be infinite
   for (size_t i = 0; i < locals.size(); i++) {
     const Target& target = world.chain.targets[i];
     if (target.state == syncing && locals[i] == kUp) next.whole.insert(target.id);
@@ -149,7 +149,7 @@ World after(const World& world, const std::vector<Local>& locals) {
   return next;
 }
 
-// Writes are acknowledged: whoever did not take part lacks them.
+// After an acknowledged write, targets that did not take part lack it.
 World written(World world) {
   if (world.chain.targets.front().state != serving) return world;
   for (const Target& target : world.chain.targets) {
@@ -159,7 +159,7 @@ World written(World world) {
 }
 
 void walk(size_t targets, bool honest) {
-  std::vector<State> states(targets, offline);
+  std::vector<TargetState> states(targets, offline);
   states.front() = lastsrv;
   World first{chain_of(states), {}};
   for (size_t id = 1; id <= targets; id++) first.whole.insert(id);
@@ -173,9 +173,9 @@ void walk(size_t targets, bool honest) {
     const World world = next.front();
     next.pop_front();
     for (const auto& locals : choices(world.chain, honest)) {
-      const Chain stepped = step(world.chain, locals);
+      const Chain stepped = next_chain_state(world.chain, locals);
       ASSERT_EQ(broken_invariant(world.chain, stepped), "") << world.key();
-      ASSERT_EQ(step(world.chain, locals), stepped);
+      ASSERT_EQ(next_chain_state(world.chain, locals), stepped);
       World then = after(world, locals);
       steps++;
       for (const Target& target : then.chain.targets) {
@@ -188,8 +188,8 @@ void walk(size_t targets, bool honest) {
     }
   }
   EXPECT_GT(steps, seen.size());
-  // The walk must have been everywhere.
-  for (const State state : {serving, lastsrv, syncing, waiting, offline}) {
+  // The walk must have visited all kinds of states.
+  for (const TargetState state : {serving, lastsrv, syncing, waiting, offline}) {
     if (targets == 1 && state != serving && state != lastsrv) continue;
     EXPECT_TRUE(std::ranges::any_of(seen, [&](const auto& entry) {
       return std::ranges::count(entry.second.chain.targets, state, &Target::state) > 0;
@@ -205,7 +205,7 @@ TEST_P(ChainWalk, WhoServesOrIsLastsrvHasAllThatWasAcknowledged) { walk(GetParam
 
 // From every reachable state all targets serve again, once all nodes are well.
 TEST_P(ChainWalk, WellNodesBringAllTargetsBack) {
-  std::vector<State> states(GetParam(), offline);
+  std::vector<TargetState> states(GetParam(), offline);
   states.front() = lastsrv;
   std::map<std::string, Chain> seen;
   std::deque<Chain> next = {chain_of(states)};
@@ -214,17 +214,17 @@ TEST_P(ChainWalk, WellNodesBringAllTargetsBack) {
     next.pop_front();
     if (!seen.emplace(text(chain), chain).second) continue;
     for (const auto& locals : choices(chain, false)) {
-      Chain stepped = step(chain, locals);
+      Chain stepped = next_chain_state(chain, locals);
       stepped.version = chain.version;
       next.push_back(std::move(stepped));
     }
     Chain healing = chain;
     for (size_t i = 0; i < 4 * GetParam() + 2; i++) {
-      std::vector<Local> well;
+      std::vector<LocalTargetState> well;
       for (const Target& target : healing.targets) {
         well.push_back(target.state == serving || target.state == syncing ? kUp : kOn);
       }
-      healing = step(healing, well);
+      healing = next_chain_state(healing, well);
     }
     EXPECT_EQ(std::ranges::count(healing.targets, serving, &Target::state),
               static_cast<ptrdiff_t>(GetParam()))

@@ -1,5 +1,5 @@
-// A metadata store on SQLite with flipped bits: what is read is right, or an error; nothing is
-// silently another, or gone. And how one name comes back from a backup.
+// A metadata store on SQLite with flipped bits: every read returns the right data or an error,
+// never wrong or missing data. Also restores one name from a backup.
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
@@ -16,10 +16,10 @@
 #include "platform/io/system_disk.h"
 #include "platform/io/temp_dir.h"
 #include "platform/kv/backup.h"
-#include "platform/kv/seal.h"
+#include "platform/kv/record_checksum.h"
 #include "platform/kv/sqlite_engine.h"
-#include "storage/meta/census.h"
-#include "storage/meta/names.h"
+#include "storage/meta/metadata_scan.h"
+#include "storage/meta/namespace.h"
 #include "storage/meta/restore.h"
 
 namespace ff::meta {
@@ -28,7 +28,7 @@ namespace {
 constexpr int kDirs = 4;
 constexpr int kFiles = 25;
 
-// Even numbers: one whose lowest bit has flipped lies where it lay.
+// Even numbers, so that a flipped lowest bit does not change the order of keys.
 std::string file_name(int number) { return fmt::format("file{:02}", number * 2); }
 
 std::string read_all(const std::string& path) {
@@ -36,12 +36,12 @@ std::string read_all(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// What a question was answered with.
+// The answers of the store.
 using Answers = std::map<std::string, Result<std::string>>;
 
 class DamageTest : public testing::Test {
  protected:
-  // The names of a store, while it is open.
+  // The namespace of a store, while it is open.
   struct Open {
     Open(kv::SqliteStore& of, SystemLoop& on, Clock& clock)
         : loop(on),
@@ -51,18 +51,19 @@ class DamageTest : public testing::Test {
                 {.ids = ids,
                  .rng = rng,
                  .tables = [this] { return tables; },
-                 .patience_ns = 600 * kSecond}) {}
+                 .timeout_ns = 600 * kSecond}) {}
     template <class T>
     T run(Task<T> task) {
       return run_task(loop, std::move(task));
     }
-    Request request() { return {.client = 7, .slot = 0, .sequence = ++sequence}; }
+    RequestId request() { return {.client = 7, .slot = 0, .sequence = ++sequence}; }
     SystemLoop& loop;
     SeededRng rng{5};
     kv::SqliteEngine engine;
-    InodeIds ids;
-    std::shared_ptr<const Tables> tables = std::make_shared<const Tables>(Tables{{1, 3}});
-    Names names;
+    InodeIdAllocator ids;
+    std::shared_ptr<const TableVersions> tables =
+        std::make_shared<const TableVersions>(TableVersions{{1, 3}});
+    Namespace names;
     uint64_t sequence = 0;
   };
 
@@ -74,23 +75,25 @@ class DamageTest : public testing::Test {
   void fill() {
     const auto store = store_at(path_).value();
     Open open(*store, loop_, clock_);
-    ASSERT_TRUE(open.run(open.names.make_root()).ok());
+    ASSERT_TRUE(open.run(open.names.create_root()).ok());
     for (int d = 0; d < kDirs; d++) {
-      const auto dir = open.run(open.names.make({}, open.request(), kRoot, fmt::format("dir{}", d),
-                                                {.kind = Kind::directory, .mode = 0755}));
+      const auto dir =
+          open.run(open.names.create({}, open.request(), kRoot, fmt::format("dir{}", d),
+                                     {.kind = Kind::directory, .mode = 0755}));
       ASSERT_TRUE(dir.ok());
       for (int f = 0; f < kFiles; f++) {
         const auto file =
-            open.run(open.names.make({}, open.request(), dir->id, file_name(f), {.mode = 0644}));
+            open.run(open.names.create({}, open.request(), dir->id, file_name(f), {.mode = 0644}));
         ASSERT_TRUE(file.ok());
         if (f % 5 != 0) continue;
         ASSERT_TRUE(open.run(open.names.set_xattr({}, open.request(), file->id, "user.a",
-                                                  std::string(40, 'x'), Names::XattrMode::any))
+                                                  std::string(40, 'x'), Namespace::XattrMode::any))
                         .ok());
       }
-      ASSERT_TRUE(open.run(open.names.make({}, open.request(), dir->id, "link",
-                                           {.kind = Kind::symlink, .mode = 0777, .target = "a/b"}))
-                      .ok());
+      ASSERT_TRUE(
+          open.run(open.names.create({}, open.request(), dir->id, "link",
+                                     {.kind = Kind::symlink, .mode = 0777, .target = "a/b"}))
+              .ok());
     }
   }
   static std::string text_of(const Inode& inode) {
@@ -112,7 +115,7 @@ class DamageTest : public testing::Test {
     };
     const auto list = [&](InodeId dir, const std::string& path) {
       const auto page = open.run(open.names.list({}, dir, "", 1000, true));
-      keep("list " + path, page, [](const Names::Page& of) {
+      keep("list " + path, page, [](const Namespace::DirPage& of) {
         std::string all;
         for (const auto& one : of.entries) {
           all += one.name + (one.inode ? text_of(*one.inode) : "gone") + "\n";
@@ -139,7 +142,7 @@ class DamageTest : public testing::Test {
     }
     return answers;
   }
-  // Of a store with the bit flipped; whether anything was noticed.
+  // Runs all reads on a store with the flipped bit. Returns whether any noticed it.
   bool flip(const std::string& bytes, size_t bit, const Answers& truth) {
     const io::TempDir dir;
     std::string flipped = bytes;
@@ -159,7 +162,7 @@ class DamageTest : public testing::Test {
     }
     return noticed;
   }
-  // Past all that checks it.
+  // Writes below all checks.
   void change_raw(const std::string& sql) {
     sqlite3* raw = nullptr;
     ASSERT_EQ(sqlite3_open(path_.c_str(), &raw), SQLITE_OK);
@@ -176,19 +179,19 @@ class DamageTest : public testing::Test {
   FsckReport look(kv::SqliteStore& store) {
     Open open(store, loop_, clock_);
     FsckReport report;
-    Census census(report);
-    kv::Function function = [&](kv::Txn& txn) { return census.take(txn); };
+    MetadataScan scan(report);
+    kv::TxnFunction function = [&](kv::Txn& txn) { return scan.run(txn); };
     EXPECT_TRUE(open.run(open.engine.view(function, INT64_MAX)).ok());
     return report;
   }
-  // In its place, whatever that does to the order.
+  // At its place, whatever that does to the order of keys.
   void change_key(const std::string& from, const std::string& to) {
     std::string bytes = read_all(path_);
     for (size_t at = 0; (at = bytes.find(from, at)) != bytes.npos;)
       bytes.replace(at, to.size(), to);
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << bytes;
   }
-  // Damages one record of /dir1/file06 and brings the name back. Without SQL: its key.
+  // Damages one record of /dir1/file06 and restores the name. Without SQL: damages its key.
   void restore_after(const std::string& sql, size_t erased) {
     fill();
     Answers truth;
@@ -222,7 +225,7 @@ class DamageTest : public testing::Test {
     EXPECT_GT(errors, 0U);
     EXPECT_FALSE(before.at("/dir1/file06").ok());
     const FsckReport found = look(*store);
-    EXPECT_TRUE(found.damaged || found.problems > 0);
+    EXPECT_TRUE(found.has_damaged_records || found.problems > 0);
     Open open(*store, loop_, clock_);
     const auto nothing =
         open.run(restore_name(open.engine, disk, backup_, "/dir1/none", INT64_MAX));

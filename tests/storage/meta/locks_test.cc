@@ -1,9 +1,9 @@
-// Locks of files on every engine: one holder at a time, who keeps it while he asks for it and loses
-// it by and by when he does not.
+// File locks on every engine: one owner at a time, who keeps the lock by renewing it and loses it
+// otherwise.
 #include <cerrno>
 
-#include "storage/meta/lock_watch.h"
-#include "storage/meta/names_world.h"
+#include "storage/meta/lock_reaper.h"
+#include "storage/meta/namespace_world.h"
 #include "storage/meta/records.h"
 #include "storage/meta/service.h"
 
@@ -13,19 +13,19 @@ namespace {
 constexpr SessionId kFirst{.client = 1, .number = 1};
 constexpr SessionId kOther{.client = 2, .number = 1};
 
-class LocksTest : public testing::TestWithParam<kv::EngineKind>, protected NamesWorld {
+class LocksTest : public testing::TestWithParam<kv::EngineKind>, protected NamespaceWorld {
  protected:
-  LocksTest() : NamesWorld(GetParam()), file_(file(kRootUser, kRoot, "lock", 0666)->id) {}
+  LocksTest() : NamespaceWorld(GetParam()), file_(file(kRootUser, kRoot, "lock", 0666)->id) {}
 
-  // 1: held, 0: another has it, -1: an error.
+  // 1: held, 0: another owner holds it, -1: error.
   int lock(SessionId owner, const Caller& who = kRootUser) {
     const auto held = run(names().lock(who, file_, owner));
     return held ? static_cast<int>(*held) : -1;
   }
-  bool look() { return run(watch_.look()).ok(); }
+  bool look() { return run(watch_.reap()).ok(); }
 
   Metrics metrics_;
-  LockWatch watch_{engine(), loop(), metrics_};
+  LockReaper watch_{engine(), loop(), metrics_};
   const InodeId file_;
 };
 INSTANTIATE_TEST_SUITE_P(Engines, LocksTest, testing::ValuesIn(kv::engine_kinds()),
@@ -54,7 +54,7 @@ TEST_P(LocksTest, WhoMayNeitherReadNorWriteMayNotLock) {
 TEST_P(LocksTest, ADeadHolderLosesIt) {
   ASSERT_EQ(lock(kFirst), 1);
   ASSERT_TRUE(look());
-  clock().skip(kLockLapseNs - kSecond);
+  clock().skip(kLockExpiryNs - kSecond);
   ASSERT_TRUE(look());
   EXPECT_EQ(lock(kOther), 0);
   clock().skip(2 * kSecond);
@@ -64,7 +64,7 @@ TEST_P(LocksTest, ADeadHolderLosesIt) {
 }
 
 TEST_P(LocksTest, ALivingHolderKeepsIt) {
-  for (int64_t passed = 0; passed < 3 * kLockLapseNs; passed += kLockRenewNs) {
+  for (int64_t passed = 0; passed < 3 * kLockExpiryNs; passed += kLockRenewNs) {
     ASSERT_EQ(lock(kFirst), 1);
     ASSERT_TRUE(look());
     clock().skip(kLockRenewNs);
@@ -72,19 +72,19 @@ TEST_P(LocksTest, ALivingHolderKeepsIt) {
   EXPECT_EQ(lock(kOther), 0);
 }
 
-// Whoever looks for the first time, or again after another did, measures from then on.
+// A new observer, or one that was reset, starts to measure again.
 TEST_P(LocksTest, OnlyWhatWasSeenCounts) {
   ASSERT_EQ(lock(kFirst), 1);
   ASSERT_TRUE(look());
-  clock().skip(2 * kLockLapseNs);
-  watch_.forget();
+  clock().skip(2 * kLockExpiryNs);
+  watch_.reset();
   ASSERT_TRUE(look());
   EXPECT_EQ(lock(kOther), 0);
-  // Given back and taken by another meanwhile: his is not as old.
-  clock().skip(kLockLapseNs / 2);
+  // Released and acquired by another owner meanwhile, whose lock is younger.
+  clock().skip(kLockExpiryNs / 2);
   ASSERT_TRUE(run(names().unlock(file_, kFirst)).ok());
   ASSERT_EQ(lock(kOther), 1);
-  clock().skip(kLockLapseNs / 2);
+  clock().skip(kLockExpiryNs / 2);
   ASSERT_TRUE(look());
   EXPECT_EQ(lock(kFirst), 0);
 }
@@ -94,16 +94,14 @@ TEST_P(LocksTest, ItGoesWithTheFile) {
   size_t records = 1;
   ASSERT_TRUE(run(engine().run(
                       [&](kv::Txn& txn) -> Task<Result<void>> {
-                        auto reading = read_inode(txn, file_);
-                        FF_CO_TRY(Inode inode, co_await std::move(reading));
-                        auto erasing = erase_inode(txn, std::move(inode));
-                        co_return co_await std::move(erasing);
+                        FF_CO_TRY(Inode inode, co_await read_inode(txn, file_));
+                        co_return co_await erase_inode(txn, std::move(inode));
                       },
                       loop().now_ns() + kSecond))
                   .ok());
   ASSERT_TRUE(run(engine().view(
                       [&](kv::Txn& txn) -> Task<Result<void>> {
-                        auto ranging = txn.range(keys::all(keys::kLock, file_, 1), {});
+                        auto ranging = txn.range(keys::range_of(keys::kLock, file_, 1), {});
                         FF_CO_TRY(const auto found, co_await std::move(ranging));
                         records = found.size();
                         co_return Result<void>();

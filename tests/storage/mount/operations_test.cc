@@ -1,5 +1,5 @@
-// What a mount does with open files and names, in a simulated cluster and without a kernel: one
-// machine with two mounts, or two machines.
+// Open files and names of a mount, in a simulated cluster without a kernel: two mounts on one
+// machine, or on two.
 #include "storage/mount/two_mounts.h"
 
 namespace ff::mount {
@@ -16,7 +16,7 @@ TEST_F(OperationsTest, ProgramsOfAMountShareAFile) {
   EXPECT_TRUE(write(*here_, first.handle, 0, "12345").ok());
   EXPECT_TRUE(write(*here_, second->handle, 2, "XX").ok());
   EXPECT_EQ(read(*here_, first.handle, 0, 10), "12XX5");
-  EXPECT_EQ(run(here_->operations.look(first.inode))->inode.length, 5u);
+  EXPECT_EQ(run(here_->operations.getattr(first.inode))->inode.length, 5u);
   close(*here_, first.handle);
   EXPECT_EQ(read(*here_, second->handle, 0, 10), "12XX5");
   close(*here_, second->handle);
@@ -26,16 +26,16 @@ TEST_F(OperationsTest, PagesStayWhileNobodyElseHasWritten) {
   const Made made = make_open(*here_, "a");
   EXPECT_TRUE(write(*here_, made.handle, 0, text_of(1, 1000)).ok());
   close(*here_, made.handle);
-  // By this mount, whose pages the kernel has.
+  // Changed through this mount, whose pages the kernel has.
   auto again = open(*here_, made.inode, O_RDWR);
   ASSERT_TRUE(again.ok());
-  EXPECT_TRUE(again->keep_pages);
+  EXPECT_TRUE(again->keep_cache);
   EXPECT_TRUE(write(*here_, again->handle, 10, "more").ok());
   close(*here_, again->handle);
   again = open(*here_, made.inode, O_RDONLY);
-  EXPECT_TRUE(again->keep_pages);
+  EXPECT_TRUE(again->keep_cache);
   close(*here_, again->handle);
-  // By another: of the same length.
+  // Changed by another mount, with the same length.
   ASSERT_EQ(lookup(*there_, "a"), 0);
   const auto theirs = open(*there_, made.inode, O_WRONLY);
   ASSERT_TRUE(theirs.ok());
@@ -43,12 +43,12 @@ TEST_F(OperationsTest, PagesStayWhileNobodyElseHasWritten) {
   close(*there_, theirs->handle);
   ASSERT_EQ(lookup(*here_, "a"), 0);
   again = open(*here_, made.inode, O_RDONLY);
-  EXPECT_FALSE(again->keep_pages);
+  EXPECT_FALSE(again->keep_cache);
   EXPECT_EQ(read(*here_, again->handle, 10, 4), "less");
   close(*here_, again->handle);
 }
 
-// What was written past the pages is not in them.
+// Writes that bypass the page cache invalidate it.
 TEST_F(OperationsTest, DirectWritesAreToldToWhoHasPages) {
   const Made cached = make_open(*here_, "a");
   const auto direct = open(*here_, cached.inode, O_RDWR | O_DIRECT);
@@ -60,7 +60,7 @@ TEST_F(OperationsTest, DirectWritesAreToldToWhoHasPages) {
   EXPECT_TRUE(write(*here_, direct->handle, 0, "them").ok());
   EXPECT_EQ(here_->kernel.pages.size(), 1u);  // nobody has any
   close(*here_, direct->handle);
-  EXPECT_FALSE(open(*here_, cached.inode, O_RDONLY)->keep_pages);
+  EXPECT_FALSE(open(*here_, cached.inode, O_RDONLY)->keep_cache);
 }
 
 TEST_F(OperationsTest, ANameThatLeadsElsewhereIsLookedUpAgain) {
@@ -68,7 +68,7 @@ TEST_F(OperationsTest, ANameThatLeadsElsewhereIsLookedUpAgain) {
   close(*here_, made.handle);
   ASSERT_EQ(lookup(*here_, "a"), 0);
   pass(kSecond / 2);
-  // Another mount puts another file under the name.
+  // Another mount replaces the file under this name.
   const Made theirs = make_open(*there_, "new");
   close(*there_, theirs.handle);
   Operations::Rename over{.from_dir = meta::kRoot, .from = "new", .to_dir = meta::kRoot, .to = "a"};
@@ -103,7 +103,7 @@ TEST_F(OperationsTest, AppendsGoBehindWhatOthersHaveAppended) {
   const auto theirs = open(*there_, ours.inode, appends);
   ASSERT_TRUE(theirs.ok());
   for (int i = 0; i < 5; i++) {
-    // The kernel knows nothing of the others' bytes: its offset is not to count.
+    // The kernel does not know the bytes of the others: its offset must be ignored.
     EXPECT_TRUE(write(*here_, ours.handle, 0, "a", appends).ok());
     EXPECT_TRUE(write(*there_, theirs->handle, 0, "b", appends).ok());
   }
@@ -119,7 +119,8 @@ TEST_F(OperationsTest, ADirectoryIsListedPageByPage) {
   constexpr size_t kFiles = 2500;  // more than two pages
   for (size_t i = 0; i < kFiles; i++) {
     ASSERT_TRUE(
-        run(here_->operations.make({}, meta::kRoot, fmt::format("{:05}", i), {.mode = 0644})).ok());
+        run(here_->operations.mknod({}, meta::kRoot, fmt::format("{:05}", i), {.mode = 0644}))
+            .ok());
   }
   const auto handle = run(here_->operations.open_dir({}, meta::kRoot));
   ASSERT_TRUE(handle.ok());
@@ -140,7 +141,7 @@ TEST_F(OperationsTest, ADirectoryIsListedPageByPage) {
   EXPECT_EQ(all[0], ".");
   EXPECT_EQ(all[2], "00000");
   EXPECT_EQ(all.back(), "02499");
-  // Back to places where somebody was before, and on from there.
+  // Seeks back to earlier positions and continues from there.
   for (const uint64_t from : {uint64_t{1500}, uint64_t{3}, uint64_t{2400}, uint64_t{0}}) {
     const auto rest = list(from);
     ASSERT_EQ(rest.size(), all.size() - from);
@@ -149,53 +150,53 @@ TEST_F(OperationsTest, ADirectoryIsListedPageByPage) {
 }
 
 TEST_F(OperationsTest, TimesOfADirectoryAreThoseOfItsServers) {
-  (void)run(here_->operations.look(meta::kRoot));
+  (void)run(here_->operations.getattr(meta::kRoot));
   for (const char* const name : {"a", "b"}) {
-    ASSERT_TRUE(run(here_->operations.make({}, meta::kRoot, name,
-                                           {.kind = meta::Kind::directory, .mode = 0755}))
+    ASSERT_TRUE(run(here_->operations.mknod({}, meta::kRoot, name,
+                                            {.kind = meta::Kind::directory, .mode = 0755}))
                     .ok());
-    const auto known = run(here_->operations.look(meta::kRoot));
-    const auto told = run(names().stat(meta::root(), false));
+    const auto known = run(here_->operations.getattr(meta::kRoot));
+    const auto told = run(metadata().stat(meta::root(), false));
     EXPECT_EQ(known->inode.mtime_ns, told->inode.mtime_ns);
     EXPECT_EQ(known->inode.ctime_ns, told->inode.ctime_ns);
     EXPECT_EQ(known->inode.links, told->inode.links);
   }
   ASSERT_TRUE(run(here_->operations.rmdir({}, meta::kRoot, "a")).ok());
-  const auto known = run(here_->operations.look(meta::kRoot));
-  const auto told = run(names().stat(meta::root(), false));
+  const auto known = run(here_->operations.getattr(meta::kRoot));
+  const auto told = run(metadata().stat(meta::root(), false));
   EXPECT_EQ(known->inode.links, told->inode.links);
   EXPECT_EQ(known->inode.mtime_ns, told->inode.mtime_ns);
 }
 
 TEST_F(OperationsTest, WhatOthersDoToADirectoryIsSeenSoon) {
-  const auto before = run(here_->operations.look(meta::kRoot));
+  const auto before = run(here_->operations.getattr(meta::kRoot));
   ASSERT_TRUE(before.ok());
-  ASSERT_TRUE(run(there_->operations.make({}, meta::kRoot, "theirs",
-                                          {.kind = meta::Kind::directory, .mode = 0755}))
+  ASSERT_TRUE(run(there_->operations.mknod({}, meta::kRoot, "theirs",
+                                           {.kind = meta::Kind::directory, .mode = 0755}))
                   .ok());
-  pass(2 * kBelievedNs);
-  const auto after = run(here_->operations.look(meta::kRoot));
+  pass(2 * kCacheTimeoutNs);
+  const auto after = run(here_->operations.getattr(meta::kRoot));
   ASSERT_TRUE(after.ok());
   EXPECT_EQ(after->inode.links, before->inode.links + 1);
   EXPECT_GT(after->inode.mtime_ns, before->inode.mtime_ns);
 }
 
-// ftruncate(2) asks how the file was opened, truncate(2) what its mode is.
+// ftruncate(2) checks how the file was opened, truncate(2) its mode.
 TEST_F(OperationsTest, WhoHasItOpenForWritingMayCutIt) {
   const meta::Caller user{.uid = 7, .gid = 7};
   const Made made = make_open(*here_, "a");
   EXPECT_TRUE(write(*here_, made.handle, 0, "12345").ok());
   close(*here_, made.handle);
-  const meta::Names::Attributes theirs{.mode = 0600, .uid = 7, .gid = 7};
-  ASSERT_TRUE(run(here_->operations.change({}, made.inode, {.to = theirs})).ok());
+  const meta::Namespace::Attributes theirs{.mode = 0600, .uid = 7, .gid = 7};
+  ASSERT_TRUE(run(here_->operations.setattr({}, made.inode, {.to = theirs})).ok());
   const auto open = run(here_->operations.open(user, made.inode, O_RDWR));
   ASSERT_TRUE(open.ok());
-  ASSERT_TRUE(run(here_->operations.change(user, made.inode, {.to = {.mode = 0400}})).ok());
-  const auto by_name = run(here_->operations.change(user, made.inode, {.length = 2}));
+  ASSERT_TRUE(run(here_->operations.setattr(user, made.inode, {.to = {.mode = 0400}})).ok());
+  const auto by_name = run(here_->operations.setattr(user, made.inode, {.length = 2}));
   ASSERT_FALSE(by_name.ok());
   EXPECT_EQ(by_name.error().sys, EACCES);
   EXPECT_TRUE(
-      run(here_->operations.change(user, made.inode, {.length = 3, .handle = open->handle})).ok());
+      run(here_->operations.setattr(user, made.inode, {.length = 3, .handle = open->handle})).ok());
   EXPECT_EQ(read(*here_, open->handle, 0, 10), "123");
   close(*here_, open->handle);
 }

@@ -1,5 +1,5 @@
-// Reads and writes through a ring of files in a simulated cluster, into memory of a program that
-// may be cut off at any moment of theirs.
+// Reads and writes through rings, of files in a simulated cluster, in memory that the program may
+// truncate at any time.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "storage/client/files_world.h"
+#include "storage/client/file_system_world.h"
 #include "storage/mount/ring_server.h"
 #include "storage/usrbio/shm.h"
 
@@ -20,64 +20,64 @@ constexpr uint32_t kReadsEntries = 16;
 constexpr uint64_t kData = 4 * kMiB;
 constexpr int64_t kUnset = 12345;
 
-struct ReadsKernel final : Kernel {
+struct ReadsKernel final : KernelCache {
   std::vector<std::pair<uint64_t, uint64_t>> pages = {};  // places and sizes
-  void forget_attributes(meta::InodeId) override {}
-  Task<void> forget_pages(meta::InodeId, uint64_t offset, uint64_t size) override {
+  void invalidate_attributes(meta::InodeId) override {}
+  Task<void> invalidate_pages(meta::InodeId, uint64_t offset, uint64_t size) override {
     pages.emplace_back(offset, size);
     co_return;
   }
-  void drop_pages(meta::InodeId, uint64_t, uint64_t) override {}
+  void invalidate_pages_async(meta::InodeId, uint64_t, uint64_t) override {}
 };
 
-struct ReadsHost final : RingHost {
-  ReadsHost(Loop& of, client::FileSystem& files, meta::Seen root)
-      : on(of), operations_of(files, bytes, kernel, std::move(root)), jobs(of) {}
+struct ReadsHost final : RingContext {
+  ReadsHost(Loop& of, client::FileSystem& files, meta::InodeView root)
+      : on(of), operations_of(files, bytes, kernel, std::move(root)), batches(of) {}
   Loop& on;
-  chain::Memory bytes;
+  chain::BufferPool bytes;
   ReadsKernel kernel;
   Operations operations_of;
-  Gate jobs;
-  ProgramMemoryRef known;
+  Gate batches;
+  RegisteredMemoryRef known;
   Loop& loop() override { return on; }
-  Gate& gate() override { return jobs; }
+  Gate& gate() override { return batches; }
   Operations& operations() override { return operations_of; }
-  chain::Memory& memory() override { return bytes; }
-  ProgramMemoryRef find(const usrbio::Id&, uint32_t) override { return known; }
-  void ended() override {}
+  chain::BufferPool& memory() override { return bytes; }
+  RegisteredMemoryRef find(const usrbio::IovId&, uint32_t) override { return known; }
+  void on_batch_done() override {}
 };
 
-// A program with memory, a ring for reads and one for writes, and one open file.
-class RingReadsTest : public client::FilesWorld {
+// A program with memory, a read ring, a write ring and one open file.
+class RingReadsTest : public client::FileSystemWorld {
  protected:
   void SetUp() override {
-    FilesWorld::SetUp();
-    auto root = run(names().stat(meta::root(), false));
+    FileSystemWorld::SetUp();
+    auto root = run(metadata().stat(meta::root(), false));
     ASSERT_TRUE(io::ok(root));
-    host_ = std::make_unique<ReadsHost>(stage_.world.loop(), files_, *root);
+    context_ = std::make_unique<ReadsHost>(stage_.world.loop(), files_, *root);
     auto created =
-        run(host_->operations_of.create({}, meta::kRoot, "file", 0644, O_RDWR | O_DIRECT));
+        run(context_->operations_of.create({}, meta::kRoot, "file", 0644, O_RDWR | O_DIRECT));
     ASSERT_TRUE(io::ok(created));
     inode_ = created->inode.id;
     handle_ = created->opened.handle;
     Operations::Write all{.offset = 0, .from = as_bytes(text_), .flags = O_RDWR | O_DIRECT};
-    ASSERT_TRUE(io::ok(run(host_->operations_of.write(handle_, std::move(all)))));
-    ASSERT_EQ(usrbio::make_shm(kData, -1, data_), 0);
-    auto file = open_foreign(data_.path, ::getuid());
+    ASSERT_TRUE(io::ok(run(context_->operations_of.write(handle_, std::move(all)))));
+    ASSERT_EQ(usrbio::create_shm(kData, -1, data_), 0);
+    auto file = open_client_memory(data_.path, ::getuid());
     ASSERT_TRUE(file.ok());
-    auto memory = map_foreign(*file);
+    auto memory = map_client_memory(*file);
     ASSERT_TRUE(memory.ok());
-    auto known = std::make_shared<ProgramMemory>();
+    auto known = std::make_shared<RegisteredMemory>();
     known->memory = std::move(*memory);
     known->fd = std::move(file->fd);
-    host_->known = known_ = known;
+    context_->known = known_ = known;
     reads_ = make_ring(true);
     writes_ = make_ring(false);
   }
   void TearDown() override {
     reads_.server.reset();
     writes_.server.reset();
-    run(host_->jobs.wait_empty());
+    run(context_->batches.wait_empty());
     for (usrbio::Shm* one : {&data_, &reads_.shm, &writes_.shm}) {
       usrbio::unmap(*one);
       ::unlink(one->path.c_str());
@@ -94,23 +94,23 @@ class RingReadsTest : public client::FilesWorld {
   };
   OneRing make_ring(bool read, uint32_t uid = 0) {
     OneRing made;
-    EXPECT_EQ(usrbio::make_shm(usrbio::ring_bytes(kReadsEntries), -1, made.shm), 0);
+    EXPECT_EQ(usrbio::create_shm(usrbio::ring_bytes(kReadsEntries), -1, made.shm), 0);
     made.ring = usrbio::Ring(made.shm.base, kReadsEntries);
     made.ring.head().magic = usrbio::kRingMagic;
     made.ring.head().version = usrbio::kRingVersion;
     made.ring.head().entries = kReadsEntries;
-    usrbio::LinkName name;
+    usrbio::IovLinkName name;
     name.ring = true;
     name.read = read;
-    const auto file = open_foreign(made.shm.path, ::getuid());
+    const auto file = open_client_memory(made.shm.path, ::getuid());
     EXPECT_TRUE(file.ok());
-    auto server = RingServer::make(*host_, name, uid, *file);
+    auto server = RingServer::make(*context_, name, uid, *file);
     EXPECT_TRUE(server.ok());
     made.server = *server;
     return made;
   }
   void add(OneRing& to, uint64_t at, uint64_t offset, uint64_t length) {
-    usrbio::Request& request = to.ring.request(to.added);
+    usrbio::SubmissionEntry& request = to.ring.submission(to.added);
     request = {};
     request.file = inode_;
     request.at = at;
@@ -119,36 +119,36 @@ class RingReadsTest : public client::FilesWorld {
     request.slot = to.added++ % kReadsEntries;
     to.ring.head().submitted.store(to.added);
   }
-  // Takes outcomes. Whether all requests have one.
+  // Takes completions. Returns whether all entries have one.
   bool take(OneRing& of) {
     for (; of.taken < of.ring.head().completed.load(); of.taken++) {
-      const usrbio::Outcome& outcome = of.ring.outcome(of.taken);
+      const usrbio::CompletionEntry& outcome = of.ring.completion(of.taken);
       EXPECT_LT(outcome.slot, kReadsEntries);
       of.results[outcome.slot] = outcome.result;
     }
     return of.taken == of.added;
   }
   void until_done(OneRing& of) {
-    of.server->scan();
+    of.server->take_requests();
     EXPECT_TRUE(eventually([&] { return take(of); }));
   }
   std::string_view seen(uint64_t at, uint64_t size) const {
     return {static_cast<const char*>(data_.base) + at, size};
   }
   void cut(uint64_t to) { ASSERT_EQ(::truncate(data_.path.c_str(), static_cast<off_t>(to)), 0); }
-  // The mount goes where nothing is.
+  // The daemon accesses a missing page.
   void lose() {
     cut(0);
     EXPECT_EQ(known_->memory.bytes[0], std::byte{0});
     ASSERT_TRUE(known_->memory.lost());
   }
 
-  std::unique_ptr<ReadsHost> host_;
+  std::unique_ptr<ReadsHost> context_;
   const std::string text_ = text_of(7, 1'000'000);
   meta::InodeId inode_ = 0;
   uint64_t handle_ = 0;
   usrbio::Shm data_;
-  std::shared_ptr<const ProgramMemory> known_;
+  std::shared_ptr<const RegisteredMemory> known_;
   OneRing reads_;
   OneRing writes_;
 };
@@ -173,19 +173,19 @@ TEST_F(RingReadsTest, ReadsBringTheFilesBytes) {
   EXPECT_EQ(reads_.server->running(), 0u);
 }
 
-// More than what is read at once.
+// More than one read covers.
 TEST_F(RingReadsTest, ALongReadIsDoneInParts) {
   constexpr uint64_t kLong = 40 * kMiB;
   usrbio::Shm large;
-  ASSERT_EQ(usrbio::make_shm(kLong, -1, large), 0);
-  const auto file = open_foreign(large.path, ::getuid());
+  ASSERT_EQ(usrbio::create_shm(kLong, -1, large), 0);
+  const auto file = open_client_memory(large.path, ::getuid());
   ASSERT_TRUE(file.ok());
-  auto known = std::make_shared<ProgramMemory>();
-  known->memory = std::move(map_foreign(*file)).value();
-  host_->known = known;
+  auto known = std::make_shared<RegisteredMemory>();
+  known->memory = std::move(map_client_memory(*file)).value();
+  context_->known = known;
   const uint64_t far = 36 * kMiB;
   Operations::Write tail{.offset = far, .from = as_bytes("tail"), .flags = O_RDWR | O_DIRECT};
-  ASSERT_TRUE(io::ok(run(host_->operations_of.write(handle_, std::move(tail)))));
+  ASSERT_TRUE(io::ok(run(context_->operations_of.write(handle_, std::move(tail)))));
   add(reads_, 0, 0, kLong);
   until_done(reads_);
   EXPECT_EQ(reads_.results[0], static_cast<int64_t>(far + 4));
@@ -204,7 +204,7 @@ TEST_F(RingReadsTest, WritesAreReadByAll) {
   until_done(writes_);
   EXPECT_EQ(writes_.results[0], 9);
   EXPECT_EQ(writes_.results[1], 9);
-  const auto length = run(host_->operations_of.look(inode_));
+  const auto length = run(context_->operations_of.getattr(inode_));
   ASSERT_TRUE(io::ok(length));
   EXPECT_EQ(length->inode.length, text_.size() + 9);
   add(reads_, 4096, 95, 20);
@@ -226,18 +226,18 @@ TEST_F(RingReadsTest, ALongWriteIsDoneInParts) {
   EXPECT_TRUE(seen(0, long_text.size()) == long_text);
 }
 
-// What a program was told is written comes first, and what the kernel has of it is stale.
+// Write-behind goes first, and the page cache becomes stale.
 TEST_F(RingReadsTest, AWriteGoesPastThePagesOfOthers) {
-  const auto cached = run(host_->operations_of.open({}, inode_, O_RDWR));
+  const auto cached = run(context_->operations_of.open({}, inode_, O_RDWR));
   ASSERT_TRUE(cached.ok());
   Operations::Write behind{.offset = 0, .from = as_bytes("behind"), .flags = O_RDWR};
-  ASSERT_TRUE(io::ok(run(host_->operations_of.write(cached->handle, std::move(behind)))));
+  ASSERT_TRUE(io::ok(run(context_->operations_of.write(cached->handle, std::move(behind)))));
   std::memcpy(data_.base, "ring", 4);
   add(writes_, 0, 0, 4);
   until_done(writes_);
   EXPECT_EQ(writes_.results[0], 4);
-  EXPECT_EQ(host_->kernel.pages, (std::vector<std::pair<uint64_t, uint64_t>>{{0, 4}}));
-  ASSERT_TRUE(io::ok(run(host_->operations_of.sync(cached->handle))));
+  EXPECT_EQ(context_->kernel.pages, (std::vector<std::pair<uint64_t, uint64_t>>{{0, 4}}));
+  ASSERT_TRUE(io::ok(run(context_->operations_of.sync(cached->handle))));
   add(reads_, 4096, 0, 8);
   until_done(reads_);
   EXPECT_EQ(seen(4096, 8), "ringnd" + text_.substr(6, 2));
@@ -245,9 +245,9 @@ TEST_F(RingReadsTest, AWriteGoesPastThePagesOfOthers) {
 
 TEST_F(RingReadsTest, ARingDoesWhatItsUserHasTheFileOpenFor) {
   constexpr uint32_t kUser = 7;
-  const meta::Names::Attributes theirs{.mode = 04755, .uid = kUser, .gid = kUser};
-  ASSERT_TRUE(io::ok(run(host_->operations_of.change({}, inode_, {.to = theirs}))));
-  ASSERT_TRUE(io::ok(run(host_->operations_of.change({}, inode_, {.to = {.mode = 04755}}))));
+  const meta::Namespace::Attributes theirs{.mode = 04755, .uid = kUser, .gid = kUser};
+  ASSERT_TRUE(io::ok(run(context_->operations_of.setattr({}, inode_, {.to = theirs}))));
+  ASSERT_TRUE(io::ok(run(context_->operations_of.setattr({}, inode_, {.to = {.mode = 04755}}))));
   OneRing reads = make_ring(true, kUser);
   OneRing writes = make_ring(false, kUser);
   const auto attempt = [&](OneRing& ring) {
@@ -259,28 +259,28 @@ TEST_F(RingReadsTest, ARingDoesWhatItsUserHasTheFileOpenFor) {
   EXPECT_EQ(attempt(reads), -EBADF);  // root alone has it open
   EXPECT_EQ(attempt(writes), -EBADF);
   const meta::Caller user{.uid = kUser, .gid = kUser};
-  ASSERT_TRUE(io::ok(run(host_->operations_of.open(user, inode_, O_RDONLY))));
+  ASSERT_TRUE(io::ok(run(context_->operations_of.open(user, inode_, O_RDONLY))));
   EXPECT_EQ(attempt(reads), 4);
   EXPECT_EQ(attempt(writes), -EBADF);
-  ASSERT_TRUE(io::ok(run(host_->operations_of.open(user, inode_, O_WRONLY))));
+  ASSERT_TRUE(io::ok(run(context_->operations_of.open(user, inode_, O_WRONLY))));
   EXPECT_EQ(attempt(writes), 4);
-  // Who writes loses the rights that come with running the file.
-  EXPECT_EQ(run(host_->operations_of.look(inode_))->inode.mode, 0755u);
+  // A write clears set-user-ID and set-group-ID.
+  EXPECT_EQ(run(context_->operations_of.getattr(inode_))->inode.mode, 0755u);
   for (OneRing* const one : {&reads, &writes}) {
     usrbio::unmap(one->shm);
     ::unlink(one->shm.path.c_str());
   }
 }
 
-// Requests whose outcomes nobody has taken yet count as well.
+// Entries whose completions were not taken yet count, too.
 TEST_F(RingReadsTest, ARingThatIsOverfilledIsClosed) {
   for (uint32_t i = 0; i < kReadsEntries; i++) add(reads_, 0, 0, 4096);
-  EXPECT_EQ(reads_.server->scan(), kReadsEntries);
+  EXPECT_EQ(reads_.server->take_requests(), kReadsEntries);
   add(reads_, 0, 0, 4096);
-  EXPECT_EQ(reads_.server->scan(), 0u);
+  EXPECT_EQ(reads_.server->take_requests(), 0u);
   pass(kSecond);
   EXPECT_EQ(reads_.ring.head().completed.load(), kReadsEntries);
-  EXPECT_EQ(reads_.server->scan(), 0u);
+  EXPECT_EQ(reads_.server->take_requests(), 0u);
   reads_.added--;
 }
 
@@ -297,7 +297,7 @@ TEST_F(RingReadsTest, AWriteFromMemoryThatHasGoneWritesNothing) {
   EXPECT_EQ(seen(0, 300), text_.substr(0, 300));
 }
 
-// What comes for memory that was cut off may land in pages of the mount alone.
+// Data for truncated memory may go to private pages of the mount.
 TEST_F(RingReadsTest, WhatTheProgramNeverGotIsNotSaidToBeThere) {
   cut(0);
   for (uint64_t i = 0; i < 8; i++) add(reads_, i * 65'536, i * 65'536, 65'536);
@@ -313,13 +313,13 @@ TEST_F(RingReadsTest, ReadsIntoLostMemoryAreGivenUp) {
   for (int node = 1; node <= 3; node++) stage_.net.block(fmt::format("node{}", node), "user");
   add(reads_, 0, 0, 65'536);
   add(reads_, 65'536, 500'000, 65'536);
-  reads_.server->scan();
+  reads_.server->take_requests();
   pass(100 * kMillisecond);
-  reads_.server->give_up_lost();
+  reads_.server->cancel_lost_reads();
   pass(100 * kMillisecond);
   EXPECT_FALSE(take(reads_));  // it is all there
   lose();
-  reads_.server->give_up_lost();
+  reads_.server->cancel_lost_reads();
   pass(100 * kMillisecond);
   EXPECT_TRUE(take(reads_));
   EXPECT_EQ(reads_.results[0], -EFAULT);

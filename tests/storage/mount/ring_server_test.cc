@@ -1,5 +1,5 @@
-// What a program that means no good can do to the daemon by memory that both have: rings with any
-// bytes in them, and files that are cut off while they are in use.
+// What a malicious program can do to the daemon through shared memory: rings with arbitrary
+// content, and files that are truncated while in use.
 #include "storage/mount/ring_server.h"
 
 #include <fcntl.h>
@@ -21,26 +21,26 @@ namespace {
 
 constexpr uint32_t kEntries = 32;
 
-// There is no memory, or none that is good, so no request gets as far as a file.
-struct Host final : RingHost {
+// No memory is registered or valid, so no entry reaches a file.
+struct Host final : RingContext {
   SystemClock clock;
   SystemLoop system{clock};
-  Gate jobs{system};
-  chain::Memory bytes;
-  ProgramMemoryRef known;
+  Gate batches{system};
+  chain::BufferPool bytes;
+  RegisteredMemoryRef known;
   Loop& loop() override { return system; }
-  Gate& gate() override { return jobs; }
+  Gate& gate() override { return batches; }
   Operations& operations() override { check_failed(__FILE__, __LINE__, "a file was asked for"); }
-  chain::Memory& memory() override { return bytes; }
-  ProgramMemoryRef find(const usrbio::Id&, uint32_t) override { return known; }
-  void ended() override {}
+  chain::BufferPool& memory() override { return bytes; }
+  RegisteredMemoryRef find(const usrbio::IovId&, uint32_t) override { return known; }
+  void on_batch_done() override {}
 };
 
 class RingServerTest : public testing::Test {
  protected:
   void SetUp() override {
     log_setup({.level = LogLevel::error});
-    ASSERT_EQ(usrbio::make_shm(usrbio::ring_bytes(kEntries), -1, shm_), 0);
+    ASSERT_EQ(usrbio::create_shm(usrbio::ring_bytes(kEntries), -1, shm_), 0);
     ring_ = usrbio::Ring(shm_.base, kEntries);
     fill_head();
   }
@@ -54,14 +54,14 @@ class RingServerTest : public testing::Test {
     ring_.head().entries = kEntries;
   }
   Result<std::shared_ptr<RingServer>> serve(int32_t depth = 0) {
-    FF_TRY(const auto file, open_foreign(shm_.path, ::getuid()));
-    usrbio::LinkName name;
+    FF_TRY(const auto file, open_client_memory(shm_.path, ::getuid()));
+    usrbio::IovLinkName name;
     name.ring = name.read = true;
     name.depth = depth;
-    return RingServer::make(host_, name, ::getuid(), file);
+    return RingServer::make(context_, name, ::getuid(), file);
   }
 
-  Host host_;
+  Host context_;
   usrbio::Shm shm_;
   usrbio::Ring ring_;
 };
@@ -69,35 +69,35 @@ class RingServerTest : public testing::Test {
 TEST_F(RingServerTest, AnswersWhatItCannotDo) {
   const auto server = serve();
   ASSERT_TRUE(server.ok()) << server.error().message;
-  EXPECT_EQ(ring_.head().asleep.load(), 1u);
-  for (uint32_t i = 0; i < 3; i++) ring_.request(i).slot = i;
-  ring_.request(2).slot = kEntries;
+  EXPECT_EQ(ring_.head().daemon_sleeping.load(), 1u);
+  for (uint32_t i = 0; i < 3; i++) ring_.submission(i).slot = i;
+  ring_.submission(2).slot = kEntries;
   ring_.head().submitted.store(3);
-  EXPECT_EQ((*server)->scan(), 3u);
+  EXPECT_EQ((*server)->take_requests(), 3u);
   EXPECT_EQ(ring_.head().completed.load(), 3u);
-  for (uint32_t i = 0; i < 3; i++) EXPECT_EQ(ring_.outcome(i).result, -EINVAL);
+  for (uint32_t i = 0; i < 3; i++) EXPECT_EQ(ring_.completion(i).result, -EINVAL);
 }
 
 TEST_F(RingServerTest, WaitsForWholeBatches) {
   const auto server = serve(4);
   ASSERT_TRUE(server.ok());
   ring_.head().submitted.store(3);
-  EXPECT_EQ((*server)->scan(), 0u);
-  EXPECT_TRUE((*server)->sleep());
+  EXPECT_EQ((*server)->take_requests(), 0u);
+  EXPECT_TRUE((*server)->prepare_to_sleep());
   ring_.head().submitted.store(9);
-  EXPECT_FALSE((*server)->sleep());
-  EXPECT_EQ((*server)->scan(), 8u);
-  EXPECT_EQ((*server)->scan(), 0u);
-  EXPECT_TRUE((*server)->sleep());
+  EXPECT_FALSE((*server)->prepare_to_sleep());
+  EXPECT_EQ((*server)->take_requests(), 8u);
+  EXPECT_EQ((*server)->take_requests(), 0u);
+  EXPECT_TRUE((*server)->prepare_to_sleep());
 }
 
 TEST_F(RingServerTest, ClosesARingWhoseNumbersMakeNoSense) {
   const auto server = serve();
   ASSERT_TRUE(server.ok());
   ring_.head().submitted.store(kEntries + 1);
-  EXPECT_EQ((*server)->scan(), 0u);
+  EXPECT_EQ((*server)->take_requests(), 0u);
   ring_.head().submitted.store(1);
-  EXPECT_EQ((*server)->scan(), 0u);
+  EXPECT_EQ((*server)->take_requests(), 0u);
   EXPECT_EQ(ring_.head().completed.load(), 0u);
 }
 
@@ -127,8 +127,8 @@ TEST_F(RingServerTest, TakesAnyBytes) {
       for (int k = 0; k < 64; k++)
         bytes[rng.below(shm_.size)] = static_cast<uint8_t>(rng.below(256));
       if (rng.below(2) == 0) ring_.head().submitted.store(static_cast<uint32_t>(i) * 3);
-      EXPECT_LE((*server)->scan(), RingServer::kTakenMax);
-      (*server)->sleep();
+      EXPECT_LE((*server)->take_requests(), RingServer::kBatchMax);
+      (*server)->prepare_to_sleep();
     }
   }
 }
@@ -138,16 +138,16 @@ TEST_F(RingServerTest, OutlivesAFileThatIsCutOff) {
   ASSERT_TRUE(server.ok());
   ring_.head().submitted.store(2);
   ASSERT_EQ(::truncate(shm_.path.c_str(), 0), 0);
-  EXPECT_EQ((*server)->scan(), 0u);  // zeros: nothing was submitted
-  (*server)->sleep();
+  EXPECT_EQ((*server)->take_requests(), 0u);  // zeros: nothing was submitted
+  (*server)->prepare_to_sleep();
 }
 
-// The page that a load or store found in place of one that had gone is not the program's.
+// A page that replaces a missing one is not shared with the program.
 TEST_F(RingServerTest, MemoryThatWasMissingOnceIsLostForGood) {
-  const auto file = open_foreign(shm_.path, ::getuid());
+  const auto file = open_client_memory(shm_.path, ::getuid());
   ASSERT_TRUE(file.ok());
-  auto guarded = map_foreign(*file);
-  const auto other = map_foreign(*file);
+  auto guarded = map_client_memory(*file);
+  const auto other = map_client_memory(*file);
   ASSERT_TRUE(guarded.ok() && other.ok());
   guarded->bytes[0] = std::byte{1};
   EXPECT_FALSE(guarded->lost());
@@ -159,37 +159,37 @@ TEST_F(RingServerTest, MemoryThatWasMissingOnceIsLostForGood) {
   ASSERT_EQ(::truncate(shm_.path.c_str(), static_cast<off_t>(file->size)), 0);
   EXPECT_EQ(*static_cast<const std::byte*>(shm_.base), std::byte{0});
   EXPECT_TRUE(guarded->lost());
-  *guarded = ForeignMemory();
-  const auto again = map_foreign(*file);
+  *guarded = ClientMemory();
+  const auto again = map_client_memory(*file);
   ASSERT_TRUE(again.ok());
   EXPECT_FALSE(again->lost());
 }
 
 TEST_F(RingServerTest, RequestsIntoLostMemoryAreRefused) {
   usrbio::Shm data;
-  ASSERT_EQ(usrbio::make_shm(kMiB, -1, data), 0);
-  const auto file = open_foreign(data.path, ::getuid());
+  ASSERT_EQ(usrbio::create_shm(kMiB, -1, data), 0);
+  const auto file = open_client_memory(data.path, ::getuid());
   ASSERT_TRUE(file.ok());
-  auto memory = map_foreign(*file);
+  auto memory = map_client_memory(*file);
   ASSERT_TRUE(memory.ok());
-  auto known = std::make_shared<ProgramMemory>();
+  auto known = std::make_shared<RegisteredMemory>();
   known->memory = *memory;
-  host_.known = known;
+  context_.known = known;
   const auto server = serve();
   ASSERT_TRUE(server.ok());
   ASSERT_EQ(::truncate(data.path.c_str(), 0), 0);
   EXPECT_EQ(memory->bytes[0], std::byte{0});
   ring_.head().submitted.store(1);
-  EXPECT_EQ((*server)->scan(), 1u);
-  EXPECT_EQ(ring_.outcome(0).result, -EFAULT);
+  EXPECT_EQ((*server)->take_requests(), 1u);
+  EXPECT_EQ(ring_.completion(0).result, -EFAULT);
   usrbio::unmap(data);
   ::unlink(data.path.c_str());
 }
 
 TEST_F(RingServerTest, OtherBusErrorsEndTheProcess) {
-  const auto file = open_foreign(shm_.path, ::getuid());
+  const auto file = open_client_memory(shm_.path, ::getuid());
   ASSERT_TRUE(file.ok());
-  const auto guarded = map_foreign(*file);
+  const auto guarded = map_client_memory(*file);
   ASSERT_TRUE(guarded.ok());
   ASSERT_EQ(::truncate(shm_.path.c_str(), 0), 0);
   EXPECT_EQ(guarded->bytes[0], std::byte{0});
@@ -204,21 +204,21 @@ TEST_F(RingServerTest, OtherBusErrorsEndTheProcess) {
 }
 
 TEST_F(RingServerTest, OpensNothingButMemoryFilesOfTheUser) {
-  EXPECT_FALSE(open_foreign("/etc/passwd", 0).ok());
-  EXPECT_FALSE(open_foreign("/dev/shm/../../etc/passwd", 0).ok());
-  EXPECT_FALSE(open_foreign("/dev/shm/.", 0).ok());
+  EXPECT_FALSE(open_client_memory("/etc/passwd", 0).ok());
+  EXPECT_FALSE(open_client_memory("/dev/shm/../../etc/passwd", 0).ok());
+  EXPECT_FALSE(open_client_memory("/dev/shm/.", 0).ok());
   const std::string link = shm_.path + ".link";
   ASSERT_EQ(::symlink(shm_.path.c_str(), link.c_str()), 0);
-  EXPECT_FALSE(open_foreign(link, 0).ok());
+  EXPECT_FALSE(open_client_memory(link, 0).ok());
   ::unlink(link.c_str());
   ASSERT_EQ(::mkfifo(link.c_str(), 0600), 0);
-  EXPECT_FALSE(open_foreign(link, 0).ok());
+  EXPECT_FALSE(open_client_memory(link, 0).ok());
   ::unlink(link.c_str());
-  EXPECT_TRUE(open_foreign(shm_.path, ::getuid()).ok());
-  const auto others = open_foreign(shm_.path, ::getuid() + 1);
+  EXPECT_TRUE(open_client_memory(shm_.path, ::getuid()).ok());
+  const auto others = open_client_memory(shm_.path, ::getuid() + 1);
   ASSERT_FALSE(others.ok());
   EXPECT_EQ(others.error().sys, EACCES);
-  EXPECT_TRUE(open_foreign(shm_.path, 0).ok());
+  EXPECT_TRUE(open_client_memory(shm_.path, 0).ok());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Two mounts of a simulated cluster, without a kernel: on one machine, or on two.
+// Two mounts of a simulated cluster, without a kernel: on one machine or on two.
 #pragma once
 
 #include <fcntl.h>
@@ -10,40 +10,40 @@
 #include <utility>
 #include <vector>
 
-#include "storage/client/files_world.h"
+#include "storage/client/file_system_world.h"
 #include "storage/mount/operations.h"
 
 namespace ff::mount {
 
-// Remembers what it was told to forget.
-struct ToldKernel final : Kernel {
+// Records the invalidations.
+struct RecordingKernelCache final : KernelCache {
   std::vector<meta::InodeId> attributes = {};
   std::vector<meta::InodeId> pages = {};
   std::vector<std::pair<uint64_t, uint64_t>> dropped = {};  // places and sizes
-  void forget_attributes(meta::InodeId inode) override { attributes.push_back(inode); }
-  Task<void> forget_pages(meta::InodeId inode, uint64_t, uint64_t) override {
+  void invalidate_attributes(meta::InodeId inode) override { attributes.push_back(inode); }
+  Task<void> invalidate_pages(meta::InodeId inode, uint64_t, uint64_t) override {
     pages.push_back(inode);
     co_return;
   }
-  void drop_pages(meta::InodeId, uint64_t offset, uint64_t size) override {
+  void invalidate_pages_async(meta::InodeId, uint64_t offset, uint64_t size) override {
     dropped.emplace_back(offset, size);
   }
 };
 
 struct OneMount {
-  explicit OneMount(client::FileSystem& files, meta::Seen root)
+  explicit OneMount(client::FileSystem& files, meta::InodeView root)
       : operations(files, memory, kernel, std::move(root)) {}
-  chain::Memory memory = chain::Memory();
-  ToldKernel kernel = {};
+  chain::BufferPool memory = chain::BufferPool();
+  RecordingKernelCache kernel = {};
   Operations operations;
 };
 
-class TwoMounts : public client::FilesWorld {
+class TwoMounts : public client::FileSystemWorld {
  protected:
   void SetUp() override {
-    FilesWorld::SetUp();
+    FileSystemWorld::SetUp();
     ASSERT_TRUE(io::ok(run(other_.files().start(INT64_MAX))));
-    auto root = run(names().stat(meta::root(), false));
+    auto root = run(metadata().stat(meta::root(), false));
     ASSERT_TRUE(io::ok(root));
     here_ = std::make_unique<OneMount>(files_, *root);
     there_ = std::make_unique<OneMount>(other_.files(), *root);

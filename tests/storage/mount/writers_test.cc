@@ -1,5 +1,5 @@
-// Programs that write the same file through a mount: whom late errors are told to, and by which
-// calls; appends with flags that fcntl(2) has changed.
+// Programs that write the same file through a mount: which calls report writeback errors to whom;
+// appends after fcntl(2) has changed the flags.
 #include "storage/mount/two_mounts.h"
 
 namespace ff::mount {
@@ -15,7 +15,7 @@ class WritersTest : public TwoMounts {
   }
   Result<void> sync(uint64_t handle) { return run(here_->operations.sync(handle)); }
   Result<void> flush(uint64_t handle) { return run(here_->operations.flush(handle)); }
-  // A file with a handle, and something written through it that storage does not take.
+  // A file with a handle, and a write that storage refuses.
   Made make_failed(std::string name) {
     const Made made = make_open(*here_, std::move(name));
     cut_off(true);
@@ -25,7 +25,7 @@ class WritersTest : public TwoMounts {
   }
 };
 
-// As Linux does it: each open file description by its own fsync, once.
+// As in Linux: each open file description gets the error once, from its own fsync.
 TEST_F(WritersTest, LateErrorsAreToldOnceToEachHandle) {
   const Made first = make_open(*here_, "a");
   const auto second = open(*here_, first.inode, O_WRONLY);
@@ -49,7 +49,7 @@ TEST_F(WritersTest, LateErrorsAreToldOnceToEachHandle) {
   EXPECT_TRUE(sync(last->handle).ok());
 }
 
-// Calls that are of no account for what was written before: whatever they end with themselves.
+// Calls that do not consume earlier errors, whatever they return.
 TEST_F(WritersTest, NothingButFsyncTakesAReport) {
   using Call = std::function<void(const Made&)>;
   Operations& operations = here_->operations;
@@ -65,20 +65,20 @@ TEST_F(WritersTest, NothingButFsyncTakesAReport) {
        }},
       {"utimens",
        [&](const Made& made) {
-         (void)run(operations.change({}, made.inode, {.to = {.mtime_ns = kSecond}}));
+         (void)run(operations.setattr({}, made.inode, {.to = {.mtime_ns = kSecond}}));
        }},
       {"ftruncate",
        [&](const Made& made) {
-         (void)run(operations.change({}, made.inode, {.length = 2, .handle = made.handle}));
+         (void)run(operations.setattr({}, made.inode, {.length = 2, .handle = made.handle}));
        }},
       {"truncate",
        [&](const Made& made) {
-         (void)run(operations.change({.uid = 7}, made.inode, {.length = 2}));
+         (void)run(operations.setattr({.uid = 7}, made.inode, {.length = 2}));
        }},
       {"O_TRUNC", [&](const Made& made) { (void)open(*here_, made.inode, O_WRONLY | O_TRUNC); }},
       {"close of a dup", [&](const Made& made) { (void)flush(made.handle); }},
       {"write", [&](const Made& made) { (void)write(*here_, made.handle, 4, "more"); }},
-      {"stat", [&](const Made& made) { (void)run(operations.look(made.inode)); }},
+      {"stat", [&](const Made& made) { (void)run(operations.getattr(made.inode)); }},
       {"syncfs", [&](const Made&) { (void)run(operations.sync_all()); }},
   };
   for (const auto& [name, call] : calls) {
@@ -94,16 +94,16 @@ TEST_F(WritersTest, NothingButFsyncTakesAReport) {
   }
 }
 
-// A sync that is interrupted has told nothing.
+// A cancelled sync reports nothing.
 TEST_F(WritersTest, AnInterruptedFsyncTakesNoReport) {
   const Made made = make_failed("a");
-  Cancel cancel;
+  CancellationToken cancel;
   std::optional<Result<void>> ended;
   Gate gate(stage_.world.loop());
-  gate.spawn(
-      [](Task<Result<void>> it, Cancel& by, std::optional<Result<void>>& into) -> Task<void> {
-        into.emplace(co_await std::move(it).under(by));
-      }(here_->operations.sync(made.handle), cancel, ended));
+  gate.spawn([](Task<Result<void>> it, CancellationToken& by,
+                std::optional<Result<void>>& into) -> Task<void> {
+    into.emplace(co_await std::move(it).with_cancellation(by));
+  }(here_->operations.sync(made.handle), cancel, ended));
   pass(kSecond);
   Error signal = errno_error(EINTR, "the program");
   signal.code = Errc::interrupted;
@@ -117,7 +117,7 @@ TEST_F(WritersTest, AnInterruptedFsyncTakesNoReport) {
   close(*here_, made.handle);
 }
 
-// Whatever waits for storage ends when its program is to end.
+// Every call that waits for storage ends when its program is interrupted.
 TEST_F(WritersTest, CallsThatWaitForStorageCanBeInterrupted) {
   const Made made = make_open(*here_, "a");
   const std::string text(3 * client::kChunk, 'x');
@@ -143,13 +143,13 @@ TEST_F(WritersTest, CallsThatWaitForStorageCanBeInterrupted) {
        }},
   };
   for (const auto& [name, call] : calls) {
-    Cancel cancel;
+    CancellationToken cancel;
     std::optional<Result<void>> ended;
     Gate gate(stage_.world.loop());
-    gate.spawn(
-        [](Task<Result<void>> it, Cancel& by, std::optional<Result<void>>& into) -> Task<void> {
-          into.emplace(co_await std::move(it).under(by));
-        }(call(), cancel, ended));
+    gate.spawn([](Task<Result<void>> it, CancellationToken& by,
+                  std::optional<Result<void>>& into) -> Task<void> {
+      into.emplace(co_await std::move(it).with_cancellation(by));
+    }(call(), cancel, ended));
     pass(2 * kSecond);
     EXPECT_FALSE(ended) << name;
     Error signal = errno_error(EINTR, "the program");
@@ -167,9 +167,10 @@ TEST_F(WritersTest, CallsThatWaitForStorageCanBeInterrupted) {
 
 TEST_F(WritersTest, SynchronousWritesTellAndPagesOfMappingsAreTakenInAnyCase) {
   const Made made = make_failed("a");
-  // What fails now is told by itself; what failed before is still to be told.
+  // A failure now is returned at once; earlier errors are still to be reported.
   EXPECT_FALSE(write(*here_, made.handle, 8, "now", O_RDWR | O_DSYNC).ok());
-  Operations::Write mapped{.offset = 4, .from = as_bytes("page"), .flags = 0, .from_pages = true};
+  Operations::Write mapped{
+      .offset = 4, .from = as_bytes("page"), .flags = 0, .from_page_cache = true};
   EXPECT_TRUE(run(here_->operations.write(made.handle, std::move(mapped))).ok());
   cut_off(false);
   EXPECT_FALSE(sync(made.handle).ok());
@@ -179,20 +180,20 @@ TEST_F(WritersTest, SynchronousWritesTellAndPagesOfMappingsAreTakenInAnyCase) {
   close(*here_, made.handle);
 }
 
-// What is told of a directory later (client/error_seq.h).
+// Writeback errors of a directory (client/error_seq.h).
 TEST_F(WritersTest, ADirectoryHasLateErrorsToo) {
   const auto one = run(here_->operations.open_dir({}, meta::kRoot));
   const auto two = run(here_->operations.open_dir({}, meta::kRoot));
   ASSERT_TRUE(one.ok() && two.ok());
   EXPECT_TRUE(run(here_->operations.sync_dir(*one)).ok());
-  files_.report(meta::kRoot, errno_error(EIO, "names were lost"));
+  files_.report_lost(meta::kRoot, errno_error(EIO, "names were lost"));
   for (const uint64_t handle : {*one, *two}) {
     EXPECT_EQ(run(here_->operations.sync_dir(handle)).error().sys, EIO);
     EXPECT_TRUE(run(here_->operations.sync_dir(handle)).ok());
   }
 }
 
-// fcntl(2) with F_SETFL: each write brings the flags that the file has by then.
+// fcntl(2) with F_SETFL: each write carries the current flags.
 TEST_F(WritersTest, AppendsByTheFlagsOfTheMoment) {
   constexpr uint32_t kAppends = O_WRONLY | O_APPEND;
   const Made ours = make_open(*here_, "log", O_WRONLY);
@@ -201,15 +202,15 @@ TEST_F(WritersTest, AppendsByTheFlagsOfTheMoment) {
   ASSERT_TRUE(theirs.ok());
   EXPECT_FALSE(theirs->direct);
   for (uint64_t i = 0; i < 5; i++) {
-    // Each kernel takes the end to be behind what came through itself.
+    // Each kernel computes the end of the file from its own writes.
     EXPECT_TRUE(write(*here_, ours.handle, i, "a", kAppends).ok());
     EXPECT_TRUE(write(*there_, theirs->handle, i, "b", kAppends).ok());
   }
-  // What its pages hold there is another's: all but the first of ours.
+  // The cached pages there are wrong: all but our first bytes.
   EXPECT_EQ(here_->kernel.dropped.size(), 4u);
   EXPECT_EQ(there_->kernel.dropped.size(), 5u);
   EXPECT_EQ(here_->kernel.dropped[0], (std::pair<uint64_t, uint64_t>{1, 1}));
-  // And taken back.
+  // And removed again.
   EXPECT_TRUE(write(*here_, ours.handle, 0, "X", O_WRONLY).ok());
   close(*here_, ours.handle);
   close(*there_, theirs->handle);
@@ -219,14 +220,14 @@ TEST_F(WritersTest, AppendsByTheFlagsOfTheMoment) {
   EXPECT_EQ(read(*here_, reader->handle, 0, 100), "Xbabababab");
 }
 
-// What waits to be written comes before what is appended.
+// Buffered writes go before an append.
 TEST_F(WritersTest, AppendsGoBehindWhatWaitsHere) {
   const Made made = make_open(*here_, "log");
   EXPECT_TRUE(write(*here_, made.handle, 0, "waits").ok());
   EXPECT_TRUE(write(*here_, made.handle, 5, "appended", O_RDWR | O_APPEND).ok());
   EXPECT_EQ(read(*here_, made.handle, 0, 100), "waitsappended");
   EXPECT_TRUE(here_->kernel.dropped.empty());
-  // While that cannot be written nobody knows where the end is to be.
+  // While it fails, the end of the file is unknown.
   cut_off(true);
   EXPECT_TRUE(write(*here_, made.handle, 13, "late").ok());
   EXPECT_FALSE(flush(made.handle).ok());

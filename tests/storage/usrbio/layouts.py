@@ -54,9 +54,9 @@ def load(path):
     return lib
 
 
-def same(what, got, wanted):
-    if got != wanted:
-        sys.exit(f"{what}: {got!r}, not {wanted!r}")
+def same(what, got, options):
+    if got != options:
+        sys.exit(f"{what}: {got!r}, not {options!r}")
 
 
 class Program:

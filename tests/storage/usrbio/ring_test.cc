@@ -1,4 +1,4 @@
-// The parts of rings that need no mount: names of links, sizes, what is on which cache line.
+// The parts of USRBIO that need no mount: link names, sizes, and cache lines.
 #include "storage/usrbio/ring.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "platform/base/rng.h"
 #include "storage/usrbio/hf3fs_usrbio.h"
 #include "storage/usrbio/ioctls.h"
-#include "storage/usrbio/link_name.h"
+#include "storage/usrbio/iov_link_name.h"
 
 namespace ff::usrbio {
 namespace {
@@ -16,10 +16,10 @@ namespace {
 constexpr std::string_view kId = "000102030405060708090a0b0c0d0e0f";
 
 TEST(Ring, SidesWriteToCacheLinesOfTheirOwn) {
-  EXPECT_EQ(offsetof(RingHead, submitted), 64u);
-  EXPECT_EQ(offsetof(RingHead, asleep), 128u);
-  EXPECT_EQ(offsetof(RingHead, completed), 192u);
-  EXPECT_EQ(offsetof(RingHead, waiting), 256u);
+  EXPECT_EQ(offsetof(RingHeader, submitted), 64u);
+  EXPECT_EQ(offsetof(RingHeader, daemon_sleeping), 128u);
+  EXPECT_EQ(offsetof(RingHeader, completed), 192u);
+  EXPECT_EQ(offsetof(RingHeader, waiters), 256u);
 }
 
 TEST(Ring, TakesWholePages) {
@@ -30,9 +30,10 @@ TEST(Ring, TakesWholePages) {
   for (const int entries : {1, 2, 3, 64, 100, 1 << 16}) {
     const size_t bytes = ring_bytes(entries);
     EXPECT_EQ(bytes % 4096, 0u);
-    const uint32_t capacity = capacity_of(static_cast<uint32_t>(entries));
+    const uint32_t capacity = queue_capacity(static_cast<uint32_t>(entries));
     EXPECT_GE(capacity, static_cast<uint32_t>(entries));
-    EXPECT_GE(bytes, sizeof(RingHead) + capacity * (sizeof(Request) + sizeof(Outcome)));
+    EXPECT_GE(bytes,
+              sizeof(RingHeader) + capacity * (sizeof(SubmissionEntry) + sizeof(CompletionEntry)));
   }
 }
 
@@ -40,47 +41,47 @@ TEST(Ring, NumbersWrap) {
   std::vector<std::byte> memory(ring_bytes(5));
   const Ring ring(memory.data(), 5);
   EXPECT_EQ(ring.capacity(), 8u);
-  EXPECT_EQ(&ring.request(UINT32_MAX) + 1 - 8, &ring.request(0));
-  EXPECT_EQ(&ring.outcome(3), &ring.outcome(11));
-  EXPECT_EQ(reinterpret_cast<std::byte*>(&ring.outcome(0)),
-            reinterpret_cast<std::byte*>(&ring.request(7) + 1));
-  EXPECT_LE(reinterpret_cast<std::byte*>(&ring.outcome(7) + 1), memory.data() + memory.size());
+  EXPECT_EQ(&ring.submission(UINT32_MAX) + 1 - 8, &ring.submission(0));
+  EXPECT_EQ(&ring.completion(3), &ring.completion(11));
+  EXPECT_EQ(reinterpret_cast<std::byte*>(&ring.completion(0)),
+            reinterpret_cast<std::byte*>(&ring.submission(7) + 1));
+  EXPECT_LE(reinterpret_cast<std::byte*>(&ring.completion(7) + 1), memory.data() + memory.size());
 }
 
-TEST(LinkName, SaysWhatItIs) {
+TEST(IovLinkName, SaysWhatItIs) {
   const std::string id(kId);
-  const auto data = parse_link_name(id + ".b4096");
+  const auto data = parse_iov_link_name(id + ".b4096");
   ASSERT_TRUE(data.has_value());
   EXPECT_FALSE(data->ring);
   EXPECT_EQ(data->block, 4096u);
   EXPECT_EQ(text_of(data->id), kId);
-  const auto ring = parse_link_name(id + ".r-16.ph.t250.f10");
+  const auto ring = parse_iov_link_name(id + ".r-16.ph.t250.f10");
   ASSERT_TRUE(ring.has_value());
   EXPECT_TRUE(ring->ring && ring->read);
   EXPECT_EQ(ring->depth, -16);
   EXPECT_EQ(ring->priority, -1);
   EXPECT_EQ(ring->timeout_ms, 250);
   EXPECT_EQ(ring->flags, HF3FS_IOR_FORBID_READ_HOLES);
-  EXPECT_TRUE(parse_link_name("00010203-0405-0607-0809-0a0b0c0d0e0f").has_value());
+  EXPECT_TRUE(parse_iov_link_name("00010203-0405-0607-0809-0a0b0c0d0e0f").has_value());
 }
 
-TEST(LinkName, RefusesOthers) {
+TEST(IovLinkName, RefusesOthers) {
   const std::string id(kId);
   for (const std::string& name :
        {std::string(), std::string("submit-ios"), id.substr(1), id + "0", id + ".", id + ".b",
         id + ".b0", id + ".b-1", id + ".x1", id + ".ph", id + ".t1", id + ".f1", id + ".r",
         id + ".r1.w1", id + ".r1.t-1", id + ".r1.f2", id + ".r99999999999", id + ".r1..t0",
         id + ".r-2147483648"}) {
-    EXPECT_FALSE(parse_link_name(name).has_value()) << name;
+    EXPECT_FALSE(parse_iov_link_name(name).has_value()) << name;
   }
 }
 
-TEST(LinkName, ReadsWhatItWrites) {
+TEST(IovLinkName, ReadsWhatItWrites) {
   const uint64_t seed = system_seed();
   std::cout << "seed " << seed << "\n";
   SeededRng rng(seed);
   for (int i = 0; i < 10'000; i++) {
-    LinkName name;
+    IovLinkName name;
     for (uint8_t& byte : name.id) byte = static_cast<uint8_t>(rng.below(256));
     name.ring = rng.below(2) == 0;
     if (name.ring) {
@@ -93,12 +94,12 @@ TEST(LinkName, ReadsWhatItWrites) {
       name.block = rng.below(2) * 4096;
     }
     const std::string text = text_of(name);
-    const auto read = parse_link_name(text);
+    const auto read = parse_iov_link_name(text);
     ASSERT_TRUE(read.has_value()) << text;
     EXPECT_EQ(text_of(*read), text);
     std::string other = text;
     other[rng.below(other.size())] = static_cast<char>(rng.below(128));
-    (void)parse_link_name(other);  // whatever it says of it
+    (void)parse_iov_link_name(other);  // whatever it says of it
   }
 }
 

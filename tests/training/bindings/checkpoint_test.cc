@@ -131,7 +131,7 @@ TEST_F(CheckpointTest, OutAndIn) {
   EXPECT_EQ(ff_load_tensor(loading, 2, &tensor), FF_USAGE);
   into[1] = nullptr;
   EXPECT_EQ(ff_load_read(loading, into), FF_USAGE);
-  EXPECT_TRUE(said("no place for tensor 'bytes'")) << ff_error();
+  EXPECT_TRUE(said("the memory for tensor 'bytes' is null")) << ff_error();
   ff_load_end(loading);
 }
 
@@ -169,9 +169,9 @@ TEST_F(CheckpointTest, OptionsThatCannotBe) {
   options_.size = 8;
   EXPECT_TRUE(refused("another version")) << ff_error();
   options_.store = nullptr;
-  EXPECT_TRUE(refused("no store")) << ff_error();
+  EXPECT_TRUE(refused("the store is null")) << ff_error();
   options_.store = "ff://host:1/a";
-  EXPECT_TRUE(refused("directories alone")) << ff_error();
+  EXPECT_TRUE(refused("only use directories")) << ff_error();
   options_.run = "a/b";
   EXPECT_TRUE(refused("a/b")) << ff_error();
   options_.file = "state.pt";

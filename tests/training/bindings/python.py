@@ -100,7 +100,7 @@ def be(rank, job):
             rank_body(comm)
         assert says("was closed", comm.barrier) == 2
         if rank == 1:
-            assert says("did not come", ff.Comm, 1, 2, job + "x", join_seconds=0.05) == 6
+            assert says("did not join", ff.Comm, 1, 2, job + "x", join_seconds=0.05) == 6
     except BaseException:
         traceback.print_exc()
         os._exit(1)

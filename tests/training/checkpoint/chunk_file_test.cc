@@ -1,4 +1,4 @@
-// Chunk files: what is written reads back, and no flipped bit or wrong length goes unnoticed.
+// Chunk files: round trips, and the detection of flipped bits and wrong lengths.
 #include "training/checkpoint/format/chunk_file.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class ChunkFile : public testing::Test {
   std::vector<std::byte> scratch_ = std::vector<std::byte>(kChunkBytes);
 };
 
-TEST_F(ChunkFile, WhatIsWrittenReadsBack) {
+TEST_F(ChunkFile, RoundTrip) {
   for (const auto kind : {simd::DigestKind::xxh128, simd::DigestKind::sha256}) {
     for (const size_t size : {1UL, 4095UL, 4096UL, 4097UL, size_t{kChunkBytes}}) {
       SCOPED_TRACE(size);
@@ -73,7 +73,7 @@ TEST_F(ChunkFile, WhatIsWrittenReadsBack) {
   }
 }
 
-TEST_F(ChunkFile, EveryFlippedBitIsNoticed) {
+TEST_F(ChunkFile, EveryFlippedBitIsDetected) {
   std::string repeats;
   for (int i = 0; i < 90; i++) repeats += "words and numbers " + std::to_string(i % 10);
   for (const bool compress : {false, true}) {
@@ -91,7 +91,7 @@ TEST_F(ChunkFile, EveryFlippedBitIsNoticed) {
   }
 }
 
-TEST_F(ChunkFile, EveryWrongLengthIsNoticed) {
+TEST_F(ChunkFile, EveryWrongLengthIsDetected) {
   const auto made = make_chunk(noise(1, 5000), false);
   for (size_t length = 0; length < made.file.size(); length += 512) {
     EXPECT_FALSE(open(made.file.substr(0, length), made.digest).ok()) << length;
@@ -99,15 +99,15 @@ TEST_F(ChunkFile, EveryWrongLengthIsNoticed) {
   EXPECT_FALSE(open(made.file + std::string(4096, '\0'), made.digest).ok());
 }
 
-TEST_F(ChunkFile, AnotherNameIsNoticed) {
+TEST_F(ChunkFile, AnotherNameIsDetected) {
   const auto made = make_chunk("content", false);
   const auto other = make_chunk("another", false);
   const auto got = open(made.file, other.digest);
   ASSERT_FALSE(got.ok());
-  EXPECT_NE(got.error().message.find("another digest"), std::string::npos);
+  EXPECT_NE(got.error().message.find("differs from the file name"), std::string::npos);
 }
 
-// What CRC32C cannot see: a file that is consistent in itself, under a digest it does not have.
+// Not covered by CRC32C: a consistent file under the name of another digest.
 TEST_F(ChunkFile, DeepCheckComputesTheDigestAgain) {
   auto made = make_chunk("content", false);
   auto head = decode_head(as_bytes(made.file)).value();
@@ -139,7 +139,7 @@ TEST_F(ChunkFile, ImpossibleHeadsAreRefused) {
       refused([](ChunkHead& head) { head.digest.kind = static_cast<simd::DigestKind>(3); }));
 }
 
-TEST_F(ChunkFile, CompressionHasToSaveATenth) {
+TEST_F(ChunkFile, CompressionMustSaveATenth) {
   std::vector<std::byte> into(kMiB);
   EXPECT_EQ(compress_chunk(as_bytes(noise(3, 100'000)), into), 0U);
   const std::string zeros(100'000, 'x');

@@ -1,5 +1,5 @@
-// Savers, loaders and pruners on one store at once, with real threads and files: whatever is said
-// to be saved verifies in the end. And a disk that is really full.
+// Concurrent savers, loaders and pruners on one store, with real threads and files: every
+// acknowledged save verifies in the end. And a full disk.
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct Actor {
   io::SystemDisk disk;
   SystemClock clock;
   SeededRng rng;
-  Stop stop{clock};
+  StopToken stop{clock};
   Progress progress;
 };
 
@@ -42,7 +42,7 @@ TEST_F(ConcurrencyTest, SaversForgettersPrunersAndLoaders) {
     const std::lock_guard lock(mutex);
     problems.push_back(error.message);
   };
-  // Savers share most of their content, so that they live off each other's chunks.
+  // Savers share most of their content, so that they reuse each other's chunks.
   for (int s = 0; s < kSavers; s++) {
     threads.emplace_back([&, s] {
       Actor actor(seed + static_cast<uint64_t>(s));
@@ -61,7 +61,7 @@ TEST_F(ConcurrencyTest, SaversForgettersPrunersAndLoaders) {
       savers--;
     });
   }
-  threads.emplace_back([&] {  // forgets and prunes with no grace at all, as fast as it can
+  threads.emplace_back([&] {  // forgets and prunes without grace period, as fast as it can
     Actor actor(seed + 100);
     while (savers > 0) {
       auto ctx = actor.context();
@@ -73,7 +73,7 @@ TEST_F(ConcurrencyTest, SaversForgettersPrunersAndLoaders) {
       if (!pruned && pruned.error().code != Errc::not_found) problem(pruned.error());
     }
   });
-  threads.emplace_back([&] {  // loads whatever is newest; it may be forgotten under it
+  threads.emplace_back([&] {  // loads the newest step, which may be forgotten meanwhile
     Actor actor(seed + 200);
     for (int i = 0; savers > 0; i++) {
       auto ctx = actor.context();
@@ -136,7 +136,7 @@ class FullDiskTest : public CheckpointTest {
   bool mounted_ = false;
 };
 
-TEST_F(FullDiskTest, SaveAndLoadGiveTheSpaceBack) {
+TEST_F(FullDiskTest, SaveAndLoadReleaseTheSpace) {
   if (!mounted_) GTEST_SKIP() << "mounting a small tmpfs needs root";
   const std::string small_store = path("small/store");
   auto ctx = context();
@@ -147,7 +147,7 @@ TEST_F(FullDiskTest, SaveAndLoadGiveTheSpaceBack) {
   ASSERT_FALSE(full.ok());
   EXPECT_EQ(full.error().code, Errc::disk_full) << full.error().message;
   EXPECT_NE(full.error().message.find("small"), std::string::npos) << full.error().message;
-  // Chunks that were finished stay for the next try, and a prune gives them back.
+  // Finished chunks stay for the next attempt, and a prune deletes them.
   FF_ASSERT_OK(prune(ctx, small_store, without_grace()));
   EXPECT_GT(free_bytes(), 16'000'000U);
   const auto report = verify(ctx, small_store, everything());

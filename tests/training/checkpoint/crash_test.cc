@@ -32,7 +32,7 @@ void expect_content(SimStore& store, uint64_t step, const Content& content) {
   }
 }
 
-// What must hold after a crash in the middle of saving step 2 over a sound step 1.
+// The invariants after a crash during the save of step 2, with an intact step 1.
 void check_after_crash(SimStore& store) {
   ASSERT_TRUE(store.sound());
   const auto steps = store.steps();
@@ -43,7 +43,7 @@ void check_after_crash(SimStore& store) {
   const auto latest = latest_step(store.disk, store.open(), "default");
   FF_ASSERT_OK(latest);
   EXPECT_TRUE(latest->step == 1 || (latest->step == 2 && steps.size() == 2));
-  // The next try works, whatever the crash left.
+  // The next save works, whatever the crash left.
   FF_ASSERT_OK(store.save(kNew, 2));
   expect_content(store, 2, kNew);
   ASSERT_TRUE(store.sound());
@@ -63,7 +63,7 @@ TEST(PowerLoss, SaveAtEveryOperation) {
       const bool crashed = store.disk.crashed();
       store.disk.power_loss();
       if (saved) {
-        // Said to be saved: it must be there, power loss or not.
+        // The save was acknowledged: it must survive the power loss.
         ASSERT_EQ(store.steps().size(), 2U);
       }
       check_after_crash(store);
@@ -122,7 +122,7 @@ TEST(PowerLoss, ReplaceKeepsTheOldOrTheNew) {
   }
 }
 
-// Any failing operation ends a save with an error and hurts nothing.
+// Any failing operation ends a save with an error and damages nothing.
 TEST(DiskErrors, SaveAtEveryOperation) {
   for (uint64_t n = 0;; n += kPointStep) {
     SCOPED_TRACE(testing::Message() << "operation " << n);
@@ -141,7 +141,7 @@ TEST(DiskErrors, SaveAtEveryOperation) {
   }
 }
 
-// The disk fills up at every point: a clear error, nothing lost, and the space given back.
+// The disk is full at every point: a clear error, no loss, and the space is released.
 TEST(DiskFull, SaveAtEveryOperation) {
   for (uint64_t n = 0;; n += kPointStep) {
     SCOPED_TRACE(testing::Message() << "operation " << n);

@@ -55,7 +55,7 @@ class Diff : public CheckpointTest {
   DiffReport report_;
 };
 
-TEST_F(Diff, TellsStatesAndBytes) {
+TEST_F(Diff, ReportsStatesAndBytes) {
   std::string large = noise(1, 9'000'000);
   write_whole(path("in/m.safetensors"),
               make_safetensors({{"large", "U8", {9'000'000}, large},
@@ -113,7 +113,7 @@ TEST_F(Diff, TellsStatesAndBytes) {
   EXPECT_EQ(report_.files.removed, 1U);
 }
 
-// Small tensors share a chunk; one that changes gives its neighbours another chunk, too.
+// Small tensors share a chunk; when one changes, its neighbours get another chunk too.
 TEST_F(Diff, ANeighbourInTheSameChunkStaysTheSame) {
   const TensorSpec quiet{"quiet", "F32", {25}, noise(1, 100)};
   const TensorSpec zeros{"zeros", "F32", {25}, std::string(100, '\0')};
@@ -129,7 +129,7 @@ TEST_F(Diff, ANeighbourInTheSameChunkStaysTheSame) {
 
 TEST_F(Diff, TheSameZerosInAndOutsideOfChunks) {
   const TensorSpec zeros{"zeros", "F32", {25}, std::string(100, '\0')};
-  // Alone they are stored nowhere; beside others they lie in a chunk.
+  // Whole chunks of zeros are not stored; with other data they are part of a chunk.
   save_file("m.safetensors", make_safetensors({zeros, {"t", "U8", {4}, std::string(4, '\0')}}), 1);
   save_file("m.safetensors", make_safetensors({zeros, {"t", "U8", {4}, "abcd"}}), 2);
   const auto entries = run(true);

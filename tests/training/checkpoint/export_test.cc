@@ -1,5 +1,5 @@
-// Exports: canonical files come out as they went in, others readable, and nothing is left behind
-// by one that fails.
+// Exports: canonical files are identical, others become canonical, and a failed export leaves
+// nothing.
 #include "training/checkpoint/load/export.h"
 
 #include <gtest/gtest.h>
@@ -131,7 +131,7 @@ TEST_F(Export, AnExistingFileStaysUnlessForced) {
   EXPECT_EQ(run(options).error().code, Errc::refused);  // a directory
 }
 
-TEST_F(Export, NothingIsLeftOfOneThatFails) {
+TEST_F(Export, AFailedExportLeavesNothing) {
   save_file("model.safetensors", make_safetensors(tensors_), 1);
   fs::create_directory(path("target"));
   flip_bit(chunk_files()[0], 8 * 5000);

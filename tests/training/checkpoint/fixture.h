@@ -1,5 +1,5 @@
-// What tests of checkpoints share: a directory of their own, a context, safetensors files made from
-// a list, and shortcuts to save, load and damage.
+// Fixture of checkpoint tests: a temporary directory, a context, safetensors files from a list, and
+// functions to save, load and damage.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 #include "platform/base/clock.h"
 #include "platform/base/rng.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/io/system_disk.h"
 #include "training/checkpoint/format/context.h"
 #include "training/checkpoint/format/safetensors.h"
@@ -25,7 +25,7 @@
 
 namespace ff::checkpoint {
 
-// How many elements a tensor of this shape has.
+// The number of elements of a tensor with this shape.
 inline uint64_t elements(const std::vector<uint64_t>& shape) {
   uint64_t count = 1;
   for (const uint64_t length : shape) count *= length;
@@ -34,7 +34,7 @@ inline uint64_t elements(const std::vector<uint64_t>& shape) {
 
 namespace fs = std::filesystem;
 
-// A value, or a failed test with the error's words.
+// Fails the test with the error's message.
 #define FF_ASSERT_OK(...)                                                   \
   do {                                                                      \
     const auto& ff_assert_result = (__VA_ARGS__);                           \
@@ -184,7 +184,7 @@ class CheckpointTest : public testing::Test {
   io::SystemDisk disk_;
   SystemClock clock_;
   SeededRng rng_{7};
-  Stop stop_{clock_};
+  StopToken stop_{clock_};
   Progress progress_;
 };
 

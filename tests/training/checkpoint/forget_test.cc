@@ -1,5 +1,5 @@
-// Retention: the rules, what must stay whatever they say, and that a crash at any point leaves
-// whole checkpoints and a `latest` that can be read.
+// Retention: the rules, the checkpoints that stay in any case, and crashes at any point, which
+// leave complete checkpoints and a readable `latest`.
 #include "training/checkpoint/retention/forget.h"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ TEST(ForgetTest, TheNewestVerifiedStays) {
   EXPECT_TRUE(sim.sound());
 }
 
-TEST(ForgetTest, WithNothingVerifiedTheNewestIsVerifiedFirst) {
+TEST(ForgetTest, WithoutAVerifiedStepTheNewestIsVerifiedFirst) {
   SimStore sim(1);
   save_steps(sim, {1, 2, 3, 4});
   const auto report = sim.forget({.keep_last = 2});
@@ -107,7 +107,7 @@ TEST(ForgetTest, WithNothingVerifiedTheNewestIsVerifiedFirst) {
   EXPECT_TRUE(sim.verified(4));
 }
 
-TEST(ForgetTest, DamageLeadsToTheNextOlder) {
+TEST(ForgetTest, IfTheNewestIsDamagedTheNextOlderIsVerified) {
   SimStore sim(1);
   save_steps(sim, {1, 2, 3, 4});
   break_step(sim, 4);
@@ -119,7 +119,7 @@ TEST(ForgetTest, DamageLeadsToTheNextOlder) {
   EXPECT_EQ(sim.steps(), (std::vector<uint64_t>{2, 4}));
 }
 
-TEST(ForgetTest, DamageFoundLaterTakesTheMark) {
+TEST(ForgetTest, DamageFoundLaterRemovesTheMark) {
   SimStore sim(1);
   save_steps(sim, {1, 2, 3});
   verify_step(sim, 2);
@@ -134,7 +134,7 @@ TEST(ForgetTest, DamageFoundLaterTakesTheMark) {
   EXPECT_EQ(sim.steps(), (std::vector<uint64_t>{1, 2}));
 }
 
-TEST(ForgetTest, WithNothingIntactNothingGoes) {
+TEST(ForgetTest, WithoutAnIntactStepNothingIsForgotten) {
   SimStore sim(1);
   save_steps(sim, {1, 2});
   break_step(sim, 1);
@@ -144,7 +144,7 @@ TEST(ForgetTest, WithNothingIntactNothingGoes) {
   EXPECT_EQ(report.error().code, Errc::incomplete);
   EXPECT_EQ(exit_code(report.error().code), 4);
   EXPECT_EQ(sim.steps().size(), 2u);
-  // Where nothing would go, nothing has to be verified.
+  // When no step would be forgotten, none is verified.
   FF_ASSERT_OK(sim.forget({.keep_last = 2, .apply = true}));
 }
 
@@ -175,11 +175,11 @@ TEST(ForgetTest, StepsByName) {
   EXPECT_EQ(forgotten(*report), (std::vector<uint64_t>{1, 4}));
   EXPECT_EQ(kept(*report), "2: not named; 3: not named, newest verified");
   EXPECT_EQ(read_latest(sim.disk, sim.open(), "default")->step, 3u);
-  // With a rule both go: what the rule drops and what is named.
+  // With a rule, both the steps that it drops and the named steps are forgotten.
   FF_ASSERT_OK(sim.save({{"own", noise(9, 100)}}, 9));
   FF_ASSERT_OK(sim.forget({.keep_last = 5, .steps = {"default@9"}, .apply = true}));
   EXPECT_EQ(sim.steps(), (std::vector<uint64_t>{2, 3}));
-  // The only one that could be proved is refused too.
+  // The only verified step is refused too.
   SimStore fresh(2);
   save_steps(fresh, {1});
   EXPECT_EQ(fresh.forget({.steps = {"@1"}, .apply = true}).error().code, Errc::refused);
@@ -248,7 +248,7 @@ TEST_P(ForgetCrashTest, LeavesWholeCheckpointsAtEveryPoint) {
       if (finished) {
         ASSERT_EQ(steps, (std::vector<uint64_t>{stays}));
       }
-      // And what was begun can be ended.
+      // And the same forget can be completed.
       FF_ASSERT_OK(sim.forget({.keep_last = 0, .apply = true}));
       sim.clock.advance(kLeaseTimeoutNs);
       FF_ASSERT_OK(sim.prune({.grace_ns = 0}));
@@ -265,7 +265,7 @@ INSTANTIATE_TEST_SUITE_P(All, ForgetCrashTest, testing::Values(false, true),
                          [](const auto& at) { return at.param ? "PowerLoss" : "Kill"; });
 
 // A save of the next step at any point of a forget, and the other way round.
-TEST(ForgetTest, BesideASave) {
+TEST(ForgetTest, ConcurrentWithASave) {
   for (const bool save_inside : {true, false}) {
     bool reached = true;
     for (uint64_t at = 0; reached; at += kPointStep) {

@@ -1,4 +1,4 @@
-// The index: what is written reads back, and no damage goes unnoticed.
+// The index: round trips, and the detection of any damage.
 #include "training/checkpoint/format/index.h"
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ class IndexTest : public CheckpointTest {
   EndRecord end_;
 };
 
-TEST_F(IndexTest, WhatIsWrittenReadsBack) {
+TEST_F(IndexTest, RoundTrip) {
   for (const auto kind : {simd::DigestKind::xxh128, simd::DigestKind::sha256}) {
     kind_ = kind;
     const std::string file = small_index();
@@ -141,7 +141,7 @@ TEST_F(IndexTest, WhatIsWrittenReadsBack) {
   }
 }
 
-TEST_F(IndexTest, EveryFlippedBitIsNoticed) {
+TEST_F(IndexTest, EveryFlippedBitIsDetected) {
   const std::string file = small_index();
   const std::string good = read_whole(file);
   std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);
@@ -160,7 +160,7 @@ TEST_F(IndexTest, EveryFlippedBitIsNoticed) {
   EXPECT_TRUE(read(file).ok());
 }
 
-TEST_F(IndexTest, EveryCutIsNoticed) {
+TEST_F(IndexTest, EveryTruncationIsDetected) {
   const std::string file = small_index();
   const std::string good = read_whole(file);
   write_whole(path("cut.jsonl"), good);
@@ -178,7 +178,7 @@ TEST_F(IndexTest, EveryCutIsNoticed) {
   EXPECT_FALSE(read(path("cut.jsonl")).ok());
 }
 
-TEST_F(IndexTest, LinesThatVanishOrSwapAreNoticed) {
+TEST_F(IndexTest, MissingOrSwappedLinesAreDetected) {
   const std::string good = read_whole(small_index());
   std::vector<std::string> lines;
   for (size_t at = 0; at < good.size();) {
@@ -207,7 +207,7 @@ TEST_F(IndexTest, UnknownKeysAreSkipped) {
   EXPECT_EQ(std::get<FileRecord>(*record).size, 3U);
 }
 
-TEST_F(IndexTest, LinesThatSayNonsenseAreRefused) {
+TEST_F(IndexTest, MalformedLinesAreRefused) {
   const std::string chunk = digest_of(kind_, "a").hex();
   const auto file = [](const std::string& name, const std::string& size,
                        const std::string& extents) {
@@ -269,7 +269,7 @@ TEST_F(IndexTest, NewerFormatIsRefusedAsSuch) {
   EXPECT_EQ(tolerant.error().code, Errc::newer_format);
 }
 
-TEST_F(IndexTest, LongLinesPassAndEndlessOnesDoNot) {
+TEST_F(IndexTest, LongLinesAreReadAndEndlessOnesRefused) {
   const std::string file = path("long.jsonl");
   auto writer = IndexWriter::create(disk_, file, header()).value();
   TensorRecord big = tensor();
@@ -291,7 +291,7 @@ TEST_F(IndexTest, LongLinesPassAndEndlessOnesDoNot) {
   EXPECT_EQ(endless.error().code, Errc::corrupt);
 }
 
-TEST_F(IndexTest, TolerantReadingSkipsAndTells) {
+TEST_F(IndexTest, TolerantReadingSkipsAndReports) {
   const std::string file = small_index();
   const std::string good = read_whole(file);
   size_t lines = 0;
@@ -323,7 +323,7 @@ TEST_F(IndexTest, TolerantReadingSkipsAndTells) {
   EXPECT_EQ(lines, 7U);
 }
 
-TEST_F(IndexTest, TolerantReadingTakesACutForDamage) {
+TEST_F(IndexTest, TolerantReadingReportsATruncation) {
   const std::string good = read_whole(small_index());
   write_whole(path("cut.jsonl"), good.substr(0, good.size() - 1));
   auto reader = IndexReader::open_damaged(disk_, path("cut.jsonl"), kind_, {}).value();
@@ -338,7 +338,7 @@ TEST_F(IndexTest, TolerantReadingTakesACutForDamage) {
   EXPECT_EQ(reader.damaged_lines(), 1U);
 }
 
-TEST_F(IndexTest, ARecordReadsAgainByItsPlace) {
+TEST_F(IndexTest, ARecordIsReadAgainByItsPosition) {
   const std::string file = small_index();
   auto reader = open(file);
   auto index = disk_.open(file, {}).value();
@@ -346,7 +346,7 @@ TEST_F(IndexTest, ARecordReadsAgainByItsPlace) {
     const auto line = reader.next_line();
     FF_ASSERT_OK(line);
     if (!*line) break;
-    const auto again = read_record_at(*index, reader.line_place(), kind_);
+    const auto again = read_record_at(*index, reader.line_position(), kind_);
     FF_ASSERT_OK(again);
     const auto name = line_name(**line).value();
     if (const auto* found = std::get_if<FileRecord>(&*again)) {
@@ -358,7 +358,7 @@ TEST_F(IndexTest, ARecordReadsAgainByItsPlace) {
   EXPECT_EQ(read_record_at(*index, {1, 10}, kind_).error().code, Errc::corrupt);
 }
 
-TEST_F(IndexTest, ContentDigestSeesBytesAndNotTimes) {
+TEST_F(IndexTest, ContentDigestCoversBytesAndNotTimes) {
   const auto content = [&](const FileRecord& file) {
     ContentDigest digest(kind_);
     digest.add(file);

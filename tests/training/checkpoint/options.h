@@ -1,4 +1,4 @@
-// Short ways to say the options that most tests of checkpoints give.
+// Shortcuts for the options that most checkpoint tests use.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ inline VerifyOptions only(std::string name) {
   return options;
 }
 
-// Prune whatever is not used, however young.
+// Prune unused chunks of any age.
 inline PruneOptions without_grace() {
   PruneOptions options;
   options.grace_ns = 0;

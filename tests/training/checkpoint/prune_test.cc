@@ -1,5 +1,5 @@
-// Pruning: what goes and what stays, beside savers, readers and ranks at every point of theirs and
-// its own, with leases that run out, and with a crash at every point.
+// Prune: what it deletes and keeps, concurrently with savers, readers and ranks at every point,
+// with overdue leases, and with a crash at every point.
 #include "training/checkpoint/retention/prune.h"
 
 #include <gtest/gtest.h>
@@ -26,18 +26,18 @@ void make_garbage(SimStore& sim) {
 const Content kReviving{{"fresh", noise(9, 3000)}, {"own", noise(1, 4000)}};
 
 Lease take_lease(Context& context, const Store& store, const std::string& action = "load") {
-  return Lease::take(context, store, {.action = action, .name = {"default", 2}, .attempt = {}})
+  return Lease::acquire(context, store, {.action = action, .name = {"default", 2}, .attempt = {}})
       .value();
 }
 
-TEST(PruneTest, DeletesWhatNothingNames) {
+TEST(PruneTest, DeletesUnusedChunks) {
   SimStore sim(1);
   make_garbage(sim);
   const auto young = sim.prune({});
   FF_ASSERT_OK(young);
   EXPECT_EQ(young->chunks_deleted, 0u);
-  EXPECT_EQ(young->chunks_spared, 1u);
-  EXPECT_EQ(young->bytes_spared, 8192u);
+  EXPECT_EQ(young->chunks_recent, 1u);
+  EXPECT_EQ(young->bytes_recent, 8192u);
   sim.clock.advance(kHour);
   const auto dry = sim.prune({.dry_run = true});
   FF_ASSERT_OK(dry);
@@ -49,8 +49,8 @@ TEST(PruneTest, DeletesWhatNothingNames) {
   FF_ASSERT_OK(report);
   EXPECT_EQ(report->chunks_deleted, 1u);
   EXPECT_EQ(report->bytes_deleted, 8192u);
-  EXPECT_EQ(report->chunks_spared, 0u);
-  EXPECT_EQ(report->chunks_waiting, 0u);
+  EXPECT_EQ(report->chunks_recent, 0u);
+  EXPECT_EQ(report->chunks_deferred, 0u);
   EXPECT_EQ(sim.chunks(), 2u);
   EXPECT_EQ(sim.entries("trash"), 0u);
   EXPECT_TRUE(sim.sound());
@@ -97,8 +97,8 @@ TEST(PruneTest, ARunningLeaseKeepsTheTrash) {
     const auto report = sim.prune({.grace_ns = 0, .wait_ns = 5 * kSecond});
     FF_ASSERT_OK(report);
     EXPECT_EQ(report->chunks_deleted, 0u);
-    EXPECT_EQ(report->chunks_waiting, 1u);
-    EXPECT_EQ(report->bytes_waiting, 8192u);
+    EXPECT_EQ(report->chunks_deferred, 1u);
+    EXPECT_EQ(report->bytes_deferred, 8192u);
     ASSERT_EQ(report->running.size(), 1u);
     EXPECT_EQ(report->running[0].action, "load");
     EXPECT_EQ(sim.entries("trash"), 1u);
@@ -126,7 +126,7 @@ TEST(PruneTest, WaitsForALeaseToEnd) {
   EXPECT_LT(sim.clock.steady_ns() - began, 40 * kSecond);
 }
 
-TEST(PruneTest, OverdueLeasesGoWithTheirFolders) {
+TEST(PruneTest, OverdueLeasesAreRemovedWithTheirFolders) {
   SimStore sim(1);
   make_garbage(sim);
   auto ctx = sim.context(sim.disk);
@@ -138,12 +138,12 @@ TEST(PruneTest, OverdueLeasesGoWithTheirFolders) {
   ASSERT_EQ(report->overdue.size(), 1u);
   EXPECT_EQ(report->overdue[0].id, lease.id());
   EXPECT_EQ(report->chunks_deleted, 1u);
-  EXPECT_FALSE(*lease.held());
+  EXPECT_FALSE(*lease.is_held());
   EXPECT_FALSE(*io::exists(sim.disk, lease.folder()));
   EXPECT_EQ(sim.entries("trash"), 0u);
 }
 
-TEST(PruneTest, WhatIsInTheTrashAndNamedComesBack) {
+TEST(PruneTest, UsedChunksInTheTrashAreRestored) {
   SimStore sim(1);
   make_garbage(sim);
   const auto store = sim.open();
@@ -157,7 +157,7 @@ TEST(PruneTest, WhatIsInTheTrashAndNamedComesBack) {
   EXPECT_TRUE(sim.sound());
 }
 
-TEST(PruneTest, AbandonedAttemptsGo) {
+TEST(PruneTest, AbandonedAttemptsAreRemoved) {
   SimStore sim(1);
   make_garbage(sim);
   FF_ASSERT_OK(sim.save({{"r0", noise(50, 100)}}, 7, {.world = 3, .attempt = "a/1"}));
@@ -167,7 +167,7 @@ TEST(PruneTest, AbandonedAttemptsGo) {
   sim.clock.advance(kHour);
   auto ctx = sim.context(sim.disk);
   {
-    const auto rank = Lease::take(ctx, sim.open(), {"save", {"default", 7}, "a/1"});
+    const auto rank = Lease::acquire(ctx, sim.open(), {"save", {"default", 7}, "a/1"});
     FF_ASSERT_OK(rank);  // the last rank is at work
     const auto report = sim.prune({});
     FF_ASSERT_OK(report);
@@ -186,7 +186,7 @@ TEST(PruneTest, AbandonedAttemptsGo) {
   EXPECT_FALSE(*io::exists(sim.disk, sim.open().step_dir({"default", 7})));
 }
 
-TEST(PruneTest, ShardsBesideTheirCommitGoUnreported) {
+TEST(PruneTest, ShardsBesideTheirCommitAreRemovedSilently) {
   SimStore sim(1);
   make_garbage(sim);
   const auto store = sim.open();
@@ -207,7 +207,7 @@ TEST(PruneTest, ShardsBesideTheirCommitGoUnreported) {
   EXPECT_TRUE(sim.sound());
 }
 
-TEST(PruneTest, OldLeftoversGo) {
+TEST(PruneTest, OldLeftoversAreRemoved) {
   SimStore sim(1);
   make_garbage(sim);
   const auto store = sim.open();
@@ -220,7 +220,7 @@ TEST(PruneTest, OldLeftoversGo) {
   FF_ASSERT_OK(io::make_dirs(sim.disk, kStore + "/trash/9.step"));
   FF_ASSERT_OK(io::put(sim.disk, kStore + "/trash/9.step/index.jsonl", "x"));
   FF_ASSERT_OK(io::make_dirs(sim.disk, store.step_dir({"other", 5})));
-  // Younger than the timeout of leases nothing is judged, whatever the grace.
+  // Nothing younger than the lease timeout is removed, whatever the grace period.
   auto report = sim.prune({.grace_ns = 0});
   FF_ASSERT_OK(report);
   EXPECT_EQ(report->leftovers, 1u);
@@ -247,7 +247,7 @@ TEST(PruneTest, AReadOnlyStoreIsRefused) {
 }
 
 // Two actions, one of them whole between any two steps of the other.
-class BesideTest : public testing::Test {
+class InterleavingTest : public testing::Test {
  protected:
   using Action = std::function<void(SimStore&, io::Disk&)>;
   using Setup = std::function<void(SimStore&)>;
@@ -284,11 +284,15 @@ class BesideTest : public testing::Test {
   }
 };
 
-TEST_F(BesideTest, APruneAtAnyPointOfASave) { interleave(make_garbage, save_reviving, prune_now); }
+TEST_F(InterleavingTest, APruneAtAnyPointOfASave) {
+  interleave(make_garbage, save_reviving, prune_now);
+}
 
-TEST_F(BesideTest, ASaveAtAnyPointOfAPrune) { interleave(make_garbage, prune_now, save_reviving); }
+TEST_F(InterleavingTest, ASaveAtAnyPointOfAPrune) {
+  interleave(make_garbage, prune_now, save_reviving);
+}
 
-TEST_F(BesideTest, TwoSavesThatBothMakeTheStore) {
+TEST_F(InterleavingTest, TwoSavesThatBothCreateTheStore) {
   const auto nothing = [](SimStore&) {};
   const auto save_first = [](SimStore& sim, io::Disk& disk) {
     EXPECT_TRUE(io::ok(sim.save_on(disk, {{"own", noise(1, 4000)}}, 1)));
@@ -303,7 +307,7 @@ TEST_F(BesideTest, TwoSavesThatBothMakeTheStore) {
   interleave(nothing, look, save_first);
 }
 
-TEST_F(BesideTest, APruneAtEveryPointOfASave) {
+TEST_F(InterleavingTest, APruneAtEveryPointOfASave) {
   SimStore sim(1);
   make_garbage(sim);
   HookDisk disk(sim.disk);
@@ -313,8 +317,8 @@ TEST_F(BesideTest, APruneAtEveryPointOfASave) {
   EXPECT_TRUE(sim.sound());
 }
 
-// The saver stands still past the timeout of its lease, a prune comes, the saver goes on.
-TEST_F(BesideTest, ASaverThatSleptTooLong) {
+// The saver pauses beyond the timeout of its lease, a prune runs, the saver continues.
+TEST_F(InterleavingTest, ASaverThatSleptTooLong) {
   size_t lost = 0;
   for (const bool replace : {false, true}) {
     interleave(
@@ -325,7 +329,7 @@ TEST_F(BesideTest, ASaverThatSleptTooLong) {
           const auto steps = sim.steps();
           if (saved) {
             EXPECT_EQ(steps.back(), step);
-          } else if (saved.error().message.find("took its lease") != std::string::npos) {
+          } else if (saved.error().message.find("removed its lease") != std::string::npos) {
             lost += steps == std::vector<uint64_t>{2} ? 1 : 0;  // else only `latest` is missing
           } else {
             ADD_FAILURE() << saved.error().message;
@@ -339,14 +343,14 @@ TEST_F(BesideTest, ASaverThatSleptTooLong) {
   EXPECT_GT(lost, 20 / kPointStep);
 }
 
-// Between the look at the leases and the end of the wait another lease runs out.
-TEST_F(BesideTest, ALeaseThatEndsOrRunsOutDuringTheWait) {
+// Another lease becomes overdue while the prune waits for leases.
+TEST_F(InterleavingTest, ALeaseEndsOrBecomesOverdueDuringTheWait) {
   interleave(
       make_garbage,
       [&](SimStore& sim, io::Disk& disk) {
         const auto saved = sim.save_on(disk, kReviving, 5);
         if (!saved) {
-          EXPECT_NE(saved.error().message.find("took its lease"), std::string::npos)
+          EXPECT_NE(saved.error().message.find("removed its lease"), std::string::npos)
               << saved.error().message;
         }
       },
@@ -356,7 +360,7 @@ TEST_F(BesideTest, ALeaseThatEndsOrRunsOutDuringTheWait) {
       });
 }
 
-TEST_F(BesideTest, RanksThatComeLate) {
+TEST_F(InterleavingTest, RanksThatComeLate) {
   auto rank_saves = [](uint32_t rank) {
     return [rank](SimStore& sim, io::Disk& disk) {
       const Content content{{fmt::format("r{}", rank), noise(1, 4000)}, {"mine", noise(rank, 500)}};
@@ -373,7 +377,7 @@ TEST_F(BesideTest, RanksThatComeLate) {
   interleave(one_rank_saved, prune_now, rank_saves(1));
 }
 
-TEST_F(BesideTest, AForgetAtAnyPointOfAPrune) {
+TEST_F(InterleavingTest, AForgetAtAnyPointOfAPrune) {
   auto forget_two = [](SimStore& sim, io::Disk& disk) {
     EXPECT_TRUE(io::ok(sim.forget_on(disk, {.keep_last = 1, .apply = true})));
   };
@@ -408,7 +412,7 @@ TEST_P(PruneCrashTest, LeavesWholeCheckpointsAtEveryPoint) {
       sim.disk.crash_at(UINT64_MAX);
       ASSERT_TRUE(sim.sound());
       ASSERT_EQ(sim.steps(), (std::vector<uint64_t>{2}));
-      // Nothing hinders the next save and the next prune.
+      // The next save and the next prune work.
       FF_ASSERT_OK(sim.save(kReviving, 5));
       ASSERT_TRUE(sim.sound());
       sim.clock.advance(kLeaseTimeoutNs);
@@ -454,8 +458,8 @@ TEST(PruneTest, PowerLossAmidForgetAndPrune) {
   EXPECT_GT(undone, 5 / kPointStep);  // the disk did undo things
 }
 
-// Who deletes files in a store behind its back is found out before the commit.
-TEST(PruneTest, AChunkThatWentAwayFailsTheSave) {
+// A save detects before the commit that another program has deleted its chunk.
+TEST(PruneTest, AMissingChunkFailsTheSave) {
   SimStore sim(1);
   FF_ASSERT_OK(sim.save(kReviving, 1));
   const auto fresh = sim.chunks_of(1).at(0);

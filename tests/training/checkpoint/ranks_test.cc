@@ -1,4 +1,4 @@
-// Several ranks, one checkpoint: it exists when all shards of one attempt are there, and only then.
+// One checkpoint of several ranks exists when all shards of one attempt exist, and only then.
 #include <thread>
 
 #include "training/checkpoint/fixture.h"

@@ -1,5 +1,5 @@
-// reader.py, written from FORMAT.md alone, reads the stores that ff makes: it finds them good,
-// restores the same bytes, and notices damage. What it understands, the document tells.
+// reader.py, written from FORMAT.md alone, reads stores of ff: it finds them intact, restores the
+// same bytes, and detects damage. So FORMAT.md is complete.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -67,7 +67,7 @@ class Reader : public CheckpointTest {
   std::string output_;
 };
 
-// The document's example is a real one: its lines prove themselves, and its index as a whole.
+// The example of the document is a real index: all its checksums match.
 TEST_F(Reader, TheExampleIsGenuine) {
   std::ifstream document(FF_SOURCE_DIR "/core/training/checkpoint/FORMAT.md");
   std::string index;
@@ -144,7 +144,7 @@ TEST_F(Reader, CountsCompressedChunks) {
   EXPECT_TRUE(read_whole(path("out/in/noise")) == noise(1, 100'000));
 }
 
-TEST_F(Reader, NoticesDamage) {
+TEST_F(Reader, DetectsDamage) {
   write_whole(path("in/m.safetensors"), make_safetensors({{"w", "U8", {5000}, noise(1, 5000)}}));
   SaveOptions options;
   options.step = 1;

@@ -189,7 +189,7 @@ TEST(Safetensors, WriterWithoutTensorsOrMetadata) {
   EXPECT_EQ(only_metadata.finish().value().substr(8), R"({"__metadata__":{}}     )");
 }
 
-TEST(Safetensors, WhatIsWrittenReadsBack) {
+TEST(Safetensors, RoundTrip) {
   for (uint64_t seed = 0; seed < 50; seed++) {
     SCOPED_TRACE(seed);
     SeededRng rng(seed);

@@ -1,4 +1,4 @@
-// Salvage: everything that is not damaged comes back, and everything that does not is named.
+// Salvage restores everything that is intact, and reports everything else.
 #include "training/checkpoint/load/salvage.h"
 
 #include <gtest/gtest.h>
@@ -110,8 +110,9 @@ TEST_F(Salvage, ADamagedOpaqueFileIsLeftOut) {
   EXPECT_TRUE(tree_of(path("out/in")) == wanted_);
 }
 
-// A bit in every line of the index, one after the other: all but what the line told comes back.
-TEST_F(Salvage, ADamagedIndexLineCostsOnlyWhatItTells) {
+// Flips a bit in each line of the index in turn: everything but the content of that line is
+// restored.
+TEST_F(Salvage, ADamagedIndexLineCostsOnlyItsEntry) {
   make_checkpoint();
   const std::string good = read_whole(index_path());
   const auto damage = [&](const std::string& text) {

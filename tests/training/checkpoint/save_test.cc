@@ -1,5 +1,5 @@
-// Saving and loading: what goes in comes out byte for byte, only what is new is written, and what
-// cannot be saved or loaded is refused with nothing half done.
+// Save and load: round trips byte for byte, only new data is written, and inputs that cannot be
+// saved or loaded are refused without partial results.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -91,7 +91,8 @@ TEST_F(SaveTest, EveryThreadCountAndSize) {
 TEST_F(SaveTest, SparseFilesStaySparse) {
   constexpr uint64_t kHuge = uint64_t{64} << 30;
   {
-    auto file = disk_.open(path("sparse"), {.access = io::Access::write, .create = true}).value();
+    auto file =
+        disk_.open(path("sparse"), {.access = io::AccessMode::write, .create = true}).value();
     FF_ASSERT_OK(file->truncate(kHuge));
     FF_ASSERT_OK(file->write_at(as_bytes(noise(1, 5000)), uint64_t{33} << 30));
     FF_ASSERT_OK(file->write_at(as_bytes(noise(2, 100)), kHuge - 100));
@@ -164,7 +165,7 @@ TEST_F(SaveTest, SmallTensorsShareChunks) {
   EXPECT_LT(chunk_files().size(), 8U);
 }
 
-TEST_F(SaveTest, CompressionKeepsWhatPays) {
+TEST_F(SaveTest, CompressionIsUsedWhereItPays) {
   std::string text;
   while (text.size() < 6'000'000) text += "all work and no play " + std::to_string(text.size());
   write_whole(path("text"), text);
@@ -199,7 +200,7 @@ TEST_F(SaveTest, SameChunksUnderAnotherNameAreAnotherContent) {
   fs::rename(path("f"), path("g"));
   SaveOptions options;
   options.step = 3;
-  expect_error(save({path("g")}, options), Errc::refused, "holds something else");
+  expect_error(save({path("g")}, options), Errc::refused, "other content");
 }
 
 TEST_F(SaveTest, ADamagedChunkIsWrittenAgain) {
@@ -251,7 +252,7 @@ TEST_F(SaveTest, NewerFormatsAreRefused) {
   EXPECT_EQ(loaded.error().code, Errc::newer_format);
 }
 
-TEST_F(SaveTest, PrivateStoresTakeNoOtherUser) {
+TEST_F(SaveTest, PrivateStoresRefuseOtherUsers) {
   save_file("f", "1", 1);
   SaveOptions other;
   other.identity.uid = ::geteuid() + 1;
@@ -264,7 +265,7 @@ TEST_F(SaveTest, PrivateStoresTakeNoOtherUser) {
   round_trip({"f"});
 }
 
-TEST_F(SaveTest, DestinationsThatHoldSomethingAreRefused) {
+TEST_F(SaveTest, NonEmptyDestinationsAreRefused) {
   save_file("f", "1", 1);
   write_whole(path("full/x"), "x");
   auto refused = load(load_to("default", path("full")));
@@ -317,7 +318,7 @@ TEST_F(SaveTest, OneFlippedBitAnywhere) {
   }
 }
 
-TEST_F(SaveTest, InputsThatChangeMeanwhileAreNoticed) {
+TEST_F(SaveTest, InputsThatChangeAreDetected) {
   write_whole(path("f"), noise(1, 100'000));
   SaveInputs inputs{.paths = {path("f")}, .stream = StreamInput{"s", {}}};
   inputs.stream->read = [&](ByteSpan) -> Result<std::optional<size_t>> {

@@ -1,5 +1,5 @@
-// A checkpoint store on the simulated disk, for tests that lose power, kill, let hours pass, or run
-// one action between any two steps of another. All on one thread, the same for the same seed.
+// A checkpoint store on the simulated disk, for tests of power losses, kills, long times, and
+// actions at any point of another action. One thread, deterministic by seed.
 #pragma once
 
 // Options are given by name here, the rest have their defaults.
@@ -30,8 +30,8 @@ namespace ff::checkpoint {
 inline const std::string kStore = "/store";
 constexpr int64_t kHour = 3600 * kSecond;
 
-// The disk of one program, which calls `hook` before each of its operations on names, with their
-// number so far. What the hook itself does goes to the disk below and is not counted.
+// The disk of one program; calls `hook` with a counter before each operation on names. Operations
+// of the hook itself use the disk below and are not counted.
 class HookDisk final : public io::Disk {
  public:
   explicit HookDisk(io::Disk& below) : below_(below) {}
@@ -156,7 +156,7 @@ class SimStore {
     return out;
   }
 
-  // What must hold whatever happened: every checkpoint there is verifies, no mark misleads.
+  // The invariants in any case: every checkpoint verifies, and every mark is right.
   testing::AssertionResult sound() {
     const auto report = verify_all();
     if (!report) return testing::AssertionFailure() << report.error().message;
@@ -173,7 +173,7 @@ class SimStore {
 
  private:
   SeededRng rng_;
-  Stop stop_{clock};
+  StopToken stop_{clock};
 };
 
 }  // namespace ff::checkpoint

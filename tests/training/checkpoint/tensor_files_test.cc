@@ -1,4 +1,4 @@
-// Chosen, cut and redistributed tensors, against a model that works on single elements.
+// Selected, sliced and resharded tensors, compared with a model that works on single elements.
 #include "training/checkpoint/load/tensor_files.h"
 
 #include <gtest/gtest.h>
@@ -173,7 +173,7 @@ TEST_F(TensorFiles, ReshardsFromAnyWorldToAnyOther) {
 
 // A small tensor shares its chunk with its neighbours, so copies on two ranks lie in different
 // chunks when the neighbours differ. They still are one tensor.
-TEST_F(TensorFiles, CopiesBesideDifferentNeighboursAreOneTensor) {
+TEST_F(TensorFiles, CopiesWithDifferentNeighboursAreOneTensor) {
   const TensorSpec norm{"norm", "F32", {16}, noise(1, 64)};
   for (uint32_t rank = 0; rank < 2; rank++) {
     SaveOptions options;

@@ -1,4 +1,4 @@
-// From memory to memory: saving files that are open already, and loading tensors without files.
+// Memory to memory: saves of open files, and loads of tensors without files.
 #include "training/checkpoint/load/tensor_memory.h"
 
 #include "platform/io/memory_file.h"
@@ -57,7 +57,7 @@ TEST_F(TensorMemoryTest, WhatIsSavedFromMemoryIsTheSameFile) {
   EXPECT_EQ(again->tensors, tensors_.size());
 }
 
-TEST_F(TensorMemoryTest, InputsThatCannotBe) {
+TEST_F(TensorMemoryTest, InvalidInputsAreRefused) {
   EXPECT_EQ(save_memory(std::string(200'000, 'x')).error().code, Errc::failed);
   EXPECT_EQ(save_memory(content_, {}, "../up.safetensors").error().code, Errc::failed);
   EXPECT_FALSE(fs::exists(store() + "/runs/default/1/index.jsonl"));
@@ -74,7 +74,7 @@ TEST_F(TensorMemoryTest, LoadsEveryTensor) {
   }
 }
 
-TEST_F(TensorMemoryTest, TellsFilesAndTheirMetadata) {
+TEST_F(TensorMemoryTest, ListsFilesAndTheirMetadata) {
   write_whole(path("a.safetensors"), content_);
   write_whole(path("b.safetensors"), make_safetensors({{"x", "I64", {2}, noise(5, 16)}}));
   write_whole(path("notes.txt"), "not a tensor");
@@ -132,7 +132,7 @@ TEST_F(TensorMemoryTest, DamageIsNamed) {
   FF_ASSERT_OK(load_memory({.name = "default", .rank = {}, .tensors = {}}));
 }
 
-TEST_F(TensorMemoryTest, AStepReplacedBetweenTheTwoStepsIsNotWrittenOverOthers) {
+TEST_F(TensorMemoryTest, ACheckpointReplacedAfterPlanningIsDetected) {
   SaveOptions options;
   options.step = 1;
   FF_ASSERT_OK(save_memory(content_, options));
@@ -148,7 +148,8 @@ TEST_F(TensorMemoryTest, AStepReplacedBetweenTheTwoStepsIsNotWrittenOverOthers) 
   for (auto& text : texts) into.push_back(reinterpret_cast<std::byte*>(text.data()));
   const auto read = (*found)->read(into);
   ASSERT_FALSE(read.ok());
-  EXPECT_NE(read.error().message.find("was replaced"), std::string::npos) << read.error().message;
+  EXPECT_NE(read.error().message.find("replaced the checkpoint"), std::string::npos)
+      << read.error().message;
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST(TensorSlice, RunsCopyWhatTheModelCopies) {
   }
 }
 
-TEST(TensorSlice, RunsAreAsLongAsTheyCanBe) {
+TEST(TensorSlice, RunsHaveMaximalLength) {
   const auto runs = [](const BoxCopy& box) {
     int count = 0;
     EXPECT_TRUE(for_each_run(box, [&](ByteRun) -> Result<void> {

@@ -1,5 +1,5 @@
-// Verifying: what is intact is found intact and marked, one flipped bit anywhere is found and
-// named, chunks are read once, samples are samples.
+// Verify: intact checkpoints are marked, one flipped bit anywhere is found and named, chunks are
+// read once, and samples have their size.
 #include "training/checkpoint/load/verify.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ TEST(VerifyTest, DamageOfASharedChunkIsNamedForEachCheckpoint) {
   EXPECT_FALSE(sim.verified(1) || sim.verified(2));
 }
 
-TEST(VerifyTest, ChunksThatAreGoneAndChunksInTheTrash) {
+TEST(VerifyTest, MissingChunksAndChunksInTheTrash) {
   SimStore sim(1);
   FF_ASSERT_OK(sim.save(three_files(), 1));
   const auto store = sim.open();
@@ -156,7 +156,7 @@ TEST(VerifyTest, AnIndexInTheWrongPlaceIsDamage) {
   EXPECT_NE(report->damage[0].reason.find("default@1"), std::string::npos);
 }
 
-// Another part of a chunk that was read already, with a CRC of its own, is checked too.
+// Another extent of a chunk that was read already, with its own CRC, is checked too.
 TEST(VerifyTest, EveryExtentIsChecked) {
   SimStore sim(1);
   FF_ASSERT_OK(sim.save(three_files(), 1));
@@ -214,7 +214,7 @@ TEST(VerifyTest, AReadOnlyStoreIsVerifiedWithoutAMark) {
   EXPECT_FALSE(sim.verified(1));
 }
 
-TEST(VerifyTest, MarksThatMislead) {
+TEST(VerifyTest, WrongMarks) {
   SimStore sim(1);
   FF_ASSERT_OK(sim.save(three_files(), 1));
   FF_ASSERT_OK(sim.save({{"a", noise(9, 100)}}, 2));
@@ -242,8 +242,8 @@ TEST(VerifyTest, MarksThatMislead) {
   EXPECT_TRUE(sim.sound());  // and it was written anew
 }
 
-// A save with --replace, or a forget, between any two looks is no damage.
-TEST(VerifyTest, AStoreThatIsHalfMadeHoldsNothing) {
+// A save with --replace or a forget at any point of a verify is no damage.
+TEST(VerifyTest, AHalfCreatedStoreIsEmpty) {
   SimStore sim(1);
   FF_ASSERT_OK(sim.save({{"a", noise(1, 4000)}}, 1));
   FF_ASSERT_OK(io::remove_tree(sim.disk, sim.open().runs_dir()));
@@ -252,7 +252,7 @@ TEST(VerifyTest, AStoreThatIsHalfMadeHoldsNothing) {
   EXPECT_TRUE(report->intact.empty() && report->damage.empty());
 }
 
-TEST(VerifyTest, ChangesMeanwhileAreNoDamage) {
+TEST(VerifyTest, ConcurrentChangesAreNoDamage) {
   bool reached = true;
   for (uint64_t at = 0; reached; at++) {
     SCOPED_TRACE(at);

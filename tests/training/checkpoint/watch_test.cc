@@ -1,5 +1,5 @@
-// Watching a directory on the simulated disk and clock: what counts as finished, what is saved
-// once, and what is passed over.
+// Watches a directory on the simulated disk and clock: which files count as finished, are saved
+// once, or are skipped.
 #include "training/checkpoint/save/watch.h"
 
 #include "training/checkpoint/sim_store.h"
@@ -7,7 +7,7 @@
 namespace ff::checkpoint {
 namespace {
 
-// A clock that does something each time the watch sleeps: the world goes on meanwhile.
+// A clock that runs a callback each time the watch sleeps.
 class BusyClock final : public Clock {
  public:
   explicit BusyClock(sim::SimClock& below) : below_(below) {}
@@ -50,13 +50,13 @@ class WatchTest : public testing::Test {
 
   SimStore store_{3};
   BusyClock clock_{store_.clock};
-  Stop stop_{clock_};
+  StopToken stop_{clock_};
   WatchOptions options_;
   std::vector<std::string> moved_;
   std::vector<std::string> told_;
 };
 
-TEST_F(WatchTest, AFileIsSavedOnceItHasSettled) {
+TEST_F(WatchTest, AFileIsSavedOnceItNoLongerChanges) {
   options_.once = true;
   put("model-40.bin", "half");
   const int64_t began = store_.clock.steady_ns();
@@ -91,7 +91,7 @@ TEST_F(WatchTest, NothingIsSavedTwice) {
             (std::vector<std::string>{"/watched/a-1.bin default@1", "/watched/b-2.bin default@2"}));
 }
 
-TEST_F(WatchTest, UnfinishedNamesArePassedOver) {
+TEST_F(WatchTest, UnfinishedNamesAreSkipped) {
   options_.once = true;
   put("a.tmp", "1");
   put("b.part", "2");
@@ -124,12 +124,12 @@ TEST_F(WatchTest, DirectoriesAndFailures) {
 }
 
 TEST(StepInName, TheNumberAtTheEnd) {
-  EXPECT_EQ(step_in_name("model-1000.safetensors"), 1000U);
-  EXPECT_EQ(step_in_name("step_7"), 7U);
-  EXPECT_EQ(step_in_name("42.pt"), 42U);
-  EXPECT_EQ(step_in_name("model.safetensors"), std::nullopt);
-  EXPECT_EQ(step_in_name("v2-final"), std::nullopt);
-  EXPECT_EQ(step_in_name("99999999999999999999"), std::nullopt);
+  EXPECT_EQ(step_from_name("model-1000.safetensors"), 1000U);
+  EXPECT_EQ(step_from_name("step_7"), 7U);
+  EXPECT_EQ(step_from_name("42.pt"), 42U);
+  EXPECT_EQ(step_from_name("model.safetensors"), std::nullopt);
+  EXPECT_EQ(step_from_name("v2-final"), std::nullopt);
+  EXPECT_EQ(step_from_name("99999999999999999999"), std::nullopt);
 }
 
 }  // namespace

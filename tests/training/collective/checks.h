@@ -1,4 +1,4 @@
-// One operation on all ranks of a job, held against one call over all inputs.
+// Runs one operation on all ranks of a job and compares it with one reduction of all inputs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,14 +26,14 @@ inline Bytes random_bytes(uint64_t seed, uint64_t size) {
   return bytes;
 }
 
-// With data.
+// Operations that move data.
 constexpr std::array kKinds = {Collective::allreduce, Collective::reduce, Collective::broadcast,
                                Collective::allgather, Collective::reduce_scatter};
 
 // Any bits, or numbers so small that sums of floats are exact in any order.
 enum class Values { any, small };
 
-inline Bytes small_values(uint64_t seed, const Request& request, uint64_t size) {
+inline Bytes small_values(uint64_t seed, const CollectiveRequest& request, uint64_t size) {
   SeededRng rng(seed);
   const uint64_t count = size / simd::size_of(request.type);
   const uint64_t smallest = request.op == ReduceOp::prod ? 1 : 0;
@@ -54,27 +54,27 @@ inline Bytes small_values(uint64_t seed, const Request& request, uint64_t size) 
   if (simd::partial_type(request.type) == DataType::f32 && count > 0) {
     const void* const from = numbers.data();
     void* const to = bytes.data();
-    simd::reduce_arrays({.type = request.type, .from = simd::Stage::partial},
+    simd::reduce_arrays({.type = request.type, .from = simd::ElementKind::partial},
                         {{&from, 1}, {&to, 1}, count});
   }
   return bytes;
 }
 
-// What rank `rank` gives in the test number `test`.
-inline Bytes input_of(const Request& request, uint32_t rank, uint32_t ranks, uint64_t test,
-                      Values values) {
-  const uint64_t seed = test * 100 + rank, size = in_bytes(request, rank, ranks);
+// The input of a rank in the test number `test`.
+inline Bytes input_of(const CollectiveRequest& request, uint32_t rank, uint32_t ranks,
+                      uint64_t test, Values values) {
+  const uint64_t seed = test * 100 + rank, size = input_bytes(request, rank, ranks);
   return values == Values::any ? random_bytes(seed, size) : small_values(seed, request, size);
 }
 
-// By one call over all inputs.
-inline Bytes expected_of(const Request& request, uint32_t rank, uint32_t ranks, uint64_t test,
-                         Values values) {
+// The output by one call over all inputs.
+inline Bytes expected_of(const CollectiveRequest& request, uint32_t rank, uint32_t ranks,
+                         uint64_t test, Values values) {
   std::vector<Bytes> inputs;
   for (uint32_t other = 0; other < ranks; other++) {
     inputs.push_back(input_of(request, other, ranks, test, values));
   }
-  Bytes out(out_bytes(request, rank, ranks));
+  Bytes out(output_bytes(request, rank, ranks));
   const uint64_t block = request.count * simd::size_of(request.type);
   switch (request.kind) {
     case Collective::barrier: break;
@@ -90,7 +90,7 @@ inline Bytes expected_of(const Request& request, uint32_t rank, uint32_t ranks, 
       std::vector<const void*> from;
       for (const Bytes& one : inputs) from.push_back(one.data() + at);
       void* const to = out.data();
-      const simd::Reduce what{.type = request.type, .op = request.op, .ranks = ranks};
+      const simd::ReduceSpec what{.type = request.type, .op = request.op, .ranks = ranks};
       if (!out.empty()) simd::reduce_arrays(what, {from, {&to, 1}, request.count});
     }
   }
@@ -99,11 +99,12 @@ inline Bytes expected_of(const Request& request, uint32_t rank, uint32_t ranks, 
 
 enum class Memory { shared, own, in_place };
 
-// One operation on all ranks, of which each looks at what it got.
-inline void check_one(Communicator& ranks, const Request& request, uint64_t test, Memory memory,
-                      Values values = Values::any) {
+// One operation on all ranks; each checks its own output.
+inline void check_one(Communicator& ranks, const CollectiveRequest& request, uint64_t test,
+                      Memory memory, Values values = Values::any) {
   const uint32_t rank = ranks.rank(), count = ranks.ranks();
-  ASSERT_TRUE(request.kind != Collective::barrier || request.count == 0) << "nothing would be seen";
+  ASSERT_TRUE(request.kind != Collective::barrier || request.count == 0)
+      << "a barrier has no output to check";
   const Bytes input = input_of(request, rank, count, test, values);
   const Bytes expected = expected_of(request, rank, count, test, values);
   const uint64_t larger = std::max(input.size(), expected.size());
@@ -138,24 +139,24 @@ inline void check_one(Communicator& ranks, const Request& request, uint64_t test
   }
 }
 
-// So many operations of all kinds and of somewhat more than `count` elements at once, waited for
-// from the last one on.
+// Starts operations of all kinds with `count` and more elements, then waits for them in reverse
+// order.
 inline void check_in_flight(Communicator& ranks, uint64_t operations, uint64_t count) {
-  struct Flight {
-    Request request;
+  struct InflightOperation {
+    CollectiveRequest request;
     Bytes in, out;
     uint64_t number = 0;
   };
-  std::vector<Flight> flights(operations);
+  std::vector<InflightOperation> started(operations);
   const uint32_t rank = ranks.rank(), all = ranks.ranks();
-  for (uint64_t i = 0; i < flights.size(); i++) {
-    Flight& one = flights[i];
+  for (uint64_t i = 0; i < started.size(); i++) {
+    InflightOperation& one = started[i];
     one.request = {.kind = kKinds[i % kKinds.size()],
                    .type = DataType::f32,
                    .root = static_cast<uint32_t>(i % all),
                    .count = count + i};
     one.in = input_of(one.request, rank, all, i, Values::small);
-    one.out.resize(out_bytes(one.request, rank, all));
+    one.out.resize(output_bytes(one.request, rank, all));
     const auto number = ranks.start({.kind = one.request.kind,
                                      .type = one.request.type,
                                      .root = one.request.root,
@@ -165,10 +166,10 @@ inline void check_in_flight(Communicator& ranks, uint64_t operations, uint64_t c
     ASSERT_TRUE(number.ok()) << number.error().message;
     one.number = *number;
   }
-  for (uint64_t i = flights.size(); i-- > 0;) {
-    const auto waited = ranks.wait(flights[i].number);
+  for (uint64_t i = started.size(); i-- > 0;) {
+    const auto waited = ranks.wait(started[i].number);
     ASSERT_TRUE(waited.ok()) << waited.error().message;
-    EXPECT_EQ(flights[i].out, expected_of(flights[i].request, rank, all, i, Values::small)) << i;
+    EXPECT_EQ(started[i].out, expected_of(started[i].request, rank, all, i, Values::small)) << i;
   }
 }
 

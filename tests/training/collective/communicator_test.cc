@@ -1,5 +1,5 @@
 // Collective operations between ranks of a host: results of all types and sizes, many in flight,
-// and what ranks hear that do not agree.
+// and the errors of ranks that disagree.
 #include "training/collective/communicator.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "platform/base/bytes.h"
 #include "training/collective/checks.h"
-#include "training/collective/plan.h"
+#include "training/collective/piece.h"
 #include "training/collective/ranks.h"
 
 namespace ff::collective {
@@ -67,14 +67,14 @@ TEST(CommunicatorTest, LargeArraysPastTheCaches) {
   });
 }
 
-TEST(CommunicatorTest, ManyInFlightEndInAnyOrder) {
+TEST(CommunicatorTest, ManyInFlightCompleteInAnyOrder) {
   with_ranks(4, [](Communicator& ranks) {
     constexpr uint64_t kCount = 10'000;
-    std::vector<std::vector<int32_t>> in(kJobs), out(kJobs);
+    std::vector<std::vector<int32_t>> in(kInflightMax), out(kInflightMax);
     SeededRng rng(ranks.rank());
     for (int round = 0; round < 5; round++) {
       std::vector<uint64_t> numbers;
-      for (uint32_t i = 0; i < kJobs; i++) {
+      for (uint32_t i = 0; i < kInflightMax; i++) {
         in[i].assign(kCount, static_cast<int32_t>(i * 10 + ranks.rank()));
         out[i].assign(kCount, 0);
         numbers.push_back(ranks
@@ -89,7 +89,7 @@ TEST(CommunicatorTest, ManyInFlightEndInAnyOrder) {
       EXPECT_EQ(more.error().code, Errc::busy);
       for (size_t i = numbers.size(); i > 1; i--) std::swap(numbers[i - 1], numbers[rng.below(i)]);
       for (const uint64_t number : numbers) ASSERT_TRUE(ranks.wait(number).ok());
-      for (uint32_t i = 0; i < kJobs; i++) {
+      for (uint32_t i = 0; i < kInflightMax; i++) {
         EXPECT_EQ(out[i], std::vector<int32_t>(kCount, static_cast<int32_t>(i * 40 + 6)));
       }
       EXPECT_EQ(ranks.wait(numbers[0]).error().code, Errc::usage) << "waited for twice";
@@ -97,7 +97,7 @@ TEST(CommunicatorTest, ManyInFlightEndInAnyOrder) {
   });
 }
 
-TEST(CommunicatorTest, RanksThatDoNotAgreeAllHearIt) {
+TEST(CommunicatorTest, AMismatchFailsOnAllRanks) {
   with_ranks(3, [](Communicator& ranks) {
     std::vector<float> data(100);
     Operation operation{.count = 100, .in = data.data(), .out = data.data()};
@@ -116,8 +116,8 @@ TEST(CommunicatorTest, RanksThatDoNotAgreeAllHearIt) {
   });
 }
 
-// The others are further on by all that can be in flight.
-TEST(CommunicatorTest, WhoAsksLateWhatWasWrongHearsTheSame) {
+// The other ranks are ahead by kInflightMax operations.
+TEST(CommunicatorTest, ALateWaitReturnsTheSameMismatch) {
   std::atomic<int> ahead = 0;
   with_ranks(3, [&](Communicator& ranks) {
     std::vector<float> data(100);
@@ -133,14 +133,14 @@ TEST(CommunicatorTest, WhoAsksLateWhatWasWrongHearsTheSame) {
         << result.error().message;
     operation.count = 7;
     std::vector<uint64_t> numbers;
-    for (uint32_t i = 0; i < kJobs; i++) numbers.push_back(ranks.start(operation).value());
+    for (uint32_t i = 0; i < kInflightMax; i++) numbers.push_back(ranks.start(operation).value());
     ahead++;
     ahead.notify_all();
     for (const uint64_t number : numbers) EXPECT_TRUE(ranks.wait(number).ok());
   });
 }
 
-TEST(CommunicatorTest, WhatCannotBeIsRefused) {
+TEST(CommunicatorTest, InvalidOperationsAreRefused) {
   with_ranks(2, [](Communicator& ranks) {
     std::vector<float> data(4);
     Operation operation{.kind = Collective::reduce, .root = 2, .count = 4, .in = data.data()};
@@ -162,44 +162,45 @@ TEST(CommunicatorTest, WhatCannotBeIsRefused) {
 // As root, regions may stand on pages of 2 MiB.
 TEST(CommunicatorTest, ManySmallRegionsTakeLittleMemory) {
   SystemClock clock;
-  const Stop stop(clock);
+  const StopToken stop(clock);
   auto group = HostGroup::join({.job = new_job()}, stop, kSecond);
   ASSERT_TRUE(group.ok()) << group.error().message;
   EXPECT_EQ((*group)->make_region(5000).value()->memory().size(), 8192u);
 }
 
-// Who stops between asking for an operation and sharing the memory of it.
-TEST(CommunicatorTest, MemoryThatIsNotSharedIsNotWaitedForForever) {
+// A rank that stops after it posted an operation and before it shared its memory.
+TEST(CommunicatorTest, WaitingForUnsharedMemoryTimesOut) {
   SystemClock clock;
-  const Stop stop(clock);
+  const StopToken stop(clock);
   const std::string job = new_job();
   std::array<std::unique_ptr<HostGroup>, 2> groups;
   std::vector<std::thread> joining;
   for (uint32_t rank = 0; rank < 2; rank++) {
     joining.emplace_back([&, rank] {
-      auto group = HostGroup::join({.rank = rank, .ranks = 2, .job = job, .reach_ns = kSecond / 10},
-                                   stop, 60 * kSecond);
+      auto group =
+          HostGroup::join({.rank = rank, .ranks = 2, .job = job, .region_wait_ns = kSecond / 10},
+                          stop, 60 * kSecond);
       ASSERT_TRUE(group.ok()) << group.error().message;
       groups[rank] = *std::move(group);
     });
   }
   for (std::thread& one : joining) one.join();
   ASSERT_TRUE(groups[0] != nullptr && groups[1] != nullptr);
-  const auto reached = groups[0]->reach(1, {.offset = 0, .region = 999}, 8);
+  const auto reached = groups[0]->resolve(1, {.offset = 0, .region = 999}, 8);
   ASSERT_FALSE(reached.ok());
   EXPECT_EQ(reached.error().code, Errc::deadline);
   EXPECT_NE(reached.error().message.find("rank 1 (process"), std::string::npos)
       << reached.error().message;
   for (const auto& group : groups) {
-    const auto lost = group->board().lost();
+    const auto lost = group->operations().failed_rank();
     ASSERT_TRUE(lost.has_value());
     EXPECT_EQ(lost->rank, 1u);
-    EXPECT_TRUE(lost->is_late);
+    EXPECT_TRUE(lost->timed_out);
   }
 }
 
-// More at once than a socket holds.
-TEST(CommunicatorTest, MemoryMadeAllAtOnceIsToldApart) {
+// More messages than a socket buffer holds.
+TEST(CommunicatorTest, RegionsMadeAtTheSameTimeAreKeptApart) {
   constexpr int32_t kRegions = 600;
   with_ranks(3, [](Communicator& ranks) {
     std::vector<int32_t*> made;

@@ -1,4 +1,4 @@
-// A rank's place in its job, by the variables of torchrun and of ff.
+// The rank's job from the variables of torchrun and of ff.
 #include "training/collective/environment.h"
 
 #include <gtest/gtest.h>
@@ -34,9 +34,9 @@ Environment without(const std::string& name) {
   return less;
 }
 
-Result<JobPart> job(const Environment& values, std::optional<uint32_t> here = {}) {
+Result<JobConfig> job(const Environment& values, std::optional<uint32_t> here = {}) {
   io::SystemDisk disk;
-  return job_of(
+  return read_job_config(
       [&](const char* name) {
         const auto found = values.find(name);
         return found != values.end() ? found->second.c_str() : nullptr;
@@ -53,7 +53,7 @@ TEST(EnvironmentTest, TorchrunsVariablesOfOneRank) {
   EXPECT_EQ(part->network.ranks, 8u);
   EXPECT_EQ(part->network.at.text(), "node0:29505");
   EXPECT_FALSE(part->network.transport.key.has_value());
-  // Ranks of one host meet under one name, those of another one under another.
+  // Ranks of one host have the same job name, those of another host another one.
   EXPECT_EQ(part->self.job, job(with({{"RANK", "6"}, {"LOCAL_RANK", "2"}}))->self.job);
   EXPECT_NE(part->self.job, job(with({{"RANK", "1"}}))->self.job);
   EXPECT_NE(part->self.job, job(with({{"MASTER_PORT", "29501"}}))->self.job);
@@ -77,7 +77,7 @@ TEST(EnvironmentTest, TheFirstOfSeveralRanks) {
   EXPECT_FALSE(job(kTorchrun, 4).ok());  // 5 to 8 of 8
 }
 
-TEST(EnvironmentTest, WhatTorchrunKnowsNothingOf) {
+TEST(EnvironmentTest, VariablesOfFf) {
   char path[] = "/tmp/ff-key-XXXXXX";
   ::close(::mkstemp(path));
   std::ofstream(path) << std::string(64, 'b') << '\n';
@@ -88,10 +88,10 @@ TEST(EnvironmentTest, WhatTorchrunKnowsNothingOf) {
   ASSERT_TRUE(part.ok()) << part.error().message;
   EXPECT_EQ(part->network.at.port, 4000);
   EXPECT_EQ(part->network.zone, 3u);
-  EXPECT_EQ(part->network.flow.wire, simd::Wire::fp8);
-  EXPECT_EQ(part->network.flow.algorithm, Algorithm::tree);
-  EXPECT_TRUE(part->network.flow.deterministic);
-  EXPECT_EQ(part->network.transport.use, net::NetUse::tcp);
+  EXPECT_EQ(part->network.pipeline.wire, simd::WireType::fp8);
+  EXPECT_EQ(part->network.pipeline.algorithm, Algorithm::tree);
+  EXPECT_TRUE(part->network.pipeline.deterministic);
+  EXPECT_EQ(part->network.transport.mode, net::NetMode::tcp);
   ASSERT_TRUE(part->network.transport.key.has_value());
   EXPECT_EQ((*part->network.transport.key)[31], std::byte{0xbb});
   ::chmod(path, 0644);
@@ -101,8 +101,8 @@ TEST(EnvironmentTest, WhatTorchrunKnowsNothingOf) {
   ::unlink(path);
 }
 
-TEST(EnvironmentTest, WhatIsWrongIsNamed) {
-  const auto says = [](const Result<JobPart>& part, const std::string& text) {
+TEST(EnvironmentTest, ErrorsNameTheVariable) {
+  const auto says = [](const Result<JobConfig>& part, const std::string& text) {
     ASSERT_FALSE(part.ok());
     EXPECT_NE(part.error().message.find(text), std::string::npos) << part.error().message;
   };

@@ -11,7 +11,7 @@
 
 #include "platform/base/clock.h"
 #include "platform/base/rng.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "training/collective/communicator.h"
 
 namespace ff::collective {
@@ -23,10 +23,10 @@ inline std::string new_job() {
 
 // Each rank in a thread.
 inline void with_ranks(uint32_t ranks, const std::function<void(Communicator&)>& body,
-                       const Options& options = {}) {
+                       const CommunicatorOptions& options = {}) {
   const std::string job = new_job();
   SystemClock clock;
-  const Stop stop(clock);
+  const StopToken stop(clock);
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < ranks; rank++) {
     threads.emplace_back([&, rank] {
@@ -38,14 +38,14 @@ inline void with_ranks(uint32_t ranks, const std::function<void(Communicator&)>&
   for (std::thread& thread : threads) thread.join();
 }
 
-// A rank in a process, which ends with what `body` returns.
-inline pid_t fork_rank(const HostRank& self, const Options& options,
+// A rank in a process whose exit status `body` returns.
+inline pid_t fork_rank(const HostRank& self, const CommunicatorOptions& options,
                        const std::function<int(Communicator&)>& body,
                        const std::optional<Network>& network = {}) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   SystemClock clock;
-  const Stop stop(clock);
+  const StopToken stop(clock);
   auto joined = Communicator::join(self, stop, options, network);
   const int code = joined ? body(**joined) : 99;
   if (joined) joined->reset();

@@ -1,5 +1,5 @@
-// The ways of pieces between nodes: each reaches all, no node stands above many, and few talk
-// across zones.
+// Routes between nodes: each reaches all nodes, no node has many children, and few links cross
+// zones.
 #include "training/collective/route.h"
 
 #include <gtest/gtest.h>
@@ -11,16 +11,15 @@
 namespace ff::collective {
 namespace {
 
-using Of = std::function<Route(uint32_t node)>;
+using Of = std::function<PieceRoute(uint32_t node)>;
 
 std::vector<uint32_t> one_zone(uint32_t nodes) { return std::vector<uint32_t>(nodes, 0); }
 
-// What a node says of another, the other says of it; from the root all are reached, once. Gives the
-// longest way.
+// Links agree at both ends, and the root reaches every node once. Returns the longest path.
 uint32_t check(uint32_t nodes, uint32_t root, const Of& of) {
   std::vector<uint32_t> up(nodes, 0), down(nodes, 0);
   for (uint32_t node = 0; node < nodes; node++) {
-    const Route route = of(node);
+    const PieceRoute route = of(node);
     EXPECT_EQ(route.up_to.has_value(), node != root);
     EXPECT_EQ(route.down_from.has_value(), node != root);
     for (const uint32_t below : route.up_from) {
@@ -70,7 +69,7 @@ TEST(RouteTest, ALeafOfOneTreeIsInnerInTheOther) {
       const bool in_first = tree_route(zones, 0, false, node).up_from.count == 0;
       const bool in_second = tree_route(zones, 0, true, node).up_from.count == 0;
       leaves_twice += in_first && in_second;
-      // So nobody sends more than it gets: three ways in both trees, of which two are its own up.
+      // So no node sends more than it receives: three links in both trees, two of them up.
       const uint32_t ways = tree_route(zones, 0, false, node).up_from.count +
                             tree_route(zones, 0, true, node).up_from.count;
       EXPECT_LE(ways, 2) << node << " of " << nodes;
@@ -79,7 +78,7 @@ TEST(RouteTest, ALeafOfOneTreeIsInnerInTheOther) {
   }
 }
 
-TEST(RouteTest, RingsPassOnToTheNextNode) {
+TEST(RouteTest, RingsForwardToTheNextNode) {
   for (uint32_t nodes = 1; nodes <= 9; nodes++) {
     for (uint32_t root = 0; root < nodes; root++) {
       const Of of = [&](uint32_t node) { return ring_route(nodes, root, node); };
@@ -91,7 +90,7 @@ TEST(RouteTest, RingsPassOnToTheNextNode) {
   }
 }
 
-TEST(RouteTest, OnePairOfNodesTalksAcrossTwoZones) {
+TEST(RouteTest, OneLinkConnectsTwoZones) {
   for (const auto& zones : std::vector<std::vector<uint32_t>>{{0, 1},
                                                               {0, 0, 0, 1},
                                                               {0, 0, 0, 0, 0, 1, 1, 1, 1},

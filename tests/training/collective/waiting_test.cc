@@ -1,4 +1,4 @@
-// Ranks that wait for others leave the processors alone, on one host and between hosts.
+// Ranks that wait for other ranks use no CPU time, on one host and between hosts.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "training/collective/nodes.h"
+#include "training/collective/multi_node.h"
 
 namespace ff::collective {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kWindowNs = kSecond / 2;
 constexpr long kTicksMax = 2;  // hundredths of a second, of fifty
 
-// What all threads of a process have used, in hundredths of a second.
+// The CPU time of all threads of a process, in hundredths of a second.
 long ticks_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
@@ -28,8 +28,8 @@ long ticks_of(pid_t pid) {
   return user + system;
 }
 
-// Whether it comes to rest: a process that spins never does.
-bool rests(pid_t pid) {
+// Whether the process becomes idle; a process that spins never does.
+bool becomes_idle(pid_t pid) {
   SystemClock clock;
   const int64_t until_ns = clock.steady_ns() + 30 * kSecond;
   while (clock.steady_ns() < until_ns) {
@@ -40,7 +40,7 @@ bool rests(pid_t pid) {
   return false;
 }
 
-// The last rank comes late: when it is told to.
+// The last rank starts the operation only when the test lets it.
 void check_waiting(const Nodes& nodes) {
   std::array<int, 2> late = {}, begun = {};
   ASSERT_EQ(::pipe2(late.data(), O_CLOEXEC), 0);
@@ -68,7 +68,7 @@ void check_waiting(const Nodes& nodes) {
     char byte = 0;
     EXPECT_EQ(::read(begun[0], &byte, 1), 1);
   }
-  for (const pid_t pid : pids) EXPECT_TRUE(rests(pid));
+  for (const pid_t pid : pids) EXPECT_TRUE(becomes_idle(pid));
   EXPECT_EQ(::write(late[1], "g", 1), 1);
   for (const pid_t pid : pids) EXPECT_EQ(exit_of(pid), 0);
   for (const int fd : {late[0], late[1], begun[0], begun[1]}) ::close(fd);

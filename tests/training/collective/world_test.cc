@@ -1,4 +1,4 @@
-// The table of nodes, as they tell it to each other.
+// The encoded table of nodes, and names of ranks.
 #include "training/collective/world.h"
 
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@ namespace {
 
 World three_nodes() {
   World world;
-  world.nodes = {{.first_rank = 0, .processes = {10, 11}, .zone = 4, .host = "one"},
-                 {.first_rank = 2, .processes = {20}, .zone = 4, .host = "two"},
-                 {.first_rank = 3, .processes = {30, 31, 32}, .zone = 9, .host = "three"}};
-  world.nodes[1].listens.host = "10.0.0.2";
-  world.nodes[1].listens.port = 4000;
+  world.nodes = {{.first_rank = 0, .pids = {10, 11}, .zone = 4, .host = "one"},
+                 {.first_rank = 2, .pids = {20}, .zone = 4, .host = "two"},
+                 {.first_rank = 3, .pids = {30, 31, 32}, .zone = 9, .host = "three"}};
+  world.nodes[1].address.host = "10.0.0.2";
+  world.nodes[1].address.port = 4000;
   return world;
 }
 
@@ -25,19 +25,19 @@ TEST(WorldTest, RanksAndZonesHaveTheirNodes) {
   EXPECT_EQ(world.zones(), (std::vector<uint32_t>{0, 0, 1}));
 }
 
-TEST(WorldTest, WhatIsToldIsHeard) {
+TEST(WorldTest, EncodingAndParsingKeepIt) {
   const std::string bytes = encode_world(three_nodes());
-  const auto heard = parse_world(as_bytes(bytes));
-  ASSERT_TRUE(heard.ok()) << heard.error().message;
-  EXPECT_EQ(encode_world(*heard), bytes);
-  EXPECT_EQ(heard->nodes[1].listens.text(), "10.0.0.2:4000");
+  const auto parsed = parse_world(as_bytes(bytes));
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(encode_world(*parsed), bytes);
+  EXPECT_EQ(parsed->nodes[1].address.text(), "10.0.0.2:4000");
   // Names from elsewhere are not for terminals as they are.
   World strange = three_nodes();
   strange.nodes[0].host = "\x1b[31m";
   EXPECT_EQ(parse_world(as_bytes(encode_world(strange)))->nodes[0].host, "\\x1b[31m");
 }
 
-TEST(WorldTest, PartsAndGapsAreRefused) {
+TEST(WorldTest, TruncatedTablesAndGapsAreRefused) {
   const std::string bytes = encode_world(three_nodes());
   for (size_t size = 0; size < bytes.size(); size++) {
     EXPECT_FALSE(parse_world(as_bytes(bytes).first(size)).ok()) << size;

@@ -1,5 +1,5 @@
-// A task and its agent over a real folder: what one writes the other reads; what a shell writes;
-// and whatever else may lie there, which neither may stumble over, wait for or be led away by.
+// A task and its agent over a real directory: what one writes the other reads; files of a shell
+// script; and files of any other kind, which both must ignore without blocking or following links.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -18,8 +18,8 @@
 
 #include "platform/io/system_disk.h"
 #include "platform/io/temp_dir.h"
-#include "training/task/agent_side.h"
-#include "training/task/task_side.h"
+#include "training/task/agent_task_dir.h"
+#include "training/task/task_client.h"
 
 namespace ff::task {
 namespace {
@@ -27,14 +27,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint32_t kNobody = 65534;
-constexpr Ranks kTwo = {.first = 4, .count = 2};
+constexpr RankRange kTwo = {.first = 4, .count = 2};
 
 class TaskTest : public testing::Test {
  protected:
   void SetUp() override {
-    // Another user may pass through, as through what agents have theirs in.
+    // Other users may traverse it, as the parent directory of an agent.
     ASSERT_EQ(::chmod(temp_.path().c_str(), 0711), 0);
-    ASSERT_TRUE(agent_.make().ok());
+    ASSERT_TRUE(agent_.create().ok());
   }
 
   std::string file(const std::string& name) const { return dir_ + "/" + name; }
@@ -45,12 +45,12 @@ class TaskTest : public testing::Test {
     std::ifstream in(file(name), std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  Snapshot read() {
+  TaskDirSnapshot read() {
     auto snapshot = agent_.read(kTwo);
     EXPECT_TRUE(snapshot.ok());
-    return snapshot ? *snapshot : Snapshot{};
+    return snapshot ? *snapshot : TaskDirSnapshot{};
   }
-  // Names of the folder and of the one around it.
+  // All names in the directory and its parent.
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const auto& entry : fs::recursive_directory_iterator(temp_.path())) {
@@ -59,7 +59,7 @@ class TaskTest : public testing::Test {
     std::ranges::sort(all);
     return all;
   }
-  // In a process of its own; `body` gives its exit code.
+  // Runs `body` in a child process; returns its exit code.
   static int in_child(const std::function<int()>& body) {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(body());
@@ -72,14 +72,14 @@ class TaskTest : public testing::Test {
   const std::string dir_ = temp_ / "task";
   io::SystemDisk disk_;
   SeededRng rng_{system_seed()};
-  AgentSide agent_{disk_, rng_, dir_};
-  TaskSide task_{disk_, rng_, dir_};
+  AgentTaskDir agent_{disk_, rng_, dir_};
+  TaskClient task_{disk_, rng_, dir_};
 };
 
-TEST_F(TaskTest, EachHearsTheOther) {
+TEST_F(TaskTest, EachReadsWhatTheOtherWrote) {
   EXPECT_FALSE(task_.should_stop());
   EXPECT_EQ(task_.life_state().value(), 0u);
-  const Snapshot before = read();
+  const TaskDirSnapshot before = read();
   EXPECT_FALSE(before.stop || before.acked || before.saved || before.life_state);
   EXPECT_TRUE(before.heartbeats.empty() && before.ignored.empty());
 
@@ -91,9 +91,9 @@ TEST_F(TaskTest, EachHearsTheOther) {
   ASSERT_TRUE(task_.heartbeat({.rank = 7, .step = 1}).ok());  // of another node
   const StopRequest request = {.reason = "preempted", .deadline_s = 1'790'000'000};
   ASSERT_TRUE(agent_.request_stop(request).ok());
-  Snapshot now = read();
+  TaskDirSnapshot now = read();
   EXPECT_EQ(now.stop, request);
-  EXPECT_FALSE(now.acked) << "nobody has looked yet";
+  EXPECT_FALSE(now.acked) << "the task has not read the request yet";
   EXPECT_EQ(now.saved, 120u);
   EXPECT_EQ(now.life_state, UINT32_MAX);
   ASSERT_EQ(now.heartbeats.size(), 1u);
@@ -111,28 +111,28 @@ TEST_F(TaskTest, EachHearsTheOther) {
   ASSERT_TRUE(task_.saved(UINT64_MAX).ok());
   EXPECT_EQ(read().saved, UINT64_MAX);
   ASSERT_TRUE(task_.saved(3).ok());
-  EXPECT_EQ(read().saved, 3u) << "a task may go back";
+  EXPECT_EQ(read().saved, 3u) << "a task may go back to an earlier step";
   EXPECT_EQ(names(),
             (std::vector<std::string>{"task", "task/ack", "task/heartbeat.5", "task/heartbeat.7",
                                       "task/life_state", "task/saved", "task/stop"}));
 }
 
-TEST_F(TaskTest, AShellDoesItToo) {
+TEST_F(TaskTest, AShellScriptWorksToo) {
   ASSERT_TRUE(agent_.request_stop({.reason = "drained", .deadline_s = 77}).ok());
   ASSERT_TRUE(agent_.set_life_state(6).ok());
   ::setenv("FF_TASK_DIR", dir_.c_str(), 1);
-  EXPECT_EQ(dir_of_environment(), dir_);
+  EXPECT_EQ(task_dir_from_environment(), dir_);
   const int status = std::system(
       "cd \"$FF_TASK_DIR\" && read reason deadline <stop && [ $reason = drained ] && "
       "[ $deadline = 77 ] && touch ack && echo 120 >saved && echo 9 >heartbeat.4 && "
       "echo $(($(cat life_state) + 1)) >life_state");
   ::unsetenv("FF_TASK_DIR");
-  EXPECT_FALSE(dir_of_environment());
+  EXPECT_FALSE(task_dir_from_environment());
   ::setenv("FF_TASK_DIR", "", 1);
-  EXPECT_FALSE(dir_of_environment());
+  EXPECT_FALSE(task_dir_from_environment());
   ::unsetenv("FF_TASK_DIR");
   ASSERT_EQ(status, 0);
-  const Snapshot now = read();
+  const TaskDirSnapshot now = read();
   EXPECT_TRUE(now.acked);
   EXPECT_EQ(now.saved, 120u);
   EXPECT_EQ(now.life_state, 7u);
@@ -140,29 +140,29 @@ TEST_F(TaskTest, AShellDoesItToo) {
   EXPECT_EQ(now.heartbeats[0].step, 9u);
 }
 
-TEST_F(TaskTest, HalfWrittenIsNotThereYet) {
+TEST_F(TaskTest, AHalfWrittenFileIsIgnored) {
   put("saved", "12");
   put("stop", "preempted 17");
   put("heartbeat.4", "");
-  const Snapshot now = read();
+  const TaskDirSnapshot now = read();
   EXPECT_FALSE(now.saved || now.stop);
   EXPECT_TRUE(now.heartbeats.empty());
   EXPECT_EQ(now.ignored.size(), 3u);
   EXPECT_FALSE(task_.should_stop());
-  EXPECT_FALSE(fs::exists(file("ack"))) << "it has not seen all of it";
+  EXPECT_FALSE(fs::exists(file("ack"))) << "the request is incomplete";
   put("saved", "120\n");
   put("stop", " preempted\t1790000000 \n");
   EXPECT_EQ(read().saved, 120u);
   EXPECT_EQ(task_.should_stop()->deadline_s, 1'790'000'000);
 }
 
-TEST_F(TaskTest, NonsenseSaysNothing) {
+TEST_F(TaskTest, MalformedFilesAreIgnored) {
   for (const std::string text : {"\n", "-1\n", "1.5\n", "0x10\n", "18446744073709551616\n",
                                  "1\n2\n", "1 2\n", "12\r\n", "\xff\xfe\n", "step 3\n"}) {
     put("saved", text);
     put("life_state", text);
     put("heartbeat.5", text);
-    const Snapshot now = read();
+    const TaskDirSnapshot now = read();
     EXPECT_FALSE(now.saved || now.life_state) << text;
     EXPECT_TRUE(now.heartbeats.empty()) << text;
     EXPECT_EQ(now.ignored.size(), 3u) << text;
@@ -189,13 +189,13 @@ TEST_F(TaskTest, LinksAreNotFollowed) {
   for (const std::string name : {"saved", "heartbeat.4", "life_state", "ack"}) {
     fs::create_symlink(temp_ / "elsewhere", file(name));
   }
-  const Snapshot now = read();
+  const TaskDirSnapshot now = read();
   EXPECT_FALSE(now.saved || now.life_state || now.acked);
   EXPECT_TRUE(now.heartbeats.empty());
   ASSERT_EQ(now.ignored.size(), 3u);
   EXPECT_NE(now.ignored[0].find("saved"), std::string::npos) << now.ignored[0];
   EXPECT_EQ(task_.life_state().error().code, Errc::corrupt);
-  // What is written takes the link's place.
+  // Writing replaces the link.
   fs::create_symlink(temp_ / "elsewhere", file("stop"));
   ASSERT_TRUE(agent_.request_stop({.reason = "drained", .deadline_s = 5}).ok());
   ASSERT_TRUE(agent_.set_life_state(8).ok());
@@ -205,18 +205,18 @@ TEST_F(TaskTest, LinksAreNotFollowed) {
   EXPECT_EQ(read().life_state, 8u);
   EXPECT_TRUE(read().acked);
   EXPECT_EQ(content("../elsewhere"), "77\n");
-  // Nor is the folder itself one.
+  // The directory itself must not be a link.
   fs::create_symlink(dir_, temp_ / "alias");
-  AgentSide astray(disk_, rng_, temp_ / "alias");
-  EXPECT_FALSE(astray.read(kTwo).ok());
-  EXPECT_EQ(astray.make().error().code, Errc::refused);
+  AgentTaskDir through_link(disk_, rng_, temp_ / "alias");
+  EXPECT_FALSE(through_link.read(kTwo).ok());
+  EXPECT_EQ(through_link.create().error().code, Errc::refused);
 }
 
-TEST_F(TaskTest, NobodyWaitsForAPipe) {
+TEST_F(TaskTest, PipesDoNotBlock) {
   for (const std::string name : {"saved", "heartbeat.4", "life_state", "ack", "stop"}) {
     ASSERT_EQ(::mkfifo(file(name).c_str(), 0666), 0);
   }
-  const Snapshot now = read();
+  const TaskDirSnapshot now = read();
   EXPECT_FALSE(now.saved || now.life_state || now.acked || now.stop);
   EXPECT_EQ(now.ignored.size(), 4u);
   EXPECT_FALSE(task_.should_stop());
@@ -226,13 +226,13 @@ TEST_F(TaskTest, NobodyWaitsForAPipe) {
   EXPECT_TRUE(read().acked);
 }
 
-TEST_F(TaskTest, FoldersAndWhatIsTooLarge) {
+TEST_F(TaskTest, DirectoriesAndLargeFilesAreIgnored) {
   ASSERT_EQ(::mkdir(file("life_state").c_str(), 0700), 0);
-  put("saved", std::string(kFactMost, '0') + "\n");
-  put("heartbeat.4", std::string(kFactMost - 2, ' ') + "1\n");  // just as long as may be
+  put("saved", std::string(kTaskFileMax, '0') + "\n");
+  put("heartbeat.4", std::string(kTaskFileMax - 2, ' ') + "1\n");  // exactly the limit
   put("heartbeat.5", "1\n");
   ASSERT_EQ(::truncate(file("heartbeat.5").c_str(), 1LL << 40), 0);
-  const Snapshot now = read();
+  const TaskDirSnapshot now = read();
   EXPECT_FALSE(now.saved || now.life_state);
   ASSERT_EQ(now.heartbeats.size(), 1u);
   EXPECT_EQ(now.heartbeats[0].step, 1u);
@@ -240,11 +240,11 @@ TEST_F(TaskTest, FoldersAndWhatIsTooLarge) {
   const auto before = names();
   EXPECT_FALSE(task_.set_life_state(1).ok());
   EXPECT_FALSE(agent_.set_life_state(1).ok());
-  EXPECT_EQ(names(), before) << "what failed leaves nothing behind";
+  EXPECT_EQ(names(), before) << "a failed write leaves a temporary file";
   EXPECT_TRUE(fs::is_directory(file("life_state")));
 }
 
-TEST_F(TaskTest, AFolderThatCannotBeWritten) {
+TEST_F(TaskTest, ADirectoryThatCannotBeWritten) {
   ASSERT_TRUE(task_.saved(1).ok());
   ASSERT_TRUE(agent_.request_stop({.reason = "drained", .deadline_s = 5}).ok());
   ASSERT_EQ(::chmod(dir_.c_str(), 0555), 0);
@@ -255,7 +255,7 @@ TEST_F(TaskTest, AFolderThatCannotBeWritten) {
               if (saved.error().message.find("'saved' of the task") == std::string::npos) return 12;
               if (saved.error().hint.empty()) return 13;
               if (task_.heartbeat({.rank = 4, .step = 1}) || task_.set_life_state(1)) return 14;
-              // What it is asked for counts, though the agent cannot be told.
+              // The request is returned though it cannot be acknowledged.
               return task_.should_stop() ? 0 : 15;
             }),
             0);
@@ -263,19 +263,19 @@ TEST_F(TaskTest, AFolderThatCannotBeWritten) {
   EXPECT_EQ(read().saved, 1u);
   EXPECT_FALSE(read().acked);
   EXPECT_TRUE(task_.should_stop());
-  EXPECT_TRUE(read().acked) << "the next call tells it";
+  EXPECT_TRUE(read().acked) << "the next call acknowledges it";
 
-  TaskSide nowhere(disk_, rng_, temp_ / "nowhere");
+  TaskClient nowhere(disk_, rng_, temp_ / "nowhere");
   EXPECT_FALSE(nowhere.should_stop());
   const auto saved = nowhere.saved(1);
   EXPECT_EQ(saved.error().code, Errc::not_found);
   EXPECT_NE(saved.error().hint.find("FF_TASK_DIR"), std::string::npos) << saved.error().hint;
-  EXPECT_EQ(AgentSide(disk_, rng_, temp_ / "nowhere").read(kTwo).error().code, Errc::not_found);
-  EXPECT_EQ(AgentSide(disk_, rng_, file("saved")).make().error().code, Errc::refused);
-  EXPECT_FALSE(AgentSide(disk_, rng_, file("saved")).read(kTwo).ok());
+  EXPECT_EQ(AgentTaskDir(disk_, rng_, temp_ / "nowhere").read(kTwo).error().code, Errc::not_found);
+  EXPECT_EQ(AgentTaskDir(disk_, rng_, file("saved")).create().error().code, Errc::refused);
+  EXPECT_FALSE(AgentTaskDir(disk_, rng_, file("saved")).read(kTwo).ok());
 }
 
-TEST_F(TaskTest, AFullDiskLeavesWhatWasSaid) {
+TEST_F(TaskTest, AFullDiskKeepsTheOldFiles) {
   ASSERT_TRUE(task_.saved(1).ok());
   const auto before = names();
   EXPECT_EQ(in_child([this] {
@@ -289,7 +289,7 @@ TEST_F(TaskTest, AFullDiskLeavesWhatWasSaid) {
   EXPECT_EQ(read().saved, 1u);
 }
 
-TEST_F(TaskTest, RequestsThatAreNone) {
+TEST_F(TaskTest, InvalidRequestsAreRefused) {
   EXPECT_EQ(agent_.request_stop({.reason = "", .deadline_s = 1}).error().code, Errc::usage);
   EXPECT_EQ(agent_.request_stop({.reason = "a b", .deadline_s = 1}).error().code, Errc::usage);
   EXPECT_EQ(agent_.request_stop({.reason = "a\nb", .deadline_s = 1}).error().code, Errc::usage);
@@ -297,15 +297,15 @@ TEST_F(TaskTest, RequestsThatAreNone) {
             Errc::usage);
   EXPECT_EQ(agent_.request_stop({.reason = "drained", .deadline_s = -1}).error().code, Errc::usage);
   EXPECT_EQ(names(), std::vector<std::string>{"task"});
-  const StopRequest longest = {.reason = std::string(kReasonMost, 'z'), .deadline_s = INT64_MAX};
+  const StopRequest longest = {.reason = std::string(kReasonMax, 'z'), .deadline_s = INT64_MAX};
   ASSERT_TRUE(agent_.request_stop(longest).ok());
   EXPECT_EQ(task_.should_stop(), longest);
-  EXPECT_EQ(agent_.read({.first = 0, .count = kRanksMost + 1}).error().code, Errc::usage);
+  EXPECT_EQ(agent_.read({.first = 0, .count = kNodeRanksMax + 1}).error().code, Errc::usage);
   EXPECT_EQ(agent_.read({.first = UINT32_MAX, .count = 2}).error().code, Errc::usage);
   EXPECT_TRUE(agent_.read({.first = UINT32_MAX - 1, .count = 1}).ok());
 }
 
-// Ranks that all write at once, from processes of their own: each read finds a whole number.
+// Several processes write at the same time: each read finds a complete number.
 TEST_F(TaskTest, ManyWritersAtOnce) {
   constexpr uint64_t kWrites = 400;
   ASSERT_TRUE(task_.saved(10'000'000'000).ok());
@@ -317,18 +317,19 @@ TEST_F(TaskTest, ManyWritersAtOnce) {
       continue;
     }
     SeededRng rng(system_seed());
-    TaskSide side(disk_, rng, dir_);
+    TaskClient client(disk_, rng, dir_);
     for (uint64_t i = 0; i < kWrites; i++) {
-      // Of different lengths: half of one would be another number.
-      const bool told = side.saved(i % 2 == 0 ? writer : 10'000'000'000).ok() &&
-                        side.heartbeat({.rank = 4, .step = i}).ok() && side.set_life_state(7).ok();
-      if (!told) ::_exit(1);
+      // Different lengths: half a number would be another number.
+      const bool written = client.saved(i % 2 == 0 ? writer : 10'000'000'000).ok() &&
+                           client.heartbeat({.rank = 4, .step = i}).ok() &&
+                           client.set_life_state(7).ok();
+      if (!written) ::_exit(1);
     }
     ::_exit(0);
   }
   size_t running = writers.size(), reads = 0;
   while (running > 0) {
-    const Snapshot now = read();
+    const TaskDirSnapshot now = read();
     ASSERT_TRUE(now.ignored.empty()) << now.ignored[0];
     ASSERT_TRUE(now.saved && (*now.saved <= 4 || *now.saved == 10'000'000'000));
     ASSERT_TRUE(now.heartbeats.empty() || now.heartbeats[0].step < kWrites);
@@ -340,32 +341,32 @@ TEST_F(TaskTest, ManyWritersAtOnce) {
   }
   EXPECT_GT(reads, 1u);
   EXPECT_EQ(read().life_state, 7u);
-  EXPECT_EQ(names().size(), 4u) << "a name of something unfinished is left";
+  EXPECT_EQ(names().size(), 4u) << "a temporary file is left";
 }
 
-// As root the agent makes the folder for another user, who can do everything there and nothing
+// As root the agent creates the directory for another user, who may do anything in it and nothing
 // beside it.
-TEST_F(TaskTest, TheTaskOfAnotherUser) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+TEST_F(TaskTest, ATaskOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may change owners";
   const std::string dir = temp_ / "theirs";
-  AgentSide agent(disk_, rng_, dir, Owner{.uid = kNobody, .gid = kNobody});
-  ASSERT_TRUE(agent.make().ok());
-  ASSERT_TRUE(agent.make().ok()) << "a second time changes nothing";
+  AgentTaskDir agent(disk_, rng_, dir, FileOwner{.uid = kNobody, .gid = kNobody});
+  ASSERT_TRUE(agent.create().ok());
+  ASSERT_TRUE(agent.create().ok()) << "creating it again changes nothing";
   struct stat status = {};
   ASSERT_EQ(::stat(dir.c_str(), &status), 0);
   EXPECT_EQ(status.st_uid, kNobody);
   EXPECT_EQ(status.st_gid, kNobody);
   EXPECT_EQ(status.st_mode & 07777, 0700u);
-  const mode_t mask = ::umask(077);  // of a daemon that is careful
+  const mode_t mask = ::umask(077);  // a strict umask of a daemon
   ASSERT_TRUE(agent.request_stop({.reason = "drained", .deadline_s = 5}).ok());
   ASSERT_TRUE(agent.set_life_state(3).ok());
   ::umask(mask);
   EXPECT_EQ(in_child([&] {
               if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) return 10;
-              TaskSide side(disk_, rng_, dir);
-              if (!side.should_stop() || side.life_state().value() != 3) return 11;
+              TaskClient client(disk_, rng_, dir);
+              if (!client.should_stop() || client.life_state().value() != 3) return 11;
               if (std::system(("echo 4 >" + dir + "/life_state").c_str()) != 0) return 12;
-              return side.saved(6) ? 0 : 13;
+              return client.saved(6) ? 0 : 13;
             }),
             0);
   const auto now = agent.read(kTwo);

@@ -1,12 +1,12 @@
-// The scheduler's page: asks for overview.json every two seconds while somebody looks, and puts
-// what it says into the document. Text is text: nothing here makes HTML.
+// The page of the scheduler: requests overview.json every two seconds while the page is visible,
+// and shows it. All text is inserted as text, never as HTML.
 "use strict";
 
 const EVERY_MS = 2000;
-const LONGEST_MS = 30000;  // between two tries, while the scheduler is not reached
+const LONGEST_MS = 30000;  // between two attempts, while the scheduler is unreachable
 const REPLY_MS = 10000;
 const TYPING_MS = 200;
-const LARGE = 2000;  // nodes; the cells of more are smaller
+const LARGE = 2000;  // nodes; with more the cells are smaller
 
 const at = (id) => document.getElementById(id);
 
@@ -76,7 +76,7 @@ function makeRow(name, id) {
     cell.setAttribute("role", "cell");
     if (LABELS[column]) cell.dataset.label = LABELS[column];
     if (name === "finished" && column === "since") cell.dataset.label = "ended, ago";
-    // Names may be in any script and direction: each keeps to its own cell.
+    // Names may be in any script and direction: isolate each in its cell.
     const text = make(column === "task" ? "button" : "bdi");
     if (column === "task") {
       text.type = "button";
@@ -120,16 +120,16 @@ function fillTable(name, part, now, none) {
 
 function showTasks(data) {
   const found = find.value.trim() !== "";
-  const none = (otherwise) => found ? "None has all of these words." : otherwise;
+  const none = (otherwise) => found ? "No task matches all of these words." : otherwise;
   fillTable("active", data.active, data.now_s, none("No task is running."));
   fillTable("queue", data.queue, data.now_s,
-            none("Nothing waits. Submit a task: ff schedule submit --nodes N -- COMMAND"));
+            none("No task waits. Submit one: ff schedule submit --nodes N -- COMMAND"));
   fillTable("finished", data.finished, data.now_s, none("No task has finished yet."));
   for (const name of ["active", "queue"]) {
     const part = data[name];
     set(at(`${name}-title`).firstElementChild, count(part.rows.length + part.more));
     at(`${name}-more`).hidden = part.more === 0;
-    set(at(`${name}-more`), `and ${count(part.more)} more; find narrows them down`);
+    set(at(`${name}-more`), `and ${count(part.more)} more; use Find to narrow the list`);
   }
   const lately = data.finished.rows.length;
   set(at("finished-title").firstElementChild, lately === 0 ? "" : `the newest ${count(lately)}`);
@@ -138,7 +138,7 @@ function showTasks(data) {
 
 // Figures, and the use of the last day. -----------------------------------------------------------
 
-// Node-seconds that were busy, and in service.
+// Node-seconds: busy, and in service.
 const wholeDay = (use) =>
     use.spans.reduce(([busy, all], [, b, a]) => [busy + b, all + a], [0, 0]);
 
@@ -166,7 +166,7 @@ function showFigures(data) {
 const SVG = "http://www.w3.org/2000/svg";
 let drawn = "";
 
-// A bar for each span; where no scheduler ran, or no node was in service, nothing.
+// A bar for each span; none where no scheduler ran, or no node was in service.
 function showUse(data) {
   const {spans, span_s: spanS, day_s: dayS} = data.use;
   const end = (Math.floor(data.now_s / spanS) + 1) * spanS;
@@ -200,21 +200,21 @@ function showUse(data) {
   const ends = {class: "half", x1: 0, x2: 1440, y1: 50, y2: 50};
   for (const [name, value] of Object.entries(ends)) half.setAttribute(name, value);
   at("chart").replaceChildren(...shapes, half);
-  at("chart").setAttribute("aria-label", known === 0 ? "Nothing is known yet" :
+  at("chart").setAttribute("aria-label", known === 0 ? "No data yet" :
       `Over the last 24 hours ${percent(...wholeDay(data.use))} of the nodes in service were busy`);
   const hours = [0, 6, 12, 18].map((hour) => make("span", "", clockShort(begin + hour * 3600)));
   at("hours").replaceChildren(...hours, make("span", "", "now"));
   set(at("chart-note"), known === 0 ?
-      "Nothing is known yet: nodes are counted while the scheduler runs." :
+      "No data yet: nodes are counted while the scheduler runs." :
       known < dayS / spanS ? "Grey: no scheduler ran then, or no node was in service." : "");
 }
 
 // Nodes. -----------------------------------------------------------------------------------------
 
 let map = {map: -1, states: [], zones: []};
-let nodes = [];      // [name, group, marks, why drained], in the map's order, with their places
-let cells = [];      // elements, the same
-let states = "";     // as they are shown
+let nodes = [];      // [name, group, marks, why drained], in map order, with places
+let cells = [];      // elements, in the same order
+let states = "";     // as shown
 let holds = [];
 let chosen = -1;     // a node
 let marked = 0;      // a task
@@ -384,13 +384,13 @@ function moveChoice(event) {
   if (nodes.length > 0) choose(Math.min(nodes.length - 1, Math.max(0, next)));
 }
 
-// Asking. ----------------------------------------------------------------------------------------
+// Requests. ---------------------------------------------------------------------------------------
 
 const find = at("find");
 let timer = 0;
 let pause = EVERY_MS;
-let asking = 0;       // the newest question
-let reachedAt = null; // of the last answer
+let asking = 0;       // the number of the latest request
+let reachedAt = null; // time of the last reply
 
 class Refused extends Error {
   constructor(status) {
@@ -418,10 +418,10 @@ async function refresh(number) {
   if (number !== asking) return;
   if (data.halted !== undefined) {
     return data.halted === "" ? trouble("starting", "The scheduler is starting.") :
-        trouble("halted", `The scheduler has stopped: ${data.halted}. Start it again once that ` +
-                          "is mended.");
+        trouble("halted", `The scheduler has stopped: ${data.halted}. Start it again when this ` +
+                          "is fixed.");
   }
-  // A node may join between the two answers.
+  // A node may join between the two replies.
   for (let i = 0; i < 3 && data.map !== map.map; i++) {
     const news = await ask("/nodes.json");
     if (news.map !== data.map) data = await ask(question());
@@ -444,7 +444,7 @@ async function refresh(number) {
 
 function trouble(state, text) {
   document.body.dataset.state = state;
-  const seen = reachedAt === null ? "" : ` What is below is of ${clock(reachedAt)}.`;
+  const seen = reachedAt === null ? "" : ` The data below is of ${clock(reachedAt)}.`;
   set(at("trouble-text"), text + seen);
   at("trouble").hidden = false;
   set(at("live"), "not live");
@@ -452,15 +452,15 @@ function trouble(state, text) {
 
 function troubleOf(error) {
   if (error.status === 403) {
-    trouble("login", "This login has ended: the scheduler was started again. Open the newest " +
-                     "login link of its log in this browser, and this page goes on.");
+    trouble("login", "This login has expired: the scheduler was restarted. Open the newest " +
+                     "login link from its log in this browser to continue.");
   } else if (error.status === 503) {
-    trouble("busy", "The scheduler is busy and has not answered in time. It is asked again.");
+    trouble("busy", "The scheduler is busy and did not answer in time. Trying again.");
   } else if (error.status) {
-    trouble("refused", `The scheduler refuses (${error.status}). It is asked again.`);
+    trouble("refused", `The scheduler refused the request (${error.status}). Trying again.`);
   } else {
-    trouble("unreached", "The scheduler is not reached: it is down, or the network is. Tasks " +
-                         "that run go on. It is tried again by itself.");
+    trouble("unreached", "The scheduler is unreachable: it is down, or the network is. Tasks " +
+                         "that run continue. Trying again.");
   }
 }
 
@@ -497,7 +497,7 @@ at("search").addEventListener("submit", (event) => {
   poll();
 });
 find.addEventListener("input", () => {
-  asking++;  // what is under way was asked with other words
+  asking++;  // discards the reply in flight, which is for other words
   clearTimeout(timer);
   timer = setTimeout(poll, TYPING_MS);
 });

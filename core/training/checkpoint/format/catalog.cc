@@ -56,7 +56,7 @@ std::string attempt_dir_name(uint32_t world, std::string_view attempt) {
 Result<std::vector<std::string>> list_runs(io::Disk& disk, const Store& store) {
   std::vector<std::string> runs;
   const auto entries = disk.list(store.runs_dir());
-  if (!entries) {  // a crash while the store was made leaves it without
+  if (!entries) {  // a crash during creation leaves the store without it
     if (entries.error().code == Errc::not_found) return runs;
     return entries.error();
   }
@@ -95,9 +95,9 @@ Result<std::vector<uint64_t>> committed_steps(io::Disk& disk, const Store& store
   return committed;
 }
 
-Result<std::vector<Attempt>> list_attempts(io::Disk& disk, const Store& store,
-                                           const StepName& name) {
-  std::vector<Attempt> attempts;
+Result<std::vector<SaveAttempt>> list_attempts(io::Disk& disk, const Store& store,
+                                               const StepName& name) {
+  std::vector<SaveAttempt> attempts;
   const auto dirs = disk.list(store.shards_dir(name));
   if (!dirs) {
     if (dirs.error().code == Errc::not_found) return attempts;
@@ -107,15 +107,15 @@ Result<std::vector<Attempt>> list_attempts(io::Disk& disk, const Store& store,
     const auto dash = dir.name.find('-');
     const auto world = parse_number(std::string_view(dir.name).substr(0, dash));
     if (dash == std::string::npos || !world || *world > UINT32_MAX) continue;
-    Attempt attempt{.id = unescape_attempt(std::string_view(dir.name).substr(dash + 1)),
-                    .world = static_cast<uint32_t>(*world),
-                    .present = {},
-                    .missing = {},
-                    .missing_count = 0,
-                    .newest_ns = 0};
+    SaveAttempt attempt{.id = unescape_attempt(std::string_view(dir.name).substr(dash + 1)),
+                        .world = static_cast<uint32_t>(*world),
+                        .present = {},
+                        .missing = {},
+                        .missing_count = 0,
+                        .newest_ns = 0};
     const std::string path = io::join(store.shards_dir(name), dir.name);
     const auto shards = disk.list(path);
-    if (!shards) continue;  // committed and cleaned up meanwhile
+    if (!shards) continue;  // a commit has removed them meanwhile
     for (const auto& shard : *shards) {
       std::string_view stem = shard.name;
       if (!stem.ends_with(".jsonl")) continue;
@@ -190,7 +190,7 @@ Result<StepName> latest_step(io::Disk& disk, const Store& store, const std::stri
   return Error{Errc::not_found,
                fmt::format("run '{}' has no {} checkpoint in {}", run,
                            steps.empty() ? "committed" : "readable", store.path()),
-               "'ff checkpoint ls' lists what there is."};
+               "'ff checkpoint ls' lists the checkpoints."};
 }
 
 Result<StepName> resolve_step(io::Disk& disk, const Store& store, std::string_view text) {
@@ -214,7 +214,7 @@ Result<StepName> resolve_step(io::Disk& disk, const Store& store, std::string_vi
                  "'ff checkpoint ls' names the missing ranks."};
   }
   return Error{Errc::not_found, fmt::format("no checkpoint {} in {}", name.text(), store.path()),
-               "'ff checkpoint ls' lists what there is."};
+               "'ff checkpoint ls' lists the checkpoints."};
 }
 
 Result<void> write_latest(Context& context, const Store& store, const StepName& name,
@@ -247,7 +247,7 @@ Result<std::optional<VerifiedMark>> read_verified(io::Disk& disk, const Store& s
   if (!line_is_sealed(line) || !text->ends_with('\n') || !index) {
     return Error{Errc::corrupt,
                  fmt::format("{}: damaged (CRC32C mismatch)", store.verified_path(name)),
-                 "'ff checkpoint verify' writes it anew."};
+                 "'ff checkpoint verify' writes it again."};
   }
   return std::optional(VerifiedMark{
       {sealed_number(line, "at_ns").value_or(0), sealed_text(line, "ff").value_or("")}, *index});

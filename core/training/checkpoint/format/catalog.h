@@ -1,5 +1,5 @@
-// What a store holds: runs, steps, which are committed, which wait for ranks, which are verified,
-// and what RUN@STEP means.
+// Lists the content of a store: runs, steps, their state (committed, waiting for ranks, verified),
+// and resolves RUN@STEP.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace ff::checkpoint {
 
-// One try of several ranks to save a step that has not committed.
-struct Attempt {
+// An attempt of several ranks to save a step that is not committed.
+struct SaveAttempt {
   std::string id;
   uint32_t world = 0;
-  std::vector<uint32_t> present;  // ranks whose shard is there, ascending
-  std::vector<uint32_t> missing;  // the first kMissingShown of those that are not
+  std::vector<uint32_t> present;  // ranks with a shard, ascending
+  std::vector<uint32_t> missing;  // ranks without one, at most kMissingShown
   uint64_t missing_count = 0;
   int64_t newest_ns = 0;  // modification time of the newest shard
 };
 constexpr size_t kMissingShown = 16;
 
-struct Verified {
+struct Verification {
   int64_t at_ns = 0;
   std::string ff_version;
 };
@@ -33,10 +33,10 @@ struct Verified {
 struct StepInfo {
   StepName name;
   bool committed = false;
-  std::optional<IndexSummary> summary;  // committed and readable
-  std::string damage;                   // committed, but the index cannot be read: why
-  std::optional<Verified> verified;     // a mark that fits this index
-  std::vector<Attempt> attempts;        // of steps that are not committed
+  std::optional<IndexSummary> summary;   // committed and readable
+  std::string damage;                    // committed, but the index is unreadable: the reason
+  std::optional<Verification> verified;  // of this index
+  std::vector<SaveAttempt> attempts;     // of steps that are not committed
 };
 
 Result<std::vector<std::string>> list_runs(io::Disk& disk, const Store& store);
@@ -56,34 +56,34 @@ Result<std::vector<uint64_t>> committed_steps(io::Disk& disk, const Store& store
 // Errc::not_found when the run has none.
 Result<StepName> latest_step(io::Disk& disk, const Store& store, const std::string& run);
 
-// "RUN@STEP", "RUN" (its latest), "@STEP" (of run "default"). Errc::not_found suggests what there
-// is; Errc::usage for text that is neither.
+// "RUN@STEP", "RUN" (its latest step), "@STEP" (of run "default"). Errc::not_found suggests
+// existing names; Errc::usage: malformed text.
 Result<StepName> resolve_step(io::Disk& disk, const Store& store, std::string_view text);
 
 // Replaces `latest`, durably.
 Result<void> write_latest(Context& context, const Store& store, const StepName& name,
                           const simd::Digest& index_digest);
-// What `latest` says, unchecked; nothing when it is absent or damaged.
+// The content of `latest`, unchecked; nothing when it is absent or damaged.
 struct LatestMark {
   uint64_t step = 0;
   std::string index_digest;
 };
 std::optional<LatestMark> read_latest(io::Disk& disk, const Store& store, const std::string& run);
 
-// The mark that verify leaves: it names the digest of the index it proved.
+// The `verified` file, with the digest of the index that verify has checked.
 Result<void> write_verified(Context& context, const Store& store, const StepName& name,
                             const simd::Digest& index_digest, std::string_view ff_version);
 struct VerifiedMark {
-  Verified verified;
+  Verification verified;
   std::string index_digest;
 };
-// Nothing when there is no mark; Errc::corrupt when it is damaged.
+// Nothing when the file does not exist; Errc::corrupt when it is damaged.
 Result<std::optional<VerifiedMark>> read_verified(io::Disk& disk, const Store& store,
                                                   const StepName& name);
 
 // The folder name of an attempt: WORLD-ID, bytes outside [A-Za-z0-9._-] as %NN.
 std::string attempt_dir_name(uint32_t world, std::string_view attempt);
-Result<std::vector<Attempt>> list_attempts(io::Disk& disk, const Store& store,
-                                           const StepName& name);
+Result<std::vector<SaveAttempt>> list_attempts(io::Disk& disk, const Store& store,
+                                               const StepName& name);
 
 }  // namespace ff::checkpoint

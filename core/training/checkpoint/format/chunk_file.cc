@@ -79,7 +79,7 @@ Result<ChunkHead> decode_head(ByteView block) {
 
 Result<ByteView> open_chunk(ByteView file, const simd::Digest& name, ByteSpan scratch, bool deep) {
   FF_TRY(const ChunkHead head, decode_head(file));
-  if (head.digest != name) return corrupt("holds another digest than its name says");
+  if (head.digest != name) return corrupt("the digest in the head differs from the file name");
   if (file.size() != head.file_length()) return corrupt("file length does not match the head");
   const ByteView stored = file.subspan(kHeadBytes, head.stored_length);
   if (!simd::all_zero(file.subspan(kHeadBytes + head.stored_length))) {
@@ -91,12 +91,13 @@ Result<ByteView> open_chunk(ByteView file, const simd::Digest& name, ByteSpan sc
     FF_CHECK(scratch.size() >= head.raw_length);
     const size_t got =
         ZSTD_decompress(scratch.data(), head.raw_length, stored.data(), stored.size());
-    if (ZSTD_isError(got) || got != head.raw_length) return corrupt("zstd data does not unpack");
+    if (ZSTD_isError(got) || got != head.raw_length)
+      return corrupt("zstd data cannot be decompressed");
     data = scratch.first(got);
-    if (simd::crc32c(data) != head.raw_crc) return corrupt("unpacked data CRC32C mismatch");
+    if (simd::crc32c(data) != head.raw_crc) return corrupt("decompressed data CRC32C mismatch");
   }
   if (deep && simd::fingerprint(name.kind, data).digest != name) {
-    return corrupt("data does not have the digest in its name");
+    return corrupt("the digest of the data differs from the file name");
   }
   return data;
 }

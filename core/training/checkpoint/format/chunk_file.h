@@ -28,7 +28,8 @@
 
 namespace ff::checkpoint {
 
-constexpr uint64_t kChunkBytes = 4 * kMiB;  // data in a chunk at most; tensors are cut at this step
+constexpr uint64_t kChunkBytes =
+    4 * kMiB;  // most data of a chunk; tensors are cut at multiples of it
 constexpr uint64_t kHeadBytes = 4096;
 constexpr uint64_t kChunkFileMax = kHeadBytes + kChunkBytes;  // stored is never longer than raw
 constexpr std::string_view kChunkMagic = "FFCHUNK1";
@@ -48,16 +49,16 @@ struct ChunkHead {
 
 // Writes kHeadBytes at `at`.
 void encode_head(const ChunkHead& head, std::byte* at);
-// Errc::corrupt with the reason ("head CRC32C mismatch", ...) when it is not an intact head.
+// Errc::corrupt with the reason ("head CRC32C mismatch", ...) when the head is damaged.
 Result<ChunkHead> decode_head(ByteView block);
 
 // Checks a whole chunk file against its head and name and returns its data: a view into `file` for
-// raw chunks, into `scratch` (at least kChunkBytes) for compressed ones. With `deep` the digest is
-// computed again; else CRC32C stands for it. Errc::corrupt with the reason, without the name.
+// raw chunks, into `scratch` (at least kChunkBytes) for compressed ones. With `deep` it computes
+// the digest again; else the CRC32C is enough. Errc::corrupt with the reason, without the name.
 Result<ByteView> open_chunk(ByteView file, const simd::Digest& name, ByteSpan scratch, bool deep);
 
-// Compresses `data` with zstd level 1 into `into`; the length, or 0 when it would not save at
-// least a tenth.
+// Compresses `data` with zstd level 1 into `into`; returns the length, or 0 when that saves less
+// than a tenth.
 size_t compress_chunk(ByteView data, ByteSpan into);
 
 }  // namespace ff::checkpoint

@@ -1,5 +1,5 @@
-// What every checkpoint action is given: the seams it works through, how to stop it, and where it
-// reports bytes for a progress bar.
+// The context of every checkpoint action: its seams (disk, clock, random numbers), how to stop it,
+// and the counter of a progress bar.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include "platform/base/progress.h"
 #include "platform/base/result.h"
 #include "platform/base/rng.h"
-#include "platform/base/stop.h"
+#include "platform/base/stop_token.h"
 #include "platform/io/disk.h"
 
 namespace ff::checkpoint {
@@ -18,13 +18,13 @@ struct Context {
   io::Disk& disk;
   Clock& clock;
   Rng& rng;
-  const Stop& stop;
+  const StopToken& stop;
   Progress& progress;
   unsigned threads = 2;  // workers of bulk actions; 1 runs on the caller's thread (simulation)
 };
 
 // Runs body(0) .. body(count - 1) on `count` threads (count 1: on this one) and returns the first
-// error. Once one has failed, `failed` is set and the others are expected to look at it and end.
+// error. When one fails, `failed` is set, and the other bodies must check it and return.
 Result<void> run_workers(unsigned count, std::atomic<bool>& failed,
                          const std::function<Result<void>(unsigned)>& body);
 

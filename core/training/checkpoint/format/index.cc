@@ -15,7 +15,7 @@ namespace ff::checkpoint {
 namespace {
 
 constexpr size_t kFlushBytes = kMiB;       // of text gathered before a write
-constexpr size_t kReadBytes = kMiB;        // asked of the file at a time
+constexpr size_t kReadBytes = kMiB;        // per read
 constexpr size_t kSummaryMax = 64 * kKiB;  // header and end lines are shorter
 
 std::string_view kind_name(EntryKind kind) {
@@ -24,7 +24,7 @@ std::string_view kind_name(EntryKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-void append_extents(std::string& out, const std::vector<Extent>& extents) {
+void append_extents(std::string& out, const std::vector<ChunkExtent>& extents) {
   out += R"(,"extents":[)";
   bool first = true;
   for (const auto& extent : extents) {
@@ -78,7 +78,7 @@ bool safe_name(std::string_view name) {
   return true;
 }
 
-void ContentDigest::add_text(std::string text, const std::vector<Extent>& extents) {
+void ContentDigest::add_text(std::string text, const std::vector<ChunkExtent>& extents) {
   for (const auto& extent : extents) {
     fmt::format_to(std::back_inserter(text), "|{}+{}:{}", extent.length, extent.offset,
                    extent.chunk ? extent.chunk->hex() : std::string());
@@ -87,7 +87,7 @@ void ContentDigest::add_text(std::string text, const std::vector<Extent>& extent
   digester_.update(as_bytes(text));
 }
 
-// Times, modes and who saved do not count.
+// Times, modes and the saving user do not count.
 void ContentDigest::add(const FileRecord& record) {
   add_text(fmt::format("file {} {} {} {} {}", record.rank, kind_name(record.kind), record.size,
                        record.name, record.target),
@@ -103,7 +103,7 @@ IndexWriter::IndexWriter(std::unique_ptr<io::File> file, simd::DigestKind kind)
 Result<IndexWriter> IndexWriter::create(io::Disk& disk, const std::string& path,
                                         const HeaderRecord& header) {
   FF_TRY(auto file,
-         disk.open(path, {.access = io::Access::write, .create = true, .exclusive = true}));
+         disk.open(path, {.access = io::AccessMode::write, .create = true, .exclusive = true}));
   IndexWriter writer(std::move(file), header.digest);
   FF_TRY(writer.put(header_line(header)));
   return writer;
@@ -169,7 +169,8 @@ IndexReader::IndexReader(std::string path, std::unique_ptr<io::File> file)
 
 Error IndexReader::damaged(std::string_view reason) const {
   return Error{Errc::corrupt, fmt::format("index {}, line {}: {}", path_, line_number_, reason),
-               "The index is damaged. 'ff checkpoint salvage' restores what can still be proved."};
+               "The index is damaged. 'ff checkpoint salvage' restores the files and tensors that "
+               "are intact."};
 }
 
 Result<IndexReader> IndexReader::open(io::Disk& disk, const std::string& path) {
@@ -200,7 +201,7 @@ Result<void> IndexReader::read_header() {
   whole_.update(as_bytes(*line));
   whole_.update(as_bytes("\n"));
   if (!line_is_sealed(*line)) return damaged("the header's CRC32C does not match");
-  // The version first: a newer header may hold what this parser refuses.
+  // The version first: this parser may refuse a newer header.
   if (sealed_number(*line, "ff_checkpoint").value_or(0) > kFormatVersion) {
     return Error{
         Errc::newer_format,
@@ -246,7 +247,7 @@ Result<std::optional<std::string_view>> IndexReader::raw_line() {
     buffer_.erase(0, begin_);
     begin_ = 0;
     searched = buffer_.size();
-    if (buffer_.size() > kLineMax) return damaged("a line longer than any ff writes");
+    if (buffer_.size() > kLineMax) return damaged("a line is longer than ff writes");
     buffer_.resize(searched + kReadBytes);
     auto got = file_->read_at({reinterpret_cast<std::byte*>(buffer_.data()) + searched, kReadBytes},
                               read_at_);
@@ -289,7 +290,7 @@ Result<std::optional<std::string_view>> IndexReader::next_line() {
       return std::optional<std::string_view>();
     }
     if (!tolerant_) {
-      // The newline still stands behind the line in the buffer.
+      // The buffer still has the newline after the line.
       whole_.update({reinterpret_cast<const std::byte*>(line->data()), line->size() + 1});
     }
     return line;
@@ -307,7 +308,7 @@ Result<std::optional<Record>> IndexReader::next() {
   }
 }
 
-Result<Record> read_record_at(io::File& index, LinePlace place, simd::DigestKind kind) {
+Result<Record> read_record_at(io::File& index, LinePosition place, simd::DigestKind kind) {
   std::string line(place.length, '\0');
   FF_TRY(const size_t got,
          index.read_at({reinterpret_cast<std::byte*>(line.data()), line.size()}, place.offset));
@@ -329,7 +330,7 @@ Result<IndexSummary> read_summary(io::Disk& disk, const std::string& path) {
   tail.resize(got);
   const auto broken = [&](std::string_view reason) {
     return Error{Errc::corrupt, fmt::format("index {}, last line: {}", path, reason),
-                 "The index is damaged. 'ff checkpoint verify' names what is."};
+                 "The index is damaged. 'ff checkpoint verify' lists the damage."};
   };
   if (tail.empty() || tail.back() != '\n') return broken("cut short");
   tail.pop_back();

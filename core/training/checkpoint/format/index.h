@@ -7,7 +7,7 @@
 //   {"end":true,"files":..,"tensors":..,"size":..,"content":HEX,"index":HEX,"crc":"…"}
 //
 // A tensor line belongs to the safetensors file line before it. Each line carries the CRC32C of
-// its own bytes before `,"crc"`; the last line the digest of all bytes before it.
+// its own bytes before `,"crc"`; the last line also has the digest of all bytes before it.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ constexpr size_t kLineMax = size_t{128} << 20;
 
 // A run of bytes of a tensor or file: `length` bytes at `offset` in chunk `chunk`; or, without a
 // chunk, `length` zero bytes that are stored nowhere. JSON: [HEX, offset, length, CRC] or [length].
-struct Extent {
+struct ChunkExtent {
   std::optional<simd::Digest> chunk;
   uint32_t offset = 0;
   uint64_t length = 0;
@@ -61,8 +61,8 @@ struct FileRecord {
   uint64_t size = 0;
   uint32_t mode = 0644;
   int64_t mtime_ns = 0;
-  std::string target;           // of a symbolic link
-  std::vector<Extent> extents;  // opaque: the content; safetensors: length word and raw header
+  std::string target;                // of a symbolic link
+  std::vector<ChunkExtent> extents;  // opaque: the content; safetensors: length word and raw header
 };
 
 struct TensorRecord {
@@ -74,7 +74,7 @@ struct TensorRecord {
   // A slice of a larger tensor spread over ranks: its whole shape and where this part starts.
   std::vector<uint64_t> global_shape;  // empty: not a slice
   std::vector<uint64_t> slice_start;   // one per dimension
-  std::vector<Extent> extents;
+  std::vector<ChunkExtent> extents;
 };
 
 struct EndRecord {
@@ -88,7 +88,7 @@ struct EndRecord {
 using Record = std::variant<HeaderRecord, FileRecord, TensorRecord, EndRecord>;
 
 // Whether `name` can be written below a directory: relative, no empty, "." or ".." component, no
-// NUL. Anything else is refused on save and, from a crafted index, on load.
+// NUL. Other names are refused on save and, from a crafted index, on load.
 bool safe_name(std::string_view name);
 
 // The digest behind EndRecord::content, record by record.
@@ -100,7 +100,7 @@ class ContentDigest {
   simd::Digest finish() { return digester_.finish(); }
 
  private:
-  void add_text(std::string text, const std::vector<Extent>& extents);
+  void add_text(std::string text, const std::vector<ChunkExtent>& extents);
   simd::Digester digester_;
 };
 
@@ -127,8 +127,8 @@ class IndexWriter {
   EndRecord end_;
 };
 
-// Where a line stands in an index.
-struct LinePlace {
+// The position of a line in an index.
+struct LinePosition {
   uint64_t offset = 0;
   uint32_t length = 0;  // without the newline
 };
@@ -143,27 +143,27 @@ class IndexReader {
   const HeaderRecord& header() const { return header_; }
   const std::string& path() const { return path_; }
 
-  // The next record's line, CRC checked, or nothing after the last. After the end line the digest
-  // of the whole file has been checked: only then is the index known to be intact.
+  // The line of the next record, its CRC checked; nothing after the last. Only after the end line
+  // is the index known to be intact: then the digest of the whole file was checked.
   Result<std::optional<std::string_view>> next_line();
   // next_line() and parse_record().
   Result<std::optional<Record>> next();
-  // Tolerant reading (salvage): lines that are damaged are skipped, counted and told of.
+  // Tolerant reading (salvage): damaged lines are skipped, counted and reported to `skipped`.
   using Skipped = std::function<void(uint64_t line_number, std::string_view line)>;
   void skip_damaged(Skipped skipped = {}) {
     tolerant_ = true;
     skipped_ = std::move(skipped);
   }
-  // Opens for tolerant reading, whatever the header line looks like; `kind` (the store's) stands
-  // in for what a damaged one would say. Still refuses a newer format.
+  // Opens for tolerant reading even when the header line is damaged; `kind` (of the store) replaces
+  // the digest kind of the header. A newer format is still refused.
   static Result<IndexReader> open_damaged(io::Disk& disk, const std::string& path,
                                           simd::DigestKind kind, Skipped skipped);
   uint64_t damaged_lines() const { return damaged_; }
   // Counts from 1.
   uint64_t line_number() const { return line_number_; }
-  // Where the line given last stands, for read_record_at().
-  LinePlace line_place() const { return place_; }
-  // The end line, once it has been passed.
+  // The position of the last line, for read_record_at().
+  LinePosition line_position() const { return place_; }
+  // The end line, once it was read.
   const std::optional<EndRecord>& end() const { return end_; }
 
  private:
@@ -181,7 +181,7 @@ class IndexReader {
   size_t begin_ = 0;  // of the next line in buffer_
   bool file_ended_ = false;
   uint64_t line_number_ = 0;
-  LinePlace place_;
+  LinePosition place_;
   bool tolerant_ = false;
   Skipped skipped_;
   uint64_t damaged_ = 0;
@@ -193,17 +193,17 @@ class IndexReader {
 // Parses one line (its CRC already checked). Unknown keys are skipped.
 Result<Record> parse_record(std::string_view line, simd::DigestKind kind);
 
-// One record again, by the place a reader gave.
-Result<Record> read_record_at(io::File& index, LinePlace place, simd::DigestKind kind);
+// Reads one record again.
+Result<Record> read_record_at(io::File& index, LinePosition position, simd::DigestKind kind);
 
-// What a line is, without parsing all of it: the value of its first key.
+// The type of a line by its first key, without parsing the rest.
 enum class LineType : uint8_t { header, file, tensor, end, other };
 LineType line_type(std::string_view line);
 // The name in a file or tensor line, unescaped.
 Result<std::string> line_name(std::string_view line);
 
-// The first and the last line of an index, without what is between: enough for `ls`. The end
-// line's own CRC is checked, the digest of the whole is not.
+// The first and the last line of an index, without the lines between them: enough for `ls`. The CRC
+// of the end line is checked, the digest of the whole index is not.
 struct IndexSummary {
   HeaderRecord header;
   EndRecord end;

@@ -25,12 +25,12 @@ struct Fields {
     std::variant<std::string_view, uint64_t, int64_t, List> value;  // int64_t: mtimes before 1970
   };
   std::vector<Field> all;
-  std::vector<Extent> extents;
+  std::vector<ChunkExtent> extents;
   bool has_extents = false;
 
   void add(std::string_view key, auto value) { all.push_back({key, std::move(value)}); }
 
-  // The value of that type under `key`, or null. Of several the last counts.
+  // The value of that type under `key`, or null; the last one when the key repeats.
   template <class Value>
   Value* find(std::string_view key) {
     for (auto it = all.rbegin(); it != all.rend(); ++it) {
@@ -110,7 +110,7 @@ class Collector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Collect
   }
 
   bool end_extent() {
-    Extent extent;
+    ChunkExtent extent;
     if (texts_in_extent_ == 0 && numbers_in_extent_ == 1) {
       extent.length = extent_numbers_[0];
     } else if (texts_in_extent_ == 2 && numbers_in_extent_ == 2) {
@@ -178,7 +178,7 @@ std::string optional_text(Fields& fields, std::string_view key) {
   return found == nullptr ? std::string() : std::string(*found);
 }
 
-uint64_t extents_size(const std::vector<Extent>& extents) {
+uint64_t extents_size(const std::vector<ChunkExtent>& extents) {
   uint64_t sum = 0;
   for (const auto& extent : extents) sum += extent.length;
   return sum;
@@ -187,7 +187,7 @@ uint64_t extents_size(const std::vector<Extent>& extents) {
 Result<Record> parse_header(Fields& fields) {
   FF_TRY(const uint64_t version, number(fields, "ff_checkpoint"));
   if (version == 0 || version > kFormatVersion) {
-    return fail(Errc::corrupt, "format version {} is not one this ff reads", version);
+    return fail(Errc::corrupt, "this ff does not read format version {}", version);
   }
   HeaderRecord header;
   FF_TRY(header.run, text(fields, "run"));

@@ -1,4 +1,4 @@
-// lease.cc: taking, renewing and listing leases.
+// lease.cc: acquiring, renewing and listing leases.
 #include "training/checkpoint/format/lease.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ Lease::Lease(Lease&& other) noexcept
       id_(std::move(other.id_)),
       renewed_ns_(other.renewed_ns_.load()) {}
 
-Result<Lease> Lease::take(Context& context, const Store& store, const Purpose& purpose) {
+Result<Lease> Lease::acquire(Context& context, const Store& store, const Purpose& purpose) {
   std::string id = context.rng.hex_id();
   std::string base = io::join(store.tmp_dir(), id);
   std::string line =
@@ -35,23 +35,24 @@ Result<Lease> Lease::take(Context& context, const Store& store, const Purpose& p
   fmt::format_to(std::back_inserter(line), R"(,"step":{},"attempt":)", purpose.name.step);
   append_json_string(line, purpose.attempt);
   FF_TRY(context.disk.make_dir(base, 0777));
-  Lease lease(context, base, std::move(id));  // from here on cleaned up
+  Lease lease(context, base, std::move(id));  // its destructor removes both from here on
   FF_TRY(auto file,
          context.disk.open(base + std::string(kLeaseSuffix),
-                           {.access = io::Access::write, .create = true, .exclusive = true}));
+                           {.access = io::AccessMode::write, .create = true, .exclusive = true}));
   FF_TRY(file->write_at(as_bytes(seal_line(std::move(line))), 0));
   return lease;
 }
 
-std::optional<Lease> Lease::try_take(Context& context, const Store& store, const Purpose& purpose) {
-  auto lease = take(context, store, purpose);
+std::optional<Lease> Lease::try_acquire(Context& context, const Store& store,
+                                        const Purpose& purpose) {
+  auto lease = acquire(context, store, purpose);
   if (!lease) return std::nullopt;
   return std::move(*lease);
 }
 
 Lease::~Lease() {
   if (context_ == nullptr) return;
-  // Best effort: what stays behind is found and removed by the next prune.
+  // Best effort: the next prune removes the rest.
   (void)io::remove_tree(context_->disk, base_);
   (void)context_->disk.remove(base_ + std::string(kLeaseSuffix));
 }
@@ -61,12 +62,12 @@ Result<void> Lease::renew_if_due() {
   const int64_t now = context_->clock.steady_ns();
   if (now - last < kLeaseRenewNs || !renewed_ns_.compare_exchange_strong(last, now)) return {};
   auto renewed = context_->disk.set_mtime(base_ + std::string(kLeaseSuffix), -1);
-  // A lease that a pruner took for dead is noticed by held() before anything is published.
+  // Before it publishes anything, a save finds by is_held() that a pruner has removed its lease.
   if (!renewed && renewed.error().code != Errc::not_found) return std::move(renewed).error();
   return {};
 }
 
-Result<bool> Lease::held() const {
+Result<bool> Lease::is_held() const {
   FF_TRY(const bool folder, io::exists(context_->disk, base_));
   if (!folder) return false;
   return io::exists(context_->disk, base_ + std::string(kLeaseSuffix));
@@ -74,8 +75,9 @@ Result<bool> Lease::held() const {
 
 Result<int64_t> store_now_ns(Context& context, const Store& store) {
   const std::string probe = io::join(store.tmp_dir(), context.rng.hex_id() + ".probe");
-  FF_TRY(auto file, context.disk.open(
-                        probe, {.access = io::Access::write, .create = true, .exclusive = true}));
+  FF_TRY(auto file,
+         context.disk.open(probe,
+                           {.access = io::AccessMode::write, .create = true, .exclusive = true}));
   auto info = file->info();
   FF_TRY(context.disk.remove(probe));
   if (!info) return std::move(info).error();
@@ -91,7 +93,7 @@ Result<std::vector<LeaseInfo>> list_leases(Context& context, const Store& store)
     const std::string path = io::join(store.tmp_dir(), entry.name);
     const auto info = context.disk.info(path);
     auto text = io::read_file(context.disk, path, kLeaseFileMax);
-    if (!info || !text) continue;  // given back meanwhile
+    if (!info || !text) continue;  // released meanwhile
     std::string_view line = *text;
     if (line.ends_with('\n')) line.remove_suffix(1);
     LeaseInfo lease{.id = entry.name.substr(0, entry.name.size() - kLeaseSuffix.size()),
@@ -100,7 +102,7 @@ Result<std::vector<LeaseInfo>> list_leases(Context& context, const Store& store)
                     .step = 0,
                     .attempt = {},
                     .alive = now - info->mtime_ns < kLeaseTimeoutNs};
-    // One cut short by a crash still counts until it is overdue.
+    // A truncated lease file (a crash) counts until it is overdue.
     if (line_is_sealed(line)) {
       lease.action = sealed_text(line, "action").value_or("");
       lease.run = sealed_text(line, "run").value_or("");

@@ -1,12 +1,13 @@
-// A lease: the file tmp/ID.lease that tells a pruner "I am using chunks that no index names yet".
+// A lease: the file tmp/ID.lease. While it exists and is fresh, its owner uses chunks that no index
+// names yet, and a pruner must not delete them.
 //
-// A saver takes its lease before its first dedup hit and renews it (its modification time, by the
-// store's own clock) while it works; so does a reader of a checkpoint that may be forgotten
-// meanwhile. A pruner deletes nothing while a lease is there that it saw after it had moved chunks
-// to the trash. Before it reads the indexes for the last time it takes overdue leases away, with
-// their folders tmp/ID/. A saver publishes its index by linking or renaming it out of that folder:
-// so either the pruner sees the index, or there is nothing left to publish and the save fails.
-// Each side writes before it reads, so one of them always sees the other.
+// A saver acquires its lease before it looks up its first chunk, and renews it (its modification
+// time, by the clock of the store's file system) while it works; so does a reader of a checkpoint
+// that may be forgotten meanwhile. A pruner deletes nothing while a lease exists that it saw after
+// it had moved chunks to the trash. Before its last pass over the indexes it removes overdue leases
+// with their folders tmp/ID/. A saver publishes its index by a link or rename out of that folder:
+// so either the pruner sees the index, or the folder is gone and the save fails. Each side writes
+// before it reads, so at least one of them sees the other.
 #pragma once
 
 #include <atomic>
@@ -46,20 +47,20 @@ class Lease {
   };
   // Creates the lease and its folder tmp/ID/ for unfinished files. Errc::refused on a store this
   // user may not write.
-  static Result<Lease> take(Context& context, const Store& store, const Purpose& purpose);
-  // For an action that only reads: nothing on a store this user may not write. A prune at the same
-  // time could then at worst end the action with an error.
-  static std::optional<Lease> try_take(Context& context, const Store& store,
-                                       const Purpose& purpose);
-  // Gives the lease back and removes what is left of its folder.
+  static Result<Lease> acquire(Context& context, const Store& store, const Purpose& purpose);
+  // For actions that only read: nothing when this user may not write the store. A concurrent prune
+  // may then make the action fail.
+  static std::optional<Lease> try_acquire(Context& context, const Store& store,
+                                          const Purpose& purpose);
+  // Releases the lease and removes its folder.
   ~Lease();
   Lease(Lease&& other) noexcept;
   Lease& operator=(Lease&&) = delete;
 
   // Renews when kLeaseRenewNs have passed; cheap otherwise; from any thread.
   Result<void> renew_if_due();
-  // Whether the lease and its folder are still there, that is, no pruner has taken it for dead.
-  Result<bool> held() const;
+  // Whether the lease and its folder still exist, that is, no pruner has considered it dead.
+  Result<bool> is_held() const;
 
   const std::string& id() const { return id_; }
   // tmp/ID
@@ -77,7 +78,7 @@ class Lease {
 // All leases of a store, alive or overdue, by the clock of its file system.
 Result<std::vector<LeaseInfo>> list_leases(Context& context, const Store& store);
 
-// The file system's idea of now, in nanoseconds since the Unix epoch.
+// The current time by the clock of the store's file system, in nanoseconds since the Unix epoch.
 Result<int64_t> store_now_ns(Context& context, const Store& store);
 
 }  // namespace ff::checkpoint

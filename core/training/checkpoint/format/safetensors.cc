@@ -45,7 +45,7 @@ class HeaderEvents : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Head
   bool Int64(int64_t) { return wrong("a negative number"); }
   bool Uint(unsigned value) { return Uint64(value); }
   bool Uint64(uint64_t value) {
-    if (depth_ != 3) return wrong("a number where a name or list belongs");
+    if (depth_ != 3) return wrong("a number instead of a name or list");
     if (field_ == Field::shape) {
       if (++entry_.dimensions > kDimensionsMax) return wrong("too many dimensions");
       header_.shapes_.push_back(value);
@@ -61,7 +61,7 @@ class HeaderEvents : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Head
       header_.metadata_.emplace_back(meta_key_, value);
       return true;
     }
-    if (depth_ != 2 || field_ != Field::dtype) return wrong("a string where it cannot be");
+    if (depth_ != 2 || field_ != Field::dtype) return wrong("an unexpected string");
     auto& known = header_.dtypes_;
     const auto at = std::find(known.begin(), known.end(), value);
     if (at == known.end() && known.size() == kDtypesMax) return wrong("too many data types");
@@ -74,8 +74,7 @@ class HeaderEvents : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Head
   bool EndObject(rapidjson::SizeType);
   bool StartArray() {
     depth_++;
-    return (depth_ == 3 && !in_metadata_ && field_ != Field::dtype) ||
-           wrong("a list where it cannot be");
+    return (depth_ == 3 && !in_metadata_ && field_ != Field::dtype) || wrong("an unexpected list");
   }
   bool EndArray(rapidjson::SizeType) {
     depth_--;
@@ -128,7 +127,7 @@ bool HeaderEvents::Key(const char* text, rapidjson::SizeType length, bool) {
 
 bool HeaderEvents::StartObject() {
   if (++depth_ == 1) return true;
-  if (depth_ > 2) return wrong("an object where it cannot be");
+  if (depth_ > 2) return wrong("an unexpected object");
   in_metadata_ = name_ == "__metadata__";
   if (in_metadata_) {
     if (header_.has_metadata_) return wrong("__metadata__ is given twice");
@@ -279,7 +278,7 @@ Result<uint64_t> safetensors_header_length(std::string_view first_8_bytes, uint6
 
 namespace {
 
-// As serde_json writes a string. Both texts come from JSON that was checked to be UTF-8.
+// As serde_json writes a string. Both texts come from JSON that is valid UTF-8.
 void append_canonical(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {

@@ -4,8 +4,8 @@
 //   header := {"NAME":{"dtype":"BF16","shape":[2,3],"data_offsets":[begin,end]},...,
 //              "__metadata__":{"key":"text",...}}, padded with spaces; at most 100 MB
 //
-// Offsets count from the start of data; tensors leave no hole and do not overlap. The header is
-// read as events into a flat table (a million tensors: about 100 MiB), never a document tree.
+// Offsets count from the start of data; tensors do not overlap and leave no holes. The parser reads
+// events into a flat table (a million tensors: about 100 MiB) and builds no document tree.
 #pragma once
 
 #include <cstdint>
@@ -87,7 +87,7 @@ Result<uint64_t> safetensors_header_length(std::string_view first_8_bytes, uint6
 // in texts only `"`, `\` and control characters escaped, padded with spaces to a multiple of 8.
 class SafetensorsHeaderWriter {
  public:
-  // Stands first in the header, whenever it is called; without a call there is none.
+  // Written first in the header, whenever it is called; no call: no metadata.
   void metadata(const SafetensorsMetadata& pairs);
   void tensor(std::string_view name, std::string_view dtype, const std::vector<uint64_t>& shape,
               uint64_t bytes);
@@ -101,8 +101,8 @@ class SafetensorsHeaderWriter {
   uint64_t offset_ = 0;
 };
 
-// `__metadata__` of a header, nothing when it has none; everything else is skipped without being
-// kept. Errc::corrupt when it is not JSON.
+// `__metadata__` of a header, nothing when it has none; skips everything else. Errc::corrupt when
+// it is not JSON.
 Result<std::optional<SafetensorsMetadata>> safetensors_metadata(std::string_view json);
 
 }  // namespace ff::checkpoint

@@ -1,4 +1,4 @@
-// sealed_line.cc: lines of JSON that prove themselves intact.
+// sealed_line.cc: lines of JSON with their own checksum.
 #include "training/checkpoint/format/sealed_line.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // A sealed line: one line of JSON that carries its own CRC32C as the last member,
 // `...,"crc":"0123abcd"}`, over all bytes before `,"crc"`. Indexes, the store's description,
-// leases and `verified` marks are made of such lines, so that any flipped bit shows.
+// leases and `verified` files consist of such lines, so that any flipped bit is found.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// A set of small keys for millions of chunks: a sorted vector, 1-2 times the size of its keys,
-// where a hash set takes 4-8 times. Filled first, asked afterwards.
+// A set of small keys for millions of chunks: a sorted vector needs 1-2 times the size of its keys,
+// a hash set 4-8 times. Add all keys first, then look them up.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace ff::checkpoint {
 template <class Key>
 class SortedSet {
  public:
-  // Doubles are taken out whenever the vector has doubled, so that many checkpoints that share
-  // their chunks cost no more than one.
+  // Removes duplicates whenever the vector has doubled, so that many checkpoints with common chunks
+  // need no more memory than one.
   void add(const Key& key) {
     keys_.push_back(key);
-    if (keys_.size() >= compact_at_) settle();
+    if (keys_.size() >= compact_at_) sort_unique();
   }
-  // Between the last add() and the first question.
-  void settle() {
+  // Between the last add() and the first lookup.
+  void sort_unique() {
     std::sort(keys_.begin(), keys_.end());
     keys_.erase(std::unique(keys_.begin(), keys_.end()), keys_.end());
     compact_at_ = std::max(kCompactMin, 2 * keys_.size());
@@ -43,7 +43,7 @@ class SortedSet {
   size_t compact_at_ = kCompactMin;
 };
 
-// The first 16 bytes of a digest: all of xxh128, and enough of sha256 that nobody makes two alike.
+// The first 16 bytes of a digest: all of xxh128, and enough of sha256 to be collision-resistant.
 struct ChunkKey {
   uint64_t first = 0;
   uint64_t second = 0;

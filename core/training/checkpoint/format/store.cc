@@ -18,8 +18,8 @@ constexpr uint32_t kSharedBits = 022;  // a directory that others may write
 
 std::string store_file(const std::string& path) { return io::join(path, kStoreFile); }
 
-// A directory that may become a store: nothing in it but what file systems and a creation that
-// is under way put there.
+// A directory that may become a store: it has only entries of the file system itself, or of a
+// creation in progress.
 bool counts_as_empty(const std::vector<io::DirEntry>& entries) {
   for (const auto& entry : entries) {
     if (entry.name != "lost+found" && !entry.name.starts_with(kStoreFile)) return false;
@@ -29,8 +29,8 @@ bool counts_as_empty(const std::vector<io::DirEntry>& entries) {
 
 enum class Place { absent, empty, store, foreign };
 
-// The file is looked for last: in a store that is being made it comes before all that lies beside
-// it, so whoever saw something and then no file saw no store.
+// Look for the file last: the creation of a store writes it before everything else, so entries
+// without the file are no store.
 Result<Place> look_at(io::Disk& disk, const std::string& path) {
   const auto entries = disk.list(path);
   if (!entries && entries.error().code == Errc::not_found) return Place::absent;
@@ -69,7 +69,7 @@ Result<Store> Store::open(io::Disk& disk, const std::string& path) {
     const auto what =
         place == Place::absent ? "no such store" : "an empty directory, not yet a store";
     return Error{Errc::not_found, fmt::format("{}: {}", path, what),
-                 "'ff checkpoint save --store DIR' makes one."};
+                 "'ff checkpoint save --store DIR' creates one."};
   }
   auto text = io::read_file(disk, store_file(path), kStoreFileMax);
   if (!text) return std::move(text).error();
@@ -87,7 +87,7 @@ Result<Store> Store::open(io::Disk& disk, const std::string& path) {
     return Error{Errc::newer_format,
                  fmt::format("{}: store format {} is newer than {}, the newest this ff knows",
                              where, *version, kFormatVersion),
-                 "Use the ff that made the store, or a newer one."};
+                 "Use the ff version that created the store, or a newer one."};
   }
   if (!id || !digest) return fail(Errc::corrupt, "{}: no id or digest kind in it", where);
   FF_TRY(const auto kind, simd::parse_digest_kind(*digest));
@@ -116,7 +116,7 @@ Result<void> Store::create(Context& context, const std::string& path,
                            const CreateOptions& options) {
   if (auto made = io::make_dirs(context.disk, path); !made) {
     Error error = std::move(made).error();
-    if (error.hint.empty()) error.hint = "Name a directory that can be made with --store.";
+    if (error.hint.empty()) error.hint = "Name a directory that can be created with --store.";
     return error;
   }
   FF_TRY(const auto info, context.disk.info(path));
@@ -131,11 +131,11 @@ Result<void> Store::create(Context& context, const std::string& path,
   {
     FF_TRY(auto file,
            context.disk.open(unfinished,
-                             {.access = io::Access::write, .create = true, .exclusive = true}));
+                             {.access = io::AccessMode::write, .create = true, .exclusive = true}));
     FF_TRY(file->write_at(as_bytes(line), 0));
     FF_TRY(file->sync());
   }
-  // Exclusive: of two that create at once one wins, and both use its store.
+  // Exclusive creation: of two processes at the same time one wins, and both use its store.
   auto linked = context.disk.link(unfinished, store_file(path));
   auto removed = context.disk.remove(unfinished);
   if (!linked && linked.error().code != Errc::exists) return std::move(linked).error();
@@ -150,7 +150,7 @@ Result<void> Store::make_folders(io::Disk& disk) const {
     FF_TRY(io::make_dirs(disk, dir));
   }
   for (unsigned byte = 0; byte <= 0xff; byte++) {
-    // The last one stands for all: it comes when the others can no longer be lost.
+    // The last folder shows that all exist: it is created after the others are durable.
     if (byte == 0xff) FF_TRY(disk.sync_dir(chunks_dir()));
     auto result = disk.make_dir(chunk_dir(byte), 0777);
     if (!result && result.error().code != Errc::exists) return std::move(result).error();
@@ -199,7 +199,7 @@ Result<std::unique_ptr<io::File>> open_chunk_file(io::Disk& disk, const Store& s
   if (file || file.error().code != Errc::not_found) return file;
   auto trashed = disk.open(store.trash_path(chunk), options);
   if (trashed || trashed.error().code != Errc::not_found) return trashed;
-  // A saver may have taken it out of the trash between the two looks.
+  // A saver may have restored it from the trash between the two lookups.
   auto again = disk.open(store.chunk_path(chunk), options);
   if (again || again.error().code != Errc::not_found) return again;
   return fail(Errc::corrupt, "the chunk file is missing");

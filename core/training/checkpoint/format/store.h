@@ -1,18 +1,19 @@
-// A checkpoint store in a directory of any disk (io/disk.h): where everything lies, and the rules
-// for opening one.
+// A checkpoint store in a directory of any disk (io/disk.h): its layout, and the rules for opening
+// one.
 //
-//   STORE/ff-store.json               what this is: format, id, digest kind (a sealed line)
+//   STORE/ff-store.json               format, id, digest kind (a sealed line)
 //   STORE/chunks/ab/ab12…             chunk files by digest (chunk_file.h); 256 folders
 //   STORE/runs/RUN/STEP/index.jsonl   a committed checkpoint (index.h)
-//   STORE/runs/RUN/STEP/shards/W-ATTEMPT/RANK.jsonl   ranks that wait for the others
-//   STORE/runs/RUN/STEP/verified      written by verify: a sealed line naming the index it proved
-//   STORE/runs/RUN/tasks/             attempts of tasks that save there (fence.h)
+//   STORE/runs/RUN/STEP/shards/W-ATTEMPT/RANK.jsonl   shards of an incomplete step
+//   STORE/runs/RUN/STEP/verified      written by verify: a sealed line with the digest of the index
+//   STORE/runs/RUN/tasks/             attempts of tasks that save into the run (attempt_fence.h)
 //   STORE/runs/RUN/latest             "STEP DIGEST\n": the step saved last and its index digest
-//   STORE/tmp/ID.lease, STORE/tmp/ID/ a running action and its unfinished files (lease.h)
-//   STORE/trash/                      what prune and forget took out
+//   STORE/tmp/ID.lease, STORE/tmp/ID/ the lease of a running action, and its unfinished files
+//   (lease.h) STORE/trash/                      chunks and folders that prune and forget have
+//   removed
 //
-// A checkpoint exists when its index.jsonl exists. Everything an index names is durable before the
-// index gets its name (save.cc), so no crash leaves half a checkpoint.
+// A checkpoint exists when its index.jsonl exists. Everything that an index refers to is durable
+// before the index gets its name (save.cc), so a crash never leaves half a checkpoint.
 #pragma once
 
 #include <compare>
@@ -45,13 +46,13 @@ class Store {
   // corrupt.
   static Result<Store> open(io::Disk& disk, const std::string& path);
 
-  // For salvage: the same, but when ff-store.json is damaged or gone the kind of digest is read off
-  // the names of chunks, and `id` is empty. Errors as open(), corrupt when there are no chunks.
+  // For salvage: the same, but when ff-store.json is damaged or missing, the names of chunks give
+  // the digest kind, and `id` is empty. Errors as open(), corrupt when there are no chunks.
   static Result<Store> open_damaged(io::Disk& disk, const std::string& path);
 
   struct CreateOptions {
     std::optional<simd::DigestKind> digest;  // default: xxh128, or sha256 for a shared directory
-    uint32_t uid = 0;                        // who writes
+    uint32_t uid = 0;                        // of the writing user
   };
   // Opens for writing; an absent or empty directory becomes a new store. Refused when the store
   // uses xxh128 and belongs to another user (crafted collisions; root may).
@@ -89,9 +90,8 @@ class Store {
   simd::DigestKind digest_;
 };
 
-// Which half of a checkpoint's files a chunk read comes from is the same for all: opens the file
-// of a chunk, in chunks/ or, while a prune is unfinished, in trash/. Errc::corrupt when it is in
-// neither.
+// Opens the file of a chunk, in chunks/ or, while a prune is unfinished, in trash/. Errc::corrupt:
+// it is in neither.
 Result<std::unique_ptr<io::File>> open_chunk_file(io::Disk& disk, const Store& store,
                                                   const simd::Digest& chunk, bool direct);
 

@@ -1,4 +1,4 @@
-// diff.cc: A is listed by hashes of its names, B is read along it, A once more for what is left.
+// diff.cc: lists A by hashes of its names, compares B with the list, reads A again for the rest.
 #include "training/checkpoint/load/diff.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,8 @@
 namespace ff::checkpoint {
 namespace {
 
-// 128 bits of hash stand for a name: among 2^32 names a clash has a chance of 2^-65.
+// A name is represented by a 128-bit hash: the probability of a collision among 2^32 names is
+// 2^-65.
 struct NameKey {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -24,8 +25,8 @@ struct NameKey {
 // An entry of A.
 struct Listed {
   NameKey key;
-  LinePlace place;
-  bool met = false;  // in B
+  LinePosition place;
+  bool met = false;  // B has it too
 };
 
 // Reads an index and knows the file that each tensor belongs to.
@@ -70,12 +71,12 @@ class Entries {
   uint32_t rank_ = 0;
 };
 
-const std::vector<Extent>& extents_of(const Record& record) {
+const std::vector<ChunkExtent>& extents_of(const Record& record) {
   if (const auto* tensor = std::get_if<TensorRecord>(&record)) return tensor->extents;
   return std::get<FileRecord>(record).extents;
 }
 
-uint64_t size_of(const std::vector<Extent>& extents) {
+uint64_t size_of(const std::vector<ChunkExtent>& extents) {
   uint64_t size = 0;
   for (const auto& extent : extents) size += extent.length;
   return size;
@@ -88,7 +89,7 @@ DiffSide side_of(const Record& record) {
   return {.size = size_of(extents_of(record)), .dtype = {}, .shape = {}};
 }
 
-// Whether two records of one name differ in what their lines say, bytes aside.
+// Whether two records of one name differ in anything but their bytes.
 bool same_form(const Record& a, const Record& b) {
   if (a.index() != b.index()) return false;
   if (const auto* tensor = std::get_if<TensorRecord>(&a)) {
@@ -103,16 +104,17 @@ bool same_form(const Record& a, const Record& b) {
 
 class Differ {
  public:
-  using Told = std::function<Result<void>(const DiffEntry&)>;
+  using OnEntry = std::function<Result<void>(const DiffEntry&)>;
 
-  Differ(Context& context, const Store& store, bool values, DiffReport& report, const Told& told)
+  Differ(Context& context, const Store& store, bool values, DiffReport& report,
+         const OnEntry& on_entry)
       : context_(context),
         store_(store),
         values_(values),
         report_(report),
-        told_(told),
-        lease_(
-            Lease::try_take(context, store, {.action = "diff", .name = report.a, .attempt = {}})) {}
+        on_entry_(on_entry),
+        lease_(Lease::try_acquire(context, store,
+                                  {.action = "diff", .name = report.a, .attempt = {}})) {}
 
   Result<void> run() {
     FF_TRY(reader_a_, ExtentReader::make(context_, store_, report_.a));
@@ -139,7 +141,7 @@ class Differ {
   const Store& store_;
   bool values_;
   DiffReport& report_;
-  const Told& told_;
+  const OnEntry& on_entry_;
   std::optional<Lease> lease_;
   std::optional<ExtentReader> reader_a_;
   std::optional<ExtentReader> reader_b_;
@@ -154,7 +156,7 @@ Result<void> Differ::list_a() {
     FF_TRY(context_.stop.check());
     FF_TRY(const auto one, entries.next());
     if (!one) break;
-    a_.push_back({one->key, entries.reader().line_place()});
+    a_.push_back({one->key, entries.reader().line_position()});
   }
   std::sort(a_.begin(), a_.end(), [](const auto& x, const auto& y) { return x.key < y.key; });
   return {};
@@ -194,7 +196,8 @@ Result<void> Differ::rest_of_a() {
     FF_TRY(const auto one, entries.next());
     if (!one) return {};
     const Listed* listed = find(one->key);
-    if (listed == nullptr) return fail(Errc::failed, "{} changed meanwhile", report_.a.text());
+    if (listed == nullptr)
+      return fail(Errc::failed, "{} changed during the diff", report_.a.text());
     if (listed->met) continue;
     DiffEntry entry;
     entry.state = DiffState::removed;
@@ -214,7 +217,8 @@ Result<void> Differ::compare(const Record& a, const Record& b, DiffEntry& entry)
   if (value_compare(tensor->dtype) == nullptr) return {};
   auto values = compare_values(readers, tensor->dtype, extents_of(a), extents_of(b));
   if (!values) {
-    return std::move(values).error().within(fmt::format("tensor '{}': ", printable(tensor->name)));
+    return std::move(values).error().with_context(
+        fmt::format("tensor '{}': ", printable(tensor->name)));
   }
   entry.values = *values;
   return {};
@@ -239,7 +243,7 @@ Result<void> Differ::tell(const Entries& entries, const Record& record, DiffEntr
   }
   count.differing += entry.differing;
   if (lease_) FF_TRY(lease_->renew_if_due());
-  return told_(entry);
+  return on_entry_(entry);
 }
 
 }  // namespace

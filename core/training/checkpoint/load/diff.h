@@ -1,8 +1,8 @@
-// What differs between two checkpoints of one store: tensor by tensor and file by file, by chunk
-// digests and CRC32C, so that only what cannot be decided that way is read. With `values` changed
-// tensors are read on both sides and their elements compared.
+// The differences between two checkpoints of one store, by tensor and file. Digests of chunks and
+// CRC32Cs decide most of it; only the rest is read. With `values`, the elements of changed tensors
+// are compared.
 //
-// Both indexes are read front to back; what is kept is about 50 bytes an entry of A.
+// Both indexes are read front to back; memory is about 50 bytes for each entry of A.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ struct DiffEntry {
   DiffState state = DiffState::same;
   std::optional<DiffSide> a;  // not when added
   std::optional<DiffSide> b;  // not when removed
-  // Bytes in chunks, or parts of chunks, that differ: at most these changed. An added or removed
-  // entry counts whole.
+  // Bytes in chunks, or parts of chunks, that differ: an upper limit of the changed bytes. All
+  // bytes of an added or removed entry.
   uint64_t differing = 0;
   std::optional<ValueChanges> values;  // changed, same type and shape, a type with arithmetic
 };
@@ -59,14 +59,15 @@ struct DiffReport {
   StepName a;
   StepName b;
   DiffCount tensors;
-  DiffCount files;  // opaque, links, directories, headers; their tensors count above
+  DiffCount files;  // opaque files, links, directories, headers; tensors count above
   int64_t elapsed_ns = 0;
 };
 
-// Calls `entry` for everything, in the order of B, then for what only A has, in the order of A; its
-// error ends the diff. Names, modes and times aside, two checkpoints without changed, added or
-// removed entries hold the same bytes. Errors: not_found, corrupt, usage, interrupted, deadline.
+// Calls `on_entry` for all entries in the order of B, then for those that only A has, in the order
+// of A; its error ends the diff. Two checkpoints without changed, added or removed entries have the
+// same bytes; their names, modes and times may differ. Errors: not_found, corrupt, usage,
+// interrupted, deadline.
 Result<DiffReport> diff(Context& context, const std::string& store_path, const DiffOptions& options,
-                        const std::function<Result<void>(const DiffEntry&)>& entry);
+                        const std::function<Result<void>(const DiffEntry&)>& on_entry);
 
 }  // namespace ff::checkpoint

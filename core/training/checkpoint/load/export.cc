@@ -1,4 +1,4 @@
-// export.cc: chosen tensors into one file, through a name beside it.
+// export.cc: selected tensors into one file, written under a temporary name.
 #include "training/checkpoint/load/export.h"
 
 #include <fmt/format.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "platform/base/text.h"
+#include "platform/io/atomic_file.h"
 #include "platform/io/files.h"
-#include "platform/io/new_file.h"
 #include "training/checkpoint/format/catalog.h"
 #include "training/checkpoint/format/lease.h"
 #include "training/checkpoint/load/restore.h"
@@ -28,22 +28,23 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
   const int64_t began = context.clock.steady_ns();
   FF_TRY(const auto store, Store::open(context.disk, store_path));
   FF_TRY(const auto name, resolve_step(context.disk, store, options.name));
-  FF_TRY(io::NewFile::check(context.disk, options.out, options.force));
-  auto lease = Lease::try_take(context, store, {.action = "export", .name = name, .attempt = {}});
-  io::NewFile made(context.disk, context.rng, options.out);
+  FF_TRY(io::AtomicFile::check(context.disk, options.out, options.force));
+  auto lease =
+      Lease::try_acquire(context, store, {.action = "export", .name = name, .attempt = {}});
+  io::AtomicFile made(context.disk, context.rng, options.out);
   ExportReport report{.name = name};
 
-  TensorChoice choice;
-  choice.file = [&](const FileRecord& file) {
+  TensorSelection selection;
+  selection.file = [&](const FileRecord& file) {
     return any_match(options.files, file.name) && (!options.rank || file.rank == *options.rank);
   };
-  choice.tensor = [&](std::string_view tensor) { return any_match(options.tensors, tensor); };
-  choice.passed_over = [&](const FileRecord& file) {
+  selection.tensor = [&](std::string_view tensor) { return any_match(options.tensors, tensor); };
+  selection.on_skipped_file = [&](const FileRecord& file) {
     report.opaque_files += file.kind == EntryKind::opaque ? 1 : 0;
   };
-  choice.gather = true;
-  choice.path = [&](const FileRecord*, uint32_t) { return made.unfinished(); };
-  FF_TRY(auto source, TensorFilesSource::plan(context, store, store.index_path(name), choice));
+  selection.gather = true;
+  selection.path = [&](const FileRecord*, uint32_t) { return made.temp_path(); };
+  FF_TRY(auto source, TensorFilesSource::plan(context, store, store.index_path(name), selection));
   if (source.count().tensors == 0) {
     return Error{Errc::not_found, fmt::format("{}: no such tensor to export", name.text()),
                  "'ff checkpoint show' lists the files and their tensors."};
@@ -51,13 +52,14 @@ Result<ExportReport> export_safetensors(Context& context, const std::string& sto
   context.progress.total = source.count().bytes;
   FF_TRY(make_parents(context, options.out));
   FF_TRY(check_space(context, io::parent(options.out), source.count().bytes));
-  ReadPlan plan{.context = context,
-                .store = store,
-                .source = source,
-                .lease = lease ? &*lease : nullptr,
-                .bad = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
-                  return damaged_chunk(context.disk, store, name, chunk, reason);
-                }};
+  ReadPlan plan{
+      .context = context,
+      .store = store,
+      .source = source,
+      .lease = lease ? &*lease : nullptr,
+      .on_damage = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
+        return damaged_chunk(context.disk, store, name, chunk, reason);
+      }};
   FF_TRY(run_reads(plan));
   FF_TRY(made.commit(options.force));
   report.tensors = source.count().tensors;

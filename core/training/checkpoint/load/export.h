@@ -1,6 +1,6 @@
-// Exporting: the tensors of a checkpoint, of all its files and ranks, as one canonical safetensors
-// file. Tensors split over ranks (save --split) are put together; copies that ranks hold of one
-// tensor become one. A checkpoint of one canonical file comes out byte for byte as it went in.
+// Exports the tensors of a checkpoint, of all its files and ranks, as one canonical safetensors
+// file. Tensors that were split over ranks (save --split) are joined; copies of one tensor on
+// several ranks become one. A checkpoint of one canonical file is exported byte for byte.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ struct ExportReport {
   StepName name;
   uint64_t tensors = 0;
   uint64_t bytes = 0;         // of the new file
-  uint64_t opaque_files = 0;  // have no tensors ff can see, and are not in it
+  uint64_t opaque_files = 0;  // without tensors that ff knows; not exported
   int64_t elapsed_ns = 0;
 };
 
-// The file appears whole, under its name, or not at all. Errors: not_found (also when no tensor is
-// chosen), refused (`out` exists, or is no regular file), failed (files or ranks hold different
+// Creates the complete file or none. Errors: not_found (also when no tensor
+// matches), refused (`out` exists, or is no regular file), failed (files or ranks hold different
 // tensors of one name), corrupt, disk_full, usage, interrupted, deadline.
 Result<ExportReport> export_safetensors(Context& context, const std::string& store_path,
                                         const ExportOptions& options);

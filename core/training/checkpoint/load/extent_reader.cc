@@ -14,10 +14,10 @@ namespace {
 enum Slot : size_t { kFile, kUnpacked, kZeros, kSlots };
 
 Result<bool> equal(ReaderPair readers, const ExtentPart& a, const ExtentPart& b) {
-  if (same_place(a, b)) return true;
+  if (same_stored_bytes(a, b)) return true;
   const bool both_known = a.whole() && b.whole() && a.extent->chunk && b.extent->chunk;
   if (both_known && a.extent->crc != b.extent->crc) return false;
-  // Zeros come in extents of any length, so they are compared in steps of what can be read.
+  // Extents of zeros have any length, so compare them in steps that fit the buffers.
   for (uint64_t done = 0; done < a.length;) {
     const uint64_t step = std::min(a.length - done, kChunkBytes);
     FF_TRY(const auto left, readers.a.read({a.extent, a.from + done, step}));
@@ -41,7 +41,7 @@ ExtentPart ExtentCursor::take(uint64_t length) {
   return part;
 }
 
-bool same_place(const ExtentPart& a, const ExtentPart& b) {
+bool same_stored_bytes(const ExtentPart& a, const ExtentPart& b) {
   if (a.extent->chunk != b.extent->chunk) return false;
   return !a.extent->chunk || a.extent->offset + a.from == b.extent->offset + b.from;
 }
@@ -71,7 +71,7 @@ Result<void> ExtentReader::load(const simd::Digest& chunk) {
 }
 
 Result<ByteView> ExtentReader::read(const ExtentPart& part) {
-  const Extent& extent = *part.extent;
+  const ChunkExtent& extent = *part.extent;
   if (!extent.chunk) {
     FF_CHECK(part.length <= kChunkBytes);
     return ByteView(memory_.slot(kZeros)).first(part.length);  // fresh memory, never written
@@ -79,7 +79,7 @@ Result<ByteView> ExtentReader::read(const ExtentPart& part) {
   FF_TRY(load(*extent.chunk));
   if (extent.offset + part.from + part.length > data_.size()) {
     return damaged_chunk(context_->disk, *store_, name_, *extent.chunk,
-                         "the index names bytes beyond its end");
+                         "the index refers to bytes beyond its end");
   }
   const ByteView bytes = data_.subspan(extent.offset + part.from, part.length);
   if (part.whole() && simd::crc32c(bytes) != extent.crc) {
@@ -89,8 +89,8 @@ Result<ByteView> ExtentReader::read(const ExtentPart& part) {
   return bytes;
 }
 
-Result<uint64_t> differing_bytes(ReaderPair readers, const std::vector<Extent>& a,
-                                 const std::vector<Extent>& b) {
+Result<uint64_t> differing_bytes(ReaderPair readers, const std::vector<ChunkExtent>& a,
+                                 const std::vector<ChunkExtent>& b) {
   uint64_t differing = 0;
   ExtentCursor left(a);
   ExtentCursor right(b);

@@ -1,6 +1,6 @@
-// The bytes behind extents, read in order into memory, all checks made; and what two lists of
-// extents have in common. For comparing (diff, copies of a tensor on several ranks) and headers;
-// bulk restores go through read_worker.h. One thread.
+// Reads the bytes of extents in order into memory, with all checks, and compares two lists of
+// extents. For diff, for copies of a tensor on several ranks, and for headers; bulk restores use
+// read_worker.h. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace ff::checkpoint {
 
 // A part of one extent.
 struct ExtentPart {
-  const Extent* extent = nullptr;
+  const ChunkExtent* extent = nullptr;
   uint64_t from = 0;  // in the extent
   uint64_t length = 0;
   bool whole() const { return length == extent->length; }
@@ -26,26 +26,26 @@ struct ExtentPart {
 // Walks extents front to back.
 class ExtentCursor {
  public:
-  explicit ExtentCursor(const std::vector<Extent>& extents) : extents_(extents) {}
+  explicit ExtentCursor(const std::vector<ChunkExtent>& extents) : extents_(extents) {}
   bool ended() const { return at_ == extents_.size(); }
-  // Bytes left in the extent at hand.
+  // Bytes left in the current extent.
   uint64_t left() const { return extents_[at_].length - from_; }
   // The next `length` bytes, at most left().
   ExtentPart take(uint64_t length);
 
  private:
-  const std::vector<Extent>& extents_;
+  const std::vector<ChunkExtent>& extents_;
   size_t at_ = 0;
   uint64_t from_ = 0;
 };
 
-// Whether two parts of one length are the same bytes by their places alone.
-bool same_place(const ExtentPart& a, const ExtentPart& b);
+// Whether two parts of one length refer to the same stored bytes.
+bool same_stored_bytes(const ExtentPart& a, const ExtentPart& b);
 
-// Reads parts of one checkpoint; keeps the chunk read last.
+// Reads parts of one checkpoint; caches the last chunk.
 class ExtentReader {
  public:
-  // `name` is for messages.
+  // `name` is for error messages.
   static Result<ExtentReader> make(Context& context, const Store& store, StepName name);
   // The bytes of a part, valid until the next call. Errc::corrupt names chunk, tensors and files.
   Result<ByteView> read(const ExtentPart& part);
@@ -58,7 +58,7 @@ class ExtentReader {
   Context* context_;
   const Store* store_;
   StepName name_;
-  io::Buffers memory_;  // the chunk's file; room to unpack; zeros
+  io::Buffers memory_;  // the chunk's file; decompressed data; zeros
   std::optional<simd::Digest> chunk_;
   ByteView data_;  // of chunk_
 };
@@ -68,9 +68,9 @@ struct ReaderPair {
   ExtentReader& b;
 };
 
-// How many of the bytes lie in parts that differ: equal chunks need no look, different CRC32Cs
-// prove a difference, and what is left is read. Lists of different length differ in the rest, too.
-Result<uint64_t> differing_bytes(ReaderPair readers, const std::vector<Extent>& a,
-                                 const std::vector<Extent>& b);
+// The number of bytes in parts that differ. Equal chunks are not read, different CRC32Cs prove a
+// difference, the rest is read and compared. The excess of a longer list counts as different.
+Result<uint64_t> differing_bytes(ReaderPair readers, const std::vector<ChunkExtent>& a,
+                                 const std::vector<ChunkExtent>& b);
 
 }  // namespace ff::checkpoint

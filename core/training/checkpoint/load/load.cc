@@ -1,4 +1,4 @@
-// load.cc: from a name to files, through a staging directory.
+// load.cc: restores files through a staging directory.
 #include "training/checkpoint/load/load.h"
 
 #include <fmt/format.h>
@@ -21,36 +21,36 @@ Result<void> check_load_options(const LoadOptions& options) {
     return Error{Errc::usage, "--slice needs --tensor", "Name the tensors to cut."};
   }
   if (options.reshard && (options.rank || !options.slice.empty())) {
-    return Error{Errc::usage, "--reshard goes with neither --rank nor --slice", {}};
+    return Error{Errc::usage, "--reshard cannot be combined with --rank or --slice", {}};
   }
   if (options.reshard && *options.reshard == 0) {
-    return Error{Errc::usage, "--reshard 0: there is no such number of ranks", {}};
+    return Error{Errc::usage, "--reshard 0: expected at least 1 rank", {}};
   }
   return {};
 }
 
-TensorChoice tensor_choice(const LoadOptions& options, const Staging& staging) {
-  TensorChoice choice;
-  choice.slice = options.slice;
+TensorSelection tensor_selection(const LoadOptions& options, const Staging& staging) {
+  TensorSelection selection;
+  selection.slice = options.slice;
   if (!options.tensors.empty()) {
-    choice.tensor = [globs = options.tensors](std::string_view name) {
+    selection.tensor = [globs = options.tensors](std::string_view name) {
       return std::any_of(globs.begin(), globs.end(),
                          [&](const auto& glob) { return glob_match(glob, name); });
     };
   }
   if (options.rank) {
-    choice.file = [rank = *options.rank](const FileRecord& file) { return file.rank == rank; };
+    selection.file = [rank = *options.rank](const FileRecord& file) { return file.rank == rank; };
   }
-  choice.gather = options.reshard.has_value();
-  choice.parts = options.reshard.value_or(1);
-  choice.path = [dir = staging.dir(), parts = choice.parts, by_rank = !options.rank](
-                    const FileRecord* file, uint32_t part) {
+  selection.gather = options.reshard.has_value();
+  selection.parts = options.reshard.value_or(1);
+  selection.path = [dir = staging.dir(), parts = selection.parts, by_rank = !options.rank](
+                       const FileRecord* file, uint32_t part) {
     if (file == nullptr) {
       return io::join(dir, fmt::format("rank-{:05}-of-{:05}.safetensors", part, parts));
     }
-    return io::join(dir, Places(by_rank && file->rank > 0).of(*file));
+    return io::join(dir, RestorePaths(by_rank && file->rank > 0).of(*file));
   };
-  return choice;
+  return selection;
 }
 
 struct LoadWork {
@@ -64,22 +64,23 @@ struct LoadWork {
 Result<void> read_restored(LoadWork& work, ReadSource& source, const RestoreCount& count) {
   work.context.progress.total = count.bytes;
   FF_TRY(check_space(work.context, work.staging.dir(), count.stored_bytes));
-  ReadPlan plan{.context = work.context,
-                .store = work.store,
-                .source = source,
-                .lease = work.lease,
-                .bad = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
-                  return damaged_chunk(work.context.disk, work.store, work.name, chunk, reason);
-                }};
+  ReadPlan plan{
+      .context = work.context,
+      .store = work.store,
+      .source = source,
+      .lease = work.lease,
+      .on_damage = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
+        return damaged_chunk(work.context.disk, work.store, work.name, chunk, reason);
+      }};
   return run_reads(plan);
 }
 
 Result<RestoreCount> load_tensors(LoadWork& work, const LoadOptions& options) {
   FF_TRY(auto source,
          TensorFilesSource::plan(work.context, work.store, work.store.index_path(work.name),
-                                 tensor_choice(options, work.staging)));
+                                 tensor_selection(options, work.staging)));
   if (source.count().tensors == 0) {
-    return Error{Errc::not_found, fmt::format("{}: no tensor has such a name", work.name.text()),
+    return Error{Errc::not_found, fmt::format("{}: no tensor matches", work.name.text()),
                  "'ff checkpoint show' lists the tensors."};
   }
   FF_TRY(read_restored(work, source, source.count()));
@@ -87,15 +88,15 @@ Result<RestoreCount> load_tensors(LoadWork& work, const LoadOptions& options) {
 }
 
 Result<RestoreCount> load_files(LoadWork& work, const LoadOptions& options) {
-  RestoreChoice choice;
+  RestoreSelection selection;
   if (options.rank) {
-    choice.file = [rank = *options.rank](const FileRecord& file) { return file.rank == rank; };
+    selection.file = [rank = *options.rank](const FileRecord& file) { return file.rank == rank; };
   }
   FF_TRY(auto source, RestoreSource::plan(work.context, work.store.index_path(work.name),
-                                          work.staging.dir(), std::move(choice)));
+                                          work.staging.dir(), std::move(selection)));
   if (options.rank && source.count().files == 0) {
     return Error{Errc::not_found,
-                 fmt::format("{}: nothing was saved by rank {}", work.name.text(), *options.rank),
+                 fmt::format("{}: rank {} saved nothing", work.name.text(), *options.rank),
                  "'ff checkpoint show' lists the files and their ranks."};
   }
   FF_TRY(read_restored(work, source, source.count()));
@@ -112,7 +113,7 @@ Result<LoadReport> load(Context& context, const std::string& store_path,
   FF_TRY(const auto store, Store::open(context.disk, store_path));
   FF_TRY(const auto name, resolve_step(context.disk, store, options.name));
   FF_TRY(auto staging, Staging::open(context, options.dest));
-  auto lease = Lease::try_take(context, store, {.action = "load", .name = name, .attempt = {}});
+  auto lease = Lease::try_acquire(context, store, {.action = "load", .name = name, .attempt = {}});
   LoadWork work{context, store, name, staging, lease ? &*lease : nullptr};
   const bool tensors = !options.tensors.empty() || options.reshard;
   FF_TRY(const auto count, tensors ? load_tensors(work, options) : load_files(work, options));

@@ -1,4 +1,4 @@
-// Loading: a checkpoint, one rank of it, or chosen tensors, back into files.
+// Loads a checkpoint, the files of one rank, or selected tensors into files.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct LoadReport {
   std::vector<std::string> warnings;
 };
 
-// Everything that is written was checked against CRC32C; the destination appears whole or not at
-// all. Errors: not_found, refused (the destination is not empty), corrupt (naming tensor, file and
+// Every byte is checked against its CRC32C; the destination is created complete or not at all.
+// Errors: not_found, refused (the destination is not empty), corrupt (naming tensor, file and
 // chunk), disk_full, usage, interrupted, deadline.
 Result<LoadReport> load(Context& context, const std::string& store_path,
                         const LoadOptions& options);

@@ -10,7 +10,7 @@ namespace ff::checkpoint {
 namespace {
 
 constexpr uint64_t kBlock = io::kDirectAlign;
-constexpr uint64_t kBounceBytes = kMiB;  // of aligned memory for bytes that lie anywhere
+constexpr uint64_t kBounceBytes = kMiB;  // of aligned memory for bytes at unaligned addresses
 
 }  // namespace
 
@@ -18,7 +18,7 @@ OutFile::OutFile(Context& context, Spec spec, std::unique_ptr<io::File> file)
     : context_(context), spec_(std::move(spec)), file_(std::move(file)), direct_(file_->direct()) {}
 
 Result<std::shared_ptr<OutFile>> OutFile::create(Context& context, Spec spec) {
-  FF_TRY(auto file, context.disk.open(spec.path, {.access = io::Access::write,
+  FF_TRY(auto file, context.disk.open(spec.path, {.access = io::AccessMode::write,
                                                   .create = true,
                                                   .exclusive = true,
                                                   .direct = spec.size >= kBlock,
@@ -31,7 +31,7 @@ Result<std::shared_ptr<OutFile>> OutFile::create(Context& context, Spec spec) {
   return std::shared_ptr<OutFile>(new OutFile(context, std::move(spec), std::move(file)));
 }
 
-std::shared_ptr<OutFile> OutFile::over(Context& context, std::unique_ptr<io::File> file) {
+std::shared_ptr<OutFile> OutFile::wrap(Context& context, std::unique_ptr<io::File> file) {
   Spec spec{.path = file->path(), .mtime_ns = {}};
   std::shared_ptr<OutFile> out(new OutFile(context, std::move(spec), std::move(file)));
   out->on_disk_ = false;
@@ -39,7 +39,7 @@ std::shared_ptr<OutFile> OutFile::over(Context& context, std::unique_ptr<io::Fil
   return out;
 }
 
-Result<void> OutFile::leave() {
+Result<void> OutFile::remove_writer() {
   if (users_.fetch_sub(1) != 1) return {};
   return complete();
 }
@@ -51,7 +51,7 @@ Result<void> OutFile::complete() {
   }
   for (auto& [offset, edge] : edges_) FF_TRY(file_->write_at(edge.block->bytes, offset));
   edges_.clear();
-  FF_TRY(file_->truncate(spec_.size));  // the last block was written whole
+  FF_TRY(file_->truncate(spec_.size));  // direct I/O wrote the whole last block
   FF_TRY(file_->sync());
   FF_TRY(context_.disk.set_mode(spec_.path, spec_.mode));
   if (spec_.mtime_ns) FF_TRY(context_.disk.set_mtime(spec_.path, *spec_.mtime_ns));
@@ -59,7 +59,7 @@ Result<void> OutFile::complete() {
   return {};
 }
 
-// Adds bytes (or `zeros` zero bytes) to the block they lie in.
+// Adds bytes (or `zeros` zero bytes) to their block.
 void OutFile::add_edge(uint64_t offset, ByteView bytes, uint64_t zeros,
                        std::vector<FullEdge>& full) {
   const uint64_t block = align_down(offset, kBlock);
@@ -79,7 +79,7 @@ Result<void> OutFile::write_edges(const std::vector<FullEdge>& full) {
   return {};
 }
 
-ByteView OutFile::take_edges(uint64_t offset, ByteView bytes, std::vector<FullEdge>& full) {
+ByteView OutFile::split_edges(uint64_t offset, ByteView bytes, std::vector<FullEdge>& full) {
   if (!direct_) return bytes;
   const uint64_t end = offset + bytes.size();
   const uint64_t body_begin = std::min(align_up(offset, kBlock), end);
@@ -90,7 +90,7 @@ ByteView OutFile::take_edges(uint64_t offset, ByteView bytes, std::vector<FullEd
 }
 
 Result<void> OutFile::add_zeros(uint64_t offset, uint64_t length) {
-  if (!on_disk_) return file_->punch(offset, length);
+  if (!on_disk_) return file_->punch_hole(offset, length);
   if (!direct_) return {};
   std::vector<FullEdge> full;
   const uint64_t end = offset + length;
@@ -103,7 +103,7 @@ Result<void> OutFile::add_zeros(uint64_t offset, uint64_t length) {
 
 Result<void> OutFile::write(uint64_t offset, ByteView bytes) {
   std::vector<FullEdge> full;
-  const ByteView body = take_edges(offset, bytes, full);
+  const ByteView body = split_edges(offset, bytes, full);
   FF_TRY(write_edges(full));
   if (body.empty()) return {};
   uint64_t at = body_offset(offset);

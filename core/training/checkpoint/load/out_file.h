@@ -1,9 +1,9 @@
-// A file being restored: its bytes come in any order from several workers, at offsets that are
-// seldom aligned (a safetensors header shifts everything behind it).
+// A file that is being restored: several workers write its bytes in any order, mostly at unaligned
+// offsets (a safetensors header shifts everything after it).
 //
-// Where the disk offers direct I/O, whole blocks are written from the workers' memory and the
-// ragged ends of neighbouring pieces meet in small edge blocks, written when full. Elsewhere
-// (tmpfs) every piece is a plain write. Zeros are never written: the file starts as one hole.
+// With direct I/O, whole blocks are written from the workers' memory; the unaligned ends of
+// adjacent pieces are collected in edge blocks, which are written when full. Without it (tmpfs)
+// every piece is a plain write. Zeros are never written: the file starts as one hole.
 #pragma once
 
 #include <array>
@@ -28,23 +28,25 @@ class OutFile {
     uint64_t size = 0;
     uint32_t mode = 0644;
     std::optional<int64_t> mtime_ns;
-    bool sparse = false;  // has zeros: do not reserve space for all of it
+    bool sparse = false;  // it has zeros: do not reserve space for all of it
   };
   // Creates the file exclusively, never through a symbolic link.
   static Result<std::shared_ptr<OutFile>> create(Context& context, Spec spec);
 
-  // The same over a file that is open already, nowhere on a disk (io/memory_file.h): it is neither
-  // synced nor given modes, and zeros are written.
-  static std::shared_ptr<OutFile> over(Context& context, std::unique_ptr<io::File> file);
+  // The same for an open file that is on no disk (io/memory_file.h): it is not synced, gets no
+  // mode, and zeros are written.
+  static std::shared_ptr<OutFile> wrap(Context& context, std::unique_ptr<io::File> file);
 
-  // Jobs that still write to it, plus one while the planner may add some. The last one to leave
-  // completes the file: sync, mode, time.
-  void enter() { users_++; }
-  Result<void> leave();
+  // A reference for each job that still writes to it, and one while the planner may add jobs.
+  // Releasing the last one completes the file: sync, mode, time.
+  void add_writer() { users_++; }
+  Result<void> remove_writer();
 
-  // The offset, within a block, that memory must have so that body() can be written from it.
-  uint64_t phase(uint64_t offset) const { return direct() ? offset % io::kDirectAlign : 0; }
-  // A block that pieces met in, to be written to file() at `offset`.
+  // The offset within a block at which the data must be in memory for direct I/O.
+  uint64_t alignment_offset(uint64_t offset) const {
+    return direct() ? offset % io::kDirectAlign : 0;
+  }
+  // An edge block, to be written to file() at `offset`.
   struct alignas(io::kDirectAlign) Block {
     std::array<std::byte, io::kDirectAlign> bytes{};
   };
@@ -52,15 +54,16 @@ class OutFile {
     uint64_t offset = 0;
     std::unique_ptr<Block> block;
   };
-  // Takes the ragged ends of `bytes` and returns the whole blocks between them, for the caller to
-  // write to file() at body_offset(offset), and in `full` the edge blocks that this completed.
-  ByteView take_edges(uint64_t offset, ByteView bytes, std::vector<FullEdge>& full);
+  // Copies the unaligned ends of `bytes` into edge blocks. Returns the whole blocks between them,
+  // which the caller writes to file() at body_offset(offset), and in `full` the edge blocks that
+  // are complete now.
+  ByteView split_edges(uint64_t offset, ByteView bytes, std::vector<FullEdge>& full);
   uint64_t body_offset(uint64_t offset) const {
     return direct() ? align_up(offset, io::kDirectAlign) : offset;
   }
-  // Notes that [offset, offset + length) is zero.
+  // Records that [offset, offset + length) is zero.
   Result<void> add_zeros(uint64_t offset, uint64_t length);
-  // Writes bytes from anywhere; waits for them.
+  // Writes unaligned bytes synchronously.
   Result<void> write(uint64_t offset, ByteView bytes);
 
   io::File& file() { return *file_; }
@@ -70,7 +73,7 @@ class OutFile {
  private:
   struct Edge {
     std::unique_ptr<Block> block;
-    uint64_t filled = 0;  // bytes given so far
+    uint64_t filled = 0;  // bytes so far
   };
 
   OutFile(Context& context, Spec spec, std::unique_ptr<io::File> file);

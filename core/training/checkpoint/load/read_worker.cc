@@ -1,4 +1,4 @@
-// read_worker.cc: fetching, checking and placing chunks, several at a time.
+// read_worker.cc: fetches and checks chunks and writes their bytes, several at a time.
 #include "training/checkpoint/load/read_worker.h"
 
 #include <fmt/format.h>
@@ -14,11 +14,11 @@
 namespace ff::checkpoint {
 namespace {
 
-constexpr size_t kReadSlots = 6;                   // chunks in flight a worker
-constexpr size_t kEdgesInFlight = 4 * kReadSlots;  // small blocks between them
-// A chunk file, and room to move its data by up to a block.
+constexpr size_t kReadSlots = 6;                   // chunks in flight per worker
+constexpr size_t kEdgesInFlight = 4 * kReadSlots;  // edge blocks in flight
+// A chunk file, and space to shift its data by up to a block.
 constexpr size_t kReadSlotBytes = kChunkFileMax + io::kDirectAlign;
-// Pieces of one job at most (slices of tensors may be very fine).
+// Pieces of one job (slices of tensors may be very small).
 constexpr size_t kJobPiecesMax = 65536;
 
 struct Shared {
@@ -47,7 +47,7 @@ class ReadWorker {
   Result<void> fetched(Slot& slot, size_t length);
   Result<void> place(Slot& slot, ByteView data);
   Result<void> write_edge(const std::shared_ptr<OutFile>& file, OutFile::FullEdge full);
-  Result<void> bad(Slot& slot, const std::string& reason);
+  Result<void> report_damage(Slot& slot, const std::string& reason);
   Result<void> finish(Slot& slot);
   void check(Result<void> result) {
     if (!result && !error_) error_ = std::move(result).error();
@@ -123,18 +123,18 @@ Result<void> ReadWorker::start(Slot& slot) {
   }
   auto file = open_chunk_file(context_.disk, shared_.plan.store, *job.chunk, true);
   if (!file) {
-    if (file.error().code == Errc::corrupt) return bad(slot, file.error().message);
+    if (file.error().code == Errc::corrupt) return report_damage(slot, file.error().message);
     return std::move(file).error();
   }
   slot.chunk = std::move(*file);
   FF_TRY(const auto info, slot.chunk->info());
   if (info.size > kChunkFileMax || info.size % io::kDirectAlign != 0) {
-    return bad(slot, "file length is impossible for a chunk");
+    return report_damage(slot, "the file length is impossible for a chunk");
   }
   queue_->read(*slot.chunk, slot.memory.first(info.size), 0, [this, &slot](Result<size_t> got) {
     if (!got) {
-      // A device that cannot read a block has damaged it as surely as a flipped bit.
-      return check(bad(slot, got.error().message));
+      // An I/O error of the device is damage, like a flipped bit.
+      return check(report_damage(slot, got.error().message));
     }
     check(fetched(slot, *got));
   });
@@ -144,20 +144,21 @@ Result<void> ReadWorker::start(Slot& slot) {
 Result<void> ReadWorker::fetched(Slot& slot, size_t length) {
   const auto& job = slot.job;
   const auto data = open_chunk(slot.memory.first(length), *job.chunk, scratch_, shared_.plan.deep);
-  if (!data) return bad(slot, data.error().message);
+  if (!data) return report_damage(slot, data.error().message);
   for (const auto& piece : job.pieces) {
     if (uint64_t{piece.chunk_offset} + piece.length > data->size()) {
-      return bad(slot, "the index names bytes beyond the chunk's end");
+      return report_damage(slot, "the index refers to bytes beyond the chunk's end");
     }
     if (piece.crc && simd::crc32c(data->subspan(piece.chunk_offset, piece.length)) != *piece.crc) {
-      return bad(slot, "its bytes do not match the CRC32C in the index");
+      return report_damage(slot, "its bytes do not match the CRC32C in the index");
     }
   }
   if (!job.file) return finish(slot);
   return place(slot, *data);
 }
 
-// Writes the pieces. One run of bytes, the usual case, goes out from the slot without waiting.
+// Writes the pieces. A single run of bytes, the usual case, is written from the slot
+// asynchronously.
 Result<void> ReadWorker::place(Slot& slot, ByteView data) {
   ReadJob& job = slot.job;
   const ReadPiece& first = job.pieces.front();
@@ -177,12 +178,12 @@ Result<void> ReadWorker::place(Slot& slot, ByteView data) {
     }
     return finish(slot);
   }
-  std::byte* at = slot.memory.data() + kHeadBytes + job.file->phase(first.out_offset);
+  std::byte* at = slot.memory.data() + kHeadBytes + job.file->alignment_offset(first.out_offset);
   if (data.data() + first.chunk_offset != at) {
     std::memmove(at, data.data() + first.chunk_offset, run);
   }
   std::vector<OutFile::FullEdge> full;
-  const ByteView body = job.file->take_edges(first.out_offset, {at, run}, full);
+  const ByteView body = job.file->split_edges(first.out_offset, {at, run}, full);
   for (auto& edge : full) FF_TRY(write_edge(job.file, std::move(edge)));
   if (body.empty()) return finish(slot);
   queue_->write(job.file->file(), body, job.file->body_offset(first.out_offset),
@@ -193,33 +194,33 @@ Result<void> ReadWorker::place(Slot& slot, ByteView data) {
   return {};
 }
 
-// Waiting for so small a write would mean waiting for the large ones before it.
+// Do not wait for this small write: that would wait for the large ones before it.
 Result<void> ReadWorker::write_edge(const std::shared_ptr<OutFile>& file, OutFile::FullEdge full) {
   if (edges_.size() == kEdgesInFlight) {
     return file->file().write_at(full.block->bytes, full.offset);
   }
-  file->enter();
+  file->add_writer();
   const auto edge = edges_.insert(edges_.end(), {file, std::move(full)});
   queue_->write(file->file(), edge->full.block->bytes, edge->full.offset,
                 [this, edge](Result<size_t> done) {
                   if (!done) return check(std::move(done).error());
-                  check(edge->file->leave());
+                  check(edge->file->remove_writer());
                   edges_.erase(edge);
                 });
   return {};
 }
 
-Result<void> ReadWorker::bad(Slot& slot, const std::string& reason) {
+Result<void> ReadWorker::report_damage(Slot& slot, const std::string& reason) {
   {
     const std::lock_guard lock(shared_.bad_mutex);
-    FF_TRY(shared_.plan.bad(*slot.job.chunk, reason));
+    FF_TRY(shared_.plan.on_damage(*slot.job.chunk, reason));
   }
   return finish(slot);
 }
 
 Result<void> ReadWorker::finish(Slot& slot) {
   context_.progress.done += slot.job.bytes();
-  if (slot.job.file) FF_TRY(slot.job.file->leave());
+  if (slot.job.file) FF_TRY(slot.job.file->remove_writer());
   if (shared_.plan.lease != nullptr) FF_TRY(shared_.plan.lease->renew_if_due());
   slot.job = {};
   slot.chunk.reset();
@@ -236,7 +237,7 @@ uint64_t ReadJob::bytes() const {
 }
 
 void JobBuilder::push(ReadJob job) {
-  if (job.file) job.file->enter();
+  if (job.file) job.file->add_writer();
   ready_.push_back(std::move(job));
 }
 
@@ -252,7 +253,7 @@ std::optional<ReadJob> JobBuilder::take() {
   return job;
 }
 
-void JobBuilder::add(const Extent& extent, uint64_t from, uint64_t length,
+void JobBuilder::add(const ChunkExtent& extent, uint64_t from, uint64_t length,
                      const std::shared_ptr<OutFile>& file, uint64_t out_offset) {
   FF_CHECK(from + length <= extent.length);
   if (length == 0) return;
@@ -282,8 +283,8 @@ void JobBuilder::add(const Extent& extent, uint64_t from, uint64_t length,
   open_->pieces.push_back(piece);
 }
 
-void JobBuilder::add_all(const std::vector<Extent>& extents, const std::shared_ptr<OutFile>& file,
-                         uint64_t out_offset) {
+void JobBuilder::add_all(const std::vector<ChunkExtent>& extents,
+                         const std::shared_ptr<OutFile>& file, uint64_t out_offset) {
   for (const auto& extent : extents) {
     add(extent, 0, extent.length, file, out_offset);
     out_offset += extent.length;

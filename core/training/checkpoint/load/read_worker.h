@@ -1,6 +1,5 @@
-// The reading side of every bulk action (load, verify, export, salvage): workers fetch chunk
-// files, several at a time, check them, and write their bytes to restored files where the action
-// has some.
+// The read path of every bulk action (load, verify, export, salvage): workers fetch chunk files,
+// several at a time, check them, and write their bytes to restored files if the action has any.
 #pragma once
 
 #include <atomic>
@@ -20,13 +19,13 @@
 
 namespace ff::checkpoint {
 
-// Bytes of a chunk and where they go.
+// Bytes of a chunk and their destination.
 struct ReadPiece {
   uint32_t chunk_offset = 0;
   uint32_t length = 0;
   uint64_t out_offset = 0;
-  // CRC32C of these bytes by the index; nothing for a part of an extent, which the chunk's own
-  // CRC covers.
+  // CRC32C of these bytes in the index; nothing for a part of an extent, which the CRC of the chunk
+  // covers.
   std::optional<uint32_t> crc;
 };
 
@@ -34,24 +33,24 @@ struct ReadPiece {
 struct ReadJob {
   std::optional<simd::Digest> chunk;
   std::vector<ReadPiece> pieces;
-  std::string literal;            // without a chunk: these bytes ...
-  uint64_t out_offset = 0;        // ... go here
-  uint64_t zeros = 0;             // or so many zeros do
-  std::shared_ptr<OutFile> file;  // null: only check
+  std::string literal;            // without a chunk: these bytes
+  uint64_t out_offset = 0;        // destination of literal or zeros
+  uint64_t zeros = 0;             // without chunk and literal: number of zeros
+  std::shared_ptr<OutFile> file;  // null: check only
   uint64_t bytes() const;         // logical bytes, for progress
 };
 
-// Makes jobs from extents in order: neighbours in one chunk become one job.
+// Makes jobs from extents in order: adjacent extents in one chunk become one job.
 class JobBuilder {
  public:
   // Bytes [from, from + length) of `extent` go to `out_offset` of `file`.
-  void add(const Extent& extent, uint64_t from, uint64_t length,
+  void add(const ChunkExtent& extent, uint64_t from, uint64_t length,
            const std::shared_ptr<OutFile>& file, uint64_t out_offset);
   // All of a record's extents, one after the other.
-  void add_all(const std::vector<Extent>& extents, const std::shared_ptr<OutFile>& file,
+  void add_all(const std::vector<ChunkExtent>& extents, const std::shared_ptr<OutFile>& file,
                uint64_t out_offset);
   void literal(std::string bytes, const std::shared_ptr<OutFile>& file, uint64_t out_offset);
-  // Ends the job at hand, so that take() can give it out. At the end of each file.
+  // Completes the current job, so that take() returns it. Call it at the end of each file.
   void flush();
   std::optional<ReadJob> take();
 
@@ -61,7 +60,7 @@ class JobBuilder {
   std::optional<ReadJob> open_;
 };
 
-// Where jobs come from. next() is called under a lock.
+// The source of jobs. next() is called under a lock.
 class ReadSource {
  public:
   virtual ~ReadSource() = default;
@@ -74,9 +73,8 @@ struct ReadPlan {
   ReadSource& source;
   bool deep = false;       // compute the digest of every chunk again
   Lease* lease = nullptr;  // to renew
-  // Told of each damaged or missing chunk; its error ends the action, success goes on. From any
-  // thread, one at a time.
-  std::function<Result<void>(const simd::Digest& chunk, const std::string& reason)> bad;
+  // Called for each damaged or missing chunk, by one thread at a time; its error ends the action.
+  std::function<Result<void>(const simd::Digest& chunk, const std::string& reason)> on_damage;
 };
 
 // Runs the plan on context.threads workers.

@@ -1,4 +1,4 @@
-// restore.cc: from index lines to whole files.
+// restore.cc: read jobs from index lines, one file after the other.
 #include "training/checkpoint/load/restore.h"
 
 #include <fmt/format.h>
@@ -17,14 +17,14 @@ namespace {
 
 constexpr size_t kUsersShown = 5;
 
-uint64_t stored_in(const std::vector<Extent>& extents) {
+uint64_t stored_in(const std::vector<ChunkExtent>& extents) {
   uint64_t sum = 0;
   for (const auto& extent : extents) sum += extent.chunk ? extent.length : 0;
   return sum;
 }
 
-// Those of `chunks` that the extents use.
-std::set<simd::Digest> used_of(const std::vector<Extent>& extents,
+// The chunks among `chunks` that the extents use.
+std::set<simd::Digest> used_of(const std::vector<ChunkExtent>& extents,
                                const std::set<simd::Digest>& chunks) {
   std::set<simd::Digest> used;
   for (const auto& extent : extents) {
@@ -35,21 +35,21 @@ std::set<simd::Digest> used_of(const std::vector<Extent>& extents,
 
 }  // namespace
 
-std::string Places::of(const FileRecord& file) const {
+std::string RestorePaths::of(const FileRecord& file) const {
   return rank_folders_ ? fmt::format("rank-{:05}/{}", file.rank, file.name) : file.name;
 }
 
 RestoreSource::RestoreSource(Context& context, std::string index_path, std::string staging,
-                             RestoreChoice choice)
+                             RestoreSelection selection)
     : context_(&context),
       index_path_(std::move(index_path)),
       staging_(std::move(staging)),
-      choice_(std::move(choice)),
-      places_(choice_.rank_folders) {}
+      selection_(std::move(selection)),
+      paths_(selection_.rank_folders) {}
 
 Result<RestoreSource> RestoreSource::plan(Context& context, const std::string& index_path,
-                                          std::string staging, RestoreChoice choice) {
-  RestoreSource source(context, index_path, std::move(staging), std::move(choice));
+                                          std::string staging, RestoreSelection selection) {
+  RestoreSource source(context, index_path, std::move(staging), std::move(selection));
   FF_TRY(source.open_reader());
   FF_TRY(source.scan());
   FF_TRY(source.open_reader());
@@ -69,9 +69,9 @@ Result<void> RestoreSource::scan() {
     FF_TRY(const auto record, reader_->next());
     if (!record) break;
     if (const auto* file = std::get_if<FileRecord>(&*record)) {
-      chosen = !choice_.file || choice_.file(*file);
+      chosen = !selection_.file || selection_.file(*file);
       if (!chosen) continue;
-      if (!names.insert(file->name).second) places_ = Places(true);
+      if (!names.insert(file->name).second) paths_ = RestorePaths(true);
       count_.files++;
       count_.bytes += file->size;
       count_.stored_bytes += stored_in(file->extents);
@@ -93,7 +93,7 @@ Result<std::optional<ReadJob>> RestoreSource::next() {
       FF_TRY(end_file());
     } else if (const auto* file = std::get_if<FileRecord>(&*record)) {
       FF_TRY(end_file());
-      if (!choice_.file || choice_.file(*file)) FF_TRY(begin_file(*file));
+      if (!selection_.file || selection_.file(*file)) FF_TRY(begin_file(*file));
     } else if (const auto* tensor = std::get_if<TensorRecord>(&*record); tensor && file_) {
       FF_TRY(add_tensor(*tensor));
     }
@@ -101,7 +101,7 @@ Result<std::optional<ReadJob>> RestoreSource::next() {
 }
 
 Result<void> RestoreSource::begin_file(const FileRecord& file) {
-  const std::string path = io::join(staging_, places_.of(file));
+  const std::string path = io::join(staging_, paths_.of(file));
   FF_TRY(make_parents(*context_, path));
   if (file.kind == EntryKind::directory) {
     auto made = context_->disk.make_dir(path, 0700);
@@ -117,10 +117,10 @@ Result<void> RestoreSource::begin_file(const FileRecord& file) {
                      .size = file.size,
                      .mode = file.mode,
                      .mtime_ns = file.mtime_ns,
-                     // Which of its tensors are zeros is not known yet.
+                     // It is not known yet which of its tensors are zeros.
                      .sparse = count_.stored_bytes < count_.bytes};
   FF_TRY(file_, OutFile::create(*context_, std::move(spec)));
-  file_->enter();
+  file_->add_writer();
   file_size_ = file.size;
   data_begin_ = 0;
   for (const auto& extent : file.extents) data_begin_ += extent.length;
@@ -131,7 +131,7 @@ Result<void> RestoreSource::begin_file(const FileRecord& file) {
 Result<void> RestoreSource::add_tensor(const TensorRecord& tensor) {
   const uint64_t at = data_begin_ + tensor.offset;
   if (at > file_size_ || tensor.size > file_size_ - at) {
-    return fail(Errc::corrupt, "index {}: tensor '{}' lies beyond the end of its file", index_path_,
+    return fail(Errc::corrupt, "index {}: tensor '{}' ends beyond the end of its file", index_path_,
                 printable(tensor.name));
   }
   builder_.add_all(tensor.extents, file_, at);
@@ -141,21 +141,21 @@ Result<void> RestoreSource::add_tensor(const TensorRecord& tensor) {
 Result<void> RestoreSource::end_file() {
   builder_.flush();
   if (!file_) return {};
-  FF_TRY(file_->leave());
+  FF_TRY(file_->remove_writer());
   file_ = nullptr;
   return {};
 }
 
-// Links come last, so that no file is ever written through one; directories get their modes and
+// Links are made last, so that no file is written through one; directories get their modes and
 // times when nothing below them changes any more.
 Result<void> RestoreSource::finish() {
   for (const auto& link : links_) {
-    const std::string path = io::join(staging_, places_.of(link));
+    const std::string path = io::join(staging_, paths_.of(link));
     FF_TRY(context_->disk.make_symlink(link.target, path));
     FF_TRY(context_->disk.set_mtime(path, link.mtime_ns));
   }
   for (auto dir = directories_.rbegin(); dir != directories_.rend(); ++dir) {
-    const std::string path = io::join(staging_, places_.of(*dir));
+    const std::string path = io::join(staging_, paths_.of(*dir));
     FF_TRY(context_->disk.sync_dir(path));
     FF_TRY(context_->disk.set_mode(path, dir->mode));
     FF_TRY(context_->disk.set_mtime(path, dir->mtime_ns));
@@ -173,14 +173,14 @@ Result<void> make_parents(Context& context, const std::string& path) {
 Result<void> check_space(Context& context, const std::string& dir, uint64_t bytes) {
   FF_TRY(const auto space, context.disk.space(dir));
   if (space.free >= bytes) return {};
-  return Error{Errc::disk_full,
-               fmt::format("{}: {} are needed and {} are free", dir, format_size(bytes),
-                           format_size(space.free)),
-               "Free space there, or load to another file system."};
+  return Error{
+      Errc::disk_full,
+      fmt::format("{}: {} needed, {} free", dir, format_size(bytes), format_size(space.free)),
+      "Free space there, or load into another file system."};
 }
 
 Result<std::string> read_extents(Context& context, const Store& store,
-                                 const std::vector<Extent>& extents) {
+                                 const std::vector<ChunkExtent>& extents) {
   std::string out;
   FF_TRY(auto memory, io::Buffers::make(2, kChunkFileMax));
   for (const auto& extent : extents) {
@@ -193,7 +193,7 @@ Result<std::string> read_extents(Context& context, const Store& store,
     FF_TRY(const auto data,
            open_chunk(memory.slot(0).first(got), *extent.chunk, memory.slot(1), false));
     if (extent.offset + extent.length > data.size()) {
-      return fail(Errc::corrupt, "the index names bytes beyond a chunk's end");
+      return fail(Errc::corrupt, "the index refers to bytes beyond a chunk's end");
     }
     const auto part = data.subspan(extent.offset, extent.length);
     if (simd::crc32c(part) != extent.crc) {
@@ -243,7 +243,7 @@ std::string chunk_users(io::Disk& disk, const std::string& index_path, const sim
 Error damaged_chunk(io::Disk& disk, const Store& store, const StepName& name,
                     const simd::Digest& chunk, const std::string& reason) {
   return Error{Errc::corrupt,
-               fmt::format("{}: chunk {}: {}; it holds {}", name.text(), chunk.hex(), reason,
+               fmt::format("{}: chunk {}: {}; it has {}", name.text(), chunk.hex(), reason,
                            chunk_users(disk, store.index_path(name), chunk)),
                "'ff checkpoint salvage' restores everything else; an earlier step may be intact."};
 }

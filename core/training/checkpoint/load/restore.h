@@ -15,46 +15,45 @@
 
 namespace ff::checkpoint {
 
-// Where a file goes below a directory: under its own name, or, when names of several ranks
-// collide, under rank-RRRRR/.
-class Places {
+// The path of a restored file below a directory: its own name, or, when names of several ranks
+// collide, rank-RRRRR/NAME.
+class RestorePaths {
  public:
-  explicit Places(bool rank_folders = false) : rank_folders_(rank_folders) {}
+  explicit RestorePaths(bool rank_folders = false) : rank_folders_(rank_folders) {}
   std::string of(const FileRecord& file) const;
 
  private:
   bool rank_folders_;
 };
 
-struct RestoreChoice {
-  std::function<bool(const FileRecord&)> file;  // empty: all of them
-  bool rank_folders = false;                    // also when no names collide
+struct RestoreSelection {
+  std::function<bool(const FileRecord&)> file;  // empty: all files
+  bool rank_folders = false;                    // even when no names collide
 };
 
 struct RestoreCount {
   uint64_t files = 0;
   uint64_t tensors = 0;
   uint64_t bytes = 0;
-  uint64_t stored_bytes = 0;  // of them not zeros: what the restored files will occupy
+  uint64_t stored_bytes = 0;  // without zeros: the space that the restored files will need
 };
 
 class RestoreSource final : public ReadSource {
  public:
-  // Reads the index once, front to back, so that a damaged one is found before anything is
-  // written.
+  // Reads the whole index first, so that damage is found before anything is written.
   static Result<RestoreSource> plan(Context& context, const std::string& index_path,
-                                    std::string staging, RestoreChoice choice);
+                                    std::string staging, RestoreSelection selection);
 
   Result<std::optional<ReadJob>> next() override;
   // After the last job: symbolic links, modes and times of directories.
   Result<void> finish();
 
   const RestoreCount& count() const { return count_; }
-  const Places& places() const { return places_; }
+  const RestorePaths& paths() const { return paths_; }
 
  private:
   RestoreSource(Context& context, std::string index_path, std::string staging,
-                RestoreChoice choice);
+                RestoreSelection selection);
   Result<void> open_reader();
   Result<void> scan();
   Result<void> begin_file(const FileRecord& file);
@@ -64,14 +63,14 @@ class RestoreSource final : public ReadSource {
   Context* context_;
   std::string index_path_;
   std::string staging_;
-  RestoreChoice choice_;
+  RestoreSelection selection_;
   std::optional<IndexReader> reader_;
-  Places places_;
+  RestorePaths paths_;
   RestoreCount count_;
   JobBuilder builder_;
   bool ended_ = false;
 
-  std::shared_ptr<OutFile> file_;  // being filled; null while lines of others pass
+  std::shared_ptr<OutFile> file_;  // current file; null while lines of other files are skipped
   uint64_t file_size_ = 0;
   uint64_t data_begin_ = 0;  // of the data section in file_
   std::vector<FileRecord> directories_;
@@ -84,12 +83,11 @@ Result<void> make_parents(Context& context, const std::string& path);
 // Errc::disk_full when the file system of `dir` has no room for `bytes`.
 Result<void> check_space(Context& context, const std::string& dir, uint64_t bytes);
 
-// Reads bytes of a checkpoint into memory (headers), all checks made.
+// Reads bytes of a checkpoint into memory (headers), with all checks.
 Result<std::string> read_extents(Context& context, const Store& store,
-                                 const std::vector<Extent>& extents);
+                                 const std::vector<ChunkExtent>& extents);
 
-// Names what damaged chunks hold: reads the index again and lists, for each, the tensors and files
-// that use it, for error messages.
+// For error messages: the tensors and files that use each damaged chunk. Reads the index again.
 std::map<simd::Digest, std::string> chunk_users(io::Disk& disk, const std::string& index_path,
                                                 const std::set<simd::Digest>& chunks);
 std::string chunk_users(io::Disk& disk, const std::string& index_path, const simd::Digest& chunk);

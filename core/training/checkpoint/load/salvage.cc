@@ -1,4 +1,4 @@
-// salvage.cc: check every chunk, write a repaired index of what is good, restore from that.
+// salvage.cc: checks every chunk, writes a repaired index of the intact parts, restores from it.
 #include "training/checkpoint/load/salvage.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 namespace ff::checkpoint {
 namespace {
 
-using BadChunks = std::map<simd::Digest, std::string>;  // and why
+using BadChunks = std::map<simd::Digest, std::string>;  // with the reason
 
 struct SalvageWork {
   Context& context;
@@ -28,18 +28,18 @@ struct SalvageWork {
   SalvageReport& report;
   Lease* lease;
 
-  void lose(Lost lost) {
+  void lose(LostItem lost) {
     if (report.lost_count++ < kLostShown) report.lost.push_back(std::move(lost));
   }
 };
 
-const std::vector<Extent>* written_extents(const Record& record) {
+const std::vector<ChunkExtent>* written_extents(const Record& record) {
   if (const auto* file = std::get_if<FileRecord>(&record)) return &file->extents;
   const auto* tensor = std::get_if<TensorRecord>(&record);
   return tensor == nullptr ? nullptr : &tensor->extents;
 }
 
-// Every chunk that the readable lines of an index name, to be checked.
+// Read jobs for every chunk that the readable lines of an index refer to.
 class ChunkSource final : public ReadSource {
  public:
   explicit ChunkSource(IndexReader reader) : reader_(std::move(reader)) {}
@@ -70,27 +70,28 @@ Result<BadChunks> check_chunks(SalvageWork& work) {
          IndexReader::open_damaged(work.context.disk, work.store.index_path(work.report.name),
                                    work.store.digest_kind(), {}));
   ChunkSource source(std::move(reader));
-  ReadPlan plan{.context = work.context,
-                .store = work.store,
-                .source = source,
-                .lease = work.lease,
-                .bad = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
-                  bad.emplace(chunk, reason);
-                  return {};
-                }};
+  ReadPlan plan{
+      .context = work.context,
+      .store = work.store,
+      .source = source,
+      .lease = work.lease,
+      .on_damage = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
+        bad.emplace(chunk, reason);
+        return {};
+      }};
   FF_TRY(run_reads(plan));
   return bad;
 }
 
-// What tells a file of one rank from all others.
+// The identity of a file: its rank and name.
 using FileKey = std::pair<uint32_t, std::string>;
 FileKey key_of(const FileRecord& file) { return {file.rank, file.name}; }
 
-// What the repaired index holds.
+// The content of the repaired index.
 struct Repaired {
-  std::set<FileKey> damaged;  // safetensors files that are not whole
+  std::set<FileKey> damaged;  // safetensors files with damage
   bool rank_folders = false;  // names of several ranks collide
-  uint64_t entries = 0;       // files that are whole (directories do not count), and tensors
+  uint64_t entries = 0;       // intact files (directories do not count), and tensors
 };
 
 // Reads the damaged index and writes the repaired one.
@@ -109,7 +110,7 @@ class Repair {
   Result<void> end_file();
   bool belongs(const TensorRecord& tensor);
   void read_header();
-  std::optional<std::string> damage(const std::vector<Extent>& extents) const;
+  std::optional<std::string> damage(const std::vector<ChunkExtent>& extents) const;
 
   SalvageWork& work_;
   const BadChunks& bad_;
@@ -118,15 +119,15 @@ class Repair {
   std::set<std::string> names_;
   bool gap_ = false;  // lines were lost since the last good one
 
-  std::optional<FileRecord> file_;  // the safetensors file whose tensors pass
+  std::optional<FileRecord> file_;  // the safetensors file of the current tensors
   bool whole_ = false;
   uint64_t held_ = 0;  // bytes of header and tensors seen
   bool header_tried_ = false;
   std::optional<SafetensorsHeader> header_;  // of file_, once needed and if readable
-  size_t in_header_ = 0;                     // tensors before this one have passed
+  size_t in_header_ = 0;                     // index of the next tensor
 };
 
-std::optional<std::string> Repair::damage(const std::vector<Extent>& extents) const {
+std::optional<std::string> Repair::damage(const std::vector<ChunkExtent>& extents) const {
   if (bad_.empty()) return std::nullopt;
   for (const auto& extent : extents) {
     if (!extent.chunk) continue;
@@ -138,10 +139,10 @@ std::optional<std::string> Repair::damage(const std::vector<Extent>& extents) co
 
 void Repair::skipped(uint64_t line_number, std::string_view line) {
   gap_ = true;
-  Lost lost{.file = {}, .tensor = {}, .reason = {}};
+  LostItem lost{.file = {}, .tensor = {}, .reason = {}};
   const auto name = line_name(line);
   const LineType type = line_type(line);
-  if (type == LineType::end) return;  // run() tells that it is missing
+  if (type == LineType::end) return;  // run() reports that it is missing
   if (name && type == LineType::file) lost.file = *name;
   if (name && type == LineType::tensor) {
     lost.file = file_ ? file_->name : std::string();
@@ -157,7 +158,7 @@ Result<Repaired> Repair::run() {
       IndexReader::open_damaged(
           work_.context.disk, work_.store.index_path(work_.report.name), work_.store.digest_kind(),
           [this](uint64_t number, std::string_view line) { skipped(number, line); }));
-  gap_ = false;  // a damaged header line hides no tensors
+  gap_ = false;  // no tensors were lost with a damaged header line
   for (;;) {
     FF_TRY(work_.context.stop.check());
     FF_TRY(auto record, reader.next());
@@ -199,7 +200,7 @@ Result<void> Repair::begin_file(FileRecord file) {
   return {};
 }
 
-// A file for tensors that follow damaged lines and belong to no known file.
+// A file for tensors after damaged lines, whose own file line may be lost.
 Result<void> Repair::begin_nameless(uint64_t line_number) {
   FF_TRY(end_file());
   FileRecord file;
@@ -210,7 +211,7 @@ Result<void> Repair::begin_nameless(uint64_t line_number) {
   return {};
 }
 
-// The header of file_, to tell its tensors from others'.
+// The header of file_, which lists its tensors.
 void Repair::read_header() {
   header_tried_ = true;
   const auto text = read_extents(work_.context, work_.store, file_->extents);
@@ -220,7 +221,7 @@ void Repair::read_header() {
   if (header) header_ = std::move(*header);
 }
 
-// Both the header and the index have tensors in the order of their data.
+// The header and the index both list tensors in the order of their data.
 bool Repair::belongs(const TensorRecord& tensor) {
   if (!file_) return false;
   if (!header_tried_) read_header();
@@ -237,7 +238,7 @@ bool Repair::belongs(const TensorRecord& tensor) {
 
 Result<void> Repair::add_tensor(const TensorRecord& tensor, uint64_t line_number) {
   if (gap_ || !file_) {
-    // The line of another file may be among the damaged ones.
+    // A damaged line may have been the line of another file.
     if (belongs(tensor)) {
       whole_ = false;
     } else {
@@ -257,7 +258,7 @@ Result<void> Repair::add_tensor(const TensorRecord& tensor, uint64_t line_number
 
 Result<void> Repair::end_file() {
   if (!file_) return {};
-  // Whatever is missing shows here, should its lines have vanished without a trace.
+  // This also finds tensors whose lines are missing without damage elsewhere.
   whole_ = whole_ && held_ == file_->size;
   if (!whole_) out_.damaged.insert(key_of(*file_));
   if (whole_) out_.entries++;
@@ -266,15 +267,15 @@ Result<void> Repair::end_file() {
 }
 
 Result<void> read_all(SalvageWork& work, ReadSource& source) {
-  ReadPlan plan{.context = work.context,
-                .store = work.store,
-                .source = source,
-                .lease = work.lease,
-                .bad = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
-                  // It was good a moment ago.
-                  return damaged_chunk(work.context.disk, work.store, work.report.name, chunk,
-                                       reason);
-                }};
+  ReadPlan plan{
+      .context = work.context,
+      .store = work.store,
+      .source = source,
+      .lease = work.lease,
+      .on_damage = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
+        // It was intact in the first pass.
+        return damaged_chunk(work.context.disk, work.store, work.report.name, chunk, reason);
+      }};
   return run_reads(plan);
 }
 
@@ -283,21 +284,21 @@ Result<void> restore(SalvageWork& work, const Repaired& repaired, const std::str
   const auto damaged = [&](const FileRecord& file) {
     return repaired.damaged.contains(key_of(file));
   };
-  const Places places(repaired.rank_folders);
-  TensorChoice choice;
-  choice.file = damaged;
-  choice.metadata_may_fail = true;
-  choice.path = [&](const FileRecord* file, uint32_t) {
+  const RestorePaths places(repaired.rank_folders);
+  TensorSelection selection;
+  selection.file = damaged;
+  selection.metadata_may_fail = true;
+  selection.path = [&](const FileRecord* file, uint32_t) {
     return io::join(staging.dir(), places.of(*file));
   };
-  FF_TRY(auto partial, TensorFilesSource::plan(work.context, work.store, index_path, choice));
+  FF_TRY(auto partial, TensorFilesSource::plan(work.context, work.store, index_path, selection));
   FF_TRY(auto whole,
          RestoreSource::plan(work.context, index_path, staging.dir(),
                              {.file = [&](const FileRecord& file) { return !damaged(file); },
                               .rank_folders = repaired.rank_folders}));
   FF_TRY(check_space(work.context, staging.dir(),
                      partial.count().stored_bytes + whole.count().stored_bytes));
-  // Whole files last: their end sets the modes of directories.
+  // Intact files last: that pass sets the modes of directories.
   FF_TRY(read_all(work, partial));
   FF_TRY(read_all(work, whole));
   FF_TRY(whole.finish());
@@ -318,7 +319,7 @@ Result<SalvageReport> salvage(Context& context, const std::string& store_path,
   report.store_file_damaged = store.id().empty();
   FF_TRY(report.name, resolve_step(context.disk, store, options.name));
   auto lease =
-      Lease::try_take(context, store, {.action = "salvage", .name = report.name, .attempt = {}});
+      Lease::try_acquire(context, store, {.action = "salvage", .name = report.name, .attempt = {}});
   SalvageWork work{context, store, report, lease ? &*lease : nullptr};
   const auto summary = read_summary(context.disk, store.index_path(report.name));
   if (summary) context.progress.total = 2 * summary->end.size;  // checked, then restored
@@ -335,9 +336,9 @@ Result<SalvageReport> salvage(Context& context, const std::string& store_path,
   FF_TRY(writer.finish());
   if (repaired.entries == 0 && report.lost_count > 0) {
     return Error{Errc::corrupt,
-                 fmt::format("{}: nothing of it could be restored; first: {}", report.name.text(),
+                 fmt::format("{}: nothing could be restored; first problem: {}", report.name.text(),
                              report.lost.front().reason),
-                 "An earlier step may be intact: 'ff checkpoint verify --all' tells."};
+                 "An earlier step may be intact: run 'ff checkpoint verify --all'."};
   }
   FF_TRY(restore(work, repaired, index_path, staging));
   FF_TRY(context.disk.remove(index_path));

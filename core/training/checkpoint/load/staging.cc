@@ -1,4 +1,4 @@
-// staging.cc: restored trees appear whole or not at all.
+// staging.cc: a staged directory, and its rename to the destination.
 #include "training/checkpoint/load/staging.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ Result<Staging> Staging::open(Context& context, const std::string& dest_path) {
   FF_TRY(const bool there, io::exists(context.disk, dest));
   if (there) {
     if (entries.error().code == Errc::refused) return entries.error();
-    return Error{Errc::refused, fmt::format("{}: exists and is not a directory", dest),
+    return Error{Errc::refused, fmt::format("{}: it exists and is not a directory", dest),
                  "Name an absent or empty directory as destination."};
   }
   FF_TRY(io::make_dirs(context.disk, io::parent(dest)));
@@ -42,7 +42,7 @@ Staging::Staging(Staging&& other) noexcept
       inside_(other.inside_) {}
 
 Staging::~Staging() {
-  // Best effort; the name tells what a leftover is.
+  // Best effort; the name shows that a leftover is unfinished.
   if (context_ != nullptr) (void)io::remove_tree(context_->disk, dir_);
 }
 

@@ -1,6 +1,6 @@
-// Where restored files grow before they are seen: nothing partial ever stands at the destination.
-// An absent destination is staged beside itself and appears by one rename; an existing empty
-// directory is staged inside itself, and its entries are renamed out at the end.
+// A staging directory for restored files: the destination never has partial files. For an absent
+// destination it is a sibling that is renamed at the end; for an existing empty directory it is
+// inside, and its entries are renamed out at the end.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ class Staging {
   Staging& operator=(Staging&&) = delete;
 
   const std::string& dir() const { return dir_; }
-  // Makes the content appear at the destination, durably.
+  // Moves the content to the destination, durably.
   Result<void> commit();
 
  private:

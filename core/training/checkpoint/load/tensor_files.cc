@@ -1,5 +1,4 @@
-// tensor_files.cc: chosen tensors into new safetensors files (two passes over the index: layout,
-// then jobs).
+// tensor_files.cc: new safetensors files, in two passes over the index: layout, then read jobs.
 #include "training/checkpoint/load/tensor_files.h"
 
 #include <fmt/format.h>
@@ -15,7 +14,7 @@ std::vector<uint64_t> zeros_like(const std::vector<uint64_t>& shape) {
   return std::vector<uint64_t>(shape.size(), 0);
 }
 
-// The dimension in which a slice is smaller than its whole; -1 when none is.
+// The dimension in which a slice is smaller than the whole tensor; -1: none.
 int split_dimension(const TensorRecord& tensor) {
   for (size_t i = 0; i < tensor.global_shape.size(); i++) {
     if (tensor.global_shape[i] != tensor.shape[i]) return static_cast<int>(i);
@@ -32,16 +31,16 @@ uint64_t bytes_of(const TensorRecord& tensor, const std::vector<uint64_t>& shape
 }  // namespace
 
 TensorFilesSource::TensorFilesSource(Context& context, const Store& store, std::string index_path,
-                                     TensorChoice choice)
+                                     TensorSelection selection)
     : context_(&context),
       store_(&store),
       index_path_(std::move(index_path)),
-      choice_(std::move(choice)) {}
+      selection_(std::move(selection)) {}
 
 Result<TensorFilesSource> TensorFilesSource::plan(Context& context, const Store& store,
                                                   const std::string& index_path,
-                                                  TensorChoice choice) {
-  TensorFilesSource source(context, store, index_path, std::move(choice));
+                                                  TensorSelection selection) {
+  TensorFilesSource source(context, store, index_path, std::move(selection));
   FF_TRY(source.open_reader());
   FF_TRY(source.scan());
   FF_TRY(source.open_reader());
@@ -54,17 +53,17 @@ Result<void> TensorFilesSource::open_reader() {
 }
 
 std::string TensorFilesSource::layout_key(const FileRecord& file) const {
-  return choice_.gather ? std::string() : fmt::format("{}/{}", file.rank, file.name);
+  return selection_.gather ? std::string() : fmt::format("{}/{}", file.rank, file.name);
 }
 
-// Looks at no more of the line than the name: most lines are passed over.
-Result<bool> TensorFilesSource::chosen(std::string_view tensor_line) const {
-  if (!choice_.tensor) return true;
+// Parses only the name: most lines are skipped.
+Result<bool> TensorFilesSource::is_selected(std::string_view tensor_line) const {
+  if (!selection_.tensor) return true;
   FF_TRY(const std::string name, line_name(tensor_line));
-  return choice_.tensor(name);
+  return selection_.tensor(name);
 }
 
-// Pass one: which tensors go where, and the headers.
+// Pass one: the layout of the new files, and their headers.
 Result<void> TensorFilesSource::scan() {
   std::optional<FileRecord> file;
   bool metadata_read = false;
@@ -74,22 +73,22 @@ Result<void> TensorFilesSource::scan() {
     if (!line) return finish_layouts();
     if (line_type(*line) == LineType::tensor) {
       if (!file) continue;
-      FF_TRY(const bool wanted, chosen(*line));
+      FF_TRY(const bool wanted, is_selected(*line));
       if (!wanted) continue;
     }
     FF_TRY(auto record, parse_record(*line, reader_->header().digest));
     if (auto* found = std::get_if<FileRecord>(&record)) {
       file.reset();
-      if (choice_.file && !choice_.file(*found)) continue;
+      if (selection_.file && !selection_.file(*found)) continue;
       if (found->kind != EntryKind::safetensors) {
-        if (choice_.passed_over) choice_.passed_over(*found);
+        if (selection_.on_skipped_file) selection_.on_skipped_file(*found);
         continue;
       }
       file = std::move(*found);
       metadata_read = false;
     } else if (auto* tensor = std::get_if<TensorRecord>(&record)) {
       Layout& layout = layouts_[layout_key(*file)];
-      if (!choice_.gather) layout.source = *file;
+      if (!selection_.gather) layout.source = *file;
       if (!metadata_read) FF_TRY(scan_metadata(*file, layout));
       metadata_read = true;
       FF_TRY(scan_tensor(*tensor, layout));
@@ -97,12 +96,12 @@ Result<void> TensorFilesSource::scan() {
   }
 }
 
-// Adds a source file's metadata; of several with the same key the first counts.
+// Adds a source file's metadata; the first value of a key counts.
 Result<void> TensorFilesSource::scan_metadata(const FileRecord& file, Layout& layout) {
   auto pairs = read_metadata(file);
-  if (!pairs && choice_.metadata_may_fail) return {};
+  if (!pairs && selection_.metadata_may_fail) return {};
   if (!pairs) {
-    return std::move(pairs).error().within(
+    return std::move(pairs).error().with_context(
         fmt::format("header of file '{}': ", printable(file.name)));
   }
   if (!*pairs) return {};
@@ -123,31 +122,32 @@ Result<std::optional<SafetensorsMetadata>> TensorFilesSource::read_metadata(
 }
 
 Result<TensorFilesSource::Entry> TensorFilesSource::make_entry(const TensorRecord& tensor) const {
-  Entry entry{.shape = tensor.shape, .bytes = tensor.size, .source = reader_->line_place()};
-  const bool splits = choice_.gather && split_dimension(tensor) >= 0;
-  if (!splits && choice_.slice.empty()) return entry;
+  Entry entry{.shape = tensor.shape, .bytes = tensor.size, .source = reader_->line_position()};
+  const bool splits = selection_.gather && split_dimension(tensor) >= 0;
+  if (!splits && selection_.slice.empty()) return entry;
   const unsigned bits = dtype_bits(tensor.dtype);
   if (bits == 0 || bits % 8 != 0) {
-    return fail(Errc::failed, "tensor '{}': elements of type {} cannot be cut apart",
+    return fail(Errc::failed, "tensor '{}': slices do not begin at whole bytes in type {}",
                 printable(tensor.name), printable(tensor.dtype));
   }
   if (splits) {
     entry.split = split_dimension(tensor);
     entry.shape = tensor.global_shape;
     uint64_t& length = entry.shape[static_cast<size_t>(entry.split)];
-    if (length % choice_.parts != 0) {
+    if (length % selection_.parts != 0) {
       return Error{Errc::failed,
                    fmt::format("tensor '{}': {} elements in dimension {} do not split into {} "
                                "equal parts",
-                               printable(tensor.name), length, entry.split, choice_.parts),
+                               printable(tensor.name), length, entry.split, selection_.parts),
                    "Choose a number of ranks that divides it."};
     }
-    length /= choice_.parts;
+    length /= selection_.parts;
   }
-  if (!choice_.slice.empty()) {
-    auto slice = fit_slice(choice_.slice, entry.shape);
+  if (!selection_.slice.empty()) {
+    auto slice = fit_slice(selection_.slice, entry.shape);
     if (!slice) {
-      return std::move(slice).error().within(fmt::format("tensor '{}': ", printable(tensor.name)));
+      return std::move(slice).error().with_context(
+          fmt::format("tensor '{}': ", printable(tensor.name)));
     }
     for (size_t i = 0; i < slice->size(); i++) {
       entry.shape[i] = (*slice)[i].end - (*slice)[i].begin;
@@ -162,28 +162,29 @@ Result<void> TensorFilesSource::scan_tensor(const TensorRecord& tensor, Layout& 
     if (it->second.split >= 0) return {};
     FF_TRY(const bool same, same_as(tensor, it->second));
     if (same) return {};
-    return Error{Errc::failed,
-                 fmt::format("tensor '{}' differs between files or ranks", printable(tensor.name)),
-                 "Choose one with --rank or --file; save with --split what ranks hold parts of."};
+    return Error{
+        Errc::failed,
+        fmt::format("tensor '{}' differs between files or ranks", printable(tensor.name)),
+        "Choose one with --rank or --file; save tensors that are split over ranks with --split."};
   }
   FF_TRY(auto entry, make_entry(tensor));
   entry.offset = layout.writer.data_size();
   layout.writer.tensor(tensor.name, tensor.dtype, entry.shape, entry.bytes);
-  if (choice_.slice.empty()) std::vector<uint64_t>().swap(entry.shape);  // there may be millions
+  if (selection_.slice.empty()) std::vector<uint64_t>().swap(entry.shape);  // there may be millions
   layout.entries.emplace(tensor.name, std::move(entry));
   count_.tensors++;
   return {};
 }
 
-// Whether a tensor is the one that stands in the layout under its name, byte for byte. (Small
-// ones share chunks with their neighbours, so equal tensors may have different chunks.)
+// Whether a tensor equals, byte for byte, the one of its name in the layout. (Small tensors share
+// chunks with their neighbours, so equal tensors may have different chunks.)
 Result<bool> TensorFilesSource::same_as(const TensorRecord& tensor, const Entry& entry) {
   const auto& header = reader_->header();
   FF_TRY(auto file, context_->disk.open(index_path_, {}));
   FF_TRY(const auto record, read_record_at(*file, entry.source, header.digest));
   const auto& first = std::get<TensorRecord>(record);
   if (first.dtype != tensor.dtype || first.shape != tensor.shape) return false;
-  const auto equal_places = [](const Extent& a, const Extent& b) {
+  const auto equal_places = [](const ChunkExtent& a, const ChunkExtent& b) {
     return a.chunk == b.chunk && a.offset == b.offset && a.length == b.length;
   };
   if (std::equal(first.extents.begin(), first.extents.end(), tensor.extents.begin(),
@@ -206,8 +207,8 @@ Result<void> TensorFilesSource::finish_layouts() {
   for (auto& [key, layout] : layouts_) {
     if (layout.metadata) layout.writer.metadata(*layout.metadata);
     FF_TRY(layout.header, layout.writer.finish());
-    count_.files += choice_.parts;
-    count_.bytes += choice_.parts * (layout.header.size() + layout.writer.data_size());
+    count_.files += selection_.parts;
+    count_.bytes += selection_.parts * (layout.header.size() + layout.writer.data_size());
   }
   count_.stored_bytes = count_.bytes;
   return {};
@@ -215,8 +216,8 @@ Result<void> TensorFilesSource::finish_layouts() {
 
 Result<void> TensorFilesSource::create_files(Layout& layout) {
   layout.created = true;
-  for (uint32_t part = 0; part < choice_.parts; part++) {
-    const std::string path = choice_.path(layout.source ? &*layout.source : nullptr, part);
+  for (uint32_t part = 0; part < selection_.parts; part++) {
+    const std::string path = selection_.path(layout.source ? &*layout.source : nullptr, part);
     FF_TRY(make_parents(*context_, path));
     OutFile::Spec spec{.path = path,
                        .size = layout.header.size() + layout.writer.data_size(),
@@ -224,7 +225,7 @@ Result<void> TensorFilesSource::create_files(Layout& layout) {
                        .mtime_ns = {},
                        .sparse = true};
     FF_TRY(auto file, OutFile::create(*context_, std::move(spec)));
-    file->enter();
+    file->add_writer();
     builder_.literal(layout.header, file, 0);
     layout.files.push_back(std::move(file));
   }
@@ -243,15 +244,15 @@ Result<std::optional<ReadJob>> TensorFilesSource::next() {
     }
     if (line_type(*line) == LineType::tensor) {
       if (current_ == nullptr) continue;
-      FF_TRY(const bool wanted, chosen(*line));
+      FF_TRY(const bool wanted, is_selected(*line));
       if (!wanted) continue;
     }
     FF_TRY(auto record, parse_record(*line, reader_->header().digest));
     if (const auto* file = std::get_if<FileRecord>(&record)) {
-      if (!choice_.gather) FF_TRY(end_files());
+      if (!selection_.gather) FF_TRY(end_files());
       current_ = nullptr;
       if (file->kind != EntryKind::safetensors) continue;
-      if (choice_.file && !choice_.file(*file)) continue;
+      if (selection_.file && !selection_.file(*file)) continue;
       const auto it = layouts_.find(layout_key(*file));
       if (it == layouts_.end()) continue;
       current_ = &it->second;
@@ -266,7 +267,7 @@ Result<void> TensorFilesSource::end_files() {
   builder_.flush();
   for (auto& [key, layout] : layouts_) {
     if (!layout.created) continue;
-    for (auto& file : layout.files) FF_TRY(file->leave());
+    for (auto& file : layout.files) FF_TRY(file->remove_writer());
     layout.files.clear();
   }
   return {};
@@ -278,12 +279,12 @@ Result<void> TensorFilesSource::add_tensor(const TensorRecord& tensor, Layout& l
   if (entry.written) return {};
   entry.written = true;
   const uint64_t offset = layout.header.size() + entry.offset;
-  for (uint32_t part = 0; part < choice_.parts; part++) {
-    if (choice_.slice.empty()) {
+  for (uint32_t part = 0; part < selection_.parts; part++) {
+    if (selection_.slice.empty()) {
       builder_.add_all(tensor.extents, layout.files[part], offset);
       continue;
     }
-    FF_TRY(const auto slice, fit_slice(choice_.slice, tensor.shape));
+    FF_TRY(const auto slice, fit_slice(selection_.slice, tensor.shape));
     BoxCopy box{.from_shape = tensor.shape,
                 .from_start = {},
                 .to_shape = entry.shape,
@@ -296,14 +297,14 @@ Result<void> TensorFilesSource::add_tensor(const TensorRecord& tensor, Layout& l
   return {};
 }
 
-// A rank's slice of a split tensor into every new part it overlaps.
+// Adds a rank's slice of a split tensor to every new part that it overlaps.
 Result<void> TensorFilesSource::add_split(const TensorRecord& tensor, const Entry& entry,
                                           const Layout& layout) {
   const auto d = static_cast<size_t>(entry.split);
-  const uint64_t part_length = tensor.global_shape[d] / choice_.parts;
+  const uint64_t part_length = tensor.global_shape[d] / selection_.parts;
   const uint64_t begin = tensor.slice_start[d];
   const uint64_t end = begin + tensor.shape[d];
-  for (uint32_t part = 0; part < choice_.parts; part++) {
+  for (uint32_t part = 0; part < selection_.parts; part++) {
     const uint64_t from = std::max(begin, part * part_length);
     const uint64_t to = std::min(end, (part + 1) * part_length);
     if (from >= to) continue;
@@ -338,7 +339,7 @@ Result<void> TensorFilesSource::add_box(const TensorRecord& tensor, const BoxCop
     auto i = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), run.from) -
                                  starts.begin() - 1);
     while (run.length > 0) {
-      const Extent& extent = tensor.extents[i];
+      const ChunkExtent& extent = tensor.extents[i];
       const uint64_t skip = run.from - starts[i];
       const uint64_t length = std::min(run.length, extent.length - skip);
       builder_.add(extent, skip, length, layout.files[part], offset + run.to);

@@ -1,9 +1,10 @@
-// Writing new safetensors files from chosen tensors: `load --tensor`, `--slice`, `--reshard`,
-// `export` and what `salvage` rescues of a damaged file. Headers are canonical (safetensors.h).
+// Writes new safetensors files from selected tensors: `load --tensor`, `--slice`, `--reshard`,
+// `export`, and intact tensors of a damaged file in `salvage`. Headers are canonical
+// (safetensors.h).
 //
-// Either each source file becomes one new file (per file), or all tensors are gathered into
-// `parts` files: tensors that were split over ranks are put together and split anew into equal
-// parts; others go into every part.
+// Either each source file becomes one new file (per file), or all tensors are gathered into `parts`
+// files: tensors that were split over ranks are joined and split again into equal parts; other
+// tensors are written to every part.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +22,15 @@
 
 namespace ff::checkpoint {
 
-struct TensorChoice {
+struct TensorSelection {
   std::function<bool(const FileRecord&)> file;   // empty: every safetensors file
   std::function<bool(std::string_view)> tensor;  // by name; empty: every tensor
-  std::vector<SliceRange> slice;                 // of every chosen tensor; empty: all of it
+  std::vector<SliceRange> slice;                 // of every selected tensor; empty: all of it
   bool gather = false;
   uint32_t parts = 1;              // with gather
   bool metadata_may_fail = false;  // salvage: go on without metadata that cannot be read
-  // Told of each file that has no tensors (not safetensors); may be empty.
-  std::function<void(const FileRecord&)> passed_over;
+  // Called for each file that is not safetensors; may be empty.
+  std::function<void(const FileRecord&)> on_skipped_file;
   // Path of a new file: of a source file (per file), or of a part (gather; file is null).
   std::function<std::string(const FileRecord* file, uint32_t part)> path;
 };
@@ -39,7 +40,7 @@ class TensorFilesSource final : public ReadSource {
   // Errors: usage (a slice that does not fit), failed (ranks hold different tensors of one name
   // and no split is recorded; a split that does not divide by `parts`), corrupt.
   static Result<TensorFilesSource> plan(Context& context, const Store& store,
-                                        const std::string& index_path, TensorChoice choice);
+                                        const std::string& index_path, TensorSelection selection);
   Result<std::optional<ReadJob>> next() override;
   const RestoreCount& count() const { return count_; }
 
@@ -47,10 +48,10 @@ class TensorFilesSource final : public ReadSource {
   // One tensor of the new files.
   struct Entry {
     uint64_t offset = 0;          // in the data section, the same in every part
-    std::vector<uint64_t> shape;  // kept for slices only
+    std::vector<uint64_t> shape;  // only with slices
     uint64_t bytes = 0;
-    int split = -1;    // dimension along which parts differ; -1: the same in all
-    LinePlace source;  // of the record in the index, to compare copies of one tensor
+    int split = -1;       // dimension along which parts differ; -1: the same in all
+    LinePosition source;  // the index line, to compare copies of one tensor
     bool written = false;
   };
   // The layout shared by the parts of one output.
@@ -65,7 +66,7 @@ class TensorFilesSource final : public ReadSource {
   };
 
   TensorFilesSource(Context& context, const Store& store, std::string index_path,
-                    TensorChoice choice);
+                    TensorSelection selection);
   Result<void> open_reader();
   Result<void> scan();
   Result<void> scan_metadata(const FileRecord& file, Layout& layout);
@@ -81,15 +82,15 @@ class TensorFilesSource final : public ReadSource {
   Result<void> add_split(const TensorRecord& tensor, const Entry& entry, const Layout& layout);
   Result<void> end_files();
   std::string layout_key(const FileRecord& file) const;
-  Result<bool> chosen(std::string_view tensor_line) const;
+  Result<bool> is_selected(std::string_view tensor_line) const;
 
   Context* context_;
   const Store* store_;
   std::string index_path_;
-  TensorChoice choice_;
+  TensorSelection selection_;
   std::optional<IndexReader> reader_;
   std::map<std::string, Layout> layouts_;
-  Layout* current_ = nullptr;  // the layout lines of tensors go to; null: not chosen
+  Layout* current_ = nullptr;  // of the current file; null: not selected
   std::optional<std::pair<ExtentReader, ExtentReader>> comparing_;
   RestoreCount count_;
   JobBuilder builder_;

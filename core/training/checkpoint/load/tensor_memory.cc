@@ -1,4 +1,4 @@
-// tensor_memory.cc: a pass over the index for what there is, one for where its chunks are.
+// tensor_memory.cc: two passes over the index: one lists the tensors, one makes read jobs.
 #include "training/checkpoint/load/tensor_memory.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace ff::checkpoint {
 namespace {
 
-// Chosen tensors of an index, in its order, and the safetensors files they are of.
+// The selected tensors of an index, in its order, and their safetensors files.
 class Chooser {
  public:
   Chooser(IndexReader reader, const TensorMemoryOptions& options)
@@ -56,12 +56,12 @@ class Chooser {
 
 }  // namespace
 
-// The chosen tensors one after the other, as if they were a file.
+// The selected tensors one after the other, as if they were one file.
 class TensorMemory::Source final : public ReadSource {
  public:
   Source(Chooser chooser, const std::vector<Tensor>& tensors, std::shared_ptr<OutFile> file)
       : chooser_(std::move(chooser)), tensors_(tensors), file_(std::move(file)) {
-    file_->enter();
+    file_->add_writer();
   }
 
   Result<std::optional<ReadJob>> next() override {
@@ -71,7 +71,7 @@ class TensorMemory::Source final : public ReadSource {
       FF_TRY(const auto record, chooser_.next());
       if (!record) {
         builder_.flush();
-        FF_TRY(file_->leave());
+        FF_TRY(file_->remove_writer());
         file_ = nullptr;
       } else if (const auto* tensor = std::get_if<TensorRecord>(&*record)) {
         FF_TRY(check(*tensor));
@@ -83,13 +83,13 @@ class TensorMemory::Source final : public ReadSource {
   }
 
  private:
-  // The step may have been replaced since the memory was measured.
+  // The step may have been replaced since plan().
   Result<void> check(const TensorRecord& tensor) const {
     if (next_ < tensors_.size() && tensors_[next_].name == tensor.name &&
         tensors_[next_].bytes == tensor.size) {
       return {};
     }
-    return fail(Errc::failed, "tensor '{}': the checkpoint was replaced while it was loaded",
+    return fail(Errc::failed, "tensor '{}': another save replaced the checkpoint during the load",
                 printable(tensor.name));
   }
 
@@ -108,8 +108,8 @@ Result<std::unique_ptr<TensorMemory>> TensorMemory::plan(Context& context,
   FF_TRY(auto name, resolve_step(context.disk, store, options.name));
   std::unique_ptr<TensorMemory> made(
       new TensorMemory(context, std::move(store), std::move(name), options));
-  auto lease = Lease::try_take(context, made->store_,
-                               {.action = "load", .name = made->name_, .attempt = {}});
+  auto lease = Lease::try_acquire(context, made->store_,
+                                  {.action = "load", .name = made->name_, .attempt = {}});
   if (lease) made->lease_ = std::make_unique<Lease>(std::move(*lease));
   FF_TRY(made->scan());
   return made;
@@ -118,7 +118,7 @@ Result<std::unique_ptr<TensorMemory>> TensorMemory::plan(Context& context,
 Result<void> TensorMemory::scan() {
   FF_TRY(auto reader, IndexReader::open(context_.disk, store_.index_path(name_)));
   Chooser chooser(std::move(reader), options_);
-  std::vector<std::vector<Extent>> headers;
+  std::vector<std::vector<ChunkExtent>> headers;
   for (;;) {
     FF_TRY(context_.stop.check());
     FF_TRY(auto record, chooser.next());
@@ -145,16 +145,17 @@ Result<void> TensorMemory::scan() {
     std::erase_if(files_, [](const File& file) { return file.tensors == 0; });
   }
   if (!files_.empty()) return {};
-  return Error{Errc::not_found, fmt::format("{}: it has no such tensors", name_.text()),
-               "'ff checkpoint show' lists what it has; 'ff checkpoint load' restores any file."};
+  return Error{
+      Errc::not_found, fmt::format("{}: no such tensors", name_.text()),
+      "'ff checkpoint show' lists the tensors; 'ff checkpoint load' restores files of any kind."};
 }
 
-Result<SafetensorsMetadata> TensorMemory::metadata_of(const std::vector<Extent>& header,
+Result<SafetensorsMetadata> TensorMemory::metadata_of(const std::vector<ChunkExtent>& header,
                                                       const std::string& file) const {
   auto text = read_extents(context_, store_, header);
   if (text && text->size() < kSafetensorsLengthBytes) text = fail(Errc::corrupt, "it is too short");
   if (!text) {
-    return std::move(text).error().within(
+    return std::move(text).error().with_context(
         fmt::format("{}: header of file '{}': ", name_.text(), printable(file)));
   }
   FF_TRY(auto pairs, safetensors_metadata(std::string_view(*text).substr(kSafetensorsLengthBytes)));
@@ -172,14 +173,15 @@ Result<void> TensorMemory::read(std::span<std::byte* const> into) {
   FF_TRY(auto reader, IndexReader::open(context_.disk, store_.index_path(name_)));
   auto memory = std::make_unique<io::MemoryFile>(name_.text(), std::move(parts));
   Source source(Chooser(std::move(reader), options_), tensors_,
-                OutFile::over(context_, std::move(memory)));
-  ReadPlan plan{.context = context_,
-                .store = store_,
-                .source = source,
-                .lease = lease_.get(),
-                .bad = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
-                  return damaged_chunk(context_.disk, store_, name_, chunk, reason);
-                }};
+                OutFile::wrap(context_, std::move(memory)));
+  ReadPlan plan{
+      .context = context_,
+      .store = store_,
+      .source = source,
+      .lease = lease_.get(),
+      .on_damage = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
+        return damaged_chunk(context_.disk, store_, name_, chunk, reason);
+      }};
   return run_reads(plan);
 }
 

@@ -1,6 +1,6 @@
-// Loading tensors into memory of the caller, without a file in between. Two steps, since the caller
-// must know what there is before it can say where to put it: plan() reads the index, read() the
-// chunks, by the same workers and with the same checks as a load into files.
+// Loads tensors into memory of the caller. There are two steps, because the caller must know the
+// tensors before it can allocate memory: plan() reads the index, read() the chunks, with the same
+// workers and checks as a load into files.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace ff::checkpoint {
 
 struct TensorMemoryOptions {
   std::string name;                  // RUN[@STEP]
-  std::optional<uint32_t> rank;      // only what this rank has saved
+  std::optional<uint32_t> rank;      // only files of this rank
   std::vector<std::string> tensors;  // globs; empty: all of them
 };
 
@@ -31,7 +31,7 @@ class TensorMemory {
     std::string name;
     uint32_t rank = 0;
     SafetensorsMetadata metadata;
-    size_t first = 0;    // of its chosen tensors, in tensors()
+    size_t first = 0;    // index of its first selected tensor in tensors()
     size_t tensors = 0;  // how many
   };
   struct Tensor {
@@ -41,9 +41,9 @@ class TensorMemory {
     uint64_t bytes = 0;
   };
 
-  // Files that are not safetensors are passed over. With globs, so are files of which no tensor is
-  // chosen. Errors: not_found (also when nothing is left), corrupt, newer_format, usage,
-  // interrupted. The context outlives what this returns.
+  // Skips files that are not safetensors and, with globs, files without a matching tensor. Errors:
+  // not_found (also when no tensor is left), corrupt, newer_format, usage, interrupted. The context
+  // must outlive the result.
   static Result<std::unique_ptr<TensorMemory>> plan(Context& context, const std::string& store_path,
                                                     const TensorMemoryOptions& options);
 
@@ -52,8 +52,8 @@ class TensorMemory {
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
   // Fills into[i] with the bytes of tensors()[i], in row-major order, all checked against CRC32C;
-  // null where it has none. Errc::corrupt names tensor and chunk; what was written until then
-  // stays.
+  // null for an empty tensor. Errc::corrupt names tensor and chunk; memory that
+  // was filled until then stays so.
   Result<void> read(std::span<std::byte* const> into);
 
  private:
@@ -64,14 +64,14 @@ class TensorMemory {
         name_(std::move(name)),
         options_(std::move(options)) {}
   Result<void> scan();
-  Result<SafetensorsMetadata> metadata_of(const std::vector<Extent>& header,
+  Result<SafetensorsMetadata> metadata_of(const std::vector<ChunkExtent>& header,
                                           const std::string& file) const;
 
   Context& context_;
   Store store_;
   StepName name_;
   TensorMemoryOptions options_;
-  std::unique_ptr<Lease> lease_;  // null where only reading is allowed
+  std::unique_ptr<Lease> lease_;  // null on a store that this user may not write
   std::vector<File> files_;
   std::vector<Tensor> tensors_;
 };

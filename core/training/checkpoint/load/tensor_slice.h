@@ -17,7 +17,7 @@ struct SliceRange {
 };
 constexpr uint64_t kToEnd = UINT64_MAX;
 
-// "0:1024,:,3:" -> one range a dimension; trailing dimensions may be left out. Errc::usage.
+// "0:1024,:,3:": one range for each dimension; trailing dimensions may be omitted. Errc::usage.
 Result<std::vector<SliceRange>> parse_slice(std::string_view text);
 
 // Fits a slice to a shape: ends clipped to the dimension, missing dimensions filled in. Errc::usage

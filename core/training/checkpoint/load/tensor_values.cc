@@ -108,7 +108,8 @@ ValueCompare value_compare(std::string_view dtype) {
 }
 
 Result<ValueChanges> compare_values(ReaderPair readers, std::string_view dtype,
-                                    const std::vector<Extent>& a, const std::vector<Extent>& b) {
+                                    const std::vector<ChunkExtent>& a,
+                                    const std::vector<ChunkExtent>& b) {
   const ValueCompare compare = value_compare(dtype);
   FF_CHECK(compare != nullptr);
   const uint64_t width = dtype_bits(dtype) / 8;
@@ -122,7 +123,7 @@ Result<ValueChanges> compare_values(ReaderPair readers, std::string_view dtype,
     }
     const ExtentPart part = left.take(length);
     const ExtentPart other = right.take(length);
-    if (same_place(part, other)) {
+    if (same_stored_bytes(part, other)) {
       changes.elements += length / width;
       continue;
     }

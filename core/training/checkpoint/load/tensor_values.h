@@ -1,4 +1,4 @@
-// Comparing two tensors of one type and shape element by element.
+// Compares two tensors of one type and shape element by element.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,20 @@ namespace ff::checkpoint {
 struct ValueChanges {
   uint64_t elements = 0;
   uint64_t changed = 0;
-  uint64_t not_finite = 0;    // of the changed, those with a NaN or infinity on one side at least
+  uint64_t not_finite = 0;    // of the changed, those with a NaN or infinity on either side
   double max_difference = 0;  // largest |a - b| of the changed with finite values
 };
 
-// Adds elements of both sides (equally many whole elements) to `changes`.
+// Compares equally many whole elements of both sides and adds the result to `changes`.
 using ValueCompare = void (*)(ByteView a, ByteView b, ValueChanges& changes);
 
 // For F64 F32 F16 BF16, I8 to I64, U8 to U64 and BOOL; null for any other type.
 ValueCompare value_compare(std::string_view dtype);
 
-// Reads both sides, apart from what is the same by its place. Of both, `a` and `b`, the extents add
-// up to one size, a multiple of the element's.
+// Reads both sides except extents that refer to the same stored bytes. The extents of `a` and of
+// `b` have the same total size, a multiple of the element size.
 Result<ValueChanges> compare_values(ReaderPair readers, std::string_view dtype,
-                                    const std::vector<Extent>& a, const std::vector<Extent>& b);
+                                    const std::vector<ChunkExtent>& a,
+                                    const std::vector<ChunkExtent>& b);
 
 }  // namespace ff::checkpoint

@@ -1,9 +1,9 @@
-// verify.cc: checkpoints against their chunks.
+// verify.cc: checks checkpoints and their chunks.
 //
-// All indexes are read first: that finds their own damage, and gives the list of distinct uses of
-// chunks (32 bytes each), of which a sample may be drawn. Then they are read again, one after the
-// other, and each use that is still on the list is read, checked and taken off it, so that a chunk
-// that many checkpoints share is read once. What was damaged for one is read again for the next.
+// A first pass reads all indexes: it finds damaged indexes, and lists the distinct uses of chunks
+// (32 bytes each), from which a sample may be drawn. A second pass reads the indexes one after the
+// other; it reads and checks each use on the list and removes it, so that a chunk of many
+// checkpoints is read once. A damaged chunk is read again for the next checkpoint.
 #include "training/checkpoint/load/verify.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@
 namespace ff::checkpoint {
 namespace {
 
-// The bytes of one chunk that an index uses together, without those that repeat.
+// The bytes of one chunk that an index uses together, without repeated ones.
 struct Use {
   ChunkKey chunk;
   uint64_t pieces = 0;  // hash of offsets, lengths and CRCs
@@ -44,7 +44,7 @@ Use use_of(const ReadJob& job) {
   return {chunk_key(*job.chunk), chunk_key(digester.finish()).first, job.bytes()};
 }
 
-// The uses of an index as jobs, front to back; every rule of the index is checked on the way.
+// The uses of an index as read jobs, front to back; checks every rule of the index on the way.
 class UseReader {
  public:
   static Result<UseReader> open(io::Disk& disk, const Store& store, const StepName& name) {
@@ -82,7 +82,7 @@ class UseReader {
     }
   }
 
-  // Once next() has given nothing.
+  // After next() has returned nothing.
   const simd::Digest& digest() const { return reader_.end()->index; }
 
  private:
@@ -95,7 +95,7 @@ class UseReader {
   Result<void> check_place(const TensorRecord& tensor) const {
     const uint64_t room = file_size_ - data_begin_;
     if (tensor.offset <= room && tensor.size <= room - tensor.offset) return {};
-    return fail(Errc::corrupt, "index {}: tensor '{}' lies beyond the end of its file",
+    return fail(Errc::corrupt, "index {}: tensor '{}' ends beyond the end of its file",
                 reader_.path(), printable(tensor.name));
   }
 
@@ -113,7 +113,7 @@ class Verifier {
   Result<void> run();
 
  private:
-  // Gives out the uses of one checkpoint that are still to be read.
+  // Read jobs for the uses of one checkpoint that are still on the list.
   class Source final : public ReadSource {
    public:
     Source(Verifier& verifier, UseReader reader)
@@ -157,8 +157,8 @@ class Verifier {
 Result<void> Verifier::run() {
   FF_TRY(list());
   if (names_.empty()) return {};
-  auto lease = Lease::try_take(context_, store_,
-                               {.action = "verify", .name = names_.front(), .attempt = {}});
+  auto lease = Lease::try_acquire(context_, store_,
+                                  {.action = "verify", .name = names_.front(), .attempt = {}});
   std::vector<StepName> readable;
   for (const auto& name : names_) {
     auto scanned = scan(name);
@@ -176,7 +176,7 @@ Result<void> Verifier::run() {
   return {};
 }
 
-// What is to be verified; with `all`, also the marks.
+// The checkpoints to verify; with `all`, also `latest` and the `verified` marks.
 Result<void> Verifier::list() {
   std::set<std::string> seen;
   for (const auto& text : options_.names) {
@@ -207,9 +207,9 @@ Result<void> Verifier::scan(const StepName& name) {
   }
 }
 
-// Draws exactly the wanted share, each set of that size as likely as any other.
+// Draws exactly the wanted share; all sets of that size are equally likely.
 void Verifier::draw() {
-  uses_.settle();
+  uses_.sort_unique();
   const size_t total = uses_.keys().size();
   const auto share = static_cast<size_t>(std::ceil(options_.sample * static_cast<double>(total)));
   size_t left = std::min(total, share);
@@ -225,10 +225,10 @@ void Verifier::draw() {
   context_.progress.total = bytes;
 }
 
-// Under the source's lock.
+// The caller holds the source's lock.
 bool Verifier::wanted(const ReadJob& job) {
   const auto at = uses_.find(use_of(job));
-  // One that is not on the list came with a replaced checkpoint.
+  // A use that is not on the list belongs to a checkpoint that was replaced meanwhile.
   const bool fresh = at ? to_read_[*at] : whole();
   if (at) to_read_[*at] = false;
   if (fresh) {
@@ -242,15 +242,16 @@ Result<void> Verifier::check(const StepName& name, Lease* lease) {
   FF_TRY(auto reader, UseReader::open(context_.disk, store_, name));
   Source source(*this, std::move(reader));
   std::map<simd::Digest, std::string> bad;
-  ReadPlan plan{.context = context_,
-                .store = store_,
-                .source = source,
-                .deep = true,
-                .lease = lease,
-                .bad = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
-                  bad.emplace(chunk, reason);
-                  return {};
-                }};
+  ReadPlan plan{
+      .context = context_,
+      .store = store_,
+      .source = source,
+      .deep = true,
+      .lease = lease,
+      .on_damage = [&](const simd::Digest& chunk, const std::string& reason) -> Result<void> {
+        bad.emplace(chunk, reason);
+        return {};
+      }};
   FF_TRY(run_reads(plan));
   if (!bad.empty()) {
     report_.damaged.push_back(name);
@@ -264,19 +265,19 @@ Result<void> Verifier::check(const StepName& name, Lease* lease) {
 
 Result<void> Verifier::mark(const StepName& name, const simd::Digest& index) {
   auto marked = write_verified(context_, store_, name, index, options_.ff_version);
-  // A store that may only be read, and a checkpoint forgotten meanwhile, are verified all the same.
+  // Not an error: a read-only store, or a checkpoint that was forgotten meanwhile.
   if (marked || marked.error().code == Errc::refused || marked.error().code == Errc::not_found) {
     return {};
   }
   return marked;
 }
 
-// What was intact once, and no longer is, must not be what `forget` keeps instead of others.
+// Removes the mark of a damaged checkpoint, so that `forget` does not keep it instead of others.
 Result<void> Verifier::unmark(const StepName& name) {
   auto removed = context_.disk.remove(store_.verified_path(name));
   if (!removed && removed.error().code == Errc::not_found) return {};
   if (removed) removed = context_.disk.sync_dir(store_.step_dir(name));
-  if (!removed && removed.error().code == Errc::refused) return {};  // it may only be read
+  if (!removed && removed.error().code == Errc::refused) return {};  // a read-only store
   return removed;
 }
 
@@ -291,8 +292,8 @@ void Verifier::report_chunks(const StepName& name, const std::map<simd::Digest, 
   damaged_.merge(chunks);
 }
 
-// A damaged index is damage of its checkpoint; one that is gone was forgotten meanwhile; all else
-// ends the action.
+// A damaged index is damage of its checkpoint; a missing one was forgotten meanwhile; any other
+// error ends the action.
 Result<void> Verifier::index_error(const StepName& name, Error error) {
   if (error.code == Errc::not_found && options_.all) return {};
   if (error.code != Errc::corrupt) return error;
@@ -305,8 +306,8 @@ Result<void> Verifier::index_error(const StepName& name, Error error) {
   return {};
 }
 
-// Looks again while somebody is changing the mark. No mark at all is no damage: a crash between
-// a commit and its mark leaves none.
+// Tries again while another process changes `latest`. A missing `latest` is no damage: a crash
+// after a commit leaves none.
 Result<void> Verifier::check_latest(const std::string& run) {
   const std::string path = store_.latest_path(run);
   for (;;) {
@@ -317,9 +318,10 @@ Result<void> Verifier::check_latest(const std::string& run) {
       const StepName name{run, before->step};
       const auto summary = read_summary(context_.disk, store_.index_path(name));
       if (!summary && summary.error().code == Errc::not_found) {
-        problem = fmt::format("it names {}, which is not there", name.text());
+        problem = fmt::format("it names {}, which does not exist", name.text());
       } else if (summary && summary->end.index.hex() != before->index_digest) {
-        problem = fmt::format("it names another index of {} than the one there", name.text());
+        problem =
+            fmt::format("it names an index of {} that differs from the existing one", name.text());
       }
     } else {
       FF_TRY(const bool there, io::exists(context_.disk, path));
@@ -331,7 +333,7 @@ Result<void> Verifier::check_latest(const std::string& run) {
         (before && (before->step != after->step || before->index_digest != after->index_digest))) {
       continue;
     }
-    report_.damage.push_back({path, problem, "the mark of the step saved last"});
+    report_.damage.push_back({path, problem, "the name of the step saved last"});
     return {};
   }
 }
@@ -341,7 +343,7 @@ Result<void> Verifier::check_verified_mark(const StepName& name) {
   if (mark) return {};
   if (mark.error().code != Errc::corrupt) return mark.error();
   report_.damage.push_back({store_.verified_path(name), "damaged (CRC32C mismatch)",
-                            fmt::format("the mark that {} was verified", name.text())});
+                            fmt::format("the record that {} was verified", name.text())});
   return {};
 }
 
@@ -359,7 +361,7 @@ Result<VerifyReport> verify(Context& context, const std::string& store_path,
   VerifyReport report;
   const auto store = Store::open(context.disk, store_path);
   if (!store && store.error().code == Errc::corrupt && options.all) {
-    // Nothing below can be judged without it.
+    // Nothing else can be checked without it.
     report.damage.push_back({io::join(store_path, "ff-store.json"), store.error().message,
                              "the description of the store"});
   } else if (!store) {

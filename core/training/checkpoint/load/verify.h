@@ -1,5 +1,4 @@
-// Verifying: every byte a checkpoint depends on, read and checked; damage named by tensor, file
-// and chunk.
+// Verify reads and checks every byte of a checkpoint, and reports damage by tensor, file and chunk.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +14,12 @@ namespace ff::checkpoint {
 struct VerifyOptions {
   std::vector<std::string> names;  // RUN[@STEP]; empty with `all`: every committed checkpoint
   bool all = false;
-  double sample = 1.0;  // share of the chunks that is read, 0 < sample <= 1; below 1 nothing is
-                        // marked as verified
+  double sample = 1.0;  // share of the chunks that is read, 0 < sample <= 1; below 1 no
+                        // checkpoint is marked as verified
   std::string ff_version;
 };
 
-struct Damage {
+struct DamageEntry {
   std::string where;  // "default@3: chunk 12ab…", or a path
   std::string reason;
   std::string holds;  // tensors and files
@@ -29,9 +28,9 @@ struct Damage {
 struct VerifyReport {
   std::vector<StepName> intact;
   std::vector<StepName> damaged;
-  std::vector<Damage> damage;
+  std::vector<DamageEntry> damage;
   uint64_t chunks = 0;        // read and checked
-  uint64_t chunks_total = 0;  // of the checkpoints looked at
+  uint64_t chunks_total = 0;  // of these checkpoints
   uint64_t bytes = 0;         // of data checked
   int64_t elapsed_ns = 0;
 };

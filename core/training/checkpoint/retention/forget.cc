@@ -1,8 +1,8 @@
-// forget.cc: planning what stays, and taking the rest out of the store.
+// forget.cc: plans which steps stay, and removes the others from the store.
 //
-// A step goes by one rename of its folder to the trash, which prune and forget empty. `latest` is
-// moved first, so that it never names a step that is gone. The plan of all runs is made before
-// anything is changed.
+// A step is removed by one rename of its folder to the trash, which prune and forget empty.
+// `latest` is changed first, so that it never names a removed step. The plans of all runs are made
+// before anything is changed.
 #include "training/checkpoint/retention/forget.h"
 
 #include <fmt/format.h>
@@ -149,7 +149,7 @@ void Forgetter::choose(RunPlan& plan) {
   }
 }
 
-// The one that stays whatever happens.
+// The checkpoint that stays in any case.
 Result<uint64_t> Forgetter::newest_verified(const RunPlan& plan) {
   for (auto info = plan.steps.rbegin(); info != plan.steps.rend(); ++info) {
     if (info->verified) return info->name.step;
@@ -161,12 +161,12 @@ Result<uint64_t> Forgetter::newest_verified(const RunPlan& plan) {
     if (!report.intact.empty()) return info->name.step;
   }
   return Error{Errc::incomplete,
-               fmt::format("run '{}': none of its {} checkpoints is intact, so none may go",
+               fmt::format("run '{}': none of its {} checkpoints is intact, so none is forgotten",
                            plan.run, plan.steps.size()),
-               "'ff checkpoint verify' names the damage; save a new checkpoint first."};
+               "'ff checkpoint verify' lists the damage; save a new checkpoint first."};
 }
 
-// Lets `latest` name the newest of those that stay (one may have been saved since the plan).
+// Sets `latest` to the newest step that stays (one may have been saved since the plan).
 Result<void> Forgetter::move_latest(const RunPlan& plan) {
   const auto mark = read_latest(context_.disk, store_, plan.run);
   const std::set<uint64_t> going(plan.forgotten.begin(), plan.forgotten.end());
@@ -178,9 +178,8 @@ Result<void> Forgetter::move_latest(const RunPlan& plan) {
     const auto summary = read_summary(context_.disk, store_.index_path(name));
     if (summary) return write_latest(context_, store_, name, summary->end.index);
   }
-  return Error{Errc::failed,
-               fmt::format("run '{}' changed while this forget was planned", plan.run),
-               "Nothing of it was forgotten. Run the command again."};
+  return Error{Errc::failed, fmt::format("run '{}' changed while forget made its plan", plan.run),
+               "No step of this run was forgotten. Run the command again."};
 }
 
 Result<void> Forgetter::apply(const RunPlan& plan) {
@@ -201,7 +200,7 @@ Result<void> Forgetter::apply(const RunPlan& plan) {
 Result<void> check_forget_options(const ForgetOptions& options) {
   const bool rules = options.keep_last || options.keep_every || options.keep_within_ns;
   if (!rules && options.steps.empty()) {
-    return Error{Errc::usage, "nothing says what to keep",
+    return Error{Errc::usage, "no rule and no step is given",
                  "Give --keep-last, --keep-every or --keep-within, or name RUN@STEP to forget."};
   }
   if (!rules && !options.runs.empty()) {
@@ -221,7 +220,7 @@ Result<ForgetReport> forget(Context& context, const std::string& store_path,
   FF_TRY(check_forget_options(options));
   const int64_t began = context.clock.steady_ns();
   FF_TRY(const auto store, Store::open(context.disk, store_path));
-  // Two at once could each rely on what the other takes.
+  // Two at the same time could each remove the checkpoint on which the other's plan relies.
   std::unique_ptr<io::File> lock;
   if (options.apply) {
     FF_TRY(lock, lock_store(context.disk, store, "forget"));

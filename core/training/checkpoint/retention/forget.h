@@ -1,8 +1,8 @@
-// Retention: which checkpoints stay, and how the others go. What a checkpoint used stays in the
-// store until `prune`.
+// Retention: forget removes checkpoints that no rule keeps. Their chunks stay in the store until
+// `prune`.
 //
-// Rules add up: what one of them keeps stays. Whatever the rules, the newest verified checkpoint
-// of each run stays, and what is incomplete is not touched. "Newest" is the highest step.
+// Rules add up: a checkpoint stays if any rule keeps it. In any case the newest verified checkpoint
+// of each run stays, and incomplete steps are not touched. "Newest" is the highest step.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 namespace ff::checkpoint {
 
 struct ForgetOptions {
-  // Rules; at least one, or `steps`. Without a rule only `steps` go.
-  std::optional<uint64_t> keep_last;      // the highest so many of each run that can be read
+  // Rules; at least one, or `steps`. Without a rule only `steps` are forgotten.
+  std::optional<uint64_t> keep_last;      // readable steps of each run, from the highest
   std::optional<uint64_t> keep_every;     // steps divisible by it
   std::optional<int64_t> keep_within_ns;  // saved within this time before now, by the wall clock
-  std::vector<std::string> runs;          // the rules are for these; empty: all
-  std::vector<std::string> steps;         // RUN@STEP to forget, rules or not
-  bool apply = false;                     // else only the plan is made
+  std::vector<std::string> runs;          // to which the rules apply; empty: all
+  std::vector<std::string> steps;         // RUN@STEP to forget even if a rule keeps it
+  bool apply = false;                     // false: only make the plan
   std::string ff_version;
 };
 
@@ -32,18 +32,18 @@ struct KeptStep {
 };
 
 struct ForgetReport {
-  std::vector<KeptStep> kept;  // of the runs concerned, by run and step
+  std::vector<KeptStep> kept;  // of the affected runs, by run and step
   std::vector<StepName> forgotten;
   bool applied = false;
   int64_t elapsed_ns = 0;
 };
 
-// In a run where something is to go and nothing is verified, the newest checkpoint is verified
-// (also in a dry run: the plan must be true), and the next older one if it is damaged.
-// Errors: usage (no rule and no step), not_found, refused (a step that has to stay; another
-// forget runs; a read-only store), incomplete (none of a run's checkpoints could be verified),
-// interrupted, deadline. Before an error in the plan nothing was changed; after one later each
-// step is there wholly or not at all.
+// In a run that loses steps and has no verified checkpoint, forget first verifies the newest one,
+// or the next older one if that is damaged (also in a dry run, so that the plan is right). Errors:
+// usage (no rule and no step), not_found, refused (a step that must stay; another forget runs; a
+// read-only store), incomplete (none of a run's checkpoints could be verified), interrupted,
+// deadline. After an error in the plan nothing is changed; after a later error each step is either
+// complete or forgotten.
 Result<ForgetReport> forget(Context& context, const std::string& store_path,
                             const ForgetOptions& options);
 

@@ -8,7 +8,7 @@ namespace ff::checkpoint {
 Result<std::unique_ptr<io::File>> lock_store(io::Disk& disk, const Store& store,
                                              std::string_view action) {
   const std::string path = fmt::format("{}/{}{}", store.tmp_dir(), action, kLockSuffix);
-  FF_TRY(auto file, disk.open(path, {.access = io::Access::write, .create = true}));
+  FF_TRY(auto file, disk.open(path, {.access = io::AccessMode::write, .create = true}));
   FF_TRY(const bool mine, file->try_lock());
   if (mine) return file;
   return Error{Errc::refused, fmt::format("{}: another {} is running", store.path(), action),
@@ -19,7 +19,7 @@ std::string new_trash_path(Context& context, const Store& store, std::string_vie
   return fmt::format("{}/{}{}", store.trash_dir(), context.rng.hex_id(), suffix);
 }
 
-Result<void> gone_is_success(Result<void> result) {
+Result<void> ignore_not_found(Result<void> result) {
   if (!result && result.error().code == Errc::not_found) return {};
   return result;
 }

@@ -1,5 +1,5 @@
-// What forget and prune share: a lock each, so that only one of a kind runs at a time, and the
-// names of what they put into the trash beside chunks.
+// Common parts of forget and prune: a lock for each action, so that only one of a kind runs at a
+// time, and the names of folders in the trash.
 #pragma once
 
 #include <memory>
@@ -12,22 +12,22 @@
 
 namespace ff::checkpoint {
 
-// Takes the exclusive lock tmp/ACTION.lock; the open file is the lock. The kernel gives it back
-// when its holder ends, however it ends (a cluster: some 30 s after one that was killed); the empty
-// file stays. Errc::refused when another holds it, or the store is read-only.
+// Locks tmp/ACTION.lock exclusively; the open file is the lock. The kernel releases it when the
+// process ends in any way (in a cluster: about 30 s after a kill); the empty file stays.
+// Errc::refused: another process has the lock, or the store is read-only.
 Result<std::unique_ptr<io::File>> lock_store(io::Disk& disk, const Store& store,
                                              std::string_view action);
 constexpr std::string_view kLockSuffix = ".lock";
 
-// Folders in the trash: a forgotten step, the shards of an abandoned attempt, what an overdue lease
-// had unfinished.
+// Folders in the trash: a forgotten step, the shards of an abandoned attempt, unfinished files of
+// an overdue lease.
 constexpr std::string_view kTrashedStep = ".step";
 constexpr std::string_view kTrashedShards = ".shards";
 constexpr std::string_view kTrashedUnfinished = ".unfinished";
 // A fresh path trash/ID.SUFFIX.
 std::string new_trash_path(Context& context, const Store& store, std::string_view suffix);
 
-// Success also when it was gone already.
-Result<void> gone_is_success(Result<void> result);
+// Success also when the path does not exist.
+Result<void> ignore_not_found(Result<void> result);
 
 }  // namespace ff::checkpoint

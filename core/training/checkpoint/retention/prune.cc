@@ -15,7 +15,7 @@
 namespace ff::checkpoint {
 namespace {
 
-constexpr int64_t kPollNs = kSecond;  // between two looks at running leases
+constexpr int64_t kPollNs = kSecond;  // between two checks of active leases
 
 class Pruner {
  public:
@@ -25,7 +25,7 @@ class Pruner {
   Result<void> run();
 
  private:
-  // What marking promises about what it saw to be absent.
+  // Whether files that marking did not find stay absent after a power loss.
   enum class Absence { seen, durable };
 
   Result<void> find_abandoned(const std::vector<LeaseInfo>& leases);
@@ -56,7 +56,7 @@ class Pruner {
   PruneReport& report_;
   int64_t now_ns_ = 0;  // by the store's clock
   SortedSet<ChunkKey> marked_;
-  std::set<std::string> abandoned_dirs_;  // folders of shards that go, and are not marked
+  std::set<std::string> abandoned_dirs_;  // folders of shards that are removed and not marked
 };
 
 Result<void> Pruner::run() {
@@ -77,8 +77,8 @@ Result<void> Pruner::run() {
   return remove_leftovers();
 }
 
-// Attempts of several ranks that nobody works on: what is left of them stands beside a commit or
-// waits for ranks that will not come.
+// Attempts of several ranks without an active lease: leftovers beside a commit, or shards that wait
+// for ranks that will not save.
 Result<void> Pruner::find_abandoned(const std::vector<LeaseInfo>& leases) {
   FF_TRY(const auto runs, list_runs(disk_, store_));
   for (const auto& run : runs) {
@@ -103,12 +103,12 @@ Result<void> Pruner::find_abandoned(const std::vector<LeaseInfo>& leases) {
   return {};
 }
 
-// Collects what all indexes and shards name. With Absence::durable a power loss cannot bring back
-// one that was not there: chunks are deleted on that ground.
+// Marks the chunks of all indexes and shards. With Absence::durable a power loss cannot bring back
+// an index that was not found, so chunks may be deleted.
 Result<void> Pruner::mark(Absence absence) {
   auto settle = [&](const std::string& dir) -> Result<void> {
     if (absence == Absence::seen) return {};
-    return gone_is_success(disk_.sync_dir(dir));
+    return ignore_not_found(disk_.sync_dir(dir));
   };
   marked_.clear();
   FF_TRY(const auto runs, list_runs(disk_, store_));
@@ -121,7 +121,7 @@ Result<void> Pruner::mark(Absence absence) {
     FF_TRY(settle(store_.run_dir(run)));
   }
   FF_TRY(settle(store_.runs_dir()));
-  marked_.settle();
+  marked_.sort_unique();
   return {};
 }
 
@@ -144,7 +144,7 @@ Result<void> Pruner::mark_step(const StepName& name) {
   return mark_index(store_.index_path(name));
 }
 
-// One that is not there (any more) names nothing.
+// An index that does not exist (any more) names no chunks.
 Result<void> Pruner::mark_index(const std::string& path) {
   auto reader = IndexReader::open(disk_, path);
   if (!reader && reader.error().code == Errc::not_found) return {};
@@ -154,7 +154,8 @@ Result<void> Pruner::mark_index(const std::string& path) {
     if (!record) {
       Error error = std::move(record).error();
       if (error.code == Errc::corrupt) {
-        error.message += "; nothing was deleted, for what it names cannot be known";
+        error.message +=
+            "; prune deleted nothing, because it cannot know which chunks this index names";
         error.hint =
             "'ff checkpoint forget RUN@STEP' removes a damaged checkpoint; shards of ranks "
             "go once they are older than --grace.";
@@ -162,7 +163,7 @@ Result<void> Pruner::mark_index(const std::string& path) {
       return error;
     }
     if (!*record) return {};
-    const std::vector<Extent>* extents = nullptr;
+    const std::vector<ChunkExtent>* extents = nullptr;
     if (const auto* file = std::get_if<FileRecord>(&**record)) extents = &file->extents;
     if (const auto* tensor = std::get_if<TensorRecord>(&**record)) extents = &tensor->extents;
     if (extents == nullptr) continue;
@@ -172,7 +173,7 @@ Result<void> Pruner::mark_index(const std::string& path) {
   }
 }
 
-// Takes back what is marked, unless a saver has written it anew.
+// Restores marked chunks from the trash, unless a saver has written them again.
 Result<void> Pruner::restore() {
   FF_TRY(const auto entries, disk_.list(store_.trash_dir()));
   for (const auto& entry : entries) {
@@ -180,20 +181,20 @@ Result<void> Pruner::restore() {
     if (!chunk || !marked(*chunk)) continue;
     FF_TRY(const bool there, io::exists(disk_, store_.chunk_path(*chunk)));
     if (there) continue;
-    FF_TRY(gone_is_success(disk_.rename(store_.trash_path(*chunk), store_.chunk_path(*chunk))));
+    FF_TRY(ignore_not_found(disk_.rename(store_.trash_path(*chunk), store_.chunk_path(*chunk))));
     report_.chunks_restored++;
   }
   return {};
 }
 
-// Leaves those that are alive. Without its folder a saver has nothing left to publish (lease.h).
+// Removes overdue leases with their folders; without its folder a saver cannot publish (lease.h).
 Result<void> Pruner::take_away_overdue(std::vector<LeaseInfo>& leases) {
   for (const auto& lease : leases) {
     if (lease.alive) continue;
     const std::string base = io::join(store_.tmp_dir(), lease.id);
     FF_TRY(
-        gone_is_success(disk_.rename(base, new_trash_path(context_, store_, kTrashedUnfinished))));
-    FF_TRY(gone_is_success(disk_.remove(base + std::string(kLeaseSuffix))));
+        ignore_not_found(disk_.rename(base, new_trash_path(context_, store_, kTrashedUnfinished))));
+    FF_TRY(ignore_not_found(disk_.remove(base + std::string(kLeaseSuffix))));
     report_.overdue.push_back(lease);
   }
   std::erase_if(leases, [](const auto& lease) { return !lease.alive; });
@@ -202,14 +203,14 @@ Result<void> Pruner::take_away_overdue(std::vector<LeaseInfo>& leases) {
 
 Result<void> Pruner::remove_abandoned() {
   for (const auto& dir : abandoned_dirs_) {
-    FF_TRY(gone_is_success(disk_.rename(dir, new_trash_path(context_, store_, kTrashedShards))));
-    // A rank that comes after a power loss must not find shards without their chunks.
-    FF_TRY(gone_is_success(disk_.sync_dir(io::parent(dir))));
+    FF_TRY(ignore_not_found(disk_.rename(dir, new_trash_path(context_, store_, kTrashedShards))));
+    // After a power loss a rank must not find shards without their chunks.
+    FF_TRY(ignore_not_found(disk_.sync_dir(io::parent(dir))));
   }
   return {};
 }
 
-// Moves to the trash, or in a dry run counts, what nothing names and is old enough.
+// Moves unmarked chunks that are old enough to the trash; a dry run counts them.
 Result<void> Pruner::move_unreferenced() {
   for (unsigned byte = 0; byte <= 0xff; byte++) {
     FF_TRY(context_.stop.check());
@@ -223,22 +224,23 @@ Result<void> Pruner::move_unreferenced() {
       if (!info && info.error().code == Errc::not_found) continue;
       if (!info) return info.error();
       if (now_ns_ - info->mtime_ns < options_.grace_ns) {
-        report_.chunks_spared++;
-        report_.bytes_spared += info->size;
+        report_.chunks_recent++;
+        report_.bytes_recent += info->size;
       } else if (options_.dry_run) {
         report_.chunks_deleted++;
         report_.bytes_deleted += info->size;
       } else {
-        FF_TRY(gone_is_success(disk_.rename(store_.chunk_path(*chunk), store_.trash_path(*chunk))));
+        FF_TRY(
+            ignore_not_found(disk_.rename(store_.chunk_path(*chunk), store_.trash_path(*chunk))));
       }
     }
   }
   return {};
 }
 
-// Waits for the leases that are there now, after the moves; a saver that comes later sees the
-// store as it is now. Each reading of the indexes comes after a reading of the leases, and after
-// overdue ones were taken away: what an ended saver published is then seen.
+// Waits for the leases that exist now, after the moves; a later saver sees the store as it is now.
+// Each pass over the indexes follows a listing of the leases and the removal of overdue ones, so it
+// sees what ended savers have published.
 Result<void> Pruner::settle_leases() {
   const int64_t until = context_.clock.steady_ns() + options_.wait_ns;
   FF_TRY(report_.running, list_leases(context_, store_));
@@ -271,10 +273,10 @@ Result<void> Pruner::empty_trash() {
 Result<void> Pruner::delete_chunk(const std::string& name, const simd::Digest& chunk) {
   const std::string path = io::join(store_.trash_dir(), name);
   const auto info = disk_.info(path);
-  if (!info && info.error().code == Errc::not_found) return {};  // a saver took it back
+  if (!info && info.error().code == Errc::not_found) return {};  // a saver has restored it
   if (!info) return info.error();
   if (marked(chunk)) {
-    // Written anew by a saver: a second copy, once the first one's name is safe.
+    // A saver has written it again: the copy in the trash may go once the new name is durable.
     FF_TRY(const bool there, io::exists(disk_, store_.chunk_path(chunk)));
     if (!there) return {};
     FF_TRY(disk_.sync_dir(store_.chunk_dir(std::to_integer<unsigned>(chunk.bytes[0]))));
@@ -288,22 +290,22 @@ Result<void> Pruner::delete_chunk(const std::string& name, const simd::Digest& c
   return {};
 }
 
-// Counts what is in the trash and not marked.
+// Counts unmarked chunks in the trash.
 Result<void> Pruner::count_trash() {
   FF_TRY(const auto entries, disk_.list(store_.trash_dir()));
   for (const auto& entry : entries) {
     const auto chunk = simd::parse_digest(store_.digest_kind(), entry.name);
     if (!chunk || marked(*chunk)) continue;
     const auto info = disk_.info(store_.trash_path(*chunk));
-    if (!info) continue;  // a saver took it back
-    (options_.dry_run ? report_.chunks_deleted : report_.chunks_waiting)++;
-    (options_.dry_run ? report_.bytes_deleted : report_.bytes_waiting) += info->size;
+    if (!info) continue;  // a saver has restored it
+    (options_.dry_run ? report_.chunks_deleted : report_.chunks_deferred)++;
+    (options_.dry_run ? report_.bytes_deleted : report_.bytes_deferred) += info->size;
   }
   return {};
 }
 
-// Whether something without a lease has stood still for longer than any running action would let
-// it. What is gone is not old.
+// Whether a path without a lease is older than any running action would leave it. A missing path is
+// not old.
 Result<bool> Pruner::is_old(const std::string& path) {
   const auto info = disk_.info(path);
   if (!info && info.error().code == Errc::not_found) return false;
@@ -337,7 +339,7 @@ Result<void> Pruner::remove_leftovers() {
   return {};
 }
 
-// Folders whose lease is gone, and probes of the clock.
+// Folders without a lease, and files that were made to read the clock.
 Result<void> Pruner::remove_old_in_tmp() {
   FF_TRY(const auto entries, disk_.list(store_.tmp_dir()));
   for (const auto& entry : entries) {
@@ -353,7 +355,7 @@ Result<void> Pruner::remove_old_in_tmp() {
   return {};
 }
 
-// What io::replace_file left when it was killed.
+// Temporary files of io::replace_file in a process that was killed.
 Result<void> Pruner::remove_old_writes(const std::string& dir) {
   const auto entries = disk_.list(dir);
   if (!entries && entries.error().code == Errc::not_found) return {};
@@ -363,14 +365,14 @@ Result<void> Pruner::remove_old_writes(const std::string& dir) {
     const std::string path = io::join(dir, entry.name);
     FF_TRY(const bool old, is_old(path));
     if (!old) continue;
-    FF_TRY(gone_is_success(disk_.remove(path)));
+    FF_TRY(ignore_not_found(disk_.remove(path)));
     report_.leftovers++;
   }
   return {};
 }
 
-// Step folders that a save made and never filled, and a run of nothing else. Not those of a save
-// that runs; removing a folder that is not empty fails, which is as good.
+// Empty step folders that a save left, and runs that have nothing else; not those of a running
+// save. Removing a folder that is not empty fails, which is fine.
 Result<void> Pruner::remove_empty_folders(const std::string& run,
                                           const std::set<StepName>& saving) {
   FF_TRY(const auto steps, list_steps(disk_, store_, run));

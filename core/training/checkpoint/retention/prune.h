@@ -1,13 +1,12 @@
-// Prune: gives back what no checkpoint uses any more, beside running saves and loads (the rules
-// are in lease.h).
+// Prune deletes chunks that no checkpoint uses, while saves and loads may run (rules: lease.h).
 //
-//   1. read all indexes and shards; a damaged one ends it, for what it names cannot be known
-//   2. take overdue leases and abandoned attempts away
-//   3. move chunks that nothing names, and that are older than the grace, to the trash
-//   4. read the leases, then all indexes again; take back from the trash what they name
-//   5. when no lease of 4 is left: delete the rest of the trash; else leave it for the next time
+//   1. read all indexes and shards; a damaged one ends the prune: its chunks are unknown
+//   2. remove overdue leases and abandoned attempts
+//   3. move unused chunks that are older than the grace period to the trash
+//   4. list the leases, then read all indexes again; restore chunks that they name from the trash
+//   5. when no lease of step 4 is left: delete the trash; else leave it for the next prune
 //
-// A kill at any point leaves chunks in the trash, where readers and savers find them.
+// After a kill at any point readers and savers find the chunks in the trash.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +21,14 @@
 namespace ff::checkpoint {
 
 struct PruneOptions {
-  // Younger chunks and attempts stay. Safety does not depend on it: it spares the next try of a
-  // save that failed from writing its chunks again.
+  // Younger chunks and attempts stay. Safety does not depend on it: it only saves the next attempt
+  // of a failed save from writing its chunks again.
   int64_t grace_ns = 3600 * kSecond;
   int64_t wait_ns = 0;   // how long to wait for running leases to end
-  bool dry_run = false;  // only count; takes no lock
+  bool dry_run = false;  // only count; without lock
 };
 
-// Ranks that saved and never became a checkpoint.
+// Shards of ranks that never became a checkpoint.
 struct AbandonedAttempt {
   StepName name;
   std::string attempt;
@@ -38,16 +37,16 @@ struct AbandonedAttempt {
 };
 
 struct PruneReport {
-  uint64_t chunks_deleted = 0;  // in a dry run: that would be
-  uint64_t bytes_deleted = 0;   // of chunk files
-  uint64_t chunks_waiting = 0;  // left in the trash, for `running` may use them
-  uint64_t bytes_waiting = 0;
-  uint64_t chunks_spared = 0;  // used by nothing, but younger than the grace
-  uint64_t bytes_spared = 0;
-  uint64_t chunks_restored = 0;  // taken back from the trash
+  uint64_t chunks_deleted = 0;   // in a dry run: that would be
+  uint64_t bytes_deleted = 0;    // of chunk files
+  uint64_t chunks_deferred = 0;  // left in the trash, because `running` may use them
+  uint64_t bytes_deferred = 0;
+  uint64_t chunks_recent = 0;  // unused, but younger than the grace period
+  uint64_t bytes_recent = 0;
+  uint64_t chunks_restored = 0;  // from the trash
   uint64_t leftovers = 0;        // unfinished files and folders of ended actions
   std::vector<LeaseInfo> running;
-  std::vector<LeaseInfo> overdue;  // leases taken away
+  std::vector<LeaseInfo> overdue;  // leases that were removed
   std::vector<AbandonedAttempt> abandoned;
   int64_t elapsed_ns = 0;
 };

@@ -7,20 +7,19 @@
 
 #include "platform/base/text.h"
 #include "platform/io/files.h"
-#include "training/checkpoint/save/fence.h"
+#include "training/checkpoint/save/attempt_fence.h"
 #include "training/checkpoint/save/merge.h"
 
 namespace ff::checkpoint {
 namespace {
 
 Error differs(const StepName& name) {
-  return Error{Errc::refused,
-               fmt::format("{} exists already and holds something else", name.text()),
-               "Save under another step, or give --replace to swap it."};
+  return Error{Errc::refused, fmt::format("{} exists already with other content", name.text()),
+               "Save under another step, or replace it with --replace."};
 }
 
-// `latest` holds the digest of the index it names. Before that index is replaced the mark goes, so
-// that a crash in between leaves none (the highest step counts then), not one that does not fit.
+// `latest` has the digest of the index it names. Remove it before that index is replaced: after a
+// crash in between there is no `latest` (the highest step counts then) instead of a wrong one.
 Result<void> remove_latest_of(CommitWork& work) {
   io::Disk& disk = work.context.disk;
   const auto mark = read_latest(disk, work.store, work.name.run);
@@ -29,8 +28,8 @@ Result<void> remove_latest_of(CommitWork& work) {
   return disk.sync_dir(work.store.run_dir(work.name.run));
 }
 
-// Gives the index its name. It comes out of the lease's folder: a pruner that has taken this save
-// for dead has taken the folder away, and nothing can be published any more (lease.h).
+// Gives the index its name by a rename out of the lease's folder: a pruner that considers this save
+// dead has removed that folder, so the save can publish nothing more (lease.h).
 Result<void> publish(CommitWork& work, const std::string& index_path) {
   io::Disk& disk = work.context.disk;
   const std::string target = work.store.index_path(work.name);
@@ -50,27 +49,27 @@ Result<void> may_publish(CommitWork& work) {
   return check_attempt(work.context.disk, work.store, work.name.run, *task);
 }
 
-// Whether the chunk is in its place, taken back from the trash if need be.
+// Whether the chunk is stored; restores it from the trash if necessary.
 Result<bool> in_place(CommitWork& work, const simd::Digest& chunk) {
   io::Disk& disk = work.context.disk;
   const std::string path = work.store.chunk_path(chunk);
   FF_TRY(const bool there, io::exists(disk, path));
   if (there) return true;
   if (disk.rename(work.store.trash_path(chunk), path)) return true;
-  return io::exists(disk, path);  // the pruner itself may have put it back
+  return io::exists(disk, path);  // the pruner itself may have restored it
 }
 
 }  // namespace
 
-Result<void> settle_chunks(CommitWork& work, const std::vector<simd::Digest>& all) {
+Result<void> ensure_chunks_durable(CommitWork& work, const std::vector<simd::Digest>& all) {
   io::Disk& disk = work.context.disk;
   for (const auto& chunk : all) {
     FF_TRY(const bool there, in_place(work, chunk));
     if (there) continue;
     return Error{
         Errc::failed,
-        fmt::format("{}: chunk {} went away during the save", work.name.text(), chunk.hex()),
-        "Save it again; let no program but ff delete files in a store."};
+        fmt::format("{}: chunk {} was removed during the save", work.name.text(), chunk.hex()),
+        "Save it again; only ff may delete files in a store."};
   }
   std::bitset<256> touched;
   for (const auto& chunk : all) touched.set(std::to_integer<size_t>(chunk.bytes[0]));
@@ -90,7 +89,7 @@ Result<SaveOutcome> commit_index(CommitWork& work, const std::string& index_path
     if (published.error().code != Errc::exists) return std::move(published).error();
     FF_TRY(const auto there, read_summary(disk, work.store.index_path(work.name)));
     if (there.end.content != end.content) return differs(work.name);
-    // Who made it may not have come to this yet.
+    // The process that committed it may not have updated `latest` yet.
     FF_TRY(disk.sync_dir(work.store.step_dir(work.name)));
     FF_TRY(write_latest(work.context, work.store, work.name, there.end.index));
     return SaveOutcome::already_there;
@@ -127,7 +126,7 @@ Result<SaveOutcome> commit_shard(CommitWork& work, const std::string& shard_path
   FF_TRY(disk.rename(shard_path, fmt::format("{}/{}.jsonl", dir, options.rank)));
   FF_TRY(disk.sync_dir(dir));
 
-  // Everyone publishes before looking, so the last one sees all.
+  // Each rank publishes its shard before it lists them, so the last rank sees all.
   std::vector<std::string> shards;
   missing = 0;
   for (uint32_t rank = 0; rank < options.world; rank++) {
@@ -139,7 +138,7 @@ Result<SaveOutcome> commit_shard(CommitWork& work, const std::string& shard_path
   Result<EndRecord> whole = Error{Errc::not_found, {}, {}};
   if (missing == 0) whole = merge_shards(disk, shards, merged);
   if (!whole && whole.error().code == Errc::not_found) {
-    // Missing ranks, or shards that another rank's commit has just cleared away.
+    // Missing ranks, or the commit of another rank has just removed the shards.
     const auto summary = read_summary(disk, work.store.index_path(work.name));
     if (!summary || summary->header.attempt != options.attempt ||
         summary->header.world != options.world) {
@@ -147,14 +146,14 @@ Result<SaveOutcome> commit_shard(CommitWork& work, const std::string& shard_path
     }
     FF_TRY(const bool same,
            same_rank_content(disk, work.store.index_path(work.name), options.rank, end.content));
-    (void)io::remove_tree(disk, dir);  // what this rank put there after the commit
+    (void)io::remove_tree(disk, dir);  // this rank's shard, published after the commit
     if (!same) return differs(work.name);
     missing = 0;
     return SaveOutcome::committed;
   }
   if (!whole) return std::move(whole).error();
   FF_TRY(const SaveOutcome outcome, commit_index(work, merged, *whole));
-  // The shards are of no more use; a crash here leaves them to prune.
+  // The shards are no longer needed; after a crash here prune removes them.
   (void)io::remove_tree(disk, work.store.shards_dir(work.name));
   return outcome;
 }

@@ -1,9 +1,9 @@
 // The commit: how a finished index becomes a checkpoint.
 //
-//   1. every chunk file is synced (the workers did), every folder that got or lent one is synced
+//   1. every chunk file is synced (the workers did), every folder that gained or lost one is synced
 //   2. the index is written to tmp/ and synced
 //   3. one rank: it gets its name by exclusive creation (link), the folder is synced
-//      several: the shard gets its name; whoever then sees all shards merges them and commits
+//      several: the shard gets its name; a rank that then finds all shards merges them and commits
 //   4. `latest` is replaced
 #pragma once
 
@@ -26,21 +26,21 @@ struct CommitWork {
   StepName name;
 };
 
-// Makes sure that all chunks of a save are in their places (a pruner may have moved some to the
-// trash meanwhile: they are taken back) and syncs the folders they are in.
-Result<void> settle_chunks(CommitWork& work, const std::vector<simd::Digest>& all);
+// Makes sure that all chunks of a save are stored (restores those that a pruner has moved to the
+// trash meanwhile), and syncs their folders.
+Result<void> ensure_chunks_durable(CommitWork& work, const std::vector<simd::Digest>& all);
 
 // Publishes the synced index at `index_path`. Errc::refused when the step exists with other
-// content and replacing was not asked for.
+// content and `replace` is off.
 Result<SaveOutcome> commit_index(CommitWork& work, const std::string& index_path,
                                  const EndRecord& end);
 
 // Publishes a rank's shard and, when it completes the set, merges and commits. `missing` gets the
-// number of ranks still to come.
+// number of ranks that have not saved.
 Result<SaveOutcome> commit_shard(CommitWork& work, const std::string& shard_path,
                                  const EndRecord& end, uint64_t& missing);
 
-// Whether rank `rank` of the committed checkpoint holds the content `content`.
+// Whether the content of a rank in the committed checkpoint has this digest.
 Result<bool> same_rank_content(io::Disk& disk, const std::string& index_path, uint32_t rank,
                                const simd::Digest& content);
 

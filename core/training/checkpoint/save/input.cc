@@ -1,4 +1,4 @@
-// input.cc: listing what is to be saved and cutting it into jobs.
+// input.cc: lists the inputs and cuts them into jobs.
 #include "training/checkpoint/save/input.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,8 @@ class Lister {
                      "Sockets, pipes and devices cannot be saved; use '-' for standard input."};
     }
     out_.push_back(std::move(entry));
-    if (depth == kDepthMax) return fail(Errc::failed, "{}: directories nest too deep", path);
+    if (depth == kDepthMax)
+      return fail(Errc::failed, "{}: directories are nested too deeply", path);
     FF_TRY(const auto children, context_.disk.list(path));
     for (const auto& child : children) {
       const std::string below = io::join(path, child.name);
@@ -72,7 +73,7 @@ class Lister {
   std::vector<InputEntry>& out_;
 };
 
-// What a path leads to, a symbolic link at its end followed.
+// The target of a path; follows a symbolic link at its end.
 Result<io::FileInfo> follow(Context& context, const std::string& path) {
   FF_TRY(const auto info, context.disk.info(path));
   if (info.kind != io::FileKind::symlink) return info;
@@ -114,19 +115,19 @@ Result<std::vector<InputEntry>> list_inputs(Context& context, const std::vector<
   return entries;
 }
 
-Planner::Planner(Context& context, std::vector<InputEntry> entries,
-                 std::optional<StreamInput> stream, const SaveOptions& options)
+SavePlanner::SavePlanner(Context& context, std::vector<InputEntry> entries,
+                         std::optional<StreamInput> stream, const SaveOptions& options)
     : context_(context),
       options_(options),
       entries_(std::move(entries)),
       stream_(std::move(stream)) {}
 
-void Planner::push(Job job) {
+void SavePlanner::push(SaveJob job) {
   job.sequence = sequence_++;
   ready_.push_back(std::move(job));
 }
 
-FileRecord Planner::file_record(EntryKind kind) const {
+FileRecord SavePlanner::file_record(EntryKind kind) const {
   return {
       .name = entry_->name,
       .rank = options_.rank,
@@ -138,7 +139,7 @@ FileRecord Planner::file_record(EntryKind kind) const {
       .extents = {}};
 }
 
-Result<Planner::Next> Planner::next(ByteSpan buffer) {
+Result<SavePlanner::Next> SavePlanner::next(ByteSpan buffer) {
   const std::lock_guard lock(mutex_);
   while (ready_.empty()) {
     if (file_ != nullptr) {
@@ -157,12 +158,12 @@ Result<Planner::Next> Planner::next(ByteSpan buffer) {
 }
 
 // Directories, links and empty files are complete at once; others become the file being cut.
-Result<void> Planner::open_entry() {
+Result<void> SavePlanner::open_entry() {
   InputEntry& entry = entries_[next_entry_++];
   entry_ = &entry;
   if (entry.info.kind != io::FileKind::regular) {
     const bool link = entry.info.kind == io::FileKind::symlink;
-    Job job;
+    SaveJob job;
     job.pieces.push_back({.starts = file_record(link ? EntryKind::symlink : EntryKind::directory),
                           .length = 0,
                           .ends = true});
@@ -187,7 +188,7 @@ Result<void> Planner::open_entry() {
   return {};
 }
 
-Result<void> Planner::open_safetensors() {
+Result<void> SavePlanner::open_safetensors() {
   const std::string& path = entry_->path;
   const uint64_t size = entry_->info.size;
   const auto refuse = [&](const Error& error) {
@@ -209,7 +210,8 @@ Result<void> Planner::open_safetensors() {
   header_bytes_ = kSafetensorsLengthBytes + *length;
   text.resize(*length);
   FF_TRY(const size_t header_got, read(kSafetensorsLengthBytes));
-  if (header_got != *length) return fail(Errc::failed, "{}: it shrank while being read", path);
+  if (header_got != *length)
+    return fail(Errc::failed, "{}: the file became shorter while ff read it", path);
   auto header = SafetensorsHeader::parse(text, size - header_bytes_);
   if (!header) return refuse(header.error());
   for (const auto& dtype : header->unknown_dtypes()) {
@@ -220,7 +222,7 @@ Result<void> Planner::open_safetensors() {
   return {};
 }
 
-Result<void> Planner::plan_more() {
+Result<void> SavePlanner::plan_more() {
   if (!header_) return plan_opaque();
   if (at_ < header_bytes_) {
     plan_header();
@@ -230,12 +232,12 @@ Result<void> Planner::plan_more() {
   return {};
 }
 
-void Planner::plan_header() {
-  Job job;
+void SavePlanner::plan_header() {
+  SaveJob job;
   job.file = file_;
   job.offset = at_;
   job.length = std::min(kChunkBytes, header_bytes_ - at_);
-  Piece piece{.starts = {}, .length = job.length, .ends = at_ + job.length == header_bytes_};
+  SavePiece piece{.starts = {}, .length = job.length, .ends = at_ + job.length == header_bytes_};
   if (at_ == 0) piece.starts = file_record(EntryKind::safetensors);
   job.pieces.push_back(std::move(piece));
   at_ += job.length;
@@ -243,15 +245,15 @@ void Planner::plan_header() {
   if (at_ == header_bytes_ && header_->count() == 0) file_ = nullptr;
 }
 
-const SplitRule* Planner::split_rule(std::string_view name) const {
+const SplitRule* SavePlanner::split_rule(std::string_view name) const {
   for (const auto& rule : options_.splits) {
     if (glob_match(rule.pattern, name)) return &rule;
   }
   return nullptr;
 }
 
-TensorRecord Planner::tensor_record(const SafetensorsHeader::Tensor& tensor,
-                                    const SplitRule* rule) const {
+TensorRecord SavePlanner::tensor_record(const SafetensorsHeader::Tensor& tensor,
+                                        const SplitRule* rule) const {
   TensorRecord record{.name = std::string(tensor.name),
                       .dtype = std::string(tensor.dtype),
                       .shape = tensor.shape,
@@ -270,8 +272,8 @@ TensorRecord Planner::tensor_record(const SafetensorsHeader::Tensor& tensor,
 }
 
 // One job: a cut of a large tensor, or as many small ones as fit together.
-void Planner::plan_tensors() {
-  Job job;
+void SavePlanner::plan_tensors() {
+  SaveJob job;
   job.file = file_;
   while (next_tensor_ < header_->count() && job.pieces.size() < kPiecesMax) {
     const auto tensor = header_->tensor(next_tensor_);
@@ -279,7 +281,8 @@ void Planner::plan_tensors() {
     const bool small = size < kSmallTensorBytes;
     if (!job.pieces.empty() && (!small || job.length + size > kChunkBytes)) break;
     if (job.pieces.empty()) job.offset = header_bytes_ + tensor.begin + tensor_at_;
-    Piece piece{.starts = {}, .length = std::min(kChunkBytes, size - tensor_at_), .ends = false};
+    SavePiece piece{
+        .starts = {}, .length = std::min(kChunkBytes, size - tensor_at_), .ends = false};
     if (tensor_at_ == 0) piece.starts = tensor_record(tensor, split_rule(tensor.name));
     tensor_at_ += piece.length;
     piece.ends = tensor_at_ == size;
@@ -295,9 +298,9 @@ void Planner::plan_tensors() {
   push(std::move(job));
 }
 
-Result<void> Planner::plan_opaque() {
+Result<void> SavePlanner::plan_opaque() {
   const uint64_t size = entry_->info.size;
-  Job job;
+  SaveJob job;
   job.file = file_;
   job.offset = at_;
   if (at_ < size) {
@@ -307,7 +310,7 @@ Result<void> Planner::plan_opaque() {
     job.hole = hole_end > at_;
     job.length = job.hole ? hole_end - at_ : std::min(kChunkBytes, size - at_);
   }
-  Piece piece{.starts = {}, .length = job.length, .ends = at_ + job.length == size};
+  SavePiece piece{.starts = {}, .length = job.length, .ends = at_ + job.length == size};
   if (at_ == 0) piece.starts = file_record(EntryKind::opaque);
   at_ += job.length;
   if (piece.ends) file_ = nullptr;
@@ -316,8 +319,8 @@ Result<void> Planner::plan_opaque() {
   return {};
 }
 
-// Gathers a whole chunk before it becomes a job: pipes deliver a few KiB at a time.
-Result<Planner::Next> Planner::next_of_stream(ByteSpan buffer) {
+// Collects a whole chunk for a job: pipes deliver a few KiB at a time.
+Result<SavePlanner::Next> SavePlanner::next_of_stream(ByteSpan buffer) {
   stream_buffer_.resize(kChunkBytes);
   bool ended = false;
   while (stream_held_ < kChunkBytes && !ended) {
@@ -326,12 +329,12 @@ Result<Planner::Next> Planner::next_of_stream(ByteSpan buffer) {
     stream_held_ += *got;
     ended = *got == 0;
   }
-  Job job;
+  SaveJob job;
   job.sequence = sequence_++;
   job.length = stream_held_;
   job.filled = true;
   std::copy_n(stream_buffer_.begin(), stream_held_, buffer.begin());
-  Piece piece{.starts = {}, .length = job.length, .ends = ended};
+  SavePiece piece{.starts = {}, .length = job.length, .ends = ended};
   if (!stream_started_) {
     FileRecord record;
     record.name = stream_->name;
@@ -346,7 +349,7 @@ Result<Planner::Next> Planner::next_of_stream(ByteSpan buffer) {
   return Next{.job = std::move(job), .more = false};
 }
 
-Result<void> Planner::check_unchanged() {
+Result<void> SavePlanner::check_unchanged() {
   for (const auto& entry : entries_) {
     if (entry.info.kind != io::FileKind::regular || entry.file != nullptr) continue;
     auto now = follow(context_, entry.path);
@@ -354,9 +357,10 @@ Result<void> Planner::check_unchanged() {
         now->inode == entry.info.inode) {
       continue;
     }
-    return Error{Errc::failed, fmt::format("{}: changed while it was being saved", entry.path),
-                 "Save it again once nobody writes to it; programs should rename finished files "
-                 "into place."};
+    return Error{
+        Errc::failed, fmt::format("{}: the file changed while ff saved it", entry.path),
+        "Save it again when no program writes to it; programs should rename finished files "
+        "into place."};
   }
   return {};
 }

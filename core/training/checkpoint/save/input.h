@@ -1,7 +1,7 @@
-// What is saved, as a list of entries, and cut into jobs: each job is one contiguous range of one
-// input and becomes one chunk. Tensors of 1 MiB and more are cut every 4 MiB from their start;
-// smaller ones that follow each other share a chunk; other files are cut every 4 MiB; holes of
-// sparse files are one job, whatever their length, and are never read.
+// The inputs of a save as a list of entries, and jobs cut from them: each job is one contiguous
+// range of one input and becomes one chunk. Tensors of 1 MiB and more are cut every 4 MiB from
+// their start; smaller ones that follow each other share a chunk; other files are cut every 4 MiB;
+// holes of sparse files are one job, whatever their length, and are never read.
 #pragma once
 
 #include <cstdint>
@@ -30,41 +30,41 @@ struct InputEntry {
   std::string path;
   io::FileInfo info;
   std::string target;                   // of a symbolic link
-  std::shared_ptr<io::File> file = {};  // open already
+  std::shared_ptr<io::File> file = {};  // when it is open already
 };
 
-// Expands paths: a directory gives itself and all below it, in name order, under its own name.
-// Symbolic links below a directory are kept as links; one named directly is followed.
+// Expands paths: a directory becomes itself and everything below it, in name order, under its own
+// name. Symbolic links below a directory are kept as links; one named directly is followed.
 Result<std::vector<InputEntry>> list_inputs(Context& context, const std::vector<std::string>& paths,
                                             const std::vector<OpenInput>& open = {});
 
-// A part of a record's bytes. The record begins with the piece that carries it.
-struct Piece {
+// A part of a record's bytes. The first piece of a record contains it.
+struct SavePiece {
   std::optional<std::variant<FileRecord, TensorRecord>> starts;
   uint64_t length = 0;
   bool ends = false;  // the record is complete after this piece
 };
 
-struct Job {
+struct SaveJob {
   uint64_t sequence = 0;
   std::shared_ptr<io::File> file;  // null for a stream and for records without data
   uint64_t offset = 0;             // in the file
   uint64_t length = 0;             // at most kChunkBytes unless it is a hole
   bool hole = false;               // all zeros, not to be read
   bool filled = false;             // the data is in the buffer given to next()
-  std::vector<Piece> pieces;       // their lengths add up to `length`
+  std::vector<SavePiece> pieces;   // their lengths add up to `length`
 };
 
-// Hands out jobs in order. Thread-safe.
-class Planner {
+// Returns jobs in order. Thread-safe.
+class SavePlanner {
  public:
-  Planner(Context& context, std::vector<InputEntry> entries, std::optional<StreamInput> stream,
-          const SaveOptions& options);
+  SavePlanner(Context& context, std::vector<InputEntry> entries, std::optional<StreamInput> stream,
+              const SaveOptions& options);
 
   // The next job, or nothing at the end. `buffer` (kChunkBytes) receives the data of a stream.
-  // Nothing with `more` set: a stream had no data yet; ask again.
+  // Nothing and `more` set: a stream has no data yet; call it again.
   struct Next {
-    std::optional<Job> job;
+    std::optional<SaveJob> job;
     bool more = false;
   };
   Result<Next> next(ByteSpan buffer);
@@ -84,7 +84,7 @@ class Planner {
   TensorRecord tensor_record(const SafetensorsHeader::Tensor& tensor, const SplitRule* rule) const;
   const SplitRule* split_rule(std::string_view name) const;
   FileRecord file_record(EntryKind kind) const;
-  void push(Job job);
+  void push(SaveJob job);
 
   Context& context_;
   const SaveOptions& options_;
@@ -96,7 +96,7 @@ class Planner {
   bool stream_started_ = false;
   size_t next_entry_ = 0;
   uint64_t sequence_ = 0;
-  std::deque<Job> ready_;
+  std::deque<SaveJob> ready_;
   std::vector<std::string> warnings_;
 
   // The file being cut.

@@ -1,5 +1,5 @@
-// merge.cc: many shards, one index. Lines are read and written one at a time; what is kept is one
-// small entry a sliced tensor, to see that all ranks agree on it.
+// merge.cc: many shards into one index, line by line; keeps one small entry for each sliced tensor
+// to check that all ranks agree.
 #include "training/checkpoint/save/merge.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace ff::checkpoint {
 namespace {
 
-// What all slices of one tensor share, and how many were seen.
+// The common properties of all slices of one tensor, and their number so far.
 struct Sliced {
   std::string dtype;
   std::vector<uint64_t> shape;
@@ -36,7 +36,7 @@ class SliceChecker {
     return Error{Errc::failed,
                  fmt::format("tensor '{}': its slices differ in type or shape between ranks",
                              printable(tensor.name)),
-                 "--split takes tensors that every rank holds an equal part of."};
+                 "--split is for tensors of which every rank holds an equal part."};
   }
 
   Result<void> finish(uint32_t world) const {
@@ -45,7 +45,7 @@ class SliceChecker {
       return Error{Errc::failed,
                    fmt::format("tensor '{}': {} of {} ranks have a slice of it", printable(name),
                                seen.count, world),
-                   "--split takes tensors that every rank holds an equal part of."};
+                   "--split is for tensors of which every rank holds an equal part."};
     }
     return {};
   }
@@ -65,7 +65,7 @@ Result<EndRecord> merge_shards(io::Disk& disk, const std::vector<std::string>& s
     if (!writer) {
       HeaderRecord header = reader.header();
       header.rank.reset();
-      (void)disk.remove(out);  // of an earlier try of this process
+      (void)disk.remove(out);  // of an earlier attempt of this process
       FF_TRY(writer, IndexWriter::create(disk, out, header));
     }
     for (;;) {

@@ -10,7 +10,7 @@
 namespace ff::checkpoint {
 
 // Reads the shards (in rank order) front to back and writes the merged, synced index to `out`.
-// Errors: not_found when a shard is gone; failed when slices of one tensor do not fit together
+// Errors: not_found: a shard is missing; failed when slices of one tensor do not fit together
 // (type, shape, a rank without it); corrupt.
 Result<EndRecord> merge_shards(io::Disk& disk, const std::vector<std::string>& shards,
                                const std::string& out);

@@ -1,15 +1,15 @@
-// save.cc: a save from inputs to commit. The parts: input.h cuts, save_worker.h moves, recorder.h
-// writes the index, commit.h publishes.
+// save.cc: a save from inputs to commit: input.h cuts jobs, save_worker.h stores chunks,
+// index_recorder.h writes the index, commit.h publishes it.
 #include "training/checkpoint/save/save.h"
 
 #include <fmt/format.h>
 
 #include "platform/io/files.h"
 #include "training/checkpoint/format/lease.h"
+#include "training/checkpoint/save/attempt_fence.h"
 #include "training/checkpoint/save/commit.h"
-#include "training/checkpoint/save/fence.h"
+#include "training/checkpoint/save/index_recorder.h"
 #include "training/checkpoint/save/input.h"
-#include "training/checkpoint/save/recorder.h"
 #include "training/checkpoint/save/save_worker.h"
 
 namespace ff::checkpoint {
@@ -28,11 +28,11 @@ Result<void> check_save_options(const SaveInputs& inputs, const SaveOptions& opt
   }
   if (options.world > 1 && options.attempt.empty()) {
     return Error{Errc::usage, "several ranks need --attempt",
-                 "Give all ranks of one try the same --attempt ID (or FF_ATTEMPT)."};
+                 "Give all ranks of one attempt the same --attempt ID (or FF_ATTEMPT)."};
   }
   if (options.world > 1 && !options.step) {
     return Error{Errc::usage, "several ranks need --step",
-                 "Each rank would choose its own; give all the same --step."};
+                 "Each rank would choose its own step; give all ranks the same --step."};
   }
   if (options.world == 1 && !options.splits.empty()) {
     return Error{Errc::usage, "--split needs several ranks (--rank and --world)", {}};
@@ -65,7 +65,7 @@ HeaderRecord make_header(Context& context, const Store& store, const StepName& n
   return header;
 }
 
-// Moves all inputs into the store and writes the index to the lease's folder.
+// Stores all inputs as chunks and writes the index to the lease's folder.
 Result<EndRecord> store_inputs(CommitWork& work, const SaveInputs& inputs, Lease& lease,
                                const std::string& index_path, SaveReport& report) {
   Context& context = work.context;
@@ -75,9 +75,9 @@ Result<EndRecord> store_inputs(CommitWork& work, const SaveInputs& inputs, Lease
          IndexWriter::create(context.disk, index_path,
                              make_header(context, work.store, work.name, work.options)));
   FF_TRY(const bool exists, io::exists(context.disk, work.store.index_path(work.name)));
-  Planner planner(context, std::move(entries), inputs.stream, work.options);
-  Recorder recorder(std::move(writer), report);
-  // What is moved there from now on and needed here is stored anew.
+  SavePlanner planner(context, std::move(entries), inputs.stream, work.options);
+  IndexRecorder recorder(std::move(writer), report);
+  // Chunks that a pruner moves to the trash from now on are stored again.
   FF_TRY(const auto trashed, context.disk.list(work.store.trash_dir()));
   SaveShared shared{.context = context,
                     .store = work.store,
@@ -98,7 +98,7 @@ Result<EndRecord> store_inputs(CommitWork& work, const SaveInputs& inputs, Lease
   report.bytes_written = shared.bytes_written;
   FF_TRY(planner.check_unchanged());
   const std::vector<simd::Digest> all(shared.seen.begin(), shared.seen.end());
-  FF_TRY(settle_chunks(work, all));
+  FF_TRY(ensure_chunks_durable(work, all));
   return recorder.finish();
 }
 
@@ -117,8 +117,9 @@ Result<void> store_and_commit(CommitWork& work, const SaveInputs& inputs, Lease&
 Error lease_lost(const StepName& name) {
   return Error{
       Errc::failed,
-      fmt::format("{}: this save stood still for so long that a prune took its lease", name.text()),
-      "Save it again; chunks that are stored are not written twice."};
+      fmt::format("{}: this save made no progress for so long that a prune removed its lease",
+                  name.text()),
+      "Save it again; stored chunks are not written twice."};
 }
 
 }  // namespace
@@ -131,16 +132,16 @@ Result<SaveReport> save(Context& context, const std::string& store_path, const S
          Store::open_or_create(context, store_path,
                                {.digest = options.digest, .uid = options.identity.uid}));
   FF_TRY(const auto name, choose_step(context, store, options));
-  FF_TRY(auto lease,
-         Lease::take(context, store, {.action = "save", .name = name, .attempt = options.attempt}));
+  FF_TRY(auto lease, Lease::acquire(context, store,
+                                    {.action = "save", .name = name, .attempt = options.attempt}));
   if (const auto& task = options.identity.task) {
-    FF_TRY(enter_run(context.disk, store, name.run, *task));
+    FF_TRY(register_attempt(context.disk, store, name.run, *task));
   }
   SaveReport report{.name = name, .warnings = {}};
   CommitWork work{context, store, lease, options, name};
   auto saved = store_and_commit(work, inputs, lease, report);
   if (!saved) {
-    const auto held = lease.held();
+    const auto held = lease.is_held();
     if (held && !*held) return lease_lost(name);
     return std::move(saved).error();
   }

@@ -1,6 +1,7 @@
 // Saving a checkpoint: files, directories and standard input into a store, as content-addressed
 // chunks and one index (paper section VII-A: tensors divided into chunks, each with its index and
-// offset). Every chunk is durable before the index that names it, the index before its name.
+// offset). Every chunk is durable before the index that refers to it, the index before it gets its
+// name.
 #pragma once
 
 #include <string>
@@ -11,9 +12,9 @@
 namespace ff::checkpoint {
 
 // Errors: usage, not_found, refused (the step exists and differs; not a store; no permission; a
-// later attempt of the same task saves there, fence.h), disk_full, corrupt, failed (an input that
-// is not what its name says, or that changed meanwhile), interrupted, deadline. After an error the
-// store holds what it held before, plus chunks that `prune` takes.
+// later attempt of the same task saves into the run, attempt_fence.h), disk_full, corrupt, failed
+// (an input that does not have the format of its name, or that changed meanwhile), interrupted,
+// deadline. After an error the store has its old checkpoints, and chunks that `prune` removes.
 Result<SaveReport> save(Context& context, const std::string& store_path, const SaveInputs& inputs,
                         const SaveOptions& options);
 

@@ -1,4 +1,4 @@
-// What a save is asked for, and what it reports: options, inputs, outcome.
+// The request and the report of a save: options, inputs, outcome.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace ff::checkpoint {
 
-// Of a task that a scheduler runs, and starts again with the next number.
+// An attempt of a task under a scheduler, which numbers the attempts.
 struct TaskAttempt {
   std::string scheduler;
   uint64_t task = 0;
   uint64_t number = 0;
 };
 
-// Who saves; recorded in the index, but for the task.
-struct Identity {
+// The saving user and host, which the index records; and the task, which it does not.
+struct SaverIdentity {
   std::string user;
   std::string host;
   uint32_t uid = 0;
@@ -41,24 +41,25 @@ struct SaveOptions {
   std::optional<uint64_t> step;  // default: the highest committed step plus one
   uint32_t rank = 0;
   uint32_t world = 1;
-  std::string attempt;              // required when world > 1: equal on all ranks of one try
+  std::string attempt;              // required when world > 1: equal on all ranks of one attempt
   bool replace = false;             // swap an already committed step
   bool compress = false;            // zstd-1 where it saves a tenth
-  std::vector<std::string> opaque;  // globs of names that are not to be read as safetensors
+  std::vector<std::string> opaque;  // globs of files that are not parsed as safetensors
   std::vector<SplitRule> splits;
   std::optional<simd::DigestKind> digest;  // of a store made by this save
-  Identity identity;
+  SaverIdentity identity;
 };
 
 // A stream of unknown length, saved as the file `name`. `read` fills the span and returns the
-// bytes, 0 at the end; nothing when none came for a while (so that leases are renewed).
+// number of bytes, 0 at the end; nothing when there was no data for a while (so that the lease is
+// renewed).
 struct StreamInput {
   std::string name;
   std::function<Result<std::optional<size_t>>(ByteSpan)> read;
 };
 
-// What is open already, memory above all (io/memory_file.h), saved as the file `name`. Every byte
-// of it is there for read_cached(), and stays as it is until the save has ended.
+// An open file, mostly memory (io/memory_file.h), saved as the file `name`. read_cached() can read
+// every byte of it, and it does not change until the save has ended.
 struct OpenInput {
   std::string name;
   std::shared_ptr<io::File> file;
@@ -82,7 +83,7 @@ struct SaveReport {
   uint64_t files = 0;
   uint64_t tensors = 0;
   uint64_t bytes = 0;       // logical bytes of this rank's inputs
-  uint64_t zero_bytes = 0;  // of them, whole chunks of zeros, stored nowhere
+  uint64_t zero_bytes = 0;  // of these, whole chunks of zeros, which are not stored
   uint64_t chunks_new = 0;
   uint64_t chunks_reused = 0;
   uint64_t bytes_written = 0;  // chunk files, heads and padding included

@@ -12,12 +12,12 @@
 namespace ff::checkpoint {
 namespace {
 
-constexpr size_t kSaveSlots = 8;  // chunks in flight a worker: enough to keep a fast disk busy
+constexpr size_t kSaveSlots = 8;  // chunks in flight per worker: enough for a fast disk
 constexpr size_t kSaveSlotBytes = kHeadBytes + kChunkBytes + 2 * io::kDirectAlign;
-// Cached input is read and fingerprinted in pieces that stay in the L2 cache in between.
+// Cached input is read and fingerprinted in pieces that fit the L2 cache.
 constexpr size_t kWindowBytes = 256 * kKiB;
 constexpr size_t kSyncBatch = 64;    // chunks synced together
-constexpr size_t kUnsyncedMax = 96;  // that wait for it; bounds the open files of a worker
+constexpr size_t kUnsyncedMax = 96;  // written and not synced; bounds the open files of a worker
 
 }  // namespace
 
@@ -42,7 +42,7 @@ Result<void> SaveWorker::run(SaveShared& shared) {
   FF_TRY(worker.set_up());
   for (bool more = true; !worker.error_ && !shared.failed.load();) {
     FF_TRY(shared.context.stop.check());
-    FF_TRY(shared.lease.renew_if_due());  // also while a stream has nothing yet
+    FF_TRY(shared.lease.renew_if_due());  // also while a stream has no data
     if (more && worker.unsynced_.size() < kUnsyncedMax) {
       FF_TRY(more, worker.feed());
     }
@@ -57,7 +57,7 @@ Result<void> SaveWorker::run(SaveShared& shared) {
   return {};
 }
 
-// Gives every free slot a job. False once there are none left.
+// Starts a job in every free slot. False when no jobs are left.
 Result<bool> SaveWorker::feed() {
   for (auto& slot : slots_) {
     while (!slot.busy && !error_) {
@@ -67,7 +67,7 @@ Result<bool> SaveWorker::feed() {
       slot.busy = true;
       busy_++;
       check(start(slot));
-      queue_->poll();  // hands its write over now, not after the other slots' digests
+      queue_->poll();  // submits its write now, not after the digests of other slots
     }
   }
   return true;
@@ -78,12 +78,12 @@ void SaveWorker::check(Result<void> result) {
 }
 
 Result<void> SaveWorker::start(Slot& slot) {
-  const Job& job = slot.job;
+  const SaveJob& job = slot.job;
   slot.kept = true;
   slot.looked_up = false;
   if (job.length == 0 || job.hole) return finish_zeros(slot);
   if (job.filled) return fingerprint_and_go_on(slot);
-  // Pieces need a CRC each, for which the data has to stay.
+  // Each piece needs its CRC, so the data must stay in memory.
   return read(slot, !expect_known_ || job.pieces.size() > 1);
 }
 
@@ -94,9 +94,9 @@ Result<void> SaveWorker::read(Slot& slot, bool keep) {
   return {};
 }
 
-// Reads and fingerprints the job's bytes out of the page cache; nothing when they are not there.
-// Bytes that are not to be kept need no more memory than the processor's cache has, and no CRC32C:
-// if the chunk is stored, its head has it.
+// Reads and fingerprints the job's bytes from the page cache; nothing when they are not cached.
+// Bytes that are not kept go through a small window that fits the CPU cache, and need no CRC32C: a
+// stored chunk has it in its head.
 Result<std::optional<simd::Fingerprint>> SaveWorker::read_cached(Slot& slot, bool keep) {
   slot.kept = keep;
   slot.zero = true;
@@ -105,7 +105,7 @@ Result<std::optional<simd::Fingerprint>> SaveWorker::read_cached(Slot& slot, boo
     const ByteSpan into = keep ? data(slot).subspan(at, length) : ByteSpan(window_).first(length);
     FF_TRY(const bool there, slot.job.file->read_cached(into, slot.job.offset + at));
     if (!there) {
-      print_.finish();  // forget what they have had
+      print_.finish();  // reset them
       digest_.finish();
       return std::optional<simd::Fingerprint>();
     }
@@ -115,9 +115,9 @@ Result<std::optional<simd::Fingerprint>> SaveWorker::read_cached(Slot& slot, boo
   return std::optional(keep ? print_.finish() : simd::Fingerprint{.digest = digest_.finish()});
 }
 
-// Reads the blocks around the range and moves the range to where it belongs in the slot.
+// Reads the aligned blocks around the range and moves the range to its position in the slot.
 void SaveWorker::read_direct(Slot& slot) {
-  const Job& job = slot.job;
+  const SaveJob& job = slot.job;
   const uint64_t unit = job.file->direct() ? io::kDirectAlign : 1;
   const uint64_t begin = align_down(job.offset, unit);
   const uint64_t end = align_up(job.offset + job.length, unit);
@@ -126,7 +126,7 @@ void SaveWorker::read_direct(Slot& slot) {
                [this, &slot, skip](Result<size_t> got) {
                  if (!got) return check(std::move(got).error());
                  if (*got < skip + slot.job.length) {
-                   return check(fail(Errc::failed, "{}: it shrank while being saved",
+                   return check(fail(Errc::failed, "{}: the file became shorter while ff saved it",
                                      slot.job.file->path()));
                  }
                  std::byte* at = slot.memory.data() + kHeadBytes;
@@ -142,11 +142,11 @@ Result<void> SaveWorker::fingerprint_and_go_on(Slot& slot) {
                                : simd::fingerprint(shared_.store.digest_kind(), data(slot)));
 }
 
-// With the fingerprint known: zeros are not stored at all, other data once.
+// Continues with the fingerprint: zeros are not stored, other data is stored once.
 Result<void> SaveWorker::go_on(Slot& slot, const simd::Fingerprint& print) {
-  if (slot.looked_up) {  // read a second time, now to keep it
+  if (slot.looked_up) {  // the second read, which keeps the data
     if (print.digest != slot.print.digest) {
-      return fail(Errc::failed, "{}: it changed while being saved", slot.job.file->path());
+      return fail(Errc::failed, "{}: the file changed while ff saved it", slot.job.file->path());
     }
     slot.print = print;
     return slot.known ? finish_known(slot) : write(slot);
@@ -162,8 +162,8 @@ Result<void> SaveWorker::go_on(Slot& slot, const simd::Fingerprint& print) {
   return slot.kept ? finish_known(slot) : read(slot, true);
 }
 
-// Whether the store has the chunk, with an intact head. One that a pruner has moved to the trash
-// is taken back.
+// Whether the store has the chunk with an intact head. Restores a chunk that a pruner has moved to
+// the trash.
 Result<void> SaveWorker::look_up(Slot& slot) {
   const std::string path = shared_.store.chunk_path(slot.print.digest);
   auto file = context_.disk.open(path, {.direct = true});
@@ -176,7 +176,7 @@ Result<void> SaveWorker::look_up(Slot& slot) {
     return std::move(file).error();
   }
   slot.file = std::move(*file);
-  // The head goes where write() would put it: the slot's first block is free.
+  // The head is read into the first block of the slot, which is free until write().
   queue_->read(*slot.file, slot.memory.first(kHeadBytes), 0, [this, &slot](Result<size_t> got) {
     if (!got) return check(std::move(got).error());
     check(check_head(slot, *got));
@@ -200,8 +200,8 @@ Result<void> SaveWorker::check_head(Slot& slot, size_t length) {
 
 Result<void> SaveWorker::store(Slot& slot) {
   if (shared_.compare_only) {
-    return Error{Errc::refused, "the inputs differ from the checkpoint that exists",
-                 "Save under another step, or give --replace to swap it."};
+    return Error{Errc::refused, "the inputs differ from the existing checkpoint",
+                 "Save under another step, or replace it with --replace."};
   }
   expect_known_ = false;
   return slot.kept ? write(slot) : read(slot, true);
@@ -231,7 +231,7 @@ Result<void> SaveWorker::write(Slot& slot) {
   FF_TRY(slot.file,
          context_.disk.open(
              slot.unfinished,
-             {.access = io::Access::write, .create = true, .exclusive = true, .direct = true}));
+             {.access = io::AccessMode::write, .create = true, .exclusive = true, .direct = true}));
   shared_.chunks_new++;
   shared_.bytes_written += length;
   queue_->write(*slot.file, slot.memory.first(length), 0, [this, &slot](Result<size_t> done) {
@@ -249,8 +249,7 @@ void SaveWorker::written(Slot& slot) {
   release(slot);
 }
 
-// Once a batch has come together (or for the `rest`) and the one before it is done, hands it to the
-// queue.
+// Submits a full batch of syncs (or the `rest`) once the batch before it is done.
 void SaveWorker::sync_chunks(bool rest) {
   if (!syncing_.empty() || (!rest && unsynced_.size() < kSyncBatch)) return;
   while (!unsynced_.empty() && syncing_.size() < kSyncBatch) {
@@ -270,7 +269,7 @@ Result<void> SaveWorker::put_in_place(Unsynced& chunk) {
   return shared_.recorder.done(std::move(chunk.job), std::move(chunk.stored));
 }
 
-// What the index is told of a job whose data is in a chunk.
+// The index entry of a job whose data is in a chunk.
 StoredJob SaveWorker::stored_job(const Slot& slot) const {
   StoredJob stored{.chunk = slot.print.digest, .crcs = {}};
   if (slot.job.pieces.size() == 1) {
@@ -293,7 +292,7 @@ Result<void> SaveWorker::finish_zeros(Slot& slot) {
 }
 
 Result<void> SaveWorker::finish(Slot& slot, StoredJob stored) {
-  Job job = std::move(slot.job);
+  SaveJob job = std::move(slot.job);
   release(slot);
   return shared_.recorder.done(std::move(job), std::move(stored));
 }

@@ -1,8 +1,8 @@
-// One worker of a save: several chunks in flight, each going through
-//   read -> digest and CRC32C -> known already? -> write -> sync -> rename into place.
+// One worker of a save, with several chunks in flight, each in these steps:
+//   read -> digest and CRC32C -> look up in the store -> write -> sync -> rename into place.
 //
-// A written chunk gives its slot back and waits for its sync with others: a batch of files costs
-// the file system one journal commit and the device few flushes, not one each.
+// A written chunk releases its slot and is synced together with others: a batch of files costs one
+// journal commit of the file system and few flushes of the device.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@
 #include "platform/io/buffers.h"
 #include "training/checkpoint/format/lease.h"
 #include "training/checkpoint/format/store.h"
+#include "training/checkpoint/save/index_recorder.h"
 #include "training/checkpoint/save/input.h"
-#include "training/checkpoint/save/recorder.h"
 
 namespace ff::checkpoint {
 
@@ -28,18 +28,18 @@ struct DigestHash {
   }
 };
 
-// What the workers of one save share.
+// State that the workers of one save share.
 struct SaveShared {
   Context& context;
   const Store& store;
   Lease& lease;
-  Planner& planner;
-  Recorder& recorder;
+  SavePlanner& planner;
+  IndexRecorder& recorder;
   bool compress = false;
-  // The step exists already: nothing is written, and the first chunk that is not in the store
-  // shows that the inputs differ.
+  // The step exists already: nothing is written; a chunk that is not in the store proves that the
+  // inputs differ.
   bool compare_only = false;
-  bool trash = true;  // something is in it that may have to be taken back
+  bool trash = true;  // it has entries that may have to be restored
 
   std::atomic<bool> failed{false};
   std::atomic<uint64_t> next_file{0};  // names unfinished files
@@ -64,19 +64,19 @@ class SaveWorker {
     bool busy = false;
     bool kept = false;       // the data is in memory; else only its digest is known
     bool zero = false;       // every byte of it
-    bool looked_up = false;  // its digest has been looked for
-    bool known = false;      // and was met before in this save
-    Job job;
+    bool looked_up = false;  // its digest was looked up
+    bool known = false;      // and occurred before in this save
+    SaveJob job;
     simd::Fingerprint print;
     StoredJob stored;
-    std::unique_ptr<io::File> file;  // the chunk being looked at or written
-    std::string unfinished;          // path in tmp/ of one being written
+    std::unique_ptr<io::File> file;  // the chunk file that is read or written
+    std::string unfinished;          // its path in tmp/ while it is written
   };
-  // A chunk file that is written but not yet known to be on the device.
+  // A chunk file that is written and not yet synced.
   struct Unsynced {
     std::unique_ptr<io::File> file;
     std::string path;
-    Job job;
+    SaveJob job;
     StoredJob stored;
   };
 
@@ -110,13 +110,13 @@ class SaveWorker {
   std::optional<io::Buffers> buffers_;
   std::vector<Slot> slots_;
   size_t busy_ = 0;                // slots
-  std::vector<std::byte> window_;  // what read_cached() does not keep goes through here
-  std::vector<std::byte> packed_;  // compressed data on its way into a slot
+  std::vector<std::byte> window_;  // buffer for data that read_cached() does not keep
+  std::vector<std::byte> packed_;  // compressed data before it is copied into a slot
   simd::Fingerprinter print_;
   simd::Digester digest_;
   bool expect_known_ = false;  // the last chunk was in the store; so may be the next
   std::list<Unsynced> unsynced_;
-  std::list<Unsynced> syncing_;  // handed to the queue
+  std::list<Unsynced> syncing_;  // submitted to the queue
   std::optional<Error> error_;
   std::unique_ptr<io::IoQueue> queue_;  // last: it waits for I/O on the members above
 };

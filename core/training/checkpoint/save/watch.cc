@@ -1,5 +1,5 @@
-// watch.cc: noticing finished files by looking at the directory once a second; what counts as a
-// change is the size and time of a file, or of everything in a directory.
+// watch.cc: polls the directory once a second. A file is finished when its size and time (those of
+// all entries, for a directory) no longer change.
 #include "training/checkpoint/save/watch.h"
 
 #include <charconv>
@@ -18,11 +18,11 @@ namespace {
 constexpr int64_t kLookNs = kSecond;
 constexpr uint64_t kDigitsMax = 19;  // of a step in a name: they fit 64 bits
 
-bool passed_over(std::string_view name) {
+bool on_skipped_file(std::string_view name) {
   return name.starts_with('.') || name.ends_with(".tmp") || name.ends_with(".part");
 }
 
-// What shows a change: all names, sizes and times.
+// Changes with any name, size or time.
 using Print = simd::Digest;
 
 class Watcher {
@@ -31,7 +31,7 @@ class Watcher {
       : context_(context), store_path_(store_path), options_(options) {}
 
   Result<void> remember_saved();
-  Result<void> look(const std::set<std::string>& finished, const WatchTold& told);
+  Result<void> poll(const std::set<std::string>& finished, const OnSave& on_save);
   bool waiting() const { return waiting_; }
   const std::optional<Error>& first_error() const { return first_error_; }
 
@@ -39,19 +39,19 @@ class Watcher {
   struct Seen {
     Print print;
     int64_t since_ns = 0;  // unchanged since
-    bool handled = false;  // saved, or told as an error
+    bool handled = false;  // saved, or reported as an error
   };
 
   Result<Print> print_of(const std::string& path, const io::FileInfo& info) const;
   bool parses(const std::string& path) const;
-  Result<void> save_one(const std::string& name, const WatchTold& told);
+  Result<void> save_one(const std::string& name, const OnSave& on_save);
   static std::string saved_key(const std::string& name, uint64_t size, int64_t mtime_ns);
 
   Context& context_;
   const std::string& store_path_;
   const WatchOptions& options_;
   std::map<std::string, Seen> seen_;
-  std::set<std::string> saved_;  // keys of what the run holds
+  std::set<std::string> saved_;  // keys of files that the run has
   bool waiting_ = false;
   std::optional<Error> first_error_;
 };
@@ -114,17 +114,17 @@ bool Watcher::parses(const std::string& path) const {
          SafetensorsHeader::parse(text, info->size - kSafetensorsLengthBytes - *length);
 }
 
-Result<void> Watcher::look(const std::set<std::string>& finished, const WatchTold& told) {
+Result<void> Watcher::poll(const std::set<std::string>& finished, const OnSave& on_save) {
   waiting_ = false;
   FF_TRY(const auto entries, context_.disk.list(options_.dir));
   const int64_t now = context_.clock.steady_ns();
   std::map<std::string, Seen> still;
   for (const auto& entry : entries) {
-    if (passed_over(entry.name)) continue;
+    if (on_skipped_file(entry.name)) continue;
     const std::string path = io::join(options_.dir, entry.name);
     const auto info = context_.disk.info(path);
     if (!info || (info->kind != io::FileKind::regular && info->kind != io::FileKind::directory)) {
-      continue;  // gone meanwhile, or nothing to save
+      continue;  // removed meanwhile, or nothing to save
     }
     const uint64_t size = info->kind == io::FileKind::regular ? info->size : 0;
     if (saved_.contains(saved_key(entry.name, size, info->mtime_ns))) continue;
@@ -137,7 +137,7 @@ Result<void> Watcher::look(const std::set<std::string>& finished, const WatchTol
       const bool settled =
           finished.contains(entry.name) || now - seen.since_ns >= options_.settle_ns;
       if (settled && (parses(path) || finished.contains(entry.name))) {
-        FF_TRY(save_one(entry.name, told));
+        FF_TRY(save_one(entry.name, on_save));
         seen.handled = true;
       } else if (!settled) {
         waiting_ = true;
@@ -149,9 +149,9 @@ Result<void> Watcher::look(const std::set<std::string>& finished, const WatchTol
   return {};
 }
 
-Result<void> Watcher::save_one(const std::string& name, const WatchTold& told) {
+Result<void> Watcher::save_one(const std::string& name, const OnSave& on_save) {
   SaveOptions options = options_.save;
-  options.step = step_in_name(name);
+  options.step = step_from_name(name);
   const std::string path = io::join(options_.dir, name);
   auto saved = save(context_, store_path_, {.paths = {path}, .stream = {}}, options);
   if (!saved) {
@@ -160,12 +160,12 @@ Result<void> Watcher::save_one(const std::string& name, const WatchTold& told) {
     }
     if (!first_error_) first_error_ = saved.error();
   }
-  return told(path, saved);
+  return on_save(path, saved);
 }
 
 }  // namespace
 
-std::optional<uint64_t> step_in_name(std::string_view name) {
+std::optional<uint64_t> step_from_name(std::string_view name) {
   std::string_view stem = name.substr(0, name.rfind('.'));
   size_t digits = 0;
   while (digits < stem.size() && stem[stem.size() - 1 - digits] >= '0' &&
@@ -180,13 +180,13 @@ std::optional<uint64_t> step_in_name(std::string_view name) {
 }
 
 Result<void> watch(Context& context, const std::string& store_path, const WatchOptions& options,
-                   const MovedIn& moved_in, const WatchTold& told) {
+                   const ListMovedFiles& moved_in, const OnSave& on_save) {
   Watcher watcher(context, store_path, options);
   FF_TRY(watcher.remember_saved());
   for (;;) {
     FF_TRY(context.stop.check());
     const auto moved = moved_in();
-    FF_TRY(watcher.look({moved.begin(), moved.end()}, told));
+    FF_TRY(watcher.poll({moved.begin(), moved.end()}, on_save));
     if (options.once && !watcher.waiting()) {
       if (watcher.first_error()) return *watcher.first_error();
       return {};

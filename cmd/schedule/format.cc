@@ -1,0 +1,206 @@
+// format.cc: the sentences of explain, and texts of lists.
+#include "cmd/schedule/format.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "ops/scheduler/scheduler_state.h"
+#include "ops/validate/check.h"
+#include "platform/base/text.h"
+#include "platform/base/units.h"
+
+namespace ff::cmd {
+namespace {
+
+using scheduler::StopReason;
+using scheduler::TaskOutcome;
+using scheduler::TaskPhase;
+using scheduler::WaitReason;
+using scheduler::wire::Attempt;
+using scheduler::wire::ListedTask;
+using scheduler::wire::Spec;
+
+std::string nodes_text(uint64_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "node" : "nodes");
+}
+
+// "in 5m, at 2026-…", or the text for an unknown time.
+std::string expected_text(int64_t expected_ns, int64_t now_ns) {
+  if (expected_ns == 0) return "at an unknown time";
+  if (expected_ns <= now_ns) return "at any moment";
+  return fmt::format("in {}, at {} at the latest", format_duration(expected_ns - now_ns),
+                     format_time(expected_ns));
+}
+
+std::string quota_sentence(const scheduler::wire::Task& task, uint32_t missing) {
+  const Spec& spec = task.spec();
+  const std::string level = spec.has_priority() ? fmt::format("at priority {}", spec.priority())
+                                                : std::string("at any priority");
+  return fmt::format(
+      "waits for the quota of {}, which has no room for {} more of group {} {}: {} of its other "
+      "tasks must become free, or the operator must raise the quota by that number ('ff schedule "
+      "quota')",
+      task.owner().name(), nodes_text(spec.nodes()), spec.group(), level, nodes_text(missing));
+}
+
+std::string validating_text(uint32_t nodes) {
+  return nodes == 0
+             ? ""
+             : fmt::format("; {} run their checks now and return afterwards", nodes_text(nodes));
+}
+
+std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
+  const scheduler::wire::Task& task = listed.task();
+  const Spec& spec = task.spec();
+  const auto& waiting = listed.waiting();
+  const uint32_t missing = waiting.missing();
+  const uint32_t there = spec.nodes() - std::min(missing, spec.nodes());
+  const std::string when = expected_text(waiting.expected(), now_ns);
+  switch (static_cast<WaitReason>(waiting.why())) {
+    case WaitReason::begin_time:
+      return fmt::format("has failed and pauses before it starts again, {}", when);
+    case WaitReason::quota: return quota_sentence(task, missing);
+    case WaitReason::unsatisfiable:
+      return fmt::format(
+          "cannot start: it asks for {}, and the cluster has {} of them; {} must join the cluster, "
+          "or the task must be stopped and submitted with fewer",
+          demand_text(spec), there, nodes_text(missing));
+    case WaitReason::nodes_unavailable:
+      return fmt::format(
+          "waits for nodes to return: it asks for {}, and {} of them respond and are in service; "
+          "{} must return ('ff schedule nodes' lists them){}",
+          demand_text(spec), there, nodes_text(missing), validating_text(waiting.validating()));
+    case WaitReason::releasing:
+      return fmt::format(
+          "is about to start: the tasks on its nodes were asked to save and stop, and it gets "
+          "those nodes {}",
+          when);
+    case WaitReason::zone_span:
+      return fmt::format(
+          "waits for task {}: both need two zones, and only one task at a time may span zones",
+          waiting.other());
+    case WaitReason::resources:
+      return fmt::format(
+          "is the first in line for group {}, but {} of the {} it asks for are in use; they are "
+          "expected to be free {}",
+          spec.group(), missing, nodes_text(spec.nodes()), when);
+    case WaitReason::priority:
+      return fmt::format(
+          "waits behind task {}, which is the first in line for group {}: {} of the {} it asks "
+          "for are in use or reserved for that one",
+          waiting.other(), spec.group(), missing, nodes_text(spec.nodes()));
+  }
+  return "waits for a reason that this ff does not know; the scheduler is newer";
+}
+
+std::string stopping_sentence(const Attempt& current) {
+  std::string why = "its end";
+  switch (static_cast<StopReason>(current.stop())) {
+    case StopReason::none: break;
+    case StopReason::preempted: why = fmt::format("task {} preempts it", current.stop_for()); break;
+    case StopReason::stopped: why = "its user stopped it"; break;
+    case StopReason::suspended: why = "its user suspended it"; break;
+    default: why = current.stop_text();
+  }
+  std::string where = "it was asked to save and stop, and has not acknowledged yet";
+  if (current.killed() != 0) {
+    where = "SIGKILL was sent, and not all of its nodes have confirmed its end";
+  } else if (current.terminated() != 0) {
+    where = "SIGTERM was sent, and SIGKILL will follow";
+  } else if (current.acked() != 0) {
+    where = "it has acknowledged and is saving";
+  }
+  return fmt::format("is stopping, because {}: {}", why, where);
+}
+
+std::string finished_sentence(const scheduler::wire::Task& task) {
+  const std::string when = format_time(task.finished());
+  const std::string& text = task.outcome_text();
+  switch (static_cast<TaskOutcome>(task.outcome())) {
+    case TaskOutcome::succeeded: return fmt::format("succeeded at {}", when);
+    case TaskOutcome::failed: return fmt::format("failed at {}: {}", when, text);
+    case TaskOutcome::stopped: return fmt::format("was ended at {}: {}", when, text);
+    case TaskOutcome::none: break;
+  }
+  return fmt::format("has finished at {}", when);
+}
+
+std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
+  const scheduler::wire::Task& task = listed.task();
+  const Attempt none;
+  const Attempt& current =
+      scheduler::last_attempt(task) == nullptr ? none : *scheduler::last_attempt(task);
+  switch (scheduler::phase_of(task)) {
+    case TaskPhase::queued:
+      if (listed.has_waiting()) return waiting_sentence(listed, now_ns);
+      return "has just been queued, and the scheduler looks at it next";
+    case TaskPhase::preparing:
+      return fmt::format("has {}, and starts once all of them have made ready ({} so far)",
+                         nodes_text(static_cast<uint64_t>(current.nodes_size())),
+                         format_duration(std::max<int64_t>(0, now_ns - current.placed())));
+    case TaskPhase::running:
+      return fmt::format("runs on {}, for {} now",
+                         nodes_text(static_cast<uint64_t>(current.nodes_size())),
+                         format_duration(std::max<int64_t>(0, now_ns - current.started())));
+    case TaskPhase::stopping: return stopping_sentence(current);
+    case TaskPhase::suspended:
+      return fmt::format("is suspended, until 'ff schedule resume {}' puts it back into the queue",
+                         task.id());
+    case TaskPhase::finished: return finished_sentence(task);
+  }
+  return "is in a state that this ff does not know; the scheduler is newer";
+}
+
+}  // namespace
+
+Color task_color(const scheduler::wire::Task& task) {
+  switch (scheduler::phase_of(task)) {
+    case TaskPhase::running: return Color::green;
+    case TaskPhase::stopping: return Color::yellow;
+    case TaskPhase::suspended: return Color::dim;
+    case TaskPhase::finished:
+      return static_cast<TaskOutcome>(task.outcome()) == TaskOutcome::failed ? Color::red
+                                                                             : Color::none;
+    default: return Color::none;
+  }
+}
+
+std::string demand_text(const Spec& spec) {
+  std::string text = fmt::format("{} of group {}", nodes_text(spec.nodes()), spec.group());
+  if (!spec.zone().empty()) text += " in zone " + spec.zone();
+  if (!spec.marks().empty()) {
+    text += fmt::format(" with {} {}", spec.marks_size() == 1 ? "mark" : "marks",
+                        fmt::join(spec.marks(), " and "));
+  }
+  return text;
+}
+
+std::string explanation(const ListedTask& listed, int64_t now_wall_ns) {
+  return fmt::format("Task {} {}.", listed.task().id(), phase_sentence(listed, now_wall_ns));
+}
+
+std::string verdict_word(const scheduler::wire::Node& node) {
+  if (node.validated() == 0 || node.verdict() > static_cast<uint32_t>(validate::Verdict::fail)) {
+    return "";
+  }
+  return std::string(validate::verdict_name(static_cast<validate::Verdict>(node.verdict())));
+}
+
+std::string validated_text(const scheduler::wire::Node& node, int64_t now_wall_ns) {
+  if (node.validated() == 0) return "never";
+  const std::string ago = format_duration(std::max<int64_t>(0, now_wall_ns - node.validated()));
+  return fmt::format("{} ago: {}{}{}", ago, verdict_word(node),
+                     node.verdict_text().empty() ? "" : ", ", node.verdict_text());
+}
+
+double node_hours(int64_t node_ns) {
+  return static_cast<double>(node_ns) / static_cast<double>(3600 * kSecond);
+}
+
+int shell_code(int32_t status) {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace ff::cmd

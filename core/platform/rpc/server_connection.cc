@@ -1,0 +1,209 @@
+// server_connection.cc: from the frame of a call to the frame of its reply.
+#include "platform/rpc/server_connection.h"
+
+#include <fmt/format.h>
+
+#include "platform/base/clock.h"
+#include "platform/rpc/error_wire.h"
+#include "platform/rpc/grant_scheduler.h"
+
+namespace ff::rpc {
+
+ServerCall::ServerCall(ServerConnection& connection, const net::FrameHeader& head)
+    : connection_(connection),
+      number_(head.call),
+      began_ns_(loop().now_ns()),
+      deadline_ns_(head.deadline_ms == 0 ? INT64_MAX : began_ns_ + head.deadline_ms * kMillisecond),
+      granted_((head.flags & net::kFlagGranted) != 0),
+      grant_(loop()),
+      scope_(loop(), &connection.call_gate_.cancellation(), deadline_ns_,
+             "the time of the call has passed") {}
+
+Loop& ServerCall::loop() const { return connection_.loop(); }
+
+const Peer& ServerCall::peer() const { return connection_.peer(); }
+
+Task<Result<void>> ServerCall::push(net::RemoteBuffer sink, uint64_t offset, ByteView from) {
+  net::Connection& connection = connection_.connection();
+  if (!granted_ && from.size() > kUngrantedMax && !connection.same_host()) {
+    if (!grant_requested_)
+      connection.send({.kind = net::FrameKind::request_to_send, .call = number_});
+    grant_requested_ = true;
+    FF_CO_TRY(co_await grant_.wait());
+    granted_ = true;
+  }
+  if (loop().now_ns() >= deadline_ns_) {
+    co_return fail(Errc::deadline, "the time of the call has passed");
+  }
+  co_return co_await connection.push(sink, offset, from);
+}
+
+Task<Result<void>> ServerCall::pull(net::RemoteBuffer source, uint64_t offset, ByteSpan into) {
+  co_return co_await connection_.connection().pull(source, offset, into);
+}
+
+std::optional<ByteSpan> ServerCall::mapped_memory(const net::RemoteBuffer& buffer) {
+  return connection_.connection().mapped_memory(buffer);
+}
+
+void Router::add(uint32_t method, std::string_view name, Handler handler, MethodAccess access) {
+  Route route{std::string(name), std::move(handler), access};
+  const bool added = routes_.emplace(method, std::move(route)).second;
+  FF_CHECK(added);
+}
+
+const Route* Router::find(uint32_t method) const {
+  const auto found = routes_.find(method);
+  return found == routes_.end() ? nullptr : &found->second;
+}
+
+ServerMethods::ServerMethods(const Router& router, Metrics& metrics)
+    : router_(router), metrics_(metrics), unknown_(make(nullptr)) {}
+
+ServerMethods::Entry ServerMethods::make(const Route* route) {
+  return {route,
+          CallCounters(metrics_, "ff_rpc_server_calls_total", "Calls answered, by how they ended",
+                       route == nullptr ? "unknown" : route->name),
+          nullptr};
+}
+
+ServerMethods::Entry& ServerMethods::find(uint32_t method) {
+  const auto found = methods_.find(method);
+  if (found != methods_.end()) return found->second;
+  const Route* const route = router_.find(method);
+  if (route == nullptr) return unknown_;
+  return methods_.emplace(method, make(route)).first->second;
+}
+
+void ServerMethods::record(Entry& entry, const Result<std::string>& result, int64_t ns) {
+  entry.calls.add(result);
+  if (entry.seconds == nullptr) {
+    entry.seconds = &metrics_.histogram("ff_rpc_server_seconds", "From a call's frame to its reply",
+                                        {{"method", entry.calls.method()}});
+  }
+  entry.seconds->observe_ns(ns);
+}
+
+ServerConnection::ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer,
+                                   ServerMethods& methods, ServerConnectionLimits limits)
+    : RpcConnection(std::move(connection), std::move(peer), methods.metrics()),
+      methods_(methods),
+      limits_(limits),
+      disconnected_(loop()),
+      call_gate_(loop()) {
+  start();
+}
+
+Task<void> ServerConnection::run() {
+  // If cancelled, the server is shutting down and has stopped the connection.
+  (void)co_await disconnected_.wait();
+  Error reason = fail(Errc::unreachable, "{}: the connection is gone", peer().text());
+  co_await call_gate_.close(std::move(reason));
+  co_await finish();
+}
+
+void ServerConnection::drain() {
+  draining_ = true;
+  connection().send({.kind = net::FrameKind::goaway});
+}
+
+void ServerConnection::stop(Error reason) {
+  connection().close(std::move(reason));
+  disconnected_.set();
+}
+
+void ServerConnection::on_disconnect(const Error&) { disconnected_.set(); }
+
+Result<void> ServerConnection::handle_frame(net::Frame frame) {
+  const auto found = calls_.find(frame.head.call);
+  switch (frame.head.kind) {
+    case net::FrameKind::call:
+      if (found != calls_.end()) {
+        return fail(Errc::corrupt, "call {} was made twice", frame.head.call);
+      }
+      return handle_call(std::move(frame));
+    case net::FrameKind::cancel:
+      if (found != calls_.end()) {
+        found->second->scope_.cancellation().request(
+            fail(Errc::interrupted, "the caller has given up"));
+      }
+      return {};
+    case net::FrameKind::grant:
+      if (found != calls_.end()) found->second->grant_.set();
+      return {};
+    default:
+      return fail(Errc::corrupt, "a frame of kind {} for a server",
+                  static_cast<int>(frame.head.kind));
+  }
+}
+
+// Trusted peers may call every method.
+Result<void> ServerConnection::check_access(const Route& route) const {
+  if (route.access == MethodAccess::users || peer().trusted()) return {};
+  const std::string as =
+      peer().user ? fmt::format("user {}", peer().user->uid) : std::string("nobody known");
+  Error error =
+      fail(Errc::refused, "{} is not for users: {} came as {}", route.name, peer().text(), as);
+  error.hint = "Give the cluster's key file with --key, in place of a token.";
+  return error;
+}
+
+Result<void> ServerConnection::handle_call(net::Frame frame) {
+  const uint64_t number = frame.head.call;
+  ServerMethods::Entry& method = methods_.find(frame.head.method);
+  const auto refuse = [&](Result<std::string> error) {
+    methods_.record(method, error, 0);
+    reply(number, std::move(error));
+  };
+  if (method.route == nullptr) {
+    refuse(fail(Errc::unsupported, "there is no method {}", frame.head.method));
+  } else if (auto may = check_access(*method.route); !may) {
+    refuse(std::move(may).error());
+  } else if (draining_) {
+    refuse(fail(Errc::unreachable, "the server is going down"));
+  } else if (calls_.size() >= limits_.calls_max) {
+    refuse(fail(Errc::busy, "{} has {} calls under way already", peer().text(), calls_.size()));
+  } else if (message_bytes_ + frame.message.size() > limits_.message_bytes_max) {
+    refuse(fail(Errc::busy, "the messages of calls of {} have {} bytes already", peer().text(),
+                message_bytes_));
+  } else {
+    message_bytes_ += frame.message.size();
+    auto& call = calls_[number] = std::make_unique<ServerCall>(*this, frame.head);
+    call_gate_.spawn(serve(*call, method, std::move(frame.message)));
+  }
+  return {};
+}
+
+Task<void> ServerConnection::serve(ServerCall& call, ServerMethods::Entry& method,
+                                   std::string message) {
+  const int64_t began_ns = call.began_ns_;
+  const uint64_t number = call.number_;
+  const size_t bytes = message.size();
+  auto result = co_await method.route->handler(call, std::move(message))
+                    .with_cancellation(call.scope_.cancellation());
+  calls_.erase(number);
+  message_bytes_ -= bytes;
+  methods_.record(method, result, loop().now_ns() - began_ns);
+  reply(number, std::move(result));
+}
+
+void ServerConnection::reply(uint64_t number, Result<std::string> result) {
+  net::FrameHeader head{.kind = net::FrameKind::reply, .call = number};
+  if (result && result->size() > net::kMessageMax) {
+    result = fail(Errc::failed, "the answer has {} bytes (the limit is {})", result->size(),
+                  net::kMessageMax);
+  }
+  if (result) return connection().send(head, *result);
+  head.flags = kFlagError;
+  wire::Error error;
+  to_wire(result.error(), error);
+  std::string message = error.SerializeAsString();
+  if (message.size() > net::kMessageMax) {
+    error.mutable_message()->resize(net::kMessageMax / 4);
+    error.clear_hint();
+    message = error.SerializeAsString();
+  }
+  connection().send(head, message);
+}
+
+}  // namespace ff::rpc

@@ -1,0 +1,140 @@
+// The server's end of one connection. Each call runs as a task with a deadline; a cancel from the
+// client, or the loss of the connection, cancels it. Owned by one loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "platform/base/metrics.h"
+#include "platform/rpc/call_counters.h"
+#include "platform/rpc/rpc_connection.h"
+
+namespace ff::rpc {
+
+class ServerConnection;
+
+// The context of a call, passed to its handler.
+class ServerCall {
+ public:
+  ServerCall(ServerConnection& connection, const net::FrameHeader& head);
+
+  Loop& loop() const;
+  const Peer& peer() const;
+  // Steady clock; INT64_MAX: none. Handlers pass it on to the calls that they make.
+  int64_t deadline_ns() const { return deadline_ns_; }
+
+  // Writes `from` at `offset` of the caller's sink. Waits for a grant (grant_scheduler.h) if the
+  // data is large. Fails after the deadline.
+  Task<Result<void>> push(net::RemoteBuffer sink, uint64_t offset, ByteView from);
+  // Reads the caller's source into memory of the server, since the client may change its memory at
+  // any time.
+  Task<Result<void>> pull(net::RemoteBuffer source, uint64_t offset, ByteSpan into);
+  // See net::Connection::mapped_memory().
+  std::optional<ByteSpan> mapped_memory(const net::RemoteBuffer& buffer);
+
+ private:
+  friend class ServerConnection;
+  ServerConnection& connection_;
+  const uint64_t number_;
+  const int64_t began_ns_;
+  const int64_t deadline_ns_;
+  bool granted_;
+  bool grant_requested_ = false;
+  Event grant_;
+  CancelScope scope_;
+};
+
+// Implements a method: returns the message of the reply, or an error.
+using Handler = std::function<Task<Result<std::string>>(ServerCall&, std::string)>;
+
+// Who may call a method.
+enum class MethodAccess : uint8_t {
+  trusted,  // peers that may act for any user (Peer::trusted) only
+  users,    // users with tokens too: the handler checks their permissions
+};
+
+struct Route {
+  std::string name;
+  Handler handler;
+  MethodAccess access = MethodAccess::trusted;
+};
+
+// The methods of a server by number.
+class Router {
+ public:
+  // Each number may be added once.
+  void add(uint32_t method, std::string_view name, Handler handler,
+           MethodAccess access = MethodAccess::trusted);
+  const Route* find(uint32_t method) const;
+
+ private:
+  std::map<uint32_t, Route> routes_;
+};
+
+// The methods of one server with their metrics, so that a call needs one lookup. Owned by one loop.
+class ServerMethods {
+ public:
+  struct Entry {
+    const Route* route;  // null: unknown method
+    CallCounters calls;
+    Histogram* seconds;  // null until the first call has ended
+  };
+  // Both must outlive it.
+  ServerMethods(const Router& router, Metrics& metrics);
+
+  // Unknown numbers share one entry, so that peers cannot create new metrics.
+  Entry& find(uint32_t method);
+  Metrics& metrics() const { return metrics_; }
+  void record(Entry& entry, const Result<std::string>& result, int64_t ns);
+
+ private:
+  Entry make(const Route* route);
+
+  const Router& router_;
+  Metrics& metrics_;
+  std::map<uint32_t, Entry> methods_;
+  Entry unknown_;
+};
+
+struct ServerConnectionLimits {
+  uint32_t calls_max = 1024;             // calls in flight; further ones fail with Errc::busy
+  size_t message_bytes_max = 64 * kMiB;  // messages of calls in flight
+};
+
+class ServerConnection final : public RpcConnection {
+ public:
+  ServerConnection(std::unique_ptr<net::Connection> connection, Peer peer, ServerMethods& methods,
+                   ServerConnectionLimits limits);
+
+  size_t calls() const { return calls_.size(); }
+  // Runs until the connection has failed and every call has ended.
+  Task<void> run();
+  // Sends a goaway and refuses new calls.
+  void drain();
+  // Cancels all calls and closes the connection; run() then ends.
+  void stop(Error reason);
+
+ private:
+  friend class ServerCall;
+  Result<void> handle_frame(net::Frame frame) override;
+  Result<void> handle_call(net::Frame frame);
+  Result<void> check_access(const Route& route) const;
+  void on_goaway() override {}
+  void on_disconnect(const Error& error) override;
+  Task<void> serve(ServerCall& call, ServerMethods::Entry& method, std::string message);
+  void reply(uint64_t number, Result<std::string> result);
+
+  ServerMethods& methods_;
+  const ServerConnectionLimits limits_;
+  bool draining_ = false;
+  size_t message_bytes_ = 0;
+  Event disconnected_;
+  std::map<uint64_t, std::unique_ptr<ServerCall>> calls_;
+  Gate call_gate_;  // its tasks use the members above
+};
+
+}  // namespace ff::rpc

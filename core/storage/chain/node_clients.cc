@@ -1,0 +1,58 @@
+// node_clients.cc: one client per node, replaced when the process or the address of the node
+// changes.
+#include "storage/chain/node_clients.h"
+
+#include <utility>
+
+#include "platform/net/address.h"
+
+namespace ff::chain {
+
+NodeClients::NodeClients(rpc::ClientContext& context, const cluster::Routing& routing)
+    : context_(context), routing_(routing), gate_(context.loop) {}
+
+Result<std::shared_ptr<rpc::Client>> NodeClients::client_of(cluster::NodeId id) {
+  const cluster::NodeInfo* const node = routing_.node(id);
+  if (node == nullptr || node->addresses.empty()) {
+    return fail(Errc::stale, "no address of node {} is known", id);
+  }
+  Connection& connection = connections_[id];
+  if (connection.generation != node->generation || connection.addresses != node->addresses) {
+    retire(std::exchange(connection.client, nullptr));
+    connection.generation = node->generation;
+    connection.addresses = node->addresses;
+    connection.address_index = 0;
+  }
+  if (connection.client == nullptr) {
+    FF_TRY(auto address, net::parse_address(connection.addresses[connection.address_index]));
+    // Requests sent to another address of the node must not arrive after those sent to this one.
+    if (connection.instance == nullptr)
+      connection.instance = rpc::new_client_instance(context_.rng);
+    connection.client =
+        std::make_shared<rpc::Client>(context_, std::move(address), connection.instance);
+  }
+  return connection.client;
+}
+
+void NodeClients::report_failure(cluster::NodeId id, const rpc::Client& client) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end() || found->second.client.get() != &client) return;
+  Connection& connection = found->second;
+  if (connection.addresses.size() < 2) return;  // the RPC client itself reconnects
+  retire(std::exchange(connection.client, nullptr));
+  connection.address_index = (connection.address_index + 1) % connection.addresses.size();
+}
+
+void NodeClients::retire(std::shared_ptr<rpc::Client> client) {
+  if (client == nullptr) return;
+  gate_.spawn([](std::shared_ptr<rpc::Client> old) -> Task<void> {
+    co_await old->close().shielded();
+  }(std::move(client)));
+}
+
+Task<void> NodeClients::close() {
+  for (auto& [id, connection] : connections_) retire(std::exchange(connection.client, nullptr));
+  co_await gate_.wait_empty();
+}
+
+}  // namespace ff::chain

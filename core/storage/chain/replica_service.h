@@ -1,0 +1,62 @@
+// RPC service of all replicas of a storage node (methods of service.h): finds the target, transfers
+// data, and limits the memory in use. Owned by one loop.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "platform/rpc/server_connection.h"
+#include "storage/chain/replica.h"
+
+namespace ff::chain {
+
+class ReplicaService {
+ public:
+  // All arguments must outlive it.
+  ReplicaService(rpc::Router& router, ReplicaContext& context);
+
+  // Adds a target of `store`, which must outlive this service.
+  void add(chunk::ChunkStore& store, cluster::TargetId id, cluster::ChainId chain);
+  // Cancels its operations and removes it.
+  Task<void> remove(cluster::TargetId id);
+  // Null: no such target.
+  Replica* find(cluster::TargetId id);
+  // Call when routing, lease or usable targets have changed.
+  void on_routing_change();
+  // Call at shutdown, when no RPC is running.
+  Task<void> close();
+
+ private:
+  using ReplicaRef = std::shared_ptr<Replica>;  // RPCs in progress hold a reference
+  Result<ReplicaRef> find_replica(const wire::Place& place);
+  Result<void> check_access(const rpc::ServerCall& call, const std::string& capability,
+                            uint64_t inode, uint32_t right) const;
+  Task<Result<Semaphore::Permit>> reserve_memory(uint64_t bytes);
+  Task<Result<wire::WriteReply>> write(rpc::ServerCall& call, wire::WriteRequest request);
+  Task<Result<wire::WriteReply>> forward(rpc::ServerCall& call, wire::ForwardRequest request);
+  Task<Result<wire::ReadReply>> read(rpc::ServerCall& call, wire::ReadRequest request);
+  Task<Result<wire::ReadDone>> read_item(rpc::ServerCall& call, Replica& replica,
+                                         const wire::Place& place, const wire::ReadItem& item);
+  Task<Result<wire::SyncReply>> sync(rpc::ServerCall& call, wire::SyncRequest request);
+  Task<Result<wire::LastReply>> last(rpc::ServerCall& call, wire::LastRequest request);
+  Task<Result<wire::ChunksReply>> chunks(rpc::ServerCall& call, wire::ChunksRequest request);
+  Task<Result<wire::InodesReply>> inodes(rpc::ServerCall& call, wire::InodesRequest request);
+  Task<Result<wire::CommittedReply>> committed(rpc::ServerCall& call,
+                                               wire::CommittedRequest request);
+  Task<Result<wire::CompareReply>> compare(rpc::ServerCall& call, wire::CompareRequest request);
+  Task<Result<wire::AbsentReply>> absent(rpc::ServerCall& call, wire::AbsentRequest request);
+  Task<Result<wire::Done>> repair(rpc::ServerCall& call, wire::RepairRequest request);
+  Task<Result<wire::ListReply>> list(rpc::ServerCall& call, wire::ListRequest request);
+  Task<Result<wire::Done>> erase(rpc::ServerCall& call, wire::EraseRequest request);
+  Task<Result<wire::Done>> copy(rpc::ServerCall& call, wire::CopyRequest request);
+  Task<Result<wire::Done>> results(rpc::ServerCall& call, wire::ResultsRequest request);
+  Task<Result<wire::Done>> copied(rpc::ServerCall& call, wire::CopiedRequest request);
+
+  ReplicaContext& context_;
+  std::map<cluster::TargetId, ReplicaRef> replicas_;
+  Semaphore memory_;
+};
+
+}  // namespace ff::chain

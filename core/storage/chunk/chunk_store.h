@@ -1,0 +1,261 @@
+// The chunk store of one disk: all operations that replication needs on the chunks of the targets
+// of that disk. Each operation applies as a whole or not at all (storage.md, "Chunk store" and
+// "Chains").
+//
+// When the task of an operation has succeeded: - after a process crash the next open() finds the
+// change; - after a power loss operations since the last sync() may be lost: each chunk is then in
+// its state of that sync or of a later operation, and its data is intact.
+//
+// A read never returns bytes that do not match their CRC32C.
+//
+// Changes of one chunk must not overlap (Errc::busy); reads may overlap everything. Belongs to one
+// loop; a running operation cannot be cancelled. After an I/O error the store refuses changes,
+// reports the failed disk, and continues to read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "platform/base/gate.h"
+#include "platform/base/loop.h"
+#include "platform/base/rng.h"
+#include "platform/base/task.h"
+#include "platform/io/async.h"
+#include "platform/io/disk.h"
+#include "storage/chunk/block_store.h"
+#include "storage/chunk/chunk.h"
+#include "storage/chunk/chunk_store_types.h"
+#include "storage/chunk/chunk_version.h"
+#include "storage/chunk/committer.h"
+#include "storage/chunk/disk_identity.h"
+#include "storage/chunk/metadata.h"
+#include "storage/chunk/update_plan.h"
+
+namespace ff::chunk {
+
+class ChunkStore {
+ public:
+  // Creates a disk in the folder. Errors: exists (it is a disk already), refused (the folder holds
+  // other files).
+  static Result<void> create(const ChunkStoreOptions& options, const DiskIdentity& identity);
+  // Errors: not_found, refused (no disk of ff, or of another cluster), newer_format, busy (another
+  // process has it open), corrupt; else those of the disk.
+  static Task<Result<std::unique_ptr<ChunkStore>>> open(ChunkStoreOptions options);
+  // No task may use the store any more. Without close() this equals a process crash.
+  ~ChunkStore();
+  ChunkStore(const ChunkStore&) = delete;
+  ChunkStore& operator=(const ChunkStore&) = delete;
+  // Makes everything durable and marks the disk as closed. No operation is possible afterwards.
+  Task<Result<void>> close();
+
+  const DiskIdentity& identity() const { return identity_; }
+  ShutdownKind last_shutdown() const { return last_shutdown_; }
+  // Chunks that open() rolled back to an earlier version.
+  uint64_t rolled_back_chunks() const { return rolled_back_chunks_; }
+  // Chunks that open() found damaged: the metadata references data, and the block files are
+  // missing, too short, or hold other data.
+  uint64_t damaged_at_open() const { return damaged_at_open_; }
+  // The I/O error after which the store refuses changes.
+  Result<void> health() const;
+  bool direct() const { return blocks_.direct(); }
+  std::vector<SizeClassUsage> usage() const { return blocks_.usage(); }
+  const std::string& dir() const { return options_.dir; }
+  // A record of the owner, stored beside the chunks: a few MiB at most.
+  const std::string& owner_record() const { return owner_record_; }
+  Task<Result<void>> set_owner_record(std::string record);
+  // Errors of create_target(): exists (the id is in use).
+  Task<Result<void>> create_target(TargetId target, uint64_t chain);
+  Task<Result<void>> set_target_state(TargetId target, uint64_t state);
+  // Removes the target with all its chunks. The next open() continues an interrupted removal.
+  // Errors: busy (a chunk of it is being changed).
+  Task<Result<void>> remove_target(TargetId target);
+  std::vector<TargetInfo> targets() const;
+
+  // Stores an update, as pending unless commit_chain_version is set. Errors: refused (its version
+  // is not the successor of the committed one, or another version is pending); usage (it does not
+  // fit the chunk); corrupt (the new content does not have the expected checksum); disk_full.
+  Task<Result<ChunkState>> write(Update update);
+  // Commits the pending version `version`; no-op when it is committed already. Errors: refused (no
+  // such pending version).
+  Task<Result<ChunkState>> commit(TargetId target, ChunkId id, uint64_t version,
+                                  uint64_t chain_version);
+  // Drops the pending version and its channel result. Call it only when certainly no target has
+  // committed that version.
+  Task<Result<ChunkState>> drop_pending(TargetId target, ChunkId id, uint64_t version);
+  // Replaces the chunk by a committed version.
+  Task<Result<ChunkState>> install(ChunkCopy install);
+  // Removes the chunk without leaving a tombstone.
+  Task<Result<void>> erase(TargetId target, ChunkId id);
+
+  // Errors: not_found (no such version, or removed); corrupt; unsupported (zero_copy of a range
+  // that is not whole checksum units, or into memory that is not aligned for direct I/O); refused
+  // with EFAULT (zero_copy memory was unmapped).
+  Task<Result<ReadResult>> read(ReadRequest request, ByteSpan into);
+  // Reads the committed version without checks and returns its damaged units. The size of `into`
+  // must equal the length of the version.
+  Task<Result<std::vector<DamagedRange>>> salvage(TargetId target, ChunkId id, ByteSpan into);
+  // An absent chunk has version 0.
+  Result<ChunkState> state(TargetId target, ChunkId id) const;
+  // Chunks from `from` on, including tombstones, at most `limit`.
+  Result<std::vector<ChunkInfo>> list(TargetId target, ChunkId from, size_t limit) const;
+  // The last chunk of a file that exists or has a pending version that creates it; nothing when
+  // there is none.
+  Result<std::optional<ChunkInfo>> last_chunk(TargetId target, uint64_t inode) const;
+  // Scans a bounded number of chunks, tombstones included: a page may be short when there are many
+  // tombstones.
+  Result<ChunkRangePage> list_range(TargetId target, ChunkRangeQuery asked) const;
+  // Inodes from `from` on that have chunks (pending ones count); at most `limit`.
+  Result<std::vector<uint64_t>> list_inodes(TargetId target, uint64_t from, size_t limit) const;
+
+  Result<std::optional<ChannelResult>> channel_result(TargetId target, uint64_t client,
+                                                      uint64_t channel) const;
+  Result<std::vector<ChannelInfo>> channel_results(TargetId target) const;
+  Task<Result<void>> install_channel_results(TargetId target, std::vector<ChannelInfo> results);
+  // Removes all channel results of the target.
+  Task<Result<void>> clear_channel_results(TargetId target);
+
+  // Returns when all operations that have finished before are durable. Concurrent callers share one
+  // sync pass.
+  Task<Result<void>> sync();
+  // Channel results and tombstones are kept for kRetentionNs at least; then the owner has them
+  // pruned. prune_results(): removes a bounded number; returns whether more may be left.
+  Task<Result<bool>> prune_results(int64_t now_ns);
+  // Tombstones older than kRetentionNs at `now_ns` (wall clock), at most `limit`.
+  std::vector<ChunkId> expired_tombstones(TargetId target, int64_t now_ns, size_t limit) const;
+  // Removes those of `ids` that are still tombstones and not being changed.
+  Task<Result<void>> prune_tombstones(TargetId target, std::vector<ChunkId> ids);
+  // Known damage is stored with the chunks until the chunk is rewritten. verify() reads the whole
+  // chunk, and clears the damage mark when all data is intact; returns whether it is.
+  void mark_damaged(TargetId target, ChunkId id);
+  Task<Result<bool>> verify(TargetId target, ChunkId id);
+  bool is_damaged(TargetId target, ChunkId id) const;
+  std::vector<ChunkId> list_damaged(TargetId target, ChunkId from, size_t limit) const;
+  // Reads `limit` chunks from `from` on and verifies their checksums.
+  Task<Result<ScrubPage>> scrub(TargetId target, ChunkId from, size_t limit);
+
+ private:
+  struct Chunk {
+    ChunkVersions versions;
+    uint64_t undo_epoch = 0;  // epoch of the newest undo row
+    bool busy = false;
+  };
+  using Channel = std::pair<uint64_t, uint64_t>;  // client, channel
+  struct Target {
+    TargetRecord record;
+    std::map<ChunkId, Chunk> chunks;
+    std::set<ChunkId> tombstones;  // chunks that are tombstones without a pending version
+    uint64_t bytes = 0;            // total length of the committed versions
+    std::set<ChunkId> damaged;
+    std::map<Channel, ChannelResult> channels;
+    std::multiset<Channel> busy_channels;  // channels whose result is being changed
+    uint64_t busy = 0;                     // number of chunks that are being changed
+  };
+  // Bodies of the undo rows of each chunk, oldest first.
+  using UndoRows = std::map<std::pair<TargetId, ChunkId>, std::vector<std::string>>;
+  class Claim;
+  struct StagedWrite;
+  struct WriteExtent;
+  ChunkStore(ChunkStoreOptions options, DiskIdentity identity, std::unique_ptr<io::File> lock,
+             Metadata metadata);
+
+  // chunk_store_open.cc
+  static Result<void> check_blank(const ChunkStoreOptions& options);
+  Result<UndoRows> load();
+  Error bad_row(std::string_view what) const;
+  Result<void> load_target(std::string_view key, std::string_view body);
+  Result<void> load_chunk(std::string_view key, std::string_view body);
+  Result<void> load_damage(std::string_view key);
+  Result<void> load_channel_result(std::string_view key, std::string_view body);
+  Result<void> load_undo(std::string_view key, std::string_view body, UndoRows& undo);
+  Result<void> check_disk_row(const std::string& row);
+  std::string disk_row(bool closed) const;
+  Result<ChunkVersion> load_version(const VersionRecord& record,
+                                    const std::vector<const ChunkVersion*>& shared);
+  Result<ChunkVersions> load_versions(const ChunkRecord& record, const ChunkVersions* current);
+  Task<Result<void>> recover(UndoRows undo);
+  void reassess_blocks(const Target& target, ChunkId id, const ChunkVersions& versions);
+  Task<Result<bool>> recover_chunk(Target& target, ChunkId id,
+                                   const std::vector<std::string>& undo);
+  Task<Result<bool>> verify_version(ChunkVersion version);
+  Task<Result<void>> detect_replaced_files();
+  void record_damage(RowChanges& changes);
+  void roll_back_results(TargetId id, Target& target, ChunkId chunk, RowChanges& changes);
+  Task<Result<void>> remove_chunks(TargetId id);
+
+  // chunk_store.cc
+  Error unknown_target(TargetId target) const;
+  Result<Target*> find(TargetId target);
+  Result<const Target*> find(TargetId target) const;
+  const Chunk* find(const Target& target, ChunkId id) const;
+  Result<Claim> claim(TargetId target, ChunkId id);
+  Error record_failure(Error error);
+  Task<Result<void>> commit_rows(RowChanges changes);
+  static void update_tombstones(Target& target, ChunkId id, const ChunkVersions& versions);
+  static bool has_content(const ChunkVersions& versions);
+  static void mark_suspect(const ChunkVersions& versions);
+  Task<Result<void>> commit_versions(Claim& claim, ChunkVersions next, RowChanges more);
+  Task<Result<void>> keep_durable();
+  Task<Result<void>> sync_pass();
+  Task<void> run_sync_passes();
+
+  // chunk_store_update.cc
+  Task<Result<ChunkState>> do_write(Update update);
+  Task<Result<ChunkState>> do_commit(TargetId target, ChunkId id, uint64_t version,
+                                     uint64_t chain_version);
+  Task<Result<ChunkState>> do_drop_pending(TargetId target, ChunkId id, uint64_t version);
+  Task<Result<ChunkState>> do_install(ChunkCopy install);
+  Task<Result<void>> do_erase(TargetId target, ChunkId id);
+  Task<Result<ChunkVersion>> make_version(ChunkVersion base, Update update);
+  Task<Result<ChunkVersion>> build_version(ChunkVersion base, Update update, BaseVersion shape,
+                                           UpdatePlan plan);
+  Error wrong_checksum(const Update& update, uint32_t checksum) const;
+  Task<Result<void>> stage_data(const ChunkVersion& base, const Update& update,
+                                const UpdatePlan& plan, StagedWrite& written);
+  static void consume_units(const UpdatePlan& plan, ChunkVersion& version, StagedWrite& written);
+  Task<Result<void>> store_checksums(const ChunkVersion& base, const UpdatePlan& plan,
+                                     const Update& update, const StagedWrite& written,
+                                     ChunkVersion& version);
+  Task<Result<void>> write_bytes(const StagedWrite& written);
+
+  Task<Result<uint32_t>> read_version(ChunkVersion version, uint64_t offset, ByteSpan into,
+                                      bool zero_copy);
+  struct ReadBuffer;
+  Task<Result<void>> read_scattered(const ChunkVersion& version, const ReadBuffer& buffer,
+                                    const std::vector<Extent>& extents, const Crcs& crcs);
+  Result<void> verify_extent(const ChunkVersion& version, Extent extent, const Crcs& crcs,
+                             ByteView bytes) const;
+  Task<Result<void>> read_extent(const ChunkVersion& version, Extent extent, const Crcs& crcs,
+                                 uint64_t offset, ByteSpan into, bool zero_copy);
+
+  const ChunkStoreOptions options_;
+  const DiskIdentity identity_;
+  const std::unique_ptr<io::File> lock_;
+  Metadata metadata_;
+  ShutdownKind last_shutdown_ = ShutdownKind::clean;
+  uint64_t rolled_back_chunks_ = 0;
+  uint64_t damaged_at_open_ = 0;
+  io::AsyncQueue queue_;
+  BlockStore blocks_;
+  std::map<TargetId, Target> targets_;
+  std::string owner_record_;
+  std::optional<Error> failure_;
+
+  uint64_t changed_epoch_ = 0;  // epoch of the last finished change
+  uint64_t durable_epoch_ = 0;
+  Result<void> last_pass_result_;
+  Event changed_;  // set when something changed since the last sync pass
+  std::vector<std::pair<TargetId, ChunkId>>
+      unrecorded_damage_;  // damage to be recorded by the next sync pass
+  Event sync_requested_;   // set by sync()
+  Event pass_finished_;
+  std::unique_ptr<Committer> committer_;
+  Gate gate_;
+};
+
+}  // namespace ff::chunk

@@ -1,0 +1,42 @@
+// Sends the heartbeats of a node: every second, and at once when something changed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "platform/base/wait.h"
+#include "storage/cluster/manager_client.h"
+#include "storage/cluster/member.h"
+
+namespace ff::cluster {
+
+class HeartbeatSender {
+ public:
+  // `routing_changed` is called when the member has new routing, which the owner saves on disk for
+  // the next start. All arguments must outlive it. Owned by the loop of the context.
+  HeartbeatSender(rpc::ClientContext& context, const std::vector<net::Address>& managers,
+                  Member& member, std::function<void()> routing_changed);
+
+  // Runs until cancelled. Call once.
+  Task<void> run();
+  // Sends a heartbeat soon because the member has something to report.
+  void request_heartbeat() { heartbeat_requested_.set(); }
+  // Error of the last heartbeat; nothing when it succeeded. For status pages and logs.
+  const std::optional<Error>& last_error() const { return last_error_; }
+  Task<void> close() { return managers_.close(); }
+
+ private:
+  Task<Result<void>> send_heartbeat();
+  Task<Result<void>> offer_routing();
+
+  Loop& loop_;
+  ManagerClient managers_;
+  Member& member_;
+  const std::function<void()> routing_changed_;
+  Event heartbeat_requested_;
+  std::optional<Error> last_error_;
+};
+
+}  // namespace ff::cluster

@@ -1,0 +1,64 @@
+// routing_cache.cc: fetches changes page by page.
+#include "storage/cluster/routing_cache.h"
+
+#include <utility>
+
+#include "platform/base/clock.h"
+#include "storage/cluster/wire.h"
+
+namespace ff::cluster {
+
+namespace {
+
+// Refresh interval of an idle client, which must still learn of new nodes.
+constexpr int64_t kCacheRefreshNs = 5 * kSecond;
+// Minimum interval.
+constexpr int64_t kCacheMinIntervalNs = 50 * kMillisecond;
+constexpr int64_t kCacheAttemptNs = kSecond;
+constexpr int64_t kFetchTimeoutNs = 5 * kSecond;
+
+}  // namespace
+
+RoutingCache::RoutingCache(rpc::ClientContext& context, const std::vector<net::Address>& managers,
+                           std::function<void()> changed)
+    : loop_(context.loop),
+      managers_(context, managers),
+      changed_(std::move(changed)),
+      refresh_requested_(context.loop) {}
+
+Task<void> RoutingCache::run() {
+  for (;;) {
+    refresh_requested_.reset();
+    auto asked = co_await fetch();
+    if (!asked && asked.error().code == Errc::interrupted) co_return;
+    last_error_ = asked ? std::nullopt : std::optional<Error>(std::move(asked).error());
+    const auto paused = co_await sleep_for(loop_, kCacheMinIntervalNs);
+    if (!paused) co_return;
+    const auto waited = co_await refresh_requested_.wait(loop_.now_ns() + kCacheRefreshNs);
+    if (!waited && waited.error().code != Errc::deadline) co_return;
+  }
+}
+
+Task<Result<bool>> fetch_routing_page(ManagerClient& managers, Routing& routing, int64_t try_ns,
+                                      int64_t deadline_ns) {
+  wire::RoutingRequest request;
+  request.set_since(routing.version);
+  FF_CO_TRY(const wire::RoutingReply reply,
+            co_await managers.call(kRouting, std::move(request), try_ns, deadline_ns, true));
+  FF_CO_TRY(const RoutingDelta changes, from_wire(reply.changes()));
+  FF_CO_TRY(routing.apply(changes));
+  co_return changes.complete;
+}
+
+Task<Result<void>> RoutingCache::fetch() {
+  for (;;) {
+    const uint64_t before = routing_.version;
+    auto asking =
+        fetch_routing_page(managers_, routing_, kCacheAttemptNs, loop_.now_ns() + kFetchTimeoutNs);
+    FF_CO_TRY(const bool complete, co_await std::move(asking));
+    if (routing_.version != before) changed_();
+    if (complete) co_return Result<void>();
+  }
+}
+
+}  // namespace ff::cluster

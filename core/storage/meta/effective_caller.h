@@ -1,0 +1,18 @@
+// The user with whose rights the metadata service carries out a call.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "platform/auth/token.h"
+#include "storage/meta/meta_service.h"
+
+namespace ff::meta {
+
+struct MetaService::EffectiveCaller {
+  std::optional<auth::TokenId> token;  // of the peer; none: it has the cluster key
+  Caller caller;
+  mutable std::vector<InodeId> walked = {};  // inodes that the paths in the request resolved to
+};
+
+}  // namespace ff::meta

@@ -1,0 +1,188 @@
+// namespace_attributes.cc: mode, owner, times, layouts, extended attributes.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "platform/base/text.h"
+#include "storage/meta/namespace.h"
+#include "storage/meta/records.h"
+
+namespace ff::meta {
+
+namespace {
+
+Result<void> change_mode(const Caller& caller, Inode& inode, uint32_t mode,
+                         const std::string& what) {
+  FF_TRY(check_owner(caller, inode, what));
+  inode.mode = mode & 07777;
+  const bool own_group = caller.is_root() || caller.in_group(inode.gid);
+  if (inode.is(Kind::file) && !own_group) inode.mode &= ~kSetGid;
+  return {};
+}
+
+// The owner may change the group only to one of its own groups.
+Result<void> change_owner(const Caller& caller, Inode& inode, const Namespace::Attributes& to,
+                          const std::string& what) {
+  const uint32_t uid = to.uid.value_or(inode.uid);
+  const uint32_t gid = to.gid.value_or(inode.gid);
+  if (!caller.is_root()) {
+    const bool owner = caller.uid == inode.uid && uid == inode.uid;
+    if (!owner || (gid != inode.gid && !caller.in_group(gid))) return errno_error(EPERM, what);
+  }
+  inode.uid = uid;
+  inode.gid = gid;
+  inode.mode = without_set_ids(inode);
+  return {};
+}
+
+Result<void> check_times(const Caller& caller, const Inode& inode, const Namespace::Attributes& to,
+                         const std::string& what) {
+  if (caller.is_root() || caller.uid == inode.uid) return {};
+  if (to.times_now) return check_access(caller, inode, kMayWrite, what);
+  return errno_error(EPERM, what);
+}
+
+}  // namespace
+
+Task<Result<Inode>> Namespace::set_attributes(Caller caller, RequestId request, InodeId id,
+                                              Attributes to) {
+  const int64_t now_ns = clock_.wall_ns();
+  const std::string what = fmt::format("inode {}", id);
+  if (to.times_now) to.atime_ns = to.mtime_ns = now_ns;
+  Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
+    FF_CO_TRY(auto record, co_await read_inode(txn, id));
+    FF_CO_TRY(Inode inode, co_await with_times(txn, std::move(record)));
+    if (to.uid || to.gid) FF_CO_TRY(change_owner(caller, inode, to, what));
+    if (to.mode) FF_CO_TRY(change_mode(caller, inode, *to.mode, what));
+    if (to.atime_ns || to.mtime_ns) FF_CO_TRY(check_times(caller, inode, to, what));
+    inode.atime_ns = to.atime_ns.value_or(inode.atime_ns);
+    inode.mtime_ns = to.mtime_ns.value_or(inode.mtime_ns);
+    inode.ctime_ns = now_ns;
+    if (inode.is(Kind::directory) && to.mtime_ns) {
+      wire::Times times;
+      times.set_mtime_ns(inode.mtime_ns);
+      times.set_ctime_ns(now_ns);
+      txn.put(keys::times(id), times.SerializeAsString());
+    }
+    put_inode(txn, inode);
+    co_return inode;
+  };
+  co_return co_await execute_once(request, std::move(body));
+}
+
+Task<Result<Inode>> Namespace::set_layout(Caller caller, RequestId request, InodeId id,
+                                          Layout layout) {
+  if (layout.table != 0) {
+    layout = with_defaults(layout);
+    layout.version = 0;
+    layout.seed = 0;
+    FF_CO_TRY(check_layout(layout));
+    const auto tables = options_.tables();
+    if (!tables->contains(layout.table)) {
+      co_return fail(Errc::usage, "the cluster has no chain table {}", layout.table);
+    }
+  }
+  const int64_t now_ns = clock_.wall_ns();
+  const std::string what = fmt::format("inode {}", id);
+  Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
+    FF_CO_TRY(Inode inode, co_await read_inode(txn, id));
+    if (!inode.is(Kind::directory)) {
+      Error error = errno_error(ENOTDIR, what);
+      error.hint = "The layout of a file cannot be changed; set the layout of its directory.";
+      co_return error;
+    }
+    FF_CO_TRY(check_owner(caller, inode, what));
+    inode.layout = layout.table == 0 ? Layout() : layout;
+    inode.ctime_ns = now_ns;
+    put_inode(txn, inode);
+    co_return co_await with_times(txn, std::move(inode));
+  };
+  co_return co_await execute_once(request, std::move(body));
+}
+
+namespace {
+
+std::string xattr_key(InodeId id, std::string_view name) {
+  return keys::of(keys::kXattr, id, name);
+}
+
+// user.* need the rights on the file contents; trusted.* are for root only (xattr(7)).
+Result<void> check_xattr(const Caller& caller, const Inode& inode, std::string_view name,
+                         uint32_t right) {
+  const std::string what = printable(name);
+  if (name.starts_with("trusted.")) {
+    if (caller.is_root()) return {};
+    return errno_error(right == kMayWrite ? EPERM : ENODATA, what);
+  }
+  if (!name.starts_with("user.") || name.size() == 5) {
+    Error error = errno_error(EOPNOTSUPP, what);
+    error.hint = "Extended attributes are named user.NAME or trusted.NAME.";
+    return error;
+  }
+  if (!inode.is(Kind::file) && !inode.is(Kind::directory)) return errno_error(EPERM, what);
+  if (inode.is(Kind::directory) && (inode.mode & kSticky) != 0 && right == kMayWrite) {
+    FF_TRY(check_owner(caller, inode, what));
+  }
+  return check_access(caller, inode, right, what);
+}
+
+}  // namespace
+
+Task<Result<std::optional<std::string>>> Namespace::get_xattr(Caller caller, InodeId id,
+                                                              std::string name) {
+  std::optional<std::string> value;
+  kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
+    FF_CO_TRY(const Inode inode, co_await read_inode(txn, id));
+    FF_CO_TRY(check_xattr(caller, inode, name, kMayRead));
+    FF_CO_TRY(value, co_await txn.get(xattr_key(id, name)));
+    co_return Result<void>();
+  };
+  FF_CO_TRY(co_await view_inline(std::move(function)));
+  co_return value;
+}
+
+Task<Result<std::vector<std::string>>> Namespace::list_xattrs(InodeId id) {
+  std::vector<std::string> names;
+  kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
+    names.clear();
+    FF_CO_TRY(co_await read_inode(txn, id));
+    auto ranging = txn.range(keys::range_of(keys::kXattr, id, kXattrsMax + 1), {});
+    FF_CO_TRY(const auto entries, co_await std::move(ranging));
+    for (const kv::Entry& entry : entries) names.emplace_back(keys::name_of(entry.key));
+    co_return Result<void>();
+  };
+  FF_CO_TRY(co_await view_inline(std::move(function)));
+  co_return names;
+}
+
+Task<Result<Inode>> Namespace::set_xattr(Caller caller, RequestId request, InodeId id,
+                                         std::string name, std::optional<std::string> value,
+                                         XattrMode mode) {
+  const std::string what = printable(name.substr(0, kXattrNameMax));
+  if (name.size() > kXattrNameMax || name.find('\0') != name.npos) {
+    co_return errno_error(ERANGE, what);
+  }
+  if (value && value->size() > kXattrValueMax) co_return errno_error(E2BIG, what);
+  const int64_t now_ns = clock_.wall_ns();
+  Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
+    FF_CO_TRY(Inode inode, co_await read_inode(txn, id));
+    FF_CO_TRY(check_xattr(caller, inode, name, kMayWrite));
+    FF_CO_TRY(const auto before, co_await txn.get(xattr_key(id, name)));
+    if (before && mode == XattrMode::create) co_return errno_error(EEXIST, what);
+    if (!before && (!value || mode == XattrMode::replace)) co_return errno_error(ENODATA, what);
+    if (!before && inode.xattrs >= kXattrsMax) co_return errno_error(ENOSPC, what);
+    inode.xattrs += (value ? 1 : 0);
+    inode.xattrs -= (before ? 1 : 0);
+    inode.ctime_ns = now_ns;
+    put_inode(txn, inode);
+    if (value) {
+      txn.put(xattr_key(id, name), *value);
+    } else {
+      txn.erase(xattr_key(id, name));
+    }
+    co_return co_await with_times(txn, std::move(inode));
+  };
+  co_return co_await execute_once(request, std::move(body));
+}
+
+}  // namespace ff::meta

@@ -1,0 +1,139 @@
+// user_store.cc: records of users. Serials are never reused, even if a user is created again.
+#include "storage/meta/user_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "platform/base/text.h"
+#include "storage/meta/records.h"
+
+namespace ff::meta {
+
+namespace {
+
+constexpr int64_t kUserTimeoutNs = 10 * kSecond;
+constexpr size_t kNameBytes = 64;
+
+UserAccount from_record(const wire::User& record) {
+  return {.uid = record.uid(),
+          .name = record.name(),
+          .gid = record.gid(),
+          .groups = {record.groups().begin(), record.groups().end()},
+          .serials = {record.serials().begin(), record.serials().end()}};
+}
+
+Error no_user(uint32_t uid) {
+  Error error = fail(Errc::not_found, "user {} does not exist", uid);
+  error.hint = "Create it: ff admin user add NAME --uid N";
+  return error;
+}
+
+}  // namespace
+
+// A removed user leaves a record without a name, which keeps the last serial.
+Task<Result<UserAccount>> UserStore::change(uint32_t uid,
+                                            std::function<Result<void>(wire::User&)> how,
+                                            bool create) {
+  UserAccount user;
+  kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
+    const std::string key = keys::of(keys::kUser, uid);
+    FF_CO_TRY(auto record, co_await read_record<wire::User>(txn, key));
+    if ((!record || record->name().empty()) && !create) co_return no_user(uid);
+    if (!record) record.emplace();
+    record->set_uid(uid);
+    FF_CO_TRY(how(*record));
+    txn.put(key, record->SerializeAsString());
+    user = from_record(*record);
+    co_return Result<void>();
+  };
+  FF_CO_TRY(co_await engine_.run(std::move(function), clock_.steady_ns() + kUserTimeoutNs));
+  cached_.erase(uid);
+  co_return user;
+}
+
+Task<Result<UserAccount>> UserStore::set(UserAccount user) {
+  const bool named = !user.name.empty() && user.name.size() <= kNameBytes;
+  if (!named || printable(user.name) != user.name) {
+    co_return fail(Errc::usage, "'{}' is not a valid user name", printable(user.name));
+  }
+  if (user.groups.size() > kGroupsMax) {
+    co_return fail(Errc::usage, "too many groups: {} (the limit is {})", user.groups.size(),
+                   kGroupsMax);
+  }
+  std::function<Result<void>(wire::User&)> how = [&user](wire::User& record) -> Result<void> {
+    record.set_name(user.name);
+    record.set_gid(user.gid);
+    record.clear_groups();
+    for (const uint32_t group : user.groups) record.add_groups(group);
+    return {};
+  };
+  co_return co_await change(user.uid, std::move(how), true);
+}
+
+Task<Result<UserAccount>> UserStore::add_token(uint32_t uid) {
+  std::function<Result<void>(wire::User&)> how = [](wire::User& record) -> Result<void> {
+    if (record.serials_size() >= static_cast<int>(kTokensMax)) {
+      return fail(Errc::usage, "user {} already has {} tokens", record.uid(),
+                  record.serials_size());
+    }
+    record.set_next_serial(record.next_serial() + 1);
+    record.add_serials(record.next_serial());
+    return {};
+  };
+  co_return co_await change(uid, std::move(how), false);
+}
+
+Task<Result<void>> UserStore::remove(uint32_t uid) {
+  std::function<Result<void>(wire::User&)> how = [](wire::User& record) -> Result<void> {
+    record.clear_name();
+    record.clear_groups();
+    record.clear_serials();
+    return {};
+  };
+  FF_CO_TRY(co_await change(uid, std::move(how), false));
+  co_return Result<void>();
+}
+
+Task<Result<std::vector<UserAccount>>> UserStore::list() {
+  std::vector<UserAccount> users;
+  kv::TxnFunction function = [&users](kv::Txn& txn) -> Task<Result<void>> {
+    users.clear();
+    kv::Range range{.begin = std::string(keys::kUser),
+                    .end = kv::end_of_prefix(std::string(keys::kUser)),
+                    .limit = kUsersMax};
+    auto ranging = txn.range(std::move(range), {});
+    FF_CO_TRY(const auto entries, co_await std::move(ranging));
+    for (const kv::Entry& entry : entries) {
+      FF_CO_TRY(const auto record, parse_record<wire::User>(entry.key, entry.value));
+      if (!record.name().empty()) users.push_back(from_record(record));
+    }
+    co_return Result<void>();
+  };
+  FF_CO_TRY(co_await engine_.view(std::move(function), clock_.steady_ns() + kUserTimeoutNs));
+  co_return users;
+}
+
+Task<Result<Caller>> UserStore::caller_of(auth::TokenId token) {
+  auto found = cached_.find(token.uid);
+  if (found == cached_.end() || clock_.steady_ns() - found->second.since_ns >= kUserCacheNs) {
+    UserAccount user{.uid = token.uid};
+    kv::TxnFunction function = [&user](kv::Txn& txn) -> Task<Result<void>> {
+      FF_CO_TRY(const auto record,
+                co_await read_record<wire::User>(txn, keys::of(keys::kUser, user.uid)));
+      user = record ? from_record(*record) : UserAccount{.uid = user.uid};
+      co_return Result<void>();
+    };
+    FF_CO_TRY(co_await engine_.view(std::move(function), clock_.steady_ns() + kUserTimeoutNs));
+    found = cached_.insert_or_assign(token.uid, Cached{std::move(user), clock_.steady_ns()}).first;
+  }
+  const UserAccount& user = found->second.user;
+  if (std::ranges::find(user.serials, token.serial) == user.serials.end()) {
+    Error error = fail(Errc::refused, "token {} of user {} is revoked", token.serial, token.uid);
+    error.hint = "Ask the operator of the cluster for a new token (ff admin user token).";
+    co_return error;
+  }
+  Caller caller{.uid = user.uid, .gid = user.gid, .groups = user.groups};
+  co_return caller;
+}
+
+}  // namespace ff::meta

@@ -1,0 +1,274 @@
+// fuse_session.cc: reads requests, writes replies, and handles interrupts.
+#include "storage/mount/fuse_session.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "platform/base/log.h"
+
+namespace ff::mount {
+
+namespace {
+
+constexpr uint64_t kSessionPage = 4 * kKiB;
+// How long an interrupted request may continue before it is cancelled; it may take effect anyway.
+constexpr int64_t kInterruptNs = kSecond;
+constexpr int64_t kLogEveryNs = kSecond;
+constexpr uint64_t kReadahead = 4 * kMiB;
+constexpr size_t kAtOnce = 32;           // requests per turn of the loop
+constexpr size_t kSpareSlots = 4;        // reserved for requests that release their slot at once
+constexpr uint64_t kCopied = 64 * kKiB;  // shorter payloads are copied out of the slot
+
+// Since Linux 6.6; the installed header is older.
+constexpr uint64_t kDirectIoAllowMmap = uint64_t{1} << 36;
+
+// The headers before the data of a WRITE.
+constexpr size_t kHead = sizeof(fuse_in_header) + sizeof(fuse_write_in);
+
+// Releases a slot.
+struct SlotHold {
+  std::function<void()> give;
+  ~SlotHold() { give(); }
+};
+
+}  // namespace
+
+FuseSession::FuseSession(Loop& loop, FuseDevice& device, chain::BufferPool& memory,
+                         CallerResolver& callers, Metrics& metrics, Options options)
+    : loop_(loop),
+      device_(device),
+      memory_(memory),
+      callers_(callers),
+      options_(std::move(options)),
+      slots_(options_.slots),
+      slot_freed_(loop),
+      under_way_(metrics.gauge("ff_mount_requests_under_way", "Requests in progress")),
+      read_bytes_(metrics.counter("ff_mount_read_bytes_total", "Bytes read")),
+      written_bytes_(metrics.counter("ff_mount_written_bytes_total", "Bytes written")),
+      failed_(metrics.counter("ff_mount_failed_total",
+                              "Requests that failed with EIO or ETIMEDOUT because of the cluster")),
+      notifier_(loop, device.fd()),
+      gate_(loop) {
+  for (size_t i = slots_.size() / kSlotBytes; i > 0; i--) free_slots_.push_back(i - 1);
+  FF_CHECK(free_slots_.size() > kSpareSlots);
+  register_handlers();
+  for (Call& call : calls_) {
+    if (call.handler == nullptr) continue;
+    call.seconds = &metrics.histogram("ff_mount_request_seconds", "Duration of FUSE requests",
+                                      {{"op", call.name}});
+  }
+}
+
+FuseSession::~FuseSession() = default;
+
+Task<void> FuseSession::close() {
+  Error reason = fail(Errc::interrupted, "the mount is shutting down");
+  co_await gate_.close(std::move(reason));
+}
+
+Task<Result<void>> FuseSession::run(Operations& operations, VirtualDir* virtual_dir) {
+  operations_ = &operations;
+  virtual_dir_ = virtual_dir;
+  FF_CO_TRY(const auto watch, loop_.watch(device_.fd()));
+  for (size_t count = 1;; count++) {
+    FF_CO_TRY(const bool more, co_await receive(*watch));
+    if (!more) co_return Result<void>();
+    if (count % kAtOnce != 0) continue;
+    YieldWait turn(loop_);
+    FF_CO_TRY(co_await turn);
+  }
+}
+
+// Reads one request. False: unmounted.
+Task<Result<bool>> FuseSession::receive(FdWatch& watch) {
+  while (free_slots_.empty()) {
+    slot_freed_.reset();
+    const auto waited = co_await slot_freed_.wait();
+    FF_CO_TRY(waited);
+  }
+  const size_t number = free_slots_.back();
+  free_slots_.pop_back();
+  auto hold = std::make_shared<SlotHold>([this, number] {
+    free_slots_.push_back(number);
+    slot_freed_.set();
+  });
+  // Aligns the data of a WRITE to a page, so that it can go to disks without a copy.
+  std::byte* const at = slot(number).data() + kSessionPage - kHead;
+  for (;;) {
+    const ssize_t got = ::read(device_.fd(), at, kHead + kWriteMax);
+    if (got >= 0) {
+      dispatch({at, static_cast<size_t>(got)}, std::move(hold));
+      co_return true;
+    }
+    if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: the program was interrupted
+    if (errno == ENODEV) co_return false;
+    if (errno != EAGAIN) co_return errno_error(errno, "/dev/fuse");
+    watch.readable.reset();
+    const auto waited = co_await watch.readable.wait();
+    FF_CO_TRY(waited);
+  }
+}
+
+// The data of a WRITE stays in the slot while enough slots are free; everything else is copied out.
+FuseRequest FuseSession::request_of(ByteView bytes, std::shared_ptr<const void> slot) {
+  FuseRequest request;
+  std::memcpy(&request.header, bytes.data(), sizeof(fuse_in_header));
+  const bool is_write = request.header.opcode == FUSE_WRITE;
+  const size_t head = is_write ? std::min(bytes.size(), kHead) : bytes.size();
+  request.body = as_text(bytes.first(head).subspan(sizeof(fuse_in_header)));
+  request.payload = bytes.subspan(head);
+  if (request.payload.empty()) return request;
+  if (request.payload.size() > kCopied && free_slots_.size() >= kSpareSlots) {
+    request.buffer_owner = std::move(slot);
+    return request;
+  }
+  auto kept = std::make_shared<chain::BufferPool::Buffer>(memory_.allocate(request.payload.size()));
+  std::ranges::copy(request.payload, kept->span().begin());
+  request.payload = kept->span().first(request.payload.size());
+  request.buffer_owner = std::move(kept);
+  return request;
+}
+
+void FuseSession::dispatch(ByteView bytes, std::shared_ptr<const void> slot) {
+  if (bytes.size() < sizeof(fuse_in_header)) return;
+  FuseRequest request = request_of(bytes, std::move(slot));
+  switch (request.header.opcode) {
+    case FUSE_INIT: return init(request);
+    case FUSE_INTERRUPT: return interrupt(request);
+    case FUSE_FORGET:
+    case FUSE_BATCH_FORGET: return forget(request);
+    case FUSE_DESTROY: return write_reply(request.header.unique, 0, {}, {});
+    default: gate_.spawn(serve(std::move(request)));
+  }
+}
+
+void FuseSession::init(FuseRequest& request) {
+  fuse_init_in in = {};  // older kernels send a shorter struct
+  std::memcpy(&in, request.body.data(), std::min(request.body.size(), sizeof in));
+  constexpr uint64_t kWanted = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_EXPORT_SUPPORT |
+                               FUSE_BIG_WRITES | FUSE_HAS_IOCTL_DIR | FUSE_DO_READDIRPLUS |
+                               FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS |
+                               FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS | FUSE_HANDLE_KILLPRIV_V2 |
+                               FUSE_INIT_EXT | kDirectIoAllowMmap;
+  const uint64_t flags = kWanted & (in.flags | static_cast<uint64_t>(in.flags2) << 32);
+  fuse_init_out out = {};
+  out.major = FUSE_KERNEL_VERSION;
+  out.minor = std::min<uint32_t>(in.minor, FUSE_KERNEL_MINOR_VERSION);
+  out.max_readahead = in.max_readahead;
+  out.flags = static_cast<uint32_t>(flags);
+  out.flags2 = static_cast<uint32_t>(flags >> 32);
+  out.max_background = 256;
+  out.congestion_threshold = 192;
+  out.max_write = kWriteMax;
+  out.time_gran = 1;
+  out.max_pages = kWriteMax / kSessionPage;
+  std::string bytes;
+  append_struct(bytes, out);
+  const bool fits = in.major == FUSE_KERNEL_VERSION && in.minor >= 31;  // Linux 5.4
+  if (!fits)
+    log_error("the FUSE version of the kernel is too old",
+              {{"major", in.major}, {"minor", in.minor}});
+  write_reply(request.header.unique, fits ? 0 : EPROTO, fits ? bytes : std::string_view(), {});
+  device_.set_readahead(kReadahead);
+}
+
+void FuseSession::forget(FuseRequest& request) {
+  const auto forget_one = [this](uint64_t nodeid, uint64_t lookups) {
+    operations_->forget(inode(nodeid), lookups);
+  };
+  if (request.header.opcode == FUSE_FORGET) {
+    const auto in = request.read_struct<fuse_forget_in>();
+    if (in) forget_one(request.header.nodeid, in->nlookup);
+    return;
+  }
+  const auto in = request.read_struct<fuse_batch_forget_in>();
+  for (uint32_t i = 0; in && i < in->count; i++) {
+    const auto one = request.read_struct<fuse_forget_one>();
+    if (!one) return;
+    forget_one(one->nodeid, one->nlookup);
+  }
+}
+
+void FuseSession::interrupt(FuseRequest& request) {
+  // The interrupted request may have been read just now and not started yet.
+  const auto in = request.read_struct<fuse_interrupt_in>();
+  if (in) gate_.spawn(interrupt_later(in->unique));
+}
+
+Task<void> FuseSession::interrupt_later(uint64_t unique) {
+  const auto waited = co_await sleep_for(loop_, kInterruptNs);
+  const auto found = running_.find(unique);
+  if (!waited || found == running_.end()) co_return;
+  Error reason = errno_error(EINTR, "the program");
+  reason.code = Errc::interrupted;
+  found->second->cancellation().request(std::move(reason));
+}
+
+Task<void> FuseSession::serve(FuseRequest request) {
+  const uint64_t unique = request.header.unique;
+  const uint32_t opcode = request.header.opcode;
+  const Call call = opcode < kCalls ? calls_[opcode] : Call{};
+  if (call.handler == nullptr) co_return write_reply(unique, ENOSYS, {}, {});
+  const bool is_virtual = virtual_dir_ != nullptr && virtual_dir_->handles(request);
+  if (virtual_dir_ != nullptr && !is_virtual && virtual_dir_->is_forbidden(request)) {
+    co_return write_reply(unique, EROFS, {}, {});
+  }
+  const int64_t began_ns = loop_.now_ns();
+  CancelScope scope(loop_, co_await current_cancellation(), INT64_MAX, {});
+  running_[unique] = &scope;
+  under_way_.add(1);
+  auto answering = is_virtual ? virtual_dir_->serve(request) : (this->*call.handler)(request);
+  const auto reply = co_await std::move(answering).with_cancellation(scope.cancellation());
+  running_.erase(unique);
+  under_way_.add(-1);
+  send_reply(unique, reply);
+  call.seconds->observe_ns(loop_.now_ns() - began_ns);
+}
+
+// Also logs errors that the cluster caused.
+void FuseSession::send_reply(uint64_t unique, const Result<FuseReply>& reply) {
+  if (reply) return write_reply(unique, 0, reply->bytes, reply->data);
+  const int error = errno_of(reply.error());
+  const bool grave = error == EIO || error == ETIMEDOUT;
+  if (grave) failed_.add();
+  if (grave && loop_.now_ns() - logged_ns_ >= kLogEveryNs) {
+    logged_ns_ = loop_.now_ns();
+    log_warning("a FUSE request failed", {{"errno", error}, {"cause", reply.error().message}});
+  }
+  write_reply(unique, error, {}, {});
+}
+
+void FuseSession::write_reply(uint64_t unique, int error, std::string_view bytes, ByteView data) {
+  fuse_out_header header = {};
+  header.len = static_cast<uint32_t>(sizeof header + bytes.size() + data.size());
+  header.error = -error;
+  header.unique = unique;
+  iovec parts[3] = {{&header, sizeof header},
+                    {const_cast<char*>(bytes.data()), bytes.size()},
+                    {const_cast<std::byte*>(data.data()), data.size()}};
+  // ENOENT: the request was interrupted; ENODEV: unmounted.
+  (void)!::writev(device_.fd(), parts, 3);
+}
+
+void FuseSession::invalidate_attributes(meta::InodeId inode) {
+  // Attributes need no page, so the kernel does not block.
+  notify_inval_inode(device_.fd(), nodeid(inode), -1, 0);
+}
+
+Task<void> FuseSession::invalidate_pages(meta::InodeId inode, uint64_t offset, uint64_t size) {
+  const auto done = std::make_shared<Event>(loop_);
+  notifier_.invalidate_inode(nodeid(inode), static_cast<int64_t>(offset),
+                             static_cast<int64_t>(size), [done] { done->set(); });
+  (void)co_await done->wait();
+}
+
+void FuseSession::invalidate_pages_async(meta::InodeId inode, uint64_t offset, uint64_t size) {
+  notifier_.invalidate_inode(nodeid(inode), static_cast<int64_t>(offset),
+                             static_cast<int64_t>(size), [] {});
+}
+
+}  // namespace ff::mount

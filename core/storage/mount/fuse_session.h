@@ -1,0 +1,151 @@
+// The FUSE session: it reads requests from /dev/fuse, runs each as a task and writes the replies.
+// Owned by one loop, which must never access files of its own mount: that would deadlock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "platform/base/fd_watch.h"
+#include "platform/base/gate.h"
+#include "platform/base/metrics.h"
+#include "storage/mount/caller_resolver.h"
+#include "storage/mount/fuse_device.h"
+#include "storage/mount/fuse_request.h"
+#include "storage/mount/kernel_cache.h"
+#include "storage/mount/kernel_notifier.h"
+#include "storage/mount/operations.h"
+#include "storage/mount/virtual_dir.h"
+
+namespace ff::mount {
+
+class FuseSession final : public KernelCache {
+ public:
+  struct Options {
+    ByteSpan slots;         // request buffers, a multiple of kSlotBytes
+    std::string name = {};  // mount name for programs (ioctl)
+    bool read_only = false;
+  };
+  // Bytes per slot: a page that ends with the header, then the data of one WRITE.
+  static constexpr uint64_t kSlotBytes = kWriteMax + 4 * kKiB;
+
+  // All outlive it.
+  FuseSession(Loop& loop, FuseDevice& device, chain::BufferPool& memory, CallerResolver& callers,
+              Metrics& metrics, Options options);
+  ~FuseSession() override;
+
+  // Serves until the file system is unmounted or this is cancelled. `operations` outlives it, and
+  // close(). `virtual_dir` outlives it, too; may be null.
+  Task<Result<void>> run(Operations& operations, VirtualDir* virtual_dir);
+  // Cancels all requests. Later requests of programs fail.
+  Task<void> close();
+
+  // Bytes of slots in use.
+  uint64_t slot_bytes() const { return slots_.size() - free_slots_.size() * kSlotBytes; }
+
+  // KernelCache.
+  void invalidate_attributes(meta::InodeId inode) override;
+  Task<void> invalidate_pages(meta::InodeId inode, uint64_t offset, uint64_t size) override;
+  void invalidate_pages_async(meta::InodeId inode, uint64_t offset, uint64_t size) override;
+
+ private:
+  using ReplyTask = Task<Result<FuseReply>>;
+  using Handler = ReplyTask (FuseSession::*)(FuseRequest& request);
+  struct Call {
+    Handler handler = nullptr;
+    const char* name = "";
+    Histogram* seconds = nullptr;
+  };
+  static constexpr size_t kCalls = 64;
+
+  void register_handlers();
+  Task<Result<bool>> receive(FdWatch& watch);
+  void dispatch(ByteView bytes, std::shared_ptr<const void> slot);
+  FuseRequest request_of(ByteView bytes, std::shared_ptr<const void> slot);
+  void init(FuseRequest& request);
+  void interrupt(FuseRequest& request);
+  void forget(FuseRequest& request);
+  Task<void> serve(FuseRequest request);
+  Task<void> interrupt_later(uint64_t unique);
+  void send_reply(uint64_t unique, const Result<FuseReply>& reply);
+  void write_reply(uint64_t unique, int error, std::string_view bytes, ByteView data);
+  ByteSpan slot(size_t number) const { return slots_.subspan(number * kSlotBytes, kSlotBytes); }
+
+  meta::InodeId inode(uint64_t nodeid) const;
+  meta::InodeId inode_of(const FuseRequest& request) const { return inode(request.header.nodeid); }
+  uint64_t nodeid(meta::InodeId inode) const;
+  meta::Caller caller_of(const FuseRequest& request);
+  fuse_entry_out entry_of(const meta::Inode& inode, int64_t fetched_ns) const;
+  Result<FuseReply> entry_reply(const Result<meta::Inode>& inode) const;
+  FuseReply attributes_reply(const meta::Inode& inode, int64_t fetched_ns) const;
+
+  // fuse_session_calls.cc
+  ReplyTask lookup(FuseRequest& request);
+  ReplyTask getattr(FuseRequest& request);
+  ReplyTask setattr(FuseRequest& request);
+  ReplyTask readlink(FuseRequest& request);
+  ReplyTask symlink(FuseRequest& request);
+  ReplyTask mknod(FuseRequest& request);
+  ReplyTask mkdir(FuseRequest& request);
+  ReplyTask unlink(FuseRequest& request);
+  ReplyTask rmdir(FuseRequest& request);
+  ReplyTask rename(FuseRequest& request);
+  ReplyTask rename2(FuseRequest& request);
+  ReplyTask rename_to(FuseRequest& request, uint64_t to_dir, uint32_t flags);
+  ReplyTask link(FuseRequest& request);
+  ReplyTask open(FuseRequest& request);
+  ReplyTask create(FuseRequest& request);
+  ReplyTask read(FuseRequest& request);
+  ReplyTask write(FuseRequest& request);
+  ReplyTask flush(FuseRequest& request);
+  ReplyTask release(FuseRequest& request);
+  ReplyTask fsync(FuseRequest& request);
+  ReplyTask fallocate(FuseRequest& request);
+  ReplyTask lseek(FuseRequest& request);
+  ReplyTask statfs(FuseRequest& request);
+  ReplyTask setxattr(FuseRequest& request);
+  ReplyTask getxattr(FuseRequest& request);
+  ReplyTask listxattr(FuseRequest& request);
+  ReplyTask removexattr(FuseRequest& request);
+  ReplyTask opendir(FuseRequest& request);
+  ReplyTask readdir(FuseRequest& request);
+  ReplyTask readdirplus(FuseRequest& request);
+  ReplyTask list(FuseRequest& request, bool plus);
+  bool add_entry(std::string& out, const DirectoryHandle::Entry& entry, bool plus, size_t room);
+  ReplyTask releasedir(FuseRequest& request);
+  ReplyTask fsyncdir(FuseRequest& request);
+  ReplyTask syncfs(FuseRequest& request);
+
+  // fuse_session_ioctl.cc
+  ReplyTask ioctl(FuseRequest& request);
+  Task<Result<void>> remove_open_tree(meta::Caller caller, meta::InodeId inode);
+  Task<Result<void>> ioctl_link(FuseRequest& request);
+  Task<Result<void>> ioctl_punch_hole(FuseRequest& request, uint64_t handle);
+  Task<Result<void>> ioctl_move(FuseRequest& request);
+  Task<Result<void>> ioctl_remove(FuseRequest& request);
+
+  Loop& loop_;
+  FuseDevice& device_;
+  chain::BufferPool& memory_;
+  CallerResolver& callers_;
+  const Options options_;
+  const ByteSpan slots_;
+  std::array<Call, kCalls> calls_ = {};
+  Operations* operations_ = nullptr;
+  VirtualDir* virtual_dir_ = nullptr;
+  std::vector<size_t> free_slots_;
+  Event slot_freed_;
+  std::unordered_map<uint64_t, CancelScope*> running_;  // by the unique number of the request
+  int64_t logged_ns_ = 0;
+  Gauge& under_way_;
+  Counter& read_bytes_;
+  Counter& written_bytes_;
+  Counter& failed_;
+  KernelNotifier notifier_;
+  Gate gate_;
+};
+
+}  // namespace ff::mount

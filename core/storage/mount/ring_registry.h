@@ -1,0 +1,95 @@
+// The rings and memory of programs, as the links in 3fs-virt/iovs register them. A link names a
+// memory file and belongs to the user who made it; it is removed when its process ends.
+//
+// Rings are served round-robin, those of higher priority first. A program wakes the daemon with a
+// datagram if the ring says that the daemon sleeps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "platform/base/fd_watch.h"
+#include "platform/base/gate.h"
+#include "storage/mount/ring_server.h"
+
+namespace ff::mount {
+
+class RingRegistry final : public RingContext {
+ public:
+  // Maps a memory file and registers it with the transport; destroying the result undoes both.
+  using RegisterMemory = std::function<Result<ClientMemory>(const ClientMemoryFile&)>;
+
+  // All outlive it. `memory`: for data on its way to storage.
+  RingRegistry(Loop& loop, Operations& operations, chain::BufferPool& memory,
+               RegisterMemory register_memory);
+  ~RingRegistry() override;
+
+  // Creates the wake socket. If it fails, there are no rings.
+  Result<void> start();
+  Task<void> close();
+
+  // The owner of a link. Process 0: in another PID namespace.
+  struct Owner {
+    uint32_t uid = 0;
+    uint32_t process = 0;
+  };
+  struct Link {
+    std::string target = {};
+    Owner owner = {};
+    uint64_t number = 0;  // unique forever
+    uint64_t dir = 0;     // the open directory it is bound to; 0: bound to the process only
+    usrbio::IovId id = {};
+    RegisteredMemoryRef memory = {};
+    std::shared_ptr<RingServer> ring = {};
+  };
+  // Errors carry the errno.
+  Result<const Link*> add(const std::string& name, const std::string& target, Owner owner);
+  Result<void> remove(const std::string& name, uint32_t uid);
+  // The links of the user; root gets all. Null: no such link.
+  const Link* find(const std::string& name, uint32_t uid) const;
+  std::vector<std::pair<std::string, const Link*>> links(uint32_t uid) const;
+  // A process opened the directory of links, or closed its last descriptor of it.
+  void dir_opened(uint64_t dir, uint32_t process);
+  void dir_closed(uint64_t dir);
+  // The path of the wake socket, the target of the wake links. Empty: there are no rings.
+  const std::string& wake_path() const { return wake_path_; }
+
+  // RingContext.
+  Loop& loop() override { return loop_; }
+  Gate& gate() override { return gate_; }
+  Operations& operations() override { return operations_; }
+  chain::BufferPool& memory() override { return memory_; }
+  RegisteredMemoryRef find(const usrbio::IovId& id, uint32_t uid) override;
+  void on_batch_done() override { work_.set(); }
+
+ private:
+  using Links = std::map<std::string, Link>;
+  Task<void> receive_wakeups();
+  Task<void> serve();
+  Task<void> check_lost_owners();
+  bool serve_turn();
+  void remove_link(Links::iterator link);
+  void drop_abandoned(Links::iterator link);
+
+  Loop& loop_;
+  Operations& operations_;
+  chain::BufferPool& memory_;
+  const RegisterMemory register_memory_;
+  Links links_;
+  std::map<usrbio::IovId, RegisteredMemoryRef> by_id_;
+  std::vector<std::shared_ptr<RingServer>> rings_;  // in round-robin order
+  std::map<uint64_t, uint32_t> dirs_;               // open directories and their processes
+  uint64_t last_number_ = 0;
+  Fd wake_socket_;
+  std::string wake_path_;
+  std::unique_ptr<FdWatch> wake_watch_;
+  Event work_;
+  Gate gate_;
+};
+
+}  // namespace ff::mount

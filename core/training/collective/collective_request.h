@@ -1,0 +1,57 @@
+// The request of one rank for a collective operation, as it is stored in memory that the ranks of a
+// host share. `count` has the meaning of NCCL: elements that one rank gives (all-gather), gets
+// (reduce-scatter), or both.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "platform/simd/reduce.h"
+
+namespace ff::collective {
+
+enum class Collective : uint8_t {
+  barrier,
+  allreduce,
+  reduce,
+  broadcast,
+  allgather,
+  reduce_scatter
+};
+
+std::string_view collective_name(Collective kind);  // "allreduce", ...
+// Whether the operation moves bytes without arithmetic.
+bool is_copy(Collective kind);
+
+// An address in shared memory: a region that one rank has made, and an offset in it.
+struct SharedAddress {
+  uint64_t offset = 0;  // bytes
+  uint32_t region = 0;  // 0: none
+  uint32_t unused = 0;
+};
+
+struct CollectiveRequest {
+  Collective kind = Collective::barrier;
+  simd::DataType type = simd::DataType::f32;
+  simd::ReduceOp op = simd::ReduceOp::sum;
+  uint8_t unused = 0;
+  uint32_t root = 0;                // of reduce and broadcast
+  uint64_t count = 0;               // elements
+  SharedAddress in = {}, out = {};  // ignored where the rank has no input or output
+};
+static_assert(sizeof(CollectiveRequest) == 48);
+
+// Bytes of a rank's input and output; 0: it has none.
+uint64_t input_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t ranks);
+uint64_t output_bytes(const CollectiveRequest& request, uint32_t rank, uint32_t ranks);
+// Inputs and outputs of all ranks together: the least memory traffic.
+uint64_t traffic_bytes(const CollectiveRequest& request, uint32_t ranks);
+// Whether a request that another process sent has values that exist.
+bool is_valid(const CollectiveRequest& request);
+// Whether both are the same but for their addresses.
+bool agree(const CollectiveRequest& a, const CollectiveRequest& b);
+// "allreduce of 1024 float, sum".
+std::string text_of(const CollectiveRequest& request);
+
+}  // namespace ff::collective

@@ -1,0 +1,93 @@
+// State that the parts of the pipeline share: operations, pieces in flight, channels, and the
+// message types between nodes. For pipeline*.cc and peer_messages.cc only.
+#pragma once
+
+#include "training/collective/pipeline.h"
+
+namespace ff::collective {
+
+// Frame methods. Numbers are little-endian; `direction` is that of the bytes in the channel.
+enum PeerMessage : uint32_t {
+  kAnnounce = 1,   // call: operation; a CollectiveRequest with zero addresses
+  kWindow,         // direction:u32 slots:u32 slot_bytes:u64 token:u64 size:u64 address:u64 key:u32
+  kCredit,         // direction:u32 slot:u32
+  kChunk,          // direction:u32 slot:u32 number:u64 piece:u64 bytes:u64: stored in the slot
+  kFailed,         // code:u8 text: the job fails with this error
+  kDeparted,       // rank:u32 operations:u64: the rank posts no more
+  kStatusRequest,  // answered by kStatusReply
+  kStatusReply,    // for each rank of the node: posted operations:u64, current operation + 1:u64
+  kGoodbye,        // the sender closes the connection next
+  kAcknowledge,    // of kFailed or kGoodbye
+};
+
+struct Pipeline::OperationState {
+  uint64_t number = 0;
+  CollectiveRequest request = {};
+  simd::WireType wire = simd::WireType::none;
+  bool goes_up = false, goes_down = false;
+  uint64_t elements_per_piece = 0;
+  uint64_t pieces = 0;
+  uint64_t next_piece = 0;  // to admit
+  uint64_t unfinished = 0;  // pieces that this node has not finished
+};
+
+// A piece that this node has work for.
+struct Pipeline::InflightPiece {
+  std::shared_ptr<OperationState> op;
+  uint64_t index = 0;
+  Piece piece = {};
+  PieceRoute route = {};
+  uint64_t bytes_up = 0, bytes_down = 0;
+  std::optional<uint32_t> send_slot;
+  uint32_t partials_missing = 0;
+  std::array<uint32_t, kChildrenMax> partial_slots = {};
+  std::optional<uint32_t> result_slot = {};
+  bool result_arrived = false;
+  bool reduces = false;   // it needs a work item that reduces or, at the root, reads the inputs
+  bool reduced = false;   // which is done
+  bool receives = false;  // the result comes from another node
+  bool received = false;  // and is stored in the outputs
+  std::optional<uint64_t> ticket = {};  // of its item in the work queue
+  uint32_t unsent = 0;                  // channels that have not sent it yet
+  bool is_done_locally = false;
+
+  bool is_root() const { return !route.up_to.has_value(); }
+  uint64_t number() const { return op->number; }
+};
+
+struct Pipeline::SendChannel {
+  struct Item {
+    InflightPiece* piece = nullptr;
+    std::optional<ByteView> bytes = {};  // once they are computed
+  };
+  std::optional<net::RemoteBuffer> window = {};
+  uint64_t slot_bytes = 0;
+  std::deque<uint32_t> free = {};
+  std::deque<Item> items = {};  // in the order of operations and pieces
+  std::unique_ptr<Event> changed = {};
+};
+
+struct Pipeline::ReceiveChannel {
+  struct Chunk {
+    uint64_t number = 0, index = 0, bytes = 0;
+    uint32_t slot = 0;
+  };
+  uint32_t node = 0;
+  Direction direction = Direction::up;
+  std::shared_ptr<const net::SharedRegion> window = {};
+  net::Connection::Exposure exposure = {};
+  std::deque<Chunk> arrived = {};
+  std::deque<InflightPiece*> expected = {};  // in the same order
+};
+
+struct Pipeline::Peer {
+  std::unique_ptr<net::Connection> connection;
+  std::array<std::unique_ptr<SendChannel>, 2> sending = {};
+  std::array<std::unique_ptr<ReceiveChannel>, 2> receiving = {};
+  bool said_goodbye = false;
+  bool acknowledged = false;                   // our kFailed or kGoodbye
+  std::map<uint32_t, uint64_t> departed = {};  // ranks that have left, with their posted operations
+  std::optional<std::vector<std::pair<uint64_t, uint64_t>>> status = {};
+};
+
+}  // namespace ff::collective

@@ -1,0 +1,360 @@
+// rank_sockets.cc: joining, messages between the ranks of a host, and lost ranks.
+#include "training/collective/rank_sockets.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <deque>
+#include <string>
+#include <utility>
+
+namespace ff::collective {
+
+// All that the sockets carry. Little-endian, as are all machines that ff runs on.
+struct RankSockets::Message {
+  static constexpr uint32_t kMagic = 0x31525246;  // "FRR1"
+  enum Kind : uint32_t {
+    hello = 1,  // to rank 0: rank, pid, value: number of ranks
+    welcome,    // from rank 0, for each rank: rank, pid; the first two carry descriptors: of the
+                // operation table (value: its bytes) and of the eventfd of rank 0
+    refused,    // from rank 0: value: a Refusal
+    region,     // region `id` of `rank`, `value` bytes: with its descriptor
+    region_withdrawn,
+    goodbye,  // the sender closes the socket next
+  };
+  enum Refusal : uint64_t { kOtherRankCount = 1, kDuplicateRank };
+
+  uint32_t magic = kMagic;
+  uint32_t kind = hello;
+  uint32_t rank = 0;
+  uint32_t id = 0;
+  uint64_t value = 0;
+  int32_t pid = 0;
+  uint32_t unused = 0;
+
+  ByteView bytes() const { return {reinterpret_cast<const std::byte*>(this), sizeof *this}; }
+  ByteSpan buffer() { return {reinterpret_cast<std::byte*>(this), sizeof *this}; }
+};
+
+struct RankSockets::Peer {
+  struct Outgoing {
+    Message message;
+    int fd = -1;
+    std::shared_ptr<const void> owner = {};
+  };
+  std::unique_ptr<net::SocketStream> stream;
+  std::deque<Outgoing> queue = {};
+  bool writes = false;
+  bool said_goodbye = false;
+  std::unique_ptr<Event> written = {};
+};
+
+namespace {
+
+constexpr int64_t kSocketRetryNs = 5 * kMillisecond;
+
+// Errc::refused: another user runs the process at the other end.
+Result<void> check_user(const net::SocketStream& stream) {
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(stream.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return errno_error(errno, "the credentials of a rank's socket");
+  }
+  if (peer.uid == ::geteuid()) return {};
+  return fail(Errc::refused, "process {} of user {} uses the socket of this job's ranks", peer.pid,
+              peer.uid);
+}
+
+}  // namespace
+
+RankSockets::RankSockets(HostState& state)
+    : state_(state), loop_(state.clock), gate_(std::in_place, loop_), all_joined_(loop_) {
+  static_assert(sizeof(Message) == 32);
+}
+
+RankSockets::~RankSockets() = default;
+
+void RankSockets::start(int64_t until_ns) {
+  thread_ = std::thread([this, until_ns] {
+    gate_->spawn(join(until_ns));
+    loop_.run();
+    gate_.reset();
+    peers_.clear();
+  });
+}
+
+std::optional<Result<void>> RankSockets::outcome() {
+  const std::lock_guard lock(mutex_);
+  return outcome_;
+}
+
+void RankSockets::set_outcome(Result<void> outcome) {
+  const std::lock_guard lock(mutex_);
+  if (!outcome_) outcome_ = std::move(outcome);
+}
+
+void RankSockets::stop() {
+  loop_.post([this] { gate_->spawn(close()); });
+  thread_.join();
+}
+
+void RankSockets::share_region(const std::shared_ptr<const net::SharedRegion>& region) {
+  send_to_all({.kind = Message::region,
+               .rank = state_.self.rank,
+               .id = region->id(),
+               .value = region->memory().size()},
+              region->fd(), region);
+}
+
+void RankSockets::withdraw_region(const net::SharedRegion& region) {
+  send_to_all({.kind = Message::region_withdrawn, .rank = state_.self.rank, .id = region.id()}, -1,
+              nullptr);
+}
+
+// Rank 0 sends to all ranks; another rank sends to rank 0, which forwards it.
+void RankSockets::send_to_all(const Message& message, int fd, std::shared_ptr<const void> owner) {
+  loop_.post([this, message, fd, owner = std::move(owner)] {
+    for (auto& [rank, peer] : peers_) send(*peer, message, fd, owner);
+  });
+}
+
+net::Address RankSockets::address() const {
+  net::Address at;
+  at.unix_path = "@ff-reduce-" + state_.self.job;
+  return at;
+}
+
+Task<void> RankSockets::join(int64_t until_ns) {
+  auto joining = with_deadline(loop_, until_ns, "the ranks", is_leader() ? lead() : follow());
+  auto joined = co_await std::move(joining);
+  if (!joined && joined.error().code == Errc::deadline) joined = timeout_error();
+  set_outcome(std::move(joined));
+}
+
+Error RankSockets::timeout_error() const {
+  std::string missing;
+  for (uint32_t rank = 0; rank < state_.self.ranks; rank++) {
+    const bool joined = rank == state_.self.rank || peers_.contains(rank);
+    if (!joined) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+  }
+  const bool is_known = is_leader() && !missing.empty();
+  Error error = fail(Errc::deadline, "{} did not join in time",
+                     is_known ? "of this host's ranks, " + missing : "not all ranks of this host");
+  error.hint = "Check that each rank was started for the same job, and read its output.";
+  return error;
+}
+
+Task<Result<void>> RankSockets::lead() {
+  FF_CO_TRY(listener_, net::SocketListener::listen(loop_, address()));
+  gate_->spawn(accept());
+  if (state_.self.ranks == 1) all_joined_.set();
+  FF_CO_TRY(co_await all_joined_.wait());
+  if (refusal_) co_return std::move(*refusal_);
+  const auto& table = state_.table_region;
+  for (auto& [rank, peer] : peers_) {
+    for (const auto& [other, pid] : state_.pids) {
+      const Message welcome{
+          .kind = Message::welcome, .rank = other, .value = table->memory().size(), .pid = pid};
+      const int fd = other == 0 ? table->fd() : other == 1 ? state_.wake_fd.get() : -1;
+      send(*peer, welcome, fd, table);
+    }
+    gate_->spawn(receive_loop(rank));
+  }
+  co_return Result<void>();
+}
+
+Task<void> RankSockets::accept() {
+  for (;;) {
+    auto socket = co_await listener_->accept();
+    if (!socket) co_return;
+    auto stream = net::SocketStream::make(loop_, std::move(*socket));
+    if (stream && check_user(**stream)) gate_->spawn(greet(std::move(*stream)));
+  }
+}
+
+Task<void> RankSockets::greet(std::unique_ptr<net::SocketStream> stream) {
+  Message hello;
+  const auto read = co_await net::read_all(*stream, hello.buffer());
+  if (!read || hello.magic != Message::kMagic || hello.kind != Message::hello) co_return;
+  const HostRank& self = state_.self;
+  uint64_t refusal = 0;
+  if (hello.value != self.ranks || hello.rank >= self.ranks) {
+    refusal = Message::kOtherRankCount;
+    refuse(fail(Errc::usage, "a rank {} of {} (process {}) joined a job of {} ranks", hello.rank,
+                hello.value, hello.pid, self.ranks));
+  } else if (hello.rank == 0 || peers_.contains(hello.rank)) {
+    refusal = Message::kDuplicateRank;
+    refuse(fail(Errc::usage, "rank {} joined twice, the second time as process {}", hello.rank,
+                hello.pid));
+  }
+  if (refusal != 0) {
+    const Message answer{.kind = Message::refused, .rank = hello.rank, .value = refusal};
+    (void)co_await net::write_all(*stream, answer.bytes());
+    co_return;
+  }
+  state_.pids[hello.rank] = hello.pid;
+  add_peer(hello.rank, std::move(stream));
+  if (peers_.size() + 1 == self.ranks) all_joined_.set();
+}
+
+void RankSockets::refuse(Error error) {
+  if (!refusal_) refusal_ = std::move(error);
+  all_joined_.set();
+}
+
+Task<Result<void>> RankSockets::follow() {
+  std::unique_ptr<net::SocketStream> stream;
+  while (stream == nullptr) {
+    auto socket = co_await net::connect_socket(loop_, address());
+    if (socket) {
+      FF_CO_TRY(stream, net::SocketStream::make(loop_, std::move(*socket)));
+    } else {
+      if (socket.error().code != Errc::unreachable) co_return std::move(socket).error();
+      FF_CO_TRY(co_await sleep_for(loop_, kSocketRetryNs));  // rank 0 does not listen yet
+    }
+  }
+  FF_CO_TRY(check_user(*stream));
+  const HostRank& self = state_.self;
+  const Message hello{.rank = self.rank, .value = self.ranks, .pid = ::getpid()};
+  FF_CO_TRY(co_await net::write_all(*stream, hello.bytes()));
+  FF_CO_TRY(co_await receive_welcome(add_peer(0, std::move(stream))));
+  FF_CO_TRY(state_.operations,
+            OperationTable::open(state_.table_mapping->memory(),
+                                 {.ranks = self.ranks, .has_peers = self.has_peers}));
+  gate_->spawn(receive_loop(0));
+  co_return Result<void>();
+}
+
+// One message for each rank: their process ids, the operation table, the eventfd of rank 0.
+Task<Result<void>> RankSockets::receive_welcome(Peer& leader) {
+  const HostRank& self = state_.self;
+  for (uint32_t welcomed = 0; welcomed < self.ranks; welcomed++) {
+    Message message;
+    FF_CO_TRY(co_await receive(leader, message));
+    if (message.kind == Message::refused) {
+      const bool twice = message.value == Message::kDuplicateRank;
+      co_return fail(Errc::usage, "rank 0 refused rank {} of {}: {}", self.rank, self.ranks,
+                     twice ? "another process has joined as this rank"
+                           : "its job has another number of ranks");
+    }
+    if (message.kind != Message::welcome) {
+      co_return fail(Errc::corrupt, "rank 0 did not send the operation table");
+    }
+    state_.pids[message.rank] = message.pid;
+    const auto fd = leader.stream->receive_descriptor();
+    if (!fd) continue;
+    if (message.rank == 1) {
+      state_.wake_fd = Fd(*fd);
+      continue;
+    }
+    FF_CO_TRY(state_.table_mapping, MappedRegion::map(Fd(*fd), message.value));
+  }
+  if (state_.table_mapping == nullptr) {
+    co_return fail(Errc::corrupt, "rank 0 did not send the operation table");
+  }
+  co_return Result<void>();
+}
+
+RankSockets::Peer& RankSockets::add_peer(uint32_t rank, std::unique_ptr<net::SocketStream> stream) {
+  auto& peer = peers_[rank];
+  peer = std::make_unique<Peer>();
+  peer->stream = std::move(stream);
+  peer->written = std::make_unique<Event>(loop_);
+  return *peer;
+}
+
+Task<Result<void>> RankSockets::receive(Peer& peer, Message& message) {
+  FF_CO_TRY(co_await net::read_all(*peer.stream, message.buffer()));
+  if (message.magic != Message::kMagic) {
+    co_return fail(Errc::corrupt, "a process that is no rank uses this socket");
+  }
+  co_return Result<void>();
+}
+
+Task<void> RankSockets::receive_loop(uint32_t rank) {
+  Peer& peer = *peers_.at(rank);
+  for (;;) {
+    Message message;
+    const auto received = co_await receive(peer, message);
+    const auto handled = received ? handle(rank, peer, message) : received;
+    if (handled) continue;
+    const bool ends = gate_->cancellation().requested();
+    if (!ends && !peer.said_goodbye) on_disconnect(rank, handled.error());
+    co_return;
+  }
+}
+
+Result<void> RankSockets::handle(uint32_t from, Peer& peer, const Message& message) {
+  const bool is_region = message.kind == Message::region;
+  const bool is_withdrawn = message.kind == Message::region_withdrawn;
+  if (message.kind == Message::goodbye) peer.said_goodbye = true;
+  if (is_withdrawn) state_.remove_region(message.rank, message.id);
+  std::shared_ptr<const Fd> fd;
+  if (is_region) {
+    fd = std::make_shared<const Fd>(peer.stream->receive_descriptor().value_or(-1));
+    FF_TRY(const auto region, MappedRegion::map(*fd, message.value));
+    state_.add_region(message.rank, message.id, {region->memory(), region});
+  }
+  if (!is_leader() || (!is_region && !is_withdrawn)) return {};
+  for (auto& [rank, other] : peers_) {
+    if (rank != from) send(*other, message, fd != nullptr ? fd->get() : -1, fd);
+  }
+  return {};
+}
+
+void RankSockets::on_disconnect(uint32_t rank, const Error& error) {
+  if (error.code == Errc::unreachable) {
+    state_.operations->set_failed_rank({.rank = rank});
+  } else {  // the rank is alive, but this process cannot use what it sent
+    const std::string self = state_.name_of(state_.self.rank);
+    state_.operations->set_async_error(
+        Error(error).with_context(fmt::format("{}, from {}: ", self, state_.name_of(rank))));
+  }
+  state_.notify_failure();
+  state_.wake_leader();
+}
+
+void RankSockets::send(Peer& peer, const Message& message, int fd,
+                       std::shared_ptr<const void> owner) {
+  peer.queue.push_back({message, fd, std::move(owner)});
+  // One writer at a time: a descriptor belongs to the message that is written next.
+  if (!std::exchange(peer.writes, true)) gate_->spawn(write_queue(peer));
+}
+
+Task<void> RankSockets::write_queue(Peer& peer) {
+  while (!peer.queue.empty()) {
+    const Peer::Outgoing next = std::move(peer.queue.front());
+    peer.queue.pop_front();
+    if (next.fd >= 0) peer.stream->send_descriptor(next.fd);
+    const auto written = co_await write(*peer.stream, next.message);
+    if (!written) peer.queue.clear();  // receive_loop() reports the lost rank
+  }
+  peer.writes = false;
+  peer.written->set();
+}
+
+Task<Result<void>> RankSockets::write(net::SocketStream& stream, const Message& message) {
+  for (;;) {
+    auto written = co_await net::write_all(stream, message.bytes());
+    // Linux limits the descriptors in flight of a user other than root to RLIMIT_NOFILE.
+    if (written || written.error().sys != ETOOMANYREFS) co_return written;
+    FF_CO_TRY(co_await sleep_for(loop_, kSocketRetryNs));
+  }
+}
+
+Task<void> RankSockets::close() {
+  for (auto& [rank, peer] : peers_) {
+    const Message goodbye{.kind = Message::goodbye, .rank = state_.self.rank};
+    peer->written->reset();
+    send(*peer, goodbye, -1, nullptr);
+  }
+  const int64_t until_ns = loop_.now_ns() + kSecond;  // a stopped process reads nothing
+  for (auto& [rank, peer] : peers_) (void)co_await peer->written->wait(until_ns);
+  for (auto& [rank, peer] : peers_) peer->stream->close();
+  gate_->cancellation().request(fail(Errc::interrupted, "the communicator is closed"));
+  loop_.stop();
+}
+
+}  // namespace ff::collective

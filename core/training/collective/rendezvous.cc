@@ -1,0 +1,316 @@
+// rendezvous.cc: who connects to whom, and which ranks fit together.
+#include "training/collective/rendezvous.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "platform/base/fd.h"
+#include "platform/base/task_group.h"
+#include "platform/net/resolve.h"
+
+namespace ff::collective {
+
+namespace {
+
+constexpr int64_t kHandshakeTimeoutNs = 10 * kSecond;
+constexpr int64_t kRendezvousRetryNs = 20 * kMillisecond;
+constexpr int64_t kProblemNs = kSecond;  // for late nodes to connect and receive the problem
+
+// Whether only this machine reaches that address.
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// The address of this machine that `to` would see.
+Task<Result<std::string>> local_host(Loop& loop, net::Address to) {
+  FF_CO_TRY(auto found, co_await net::resolve(loop, to));
+  const net::SocketAddress& first = found.front();
+  const Fd socket(::socket(first.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  net::SocketAddress own;
+  own.size = sizeof own.storage;
+  if (socket.get() < 0 || ::connect(socket.get(), first.get(), first.size) != 0 ||
+      ::getsockname(socket.get(), own.get(), &own.size) != 0) {
+    Error error = errno_error(errno, fmt::format("the route to {}", to.text()));
+    error.code = Errc::unreachable;
+    co_return error;
+  }
+  co_return net::to_address(own).host;
+}
+
+Task<Result<void>> receive_connected(net::Connection& connection, CancellationToken* cancel) {
+  CancellationToken none;
+  auto receiving = receive_step(connection, HandshakeStep::connected);
+  auto received =
+      co_await std::move(receiving).with_cancellation(cancel != nullptr ? *cancel : none);
+  if (!received) co_return std::move(received).error();
+  co_return Result<void>();
+}
+
+}  // namespace
+
+Task<Result<Mesh>> Rendezvous::join(Loop& loop, net::Transport& transport,
+                                    RendezvousOptions options, WorldNode self,
+                                    std::string& missing) {
+  Rendezvous rendezvous(loop, transport, std::move(options), std::move(self), missing);
+  co_return co_await rendezvous.run();
+}
+
+Rendezvous::Rendezvous(Loop& loop, net::Transport& transport, RendezvousOptions options,
+                       WorldNode self, std::string& missing)
+    : loop_(loop),
+      transport_(transport),
+      options_(std::move(options)),
+      self_(std::move(self)),
+      missing_(missing),
+      changed_(loop),
+      gate_(loop) {}
+
+Task<Result<Mesh>> Rendezvous::run() {
+  if (!options_.terms.key && !is_loopback(options_.at.host)) {
+    Error error = fail(Errc::refused, "{} may be another machine, and this job has no key",
+                       options_.at.text());
+    error.hint =
+        "Put 64 hex digits into a file of mode 0600 on every host, and name it in FF_KEY_FILE.";
+    co_return error;
+  }
+  FF_CO_TRY(co_await listen());
+  auto joining = self_.first_rank == 0 ? lead() : follow();
+  auto joined = co_await std::move(joining);
+  co_await gate_.close(fail(Errc::interrupted, "the rendezvous has ended"));
+  if (!joined) co_return std::move(joined).error();
+  Mesh mesh{.world = std::move(world_), .self = index_, .connections = {}};
+  mesh.connections.resize(mesh.world.nodes.size());
+  for (auto& [first_rank, connection] : connections_) {
+    mesh.connections[mesh.world.node_of(first_rank)] = std::move(connection);
+  }
+  co_return mesh;
+}
+
+Task<Result<void>> Rendezvous::listen() {
+  net::Address at = options_.at;
+  if (self_.first_rank != 0) {
+    FF_CO_TRY(at.host, co_await local_host(loop_, options_.at));
+    at.port = 0;
+  } else if (is_loopback(at.host)) {
+    at.host = at.host == "localhost" ? "127.0.0.1" : at.host;
+  } else {
+    at.host.clear();
+  }
+  auto listening = transport_.listen(loop_, at);
+  if (!listening) {
+    Error error = std::move(listening).error();
+    if (error.code == Errc::exists) {
+      error.hint = "Another program uses this port: choose another one for the job.";
+    }
+    co_return error;
+  }
+  listener_ = std::move(*listening);
+  self_.address = listener_->address();
+  self_.address.host = at.host;
+  gate_.spawn(accept());
+  co_return Result<void>();
+}
+
+Task<void> Rendezvous::accept() {
+  for (;;) {
+    auto incoming = co_await listener_->accept();
+    if (!incoming) co_return;
+    gate_.spawn(handle_connection(std::move(*incoming)));
+  }
+}
+
+Task<void> Rendezvous::handle_connection(std::unique_ptr<net::IncomingConnection> incoming) {
+  auto opened = co_await incoming->open(loop_);
+  if (!opened) co_return;
+  std::unique_ptr<net::Connection> connection = std::move(*opened);
+  auto node =
+      co_await with_deadline(loop_, loop_.now_ns() + kHandshakeTimeoutNs, "a node's handshake",
+                             accept_introduction(*connection, options_.terms));
+  Result<void> admitted = node ? admit(*node) : Result<void>(node.error());
+  if (admitted && problem_) admitted = *problem_;
+  if (!admitted) {
+    send_refusal(*connection, admitted.error());
+    (void)co_await connection->wait_flushed();
+    if (node) ranks_told_ += node->ranks();
+    // A process without the key is only refused; ranks that do not fit together end the job.
+    if (admitted.error().code == Errc::usage && !problem_) problem_ = std::move(admitted).error();
+    changed_.set();
+    co_return;
+  }
+  connections_[node->first_rank] = std::move(connection);
+  changed_.set();
+}
+
+// Errc::usage: the node does not fit to the others.
+Result<void> Rendezvous::admit(const WorldNode& node) {
+  const uint32_t end = node.first_rank + node.ranks();
+  const auto overlaps = [&](const WorldNode& other) {
+    return node.first_rank < other.first_rank + other.ranks() && other.first_rank < end;
+  };
+  if (self_.first_rank != 0) {
+    const bool known = !world_.nodes.empty() && std::ranges::any_of(world_.nodes, [&](auto& one) {
+      return one.first_rank == node.first_rank;
+    });
+    if (world_.nodes.empty() || known) return {};
+    return fail(Errc::usage, "rank {} on {} is not of this job", node.first_rank, node.host);
+  }
+  for (const auto& [first_rank, other] : joined_) {
+    if (!overlaps(other)) continue;
+    return fail(Errc::usage, "rank {} joined twice: from {} (process {}) and {} (process {})",
+                std::max(node.first_rank, other.first_rank), other.host, other.pids.front(),
+                node.host, node.pids.front());
+  }
+  if (overlaps(self_)) {
+    return fail(Errc::usage, "rank {} joined twice: from {} and {}", node.first_rank, self_.host,
+                node.host);
+  }
+  joined_[node.first_rank] = node;
+  update_missing();
+  return {};
+}
+
+void Rendezvous::update_missing() {
+  missing_.clear();
+  uint32_t next_rank = self_.ranks();
+  const auto gap = [&](uint32_t end) {
+    if (end <= next_rank) return;
+    missing_ += missing_.empty() ? "" : ", ";
+    missing_ += end - next_rank == 1 ? fmt::format("{}", next_rank)
+                                     : fmt::format("{} to {}", next_rank, end - 1);
+  };
+  for (const auto& [first_rank, node] : joined_) {
+    gap(first_rank);
+    next_rank = first_rank + node.ranks();
+  }
+  gap(options_.terms.ranks);
+}
+
+template <class Condition>
+Task<Result<void>> Rendezvous::wait_until(Condition condition) {
+  while (!condition()) {
+    if (problem_) co_return *problem_;
+    changed_.reset();
+    FF_CO_TRY(co_await changed_.wait());
+  }
+  co_return Result<void>();
+}
+
+Task<Result<void>> Rendezvous::lead() {
+  update_missing();
+  auto waiting =
+      wait_until([this] { return missing_.empty() && connections_.size() == joined_.size(); });
+  auto done = co_await std::move(waiting);
+  if (done) done = make_world();
+  if (done) {
+    for (auto& [rank, connection] : connections_) {
+      send_step(*connection, HandshakeStep::table, encode_world(world_));
+    }
+    done = co_await receive_all_connected();
+  }
+  for (auto& [rank, connection] : connections_) {
+    if (done) {
+      send_step(*connection, HandshakeStep::start, {});
+    } else {
+      send_refusal(*connection, done.error());
+    }
+    (void)co_await connection->wait_flushed();
+    ranks_told_ += world_.nodes.empty() ? joined_.at(rank).ranks() : 0;
+  }
+  // Nodes that connect later must receive the problem as well.
+  const int64_t until_ns = loop_.now_ns() + kProblemNs;
+  while (problem_ && ranks_told_ + self_.ranks() < options_.terms.ranks &&
+         loop_.now_ns() < until_ns) {
+    if (!co_await sleep_for(loop_, kRendezvousRetryNs)) break;
+  }
+  co_return done;
+}
+
+// Errc::usage: the nodes of a zone do not follow one another.
+Result<void> Rendezvous::make_world() {
+  world_.nodes.push_back(self_);
+  for (const auto& [rank, node] : joined_) world_.nodes.push_back(node);
+  std::map<uint32_t, uint32_t> last;  // node of each zone
+  for (uint32_t i = 0; i < world_.nodes.size(); i++) {
+    const WorldNode& node = world_.nodes[i];
+    const auto found = last.find(node.zone);
+    if (found != last.end() && found->second + 1 != i) {
+      return fail(Errc::usage,
+                  "rank {} on {} is of zone {}, as is {}, but the nodes between them are not",
+                  node.first_rank, node.host, node.zone, world_.nodes[found->second].host);
+    }
+    last[node.zone] = i;
+  }
+  return {};
+}
+
+Task<Result<void>> Rendezvous::receive_all_connected() {
+  CancellationToken* const cancel = co_await current_cancellation();
+  TaskGroup all(loop_);
+  for (auto& [rank, connection] : connections_) all.add(receive_connected(*connection, cancel));
+  co_return co_await all.join();
+}
+
+Task<Result<void>> Rendezvous::follow() {
+  FF_CO_TRY(co_await connect_to_leader());
+  FF_CO_TRY(co_await introduce(*leader_, options_.terms, self_));
+  FF_CO_TRY(const std::string table, co_await receive_step(*leader_, HandshakeStep::table));
+  FF_CO_TRY(world_, parse_world(as_bytes(table)));
+  if (world_.ranks() != options_.terms.ranks) {
+    co_return fail(Errc::corrupt, "{}: the table of nodes has another number of ranks",
+                   leader_->peer());
+  }
+  index_ = world_.node_of(self_.first_rank);
+  gate_.spawn(receive_start());
+  auto connected = co_await connect_to_others();
+  if (connected) {
+    send_step(*leader_, HandshakeStep::connected, {});
+  } else if (!problem_) {
+    const std::string name = world_.name_of(self_.first_rank);
+    send_refusal(*leader_, std::move(connected).error().with_context(fmt::format("{}: ", name)));
+  }
+  auto waiting = wait_until([this] { return may_start_; });
+  FF_CO_TRY(co_await std::move(waiting));
+  connections_[0] = std::move(leader_);
+  co_return Result<void>();
+}
+
+Task<Result<void>> Rendezvous::connect_to_leader() {
+  for (;;) {
+    auto connected = co_await transport_.connect(loop_, options_.at);
+    if (connected) {
+      leader_ = std::move(*connected);
+      missing_.clear();
+      co_return Result<void>();
+    }
+    if (connected.error().code != Errc::unreachable) co_return std::move(connected).error();
+    missing_ = "0 (" + connected.error().message + ")";
+    FF_CO_TRY(co_await sleep_for(loop_, kRendezvousRetryNs));  // rank 0 does not listen yet
+  }
+}
+
+Task<void> Rendezvous::receive_start() {
+  auto start = co_await receive_step(*leader_, HandshakeStep::start);
+  if (start) {
+    may_start_ = true;
+  } else {
+    problem_ = std::move(start).error();
+  }
+  changed_.set();
+}
+
+// Connects to the nodes before this one in the table; the nodes after it connect to this one.
+Task<Result<void>> Rendezvous::connect_to_others() {
+  for (uint32_t node = 1; node < index_; node++) {
+    const WorldNode& other = world_.nodes[node];
+    FF_CO_TRY(auto connection, co_await transport_.connect(loop_, other.address));
+    FF_CO_TRY(co_await introduce(*connection, options_.terms, self_));
+    connections_[other.first_rank] = std::move(connection);
+  }
+  auto waiting = wait_until([this] { return connections_.size() + 2 == world_.nodes.size(); });
+  co_return co_await std::move(waiting);
+}
+
+}  // namespace ff::collective

@@ -1,0 +1,76 @@
+// Rendezvous: how the nodes of a job find each other. Every node connects to the node of rank 0 and
+// describes itself (peer_handshake.h). Once all ranks have joined, rank 0 sends the table of all
+// nodes (world.h); then each pair of nodes makes a connection, and rank 0 lets all of them start.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "platform/base/gate.h"
+#include "platform/base/loop.h"
+#include "platform/base/result.h"
+#include "platform/net/transport.h"
+#include "training/collective/mesh.h"
+#include "training/collective/peer_handshake.h"
+
+namespace ff::collective {
+
+struct RendezvousOptions {
+  net::Address at;  // where the node of rank 0 listens
+  JobTerms terms = {};
+};
+
+class Rendezvous {
+ public:
+  // Waits until all nodes are connected. Errc::refused: no key and an address that other machines
+  // reach, or a peer with another key; Errc::usage: ranks that do not fit together;
+  // Errc::unreachable. `missing` always names the missing ranks, for the caller's
+  // message when a deadline cancels this.
+  static Task<Result<Mesh>> join(Loop& loop, net::Transport& transport, RendezvousOptions options,
+                                 WorldNode self, std::string& missing);
+
+ private:
+  Rendezvous(Loop& loop, net::Transport& transport, RendezvousOptions options, WorldNode self,
+             std::string& missing);
+
+  Task<Result<Mesh>> run();
+  Task<Result<void>> listen();
+  Task<void> accept();
+  Task<void> handle_connection(std::unique_ptr<net::IncomingConnection> incoming);
+  Result<void> admit(const WorldNode& node);
+  template <class Condition>
+  Task<Result<void>> wait_until(Condition condition);
+
+  // The node of rank 0.
+  Task<Result<void>> lead();
+  void update_missing();
+  Result<void> make_world();
+  Task<Result<void>> receive_all_connected();
+  // The other nodes.
+  Task<Result<void>> follow();
+  Task<Result<void>> connect_to_leader();
+  Task<Result<void>> connect_to_others();
+  Task<void> receive_start();
+
+  Loop& loop_;
+  net::Transport& transport_;
+  const RendezvousOptions options_;
+  WorldNode self_;
+  std::string& missing_;
+  uint32_t index_ = 0;  // of this node in world_
+  World world_;
+  std::map<uint32_t, WorldNode> joined_;  // at the node of rank 0: the others, by first rank
+  std::map<uint32_t, std::unique_ptr<net::Connection>> connections_;  // by first rank
+  std::unique_ptr<net::Connection> leader_;  // to the node of rank 0, until all may start
+  bool may_start_ = false;
+  std::optional<Error> problem_;
+  uint32_t ranks_told_ = 0;  // that have received the problem
+  Event changed_;
+  std::unique_ptr<net::Listener> listener_;
+  Gate gate_;
+};
+
+}  // namespace ff::collective
