@@ -1,6 +1,6 @@
 #!/bin/sh
 # Before files of ff go away: what Python has compiled of them, too. Before ff is removed for good,
-# what runs from its units is stopped, and the links that `systemctl enable` has made are taken away.
+# what runs from its units is stopped, and the links that `systemctl enable` has made are deleted.
 # Data, /etc/ff and /var/lib/ff stay.
 set -e
 

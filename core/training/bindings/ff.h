@@ -1,6 +1,6 @@
 // libff.so: collective operations, checkpoints, and what a task tells the agent of its node, for
-// programs in C, and through the package ff/ for Python. The meaning of everything is that of `ff allreduce`
-// (collective/communicator.h), of `ff checkpoint` (checkpoint/save/save.h,
+// programs in C, and through the package ff/ for Python. The meaning of everything is that of `ff
+// allreduce` (collective/communicator.h), of `ff checkpoint` (checkpoint/save/save.h,
 // checkpoint/load/tensor_memory.h) and of the files of $FF_TASK_DIR (task/task_dir.h).
 //
 // One thread of a process uses a communicator, a saver or a loading at a time. Functions that
