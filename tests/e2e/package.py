@@ -113,7 +113,8 @@ def make_root(root):
             made.rename(kept)
         except AssertionError as error:
             lines = str(error).strip().splitlines()
-            why = "not done in 400 s" if lines[0].endswith(" 124") else lines[-1]
+            errors = [line for line in lines if line.startswith("E:")] or lines[-1:]
+            why = "not done in 400 s" if lines[0].endswith(" 124") else errors[0]
             raise Skipped(f"mmdebstrap cannot make a Debian 12 here: {why}") from None
         finally:
             made.unlink(missing_ok=True)
