@@ -4,7 +4,7 @@
 
     tests/bench/save_async.py FOLDER DIR [--mib 1024] [--tensors 300] [--rounds 9]
 
-FOLDER has ff.py and libff.so, DIR is a directory on the disk to save to; --mib of it are used. In
+FOLDER is build/python, DIR is a directory on the disk to save to; --mib of it are used. In
 each round, in turn: memcpy of the state, in C, into memory that was touched before; and
 ff.save_async() until it returns, which is then waited for. The first save, which has to find its
 memory, is told apart. Medians of the rounds. Needs nothing but Python. Prints a table in Markdown.

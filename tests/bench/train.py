@@ -4,7 +4,7 @@
 
 usage: train.py BUILD [--rounds N] [--steps N] [--dir DIR] [--json]
 
-BUILD is the folder of libff.so and ff.py, of a release build. A transformer of 38 MB of gradients
+BUILD is build/python of a release build. A transformer of 38 MB of gradients
 learns from a single short line a step, so that sums are much of it. Both backends run in turn,
 round by round; the first steps of each run are left out. Printed are medians of all steps, and the
 median of the rounds' ratios; also of the processor time of rank 0, which says more where others are

@@ -1,5 +1,5 @@
 // libff.so: collective operations, checkpoints, and reports of a task to the agent of its node, for
-// C programs and, through its Python package, for Python. They work as `ff allreduce`
+// C programs and, through the package ff/, for Python. They work as `ff allreduce`
 // (collective/communicator.h), `ff checkpoint` (checkpoint/save/save.h,
 // checkpoint/load/tensor_memory.h) and the files of $FF_TASK_DIR (task/task_dir.h).
 //

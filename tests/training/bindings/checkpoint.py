@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Checkpoints of ff.py: states out and in again, what happens behind the program's back, and the
-# binary on the same store. All of it runs without any package; checkpoint_torch.py has PyTorch.
-"""usage: checkpoint.py FOLDER FF, where ff.py and libff.so are, and the binary"""
+# Checkpoints of the Python package: states out and in again, what happens behind the program's
+# back, and the binary on the same store. Needs no other package; checkpoint_torch.py has PyTorch.
+"""usage: checkpoint.py FOLDER FF, where the package ff and libff.so are, and the binary"""
 import array
 import collections
 import glob

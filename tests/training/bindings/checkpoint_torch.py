@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Checkpoints of ff.py with PyTorch and numpy: models, optimizers, generators, types, and tensors
-# that do not lie in memory as they are stored. Looks for a Python that has PyTorch, else skips.
-"""usage: checkpoint_torch.py FOLDER FF, where ff.py and libff.so are, and the binary"""
+# Checkpoints of the Python package with PyTorch and numpy: models, optimizers, generators, types,
+# and tensors that do not lie in memory as they are stored. Without PyTorch: skipped.
+"""usage: checkpoint_torch.py FOLDER FF, where the package ff and libff.so are, and the binary"""
 import json
 import os
 import shutil

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-# PyTorch's DistributedDataParallel over ff.py: the same training as over gloo, whatever way the
-# model is wrapped, and errors that reach whoever called backward(). Without PyTorch: skipped.
-"""usage: ddp.py FOLDER, where ff.py and libff.so are"""
+# PyTorch's DistributedDataParallel with ff for its gradients: the same training as over gloo,
+# whatever way the model is wrapped, and errors that reach whoever called backward(). Without
+# PyTorch: skipped.
+"""usage: ddp.py FOLDER, where the package ff and libff.so are"""
 import contextlib
 import json
 import os

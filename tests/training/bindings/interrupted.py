@@ -2,7 +2,7 @@
 # A training in a task of a real scheduler is interrupted for another task: it saves the step that
 # it is at, goes on there, and learns the same as one that never was. One that does not listen goes
 # on from its last save. Without PyTorch: skipped.
-"""usage: interrupted.py FOLDER FF, where ff.py and libff.so are, and the binary"""
+"""usage: interrupted.py FOLDER FF, where the package ff and libff.so are, and the binary"""
 import glob
 import json
 import os

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-# ff.py between processes: arrays of several kinds, works in flight, and what its errors say.
-"""usage: python.py FOLDER, where ff.py and libff.so are"""
+# The Python package between processes: arrays of several kinds, works in flight, what its errors
+# say, and where it finds its library.
+"""usage: python.py FOLDER, where the package ff and libff.so are"""
 import array
 import multiprocessing
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 
@@ -106,8 +110,62 @@ def be(rank, job):
         os._exit(1)
 
 
+# ---- where the package finds libff.so
+
+
+def imported(path, **env):
+    """What a new Python says that imports ff from `path` and prints the library it has loaded."""
+    text = "import ff._library; print(ff._library.lib._name)"
+    env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **env}
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=env,
+                          check=False)
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+def check_library(built):
+    """The places in their order, and errors that name the place, the cause and the next step."""
+    library = os.path.join(built, "libff.so")
+    assert imported(built, FF_LIBRARY="") == library
+    with tempfile.TemporaryDirectory(prefix="ff-python-") as folder:
+        tree = os.path.join(folder, "tree")
+        bindings = os.path.join(tree, "core/training/bindings")
+        shutil.copytree(os.path.join(built, "ff"), os.path.join(bindings, "ff"))
+        os.mkdir(os.path.join(tree, "build"))
+        in_build, other = os.path.join(tree, "build/libff.so"), os.path.join(folder, "other.so")
+        said = imported(bindings, FF_LIBRARY="", LD_LIBRARY_PATH="")
+        if said != "libff.so":  # this machine has no ff of its own
+            assert said.startswith("ImportError: libff.so cannot be loaded: "), said
+            assert in_build in said and "./bootstrap build" in said, said
+        shutil.copy(library, other)
+        os.symlink(other, os.path.join(folder, "libff.so"))
+        assert imported(bindings, FF_LIBRARY="", LD_LIBRARY_PATH=folder) == "libff.so"
+        os.symlink(other, in_build)
+        assert imported(bindings, FF_LIBRARY="", LD_LIBRARY_PATH=folder) == in_build
+        os.symlink(other, os.path.join(bindings, "libff.so"))
+        assert imported(bindings, FF_LIBRARY="") == os.path.join(bindings, "libff.so")
+        assert imported(bindings, FF_LIBRARY=other) == other
+        said = imported(bindings, FF_LIBRARY=folder + "/gone.so")
+        assert said.startswith(f"ImportError: FF_LIBRARY={folder}/gone.so cannot be loaded"), said
+        said = imported(bindings, FF_LIBRARY="libc.so.6")
+        assert "has no function ff_version: it is of another version" in said, said
+
+
+def check_public_names():
+    """What programs may use, and no module's names beside it."""
+    import ff
+    assert ff.Error.__module__ == "ff"
+    for name in ff.__all__:
+        assert hasattr(ff, name), name
+    modules = {"checkpoint", "collective", "ddp", "task"}
+    public = {name for name in vars(ff) if not name.startswith("_")}
+    assert public == set(ff.__all__) | modules, public ^ (set(ff.__all__) | modules)
+
+
 def main():
-    sys.path.insert(0, sys.argv[1])
+    built = os.path.abspath(sys.argv[1])
+    sys.path.insert(0, built)
+    check_library(built)
+    check_public_names()
     job = f"python-{os.getpid()}"
     ranks = [multiprocessing.Process(target=be, args=(rank, job)) for rank in range(RANKS)]
     for one in ranks:

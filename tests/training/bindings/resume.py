@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # A training that is killed and started again, from what ff.Periodic has saved, learns the same as
 # one that never was: the same losses, bit for bit. Without PyTorch: skipped.
-"""usage: resume.py FOLDER FF [SEED], where ff.py and libff.so are, and the binary
+"""usage: resume.py FOLDER FF [SEED], where the package ff and libff.so are, and the binary
 
 Two ranks of train.py are killed with SIGKILL, in the order and at the moments that the seed draws:
 after some step, when a save has just begun, and when the shard of one rank of two is in the store.

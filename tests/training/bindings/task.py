@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# What ff.py does in a task: a loop that is asked to stop saves and ends, as in the README; what it
-# tells; what it says outside of any task.
-"""usage: task.py FOLDER FF, where ff.py and libff.so are, and the binary"""
+# What the Python package does in a task: a loop that is asked to stop saves and ends, as in the
+# README; what it tells; what it says outside of any task.
+"""usage: task.py FOLDER FF, where the package ff and libff.so are, and the binary"""
 import json
 import os
 import shutil

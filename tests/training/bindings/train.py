@@ -8,8 +8,8 @@ usage: train.py [--backend ff|gloo] [--nproc N] [--steps N] [--json] [...]
 
 Started by torchrun, or with --nproc, which starts N ranks here. The text is that of the files
 given by --text, else the licenses that every Debian has. What a rank reads at a step follows from
-the seed, the step and the rank alone. ff.py and libff.so are looked for in --library, else in
-build/ of this tree.
+the seed, the step and the rank alone. The package ff and libff.so are looked for in --library, else
+in build/python of this tree.
 
 With --store the training is saved while it goes on, and at its end; started again, with as many
 ranks, it goes on from the step saved last, as if it had never ended. All ranks save shards of one
@@ -49,7 +49,7 @@ def parse():
     parser.add_argument("--run", default="train", help="their name")
     parser.add_argument("--save-every", default="300s", metavar="SECONDSs|STEPS")
     parser.add_argument("--library", metavar="FOLDER", default=os.path.join(
-        os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "build"))
+        os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "build", "python"))
     parser.add_argument("--json", action="store_true", help="rank 0 prints an object for each step")
     options = parser.parse_args()
     if options.store is not None and options.backend != "ff":

@@ -1,6 +1,10 @@
-# The third part of ff.py, which the build puts behind the others: what a task and the agent of its
-# node tell one another, through libff.so.
+# What a task and the agent of its node tell one another: that it is to save and exit, how far it
+# is, what it has saved.
+import ctypes
+import os
+import typing
 
+from ff._library import Error, Stop, check, lib, number_of
 
 _STOP_BYTES = 8 + 32  # the deadline, and the longest reason
 
@@ -17,8 +21,8 @@ def should_stop(agree=None):
 
     Nodes hear of it one after the other. With `agree`, a Comm, all its ranks call this after the
     same step, and all get what rank 0 does."""
-    stop = _Stop()
-    asked = _ff.ff_task_should_stop(ctypes.byref(stop)) != 0
+    stop = Stop()
+    asked = lib.ff_task_should_stop(ctypes.byref(stop)) != 0
     if agree is not None:
         word = bytearray(_STOP_BYTES)
         if asked:
@@ -34,7 +38,7 @@ def should_stop(agree=None):
 def saved(step):
     """Tells the agent that the whole task can go on from `step`. save_async() does so itself once
     a checkpoint is complete; this is for other ways to save. Not in a task: nothing."""
-    _check(_ff.ff_task_saved(_number(step, "step")))
+    check(lib.ff_task_saved(number_of(step, "step")))
 
 
 def heartbeat(step, rank=None):
@@ -45,17 +49,17 @@ def heartbeat(step, rank=None):
         if not rank.isdecimal():
             raise Error(2, f"RANK={rank!r} of the environment is no number")
         rank = int(rank)
-    _check(_ff.ff_task_heartbeat(_number(rank, "rank", 2**32 - 1), _number(step, "step")))
+    check(lib.ff_task_heartbeat(number_of(rank, "rank", 2**32 - 1), number_of(step, "step")))
 
 
 def life_state():
     """The word of 32 bits that an earlier attempt of the task has left, or this one; 0 before it
     is set, and where there is no task."""
     word = ctypes.c_uint32()
-    _check(_ff.ff_task_life_state(ctypes.byref(word)))
+    check(lib.ff_task_life_state(ctypes.byref(word)))
     return word.value
 
 
 def set_life_state(word):
     """Sets it. Not in a task: nothing."""
-    _check(_ff.ff_task_set_life_state(_number(word, "word of 32 bits", 2**32 - 1)))
+    check(lib.ff_task_set_life_state(number_of(word, "word of 32 bits", 2**32 - 1)))

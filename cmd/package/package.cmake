@@ -1,0 +1,58 @@
+# What an installation under /usr has, and the Debian package of it: `cpack` in the build folder,
+# which `./bootstrap package` runs. Only the release build has it.
+set(here ${CMAKE_CURRENT_LIST_DIR})
+set(libraries lib/${CMAKE_LIBRARY_ARCHITECTURE})
+set(revision 1)  # of this packaging
+set(FF_MAINTAINER "the ff authors <ff@localhost>" CACHE STRING
+    "who answers for the Debian package: NAME <ADDRESS>")
+
+install(TARGETS ff DESTINATION bin)
+install(TARGETS ff_bindings hf3fs_api_shared DESTINATION ${libraries}
+        PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+install(FILES ${CMAKE_SOURCE_DIR}/core/training/bindings/ff.h DESTINATION include/ff)
+install(FILES ${CMAKE_SOURCE_DIR}/core/storage/usrbio/hf3fs_usrbio.h DESTINATION include/hf3fs)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/core/training/bindings/ff
+        DESTINATION lib/python3/dist-packages FILES_MATCHING PATTERN *.py
+        PATTERN __pycache__ EXCLUDE)
+set(shells ${CMAKE_SOURCE_DIR}/completions)
+install(FILES ${shells}/ff.bash DESTINATION share/bash-completion/completions RENAME ff)
+install(FILES ${shells}/_ff DESTINATION share/zsh/vendor-completions)
+install(FILES ${shells}/ff.fish DESTINATION share/fish/vendor_completions.d)
+# Manual pages, units, changelogs, licences.
+install(CODE "execute_process(
+  COMMAND bash ${here}/documents.sh $<TARGET_FILE:ff> \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\"
+          ${PROJECT_VERSION}-${revision} \"${FF_MAINTAINER}\"
+  COMMAND_ERROR_IS_FATAL ANY)")
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME ff)
+set(CPACK_PACKAGE_CONTACT "${FF_MAINTAINER}")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "file system, checkpoints and allreduce for AI clusters")
+set(CPACK_PACKAGE_DESCRIPTION
+"A replicated file system for training data and checkpoints, allreduce on
+host memory, a checkpoint manager, a node validator and a time-sharing
+scheduler, in one static program.
+.
+libff.so gives checkpoints and collective operations to programs in C, the
+Python package ff to those in Python. libhf3fs_api_shared.so has the rings
+of 3FS. No service is enabled: `man ff-cluster` says how to begin.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
+    GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE ${revision})
+set(CPACK_DEBIAN_PACKAGE_SECTION admin)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "etcd-server, fuse3, python3-numpy, python3-torch")
+# dpkg knows these by their names, which have no ending.
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA)
+foreach(name postinst prerm postrm triggers shlibs)
+  file(GLOB file ${here}/${name}.*)
+  configure_file(${file} ${CMAKE_BINARY_DIR}/package/${name} @ONLY)
+  list(APPEND CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/package/${name})
+endforeach()
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_THREADS 0)
+include(CPack)

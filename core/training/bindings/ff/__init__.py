@@ -1,0 +1,49 @@
+# ff for Python: the public names of the package, all of which work through libff.so. The modules
+# are: collective and ddp (sums over processes), checkpoint (save and load), task (the agent).
+"""Sums arrays of many processes in host memory; saves and loads training state.
+
+    import ff
+    with ff.Comm() as comm:              # torchrun's environment; or Comm(rank, ranks, job)
+        comm.allreduce(gradients, op="avg")          # a tensor, an array, anything in memory
+        work = comm.allreduce_async(more)
+        ...
+        work.wait()
+
+Arrays are CPU tensors of PyTorch, or objects with the buffer protocol (array, bytearray, numpy).
+Every rank calls the same operations in the same order. Memory of Comm.buffer() is reached by all
+ranks and costs no copy.
+
+Gradients of a model under PyTorch's DistributedDataParallel, on CPUs, bucket by bucket, while
+backward() goes on (register_comm_hook):
+
+    model = DistributedDataParallel(net, gradient_as_bucket_view=True)
+    ff.register_comm_hook(model, comm)
+
+    save = ff.save_async({"model": model.state_dict(), "epoch": 3}, run="llama", store="/data/ckpt")
+    ...
+    save.wait()                          # its step, or its error
+    state = ff.load("/data/ckpt", "llama")
+
+A checkpoint is one of `ff checkpoint`, which lists, verifies, prunes and restores it.
+
+In a task, whose agent may ask it to make room (anywhere else nobody asks):
+
+    ff.heartbeat(step)
+    if ff.should_stop():                 # save, and exit
+        ...
+
+libff.so is the file that FF_LIBRARY names; else the one beside this package; else, in the source
+tree, that of build/; else the system's.
+"""
+from ff._library import Error, lib as _lib
+from ff.checkpoint import (LoadedArray, Periodic, Save, Saved, Saver, latest, load, save_async,
+                           wait)
+from ff.collective import OPS, TYPES, Comm, Work
+from ff.ddp import allreduce_hook, register_comm_hook
+from ff.task import StopRequest, heartbeat, life_state, saved, set_life_state, should_stop
+
+__version__ = _lib.ff_version().decode()
+__all__ = ("Comm", "Error", "LoadedArray", "OPS", "Periodic", "Save", "Saved", "Saver",
+           "StopRequest", "TYPES", "Work", "allreduce_hook", "heartbeat", "latest", "life_state",
+           "load", "register_comm_hook", "save_async", "saved", "set_life_state", "should_stop",
+           "wait")

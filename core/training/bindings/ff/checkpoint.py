@@ -1,0 +1,389 @@
+# Checkpoints: states saved while the program goes on, every so often if it likes, and loaded again
+# in the structure that they had.
+import atexit
+import ctypes
+import importlib
+import json
+import os
+import sys
+import time
+import typing
+
+from ff import _library
+from ff._library import (Error, File, LoadOptions, SaveOptions, Tensor, Text, check, lib,
+                         number_of)
+from ff._state import Builder, Flattener, LoadedArray, kinds_in
+from ff.collective import Comm
+
+_STATE_KEY = "ff.state"  # of __metadata__: the structure around the tensors, as JSON
+_STEP_OPEN = 2**64 - 1
+_ANY_RANK = 2**32 - 1
+_OUTCOMES = ("committed", "already_there", "waiting")
+
+
+class Saved(typing.NamedTuple):
+    """What became of a save. `outcome` is "committed", "already_there" (the step existed, with the
+    same content) or "waiting" (`missing_ranks` others have not saved their shards yet)."""
+    run: str
+    step: int
+    outcome: str
+    missing_ranks: int
+    bytes: int  # of the state
+    bytes_written: int  # of what the store did not have
+    seconds: float  # from the end of the copy
+
+
+def _store_of(store):
+    store = os.fspath(store) if store is not None else os.environ.get("FF_STORE", "")
+    if not store:
+        raise Error(2, "no store is named: give store=, or set FF_STORE")
+    return os.fsencode(store if "://" in store else os.path.abspath(store))
+
+
+def _ranks_of(rank, world):
+    if rank == "env":
+        names = ("RANK", "WORLD_SIZE")
+        missing = [name for name in names if not os.environ.get(name, "").isdigit()]
+        if missing:
+            raise Error(2, f"{' and '.join(missing)} of the environment is no number: start it "
+                           "with torchrun, or give rank= and world=")
+        rank, world = (int(os.environ[name]) for name in names)
+    return number_of(rank, "rank", 2**32 - 1), number_of(world, "number of ranks", 2**32 - 1)
+
+
+class Save:
+    """A save that was begun. Gives its result as often as it is asked."""
+
+    def __init__(self, saver, run):
+        self._saver, self.run = saver, run
+        self._result = self._error = None
+        self._told = False
+
+    def _collect(self):
+        """Fetches what became of it, waiting for it if it must."""
+        if self._result is not None or self._error is not None:
+            return
+        saved = _library.Saved()
+        code = lib.ff_save_wait(self._saver._of(), ctypes.byref(saved))
+        if code != 0:
+            self._error = (code, lib.ff_error().decode(errors="replace"))
+            return
+        self._result = Saved(self.run, saved.step, _OUTCOMES[saved.outcome], saved.missing_ranks,
+                             saved.bytes, saved.bytes_written, saved.seconds)
+
+    def done(self):
+        """Whether it has ended, well or not."""
+        return self._result is not None or self._error is not None or not self._saver.busy()
+
+    def wait(self):
+        """Until it has ended; gives a Saved, or raises its error."""
+        self._collect()
+        self._told = True
+        if self._error is not None:
+            raise Error(*self._error)
+        return self._result
+
+
+class Saver:
+    """Saves states while the program goes on, one at a time, through a copy in memory that it keeps
+    for the next. One thread at a time uses it and its Saves. It does not outlive a fork."""
+
+    def __init__(self):
+        self._handle = ctypes.c_void_p()
+        check(lib.ff_saver_open(ctypes.byref(self._handle)))
+        self._last = None
+        self._process = os.getpid()
+        _open_savers.add(self)
+
+    def _of(self):
+        if not self._handle:
+            raise Error(2, "the saver was closed")
+        return self._handle
+
+    def busy(self):
+        """Whether a save is being written."""
+        busy = ctypes.c_int()
+        check(lib.ff_save_busy(self._of(), ctypes.byref(busy)))
+        return busy.value != 0
+
+    def save_async(self, state, run="default", step=None, store=None, rank=0, world=1, attempt=None,
+                   when_busy="wait", replace=False, compress=False, threads=0):
+        """As ff.save_async()."""
+        if when_busy not in ("wait", "skip"):
+            raise Error(2, f"when_busy='{when_busy}' is neither 'wait' nor 'skip'")
+        if self.busy() and when_busy == "skip":
+            return None
+        self.raise_earlier()
+        rank, world = _ranks_of(rank, world)
+        if world > 1 and step is None:
+            raise Error(2, "several ranks save together under one step: give step=")
+        number = _STEP_OPEN if step is None else number_of(step, "step")
+        options = SaveOptions(ctypes.sizeof(SaveOptions), _store_of(store), str(run).encode(),
+                              number, None, rank, world,
+                              None if attempt is None else str(attempt).encode(),
+                              number_of(threads, "number of threads", 1024), bool(replace),
+                              bool(compress))
+        self._stage(state, options)
+        check(lib.ff_save_start(self._of()))
+        self._last = Save(self, str(run))
+        return self._last
+
+    def _stage(self, state, options):
+        flattener = Flattener()
+        try:
+            rest = flattener.flatten(state)
+        except RecursionError:
+            raise Error(2, "the state holds itself, or nests too deep") from None
+        pieces = flattener.pieces
+        tensors = (Tensor * max(len(pieces), 1))()
+        shapes = []  # kept until the call
+        for tensor, (name, piece) in zip(tensors, pieces.items()):
+            shapes.append((ctypes.c_uint64 * len(piece.shape))(*piece.shape))
+            tensor.name, tensor.dtype = name.encode(), piece.dtype.encode()
+            tensor.shape, tensor.dimensions = shapes[-1], len(piece.shape)
+            tensor.bytes, tensor.data = piece.size, piece.address
+        texts = (Text * 1)(Text(_STATE_KEY.encode(), json.dumps({"state": rest}).encode()))
+        places = (ctypes.c_void_p * max(len(pieces), 1))()
+        check(lib.ff_save_begin(self._of(), ctypes.byref(options), tensors, len(pieces), texts, 1,
+                                places))
+        for place, piece in zip(places, pieces.values()):
+            if piece.fill is not None and piece.size > 0:
+                piece.fill(place)
+
+    def raise_earlier(self):
+        """The error of a save that has ended and that nobody has waited for."""
+        last = self._last
+        if last is None or last._told:
+            return
+        last._collect()
+        if last._error is not None:
+            last.wait()
+
+    def wait(self):
+        """Until the save begun last has ended; gives a Saved, or raises its error. None: there was
+        none."""
+        return None if self._last is None else self._last.wait()
+
+    def close(self, give_up=False):
+        """Waits for the save under way, or gives it up, which leaves the store as it was. Raises
+        the error of a save that nobody has waited for."""
+        if not self._handle or self._process != os.getpid():
+            return
+        if self._last is not None and not give_up:
+            self._last._collect()
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        _open_savers.discard(self)
+        lib.ff_saver_close(handle, give_up)
+        last = self._last
+        if last is not None and last._result is None and last._error is None:
+            last._error = (1, "the save was given up")
+        elif last is not None and not last._told and last._error is not None:
+            last.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+
+_open_savers = set()  # which the end of the program waits for
+_default = []  # the saver of ff.save_async(), once there is one
+
+
+def _close_all():
+    for saver in list(_open_savers):
+        try:
+            saver.close()
+        except Error as error:
+            print(f"ff: a save has failed: {error}", file=sys.stderr)
+
+
+atexit.register(_close_all)
+
+
+def save_async(state, run="default", step=None, store=None, rank=0, world=1, attempt=None,
+               when_busy="wait", replace=False, compress=False, threads=0):
+    """Saves `state` as RUN@STEP and returns a Save once it is copied; the write goes on behind.
+
+    `state` is made of dicts, lists, tuples, numbers, texts, bytes, None, tensors of PyTorch (of any
+    device) and arrays: what state_dict() of a model or an optimizer gives. It becomes one
+    safetensors file, state.safetensors; nothing is pickled. Anything else is an Error that names
+    its path. `step` None is the run's last plus one, `store` None is FF_STORE.
+
+    When a save is still being written, when_busy="wait" waits for it, "skip" returns None. If an
+    earlier save failed and nobody has waited for it, its error is raised here, and nothing is
+    saved. `threads` write; 0: one a processor, at most 8.
+
+    Several ranks save shards of one checkpoint with equal run, step, world and attempt (None:
+    FF_ATTEMPT, else torchrun's run and restart); rank="env" takes RANK and WORLD_SIZE.
+
+    A program that ends waits for its save; one that is killed leaves the store as it was."""
+    if not _default:
+        _default.append(Saver())
+    return _default[0].save_async(state, run, step, store, rank, world, attempt, when_busy, replace,
+                                  compress, threads)
+
+
+def wait():
+    """Until the save begun last by save_async() has ended; gives a Saved, or raises its error.
+    None: there was none."""
+    return _default[0].wait() if _default else None
+
+
+class Periodic:
+    """Saves every so many seconds, or every so many steps, never two at once:
+
+        with ff.Periodic("/data/ckpt", "llama", seconds=300) as saves:
+            for step in range(first, last):
+                ...
+                saves.step(step, lambda: {"model": model.state_dict(), "step": step})
+
+    The other options are those of save_async(). Ranks that save together must agree on when:
+    `agree` is given what one finds and gives what all do, or is a Comm, where rank 0 decides. With
+    a Comm all ranks make it together, and have an attempt of their own unless one is given: a job
+    that is started again then never completes what an earlier one has left half saved."""
+
+    def __init__(self, store=None, run="default", seconds=300.0, agree=None, steps=None, **options):
+        self._options = dict(options, store=store, run=run)
+        rank, world = _ranks_of(options.get("rank", 0), options.get("world", 1))
+        self._options.update(rank=rank, world=world)
+        if world > 1 and agree is None:
+            raise Error(2, "several ranks save the same steps: give agree=, a Comm or a function")
+        if steps is not None and number_of(steps, "number of steps") == 0:
+            raise Error(2, "steps=0 is never")
+        if isinstance(agree, Comm) and world > 1 and options.get("attempt") is None:
+            self._options["attempt"] = agree.broadcast(bytearray(os.urandom(8))).hex()
+        self._agree = agree
+        self._saver = Saver()
+        self._seconds, self._steps = seconds, steps
+        self._next = time.monotonic() + seconds
+
+    def step(self, step, state, now=False):
+        """Saves `state` (or what it gives, if it can be called) when it is time; gives its Save,
+        else None. Raises the error of an earlier save. By seconds, none is begun while another is
+        being written; by steps, and with `now`, the same on all ranks, that is waited for."""
+        if not self._saver.busy():
+            self._saver.raise_earlier()
+        if not (now or self._is_due(step)):
+            return None
+        self._next = time.monotonic() + self._seconds
+        return self._saver.save_async(state() if callable(state) else state, step=step,
+                                      **self._options)
+
+    def _is_due(self, step):
+        if self._steps is not None:
+            return step % self._steps == 0
+        due = time.monotonic() >= self._next and not self._saver.busy()
+        if isinstance(self._agree, Comm):
+            return self._agree.broadcast(bytearray([due]))[0] != 0
+        return due if self._agree is None else self._agree(due)
+
+    def wait(self):
+        """Until the save begun last has ended; gives a Saved, or raises its error. None: there was
+        none."""
+        return self._saver.wait()
+
+    def close(self, give_up=False):
+        """As Saver.close()."""
+        self._saver.close(give_up)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+
+def load(store=None, run="default", step=None, tensors=None, rank=None, threads=0):
+    """What save_async() has saved as RUN@STEP (None: the step saved last), in the same structure.
+
+    Of a checkpoint of safetensors files that came otherwise: {name: tensor}; of several files, a
+    dict of these by file name. With `tensors`, a glob or a list of them: {name: tensor} of those
+    that match. `rank` chooses among what several ranks have saved. Files that are not safetensors
+    are left to `ff checkpoint load`.
+
+    Every byte is checked (Error.code 3 names what is damaged), and nothing is unpickled. Tensors
+    are PyTorch's where it is installed, else numpy's arrays, else memoryviews; arrays come back as
+    numpy's or memoryviews. A type that the one at hand does not have comes as its bytes, in uint8:
+    float8 in PyTorch before 2.1, unsigned integers above 8 bits before 2.3, bfloat16 and float8 in
+    numpy without ml_dtypes."""
+    globs = [tensors] if isinstance(tensors, str) else list(tensors or [])
+    if tensors is not None and not globs:
+        raise Error(2, "tensors= chooses nothing")
+    texts = (ctypes.c_char_p * max(len(globs), 1))(*(glob.encode() for glob in globs))
+    options = LoadOptions(ctypes.sizeof(LoadOptions), _store_of(store), str(run).encode(),
+                          _STEP_OPEN if step is None else number_of(step, "step"), texts,
+                          len(globs), _ANY_RANK if rank is None else number_of(rank, "rank"),
+                          number_of(threads, "number of threads", 1024))
+    handle = ctypes.c_void_p()
+    check(lib.ff_load_begin(ctypes.byref(handle), ctypes.byref(options)))
+    try:
+        return _loaded(handle, bool(globs))
+    finally:
+        lib.ff_load_end(handle)
+
+
+def _imported(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _loaded(handle, chosen):
+    """The states of all files, or the one there is."""
+    files, ranks = [], set()
+    for index in range(lib.ff_load_files(handle)):
+        file = File()
+        check(lib.ff_load_file(handle, index, ctypes.byref(file)))
+        ranks.add(file.rank)
+        files.append((file.name.decode(), range(file.first, file.first + file.tensors),
+                      None if chosen else _state_text(handle, index, file.texts)))
+    if len(ranks) > 1:
+        raise Error(2, f"ranks {', '.join(map(str, sorted(ranks)))} have saved it: choose one with "
+                       "rank=")
+    modules = _imported("torch"), _imported("numpy")
+    arrays, states = [], {}
+    for name, numbers, text in files:
+        state = None if text is None else json.loads(text)
+        kinds = dict(kinds_in(state))
+        here = [_array_of(handle, number, kinds, modules) for number in numbers]
+        arrays += here
+        states[name] = here, state
+    places = (ctypes.c_void_p * max(len(arrays), 1))(*(array.address for array in arrays))
+    check(lib.ff_load_read(handle, places))
+    made = {}
+    for name, (here, state) in states.items():
+        if state is None:
+            made[name] = {array.name: array.data for array in here}
+        else:
+            builder = Builder({array.name: array for array in here})
+            made[name] = builder.build(state["state"])
+    if not chosen:
+        return made.popitem()[1] if len(made) == 1 else made
+    return {name: data for one in made.values() for name, data in one.items()}
+
+
+def _state_text(handle, file, count):
+    text = Text()
+    for index in range(count):
+        check(lib.ff_load_text(handle, file, index, ctypes.byref(text)))
+        if text.key.decode() == _STATE_KEY:
+            return text.value
+    return None
+
+
+def _array_of(handle, number, kinds, modules):
+    tensor = Tensor()
+    check(lib.ff_load_tensor(handle, number, ctypes.byref(tensor)))
+    name = tensor.name.decode()
+    return LoadedArray(name, tensor.dtype.decode(), tensor.shape[:tensor.dimensions],
+                       tensor.bytes, kinds.get(name, "tensor"), modules)
+
+
+def latest(store=None, run="default"):
+    """The step of a run that was saved last; None when there is none, or no such store."""
+    step = ctypes.c_uint64()
+    check(lib.ff_latest_step(_store_of(store), str(run).encode(), ctypes.byref(step)))
+    return None if step.value == _STEP_OPEN else step.value

@@ -1,0 +1,171 @@
+# Collective operations between the processes of a job: a communicator, its operations, and what
+# they take for an array.
+import ctypes
+import os
+import weakref
+
+from ff._library import Error, Options, check, lib
+
+TYPES = ("float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32",
+         "int64", "uint8")
+OPS = ("sum", "prod", "max", "min", "avg")
+_FORMATS = {"f": "float32", "d": "float64", "e": "float16", "i": "int32", "q": "int64",
+            "l": "int64", "B": "uint8", "c": "uint8"}
+
+
+def _index(known, name, what):
+    if name not in known:
+        raise Error(2, f"'{name}' is no {what}: one of {', '.join(known)}")
+    return known.index(name)
+
+
+class _Array:
+    """Where an array stands, and what it is of."""
+
+    def __init__(self, data, dtype, writes):
+        self.kept = data
+        if hasattr(data, "data_ptr"):  # a tensor
+            if data.device.type != "cpu" or not data.is_contiguous():
+                raise Error(2, "a tensor that is contiguous, in the memory of the host, is wanted")
+            self.address, size = data.data_ptr(), data.element_size()
+            self.bytes = data.numel() * size
+            name = str(data.dtype).removeprefix("torch.")
+        else:
+            view = memoryview(data)
+            if not view.c_contiguous or (writes and view.readonly):
+                raise Error(2, "an array that is contiguous and may be written is wanted")
+            name, size, self.bytes = _FORMATS.get(view.format), view.itemsize, view.nbytes
+            if view.readonly:
+                self.kept = ctypes.create_string_buffer(bytes(view), max(self.bytes, 1))
+                self.address = ctypes.addressof(self.kept)
+            else:
+                flat = view.cast("B") if view.format != "B" or view.ndim != 1 else view
+                self.kept = (ctypes.c_char * self.bytes).from_buffer(flat)
+                self.address = ctypes.addressof(self.kept)
+        self.type = _index(TYPES, dtype or name, "type of elements")
+        self.count = self.bytes // (1, 2, 4, 8)[(2, 3, 1, 1, 0, 0, 2, 3, 0)[self.type]]
+
+
+class Work:
+    """An operation under way."""
+
+    def __init__(self, comm, number, arrays, out):
+        self._comm, self._number, self._arrays, self._out = comm, number, arrays, out
+
+    def wait(self):
+        """Until it has ended; gives the result."""
+        if self._number is not None:
+            number, self._number = self._number, None
+            check(lib.ff_wait(self._comm._of(), number))
+            self._arrays = None
+        return self._out
+
+
+def _text(value):
+    return None if value is None else os.fspath(value).encode()
+
+
+class Comm:
+    """The ranks of a job: all on this host, or local_ranks of them. Then `master`, "HOST:PORT", is
+    where the host of rank 0 listens, and key_file has the job's key (64 hex digits); zone, wire
+    ("bf16", "fp8"), algorithm ("tree", "ring") and deterministic are as in `ff allreduce`. Without
+    a rank all of that is as torchrun's environment and FF_KEY_FILE, FF_WIRE, ... have it."""
+
+    def __init__(self, rank=None, ranks=None, job=None, join_seconds=60.0, operation_seconds=60.0,
+                 *, local_rank=0, local_ranks=0, master=None, key_file=None, zone=0, wire=None,
+                 algorithm=None, deterministic=False):
+        self._handle = ctypes.c_void_p()
+        options = None
+        if rank is not None:
+            options = ctypes.byref(Options(ctypes.sizeof(Options), rank, ranks,
+                                           str(job).encode(), join_seconds, operation_seconds,
+                                           local_rank, local_ranks, _text(master),
+                                           _text(key_file), zone, _text(wire), _text(algorithm),
+                                           deterministic))
+        check(lib.ff_comm_init(ctypes.byref(self._handle), options))
+        self.rank = lib.ff_comm_rank(self._handle)
+        self.ranks = lib.ff_comm_ranks(self._handle)
+        self._unused = []  # addresses of buffers that nothing refers to any more
+        self._hooks = weakref.WeakSet()
+
+    def _of(self):
+        if not self._handle:
+            raise Error(2, "the communicator was closed")
+        while self._unused:
+            check(lib.ff_free(self._handle, self._unused.pop()))
+        return self._handle
+
+    def close(self):
+        for hook in self._hooks:
+            hook._leave()
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        lib.ff_comm_destroy(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def buffer(self, count):
+        """`count` bytes that all ranks reach, in zeros: while anything refers to them, and until
+        the communicator is closed."""
+        memory = ctypes.c_void_p()
+        check(lib.ff_alloc(self._of(), count, ctypes.byref(memory)))
+        array = (ctypes.c_char * count).from_address(memory.value)
+        weakref.finalize(array, self._unused.append, memory.value).atexit = False
+        return memoryview(array).cast("B")
+
+    def allreduce(self, data, op="sum", out=None, dtype=None):
+        """`data` of all ranks into `out` (without one, into `data`) of each."""
+        return self.allreduce_async(data, op, out, dtype).wait()
+
+    def allreduce_async(self, data, op="sum", out=None, dtype=None):
+        """The same, at once: gives a Work. Until its wait() the arrays are not to be touched."""
+        source, sink, result = self._arrays(data, out, dtype, 1, 1)
+        number = ctypes.c_uint64()
+        check(lib.ff_allreduce_async(self._of(), source.address, sink.address, source.count,
+                                     source.type, _index(OPS, op, "operation"),
+                                     ctypes.byref(number)))
+        return Work(self, number.value, (source, sink), result)
+
+    def reduce(self, data, root=0, op="sum", out=None, dtype=None):
+        """Into `out` of one rank."""
+        source, sink, result = self._arrays(data, out, dtype, 1, 1)
+        check(lib.ff_reduce(self._of(), source.address, sink.address, source.count, source.type,
+                            _index(OPS, op, "operation"), root))
+        return result
+
+    def broadcast(self, data, root=0, dtype=None):
+        """From one rank into `data` of all."""
+        one = _Array(data, dtype, True)
+        check(lib.ff_broadcast(self._of(), one.address, one.address, one.count, one.type, root))
+        return data
+
+    def allgather(self, data, out, dtype=None):
+        """`data` of all ranks, one behind the other, into `out`."""
+        source, sink, result = self._arrays(data, out, dtype, 1, self.ranks)
+        check(lib.ff_allgather(self._of(), source.address, sink.address, source.count,
+                               source.type))
+        return result
+
+    def reduce_scatter(self, data, out, op="sum", dtype=None):
+        """The sum of all `data`, of which each rank gets its part into `out`."""
+        source, sink, result = self._arrays(data, out, dtype, self.ranks, 1)
+        check(lib.ff_reduce_scatter(self._of(), source.address, sink.address, sink.count,
+                                    source.type, _index(OPS, op, "operation")))
+        return result
+
+    def barrier(self):
+        """Until all ranks are here."""
+        check(lib.ff_barrier(self._of()))
+
+    def _arrays(self, data, out, dtype, in_blocks, out_blocks):
+        source = _Array(data, dtype, out is None)
+        if out is None:
+            return source, source, data
+        sink = _Array(out, dtype, True)
+        if source.type != sink.type or source.bytes * out_blocks != sink.bytes * in_blocks:
+            raise Error(2, f"{source.bytes} bytes of {TYPES[source.type]} into {sink.bytes} bytes "
+                           f"of {TYPES[sink.type]}: they do not fit")
+        return source, sink, out
