@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # A second reader of checkpoint stores, written from FORMAT.md alone, that checks ours.
-"""Reads checkpoint stores of ff, written from checkpoint/format/FORMAT.md alone, to prove the document.
+"""Reads checkpoint stores of ff; written from checkpoint/format/FORMAT.md alone, to prove the page.
 
     reader.py STORE                   check everything in the store
     reader.py STORE RUN@STEP DEST     check one checkpoint and restore it to DEST (absent)
