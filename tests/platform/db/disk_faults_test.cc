@@ -53,7 +53,7 @@ class World {
 
   Result<void> open(OnCorrupt on_corrupt = OnCorrupt::refuse) {
     database_.reset();
-    const OpenOptions options{
+    const DatabaseOptions options{
         .on_corrupt = on_corrupt, .disk = &disk, .rng = &rng_, .synchronous = synchronous_};
     FF_TRY(Database opened, Database::open("/a.db", kFaultMigrations, clock, options));
     database_.emplace(std::move(opened));

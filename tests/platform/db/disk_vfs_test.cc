@@ -58,7 +58,7 @@ class OnDisk : public testing::TestWithParam<Maker> {
  protected:
   Result<Database> open(OnCorrupt on_corrupt = OnCorrupt::refuse,
                         Synchronous synchronous = Synchronous::full, size_t version = 2) {
-    const OpenOptions options{.on_corrupt = on_corrupt,
+    const DatabaseOptions options{.on_corrupt = on_corrupt,
                               .disk = &place_->disk(),
                               .rng = &rng_,
                               .synchronous = synchronous};
