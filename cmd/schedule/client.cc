@@ -19,9 +19,10 @@ constexpr int64_t kLostNs = 600 * kSecond;
 void declare_scheduler(Command& command, ScheduleOptions& options) {
   command
       .option("--scheduler", text(options.scheduler, "ADDR:PORT"),
-              "Where the scheduler is ('ff schedule serve')")
+              "Address of the scheduler ('ff schedule serve')")
       .config("schedule.scheduler")
-      .env("FF_SCHEDULER");
+      .env("FF_SCHEDULER")
+      .section(kNetworkOptions);
   declare_net(command, options.net);
 }
 
@@ -67,8 +68,8 @@ Result<void> ScheduleCalls::may_try_again(Error error, bool sent, bool is_lost) 
   if (error.code != Errc::unreachable && error.code != Errc::deadline) {
     if (is_lost) {
       error.hint =
-          "The connection was lost before, and an earlier try may have done it: look with "
-          "'ff schedule list -a'.";
+          "The connection was lost, and an earlier attempt may have succeeded: check with 'ff "
+          "schedule list -a'.";
     }
     return error;
   }

@@ -86,7 +86,7 @@ Result<bool> LogReader::step(const ListedTask& listed) {
   if (tried == nullptr && (is_finished(task) || (!wanted_.follow && task.attempts_made() == 0))) {
     Error error = fail(Errc::not_found, "task {} has no log{}", task.id(),
                        wanted_.attempt ? fmt::format(" of attempt {}", *wanted_.attempt)
-                                       : std::string(": it never had nodes"));
+                                       : std::string(": it never got nodes"));
     error.hint = fmt::format("Its attempts: ff schedule show {}", task.id());
     return error;
   }
@@ -164,7 +164,8 @@ Result<LogReply> LogReader::read(uint64_t offset, uint32_t limit, bool from_end)
       if (listed.node().name() == node_) agent_ = listed.node().agent();
     }
     if (agent_.empty()) {
-      return Error{Errc::not_found, fmt::format("nobody knows the agent of node {}", node_),
+      return Error{Errc::not_found,
+                   fmt::format("the scheduler does not know the agent of node {}", node_),
                    "Is its agent running? ff schedule nodes"};
     }
   }
@@ -220,7 +221,7 @@ Result<void> LogReader::read_rest() {
     FF_TRY(const auto reply, read(offset_, kPieceBytes, false));
     begun_ = true;
     if (reply.offset() > offset_ && !reply.data().empty()) {
-      calls_.session().out.note("{} of it are no longer kept",
+      calls_.session().out.note("the agent no longer has {} of it",
                                 format_size(reply.offset() - offset_));
     }
     if (reply.data().empty()) return {};

@@ -34,13 +34,14 @@ Task<Result<void>> HeldTokens::check(auth::User token) {
   }
   if (has(token)) co_return Result<void>();
   if (trouble_) {
-    Error error = fail(Errc::failed, "it is not known which tokens hold: {}", trouble_->message);
+    Error error =
+        fail(Errc::failed, "the scheduler does not know the valid tokens: {}", trouble_->message);
     error.hint = "Is 'ff serve-meta' running where the scheduler's --meta says?";
     co_return error;
   }
   Error error =
-      fail(Errc::refused, "token {} of user {} does not hold any more", token.serial, token.uid);
-  error.hint = "Whoever has the cluster key makes a new one: 'ff admin user token'.";
+      fail(Errc::refused, "token {} of user {} is no longer valid", token.serial, token.uid);
+  error.hint = "The operator can create a new one: 'ff admin user token'.";
   co_return error;
 }
 
@@ -48,14 +49,15 @@ Task<void> HeldTokens::ask() {
   asked_ns_ = loop_.now_ns();
   is_asking_ = true;
   answered_.reset();
-  auto listing = with_deadline(loop_, loop_.now_ns() + kAskNs,
-                               "no serve-meta has answered which tokens hold", names_.users());
+  auto listing =
+      with_deadline(loop_, loop_.now_ns() + kAskNs, "no serve-meta has answered", names_.users());
   auto users = co_await std::move(listing).shielded();  // others wait for it, too
   is_asking_ = false;
   answered_.set();
   if (!users) {
     if (!trouble_) {
-      log_warning("it is not known which tokens hold", {{"cause", users.error().message}});
+      log_warning("the scheduler does not know the valid tokens",
+                  {{"cause", users.error().message}});
     }
     trouble_ = std::move(users).error();
     co_return;

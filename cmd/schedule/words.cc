@@ -28,7 +28,7 @@ std::string nodes_text(uint64_t count) {
 
 // "in 5m, at 2026-…" and what is said when nobody knows.
 std::string expected_text(int64_t expected_ns, int64_t now_ns) {
-  if (expected_ns == 0) return "nobody knows when";
+  if (expected_ns == 0) return "at an unknown time";
   if (expected_ns <= now_ns) return "at any moment";
   return fmt::format("in {}, at {} at the latest", format_duration(expected_ns - now_ns),
                      format_time(expected_ns));
@@ -39,14 +39,14 @@ std::string quota_sentence(const scheduler::wire::Task& task, uint32_t missing) 
   const std::string level = spec.has_priority() ? fmt::format("at priority {}", spec.priority())
                                                 : std::string("at any priority");
   return fmt::format(
-      "waits for the quota of {}, which has no room for {} more of group {} {}: {} of its other "
-      "tasks there would have to become free, or the operator raise it by as many ('ff schedule "
+      "waits for the quota of {}, which does not allow {} more in partition {} {}: its other "
+      "tasks must free {} first, or the operator must raise the quota by that number ('ff schedule "
       "quota')",
       task.owner().name(), nodes_text(spec.nodes()), spec.group(), level, nodes_text(missing));
 }
 
 std::string validating_text(uint32_t nodes) {
-  return nodes == 0 ? "" : fmt::format("; {} run checks, and return after them", nodes_text(nodes));
+  return nodes == 0 ? "" : fmt::format("; {} run checks and return afterwards", nodes_text(nodes));
 }
 
 std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
@@ -57,71 +57,73 @@ std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
   const uint32_t there = spec.nodes() - std::min(missing, spec.nodes());
   const std::string when = expected_text(waiting.expected(), now_ns);
   switch (static_cast<Why>(waiting.why())) {
-    case Why::not_yet: return fmt::format("has failed and pauses before it starts again, {}", when);
+    case Why::not_yet: return fmt::format("has failed and waits before its restart {}", when);
     case Why::no_quota: return quota_sentence(task, missing);
     case Why::never:
       return fmt::format(
-          "cannot start: it asks for {}, and the cluster has {} of them; {} would have to join, "
-          "or the task be stopped and submitted with less",
+          "cannot start: it asks for {}, but the cluster has only {}; add {}, or stop the task and "
+          "submit it with fewer nodes",
           demand_text(spec), there, nodes_text(missing));
     case Why::nodes_out:
       return fmt::format(
-          "waits for nodes to come back: it asks for {}, and {} of them are alive and in service; "
-          "{} would have to return ('ff schedule nodes' lists them){}",
+          "waits for nodes to come back: it asks for {}, but only {} of them are alive and in "
+          "service; {} must return ('ff schedule nodes' lists them){}",
           demand_text(spec), there, nodes_text(missing), validating_text(waiting.validating()));
     case Why::stopping:
       return fmt::format(
-          "is about to start: the tasks on its nodes were asked to save and leave, and it has "
-          "those nodes {}",
+          "is about to start: the scheduler has asked the tasks on its nodes to save and exit, and "
+          "expects those nodes to be free {}",
           when);
     case Why::zones:
       return fmt::format(
-          "waits for task {}: both need nodes of two zones, and one task at a time may have that",
+          "waits for task {}: both need nodes in two zones, and only one task at a time may span "
+          "zones",
           waiting.other());
     case Why::first:
       return fmt::format(
-          "is the first in line for group {}, but {} of the {} it asks for are in use; they are "
-          "expected to be free {}",
+          "is first in the queue of partition {}, but {} of the {} it asks for are in use; the "
+          "scheduler expects them to be free {}",
           spec.group(), missing, nodes_text(spec.nodes()), when);
     case Why::behind:
       return fmt::format(
-          "waits behind task {}, which is the first in line for group {}: {} of the {} it asks "
-          "for are in use or reserved for that one",
+          "waits behind task {}, which is first in the queue of partition {}: {} of the {} it asks "
+          "for are in use or reserved for that task",
           waiting.other(), spec.group(), missing, nodes_text(spec.nodes()));
   }
-  return "waits for a reason that this ff does not know; the scheduler is newer";
+  return "waits for a reason that this version of ff does not know; the scheduler is newer";
 }
 
 std::string stopping_sentence(const Attempt& tried) {
   std::string why = "its end";
   switch (static_cast<StopWhy>(tried.stop())) {
     case StopWhy::none: break;
-    case StopWhy::preempted: why = fmt::format("it gives way to task {}", tried.stop_for()); break;
-    case StopWhy::stopped: why = "its user stops it"; break;
-    case StopWhy::suspended: why = "its user suspends it"; break;
+    case StopWhy::preempted: why = fmt::format("task {} preempts it", tried.stop_for()); break;
+    case StopWhy::stopped: why = "its user has stopped it"; break;
+    case StopWhy::suspended: why = "its user has suspended it"; break;
     default: why = tried.stop_text();
   }
-  std::string where = "it was asked to save and leave, and has not answered yet";
+  std::string where =
+      "the scheduler has asked it to save and exit, and it has not acknowledged yet";
   if (tried.killed() != 0) {
-    where = "SIGKILL was sent, and its nodes have not all told that it is gone";
+    where = "its nodes have sent SIGKILL, and not all have reported its end";
   } else if (tried.terminated() != 0) {
-    where = "SIGTERM was sent, and SIGKILL follows";
+    where = "its nodes have sent SIGTERM, and will send SIGKILL";
   } else if (tried.acked() != 0) {
-    where = "it has answered and is saving";
+    where = "it has acknowledged and is saving";
   }
-  return fmt::format("is leaving its nodes, since {}: {}", why, where);
+  return fmt::format("is stopping, because {}: {}", why, where);
 }
 
 std::string finished_sentence(const scheduler::wire::Task& task) {
   const std::string when = format_time(task.finished());
   const std::string& text = task.outcome_text();
   switch (static_cast<Outcome>(task.outcome())) {
-    case Outcome::succeeded: return fmt::format("has finished well at {}", when);
-    case Outcome::failed: return fmt::format("has failed at {}: {}", when, text);
-    case Outcome::stopped: return fmt::format("was ended at {}: {}", when, text);
+    case Outcome::succeeded: return fmt::format("succeeded at {}", when);
+    case Outcome::failed: return fmt::format("failed at {}: {}", when, text);
+    case Outcome::stopped: return fmt::format("was stopped at {}: {}", when, text);
     case Outcome::none: break;
   }
-  return fmt::format("has finished at {}", when);
+  return fmt::format("finished at {}", when);
 }
 
 std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
@@ -132,22 +134,22 @@ std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
   switch (scheduler::phase_of(task)) {
     case TaskPhase::queued:
       if (listed.has_waiting()) return waiting_sentence(listed, now_ns);
-      return "has just been queued, and the scheduler looks at it next";
+      return "has just been queued; the scheduler considers it next";
     case TaskPhase::preparing:
-      return fmt::format("has {}, and starts once all of them have made ready ({} so far)",
+      return fmt::format("has {} and starts when all of them are ready ({} so far)",
                          nodes_text(static_cast<uint64_t>(tried.nodes_size())),
                          format_duration(std::max<int64_t>(0, now_ns - tried.placed())));
     case TaskPhase::running:
-      return fmt::format("runs on {}, for {} now",
+      return fmt::format("has run on {} for {}",
                          nodes_text(static_cast<uint64_t>(tried.nodes_size())),
                          format_duration(std::max<int64_t>(0, now_ns - tried.started())));
     case TaskPhase::stopping: return stopping_sentence(tried);
     case TaskPhase::suspended:
-      return fmt::format("is suspended, until 'ff schedule resume {}' puts it back into the queue",
+      return fmt::format("is suspended until 'ff schedule resume {}' puts it back into the queue",
                          task.id());
     case TaskPhase::finished: return finished_sentence(task);
   }
-  return "is in a state that this ff does not know; the scheduler is newer";
+  return "is in a state that this version of ff does not know; the scheduler is newer";
 }
 
 }  // namespace
@@ -164,10 +166,10 @@ Color task_color(const scheduler::wire::Task& task) {
 }
 
 std::string demand_text(const Spec& spec) {
-  std::string text = fmt::format("{} of group {}", nodes_text(spec.nodes()), spec.group());
+  std::string text = fmt::format("{} of partition {}", nodes_text(spec.nodes()), spec.group());
   if (!spec.zone().empty()) text += " in zone " + spec.zone();
   if (!spec.marks().empty()) {
-    text += fmt::format(" with {} {}", spec.marks_size() == 1 ? "mark" : "marks",
+    text += fmt::format(" with {} {}", spec.marks_size() == 1 ? "label" : "labels",
                         fmt::join(spec.marks(), " and "));
   }
   return text;

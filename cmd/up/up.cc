@@ -64,19 +64,20 @@ Result<devcluster::Shape> wanted_shape(const UpOptions& options) {
   shape.replicas = options.replicas.value_or(std::min(shape.replicas, shape.storage));
   shape.targets_per_disk = options.targets_per_disk.value_or(shape.targets_per_disk);
   if (shape.storage == 0 || shape.storage > kStorageMax) {
-    return fail(Errc::usage, "--storage {}: 1 to {} are possible", shape.storage, kStorageMax);
+    return fail(Errc::usage, "--storage {}: expected 1 to {}", shape.storage, kStorageMax);
   }
   if (shape.replicas == 0 || shape.replicas > cluster::kReplicasMax) {
-    return fail(Errc::usage, "--replicas {}: 1 to {} are possible", shape.replicas,
+    return fail(Errc::usage, "--replicas {}: expected 1 to {}", shape.replicas,
                 cluster::kReplicasMax);
   }
   if (shape.replicas > shape.storage) {
     return Error{Errc::usage,
                  fmt::format("{} replicas need as many storage daemons, and there are {}",
                              shape.replicas, shape.storage),
-                 "Ask for more of them with --storage, or for fewer --replicas."};
+                 "Use more --storage, or fewer --replicas."};
   }
-  if (shape.targets_per_disk == 0) return fail(Errc::usage, "--targets-per-disk 0: from 1 on");
+  if (shape.targets_per_disk == 0)
+    return fail(Errc::usage, "--targets-per-disk must be at least 1");
   return shape;
 }
 
@@ -88,9 +89,9 @@ Result<void> check_shape(const devcluster::Folder& folder, const devcluster::Sha
   if (wanted == made) return {};
   return Error{
       Errc::refused,
-      fmt::format("{}: it was made with {}, which do not change", folder.path(), describe(made)),
-      fmt::format("Leave the numbers out, or name another folder with --dir; '{} --purge' "
-                  "removes this one with its data.",
+      fmt::format("{}: it was created with {}, which cannot change", folder.path(), describe(made)),
+      fmt::format("Omit these options, or give another directory with --dir; '{} --purge' removes "
+                  "this cluster with its data.",
                   down_command(folder))};
 }
 
@@ -138,7 +139,7 @@ void print_up(Session& session, const devcluster::Folder& folder, const devclust
   for (const devcluster::Standing& one : running.services) {
     if (one.restarts == 0) continue;
     const int64_t ago_ns = session.stop.clock().wall_ns() - one.ended_ns;
-    out.line(Color::yellow, "restarts {} was started again {}, the last {} ago ({})", one.name,
+    out.line(Color::yellow, "restarts {} has restarted {}, most recently {} ago ({})", one.name,
              one.restarts == 1 ? "once" : fmt::format("{} times", one.restarts),
              format_duration(std::max<int64_t>(ago_ns, 0)), one.end);
   }
@@ -292,7 +293,7 @@ Result<void> Bringing::wait_for_leftovers() {
   const auto before = folder_.running();
   while (before && folder_.any_left(*before)) {
     if (auto paused = session_.stop.sleep_ns(kUpPollNs); !paused) {
-      return std::move(paused).error().within("daemons of an earlier start have not ended: ");
+      return std::move(paused).error().within("daemons of an earlier start are still running: ");
     }
   }
   if (before && !before->mount.empty()) (void)wait_until_mountable(session_, before->mount);
@@ -321,9 +322,9 @@ Result<void> Bringing::prepare() {
     FF_TRY(const auto shape, wanted_shape(options_));
     if (free_space() < kSpaceMin) {
       return Error{Errc::disk_full,
-                   fmt::format("{}: {} are free, and a new cluster needs {}", folder_.path(),
+                   fmt::format("{}: only {} are free, but a new cluster needs {}", folder_.path(),
                                format_size(free_space()), format_size(kSpaceMin)),
-                   "Make room, or name a folder on another disk with --dir."};
+                   "Free some space, or give a directory on another disk with --dir."};
     }
     FF_TRY(folder_.fill(shape));
     made = folder_.made();
@@ -358,7 +359,7 @@ Result<void> Bringing::pause(const std::string& waits_for) {
   if (auto running = folder_.running()) running_ = std::move(*running);
   FF_TRY(hopeless());
   if (supervising_.ended()) {
-    return Error{Errc::failed, fmt::format("{}: its supervisor has ended", folder_.path()),
+    return Error{Errc::failed, fmt::format("{}: its supervisor has exited", folder_.path()),
                  fmt::format("Stopped by somebody? Its log: {}/supervisor.log", folder_.logs())};
   }
   auto paused = session_.stop.sleep_ns(kUpPollNs);
@@ -421,8 +422,8 @@ Result<void> Bringing::form() {
   if (status.cluster().empty()) {
     if (made_.formed) {
       return Error{Errc::corrupt,
-                   fmt::format("{}: what the cluster knew of itself is gone", folder_.meta()),
-                   "Put a backup of it back: 'ff admin restore'."};
+                   fmt::format("{}: the metadata of the cluster is lost", folder_.meta()),
+                   "Restore a backup: 'ff admin restore'."};
     }
     auto made = calls->call(cluster::kInit, cluster::wire::InitRequest(), AdminCalls::Kind::change);
     if (!made) return std::move(made).error();
@@ -461,8 +462,8 @@ Result<void> Bringing::run() {
       up.error().hint = fmt::format("Is the disk full? {} are free. Logs: {}",
                                     format_size(free_space()), folder_.logs());
     }
-    session_.out.note("stopping what was started");
-    if (!supervising_.end()) session_.out.warn("it takes long, and goes on by itself");
+    session_.out.note("stopping the started daemons");
+    if (!supervising_.end()) session_.out.warn("it takes long, and continues in the background");
     return up;
   }
   if (auto running = folder_.running()) running_ = std::move(*running);
@@ -514,7 +515,7 @@ Result<void> show_running(Session& session, const UpOptions& options, devcluster
   for (;;) {
     const auto made = folder.made();
     const auto running = folder.running();
-    std::string waits_for = "it begins just now";
+    std::string waits_for = "it is starting";
     if (made && running) {
       FF_TRY(check_shape(folder, made->shape, options));
       FF_TRY(look_at_mount(folder, *running, options));
@@ -534,7 +535,7 @@ Result<void> show_running(Session& session, const UpOptions& options, devcluster
     }
     FF_TRY(const auto lock, folder.lock());
     if (lock != nullptr) {
-      return Error{Errc::failed, fmt::format("{}: it was stopped just now", folder.path()),
+      return Error{Errc::failed, fmt::format("{}: it has just been stopped", folder.path()),
                    "Run the same command again."};
     }
     if (auto paused = session.stop.sleep_ns(kUpPollNs); !paused) {
@@ -565,7 +566,8 @@ Result<void> run_up(Session& session, const UpOptions& options, int64_t timeout_
 void declare_up_dir(Command& command, std::optional<std::string>& at) {
   command
       .option("--dir", dir(at),
-              "Where all of it lies; else up under $FF_STATE or the daemons' state folder")
+              "Directory of the cluster; without it ff uses up under $FF_STATE or in the state "
+              "directory of daemons")
       .config("up.dir");
 }
 
@@ -592,39 +594,43 @@ std::string down_command(const devcluster::Folder& folder) {
 void declare_up(Command& up) {
   auto& options = up.keep<UpOptions>();
   up.about(
-      "Runs a whole cluster on this machine, in one folder: a serve-meta on SQLite, several "
-      "serve-storage with a folder each as their disk, and a mount when that is wanted. It makes "
-      "the cluster's key, forms the cluster, waits until all of it serves, and says how to use "
-      "it. Everything listens on this machine only.\n\n"
-      "A supervisor stays behind. It starts a daemon again that ends, after a pause that grows "
-      "from a tenth of a second to ten; 'ff up' on the same folder and 'ff admin status' tell how "
-      "often that was. 'ff down' stops all of it. The same command on the same folder goes on "
-      "with all data, also after a loss of power. Several folders run side by side.\n\n"
-      "All copies lie on one machine, most often on one disk: they protect against a daemon that "
-      "dies, and not against the loss of the machine. Logs are in the folder's log/.\n\n"
-      "With --schedule a scheduler and the agent of this machine run beside it: 'ff schedule run' "
-      "gives them tasks. 'ff down' ends what runs of these; with the same command they start "
-      "again.");
+      "Runs a whole cluster on this machine, in one directory: a serve-meta on SQLite, several "
+      "serve-storage with one directory each as their disk, and optionally a mount. ff creates the "
+      "cluster key and the cluster, waits until all daemons serve, and prints how to use them. All "
+      "daemons listen on loopback only.\n\nA supervisor keeps running in the background. It "
+      "restarts a daemon that exits, after a pause that grows from 0.1 to 10 seconds; 'ff up' on "
+      "the same directory and 'ff admin status' show the number of restarts. 'ff down' stops "
+      "everything. The same command on the same directory continues with all data, also after a "
+      "power failure. You can run several clusters in different directories.\n\nAll copies are on "
+      "one machine, usually on one disk: they protect against the crash of a daemon, but not "
+      "against the loss of the machine. The logs are in log/ of the directory.\n\nWith --schedule "
+      "a scheduler and an agent for this machine run as well; 'ff schedule run' submits tasks to "
+      "them. 'ff down' stops running tasks; the same 'ff up' command restarts them.");
   declare_up_dir(up, options.dir);
-  up.option("--storage", number(options.storage), "Storage daemons of a new folder; else 3")
+  up.option("--storage", number(options.storage), "Number of storage daemons in a new cluster")
+      .default_value("3")
       .config("up.storage");
   up.option("--replicas", number(options.replicas),
-            "Copies of all data, in a new folder; else 2, or 1 with one storage daemon")
+            "Copies of all data in a new cluster; always 1 with one storage daemon")
+      .default_value("2")
       .config("up.replicas");
   up.option("--targets-per-disk", number(options.targets_per_disk),
-            "Targets of each storage daemon, in a new folder; else 4")
+            "Targets per storage daemon in a new cluster")
+      .default_value("4")
       .config("up.targets-per-disk");
-  up.option("--mount", dir(options.mount), "Mount it there; the directory is made if need be")
+  up.option("--mount", dir(options.mount),
+            "Mount the file system on this directory; ff creates it if needed")
       .config("up.mount");
-  up.flag("--schedule", options.schedule, "A scheduler, too, with this machine as its node")
+  up.flag("--schedule", options.schedule, "Also run a scheduler, with this machine as its node")
       .config("up.schedule");
   up.flag("--foreground", options.foreground,
-          "Stay, and stop everything at Ctrl-C or SIGTERM: for systemd and containers");
+          "Stay in the foreground, and stop everything at Ctrl-C or SIGTERM: for systemd and "
+          "containers");
   up.blocking(kUpNs);
-  up.example("ff up", "three storage daemons, two copies of everything");
-  up.example("ff up --dir /data/ff --mount /mnt/ff", "in a folder of its own, and mounted");
-  up.example("ff up --schedule", "and tasks: 'ff schedule run -- COMMAND'");
-  up.example("ff up --dir /data/ff --foreground", "as a service of systemd");
+  up.example("ff up", "three storage daemons, two copies of all data");
+  up.example("ff up --dir /data/ff --mount /mnt/ff", "in its own directory, and mounted");
+  up.example("ff up --schedule", "also tasks: 'ff schedule run -- COMMAND'");
+  up.example("ff up --dir /data/ff --foreground", "as a systemd service");
   up.run([&](Session& session) { return run_up(session, options, up.timeout_ns()); });
 }
 

@@ -122,11 +122,11 @@ Result<void> post_json(const std::string& url, const Json& body, int64_t timeout
   ::curl_easy_cleanup(easy);
   ::curl_slist_free_all(headers);
   if (code != CURLE_OK) {
-    return fail(Errc::unreachable, "{} was not told: {}", shown_url(url),
+    return fail(Errc::unreachable, "could not report to {}: {}", shown_url(url),
                 ::curl_easy_strerror(code));
   }
   if (status < 200 || status > 299) {
-    return fail(Errc::failed, "{} was not told: it answered with status {}", shown_url(url),
+    return fail(Errc::failed, "could not report to {}: it answered with status {}", shown_url(url),
                 status);
   }
   return {};

@@ -236,7 +236,7 @@ Result<void> Book::set_quota(const wire::Quota& quota) {
     return !word.empty() && word.size() <= kNameMax && word.find('\n') == word.npos;
   };
   if (!fits(quota.user()) || !fits(quota.group()) || !level_of(quota.priority())) {
-    return fail(Errc::usage, "a quota is of a user, a group of nodes and a priority");
+    return fail(Errc::usage, "a quota needs a user, a partition and a priority");
   }
   const std::string key = quota_key(quota);
   quotas_[key] = quota;
@@ -255,7 +255,7 @@ void Book::drop_quota(const wire::Quota& quota) {
 Result<void> Book::report(const wire::SyncRequest& request, Now now) {
   const wire::Node& told = request.node();
   if (told.name().empty() || told.name().size() > kNameMax || told.group().empty()) {
-    return fail(Errc::usage, "a node has a name and a group");
+    return fail(Errc::usage, "a node needs a name and a partition");
   }
   if (!request.scheduler().empty() && request.scheduler() != id_) {
     return fail(Errc::refused, "node {} has tasks of another scheduler", printable(told.name()));

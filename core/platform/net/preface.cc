@@ -21,7 +21,7 @@ Error stranger(std::string_view what, ByteView bytes) {
   const std::string begin = printable(as_text(bytes.first(kWaysAt)));
   Error error = fail(Errc::corrupt, "not ff's {}: it begins with '{}'", what, begin);
   const bool tls = bytes[0] == std::byte{0x16} && bytes[1] == std::byte{0x03};
-  error.hint = tls ? "The peer speaks TLS: give both ends --tls-cert, --tls-key and --tls-ca."
+  error.hint = tls ? "The peer speaks TLS: give both ends net.tls-cert, net.tls-key and net.tls-ca."
                    : "Is this the port of an ff daemon, and TLS wanted on both ends or neither?";
   return error;
 }

@@ -165,7 +165,7 @@ Result<void> VerbsQueue::to_receive(const VerbsEndpoint& peer) {
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (err == 0) return {};
   return Error{Errc::unreachable, verbs_error(err, device_.name(), "no way to the peer").message,
-               "Are both ends on one fabric, and GIDs of one kind chosen (--rdma-gid)?", err};
+               "Are both ends on one fabric, and GIDs of one kind chosen (net.rdma-gid)?", err};
 }
 
 Result<void> VerbsQueue::to_send(const VerbsEndpoint& peer) {

@@ -232,7 +232,7 @@ Error not_mounted(const std::string& dir) {
                      why.empty() ? "the kernel refuses" : printable(why));
   if (::geteuid() != 0) {
     error.hint =
-        "Who is not root mounts on a directory of his own; --others needs user_allow_other in "
+        "Who is not root mounts on a directory of his own; --allow-other needs user_allow_other in "
         "/etc/fuse.conf.";
   } else {
     error.hint = "Is it forbidden to this container (seccomp, AppArmor)? 'dmesg' may say more.";

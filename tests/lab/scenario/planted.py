@@ -388,7 +388,7 @@ def changed(name):
 
 def sim(args, name, seed, seeds):
     story = next(story for story, planted in STORIES.items() if name in planted)
-    words = ["sim", "--story", story, "--seed", str(seed), "--seeds", str(seeds)]
+    words = ["sim", "--scenario", story, "--seed", str(seed), "--seeds", str(seeds)]
     return subprocess.run(
         [f"{args.build}/ff", *words], capture_output=True, text=True, check=False
     )

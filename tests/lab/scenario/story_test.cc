@@ -74,7 +74,7 @@ TEST_P(StorySeeds, HoldEveryInvariant) {
   for (const Story& story : stories()) {
     for (uint64_t seed = 1 + GetParam(); seed <= seeds; seed += kShares) {
       const auto outcome = story.run(seed);
-      ASSERT_TRUE(outcome.ok()) << "ff sim --story " << story.name << " --seed " << seed << ": "
+      ASSERT_TRUE(outcome.ok()) << "ff sim --scenario " << story.name << " --seed " << seed << ": "
                                 << outcome.error().message;
     }
   }
