@@ -246,7 +246,7 @@ std::string help_page(const Command& command, HelpForm form) {
 
 std::string top_help_page(std::span<const std::unique_ptr<Command>> commands, HelpForm form) {
   std::string page = fmt::format(
-      "ff {}: checkpoints, storage, validation and scheduling for machines that train\n\nUsage: ff "
+      "ff {}: checkpoints, storage, validation and scheduling for training clusters\n\nUsage: ff "
       "COMMAND [OPTIONS]\n",
       kBuildInfo.version);
   add_section(page, "First steps",

@@ -194,7 +194,7 @@ void add_settings(std::string& page, std::span<const std::unique_ptr<Command>> c
 std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
   std::string page = heading("ff");
   page +=
-      ".SH NAME\nff \\- checkpoints, storage, validation, scheduling for machines that train\n"
+      ".SH NAME\nff \\- checkpoints, storage, validation and scheduling for training clusters\n"
       ".SH SYNOPSIS\n.nf\nff COMMAND [OPTIONS]\n.fi\n"
       ".SH DESCRIPTION\n"
       "One program with many commands.  A link named after a command, with or without\n"

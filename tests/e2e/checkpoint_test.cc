@@ -192,7 +192,8 @@ TEST_P(CheckpointCommand, AnAgentThatCannotBeToldIsAWarning) {
   const Ran ran = checkpoint({"save", file});
   EXPECT_EQ(ran.exit, 0) << ran.err;
   EXPECT_EQ(ran.out, "default@1\n");
-  EXPECT_NE(ran.err.find("default@1 is saved, but the task's agent was not told"), ran.err.npos)
+  EXPECT_NE(ran.err.find("default@1 is saved, but ff could not tell the agent of the task"),
+            ran.err.npos)
       << ran.err;
   EXPECT_NE(ran.err.find("FF_TASK_DIR"), ran.err.npos) << ran.err;
   const Ran json = checkpoint({"save", file, "--json"});
@@ -302,7 +303,7 @@ TEST_P(CheckpointCommand, NamesCannotForgeTerminalLines) {
   const Ran shown = checkpoint({"show", "default"});
   EXPECT_EQ(shown.out.find('\x1b'), std::string::npos);
   EXPECT_EQ(shown.out.find('\r'), std::string::npos);
-  EXPECT_EQ(std::count(shown.out.begin(), shown.out.end(), '\n'), 1);
+  EXPECT_EQ(std::count(shown.out.begin(), shown.out.end(), '\n'), 2);  // the header, and the file
   EXPECT_EQ(data({"show", "default"})["entries"][0]["file"], evil);
 }
 
