@@ -63,31 +63,29 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
 void declare_serve_meta(Command& meta) {
   auto& options = meta.keep<ServeMetaOptions>();
   meta.about(
-      "Runs the cluster manager (which nodes are alive, which targets serve, in which chains) and "
-      "the metadata service (names, permissions and lengths of files). By default they keep their "
-      "state in SQLite under --dir, alone, and need nothing else. For several machines start it on "
-      "three of them with --kv etcd://..., all with the same key: one is primary, and another "
-      "takes over within four seconds; all of them serve metadata.\n\n"
-      "A new cluster is formed once, with 'ff admin init'. SIGTERM stops the daemon; a primary "
-      "gives its place up first.\n\n"
-      "etcd keeps every old revision until it is told otherwise: run it with "
+      "Runs the cluster manager (live nodes, chains and the states of their targets) and the "
+      "metadata service (names, permissions and lengths of files). By default the daemon keeps its "
+      "state in SQLite under --dir and needs no other service. For several machines, start it on "
+      "three of them with --kv etcd://... and the same key: one is primary, and another takes over "
+      "within four seconds; all of them serve metadata.\n\nCreate a new cluster once with 'ff "
+      "admin init'. SIGTERM stops the daemon; a primary first hands over its role.\n\netcd keeps "
+      "every old revision unless it is configured otherwise: run it with "
       "--auto-compaction-mode=periodic --auto-compaction-retention=10m.");
   declare_kv(meta, options.kv);
   meta.flag("--accept-data-loss", options.kv.accept_data_loss,
-            "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");
+            "Start with an empty SQLite file if the file is corrupt; ff keeps the corrupt file");
   meta.option("--collect-after", duration(options.collect_after_ns),
-              "How long the bytes of a removed file stay, for programs that still read it")
+              "How long the data of a removed file stays, for programs that still read it")
       .config("serve-meta.collect-after");
   meta.option("--keep-lost", duration(options.keep_lost_ns),
-              "How long nodes keep the replicas that 'ff admin accept-loss' has set aside")
+              "How long nodes keep replicas that 'ff admin accept-loss' has set aside")
       .config("serve-meta.keep-lost");
-  meta.flag("--root-squash", options.root_squash,
-            "Root of the machines that mount is nobody here (65534)")
+  meta.flag("--root-squash", options.root_squash, "Map root of client machines to nobody (65534)")
       .config("serve-meta.root-squash");
   declare_daemon(meta, options.daemon, "serve-meta");
-  meta.example("ff serve-meta", "one machine, state under /var/lib/ff");
+  meta.example("ff serve-meta", "one machine, with its state under /var/lib/ff");
   meta.example("ff serve-meta --listen '*:4400' --key cluster.key --kv etcd://m1,m2,m3",
-               "one of three");
+               "one of three managers");
   meta.run([&options](Session& session) { return run_serve_meta(session, options); });
 }
 

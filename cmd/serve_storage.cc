@@ -81,11 +81,11 @@ std::string storage_status(const chain::StorageNode& node, const std::string& ad
 
 Result<void> run_serve_storage(Session& session, const ServeStorageOptions& options) {
   if (options.disks.empty()) {
-    Error error = fail(Errc::usage, "no disk is given");
-    error.hint = "Name a folder for each disk: --disk DIR, as often as there are disks.";
+    Error error = fail(Errc::usage, "no --disk is given");
+    error.hint = "Give --disk DIR for each disk.";
     return error;
   }
-  if (options.node && *options.node == 0) return fail(Errc::usage, "--node 0: from 1 on");
+  if (options.node && *options.node == 0) return fail(Errc::usage, "--node 0: must be at least 1");
   FF_TRY(const auto managers, parse_meta(options.meta));
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "serve-storage"));
   io::SystemDisk disk;
@@ -124,41 +124,45 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
 void declare_serve_storage(Command& storage) {
   auto& options = storage.keep<ServeStorageOptions>();
   storage.about(
-      "Runs a storage node: the disks of a machine, with the targets that the cluster manager puts "
-      "on them. Each folder given with --disk is one disk. At the first start they are made, and "
-      "the node gets a number, which they keep; it is the same node for as long as they are there, "
-      "whatever its address.\n\n"
-      "A disk that fails, fills up or is missing takes only its own targets down. A folder that "
-      "is none of the node's disks is refused, as is one of another cluster: a disk that was not "
-      "mounted is not taken for a new one. New disks join with --format.\n\n"
-      "SIGTERM hands over first: chains go on without this node before it ends. After kill -9 they "
-      "do within some seconds. What was acknowledged outlives both.");
-  storage.option("--disk", dir(options.disks), "Folder of a disk; give it once for each");
+      "Runs a storage node: it serves the disks of a machine with the targets that the cluster "
+      "manager places on them. Each directory given with --disk is one disk. At the first start ff "
+      "formats the directories and the node gets a number, which the disks store; the node keeps "
+      "this number as long as its disks exist, whatever its address.\n\nIf a disk fails, fills up "
+      "or is missing, only its own targets become unavailable. ff refuses a directory that is not "
+      "a disk of this node or belongs to another cluster, so it does not take an unmounted disk "
+      "for a new one. Add new disks with --format.\n\nOn SIGTERM the node first hands over: the "
+      "chains continue without it before it exits. After kill -9 the chains continue within "
+      "seconds. Acknowledged writes survive both.");
+  storage.option("--disk", dir(options.disks), "Directory of a disk");
   declare_meta(storage, options.meta);
   storage
       .option("--node", number(options.node, "N"),
-              "The number of a new node; without it one is drawn. For a known one it is checked")
+              "Number of a new node; without it ff draws one. For an existing node ff checks it")
       .config("serve-storage.node");
   storage
       .option("--name", text(options.name, "NAME"),
-              "What operators see of it; without it the name of this machine")
+              "Name for operators; without it the name of the machine")
       .config("serve-storage.name");
   storage
-      .option("--domain", text(options.domain, "NAME"),
-              "What fails together with it, a rack or a host: no chain has two targets there")
-      .config("serve-storage.domain");
-  storage.flag("--format", options.format, "Make disks of folders that are none yet");
+      .option("--failure-domain", text(options.domain, "NAME"),
+              "Rack or host whose nodes fail together; no chain has two targets in one failure "
+              "domain")
+      .config("serve-storage.failure-domain")
+      .old_config("serve-storage.domain")
+      .alias("--domain");
+  storage.flag("--format", options.format, "Format directories that are not disks yet");
   storage
       .option("--io", choice(options.io, {"direct", "buffered"}),
-              "Past the page cache, or through it; small writes go through it either way")
+              "Bypass the page cache, or use it; small writes always use it")
       .config("serve-storage.io");
   storage
       .option("--resync-limit", size(options.resync_limit),
-              "Bytes a second copied to targets that come back; 0 is no limit")
+              "Maximum bytes per second for filling targets that come back; 0 means no limit")
       .config("serve-storage.resync-limit");
   storage
       .option("--scrub-limit", size(options.scrub_limit),
-              "Bytes a second read to look for damage, which the chain then repairs; 0: none are")
+              "Maximum bytes per second for finding damage, which the chain then repairs; 0 "
+              "disables scrubbing")
       .config("serve-storage.scrub-limit");
   declare_daemon(storage, options.daemon, "serve-storage");
   storage.example("ff serve-storage --disk /data/ff", "one disk, one machine");

@@ -19,7 +19,7 @@ struct SimOptions {
 
 void list_stories(Session& session) {
   Json list = Json::array();
-  auto table = session.out.table({{"STORY"}, {"WHAT HAPPENS"}});
+  auto table = session.out.table({{"SCENARIO"}, {"WHAT HAPPENS"}});
   for (const auto& story : scenario::scenarios()) {
     table.row({std::string(story.name), std::string(story.about)});
     list.push_back({{"story", story.name}, {"about", story.about}});
@@ -34,7 +34,7 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
   }
   const scenario::Scenario* const story = scenario::find_scenario(options.story);
   if (story == nullptr) {
-    Error error = fail(Errc::usage, "there is no story '{}'", options.story);
+    Error error = fail(Errc::usage, "there is no scenario '{}'", options.story);
     error.hint = "`ff sim --list` prints them.";
     return error;
   }
@@ -54,9 +54,10 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
     if (!outcome) {
       session.out.data({{"story", story->name}, {"seed", seed}, {"runs", std::move(runs)}});
       Error error = outcome.error();
-      error.hint = fmt::format("`ff sim --story {} --seed {}` fails in the same way again.",
-                               story->name, seed);
-      return std::move(error).with_context(fmt::format("story {}, seed {}: ", story->name, seed));
+      error.hint =
+          fmt::format("`ff sim --scenario {} --seed {}` reproduces it.", story->name, seed);
+      return std::move(error).with_context(
+          fmt::format("scenario {}, seed {}: ", story->name, seed));
     }
     const std::string trace = fmt::format("{:016x}", outcome->trace);
     const double seconds = to_seconds(outcome->virtual_ns);
@@ -73,7 +74,7 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
     }
   }
   session.out.data({{"story", story->name}, {"seeds", options.seeds}, {"runs", std::move(runs)}});
-  session.out.note("{} seeds of story {}: every invariant held", format_count(options.seeds),
+  session.out.note("{} seeds of scenario {}: every invariant held", format_count(options.seeds),
                    story->name);
   return {};
 }
@@ -83,19 +84,19 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
 void declare_sim(Command& sim) {
   auto& options = sim.keep<SimOptions>();
   sim.about(
-      "Runs a whole cluster on one thread and on virtual time: the real code of clients and "
-      "servers "
-      "over a simulated network, with faults drawn from the seed. Invariants are checked all the "
-      "time; a broken one ends the run with exit code 3 and names the seed, which fails in the "
-      "same "
-      "way each time.\n\nThe trace is a hash over everything that was carried when, and how each "
-      "step ended: equal seeds give equal traces.");
-  sim.option("--story", text(options.story, "NAME"), "Which cluster and faults");
-  sim.option("--seed", number(options.seed), "The first seed");
-  sim.option("--seeds", number(options.seeds), "How many, one after the other");
-  sim.flag("--list", options.list, "List the stories");
-  sim.example("ff sim --story calls --seed 42", "replay one run");
-  sim.example("ff sim --story calls --seeds 100000", "search for a seed that breaks something");
+      "Runs a whole cluster on one thread in virtual time: the real code of clients and servers "
+      "over a simulated network, with faults that the seed determines. ff checks invariants all "
+      "the time; if one is violated, the run ends with exit code 3 and reports the seed, which "
+      "reproduces the failure.\n\nThe trace is a hash of all messages with their times, and of the "
+      "result of each step: equal seeds give equal traces.");
+  sim.option("--scenario", text(options.story, "NAME"), "The simulated cluster and its faults")
+      .alias("--story");
+  sim.option("--seed", number(options.seed), "First seed");
+  sim.option("--seeds", number(options.seeds), "Number of seeds");
+  sim.flag("--list", options.list, "List the scenarios");
+  sim.example("ff sim --scenario calls --seed 42", "replay one run");
+  sim.example("ff sim --scenario calls --seeds 100000",
+              "search for a seed that violates an invariant");
   sim.run([&options](Session& session) { return run_sim(session, options); });
 }
 

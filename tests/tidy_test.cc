@@ -218,7 +218,7 @@ TEST(Tidy, EveryCommandHasItsManPage) {
   for (std::sregex_iterator match(help.begin(), help.end(), kCommand), end; match != end; ++match) {
     ++commands;
     const fs::path page = kRoot / "man" / ("ff-" + (*match)[2].str() + ".1");
-    EXPECT_TRUE(fs::exists(page)) << page << " is missing; run build/ff help --emit .";
+    EXPECT_TRUE(fs::exists(page)) << page << " is missing; run build/ff generate docs .";
   }
   EXPECT_GE(commands, 2u) << help;
 }

@@ -169,7 +169,7 @@ std::string some_chains(std::vector<uint64_t> chains) {
 void print_waiting(Session& session, const cluster::Routing& routing, const Health& health) {
   for (const auto& [id, chains] : health.waiting) {
     const cluster::NodeInfo* const node = routing.node(id);
-    session.out.line(Color::red, "  waiting for node {} ({}), the last that served: chains {}", id,
+    session.out.line(Color::red, "  waiting for node {} ({}), which served last: chains {}", id,
                      node == nullptr ? "" : node->name, some_chains(chains));
   }
 }
@@ -208,13 +208,13 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
     const cluster::NodeInfo* const known = routing.node(node.id());
     const std::string name = known == nullptr ? "" : known->name;
     if (!node.heard()) {
-      out.line("  node {} ({}) has not been heard of by this primary", node.id(), name);
+      out.line("  node {} ({}) has not reported to this primary", node.id(), name);
     } else if (!node.alive()) {
       out.line("  node {} ({}) has been silent for {}", node.id(), name,
                format_duration(static_cast<int64_t>(node.silent_ms()) * kMillisecond));
     }
     if (node.restarts() > 0) {
-      out.line("  node {} ({}) was started again, {} under this primary, the last {} ago",
+      out.line("  node {} ({}) has restarted {} under this primary, most recently {} ago",
                node.id(), name,
                node.restarts() == 1 ? "once" : fmt::format("{} times", node.restarts()),
                format_duration(static_cast<int64_t>(node.process_ms()) * kMillisecond));
@@ -246,7 +246,7 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
              copying.targets == 1 ? "target" : "targets", eta(copying));
   }
   for (const auto& loss : status.losses()) {
-    out.line("loss     chain {}: target {} was given up for {} on {} by {}", loss.chain(),
+    out.line("loss     chain {}: target {} was replaced by {} on {}, by {}", loss.chain(),
              loss.given_up(), loss.promoted(), format_time(loss.wall_ns()), loss.by());
   }
   print_aside(session, status, routing);
@@ -257,18 +257,18 @@ Result<void> verdict(const StatusReply& status, const Health& health,
                      const std::vector<LowDisk>& low) {
   if (!status.halted().empty()) {
     return Error{Errc::fault, fmt::format("the manager has stopped: {}", status.halted()),
-                 "Take over what the nodes hold: ff admin adopt."};
+                 "Take over the routing of the nodes: ff admin adopt."};
   }
   if (health.lost > 0) {
     return Error{Errc::fault,
                  fmt::format("{} of {} chains have no serving target", health.lost, health.chains),
-                 "Bring their last node back; if its data is gone for good: ff admin accept-loss."};
+                 "Start the node that served last; if its data is lost: ff admin accept-loss."};
   }
   if (health.degraded > 0) {
     return Error{
         Errc::fault,
         fmt::format("{} of {} chains are not fully replicated", health.degraded, health.chains),
-        "They serve; copies follow when their nodes are back."};
+        "They still serve; ff copies the data again when their nodes are back."};
   }
   for (const auto& node : status.nodes()) {
     for (const auto& disk : node.disks()) {
@@ -285,8 +285,8 @@ Result<void> verdict(const StatusReply& status, const Health& health,
                                         full == 1 ? "disk is" : "disks are")
                           : fmt::format("{} {} nearly full", low.size(),
                                         low.size() == 1 ? "disk is" : "disks are"),
-                 "Remove files, or add disks and make chains on them: ff admin plan. New files go "
-                 "where there is room."};
+                 "Remove files, or add disks and create chains on them: ff admin plan. New files "
+                 "go to disks with free space."};
   }
   return {};
 }
@@ -295,7 +295,7 @@ Result<void> run_status(Session& session, const AdminOptions& options, int64_t t
   FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
   FF_TRY(auto status, calls->status());
   if (status.cluster().empty()) {
-    return Error{Errc::not_found, "the cluster is not initialized", "Initialize it: ff admin init"};
+    return Error{Errc::not_found, "there is no cluster yet", "Create one: ff admin init"};
   }
   Copying copying = copying_of(status);
   if (copying.targets > 0) {
@@ -322,7 +322,7 @@ Result<void> run_init(Session& session, const AdminOptions& options, int64_t tim
   FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
   auto made = calls->call(cluster::kInit, cluster::wire::InitRequest(), AdminCalls::Kind::change);
   if (!made) return std::move(made).error();
-  session.out.line("made cluster {}", made->changes().cluster());
+  session.out.line("created cluster {}", made->changes().cluster());
   session.out.data({{"cluster", made->changes().cluster()}});
   return {};
 }
@@ -411,25 +411,25 @@ Result<cluster::Routing> AdminCalls::routing() {
 void declare_admin(Command& admin) {
   auto& options = admin.keep<AdminOptions>();
   admin.about(
-      "Looks after a cluster: what its manager knows, what does not serve and why, and the changes "
-      "that only an operator may make. Every command asks the managers named with --meta, and "
-      "whichever of them is primary answers.");
+      "Manages a cluster: shows the state that its manager knows, what does not serve and why, and "
+      "makes the changes that only an operator may make. Every command asks the managers of "
+      "--meta; the primary answers.");
   declare_meta(admin, options.meta);
   declare_net(admin, options.net);
 
-  Command& init = admin.sub("init", "Form a new cluster");
+  Command& init = admin.sub("init", "Create a new cluster");
   init.about(
-      "Gives the store of the managers a new cluster, with an id that nodes and disks then carry: "
-      "those of another cluster are refused. Once; a second time it is refused.");
+      "Creates a new cluster in the store of the managers. The cluster gets an id, which its nodes "
+      "and disks store; ff refuses nodes and disks of another cluster. A second 'init' on the same "
+      "store is refused.");
   init.blocking(kAdminNs);
   init.run([&](Session& session) { return run_init(session, options, init.timeout_ns()); });
 
-  Command& status = admin.sub("status", "Is everything well, and if not, what and why");
+  Command& status = admin.sub("status", "Show the health of the cluster");
   status.about(
-      "Prints the primary, which nodes are silent, which disks have trouble or are (nearly) full, "
-      "which chains are not fully replicated and for what reason, how far copies have come, and "
-      "which replicas 'ff admin accept-loss' has set aside. Exits with 3 when something is not as "
-      "it should be.");
+      "Prints the primary manager, silent nodes, disks with errors or little space, chains that "
+      "are not fully replicated and the reason, the progress of copies, and the replicas that 'ff "
+      "admin accept-loss' has set aside. Exits with code 3 if something is wrong.");
   status.blocking(kAdminNs);
   status.run([&](Session& session) { return run_status(session, options, status.timeout_ns()); });
 
@@ -438,11 +438,11 @@ void declare_admin(Command& admin) {
   declare_admin_fsck(admin, options);
   declare_admin_backups(admin, options);
   declare_admin_users(admin, options);
-  admin.example("ff admin status", "one look at the cluster of this machine");
+  admin.example("ff admin status", "the health of the cluster on this machine");
   admin.example("ff admin status --meta m1:4400,m2:4400,m3:4400 --key cluster.key",
-                "at one with three managers");
+                "a cluster with three managers");
   admin.example("ff admin plan --targets-per-disk 8 --replicas 3 --apply",
-                "make chains on all disks with room");
+                "create chains on all disks that have space");
 }
 
 }  // namespace ff::cmd

@@ -34,9 +34,10 @@ Result<void> run_restore_name(Session& session, const BackupOptions& options, in
   const int64_t deadline_ns = timeout_ns == 0 ? INT64_MAX : clock.steady_ns() + timeout_ns;
   auto restoring = meta::restore_name(*engine, disk, options.file, *options.name, deadline_ns);
   FF_TRY(const auto restored, run_task(loop, stoppable(loop, session.stop, std::move(restoring))));
-  for (const std::string& record : restored.put) session.out.line("put back {}", record);
+  for (const std::string& record : restored.put) session.out.line("restored {}", record);
   for (const std::string& record : restored.erased) session.out.line("removed {}", record);
-  if (restored.put.empty()) session.out.line("nothing of {} is missing or damaged", *options.name);
+  if (restored.put.empty())
+    session.out.line("no record of {} is missing or damaged", *options.name);
   session.out.data({{"file", options.file}, {"put", restored.put}, {"removed", restored.erased}});
   return {};
 }
@@ -51,7 +52,7 @@ Result<void> check_complete(const kv::BackupReport& report, const std::string& f
                      format_count(records.size()), records.size() == 1 ? "record" : "records",
                      fmt::join(named, ", "), records.size() > kNamed ? ", ..." : "");
   error.hint =
-      "It holds all others. Keep the backup before it, and put single names back from that: ff "
+      "It has all other records. Keep the previous backup, and restore single paths from it: ff "
       "admin restore FILE --name PATH";
   return error;
 }
@@ -90,7 +91,7 @@ Result<void> run_adopt(Session& session, const AdminOptions& admin,
   request.set_without_absent(options.without_absent);
   FF_TRY(const auto reply,
          calls->call(cluster::kAdopt, std::move(request), AdminCalls::Kind::change));
-  session.out.line("adopted routing version {} in the place of {}", reply.changes().to(),
+  session.out.line("adopted routing version {} instead of {}", reply.changes().to(),
                    reply.changes().since());
   session.out.data({{"version", reply.changes().to()}, {"before", reply.changes().since()}});
   return {};
@@ -98,28 +99,29 @@ Result<void> run_adopt(Session& session, const AdminOptions& admin,
 
 void declare_copy(Command& admin, Way way) {
   Command& command = admin.sub(way == Way::out ? "backup" : "restore",
-                               way == Way::out ? "Copy what the managers keep to a file"
-                                               : "Fill an empty store from a backup");
+                               way == Way::out ? "Back up the store of the managers"
+                                               : "Restore a backup into an empty store");
   auto& wanted = command.keep<BackupOptions>();
   command.about(
       way == Way::out
-          ? "Writes all that the store holds, at one moment, to a new file. It reads the store "
-            "itself, beside running managers: the SQLite file in --dir on this machine, or "
-            "etcd.\n\nDamaged records are left out and named, and the exit code is 3."
-          : "The whole file is checked before anything is changed. The store must be empty, and "
-            "no manager may be running on it: name a new folder, or a new prefix in etcd; one "
-            "that was cut short is begun again.\n\nA backup is older than the cluster. A manager "
-            "that is started on it stops when a node with newer routing reports, and 'ff admin "
-            "adopt' then takes over what the nodes hold.\n\nWith --name the command repairs one "
-            "path of a store in use whose records are damaged ('ff admin fsck' reports them, or "
-            "programs get EIO): it takes the directories of the path, the inode and its "
-            "attributes from the backup where the store has lost them. It leaves everything that "
-            "is whole as it is, and asks the storage nodes how long the file is.");
+          ? "Writes the whole content of the store, as of one moment, to a new file. The command "
+            "reads the store itself, while managers run: the SQLite file in --dir on this machine, "
+            "or etcd. This backs up metadata only; back up file data separately.\n\nThe backup "
+            "omits damaged records and names them; the exit code is then 3."
+          : "Checks the whole file before it changes anything. The store must be empty, and no "
+            "manager may run on it: use a new directory, or a new prefix in etcd. If a restore was "
+            "interrupted, run it again.\n\nA backup is older than the cluster. When a node with "
+            "newer routing reports, a manager on the restored store stops; 'ff admin adopt' then "
+            "takes over the routing of the nodes.\n\nWith --name the command repairs one path in a "
+            "store that is in use and has damaged records ('ff admin fsck' reports them, or "
+            "programs get EIO): it restores the directories of the path, the inode and its "
+            "attributes from the backup if the store has lost them. It does not change undamaged "
+            "records, and asks the storage nodes for the length of the file.");
   command.argument("FILE", file(wanted.file),
-                   way == Way::out ? "A file that is not there yet" : "What backup has written");
+                   way == Way::out ? "New file for the backup" : "File that backup has written");
   if (way == Way::in) {
     command.option("--name", text(wanted.name, "PATH"),
-                   "Repair only this path, in a store that stays in use otherwise");
+                   "Repair only this path, in a store that stays in use");
   }
   declare_kv(command, wanted.kv);
   command.blocking();
@@ -134,14 +136,15 @@ void declare_copy(Command& admin, Way way) {
 void declare_admin_backups(Command& admin, const AdminOptions& options) {
   declare_copy(admin, Way::out);
   declare_copy(admin, Way::in);
-  Command& adopt = admin.sub("adopt", "After a restore, take over what the nodes hold");
+  Command& adopt = admin.sub("adopt", "Take over the routing of the nodes after a restore");
   auto& wanted = adopt.keep<AdoptBackupOptions>();
   adopt.about(
       "For a manager that has stopped because its database is older than its cluster. Every node "
-      "keeps a copy of the routing and offers it; the newest becomes the cluster's. It is refused "
-      "while a node is absent, for that one may hold an even newer copy.");
+      "has a copy of the routing and sends it; the newest copy becomes the routing of the cluster. "
+      "The command is refused while a node is absent, because that node may have an even newer "
+      "copy.");
   adopt.flag("--without-absent", wanted.without_absent,
-             "Nodes that have not reported are gone for good");
+             "Continue although nodes are absent: they will never come back");
   adopt.blocking(kAdminNs);
   adopt.run(
       [&](Session& session) { return run_adopt(session, options, wanted, adopt.timeout_ns()); });

@@ -1,11 +1,10 @@
 // `ff admin plan`, `drain`, `undrain`, `replace-target`, `accept-loss` and `drop-target`: what only
 // an operator changes.
-#include <unistd.h>
-
-#include <iostream>
+#include <cstdlib>
 #include <set>
 
 #include "cmd/admin/admin.h"
+#include "cmd/cli/confirm.h"
 #include "platform/base/units.h"
 #include "storage/cluster/placement.h"
 #include "storage/cluster/wire.h"
@@ -88,7 +87,7 @@ Result<Planned> plan_chains(AdminCalls& calls, const PlanOptions& options) {
   // What an interrupted plan has left is named all the same.
   if (!placed && (chains.empty() || !options.apply)) {
     Error error = std::move(placed).error();
-    if (error.hint.empty()) error.hint = "'ff admin disks' shows what lies where.";
+    if (error.hint.empty()) error.hint = "'ff admin disks' shows the targets of each disk.";
     return error;
   }
   if (const cluster::ChainTable* const table = routing.table(options.table)) {
@@ -123,10 +122,10 @@ Result<size_t> carry_out(AdminCalls& calls, const PlanOptions& options, Planned 
 Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOptions& options,
                       int64_t timeout_ns) {
   if (options.table == 0 || options.targets_per_disk == 0) {
-    return fail(Errc::usage, "--table and --targets-per-disk are at least 1");
+    return fail(Errc::usage, "--table and --targets-per-disk must be at least 1");
   }
   if (options.replicas == 0 || options.replicas > cluster::kReplicasMax) {
-    return fail(Errc::usage, "--replicas {}: 1 to {} are possible", options.replicas,
+    return fail(Errc::usage, "--replicas {}: expected 1 to {}", options.replicas,
                 cluster::kReplicasMax);
   }
   FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
@@ -143,11 +142,11 @@ Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOpt
                     {"shared_ideal", plan.shared_ideal},
                     {"applied", options.apply}});
   if (!options.apply) {
-    session.out.note("nothing was changed; --apply makes these chains");
+    session.out.note("nothing was changed; --apply creates these chains");
     return {};
   }
   FF_TRY(const size_t named, carry_out(*calls, options, std::move(planned)));
-  session.out.line("made {} chains; table {} has {}", count, options.table, named);
+  session.out.line("created {} chains; table {} has {}", count, options.table, named);
   return {};
 }
 
@@ -159,7 +158,7 @@ struct TargetDrainOptions {
 Result<void> run_drain(Session& session, const AdminOptions& admin,
                        const TargetDrainOptions& options, bool drain, int64_t timeout_ns) {
   if (options.node.has_value() == options.target.has_value()) {
-    return Error{Errc::usage, "name one node or one target",
+    return Error{Errc::usage, "give one node or one target",
                  "ff admin drain --node N, or --target N."};
   }
   FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
@@ -172,7 +171,7 @@ Result<void> run_drain(Session& session, const AdminOptions& admin,
   const uint64_t id = options.node ? *options.node : *options.target;
   session.out.line("{} {} is {}", what, id, drain ? "being drained" : "wanted again");
   session.out.data({{what, id}, {"drain", drain}});
-  if (drain) session.out.note("'ff admin status' shows what still serves");
+  if (drain) session.out.note("'ff admin status' shows the targets that still serve");
   return {};
 }
 
@@ -191,7 +190,7 @@ Result<void> run_replace(Session& session, const AdminOptions& admin, const Repl
   request.mutable_place()->set_disk(options.disk);
   FF_TRY(const auto reply, calls->call(cluster::kReplaceTarget, std::move(request), Kind::change));
   for (const auto& chain : reply.changes().chains()) {
-    session.out.line("chain {} has a new target on node {}, disk {} in the place of {}", chain.id(),
+    session.out.line("chain {} has a new target on node {}, disk {} instead of {}", chain.id(),
                      options.node, options.disk, options.target);
     session.out.data({{"chain", chain.id()}, {"replaced", options.target}});
   }
@@ -203,18 +202,6 @@ struct LossOptions {
   std::optional<uint64_t> promote;
   bool yes = false;
 };
-
-Result<void> confirm_loss(Session& session, const LossOptions& options) {
-  if (options.yes) return {};
-  Error error{Errc::refused, "not confirmed", "Say --yes to do it without being asked."};
-  if (::isatty(STDIN_FILENO) == 0 || session.out.mode().json) return error;
-  session.out.note("Type the chain's number to go on:");
-  std::string typed;
-  std::getline(std::cin, typed);
-  FF_TRY(session.stop.check());
-  if (typed != fmt::to_string(options.chain)) return error;
-  return {};
-}
 
 std::string name_of_user() {
   for (const char* const variable : {"SUDO_USER", "USER"}) {
@@ -230,18 +217,17 @@ std::string size_of(uint64_t chunks, uint64_t bytes) {
 // What would come of it, for the operator to think about.
 void tell_plan(Session& session, uint64_t chain, const cluster::wire::LossPlan& plan) {
   session.out.note(
-      "Chain {}: target {} goes on in the place of {}. What only others have had since is lost to "
-      "its files.",
+      "Chain {}: target {} replaces {}. Its files lose the data that only other targets had.",
       chain, plan.promoted(), plan.given_up());
   if (plan.incomplete()) {
     session.out.note(
-        "Target {} is NOT complete: at least {} that were acknowledged are not on it, and chunks "
-        "that are missing will be read as errors (EIO).",
+        "Target {} is NOT complete: it lacks at least {} of acknowledged writes; reads of missing "
+        "chunks will fail (EIO).",
         plan.promoted(), size_of(plan.chunks(), plan.bytes()));
   }
   for (const auto& aside : plan.aside()) {
-    session.out.note("Target {} on node {} ({}) is set aside, and kept.", aside.target(),
-                     aside.node(), size_of(aside.chunks(), aside.bytes()));
+    session.out.note("ff keeps target {} on node {} ({}) aside.", aside.target(), aside.node(),
+                     size_of(aside.chunks(), aside.bytes()));
   }
 }
 
@@ -263,7 +249,8 @@ Result<void> run_accept_loss(Session& session, const AdminOptions& admin,
   FF_TRY(const auto preview, calls->call(cluster::kAcceptLoss, request, Kind::look));
   const cluster::wire::LossPlan& plan = preview.plan();
   tell_plan(session, options.chain, plan);
-  FF_TRY(confirm_loss(session, options));
+  FF_TRY(confirm(session, options.yes, "Type the number of the chain to continue:",
+                 fmt::to_string(options.chain), Unasked::refuse));
   // Asking took its time.
   FF_TRY(calls, AdminCalls::open(session, admin, timeout_ns));
   request.set_preview(false);
@@ -271,7 +258,7 @@ Result<void> run_accept_loss(Session& session, const AdminOptions& admin,
   request.set_expect(plan.version());
   request.set_incomplete(plan.incomplete());
   FF_TRY(const auto done, calls->call(cluster::kAcceptLoss, std::move(request), Kind::change));
-  session.out.line("chain {}: target {} serves in the place of {}", options.chain, plan.promoted(),
+  session.out.line("chain {}: target {} serves instead of {}", options.chain, plan.promoted(),
                    plan.given_up());
   session.out.data({{"chain", options.chain},
                     {"promoted", done.plan().promoted()},
@@ -283,32 +270,42 @@ Result<void> run_accept_loss(Session& session, const AdminOptions& admin,
   return {};
 }
 
-Result<void> run_drop(Session& session, const AdminOptions& admin, uint64_t target,
+struct DropOptions {
+  uint64_t target = 0;
+  bool yes = false;
+};
+
+Result<void> run_drop(Session& session, const AdminOptions& admin, const DropOptions& options,
                       int64_t timeout_ns) {
+  const uint64_t target = options.target;
+  FF_TRY(confirm(session, options.yes,
+                 fmt::format("Only this replica may hold some data. Type {} to remove it:", target),
+                 fmt::to_string(target), Unasked::act));
   FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
   cluster::wire::DropTargetRequest request;
   request.set_target(target);
   FF_TRY(calls->call(cluster::kDropTarget, std::move(request), Kind::change));
-  session.out.line("target {} is removed by its node", target);
+  session.out.line("the node of target {} removes it", target);
   session.out.data({{"target", target}, {"dropped", true}});
   return {};
 }
 
 void declare_plan(Command& admin, const AdminOptions& options) {
-  Command& plan = admin.sub("plan", "Plan new chains on disks with room, and make them");
+  Command& plan = admin.sub("plan", "Plan new chains, or create them");
   auto& wanted = plan.keep<PlanOptions>();
   plan.about(
-      "Says which chains could be made on the disks that have room and are well, spread so that "
-      "when a node "
-      "fails its read load is shared evenly by all others. Chains that exist stay as they are, so "
-      "the same command serves after nodes or disks were added. --apply makes the chains and "
-      "appends them to a table, from which files take theirs.");
+      "Shows which chains ff would create on healthy disks with free space. The plan spreads them "
+      "so that, when a node fails, all other nodes share its read load evenly. Existing chains do "
+      "not change, so you can run the same command again after you add nodes or disks. With "
+      "--apply the command creates the chains and appends them to a table; new files use the "
+      "chains of that table.");
   plan.option("--targets-per-disk", number(wanted.targets_per_disk),
-              "Targets that a disk shall carry, those it has included");
-  plan.option("--replicas", number(wanted.replicas), "Targets of a chain, on as many nodes");
-  plan.option("--table", number(wanted.table), "The table that gets the chains");
-  plan.option("--seed", number(wanted.seed), "Another seed gives another plan as good");
-  plan.flag("--apply", wanted.apply, "Make the chains");
+              "Targets per disk, including existing ones");
+  plan.option("--replicas", number(wanted.replicas), "Targets per chain, each on a different node");
+  plan.option("--table", number(wanted.table), "Table to which the chains are added");
+  plan.option("--seed", number(wanted.seed),
+              "Seed of the plan; another seed gives a different plan of equal quality");
+  plan.flag("--apply", wanted.apply, "Create the chains");
   plan.blocking(60 * kSecond);
   plan.run([&](Session& session) { return run_plan(session, options, wanted, plan.timeout_ns()); });
 }
@@ -316,14 +313,14 @@ void declare_plan(Command& admin, const AdminOptions& options) {
 void declare_drain(Command& admin, const AdminOptions& options, bool drain) {
   Command& command =
       admin.sub(drain ? "drain" : "undrain", drain ? "Take a node or a target out of service"
-                                                   : "Let a drained node or target serve again");
+                                                   : "Return a drained node or target to service");
   auto& wanted = command.keep<TargetDrainOptions>();
-  command.about(drain ? "The targets leave their chains wherever another target serves, and stay "
-                        "out until 'ff admin undrain'. Nothing is moved; the chains are degraded "
-                        "meanwhile."
-                      : "The targets are copied to what the others have, and serve again.");
-  command.option("--node", number(wanted.node), "Every target of this node");
-  command.option("--target", number(wanted.target), "This target");
+  command.about(drain ? "The targets leave their chains wherever another target serves, until 'ff "
+                        "admin undrain'. No data moves; the chains are degraded meanwhile."
+                      : "The manager fills the targets from the other targets of their chains; "
+                        "then they serve again.");
+  command.option("--node", number(wanted.node), "All targets of this node");
+  command.option("--target", number(wanted.target), "Only this target");
   command.blocking(kAdminNs);
   command.run([&, drain](Session& session) {
     return run_drain(session, options, wanted, drain, command.timeout_ns());
@@ -331,15 +328,15 @@ void declare_drain(Command& admin, const AdminOptions& options, bool drain) {
 }
 
 void declare_replace(Command& admin, const AdminOptions& options) {
-  Command& replace = admin.sub("replace-target", "Put a new target in the place of one");
+  Command& replace = admin.sub("replace-target", "Replace a target");
   auto& wanted = replace.keep<ReplaceOptions>();
   replace.about(
-      "For a disk or node that does not come back, or to move a target: the chain gets a new, "
-      "empty target on the disk named, which is then filled from the others. The old one must be "
-      "offline (dead or drained).");
-  replace.argument("TARGET", number(wanted.target, "TARGET"), "The one to be replaced");
-  replace.option("--node", number(wanted.node), "Where the new one lies").required();
-  replace.option("--disk", number(wanted.disk), "On which of the node's disks").required();
+      "For a disk or node that does not come back, or to move a target. The chain gets a new, "
+      "empty target on the given disk, which is then filled from the other targets. The old target "
+      "must be offline (dead or drained).");
+  replace.argument("TARGET", number(wanted.target, "TARGET"), "Target to replace");
+  replace.option("--node", number(wanted.node), "Node of the new target").required();
+  replace.option("--disk", number(wanted.disk), "Disk of that node").required();
   replace.blocking(kAdminNs);
   replace.run([&](Session& session) {
     return run_replace(session, options, wanted, replace.timeout_ns());
@@ -348,36 +345,39 @@ void declare_replace(Command& admin, const AdminOptions& options) {
 
 void declare_drop(Command& admin, const AdminOptions& options) {
   Command& drop = admin.sub("drop-target", "Remove a replica that accept-loss has set aside");
-  auto& target = drop.keep<uint64_t>();
+  auto& wanted = drop.keep<DropOptions>();
   drop.about(
-      "The node removes the replica from its disk, now or when the node comes back; what only this "
-      "replica held is then gone. 'ff admin status' lists the replicas that are set aside.");
-  drop.argument("TARGET", number(target, "TARGET"), "The replica to remove");
+      "The node removes the replica from its disk, now or when the node comes back. Data that only "
+      "this replica had is then lost. 'ff admin status' lists the replicas that are set aside. On "
+      "a terminal the command asks for confirmation.");
+  drop.argument("TARGET", number(wanted.target, "TARGET"), "The replica to remove");
+  declare_yes(drop, wanted.yes);
   drop.blocking(kAdminNs);
-  drop.run([&](Session& session) { return run_drop(session, options, target, drop.timeout_ns()); });
+  drop.run([&](Session& session) { return run_drop(session, options, wanted, drop.timeout_ns()); });
 }
 
 void declare_accept_loss(Command& admin, const AdminOptions& options) {
-  Command& loss = admin.sub("accept-loss", "Give up what only a dead target held");
+  Command& loss =
+      admin.sub("accept-loss", "Promote a replica although a dead target had newer data");
   auto& wanted = loss.keep<LossOptions>();
   loss.about(
-      "A chain whose last serving target is gone waits for that target for ever. This command "
+      "A chain whose last serving target is gone waits for that target forever. This command "
       "promotes another replica instead; the files lose what only the dead target had. The manager "
       "chooses the replica that is alive and has the most data. It never chooses a replica that is "
       "still syncing, nor any replica while it knows that a silent node holds a better one: name "
       "such a replica with --promote, and the command first says how much the files lose. It "
       "refuses a syncing replica even then while it knows of a complete one. Programs that read "
-      "chunks the promoted replica lacks get an error (EIO), not zeros.\n\n"
-      "The command erases nothing: nodes set aside the replicas that may hold what the promoted "
-      "one lacks, and the manager fills new ones in their places. 'ff admin status' lists the "
-      "replicas that are set aside; --promote puts one back, whatever serves by then; 'ff admin "
-      "drop-target' removes one, and so does the manager after its --keep-lost. The command asks "
-      "before it acts, and the status records it.");
+      "chunks the promoted replica lacks get an error (EIO), not zeros.\n\nThe command erases "
+      "nothing: nodes set aside the replicas that may hold what the promoted one lacks, and the "
+      "manager fills new ones in their places. 'ff admin status' lists the replicas that are set "
+      "aside; --promote puts one back, whatever serves by then; 'ff admin drop-target' removes "
+      "one, and so does the manager after its --keep-lost. The command asks for confirmation "
+      "before it acts; without a terminal it requires --yes. 'ff admin status' records the loss.");
   loss.argument("CHAIN", number(wanted.chain, "CHAIN"), "The chain whose last target is gone");
   loss.option("--promote", number(wanted.promote),
               "Promote this target, which may be one that was set aside, and not the one that has "
               "the most data");
-  loss.flag("--yes", wanted.yes, "Do not ask");
+  declare_yes(loss, wanted.yes);
   loss.blocking(kAdminNs);
   loss.run([&](Session& session) {
     return run_accept_loss(session, options, wanted, loss.timeout_ns());

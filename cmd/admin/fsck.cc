@@ -63,9 +63,11 @@ Result<void> run_fsck(Session& session, const AdminOptions& admin, const FsckOpt
   if (reply.problems() == repaired) return {};
   Error error = fail(Errc::fault, "{} problems, {} of them repaired",
                      format_count(reply.problems()), format_count(repaired));
-  error.hint = options.repair
-                   ? std::string("What is left is repaired by another run, or was seen too lately.")
-                   : std::string("Repair them: ff admin fsck --repair");
+  error.hint =
+      options.repair
+          ? std::string(
+                "Run fsck again to repair the rest; some problems are too new to repair yet.")
+          : std::string("Repair them: ff admin fsck --repair");
   return error;
 }
 
@@ -75,18 +77,18 @@ void declare_admin_fsck(Command& admin, const AdminOptions& options) {
   auto& fsck = admin.sub("fsck", "Check the file system, and repair it");
   auto& own = fsck.keep<FsckOptions>();
   fsck.about(
-      "Looks at all metadata as it is at one moment, while the cluster goes on: every name has its "
-      "inode, link counts are right, every inode has a name or waits to be collected, and storage "
-      "has no chunks of files that are not there. Exit code 3 when something is wrong and was not "
-      "repaired.\n\nWith --repair, names of nothing are removed, counts are set right, and what "
-      "has lost its name is put into /lost+found. Chunks without a file are removed once fsck has "
-      "known of them for a day: a backup that was restored may have forgotten files that another "
-      "one has.");
-  fsck.flag("--repair", own.repair, "Repair what is wrong");
+      "Checks all metadata as of one moment, while the cluster is in use: every name has its "
+      "inode, link counts are right, every inode has a name or waits for garbage collection, and "
+      "storage has no chunks of files that do not exist. The exit code is 3 if something is wrong "
+      "and was not repaired.\n\nWith --repair the command removes names without an inode, corrects "
+      "link counts, and moves inodes without a name to /lost+found. It removes chunks without a "
+      "file once fsck has known them for a day, because a restored backup may not know files that "
+      "a newer backup has.");
+  fsck.flag("--repair", own.repair, "Repair problems");
   fsck.option("--orphans-after", duration(own.orphans_after_ns),
-              "How long chunks without a file are known before --repair removes them");
-  fsck.example("ff admin fsck", "only look");
-  fsck.example("ff admin fsck --repair", "after a fault that damaged the database");
+              "How long fsck must have known chunks without a file before --repair removes them");
+  fsck.example("ff admin fsck", "only check");
+  fsck.example("ff admin fsck --repair", "after damage to the database");
   fsck.blocking();
   fsck.run([&options, &own](Session& session) { return run_fsck(session, options, own); });
 }

@@ -219,7 +219,7 @@ Result<void> list_chains(Session& session, const AdminOptions& options, int64_t 
   }
   session.out.data({{"chains", std::move(json)}});
   if (known->routing.chains.empty()) {
-    session.out.note("no chains yet; 'ff admin plan' makes them");
+    session.out.note("no chains yet; 'ff admin plan --apply' creates them");
   }
   return {};
 }
@@ -240,20 +240,20 @@ void declare_list(Command& admin, const AdminOptions& options, const char* name,
 
 void declare_admin_lists(Command& admin, const AdminOptions& options) {
   declare_list(admin, options, "nodes", "List the nodes",
-               "Lists the nodes that have ever reported, whether they are alive, and what they "
-               "carry. A node joins by reporting: nothing has to be added.",
+               "Lists the nodes that have ever reported, with their state and their disks and "
+               "targets. A node joins when it reports for the first time.",
                list_nodes);
   declare_list(admin, options, "disks", "List the disks of all nodes",
-               "Lists every disk with its targets, how full it is and what is wrong with it.",
-               list_disks);
+               "Lists every disk with its targets, used space and errors.", list_disks);
   declare_list(admin, options, "targets", "List the targets and their states",
-               "Lists every target, where it lies, its state (serving, lastsrv, syncing, waiting, "
-               "offline) and, when it does not serve, the reason.",
+               "Lists every target with its node and disk, its state (serving, lastsrv, syncing, "
+               "waiting, offline) and, if it does not serve, the reason.",
                list_targets);
-  declare_list(admin, options, "chains", "List the chains and their targets",
-               "Lists every chain with its version, the tables that name it (TABLE.VERSION) and "
-               "its targets in order, the head first; a state is printed where it is not serving.",
-               list_chains);
+  declare_list(
+      admin, options, "chains", "List the chains and their targets",
+      "Lists every chain with its version, the tables that contain it (TABLE.VERSION) and its "
+      "targets in order, the head first. A state follows a target that does not serve.",
+      list_chains);
 }
 
 }  // namespace ff::cmd

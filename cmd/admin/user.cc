@@ -71,7 +71,7 @@ Result<void> give_token(Session& session, UserCalls& calls, const UserOptions& o
     FF_TRY(to->write_at(as_bytes(reply.token() + "\n"), 0));
     FF_TRY(to->sync());
     data["token_file"] = *options.token_file;
-    session.out.note("a token of user {} is in {}", options.uid, *options.token_file);
+    session.out.note("the token of user {} is in {}", options.uid, *options.token_file);
   } else {
     data["token"] = reply.token();
     session.out.line("{}", reply.token());
@@ -100,7 +100,7 @@ Result<void> run_add(Session& session, const AdminOptions& admin, const UserOpti
     if (!options.groups) break;
     const auto group = parse_u64(one);
     if (!group || *group >= UINT32_MAX) {
-      return fail(Errc::usage, "--groups: '{}' is no number of a group", printable(one));
+      return fail(Errc::usage, "--groups: '{}' is not a group number", printable(one));
     }
     user.add_groups(static_cast<uint32_t>(*group));
   }
@@ -119,7 +119,7 @@ Result<void> run_token(Session& session, const AdminOptions& admin, const UserOp
 Result<void> run_remove(Session& session, const AdminOptions& admin, const UserOptions& options) {
   FF_TRY(const auto calls, UserCalls::open(session, admin));
   FF_TRY(calls->run(calls->names().token(options.uid, true)));
-  session.out.note("user {} is gone; servers refuse the tokens within some seconds", options.uid);
+  session.out.note("removed user {}; servers refuse the tokens within seconds", options.uid);
   session.out.data({{"uid", options.uid}});
   return {};
 }
@@ -142,54 +142,58 @@ Result<void> run_user_list(Session& session, const AdminOptions& admin) {
     }
   }
   session.out.data({{"users", std::move(json)}});
-  if (users.empty()) session.out.note("no users; 'ff admin user add' makes them");
+  if (users.empty()) session.out.note("no users; 'ff admin user add' creates them");
   return {};
 }
 
 void declare_token_file(Command& command, UserOptions& options) {
-  command.option("--token-file", file(options.token_file),
-                 "Where the token goes, a file that is not there yet (mode 0600); else to standard "
-                 "output");
+  command
+      .option("--token-file", file(options.token_file),
+              "Write the token to this new file (mode 0600); without it ff prints the token")
+      .section(kCommonOptions);
 }
 
 }  // namespace
 
 void declare_admin_users(Command& admin, const AdminOptions& options) {
-  Command& user = admin.sub("user", "Users who hold tokens in place of the cluster key");
+  Command& user = admin.sub("user", "Manage users with tokens");
   user.about(
-      "Who holds the cluster key may act for any user. Others get a token, which is good for one "
-      "user: 'ff fs --token FILE' then does what that user may. Nothing keeps tokens: each is told "
-      "once, and a lost one is replaced.");
+      "Whoever holds the cluster key can act as any user. Other users get a token, which is valid "
+      "for one user: 'ff fs --token FILE' then has the rights of that user. ff does not store "
+      "tokens: it prints each token once; give a user a new token if one is lost.");
 
-  Command& add = user.sub("add", "Make a user, or change one, and give a token");
+  Command& add = user.sub("add", "Create or change a user, and create a token");
   auto& adding = add.keep<UserOptions>();
-  add.about("The user has the number --uid for the owners of files, and the groups given here.");
-  add.argument("NAME", text(adding.name, "NAME"), "For people, in lists");
-  add.option("--uid", number(adding.uid), "The number").required();
-  add.option("--gid", number(adding.gid), "The group of files the user makes; else as --uid");
-  add.option("--groups", text(adding.groups, "N,N..."), "Further groups");
+  add.about(
+      "Creates the user, or changes it if it exists, and creates a token. --uid is the owner "
+      "number of the files of the user.");
+  add.argument("NAME", text(adding.name, "NAME"), "Name for lists");
+  add.option("--uid", number(adding.uid), "User id").required();
+  add.option("--gid", number(adding.gid),
+             "Group of the files that the user creates; without it the same number as --uid");
+  add.option("--groups", text(adding.groups, "N,N..."), "Additional groups");
   declare_token_file(add, adding);
   add.example("ff admin user add ann --uid 1000 --groups 50 --token-file ann.token", "a new user");
   add.blocking(kAdminNs);
   add.run([&](Session& session) { return run_add(session, options, adding); });
 
-  Command& token = user.sub("token", "Give a user another token");
+  Command& token = user.sub("token", "Create another token for a user");
   auto& wanted = token.keep<UserOptions>();
-  token.about("Earlier tokens of the user hold as before; a user has at most 16.");
-  token.argument("UID", number(wanted.uid, "UID"), "Whose");
+  token.about("Existing tokens of the user stay valid. A user can have at most 16 tokens.");
+  token.argument("UID", number(wanted.uid, "UID"), "User id");
   declare_token_file(token, wanted);
   token.blocking(kAdminNs);
   token.run([&](Session& session) { return run_token(session, options, wanted); });
 
   Command& list = user.sub("list", "List the users");
-  list.about("Lists who has been made, and how many tokens of each hold.");
+  list.about("Lists the users and their number of valid tokens.");
   list.blocking(kAdminNs);
   list.run([&](Session& session) { return run_user_list(session, options); });
 
-  Command& remove = user.sub("remove", "Remove a user and all tokens of it");
+  Command& remove = user.sub("remove", "Remove a user and all of the user's tokens");
   auto& gone = remove.keep<UserOptions>();
-  remove.about("No token of the user holds any more. Files stay, with their number as the owner.");
-  remove.argument("UID", number(gone.uid, "UID"), "Who");
+  remove.about("Revokes all tokens of the user. Files keep the number of the user as their owner.");
+  remove.argument("UID", number(gone.uid, "UID"), "User id");
   remove.blocking(kAdminNs);
   remove.run([&](Session& session) { return run_remove(session, options, gone); });
 }

@@ -20,24 +20,28 @@ std::vector<std::string> reduce_op_names() {
 }
 
 void declare_rank_options(Command& command, RankOptions& options) {
-  command.option("--deadline", duration(options.deadline_ns), "For each operation");
+  command.option("--deadline", duration(options.deadline_ns), "Time limit of each operation")
+      .section(kCommonOptions);
   command
       .option("--simd", choice(options.simd, {"avx512", "avx2", "sse2"}),
-              "Instructions for sums (without it: the best this CPU has)")
-      .env("FF_SIMD");
-  command
-      .flag("--pin", options.pin,
-            "Where there are several NUMA nodes, threads of ranks are dealt out to them")
-      .env("FF_PIN");
+              "Instruction set for sums; without it the best that this CPU supports")
+      .env("FF_SIMD")
+      .section(kCommonOptions);
+  command.flag("--pin", options.pin, "Distribute the threads of ranks over the NUMA nodes")
+      .env("FF_PIN")
+      .section(kCommonOptions);
 }
 
 void declare_allreduce(Command& command) {
   command.about(
-      "Sums arrays of many processes so that each of them gets the sum, as data-parallel training "
-      "does with gradients (HFReduce of the Fire-Flyer paper), and relatives of that: reduce, "
-      "broadcast, all-gather, reduce-scatter. In host memory: no GPU and no MPI is needed.");
+      "Collective operations between processes, in host memory: allreduce, reduce, broadcast, "
+      "allgather and reduce-scatter (HFReduce of the Fire-Flyer paper). Data-parallel training "
+      "uses "
+      "allreduce for gradients: every rank gets the sum of the arrays of all ranks. It needs no "
+      "GPU "
+      "and no MPI.");
   declare_allreduce_bench(command.sub("bench", "Measure and check, with the table of nccl-tests"));
-  declare_allreduce_run(command.sub("run", "Reduce files of several ranks into one"));
+  declare_allreduce_run(command.sub("run", "Reduce the files of several ranks"));
 }
 
 }  // namespace ff::cmd

@@ -222,8 +222,8 @@ class Report {
     out_.line("#");
     out_.data(std::move(data));
     if (wrong_ == 0) return {};
-    Error error = fail(Errc::fault, "{} elements are not what they must be", wrong_);
-    error.hint = "Do not trust this machine: ff validate";
+    Error error = fail(Errc::fault, "{} elements are wrong", wrong_);
+    error.hint = "Check this machine: ff validate";
     return error;
   }
 
@@ -262,7 +262,7 @@ class Report {
 Result<void> be_bench_rank(Session& session, const BenchOptions& options,
                            collective::Communicator& ranks) {
   if (options.root >= ranks.ranks()) {
-    return fail(Errc::usage, "--root {}: below the number of ranks ({})", options.root,
+    return fail(Errc::usage, "--root {}: must be below the number of ranks ({})", options.root,
                 ranks.ranks());
   }
   std::optional<Report> report;
@@ -299,30 +299,28 @@ Result<void> run_bench(Session& session, const BenchOptions& options) {
 void declare_allreduce_bench(Command& bench) {
   auto& options = bench.keep<BenchOptions>();
   bench.about(
-      "Starts processes on this machine, each a rank with arrays of its own in memory that all of "
-      "them reach, and measures a collective operation between them. Options, table and meanings "
-      "are those of nccl-tests: size is of the larger array of a rank, algbw is size by time, "
-      "busbw "
-      "what a ring of wires would have to carry. For sizes of 64 MiB and more a line below the "
-      "table "
-      "holds the traffic of memory against what memory gives to STREAM's triad here. Each result "
-      "is compared with what it must be; a "
-      "wrong element makes the command fail.");
-  bench.option("--collective", choice(options.collective, all_kinds()), "What is measured");
-  bench.option("-b,--minbytes", size(options.min_bytes), "The first size");
-  bench.option("-e,--maxbytes", size(options.max_bytes), "The last size");
-  bench.option("-i,--stepbytes", size(options.step_bytes), "From one size to the next");
-  bench.option("-f,--stepfactor", number(options.step_factor), "The same, as a factor");
-  bench.option("-n,--iters", number(options.iterations), "Iterations that are timed");
-  bench.option("-w,--warmup_iters", number(options.warm_ups), "Iterations before them");
-  bench.option("-c,--check", number(options.check), "0: results are not looked at");
-  bench.option("-d,--datatype", choice(options.type, with_all(data_type_names())),
-               "Type of the elements");
-  bench.option("-o,--op", choice(options.op, with_all(reduce_op_names())), "What a reduction does");
-  bench.option("-r,--root", number(options.root, "RANK"), "Of broadcast and reduce");
+      "Starts processes on this machine, each a rank with its own arrays in shared memory, and "
+      "measures a collective operation between them. Options, table and terms are those of "
+      "nccl-tests: size is that of the larger array of a rank, algbw is size divided by time, and "
+      "busbw is the bandwidth that the links of a ring would need. For sizes of 64 MiB and more, a "
+      "line below the table compares the memory traffic with the memory bandwidth of STREAM's "
+      "triad. ff checks each result; a wrong element makes the command fail.");
+  bench.option("--collective", choice(options.collective, all_kinds()), "Operation to measure");
+  bench.option("-b,--minbytes", size(options.min_bytes), "First size");
+  bench.option("-e,--maxbytes", size(options.max_bytes), "Last size");
+  bench.option("-i,--stepbytes", size(options.step_bytes), "Increment between sizes");
+  bench.option("-f,--stepfactor", number(options.step_factor),
+               "Factor between sizes, instead of --stepbytes");
+  bench.option("-n,--iters", number(options.iterations), "Number of timed iterations");
+  bench.option("-w,--warmup_iters", number(options.warm_ups),
+               "Number of iterations before the timed ones");
+  bench.option("-c,--check", number(options.check), "Check the results; 0 disables this");
+  bench.option("-d,--datatype", choice(options.type, with_all(data_type_names())), "Element type");
+  bench.option("-o,--op", choice(options.op, with_all(reduce_op_names())), "Reduction operation");
+  bench.option("-r,--root", number(options.root, "RANK"), "Root rank of broadcast and reduce");
   declare_job_options(bench, options.job);
   declare_rank_options(bench, options.ranks);
-  bench.example("ff allreduce bench -b 8 -e 128M -f 2", "a table of sizes, a rank for each core");
+  bench.example("ff allreduce bench -b 8 -e 128M -f 2", "a table of sizes, with one rank per core");
   bench.example("ff allreduce bench --nproc 4 -b 186M -e 186M -d bfloat16", "one size, four ranks");
   bench.blocking();
   bench.run([&options](Session& s) { return run_bench(s, options); });

@@ -52,10 +52,10 @@ Result<std::vector<Host>> hosts_of(const std::string& list) {
       continue;
     }
     if (name.empty() || name.starts_with('-')) {
-      return fail(Errc::usage, "--hosts {}: '{}' is no host", list, name);
+      return fail(Errc::usage, "--hosts {}: '{}' is not a host name", list, name);
     }
     if (!seen.insert(name).second) {
-      return fail(Errc::usage, "--hosts {}: {} stands there twice", list, name);
+      return fail(Errc::usage, "--hosts {}: {} is given twice", list, name);
     }
     hosts.push_back({.name = std::exchange(name, {}), .zone = zone});
     if (c == '/') zone++;
@@ -257,8 +257,8 @@ class Hosts {
                                       : fmt::format("was ended by signal {}", WTERMSIG(status));
     Error error = fail(code_of(code), "{}: {} {}", host.name, job_.ssh, how);
     error.hint = code == 255 || code == 127
-                     ? "Try it by hand, and look whether ff stands there under the same path."
-                     : "What it said stands above.";
+                     ? "Try the command by hand, and check that ff has the same path on that host."
+                     : "See its messages above.";
     return error;
   }
   static Errc code_of(int exit) {

@@ -53,7 +53,7 @@ using Body = std::function<Result<void>(collective::Communicator&)>;
 // As one rank.
 Result<void> be_rank(Session& session, const collective::JobConfig& config, uint32_t rank,
                      const RankOptions& options, const Body& body) {
-  if (options.deadline_ns <= 0) return fail(Errc::usage, "--deadline: longer than nothing");
+  if (options.deadline_ns <= 0) return fail(Errc::usage, "--deadline must be longer than 0");
   if (options.simd) {
     FF_TRY(simd::choose_reduce_path(*options.simd));
   }
@@ -126,7 +126,7 @@ Result<void> check_job(const JobOptions& job) {
   }
   if (job.deterministic && job.algorithm == "ring") {
     return fail(Errc::usage,
-                "--deterministic takes one tree for all: it and --algo ring exclude each other");
+                "--deterministic uses one tree: it and --algo ring exclude each other");
   }
   return {};
 }
@@ -140,42 +140,39 @@ collective::PipelineOptions JobOptions::pipeline() const {
 }
 
 void declare_job_options(Command& command, JobOptions& options) {
-  command.option("--nproc", number(options.nproc),
-                 "Ranks on each host (without it: one for each core)");
-  command.option("--hosts", text(options.hosts, "HOST[,HOST...]"),
-                 "Where ranks are started, over ssh: ff stands there under the same path. Hosts of "
-                 "different zones of the network are parted by a slash: a,b/c,d");
-  command.option("--ssh", text(options.ssh, "COMMAND"),
-                 "What runs a line on a host: COMMAND HOST LINE");
-  command
-      .option("--port", number(options.port),
-              "Where the host of rank 0 listens (without it: one by chance, or MASTER_PORT + 5)")
+  const auto option = [&command](std::string names, Binding binding,
+                                 std::string description) -> Option& {
+    return command.option(std::move(names), std::move(binding), std::move(description))
+        .section(kCommonOptions);
+  };
+  option("--nproc", number(options.nproc), "Ranks per host; without it, one per core");
+  option("--hosts", text(options.hosts, "HOST[,HOST...]"),
+         "Start ranks on these hosts over ssh; ff must have the same path there. A slash separates "
+         "hosts in different zones of the network: a,b/c,d");
+  option("--ssh", text(options.ssh, "COMMAND"),
+         "Program that runs a line on a host, called as COMMAND HOST LINE");
+  option("--port", number(options.port),
+         "Port on which the host of rank 0 listens; without it a free one, or MASTER_PORT + 5")
       .env("FF_PORT");
-  command
-      .option("--key-file", file(options.key_file),
-              "The job's key, 64 hex digits in a file that others cannot read; - is standard "
-              "input. With --hosts one is made")
+  option("--key-file", file(options.key_file),
+         "Key of the job: a file with 64 hex digits that other users cannot read; - means standard "
+         "input. With --hosts ff creates a key")
       .env("FF_KEY_FILE");
-  command
-      .option("--net", choice(options.net, {"auto", "tcp", "verbs"}),
-              "Between hosts: auto takes RDMA where both ends have it, else TCP; verbs is RDMA or "
-              "nothing")
+  option("--net", choice(options.net, {"auto", "tcp", "verbs"}),
+         "Transport between hosts: auto uses RDMA when both ends support it, and TCP otherwise; "
+         "verbs uses RDMA only")
       .env("FF_NET");
-  command
-      .option("--algo", choice(options.algorithm, {"auto", "tree", "ring"}),
-              "Between hosts: a double binary tree, or a ring; auto takes the ring for two hosts")
+  option("--algo", choice(options.algorithm, {"auto", "tree", "ring"}),
+         "Algorithm between hosts: double binary tree or ring; auto uses the ring for two hosts")
       .env("FF_ALGO");
-  command
-      .option("--wire", choice(options.wire, {"none", "bf16", "fp8"}),
-              "What sums of floats are rounded to between hosts; fp8 is MXFP8")
+  option("--wire", choice(options.wire, {"none", "bf16", "fp8"}),
+         "Format to which ff rounds sums of floats between hosts; fp8 is MXFP8")
       .env("FF_WIRE");
-  command
-      .flag("--deterministic", options.deterministic,
-            "Bits that depend on the inputs and on which host has which ranks alone")
+  option("--deterministic", flag(options.deterministic),
+         "Make the result depend only on the inputs and on the host of each rank, bit for bit")
       .env("FF_DETERMINISTIC");
-  command
-      .option("--zone", number(options.zone),
-              "The part of the network that this host is in: one pair of hosts talks across")
+  option("--zone", number(options.zone),
+         "Zone of this host in the network; only one pair of hosts communicates between two zones")
       .env("FF_ZONE");
 }
 

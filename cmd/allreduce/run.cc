@@ -36,7 +36,7 @@ Result<std::string> name_of(const std::string& pattern, uint32_t rank) {
     }
     const char what = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
     if (what != 'r' && what != '%') {
-      Error error = fail(Errc::usage, "{}: '%' stands before nothing that is known", pattern);
+      Error error = fail(Errc::usage, "{}: unknown character after '%'", pattern);
       error.hint = "Write %r for the rank, and %% for a percent sign.";
       return error;
     }
@@ -66,8 +66,8 @@ ByteSpan span_of(std::string& text) {
 Result<Input> plain_input(const std::string& path, uint64_t size, DataType type) {
   const uint64_t element = simd::size_of(type);
   if (size % element != 0) {
-    return fail(Errc::usage, "{}: {} bytes are not whole elements of {}", path, size,
-                simd::data_type_name(type));
+    return fail(Errc::usage, "{}: {} bytes are not a whole number of elements of type {}", path,
+                size, simd::data_type_name(type));
   }
   return Input{.path = path, .arrays = {{.type = type, .count = size / element}}, .bytes = size};
 }
@@ -92,12 +92,13 @@ std::optional<DataType> type_of_tensor(std::string_view dtype) {
 Result<Input> tensor_input(io::File& file, uint64_t size) {
   std::string word(checkpoint::kSafetensorsLengthBytes, '\0');
   FF_TRY(const size_t got, file.read_at(span_of(word), 0));
-  if (got < word.size()) return fail(Errc::failed, "{}: no safetensors file", file.path());
+  if (got < word.size()) return fail(Errc::failed, "{}: not a safetensors file", file.path());
   auto length = checkpoint::safetensors_header_length(word, size);
   if (!length) return std::move(length).error().with_context(file.path() + ": ");
   std::string header(*length, '\0');
   FF_TRY(const size_t read, file.read_at(span_of(header), word.size()));
-  if (read < header.size()) return fail(Errc::failed, "{}: ends in its header", file.path());
+  if (read < header.size())
+    return fail(Errc::failed, "{}: the file ends within its header", file.path());
   Input input{.path = file.path(), .head = word + header};
   input.bytes = size - input.head.size();
   auto parsed = checkpoint::SafetensorsHeader::parse(header, input.bytes);
@@ -121,13 +122,13 @@ Result<Input> tensor_input(io::File& file, uint64_t size) {
 Result<Input> open_input(io::Disk& disk, const std::string& path, const SumOptions& options) {
   FF_TRY(const auto file, disk.open(path, {.access = io::AccessMode::read}));
   FF_TRY(const auto info, file->info());
-  if (info.kind != io::FileKind::regular) return fail(Errc::usage, "{}: is no file", path);
+  if (info.kind != io::FileKind::regular) return fail(Errc::usage, "{}: not a file", path);
   if (!path.ends_with(".safetensors")) {
     const auto type = simd::data_type_of(options.type.value_or("float"));
     return plain_input(path, info.size, *type);
   }
   if (options.type) {
-    return fail(Errc::usage, "--datatype: the types of {} stand in it", path);
+    return fail(Errc::usage, "--datatype: {} contains its types", path);
   }
   return tensor_input(*file, info.size);
 }
@@ -136,7 +137,7 @@ Result<void> same(const Input& first, const Input& other) {
   const auto differs = std::ranges::mismatch(first.shapes, other.shapes);
   if (differs.in1 != first.shapes.end() || differs.in2 != other.shapes.end()) {
     const auto text = [](const auto& at, const auto& in) {
-      return at == in.end() ? std::string("no tensor more") : *at;
+      return at == in.end() ? std::string("no further tensor") : *at;
     };
     return fail(Errc::usage, "{} has {} where {} has {}", first.path,
                 text(differs.in1, first.shapes), other.path, text(differs.in2, other.shapes));
@@ -155,15 +156,16 @@ Result<uint32_t> count_files(io::Disk& disk, const SumOptions& options) {
     if (!there) break;
   }
   FF_TRY(const std::string first, name_of(options.in, 0));
-  if (count == 0) return fail(Errc::not_found, "{}: there is no such file", first);
+  if (count == 0) return fail(Errc::not_found, "{}: no such file", first);
   return count;
 }
 
 Result<void> check_pattern(const SumOptions& options) {
   if (names_rank(options.in)) return {};
   FF_TRY(const std::string one, name_of(options.in, 0));
-  Error error = fail(Errc::usage, "--in {}: all ranks have one file, {}", options.in, one);
-  error.hint = "Write %r where the rank stands: --in 'grad.%r.bin'";
+  Error error =
+      fail(Errc::usage, "--in {}: all ranks would use the same file, {}", options.in, one);
+  error.hint = "Write %r for the number of the rank: --in 'grad.%r.bin'";
   return error;
 }
 
@@ -197,7 +199,7 @@ Result<void> same_on_all(collective::Communicator& ranks, const Input& own) {
                     .out = all.data()}));
   const auto differs = std::ranges::find_if(all, [&](int64_t one) { return one != all[0]; });
   if (differs == all.end()) return {};
-  return fail(Errc::usage, "{} ({} of data) is not like that of rank {}", own.path,
+  return fail(Errc::usage, "{} ({} of data) differs from the file of rank {}", own.path,
               format_size(own.bytes), mine == all[0] ? differs - all.begin() : 0);
 }
 
@@ -287,20 +289,20 @@ Result<void> run_files(Session& session, const SumOptions& options) {
 void declare_allreduce_run(Command& run) {
   auto& options = run.keep<SumOptions>();
   run.about(
-      "Reads a file for each rank, in processes of their own, and writes their sum, average, "
-      "product, maximum or minimum, element by element. Plain files hold elements of one type; of "
-      "safetensors files each tensor is reduced in its own type, and the tensors of all must be "
-      "the same. Without --nproc there are as many ranks on this host as there are files. On "
-      "several hosts each rank reads its file on its own host. In the names %r stands for the "
-      "rank, from 0, and %% for a percent sign. With %r "
-      "in --out each rank writes the result under its own name. What is written appears when it is "
-      "whole.");
-  run.option("--in", text(options.in, "PATTERN"), "The files: 'grad.%r.bin'").required();
-  run.option("--out", text(options.out, "PATTERN"), "The result").required();
+      "Reads one file per rank, in separate processes, and writes their sum, average, product, "
+      "maximum or minimum, element by element. Plain files hold elements of one type. In "
+      "safetensors files ff reduces each tensor in its own type; all files must have the same "
+      "tensors. Without --nproc the number of ranks on this host is the number of files. With "
+      "several hosts each rank reads its file on its own host. In names %r means the number of the "
+      "rank, from 0, and %% a percent sign. With %r in --out each rank writes the result under its "
+      "own name. The result appears only when it is complete.");
+  run.option("--in", text(options.in, "PATTERN"), "Names of the input files, such as 'grad.%r.bin'")
+      .required();
+  run.option("--out", text(options.out, "PATTERN"), "Name of the result").required();
   run.option("-d,--datatype", choice(options.type, data_type_names()),
-             "Of plain files (without it: float)");
-  run.option("-o,--op", choice(options.op, reduce_op_names()), "What is done");
-  run.flag("--force", options.force, "Replace the result when it exists");
+             "Element type of plain files; without it float");
+  run.option("-o,--op", choice(options.op, reduce_op_names()), "Reduction operation");
+  run.flag("--force", options.force, "Replace the result if it exists");
   declare_job_options(run, options.job);
   declare_rank_options(run, options.ranks);
   run.example("ff allreduce run --in 'grad.%r.bin' --out sum.bin -d bfloat16 -o avg",

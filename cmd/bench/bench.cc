@@ -34,12 +34,12 @@ Result<void> run_disk(Session& session, const DiskOptions& options) {
              {.dir = options.dir, .bytes = options.size, .name = "ff-bench-" + rng.hex_id()}));
   bar.reset();
   if (!speed.direct) {
-    session.out.warn("{} has no direct I/O: memory was measured along with it", options.dir);
+    session.out.warn("{} has no direct I/O: the result includes memory speed", options.dir);
   }
   std::string warning;
   const DeviceSpeed measured{speed.read, speed.write, clock.wall_ns()};
   if (auto kept = remember_device_speed(clock, options.dir, measured, warning); !kept) {
-    session.out.warn("the figures were not kept: {}", kept.error().message);
+    session.out.warn("ff could not keep the results: {}", kept.error().message);
   }
   if (!warning.empty()) session.out.warn("{}", warning);
   session.out.data({{"dir", options.dir},
@@ -52,7 +52,7 @@ Result<void> run_disk(Session& session, const DiskOptions& options) {
   auto table = session.out.table({{"DISK"}, {"RATE", Align::right}});
   table.row({"write", format_rate(speed.write)});
   table.row({"read", format_rate(speed.read)});
-  table.row({"both at once, the slower", format_rate(speed.both)});
+  table.row({"both at once, the slower one", format_rate(speed.both)});
   return {};
 }
 
@@ -82,7 +82,7 @@ Measured measure(Clock& clock, std::string name, uint64_t bytes, Work work) {
 }
 
 Result<void> run_digest(Session& session, const DigestOptions& options) {
-  if (options.size == 0) return fail(Errc::usage, "--size 0: there is nothing to digest");
+  if (options.size == 0) return fail(Errc::usage, "--size must be greater than 0");
   std::vector<std::byte> data(options.size);
   SeededRng rng(1);
   for (auto& byte : data) byte = static_cast<std::byte>(rng.next());
@@ -115,32 +115,34 @@ Result<void> run_digest(Session& session, const DigestOptions& options) {
 }  // namespace
 
 void declare_bench(Command& bench) {
-  bench.about("Measures what the speed of ff depends on, with the code that ff itself uses.");
+  bench.about(
+      "Measures the speed of disks, networks and clusters with the code that ff itself uses.");
   auto& disk = bench.sub("disk", "Raw speed of the disk under a directory");
   auto& disk_options = disk.keep<DiskOptions>();
   disk.about(
-      "Writes and reads two files in DIR with direct I/O, 1 MiB blocks, 8 in flight, and removes "
-      "them. The figures are kept in the local state; saves and loads print their rate beside "
-      "them.");
-  disk.argument("DIR", dir(disk_options.dir), "A directory on that disk").optional();
-  disk.option("--size", size(disk_options.size), "Bytes of each file");
-  disk.example("ff bench disk /data", "before judging the speed of a store there");
+      "Writes and reads two files in DIR with direct I/O, 1 MiB blocks and 8 blocks in flight, and "
+      "removes them. ff keeps the results in its local state; save and load then print their rate "
+      "in relation to them.");
+  disk.argument("DIR", dir(disk_options.dir), "Directory on the disk").optional();
+  disk.option("--size", size(disk_options.size), "Size of each file");
+  disk.example("ff bench disk /data", "the speed of the disk at /data");
   disk.blocking();
   disk.run([&disk_options](Session& s) { return run_disk(s, disk_options); });
 
   auto& digest = bench.sub("digest", "Speed of checksums and digests on one core");
   auto& digest_options = digest.keep<DigestOptions>();
-  digest.about("Computes CRC32C and digests of data in memory; prints the median of 15 passes.");
-  digest.option("--size", size(digest_options.size), "Bytes of the data: 4MiB is a chunk");
-  digest.example("ff bench digest", "which of the CPU's paths is used, and how fast it is");
+  digest.about(
+      "Computes CRC32C and digests of data in memory, and prints the median of 15 passes.");
+  digest.option("--size", size(digest_options.size), "Size of the data; 4MiB is a chunk");
+  digest.example("ff bench digest", "which CPU instructions ff uses, and their speed");
   digest.run([&digest_options](Session& s) { return run_digest(s, digest_options); });
 
   declare_bench_chain(bench.sub("chain", "Speed of the chains of a cluster"));
   declare_bench_io(bench.sub("io", "Speed of a file in a cluster"));
-  declare_bench_ring(bench.sub("ring", "Speed of a file on a mount, through rings"));
-  declare_bench_meta(bench.sub("meta", "Files a second that a cluster makes, finds and removes"));
-  declare_bench_chunk(bench.sub("chunk", "Speed of a chunk store beside its disk"));
-  declare_bench_net(bench.sub("net", "Speed of calls and bulk between processes or machines"));
+  declare_bench_ring(bench.sub("ring", "Speed of a file on a mount, through USRBIO"));
+  declare_bench_meta(bench.sub("meta", "Speed of the metadata service"));
+  declare_bench_chunk(bench.sub("chunk", "Speed of a chunk store, compared with its disk"));
+  declare_bench_net(bench.sub("net", "Speed of calls and bulk transfers"));
 }
 
 }  // namespace ff::cmd

@@ -95,7 +95,8 @@ Result<void> run_hold(Session& session, Progress& progress, NetClient& client,
 
 Result<void> run_chain(Session& session, const BenchChainOptions& options) {
   FF_TRY(const auto load, load_of(options.passes));
-  if (options.hold_ns && *options.hold_ns <= 0) return fail(Errc::usage, "--hold: some time");
+  if (options.hold_ns && *options.hold_ns <= 0)
+    return fail(Errc::usage, "--hold must be longer than 0");
   FF_TRY(const auto managers, parse_meta(options.meta));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
@@ -136,22 +137,22 @@ Result<void> run_chain(Session& session, const BenchChainOptions& options) {
 void declare_bench_chain(Command& chain) {
   auto& options = chain.keep<BenchChainOptions>();
   chain.about(
-      "Writes and reads chunks of 1 MiB in the chains of a cluster, then 4 KiB anywhere in them. "
-      "Writes end with a sync of every chain, and each read is checked by CRC32C. They go to the "
-      "chains of a table, one chunk after the other, under a number that no file has, and are "
-      "removed at the end. With --raw a plain file on a disk beside is moved in the same way, in "
-      "newly reserved space, with direct I/O. Prints the medians of some rounds.");
+      "Writes and reads chunks of 1 MiB in the chains of a cluster, then random blocks of 4 KiB. A "
+      "sync of every chain ends the writes, and ff checks each read with CRC32C. The chunks belong "
+      "to a number that no file has, are distributed in turn over the chains of a table, and are "
+      "removed at the end. With --raw ff also measures a plain file, in newly allocated space, "
+      "with direct I/O. Prints the medians of several rounds.");
   declare_meta(chain, options.meta);
-  chain.option("--table", number(options.table), "The chain table");
-  chain.option("--raw", dir(options.raw), "Measure the disk of this folder beside");
+  chain.option("--table", number(options.table), "Chain table");
+  declare_raw(chain, options.raw);
   declare_passes(chain, options.passes);
   chain.option("--hold", duration(options.hold_ns),
-               "Instead write and read whole chunks for so long, whatever befalls the cluster, and "
-               "tell errors and the longest wait");
-  chain.flag("--keep", options.keep, "Leave what was written: for tests of recovery");
+               "Instead, write and read whole chunks for this long, whatever happens to the "
+               "cluster, and report errors and the longest wait");
+  chain.flag("--keep", options.keep, "Keep the written chunks, for tests of recovery");
   declare_net(chain, options.net);
   chain.example("ff bench chain", "the cluster of this machine");
-  chain.example("ff bench chain --raw /disk1", "and what its disk gives without it");
+  chain.example("ff bench chain --raw /disk1", "compare with its disk");
   chain.example("ff bench chain --hold 1m --size 256MiB", "while a node is restarted");
   chain.blocking();
   chain.run([&options](Session& s) { return run_chain(s, options); });

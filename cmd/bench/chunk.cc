@@ -61,7 +61,7 @@ Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
   }
   bar.reset();
   if (!direct) {
-    session.out.warn("{} has no direct I/O: memory was measured along with it", options.dir);
+    session.out.warn("{} has no direct I/O: the result includes memory speed", options.dir);
   }
   report_chunk_rounds(session, options, rounds, direct, open);
   return {};
@@ -72,14 +72,15 @@ Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
 void declare_bench_chunk(Command& chunk) {
   auto& options = chunk.keep<BenchChunkOptions>();
   chunk.about(
-      "Writes and reads chunks of 1 MiB in a store under DIR, then 4 KiB anywhere in them, and "
-      "does the same with a plain file beside it: the same loop, depth and direct I/O, in newly "
-      "reserved space, synced at the end. Prints the medians of some rounds. Then opens a disk "
-      "that holds many chunks. What it makes under DIR is removed.");
-  chunk.argument("DIR", dir(options.dir), "A directory on that disk").optional();
+      "Writes and reads chunks of 1 MiB in a store under DIR, then random blocks of 4 KiB. Does "
+      "the same with a plain file: the same loop, depth and direct I/O, in newly allocated space, "
+      "with a sync at the end. Prints the medians of several rounds. Then it opens a disk that "
+      "holds many chunks. ff removes the files it creates under DIR.");
+  chunk.argument("DIR", dir(options.dir), "Directory on the disk").optional();
   declare_passes(chunk, options.passes);
-  chunk.option("--chunks", number(options.chunks), "Chunks of the disk that is opened; 0: none");
-  chunk.example("ff bench chunk /data", "what a storage daemon can make of the disk at /data");
+  chunk.option("--chunks", number(options.chunks),
+               "Number of chunks on the disk that is opened; 0 skips this test");
+  chunk.example("ff bench chunk /data", "what a storage daemon can achieve on the disk at /data");
   chunk.blocking();
   chunk.run([&options](Session& s) { return run_chunk(s, options); });
 }

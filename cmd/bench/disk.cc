@@ -18,10 +18,19 @@ constexpr uint64_t kSmallReadsOfChunk = 32;
 }  // namespace
 
 void declare_passes(Command& command, PassOptions& options) {
-  command.option("--size", size(options.size), "Bytes that are written, in chunks of 1MiB");
-  command.option("--depth", number(options.depth), "Chunks in flight");
-  command.option("--small-depth", number(options.small_depth), "Small reads in flight");
-  command.option("--rounds", number(options.rounds), "How often all is measured");
+  command.option("--size", size(options.size), "Bytes to write, in chunks of 1MiB")
+      .section(kCommonOptions);
+  command.option("--depth", number(options.depth), "Chunks in flight").section(kCommonOptions);
+  command.option("--small-depth", number(options.small_depth), "Small reads in flight")
+      .section(kCommonOptions);
+  command.option("--rounds", number(options.rounds), "Number of rounds").section(kCommonOptions);
+}
+
+void declare_raw(Command& command, std::optional<std::string>& raw) {
+  command
+      .option("--raw", dir(raw),
+              "Also measure a plain file in this directory, in the same way, for comparison")
+      .section(kCommonOptions);
 }
 
 Result<bench::PassLoad> load_of(const PassOptions& options) {
@@ -61,7 +70,7 @@ Result<RawBeside> RawBeside::make(Session& session, Loop& loop, const std::strin
   const std::string path = io::join(beside.scratch_.path(), "raw");
   FF_TRY(beside.file_, bench::RawFile::make(*beside.disk_, loop, path, load));
   if (!beside.file_->direct()) {
-    session.out.warn("{} has no direct I/O: memory was measured along with it", dir);
+    session.out.warn("{} has no direct I/O: the result includes memory speed", dir);
   }
   return beside;
 }

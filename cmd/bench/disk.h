@@ -22,6 +22,7 @@ struct PassOptions {
   unsigned rounds = 3;
 };
 void declare_passes(Command& command, PassOptions& options);
+void declare_raw(Command& command, std::optional<std::string>& raw);
 // Errc::usage.
 Result<bench::PassLoad> load_of(const PassOptions& options);
 

@@ -82,18 +82,18 @@ Result<void> run_io(Session& session, const BenchIoOptions& options) {
 void declare_bench_io(Command& io) {
   auto& options = io.keep<BenchIoOptions>();
   io.about(
-      "Writes a file in a cluster's root directory from beginning to end and syncs it, reads it, "
-      "then 4 KiB anywhere in it, one by one and many together. Each read is checked by CRC32C; "
-      "the file has the layout that files get there, and is removed at the end. With --raw a plain "
-      "file on a disk beside is moved in the same way, in newly reserved space, with direct I/O. "
-      "Prints the medians of some rounds.");
+      "Writes a file in the root directory of a cluster sequentially and syncs it, reads it, then "
+      "reads random blocks of 4 KiB, one by one and in batches. ff checks each read with CRC32C. "
+      "The file has the layout of new files there, and is removed at the end. With --raw ff also "
+      "measures a plain file, in newly allocated space, with direct I/O. Prints the medians of "
+      "several rounds.");
   declare_meta(io, options.meta);
-  io.option("--raw", dir(options.raw), "Measure the disk of this folder beside");
+  declare_raw(io, options.raw);
   declare_passes(io, options.passes);
-  io.option("--batch", number(options.batch), "Small reads that are asked for together");
+  io.option("--batch", number(options.batch), "Number of small reads per batch");
   declare_net(io, options.net);
   io.example("ff bench io", "the cluster of this machine");
-  io.example("ff bench io --raw /disk1", "and what its disk gives without it");
+  io.example("ff bench io --raw /disk1", "compare with its disk");
   io.blocking();
   io.run([&options](Session& s) { return run_io(s, options); });
 }

@@ -36,7 +36,7 @@ Result<bench::MetaLoad> load_of(const BenchMetaOptions& options) {
                              .depth = options.depth,
                              .width = options.width,
                              .in_flight = options.in_flight};
-  if (load.files == 0) return fail(Errc::usage, "--files 0: there is nothing to make");
+  if (load.files == 0) return fail(Errc::usage, "--files must be greater than 0");
   if (load.in_flight == 0 || load.in_flight > kOperationsInFlightMax) {
     return fail(Errc::usage, "--in-flight {}: 1 to {}", load.in_flight, kOperationsInFlightMax);
   }
@@ -98,19 +98,20 @@ Result<void> run_meta(Session& session, const BenchMetaOptions& options) {
 void declare_bench_meta(Command& meta) {
   auto& options = meta.keep<BenchMetaOptions>();
   meta.about(
-      "Makes files in a new folder of a cluster's root directory, looks them up, asks for their "
-      "attributes, lists them, moves and removes them, as mdtest does, and tells how many a second "
-      "of each. The files are empty: only the metadata service works. At the end the folder is "
-      "removed, also after an error.");
+      "Creates files in a new directory of the cluster's root, looks them up, gets their "
+      "attributes, lists, moves and removes them, as mdtest does, and prints the operations per "
+      "second of each phase. The files are empty: only the metadata service works. ff removes the "
+      "directory at the end, also after an error.");
   declare_meta(meta, options.meta);
-  meta.option("--files", number(options.files), "How many in all");
+  meta.option("--files", number(options.files), "Total number of files");
   meta.option("--depth", number(options.depth),
-              "Levels of directories; the files are in those of the last");
-  meta.option("--width", number(options.width), "Directories in each directory");
-  meta.option("--in-flight", number(options.in_flight), "Operations at once, over all clients");
-  meta.option("--clients", number(options.clients), "Clients with connections of their own");
+              "Levels of directories; the files are in the last level");
+  meta.option("--width", number(options.width), "Subdirectories per directory");
+  meta.option("--in-flight", number(options.in_flight), "Concurrent operations of all clients");
+  meta.option("--clients", number(options.clients),
+              "Number of clients, each with its own connections");
   declare_net(meta, options.net);
-  meta.example("ff bench meta", "20,000 files in one directory, 16 operations at once");
+  meta.example("ff bench meta", "20,000 files in one directory, 16 concurrent operations");
   meta.example("ff bench meta --depth 2 --width 10 --in-flight 256 --clients 4",
                "in 100 directories");
   meta.blocking();

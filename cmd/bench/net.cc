@@ -74,20 +74,21 @@ std::vector<Test> tests_of(const BenchNetOptions& options) {
 
 Result<void> check_net_bench(const BenchNetOptions& options) {
   if (options.listen && (!options.connect.empty() || options.incast || !options.tests.empty())) {
-    return fail(Errc::usage, "--listen only serves: give the tests where --connect stands");
+    return fail(Errc::usage, "--listen only serves: give tests to the process with --connect");
   }
   if (options.incast && !options.connect.empty()) {
-    return fail(Errc::usage, "--incast starts servers here: leave it or --connect out");
+    return fail(Errc::usage, "--incast and --connect exclude each other");
   }
-  if (options.http && !options.listen) return fail(Errc::usage, "--http goes with --listen");
+  if (options.http && !options.listen) return fail(Errc::usage, "--http requires --listen");
   if (options.connect.empty()) FF_TRY(check_serves(options.net));
   if (options.disk && !options.connect.empty()) {
-    return fail(Errc::usage, "--disk goes where --listen stands: the servers read");
+    return fail(Errc::usage, "--disk belongs to the process with --listen, which reads the disk");
   }
   const bool wants_disk = std::ranges::find(options.tests, "disk") != options.tests.end();
   if (wants_disk && !options.disk && options.connect.empty()) {
-    Error error = fail(Errc::usage, "--test disk: there is no file to read");
-    error.hint = "Name a folder with --disk, or a server that was started with one with --connect.";
+    Error error = fail(Errc::usage, "--test disk requires a file to read");
+    error.hint =
+        "Give a directory with --disk, or connect to a server that was started with --disk.";
     return error;
   }
   if (options.in_flight.value_or(1) == 0 || options.in_flight.value_or(1) > kCallsInFlightMax) {
@@ -99,7 +100,7 @@ Result<void> check_net_bench(const BenchNetOptions& options) {
   if (options.incast.value_or(1) == 0 || options.incast.value_or(1) > 256) {
     return fail(Errc::usage, "--incast {}: 1 to 256 servers", *options.incast);
   }
-  if (options.duration_ns <= 0) return fail(Errc::usage, "--duration: longer than nothing");
+  if (options.duration_ns <= 0) return fail(Errc::usage, "--duration must be longer than 0");
   return {};
 }
 
@@ -326,34 +327,36 @@ Result<void> run_net(Session& session, const BenchNetOptions& options) {
 void declare_bench_net(Command& net) {
   auto& options = net.keep<BenchNetOptions>();
   net.about(
-      "Measures calls and bulk between two processes, with the code that ff's daemons use: over "
-      "TCP (TLS with certificates), over shared memory and, where there is a device, over RDMA.\n\n"
-      "Between machines, start a server on one with --listen and measure from the other with "
-      "--connect; several --connect share the load. Tests: call (a message there and back, 1 and "
-      "64 in flight), read and write (bulk out of and into the server's memory), read-crc (and "
-      "the reader checks it), disk (random blocks of a file, direct I/O).");
+      "Measures calls and bulk transfers between two processes, with the code of ff's daemons: "
+      "over TCP (TLS if certificates are set), over shared memory and, with a device, over "
+      "RDMA.\n\nTo measure between machines, start a server on one with --listen, and use "
+      "--connect on the other; several --connect options share the load. Tests: call (a message "
+      "and its reply, with 1 and 64 in flight), read and write (bulk transfers from and to the "
+      "memory of the server), read-crc (a read that the reader checks), disk (random blocks of a "
+      "file, with direct I/O).");
   net.option("--listen", text(options.listen, "ADDR:PORT"),
-             "Serve measurements until interrupted; port 0 takes a free one and prints it");
+             "Serve measurements until interrupted; port 0 selects a free port and prints it");
   net.option("--connect", text(options.connect, "ADDR:PORT"),
-             "A server to measure against, started elsewhere with --listen");
-  net.option("--http", text(options.http, "ADDR:PORT"),
-             "With --listen: serve /metrics and /status; a port alone is on this machine");
+             "Server to measure against, started with --listen");
+  net.option(
+      "--http", text(options.http, "ADDR:PORT"),
+      "With --listen: serve /metrics and /status here; a port without an address means loopback");
   net.option("--disk", dir(options.disk),
-             "Where the server makes a file of 1 GiB, at once nameless, for disk reads");
+             "Directory in which the server creates an unnamed file of 1 GiB, for disk reads");
   net.option("--test", choice(options.tests, {"call", "read", "read-crc", "write", "disk"}),
-             "Only this one; may repeat");
-  net.option("--size", size(options.size), "Bytes of a call, at most 4MiB, for all tests");
-  net.option("--in-flight", number(options.in_flight), "Calls at once, for all tests");
-  net.option("--duration", duration(options.duration_ns), "How long each test is measured");
+             "Run only this test");
+  net.option("--size", size(options.size), "Size of a call, at most 4MiB, in all tests");
+  net.option("--in-flight", number(options.in_flight), "Concurrent calls, in all tests");
+  net.option("--duration", duration(options.duration_ns), "Duration of each test");
   net.option("--incast", number(options.incast),
-             "Start N servers that answer one client at once, without and with request-to-send");
+             "Start N servers that answer one client at once, with and without request-to-send");
   net.option("--max-senders", number(options.max_senders),
-             "Servers that may send bulk to this client at once; 0: all");
+             "Number of servers that may send bulk data to this client at once; 0 means all");
   declare_net(net, options.net);
-  net.example("ff bench net", "every way between two processes of this machine");
-  net.example("ff bench net --disk /data --test disk", "what the network costs a disk read");
-  net.example("ff bench net --listen '*:4400' --key cluster.key", "on one machine, and");
-  net.example("ff bench net --connect node7:4400 --key cluster.key", "on another");
+  net.example("ff bench net", "all transports between two processes of this machine");
+  net.example("ff bench net --disk /data --test disk", "the cost of the network for a disk read");
+  net.example("ff bench net --listen '*:4400' --key cluster.key", "on one machine");
+  net.example("ff bench net --connect node7:4400 --key cluster.key", "on the other machine");
   net.example("ff bench net --incast 32", "32 servers answer one client");
   net.blocking();
   net.run([&options](Session& s) { return run_net(s, options); });

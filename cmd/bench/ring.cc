@@ -51,7 +51,7 @@ class RingFile {
     std::string mount(HF3FS_MOUNT_POINT_BYTES, '\0');
     const int size = hf3fs_extract_mount_point(mount.data(), HF3FS_MOUNT_POINT_BYTES, dir.c_str());
     if (size <= 0 || size > HF3FS_MOUNT_POINT_BYTES) {
-      Error error = fail(Errc::usage, "{}: lies on no mount with rings", dir);
+      Error error = fail(Errc::usage, "{}: not on an ff mount with USRBIO", dir);
       error.hint = "Mount the cluster first: ff mount / DIR";
       return error;
     }
@@ -196,17 +196,17 @@ Result<void> run_ring(Session& session, const BenchRingOptions& options) {
 void declare_bench_ring(Command& ring) {
   auto& options = ring.keep<BenchRingOptions>();
   ring.about(
-      "Writes a file in a directory of an ff mount through rings (libhf3fs_api_shared.so's "
-      "interface) and syncs it, reads it in pieces of 1 MiB, then 4 KiB anywhere in it. Each read "
-      "is checked by CRC32C on its way; the file is removed at the end. With --raw a plain file on "
-      "a disk beside is moved at the same depths, in newly reserved space, with direct I/O. Prints "
-      "the medians of some rounds.");
-  ring.argument("DIR", dir(options.dir), "Where on the mount");
-  ring.option("--raw", dir(options.raw), "Measure the disk of this folder beside");
+      "Writes a file in a directory of an ff mount through USRBIO (the interface of "
+      "libhf3fs_api_shared.so) and syncs it, reads it in pieces of 1 MiB, then reads random blocks "
+      "of 4 KiB. ff checks each read with CRC32C, and removes the file at the end. With --raw ff "
+      "also measures a plain file at the same depths, in newly allocated space, with direct I/O. "
+      "Prints the medians of several rounds.");
+  ring.argument("DIR", dir(options.dir), "Directory on the mount");
+  declare_raw(ring, options.raw);
   declare_passes(ring, options.passes);
-  ring.option("--batch", number(options.batch), "Wait for so many small reads at once");
+  ring.option("--batch", number(options.batch), "Number of small reads to wait for at once");
   ring.example("ff bench ring /mnt/ff", "a mount of this machine");
-  ring.example("ff bench ring /mnt/ff --raw /disk1", "and what the disk gives without it");
+  ring.example("ff bench ring /mnt/ff --raw /disk1", "compare with its disk");
   ring.blocking();
   ring.run([&options](Session& s) { return run_ring(s, options); });
 }

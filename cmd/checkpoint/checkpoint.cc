@@ -46,7 +46,7 @@ void CheckpointRun::work_on(io::Disk& disk) {
 Result<std::string> CheckpointRun::store() {
   if (options_.store.empty()) {
     return Error{
-        Errc::usage, "no store is named",
+        Errc::usage, "no store is given",
         "Give --store DIR, set FF_STORE, or put `[checkpoint] store = \"DIR\"` in ff.toml."};
   }
   if (!client::is_url(options_.store)) return options_.store;
@@ -84,24 +84,22 @@ std::string speed_words(uint64_t bytes, int64_t elapsed_ns, std::optional<double
 void declare_checkpoint(Command& checkpoint) {
   auto& common = checkpoint.keep<CheckpointOptions>();
   checkpoint.about(
-      "Saves training state into a store, checks it, keeps what is worth keeping, and gives it "
-      "back byte for byte.\n\n"
-      "A store is a directory, or lies in a cluster of 'ff serve-meta' and 'ff serve-storage' as "
-      "ff://HOST:PORT[,HOST:PORT]/PATH, without a mount (ff:///PATH takes --meta). Tensors of "
-      ".safetensors files, and all other files, are cut into "
-      "chunks that are kept once however many checkpoints hold them, so a step that changes a "
-      "tenth of the state writes about a tenth. Every chunk carries a CRC32C and is checked "
-      "whenever it is read. A checkpoint appears whole or not at all, also when the machine "
-      "crashes.\n\n"
-      "A checkpoint is named RUN@STEP; RUN alone is the step of that run saved last, @STEP a "
+      "Saves training state in a store, verifies it, removes old checkpoints by rules, and "
+      "restores it byte for byte.\n\nA store is a directory, or is in a cluster of 'ff serve-meta' "
+      "and 'ff serve-storage' as ff://HOST:PORT[,HOST:PORT]/PATH, without a mount (ff:///PATH uses "
+      "--meta). ff splits tensors of .safetensors files, and all other files, into chunks. It "
+      "stores each distinct chunk once, however many checkpoints contain it, so a step that "
+      "changes a tenth of the state writes about a tenth. ff checks the CRC32C of a chunk at every "
+      "read. A checkpoint appears completely or not at all, also when the machine crashes.\n\nA "
+      "checkpoint has the name RUN@STEP; RUN alone means the last saved step of that run, @STEP a "
       "step of the run 'default'.");
-  checkpoint.option("--store", dir(common.store), "The store to work on")
+  checkpoint.option("--store", dir(common.store), "Directory or ff:// URL of the store")
       .config("checkpoint.store")
       .env("FF_STORE");
   checkpoint
       .option("--threads", number(common.threads),
-              "Workers that move and check data; 0 is one a core, at most 8, and at least 6 for a "
-              "store in a cluster")
+              "Number of threads that move and check data; 0 means one per core, at most 8, and at "
+              "least 6 for a store in a cluster")
       .config("checkpoint.threads")
       .env("FF_CHECKPOINT_THREADS");
   declare_meta(checkpoint, common.meta);

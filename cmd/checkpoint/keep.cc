@@ -1,6 +1,7 @@
 // `ff checkpoint verify`, `forget` and `prune`: what keeps a store healthy and small.
 #include "cmd/checkpoint/checkpoint.h"
 #include "cmd/cli/build_info.h"
+#include "cmd/cli/confirm.h"
 #include "platform/base/units.h"
 #include "training/checkpoint/load/verify.h"
 #include "training/checkpoint/retention/forget.h"
@@ -27,7 +28,7 @@ Result<double> parse_share(std::string_view text) {
   auto value = read_number<double>(text);
   if (value && percent) *value /= 100;
   if (value && *value > 0 && *value <= 1) return value;
-  return Error{Errc::usage, "--sample takes a share above 0% and up to 100%", "As in '5%'."};
+  return Error{Errc::usage, "--sample: expected a share above 0% and up to 100%", "Example: 5%"};
 }
 
 Json verify_json(const checkpoint::VerifyReport& report) {
@@ -73,17 +74,16 @@ Result<void> run_verify(Session& session, const CheckpointOptions& common,
                "'ff checkpoint salvage' restores what is intact."};
 }
 
-Result<void> run_forget(Session& session, const CheckpointOptions& common,
-                        checkpoint::ForgetOptions& options) {
-  CheckpointRun run(session, common);
-  FF_TRY(const auto store, run.store());
-  options.ff_version = kBuildInfo.version;
-  auto bar = run.bar("forget");
-  FF_TRY(const auto report, checkpoint::forget(run.context(), store, options));
-  bar.reset();
+struct ForgetArguments {
+  checkpoint::ForgetOptions options;
+  bool dry_run = false;
+  bool yes = false;
+};
+
+void report_forget(Session& session, const checkpoint::ForgetReport& report) {
   Json kept = Json::array();
   {
-    auto table = session.out.table({{"STEP"}, {""}, {"WHY"}});
+    auto table = session.out.table({{"STEP"}, {"ACTION"}, {"WHY"}});
     for (const auto& step : report.kept) {
       kept.push_back({{"name", step.name.text()}, {"reasons", step.reasons}});
       table.row({step.name.text(), "keep", fmt::format("{}", fmt::join(step.reasons, ", "))});
@@ -95,13 +95,45 @@ Result<void> run_forget(Session& session, const CheckpointOptions& common,
   session.out.data({{"applied", report.applied},
                     {"kept", std::move(kept)},
                     {"forgotten", names_json(report.forgotten)}});
-  if (report.applied) {
-    if (!report.forgotten.empty()) {
-      session.out.note("'ff checkpoint prune' gives their space back");
-    }
-  } else if (!report.forgotten.empty()) {
-    session.out.note("nothing was changed; --apply forgets these {}", report.forgotten.size());
+  if (report.applied && !report.forgotten.empty()) {
+    session.out.note("'ff checkpoint prune' frees their space");
   }
+}
+
+// Shows first what would go; then asks, unless --yes or --dry-run has answered.
+Result<void> run_forget(Session& session, const CheckpointOptions& common,
+                        ForgetArguments& arguments) {
+  if (arguments.yes && arguments.dry_run) {
+    return fail(Errc::usage, "--yes and --dry-run exclude each other");
+  }
+  CheckpointRun run(session, common);
+  FF_TRY(const auto store, run.store());
+  checkpoint::ForgetOptions& options = arguments.options;
+  options.ff_version = kBuildInfo.version;
+  options.apply = arguments.yes;
+  auto bar = run.bar("forget");
+  FF_TRY(auto report, checkpoint::forget(run.context(), store, options));
+  bar.reset();
+  report_forget(session, report);
+  const size_t count = report.forgotten.size();
+  if (report.applied || count == 0) return {};
+  if (arguments.dry_run) {
+    session.out.note("dry run: nothing was changed; {} would be removed", count);
+    return {};
+  }
+  const std::string what =
+      count == 1 ? std::string("this checkpoint") : fmt::format("these {} checkpoints", count);
+  FF_TRY(
+      confirm(session, false, fmt::format("Type yes to remove {}:", what), "yes", Unasked::refuse));
+  // What was shown, and no more: steps that others save meanwhile do not change it.
+  checkpoint::ForgetOptions confirmed;
+  confirmed.apply = true;
+  confirmed.ff_version = options.ff_version;
+  for (const auto& name : report.forgotten) confirmed.steps.push_back(name.text());
+  bar = run.bar("forget");
+  FF_TRY(report, checkpoint::forget(run.context(), store, confirmed));
+  bar.reset();
+  session.out.note("removed {}; 'ff checkpoint prune' frees the space", report.forgotten.size());
   return {};
 }
 
@@ -121,17 +153,17 @@ void print_prune(Output& out, const checkpoint::PruneReport& report, bool dry_ru
              attempt.attempt, attempt.present.size(), attempt.world);
   }
   for (const auto& lease : report.overdue) {
-    out.line("took away the lease of a {} of {}@{} that stands still", lease.action, lease.run,
+    out.line("removed the lease of a {} of {}@{} that makes no progress", lease.action, lease.run,
              lease.step);
   }
   if (report.chunks_deferred > 0) {
-    out.line("{} chunks, {}, wait in the trash for {} running actions",
+    out.line("{} chunks, {}, stay in the trash because of {} running actions",
              format_count(report.chunks_deferred), format_size(report.bytes_deferred),
              report.running.size());
   }
   if (report.chunks_recent > 0) {
-    out.line("{} chunks, {}, are used by nothing but younger than --grace",
-             format_count(report.chunks_recent), format_size(report.bytes_recent));
+    out.line("{} unused chunks, {}, are younger than --grace", format_count(report.chunks_recent),
+             format_size(report.bytes_recent));
   }
 }
 
@@ -167,17 +199,17 @@ Result<void> run_prune(Session& session, const CheckpointOptions& common,
 }  // namespace
 
 void declare_checkpoint_verify(Command& checkpoint, CheckpointOptions& common) {
-  auto& verify = checkpoint.sub("verify", "Read and check every byte of checkpoints");
+  auto& verify = checkpoint.sub("verify", "Read and check all data of checkpoints");
   auto& arguments = verify.keep<VerifyArguments>();
   verify.about(
-      "Reads all chunks of the named checkpoints (default: the latest of run 'default') and "
-      "checks their CRC32C and digests. Damage is named by tensor, file and chunk, and the exit "
-      "code is 3. An intact checkpoint is marked as verified. --all takes every checkpoint and "
+      "Reads all chunks of the named checkpoints (default: the latest of run 'default') and checks "
+      "their CRC32C and digests. The command reports damage by tensor, file and chunk, and then "
+      "exits with 3. It marks an intact checkpoint as verified. --all checks every checkpoint and "
       "the store's own files.");
   verify.argument("NAME", text(arguments.options.names, "NAME"), "RUN[@STEP]").optional();
-  verify.flag("--all", arguments.options.all, "Every checkpoint in the store");
+  verify.flag("--all", arguments.options.all, "Check every checkpoint in the store");
   verify.option("--sample", text(arguments.sample, "SHARE"),
-                "Read only a random share of the chunks, as in 5%; nothing is marked then");
+                "Read only a random share of the chunks, such as 5%; marks nothing as verified");
   verify.example("ff checkpoint verify --store /data/ckpt --all", "weekly, from cron");
   verify.blocking();
   verify.run([&common, &arguments](Session& s) { return run_verify(s, common, arguments); });
@@ -185,38 +217,44 @@ void declare_checkpoint_verify(Command& checkpoint, CheckpointOptions& common) {
 
 void declare_checkpoint_forget(Command& checkpoint, CheckpointOptions& common) {
   auto& forget = checkpoint.sub("forget", "Remove checkpoints that no rule keeps");
-  auto& options = forget.keep<checkpoint::ForgetOptions>();
+  auto& arguments = forget.keep<ForgetArguments>();
+  checkpoint::ForgetOptions& options = arguments.options;
   forget.about(
-      "Shows which checkpoints the rules keep and which they do not; with --apply those go. Rules "
-      "add up. The newest verified checkpoint of each run always stays; when a run has none, the "
-      "newest is verified first. NAMEs go whatever the rules. 'ff checkpoint prune' then frees "
-      "the space.");
-  forget.argument("NAME", text(options.steps, "NAME"), "RUN@STEP to forget").optional();
-  forget.option("--run", text(options.runs, "RUN"), "Only these runs; default: all");
+      "Shows which checkpoints the rules keep and which it removes, asks for confirmation on a "
+      "terminal, and removes them. Without a terminal it requires --yes or --dry-run. A checkpoint "
+      "stays if any rule keeps it. The newest verified checkpoint of each run always stays; if a "
+      "run has none, ff first verifies the newest. The command removes each NAME regardless of "
+      "rules. 'ff checkpoint prune' then frees the space.");
+  forget.argument("NAME", text(options.steps, "NAME"), "RUN@STEP to remove").optional();
+  forget.option("--run", text(options.runs, "RUN"), "Apply the rules only to these runs")
+      .default_value("all");
   forget.option("--keep-last", number(options.keep_last, "N"), "Keep the N highest steps of a run");
   forget.option("--keep-every", number(options.keep_every, "N"), "Keep steps divisible by N");
   forget.option("--keep-within", duration(options.keep_within_ns),
-                "Keep what was saved within this time, as in 7d");
-  forget.flag("--apply", options.apply, "Do it; without this nothing changes");
-  forget.example("ff checkpoint forget --store /data/ckpt --keep-last 5 --keep-every 1000",
-                 "look first");
-  forget.example("ff checkpoint forget --store /data/ckpt --keep-last 5 --keep-every 1000 --apply",
-                 "then do it");
+                "Keep checkpoints saved within this time, such as 7d");
+  forget.flag("-n,--dry-run", arguments.dry_run, "Only show what would be removed");
+  declare_yes(forget, arguments.yes).alias("--apply");
+  forget.example(
+      "ff checkpoint forget --store /data/ckpt --keep-last 5 --keep-every 1000 --dry-run",
+      "show what would be removed");
+  forget.example("ff checkpoint forget --store /data/ckpt --keep-last 5 --keep-every 1000 --yes",
+                 "remove it");
   forget.blocking();
-  forget.run([&common, &options](Session& s) { return run_forget(s, common, options); });
+  forget.run([&common, &arguments](Session& s) { return run_forget(s, common, arguments); });
 }
 
 void declare_checkpoint_prune(Command& checkpoint, CheckpointOptions& common) {
-  auto& prune = checkpoint.sub("prune", "Free the space of what no checkpoint uses");
+  auto& prune = checkpoint.sub("prune", "Delete chunks that no checkpoint uses");
   auto& options = prune.keep<checkpoint::PruneOptions>();
   prune.about(
-      "Deletes chunks that no checkpoint uses, leftovers of actions that ended in the middle, and "
-      "attempts whose ranks never came. Safe beside running saves and loads.");
-  prune.option("--grace", duration(options.grace_ns), "Spare what is younger than this");
+      "Deletes chunks that no checkpoint uses, files that interrupted commands left, and attempts "
+      "that are incomplete because some ranks never saved. You can run it beside saves and loads.");
+  prune.option("--grace", duration(options.grace_ns),
+               "Keep unused chunks that are younger than this");
   prune.option("--wait", duration(options.wait_ns),
-               "Wait this long for running saves and loads; what they may need stays in the trash "
-               "until the next prune otherwise");
-  prune.flag("-n,--dry-run", options.dry_run, "Only count");
+               "Wait this long for running saves and loads; otherwise chunks that these may need "
+               "stay in the trash until the next prune");
+  prune.flag("-n,--dry-run", options.dry_run, "Only show what would be deleted");
   prune.example("ff checkpoint prune --store /data/ckpt", "after forget");
   prune.blocking();
   prune.run([&common, &options](Session& s) { return run_prune(s, common, options); });

@@ -1,4 +1,4 @@
-// `ff checkpoint ls`, `show`, `diff` and `latest`: what a store holds.
+// `ff checkpoint list`, `show`, `diff` and `latest`: what a store holds.
 #include "cmd/checkpoint/checkpoint.h"
 #include "platform/base/text.h"
 #include "platform/base/units.h"
@@ -112,7 +112,7 @@ Result<void> run_checkpoint_ls(Session& session, const CheckpointOptions& common
   if (shown > 0) return {};
   if (!run_name.empty()) {
     return Error{Errc::not_found, fmt::format("{} has no run '{}'", store_path, run_name),
-                 "'ff checkpoint ls' without a run lists all."};
+                 "'ff checkpoint list' without a run lists all."};
   }
   session.out.note("no checkpoints in {}", store_path);
   return {};
@@ -302,7 +302,7 @@ Result<void> run_diff(Session& session, const CheckpointOptions& common,
   const auto& tensors = report->tensors;
   const auto& files = report->files;
   session.out.note(
-      "{} and {}: {} tensors and {} files are the same; {} changed, {} added, {} removed ({})",
+      "{} and {}: {} tensors and {} files are equal; {} changed, {} added, {} removed ({})",
       report->a.text(), report->b.text(), format_count(tensors.same), format_count(files.same),
       format_count(tensors.changed + files.changed), format_count(tensors.added + files.added),
       format_count(tensors.removed + files.removed),
@@ -336,27 +336,31 @@ Result<void> run_latest(Session& session, const CheckpointOptions& common,
   return {};
 }
 
+void declare_steps(Command& list, CheckpointOptions& common) {
+  auto& run_name = list.keep<std::string>();
+  list.about(
+      "Lists every step of every run with its state: verified, committed, incomplete (with the "
+      "missing ranks) or damaged.");
+  list.argument("RUN", text(run_name, "RUN"), "List only this run").optional();
+  list.example("ff checkpoint list --store /data/ckpt", "everything in a store");
+  list.run([&common, &run_name](Session& s) { return run_checkpoint_ls(s, common, run_name); });
+}
+
 }  // namespace
 
 void declare_checkpoint_ls(Command& checkpoint, CheckpointOptions& common) {
-  auto& ls = checkpoint.sub("ls", "List runs and their steps");
-  auto& run_name = ls.keep<std::string>();
-  ls.about(
-      "Lists every step of every run: verified, committed, incomplete (with the ranks that are "
-      "missing) or damaged.");
-  ls.argument("RUN", text(run_name, "RUN"), "Only this run").optional();
-  ls.example("ff checkpoint ls --store /data/ckpt", "everything in a store");
-  ls.run([&common, &run_name](Session& s) { return run_checkpoint_ls(s, common, run_name); });
+  declare_steps(checkpoint.sub("list", "List runs and their steps"), common);
+  declare_steps(checkpoint.sub("ls", "The old name of list").hidden(), common);
 }
 
 void declare_checkpoint_show(Command& checkpoint, CheckpointOptions& common) {
   auto& show = checkpoint.sub("show", "List the files and tensors of a checkpoint");
   auto& arguments = show.keep<ShowArguments>();
-  show.about("Lists the files of a checkpoint and the tensors in them, with type, shape and size.");
+  show.about("Lists the files of a checkpoint and their tensors, with type, shape and size.");
   show.argument("NAME", text(arguments.name, "NAME"), "RUN[@STEP]");
-  show.option("--tensor", text(arguments.tensors, "GLOB"), "Only such tensors");
+  show.option("--tensor", text(arguments.tensors, "GLOB"), "Show only tensors whose names match");
   show.example("ff checkpoint show --store /data/ckpt llama@1000 --tensor '*.q_proj.*'",
-               "some tensors");
+               "show some tensors");
   show.run([&common, &arguments](Session& s) { return run_checkpoint_show(s, common, arguments); });
 }
 
@@ -364,27 +368,28 @@ void declare_checkpoint_diff(Command& checkpoint, CheckpointOptions& common) {
   auto& diff = checkpoint.sub("diff", "Compare two checkpoints");
   auto& arguments = diff.keep<DiffArguments>();
   diff.about(
-      "Lists the tensors and files that differ between A and B, with the bytes of the chunks that "
-      "differ (at most these changed). With --values changed tensors are read and compared "
-      "element by element.");
+      "Lists the tensors and files that differ between A and B, with the size of the chunks that "
+      "differ (an upper bound of the changed bytes). With --values ff reads changed tensors and "
+      "compares them element by element.");
   diff.argument("A", text(arguments.options.a, "A"), "RUN[@STEP]");
   diff.argument("B", text(arguments.options.b, "B"), "RUN[@STEP]");
   diff.flag("--values", arguments.options.values,
-            "Count changed elements and their largest change");
-  diff.flag("--all", arguments.all, "List what is the same, too");
+            "Count changed elements, and show the largest change");
+  diff.flag("--all", arguments.all, "Also list what is equal");
   diff.example("ff checkpoint diff --store /data/ckpt --values llama@1000 llama@2000",
-               "how far training moved the weights");
+               "how much training changed the weights");
   diff.blocking();
   diff.run([&common, &arguments](Session& s) { return run_diff(s, common, arguments); });
 }
 
 void declare_checkpoint_latest(Command& checkpoint, CheckpointOptions& common) {
-  auto& latest = checkpoint.sub("latest", "Print the step saved last");
+  auto& latest = checkpoint.sub("latest", "Print the last saved step");
   auto& arguments = latest.keep<LatestArguments>();
-  latest.about("Prints the number of the step of RUN that was saved last, for scripts.");
-  latest.argument("RUN", text(arguments.run, "RUN"), "The run").optional();
-  latest.flag("--path", arguments.path, "Print the path of its folder in the store instead");
-  latest.example("step=$(ff checkpoint latest --store /data/ckpt llama)", "resume from it");
+  latest.about("Prints the number of the last saved step of RUN, for scripts.");
+  latest.argument("RUN", text(arguments.run, "RUN"), "Run").optional();
+  latest.flag("--path", arguments.path, "Print the path of the step in the store instead");
+  latest.example("step=$(ff checkpoint latest --store /data/ckpt llama)",
+                 "get the step to resume from");
   latest.run([&common, &arguments](Session& s) { return run_latest(s, common, arguments); });
 }
 

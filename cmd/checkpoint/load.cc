@@ -114,27 +114,26 @@ Result<void> run_salvage(Session& session, const CheckpointOptions& common,
 }  // namespace
 
 void declare_checkpoint_load(Command& checkpoint, CheckpointOptions& common) {
-  auto& load = checkpoint.sub("load", "Give a checkpoint back as files");
+  auto& load = checkpoint.sub("load", "Restore the files of a checkpoint");
   auto& arguments = load.keep<LoadArguments>();
   checkpoint::LoadOptions& options = arguments.options;
   load.about(
-      "Writes the files of a checkpoint below DEST, byte for byte as they were saved, every "
-      "chunk checked. DEST must be absent or an empty directory, and holds nothing until all is "
-      "there. Where files of several ranks have the same name, each rank gets a folder "
-      "rank-RRRRR.\n\n"
-      "With --tensor only tensors of matching names are written, in new safetensors files; "
-      "--slice cuts each of them. --reshard N puts tensors that were saved with --split together "
-      "and splits them for N ranks, as rank-RRRRR-of-NNNNN.safetensors.");
+      "Writes the files of a checkpoint below DEST, byte for byte as they were saved, and checks "
+      "every chunk. DEST must be absent or an empty directory; the files appear only when all are "
+      "complete. If several ranks saved files with the same name, each rank gets a directory "
+      "rank-RRRRR.\n\nWith --tensor ff writes only tensors with matching names, to new safetensors "
+      "files; --slice writes only a part of each. --reshard N joins tensors that were saved with "
+      "--split, and splits them for N ranks, as rank-RRRRR-of-NNNNN.safetensors.");
   load.argument("NAME", text(options.name, "NAME"), "RUN[@STEP]");
-  load.argument("DEST", dir(options.dest, "DEST"), "Where the files go");
-  load.option("--tensor", text(options.tensors, "GLOB"), "Only such tensors");
+  load.argument("DEST", dir(options.dest, "DEST"), "Directory for the files");
+  load.option("--tensor", text(options.tensors, "GLOB"), "Load only tensors whose names match");
   load.option("--slice", text(arguments.slice, "B:E,..."),
-              "Only this part of each: BEGIN:END for each dimension, as in '0:1024,:'");
-  load.option("--rank", number(options.rank, "R"), "Only what this rank saved");
-  load.option("--reshard", number(options.reshard, "N"), "Split tensors anew for N ranks");
-  load.example("ff checkpoint load --store /data/ckpt llama@1000 restored", "one step");
+              "Load only this part of each tensor: BEGIN:END for each dimension, such as 0:1024,:");
+  load.option("--rank", number(options.rank, "R"), "Use only what this rank saved");
+  load.option("--reshard", number(options.reshard, "N"), "Split tensors for N ranks");
+  load.example("ff checkpoint load --store /data/ckpt llama@1000 restored", "load one step");
   load.example("ff checkpoint load --store /data/ckpt llama out --tensor '*.embed_tokens.*'",
-               "some tensors of the latest");
+               "load some tensors of the latest step");
   load.blocking();
   load.run([&common, &arguments](Session& s) { return run_load(s, common, arguments); });
 }
@@ -143,15 +142,16 @@ void declare_checkpoint_export(Command& checkpoint, CheckpointOptions& common) {
   auto& command = checkpoint.sub("export", "Write a checkpoint's tensors as one safetensors file");
   auto& options = command.keep<checkpoint::ExportOptions>();
   command.about(
-      "Gathers the tensors of all safetensors files and ranks of a checkpoint into the file OUT "
-      "with a canonical header. Tensors saved with --split are put together. A checkpoint of one "
-      "canonical file comes out byte-identical.");
+      "Writes the tensors of all safetensors files and ranks of a checkpoint to the file OUT, with "
+      "a canonical header. ff joins tensors that were saved with --split. A checkpoint of one "
+      "canonical file results in an identical file.");
   command.argument("NAME", text(options.name, "NAME"), "RUN[@STEP]");
-  command.argument("OUT", file(options.out, "OUT"), "The file to write");
-  command.option("--file", text(options.files, "GLOB"), "Only tensors of such files");
-  command.option("--tensor", text(options.tensors, "GLOB"), "Only such tensors");
-  command.option("--rank", number(options.rank, "R"), "Only what this rank saved");
-  command.flag("--force", options.force, "Replace OUT when it exists");
+  command.argument("OUT", file(options.out, "OUT"), "File to write");
+  command.option("--file", text(options.files, "GLOB"), "Export only tensors of matching files");
+  command.option("--tensor", text(options.tensors, "GLOB"),
+                 "Export only tensors whose names match");
+  command.option("--rank", number(options.rank, "R"), "Use only what this rank saved");
+  command.flag("--force", options.force, "Replace OUT if it exists");
   command.example("ff checkpoint export --store /data/ckpt llama@1000 llama.safetensors",
                   "one file for inference");
   command.blocking();
@@ -159,16 +159,16 @@ void declare_checkpoint_export(Command& checkpoint, CheckpointOptions& common) {
 }
 
 void declare_checkpoint_salvage(Command& checkpoint, CheckpointOptions& common) {
-  auto& command = checkpoint.sub("salvage", "Restore what still verifies of a damaged checkpoint");
+  auto& command = checkpoint.sub("salvage", "Restore the intact part of a damaged checkpoint");
   auto& options = command.keep<checkpoint::SalvageOptions>();
   command.about(
-      "Checks every chunk of a checkpoint and writes below DEST what is intact: whole files where "
-      "nothing is damaged, and of damaged safetensors files a new file with the good tensors. "
-      "Lists what is lost, and ends with exit 3 when anything is.");
+      "Checks every chunk of a checkpoint, and writes what is intact below DEST: undamaged files "
+      "completely, and for a damaged safetensors file a new file with its intact tensors. Lists "
+      "the lost tensors and files; if there are any, the exit code is 3.");
   command.argument("NAME", text(options.name, "NAME"), "RUN[@STEP]");
-  command.argument("DEST", dir(options.dest, "DEST"), "Where the files go");
+  command.argument("DEST", dir(options.dest, "DEST"), "Directory for the files");
   command.example("ff checkpoint salvage --store /data/ckpt llama@1000 rescued",
-                  "after verify has named damage");
+                  "after verify has reported damage");
   command.blocking();
   command.run([&common, &options](Session& s) { return run_salvage(s, common, options); });
 }

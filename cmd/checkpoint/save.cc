@@ -138,10 +138,10 @@ void print_report(Output& out, const checkpoint::SaveReport& report,
   const auto rate = device ? std::optional(device->write) : std::nullopt;
   switch (report.outcome) {
     case checkpoint::SaveOutcome::already_there:
-      out.line("{} was there already, byte-identical", report.name.text());
+      out.line("{} exists already with the same content", report.name.text());
       return;
     case checkpoint::SaveOutcome::waiting:
-      out.line("{}: this rank is stored; {} of the ranks are still to come", report.name.text(),
+      out.line("{}: this rank is saved; {} of the ranks are missing", report.name.text(),
                report.missing_ranks);
       break;
     case checkpoint::SaveOutcome::committed: out.line("{}", report.name.text()); break;
@@ -181,8 +181,8 @@ void tell_agent(Session& session, Rng& rng, const checkpoint::SaveReport& report
   io::SystemDisk disk;  // whatever disk the store is on
   const auto told = task::TaskClient(disk, rng, std::move(*dir)).saved(report.name.step);
   if (told) return;
-  session.out.warn("{} is saved, but the task's agent was not told: {}. {}", report.name.text(),
-                   told.error().message, told.error().hint);
+  session.out.warn("{} is saved, but ff could not tell the agent of the task: {}. {}",
+                   report.name.text(), told.error().message, told.error().hint);
 }
 
 Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArguments& arguments) {
@@ -202,19 +202,26 @@ Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArg
 
 void declare_common(Command& command, SaveArguments& arguments) {
   checkpoint::SaveOptions& options = arguments.options;
-  command.option("--run", text(options.run, "RUN"), "The run this belongs to")
+  command.option("--run", text(options.run, "RUN"), "The run that the checkpoint belongs to")
       .config("checkpoint.run")
-      .env("FF_RUN");
-  command.flag("--compress", options.compress, "Pack chunks with zstd where that saves a tenth")
+      .env("FF_RUN")
+      .section(kCommonOptions);
+  command
+      .flag("--compress", options.compress,
+            "Compress chunks with zstd if that makes them a tenth smaller")
       .config("checkpoint.compress")
-      .env("FF_COMPRESS");
-  command.option("--opaque", text(options.opaque, "GLOB"),
-                 "Do not look for tensors in files of such names");
-  command.option(
-      "--digest", choice(arguments.digest, {"xxh128", "sha256"}),
-      "Names of chunks in a store made by this save: xxh128 is fast and for one user, "
-      "sha256 for stores that several users write; default: sha256 in a cluster and in a "
-      "directory that others may write");
+      .env("FF_COMPRESS")
+      .section(kCommonOptions);
+  command
+      .option("--opaque", text(options.opaque, "GLOB"),
+              "Do not look for tensors in files with these names")
+      .section(kCommonOptions);
+  command
+      .option("--digest", choice(arguments.digest, {"xxh128", "sha256"}),
+              "Digest that names chunks, in a store that this save creates: xxh128 is faster and "
+              "for stores of one user; sha256 is for stores that several users write, and the "
+              "default in a cluster and in a directory that others can write")
+      .section(kCommonOptions);
 }
 
 struct WatchArguments {
@@ -250,59 +257,61 @@ void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common) {
   auto& save = checkpoint.sub("save", "Save files, directories or standard input");
   auto& arguments = save.keep<SaveArguments>();
   save.about(
-      "Saves PATHs as one checkpoint and prints its name. The store is made when DIR is absent "
-      "or empty. Files named *.safetensors are read tensor by tensor; anything else is kept as "
-      "it is, directories with modes and times.\n\n"
-      "Several ranks save shards of one checkpoint with equal --run, --step, --world and "
-      "--attempt; the rank that completes the set commits it. A rank that never comes leaves the "
-      "step incomplete, as 'ff checkpoint ls' shows.\n\n"
-      "Saving a step that exists succeeds when the content is the same and is refused (exit 5) "
-      "otherwise.\n\n"
-      "An attempt of a task that the scheduler has given up, and started again, saves nothing more "
-      "into a run that the later one saves into: exit code 5.\n\n"
-      "In a task (FF_TASK_DIR in the environment) the agent of its node is told the step once the "
-      "checkpoint is complete: in the file 'saved' of that directory.");
+      "Saves the PATHs as one checkpoint and prints its name. If the directory of the store is "
+      "absent or empty, ff creates the store. ff reads *.safetensors files tensor by tensor and "
+      "keeps all other files as they are, directories with modes and times.\n\nSeveral ranks save "
+      "shards of one checkpoint with equal --run, --step, --world and --attempt; the last rank to "
+      "finish commits it. If a rank never saves, the step stays incomplete, as 'ff checkpoint "
+      "list' shows.\n\nIf the step exists, the command succeeds if the content is equal, and is "
+      "refused (exit 5) otherwise.\n\nIf the scheduler has restarted a task, the earlier attempt "
+      "can no longer save into a run that the later attempt uses: exit code 5.\n\nIn a task "
+      "(FF_TASK_DIR is set), ff writes the step to the file 'saved' in that directory when the "
+      "checkpoint is complete, so that the agent of the node knows it.");
   save.argument("PATH", file(arguments.paths, "PATH"),
                 "Files or directories; '-' for standard input")
       .required();
   declare_common(save, arguments);
   checkpoint::SaveOptions& options = arguments.options;
-  save.option("--step", number(options.step, "N"), "Its step; default: the run's last plus one");
-  save.option("--rank", number(arguments.rank, "R"), "This rank, from 0; default: torchrun's");
+  save.option("--step", number(options.step, "N"),
+              "Step number; without it the last step of the run plus one");
+  save.option("--rank", number(arguments.rank, "R"),
+              "Number of this rank, from 0; without it the rank of torchrun");
   save.option("--world", number(arguments.world, "N"),
-              "Ranks that save together; default: torchrun's, else 1");
+              "Number of ranks that save together; without it that of torchrun, or 1");
   save.option("--attempt", text(options.attempt, "ID"),
-              "Equal on all ranks of one try; default: torchrun's run id and restart count")
+              "Id that all ranks of one attempt share; without it the run id and restart count of "
+              "torchrun")
       .env("FF_ATTEMPT");
   save.option("--split", text(arguments.splits, "GLOB[=DIM]"),
-              "Tensors of which each rank holds an equal part along DIM (0)");
-  save.flag("--replace", options.replace, "Swap the step when it exists with other content");
-  save.option("--name", text(arguments.stream_name, "NAME"), "File name of standard input");
+              "Tensors that are split equally over the ranks along DIM (0)");
+  save.flag("--replace", options.replace, "Replace the step if it exists with other content");
+  save.option("--name", text(arguments.stream_name, "NAME"), "File name for standard input");
   save.example("ff checkpoint save --store /data/ckpt --run llama --step 1000 model.safetensors",
-               "one file");
+               "save one file");
   save.example("tar c state | ff checkpoint save --store /data/ckpt --name state.tar -",
-               "standard input");
+               "save standard input");
   save.blocking();
   save.run([&common, &arguments](Session& s) { return run_save(s, common, arguments); });
 }
 
 void declare_checkpoint_watch(Command& checkpoint, CheckpointOptions& common) {
-  auto& watch = checkpoint.sub("watch", "Save whatever finished files appear in a directory");
+  auto& watch = checkpoint.sub("watch", "Save new files of a directory as checkpoints");
   auto& arguments = watch.keep<WatchArguments>();
   watch.about(
-      "Watches DIR and saves each file or directory in it as a checkpoint of its own: at once "
-      "when it was renamed into place, else when nothing in it has changed for the --settle time "
-      "and, for .safetensors files, its header can be read. The step is the number that ends the "
-      "name (model-1000.safetensors), else the last plus one. Names that begin with '.' or end "
-      "in .tmp or .part are passed over, and so is what the run holds already with the same name, "
-      "size and time. Runs until stopped.");
-  watch.argument("DIR", dir(arguments.options.dir), "The directory to watch");
+      "Watches DIR and saves each new file or directory in it as a checkpoint: at once if it was "
+      "renamed into place, otherwise when nothing in it has changed for the --settle time and, for "
+      ".safetensors files, its header is readable. The step is the number at the end of the name "
+      "(model-1000.safetensors), or the last step plus one. ff ignores names that begin with '.' "
+      "or end in .tmp or .part, and files that the run already has with the same name, size and "
+      "time. It runs until it is stopped.");
+  watch.argument("DIR", dir(arguments.options.dir), "Directory to watch");
   declare_common(watch, arguments.save);
   watch.option("--settle", duration(arguments.options.settle_ns),
-               "How long a file must stay unchanged before it is saved");
-  watch.flag("--once", arguments.options.once, "Save what is there once it is settled, and end");
+               "How long a file must stay unchanged before ff saves it");
+  watch.flag("--once", arguments.options.once,
+             "Save the existing files when they are settled, and exit");
   watch.example("ff checkpoint watch --store /data/ckpt --run llama /scratch/llama/out",
-                "save what a trainer writes there");
+                "save what a training writes there");
   watch.blocking();
   watch.run([&common, &arguments](Session& s) { return run_watch(s, common, arguments); });
 }

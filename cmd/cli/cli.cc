@@ -2,6 +2,8 @@
 // since a wrong table is a bug that the first run of any test shows.
 #include "cmd/cli/cli.h"
 
+#include <algorithm>
+
 #include "platform/base/check.h"
 
 namespace ff::cmd {
@@ -33,6 +35,23 @@ Option& Option::env(std::string name) {
   FF_CHECK(!positional_ && !binding_.many && name.starts_with("FF_"));
   env_name_ = std::move(name);
   return *this;
+}
+
+Option& Option::old_config(std::string key) {
+  FF_CHECK(!config_key_.empty() && key.find('.') != std::string::npos);
+  old_config_key_ = std::move(key);
+  return *this;
+}
+
+Option& Option::alias(std::string old_name) {
+  FF_CHECK(!positional_ && old_name.starts_with('-') && old_name.size() > 1);
+  aliases_.push_back(std::move(old_name));
+  return *this;
+}
+
+bool Option::is_named(std::string_view word) const {
+  if (word == long_ || (!short_.empty() && word == short_)) return true;
+  return std::ranges::find(aliases_, word) != aliases_.end();
 }
 
 std::string Option::synopsis() const {
@@ -94,7 +113,8 @@ Command& Command::blocking(int64_t default_ns) {
   timeout_ns_ = default_ns;
   Binding binding = duration(timeout_ns_);
   if (default_ns == 0) binding.default_text.clear();
-  option("--timeout", std::move(binding), "Give up after this long, with exit code 6");
+  option("--timeout", std::move(binding), "Give up after this time, with exit code 6")
+      .section(kCommonOptions);
   return *this;
 }
 
@@ -122,6 +142,20 @@ std::vector<const Option*> Command::all_options() const {
     for (const Option& option : at->options_) all.push_back(&option);
   }
   return all;
+}
+
+std::vector<const Option*> Command::shown_options() const {
+  std::vector<const Option*> shown = all_options();
+  std::erase_if(shown, [](const Option* option) { return option->is_hidden(); });
+  return shown;
+}
+
+std::vector<const Command*> Command::shown_subs() const {
+  std::vector<const Command*> shown;
+  for (const Command& sub : subs_) {
+    if (!sub.hidden_) shown.push_back(&sub);
+  }
+  return shown;
 }
 
 const Command* Command::find(std::string_view sub_name) const {

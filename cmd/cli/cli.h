@@ -9,7 +9,7 @@
 //     greet.run([&o](Session& s) -> Result<void> { s.out.line("hello {}", o.name); return {}; });
 //   }
 //
-// Every command has --json, --quiet, --verbose, -h, --help; blocking() adds --timeout.
+// Every command has --json, --no-header, --quiet, --verbose, -h, --help; blocking() adds --timeout.
 #pragma once
 
 #include <deque>
@@ -39,6 +39,11 @@ struct Session {
 };
 using Run = std::function<Result<void>(Session&)>;
 
+// Sections of options that several subcommands share: the manual page of the command explains them
+// once. The help of a subcommand refers to the network options of the command above it.
+inline constexpr std::string_view kNetworkOptions = "Network options";
+inline constexpr std::string_view kCommonOptions = "Options of several commands";
+
 // One option or positional argument. The setters return the option for chaining.
 class Option {
  public:
@@ -48,6 +53,16 @@ class Option {
   // an environment variable. A flag that is configurable also gets --no-NAME. Not for lists.
   Option& config(std::string key);
   Option& env(std::string name);
+  // An earlier key of the setting: still read from ff.toml, where the present one is not set.
+  Option& old_config(std::string key);
+  // An earlier spelling ("--mark", "-g"): it still works on the line, and no help shows it.
+  Option& alias(std::string old_name);
+  // Help, manual pages and completions do not show it; the line, and a setting's sources, have it.
+  Option& hidden() { return hidden_ = true, *this; }
+  // What holds where a value is given nowhere, for a field that can be absent; it reads back.
+  Option& default_value(std::string text) { return binding_.default_text = std::move(text), *this; }
+  // One of the options that several subcommands share, under this title.
+  Option& section(std::string_view title) { return section_ = title, *this; }
   // Given nowhere is a usage error. Arguments are required unless their field can be absent.
   Option& required() { return required_ = true, *this; }
   Option& optional() { return required_ = false, *this; }
@@ -62,14 +77,22 @@ class Option {
   const std::string& description() const { return description_; }
   const std::string& config_key() const { return config_key_; }
   const std::string& env_name() const { return env_name_; }
+  const std::string& old_config_key() const { return old_config_key_; }
+  const std::vector<std::string>& aliases() const { return aliases_; }
+  bool is_hidden() const { return hidden_; }
+  std::string_view section_title() const { return section_; }
+  // `word` is its long, short or earlier name.
+  bool is_named(std::string_view word) const;
   // "--store DIR", "-n, --dry-run", "PATH..."
   std::string synopsis() const;
 
  private:
   std::string long_, short_;
-  bool positional_ = false, required_ = false;
+  bool positional_ = false, required_ = false, hidden_ = false;
   Binding binding_;
-  std::string description_, config_key_, env_name_;
+  std::string description_, config_key_, env_name_, old_config_key_;
+  std::vector<std::string> aliases_;
+  std::string_view section_;
 };
 
 struct Example {
@@ -108,6 +131,8 @@ class Command {
   Command& blocking(int64_t default_ns = 0);
   Command& run(Run action);
   Command& link(Link link);
+  // For programs of ff, not for people: no list, manual page or completion shows it.
+  Command& hidden() { return hidden_ = true, *this; }
   // Its argument is a command line of another program: options end where that begins.
   Command& takes_command_line() { return command_line_ = true, *this; }
   // Its errors end with this code, whatever they are; an interruption, and a wrong line, do not.
@@ -132,6 +157,7 @@ class Command {
   const Run& action() const { return action_; }
   const std::vector<Link>& links() const { return links_; }
   bool has_command_line() const { return command_line_; }
+  bool is_hidden() const { return hidden_; }
   std::optional<int> failure_exit() const { return failure_exit_; }
   std::string path() const;                           // "checkpoint save"
   int64_t timeout_ns() const { return timeout_ns_; }  // after parsing; 0: no limit
@@ -140,6 +166,9 @@ class Command {
   // What holds in this command: its own options (and those of its default subcommand), then those
   // of the commands above it.
   std::vector<const Option*> all_options() const;
+  // Those of them, and of the subcommands, that are not hidden.
+  std::vector<const Option*> shown_options() const;
+  std::vector<const Command*> shown_subs() const;
   const Command* find(std::string_view sub_name) const;
 
  private:
@@ -151,7 +180,7 @@ class Command {
   std::deque<Command> subs_;
   const Command* default_ = nullptr;
   int64_t timeout_ns_ = 0;
-  bool command_line_ = false;
+  bool command_line_ = false, hidden_ = false;
   std::optional<int> failure_exit_;
   Run action_;
   std::vector<std::shared_ptr<void>> kept_;

@@ -48,7 +48,7 @@ void notify_systemd(const std::string& state) {
 void declare_http(Command& command, std::optional<std::string>& http, const std::string& section) {
   command
       .option("--http", text(http, "ADDR:PORT"),
-              "Serve /metrics and /status; a port alone is on this machine")
+              "Serve /metrics and /status here; a port without an address means loopback")
       .config(section + ".http");
 }
 
@@ -69,16 +69,17 @@ Result<std::unique_ptr<rpc::HttpServer>> start_pages(Loop& loop, const Metrics& 
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section) {
   command
       .option("--listen", text(options.listen, "ADDR:PORT"),
-              "Where to serve; port 0 takes a free one and prints it, '*' is every address of this "
-              "machine and needs a key")
+              "Address to listen on; port 0 selects a free port and prints it; '*' means every "
+              "address of this machine and requires a key")
       .config(section + ".listen");
   command
       .option("--advertise", text(options.advertise, "ADDR:PORT"),
-              "Where other machines reach it, when that is not what --listen says")
+              "Address at which other machines reach this daemon, if it differs from --listen")
       .config(section + ".advertise");
   declare_http(command, options.http, section);
-  command.flag("--log-json", options.log_json, "Log lines as JSON").config(section + ".log-json");
-  declare_net(command, options.net);
+  command.flag("--log-json", options.log_json, "Write log lines as JSON")
+      .config(section + ".log-json");
+  declare_net(command, options.net, NetRole::server);
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::make(Session& session, const DaemonOptions& options,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "cmd/cli/build_info.h"
 #include "cmd/cli/parse.h"
@@ -40,14 +41,97 @@ void add_section(std::string& page, std::string_view title, const std::vector<Ro
   }
 }
 
+Row row_of(const Option& option, const std::string& description) {
+  // Names with and without a short form line up, as in other programs.
+  const bool indent = !option.positional() && option.short_name().empty();
+  return {(indent ? "    " : "") + option.synopsis(), description};
+}
+
+bool is_network(const Option& option) { return option.section_title() == kNetworkOptions; }
+
+// Without those of the network, which have a section of their own.
 std::vector<Row> rows_of(const std::deque<Option>& options) {
   std::vector<Row> rows;
   for (const Option& option : options) {
-    // Names with and without a short form line up, as in other programs.
-    const bool indent = !option.positional() && option.short_name().empty();
-    rows.push_back({(indent ? "    " : "") + option.synopsis(), describe(option)});
+    if (option.is_hidden() || is_network(option)) continue;
+    rows.push_back(row_of(option, describe(option)));
   }
   return rows;
+}
+
+// The page of a command explains the options of the network, for its subcommands too; those of
+// subcommands refer to it.
+void add_network(std::string& page, const Command& command) {
+  if (command.parent() == nullptr) {
+    std::vector<Row> rows;
+    for (const SharedSection& section : shared_sections(command)) {
+      if (section.title != kNetworkOptions) continue;
+      for (const auto& [option, subs, defaults] : section.options) {
+        rows.push_back(row_of(*option, describe(*option, defaults)));
+      }
+    }
+    return add_section(page, kNetworkOptions, rows);
+  }
+  std::vector<std::string> names;
+  for (const Option* option : command.shown_options()) {
+    if (is_network(*option)) names.push_back(option->long_name());
+  }
+  if (names.empty()) return;
+  const Command* top = command.parent();
+  while (top->parent() != nullptr) top = top->parent();
+  page += fmt::format("\n{}, which `ff {} --help` explains:\n", kNetworkOptions, top->name());
+  for (const std::string& line : wrap(fmt::format("{}", fmt::join(names, ", ")), kWidth - 2)) {
+    page += "  " + line + "\n";
+  }
+}
+
+// The values of one option in the subcommands that have it.
+struct Uses {
+  const Option* option = nullptr;
+  std::vector<std::string> subs;
+  std::map<std::string, std::vector<std::string>> by_default;
+
+  // "30s; logs, run: none": what most have, and what others have.
+  std::string defaults() const {
+    if (by_default.size() < 2) return "";
+    const auto fewer = [](const auto& a, const auto& b) {
+      return a.second.size() < b.second.size();
+    };
+    const auto most = std::ranges::max_element(by_default, fewer);
+    const auto text = [](const std::string& value) { return value.empty() ? "none" : value; };
+    std::string all = text(most->first);
+    for (auto one = by_default.begin(); one != by_default.end(); ++one) {
+      if (one == most) continue;
+      all += fmt::format("; {}: {}", fmt::join(one->second, ", "), text(one->first));
+    }
+    return all;
+  }
+};
+
+struct UsesOfSection {
+  std::string_view title;
+  std::vector<Uses> all;
+};
+
+// `sub`: "quota set"; empty for the command itself.
+void collect_uses(const Command& command, const std::string& sub,
+                  std::vector<UsesOfSection>& sections) {
+  for (const Option& option : command.options()) {
+    if (option.is_hidden() || option.section_title().empty()) continue;
+    auto section = std::ranges::find(sections, option.section_title(), &UsesOfSection::title);
+    if (section == sections.end()) {
+      section = sections.insert(sections.end(), UsesOfSection{option.section_title(), {}});
+    }
+    auto uses = std::ranges::find_if(section->all, [&option](const Uses& known) {
+      return known.option->long_name() == option.long_name();
+    });
+    if (uses == section->all.end()) uses = section->all.insert(uses, Uses{&option, {}, {}});
+    if (!sub.empty()) uses->subs.push_back(sub);
+    uses->by_default[option.binding().default_text].push_back(sub);
+  }
+  for (const Command* below : command.shown_subs()) {
+    collect_uses(*below, sub.empty() ? below->name() : sub + " " + below->name(), sections);
+  }
 }
 
 void add_about(std::string& page, std::string_view about) {
@@ -93,13 +177,38 @@ std::span<const ExitCode> exit_codes() {
   return kCodes;
 }
 
-std::string describe(const Option& option) {
+std::vector<std::string> SharedSection::subs() const {
+  std::vector<std::string> all;
+  for (const SharedOption& option : options) {
+    if (option.subs.empty()) return {};
+    for (const std::string& sub : option.subs) {
+      if (std::ranges::find(all, sub) == all.end()) all.push_back(sub);
+    }
+  }
+  return all;
+}
+
+std::vector<SharedSection> shared_sections(const Command& command) {
+  std::vector<UsesOfSection> uses;
+  collect_uses(command, "", uses);
+  std::vector<SharedSection> sections;
+  for (const UsesOfSection& used : uses) {
+    SharedSection& section = sections.emplace_back(SharedSection{used.title, {}});
+    for (const Uses& one : used.all) {
+      section.options.push_back({one.option, one.subs, one.defaults()});
+    }
+  }
+  return sections;
+}
+
+std::string describe(const Option& option) { return describe(option, ""); }
+
+std::string describe(const Option& option, const std::string& defaults) {
   std::vector<std::string> notes;
   const Binding& binding = option.binding();
   const bool plain_flag = option.is_flag() && binding.default_text == "false";
-  if (!option.is_required() && !binding.default_text.empty() && !plain_flag) {
-    notes.push_back("default: " + binding.default_text);
-  }
+  const std::string& own = defaults.empty() ? binding.default_text : defaults;
+  if (!option.is_required() && !own.empty() && !plain_flag) notes.push_back("default: " + own);
   if (binding.many && !option.positional()) notes.push_back("may repeat");
   if (option.is_required() && !option.positional()) notes.push_back("required");
   if (!option.config_key().empty()) notes.push_back("setting: " + option.config_key());
@@ -113,7 +222,7 @@ std::string help_page(const Command& command, HelpForm form) {
   const bool full = form == HelpForm::full;
   if (full) add_about(page, command.about());
   std::vector<Row> subs;
-  for (const Command& sub : command.subs()) subs.push_back({sub.name(), sub.summary()});
+  for (const Command* sub : command.shown_subs()) subs.push_back({sub->name(), sub->summary()});
   add_section(page, "Commands", subs);
   add_section(page, "Arguments", rows_of(command.arguments()));
   add_section(page, "Options", rows_of(command.options()));
@@ -125,6 +234,7 @@ std::string help_page(const Command& command, HelpForm form) {
     add_section(page, fmt::format("Options of every ff {} command", above->path()),
                 rows_of(above->options()));
   }
+  add_network(page, command);
   Common common;
   add_section(page, "Options of every command", rows_of(common_options(common)));
   if (full) {
@@ -136,12 +246,12 @@ std::string help_page(const Command& command, HelpForm form) {
 
 std::string top_help_page(std::span<const std::unique_ptr<Command>> commands, HelpForm form) {
   std::string page = fmt::format(
-      "ff {}: checkpoints, storage, validation, scheduling for machines that train\n\n"
-      "Usage: ff COMMAND [OPTIONS]\n",
+      "ff {}: checkpoints, storage, validation and scheduling for training clusters\n\nUsage: ff "
+      "COMMAND [OPTIONS]\n",
       kBuildInfo.version);
   add_section(page, "First steps",
               {{"ff up --mount DIR", "Start a cluster on this machine and mount it"},
-               {"ff admin status", "See whether a cluster is well"},
+               {"ff admin status", "Show the health of a cluster"},
                {"ff checkpoint save FILE", "Save a checkpoint"},
                {"ff validate", "Check the hardware of this machine"},
                {"ff schedule submit PROG", "Queue a task for the nodes of a cluster"}});

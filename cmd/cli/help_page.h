@@ -23,8 +23,24 @@ std::span<const ExitCode> exit_codes();
 std::string help_page(const Command& command, HelpForm form);
 std::string top_help_page(std::span<const std::unique_ptr<Command>> commands, HelpForm form);
 
-// "Name of the run (default: main; setting: checkpoint.run; environment: FF_RUN)"
+// "Name of the run (default: main; setting: checkpoint.run; environment: FF_RUN)"; with `defaults`
+// in the place of its own default.
 std::string describe(const Option& option);
+std::string describe(const Option& option, const std::string& defaults);
+
+// An option that several subcommands have, as the page of the command explains it: once.
+struct SharedOption {
+  const Option* option;
+  std::vector<std::string> subs;  // "list", "quota set"; empty: all of them have it
+  std::string defaults;           // "30s; logs, run: none", where they are not all the same
+};
+struct SharedSection {
+  std::string_view title;
+  std::vector<SharedOption> options;
+  std::vector<std::string> subs() const;  // that have one of them; empty: all
+};
+// The sections of `command` and its subcommands, in the order in which they are declared.
+std::vector<SharedSection> shared_sections(const Command& command);
 
 // A long description in pieces: paragraphs to be filled, and blocks of indented lines as they are.
 struct Paragraph {

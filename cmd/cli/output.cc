@@ -231,13 +231,9 @@ void Table::row(std::initializer_list<Cell> cells) {
   FF_CHECK(cells.size() == columns_.size());
   if (out_.mode_.json) return;
   if (!out_.stdout_terminal_) {
-    std::string line;
-    for (const Cell& cell : cells) {
-      append_printable(line, cell.text);
-      line += '\t';
-    }
-    line.back() = '\n';
-    return out_.trusted(line);
+    if (!measured_ && !out_.mode_.no_header) print_tabs(titles());
+    measured_ = true;
+    return print_tabs(cells);
   }
   std::vector<Cell> shown = cells;
   for (Cell& cell : shown) cell.text = printable(cell.text);
@@ -246,11 +242,26 @@ void Table::row(std::initializer_list<Cell> cells) {
   if (held_.size() == kMeasuredRows) measure_and_print();
 }
 
-void Table::measure_and_print() {
+std::vector<Cell> Table::titles() const {
   std::vector<Cell> titles;
+  for (const Column& column : columns_) titles.emplace_back(column.title, Color::bold);
+  return titles;
+}
+
+void Table::print_tabs(const std::vector<Cell>& cells) {
+  std::string line;
+  for (const Cell& cell : cells) {
+    append_printable(line, cell.text);
+    line += '\t';
+  }
+  line.back() = '\n';
+  out_.trusted(line);
+}
+
+void Table::measure_and_print() {
+  const bool header = !out_.mode_.no_header;
   for (const Column& column : columns_) {
-    titles.emplace_back(column.title, Color::bold);
-    widths_.push_back(display_width(column.title));
+    widths_.push_back(header ? display_width(column.title) : 0);
   }
   for (const auto& cells : held_) {
     for (size_t i = 0; i < cells.size(); ++i) {
@@ -258,7 +269,7 @@ void Table::measure_and_print() {
     }
   }
   measured_ = true;
-  print(titles);
+  if (header) print(titles());
   for (const auto& cells : held_) print(cells);
   held_.clear();
 }

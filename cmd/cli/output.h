@@ -42,8 +42,9 @@ struct Cell {
 
 class Output;
 
-// Rows under titles on a terminal; tab-separated rows without titles in a pipe. Bounded memory:
-// widths come from the first kMeasuredRows rows, then rows stream.
+// Rows under titles: in columns on a terminal, tab-separated in a pipe. No titles with --no-header,
+// nor without rows. Bounded memory: widths come from the first kMeasuredRows rows, then rows
+// stream.
 class Table {
  public:
   Table(Output& out, std::vector<Column> columns);
@@ -55,20 +56,23 @@ class Table {
  private:
   void measure_and_print();
   void print(const std::vector<Cell>& cells);
+  void print_tabs(const std::vector<Cell>& cells);
+  std::vector<Cell> titles() const;
 
   Output& out_;
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> held_;
   std::vector<size_t> widths_;
-  bool measured_ = false;
+  bool measured_ = false;  // the titles are printed
 };
 
 class Output final : private BarLine {
  public:
   struct Mode {
-    bool json = false;     // --json
-    bool quiet = false;    // --quiet: no notes, no progress; warnings and errors stay
-    bool verbose = false;  // --verbose: detail() prints
+    bool json = false;       // --json
+    bool quiet = false;      // --quiet: no notes, no progress; warnings and errors stay
+    bool verbose = false;    // --verbose: detail() prints
+    bool no_header = false;  // --no-header: tables without their titles
   };
   Output(std::string command, Mode mode);
 
@@ -105,6 +109,8 @@ class Output final : private BarLine {
   void detail(fmt::format_string<A...> text, A&&... args) {
     if (mode_.verbose && !mode_.json) talk(Color::dim, fmt::format(text, std::forward<A>(args)...));
   }
+  // A question to the person at the terminal, on stderr, also with --quiet.
+  void prompt(std::string_view question) { talk(Color::bold, question); }
   // Goes to stderr as "warning: ..." or, with --json, to the envelope's `warnings`.
   template <class... A>
   void warn(fmt::format_string<A...> text, A&&... args) {

@@ -32,6 +32,10 @@ CLI::Option* add_to(CLI::App& app, const Option& option) {
   std::string names = option.long_name();
   if (!option.short_name().empty()) names = option.short_name() + "," + names;
   if (option.negatable()) names += ",!--no-" + option.long_name().substr(2);
+  for (const std::string& old : option.aliases()) {
+    names += "," + old;
+    if (option.negatable() && old.starts_with("--")) names += ",!--no-" + old.substr(2);
+  }
   if (option.is_flag()) {
     return app.add_flag(names)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
@@ -46,7 +50,10 @@ CLI::Option* add_to(CLI::App& app, const Option& option) {
 void split_empty_values(const std::vector<const Option*>& options, std::vector<std::string>& args) {
   for (size_t at = 0; at < args.size() && args[at] != "--"; ++at) {
     for (const Option* option : options) {
-      if (!option->is_flag() && args[at] == option->long_name() + "=") {
+      const std::string& word = args[at];
+      const bool is_empty = word.starts_with("--") && word.ends_with('=');
+      if (is_empty && !option->is_flag() &&
+          option->is_named(std::string_view(word).substr(0, word.size() - 1))) {
         args[at].pop_back();
         args.insert(args.begin() + static_cast<ptrdiff_t>(++at), "");
         break;
@@ -60,6 +67,7 @@ Error unknown_option(const Command& leaf, const std::vector<const Option*>& opti
   const std::string name = word.substr(0, word.find('='));
   std::vector<std::string> names;
   for (const Option* option : options) {
+    if (option->is_hidden()) continue;
     names.push_back(option->long_name());
     if (option->negatable()) names.push_back("--no-" + option->long_name().substr(2));
   }
@@ -158,11 +166,11 @@ bool takes_next_word(const std::vector<const Option*>& options, const std::strin
     return known == options.end() || (*known)->is_flag();
   };
   if (word.starts_with("--")) {
-    return !is_flag([&](const Option* option) { return option->long_name() == word; });
+    return !is_flag([&](const Option* option) { return option->is_named(word); });
   }
   for (size_t at = 1; at < word.size(); ++at) {
     const std::string name = std::string("-") + word[at];
-    if (is_flag([&](const Option* option) { return option->short_name() == name; })) continue;
+    if (is_flag([&](const Option* option) { return option->is_named(name); })) continue;
     return at + 1 == word.size();  // else the rest of the word is its value
   }
   return false;
@@ -174,9 +182,10 @@ std::deque<Option> common_options(Common& common) {
   Output::Mode& mode = common.mode;
   std::deque<Option> options;
   options.emplace_back("--json", flag(mode.json), "Print one JSON object instead of text");
-  options.emplace_back("-q,--quiet", flag(mode.quiet), "No notes and no progress bar");
-  options.emplace_back("-v,--verbose", flag(mode.verbose), "Say more about what is being done");
-  options.emplace_back("-h,--help", flag(common.help), "Help: -h in short, --help in full");
+  options.emplace_back("--no-header", flag(mode.no_header), "Print tables without the header line");
+  options.emplace_back("-q,--quiet", flag(mode.quiet), "Print no notes and no progress bar");
+  options.emplace_back("-v,--verbose", flag(mode.verbose), "Print more about each step");
+  options.emplace_back("-h,--help", flag(common.help), "Print help: -h in short, --help in full");
   return options;
 }
 
@@ -196,9 +205,7 @@ Result<void> descend(const Command*& reached, std::vector<std::string>& args) {
     const std::vector<const Option*> options = options_of(*reached, common_table);
     if (looks_like_option(word)) {
       const std::string name = word.substr(0, word.find('='));
-      const auto is_it = [&](const Option* option) {
-        return name == option->long_name() || name == option->short_name();
-      };
+      const auto is_it = [&](const Option* option) { return option->is_named(name); };
       const auto known = std::find_if(options.begin(), options.end(), is_it);
       unknown = known == options.end() && word.starts_with("--") ? &word : nullptr;
       // The value of an option that takes one is the next word.
@@ -209,7 +216,7 @@ Result<void> descend(const Command*& reached, std::vector<std::string>& args) {
     if (sub == nullptr && unknown != nullptr) return unknown_option(*reached, options, *unknown);
     if (sub == nullptr) {
       std::vector<std::string> names;
-      for (const Command& known : reached->subs()) names.push_back(known.name());
+      for (const Command* known : reached->shown_subs()) names.push_back(known->name());
       return Error{
           Errc::usage, fmt::format("unknown command '{}'", word),
           suggestion(word, names, fmt::format("`ff {} -h` lists the commands.", reached->path()))};
@@ -241,7 +248,7 @@ Result<void> parse(const Command& leaf, std::vector<std::string> args,
                    std::span<const std::unique_ptr<Command>> commands, Common& common) {
   if (!leaf.subs().empty()) {
     std::vector<std::string_view> names;
-    for (const Command& sub : leaf.subs()) names.push_back(sub.name());
+    for (const Command* sub : leaf.shown_subs()) names.push_back(sub->name());
     return Error{Errc::usage, "a command is missing",
                  fmt::format("One of: {}. `ff {} -h` says what they do.", fmt::join(names, ", "),
                              leaf.path())};

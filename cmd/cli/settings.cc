@@ -34,8 +34,11 @@ ConfigType type_of(const Option& option) {
 std::vector<const Option*> configurable(std::span<const std::unique_ptr<Command>> commands) {
   std::vector<const Option*> found;
   for (const auto& command : commands) collect_set_options(*command, found);
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Option* a, const Option* b) { return identity(*a) < identity(*b); });
+  // One that help shows stands for a hidden one of the same setting.
+  std::ranges::stable_sort(found, [](const Option* a, const Option* b) {
+    if (identity(*a) != identity(*b)) return identity(*a) < identity(*b);
+    return !a->is_hidden() && b->is_hidden();
+  });
   const auto same = [](const Option* a, const Option* b) { return identity(*a) == identity(*b); };
   found.erase(std::unique(found.begin(), found.end(), same), found.end());
   return found;
@@ -45,6 +48,8 @@ Result<Settings> Settings::load(std::span<const std::unique_ptr<Command>> comman
   std::vector<ConfigKey> keys;
   for (const Option* option : configurable(commands)) {
     if (!option->config_key().empty()) keys.push_back({option->config_key(), type_of(*option)});
+    const std::string& old = option->old_config_key();
+    if (!old.empty()) keys.push_back({old, type_of(*option)});
   }
   Settings settings;
   FF_TRY(settings.config_, Config::load(config_paths(), keys));
@@ -56,8 +61,9 @@ std::optional<Given> Settings::find(const Option& option) const {
     const char* value = std::getenv(option.env_name().c_str());
     if (value != nullptr && *value != '\0') return Given{value, option.env_name()};
   }
-  if (!option.config_key().empty()) {
-    if (const ConfigValue* value = config_.find(option.config_key())) {
+  for (const std::string& key : {option.config_key(), option.old_config_key()}) {
+    if (key.empty()) continue;
+    if (const ConfigValue* value = config_.find(key)) {
       return Given{value->text, fmt::format("{}:{}", value->file, value->line)};
     }
   }

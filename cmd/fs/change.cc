@@ -108,7 +108,7 @@ Task<Result<void>> remove(FsRun& run, const RmOptions& options, std::string path
   const bool dir = place.found->inode.is(meta::Kind::directory);
   if (dir && !options.recursive) {
     Error error = errno_error(EISDIR, printable(path));
-    error.hint = "-r removes directories with what they hold.";
+    error.hint = "-r removes directories with their content.";
     co_return error;
   }
   auto removing = dir ? run.names().remove_tree(run.caller(), place.dir.ref(), place.name)
@@ -151,12 +151,12 @@ Task<Result<void>> move(FsRun& run, const MvOptions& options, std::string from, 
   auto renamed = co_await run.names().rename(run.caller(), std::move(rename));
   if (renamed) co_return Result<void>();
   Error error = client::with_path(fmt::format("{} to {}", from, to), std::move(renamed).error());
-  if (error.sys == EINVAL) error.hint = std::string("A directory cannot go below itself.");
+  if (error.sys == EINVAL) error.hint = std::string("A directory cannot be moved below itself.");
   co_return error;
 }
 
 Result<void> run_mv(Session& session, const FsOptions& common, const MvOptions& options) {
-  if (options.paths.size() < 2) return fail(Errc::usage, "mv: from where, and to where?");
+  if (options.paths.size() < 2) return fail(Errc::usage, "mv needs a source and a destination");
   if (options.exchange && (options.paths.size() > 2 || options.no_replace)) {
     return fail(Errc::usage, "--exchange takes two paths, and excludes --no-replace");
   }
@@ -299,26 +299,27 @@ Task<Result<void>> touch(FsRun& run, const TouchOptions& options, std::string pa
 }
 
 void declare_names(Command& fs, const FsOptions& common) {
-  Command& mkdir = fs.sub("mkdir", "Make directories");
+  Command& mkdir = fs.sub("mkdir", "Create directories");
   auto& making = mkdir.keep<MkdirOptions>();
-  mkdir.about("Makes each PATH. The mode is 777 less the umask, or what --mode says.");
-  mkdir.argument("PATH", text(making.paths, "PATH"), "Directories to make").required();
-  mkdir.flag("-p,--parents", making.parents, "Those above too; what is there already is fine");
-  mkdir.option("-m,--mode", text(making.mode, "MODE"), "As chmod takes it");
-  mkdir.example("ff fs mkdir -p /data/run7/logs", "with all above it");
+  mkdir.about("Creates each PATH. The mode is 777 minus the umask, or the value of --mode.");
+  mkdir.argument("PATH", text(making.paths, "PATH"), "Directories to create").required();
+  mkdir.flag("-p,--parents", making.parents,
+             "Also create parent directories; existing ones are no error");
+  mkdir.option("-m,--mode", text(making.mode, "MODE"), "Mode, in the notation of chmod");
+  mkdir.example("ff fs mkdir -p /data/run7/logs", "with all parent directories");
   mkdir.blocking();
   mkdir.run([&](Session& session) { return run_mkdir(session, common, making); });
 
-  Command& rm = fs.sub("rm", "Remove names");
+  Command& rm = fs.sub("rm", "Remove files and directories");
   auto& removing = rm.keep<RmOptions>();
   rm.about(
-      "Removes each PATH. With -r a directory is gone at once, whatever it holds; the servers "
-      "remove that by and by, and no other name keeps it. Whoever may not empty each directory in "
-      "it is refused before anything is removed.");
-  rm.argument("PATH", text(removing.paths, "PATH"), "What to remove").required();
-  rm.flag("-r,--recursive", removing.recursive, "Directories too");
-  rm.flag("-f,--force", removing.force, "What is not there is no error");
-  rm.example("ff fs rm -r /data/old", "a tree of any size");
+      "Removes each PATH. With -r a directory disappears at once, with all its content; the "
+      "servers free the content in the background, and no other name keeps it. If you may not "
+      "empty a directory in the tree, the servers refuse before they remove anything.");
+  rm.argument("PATH", text(removing.paths, "PATH"), "Files and directories to remove").required();
+  rm.flag("-r,--recursive", removing.recursive, "Also remove directories, with their content");
+  rm.flag("-f,--force", removing.force, "Ignore paths that do not exist");
+  rm.example("ff fs rm -r /data/old", "remove a whole tree");
   rm.blocking();
   rm.run([&](Session& session) {
     const Change change = [&](FsRun& run, std::string path) {
@@ -330,25 +331,27 @@ void declare_names(Command& fs, const FsOptions& common) {
   Command& mv = fs.sub("mv", "Move or rename within a cluster");
   auto& moving = mv.keep<MvOptions>();
   mv.about(
-      "Gives FROM the name TO, at once: whoever looks sees the old or the new, and a file that "
-      "was called TO is replaced. Into TO, if that is a directory; several FROM need one.");
-  mv.argument("PATH", text(moving.paths, "FROM... TO"), "What to move, and where to").required();
-  mv.flag("-n,--no-replace", moving.no_replace, "Refused where the name is taken");
-  mv.flag("--exchange", moving.exchange, "Both are there and take each other's place");
-  mv.example("ff fs mv /data/new /data/current", "a new name");
+      "Renames FROM to TO atomically: others see either the old or the new name, and an existing "
+      "file TO is replaced. If TO is a directory, FROM moves into it; several FROM require a "
+      "directory.");
+  mv.argument("PATH", text(moving.paths, "FROM... TO"), "Source paths and the destination")
+      .required();
+  mv.flag("-n,--no-replace", moving.no_replace, "Fail if TO exists");
+  mv.flag("--exchange", moving.exchange, "Exchange the two paths, which must both exist");
+  mv.example("ff fs mv /data/new /data/current", "rename a directory");
   mv.blocking();
   mv.run([&](Session& session) { return run_mv(session, common, moving); });
 
   Command& ln = fs.sub("ln", "Make links");
   auto& linking = ln.keep<LnOptions>();
   ln.about(
-      "Gives the file TARGET a second name, or with -s makes a symbolic link that leads to the "
-      "text TARGET, whether something is there or not. In a directory NAME it is called as TARGET "
-      "is.");
-  ln.argument("TARGET", text(linking.target, "TARGET"), "What the link leads to");
-  ln.argument("NAME", text(linking.name, "NAME"), "The new name");
-  ln.flag("-s,--symbolic", linking.symbolic, "A symbolic link");
-  ln.example("ff fs ln -s run7 /data/latest", "relative to the link's own directory");
+      "Creates a hard link NAME to the file TARGET. With -s it creates a symbolic link with the "
+      "text TARGET, whether TARGET exists or not. If NAME is a directory, the link gets the name "
+      "of TARGET in it.");
+  ln.argument("TARGET", text(linking.target, "TARGET"), "Target of the link");
+  ln.argument("NAME", text(linking.name, "NAME"), "Name of the link");
+  ln.flag("-s,--symbolic", linking.symbolic, "Create a symbolic link");
+  ln.example("ff fs ln -s run7 /data/latest", "relative to the directory of the link");
   ln.blocking();
   ln.run([&](Session& session) { return run_ln(session, common, linking); });
 }
@@ -357,12 +360,13 @@ void declare_attributes(Command& fs, const FsOptions& common) {
   Command& chmod = fs.sub("chmod", "Change modes");
   auto& mode = chmod.keep<AttributeOptions>();
   chmod.about(
-      "MODE is octal (644) or as in u+rwX,go-w; X is x for directories, and for files that "
-      "somebody may run.");
-  chmod.argument("MODE", text(mode.to, "MODE"), "The mode, or the change of it");
-  chmod.argument("PATH", text(mode.paths, "PATH"), "Whose").required();
-  chmod.flag("-R,--recursive", mode.recursive, "All that is below too; links are left alone");
-  chmod.example("ff fs chmod -R u+rwX,go= /home/ann", "nobody else");
+      "MODE is octal (644) or symbolic (u+rwX,go-w). X means x for directories, and for files that "
+      "have an x already.");
+  chmod.argument("MODE", text(mode.to, "MODE"), "Mode or change of the mode");
+  chmod.argument("PATH", text(mode.paths, "PATH"), "Files and directories").required();
+  chmod.flag("-R,--recursive", mode.recursive,
+             "Also change everything below; symbolic links stay unchanged");
+  chmod.example("ff fs chmod -R u+rwX,go= /home/ann", "access for the owner only");
   chmod.blocking();
   chmod.run([&](Session& session) -> Result<void> {
     // As for `umask` of chmod(1): that of this process, which the first FsRun has not asked yet.
@@ -377,12 +381,14 @@ void declare_attributes(Command& fs, const FsOptions& common) {
   Command& chown = fs.sub("chown", "Change owners");
   auto& owner = chown.keep<AttributeOptions>();
   chown.about(
-      "USER and GROUP are numbers, or names that /etc/passwd and /etc/group of this machine have. "
-      "Only root may give a file away; its owner may give it to a group that is his.");
-  chown.argument("OWNER", text(owner.to, "USER[:GROUP]"), "Or :GROUP alone");
-  chown.argument("PATH", text(owner.paths, "PATH"), "Whose").required();
-  chown.flag("-R,--recursive", owner.recursive, "All that is below too; links are left alone");
-  chown.example("ff fs chown -R 1000:100 /home/ann", "by number");
+      "USER and GROUP are numbers, or names from /etc/passwd and /etc/group of this machine. Only "
+      "root can change the owner of a file; an owner can change the group to one of their own "
+      "groups.");
+  chown.argument("OWNER", text(owner.to, "USER[:GROUP]"), "New owner, or :GROUP alone");
+  chown.argument("PATH", text(owner.paths, "PATH"), "Files and directories").required();
+  chown.flag("-R,--recursive", owner.recursive,
+             "Also change everything below; symbolic links stay unchanged");
+  chown.example("ff fs chown -R 1000:100 /home/ann", "by user and group numbers");
   chown.blocking();
   chown.run([&](Session& session) -> Result<void> {
     io::SystemDisk disk;
@@ -393,12 +399,13 @@ void declare_attributes(Command& fs, const FsOptions& common) {
     return set_all(session, common, owner, attributes);
   });
 
-  Command& touch_command = fs.sub("touch", "Make empty files, or set times to now");
+  Command& touch_command = fs.sub("touch", "Create empty files, or set times to now");
   auto& touching = touch_command.keep<TouchOptions>();
-  touch_command.about("What is there gets the present as its times; what is not is made, empty.");
+  touch_command.about(
+      "Sets the times of existing files to now, and creates empty files where nothing exists.");
   touch_command.argument("PATH", text(touching.paths, "PATH"), "Files").required();
-  touch_command.flag("-c,--no-create", touching.no_create, "Make nothing");
-  touch_command.example("ff fs touch /data/DONE", "a mark");
+  touch_command.flag("-c,--no-create", touching.no_create, "Do not create files");
+  touch_command.example("ff fs touch /data/DONE", "create an empty marker file");
   touch_command.blocking();
   touch_command.run([&](Session& session) {
     const Change change = [&](FsRun& run, std::string path) {

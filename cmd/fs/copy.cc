@@ -58,7 +58,7 @@ struct Plan {
   std::vector<net::Address> servers;
 
   static Result<Plan> of(const CpOptions& options) {
-    if (options.paths.size() < 2) return fail(Errc::usage, "cp: from where, and to where?");
+    if (options.paths.size() < 2) return fail(Errc::usage, "cp needs a source and a destination");
     Plan plan;
     FsPaths paths;
     for (const std::string& word : options.paths) {
@@ -78,10 +78,10 @@ struct Plan {
     for (const Side& side : from) {
       if (side.cluster != from.front().cluster || side.pipe != from.front().pipe) {
         return fail(Errc::usage,
-                    "sources in the cluster and others: copy them one after the other");
+                    "some sources are in the cluster and some are local: copy them separately");
       }
       if ((side.pipe || to.pipe) && from.size() > 1) {
-        return fail(Errc::usage, "'-' is one stream: it takes one file");
+        return fail(Errc::usage, "'-' is a single stream: give one other path");
       }
     }
     if (from.front().cluster || to.cluster) return {};
@@ -132,11 +132,10 @@ Result<void> copy_trees(FsRun& run, const CpOptions& options, const Plan& plan,
   FF_TRY(failures.end());
   const double rate = static_cast<double>(report.bytes) * 1e9 /
                       static_cast<double>(std::max<int64_t>(elapsed_ns, 1));
-  session.out.note("copied {} files, {} in {}, {}{}", format_count(report.files),
-                   format_size(report.bytes), format_duration(elapsed_ns), format_rate(rate),
-                   report.skipped == 0
-                       ? ""
-                       : fmt::format("; {} were there already", format_count(report.skipped)));
+  session.out.note(
+      "copied {} files, {} in {}, {}{}", format_count(report.files), format_size(report.bytes),
+      format_duration(elapsed_ns), format_rate(rate),
+      report.skipped == 0 ? "" : fmt::format("; {} existed already", format_count(report.skipped)));
   return {};
 }
 
@@ -146,7 +145,7 @@ Task<Result<uint64_t>> store_input(FsRun& run, client::TransferMemory& memory, s
   FF_CO_TRY(const auto there, co_await cluster.stat(path, true));
   if (path.ends_with('/') || (there && there->is(meta::Kind::directory))) {
     Error error = errno_error(EISDIR, printable(path));
-    error.hint = "What comes from a pipe needs a name.";
+    error.hint = "Give a file name for the data from the pipe.";
     co_return error;
   }
   client::ReadSome read = [&run](size_t size) {
@@ -231,34 +230,34 @@ void declare_fs_copy(Command& fs, const FsOptions& common) {
   Command& cp = fs.sub("cp", "Copy files into a cluster, out of it, or within it");
   auto& options = cp.keep<CpOptions>();
   cp.about(
-      "Copies FROM to TO, or into TO if that is a directory; several FROM need one. ff://HOST:PORT/"
-      "PATH and ff:///PATH are in the cluster, '-' is standard input or output, everything else is "
-      "on this machine.\n\n"
-      "A file is written as .NAME.ff-part beside its place and gets its name when it is whole and "
-      "durable: whoever looks sees the old file or the new one. Without -p a copy gets the mode of "
-      "its source less the umask, and the present as its time. With -r links are copied as links, "
-      "and what cannot be copied is told and left out. Holes of sparse files stay holes.\n\n"
-      "What was cut short is gone on with by --resume: how far a large file has come is noted with "
-      "its part, and files that are there with the same size and time are left out. It keeps times "
-      "for that: give it to the first run too.\n\n"
-      "--verify reads what was written back from where it is, compares it by CRC32C, and exits "
-      "with 3 when it differs.");
-  cp.argument("PATH", text(options.paths, "FROM... TO"), "What to copy, and where to").required();
-  cp.flag("-r,--recursive", options.recursive, "Directories with all that is in them");
-  cp.flag("-p,--preserve", options.preserve, "Keep modes and times; for root owners too");
+      "Copies FROM to TO, or into TO if that is a directory; several FROM require a directory. "
+      "ff://HOST:PORT/PATH and ff:///PATH are in the cluster, '-' is standard input or output, and "
+      "all other paths are on this machine.\n\nff writes a file as .NAME.ff-part beside its "
+      "destination and renames it when it is complete and durable, so others see either the old "
+      "file or the new one. Without -p a copy gets the mode of its source minus the umask, and the "
+      "current time. With -r ff copies symbolic links as links; it reports and skips what it "
+      "cannot copy. Holes of sparse files stay holes.\n\n--resume continues an interrupted copy: "
+      "beside the part of a large file ff records how far it has come, and it skips files that "
+      "exist with the same size and time. It preserves times for that purpose, so use it in the "
+      "first run as well.\n\n--verify reads the copies back from their destination, compares their "
+      "CRC32C, and exits with 3 if one differs.");
+  cp.argument("PATH", text(options.paths, "FROM... TO"), "Source paths and the destination")
+      .required();
+  cp.flag("-r,--recursive", options.recursive, "Copy directories with their content");
+  cp.flag("-p,--preserve", options.preserve, "Preserve modes and times, and for root also owners");
   cp.flag("--verify", options.verify, "Read the copies back and compare");
-  cp.flag("--resume", options.resume, "Go on where an earlier copy was cut short");
-  cp.example("ff fs cp model.bin ff:///data/", "a file into a directory");
-  cp.example("ff fs cp -rp --resume ff://node1:4400/data/run7 .", "a tree out of the cluster");
+  cp.flag("--resume", options.resume, "Continue an interrupted copy");
+  cp.example("ff fs cp model.bin ff:///data/", "copy a file into a directory");
+  cp.example("ff fs cp -rp --resume ff://node1:4400/data/run7 .", "copy a tree out of the cluster");
   cp.example("pg_dump db | ff fs cp - ff:///backup/db.sql", "from a pipe");
   cp.blocking();
   cp.run([&](Session& session) { return run_cp(session, common, options); });
 
   Command& cat = fs.sub("cat", "Print files");
   auto& files = cat.keep<Words>();
-  cat.about("Writes the bytes of each PATH to standard output, one after the other.");
+  cat.about("Writes the content of each PATH to standard output, one after the other.");
   cat.argument("PATH", text(files, "PATH"), "Files").required();
-  cat.example("ff fs cat /logs/a /logs/b | less", "two files");
+  cat.example("ff fs cat /logs/a /logs/b | less", "print two files");
   cat.blocking();
   cat.run([&](Session& session) { return run_cat(session, common, files); });
 }

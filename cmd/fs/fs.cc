@@ -131,20 +131,20 @@ Json entry_json(std::string_view path, const meta::Inode& inode) {
 void declare_fs(Command& fs) {
   auto& options = fs.keep<FsOptions>();
   fs.about(
-      "Works on the file system of a cluster without a mount. Paths begin with '/'; "
-      "ff://HOST:PORT/PATH (several servers with commas) names the cluster as well, and ff:///PATH "
-      "is the one of --meta. Where local files take part (cp, cat), only ff:// is the cluster.\n\n"
-      "The servers check permissions. Who holds the cluster key, or asks on its machine where "
-      "there is none, acts as the user and the groups of this process; who comes with --token as "
-      "the token's user.");
+      "Works on the file system of a cluster without a mount. Paths begin with '/'. "
+      "ff://HOST:PORT/PATH (several servers separated by commas) also names the cluster; "
+      "ff:///PATH means the cluster of --meta. Commands that also use local files (cp, cat) need "
+      "ff:// for files in the cluster.\n\nThe servers check permissions. A client with the cluster "
+      "key, or on the same machine as a cluster without a key, acts as the user and groups of its "
+      "process; a client with --token acts as the user of the token.");
   declare_meta(fs, options.meta);
   declare_net(fs, options.net);
   declare_fs_list(fs, options);
   declare_fs_show(fs, options);
   declare_fs_change(fs, options);
   declare_fs_copy(fs, options);
-  fs.example("ff fs cp -r ./data ff:///data", "a folder into the cluster");
-  fs.example("ff fs ls -l /data", "what is there");
+  fs.example("ff fs cp -r ./data ff:///data", "copy a directory into the cluster");
+  fs.example("ff fs ls -l /data", "list files with details");
   fs.example("tar c . | ff fs cp - ff://node1:4400/backup.tar", "from a pipe");
 }
 

@@ -348,38 +348,38 @@ Result<void> run_du(Session& session, const FsOptions& common, const DuOptions& 
 }
 
 void declare_find(Command& fs, const FsOptions& common) {
-  Command& find = fs.sub("find", "Find names in a tree");
+  Command& find = fs.sub("find", "Find files in a tree");
   auto& options = find.keep<FindOptions>();
   find.about(
-      "Prints what is below each PATH (the root by default), the PATH itself included, and fits "
-      "all that is asked for. A directory comes before what it holds; links are not followed.");
-  find.argument("PATH", text(options.paths, "PATH"), "Where to look").optional();
-  find.option("--name", text(options.name, "GLOB"), "Names that match: * ? [a-z]");
+      "Prints each PATH (default: the root) and everything below it that matches all conditions. A "
+      "directory precedes its content; symbolic links are not followed.");
+  find.argument("PATH", text(options.paths, "PATH"), "Where to search").optional();
+  find.option("--name", text(options.name, "GLOB"), "Match the name with this pattern: * ? [a-z]");
   find.option("--type", choice(options.type, {"f", "d", "l", "p", "s", "c", "b"}),
-              "Files, directories, symbolic links, pipes, sockets, devices");
+              "Type: file, directory, symbolic link, pipe, socket, character or block device");
   find.option("--size", text(options.size, "[+-]SIZE"),
-              "Files of more (+1GiB), less (-1GiB) or just so many bytes");
-  find.option("--newer", duration(options.newer_ns, "AGE"), "Changed within this time");
-  find.option("--older", duration(options.older_ns, "AGE"), "Not changed within this time");
-  find.flag("-0,--null", options.null, "Names as they are, each with a NUL behind it: xargs -0");
+              "Files larger than (+1GiB), smaller than (-1GiB) or of exactly this size");
+  find.option("--newer", duration(options.newer_ns, "AGE"), "Modified within this time");
+  find.option("--older", duration(options.older_ns, "AGE"), "Not modified within this time");
+  find.flag("-0,--null", options.null,
+            "Print unescaped names, each followed by a NUL byte, for xargs -0");
   find.example("ff fs find /data --name '*.bin' --size +1GiB", "large files");
-  find.example("ff fs find /tmp --type f --older 7d", "what nobody has written for a week");
+  find.example("ff fs find /tmp --type f --older 7d", "files that nobody has modified for a week");
   find.blocking();
   find.run([&](Session& session) { return run_find(session, common, options); });
 }
 
 void declare_du(Command& fs, const FsOptions& common) {
-  Command& du = fs.sub("du", "Add up what directories hold");
+  Command& du = fs.sub("du", "Show the space that directories use");
   auto& options = du.keep<DuOptions>();
   du.about(
-      "Prints for each directory below PATH, and for PATH, how many bytes the files below it are "
-      "long and how many entries that are no directories it has. A file with several names counts "
-      "once for its bytes. What replicas take is not counted.");
-  du.argument("PATH", text(options.paths, "PATH"), "What to add up; the root by default")
-      .optional();
-  du.flag("-s,--summary", options.summary, "Only the sum of each PATH");
-  du.flag("-b,--bytes", options.bytes, "Plain bytes");
-  du.example("ff fs du -s /data /home", "two sums");
+      "Prints, for PATH and each directory below it, the total length of the files and the number "
+      "of entries that are not directories. A file with several names counts once. The total "
+      "excludes replicas.");
+  du.argument("PATH", text(options.paths, "PATH"), "Directories (default: the root)").optional();
+  du.flag("-s,--summary", options.summary, "Print only the total of each PATH");
+  du.flag("-b,--bytes", options.bytes, "Print sizes in bytes");
+  du.example("ff fs du -s /data /home", "the totals of two directories");
   du.blocking();
   du.run([&](Session& session) { return run_du(session, common, options); });
 }
@@ -390,14 +390,14 @@ void declare_fs_list(Command& fs, const FsOptions& common) {
   Command& ls = fs.sub("ls", "List directories");
   auto& options = ls.keep<LsOptions>();
   ls.about(
-      "Lists what is in each PATH (the root by default), one name a line, in the order of the "
-      "names' bytes. Names that begin with '.' are left out unless -a is given.");
-  ls.argument("PATH", text(options.paths, "PATH"), "Directories, or anything else").optional();
-  ls.flag("-l,--long", options.details, "Mode, links, owner, size and time too");
-  ls.flag("-a,--all", options.all, "Names that begin with '.' too");
-  ls.flag("-R,--recursive", options.recursive, "All that is below, each with its path");
-  ls.flag("-d,--directory", options.directory, "The directories themselves, not what they hold");
-  ls.flag("-b,--bytes", options.bytes, "Plain bytes with -l");
+      "Lists the content of each PATH (default: the root), one name per line, sorted by bytes. "
+      "Without -a it omits names that begin with '.'.");
+  ls.argument("PATH", text(options.paths, "PATH"), "Directories or files").optional();
+  ls.flag("-l,--long", options.details, "Also print mode, links, owner, size and time");
+  ls.flag("-a,--all", options.all, "Include names that begin with '.'");
+  ls.flag("-R,--recursive", options.recursive, "List everything below, with paths");
+  ls.flag("-d,--directory", options.directory, "List directories themselves, not their content");
+  ls.flag("-b,--bytes", options.bytes, "With -l print sizes in bytes");
   ls.example("ff fs ls -l /data", "with details");
   ls.example("ff fs ls --json ff://node1:4400/data", "for programs");
   ls.blocking();

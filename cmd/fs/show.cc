@@ -175,7 +175,7 @@ Result<void> run_layout(Session& session, const FsOptions& common, const LayoutO
   }
   if (options.table == 0) return fail(Errc::usage, "--table 0: tables are numbered from 1");
   if (options.stripe == 0 || options.chunk_size == 0) {
-    return fail(Errc::usage, "a stripe has a chain, and a chunk has bytes");
+    return fail(Errc::usage, "--stripe and --chunk-size must be greater than 0");
   }
   FF_TRY(auto paths, FsPaths::of({options.path}));
   const std::string path = paths.paths.front();
@@ -186,39 +186,43 @@ Result<void> run_layout(Session& session, const FsOptions& common, const LayoutO
   json["path"] = path;
   json["inherited"] = !own;
   session.out.data(std::move(json));
-  session.out.line("{}{}", layout_text(shown.in_force), own ? "" : ", as above it");
+  session.out.line("{}{}", layout_text(shown.in_force), own ? "" : " (inherited)");
   return {};
 }
 
 }  // namespace
 
 void declare_fs_show(Command& fs, const FsOptions& common) {
-  Command& stat = fs.sub("stat", "Show all that is known of a file or directory");
+  Command& stat = fs.sub("stat", "Show the details of a file or directory");
   auto& options = stat.keep<StatOptions>();
   stat.about(
-      "Prints inode, type, mode, owner, length, times, layout, chains and the names of extended "
-      "attributes. The length is what writers have told so far; --exact asks storage, for a file "
-      "that is being written or whose writer has died.");
-  stat.argument("PATH", text(options.paths, "PATH"), "What to show").required();
-  stat.flag("--exact", options.exact, "Ask storage how long files are");
-  stat.flag("-L,--dereference", options.follow, "What a symbolic link leads to, not the link");
-  stat.example("ff fs stat /data/model.bin", "one file");
+      "Prints the inode, type, mode, owner, length, times, layout, chains and the names of "
+      "extended attributes. The length is what writers have reported so far; --exact asks storage, "
+      "for a file that is being written or whose writer has crashed.");
+  stat.argument("PATH", text(options.paths, "PATH"), "Files and directories").required();
+  stat.flag("--exact", options.exact, "Ask storage for the length of files");
+  stat.flag("-L,--dereference", options.follow,
+            "Show the target of a symbolic link instead of the link");
+  stat.example("ff fs stat /data/model.bin", "show one file");
   stat.blocking();
   stat.run([&](Session& session) { return run_stat(session, common, options); });
 
-  Command& layout = fs.sub("layout", "Show or set how new files of a directory are spread");
+  Command& layout = fs.sub("layout", "Show or set the layout of new files");
   auto& wanted = layout.keep<LayoutOptions>();
   layout.about(
-      "A file is cut into chunks, which lie in turn on the chains of its stripe. Files take the "
-      "layout of their directory, or of the next above that has one, when they are made, and keep "
-      "it: setting that of a directory is for files made in it from then on, and for directories "
-      "made in it.");
-  layout.argument("PATH", text(wanted.path, "PATH"), "A directory; or a file, to show");
-  layout.option("--chunk-size", size(wanted.chunk_size), "A power of two from 64KiB to 64MiB");
-  layout.option("--stripe", number(wanted.stripe), "Chains of a file, 1 to 256");
-  layout.option("--table", number(wanted.table), "The chain table to take them from");
-  layout.flag("--inherit", wanted.inherit, "Nothing of its own any more: as the directory above");
-  layout.example("ff fs layout /data", "what new files get");
+      "ff stores a file as chunks, which are distributed in turn over the chains of its stripe. A "
+      "new file gets the layout of its directory, or of the nearest parent that has one, and keeps "
+      "it. A changed layout of a directory applies to files and directories that are created in it "
+      "from then on.");
+  layout.argument("PATH", text(wanted.path, "PATH"),
+                  "Directory; or a file, only to show its layout");
+  layout.option("--chunk-size", size(wanted.chunk_size),
+                "Chunk size: a power of two from 64KiB to 64MiB");
+  layout.option("--stripe", number(wanted.stripe), "Number of chains per file, 1 to 256");
+  layout.option("--table", number(wanted.table), "Chain table that provides the chains");
+  layout.flag("--inherit", wanted.inherit,
+              "Remove the layout of this directory, so that it inherits that of its parent");
+  layout.example("ff fs layout /data", "show the layout of new files");
   layout.example("ff fs layout /data --chunk-size 4MiB --stripe 16", "large files, many disks");
   layout.blocking();
   layout.run([&](Session& session) { return run_layout(session, common, wanted); });

@@ -1,8 +1,9 @@
-// The files that `ff help --emit` writes, from the option tables: nothing in them depends on the
+// The files that `ff generate` writes, from the option tables: nothing in them depends on the
 // machine, the time or the commit, so that the committed copies can be compared byte for byte.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,5 +29,13 @@ std::vector<EmittedFile> emit_completions(std::span<const std::unique_ptr<Comman
 // committed.
 std::vector<EmittedFile> emit_units(std::string_view program);
 std::vector<EmittedFile> emit_cron(std::string_view program);
+
+// What `ff generate` does, also for its old name `ff help --emit`. Units and the line for cron are
+// printed where no directory is given.
+Result<void> generate_docs(Session& session, const std::string& dir);
+Result<void> generate_units(Session& session, const std::optional<std::string>& into);
+Result<void> generate_cron(Session& session, const std::optional<std::string>& into);
+// Where this program lies.
+Result<std::string> program_path();
 
 }  // namespace ff::cmd

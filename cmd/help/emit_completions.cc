@@ -10,12 +10,12 @@ namespace {
 
 using Commands = std::span<const std::unique_ptr<Command>>;
 
-constexpr std::string_view kWritten = "# Written by `ff help --emit`; do not edit.\n";
+constexpr std::string_view kWritten = "# Written by `ff generate docs`; do not edit.\n";
 
 // Every command with a run() or subcommands, parents first.
 void collect(const Command& command, std::vector<const Command*>& all) {
   all.push_back(&command);
-  for (const Command& sub : command.subs()) collect(sub, all);
+  for (const Command* sub : command.shown_subs()) collect(*sub, all);
 }
 
 std::vector<const Command*> every_command(Commands commands) {
@@ -30,9 +30,9 @@ std::string names_of(Commands commands) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-std::string names_of(const std::deque<Command>& subs) {
+std::string names_of_subs(const Command& command) {
   std::vector<std::string> names;
-  for (const Command& sub : subs) names.push_back(sub.name());
+  for (const Command* sub : command.shown_subs()) names.push_back(sub->name());
   return fmt::format("{}", fmt::join(names, " "));
 }
 
@@ -139,8 +139,8 @@ std::string bash_script(Commands commands, std::string_view topics) {
   options += bash_case("''", fmt::format("{}", fmt::join(bare, " ")));
   for (const Command* command : every_command(commands)) {
     const std::string path = command->path();
-    if (!command->subs().empty()) subs += bash_case(shell_quote(path), names_of(command->subs()));
-    std::vector<const Option*> all = command->all_options();
+    if (!command->subs().empty()) subs += bash_case(shell_quote(path), names_of_subs(*command));
+    std::vector<const Option*> all = command->shown_options();
     for (const Option& option : common_table) all.push_back(&option);
     std::vector<std::string> words;
     for (const Option* option : all) {
@@ -243,7 +243,7 @@ std::string zsh_level(std::string_view function, std::string_view options, const
 
 std::string zsh_command(const Command& command, const std::deque<Option>& common_table) {
   std::string options;
-  for (const Option* option : command.all_options()) zsh_option(options, *option);
+  for (const Option* option : command.shown_options()) zsh_option(options, *option);
   for (const Option& option : common_table) zsh_option(options, option);
   if (command.subs().empty()) {
     size_t position = 0;
@@ -257,9 +257,9 @@ std::string zsh_command(const Command& command, const std::deque<Option>& common
   }
   Names names;
   std::string cases;
-  for (const Command& sub : command.subs()) {
-    names.emplace_back(sub.name(), sub.summary());
-    cases += fmt::format("        {}) {} ;;\n", sub.name(), zsh_function(sub));
+  for (const Command* sub : command.shown_subs()) {
+    names.emplace_back(sub->name(), sub->summary());
+    cases += fmt::format("        {}) {} ;;\n", sub->name(), zsh_function(*sub));
   }
   return zsh_level(zsh_function(command), options, names, cases);
 }
@@ -291,7 +291,7 @@ std::string zsh_script(Commands commands, const std::vector<std::string>& topics
   for (const Command* command : every_command(commands)) {
     if (command->subs().empty()) continue;
     Names subs;
-    for (const Command& sub : command->subs()) subs.emplace_back(sub.name(), sub.summary());
+    for (const Command* sub : command->shown_subs()) subs.emplace_back(sub->name(), sub->summary());
     script += fmt::format("    {})\n{}      ;;\n", shell_quote(command->path()),
                           zsh_describe(subs, "      "));
   }
@@ -381,7 +381,7 @@ std::string fish_sub(std::string_view path, const Command& sub) {
 
 std::string fish_valued(const Command& command) {
   std::string words;
-  for (const Option* option : command.all_options()) {
+  for (const Option* option : command.shown_options()) {
     if (!option->is_flag()) words += fmt::format(" {}", fmt::join(forms(*option), " "));
   }
   if (words.empty()) return "";
@@ -401,11 +401,11 @@ std::string fish_script(Commands commands, std::string_view topics) {
     const std::string path = command->path(), at = fish_at(path);
     if (!command->subs().empty()) {
       cases += fmt::format("        case {}\n            printf '%s\\n' {}\n", fish_quoted(path),
-                           names_of(command->subs()));
+                           names_of_subs(*command));
       valued += fish_valued(*command);
     }
-    for (const Command& sub : command->subs()) lines += fish_sub(path, sub);
-    for (const Option* option : command->all_options()) lines += fish_option(at, *option);
+    for (const Command* sub : command->shown_subs()) lines += fish_sub(path, *sub);
+    for (const Option* option : command->shown_options()) lines += fish_option(at, *option);
     for (const Option& option : common_table) lines += fish_option(at, option);
     for (const Option& argument : command->arguments()) lines += fish_argument(at, argument);
   }

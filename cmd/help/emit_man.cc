@@ -1,8 +1,12 @@
 // Manual pages in man(7) macros, for man-db and mandoc alike. One page a command holds all of its
 // subcommands, since they share options and are read together.
+#include <algorithm>
+#include <set>
+
 #include "cmd/cli/build_info.h"
 #include "cmd/cli/help_page.h"
 #include "cmd/cli/parse.h"
+#include "cmd/cli/settings.h"
 #include "cmd/help/emit.h"
 #include "cmd/help/troff.h"
 
@@ -22,9 +26,52 @@ void add_about_section(std::string& page, std::string_view about) {
   }
 }
 
-void add_options(std::string& page, const std::deque<Option>& options) {
+std::string entry(const Option& option, const std::string& description) {
+  return fmt::format(".TP\n.B {}\n{}", macro_word(option.synopsis()), filled(description));
+}
+
+// A page without subcommands has only the options of the network in a section of their own.
+bool in_section(const Option& option, bool has_subs) {
+  return has_subs ? !option.section_title().empty() : option.section_title() == kNetworkOptions;
+}
+
+// Without those that the page explains in a section.
+void add_options(std::string& page, const std::deque<Option>& options, bool has_subs = false) {
   for (const Option& option : options) {
-    page += fmt::format(".TP\n.B {}\n{}", macro_word(option.synopsis()), filled(describe(option)));
+    if (option.is_hidden() || in_section(option, has_subs)) continue;
+    page += entry(option, describe(option));
+  }
+}
+
+// ". Only for submit, run." or ". Not for serve.", whichever is shorter. Some of `subs` are `of`.
+std::string exception(const std::vector<std::string>& subs, const std::vector<std::string>& of) {
+  std::vector<std::string> others = subs;
+  std::erase_if(others,
+                [&of](const std::string& sub) { return std::ranges::find(of, sub) != of.end(); });
+  const bool few = of.size() <= others.size();
+  return fmt::format(". {} for {}.", few ? "Only" : "Not", fmt::join(few ? of : others, ", "));
+}
+
+void add_shared_options(std::string& page, const Command& command) {
+  for (const SharedSection& section : shared_sections(command)) {
+    if (!in_section(*section.options.front().option, !command.subs().empty())) continue;
+    page += fmt::format(".SS {}\n", macro_word(section.title));
+    const std::vector<std::string> subs = section.subs();
+    if (!subs.empty()) {
+      page += filled(fmt::format("These options are for {}.", fmt::join(subs, ", ")));
+    } else if (!command.subs().empty()) {
+      page += "These options are for all subcommands.\n";
+    }
+    for (const auto& [option, of, defaults] : section.options) {
+      std::string description = describe(*option, defaults);
+      if (!of.empty() && of.size() < subs.size()) description += exception(subs, of);
+      page += entry(*option, description);
+    }
+    if (section.title == kNetworkOptions) {
+      constexpr std::string_view kSettings =
+          "The settings net.rdma-* and net.tls-* configure RDMA and TLS: see SETTINGS in ff(1).";
+      page += ".PP\n" + filled(kSettings);
+    }
   }
 }
 
@@ -32,7 +79,7 @@ void add_examples_section(std::string& page, const Command& command) {
   for (const Example& example : command.examples()) {
     page += fmt::format(".TP\n.B {}\n{}", macro_word(example.line), filled(example.says));
   }
-  for (const Command& sub : command.subs()) add_examples_section(page, sub);
+  for (const Command* sub : command.shown_subs()) add_examples_section(page, *sub);
 }
 
 void add_exit_status(std::string& page) {
@@ -58,27 +105,28 @@ std::string heading(std::string_view name) {
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
   }
   return fmt::format(
-      ".\\\" Written by `ff help --emit`; do not edit.\n"
+      ".\\\" Written by `ff generate docs`; do not edit.\n"
       ".TH {} 1 \"\" {} \"User Commands\"\n",
       macro_word(upper), macro_word(fmt::format("ff {}", kBuildInfo.version)));
 }
 
 // The subcommands below `command`, each with its own options and arguments.
 void add_subcommands(std::string& page, const Command& command) {
-  for (const Command& sub : command.subs()) {
-    page += fmt::format(".SS {}\n{}", macro_word(usage_line(sub)), filled(sub.summary() + "."));
-    if (!sub.about().empty()) page += ".PP\n";
-    add_about_section(page, sub.about());
-    add_options(page, sub.arguments());
-    add_options(page, sub.options());
-    add_subcommands(page, sub);
+  for (const Command* sub : command.shown_subs()) {
+    page += fmt::format(".SS {}\n{}", macro_word(usage_line(*sub)), filled(sub->summary() + "."));
+    if (!sub->about().empty()) page += ".PP\n";
+    add_about_section(page, sub->about());
+    add_options(page, sub->arguments());
+    add_options(page, sub->options(), true);
+    add_subcommands(page, *sub);
   }
 }
 
 void add_environment(std::string& page, std::span<const Option* const> options) {
   std::string entries;
+  std::set<std::string> known;
   for (const Option* option : options) {
-    if (option->env_name().empty()) continue;
+    if (option->env_name().empty() || !known.insert(option->env_name()).second) continue;
     entries += fmt::format(".TP\n.B {}\nThe value of {} where that is not given.\n",
                            macro_word(option->env_name()), escape(option->long_name()));
   }
@@ -87,8 +135,10 @@ void add_environment(std::string& page, std::span<const Option* const> options) 
 }
 
 void collect_options(const Command& command, std::vector<const Option*>& found) {
-  for (const Option& option : command.options()) found.push_back(&option);
-  for (const Command& sub : command.subs()) collect_options(sub, found);
+  for (const Option& option : command.options()) {
+    if (!option.is_hidden()) found.push_back(&option);
+  }
+  for (const Command* sub : command.shown_subs()) collect_options(*sub, found);
 }
 
 std::string command_page(const Command& command) {
@@ -96,7 +146,7 @@ std::string command_page(const Command& command) {
   page += fmt::format(".SH NAME\n{} \\- {}\n", escape("ff-" + command.name()),
                       escape(command.summary()));
   page += ".SH SYNOPSIS\n.nf\n";
-  for (const Command& sub : command.subs()) page += escape(usage_line(sub)) + "\n";
+  for (const Command* sub : command.shown_subs()) page += escape(usage_line(*sub)) + "\n";
   if (command.subs().empty()) page += escape(usage_line(command)) + "\n";
   page += ".fi\n";
   page += ".SH DESCRIPTION\n";
@@ -110,10 +160,14 @@ std::string command_page(const Command& command) {
     add_subcommands(page, command);
   }
   page += ".SH OPTIONS\n";
-  Common common;
   add_options(page, command.arguments());
-  add_options(page, command.options());
-  add_options(page, common_options(common));
+  add_options(page, command.options(), !command.subs().empty());
+  constexpr std::string_view kEveryCommand =
+      "Every command also has --json, --no-header, -q (--quiet), -v (--verbose) and -h (--help): "
+      "see ff(1).";
+  if (!page.ends_with(".SH OPTIONS\n")) page += ".PP\n";
+  page += filled(kEveryCommand);
+  add_shared_options(page, command);
   std::vector<const Option*> options;
   collect_options(command, options);
   add_environment(page, options);
@@ -125,10 +179,22 @@ std::string command_page(const Command& command) {
   return page + ".SH SEE ALSO\n.BR ff (1),\n.BR ff (7)\n";
 }
 
+// What only ff.toml and the environment set.
+void add_settings(std::string& page, std::span<const std::unique_ptr<Command>> commands) {
+  constexpr std::string_view kSays =
+      "These settings are in ff.toml or the environment only. 'ff help config' shows all settings.";
+  page += ".SH SETTINGS\n" + filled(kSays);
+  for (const Option* option : configurable(commands)) {
+    if (!option->is_hidden()) continue;
+    page +=
+        fmt::format(".TP\n.B {}\n{}", macro_word(option->config_key()), filled(describe(*option)));
+  }
+}
+
 std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
   std::string page = heading("ff");
   page +=
-      ".SH NAME\nff \\- checkpoints, storage, validation, scheduling for machines that train\n"
+      ".SH NAME\nff \\- checkpoints, storage, validation and scheduling for training clusters\n"
       ".SH SYNOPSIS\n.nf\nff COMMAND [OPTIONS]\n.fi\n"
       ".SH DESCRIPTION\n"
       "One program with many commands.  A link named after a command, with or without\n"
@@ -148,6 +214,7 @@ std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
       ".SH UNITS\n"
       "Sizes read as plain bytes, K M G T and KiB MiB GiB TiB (binary),\n"
       "KB MB GB TB (decimal); durations as 500ms, 30s, 5m, 2h, 7d.\n";
+  add_settings(page, commands);
   add_environment(page, {});
   add_files(page);
   add_exit_status(page);

@@ -1,6 +1,5 @@
-// `ff help`: pages from the tables, the settings in force and where they come from, the files that
-// are generated from the tables (manual pages, completions), and links to this program.
-#include <fcntl.h>
+// `ff help`: pages from the tables, the current settings and their sources, and links to this
+// program.
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,53 +25,6 @@ struct HelpOptions {
   std::optional<std::string> emit, install;
   bool versions = false;
 };
-
-Result<void> write_file(const fs::path& path, std::string_view text) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  if (error) return errno_error(error.value(), path.parent_path().string());
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return errno_error(errno, path.string());
-  int failed = 0;
-  while (!text.empty() && failed == 0) {
-    const ssize_t wrote = ::write(fd, text.data(), text.size());
-    if (wrote < 0) {
-      failed = errno == EINTR ? 0 : errno;
-    } else {
-      text.remove_prefix(static_cast<size_t>(wrote));
-    }
-  }
-  if (::close(fd) != 0 && failed == 0) failed = errno;
-  if (failed != 0) return errno_error(failed, path.string());
-  return {};
-}
-
-Result<void> write_files(Session& session, const fs::path& dir,
-                         const std::vector<EmittedFile>& files) {
-  Json written = Json::array();
-  for (const EmittedFile& file : files) {
-    FF_TRY(session.stop.check());
-    const fs::path path = dir / file.path;
-    FF_TRY(write_file(path, file.text));
-    session.out.line("{}", path.string());
-    written.push_back(path.string());
-  }
-  session.out.data({{"files", std::move(written)}});
-  return {};
-}
-
-Result<void> emit_files(Session& session, const fs::path& dir) {
-  std::vector<EmittedFile> files = emit_man(session.commands);
-  for (EmittedFile& file : emit_completions(session.commands)) files.push_back(std::move(file));
-  return write_files(session, dir, files);
-}
-
-Result<fs::path> this_program() {
-  std::error_code error;
-  fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return errno_error(error.value(), "/proc/self/exe");
-  return program;
-}
 
 // What stands at a path that should become a link to `program`.
 enum class Place : unsigned char { empty, ours, outdated, foreign };
@@ -102,7 +54,7 @@ Result<void> put_link(const fs::path& link, const fs::path& program) {
 }
 
 Result<void> install_links(Session& session, const fs::path& dir) {
-  FF_TRY(const fs::path program, this_program());
+  FF_TRY(const fs::path program, program_path());
   std::error_code error;
   if (!fs::is_directory(dir, error)) {
     Error missing = fail(Errc::not_found, "{}: not a directory", dir.string());
@@ -230,21 +182,13 @@ Result<void> show_topic(Session& session, std::vector<std::string> topic) {
   return {};
 }
 
-// Files for another program, into a directory or to standard output.
-Result<void> emit_for(Session& session, const std::string& whom,
+// The old name of `ff generate`.
+Result<void> run_emit(Session& session, const std::string& what,
                       const std::vector<std::string>& where) {
-  FF_TRY(const fs::path program, this_program());
-  const std::vector<EmittedFile> files =
-      whom == "cron" ? emit_cron(program.string()) : emit_units(program.string());
-  if (where.size() > 1) return fail(Errc::usage, "--emit {} takes one directory", whom);
-  if (where.size() == 1) return write_files(session, where[0], files);
-  Json texts = Json::object();
-  for (const EmittedFile& file : files) {
-    session.out.trusted(fmt::format("# {}\n{}\n", file.path, file.text));
-    texts[file.path] = file.text;
-  }
-  session.out.data({{whom == "cron" ? "files" : "units", std::move(texts)}});
-  return {};
+  if (what != "systemd" && what != "cron") return generate_docs(session, what);
+  if (where.size() > 1) return fail(Errc::usage, "--emit {} takes one directory", what);
+  const auto into = where.empty() ? std::nullopt : std::optional(where[0]);
+  return what == "cron" ? generate_cron(session, into) : generate_units(session, into);
 }
 
 Result<void> run_help(const HelpOptions& options, Session& session) {
@@ -252,10 +196,9 @@ Result<void> run_help(const HelpOptions& options, Session& session) {
   const int asked = int{!options.topic.empty() && !for_others} + int{options.emit.has_value()} +
                     int{options.install.has_value()} + int{options.versions};
   if (asked > 1) {
-    return fail(Errc::usage, "a topic, --emit, --install and --versions exclude each other");
+    return fail(Errc::usage, "a topic, --install and --versions exclude each other");
   }
-  if (for_others) return emit_for(session, *options.emit, options.topic);
-  if (options.emit) return emit_files(session, *options.emit);
+  if (options.emit) return run_emit(session, *options.emit, options.topic);
   if (options.install) return install_links(session, *options.install);
   if (options.versions) return show_versions(session);
   return show_topic(session, options.topic);
@@ -266,25 +209,19 @@ Result<void> run_help(const HelpOptions& options, Session& session) {
 void declare_help(Command& help) {
   auto& o = help.keep<HelpOptions>();
   help.about(
-      "Explains a command and its subcommands, in full. Two more topics: `config` lists every "
-      "setting with its value in force and where that came from, `exit-codes` the exit codes that "
-      "all commands share.");
-  help.example("ff help config", "Every setting, its value, and the file and line it came from");
-  help.example("ff help --install /usr/local/bin", "Make the links ff-NAME, one a command");
-  help.example("ff help --install /sbin", "With mount.ff, which mount(8) calls for the type ff");
-  help.example("ff help --emit systemd /etc/systemd/system", "Then: systemctl daemon-reload");
-  help.example("ff help --emit cron /etc/cron.d", "Check this node once a week");
+      "Explains a command and its subcommands in full. Two more topics: `config` lists every "
+      "setting with its current value and the source of that value; `exit-codes` lists the exit "
+      "codes that all commands share.");
+  help.example("ff help config", "every setting, its value, and the file and line it comes from");
+  help.example("ff help --install /usr/local/bin", "make a link ff-NAME for each command");
+  help.example("ff help --install /sbin", "with mount.ff, which mount(8) calls for the type ff");
   Binding topic = text(o.topic, "COMMAND");
   topic.kind = Kind::command;
   topic.choices = {"config", "exit-codes"};
   help.argument("COMMAND", std::move(topic), "A command, its subcommand, or a topic").optional();
-  help.option(
-      "--emit", dir(o.emit),
-      "Write manual pages and shell completions under DIR. The words systemd and cron: print "
-      "units for systemd, or a line for cron, or write them into the directory that "
-      "follows");
-  help.option("--install", dir(o.install), "Make links in DIR to this program, one a command");
-  help.flag("--versions", o.versions, "Ask every library that is linked in for its version");
+  help.option("--emit", dir(o.emit), "The old name of `ff generate`").hidden();
+  help.option("--install", dir(o.install), "Make a link to this program in DIR for each command");
+  help.flag("--versions", o.versions, "Print the version that each linked library reports");
   help.run([&o](Session& session) { return run_help(o, session); });
 }
 

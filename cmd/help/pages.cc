@@ -1,5 +1,5 @@
 // The manual pages that are written by hand: ff(7) and the guides beside it. They lie in the
-// binary, so that `ff help --emit` has them wherever it runs.
+// binary, so that `ff generate docs` has them wherever it runs.
 #include "cmd/help/emit.h"
 #include "platform/base/embed.h"
 

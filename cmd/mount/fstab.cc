@@ -44,7 +44,7 @@ Words split_options(std::string_view text) {
 
 const Option* find_option(const Command& mount, std::string_view name) {
   for (const Option* option : mount.all_options()) {
-    if (option->long_name() == "--" + std::string(name)) return option;
+    if (!option->positional() && option->is_named("--" + std::string(name))) return option;
   }
   return nullptr;
 }
@@ -100,7 +100,9 @@ Result<Line> read_line(Words given) {
 Error unknown(const Command& mount, const std::string& name) {
   Words names(kOthers.begin(), kOthers.end());
   names.insert(names.end(), mount::mount_flags().begin(), mount::mount_flags().end());
-  for (const Option* option : mount.all_options()) names.push_back(option->long_name().substr(2));
+  for (const Option* option : mount.shown_options()) {
+    names.push_back(option->long_name().substr(2));
+  }
   return {Errc::usage, fmt::format("unknown mount option '{}'", printable(name)),
           suggestion(name, names, "`ff mount -h` lists those of ff.")};
 }
@@ -116,10 +118,12 @@ Result<void> read_option(const Command& mount, const std::string& text, Line& li
     return {};
   }
   if (name == "remount") {
-    return Error{Errc::usage, "what is mounted cannot be changed (remount)",
-                 "Unmount it, and mount it anew."};
+    return Error{Errc::usage, "a mount cannot be changed (remount)",
+                 "Unmount it, and mount it again."};
   }
-  const std::string known = name == "ro" ? "read-only" : name == "allow_other" ? "others" : name;
+  const std::string known = name == "ro"            ? "read-only"
+                            : name == "allow_other" ? "allow-other"
+                                                    : name;
   const Option* const option = find_option(mount, known);
   if (option == nullptr) return line.sloppy ? Result<void>() : unknown(mount, name);
   if (option->is_flag() && valued) return fail(Errc::usage, "{}: it takes no value", name);
@@ -140,7 +144,7 @@ Result<Words> fstab_words(const Command& mount, Words given) {
   Words words = std::move(line.words);
   words.emplace_back("--detach");
   words.emplace_back(line.verbose ? "--verbose" : "--quiet");
-  if (!flags.empty()) words.push_back(fmt::format("--flags={}", fmt::join(flags, ",")));
+  if (!flags.empty()) words.push_back(fmt::format("--options={}", fmt::join(flags, ",")));
   words.emplace_back("--");
   std::ranges::move(line.operands, std::back_inserter(words));
   return words;

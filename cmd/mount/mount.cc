@@ -140,7 +140,7 @@ Result<void> Mounted::find_cluster() {
         run_task(loop(), stoppable(loop(), session_.stop, files_->start(until_ns)));
     if (started && files_->has_chains()) return {};
     Error why = fail(Errc::not_found, "the cluster has no chains yet");
-    why.hint = std::string("Make them: ff admin plan --apply");
+    why.hint = std::string("Create them: ff admin plan --apply");
     if (!started) why = started.error();
     // Nobody has set that time.
     if (!options_.wait && why.code == Errc::deadline) why.code = Errc::unreachable;
@@ -211,7 +211,7 @@ Result<void> Mounted::mount(const client::Url& url) {
                  [this](const mount::ClientMemoryFile& file) { return adopt(file); });
   virtual_dir_.emplace(*operations_, *callers_, *rings_, device_->dir());
   const auto rings = rings_->start();
-  if (!rings) log_warning("programs can make no rings", {{"cause", rings.error().message}});
+  if (!rings) log_warning("programs cannot use USRBIO", {{"cause", rings.error().message}});
   return {};
 }
 
@@ -366,13 +366,13 @@ Result<std::string> log_path(const MountOptions& options) {
   const auto dir = std::filesystem::weakly_canonical(options.dir, error).string();
   if (error) return errno_error(error.value(), *options.log);
   if (!path.starts_with(dir + "/")) return path;
-  return fail(Errc::usage, "--log {}: it lies in the directory to be mounted on", *options.log);
+  return fail(Errc::usage, "--log {}: the file is below the mount point", *options.log);
 }
 
 Result<void> detach(Session& session, const MountOptions& options) {
   FF_TRY(const std::string path, log_path(options));
   if (path.empty() && ::access("/dev/log", W_OK) != 0) {
-    session.out.note("there is no syslog here: --log FILE keeps what it has to say");
+    session.out.note("this machine has no syslog: use --log FILE to keep the log");
   }
   auto left = leave_behind(session.stop, [&](const Serves& serves) -> Result<void> {
     OwnLog log;
@@ -396,7 +396,8 @@ Result<void> check_mount(const MountOptions& options) {
                 format_size(kMemoryMin));
   }
   if (options.log && !options.detach) {
-    return fail(Errc::usage, "--log is for --detach: in the foreground it logs to standard error");
+    return fail(Errc::usage,
+                "--log requires --detach: in the foreground ff logs to standard error");
   }
   FF_TRY(mount::check_flags(flags_of(options)));
   // Before anything is waited for.
@@ -420,51 +421,55 @@ Result<void> run_mount(Session& session, const MountOptions& options) {
 void declare_mount(Command& mount) {
   auto& options = mount.keep<MountOptions>();
   mount.about(
-      "Mounts a cluster's file system on a directory, for programs as they are. SOURCE is "
-      "ff://HOST:PORT/PATH (several servers with commas), or a path in the cluster of --meta.\n\n"
-      "It stays in the foreground until it is unmounted (umount DIR) or told to stop by SIGTERM; "
-      "with --detach it returns as soon as the directory can be used, and goes on behind. What a "
-      "killed one has left on the directory is replaced.\n\n"
-      "For /etc/fstab, 'ff help --install /sbin' makes the link mount.ff, which mount(8) calls for "
-      "the type ff. Options of this command stand there without their dashes (key=/etc/ff/key, "
-      "memory=2GiB, wait), beside those that mount(8) knows; what a comma is in stands in double "
-      "quotes. It takes -s, -f (look whether it could be mounted), -n, -v as mount(8) gives them, "
-      "and exits with 1 for wrong usage, 8 when interrupted, 32 when it cannot be mounted.\n\n"
-      "Locks (flock, fcntl) hold among the programs of one mount.");
-  mount.argument("SOURCE", text(options.source, "SOURCE"), "What to mount");
-  mount.argument("DIR", dir(options.dir), "Where");
+      "Mounts the file system of a cluster on a directory. SOURCE is ff://HOST:PORT/PATH (several "
+      "servers separated by commas), or a path in the cluster of --meta.\n\nThe command stays in "
+      "the foreground until the directory is unmounted (umount DIR) or SIGTERM arrives; with "
+      "--detach it returns when the mount is ready and continues in the background. It replaces a "
+      "dead mount on the same directory.\n\nFor /etc/fstab, 'ff help --install /sbin' creates the "
+      "link mount.ff, which mount(8) calls for the type ff. In fstab, write the options of this "
+      "command without dashes (key=/etc/ff/key, memory=2GiB, wait), beside those of mount(8); put "
+      "a value with a comma in double quotes. mount.ff accepts -s, -f (dry run), -n and -v from "
+      "mount(8), and exits with 1 for wrong usage, 8 when interrupted, and 32 if the mount "
+      "fails.\n\nLocks (flock, fcntl) work among the programs of one mount only.");
+  mount.argument("SOURCE", text(options.source, "SOURCE"), "File system to mount");
+  mount.argument("DIR", dir(options.dir), "Mount point");
   declare_meta(mount, options.meta);
   mount
       .option("--memory", size(options.memory),
-              "For data on its way; programs that write wait when it is full")
+              "Memory for data in transit; programs that write wait when it is full")
       .config("mount.memory");
-  mount.flag("--read-only", options.read_only, "Nobody changes anything through it")
-      .config("mount.read-only");
+  mount.flag("--read-only", options.read_only, "Mount read-only").config("mount.read-only");
   mount
-      .flag("--others", options.others,
-            "Other users may use it as well; always so when root mounts")
-      .config("mount.others");
-  mount.flag("--wait", options.wait, "Wait until the cluster answers, is formed and has chains")
+      .flag("--allow-other", options.others,
+            "Users other than the one who mounts can use it; always on when root mounts")
+      .config("mount.allow-other")
+      .old_config("mount.others")
+      .alias("--others");
+  mount.flag("--wait", options.wait, "Wait until the cluster answers, exists and has chains")
       .config("mount.wait");
-  mount.flag("--detach", options.detach, "Return once it is mounted, and go on in the background");
-  mount.option("--log", file(options.log),
-               "Where it logs once it is detached, instead of syslog; 4 MiB, then FILE.1");
-  mount.flag("--dry-run", options.dry_run, "Look whether it could be mounted, and do not");
+  mount.flag("--detach", options.detach,
+             "Return when the mount is ready, and continue in the background");
+  mount.option(
+      "--log", file(options.log),
+      "With --detach: log to this file instead of syslog; at 4 MiB it is renamed to FILE.1");
+  mount.flag("--dry-run", options.dry_run, "Only check whether the mount is possible");
   mount
-      .option("--flags", text(options.flags, "FLAG,..."),
-              "For the kernel, as mount(8) knows them: noexec, noatime, sync, dirsync; also suid "
-              "and dev, which are off without them")
-      .config("mount.flags");
+      .option("-o,--options", text(options.flags, "OPTION,..."),
+              "Mount options of the kernel, as in mount(8): noexec, noatime, sync, dirsync, and "
+              "suid and dev, which are off by default")
+      .config("mount.options")
+      .old_config("mount.flags")
+      .alias("--flags");
   declare_http(mount, options.http, "mount");
-  mount.flag("--log-json", options.log_json, "Log lines as JSON").config("mount.log-json");
+  mount.flag("--log-json", options.log_json, "Write log lines as JSON").config("mount.log-json");
   declare_net(mount, options.net);
-  mount.example("ff mount / /mnt/ff", "all of the cluster of this machine");
+  mount.example("ff mount / /mnt/ff", "the whole file system of the cluster on this machine");
   mount.example("ff mount ff://m1:4400,m2:4400,m3:4400/data /data --key cluster.key",
-                "a directory of another one");
+                "a directory of another cluster");
   mount.example("ff mount ff://m1:4400/ /data --key cluster.key --detach --wait",
-                "for scripts: it returns when /data can be used");
+                "for scripts: returns when /data is ready");
   mount.example("ff://m1:4400,m2:4400/ /data ff _netdev,nofail,wait,key=/etc/ff/cluster.key 0 0",
-                "a line of /etc/fstab");
+                "a line for /etc/fstab");
   mount.link({.name = "mount.ff",
               .words =
                   [&mount](std::vector<std::string> given) {

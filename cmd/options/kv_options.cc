@@ -11,6 +11,8 @@
 namespace ff::cmd {
 namespace {
 
+constexpr std::string_view kStoreOptions = "Store options";
+
 std::string file_name(const KvOptions& options) { return options.place.name + std::string(".db"); }
 
 Result<std::string> store_folder(const KvOptions& options, KvStore::Use use) {
@@ -28,9 +30,9 @@ Result<std::string> store_folder(const KvOptions& options, KvStore::Use use) {
   }
   FF_TRY(const bool there, io::exists(disk, io::join(dir, file_name(options))));
   if (there) return dir;
-  return Error{
-      Errc::not_found, fmt::format("{}: there is no {} in it", dir, file_name(options)),
-      fmt::format("Name the folder of a {} with --dir, or etcd with --kv.", options.place.daemon)};
+  return Error{Errc::not_found, fmt::format("{}: contains no {}", dir, file_name(options)),
+               fmt::format("Give the directory of a {} with --dir, or etcd with --kv.",
+                           options.place.daemon)};
 }
 
 // Held as long as the process lives: two daemons on one file would both be primary.
@@ -38,34 +40,41 @@ Result<std::unique_ptr<io::File>> take_lock(const std::string& dir, const KvPlac
   io::SystemDisk disk;
   FF_TRY(auto file, io::lock_file(disk, io::join(dir, place.name + std::string(".lock"))));
   if (file != nullptr) return file;
-  return Error{Errc::refused, fmt::format("{}: another {} is running on it", dir, place.daemon),
-               "Stop that one, or name another folder with --dir."};
+  return Error{Errc::refused, fmt::format("{}: another {} already uses it", dir, place.daemon),
+               "Stop that daemon, or give another directory with --dir."};
 }
 
 }  // namespace
 
 void declare_kv(Command& command, KvOptions& options) {
   const std::string section = options.place.section + std::string(".");
-  Option& kv = command.option(
-      "--kv", text(options.kv, "STORE"),
-      fmt::format("sqlite, in --dir{}; or etcd://HOST:PORT,HOST:PORT,.../PREFIX{}, etcds:// with "
-                  "TLS",
-                  options.place.is_shared ? ", for one daemon" : "",
-                  options.place.is_shared ? " for several" : ""));
-  kv.config(section + "kv");
+  Option& kv =
+      command.option("--kv", text(options.kv, "STORE"),
+                     fmt::format("Where the state is stored: sqlite, in --dir{}; or "
+                                 "etcd://HOST:PORT,HOST:PORT,.../PREFIX{} (etcds:// with TLS)",
+                                 options.place.is_shared ? ", for one daemon" : "",
+                                 options.place.is_shared ? " for several" : ""));
+  kv.config(section + "kv").section(kStoreOptions);
   if (options.place.env != nullptr) kv.env(options.place.env);
   command
       .option("--dir", dir(options.dir),
-              fmt::format("Folder of the SQLite file; else {} under $FF_STATE or the daemon's "
-                          "state folder",
+              fmt::format("Directory of the SQLite file; without it ff uses {} under $FF_STATE or "
+                          "in the state directory of daemons",
                           options.place.name))
-      .config(section + "dir");
-  command.option("--etcd-ca", file(options.ca), "PEM certificates of the authorities of etcd's")
-      .config(section + "etcd-ca");
-  command.option("--etcd-cert", file(options.cert), "PEM certificate to show to etcd")
-      .config(section + "etcd-cert");
+      .config(section + "dir")
+      .section(kStoreOptions);
+  // Settings. Their options are from earlier releases.
+  command
+      .option("--etcd-ca", file(options.ca),
+              "PEM certificates of the authorities that may sign the certificate of etcd")
+      .config(section + "etcd-ca")
+      .hidden();
+  command.option("--etcd-cert", file(options.cert), "PEM certificate that ff shows to etcd")
+      .config(section + "etcd-cert")
+      .hidden();
   command.option("--etcd-key", file(options.key), "PEM key of that certificate")
-      .config(section + "etcd-key");
+      .config(section + "etcd-key")
+      .hidden();
 }
 
 Result<std::unique_ptr<KvStore>> KvStore::open(Clock& clock, const KvOptions& options, Use use) {
@@ -77,7 +86,9 @@ Result<std::unique_ptr<KvStore>> KvStore::open(Clock& clock, const KvOptions& op
 
 Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Use use) {
   if (options.ca || options.cert || options.key) {
-    return Error{Errc::usage, "--etcd-ca, --etcd-cert and --etcd-key are for etcd",
+    return Error{Errc::usage,
+                 fmt::format("the settings {}.etcd-ca, etcd-cert and etcd-key need etcd",
+                             options.place.section),
                  "Name the cluster with --kv etcds://HOST:PORT,..."};
   }
   FF_TRY(const std::string dir, store_folder(options, use));
@@ -96,22 +107,22 @@ Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Use us
   }
   sqlite_ = std::move(*opened);
   if (!sqlite_->moved_aside().empty()) {
-    warnings_.push_back(
-        fmt::format("the corrupt file is kept as {}; this one is empty", sqlite_->moved_aside()));
+    warnings_.push_back(fmt::format("ff keeps the corrupt file as {} and starts with an empty one",
+                                    sqlite_->moved_aside()));
   }
   return {};
 }
 
 Result<void> KvStore::open_etcd(const KvOptions& options) {
   if (options.dir || options.accept_data_loss) {
-    return fail(Errc::usage, "--dir and --accept-data-loss are for --kv sqlite");
+    return fail(Errc::usage, "--dir and --accept-data-loss require --kv sqlite");
   }
   FF_TRY(auto etcd, kv::parse_etcd_url(options.kv));
   if (options.cert.has_value() != options.key.has_value()) {
-    return fail(Errc::usage, "--etcd-cert and --etcd-key belong together");
+    return fail(Errc::usage, "the settings etcd-cert and etcd-key need each other");
   }
   if ((options.ca || options.cert) && !etcd.endpoints[0].starts_with("https://")) {
-    return Error{Errc::usage, "certificates are for TLS, but --kv names etcd://",
+    return Error{Errc::usage, "certificates require TLS, but --kv names etcd://",
                  "Use etcds:// for TLS."};
   }
   io::SystemDisk disk;

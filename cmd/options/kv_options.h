@@ -29,16 +29,15 @@ constexpr KvPlace kMetaPlace = {
     "meta",
     "serve-meta",
     true,
-    "Restore a backup into a new folder with 'ff admin restore', or start with an empty file with "
-    "--accept-data-loss: the cluster is then unknown."};
-constexpr KvPlace kSchedulePlace = {
-    "schedule-serve",
-    nullptr,
-    "schedule",
-    "schedule serve",
-    false,
-    "Put a copy of the file back, or start with an empty one with --accept-data-loss: tasks and "
-    "quotas are then gone."};
+    "Restore a backup into a new directory with 'ff admin restore', or start with an empty file "
+    "with --accept-data-loss: ff then no longer knows the cluster."};
+constexpr KvPlace kSchedulePlace = {"schedule-serve",
+                                    nullptr,
+                                    "schedule",
+                                    "schedule serve",
+                                    false,
+                                    "Restore a copy of the file, or start with an empty one with "
+                                    "--accept-data-loss: ff then loses all tasks and quotas."};
 
 struct KvOptions {
   KvPlace place = kMetaPlace;

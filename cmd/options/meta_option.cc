@@ -8,9 +8,10 @@ namespace ff::cmd {
 void declare_meta(Command& command, std::string& meta) {
   command
       .option("--meta", text(meta, "ADDR:PORT,..."),
-              "The managers of the cluster ('ff serve-meta')")
+              "Addresses of the cluster managers ('ff serve-meta')")
       .config("cluster.meta")
-      .env("FF_META");
+      .env("FF_META")
+      .section(kNetworkOptions);
 }
 
 Result<std::vector<net::Address>> parse_meta(const std::string& meta) {

@@ -9,7 +9,9 @@ Result<auth::Token> read_token(io::Disk& disk, const NetOptions& options) {
   // Not shown, as the path of a file would be.
   if (options.token->starts_with("ff1-") && options.token->size() > 2 * auth::kKeyBytes) {
     Error error = fail(Errc::usage, "--token takes the file of a token, not the token itself");
-    error.hint = "Put it into a file of mode 0600, and take it for known to others by now.";
+    error.hint =
+        "Replace this token: other users may have seen it. Keep the new one in a file of mode "
+        "0600.";
     return error;
   }
   if (options.key) {
@@ -27,52 +29,77 @@ Result<auth::Token> read_token(io::Disk& disk, const NetOptions& options) {
   return auth::read_token_file(disk, *options.token);
 }
 
-}  // namespace
-
-void declare_net(Command& command, NetOptions& options) {
-  command
-      .option("--net", choice(options.use, {"auto", "tcp", "verbs"}),
-              "How connections go: auto takes shared memory on one host, RDMA where both ends have "
-              "it, else TCP; verbs is RDMA or nothing")
-      .config("net.use")
-      .env("FF_NET");
+// Settings. Their options are from earlier releases.
+void declare_rdma(Command& command, NetOptions& options) {
   command
       .option("--rdma-device", text(options.rdma_device, "NAME"),
-              "RDMA device, as mlx5_0; else the first with an active port")
-      .config("net.rdma-device");
+              "RDMA device, such as mlx5_0; without it ff uses the first with an active port")
+      .config("net.rdma-device")
+      .env("FF_RDMA_DEVICE")
+      .hidden();
   command
       .option("--rdma-gid", number(options.rdma_gid),
-              "Index of the GID to use; -1 takes the IPv4 one of RoCE v2")
-      .config("net.rdma-gid");
+              "Index of the GID to use; -1 selects the IPv4 GID of RoCE v2")
+      .config("net.rdma-gid")
+      .env("FF_RDMA_GID")
+      .hidden();
   command
       .option("--rdma-sl", number(options.rdma_sl),
               "InfiniBand service level, 0 to 15, which the fabric maps to a virtual lane")
-      .config("net.rdma-sl");
+      .config("net.rdma-sl")
+      .env("FF_RDMA_SL")
+      .hidden();
   command
       .flag("--rdma-poll", options.rdma_poll,
-            "Poll the RDMA device without sleeping: less latency for a whole core")
-      .config("net.rdma-poll");
+            "Poll the RDMA device without sleeping: lower latency, at the cost of one core")
+      .config("net.rdma-poll")
+      .env("FF_RDMA_POLL")
+      .hidden();
+}
+
+void declare_tls(Command& command, NetOptions& options) {
   command
       .option("--tls-cert", file(options.tls_cert),
-              "PEM certificate of this end: TCP is TLS 1.3 alone, and RDMA is off")
-      .config("net.tls-cert");
+              "PEM certificate of this end; with it, TCP connections use TLS 1.3 and RDMA is off")
+      .config("net.tls-cert")
+      .env("FF_TLS_CERT")
+      .hidden();
   command.option("--tls-key", file(options.tls_key), "PEM key of the certificate")
-      .config("net.tls-key");
+      .config("net.tls-key")
+      .env("FF_TLS_KEY")
+      .hidden();
   command
       .option("--tls-ca", file(options.tls_ca),
-              "PEM certificates of the authorities that the other end's certificate may be from")
-      .config("net.tls-ca");
+              "PEM certificates of the authorities that may sign the certificate of the other end")
+      .config("net.tls-ca")
+      .env("FF_TLS_CA")
+      .hidden();
+}
+
+}  // namespace
+
+void declare_net(Command& command, NetOptions& options, NetRole role) {
+  command
+      .option("--net", choice(options.use, {"auto", "tcp", "verbs"}),
+              "Transport: auto uses shared memory on one host, RDMA when both ends support it, and "
+              "TCP otherwise; verbs uses RDMA only")
+      .config("net.use")
+      .env("FF_NET")
+      .section(kNetworkOptions);
   command
       .option("--key", file(options.key),
-              "The cluster's key file, which both ends prove to hold; without it only this machine "
-              "may connect")
+              "File of the cluster key, which both ends must hold; without a key only this machine "
+              "can connect")
       .config("net.key")
-      .env("FF_KEY");
-  command
-      .option("--token", file(options.token),
-              "A user's token file, for clients that do not hold the cluster key")
-      .config("net.token")
-      .env("FF_TOKEN_FILE");
+      .env("FF_KEY")
+      .section(kNetworkOptions);
+  Option& token =
+      command.option("--token", file(options.token),
+                     "File of a user's token, for clients that do not hold the cluster key");
+  token.config("net.token").env("FF_TOKEN_FILE").section(kNetworkOptions);
+  if (role == NetRole::server) token.hidden();
+  declare_rdma(command, options);
+  declare_tls(command, options);
 }
 
 Result<void> check_serves(const NetOptions& options) {
@@ -88,7 +115,7 @@ Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions
   if (options.use == "tcp") made.mode = net::NetMode::tcp;
   if (options.use == "verbs") made.mode = net::NetMode::verbs;
   if (options.rdma_sl >= kServiceLevels) {
-    return fail(Errc::usage, "--rdma-sl {}: service levels are 0 to 15", options.rdma_sl);
+    return fail(Errc::usage, "net.rdma-sl {}: service levels are 0 to 15", options.rdma_sl);
   }
   made.verbs.device = options.rdma_device.value_or("");
   made.verbs.gid_index = options.rdma_gid;
@@ -97,13 +124,14 @@ Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions
   const int tls =
       options.tls_cert.has_value() + options.tls_key.has_value() + options.tls_ca.has_value();
   if (tls != 0 && tls != 3) {
-    return fail(Errc::usage, "TLS needs all three: --tls-cert, --tls-key and --tls-ca");
+    return fail(Errc::usage,
+                "TLS needs all three settings: net.tls-cert, net.tls-key and net.tls-ca");
   }
   if (tls != 0 && made.mode == net::NetMode::verbs) {
     Error error = fail(Errc::usage,
-                       "RDMA is not encrypted: --net verbs and --tls-cert exclude "
+                       "RDMA is not encrypted: --net verbs and net.tls-cert exclude "
                        "each other");
-    error.hint = "Use --net tcp, or leave the certificate out on a trusted fabric.";
+    error.hint = "Use --net tcp, or remove the certificate on a trusted fabric.";
     return error;
   }
   if (tls != 0) {

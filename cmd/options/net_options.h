@@ -22,8 +22,10 @@ struct NetOptions {
   std::optional<std::string> token;
 };
 
-// --net, --rdma-*, --tls-*, --key, --token, and their places in ff.toml ("net.use", ...).
-void declare_net(Command& command, NetOptions& options);
+enum class NetRole : unsigned char { client, server };
+
+// --net, --key, --token (a server refuses it), and the settings net.rdma-* and net.tls-*.
+void declare_net(Command& command, NetOptions& options, NetRole role = NetRole::client);
 // Reads the files. Errc::usage for options that exclude each other.
 Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options);
 // Errc::usage for a token: servers need the cluster key itself.

@@ -82,12 +82,12 @@ Result<scheduler::wire::Node> node_of(const AgentOptions& options) {
   node.set_leaf(options.leaf);
   for (const std::string& mark : options.marks) {
     if (mark.find('=') == 0 || mark.find('=') == mark.npos) {
-      return fail(Errc::usage, "--mark {}: it is KEY=VALUE", printable(mark));
+      return fail(Errc::usage, "--label {}: expected KEY=VALUE", printable(mark));
     }
     node.add_marks(mark);
   }
   if (node.name().empty() || node.group().empty()) {
-    return fail(Errc::usage, "a node needs a name and a group: --name, --group");
+    return fail(Errc::usage, "a node needs a name and a partition: --name, --partition");
   }
   return node;
 }
@@ -107,12 +107,11 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "schedule-agent"));
   if (::geteuid() == 0 && !daemon->client().self.key) {
     Error error = fail(Errc::refused,
-                       "an agent that runs as root needs a key: without one any local user could "
-                       "run a task as any user");
+                       "an agent that runs as root needs a key: without one every user of this "
+                       "machine could run tasks as any user");
     error.hint =
-        "Make one with (umask 077; openssl rand -hex 32 >cluster.key), and give it to the "
-        "scheduler "
-        "and its agents with --key.";
+        "Create a key with (umask 077; openssl rand -hex 32 >cluster.key), and give it to the "
+        "scheduler and its agents with --key.";
     return error;
   }
   ::umask(022);  // not the inherited one: tasks of other users pass through folders created here
@@ -149,63 +148,68 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
 void declare_schedule_agent(Command& agent) {
   auto& options = agent.keep<AgentOptions>();
   agent.about(
-      "Runs on each node of a cluster: starts the ranks that the scheduler gives this node, hands "
-      "on its wish that they stop, and tells how they end. What they print is kept here, and "
-      "answered to 'ff schedule logs'.\n\n"
-      "Ranks do not need the agent to run: it may be stopped, killed or replaced by a newer one, "
-      "and finds them again in --dir. Only when the scheduler has been silent for the time of its "
-      "lease are they killed, for it starts them elsewhere then.\n\n"
-      "As root the agent runs the tasks of all users, each with the rights of its own, and needs "
-      "the "
-      "cluster's key; as another user, that user's alone. $FF_TASK_DIR, in which a task and its "
-      "node tell each other things, "
-      "lies under --task-dir, which is best in memory: by default /run/ff for root.\n\n"
-      "Now and then the scheduler has an idle node run 'ff validate' (--validate-every of 'ff "
-      "schedule serve'). It runs here as it would for cron, with the same settings and the same "
-      "history, as the agent's user.");
+      "Runs on each node of a cluster: it starts the ranks that the scheduler assigns to this "
+      "node, forwards requests to stop, and reports how ranks end. It stores the output of ranks "
+      "and serves it to 'ff schedule logs'.\n\nRanks do not depend on the agent: you can stop, "
+      "kill or upgrade it, and it finds the ranks again through --dir. If the scheduler has not "
+      "answered for the time of its lease, the agent kills the ranks, because the scheduler then "
+      "restarts them elsewhere.\n\nAs root, the agent runs the tasks of all users, each with that "
+      "user's rights, and requires the cluster key. As another user, it runs only the tasks of "
+      "that user. A task and its agent exchange files in $FF_TASK_DIR, below --task-dir, which "
+      "should be in memory; the default for root is /run/ff.\n\nThe scheduler has idle nodes run "
+      "'ff validate' (--validate-every of 'ff schedule serve'). The agent runs it as its own user, "
+      "with the settings and the history that 'ff validate' has from cron.");
   agent
       .option("--scheduler", text(options.scheduler, "HOST:PORT"),
-              "Where ff schedule serve listens")
+              "Address of the scheduler ('ff schedule serve')")
       .config("schedule.scheduler")
-      .env("FF_SCHEDULER");
+      .env("FF_SCHEDULER")
+      .section(kNetworkOptions);
   agent
       .option("--name", text(options.name, "NAME"),
-              "What the node is called; without it the name of this machine")
+              "Name of this node; without it the name of the machine")
       .config("schedule-agent.name");
-  agent.option("--group", text(options.group, "NAME"), "What kind of node it is")
-      .config("schedule-agent.group");
-  agent.option("--zone", text(options.zone, "NAME"), "In which part of the network it is")
+  agent.option("--partition", text(options.group, "NAME"), "Partition of this node")
+      .config("schedule-agent.partition")
+      .old_config("schedule-agent.group")
+      .alias("--group");
+  agent.option("--zone", text(options.zone, "NAME"), "Network zone of this node")
       .config("schedule-agent.zone");
-  agent.option("--leaf", text(options.leaf, "NAME"), "On which leaf switch")
+  agent.option("--leaf", text(options.leaf, "NAME"), "Leaf switch of this node")
       .config("schedule-agent.leaf");
-  agent.option("--mark", text(options.marks, "KEY=VALUE"),
-               "What tasks may ask for; give it once for each");
+  agent
+      .option("--label", text(options.marks, "KEY=VALUE"),
+              "Label of this node, which tasks can require")
+      .alias("--mark");
   agent
       .option("--address", text(options.address, "ADDR"),
-              "Where ranks of other nodes reach this one; without it the host of --advertise, or "
-              "of --listen")
+              "Address at which ranks on other nodes reach this node; without it the host of "
+              "--advertise or --listen")
       .config("schedule-agent.address");
   agent
       .option("--dir", dir(options.dir),
-              "Its own folder, on a local disk; schedule-agent in the state folder by default")
+              "Directory for the state of the agent, on a local disk; without it schedule-agent in "
+              "the state directory")
       .config("schedule-agent.dir");
-  agent.option("--task-dir", dir(options.task_dir), "Under which each task's $FF_TASK_DIR is made")
+  agent
+      .option("--task-dir", dir(options.task_dir),
+              "Directory below which the agent creates $FF_TASK_DIR of each task")
       .config("schedule-agent.task-dir");
   agent
       .option("--keep-logs", duration(options.keep_logs_ns),
-              "How long the logs of tasks that are over stay")
+              "How long the agent keeps the logs of finished tasks")
       .config("schedule-agent.keep-logs");
   agent
       .flag("--end-tasks", options.end_tasks,
-            "When it is told to stop, end what runs here: SIGTERM, SIGKILL 10 s later. The "
-            "scheduler starts these tasks again")
+            "When the agent stops, also stop the ranks on this node: SIGTERM, and SIGKILL after 10 "
+            "s. The scheduler restarts these tasks")
       .config("schedule-agent.end-tasks");
   agent
       .option("--validate-level", choice(options.validate_level, {"quick", "weekly"}),
-              "Level of the checks that the scheduler has this node run while it is idle")
+              "Level of the checks that this node runs while it is idle")
       .config("schedule-agent.validate-level");
   declare_daemon(agent, options.daemon, "schedule-agent");
-  agent.example("ff schedule agent", "scheduler and node are one machine");
+  agent.example("ff schedule agent", "scheduler and node on one machine");
   agent.example(
       "ff schedule agent --scheduler s1:4500 --listen '*:4510' --key cluster.key --leaf rack7",
       "one node of many");

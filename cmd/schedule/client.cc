@@ -19,9 +19,10 @@ constexpr int64_t kLostNs = 600 * kSecond;
 void declare_scheduler(Command& command, ScheduleOptions& options) {
   command
       .option("--scheduler", text(options.scheduler, "ADDR:PORT"),
-              "Where the scheduler is ('ff schedule serve')")
+              "Address of the scheduler ('ff schedule serve')")
       .config("schedule.scheduler")
-      .env("FF_SCHEDULER");
+      .env("FF_SCHEDULER")
+      .section(kNetworkOptions);
   declare_net(command, options.net);
 }
 

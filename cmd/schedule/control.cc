@@ -24,7 +24,7 @@ Result<void> control(SchedulerClient& client, uint64_t task, TaskControl what) {
   if (error.hint.empty() && error.code == Errc::not_found) {
     error.hint = "List them: ff schedule list -a";
   } else if (error.hint.empty() && error.code == Errc::refused) {
-    error.hint = fmt::format("Look at it: ff schedule show {}", task);
+    error.hint = fmt::format("Show it: ff schedule show {}", task);
   }
   return error;
 }
@@ -49,7 +49,7 @@ Result<void> run_control(Session& session, const ControlOptions& options, int64_
 
 void declare_control(Command& command, TaskControl what) {
   auto& options = command.keep<ControlOptions>();
-  command.argument("TASK", number(options.tasks, "TASK"), "Their ids");
+  command.argument("TASK", number(options.tasks, "TASK"), "Ids of the tasks");
   declare_scheduler(command, options.schedule);
   command.blocking(kScheduleNs);
   command.run([&options, &command, what](Session& session) {
@@ -60,25 +60,25 @@ void declare_control(Command& command, TaskControl what) {
 }  // namespace
 
 void declare_schedule_control(Command& schedule) {
-  Command& stop = schedule.sub("stop", "End tasks for good");
+  Command& stop = schedule.sub("stop", "Stop tasks");
   stop.about(
-      "Ends tasks: one that runs is asked to save and leave, then gets SIGTERM, then SIGKILL; one "
-      "that waits leaves the queue. Returns when the scheduler has taken that down, not when the "
-      "tasks have ended: 'ff schedule show' tells how far they are. Only its user and the operator "
-      "(the cluster key) may stop a task.");
-  stop.example("ff schedule stop 17 18", "two of them");
+      "Stops tasks for good. A running task is asked to save and exit, then gets SIGTERM, then "
+      "SIGKILL; a waiting task leaves the queue. The command returns when the scheduler has "
+      "recorded the request; 'ff schedule show' shows the progress. Only the user of a task and "
+      "the operator (with the cluster key) can stop it.");
+  stop.example("ff schedule stop 17 18", "stop two tasks");
   declare_control(stop, TaskControl::stop);
 
-  Command& suspend = schedule.sub("suspend", "Take tasks off their nodes, until they are resumed");
+  Command& suspend = schedule.sub("suspend", "Stop tasks until they are resumed");
   suspend.about(
-      "A task that runs is asked to save and leave its nodes, as for stop; it keeps its id and its "
-      "checkpoints, and waits outside of the queue until 'ff schedule resume'.");
-  suspend.example("ff schedule suspend 17", "make room for something else");
+      "The scheduler asks a running task to save and release its nodes, as for stop. The task "
+      "keeps its id and its checkpoints, and stays out of the queue until 'ff schedule resume'.");
+  suspend.example("ff schedule suspend 17", "free its nodes for other tasks");
   declare_control(suspend, TaskControl::suspend);
 
   Command& resume = schedule.sub("resume", "Put suspended tasks back into the queue");
-  resume.about("A resumed task has the place in the queue that its id gives it.");
-  resume.example("ff schedule resume 17", "go on with it");
+  resume.about("A resumed task returns to the position in the queue that its id determines.");
+  resume.example("ff schedule resume 17", "continue the task");
   declare_control(resume, TaskControl::resume);
 }
 

@@ -39,16 +39,14 @@ std::string quota_sentence(const scheduler::wire::Task& task, uint32_t missing) 
   const std::string level = spec.has_priority() ? fmt::format("at priority {}", spec.priority())
                                                 : std::string("at any priority");
   return fmt::format(
-      "waits for the quota of {}, which has no room for {} more of group {} {}: {} of its other "
-      "tasks must become free, or the operator must raise the quota by that number ('ff schedule "
+      "waits for the quota of {}, which does not allow {} more in partition {} {}: its other "
+      "tasks must free {} first, or the operator must raise the quota by that number ('ff schedule "
       "quota')",
       task.owner().name(), nodes_text(spec.nodes()), spec.group(), level, nodes_text(missing));
 }
 
 std::string validating_text(uint32_t nodes) {
-  return nodes == 0
-             ? ""
-             : fmt::format("; {} run their checks now and return afterwards", nodes_text(nodes));
+  return nodes == 0 ? "" : fmt::format("; {} run checks and return afterwards", nodes_text(nodes));
 }
 
 std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
@@ -60,39 +58,40 @@ std::string waiting_sentence(const ListedTask& listed, int64_t now_ns) {
   const std::string when = expected_text(waiting.expected(), now_ns);
   switch (static_cast<WaitReason>(waiting.why())) {
     case WaitReason::begin_time:
-      return fmt::format("has failed and pauses before it starts again, {}", when);
+      return fmt::format("has failed and waits before its restart {}", when);
     case WaitReason::quota: return quota_sentence(task, missing);
     case WaitReason::unsatisfiable:
       return fmt::format(
-          "cannot start: it asks for {}, and the cluster has {} of them; {} must join the cluster, "
-          "or the task must be stopped and submitted with fewer",
+          "cannot start: it asks for {}, but the cluster has only {}; add {}, or stop the task and "
+          "submit it with fewer nodes",
           demand_text(spec), there, nodes_text(missing));
     case WaitReason::nodes_unavailable:
       return fmt::format(
-          "waits for nodes to return: it asks for {}, and {} of them respond and are in service; "
-          "{} must return ('ff schedule nodes' lists them){}",
+          "waits for nodes to come back: it asks for {}, but only {} of them are alive and in "
+          "service; {} must return ('ff schedule nodes' lists them){}",
           demand_text(spec), there, nodes_text(missing), validating_text(waiting.validating()));
     case WaitReason::releasing:
       return fmt::format(
-          "is about to start: the tasks on its nodes were asked to save and stop, and it gets "
-          "those nodes {}",
+          "is about to start: the scheduler has asked the tasks on its nodes to save and exit, and "
+          "expects those nodes to be free {}",
           when);
     case WaitReason::zone_span:
       return fmt::format(
-          "waits for task {}: both need two zones, and only one task at a time may span zones",
+          "waits for task {}: both need nodes in two zones, and only one task at a time may span "
+          "zones",
           waiting.other());
     case WaitReason::resources:
       return fmt::format(
-          "is the first in line for group {}, but {} of the {} it asks for are in use; they are "
-          "expected to be free {}",
+          "is first in the queue of partition {}, but {} of the {} it asks for are in use; the "
+          "scheduler expects them to be free {}",
           spec.group(), missing, nodes_text(spec.nodes()), when);
     case WaitReason::priority:
       return fmt::format(
-          "waits behind task {}, which is the first in line for group {}: {} of the {} it asks "
-          "for are in use or reserved for that one",
+          "waits behind task {}, which is first in the queue of partition {}: {} of the {} it asks "
+          "for are in use or reserved for that task",
           waiting.other(), spec.group(), missing, nodes_text(spec.nodes()));
   }
-  return "waits for a reason that this ff does not know; the scheduler is newer";
+  return "waits for a reason that this version of ff does not know; the scheduler is newer";
 }
 
 std::string stopping_sentence(const Attempt& current) {
@@ -100,15 +99,16 @@ std::string stopping_sentence(const Attempt& current) {
   switch (static_cast<StopReason>(current.stop())) {
     case StopReason::none: break;
     case StopReason::preempted: why = fmt::format("task {} preempts it", current.stop_for()); break;
-    case StopReason::stopped: why = "its user stopped it"; break;
-    case StopReason::suspended: why = "its user suspended it"; break;
+    case StopReason::stopped: why = "its user has stopped it"; break;
+    case StopReason::suspended: why = "its user has suspended it"; break;
     default: why = current.stop_text();
   }
-  std::string where = "it was asked to save and stop, and has not acknowledged yet";
+  std::string where =
+      "the scheduler has asked it to save and exit, and it has not acknowledged yet";
   if (current.killed() != 0) {
-    where = "SIGKILL was sent, and not all of its nodes have confirmed its end";
+    where = "its nodes have sent SIGKILL, and not all have reported its end";
   } else if (current.terminated() != 0) {
-    where = "SIGTERM was sent, and SIGKILL will follow";
+    where = "its nodes have sent SIGTERM, and will send SIGKILL";
   } else if (current.acked() != 0) {
     where = "it has acknowledged and is saving";
   }
@@ -121,10 +121,10 @@ std::string finished_sentence(const scheduler::wire::Task& task) {
   switch (static_cast<TaskOutcome>(task.outcome())) {
     case TaskOutcome::succeeded: return fmt::format("succeeded at {}", when);
     case TaskOutcome::failed: return fmt::format("failed at {}: {}", when, text);
-    case TaskOutcome::stopped: return fmt::format("was ended at {}: {}", when, text);
+    case TaskOutcome::stopped: return fmt::format("was stopped at {}: {}", when, text);
     case TaskOutcome::none: break;
   }
-  return fmt::format("has finished at {}", when);
+  return fmt::format("finished at {}", when);
 }
 
 std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
@@ -135,22 +135,22 @@ std::string phase_sentence(const ListedTask& listed, int64_t now_ns) {
   switch (scheduler::phase_of(task)) {
     case TaskPhase::queued:
       if (listed.has_waiting()) return waiting_sentence(listed, now_ns);
-      return "has just been queued, and the scheduler looks at it next";
+      return "has just been queued; the scheduler considers it next";
     case TaskPhase::preparing:
-      return fmt::format("has {}, and starts once all of them have made ready ({} so far)",
+      return fmt::format("has {} and starts when all of them are ready ({} so far)",
                          nodes_text(static_cast<uint64_t>(current.nodes_size())),
                          format_duration(std::max<int64_t>(0, now_ns - current.placed())));
     case TaskPhase::running:
-      return fmt::format("runs on {}, for {} now",
+      return fmt::format("has run on {} for {}",
                          nodes_text(static_cast<uint64_t>(current.nodes_size())),
                          format_duration(std::max<int64_t>(0, now_ns - current.started())));
     case TaskPhase::stopping: return stopping_sentence(current);
     case TaskPhase::suspended:
-      return fmt::format("is suspended, until 'ff schedule resume {}' puts it back into the queue",
+      return fmt::format("is suspended until 'ff schedule resume {}' puts it back into the queue",
                          task.id());
     case TaskPhase::finished: return finished_sentence(task);
   }
-  return "is in a state that this ff does not know; the scheduler is newer";
+  return "is in a state that this version of ff does not know; the scheduler is newer";
 }
 
 }  // namespace
@@ -168,10 +168,10 @@ Color task_color(const scheduler::wire::Task& task) {
 }
 
 std::string demand_text(const Spec& spec) {
-  std::string text = fmt::format("{} of group {}", nodes_text(spec.nodes()), spec.group());
+  std::string text = fmt::format("{} of partition {}", nodes_text(spec.nodes()), spec.group());
   if (!spec.zone().empty()) text += " in zone " + spec.zone();
   if (!spec.marks().empty()) {
-    text += fmt::format(" with {} {}", spec.marks_size() == 1 ? "mark" : "marks",
+    text += fmt::format(" with {} {}", spec.marks_size() == 1 ? "label" : "labels",
                         fmt::join(spec.marks(), " and "));
   }
   return text;

@@ -104,13 +104,12 @@ Result<void> run_history(Session& session, const HistoryOptions& options, int64_
 void declare_schedule_history(Command& history) {
   auto& options = history.keep<HistoryOptions>();
   history.about(
-      "Adds up the finished tasks of each user and of all: how they ended, the node-hours they "
-      "have used, how many of those were lost (not saved when the task had to leave its nodes), "
-      "and how long they waited for their first start, on average. Tasks that are not finished "
-      "are not in it.");
+      "Adds up the finished tasks of each user and of all users: how they ended, the node-hours "
+      "that they used, how many of those were lost (not saved when the task had to release its "
+      "nodes), and the average wait before the first start. Unfinished tasks are not counted.");
   history.option("--since", duration(options.since_ns, "AGE"),
-                 "Only tasks that have finished within this time, as 7d");
-  history.option("--user", text(options.user, "USER"), "Only this user: a name or a uid");
+                 "Count only tasks that finished within this time, such as 7d");
+  history.option("--user", text(options.user, "USER"), "Count only this user: a name or a uid");
   declare_scheduler(history, options.schedule);
   history.example("ff schedule history --since 7d", "the last week");
   history.blocking(kScheduleNs);

@@ -48,7 +48,7 @@ class TaskTable {
                                       {"USER"},
                                       {"STATE"},
                                       {"PRIO", Align::right},
-                                      {"GROUP"},
+                                      {"PARTITION"},
                                       {"NODES", Align::right},
                                       {"AGE", Align::right},
                                       {"RAN", Align::right},
@@ -88,8 +88,7 @@ Result<void> run_list(Session& session, const ListOptions& options, int64_t time
   }
   json.end();
   if (shown == 0) {
-    session.out.note("{}",
-                     options.all ? "no tasks" : "no tasks that are not finished; -a shows all");
+    session.out.note("{}", options.all ? "no tasks" : "no unfinished tasks; -a shows all");
   }
   return {};
 }
@@ -222,7 +221,7 @@ using RunOne = Result<void> (*)(Session&, const OneOptions&, int64_t);
 
 void declare_one(Command& command, RunOne run) {
   auto& options = command.keep<OneOptions>();
-  command.argument("TASK", number(options.task, "TASK"), "Its id");
+  command.argument("TASK", number(options.task, "TASK"), "Id of the task");
   declare_scheduler(command, options.schedule);
   command.blocking(kScheduleNs);
   command.run([&options, &command, run](Session& session) {
@@ -253,14 +252,15 @@ Result<void> for_each_task(SchedulerClient& client, const TaskFilter& wanted,
 void declare_schedule_list(Command& list) {
   auto& options = list.keep<ListOptions>();
   list.about(
-      "Lists the tasks that are not finished, of all users, the newest first. AGE is the time "
-      "since it was submitted, RAN how long its last attempt runs or ran, WHY in short why it "
-      "waits ('ff schedule explain' says more), leaves its nodes, or has failed.");
-  list.flag("-a,--all", options.all, "Finished ones too");
-  list.option("--user", text(options.user, "USER"), "Only those of this user: a name or a uid");
-  list.option("--count", number(options.count), "At most so many");
+      "Lists the unfinished tasks of all users, the newest first. AGE is the time since "
+      "submission, RAN the run time of the last attempt, and WHY a short reason why the task waits "
+      "('ff schedule explain' says more), stops, or has failed.");
+  list.flag("-a,--all", options.all, "Also list finished tasks");
+  list.option("--user", text(options.user, "USER"),
+              "List only tasks of this user: a name or a uid");
+  list.option("--count", number(options.count), "List at most this many tasks");
   declare_scheduler(list, options.schedule);
-  list.example("ff schedule list", "what runs and what waits");
+  list.example("ff schedule list", "running and waiting tasks");
   list.example("ff schedule list -a --user ann --count 20 --json", "for programs");
   list.blocking(kScheduleNs);
   list.run([&options, &list](Session& session) {
@@ -270,19 +270,19 @@ void declare_schedule_list(Command& list) {
 
 void declare_schedule_show(Command& show) {
   show.about(
-      "Shows all that is known of a task: what it asks for, its attempts with each step on their "
-      "way and how long it took, the last step that was saved, how it ended, and the node-hours it "
-      "has used and lost. Lost are those that were not saved when it had to leave its nodes. The "
-      "environment is shown to its user and the operator alone.");
-  show.example("ff schedule show 17", "all of it");
+      "Shows the details of a task: what it requests, its attempts with the time of each step, the "
+      "last saved step, how it ended, and the node-hours that it has used and lost. Lost "
+      "node-hours are those since the last save before the task had to release its nodes. Only the "
+      "user of the task and the operator see its environment.");
+  show.example("ff schedule show 17", "all details of one task");
   declare_one(show, run_show);
 }
 
 void declare_schedule_explain(Command& explain) {
   explain.about(
-      "Says in one sentence why a task waits or where else it is, what would have to happen for it "
-      "to start, and when that is expected, as of the scheduler's last decision.");
-  explain.example("ff schedule explain 17", "why does it not run?");
+      "Explains in one sentence why a task waits or which state it is in, what must happen before "
+      "it can start, and when the scheduler expects that, as of its last decision.");
+  explain.example("ff schedule explain 17", "the reason why task 17 does not run");
   declare_one(explain, run_explain);
 }
 

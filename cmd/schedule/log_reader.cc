@@ -87,7 +87,7 @@ Result<bool> LogReader::step(const ListedTask& listed) {
       (is_finished(task) || (!selection_.follow && task.attempts_made() == 0))) {
     Error error = fail(Errc::not_found, "task {} has no log{}", task.id(),
                        selection_.attempt ? fmt::format(" of attempt {}", *selection_.attempt)
-                                          : std::string(": it never had nodes"));
+                                          : std::string(": it never got nodes"));
     error.hint = fmt::format("Its attempts: ff schedule show {}", task.id());
     return error;
   }
@@ -222,7 +222,7 @@ Result<void> LogReader::read_to_end() {
     FF_TRY(const auto reply, read(offset_, kReadBytes, false));
     begun_ = true;
     if (reply.offset() > offset_ && !reply.data().empty()) {
-      client_.session().out.note("{} of the log are no longer kept",
+      client_.session().out.note("the agent no longer has {} of the log",
                                  format_size(reply.offset() - offset_));
     }
     if (reply.data().empty()) return {};

@@ -42,9 +42,9 @@ Result<int> exit_of(const scheduler::wire::Task& task) {
   }
   return Error{Errc::failed,
                fmt::format("task {} has {}: {}", task.id(),
-                           outcome == scheduler::TaskOutcome::stopped ? "been ended" : "failed",
+                           outcome == scheduler::TaskOutcome::stopped ? "been stopped" : "failed",
                            task.outcome_text()),
-               fmt::format("How it went: ff schedule show {}", task.id())};
+               fmt::format("Details: ff schedule show {}", task.id())};
 }
 
 Result<void> run_run(Session& session, const FollowedOptions& options, int64_t timeout_ns) {
@@ -58,8 +58,8 @@ Result<void> run_run(Session& session, const FollowedOptions& options, int64_t t
   if (!ended && !session.stop.check()) {
     // Printed with --quiet, too: the task keeps running.
     session.out.warn(
-        "task {} goes on; stop it: ff schedule stop {}; its output: ff schedule logs "
-        "-f {}",
+        "task {} continues; to stop it: ff schedule stop {}; for its output: ff schedule logs -f "
+        "{}",
         id, id, id);
     return std::move(ended).error();
   }
@@ -82,24 +82,24 @@ Result<void> run_run(Session& session, const FollowedOptions& options, int64_t t
 void declare_schedule_logs(Command& logs) {
   auto& options = logs.keep<LogsOptions>();
   logs.about(
-      "Prints what a rank of a task has printed, of both its streams, from the agent of the node "
-      "that has had it. On a terminal control bytes are shown as \\xNN; a pipe gets the bytes as "
-      "they are.\n\n"
-      "With -f it goes on, also through interruptions and restarts, until the task is finished. "
-      "Each attempt has a log of its own; agents keep the newest part of it, and -a prints those "
-      "of "
-      "all attempts as one.");
-  logs.argument("TASK", number(options.wanted.task, "TASK"), "Its id");
-  logs.option("--rank", number(options.wanted.rank), "Of which rank");
-  logs.option("--attempt", number(options.wanted.attempt), "Of which attempt; else the newest");
-  logs.flag("-a,--all-attempts", options.wanted.all, "From the first attempt that is known on");
-  logs.flag("-f,--follow", options.wanted.follow, "Go on until the task is finished");
+      "Prints the output of one rank of a task (stdout and stderr), which the agent of its node "
+      "has stored. On a terminal control bytes appear as \\xNN; a pipe gets the unchanged "
+      "bytes.\n\nWith -f the command follows the output until the task has finished, also through "
+      "preemptions and restarts. Each attempt has its own log. Agents keep the newest part of each "
+      "log; -a prints the logs of all attempts as one.");
+  logs.argument("TASK", number(options.wanted.task, "TASK"), "Id of the task");
+  logs.option("--rank", number(options.wanted.rank), "Rank whose output to print");
+  logs.option("--attempt", number(options.wanted.attempt),
+              "Attempt whose output to print; without it the newest");
+  logs.flag("-a,--all-attempts", options.wanted.all,
+            "Print all attempts, starting with the first one stored");
+  logs.flag("-f,--follow", options.wanted.follow, "Follow the output until the task has finished");
   logs.option("-n,--lines", number(options.wanted.lines),
-              "Begin with the last N lines of the attempt, of its last 768 KiB");
+              "Print only the last N lines of the attempt, from its last 768 KiB");
   declare_scheduler(logs, options.schedule);
-  logs.example("ff schedule logs -f 17", "watch it");
-  logs.example("ff schedule logs -a 17", "all that its rank 0 has ever printed");
-  logs.example("ff schedule logs 17 --rank 3 -n 50", "the end of another rank's");
+  logs.example("ff schedule logs -f 17", "follow the output");
+  logs.example("ff schedule logs -a 17", "the whole output of rank 0");
+  logs.example("ff schedule logs 17 --rank 3 -n 50", "the end of the output of rank 3");
   logs.blocking();
   logs.run([&options, &logs](Session& session) {
     return run_logs(session, options, logs.timeout_ns());
@@ -109,14 +109,14 @@ void declare_schedule_logs(Command& logs) {
 void declare_schedule_run(Command& run) {
   auto& options = run.keep<FollowedOptions>();
   run.about(
-      "Submits a task, prints what its rank 0 prints until the task is finished, and exits with "
-      "the exit code of the task: that of the rank that failed first, 128 and the number of the "
-      "signal when one killed it, 0 when all went well. 125 when ff itself fails, and when the "
-      "task ends otherwise: stopped, out of time, hung.\n\n"
-      "Ctrl-C ends the watching (130), not the task: how to stop that is said then.");
+      "Submits a task, prints the output of its rank 0 until the task has finished, and exits with "
+      "the exit code of the task: that of the rank that failed first, 128 plus the signal number "
+      "if a signal killed it, 0 on success. The exit code is 125 if ff itself fails, or if the "
+      "task was stopped, exceeded its time or hung.\n\nCtrl-C ends this command with exit code "
+      "130, but not the task; the command then prints how to stop the task.");
   declare_task(run, options.task);
   declare_scheduler(run, options.schedule);
-  run.example("ff schedule run -n 2 ./all_reduce_test --size 1G", "as if it ran here");
+  run.example("ff schedule run -n 2 ./all_reduce_test --size 1G", "like a local command");
   run.blocking();
   run.exits_with(kOwnFailure);
   run.run(

@@ -31,12 +31,12 @@ Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t ti
   JsonList json(session.out, "nodes");
   {
     auto table = session.out.table({{"NODE"},
-                                    {"GROUP"},
+                                    {"PARTITION"},
                                     {"ZONE"},
                                     {"LEAF"},
                                     {"TASK", Align::right},
                                     {"HEARD", Align::right},
-                                    {"MARKS"},
+                                    {"LABELS"},
                                     {"VALIDATED"},
                                     {"STATE"}});
     for (const auto& listed : nodes) {
@@ -51,7 +51,7 @@ Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t ti
     }
   }
   json.end();
-  if (nodes.empty()) session.out.note("no nodes yet: a node appears when its agent has started");
+  if (nodes.empty()) session.out.note("no nodes yet; a node joins when its agent reports");
   return {};
 }
 
@@ -80,7 +80,7 @@ Result<void> run_node_drain(Session& session, const DrainNodeOptions& options, i
 }
 
 void declare_node_drain(Command& command, DrainNodeOptions& options, bool drain) {
-  command.argument("NODE", text(options.nodes, "NODE"), "Their names");
+  command.argument("NODE", text(options.nodes, "NODE"), "Names of the nodes");
   declare_scheduler(command, options.schedule);
   command.blocking(kScheduleNs);
   command.run([&options, &command, drain](Session& session) {
@@ -91,22 +91,18 @@ void declare_node_drain(Command& command, DrainNodeOptions& options, bool drain)
 }  // namespace
 
 void declare_schedule_nodes(Command& schedule) {
-  Command& nodes = schedule.sub("nodes", "List the nodes and what they do");
+  Command& nodes = schedule.sub("nodes", "List the nodes and their states");
   auto& options = nodes.keep<NodesOptions>();
   nodes.about(
-      "Lists every node that has ever reported, in what group, zone and at which leaf switch it "
-      "is, which task has it, how long ago it was heard, what 'ff validate' has found there last, "
-      "and its state:\n"
-      "  free          takes tasks\n"
-      "  busy          a task has it\n"
-      "  clearing      something of a task that has ended is left there\n"
-      "  validating    the scheduler has it run its checks: back in some minutes\n"
-      "  drained       taken out of service by the operator, with the reason; by verdict, for the "
-      "checks that have failed\n"
-      "  silent        not heard for 10 seconds: gets nothing new\n"
-      "  not heard of  since the scheduler was started");
+      "Lists every node that has ever reported: its partition, zone and leaf switch, its task, the "
+      "time since its last report, the result of its last 'ff validate', and its state:\n  free    "
+      "      the scheduler can start tasks on it\n  busy          a task uses it\n  clearing      "
+      "processes of a finished task are still running\n  validating    it runs its checks and "
+      "returns within minutes\n  drained       out of service: by the operator, with the reason, "
+      "or because checks failed\n  silent        no report for 10 seconds: it gets no new tasks\n  "
+      "not heard of  no report since the scheduler started");
   declare_scheduler(nodes, options.schedule);
-  nodes.example("ff schedule nodes", "all of them");
+  nodes.example("ff schedule nodes", "all nodes");
   nodes.blocking(kScheduleNs);
   nodes.run([&options, &nodes](Session& session) {
     return run_nodes(session, options, nodes.timeout_ns());
@@ -115,9 +111,10 @@ void declare_schedule_nodes(Command& schedule) {
   Command& drain = schedule.sub("drain", "Take nodes out of service");
   auto& draining = drain.keep<DrainNodeOptions>();
   drain.about(
-      "The nodes get no more tasks. A task that is on one of them is asked to save and leave all "
-      "of its nodes, and goes on elsewhere. For the operator, who has the cluster key.");
-  drain.option("--reason", text(draining.reason, "TEXT"), "Why, for those who look at the nodes")
+      "The nodes get no new tasks. The scheduler asks a task on one of them to save and release "
+      "all of its nodes, and restarts it elsewhere. Only the operator, who holds the cluster key, "
+      "can drain nodes.");
+  drain.option("--reason", text(draining.reason, "TEXT"), "Reason, which the list of nodes shows")
       .required();
   drain.example("ff schedule drain node7 --reason 'bad memory, ticket 42'", "before a repair");
   declare_node_drain(drain, draining, true);
@@ -125,8 +122,9 @@ void declare_schedule_nodes(Command& schedule) {
   Command& undrain = schedule.sub("undrain", "Put nodes back into service");
   auto& returning = undrain.keep<DrainNodeOptions>();
   undrain.about(
-      "The nodes take tasks again, whoever has drained them: also those whose checks have failed, "
-      "until the next run of checks says so again. For the operator, who has the cluster key.");
+      "The nodes get tasks again, whether the operator or failed checks had drained them; the next "
+      "failed check drains a node again. Only the operator, who holds the cluster key, can undrain "
+      "nodes.");
   undrain.example("ff schedule undrain node7", "after the repair");
   declare_node_drain(undrain, returning, false);
 }

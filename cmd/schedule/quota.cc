@@ -7,6 +7,8 @@
 namespace ff::cmd {
 namespace {
 
+constexpr std::string_view kQuotaOptions = "Options of quotas";
+
 struct QuotaOptions {
   ScheduleOptions schedule;
   std::string user;
@@ -23,7 +25,7 @@ Result<void> ask_quota(Session& session, const QuotaOptions& options, int64_t ti
   JsonList json(session.out, "quotas");
   {
     auto table = session.out.table(
-        {{"USER"}, {"GROUP"}, {"PRIORITY", Align::right}, {"NODES", Align::right}});
+        {{"USER"}, {"PARTITION"}, {"PRIORITY", Align::right}, {"NODES", Align::right}});
     for (const auto& quota : reply.quotas()) {
       if (is_list) {
         table.row({quota.user(), quota.group(), fmt::to_string(quota.priority()),
@@ -52,26 +54,32 @@ scheduler::wire::Quota quota_of(const QuotaOptions& options) {
 }
 
 void declare_place(Command& command, QuotaOptions& options) {
-  command.option("--user", text(options.user, "USER"), "A user's name, or '*'").required();
-  command.option("--group", text(options.group, "GROUP"), "Of nodes");
-  command.option("--priority", choice(options.priority, {"50", "40", "30", "20", "10", "0"}),
-                 "Of the tasks");
+  command.option("--user", text(options.user, "USER"), "Name of a user, or '*' for all others")
+      .required()
+      .section(kQuotaOptions);
+  command.option("--partition", text(options.group, "NAME"), "Partition of nodes")
+      .alias("--group")
+      .section(kQuotaOptions);
+  command
+      .option("--priority", choice(options.priority, {"50", "40", "30", "20", "10", "0"}),
+              "Priority of the tasks")
+      .section(kQuotaOptions);
 }
 
 }  // namespace
 
 void declare_schedule_quota(Command& schedule) {
-  Command& quota = schedule.sub("quota", "How many nodes a user may hold");
+  Command& quota = schedule.sub("quota", "Show and set how many nodes users may hold");
   quota.about(
-      "A quota says how many nodes of a group a user's tasks of one priority may hold together. "
-      "That of '*' holds for each user who has none there; without any, as many as there are. "
-      "Tasks that have nodes keep them when a quota becomes smaller.\n\n"
-      "A task of priority 'auto' takes the highest priority at which its user has a quota with "
-      "room. For the operator, who has the cluster key.");
+      "A quota is the number of nodes in a partition that the tasks of a user at one priority may "
+      "hold together. The quota of '*' applies to each user without a quota of their own; without "
+      "any quota there is no limit. If a quota becomes smaller, running tasks keep their "
+      "nodes.\n\nA task of priority 'auto' gets the highest priority at which its user has a quota "
+      "with room. Only the operator, who holds the cluster key, can set quotas.");
   quota.example("ff schedule quota set --user '*' --priority 50 --nodes 0",
-                "nobody has the highest priority");
-  quota.example("ff schedule quota set --user ann --group h200 --priority 50 --nodes 16",
-                "but ann, for 16 nodes");
+                "nobody gets the highest priority");
+  quota.example("ff schedule quota set --user ann --partition h200 --priority 50 --nodes 16",
+                "except ann, for 16 nodes");
 
   Command& list = quota.default_sub("list", "List the quotas");
   auto& listing = list.keep<QuotaOptions>();
@@ -82,11 +90,11 @@ void declare_schedule_quota(Command& schedule) {
     return ask_quota(session, listing, list.timeout_ns(), scheduler::wire::QuotaRequest());
   });
 
-  Command& set = quota.sub("set", "Set a quota, in place of one that is there");
+  Command& set = quota.sub("set", "Set a quota; it replaces an existing one");
   auto& setting = set.keep<QuotaOptions>();
-  set.about("Holds from the scheduler's next decision on.");
+  set.about("The quota applies from the next decision of the scheduler on.");
   declare_place(set, setting);
-  set.option("--nodes", number(setting.nodes), "At most so many; 0 is none").required();
+  set.option("--nodes", number(setting.nodes), "Maximum number of nodes; 0 means none").required();
   declare_scheduler(set, setting.schedule);
   set.blocking(kScheduleNs);
   set.run([&setting, &set](Session& session) {
@@ -97,7 +105,9 @@ void declare_schedule_quota(Command& schedule) {
 
   Command& drop = quota.sub("drop", "Remove a quota");
   auto& dropping = drop.keep<QuotaOptions>();
-  drop.about("The user then has that of '*', if there is one. One that is not there is no error.");
+  drop.about(
+      "The quota of '*', if there is one, then applies to the user. It is no error if the quota "
+      "does not exist.");
   declare_place(drop, dropping);
   declare_scheduler(drop, dropping.schedule);
   drop.blocking(kScheduleNs);

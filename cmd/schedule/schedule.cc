@@ -5,33 +5,33 @@ namespace ff::cmd {
 
 void declare_schedule(Command& command) {
   command.about(
-      "Time sharing of whole nodes (HAI Platform of the Fire-Flyer paper): tasks of higher "
-      "priority "
-      "interrupt those of lower priority, which save, leave, and go on later where they "
-      "stopped.\n\n"
-      "Tasks are looked at by priority (50, 40, 30, 20, 10, 0) and then in the order they came. A "
-      "gang starts with all of its nodes or not at all, on as few leaf switches as possible; at "
-      "most one task at a time spans zones. Who is interrupted: the lowest priority first, then "
-      "whoever loses the least work. The first task that must wait has its nodes reserved; others "
-      "use them meanwhile if they end in time, or give way at once.");
+      "Time sharing of whole nodes (HAI Platform of the Fire-Flyer paper): a task preempts tasks "
+      "of lower priority. Those save, release their nodes, and later continue where they "
+      "stopped.\n\nThe scheduler considers tasks by priority (50, 40, 30, 20, 10, 0) and then in "
+      "the order of submission. A task starts on all of its nodes or not at all (gang scheduling), "
+      "on as few leaf switches as possible; at most one task at a time spans zones. The scheduler "
+      "preempts the tasks of the lowest priority first, and among those the tasks that lose the "
+      "least work. It reserves nodes for the first task that must wait; other tasks use these "
+      "nodes meanwhile if they end in time or can be preempted at once.");
   command.example("ff schedule serve", "the scheduler");
   command.example("ff schedule agent --scheduler s1:4500", "on each node");
   command.example("ff schedule submit -n 4 python train.py --lr 3e-4", "a task for four nodes");
-  command.example("ff schedule list", "what runs and what waits");
+  command.example("ff schedule list", "running and waiting tasks");
   declare_schedule_serve(command.sub("serve", "Run the scheduler"));
-  declare_schedule_agent(command.sub("agent", "Run what the scheduler gives this node"));
+  declare_schedule_agent(command.sub("agent", "Run the tasks of this node"));
   declare_schedule_submit(command.sub("submit", "Put a task into the queue"));
-  declare_schedule_run(command.sub("run", "Submit a task, follow it, and exit as it does"));
+  declare_schedule_run(
+      command.sub("run", "Submit a task, print its output, and exit with its exit code"));
   declare_schedule_list(command.sub("list", "List tasks"));
-  declare_schedule_show(command.sub("show", "Show all that is known of a task"));
-  declare_schedule_explain(command.sub("explain", "Say why a task waits"));
-  declare_schedule_logs(command.sub("logs", "Print what a task prints"));
+  declare_schedule_show(command.sub("show", "Show the details of a task"));
+  declare_schedule_explain(command.sub("explain", "Explain why a task waits"));
+  declare_schedule_logs(command.sub("logs", "Print the output of a task"));
   declare_schedule_control(command);
   declare_schedule_nodes(command);
   declare_schedule_quota(command);
-  declare_schedule_history(command.sub("history", "Add up what tasks have used"));
-  declare_schedule_shim(command.sub("shim", "Hold one rank of a task, for the agent"));
-  declare_schedule_simulate(command.sub("simulate", "Try the scheduler on a trace of tasks"));
+  declare_schedule_history(command.sub("history", "Show how much users have used"));
+  declare_schedule_shim(command.sub("shim", "Run one rank of a task, for the agent").hidden());
+  declare_schedule_simulate(command.sub("simulate", "Simulate the scheduler on a trace of tasks"));
 }
 
 }  // namespace ff::cmd

@@ -38,7 +38,7 @@ Binding percent(uint32_t& field) {
   const auto parse = [](std::string_view text) -> Result<uint32_t> {
     const auto value = parse_u64(text.substr(0, text.size() - (text.ends_with('%') ? 1 : 0)));
     if (value && *value <= kAll) return static_cast<uint32_t>(*value);
-    return fail(Errc::usage, "'{}' is not a percentage from 0% to 100%", printable(text));
+    return fail(Errc::usage, "'{}' is not a percentage between 0% and 100%", printable(text));
   };
   return bind(Kind::text, field, "PERCENT", parse,
               [](uint32_t value) { return fmt::format("{}%", value); });
@@ -109,56 +109,53 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
 void declare_schedule_serve(Command& serve) {
   auto& options = serve.keep<ScheduleServeOptions>();
   serve.about(
-      "Runs the scheduler: users give it tasks ('ff schedule submit'), the agents of the nodes ask "
-      "it what to run. Its state is in SQLite under --dir, or in etcd with --kv, and is stored "
-      "before anybody learns of it: after a crash it goes on where it was, and tasks that run are "
-      "not touched. A scheduler that is started on the store of another takes it over, and that "
-      "one "
-      "ends.\n\n"
-      "With --key, users come with tokens ('ff admin user'), each for its own tasks, and whoever "
-      "has the cluster key is the operator. Without a key only this machine may connect, and "
-      "everybody on it is the operator. With --meta a token that was withdrawn ('ff admin user "
-      "remove') is refused within some seconds; without, it holds until the cluster key "
-      "changes.\n\n"
-      "--http serves a page for browsers, too: what runs, what waits and why, and the nodes by "
-      "zone and leaf. The log has a link that logs in once.\n\n"
-      "Nodes that are idle run their checks ('ff validate') once in --validate-every, one of fifty "
-      "nodes at a time, and none that a waiting task could have; a new node at some time within "
-      "the first period. One that fails is drained by that verdict, unless --max-drained of all "
-      "nodes are already, and runs its checks every day until they pass. 'ff schedule nodes' "
-      "shows it.\n\n"
-      "When the store cannot be written the daemon ends with that error: start it again once that "
-      "is mended.");
+      "Runs the scheduler: users submit tasks ('ff schedule submit'), and the agents of the nodes "
+      "ask it what to run. The scheduler keeps its state in SQLite under --dir, or in etcd with "
+      "--kv, and stores each change before it answers. After a crash it continues from that state; "
+      "running tasks are not affected. If a second scheduler starts on the same store, it takes "
+      "over and the first one exits.\n\nWith --key, users authenticate with tokens ('ff admin "
+      "user') and can change only their own tasks; whoever holds the cluster key is the operator. "
+      "Without a key only this machine can connect, and all its users are operators. With --meta "
+      "the scheduler refuses a removed token ('ff admin user remove') within seconds; without it, "
+      "the token stays valid until the cluster key changes.\n\n--http also serves a web page with "
+      "running tasks, waiting tasks and their reasons, and the nodes by zone and leaf switch. The "
+      "log contains a link that logs in once.\n\nThe scheduler has idle nodes run their checks "
+      "('ff validate') every --validate-every: at most one of fifty nodes at a time, and no node "
+      "that a waiting task could use. A new node runs its checks at some time within the first "
+      "period. The scheduler drains a node whose checks fail, unless it has already drained "
+      "--max-drained of all nodes for that reason; the node then runs its checks daily until they "
+      "pass. 'ff schedule nodes' shows the results.\n\nIf the scheduler cannot write its store, it "
+      "exits with an error. Start it again when the store works.");
   serve
-      .option(
-          "--lease", duration(options.lease_ns),
-          "How long a node that cannot reach the scheduler lets its tasks run; they are started "
-          "elsewhere only after that")
+      .option("--lease", duration(options.lease_ns),
+              "How long tasks keep running on a node that cannot reach the scheduler; only after "
+              "this time the scheduler restarts them elsewhere")
       .config("schedule-serve.lease");
   serve
       .option("--keep-tasks", number(options.keep_tasks),
-              "Finished tasks that 'list -a', 'show' and 'history' know; the oldest go first")
+              "Number of finished tasks that 'list -a', 'show' and 'history' remember; the oldest "
+              "are removed first")
       .config("schedule-serve.keep-tasks");
   serve
       .option("--meta", text(options.meta, "ADDR:PORT,..."),
-              "The managers of the cluster ('ff serve-meta'), who know which tokens hold")
+              "Addresses of the cluster managers ('ff serve-meta'), which know the valid tokens")
       .config("schedule-serve.meta");
   declare_kv(serve, options.kv);
   serve.flag("--accept-data-loss", options.kv.accept_data_loss,
-             "Start with an empty file when the SQLite file is corrupt; the corrupt one is kept");
+             "Start with an empty SQLite file if the file is corrupt; ff keeps the corrupt file");
   serve
       .option("--validate-every", period(options.validate_every_ns),
-              "How often an idle node runs its checks; 0 or never: not at all")
+              "How often an idle node runs its checks; 0 or never disables this")
       .config("schedule-serve.validate-every");
   serve
       .option("--max-drained", percent(options.max_drained_percent),
-              "So many of all nodes may be drained by verdict, one in any case; beyond that there "
-              "are only warnings")
+              "Maximum share of nodes drained by failed validation (at least one node); beyond it "
+              "the scheduler only warns")
       .config("schedule-serve.max-drained");
   declare_daemon(serve, options.daemon, "schedule-serve");
-  serve.example("ff schedule serve", "one machine, state under /var/lib/ff");
+  serve.example("ff schedule serve", "one machine, with its state under /var/lib/ff");
   serve.example("ff schedule serve --listen '*:4500' --key cluster.key --http 9105",
-                "for a cluster, with /metrics and the page; its log has a link to log in");
+                "for a cluster, with /metrics and the web page; the log has a login link");
   serve.run([&options](Session& session) { return run_serve(session, options); });
 }
 

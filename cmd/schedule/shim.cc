@@ -15,9 +15,9 @@ struct ShimOptions {
 void declare_schedule_shim(Command& shim) {
   auto& options = shim.keep<ShimOptions>();
   shim.about(
-      "Agents start it, nobody else needs to: it holds one rank of a task, whose folder it is "
-      "given, until nothing of the rank is left.");
-  shim.argument("DIR", dir(options.dir), "The rank's folder, with launch.json in it");
+      "Agents start this command: it runs one rank of a task, whose directory is the argument, "
+      "until all its processes have ended.");
+  shim.argument("DIR", dir(options.dir), "Directory of the rank, with launch.json");
   shim.run([&options](Session& session) -> Result<void> {
     io::SystemDisk disk;
     return ff::shim::run_shim(disk, session.stop.clock(), options.dir);

@@ -34,7 +34,7 @@ struct SimulateOptions {
 
 Result<void> check_range(const char* option, uint64_t value, uint64_t least, uint64_t most) {
   if (value >= least && value <= most) return {};
-  return fail(Errc::usage, "{} {}: must be between {} and {}", option, value, least, most);
+  return fail(Errc::usage, "{} {}: expected {} to {}", option, value, least, most);
 }
 
 Result<scheduler::Trace> read_trace(const SimulateOptions& options) {
@@ -50,7 +50,7 @@ Result<scheduler::Trace> read_trace(const SimulateOptions& options) {
         "A trace is a file in the Standard Workload Format, or has one JSON object per line.";
     return error;
   }
-  if (trace->tasks.empty()) return fail(Errc::usage, "{}: no tasks in it", *options.trace);
+  if (trace->tasks.empty()) return fail(Errc::usage, "{}: the trace has no tasks", *options.trace);
   return trace;
 }
 
@@ -65,11 +65,11 @@ Result<void> check_simulation(const SimulateOptions& options) {
     return fail(Errc::usage, "--trace and --tasks exclude each other");
   }
   if (options.pass_every_ns <= 0 || options.pass_every_ns > kPassMax) {
-    return fail(Errc::usage, "--pass-every {}: must be between 1ns and 1h",
+    return fail(Errc::usage, "--pass-every {}: expected 1ns to 1h",
                 format_duration(options.pass_every_ns));
   }
   if (options.checkpoint_every_ns <= 0) {
-    return fail(Errc::usage, "--checkpoint-every: must be above 0");
+    return fail(Errc::usage, "--checkpoint-every must be longer than 0");
   }
   return {};
 }
@@ -103,9 +103,9 @@ void tell_trace(Output& out, const SimulateOptions& options, const scheduler::Tr
   table.row({"simulated time", seconds(run.hours * 3600)});
   table.row({"utilisation, while tasks waited", fmt::format("{:.2f} %", run.utilization * 100)});
   table.row({"saving and loading", fmt::format("{:.2f} %", run.overhead * 100)});
-  table.row({"waited for the first start, p50", seconds(run.wait_s_p50)});
-  table.row({"waited for the first start, p99", seconds(run.wait_s_p99)});
-  table.row({"interruptions", format_count(run.preemptions)});
+  table.row({"wait for the first start, p50", seconds(run.wait_s_p50)});
+  table.row({"wait for the first start, p99", seconds(run.wait_s_p99)});
+  table.row({"preemptions", format_count(run.preemptions)});
   table.row({"lost node-hours", fmt::format("{:.1f}", run.lost_node_hours)});
   table.row({"decisions", format_count(run.passes)});
   table.row({"a decision, p50", fmt::format("{:.2f} ms", run.pass_ms_p50)});
@@ -137,7 +137,7 @@ Result<void> run_simulate(Session& session, const SimulateOptions& options) {
          scheduler::simulate(cluster, trace, options.seed, session.stop.clock(), session.stop));
   tell_trace(session.out, options, trace, run);
   if (run.never > 0) {
-    session.out.warn("{} tasks are larger than {} nodes and were left out", run.never,
+    session.out.warn("{} tasks need more than {} nodes; the simulation skipped them", run.never,
                      options.nodes);
   }
   return {};
@@ -148,34 +148,37 @@ Result<void> run_simulate(Session& session, const SimulateOptions& options) {
 void declare_schedule_simulate(Command& simulate) {
   auto& options = simulate.keep<SimulateOptions>();
   simulate.about(
-      "Runs the scheduler's decisions over a trace of tasks on virtual time, and prints how well "
-      "the nodes are used, how long tasks wait, what interruptions cost, and how long a decision "
-      "takes on this machine. Utilisation is over the time while any task waits; what tasks take "
-      "to save and to load again is not in it.\n\n"
-      "A trace is in the Standard Workload Format, or has one JSON object a line:\n"
-      "  {\"submit_s\": 0, \"nodes\": 4, \"run_s\": 3600, \"limit_s\": 7200, \"priority\": 30, "
-      "\"user\": \"ada\"}\n"
-      "where nodes and run_s are needed. Without one, tasks are made up: all there from the "
-      "start, one node to an eighth of them, ten minutes to a day long.");
-  simulate.option("--nodes", number(options.nodes), "Of the cluster");
-  simulate.option("--zones", number(options.zones), "That the nodes are in, alike");
-  simulate.option("--leaf", number(options.leaf_nodes), "Nodes of a leaf switch");
-  simulate.option("--trace", file(options.trace), "Tasks to run (default: made up)");
+      "Runs the decisions of the scheduler over a trace of tasks in virtual time. Prints the "
+      "utilisation of the nodes, the waiting times of tasks, the cost of preemptions, and the time "
+      "of a decision on this machine. Utilisation covers the time while any task waits; the time "
+      "for saving and loading does not count as used.\n\nA trace is in the Standard Workload "
+      "Format, or has one JSON object per line:\n  {\"submit_s\": 0, \"nodes\": 4, \"run_s\": "
+      "3600, \"limit_s\": 7200, \"priority\": 30, \"user\": \"ada\"}\nwhere nodes and run_s are "
+      "required. Without a trace, ff generates tasks: all are submitted at the start, use one node "
+      "up to an eighth of the nodes, and run ten minutes to a day.");
+  simulate.option("--nodes", number(options.nodes), "Number of nodes");
+  simulate.option("--zones", number(options.zones), "Number of zones of equal size");
+  simulate.option("--leaf", number(options.leaf_nodes), "Nodes per leaf switch");
+  simulate.option("--trace", file(options.trace),
+                  "File with the trace; without it ff generates tasks");
   simulate.option("--processors", number(options.processors),
-                  "Of a node, for the Standard Workload Format");
-  simulate.option("--tasks", number(options.tasks), "To make up (default: 5000)");
-  simulate.option("--seed", number(options.seed), "Of what is made up");
+                  "Processors per node, for the Standard Workload Format");
+  simulate.option("--tasks", number(options.tasks), "Number of tasks to generate")
+      .default_value("5000");
+  simulate.option("--seed", number(options.seed), "Seed of the generated tasks");
   simulate.option("--save", duration(options.save_ns),
-                  "From the request to stop until a task has left");
-  simulate.option("--load", duration(options.load_ns), "Before an interrupted task goes on");
+                  "Time from the request to stop until a task has exited");
+  simulate.option("--load", duration(options.load_ns),
+                  "Time that a preempted task needs to load before it continues");
   simulate.option("--answering", number(options.answering_percent, "PERCENT"),
-                  "Tasks that save when they are asked to stop");
+                  "Share of tasks that save when they are asked to stop");
   simulate.option("--checkpoint-every", duration(options.checkpoint_every_ns),
-                  "How often the others save");
-  simulate.option("--pass-every", duration(options.pass_every_ns), "Decisions at most so often");
-  simulate.example("ff schedule simulate --nodes 10000 --tasks 15000", "a large cluster, busy");
+                  "How often the other tasks save");
+  simulate.option("--pass-every", duration(options.pass_every_ns),
+                  "Minimum time between decisions");
+  simulate.example("ff schedule simulate --nodes 10000 --tasks 15000", "a large, busy cluster");
   simulate.example("ff schedule simulate --nodes 128 --processors 8 --trace SDSC-SP2.swf",
-                   "a trace of a real one");
+                   "a trace of a real cluster");
   simulate.run([&options](Session& session) { return run_simulate(session, options); });
 }
 

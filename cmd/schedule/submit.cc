@@ -40,7 +40,7 @@ Error bad(const std::string& option, std::string_view value, std::string_view sa
 Result<void> check_pair(const std::string& option, const std::string& pair) {
   const size_t equals = pair.find('=');
   if (equals != pair.npos && equals > 0) return {};
-  return bad(option, "'" + printable(pair) + "'", "it is not NAME=VALUE");
+  return bad(option, "'" + printable(pair) + "'", "expected NAME=VALUE");
 }
 
 // Variables of the caller, of no use to another user.
@@ -94,7 +94,7 @@ Result<Spec> make_spec(const SubmitOptions& options) {
   spec.set_group(options.group);
   spec.set_zone(options.zone.value_or(""));
   for (const std::string& mark : options.marks) {
-    FF_TRY(check_pair("--mark", mark));
+    FF_TRY(check_pair("--label", mark));
     spec.add_marks(mark);
   }
   if (options.priority != "auto") {
@@ -108,7 +108,7 @@ Result<Spec> make_spec(const SubmitOptions& options) {
   }
   if (options.restart_on) {
     if (*options.restart_on == 0 || *options.restart_on > kCodesMost) {
-      return bad("--restart-on", fmt::to_string(*options.restart_on), "it is 1 to 255");
+      return bad("--restart-on", fmt::to_string(*options.restart_on), "expected 1 to 255");
     }
     spec.set_restart_on(static_cast<uint32_t>(*options.restart_on));
   }
@@ -129,18 +129,18 @@ Result<void> set_owner(scheduler::wire::Owner& owner, const SubmitOptions& optio
   meta::Caller caller = process_caller();
   if (options.user && has_token) {
     return bad("--user", printable(*options.user),
-               "with a token, the owner is the user of the token");
+               "with a token, ff submits for the user of that token");
   }
   if (options.user) {
     auto user = client::parse_owner(disk, *options.user);
     if (!user || !user->uid || user->gid) {
-      return bad("--user", printable(*options.user), "no user of this machine has that name");
+      return bad("--user", printable(*options.user), "this machine has no such user");
     }
     caller = {.uid = *user->uid, .gid = *user->uid, .groups = {}};
   }
   if (caller.uid == 0 && !has_token) {
     Error error = fail(Errc::refused, "root cannot own tasks");
-    error.hint = "Name the owner with --user, or submit it as that user.";
+    error.hint = "Name the user with --user, or submit as that user.";
     return error;
   }
   owner.set_uid(caller.uid);
@@ -149,6 +149,8 @@ Result<void> set_owner(scheduler::wire::Owner& owner, const SubmitOptions& optio
   owner.set_name(client::AccountNames(disk).user(caller.uid));
   return {};
 }
+
+constexpr std::string_view kTaskOptions = "Task options";
 
 struct SubmitCommand {
   ScheduleOptions schedule;
@@ -189,9 +191,11 @@ Result<uint32_t> parse_signal(std::string_view text) {
       if (known != nullptr && name == known) found = static_cast<uint32_t>(one);
     }
   }
-  if (found == 0) return bad("--signal", printable(text), "there is no such signal; as USR1 or 10");
+  if (found == 0)
+    return bad("--signal", printable(text),
+               "unknown signal; expected a name such as USR1, or a number");
   if (found == SIGKILL || found == SIGSTOP) {
-    return bad("--signal", printable(text), "a program cannot take it as a request");
+    return bad("--signal", printable(text), "a program cannot handle this signal");
   }
   return found;
 }
@@ -203,7 +207,8 @@ Result<uint32_t> parse_restart(std::string_view text) {
     const auto times = parse_u64(text.substr(kOnFailure.size()));
     if (times && *times <= kRestartsMax) return static_cast<uint32_t>(*times);
   }
-  return bad("--restart", "'" + printable(text) + "'", "it is on-failure:N, as on-failure:3");
+  return bad("--restart", "'" + printable(text) + "'",
+             "expected on-failure:N, such as on-failure:3");
 }
 
 Result<uint64_t> submit_task(SchedulerClient& client, const SubmitOptions& options) {
@@ -224,59 +229,68 @@ Result<uint64_t> submit_task(SchedulerClient& client, const SubmitOptions& optio
 void declare_task(Command& command, SubmitOptions& options) {
   command.takes_command_line();
   command.argument("CMD", text(options.words, "CMD"),
-                   "The program and its arguments, each as it is: no shell reads them");
-  command.option("-n,--nodes", number(options.nodes), "Whole nodes, all at once or none");
-  command.option("--nproc", number(options.processes), "Processes of a node, each a rank");
-  command.option("-g,--group", text(options.group, "GROUP"), "Of nodes");
-  command.option("--zone", text(options.zone, "ZONE"), "Only nodes there; else any");
-  command.option("--mark", text(options.marks, "NAME=VALUE"), "That each node must have");
-  command.option("-p,--priority",
-                 choice(options.priority, {"50", "40", "30", "20", "10", "0", "auto"}),
-                 "Higher ones interrupt lower ones; auto is the highest that the quota has room "
-                 "for");
-  command.option("--name", text(options.name, "NAME"), "For people, in lists; else the command");
-  command.option("--time", duration(options.limit_ns),
-                 "It is stopped after running so long; a task that says so starts earlier where "
-                 "it fits in");
-  command.option("--min-run", duration(options.min_run_ns),
-                 "It is not interrupted before it has run so long");
-  command.option("--restart", text(options.restart, "on-failure:N"),
-                 "Starts it again, at most N times, when it has failed; after an interruption and "
-                 "the loss of a node it always starts again");
-  command.option("--restart-on", number(options.restart_on),
-                 "The exit code with which a rank asks that the task starts again, which is no "
-                 "failure: 75");
-  command.option("--signal", text(options.signal, "SIGNAL"),
-                 "Also sent to each rank's first process with the request to stop: USR1, 10");
-  command.option("--memory", size(options.memory), "Limit of each rank");
-  command.option("--hang", duration(options.hang_ns),
-                 "A task of which no rank prints or gives a heartbeat for so long has failed; 0s "
-                 "is never");
-  command.option("-e,--env", text(options.env, "NAME=VALUE"),
-                 "A variable of the task's environment, beside the inherited ones");
-  command.flag("--no-inherit", options.no_inherit,
-               "Of the environment here, pass on only PATH, HOME, USER, LANG and TERM");
-  command.option("--chdir", dir(options.chdir),
-                 "Where the task runs, on its nodes; else the current folder");
-  command.option("--user", text(options.user, "USER"),
-                 "Whose task it is, for who has the cluster key: a name of this machine, or a "
-                 "number; else who submits it");
+                   "The program and its arguments; no shell interprets them");
+  const auto option = [&command](std::string names, Binding binding,
+                                 std::string description) -> Option& {
+    return command.option(std::move(names), std::move(binding), std::move(description))
+        .section(kTaskOptions);
+  };
+  option("-n,--nodes", number(options.nodes), "Number of whole nodes; the task gets all or none");
+  option("--nproc", number(options.processes), "Processes per node; each is a rank");
+  option("--partition", text(options.group, "NAME"), "Partition of the nodes")
+      .alias("--group")
+      .alias("-g");
+  option("--zone", text(options.zone, "ZONE"), "Use only nodes of this zone");
+  option("--label", text(options.marks, "NAME=VALUE"), "Use only nodes with this label")
+      .alias("--mark");
+  option("-p,--priority", choice(options.priority, {"50", "40", "30", "20", "10", "0", "auto"}),
+         "A task preempts tasks of lower priority; auto is the highest that the user's quota "
+         "allows");
+  option("--name", text(options.name, "NAME"), "Name in lists; without it the command");
+  option("--time", duration(options.limit_ns),
+         "Stop the task after this run time; with a limit, the scheduler may start it earlier in a "
+         "gap");
+  option("--min-run", duration(options.min_run_ns),
+         "Do not preempt the task before it has run this long");
+  option("--restart", text(options.restart, "on-failure:N"),
+         "Restart the task after a failure, at most N times; after a preemption or the loss of a "
+         "node the scheduler always restarts it");
+  option("--restart-on", number(options.restart_on),
+         "Exit code with which a rank asks for a restart; such an exit is not a failure");
+  option("--signal", text(options.signal, "SIGNAL"),
+         "Also send this signal, such as USR1 or 10, to the first process of each rank with a "
+         "request to stop");
+  option("--memory", size(options.memory), "Memory limit of each rank");
+  option("--hang", duration(options.hang_ns),
+         "Fail the task when no rank prints or sends a heartbeat for this long; 0s disables this");
+  option("-e,--env", text(options.env, "NAME=VALUE"),
+         "Add a variable to the environment that the task inherits");
+  command
+      .flag("--no-inherit", options.no_inherit,
+            "Pass on only PATH, HOME, USER, LANG and TERM of this environment")
+      .section(kTaskOptions);
+  option("--chdir", dir(options.chdir),
+         "Directory of the task on its nodes; without it the current directory");
+  option("--user", text(options.user, "USER"),
+         "Submit the task for this user, a name of this machine or a number; requires the cluster "
+         "key");
 }
 
 void declare_schedule_submit(Command& submit) {
   auto& options = submit.keep<SubmitCommand>();
   submit.about(
-      "Puts a task into the queue and prints its id. It runs CMD on all of its nodes, in the "
-      "folder where it was submitted and with the environment there, apart from variables that "
-      "name keys, tokens or the scheduler of ff. Options end at CMD; '--' before it does no "
-      "harm.\n\n"
-      "A task that is interrupted for another is asked to stop ('stop' in its folder "
-      "$FF_TASK_DIR), has 30 seconds to answer and 5 minutes to save, and starts again later under "
-      "the same id.\n\n"
-      "When the connection is lost the request is sent again, and still makes one task.");
+      "Puts a task into the queue and prints its id. The task runs CMD on all of its nodes, in the "
+      "current directory and with the current environment, except for variables that name keys, "
+      "tokens or the scheduler of ff. Options end at CMD, with or without '--' before it.\n\n"
+      "When the scheduler preempts a task, it asks the task to stop (with the file 'stop' in "
+      "$FF_TASK_DIR). The task has 30 seconds to acknowledge and 5 minutes to save; the scheduler "
+      "restarts it later under the same id.\n\n"
+      "If the connection is lost, ff sends the request again; the scheduler still creates only one "
+      "task.");
   declare_task(submit, options.task);
   declare_scheduler(submit, options.schedule);
-  submit.example("ff schedule submit -n 4 -g h200 python train.py --lr 3e-4", "a gang of four");
+  submit.example("ff schedule submit -n 4 --partition h200 python train.py --lr 3e-4",
+                 "a task on four nodes");
   submit.example("id=$(ff schedule submit --time 2h ./evaluate.sh)", "in a script");
   submit.example("ff schedule submit -p 10 --restart on-failure:3 -- sh -c './sweep | tee log'",
                  "a pipe needs a shell");

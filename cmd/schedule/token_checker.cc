@@ -33,12 +33,12 @@ Task<Result<void>> TokenChecker::check(auth::TokenId token) {
   }
   if (has(token)) co_return Result<void>();
   if (last_error_) {
-    Error error = fail(Errc::failed, "cannot check tokens: {}", last_error_->message);
+    Error error = fail(Errc::failed, "the scheduler cannot check tokens: {}", last_error_->message);
     error.hint = "Is 'ff serve-meta' running at the address of --meta of the scheduler?";
     co_return error;
   }
   Error error = fail(Errc::refused, "token {} of user {} is revoked", token.serial, token.uid);
-  error.hint = "A holder of the cluster key can make a new one: 'ff admin user token'.";
+  error.hint = "The operator can create a new one: 'ff admin user token'.";
   co_return error;
 }
 

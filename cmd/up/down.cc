@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "cmd/cli/confirm.h"
 #include "cmd/up/up.h"
 #include "platform/io/files.h"
 #include "platform/io/system_disk.h"
@@ -19,6 +20,7 @@ constexpr int64_t kDownPollNs = 50 * kMillisecond;
 struct DownOptions {
   std::optional<std::string> dir;
   bool purge = false;
+  bool yes = false;
 };
 
 // Whether there is a cluster to stop or remove. Errc::refused: not a folder of `ff up`.
@@ -28,8 +30,8 @@ Result<bool> check_dir(io::Disk& disk, devcluster::ClusterDir& folder) {
   const auto config = folder.config();
   if (config) return true;
   if (config.error().code != Errc::not_found) return config.error();
-  Error error = fail(Errc::refused, "{}: not a folder of 'ff up'", folder.path());
-  error.hint = "Name the folder that was given to 'ff up' with --dir.";
+  Error error = fail(Errc::refused, "{}: not a directory of 'ff up'", folder.path());
+  error.hint = "Give the directory of 'ff up' with --dir.";
   return error;
 }
 
@@ -37,7 +39,7 @@ Result<void> poll_wait_down(Session& session, const devcluster::ClusterDir& fold
   auto paused = session.stop.sleep_ns(kDownPollNs);
   if (paused) return {};
   Error error = std::move(paused).error();
-  error.message += fmt::format(": {} is still being stopped", folder.path());
+  error.message += fmt::format(": {} is still stopping", folder.path());
   error.hint = "Its logs: " + folder.logs();
   return error;
 }
@@ -79,6 +81,11 @@ Result<void> run_down(Session& session, const DownOptions& options) {
   io::SystemDisk disk;
   devcluster::ClusterDir folder(disk, dir);
   FF_TRY(const bool there, check_dir(disk, folder));
+  if (there && options.purge) {
+    FF_TRY(confirm(session, options.yes,
+                   fmt::format("This removes {} with all data. Type yes to continue:", dir), "yes",
+                   Unasked::act));
+  }
   bool ran = false;
   bool left = false;
   if (there) {
@@ -94,8 +101,8 @@ Result<void> run_down(Session& session, const DownOptions& options) {
   } else {
     session.out.line("nothing runs in {}", dir);
   }
-  if (options.purge && there) session.out.line("removed the cluster with all its data");
-  if (left) session.out.note("{} was kept: it contains other files", dir);
+  if (options.purge && there) session.out.line("removed the cluster and its data");
+  if (left) session.out.note("{} stays: it contains other files", dir);
   session.out.data({{"dir", dir}, {"ran", ran}, {"purged", options.purge && there}});
   return {};
 }
@@ -105,16 +112,17 @@ Result<void> run_down(Session& session, const DownOptions& options) {
 void declare_down(Command& down) {
   auto& options = down.keep<DownOptions>();
   down.about(
-      "Stops the cluster that 'ff up' runs in a folder: the mount first, then the storage daemons, "
-      "then serve-meta, and returns when all have ended. Its data stays, and 'ff up' goes on with "
-      "it. When nothing runs there is nothing to be done.\n\n"
-      "--purge removes the data, the key and the logs as well, and nothing that is not of 'ff "
-      "up'. They are gone for good.");
+      "Stops the cluster that 'ff up' runs in a directory: first the mount, then the storage "
+      "daemons, then serve-meta. The command returns when all have exited. The data stays, and the "
+      "next 'ff up' continues with it. If nothing runs, the command succeeds.\n\n--purge also "
+      "removes the data, the key and the logs for good, but no files that 'ff up' did not create. "
+      "On a terminal the command asks for confirmation.");
   declare_up_dir(down, options.dir);
   down.flag("--purge", options.purge, "Remove the cluster with all its data");
+  declare_yes(down, options.yes);
   down.blocking(kDownNs);
-  down.example("ff down", "the data stays");
-  down.example("ff down --dir /data/ff --purge", "for good");
+  down.example("ff down", "stop the cluster; the data stays");
+  down.example("ff down --dir /data/ff --purge", "stop the cluster and remove all its data");
   down.run([&options](Session& session) { return run_down(session, options); });
 }
 

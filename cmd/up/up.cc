@@ -64,20 +64,20 @@ Result<devcluster::ClusterShape> wanted_shape(const UpOptions& options) {
   shape.replicas = options.replicas.value_or(std::min(shape.replicas, shape.storage));
   shape.targets_per_disk = options.targets_per_disk.value_or(shape.targets_per_disk);
   if (shape.storage == 0 || shape.storage > kStorageMax) {
-    return fail(Errc::usage, "--storage {}: must be 1 to {}", shape.storage, kStorageMax);
+    return fail(Errc::usage, "--storage {}: expected 1 to {}", shape.storage, kStorageMax);
   }
   if (shape.replicas == 0 || shape.replicas > cluster::kReplicasMax) {
-    return fail(Errc::usage, "--replicas {}: must be 1 to {}", shape.replicas,
+    return fail(Errc::usage, "--replicas {}: expected 1 to {}", shape.replicas,
                 cluster::kReplicasMax);
   }
   if (shape.replicas > shape.storage) {
     return Error{Errc::usage,
                  fmt::format("{} replicas need as many storage daemons, but there are {}",
                              shape.replicas, shape.storage),
-                 "Ask for more of them with --storage, or for fewer --replicas."};
+                 "Use more --storage, or fewer --replicas."};
   }
   if (shape.targets_per_disk == 0)
-    return fail(Errc::usage, "--targets-per-disk 0: must be at least 1");
+    return fail(Errc::usage, "--targets-per-disk must be at least 1");
   return shape;
 }
 
@@ -87,12 +87,13 @@ Result<void> check_shape(const devcluster::ClusterDir& folder,
       options.storage.value_or(config.storage), options.replicas.value_or(config.replicas),
       options.targets_per_disk.value_or(config.targets_per_disk)};
   if (wanted == config) return {};
-  return Error{Errc::refused,
-               fmt::format("{}: it was created with {}, which cannot change", folder.path(),
-                           describe(config)),
-               fmt::format("Omit the numbers, or name another folder with --dir; '{} --purge' "
-                           "removes this one with its data.",
-                           down_command(folder))};
+  return Error{
+      Errc::refused,
+      fmt::format("{}: it was created with {}, which cannot change", folder.path(),
+                  describe(config)),
+      fmt::format("Omit these options, or give another directory with --dir; '{} --purge' removes "
+                  "this cluster with its data.",
+                  down_command(folder))};
 }
 
 std::string problem_text(const devcluster::ServiceStatus& one) {
@@ -140,7 +141,7 @@ void print_up(Session& session, const devcluster::ClusterDir& folder,
   for (const devcluster::ServiceStatus& one : status.services) {
     if (one.restarts == 0) continue;
     const int64_t ago_ns = session.stop.clock().wall_ns() - one.exited_ns;
-    out.line(Color::yellow, "restarts {} was started again {}, the last {} ago ({})", one.name,
+    out.line(Color::yellow, "restarts {} has restarted {}, most recently {} ago ({})", one.name,
              one.restarts == 1 ? "once" : fmt::format("{} times", one.restarts),
              format_duration(std::max<int64_t>(ago_ns, 0)), one.exit_text);
   }
@@ -328,9 +329,9 @@ Result<void> ClusterStarter::prepare() {
     FF_TRY(const auto shape, wanted_shape(options_));
     if (free_space() < kFreeSpaceMin) {
       return Error{Errc::disk_full,
-                   fmt::format("{}: {} are free, but a new cluster needs {}", folder_.path(),
+                   fmt::format("{}: only {} are free, but a new cluster needs {}", folder_.path(),
                                format_size(free_space()), format_size(kFreeSpaceMin)),
-                   "Make room, or name a folder on another disk with --dir."};
+                   "Free some space, or give a directory on another disk with --dir."};
     }
     FF_TRY(folder_.initialize(shape));
     config = folder_.config();
@@ -429,7 +430,7 @@ Result<void> ClusterStarter::form() {
   if (status.cluster().empty()) {
     if (config_.formed) {
       return Error{Errc::corrupt,
-                   fmt::format("{}: the metadata of the cluster is gone", folder_.meta()),
+                   fmt::format("{}: the metadata of the cluster is lost", folder_.meta()),
                    "Restore a backup: 'ff admin restore'."};
     }
     auto created =
@@ -470,7 +471,7 @@ Result<void> ClusterStarter::run() {
       up.error().hint = fmt::format("Is the disk full? {} are free. Logs: {}",
                                     format_size(free_space()), folder_.logs());
     }
-    session_.out.note("stopping the daemons");
+    session_.out.note("stopping the started daemons");
     if (!supervisor_.end()) session_.out.warn("the daemons are still stopping in the background");
     return up;
   }
@@ -526,7 +527,7 @@ Result<void> show_running(Session& session, const UpOptions& options,
   for (;;) {
     const auto config = folder.config();
     const auto status = folder.status();
-    std::string waits_for = "it is just starting";
+    std::string waits_for = "it is starting";
     if (config && status) {
       FF_TRY(check_shape(folder, config->shape, options));
       FF_TRY(check_running_mount(folder, *status, options));
@@ -546,7 +547,7 @@ Result<void> show_running(Session& session, const UpOptions& options,
     }
     FF_TRY(const auto lock, folder.lock());
     if (lock != nullptr) {
-      return Error{Errc::failed, fmt::format("{}: it was stopped just now", folder.path()),
+      return Error{Errc::failed, fmt::format("{}: it has just been stopped", folder.path()),
                    "Run the same command again."};
     }
     if (auto paused = session.stop.sleep_ns(kUpPollNs); !paused) {
@@ -577,7 +578,8 @@ Result<void> run_up(Session& session, const UpOptions& options, int64_t timeout_
 void declare_up_dir(Command& command, std::optional<std::string>& at) {
   command
       .option("--dir", dir(at),
-              "Where all of it lies; else up under $FF_STATE or the daemons' state folder")
+              "Directory of the cluster; without it ff uses up under $FF_STATE or in the state "
+              "directory of daemons")
       .config("up.dir");
 }
 
@@ -604,39 +606,43 @@ std::string down_command(const devcluster::ClusterDir& folder) {
 void declare_up(Command& up) {
   auto& options = up.keep<UpOptions>();
   up.about(
-      "Runs a whole cluster on this machine, in one folder: a serve-meta on SQLite, several "
-      "serve-storage with a folder each as their disk, and a mount when that is wanted. It makes "
-      "the cluster's key, forms the cluster, waits until all of it serves, and says how to use "
-      "it. Everything listens on this machine only.\n\n"
-      "A supervisor stays behind. It starts a daemon again that ends, after a pause that grows "
-      "from a tenth of a second to ten; 'ff up' on the same folder and 'ff admin status' tell how "
-      "often that was. 'ff down' stops all of it. The same command on the same folder goes on "
-      "with all data, also after a loss of power. Several folders run side by side.\n\n"
-      "All copies lie on one machine, most often on one disk: they protect against a daemon that "
-      "dies, and not against the loss of the machine. Logs are in the folder's log/.\n\n"
-      "With --schedule a scheduler and the agent of this machine run beside it: 'ff schedule run' "
-      "gives them tasks. 'ff down' ends what runs of these; with the same command they start "
-      "again.");
+      "Runs a whole cluster on this machine, in one directory: a serve-meta on SQLite, several "
+      "serve-storage with one directory each as their disk, and optionally a mount. ff creates the "
+      "cluster key and the cluster, waits until all daemons serve, and prints how to use them. All "
+      "daemons listen on loopback only.\n\nA supervisor keeps running in the background. It "
+      "restarts a daemon that exits, after a pause that grows from 0.1 to 10 seconds; 'ff up' on "
+      "the same directory and 'ff admin status' show the number of restarts. 'ff down' stops "
+      "everything. The same command on the same directory continues with all data, also after a "
+      "power failure. You can run several clusters in different directories.\n\nAll copies are on "
+      "one machine, usually on one disk: they protect against the crash of a daemon, but not "
+      "against the loss of the machine. The logs are in log/ of the directory.\n\nWith --schedule "
+      "a scheduler and an agent for this machine run as well; 'ff schedule run' submits tasks to "
+      "them. 'ff down' stops running tasks; the same 'ff up' command restarts them.");
   declare_up_dir(up, options.dir);
-  up.option("--storage", number(options.storage), "Storage daemons of a new folder; else 3")
+  up.option("--storage", number(options.storage), "Number of storage daemons in a new cluster")
+      .default_value("3")
       .config("up.storage");
   up.option("--replicas", number(options.replicas),
-            "Copies of all data, in a new folder; else 2, or 1 with one storage daemon")
+            "Copies of all data in a new cluster; always 1 with one storage daemon")
+      .default_value("2")
       .config("up.replicas");
   up.option("--targets-per-disk", number(options.targets_per_disk),
-            "Targets of each storage daemon, in a new folder; else 4")
+            "Targets per storage daemon in a new cluster")
+      .default_value("4")
       .config("up.targets-per-disk");
-  up.option("--mount", dir(options.mount), "Mount it there; the directory is made if need be")
+  up.option("--mount", dir(options.mount),
+            "Mount the file system on this directory; ff creates it if needed")
       .config("up.mount");
-  up.flag("--schedule", options.schedule, "A scheduler, too, with this machine as its node")
+  up.flag("--schedule", options.schedule, "Also run a scheduler, with this machine as its node")
       .config("up.schedule");
   up.flag("--foreground", options.foreground,
-          "Stay, and stop everything at Ctrl-C or SIGTERM: for systemd and containers");
+          "Stay in the foreground, and stop everything at Ctrl-C or SIGTERM: for systemd and "
+          "containers");
   up.blocking(kUpTimeoutNs);
-  up.example("ff up", "three storage daemons, two copies of everything");
-  up.example("ff up --dir /data/ff --mount /mnt/ff", "in a folder of its own, and mounted");
-  up.example("ff up --schedule", "and tasks: 'ff schedule run -- COMMAND'");
-  up.example("ff up --dir /data/ff --foreground", "as a service of systemd");
+  up.example("ff up", "three storage daemons, two copies of all data");
+  up.example("ff up --dir /data/ff --mount /mnt/ff", "in its own directory, and mounted");
+  up.example("ff up --schedule", "also tasks: 'ff schedule run -- COMMAND'");
+  up.example("ff up --dir /data/ff --foreground", "as a systemd service");
   up.run([&](Session& session) { return run_up(session, options, up.timeout_ns()); });
 }
 

@@ -27,15 +27,17 @@ void say(Output& out, const VerdictReply& reply) {
     case VerdictEffect::drained:
       out.note("node {} is drained: {}", name, node.verdict_text());
       break;
-    case VerdictEffect::returned: out.note("node {} is no longer drained by verdict", name); break;
+    case VerdictEffect::returned:
+      out.note("node {} is no longer drained for failed checks", name);
+      break;
     case VerdictEffect::limit_reached:
       out.warn(
-          "node {} stays in service: {} nodes are drained by verdict, and {} may be "
-          "(--max-drained of 'ff schedule serve'); 'ff schedule drain {}' takes it out",
+          "node {} stays in service: {} nodes are drained for failed checks, and the limit is {} "
+          "(--max-drained of 'ff schedule serve'); 'ff schedule drain {}' drains it",
           name, reply.out(), reply.most(), name);
       break;
     case VerdictEffect::not_rechecked:
-      out.warn("node {} stays drained: this run did not include {}", name,
+      out.warn("node {} stays drained: this run did not check {}", name,
                fmt::join(node.failed(), ", "));
       break;
     case VerdictEffect::none:
@@ -45,24 +47,25 @@ void say(Output& out, const VerdictReply& reply) {
         out.note("node {} stays in service", name);
       }
   }
-  if (node.drained()) out.note("node {} is drained by hand: {}", name, node.drained_why());
+  if (node.drained()) out.note("the operator has drained node {}: {}", name, node.drained_why());
 }
 
 }  // namespace
 
 void declare_validate_drain(Command& run, DrainOptions& options) {
   run.flag("--drain", options.drain,
-           "Tell the scheduler: it takes the node out of service when it is bad, and back when it "
-           "is well. What follows is for this alone");
-  run.option("--node", text(options.node, "NAME"),
-             "What the scheduler calls this node; without it the name of this machine");
+           "Report the verdict to the scheduler, which drains the node if it is bad, and undrains "
+           "it when it is good");
+  run.option(
+      "--node", text(options.node, "NAME"),
+      "With --drain: name of this node in the scheduler; without it the name of the machine");
   declare_scheduler(run, options.schedule);
 }
 
 Result<void> check_drain(const DrainOptions& options, bool recorded) {
   if (recorded && !options.node) {
-    return Error{Errc::usage, "--root may show another machine, so --drain needs --node",
-                 "Name the node as 'ff schedule nodes' does."};
+    return Error{Errc::usage, "--root may show another machine: --drain also needs --node",
+                 "Give the name that 'ff schedule nodes' shows."};
   }
   if (auto address = net::parse_address(options.schedule.scheduler); !address) {
     return std::move(address).error().with_context("--scheduler: ");

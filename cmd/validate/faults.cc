@@ -60,14 +60,14 @@ Result<void> inject(Session& session, const FaultOptions& options) {
 }  // namespace
 
 void declare_validate_faults(Command& validate) {
-  Command& faults = validate.sub("faults", "Put faults in and look whether they are found");
+  Command& faults = validate.sub("faults", "Inject faults, and check that ff finds them");
   auto& options = faults.keep<FaultOptions>();
   std::vector<std::string> names;
   for (const validate::NamedFault& fault : validate::all_faults()) names.emplace_back(fault.name);
   faults.about(
-      "Breaks one thing after the other on purpose, in this process alone, and runs the "
-      "check that has to find it.");
-  faults.option("--inject", choice(options.inject, names), "Only this one");
+      "Injects one fault after the other, in this process only, and runs the check that must find "
+      "it.");
+  faults.option("--inject", choice(options.inject, names), "Inject only this fault");
   faults.blocking();
   faults.run([&options](Session& session) { return inject(session, options); });
 }

@@ -79,7 +79,7 @@ Result<void> adopt(Session& session, const AdoptOptions& options) {
       {{"adopted", !options.dry_run}, {"parts", std::move(parts)}, {"gone", std::move(gone)}});
   if (options.dry_run) return {};
   FF_TRY(node.history.adopt(now, session.stop.clock().wall_ns()));
-  session.out.note("adopted: this is the inventory of the node from now on; baselines start again");
+  session.out.note("recorded the parts of this node; its baselines start again");
   return {};
 }
 
@@ -118,7 +118,7 @@ Result<void> explain_xids(Session& session, const XidOptions& options) {
     const validate::Xid* const xid = validate::find_xid(code);
     if (xid == nullptr) {
       Error error = fail(Errc::not_found, "Xid {} is not in the table", code);
-      error.hint = "`ff validate xid` lists the known ones; the catalogue of NVIDIA has all.";
+      error.hint = "`ff validate xid` lists the known codes; see also the catalogue of NVIDIA.";
       return error;
     }
     explain(session, *xid);
@@ -151,36 +151,34 @@ Result<void> explain_xids(Session& session, const XidOptions& options) {
 void declare_validate_list(Command& validate) {
   Command& list = validate.sub("list", "List the checks");
   list.about(
-      "Every check, what it costs the node, and its deadlines: at the levels quick, weekly and "
-      "burn-in where they differ.");
+      "Lists every check, its load on the node, and its deadlines: those of the levels quick, "
+      "weekly and burn-in if they differ.");
   list.run([](Session& session) { return list_checks(session); });
 }
 
 void declare_validate_adopt(Command& validate) {
-  Command& adopting = validate.sub("adopt", "Write down what this node has");
+  Command& adopting = validate.sub("adopt", "Record the parts of this node");
   auto& options = adopting.keep<AdoptOptions>();
   adopting.about(
-      "Records the node's parts as they are: cores, memory modules, PCIe devices, ports, disks. "
-      "From then on a part that is gone has failed, one that has changed is degraded, and a check "
-      "of something the node never had is skipped. Values are compared with runs since then. Run "
-      "it "
-      "as root, which sees all parts, and again after each change of the hardware.");
+      "Records the current parts of the node: cores, memory modules, PCIe devices, ports, disks. "
+      "From then on a missing part fails, a changed part is degraded, and ff skips the checks of "
+      "parts that the node never had. ff compares values with runs since then. Run it as root, "
+      "which can see all parts, and again after each change of the hardware.");
   adopting.flag("-n,--dry-run", options.dry_run,
-                "Show what would be recorded, and what has changed");
-  adopting.example("ff validate adopt", "This node is right as it is now");
+                "Only show what would be recorded, and what has changed");
+  adopting.example("ff validate adopt", "record the parts of this node");
   adopting.run([&options](Session& session) { return adopt(session, options); });
 }
 
 void declare_validate_xid(Command& validate) {
-  Command& xid = validate.sub("xid", "Explain what NVIDIA's driver says of a GPU");
+  Command& xid = validate.sub("xid", "Explain error codes (Xid) of NVIDIA's driver");
   auto& options = xid.keep<XidOptions>();
   xid.about(
-      "What an Xid of the kernel's log means, as two sources have it: NVIDIA's catalogue and the "
-      "classes of the Fire-Flyer paper (Tables V and VI). Where they do not agree, the stricter "
-      "one "
-      "decides. Without a code, all that are known.");
-  xid.argument("CODE", number(options.codes, "CODE"), "The number after 'Xid'").optional();
-  xid.example("ff validate xid 79", "A GPU has fallen off the bus");
+      "Explains an Xid from the kernel log, from two sources: NVIDIA's catalogue and the classes "
+      "of the Fire-Flyer paper (Tables V and VI). If they disagree, ff uses the stricter one. "
+      "Without a code the command lists all known codes.");
+  xid.argument("CODE", number(options.codes, "CODE"), "Number after 'Xid' in the log").optional();
+  xid.example("ff validate xid 79", "GPU has fallen off the bus");
   xid.run([&options](Session& session) { return explain_xids(session, options); });
 }
 

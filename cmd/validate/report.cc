@@ -113,7 +113,7 @@ Result<void> report(Session& session, const ReportOptions& options) {
   FF_TRY(NodeHistory node, open_node_history(session));
   FF_TRY(const auto runs, node.history.runs(options.runs));
   if (runs.empty()) {
-    return Error{Errc::not_found, "this node was never validated", "ff validate"};
+    return Error{Errc::not_found, "there is no earlier run on this node", "ff validate"};
   }
   FF_TRY(const auto series, node.history.series(options.runs));
   if (!options.html) return show(session, node.history, runs, series);
@@ -135,15 +135,15 @@ double median_of(const validate::History::Series& series) {
 }
 
 void declare_validate_report(Command& validate) {
-  Command& command = validate.sub("report", "Show what earlier runs have shown");
+  Command& command = validate.sub("report", "Show the results of earlier runs");
   auto& options = command.keep<ReportOptions>();
   command.about(
-      "The last runs on this node with what was not well in each, and how every measured value has "
-      "gone. With --html, one page with a plot of each value, which needs no other file.");
-  command.option("--runs", number(options.runs), "How many runs");
-  command.option("--html", file(options.html), "Write a page there instead");
-  command.example("ff validate report", "On the terminal");
-  command.example("ff validate report --runs 100 --html node.html", "A page to look at");
+      "Shows the last runs on this node with the problems of each, and the trend of every measured "
+      "value. With --html the command writes one self-contained page with a plot of each value.");
+  command.option("--runs", number(options.runs), "Number of runs");
+  command.option("--html", file(options.html), "Write an HTML page to this file instead");
+  command.example("ff validate report", "on the terminal");
+  command.example("ff validate report --runs 100 --html node.html", "an HTML page");
   command.run([&options](Session& session) { return report(session, options); });
 }
 

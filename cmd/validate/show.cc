@@ -120,7 +120,7 @@ void show_report(Session& session, const validate::ValidationReport& report) {
   if (!report.over_budget.empty() && !out.mode().quiet) {
     std::vector<std::string> names;
     for (const validate::Check* const check : report.over_budget) names.emplace_back(check->name);
-    out.line("left out, for the budget: {}", fmt::join(names, ", "));
+    out.line("skipped because of the budget: {}", fmt::join(names, ", "));
   }
   if (!out.mode().quiet) {
     out.line(color_of(report.verdict), "{}: {} in {:.1f} s", validate::verdict_name(report.verdict),

@@ -63,12 +63,12 @@ Result<void> conclude(const validate::ValidationReport& report, const RunOptions
   if (verdict == Verdict::pass || verdict == Verdict::skipped) return {};
   if (report.results.empty()) {
     return Error{Errc::incomplete, "nothing was checked",
-                 report.over_budget.empty() ? "Loads cannot run on a recorded tree."
+                 report.over_budget.empty() ? "ff cannot run load tests on a recorded tree."
                                             : "Give a longer --budget."};
   }
   if (verdict == Verdict::could_not_run) {
     return Error{Errc::incomplete, fmt::format("could not run: {}", fmt::join(missing, ", ")),
-                 "See the hint of each check. On a machine that has no such part: "
+                 "See the list above for what each check needs. If the machine has no such part: "
                  "ff validate adopt"};
   }
   std::vector<std::string> bad = names_with(report, verdict);
@@ -77,7 +77,7 @@ Result<void> conclude(const validate::ValidationReport& report, const RunOptions
       Errc::fault,
       fmt::format("this node is {}: {}", verdict == Verdict::fail ? "not fit for work" : "degraded",
                   fmt::join(bad, ", ")),
-      "See the hint of each check."};
+      "See the list above for what to do."};
 }
 
 validate::ValidationRequest request_of(const RunOptions& options, const std::string& state) {
@@ -146,7 +146,7 @@ Result<std::unique_ptr<io::File>> alone(io::Disk& disk, const std::string& state
   FF_TRY(auto lock, io::lock_file(disk, io::join(state, "validate.lock")));
   if (lock) return lock;
   return Error{Errc::busy, "another ff validate is running on this machine",
-               "Wait until it has ended."};
+               "Wait until it has finished."};
 }
 
 Result<void> run_on_tree(Session& session, const RunOptions& options, io::Disk& disk) {
@@ -179,44 +179,46 @@ Result<void> run_validate(Session& session, const RunOptions& options) {
   FF_TRY(auto report, validate::validate(tree, session.stop.clock(), session.stop, &node.history,
                                          request_of(options, node.dir), ended));
   if (report.not_recorded) {
-    session.out.warn("this run was not recorded: {}", report.not_recorded->message);
+    session.out.warn("ff could not record this run: {}", report.not_recorded->message);
   }
   return finish(session, options, report);
 }
 
 void declare_options(Command& run, RunOptions& o) {
   run.option("--level", choice(o.level, {"quick", "weekly", "burn-in"}),
-             "How long loads go on: a few seconds in all, some minutes, an hour")
+             "Duration of load tests: quick takes seconds, weekly minutes, burn-in an hour")
       .config("validate.level")
       .env("FF_VALIDATE_LEVEL");
-  run.option("--only", text(o.only, "NAME"), "Only this check, or group of checks");
+  run.option("--only", text(o.only, "NAME"), "Run only this check or group of checks");
   run.option("--budget", duration(o.budget_ns),
-             "Take only checks that fit into this time, those that find most in it first");
+             "Run only checks that fit into this time, the most productive ones first");
   run.option("--require", text(o.require, "GROUP"),
-             "What could not run in this group counts as failed");
-  run.flag("--degraded-ok", o.degraded_ok, "Exit with 0 when the node is no worse than degraded");
-  run.flag("--force", o.force, "Put loads on the node while a job runs on it, too");
+             "Count checks of this group that could not run as failed");
+  run.flag("--degraded-ok", o.degraded_ok, "Exit with 0 if the node is no worse than degraded");
+  run.flag("--force", o.force, "Run load tests even while a job uses the node");
   run.flag("--prolog", o.prolog,
-           "For a scheduler, before a job: 30 s at most unless --budget says other, and only what "
-           "failed is an error");
-  run.option("--log", file(o.log), "Read this saved log of a kernel, whole, not this machine's");
+           "For the prolog of a job scheduler: limits the time to 30 s unless --budget is given, "
+           "and reports only failed checks as errors");
+  run.option("--log", file(o.log), "Read this saved kernel log instead of the log of this machine");
   run.option("--scratch", dir(o.scratch),
-             "Measure the disk that holds this folder, or the mount; the state folder otherwise")
+             "Measure the disk or mount of this directory; without it the state directory")
       .config("validate.scratch")
       .env("FF_VALIDATE_SCRATCH");
   run.option("--root", dir(o.root),
-             "Look at a copy of another machine's /proc and /sys below this folder: no loads, no "
-             "history");
-  run.option("--textfile", dir(o.textfile), "Leave ff_validate.prom there, for Prometheus")
+             "Check a copy of another machine's /proc and /sys below this directory, without load "
+             "tests and history");
+  run.option("--textfile", dir(o.textfile),
+             "Write ff_validate.prom to this directory, for Prometheus")
       .config("validate.textfile")
       .env("FF_VALIDATE_TEXTFILE");
   run.option("--notify", text(o.notify, "URL"),
-             "Post the report there as JSON unless all is well. URLs with a secret belong into the "
-             "setting")
+             "Post the report as JSON to this URL unless everything passes. Put a URL with a "
+             "secret into the setting")
       .config("validate.notify")
       .env("FF_VALIDATE_NOTIFY");
   run.option("--splay", duration(o.splay_ns),
-             "Wait first, up to this long, by the host's name: a fleet does not test at once");
+             "First wait up to this long, depending on the host name, so that the nodes of a "
+             "cluster do not run their checks at the same time");
   declare_validate_drain(run, o.drain);
 }
 
@@ -232,7 +234,7 @@ Result<NodeHistory> open_node_history(Session& session) {
          validate::History::open(io::join(state.path, "validate.db"), session.stop.clock()));
   if (!history.moved_aside().empty()) {
     session.out.warn(
-        "the history of this node was corrupt: a new one was started, the old one is {}",
+        "the history of this node was corrupt: ff starts a new one and keeps the old one as {}",
         history.moved_aside());
   }
   return NodeHistory{state.path, std::move(history)};
@@ -242,30 +244,26 @@ void declare_validate_run(Command& validate) {
   Command& run = validate.default_sub("run", "Check this node");
   auto& options = run.keep<RunOptions>();
   run.about(
-      "Runs the checks of a level, first those that only read, side by side, then loads one by "
-      "one. Each has a deadline: one that hangs is named and stops nothing else. The node's "
-      "verdict is the worst of its findings:\n\n"
-      "  pass           as it should be\n"
-      "  could-not-run  nobody knows: never counted as a pass\n"
-      "  degraded       works, and worse than it should\n"
-      "  fail           not fit for work\n\n"
-      "Exit code 3 says fail or degraded, 4 that something could not run and nothing was worse. "
-      "Values of loads are held against the last 20 runs of this node once there are 5: beyond 7 % "
-      "and 4 median absolute deviations, and 7 % below all of them, they are degraded. Run it as "
-      "root, or it says what it "
-      "could not see.\n\n"
-      "With --drain the scheduler ('ff schedule serve') hears the verdict: a node that has failed, "
-      "or is degraded without --degraded-ok, gets no more tasks, and a task that it has is asked "
-      "to save and leave. It is back in service once a run has passed that looked at all that had "
-      "failed, unless it was drained by hand, too. The operator's cluster key is needed. When the "
-      "scheduler cannot be told, a run that passed exits with that error, and any other with its "
-      "own.");
-  run.example("ff validate", "A look at this node, in seconds");
-  run.example("ff validate --level weekly --textfile /var/lib/node_exporter", "For cron");
-  run.example("ff validate --only pci --only gpu", "Two groups of checks");
+      "Runs the checks of a level: first, in parallel, those that only read, then the load tests "
+      "one by one. Each check has a deadline; a check that hangs is reported and does not stop the "
+      "others. The verdict of the node is its worst finding:\n\n  pass           as it should be\n "
+      " could-not-run  unknown: never counted as a pass\n  degraded       works, but worse than it "
+      "should\n  fail           not fit for work\n\nExit code 3 means fail or degraded; 4 means "
+      "that a check could not run and nothing was worse. ff compares the values of load tests with "
+      "the last 20 runs of this node, once there are 5: a value is degraded if it deviates by more "
+      "than 7 % and 4 median absolute deviations, and is 7 % below all of them. Run it as root; "
+      "otherwise it reports what it could not see.\n\nWith --drain ff reports the verdict to the "
+      "scheduler ('ff schedule serve'): a node that failed, or is degraded without --degraded-ok, "
+      "gets no new tasks, and the scheduler asks the task on it to save and exit. The node returns "
+      "to service when a run passes that covers all failed checks, unless the operator drained it "
+      "as well. --drain requires the cluster key. If ff cannot reach the scheduler, a run that "
+      "passed exits with that error, and any other run with its own exit code.");
+  run.example("ff validate", "check this node within seconds");
+  run.example("ff validate --level weekly --textfile /var/lib/node_exporter", "for cron");
+  run.example("ff validate --only pci --only gpu", "two groups of checks");
   run.example("ff validate --drain --scheduler s1:4500 --key cluster.key",
-              "A node of the scheduler's, out of service when it is bad, and back when it is well");
-  run.example("ff validate --prolog", "In a prolog of Slurm: non-zero, and the node is drained");
+              "drain this node in the scheduler if it is bad, and undrain it when it is good");
+  run.example("ff validate --prolog", "in a Slurm prolog: a non-zero exit code drains the node");
   declare_options(run, options);
   run.blocking();
   run.run([&options](Session& session) { return run_validate(session, options); });
@@ -273,14 +271,14 @@ void declare_validate_run(Command& validate) {
 
 void declare_validate(Command& validate) {
   validate.about(
-      "Finds bad hardware before a job does: processors that compute wrongly, memory that forgets, "
-      "links that came up slow, ports that flap, disks and GPUs that fail, and what the kernel has "
-      "said of any of them. `ff validate` alone is `ff validate run`.\n\n"
-      "Once a node is known to have all its parts, `ff validate adopt` writes them down: what is "
-      "gone later has failed, and what was never there is no longer asked for.");
+      "Finds bad hardware before a job does: processors that compute wrong results, memory errors, "
+      "slow links, ports that flap, failing disks and GPUs, and errors in the kernel log. `ff "
+      "validate` alone means `ff validate run`.\n\nWhen a node has all its parts, `ff validate "
+      "adopt` records them: from then on a missing part fails, and ff does not ask for parts that "
+      "the node never had.");
   validate.example("ff validate", "Check this node");
-  validate.example("ff validate adopt", "Its parts are right as they are now");
-  validate.example("ff help --emit cron", "A line for cron, once a week");
+  validate.example("ff validate adopt", "record the parts of this node");
+  validate.example("ff generate cron", "print a line for cron that checks the node once a week");
   declare_validate_run(validate);
   declare_validate_adopt(validate);
   declare_validate_list(validate);

@@ -62,7 +62,7 @@ class Cluster:
     def start_node(self, node):
         self.start(
             node, "serve-storage", "--disk", f"{self.folder}/disk{node}", "--node", str(node),
-            "--domain", f"d{node}", "--listen", f"127.0.0.1:{self.ports[node]}",
+            "--failure-domain", f"d{node}", "--listen", f"127.0.0.1:{self.ports[node]}",
             "--meta", self.meta,
         )  # fmt: skip
 

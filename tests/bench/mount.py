@@ -208,7 +208,7 @@ def main():
                 print(f"round {number + 1} of {args.rounds}: {where}", file=sys.stderr)
         rings = None if args.no_ring else ring(ff, mounted, folder, args.size)
     finally:
-        subprocess.run([ff, "down", "--dir", f"{folder}/cluster", "--purge", "--quiet"],
+        subprocess.run([ff, "down", "--dir", f"{folder}/cluster", "--purge", "--yes", "--quiet"],
                        check=True)  # fmt: skip
         shutil.rmtree(folder)
     table(figures)

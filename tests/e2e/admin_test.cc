@@ -265,7 +265,7 @@ TEST(ServeMeta, MistakesAreNamed) {
       {{"--kv", "etcd://"}, 2, "host"},
       {{"--kv", "etcd://a", "--dir", dir / "x"}, 2, "--dir"},
       {{"--kv", "etcd://a", "--etcd-ca", file}, 2, "etcds://"},
-      {{"--kv", "etcds://a", "--etcd-cert", file}, 2, "--etcd-key"},
+      {{"--kv", "etcds://a", "--etcd-cert", file}, 2, "etcd-key"},
       {{"--kv", "etcds://a", "--etcd-ca", dir / "absent"}, 1, "absent"},
       {{"--dir", dir / "a", "--etcd-ca", file}, 2, "etcds://"},
       {{"--dir", dir / "a", "--listen", "0.0.0.0:0"}, 5, "--key"},
@@ -315,7 +315,7 @@ TEST(ServeMeta, ACorruptFileIsRefusedUntilTheLossIsAccepted) {
   EXPECT_EQ(refused.exit, 3) << refused.err;
   EXPECT_NE(refused.err.find("--accept-data-loss"), std::string::npos) << refused.err;
   Manager accepted({"--dir", dir / "meta", "--accept-data-loss"});
-  EXPECT_TRUE(accepted.child().wait_for_err("corrupt file is kept as")) << accepted.child().err;
+  EXPECT_TRUE(accepted.child().wait_for_err("keeps the corrupt file as")) << accepted.child().err;
 }
 
 TEST(Admin, AClusterThroughItsTroubles) {
@@ -397,7 +397,7 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
   EXPECT_EQ(lost["data"]["waiting"][0]["chains"], json({1, 2}));
   const auto told = admin(at, {"status"});
   EXPECT_NE(told.out.find("has been silent for"), std::string::npos) << told.out;
-  EXPECT_NE(told.out.find("waiting for node 2 (n2), the last that served: chains 1 2"),
+  EXPECT_NE(told.out.find("waiting for node 2 (n2), which served last: chains 1 2"),
             std::string::npos)
       << told.out;
   const auto nobody = admin(at, {"accept-loss", "1", "--yes"});

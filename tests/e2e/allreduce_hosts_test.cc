@@ -135,9 +135,9 @@ TEST_F(AllreduceHostsTest, WhatIsWrongIsNamed) {
     EXPECT_EQ(ran.exit, exit) << ran.err;
     EXPECT_NE(ran.err.find(text), std::string::npos) << ran.err;
   };
-  says(bench("one,,two", {}), 2, "'' is no host");
-  says(bench("one,-oProxy", {}), 2, "'-oProxy' is no host");
-  says(bench("one,one", {}), 2, "one stands there twice");
+  says(bench("one,,two", {}), 2, "'' is not a host name");
+  says(bench("one,-oProxy", {}), 2, "'-oProxy' is not a host name");
+  says(bench("one,one", {}), 2, "one is given twice");
   says(bench(list() + ",198.18.99.99", {"--nproc", "1", "--timeout", "60s"}), 1, "198.18.99.99: ");
   says(bench(list(), {"--nproc", "0"}), 2, "--nproc 0");
   says(bench(list(), {"--deterministic", "--algo", "ring"}), 2, "exclude each other");

@@ -117,22 +117,44 @@ TEST_P(CheckpointCommand, TheWholeStory) {
   input("model.bin", second);
   EXPECT_EQ(checkpoint({"save", dir_ / "model.bin"}).out, "default@2\n");
   EXPECT_EQ(checkpoint({"latest"}).out, "2\n");
-  EXPECT_EQ(data({"ls"})["steps"].size(), 2U);
+  EXPECT_EQ(data({"list"})["steps"].size(), 2U);
   EXPECT_EQ(data({"verify", "--all"})["intact"].size(), 2U);
-  EXPECT_NE(checkpoint({"ls"}).out.find("verified"), std::string::npos);
+  EXPECT_NE(checkpoint({"list"}).out.find("verified"), std::string::npos);
   EXPECT_EQ(data({"show", "@1"})["entries"][0]["file"], "model.bin");
   EXPECT_EQ(data({"diff", "@1", "@2"})["files"]["changed"], 1);
   EXPECT_EQ(checkpoint({"load", "@1", dir_ / "one"}).exit, 0);
   EXPECT_EQ(read_file(dir_ / "one/model.bin"), first);
-  const auto plan = data({"forget", "--keep-last", "1"});
+  const auto plan = data({"forget", "--keep-last", "1", "--dry-run"});
   EXPECT_EQ(plan["applied"], false);
   EXPECT_EQ(plan["forgotten"][0], "default@1");
-  EXPECT_EQ(data({"ls"})["steps"].size(), 2U);
-  EXPECT_EQ(data({"forget", "--keep-last", "1", "--apply"})["applied"], true);
-  EXPECT_EQ(data({"ls"})["steps"].size(), 1U);
+  EXPECT_EQ(data({"list"})["steps"].size(), 2U);
+  // Nobody is there to confirm.
+  const auto refused = checkpoint({"forget", "--keep-last", "1"});
+  EXPECT_EQ(refused.exit, 5);
+  EXPECT_NE(refused.err.find("--yes"), std::string::npos) << refused.err;
+  EXPECT_EQ(checkpoint({"forget", "--keep-last", "1", "--yes", "--dry-run"}).exit, 2);
+  EXPECT_EQ(data({"list"})["steps"].size(), 2U);
+  EXPECT_EQ(data({"forget", "--keep-last", "1", "--yes"})["applied"], true);
+  EXPECT_EQ(data({"list"})["steps"].size(), 1U);
   EXPECT_EQ(checkpoint({"prune", "--grace", "0s"}).exit, 0);
   EXPECT_EQ(checkpoint({"load", "default", dir_ / "two"}).exit, 0);
   EXPECT_EQ(read_file(dir_ / "two/model.bin"), second);
+}
+
+TEST_P(CheckpointCommand, ForgetAsksOnATerminal) {
+  for (const char* content : {"one", "two"}) {
+    EXPECT_EQ(checkpoint({"save", input("model.bin", content)}).exit, 0);
+  }
+  for (const bool yes : {false, true}) {
+    Child child({.argv = {"ff", "checkpoint", "forget", "--keep-last", "1"},
+                 .env = {{"FF_STORE", store()}, {"FF_STATE", dir_ / "state"}},
+                 .program = FF_BINARY,
+                 .terminal = true});
+    ASSERT_TRUE(child.wait_for_out("Type yes to remove this checkpoint:")) << child.out;
+    child.write_stdin(yes ? "yes\n" : "no\n");
+    EXPECT_EQ(child.finish(), yes ? 0 : 5) << child.out;
+    EXPECT_EQ(data({"list"})["steps"].size(), yes ? 1U : 2U);
+  }
 }
 
 TEST_P(CheckpointCommand, TheAgentOfItsTaskIsTold) {
@@ -170,7 +192,8 @@ TEST_P(CheckpointCommand, AnAgentThatCannotBeToldIsAWarning) {
   const Ran ran = checkpoint({"save", file});
   EXPECT_EQ(ran.exit, 0) << ran.err;
   EXPECT_EQ(ran.out, "default@1\n");
-  EXPECT_NE(ran.err.find("default@1 is saved, but the task's agent was not told"), ran.err.npos)
+  EXPECT_NE(ran.err.find("default@1 is saved, but ff could not tell the agent of the task"),
+            ran.err.npos)
       << ran.err;
   EXPECT_NE(ran.err.find("FF_TASK_DIR"), ran.err.npos) << ran.err;
   const Ran json = checkpoint({"save", file, "--json"});
@@ -253,7 +276,7 @@ TEST_P(CheckpointCommand, MistakesAreExplained) {
   ASSERT_TRUE(disk().make_dir(other, 0755).ok());
   ASSERT_TRUE(io::replace_file(disk(), other + "/file", "something", "new").ok());
   expect({"ls", "--store", other}, 5, "not a checkpoint store");
-  const Ran nowhere = run({.argv = {"ff", "checkpoint", "ls"}, .program = FF_BINARY});
+  const Ran nowhere = run({.argv = {"ff", "checkpoint", "list"}, .program = FF_BINARY});
   EXPECT_EQ(nowhere.exit, 2);
   EXPECT_NE(nowhere.err.find("FF_STORE"), std::string::npos) << nowhere.err;
 }
@@ -280,7 +303,7 @@ TEST_P(CheckpointCommand, NamesCannotForgeTerminalLines) {
   const Ran shown = checkpoint({"show", "default"});
   EXPECT_EQ(shown.out.find('\x1b'), std::string::npos);
   EXPECT_EQ(shown.out.find('\r'), std::string::npos);
-  EXPECT_EQ(std::count(shown.out.begin(), shown.out.end(), '\n'), 1);
+  EXPECT_EQ(std::count(shown.out.begin(), shown.out.end(), '\n'), 2);  // the header, and the file
   EXPECT_EQ(data({"show", "default"})["entries"][0]["file"], evil);
 }
 
@@ -326,7 +349,7 @@ TEST_P(CheckpointCommand, AMillionTensorsInBoundedMemory) {
   const std::string word(reinterpret_cast<const char*>(&length), 8);
   const std::string path = input("many.safetensors", word + header + noise(4 * kTensors));
   EXPECT_LE(peak_mib({"ff", "checkpoint", "save", path}, store()), kMemoryMib);
-  EXPECT_LE(peak_mib({"ff", "checkpoint", "ls"}, store()), kMemoryMib);
+  EXPECT_LE(peak_mib({"ff", "checkpoint", "list"}, store()), kMemoryMib);
   EXPECT_LE(peak_mib({"ff", "checkpoint", "show", "default"}, store()), kMemoryMib);
   EXPECT_LE(
       peak_mib({"ff", "checkpoint", "load", "default", dir_ / "one", "--tensor", "layers.77777.w"},

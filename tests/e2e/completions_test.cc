@@ -16,7 +16,7 @@ using WordSet = std::set<std::string>;
 // A directory with the probe's completions, an `ff` to complete, and files to find.
 struct Shells : testing::Test {
   void SetUp() override {
-    ASSERT_EQ(probe({"help", "--emit", dir.path().string()}).exit, 0);
+    ASSERT_EQ(probe({"generate", "docs", dir.path().string()}).exit, 0);
     std::filesystem::create_directories(dir / "work/sub dir");
     write_file(dir / "work/model one.bin", "");
     write_file(dir / "work/model-two.bin", "");
@@ -36,7 +36,7 @@ WordSet lines_of(const std::string& text) {
   return words;
 }
 
-const WordSet kCommands{"copy", "help", "mount", "store", "stream", "talk", "wait"};
+const WordSet kCommands{"copy", "generate", "help", "mount", "store", "stream", "talk", "wait"};
 
 struct Case {
   std::vector<std::string> words;  // as bash splits them; the last one is under the cursor
@@ -50,7 +50,7 @@ const std::vector<Case> kCases{
     {{"ff", "store", ""}, {"get", "put"}},
     {{"ff", "store", "--store", "get", "p"}, {"put"}},
     {{"ff", "store", "put", "--form"}, {"--format"}},
-    {{"ff", "store", "put", "--no-"}, {"--no-compress"}},
+    {{"ff", "store", "put", "--no-"}, {"--no-compress", "--no-header"}},
     {{"ff", "store", "put", "--format", ""}, {"packed", "raw"}},
     {{"ff", "store", "put", "--level", ""}, {}},
     {{"ff", "store", "put", "mod"}, {"model one.bin", "model-two.bin"}},
@@ -83,8 +83,8 @@ TEST_F(Shells, bash) {
   EXPECT_EQ(complete({"ff", "store", "get", "r", ""}), WordSet{"sub dir"});
   EXPECT_EQ(complete({"ff", "store", "get", ""}), WordSet{});
   EXPECT_EQ(complete({"ff", "store", "put", "--", "--form"}), WordSet{});
-  EXPECT_EQ(complete({"ff", "-"}),
-            (WordSet{"--help", "--json", "--quiet", "--verbose", "--version", "-h", "-q", "-v"}));
+  EXPECT_EQ(complete({"ff", "-"}), (WordSet{"--help", "--json", "--no-header", "--quiet",
+                                            "--verbose", "--version", "-h", "-q", "-v"}));
 }
 
 TEST_F(Shells, bash_in_a_terminal) {

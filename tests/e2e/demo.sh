@@ -40,7 +40,7 @@ clean_up() {
   local status=$?
   trap '' INT TERM
   [ -z "$saving" ] || kill "$saving" 2>/dev/null || true
-  "$ff" down --quiet --dir "$cluster" --purge >/dev/null || status=1
+  "$ff" down --quiet --dir "$cluster" --purge --yes >/dev/null || status=1
   if mountpoint -q "$mnt"; then
     echo "demo: $mnt is still mounted, and $work stays" >&2
     exit 1
@@ -137,7 +137,7 @@ cmp "$second" "$work/loaded2/model.safetensors"
 echo "byte for byte the same"
 rm -r "$work/loaded1" "$work/loaded2"
 
-say "The daemon was started again, and is caught up"
+say "The daemon has restarted, and ff copies what it missed"
 until_true "all chains are whole" "$ff" admin status
 run admin status
 
@@ -170,5 +170,5 @@ say "Timings, of $((bytes >> 20)) MiB each"
 printf '%s\n' "${rates[@]}"
 
 say "Stop it, and remove it with all its data"
-run down --dir "$cluster" --purge
+run down --dir "$cluster" --purge --yes
 "$here/demo_tasks.sh" "$ff" "$base"

@@ -101,6 +101,22 @@ TEST(Values, read_in_every_form) {
   EXPECT_NE(last.out.find("level=3 format=raw compress=false"), std::string::npos);
 }
 
+TEST(Values, old_and_hidden_names_still_work) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--old-tag", "a"}, {"--old-tag=a"}, {"-g", "a"}}) {
+    std::vector<std::string> line = {"store", "put", "x", "--tls", "file"};
+    line.insert(line.end(), words.begin(), words.end());
+    const Ran ran = probe(line);
+    EXPECT_EQ(ran.err, "");
+    EXPECT_NE(ran.out.find("tag=a\n"), std::string::npos) << ran.out;
+  }
+  EXPECT_EQ(probe({"store", "put", "x", "--old-tag="}).exit, 0);
+  EXPECT_EQ(probe({"store", "inner"}).out, "inner\n");
+  // They are not suggested.
+  EXPECT_EQ(probe({"store", "put", "x", "--old-tga"}).err.find("--old-tag"), std::string::npos);
+  EXPECT_EQ(probe({"store", "innr"}).err.find("inner"), std::string::npos);
+}
+
 TEST(Values, operands_are_never_taken_for_something_else) {
   // Names of subcommands, a lone dash, brackets, and anything after `--`.
   const Ran ran = probe({"store", "put", "put", "get", "-", "[a,b]", "--", "--level", "-x", "--"});

@@ -30,8 +30,8 @@ class Cluster {
     meta = start({"serve-meta", "--dir", dir_ / "meta"});
     EXPECT_EQ(admin({"init"}).exit, 0);
     for (const std::string node : {"1", "2"}) {
-      start({"serve-storage", "--disk", dir_ / ("disk" + node), "--node", node, "--domain", node,
-             "--meta", meta});
+      start({"serve-storage", "--disk", dir_ / ("disk" + node), "--node", node, "--failure-domain",
+             node, "--meta", meta});
     }
     until("nodes report", [&] { return admin_json({"nodes"})["nodes"].size() == 2; });
     EXPECT_EQ(admin({"plan", "--replicas", "2", "--targets-per-disk", "4", "--apply"}).exit, 0);
@@ -217,7 +217,8 @@ TEST_F(FsCommand, TreesAreSearchedAndAddedUp) {
             t + "/k.bin" + '\0' + t + "/u/again" + '\0');
   EXPECT_EQ(good({"find", t, "--type", "l", "--newer", "1h"}).out, t + "/link\n");
   EXPECT_EQ(good({"find", t, "--older", "1h"}).out, "");
-  EXPECT_EQ(good({"du", "-b", t}).out, "2500000\t2\t" + t + "/u\n2503000\t4\t" + t + "\n");
+  EXPECT_EQ(good({"du", "-b", t}).out,
+            "SIZE\tFILES\tPATH\n2500000\t2\t" + t + "/u\n2503000\t4\t" + t + "\n");
   EXPECT_EQ(data({"du", "-s", t})["directories"].size(), 1u);
 }
 
@@ -381,7 +382,7 @@ TEST_F(FsCommand, MistakesAreNamed) {
       {{"layout", at("dir"), "--inherit", "--stripe", "2"}, 2, "--inherit"},
       {{"find", home_, "--size", "99999999999GiB"}, 2, "99999999999GiB"},
       {{"find", home_, "--size=-1"}, 0, ""},
-      {{"mv", at("file")}, 2, "to where"},
+      {{"mv", at("file")}, 2, "a destination"},
       {{"mv", at("file"), at("dir"), at("none")}, 1, "none"},
       {{"cat", at("dir")}, 1, "directory"},
       {{"cat", at("file"), "--json"}, 2, "--json"},

@@ -24,10 +24,13 @@ TEST(Help, short_and_long_forms) {
        {"  PATH...  What to put\n", "  -t, --tensor GLOB", "Only these (may repeat)", "--part SIZE",
         "(default: 4MiB; setting: store.part;", "(default: 1h; setting:", "--format raw|packed",
         "--[no-]compress", "  -f, --force", "--store DIR",
-        "Options of every ff store command:", "-q, --quiet"}) {
+        "Options of every ff store command:", "-q, --quiet", "--no-header",
+        "Network options, which `ff store --help` explains:\n  --cluster-key\n"}) {
     EXPECT_NE(brief.out.find(line), std::string::npos) << line << "\n" << brief.out;
   }
-  EXPECT_EQ(brief.out.find("Examples:"), std::string::npos);
+  for (const std::string absent : {"Examples:", "--old-tag", "--tls", "--cluster-key FILE"}) {
+    EXPECT_EQ(brief.out.find(absent), std::string::npos) << absent;
+  }
   const Ran full = probe({"store", "put", "--help"});
   for (const std::string line : {"Puts each PATH. It's quoted.", "Examples:\n  ff store put model",
                                  "Exit codes:", "  130  interrupted"}) {
@@ -48,6 +51,27 @@ TEST(Help, short_and_long_forms) {
   }
 }
 
+TEST(Help, explains_shared_options_once_and_hides_old_ones) {
+  const Ran store = probe({"store", "-h"});
+  EXPECT_NE(store.out.find("Network options:\n      --cluster-key FILE"), std::string::npos)
+      << store.out;
+  EXPECT_EQ(store.out.find("\n  inner"), std::string::npos) << store.out;
+  EXPECT_EQ(store.out.find("--tls"), std::string::npos) << store.out;
+  const TempDir dir;
+  ASSERT_EQ(probe({"generate", "docs", dir.path().string()}).exit, 0);
+  const std::string page = read_file(dir / "man/ff-store.1");
+  const size_t once = page.find(".B \"\\-\\-cluster\\-key FILE\"");
+  ASSERT_NE(once, std::string::npos) << page;
+  EXPECT_EQ(page.find(".B \"\\-\\-cluster\\-key FILE\"", once + 1), std::string::npos);
+  for (const std::string file :
+       {"man/ff-store.1", "completions/ff.bash", "completions/_ff", "completions/ff.fish"}) {
+    const std::string text = read_file(dir / file);
+    EXPECT_EQ(text.find("old-tag"), std::string::npos) << file;
+    EXPECT_EQ(text.find("inner"), std::string::npos) << file;
+  }
+  EXPECT_NE(read_file(dir / "man/ff.1").find(".B \"store.tls\""), std::string::npos);
+}
+
 TEST(Help, of_ff_lists_every_command) {
   const Ran top = ff_run({"-h"});
   EXPECT_EQ(top.exit, 0);
@@ -65,7 +89,7 @@ TEST(Help, of_ff_lists_every_command) {
 TEST(Help, exit_codes_are_those_of_the_design) {
   const Ran ran = ff_run({"help", "exit-codes"});
   EXPECT_EQ(ran.exit, 0);
-  EXPECT_EQ(ran.out.find("0\tdone, and true\n1\tcould not be done"), 0u);
+  EXPECT_EQ(ran.out.find("EXIT\tMEANING\n0\tdone, and true\n1\tcould not be done"), 0u);
   std::vector<int> codes;
   const Json data = Json::parse(ff_run({"help", "exit-codes", "--json"}).out)["data"];
   for (const Json& code : data["codes"]) codes.push_back(code["exit"]);
@@ -93,22 +117,23 @@ std::set<std::string> files_in(const fs::path& dir) {
 
 TEST(Emit, committed_files_are_current) {
   const TempDir dir;
-  const Ran ran = ff_run({"help", "--emit", dir.path().string()});
+  const Ran ran = ff_run({"generate", "docs", dir.path().string()});
   ASSERT_EQ(ran.exit, 0) << ran.err;
   for (const std::string folder : {"man", "completions"}) {
     const fs::path committed = fs::path(FF_SOURCE_DIR) / folder;
     EXPECT_EQ(files_in(dir / folder), files_in(committed));
     for (const std::string& name : files_in(dir / folder)) {
       EXPECT_EQ(read_file(fs::path(dir / folder) / name), read_file(committed / name))
-          << folder << "/" << name << " is not what the option tables say: run `ff help --emit .`";
+          << folder << "/" << name
+          << " is not what the option tables say: run `ff generate docs .`";
     }
   }
 }
 
 TEST(Emit, manual_pages_render_cleanly) {
   const TempDir dir;
-  ASSERT_EQ(probe({"help", "--emit", dir / "probe"}).exit, 0);
-  ASSERT_EQ(ff_run({"help", "--emit", dir / "ff"}).exit, 0);
+  ASSERT_EQ(probe({"generate", "docs", dir / "probe"}).exit, 0);
+  ASSERT_EQ(ff_run({"generate", "docs", dir / "ff"}).exit, 0);
   for (const std::string program : {"probe", "ff"}) {
     const fs::path man = fs::path(dir / program) / "man";
     ASSERT_TRUE(files_in(man).contains("ff.1"));
@@ -132,14 +157,25 @@ TEST(Emit, manual_pages_render_cleanly) {
 }
 
 TEST(Emit, says_what_it_cannot_write) {
-  const Ran ran = probe({"help", "--emit", "/dev/null/x"});
+  const Ran ran = probe({"generate", "docs", "/dev/null/x"});
   EXPECT_EQ(ran.exit, 1);
-  EXPECT_EQ(ran.err.find("ff help: /dev/null/x/man: "), 0u) << ran.err;
+  EXPECT_EQ(ran.err.find("ff generate docs: /dev/null/x/man: "), 0u) << ran.err;
+}
+
+TEST(Emit, has_its_old_name_for_scripts) {
+  const TempDir dir;
+  ASSERT_EQ(probe({"generate", "docs", dir / "new"}).exit, 0);
+  ASSERT_EQ(probe({"help", "--emit", dir / "old"}).exit, 0);
+  EXPECT_EQ(files_in(fs::path(dir / "old") / "man"), files_in(fs::path(dir / "new") / "man"));
+  EXPECT_EQ(ff_run({"help", "--emit", "cron"}).out, ff_run({"generate", "cron"}).out);
+  EXPECT_EQ(ff_run({"help", "--emit", "systemd"}).out, ff_run({"generate", "systemd"}).out);
+  EXPECT_EQ(ff_run({"help", "--emit", "systemd", "a", "b"}).exit, 2);
+  EXPECT_EQ(ff_run({"help", "-h"}).out.find("--emit"), std::string::npos);
 }
 
 TEST(Systemd, units_that_it_takes) {
   const TempDir dir;
-  const Ran ran = ff_run({"help", "--emit", "systemd", dir.path().string()});
+  const Ran ran = ff_run({"generate", "systemd", dir.path().string()});
   ASSERT_EQ(ran.exit, 0) << ran.err;
   const std::set<std::string> daemons = {"ff-serve-meta.service", "ff-serve-storage.service",
                                          "ff-mount@.service", "ff-up@.service",
@@ -162,10 +198,10 @@ TEST(Systemd, units_that_it_takes) {
     EXPECT_EQ(confined, name.starts_with("ff-serve-")) << name;
     EXPECT_EQ(unit.find("PrivateTmp=") != std::string::npos, confined) << name;
   }
-  const Ran printed = ff_run({"help", "--emit", "systemd"});
+  const Ran printed = ff_run({"generate", "systemd"});
   EXPECT_NE(printed.out.find("# ff-up@.service\n" + read_file(dir / "ff-up@.service")),
             std::string::npos);
-  EXPECT_EQ(ff_run({"help", "--emit", "systemd", "a", "b"}).exit, 2);
+  EXPECT_EQ(ff_run({"generate", "systemd", "a", "b"}).exit, 2);
   const Ran known = run({.argv = {"sh", "-c", "command -v systemd-analyze"}});
   if (known.exit != 0) GTEST_SKIP() << "systemd-analyze is not installed";
   for (const std::string name :
@@ -183,8 +219,8 @@ TEST(Install, makes_links_that_run) {
   const Ran first = probe({"help", "--install", dir.path().string()});
   EXPECT_EQ(first.exit, 0) << first.err;
   EXPECT_EQ(files_in(dir.path()),
-            (std::set<std::string>{"ff-copy", "ff-help", "ff-mount", "ff-store", "ff-stream",
-                                   "ff-talk", "ff-wait", "mount.ff"}));
+            (std::set<std::string>{"ff-copy", "ff-generate", "ff-help", "ff-mount", "ff-store",
+                                   "ff-stream", "ff-talk", "ff-wait", "mount.ff"}));
   EXPECT_EQ(run({.argv = {dir / "ff-mount", "a", "b"}}).out, "mounted a b\n");
   EXPECT_EQ(run({.argv = {dir / "mount.ff", "a", "b"}}).out, "mounted b a\n");
   EXPECT_EQ(run({.argv = {dir / "ff-mount", "no"}}).exit, 1);

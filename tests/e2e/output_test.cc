@@ -15,7 +15,9 @@ using Json = nlohmann::json;
 TEST(Output, data_and_talk_are_apart) {
   const Ran plain = probe({"talk", "--rows", "2"});
   EXPECT_EQ(plain.exit, 0);
-  EXPECT_EQ(plain.out, "name none\nrow\t0\nrow\t100\n");
+  EXPECT_EQ(plain.out, "name none\nNAME\tSIZE\nrow\t0\nrow\t100\n");
+  EXPECT_EQ(probe({"talk", "--rows", "2", "--no-header"}).out, "name none\nrow\t0\nrow\t100\n");
+  EXPECT_EQ(probe({"talk", "--rows", "0"}).out, "name none\n");
   EXPECT_EQ(plain.err, "a note\nwarning: a warning about nothing\n");
   EXPECT_EQ(probe({"talk", "--quiet"}).err, "warning: a warning about nothing\n");
   EXPECT_EQ(probe({"talk", "-v"}).err, "a note\na detail\nwarning: a warning about nothing\n");
@@ -34,6 +36,11 @@ TEST(Output, terminals_get_aligned_titled_coloured_tables) {
   const std::string plain = "name none\r\nNAME  SIZE\r\nrow      0\r\nrow    100\r\n";
   EXPECT_EQ(on_terminal({{"NO_COLOR", "1"}}).out, plain);
   EXPECT_EQ(on_terminal({{"TERM", "dumb"}}).out, plain);
+  const Ran bare = run({.argv = {"ff", "talk", "--rows", "2", "--no-header"},
+                        .env = {{"NO_COLOR", "1"}},
+                        .program = FF_PROBE,
+                        .stdout_terminal = true});
+  EXPECT_EQ(bare.out, "name none\r\nrow    0\r\nrow  100\r\n");
 }
 
 TEST(Output, long_tables_stream) {
@@ -49,7 +56,7 @@ TEST(Output, control_bytes_from_outside_are_escaped) {
   const std::string name = "a\x1b[31m\rb\nc\td\xff";
   const std::string shown = "a\\x1b[31m\\x0db\\x0ac\\x09d\\xff";
   const Ran plain = probe({"talk", "--rows=1", "--name", name});
-  EXPECT_EQ(plain.out, "name " + shown + "\n" + shown + "\t0\n");
+  EXPECT_EQ(plain.out, "name " + shown + "\nNAME\tSIZE\n" + shown + "\t0\n");
   EXPECT_NE(plain.err.find("about " + shown + "\n"), std::string::npos);
   // Also what the person typed, in an error.
   EXPECT_EQ(probe({"x\x1b[31m"}).err.find('\x1b'), std::string::npos);

@@ -12,13 +12,14 @@
 
 namespace ff::cmd {
 
+void declare_generate(Command& command);
 void declare_help(Command& command);
 
 namespace {
 
 struct StoreOptions {
   std::string store = "default-store", format = "raw", run = "main";
-  std::optional<std::string> tag;
+  std::optional<std::string> tag, key, tls;
   std::vector<std::string> paths, tensors;
   uint64_t part_bytes = 4 * kMiB;
   int64_t grace_ns = 3600 * kSecond;
@@ -43,6 +44,12 @@ void declare_store(Command& store) {
   store.option("--store", dir(o.store), "Where: a directory [or nothing]")
       .config("store.path")
       .env("FF_STORE_PATH");
+  store.option("--cluster-key", file(o.key), "A key").section(kNetworkOptions);
+  store.option("--tls", file(o.tls), "A certificate").config("store.tls").hidden();
+  store.sub("inner", "For programs").hidden().run([](Session& s) -> Result<void> {
+    s.out.line("inner");
+    return {};
+  });
   Command& put = store.sub("put", "Put files into the store");
   put.about("Puts each PATH. It's quoted.");
   put.example("ff store put model.bin", "Put one file");
@@ -52,7 +59,11 @@ void declare_store(Command& store) {
   put.option("--grace", duration(o.grace_ns), "Time before deletion").config("store.grace");
   put.option("--level", number(o.level), "How hard to try").config("store.level").env("FF_LEVEL");
   put.option("--format", choice(o.format, {"raw", "packed"}), "Form").config("store.format");
-  put.option("--tag", text(o.tag, "TAG"), "A name");
+  put.option("--tag", text(o.tag, "TAG"), "A name")
+      .config("store.tag")
+      .old_config("store.old-tag")
+      .alias("--old-tag")
+      .alias("-g");
   put.flag("--compress", o.compress, "Make smaller").config("store.compress").env("FF_COMPRESS");
   put.flag("-f,--force", o.force, "Overwrite");
   put.run([&o](Session& s) { return show_values(o, s); });
@@ -168,6 +179,7 @@ void declare_mount(Command& command) {
 
 constexpr auto kCommands = std::to_array<Entry>({
     {"copy", "Show a bar", declare_copy},
+    {"generate", "Write files", declare_generate},
     {"help", "Explain", declare_help},
     {"mount", "Say that it ran", declare_mount},
     {"store", "Keep things in a store", declare_store},

@@ -32,7 +32,7 @@ std::set<std::string> parts(const std::string& text) {
 
 TEST_F(AgentsTest, ARankHasItsUserItsWordsAndItsPlace) {
   start_scheduler();
-  start_agent("n0", {"--address", "127.0.0.1", "--mark", "gpu=h200"});
+  start_agent("n0", {"--address", "127.0.0.1", "--label", "gpu=h200"});
   const Words words = {"two words", "a'b\"c$d", "line\nbreak", ""};
   wire::Spec spec = script(
       "id -u >$OUT/uid.$RANK; id -G >$OUT/gids.$RANK; pwd >$OUT/cwd.$RANK;"

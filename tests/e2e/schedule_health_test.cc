@@ -142,7 +142,7 @@ TEST_F(ScheduleHealth, TheOperatorsHandIsAboveAVerdict) {
   EXPECT_EQ(node("n0")["state"], "drained: ticket 42; by verdict: log.kernel");
   const auto good = validate("n0", log("good.log"));
   EXPECT_EQ(good.exit, 0) << good.err;
-  EXPECT_TRUE(has(good.err, "node n0 is drained by hand: ticket 42")) << good.err;
+  EXPECT_TRUE(has(good.err, "the operator has drained node n0: ticket 42")) << good.err;
   EXPECT_EQ(node("n0")["state"], "drained: ticket 42");
   EXPECT_EQ(validate("n0", log("bad.log")).exit, 3);
   EXPECT_EQ(ff({"schedule", "undrain", "n0"}).exit, 0);
@@ -192,7 +192,7 @@ TEST_F(ScheduleHealth, WhatCannotBeToldIsSaid) {
 
 TEST_F(ScheduleHealth, MistakesAreNamed) {
   for (const auto& [words, said] :
-       {std::pair<Words, std::string>{{"--max-drained", "101%"}, "0% to 100%"},
+       {std::pair<Words, std::string>{{"--max-drained", "101%"}, "0% and 100%"},
         {{"--max-drained", "some"}, "'some'"},
         {{"--max-drained", "-1"}, "'-1'"},
         {{"--validate-every", "weekly"}, "weekly"}}) {

@@ -225,7 +225,7 @@ TEST_F(ScheduleLogs, FollowsThroughRestarts) {
   EXPECT_EQ(followed.exit, 0) << followed.err;
   EXPECT_EQ(followed.out, "first\nsecond\n");
   EXPECT_NE(followed.err.find("attempt 2 of task 1"), std::string::npos) << followed.err;
-  EXPECT_NE(followed.err.find("pauses before it starts again"), std::string::npos) << followed.err;
+  EXPECT_NE(followed.err.find("waits before its restart"), std::string::npos) << followed.err;
   EXPECT_EQ(test::run(ann({"logs", "1", "--attempt", "1"})).out, "first\n");
   EXPECT_EQ(test::run(ann({"logs", "1"})).out, "second\n");
   const auto all = test::run(ann({"logs", "-a", "1"}));

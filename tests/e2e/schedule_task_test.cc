@@ -90,7 +90,7 @@ class Schedule : public testing::Test {
     std::string said;
     EXPECT_TRUE(test::eventually([&] {
       said = ann({"explain", task}).out;
-      return said.find("has just been queued") == said.npos;
+      return said.find("has just been queued;") == said.npos;
     }));
     return said;
   }
@@ -127,8 +127,8 @@ TEST_F(Schedule, WhoseTaskItIs) {
 TEST_F(Schedule, ATaskOnItsWay) {
   const std::string id = submit({"-n", "2", "-g", "h200", "--name", "first", "sleep", "60"});
   EXPECT_EQ(id, "1");
-  EXPECT_NE(explained(id).find("Task 1 cannot start: it asks for 2 nodes of group h200, and the "
-                               "cluster has 0 of them; 2 nodes must join the cluster"),
+  EXPECT_NE(explained(id).find("Task 1 cannot start: it asks for 2 nodes of partition h200, "
+                               "but the cluster has only 0; add 2 nodes"),
             std::string::npos)
       << explained(id);
   const auto listed = ann({"list"});
@@ -158,7 +158,7 @@ TEST_F(Schedule, ATaskOnItsWay) {
   EXPECT_EQ(ann({"stop", id}).exit, 5);
   const auto logs = ann({"logs", id});
   EXPECT_EQ(logs.exit, 1);
-  EXPECT_NE(logs.err.find("task 1 has no log: it never had nodes"), std::string::npos) << logs.err;
+  EXPECT_NE(logs.err.find("task 1 has no log: it never got nodes"), std::string::npos) << logs.err;
 
   const auto history = data_of(operate({"history", "--json"}));
   EXPECT_EQ(history["total"]["tasks"], 1);
@@ -169,7 +169,7 @@ TEST_F(Schedule, ATaskOnItsWay) {
 
 TEST_F(Schedule, AllOptionsArrive) {
   const std::string id = submit(
-      {"--nproc",  "8",    "--zone",   "b",  "--mark",    "disk=nvme", "--mark",    "x=y",
+      {"--nproc",  "8",    "--zone",   "b",  "--label",   "disk=nvme", "--mark",    "x=y",
        "-p",       "auto", "--time",   "2h", "--min-run", "5m",        "--restart", "on-failure:3",
        "--signal", "USR1", "--memory", "4G", "--hang",    "0s",        "-e",        "A=b c",
        "--chdir",  "/tmp", "./x",      "-n", "7",         "--json",    "-h"});
@@ -248,8 +248,9 @@ TEST_F(Schedule, MistakesAreNamed) {
       {{"submit", "-p", "60", "x"}, 2, "60"},
       {{"submit", "--restart", "always", "x"}, 2, "on-failure:N"},
       {{"submit", "--signal", "NONE", "x"}, 2, "USR1"},
-      {{"submit", "--signal", "KILL", "x"}, 2, "cannot take it"},
-      {{"submit", "--mark", "nvme", "x"}, 2, "NAME=VALUE"},
+      {{"submit", "--signal", "KILL", "x"}, 2, "cannot handle this signal"},
+      {{"submit", "--label", "nvme", "x"}, 2, "NAME=VALUE"},
+      {{"submit", "--mark", "nvme", "x"}, 2, "NAME=VALUE"},  // its old name
       {{"submit", "-e", "=x", "x"}, 2, "NAME=VALUE"},
       {{"show", "99"}, 1, "there is no task 99"},
       {{"explain", "99"}, 1, "there is no task 99"},
@@ -297,8 +298,9 @@ TEST_F(Schedule, OthersTasksAreSeenAndLeftAlone) {
 TEST_F(Schedule, Quotas) {
   EXPECT_NE(operate({"quota"}).err.find("no quotas"), std::string::npos);
   EXPECT_EQ(operate({"quota", "set", "--user", "*", "--priority", "50", "--nodes", "0"}).exit, 0);
-  EXPECT_EQ(operate({"quota", "set", "--user", "a\x1b b", "--group", "h", "--nodes", "7"}).exit, 0);
-  EXPECT_EQ(operate({"quota"}).out, "*\tdefault\t50\t0\na\\x1b b\th\t30\t7\n");
+  EXPECT_EQ(operate({"quota", "set", "--user", "a\x1b b", "--partition", "h", "--nodes", "7"}).exit,
+            0);
+  EXPECT_EQ(operate({"quota", "--no-header"}).out, "*\tdefault\t50\t0\na\\x1b b\th\t30\t7\n");
   const json listed = data_of(operate({"quota", "list", "--json"}))["quotas"];
   EXPECT_EQ(listed[1]["user"], "a\x1b b");
   EXPECT_EQ(operate({"quota", "drop", "--user", "*", "--priority", "50"}).exit, 0);
@@ -363,7 +365,7 @@ TEST_F(Schedule, RunStopsWatchingAndTheTaskGoesOn) {
   EXPECT_TRUE(child.wait_for_err("cannot start")) << child.err;
   child.signal(SIGINT);
   EXPECT_EQ(child.finish(), 130);
-  EXPECT_NE(child.err.find("task 1 goes on; stop it: ff schedule stop 1"), std::string::npos)
+  EXPECT_NE(child.err.find("task 1 continues; to stop it: ff schedule stop 1"), std::string::npos)
       << child.err;
   EXPECT_EQ(show("1")["state"], "queued");
   // A task that is stopped has no exit code.
@@ -371,7 +373,7 @@ TEST_F(Schedule, RunStopsWatchingAndTheTaskGoesOn) {
   EXPECT_TRUE(stopped.wait_for_err("task 2"));
   EXPECT_EQ(ann({"stop", "2"}).exit, 0);
   EXPECT_EQ(stopped.finish(), 125);
-  EXPECT_NE(stopped.err.find("task 2 has been ended: stopped before it ran"), std::string::npos)
+  EXPECT_NE(stopped.err.find("task 2 has been stopped: stopped before it ran"), std::string::npos)
       << stopped.err;
 }
 

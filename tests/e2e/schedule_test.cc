@@ -21,8 +21,8 @@ test::Ran simulate(Words words) {
 
 TEST(ScheduleSimulate, MistakesAreNamed) {
   const std::pair<Words, std::string> cases[] = {
-      {{"--nodes", "0"}, "--nodes 0: must be between 1 and 100000"},
-      {{"--nodes", "4", "--zones", "5"}, "--zones 5: must be between 1 and 4"},
+      {{"--nodes", "0"}, "--nodes 0: expected 1 to 100000"},
+      {{"--nodes", "4", "--zones", "5"}, "--zones 5: expected 1 to 4"},
       {{"--tasks", "0"}, "--tasks 0"},
       {{"--answering", "101"}, "--answering 101"},
       {{"--pass-every", "0s"}, "--pass-every"},

@@ -106,6 +106,21 @@ TEST(WrongSettings, name_file_line_and_nearest_key) {
   EXPECT_EQ(probe({"mount"}, env).exit, 0);
 }
 
+TEST(Settings, have_old_keys_and_hidden_options) {
+  const TempDir dir;
+  const std::map<std::string, std::string> env{{"FF_CONFIG", dir / "ff.toml"}};
+  const auto tag = [&](const std::string& toml) {
+    write_file(dir / "ff.toml", toml);
+    const Ran ran = probe({"store", "put", "x"}, env);
+    EXPECT_EQ(ran.err, "");
+    const size_t at = ran.out.find("tag=");
+    return ran.out.substr(at, ran.out.find('\n', at) - at);
+  };
+  EXPECT_EQ(tag("[store]\nold-tag = \"a\"\n"), "tag=a");
+  EXPECT_EQ(tag("[store]\nold-tag = \"a\"\ntag = \"b\"\n"), "tag=b");
+  EXPECT_EQ(tag("[store]\ntls = \"file\"\n"), "tag=none");
+}
+
 TEST(HelpConfig, says_where_every_value_comes_from) {
   const TempDir dir;
   write_file(dir / "ff.toml", "[store]\ngrace = \"90m\"\nlevel = 9\n");
@@ -114,6 +129,7 @@ TEST(HelpConfig, says_where_every_value_comes_from) {
   const Ran plain = probe({"help", "config"}, env);
   EXPECT_EQ(plain.exit, 0);
   EXPECT_EQ(plain.out,
+            "SETTING\tVALUE\tFROM\tENVIRONMENT\n"
             "store.compress\tyes\tFF_COMPRESS\tFF_COMPRESS\n"
             "store.format\traw\tdefault\t-\n"
             "store.grace\t90m\t" +
@@ -121,7 +137,10 @@ TEST(HelpConfig, says_where_every_value_comes_from) {
                 ":2\t-\n"
                 "store.level\t4\tFF_LEVEL\tFF_LEVEL\n"
                 "store.part\t4MiB\tdefault\tFF_PART\n"
-                "store.path\tdefault-store\tdefault\tFF_STORE_PATH\n");
+                "store.path\tdefault-store\tdefault\tFF_STORE_PATH\n"
+                "store.tag\t-\tnot set\t-\n"
+                "store.tls\t-\tnot set\t-\n");
+  EXPECT_EQ(probe({"help", "config", "--no-header"}, env).out, plain.out.substr(31));
   const Json settings =
       Json::parse(probe({"help", "config", "--json"}, env).out)["data"]["settings"];
   std::map<std::string, Json> values;

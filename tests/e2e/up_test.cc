@@ -156,14 +156,14 @@ TEST_F(UpTest, ADaemonThatDiesIsStartedAgainAndThatIsReported) {
            status["chains"]["whole"] == 6;
   });
   const std::string shown = ff(told, {"admin", "status"}).out;
-  EXPECT_NE(shown.find("node 2 (storage-2) was started again, once"), shown.npos) << shown;
+  EXPECT_NE(shown.find("node 2 (storage-2) has restarted once"), shown.npos) << shown;
   const json again = data_of(up());
   EXPECT_NE(pid_of(again, "storage-2"), pid_of(told, "storage-2"));
   EXPECT_EQ(pid_of(again, "storage-1"), pid_of(told, "storage-1"));
   for (const json& one : again["daemons"]) {
     EXPECT_EQ(one["restarts"], one["name"] == "storage-2" ? 1 : 0) << one;
   }
-  EXPECT_NE(ff_run({"up", "--dir", folder_}).out.find("storage-2 was started again once"),
+  EXPECT_NE(ff_run({"up", "--dir", folder_}).out.find("storage-2 has restarted once"),
             std::string::npos);
   compare_out(told);
 

@@ -327,13 +327,13 @@ std::string prompt_host() {
 }
 
 TEST_F(ValidateTest, TheLineForCronWorksAsPrinted) {
-  const Ran printed = ff_run({"help", "--emit", "cron"});
+  const Ran printed = ff_run({"generate", "cron"});
   EXPECT_EQ(printed.exit, 0);
   std::smatch parts;
   const std::regex line(R"(\n(\S+ \S+ \S+ \S+ \S+) root (\S+/ff validate [^\n]*--splay 4h)\n)");
   ASSERT_TRUE(std::regex_search(printed.out, parts, line)) << printed.out;
   EXPECT_EQ(parts[1], "0 3 * * 0");
-  EXPECT_EQ(ff_run({"help", "--emit", "cron", dir_ / "cron.d"}).exit, 0);
+  EXPECT_EQ(ff_run({"generate", "cron", dir_ / "cron.d"}).exit, 0);
   EXPECT_TRUE(has(read_file(dir_ / "cron.d/ff-validate"), parts[2]));
   if (::geteuid() != 0) GTEST_SKIP() << "only root gives a host another name";
   EXPECT_EQ(validate({"adopt", "--quiet"}).exit, 0);

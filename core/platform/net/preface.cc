@@ -21,7 +21,7 @@ Error unknown_protocol(std::string_view what, ByteView bytes) {
   const std::string begin = printable(as_text(bytes.first(kTransportsAt)));
   Error error = fail(Errc::corrupt, "not a transport {} of ff: it begins with '{}'", what, begin);
   const bool tls = bytes[0] == std::byte{0x16} && bytes[1] == std::byte{0x03};
-  error.hint = tls ? "The peer speaks TLS: give both ends --tls-cert, --tls-key and --tls-ca."
+  error.hint = tls ? "The peer speaks TLS: give both ends net.tls-cert, net.tls-key and net.tls-ca."
                    : "Check that this is the port of an ff daemon, and that both ends or neither "
                      "use TLS.";
   return error;

@@ -171,7 +171,7 @@ Error TlsStream::failure(int code) {
         fail(Errc::refused, "the peer's certificate is not accepted{}{}: {}",
              host_.empty() ? "" : " for host ", host_, X509_verify_cert_error_string(verified));
     error.hint =
-        "Compare it with the file of authorities (--tls-ca); its hosts are shown by"
+        "Compare it with the file of authorities (net.tls-ca); its hosts are shown by"
         " openssl x509 -noout -ext subjectAltName -in FILE.";
     return error;
   }
@@ -180,7 +180,7 @@ Error TlsStream::failure(int code) {
   }
   if (!SSL_is_init_finished(ssl_)) {
     Error error = fail(Errc::corrupt, "no TLS 1.3 handshake with a certificate: {}", text);
-    error.hint = "Both sides need --tls-cert, --tls-key and --tls-ca.";
+    error.hint = "Both ends need net.tls-cert, net.tls-key and net.tls-ca.";
     return error;
   }
   return fail(Errc::corrupt, "TLS: {}", text);

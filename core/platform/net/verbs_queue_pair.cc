@@ -166,9 +166,9 @@ Result<void> VerbsQueuePair::to_receive(const VerbsEndpoint& peer) {
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (err == 0) return {};
-  return Error{Errc::unreachable, verbs_error(err, device_.name(), "no route to the peer").message,
-               "Check that both ends are on one fabric and use GIDs of the same kind (--rdma-gid).",
-               err};
+  return Error{
+      Errc::unreachable, verbs_error(err, device_.name(), "no route to the peer").message,
+      "Check that both ends are on one fabric and use GIDs of the same kind (net.rdma-gid).", err};
 }
 
 Result<void> VerbsQueuePair::to_send(const VerbsEndpoint& peer) {

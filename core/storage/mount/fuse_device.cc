@@ -231,8 +231,8 @@ Error not_mounted(const std::string& dir) {
                      why.empty() ? "the kernel refused" : printable(why));
   if (::geteuid() != 0) {
     error.hint =
-        "Users other than root can mount only on a directory that they own; access for other users "
-        "needs user_allow_other in /etc/fuse.conf.";
+        "Users other than root can mount only on a directory that they own; --allow-other needs "
+        "user_allow_other in /etc/fuse.conf.";
   } else {
     error.hint = "Does the container forbid it (seccomp, AppArmor)? See 'dmesg'.";
   }

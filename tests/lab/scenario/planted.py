@@ -389,7 +389,7 @@ def changed(name):
 
 def sim(args, name, seed, seeds):
     scenario = next(scenario for scenario, planted in SCENARIOS.items() if name in planted)
-    words = ["sim", "--story", scenario, "--seed", str(seed), "--seeds", str(seeds)]
+    words = ["sim", "--scenario", scenario, "--seed", str(seed), "--seeds", str(seeds)]
     return subprocess.run(
         [f"{args.build}/ff", *words], capture_output=True, text=True, check=False
     )

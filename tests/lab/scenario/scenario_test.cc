@@ -74,8 +74,8 @@ TEST_P(ScenarioSeeds, HoldEveryInvariant) {
   for (const Scenario& scenario : scenarios()) {
     for (uint64_t seed = 1 + GetParam(); seed <= seeds; seed += kShares) {
       const auto outcome = scenario.run(seed);
-      ASSERT_TRUE(outcome.ok()) << "ff sim --story " << scenario.name << " --seed " << seed << ": "
-                                << outcome.error().message;
+      ASSERT_TRUE(outcome.ok()) << "ff sim --scenario " << scenario.name << " --seed " << seed
+                                << ": " << outcome.error().message;
     }
   }
 }

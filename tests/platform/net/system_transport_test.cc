@@ -229,7 +229,7 @@ TEST_F(SystemTransportTest, StrangersAreToldApart) {
   EXPECT_NE(http.message.find("127.0.0.1:"), std::string::npos) << http.message;
   const Error tls = answer_to(std::string("\x16\x03\x01\x02\x00\x01\x00\x01", 8));
   EXPECT_EQ(tls.code, Errc::corrupt);
-  EXPECT_NE(tls.hint.find("--tls-cert"), std::string::npos);
+  EXPECT_NE(tls.hint.find("net.tls-cert"), std::string::npos);
   // Transports of a later version, and nothing that this end has.
   const auto later = encode_offer({static_cast<TransportKinds>(0x8000)});
   EXPECT_EQ(answer_to(as_text(later)).code, Errc::refused);

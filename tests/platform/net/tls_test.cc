@@ -111,7 +111,7 @@ TEST_F(Tls, AServerOfAnotherAuthorityIsRefused) {
   EXPECT_EQ(error.code, Errc::refused);
   EXPECT_NE(error.message.find("127.0.0.1:"), std::string::npos) << error.message;
   EXPECT_NE(error.message.find("certificate is not accepted"), std::string::npos) << error.message;
-  EXPECT_NE(error.hint.find("--tls-ca"), std::string::npos);
+  EXPECT_NE(error.hint.find("net.tls-ca"), std::string::npos);
   ASSERT_FALSE(ends.server->ok());
   EXPECT_EQ(ends.server->error().code, Errc::refused);
   EXPECT_NE(ends.server->error().message.find("peer refused"), std::string::npos)
@@ -267,7 +267,7 @@ TEST_F(Tls, AClientWithoutACertificateOrWithOlderTlsIsRefused) {
     const bool old = version == TLS1_2_VERSION;
     const std::string cause = old ? "unsupported protocol" : "did not return a certificate";
     EXPECT_NE(error.message.find(cause), std::string::npos) << error.message;
-    EXPECT_NE(error.hint.find("--tls-cert"), std::string::npos);
+    EXPECT_NE(error.hint.find("net.tls-cert"), std::string::npos);
     EXPECT_EQ(SSL_is_init_finished(client.ssl) == 1, !old);
   }
 }
@@ -278,7 +278,7 @@ TEST_F(Tls, APlainPeerIsRefused) {
   const Error error = refused_by_server(as_bytes(frame));
   EXPECT_EQ(error.code, Errc::corrupt);
   EXPECT_NE(error.message.find("no TLS 1.3"), std::string::npos) << error.message;
-  EXPECT_NE(error.hint.find("--tls-cert"), std::string::npos);
+  EXPECT_NE(error.hint.find("net.tls-cert"), std::string::npos);
   EXPECT_EQ(refused_by_server({}).code, Errc::unreachable);
 
   SocketEnds sockets = connected_sockets(loop_, Address{"127.0.0.1", 0, ""});

@@ -387,7 +387,8 @@ def main():
         for child, _ in children:
             child.kill()
             child.join()
-        subprocess.run([args.ff, "down", "--dir", cluster, "--purge", "--quiet"], check=False)
+        down = [args.ff, "down", "--dir", cluster, "--purge", "--yes", "--quiet"]
+        subprocess.run(down, check=False)
 
 
 if __name__ == "__main__":

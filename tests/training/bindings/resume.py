@@ -181,7 +181,7 @@ def damaged(losses, digests):
     assert codes == [1] * RANKS and not losses_of(lines), lines
     named = f"ff.Error: train@{STEPS}: chunk {os.path.basename(newest)}"
     assert errors.count(named) == RANKS and "tensor '" in errors, errors
-    binary("forget", f"train@{STEPS}", "--apply")
+    binary("forget", f"train@{STEPS}", "--yes")
     # Not verified afterwards: the same bytes, saved again, rely on the same chunk until prune has
     # taken it away, which waits for what the killed ranks might still be at.
     go_on(losses, digests, check_store())

@@ -113,7 +113,7 @@ def c_a_loop_that_is_asked(ff, folder):
         assert content(task, "saved") == content(task, "heartbeat.0") == f"{step}\n"
         assert ff.load(store) == {"step": int(step)}
         last = int(step)
-    listed = subprocess.run([sys.argv[2], "checkpoint", "ls", "--json", "--store", store],
+    listed = subprocess.run([sys.argv[2], "checkpoint", "list", "--json", "--store", store],
                             capture_output=True, check=True)
     assert len(json.loads(listed.stdout)["data"]["steps"]) == 2
 

@@ -190,7 +190,7 @@ Result<StepName> latest_step(io::Disk& disk, const Store& store, const std::stri
   return Error{Errc::not_found,
                fmt::format("run '{}' has no {} checkpoint in {}", run,
                            steps.empty() ? "committed" : "readable", store.path()),
-               "'ff checkpoint ls' lists the checkpoints."};
+               "'ff checkpoint list' lists the checkpoints."};
 }
 
 Result<StepName> resolve_step(io::Disk& disk, const Store& store, std::string_view text) {
@@ -211,10 +211,10 @@ Result<StepName> resolve_step(io::Disk& disk, const Store& store, std::string_vi
     return Error{Errc::not_found,
                  fmt::format("{} is incomplete: {} of {} ranks have not saved", name.text(),
                              attempts.front().missing_count, attempts.front().world),
-                 "'ff checkpoint ls' names the missing ranks."};
+                 "'ff checkpoint list' names the missing ranks."};
   }
   return Error{Errc::not_found, fmt::format("no checkpoint {} in {}", name.text(), store.path()),
-               "'ff checkpoint ls' lists the checkpoints."};
+               "'ff checkpoint list' lists the checkpoints."};
 }
 
 Result<void> write_latest(Context& context, const Store& store, const StepName& name,

@@ -86,7 +86,7 @@ Result<std::map<std::string, RunPlan>> Forgetter::runs_concerned() {
     for (const auto& run : ruled) {
       if (std::find(all.begin(), all.end(), run) == all.end()) {
         return Error{Errc::not_found, fmt::format("no run '{}' in {}", run, store_.path()),
-                     "'ff checkpoint ls' lists the runs."};
+                     "'ff checkpoint list' lists the runs."};
       }
       runs[run].by_rules = true;
     }
