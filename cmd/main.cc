@@ -29,10 +29,12 @@ namespace ff::cmd {
 FF_COMMANDS(FF_DECLARE)
 
 namespace {
-#define FF_ENTRY(name, suffix, summary) Entry{name, summary, declare_##suffix},
-constexpr auto kCommands = std::to_array<Entry>({FF_COMMANDS(FF_ENTRY)});
+#define FF_ENTRY(name, suffix, summary) CommandEntry{name, summary, declare_##suffix},
+constexpr auto kCommands = std::to_array<CommandEntry>({FF_COMMANDS(FF_ENTRY)});
 static_assert(std::is_sorted(kCommands.begin(), kCommands.end(),
-                             [](const Entry& a, const Entry& b) { return a.name < b.name; }));
+                             [](const CommandEntry& a, const CommandEntry& b) {
+                               return a.name < b.name;
+                             }));
 }  // namespace
 }  // namespace ff::cmd
 

@@ -1,5 +1,5 @@
-// `ff serve-meta`: the daemon of the cluster manager and of the metadata service, on SQLite in a
-// folder of its own or on etcd.
+// `ff serve-meta`: the daemon of the cluster manager and of the metadata service, which
+// store their state in SQLite or in etcd.
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,8 +35,9 @@ std::string meta_status(const cluster::ManagerService& manager, const std::strin
 
 Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "serve-meta"));
-  FF_TRY(const auto store, KvStore::open(session.stop.clock(), options.kv, KvStore::Use::own));
-  for (const std::string& told : store->warnings()) log_warning(told);
+  FF_TRY(const auto store,
+         KvStore::open(session.stop.clock(), options.kv, KvStore::Access::exclusive));
+  for (const std::string& warning : store->warnings()) log_warning(warning);
   const auto engine = store->engine(daemon->loop(), daemon->rng());
   cluster::ManagerService manager(*engine, daemon->loop(), daemon->rng(), daemon->router());
   meta::MetaService files(*engine, daemon->client(), daemon->router(),
@@ -48,12 +49,13 @@ Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
   Daemon::Service service;
   service.start = [&](const std::string& at) {
     address = at;
-    manager.start(
-        {.address = at, .sole_manager = store->alone(), .lost_retention_ns = options.keep_lost_ns});
+    manager.start({.address = at,
+                   .sole_manager = store->is_exclusive(),
+                   .lost_retention_ns = options.keep_lost_ns});
     files.start();
   };
-  service.stop = [&manager] { return manager.close(); };
-  service.end = [&files] { return files.close(); };
+  service.drain = [&manager] { return manager.close(); };
+  service.close = [&files] { return files.close(); };
   service.status = [&] { return meta_status(manager, address); };
   return daemon->run(std::move(service));
 }

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/cli/daemon.h"
-#include "cmd/cli/stop_watch.h"
 #include "cmd/options/meta_option.h"
 #include "platform/base/units.h"
 #include "platform/io/files.h"
@@ -17,7 +17,8 @@
 namespace ff::cmd {
 namespace {
 
-// Where data under way lies, for other daemons of this host to reach; only what is used is taken.
+// Shared memory for data in flight, which other daemons of this host access; pages are allocated
+// on first use.
 constexpr uint64_t kBlockMemory = 512 * kMiB;
 
 struct ServeStorageOptions {
@@ -33,7 +34,7 @@ struct ServeStorageOptions {
   bool format = false;
 };
 
-// What the kernel calls this boot of the machine: another one may have lost what was not synced.
+// The boot ID of the kernel. A different ID means that data that was not synced may be lost.
 Result<std::string> boot_id(io::Disk& disk) {
   FF_TRY(std::string id, io::read_file(disk, "/proc/sys/kernel/random/boot_id", 128));
   while (!id.empty() && id.back() == '\n') id.pop_back();
@@ -102,7 +103,7 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
                            .copy_rate = options.resync_limit,
                            .scrub_rate = options.scrub_limit,
                            .arena = arena});
-  auto opened = run_task(daemon->loop(), stoppable(daemon->loop(), session.stop, node.open()));
+  auto opened = run_task(daemon->loop(), cancel_on_stop(daemon->loop(), session.stop, node.open()));
   if (!opened) {
     run_task(daemon->loop(), node.close());
     return opened;
@@ -113,8 +114,8 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
     address = at;
     node.start({at});
   };
-  service.stop = [&node] { return node.drain(); };
-  service.end = [&node] { return node.close(); };
+  service.drain = [&node] { return node.drain(); };
+  service.close = [&node] { return node.close(); };
   service.status = [&] { return storage_status(node, address); };
   return daemon->run(std::move(service));
 }

@@ -11,34 +11,34 @@ namespace ff::cmd {
 namespace {
 
 struct SimOptions {
-  std::string story = "calls";
+  std::string scenario = "calls";
   uint64_t seed = 1;
   uint64_t seeds = 1;
   bool list = false;
 };
 
-void list_stories(Session& session) {
+void list_scenarios(Session& session) {
   Json list = Json::array();
   auto table = session.out.table({{"SCENARIO"}, {"WHAT HAPPENS"}});
-  for (const auto& story : scenario::scenarios()) {
-    table.row({std::string(story.name), std::string(story.about)});
-    list.push_back({{"story", story.name}, {"about", story.about}});
+  for (const auto& one : scenario::scenarios()) {
+    table.row({std::string(one.name), std::string(one.about)});
+    list.push_back({{"story", one.name}, {"about", one.about}});
   }
   session.out.data({{"stories", std::move(list)}});
 }
 
 Result<void> run_sim(Session& session, const SimOptions& options) {
   if (options.list) {
-    list_stories(session);
+    list_scenarios(session);
     return {};
   }
-  const scenario::Scenario* const story = scenario::find_scenario(options.story);
-  if (story == nullptr) {
-    Error error = fail(Errc::usage, "there is no scenario '{}'", options.story);
+  const scenario::Scenario* const selected = scenario::find_scenario(options.scenario);
+  if (selected == nullptr) {
+    Error error = fail(Errc::usage, "there is no scenario '{}'", options.scenario);
     error.hint = "`ff sim --list` prints them.";
     return error;
   }
-  // What a simulated daemon complains of is what was asked for.
+  // Errors of simulated daemons are expected: log them only with --verbose.
   log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::none});
   Json runs = Json::array();
   auto table = session.out.table({{"SEED", Align::right},
@@ -50,14 +50,14 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
   for (uint64_t i = 0; i < options.seeds; i++) {
     FF_TRY(session.stop.check());
     const uint64_t seed = options.seed + i;
-    const auto outcome = story->run(seed);
+    const auto outcome = selected->run(seed);
     if (!outcome) {
-      session.out.data({{"story", story->name}, {"seed", seed}, {"runs", std::move(runs)}});
+      session.out.data({{"story", selected->name}, {"seed", seed}, {"runs", std::move(runs)}});
       Error error = outcome.error();
       error.hint =
-          fmt::format("`ff sim --scenario {} --seed {}` reproduces it.", story->name, seed);
+          fmt::format("`ff sim --scenario {} --seed {}` reproduces it.", selected->name, seed);
       return std::move(error).with_context(
-          fmt::format("scenario {}, seed {}: ", story->name, seed));
+          fmt::format("scenario {}, seed {}: ", selected->name, seed));
     }
     const std::string trace = fmt::format("{:016x}", outcome->trace);
     const double seconds = to_seconds(outcome->virtual_ns);
@@ -73,9 +73,10 @@ Result<void> run_sim(Session& session, const SimOptions& options) {
                       {"bytes", outcome->bytes}});
     }
   }
-  session.out.data({{"story", story->name}, {"seeds", options.seeds}, {"runs", std::move(runs)}});
+  session.out.data(
+      {{"story", selected->name}, {"seeds", options.seeds}, {"runs", std::move(runs)}});
   session.out.note("{} seeds of scenario {}: every invariant held", format_count(options.seeds),
-                   story->name);
+                   selected->name);
   return {};
 }
 
@@ -89,7 +90,7 @@ void declare_sim(Command& sim) {
       "the time; if one is violated, the run ends with exit code 3 and reports the seed, which "
       "reproduces the failure.\n\nThe trace is a hash of all messages with their times, and of the "
       "result of each step: equal seeds give equal traces.");
-  sim.option("--scenario", text(options.story, "NAME"), "The simulated cluster and its faults")
+  sim.option("--scenario", text(options.scenario, "NAME"), "The simulated cluster and its faults")
       .alias("--story");
   sim.option("--seed", number(options.seed), "First seed");
   sim.option("--seeds", number(options.seeds), "Number of seeds");

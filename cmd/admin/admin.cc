@@ -1,4 +1,4 @@
-// `ff admin`: the operator's view of a cluster, and `init` and `status` of it.
+// `ff admin`: its options and subcommands, and the commands `init` and `status`.
 #include "cmd/admin/admin.h"
 
 #include <set>
@@ -14,12 +14,12 @@ namespace {
 
 using cluster::wire::StatusReply;
 
-// Between two looks at a copy under way, for its speed.
+// Between two samples of the copied bytes, to measure the rate.
 constexpr int64_t kStatusAgainNs = kSecond;
-// Chains named in one line of the status; --json has them all.
+// Maximum chains in one line of the status; --json lists all.
 constexpr size_t kNamedMax = 8;
 
-// What is being copied, all chains together, and how fast.
+// Progress of resynchronization, summed over all chains.
 struct Copying {
   size_t targets = 0;
   uint64_t copied = 0;  // bytes
@@ -45,7 +45,7 @@ std::string eta(const Copying& copying) {
                      format_duration(static_cast<int64_t>(left_s) * kSecond));
 }
 
-// When the manager has it removed; empty: never.
+// When the manager removes it; empty: never.
 std::string kept_until(const StatusReply& status, const cluster::SetAside& aside) {
   if (status.keep_lost_ms() == 0) return "";
   return format_time(aside.wall_ns + static_cast<int64_t>(status.keep_lost_ms()) * kMillisecond);
@@ -98,8 +98,9 @@ void print_aside(Session& session, const StatusReply& status, const cluster::Rou
   }
 }
 
-Json status_json(const StatusReply& status, const cluster::Routing& routing, const Health& health,
-                 const Copying& copying, const std::vector<LowDisk>& low) {
+Json status_json(const StatusReply& status, const cluster::Routing& routing,
+                 const ChainHealth& health, const Copying& copying,
+                 const std::vector<LowDisk>& low) {
   Json nodes = Json::array();
   for (const auto& node : status.nodes()) {
     Json one = {{"node", node.id()}, {"alive", node.alive()}};
@@ -122,7 +123,7 @@ Json status_json(const StatusReply& status, const cluster::Routing& routing, con
                        {"to_copy", target.to_copy()}});
   }
   Json waiting = Json::array();
-  for (const auto& [node, chains] : health.waiting) {
+  for (const auto& [node, chains] : health.lost_by_node) {
     waiting.push_back({{"node", node}, {"chains", chains}});
   }
   Json losses = Json::array();
@@ -142,7 +143,7 @@ Json status_json(const StatusReply& status, const cluster::Routing& routing, con
           {"halted", status.halted().empty() ? Json() : Json(status.halted())},
           {"chains",
            {{"all", health.chains},
-            {"whole", health.whole},
+            {"whole", health.healthy},
             {"degraded", health.degraded},
             {"lost", health.lost}}},
           {"waiting", std::move(waiting)},
@@ -165,16 +166,16 @@ std::string some_chains(std::vector<uint64_t> chains) {
   return fmt::format("{}{}", fmt::join(chains, " "), cut ? " ..." : "");
 }
 
-// What no other node can bring back.
-void print_waiting(Session& session, const cluster::Routing& routing, const Health& health) {
-  for (const auto& [id, chains] : health.waiting) {
+// Chains that only one node can restore.
+void print_waiting(Session& session, const cluster::Routing& routing, const ChainHealth& health) {
+  for (const auto& [id, chains] : health.lost_by_node) {
     const cluster::NodeInfo* const node = routing.node(id);
     session.out.line(Color::red, "  waiting for node {} ({}), which served last: chains {}", id,
                      node == nullptr ? "" : node->name, some_chains(chains));
   }
 }
 
-// One line for each reason, with the chains it concerns.
+// One line for each reason, with its chains.
 void print_reasons(Session& session, const StatusReply& status) {
   std::map<std::string, std::set<uint64_t>> chains_by_reason;
   std::map<std::string, size_t> targets_by_reason;
@@ -194,7 +195,8 @@ void print_reasons(Session& session, const StatusReply& status) {
 }
 
 void print_status(Session& session, const StatusReply& status, const cluster::Routing& routing,
-                  const Health& health, const Copying& copying, const std::vector<LowDisk>& low) {
+                  const ChainHealth& health, const Copying& copying,
+                  const std::vector<LowDisk>& low) {
   Output& out = session.out;
   out.line("cluster  {}, routing version {}", status.cluster(), status.routing_version());
   out.line("primary  {}, for {}", status.primary(),
@@ -230,14 +232,14 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
     out.line(one.full ? Color::red : Color::yellow,
              "  node {} ({}), disk {} ({}) is {}: {} of {} used", one.node,
              known == nullptr ? "" : known->name, one.disk.id, one.disk.path,
-             fill_word(one.used, one.disk.capacity), format_size(one.used),
+             fill_state(one.used, one.disk.capacity), format_size(one.used),
              format_size(one.disk.capacity));
   }
   out.line(health.lost > 0       ? Color::red
            : health.degraded > 0 ? Color::yellow
                                  : Color::none,
            "chains   {}: {} whole, {} degraded, {} without a serving target", health.chains,
-           health.whole, health.degraded, health.lost);
+           health.healthy, health.degraded, health.lost);
   print_waiting(session, routing, health);
   print_reasons(session, status);
   if (copying.targets > 0) {
@@ -252,8 +254,8 @@ void print_status(Session& session, const StatusReply& status, const cluster::Ro
   print_aside(session, status, routing);
 }
 
-// Exit 3 when something is not as it should be: for cron and monitoring.
-Result<void> verdict(const StatusReply& status, const Health& health,
+// Exit code 3 if the cluster is not healthy, for cron and monitoring.
+Result<void> verdict(const StatusReply& status, const ChainHealth& health,
                      const std::vector<LowDisk>& low) {
   if (!status.halted().empty()) {
     return Error{Errc::fault, fmt::format("the manager has stopped: {}", status.halted()),
@@ -292,7 +294,7 @@ Result<void> verdict(const StatusReply& status, const Health& health,
 }
 
 Result<void> run_status(Session& session, const AdminOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
+  FF_TRY(const auto calls, AdminClient::open(session, options, timeout_ns));
   FF_TRY(auto status, calls->status());
   if (status.cluster().empty()) {
     return Error{Errc::not_found, "there is no cluster yet", "Create one: ff admin init"};
@@ -306,12 +308,12 @@ Result<void> run_status(Session& session, const AdminOptions& options, int64_t t
     copying = later;
     copying.rate = static_cast<double>(moved) / (to_seconds(kStatusAgainNs));
   }
-  // A manager that has halted hands no routing out.
+  // A halted manager does not answer requests for the routing.
   cluster::Routing routing;
   if (status.halted().empty()) {
     FF_TRY(routing, calls->routing());
   }
-  const Health health = health_of(routing);
+  const ChainHealth health = health_of(routing);
   const std::vector<LowDisk> low = low_disks(status, routing);
   print_status(session, status, routing, health, copying, low);
   session.out.data(status_json(status, routing, health, copying, low));
@@ -319,8 +321,9 @@ Result<void> run_status(Session& session, const AdminOptions& options, int64_t t
 }
 
 Result<void> run_init(Session& session, const AdminOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
-  auto made = calls->call(cluster::kInit, cluster::wire::InitRequest(), AdminCalls::Kind::change);
+  FF_TRY(const auto calls, AdminClient::open(session, options, timeout_ns));
+  auto made =
+      calls->call(cluster::kInit, cluster::wire::InitRequest(), AdminClient::CallKind::write);
   if (!made) return std::move(made).error();
   session.out.line("created cluster {}", made->changes().cluster());
   session.out.data({{"cluster", made->changes().cluster()}});
@@ -329,18 +332,19 @@ Result<void> run_init(Session& session, const AdminOptions& options, int64_t tim
 
 }  // namespace
 
-Health health_of(const cluster::Routing& routing) {
-  Health health;
+ChainHealth health_of(const cluster::Routing& routing) {
+  ChainHealth health;
   for (const auto& [id, chain] : routing.chains) {
     const auto serving =
         static_cast<size_t>(std::ranges::count_if(chain.targets, [](const cluster::Target& target) {
           return target.state == cluster::TargetState::serving;
         }));
     for (const cluster::Target& target : chain.targets) {
-      if (target.state == cluster::TargetState::lastsrv) health.waiting[target.node].push_back(id);
+      if (target.state == cluster::TargetState::lastsrv)
+        health.lost_by_node[target.node].push_back(id);
     }
     health.chains++;
-    (serving == chain.targets.size() ? health.whole
+    (serving == chain.targets.size() ? health.healthy
      : serving > 0                   ? health.degraded
                                      : health.lost)++;
   }
@@ -367,43 +371,44 @@ std::vector<LowDisk> low_disks(const cluster::wire::StatusReply& status,
   return low;
 }
 
-std::string fill_word(uint64_t used, uint64_t capacity) {
+std::string fill_state(uint64_t used, uint64_t capacity) {
   const uint32_t percent = cluster::used_percent(used, capacity);
   if (percent < cluster::kNearfullPercent) return {};
   return fmt::format("{} ({} %)", percent >= cluster::kFullPercent ? "full" : "nearly full",
                      percent);
 }
 
-AdminCalls::AdminCalls(Session& session, net::TransportOptions transport, int64_t deadline_ns)
+AdminClient::AdminClient(Session& session, net::TransportOptions transport, int64_t deadline_ns)
     : session_(session),
       deadline_ns_(deadline_ns),
       client_(session.stop, std::move(transport), "admin") {}
 
-Result<std::unique_ptr<AdminCalls>> AdminCalls::open(Session& session, const AdminOptions& options,
-                                                     int64_t timeout_ns) {
+Result<std::unique_ptr<AdminClient>> AdminClient::open(Session& session,
+                                                       const AdminOptions& options,
+                                                       int64_t timeout_ns) {
   FF_TRY(const auto addresses, parse_meta(options.meta));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
-  const int64_t deadline_ns = before_stop_ns(session.stop, timeout_ns);
-  std::unique_ptr<AdminCalls> calls(new AdminCalls(session, std::move(transport), deadline_ns));
+  const int64_t deadline_ns = deadline_before_stop_ns(session.stop, timeout_ns);
+  std::unique_ptr<AdminClient> calls(new AdminClient(session, std::move(transport), deadline_ns));
   calls->managers_ = std::make_unique<cluster::ManagerClient>(calls->client_.context, addresses);
   return calls;
 }
 
-AdminCalls::~AdminCalls() {
+AdminClient::~AdminClient() {
   if (managers_ != nullptr) run_task(client_.loop, managers_->close());
 }
 
-Result<StatusReply> AdminCalls::status() {
-  return call(cluster::kStatus, cluster::wire::StatusRequest(), Kind::look);
+Result<StatusReply> AdminClient::status() {
+  return call(cluster::kStatus, cluster::wire::StatusRequest(), CallKind::read);
 }
 
-Result<cluster::Routing> AdminCalls::routing() {
+Result<cluster::Routing> AdminClient::routing() {
   cluster::Routing routing;
   for (;;) {
     auto asking = cluster::fetch_routing_page(*managers_, routing, kTryNs, deadline_ns_);
     FF_TRY(const bool complete,
-           run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(asking))));
+           run_task(client_.loop, cancel_on_stop(client_.loop, session_.stop, std::move(asking))));
     if (complete) return routing;
   }
 }
@@ -422,7 +427,7 @@ void declare_admin(Command& admin) {
       "Creates a new cluster in the store of the managers. The cluster gets an id, which its nodes "
       "and disks store; ff refuses nodes and disks of another cluster. A second 'init' on the same "
       "store is refused.");
-  init.blocking(kAdminNs);
+  init.blocking(kAdminTimeoutNs);
   init.run([&](Session& session) { return run_init(session, options, init.timeout_ns()); });
 
   Command& status = admin.sub("status", "Show the health of the cluster");
@@ -430,7 +435,7 @@ void declare_admin(Command& admin) {
       "Prints the primary manager, silent nodes, disks with errors or little space, chains that "
       "are not fully replicated and the reason, the progress of copies, and the replicas that 'ff "
       "admin accept-loss' has set aside. Exits with code 3 if something is wrong.");
-  status.blocking(kAdminNs);
+  status.blocking(kAdminTimeoutNs);
   status.run([&](Session& session) { return run_status(session, options, status.timeout_ns()); });
 
   declare_admin_lists(admin, options);

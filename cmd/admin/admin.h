@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/cli/cli.h"
-#include "cmd/cli/stop_watch.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
 #include "cmd/options/net_options.h"
@@ -18,40 +18,40 @@
 
 namespace ff::cmd {
 
-// The time of a command, by default. A new primary takes less to be found.
-constexpr int64_t kAdminNs = 15 * kSecond;
+// Default --timeout of these commands. The election of a new primary takes less time.
+constexpr int64_t kAdminTimeoutNs = 15 * kSecond;
 
 struct AdminOptions {
   std::string meta = kDefaultMeta;
   NetOptions net;
 };
 
-// The calls of one command to the primary manager, whichever it is.
-class AdminCalls {
+// Sends the RPCs of one command to the current primary manager.
+class AdminClient {
  public:
-  // `timeout_ns`: the command's, 0 for none. Errc::usage: addresses, files.
-  static Result<std::unique_ptr<AdminCalls>> open(Session& session, const AdminOptions& options,
-                                                  int64_t timeout_ns);
-  ~AdminCalls();
+  // `timeout_ns`: of the command; 0: none. Errc::usage: wrong addresses or files.
+  static Result<std::unique_ptr<AdminClient>> open(Session& session, const AdminOptions& options,
+                                                   int64_t timeout_ns);
+  ~AdminClient();
 
-  // Commands that change something are asked only once when the answer may have been lost.
-  enum class Kind : uint8_t { look, change };
+  // A write is not retried if its reply may have been lost.
+  enum class CallKind : uint8_t { read, write };
   template <class Request, class Reply>
-  Result<Reply> call(rpc::Method<Request, Reply> method, Request request, Kind kind) {
+  Result<Reply> call(rpc::Method<Request, Reply> method, Request request, CallKind kind) {
     auto calling =
-        managers_->call(method, std::move(request), kTryNs, deadline_ns_, kind == Kind::look);
-    return run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(calling)));
+        managers_->call(method, std::move(request), kTryNs, deadline_ns_, kind == CallKind::read);
+    return run_task(client_.loop, cancel_on_stop(client_.loop, session_.stop, std::move(calling)));
   }
   Result<cluster::wire::StatusReply> status();
-  // All of it.
+  // The whole routing.
   Result<cluster::Routing> routing();
-  // Lets the time pass; the stop's error.
+  // Sleeps; fails with the error of the stop token if that ends first.
   Result<void> pause(int64_t ns) { return session_.stop.sleep_ns(ns); }
 
  private:
-  static constexpr int64_t kTryNs = 3 * kSecond;  // of one manager, before the next is asked
+  static constexpr int64_t kTryNs = 3 * kSecond;  // then the client tries the next manager
 
-  AdminCalls(Session& session, net::TransportOptions transport, int64_t deadline_ns);
+  AdminClient(Session& session, net::TransportOptions transport, int64_t deadline_ns);
 
   Session& session_;
   const int64_t deadline_ns_;
@@ -59,18 +59,18 @@ class AdminCalls {
   std::unique_ptr<cluster::ManagerClient> managers_;
 };
 
-// How the chains of a cluster are.
-struct Health {
+// Number of chains of a cluster in each condition.
+struct ChainHealth {
   size_t chains = 0;
-  size_t whole = 0;     // every target serves
-  size_t degraded = 0;  // some do
-  size_t lost = 0;      // none does
-  // Lost chains by the node that served them last.
-  std::map<cluster::NodeId, std::vector<cluster::ChainId>> waiting;
+  size_t healthy = 0;   // every target serves
+  size_t degraded = 0;  // some targets serve
+  size_t lost = 0;      // no target serves
+  // Lost chains, by the node that served them last.
+  std::map<cluster::NodeId, std::vector<cluster::ChainId>> lost_by_node;
 };
-Health health_of(const cluster::Routing& routing);
+ChainHealth health_of(const cluster::Routing& routing);
 
-// Disks with little room, or none.
+// A disk that is full or nearly full.
 struct LowDisk {
   cluster::NodeId node = 0;
   cluster::DiskInfo disk = {};
@@ -80,13 +80,13 @@ struct LowDisk {
 
 std::vector<LowDisk> low_disks(const cluster::wire::StatusReply& status,
                                const cluster::Routing& routing);
-// "full" or "nearly full", with the percentage; empty: neither.
-std::string fill_word(uint64_t used, uint64_t capacity);
+// "full" or "nearly full", with the percentage; otherwise empty.
+std::string fill_state(uint64_t used, uint64_t capacity);
 
-// What `ff admin plan --apply` does.
-Result<void> make_chains(AdminCalls& calls, size_t targets_per_disk, size_t replicas);
+// Creates the chains of `ff admin plan --apply`.
+Result<void> make_chains(AdminClient& calls, size_t targets_per_disk, size_t replicas);
 
-// Each declares its subcommands of `ff admin`.
+// Each function declares some subcommands of `ff admin`.
 void declare_admin_lists(Command& admin, const AdminOptions& options);
 void declare_admin_backups(Command& admin, const AdminOptions& options);
 void declare_admin_changes(Command& admin, const AdminOptions& options);

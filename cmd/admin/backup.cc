@@ -1,4 +1,4 @@
-// `ff admin backup`, `restore` and `adopt`: a copy of what the managers keep, and the way back.
+// `ff admin backup`, `restore` and `adopt`: saves and restores the state of the managers.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -26,14 +26,15 @@ enum class Way : uint8_t { out, in };
 
 Result<void> run_restore_name(Session& session, const BackupOptions& options, int64_t timeout_ns) {
   Clock& clock = session.stop.clock();
-  FF_TRY(const auto store, KvStore::open(clock, options.kv, KvStore::Use::own));
+  FF_TRY(const auto store, KvStore::open(clock, options.kv, KvStore::Access::exclusive));
   SystemLoop loop(clock);
   auth::SecureRng rng;
   const auto engine = store->engine(loop, rng);
   io::SystemDisk disk;
   const int64_t deadline_ns = timeout_ns == 0 ? INT64_MAX : clock.steady_ns() + timeout_ns;
   auto restoring = meta::restore_name(*engine, disk, options.file, *options.name, deadline_ns);
-  FF_TRY(const auto restored, run_task(loop, stoppable(loop, session.stop, std::move(restoring))));
+  FF_TRY(const auto restored,
+         run_task(loop, cancel_on_stop(loop, session.stop, std::move(restoring))));
   for (const std::string& record : restored.put) session.out.line("restored {}", record);
   for (const std::string& record : restored.erased) session.out.line("removed {}", record);
   if (restored.put.empty())
@@ -42,7 +43,7 @@ Result<void> run_restore_name(Session& session, const BackupOptions& options, in
   return {};
 }
 
-// Errc::fault: the backup lacks damaged records, which the error names.
+// Errc::fault: the backup lacks the corrupt records that the error names.
 Result<void> check_complete(const kv::BackupReport& report, const std::string& file) {
   constexpr size_t kNamed = 10;
   const auto& records = report.left_out;
@@ -60,9 +61,9 @@ Result<void> check_complete(const kv::BackupReport& report, const std::string& f
 Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
                         int64_t timeout_ns) {
   Clock& clock = session.stop.clock();
-  FF_TRY(
-      const auto store,
-      KvStore::open(clock, options.kv, way == Way::out ? KvStore::Use::beside : KvStore::Use::own));
+  FF_TRY(const auto store,
+         KvStore::open(clock, options.kv,
+                       way == Way::out ? KvStore::Access::read_only : KvStore::Access::exclusive));
   SystemLoop loop(clock);
   auth::SecureRng rng;
   const auto engine = store->engine(loop, rng);
@@ -71,7 +72,7 @@ Result<void> run_backup(Session& session, const BackupOptions& options, Way way,
   auto copying = way == Way::out ? kv::write_backup(*engine, disk, options.file, deadline_ns)
                                  : kv::restore_backup(*engine, disk, options.file, deadline_ns,
                                                       meta::skip_inode_ids);
-  FF_TRY(const auto report, run_task(loop, stoppable(loop, session.stop, std::move(copying))));
+  FF_TRY(const auto report, run_task(loop, cancel_on_stop(loop, session.stop, std::move(copying))));
   session.out.line("{} {}: {} entries, {}", way == Way::out ? "wrote" : "restored", options.file,
                    report.entries, format_size(report.bytes));
   Json data = {{"file", options.file}, {"entries", report.entries}, {"bytes", report.bytes}};
@@ -86,11 +87,11 @@ struct AdoptBackupOptions {
 
 Result<void> run_adopt(Session& session, const AdminOptions& admin,
                        const AdoptBackupOptions& options, int64_t timeout_ns) {
-  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
   cluster::wire::AdoptRequest request;
   request.set_without_absent(options.without_absent);
   FF_TRY(const auto reply,
-         calls->call(cluster::kAdopt, std::move(request), AdminCalls::Kind::change));
+         calls->call(cluster::kAdopt, std::move(request), AdminClient::CallKind::write));
   session.out.line("adopted routing version {} instead of {}", reply.changes().to(),
                    reply.changes().since());
   session.out.data({{"version", reply.changes().to()}, {"before", reply.changes().since()}});
@@ -145,7 +146,7 @@ void declare_admin_backups(Command& admin, const AdminOptions& options) {
       "copy.");
   adopt.flag("--without-absent", wanted.without_absent,
              "Continue although nodes are absent: they will never come back");
-  adopt.blocking(kAdminNs);
+  adopt.blocking(kAdminTimeoutNs);
   adopt.run(
       [&](Session& session) { return run_adopt(session, options, wanted, adopt.timeout_ns()); });
 }

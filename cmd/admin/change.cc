@@ -1,5 +1,5 @@
-// `ff admin plan`, `drain`, `undrain`, `replace-target`, `accept-loss` and `drop-target`: what only
-// an operator changes.
+// `ff admin plan`, `drain`, `undrain`, `replace-target`, `accept-loss` and `drop-target`: changes
+// of a cluster by its operator.
 #include <cstdlib>
 #include <set>
 
@@ -16,7 +16,7 @@ using cluster::Chain;
 using cluster::Routing;
 using cluster::Target;
 using cluster::TargetState;
-using Kind = AdminCalls::Kind;
+using CallKind = AdminClient::CallKind;
 
 struct PlanOptions {
   size_t targets_per_disk = 8;
@@ -36,7 +36,7 @@ Json place_json(const cluster::PlacementPlan& plan) {
   return chains;
 }
 
-// Chains that no table names: of a plan whose carrying out was interrupted.
+// Chains that are in no chain table, from an interrupted plan.
 std::vector<cluster::ChainId> chains_without_table(const Routing& routing) {
   std::set<cluster::ChainId> named;
   for (const auto& [key, table] : routing.tables)
@@ -48,15 +48,15 @@ std::vector<cluster::ChainId> chains_without_table(const Routing& routing) {
   return rest;
 }
 
-// What is to be made, and what the table names then besides: what it does now, and what a plan that
-// was interrupted has left.
+// The chains to create, and the existing chains of the next table: those of the current table and
+// those of an interrupted plan.
 struct Planned {
   cluster::PlacementPlan plan;
   std::vector<cluster::ChainId> chains;
 };
 
-// Nothing new comes onto what is silent, broken or (nearly) full; a disk that was replaced stays
-// known as one.
+// New targets must not be placed on disks that are offline, failed or (nearly) full. The routing
+// still lists a replaced disk.
 void leave_out_broken(const cluster::wire::StatusReply& status, const Routing& routing,
                       cluster::PlacementRequest& request) {
   std::set<cluster::NodeId> silent;
@@ -76,7 +76,7 @@ void leave_out_broken(const cluster::wire::StatusReply& status, const Routing& r
   }
 }
 
-Result<Planned> plan_chains(AdminCalls& calls, const PlanOptions& options) {
+Result<Planned> plan_chains(AdminClient& calls, const PlanOptions& options) {
   FF_TRY(const auto status, calls.status());
   FF_TRY(const Routing routing, calls.routing());
   auto request = cluster::placement_request(routing, options.targets_per_disk, options.replicas);
@@ -84,7 +84,7 @@ Result<Planned> plan_chains(AdminCalls& calls, const PlanOptions& options) {
   request.seed = options.seed;
   std::vector<cluster::ChainId> chains = chains_without_table(routing);
   auto placed = cluster::plan_placement(request);
-  // What an interrupted plan has left is named all the same.
+  // The table also gets the chains of an interrupted plan.
   if (!placed && (chains.empty() || !options.apply)) {
     Error error = std::move(placed).error();
     if (error.hint.empty()) error.hint = "'ff admin disks' shows the targets of each disk.";
@@ -96,8 +96,8 @@ Result<Planned> plan_chains(AdminCalls& calls, const PlanOptions& options) {
   return Planned{placed ? std::move(*placed) : cluster::PlacementPlan{}, std::move(chains)};
 }
 
-// Makes the chains, then names them in the next version of the table; how many that has then.
-Result<size_t> carry_out(AdminCalls& calls, const PlanOptions& options, Planned planned) {
+// Creates the chains and adds them to the next version of the table; returns its number of chains.
+Result<size_t> carry_out(AdminClient& calls, const PlanOptions& options, Planned planned) {
   const cluster::PlacementPlan& plan = planned.plan;
   for (size_t done = 0; done < plan.chains.size();) {
     cluster::wire::CreateChainsRequest request;
@@ -109,13 +109,14 @@ Result<size_t> carry_out(AdminCalls& calls, const PlanOptions& options, Planned 
         target.set_disk(place.disk);
       }
     }
-    FF_TRY(const auto reply, calls.call(cluster::kCreateChains, std::move(request), Kind::change));
+    FF_TRY(const auto reply,
+           calls.call(cluster::kCreateChains, std::move(request), CallKind::write));
     for (const auto& chain : reply.changes().chains()) planned.chains.push_back(chain.id());
   }
   cluster::wire::SetTableRequest request;
   request.set_table(options.table);
   request.mutable_chains()->Add(planned.chains.begin(), planned.chains.end());
-  FF_TRY(calls.call(cluster::kSetTable, std::move(request), Kind::change));
+  FF_TRY(calls.call(cluster::kSetTable, std::move(request), CallKind::write));
   return planned.chains.size();
 }
 
@@ -128,7 +129,7 @@ Result<void> run_plan(Session& session, const AdminOptions& admin, const PlanOpt
     return fail(Errc::usage, "--replicas {}: expected 1 to {}", options.replicas,
                 cluster::kReplicasMax);
   }
-  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
   FF_TRY(auto planned, plan_chains(*calls, options));
   const cluster::PlacementPlan& plan = planned.plan;
   const size_t count = plan.chains.size();
@@ -161,12 +162,12 @@ Result<void> run_drain(Session& session, const AdminOptions& admin,
     return Error{Errc::usage, "give one node or one target",
                  "ff admin drain --node N, or --target N."};
   }
-  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
   cluster::wire::DrainRequest request;
   request.set_node(options.node.value_or(0));
   request.set_target(options.target.value_or(0));
   request.set_drain(drain);
-  FF_TRY(calls->call(cluster::kDrain, std::move(request), Kind::change));
+  FF_TRY(calls->call(cluster::kDrain, std::move(request), CallKind::write));
   const char* const what = options.node ? "node" : "target";
   const uint64_t id = options.node ? *options.node : *options.target;
   session.out.line("{} {} is {}", what, id, drain ? "being drained" : "wanted again");
@@ -183,12 +184,13 @@ struct ReplaceOptions {
 
 Result<void> run_replace(Session& session, const AdminOptions& admin, const ReplaceOptions& options,
                          int64_t timeout_ns) {
-  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+  FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
   cluster::wire::ReplaceTargetRequest request;
   request.set_target(options.target);
   request.mutable_place()->set_node(options.node);
   request.mutable_place()->set_disk(options.disk);
-  FF_TRY(const auto reply, calls->call(cluster::kReplaceTarget, std::move(request), Kind::change));
+  FF_TRY(const auto reply,
+         calls->call(cluster::kReplaceTarget, std::move(request), CallKind::write));
   for (const auto& chain : reply.changes().chains()) {
     session.out.line("chain {} has a new target on node {}, disk {} instead of {}", chain.id(),
                      options.node, options.disk, options.target);
@@ -214,7 +216,7 @@ std::string size_of(uint64_t chunks, uint64_t bytes) {
   return fmt::format("{} {}, {}", chunks, chunks == 1 ? "chunk" : "chunks", format_size(bytes));
 }
 
-// What would come of it, for the operator to think about.
+// Prints the consequences before the operator confirms.
 void tell_plan(Session& session, uint64_t chain, const cluster::wire::LossPlan& plan) {
   session.out.note(
       "Chain {}: target {} replaces {}. Its files lose the data that only other targets had.",
@@ -237,27 +239,27 @@ Json aside_of_plan(const cluster::wire::LossPlan& plan) {
   return targets;
 }
 
-// The manager decides, and says what would come of it; then it is asked to do just that.
+// The manager computes the consequences in a preview; then it must apply exactly these.
 Result<void> run_accept_loss(Session& session, const AdminOptions& admin,
                              const LossOptions& options, int64_t timeout_ns) {
-  FF_TRY(auto calls, AdminCalls::open(session, admin, timeout_ns));
+  FF_TRY(auto calls, AdminClient::open(session, admin, timeout_ns));
   cluster::wire::AcceptLossRequest request;
   request.set_chain(options.chain);
   request.set_promote(options.promote.value_or(0));
   request.set_by(name_of_user());
   request.set_preview(true);
-  FF_TRY(const auto preview, calls->call(cluster::kAcceptLoss, request, Kind::look));
+  FF_TRY(const auto preview, calls->call(cluster::kAcceptLoss, request, CallKind::read));
   const cluster::wire::LossPlan& plan = preview.plan();
   tell_plan(session, options.chain, plan);
   FF_TRY(confirm(session, options.yes, "Type the number of the chain to continue:",
-                 fmt::to_string(options.chain), Unasked::refuse));
-  // Asking took its time.
-  FF_TRY(calls, AdminCalls::open(session, admin, timeout_ns));
+                 fmt::to_string(options.chain), NonInteractive::refuse));
+  // The confirmation took time: start a new deadline.
+  FF_TRY(calls, AdminClient::open(session, admin, timeout_ns));
   request.set_preview(false);
   request.set_promote(plan.promoted());
   request.set_expect(plan.version());
   request.set_incomplete(plan.incomplete());
-  FF_TRY(const auto done, calls->call(cluster::kAcceptLoss, std::move(request), Kind::change));
+  FF_TRY(const auto done, calls->call(cluster::kAcceptLoss, std::move(request), CallKind::write));
   session.out.line("chain {}: target {} serves instead of {}", options.chain, plan.promoted(),
                    plan.given_up());
   session.out.data({{"chain", options.chain},
@@ -280,11 +282,11 @@ Result<void> run_drop(Session& session, const AdminOptions& admin, const DropOpt
   const uint64_t target = options.target;
   FF_TRY(confirm(session, options.yes,
                  fmt::format("Only this replica may hold some data. Type {} to remove it:", target),
-                 fmt::to_string(target), Unasked::act));
-  FF_TRY(const auto calls, AdminCalls::open(session, admin, timeout_ns));
+                 fmt::to_string(target), NonInteractive::proceed));
+  FF_TRY(const auto calls, AdminClient::open(session, admin, timeout_ns));
   cluster::wire::DropTargetRequest request;
   request.set_target(target);
-  FF_TRY(calls->call(cluster::kDropTarget, std::move(request), Kind::change));
+  FF_TRY(calls->call(cluster::kDropTarget, std::move(request), CallKind::write));
   session.out.line("the node of target {} removes it", target);
   session.out.data({{"target", target}, {"dropped", true}});
   return {};
@@ -321,7 +323,7 @@ void declare_drain(Command& admin, const AdminOptions& options, bool drain) {
                         "then they serve again.");
   command.option("--node", number(wanted.node), "All targets of this node");
   command.option("--target", number(wanted.target), "Only this target");
-  command.blocking(kAdminNs);
+  command.blocking(kAdminTimeoutNs);
   command.run([&, drain](Session& session) {
     return run_drain(session, options, wanted, drain, command.timeout_ns());
   });
@@ -337,7 +339,7 @@ void declare_replace(Command& admin, const AdminOptions& options) {
   replace.argument("TARGET", number(wanted.target, "TARGET"), "Target to replace");
   replace.option("--node", number(wanted.node), "Node of the new target").required();
   replace.option("--disk", number(wanted.disk), "Disk of that node").required();
-  replace.blocking(kAdminNs);
+  replace.blocking(kAdminTimeoutNs);
   replace.run([&](Session& session) {
     return run_replace(session, options, wanted, replace.timeout_ns());
   });
@@ -352,7 +354,7 @@ void declare_drop(Command& admin, const AdminOptions& options) {
       "a terminal the command asks for confirmation.");
   drop.argument("TARGET", number(wanted.target, "TARGET"), "The replica to remove");
   declare_yes(drop, wanted.yes);
-  drop.blocking(kAdminNs);
+  drop.blocking(kAdminTimeoutNs);
   drop.run([&](Session& session) { return run_drop(session, options, wanted, drop.timeout_ns()); });
 }
 
@@ -378,7 +380,7 @@ void declare_accept_loss(Command& admin, const AdminOptions& options) {
               "Promote this target, which may be one that was set aside, and not the one that has "
               "the most data");
   declare_yes(loss, wanted.yes);
-  loss.blocking(kAdminNs);
+  loss.blocking(kAdminTimeoutNs);
   loss.run([&](Session& session) {
     return run_accept_loss(session, options, wanted, loss.timeout_ns());
   });
@@ -386,7 +388,7 @@ void declare_accept_loss(Command& admin, const AdminOptions& options) {
 
 }  // namespace
 
-Result<void> make_chains(AdminCalls& calls, size_t targets_per_disk, size_t replicas) {
+Result<void> make_chains(AdminClient& calls, size_t targets_per_disk, size_t replicas) {
   const PlanOptions options{
       .targets_per_disk = targets_per_disk, .replicas = replicas, .apply = true};
   FF_TRY(auto planned, plan_chains(calls, options));

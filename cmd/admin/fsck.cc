@@ -1,4 +1,4 @@
-// `ff admin fsck`: whether the file system's metadata is whole, and its chunks have files.
+// `ff admin fsck`: checks that the metadata is consistent and that all chunks belong to files.
 #include <optional>
 #include <utility>
 
@@ -25,7 +25,7 @@ Result<Reply> ask_for_fsck(Session& session, const AdminOptions& admin,
   NetClient client(session.stop, std::move(transport), "admin");
   meta::MetaClient names(client.context, servers);
   auto asking = names.fsck(options.repair, options.orphans_after_ns);
-  auto reply = run_task(client.loop, stoppable(client.loop, session.stop, std::move(asking)));
+  auto reply = run_task(client.loop, cancel_on_stop(client.loop, session.stop, std::move(asking)));
   run_task(client.loop, names.close());
   return reply;
 }

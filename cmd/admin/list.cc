@@ -1,4 +1,4 @@
-// `ff admin nodes`, `disks`, `targets` and `chains`: what a cluster has, one a line.
+// `ff admin nodes`, `disks`, `targets` and `chains`: lists of the parts of a cluster.
 #include <map>
 
 #include "cmd/admin/admin.h"
@@ -16,7 +16,7 @@ using cluster::wire::NodeStatus;
 using cluster::wire::StatusReply;
 using cluster::wire::TargetStatus;
 
-// What the lists are made of, asked at one time.
+// The data of all lists, fetched together.
 struct Known {
   Routing routing;
   StatusReply status;
@@ -26,7 +26,7 @@ struct Known {
 
 Result<std::unique_ptr<Known>> ask_cluster(Session& session, const AdminOptions& options,
                                            int64_t timeout_ns) {
-  FF_TRY(const auto calls, AdminCalls::open(session, options, timeout_ns));
+  FF_TRY(const auto calls, AdminClient::open(session, options, timeout_ns));
   auto known = std::make_unique<Known>();
   FF_TRY(known->routing, calls->routing());
   FF_TRY(known->status, calls->status());
@@ -117,7 +117,7 @@ Result<void> list_disks(Session& session, const AdminOptions& options, int64_t t
           const auto& use = found->second->disks(i);
           if (use.disk() != disk.id) continue;
           used = use.used();
-          const std::string fill = fill_word(use.used(), disk.capacity);
+          const std::string fill = fill_state(use.used(), disk.capacity);
           if (state.empty()) state = fill;
           if (!use.trouble().empty()) state = use.trouble();
         }
@@ -149,7 +149,7 @@ Color color_of(TargetState state) {
   }
 }
 
-// "3 of 8 bytes" and the like, from the status; empty for one that serves.
+// Progress from the status ("3 of 8 bytes"); empty for a serving target.
 std::string why(const Known& known, cluster::TargetId id) {
   const auto found = known.troubled.find(id);
   return found == known.troubled.end() ? "" : found->second->why();
@@ -230,7 +230,7 @@ void declare_list(Command& admin, const AdminOptions& options, const char* name,
                   const char* summary, const char* about, List list) {
   Command& command = admin.sub(name, summary);
   command.about(about);
-  command.blocking(kAdminNs);
+  command.blocking(kAdminTimeoutNs);
   command.run([&options, &command, list](Session& session) {
     return list(session, options, command.timeout_ns());
   });

@@ -1,4 +1,4 @@
-// `ff admin user`: who may use the file system with a token in place of the cluster key.
+// `ff admin user`: users who authenticate with a token instead of the cluster key.
 #include "cmd/admin/admin.h"
 #include "platform/base/text.h"
 #include "platform/io/system_disk.h"
@@ -15,7 +15,7 @@ struct UserOptions {
   std::optional<std::string> token_file;
 };
 
-// The calls of one command.
+// The RPCs of one command.
 class UserCalls {
  public:
   static Result<std::unique_ptr<UserCalls>> open(Session& session, const AdminOptions& options) {
@@ -29,7 +29,7 @@ class UserCalls {
   meta::MetaClient& names() { return names_; }
   template <class T>
   Result<T> run(Task<Result<T>> task) {
-    return run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(task)));
+    return run_task(client_.loop, cancel_on_stop(client_.loop, session_.stop, std::move(task)));
   }
 
  private:
@@ -54,7 +54,7 @@ Json user_json(const meta::wire::User& user) {
           {"tokens", user.serials_size()}};
 }
 
-// A file that is not there yet, for its owner alone.
+// Creates a new file with mode 0600; fails if it exists.
 Result<std::unique_ptr<io::File>> token_file(io::Disk& disk, const UserOptions& options) {
   if (!options.token_file) return std::unique_ptr<io::File>();
   return disk.open(
@@ -62,7 +62,7 @@ Result<std::unique_ptr<io::File>> token_file(io::Disk& disk, const UserOptions& 
       {.access = io::AccessMode::write, .create = true, .exclusive = true, .mode = 0600});
 }
 
-// A new token of the user, to its file or to stdout: nothing keeps it, and it is told once.
+// Creates a token and writes it to a file or to stdout. The cluster does not store it.
 Result<void> give_token(Session& session, UserCalls& calls, const UserOptions& options,
                         io::File* to) {
   FF_TRY(const auto reply, calls.run(calls.names().token(options.uid, false)));
@@ -80,7 +80,7 @@ Result<void> give_token(Session& session, UserCalls& calls, const UserOptions& o
   return {};
 }
 
-// The file first: a token that cannot be kept is not made.
+// Create the file first, so that no token is created that cannot be stored.
 Result<void> with_token_file(Session& session, UserCalls& calls, const UserOptions& options,
                              const std::function<Result<void>()>& before) {
   io::SystemDisk disk;
@@ -174,7 +174,7 @@ void declare_admin_users(Command& admin, const AdminOptions& options) {
   add.option("--groups", text(adding.groups, "N,N..."), "Additional groups");
   declare_token_file(add, adding);
   add.example("ff admin user add ann --uid 1000 --groups 50 --token-file ann.token", "a new user");
-  add.blocking(kAdminNs);
+  add.blocking(kAdminTimeoutNs);
   add.run([&](Session& session) { return run_add(session, options, adding); });
 
   Command& token = user.sub("token", "Create another token for a user");
@@ -182,19 +182,19 @@ void declare_admin_users(Command& admin, const AdminOptions& options) {
   token.about("Existing tokens of the user stay valid. A user can have at most 16 tokens.");
   token.argument("UID", number(wanted.uid, "UID"), "User id");
   declare_token_file(token, wanted);
-  token.blocking(kAdminNs);
+  token.blocking(kAdminTimeoutNs);
   token.run([&](Session& session) { return run_token(session, options, wanted); });
 
   Command& list = user.sub("list", "List the users");
   list.about("Lists the users and their number of valid tokens.");
-  list.blocking(kAdminNs);
+  list.blocking(kAdminTimeoutNs);
   list.run([&](Session& session) { return run_user_list(session, options); });
 
   Command& remove = user.sub("remove", "Remove a user and all of the user's tokens");
   auto& gone = remove.keep<UserOptions>();
   remove.about("Revokes all tokens of the user. Files keep the number of the user as their owner.");
   remove.argument("UID", number(gone.uid, "UID"), "User id");
-  remove.blocking(kAdminNs);
+  remove.blocking(kAdminTimeoutNs);
   remove.run([&](Session& session) { return run_remove(session, options, gone); });
 }
 

@@ -1,4 +1,4 @@
-// The parts of `ff allreduce`, one file each, and its ranks.
+// Common part of `ff allreduce`: its subcommands, options, and the start of ranks.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,11 @@ namespace ff::cmd {
 void declare_allreduce_bench(Command& bench);
 void declare_allreduce_run(Command& run);
 
-// The words of --datatype and --op.
+// The values of --datatype and --op.
 std::vector<std::string> data_type_names();
 std::vector<std::string> reduce_op_names();
 
-// What all of them can be told of how ranks work.
+// Options for the work of each rank.
 struct RankOptions {
   int64_t deadline_ns = 60 * kSecond;  // for each operation
   std::optional<std::string> simd;
@@ -26,7 +26,7 @@ struct RankOptions {
 };
 void declare_rank_options(Command& command, RankOptions& options);
 
-// And of where they are.
+// Options for the placement of ranks and their network.
 struct JobOptions {
   std::optional<uint32_t> nproc;  // ranks on each host
   std::optional<std::string> hosts;
@@ -43,16 +43,15 @@ struct JobOptions {
 };
 void declare_job_options(Command& command, JobOptions& options);
 
-// Whether neither --hosts nor the environment names others.
-bool is_of_this_host(const JobOptions& job);
+// Whether neither --hosts nor the environment names other hosts.
+bool is_single_host(const JobOptions& job);
 
-// Runs `body` as the ranks of a job: on the hosts of --hosts, each started over ssh with the words
-// of this command; or as the part of a job that the environment names; or on this host alone, with
-// `otherwise` ranks unless --nproc says how many. Ranks of a host are processes; what rank 0 prints
-// is what the command prints. The error is the first rank's that has one; a rank that is killed is
-// named.
-Result<void> with_ranks(Session& session, const JobOptions& job, const RankOptions& options,
-                        uint32_t otherwise,
-                        const std::function<Result<void>(collective::Communicator&)>& body);
+// Runs `body` in each rank of a job: on the hosts of --hosts, where ssh starts the same command; or
+// as the part of a job that the environment describes; or on this host only, with --nproc ranks
+// (default: `default_ranks`). Each rank is a process; the command prints the output of rank 0. The
+// error is that of the first failed rank; it names a rank that was killed.
+Result<void> run_ranks(Session& session, const JobOptions& job, const RankOptions& options,
+                       uint32_t default_ranks,
+                       const std::function<Result<void>(collective::Communicator&)>& body);
 
 }  // namespace ff::cmd

@@ -1,5 +1,5 @@
 // `ff allreduce bench`: collective operations between local processes, in the table of nccl-tests
-// (src/util.cu and src/common.cu there), so that what reads those reads this.
+// (src/util.cu and src/common.cu there), so that scripts can parse both.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using simd::DataType;
 using simd::ReduceOp;
 
 struct CollectiveName {
-  const char* name;  // as nccl-tests call its program, without _perf
+  const char* name;  // program name in nccl-tests, without _perf
   Collective kind;
 };
 constexpr std::array kKinds = {CollectiveName{"all_reduce", Collective::allreduce},
@@ -32,7 +32,7 @@ constexpr std::array kKinds = {CollectiveName{"all_reduce", Collective::allreduc
                                CollectiveName{"reduce_scatter", Collective::reduce_scatter}};
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 40;
-constexpr uint64_t kMemoryBytes = 64 * kMiB;  // smaller sizes stay in caches
+constexpr uint64_t kMemoryBytes = 64 * kMiB;  // smaller sizes fit in the caches
 constexpr uint64_t kTriadBytes = 128 * kMiB;
 
 struct BenchOptions {
@@ -53,7 +53,7 @@ std::vector<uint64_t> sizes_of(const BenchOptions& options) {
     sizes.push_back(size);
     const uint64_t next =
         options.step_factor ? size * *options.step_factor : size + options.step_bytes;
-    if (next <= size) break;  // one that stands still has one size
+    if (next <= size) break;  // a step of 0: one size only
     size = next;
   }
   return sizes;
@@ -79,7 +79,7 @@ bool has_root(Collective kind) {
   return kind == Collective::broadcast || kind == Collective::reduce;
 }
 
-// Every type and operation that was asked for, without sizes.
+// Every selected type and operation, without sizes.
 std::vector<CollectiveLoad> loads_of(const BenchOptions& options) {
   std::vector<CollectiveLoad> loads;
   const auto type = simd::data_type_of(options.type);
@@ -145,7 +145,7 @@ Json figures_json(const CollectiveResult& figures, bool checked) {
   return json;
 }
 
-// What rank 0 prints.
+// Prints the table; rank 0 only.
 class Report {
  public:
   Report(Output& out, const BenchOptions& options, const collective::Communicator& ranks)
@@ -198,7 +198,7 @@ class Report {
     return out_.flush();
   }
 
-  // An error if an element was wrong. `clock` to see what memory gives, when nothing else runs.
+  // An error if an element was wrong. `clock` measures the memory bandwidth when nothing else runs.
   Result<void> finish(Clock& clock) {
     const double mean = bus_rates_ / static_cast<double>(std::max<uint64_t>(measured_, 1)) / 1e9;
     out_.line("# {:<20} : {} {}", "Out of bounds values", wrong_, wrong_ == 0 ? "OK" : "FAILED");
@@ -228,7 +228,7 @@ class Report {
   }
 
  private:
-  // Spaces and all as nccl-tests print them.
+  // The same columns and spaces as nccl-tests.
   static constexpr std::array kHead = {
       "#                                                              out-of-place                "
       "       in-place          ",
@@ -289,7 +289,7 @@ Result<void> be_bench_rank(Session& session, const BenchOptions& options,
 Result<void> run_bench(Session& session, const BenchOptions& options) {
   const uint32_t cores = std::max(1U, std::thread::hardware_concurrency());
   FF_TRY(check_bench(options));
-  return with_ranks(
+  return run_ranks(
       session, options.job, options.ranks, std::min(cores, collective::kHostRanksMax),
       [&](collective::Communicator& joined) { return be_bench_rank(session, options, joined); });
 }

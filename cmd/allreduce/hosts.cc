@@ -1,4 +1,4 @@
-// hosts.cc: a child for each host, its input, its output, its end.
+// hosts.cc: runs one ssh process for each host, with its input, output and exit.
 #include "cmd/allreduce/hosts.h"
 
 #include <fcntl.h>
@@ -27,9 +27,10 @@ namespace ff::cmd {
 namespace {
 
 constexpr int kTurnMs = 20;
-constexpr int64_t kOthersNs = 3 * kSecond;  // for the other hosts to say why, once one has failed
+constexpr int64_t kOthersNs =
+    3 * kSecond;  // after the first failure, for the other hosts to report theirs
 constexpr size_t kOutputMax = 64 * kMiB;
-// Below those that the kernel gives to programs that ask for any.
+// Below the ephemeral ports of the kernel.
 constexpr uint32_t kFirstPort = 20'000, kPorts = 12'000;
 constexpr size_t kHostsMax = 1024;
 
@@ -38,7 +39,7 @@ struct Host {
   uint32_t zone = 0;
   pid_t pid = -1;
   std::optional<int> status = {};  // as of waitpid(2)
-  Fd input = {};                   // stays open while it is to run
+  Fd input = {};                   // closed to end it
 };
 
 Result<std::vector<Host>> hosts_of(const std::string& list) {
@@ -64,7 +65,7 @@ Result<std::vector<Host>> hosts_of(const std::string& list) {
   return hosts;
 }
 
-// This process's words, as they were typed.
+// The arguments of this process.
 Result<std::vector<std::string>> own_words() {
   io::SystemDisk disk;
   FF_TRY(const std::string line, io::read_file(disk, "/proc/self/cmdline", kMiB));
@@ -74,7 +75,7 @@ Result<std::vector<std::string>> own_words() {
   return words;
 }
 
-// Those for a host: without what is for this process alone.
+// The arguments for a host, without the options of this process only.
 std::vector<std::string> words_for_host(std::vector<std::string> words) {
   const std::array<std::string, 5> kOwn = {"--hosts", "--ssh", "--port", "--key-file", "--nproc"};
   std::vector<std::string> kept;
@@ -92,7 +93,7 @@ std::vector<std::string> words_for_host(std::vector<std::string> words) {
   return kept;
 }
 
-// Without the user of USER@HOST.
+// HOST of USER@HOST.
 std::string address_of(const std::string& host) { return host.substr(host.find('@') + 1); }
 
 class Hosts {
@@ -180,7 +181,7 @@ class Hosts {
     return {};
   }
 
-  // `output`: where what it prints goes; -1: nowhere.
+  // `output`: file descriptor for its output; -1: discarded.
   Result<void> start(Host& host, const std::string& line, int output) {
     std::vector<std::string> words;
     std::istringstream in(job_.ssh);
@@ -211,12 +212,12 @@ class Hosts {
       return errno_error(failed, argv[0]);
     }
     const std::string digits = key_ + "\n";
-    // One that has ended already is heard of by its exit code.
+    // If it has exited already, its exit code is the error.
     if (::write(host.input.get(), digits.data(), digits.size()) < 0) host.input = {};
     return {};
   }
 
-  // Whether all have ended.
+  // Whether all hosts have ended.
   bool reap() {
     bool all = true;
     for (Host& host : hosts_) {
@@ -233,7 +234,7 @@ class Hosts {
   }
   std::optional<size_t> first_failed() const { return failed_; }
 
-  // What the first host has printed: line by line, or in the end the data of its envelope.
+  // Prints the output of the first host: line by line, or at the end the data of its envelope.
   void pass_on(bool is_end) {
     if (session_.out.mode().json) return;
     size_t begin = 0;
@@ -285,7 +286,7 @@ class Hosts {
   std::string key_;  // hex
   Fd output_;        // of the first host
   std::string heard_;
-  std::optional<size_t> failed_;  // the first host that ended badly
+  std::optional<size_t> failed_;  // the first host that failed
 };
 
 }  // namespace

@@ -1,14 +1,14 @@
-// `ff allreduce --hosts`: the same command on each host, started over ssh.
+// `ff allreduce --hosts`: starts the same command on each host with ssh.
 #pragma once
 
 #include "cmd/allreduce/allreduce.h"
 
 namespace ff::cmd {
 
-// Each host gets the words of this command without --hosts, its place in the job as environment
-// variables (collective/environment.h), and the job's key on standard input, which stays open as
-// long as this process lives. What the first host prints is what this prints. The error is that of
-// the first host that ends with one, which is named; the others are ended.
+// Each host gets the arguments of this command without --hosts, its position in the job as
+// environment variables (collective/environment.h), and the key of the job on standard input, which
+// stays open as long as this process lives. Prints the output of the first host. If a host fails,
+// ends the others; the error names that host.
 Result<void> run_on_hosts(Session& session, const JobOptions& job);
 
 }  // namespace ff::cmd

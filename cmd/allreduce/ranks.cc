@@ -1,5 +1,5 @@
-// ranks.cc: where the ranks of a command are: children of this process, which is rank 0
-// of its host itself, a part of a larger job, or on other hosts (hosts.cc).
+// ranks.cc: starts the ranks of a command: as children of this process, which is the first rank of
+// its host, as a part of a larger job, or on other hosts (hosts.cc).
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -21,10 +21,10 @@ namespace ff::cmd {
 
 namespace {
 
-constexpr int64_t kLeaveNs = kSecond;  // for the others, once rank 0 has ended
+constexpr int64_t kLeaveNs = kSecond;  // for the other ranks, after rank 0 has ended
 constexpr int64_t kRanksPollNs = 5 * kMillisecond;
 
-// Ended in any case when this goes.
+// Kills the children that still run.
 class Children {
  public:
   explicit Children(Clock& clock) : clock_(clock) {}
@@ -50,7 +50,7 @@ class Children {
 
 using Body = std::function<Result<void>(collective::Communicator&)>;
 
-// As one rank.
+// Runs as one rank.
 Result<void> be_rank(Session& session, const collective::JobConfig& config, uint32_t rank,
                      const RankOptions& options, const Body& body) {
   if (options.deadline_ns <= 0) return fail(Errc::usage, "--deadline must be longer than 0");
@@ -65,7 +65,7 @@ Result<void> be_rank(Session& session, const collective::JobConfig& config, uint
   return body(*joined);
 }
 
-// As all ranks of this host: this process is the first of them.
+// Runs all ranks of this host; this process is the first.
 Result<void> be_ranks(Session& session, const collective::JobConfig& config,
                       const RankOptions& options, const Body& body) {
   Children children(session.stop.clock());
@@ -79,24 +79,24 @@ Result<void> be_ranks(Session& session, const collective::JobConfig& config,
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
-    // Why not, rank 0 is told as well.
+    // Rank 0 gets the error, too.
     ::_exit(be_rank(session, config, rank, options, body) ? 0 : 1);
   }
   return be_rank(session, config, 0, options, body);
 }
 
-// Whoever started this over a network holds the other end of standard input: when that goes, so
-// does this.
+// The process that started this over ssh holds the other end of standard input: exit when it is
+// closed.
 void follow_input(StopToken& stop) {
   std::thread([&stop] {
-    pollfd input{STDIN_FILENO, 0, 0};  // POLLHUP comes unasked
+    pollfd input{STDIN_FILENO, 0, 0};  // POLLHUP is always reported
     while (::poll(&input, 1, -1) < 0 || (input.revents & (POLLHUP | POLLERR)) == 0) {
     }
     stop.request();
   }).detach();
 }
 
-// The variables of a job, of which options of the line say some.
+// The environment variables of a job; options replace some of them.
 class JobVariables {
  public:
   explicit JobVariables(const JobOptions& job) : job_(job) {
@@ -176,19 +176,19 @@ void declare_job_options(Command& command, JobOptions& options) {
       .env("FF_ZONE");
 }
 
-bool is_of_this_host(const JobOptions& job) {
+bool is_single_host(const JobOptions& job) {
   return !job.hosts && !collective::has_job(JobVariables(job));
 }
 
-Result<void> with_ranks(Session& session, const JobOptions& job, const RankOptions& options,
-                        uint32_t otherwise, const Body& body) {
+Result<void> run_ranks(Session& session, const JobOptions& job, const RankOptions& options,
+                       uint32_t default_ranks, const Body& body) {
   FF_TRY(check_job(job));
   const JobVariables variables(job);
   if (job.hosts) return run_on_hosts(session, job);
-  if (is_of_this_host(job)) {
+  if (is_single_host(job)) {
     SeededRng rng(system_seed());
     collective::JobConfig config;
-    config.self = {.ranks = job.nproc.value_or(otherwise), .job = rng.hex_id()};
+    config.self = {.ranks = job.nproc.value_or(default_ranks), .job = rng.hex_id()};
     config.network.ranks = config.self.ranks;
     return be_ranks(session, config, options, body);
   }

@@ -1,4 +1,4 @@
-// `ff allreduce run`: files of several ranks, reduced into one.
+// `ff allreduce run`: reduces the files of several ranks into one.
 #include <algorithm>
 
 #include "cmd/allreduce/allreduce.h"
@@ -50,12 +50,12 @@ bool names_rank(const std::string& pattern) {
   return first && second && *first != *second;
 }
 
-// A file, and the arrays in it.
+// An input file and its arrays.
 struct Input {
   std::string path;
-  std::string head = {};  // up to its data
+  std::string head = {};  // bytes before the data
   std::vector<collective::FileArray> arrays = {};
-  std::vector<std::string> shapes = {};  // of tensors: name, type, shape; of others none
+  std::vector<std::string> shapes = {};  // tensors: name, type, shape; raw files: empty
   uint64_t bytes = 0;                    // of data
 };
 
@@ -147,7 +147,7 @@ Result<void> same(const Input& first, const Input& other) {
               other.path, other.bytes);
 }
 
-// How many files there are, from rank 0 on.
+// The number of files, broadcast by rank 0.
 Result<uint32_t> count_files(io::Disk& disk, const SumOptions& options) {
   uint32_t count = 0;
   for (; count < collective::kHostRanksMax; count++) {
@@ -186,7 +186,7 @@ Result<std::vector<Input>> inputs_of(io::Disk& disk, const SumOptions& options) 
   return inputs;
 }
 
-// Of what rank 0 has: files on other hosts nobody has looked at before.
+// Checks against the file of rank 0; files on other hosts were not checked before.
 Result<void> same_on_all(collective::Communicator& ranks, const Input& own) {
   const std::string text = fmt::format("{} {}", own.bytes, fmt::join(own.shapes, "|"));
   const auto digest = simd::fingerprint(simd::DigestKind::xxh128, as_bytes(text)).digest;
@@ -203,7 +203,7 @@ Result<void> same_on_all(collective::Communicator& ranks, const Input& own) {
               format_size(own.bytes), mine == all[0] ? differs - all.begin() : 0);
 }
 
-// What rank 0 tells of in the end.
+// The report of rank 0.
 struct Outcome {
   uint64_t bytes = 0;
   size_t arrays = 0;
@@ -211,18 +211,18 @@ struct Outcome {
   std::vector<std::string> outs = {};
 };
 
-// As one rank; `known`: its file, if that was looked at before.
+// Runs one rank; `known`: its file, if that was opened before.
 Result<void> sum_own(Session& session, const SumOptions& options, collective::Communicator& ranks,
                      const Input* known, Outcome& outcome) {
   io::SystemDisk disk;
   const uint32_t rank = ranks.rank();
-  Input looked;
+  Input opened;
   if (known == nullptr) {
     FF_TRY(const std::string path, name_of(options.in, rank));
-    FF_TRY(looked, open_input(disk, path, options));
-    FF_TRY(same_on_all(ranks, looked));
+    FF_TRY(opened, open_input(disk, path, options));
+    FF_TRY(same_on_all(ranks, opened));
   }
-  const Input& input = known != nullptr ? *known : looked;
+  const Input& input = known != nullptr ? *known : opened;
   const bool to_all = names_rank(options.out);
   std::string out;
   if (to_all || rank == 0) {
@@ -265,8 +265,8 @@ void report_sum(Session& session, const SumOptions& options, const Outcome& outc
 Result<void> run_files(Session& session, const SumOptions& options) {
   FF_TRY(check_pattern(options));
   const int64_t began_ns = session.stop.clock().steady_ns();
-  std::vector<Input> inputs;  // on this host alone
-  if (is_of_this_host(options.job)) {
+  std::vector<Input> inputs;  // single host only
+  if (is_single_host(options.job)) {
     io::SystemDisk disk;
     FF_TRY(inputs, inputs_of(disk, options));
     for (uint32_t rank = 0; rank < (names_rank(options.out) ? inputs.size() : 1); rank++) {
@@ -274,14 +274,14 @@ Result<void> run_files(Session& session, const SumOptions& options) {
       FF_TRY(io::AtomicFile::check(disk, name, options.force));
     }
   }
-  return with_ranks(session, options.job, options.ranks, static_cast<uint32_t>(inputs.size()),
-                    [&](collective::Communicator& ranks) -> Result<void> {
-                      Outcome outcome;
-                      const Input* const known = inputs.empty() ? nullptr : &inputs[ranks.rank()];
-                      FF_TRY(sum_own(session, options, ranks, known, outcome));
-                      if (ranks.rank() == 0) report_sum(session, options, outcome, began_ns);
-                      return {};
-                    });
+  return run_ranks(session, options.job, options.ranks, static_cast<uint32_t>(inputs.size()),
+                   [&](collective::Communicator& ranks) -> Result<void> {
+                     Outcome outcome;
+                     const Input* const known = inputs.empty() ? nullptr : &inputs[ranks.rank()];
+                     FF_TRY(sum_own(session, options, ranks, known, outcome));
+                     if (ranks.rank() == 0) report_sum(session, options, outcome, began_ns);
+                     return {};
+                   });
 }
 
 }  // namespace

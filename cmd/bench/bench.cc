@@ -1,4 +1,4 @@
-// `ff bench`: how fast this machine is at what ff stands on.
+// `ff bench`: measures disks, CPU and memory of this machine, and declares the other benchmarks.
 #include <algorithm>
 #include <vector>
 
@@ -38,7 +38,7 @@ Result<void> run_disk(Session& session, const DiskOptions& options) {
   }
   std::string warning;
   const DeviceSpeed measured{speed.read, speed.write, clock.wall_ns()};
-  if (auto kept = remember_device_speed(clock, options.dir, measured, warning); !kept) {
+  if (auto kept = save_device_speed(clock, options.dir, measured, warning); !kept) {
     session.out.warn("ff could not keep the results: {}", kept.error().message);
   }
   if (!warning.empty()) session.out.warn("{}", warning);
@@ -65,7 +65,7 @@ struct Measured {
   double rate = 0;  // bytes a second on one core, the median
 };
 
-// The median of some passes over memory.
+// The median of several passes over memory.
 template <class Work>
 Measured measure(Clock& clock, std::string name, uint64_t bytes, Work work) {
   constexpr int kPasses = 15;
@@ -87,7 +87,7 @@ Result<void> run_digest(Session& session, const DigestOptions& options) {
   SeededRng rng(1);
   for (auto& byte : data) byte = static_cast<std::byte>(rng.next());
   Clock& clock = session.stop.clock();
-  volatile uint32_t sink = 0;  // keeps the compiler from dropping the work
+  volatile uint32_t sink = 0;  // prevents that the compiler removes the work
   std::vector<Measured> rows;
   rows.push_back(measure(clock, fmt::format("crc32c ({})", simd::crc32c_path()), data.size(),
                          [&] { sink = simd::crc32c(data); }));

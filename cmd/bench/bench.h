@@ -1,4 +1,4 @@
-// The parts of `ff bench`, one file each.
+// The declarations of the subcommands of `ff bench`.
 #pragma once
 
 #include "cmd/cli/cli.h"

@@ -1,4 +1,4 @@
-// `ff bench chain`: what the chains of a cluster that runs can do, beside one of its disks.
+// `ff bench chain`: throughput of the chains of a running cluster, compared with one of its disks.
 #include <optional>
 #include <string>
 #include <utility>
@@ -6,7 +6,7 @@
 
 #include "cmd/bench/bench.h"
 #include "cmd/bench/disk.h"
-#include "cmd/cli/stop_watch.h"
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
 #include "cmd/options/net_options.h"
@@ -27,7 +27,7 @@ struct BenchChainOptions {
   bool keep = false;
 };
 
-// Closed at the end, however that comes; what it has written is removed before.
+// Removes the written chunks and closes the client at the end, also after an error.
 class OpenBenchTarget {
  public:
   OpenBenchTarget(NetClient& client, const std::vector<net::Address>& managers, uint64_t chunks,
@@ -94,7 +94,7 @@ Result<void> run_hold(Session& session, Progress& progress, NetClient& client,
 }
 
 Result<void> run_chain(Session& session, const BenchChainOptions& options) {
-  FF_TRY(const auto load, load_of(options.passes));
+  FF_TRY(const auto load, pass_load(options.passes));
   if (options.hold_ns && *options.hold_ns <= 0)
     return fail(Errc::usage, "--hold must be longer than 0");
   FF_TRY(const auto managers, parse_meta(options.meta));
@@ -102,9 +102,10 @@ Result<void> run_chain(Session& session, const BenchChainOptions& options) {
   FF_TRY(auto transport, transport_options(disk, options.net));
   NetClient client(session.stop, std::move(transport), "bench chain");
   OpenBenchTarget chains(client, managers, load.bytes / bench::kChunkBytes, options.keep);
-  FF_TRY(run_task(client.loop,
-                  stoppable(client.loop, session.stop,
-                            chains.get().open(options.table, client.loop.now_ns() + kOpenNs))));
+  FF_TRY(run_task(
+      client.loop,
+      cancel_on_stop(client.loop, session.stop,
+                     chains.get().open(options.table, client.loop.now_ns() + kConnectTimeoutNs))));
   FF_TRY(const ByteSpan memory,
          client.transport.allocate_shared_memory(bench::memory_required(load)));
   Progress progress;
@@ -123,7 +124,7 @@ Result<void> run_chain(Session& session, const BenchChainOptions& options) {
     FF_TRY(chains.remove());
   }
   bar.reset();
-  auto table = session.out.table(columns_of_rounds("CHAIN"));
+  auto table = session.out.table(round_columns("CHAIN"));
   session.out.data({{"chains", chains.get().chains()},
                     {"replicas", chains.get().replicas()},
                     {"bytes", load.bytes},

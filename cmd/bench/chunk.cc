@@ -1,4 +1,4 @@
-// `ff bench chunk`: what the chunk store costs beside the disk under it.
+// `ff bench chunk`: throughput of the chunk store, compared with the disk under it.
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,7 +22,7 @@ struct BenchChunkOptions {
 void report_chunk_rounds(Session& session, const BenchChunkOptions& options,
                          const std::vector<Round>& rounds, bool direct,
                          const std::optional<bench::OpenResult>& open) {
-  auto table = session.out.table(columns_of_rounds("STORE"));
+  auto table = session.out.table(round_columns("STORE"));
   Json data = {{"dir", options.dir},
                {"bytes", options.passes.size},
                {"rounds", options.passes.rounds},
@@ -39,7 +39,7 @@ void report_chunk_rounds(Session& session, const BenchChunkOptions& options,
 }
 
 Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
-  FF_TRY(const auto passes, load_of(options.passes));
+  FF_TRY(const auto passes, pass_load(options.passes));
   io::SystemDisk disk;
   SeededRng rng(system_seed());
   Progress progress;
@@ -48,7 +48,7 @@ Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
   std::vector<Round> rounds;
   bool direct = true;
   for (unsigned i = 0; i < options.passes.rounds; ++i) {
-    FF_TRY(const Scratch scratch, Scratch::make(disk, options.dir, rng));
+    FF_TRY(const ScratchDir scratch, ScratchDir::make(disk, options.dir, rng));
     const bench::ChunkLoad load{.dir = scratch.path(), .passes = passes, .store_first = i % 2 == 1};
     FF_TRY(const auto figures, bench::run_chunk_load(disk, session.stop, progress, rng, load));
     rounds.push_back({.raw = figures.raw, .own = figures.store});
@@ -56,7 +56,7 @@ Result<void> run_chunk(Session& session, const BenchChunkOptions& options) {
   }
   std::optional<bench::OpenResult> open;
   if (options.chunks > 0) {
-    FF_TRY(const Scratch scratch, Scratch::make(disk, options.dir, rng));
+    FF_TRY(const ScratchDir scratch, ScratchDir::make(disk, options.dir, rng));
     FF_TRY(open, bench::measure_open(disk, session.stop, rng, scratch.path(), options.chunks));
   }
   bar.reset();

@@ -42,8 +42,8 @@ Result<int64_t> device_of(std::string path) {
 
 }  // namespace
 
-Result<void> remember_device_speed(Clock& clock, const std::string& path, const DeviceSpeed& speed,
-                                   std::string& warning) {
+Result<void> save_device_speed(Clock& clock, const std::string& path, const DeviceSpeed& speed,
+                               std::string& warning) {
   FF_TRY(const int64_t device, device_of(path));
   FF_TRY(const std::string file, state_file());
   FF_TRY(auto state, open_state(clock, file));
@@ -55,7 +55,7 @@ Result<void> remember_device_speed(Clock& clock, const std::string& path, const 
   return insert.run();
 }
 
-std::optional<DeviceSpeed> device_speed(Clock& clock, const std::string& path) {
+std::optional<DeviceSpeed> load_device_speed(Clock& clock, const std::string& path) {
   if (client::is_url(path)) return std::nullopt;
   const auto device = device_of(path);
   if (!device) return std::nullopt;

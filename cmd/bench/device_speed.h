@@ -1,5 +1,5 @@
-// The raw speed of block devices, as `ff bench disk` measured it here: kept in the local state, so
-// that saves and loads can print their rate beside it.
+// The raw speed of block devices, measured by `ff bench disk` and stored in the local state, so
+// that checkpoint saves and loads can compare their rate with it.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct DeviceSpeed {
   int64_t measured_ns = 0;  // Unix epoch
 };
 
-// Remembers the speed of the device that holds `path`. `warning` is set when a damaged state file
-// had to be moved aside.
-Result<void> remember_device_speed(Clock& clock, const std::string& path, const DeviceSpeed& speed,
-                                   std::string& warning);
+// Stores the speed of the device that holds `path`. Sets `warning` if a corrupt state file was
+// renamed.
+Result<void> save_device_speed(Clock& clock, const std::string& path, const DeviceSpeed& speed,
+                               std::string& warning);
 
-// What is known about the device that holds `path` (or its nearest existing parent). Nothing when
-// it was never measured or the state cannot be read: speed is an ornament.
-std::optional<DeviceSpeed> device_speed(Clock& clock, const std::string& path);
+// The stored speed of the device that holds `path` (or its nearest existing parent); nullopt if it
+// was not measured or the state is unreadable.
+std::optional<DeviceSpeed> load_device_speed(Clock& clock, const std::string& path);
 
 }  // namespace ff::cmd

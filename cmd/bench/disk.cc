@@ -1,4 +1,4 @@
-// disk.cc: rounds of the same passes, and their medians.
+// disk.cc: runs rounds of the passes and prints their medians.
 #include "cmd/bench/disk.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void declare_raw(Command& command, std::optional<std::string>& raw) {
       .section(kCommonOptions);
 }
 
-Result<bench::PassLoad> load_of(const PassOptions& options) {
+Result<bench::PassLoad> pass_load(const PassOptions& options) {
   if (options.size < 64 * kMiB) {
     return fail(Errc::usage, "--size {}: at least 64MiB", format_size(options.size));
   }
@@ -52,27 +52,27 @@ Result<bench::PassLoad> load_of(const PassOptions& options) {
                          .small_reads = chunks * kSmallReadsOfChunk};
 }
 
-Result<Scratch> Scratch::make(io::Disk& disk, const std::string& dir, Rng& rng) {
+Result<ScratchDir> ScratchDir::make(io::Disk& disk, const std::string& dir, Rng& rng) {
   const std::string path = io::join(dir, "ff-bench-" + rng.hex_id());
   FF_TRY(disk.make_dir(path, 0700));
-  return Scratch(disk, path);
+  return ScratchDir(disk, path);
 }
 
-Scratch::~Scratch() {
+ScratchDir::~ScratchDir() {
   if (!path_.empty()) (void)io::remove_tree(disk_, path_);
 }
 
-Result<RawBeside> RawBeside::make(Session& session, Loop& loop, const std::string& dir,
-                                  const bench::PassLoad& load, Rng& rng) {
+Result<RawBaseline> RawBaseline::make(Session& session, Loop& loop, const std::string& dir,
+                                      const bench::PassLoad& load, Rng& rng) {
   auto disk = std::make_unique<io::SystemDisk>();
-  FF_TRY(auto scratch, Scratch::make(*disk, dir, rng));
-  RawBeside beside(std::move(disk), std::move(scratch));
-  const std::string path = io::join(beside.scratch_.path(), "raw");
-  FF_TRY(beside.file_, bench::RawFile::make(*beside.disk_, loop, path, load));
-  if (!beside.file_->direct()) {
+  FF_TRY(auto scratch, ScratchDir::make(*disk, dir, rng));
+  RawBaseline baseline(std::move(disk), std::move(scratch));
+  const std::string path = io::join(baseline.scratch_.path(), "raw");
+  FF_TRY(baseline.file_, bench::RawFile::make(*baseline.disk_, loop, path, load));
+  if (!baseline.file_->direct()) {
     session.out.warn("{} has no direct I/O: the result includes memory speed", dir);
   }
-  return beside;
+  return baseline;
 }
 
 Result<Round> run_round(Session& session, const bench::PassContext& on, bench::BenchTarget& own,
@@ -83,14 +83,14 @@ Result<Round> run_round(Session& session, const bench::PassContext& on, bench::B
     FF_TRY(bench::run_passes(on, of_own, nullptr));
     return round;
   }
-  FF_TRY(auto beside, RawBeside::make(session, on.loop, *raw, on.load, on.rng));
-  const bench::MeasuredTarget of_raw{beside.file(), round.raw};
+  FF_TRY(auto baseline, RawBaseline::make(session, on.loop, *raw, on.load, on.rng));
+  const bench::MeasuredTarget of_raw{baseline.file(), round.raw};
   FF_TRY(own_first ? bench::run_passes(on, of_own, &of_raw)
                    : bench::run_passes(on, of_raw, &of_own));
   return round;
 }
 
-std::vector<Column> columns_of_rounds(const std::string& own) {
+std::vector<Column> round_columns(const std::string& own) {
   return {{"TEST"},
           {"SIZE", Align::right},
           {"IN FLIGHT", Align::right},
@@ -125,17 +125,17 @@ Json report_rounds(Table& table, const PassOptions& options, const std::vector<R
       measured.push_back(round.own.*row.speed);
       if (raw.back() > 0) ratio.push_back(measured.back() / raw.back());
     }
-    if (median(measured) == 0) continue;  // not part of it
-    const bool beside = !ratio.empty();
+    if (median(measured) == 0) continue;  // the benchmark has no such pass
+    const bool has_raw = !ratio.empty();
     table.row({row.test, format_size(row.size), fmt::to_string(row.depth),
-               beside ? format_rate(median(raw)) : "-", format_rate(median(measured)),
-               beside ? fmt::format("{:.2f}", median(ratio)) : "-"});
+               has_raw ? format_rate(median(raw)) : "-", format_rate(median(measured)),
+               has_raw ? fmt::format("{:.2f}", median(ratio)) : "-"});
     Json json = {{"test", row.test},
                  {"size", row.size},
                  {"in_flight", row.depth},
                  {key + "_bytes_per_second", median(measured)}};
-    if (beside) json["raw_bytes_per_second"] = median(raw);
-    if (beside) json["ratio"] = median(ratio);
+    if (has_raw) json["raw_bytes_per_second"] = median(raw);
+    if (has_raw) json["ratio"] = median(ratio);
     list.push_back(std::move(json));
   }
   return list;

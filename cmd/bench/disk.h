@@ -1,5 +1,5 @@
-// What those of `ff bench` share that move chunks: their options, a folder of their own, the rounds
-// of disk_passes.h, and how they are printed.
+// Common part of the benchmarks of chunks: options, scratch directory, the rounds of
+// disk_passes.h, and their table.
 #pragma once
 
 #include <memory>
@@ -23,51 +23,51 @@ struct PassOptions {
 };
 void declare_passes(Command& command, PassOptions& options);
 void declare_raw(Command& command, std::optional<std::string>& raw);
-// Errc::usage.
-Result<bench::PassLoad> load_of(const PassOptions& options);
+// Errc::usage: values out of range.
+Result<bench::PassLoad> pass_load(const PassOptions& options);
 
-// A folder of its own under DIR, removed at the end.
-class Scratch {
+// A new directory under `dir`, removed at the end.
+class ScratchDir {
  public:
-  static Result<Scratch> make(io::Disk& disk, const std::string& dir, Rng& rng);
-  Scratch(Scratch&& other) noexcept
+  static Result<ScratchDir> make(io::Disk& disk, const std::string& dir, Rng& rng);
+  ScratchDir(ScratchDir&& other) noexcept
       : disk_(other.disk_), path_(std::exchange(other.path_, std::string())) {}
-  Scratch& operator=(Scratch&&) = delete;
-  ~Scratch();
+  ScratchDir& operator=(ScratchDir&&) = delete;
+  ~ScratchDir();
   const std::string& path() const { return path_; }
 
  private:
-  Scratch(io::Disk& disk, std::string path) : disk_(disk), path_(std::move(path)) {}
+  ScratchDir(io::Disk& disk, std::string path) : disk_(disk), path_(std::move(path)) {}
   io::Disk& disk_;
   std::string path_;
 };
 
-// A file for the passes on the disk of a folder, removed at the end.
-class RawBeside {
+// A plain file in `dir` for comparison, removed at the end.
+class RawBaseline {
  public:
-  static Result<RawBeside> make(Session& session, Loop& loop, const std::string& dir,
-                                const bench::PassLoad& load, Rng& rng);
+  static Result<RawBaseline> make(Session& session, Loop& loop, const std::string& dir,
+                                  const bench::PassLoad& load, Rng& rng);
   bench::RawFile& file() { return *file_; }
 
  private:
-  RawBeside(std::unique_ptr<io::SystemDisk> disk, Scratch scratch)
+  RawBaseline(std::unique_ptr<io::SystemDisk> disk, ScratchDir scratch)
       : disk_(std::move(disk)), scratch_(std::move(scratch)) {}
   std::unique_ptr<io::SystemDisk> disk_;
-  Scratch scratch_;
+  ScratchDir scratch_;
   std::unique_ptr<bench::RawFile> file_;
 };
 
-// One of the rounds. `raw` is all 0 where there was none.
+// The results of one round; `raw` is 0 without a comparison.
 struct Round {
   bench::Throughput raw;
   bench::Throughput own;
 };
-// All passes of `own`, and of a file in the folder `raw` in turns with it, if there is one.
+// Runs all passes on `own`, alternating with a plain file in the directory `raw` if that is given.
 Result<Round> run_round(Session& session, const bench::PassContext& on, bench::BenchTarget& own,
                         const std::optional<std::string>& raw, bool own_first);
-// Prints the medians; the rows for --json. `own`: what was measured, "STORE".
+// Prints the medians and returns the rows for --json. `own`: title of the measured target, "STORE".
 Json report_rounds(Table& table, const PassOptions& options, const std::vector<Round>& rounds,
                    const std::string& own);
-std::vector<Column> columns_of_rounds(const std::string& own);
+std::vector<Column> round_columns(const std::string& own);
 
 }  // namespace ff::cmd

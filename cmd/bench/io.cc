@@ -1,4 +1,4 @@
-// `ff bench io`: what a file of a cluster's file system can do, beside one of its disks.
+// `ff bench io`: throughput of a file in a cluster, compared with one of its disks.
 #include <optional>
 #include <string>
 #include <utility>
@@ -6,7 +6,7 @@
 
 #include "cmd/bench/bench.h"
 #include "cmd/bench/disk.h"
-#include "cmd/cli/stop_watch.h"
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/options/acting_user.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
@@ -28,7 +28,7 @@ struct BenchIoOptions {
   unsigned batch = 16;
 };
 
-// Each with a file of its own, removed at its end, also after an error.
+// Each round uses a new file, removed at the end, also after an error.
 Result<std::vector<Round>> run_rounds(Session& session, NetClient& client,
                                       client::FileSystem& files, const BenchIoOptions& options,
                                       const bench::PassLoad& load, ByteSpan memory) {
@@ -41,7 +41,7 @@ Result<std::vector<Round>> run_rounds(Session& session, NetClient& client,
   const bench::PassContext on{client.loop, session.stop, progress, rng, load, memory};
   for (unsigned i = 0; i < options.passes.rounds; ++i) {
     bench::FileBenchTarget file(files, caller, "ff-bench-" + client.rng.hex_id());
-    FF_TRY(run_task(client.loop, stoppable(client.loop, session.stop, file.make())));
+    FF_TRY(run_task(client.loop, cancel_on_stop(client.loop, session.stop, file.make())));
     auto round = run_round(session, on, file, options.raw, i % 2 == 1);
     auto removed = run_task(client.loop, file.remove());
     FF_TRY(rounds.emplace_back(), std::move(round));
@@ -51,7 +51,7 @@ Result<std::vector<Round>> run_rounds(Session& session, NetClient& client,
 }
 
 Result<void> run_io(Session& session, const BenchIoOptions& options) {
-  FF_TRY(auto load, load_of(options.passes));
+  FF_TRY(auto load, pass_load(options.passes));
   if (options.batch == 0 || options.batch > kBatchMax) {
     return fail(Errc::usage, "--batch {}: 1 to {}", options.batch, kBatchMax);
   }
@@ -63,13 +63,14 @@ Result<void> run_io(Session& session, const BenchIoOptions& options) {
   FF_TRY(const ByteSpan memory,
          client.transport.allocate_shared_memory(bench::memory_required(load)));
   client::FileSystem files(client.context, servers, {.arena = {}});
-  auto started = run_task(client.loop, stoppable(client.loop, session.stop,
-                                                 files.start(client.loop.now_ns() + kOpenNs)));
+  auto started =
+      run_task(client.loop, cancel_on_stop(client.loop, session.stop,
+                                           files.start(client.loop.now_ns() + kConnectTimeoutNs)));
   auto rounds = started ? run_rounds(session, client, files, options, load, memory)
                         : Result<std::vector<Round>>(std::move(started).error());
   run_task(client.loop, files.close());
   FF_TRY(const auto measured, std::move(rounds));
-  auto table = session.out.table(columns_of_rounds("FILE"));
+  auto table = session.out.table(round_columns("FILE"));
   session.out.data({{"bytes", load.bytes},
                     {"batch", load.batch},
                     {"rounds", options.passes.rounds},

@@ -1,11 +1,11 @@
-// `ff bench meta`: how many files a second a cluster's metadata service makes, finds and removes.
+// `ff bench meta`: files per second that the metadata service creates, looks up and removes.
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cmd/bench/bench.h"
-#include "cmd/cli/stop_watch.h"
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/options/acting_user.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
@@ -31,7 +31,7 @@ struct BenchMetaOptions {
   unsigned clients = 1;
 };
 
-Result<bench::MetaLoad> load_of(const BenchMetaOptions& options) {
+Result<bench::MetaLoad> metadata_load(const BenchMetaOptions& options) {
   const bench::MetaLoad load{.files = options.files,
                              .depth = options.depth,
                              .width = options.width,
@@ -51,7 +51,7 @@ Result<bench::MetaLoad> load_of(const BenchMetaOptions& options) {
 }
 
 Result<void> run_meta(Session& session, const BenchMetaOptions& options) {
-  FF_TRY(const auto load, load_of(options));
+  FF_TRY(const auto load, metadata_load(options));
   FF_TRY(const auto servers, parse_meta(options.meta));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));

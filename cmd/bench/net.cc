@@ -1,4 +1,4 @@
-// `ff bench net`: calls and bulk over every way that connections go.
+// `ff bench net`: RPC latency and bulk throughput over each transport (TCP, RDMA, shared memory).
 #include <optional>
 #include <string>
 #include <utility>
@@ -80,7 +80,7 @@ Result<void> check_net_bench(const BenchNetOptions& options) {
     return fail(Errc::usage, "--incast and --connect exclude each other");
   }
   if (options.http && !options.listen) return fail(Errc::usage, "--http requires --listen");
-  if (options.connect.empty()) FF_TRY(check_serves(options.net));
+  if (options.connect.empty()) FF_TRY(check_server_options(options.net));
   if (options.disk && !options.connect.empty()) {
     return fail(Errc::usage, "--disk belongs to the process with --listen, which reads the disk");
   }
@@ -104,7 +104,7 @@ Result<void> check_net_bench(const BenchNetOptions& options) {
   return {};
 }
 
-// Prints figures, and keeps them for --json.
+// Prints results and collects them for --json.
 class NetReport {
  public:
   explicit NetReport(Session& session)
@@ -152,7 +152,7 @@ class Bench {
   Bench(Session& session, net::TransportOptions options, size_t max_senders)
       : session_(session), client_(session.stop, std::move(options), "bench client", max_senders) {}
 
-  // Which way the first of the connections goes: "shm".
+  // The transport of the first connection: "shm".
   Result<std::string> connect(const std::vector<net::Address>& servers) {
     for (const net::Address& server : servers) {
       clients_.push_back(std::make_unique<rpc::Client>(client_.context, server));
@@ -205,7 +205,7 @@ bench::NetServerOptions server_options(const BenchNetOptions& options,
           .disk_dir = options.disk};
 }
 
-// What this machine does without a network.
+// Baselines of this machine without a network.
 Result<void> run_yardsticks(Session& session, NetReport& report, const BenchNetOptions& options,
                             const std::vector<Test>& tests) {
   SystemLoop loop(session.stop.clock());
@@ -230,20 +230,20 @@ Result<void> run_yardsticks(Session& session, NetReport& report, const BenchNetO
   return {};
 }
 
-// Every way that this machine has, against a server process of its own.
+// Measures every transport of this machine with a local server process.
 Result<void> run_here(Session& session, const BenchNetOptions& options,
                       const net::TransportOptions& wanted) {
   const std::vector<Test> tests = tests_of(options);
   std::vector<net::NetMode> modes = {net::NetMode::tcp, net::NetMode::automatic,
                                      net::NetMode::verbs};
-  if (options.net.use != "auto") modes = {wanted.mode};
+  if (options.net.mode != "auto") modes = {wanted.mode};
   std::vector<std::pair<net::TransportOptions, std::unique_ptr<bench::NetServerChild>>> servers;
   for (const net::NetMode mode : modes) {
     net::TransportOptions transport = wanted;
     transport.mode = mode;
     auto child =
         bench::NetServerChild::start(session.stop.clock(), server_options(options, transport));
-    // Without a device there is one way less.
+    // Without an RDMA device that transport is skipped.
     if (!child && mode == net::NetMode::verbs && modes.size() > 1) {
       session.out.detail("{}", child.error().message);
       continue;
@@ -259,10 +259,10 @@ Result<void> run_here(Session& session, const BenchNetOptions& options,
   return {};
 }
 
-// Many servers answer one client at once, without and with request-to-send.
+// Incast: many servers answer one client at once, without and with request-to-send.
 Result<void> run_incast(Session& session, const BenchNetOptions& options,
                         net::TransportOptions transport) {
-  // Shared memory is never asked for; what is measured is a link.
+  // Without shared memory: this measures a network link.
   if (transport.mode == net::NetMode::automatic) transport.mode = net::NetMode::tcp;
   std::vector<std::unique_ptr<bench::NetServerChild>> children;
   std::vector<net::Address> servers;

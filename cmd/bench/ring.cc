@@ -1,5 +1,5 @@
-// `ff bench ring`: what programs get that read and write a file of a mount through rings, beside
-// one of the cluster's disks. It is such a program: all goes through the library's own calls.
+// `ff bench ring`: throughput of a file of a mount through USRBIO rings, compared with one of the
+// disks of the cluster. Uses the public calls of the library.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ struct BenchRingOptions {
 
 Error failed(const char* what, int64_t error) { return errno_error(static_cast<int>(error), what); }
 
-// A file on the mount with two rings and memory for all that is in flight; gone with it.
+// A file on the mount with two rings and memory for all I/O in flight, removed at the end.
 class RingFile {
  public:
   RingFile() = default;
@@ -77,8 +77,8 @@ class RingFile {
     uint64_t size = 0;
     uint64_t count = 0;
     unsigned depth = 0;
-    unsigned batch = 1;                   // sent off together
-    std::function<uint64_t()> next = {};  // where one goes
+    unsigned batch = 1;                   // submitted together
+    std::function<uint64_t()> next = {};  // offset of the next I/O
   };
   // Bytes a second.
   Result<double> run(const Pass& pass, const StopToken& stop, Progress& progress) {
@@ -153,7 +153,7 @@ Result<void> run_rings(Session& session, Progress& progress, const BenchRingOpti
 Result<void> run_raw(Session& session, Progress& progress, const BenchRingOptions& options,
                      const bench::PassLoad& load, auth::SecureRng& rng, bench::Throughput& speed) {
   SystemLoop loop(session.stop.clock());
-  FF_TRY(auto beside, RawBeside::make(session, loop, *options.raw, load, rng));
+  FF_TRY(auto beside, RawBaseline::make(session, loop, *options.raw, load, rng));
   chunk::AlignedBuffer memory(bench::memory_required(load));
   SeededRng places(system_seed());
   const bench::PassContext on{loop, session.stop, progress, places, load, memory.span()};
@@ -161,7 +161,7 @@ Result<void> run_raw(Session& session, Progress& progress, const BenchRingOption
 }
 
 Result<void> run_ring(Session& session, const BenchRingOptions& options) {
-  FF_TRY(const auto load, load_of(options.passes));
+  FF_TRY(const auto load, pass_load(options.passes));
   const unsigned least = std::min(load.depth, load.small_depth);
   if (options.batch == 0 || options.batch > least) {
     return fail(Errc::usage, "--batch {}: 1 to {}", options.batch, least);
@@ -183,7 +183,7 @@ Result<void> run_ring(Session& session, const BenchRingOptions& options) {
     if (i % 2 == 1) FF_TRY(raw());
     rounds.push_back(round);
   }
-  auto table = session.out.table(columns_of_rounds("RING"));
+  auto table = session.out.table(round_columns("RING"));
   session.out.data({{"bytes", load.bytes},
                     {"batch", options.batch},
                     {"rounds", options.passes.rounds},

@@ -1,5 +1,5 @@
-// `ff checkpoint`: the common options of its subcommands, and what wires them to
-// training/checkpoint. Each group of subcommands has a file of its own: save, load, list, keep.
+// `ff checkpoint`: the common options of its subcommands, and the context that training/checkpoint
+// needs. Subcommands: save.cc, load.cc, list.cc, keep.cc.
 #include "cmd/checkpoint/checkpoint.h"
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 namespace ff::cmd {
 namespace {
 
-// More workers than this only fight over the disk.
+// More workers only compete for the disk.
 constexpr unsigned kThreadsMax = 8;
-// With fewer a cluster has too little to do at once: workers wait for it, not for a processor.
+// Minimum in a cluster: workers wait for the network, not for a processor.
 constexpr unsigned kThreadsInCluster = 6;
 
 unsigned worker_count(const CheckpointOptions& options, bool in_cluster) {
@@ -29,12 +29,12 @@ unsigned worker_count(const CheckpointOptions& options, bool in_cluster) {
 
 }  // namespace
 
-CheckpointRun::CheckpointRun(Session& session, const CheckpointOptions& options)
+CheckpointSession::CheckpointSession(Session& session, const CheckpointOptions& options)
     : session_(session), options_(options), rng_(system_seed()) {
-  work_on(disk_);
+  use_disk(disk_);
 }
 
-void CheckpointRun::work_on(io::Disk& disk) {
+void CheckpointSession::use_disk(io::Disk& disk) {
   context_.emplace(checkpoint::Context{.disk = disk,
                                        .clock = session_.stop.clock(),
                                        .rng = rng_,
@@ -43,7 +43,7 @@ void CheckpointRun::work_on(io::Disk& disk) {
                                        .threads = worker_count(options_, in_cluster())});
 }
 
-Result<std::string> CheckpointRun::store() {
+Result<std::string> CheckpointSession::store() {
   if (options_.store.empty()) {
     return Error{
         Errc::usage, "no store is given",
@@ -57,11 +57,11 @@ Result<std::string> CheckpointRun::store() {
                                         .net = options_.net,
                                         .name = "checkpoint",
                                         .chunk_size = checkpoint::kChunkBytes}));
-  work_on(cluster_->disk());
+  use_disk(cluster_->disk());
   return cluster_->path(url.path);
 }
 
-std::unique_ptr<ProgressBar> CheckpointRun::bar(const std::string& label) {
+std::unique_ptr<ProgressBar> CheckpointSession::bar(const std::string& label) {
   return session_.out.progress(label, progress_, session_.stop);
 }
 
@@ -69,7 +69,7 @@ checkpoint::SaverIdentity identity(io::Disk& disk) {
   return checkpoint::saver_identity(disk, net::host_name(), std::string(kBuildInfo.version));
 }
 
-std::string speed_words(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate) {
+std::string format_speed(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate) {
   const double seconds = std::max(1e-9, to_seconds(elapsed_ns));
   const double rate = static_cast<double>(bytes) / seconds;
   std::string words = fmt::format("{} in {}, {}", format_size(bytes), format_duration(elapsed_ns),

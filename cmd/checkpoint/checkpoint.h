@@ -1,4 +1,4 @@
-// What the files of `ff checkpoint` share: its common options, the wiring of a Context, and one
+// Common part of `ff checkpoint`: shared options, the environment of a checkpoint::Context, and one
 // declare_ function per subcommand.
 #pragma once
 
@@ -20,28 +20,29 @@ namespace ff::cmd {
 
 struct CheckpointOptions {
   std::string store;
-  uint32_t threads = 0;  // 0: as many as do
+  uint32_t threads = 0;  // 0: chosen automatically
   std::string meta = kDefaultMeta;
   NetOptions net;
 };
 
-// The machine behind a checkpoint::Context, for as long as a command runs.
-class CheckpointRun {
+// Owns the disk, cluster connection and progress that a checkpoint::Context refers to.
+class CheckpointSession {
  public:
-  CheckpointRun(Session& session, const CheckpointOptions& options);
-  CheckpointRun(const CheckpointRun&) = delete;
-  CheckpointRun& operator=(const CheckpointRun&) = delete;
+  CheckpointSession(Session& session, const CheckpointOptions& options);
+  CheckpointSession(const CheckpointSession&) = delete;
+  CheckpointSession& operator=(const CheckpointSession&) = delete;
 
-  // Before context(), once: connects when it lies in a cluster. Errc::usage when none was named.
+  // The path of the store; connects to its cluster if it is an ff:// address. To be called once,
+  // before context(). Errc::usage without a store.
   Result<std::string> store();
   checkpoint::Context& context() { return *context_; }
-  // Whether the store lies in a cluster, where others may write to it, too.
+  // Whether the store is in a cluster, where other machines may write to it.
   bool in_cluster() const { return cluster_ != nullptr; }
-  // A bar over the context's progress until it is destroyed.
+  // A progress bar of the context.
   std::unique_ptr<ProgressBar> bar(const std::string& label);
 
  private:
-  void work_on(io::Disk& disk);
+  void use_disk(io::Disk& disk);
 
   Session& session_;
   const CheckpointOptions& options_;
@@ -52,11 +53,11 @@ class CheckpointRun {
   std::optional<checkpoint::Context> context_;
 };
 
-// The user, host and version that an index records.
+// User, host and version for the index of a checkpoint.
 checkpoint::SaverIdentity identity(io::Disk& disk);
 
-// "2.31GiB in 1.2s, 1.93GiB/s", and the share of the device's own speed when it was measured.
-std::string speed_words(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate);
+// "2.31GiB in 1.2s, 1.93GiB/s", and the percentage of the device speed if that was measured.
+std::string format_speed(uint64_t bytes, int64_t elapsed_ns, std::optional<double> device_rate);
 
 void declare_checkpoint_save(Command& checkpoint, CheckpointOptions& common);
 void declare_checkpoint_watch(Command& checkpoint, CheckpointOptions& common);

@@ -1,4 +1,4 @@
-// `ff checkpoint verify`, `forget` and `prune`: what keeps a store healthy and small.
+// `ff checkpoint verify`, `forget` and `prune`: checks checkpoints and removes old ones.
 #include "cmd/checkpoint/checkpoint.h"
 #include "cmd/cli/build_info.h"
 #include "cmd/cli/confirm.h"
@@ -47,7 +47,7 @@ Json verify_json(const checkpoint::VerifyReport& report) {
 
 Result<void> run_verify(Session& session, const CheckpointOptions& common,
                         VerifyArguments& arguments) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   FF_TRY(arguments.options.sample, parse_share(arguments.sample));
   arguments.options.ff_version = kBuildInfo.version;
@@ -64,11 +64,11 @@ Result<void> run_verify(Session& session, const CheckpointOptions& common,
     session.out.line(Color::red, "{}: {}{}{}", found.where, found.reason,
                      found.holds.empty() ? "" : "; it holds ", found.holds);
   }
-  const auto device = device_speed(run.context().clock, store);
+  const auto device = load_device_speed(run.context().clock, store);
   session.out.note("read {} of {} chunks, {}", format_count(report.chunks),
                    format_count(report.chunks_total),
-                   speed_words(report.bytes, report.elapsed_ns,
-                               device ? std::optional(device->read) : std::nullopt));
+                   format_speed(report.bytes, report.elapsed_ns,
+                                device ? std::optional(device->read) : std::nullopt));
   if (report.damage.empty()) return {};
   return Error{Errc::corrupt, fmt::format("{} damaged places in {}", report.damage.size(), store),
                "'ff checkpoint salvage' restores what is intact."};
@@ -100,13 +100,13 @@ void report_forget(Session& session, const checkpoint::ForgetReport& report) {
   }
 }
 
-// Shows first what would go; then asks, unless --yes or --dry-run has answered.
+// Prints what will be removed, then asks, unless --yes or --dry-run is given.
 Result<void> run_forget(Session& session, const CheckpointOptions& common,
                         ForgetArguments& arguments) {
   if (arguments.yes && arguments.dry_run) {
     return fail(Errc::usage, "--yes and --dry-run exclude each other");
   }
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   checkpoint::ForgetOptions& options = arguments.options;
   options.ff_version = kBuildInfo.version;
@@ -123,9 +123,9 @@ Result<void> run_forget(Session& session, const CheckpointOptions& common,
   }
   const std::string what =
       count == 1 ? std::string("this checkpoint") : fmt::format("these {} checkpoints", count);
-  FF_TRY(
-      confirm(session, false, fmt::format("Type yes to remove {}:", what), "yes", Unasked::refuse));
-  // What was shown, and no more: steps that others save meanwhile do not change it.
+  FF_TRY(confirm(session, false, fmt::format("Type yes to remove {}:", what), "yes",
+                 NonInteractive::refuse));
+  // Remove exactly what was printed: steps saved meanwhile do not change it.
   checkpoint::ForgetOptions confirmed;
   confirmed.apply = true;
   confirmed.ff_version = options.ff_version;
@@ -169,7 +169,7 @@ void print_prune(Output& out, const checkpoint::PruneReport& report, bool dry_ru
 
 Result<void> run_prune(Session& session, const CheckpointOptions& common,
                        const checkpoint::PruneOptions& options) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   FF_TRY(const auto report, checkpoint::prune(run.context(), store, options));
   Json abandoned = Json::array();

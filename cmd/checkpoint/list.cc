@@ -1,4 +1,4 @@
-// `ff checkpoint list`, `show`, `diff` and `latest`: what a store holds.
+// `ff checkpoint list`, `show`, `diff` and `latest`: reports on the content of a store.
 #include "cmd/checkpoint/checkpoint.h"
 #include "platform/base/text.h"
 #include "platform/base/units.h"
@@ -77,7 +77,7 @@ void step_rows(Table& table, const checkpoint::StepInfo& info) {
 
 Result<void> run_checkpoint_ls(Session& session, const CheckpointOptions& common,
                                const std::string& run_name) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store_path, run.store());
   FF_TRY(const auto store, checkpoint::Store::open(run.context().disk, store_path));
   std::vector<std::string> runs = {run_name};
@@ -132,7 +132,7 @@ std::string_view kind_words(checkpoint::EntryKind kind) {
   return "";
 }
 
-// Entries of a checkpoint, one after the other: a million tensors are no document tree.
+// Streams the entries of a checkpoint: a million tensors are too many for a document tree.
 class ShowPrinter {
  public:
   ShowPrinter(Output& out, bool ranks)
@@ -199,7 +199,7 @@ bool matches(const std::vector<std::string>& globs, std::string_view name) {
 
 Result<void> run_checkpoint_show(Session& session, const CheckpointOptions& common,
                                  const ShowArguments& arguments) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store_path, run.store());
   FF_TRY(const auto store, checkpoint::Store::open(run.context().disk, store_path));
   FF_TRY(const auto name, checkpoint::resolve_step(run.context().disk, store, arguments.name));
@@ -272,7 +272,7 @@ Json diff_json(const checkpoint::DiffEntry& entry) {
 
 Result<void> run_diff(Session& session, const CheckpointOptions& common,
                       const DiffArguments& arguments) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   std::string entries;
   Result<checkpoint::DiffReport> report = Error{};
@@ -322,7 +322,7 @@ struct LatestArguments {
 
 Result<void> run_latest(Session& session, const CheckpointOptions& common,
                         const LatestArguments& arguments) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store_path, run.store());
   FF_TRY(checkpoint::check_run_name(arguments.run));
   FF_TRY(const auto store, checkpoint::Store::open(run.context().disk, store_path));

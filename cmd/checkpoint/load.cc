@@ -1,4 +1,4 @@
-// `ff checkpoint load`, `export` and `salvage`: everything that gives files back.
+// `ff checkpoint load`, `export` and `salvage`: restore files from a store.
 #include <algorithm>
 
 #include "cmd/checkpoint/checkpoint.h"
@@ -18,7 +18,7 @@ struct LoadArguments {
 };
 
 Result<void> run_load(Session& session, const CheckpointOptions& common, LoadArguments& arguments) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   if (arguments.slice) {
     FF_TRY(arguments.options.slice, checkpoint::parse_slice(*arguments.slice));
@@ -35,15 +35,15 @@ Result<void> run_load(Session& session, const CheckpointOptions& common, LoadArg
                     {"seconds", to_seconds(report.elapsed_ns)}});
   for (const auto& warning : report.warnings) session.out.warn("{}", warning);
   session.out.line("{}", report.name.text());
-  const auto device = device_speed(run.context().clock, store);
-  session.out.note("loaded {}", speed_words(report.bytes, report.elapsed_ns,
-                                            device ? std::optional(device->read) : std::nullopt));
+  const auto device = load_device_speed(run.context().clock, store);
+  session.out.note("loaded {}", format_speed(report.bytes, report.elapsed_ns,
+                                             device ? std::optional(device->read) : std::nullopt));
   return {};
 }
 
 Result<void> run_export(Session& session, const CheckpointOptions& common,
                         const checkpoint::ExportOptions& options) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   auto bar = run.bar("export");
   FF_TRY(const auto report, checkpoint::export_safetensors(run.context(), store, options));
@@ -61,7 +61,7 @@ Result<void> run_export(Session& session, const CheckpointOptions& common,
   }
   session.out.line("{}", options.out);
   session.out.note("exported {} tensors, {}", format_count(report.tensors),
-                   speed_words(report.bytes, report.elapsed_ns, std::nullopt));
+                   format_speed(report.bytes, report.elapsed_ns, std::nullopt));
   return {};
 }
 
@@ -75,7 +75,7 @@ Json lost_json(const checkpoint::SalvageReport& report) {
 
 Result<void> run_salvage(Session& session, const CheckpointOptions& common,
                          const checkpoint::SalvageOptions& options) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   auto bar = run.bar("salvage");
   FF_TRY(const auto report, checkpoint::salvage(run.context(), store, options));

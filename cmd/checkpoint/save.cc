@@ -20,7 +20,7 @@
 namespace ff::cmd {
 namespace {
 
-constexpr int kPollMs = 200;  // for data on standard input, between looks at Ctrl-C
+constexpr int kPollMs = 200;  // wait for standard input, then check for Ctrl-C
 
 struct SaveArguments {
   checkpoint::SaveOptions options;
@@ -48,8 +48,8 @@ Result<checkpoint::SplitRule> parse_split(std::string_view text) {
   return rule;
 }
 
-// What torchrun tells its workers stands in for options that were not given. A restarted job is
-// another attempt.
+// The environment variables of torchrun are the defaults of options. A restarted job is a new
+// attempt.
 Result<void> fill_from_torchrun(SaveArguments& arguments) {
   if (std::getenv("TORCHELASTIC_RUN_ID") == nullptr) return {};
   const auto variable = [](const char* name) {
@@ -70,7 +70,7 @@ Result<void> fill_from_torchrun(SaveArguments& arguments) {
   return {};
 }
 
-// Standard input as a stream that tells when it has nothing yet, soon enough for Ctrl-C.
+// Standard input as a stream that does not block, so that Ctrl-C is noticed.
 Result<std::optional<size_t>> read_stdin(ByteSpan into) {
   pollfd wait{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
   const int ready = ::poll(&wait, 1, kPollMs);
@@ -81,7 +81,7 @@ Result<std::optional<size_t>> read_stdin(ByteSpan into) {
   return std::optional(static_cast<size_t>(got));
 }
 
-// "." and ".." have names of their own once resolved.
+// Resolve "." and ".." to get a name.
 Result<std::string> nameable(const std::string& path) {
   std::string trimmed = path;
   while (trimmed.size() > 1 && trimmed.ends_with('/')) trimmed.pop_back();
@@ -146,8 +146,8 @@ void print_report(Output& out, const checkpoint::SaveReport& report,
       break;
     case checkpoint::SaveOutcome::committed: out.line("{}", report.name.text()); break;
   }
-  out.note("saved {}", speed_words(report.bytes, report.elapsed_ns, rate));
-  // Tiny inputs have no share worth telling: a chunk file has a head of its own.
+  out.note("saved {}", format_speed(report.bytes, report.elapsed_ns, rate));
+  // The header of a chunk file makes this percentage useless for tiny inputs.
   const double share =
       static_cast<double>(report.bytes_written) / static_cast<double>(report.bytes);
   const std::string percent =
@@ -156,7 +156,7 @@ void print_report(Output& out, const checkpoint::SaveReport& report,
            format_count(report.chunks_new), format_count(report.chunks_reused));
 }
 
-Result<void> fill_options(SaveArguments& arguments, CheckpointRun& run) {
+Result<void> fill_options(SaveArguments& arguments, CheckpointSession& run) {
   checkpoint::SaveOptions& options = arguments.options;
   options.rank = arguments.rank.value_or(0);
   options.world = arguments.world.value_or(1);
@@ -174,19 +174,19 @@ Result<void> fill_options(SaveArguments& arguments, CheckpointRun& run) {
   return {};
 }
 
-// What was saved is saved, whether the agent of the task hears of it or not.
+// An error of the report to the agent of the task does not fail the save.
 void tell_agent(Session& session, Rng& rng, const checkpoint::SaveReport& report) {
   auto dir = task::task_dir_from_environment();
   if (!dir || report.outcome == checkpoint::SaveOutcome::waiting) return;
-  io::SystemDisk disk;  // whatever disk the store is on
-  const auto told = task::TaskClient(disk, rng, std::move(*dir)).saved(report.name.step);
-  if (told) return;
+  io::SystemDisk disk;  // the local disk, wherever the store is
+  const auto reported = task::TaskClient(disk, rng, std::move(*dir)).saved(report.name.step);
+  if (reported) return;
   session.out.warn("{} is saved, but ff could not tell the agent of the task: {}. {}",
-                   report.name.text(), told.error().message, told.error().hint);
+                   report.name.text(), reported.error().message, reported.error().hint);
 }
 
 Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArguments& arguments) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   FF_TRY(fill_from_torchrun(arguments));
   FF_TRY(fill_options(arguments, run));
@@ -196,7 +196,7 @@ Result<void> run_save(Session& session, const CheckpointOptions& common, SaveArg
   bar.reset();
   session.out.data(save_report_json(report));
   tell_agent(session, run.context().rng, report);
-  print_report(session.out, report, device_speed(run.context().clock, store));
+  print_report(session.out, report, load_device_speed(run.context().clock, store));
   return {};
 }
 
@@ -231,13 +231,13 @@ struct WatchArguments {
 
 Result<void> run_watch(Session& session, const CheckpointOptions& common,
                        WatchArguments& arguments) {
-  CheckpointRun run(session, common);
+  CheckpointSession run(session, common);
   FF_TRY(const auto store, run.store());
   FF_TRY(fill_options(arguments.save, run));
   arguments.options.save = arguments.save.options;
   FF_TRY(auto events, io::DirEvents::open(arguments.options.dir));
   auto moved_in = [&] { return events.read_names(); };
-  auto told = [&](const std::string& path, const Result<checkpoint::SaveReport>& saved) {
+  auto on_saved = [&](const std::string& path, const Result<checkpoint::SaveReport>& saved) {
     if (!saved) {
       session.out.warn("{}: {}", path, saved.error().message);
       return session.out.emit({{"path", path}, {"error", saved.error().message}});
@@ -248,7 +248,7 @@ Result<void> run_watch(Session& session, const CheckpointOptions& common,
     return session.out.emit(data);
   };
   session.out.note("watching {}", arguments.options.dir);
-  return checkpoint::watch(run.context(), store, arguments.options, moved_in, told);
+  return checkpoint::watch(run.context(), store, arguments.options, moved_in, on_saved);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// background.cc: out of the terminal, into a file, and one message to whoever waits.
+// background.cc: detaches from the terminal, logs to a file, reports readiness over a pipe.
 #include "cmd/cli/background.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace ff::cmd {
 namespace {
 
 constexpr off_t kLogMax = 4 << 20;  // bytes
-constexpr int kLookMs = 50;
+constexpr int kReadPollMs = 50;
 
 Json error_json(const Error& error) {
   return {{"code", errc_name(error.code)}, {"message", error.message}, {"hint", error.hint}};
@@ -36,37 +36,37 @@ Error to_error(const Json& json) {
   return error;
 }
 
-void tell_starter(Fd& pipe, const Json& json) {
+void report_to_parent(Fd& pipe, const Json& json) {
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  (void)!::write(pipe.get(), text.data(), text.size());  // nobody there: nobody wants to know
+  (void)!::write(pipe.get(), text.data(), text.size());  // an error means that the parent has died
   pipe = Fd();
 }
 
-// The new process.
-[[noreturn]] void stay(pid_t parent, Fd pipe,
-                       const std::function<Result<void>(const Serves&)>& serve) {
+// Body of the new process.
+[[noreturn]] void run_child(pid_t parent, Fd pipe,
+                            const std::function<Result<void>(const ReportReady&)>& serve) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // It may have died before the kernel was asked to tell.
+  // The parent may have died before prctl(2).
   if (::getppid() != parent) ::_exit(1);
-  leave_terminal();
-  bool serves = false;
+  detach_from_terminal();
+  bool ready = false;
   const auto result = serve([&](const Json& where) {
-    serves = true;
+    ready = true;
     ::prctl(PR_SET_PDEATHSIG, 0);
     (void)!::chdir("/");
-    tell_starter(pipe, {{"serves", where}});
+    report_to_parent(pipe, {{"serves", where}});
   });
-  if (!result && !serves) tell_starter(pipe, {{"error", error_json(result.error())}});
-  if (!result && serves) log_error("has failed", {{"cause", result.error().message}});
+  if (!result && !ready) report_to_parent(pipe, {{"error", error_json(result.error())}});
+  if (!result && ready) log_error("has failed", {{"cause", result.error().message}});
   ::_exit(result ? 0 : 1);
 }
 
-// All that comes before the other end is closed.
-Result<std::string> hear(const StopToken& stop, int pipe) {
+// Reads until the other end is closed.
+Result<std::string> read_report(const StopToken& stop, int pipe) {
   std::string text;
   for (;;) {
     pollfd waits{pipe, POLLIN, 0};
-    (void)::poll(&waits, 1, kLookMs);
+    (void)::poll(&waits, 1, kReadPollMs);
     FF_TRY(stop.check());
     if (waits.revents == 0) continue;
     std::array<char, 4096> bytes;
@@ -85,7 +85,7 @@ int wait_for(pid_t pid) {
 
 }  // namespace
 
-void leave_terminal() {
+void detach_from_terminal() {
   ::setsid();
   const Fd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -93,7 +93,7 @@ void leave_terminal() {
   }
 }
 
-Result<void> OwnLog::open(std::string path) {
+Result<void> BackgroundLog::open(std::string path) {
   path_ = std::move(path);
   struct stat info = {};
   if (::stat(path_.c_str(), &info) == 0 && info.st_size > kLogMax) {
@@ -104,39 +104,40 @@ Result<void> OwnLog::open(std::string path) {
   return {};
 }
 
-void OwnLog::look() {
+void BackgroundLog::rotate_if_needed() {
   struct stat named = {}, open_now = {};
   if (path_.empty() || ::fstat(STDERR_FILENO, &open_now) != 0) return;
   const bool same = ::stat(path_.c_str(), &named) == 0 && named.st_ino == open_now.st_ino &&
                     named.st_dev == open_now.st_dev;
   if (same && named.st_size <= kLogMax) return;
-  (void)open(path_);  // what cannot be opened is not gone on with: the old one is
+  (void)open(path_);  // on an error the old file stays in use
 }
 
-Result<Json> leave_behind(const StopToken& stop, std::function<Result<void>(const Serves&)> serve) {
+Result<Json> start_in_background(const StopToken& stop,
+                                 std::function<Result<void>(const ReportReady&)> serve) {
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "pipe");
-  const Fd hears(ends[0]);
-  Fd tells(ends[1]);
+  const Fd read_end(ends[0]);
+  Fd write_end(ends[1]);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid == 0) stay(parent, std::move(tells), serve);
+  if (pid == 0) run_child(parent, std::move(write_end), serve);
   if (pid < 0) return errno_error(errno, "it cannot be left behind");
-  tells = Fd();
-  auto heard = hear(stop, hears.get());
-  if (!heard) {
+  write_end = Fd();
+  auto report = read_report(stop, read_end.get());
+  if (!report) {
     ::kill(pid, SIGTERM);
     wait_for(pid);
-    return std::move(heard).error();
+    return std::move(report).error();
   }
-  const Json told = Json::parse(*heard, nullptr, false);
-  if (told.is_object() && told.contains("serves")) {
-    Json where = told["serves"];
+  const Json parsed = Json::parse(*report, nullptr, false);
+  if (parsed.is_object() && parsed.contains("serves")) {
+    Json where = parsed["serves"];
     where["pid"] = pid;
     return where;
   }
   const int status = wait_for(pid);
-  if (told.is_object() && told.contains("error")) return to_error(told["error"]);
+  if (parsed.is_object() && parsed.contains("error")) return to_error(parsed["error"]);
   return fail(Errc::failed, "it has ended before it served: {}", describe_exit(status));
 }
 

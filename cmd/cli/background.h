@@ -1,5 +1,5 @@
-// Processes that stay behind when the command that was typed has returned: they have no terminal,
-// log where nobody watches, and say over a pipe whether they serve.
+// Background processes (daemon(7)): they continue after the command has returned, have no terminal,
+// log to a file, and report over a pipe when they are ready.
 #pragma once
 
 #include <functional>
@@ -11,28 +11,29 @@
 
 namespace ff::cmd {
 
-// Leads a session of its own, which a terminal's Ctrl-C does not reach. Its standard streams lead
-// nowhere from now on.
-void leave_terminal();
+// Starts a new session (setsid(2)), so that Ctrl-C of the terminal does not reach the process, and
+// redirects the standard streams to /dev/null.
+void detach_from_terminal();
 
-// Standard error goes to the end of a file, which gives way to a new one when it is full (PATH.1).
-class OwnLog {
+// Appends standard error to a file. A full file is renamed to PATH.1 and replaced by a new one.
+class BackgroundLog {
  public:
-  // An absolute path. Errors name it.
+  // `path` is absolute. Errors name it.
   Result<void> open(std::string path);
-  // Now and then: a new file, when it is full or somebody has moved it away (logrotate).
-  void look();
+  // To be called regularly: opens a new file if the old one is full or was renamed (logrotate).
+  void rotate_if_needed();
 
  private:
-  std::string path_;  // empty: it was never opened
+  std::string path_;  // empty: not opened
 };
 
-// What a process that stays behind calls once it serves.
-using Serves = std::function<void(const Json& where)>;
+// The background process calls it once, when it is ready.
+using ReportReady = std::function<void(const Json& where)>;
 
-// Runs `serve` in a new process without a terminal, and returns as soon as it serves: what it said
-// then. When it ends before, its error. Until then it is told to stop with this one, and when this
-// one dies. To be called while there is one thread only.
-Result<Json> leave_behind(const StopToken& stop, std::function<Result<void>(const Serves&)> serve);
+// Runs `serve` in a background process and returns when that process is ready: the data that it
+// reported, and its pid. If it ends before that, returns its error. Until it is ready, the process
+// gets SIGTERM when `stop` ends or this process dies. The caller must have only one thread.
+Result<Json> start_in_background(const StopToken& stop,
+                                 std::function<Result<void>(const ReportReady&)> serve);
 
 }  // namespace ff::cmd

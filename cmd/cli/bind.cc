@@ -1,5 +1,5 @@
-// The texts of bindings: exact forms of sizes and durations, and what a value that does not read
-// says to the person who typed it.
+// Texts of bindings: exact forms of sizes and durations, and the errors for values that do not
+// parse.
 #include "cmd/cli/bind.h"
 
 #include <array>
@@ -16,7 +16,7 @@ struct Unit {
   std::string_view name;
 };
 
-// The number in the largest unit that leaves no rest. Units are largest first, the last is 1.
+// The number in the largest unit that divides it. Units are largest first, the last is 1.
 std::string exact(uint64_t value, std::span<const Unit> units) {
   for (const Unit& unit : units) {
     if (value != 0 && value % unit.of == 0) return fmt::format("{}{}", value / unit.of, unit.name);

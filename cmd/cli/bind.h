@@ -1,7 +1,8 @@
-// What an option's value is and where it goes. A binding ties one field of a command's options
-// struct to a kind (how it reads, how shells complete it, how manuals name it); the field's initial
-// value is the default that help prints. Fields are T, std::optional<T> (absent is a value) or
-// std::vector<T> (may repeat). Sizes are uint64_t bytes, durations int64_t nanoseconds.
+// The type of an option's value and the field that stores it. A binding ties one field of a
+// command's options struct to a kind (how it reads, how shells complete it, how manuals name it);
+// the field's initial value is the default that help prints. Fields are T, std::optional<T> (absent
+// is a value) or std::vector<T> (may repeat). Sizes are uint64_t bytes, durations int64_t
+// nanoseconds.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,31 +28,31 @@ enum class Kind : unsigned char { flag, text, file, dir, size, duration, number,
 struct Binding {
   Kind kind = Kind::text;
   std::string placeholder;           // "DIR"; help prints `--store DIR`
-  bool many = false;                 // the option may repeat, the argument may be a list
-  bool can_be_absent = false;        // std::optional and std::vector: a missing argument is fine
+  bool repeatable = false;           // the option may repeat, the argument may be a list
+  bool is_optional = false;          // std::optional and std::vector: may be missing
   std::vector<std::string> choices;  // of Kind::choice; beside the commands for Kind::command
   std::string default_text;          // reads back to the default; "" when there is none
   std::function<Result<void>(std::span<const std::string>)> assign;  // parses into the field
 };
 
-// Texts that read back to exactly this value: "4MiB", "90s", unlike the rounded units.h ones.
+// Texts that parse to exactly this value: "4MiB", "90s" (format_size() of units.h rounds).
 std::string exact_size(uint64_t bytes);
 std::string exact_duration(int64_t ns);
 Error not_a_number(std::string_view text, bool whole, bool can_be_negative);
 Error not_a_choice(std::string_view text, std::span<const std::string> choices);
 
 template <class T>
-struct FieldOf {
+struct FieldTraits {
   using Element = T;
   static constexpr bool kMany = false, kAbsent = false;
 };
 template <class T>
-struct FieldOf<std::optional<T>> {
+struct FieldTraits<std::optional<T>> {
   using Element = T;
   static constexpr bool kMany = false, kAbsent = true;
 };
 template <class T>
-struct FieldOf<std::vector<T>> {
+struct FieldTraits<std::vector<T>> {
   using Element = T;
   static constexpr bool kMany = true, kAbsent = true;
 };
@@ -59,7 +60,7 @@ struct FieldOf<std::vector<T>> {
 // The general form: `parse` is Result<Element>(std::string_view), `show` its inverse.
 template <class Field, class Parse, class Show>
 Binding bind(Kind kind, Field& field, std::string placeholder, Parse parse, Show show) {
-  using Shape = FieldOf<Field>;
+  using Shape = FieldTraits<Field>;
   Binding binding{kind, std::move(placeholder), Shape::kMany, Shape::kAbsent, {}, {}, {}};
   if constexpr (!Shape::kAbsent) binding.default_text = show(field);
   binding.assign = [&field, parse](std::span<const std::string> texts) -> Result<void> {
@@ -105,7 +106,7 @@ template <class Field, class Parse, class Show>
 Binding parsed(Field& field, std::string placeholder, Parse parse, Show show) {
   return bind(Kind::text, field, std::move(placeholder), parse, show);
 }
-// Paths, completed as such; that they exist is for the command to say.
+// Paths, which shells complete. The command checks that they exist.
 template <class Field>
 Binding file(Field& field, std::string placeholder = "FILE") {
   return bind(Kind::file, field, std::move(placeholder), read_text, show_text);
@@ -117,19 +118,19 @@ Binding dir(Field& field, std::string placeholder = "DIR") {
 // Bytes in a uint64_t: "4MiB".
 template <class Field>
 Binding size(Field& field, std::string placeholder = "SIZE") {
-  static_assert(std::same_as<typename FieldOf<Field>::Element, uint64_t>);
+  static_assert(std::same_as<typename FieldTraits<Field>::Element, uint64_t>);
   return bind(Kind::size, field, std::move(placeholder), parse_size, exact_size);
 }
 // Nanoseconds in an int64_t: "5m".
 template <class Field>
 Binding duration(Field& field, std::string placeholder = "DURATION") {
-  static_assert(std::same_as<typename FieldOf<Field>::Element, int64_t>);
+  static_assert(std::same_as<typename FieldTraits<Field>::Element, int64_t>);
   return bind(Kind::duration, field, std::move(placeholder), parse_duration_ns, exact_duration);
 }
 // Any integer or floating type; out of the type's range is a usage error.
 template <class Field>
 Binding number(Field& field, std::string placeholder = "N") {
-  using T = typename FieldOf<Field>::Element;
+  using T = typename FieldTraits<Field>::Element;
   static_assert(std::is_arithmetic_v<T> && !std::same_as<T, bool>);
   return bind(Kind::number, field, std::move(placeholder), read_number<T>,
               [](T value) { return fmt::format("{}", value); });

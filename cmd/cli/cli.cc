@@ -1,5 +1,5 @@
-// The table of a command: options, arguments, subcommands. Declaring is checked here (FF_CHECK),
-// since a wrong table is a bug that the first run of any test shows.
+// The table of a command: options, arguments, subcommands. FF_CHECK reports a wrong declaration,
+// which any test would find.
 #include "cmd/cli/cli.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ Option::Option(std::string names, Binding binding, std::string description)
     : binding_(std::move(binding)), description_(std::move(description)) {
   if (!names.starts_with('-')) {
     positional_ = true;
-    required_ = !binding_.can_be_absent || binding_.many;
+    required_ = !binding_.is_optional || binding_.repeatable;
     long_ = std::move(names);
     return;
   }
@@ -26,13 +26,13 @@ Option::Option(std::string names, Binding binding, std::string description)
 }
 
 Option& Option::config(std::string key) {
-  FF_CHECK(!positional_ && !binding_.many && key.find('.') != std::string::npos);
+  FF_CHECK(!positional_ && !binding_.repeatable && key.find('.') != std::string::npos);
   config_key_ = std::move(key);
   return *this;
 }
 
 Option& Option::env(std::string name) {
-  FF_CHECK(!positional_ && !binding_.many && name.starts_with("FF_"));
+  FF_CHECK(!positional_ && !binding_.repeatable && name.starts_with("FF_"));
   env_name_ = std::move(name);
   return *this;
 }
@@ -55,7 +55,7 @@ bool Option::is_named(std::string_view word) const {
 }
 
 std::string Option::synopsis() const {
-  if (positional_) return long_ + (binding_.many ? "..." : "");
+  if (positional_) return long_ + (binding_.repeatable ? "..." : "");
   std::string text = short_.empty() ? "" : short_ + ", ";
   if (negatable()) {
     text += "--[no-]" + long_.substr(2);
@@ -73,8 +73,8 @@ Command& Command::about(std::string text) {
   return *this;
 }
 
-Command& Command::example(std::string line, std::string says) {
-  examples_.push_back({std::move(line), std::move(says)});
+Command& Command::example(std::string line, std::string description) {
+  examples_.push_back({std::move(line), std::move(description)});
   return *this;
 }
 
@@ -90,7 +90,7 @@ Option& Command::flag(std::string names, bool& field, std::string description) {
 }
 
 Option& Command::argument(std::string name, Binding binding, std::string description) {
-  FF_CHECK(subs_.empty() && (arguments_.empty() || !arguments_.back().binding().many));
+  FF_CHECK(subs_.empty() && (arguments_.empty() || !arguments_.back().binding().repeatable));
   Option& added =
       arguments_.emplace_back(std::move(name), std::move(binding), std::move(description));
   FF_CHECK(added.positional());
@@ -124,7 +124,7 @@ Command& Command::run(Run action) {
   return *this;
 }
 
-Command& Command::link(Link link) {
+Command& Command::link(ProgramLink link) {
   links_.push_back(std::move(link));
   return *this;
 }
@@ -144,13 +144,13 @@ std::vector<const Option*> Command::all_options() const {
   return all;
 }
 
-std::vector<const Option*> Command::shown_options() const {
+std::vector<const Option*> Command::visible_options() const {
   std::vector<const Option*> shown = all_options();
   std::erase_if(shown, [](const Option* option) { return option->is_hidden(); });
   return shown;
 }
 
-std::vector<const Command*> Command::shown_subs() const {
+std::vector<const Command*> Command::visible_subs() const {
   std::vector<const Command*> shown;
   for (const Command& sub : subs_) {
     if (!sub.hidden_) shown.push_back(&sub);
@@ -165,9 +165,9 @@ const Command* Command::find(std::string_view sub_name) const {
   return nullptr;
 }
 
-std::vector<std::unique_ptr<Command>> declare_all(std::span<const Entry> commands) {
+std::vector<std::unique_ptr<Command>> declare_all(std::span<const CommandEntry> commands) {
   std::vector<std::unique_ptr<Command>> all;
-  for (const Entry& entry : commands) {
+  for (const CommandEntry& entry : commands) {
     all.push_back(std::make_unique<Command>(std::string(entry.name), std::string(entry.summary)));
     entry.declare(*all.back());
   }

@@ -1,4 +1,4 @@
-// What the author of a command writes. A command is one file that declares a table (names, values,
+// Declaration of commands. A command is one file that declares a table (names, values,
 // descriptions, where a value may be configured) and a function to run; parsing, `-h`, manual
 // pages, completions, configuration and `ff help config` all read that one table. CLI11 splits the
 // line and is seen by parse.cc only.
@@ -31,11 +31,11 @@ namespace ff::cmd {
 
 class Command;
 
-// What a running command is given.
+// What a command receives when it runs.
 struct Session {
   Output& out;
-  StopToken& stop;  // Ctrl-C, SIGTERM and --timeout; pass it down, loops ask it
-  std::span<const std::unique_ptr<Command>> commands;  // all of ff, for `ff help`
+  StopToken& stop;  // Ctrl-C, SIGTERM and --timeout; long loops check it
+  std::span<const std::unique_ptr<Command>> commands;  // all commands, for `ff help`
 };
 using Run = std::function<Result<void>(Session&)>;
 
@@ -53,17 +53,18 @@ class Option {
   // an environment variable. A flag that is configurable also gets --no-NAME. Not for lists.
   Option& config(std::string key);
   Option& env(std::string name);
-  // An earlier key of the setting: still read from ff.toml, where the present one is not set.
+  // The former key of the setting: ff still reads it from ff.toml if the new key is not set.
   Option& old_config(std::string key);
-  // An earlier spelling ("--mark", "-g"): it still works on the line, and no help shows it.
+  // A former spelling ("--mark", "-g"): the command line accepts it, no help shows it.
   Option& alias(std::string old_name);
-  // Help, manual pages and completions do not show it; the line, and a setting's sources, have it.
+  // Not in help, manual pages and completions; the command line, ff.toml and the environment accept
+  // it.
   Option& hidden() { return hidden_ = true, *this; }
-  // What holds where a value is given nowhere, for a field that can be absent; it reads back.
+  // The default of an optional field, as a text that the option accepts.
   Option& default_value(std::string text) { return binding_.default_text = std::move(text), *this; }
-  // One of the options that several subcommands share, under this title.
+  // An option that several subcommands share; `title`: of its section in the manual page.
   Option& section(std::string_view title) { return section_ = title, *this; }
-  // Given nowhere is a usage error. Arguments are required unless their field can be absent.
+  // A missing value is a usage error. Arguments are required unless their field is optional.
   Option& required() { return required_ = true, *this; }
   Option& optional() { return required_ = false, *this; }
 
@@ -81,7 +82,7 @@ class Option {
   const std::vector<std::string>& aliases() const { return aliases_; }
   bool is_hidden() const { return hidden_; }
   std::string_view section_title() const { return section_; }
-  // `word` is its long, short or earlier name.
+  // Whether `word` is its long, short or former name.
   bool is_named(std::string_view word) const;
   // "--store DIR", "-n, --dry-run", "PATH..."
   std::string synopsis() const;
@@ -96,16 +97,17 @@ class Option {
 };
 
 struct Example {
-  std::string line;  // "ff checkpoint save model.safetensors"
-  std::string says;  // what it does, one line
+  std::string line;         // "ff checkpoint save model.safetensors"
+  std::string description;  // one line
 };
 
-// A further link that runs a command, for a program that calls it with a line of its own making.
-struct Link {
+// Another name of the program (argv[0]) that runs a command, for programs such as mount(8) that use
+// their own command line and exit codes.
+struct ProgramLink {
   std::string name;  // "mount.ff"
-  // Its words as the command has them.
-  std::function<Result<std::vector<std::string>>(std::vector<std::string>)> words;
-  int (*exit)(Errc code) = nullptr;  // what that program takes for an error's exit code
+  // Converts its arguments to those of the command.
+  std::function<Result<std::vector<std::string>>(std::vector<std::string>)> arguments;
+  int (*exit_code)(Errc code) = nullptr;  // the exit code that the caller expects for an error
 };
 
 class Command {
@@ -114,31 +116,31 @@ class Command {
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  // The long description: paragraphs parted by empty lines; lines that start with a space print
-  // as they are.
+  // The long description: empty lines separate paragraphs; lines that start with a space are
+  // verbatim.
   Command& about(std::string text);
-  Command& example(std::string line, std::string says);
-  // "--name" or "-n,--name". Options of a command hold in its subcommands too, in any place.
+  Command& example(std::string line, std::string description);
+  // `names`: "--name" or "-n,--name". Subcommands accept the options of their parents.
   Option& option(std::string names, Binding binding, std::string description);
   Option& flag(std::string names, bool& field, std::string description);
   // Positional, in order; a list comes last.
   Option& argument(std::string name, Binding binding, std::string description);
-  // A subcommand; it gets run() in its turn. A command with subcommands has no run() of its own.
+  // Adds a subcommand. A command with subcommands has no run() of its own.
   Command& sub(std::string name, std::string summary);
-  // What runs when none of its subcommands is named.
+  // The subcommand that runs if the command line names none.
   Command& default_sub(std::string name, std::string summary);
-  // The action may wait: adds --timeout, whose end is in Session::stop. 0: no limit by default.
+  // Adds --timeout, which ends Session::stop. `default_ns`: 0 means no limit.
   Command& blocking(int64_t default_ns = 0);
   Command& run(Run action);
-  Command& link(Link link);
-  // For programs of ff, not for people: no list, manual page or completion shows it.
+  Command& link(ProgramLink link);
+  // For other programs of ff: not in lists, manual pages and completions.
   Command& hidden() { return hidden_ = true, *this; }
-  // Its argument is a command line of another program: options end where that begins.
+  // Its last argument is the command line of another program: its options end there.
   Command& takes_command_line() { return command_line_ = true, *this; }
-  // Its errors end with this code, whatever they are; an interruption, and a wrong line, do not.
-  // For a command that hands on the exit code of another program (Output::exit_with).
+  // The exit code of all its errors except interruptions and usage errors, for a command that
+  // passes on the exit code of another program (Output::exit_with).
   Command& exits_with(int failure) { return failure_exit_ = failure, *this; }
-  // An object owned by the command, for the fields that bindings point to.
+  // Creates an object that the command owns: the options struct to which bindings point.
   template <class T>
   T& keep() {
     auto object = std::make_shared<T>();
@@ -155,27 +157,27 @@ class Command {
   const std::deque<Command>& subs() const { return subs_; }
   const Command* parent() const { return parent_; }
   const Run& action() const { return action_; }
-  const std::vector<Link>& links() const { return links_; }
+  const std::vector<ProgramLink>& links() const { return links_; }
   bool has_command_line() const { return command_line_; }
   bool is_hidden() const { return hidden_; }
   std::optional<int> failure_exit() const { return failure_exit_; }
   std::string path() const;                           // "checkpoint save"
   int64_t timeout_ns() const { return timeout_ns_; }  // after parsing; 0: no limit
-  // This command, or what runs in its place when it is named alone.
+  // The default subcommand if there is one, otherwise this command.
   const Command& leaf() const { return default_ != nullptr ? *default_ : *this; }
-  // What holds in this command: its own options (and those of its default subcommand), then those
-  // of the commands above it.
+  // The options that this command accepts: its own (and those of its default subcommand), then
+  // those of its parents.
   std::vector<const Option*> all_options() const;
-  // Those of them, and of the subcommands, that are not hidden.
-  std::vector<const Option*> shown_options() const;
-  std::vector<const Command*> shown_subs() const;
+  // all_options() and subs() without the hidden ones.
+  std::vector<const Option*> visible_options() const;
+  std::vector<const Command*> visible_subs() const;
   const Command* find(std::string_view sub_name) const;
 
  private:
   std::string name_, summary_, about_;
   const Command* parent_;
   std::vector<Example> examples_;
-  std::vector<Link> links_;
+  std::vector<ProgramLink> links_;
   std::deque<Option> options_, arguments_;  // deques: references stay valid while tables grow
   std::deque<Command> subs_;
   const Command* default_ = nullptr;
@@ -187,17 +189,17 @@ class Command {
 };
 
 // One line of the table of commands, sorted by name.
-struct Entry {
+struct CommandEntry {
   std::string_view name;
   std::string_view summary;  // one line, no full stop
   void (*declare)(Command&);
 };
 
-// The table's commands with everything they declare.
-std::vector<std::unique_ptr<Command>> declare_all(std::span<const Entry> commands);
+// Creates the commands of the table with all their declarations.
+std::vector<std::unique_ptr<Command>> declare_all(std::span<const CommandEntry> commands);
 
-// The whole program: picks the command by link name or argv[1], parses, runs, prints, and returns
-// the exit code.
-int run_program(std::span<const Entry> commands, int argc, char** argv);
+// Runs the program: selects the command by the name of the link or argv[1], parses, runs, prints.
+// Returns the exit code.
+int run_program(std::span<const CommandEntry> commands, int argc, char** argv);
 
 }  // namespace ff::cmd

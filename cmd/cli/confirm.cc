@@ -1,4 +1,4 @@
-// confirm.cc: the question, and who is there to answer.
+// confirm.cc: asks for confirmation on the terminal.
 #include "cmd/cli/confirm.h"
 
 #include <unistd.h>
@@ -8,11 +8,11 @@
 namespace ff::cmd {
 
 Result<void> confirm(Session& session, bool yes, const std::string& question,
-                     const std::string& answer, Unasked unasked) {
+                     const std::string& answer, NonInteractive non_interactive) {
   if (yes) return {};
   const bool terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
   if (!terminal || session.out.mode().json) {
-    if (unasked == Unasked::act) return {};
+    if (non_interactive == NonInteractive::proceed) return {};
     return Error{Errc::refused, "not confirmed", "Add --yes to confirm."};
   }
   session.out.prompt(question);

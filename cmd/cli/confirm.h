@@ -1,4 +1,4 @@
-// Asking before what cannot be undone.
+// Confirmation of commands that destroy data.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace ff::cmd {
 
-// What a command does without --yes where nobody can be asked: where standard input or standard
-// error is no terminal, and with --json.
-enum class Unasked : unsigned char { refuse, act };
+// What a command does without --yes if it cannot ask: if standard input or standard error is not a
+// terminal, or with --json.
+enum class NonInteractive : unsigned char { refuse, proceed };
 
-// Asks on the terminal; goes on when the answer is `answer`. Errc::refused otherwise.
+// Asks on the terminal. Errc::refused if the user does not type `answer`.
 Result<void> confirm(Session& session, bool yes, const std::string& question,
-                     const std::string& answer, Unasked unasked);
+                     const std::string& answer, NonInteractive non_interactive);
 
-// The flag --yes, for all commands that ask.
+// Declares the flag --yes.
 Option& declare_yes(Command& command, bool& yes);
 
 }  // namespace ff::cmd

@@ -1,4 +1,4 @@
-// daemon.cc: the frame of a daemon's life.
+// daemon.cc: starts and stops a daemon.
 #include "cmd/cli/daemon.h"
 
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cmd/cli/build_info.h"
-#include "cmd/cli/stop_watch.h"
+#include "cmd/cli/cancel_on_stop.h"
 #include "platform/base/fd.h"
 #include "platform/base/gate.h"
 #include "platform/base/log.h"
@@ -20,7 +20,7 @@
 namespace ff::cmd {
 namespace {
 
-// What calls under way get when the daemon is told to stop.
+// Time for RPCs in progress when the daemon stops.
 constexpr int64_t kDrainNs = 5 * kSecond;
 
 bool is_over(const StopToken& stop, const Daemon::Service& service) {
@@ -39,7 +39,7 @@ void notify_systemd(const std::string& state) {
   std::memcpy(address.sun_path, path, size);
   if (path[0] == '@') address.sun_path[0] = '\0';
   const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  // Nobody there is systemd's own business.
+  // Ignore errors: systemd may not listen.
   (void)::sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL,
                  reinterpret_cast<const sockaddr*>(&address),
                  static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size));
@@ -52,11 +52,11 @@ void declare_http(Command& command, std::optional<std::string>& http, const std:
       .config(section + ".http");
 }
 
-Result<std::unique_ptr<rpc::HttpServer>> start_pages(Loop& loop, const Metrics& metrics,
-                                                     const std::optional<std::string>& http,
-                                                     const std::string& title,
-                                                     std::function<std::string()> status,
-                                                     rpc::HttpPages pages) {
+Result<std::unique_ptr<rpc::HttpServer>> start_http_pages(Loop& loop, const Metrics& metrics,
+                                                          const std::optional<std::string>& http,
+                                                          const std::string& title,
+                                                          std::function<std::string()> status,
+                                                          rpc::HttpPages pages) {
   if (!http) return std::unique_ptr<rpc::HttpServer>();
   rpc::HttpOptions options;
   FF_TRY(options.address, rpc::parse_http_address(*http));
@@ -86,7 +86,7 @@ Result<std::unique_ptr<Daemon>> Daemon::make(Session& session, const DaemonOptio
                                              std::string name) {
   log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::info,
              .json = options.log_json});
-  FF_TRY(check_serves(options.net));
+  FF_TRY(check_server_options(options.net));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
   return std::unique_ptr<Daemon>(
@@ -112,8 +112,8 @@ rpc::Identity Daemon::identity() {
           .nonces = &rng_};
 }
 
-// What others are told, by themselves or by the primary's lease.
-Result<std::string> Daemon::reached_at(const net::Address& listening) const {
+// The address that other processes use, also in the lease of the primary.
+Result<std::string> Daemon::advertised_address(const net::Address& listening) const {
   if (options_.advertise) {
     FF_TRY(auto address, net::parse_address(*options_.advertise));
     if (address.port == 0) address.port = listening.port;
@@ -129,9 +129,9 @@ Result<void> Daemon::run(Service service) {
   FF_TRY(const auto wanted, net::parse_address(options_.listen));
   rpc::Server server(loop_, transport_, router_, metrics_, identity());
   FF_TRY(const auto listening, server.listen(wanted));
-  auto address = reached_at(listening);
-  auto pages = address ? start_pages(loop_, metrics_, options_.http, name_, service.status,
-                                     std::move(service.pages))
+  auto address = advertised_address(listening);
+  auto pages = address ? start_http_pages(loop_, metrics_, options_.http, name_, service.status,
+                                          std::move(service.pages))
                        : Result<std::unique_ptr<rpc::HttpServer>>(nullptr);
   if (!address || !pages) {
     run_task(loop_, server.close(0));
@@ -144,19 +144,19 @@ Result<void> Daemon::run(Service service) {
     session_.out.line("pages on port {}", (*pages)->port());
     data["http_port"] = (*pages)->port();
   }
-  auto told = session_.out.emit(data);
+  auto reported = session_.out.emit(data);
   notify_systemd("READY=1");
-  if (told) run_task(loop_, poll_until(loop_, [&] { return is_over(session_.stop, service); }));
+  if (reported) run_task(loop_, poll_until(loop_, [&] { return is_over(session_.stop, service); }));
   notify_systemd("STOPPING=1");
   log_info("stopping");
   pages->reset();
-  run_task(loop_, service.stop());
+  run_task(loop_, service.drain());
   run_task(loop_, server.close(kDrainNs));
-  if (service.end) run_task(loop_, service.end());
+  if (service.close) run_task(loop_, service.close());
   run_task(loop_, transport_.drain(loop_));
   auto failed = service.failed ? service.failed() : std::nullopt;
-  if (told && failed) return std::move(*failed);
-  return told;
+  if (reported && failed) return std::move(*failed);
+  return reported;
 }
 
 }  // namespace ff::cmd

@@ -1,8 +1,8 @@
-// What all daemons of ff share: where they listen, their pages and logs, how they start and end.
+// Common part of all daemons of ff: listening address, HTTP pages, logs, start and shutdown.
 //
 // A daemon makes a Daemon, adds the methods of its services to router(), and runs. It then listens,
-// says so (a line on stdout, READY=1 to systemd), and serves until it is told to stop; calls under
-// way get some time to end.
+// reports that (a line on stdout, READY=1 to systemd), and serves until its stop token ends; RPCs
+// in progress get some time to finish.
 #pragma once
 
 #include <functional>
@@ -29,30 +29,30 @@ struct DaemonOptions {
   bool log_json = false;
   NetOptions net;
 };
-// --listen, --advertise, --http, --log-json and the network's; `listen` is their default, `section`
-// their place in ff.toml.
+// Declares --listen, --advertise, --http, --log-json and the network options. `options.listen` is
+// the default of --listen, `section` the section of ff.toml.
 void declare_daemon(Command& command, DaemonOptions& options, const std::string& section);
 
-// --http alone, and what it asks for: null when it is not given. `status` and what `pages` make run
+// Declares --http alone; and starts its HTTP server, null without --http. `status` and `pages` run
 // in the loop.
 void declare_http(Command& command, std::optional<std::string>& http, const std::string& section);
-Result<std::unique_ptr<rpc::HttpServer>> start_pages(Loop& loop, const Metrics& metrics,
-                                                     const std::optional<std::string>& http,
-                                                     const std::string& title,
-                                                     std::function<std::string()> status,
-                                                     rpc::HttpPages pages = {});
+Result<std::unique_ptr<rpc::HttpServer>> start_http_pages(Loop& loop, const Metrics& metrics,
+                                                          const std::optional<std::string>& http,
+                                                          const std::string& title,
+                                                          std::function<std::string()> status,
+                                                          rpc::HttpPages pages = {});
 
 class Daemon {
  public:
-  // What a daemon gives to run().
+  // The callbacks and pages of a daemon.
   struct Service {
-    // Once it listens: at this address others reach it.
+    // Called when the daemon listens; `address`: where other processes reach it.
     std::function<void(const std::string& address)> start;
-    std::function<Task<void>()> stop;      // before connections are closed
-    std::function<Task<void>()> end = {};  // after that: no call is under way any more
-    std::function<std::string()> status;   // for /status: one JSON object
-    rpc::HttpPages pages = {};             // beside it
-    // Why it cannot go on; the daemon then ends with that.
+    std::function<Task<void>()> drain;       // at shutdown, before connections are closed
+    std::function<Task<void>()> close = {};  // after that: no RPC is in progress
+    std::function<std::string()> status;     // for /status: one JSON object
+    rpc::HttpPages pages = {};               // other pages
+    // A fatal error of the service; the daemon then ends with it.
     std::function<std::optional<Error>()> failed = {};
   };
 
@@ -67,17 +67,17 @@ class Daemon {
   Rng& rng() { return rng_; }
   // net/system_transport.h
   Result<ByteSpan> shared_memory(uint64_t size) { return transport_.allocate_shared_memory(size); }
-  // For calls of its own to other daemons.
+  // For RPCs to other daemons.
   rpc::ClientContext& client() { return client_; }
 
-  // Until the session's stop.
+  // Serves until the stop token of the session ends.
   Result<void> run(Service service);
 
  private:
   Daemon(Session& session, const DaemonOptions& options, std::string name,
          net::TransportOptions transport);
   rpc::Identity identity();
-  Result<std::string> reached_at(const net::Address& listening) const;
+  Result<std::string> advertised_address(const net::Address& listening) const;
 
   Session& session_;
   const DaemonOptions& options_;
@@ -92,7 +92,7 @@ class Daemon {
   rpc::ClientContext client_;
 };
 
-// Tells systemd, when it asks to be told (sd_notify(3)): "READY=1".
+// Sends `state` ("READY=1") to systemd, if NOTIFY_SOCKET is set (sd_notify(3)).
 void notify_systemd(const std::string& state);
 
 }  // namespace ff::cmd

@@ -1,5 +1,5 @@
-// Laying out help: sections of two columns, the right one wrapped at 80 characters whatever the
-// terminal, so that help looks the same in a bug report.
+// Layout of help: sections of two columns, wrapped at 80 characters on every terminal, so that help
+// looks the same in a bug report.
 #include "cmd/cli/help_page.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace ff::cmd {
 namespace {
 
 constexpr size_t kWidth = 80;
-constexpr size_t kLeftMax = 24;  // a longer left side gets a line of its own
+constexpr size_t kLeftMax = 24;  // a longer left side gets a separate line
 
 struct Row {
   std::string left, right;
@@ -42,14 +42,14 @@ void add_section(std::string& page, std::string_view title, const std::vector<Ro
 }
 
 Row row_of(const Option& option, const std::string& description) {
-  // Names with and without a short form line up, as in other programs.
+  // Align names with and without a short form.
   const bool indent = !option.positional() && option.short_name().empty();
   return {(indent ? "    " : "") + option.synopsis(), description};
 }
 
 bool is_network(const Option& option) { return option.section_title() == kNetworkOptions; }
 
-// Without those of the network, which have a section of their own.
+// Without the network options, which have a separate section.
 std::vector<Row> rows_of(const std::deque<Option>& options) {
   std::vector<Row> rows;
   for (const Option& option : options) {
@@ -73,7 +73,7 @@ void add_network(std::string& page, const Command& command) {
     return add_section(page, kNetworkOptions, rows);
   }
   std::vector<std::string> names;
-  for (const Option* option : command.shown_options()) {
+  for (const Option* option : command.visible_options()) {
     if (is_network(*option)) names.push_back(option->long_name());
   }
   if (names.empty()) return;
@@ -91,7 +91,7 @@ struct Uses {
   std::vector<std::string> subs;
   std::map<std::string, std::vector<std::string>> by_default;
 
-  // "30s; logs, run: none": what most have, and what others have.
+  // "30s; logs, run: none": the most frequent default, then the exceptions.
   std::string defaults() const {
     if (by_default.size() < 2) return "";
     const auto fewer = [](const auto& a, const auto& b) {
@@ -129,7 +129,7 @@ void collect_uses(const Command& command, const std::string& sub,
     if (!sub.empty()) uses->subs.push_back(sub);
     uses->by_default[option.binding().default_text].push_back(sub);
   }
-  for (const Command* below : command.shown_subs()) {
+  for (const Command* below : command.visible_subs()) {
     collect_uses(*below, sub.empty() ? below->name() : sub + " " + below->name(), sections);
   }
 }
@@ -157,7 +157,7 @@ void add_examples(std::string& page, const Command& command) {
   if (command.examples().empty()) return;
   page += "\nExamples:\n";
   for (const Example& example : command.examples()) {
-    page += fmt::format("  {}\n      {}\n", example.line, example.says);
+    page += fmt::format("  {}\n      {}\n", example.line, example.description);
   }
 }
 
@@ -209,7 +209,7 @@ std::string describe(const Option& option, const std::string& defaults) {
   const bool plain_flag = option.is_flag() && binding.default_text == "false";
   const std::string& own = defaults.empty() ? binding.default_text : defaults;
   if (!option.is_required() && !own.empty() && !plain_flag) notes.push_back("default: " + own);
-  if (binding.many && !option.positional()) notes.push_back("may repeat");
+  if (binding.repeatable && !option.positional()) notes.push_back("may repeat");
   if (option.is_required() && !option.positional()) notes.push_back("required");
   if (!option.config_key().empty()) notes.push_back("setting: " + option.config_key());
   if (!option.env_name().empty()) notes.push_back("environment: " + option.env_name());
@@ -222,7 +222,7 @@ std::string help_page(const Command& command, HelpForm form) {
   const bool full = form == HelpForm::full;
   if (full) add_about(page, command.about());
   std::vector<Row> subs;
-  for (const Command* sub : command.shown_subs()) subs.push_back({sub->name(), sub->summary()});
+  for (const Command* sub : command.visible_subs()) subs.push_back({sub->name(), sub->summary()});
   add_section(page, "Commands", subs);
   add_section(page, "Arguments", rows_of(command.arguments()));
   add_section(page, "Options", rows_of(command.options()));
@@ -235,7 +235,7 @@ std::string help_page(const Command& command, HelpForm form) {
                 rows_of(above->options()));
   }
   add_network(page, command);
-  Common common;
+  CommonOptions common;
   add_section(page, "Options of every command", rows_of(common_options(common)));
   if (full) {
     add_examples(page, command);
@@ -258,8 +258,8 @@ std::string top_help_page(std::span<const std::unique_ptr<Command>> commands, He
   std::vector<Row> rows;
   for (const auto& command : commands) rows.push_back({command->name(), command->summary()});
   add_section(page, "Commands", rows);
-  Common common;
-  add_section(page, "Options", rows_of(bare_options(common)));
+  CommonOptions common;
+  add_section(page, "Options", rows_of(program_options(common)));
   if (form == HelpForm::full) add_exit_codes(page);
   page += "\n`ff help COMMAND` explains a command, `ff help config` lists the settings.\n";
   return page;
@@ -267,7 +267,7 @@ std::string top_help_page(std::span<const std::unique_ptr<Command>> commands, He
 
 std::vector<Paragraph> paragraphs(std::string_view about) {
   std::vector<Paragraph> all;
-  bool open = false;  // the last paragraph takes more lines
+  bool open = false;  // the last paragraph may continue
   while (!about.empty()) {
     const size_t end = std::min(about.find('\n'), about.size());
     const std::string_view line = about.substr(0, end);

@@ -1,4 +1,4 @@
-// Help on the terminal, from the tables: `-h` fits a screen, `--help` and `ff help` say everything.
+// Help pages from the option tables: short for `-h`, complete for `--help` and `ff help`.
 #pragma once
 
 #include <memory>
@@ -23,29 +23,29 @@ std::span<const ExitCode> exit_codes();
 std::string help_page(const Command& command, HelpForm form);
 std::string top_help_page(std::span<const std::unique_ptr<Command>> commands, HelpForm form);
 
-// "Name of the run (default: main; setting: checkpoint.run; environment: FF_RUN)"; with `defaults`
-// in the place of its own default.
+// "Name of the run (default: main; setting: checkpoint.run; environment: FF_RUN)"; `defaults`, if
+// not empty, replaces its own default.
 std::string describe(const Option& option);
 std::string describe(const Option& option, const std::string& defaults);
 
-// An option that several subcommands have, as the page of the command explains it: once.
+// An option that several subcommands share; the manual page of the command explains it once.
 struct SharedOption {
   const Option* option;
-  std::vector<std::string> subs;  // "list", "quota set"; empty: all of them have it
-  std::string defaults;           // "30s; logs, run: none", where they are not all the same
+  std::vector<std::string> subs;  // that have it: "list", "quota set"; empty: all
+  std::string defaults;           // "30s; logs, run: none", if the subcommands differ
 };
 struct SharedSection {
   std::string_view title;
   std::vector<SharedOption> options;
   std::vector<std::string> subs() const;  // that have one of them; empty: all
 };
-// The sections of `command` and its subcommands, in the order in which they are declared.
+// The sections of `command` and its subcommands, in declaration order.
 std::vector<SharedSection> shared_sections(const Command& command);
 
-// A long description in pieces: paragraphs to be filled, and blocks of indented lines as they are.
+// A part of a long description: a paragraph to be wrapped, or a verbatim block of indented lines.
 struct Paragraph {
   bool verbatim;
-  std::string text;  // one line, or lines parted by '\n' when verbatim
+  std::string text;  // one line; verbatim: lines separated by '\n'
 };
 std::vector<Paragraph> paragraphs(std::string_view about);
 

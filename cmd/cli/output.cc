@@ -1,5 +1,5 @@
 // Standard output through one buffer and one remembered error, standard error unbuffered. SIGPIPE
-// is ignored by the frame (program.cc), so a vanished reader shows up here as EPIPE.
+// is ignored (program.cc), so a closed reader appears here as EPIPE.
 #include "cmd/cli/output.h"
 
 #include <unistd.h>
@@ -15,8 +15,8 @@
 namespace ff::cmd {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{64} << 10;  // one write per this much data in a pipe
-constexpr size_t kMeasuredRows = 1000;  // a screenful many times over; later rows use these widths
+constexpr size_t kBufferBytes = size_t{64} << 10;  // bytes per write to a pipe
+constexpr size_t kMeasuredRows = 1000;             // later rows use the widths of these
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 
 bool colored(bool terminal) {
@@ -36,7 +36,7 @@ std::string paint(bool use_color, Color color, std::string text) {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
-// Writes all of it; errno of the failure, or 0.
+// Writes all bytes; returns 0 or errno.
 int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
@@ -71,7 +71,7 @@ void Output::put_line(Color color, std::string_view text) {
   put_locked(line);
 }
 
-void Output::trusted(std::string_view text) {
+void Output::raw_text(std::string_view text) {
   if (mode_.json) return;
   const std::lock_guard lock(mutex_);
   put_locked(text);
@@ -79,7 +79,7 @@ void Output::trusted(std::string_view text) {
 
 void Output::put_locked(std::string_view bytes) {
   buffer_ += bytes;
-  // A person watching sees each line at once, and the bar never mixes with it.
+  // On a terminal each line appears at once, and never mixes with the bar.
   if (stdout_terminal_ || buffer_.size() >= kBufferBytes) flush_locked();
 }
 
@@ -90,15 +90,15 @@ void Output::flush_locked() {
   if (write_error_ == EPIPE && stop_ != nullptr) stop_->request();
 }
 
-void Output::talk(Color color, std::string_view text) {
+void Output::print_message(Color color, std::string_view text) {
   const std::string line = paint(color_err_, color, printable(text)) + "\n";
   const std::lock_guard lock(mutex_);
   erase_bar_locked();
-  (void)write_all(STDERR_FILENO, line);  // nowhere left to complain
+  (void)write_all(STDERR_FILENO, line);  // no other place for the error
 }
 
 void Output::add_warning(std::string text) {
-  if (!mode_.json) return talk(Color::yellow, "warning: " + text);
+  if (!mode_.json) return print_message(Color::yellow, "warning: " + text);
   const std::lock_guard lock(mutex_);
   warnings_.push_back(std::move(text));
 }
@@ -166,10 +166,10 @@ std::string Output::envelope_locked(std::string_view data, const Error* error) {
 }
 
 void Output::print_error(const Error& error) {
-  if (error.code == Errc::interrupted) return talk(Color::none, "interrupted");
+  if (error.code == Errc::interrupted) return print_message(Color::none, "interrupted");
   const std::string name = command_.empty() ? "ff" : "ff " + command_;
-  talk(Color::red, fmt::format("{}: {}", name, error.message));
-  if (!error.hint.empty()) talk(Color::none, "  " + error.hint);
+  print_message(Color::red, fmt::format("{}: {}", name, error.message));
+  if (!error.hint.empty()) print_message(Color::none, "  " + error.hint);
 }
 
 int Output::finish(const Result<void>& result) {
@@ -255,7 +255,7 @@ void Table::print_tabs(const std::vector<Cell>& cells) {
     line += '\t';
   }
   line.back() = '\n';
-  out_.trusted(line);
+  out_.raw_text(line);
 }
 
 void Table::measure_and_print() {
@@ -288,7 +288,7 @@ void Table::print(const std::vector<Cell>& cells) {
     }
     if (!last) line += "  ";
   }
-  out_.trusted(line + "\n");
+  out_.raw_text(line + "\n");
 }
 
 }  // namespace ff::cmd

@@ -1,9 +1,9 @@
-// Where a command speaks. Data goes to stdout, talk to stderr. With --json, stdout holds one
+// Output of a command. Data goes to stdout, messages to stderr. With --json, stdout holds one
 // envelope object (cli.md) or, for a stream, one a line, and the human forms print nothing; so a
-// command calls both line()/table() and data() without asking which is wanted.
+// command calls both line()/table() and data(), whatever the mode.
 //
-// Every text that passes line(), table(), note(), warn() has its control bytes escaped, newlines
-// too: names from outside cannot forge lines or terminal codes. Any thread may call any of these.
+// line(), table(), note() and warn() escape control bytes, newlines too, so that names of files or
+// users cannot forge lines or terminal codes. Thread-safe.
 #pragma once
 
 #include <fmt/format.h>
@@ -42,8 +42,8 @@ struct Cell {
 
 class Output;
 
-// Rows under titles: in columns on a terminal, tab-separated in a pipe. No titles with --no-header,
-// nor without rows. Bounded memory: widths come from the first kMeasuredRows rows, then rows
+// A table: aligned columns on a terminal, tab-separated in a pipe. No titles with --no-header or
+// without rows. Bounded memory: widths come from the first kMeasuredRows rows, then rows
 // stream.
 class Table {
  public:
@@ -85,8 +85,8 @@ class Output final : private BarLine {
   void line(Color color, fmt::format_string<A...> text, A&&... args) {
     put_line(color, fmt::format(text, std::forward<A>(args)...));
   }
-  // Text of our own (a help page, a script) as it is, control bytes and newlines included.
-  void trusted(std::string_view text);
+  // Trusted text (a help page, a script), without escaping.
+  void raw_text(std::string_view text);
   // A table; rows print until it is destroyed.
   Table table(std::vector<Column> columns) { return Table(*this, std::move(columns)); }
 
@@ -95,22 +95,24 @@ class Output final : private BarLine {
   // The same from JSON text, for lists too long for a document tree.
   void data_text(std::string json);
   // Streams: with --json prints one whole envelope line with this data now and none at the end
-  // (an error still gets its own); otherwise only flushes the lines. Fails once stdout is gone.
+  // (an error still gets its own); otherwise only flushes the lines. Fails if stdout is closed.
   Result<void> emit(const Json& data);
-  // Hands on now what was printed: for lines that come slowly. Fails once stdout is gone.
+  // Flushes stdout, for lines that come slowly. Fails if stdout is closed.
   Result<void> flush();
 
-  // Talk on stderr: note() not with --quiet, detail() only with --verbose, neither with --json.
+  // Messages on stderr: note() not with --quiet, detail() only with --verbose, neither with --json.
   template <class... A>
   void note(fmt::format_string<A...> text, A&&... args) {
-    if (!mode_.quiet && !mode_.json) talk(Color::none, fmt::format(text, std::forward<A>(args)...));
+    if (!mode_.quiet && !mode_.json)
+      print_message(Color::none, fmt::format(text, std::forward<A>(args)...));
   }
   template <class... A>
   void detail(fmt::format_string<A...> text, A&&... args) {
-    if (mode_.verbose && !mode_.json) talk(Color::dim, fmt::format(text, std::forward<A>(args)...));
+    if (mode_.verbose && !mode_.json)
+      print_message(Color::dim, fmt::format(text, std::forward<A>(args)...));
   }
   // A question to the person at the terminal, on stderr, also with --quiet.
-  void prompt(std::string_view question) { talk(Color::bold, question); }
+  void prompt(std::string_view question) { print_message(Color::bold, question); }
   // Goes to stderr as "warning: ..." or, with --json, to the envelope's `warnings`.
   template <class... A>
   void warn(fmt::format_string<A...> text, A&&... args) {
@@ -125,16 +127,16 @@ class Output final : private BarLine {
   const Mode& mode() const { return mode_; }
   bool stdout_is_terminal() const { return stdout_terminal_; }
 
-  // What the command ends with in place of 0: the exit code of a program that it has run.
+  // Sets the exit code of success: that of a program that the command has run.
   void exit_with(int code);
 
-  // The frame's end of a command: prints the error and the envelope, flushes, and returns the
-  // process's exit code (1 when stdout could not be written).
+  // Called once, at the end: prints the error and the envelope, flushes, and returns the exit code
+  // (1 if stdout could not be written).
   int finish(const Result<void>& result);
-  // Asked to stop when the reader of stdout has gone away; then the frame ends as SIGPIPE would.
-  void stops(StopToken& stop) { stop_ = &stop; }
+  // `stop` ends when the reader of stdout closes it; the process then dies by SIGPIPE.
+  void set_stop_token(StopToken& stop) { stop_ = &stop; }
   // Command::exits_with().
-  void fails_with(std::optional<int> code) { failure_exit_ = code; }
+  void set_failure_exit(std::optional<int> code) { failure_exit_ = code; }
   bool broken_pipe();
 
  private:
@@ -143,7 +145,7 @@ class Output final : private BarLine {
   void put_locked(std::string_view bytes);
   void flush_locked();
   Result<void> flushed_locked();
-  void talk(Color color, std::string_view text);
+  void print_message(Color color, std::string_view text);
   void add_warning(std::string text);
   void print_error(const Error& error);
   int exit_of(const Error* error) const;
@@ -164,7 +166,8 @@ class Output final : private BarLine {
   int exit_ = 0;  // without an error
   std::vector<std::string> warnings_;
   bool streamed_ = false;
-  bool bar_drawn_ = false;  // a bar is on the last line of the terminal: erase before talking
+  bool bar_drawn_ =
+      false;  // a bar is on the last line of the terminal: erase it before other output
   StopToken* stop_ = nullptr;
   std::optional<int> failure_exit_;
 };

@@ -1,7 +1,7 @@
-// CLI11 splits the line: long and short forms, `--name=value`, clusters of flags, `--`. It is given
-// one flat list of options, all as text, and hands back operands and what it does not know;
-// subcommands, positions, types, defaults and messages are ours, so that a file called `load` is
-// never taken for a subcommand and every message names the next step.
+// CLI11 splits the line: long and short forms, `--name=value`, clusters of flags, `--`. It gets one
+// flat list of options, all as text, and returns operands and unknown words. This file handles
+// subcommands, positions, types, defaults and messages, so that a file called `load` is not
+// mistaken for a subcommand and every error names the next step.
 #include "cmd/cli/parse.h"
 
 #include <CLI/CLI.hpp>
@@ -15,13 +15,13 @@ namespace {
 
 bool looks_like_option(std::string_view word) { return word.size() > 1 && word[0] == '-'; }
 
-// An option and what the line gave it, in order.
+// An option and its values on the line, in order.
 struct Slot {
   const Option* option;
   CLI::Option* parsed;
 };
 
-// Everything that holds in `leaf`, the common ones last.
+// All options of `leaf`, the common ones last.
 std::vector<const Option*> options_of(const Command& leaf, const std::deque<Option>& common) {
   std::vector<const Option*> all = leaf.all_options();
   for (const Option& option : common) all.push_back(&option);
@@ -46,7 +46,7 @@ CLI::Option* add_to(CLI::App& app, const Option& option) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
-// `--name=` gives an empty value; CLI11 would take the next word instead.
+// `--name=` means an empty value; CLI11 would use the next word.
 void split_empty_values(const std::vector<const Option*>& options, std::vector<std::string>& args) {
   for (size_t at = 0; at < args.size() && args[at] != "--"; ++at) {
     for (const Option* option : options) {
@@ -99,11 +99,11 @@ Error missing(const Command& leaf, const Option& option) {
   return {Errc::usage, fmt::format("{} is missing", option.long_name()), std::move(hint)};
 }
 
-// Operands to arguments, in order; a list takes the rest.
+// Assigns operands to arguments, in order; a list takes the rest.
 Result<void> assign_arguments(const Command& leaf, std::span<const std::string> operands) {
   for (const Option& argument : leaf.arguments()) {
     const size_t take =
-        argument.binding().many ? operands.size() : std::min<size_t>(1, operands.size());
+        argument.binding().repeatable ? operands.size() : std::min<size_t>(1, operands.size());
     if (take == 0) {
       if (argument.is_required()) return missing(leaf, argument);
       continue;
@@ -118,20 +118,21 @@ Result<void> assign_arguments(const Command& leaf, std::span<const std::string> 
   return {};
 }
 
-// Options not on the line: environment, files, and whether that is enough.
+// Options not on the line: uses the environment and files, and checks for missing values.
 Result<void> assign_rest(const Command& leaf, std::span<const Slot> slots,
                          std::span<const std::unique_ptr<Command>> commands) {
   auto is_configurable = [](const Slot& slot) {
     return !slot.option->config_key().empty() || !slot.option->env_name().empty();
   };
   std::optional<Settings> settings;
-  // A command without settings runs whatever the state of the files.
+  // A command without settings runs even if the files are invalid.
   if (std::any_of(slots.begin(), slots.end(), is_configurable)) {
     FF_TRY(settings, Settings::load(commands));
   }
   for (const Slot& slot : slots) {
     if (slot.parsed->count() > 0) continue;
-    const std::optional<Given> given = settings ? settings->find(*slot.option) : std::nullopt;
+    const std::optional<SettingValue> given =
+        settings ? settings->find(*slot.option) : std::nullopt;
     if (given) {
       FF_TRY(assign(*slot.option, std::span(&given->text, 1), given->source));
     } else if (slot.option->is_required()) {
@@ -141,7 +142,7 @@ Result<void> assign_rest(const Command& leaf, std::span<const Slot> slots,
   return {};
 }
 
-// What CLI11 did not take: operands, and before a `--` also words like unknown options.
+// The words that CLI11 left: operands, and before a `--` also unknown options.
 Result<std::vector<std::string>> operands_of(const Command& leaf,
                                              const std::vector<const Option*>& options,
                                              std::vector<std::string> remaining) {
@@ -178,7 +179,7 @@ bool takes_next_word(const std::vector<const Option*>& options, const std::strin
 
 }  // namespace
 
-std::deque<Option> common_options(Common& common) {
+std::deque<Option> common_options(CommonOptions& common) {
   Output::Mode& mode = common.mode;
   std::deque<Option> options;
   options.emplace_back("--json", flag(mode.json), "Print one JSON object instead of text");
@@ -189,16 +190,16 @@ std::deque<Option> common_options(Common& common) {
   return options;
 }
 
-std::deque<Option> bare_options(Common& common) {
+std::deque<Option> program_options(CommonOptions& common) {
   std::deque<Option> options = common_options(common);
   options.emplace_back("--version", flag(common.version), "Print version, commit and build type");
   return options;
 }
 
-Result<void> descend(const Command*& reached, std::vector<std::string>& args) {
-  Common common;
+Result<void> resolve_subcommand(const Command*& reached, std::vector<std::string>& args) {
+  CommonOptions common;
   const std::deque<Option> common_table = common_options(common);
-  const std::string* unknown = nullptr;  // the last option, where nobody knows it
+  const std::string* unknown = nullptr;  // the last option, if unknown
   for (size_t at = 0; at < args.size() && !reached->subs().empty(); ++at) {
     const std::string& word = args[at];
     if (word == "--") break;
@@ -216,7 +217,7 @@ Result<void> descend(const Command*& reached, std::vector<std::string>& args) {
     if (sub == nullptr && unknown != nullptr) return unknown_option(*reached, options, *unknown);
     if (sub == nullptr) {
       std::vector<std::string> names;
-      for (const Command* known : reached->shown_subs()) names.push_back(known->name());
+      for (const Command* known : reached->visible_subs()) names.push_back(known->name());
       return Error{
           Errc::usage, fmt::format("unknown command '{}'", word),
           suggestion(word, names, fmt::format("`ff {} -h` lists the commands.", reached->path()))};
@@ -229,9 +230,9 @@ Result<void> descend(const Command*& reached, std::vector<std::string>& args) {
   return {};
 }
 
-void end_options(const Command& leaf, std::vector<std::string>& args) {
+void insert_option_end(const Command& leaf, std::vector<std::string>& args) {
   if (!leaf.has_command_line()) return;
-  Common common;
+  CommonOptions common;
   const std::deque<Option> common_table = common_options(common);
   const std::vector<const Option*> options = options_of(leaf, common_table);
   for (size_t at = 0; at < args.size() && args[at] != "--"; ++at) {
@@ -245,10 +246,10 @@ void end_options(const Command& leaf, std::vector<std::string>& args) {
 }
 
 Result<void> parse(const Command& leaf, std::vector<std::string> args,
-                   std::span<const std::unique_ptr<Command>> commands, Common& common) {
+                   std::span<const std::unique_ptr<Command>> commands, CommonOptions& common) {
   if (!leaf.subs().empty()) {
     std::vector<std::string_view> names;
-    for (const Command* sub : leaf.shown_subs()) names.push_back(sub->name());
+    for (const Command* sub : leaf.visible_subs()) names.push_back(sub->name());
     return Error{Errc::usage, "a command is missing",
                  fmt::format("One of: {}. `ff {} -h` says what they do.", fmt::join(names, ", "),
                              leaf.path())};
@@ -275,7 +276,7 @@ Result<void> parse(const Command& leaf, std::vector<std::string> args,
   for (const Slot& slot : slots) {
     std::span<const std::string> texts = slot.parsed->results();
     if (texts.empty()) continue;
-    if (!slot.option->binding().many) texts = texts.last(1);
+    if (!slot.option->binding().repeatable) texts = texts.last(1);
     FF_TRY(assign(*slot.option, texts, slot.option->long_name()));
   }
   if (common.help) return {};

@@ -1,7 +1,7 @@
-// The frame around every command: which one is meant (link name or first word), help and version,
-// parsing, signals, running, and the exit code. Ctrl-C and SIGTERM ask the command to stop through
-// its StopToken; a second Ctrl-C kills. A vanished reader of stdout ends the process as SIGPIPE
-// would, but only after the command has had the chance to clean up.
+// Runs a command: selects it by link name or first word, prints help and version, parses, handles
+// signals, runs it, and returns the exit code. Ctrl-C and SIGTERM ask the command to stop through
+// its StopToken; a second Ctrl-C kills. If the reader of stdout closes it, the process dies by
+// SIGPIPE, but only after the command has cleaned up.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -30,7 +30,7 @@ void on_signal(int number) {
   stop->request();
 }
 
-// Signals reach `stop` while this lives.
+// Forwards signals to `stop` during its lifetime.
 class SignalScope {
  public:
   explicit SignalScope(StopToken& stop) {
@@ -59,11 +59,11 @@ const Command* find_command(Commands commands, std::string_view name) {
   return nullptr;
 }
 
-// What the line asks for, before any option of the command is looked at.
+// The selected command and its arguments, before its options are parsed.
 struct Request {
-  const Command* command = nullptr;  // null: ff itself
-  std::vector<std::string> args;     // without the words that named the command
-  const Link* link = nullptr;        // by which it was called, if it is one of its own
+  const Command* command = nullptr;   // null: ff itself
+  std::vector<std::string> args;      // without the name of the command
+  const ProgramLink* link = nullptr;  // the link of argv[0], if any
 };
 
 // The command a link is named after ("ff-validate", "validate"), or a link of its own
@@ -71,7 +71,7 @@ struct Request {
 void find_by_link_name(Commands commands, std::string_view argv0, Request& request) {
   std::string_view name = argv0.substr(argv0.rfind('/') + 1);
   for (const auto& command : commands) {
-    for (const Link& link : command->links()) {
+    for (const ProgramLink& link : command->links()) {
       if (link.name != name) continue;
       request.command = command.get();
       request.link = &link;
@@ -86,7 +86,7 @@ Result<void> find_request(Commands commands, int argc, char** argv, Request& req
   request.args.assign(argv + std::min(argc, 1), argv + argc);
   find_by_link_name(commands, argc > 0 ? argv[0] : "ff", request);
   if (request.link != nullptr) {
-    FF_TRY(request.args, request.link->words(std::move(request.args)));
+    FF_TRY(request.args, request.link->arguments(std::move(request.args)));
     return {};
   }
   if (request.command == nullptr) {
@@ -102,7 +102,7 @@ Result<void> find_request(Commands commands, int argc, char** argv, Request& req
     }
     request.args.erase(word);
   }
-  return descend(request.command, request.args);
+  return resolve_subcommand(request.command, request.args);
 }
 
 void print_version(Output& out) {
@@ -113,8 +113,8 @@ void print_version(Output& out) {
 
 // ff without a command: --version, -h, --help, or a usage error.
 Result<void> run_bare(Output& out, Commands commands, const std::vector<std::string>& args) {
-  Common common;
-  const std::deque<Option> known = bare_options(common);
+  CommonOptions common;
+  const std::deque<Option> known = program_options(common);
   for (const std::string& arg : args) {
     const bool fine = std::any_of(known.begin(), known.end(), [&arg](const Option& option) {
       return arg == option.long_name() || arg == option.short_name();
@@ -131,7 +131,7 @@ Result<void> run_bare(Output& out, Commands commands, const std::vector<std::str
   } else if (has_word(args, "--help") || has_word(args, "-h")) {
     const bool full = has_word(args, "--help");
     const std::string page = top_help_page(commands, full ? HelpForm::full : HelpForm::brief);
-    out.trusted(page);
+    out.raw_text(page);
     out.data({{"help", page}});
   } else {
     return Error{Errc::usage, "a command is missing", "`ff -h` lists the commands."};
@@ -141,7 +141,7 @@ Result<void> run_bare(Output& out, Commands commands, const std::vector<std::str
 
 void print_help(Output& out, const Command& command, HelpForm form) {
   const std::string page = help_page(command, form);
-  out.trusted(page);
+  out.raw_text(page);
   out.data({{"help", page}});
 }
 
@@ -152,26 +152,28 @@ Result<void> run_command(Output& out, StopToken& stop, Commands commands, const 
 }
 
 // The exit code, or death by SIGPIPE when that is what happened.
-int end(Output& out, const Result<void>& result, const Link* link) {
+int end(Output& out, const Result<void>& result, const ProgramLink* link) {
   int exit = out.finish(result);
   if (out.broken_pipe()) {
     ::signal(SIGPIPE, SIG_DFL);
     ::raise(SIGPIPE);
   }
-  if (exit != 0 && link != nullptr) exit = link->exit(result ? Errc::failed : result.error().code);
+  if (exit != 0 && link != nullptr) {
+    exit = link->exit_code(result ? Errc::failed : result.error().code);
+  }
   return exit;
 }
 
 }  // namespace
 
-int run_program(std::span<const Entry> entries, int argc, char** argv) {
+int run_program(std::span<const CommandEntry> entries, int argc, char** argv) {
   const std::vector<std::unique_ptr<Command>> commands = declare_all(entries);
   Request request;
   Result<void> found = find_request(commands, argc, argv, request);
-  if (found && request.command != nullptr) end_options(request.command->leaf(), request.args);
+  if (found && request.command != nullptr) insert_option_end(request.command->leaf(), request.args);
   const std::vector<std::string>& args = request.args;
 
-  Common common;
+  CommonOptions common;
   // Known before parsing, so that a usage error too is an envelope.
   common.mode.json = has_word(args, "--json");
   const std::string path = request.command == nullptr ? "" : request.command->leaf().path();
@@ -192,10 +194,10 @@ int run_program(std::span<const Entry> entries, int argc, char** argv) {
     if (!parsed) common.mode.json |= json;
   }
   Output out(path, common.mode);
-  out.fails_with(command.failure_exit());
+  out.set_failure_exit(command.failure_exit());
   const int64_t limit_ns = command.timeout_ns();
   StopToken stop(clock, limit_ns > 0 ? clock.steady_ns() + limit_ns : 0);
-  out.stops(stop);
+  out.set_stop_token(stop);
   const SignalScope signals(stop);
   if (parsed && common.help) {
     print_help(out, command, full_help ? HelpForm::full : HelpForm::brief);

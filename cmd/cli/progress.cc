@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::milliseconds kFrame{100};  // ten updates a second
 constexpr double kSmoothSeconds = 3;
 constexpr uint64_t kBarCells = 20;
-constexpr uint64_t kDefaultColumns = 80;  // when the terminal does not say
+constexpr uint64_t kDefaultColumns = 80;  // if the terminal reports no width
 
 uint64_t terminal_columns() {
   winsize size{};
@@ -95,7 +95,7 @@ std::string ProgressBar::render(const std::string& words, uint64_t columns) {
   line += "  " + format_rate(rate_);
   if (total > bytes && rate_ >= 1) {
     const double left = static_cast<double>(total - bytes) / rate_;
-    // Whole seconds, and none beyond what a duration can say.
+    // Whole seconds, limited to the range of a duration.
     if (left < 1e8) {
       line += "  ETA " + format_duration(static_cast<int64_t>(std::ceil(left)) * kSecond);
     }

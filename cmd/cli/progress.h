@@ -1,6 +1,6 @@
-// A progress bar: bytes, rate, time left, and a few words of the command's own, at most ten times
-// a second on the last line of the terminal, erased at the end. Workers bump the counters of
-// base/progress.h; one thread draws. Where nothing is drawn no thread exists.
+// A progress bar: bytes, rate, time left, and a note of the command, drawn at most ten times
+// a second on the last line of the terminal, erased at the end. Workers increment the counters of
+// base/progress.h; one thread draws. Without drawing there is no thread.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@
 
 namespace ff::cmd {
 
-// Where a bar is drawn: the last line of a terminal, beside what else is printed there.
+// The terminal line on which a bar is drawn; other output goes above it.
 class BarLine {
  public:
   virtual void draw_bar(const std::string& bar) = 0;
@@ -31,7 +31,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // Words after the numbers: "1,234 of 5,000 tensors". From any thread, not in an inner loop.
+  // Text after the numbers: "1,234 of 5,000 tensors". Thread-safe; not for inner loops.
   void note(std::string words);
 
  private:
@@ -43,7 +43,7 @@ class ProgressBar {
   const std::string label_;
   const int64_t started_ns_;
   const Progress& counters_;
-  double rate_ = 0;  // bytes a second, smoothed; the drawing thread's own
+  double rate_ = 0;  // bytes a second, smoothed; used by the drawing thread only
   int64_t last_ns_;
   uint64_t last_done_ = 0;
 

@@ -14,7 +14,7 @@ void collect_set_options(const Command& command, std::vector<const Option*>& fou
   for (const Command& sub : command.subs()) collect_set_options(sub, found);
 }
 
-// What orders options and makes two of them the same setting.
+// Sort key of options; equal for options of the same setting.
 std::pair<std::string_view, std::string_view> identity(const Option& option) {
   return {option.config_key(), option.env_name()};
 }
@@ -31,10 +31,11 @@ ConfigType type_of(const Option& option) {
 
 }  // namespace
 
-std::vector<const Option*> configurable(std::span<const std::unique_ptr<Command>> commands) {
+std::vector<const Option*> configurable_options(
+    std::span<const std::unique_ptr<Command>> commands) {
   std::vector<const Option*> found;
   for (const auto& command : commands) collect_set_options(*command, found);
-  // One that help shows stands for a hidden one of the same setting.
+  // A visible option replaces a hidden option of the same setting.
   std::ranges::stable_sort(found, [](const Option* a, const Option* b) {
     if (identity(*a) != identity(*b)) return identity(*a) < identity(*b);
     return !a->is_hidden() && b->is_hidden();
@@ -46,7 +47,7 @@ std::vector<const Option*> configurable(std::span<const std::unique_ptr<Command>
 
 Result<Settings> Settings::load(std::span<const std::unique_ptr<Command>> commands) {
   std::vector<ConfigKey> keys;
-  for (const Option* option : configurable(commands)) {
+  for (const Option* option : configurable_options(commands)) {
     if (!option->config_key().empty()) keys.push_back({option->config_key(), type_of(*option)});
     const std::string& old = option->old_config_key();
     if (!old.empty()) keys.push_back({old, type_of(*option)});
@@ -56,15 +57,15 @@ Result<Settings> Settings::load(std::span<const std::unique_ptr<Command>> comman
   return settings;
 }
 
-std::optional<Given> Settings::find(const Option& option) const {
+std::optional<SettingValue> Settings::find(const Option& option) const {
   if (!option.env_name().empty()) {
     const char* value = std::getenv(option.env_name().c_str());
-    if (value != nullptr && *value != '\0') return Given{value, option.env_name()};
+    if (value != nullptr && *value != '\0') return SettingValue{value, option.env_name()};
   }
   for (const std::string& key : {option.config_key(), option.old_config_key()}) {
     if (key.empty()) continue;
     if (const ConfigValue* value = config_.find(key)) {
-      return Given{value->text, fmt::format("{}:{}", value->file, value->line)};
+      return SettingValue{value->text, fmt::format("{}:{}", value->file, value->line)};
     }
   }
   return std::nullopt;

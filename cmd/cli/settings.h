@@ -1,6 +1,6 @@
-// Where the value of an option comes from when it is not on the line: the environment, then the
-// files of base/config.h. Every configurable option of every command is a known key, so a file
-// that serves one command is checked by all of them.
+// Values of options that are not on the command line: from the environment, then from the files of
+// base/config.h. The configurable options of all commands are known keys, so every command checks
+// the whole file.
 #pragma once
 
 #include <memory>
@@ -15,19 +15,19 @@
 
 namespace ff::cmd {
 
-struct Given {
-  std::string text;    // as the option would be written
+struct SettingValue {
+  std::string text;    // as on the command line
   std::string source;  // "FF_STORE" or "/etc/ff/ff.toml:3"
 };
 
-// Every option that has a key or a variable, by key, each once.
-std::vector<const Option*> configurable(std::span<const std::unique_ptr<Command>> commands);
+// All options with a key or an environment variable, sorted by key, without duplicates.
+std::vector<const Option*> configurable_options(std::span<const std::unique_ptr<Command>> commands);
 
 class Settings {
  public:
   static Result<Settings> load(std::span<const std::unique_ptr<Command>> commands);
   // An empty variable counts as not set.
-  std::optional<Given> find(const Option& option) const;
+  std::optional<SettingValue> find(const Option& option) const;
 
  private:
   Config config_;

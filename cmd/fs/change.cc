@@ -14,10 +14,10 @@ using client::TreeWalker;
 using meta::Namespace;
 using Words = std::vector<std::string>;
 
-// What is done with each path, one after the other; how many it was done for.
-using Change = std::function<Task<Result<void>>(FsRun&, std::string)>;
+// Runs an operation on each path in turn; counts the successes.
+using Change = std::function<Task<Result<void>>(FsClient&, std::string)>;
 
-Task<Result<void>> change_paths(FsRun& run, const Words& paths, const Change& change,
+Task<Result<void>> change_paths(FsClient& run, const Words& paths, const Change& change,
                                 Failures& failures, uint64_t& done) {
   for (const std::string& path : paths) {
     auto changed = co_await change(run, path);
@@ -30,12 +30,12 @@ Task<Result<void>> change_paths(FsRun& run, const Words& paths, const Change& ch
 Result<void> change_all(Session& session, const FsOptions& common, const Words& words,
                         const Change& change) {
   FF_TRY(const auto paths, FsPaths::of(words));
-  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  FF_TRY(const auto run, FsClient::open(session, common, paths.servers, {}));
   Failures failures(session.out);
   uint64_t done = 0;
   FF_TRY(run->run(change_paths(*run, paths.paths, change, failures, done)));
   session.out.data({{"done", done}, {"failed", failures.count()}});
-  return failures.end();
+  return failures.result();
 }
 
 struct MkdirOptions {
@@ -44,21 +44,22 @@ struct MkdirOptions {
   std::optional<std::string> mode;
 };
 
-Task<Result<void>> make_dir(FsRun& run, std::string path, uint32_t mode) {
-  auto found = co_await client::resolve_name(run.names(), run.caller(), path);
+Task<Result<void>> make_dir(FsClient& run, std::string path, uint32_t mode) {
+  auto found = co_await client::resolve_name(run.metadata(), run.caller(), path);
   if (!found && found.error().code == Errc::usage && found.error().sys == 0) {
     co_return errno_error(EEXIST, printable(path));
   }
   FF_CO_TRY(const client::ResolvedName place, std::move(found));
   Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = mode};
   auto made =
-      co_await run.names().create(run.caller(), place.dir.ref(), place.name, std::move(make));
+      co_await run.metadata().create(run.caller(), place.dir.ref(), place.name, std::move(make));
   if (!made) co_return client::with_path(path, std::move(made).error());
   co_return Result<void>();
 }
 
-// The missing directories above too, which their owner can always change (mkdir(1)).
-Task<Result<void>> make_dirs(FsRun& run, std::string path, uint32_t mode, uint32_t parents_mode) {
+// Creates missing parents too, with write permission for their owner (mkdir -p).
+Task<Result<void>> make_dirs(FsClient& run, std::string path, uint32_t mode,
+                             uint32_t parents_mode) {
   size_t at = 0;
   for (;;) {
     at = path.find_first_not_of('/', at);
@@ -66,13 +67,13 @@ Task<Result<void>> make_dirs(FsRun& run, std::string path, uint32_t mode, uint32
     at = std::min(path.find('/', at), path.size());
     const bool last = path.find_first_not_of('/', at) == path.npos;
     const std::string part = path.substr(0, at);
-    auto found = co_await client::resolve_path(run.names(), run.caller(), part, true);
+    auto found = co_await client::resolve_path(run.metadata(), run.caller(), part, true);
     if (found && found->inode.is(meta::Kind::directory)) continue;
     if (found) co_return errno_error(last ? EEXIST : ENOTDIR, printable(part));
     if (found.error().sys != ENOENT) co_return std::move(found).error();
     auto making = make_dir(run, part, last ? mode : parents_mode);
     auto made = co_await std::move(making);
-    // Another has made it meanwhile: fine, if it is a directory, as the next step finds out.
+    // Another process has created it: the next step checks that it is a directory.
     if (!made && (made.error().sys != EEXIST || last)) co_return made;
   }
 }
@@ -82,7 +83,7 @@ Result<void> run_mkdir(Session& session, const FsOptions& common, const MkdirOpt
   if (options.mode) {
     FF_TRY(change, client::ModeChange::parse(*options.mode, 0));
   }
-  const Change make = [&](FsRun& run, std::string path) {
+  const Change make = [&](FsClient& run, std::string path) {
     const uint32_t usual = 0777 & ~run.umask();
     const uint32_t mode = change ? change->apply(usual, true) : usual;
     return options.parents ? make_dirs(run, std::move(path), mode, usual | 0300)
@@ -97,8 +98,8 @@ struct RmOptions {
   bool force = false;
 };
 
-Task<Result<void>> remove(FsRun& run, const RmOptions& options, std::string path) {
-  auto found = co_await client::resolve_name(run.names(), run.caller(), path);
+Task<Result<void>> remove(FsClient& run, const RmOptions& options, std::string path) {
+  auto found = co_await client::resolve_name(run.metadata(), run.caller(), path);
   if (!found && options.force && found.error().sys == ENOENT) co_return Result<void>();
   FF_CO_TRY(const client::ResolvedName place, std::move(found));
   if (!place.found) {
@@ -111,35 +112,36 @@ Task<Result<void>> remove(FsRun& run, const RmOptions& options, std::string path
     error.hint = "-r removes directories with their content.";
     co_return error;
   }
-  auto removing = dir ? run.names().remove_tree(run.caller(), place.dir.ref(), place.name)
-                      : run.names().unlink(run.caller(), place.dir.ref(), place.name, std::nullopt);
+  auto removing =
+      dir ? run.metadata().remove_tree(run.caller(), place.dir.ref(), place.name)
+          : run.metadata().unlink(run.caller(), place.dir.ref(), place.name, std::nullopt);
   auto removed = co_await std::move(removing);
   if (removed || (options.force && removed.error().sys == ENOENT)) co_return Result<void>();
   co_return client::with_path(path, std::move(removed).error());
 }
 
 struct MvOptions {
-  Words paths;  // the last is where they go
+  Words paths;  // the last is the destination
   bool no_replace = false;
   bool exchange = false;
 };
 
-// Where `from` goes, if it goes to `to`: into a directory, or to be it.
-Task<Result<client::ResolvedName>> target_of(FsRun& run, std::string from, std::string to,
+// The new name of `from`: inside `to` if that is a directory, otherwise `to` itself.
+Task<Result<client::ResolvedName>> target_of(FsClient& run, std::string from, std::string to,
                                              bool into) {
-  auto there = co_await client::resolve_path(run.names(), run.caller(), to, true);
+  auto there = co_await client::resolve_path(run.metadata(), run.caller(), to, true);
   const bool dir = there && there->inode.is(meta::Kind::directory);
   if (!dir && into) co_return there ? errno_error(ENOTDIR, printable(to)) : there.error();
   if (dir) to = client::join_path(to, client::last_component(from));
-  co_return co_await client::resolve_name(run.names(), run.caller(), to);
+  co_return co_await client::resolve_name(run.metadata(), run.caller(), to);
 }
 
-Task<Result<void>> move(FsRun& run, const MvOptions& options, std::string from, std::string to,
+Task<Result<void>> move(FsClient& run, const MvOptions& options, std::string from, std::string to,
                         bool into) {
   FF_CO_TRY(client::ResolvedName source,
-            co_await client::resolve_name(run.names(), run.caller(), from));
+            co_await client::resolve_name(run.metadata(), run.caller(), from));
   if (!source.found) co_return errno_error(ENOENT, printable(from));
-  auto placing = options.exchange ? client::resolve_name(run.names(), run.caller(), to)
+  auto placing = options.exchange ? client::resolve_name(run.metadata(), run.caller(), to)
                                   : target_of(run, from, to, into);
   FF_CO_TRY(client::ResolvedName target, co_await std::move(placing));
   meta::MetaClient::Rename rename{.from_dir = source.dir.ref(),
@@ -148,7 +150,7 @@ Task<Result<void>> move(FsRun& run, const MvOptions& options, std::string from, 
                                   .to = target.name,
                                   .no_replace = options.no_replace,
                                   .exchange = options.exchange};
-  auto renamed = co_await run.names().rename(run.caller(), std::move(rename));
+  auto renamed = co_await run.metadata().rename(run.caller(), std::move(rename));
   if (renamed) co_return Result<void>();
   Error error = client::with_path(fmt::format("{} to {}", from, to), std::move(renamed).error());
   if (error.sys == EINVAL) error.hint = std::string("A directory cannot be moved below itself.");
@@ -164,16 +166,16 @@ Result<void> run_mv(Session& session, const FsOptions& common, const MvOptions& 
   FF_TRY(const auto target, client::parse_cluster_path(to));
   const Words sources(options.paths.begin(), options.paths.end() - 1);
   FF_TRY(auto all, FsPaths::of(options.paths));
-  FF_TRY(const auto run, FsRun::open(session, common, all.servers, {}));
+  FF_TRY(const auto run, FsClient::open(session, common, all.servers, {}));
   Failures failures(session.out);
   uint64_t done = 0;
   all.paths.pop_back();
-  const Change change = [&](FsRun& with, std::string from) {
+  const Change change = [&](FsClient& with, std::string from) {
     return move(with, options, std::move(from), target.path, sources.size() > 1);
   };
   FF_TRY(run->run(change_paths(*run, all.paths, change, failures, done)));
   session.out.data({{"done", done}, {"failed", failures.count()}});
-  return failures.end();
+  return failures.result();
 }
 
 struct LnOptions {
@@ -182,19 +184,19 @@ struct LnOptions {
   bool symbolic = false;
 };
 
-Task<Result<void>> link(FsRun& run, const LnOptions& options, std::string target,
+Task<Result<void>> link(FsClient& run, const LnOptions& options, std::string target,
                         std::string name) {
   FF_CO_TRY(const client::ResolvedName place, co_await target_of(run, target, name, false));
   if (options.symbolic) {
     Namespace::CreateOptions make{.kind = meta::Kind::symlink, .mode = 0777, .target = target};
     auto made =
-        co_await run.names().create(run.caller(), place.dir.ref(), place.name, std::move(make));
+        co_await run.metadata().create(run.caller(), place.dir.ref(), place.name, std::move(make));
     if (!made) co_return client::with_path(name, std::move(made).error());
     co_return Result<void>();
   }
   FF_CO_TRY(const auto seen,
-            co_await client::resolve_path(run.names(), run.caller(), target, false));
-  auto linked = co_await run.names().link(run.caller(), seen.ref(), place.dir.ref(), place.name);
+            co_await client::resolve_path(run.metadata(), run.caller(), target, false));
+  auto linked = co_await run.metadata().link(run.caller(), seen.ref(), place.dir.ref(), place.name);
   if (linked) co_return Result<void>();
   const bool of_dir = linked.error().sys == EPERM && seen.inode.is(meta::Kind::directory);
   Error error = client::with_path(of_dir ? target : name, std::move(linked).error());
@@ -207,13 +209,13 @@ Result<void> run_ln(Session& session, const FsOptions& common, const LnOptions& 
   FF_TRY(auto name, client::parse_cluster_path(options.name));
   FF_TRY(paths.add(std::move(name)));
   std::string target = options.target;
-  // A symbolic link's target is any text; of a hard link it is a path like others.
+  // The target of a symbolic link is any text; that of a hard link is a path.
   if (!options.symbolic || client::is_url(target)) {
     FF_TRY(auto url, client::parse_cluster_path(target));
     target = url.path;
     FF_TRY(paths.add(std::move(url)));
   }
-  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  FF_TRY(const auto run, FsClient::open(session, common, paths.servers, {}));
   return run->run(link(*run, options, target, paths.paths.front()));
 }
 
@@ -222,20 +224,21 @@ struct AttributeOptions {
   Words paths;
   bool recursive = false;
 };
-// What an inode's attributes become.
+// The new attributes of an inode.
 using Attributes = std::function<Namespace::Attributes(const meta::Inode&)>;
 
-Task<Result<void>> set_one(FsRun& run, const std::string& path, const meta::InodeView& seen,
+Task<Result<void>> set_one(FsClient& run, const std::string& path, const meta::InodeView& seen,
                            const Attributes& attributes) {
-  auto set = co_await run.names().set_attributes(run.caller(), seen.ref(), attributes(seen.inode));
+  auto set =
+      co_await run.metadata().set_attributes(run.caller(), seen.ref(), attributes(seen.inode));
   if (!set) co_return client::with_path(path, std::move(set).error());
   co_return Result<void>();
 }
 
-// A directory after what it holds: its new mode might keep the caller out.
-Task<Result<void>> set_tree(FsRun& run, std::string path, meta::InodeView top,
+// Change a directory after its content: its new mode may deny access to the caller.
+Task<Result<void>> set_tree(FsClient& run, std::string path, meta::InodeView top,
                             const Attributes& attributes, Failures& failures) {
-  TreeWalker walk(run.names(), run.caller(), path, std::move(top));
+  TreeWalker walk(run.metadata(), run.caller(), path, std::move(top));
   for (;;) {
     FF_CO_TRY(auto next, co_await walk.next());
     if (!next) co_return Result<void>();
@@ -243,7 +246,7 @@ Task<Result<void>> set_tree(FsRun& run, std::string path, meta::InodeView top,
     if (next->kind == TreeWalker::Step::Kind::failed && !failures.add(std::move(*next->error))) {
       co_return Result<void>();
     }
-    // As chmod -R and chown -R: links are left alone.
+    // Like chmod -R and chown -R: symbolic links are not changed.
     if (next->kind == TreeWalker::Step::Kind::entry && (dir || !next->view)) continue;
     if (next->inode_kind == meta::Kind::symlink) continue;
     auto set = co_await set_one(run, next->path, *next->view, attributes);
@@ -251,9 +254,9 @@ Task<Result<void>> set_tree(FsRun& run, std::string path, meta::InodeView top,
   }
 }
 
-Task<Result<void>> set_path(FsRun& run, bool recursive, std::string path,
+Task<Result<void>> set_path(FsClient& run, bool recursive, std::string path,
                             const Attributes& attributes, Failures& failures) {
-  FF_CO_TRY(auto seen, co_await client::resolve_path(run.names(), run.caller(), path, true));
+  FF_CO_TRY(auto seen, co_await client::resolve_path(run.metadata(), run.caller(), path, true));
   if (recursive && seen.inode.is(meta::Kind::directory)) {
     co_return co_await set_tree(run, path, std::move(seen), attributes, failures);
   }
@@ -263,15 +266,15 @@ Task<Result<void>> set_path(FsRun& run, bool recursive, std::string path,
 Result<void> set_all(Session& session, const FsOptions& common, const AttributeOptions& options,
                      const Attributes& attributes) {
   FF_TRY(const auto paths, FsPaths::of(options.paths));
-  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  FF_TRY(const auto run, FsClient::open(session, common, paths.servers, {}));
   Failures failures(session.out);
   uint64_t done = 0;
-  const Change change = [&](FsRun& with, std::string path) {
+  const Change change = [&](FsClient& with, std::string path) {
     return set_path(with, options.recursive, std::move(path), attributes, failures);
   };
   FF_TRY(run->run(change_paths(*run, paths.paths, change, failures, done)));
   session.out.data({{"done", done}, {"failed", failures.count()}});
-  return failures.end();
+  return failures.result();
 }
 
 struct TouchOptions {
@@ -279,15 +282,15 @@ struct TouchOptions {
   bool no_create = false;
 };
 
-Task<Result<void>> touch(FsRun& run, const TouchOptions& options, std::string path) {
-  auto found = co_await client::resolve_path(run.names(), run.caller(), path, true);
+Task<Result<void>> touch(FsClient& run, const TouchOptions& options, std::string path) {
+  auto found = co_await client::resolve_path(run.metadata(), run.caller(), path, true);
   if (!found && found.error().sys == ENOENT) {
     if (options.no_create) co_return Result<void>();
     FF_CO_TRY(const client::ResolvedName place,
-              co_await client::resolve_name(run.names(), run.caller(), path));
+              co_await client::resolve_name(run.metadata(), run.caller(), path));
     Namespace::CreateOptions make{.mode = 0666 & ~run.umask(), .exclusive = false};
     auto made =
-        co_await run.names().create(run.caller(), place.dir.ref(), place.name, std::move(make));
+        co_await run.metadata().create(run.caller(), place.dir.ref(), place.name, std::move(make));
     if (!made) co_return client::with_path(path, std::move(made).error());
     co_return Result<void>();
   }
@@ -322,7 +325,7 @@ void declare_names(Command& fs, const FsOptions& common) {
   rm.example("ff fs rm -r /data/old", "remove a whole tree");
   rm.blocking();
   rm.run([&](Session& session) {
-    const Change change = [&](FsRun& run, std::string path) {
+    const Change change = [&](FsClient& run, std::string path) {
       return remove(run, removing, std::move(path));
     };
     return change_all(session, common, removing.paths, change);
@@ -369,7 +372,7 @@ void declare_attributes(Command& fs, const FsOptions& common) {
   chmod.example("ff fs chmod -R u+rwX,go= /home/ann", "access for the owner only");
   chmod.blocking();
   chmod.run([&](Session& session) -> Result<void> {
-    // As for `umask` of chmod(1): that of this process, which the first FsRun has not asked yet.
+    // chmod(1) applies the umask of the process; no FsClient has read it yet.
     FF_TRY(const auto change, client::ModeChange::parse(mode.to, 0));
     const Attributes attributes = [&](const meta::Inode& inode) {
       return Namespace::Attributes{.mode =
@@ -408,7 +411,7 @@ void declare_attributes(Command& fs, const FsOptions& common) {
   touch_command.example("ff fs touch /data/DONE", "create an empty marker file");
   touch_command.blocking();
   touch_command.run([&](Session& session) {
-    const Change change = [&](FsRun& run, std::string path) {
+    const Change change = [&](FsClient& run, std::string path) {
       return touch(run, touching, std::move(path));
     };
     return change_all(session, common, touching.paths, change);

@@ -1,4 +1,4 @@
-// `ff fs cp` and `cat`: bytes into a cluster and out of it.
+// `ff fs cp` and `cat`: copy files into, out of and inside a cluster.
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,7 +20,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Data under way, and the memory for it that storage nodes of this host reach.
+// Data in flight, and its shared memory, which storage nodes of this host access directly.
 constexpr uint64_t kUnderWay = 64 * kMiB;
 constexpr uint64_t kCopyMemory = 128 * kMiB;
 constexpr uint64_t kLocalUnit = kMiB;
@@ -28,14 +28,14 @@ constexpr unsigned kQueueDepth = 128;
 constexpr std::string_view kPipe = "-";
 
 struct CpOptions {
-  Words paths;  // the last is where they go
+  Words paths;  // the last is the destination
   bool recursive = false;
   bool preserve = false;
   bool verify = false;
   bool resume = false;
 };
 
-// One word of the line: in the cluster, a pipe, or here.
+// One operand: a path in the cluster, a pipe, or a local path.
 struct Side {
   bool cluster = false;
   bool pipe = false;
@@ -51,7 +51,7 @@ Result<Side> side_of(const std::string& word, FsPaths& paths) {
   return side;
 }
 
-// What one `cp` is about.
+// The state of one `cp`.
 struct Plan {
   std::vector<Side> from;
   Side to;
@@ -100,7 +100,7 @@ Json copy_report_json(const client::CopyReport& report, uint64_t failed, double 
           {"failed", failed},          {"seconds", seconds}};
 }
 
-Result<void> copy_trees(FsRun& run, const CpOptions& options, const Plan& plan,
+Result<void> copy_trees(FsClient& run, const CpOptions& options, const Plan& plan,
                         client::TransferMemory& memory) {
   Session& session = run.session();
   io::AsyncQueue queue(run.disk(), run.loop(), kQueueDepth);
@@ -129,7 +129,7 @@ Result<void> copy_trees(FsRun& run, const CpOptions& options, const Plan& plan,
   const client::CopyReport& report = copy.report();
   session.out.data(copy_report_json(report, failures.count(), to_seconds(elapsed_ns)));
   FF_TRY(std::move(done));
-  FF_TRY(failures.end());
+  FF_TRY(failures.result());
   const double rate = static_cast<double>(report.bytes) * 1e9 /
                       static_cast<double>(std::max<int64_t>(elapsed_ns, 1));
   session.out.note(
@@ -139,7 +139,7 @@ Result<void> copy_trees(FsRun& run, const CpOptions& options, const Plan& plan,
   return {};
 }
 
-Task<Result<uint64_t>> store_input(FsRun& run, client::TransferMemory& memory, std::string path,
+Task<Result<uint64_t>> store_input(FsClient& run, client::TransferMemory& memory, std::string path,
                                    Progress& progress) {
   client::ClusterTree cluster(run.files(), run.caller());
   FF_CO_TRY(const auto there, co_await cluster.stat(path, true));
@@ -158,7 +158,7 @@ Task<Result<uint64_t>> store_input(FsRun& run, client::TransferMemory& memory, s
   co_return stored;
 }
 
-Task<Result<uint64_t>> give_output(FsRun& run, client::TransferMemory& memory, std::string path,
+Task<Result<uint64_t>> give_output(FsClient& run, client::TransferMemory& memory, std::string path,
                                    Progress& progress) {
   client::ClusterTree cluster(run.files(), run.caller());
   FF_CO_TRY(const auto there, co_await cluster.stat(path, true));
@@ -172,13 +172,13 @@ Task<Result<uint64_t>> give_output(FsRun& run, client::TransferMemory& memory, s
   };
   auto given = co_await client::file_to_stream(memory, **opened, std::move(write), progress);
   (void)co_await (*opened)->close();
-  // Of the pipe, not of the file.
+  // The error is about the pipe, not the file.
   if (!given && given.error().sys == EPIPE) co_return std::move(given).error();
   if (!given) co_return client::with_path(path, std::move(given).error());
   co_return given;
 }
 
-// Whose reader has gone ends as other filters do.
+// If the reader of stdout closes it, end like other filters (SIGPIPE).
 void end_as_filter(const Error& error) {
   if (error.sys != EPIPE) return;
   ::signal(SIGPIPE, SIG_DFL);
@@ -194,7 +194,7 @@ Result<void> run_cp(Session& session, const FsOptions& common, const CpOptions& 
   FF_TRY(const auto plan, Plan::of(options));
   if (plan.to.pipe) FF_TRY(no_json(session.out));
   FF_TRY(auto run,
-         FsRun::open(session, common, plan.servers, {.chains = true, .arena = kCopyMemory}));
+         FsClient::open(session, common, plan.servers, {.chains = true, .arena = kCopyMemory}));
   client::TransferMemory memory(run->loop(), run->arena(), kUnderWay);
   if (!plan.to.pipe && !plan.from.front().pipe) return copy_trees(*run, options, plan, memory);
   Progress progress;
@@ -212,7 +212,7 @@ Result<void> run_cat(Session& session, const FsOptions& common, const Words& wor
   FF_TRY(no_json(session.out));
   FF_TRY(const auto paths, FsPaths::of(words));
   FF_TRY(auto run,
-         FsRun::open(session, common, paths.servers, {.chains = true, .arena = kCopyMemory}));
+         FsClient::open(session, common, paths.servers, {.chains = true, .arena = kCopyMemory}));
   client::TransferMemory memory(run->loop(), run->arena(), kUnderWay);
   Progress progress;
   Failures failures(session.out);
@@ -221,7 +221,7 @@ Result<void> run_cat(Session& session, const FsOptions& common, const Words& wor
     if (!given) end_as_filter(given.error());
     if (!given && !failures.add(std::move(given).error())) break;
   }
-  return failures.end();
+  return failures.result();
 }
 
 }  // namespace

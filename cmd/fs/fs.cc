@@ -1,5 +1,5 @@
-// `ff fs`: a cluster's file system without a mount. Each group of verbs has a file of its own:
-// fs_list, fs_show, fs_change, fs_copy.
+// `ff fs`: a cluster's file system without a mount. Subcommands: list.cc, show.cc,
+// change.cc, copy.cc.
 #include "cmd/fs/fs.h"
 
 #include "cmd/options/acting_user.h"
@@ -9,8 +9,6 @@
 namespace ff::cmd {
 
 namespace {
-
-// Until a server has answered, and the chains are known.
 
 std::vector<std::string> texts(const std::vector<net::Address>& addresses) {
   std::vector<std::string> made;
@@ -41,43 +39,43 @@ Result<FsPaths> FsPaths::of(const std::vector<std::string>& words) {
   return made;
 }
 
-FsRun::FsRun(Session& session, net::TransportOptions transport)
+FsClient::FsClient(Session& session, net::TransportOptions transport)
     : session_(session),
       client_(session.stop, std::move(transport), "fs"),
       caller_(process_caller()),
       umask_(process_umask()) {}
 
-FsRun::~FsRun() {
+FsClient::~FsClient() {
   if (files_ != nullptr) run_task(client_.loop, files_->close());
 }
 
-Result<std::unique_ptr<FsRun>> FsRun::open(Session& session, const FsOptions& options,
-                                           const std::vector<net::Address>& servers, Wants wants) {
+Result<std::unique_ptr<FsClient>> FsClient::open(Session& session, const FsOptions& options,
+                                                 const std::vector<net::Address>& servers,
+                                                 Options client_options) {
   std::vector<net::Address> asked = servers;
   if (asked.empty()) {
     FF_TRY(asked, parse_meta(options.meta));
   }
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
-  std::unique_ptr<FsRun> run(new FsRun(session, std::move(transport)));
-  if (wants.arena > 0) {
-    FF_TRY(run->arena_, run->client_.transport.allocate_shared_memory(wants.arena));
+  std::unique_ptr<FsClient> run(new FsClient(session, std::move(transport)));
+  if (client_options.arena > 0) {
+    FF_TRY(run->arena_, run->client_.transport.allocate_shared_memory(client_options.arena));
   }
   run->files_ = std::make_unique<client::FileSystem>(run->client_.context, asked,
                                                      client::FileSystem::Options{});
   Loop& loop = run->loop();
-  const int64_t until_ns = loop.now_ns() + kOpenNs;
-  if (wants.chains) {
+  const int64_t until_ns = loop.now_ns() + kConnectTimeoutNs;
+  if (client_options.chains) {
     FF_TRY(run->run(run->files_->start(until_ns)));
     return run;
   }
-  // Whoever knows no servers, or wrong ones, is not kept waiting for as long as an operation may
-  // take.
-  auto looking = run->run(with_deadline(loop, until_ns, "no answer",
-                                        run->names().walk(run->caller_, meta::root(), "/", false)));
-  if (looking) return run;
-  if (looking.error().code != Errc::deadline || !session.stop.check()) {
-    return std::move(looking).error();
+  // Wrong addresses must fail sooner than the timeout of an operation.
+  auto found = run->run(with_deadline(
+      loop, until_ns, "no answer", run->metadata().walk(run->caller_, meta::root(), "/", false)));
+  if (found) return run;
+  if (found.error().code != Errc::deadline || !session.stop.check()) {
+    return std::move(found).error();
   }
   Error error = fail(Errc::unreachable, "no server of the cluster answers at {}",
                      fmt::join(texts(asked), ", "));

@@ -1,13 +1,13 @@
-// What the commands of `ff fs` share: the cluster they mean, who calls, and how entries are shown.
+// Common part of the commands of `ff fs`: addresses and paths, the client, JSON of entries.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cmd/cli/batch.h"
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/cli/cli.h"
-#include "cmd/cli/many.h"
-#include "cmd/cli/stop_watch.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
 #include "cmd/options/net_options.h"
@@ -24,43 +24,44 @@ struct FsOptions {
 
 // The paths of one command line, all in one cluster.
 struct FsPaths {
-  std::vector<net::Address> servers;  // those that addresses named; none: of --meta
+  std::vector<net::Address> servers;  // from ff:// addresses; empty: use --meta
   std::vector<std::string> paths;
 
-  // Errc::usage: of another cluster than those before.
+  // Errc::usage if `url` names another cluster than those before.
   Result<void> add(client::Url url);
-  // Of ff:// addresses and plain paths.
+  // Parses ff:// addresses and plain paths.
   static Result<FsPaths> of(const std::vector<std::string>& texts);
 };
 
-// A client of the cluster's file system, for as long as a command runs.
-class FsRun {
+// A client of the file system of a cluster, for one command.
+class FsClient {
  public:
-  struct Wants {
-    bool chains = false;  // files are opened
-    uint64_t arena = 0;   // bytes for the data of files
+  struct Options {
+    bool chains = false;  // fetch the routing of the chains, to open files
+    uint64_t arena = 0;   // bytes of shared memory for file data
   };
-  // Returns once the cluster has answered.
-  static Result<std::unique_ptr<FsRun>> open(Session& session, const FsOptions& options,
-                                             const std::vector<net::Address>& servers, Wants wants);
-  ~FsRun();
+  // Waits until the cluster answers.
+  static Result<std::unique_ptr<FsClient>> open(Session& session, const FsOptions& options,
+                                                const std::vector<net::Address>& servers,
+                                                Options client_options);
+  ~FsClient();
 
   Session& session() { return session_; }
   io::Disk& disk() { return disk_; }
   Loop& loop() { return client_.loop; }
   client::FileSystem& files() { return *files_; }
-  meta::MetaClient& names() { return files_->metadata(); }
+  meta::MetaClient& metadata() { return files_->metadata(); }
   const meta::Caller& caller() const { return caller_; }
   uint32_t umask() const { return umask_; }
   ByteSpan arena() const { return arena_; }
-  // Until it is done, or the command is to stop.
+  // Runs `task` in the loop; cancels it if the command must stop.
   template <class T>
   Result<T> run(Task<Result<T>> task) {
-    return run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(task)));
+    return run_task(client_.loop, cancel_on_stop(client_.loop, session_.stop, std::move(task)));
   }
 
  private:
-  FsRun(Session& session, net::TransportOptions transport);
+  FsClient(Session& session, net::TransportOptions transport);
 
   Session& session_;
   io::SystemDisk disk_;
@@ -76,7 +77,7 @@ std::string_view kind_name(meta::Kind kind);
 char kind_letter(meta::Kind kind);
 Json entry_json(std::string_view path, const meta::Inode& inode);
 
-// Each declares its subcommands of `ff fs`.
+// Each function declares some subcommands of `ff fs`.
 void declare_fs_list(Command& fs, const FsOptions& options);
 void declare_fs_show(Command& fs, const FsOptions& options);
 void declare_fs_change(Command& fs, const FsOptions& options);

@@ -1,4 +1,4 @@
-// `ff fs ls`, `find` and `du`: what there is, however much; pages of it are in memory.
+// `ff fs ls`, `find` and `du`: list entries page by page, in bounded memory.
 #include <algorithm>
 #include <cerrno>
 #include <set>
@@ -31,7 +31,7 @@ std::string size_text(uint64_t bytes, bool plain) {
 // Prints entries in one of the forms of ls.
 class Lister {
  public:
-  Lister(FsRun& run, const LsOptions& options)
+  Lister(FsClient& run, const LsOptions& options)
       : out_(run.session().out), options_(options), accounts_(run.disk()), json_(out_, "entries") {
     if (!options.details) return;
     table_.emplace(out_, std::vector<Column>{{"MODE"},
@@ -43,7 +43,7 @@ class Lister {
                                              {"NAME"}});
   }
 
-  // `inode`: nothing where the directory may be read but not searched.
+  // `inode`: null if the directory is readable but not searchable.
   void add(const std::string& path, const std::string& name, meta::Kind kind, const Inode* inode) {
     if (out_.mode().json) {
       json_.add(inode != nullptr
@@ -57,7 +57,7 @@ class Lister {
   }
   void end() {
     table_.reset();
-    json_.end();
+    json_.finish();
   }
 
  private:
@@ -87,10 +87,10 @@ class Lister {
 
 bool hidden(std::string_view path) { return client::last_component(path).starts_with('.'); }
 
-Task<Result<void>> list_dir(FsRun& run, const LsOptions& options, std::string path,
+Task<Result<void>> list_dir(FsClient& run, const LsOptions& options, std::string path,
                             meta::InodeView dir, Lister& lister) {
   const bool inodes = options.details || run.session().out.mode().json;
-  client::DirLister listing(run.names(), run.caller(), dir.ref(), inodes);
+  client::DirLister listing(run.metadata(), run.caller(), dir.ref(), inodes);
   for (;;) {
     auto next = co_await listing.next();
     if (!next) co_return client::with_path(path, std::move(next).error());
@@ -102,10 +102,10 @@ Task<Result<void>> list_dir(FsRun& run, const LsOptions& options, std::string pa
   }
 }
 
-Task<Result<void>> list_tree(FsRun& run, const LsOptions& options, std::string path,
+Task<Result<void>> list_tree(FsClient& run, const LsOptions& options, std::string path,
                              meta::InodeView dir, Lister& lister, Failures& failures) {
-  TreeWalker walk(run.names(), run.caller(), path, std::move(dir));
-  std::optional<size_t> hides;  // what is below a hidden directory: deeper than this
+  TreeWalker walk(run.metadata(), run.caller(), path, std::move(dir));
+  std::optional<size_t> hides;  // depth of a hidden directory; deeper entries are hidden
   for (;;) {
     FF_CO_TRY(auto next, co_await walk.next());
     if (!next) co_return Result<void>();
@@ -124,10 +124,10 @@ Task<Result<void>> list_tree(FsRun& run, const LsOptions& options, std::string p
   }
 }
 
-Task<Result<void>> list_path(FsRun& run, const LsOptions& options, std::string path, bool titled,
+Task<Result<void>> list_path(FsClient& run, const LsOptions& options, std::string path, bool titled,
                              Lister& lister, Failures& failures) {
   FF_CO_TRY(auto seen,
-            co_await client::resolve_path(run.names(), run.caller(), path, !options.directory));
+            co_await client::resolve_path(run.metadata(), run.caller(), path, !options.directory));
   if (options.directory || !seen.inode.is(meta::Kind::directory)) {
     lister.add(path, path, seen.inode.kind, &seen.inode);
     co_return Result<void>();
@@ -139,8 +139,8 @@ Task<Result<void>> list_path(FsRun& run, const LsOptions& options, std::string p
   co_return co_await list_dir(run, options, path, std::move(seen), lister);
 }
 
-Task<Result<void>> list_paths(FsRun& run, const LsOptions& options, std::vector<std::string> paths,
-                              Lister& lister, Failures& failures) {
+Task<Result<void>> list_paths(FsClient& run, const LsOptions& options,
+                              std::vector<std::string> paths, Lister& lister, Failures& failures) {
   for (const std::string& path : paths) {
     auto listed = co_await list_path(run, options, path, paths.size() > 1, lister, failures);
     if (!listed && !failures.add(std::move(listed).error())) break;
@@ -151,13 +151,13 @@ Task<Result<void>> list_paths(FsRun& run, const LsOptions& options, std::vector<
 Result<void> run_ls(Session& session, const FsOptions& common, const LsOptions& options) {
   FF_TRY(auto paths,
          FsPaths::of(options.paths.empty() ? std::vector<std::string>{"/"} : options.paths));
-  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  FF_TRY(const auto run, FsClient::open(session, common, paths.servers, {}));
   Failures failures(session.out);
   Lister lister(*run, options);
   const auto done = run->run(list_paths(*run, options, std::move(paths.paths), lister, failures));
   lister.end();
   FF_TRY(Result<void>(done));
-  return failures.end();
+  return failures.result();
 }
 
 struct FindOptions {
@@ -170,7 +170,7 @@ struct FindOptions {
   bool null = false;
 };
 
-// What an entry has to be.
+// The conditions of find.
 struct FindConditions {
   const FindOptions& options;
   std::optional<uint64_t> above = {};
@@ -196,7 +196,7 @@ struct FindConditions {
     if (!above && !below && !options.newer_ns && !options.older_ns) return true;
     if (inode == nullptr) return false;
     if ((above || below) && !inode->is(meta::Kind::file)) return false;
-    // As find(1): +N is more than N, -N less, N itself as much.
+    // Like find(1): +N is more than N, -N less than N, N exactly N.
     const bool exact = above && below;
     if (above && (exact ? inode->length < *above : inode->length <= *above)) return false;
     if (below && (exact ? inode->length > *below : inode->length >= *below)) return false;
@@ -209,18 +209,18 @@ class Finder {
  public:
   Finder(Output& out, const FindConditions& wanted)
       : out_(out), wanted_(wanted), json_(out, "entries") {}
-  void look(const std::string& path, meta::Kind kind, const Inode* inode) {
+  void visit(const std::string& path, meta::Kind kind, const Inode* inode) {
     if (!wanted_.fits(path, kind, inode)) return;
     if (out_.mode().json) {
       json_.add(inode != nullptr ? entry_json(path, *inode)
                                  : Json{{"path", path}, {"type", kind_name(kind)}});
     } else if (wanted_.options.null) {
-      out_.trusted(path + '\0');  // for programs: the bytes as they are
+      out_.raw_text(path + '\0');  // for programs: unescaped
     } else {
       out_.line("{}", path);
     }
   }
-  void end() { json_.end(); }
+  void end() { json_.finish(); }
 
  private:
   Output& out_;
@@ -228,15 +228,15 @@ class Finder {
   JsonList json_;
 };
 
-// All that a command does with each entry of its trees; `top` too.
+// Visits each entry of the trees, including `top`.
 using Visit = std::function<void(const TreeWalker::Step&)>;
 
-Task<Result<void>> visit_tree(FsRun& run, std::string path, const Visit& visit,
+Task<Result<void>> visit_tree(FsClient& run, std::string path, const Visit& visit,
                               Failures& failures) {
-  FF_CO_TRY(auto seen, co_await client::resolve_path(run.names(), run.caller(), path, false));
+  FF_CO_TRY(auto seen, co_await client::resolve_path(run.metadata(), run.caller(), path, false));
   visit({.path = path, .view = seen, .inode_kind = seen.inode.kind});
   if (!seen.inode.is(meta::Kind::directory)) co_return Result<void>();
-  TreeWalker walk(run.names(), run.caller(), path, std::move(seen));
+  TreeWalker walk(run.metadata(), run.caller(), path, std::move(seen));
   for (;;) {
     FF_CO_TRY(auto next, co_await walk.next());
     if (!next) co_return Result<void>();
@@ -247,7 +247,7 @@ Task<Result<void>> visit_tree(FsRun& run, std::string path, const Visit& visit,
   }
 }
 
-Task<Result<void>> visit_trees(FsRun& run, std::vector<std::string> paths, const Visit& visit,
+Task<Result<void>> visit_trees(FsClient& run, std::vector<std::string> paths, const Visit& visit,
                                Failures& failures) {
   for (const std::string& path : paths) {
     auto visited = co_await visit_tree(run, path, visit, failures);
@@ -260,17 +260,17 @@ Result<void> run_find(Session& session, const FsOptions& common, const FindOptio
   FF_TRY(auto paths,
          FsPaths::of(options.paths.empty() ? std::vector<std::string>{"/"} : options.paths));
   FF_TRY(const FindConditions wanted, FindConditions::of(options, session.stop.clock().wall_ns()));
-  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  FF_TRY(const auto run, FsClient::open(session, common, paths.servers, {}));
   Failures failures(session.out);
   Finder finder(session.out, wanted);
   const Visit visit = [&finder](const TreeWalker::Step& step) {
     if (step.kind != TreeWalker::Step::Kind::entry) return;
-    finder.look(step.path, step.inode_kind, step.view ? &step.view->inode : nullptr);
+    finder.visit(step.path, step.inode_kind, step.view ? &step.view->inode : nullptr);
   };
   const auto done = run->run(visit_trees(*run, std::move(paths.paths), visit, failures));
   finder.end();
   FF_TRY(Result<void>(done));
-  return failures.end();
+  return failures.result();
 }
 
 struct DuOptions {
@@ -279,7 +279,7 @@ struct DuOptions {
   bool bytes = false;
 };
 
-// Adds up what lies in directories, from the innermost outwards.
+// Sums the sizes of directories, innermost first.
 class Adder {
  public:
   Adder(Output& out, const DuOptions& options)
@@ -287,7 +287,7 @@ class Adder {
         options_(options),
         table_(out, {{"SIZE", Align::right}, {"FILES", Align::right}, {"PATH"}}),
         json_(out, "directories") {}
-  void look(const TreeWalker::Step& step) {
+  void add(const TreeWalker::Step& step) {
     const bool dir = step.inode_kind == meta::Kind::directory;
     if (step.kind != TreeWalker::Step::Kind::entry) {
       const Sum sum = sums_[step.depth];
@@ -303,7 +303,7 @@ class Adder {
     if (step.depth == 0) return show(step.path, one);
     sums_.back().add(one);
   }
-  void end() { json_.end(); }
+  void end() { json_.finish(); }
 
  private:
   struct Sum {
@@ -314,7 +314,7 @@ class Adder {
       files += other.files;
     }
   };
-  // A file with several names once.
+  // Count a file with several hard links once.
   bool counted(const Inode& inode) {
     if (!inode.is(meta::Kind::file)) return false;
     return inode.links < 2 || linked_.insert(inode.id).second;
@@ -328,23 +328,23 @@ class Adder {
   const DuOptions& options_;
   Table table_;
   JsonList json_;
-  std::vector<Sum> sums_;  // of the directories on the way to where the walk is
+  std::vector<Sum> sums_;  // of the directories from the top to the current one
   std::set<meta::InodeId> linked_;
 };
 
 Result<void> run_du(Session& session, const FsOptions& common, const DuOptions& options) {
   FF_TRY(auto paths,
          FsPaths::of(options.paths.empty() ? std::vector<std::string>{"/"} : options.paths));
-  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  FF_TRY(const auto run, FsClient::open(session, common, paths.servers, {}));
   Failures failures(session.out);
   {
     Adder adder(session.out, options);
-    const Visit visit = [&adder](const TreeWalker::Step& step) { adder.look(step); };
+    const Visit visit = [&adder](const TreeWalker::Step& step) { adder.add(step); };
     const auto done = run->run(visit_trees(*run, std::move(paths.paths), visit, failures));
     adder.end();
     FF_TRY(Result<void>(done));
   }
-  return failures.end();
+  return failures.result();
 }
 
 void declare_find(Command& fs, const FsOptions& common) {

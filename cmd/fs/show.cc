@@ -1,4 +1,4 @@
-// `ff fs stat` and `layout`: all that is known of an inode, and where its bytes go.
+// `ff fs stat` and `layout`: the attributes of an inode, and its layout on chains.
 #include <cerrno>
 
 #include "cmd/fs/fs.h"
@@ -25,17 +25,17 @@ struct Shown {
   std::vector<cluster::ChainId> chains = {};
 };
 
-Task<Result<Shown>> stat_path(FsRun& run, const StatOptions& options, std::string path) {
+Task<Result<Shown>> stat_path(FsClient& run, const StatOptions& options, std::string path) {
   FF_CO_TRY(auto seen,
-            co_await client::resolve_path(run.names(), run.caller(), path, options.follow));
+            co_await client::resolve_path(run.metadata(), run.caller(), path, options.follow));
   if (options.exact && seen.inode.is(meta::Kind::file)) {
-    auto measured = co_await run.names().stat(seen.ref(), true);
+    auto measured = co_await run.metadata().stat(seen.ref(), true);
     if (!measured) co_return client::with_path(path, std::move(measured).error());
     seen = std::move(*measured);
   }
   Shown shown{.inode = seen.inode};
   if (seen.inode.xattrs > 0) {
-    auto listed = co_await run.names().list_xattrs(seen.ref());
+    auto listed = co_await run.metadata().list_xattrs(seen.ref());
     if (!listed) co_return client::with_path(path, std::move(listed).error());
     shown.xattrs = std::move(*listed);
   }
@@ -102,7 +102,7 @@ void print_accounts(Output& out, const client::AccountNames& accounts, const std
 
 Result<void> run_stat(Session& session, const FsOptions& common, const StatOptions& options) {
   FF_TRY(auto paths, FsPaths::of(options.paths));
-  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {.chains = true}));
+  FF_TRY(const auto run, FsClient::open(session, common, paths.servers, {.chains = true}));
   const client::AccountNames accounts(run->disk());
   Failures failures(session.out);
   JsonList json(session.out, "entries");
@@ -115,8 +115,8 @@ Result<void> run_stat(Session& session, const FsOptions& common, const StatOptio
     json.add(shown_json(path, *shown));
     print_accounts(session.out, accounts, path, *shown);
   }
-  json.end();
-  return failures.end();
+  json.finish();
+  return failures.result();
 }
 
 struct LayoutOptions {
@@ -129,10 +129,10 @@ struct LayoutOptions {
   bool sets() const { return chunk_size || stripe || table; }
 };
 
-// Of a directory that says nothing itself: what the next one above says.
-Task<Result<Layout>> layout_in_force(FsRun& run, meta::InodeView seen) {
+// The layout that a directory without one inherits from its nearest ancestor.
+Task<Result<Layout>> layout_in_force(FsClient& run, meta::InodeView seen) {
   while (seen.inode.layout.table == 0 && seen.inode.id != meta::kRoot) {
-    FF_CO_TRY(auto above, co_await run.names().walk(run.caller(), seen.ref(), "..", true));
+    FF_CO_TRY(auto above, co_await run.metadata().walk(run.caller(), seen.ref(), "..", true));
     if (!above.found) co_return errno_error(ENOENT, "..");
     seen = std::move(*above.found);
   }
@@ -144,18 +144,18 @@ struct LayoutShown {
   Layout in_force;
 };
 
-Task<Result<LayoutShown>> do_layout(FsRun& run, const LayoutOptions& options, std::string path) {
-  FF_CO_TRY(auto seen, co_await client::resolve_path(run.names(), run.caller(), path, true));
+Task<Result<LayoutShown>> do_layout(FsClient& run, const LayoutOptions& options, std::string path) {
+  FF_CO_TRY(auto seen, co_await client::resolve_path(run.metadata(), run.caller(), path, true));
   if (options.sets() || options.inherit) {
     Layout layout;
     if (options.sets()) {
-      // What is not given stays, and is the cluster's default where nothing was said before.
+      // Values that are not given keep the current layout, or the default of the cluster.
       layout = seen.inode.layout;
       layout.table = options.table.value_or(layout.table != 0 ? layout.table : meta::kDefaultTable);
       layout.chunk_size = options.chunk_size.value_or(layout.chunk_size);
       layout.stripe = options.stripe.value_or(layout.stripe);
     }
-    auto set = co_await run.names().set_layout(run.caller(), seen.ref(), layout);
+    auto set = co_await run.metadata().set_layout(run.caller(), seen.ref(), layout);
     if (!set) co_return client::with_path(path, std::move(set).error());
     seen.inode = std::move(set->inode);
   }
@@ -179,7 +179,7 @@ Result<void> run_layout(Session& session, const FsOptions& common, const LayoutO
   }
   FF_TRY(auto paths, FsPaths::of({options.path}));
   const std::string path = paths.paths.front();
-  FF_TRY(const auto run, FsRun::open(session, common, paths.servers, {}));
+  FF_TRY(const auto run, FsClient::open(session, common, paths.servers, {}));
   FF_TRY(const auto shown, run->run(do_layout(*run, options, path)));
   const bool own = shown.inode.layout.table != 0;
   Json json = layout_json(shown.in_force);

@@ -18,10 +18,10 @@ struct EmittedFile {
   std::string text;
 };
 
-// man/ff.1 and man/ff-NAME.1, one a command; and the pages of section 7.
+// man/ff.1, man/ff-NAME.1 for each command, and the pages of section 7.
 std::vector<EmittedFile> emit_man(std::span<const std::unique_ptr<Command>> commands);
-// man/*.7, which people write, as they are.
-std::vector<EmittedFile> written_pages();
+// man/*.7, written by hand, unchanged.
+std::vector<EmittedFile> handwritten_pages();
 // completions/ff.bash, completions/_ff (zsh), completions/ff.fish.
 std::vector<EmittedFile> emit_completions(std::span<const std::unique_ptr<Command>> commands);
 
@@ -30,12 +30,12 @@ std::vector<EmittedFile> emit_completions(std::span<const std::unique_ptr<Comman
 std::vector<EmittedFile> emit_units(std::string_view program);
 std::vector<EmittedFile> emit_cron(std::string_view program);
 
-// What `ff generate` does, also for its old name `ff help --emit`. Units and the line for cron are
-// printed where no directory is given.
+// Run `ff generate`, also for its former name `ff help --emit`. Without a directory they print the
+// units and the line for cron.
 Result<void> generate_docs(Session& session, const std::string& dir);
 Result<void> generate_units(Session& session, const std::optional<std::string>& into);
 Result<void> generate_cron(Session& session, const std::optional<std::string>& into);
-// Where this program lies.
+// The absolute path of this program.
 Result<std::string> program_path();
 
 }  // namespace ff::cmd

@@ -1,6 +1,6 @@
 // Shell completions. Each script holds the tables as data (subcommands, options, what a value or an
-// argument is) and a few lines of shell that find out where on the line the cursor is. They run no
-// program: completing is quick and works where the ff on the PATH is another one.
+// argument is) and a few lines of shell that find the position of the cursor. They run no program,
+// so that completion is fast and does not depend on the ff in PATH.
 #include "cmd/cli/parse.h"
 #include "cmd/help/emit.h"
 #include "platform/base/text.h"
@@ -15,7 +15,7 @@ constexpr std::string_view kWritten = "# Written by `ff generate docs`; do not e
 // Every command with a run() or subcommands, parents first.
 void collect(const Command& command, std::vector<const Command*>& all) {
   all.push_back(&command);
-  for (const Command* sub : command.shown_subs()) collect(*sub, all);
+  for (const Command* sub : command.visible_subs()) collect(*sub, all);
 }
 
 std::vector<const Command*> every_command(Commands commands) {
@@ -32,7 +32,7 @@ std::string names_of(Commands commands) {
 
 std::string names_of_subs(const Command& command) {
   std::vector<std::string> names;
-  for (const Command* sub : command.shown_subs()) names.push_back(sub->name());
+  for (const Command* sub : command.visible_subs()) names.push_back(sub->name());
   return fmt::format("{}", fmt::join(names, " "));
 }
 
@@ -54,7 +54,7 @@ std::vector<std::string> forms(const Option& option) {
 
 // ---- bash -------------------------------------------------------------------------------------
 
-// What the shell code below understands: file, dir, any (nothing to offer), command, or words.
+// Completion types of the shell code below: file, dir, any (no proposals), command, or words.
 std::string bash_kind(const Binding& binding) {
   switch (binding.kind) {
     case Kind::file: return "file";
@@ -128,19 +128,19 @@ std::string bash_case(std::string_view pattern, std::string_view reply) {
 }
 
 std::string bash_script(Commands commands, std::string_view topics) {
-  Common common;
+  CommonOptions common;
   const std::deque<Option> common_table = common_options(common);
   std::string subs = bash_case("''", names_of(commands));
   std::string options, values, arguments;
   std::vector<std::string> bare;
-  for (const Option& option : bare_options(common)) {
+  for (const Option& option : program_options(common)) {
     for (const std::string& form : forms(option)) bare.push_back(form);
   }
   options += bash_case("''", fmt::format("{}", fmt::join(bare, " ")));
   for (const Command* command : every_command(commands)) {
     const std::string path = command->path();
     if (!command->subs().empty()) subs += bash_case(shell_quote(path), names_of_subs(*command));
-    std::vector<const Option*> all = command->shown_options();
+    std::vector<const Option*> all = command->visible_options();
     for (const Option& option : common_table) all.push_back(&option);
     std::vector<std::string> words;
     for (const Option* option : all) {
@@ -153,7 +153,7 @@ std::string bash_script(Commands commands, std::string_view topics) {
     options += bash_case(shell_quote(path), fmt::format("{}", fmt::join(words, " ")));
     size_t position = 0;
     for (const Option& argument : command->arguments()) {
-      const std::string at = argument.binding().many ? "*" : fmt::format("{}", position++);
+      const std::string at = argument.binding().repeatable ? "*" : fmt::format("{}", position++);
       arguments += bash_case(shell_quote(path + " ") + at, bash_kind(argument.binding()));
     }
   }
@@ -193,13 +193,13 @@ std::string zsh_action(const Binding& binding) {
   }
 }
 
-// One specification of _arguments, on a line of its own.
+// One specification of _arguments, on a separate line.
 std::string zsh_spec(std::string_view spec) { return " \\\n    " + shell_quote(spec); }
 
 void zsh_option(std::string& out, const Option& option) {
   const Binding& binding = option.binding();
   const std::vector<std::string> all = forms(option);
-  const std::string others = binding.many ? "*" : fmt::format("({})", fmt::join(all, " "));
+  const std::string others = binding.repeatable ? "*" : fmt::format("({})", fmt::join(all, " "));
   for (const std::string& form : all) {
     std::string spec = others + form;
     if (!option.is_flag() && form.starts_with("--")) spec += "=";
@@ -227,7 +227,7 @@ std::string zsh_describe(const Names& names, std::string_view indent) {
 
 using Names = std::vector<std::pair<std::string, std::string>>;
 
-// A level with commands below it: options, then the name, then what that name's function says.
+// A command with subcommands: options, then the subcommand, then the function of that.
 std::string zsh_level(std::string_view function, std::string_view options, const Names& names,
                       std::string_view cases) {
   std::string out = fmt::format(
@@ -243,13 +243,14 @@ std::string zsh_level(std::string_view function, std::string_view options, const
 
 std::string zsh_command(const Command& command, const std::deque<Option>& common_table) {
   std::string options;
-  for (const Option* option : command.shown_options()) zsh_option(options, *option);
+  for (const Option* option : command.visible_options()) zsh_option(options, *option);
   for (const Option& option : common_table) zsh_option(options, option);
   if (command.subs().empty()) {
     size_t position = 0;
     for (const Option& argument : command.arguments()) {
-      const std::string where = argument.binding().many ? "*" : fmt::format("{}", ++position);
-      const std::string colon = argument.is_required() || argument.binding().many ? ":" : "::";
+      const std::string where = argument.binding().repeatable ? "*" : fmt::format("{}", ++position);
+      const std::string colon =
+          argument.is_required() || argument.binding().repeatable ? ":" : "::";
       options += zsh_spec(where + colon + zsh_text(argument.long_name()) + ":" +
                           zsh_action(argument.binding()));
     }
@@ -257,7 +258,7 @@ std::string zsh_command(const Command& command, const std::deque<Option>& common
   }
   Names names;
   std::string cases;
-  for (const Command* sub : command.shown_subs()) {
+  for (const Command* sub : command.visible_subs()) {
     names.emplace_back(sub->name(), sub->summary());
     cases += fmt::format("        {}) {} ;;\n", sub->name(), zsh_function(*sub));
   }
@@ -265,13 +266,13 @@ std::string zsh_command(const Command& command, const std::deque<Option>& common
 }
 
 std::string zsh_script(Commands commands, const std::vector<std::string>& topics) {
-  Common common;
+  CommonOptions common;
   const std::deque<Option> common_table = common_options(common);
   std::string script = "#compdef ff";
   for (const auto& command : commands) script += " ff-" + command->name();
   script += "\n# Completions of ff for zsh.\n" + std::string(kWritten) + "\n";
   std::string options;
-  for (const Option& option : bare_options(common)) zsh_option(options, option);
+  for (const Option& option : program_options(common)) zsh_option(options, option);
   Names names;
   std::string cases, links;
   for (const auto& command : commands) {
@@ -291,7 +292,8 @@ std::string zsh_script(Commands commands, const std::vector<std::string>& topics
   for (const Command* command : every_command(commands)) {
     if (command->subs().empty()) continue;
     Names subs;
-    for (const Command* sub : command->shown_subs()) subs.emplace_back(sub->name(), sub->summary());
+    for (const Command* sub : command->visible_subs())
+      subs.emplace_back(sub->name(), sub->summary());
     script += fmt::format("    {})\n{}      ;;\n", shell_quote(command->path()),
                           zsh_describe(subs, "      "));
   }
@@ -338,7 +340,7 @@ std::string fish_quoted(std::string_view text) {
   return "'" + replaced(replaced(text, "\\", "\\\\"), "'", "\\'") + "'";
 }
 
-// What `complete` offers as a value: -x takes no files, -r does.
+// Values for `complete`: -x proposes no files, -r does.
 std::string fish_value(const Binding& binding) {
   switch (binding.kind) {
     case Kind::flag: return "";
@@ -381,7 +383,7 @@ std::string fish_sub(std::string_view path, const Command& sub) {
 
 std::string fish_valued(const Command& command) {
   std::string words;
-  for (const Option* option : command.shown_options()) {
+  for (const Option* option : command.visible_options()) {
     if (!option->is_flag()) words += fmt::format(" {}", fmt::join(forms(*option), " "));
   }
   if (words.empty()) return "";
@@ -390,13 +392,13 @@ std::string fish_valued(const Command& command) {
 }
 
 std::string fish_script(Commands commands, std::string_view topics) {
-  Common common;
+  CommonOptions common;
   const std::deque<Option> common_table = common_options(common);
   std::string cases =
       fmt::format("        case ''\n            printf '%s\\n' {}\n", names_of(commands));
   std::string lines, valued;
   for (const auto& command : commands) lines += fish_sub("", *command);
-  for (const Option& option : bare_options(common)) lines += fish_option(fish_at(""), option);
+  for (const Option& option : program_options(common)) lines += fish_option(fish_at(""), option);
   for (const Command* command : every_command(commands)) {
     const std::string path = command->path(), at = fish_at(path);
     if (!command->subs().empty()) {
@@ -404,8 +406,8 @@ std::string fish_script(Commands commands, std::string_view topics) {
                            names_of_subs(*command));
       valued += fish_valued(*command);
     }
-    for (const Command* sub : command->shown_subs()) lines += fish_sub(path, *sub);
-    for (const Option* option : command->shown_options()) lines += fish_option(at, *option);
+    for (const Command* sub : command->visible_subs()) lines += fish_sub(path, *sub);
+    for (const Option* option : command->visible_options()) lines += fish_option(at, *option);
     for (const Option& option : common_table) lines += fish_option(at, option);
     for (const Option& argument : command->arguments()) lines += fish_argument(at, argument);
   }
@@ -420,7 +422,7 @@ std::string fish_script(Commands commands, std::string_view topics) {
   return script;
 }
 
-// What `ff help` takes beside commands.
+// Arguments of `ff help` other than commands.
 std::vector<std::string> topics_of(Commands commands) {
   for (const Command* command : every_command(commands)) {
     for (const Option& argument : command->arguments()) {

@@ -27,15 +27,15 @@ void add_about_section(std::string& page, std::string_view about) {
 }
 
 std::string entry(const Option& option, const std::string& description) {
-  return fmt::format(".TP\n.B {}\n{}", macro_word(option.synopsis()), filled(description));
+  return fmt::format(".TP\n.B {}\n{}", macro_argument(option.synopsis()), filled(description));
 }
 
-// A page without subcommands has only the options of the network in a section of their own.
+// In a page without subcommands, only the network options have a separate section.
 bool in_section(const Option& option, bool has_subs) {
   return has_subs ? !option.section_title().empty() : option.section_title() == kNetworkOptions;
 }
 
-// Without those that the page explains in a section.
+// Without the options that the page explains in a section.
 void add_options(std::string& page, const std::deque<Option>& options, bool has_subs = false) {
   for (const Option& option : options) {
     if (option.is_hidden() || in_section(option, has_subs)) continue;
@@ -55,7 +55,7 @@ std::string exception(const std::vector<std::string>& subs, const std::vector<st
 void add_shared_options(std::string& page, const Command& command) {
   for (const SharedSection& section : shared_sections(command)) {
     if (!in_section(*section.options.front().option, !command.subs().empty())) continue;
-    page += fmt::format(".SS {}\n", macro_word(section.title));
+    page += fmt::format(".SS {}\n", macro_argument(section.title));
     const std::vector<std::string> subs = section.subs();
     if (!subs.empty()) {
       page += filled(fmt::format("These options are for {}.", fmt::join(subs, ", ")));
@@ -77,9 +77,10 @@ void add_shared_options(std::string& page, const Command& command) {
 
 void add_examples_section(std::string& page, const Command& command) {
   for (const Example& example : command.examples()) {
-    page += fmt::format(".TP\n.B {}\n{}", macro_word(example.line), filled(example.says));
+    page +=
+        fmt::format(".TP\n.B {}\n{}", macro_argument(example.line), filled(example.description));
   }
-  for (const Command* sub : command.shown_subs()) add_examples_section(page, *sub);
+  for (const Command* sub : command.visible_subs()) add_examples_section(page, *sub);
 }
 
 void add_exit_status(std::string& page) {
@@ -107,13 +108,14 @@ std::string heading(std::string_view name) {
   return fmt::format(
       ".\\\" Written by `ff generate docs`; do not edit.\n"
       ".TH {} 1 \"\" {} \"User Commands\"\n",
-      macro_word(upper), macro_word(fmt::format("ff {}", kBuildInfo.version)));
+      macro_argument(upper), macro_argument(fmt::format("ff {}", kBuildInfo.version)));
 }
 
 // The subcommands below `command`, each with its own options and arguments.
 void add_subcommands(std::string& page, const Command& command) {
-  for (const Command* sub : command.shown_subs()) {
-    page += fmt::format(".SS {}\n{}", macro_word(usage_line(*sub)), filled(sub->summary() + "."));
+  for (const Command* sub : command.visible_subs()) {
+    page +=
+        fmt::format(".SS {}\n{}", macro_argument(usage_line(*sub)), filled(sub->summary() + "."));
     if (!sub->about().empty()) page += ".PP\n";
     add_about_section(page, sub->about());
     add_options(page, sub->arguments());
@@ -128,7 +130,7 @@ void add_environment(std::string& page, std::span<const Option* const> options) 
   for (const Option* option : options) {
     if (option->env_name().empty() || !known.insert(option->env_name()).second) continue;
     entries += fmt::format(".TP\n.B {}\nThe value of {} where that is not given.\n",
-                           macro_word(option->env_name()), escape(option->long_name()));
+                           macro_argument(option->env_name()), escape(option->long_name()));
   }
   page += ".SH ENVIRONMENT\n" + entries +
           ".TP\n.B NO_COLOR\nSet to anything: no colour on terminals.\n";
@@ -138,7 +140,7 @@ void collect_options(const Command& command, std::vector<const Option*>& found) 
   for (const Option& option : command.options()) {
     if (!option.is_hidden()) found.push_back(&option);
   }
-  for (const Command* sub : command.shown_subs()) collect_options(*sub, found);
+  for (const Command* sub : command.visible_subs()) collect_options(*sub, found);
 }
 
 std::string command_page(const Command& command) {
@@ -146,7 +148,7 @@ std::string command_page(const Command& command) {
   page += fmt::format(".SH NAME\n{} \\- {}\n", escape("ff-" + command.name()),
                       escape(command.summary()));
   page += ".SH SYNOPSIS\n.nf\n";
-  for (const Command* sub : command.shown_subs()) page += escape(usage_line(*sub)) + "\n";
+  for (const Command* sub : command.visible_subs()) page += escape(usage_line(*sub)) + "\n";
   if (command.subs().empty()) page += escape(usage_line(command)) + "\n";
   page += ".fi\n";
   page += ".SH DESCRIPTION\n";
@@ -179,15 +181,15 @@ std::string command_page(const Command& command) {
   return page + ".SH SEE ALSO\n.BR ff (1),\n.BR ff (7)\n";
 }
 
-// What only ff.toml and the environment set.
+// Settings without a visible option.
 void add_settings(std::string& page, std::span<const std::unique_ptr<Command>> commands) {
   constexpr std::string_view kSays =
       "These settings are in ff.toml or the environment only. 'ff help config' shows all settings.";
   page += ".SH SETTINGS\n" + filled(kSays);
-  for (const Option* option : configurable(commands)) {
+  for (const Option* option : configurable_options(commands)) {
     if (!option->is_hidden()) continue;
-    page +=
-        fmt::format(".TP\n.B {}\n{}", macro_word(option->config_key()), filled(describe(*option)));
+    page += fmt::format(".TP\n.B {}\n{}", macro_argument(option->config_key()),
+                        filled(describe(*option)));
   }
 }
 
@@ -204,12 +206,12 @@ std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
       "warnings and error, also when the command fails.\n"
       ".SH COMMANDS\n";
   for (const auto& command : commands) {
-    page += fmt::format(".TP\n.BR {} (1)\n{}", macro_word("ff-" + command->name()),
+    page += fmt::format(".TP\n.BR {} (1)\n{}", macro_argument("ff-" + command->name()),
                         filled(command->summary()));
   }
   page += ".SH OPTIONS\n";
-  Common common;
-  add_options(page, bare_options(common));
+  CommonOptions common;
+  add_options(page, program_options(common));
   page +=
       ".SH UNITS\n"
       "Sizes read as plain bytes, K M G T and KiB MiB GiB TiB (binary),\n"
@@ -220,9 +222,9 @@ std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
   add_exit_status(page);
   page += ".SH SEE ALSO\n";
   for (const auto& command : commands) {
-    page += fmt::format(".BR {} (1),\n", macro_word("ff-" + command->name()));
+    page += fmt::format(".BR {} (1),\n", macro_argument("ff-" + command->name()));
   }
-  for (const EmittedFile& written : written_pages()) {
+  for (const EmittedFile& written : handwritten_pages()) {
     const std::string name = written.path.substr(4, written.path.size() - 6);  // man/NAME.7
     page += fmt::format("{}.BR {} (7)", page.ends_with('\n') ? "" : ",\n", escape(name));
   }
@@ -232,7 +234,7 @@ std::string top_page(std::span<const std::unique_ptr<Command>> commands) {
 }  // namespace
 
 std::vector<EmittedFile> emit_man(std::span<const std::unique_ptr<Command>> commands) {
-  std::vector<EmittedFile> files = written_pages();
+  std::vector<EmittedFile> files = handwritten_pages();
   files.push_back({"man/ff.1", top_page(commands)});
   for (const auto& command : commands) {
     files.push_back({fmt::format("man/ff-{}.1", command->name()), command_page(*command)});

@@ -12,7 +12,7 @@ namespace {
 
 std::string unit_head(std::string_view description, std::string_view page, std::string_view notes) {
   return fmt::format(
-      "# Written by `ff help --emit systemd`; change it with `systemctl edit`.\n"
+      "# Written by `ff generate systemd`; change it with `systemctl edit`.\n"
       "{}\n[Unit]\nDescription={}\nDocumentation=man:{}(1) man:ff(7)\n"
       "Wants=network-online.target\nAfter=network-online.target\n",
       notes, description, page);
@@ -106,7 +106,7 @@ std::string schedule_agent(std::string_view program) {
 // Its verdict is the unit's: `systemctl --failed` names nodes that are not well.
 std::string validate_service(std::string_view program) {
   return fmt::format(
-      "# Written by `ff help --emit systemd`; change it with `systemctl edit`.\n"
+      "# Written by `ff generate systemd`; change it with `systemctl edit`.\n"
       "# Its settings: [validate] in /etc/ff/ff.toml (`ff help config`).\n"
       "[Unit]\nDescription=ff, a check of this node\n"
       "Documentation=man:ff-validate(1)\n"
@@ -116,7 +116,7 @@ std::string validate_service(std::string_view program) {
 
 // Each node at its own moment, and the same one every week.
 std::string validate_timer() {
-  return "# Written by `ff help --emit systemd`; change it with `systemctl edit`.\n"
+  return "# Written by `ff generate systemd`; change it with `systemctl edit`.\n"
          "[Unit]\nDescription=ff, a check of this node once a week\n"
          "\n[Timer]\nOnCalendar=Sun 03:00\nRandomizedDelaySec=4h\nFixedRandomDelay=true\n"
          "Persistent=true\n"
@@ -126,13 +126,12 @@ std::string validate_timer() {
 }  // namespace
 
 std::vector<EmittedFile> emit_cron(std::string_view program) {
-  return {
-      {"ff-validate",
-       fmt::format("# Written by `ff help --emit cron`, for /etc/cron.d: cron mails what is not\n"
-                   "# well. Each node begins at its own moment within four hours.\n"
-                   "MAILTO=root\n"
-                   "0 3 * * 0 root {} validate --level weekly --quiet --splay 4h\n",
-                   program)}};
+  return {{"ff-validate",
+           fmt::format("# Written by `ff generate cron`, for /etc/cron.d: cron mails what is not\n"
+                       "# well. Each node begins at its own moment within four hours.\n"
+                       "MAILTO=root\n"
+                       "0 3 * * 0 root {} validate --level weekly --quiet --splay 4h\n",
+                       program)}};
 }
 
 std::vector<EmittedFile> emit_units(std::string_view program) {

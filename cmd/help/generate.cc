@@ -53,13 +53,13 @@ Result<void> write_files(Session& session, const fs::path& dir,
   return {};
 }
 
-// Into a directory, or to standard output.
+// Writes to a directory, or to standard output.
 Result<void> write_or_print(Session& session, const std::optional<std::string>& into,
                             const std::vector<EmittedFile>& files, const char* member) {
   if (into) return write_files(session, *into, files);
   Json texts = Json::object();
   for (const EmittedFile& file : files) {
-    session.out.trusted(fmt::format("# {}\n{}\n", file.path, file.text));
+    session.out.raw_text(fmt::format("# {}\n{}\n", file.path, file.text));
     texts[file.path] = file.text;
   }
   session.out.data({{member, std::move(texts)}});

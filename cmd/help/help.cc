@@ -26,7 +26,7 @@ struct HelpOptions {
   bool versions = false;
 };
 
-// What stands at a path that should become a link to `program`.
+// What exists at the path of a future link to `program`.
 enum class Place : unsigned char { empty, ours, outdated, foreign };
 
 Place look_at_link(const fs::path& link, const fs::path& program) {
@@ -37,12 +37,12 @@ Place look_at_link(const fs::path& link, const fs::path& program) {
   const fs::path target = fs::read_symlink(link, error);
   if (error) return Place::foreign;
   if (target == program) return Place::ours;
-  // A link to an ff elsewhere is from an earlier installation.
+  // A link to another ff is from an earlier installation.
   return target.filename() == program.filename() ? Place::outdated : Place::foreign;
 }
 
 Result<void> put_link(const fs::path& link, const fs::path& program) {
-  // Beside, then renamed: a link in use is never missing.
+  // Create, then rename, so that the link always exists.
   const fs::path beside = link.string() + fmt::format(".{}", ::getpid());
   if (::symlink(program.c_str(), beside.c_str()) != 0) return errno_error(errno, link.string());
   if (::rename(beside.c_str(), link.c_str()) != 0) {
@@ -64,9 +64,9 @@ Result<void> install_links(Session& session, const fs::path& dir) {
   std::vector<fs::path> links;
   for (const auto& command : session.commands) {
     links.push_back(dir / ("ff-" + command->name()));
-    for (const Link& link : command->links()) links.push_back(dir / link.name);
+    for (const ProgramLink& link : command->links()) links.push_back(dir / link.name);
   }
-  // All are looked at before the first is made, so that a refusal changes nothing.
+  // Check all before the first change, so that an error changes nothing.
   for (const fs::path& link : links) {
     if (look_at_link(link, program) == Place::foreign) {
       Error refused = fail(Errc::refused, "{}: exists and is not a link to ff", link.string());
@@ -110,7 +110,7 @@ Result<void> show_exit_codes(Session& session) {
   return {};
 }
 
-// The value as JSON has it: plain bytes, seconds, numbers. `text` has been read by its option.
+// The value for JSON: bytes, seconds, numbers. The option has accepted `text`.
 Json json_value(Kind kind, const std::string& text) {
   switch (kind) {
     case Kind::flag: return read_flag(text).value();
@@ -125,8 +125,8 @@ Result<void> show_settings(Session& session) {
   FF_TRY(const Settings settings, Settings::load(session.commands));
   Json all = Json::array();
   Table table = session.out.table({{"SETTING"}, {"VALUE"}, {"FROM"}, {"ENVIRONMENT"}});
-  for (const Option* option : configurable(session.commands)) {
-    Given given{option->binding().default_text, "default"};
+  for (const Option* option : configurable_options(session.commands)) {
+    SettingValue given{option->binding().default_text, "default"};
     if (auto found = settings.find(*option)) {
       given = std::move(*found);
       if (auto fits = option->binding().assign(std::span(&given.text, 1)); !fits) {
@@ -170,19 +170,19 @@ Result<void> show_topic(Session& session, std::vector<std::string> topic) {
                    suggestion(topic[0], names, "`ff -h` lists the commands.")};
     }
     topic.erase(topic.begin());
-    FF_TRY(descend(command, topic));
+    FF_TRY(resolve_subcommand(command, topic));
     if (!topic.empty()) {
       return Error{Errc::usage, fmt::format("ff {} has no command '{}'", command->path(), topic[0]),
                    fmt::format("`ff {} -h` explains it.", command->path())};
     }
     page = help_page(*command, HelpForm::full);
   }
-  session.out.trusted(page);
+  session.out.raw_text(page);
   session.out.data({{"help", page}});
   return {};
 }
 
-// The old name of `ff generate`.
+// The former name of `ff generate`.
 Result<void> run_emit(Session& session, const std::string& what,
                       const std::vector<std::string>& where) {
   if (what != "systemd" && what != "cron") return generate_docs(session, what);

@@ -1,4 +1,4 @@
-// troff.cc: what has a meaning at the beginning of a line or behind a backslash loses it.
+// troff.cc: escapes backslashes and the control characters at line starts.
 #include "cmd/help/troff.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ std::string escape(std::string_view text) {
   return out;
 }
 
-std::string macro_word(std::string_view text) {
+std::string macro_argument(std::string_view text) {
   std::string out = "\"";
   for (const char c : escape(text)) {
     if (c == '"') {

@@ -1,4 +1,4 @@
-// Text as troff wants it, for manual pages in man(7) macros.
+// Escapes text for manual pages in man(7) macros.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace ff::cmd {
 
-// No requests, no escapes, hyphens that can be copied into a shell.
+// Text without requests and escapes, with hyphens that can be copied into a shell.
 std::string escape(std::string_view text);
-// An argument of a macro: quoted, so that spaces stay.
-std::string macro_word(std::string_view text);
-// Running text, in lines that mandoc does not call long.
+// A macro argument, quoted to keep its spaces.
+std::string macro_argument(std::string_view text);
+// A paragraph, wrapped to lines that mandoc(1) does not report as long.
 std::string filled(std::string_view text);
 
 }  // namespace ff::cmd

@@ -1,7 +1,6 @@
-// Every library that ff carries is called once, so that a link that lost one (or got it without its
-// parts: curl without TLS, verbs without providers) is seen in `ff help --versions` and in its
-// test. Header-only libraries can only tell the version they were compiled from. Nothing here needs
-// a file: it works in an empty chroot.
+// Calls every linked library once, so that `ff help --versions` and its test detect a missing one
+// or missing parts of it (curl without TLS, verbs without providers). Header-only libraries report
+// the version of their headers. Needs no files: works in an empty chroot.
 #include "cmd/help/versions.h"
 
 #include <curl/curl.h>
@@ -34,7 +33,7 @@
 #define FUSE_USE_VERSION 314
 #include <fuse_lowlevel.h>
 
-// Jemalloc's, in a program whose malloc() is that.
+// The version of jemalloc, if that is the allocator.
 extern "C" [[gnu::weak]] int mallctl(const char* name, void* out, size_t* out_size, void* in,
                                      size_t in_size);
 
@@ -67,7 +66,7 @@ LibraryVersion fuse() {
   return {"fuse", fuse_pkgversion(), device ? "/dev/fuse can be opened" : "no /dev/fuse here"};
 }
 
-// Empty where malloc() is the C library's.
+// Empty if malloc() is that of the C library.
 std::string jemalloc_version() {
   const char* version = nullptr;
   size_t size = sizeof version;
@@ -141,7 +140,7 @@ std::string uring_detail() {
 std::string verbs_detail() {
   int devices = 0;
   ibv_device** list = ibv_get_device_list(&devices);
-  if (list == nullptr) devices = 0;  // no verbs in this kernel
+  if (list == nullptr) devices = 0;  // this kernel has no verbs
   if (list != nullptr) ibv_free_device_list(list);
 #ifdef RDMA_STATIC_PROVIDERS
 #define FF_COUNT_PROVIDERS(...) std::string_view(#__VA_ARGS__)

@@ -1,4 +1,4 @@
-// What is linked into ff, asked from the libraries themselves: the proof that each is really there.
+// Versions of the linked libraries, queried by a call of each: proof that each one works.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace ff::cmd {
 struct LibraryVersion {
   std::string name;     // "sqlite"
   std::string version;  // "3.40.1"
-  std::string detail;   // what the library said when it was called: "2 providers, 0 devices"
+  std::string detail;   // result of the call: "2 providers, 0 devices"
 };
 
-// Calls every library, sorted by name. Never fails: what a machine forbids is said in `detail`.
+// Calls every library; sorted by name. Never fails: `detail` reports errors of a library.
 std::vector<LibraryVersion> library_versions();
 
 }  // namespace ff::cmd

@@ -14,8 +14,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// What mount(8) and systemd do themselves, and what is so anyway.
-constexpr auto kOthers = std::to_array<std::string_view>(
+// Options that mount(8) and systemd implement, or that have no effect on FUSE mounts of ff.
+constexpr auto kIgnored = std::to_array<std::string_view>(
     {"_netdev",  "auto",    "comment",    "defaults",      "group",   "helper",     "iversion",
      "lazytime", "loud",    "noauto",     "nofail",        "nogroup", "noiversion", "nolazytime",
      "nomand",   "noowner", "norelatime", "nostrictatime", "nouser",  "nousers",    "owner",
@@ -25,7 +25,7 @@ bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// At commas outside of double quotes, which go.
+// Splits at commas outside double quotes, and removes the quotes.
 Words split_options(std::string_view text) {
   Words all(1);
   bool quoted = false;
@@ -49,11 +49,11 @@ const Option* find_option(const Command& mount, std::string_view name) {
   return nullptr;
 }
 
-// What was given, sorted out.
+// The parsed command line of the helper.
 struct Line {
   Words operands = {};
   Words options = {};  // of -o
-  Words words = {};    // for the command already
+  Words words = {};    // arguments of `ff mount`
   bool sloppy = false;
   bool verbose = false;
 };
@@ -98,9 +98,9 @@ Result<Line> read_line(Words given) {
 }
 
 Error unknown(const Command& mount, const std::string& name) {
-  Words names(kOthers.begin(), kOthers.end());
+  Words names(kIgnored.begin(), kIgnored.end());
   names.insert(names.end(), mount::mount_flags().begin(), mount::mount_flags().end());
-  for (const Option* option : mount.shown_options()) {
+  for (const Option* option : mount.visible_options()) {
     names.push_back(option->long_name().substr(2));
   }
   return {Errc::usage, fmt::format("unknown mount option '{}'", printable(name)),
@@ -112,7 +112,7 @@ Result<void> read_option(const Command& mount, const std::string& text, Line& li
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
   const bool valued = equals != text.npos;
-  if (name.starts_with("x-") || name.starts_with("X-") || is_one_of(kOthers, name)) return {};
+  if (name.starts_with("x-") || name.starts_with("X-") || is_one_of(kIgnored, name)) return {};
   if (is_one_of(mount::mount_flags(), name)) {
     flags.push_back(name);
     return {};
@@ -137,7 +137,7 @@ Result<void> read_option(const Command& mount, const std::string& text, Line& li
 
 }  // namespace
 
-Result<Words> fstab_words(const Command& mount, Words given) {
+Result<Words> fstab_arguments(const Command& mount, Words given) {
   FF_TRY(Line line, read_line(std::move(given)));
   Words flags;
   for (const std::string& option : line.options) FF_TRY(read_option(mount, option, line, flags));
@@ -150,7 +150,7 @@ Result<Words> fstab_words(const Command& mount, Words given) {
   return words;
 }
 
-int fstab_exit(Errc code) {
+int fstab_exit_code(Errc code) {
   switch (code) {
     case Errc::usage: return 1;
     case Errc::interrupted: return 8;

@@ -1,5 +1,5 @@
-// `ff mount` as mount(8) calls it for lines of /etc/fstab: a helper named mount.TYPE, with a line
-// and exit codes that are mount(8)'s (mount.8, "EXTERNAL HELPERS" and "EXIT STATUS").
+// mount.ff, the helper that mount(8) calls for lines of /etc/fstab, with the command line and exit
+// codes of mount.8, "EXTERNAL HELPERS" and "EXIT STATUS".
 //
 //   mount.ff SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTION[,OPTION...]]
 #pragma once
@@ -11,10 +11,12 @@
 
 namespace ff::cmd {
 
-// The words of `mount`, which is `ff mount`, for what the helper was given. Errc::usage: an option
-// that neither has.
-Result<std::vector<std::string>> fstab_words(const Command& mount, std::vector<std::string> given);
+// Converts the arguments of the helper to those of `mount` (`ff mount`). Errc::usage: an unknown
+// option.
+Result<std::vector<std::string>> fstab_arguments(const Command& mount,
+                                                 std::vector<std::string> given);
 
-int fstab_exit(Errc code);
+// The exit code of mount.8 for an error.
+int fstab_exit_code(Errc code);
 
 }  // namespace ff::cmd

@@ -1,4 +1,4 @@
-// `ff mount`: a cluster's file system in a directory of this machine, for all of its programs.
+// `ff mount`: mounts the file system of a cluster with FUSE.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "cmd/cli/background.h"
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/cli/daemon.h"
-#include "cmd/cli/stop_watch.h"
 #include "cmd/mount/fstab.h"
 #include "cmd/options/meta_option.h"
 #include "cmd/options/net_client.h"
@@ -36,8 +36,8 @@ namespace {
 
 constexpr uint64_t kMemoryMin = 64 * kMiB;
 constexpr uint64_t kSlotsMax = 64;
-constexpr int64_t kAgainNs = 100 * kMillisecond;  // between two looks at a cluster
-constexpr int64_t kGaugesNs = kSecond;            // between two looks at gauges and logs
+constexpr int64_t kRetryNs = 100 * kMillisecond;  // between two attempts to reach the cluster
+constexpr int64_t kUpdateNs = kSecond;            // between two updates of gauges and logs
 
 struct MountOptions {
   std::string source;
@@ -64,8 +64,7 @@ std::vector<std::string> flags_of(const MountOptions& options) {
   return flags;
 }
 
-// How --memory is used: requests on their way in, data on its way to programs, data that waits to
-// be written.
+// Shares of --memory: incoming requests, data for programs, data that waits to be written.
 struct Memory {
   ByteSpan slots;
   ByteSpan reads;
@@ -82,11 +81,11 @@ Memory share_out(ByteSpan all) {
 }
 
 Task<Result<void>> pause_mount(Loop& loop) {
-  const auto waited = co_await sleep_for(loop, kAgainNs);
+  const auto waited = co_await sleep_for(loop, kRetryNs);
   co_return waited;
 }
 
-// A mount from beginning to end.
+// A mount, from the connection to the cluster until the unmount.
 class Mounted {
  public:
   Mounted(Session& session, const MountOptions& options, net::TransportOptions transport)
@@ -95,22 +94,22 @@ class Mounted {
         client_(session.stop, std::move(transport), "mount") {}
   ~Mounted();
 
-  // Up to what --dry-run looks at.
+  // The checks of --dry-run.
   Result<void> connect(const client::Url& url);
   Result<void> mount(const client::Url& url);
-  // Until it is unmounted, or the session's stop. `told` is called when it serves, `look` every
-  // second.
-  Result<void> run(const std::function<Result<void>(const Json&)>& told,
-                   std::function<void()> look);
+  // Serves until the unmount or the stop of the session. Calls `on_ready` when it is ready,
+  // `on_tick` every second.
+  Result<void> run(const std::function<Result<void>(const Json&)>& on_ready,
+                   std::function<void()> on_tick);
 
  private:
   Loop& loop() { return client_.loop; }
   Result<void> find_cluster();
   Result<void> find_root(const std::string& path);
-  Result<void> start_pages();
+  Result<void> start_http_pages();
   std::string source(const client::Url& url) const;
   std::string status();
-  Task<void> keep_looking(std::function<void()> look);
+  Task<void> update_gauges(std::function<void()> on_tick);
   Task<void> unmount();
   Result<mount::ClientMemory> adopt(const mount::ClientMemoryFile& file);
 
@@ -132,25 +131,25 @@ class Mounted {
   std::unique_ptr<rpc::HttpServer> pages_;
 };
 
-// Until it is formed and has chains, when that is to be waited for.
+// With --wait, waits until the cluster is formed and has chains.
 Result<void> Mounted::find_cluster() {
-  const int64_t until_ns = options_.wait ? INT64_MAX : loop().now_ns() + kOpenNs;
-  for (std::string told;;) {
+  const int64_t until_ns = options_.wait ? INT64_MAX : loop().now_ns() + kConnectTimeoutNs;
+  for (std::string logged;;) {
     const auto started =
-        run_task(loop(), stoppable(loop(), session_.stop, files_->start(until_ns)));
+        run_task(loop(), cancel_on_stop(loop(), session_.stop, files_->start(until_ns)));
     if (started && files_->has_chains()) return {};
     Error why = fail(Errc::not_found, "the cluster has no chains yet");
     why.hint = std::string("Create them: ff admin plan --apply");
     if (!started) why = started.error();
-    // Nobody has set that time.
+    // No time limit was set.
     if (!options_.wait && why.code == Errc::deadline) why.code = Errc::unreachable;
     if (!options_.wait && (why.hint.empty() || why.code == Errc::unreachable)) {
       why.hint = "Is the cluster up? --wait waits for it.";
     }
     if (!options_.wait || why.code != Errc::not_found) return why;
-    if (told != why.message) log_warning("waits", {{"cause", why.message}, {"hint", why.hint}});
-    told = why.message;
-    FF_TRY(run_task(loop(), stoppable(loop(), session_.stop, pause_mount(loop()))));
+    if (logged != why.message) log_warning("waits", {{"cause", why.message}, {"hint", why.hint}});
+    logged = why.message;
+    FF_TRY(run_task(loop(), cancel_on_stop(loop(), session_.stop, pause_mount(loop()))));
     files_->refresh();
   }
 }
@@ -158,7 +157,7 @@ Result<void> Mounted::find_cluster() {
 Result<void> Mounted::find_root(const std::string& path) {
   for (;;) {
     auto finding = client::resolve_path(files_->metadata(), {}, path, true);
-    auto seen = run_task(loop(), stoppable(loop(), session_.stop, std::move(finding)));
+    auto seen = run_task(loop(), cancel_on_stop(loop(), session_.stop, std::move(finding)));
     if (seen && !seen->inode.is(meta::Kind::directory)) return errno_error(ENOTDIR, path);
     if (seen) {
       root_ = std::move(*seen);
@@ -185,7 +184,7 @@ Result<void> Mounted::connect(const client::Url& url) {
   return find_root(url.path);
 }
 
-// What tables of mounts show: as it was given, when that says it all, since `mount -a` compares.
+// The source in mount tables: unchanged if complete, because `mount -a` compares it.
 std::string Mounted::source(const client::Url& url) const {
   if (client::is_url(options_.source)) return options_.source;
   std::string text(client::kUrlScheme);
@@ -197,7 +196,7 @@ std::string Mounted::source(const client::Url& url) const {
 }
 
 Result<void> Mounted::mount(const client::Url& url) {
-  FF_TRY(start_pages());
+  FF_TRY(start_http_pages());
   FF_TRY(device_, mount::FuseDevice::mount({.dir = options_.dir,
                                             .source = source(url),
                                             .read_only = options_.read_only,
@@ -215,7 +214,7 @@ Result<void> Mounted::mount(const client::Url& url) {
   return {};
 }
 
-// Storage nodes of this host write right there, and devices of RDMA register it once.
+// Storage nodes of this host write directly into it, and RDMA devices register it once.
 Result<mount::ClientMemory> Mounted::adopt(const mount::ClientMemoryFile& file) {
   struct Adopted {
     net::SystemTransport& transport;
@@ -236,9 +235,9 @@ Result<mount::ClientMemory> Mounted::adopt(const mount::ClientMemoryFile& file) 
   return mount::ClientMemory{bytes, sigbus_raised, std::move(adopted)};
 }
 
-Result<void> Mounted::start_pages() {
-  auto pages = cmd::start_pages(loop(), client_.metrics, options_.http, "mount",
-                                [this] { return status(); });
+Result<void> Mounted::start_http_pages() {
+  auto pages = cmd::start_http_pages(loop(), client_.metrics, options_.http, "mount",
+                                     [this] { return status(); });
   FF_TRY(pages_, std::move(pages));
   return {};
 }
@@ -257,7 +256,7 @@ std::string Mounted::status() {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Task<void> Mounted::keep_looking(std::function<void()> look) {
+Task<void> Mounted::update_gauges(std::function<void()> on_tick) {
   const auto bytes = [this](const char* use) -> Gauge& {
     return client_.metrics.gauge("ff_mount_memory_bytes", "Memory in use, of --memory",
                                  {{"use", use}});
@@ -273,15 +272,15 @@ Task<void> Mounted::keep_looking(std::function<void()> look) {
     reads.set(static_cast<int64_t>(shares_.reads.size() - memory_->free_bytes()));
     writes.set(static_cast<int64_t>(files_->dirty_bytes()));
     open.set(static_cast<int64_t>(operations_->open_files()));
-    if (look) look();
-    const auto waited = co_await sleep_for(loop(), kGaugesNs);
+    if (on_tick) on_tick();
+    const auto waited = co_await sleep_for(loop(), kUpdateNs);
     if (!waited) co_return;
   }
 }
 
 Task<void> Mounted::unmount() {
   Event done(loop());
-  // The kernel may ask for something first, which the loop answers.
+  // The loop answers requests that the kernel sends during the unmount.
   std::thread unmounting([this, &done] {
     device_->unmount();
     loop().post([&done] { done.set(); });
@@ -290,19 +289,19 @@ Task<void> Mounted::unmount() {
   unmounting.join();
 }
 
-Result<void> Mounted::run(const std::function<Result<void>(const Json&)>& told_when_serving,
-                          std::function<void()> look) {
+Result<void> Mounted::run(const std::function<Result<void>(const Json&)>& on_ready,
+                          std::function<void()> on_tick) {
   Json where = {{"source", options_.source}, {"dir", device_->dir()}};
   if (pages_ != nullptr) where["http_port"] = pages_->port();
-  auto told = told_when_serving(where);
+  auto reported = on_ready(where);
   notify_systemd("READY=1");
   Gate serving(loop());
   std::optional<Result<void>> served;
   serving.spawn([](Task<Result<void>> running, std::optional<Result<void>>& result) -> Task<void> {
     result = co_await std::move(running);
   }(kernel_->run(*operations_, &*virtual_dir_), served));
-  serving.spawn(keep_looking(std::move(look)));
-  if (told) {
+  serving.spawn(update_gauges(std::move(on_tick)));
+  if (reported) {
     run_task(loop(),
              poll_until(loop(), [&] { return served.has_value() || !session_.stop.check().ok(); }));
   }
@@ -315,7 +314,7 @@ Result<void> Mounted::run(const std::function<Result<void>(const Json&)>& told_w
   run_task(loop(), kernel_->close());
   Error over = fail(Errc::interrupted, "the mount goes down");
   run_task(loop(), serving.close(std::move(over)));
-  if (!told) return told;
+  if (!reported) return reported;
   return served && !*served && (*served).error().code != Errc::interrupted ? *served
                                                                            : Result<void>();
 }
@@ -329,18 +328,18 @@ Mounted::~Mounted() {
   if (files_) run_task(loop(), files_->close());
 }
 
-using Told = std::function<Result<void>(const Json&)>;
+using OnReady = std::function<Result<void>(const Json&)>;
 
-Result<void> serve(Session& session, const MountOptions& options, const Told& told,
-                   std::function<void()> look) {
+Result<void> serve(Session& session, const MountOptions& options, const OnReady& on_ready,
+                   std::function<void()> on_tick) {
   FF_TRY(const auto url, client::parse_cluster_path(options.source));
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
   Mounted mounted(session, options, std::move(transport));
   FF_TRY(mounted.connect(url));
-  if (options.dry_run) return told({{"source", options.source}, {"dir", options.dir}});
+  if (options.dry_run) return on_ready({{"source", options.source}, {"dir", options.dir}});
   FF_TRY(mounted.mount(url));
-  return mounted.run(told, std::move(look));
+  return mounted.run(on_ready, std::move(on_tick));
 }
 
 void print_mount(Session& session, const MountOptions& options, const Json& where) {
@@ -358,7 +357,7 @@ LogOptions log_options(Session& session, const MountOptions& options) {
           .syslog = options.detach && !options.dry_run && !options.log};
 }
 
-// Below the directory itself, nobody could write to it but the mount, which then waits for itself.
+// A log inside the mount would deadlock: the mount would wait for itself.
 Result<std::string> log_path(const MountOptions& options) {
   if (!options.log) return std::string();
   std::error_code error;
@@ -374,16 +373,17 @@ Result<void> detach(Session& session, const MountOptions& options) {
   if (path.empty() && ::access("/dev/log", W_OK) != 0) {
     session.out.note("this machine has no syslog: use --log FILE to keep the log");
   }
-  auto left = leave_behind(session.stop, [&](const Serves& serves) -> Result<void> {
-    OwnLog log;
-    if (!path.empty()) FF_TRY(log.open(path));
-    log_setup(log_options(session, options));
-    const Told told = [&serves](const Json& where) -> Result<void> {
-      serves(where);
-      return {};
-    };
-    return serve(session, options, told, [&log] { log.look(); });
-  });
+  auto left =
+      start_in_background(session.stop, [&](const ReportReady& report_ready) -> Result<void> {
+        BackgroundLog log;
+        if (!path.empty()) FF_TRY(log.open(path));
+        log_setup(log_options(session, options));
+        const OnReady on_ready = [&report_ready](const Json& where) -> Result<void> {
+          report_ready(where);
+          return {};
+        };
+        return serve(session, options, on_ready, [&log] { log.rotate_if_needed(); });
+      });
   FF_TRY(const Json where, std::move(left));
   print_mount(session, options, where);
   session.out.data(where);
@@ -400,7 +400,7 @@ Result<void> check_mount(const MountOptions& options) {
                 "--log requires --detach: in the foreground ff logs to standard error");
   }
   FF_TRY(mount::check_flags(flags_of(options)));
-  // Before anything is waited for.
+  // Check before any wait.
   return mount::check_mountable(options.dir);
 }
 
@@ -409,11 +409,11 @@ Result<void> run_mount(Session& session, const MountOptions& options) {
   if (options.wait) session.out.note("waiting for the cluster");
   if (options.detach && !options.dry_run) return detach(session, options);
   log_setup(log_options(session, options));
-  const Told told = [&](const Json& where) {
+  const OnReady on_ready = [&](const Json& where) {
     print_mount(session, options, where);
     return session.out.emit(where);
   };
-  return serve(session, options, told, {});
+  return serve(session, options, on_ready, {});
 }
 
 }  // namespace
@@ -471,11 +471,11 @@ void declare_mount(Command& mount) {
   mount.example("ff://m1:4400,m2:4400/ /data ff _netdev,nofail,wait,key=/etc/ff/cluster.key 0 0",
                 "a line for /etc/fstab");
   mount.link({.name = "mount.ff",
-              .words =
+              .arguments =
                   [&mount](std::vector<std::string> given) {
-                    return fstab_words(mount, std::move(given));
+                    return fstab_arguments(mount, std::move(given));
                   },
-              .exit = fstab_exit});
+              .exit_code = fstab_exit_code});
   mount.run([&options](Session& session) { return run_mount(session, options); });
 }
 

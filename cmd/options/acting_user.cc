@@ -1,4 +1,4 @@
-// acting_user.cc: what the kernel says of this process.
+// acting_user.cc: reads user, groups and umask of the process.
 #include "cmd/options/acting_user.h"
 
 #include <sys/stat.h>

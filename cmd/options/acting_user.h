@@ -1,5 +1,5 @@
-// Who runs the program, as a cluster's file system asks: `ff fs`, `ff checkpoint --store ff://…`
-// and benchmarks act with that user's rights.
+// Credentials of the process for the metadata service: `ff fs`, `ff checkpoint --store ff://…` and
+// benchmarks act with the permissions of the user who runs them.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace ff::cmd {
 
-// Effective user and group, and the first of its groups: no more than a call may name.
+// Effective user and group, and as many supplementary groups as an RPC may carry.
 meta::Caller process_caller();
-// Before there are other threads: it cannot be read without being set.
+// To be called before other threads start: umask(2) must set the mask to read it.
 uint32_t process_umask();
 
 }  // namespace ff::cmd

@@ -1,20 +1,21 @@
-// cluster_access.cc: connecting, the thread of the connection, and letting go.
+// cluster_access.cc: connects, runs the loop in a thread, disconnects.
 #include "cmd/options/cluster_access.h"
 
-#include "cmd/cli/stop_watch.h"
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/options/acting_user.h"
 #include "cmd/options/meta_option.h"
 
 namespace ff::cmd {
 
 Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const StopToken& stop, io::Disk& local,
-                                                           const Where& where) {
-  std::vector<net::Address> servers = where.url.servers;
+                                                           const Options& options) {
+  std::vector<net::Address> servers = options.url.servers;
   if (servers.empty()) {
-    FF_TRY(servers, parse_meta(where.meta));
+    FF_TRY(servers, parse_meta(options.meta));
   }
-  FF_TRY(auto options, transport_options(local, where.net));
-  std::unique_ptr<ClusterAccess> access(new ClusterAccess(stop, std::move(options), where.name));
+  FF_TRY(auto transport_settings, transport_options(local, options.net));
+  std::unique_ptr<ClusterAccess> access(
+      new ClusterAccess(stop, std::move(transport_settings), options.name));
   access->cluster_ = client::kUrlScheme;
   for (const net::Address& server : servers) {
     if (!access->cluster_.ends_with('/')) access->cluster_ += ',';
@@ -29,11 +30,12 @@ Result<std::unique_ptr<ClusterAccess>> ClusterAccess::open(const StopToken& stop
       client::ClusterDisk::Options{.cluster = access->cluster_,
                                    .caller = process_caller(),
                                    .umask = process_umask(),
-                                   .chunk_size = where.chunk_size,
+                                   .chunk_size = options.chunk_size,
                                    .memory = [&transport](uint64_t size) {
                                      return transport.allocate_shared_memory(size);
                                    }});
-  auto started = run_task(loop, stoppable(loop, stop, files.start(loop.now_ns() + kOpenNs)));
+  auto started =
+      run_task(loop, cancel_on_stop(loop, stop, files.start(loop.now_ns() + kConnectTimeoutNs)));
   if (!started) return std::move(started).error().with_context(access->cluster_ + ": ");
   access->thread_ = std::thread([&loop] { loop.run(); });
   return access;

@@ -1,4 +1,4 @@
-// A cluster's file system as a disk beside the machine's own, for as long as a command runs.
+// Makes the file system of a cluster available as an io::Disk, beside the local disk.
 #pragma once
 
 #include <memory>
@@ -16,23 +16,23 @@ namespace ff::cmd {
 
 class ClusterAccess {
  public:
-  struct Where {
+  struct Options {
     client::Url url;
-    std::string meta;  // for a URL that names no servers
+    std::string meta;  // if the URL names no servers
     NetOptions net;
-    std::string name;         // of the command, for messages of servers
+    std::string name;         // of the client in messages of servers
     uint64_t chunk_size = 0;  // client::ClusterDisk::Options
   };
-  // Returns once the cluster has answered. Acts for the user who runs the program.
+  // Waits until the cluster answers. Acts for the user who runs the program.
   static Result<std::unique_ptr<ClusterAccess>> open(const StopToken& stop, io::Disk& local,
-                                                     const Where& where);
-  // With no file and no queue of disk() left.
+                                                     const Options& options);
+  // All files and queues of disk() must be closed before.
   ~ClusterAccess();
   ClusterAccess(const ClusterAccess&) = delete;
   ClusterAccess& operator=(const ClusterAccess&) = delete;
 
   io::Disk& disk() { return *disk_; }
-  // A path in the cluster, as disk() takes it.
+  // The path for disk() of a path in the cluster.
   std::string path(std::string in_cluster) const;
 
  private:

@@ -13,18 +13,20 @@ namespace {
 
 constexpr std::string_view kStoreOptions = "Store options";
 
-std::string file_name(const KvOptions& options) { return options.place.name + std::string(".db"); }
+std::string file_name(const KvOptions& options) {
+  return options.profile.name + std::string(".db");
+}
 
-Result<std::string> store_folder(const KvOptions& options, KvStore::Use use) {
+Result<std::string> store_folder(const KvOptions& options, KvStore::Access access) {
   io::SystemDisk disk;
   std::string dir;
   if (options.dir) {
     dir = *options.dir;
   } else {
     FF_TRY(const auto state, state_dir(StateUse::daemon, process_state_environment()));
-    dir = io::join(state.path, options.place.name);
+    dir = io::join(state.path, options.profile.name);
   }
-  if (use == KvStore::Use::own) {
+  if (access == KvStore::Access::exclusive) {
     FF_TRY(io::make_dirs(disk, dir));
     return dir;
   }
@@ -32,35 +34,35 @@ Result<std::string> store_folder(const KvOptions& options, KvStore::Use use) {
   if (there) return dir;
   return Error{Errc::not_found, fmt::format("{}: contains no {}", dir, file_name(options)),
                fmt::format("Give the directory of a {} with --dir, or etcd with --kv.",
-                           options.place.daemon)};
+                           options.profile.daemon)};
 }
 
-// Held as long as the process lives: two daemons on one file would both be primary.
-Result<std::unique_ptr<io::File>> take_lock(const std::string& dir, const KvPlace& place) {
+// Held until the process ends: two daemons on one file would both become primary.
+Result<std::unique_ptr<io::File>> lock_store(const std::string& dir, const KvProfile& profile) {
   io::SystemDisk disk;
-  FF_TRY(auto file, io::lock_file(disk, io::join(dir, place.name + std::string(".lock"))));
+  FF_TRY(auto file, io::lock_file(disk, io::join(dir, profile.name + std::string(".lock"))));
   if (file != nullptr) return file;
-  return Error{Errc::refused, fmt::format("{}: another {} already uses it", dir, place.daemon),
+  return Error{Errc::refused, fmt::format("{}: another {} already uses it", dir, profile.daemon),
                "Stop that daemon, or give another directory with --dir."};
 }
 
 }  // namespace
 
 void declare_kv(Command& command, KvOptions& options) {
-  const std::string section = options.place.section + std::string(".");
+  const std::string section = options.profile.section + std::string(".");
   Option& kv =
       command.option("--kv", text(options.kv, "STORE"),
                      fmt::format("Where the state is stored: sqlite, in --dir{}; or "
                                  "etcd://HOST:PORT,HOST:PORT,.../PREFIX{} (etcds:// with TLS)",
-                                 options.place.is_shared ? ", for one daemon" : "",
-                                 options.place.is_shared ? " for several" : ""));
+                                 options.profile.is_shared ? ", for one daemon" : "",
+                                 options.profile.is_shared ? " for several" : ""));
   kv.config(section + "kv").section(kStoreOptions);
-  if (options.place.env != nullptr) kv.env(options.place.env);
+  if (options.profile.env != nullptr) kv.env(options.profile.env);
   command
       .option("--dir", dir(options.dir),
               fmt::format("Directory of the SQLite file; without it ff uses {} under $FF_STATE or "
                           "in the state directory of daemons",
-                          options.place.name))
+                          options.profile.name))
       .config(section + "dir")
       .section(kStoreOptions);
   // Settings. Their options are from earlier releases.
@@ -77,31 +79,32 @@ void declare_kv(Command& command, KvOptions& options) {
       .hidden();
 }
 
-Result<std::unique_ptr<KvStore>> KvStore::open(Clock& clock, const KvOptions& options, Use use) {
+Result<std::unique_ptr<KvStore>> KvStore::open(Clock& clock, const KvOptions& options,
+                                               Access access) {
   std::unique_ptr<KvStore> store(new KvStore);
-  FF_TRY(options.kv == "sqlite" ? store->open_sqlite(clock, options, use)
+  FF_TRY(options.kv == "sqlite" ? store->open_sqlite(clock, options, access)
                                 : store->open_etcd(options));
   return store;
 }
 
-Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Use use) {
+Result<void> KvStore::open_sqlite(Clock& clock, const KvOptions& options, Access access) {
   if (options.ca || options.cert || options.key) {
     return Error{Errc::usage,
                  fmt::format("the settings {}.etcd-ca, etcd-cert and etcd-key need etcd",
-                             options.place.section),
+                             options.profile.section),
                  "Name the cluster with --kv etcds://HOST:PORT,..."};
   }
-  FF_TRY(const std::string dir, store_folder(options, use));
-  if (use == Use::own) {
-    FF_TRY(lock_, take_lock(dir, options.place));
+  FF_TRY(const std::string dir, store_folder(options, access));
+  if (access == Access::exclusive) {
+    FF_TRY(lock_, lock_store(dir, options.profile));
   }
-  kv::SqliteStore::Options how{.owned = use == Use::own};
+  kv::SqliteStore::Options how{.owned = access == Access::exclusive};
   if (options.accept_data_loss) how.on_corrupt = db::OnCorrupt::recreate;
   auto opened = kv::SqliteStore::open(io::join(dir, file_name(options)), clock, how);
   if (!opened) {
     Error error = std::move(opened).error();
     if (error.code == Errc::corrupt) {
-      error.hint = options.place.corrupt;
+      error.hint = options.profile.corrupt_hint;
     }
     return error;
   }

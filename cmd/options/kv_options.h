@@ -1,4 +1,5 @@
-// Where daemons keep what a cluster knows: --kv and --dir, and the store they name.
+// The key-value store in which a daemon keeps its state: the options --kv and --dir, and the
+// store that they name (SQLite or etcd).
 #pragma once
 
 #include <memory>
@@ -14,16 +15,16 @@
 
 namespace ff::cmd {
 
-// Whose store it is.
-struct KvPlace {
-  const char* section;  // of ff.toml
-  const char* env;      // of --kv; null: none
-  const char* name;     // of the folder, and of the file in it
-  const char* daemon;   // that has it
-  bool is_shared;       // several daemons may be on one etcd
-  const char* corrupt;  // what to do then
+// Properties of the store of one daemon.
+struct KvProfile {
+  const char* section;       // of ff.toml
+  const char* env;           // variable of --kv; null: none
+  const char* name;          // of the folder, and of the file in it
+  const char* daemon;        // that owns the store, for messages
+  bool is_shared;            // several daemons may use one etcd
+  const char* corrupt_hint;  // for the operator of a corrupt file
 };
-constexpr KvPlace kMetaPlace = {
+constexpr KvProfile kMetaKv = {
     "serve-meta",
     "FF_KV",
     "meta",
@@ -31,43 +32,44 @@ constexpr KvPlace kMetaPlace = {
     true,
     "Restore a backup into a new directory with 'ff admin restore', or start with an empty file "
     "with --accept-data-loss: ff then no longer knows the cluster."};
-constexpr KvPlace kSchedulePlace = {"schedule-serve",
-                                    nullptr,
-                                    "schedule",
-                                    "schedule serve",
-                                    false,
-                                    "Restore a copy of the file, or start with an empty one with "
-                                    "--accept-data-loss: ff then loses all tasks and quotas."};
+constexpr KvProfile kScheduleKv = {"schedule-serve",
+                                   nullptr,
+                                   "schedule",
+                                   "schedule serve",
+                                   false,
+                                   "Restore a copy of the file, or start with an empty one with "
+                                   "--accept-data-loss: ff then loses all tasks and quotas."};
 
 struct KvOptions {
-  KvPlace place = kMetaPlace;
+  KvProfile profile = kMetaKv;
   std::string kv = "sqlite";
   std::optional<std::string> dir = {};
   bool accept_data_loss = false;
   std::optional<std::string> ca = {}, cert = {}, key = {};  // of etcd
 };
-// Their place in ff.toml is that of the daemon, for all commands.
+// All commands read the settings of the daemon's section of ff.toml.
 void declare_kv(Command& command, KvOptions& options);
 
 class KvStore {
  public:
-  enum class Use : uint8_t {
-    own,     // alone in the folder, which is made when it is not there
-    beside,  // whoever has it: to look only
+  enum class Access : uint8_t {
+    exclusive,  // locks the folder, and creates it if it does not exist
+    read_only,  // no lock: a daemon may use the store at the same time
   };
-  // Errors: usage, refused (another daemon has the folder), those of SqliteStore::open.
-  static Result<std::unique_ptr<KvStore>> open(Clock& clock, const KvOptions& options, Use use);
+  // Errors: usage, refused (another daemon uses the folder), those of SqliteStore::open.
+  static Result<std::unique_ptr<KvStore>> open(Clock& clock, const KvOptions& options,
+                                               Access access);
 
-  // `rng` outlives it.
+  // `rng` must outlive the engine.
   std::unique_ptr<kv::Engine> engine(Loop& loop, Rng& rng);
-  // Whether no other process can use the store.
-  bool alone() const { return sqlite_ != nullptr; }
-  // What the operator should know about how it was opened.
+  // True if no other process can use the store.
+  bool is_exclusive() const { return sqlite_ != nullptr; }
+  // For the operator, about the opening of the store.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   KvStore() = default;
-  Result<void> open_sqlite(Clock& clock, const KvOptions& options, Use use);
+  Result<void> open_sqlite(Clock& clock, const KvOptions& options, Access access);
   Result<void> open_etcd(const KvOptions& options);
 
   std::unique_ptr<io::File> lock_;

@@ -1,4 +1,4 @@
-// meta_option.cc: where the managers are.
+// meta_option.cc: parses the addresses of managers.
 #include "cmd/options/meta_option.h"
 
 #include "platform/base/text.h"

@@ -1,4 +1,4 @@
-// --meta: the managers of a cluster, for every command that asks them.
+// The option --meta: the addresses of the managers of a cluster.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 namespace ff::cmd {
 
 constexpr const char* kDefaultMeta = "127.0.0.1:4400";
-// How long a command waits for a manager and the routing of the cluster.
-constexpr int64_t kOpenNs = 15 * kSecond;
+// Maximum time for the first answer of a manager and the routing of the cluster.
+constexpr int64_t kConnectTimeoutNs = 15 * kSecond;
 
-// --meta, its variable FF_META and its place in ff.toml.
+// Declares --meta, with its variable FF_META and its setting.
 void declare_meta(Command& command, std::string& meta);
-// Errc::usage, naming the option.
+// Errc::usage for a wrong address; the error names the option.
 Result<std::vector<net::Address>> parse_meta(const std::string& meta);
 
 }  // namespace ff::cmd

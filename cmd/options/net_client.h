@@ -1,4 +1,4 @@
-// Everything that makes a command a client of daemons: its loop, its connections, who it is.
+// The RPC client of a command: its loop, transport, credentials and random numbers.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@
 namespace ff::cmd {
 
 struct NetClient {
-  // `name`: what servers say of it in messages.
+  // `name`: of the client in messages of servers.
   NetClient(const StopToken& stop, net::TransportOptions options, std::string name,
             size_t max_senders = rpc::GrantScheduler::kDefaultMax)
       : loop(stop.clock()),
@@ -35,14 +35,14 @@ struct NetClient {
                  .key = key,
                  .nonces = &rng,
                  .user = user}} {}
-  // With all that used it closed.
+  // All users of `context` must be closed before.
   ~NetClient() { run_task(loop, transport.drain(loop)); }
   NetClient(const NetClient&) = delete;
   NetClient& operator=(const NetClient&) = delete;
 
   SystemLoop loop;
-  const std::optional<auth::Key> key;       // the cluster's, or of a token
-  const std::optional<auth::TokenId> user;  // a token's
+  const std::optional<auth::Key> key;       // the cluster key, or that of a token
+  const std::optional<auth::TokenId> user;  // set with a token only
   net::SystemTransport transport;
   rpc::GrantScheduler grants;
   Metrics metrics;

@@ -1,4 +1,4 @@
-// net_options.cc: the table of the network's options, and what they make together.
+// net_options.cc: declares the network options and converts them to transport options.
 #include "cmd/options/net_options.h"
 
 namespace ff::cmd {
@@ -6,7 +6,7 @@ namespace ff::cmd {
 namespace {
 
 Result<auth::Token> read_token(io::Disk& disk, const NetOptions& options) {
-  // Not shown, as the path of a file would be.
+  // Do not print it: it may be a secret instead of a path.
   if (options.token->starts_with("ff1-") && options.token->size() > 2 * auth::kKeyBytes) {
     Error error = fail(Errc::usage, "--token takes the file of a token, not the token itself");
     error.hint =
@@ -19,7 +19,7 @@ Result<auth::Token> read_token(io::Disk& disk, const NetOptions& options) {
     error.hint = "Give the cluster key or a user's token (also FF_KEY, FF_TOKEN_FILE, ff.toml).";
     return error;
   }
-  if (options.use == "verbs") {
+  if (options.mode == "verbs") {
     Error error = fail(Errc::usage,
                        "RDMA needs the cluster key: --net verbs and --token exclude "
                        "each other");
@@ -80,7 +80,7 @@ void declare_tls(Command& command, NetOptions& options) {
 
 void declare_net(Command& command, NetOptions& options, NetRole role) {
   command
-      .option("--net", choice(options.use, {"auto", "tcp", "verbs"}),
+      .option("--net", choice(options.mode, {"auto", "tcp", "verbs"}),
               "Transport: auto uses shared memory on one host, RDMA when both ends support it, and "
               "TCP otherwise; verbs uses RDMA only")
       .config("net.use")
@@ -102,7 +102,7 @@ void declare_net(Command& command, NetOptions& options, NetRole role) {
   declare_tls(command, options);
 }
 
-Result<void> check_serves(const NetOptions& options) {
+Result<void> check_server_options(const NetOptions& options) {
   if (!options.token) return {};
   Error error = fail(Errc::usage, "--token is for clients: servers need the cluster key");
   error.hint = "Give the cluster's key file with --key, and no --token or FF_TOKEN_FILE.";
@@ -112,8 +112,8 @@ Result<void> check_serves(const NetOptions& options) {
 Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options) {
   constexpr unsigned kServiceLevels = 16;
   net::TransportOptions made;
-  if (options.use == "tcp") made.mode = net::NetMode::tcp;
-  if (options.use == "verbs") made.mode = net::NetMode::verbs;
+  if (options.mode == "tcp") made.mode = net::NetMode::tcp;
+  if (options.mode == "verbs") made.mode = net::NetMode::verbs;
   if (options.rdma_sl >= kServiceLevels) {
     return fail(Errc::usage, "net.rdma-sl {}: service levels are 0 to 15", options.rdma_sl);
   }

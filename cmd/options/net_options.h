@@ -1,4 +1,4 @@
-// Options of every command that speaks over the network: how connections go, and who may talk.
+// Network options: transport (TCP, RDMA), TLS, and the key or token for authentication.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 namespace ff::cmd {
 
 struct NetOptions {
-  std::string use = "auto";
+  std::string mode = "auto";
   std::optional<std::string> rdma_device;
   int rdma_gid = -1;
   unsigned rdma_sl = 0;
@@ -24,11 +24,11 @@ struct NetOptions {
 
 enum class NetRole : unsigned char { client, server };
 
-// --net, --key, --token (a server refuses it), and the settings net.rdma-* and net.tls-*.
+// Declares --net, --key, --token (a server refuses it), and the settings net.rdma-* and net.tls-*.
 void declare_net(Command& command, NetOptions& options, NetRole role = NetRole::client);
-// Reads the files. Errc::usage for options that exclude each other.
+// Reads the key and certificate files. Errc::usage for options that exclude each other.
 Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options);
-// Errc::usage for a token: servers need the cluster key itself.
-Result<void> check_serves(const NetOptions& options);
+// Errc::usage for a token: servers need the cluster key.
+Result<void> check_server_options(const NetOptions& options);
 
 }  // namespace ff::cmd

@@ -38,10 +38,10 @@ pages() {
 units() {
   local dir=$prefix/lib/systemd/system
   mkdir -p "$dir"
-  "$ff" help --emit systemd "$dir" >/dev/null
+  "$ff" generate systemd "$dir" >/dev/null
   sed -i "s|=$(realpath "$ff") |=/usr/bin/ff |" "$dir"/ff-*.service
   ! grep -h '^ExecStart=' "$dir"/ff-*.service | grep -v '^ExecStart=/usr/bin/ff ' ||
-    stop "a unit in $dir does not run /usr/bin/ff" "see how $ff help --emit systemd names itself"
+    stop "a unit in $dir does not run /usr/bin/ff" "see how $ff generate systemd names itself"
 }
 
 changelogs() {

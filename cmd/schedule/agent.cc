@@ -93,9 +93,9 @@ Result<scheduler::wire::Node> node_of(const AgentOptions& options) {
 }
 
 // The address at which ranks of other nodes reach this one: by default that of the agent.
-std::string agent_address(const AgentOptions& options, const std::string& reached_at) {
+std::string agent_address(const AgentOptions& options, const std::string& advertised_address) {
   if (options.address) return *options.address;
-  const auto address = net::parse_address(reached_at);
+  const auto address = net::parse_address(advertised_address);
   if (!address || address->is_unix() || address->host.empty()) return net::host_name();
   return address->host;
 }
@@ -134,7 +134,7 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
                                                      options.validate_level, "--json"}});
   Daemon::Service service;
   service.start = [&](const std::string& at) { agent->start(at, agent_address(options, at)); };
-  service.stop = [&agent] { return agent->close(); };
+  service.drain = [&agent] { return agent->close(); };
   service.status = [&agent] { return agent->status(); };
   FF_TRY(daemon->run(std::move(service)));
   if (options.end_tasks && !reconciler->stop_all_ranks(kEndNs)) {

@@ -40,7 +40,7 @@ Result<std::unique_ptr<SchedulerClient>> SchedulerClient::open(Session& session,
   if (!address) return std::move(address).error().with_context("--scheduler: ");
   io::SystemDisk disk;
   FF_TRY(auto transport, transport_options(disk, options.net));
-  const int64_t deadline_ns = before_stop_ns(session.stop, timeout_ns);
+  const int64_t deadline_ns = deadline_before_stop_ns(session.stop, timeout_ns);
   std::unique_ptr<SchedulerClient> client(
       new SchedulerClient(session, std::move(transport), address->text(), deadline_ns));
   client->has_token_ = options.net.token.has_value();

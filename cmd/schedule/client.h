@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "cmd/cli/cancel_on_stop.h"
 #include "cmd/cli/cli.h"
-#include "cmd/cli/stop_watch.h"
 #include "cmd/options/net_client.h"
 #include "cmd/options/net_options.h"
 #include "ops/scheduler/service.h"
@@ -85,7 +85,7 @@ class SchedulerClient {
   }
   template <class T>
   Result<T> run(Task<Result<T>> task) {
-    return run_task(client_.loop, stoppable(client_.loop, session_.stop, std::move(task)));
+    return run_task(client_.loop, cancel_on_stop(client_.loop, session_.stop, std::move(task)));
   }
   int64_t try_until_ns();
   void note_answer();

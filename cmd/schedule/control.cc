@@ -1,5 +1,5 @@
 // `ff schedule stop`, `suspend` and `resume`: control of own tasks.
-#include "cmd/cli/many.h"
+#include "cmd/cli/batch.h"
 #include "cmd/schedule/client.h"
 #include "cmd/schedule/schedule.h"
 #include "ops/scheduler/scheduler_state.h"
@@ -44,7 +44,7 @@ Result<void> run_control(Session& session, const ControlOptions& options, int64_
     }
   }
   session.out.data({{"tasks", std::move(done)}});
-  return failures.end();
+  return failures.result();
 }
 
 void declare_control(Command& command, TaskControl what) {

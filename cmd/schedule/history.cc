@@ -1,7 +1,7 @@
 // `ff schedule history`: use, loss and waiting time of finished tasks, by user.
 #include <map>
 
-#include "cmd/cli/many.h"
+#include "cmd/cli/batch.h"
 #include "cmd/schedule/client.h"
 #include "cmd/schedule/format.h"
 #include "cmd/schedule/schedule.h"

@@ -2,7 +2,7 @@
 // waits.
 #include <algorithm>
 
-#include "cmd/cli/many.h"
+#include "cmd/cli/batch.h"
 #include "cmd/schedule/client.h"
 #include "cmd/schedule/format.h"
 #include "cmd/schedule/schedule.h"
@@ -86,7 +86,7 @@ Result<void> run_list(Session& session, const ListOptions& options, int64_t time
       return true;
     }));
   }
-  json.end();
+  json.finish();
   if (shown == 0) {
     session.out.note("{}", options.all ? "no tasks" : "no unfinished tasks; -a shows all");
   }

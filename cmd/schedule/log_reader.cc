@@ -242,7 +242,7 @@ Result<void> LogReader::print(const LogReply& reply, std::string_view data) {
     if (!valid_utf8(data)) json["hex"] = hex(as_bytes(data));
     return out.emit(json);
   }
-  out.trusted(out.stdout_is_terminal() ? text_.escape(data) : std::string(data));
+  out.raw_text(out.stdout_is_terminal() ? text_.escape(data) : std::string(data));
   return out.flush();
 }
 

@@ -1,5 +1,5 @@
 // `ff schedule nodes`, `drain` and `undrain`: lists nodes, and takes them out of service.
-#include "cmd/cli/many.h"
+#include "cmd/cli/batch.h"
 #include "cmd/schedule/client.h"
 #include "cmd/schedule/format.h"
 #include "cmd/schedule/schedule.h"
@@ -50,7 +50,7 @@ Result<void> run_nodes(Session& session, const NodesOptions& options, int64_t ti
       json.add(node_json(listed));
     }
   }
-  json.end();
+  json.finish();
   if (nodes.empty()) session.out.note("no nodes yet; a node joins when its agent reports");
   return {};
 }
@@ -76,7 +76,7 @@ Result<void> run_node_drain(Session& session, const DrainNodeOptions& options, i
     if (!failures.add(std::move(error))) break;
   }
   session.out.data({{"nodes", std::move(done)}});
-  return failures.end();
+  return failures.result();
 }
 
 void declare_node_drain(Command& command, DrainNodeOptions& options, bool drain) {

@@ -1,5 +1,5 @@
 // `ff schedule quota`: limits the nodes of a partition that a user may hold at a priority.
-#include "cmd/cli/many.h"
+#include "cmd/cli/batch.h"
 #include "cmd/schedule/client.h"
 #include "cmd/schedule/schedule.h"
 #include "platform/base/text.h"
@@ -37,7 +37,7 @@ Result<void> ask_quota(Session& session, const QuotaOptions& options, int64_t ti
                 {"nodes", quota.nodes()}});
     }
   }
-  json.end();
+  json.finish();
   if (is_list && reply.quotas().empty()) {
     session.out.note("no quotas: users may hold any number of nodes");
   }

@@ -22,7 +22,7 @@ namespace {
 
 struct ScheduleServeOptions {
   DaemonOptions daemon = {.listen = "127.0.0.1:4500", .advertise = {}, .http = {}, .net = {}};
-  KvOptions kv = {.place = kSchedulePlace};
+  KvOptions kv = {.profile = kScheduleKv};
   int64_t lease_ns = scheduler::SchedulerTimeouts().lease_ns;
   uint64_t keep_tasks = scheduler::SchedulerTimeouts().max_finished_tasks;
   int64_t validate_every_ns = 7 * 24 * 3600 * kSecond;
@@ -71,7 +71,8 @@ class UserNames {
 
 Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
   FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "schedule serve"));
-  FF_TRY(const auto store, KvStore::open(session.stop.clock(), options.kv, KvStore::Use::own));
+  FF_TRY(const auto store,
+         KvStore::open(session.stop.clock(), options.kv, KvStore::Access::exclusive));
   for (const std::string& told : store->warnings()) log_warning(told);
   const auto engine = store->engine(daemon->loop(), daemon->rng());
   UserNames names;
@@ -96,8 +97,8 @@ Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
                                         std::move(how));
   Daemon::Service service;
   service.start = [&scheduler](const std::string&) { scheduler.start(); };
-  service.stop = [&scheduler] { return scheduler.close(); };
-  if (tokens) service.end = [&tokens] { return tokens->close(); };
+  service.drain = [&scheduler] { return scheduler.close(); };
+  if (tokens) service.close = [&tokens] { return tokens->close(); };
   service.status = [&scheduler] { return scheduler.status(); };
   service.pages = scheduler::pages(scheduler);
   service.failed = [&scheduler] { return scheduler.halted(); };

@@ -84,7 +84,7 @@ Result<void> run_down(Session& session, const DownOptions& options) {
   if (there && options.purge) {
     FF_TRY(confirm(session, options.yes,
                    fmt::format("This removes {} with all data. Type yes to continue:", dir), "yes",
-                   Unasked::act));
+                   NonInteractive::proceed));
   }
   bool ran = false;
   bool left = false;

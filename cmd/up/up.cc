@@ -181,10 +181,10 @@ struct Supervision {
 
 [[noreturn]] void supervise(const StopToken& stop, devcluster::ClusterDir folder,
                             const devcluster::ClusterConfig& config, const Supervision& what) {
-  leave_terminal();
+  detach_from_terminal();
   ::umask(0077);
   (void)!::chdir("/");
-  OwnLog log;
+  BackgroundLog log;
   (void)log.open(folder.logs() + "/supervisor.log");  // optional
   log_setup({});
   io::SystemDisk disk;
@@ -196,7 +196,7 @@ struct Supervision {
                                      .program = supervisor_program(),
                                      .env = daemon_env(),
                                      .pipe = what.pipe.get(),
-                                     .changed = [&log] { log.look(); }});
+                                     .changed = [&log] { log.rotate_if_needed(); }});
   run_task(loop, supervisor.run([&stop] { return stop.requested(); }));
   ::_exit(0);
 }
@@ -275,8 +275,8 @@ class ClusterStarter {
   Result<void> prepare_mount();
   Result<void> wait_for_daemons(const std::string& name_prefix);
   Result<void> form();
-  Result<void> wait_for_nodes(AdminCalls& calls);
-  Result<void> wait_for_chains(AdminCalls& calls);
+  Result<void> wait_for_nodes(AdminClient& calls);
+  Result<void> wait_for_chains(AdminClient& calls);
   Result<void> bring_up();
   // Waits one poll interval; an error if further waiting is useless.
   Result<void> poll_wait(const std::string& waits_for);
@@ -392,7 +392,7 @@ Result<void> ClusterStarter::wait_for_daemons(const std::string& name_prefix) {
   }
 }
 
-Result<void> ClusterStarter::wait_for_nodes(AdminCalls& calls) {
+Result<void> ClusterStarter::wait_for_nodes(AdminClient& calls) {
   for (;;) {
     FF_TRY(const auto status, calls.status());
     const auto alive = static_cast<uint64_t>(std::ranges::count_if(
@@ -402,12 +402,12 @@ Result<void> ClusterStarter::wait_for_nodes(AdminCalls& calls) {
   }
 }
 
-Result<void> ClusterStarter::wait_for_chains(AdminCalls& calls) {
+Result<void> ClusterStarter::wait_for_chains(AdminClient& calls) {
   int64_t broken_ns = session_.stop.clock().steady_ns();  // the last look at which a chain was
   for (unsigned looks = 0;;) {
     FF_TRY(const auto routing, calls.routing());
-    const Health health = health_of(routing);
-    const bool whole = health.chains > 0 && health.whole == health.chains;
+    const ChainHealth health = health_of(routing);
+    const bool whole = health.chains > 0 && health.healthy == health.chains;
     const bool serve = health.chains > 0 && health.lost == 0;
     const int64_t now_ns = session_.stop.clock().steady_ns();
     // The last heartbeat may be missing in this routing: check twice.
@@ -419,13 +419,13 @@ Result<void> ClusterStarter::wait_for_chains(AdminCalls& calls) {
                         health.degraded, health.chains);
       return {};
     }
-    FF_TRY(poll_wait(fmt::format("{} of {} chains are complete", health.whole, health.chains)));
+    FF_TRY(poll_wait(fmt::format("{} of {} chains are complete", health.healthy, health.chains)));
   }
 }
 
 Result<void> ClusterStarter::form() {
   FF_TRY(wait_for_daemons("meta"));
-  FF_TRY(const auto calls, AdminCalls::open(session_, admin_, timeout_ns_));
+  FF_TRY(const auto calls, AdminClient::open(session_, admin_, timeout_ns_));
   FF_TRY(const auto status, calls->status());
   if (status.cluster().empty()) {
     if (config_.formed) {
@@ -434,7 +434,7 @@ Result<void> ClusterStarter::form() {
                    "Restore a backup: 'ff admin restore'."};
     }
     auto created =
-        calls->call(cluster::kInit, cluster::wire::InitRequest(), AdminCalls::Kind::change);
+        calls->call(cluster::kInit, cluster::wire::InitRequest(), AdminClient::CallKind::write);
     if (!created) return std::move(created).error();
   }
   FF_TRY(wait_for_daemons("storage"));

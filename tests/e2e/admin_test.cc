@@ -57,9 +57,9 @@ test::Launch node_launch(int id, const std::string& managers) {
   return launch;
 }
 
-test::Ran admin(const std::string& managers, Words words) {
+test::ProcessResult admin(const std::string& managers, Words words) {
   words.insert(words.begin(), "admin");
-  return test::ff_run(std::move(words), {{"FF_META", managers}});
+  return test::run_ff(std::move(words), {{"FF_META", managers}});
 }
 
 json admin_json(const std::string& managers, Words words) {
@@ -111,7 +111,7 @@ TEST(Admin, AFullDiskOfTheManagerIsNamed) {
     ASSERT_EQ(admin(manager.address, {"init"}).exit, 0);
     const std::string filler = disk + "/filler";
     (void)std::system(("dd if=/dev/zero of=" + filler + " bs=4k status=none 2>&1").c_str());
-    test::Ran ran;
+    test::ProcessResult ran;
     EXPECT_TRUE(test::eventually([&] {
       ran = admin(manager.address, {"status", "--timeout", "2s"});
       return ran.exit != 0;
@@ -204,7 +204,7 @@ TEST(Admin, ATokenIsProvenAndDoesNotDo) {
       << user.err;
   EXPECT_NE(user.err.find("came as user 1000"), std::string::npos) << user.err;
   const auto by_environment =
-      test::ff_run({"admin", "status", "--meta", at}, {{"FF_TOKEN_FILE", dir / "token"}});
+      test::run_ff({"admin", "status", "--meta", at}, {{"FF_TOKEN_FILE", dir / "token"}});
   EXPECT_NE(by_environment.err.find("came as user 1000"), std::string::npos) << by_environment.err;
   const auto foreign = admin(at, {"status", "--token", dir / "foreign"});
   EXPECT_EQ(foreign.exit, 5);
@@ -245,7 +245,7 @@ TEST(Admin, MistakesWithTokensAreNamed) {
     EXPECT_EQ((ran.out + ran.err).find(token.substr(token.size() - 8)), std::string::npos);
   }
   const auto storage =
-      test::ff_run({"serve-storage", "--disk", dir / "disk", "--token", dir / "token"}, {});
+      test::run_ff({"serve-storage", "--disk", dir / "disk", "--token", dir / "token"}, {});
   EXPECT_EQ(storage.exit, 2);
   EXPECT_NE(storage.err.find("--token is for clients"), std::string::npos) << storage.err;
   EXPECT_FALSE(std::filesystem::exists(dir / "disk"));
@@ -508,7 +508,7 @@ TEST(Admin, ARestoredBackupTakesOverWhatTheNodesHold) {
   // Node 2 is away, and might know more.
   const auto absent = admin(at, {"adopt"});
   EXPECT_EQ(absent.exit, 5) << absent.err;
-  test::Ran adopted;
+  test::ProcessResult adopted;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   do {  // the node's offer may still be under way
     adopted = admin(at, {"adopt", "--without-absent"});

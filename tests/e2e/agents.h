@@ -1,5 +1,5 @@
-// A scheduler in the test itself, with agents that are real processes, which tests kill and cut off
-// while ranks of theirs go on. All of it is on this machine; ranks are shells of user nobody.
+// Fixture with a scheduler inside the test process and agents as real processes, which tests kill
+// or disconnect while their ranks continue. Ranks are shells of user nobody on this machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,15 +39,15 @@ namespace ff::cmd {
 using Words = std::vector<std::string>;
 namespace wire = scheduler::wire;
 
-constexpr uint32_t kNoIndex = 65534;
-constexpr int64_t kMostNs = 90 * kSecond;
+constexpr uint32_t kNobodyUid = 65534;
+constexpr int64_t kTimeoutNs = 90 * kSecond;
 
 class AgentsTest : public testing::Test {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "ranks of other users need root";
     log_setup({.level = LogLevel::error});
-    // Users go through it to what is theirs.
+    // Other users must be able to traverse it.
     ASSERT_EQ(::chmod(dir_.path().c_str(), 0711), 0);
     ASSERT_EQ(::mkdir(out_.c_str(), 0777), 0);
     ASSERT_EQ(::chmod(out_.c_str(), 0777), 0);
@@ -56,7 +56,7 @@ class AgentsTest : public testing::Test {
     transport_.emplace(net::TransportOptions{.mode = net::NetMode::tcp, .key = key_});
     context_.emplace(rpc::ClientContext{loop_, *transport_, grants_, metrics_, rng_, identity()});
     timeouts_.pause_ns = 100 * kMillisecond;
-    timeouts_.ack_ns = timeouts_.term_ns = kMostNs;
+    timeouts_.ack_ns = timeouts_.term_ns = kTimeoutNs;
   }
   void TearDown() override {
     stop_scheduler();
@@ -80,7 +80,7 @@ class AgentsTest : public testing::Test {
         scheduler::SchedulerService::Options{
             .timeouts = timeouts_,
             .name_of = [](uint32_t uid) { return fmt::to_string(uid); },
-            .check_token = holds_});
+            .check_token = check_token_});
     server_ = std::make_unique<rpc::Server>(loop_, *transport_, *router_, metrics_, identity());
     const auto listening = server_->listen({.host = "127.0.0.1", .port = port_, .unix_path = {}});
     ASSERT_TRUE(listening.ok()) << listening.error().message;
@@ -145,7 +145,7 @@ class AgentsTest : public testing::Test {
 
   // Tasks. --------------------------------------------------------------------------------------
 
-  // What the shell runs has $OUT to write into.
+  // The script finds a writable directory in $OUT.
   wire::Spec script(const std::string& text, Words arguments = {}) const {
     wire::Spec spec;
     for (const std::string word : {"/bin/sh", "-c", text.c_str(), "sh"}) spec.add_argv(word);
@@ -159,7 +159,7 @@ class AgentsTest : public testing::Test {
     spec.set_priority(30);
     return spec;
   }
-  uint64_t submit(wire::Spec spec, uint32_t uid = kNoIndex) {
+  uint64_t submit(wire::Spec spec, uint32_t uid = kNobodyUid) {
     wire::SubmitRequest request;
     *request.mutable_spec() = std::move(spec);
     request.mutable_owner()->set_uid(uid);
@@ -191,7 +191,7 @@ class AgentsTest : public testing::Test {
     return task(id);
   }
 
-  // What a rank has written under $OUT.
+  // The content of a file that a rank has written to $OUT.
   std::string out(const std::string& name) const { return test::read_file(out_ + "/" + name); }
   bool has_out(const std::string& name) const { return std::filesystem::exists(out_ + "/" + name); }
   void put_out(const std::string& name) { test::write_file(out_ + "/" + name, ""); }
@@ -199,7 +199,7 @@ class AgentsTest : public testing::Test {
     until("a rank has written " + name, [&] { return out(name).ends_with('\n'); });
     return static_cast<pid_t>(parse_u64(out(name).substr(0, out(name).find('\n'))).value_or(0));
   }
-  // Or only waits for somebody to ask how it ended.
+  // True also for a zombie.
   bool is_gone(pid_t pid) {
     const auto process = shim::find_process(disk_, pid);
     return pid > 0 && (!process || process->is_zombie);
@@ -207,9 +207,9 @@ class AgentsTest : public testing::Test {
 
   template <class Condition>
   void until(const std::string& what, Condition condition) {
-    const int64_t end_ns = clock_.steady_ns() + kMostNs;
+    const int64_t end_ns = clock_.steady_ns() + kTimeoutNs;
     while (!condition()) {
-      ASSERT_LT(clock_.steady_ns(), end_ns) << "it does not come to this: " << what;
+      ASSERT_LT(clock_.steady_ns(), end_ns) << "timed out waiting until " << what;
       run_for(20 * kMillisecond);
     }
   }
@@ -237,7 +237,7 @@ class AgentsTest : public testing::Test {
   rpc::GrantScheduler grants_;
   std::optional<rpc::ClientContext> context_;
   scheduler::SchedulerTimeouts timeouts_;
-  std::function<Task<Result<void>>(auth::TokenId)> holds_;  // null: all tokens hold
+  std::function<Task<Result<void>>(auth::TokenId)> check_token_;  // null: all tokens are valid
   uint16_t port_ = 0;
   kv::MemoryStore store_;
   std::unique_ptr<kv::MemoryEngine> engine_;

@@ -21,7 +21,7 @@ constexpr size_t kHosts = 3;
 class AllreduceHostsTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!hosts_.made()) GTEST_SKIP() << "network namespaces cannot be made here";
+    if (!hosts_.available()) GTEST_SKIP() << "network namespaces cannot be made here";
     // What stands in for ssh: a line on the host of an address.
     std::string script = "#!/bin/sh\ncase \"$1\" in\n";
     for (size_t host = 0; host < kHosts; host++) {
@@ -73,13 +73,13 @@ TEST_F(AllreduceHostsTest, BenchIsRightOnAllOfThem) {
            {"--nproc", "1", "--wire", "fp8", "--collective", "reduce", "-r", "2"}}) {
     auto words = more;
     words.emplace_back("--json");
-    const test::Ran ran = test::run(bench(list(), words));
+    const test::ProcessResult ran = test::run(bench(list(), words));
     ASSERT_EQ(ran.exit, 0) << ran.out << ran.err;
     const Json data = Json::parse(ran.out)["data"];
     EXPECT_EQ(data["wrong"], 0) << ran.out;
     EXPECT_EQ(data["rows"].size(), 3u);
   }
-  const test::Ran zones =
+  const test::ProcessResult zones =
       test::run(bench(hosts_.address(0) + "," + hosts_.address(1) + "/" + hosts_.address(2),
                       {"--nproc=1", "--wire", "bf16"}));
   ASSERT_EQ(zones.exit, 0) << zones.err;
@@ -93,12 +93,12 @@ TEST_F(AllreduceHostsTest, PartsMeetWithAKeyAlone) {
   ::chmod((dir_ / "key").c_str(), 0600);
   {
     test::Child other(part(1, dir_ / "key"));
-    const test::Ran first = test::run(part(0, dir_ / "key"));
+    const test::ProcessResult first = test::run(part(0, dir_ / "key"));
     ASSERT_EQ(first.exit, 0) << first.out << first.err;
     EXPECT_EQ(Json::parse(first.out)["data"]["wrong"], 0);
     EXPECT_EQ(other.finish(), 0) << other.err;
   }
-  const test::Ran keyless = test::run(part(0, ""));
+  const test::ProcessResult keyless = test::run(part(0, ""));
   EXPECT_EQ(keyless.exit, 5) << keyless.out;
   EXPECT_NE(keyless.out.find("this job has no key"), std::string::npos) << keyless.out;
 }
@@ -131,7 +131,7 @@ TEST_F(AllreduceHostsTest, NothingIsLeftWhenItIsInterrupted) {
 
 TEST_F(AllreduceHostsTest, WhatIsWrongIsNamed) {
   const auto says = [&](const test::Launch& launch, int exit, const std::string& text) {
-    const test::Ran ran = test::run(launch);
+    const test::ProcessResult ran = test::run(launch);
     EXPECT_EQ(ran.exit, exit) << ran.err;
     EXPECT_NE(ran.err.find(text), std::string::npos) << ran.err;
   };

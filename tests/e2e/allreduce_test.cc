@@ -20,7 +20,7 @@ Words bench_words(Words words) {
   words.insert(words.begin(), {"allreduce", "bench"});
   return words;
 }
-test::Ran bench(Words words) { return test::ff_run(bench_words(std::move(words))); }
+test::ProcessResult bench(Words words) { return test::run_ff(bench_words(std::move(words))); }
 
 // A row as programs read it: words between spaces, lines with '#' left out.
 struct Row {
@@ -197,9 +197,9 @@ TEST(AllreduceBench, LargeSizesAreHeldAgainstWhatMemoryGives) {
 
 class AllreduceRun : public testing::Test {
  protected:
-  test::Ran run(Words words) {
+  test::ProcessResult run(Words words) {
     words.insert(words.begin(), {"allreduce", "run"});
-    return test::ff_run(std::move(words));
+    return test::run_ff(std::move(words));
   }
   // `count` floats; each rank's own.
   void write_floats(const std::string& name, size_t count, float first) {

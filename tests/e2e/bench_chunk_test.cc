@@ -14,9 +14,9 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-test::Ran bench_chunk(Words words) {
+test::ProcessResult bench_chunk(Words words) {
   words.insert(words.begin(), {"bench", "chunk"});
-  return test::ff_run(std::move(words));
+  return test::run_ff(std::move(words));
 }
 
 TEST(BenchChunk, MistakesAreNamed) {

@@ -12,9 +12,9 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-test::Ran bench_net(Words words) {
+test::ProcessResult bench_net(Words words) {
   words.insert(words.begin(), {"bench", "net"});
-  return test::ff_run(std::move(words));
+  return test::run_ff(std::move(words));
 }
 
 TEST(BenchNet, MistakesAreNamed) {

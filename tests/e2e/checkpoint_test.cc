@@ -42,7 +42,7 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
     const auto entries = disk().list(store() + "/" + folder);
     return entries && entries->empty();
   }
-  Ran checkpoint(std::vector<std::string> words) {
+  ProcessResult checkpoint(std::vector<std::string> words) {
     words.insert(words.begin(), {"ff", "checkpoint"});
     std::map<std::string, std::string> env = {{"FF_STORE", store()}, {"FF_STATE", dir_ / "state"}};
     if (!task_.empty()) env["FF_TASK_DIR"] = task_;
@@ -50,7 +50,7 @@ class CheckpointCommand : public testing::TestWithParam<Where> {
   }
   Json data(std::vector<std::string> words) {
     words.push_back("--json");
-    const Ran ran = checkpoint(words);
+    const ProcessResult ran = checkpoint(words);
     const Json envelope = Json::parse(ran.out, nullptr, false);
     EXPECT_TRUE(envelope.is_object()) << ran.out << ran.err;
     if (!envelope.is_object()) return {};
@@ -189,14 +189,14 @@ TEST_P(CheckpointCommand, TheAgentOfItsTaskIsTold) {
 TEST_P(CheckpointCommand, AnAgentThatCannotBeToldIsAWarning) {
   task_ = dir_ / "gone";
   const std::string file = input("model.bin", noise(1000));
-  const Ran ran = checkpoint({"save", file});
+  const ProcessResult ran = checkpoint({"save", file});
   EXPECT_EQ(ran.exit, 0) << ran.err;
   EXPECT_EQ(ran.out, "default@1\n");
   EXPECT_NE(ran.err.find("default@1 is saved, but ff could not tell the agent of the task"),
             ran.err.npos)
       << ran.err;
   EXPECT_NE(ran.err.find("FF_TASK_DIR"), ran.err.npos) << ran.err;
-  const Ran json = checkpoint({"save", file, "--json"});
+  const ProcessResult json = checkpoint({"save", file, "--json"});
   EXPECT_EQ(json.exit, 0);
   EXPECT_EQ(Json::parse(json.out)["warnings"].size(), 1U) << json.out;
   EXPECT_FALSE(fs::exists(task_));
@@ -251,7 +251,7 @@ TEST_P(CheckpointCommand, TimeoutEndsIt) {
 // Each mistake has its exit code, names the thing and says what to do next.
 TEST_P(CheckpointCommand, MistakesAreExplained) {
   const auto expect = [&](std::vector<std::string> words, int exit, const std::string& says) {
-    const Ran ran = checkpoint(words);
+    const ProcessResult ran = checkpoint(words);
     EXPECT_EQ(ran.exit, exit) << words[0] << ran.err;
     EXPECT_NE(ran.err.find(says), std::string::npos) << ran.err;
     EXPECT_EQ(ran.out, "") << words[0];
@@ -276,7 +276,7 @@ TEST_P(CheckpointCommand, MistakesAreExplained) {
   ASSERT_TRUE(disk().make_dir(other, 0755).ok());
   ASSERT_TRUE(io::replace_file(disk(), other + "/file", "something", "new").ok());
   expect({"ls", "--store", other}, 5, "not a checkpoint store");
-  const Ran nowhere = run({.argv = {"ff", "checkpoint", "list"}, .program = FF_BINARY});
+  const ProcessResult nowhere = run({.argv = {"ff", "checkpoint", "list"}, .program = FF_BINARY});
   EXPECT_EQ(nowhere.exit, 2);
   EXPECT_NE(nowhere.err.find("FF_STORE"), std::string::npos) << nowhere.err;
 }
@@ -284,14 +284,14 @@ TEST_P(CheckpointCommand, MistakesAreExplained) {
 TEST_P(CheckpointCommand, DamageIsNamedAndSalvaged) {
   ASSERT_EQ(checkpoint({"save", input("good", noise(9000)), input("bad", noise(200'000))}).exit, 0);
   damage();
-  const Ran verified = checkpoint({"verify"});
+  const ProcessResult verified = checkpoint({"verify"});
   EXPECT_EQ(verified.exit, 3);
   EXPECT_NE(verified.out.find("file 'bad'"), std::string::npos) << verified.out;
-  const Ran loaded = checkpoint({"load", "default", dir_ / "out"});
+  const ProcessResult loaded = checkpoint({"load", "default", dir_ / "out"});
   EXPECT_EQ(loaded.exit, 3);
   EXPECT_NE(loaded.err.find("file 'bad'"), std::string::npos) << loaded.err;
   EXPECT_FALSE(fs::exists(dir_ / "out"));
-  const Ran salvaged = checkpoint({"salvage", "default", dir_ / "rescued"});
+  const ProcessResult salvaged = checkpoint({"salvage", "default", dir_ / "rescued"});
   EXPECT_EQ(salvaged.exit, 3);
   EXPECT_EQ(read_file(dir_ / "rescued/good"), noise(9000));
   EXPECT_FALSE(fs::exists(dir_ / "rescued/bad"));
@@ -300,7 +300,7 @@ TEST_P(CheckpointCommand, DamageIsNamedAndSalvaged) {
 TEST_P(CheckpointCommand, NamesCannotForgeTerminalLines) {
   const std::string evil = "evil\x1b[2J\r\nfake@1";
   ASSERT_EQ(checkpoint({"save", input(evil, "1")}).exit, 0);
-  const Ran shown = checkpoint({"show", "default"});
+  const ProcessResult shown = checkpoint({"show", "default"});
   EXPECT_EQ(shown.out.find('\x1b'), std::string::npos);
   EXPECT_EQ(shown.out.find('\r'), std::string::npos);
   EXPECT_EQ(std::count(shown.out.begin(), shown.out.end(), '\n'), 2);  // the header, and the file
@@ -391,7 +391,7 @@ TEST(CheckpointInACluster, OutlivesAStorageNode) {
   save.close_stdin();
   EXPECT_EQ(save.finish(), 0) << save.err;
   EXPECT_EQ(save.out, "default@1\n");
-  const Ran verified = ff_run({"checkpoint", "verify", "--all"}, {{"FF_STORE", store}});
+  const ProcessResult verified = run_ff({"checkpoint", "verify", "--all"}, {{"FF_STORE", store}});
   EXPECT_EQ(verified.exit, 0) << verified.out << verified.err;
   cluster.start(1);
   cluster.until_whole();

@@ -1,5 +1,5 @@
-// Running programs as a shell would, for tests of the real binaries: separate stdout and stderr, a
-// clean environment, terminals, signals, exits. Waits poll with a deadline and never assume timing.
+// Runs child processes, for tests of the real binaries: captured stdout and stderr, a clean
+// environment, terminals, signals, exit codes. Waits poll with a deadline.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@
 
 namespace ff::test {
 
-// A directory of one test, removed at its end.
+// A temporary directory, removed at the end.
 class TempDir {
  public:
   TempDir();
@@ -30,15 +30,15 @@ class TempDir {
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);  // makes directories
 
-// Whether it comes to be within a minute.
+// Polls for at most a minute; whether `condition` became true.
 bool eventually(const std::function<bool()>& condition);
-// Processes that have the text in their command lines.
+// Processes with `text` in their command line.
 std::set<pid_t> processes(const std::string& text);
 
 struct Launch {
   std::vector<std::string> argv;
-  std::map<std::string, std::string> env{};  // beside PATH and a HOME that does not exist
-  std::string program{};                     // the file to run when argv[0] is another name
+  std::map<std::string, std::string> env{};  // added to PATH and a HOME that does not exist
+  std::string program{};                     // the executable, if it is not argv[0]
   std::string stdout_path{};                 // instead of capturing
   bool stdout_terminal = false;              // a pseudo-terminal, captured
   bool stderr_terminal = false;
@@ -53,16 +53,16 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Reads until `text` is in the output, false when it ends or a minute passes before.
+  // Reads until the output contains `text`; false if it ends or a minute passes before.
   bool wait_for_out(const std::string& text) { return wait_for(out_fd_, out, text); }
   bool wait_for_err(const std::string& text) { return wait_for(err_fd_, err, text); }
   pid_t pid() const { return pid_; }
-  // Nothing, once it was reaped.
+  // Does nothing after finish().
   void signal(int number) const;
   void write_stdin(const std::string& text) const;
   void close_stdin();
-  void close_stdout();  // the reader goes away
-  // Reads everything and reaps: the exit code, or 128 plus the signal that killed it.
+  void close_stdout();  // as if the reader had exited
+  // Reads all output and waits: the exit code, or 128 plus the signal that killed it.
   int finish();
 
   std::string out, err;
@@ -75,21 +75,21 @@ class Child {
   int in_fd_ = -1, out_fd_ = -1, err_fd_ = -1;
 };
 
-struct Ran {
+struct ProcessResult {
   int exit = -1;
   std::string out, err;
 };
-Ran run(const Launch& launch);
-// The probe, or ff, with these words after its name.
-Ran probe(std::vector<std::string> words, std::map<std::string, std::string> env = {});
-Ran ff_run(std::vector<std::string> words, std::map<std::string, std::string> env = {});
+ProcessResult run(const Launch& launch);
+// Run the probe, or ff, with these arguments.
+ProcessResult probe(std::vector<std::string> words, std::map<std::string, std::string> env = {});
+ProcessResult run_ff(std::vector<std::string> words, std::map<std::string, std::string> env = {});
 
-// Whether `text` holds `what`.
+// Whether `text` contains `what`.
 inline bool has(const std::string& text, const std::string& what) {
   return text.find(what) != std::string::npos;
 }
 
-// `size` bytes that no compression makes shorter; equal for equal states.
+// `size` incompressible bytes, determined by `state`.
 inline std::string noise(size_t size, uint64_t state = 88172645463325252) {
   std::string out(size, '\0');
   for (char& c : out) {

@@ -212,21 +212,21 @@ int Child::finish() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-Ran run(const Launch& launch) {
+ProcessResult run(const Launch& launch) {
   Child child(launch);
-  Ran ran;
+  ProcessResult ran;
   ran.exit = child.finish();
   ran.out = child.out;
   ran.err = child.err;
   return ran;
 }
 
-Ran probe(std::vector<std::string> words, std::map<std::string, std::string> env) {
+ProcessResult probe(std::vector<std::string> words, std::map<std::string, std::string> env) {
   words.insert(words.begin(), "ff");
   return run({.argv = std::move(words), .env = std::move(env), .program = FF_PROBE});
 }
 
-Ran ff_run(std::vector<std::string> words, std::map<std::string, std::string> env) {
+ProcessResult run_ff(std::vector<std::string> words, std::map<std::string, std::string> env) {
   words.insert(words.begin(), "ff");
   return run({.argv = std::move(words), .env = std::move(env), .program = FF_BINARY});
 }
@@ -234,7 +234,7 @@ Ran ff_run(std::vector<std::string> words, std::map<std::string, std::string> en
 namespace {
 
 TEST(Child, tells_exits_and_outputs_apart) {
-  const Ran ran = run({.argv = {"sh", "-c", "echo out; echo err >&2; exit 7"}});
+  const ProcessResult ran = run({.argv = {"sh", "-c", "echo out; echo err >&2; exit 7"}});
   EXPECT_EQ(ran.exit, 7);
   EXPECT_EQ(ran.out, "out\n");
   EXPECT_EQ(ran.err, "err\n");

@@ -69,7 +69,7 @@ TEST_F(Shells, bash) {
     for (const std::string& word : words) script += "'" + word + "' ";
     script += ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_ff\n";
     script += "[[ ${#COMPREPLY[@]} == 0 ]] || printf '%s\\n' \"${COMPREPLY[@]}\"\n";
-    const Ran ran = run({.argv = {"bash", "-uc", script}});
+    const ProcessResult ran = run({.argv = {"bash", "-uc", script}});
     EXPECT_EQ(ran.err, "");
     return lines_of(ran.out);
   };
@@ -108,9 +108,10 @@ TEST_F(Shells, fish) {
     for (const std::string& word : words) line += (line.empty() ? "" : " ") + word;
     const std::string script = "cd '" + (dir / "work") + "'; source '" +
                                (dir / "completions/ff.fish") + "'; complete -C '" + line + "'";
-    const Ran ran = run({.argv = {"fish", "--no-config", "-c", script},
-                         .env = {{"HOME", dir.path().string()},
-                                 {"PATH", dir / "bin:" + std::string(::getenv("PATH"))}}});
+    const ProcessResult ran =
+        run({.argv = {"fish", "--no-config", "-c", script},
+             .env = {{"HOME", dir.path().string()},
+                     {"PATH", dir / "bin:" + std::string(::getenv("PATH"))}}});
     EXPECT_EQ(ran.err, "");
     return lines_of(ran.out);
   };

@@ -1,5 +1,5 @@
-// Real daemons on hosts of their own: a manager and three storage nodes, which tests kill, halt and
-// cut off while programs of theirs go on.
+// Fixture with real daemons, each in its own network namespace: a manager and three storage nodes,
+// which tests kill, stop and disconnect while clients continue.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,14 +29,14 @@ namespace ff::cmd {
 using nlohmann::json;
 using Words = std::vector<std::string>;
 
-constexpr size_t kMeta = 0;  // its host; node N is on host N
+constexpr size_t kMeta = 0;  // the host of the manager; node N is on host N
 constexpr size_t kNodes = 3;
-constexpr int64_t kMostNs = 90 * kSecond;
+constexpr int64_t kTimeoutNs = 90 * kSecond;
 
 class DaemonsTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!hosts_.made()) GTEST_SKIP() << "network namespaces cannot be made here";
+    if (!hosts_.available()) GTEST_SKIP() << "network namespaces cannot be made here";
     log_setup({.level = LogLevel::error});
     ASSERT_TRUE(auth::make_key_file(disk_, key()).ok());
     start_meta();
@@ -58,7 +58,7 @@ class DaemonsTest : public testing::Test {
         rng_,
         {.name = "program", .software = "test", .key = key_, .nonces = &secure_}});
   }
-  // After the programs have ended.
+  // Called after the clients have ended.
   void TearDown() override {
     if (!HasFailure()) return;
     for (size_t i = 0; i < daemons_.size(); i++) {
@@ -102,9 +102,9 @@ class DaemonsTest : public testing::Test {
     daemons_[daemon]->finish();
   }
 
-  test::Ran admin(Words words) {
+  test::ProcessResult admin(Words words) {
     words.insert(words.begin(), "admin");
-    return test::ff_run(std::move(words), {{"FF_META", meta()}, {"FF_KEY", key()}});
+    return test::run_ff(std::move(words), {{"FF_META", meta()}, {"FF_KEY", key()}});
   }
   json status() {
     const auto ran = admin({"status", "--json"});
@@ -117,12 +117,12 @@ class DaemonsTest : public testing::Test {
            data["chains"]["all"] == data["chains"]["whole"];
   }
 
-  // Programs go on while the test waits.
+  // Clients in the loop continue during the wait.
   template <class Condition>
   void until(const std::string& what, Condition condition) {
-    const int64_t end_ns = clock_.steady_ns() + kMostNs;
+    const int64_t end_ns = clock_.steady_ns() + kTimeoutNs;
     while (!condition()) {
-      ASSERT_LT(clock_.steady_ns(), end_ns) << "it does not come to this: " << what << "\n"
+      ASSERT_LT(clock_.steady_ns(), end_ns) << "timed out waiting until " << what << "\n"
                                             << status().dump(1);
       run_for(100 * kMillisecond);
     }

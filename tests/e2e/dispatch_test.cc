@@ -9,7 +9,7 @@
 namespace ff::test {
 namespace {
 
-Ran as(const std::string& link, std::vector<std::string> words) {
+ProcessResult as(const std::string& link, std::vector<std::string> words) {
   words.insert(words.begin(), link);
   return run({.argv = std::move(words), .program = FF_PROBE});
 }
@@ -29,26 +29,26 @@ TEST(Dispatch, by_link_name_or_first_word) {
 }
 
 TEST(Dispatch, suggests_the_nearest_name) {
-  const Ran command = ff_run({"hlep"});
+  const ProcessResult command = run_ff({"hlep"});
   EXPECT_EQ(command.exit, 2);
   EXPECT_EQ(command.out, "");
   EXPECT_EQ(command.err,
             "ff: unknown command 'hlep'\n  Did you mean help? `ff -h` lists the commands.\n");
-  const Ran sub = probe({"store", "putt", "x"});
+  const ProcessResult sub = probe({"store", "putt", "x"});
   EXPECT_EQ(sub.exit, 2);
   EXPECT_EQ(sub.err,
             "ff store: unknown command 'putt'\n"
             "  Did you mean put? `ff store -h` lists the commands.\n");
-  const Ran option = probe({"store", "put", "x", "--formt=raw"});
+  const ProcessResult option = probe({"store", "put", "x", "--formt=raw"});
   EXPECT_EQ(option.exit, 2);
   EXPECT_EQ(option.err,
             "ff store put: unknown option --formt\n"
             "  Did you mean --format? `ff store put -h` lists the options.\n");
-  const Ran choice = probe({"store", "put", "x", "--format", "packd"});
+  const ProcessResult choice = probe({"store", "put", "x", "--format", "packd"});
   EXPECT_EQ(choice.exit, 2);
   EXPECT_EQ(choice.err,
             "ff store put: --format: 'packd' is not one of raw, packed\n  Did you mean packed?\n");
-  const Ran far = ff_run({"zzzzzzzzzz"});
+  const ProcessResult far = run_ff({"zzzzzzzzzz"});
   EXPECT_EQ(far.exit, 2);
   EXPECT_EQ(far.err, "ff: unknown command 'zzzzzzzzzz'\n  `ff -h` lists the commands.\n");
 }
@@ -76,7 +76,7 @@ TEST(Dispatch, usage_errors_exit_2_and_print_no_data) {
     std::string shown;
     for (const std::string& word : line) shown += word + " ";
     SCOPED_TRACE(shown);
-    const Ran ran = probe(line);
+    const ProcessResult ran = probe(line);
     EXPECT_EQ(ran.exit, 2);
     EXPECT_EQ(ran.out, "");
     EXPECT_EQ(ran.err.find("ff"), 0u);
@@ -88,15 +88,15 @@ TEST(Dispatch, usage_errors_exit_2_and_print_no_data) {
 }
 
 TEST(Values, read_in_every_form) {
-  const Ran all = probe({"store", "--store", "/s", "put", "--part=1.5M", "--grace", "2h", "--level",
-                         "7", "--format", "packed", "--compress", "-f", "--tag=", "-t", "a*",
-                         "--tensor=b", "one", "two"});
+  const ProcessResult all = probe({"store", "--store", "/s", "put", "--part=1.5M", "--grace", "2h",
+                                   "--level", "7", "--format", "packed", "--compress", "-f",
+                                   "--tag=", "-t", "a*", "--tensor=b", "one", "two"});
   EXPECT_EQ(all.err, "");
   EXPECT_EQ(all.out,
             "store=/s part=1572864 grace=7200 level=7 format=packed compress=true force=true tag=\n"
             "path=one\npath=two\ntensor=a*\ntensor=b\n");
   // The last one wins, so that an alias can be overruled.
-  const Ran last =
+  const ProcessResult last =
       probe({"store", "put", "x", "--level=1", "--compress", "--level=3", "--no-compress"});
   EXPECT_NE(last.out.find("level=3 format=raw compress=false"), std::string::npos);
 }
@@ -106,7 +106,7 @@ TEST(Values, old_and_hidden_names_still_work) {
        std::vector<std::vector<std::string>>{{"--old-tag", "a"}, {"--old-tag=a"}, {"-g", "a"}}) {
     std::vector<std::string> line = {"store", "put", "x", "--tls", "file"};
     line.insert(line.end(), words.begin(), words.end());
-    const Ran ran = probe(line);
+    const ProcessResult ran = probe(line);
     EXPECT_EQ(ran.err, "");
     EXPECT_NE(ran.out.find("tag=a\n"), std::string::npos) << ran.out;
   }
@@ -119,7 +119,8 @@ TEST(Values, old_and_hidden_names_still_work) {
 
 TEST(Values, operands_are_never_taken_for_something_else) {
   // Names of subcommands, a lone dash, brackets, and anything after `--`.
-  const Ran ran = probe({"store", "put", "put", "get", "-", "[a,b]", "--", "--level", "-x", "--"});
+  const ProcessResult ran =
+      probe({"store", "put", "put", "get", "-", "[a,b]", "--", "--level", "-x", "--"});
   EXPECT_EQ(ran.err, "");
   EXPECT_NE(ran.out.find("level=1 "), std::string::npos);
   EXPECT_NE(
@@ -134,11 +135,11 @@ TEST(Values, operands_are_never_taken_for_something_else) {
 }
 
 TEST(Version, is_one_line_and_the_same_each_time) {
-  const Ran ran = ff_run({"--version"});
+  const ProcessResult ran = run_ff({"--version"});
   EXPECT_EQ(ran.exit, 0);
   EXPECT_EQ(ran.out.find("ff 0.1.0 ("), 0u);
   EXPECT_EQ(ran.out.find('\n'), ran.out.size() - 1);
-  EXPECT_EQ(ff_run({"--version"}).out, ran.out);
+  EXPECT_EQ(run_ff({"--version"}).out, ran.out);
   // Without a git tree around it, as in a tarball.
   const TempDir dir;
   const auto write = [&dir](const std::string& name) {

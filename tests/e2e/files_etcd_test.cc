@@ -77,9 +77,9 @@ class FilesOnEtcdTest : public testing::Test {
     servers_[i].daemon->finish();
   }
 
-  test::Ran admin(Words words) {
+  test::ProcessResult admin(Words words) {
     words.insert(words.begin(), "admin");
-    return test::ff_run(std::move(words), {{"FF_META", meta_}});
+    return test::run_ff(std::move(words), {{"FF_META", meta_}});
   }
   json data(Words words) {
     words.push_back("--json");

@@ -43,9 +43,9 @@ class Cluster {
 
   std::string key() const { return dir_ / "cluster.key"; }
   Env env() const { return {{"FF_META", meta}, {"FF_KEY", key()}}; }
-  Ran admin(Words words) const {
+  ProcessResult admin(Words words) const {
     words.insert(words.begin(), "admin");
-    return ff_run(std::move(words), env());
+    return run_ff(std::move(words), env());
   }
   json admin_json(Words words) const {
     words.push_back("--json");
@@ -93,19 +93,19 @@ class FsCommand : public testing::Test {
     words.insert(words.begin(), {FF_BINARY, "fs"});
     return words;
   }
-  static Ran fs(const Words& words, Env more = {}) {
+  static ProcessResult fs(const Words& words, Env more = {}) {
     more.merge(cluster_->env());
     return run({.argv = command(words), .env = std::move(more)});
   }
   // What is asked for can be done.
-  static Ran good(const Words& words) {
-    Ran ran = fs(words);
+  static ProcessResult good(const Words& words) {
+    ProcessResult ran = fs(words);
     EXPECT_EQ(ran.exit, 0) << words[0] << ": " << ran.err;
     return ran;
   }
   static json data(Words words) {
     words.push_back("--json");
-    const Ran ran = fs(words);
+    const ProcessResult ran = fs(words);
     const json parsed = json::parse(ran.out, nullptr, false);
     EXPECT_TRUE(parsed.is_object()) << ran.out << ran.err;
     if (!parsed.is_object()) return json::object();
@@ -124,7 +124,7 @@ class FsCommand : public testing::Test {
     return dir_ / name;
   }
   static bool same(const std::string& a, const std::string& b) {
-    const Ran ran = run({.argv = {"diff", "-r", "--no-dereference", a, b}});
+    const ProcessResult ran = run({.argv = {"diff", "-r", "--no-dereference", a, b}});
     EXPECT_EQ(ran.out, "");
     return ran.exit == 0;
   }
@@ -294,7 +294,7 @@ TEST_F(FsCommand, AKilledCopyIsGoneOnWith) {
   }
   Child copy({.argv = command({"cp", "--resume", source, url("file")}), .env = cluster_->env()});
   Cluster::until("it is noted how far it is", [&] {
-    const Ran ran = fs({"stat", "--json", at(".file.ff-part")});
+    const ProcessResult ran = fs({"stat", "--json", at(".file.ff-part")});
     return ran.out.find("user.ff.part") != std::string::npos;
   });
   copy.signal(SIGKILL);
@@ -341,7 +341,7 @@ TEST_F(FsCommand, ManyEntriesComePageByPage) {
   Words touch = {"touch"};
   for (int i = 0; i < 5000; i++) touch.push_back(at("n" + std::to_string(10'000 + i)));
   good(touch);
-  const Ran listed = good({"ls", home_});
+  const ProcessResult listed = good({"ls", home_});
   EXPECT_EQ(std::count(listed.out.begin(), listed.out.end(), '\n'), 5000);
   EXPECT_TRUE(listed.out.starts_with("n10000\nn10001\n"));
   EXPECT_TRUE(listed.out.ends_with("\nn14999\n"));
@@ -404,7 +404,7 @@ TEST_F(FsCommand, MistakesAreNamed) {
       {{"ls", home_, "--meta", "127.0.0.1:1", "--timeout", "1s"}, 6, ""},
   };
   for (const Case& one : cases) {
-    const Ran ran = fs(one.words);
+    const ProcessResult ran = fs(one.words);
     const std::string line = fmt::format("{}", fmt::join(one.words, " "));
     EXPECT_EQ(ran.exit, one.exit) << line << "\n" << ran.err;
     EXPECT_NE((ran.out + ran.err).find(one.said), std::string::npos) << line << "\n" << ran.err;
@@ -424,7 +424,7 @@ TEST_F(FsCommand, TokensAreGoodForOneUser) {
             0);
   EXPECT_EQ(fs::status(ann).permissions(), fs::perms(0600));
   EXPECT_EQ(user({"add", "ann", "--uid", "1001", "--token-file", ann}).exit, 1);
-  const Ran told = user({"add", "bob", "--uid", "1002"});
+  const ProcessResult told = user({"add", "bob", "--uid", "1002"});
   ASSERT_EQ(told.exit, 0) << told.err;
   EXPECT_TRUE(told.out.starts_with("ff1-1002-"));
   write_file(bob, told.out);
@@ -437,7 +437,7 @@ TEST_F(FsCommand, TokensAreGoodForOneUser) {
   good({"mkdir", "-m", "1777", at("open")});
   const std::string secret = noise(1'500'000);
   ASSERT_EQ(as(ann, {"mkdir", "-m", "700", at("open/ann")}).exit, 0);
-  const Ran in = as(ann, {"cp", local("secret", secret), url("open/ann/secret")});
+  const ProcessResult in = as(ann, {"cp", local("secret", secret), url("open/ann/secret")});
   ASSERT_EQ(in.exit, 0) << in.err;
   EXPECT_EQ(stat(at("open/ann/secret"))["uid"], 1001);
   EXPECT_TRUE(as(ann, {"cat", at("open/ann/secret")}).out == secret);
@@ -445,7 +445,7 @@ TEST_F(FsCommand, TokensAreGoodForOneUser) {
        {Words{"cat", at("open/ann/secret")}, Words{"ls", at("open/ann")},
         Words{"rm", "-r", at("open/ann")}, Words{"mv", at("open/ann"), at("open/mine")},
         Words{"chown", "1002", at("open/ann")}, Words{"cp", local("x", "x"), url("x")}}) {
-    const Ran ran = as(bob, words);
+    const ProcessResult ran = as(bob, words);
     EXPECT_EQ(ran.exit, 5) << words[0] << ran.err;
   }
   EXPECT_EQ(user({"remove", "1002"}).exit, 0);
@@ -465,9 +465,9 @@ TEST(FsRootSquash, RootIsNobody) {
   ASSERT_TRUE(daemon.wait_for_out("listening on ") && daemon.wait_for_out("\n")) << daemon.err;
   const size_t at = daemon.out.find("127.0.0.1:");
   const Env env = {{"FF_META", daemon.out.substr(at, daemon.out.find('\n', at) - at)}};
-  ASSERT_EQ(ff_run({"admin", "init"}, env).exit, 0);
-  ASSERT_EQ(ff_run({"fs", "ls", "/"}, env).exit, 0);
-  const Ran refused = ff_run({"fs", "mkdir", "/x"}, env);
+  ASSERT_EQ(run_ff({"admin", "init"}, env).exit, 0);
+  ASSERT_EQ(run_ff({"fs", "ls", "/"}, env).exit, 0);
+  const ProcessResult refused = run_ff({"fs", "mkdir", "/x"}, env);
   EXPECT_EQ(refused.exit, 5);
   EXPECT_NE(refused.err.find("/x: Permission denied"), std::string::npos) << refused.err;
 }

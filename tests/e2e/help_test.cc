@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 TEST(Help, short_and_long_forms) {
-  const Ran brief = probe({"store", "put", "-h"});
+  const ProcessResult brief = probe({"store", "put", "-h"});
   EXPECT_EQ(brief.exit, 0);
   EXPECT_EQ(brief.err, "");
   EXPECT_EQ(brief.out.find("Put files into the store\n\nUsage: ff store put [OPTIONS] PATH...\n"),
@@ -31,7 +31,7 @@ TEST(Help, short_and_long_forms) {
   for (const std::string absent : {"Examples:", "--old-tag", "--tls", "--cluster-key FILE"}) {
     EXPECT_EQ(brief.out.find(absent), std::string::npos) << absent;
   }
-  const Ran full = probe({"store", "put", "--help"});
+  const ProcessResult full = probe({"store", "put", "--help"});
   for (const std::string line : {"Puts each PATH. It's quoted.", "Examples:\n  ff store put model",
                                  "Exit codes:", "  130  interrupted"}) {
     EXPECT_NE(full.out.find(line), std::string::npos) << line;
@@ -52,7 +52,7 @@ TEST(Help, short_and_long_forms) {
 }
 
 TEST(Help, explains_shared_options_once_and_hides_old_ones) {
-  const Ran store = probe({"store", "-h"});
+  const ProcessResult store = probe({"store", "-h"});
   EXPECT_NE(store.out.find("Network options:\n      --cluster-key FILE"), std::string::npos)
       << store.out;
   EXPECT_EQ(store.out.find("\n  inner"), std::string::npos) << store.out;
@@ -73,12 +73,12 @@ TEST(Help, explains_shared_options_once_and_hides_old_ones) {
 }
 
 TEST(Help, of_ff_lists_every_command) {
-  const Ran top = ff_run({"-h"});
+  const ProcessResult top = run_ff({"-h"});
   EXPECT_EQ(top.exit, 0);
   EXPECT_NE(top.out.find("Explain a command"), std::string::npos);
   EXPECT_NE(top.out.find("--version"), std::string::npos);
-  EXPECT_EQ(ff_run({"help"}).out, ff_run({"--help"}).out);
-  const Ran wrong = ff_run({"help", "hlep"});
+  EXPECT_EQ(run_ff({"help"}).out, run_ff({"--help"}).out);
+  const ProcessResult wrong = run_ff({"help", "hlep"});
   EXPECT_EQ(wrong.exit, 2);
   EXPECT_NE(wrong.err.find("Did you mean help?"), std::string::npos);
   EXPECT_EQ(probe({"help", "store", "putt"}).exit, 2);
@@ -87,17 +87,17 @@ TEST(Help, of_ff_lists_every_command) {
 }
 
 TEST(Help, exit_codes_are_those_of_the_design) {
-  const Ran ran = ff_run({"help", "exit-codes"});
+  const ProcessResult ran = run_ff({"help", "exit-codes"});
   EXPECT_EQ(ran.exit, 0);
   EXPECT_EQ(ran.out.find("EXIT\tMEANING\n0\tdone, and true\n1\tcould not be done"), 0u);
   std::vector<int> codes;
-  const Json data = Json::parse(ff_run({"help", "exit-codes", "--json"}).out)["data"];
+  const Json data = Json::parse(run_ff({"help", "exit-codes", "--json"}).out)["data"];
   for (const Json& code : data["codes"]) codes.push_back(code["exit"]);
   EXPECT_EQ(codes, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 130}));
 }
 
 TEST(Help, versions_of_every_library) {
-  const Json data = Json::parse(ff_run({"help", "--versions", "--json"}).out)["data"];
+  const Json data = Json::parse(run_ff({"help", "--versions", "--json"}).out)["data"];
   std::set<std::string> names;
   for (const Json& library : data["libraries"]) {
     names.insert(library["name"]);
@@ -117,7 +117,7 @@ std::set<std::string> files_in(const fs::path& dir) {
 
 TEST(Emit, committed_files_are_current) {
   const TempDir dir;
-  const Ran ran = ff_run({"generate", "docs", dir.path().string()});
+  const ProcessResult ran = run_ff({"generate", "docs", dir.path().string()});
   ASSERT_EQ(ran.exit, 0) << ran.err;
   for (const std::string folder : {"man", "completions"}) {
     const fs::path committed = fs::path(FF_SOURCE_DIR) / folder;
@@ -133,22 +133,23 @@ TEST(Emit, committed_files_are_current) {
 TEST(Emit, manual_pages_render_cleanly) {
   const TempDir dir;
   ASSERT_EQ(probe({"generate", "docs", dir / "probe"}).exit, 0);
-  ASSERT_EQ(ff_run({"generate", "docs", dir / "ff"}).exit, 0);
+  ASSERT_EQ(run_ff({"generate", "docs", dir / "ff"}).exit, 0);
   for (const std::string program : {"probe", "ff"}) {
     const fs::path man = fs::path(dir / program) / "man";
     ASSERT_TRUE(files_in(man).contains("ff.1"));
     for (const std::string& name : files_in(man)) {
       SCOPED_TRACE(program + "/" + name);
       const std::string page = man / name;
-      const Ran groff = run({.argv = {"groff", "-man", "-Tutf8", "-ww", "-z", page}});
+      const ProcessResult groff = run({.argv = {"groff", "-man", "-Tutf8", "-ww", "-z", page}});
       EXPECT_EQ(groff.exit, 0);
       EXPECT_EQ(groff.err, "");
-      const Ran mandoc = run({.argv = {"mandoc", "-Tlint", "-Werror", page}});
+      const ProcessResult mandoc = run({.argv = {"mandoc", "-Tlint", "-Werror", page}});
       EXPECT_EQ(mandoc.exit, 0) << mandoc.out;
     }
   }
-  const Ran page = run({.argv = {"man", "-l", dir / "probe/man/ff-store.1"},
-                        .env = {{"MANWIDTH", "100"}, {"MANPAGER", "cat"}, {"LC_ALL", "C.UTF-8"}}});
+  const ProcessResult page =
+      run({.argv = {"man", "-l", dir / "probe/man/ff-store.1"},
+           .env = {{"MANWIDTH", "100"}, {"MANPAGER", "cat"}, {"LC_ALL", "C.UTF-8"}}});
   for (const std::string text :
        {".A line that opens with a dot, and a \\ backslash.", "It's quoted.", "--part SIZE",
         "ff store put [OPTIONS] PATH...", "FF_PART", "EXIT STATUS"}) {
@@ -157,7 +158,7 @@ TEST(Emit, manual_pages_render_cleanly) {
 }
 
 TEST(Emit, says_what_it_cannot_write) {
-  const Ran ran = probe({"generate", "docs", "/dev/null/x"});
+  const ProcessResult ran = probe({"generate", "docs", "/dev/null/x"});
   EXPECT_EQ(ran.exit, 1);
   EXPECT_EQ(ran.err.find("ff generate docs: /dev/null/x/man: "), 0u) << ran.err;
 }
@@ -167,15 +168,15 @@ TEST(Emit, has_its_old_name_for_scripts) {
   ASSERT_EQ(probe({"generate", "docs", dir / "new"}).exit, 0);
   ASSERT_EQ(probe({"help", "--emit", dir / "old"}).exit, 0);
   EXPECT_EQ(files_in(fs::path(dir / "old") / "man"), files_in(fs::path(dir / "new") / "man"));
-  EXPECT_EQ(ff_run({"help", "--emit", "cron"}).out, ff_run({"generate", "cron"}).out);
-  EXPECT_EQ(ff_run({"help", "--emit", "systemd"}).out, ff_run({"generate", "systemd"}).out);
-  EXPECT_EQ(ff_run({"help", "--emit", "systemd", "a", "b"}).exit, 2);
-  EXPECT_EQ(ff_run({"help", "-h"}).out.find("--emit"), std::string::npos);
+  EXPECT_EQ(run_ff({"help", "--emit", "cron"}).out, run_ff({"generate", "cron"}).out);
+  EXPECT_EQ(run_ff({"help", "--emit", "systemd"}).out, run_ff({"generate", "systemd"}).out);
+  EXPECT_EQ(run_ff({"help", "--emit", "systemd", "a", "b"}).exit, 2);
+  EXPECT_EQ(run_ff({"help", "-h"}).out.find("--emit"), std::string::npos);
 }
 
 TEST(Systemd, units_that_it_takes) {
   const TempDir dir;
-  const Ran ran = ff_run({"generate", "systemd", dir.path().string()});
+  const ProcessResult ran = run_ff({"generate", "systemd", dir.path().string()});
   ASSERT_EQ(ran.exit, 0) << ran.err;
   const std::set<std::string> daemons = {"ff-serve-meta.service", "ff-serve-storage.service",
                                          "ff-mount@.service", "ff-up@.service",
@@ -198,17 +199,18 @@ TEST(Systemd, units_that_it_takes) {
     EXPECT_EQ(confined, name.starts_with("ff-serve-")) << name;
     EXPECT_EQ(unit.find("PrivateTmp=") != std::string::npos, confined) << name;
   }
-  const Ran printed = ff_run({"generate", "systemd"});
+  const ProcessResult printed = run_ff({"generate", "systemd"});
   EXPECT_NE(printed.out.find("# ff-up@.service\n" + read_file(dir / "ff-up@.service")),
             std::string::npos);
-  EXPECT_EQ(ff_run({"generate", "systemd", "a", "b"}).exit, 2);
-  const Ran known = run({.argv = {"sh", "-c", "command -v systemd-analyze"}});
+  EXPECT_EQ(run_ff({"generate", "systemd", "a", "b"}).exit, 2);
+  const ProcessResult known = run({.argv = {"sh", "-c", "command -v systemd-analyze"}});
   if (known.exit != 0) GTEST_SKIP() << "systemd-analyze is not installed";
   for (const std::string name :
        {"ff-serve-meta.service", "ff-serve-storage.service", "ff-mount@mnt-data.service",
         "ff-up@data-ff.service", "ff-schedule-agent.service", "ff-validate.service",
         "ff-validate.timer"}) {
-    const Ran checked = run({.argv = {"systemd-analyze", "verify", "--man=no", dir / name}});
+    const ProcessResult checked =
+        run({.argv = {"systemd-analyze", "verify", "--man=no", dir / name}});
     EXPECT_EQ(checked.exit, 0) << checked.err;
     EXPECT_EQ(checked.err.find("ff-"), std::string::npos) << checked.err;
   }
@@ -216,7 +218,7 @@ TEST(Systemd, units_that_it_takes) {
 
 TEST(Install, makes_links_that_run) {
   const TempDir dir;
-  const Ran first = probe({"help", "--install", dir.path().string()});
+  const ProcessResult first = probe({"help", "--install", dir.path().string()});
   EXPECT_EQ(first.exit, 0) << first.err;
   EXPECT_EQ(files_in(dir.path()),
             (std::set<std::string>{"ff-copy", "ff-generate", "ff-help", "ff-mount", "ff-store",
@@ -227,7 +229,7 @@ TEST(Install, makes_links_that_run) {
   EXPECT_EQ(run({.argv = {dir / "mount.ff", "no"}}).exit, 32);
   EXPECT_EQ(run({.argv = {dir / "mount.ff", "a", "b", "c", "d"}}).exit, 1);
   EXPECT_EQ(run({.argv = {dir / "ff-store", "get", "r"}}).out, "run=r dest=default-store\n");
-  const Ran again = probe({"help", "--install", dir.path().string()});
+  const ProcessResult again = probe({"help", "--install", dir.path().string()});
   EXPECT_EQ(again.exit, 0);
   EXPECT_EQ(again.out, "");
   // A link that an older ff left is renewed.
@@ -241,7 +243,7 @@ TEST(Install, makes_links_that_run) {
 TEST(Install, leaves_what_is_not_its_own) {
   const TempDir dir;
   write_file(dir / "ff-talk", "mine");
-  Ran ran = probe({"help", "--install", dir.path().string()});
+  ProcessResult ran = probe({"help", "--install", dir.path().string()});
   EXPECT_EQ(ran.exit, 5);
   EXPECT_NE(ran.err.find("ff-talk: exists and is not a link to ff"), std::string::npos);
   EXPECT_EQ(read_file(dir / "ff-talk"), "mine");
@@ -256,8 +258,8 @@ TEST(Install, leaves_what_is_not_its_own) {
 
 TEST(Install, has_no_mount_helper_without_a_mount_command) {
   const TempDir dir;
-  ASSERT_EQ(ff_run({"help", "--install", dir.path().string()}).exit, 0);
-  const bool mounts = ff_run({"-h"}).out.find("\n  mount ") != std::string::npos;
+  ASSERT_EQ(run_ff({"help", "--install", dir.path().string()}).exit, 0);
+  const bool mounts = run_ff({"-h"}).out.find("\n  mount ") != std::string::npos;
   EXPECT_EQ(files_in(dir.path()).contains("mount.ff"), mounts);
   EXPECT_TRUE(files_in(dir.path()).contains("ff-help"));
 }

@@ -1,5 +1,5 @@
-// Hosts for tests: network namespaces on one bridge, which the test itself is on, too. Needs root;
-// each Hosts has names and a subnet of its own, and takes them away at its end.
+// Hosts for tests: network namespaces on one bridge, to which the test is connected too. Needs
+// root; each Hosts has its own names and subnet, and removes them at the end.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@ class Hosts {
   Hosts(const Hosts&) = delete;
   Hosts& operator=(const Hosts&) = delete;
 
-  // False: network namespaces cannot be made here.
-  bool made() const { return made_; }
+  // False if network namespaces cannot be created.
+  bool available() const { return available_; }
   std::string address(size_t host) const;  // an IPv4 address
-  // A program there.
+  // The command that runs `argv` on `host`.
   Launch on(size_t host, std::vector<std::string> argv) const;
-  // What `from` sends to `to` goes nowhere; the other way it still arrives.
+  // Drops packets from `from` to `to`; the other direction still works.
   void cut(size_t from, size_t to) { route("add", from, to); }
-  void mend(size_t from, size_t to) { route("del", from, to); }
+  void heal(size_t from, size_t to) { route("del", from, to); }
 
  private:
   std::string name(size_t host) const;
@@ -34,7 +34,7 @@ class Hosts {
   const std::string id_;
   const std::string bridge_ = "ffb" + id_;
   std::string subnet_;  // "198.18.3."
-  bool made_ = false;
+  bool available_ = false;
 };
 
 }  // namespace ff::test

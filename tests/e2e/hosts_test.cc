@@ -22,15 +22,16 @@ Hosts::Hosts(size_t count) : count_(count), id_(std::to_string(::getpid())) {
   const int pid = ::getpid();
   subnet_ = "198." + std::to_string(18 + pid / 256 % 2) + "." + std::to_string(pid % 256) + ".";
   if (::geteuid() != 0 || !shell("ip link add " + bridge_ + " type bridge")) return;
-  made_ = shell("ip addr add " + subnet_ + "254/24 dev " + bridge_ + " && ip link set " + bridge_ +
-                " up");
-  for (size_t host = 0; made_ && host < count; host++) {
+  available_ = shell("ip addr add " + subnet_ + "254/24 dev " + bridge_ + " && ip link set " +
+                     bridge_ + " up");
+  for (size_t host = 0; available_ && host < count; host++) {
     const std::string in = "ip -n " + name(host) + " ";
-    made_ = shell("ip netns add " + name(host)) &&
-            shell("ip link add " + link(host) + " type veth peer name eth0 netns " + name(host)) &&
-            shell("ip link set " + link(host) + " master " + bridge_ + " up") &&
-            shell(in + "addr add " + address(host) + "/24 dev eth0") &&
-            shell(in + "link set eth0 up") && shell(in + "link set lo up");
+    available_ =
+        shell("ip netns add " + name(host)) &&
+        shell("ip link add " + link(host) + " type veth peer name eth0 netns " + name(host)) &&
+        shell("ip link set " + link(host) + " master " + bridge_ + " up") &&
+        shell(in + "addr add " + address(host) + "/24 dev eth0") &&
+        shell(in + "link set eth0 up") && shell(in + "link set lo up");
   }
 }
 
@@ -65,7 +66,7 @@ namespace {
 
 TEST(Hosts, CutsAreOneWay) {
   Hosts hosts(2);
-  if (!hosts.made()) GTEST_SKIP() << "network namespaces cannot be made here";
+  if (!hosts.available()) GTEST_SKIP() << "network namespaces cannot be made here";
   TempDir dir;
   write_file(dir / "key", fmt::format("{:a>64}\n", ""));
   ::chmod((dir / "key").c_str(), 0600);
@@ -82,7 +83,7 @@ TEST(Hosts, CutsAreOneWay) {
   for (const auto& [from, to] : {std::pair(0, 1), std::pair(1, 0)}) {
     hosts.cut(static_cast<size_t>(from), static_cast<size_t>(to));
     EXPECT_FALSE(reaches()) << from;
-    hosts.mend(static_cast<size_t>(from), static_cast<size_t>(to));
+    hosts.heal(static_cast<size_t>(from), static_cast<size_t>(to));
     EXPECT_TRUE(reaches()) << from;
   }
 }

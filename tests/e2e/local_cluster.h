@@ -26,7 +26,8 @@ class LocalCluster {
     EXPECT_EQ(admin({"init"}).exit, 0);
     for (size_t node = 1; node <= kNodes; node++) start(node);
     until("all nodes report", [this] { return status()["nodes"].size() == kNodes; });
-    const Ran planned = admin({"plan", "--replicas", "2", "--targets-per-disk", "4", "--apply"});
+    const ProcessResult planned =
+        admin({"plan", "--replicas", "2", "--targets-per-disk", "4", "--apply"});
     EXPECT_EQ(planned.exit, 0) << planned.err;
     until_whole();
   }
@@ -36,7 +37,7 @@ class LocalCluster {
   }
 
   const std::string& address() const { return address_; }
-  // Where it was before, if it was.
+  // At its previous address, if there was one.
   void start_meta() {
     meta_ = std::make_unique<Child>(
         Launch{.argv = {FF_BINARY, "serve-meta", "--listen", address_, "--dir", dir_ / "meta"}});
@@ -48,13 +49,13 @@ class LocalCluster {
     meta_->signal(SIGKILL);
     meta_->finish();
   }
-  // What is on the manager's disk now, to be put back: as if all that comes after is lost.
-  void keep_meta_disk() {
+  // Copies the disk of the manager. After restore_meta_disk() all later changes are lost.
+  void snapshot_meta_disk() {
     meta_->signal(SIGSTOP);
     std::filesystem::copy(dir_ / "meta", dir_ / "kept", std::filesystem::copy_options::recursive);
     meta_->signal(SIGCONT);
   }
-  void put_meta_disk_back() {
+  void restore_meta_disk() {
     std::filesystem::remove_all(dir_ / "meta");
     std::filesystem::rename(dir_ / "kept", dir_ / "meta");
   }
@@ -71,7 +72,7 @@ class LocalCluster {
     nodes_[node]->finish();
     nodes_[node].reset();
   }
-  // Every chain has all its replicas.
+  // Waits until every chain has all its replicas.
   void until_whole() {
     until("all chains serve", [this] {
       const auto chains = status()["chains"];
@@ -80,9 +81,9 @@ class LocalCluster {
   }
 
  private:
-  Ran admin(std::vector<std::string> words) {
+  ProcessResult admin(std::vector<std::string> words) {
     words.insert(words.begin(), "admin");
-    return ff_run(std::move(words), {{"FF_META", address_}});
+    return run_ff(std::move(words), {{"FF_META", address_}});
   }
   nlohmann::json status() {
     const auto parsed = nlohmann::json::parse(admin({"status", "--json"}).out, nullptr, false);
@@ -90,11 +91,11 @@ class LocalCluster {
                                                             : nlohmann::json::object();
   }
   void until(const std::string& what, const std::function<bool()>& condition) {
-    constexpr int64_t kMostNs = 90 * kSecond;
+    constexpr int64_t kTimeoutNs = 90 * kSecond;
     SystemClock clock;
-    const int64_t end_ns = clock.steady_ns() + kMostNs;
+    const int64_t end_ns = clock.steady_ns() + kTimeoutNs;
     while (!condition()) {
-      if (clock.steady_ns() > end_ns) FAIL() << "it does not come to this: " << what;
+      if (clock.steady_ns() > end_ns) FAIL() << "timed out waiting until " << what;
       clock.sleep_ns(50 * kMillisecond);
     }
   }
@@ -105,7 +106,7 @@ class LocalCluster {
   std::array<std::unique_ptr<Child>, kNodes + 1> nodes_;
 };
 
-// The same one for all tests of a program that do not harm it.
+// One cluster for all tests of a program that leave it intact.
 inline LocalCluster& shared_cluster() {
   static LocalCluster cluster;
   return cluster;

@@ -51,7 +51,7 @@ TEST_F(MountLostNamesTest, AnFsyncDoesNotConfirmWhatTheServerHasLost) {
   const int moded = open(mount / "chmod/a", O_RDONLY);
   const int grown = open(mount / "length/a", O_RDWR | O_APPEND);
   ASSERT_EQ(fsync_of(open_dir(mount.dir())), 0);
-  cluster.keep_meta_disk();
+  cluster.snapshot_meta_disk();
 
   ASSERT_EQ(::rename((mount / "rename/a").c_str(), (mount / "rename/c").c_str()), 0);
   const int created = open(mount / "create/new", O_RDWR | O_CREAT);
@@ -64,7 +64,7 @@ TEST_F(MountLostNamesTest, AnFsyncDoesNotConfirmWhatTheServerHasLost) {
   ASSERT_EQ(::mkdir((mount / "dir").c_str(), 0755), 0);
 
   cluster.kill_meta();
-  cluster.put_meta_disk_back();
+  cluster.restore_meta_disk();
   cluster.start_meta();
   for (size_t i = 0; i < 4; i++) EXPECT_EQ(fsync_of(dirs[i]), EIO) << all[i];
   EXPECT_EQ(fsync_of(moded), EIO);

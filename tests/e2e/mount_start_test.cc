@@ -55,15 +55,15 @@ class MountStartTest : public testing::Test {
   std::string at(const std::string& name) const { return dir_ / name; }
   static std::string meta() { return shared_cluster().address(); }
   static std::string url() { return "ff://" + meta() + "/"; }
-  Ran mount(Words more, const std::string& address = meta()) {
+  ProcessResult mount(Words more, const std::string& address = meta()) {
     Words words = {"mount", "/", mnt_, "--meta", address};
     words.insert(words.end(), more.begin(), more.end());
-    return ff_run(std::move(words));
+    return run_ff(std::move(words));
   }
   // The link, as `ff help --install` makes it.
   std::string helper() {
     fs::create_directory(at("links"));
-    EXPECT_EQ(ff_run({"help", "--install", at("links")}).exit, 0);
+    EXPECT_EQ(run_ff({"help", "--install", at("links")}).exit, 0);
     return at("links/mount.ff");
   }
 
@@ -72,7 +72,7 @@ class MountStartTest : public testing::Test {
 };
 
 TEST_F(MountStartTest, DetachedItServesWhenItReturnsAndGoesOn) {
-  const Ran ran = mount({"--detach", "--log", at("log"), "--json"});
+  const ProcessResult ran = mount({"--detach", "--log", at("log"), "--json"});
   ASSERT_EQ(ran.exit, 0) << ran.out << ran.err;
   const json data = json::parse(ran.out)["data"];
   EXPECT_EQ(data["dir"], mnt_);
@@ -89,17 +89,17 @@ TEST_F(MountStartTest, DetachedItServesWhenItReturnsAndGoesOn) {
   EXPECT_TRUE(eventually([&] { return processes(mnt_).empty(); }));
   EXPECT_NE(read_file(at("log")).find("info stopping"), std::string::npos);
 
-  const Ran again = mount({"--detach", "--log", at("log")});
+  const ProcessResult again = mount({"--detach", "--log", at("log")});
   ASSERT_EQ(again.exit, 0) << again.err;
   EXPECT_EQ(again.out, "/ is mounted on " + mnt_ + "\n");
   EXPECT_EQ(mount({"--detach"}).exit, 1) << "twice";
 }
 
 TEST_F(MountStartTest, DetachedItTellsWhatKeepsItFromServing) {
-  const Ran none = ff_run({"mount", "/none", mnt_, "--meta", meta(), "--detach"});
+  const ProcessResult none = run_ff({"mount", "/none", mnt_, "--meta", meta(), "--detach"});
   EXPECT_EQ(none.exit, 1);
   EXPECT_NE(none.err.find("/none: No such file or directory"), std::string::npos) << none.err;
-  const Ran log = mount({"--detach", "--log", at("none/log")});
+  const ProcessResult log = mount({"--detach", "--log", at("none/log")});
   EXPECT_EQ(log.exit, 1);
   EXPECT_NE(log.err.find("none/log"), std::string::npos) << log.err;
   EXPECT_EQ(mount({"--detach", "--log", mnt_ + "/log"}).exit, 2);
@@ -136,7 +136,7 @@ while True:
     print(line)
     if "info stopping" in line: break
 )py");
-  const Ran ran =
+  const ProcessResult ran =
       run({.argv = {"unshare", "-m", "python3", at("script"), at("dev"), mnt_, FF_BINARY, meta()}});
   EXPECT_EQ(ran.exit, 0) << ran.out << ran.err;
   EXPECT_NE(ran.out.find(": info stopping"), std::string::npos) << ran.out;
@@ -167,10 +167,10 @@ TEST_F(MountStartTest, SystemdHearsWhenItServes) {
 }
 
 TEST_F(MountStartTest, ADryRunMountsNothing) {
-  const Ran fine = mount({"--dry-run"});
+  const ProcessResult fine = mount({"--dry-run"});
   EXPECT_EQ(fine.exit, 0) << fine.err;
   EXPECT_EQ(mount_line(mnt_), "");
-  EXPECT_EQ(ff_run({"mount", "/none", mnt_, "--meta", meta(), "--dry-run"}).exit, 1);
+  EXPECT_EQ(run_ff({"mount", "/none", mnt_, "--meta", meta(), "--dry-run"}).exit, 1);
 }
 
 TEST_F(MountStartTest, ALineOfFstab) {
@@ -179,11 +179,12 @@ TEST_F(MountStartTest, ALineOfFstab) {
     words.insert(words.begin(), link);
     return run({.argv = std::move(words)});
   };
-  const Ran fine = call({url(), mnt_, "-n", "-o",
-                         "rw,noexec,noatime,_netdev,nofail,user=ann,x-systemd.requires=x,wait,"
-                         "memory=128MiB,net=tcp,log=" +
-                             at("log"),
-                         "-t", "ff"});
+  const ProcessResult fine =
+      call({url(), mnt_, "-n", "-o",
+            "rw,noexec,noatime,_netdev,nofail,user=ann,x-systemd.requires=x,wait,"
+            "memory=128MiB,net=tcp,log=" +
+                at("log"),
+            "-t", "ff"});
   ASSERT_EQ(fine.exit, 0) << fine.err;
   EXPECT_EQ(fine.out, "");
   const std::string line = mount_line(mnt_);
@@ -194,7 +195,7 @@ TEST_F(MountStartTest, ALineOfFstab) {
   EXPECT_EQ(call({url(), mnt_}).exit, 32) << "twice";
   ASSERT_EQ(::umount2(mnt_.c_str(), 0), 0);
 
-  const Ran read_only =
+  const ProcessResult read_only =
       call({url(), mnt_, "-v", "-o", "ro,suid,dev,sync,meta=\"a:1,b:2\",log=" + at("log")});
   ASSERT_EQ(read_only.exit, 0) << read_only.err;
   EXPECT_EQ(read_only.out, url() + " is mounted on " + mnt_ + "\n");
@@ -204,7 +205,7 @@ TEST_F(MountStartTest, ALineOfFstab) {
 
   EXPECT_EQ(call({url(), mnt_, "-f", "-o", "rw"}).exit, 0);
   EXPECT_EQ(mount_line(mnt_), "");
-  const Ran unknown = call({url(), mnt_, "-o", "rw,no_such=1"});
+  const ProcessResult unknown = call({url(), mnt_, "-o", "rw,no_such=1"});
   EXPECT_EQ(unknown.exit, 1);
   EXPECT_NE(unknown.err.find("unknown mount option 'no_such'"), std::string::npos) << unknown.err;
   EXPECT_EQ(call({url(), mnt_, "-sf", "-o", "rw,no_such=1"}).exit, 0);
@@ -239,8 +240,9 @@ umount "$DIR/mnt"
 if mount -t ff -o no_such "$URL" "$DIR/mnt"; then exit 4; fi
 echo done
 )sh");
-  const Ran ran = run({.argv = {"unshare", "-m", "-p", "-f", "--mount-proc", "sh", at("script")},
-                       .env = {{"FF", FF_BINARY}, {"DIR", dir_.path()}, {"URL", url()}}});
+  const ProcessResult ran =
+      run({.argv = {"unshare", "-m", "-p", "-f", "--mount-proc", "sh", at("script")},
+           .env = {{"FF", FF_BINARY}, {"DIR", dir_.path()}, {"URL", url()}}});
   EXPECT_EQ(ran.out, "text\ndone\n") << ran.err;
   EXPECT_NE(ran.err.find("unknown mount option 'no_such'"), std::string::npos) << ran.err;
 }
@@ -259,7 +261,7 @@ TEST_F(MountStartTest, ItShowsItsNumbers) {
                          "print(r.urlopen(sys.argv[1]).read().decode())",
                          "http://127.0.0.1:" + port + path}});
   };
-  const Ran metrics = get("/metrics");
+  const ProcessResult metrics = get("/metrics");
   for (const std::string line :
        {"ff_mount_request_seconds_count{op=\"create\"} 1", "ff_mount_written_bytes_total 100000",
         "ff_mount_request_seconds_count{op=\"unlink\"} 1", "ff_mount_requests_under_way 0",
@@ -281,16 +283,16 @@ TEST_F(MountStartTest, ItWaitsForAClusterThatIsNotFormedAndForItsChains) {
   const std::string address(one_line(meta.out.substr(meta.out.rfind(' ') + 1)));
   const auto admin = [&](Words words) {
     words.insert(words.begin(), "admin");
-    return ff_run(std::move(words), {{"FF_META", address}});
+    return run_ff(std::move(words), {{"FF_META", address}});
   };
-  const Ran early = mount({}, address);
+  const ProcessResult early = mount({}, address);
   EXPECT_EQ(early.exit, 1);
   EXPECT_NE(early.err.find("ff admin init"), std::string::npos) << early.err;
   Child waiting({.argv = {FF_BINARY, "mount", "/", mnt_, "--meta", address, "--wait"}});
   EXPECT_TRUE(waiting.wait_for_err("ff admin init")) << waiting.err;
   ASSERT_EQ(admin({"init"}).exit, 0);
   EXPECT_TRUE(waiting.wait_for_err("ff admin plan --apply")) << waiting.err;
-  const Ran bare = mount({}, address);
+  const ProcessResult bare = mount({}, address);
   EXPECT_EQ(bare.exit, 1);
   EXPECT_NE(bare.err.find("ff admin plan --apply"), std::string::npos) << bare.err;
   Child storage({.argv = {FF_BINARY, "serve-storage", "--node", "1", "--listen", "127.0.0.1:0",
@@ -306,7 +308,7 @@ TEST_F(MountStartTest, ItWaitsForAClusterThatIsNotFormedAndForItsChains) {
 
 TEST_F(MountStartTest, WordsForWhatCannotBeMountedOn) {
   const auto refused = [&](const std::string& source, const std::string& dir) {
-    const Ran ran = ff_run({"mount", source, dir, "--meta", meta()});
+    const ProcessResult ran = run_ff({"mount", source, dir, "--meta", meta()});
     EXPECT_EQ(ran.exit, 1) << ran.err;
     return ran.err;
   };
@@ -327,11 +329,11 @@ TEST_F(MountStartTest, WordsForWhatCannotBeMountedOn) {
 }
 
 TEST_F(MountStartTest, WordsForAClusterThatIsNotThere) {
-  const Ran nobody = mount({}, "127.0.0.1:1");
+  const ProcessResult nobody = mount({}, "127.0.0.1:1");
   EXPECT_EQ(nobody.exit, 1);
   EXPECT_NE(nobody.err.find("127.0.0.1:1"), std::string::npos) << nobody.err;
   EXPECT_NE(nobody.err.find("--wait waits for it"), std::string::npos) << nobody.err;
-  const Ran helped = run({.argv = {helper(), "ff://127.0.0.1:1/", mnt_}});
+  const ProcessResult helped = run({.argv = {helper(), "ff://127.0.0.1:1/", mnt_}});
   EXPECT_EQ(helped.exit, 32);
 }
 
@@ -341,7 +343,7 @@ TEST_F(MountStartTest, WordsForWhatIsNotPermitted) {
   const auto said = [&](const std::string& change, const std::string& how, int exit) {
     const std::string line =
         change + " && exec " + how + " " + at("ff") + " mount / " + mnt_ + " --meta " + meta();
-    const Ran ran =
+    const ProcessResult ran =
         run({.argv = {"unshare", "-m", "sh", "-c", line}, .env = {{"FF_CONFIG", at("ff.toml")}}});
     EXPECT_EQ(ran.exit, exit) << ran.err;
     return ran.err;

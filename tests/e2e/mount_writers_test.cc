@@ -57,9 +57,9 @@ class SmallCluster {
   void grow(int mib) {
     EXPECT_EQ(::mount("none", disk_.c_str(), "tmpfs", MS_REMOUNT, size(mib).c_str()), 0);
   }
-  Ran admin(std::vector<std::string> words) {
+  ProcessResult admin(std::vector<std::string> words) {
     words.insert(words.begin(), "admin");
-    return ff_run(std::move(words), {{"FF_META", address_}});
+    return run_ff(std::move(words), {{"FF_META", address_}});
   }
 
  private:
@@ -157,7 +157,7 @@ TEST_F(MountWritersTest, AFullDiskIsToldAndLeftOut) {
   EXPECT_TRUE(eventually([&] { return cluster.admin({"status"}).exit == 0; }));
   const Mount mount(cluster.address(), at("mnt"));
   fill(mount / "filler");
-  Ran status;
+  ProcessResult status;
   EXPECT_TRUE(eventually([&] {
     status = cluster.admin({"status"});
     return status.exit == 3;

@@ -1,4 +1,4 @@
-// Mounts of real daemons, for tests of what programs find there.
+// Fixture with mounts by real daemons.
 #pragma once
 
 #include <fcntl.h>
@@ -20,13 +20,13 @@
 
 namespace ff::test {
 
-// A mount of the cluster, as long as it lives.
+// A mount of the cluster, unmounted at the end.
 class Mount {
  public:
   Mount(const std::string& meta, std::string dir, std::vector<std::string> more = {},
         std::string source = "/")
       : dir_(std::move(dir)) {
-    (void)::mkdir(dir_.c_str(), 0755);  // may be what a killed one has left
+    (void)::mkdir(dir_.c_str(), 0755);  // may exist after a killed mount
     std::vector<std::string> words = {FF_BINARY, "mount", std::move(source), dir_, "--meta", meta};
     words.insert(words.end(), more.begin(), more.end());
     daemon_ = std::make_unique<Child>(Launch{.argv = words});
@@ -35,7 +35,7 @@ class Mount {
   }
   ~Mount() {
     if (daemon_) end(SIGTERM);
-    (void)::umount2(dir_.c_str(), MNT_DETACH);  // of one that was killed
+    (void)::umount2(dir_.c_str(), MNT_DETACH);  // after a killed daemon
   }
   std::string operator/(const std::string& name) const { return dir_ + "/" + name; }
   const std::string& dir() const { return dir_; }

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 TEST(Output, data_and_talk_are_apart) {
-  const Ran plain = probe({"talk", "--rows", "2"});
+  const ProcessResult plain = probe({"talk", "--rows", "2"});
   EXPECT_EQ(plain.exit, 0);
   EXPECT_EQ(plain.out, "name none\nNAME\tSIZE\nrow\t0\nrow\t100\n");
   EXPECT_EQ(probe({"talk", "--rows", "2", "--no-header"}).out, "name none\nrow\t0\nrow\t100\n");
@@ -36,18 +36,18 @@ TEST(Output, terminals_get_aligned_titled_coloured_tables) {
   const std::string plain = "name none\r\nNAME  SIZE\r\nrow      0\r\nrow    100\r\n";
   EXPECT_EQ(on_terminal({{"NO_COLOR", "1"}}).out, plain);
   EXPECT_EQ(on_terminal({{"TERM", "dumb"}}).out, plain);
-  const Ran bare = run({.argv = {"ff", "talk", "--rows", "2", "--no-header"},
-                        .env = {{"NO_COLOR", "1"}},
-                        .program = FF_PROBE,
-                        .stdout_terminal = true});
+  const ProcessResult bare = run({.argv = {"ff", "talk", "--rows", "2", "--no-header"},
+                                  .env = {{"NO_COLOR", "1"}},
+                                  .program = FF_PROBE,
+                                  .stdout_terminal = true});
   EXPECT_EQ(bare.out, "name none\r\nrow    0\r\nrow  100\r\n");
 }
 
 TEST(Output, long_tables_stream) {
-  const Ran ran = run({.argv = {"ff", "talk", "--rows", "5000"},
-                       .env = {{"NO_COLOR", "1"}},
-                       .program = FF_PROBE,
-                       .stdout_terminal = true});
+  const ProcessResult ran = run({.argv = {"ff", "talk", "--rows", "5000"},
+                                 .env = {{"NO_COLOR", "1"}},
+                                 .program = FF_PROBE,
+                                 .stdout_terminal = true});
   EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 5002);
   EXPECT_NE(ran.out.find("row   499900\r\n"), std::string::npos);
 }
@@ -55,7 +55,7 @@ TEST(Output, long_tables_stream) {
 TEST(Output, control_bytes_from_outside_are_escaped) {
   const std::string name = "a\x1b[31m\rb\nc\td\xff";
   const std::string shown = "a\\x1b[31m\\x0db\\x0ac\\x09d\\xff";
-  const Ran plain = probe({"talk", "--rows=1", "--name", name});
+  const ProcessResult plain = probe({"talk", "--rows=1", "--name", name});
   EXPECT_EQ(plain.out, "name " + shown + "\nNAME\tSIZE\n" + shown + "\t0\n");
   EXPECT_NE(plain.err.find("about " + shown + "\n"), std::string::npos);
   // Also what the person typed, in an error.
@@ -65,7 +65,7 @@ TEST(Output, control_bytes_from_outside_are_escaped) {
 }
 
 TEST(Envelope, holds_what_cli_md_says) {
-  const Ran ran = probe({"talk", "--json", "--rows", "2"});
+  const ProcessResult ran = probe({"talk", "--json", "--rows", "2"});
   EXPECT_EQ(ran.exit, 0);
   EXPECT_EQ(ran.err, "");
   EXPECT_EQ(ran.out, R"({"ff":"1","command":"talk","exit":0,"data":{"rows":2,"name":"none"},)"
@@ -75,7 +75,7 @@ TEST(Envelope, holds_what_cli_md_says) {
 }
 
 TEST(Envelope, holds_errors_and_their_data) {
-  const Ran ran = probe({"talk", "--json", "--fail", "disk_full"});
+  const ProcessResult ran = probe({"talk", "--json", "--fail", "disk_full"});
   EXPECT_EQ(ran.exit, 1);
   EXPECT_EQ(ran.err, "");
   const Json json = Json::parse(ran.out);
@@ -98,7 +98,7 @@ TEST(Envelope, holds_usage_errors_wherever_json_stands) {
   };
   for (const auto& line : lines) {
     SCOPED_TRACE(line.front() + " " + line.back());
-    const Ran ran = probe(line);
+    const ProcessResult ran = probe(line);
     EXPECT_EQ(ran.exit, 2);
     EXPECT_EQ(ran.err, "");
     const Json json = Json::parse(ran.out);
@@ -111,7 +111,7 @@ TEST(Envelope, holds_usage_errors_wherever_json_stands) {
 }
 
 TEST(Envelope, streams_are_one_object_a_line) {
-  const Ran ran = probe({"stream", "--json", "--count", "3"});
+  const ProcessResult ran = probe({"stream", "--json", "--count", "3"});
   EXPECT_EQ(ran.exit, 0);
   std::vector<Json> lines;
   for (size_t at = 0; at < ran.out.size(); at = ran.out.find('\n', at) + 1) {
@@ -133,7 +133,7 @@ TEST(Exit, follows_from_the_error_alone) {
   };
   for (const auto& [name, exit] : codes) {
     SCOPED_TRACE(name);
-    const Ran ran = probe({"talk", "--quiet", "--fail", name});
+    const ProcessResult ran = probe({"talk", "--quiet", "--fail", name});
     EXPECT_EQ(ran.exit, exit);
     const std::string said =
         name == "interrupted" ? "interrupted\n" : "ff talk: it \"broke\"\\x1b[31m\n  Mend it.\n";
@@ -150,7 +150,7 @@ TEST(Exit, a_failed_write_to_stdout_is_1) {
                                                 {"ff", "help", "config"},
                                                 {"ff", "stream", "--count", "100000"}}) {
     SCOPED_TRACE(words.back());
-    const Ran ran = run({.argv = words, .program = FF_PROBE, .stdout_path = "/dev/full"});
+    const ProcessResult ran = run({.argv = words, .program = FF_PROBE, .stdout_path = "/dev/full"});
     EXPECT_EQ(ran.exit, 1);
     EXPECT_NE(ran.err.find("standard output: No space left on device"), std::string::npos);
   }
@@ -172,7 +172,7 @@ TEST(Exit, a_reader_that_goes_away_ends_it_quietly) {
     EXPECT_EQ(child.finish(), 128 + SIGPIPE);
     EXPECT_EQ(child.err, "");
   }
-  const Ran shell = run({.argv = {"bash", "-c", FF_PROBE " stream | head -n 1"}});
+  const ProcessResult shell = run({.argv = {"bash", "-c", FF_PROBE " stream | head -n 1"}});
   EXPECT_EQ(shell.out, "line 0\n");
   EXPECT_EQ(shell.err, "");
   EXPECT_EQ(shell.exit, 0);
@@ -218,7 +218,7 @@ TEST(Signals, an_ignored_ctrl_c_stays_ignored) {
 }
 
 TEST(Timeout, ends_a_blocking_command_with_6) {
-  const Ran ran = probe({"wait", "--timeout", "10ms"});
+  const ProcessResult ran = probe({"wait", "--timeout", "10ms"});
   EXPECT_EQ(ran.exit, 6);
   EXPECT_EQ(ran.err.find("ff wait: "), 0u);
   EXPECT_EQ(probe({"mount", "--timeout", "1s"}).exit, 2);  // nothing to wait for
@@ -252,7 +252,7 @@ TEST(Progress, talk_never_mixes_with_the_bar) {
 TEST(Progress, is_silent_elsewhere) {
   EXPECT_EQ(probe({"copy"}).err, "");
   for (const std::string option : {"--quiet", "--json"}) {
-    const Ran ran =
+    const ProcessResult ran =
         run({.argv = {"ff", "copy", option}, .program = FF_PROBE, .stderr_terminal = true});
     EXPECT_EQ(ran.err, "") << option;
   }

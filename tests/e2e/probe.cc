@@ -160,16 +160,17 @@ void declare_copy(Command& command) {
   });
 }
 
-// As mount.ff its words come backwards, and its errors are 32.
+// As mount.ff it reverses its arguments, and its errors are 32.
 void declare_mount(Command& command) {
   auto& words = command.keep<std::vector<std::string>>();
   command.argument("WORD", text(words, "WORD"), "What to say").optional();
-  command.link({.name = "mount.ff",
-                .words = [](std::vector<std::string> given) -> Result<std::vector<std::string>> {
-                  if (given.size() > 3) return fail(Errc::usage, "too much");
-                  return std::vector<std::string>(given.rbegin(), given.rend());
-                },
-                .exit = [](Errc code) { return code == Errc::usage ? 1 : 32; }});
+  command.link(
+      {.name = "mount.ff",
+       .arguments = [](std::vector<std::string> given) -> Result<std::vector<std::string>> {
+         if (given.size() > 3) return fail(Errc::usage, "too much");
+         return std::vector<std::string>(given.rbegin(), given.rend());
+       },
+       .exit_code = [](Errc code) { return code == Errc::usage ? 1 : 32; }});
   command.run([&words](Session& s) -> Result<void> {
     if (!words.empty() && words[0] == "no") return fail(Errc::failed, "no");
     s.out.line("mounted{}{}", words.empty() ? "" : " ", fmt::join(words, " "));
@@ -177,7 +178,7 @@ void declare_mount(Command& command) {
   });
 }
 
-constexpr auto kCommands = std::to_array<Entry>({
+constexpr auto kCommands = std::to_array<CommandEntry>({
     {"copy", "Show a bar", declare_copy},
     {"generate", "Write files", declare_generate},
     {"help", "Explain", declare_help},

@@ -1,4 +1,4 @@
-// The folders of ranks that agents keep, and the end of what a test has left running in them.
+// Finds the directories of ranks under those of agents, and kills the ranks that still run.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace ff::cmd {
 
-// All under `dir`.
+// All rank directories under `dir`.
 inline std::vector<std::string> rank_dirs(const std::string& dir) {
   std::vector<std::string> found;
   std::error_code error;

@@ -78,7 +78,7 @@ class RingsTest : public testing::Test {
     SystemClock clock;
     const int64_t end_ns = clock.steady_ns() + 60 * kSecond;
     while (!condition()) {
-      ASSERT_LT(clock.steady_ns(), end_ns) << "it does not come to this: " << what;
+      ASSERT_LT(clock.steady_ns(), end_ns) << "timed out waiting until " << what;
       clock.sleep_ns(20 * kMillisecond);
     }
   }

@@ -509,8 +509,8 @@ class AgentLogsTest : public AgentsTest {
 
 TEST_F(AgentLogsTest, ATokenThatWasWithdrawnReadsNothing) {
   bool is_withdrawn = true;
-  holds_ = [&](auth::TokenId token) -> Task<Result<void>> {
-    if (!is_withdrawn || token.uid != kNoIndex) co_return Result<void>();
+  check_token_ = [&](auth::TokenId token) -> Task<Result<void>> {
+    if (!is_withdrawn || token.uid != kNobodyUid) co_return Result<void>();
     co_return fail(Errc::refused, "the token was withdrawn");
   };
   start_scheduler();
@@ -519,14 +519,14 @@ TEST_F(AgentLogsTest, ATokenThatWasWithdrawnReadsNothing) {
   (void)finished(id);
   wire::LogRequest request;
   request.set_task(id);
-  const auto refused = log_as(kNoIndex, request);
+  const auto refused = log_as(kNobodyUid, request);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::refused);
   EXPECT_NE(refused.error().message.find("withdrawn"), std::string::npos)
       << refused.error().message;
   EXPECT_TRUE(log(request).ok());
   is_withdrawn = false;
-  const auto reply = log_as(kNoIndex, request);
+  const auto reply = log_as(kNobodyUid, request);
   EXPECT_TRUE(reply.ok()) << reply.error().message;
 }
 
@@ -580,7 +580,7 @@ TEST_F(AgentLogsTest, OfTheOwnerAlone) {
   wire::LogRequest request;
   request.set_task(id);
   request.set_limit(1000);
-  const auto own = log_as(kNoIndex, request);
+  const auto own = log_as(kNobodyUid, request);
   ASSERT_TRUE(own.ok()) << own.error().message;
   EXPECT_NE(own->data().find("secret"), std::string::npos);
   EXPECT_EQ(log_as(1234, request).error().code, Errc::refused);
@@ -640,7 +640,7 @@ TEST_F(AgentsTest, WithoutRootItRunsItsOwnUsersTasks) {
   const std::string key = dir_ / "nobody.key";
   test::write_file(key, test::read_file(key_file()));
   ASSERT_EQ(::chmod(key.c_str(), 0600), 0);
-  ASSERT_EQ(::chown(key.c_str(), kNoIndex, kNoIndex), 0);
+  ASSERT_EQ(::chown(key.c_str(), kNobodyUid, kNobodyUid), 0);
   agents_["n0"] = std::make_unique<test::Child>(
       test::Launch{.argv = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
                             FF_BINARY, "schedule", "agent", "--scheduler", scheduler(), "--name",
@@ -656,7 +656,7 @@ TEST_F(AgentsTest, WithoutRootItRunsItsOwnUsersTasks) {
 
 TEST_F(AgentsTest, OfRootItNeedsAKey) {
   if (::geteuid() != 0) GTEST_SKIP() << "not root";
-  const auto ran = test::ff_run({"schedule", "agent", "--scheduler", "127.0.0.1:1", "--dir",
+  const auto ran = test::run_ff({"schedule", "agent", "--scheduler", "127.0.0.1:1", "--dir",
                                  agent_dir("keyless"), "--listen", "127.0.0.1:0"});
   EXPECT_EQ(ran.exit, 5);
   EXPECT_NE(ran.err.find("needs a key"), std::string::npos) << ran.err;
@@ -667,7 +667,7 @@ TEST_F(AgentsTest, AFolderHasOneAgent) {
   start_scheduler();
   start_agent("n0");
   const auto ran =
-      test::ff_run({"schedule", "agent", "--dir", agent_dir("n0"), "--task-dir", dir_ / "tasks",
+      test::run_ff({"schedule", "agent", "--dir", agent_dir("n0"), "--task-dir", dir_ / "tasks",
                     "--scheduler", scheduler(), "--key", key_file(), "--listen", "127.0.0.1:0"});
   EXPECT_EQ(ran.exit, 5) << ran.err;
   EXPECT_NE(ran.err.find("another agent"), std::string::npos) << ran.err;

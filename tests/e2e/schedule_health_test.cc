@@ -64,12 +64,12 @@ class ScheduleHealth : public testing::Test {
   }
 
   // As the operator, unless `keys` says otherwise.
-  test::Ran ff(Words words, std::map<std::string, std::string> keys = {}) {
+  test::ProcessResult ff(Words words, std::map<std::string, std::string> keys = {}) {
     if (keys.empty()) keys["FF_KEY"] = key();
     keys.insert({{"FF_SCHEDULER", address_}, {"FF_STATE", dir_ / "own-state"}});
-    return test::ff_run(std::move(words), std::move(keys));
+    return test::run_ff(std::move(words), std::move(keys));
   }
-  test::Ran validate(const std::string& node, Words words) {
+  test::ProcessResult validate(const std::string& node, Words words) {
     words.insert(words.begin(), {"validate", "--drain", "--node", node});
     return ff(std::move(words));
   }
@@ -112,7 +112,7 @@ TEST_F(ScheduleHealth, AVerdictTakesANodeOutAndAPassingRunReturnsIt) {
   // No more than one of two.
   const auto spared = validate("n1", log("bad.log"));
   EXPECT_EQ(spared.exit, 3);
-  EXPECT_TRUE(has(spared.err, "node n1 stays in service: 1 nodes are drained by verdict, and 1"))
+  EXPECT_TRUE(has(spared.err, "node n1 stays in service: 1 nodes are drained for failed checks"))
       << spared.err;
   EXPECT_EQ(node("n1")["state"], "free");
 
@@ -198,7 +198,7 @@ TEST_F(ScheduleHealth, MistakesAreNamed) {
         {{"--validate-every", "weekly"}, "weekly"}}) {
     Words line = {"schedule", "serve", "--dir", dir_ / "s", "--listen", "127.0.0.1:0"};
     line.insert(line.end(), words.begin(), words.end());
-    const auto ran = test::ff_run(line);
+    const auto ran = test::run_ff(line);
     EXPECT_EQ(ran.exit, 2) << words[1];
     EXPECT_TRUE(has(ran.err, said)) << ran.err;
   }
@@ -229,7 +229,7 @@ TEST_F(ScheduleHealth, AnIdleNodeRunsItsChecksAndIsDrainedAndReturnedByThem) {
   EXPECT_EQ(out["failed"][0], "log.kernel") << out;
   // What the agent runs is recorded where cron's runs are.
   const auto report =
-      test::ff_run({"validate", "report", "--json"}, {{"FF_STATE", dir_ / "state"}});
+      test::run_ff({"validate", "report", "--json"}, {{"FF_STATE", dir_ / "state"}});
   EXPECT_GE(json::parse(report.out)["data"]["runs"].size(), 1u);
 
   // Repaired, it is found well by its next run, and returns unless this machine has other faults.
@@ -288,7 +288,7 @@ TEST_F(AgentsTest, ARankKeepsLoadsAway) {
   start_agent("n0");
   (void)submit(script("echo $$ >$OUT/pid; exec sleep 1000"));
   (void)pid_of("pid");
-  const auto ran = test::ff_run({"validate", "--only", "cpu"}, {{"FF_STATE", dir_ / "state"}});
+  const auto ran = test::run_ff({"validate", "--only", "cpu"}, {{"FF_STATE", dir_ / "state"}});
   EXPECT_EQ(ran.exit, 4) << ran.out << ran.err;
   EXPECT_TRUE(has(ran.out, "a task of 'ff schedule'")) << ran.out;
 }

@@ -1,5 +1,5 @@
-// A scheduler and nodes, each a host of its own (hosts.h) with a real daemon. Each rank holds a
-// lock for as long as anything of it lives, so two of one rank at once would be seen.
+// Fixture with a scheduler and agents, each a real daemon on its own host (hosts.h). Each rank
+// holds a lock while any of its processes lives, which detects a rank that runs twice.
 #pragma once
 
 #include <fmt/format.h>
@@ -28,10 +28,10 @@ namespace ff::cmd {
 using nlohmann::json;
 using Words = std::vector<std::string>;
 
-constexpr int64_t kMostNs = 150 * kSecond;
+constexpr int64_t kTimeoutNs = 150 * kSecond;
 
-// What every rank begins with; flock(1) fails where another one has it.
-constexpr const char* kAlone =
+// The first commands of every rank; flock(1) fails if another instance holds the lock.
+constexpr const char* kRankPrologue =
     "exec 9>$OUT/lock.$FF_TASK.$RANK; flock -n 9 || { echo $FF_TASK_RANK >>$OUT/twice; exit 99; };"
     "echo $FF_TASK_RANK >>$OUT/runs;"
     "leave() { touch $FF_TASK_DIR/ack; echo 1 >$FF_TASK_DIR/saved; exit 0; };";
@@ -40,7 +40,7 @@ class ScheduleHostsTest : public testing::Test {
  protected:
   explicit ScheduleHostsTest(size_t nodes) : nodes_(nodes), scheduler_(nodes), hosts_(nodes + 1) {}
   void SetUp() override {
-    if (!hosts_.made()) GTEST_SKIP() << "network namespaces cannot be made here";
+    if (!hosts_.available()) GTEST_SKIP() << "network namespaces cannot be made here";
     ASSERT_EQ(::chmod(dir_.path().c_str(), 0711), 0);
     ASSERT_TRUE(auth::make_key_file(disk_, key()).ok());
     ASSERT_NO_FATAL_FAILURE(make_folders(dir_.path()));
@@ -58,7 +58,7 @@ class ScheduleHostsTest : public testing::Test {
     for (const std::string& dir : rank_dirs(dir_.path())) end_rank(dir);
   }
 
-  // Where all that follows has its files.
+  // Creates the directories for the daemons that start later.
   void make_folders(const std::string& at) {
     at_ = at;
     out_ = at + "/out";
@@ -69,8 +69,8 @@ class ScheduleHostsTest : public testing::Test {
 
   std::string key() const { return dir_ / "key"; }
   std::string address() const { return hosts_.address(scheduler_) + ":4500"; }
-  // What runs there: the scheduler, or the agent of that node.
-  Words words_of(size_t host) const {
+  // The command of the daemon of `host`: scheduler or agent.
+  Words daemon_argv(size_t host) const {
     Words words = {FF_BINARY, "schedule", "agent", "--key", key()};
     if (host == scheduler_) {
       words[2] = "serve";
@@ -84,7 +84,7 @@ class ScheduleHostsTest : public testing::Test {
     return words;
   }
   void start(size_t host) {
-    daemons_[host] = std::make_unique<test::Child>(hosts_.on(host, words_of(host)));
+    daemons_[host] = std::make_unique<test::Child>(hosts_.on(host, daemon_argv(host)));
     ASSERT_TRUE(daemons_[host]->wait_for_out("listening")) << daemons_[host]->err;
   }
   void kill(size_t host) {
@@ -92,14 +92,14 @@ class ScheduleHostsTest : public testing::Test {
     daemons_.at(host)->finish();
   }
 
-  // On the scheduler's host, as its operator.
-  test::Launch asked_of_scheduler(Words words) const {
+  // A command on the host of the scheduler, as its operator.
+  test::Launch scheduler_command(Words words) const {
     words.insert(words.begin(), {FF_BINARY, "schedule"});
     auto launch = hosts_.on(scheduler_, std::move(words));
     launch.env = {{"FF_SCHEDULER", address()}, {"FF_KEY", key()}};
     return launch;
   }
-  test::Ran ask(Words words) { return test::run(asked_of_scheduler(std::move(words))); }
+  test::ProcessResult ask(Words words) { return test::run(scheduler_command(std::move(words))); }
   json data(Words words) {
     words.emplace_back("--json");
     const json parsed = json::parse(ask(std::move(words)).out, nullptr, false);
@@ -109,7 +109,7 @@ class ScheduleHostsTest : public testing::Test {
     Words words = {"submit", "--user",       "nobody", "--chdir",
                    "/",      "--no-inherit", "-e",     "OUT=" + out_};
     words.insert(words.end(), more.begin(), more.end());
-    words.insert(words.end(), {"--", "/bin/sh", "-c", kAlone + text});
+    words.insert(words.end(), {"--", "/bin/sh", "-c", kRankPrologue + text});
     return words;
   }
   std::string submit(const std::string& text, const Words& more = {}) {
@@ -136,9 +136,9 @@ class ScheduleHostsTest : public testing::Test {
   }
 
   void until(const std::string& what, const std::function<bool()>& condition) {
-    const int64_t end_ns = clock_.steady_ns() + kMostNs;
+    const int64_t end_ns = clock_.steady_ns() + kTimeoutNs;
     while (!condition()) {
-      ASSERT_LT(clock_.steady_ns(), end_ns) << "it does not come to this: " << what;
+      ASSERT_LT(clock_.steady_ns(), end_ns) << "timed out waiting until " << what;
       clock_.sleep_ns(100 * kMillisecond);
     }
   }

@@ -23,9 +23,9 @@ class ScheduleHosts : public ScheduleHostsTest {
     hosts_.cut(node, scheduler_);
     hosts_.cut(scheduler_, node);
   }
-  void mend(size_t node) {
-    hosts_.mend(node, scheduler_);
-    hosts_.mend(scheduler_, node);
+  void heal(size_t node) {
+    hosts_.heal(node, scheduler_);
+    hosts_.heal(scheduler_, node);
   }
 
   static constexpr const char* kWaits =
@@ -37,7 +37,7 @@ TEST_F(ScheduleHosts, ACutShorterThanTheLeaseIsNotNoticed) {
   until("all ranks run", [&] { return runs() == nodes_; });
   cut(3);
   until("it is silent", [&] { return node(3)["heard_s"].is_number() && node(3)["heard_s"] > 5; });
-  mend(3);
+  heal(3);
   until("it is back", [&] { return node(3)["heard_s"].is_number() && node(3)["heard_s"] < 3; });
   put("go");
   until("it has ended", [&] { return is(id, "succeeded"); });
@@ -56,7 +56,7 @@ TEST_F(ScheduleHosts, ACutLongerThanTheLeaseMovesTheGang) {
   EXPECT_EQ(task(id)["attempts_made"], 2);
   EXPECT_EQ(task(id)["failures"], 0);
   EXPECT_FALSE(node(lost)["usable"]);
-  mend(lost);
+  heal(lost);
   until("the node is back", [&] { return node(lost)["usable"] == true; });
   put("go");
   until("it has ended", [&] { return is(id, "succeeded"); });
@@ -94,7 +94,7 @@ TEST_F(ScheduleHosts, EverythingIsKilledAllTheTime) {
     } else if (what < 8) {
       cut(host);
       clock_.sleep_ns(static_cast<int64_t>(rng.below(4000)) * kMillisecond);
-      mend(host);
+      heal(host);
     } else {
       const auto dirs = rank_dirs(dir_.path());
       if (dirs.empty()) continue;

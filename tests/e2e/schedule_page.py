@@ -38,7 +38,7 @@ def until(what, condition):
         value = condition()
         if value:
             return value
-        assert time.monotonic() < end, f"it does not come to this: {what}"
+        assert time.monotonic() < end, f"timed out waiting until {what}"
         time.sleep(0.05)
 
 

@@ -29,7 +29,7 @@ class SchedulePoints : public ScheduleHostsTest {
                    "-o",     trace(),
                    "-e",     "trace=" + call,
                    "-e",     fmt::format("inject={}:signal=KILL:when={}", call, nth)};
-    for (const std::string& word : words_of(host)) words.push_back(word);
+    for (const std::string& word : daemon_argv(host)) words.push_back(word);
     daemons_[host] = std::make_unique<test::Child>(hosts_.on(host, std::move(words)));
   }
   std::string trace() const { return at_ + "/trace"; }
@@ -54,7 +54,7 @@ class SchedulePoints : public ScheduleHostsTest {
     until("a task is submitted", [&] {
       revive();
       if (asking == nullptr) {
-        asking = std::make_unique<test::Child>(asked_of_scheduler(submission("sleep 0.1")));
+        asking = std::make_unique<test::Child>(scheduler_command(submission("sleep 0.1")));
         asked++;
       }
       if (!has_ended(*asking)) return HasFatalFailure();

@@ -69,10 +69,10 @@ class Schedule : public testing::Test {
     launch.env[token.empty() ? "FF_KEY" : "FF_TOKEN_FILE"] = token.empty() ? key() : dir_ / token;
     return launch;
   }
-  test::Ran ann(Words words) { return test::run(as("ann", std::move(words))); }
-  test::Ran bob(Words words) { return test::run(as("bob", std::move(words))); }
-  test::Ran operate(Words words) { return test::run(as("", std::move(words))); }
-  static json data_of(const test::Ran& ran) {
+  test::ProcessResult ann(Words words) { return test::run(as("ann", std::move(words))); }
+  test::ProcessResult bob(Words words) { return test::run(as("bob", std::move(words))); }
+  test::ProcessResult operate(Words words) { return test::run(as("", std::move(words))); }
+  static json data_of(const test::ProcessResult& ran) {
     const json parsed = json::parse(ran.out, nullptr, false);
     EXPECT_TRUE(parsed.is_object()) << ran.out << ran.err;
     return parsed.is_object() ? parsed["data"] : json();
@@ -102,7 +102,7 @@ class Schedule : public testing::Test {
 
 TEST_F(Schedule, WhoseTaskItIs) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root submits for others without asking";
-  const auto owner = [&](const test::Ran& submitted) {
+  const auto owner = [&](const test::ProcessResult& submitted) {
     const std::string id = submitted.out.substr(0, submitted.out.find('\n'));
     return data_of(operate({"show", id, "--json"}));
   };
@@ -380,17 +380,17 @@ TEST_F(Schedule, RunStopsWatchingAndTheTaskGoesOn) {
 TEST(ScheduleServe, MistakesAreNamed) {
   const test::TempDir dir;
   const Words absent = {"schedule", "list", "--scheduler", "127.0.0.1:1"};
-  const auto none = test::ff_run(absent);
+  const auto none = test::run_ff(absent);
   EXPECT_EQ(none.exit, 1);
   EXPECT_NE(none.err.find("no scheduler answers at 127.0.0.1:1"), std::string::npos) << none.err;
   EXPECT_NE(none.err.find("Is 'ff schedule serve' running there?"), std::string::npos) << none.err;
-  EXPECT_EQ(test::ff_run({"schedule", "run", "--scheduler", "127.0.0.1:1", "true"}).exit, 125);
-  EXPECT_EQ(test::ff_run({"schedule", "list", "--scheduler", "nowhere"}).exit, 2);
+  EXPECT_EQ(test::run_ff({"schedule", "run", "--scheduler", "127.0.0.1:1", "true"}).exit, 125);
+  EXPECT_EQ(test::run_ff({"schedule", "list", "--scheduler", "nowhere"}).exit, 2);
   const std::string file = dir / "file";
   test::write_file(file, "x");
-  EXPECT_EQ(test::ff_run({"schedule", "serve", "--dir", file}).exit, 1);
-  EXPECT_EQ(test::ff_run({"schedule", "serve", "--dir", dir / "a", "--kv", "etcd://a"}).exit, 2);
-  EXPECT_EQ(test::ff_run({"schedule", "serve", "--dir", dir / "a", "--listen", "0.0.0.0:0"}).exit,
+  EXPECT_EQ(test::run_ff({"schedule", "serve", "--dir", file}).exit, 1);
+  EXPECT_EQ(test::run_ff({"schedule", "serve", "--dir", dir / "a", "--kv", "etcd://a"}).exit, 2);
+  EXPECT_EQ(test::run_ff({"schedule", "serve", "--dir", dir / "a", "--listen", "0.0.0.0:0"}).exit,
             5);
   test::Launch launch;
   launch.argv = {FF_BINARY,     "schedule", "serve",      "--listen",

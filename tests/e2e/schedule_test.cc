@@ -14,9 +14,9 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-test::Ran simulate(Words words) {
+test::ProcessResult simulate(Words words) {
   words.insert(words.begin(), {"schedule", "simulate"});
-  return test::ff_run(words);
+  return test::run_ff(words);
 }
 
 TEST(ScheduleSimulate, MistakesAreNamed) {

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 // What `store put` printed after `key=`.
-std::string value(const Ran& ran, const std::string& key) {
+std::string value(const ProcessResult& ran, const std::string& key) {
   const size_t at = ran.out.find(key + "=");
   if (at == std::string::npos) return "(nothing) " + ran.err;
   const size_t from = at + key.size() + 1;
@@ -20,8 +20,8 @@ std::string value(const Ran& ran, const std::string& key) {
 }
 
 // Runs the probe where /etc is a directory of its own with this ff.toml, in a mount namespace.
-Ran with_etc(const std::string& toml, const std::vector<std::string>& words,
-             std::map<std::string, std::string> env) {
+ProcessResult with_etc(const std::string& toml, const std::vector<std::string>& words,
+                       std::map<std::string, std::string> env) {
   std::vector<std::string> argv{"unshare",
                                 "--user",
                                 "--map-root-user",
@@ -46,7 +46,7 @@ TEST(Precedence, flag_then_environment_then_user_then_machine_then_default) {
   write_file(home / ".config/ff/ff.toml", "[store]\nlevel = 3\npart = 3072\ngrace = \"9s\"\n");
   const std::map<std::string, std::string> env{
       {"HOME", home.path().string()}, {"FF_LEVEL", "4"}, {"FF_PART", "4K"}};
-  const Ran all = with_etc(etc, {"store", "put", "x", "--level", "5"}, env);
+  const ProcessResult all = with_etc(etc, {"store", "put", "x", "--level", "5"}, env);
   EXPECT_EQ(value(all, "level"), "5");        // the line
   EXPECT_EQ(value(all, "part"), "4096");      // the environment
   EXPECT_EQ(value(all, "grace"), "9");        // the user's file
@@ -62,11 +62,11 @@ TEST(Precedence, each_source_alone) {
   const std::string at_home = home.path().string();
   const std::vector<std::string> put{"store", "put", "x"};
   EXPECT_EQ(value(probe(put, {{"HOME", at_home}}), "store"), "/from/home");
-  const Ran xdg = probe(put, {{"HOME", at_home}, {"XDG_CONFIG_HOME", home / "xdg"}});
+  const ProcessResult xdg = probe(put, {{"HOME", at_home}, {"XDG_CONFIG_HOME", home / "xdg"}});
   EXPECT_EQ(value(xdg, "store"), "/from/xdg");
   EXPECT_EQ(value(xdg, "compress"), "true");
-  const Ran off = probe({"store", "put", "x", "--no-compress"},
-                        {{"HOME", at_home}, {"XDG_CONFIG_HOME", home / "xdg"}});
+  const ProcessResult off = probe({"store", "put", "x", "--no-compress"},
+                                  {{"HOME", at_home}, {"XDG_CONFIG_HOME", home / "xdg"}});
   EXPECT_EQ(value(off, "compress"), "false");
   EXPECT_EQ(value(probe(put, {{"HOME", at_home}, {"FF_CONFIG", home / "only.toml"}}), "store"),
             "/from/only");
@@ -84,7 +84,7 @@ TEST(WrongSettings, name_file_line_and_nearest_key) {
     return probe({"store", "put", "x"}, env);
   };
   const std::string at = "ff store put: " + dir / "ff.toml" + ":";
-  const Ran misspelt = put("[store]\nlevel = 1\npth = \"/x\"\n");
+  const ProcessResult misspelt = put("[store]\nlevel = 1\npth = \"/x\"\n");
   EXPECT_EQ(misspelt.exit, 2);
   EXPECT_EQ(misspelt.err, at + "3: unknown setting store.pth\n  Did you mean store.path? "
                                "`ff help config` lists every setting.\n");
@@ -93,11 +93,12 @@ TEST(WrongSettings, name_file_line_and_nearest_key) {
   EXPECT_EQ(put("[store]\npart = \"4Q\"\n").err.find(at + "2: '4Q'"), 0u);
   EXPECT_EQ(put("[store\n").exit, 2);
   EXPECT_EQ(put("[store\n").err.find(at + "1: "), 0u);
-  const Ran variable = probe({"store", "put", "x"}, {{"FF_LEVEL", "high"}});
+  const ProcessResult variable = probe({"store", "put", "x"}, {{"FF_LEVEL", "high"}});
   EXPECT_EQ(variable.exit, 2);
   EXPECT_EQ(variable.err.find("ff store put: FF_LEVEL: 'high' is not a whole number"), 0u);
   // Named and not there; and with --json.
-  const Ran missing = probe({"store", "put", "x", "--json"}, {{"FF_CONFIG", dir / "none.toml"}});
+  const ProcessResult missing =
+      probe({"store", "put", "x", "--json"}, {{"FF_CONFIG", dir / "none.toml"}});
   EXPECT_EQ(missing.exit, 1);
   EXPECT_EQ(Json::parse(missing.out)["error"]["code"], "not_found");
   // Help and commands without settings work all the same.
@@ -111,7 +112,7 @@ TEST(Settings, have_old_keys_and_hidden_options) {
   const std::map<std::string, std::string> env{{"FF_CONFIG", dir / "ff.toml"}};
   const auto tag = [&](const std::string& toml) {
     write_file(dir / "ff.toml", toml);
-    const Ran ran = probe({"store", "put", "x"}, env);
+    const ProcessResult ran = probe({"store", "put", "x"}, env);
     EXPECT_EQ(ran.err, "");
     const size_t at = ran.out.find("tag=");
     return ran.out.substr(at, ran.out.find('\n', at) - at);
@@ -126,7 +127,7 @@ TEST(HelpConfig, says_where_every_value_comes_from) {
   write_file(dir / "ff.toml", "[store]\ngrace = \"90m\"\nlevel = 9\n");
   const std::map<std::string, std::string> env{
       {"FF_CONFIG", dir / "ff.toml"}, {"FF_LEVEL", "4"}, {"FF_COMPRESS", "yes"}};
-  const Ran plain = probe({"help", "config"}, env);
+  const ProcessResult plain = probe({"help", "config"}, env);
   EXPECT_EQ(plain.exit, 0);
   EXPECT_EQ(plain.out,
             "SETTING\tVALUE\tFROM\tENVIRONMENT\n"

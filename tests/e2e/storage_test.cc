@@ -91,8 +91,8 @@ TEST_F(StorageTest, NothingAcknowledgedIsLostWhateverBefallsIt) {
   hosts_.cut(kMeta, 1);
   until("the node without manager is found out", [&] { return !all_serve(); });
   work_goes_on("while node 1 is cut from its manager");
-  hosts_.mend(1, kMeta);
-  hosts_.mend(kMeta, 1);
+  hosts_.heal(1, kMeta);
+  hosts_.heal(kMeta, 1);
   recovers("a cut from the manager");
 
   hosts_.cut(2, 3);
@@ -101,7 +101,7 @@ TEST_F(StorageTest, NothingAcknowledgedIsLostWhateverBefallsIt) {
   });
   EXPECT_EQ(admin({"status"}).exit, 3);
   work_goes_on("while nothing passes from node 2 to node 3");
-  hosts_.mend(2, 3);
+  hosts_.heal(2, 3);
   recovers("a one-way cut between nodes");
 
   for (size_t node = 1; node <= kNodes; node++) kill(node);
@@ -148,9 +148,9 @@ class LossTest : public DaemonsTest {
     if (slow_) words.insert(words.end(), {"--resync-limit", "1"});
     return words;
   }
-  test::Ran fs(Words words) {
+  test::ProcessResult fs(Words words) {
     words.insert(words.begin(), "fs");
-    return test::ff_run(std::move(words), {{"FF_META", meta()}, {"FF_KEY", key()}});
+    return test::run_ff(std::move(words), {{"FF_META", meta()}, {"FF_KEY", key()}});
   }
   uint64_t target_on(size_t node) {
     const json parsed = json::parse(admin({"targets", "--json"}).out, nullptr, false);
@@ -167,7 +167,7 @@ class LossTest : public DaemonsTest {
     return "";
   }
   bool lost() { return status()["chains"]["lost"] == 1; }
-  test::Ran accept(Words more = {}) {
+  test::ProcessResult accept(Words more = {}) {
     Words words = {"accept-loss", "1", "--yes"};
     words.insert(words.end(), more.begin(), more.end());
     return admin(words);
@@ -399,7 +399,7 @@ TEST_F(StorageTest, TheChainsAreMeasuredAndLeftAsTheyWere) {
   const auto bench = [&](Words more) {
     Words words = {"bench", "chain", "--size", "64MiB", "--rounds", "1", "--json"};
     words.insert(words.end(), more.begin(), more.end());
-    return test::ff_run(std::move(words), {{"FF_META", meta()}, {"FF_KEY", key()}});
+    return test::run_ff(std::move(words), {{"FF_META", meta()}, {"FF_KEY", key()}});
   };
   const auto ran = bench({"--raw", dir_.path().string()});
   ASSERT_EQ(ran.exit, 0) << ran.out << ran.err;

@@ -17,7 +17,7 @@ namespace {
 class TwoHostsTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!hosts_.made()) GTEST_SKIP() << "network namespaces cannot be made here";
+    if (!hosts_.available()) GTEST_SKIP() << "network namespaces cannot be made here";
     ASSERT_TRUE(auth::make_key_file(disk_, key()).ok());
   }
   std::string key() const { return dir_ / "cluster.key"; }
@@ -40,7 +40,7 @@ class TwoHostsTest : public testing::Test {
     EXPECT_NE(at, std::string::npos) << server.out;
     return server.out.substr(at, server.out.find('\n', at) - at);
   }
-  test::Ran call(const std::string& address, std::vector<std::string> more) {
+  test::ProcessResult call(const std::string& address, std::vector<std::string> more) {
     more.insert(more.begin(), {"--connect", address, "--duration", "50ms", "--json"});
     return test::run(on(kTwo, std::move(more)));
   }

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Words = std::vector<std::string>;
 
-json data_of(const Ran& ran) {
+json data_of(const ProcessResult& ran) {
   const json parsed = json::parse(ran.out, nullptr, false);
   return parsed.is_object() && parsed["data"].is_object() ? parsed["data"] : json::object();
 }
@@ -42,30 +42,30 @@ class UpTest : public testing::Test {
     write_file(dir_ / "file", bytes_);
   }
   ~UpTest() override {
-    const Ran down = ff_run({"down", "--dir", folder_});
+    const ProcessResult down = run_ff({"down", "--dir", folder_});
     if (fs::exists(folder_)) {
       EXPECT_EQ(down.exit, 0) << down.err;
     }
     EXPECT_EQ(processes(), std::set<pid_t>()) << "something still runs";
   }
 
-  Ran up(Words more = {}) {
+  ProcessResult up(Words more = {}) {
     Words words = {"up", "--dir", folder_, "--json"};
     words.insert(words.end(), more.begin(), more.end());
-    return ff_run(std::move(words));
+    return run_ff(std::move(words));
   }
   // With the cluster's address and key, as `up` says them.
-  Ran ff(const json& told, Words words) {
-    return ff_run(std::move(words), {{"FF_META", told["meta"]}, {"FF_KEY", told["key"]}});
+  ProcessResult ff(const json& told, Words words) {
+    return run_ff(std::move(words), {{"FF_META", told["meta"]}, {"FF_KEY", told["key"]}});
   }
   void copy_in(const json& told) {
-    const Ran copied = ff(told, {"fs", "cp", dir_ / "file", "ff:///file"});
+    const ProcessResult copied = ff(told, {"fs", "cp", dir_ / "file", "ff:///file"});
     ASSERT_EQ(copied.exit, 0) << copied.err;
   }
   void compare_out(const json& told) {
     const std::string to = dir_ / "back";
     fs::remove(to);
-    const Ran copied = ff(told, {"fs", "cp", "ff:///file", to});
+    const ProcessResult copied = ff(told, {"fs", "cp", "ff:///file", to});
     ASSERT_EQ(copied.exit, 0) << copied.err;
     EXPECT_TRUE(read_file(to) == bytes_);
   }
@@ -81,7 +81,7 @@ class UpTest : public testing::Test {
     SystemClock clock;
     const int64_t end_ns = clock.steady_ns() + 90 * kSecond;
     while (!condition()) {
-      ASSERT_LT(clock.steady_ns(), end_ns) << "it does not come to this: " << what;
+      ASSERT_LT(clock.steady_ns(), end_ns) << "timed out waiting until " << what;
       clock.sleep_ns(50 * kMillisecond);
     }
   }
@@ -93,7 +93,7 @@ class UpTest : public testing::Test {
 };
 
 TEST_F(UpTest, OneCommandMakesAClusterThatAnotherStops) {
-  const Ran first = up();
+  const ProcessResult first = up();
   ASSERT_EQ(first.exit, 0) << first.out << first.err;
   const json told = data_of(first);
   EXPECT_FALSE(told["ran_before"]);
@@ -104,47 +104,47 @@ TEST_F(UpTest, OneCommandMakesAClusterThatAnotherStops) {
   const json status = data_of(ff(told, {"admin", "status", "--json"}));
   EXPECT_EQ(status["chains"]["all"], 6);
   EXPECT_EQ(status["chains"]["whole"], 6);
-  EXPECT_NE(ff_run({"admin", "status", "--meta", told["meta"]}).exit, 0) << "without the key";
+  EXPECT_NE(run_ff({"admin", "status", "--meta", told["meta"]}).exit, 0) << "without the key";
   copy_in(told);
   compare_out(told);
 
   const auto running = processes();
-  const Ran second = up();
+  const ProcessResult second = up();
   EXPECT_EQ(second.exit, 0) << second.err;
   EXPECT_TRUE(data_of(second)["ran_before"]);
   EXPECT_EQ(data_of(second)["meta"], told["meta"]);
   EXPECT_EQ(processes(), running);
 
-  const Ran shown = ff_run({"up", "--dir", folder_});
+  const ProcessResult shown = run_ff({"up", "--dir", folder_});
   EXPECT_NE(shown.err.find("it is already running"), std::string::npos) << shown.err;
   EXPECT_NE(shown.out.find(told["meta"]), std::string::npos) << shown.out;
   EXPECT_NE(shown.out.find("ff down --dir " + folder_), std::string::npos) << shown.out;
 
-  const Ran other = up({"--storage", "5"});
+  const ProcessResult other = up({"--storage", "5"});
   EXPECT_EQ(other.exit, 5) << other.out;
   EXPECT_NE(other.out.find("3 storage daemons, 2 replicas"), std::string::npos) << other.out;
 
-  const Ran down = ff_run({"down", "--dir", folder_});
+  const ProcessResult down = run_ff({"down", "--dir", folder_});
   EXPECT_EQ(down.exit, 0) << down.err;
   EXPECT_EQ(down.out, "stopped " + folder_ + "\n");
   EXPECT_EQ(processes(), std::set<pid_t>());
-  EXPECT_EQ(ff_run({"down", "--dir", folder_}).out, "nothing runs in " + folder_ + "\n");
+  EXPECT_EQ(run_ff({"down", "--dir", folder_}).out, "nothing runs in " + folder_ + "\n");
 
   EXPECT_EQ(up({"--replicas", "3"}).exit, 5);
-  const Ran again = up({"--storage", "3"});
+  const ProcessResult again = up({"--storage", "3"});
   ASSERT_EQ(again.exit, 0) << again.out;
   EXPECT_EQ(data_of(again)["meta"], told["meta"]);
   EXPECT_EQ(data_of(again)["storage"], told["storage"]);
   compare_out(data_of(again));
 
-  const Ran purged = ff_run({"down", "--dir", folder_, "--purge"});
+  const ProcessResult purged = run_ff({"down", "--dir", folder_, "--purge"});
   EXPECT_EQ(purged.exit, 0) << purged.err;
   EXPECT_FALSE(fs::exists(folder_));
-  EXPECT_EQ(ff_run({"down", "--dir", folder_, "--purge"}).exit, 0);
+  EXPECT_EQ(run_ff({"down", "--dir", folder_, "--purge"}).exit, 0);
 }
 
 TEST_F(UpTest, ADaemonThatDiesIsStartedAgainAndThatIsReported) {
-  const Ran first = up();
+  const ProcessResult first = up();
   ASSERT_EQ(first.exit, 0) << first.out << first.err;
   const json told = data_of(first);
   copy_in(told);
@@ -163,7 +163,7 @@ TEST_F(UpTest, ADaemonThatDiesIsStartedAgainAndThatIsReported) {
   for (const json& one : again["daemons"]) {
     EXPECT_EQ(one["restarts"], one["name"] == "storage-2" ? 1 : 0) << one;
   }
-  EXPECT_NE(ff_run({"up", "--dir", folder_}).out.find("storage-2 has restarted once"),
+  EXPECT_NE(run_ff({"up", "--dir", folder_}).out.find("storage-2 has restarted once"),
             std::string::npos);
   compare_out(told);
 
@@ -176,12 +176,12 @@ TEST_F(UpTest, ADaemonThatDiesIsStartedAgainAndThatIsReported) {
 
 // As a loss of power does, but for what the kernel still writes.
 TEST_F(UpTest, WhatWasKilledGoesOnWithAllData) {
-  const Ran first = up();
+  const ProcessResult first = up();
   ASSERT_EQ(first.exit, 0) << first.out << first.err;
   const json told = data_of(first);
   copy_in(told);
   ASSERT_EQ(::kill(told["supervisor"], SIGKILL), 0);
-  const Ran again = up();
+  const ProcessResult again = up();
   ASSERT_EQ(again.exit, 0) << again.out << again.err;
   EXPECT_FALSE(data_of(again)["ran_before"]);
   EXPECT_EQ(data_of(again)["meta"], told["meta"]);
@@ -192,7 +192,7 @@ TEST_F(UpTest, WhatWasKilledGoesOnWithAllData) {
   // Its daemons go with it, also when nobody starts another.
   ASSERT_EQ(::kill(data_of(again)["supervisor"], SIGKILL), 0);
   until("all daemons have gone with their supervisor", [&] { return processes().empty(); });
-  EXPECT_EQ(ff_run({"down", "--dir", folder_}).out, "nothing runs in " + folder_ + "\n");
+  EXPECT_EQ(run_ff({"down", "--dir", folder_}).out, "nothing runs in " + folder_ + "\n");
 }
 
 TEST_F(UpTest, InTheForegroundItStopsWithItsCaller) {
@@ -218,7 +218,7 @@ TEST_F(UpTest, InterruptedItLeavesNothingRunningAndCanBeDoneAgain) {
   if (exit == 130) {
     EXPECT_EQ(processes(), std::set<pid_t>());
   }
-  const Ran again = up();
+  const ProcessResult again = up();
   ASSERT_EQ(again.exit, 0) << again.out << again.err;
   copy_in(data_of(again));
   compare_out(data_of(again));
@@ -226,35 +226,35 @@ TEST_F(UpTest, InterruptedItLeavesNothingRunningAndCanBeDoneAgain) {
 
 TEST_F(UpTest, WhatCannotBeDoneIsSaid) {
   write_file(dir_ / "mine/thesis.tex", "mine");
-  const Ran foreign = ff_run({"up", "--dir", dir_ / "mine"});
+  const ProcessResult foreign = run_ff({"up", "--dir", dir_ / "mine"});
   EXPECT_EQ(foreign.exit, 5);
   EXPECT_NE(foreign.err.find("thesis.tex"), std::string::npos) << foreign.err;
-  const Ran purge = ff_run({"down", "--dir", dir_ / "mine", "--purge"});
+  const ProcessResult purge = run_ff({"down", "--dir", dir_ / "mine", "--purge"});
   EXPECT_EQ(purge.exit, 5);
   EXPECT_EQ(read_file(dir_ / "mine/thesis.tex"), "mine");
 
   fs::create_directory(dir_ / "small");
-  const Ran file = ff_run({"up", "--dir", dir_ / "file"});
+  const ProcessResult file = run_ff({"up", "--dir", dir_ / "file"});
   EXPECT_EQ(file.exit, 1) << file.err;
-  EXPECT_EQ(ff_run({"up", "--dir", "/proc/nowhere"}).exit, 1);
+  EXPECT_EQ(run_ff({"up", "--dir", "/proc/nowhere"}).exit, 1);
   if (std::system(("mount -t tmpfs -o size=1m ff " + (dir_ / "small") + " 2>&1").c_str()) == 0) {
-    const Ran full = ff_run({"up", "--dir", dir_ / "small/cluster"});
+    const ProcessResult full = run_ff({"up", "--dir", dir_ / "small/cluster"});
     EXPECT_EQ(std::system(("umount " + (dir_ / "small")).c_str()), 0);
     EXPECT_EQ(full.exit, 1);
     EXPECT_NE(full.err.find("a new cluster needs 64.0MiB"), std::string::npos) << full.err;
   }
-  const Ran copies = up({"--storage", "2", "--replicas", "3"});
+  const ProcessResult copies = up({"--storage", "2", "--replicas", "3"});
   EXPECT_EQ(copies.exit, 2) << copies.out;
   EXPECT_FALSE(fs::exists(folder_));
 }
 
 TEST_F(UpTest, ADaemonThatDoesNotComeUpIsNamedWithItsLastWords) {
-  const Ran first = up({"--storage", "1"});
+  const ProcessResult first = up({"--storage", "1"});
   ASSERT_EQ(first.exit, 0) << first.out << first.err;
-  ASSERT_EQ(ff_run({"down", "--dir", folder_}).exit, 0);
+  ASSERT_EQ(run_ff({"down", "--dir", folder_}).exit, 0);
   fs::remove_all(folder_ + "/storage-1");
   write_file(folder_ + "/storage-1", "no folder");
-  const Ran again = ff_run({"up", "--dir", folder_});
+  const ProcessResult again = run_ff({"up", "--dir", folder_});
   EXPECT_EQ(again.exit, 1) << again.err;
   EXPECT_NE(again.err.find("storage-1 does not start (exit 1)"), std::string::npos) << again.err;
   EXPECT_NE(again.err.find("Not a directory"), std::string::npos) << again.err;
@@ -266,19 +266,19 @@ TEST_F(UpTest, ADaemonThatDoesNotComeUpIsNamedWithItsLastWords) {
 TEST_F(UpTest, ASchedulerAndItsNodeComeAndGoWithIt) {
   ASSERT_EQ(::chmod(dir_.path().c_str(), 0711), 0);
   ASSERT_EQ(up().exit, 0);
-  const Ran late = up({"--schedule"});
+  const ProcessResult late = up({"--schedule"});
   EXPECT_EQ(late.exit, 5) << late.err;
   EXPECT_NE(late.out.find("it is already running, without a scheduler"), std::string::npos)
       << late.out;
-  ASSERT_EQ(ff_run({"down", "--dir", folder_}).exit, 0);
-  const Ran first = up({"--schedule"});
+  ASSERT_EQ(run_ff({"down", "--dir", folder_}).exit, 0);
+  const ProcessResult first = up({"--schedule"});
   ASSERT_EQ(first.exit, 0) << first.out << first.err;
   const json told = data_of(first);
   EXPECT_EQ(told["daemons"].size(), 6u);
   const auto schedule = [&](Words words) {
     words.insert(words.begin(), "schedule");
     words.insert(words.begin() + 2, {"--scheduler", told["scheduler"], "--key", told["key"]});
-    return ff_run(std::move(words));
+    return run_ff(std::move(words));
   };
   const Words who = ::geteuid() == 0 ? Words{"--user", "nobody"} : Words();
   const auto submit = [&](const std::string& verb, const std::string& text) {
@@ -287,19 +287,19 @@ TEST_F(UpTest, ASchedulerAndItsNodeComeAndGoWithIt) {
     words.insert(words.end(), {"--chdir", "/", "--", "sh", "-c", text});
     return schedule(words);
   };
-  const Ran ran = submit("run", "echo $FF_TASK_DIR");
+  const ProcessResult ran = submit("run", "echo $FF_TASK_DIR");
   EXPECT_EQ(ran.exit, 0) << ran.err;
   EXPECT_NE(ran.out.find('/'), std::string::npos) << ran.out;
   // One that runs is ended by `down`, and goes on afterwards.
   const std::string flag = dir_ / "flag";
-  const Ran more = submit("submit", "until [ -e " + flag + " ]; do sleep 0.1; done");
+  const ProcessResult more = submit("submit", "until [ -e " + flag + " ]; do sleep 0.1; done");
   ASSERT_EQ(more.exit, 0) << more.err;
   const auto state = [&] {
     const json task = data_of(schedule({"show", "2", "--json"}));
     return task.value("state", "");
   };
   until("it runs", [&] { return state() == "running"; });
-  const Ran down = ff_run({"down", "--dir", folder_});
+  const ProcessResult down = run_ff({"down", "--dir", folder_});
   EXPECT_EQ(down.exit, 0) << down.err;
   EXPECT_EQ(processes(), std::set<pid_t>());
   write_file(flag, "");
@@ -308,30 +308,30 @@ TEST_F(UpTest, ASchedulerAndItsNodeComeAndGoWithIt) {
   const json task = data_of(schedule({"show", "2", "--json"}));
   EXPECT_EQ(task["attempts_made"], 2);
   EXPECT_EQ(task["failures"], 0);
-  EXPECT_EQ(ff_run({"down", "--dir", folder_, "--purge"}).exit, 0);
+  EXPECT_EQ(run_ff({"down", "--dir", folder_, "--purge"}).exit, 0);
   EXPECT_FALSE(fs::exists(folder_));
 }
 
 TEST_F(UpTest, ATokenHoldsAtItsSchedulerUntilItIsWithdrawn) {
-  const Ran first = up({"--schedule"});
+  const ProcessResult first = up({"--schedule"});
   ASSERT_EQ(first.exit, 0) << first.out << first.err;
   const json told = data_of(first);
   const std::string token = dir_ / "token";
   const auto ann = [&](Words words) {
     words.insert(words.begin(), "schedule");
-    return ff_run(std::move(words),
+    return run_ff(std::move(words),
                   {{"FF_SCHEDULER", told["scheduler"]}, {"FF_TOKEN_FILE", token}});
   };
   // Nobody asks for long: one that was made a moment ago holds.
-  const auto none = ff_run({"schedule", "list"}, {{"FF_SCHEDULER", told["scheduler"]}});
+  const auto none = run_ff({"schedule", "list"}, {{"FF_SCHEDULER", told["scheduler"]}});
   EXPECT_EQ(none.exit, 5) << none.err;
   ASSERT_EQ(ff(told, {"admin", "user", "add", "ann", "--uid", "61234", "--token-file", token}).exit,
             0);
-  const Ran submitted = ann({"submit", "--chdir", "/", "--", "true"});
+  const ProcessResult submitted = ann({"submit", "--chdir", "/", "--", "true"});
   EXPECT_EQ(submitted.exit, 0) << submitted.err;
   EXPECT_EQ(ann({"show", "1"}).exit, 0);
   ASSERT_EQ(ff(told, {"admin", "user", "remove", "61234"}).exit, 0);
-  Ran ran;
+  ProcessResult ran;
   until("the token does not hold any more", [&] {
     ran = ann({"list"});
     return ran.exit != 0;
@@ -345,8 +345,8 @@ TEST_F(UpTest, ATokenHoldsAtItsSchedulerUntilItIsWithdrawn) {
   const Words other = {"admin", "user",  "add",          "bob",
                        "--uid", "61235", "--token-file", dir_ / "bob"};
   ASSERT_EQ(ff(told, other).exit, 0);
-  const Ran bob = ff_run({"schedule", "list"},
-                         {{"FF_SCHEDULER", told["scheduler"]}, {"FF_TOKEN_FILE", dir_ / "bob"}});
+  const ProcessResult bob = run_ff(
+      {"schedule", "list"}, {{"FF_SCHEDULER", told["scheduler"]}, {"FF_TOKEN_FILE", dir_ / "bob"}});
   EXPECT_EQ(bob.exit, 0) << bob.err;
 }
 
@@ -355,25 +355,25 @@ TEST_F(UpTest, AMountComesAndGoesWithIt) {
   if (fuse < 0) GTEST_SKIP() << "/dev/fuse cannot be opened here";
   ::close(fuse);
   const std::string at = dir_ / "mnt";
-  const Ran first = up({"--mount", at});
+  const ProcessResult first = up({"--mount", at});
   ASSERT_EQ(first.exit, 0) << first.out << first.err;
   fs::copy_file(dir_ / "file", at + "/file");
   compare_out(data_of(first));
   EXPECT_EQ(up({"--mount", at}).exit, 0);
   EXPECT_EQ(up({"--mount", dir_ / "elsewhere"}).exit, 5);
-  ASSERT_EQ(ff_run({"down", "--dir", folder_}).exit, 0);
+  ASSERT_EQ(run_ff({"down", "--dir", folder_}).exit, 0);
   EXPECT_TRUE(fs::is_empty(at));
 
   // What a killed one leaves there is replaced, or taken away.
-  const Ran second = up({"--mount", at});
+  const ProcessResult second = up({"--mount", at});
   ASSERT_EQ(second.exit, 0) << second.out << second.err;
   EXPECT_TRUE(read_file(at + "/file") == bytes_);
   ASSERT_EQ(::kill(data_of(second)["supervisor"], SIGKILL), 0);
-  const Ran third = up({"--mount", at});
+  const ProcessResult third = up({"--mount", at});
   ASSERT_EQ(third.exit, 0) << third.out << third.err;
   EXPECT_TRUE(read_file(at + "/file") == bytes_);
   ASSERT_EQ(::kill(data_of(third)["supervisor"], SIGKILL), 0);
-  ASSERT_EQ(ff_run({"down", "--dir", folder_}).exit, 0);
+  ASSERT_EQ(run_ff({"down", "--dir", folder_}).exit, 0);
   EXPECT_TRUE(fs::is_empty(at));
 }
 

@@ -19,13 +19,13 @@ using Json = nlohmann::json;
 
 class ValidateTest : public testing::Test {
  protected:
-  Ran validate(std::vector<std::string> words) {
+  ProcessResult validate(std::vector<std::string> words) {
     words.insert(words.begin(), "validate");
-    return ff_run(std::move(words), {{"FF_STATE", dir_ / "state"}});
+    return run_ff(std::move(words), {{"FF_STATE", dir_ / "state"}});
   }
   Json data(std::vector<std::string> words, int exit) {
     words.emplace_back("--json");
-    const Ran ran = validate(std::move(words));
+    const ProcessResult ran = validate(std::move(words));
     EXPECT_EQ(ran.exit, exit) << ran.out << ran.err;
     const Json envelope = Json::parse(ran.out, nullptr, false);
     EXPECT_TRUE(envelope.is_object()) << ran.out;
@@ -59,7 +59,7 @@ class ValidateTest : public testing::Test {
 
 TEST_F(ValidateTest, ADegradedLinkIsNamedWithWhatToDo) {
   const std::string tree = degraded_tree();
-  const Ran ran = validate({"--root", tree, "--only", "pci.link"});
+  const ProcessResult ran = validate({"--root", tree, "--only", "pci.link"});
   EXPECT_EQ(ran.exit, 3);
   EXPECT_TRUE(has(ran.out,
                   "degraded\tpci.link\t0000:01:00.0 network card 15b3:101b\t16 GT/s x8\t"
@@ -87,7 +87,7 @@ TEST_F(ValidateTest, ADegradedLinkIsNamedWithWhatToDo) {
 TEST_F(ValidateTest, WhatCouldNotRunIsNoPass) {
   fs::create_directories(dir_.path() / "tree/proc");
   const std::string tree = dir_ / "tree";
-  const Ran ran = validate({"--root", tree, "--only", "network"});
+  const ProcessResult ran = validate({"--root", tree, "--only", "network"});
   EXPECT_EQ(ran.exit, 4);
   EXPECT_TRUE(has(ran.out, "could-not-run\tnetwork.ib")) << ran.out;
   EXPECT_TRUE(has(ran.err, "could not run: network.ib")) << ran.err;
@@ -97,7 +97,7 @@ TEST_F(ValidateTest, WhatCouldNotRunIsNoPass) {
   EXPECT_EQ(validate({"--only", "host.cpu", "--require", "pci"}).exit, 3) << "it was not looked at";
   EXPECT_EQ(validate({"--root", tree, "--only", "network", "--prolog"}).exit, 0);
   EXPECT_EQ(validate({"--root", dir_ / "nowhere"}).exit, 1);
-  const Ran nothing = validate({"--root", tree, "--only", "cpu"});
+  const ProcessResult nothing = validate({"--root", tree, "--only", "cpu"});
   EXPECT_EQ(nothing.exit, 4);
   EXPECT_TRUE(has(nothing.err, "nothing was checked")) << nothing.err;
   EXPECT_EQ(data({"--only", "cpu", "--budget", "500ms"}, 4)["verdict"], "could-not-run");
@@ -108,7 +108,7 @@ TEST_F(ValidateTest, ASavedLogIsJudged) {
   write_file(
       log,
       "[  100.000001] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.\n");
-  const Ran ran = validate({"--only", "log", "--log", log});
+  const ProcessResult ran = validate({"--only", "log", "--log", log});
   EXPECT_EQ(ran.exit, 3);
   EXPECT_TRUE(has(ran.out, "fail\tlog.xid\t0000:3b:00\tXid 79, GPU has fallen off the bus"))
       << ran.out;
@@ -129,14 +129,15 @@ TEST_F(ValidateTest, TheJournalIsAskedForWhatTheKernelForgot) {
                  "\necho \"$(date -d '-156 hours' +%Y-%m-%dT%H:%M:%S.000000%:z) host kernel: "
                  "NVRM: Xid (PCI:0000:3b:00): 48, DBE\"\n");
   fs::permissions(dir_ / "bin/journalctl", fs::perms::all);
-  const Ran ran = ff_run({"validate", "--only", "log"},
-                         {{"FF_STATE", dir_ / "state"}, {"PATH", dir_ / "bin" + ":/usr/bin:/bin"}});
+  const ProcessResult ran =
+      run_ff({"validate", "--only", "log"},
+             {{"FF_STATE", dir_ / "state"}, {"PATH", dir_ / "bin" + ":/usr/bin:/bin"}});
   EXPECT_EQ(ran.exit, 3) << ran.out << ran.err;
   EXPECT_TRUE(has(ran.out, "log.xid\t0000:3b:00\tXid 48")) << ran.out;
   const std::string asked = read_file(dir_ / "asked");
   EXPECT_TRUE(has(asked, "_TRANSPORT=kernel") && has(asked, "--since=@")) << asked;
   // Told once: the next run asks for what came after this one.
-  EXPECT_EQ(ff_run({"validate", "--only", "log"},
+  EXPECT_EQ(run_ff({"validate", "--only", "log"},
                    {{"FF_STATE", dir_ / "state"}, {"PATH", dir_ / "bin" + ":/usr/bin:/bin"}})
                 .exit,
             0);
@@ -149,7 +150,7 @@ TEST_F(ValidateTest, WordsThatAreNoneAreExplained) {
   EXPECT_EQ(validate({"--level", "weakly"}).exit, 2);
   EXPECT_EQ(validate({"--budget", "soon"}).exit, 2);
   EXPECT_EQ(validate({"--only", "host.cpu", "--notify", "ftp://x"}).exit, 2);
-  const Ran unknown = validate({"lsit"});
+  const ProcessResult unknown = validate({"lsit"});
   EXPECT_EQ(unknown.exit, 2);
   EXPECT_TRUE(has(unknown.err, "Did you mean list?")) << unknown.err;
   EXPECT_TRUE(has(validate({"--levle", "quick"}).err, "Did you mean --level?"));
@@ -157,16 +158,16 @@ TEST_F(ValidateTest, WordsThatAreNoneAreExplained) {
 }
 
 TEST_F(ValidateTest, AloneItIsItsRun) {
-  const Ran alone = validate({"-h"});
+  const ProcessResult alone = validate({"-h"});
   EXPECT_EQ(alone.exit, 0);
   EXPECT_TRUE(has(alone.out, "Usage: ff validate [COMMAND] [OPTIONS]")) << alone.out;
   for (const char* const word :
        {"  adopt ", "  report ", "--level quick|weekly|burn-in", "--prolog"}) {
     EXPECT_TRUE(has(alone.out, word)) << word;
   }
-  const Ran named = validate({"run", "-h"});
+  const ProcessResult named = validate({"run", "-h"});
   EXPECT_TRUE(has(named.out, "Usage: ff validate run [OPTIONS]")) << named.out;
-  const Ran sub = validate({"adopt", "-h"});
+  const ProcessResult sub = validate({"adopt", "-h"});
   EXPECT_FALSE(has(sub.out, "--level")) << "options of a run are a run's alone";
 }
 
@@ -191,7 +192,7 @@ TEST_F(ValidateTest, ARunIsWrittenDownReportedAndTold) {
   EXPECT_EQ(validate({"report"}).exit, 1);
   // A core may be slow while other tests run beside this one: that is a verdict like any other.
   const auto degraded = [&] {
-    const Ran ran = validate(words);
+    const ProcessResult ran = validate(words);
     EXPECT_TRUE(ran.exit == 0 || ran.exit == 3) << ran.out << ran.err;
     return ran.exit == 3;
   };
@@ -273,7 +274,7 @@ TEST_F(ValidateTest, AWebHookIsToldOfWhatIsNotWell) {
   ASSERT_TRUE(refusing.wait_for_out("\n")) << refusing.err;
   const std::string bad =
       "http://127.0.0.1:" + refusing.out.substr(5, refusing.out.size() - 6) + "/s3cret";
-  const Ran ran = validate({"--root", tree, "--only", "pci.link", "--notify", bad});
+  const ProcessResult ran = validate({"--root", tree, "--only", "pci.link", "--notify", bad});
   EXPECT_EQ(ran.exit, 3) << "the verdict is not the hook's";
   EXPECT_TRUE(has(ran.err, "status 500")) << ran.err;
   EXPECT_FALSE(has(ran.err, "s3cret")) << ran.err;
@@ -284,7 +285,7 @@ TEST_F(ValidateTest, TwoRunsDoNotDisturbEachOtherAndCtrlCEndsOne) {
   Child first({.argv = {FF_BINARY, "validate", "--only", "cpu", "--level", "weekly"}, .env = env});
   const std::string holder = fmt::format(" {} ", first.pid());
   EXPECT_TRUE(eventually([&] { return has(read_file("/proc/locks"), holder); }));
-  const Ran second = validate({"--only", "host.cpu"});
+  const ProcessResult second = validate({"--only", "host.cpu"});
   EXPECT_EQ(second.exit, 1);
   EXPECT_TRUE(has(second.err, "another ff validate is running")) << second.err;
   first.signal(SIGINT);
@@ -293,13 +294,13 @@ TEST_F(ValidateTest, TwoRunsDoNotDisturbEachOtherAndCtrlCEndsOne) {
 }
 
 TEST_F(ValidateTest, ADeadlineOfTheWholeRunIsKept) {
-  const Ran ran = validate({"--only", "cpu", "--level", "weekly", "--timeout", "1s"});
+  const ProcessResult ran = validate({"--only", "cpu", "--level", "weekly", "--timeout", "1s"});
   EXPECT_EQ(ran.exit, 6) << ran.err;
 }
 
 TEST_F(ValidateTest, AWholeRunOfThisMachineRunsEveryCheck) {
   EXPECT_EQ(validate({"adopt", "--quiet"}).exit, 0);
-  const Ran ran = validate({"--json"});
+  const ProcessResult ran = validate({"--json"});
   const Json report = Json::parse(ran.out, nullptr, false)["data"];
   ASSERT_TRUE(report.is_object()) << ran.out << ran.err;
   std::set<std::string> groups;
@@ -327,21 +328,22 @@ std::string prompt_host() {
 }
 
 TEST_F(ValidateTest, TheLineForCronWorksAsPrinted) {
-  const Ran printed = ff_run({"generate", "cron"});
+  const ProcessResult printed = run_ff({"generate", "cron"});
   EXPECT_EQ(printed.exit, 0);
   std::smatch parts;
   const std::regex line(R"(\n(\S+ \S+ \S+ \S+ \S+) root (\S+/ff validate [^\n]*--splay 4h)\n)");
   ASSERT_TRUE(std::regex_search(printed.out, parts, line)) << printed.out;
   EXPECT_EQ(parts[1], "0 3 * * 0");
-  EXPECT_EQ(ff_run({"generate", "cron", dir_ / "cron.d"}).exit, 0);
+  EXPECT_EQ(run_ff({"generate", "cron", dir_ / "cron.d"}).exit, 0);
   EXPECT_TRUE(has(read_file(dir_ / "cron.d/ff-validate"), parts[2]));
   if (::geteuid() != 0) GTEST_SKIP() << "only root gives a host another name";
   EXPECT_EQ(validate({"adopt", "--quiet"}).exit, 0);
   // As cron runs it, at its level's shortest: on a host whose turn it is.
   const std::string command = std::regex_replace(parts[2].str(), std::regex("weekly"), "quick");
-  const Ran ran = run({.argv = {"unshare", "--uts", "sh", "-c",
-                                "hostname " + prompt_host() + " && exec sh -c '" + command + "'"},
-                       .env = {{"FF_STATE", dir_ / "state"}}});
+  const ProcessResult ran =
+      run({.argv = {"unshare", "--uts", "sh", "-c",
+                    "hostname " + prompt_host() + " && exec sh -c '" + command + "'"},
+           .env = {{"FF_STATE", dir_ / "state"}}});
   EXPECT_TRUE(ran.exit == 0 || ran.exit == 3) << ran.err;
   EXPECT_FALSE(has(ran.out, "pass\t")) << "cron mails what is not well: " << ran.out;
   EXPECT_EQ(data({"report"}, 0)["runs"].size(), 1u);
@@ -358,8 +360,8 @@ TEST_F(ValidateTest, AnOrdinaryUserIsToldWhatCouldNotBeSeen) {
     return run({.argv = argv, .env = {{"FF_STATE", dir_ / "state"}}});
   };
   const bool sees_log = as_nobody({"sh", "-c", "exec head -c 0 /dev/kmsg"}).exit == 0;
-  const Ran ran = as_nobody({FF_BINARY, "validate", "--json", "--only", "host", "--only", "log",
-                             "--only", "storage.health"});
+  const ProcessResult ran = as_nobody({FF_BINARY, "validate", "--json", "--only", "host", "--only",
+                                       "log", "--only", "storage.health"});
   const Json report = Json::parse(ran.out, nullptr, false)["data"];
   ASSERT_TRUE(report.is_object()) << ran.out << ran.err;
   bool told = false;
@@ -373,7 +375,7 @@ TEST_F(ValidateTest, AnOrdinaryUserIsToldWhatCouldNotBeSeen) {
 }
 
 TEST_F(ValidateTest, AnXidIsExplainedByBothSources) {
-  const Ran ran = validate({"xid", "79"});
+  const ProcessResult ran = validate({"xid", "79"});
   EXPECT_EQ(ran.exit, 0);
   EXPECT_TRUE(has(ran.out, "RESTART_BM")) << ran.out;
   EXPECT_TRUE(has(ran.out, "uncorrectable GPU failure")) << ran.out;

@@ -432,11 +432,12 @@ inline std::map<std::string, std::string> parse_retired(const std::string& readm
   return retired;
 }
 
-// A retired word that begins with a capital names no type; any other stands nowhere in a source or
-// page.
+// A retired word that begins with a capital names no type of a header; a retired option stands in
+// no page, as it may be the alias of today's; any other stands nowhere.
 inline Findings retired_words(const Source& source,
                               const std::map<std::string, std::string>& retired) {
   static const std::regex kWord(R"(--[a-z-]+|\w+)");
+  static const std::regex kTroffDash(R"(\\-)");
   static const std::regex kType(R"(^(?:class|struct|enum class|enum|using) (\w+))");
   Findings findings;
   const auto refuse = [&](const std::string& word, size_t i) {
@@ -444,14 +445,16 @@ inline Findings retired_words(const Source& source,
     if (row == retired.end()) return;
     findings.push_back(at(source, i) + word + " is retired: " + row->second);
   };
+  const bool is_page = source.path.starts_with("man/") || source.path == "README.md";
   const std::vector<std::string> lines = lines_of(source.text);
   for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string& line = lines[i];
+    const std::string line = std::regex_replace(lines[i], kTroffDash, "-");
     std::smatch type;
     if (source.is_header() && std::regex_search(line, type, kType)) refuse(type[1], i);
     for (std::sregex_iterator word(line.begin(), line.end(), kWord), none; word != none; ++word) {
       const bool is_type = std::isupper(static_cast<unsigned char>(word->str()[0])) != 0;
-      if (!is_type) refuse(word->str(), i);
+      const bool is_option = word->str().starts_with("--");
+      if (!is_type && (!is_option || is_page)) refuse(word->str(), i);
     }
   }
   return findings;

@@ -217,9 +217,10 @@ TEST(TidyRule, RetiredWords) {
   EXPECT_TRUE(found("core/a/b/c.h", "class Bell {\n};\n"));
   EXPECT_TRUE(found("core/a/b/c.h", "using Bell = int;\n"));
   EXPECT_TRUE(found("core/a/b/c.cc", "void obey();\n"));
-  EXPECT_TRUE(found("man/ff.1", "\\fB--mark\\fR\n"));
+  EXPECT_TRUE(found("man/ff.1", ".B \"\\-\\-mark NAME\"\n"));
   EXPECT_FALSE(found("core/a/b/c.h", "// Bell Labs made it\nclass Bells {\n};\n"));
-  EXPECT_FALSE(found("core/a/b/c.cc", "void obeyed(); // --marks\n"));
+  EXPECT_FALSE(found("man/ff.1", "--marks\n"));
+  EXPECT_FALSE(found("cmd/a.cc", ".alias(\"--mark\"); obeyed();\n"));
 }
 
 TEST(TidyRule, SharedTypes) {

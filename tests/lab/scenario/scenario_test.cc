@@ -70,7 +70,7 @@ class ScenarioSeeds : public testing::TestWithParam<uint64_t> {};
 constexpr uint64_t kShares = 8;
 
 TEST_P(ScenarioSeeds, HoldEveryInvariant) {
-  const uint64_t seeds = seed_count(500);
+  const uint64_t seeds = seed_count(200);
   for (const Scenario& scenario : scenarios()) {
     for (uint64_t seed = 1 + GetParam(); seed <= seeds; seed += kShares) {
       const auto outcome = scenario.run(seed);

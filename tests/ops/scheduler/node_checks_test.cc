@@ -128,7 +128,7 @@ TEST_F(NodeChecksTest, OneThatCannotBeRunIsNoVerdict) {
   checks_->set_wanted_run(1);
   ASSERT_TRUE(until([&] { return checks_->report().run() == 1 && !checks_->report().runs(); }));
   EXPECT_EQ(checks_->report().verdict().verdict(), static_cast<uint32_t>(Verdict::could_not_run));
-  EXPECT_EQ(checks_->report().verdict().text(), "exit 7: it printed no report");
+  EXPECT_EQ(checks_->report().verdict().text(), "exit 7: it printed no JSON report");
 }
 
 TEST_F(NodeChecksTest, WhatNobodyWantsEndsWithAllItsProcesses) {

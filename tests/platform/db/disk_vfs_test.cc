@@ -59,9 +59,9 @@ class OnDisk : public testing::TestWithParam<Maker> {
   Result<Database> open(OnCorrupt on_corrupt = OnCorrupt::refuse,
                         Synchronous synchronous = Synchronous::full, size_t version = 2) {
     const DatabaseOptions options{.on_corrupt = on_corrupt,
-                              .disk = &place_->disk(),
-                              .rng = &rng_,
-                              .synchronous = synchronous};
+                                  .disk = &place_->disk(),
+                                  .rng = &rng_,
+                                  .synchronous = synchronous};
     return Database::open(place_->path(), std::span(kVfsMigrations).first(version), clock_,
                           options);
   }

@@ -178,16 +178,16 @@ TEST_F(UserTest, DoesNothingWithoutOneThatIsGood) {
   const auto cases = [&](uint32_t right, std::string_view name) {
     std::string forged = can(right);
     forged.back() ^= 1;
-    return std::vector<Case>{{"", "users need a capability for file 1"},
+    return std::vector<Case>{{"", "access to file 1 requires a capability"},
                              {can(right, 2), "the capability is for file 2, not 1"},
                              {can(3 - right), name},
                              {can(right, 1, 0), "the capability has expired"},
                              {forged, "not signed"}};
   };
-  for (const Case& one : cases(kRightWrite, "does not let write file 1")) {
+  for (const Case& one : cases(kRightWrite, "does not grant write access to file 1")) {
     expect_said(write(one.capability), one.words);
   }
-  for (const Case& one : cases(kRightRead, "does not let read file 1")) {
+  for (const Case& one : cases(kRightRead, "does not grant read access to file 1")) {
     expect_said(read(one.capability), one.words);
     expect_said(last(one.capability), one.words);
   }

@@ -186,12 +186,12 @@ TEST_F(StorageNodeTest, StrangeFoldersAreRefused) {
     std::string said;
   };
   const Case cases[] = {
-      {{"/a", "/other"}, 0, Errc::refused, "belongs to node 8, and /a to node 7"},
+      {{"/a", "/other"}, 0, Errc::refused, "belongs to node 8, but /a to node 7"},
       {{"/a", "/foreign"}, 0, Errc::refused, "belongs to cluster another"},
       {{"/a"}, 9, Errc::refused, "not to node 9"},
       {{"/a", "/a"}, 0, Errc::usage, "twice"},
-      {{"/a", "/twin"}, 0, Errc::refused, "/twin: is disk 1 as /a is"},
-      {{"/a", "/blank"}, 0, Errc::usage, "/blank: holds no disk"},
+      {{"/a", "/twin"}, 0, Errc::refused, "/twin: has disk id 1, and so has /a"},
+      {{"/a", "/blank"}, 0, Errc::usage, "/blank: not a disk"},
   };
   for (const Case& one : cases) {
     Process process(stage_, disk_, options(one.dirs, one.node));
@@ -345,7 +345,7 @@ TEST_F(OnceServedTest, ADamagedDiskTakesItsTargetsDownOnly) {
 TEST_F(OnceServedTest, ADiskWithoutItsIndexTakesItsTargetsDownOnly) {
   ASSERT_TRUE(disk_.remove("/b/chunks.sqlite"));
   Process process(stage_, disk_, options({"/a", "/b"}));
-  expect_b_down(process, "chunks.sqlite: is missing");
+  expect_b_down(process, "chunks.sqlite: the metadata file is missing");
 }
 
 // Channel results are kept longer than any client retries.

@@ -94,7 +94,7 @@ def until(condition):
         found = condition()
         if found:
             return found
-        assert time.monotonic() < end, "it does not come to this in time"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
 
 

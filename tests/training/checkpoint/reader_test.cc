@@ -69,7 +69,7 @@ class Reader : public CheckpointTest {
 
 // The example of the document is a real index: all its checksums match.
 TEST_F(Reader, TheExampleIsGenuine) {
-  std::ifstream document(FF_SOURCE_DIR "/core/training/checkpoint/FORMAT.md");
+  std::ifstream document(FF_SOURCE_DIR "/core/training/checkpoint/format/FORMAT.md");
   std::string index;
   size_t sealed = 0;
   for (std::string line; std::getline(document, line);) {

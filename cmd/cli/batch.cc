@@ -1,5 +1,5 @@
-// many.cc: what is told of errors as they come, and in the end.
-#include "cmd/cli/many.h"
+// batch.cc: prints errors as warnings, and sums them up at the end.
+#include "cmd/cli/batch.h"
 
 #include <utility>
 
@@ -8,24 +8,24 @@
 namespace ff::cmd {
 
 bool Failures::add(Error error) {
-  const bool over = error.code == Errc::interrupted || error.code == Errc::deadline;
-  if (over) {
-    last_ = std::move(error);
+  const bool fatal = error.code == Errc::interrupted || error.code == Errc::deadline;
+  if (fatal) {
+    fatal_ = std::move(error);
     return false;
   }
   if (++count_ == 1) {
     first_ = std::move(error);
     return true;
   }
-  // The first is told now: there is a second one.
+  // Print the first error now: result() returns only the count.
   if (count_ == 2) out_.warn("{}", first_->message);
   out_.warn("{}", error.message);
   if (error.code == Errc::corrupt) first_->code = Errc::corrupt;
   return true;
 }
 
-Result<void> Failures::end() const {
-  if (last_) return *last_;
+Result<void> Failures::result() const {
+  if (fatal_) return *fatal_;
   if (count_ == 0) return {};
   if (count_ == 1) return *first_;
   const bool damage = first_->code == Errc::corrupt;
@@ -39,7 +39,7 @@ void JsonList::add(const Json& entry) {
   text_ += entry.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void JsonList::end() {
+void JsonList::finish() {
   if (out_.mode().json) out_.data_text(text_ + "]}");
 }
 

@@ -1,4 +1,4 @@
-// Ctrl-C, SIGTERM and --timeout for what runs on a loop.
+// Cancels tasks of a loop on Ctrl-C, SIGTERM and --timeout.
 #pragma once
 
 #include <algorithm>
@@ -12,34 +12,34 @@
 
 namespace ff::cmd {
 
-// When calls are given up (steady), of a command whose --timeout began now; 0: never. A little
-// before the stop's own end: the last failure says more than that time is over.
-inline int64_t before_stop_ns(const StopToken& stop, int64_t timeout_ns) {
+// Deadline (steady clock) of the RPCs of a command whose --timeout starts now; 0: none. It is a
+// little before the end of the stop token: the error of the last RPC says more than "timeout".
+inline int64_t deadline_before_stop_ns(const StopToken& stop, int64_t timeout_ns) {
   constexpr int64_t kBeforeNs = 200 * kMillisecond;
   if (timeout_ns == 0) return INT64_MAX;
   return stop.clock().steady_ns() + std::max(timeout_ns - kBeforeNs, timeout_ns / 2);
 }
 
-// Until `stop` says so.
+// Returns when `stop` asks to stop.
 inline Task<void> wait_for_stop(Loop& loop, const StopToken& stop) {
   return poll_until(loop, [&stop] { return !stop.check().ok(); });
 }
 
-namespace stop_watch_detail {
+namespace cancel_on_stop_detail {
 
 inline Task<void> cancel_at_stop(Loop& loop, const StopToken& stop, CancellationToken& cancel) {
   co_await wait_for_stop(loop, stop);
   if (auto stopped = stop.check(); !stopped) cancel.request(std::move(stopped).error());
 }
 
-}  // namespace stop_watch_detail
+}  // namespace cancel_on_stop_detail
 
-// The task, cancelled with the stop's error when that says so.
+// Runs `task`; cancels it with the error of `stop` when that asks to stop.
 template <class T>
-Task<Result<T>> stoppable(Loop& loop, const StopToken& stop, Task<Result<T>> task) {
+Task<Result<T>> cancel_on_stop(Loop& loop, const StopToken& stop, Task<Result<T>> task) {
   CancellationToken cancel;
   Gate watching(loop);
-  watching.spawn(stop_watch_detail::cancel_at_stop(loop, stop, cancel));
+  watching.spawn(cancel_on_stop_detail::cancel_at_stop(loop, stop, cancel));
   auto result = co_await std::move(task).with_cancellation(cancel);
   Error over = fail(Errc::interrupted, "done");
   co_await watching.close(std::move(over));
