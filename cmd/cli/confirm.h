@@ -1,4 +1,4 @@
-// Confirmation of commands that destroy data.
+// How commands that destroy data ask for confirmation first.
 #pragma once
 
 #include <string>

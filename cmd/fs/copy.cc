@@ -151,9 +151,8 @@ Task<Result<uint64_t>> store_input(FsClient& run, client::TransferMemory& memory
   client::ReadSome read = [&run](size_t size) {
     return io::read_pipe(run.loop(), STDIN_FILENO, size);
   };
-  auto storing =
-      client::stream_to_file(memory, cluster, path, 0666 & ~run.umask(), std::move(read), progress);
-  auto stored = co_await std::move(storing);
+  auto stored = co_await client::stream_to_file(memory, cluster, path, 0666 & ~run.umask(),
+                                                std::move(read), progress);
   if (!stored) co_return client::with_path(path, std::move(stored).error());
   co_return stored;
 }

@@ -46,10 +46,10 @@ Task<void> TokenChecker::request_users() {
   requested_ns_ = loop_.now_ns();
   is_requesting_ = true;
   answered_.reset();
-  auto listing =
-      with_deadline(loop_, loop_.now_ns() + kRequestTimeoutNs,
-                    "no serve-meta answered the request for valid tokens", meta_.users());
-  auto users = co_await std::move(listing).shielded();  // other callers wait for it, too
+  auto users =
+      co_await with_deadline(loop_, loop_.now_ns() + kRequestTimeoutNs,
+                             "no serve-meta answered the request for valid tokens", meta_.users())
+          .shielded();  // other callers wait for it, too
   is_requesting_ = false;
   answered_.set();
   if (!users) {

@@ -421,7 +421,7 @@ TEST(Admin, ALossIsAcceptedOnlyWhenThereIsOne) {
   EXPECT_EQ(accepted.exit, 0) << accepted.err;
   status_until(at, [](const json& data) { return data["chains"]["degraded"] == 1; });
   const auto recorded = admin(at, {"status"});
-  EXPECT_NE(recorded.out.find("was given up"), std::string::npos) << recorded.out;
+  EXPECT_NE(recorded.out.find("was replaced by"), std::string::npos) << recorded.out;
   // The other comes back after all: emptied and copied to, in one chain; in the other it serves.
   two = std::make_unique<test::Child>(node_launch(2, at));
   status_until(at, all_whole);
@@ -493,10 +493,10 @@ TEST(Admin, ARestoredBackupTakesOverWhatTheNodesHold) {
   EXPECT_NE(again.err.find("not empty"), std::string::npos) << again.err;
   const auto root = admin(at, {"restore", backup, "--name", "/", "--dir", dir / "new"});
   EXPECT_EQ(root.exit, 0) << root.err;
-  EXPECT_EQ(root.out, "nothing of / is missing or damaged\n");
+  EXPECT_EQ(root.out, "no record of / is missing or damaged\n");
   const auto none = admin(at, {"restore", backup, "--name", "/none", "--dir", dir / "new"});
   EXPECT_EQ(none.exit, 1);
-  EXPECT_NE(none.err.find("it has no 'none'"), std::string::npos) << none.err;
+  EXPECT_NE(none.err.find("the backup has no 'none'"), std::string::npos) << none.err;
 
   two->signal(SIGKILL);
   two->finish();

@@ -1,4 +1,4 @@
-// Fixture with mounts by real daemons.
+// A fixture with a cluster of real daemons and its mounts.
 #pragma once
 
 #include <fcntl.h>

@@ -119,7 +119,7 @@ TEST_F(AgentsTest, WhoCannotRunHereIsToldWhy) {
   const wire::Task unknown = finished(submit(script("exit 0"), 4'123'456));
   EXPECT_EQ(outcome(unknown), TaskOutcome::failed);
   EXPECT_EQ(static_cast<StopReason>(unknown.attempts(0).stop()), StopReason::unprepared);
-  EXPECT_NE(unknown.outcome_text().find("no user of this node has the number 4123456"),
+  EXPECT_NE(unknown.outcome_text().find("this node has no user with uid 4123456"),
             std::string::npos)
       << unknown.outcome_text();
   wire::Spec nowhere = script("exit 0");

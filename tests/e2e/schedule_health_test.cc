@@ -118,7 +118,7 @@ TEST_F(ScheduleHealth, AVerdictTakesANodeOutAndAPassingRunReturnsIt) {
 
   const auto other = validate("n0", {"--only", "host.cpu"});
   EXPECT_EQ(other.exit, 0) << other.err;
-  EXPECT_TRUE(has(other.err, "this run did not look at log.kernel")) << other.err;
+  EXPECT_TRUE(has(other.err, "this run did not check log.kernel")) << other.err;
   EXPECT_EQ(node("n0")["drained_by_verdict"], true);
   EXPECT_EQ(validate("n0", log("none.log")).exit, 4);
   EXPECT_EQ(node("n0")["drained_by_verdict"], true);

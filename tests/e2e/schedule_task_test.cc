@@ -187,7 +187,7 @@ TEST_F(Schedule, AllOptionsArrive) {
   EXPECT_EQ(spec["memory"], uint64_t{4} << 30);
   EXPECT_TRUE(spec["hang_s"].is_null());
   EXPECT_EQ(spec["cwd"], "/tmp");
-  EXPECT_NE(explained(id).find("in zone b with marks disk=nvme and x=y"), std::string::npos);
+  EXPECT_NE(explained(id).find("in zone b with labels disk=nvme and x=y"), std::string::npos);
 }
 
 TEST_F(Schedule, SecretsStayHere) {
@@ -401,7 +401,8 @@ TEST(ScheduleServe, MistakesAreNamed) {
   EXPECT_TRUE(std::filesystem::exists(dir / "state/schedule/schedule.db"));
   const auto second = test::run(launch);
   EXPECT_EQ(second.exit, 5);
-  EXPECT_NE(second.err.find("another schedule serve is running"), std::string::npos) << second.err;
+  EXPECT_NE(second.err.find("another schedule serve already uses it"), std::string::npos)
+      << second.err;
   one.signal(SIGTERM);
   EXPECT_EQ(one.finish(), 0) << one.err;
 }

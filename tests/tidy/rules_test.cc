@@ -195,7 +195,7 @@ TEST(TidyRule, SplitAwaits) {
   };
   const std::string wait = "co_await ";
   EXPECT_TRUE(found("  auto reading = file.read(a, b);\n  " + wait + "std::move(reading);\n"));
-  EXPECT_TRUE(found("  auto reading =\n      read(\"{;}\", b);\n  auto x = " + wait +
+  EXPECT_TRUE(found("  auto reading =\n      read(\"(;\", b);\n  auto x = " + wait +
                     "std::move(reading);\n"));
   EXPECT_TRUE(found("auto a = f();\nFF_CO_TRY(const auto x, " + wait + "std::move(a));\n"));
   EXPECT_TRUE(found("auto a = f();\nco_return " + wait + "std::move(a).shielded();\n"));

@@ -83,9 +83,9 @@ std::string file_name(uint64_t number) { return fmt::format("file.{:08}", number
 Task<Result<void>> make_dir(Run& run, uint64_t number, InodeRef above, std::string name,
                             std::vector<InodeRef>& into) {
   Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = 0755};
-  auto making =
-      run.client(number).create(run.caller, std::move(above), std::move(name), std::move(make));
-  FF_CO_TRY(const InodeView made, co_await std::move(making));
+  FF_CO_TRY(const InodeView made,
+            co_await run.client(number).create(run.caller, std::move(above), std::move(name),
+                                               std::move(make)));
   into.push_back(made.ref());
   co_return Result<void>();
 }
@@ -108,9 +108,9 @@ Task<Result<void>> make_tree(Run& run) {
 
 Task<Result<void>> make_file(Run& run, uint64_t number) {
   Namespace::CreateOptions make{.kind = meta::Kind::file, .mode = 0644};
-  auto making =
-      run.client(number).create(run.caller, run.leaf(number), file_name(number), std::move(make));
-  FF_CO_TRY(const InodeView made, co_await std::move(making));
+  FF_CO_TRY(const InodeView made,
+            co_await run.client(number).create(run.caller, run.leaf(number), file_name(number),
+                                               std::move(make)));
   run.files[number] = made.ref();
   co_return Result<void>();
 }

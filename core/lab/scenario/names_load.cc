@@ -38,8 +38,7 @@ Task<void> NamesLoad::work() {
   while (there && !ended_) {
     const bool last = !working_;
     if (last || rng_.below(8) == 0) {
-      auto syncing = sync();
-      const bool synced = co_await std::move(syncing);
+      const bool synced = co_await sync();
       ended_ = last && synced && settled_;
     } else {
       co_await change();

@@ -39,9 +39,8 @@ bool StorageCluster::formed() const {
 
 Task<Result<void>> StorageCluster::try_to_form() {
   const auto until = [&] { return simulation_.world.now_ns() + 5 * kManagerCallNs; };
-  auto init =
-      calls_.call(cluster::kInit, cluster::wire::InitRequest(), kManagerCallNs, until(), true);
-  (void)co_await std::move(init);
+  (void)co_await calls_.call(cluster::kInit, cluster::wire::InitRequest(), kManagerCallNs, until(),
+                             true);
   routing_.refresh();
   if (routing().nodes.size() < kStorageNodes) co_return fail(Errc::busy, "not all are up");
   if (routing().chains.empty()) {
@@ -54,9 +53,8 @@ Task<Result<void>> StorageCluster::try_to_form() {
         target.set_disk(1);
       }
     }
-    auto creating =
-        calls_.call(cluster::kCreateChains, std::move(create), kManagerCallNs, until(), false);
-    FF_CO_TRY(co_await std::move(creating));
+    FF_CO_TRY(co_await calls_.call(cluster::kCreateChains, std::move(create), kManagerCallNs,
+                                   until(), false));
     co_return Result<void>();
   }
   if (formed()) co_return Result<void>();

@@ -63,8 +63,7 @@ Task<void> ServiceManager::supervise(ManagedService& service) {
   Backoff backoff(rng_, options_.first_pause_ns, options_.last_pause_ns);
   while (!service.stop_requested.is_set()) {
     const int64_t started_ns = loop_.now_ns();
-    auto running = run_once(service);
-    const bool again = co_await std::move(running);
+    const bool again = co_await run_once(service);
     if (!again) break;
     if (loop_.now_ns() - started_ns >= options_.healthy_ns) backoff.reset();
     const int64_t pause_ns = backoff.next_delay_ns();

@@ -193,9 +193,8 @@ Task<Result<void>> Agent::check_token(auth::TokenId token) {
   wire::HoldsRequest request;
   request.set_uid(token.uid);
   request.set_serial(token.serial);
-  auto asking =
-      rpc::call_method(scheduler_, kHolds, std::move(request), loop_.now_ns() + kTokenCheckNs);
-  FF_CO_TRY(co_await std::move(asking));
+  FF_CO_TRY(co_await rpc::call_method(scheduler_, kHolds, std::move(request),
+                                      loop_.now_ns() + kTokenCheckNs));
   std::erase_if(valid_tokens_, [this](const auto& one) { return one.second <= loop_.now_ns(); });
   valid_tokens_[{token.uid, token.serial}] = loop_.now_ns() + kTokenCheckNs;
   co_return Result<void>();

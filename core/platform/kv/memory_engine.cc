@@ -172,8 +172,7 @@ Task<Result<bool>> MemoryEngine::attempt(const TxnFunction& function, bool soon)
       cancel && cancel->requested()) {
     co_return cancel->reason();
   }
-  auto committing = commit(txn, soon);
-  const bool committed = co_await std::move(committing).shielded();
+  const bool committed = co_await commit(txn, soon).shielded();
   co_return committed;
 }
 

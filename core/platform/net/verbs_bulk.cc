@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "platform/net/verbs_work_request.h"
+#include "platform/net/verbs_queue_pair_work_request.h"
 
 namespace ff::net {
 

@@ -13,7 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "platform/net/verbs_work_request.h"
+#include "platform/net/verbs_queue_pair_work_request.h"
 
 namespace ff::net {
 

@@ -224,9 +224,7 @@ class ChainClient::HedgedRead final : private Runnable {
     gate_->spawn(run(*target));
   }
   Task<void> run(cluster::Target target) {
-    auto asking =
-        client_.read_from(state_, batch_, std::move(target), spans_, deadline_ns_, attempt_);
-    co_await std::move(asking);
+    co_await client_.read_from(state_, batch_, std::move(target), spans_, deadline_ns_, attempt_);
     if (attempt_.sound()) first_.give_up();
   }
 

@@ -37,9 +37,8 @@ Task<Result<wire::ReadReply>> read_call(Loop& loop, TargetCalls& calls, cluster:
     channel = bulk.channel();
     return expose(bulk, into, asked);
   };
-  auto calling =
-      calls.call_with(chain, node, kRead, std::move(request), std::move(prepare), deadline_ns);
-  auto reply = co_await std::move(calling);
+  auto reply = co_await calls.call_with(chain, node, kRead, std::move(request), std::move(prepare),
+                                        deadline_ns);
   if (!reply && channel != nullptr && channel->unconfirmed_ns()) {
     co_await wait_until(loop, *channel->unconfirmed_ns() + kHaltedNs).shielded();
   }

@@ -266,9 +266,9 @@ Task<Result<wire::InodesReply>> ReplicaService::inodes(rpc::ServerCall&,
 Task<Result<wire::CommittedReply>> ReplicaService::committed(rpc::ServerCall&,
                                                              wire::CommittedRequest request) {
   FF_CO_TRY(const ReplicaRef replica, find_replica(request.place()));
-  auto asking =
-      replica->committed_version(request.place().chain_version(), from_wire(request.chunk()));
-  FF_CO_TRY(const uint64_t version, co_await std::move(asking));
+  FF_CO_TRY(const uint64_t version,
+            co_await replica->committed_version(request.place().chain_version(),
+                                                from_wire(request.chunk())));
   wire::CommittedReply reply;
   reply.set_version(version);
   co_return reply;

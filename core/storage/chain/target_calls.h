@@ -33,9 +33,8 @@ class TargetCalls {
       set_data(asked, buffer);
       return {};
     };
-    auto calling =
-        call_with(chain, node, method, std::move(request), std::move(prepare), deadline_ns);
-    co_return co_await std::move(calling);
+    co_return co_await call_with(chain, node, method, std::move(request), std::move(prepare),
+                                 deadline_ns);
   }
 
   // `prepare(BulkCall&, Request&)` registers memory and names it in the request; the memory must

@@ -100,9 +100,8 @@ Task<Result<std::shared_ptr<File>>> ClusterDisk::create_in_cluster(std::string p
                                       .exclusive = options.exclusive,
                                       .rights = rights_of(options.access),
                                       .chunk_size = options_.chunk_size};
-  auto making =
-      files_.create(options_.caller, std::move(place.dir), std::move(place.name), std::move(make));
-  co_return co_await std::move(making);
+  co_return co_await files_.create(options_.caller, std::move(place.dir), std::move(place.name),
+                                   std::move(make));
 }
 
 Task<Result<std::shared_ptr<File>>> ClusterDisk::open_in_cluster(std::string path,

@@ -130,9 +130,8 @@ Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::create(std::string path, ui
 Task<Result<void>> ClusterTree::make_dir(std::string path, uint32_t mode) {
   FF_CO_TRY(auto dir, co_await dir_of(path));
   meta::Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = mode};
-  auto making =
-      files_.metadata().create(caller_, std::move(dir), last_component(path), std::move(make));
-  FF_CO_TRY(co_await std::move(making));
+  FF_CO_TRY(co_await files_.metadata().create(caller_, std::move(dir), last_component(path),
+                                              std::move(make)));
   co_return Result<void>();
 }
 
@@ -140,17 +139,15 @@ Task<Result<void>> ClusterTree::make_symlink(std::string target, std::string pat
   FF_CO_TRY(auto dir, co_await dir_of(path));
   meta::Namespace::CreateOptions make{
       .kind = meta::Kind::symlink, .mode = 0777, .target = std::move(target)};
-  auto making =
-      files_.metadata().create(caller_, std::move(dir), last_component(path), std::move(make));
-  FF_CO_TRY(co_await std::move(making));
+  FF_CO_TRY(co_await files_.metadata().create(caller_, std::move(dir), last_component(path),
+                                              std::move(make)));
   co_return Result<void>();
 }
 
 Task<Result<void>> ClusterTree::remove(std::string path) {
   FF_CO_TRY(auto dir, co_await dir_of(path));
-  auto removing =
-      files_.metadata().unlink(caller_, std::move(dir), last_component(path), std::nullopt);
-  FF_CO_TRY(co_await std::move(removing));
+  FF_CO_TRY(co_await files_.metadata().unlink(caller_, std::move(dir), last_component(path),
+                                              std::nullopt));
   co_return Result<void>();
 }
 

@@ -143,8 +143,7 @@ Task<Result<std::string>> File::prepare_read(const std::vector<Extent>& extents,
   const bool past_end = std::ranges::any_of(extents, [&](const Extent& extent) {
     return extent.offset + extent.into.size() > view_.inode.length;
   });
-  auto checking = check_exists(past_end, began_ns);  // as far as known here
-  FF_CO_TRY(co_await std::move(checking));
+  FF_CO_TRY(co_await check_exists(past_end, began_ns));  // as far as known here
   co_return co_await capability();
 }
 
@@ -196,9 +195,8 @@ Task<std::vector<Result<uint64_t>>> File::read_many(std::vector<Extent> extents)
 
 Task<Result<uint64_t>> File::stored_length() {
   FF_CO_TRY(std::string right, co_await capability());
-  auto asking =
-      meta::stored_length(of_.storage_, of_.loop(), view_.inode, chains_, std::move(right));
-  auto end = co_await std::move(asking);
+  auto end = co_await meta::stored_length(of_.storage_, of_.loop(), view_.inode, chains_,
+                                          std::move(right));
   if (!end) co_return with_errno(std::move(end).error());
   co_return end;
 }
@@ -554,8 +552,7 @@ Task<void> File::unlock() {
 Task<Result<void>> File::close() {
   if (std::exchange(closed_, true)) co_return Result<void>();
   co_await unlock();
-  auto flushing = behind_.flush(WriteBehind::Retry::if_due);
-  Result<void> first = co_await std::move(flushing);
+  Result<void> first = co_await behind_.flush(WriteBehind::Retry::if_due);
   if (first) first = writeback_error(error_cursor_);
   co_await behind_.close();
   if (!session_) co_return first;

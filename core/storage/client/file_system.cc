@@ -261,9 +261,8 @@ Task<Result<std::shared_ptr<File>>> FileSystem::create(meta::Caller caller, meta
   make.session = metadata_.new_session();
   make.rights |= meta::kMayWrite;
   const auto session = make.session;
-  auto making =
-      metadata_.create(std::move(caller), std::move(dir), std::move(name), std::move(make));
-  FF_CO_TRY(auto view, co_await std::move(making));
+  FF_CO_TRY(auto view, co_await metadata_.create(std::move(caller), std::move(dir), std::move(name),
+                                                 std::move(make)));
   co_return co_await make_file(std::move(view), session);
 }
 

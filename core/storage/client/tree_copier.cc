@@ -306,8 +306,8 @@ Task<Result<uint64_t>> TreeCopier::copy_data(const CopyItem& item, const std::st
     has_resume_point = true;
     return to_.set_resume_point(part, resume_point_text(item.stat, done));
   };
-  auto moving = transfer(memory_, *source, **created, item.from, std::move(moved), progress_);
-  Result<void> result = co_await std::move(moving);
+  Result<void> result =
+      co_await transfer(memory_, *source, **created, item.from, std::move(moved), progress_);
   const auto id = (*created)->id();
   if (result && !id) result = id.error();
   auto closed = co_await (*created)->close();

@@ -210,9 +210,8 @@ Task<Result<void>> WriteBehind::write_failed_chunk(uint64_t chunk, uint64_t tick
   FF_CO_TRY(co_await wait_turn(chunk, ticket));
   while (!kept.runs.empty()) {
     const auto [begin, end] = *kept.runs.begin();
-    auto writing =
-        write_(begin, kept.memory.span().subspan(begin - chunk * chunk_size_, end - begin));
-    FF_CO_TRY(co_await std::move(writing));
+    FF_CO_TRY(co_await write_(
+        begin, kept.memory.span().subspan(begin - chunk * chunk_size_, end - begin)));
     discard(kept, begin, end);
   }
   co_return Result<void>();

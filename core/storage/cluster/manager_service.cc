@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "platform/base/log.h"
-#include "storage/cluster/leader_term.h"
+#include "storage/cluster/manager_service_leader_term.h"
 #include "storage/cluster/timing.h"
 #include "storage/cluster/wire.h"
 
@@ -158,9 +158,8 @@ Task<void> ManagerService::keep_lease(LeaderTermRef term) {
     (void)co_await term->ended.wait(pause_until_ns);
     if (!is_active(term) || gate_.cancellation().requested()) co_return;
     const int64_t sent_ns = loop_.now_ns();
-    auto renewing = store_.renew_lease(term->lease, term->lease_until_ns);
     // Shielded: close() must know which renewal it releases.
-    auto renewed = co_await std::move(renewing).shielded();
+    auto renewed = co_await store_.renew_lease(term->lease, term->lease_until_ns).shielded();
     if (renewed) {
       record_store_result(renewed);
       term->lease = std::move(*renewed);

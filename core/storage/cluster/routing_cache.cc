@@ -53,9 +53,8 @@ Task<Result<bool>> fetch_routing_page(ManagerClient& managers, Routing& routing,
 Task<Result<void>> RoutingCache::fetch() {
   for (;;) {
     const uint64_t before = routing_.version;
-    auto asking =
-        fetch_routing_page(managers_, routing_, kCacheAttemptNs, loop_.now_ns() + kFetchTimeoutNs);
-    FF_CO_TRY(const bool complete, co_await std::move(asking));
+    FF_CO_TRY(const bool complete, co_await fetch_routing_page(managers_, routing_, kCacheAttemptNs,
+                                                               loop_.now_ns() + kFetchTimeoutNs));
     if (routing_.version != before) changed_();
     if (complete) co_return Result<void>();
   }

@@ -220,9 +220,8 @@ Task<Result<void>> GarbageCollector::finish_truncations() {
   for (;;) {
     FF_CO_TRY(const auto cuts, co_await read_range(range));
     for (const kv::Entry& cut : cuts) {
-      auto finishing =
-          namespace_.finish_truncation(keys::number_at(cut.key, keys::kPrefixBytes), chunks_);
-      auto finished = co_await std::move(finishing);
+      auto finished = co_await namespace_.finish_truncation(
+          keys::number_at(cut.key, keys::kPrefixBytes), chunks_);
       const bool gone = !finished && finished.error().code == Errc::stale;
       if (gone) {
         auto erasing = erase({cut.key});
@@ -293,9 +292,8 @@ Task<Result<void>> GarbageCollector::close_sessions(std::set<uint64_t> dead) {
     FF_CO_TRY(const auto entries, co_await read_range(range));
     for (const kv::Entry& entry : entries) {
       if (!dead.contains(keys::number_at(entry.key, keys::kPrefixBytes + 8))) continue;
-      auto measuring =
-          namespace_.refresh_length(keys::number_at(entry.key, keys::kPrefixBytes), chunks_);
-      auto measured = co_await std::move(measuring);
+      auto measured = co_await namespace_.refresh_length(
+          keys::number_at(entry.key, keys::kPrefixBytes), chunks_);
       if (!measured && measured.error().code != Errc::stale) {
         keep_first(first, std::move(measured).error());
         continue;

@@ -4,7 +4,7 @@
 
 #include "platform/auth/token.h"
 #include "storage/chain/capability.h"
-#include "storage/meta/effective_caller.h"
+#include "storage/meta/meta_service_effective_caller.h"
 
 namespace ff::meta {
 
@@ -47,9 +47,8 @@ Task<Result<wire::InodeReply>> MetaService::lookup(rpc::ServerCall& call,
 Task<Result<wire::WalkReply>> MetaService::walk(rpc::ServerCall& call, wire::WalkRequest request) {
   FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(check_proof(as, request.from()));
-  auto walking =
-      namespace_.walk(as.caller, request.from().inode(), request.path(), request.follow());
-  FF_CO_TRY(auto walked, co_await std::move(walking));
+  FF_CO_TRY(auto walked, co_await namespace_.walk(as.caller, request.from().inode(), request.path(),
+                                                  request.follow()));
   wire::WalkReply reply;
   to_wire(walked.dir, *reply.mutable_dir());
   reply.set_dir_proof(proof(as, walked.dir.id));
@@ -151,11 +150,10 @@ Task<Result<wire::InodeReply>> MetaService::unlink(rpc::ServerCall& call,
                                                    wire::RemoveRequest request) {
   FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(const InodeId dir, co_await resolve(as, request.place().dir()));
-  auto answering =
-      reply_for(as, namespace_.unlink(as.caller, request_of(as, request.request()), dir,
-                                      request.place().name(),
-                                      session_of(as, request.has_holder(), request.holder())));
-  co_return co_await std::move(answering);
+  co_return co_await reply_for(
+      as,
+      namespace_.unlink(as.caller, request_of(as, request.request()), dir, request.place().name(),
+                        session_of(as, request.has_holder(), request.holder())));
 }
 
 Task<Result<wire::InodeReply>> MetaService::rmdir(rpc::ServerCall& call,
@@ -170,10 +168,9 @@ Task<Result<wire::InodeReply>> MetaService::remove_tree(rpc::ServerCall& call,
                                                         wire::RemoveRequest request) {
   FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(const InodeId dir, co_await resolve(as, request.place().dir()));
-  auto answering =
-      reply_for(as, namespace_.remove_tree(as.caller, request_of(as, request.request()), dir,
-                                           request.place().name()));
-  co_return co_await std::move(answering);
+  co_return co_await reply_for(
+      as, namespace_.remove_tree(as.caller, request_of(as, request.request()), dir,
+                                 request.place().name()));
 }
 
 Task<Result<wire::InodeReply>> MetaService::rename(rpc::ServerCall& call,
@@ -249,11 +246,10 @@ Task<Result<wire::InodeReply>> MetaService::set_xattr(rpc::ServerCall& call,
   }
   std::optional<std::string> value;
   if (request.has_value()) value = request.value();
-  auto answering =
-      reply_for(as, namespace_.set_xattr(as.caller, request_of(as, request.request()), inode,
-                                         request.name(), std::move(value),
-                                         static_cast<Namespace::XattrMode>(request.mode())));
-  co_return co_await std::move(answering);
+  co_return co_await reply_for(
+      as,
+      namespace_.set_xattr(as.caller, request_of(as, request.request()), inode, request.name(),
+                           std::move(value), static_cast<Namespace::XattrMode>(request.mode())));
 }
 
 Task<Result<wire::InodeReply>> MetaService::truncate(rpc::ServerCall& call,

@@ -9,7 +9,7 @@
 #include "platform/base/log.h"
 #include "platform/base/text.h"
 #include "storage/chain/capability.h"
-#include "storage/meta/effective_caller.h"
+#include "storage/meta/meta_service_effective_caller.h"
 
 namespace ff::meta {
 

@@ -140,9 +140,9 @@ Task<Result<void>> drop_link(kv::Txn& txn, Inode& inode, std::optional<SessionId
 
 Task<Result<void>> erase_inode(kv::Txn& txn, Inode inode) {
   if (inode.xattrs > 0) {
-    auto reading =
-        txn.range(keys::range_of(keys::kXattr, inode.id, kXattrsMax + 1), keys::inode(inode.id));
-    FF_CO_TRY(const auto xattrs, co_await std::move(reading));
+    FF_CO_TRY(const auto xattrs,
+              co_await txn.range(keys::range_of(keys::kXattr, inode.id, kXattrsMax + 1),
+                                 keys::inode(inode.id)));
     for (const kv::Entry& xattr : xattrs) txn.erase(xattr.key);
   }
   txn.erase(keys::inode(inode.id));

@@ -1,4 +1,4 @@
-// fuse_session_calls.cc: the handlers of FUSE requests.
+// fuse_session_calls.cc: one handler for each kind of FUSE request.
 #include <fcntl.h>
 
 #include <algorithm>

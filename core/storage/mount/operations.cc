@@ -92,9 +92,8 @@ Task<Result<meta::Inode>> Operations::setattr(meta::Caller caller, meta::InodeId
 Task<Result<meta::Inode>> Operations::mknod(meta::Caller caller, meta::InodeId dir,
                                             std::string name, meta::Namespace::CreateOptions make) {
   const bool subdir = make.kind == meta::Kind::directory;
-  auto making =
-      files_.metadata().create(std::move(caller), ref(dir), std::move(name), std::move(make));
-  auto made = co_await std::move(making);
+  auto made = co_await files_.metadata().create(std::move(caller), ref(dir), std::move(name),
+                                                std::move(make));
   if (!made) inodes_.drop_directory(dir);
   FF_CO_TRY(auto view, std::move(made));
   inodes_.on_entry_changed(dir, view.inode.btime_ns, subdir ? 1 : 0);

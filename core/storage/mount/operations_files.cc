@@ -145,8 +145,7 @@ Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::
     cached->writer = file;
     cached->counted_writes = 0;
   } else {
-    auto closing = file->close();  // no data was written through it
-    (void)co_await std::move(closing);
+    (void)co_await file->close();  // no data was written through it
   }
   const meta::Inode& inode = cached->writer->inode();
   const bool is_new = inode.length == 0 && inode.data_version == 0;
@@ -176,9 +175,8 @@ Task<Result<void>> Operations::truncate(meta::Caller caller, CachedInode& cached
       FF_CO_TRY(co_await cached.writer->publish_length());
       cached.writer->discard_unwritten(length);
     }
-    auto cutting =
-        files_.metadata().truncate(std::move(caller), cached.ref(), length, std::nullopt);
-    FF_CO_TRY(auto view, co_await std::move(cutting));
+    FF_CO_TRY(auto view, co_await files_.metadata().truncate(std::move(caller), cached.ref(),
+                                                             length, std::nullopt));
     now = view.inode;
     if (cached.file() != nullptr) cached.file()->on_update(std::move(view));
   }

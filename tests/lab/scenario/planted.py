@@ -28,7 +28,7 @@ CHAIN = {
     "acknowledge-before-commit": [
         (
             "core/storage/chain/replica_update.cc",
-            "    auto ending = run_to_end(inflight);\n    co_return co_await std::move(ending);\n"
+            "    co_return co_await run_to_end(inflight);\n"
             "  }\n}\n\nResult<void> Replica::check_head",
             "    gate_.spawn(run_update(inflight));\n    while (inflight->hold) {\n"
             "      const auto now = store_.state(id_, inflight->update.id);\n"
@@ -44,8 +44,7 @@ CHAIN = {
     "skip-resync-lock-and-what-is-behind-it": [
         (
             "core/storage/chain/replica_copy.cc",
-            "  auto locking = locks_.lock(id);\n"
-            "  FF_CO_TRY(const auto hold, co_await std::move(locking));\n"
+            "  FF_CO_TRY(const auto hold, co_await locks_.lock(id));\n"
             "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
             "  // The local state",
             "  FF_CO_TRY(const ChunkState state, store_.state(id_, id));\n"
@@ -102,17 +101,21 @@ CHAIN = {
     # Alone it does no harm: the last that serves brings what is pending to its end before it tells
     # which version counts, so that no predecessor answers less than the promoted one.
     "read-before-promotion-is-confirmed-and-what-is-behind-it": [
-        ("core/storage/cluster/member.cc", "  return own(id)->predecessors_confirmed;", "  return true;"),
+        (
+            "core/storage/cluster/member.cc",
+            "  return own(id)->predecessors_confirmed;",
+            "  return true;",
+        ),
         (
             "core/storage/chain/replica_read.cc",
-            "    auto settling = resolve_pending(id);\n    FF_CO_TRY(co_await std::move(settling));\n"
+            "    FF_CO_TRY(co_await resolve_pending(id));\n"
             "    co_return std::nullopt;\n",
             "    co_return std::optional(VersionKind::committed);\n",
         ),
         (
             "core/storage/chain/replica_read.cc",
             "    if (!state.pending) co_return state.committed.version;\n"
-            "    auto settling = resolve_pending(id);\n    FF_CO_TRY(co_await std::move(settling));\n",
+            "    FF_CO_TRY(co_await resolve_pending(id));\n",
             "    co_return state.committed.version;\n",
         ),
     ],
@@ -131,7 +134,7 @@ CHAIN = {
     "take-anothers-pending-version-and-serve-before-it-is-settled": [
         (
             "core/storage/chain/replica_sync.cc",
-            "  auto settling = resolve_all_pending();\n  co_return co_await std::move(settling);\n}\n\n"
+            "  co_return co_await resolve_all_pending();\n}\n\n"
             "Task<Result<void>> Replica::resolve_all_pending",
             "  co_return Result<void>();\n}\n\nTask<Result<void>> Replica::resolve_all_pending",
         ),
@@ -218,8 +221,7 @@ FILES = {
     "forget-the-cut": [
         (
             "core/storage/meta/namespace_lengths.cc",
-            "    auto cutting = chunks.truncate(inode, inode.truncate_to, still_needed);\n"
-            "    FF_CO_TRY(co_await std::move(cutting));\n",
+            "    FF_CO_TRY(co_await chunks.truncate(inode, inode.truncate_to, still_needed));\n",
             "    (void)chunks;\n",
         )
     ],
@@ -291,7 +293,8 @@ FILES = {
         (
             "core/storage/client/file.cc",
             "    all.add(with_cancellation(sync_chain(chain, count), scope.cancellation()));\n",
-            "    if (chain % 2 != 0) all.add(with_cancellation(sync_chain(chain, count), scope.cancellation()));\n",
+            "    if (chain % 2 != 0)\n"
+            "      all.add(with_cancellation(sync_chain(chain, count), scope.cancellation()));\n",
         )
     ],
     "tell-an-error-to-whoever-asks-first": [
@@ -314,7 +317,7 @@ NAMES = {
     "answer-a-sync-at-once": [
         (
             "core/storage/meta/meta_calls.cc",
-            "  auto syncing = namespace_.sync();\n  FF_CO_TRY(co_await std::move(syncing));\n"
+            "  FF_CO_TRY(co_await namespace_.sync());\n"
             "  wire::SyncReply reply;\n",
             "  wire::SyncReply reply;\n",
         ),

@@ -53,9 +53,8 @@ class PaperNodes {
       for (size_t i = first; i < nodes_.size(); i += kFlights) {
         if (silent_.contains(nodes_[i].name())) continue;
         nodes_[i].pass(loop_.now_ns(), tasks_);
-        auto calling =
-            rpc::call_method(client_, kSync, nodes_[i].request(), loop_.now_ns() + kCallNs);
-        const auto reply = co_await std::move(calling);
+        const auto reply = co_await rpc::call_method(client_, kSync, nodes_[i].request(),
+                                                     loop_.now_ns() + kCallNs);
         if (!reply && reply.error().code == Errc::interrupted) co_return;
         if (reply) apply(nodes_[i], *reply);
       }

@@ -27,8 +27,7 @@ class RecordingClient {
   // Runs `times` transactions; stops early if the outcome of one is unknown.
   Task<void> go(int times, int64_t patience_ns) {
     for (int i = 0; i < times; i++) {
-      auto going = one(i, loop_.now_ns() + patience_ns);
-      const bool known = co_await std::move(going);
+      const bool known = co_await one(i, loop_.now_ns() + patience_ns);
       if (!known) co_return;
     }
   }

@@ -1,5 +1,5 @@
 // leader_term.cc: status and capacity for operators.
-#include "storage/cluster/leader_term.h"
+#include "storage/cluster/manager_service_leader_term.h"
 
 #include <algorithm>
 #include <set>
