@@ -38,7 +38,8 @@ inline int run_until_signal(Communicator& ranks, uint64_t seed, int signal,
   SeededRng rng(seed);
   const ByteSpan memory = ranks.allocate(4 << 20).value();
   const Operation operation{.count = load.count, .in = memory.data(), .out = memory.data()};
-  for (uint64_t left = rng.below(load.max_rounds); left > 0; left--) {
+  // At least one, so that all ranks have joined.
+  for (uint64_t left = 1 + rng.below(load.max_rounds); left > 0; left--) {
     if (!ranks.run(operation)) return 1;
   }
   if (rng.below(2) == 0 && !ranks.start(operation)) return 1;
