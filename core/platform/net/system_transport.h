@@ -102,8 +102,6 @@ class SystemTransport final : public Transport {
   Result<std::unique_ptr<Connection>> make_shm_connection(Loop& loop, Socket socket);
   Task<Result<std::unique_ptr<Connection>>> attempt(Loop& loop, Address to, TransportKind& kind);
   Task<Result<std::unique_ptr<Connection>>> accept(Loop& loop, Socket socket);
-  Task<Result<std::unique_ptr<Stream>>> secured(std::unique_ptr<SocketStream> socket,
-                                                std::string host);
 
   const TransportOptions options_;
   SharedRegionSet regions_;

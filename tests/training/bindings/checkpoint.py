@@ -18,6 +18,8 @@ import tempfile
 import time
 import traceback
 
+from polling import until
+
 MIB = 1 << 20
 
 
@@ -54,13 +56,6 @@ def child(store, body):
 def ended(process):
     said, errors = process.communicate(timeout=120)
     return process.returncode, said + errors
-
-
-def until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "a minute has passed"
-        time.sleep(0.02)
 
 
 def bits(number):

@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 from ddp import LIMIT, TRAIN, python_with_torch
+from polling import until as poll
 
 STEPS = 40
 EVERY = 7  # steps between saves, of the one that does not listen
@@ -89,13 +89,7 @@ class Cluster:
 
 
 def until(condition):
-    end = time.monotonic() + LIMIT
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < end, "timed out"
-        time.sleep(0.02)
+    return poll(condition, LIMIT)
 
 
 def training(*words):

@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
+
+from polling import until
 
 RANKS = 3
 
@@ -61,10 +62,8 @@ def rank_body(comm):
         large = comm.buffer(64 << 20)
         large[0] = large[-1] = 1
     # A thread unmaps them, once each rank has heard that they are no more.
-    until = time.monotonic() + 60
-    while shared_bytes() >= 512 << 20:
-        assert time.monotonic() < until, f"{shared_bytes() >> 20} MiB of memory are shared"
-        time.sleep(0.01)
+    until(lambda: shared_bytes() < 512 << 20,
+          says=lambda: f"{shared_bytes() >> 20} MiB of memory are shared")
 
     gathered = comm.allgather(array.array("d", [rank * 1.5] * 2), array.array("d", [0] * 6))
     assert list(gathered) == [0, 0, 1.5, 1.5, 3, 3]
