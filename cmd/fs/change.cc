@@ -50,7 +50,7 @@ Task<Result<void>> make_dir(FsClient& run, std::string path, uint32_t mode) {
     co_return errno_error(EEXIST, printable(path));
   }
   FF_CO_TRY(const client::ResolvedName place, std::move(found));
-  Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = mode};
+  Namespace::CreateOptions make{.kind = meta::InodeType::directory, .mode = mode};
   auto made =
       co_await run.metadata().create(run.caller(), place.dir.ref(), place.name, std::move(make));
   if (!made) co_return client::with_path(path, std::move(made).error());
@@ -68,7 +68,7 @@ Task<Result<void>> make_dirs(FsClient& run, std::string path, uint32_t mode,
     const bool last = path.find_first_not_of('/', at) == path.npos;
     const std::string part = path.substr(0, at);
     auto found = co_await client::resolve_path(run.metadata(), run.caller(), part, true);
-    if (found && found->inode.is(meta::Kind::directory)) continue;
+    if (found && found->inode.is(meta::InodeType::directory)) continue;
     if (found) co_return errno_error(last ? EEXIST : ENOTDIR, printable(part));
     if (found.error().sys != ENOENT) co_return std::move(found).error();
     auto making = make_dir(run, part, last ? mode : parents_mode);
@@ -106,7 +106,7 @@ Task<Result<void>> remove(FsClient& run, const RmOptions& options, std::string p
     if (options.force) co_return Result<void>();
     co_return errno_error(ENOENT, printable(path));
   }
-  const bool dir = place.found->inode.is(meta::Kind::directory);
+  const bool dir = place.found->inode.is(meta::InodeType::directory);
   if (dir && !options.recursive) {
     Error error = errno_error(EISDIR, printable(path));
     error.hint = "-r removes directories with their content.";
@@ -130,7 +130,7 @@ struct MvOptions {
 Task<Result<client::ResolvedName>> target_of(FsClient& run, std::string from, std::string to,
                                              bool into) {
   auto there = co_await client::resolve_path(run.metadata(), run.caller(), to, true);
-  const bool dir = there && there->inode.is(meta::Kind::directory);
+  const bool dir = there && there->inode.is(meta::InodeType::directory);
   if (!dir && into) co_return there ? errno_error(ENOTDIR, printable(to)) : there.error();
   if (dir) to = client::join_path(to, client::last_component(from));
   co_return co_await client::resolve_name(run.metadata(), run.caller(), to);
@@ -188,7 +188,7 @@ Task<Result<void>> link(FsClient& run, const LnOptions& options, std::string tar
                         std::string name) {
   FF_CO_TRY(const client::ResolvedName place, co_await target_of(run, target, name, false));
   if (options.symbolic) {
-    Namespace::CreateOptions make{.kind = meta::Kind::symlink, .mode = 0777, .target = target};
+    Namespace::CreateOptions make{.kind = meta::InodeType::symlink, .mode = 0777, .target = target};
     auto made =
         co_await run.metadata().create(run.caller(), place.dir.ref(), place.name, std::move(make));
     if (!made) co_return client::with_path(name, std::move(made).error());
@@ -198,7 +198,7 @@ Task<Result<void>> link(FsClient& run, const LnOptions& options, std::string tar
             co_await client::resolve_path(run.metadata(), run.caller(), target, false));
   auto linked = co_await run.metadata().link(run.caller(), seen.ref(), place.dir.ref(), place.name);
   if (linked) co_return Result<void>();
-  const bool of_dir = linked.error().sys == EPERM && seen.inode.is(meta::Kind::directory);
+  const bool of_dir = linked.error().sys == EPERM && seen.inode.is(meta::InodeType::directory);
   Error error = client::with_path(of_dir ? target : name, std::move(linked).error());
   if (of_dir) error.hint = std::string("Directories have one name; -s makes a symbolic link.");
   co_return error;
@@ -242,13 +242,13 @@ Task<Result<void>> set_tree(FsClient& run, std::string path, meta::InodeView top
   for (;;) {
     FF_CO_TRY(auto next, co_await walk.next());
     if (!next) co_return Result<void>();
-    const bool dir = next->inode_kind == meta::Kind::directory;
+    const bool dir = next->inode_kind == meta::InodeType::directory;
     if (next->kind == TreeWalker::Step::Kind::failed && !failures.add(std::move(*next->error))) {
       co_return Result<void>();
     }
     // Like chmod -R and chown -R: symbolic links are not changed.
     if (next->kind == TreeWalker::Step::Kind::entry && (dir || !next->view)) continue;
-    if (next->inode_kind == meta::Kind::symlink) continue;
+    if (next->inode_kind == meta::InodeType::symlink) continue;
     auto set = co_await set_one(run, next->path, *next->view, attributes);
     if (!set && !failures.add(std::move(set).error())) co_return Result<void>();
   }
@@ -257,7 +257,7 @@ Task<Result<void>> set_tree(FsClient& run, std::string path, meta::InodeView top
 Task<Result<void>> set_path(FsClient& run, bool recursive, std::string path,
                             const Attributes& attributes, Failures& failures) {
   FF_CO_TRY(auto seen, co_await client::resolve_path(run.metadata(), run.caller(), path, true));
-  if (recursive && seen.inode.is(meta::Kind::directory)) {
+  if (recursive && seen.inode.is(meta::InodeType::directory)) {
     co_return co_await set_tree(run, path, std::move(seen), attributes, failures);
   }
   co_return co_await set_one(run, path, seen, attributes);
@@ -375,8 +375,8 @@ void declare_attributes(Command& fs, const FsOptions& common) {
     // chmod(1) applies the umask of the process; no FsClient has read it yet.
     FF_TRY(const auto change, client::ModeChange::parse(mode.to, 0));
     const Attributes attributes = [&](const meta::Inode& inode) {
-      return Namespace::Attributes{.mode =
-                                       change.apply(inode.mode, inode.is(meta::Kind::directory))};
+      return Namespace::Attributes{
+          .mode = change.apply(inode.mode, inode.is(meta::InodeType::directory))};
     };
     return set_all(session, common, mode, attributes);
   });

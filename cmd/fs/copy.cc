@@ -143,7 +143,7 @@ Task<Result<uint64_t>> store_input(FsClient& run, client::TransferMemory& memory
                                    Progress& progress) {
   client::ClusterTree cluster(run.files(), run.caller());
   FF_CO_TRY(const auto there, co_await cluster.stat(path, true));
-  if (path.ends_with('/') || (there && there->is(meta::Kind::directory))) {
+  if (path.ends_with('/') || (there && there->is(meta::InodeType::directory))) {
     Error error = errno_error(EISDIR, printable(path));
     error.hint = "Give a file name for the data from the pipe.";
     co_return error;
@@ -162,7 +162,7 @@ Task<Result<uint64_t>> give_output(FsClient& run, client::TransferMemory& memory
   client::ClusterTree cluster(run.files(), run.caller());
   FF_CO_TRY(const auto there, co_await cluster.stat(path, true));
   if (!there) co_return errno_error(ENOENT, printable(path));
-  if (there->is(meta::Kind::directory)) co_return errno_error(EISDIR, printable(path));
+  if (there->is(meta::InodeType::directory)) co_return errno_error(EISDIR, printable(path));
   progress.total += there->size;
   auto opened = co_await cluster.open(path, *there);
   if (!opened) co_return client::with_path(path, std::move(opened).error());

@@ -83,28 +83,28 @@ Result<std::unique_ptr<FsClient>> FsClient::open(Session& session, const FsOptio
   return error;
 }
 
-std::string_view kind_name(meta::Kind kind) {
+std::string_view kind_name(meta::InodeType kind) {
   switch (kind) {
-    case meta::Kind::file: return "file";
-    case meta::Kind::directory: return "directory";
-    case meta::Kind::symlink: return "symlink";
-    case meta::Kind::fifo: return "fifo";
-    case meta::Kind::socket: return "socket";
-    case meta::Kind::character: return "character";
-    case meta::Kind::block: return "block";
+    case meta::InodeType::file: return "file";
+    case meta::InodeType::directory: return "directory";
+    case meta::InodeType::symlink: return "symlink";
+    case meta::InodeType::fifo: return "fifo";
+    case meta::InodeType::socket: return "socket";
+    case meta::InodeType::character: return "character";
+    case meta::InodeType::block: return "block";
   }
   return "unknown";
 }
 
-char kind_letter(meta::Kind kind) {
+char kind_letter(meta::InodeType kind) {
   switch (kind) {
-    case meta::Kind::file: return '-';
-    case meta::Kind::directory: return 'd';
-    case meta::Kind::symlink: return 'l';
-    case meta::Kind::fifo: return 'p';
-    case meta::Kind::socket: return 's';
-    case meta::Kind::character: return 'c';
-    case meta::Kind::block: return 'b';
+    case meta::InodeType::file: return '-';
+    case meta::InodeType::directory: return 'd';
+    case meta::InodeType::symlink: return 'l';
+    case meta::InodeType::fifo: return 'p';
+    case meta::InodeType::socket: return 's';
+    case meta::InodeType::character: return 'c';
+    case meta::InodeType::block: return 'b';
   }
   return '?';
 }
@@ -120,7 +120,7 @@ Json entry_json(std::string_view path, const meta::Inode& inode) {
                {"size", inode.length},
                {"mtime", format_time(inode.mtime_ns)},
                {"mtime_ns", inode.mtime_ns}};
-  if (inode.is(meta::Kind::symlink)) json["target"] = inode.target;
+  if (inode.is(meta::InodeType::symlink)) json["target"] = inode.target;
   // JSON has no other bytes than UTF-8.
   if (!valid_utf8(path)) json["path_hex"] = hex(as_bytes(path));
   return json;

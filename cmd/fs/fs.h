@@ -73,8 +73,8 @@ class FsClient {
 };
 
 // "directory", 'd'.
-std::string_view kind_name(meta::Kind kind);
-char kind_letter(meta::Kind kind);
+std::string_view kind_name(meta::InodeType kind);
+char kind_letter(meta::InodeType kind);
 Json entry_json(std::string_view path, const meta::Inode& inode);
 
 // Each function declares some subcommands of `ff fs`.

@@ -44,7 +44,8 @@ class Lister {
   }
 
   // `inode`: null if the directory is readable but not searchable.
-  void add(const std::string& path, const std::string& name, meta::Kind kind, const Inode* inode) {
+  void add(const std::string& path, const std::string& name, meta::InodeType kind,
+           const Inode* inode) {
     if (out_.mode().json) {
       json_.add(inode != nullptr
                     ? entry_json(path, *inode)
@@ -61,11 +62,11 @@ class Lister {
   }
 
  private:
-  static Color color_of(meta::Kind kind) {
-    return kind == meta::Kind::directory ? Color::bold : Color::none;
+  static Color color_of(meta::InodeType kind) {
+    return kind == meta::InodeType::directory ? Color::bold : Color::none;
   }
-  void row(const std::string& name, meta::Kind kind, const Inode* inode) {
-    const Cell shown(inode != nullptr && inode->is(meta::Kind::symlink)
+  void row(const std::string& name, meta::InodeType kind, const Inode* inode) {
+    const Cell shown(inode != nullptr && inode->is(meta::InodeType::symlink)
                          ? fmt::format("{} -> {}", name, inode->target)
                          : name,
                      color_of(kind));
@@ -128,7 +129,7 @@ Task<Result<void>> list_path(FsClient& run, const LsOptions& options, std::strin
                              Lister& lister, Failures& failures) {
   FF_CO_TRY(auto seen,
             co_await client::resolve_path(run.metadata(), run.caller(), path, !options.directory));
-  if (options.directory || !seen.inode.is(meta::Kind::directory)) {
+  if (options.directory || !seen.inode.is(meta::InodeType::directory)) {
     lister.add(path, path, seen.inode.kind, &seen.inode);
     co_return Result<void>();
   }
@@ -187,15 +188,15 @@ struct FindConditions {
     if (!text.starts_with('+')) wanted.below = bytes;
     return wanted;
   }
-  bool fits(const std::string& path, meta::Kind kind, const Inode* inode) const {
+  bool fits(const std::string& path, meta::InodeType kind, const Inode* inode) const {
     if (options.name && !glob_match(*options.name, client::last_component(path))) return false;
     if (options.type) {
-      const char letter = kind == meta::Kind::file ? 'f' : kind_letter(kind);
+      const char letter = kind == meta::InodeType::file ? 'f' : kind_letter(kind);
       if (options.type->front() != letter) return false;
     }
     if (!above && !below && !options.newer_ns && !options.older_ns) return true;
     if (inode == nullptr) return false;
-    if ((above || below) && !inode->is(meta::Kind::file)) return false;
+    if ((above || below) && !inode->is(meta::InodeType::file)) return false;
     // Like find(1): +N is more than N, -N less than N, N exactly N.
     const bool exact = above && below;
     if (above && (exact ? inode->length < *above : inode->length <= *above)) return false;
@@ -209,7 +210,7 @@ class Finder {
  public:
   Finder(Output& out, const FindConditions& wanted)
       : out_(out), wanted_(wanted), json_(out, "entries") {}
-  void visit(const std::string& path, meta::Kind kind, const Inode* inode) {
+  void visit(const std::string& path, meta::InodeType kind, const Inode* inode) {
     if (!wanted_.fits(path, kind, inode)) return;
     if (out_.mode().json) {
       json_.add(inode != nullptr ? entry_json(path, *inode)
@@ -235,7 +236,7 @@ Task<Result<void>> visit_tree(FsClient& run, std::string path, const Visit& visi
                               Failures& failures) {
   FF_CO_TRY(auto seen, co_await client::resolve_path(run.metadata(), run.caller(), path, false));
   visit({.path = path, .view = seen, .inode_kind = seen.inode.kind});
-  if (!seen.inode.is(meta::Kind::directory)) co_return Result<void>();
+  if (!seen.inode.is(meta::InodeType::directory)) co_return Result<void>();
   TreeWalker walk(run.metadata(), run.caller(), path, std::move(seen));
   for (;;) {
     FF_CO_TRY(auto next, co_await walk.next());
@@ -288,7 +289,7 @@ class Adder {
         table_(out, {{"SIZE", Align::right}, {"FILES", Align::right}, {"PATH"}}),
         json_(out, "directories") {}
   void add(const TreeWalker::Step& step) {
-    const bool dir = step.inode_kind == meta::Kind::directory;
+    const bool dir = step.inode_kind == meta::InodeType::directory;
     if (step.kind != TreeWalker::Step::Kind::entry) {
       const Sum sum = sums_[step.depth];
       sums_.resize(step.depth);
@@ -316,7 +317,7 @@ class Adder {
   };
   // Count a file with several hard links once.
   bool counted(const Inode& inode) {
-    if (!inode.is(meta::Kind::file)) return false;
+    if (!inode.is(meta::InodeType::file)) return false;
     return inode.links < 2 || linked_.insert(inode.id).second;
   }
   void show(const std::string& path, const Sum& sum) {

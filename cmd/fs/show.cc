@@ -28,7 +28,7 @@ struct Shown {
 Task<Result<Shown>> stat_path(FsClient& run, const StatOptions& options, std::string path) {
   FF_CO_TRY(auto seen,
             co_await client::resolve_path(run.metadata(), run.caller(), path, options.follow));
-  if (options.exact && seen.inode.is(meta::Kind::file)) {
+  if (options.exact && seen.inode.is(meta::InodeType::file)) {
     auto measured = co_await run.metadata().stat(seen.ref(), true);
     if (!measured) co_return client::with_path(path, std::move(measured).error());
     seen = std::move(*measured);
@@ -39,7 +39,7 @@ Task<Result<Shown>> stat_path(FsClient& run, const StatOptions& options, std::st
     if (!listed) co_return client::with_path(path, std::move(listed).error());
     shown.xattrs = std::move(*listed);
   }
-  if (shown.inode.is(meta::Kind::file)) {
+  if (shown.inode.is(meta::InodeType::file)) {
     auto chains = co_await run.files().chains_of(shown.inode.layout);
     if (!chains) co_return client::with_path(path, std::move(chains).error());
     shown.chains = std::move(*chains);
@@ -67,10 +67,10 @@ Json shown_json(const std::string& path, const Shown& shown) {
   json["ctime_ns"] = inode.ctime_ns;
   json["btime_ns"] = inode.btime_ns;
   json["xattrs"] = shown.xattrs;
-  if (inode.is(meta::Kind::directory)) json["parent"] = inode.parent;
+  if (inode.is(meta::InodeType::directory)) json["parent"] = inode.parent;
   if (inode.device != 0) json["device"] = inode.device;
   if (inode.layout.table != 0) json["layout"] = layout_json(inode.layout);
-  if (!inode.is(meta::Kind::file)) return json;
+  if (!inode.is(meta::InodeType::file)) return json;
   json["floor"] = inode.min_length;
   json["truncations"] = inode.truncate_seq;
   json["cutting"] = inode.truncating;
@@ -83,7 +83,7 @@ void print_accounts(Output& out, const client::AccountNames& accounts, const std
   const Inode& inode = shown.inode;
   out.line(Color::bold, "{}", path);
   out.line("  inode    {}, {}", inode.id, kind_name(inode.kind));
-  if (inode.is(meta::Kind::symlink)) out.line("  target   {}", inode.target);
+  if (inode.is(meta::InodeType::symlink)) out.line("  target   {}", inode.target);
   out.line("  mode     {} ({:04o})", client::mode_text(kind_letter(inode.kind), inode.mode),
            inode.mode);
   out.line("  owner    {} ({}), group {} ({})", accounts.user(inode.uid), inode.uid,
@@ -160,7 +160,7 @@ Task<Result<LayoutShown>> do_layout(FsClient& run, const LayoutOptions& options,
     seen.inode = std::move(set->inode);
   }
   LayoutShown shown{.inode = seen.inode, .in_force = seen.inode.layout};
-  if (seen.inode.is(meta::Kind::directory)) {
+  if (seen.inode.is(meta::InodeType::directory)) {
     auto layout = co_await layout_in_force(run, std::move(seen));
     if (!layout) co_return client::with_path(path, std::move(layout).error());
     shown.in_force = *layout;

@@ -19,7 +19,7 @@ struct GenerateOptions {
   std::optional<std::string> into;
 };
 
-Result<void> write_new_file(const fs::path& path, std::string_view text) {
+Result<void> write_file(const fs::path& path, std::string_view text) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   if (error) return errno_error(error.value(), path.parent_path().string());
@@ -45,7 +45,7 @@ Result<void> write_files(Session& session, const fs::path& dir,
   for (const EmittedFile& file : files) {
     FF_TRY(session.stop.check());
     const fs::path path = dir / file.path;
-    FF_TRY(write_new_file(path, file.text));
+    FF_TRY(write_file(path, file.text));
     session.out.line("{}", path.string());
     written.push_back(path.string());
   }

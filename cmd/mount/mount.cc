@@ -158,7 +158,7 @@ Result<void> Mounted::find_root(const std::string& path) {
   for (;;) {
     auto finding = client::resolve_path(files_->metadata(), {}, path, true);
     auto seen = run_task(loop(), cancel_on_stop(loop(), session_.stop, std::move(finding)));
-    if (seen && !seen->inode.is(meta::Kind::directory)) return errno_error(ENOTDIR, path);
+    if (seen && !seen->inode.is(meta::InodeType::directory)) return errno_error(ENOTDIR, path);
     if (seen) {
       root_ = std::move(*seen);
       return {};

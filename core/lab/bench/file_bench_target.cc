@@ -6,7 +6,7 @@
 namespace ff::bench {
 
 Task<Result<void>> FileBenchTarget::make() {
-  meta::Namespace::CreateOptions how{.kind = meta::Kind::file, .mode = 0600};
+  meta::Namespace::CreateOptions how{.kind = meta::InodeType::file, .mode = 0600};
   how.rights = meta::kMayRead;
   FF_CO_TRY(file_, co_await files_.create(caller_, meta::root(), name_, std::move(how)));
   co_return Result<void>();

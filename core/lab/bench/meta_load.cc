@@ -82,7 +82,7 @@ std::string file_name(uint64_t number) { return fmt::format("file.{:08}", number
 
 Task<Result<void>> make_dir(Run& run, uint64_t number, InodeRef above, std::string name,
                             std::vector<InodeRef>& into) {
-  Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = 0755};
+  Namespace::CreateOptions make{.kind = meta::InodeType::directory, .mode = 0755};
   FF_CO_TRY(const InodeView made,
             co_await run.client(number).create(run.caller, std::move(above), std::move(name),
                                                std::move(make)));
@@ -107,7 +107,7 @@ Task<Result<void>> make_tree(Run& run) {
 }
 
 Task<Result<void>> make_file(Run& run, uint64_t number) {
-  Namespace::CreateOptions make{.kind = meta::Kind::file, .mode = 0644};
+  Namespace::CreateOptions make{.kind = meta::InodeType::file, .mode = 0644};
   FF_CO_TRY(const InodeView made,
             co_await run.client(number).create(run.caller, run.leaf(number), file_name(number),
                                                std::move(make)));
@@ -186,7 +186,7 @@ Task<Result<std::vector<MetaPhaseResult>>> run_meta_load(
     Loop& loop, const StopToken& stop, const std::vector<std::unique_ptr<MetaClient>>& clients,
     meta::Caller caller, std::string name, MetaLoad load) {
   Run run{loop, stop, clients, std::move(caller), load};
-  Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = 0755};
+  Namespace::CreateOptions make{.kind = meta::InodeType::directory, .mode = 0755};
   FF_CO_TRY(run.top, co_await clients[0]->create(run.caller, meta::root(), name, std::move(make)));
   auto ran = co_await run_phases(run);
   auto removed = co_await clients[0]->remove_tree(run.caller, meta::root(), std::move(name));

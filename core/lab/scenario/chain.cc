@@ -24,6 +24,10 @@ constexpr int64_t kChainHealNs = 90 * kSecond;
 constexpr int64_t kChainCutNs = 120 * kSecond;
 constexpr int64_t kStillNs = 40 * kSecond;  // until the manager has removed a target from a chain
 
+constexpr size_t kArena = 256 * kKiB;  // shared memory of a program
+
+using ChainProgram = LoadProgram<ChainLoad>;
+
 class ChainScenario {
  public:
   explicit ChainScenario(uint64_t seed) : cluster_(seed, {}) {}
@@ -118,7 +122,12 @@ Result<ScenarioResult> ChainScenario::run() {
   fault_injector_.set_routing([this]() -> const cluster::Routing& { return cluster_.routing(); });
   cluster_.form();
   for (int i = 0; i < kPrograms; i++) {
-    chain_programs_.push_back(std::make_unique<ChainProgram>(simulation_, i, history_));
+    const std::string name = program_name(i);
+    const ByteSpan arena =
+        name == kSharing ? simulation_.net.share_memory(name, kShared, kArena) : ByteSpan();
+    const auto report = [this](std::string what) { simulation_.report_violation(std::move(what)); };
+    chain_programs_.push_back(
+        std::make_unique<ChainProgram>(simulation_, i, history_, report, arena));
     programs_.push_back(chain_programs_.back().get());
   }
   const int64_t end_ns = simulation_.world.now_ns() + kChainFaultsNs;

@@ -14,7 +14,6 @@ namespace ff::scenario::chain_parts {
 namespace {
 
 constexpr const char* kDir = "/disk";
-constexpr size_t kArena = 256 * kKiB;  // shared memory of a program
 
 }  // namespace
 
@@ -171,6 +170,8 @@ Task<void> StorageProcess::work(Live& live) {
   live.node.start({fmt::format("{}:{}", name_, cluster_parts::kPort)});
 }
 
+std::string program_name(int number) { return fmt::format("program{}", number); }
+
 Program::Program(ClusterSimulation& simulation, std::string name)
     : name_(std::move(name)),
       loop_(simulation.world, cluster_parts::skew(simulation.rng)),
@@ -178,14 +179,5 @@ Program::Program(ClusterSimulation& simulation, std::string name)
       context_{loop_,          *transport_,
                grants_,        simulation.metrics,
                simulation.rng, simulation.identity(name_)} {}
-
-ChainProgram::ChainProgram(ClusterSimulation& simulation, int number, History& history)
-    : Program(simulation, fmt::format("program{}", number)),
-      arena_(name() == kSharing ? simulation.net.share_memory(name(), kShared, kArena)
-                                : ByteSpan()),
-      load_(
-          context(), cluster_parts::manager_addresses(), history,
-          [&simulation](std::string what) { simulation.report_violation(std::move(what)); },
-          arena_) {}
 
 }  // namespace ff::scenario::chain_parts

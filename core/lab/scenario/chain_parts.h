@@ -73,6 +73,8 @@ class StorageProcess {
   std::unique_ptr<Live> live_;
 };
 
+std::string program_name(int number);
+
 // A client process of the cluster that can be paused.
 class Program {
  public:
@@ -92,14 +94,19 @@ class Program {
   rpc::ClientContext context_;
 };
 
-class ChainProgram final : public Program {
+// Program `number` of a scenario: it puts `Load` on the cluster. Further arguments are Load's,
+// after the addresses of the managers.
+template <class Load>
+class LoadProgram final : public Program {
  public:
-  ChainProgram(ClusterSimulation& simulation, int number, History& history);
-  ChainLoad& load() { return load_; }
+  template <class... Args>
+  LoadProgram(ClusterSimulation& simulation, int number, Args&&... args)
+      : Program(simulation, program_name(number)),
+        load_(context(), cluster_parts::manager_addresses(), std::forward<Args>(args)...) {}
+  Load& load() { return load_; }
 
  private:
-  const ByteSpan arena_;
-  ChainLoad load_;
+  Load load_;
 };
 
 }  // namespace ff::scenario::chain_parts

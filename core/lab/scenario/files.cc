@@ -19,6 +19,7 @@ namespace {
 
 using namespace files_parts;
 using chain_parts::FaultInjector;
+using chain_parts::LoadProgram;
 using chain_parts::Program;
 using cluster_parts::ClusterSimulation;
 
@@ -28,16 +29,7 @@ constexpr int64_t kFilesCutNs = chain::kRetryTimeoutNs + 20 * kSecond;
 constexpr int64_t kFilesHealNs = 90 * kSecond;
 constexpr int64_t kCollectNs = 120 * kSecond;
 
-class FilesProgram final : public Program {
- public:
-  FilesProgram(ClusterSimulation& simulation, int number, FilesOracle& oracle)
-      : Program(simulation, fmt::format("program{}", number)),
-        load_(context(), cluster_parts::manager_addresses(), oracle) {}
-  FilesLoad& load() { return load_; }
-
- private:
-  FilesLoad load_;
-};
+using FilesProgram = LoadProgram<FilesLoad>;
 
 class FilesScenario {
  public:

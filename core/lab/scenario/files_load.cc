@@ -20,8 +20,8 @@ constexpr uint64_t kBytesMax = 300 * kKiB;  // five chunks
 constexpr const char* kFileNames[] = {"a", "b", "c", "d"};
 constexpr const char* kFiles[] = {"f0", "f1", "f2", "f3", "f4", "f5"};
 
+using meta::InodeType;
 using meta::InodeView;
-using meta::Kind;
 using meta::Namespace;
 
 meta::InodeRef ref(uint64_t inode) { return {.id = inode}; }
@@ -132,7 +132,8 @@ Task<Result<InodeView>> FilesLoad::execute(const NameStep& step) {
     case NameStep::Kind::make_file:
     case NameStep::Kind::make_dir: {
       const bool dir = step.kind == NameStep::Kind::make_dir;
-      Namespace::CreateOptions make{.kind = dir ? Kind::directory : Kind::file, .mode = 0755};
+      Namespace::CreateOptions make{.kind = dir ? InodeType::directory : InodeType::file,
+                                    .mode = 0755};
       return names.create(caller(), ref(step.dir), step.name, std::move(make));
     }
     case NameStep::Kind::link:
@@ -159,7 +160,7 @@ void FilesLoad::record(NameStep step, const Result<InodeView>& seen) {
     if (seen) {
       step.got = seen->inode.id;
       step.links = seen->inode.links;
-      if (seen->inode.is(Kind::directory)) oracle_.dirs.insert(seen->inode.id);
+      if (seen->inode.is(InodeType::directory)) oracle_.dirs.insert(seen->inode.id);
     } else if (step.sys == 0) {
       oracle_.report_violation("an operation on names fails: " + seen.error().message);
     }
@@ -247,7 +248,7 @@ bool FilesLoad::check_failure(const Error& error) {
 
 // Writes pieces of random size, half of them write-behind, half synchronously.
 Task<Result<void>> FilesLoad::write(std::string name, FilesOracle::KnownFile& file) {
-  Namespace::CreateOptions how{.kind = Kind::file, .mode = 0644, .exclusive = true};
+  Namespace::CreateOptions how{.kind = InodeType::file, .mode = 0644, .exclusive = true};
   FF_CO_TRY(const auto open,
             co_await files_.create(caller(), ref(oracle_.data_dir.id), name, std::move(how)));
   file.inode = open->inode().id;

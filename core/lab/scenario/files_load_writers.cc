@@ -123,7 +123,7 @@ class SharedFileWriter {
 Task<void> write_together(client::FileSystem& files, Rng& rng, FilesOracle& oracle) {
   const std::string name = fmt::format("together{}", oracle.next_together++);
   const meta::InodeRef dir{.id = oracle.data_dir.id};
-  auto creating = files.create({}, dir, name, {.kind = meta::Kind::file, .mode = 0644});
+  auto creating = files.create({}, dir, name, {.kind = meta::InodeType::file, .mode = 0644});
   const auto made = co_await std::move(creating);
   if (!made) co_return;
   SharedFileWriter writer(files, rng, oracle, *made);

@@ -13,7 +13,7 @@ constexpr uint64_t kChunkSize = 64 * kKiB;
 
 Task<Result<meta::InodeView>> make_dir(meta::MetaClient& names, meta::InodeRef above,
                                        std::string name) {
-  meta::Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = 0755};
+  meta::Namespace::CreateOptions make{.kind = meta::InodeType::directory, .mode = 0755};
   auto making = names.create({}, std::move(above), std::move(name), std::move(make));
   co_return co_await std::move(making);
 }
@@ -33,7 +33,7 @@ Task<Result<void>> make_dirs(client::FileSystem& files, FilesOracle& oracle, std
   const meta::Layout layout{.table = 1, .chunk_size = kChunkSize, .stripe = 2};
   auto setting = names.set_layout({}, data_dir.ref(), layout);
   FF_CO_TRY(co_await std::move(setting));
-  meta::Namespace::CreateOptions make{.kind = meta::Kind::file, .mode = 0644};
+  meta::Namespace::CreateOptions make{.kind = meta::InodeType::file, .mode = 0644};
   auto making_log = names.create({}, data_dir.ref(), "log", std::move(make));
   FF_CO_TRY(const auto log, co_await std::move(making_log));
   oracle.names_dir = names_dir.inode;

@@ -20,23 +20,16 @@ namespace {
 
 using namespace names_parts;
 using chain_parts::FaultInjector;
+using chain_parts::LoadProgram;
 using chain_parts::Program;
+using chain_parts::program_name;
 using cluster_parts::ClusterSimulation;
 
 constexpr int kNamesPrograms = 3;
 constexpr int64_t kNamesFaultsNs = 40 * kSecond;
 constexpr int64_t kNamesHealNs = 180 * kSecond;
 
-class NamesProgram final : public Program {
- public:
-  NamesProgram(ClusterSimulation& simulation, int number, NamesOracle& oracle)
-      : Program(simulation, fmt::format("program{}", number)),
-        load_(context(), cluster_parts::manager_addresses(), name(), oracle) {}
-  NamesLoad& load() { return load_; }
-
- private:
-  NamesLoad load_;
-};
+using NamesProgram = LoadProgram<NamesLoad>;
 
 class NamesScenario {
  public:
@@ -94,7 +87,8 @@ Result<ScenarioResult> NamesScenario::run() {
   cluster_.form();
   simulation_.store.enable_async_commit(simulation_.rng);
   for (int i = 0; i < kNamesPrograms; i++) {
-    names_programs_.push_back(std::make_unique<NamesProgram>(simulation_, i, oracle_));
+    names_programs_.push_back(
+        std::make_unique<NamesProgram>(simulation_, i, program_name(i), oracle_));
     programs_.push_back(names_programs_.back().get());
   }
   if (!simulation_.violation) inject_fault();

@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kNamesPauseNs = 100 * kMillisecond;
 constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f"};
 
+using meta::InodeType;
 using meta::InodeView;
-using meta::Kind;
 using meta::Namespace;
 
 }  // namespace
@@ -51,7 +51,7 @@ Task<void> NamesLoad::work() {
 
 Task<bool> NamesLoad::make_dir() {
   for (;;) {
-    Namespace::CreateOptions make{.kind = Kind::directory, .mode = 0755};
+    Namespace::CreateOptions make{.kind = InodeType::directory, .mode = 0755};
     auto making = names_.create({}, meta::root(), name_, std::move(make));
     auto made = co_await std::move(making);
     if (!made && made.error().sys == EEXIST) {
@@ -75,7 +75,7 @@ Task<void> NamesLoad::change() {
   const auto there = files_.find(name);
   oracle_.changes++;
   if (there == files_.end()) {
-    Namespace::CreateOptions make{.kind = Kind::file, .mode = 0600};
+    Namespace::CreateOptions make{.kind = InodeType::file, .mode = 0600};
     auto making = names_.create({}, dir_, name, std::move(make));
     const auto made = co_await std::move(making);
     if (!made) co_return record_failure(made.error(), name);

@@ -109,7 +109,7 @@ Task<Result<std::shared_ptr<File>>> ClusterDisk::open_in_cluster(std::string pat
   meta::InodeRef ref = ref_of(path);
   if (options.no_follow) {
     const auto view = co_await lookup_path(path, false);
-    if (view && view->inode.is(meta::Kind::symlink)) co_return errno_error(ELOOP, path);
+    if (view && view->inode.is(meta::InodeType::symlink)) co_return errno_error(ELOOP, path);
     if (view) ref = view->ref();
   }
   auto file = co_await files_.open(options_.caller, std::move(ref), rights_of(options.access));
@@ -187,7 +187,7 @@ Result<void> ClusterDisk::make_dir(const std::string& path, uint32_t mode) {
     NamedEntry place = entry_at(*there);
     return files_.metadata().create(
         options_.caller, std::move(place.dir), std::move(place.name),
-        {.kind = meta::Kind::directory, .mode = mode & ~options_.umask});
+        {.kind = meta::InodeType::directory, .mode = mode & ~options_.umask});
   });
 }
 
@@ -244,7 +244,7 @@ Result<void> ClusterDisk::make_symlink(const std::string& target, const std::str
     NamedEntry place = entry_at(*there);
     return files_.metadata().create(
         options_.caller, std::move(place.dir), std::move(place.name),
-        {.kind = meta::Kind::symlink, .mode = kModeOfLinks, .target = target});
+        {.kind = meta::InodeType::symlink, .mode = kModeOfLinks, .target = target});
   });
 }
 
@@ -252,7 +252,7 @@ Result<std::string> ClusterDisk::read_symlink(const std::string& path) {
   FF_TRY(const auto there, cluster_path(path));
   if (!there) return local_.read_symlink(path);
   FF_TRY(auto view, call<meta::InodeView>(path, [&] { return lookup_path(*there, false); }));
-  if (!view.inode.is(meta::Kind::symlink)) return errno_error(EINVAL, path);
+  if (!view.inode.is(meta::InodeType::symlink)) return errno_error(EINVAL, path);
   return std::move(view.inode.target);
 }
 

@@ -20,11 +20,11 @@ Error error_with_path(const std::string& path, Error error) {
   return std::move(error).with_context(path + ": ");
 }
 
-io::FileKind kind_of(meta::Kind kind) {
+io::FileKind kind_of(meta::InodeType kind) {
   switch (kind) {
-    case meta::Kind::file: return io::FileKind::regular;
-    case meta::Kind::directory: return io::FileKind::directory;
-    case meta::Kind::symlink: return io::FileKind::symlink;
+    case meta::InodeType::file: return io::FileKind::regular;
+    case meta::InodeType::directory: return io::FileKind::directory;
+    case meta::InodeType::symlink: return io::FileKind::symlink;
     default: return io::FileKind::other;
   }
 }

@@ -14,7 +14,7 @@ namespace ff::client {
 // The error with the path in front of the message, or in place of the name that the metadata
 // service used.
 Error error_with_path(const std::string& path, Error error);
-io::FileKind kind_of(meta::Kind kind);
+io::FileKind kind_of(meta::InodeType kind);
 io::FileInfo file_info(const meta::Inode& inode);
 
 class ClusterFile final : public io::File {

@@ -80,7 +80,7 @@ Task<Result<meta::InodeRef>> ClusterTree::dir_of(std::string path) {
   if (dir == "/") co_return meta::root();
   if (const auto known = dirs_.find(dir); known != dirs_.end()) co_return known->second;
   FF_CO_TRY(const auto view, co_await resolve_path(files_.metadata(), caller_, dir, true));
-  if (!view.inode.is(meta::Kind::directory)) co_return errno_error(ENOTDIR, printable(dir));
+  if (!view.inode.is(meta::InodeType::directory)) co_return errno_error(ENOTDIR, printable(dir));
   if (dirs_.size() >= kDirsMax) dirs_.clear();
   dirs_[dir] = view.ref();
   co_return view.ref();
@@ -129,7 +129,7 @@ Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::create(std::string path, ui
 
 Task<Result<void>> ClusterTree::make_dir(std::string path, uint32_t mode) {
   FF_CO_TRY(auto dir, co_await dir_of(path));
-  meta::Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = mode};
+  meta::Namespace::CreateOptions make{.kind = meta::InodeType::directory, .mode = mode};
   FF_CO_TRY(co_await files_.metadata().create(caller_, std::move(dir), last_component(path),
                                               std::move(make)));
   co_return Result<void>();
@@ -138,7 +138,7 @@ Task<Result<void>> ClusterTree::make_dir(std::string path, uint32_t mode) {
 Task<Result<void>> ClusterTree::make_symlink(std::string target, std::string path) {
   FF_CO_TRY(auto dir, co_await dir_of(path));
   meta::Namespace::CreateOptions make{
-      .kind = meta::Kind::symlink, .mode = 0777, .target = std::move(target)};
+      .kind = meta::InodeType::symlink, .mode = 0777, .target = std::move(target)};
   FF_CO_TRY(co_await files_.metadata().create(caller_, std::move(dir), last_component(path),
                                               std::move(make)));
   co_return Result<void>();

@@ -231,8 +231,8 @@ Task<Result<std::vector<cluster::ChainId>>> FileSystem::chains_of(const meta::La
 
 Task<Result<std::shared_ptr<File>>> FileSystem::make_file(meta::InodeView view,
                                                           std::optional<meta::SessionId> session) {
-  if (!view.inode.is(meta::Kind::file)) {
-    const int sys = view.inode.is(meta::Kind::directory) ? EISDIR : EINVAL;
+  if (!view.inode.is(meta::InodeType::file)) {
+    const int sys = view.inode.is(meta::InodeType::directory) ? EISDIR : EINVAL;
     co_return errno_error(sys, fmt::format("inode {}", view.inode.id));
   }
   apply_local_writes(view.inode);

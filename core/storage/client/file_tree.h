@@ -18,7 +18,7 @@ namespace ff::client {
 
 // The attributes of a file, as of stat(2).
 struct FileStat {
-  meta::Kind kind = meta::Kind::file;
+  meta::InodeType kind = meta::InodeType::file;
   uint64_t id = 0;
   uint64_t size = 0;
   uint32_t mode = 0;
@@ -28,7 +28,7 @@ struct FileStat {
   std::string target = {};  // of a symbolic link
   meta::InodeRef ref = {};  // only in a cluster
 
-  bool is(meta::Kind other) const { return kind == other; }
+  bool is(meta::InodeType other) const { return kind == other; }
 };
 
 // An open file. Any number of reads and writes may run at once.

@@ -24,10 +24,10 @@ FileStat stat_of_file(const io::FileInfo& info) {
                 .gid = info.gid,
                 .mtime_ns = info.mtime_ns};
   switch (info.kind) {
-    case io::FileKind::regular: stat.kind = meta::Kind::file; break;
-    case io::FileKind::directory: stat.kind = meta::Kind::directory; break;
-    case io::FileKind::symlink: stat.kind = meta::Kind::symlink; break;
-    case io::FileKind::other: stat.kind = meta::Kind::fifo; break;
+    case io::FileKind::regular: stat.kind = meta::InodeType::file; break;
+    case io::FileKind::directory: stat.kind = meta::InodeType::directory; break;
+    case io::FileKind::symlink: stat.kind = meta::InodeType::symlink; break;
+    case io::FileKind::other: stat.kind = meta::InodeType::fifo; break;
   }
   return stat;
 }
@@ -102,7 +102,7 @@ Task<Result<std::optional<FileStat>>> LocalTree::stat(std::string path, bool fol
     if (!info && info.error().sys == ENOENT) co_return std::optional<FileStat>();
     if (!info) co_return std::move(info).error();
     FileStat stat = stat_of_file(*info);
-    if (!stat.is(meta::Kind::symlink)) co_return std::optional(std::move(stat));
+    if (!stat.is(meta::InodeType::symlink)) co_return std::optional(std::move(stat));
     FF_CO_TRY(stat.target, disk_.read_symlink(path));
     if (!follow) co_return std::optional(std::move(stat));
     path = stat.target.starts_with('/') ? stat.target : io::join(io::parent(path), stat.target);

@@ -90,7 +90,7 @@ FileTree::Attributes TreeCopier::attributes_of(const FileStat& stat) const {
 Task<Result<void>> TreeCopier::run(std::vector<std::string> sources, std::string to) {
   cancel_ = co_await current_cancellation();
   FF_CO_TRY(const auto there, co_await to_.stat(to, true));
-  const bool into = there && there->is(meta::Kind::directory);
+  const bool into = there && there->is(meta::InodeType::directory);
   if (!into && (sources.size() > 1 || (there && to.ends_with('/')))) {
     co_return errno_error(there ? ENOTDIR : ENOENT, printable(to_.display_path(to)));
   }
@@ -111,7 +111,7 @@ Task<Result<void>> TreeCopier::run(std::vector<std::string> sources, std::string
 Task<Result<void>> TreeCopier::copy_source(std::string from, std::string to, bool into) {
   FF_CO_TRY(auto stat, co_await from_.stat(from, !options_.recursive || from.ends_with('/')));
   if (!stat) co_return errno_error(ENOENT, printable(from));
-  const bool dir = stat->is(meta::Kind::directory);
+  const bool dir = stat->is(meta::InodeType::directory);
   if (dir && !options_.recursive) {
     Error error = errno_error(EISDIR, printable(from));
     error.hint = "Use -r to copy directories.";
@@ -148,13 +148,13 @@ Task<Result<void>> TreeCopier::check_not_below(const FileStat& stat, std::string
 
 Task<Result<void>> TreeCopier::copy_entry(CopyItem item) {
   switch (item.stat.kind) {
-    case meta::Kind::directory: {
+    case meta::InodeType::directory: {
       co_return co_await copy_dir(std::move(item));
     }
-    case meta::Kind::symlink: {
+    case meta::InodeType::symlink: {
       co_return co_await copy_link(std::move(item));
     }
-    case meta::Kind::file: {
+    case meta::InodeType::file: {
       FF_CO_TRY(auto hold, co_await queued_.acquire(1));
       progress_.total += item.stat.size;
       gate_.spawn(copy_file(std::move(item), std::move(hold)));
@@ -172,7 +172,7 @@ Task<Result<void>> TreeCopier::copy_dir(CopyItem item) {
   bool own = made.ok();
   if (!made && made.error().sys == EEXIST) {
     FF_CO_TRY(const auto there, co_await to_.stat(item.to, true));
-    if (!there || !there->is(meta::Kind::directory)) co_return std::move(made).error();
+    if (!there || !there->is(meta::InodeType::directory)) co_return std::move(made).error();
   } else if (!made) {
     co_return std::move(made).error();
   }
@@ -249,7 +249,7 @@ std::string TreeCopier::describe(const CopyItem& item) const {
 // The target is complete and has the time of the source.
 Task<Result<bool>> TreeCopier::is_up_to_date(const CopyItem& item) {
   FF_CO_TRY(const auto there, co_await to_.stat(item.to, false));
-  co_return there && there->is(meta::Kind::file) && there->size == item.stat.size &&
+  co_return there && there->is(meta::InodeType::file) && there->size == item.stat.size &&
       there->mtime_ns == item.stat.mtime_ns;
 }
 

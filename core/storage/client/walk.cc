@@ -87,7 +87,7 @@ Task<Result<std::optional<TreeWalker::Step>>> TreeWalker::next() {
   Step step{.path = level.path, .depth = levels_.size() - 1};
   if (!listed || !*listed) {
     step.kind = listed ? Step::Kind::directory_end : Step::Kind::failed;
-    step.inode_kind = meta::Kind::directory;
+    step.inode_kind = meta::InodeType::directory;
     step.view = std::move(level.dir);
     levels_.pop_back();
     if (listed) co_return std::optional(std::move(step));
@@ -101,7 +101,7 @@ Task<Result<std::optional<TreeWalker::Step>>> TreeWalker::next() {
   step.depth = levels_.size();
   step.inode_kind = entry.kind;
   step.view = std::move(entry.view);
-  if (step.inode_kind == meta::Kind::directory && step.view) entering_ = step;
+  if (step.inode_kind == meta::InodeType::directory && step.view) entering_ = step;
   co_return std::optional(std::move(step));
 }
 

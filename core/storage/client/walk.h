@@ -61,8 +61,8 @@ class TreeWalker {
     size_t depth = 0;  // 1 for entries of the top directory
     // of an entry; none: the directory does not permit it
     std::optional<meta::InodeView> view = {};
-    meta::Kind inode_kind = meta::Kind::file;  // of an entry
-    std::optional<Error> error = {};           // failed
+    meta::InodeType inode_kind = meta::InodeType::file;  // of an entry
+    std::optional<Error> error = {};                     // failed
   };
   TreeWalker(meta::MetaClient& metadata, meta::Caller caller, std::string path,
              meta::InodeView top);

@@ -13,7 +13,7 @@ bool Caller::in_group(uint32_t group) const {
 Result<void> check_access(const Caller& caller, const Inode& inode, uint32_t rights,
                           std::string_view what) {
   // Root may read and write everything, but execute only what somebody may execute.
-  const bool runs = (rights & kMaySearch) != 0 && !inode.is(Kind::directory);
+  const bool runs = (rights & kMaySearch) != 0 && !inode.is(InodeType::directory);
   if (caller.is_root() && (!runs || (inode.mode & 0111) != 0)) return {};
   uint32_t granted = inode.mode & 7;
   if (caller.uid == inode.uid) {
@@ -43,7 +43,7 @@ Result<void> check_owner(const Caller& caller, const Inode& inode, std::string_v
 
 // Set-group-ID without group execute means mandatory locking, not set-group-ID.
 uint32_t without_set_ids(const Inode& inode) {
-  if (!inode.is(Kind::file)) return inode.mode;
+  if (!inode.is(InodeType::file)) return inode.mode;
   const uint32_t group = (inode.mode & 0010) != 0 ? kSetGid : 0;
   return inode.mode & ~(kSetUid | group);
 }

@@ -97,7 +97,7 @@ struct Repair {
     FF_CO_TRY(const auto entry, co_await find_dentry(txn, problem.dir, problem.name));
     if (!entry || entry->inode != problem.inode) co_return false;
     put_dentry(txn, problem.dir, problem.name,
-               {problem.inode, static_cast<Kind>(problem.expected)});
+               {problem.inode, static_cast<InodeType>(problem.expected)});
     touch_dir(txn, problem.dir, now_ns);
     co_return true;
   }
@@ -124,7 +124,7 @@ struct Repair {
   void mark(kv::Txn& txn, const Inode& inode) const {
     if (inode.truncating) txn.put(keys::of(keys::kTruncation, inode.id), "");
     if (inode.links > 0) return;
-    if (inode.is(Kind::directory)) {
+    if (inode.is(InodeType::directory)) {
       txn.put(keys::of(keys::kRemovedTree, inode.id), "");
     } else {
       txn.put(keys::of(keys::kGarbage, static_cast<uint64_t>(now_ns), inode.id), "");
@@ -176,7 +176,7 @@ Task<Result<InodeId>> Fsck::lost_and_found() {
   InodeId found_id = 0;
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
     FF_CO_TRY(const auto entry, co_await find_dentry(txn, kRoot, kLostAndFound));
-    if (entry && entry->kind != Kind::directory) {
+    if (entry && entry->kind != InodeType::directory) {
       co_return fail(Errc::failed, "/{} is not a directory", kLostAndFound);
     }
     found_id = entry ? entry->inode : id;
@@ -185,13 +185,13 @@ Task<Result<InodeId>> Fsck::lost_and_found() {
     root.links++;
     put_inode(txn, root);
     put_inode(txn, {.id = id,
-                    .kind = Kind::directory,
+                    .kind = InodeType::directory,
                     .mode = 0700,
                     .links = 2,
                     .ctime_ns = now_ns,
                     .btime_ns = now_ns,
                     .parent = kRoot});
-    put_dentry(txn, kRoot, kLostAndFound, {id, Kind::directory});
+    put_dentry(txn, kRoot, kLostAndFound, {id, InodeType::directory});
     touch_dir(txn, kRoot, now_ns);
     touch_dir(txn, id, now_ns);
     co_return Result<void>();
@@ -235,7 +235,7 @@ Task<Result<void>> Fsck::reconnect(FsckProblem& problem) {
     if (problem.dir != 0) {
       FF_CO_TRY(co_await remove_dentry_of(txn, problem.dir, problem.inode, now_ns));
     }
-    if (inode->is(Kind::directory)) {
+    if (inode->is(InodeType::directory)) {
       inode->parent = home;
       dir.links++;
       put_inode(txn, dir);

@@ -141,7 +141,7 @@ Task<Result<void>> GarbageCollector::collect_garbage() {
 Task<Result<void>> GarbageCollector::collect_one(Garbage garbage) {
   // Nobody has it open, so its length is final; many files are empty.
   const bool has_bytes = garbage.inode.length > 0 || garbage.inode.truncating;
-  if (garbage.inode.is(Kind::file) && has_bytes) {
+  if (garbage.inode.is(InodeType::file) && has_bytes) {
     auto cutting = chunks_.truncate(garbage.inode, 0, {});
     FF_CO_TRY(co_await std::move(cutting));
   }
@@ -180,7 +180,7 @@ Task<Result<bool>> GarbageCollector::remove_some_entries(InodeId dir) {
       txn.erase(one.key);
       FF_CO_TRY(auto child, co_await find_inode(txn, entry.inode));
       if (!child) continue;
-      if (child->is(Kind::directory)) {
+      if (child->is(InodeType::directory)) {
         child->links = 0;
         put_inode(txn, *child);
         txn.put(keys::of(keys::kRemovedTree, child->id), "");

@@ -82,13 +82,13 @@ void to_wire(const Inode& inode, wire::Inode& out) {
 }
 
 Result<Inode> from_wire(const wire::Inode& inode) {
-  const bool known = inode.kind() >= 1 && inode.kind() <= static_cast<uint32_t>(Kind::block);
+  const bool known = inode.kind() >= 1 && inode.kind() <= static_cast<uint32_t>(InodeType::block);
   if (!known || inode.id() == 0 || inode.mode() > 07777 || inode.length() > kLengthMax) {
     return fail(Errc::corrupt, "invalid inode {}: kind {}, mode {:o}, {} bytes", inode.id(),
                 inode.kind(), inode.mode(), inode.length());
   }
   Inode out{.id = inode.id(),
-            .kind = static_cast<Kind>(inode.kind()),
+            .kind = static_cast<InodeType>(inode.kind()),
             .mode = inode.mode(),
             .uid = inode.uid(),
             .gid = inode.gid(),
@@ -108,7 +108,7 @@ Result<Inode> from_wire(const wire::Inode& inode) {
             .target = inode.target(),
             .device = inode.device(),
             .xattrs = inode.xattrs()};
-  if (out.is(Kind::file)) {
+  if (out.is(InodeType::file)) {
     auto checked = check_layout(out.layout);
     if (!checked || out.layout.version == 0) {
       return fail(Errc::corrupt, "invalid inode {}: a file without a layout", inode.id());

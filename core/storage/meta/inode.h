@@ -27,7 +27,7 @@ constexpr size_t kXattrNameMax = 255;       // bytes, as in Linux
 constexpr size_t kXattrValueMax = 64 * kKiB;
 
 // The numbers are stored on disk and sent over the wire.
-enum class Kind : uint8_t {
+enum class InodeType : uint8_t {
   file = 1,
   directory = 2,
   symlink = 3,
@@ -64,7 +64,7 @@ Result<std::vector<cluster::ChainId>> chains_of(const cluster::Routing& routing,
 
 struct Inode {
   InodeId id = 0;
-  Kind kind = Kind::file;
+  InodeType kind = InodeType::file;
   uint32_t mode = 0;  // 07777
   uint32_t uid = 0;
   uint32_t gid = 0;
@@ -87,7 +87,7 @@ struct Inode {
   uint32_t xattrs = 0;        // number of extended attributes
   bool operator==(const Inode&) const = default;
 
-  bool is(Kind other) const { return kind == other; }
+  bool is(InodeType other) const { return kind == other; }
 };
 
 // Identifies one file that one client has open for writing.

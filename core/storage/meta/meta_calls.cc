@@ -87,16 +87,16 @@ Task<Result<wire::InodeReply>> MetaService::create(rpc::ServerCall& call,
                                                    wire::MakeRequest request) {
   FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(const InodeId dir, co_await resolve(as, request.place().dir()));
-  if (request.kind() < 1 || request.kind() > static_cast<uint32_t>(Kind::block)) {
+  if (request.kind() < 1 || request.kind() > static_cast<uint32_t>(InodeType::block)) {
     co_return invalid_argument("invalid inode kind", request.kind());
   }
-  if (request.kind() == static_cast<uint32_t>(Kind::file)) {
+  if (request.kind() == static_cast<uint32_t>(InodeType::file)) {
     const uint64_t table = request.layout().table();
     auto knowing = wait_for_table(table == 0 ? kDefaultTable : table);
     FF_CO_TRY(co_await std::move(knowing));
   }
   Namespace::CreateOptions create{
-      .kind = static_cast<Kind>(request.kind()),
+      .kind = static_cast<InodeType>(request.kind()),
       .mode = request.mode(),
       .target = request.target(),
       .device = request.device(),

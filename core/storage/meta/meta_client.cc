@@ -307,12 +307,12 @@ Task<Result<MetaClient::DirPage>> MetaClient::list(Caller caller, InodeRef dir, 
   FF_CO_TRY(const wire::ListReply reply, co_await call(kList, std::move(request)));
   DirPage page{.entries = {}, .end = reply.end()};
   for (const wire::Listed& from : reply.entries()) {
-    if (from.kind() < 1 || from.kind() > static_cast<uint32_t>(Kind::block)) {
+    if (from.kind() < 1 || from.kind() > static_cast<uint32_t>(InodeType::block)) {
       co_return fail(Errc::corrupt, "a server returned a directory entry of kind {}", from.kind());
     }
     DirEntry entry{.name = from.name(),
                    .id = from.id(),
-                   .kind = static_cast<Kind>(from.kind()),
+                   .kind = static_cast<InodeType>(from.kind()),
                    .view = std::nullopt};
     if (from.has_inode()) {
       FF_CO_TRY(auto inode, from_wire(from.inode()));

@@ -63,7 +63,7 @@ class MetaClient {
   struct DirEntry {
     std::string name;
     InodeId id = 0;
-    Kind kind = Kind::file;
+    InodeType kind = InodeType::file;
     std::optional<InodeView> view;
   };
   struct DirPage {

@@ -32,7 +32,7 @@ void MetadataScan::scan_inode(const kv::Entry& entry) {
                 .text = fmt::format("the record of inode {} is unreadable", id)});
   }
   report_.inodes++;
-  if (inode->is(Kind::directory)) report_.directories++;
+  if (inode->is(InodeType::directory)) report_.directories++;
   inodes_.push_back({.id = id,
                      .parent = inode->parent,
                      .links = inode->links,
@@ -60,7 +60,7 @@ void MetadataScan::scan_dentry(const kv::Entry& entry) {
     return told(FsckProblem::Kind::dangling_name,
                 fmt::format("names inode {}, which does not exist", found->inode));
   }
-  if (above == nullptr || above->kind != Kind::directory) {
+  if (above == nullptr || above->kind != InodeType::directory) {
     return told(FsckProblem::Kind::name_nowhere, "is in a directory that does not exist");
   }
   if (inode->kind != found->kind) {
@@ -69,7 +69,7 @@ void MetadataScan::scan_dentry(const kv::Entry& entry) {
          fmt::format("has kind {}, but its inode {} has kind {}", static_cast<int>(found->kind),
                      found->inode, static_cast<int>(inode->kind)));
   }
-  if (inode->kind == Kind::directory) {
+  if (inode->kind == InodeType::directory) {
     if (inode->names > 0) {
       return told(FsckProblem::Kind::second_name,
                   fmt::format("is a second name of directory {}", found->inode));
@@ -99,7 +99,7 @@ void MetadataScan::scan_mark(const kv::Entry& entry, size_t at, bool ScannedInod
   ScannedInode* const inode = find(id);
   // DIRV needs a directory, CUTS a running truncation, the others an inode without links.
   const bool fits =
-      inode != nullptr && (seen == &ScannedInode::has_times ? inode->kind == Kind::directory
+      inode != nullptr && (seen == &ScannedInode::has_times ? inode->kind == InodeType::directory
                            : seen == &ScannedInode::truncation_queued ? inode->truncating
                                                                       : inode->links == 0);
   if (fits) {
@@ -192,7 +192,7 @@ void MetadataScan::check_inode(ScannedInode& inode) {
          .inode = inode.id,
          .text = fmt::format("inode {} is being truncated, but is not queued for it", inode.id)});
   }
-  if (inode.kind == Kind::directory) return check_directory(inode);
+  if (inode.kind == InodeType::directory) return check_directory(inode);
   if (inode.names == 0 && inode.links > 0) {
     add({.kind = FsckProblem::Kind::lost,
          .inode = inode.id,

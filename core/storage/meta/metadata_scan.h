@@ -31,7 +31,7 @@ class MetadataScan {
     uint32_t subdirs = 0;    // dentries of directories found in it
     uint32_t xattrs = 0;     // stored in the inode
     uint32_t found_xattrs = 0;
-    Kind kind = Kind::file;
+    InodeType kind = InodeType::file;
     bool removal_queued = false;  // has a GARB or TREE record
     bool truncating = false;
     bool truncation_queued = false;  // has a CUTS record

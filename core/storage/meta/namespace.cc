@@ -82,7 +82,7 @@ Task<Result<void>> Namespace::create_root() {
     FF_CO_TRY(const auto found, co_await find_inode(txn, kRoot));
     if (found) co_return Result<void>();
     put_inode(txn, {.id = kRoot,
-                    .kind = Kind::directory,
+                    .kind = InodeType::directory,
                     .mode = 0755,
                     .links = 2,
                     .atime_ns = now_ns,
@@ -117,7 +117,7 @@ Inode new_inode(const Caller& caller, const Inode& dir, const Namespace::CreateO
               .mode = create.mode & 07777,
               .uid = caller.uid,
               .gid = caller.gid,
-              .links = create.kind == Kind::directory ? 2U : 1U,
+              .links = create.kind == InodeType::directory ? 2U : 1U,
               .atime_ns = now_ns,
               .mtime_ns = now_ns,
               .ctime_ns = now_ns,
@@ -126,14 +126,14 @@ Inode new_inode(const Caller& caller, const Inode& dir, const Namespace::CreateO
               .device = create.device};
   if ((dir.mode & kSetGid) != 0) {
     inode.gid = dir.gid;
-    if (inode.is(Kind::directory)) inode.mode |= kSetGid;
+    if (inode.is(InodeType::directory)) inode.mode |= kSetGid;
   }
-  if (inode.is(Kind::directory)) {
+  if (inode.is(InodeType::directory)) {
     inode.parent = dir.id;
     inode.layout = create.layout.value_or(dir.layout);
   }
   // Only a member of the group may set set-group-ID.
-  const bool runs_as_group = inode.is(Kind::file) && (inode.mode & kSetGid) != 0;
+  const bool runs_as_group = inode.is(InodeType::file) && (inode.mode & kSetGid) != 0;
   if (runs_as_group && !caller.is_root() && !caller.in_group(inode.gid)) inode.mode &= ~kSetGid;
   return inode;
 }
@@ -156,8 +156,8 @@ Result<Layout> file_layout(Layout wanted, const TableVersions& tables, uint64_t 
 
 Result<void> check_open(const Caller& caller, const Inode& inode, uint32_t rights,
                         const std::string& what) {
-  if (inode.is(Kind::directory) && (rights & kMayWrite) != 0) return errno_error(EISDIR, what);
-  if (inode.is(Kind::symlink)) return errno_error(ELOOP, what);
+  if (inode.is(InodeType::directory) && (rights & kMayWrite) != 0) return errno_error(EISDIR, what);
+  if (inode.is(InodeType::symlink)) return errno_error(ELOOP, what);
   if (inode.links == 0) return errno_error(ENOENT, what);
   return check_access(caller, inode, rights, what);
 }
@@ -167,9 +167,10 @@ Task<Result<Inode>> open_existing(kv::Txn& txn, const Caller& caller, Dentry ent
                                   const Namespace::CreateOptions& create, const std::string& what,
                                   int64_t now_ns) {
   FF_CO_TRY(auto inode, co_await read_inode(txn, entry.inode));
-  if (inode.is(Kind::directory)) co_return errno_error(EISDIR, what);
+  if (inode.is(InodeType::directory)) co_return errno_error(EISDIR, what);
   FF_CO_TRY(check_open(caller, inode, create.rights, what));
-  if (create.session && inode.is(Kind::file)) put_session(txn, inode.id, *create.session, now_ns);
+  if (create.session && inode.is(InodeType::file))
+    put_session(txn, inode.id, *create.session, now_ns);
   co_return inode;
 }
 
@@ -180,8 +181,9 @@ Task<Result<Inode>> Namespace::create(Caller caller, RequestId request, InodeId 
   FF_CO_TRY(check_name(name));
   if (create.target.size() > kSymlinkTargetMax)
     co_return errno_error(ENAMETOOLONG, "the link's target");
-  if (create.kind == Kind::symlink && create.target.empty()) co_return errno_error(ENOENT, "''");
-  const bool device = create.kind == Kind::character || create.kind == Kind::block;
+  if (create.kind == InodeType::symlink && create.target.empty())
+    co_return errno_error(ENOENT, "''");
+  const bool device = create.kind == InodeType::character || create.kind == InodeType::block;
   if (device && !caller.is_root()) co_return errno_error(EPERM, printable(name));
   FF_CO_TRY(const InodeId id, co_await options_.ids.next(deadline()));
   const uint64_t seed = options_.rng.next();
@@ -193,14 +195,14 @@ Task<Result<Inode>> Namespace::create(Caller caller, RequestId request, InodeId 
     FF_CO_TRY(Inode parent, co_await read_dir(txn, dir, name));
     FF_CO_TRY(check_access(caller, parent, kMaySearch, what));
     FF_CO_TRY(const auto there, co_await find_dentry(txn, dir, name));
-    if (there && (create.kind != Kind::file || create.exclusive))
+    if (there && (create.kind != InodeType::file || create.exclusive))
       co_return errno_error(EEXIST, what);
     if (there) {
       co_return co_await open_existing(txn, caller, *there, create, what, now_ns);
     }
     FF_CO_TRY(check_access(caller, parent, kMayWrite, what));
     Inode inode = new_inode(caller, parent, create, id, now_ns);
-    if (inode.is(Kind::file)) {
+    if (inode.is(InodeType::file)) {
       Layout wanted = create.layout.value_or(parent.layout);
       if (wanted.chunk_size == 0) wanted.chunk_size = create.chunk_size;
       FF_CO_TRY(inode.layout, file_layout(wanted, *tables, seed));
@@ -209,8 +211,8 @@ Task<Result<Inode>> Namespace::create(Caller caller, RequestId request, InodeId 
     put_inode(txn, inode);
     put_dentry(txn, dir, name, {id, inode.kind});
     touch_dir(txn, dir, now_ns);
-    if (create.session && inode.is(Kind::file)) put_session(txn, id, *create.session, now_ns);
-    if (inode.is(Kind::directory)) {
+    if (create.session && inode.is(InodeType::file)) put_session(txn, id, *create.session, now_ns);
+    if (inode.is(InodeType::directory)) {
       if (parent.links >= kHardLinksMax) co_return errno_error(EMLINK, what);
       parent.links++;
       put_inode(txn, parent);
@@ -228,7 +230,7 @@ Task<Result<Inode>> Namespace::open(Caller caller, InodeId id, uint32_t rights,
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
     FF_CO_TRY(result, co_await read_inode(txn, id));
     FF_CO_TRY(check_open(caller, result, rights, fmt::format("inode {}", id)));
-    if (session && result.is(Kind::file)) put_session(txn, id, *session, now_ns);
+    if (session && result.is(InodeType::file)) put_session(txn, id, *session, now_ns);
     co_return Result<void>();
   };
   auto opening = session ? change(std::move(function)) : view_inline(std::move(function));
@@ -248,7 +250,7 @@ Task<Result<Inode>> Namespace::link(Caller caller, RequestId request, InodeId id
     if (there) co_return errno_error(EEXIST, what);
     FF_CO_TRY(Inode inode, co_await read_inode(txn, id));
     FF_CO_TRY(check_access(caller, parent, kMayWrite, what));
-    if (inode.is(Kind::directory)) co_return errno_error(EPERM, what + ": of a directory");
+    if (inode.is(InodeType::directory)) co_return errno_error(EPERM, what + ": of a directory");
     if (inode.links == 0) co_return errno_error(ENOENT, fmt::format("inode {}", id));
     if (inode.links >= kHardLinksMax) co_return errno_error(EMLINK, what);
     inode.links++;
@@ -269,7 +271,7 @@ Task<Result<Inode>> Namespace::unlink(Caller caller, RequestId request, InodeId 
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     FF_CO_TRY(auto found, co_await find_child(txn, caller, dir, name));
     FF_CO_TRY(check_removal(caller, found.dir, found.inode, what));
-    if (found.inode.is(Kind::directory)) co_return errno_error(EISDIR, what);
+    if (found.inode.is(InodeType::directory)) co_return errno_error(EISDIR, what);
     txn.erase(keys::dentry(dir, name));
     touch_dir(txn, dir, now_ns);
     FF_CO_TRY(co_await drop_link(txn, found.inode, holder, now_ns));
@@ -286,7 +288,7 @@ Task<Result<Inode>> Namespace::rmdir(Caller caller, RequestId request, InodeId d
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     FF_CO_TRY(auto found, co_await find_child(txn, caller, dir, name));
     FF_CO_TRY(check_removal(caller, found.dir, found.inode, what));
-    if (!found.inode.is(Kind::directory)) co_return errno_error(ENOTDIR, what);
+    if (!found.inode.is(InodeType::directory)) co_return errno_error(ENOTDIR, what);
     FF_CO_TRY(const bool empty, co_await is_empty(txn, found.inode.id));
     if (!empty) co_return errno_error(ENOTEMPTY, what);
     unlink_dir(txn, found.dir, name, now_ns);
@@ -303,13 +305,13 @@ Task<Result<Inode>> Namespace::remove_tree(Caller caller, RequestId request, Ino
   const std::string what = printable(name);
   auto top = co_await lookup(caller, dir, name);
   // If it does not exist, an earlier attempt may have removed it.
-  if (top && top->is(Kind::directory)) {
+  if (top && top->is(InodeType::directory)) {
     FF_CO_TRY(co_await check_tree_removal(caller, top->id));
   }
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     FF_CO_TRY(auto found, co_await find_child(txn, caller, dir, name));
     FF_CO_TRY(check_removal(caller, found.dir, found.inode, what));
-    if (!found.inode.is(Kind::directory)) co_return errno_error(ENOTDIR, what);
+    if (!found.inode.is(InodeType::directory)) co_return errno_error(ENOTDIR, what);
     if (!top || found.inode.id != top->id) {
       co_return fail(Errc::busy, "{}: was replaced by another directory meanwhile", what);
     }

@@ -82,7 +82,7 @@ class Namespace {
   struct DirEntry {
     std::string name;
     InodeId id = 0;
-    Kind kind = Kind::file;
+    InodeType kind = InodeType::file;
     std::optional<Inode> inode;  // if requested; none: it was just removed
   };
   struct DirPage {
@@ -94,7 +94,7 @@ class Namespace {
                              bool with_inodes);
 
   struct CreateOptions {
-    Kind kind = Kind::file;
+    InodeType kind = InodeType::file;
     uint32_t mode = 0;
     std::string target = {};                // symlink
     uint64_t device = 0;                    // character, block

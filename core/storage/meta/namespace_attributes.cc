@@ -16,7 +16,7 @@ Result<void> change_mode(const Caller& caller, Inode& inode, uint32_t mode,
   FF_TRY(check_owner(caller, inode, what));
   inode.mode = mode & 07777;
   const bool own_group = caller.is_root() || caller.in_group(inode.gid);
-  if (inode.is(Kind::file) && !own_group) inode.mode &= ~kSetGid;
+  if (inode.is(InodeType::file) && !own_group) inode.mode &= ~kSetGid;
   return {};
 }
 
@@ -58,7 +58,7 @@ Task<Result<Inode>> Namespace::set_attributes(Caller caller, RequestId request, 
     inode.atime_ns = to.atime_ns.value_or(inode.atime_ns);
     inode.mtime_ns = to.mtime_ns.value_or(inode.mtime_ns);
     inode.ctime_ns = now_ns;
-    if (inode.is(Kind::directory) && to.mtime_ns) {
+    if (inode.is(InodeType::directory) && to.mtime_ns) {
       wire::Times times;
       times.set_mtime_ns(inode.mtime_ns);
       times.set_ctime_ns(now_ns);
@@ -86,7 +86,7 @@ Task<Result<Inode>> Namespace::set_layout(Caller caller, RequestId request, Inod
   const std::string what = fmt::format("inode {}", id);
   Body body = [&](kv::Txn& txn) -> Task<Result<Inode>> {
     FF_CO_TRY(Inode inode, co_await read_inode(txn, id));
-    if (!inode.is(Kind::directory)) {
+    if (!inode.is(InodeType::directory)) {
       Error error = errno_error(ENOTDIR, what);
       error.hint = "The layout of a file cannot be changed; set the layout of its directory.";
       co_return error;
@@ -119,8 +119,9 @@ Result<void> check_xattr(const Caller& caller, const Inode& inode, std::string_v
     error.hint = "Extended attributes are named user.NAME or trusted.NAME.";
     return error;
   }
-  if (!inode.is(Kind::file) && !inode.is(Kind::directory)) return errno_error(EPERM, what);
-  if (inode.is(Kind::directory) && (inode.mode & kSticky) != 0 && right == kMayWrite) {
+  if (!inode.is(InodeType::file) && !inode.is(InodeType::directory))
+    return errno_error(EPERM, what);
+  if (inode.is(InodeType::directory) && (inode.mode & kSticky) != 0 && right == kMayWrite) {
     FF_TRY(check_owner(caller, inode, what));
   }
   return check_access(caller, inode, right, what);

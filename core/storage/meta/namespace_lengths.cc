@@ -20,8 +20,8 @@ namespace {
 Task<Result<Inode>> read_file(kv::Txn& txn, InodeId id) {
   FF_CO_TRY(Inode inode, co_await read_inode(txn, id));
   const std::string what = fmt::format("inode {}", id);
-  if (inode.is(Kind::directory)) co_return errno_error(EISDIR, what);
-  if (!inode.is(Kind::file)) co_return errno_error(EINVAL, what);
+  if (inode.is(InodeType::directory)) co_return errno_error(EISDIR, what);
+  if (!inode.is(InodeType::file)) co_return errno_error(EINVAL, what);
   co_return inode;
 }
 
@@ -157,7 +157,7 @@ Task<Result<Inode>> Namespace::finish_truncation(InodeId id, FileChunks& chunks)
 
 Task<Result<Inode>> Namespace::refresh_length(InodeId id, FileChunks& chunks) {
   FF_CO_TRY(const Inode inode, co_await finish_truncation(id, chunks));
-  if (!inode.is(Kind::file)) co_return inode;
+  if (!inode.is(InodeType::file)) co_return inode;
   FF_CO_TRY(const uint64_t end, co_await chunks.stored_length(inode));
   co_return co_await extend_length(id, end, inode.truncate_seq);
 }

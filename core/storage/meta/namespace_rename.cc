@@ -51,15 +51,15 @@ Task<Result<void>> Places::read(kv::Txn& txn) {
 
 // Moving a directory changes its "..", which needs write permission on it.
 Result<void> Places::check_leaves(const Inode& inode, const std::string& name) const {
-  if (same_dir() || !inode.is(Kind::directory)) return {};
+  if (same_dir() || !inode.is(InodeType::directory)) return {};
   return check_access(caller, inode, kMayWrite, name);
 }
 
 Result<void> Places::check_kinds() const {
-  if (source.is(Kind::directory) && !replaced->is(Kind::directory)) {
+  if (source.is(InodeType::directory) && !replaced->is(InodeType::directory)) {
     return errno_error(ENOTDIR, what_to);
   }
-  if (!source.is(Kind::directory) && replaced->is(Kind::directory)) {
+  if (!source.is(InodeType::directory) && replaced->is(InodeType::directory)) {
     return errno_error(EISDIR, what_to);
   }
   return {};
@@ -79,7 +79,7 @@ Result<void> Places::check() const {
 // Removes the replaced target, or returns ENOTEMPTY.
 Task<Result<void>> drop_replaced(kv::Txn& txn, Places& places, int64_t now_ns) {
   Inode& gone = *places.replaced;
-  if (gone.is(Kind::directory)) {
+  if (gone.is(InodeType::directory)) {
     FF_CO_TRY(const bool empty, co_await is_empty(txn, gone.id));
     if (!empty) co_return errno_error(ENOTEMPTY, places.what_to);
     places.to_dir.links--;
@@ -90,7 +90,7 @@ Task<Result<void>> drop_replaced(kv::Txn& txn, Places& places, int64_t now_ns) {
 // Moves `inode` from `left` to `dir`.
 Result<void> move_in(kv::Txn& txn, Inode& inode, Inode& left, Inode& dir, int64_t now_ns) {
   inode.ctime_ns = now_ns;
-  if (inode.is(Kind::directory) && left.id != dir.id) {
+  if (inode.is(InodeType::directory) && left.id != dir.id) {
     if (dir.links >= kHardLinksMax) return errno_error(EMLINK, fmt::format("inode {}", dir.id));
     inode.parent = dir.id;
     left.links--;
@@ -119,8 +119,8 @@ Task<Result<Inode>> apply(kv::Txn& txn, Places& places, int64_t now_ns) {
   } else {
     txn.erase(keys::dentry(rename.from_dir, rename.from));
   }
-  const bool dirs = places.source.is(Kind::directory) ||
-                    (places.replaced && places.replaced->is(Kind::directory));
+  const bool dirs = places.source.is(InodeType::directory) ||
+                    (places.replaced && places.replaced->is(InodeType::directory));
   if (dirs) put_inode(txn, places.from_dir);
   if (dirs && !places.same_dir()) put_inode(txn, to_dir);
   touch_dir(txn, rename.from_dir, now_ns);
@@ -158,9 +158,9 @@ Task<Result<Namespace::DirectoryMoves>> Namespace::check_directory_moves(const R
     moved = {};
     FF_CO_TRY(moved.moves, co_await count_moves(txn));
     FF_CO_TRY(const auto from, co_await find_dentry(txn, rename.from_dir, rename.from));
-    if (from && from->kind == Kind::directory) moved.from = from->inode;
+    if (from && from->kind == InodeType::directory) moved.from = from->inode;
     FF_CO_TRY(const auto to, co_await find_dentry(txn, rename.to_dir, rename.to));
-    if (rename.exchange && to && to->kind == Kind::directory) moved.to = to->inode;
+    if (rename.exchange && to && to->kind == InodeType::directory) moved.to = to->inode;
     if (moved.from != 0) {
       FF_CO_TRY(co_await check_above(txn, moved.from, rename.to_dir));
     }
@@ -193,7 +193,7 @@ Task<Result<Inode>> Namespace::rename(Caller caller, RequestId request, Rename r
       FF_CO_TRY(co_await places.read(txn));
       if (!moved) co_return moved.error();
       const auto moves_dir = [&](const std::optional<Inode>& inode) {
-        return inode && inode->is(Kind::directory) && !places.same_dir();
+        return inode && inode->is(InodeType::directory) && !places.same_dir();
       };
       const bool from_goes = moves_dir(places.source);
       const bool to_goes = rename.exchange && moves_dir(places.replaced);

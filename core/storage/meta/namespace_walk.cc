@@ -66,7 +66,7 @@ struct Walk {
     while (!path.empty()) {
       const std::string name = path.pop();
       const std::string what = printable(name);
-      if (!at.is(Kind::directory)) co_return errno_error(ENOTDIR, what);
+      if (!at.is(InodeType::directory)) co_return errno_error(ENOTDIR, what);
       FF_CO_TRY(check_access(caller, at, kMaySearch, what));
       if (name == "..") {
         FF_CO_TRY(at, co_await read_inode(txn, at.parent));
@@ -82,14 +82,14 @@ struct Walk {
       FF_CO_TRY(Inode next, co_await read_inode(txn, entry->inode));
       walked = {.dir = at, .name = name, .inode = next};
       const bool last = path.empty();
-      if (next.is(Kind::symlink) && (!last || follow || path.needs_dir())) {
+      if (next.is(InodeType::symlink) && (!last || follow || path.needs_dir())) {
         FF_CO_TRY(co_await follow_link(next, what));
         if (path.empty()) walked = {.dir = at, .name = {}, .inode = at};
         continue;
       }
       at = std::move(next);
     }
-    if (path.needs_dir() && walked.inode && !walked.inode->is(Kind::directory)) {
+    if (path.needs_dir() && walked.inode && !walked.inode->is(InodeType::directory)) {
       co_return errno_error(ENOTDIR, printable(walked.name));
     }
     co_return walked;
@@ -200,7 +200,7 @@ struct TreeCheck {
     }
     for (const kv::Entry& one : entries) {
       FF_CO_TRY(const Dentry entry, parse_dentry(one));
-      if (entry.kind == Kind::directory) left.push_back(entry.inode);
+      if (entry.kind == InodeType::directory) left.push_back(entry.inode);
       if ((dir.mode & kSticky) == 0) continue;
       FF_CO_TRY(const Inode child, co_await read_inode(txn, entry.inode));
       FF_CO_TRY(check_removal(caller, dir, child, what));

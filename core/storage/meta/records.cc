@@ -18,8 +18,8 @@ Result<Inode> parse_inode(const std::string& value) {
 Result<Dentry> parse_dentry(const kv::Entry& entry) {
   FF_TRY(const auto message, parse_record<wire::Dentry>(entry.key, entry.value));
   if (message.inode() != 0 && message.kind() >= 1 &&
-      message.kind() <= static_cast<uint32_t>(Kind::block)) {
-    return Dentry{message.inode(), static_cast<Kind>(message.kind())};
+      message.kind() <= static_cast<uint32_t>(InodeType::block)) {
+    return Dentry{message.inode(), static_cast<InodeType>(message.kind())};
   }
   return fail(Errc::corrupt, "invalid directory entry: inode {}, kind {}", message.inode(),
               message.kind());
@@ -41,13 +41,13 @@ Task<Result<Inode>> read_inode(kv::Txn& txn, InodeId id) {
 Task<Result<Inode>> read_dir(kv::Txn& txn, InodeId id, std::string what) {
   FF_CO_TRY(auto found, co_await find_inode(txn, id));
   if (!found) co_return errno_error(ENOENT, printable(what));
-  if (!found->is(Kind::directory)) co_return errno_error(ENOTDIR, printable(what));
+  if (!found->is(InodeType::directory)) co_return errno_error(ENOTDIR, printable(what));
   if (found->links == 0) co_return errno_error(ENOENT, printable(what));
   co_return std::move(*found);
 }
 
 Task<Result<Inode>> with_times(kv::Txn& txn, Inode inode) {
-  if (!inode.is(Kind::directory)) co_return inode;
+  if (!inode.is(InodeType::directory)) co_return inode;
   FF_CO_TRY(const auto times, co_await read_record<wire::Times>(txn, keys::times(inode.id)));
   if (times) {
     inode.mtime_ns = times->mtime_ns();
@@ -126,14 +126,14 @@ void unlink_dir(kv::Txn& txn, Inode& dir, const std::string& name, int64_t now_n
 Task<Result<void>> drop_link(kv::Txn& txn, Inode& inode, std::optional<SessionId> holder,
                              int64_t now_ns) {
   inode.ctime_ns = now_ns;
-  inode.links = inode.is(Kind::directory) ? 0 : inode.links - 1;
-  if (inode.links == 0 && (inode.is(Kind::directory) || inode.is(Kind::symlink))) {
+  inode.links = inode.is(InodeType::directory) ? 0 : inode.links - 1;
+  if (inode.links == 0 && (inode.is(InodeType::directory) || inode.is(InodeType::symlink))) {
     co_return co_await erase_inode(txn, inode);
   }
   put_inode(txn, inode);
   if (inode.links == 0) {
     txn.put(keys::of(keys::kGarbage, static_cast<uint64_t>(now_ns), inode.id), "");
-    if (holder && inode.is(Kind::file)) put_session(txn, inode.id, *holder, now_ns);
+    if (holder && inode.is(InodeType::file)) put_session(txn, inode.id, *holder, now_ns);
   }
   co_return Result<void>();
 }
@@ -146,9 +146,9 @@ Task<Result<void>> erase_inode(kv::Txn& txn, Inode inode) {
     for (const kv::Entry& xattr : xattrs) txn.erase(xattr.key);
   }
   txn.erase(keys::inode(inode.id));
-  if (inode.is(Kind::directory)) txn.erase(keys::times(inode.id));
+  if (inode.is(InodeType::directory)) txn.erase(keys::times(inode.id));
   if (inode.truncating) txn.erase(keys::of(keys::kTruncation, inode.id));
-  if (inode.is(Kind::file)) txn.erase(keys::of(keys::kLock, inode.id));
+  if (inode.is(InodeType::file)) txn.erase(keys::of(keys::kLock, inode.id));
   co_return Result<void>();
 }
 

@@ -47,7 +47,7 @@ Task<Result<void>> scan_records(kv::Txn& txn, std::string_view prefix, Take take
 
 struct Dentry {
   InodeId inode = 0;
-  Kind kind = Kind::file;
+  InodeType kind = InodeType::file;
 };
 
 // The stored record; a directory comes without its times.

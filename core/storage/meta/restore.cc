@@ -118,7 +118,7 @@ Task<Result<RestoredName>> restore_name(kv::Engine& engine, io::Disk& disk, std:
   }
   if (const auto inode = wanted.find(keys::inode(found.inode)); inode != wanted.end()) {
     FF_CO_TRY(const Inode parsed, parse_inode(inode->second));
-    if (parsed.is(Kind::file)) refresh_length_later(wanted, found.inode);
+    if (parsed.is(InodeType::file)) refresh_length_later(wanted, found.inode);
   }
   for (auto next = wanted.begin(); next != wanted.end() || !erased.empty();) {
     const auto first = next;

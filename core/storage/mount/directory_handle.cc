@@ -13,10 +13,11 @@ constexpr uint32_t kPageEntries = 1024;
 constexpr uint64_t kDots = 2;  // "." and ".."
 
 DirectoryHandle::Entry dot(uint64_t position, std::string name, meta::InodeId id) {
-  return {
-      .position = position,
-      .listed = {
-          .name = std::move(name), .id = id, .kind = meta::Kind::directory, .view = std::nullopt}};
+  return {.position = position,
+          .listed = {.name = std::move(name),
+                     .id = id,
+                     .kind = meta::InodeType::directory,
+                     .view = std::nullopt}};
 }
 
 }  // namespace

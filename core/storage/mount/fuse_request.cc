@@ -31,27 +31,27 @@ Result<std::string> FuseRequest::name() {
   return name;
 }
 
-uint32_t type_of(meta::Kind kind) {
+uint32_t type_of(meta::InodeType kind) {
   switch (kind) {
-    case meta::Kind::file: return S_IFREG;
-    case meta::Kind::directory: return S_IFDIR;
-    case meta::Kind::symlink: return S_IFLNK;
-    case meta::Kind::fifo: return S_IFIFO;
-    case meta::Kind::socket: return S_IFSOCK;
-    case meta::Kind::character: return S_IFCHR;
-    case meta::Kind::block: return S_IFBLK;
+    case meta::InodeType::file: return S_IFREG;
+    case meta::InodeType::directory: return S_IFDIR;
+    case meta::InodeType::symlink: return S_IFLNK;
+    case meta::InodeType::fifo: return S_IFIFO;
+    case meta::InodeType::socket: return S_IFSOCK;
+    case meta::InodeType::character: return S_IFCHR;
+    case meta::InodeType::block: return S_IFBLK;
   }
   return 0;
 }
 
-std::optional<meta::Kind> kind_of(uint32_t mode) {
+std::optional<meta::InodeType> kind_of(uint32_t mode) {
   switch (mode & S_IFMT) {
     case 0:
-    case S_IFREG: return meta::Kind::file;
-    case S_IFIFO: return meta::Kind::fifo;
-    case S_IFSOCK: return meta::Kind::socket;
-    case S_IFCHR: return meta::Kind::character;
-    case S_IFBLK: return meta::Kind::block;
+    case S_IFREG: return meta::InodeType::file;
+    case S_IFIFO: return meta::InodeType::fifo;
+    case S_IFSOCK: return meta::InodeType::socket;
+    case S_IFCHR: return meta::InodeType::character;
+    case S_IFBLK: return meta::InodeType::block;
     default: return std::nullopt;
   }
 }
@@ -60,9 +60,9 @@ fuse_attr attributes_of(const meta::Inode& inode) {
   fuse_attr attr = {};
   attr.ino = inode.id;
   switch (inode.kind) {
-    case meta::Kind::file: attr.size = inode.length; break;
-    case meta::Kind::directory: attr.size = kDirBytes; break;
-    case meta::Kind::symlink: attr.size = inode.target.size(); break;
+    case meta::InodeType::file: attr.size = inode.length; break;
+    case meta::InodeType::directory: attr.size = kDirBytes; break;
+    case meta::InodeType::symlink: attr.size = inode.target.size(); break;
     default: break;
   }
   attr.blocks = align_up(attr.size, kStatBlock) / kStatBlock;
@@ -82,7 +82,7 @@ fuse_attr attributes_of(const meta::Inode& inode) {
   attr.rdev = static_cast<uint32_t>(inode.device);
   // Programs use this as their I/O size.
   const uint64_t chunk = inode.layout.chunk_size;
-  const bool file = inode.is(meta::Kind::file) && chunk != 0;
+  const bool file = inode.is(meta::InodeType::file) && chunk != 0;
   attr.blksize = static_cast<uint32_t>(file ? std::min(chunk, kWriteMax) : kDirBytes);
   return attr;
 }

@@ -66,9 +66,9 @@ FuseReply reply_of(const T& value) {
 // The attributes for stat(2).
 fuse_attr attributes_of(const meta::Inode& inode);
 // The file type bits of st_mode: S_IFREG and so on.
-uint32_t type_of(meta::Kind kind);
+uint32_t type_of(meta::InodeType kind);
 // None: not a type that a file system stores.
-std::optional<meta::Kind> kind_of(uint32_t mode);
+std::optional<meta::InodeType> kind_of(uint32_t mode);
 
 // The errno that the kernel gets for an error.
 int errno_of(const Error& error);

@@ -160,13 +160,13 @@ FuseSession::ReplyTask FuseSession::setattr(FuseRequest& request) {
 
 FuseSession::ReplyTask FuseSession::readlink(FuseRequest& request) {
   FF_CO_TRY(auto looked, co_await operations_->getattr(inode_of(request)));
-  if (!looked.inode.is(meta::Kind::symlink)) co_return errno_error(EINVAL, "readlink");
+  if (!looked.inode.is(meta::InodeType::symlink)) co_return errno_error(EINVAL, "readlink");
   co_return FuseReply{.bytes = std::move(looked.inode.target)};
 }
 
 FuseSession::ReplyTask FuseSession::symlink(FuseRequest& request) {
   FF_CO_TRY(auto name, request.name());
-  meta::Namespace::CreateOptions make{.kind = meta::Kind::symlink, .mode = 0777};
+  meta::Namespace::CreateOptions make{.kind = meta::InodeType::symlink, .mode = 0777};
   FF_CO_TRY(make.target, request.name());
   auto making =
       operations_->mknod(caller_of(request), inode_of(request), std::move(name), std::move(make));
@@ -179,7 +179,7 @@ FuseSession::ReplyTask FuseSession::mknod(FuseRequest& request) {
   const auto kind = kind_of(in.mode);
   if (!kind) co_return errno_error(EINVAL, "mknod");
   meta::Namespace::CreateOptions make{.kind = *kind, .mode = in.mode & 07777};
-  if (*kind == meta::Kind::character || *kind == meta::Kind::block) make.device = in.rdev;
+  if (*kind == meta::InodeType::character || *kind == meta::InodeType::block) make.device = in.rdev;
   auto making =
       operations_->mknod(caller_of(request), inode_of(request), std::move(name), std::move(make));
   co_return entry_reply(co_await std::move(making));
@@ -188,7 +188,7 @@ FuseSession::ReplyTask FuseSession::mknod(FuseRequest& request) {
 FuseSession::ReplyTask FuseSession::mkdir(FuseRequest& request) {
   FF_CO_TRY(const auto in, request.read_struct<fuse_mkdir_in>());
   FF_CO_TRY(auto name, request.name());
-  meta::Namespace::CreateOptions make{.kind = meta::Kind::directory, .mode = in.mode & 07777};
+  meta::Namespace::CreateOptions make{.kind = meta::InodeType::directory, .mode = in.mode & 07777};
   auto making =
       operations_->mknod(caller_of(request), inode_of(request), std::move(name), std::move(make));
   co_return entry_reply(co_await std::move(making));

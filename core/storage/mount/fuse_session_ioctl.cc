@@ -83,7 +83,7 @@ FuseSession::ReplyTask FuseSession::ioctl(FuseRequest& request) {
 Task<Result<void>> FuseSession::remove_open_tree(meta::Caller caller, meta::InodeId inode) {
   FF_CO_TRY(const auto looked, co_await operations_->getattr(inode));
   const meta::Inode& dir = looked.inode;
-  if (!dir.is(meta::Kind::directory)) co_return errno_error(ENOTDIR, "ioctl");
+  if (!dir.is(meta::InodeType::directory)) co_return errno_error(ENOTDIR, "ioctl");
   if (inode == operations_->root()) co_return errno_error(EBUSY, "ioctl");
   client::DirLister listing(operations_->files().metadata(), caller,
                             meta::InodeRef{.id = dir.parent}, false);

@@ -47,7 +47,7 @@ CachedInode& InodeTable::add_lookup(const meta::InodeView& view) {
 }
 
 void InodeTable::cache_directory(const meta::Inode& inode) {
-  const CachedInodeRef cached = inode.is(meta::Kind::directory) ? find(inode.id) : nullptr;
+  const CachedInodeRef cached = inode.is(meta::InodeType::directory) ? find(inode.id) : nullptr;
   if (cached == nullptr) return;
   cached->cached_dir.reset();
   if (inode.ctime_ns < cached->entry_ns) return;  // the reply is older than that change

@@ -91,7 +91,7 @@ Task<Result<meta::Inode>> Operations::setattr(meta::Caller caller, meta::InodeId
 
 Task<Result<meta::Inode>> Operations::mknod(meta::Caller caller, meta::InodeId dir,
                                             std::string name, meta::Namespace::CreateOptions make) {
-  const bool subdir = make.kind == meta::Kind::directory;
+  const bool subdir = make.kind == meta::InodeType::directory;
   auto made = co_await files_.metadata().create(std::move(caller), ref(dir), std::move(name),
                                                 std::move(make));
   if (!made) inodes_.drop_directory(dir);
@@ -209,7 +209,7 @@ Task<Result<void>> Operations::set_xattr(meta::Caller caller, meta::InodeId inod
 Task<Result<uint64_t>> Operations::open_dir(meta::Caller caller, meta::InodeId inode) {
   FF_CO_TRY(auto view,
             co_await files_.metadata().open(caller, ref(inode), meta::kMayRead, std::nullopt));
-  if (!view.inode.is(meta::Kind::directory)) {
+  if (!view.inode.is(meta::InodeType::directory)) {
     co_return errno_error(ENOTDIR, fmt::format("inode {}", inode));
   }
   const meta::InodeId parent = inode == root_ ? root_ : view.inode.parent;

@@ -130,7 +130,7 @@ Task<Result<Operations::Opened>> Operations::open(meta::Caller caller, meta::Ino
 Task<Result<Operations::Created>> Operations::create(meta::Caller caller, meta::InodeId dir,
                                                      std::string name, uint32_t mode,
                                                      uint32_t flags) {
-  meta::Namespace::CreateOptions how{.kind = meta::Kind::file, .mode = mode};
+  meta::Namespace::CreateOptions how{.kind = meta::InodeType::file, .mode = mode};
   how.exclusive = (flags & O_EXCL) != 0;
   how.rights = rights_of(flags);
   const uint32_t uid = caller.uid;

@@ -9,7 +9,7 @@ namespace ff::client {
 namespace {
 
 using meta::Inode;
-using meta::Kind;
+using meta::InodeType;
 namespace keys = meta::keys;
 
 class FsckTest : public FileSystemWorld {
@@ -24,7 +24,7 @@ class FsckTest : public FileSystemWorld {
   }
   uint64_t mkdir(uint64_t dir, std::string name) {
     auto made =
-        run(metadata().create({}, {.id = dir}, name, {.kind = Kind::directory, .mode = 0755}));
+        run(metadata().create({}, {.id = dir}, name, {.kind = InodeType::directory, .mode = 0755}));
     EXPECT_TRUE(io::ok(made));
     return made ? made->inode.id : 0;
   }
@@ -51,7 +51,7 @@ class FsckTest : public FileSystemWorld {
       co_return Result<void>();
     });
   }
-  void name(uint64_t dir, std::string name, uint64_t inode, Kind kind) {
+  void name(uint64_t dir, std::string name, uint64_t inode, InodeType kind) {
     write([=](kv::Txn& txn) -> Task<Result<void>> {
       meta::put_dentry(txn, dir, name, {inode, kind});
       meta::touch_dir(txn, dir, 1);
@@ -85,7 +85,7 @@ class FsckTest : public FileSystemWorld {
 };
 
 TEST_F(FsckTest, ANameOfNothing) {
-  name(dir_, "ghost", 999, Kind::file);
+  name(dir_, "ghost", 999, InodeType::file);
   expect("dangling-name");
   EXPECT_FALSE(there("/dir/ghost"));
 }
@@ -116,14 +116,14 @@ TEST_F(FsckTest, WhatHasLostItsName) {
 
 TEST_F(FsckTest, DirectoriesInACircle) {
   unname(meta::kRoot, "dir");
-  name(below_, "dir", dir_, Kind::directory);
+  name(below_, "dir", dir_, InodeType::directory);
   expect("lost");
 }
 
 TEST_F(FsckTest, WhatHangsOnACircle) {
   const uint64_t high = mkdir(below_, "high");
   unname(meta::kRoot, "dir");
-  name(high, "dir", dir_, Kind::directory);
+  name(high, "dir", dir_, InodeType::directory);
   const uint64_t low = mkdir(dir_, "low");
   ASSERT_GT(low, high);
   expect("lost");
@@ -131,7 +131,7 @@ TEST_F(FsckTest, WhatHangsOnACircle) {
 }
 
 TEST_F(FsckTest, DirectoriesOfTwoPlaces) {
-  name(meta::kRoot, "again", below_, Kind::directory);
+  name(meta::kRoot, "again", below_, InodeType::directory);
   expect("second-name");
   change(below_, [this](Inode& inode) { inode.parent = file_; });
   expect("wrong-parent");
@@ -139,12 +139,12 @@ TEST_F(FsckTest, DirectoriesOfTwoPlaces) {
 
 TEST_F(FsckTest, ADirectoryThatIsNotThere) {
   erase(keys::inode(below_));
-  name(below_, "inside", file_, Kind::file);
+  name(below_, "inside", file_, InodeType::file);
   expect("name-nowhere");
 }
 
 TEST_F(FsckTest, KindsTimesAndStrayRecords) {
-  name(meta::kRoot, "file", file_, Kind::fifo);
+  name(meta::kRoot, "file", file_, InodeType::fifo);
   expect("wrong-kind");
   erase(keys::times(dir_));
   expect("missing-times");

@@ -6,13 +6,13 @@
 namespace ff::client {
 namespace {
 
-using meta::Kind;
+using meta::InodeType;
 
 class CollectorTest : public FileSystemWorld {
  protected:
   uint64_t mkdir(uint64_t dir, std::string name) {
     auto made =
-        run(metadata().create({}, {.id = dir}, name, {.kind = Kind::directory, .mode = 0755}));
+        run(metadata().create({}, {.id = dir}, name, {.kind = InodeType::directory, .mode = 0755}));
     EXPECT_TRUE(io::ok(made));
     return made ? made->inode.id : 0;
   }

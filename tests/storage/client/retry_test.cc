@@ -25,7 +25,7 @@ class AgainTest : public FileSystemWorld {
     request.mutable_request()->set_again(again);
     request.mutable_place()->mutable_dir()->set_inode(meta::kRoot);
     request.mutable_place()->set_name("d");
-    request.set_kind(static_cast<uint32_t>(meta::Kind::directory));
+    request.set_kind(static_cast<uint32_t>(meta::InodeType::directory));
     request.set_mode(0755);
     request.set_exclusive(true);
     const auto made = call(meta::kCreate, request);

@@ -79,7 +79,7 @@ class DamageTest : public testing::Test {
     for (int d = 0; d < kDirs; d++) {
       const auto dir =
           open.run(open.names.create({}, open.request(), kRoot, fmt::format("dir{}", d),
-                                     {.kind = Kind::directory, .mode = 0755}));
+                                     {.kind = InodeType::directory, .mode = 0755}));
       ASSERT_TRUE(dir.ok());
       for (int f = 0; f < kFiles; f++) {
         const auto file =
@@ -92,7 +92,7 @@ class DamageTest : public testing::Test {
       }
       ASSERT_TRUE(
           open.run(open.names.create({}, open.request(), dir->id, "link",
-                                     {.kind = Kind::symlink, .mode = 0777, .target = "a/b"}))
+                                     {.kind = InodeType::symlink, .mode = 0777, .target = "a/b"}))
               .ok());
     }
   }

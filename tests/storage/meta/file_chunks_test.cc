@@ -34,7 +34,7 @@ class Cutting {
         io::ok(world_.write(0, {.id = kA, .type = chunk::UpdateType::truncate, .length = kAfter})));
   }
   Task<Result<void>> cut() {
-    Inode file{.id = kA.inode, .kind = Kind::file};
+    Inode file{.id = kA.inode, .kind = InodeType::file};
     file.layout = {.table = 1, .version = 1, .chunk_size = chain::kChunkSize, .stripe = 1};
     return chunks_.truncate(std::move(file), kAfter, [this]() -> Task<Result<bool>> {
       asked_++;

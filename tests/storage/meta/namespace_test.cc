@@ -202,7 +202,8 @@ TEST_P(NamespaceTest, PathsAreWalked) {
   const auto d = dir(kRootUser, kRoot, "d");
   const auto f = file(kRootUser, d->id, "f");
   const auto s = [&](InodeId at, std::string name, std::string target) {
-    Namespace::CreateOptions link{.kind = Kind::symlink, .mode = 0777, .target = std::move(target)};
+    Namespace::CreateOptions link{
+        .kind = InodeType::symlink, .mode = 0777, .target = std::move(target)};
     EXPECT_TRUE(create(kRootUser, at, std::move(name), std::move(link)).ok());
   };
   s(kRoot, "to_f", "d/f");
@@ -213,7 +214,7 @@ TEST_P(NamespaceTest, PathsAreWalked) {
   EXPECT_EQ(walk(kRootUser, "/")->inode->id, kRoot);
   EXPECT_EQ(walk(kRootUser, "//d/.//f")->inode->id, f->id);
   EXPECT_EQ(walk(kRootUser, "/to_f")->inode->id, f->id);
-  EXPECT_EQ(walk(kRootUser, "/to_f", false)->inode->kind, Kind::symlink);
+  EXPECT_EQ(walk(kRootUser, "/to_f", false)->inode->kind, InodeType::symlink);
   EXPECT_EQ(walk(kRootUser, "/d/up")->inode->id, f->id);
   EXPECT_EQ(walk(kRootUser, "/abs/f", false)->inode->id, f->id);
   EXPECT_EQ(walk(kRootUser, "/abs/", false)->inode->id, d->id);
@@ -374,7 +375,7 @@ TEST_P(NamespaceTest, AChunkSizeThatIsAskedForYieldsToTheDirectory) {
   EXPECT_EQ(asked->layout.chunk_size, 4 * kMiB);
   const auto dir =
       create(kRootUser, kRoot, "dir",
-             {.kind = Kind::directory, .layout = Layout{.table = 1, .chunk_size = 2 * kMiB}});
+             {.kind = InodeType::directory, .layout = Layout{.table = 1, .chunk_size = 2 * kMiB}});
   EXPECT_EQ(create(kRootUser, dir->id, "a", {.chunk_size = 4 * kMiB})->layout.chunk_size, 2 * kMiB);
   EXPECT_FALSE(create(kRootUser, kRoot, "odd", {.chunk_size = 12'345}).ok());
 }

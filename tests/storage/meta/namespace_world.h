@@ -64,7 +64,7 @@ class NamespaceWorld {
     return create(who, dir, std::move(name), {.mode = mode});
   }
   Result<Inode> dir(const Caller& who, InodeId dir, std::string name, uint32_t mode = 0755) {
-    return create(who, dir, std::move(name), {.kind = Kind::directory, .mode = mode});
+    return create(who, dir, std::move(name), {.kind = InodeType::directory, .mode = mode});
   }
   Result<Inode> unlink(const Caller& who, InodeId dir, std::string name) {
     return run(namespace_.unlink(who, request(), dir, std::move(name), std::nullopt));

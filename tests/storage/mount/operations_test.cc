@@ -153,7 +153,7 @@ TEST_F(OperationsTest, TimesOfADirectoryAreThoseOfItsServers) {
   (void)run(here_->operations.getattr(meta::kRoot));
   for (const char* const name : {"a", "b"}) {
     ASSERT_TRUE(run(here_->operations.mknod({}, meta::kRoot, name,
-                                            {.kind = meta::Kind::directory, .mode = 0755}))
+                                            {.kind = meta::InodeType::directory, .mode = 0755}))
                     .ok());
     const auto known = run(here_->operations.getattr(meta::kRoot));
     const auto told = run(metadata().stat(meta::root(), false));
@@ -172,7 +172,7 @@ TEST_F(OperationsTest, WhatOthersDoToADirectoryIsSeenSoon) {
   const auto before = run(here_->operations.getattr(meta::kRoot));
   ASSERT_TRUE(before.ok());
   ASSERT_TRUE(run(there_->operations.mknod({}, meta::kRoot, "theirs",
-                                           {.kind = meta::Kind::directory, .mode = 0755}))
+                                           {.kind = meta::InodeType::directory, .mode = 0755}))
                   .ok());
   pass(2 * kCacheTimeoutNs);
   const auto after = run(here_->operations.getattr(meta::kRoot));
