@@ -47,7 +47,9 @@ Task<Result<TcpOrTls>> connect_tcp(Loop& loop, Socket socket,
   TcpOrTls line;
   FF_CO_TRY(line.socket, SocketStream::make(loop, std::move(socket)));
   if (context != nullptr) {
-    FF_CO_TRY(line.tls, co_await TlsStream::connect(std::move(line.socket), context, host));
+    TlsServer expected{.host = std::move(host), .service = {}};
+    auto connecting = TlsStream::connect(std::move(line.socket), context, std::move(expected));
+    FF_CO_TRY(line.tls, co_await std::move(connecting));
   }
   co_return line;
 }

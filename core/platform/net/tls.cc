@@ -85,12 +85,22 @@ Result<void> TlsStream::start(bool as_client) {
   BIO_set_data(bio, this);
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_, bio, bio);
+  SSL_set_app_data(ssl_, this);
   if (!as_client) {
     SSL_set_accept_state(ssl_);
+    // OpenSSL refuses every key where the server also asks for a certificate.
+    if (context_->keyring_ != nullptr) SSL_set_verify(ssl_, SSL_VERIFY_NONE, nullptr);
     return {};
   }
   SSL_set_connect_state(ssl_);
-  return expect_host(host_);
+  return context_->keyring_ != nullptr ? take_credential() : expect_host(expected_.host);
+}
+
+Result<void> TlsStream::take_credential() {
+  credential_ = context_->keyring_->credential(expected_.service);
+  if (credential_) return {};
+  return fail(Errc::refused, "{} has no key for {}", context_->keyring_->self().full_name(),
+              expected_.service.text());
 }
 
 // Requires a certificate with this name among its subject alternative names.
@@ -113,9 +123,9 @@ Result<void> TlsStream::expect_host(std::string host) {
 
 Task<Result<std::unique_ptr<TlsStream>>> TlsStream::connect(
     std::unique_ptr<SocketStream> socket, std::shared_ptr<const TlsContext> context,
-    std::string host) {
+    TlsServer expected) {
   std::unique_ptr<TlsStream> stream(new TlsStream(std::move(socket), std::move(context)));
-  stream->host_ = std::move(host);
+  stream->expected_ = std::move(expected);
   FF_CO_TRY(stream->start(true));
   FF_CO_TRY(co_await stream->shake_hands());
   co_return stream;
@@ -134,7 +144,12 @@ Task<Result<void>> TlsStream::shake_hands() {
     ERR_clear_error();
     auto next = outcome(SSL_do_handshake(ssl_));
     if (!next) co_return std::move(next).error().with_context(peer() + ": ");
-    if (*next == Outcome::done) co_return {};
+    if (*next == Outcome::done) {
+      const bool by_key = SSL_session_reused(ssl_) == 1;
+      if (by_key == (context_->keyring_ != nullptr)) co_return {};
+      error_ = fail(Errc::refused, "{}: the TLS handshake was without a key", peer());
+      co_return *error_;
+    }
     if (*next == Outcome::ended) {
       co_return fail(Errc::unreachable,
                      "{}: the peer closed the connection during the TLS handshake", peer());
@@ -167,14 +182,16 @@ Error TlsStream::failure(int code) {
     return fail(Errc::unreachable, "the connection was cut off without a TLS close_notify");
   }
   if (reason == SSL_R_CERTIFICATE_VERIFY_FAILED) {
-    Error error =
-        fail(Errc::refused, "the peer's certificate is not accepted{}{}: {}",
-             host_.empty() ? "" : " for host ", host_, X509_verify_cert_error_string(verified));
+    Error error = fail(Errc::refused, "the peer's certificate is not accepted{}{}: {}",
+                       expected_.host.empty() ? "" : " for host ", expected_.host,
+                       X509_verify_cert_error_string(verified));
     error.hint =
         "Compare it with the file of authorities (net.tls-ca); its hosts are shown by"
         " openssl x509 -noout -ext subjectAltName -in FILE.";
     return error;
   }
+  if (context_->keyring_ != nullptr && !SSL_is_init_finished(ssl_))
+    return key_failure(reason, text);
   if (reason > SSL_AD_REASON_OFFSET) {
     return fail(Errc::refused, "the peer refused our TLS connection: {}", text);
   }

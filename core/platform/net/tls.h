@@ -1,7 +1,14 @@
-// TLS 1.3 for a connection (connection.h), over a TCP socket. Both sides present a certificate and
-// verify the other's against the same CA file; the client also checks the host name. TLS
-// authenticates only: every peer with a certificate of the CA is accepted, and the handshake above
-// (rpc/handshake.h) checks its key.
+// TLS 1.3 for a connection (connection.h), over a stream socket. A context has one of two kinds of
+// credentials:
+//
+//   keys          pre-shared keys of entities (auth/keyring.h) with (EC)DHE: RFC 8446, 2.2. The
+//   client
+//                 presents its identity, the server derives the key from it. Both prove that they
+//                 know the key; nobody between them can read, change or relay anything.
+//   certificates  both sides present a certificate and verify the other's against the same CA file;
+//   the
+//                 client also checks the host name. Every peer with a certificate of the CA is
+//                 accepted, and the handshake above (rpc/handshake.h) checks its key.
 //
 // No session resumption and no early data: connections are few and long-lived.
 #pragma once
@@ -11,6 +18,7 @@
 #include <optional>
 #include <string>
 
+#include "platform/auth/keyring.h"
 #include "platform/base/task.h"
 #include "platform/io/disk.h"
 #include "platform/net/socket.h"
@@ -19,7 +27,9 @@
 // As <openssl/ssl.h> has them.
 struct bio_method_st;
 struct bio_st;
+struct evp_md_st;
 struct ssl_ctx_st;
+struct ssl_session_st;
 struct ssl_st;
 
 namespace ff::net {
@@ -37,30 +47,38 @@ class TlsContext {
   // Errors name the file. Errc::refused: a key that others can read (or the group, unless root owns
   // it), or a certificate that is not valid now. Errc::usage: files with other content.
   static Result<std::shared_ptr<const TlsContext>> make(io::Disk& disk, const TlsFiles& files);
+  static std::shared_ptr<const TlsContext> make(std::shared_ptr<const auth::Keyring> keyring);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
  private:
   friend class TlsStream;
-  TlsContext() = default;
+  TlsContext();
   Result<void> load(io::Disk& disk, const TlsFiles& files);
 
+  std::shared_ptr<const auth::Keyring> keyring_;  // null: certificates
   ssl_ctx_st* context_ = nullptr;
   bio_method_st* socket_method_ = nullptr;  // TlsStream::SocketBio
 };
 
+// Whom a client expects.
+struct TlsServer {
+  std::string host = {};       // with certificates: a name or numeric address
+  auth::Service service = {};  // with keys
+};
+
 class TlsStream final : public Stream {
  public:
-  // The handshake, without a time limit. Errc::refused: one side does not accept the other's
-  // certificate, or it is not valid for `host` (a name or numeric address). Errc::corrupt: the peer
-  // does not speak TLS 1.3.
+  // The handshake, without a time limit. Errc::refused: one side does not accept the other's key or
+  // certificate, this end has no key for the service, or the certificate is not valid for the host.
+  // Errc::corrupt: the peer does not speak TLS 1.3.
   //
-  // The client finishes before the server has verified its certificate: a refusal is reported by
-  // the client's first read.
+  // With certificates, the client finishes before the server has verified its certificate: a
+  // refusal is reported by the client's first read.
   static Task<Result<std::unique_ptr<TlsStream>>> connect(std::unique_ptr<SocketStream> socket,
                                                           std::shared_ptr<const TlsContext> context,
-                                                          std::string host);
+                                                          TlsServer expected);
   static Task<Result<std::unique_ptr<TlsStream>>> accept(std::unique_ptr<SocketStream> socket,
                                                          std::shared_ptr<const TlsContext> context);
   ~TlsStream() override;
@@ -76,7 +94,13 @@ class TlsStream final : public Stream {
   void close() override;
   std::string peer() const override;
   std::string local() const override { return socket_->local(); }
+  // Server: the client that has proven its key. Empty with certificates.
+  const std::optional<auth::Entity>& client() const { return client_; }
+  // A key that only the two ends of this connection know (RFC 8446, 7.5); different for each label.
+  auth::Key export_key(std::string_view label) const;
 
+  // The callbacks of OpenSSL (tls_bio.h, tls_keys.cc).
+  struct KeyCallbacks;
   // The BIO callbacks (tls_bio.h).
   struct SocketBio;
 
@@ -88,16 +112,21 @@ class TlsStream final : public Stream {
   TlsStream(std::unique_ptr<SocketStream> socket, std::shared_ptr<const TlsContext> context);
   Result<void> start(bool as_client);
   Result<void> expect_host(std::string host);
+  Result<void> take_credential();
   Task<Result<void>> shake_hands();
   Result<Outcome> outcome(int returned);
   Error failure(int code);
+  Error key_failure(int reason, const std::string& text) const;
   void fill_record(std::span<const ByteView> from, size_t skip);
 
   std::unique_ptr<SocketStream> socket_;
   std::shared_ptr<const TlsContext> context_;
   ssl_st* ssl_ = nullptr;
-  std::string host_;                   // client: the expected host
-  std::optional<Error> socket_error_;  // error of the socket, below OpenSSL
+  TlsServer expected_;                          // client
+  std::optional<auth::Credential> credential_;  // client with keys
+  std::optional<auth::Entity> client_;          // server with keys
+  std::optional<Error> refusal_;                // server with keys: of the last identity
+  std::optional<Error> socket_error_;           // error of the socket, below OpenSSL
   bool socket_ended_ = false;
   std::optional<Error> error_;  // the stream has failed for good
   bool closed_ = false;

@@ -179,7 +179,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::make(io::Disk& disk, const
   return std::shared_ptr<const TlsContext>(std::move(context));
 }
 
-Result<void> TlsContext::load(io::Disk& disk, const TlsFiles& files) {
+TlsContext::TlsContext() {
   ERR_clear_error();
   context_ = SSL_CTX_new(TLS_method());
   socket_method_ = TlsStream::SocketBio::make_method();
@@ -192,6 +192,9 @@ Result<void> TlsContext::load(io::Disk& disk, const TlsFiles& files) {
   // Read-ahead: one read of the socket may return several records.
   SSL_CTX_set_read_ahead(context_, 1);
   SSL_CTX_set_default_read_buffer_len(context_, kReadBufferBytes);
+}
+
+Result<void> TlsContext::load(io::Disk& disk, const TlsFiles& files) {
   FF_TRY(use_certificates(context_, disk, files.cert));
   FF_TRY(use_key(context_, disk, files));
   return trust_authorities(context_, disk, files.ca);

@@ -25,7 +25,7 @@ struct TlsEnds {
 struct TlsParties {
   std::shared_ptr<const TlsContext> client;
   std::shared_ptr<const TlsContext> server;
-  std::string host = "127.0.0.1";  // whom the client expects
+  TlsServer expected = {.host = "127.0.0.1", .service = {}};
 };
 
 inline Task<void> keep(Task<TlsResult> task, std::optional<TlsResult>& result) {
@@ -36,9 +36,9 @@ inline TlsEnds shake_hands(Loop& loop, const TlsParties& parties) {
   SocketEnds sockets = connected_sockets(loop, Address{"127.0.0.1", 0, ""});
   TlsEnds ends;
   Gate gate(loop);
-  gate.spawn(keep(
-      TlsStream::connect(stream_of(loop, std::move(sockets.client)), parties.client, parties.host),
-      ends.client));
+  gate.spawn(keep(TlsStream::connect(stream_of(loop, std::move(sockets.client)), parties.client,
+                                     parties.expected),
+                  ends.client));
   gate.spawn(keep(TlsStream::accept(stream_of(loop, std::move(sockets.server)), parties.server),
                   ends.server));
   run_task(loop, gate.wait_empty());

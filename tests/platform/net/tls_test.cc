@@ -28,7 +28,7 @@ class Tls : public testing::Test {
   TlsEnds hands(const std::shared_ptr<const TlsContext>& client,
                 const std::shared_ptr<const TlsContext>& server,
                 const std::string& host = "127.0.0.1") {
-    return shake_hands(loop_, {client, server, host});
+    return shake_hands(loop_, {client, server, {.host = host, .service = {}}});
   }
   // What a server makes of a client that sends `bytes` and then ends, or reads on.
   Error refused_by_server(ByteView bytes) {
@@ -285,9 +285,9 @@ TEST_F(Tls, APlainPeerIsRefused) {
   const auto plain = stream_of(loop_, std::move(sockets.server));
   const std::array<ByteView, 1> pieces = {as_bytes(frame)};
   ASSERT_TRUE(plain->try_write(pieces).ok());
-  const auto connected = run_task(
-      loop_,
-      TlsStream::connect(stream_of(loop_, std::move(sockets.client)), context(), "127.0.0.1"));
+  const auto connected =
+      run_task(loop_, TlsStream::connect(stream_of(loop_, std::move(sockets.client)), context(),
+                                         {.host = "127.0.0.1", .service = {}}));
   ASSERT_FALSE(connected.ok());
   EXPECT_EQ(connected.error().code, Errc::corrupt) << connected.error().message;
 }
@@ -331,9 +331,9 @@ class TlsTapped : public Tls {
     std::optional<TlsResult> server;
     const auto both = context();
     Gate gate(loop_);
-    gate.spawn(
-        keep(TlsStream::connect(stream_of(loop_, std::move(sockets.client)), both, "127.0.0.1"),
-             client));
+    gate.spawn(keep(TlsStream::connect(stream_of(loop_, std::move(sockets.client)), both,
+                                       {.host = "127.0.0.1", .service = {}}),
+                    client));
     gate.spawn(keep(TlsStream::accept(stream_of(loop_, std::move(sockets.server)), both), server));
     run_task(loop_, gate.wait_empty());
     client_ = std::move(**client);
