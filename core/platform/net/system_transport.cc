@@ -48,8 +48,8 @@ Task<Result<TcpOrTls>> connect_tcp(Loop& loop, Socket socket,
   FF_CO_TRY(line.socket, SocketStream::make(loop, std::move(socket)));
   if (context != nullptr) {
     TlsServer expected{.host = std::move(host), .service = {}};
-    auto connecting = TlsStream::connect(std::move(line.socket), context, std::move(expected));
-    FF_CO_TRY(line.tls, co_await std::move(connecting));
+    FF_CO_TRY(line.tls,
+              co_await TlsStream::connect(std::move(line.socket), context, std::move(expected)));
   }
   co_return line;
 }
