@@ -41,9 +41,10 @@ Result<void> check_owner(const Caller& caller, const Inode& inode, std::string_v
   return errno_error(EPERM, what);
 }
 
-// Set-group-ID without group execute means mandatory locking, not set-group-ID.
+// Set-group-ID without group execute means mandatory locking, not set-group-ID; on a directory it
+// means that new files take its group. Every other kind of inode loses the bits, as in Linux.
 uint32_t without_set_ids(const Inode& inode) {
-  if (!inode.is(InodeType::file)) return inode.mode;
+  if (inode.is(InodeType::directory)) return inode.mode;
   const uint32_t group = (inode.mode & 0010) != 0 ? kSetGid : 0;
   return inode.mode & ~(kSetUid | group);
 }

@@ -114,7 +114,8 @@ Task<Result<wire::InodeReply>> MetaService::open(rpc::ServerCall& call, wire::Op
   FF_CO_TRY(const EffectiveCaller as, co_await effective_caller(call, request.who()));
   FF_CO_TRY(const InodeId inode, co_await resolve(as, request.inode()));
   auto opening = namespace_.open(as.caller, inode, request.rights(),
-                                 session_of(as, request.has_session(), request.session()));
+                                 session_of(as, request.has_session(), request.session()),
+                                 as.token.has_value());
   co_return co_await reply_for_open(as, std::move(opening), request.rights());
 }
 

@@ -133,7 +133,7 @@ Inode new_inode(const Caller& caller, const Inode& dir, const Namespace::CreateO
     inode.layout = create.layout.value_or(dir.layout);
   }
   // Only a member of the group may set set-group-ID.
-  const bool runs_as_group = inode.is(InodeType::file) && (inode.mode & kSetGid) != 0;
+  const bool runs_as_group = !inode.is(InodeType::directory) && (inode.mode & kSetGid) != 0;
   if (runs_as_group && !caller.is_root() && !caller.in_group(inode.gid)) inode.mode &= ~kSetGid;
   return inode;
 }
@@ -224,16 +224,22 @@ Task<Result<Inode>> Namespace::create(Caller caller, RequestId request, InodeId 
 }
 
 Task<Result<Inode>> Namespace::open(Caller caller, InodeId id, uint32_t rights,
-                                    std::optional<SessionId> session) {
+                                    std::optional<SessionId> session, bool drops_set_ids) {
   const int64_t now_ns = clock_.wall_ns();
+  const bool drops = drops_set_ids && (rights & kMayWrite) != 0 && !caller.is_root();
   Inode result;
   kv::TxnFunction function = [&](kv::Txn& txn) -> Task<Result<void>> {
     FF_CO_TRY(result, co_await read_inode(txn, id));
     FF_CO_TRY(check_open(caller, result, rights, fmt::format("inode {}", id)));
     if (session && result.is(InodeType::file)) put_session(txn, id, *session, now_ns);
+    if (drops && without_set_ids(result) != result.mode) {
+      result.mode = without_set_ids(result);
+      result.ctime_ns = now_ns;
+      put_inode(txn, result);
+    }
     co_return Result<void>();
   };
-  auto opening = session ? change(std::move(function)) : view_inline(std::move(function));
+  auto opening = session || drops ? change(std::move(function)) : view_inline(std::move(function));
   FF_CO_TRY(co_await std::move(opening));
   co_return result;
 }

@@ -107,9 +107,11 @@ class Namespace {
   Task<Result<Inode>> create(Caller caller, RequestId request, InodeId dir, std::string name,
                              CreateOptions create);
 
-  // Checks `rights`. With a session, the file is open for writing from now on.
+  // Checks `rights`. With a session, the file is open for writing from now on. `drops_set_ids`: an
+  // open for writing clears set-user-ID and set-group-ID, because the server does not see the
+  // writes of this caller and cannot trust it to clear them.
   Task<Result<Inode>> open(Caller caller, InodeId id, uint32_t rights,
-                           std::optional<SessionId> session);
+                           std::optional<SessionId> session, bool drops_set_ids = false);
 
   Task<Result<Inode>> link(Caller caller, RequestId request, InodeId id, InodeId dir,
                            std::string name);

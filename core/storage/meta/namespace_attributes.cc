@@ -16,7 +16,7 @@ Result<void> change_mode(const Caller& caller, Inode& inode, uint32_t mode,
   FF_TRY(check_owner(caller, inode, what));
   inode.mode = mode & 07777;
   const bool own_group = caller.is_root() || caller.in_group(inode.gid);
-  if (inode.is(InodeType::file) && !own_group) inode.mode &= ~kSetGid;
+  if (!own_group) inode.mode &= ~kSetGid;
   return {};
 }
 

@@ -256,6 +256,45 @@ TEST_P(NamespaceTest, ModesRightsAndOwners) {
   EXPECT_EQ(sys_of(run(names().open(kRootUser, f->id, kMaySearch, {}))), EACCES);
 }
 
+// As in Linux: not regular files alone.
+TEST_P(NamespaceTest, AChangeOfOwnerClearsSetIdsOfEverythingButDirectories) {
+  const auto home = dir(kRootUser, kRoot, "home", 0777);
+  for (const InodeType kind : {InodeType::file, InodeType::fifo, InodeType::socket}) {
+    const auto made = run(names().create(kAlice, request(), home->id, fmt::format("{}", int(kind)),
+                                         {.kind = kind, .mode = 0755}));
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    ASSERT_EQ(change(kRootUser, made->id, {.mode = 06755})->mode, 06755u);
+    EXPECT_EQ(change(kAlice, made->id, {.gid = 50})->mode, 0755u);
+  }
+  const auto sub = dir(kAlice, home->id, "sub", 0755);
+  ASSERT_EQ(change(kRootUser, sub->id, {.mode = 02755})->mode, 02755u);
+  EXPECT_EQ(change(kAlice, sub->id, {.gid = 50})->mode, 02755u);
+}
+
+TEST_P(NamespaceTest, OnlyMembersOfTheGroupSetSetGroupId) {
+  const auto home = dir(kRootUser, kRoot, "home", 0777);
+  const auto f = file(kAlice, home->id, "f", 0755);
+  const auto sub = dir(kAlice, home->id, "sub", 0755);
+  for (const InodeId id : {f->id, sub->id}) {
+    ASSERT_TRUE(change(kRootUser, id, {.gid = 4}).ok());
+    EXPECT_EQ(change(kAlice, id, {.mode = 02755})->mode, 0755u);
+    ASSERT_TRUE(change(kRootUser, id, {.gid = 50}).ok());
+    EXPECT_EQ(change(kAlice, id, {.mode = 02755})->mode, 02755u);
+  }
+}
+
+// The writes of a client that is not trusted pass by the server.
+TEST_P(NamespaceTest, AnOpenForWritingMayClearSetIds) {
+  const auto home = dir(kRootUser, kRoot, "home", 0777);
+  const auto f = file(kRootUser, home->id, "f", 0777);
+  ASSERT_EQ(change(kRootUser, f->id, {.mode = 06777})->mode, 06777u);
+  EXPECT_EQ(run(names().open(kAlice, f->id, kMayRead, {}, true))->mode, 06777u);
+  EXPECT_EQ(run(names().open(kAlice, f->id, kMayWrite, {}, false))->mode, 06777u);
+  EXPECT_EQ(run(names().open(kRootUser, f->id, kMayWrite, {}, true))->mode, 06777u);
+  EXPECT_EQ(run(names().open(kAlice, f->id, kMayWrite, {}, true))->mode, 0777u);
+  EXPECT_EQ(run(names().stat(f->id))->mode, 0777u);
+}
+
 TEST_P(NamespaceTest, StickyAndSetGroupDirectories) {
   const auto tmp = dir(kRootUser, kRoot, "tmp", 01777);
   ASSERT_TRUE(file(kAlice, tmp->id, "a", 0666).ok());
