@@ -414,6 +414,20 @@ TEST_F(FsCommand, MistakesAreNamed) {
   EXPECT_EQ(good({"cat", at(name255)}).out, "x");
 }
 
+// Whoever may write in the destination must not lead the copy of root to other files.
+TEST_F(FsCommand, CpFollowsNoLinkBelowItsDestination) {
+  good({"mkdir", "-p", at("trap/to/src"), at("trap/out")});
+  good({"ln", "-s", "../../out", at("trap/to/src/sub")});
+  fs::create_directories(dir_ / "src/sub");
+  write_file(dir_ / "src/sub/x", "new");
+  write_file(dir_ / "src/y", "new");
+  const auto ran = fs({"cp", "-r", dir_ / "src", url("trap/to")});
+  EXPECT_EQ(ran.exit, 1) << ran.err;
+  EXPECT_NE(ran.err.find("sub"), std::string::npos) << ran.err;
+  EXPECT_EQ(good({"ls", at("trap/out")}).out, "");
+  EXPECT_EQ(good({"cat", at("trap/to/src/y")}).out, "new");
+}
+
 TEST_F(FsCommand, TokensAreGoodForOneUser) {
   const auto user = [](Words words) {
     words.insert(words.begin(), "user");

@@ -3,19 +3,16 @@
 // thread_queue.cc.
 #include "platform/io/system_disk.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
-#include <cstring>
 
-#include "platform/base/clock.h"
+#include "platform/io/system_directory.h"
 #include "platform/io/system_file.h"
 #include "platform/io/thread_queue.h"
 #include "platform/io/uring_queue.h"
@@ -32,36 +29,12 @@ Result<void> outcome(int returned, const std::string& path) {
 // "FROM -> TO", for the errors of calls with two paths.
 std::string both(const std::string& from, const std::string& to) { return from + " -> " + to; }
 
-struct DirCloser {
-  void operator()(DIR* dir) const { closedir(dir); }
-};
-using DirHandle = std::unique_ptr<DIR, DirCloser>;
-
 int open_dir(const std::string& path) {
   int fd = -1;
   do {
     fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   } while (fd < 0 && errno == EINTR);
   return fd;
-}
-
-// The kind of an entry; calls fstatat() if the directory does not store it. False if the entry was
-// removed meanwhile.
-Result<bool> entry_kind(DIR* dir, const dirent& entry, const std::string& path, FileKind& kind) {
-  switch (entry.d_type) {
-    case DT_REG: kind = FileKind::regular; return true;
-    case DT_DIR: kind = FileKind::directory; return true;
-    case DT_LNK: kind = FileKind::symlink; return true;
-    case DT_UNKNOWN: break;
-    default: kind = FileKind::other; return true;
-  }
-  struct stat status;
-  if (fstatat(dirfd(dir), entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno == ENOENT) return false;
-    return errno_error(errno, path + "/" + entry.d_name);
-  }
-  kind = file_info(status).kind;
-  return true;
 }
 
 }  // namespace
@@ -88,27 +61,7 @@ Result<FileInfo> SystemDisk::info(const std::string& path) {
 Result<std::vector<DirEntry>> SystemDisk::list(const std::string& path) {
   const int fd = open_dir(path);
   if (fd < 0) return errno_error(errno, path);
-  const DirHandle dir(fdopendir(fd));
-  if (!dir) {
-    const int err = errno;
-    ::close(fd);
-    return errno_error(err, path);
-  }
-  std::vector<DirEntry> entries;
-  for (;;) {
-    errno = 0;
-    const dirent* entry = readdir(dir.get());
-    if (entry == nullptr) break;
-    const std::string_view name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    FileKind kind = FileKind::other;
-    FF_TRY(const bool present, entry_kind(dir.get(), *entry, path, kind));
-    if (present) entries.push_back({std::string(name), kind});
-  }
-  if (errno != 0) return errno_error(errno, path);
-  std::sort(entries.begin(), entries.end(),
-            [](const DirEntry& a, const DirEntry& b) { return a.name < b.name; });
-  return entries;
+  return list_open_dir(Fd(fd), path);
 }
 
 Result<void> SystemDisk::make_dir(const std::string& path, uint32_t mode) {
@@ -157,30 +110,13 @@ Result<void> SystemDisk::set_mode(const std::string& path, uint32_t mode) {
 }
 
 Result<void> SystemDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
-  timespec times[2] = {};
-  times[0].tv_nsec = UTIME_OMIT;
-  if (mtime_ns < 0) {
-    times[1].tv_nsec = UTIME_NOW;
-  } else {
-    times[1].tv_sec = mtime_ns / kSecond;
-    times[1].tv_nsec = mtime_ns % kSecond;
-  }
-  return outcome(utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), path);
+  return set_mtime_at(AT_FDCWD, path, mtime_ns, path);
 }
 
 Result<void> SystemDisk::sync_dir(const std::string& dir) {
-  const int fd = open_dir(dir);
-  if (fd < 0) return errno_error(errno, dir);
-  int err = 0;
-  while (fsync(fd) != 0) {
-    err = errno;
-    if (err != EINTR) break;
-    err = 0;
-  }
-  ::close(fd);
-  // EINVAL: this file system keeps directories durable itself (SMB, some FUSE).
-  if (err != 0 && err != EINVAL) return errno_error(err, dir);
-  return {};
+  const Fd fd(open_dir(dir));
+  if (fd.get() < 0) return errno_error(errno, dir);
+  return sync_open_dir(fd.get(), dir);
 }
 
 Result<Space> SystemDisk::space(const std::string& path) {

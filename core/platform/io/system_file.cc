@@ -72,8 +72,14 @@ FileInfo file_info(const struct stat& status) {
 
 Result<std::unique_ptr<File>> SystemFile::open(const std::string& path,
                                                const OpenOptions& options) {
+  return open_at(AT_FDCWD, path, path, options);
+}
+
+Result<std::unique_ptr<File>> SystemFile::open_at(int dir, const std::string& name,
+                                                  const std::string& path,
+                                                  const OpenOptions& options) {
   const int flags = open_flags(options);
-  const int fd = retry([&] { return ::open(path.c_str(), flags, options.mode); });
+  const int fd = retry([&] { return ::openat(dir, name.c_str(), flags, options.mode); });
   if (fd < 0) return errno_error(errno, path);
   struct stat status;
   if (fstat(fd, &status) != 0) {

@@ -27,6 +27,9 @@ class SystemFile final : public File {
   // opening a FIFO does not block. `direct` falls back to the page cache if O_DIRECT is
   // unsupported.
   static Result<std::unique_ptr<File>> open(const std::string& path, const OpenOptions& options);
+  // The same for `name` in an open directory (openat(2)). `path`: its path, for messages.
+  static Result<std::unique_ptr<File>> open_at(int dir, const std::string& name,
+                                               const std::string& path, const OpenOptions& options);
   ~SystemFile() override;
   SystemFile(const SystemFile&) = delete;
   SystemFile& operator=(const SystemFile&) = delete;

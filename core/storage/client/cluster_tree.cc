@@ -86,8 +86,43 @@ Task<Result<meta::InodeRef>> ClusterTree::dir_of(std::string path) {
   co_return view.ref();
 }
 
+Task<Result<void>> ClusterTree::stay_below(std::string dir) {
+  while (dir.size() > 1 && dir.ends_with('/')) dir.pop_back();
+  meta::InodeRef ref = meta::root();
+  if (dir != "/") {
+    FF_CO_TRY(const auto view, co_await resolve_path(files_.metadata(), caller_, dir, true));
+    if (!view.inode.is(meta::InodeType::directory)) co_return errno_error(ENOTDIR, printable(dir));
+    ref = view.ref();
+  }
+  below_dirs_ = {{dir, std::move(ref)}};
+  below_ = std::move(dir);
+  co_return Result<void>();
+}
+
+Task<Result<meta::InodeRef>> ClusterTree::target_dir_of(std::string path) {
+  if (!below_) co_return co_await dir_of(std::move(path));
+  // Goes up to a directory that is known, and down again.
+  std::vector<std::string> missing;
+  std::string at = io::parent(path);
+  for (; !below_dirs_.contains(at); at = io::parent(at)) {
+    if (at == "/") co_return errno_error(EXDEV, printable(path));
+    missing.push_back(at);
+  }
+  meta::InodeRef ref = below_dirs_.at(at);
+  for (; !missing.empty(); missing.pop_back()) {
+    const std::string& dir = missing.back();
+    FF_CO_TRY(const auto view,
+              co_await files_.metadata().lookup(caller_, std::move(ref), last_component(dir)));
+    if (view.inode.is(meta::InodeType::symlink)) co_return errno_error(ELOOP, printable(dir));
+    if (!view.inode.is(meta::InodeType::directory)) co_return errno_error(ENOTDIR, printable(dir));
+    ref = view.ref();
+    if (below_dirs_.size() < kDirsMax) below_dirs_[dir] = ref;
+  }
+  co_return ref;
+}
+
 Task<Result<meta::InodeView>> ClusterTree::entry(std::string path) {
-  FF_CO_TRY(auto dir, co_await dir_of(path));
+  FF_CO_TRY(auto dir, co_await target_dir_of(path));
   co_return co_await files_.metadata().lookup(caller_, std::move(dir), last_component(path));
 }
 
@@ -117,7 +152,7 @@ Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::open(std::string, FileStat 
 
 Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::create(std::string path, uint32_t mode,
                                                             bool keep) {
-  FF_CO_TRY(const auto dir, co_await dir_of(path));
+  FF_CO_TRY(const auto dir, co_await target_dir_of(path));
   if (!keep) {
     const auto removed = co_await remove(path);
     if (!removed && removed.error().sys != ENOENT) co_return removed.error();
@@ -128,7 +163,7 @@ Task<Result<std::unique_ptr<OpenFile>>> ClusterTree::create(std::string path, ui
 }
 
 Task<Result<void>> ClusterTree::make_dir(std::string path, uint32_t mode) {
-  FF_CO_TRY(auto dir, co_await dir_of(path));
+  FF_CO_TRY(auto dir, co_await target_dir_of(path));
   meta::Namespace::CreateOptions make{.kind = meta::InodeType::directory, .mode = mode};
   FF_CO_TRY(co_await files_.metadata().create(caller_, std::move(dir), last_component(path),
                                               std::move(make)));
@@ -136,7 +171,7 @@ Task<Result<void>> ClusterTree::make_dir(std::string path, uint32_t mode) {
 }
 
 Task<Result<void>> ClusterTree::make_symlink(std::string target, std::string path) {
-  FF_CO_TRY(auto dir, co_await dir_of(path));
+  FF_CO_TRY(auto dir, co_await target_dir_of(path));
   meta::Namespace::CreateOptions make{
       .kind = meta::InodeType::symlink, .mode = 0777, .target = std::move(target)};
   FF_CO_TRY(co_await files_.metadata().create(caller_, std::move(dir), last_component(path),
@@ -145,15 +180,15 @@ Task<Result<void>> ClusterTree::make_symlink(std::string target, std::string pat
 }
 
 Task<Result<void>> ClusterTree::remove(std::string path) {
-  FF_CO_TRY(auto dir, co_await dir_of(path));
+  FF_CO_TRY(auto dir, co_await target_dir_of(path));
   FF_CO_TRY(co_await files_.metadata().unlink(caller_, std::move(dir), last_component(path),
                                               std::nullopt));
   co_return Result<void>();
 }
 
 Task<Result<void>> ClusterTree::rename(std::string from, std::string to) {
-  FF_CO_TRY(auto from_dir, co_await dir_of(from));
-  FF_CO_TRY(auto to_dir, co_await dir_of(to));
+  FF_CO_TRY(auto from_dir, co_await target_dir_of(from));
+  FF_CO_TRY(auto to_dir, co_await target_dir_of(to));
   meta::MetaClient::Rename rename{.from_dir = std::move(from_dir),
                                   .from = last_component(from),
                                   .to_dir = std::move(to_dir),

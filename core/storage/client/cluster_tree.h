@@ -19,6 +19,7 @@ class ClusterTree final : public FileTree {
 
   Task<Result<std::optional<FileStat>>> stat(std::string path, bool follow) override;
   Task<Result<std::vector<Entry>>> list(std::string dir, std::string after) override;
+  Task<Result<void>> stay_below(std::string dir) override;
   Task<Result<std::unique_ptr<OpenFile>>> open(std::string path, FileStat stat) override;
   Task<Result<std::unique_ptr<OpenFile>>> create(std::string path, uint32_t mode,
                                                  bool keep) override;
@@ -35,12 +36,16 @@ class ClusterTree final : public FileTree {
 
  private:
   Task<Result<meta::InodeRef>> dir_of(std::string path);
+  // The same for a path that is changed.
+  Task<Result<meta::InodeRef>> target_dir_of(std::string path);
   Task<Result<meta::InodeView>> entry(std::string path);
 
   FileSystem& files_;
   const meta::Caller caller_;
   ErrorSeq::Cursor error_cursor_;
   std::map<std::string, meta::InodeRef> dirs_;
+  std::optional<std::string> below_;                  // of stay_below()
+  std::map<std::string, meta::InodeRef> below_dirs_;  // reached without symbolic links
 };
 
 }  // namespace ff::client

@@ -73,6 +73,11 @@ class FileTree {
   // The entries after `after` (empty: from the start). An empty result is the end.
   virtual Task<Result<std::vector<Entry>>> list(std::string dir, std::string after) = 0;
 
+  // From now on, whatever creates, changes or removes something stays below this directory: it
+  // follows no symbolic link there and refuses paths with one (ELOOP). Others may write there, too,
+  // and must not lead the copy to other files.
+  virtual Task<Result<void>> stay_below(std::string dir) = 0;
+
   virtual Task<Result<std::unique_ptr<OpenFile>>> open(std::string path, FileStat stat) = 0;
   // Opens for reading and writing. An existing file is opened if `keep`, else replaced.
   virtual Task<Result<std::unique_ptr<OpenFile>>> create(std::string path, uint32_t mode,

@@ -118,6 +118,11 @@ Task<Result<std::vector<FileTree::Entry>>> LocalTree::list(std::string dir, std:
   co_return entries;
 }
 
+Task<Result<void>> LocalTree::stay_below(std::string dir) {
+  FF_CO_TRY(below_, io::BeneathDisk::open(std::move(dir)));
+  co_return Result<void>();
+}
+
 Task<Result<std::unique_ptr<OpenFile>>> LocalTree::open(std::string path, FileStat) {
   FF_CO_TRY(auto file, disk_.open(path, {.access = io::AccessMode::read, .direct = true}));
   co_return std::make_unique<LocalFile>(std::move(file), queue_, unit_);
@@ -127,60 +132,64 @@ Task<Result<std::unique_ptr<OpenFile>>> LocalTree::create(std::string path, uint
                                                           bool keep) {
   if (!keep) {
     // Never follow a symbolic link at this name.
-    const auto removed = disk_.remove(path);
+    const auto removed = target().remove(path);
     if (!removed && removed.error().sys != ENOENT) co_return removed.error();
   }
-  FF_CO_TRY(auto file, disk_.open(path, {.access = io::AccessMode::read_write,
-                                         .create = true,
-                                         .exclusive = !keep,
-                                         .direct = true,
-                                         .no_follow = true,
-                                         .mode = mode}));
+  FF_CO_TRY(auto file, target().open(path, {.access = io::AccessMode::read_write,
+                                            .create = true,
+                                            .exclusive = !keep,
+                                            .direct = true,
+                                            .no_follow = true,
+                                            .mode = mode}));
   co_return std::make_unique<LocalFile>(std::move(file), queue_, unit_);
 }
 
 Task<Result<void>> LocalTree::make_dir(std::string path, uint32_t mode) {
+  FF_CO_TRY(target().make_dir(path, mode));
   unsynced_dirs_.insert(io::parent(path));
-  co_return disk_.make_dir(path, mode);
+  co_return Result<void>();
 }
 
 Task<Result<void>> LocalTree::make_symlink(std::string target, std::string path) {
+  FF_CO_TRY(this->target().make_symlink(target, path));
   unsynced_dirs_.insert(io::parent(path));
-  co_return disk_.make_symlink(target, path);
+  co_return Result<void>();
 }
 
-Task<Result<void>> LocalTree::remove(std::string path) { co_return disk_.remove(path); }
+Task<Result<void>> LocalTree::remove(std::string path) { co_return target().remove(path); }
 
 Task<Result<void>> LocalTree::rename(std::string from, std::string to) {
+  FF_CO_TRY(target().rename(from, to));
   unsynced_dirs_.insert(io::parent(to));
-  co_return disk_.rename(from, to);
+  co_return Result<void>();
 }
 
 Task<Result<void>> LocalTree::sync_names() {
   for (const std::string& dir : std::exchange(unsynced_dirs_, {})) {
-    FF_CO_TRY(disk_.sync_dir(dir));
+    FF_CO_TRY(target().sync_dir(dir));
   }
   co_return Result<void>();
 }
 
 Task<Result<void>> LocalTree::set(std::string path, Attributes attributes) {
   if (attributes.uid || attributes.gid) {
-    FF_CO_TRY(io::set_owner(path, attributes.uid, attributes.gid));
+    FF_CO_TRY(below_ != nullptr ? below_->set_owner(path, attributes.uid, attributes.gid)
+                                : io::set_owner(path, attributes.uid, attributes.gid));
   }
-  if (attributes.mode) FF_CO_TRY(disk_.set_mode(path, *attributes.mode));
-  if (attributes.mtime_ns) FF_CO_TRY(disk_.set_mtime(path, *attributes.mtime_ns));
+  if (attributes.mode) FF_CO_TRY(target().set_mode(path, *attributes.mode));
+  if (attributes.mtime_ns) FF_CO_TRY(target().set_mtime(path, *attributes.mtime_ns));
   co_return Result<void>();
 }
 
 Task<Result<std::string>> LocalTree::resume_point(std::string path) {
-  auto words = io::read_file(disk_, resume_point_path(path), kResumePointMax);
+  auto words = io::read_file(target(), resume_point_path(path), kResumePointMax);
   if (!words && words.error().sys == ENOENT) co_return std::string();
   co_return words;
 }
 
 Task<Result<void>> LocalTree::set_resume_point(std::string path, std::string words) {
-  if (!words.empty()) co_return io::replace_file(disk_, resume_point_path(path), words, "ff");
-  const auto removed = disk_.remove(resume_point_path(path));
+  if (!words.empty()) co_return io::replace_file(target(), resume_point_path(path), words, "ff");
+  const auto removed = target().remove(resume_point_path(path));
   if (!removed && removed.error().sys != ENOENT) co_return removed.error();
   co_return Result<void>();
 }

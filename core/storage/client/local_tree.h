@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "platform/io/async.h"
+#include "platform/io/beneath_disk.h"
 #include "storage/client/file_tree.h"
 
 namespace ff::client {
@@ -20,6 +21,7 @@ class LocalTree final : public FileTree {
 
   Task<Result<std::optional<FileStat>>> stat(std::string path, bool follow) override;
   Task<Result<std::vector<Entry>>> list(std::string dir, std::string after) override;
+  Task<Result<void>> stay_below(std::string dir) override;
   Task<Result<std::unique_ptr<OpenFile>>> open(std::string path, FileStat stat) override;
   Task<Result<std::unique_ptr<OpenFile>>> create(std::string path, uint32_t mode,
                                                  bool keep) override;
@@ -35,7 +37,11 @@ class LocalTree final : public FileTree {
   std::string display_path(std::string_view path) const override { return std::string(path); }
 
  private:
+  // Where changes go.
+  io::Disk& target() { return below_ != nullptr ? static_cast<io::Disk&>(*below_) : disk_; }
+
   io::Disk& disk_;
+  std::unique_ptr<io::BeneathDisk> below_;
   io::AsyncQueue& queue_;
   const uint64_t unit_;
   std::set<std::string> unsynced_dirs_;  // directories with unsynced names

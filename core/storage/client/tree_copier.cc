@@ -94,6 +94,9 @@ Task<Result<void>> TreeCopier::run(std::vector<std::string> sources, std::string
   if (!into && (sources.size() > 1 || (there && to.ends_with('/')))) {
     co_return errno_error(there ? ENOTDIR : ENOENT, printable(to_.display_path(to)));
   }
+  // What is named on the command line may be reached through links; what is below it may not.
+  top_ = to;
+  FF_CO_TRY(co_await to_.stay_below(into ? to : io::parent(to)));
   Result<void> result;
   for (const std::string& from : sources) {
     auto copied = co_await copy_source(from, to, into);
@@ -171,7 +174,8 @@ Task<Result<void>> TreeCopier::copy_dir(CopyItem item) {
   auto made = co_await to_.make_dir(item.to, mode | 0700);
   bool own = made.ok();
   if (!made && made.error().sys == EEXIST) {
-    FF_CO_TRY(const auto there, co_await to_.stat(item.to, true));
+    // A link to a directory is none, but for the destination itself.
+    FF_CO_TRY(const auto there, co_await to_.stat(item.to, item.to == top_));
     if (!there || !there->is(meta::InodeType::directory)) co_return std::move(made).error();
   } else if (!made) {
     co_return std::move(made).error();

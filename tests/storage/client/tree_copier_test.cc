@@ -64,6 +64,9 @@ class BadTree final : public FileTree {
   Task<Result<std::vector<Entry>>> list(std::string dir, std::string after) override {
     return below_.list(std::move(dir), std::move(after));
   }
+  Task<Result<void>> stay_below(std::string dir) override {
+    return below_.stay_below(std::move(dir));
+  }
   Task<Result<std::unique_ptr<OpenFile>>> open(std::string path, FileStat stat) override {
     return below_.open(std::move(path), std::move(stat));
   }
@@ -186,6 +189,35 @@ TEST_F(CopyTest, OneThatFailsDoesNotKeepTheOthersBack) {
   EXPECT_EQ(report_.files, 2u);
   EXPECT_TRUE(fs::exists(at("to/a")) && fs::exists(at("to/sub/c")));
   EXPECT_FALSE(fs::exists(at("to/b")) || fs::exists(at("to/.b.ff-part")));
+}
+
+// Others may write in the destination, too: a link there must not lead the copy to other files.
+TEST_F(CopyTest, NoLinkBelowTheDestinationIsFollowed) {
+  file("src/sub/x", content(10));
+  file("src/y", content(10));
+  fs::create_directories(at("out"));
+  fs::create_directories(at("to/src"));
+  fs::create_directory_symlink(at("out"), at("to/src/sub"));
+  fs::create_symlink(at("out/y"), at("to/src/y"));
+  ASSERT_TRUE(copy({at("src")}, at("to"), {.recursive = true, .preserve = true}).ok());
+  ASSERT_EQ(errors_.size(), 1u);
+  EXPECT_NE(errors_[0].message.find("src/sub"), std::string::npos) << errors_[0].message;
+  EXPECT_TRUE(fs::is_empty(at("out")));
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(at("to/src/y"))));
+}
+
+TEST_F(CopyTest, TheDestinationItselfMayBeALink) {
+  file("src/sub/x", "new");
+  fs::create_directories(at("real"));
+  fs::create_directory_symlink("real", at("link"));
+  for (const std::string& to : {at("link"), at("link/")}) {
+    ASSERT_TRUE(copy({at("src/.")}, to, {.recursive = true, .preserve = true}).ok());
+    ASSERT_TRUE(errors_.empty()) << errors_[0].message;
+    EXPECT_EQ(read(at("real/sub/x")), "new");
+    fs::remove_all(at("real/sub"));
+  }
+  ASSERT_TRUE(copy({at("src")}, at("link/other"), {.recursive = true}).ok());
+  EXPECT_EQ(read(at("real/other/sub/x")), "new");
 }
 
 TEST_F(CopyTest, APartIsGoneOnWithWhenItIsOfThisSource) {

@@ -178,9 +178,12 @@ std::string optional_text(Fields& fields, std::string_view key) {
   return found == nullptr ? std::string() : std::string(*found);
 }
 
+// UINT64_MAX, which is no size, for a longer sum.
 uint64_t extents_size(const std::vector<ChunkExtent>& extents) {
   uint64_t sum = 0;
-  for (const auto& extent : extents) sum += extent.length;
+  for (const auto& extent : extents) {
+    if (__builtin_add_overflow(sum, extent.length, &sum)) return UINT64_MAX;
+  }
   return sum;
 }
 

@@ -1,0 +1,179 @@
+// beneath_disk.cc: resolves each path to an open directory and a name, then uses the calls that
+// take both.
+#include "platform/io/beneath_disk.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <utility>
+
+#include "platform/base/text.h"
+#include "platform/io/files.h"
+#include "platform/io/system_directory.h"
+#include "platform/io/system_disk.h"
+#include "platform/io/system_file.h"
+
+namespace ff::io {
+
+namespace {
+
+int open_beneath(int dir, const std::string& path, uint64_t flags) {
+  open_how how = {};
+  how.flags = flags | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  long fd = -1;
+  do {
+    fd = ::syscall(SYS_openat2, dir, path.c_str(), &how, sizeof how);
+  } while (fd < 0 && (errno == EINTR || errno == EAGAIN));  // EAGAIN: a rename meanwhile
+  return static_cast<int>(fd);
+}
+
+Result<void> done_at(int returned, const std::string& path) {
+  if (returned != 0) return errno_error(errno, path);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BeneathDisk>> BeneathDisk::open(std::string root) {
+  while (root.size() > 1 && root.ends_with('/')) root.pop_back();
+  Fd fd(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) return errno_error(errno, root);
+  return std::unique_ptr<BeneathDisk>(new BeneathDisk(std::move(root), std::move(fd)));
+}
+
+Result<BeneathDisk::Place> BeneathDisk::place(const std::string& path) const {
+  const std::string prefix = root_ == "/" ? root_ : root_ + "/";
+  std::string rest;
+  if (path.starts_with(prefix)) {
+    rest = path.substr(prefix.size());
+  } else if (root_ == "." && !path.starts_with('/')) {
+    rest = path;
+  } else if (path != root_) {
+    return fail(Errc::usage, "{} is not below {}", printable(path), printable(root_));
+  }
+  while (rest.ends_with('/')) rest.pop_back();
+  const size_t slash = rest.rfind('/');
+  const std::string dir = slash == std::string::npos ? "." : rest.substr(0, slash);
+  std::string name = slash == std::string::npos ? rest : rest.substr(slash + 1);
+  if (name.empty()) name = ".";
+  if (name == "..") return fail(Errc::usage, "{} may lead out of {}", printable(path), root_);
+  Fd fd(open_beneath(fd_.get(), dir, O_PATH | O_DIRECTORY));
+  if (fd.get() < 0) return errno_error(errno, path);
+  return Place{std::move(fd), std::move(name)};
+}
+
+Result<Fd> BeneathDisk::open_dir(const std::string& path) const {
+  FF_TRY(const Place at, place(path));
+  Fd fd(open_beneath(at.dir.get(), at.name, O_RDONLY | O_DIRECTORY));
+  if (fd.get() < 0) return errno_error(errno, path);
+  return fd;
+}
+
+Result<std::unique_ptr<File>> BeneathDisk::open(const std::string& path, OpenOptions options) {
+  FF_TRY(const Place at, place(path));
+  options.no_follow = true;
+  return SystemFile::open_at(at.dir.get(), at.name, path, options);
+}
+
+std::unique_ptr<IoQueue> BeneathDisk::make_queue(QueueOptions options) {
+  return SystemDisk().make_queue(options);
+}
+
+Result<FileInfo> BeneathDisk::info(const std::string& path) {
+  FF_TRY(const Place at, place(path));
+  struct stat status;
+  if (::fstatat(at.dir.get(), at.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    return errno_error(errno, path);
+  }
+  return file_info(status);
+}
+
+Result<std::vector<DirEntry>> BeneathDisk::list(const std::string& dir) {
+  FF_TRY(Fd fd, open_dir(dir));
+  return list_open_dir(std::move(fd), dir);
+}
+
+Result<void> BeneathDisk::make_dir(const std::string& path, uint32_t mode) {
+  FF_TRY(const Place at, place(path));
+  return done_at(::mkdirat(at.dir.get(), at.name.c_str(), mode), path);
+}
+
+Result<void> BeneathDisk::remove(const std::string& path) {
+  FF_TRY(const Place at, place(path));
+  return done_at(::unlinkat(at.dir.get(), at.name.c_str(), 0), path);
+}
+
+Result<void> BeneathDisk::remove_dir(const std::string& path) {
+  FF_TRY(const Place at, place(path));
+  return done_at(::unlinkat(at.dir.get(), at.name.c_str(), AT_REMOVEDIR), path);
+}
+
+Result<void> BeneathDisk::rename(const std::string& from, const std::string& to) {
+  FF_TRY(const Place old, place(from));
+  FF_TRY(const Place now, place(to));
+  return done_at(::renameat(old.dir.get(), old.name.c_str(), now.dir.get(), now.name.c_str()),
+                 from + " -> " + to);
+}
+
+Result<void> BeneathDisk::link(const std::string& from, const std::string& to) {
+  FF_TRY(const Place old, place(from));
+  FF_TRY(const Place now, place(to));
+  return done_at(::linkat(old.dir.get(), old.name.c_str(), now.dir.get(), now.name.c_str(), 0),
+                 from + " -> " + to);
+}
+
+Result<void> BeneathDisk::make_symlink(const std::string& target, const std::string& path) {
+  FF_TRY(const Place at, place(path));
+  return done_at(::symlinkat(target.c_str(), at.dir.get(), at.name.c_str()), path);
+}
+
+Result<std::string> BeneathDisk::read_symlink(const std::string& path) {
+  FF_TRY(const Place at, place(path));
+  std::array<char, PATH_MAX> target;  // the longest target Linux stores is one byte less
+  const ssize_t length = ::readlinkat(at.dir.get(), at.name.c_str(), target.data(), target.size());
+  if (length < 0) return errno_error(errno, path);
+  return std::string(target.data(), static_cast<size_t>(length));
+}
+
+Result<void> BeneathDisk::set_mode(const std::string& path, uint32_t mode) {
+  FF_TRY(const Place at, place(path));
+  return done_at(::fchmodat(at.dir.get(), at.name.c_str(), mode, AT_SYMLINK_NOFOLLOW), path);
+}
+
+Result<void> BeneathDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
+  FF_TRY(const Place at, place(path));
+  return set_mtime_at(at.dir.get(), at.name, mtime_ns, path);
+}
+
+Result<void> BeneathDisk::set_owner(const std::string& path, std::optional<uint32_t> uid,
+                                    std::optional<uint32_t> gid) {
+  constexpr uint32_t kSame = UINT32_MAX;
+  FF_TRY(const Place at, place(path));
+  return done_at(::fchownat(at.dir.get(), at.name.c_str(), uid.value_or(kSame), gid.value_or(kSame),
+                            AT_SYMLINK_NOFOLLOW),
+                 path);
+}
+
+Result<void> BeneathDisk::sync_dir(const std::string& dir) {
+  FF_TRY(const Fd fd, open_dir(dir));
+  return sync_open_dir(fd.get(), dir);
+}
+
+Result<Space> BeneathDisk::space(const std::string& path) {
+  FF_TRY(const Place at, place(path));
+  struct statvfs status;
+  if (::fstatvfs(at.dir.get(), &status) != 0) return errno_error(errno, path);
+  return Space{.total = uint64_t{status.f_blocks} * status.f_frsize,
+               .free = uint64_t{status.f_bavail} * status.f_frsize};
+}
+
+}  // namespace ff::io
