@@ -51,21 +51,24 @@ Result<std::unique_ptr<BeneathDisk>> BeneathDisk::open(std::string root) {
 }
 
 Result<BeneathDisk::Place> BeneathDisk::place(const std::string& path) const {
-  const std::string prefix = root_ == "/" ? root_ : root_ + "/";
-  std::string rest;
-  if (path.starts_with(prefix)) {
-    rest = path.substr(prefix.size());
-  } else if (root_ == "." && !path.starts_with('/')) {
-    rest = path;
-  } else if (path != root_) {
-    return fail(Errc::usage, "{} is not below {}", printable(path), printable(root_));
+  std::string_view rest = path;
+  const bool below =
+      root_ == "." ? !path.starts_with('/')
+                   : rest.starts_with(root_) &&
+                         (root_ == "/" || rest.size() == root_.size() || rest[root_.size()] == '/');
+  if (!below || path.empty()) {
+    return fail(Errc::usage, "'{}' is not below {}", printable(path), printable(root_));
   }
-  while (rest.ends_with('/')) rest.pop_back();
+  if (root_ != ".") rest.remove_prefix(root_.size());
+  while (rest.starts_with('/')) rest.remove_prefix(1);
+  while (rest.ends_with('/')) rest.remove_suffix(1);
   const size_t slash = rest.rfind('/');
-  const std::string dir = slash == std::string::npos ? "." : rest.substr(0, slash);
-  std::string name = slash == std::string::npos ? rest : rest.substr(slash + 1);
-  if (name.empty()) name = ".";
-  if (name == "..") return fail(Errc::usage, "{} may lead out of {}", printable(path), root_);
+  const bool nested = slash != std::string_view::npos;
+  const std::string dir(nested ? rest.substr(0, slash) : ".");
+  std::string name(nested ? rest.substr(slash + 1) : rest.empty() ? "." : rest);
+  if (name == "..") {
+    return fail(Errc::usage, "'{}' may lead out of {}", printable(path), printable(root_));
+  }
   Fd fd(open_beneath(fd_.get(), dir, O_PATH | O_DIRECTORY));
   if (fd.get() < 0) return errno_error(errno, path);
   return Place{std::move(fd), std::move(name)};
@@ -170,8 +173,9 @@ Result<void> BeneathDisk::sync_dir(const std::string& dir) {
 
 Result<Space> BeneathDisk::space(const std::string& path) {
   FF_TRY(const Place at, place(path));
+  const Fd node(open_beneath(at.dir.get(), at.name, O_PATH));
   struct statvfs status;
-  if (::fstatvfs(at.dir.get(), &status) != 0) return errno_error(errno, path);
+  if (node.get() < 0 || ::fstatvfs(node.get(), &status) != 0) return errno_error(errno, path);
   return Space{.total = uint64_t{status.f_blocks} * status.f_frsize,
                .free = uint64_t{status.f_bavail} * status.f_frsize};
 }

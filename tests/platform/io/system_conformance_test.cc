@@ -20,7 +20,8 @@ namespace {
 class TestedSystemDisk : public TestedDisk {
  public:
   using QueueMaker = std::unique_ptr<IoQueue> (*)(QueueOptions);
-  explicit TestedSystemDisk(QueueMaker maker, bool beneath = false) : maker_(maker) {
+  explicit TestedSystemDisk(QueueMaker maker, bool beneath = false)
+      : beneath_(beneath), maker_(maker) {
     disk_ = std::make_unique<SystemDisk>();
     if (beneath) disk_ = std::move(BeneathDisk::open(dir_.path()).value());
   }
@@ -28,6 +29,7 @@ class TestedSystemDisk : public TestedDisk {
   Disk& disk() override { return *disk_; }
   std::string dir() override { return dir_.path(); }
   std::unique_ptr<IoQueue> make_queue(QueueOptions options) override { return maker_(options); }
+  bool follows_links() override { return !beneath_; }
   bool has_cache() override {
     EXPECT_TRUE(ok(put(*disk_, dir_ / "probe", "x")));
     EXPECT_EQ(get(*disk_, dir_ / "probe"), "x");
@@ -39,6 +41,7 @@ class TestedSystemDisk : public TestedDisk {
   }
 
  private:
+  const bool beneath_;
   TempDir dir_;
   std::unique_ptr<Disk> disk_;
   QueueMaker maker_;
