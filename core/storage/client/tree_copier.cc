@@ -96,7 +96,8 @@ Task<Result<void>> TreeCopier::run(std::vector<std::string> sources, std::string
   }
   // What is named on the command line may be reached through links; what is below it may not.
   top_ = to;
-  FF_CO_TRY(co_await to_.stay_below(into ? to : io::parent(to)));
+  std::string below = into ? to : io::parent(to);
+  FF_CO_TRY(co_await to_.stay_below(std::move(below)));
   Result<void> result;
   for (const std::string& from : sources) {
     auto copied = co_await copy_source(from, to, into);
