@@ -253,6 +253,8 @@ TEST_F(FsCommand, TreesGoInAndOutAsTheyAre) {
   local("tree/sub/deep/small", "changed");
   good({"cp", "-r", tree + "/.", url("tree")});
   EXPECT_EQ(good({"cat", at("tree/sub/deep/small")}).out, "changed");
+  good({"cp", "-rp", tree + "/.", url("into/")});
+  EXPECT_EQ(stat(at("into/large"))["mode"], "0464");
   EXPECT_EQ(good({"find", home_, "--name", "*.ff-part"}).out, "");
 }
 

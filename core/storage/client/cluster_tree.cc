@@ -122,6 +122,11 @@ Task<Result<meta::InodeRef>> ClusterTree::target_dir_of(std::string path) {
 }
 
 Task<Result<meta::InodeView>> ClusterTree::entry(std::string path) {
+  std::string_view bare = path;
+  while (bare.size() > 1 && bare.ends_with('/')) bare.remove_suffix(1);
+  if (below_ == bare) {
+    co_return co_await resolve_path(files_.metadata(), caller_, std::move(path), true);
+  }
   FF_CO_TRY(auto dir, co_await target_dir_of(path));
   co_return co_await files_.metadata().lookup(caller_, std::move(dir), last_component(path));
 }

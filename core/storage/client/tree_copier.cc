@@ -95,7 +95,7 @@ Task<Result<void>> TreeCopier::run(std::vector<std::string> sources, std::string
     co_return errno_error(there ? ENOTDIR : ENOENT, printable(to_.display_path(to)));
   }
   // What is named on the command line may be reached through links; what is below it may not.
-  top_ = to;
+  if (into) top_ = to;
   std::string below = into ? to : io::parent(to);
   FF_CO_TRY(co_await to_.stay_below(std::move(below)));
   Result<void> result;
@@ -172,11 +172,11 @@ Task<Result<void>> TreeCopier::copy_entry(CopyItem item) {
 
 Task<Result<void>> TreeCopier::copy_dir(CopyItem item) {
   const uint32_t mode = item.stat.mode & 0777 & ~options_.umask;
-  auto made = co_await to_.make_dir(item.to, mode | 0700);
-  bool own = made.ok();
+  Result<void> made;
+  if (item.to != top_) made = co_await to_.make_dir(item.to, mode | 0700);
+  const bool own = made.ok() && item.to != top_;
   if (!made && made.error().sys == EEXIST) {
-    // A link to a directory is none, but for the destination itself.
-    FF_CO_TRY(const auto there, co_await to_.stat(item.to, item.to == top_));
+    FF_CO_TRY(const auto there, co_await to_.stat(item.to, false));  // a link is no directory
     if (!there || !there->is(meta::InodeType::directory)) co_return std::move(made).error();
   } else if (!made) {
     co_return std::move(made).error();

@@ -97,7 +97,7 @@ class TreeCopier {
   std::vector<PendingDir> dirs_;  // attributes are set after the contents are complete
   CancellationToken* cancel_ = nullptr;
   bool stopped_ = false;
-  std::string top_;  // the destination as given
+  std::string top_;  // the destination as given, if it is a directory
   Gate gate_;
 };
 
