@@ -52,14 +52,9 @@ std::optional<std::string> decode_path(std::string_view text) {
       path += text[i];
       continue;
     }
-    const auto digit = [&](size_t at) -> int {
-      if (at >= text.size()) return -1;
-      if (text[at] >= '0' && text[at] <= '9') return text[at] - '0';
-      if (text[at] >= 'a' && text[at] <= 'f') return text[at] - 'a' + 10;
-      return -1;
-    };
-    const int high = digit(i + 1);
-    const int low = digit(i + 2);
+    if (i + 2 >= text.size()) return std::nullopt;
+    const int high = hex_digit(text[i + 1]);
+    const int low = hex_digit(text[i + 2]);
     if (high < 0 || low < 0) return std::nullopt;
     path += static_cast<char>(high * 16 + low);
     i += 2;

@@ -3,8 +3,8 @@
 //   entity      ROLE "/" NAME: "storage/3", "mount/host7", "user/ann"
 //   identity    "ff2 " entity " serial=" N " generation=" N, then, each only where it restricts:
 //               " uids=" RANGES  " path=" PATH  " read-only"  " expires=" SECONDS
-//   service     what a server is called by its clients: "meta", "storage/3", "scheduler",
-//   "agent/n12" server key  HKDF-SHA256(root key, "ff2 server " service " " generation) (RFC 5869)
+//   service     the name by which clients ask for a server: "meta", "storage/3", "agent/n12"
+//   server key  HKDF-SHA256(root key, "ff2 server " service " " generation)       (RFC 5869)
 //   client key  HKDF-SHA256(server key, "ff2 client " identity)
 //
 // An identity is one line of text, and the pre-shared-key identity of TLS (RFC 8446, 4.2.11).

@@ -18,13 +18,13 @@ namespace {
 
 constexpr uint32_t kOthers = 077;
 
+}  // namespace
+
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   return -1;
 }
-
-}  // namespace
 
 uint64_t SecureRng::next() {
   std::array<unsigned char, sizeof(uint64_t)> bytes;

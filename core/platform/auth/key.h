@@ -29,6 +29,8 @@ Key hmac_sha256(const Key& key, ByteView data);
 // Compares in constant time, which does not depend on the bytes.
 bool constant_time_equal(ByteView a, ByteView b);
 
+// The value of a lower-case hex digit; -1 for any other character.
+int hex_digit(char c);
 // Parses 64 lower-case hex digits.
 std::optional<Key> parse_key(std::string_view digits);
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "platform/base/text.h"
 
 namespace ff::auth {

@@ -1,12 +1,11 @@
-// The keys that a process holds, as an entity (entity.h). Two kinds of files:
+// The keys that a process holds, as an entity (entity.h). A file holds either the root key or the
+// keys of an entity:
 //
-//   root key     64 hex digits. Only managers need it; who holds it may act as any entity.
-//   keys of an   ff2 mount/host7 serial=17 generation=1                   its identity
-//   entity       meta 64HEX                                               its client key for a
-//   service
-//                server storage/3 1 64HEX                                 its own server key:
-//                service,
-//                                                                         generation, key
+//   64HEX                                  only managers need it: its holder may act as any entity
+//
+//   ff2 mount/host7 serial=17 generation=1 the identity
+//   meta 64HEX                             a client key, after its service
+//   server storage/3 1 64HEX               a server key, after its service and its generation
 //
 // Both end with a newline; messages never show a key. A client receives further client keys while
 // it runs: a manager makes those for storage nodes, and a scheduler those for agents, when they

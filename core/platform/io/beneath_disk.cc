@@ -9,14 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <climits>
-#include <cstdio>
 #include <utility>
 
 #include "platform/base/text.h"
-#include "platform/io/files.h"
 #include "platform/io/system_directory.h"
 #include "platform/io/system_disk.h"
 #include "platform/io/system_file.h"
@@ -34,11 +30,6 @@ int open_beneath(int dir, const std::string& path, uint64_t flags) {
     fd = ::syscall(SYS_openat2, dir, path.c_str(), &how, sizeof how);
   } while (fd < 0 && (errno == EINTR || errno == EAGAIN));  // EAGAIN: a rename meanwhile
   return static_cast<int>(fd);
-}
-
-Result<void> done_at(int returned, const std::string& path) {
-  if (returned != 0) return errno_error(errno, path);
-  return {};
 }
 
 }  // namespace
@@ -93,11 +84,7 @@ std::unique_ptr<IoQueue> BeneathDisk::make_queue(QueueOptions options) {
 
 Result<FileInfo> BeneathDisk::info(const std::string& path) {
   FF_TRY(const Place at, place(path));
-  struct stat status;
-  if (::fstatat(at.dir.get(), at.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-    return errno_error(errno, path);
-  }
-  return file_info(status);
+  return info_at(at.dir.get(), at.name, path);
 }
 
 Result<std::vector<DirEntry>> BeneathDisk::list(const std::string& dir) {
@@ -107,49 +94,46 @@ Result<std::vector<DirEntry>> BeneathDisk::list(const std::string& dir) {
 
 Result<void> BeneathDisk::make_dir(const std::string& path, uint32_t mode) {
   FF_TRY(const Place at, place(path));
-  return done_at(::mkdirat(at.dir.get(), at.name.c_str(), mode), path);
+  return outcome(::mkdirat(at.dir.get(), at.name.c_str(), mode), path);
 }
 
 Result<void> BeneathDisk::remove(const std::string& path) {
   FF_TRY(const Place at, place(path));
-  return done_at(::unlinkat(at.dir.get(), at.name.c_str(), 0), path);
+  return outcome(::unlinkat(at.dir.get(), at.name.c_str(), 0), path);
 }
 
 Result<void> BeneathDisk::remove_dir(const std::string& path) {
   FF_TRY(const Place at, place(path));
-  return done_at(::unlinkat(at.dir.get(), at.name.c_str(), AT_REMOVEDIR), path);
+  return outcome(::unlinkat(at.dir.get(), at.name.c_str(), AT_REMOVEDIR), path);
 }
 
 Result<void> BeneathDisk::rename(const std::string& from, const std::string& to) {
   FF_TRY(const Place old, place(from));
   FF_TRY(const Place now, place(to));
-  return done_at(::renameat(old.dir.get(), old.name.c_str(), now.dir.get(), now.name.c_str()),
-                 from + " -> " + to);
+  return outcome(::renameat(old.dir.get(), old.name.c_str(), now.dir.get(), now.name.c_str()),
+                 both(from, to));
 }
 
 Result<void> BeneathDisk::link(const std::string& from, const std::string& to) {
   FF_TRY(const Place old, place(from));
   FF_TRY(const Place now, place(to));
-  return done_at(::linkat(old.dir.get(), old.name.c_str(), now.dir.get(), now.name.c_str(), 0),
-                 from + " -> " + to);
+  return outcome(::linkat(old.dir.get(), old.name.c_str(), now.dir.get(), now.name.c_str(), 0),
+                 both(from, to));
 }
 
 Result<void> BeneathDisk::make_symlink(const std::string& target, const std::string& path) {
   FF_TRY(const Place at, place(path));
-  return done_at(::symlinkat(target.c_str(), at.dir.get(), at.name.c_str()), path);
+  return outcome(::symlinkat(target.c_str(), at.dir.get(), at.name.c_str()), path);
 }
 
 Result<std::string> BeneathDisk::read_symlink(const std::string& path) {
   FF_TRY(const Place at, place(path));
-  std::array<char, PATH_MAX> target;  // the longest target Linux stores is one byte less
-  const ssize_t length = ::readlinkat(at.dir.get(), at.name.c_str(), target.data(), target.size());
-  if (length < 0) return errno_error(errno, path);
-  return std::string(target.data(), static_cast<size_t>(length));
+  return read_symlink_at(at.dir.get(), at.name, path);
 }
 
 Result<void> BeneathDisk::set_mode(const std::string& path, uint32_t mode) {
   FF_TRY(const Place at, place(path));
-  return done_at(::fchmodat(at.dir.get(), at.name.c_str(), mode, AT_SYMLINK_NOFOLLOW), path);
+  return outcome(::fchmodat(at.dir.get(), at.name.c_str(), mode, AT_SYMLINK_NOFOLLOW), path);
 }
 
 Result<void> BeneathDisk::set_mtime(const std::string& path, int64_t mtime_ns) {
@@ -161,7 +145,7 @@ Result<void> BeneathDisk::set_owner(const std::string& path, std::optional<uint3
                                     std::optional<uint32_t> gid) {
   constexpr uint32_t kSame = UINT32_MAX;
   FF_TRY(const Place at, place(path));
-  return done_at(::fchownat(at.dir.get(), at.name.c_str(), uid.value_or(kSame), gid.value_or(kSame),
+  return outcome(::fchownat(at.dir.get(), at.name.c_str(), uid.value_or(kSame), gid.value_or(kSame),
                             AT_SYMLINK_NOFOLLOW),
                  path);
 }

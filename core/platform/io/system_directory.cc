@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <memory>
 
 #include "platform/base/clock.h"
@@ -75,6 +76,28 @@ Result<void> sync_open_dir(int dir, const std::string& path) {
   return {};
 }
 
+Result<void> outcome(int returned, const std::string& path) {
+  if (returned != 0) return errno_error(errno, path);
+  return {};
+}
+
+std::string both(const std::string& from, const std::string& to) { return from + " -> " + to; }
+
+Result<FileInfo> info_at(int dir, const std::string& name, const std::string& path) {
+  struct stat status;
+  if (fstatat(dir, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    return errno_error(errno, path);
+  }
+  return file_info(status);
+}
+
+Result<std::string> read_symlink_at(int dir, const std::string& name, const std::string& path) {
+  char target[PATH_MAX];  // the longest target Linux stores is one byte less
+  const ssize_t length = readlinkat(dir, name.c_str(), target, sizeof target);
+  if (length < 0) return errno_error(errno, path);
+  return std::string(target, static_cast<size_t>(length));
+}
+
 Result<void> set_mtime_at(int dir, const std::string& name, int64_t mtime_ns,
                           const std::string& path) {
   timespec times[2] = {};
@@ -85,8 +108,7 @@ Result<void> set_mtime_at(int dir, const std::string& name, int64_t mtime_ns,
     times[1].tv_sec = mtime_ns / kSecond;
     times[1].tv_nsec = mtime_ns % kSecond;
   }
-  if (utimensat(dir, name.c_str(), times, AT_SYMLINK_NOFOLLOW) == 0) return {};
-  return errno_error(errno, path);
+  return outcome(utimensat(dir, name.c_str(), times, AT_SYMLINK_NOFOLLOW), path);
 }
 
 }  // namespace ff::io

@@ -15,6 +15,14 @@ namespace ff::io {
 // Sorted; without "." and "..".
 Result<std::vector<DirEntry>> list_open_dir(Fd dir, const std::string& path);
 Result<void> sync_open_dir(int dir, const std::string& path);
+// The Result of a system call that returns 0 or -1 with errno.
+Result<void> outcome(int returned, const std::string& path);
+// "FROM -> TO", for the errors of calls with two paths.
+std::string both(const std::string& from, const std::string& to);
+// Disk::info() and Disk::read_symlink() for `name` in the directory; AT_FDCWD: the working
+// directory.
+Result<FileInfo> info_at(int dir, const std::string& name, const std::string& path);
+Result<std::string> read_symlink_at(int dir, const std::string& name, const std::string& path);
 // Disk::set_mtime() for `name` in the directory; AT_FDCWD: the working directory.
 Result<void> set_mtime_at(int dir, const std::string& name, int64_t mtime_ns,
                           const std::string& path);

@@ -20,15 +20,6 @@
 namespace ff::io {
 namespace {
 
-// The Result of a system call that returns 0 or -1 with errno.
-Result<void> outcome(int returned, const std::string& path) {
-  if (returned != 0) return errno_error(errno, path);
-  return {};
-}
-
-// "FROM -> TO", for the errors of calls with two paths.
-std::string both(const std::string& from, const std::string& to) { return from + " -> " + to; }
-
 int open_dir(const std::string& path) {
   int fd = -1;
   do {
@@ -52,11 +43,7 @@ std::string_view SystemDisk::queue_kind() const {
   return make_uring_queue({.depth = 1}) ? "io_uring" : "threads";
 }
 
-Result<FileInfo> SystemDisk::info(const std::string& path) {
-  struct stat status;
-  if (lstat(path.c_str(), &status) != 0) return errno_error(errno, path);
-  return file_info(status);
-}
+Result<FileInfo> SystemDisk::info(const std::string& path) { return info_at(AT_FDCWD, path, path); }
 
 Result<std::vector<DirEntry>> SystemDisk::list(const std::string& path) {
   const int fd = open_dir(path);
@@ -99,10 +86,7 @@ Result<void> SystemDisk::make_symlink(const std::string& target, const std::stri
 }
 
 Result<std::string> SystemDisk::read_symlink(const std::string& path) {
-  char target[PATH_MAX];  // the longest target Linux stores is one byte less
-  const ssize_t length = readlink(path.c_str(), target, sizeof target);
-  if (length < 0) return errno_error(errno, path);
-  return std::string(target, static_cast<size_t>(length));
+  return read_symlink_at(AT_FDCWD, path, path);
 }
 
 Result<void> SystemDisk::set_mode(const std::string& path, uint32_t mode) {

@@ -1,14 +1,12 @@
 // TLS 1.3 for a connection (connection.h), over a stream socket. A context has one of two kinds of
 // credentials:
 //
-//   keys          pre-shared keys of entities (auth/keyring.h) with (EC)DHE: RFC 8446, 2.2. The
-//   client
-//                 presents its identity, the server derives the key from it. Both prove that they
-//                 know the key; nobody between them can read, change or relay anything.
-//   certificates  both sides present a certificate and verify the other's against the same CA file;
-//   the
-//                 client also checks the host name. Every peer with a certificate of the CA is
-//                 accepted, and the handshake above (rpc/handshake.h) checks its key.
+// - Keys: pre-shared keys of entities (auth/keyring.h) with (EC)DHE (RFC 8446, 2.2). The client
+//   presents its identity, and the server derives the key from it. Both prove that they know the
+//   key; nobody between them can read, change or relay anything.
+// - Certificates: both sides present a certificate and verify the other's against the same CA file;
+//   the client also checks the host name. The server accepts every peer with a certificate of the
+//   CA, and the handshake above (rpc/handshake.h) checks its key.
 //
 // No session resumption and no early data: connections are few and long-lived.
 #pragma once
@@ -27,9 +25,7 @@
 // As <openssl/ssl.h> has them.
 struct bio_method_st;
 struct bio_st;
-struct evp_md_st;
 struct ssl_ctx_st;
-struct ssl_session_st;
 struct ssl_st;
 
 namespace ff::net {

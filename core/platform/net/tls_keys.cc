@@ -1,12 +1,11 @@
 // tls_keys.cc: TLS with the pre-shared keys of entities. OpenSSL takes a key as a session that the
 // client resumes, and asks for it by callbacks.
-#include <openssl/err.h>
 #include <openssl/ssl.h>
 
+#include <array>
+
 #include "platform/base/check.h"
-#include "platform/base/text.h"
 #include "platform/net/tls.h"
-#include "platform/net/tls_bio.h"
 
 namespace ff::net {
 

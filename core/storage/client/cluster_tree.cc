@@ -32,6 +32,11 @@ FileStat stat_of_inode(const meta::InodeView& view) {
           .ref = view.ref()};
 }
 
+std::string without_final_slashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
 class TreeFile final : public OpenFile {
  public:
   explicit TreeFile(std::shared_ptr<File> file) : file_(std::move(file)) {}
@@ -87,7 +92,7 @@ Task<Result<meta::InodeRef>> ClusterTree::dir_of(std::string path) {
 }
 
 Task<Result<void>> ClusterTree::stay_below(std::string dir) {
-  while (dir.size() > 1 && dir.ends_with('/')) dir.pop_back();
+  dir = without_final_slashes(std::move(dir));
   meta::InodeRef ref = meta::root();
   if (dir != "/") {
     FF_CO_TRY(const auto view, co_await resolve_path(files_.metadata(), caller_, dir, true));
@@ -122,9 +127,7 @@ Task<Result<meta::InodeRef>> ClusterTree::target_dir_of(std::string path) {
 }
 
 Task<Result<meta::InodeView>> ClusterTree::entry(std::string path) {
-  std::string_view bare = path;
-  while (bare.size() > 1 && bare.ends_with('/')) bare.remove_suffix(1);
-  if (below_ == bare) {
+  if (below_ == without_final_slashes(path)) {
     co_return co_await resolve_path(files_.metadata(), caller_, std::move(path), true);
   }
   FF_CO_TRY(auto dir, co_await target_dir_of(path));
