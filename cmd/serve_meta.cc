@@ -34,14 +34,14 @@ std::string meta_status(const cluster::ManagerService& manager, const std::strin
 }
 
 Result<void> run_serve_meta(Session& session, const ServeMetaOptions& options) {
-  FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "serve-meta"));
+  FF_TRY(const auto daemon, Daemon::make(session, options.daemon, auth::Role::meta, "serve-meta"));
   FF_TRY(const auto store,
          KvStore::open(session.stop.clock(), options.kv, KvStore::Access::exclusive));
   for (const std::string& warning : store->warnings()) log_warning(warning);
   const auto engine = store->engine(daemon->loop(), daemon->rng());
   cluster::ManagerService manager(*engine, daemon->loop(), daemon->rng(), daemon->router());
   meta::MetaService files(*engine, daemon->client(), daemon->router(),
-                          {.key = daemon->client().self.key,
+                          {.key = daemon->root_key(),
                            .primary = [&manager] { return manager.is_primary(); },
                            .collect_after_ns = options.collect_after_ns,
                            .root_squash = options.root_squash});

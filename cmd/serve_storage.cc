@@ -88,7 +88,8 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
   }
   if (options.node && *options.node == 0) return fail(Errc::usage, "--node 0: must be at least 1");
   FF_TRY(const auto managers, parse_meta(options.meta));
-  FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "serve-storage"));
+  FF_TRY(const auto daemon,
+         Daemon::make(session, options.daemon, auth::Role::storage, "serve-storage"));
   io::SystemDisk disk;
   FF_TRY(const std::string boot, boot_id(disk));
   FF_TRY(const ByteSpan arena, daemon->shared_memory(kBlockMemory));
@@ -102,7 +103,8 @@ Result<void> run_serve_storage(Session& session, const ServeStorageOptions& opti
                            .direct = options.io == "direct",
                            .copy_rate = options.resync_limit,
                            .scrub_rate = options.scrub_limit,
-                           .arena = arena});
+                           .arena = arena,
+                           .key = daemon->root_key()});
   auto opened = run_task(daemon->loop(), cancel_on_stop(daemon->loop(), session.stop, node.open()));
   if (!opened) {
     run_task(daemon->loop(), node.close());

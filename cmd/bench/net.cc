@@ -155,7 +155,8 @@ class Bench {
   // The transport of the first connection: "shm".
   Result<std::string> connect(const std::vector<net::Address>& servers) {
     for (const net::Address& server : servers) {
-      clients_.push_back(std::make_unique<rpc::Client>(client_.context, server));
+      clients_.push_back(std::make_unique<rpc::Client>(client_.context, server,
+                                                       auth::Service{auth::Role::admin, {}}));
       auto channel =
           run_task(client_.loop, clients_.back()->channel(client_.loop.now_ns() + kConnectNs));
       if (!channel) return std::move(channel).error();
@@ -328,7 +329,7 @@ void declare_bench_net(Command& net) {
   auto& options = net.keep<BenchNetOptions>();
   net.about(
       "Measures calls and bulk transfers between two processes, with the code of ff's daemons: "
-      "over TCP (TLS if certificates are set), over shared memory and, with a device, over "
+      "over TCP (TLS with a key), over shared memory and, with a device, over "
       "RDMA.\n\nTo measure between machines, start a server on one with --listen, and use "
       "--connect on the other; several --connect options share the load. Tests: call (a message "
       "and its reply, with 1 and 64 in flight), read and write (bulk transfers from and to the "

@@ -83,12 +83,12 @@ void declare_daemon(Command& command, DaemonOptions& options, const std::string&
 }
 
 Result<std::unique_ptr<Daemon>> Daemon::make(Session& session, const DaemonOptions& options,
-                                             std::string name) {
+                                             auth::Role role, std::string name) {
   log_setup({.level = session.out.mode().verbose ? LogLevel::debug : LogLevel::info,
              .json = options.log_json});
   FF_TRY(check_server_options(options.net));
   io::SystemDisk disk;
-  FF_TRY(auto transport, transport_options(disk, options.net));
+  FF_TRY(auto transport, transport_options(disk, options.net, role));
   return std::unique_ptr<Daemon>(
       new Daemon(session, options, std::move(name), std::move(transport)));
 }
@@ -99,17 +99,14 @@ Daemon::Daemon(Session& session, const DaemonOptions& options, std::string name,
       options_(options),
       name_(std::move(name)),
       loop_(session.stop.clock()),
-      key_(transport.key),
+      root_key_(transport.keyring != nullptr ? transport.keyring->root() : std::nullopt),
       transport_(std::move(transport)),
       client_{loop_, transport_, grants_, metrics_, rng_, identity()} {}
 
 Daemon::~Daemon() = default;
 
 rpc::Identity Daemon::identity() {
-  return {.name = name_,
-          .software = fmt::format("ff {}", kBuildInfo.version),
-          .key = key_,
-          .nonces = &rng_};
+  return {.name = name_, .software = fmt::format("ff {}", kBuildInfo.version)};
 }
 
 // The address that other processes use, also in the lease of the primary.

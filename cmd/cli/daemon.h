@@ -58,7 +58,7 @@ class Daemon {
 
   // Reads keys and certificates. Errc::usage: a token. `name`: "serve-meta".
   static Result<std::unique_ptr<Daemon>> make(Session& session, const DaemonOptions& options,
-                                              std::string name);
+                                              auth::Role role, std::string name);
   ~Daemon();
 
   SystemLoop& loop() { return loop_; }
@@ -69,6 +69,8 @@ class Daemon {
   Result<ByteSpan> shared_memory(uint64_t size) { return transport_.allocate_shared_memory(size); }
   // For RPCs to other daemons.
   rpc::ClientContext& client() { return client_; }
+  // Empty without a key.
+  const std::optional<auth::Key>& root_key() const { return root_key_; }
 
   // Serves until the stop token of the session ends.
   Result<void> run(Service service);
@@ -83,7 +85,7 @@ class Daemon {
   const DaemonOptions& options_;
   const std::string name_;
   SystemLoop loop_;
-  std::optional<auth::Key> key_;
+  const std::optional<auth::Key> root_key_;
   net::SystemTransport transport_;
   Metrics metrics_;
   rpc::Router router_;

@@ -334,7 +334,7 @@ Result<void> serve(Session& session, const MountOptions& options, const OnReady&
                    std::function<void()> on_tick) {
   FF_TRY(const auto url, client::parse_cluster_path(options.source));
   io::SystemDisk disk;
-  FF_TRY(auto transport, transport_options(disk, options.net));
+  FF_TRY(auto transport, transport_options(disk, options.net, auth::Role::mount));
   Mounted mounted(session, options, std::move(transport));
   FF_TRY(mounted.connect(url));
   if (options.dry_run) return on_ready({{"source", options.source}, {"dir", options.dir}});

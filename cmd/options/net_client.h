@@ -1,12 +1,10 @@
 // The RPC client of a command: its loop, transport, credentials and random numbers.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "cmd/cli/build_info.h"
 #include "platform/auth/key.h"
-#include "platform/auth/token.h"
 #include "platform/base/metrics.h"
 #include "platform/base/stop_token.h"
 #include "platform/base/system_loop.h"
@@ -21,8 +19,6 @@ struct NetClient {
   NetClient(const StopToken& stop, net::TransportOptions options, std::string name,
             size_t max_senders = rpc::GrantScheduler::kDefaultMax)
       : loop(stop.clock()),
-        key(options.token ? options.token->key : options.key),
-        user(options.token ? std::optional(options.token->user) : std::nullopt),
         transport(std::move(options)),
         grants(max_senders),
         context{loop,
@@ -30,19 +26,13 @@ struct NetClient {
                 grants,
                 metrics,
                 rng,
-                {.name = std::move(name),
-                 .software = fmt::format("ff {}", kBuildInfo.version),
-                 .key = key,
-                 .nonces = &rng,
-                 .user = user}} {}
+                {.name = std::move(name), .software = fmt::format("ff {}", kBuildInfo.version)}} {}
   // All users of `context` must be closed before.
   ~NetClient() { run_task(loop, transport.drain(loop)); }
   NetClient(const NetClient&) = delete;
   NetClient& operator=(const NetClient&) = delete;
 
   SystemLoop loop;
-  const std::optional<auth::Key> key;       // the cluster key, or that of a token
-  const std::optional<auth::TokenId> user;  // set with a token only
   net::SystemTransport transport;
   rpc::GrantScheduler grants;
   Metrics metrics;

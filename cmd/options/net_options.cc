@@ -1,13 +1,15 @@
 // net_options.cc: declares the network options and converts them to transport options.
 #include "cmd/options/net_options.h"
 
+#include "platform/net/resolve.h"
+
 namespace ff::cmd {
 
 namespace {
 
-Result<auth::Token> read_token(io::Disk& disk, const NetOptions& options) {
+Result<void> check_token(const NetOptions& options) {
   // Do not print it: it may be a secret instead of a path.
-  if (options.token->starts_with("ff1-") && options.token->size() > 2 * auth::kKeyBytes) {
+  if (options.token->starts_with("ff2 ")) {
     Error error = fail(Errc::usage, "--token takes the file of a token, not the token itself");
     error.hint =
         "Replace this token: other users may have seen it. Keep the new one in a file of mode "
@@ -26,7 +28,13 @@ Result<auth::Token> read_token(io::Disk& disk, const NetOptions& options) {
     error.hint = "Use --net auto or tcp.";
     return error;
   }
-  return auth::read_token_file(disk, *options.token);
+  return {};
+}
+
+// A valid name of an entity, for the holder of the root key on this machine.
+std::string host_entity_name() {
+  auth::Entity entity{.role = auth::Role::admin, .name = net::host_name()};
+  return auth::check_entity(entity) ? entity.name : "localhost";
 }
 
 // Settings. Their options are from earlier releases.
@@ -60,7 +68,7 @@ void declare_rdma(Command& command, NetOptions& options) {
 void declare_tls(Command& command, NetOptions& options) {
   command
       .option("--tls-cert", file(options.tls_cert),
-              "PEM certificate of this end; with it, TCP connections use TLS 1.3 and RDMA is off")
+              "PEM certificate of this end, which the other end checks besides the key")
       .config("net.tls-cert")
       .env("FF_TLS_CERT")
       .hidden();
@@ -109,7 +117,8 @@ Result<void> check_server_options(const NetOptions& options) {
   return error;
 }
 
-Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options) {
+Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions& options,
+                                                auth::Role role) {
   constexpr unsigned kServiceLevels = 16;
   net::TransportOptions made;
   if (options.mode == "tcp") made.mode = net::NetMode::tcp;
@@ -127,22 +136,21 @@ Result<net::TransportOptions> transport_options(io::Disk& disk, const NetOptions
     return fail(Errc::usage,
                 "TLS needs all three settings: net.tls-cert, net.tls-key and net.tls-ca");
   }
-  if (tls != 0 && made.mode == net::NetMode::verbs) {
-    Error error = fail(Errc::usage,
-                       "RDMA is not encrypted: --net verbs and net.tls-cert exclude "
-                       "each other");
-    error.hint = "Use --net tcp, or remove the certificate on a trusted fabric.";
-    return error;
+  if (options.token) FF_TRY(check_token(options));
+  if (const auto& file = options.token ? options.token : options.key) {
+    auth::Entity self{.role = role, .name = host_entity_name()};
+    FF_TRY(made.keyring, auth::read_keyring(disk, *file, std::move(self)));
+    if (options.token && made.keyring->self().role != auth::Role::user) {
+      return fail(Errc::corrupt, "{}: not a token: it holds the keys of {}", *file,
+                  made.keyring->self().full_name());
+    }
+  }
+  if (tls != 0 && made.keyring == nullptr) {
+    return fail(Errc::usage, "certificates need a key besides: give --key");
   }
   if (tls != 0) {
-    FF_TRY(made.tls,
+    FF_TRY(made.certificates,
            net::TlsContext::make(disk, {*options.tls_cert, *options.tls_key, *options.tls_ca}));
-  }
-  if (options.token) {
-    FF_TRY(made.token, read_token(disk, options));
-  }
-  if (options.key) {
-    FF_TRY(made.key, auth::read_key_file(disk, *options.key));
   }
   return made;
 }

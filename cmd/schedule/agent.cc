@@ -104,8 +104,9 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
   FF_TRY(const auto scheduler, net::parse_address(options.scheduler));
   FF_TRY(scheduler::wire::Node node, node_of(options));
   FF_TRY(const std::string dir, dir_of(options));
-  FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "schedule-agent"));
-  if (::geteuid() == 0 && !daemon->client().self.key) {
+  FF_TRY(const auto daemon,
+         Daemon::make(session, options.daemon, auth::Role::agent, "schedule-agent"));
+  if (::geteuid() == 0 && !daemon->root_key()) {
     Error error = fail(Errc::refused,
                        "an agent that runs as root needs a key: without one every user of this "
                        "machine could run tasks as any user");
@@ -122,7 +123,7 @@ Result<void> run_agent(Session& session, const AgentOptions& options) {
                                           .tasks = tasks_of(options, dir),
                                           .shim = {own_program(), "schedule", "shim"},
                                           .cgroup = ::geteuid() == 0 ? "ff/tasks" : "",
-                                          .key = daemon->client().self.key,
+                                          .key = daemon->root_key(),
                                           .uid = ::geteuid(),
                                           .keep_logs_ns = options.keep_logs_ns}));
   std::optional<scheduler::Agent> agent;

@@ -44,7 +44,8 @@ Result<std::unique_ptr<SchedulerClient>> SchedulerClient::open(Session& session,
   std::unique_ptr<SchedulerClient> client(
       new SchedulerClient(session, std::move(transport), address->text(), deadline_ns));
   client->has_token_ = options.net.token.has_value();
-  client->scheduler_ = std::make_unique<rpc::Client>(client->client_.context, *address);
+  client->scheduler_ = std::make_unique<rpc::Client>(client->client_.context, *address,
+                                                     auth::Service{auth::Role::scheduler, {}});
   return client;
 }
 
@@ -90,7 +91,8 @@ Result<rpc::Client*> SchedulerClient::agent_at(const std::string& address) {
   auto& agent = agents_[address];
   if (agent == nullptr) {
     FF_TRY(auto parsed, net::parse_address(address));
-    agent = std::make_unique<rpc::Client>(client_.context, std::move(parsed));
+    agent = std::make_unique<rpc::Client>(client_.context, std::move(parsed),
+                                          auth::Service{auth::Role::agent, {}});
   }
   return agent.get();
 }

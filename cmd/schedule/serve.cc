@@ -70,7 +70,8 @@ class UserNames {
 };
 
 Result<void> run_serve(Session& session, const ScheduleServeOptions& options) {
-  FF_TRY(const auto daemon, Daemon::make(session, options.daemon, "schedule serve"));
+  FF_TRY(const auto daemon,
+         Daemon::make(session, options.daemon, auth::Role::scheduler, "schedule serve"));
   FF_TRY(const auto store,
          KvStore::open(session.stop.clock(), options.kv, KvStore::Access::exclusive));
   for (const std::string& told : store->warnings()) log_warning(told);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "platform/auth/token.h"
+#include "platform/auth/entity.h"
 #include "platform/base/wait.h"
 #include "storage/meta/meta_client.h"
 

@@ -65,10 +65,9 @@ int main_of(const char* at, uint64_t tasks, uint64_t flights) {
   rpc::GrantScheduler grants;
   Metrics metrics;
   auth::SecureRng rng;
-  rpc::ClientContext context{loop,   transport,
-                             grants, metrics,
-                             rng,    {.name = "load", .software = "ff", .key = {}, .nonces = &rng}};
-  rpc::Client client(context, *address);
+  rpc::ClientContext context{loop,    transport, grants,
+                             metrics, rng,       {.name = "load", .software = "ff"}};
+  rpc::Client client(context, *address, auth::Service{auth::Role::scheduler, {}});
   Load load{.client = client, .loop = loop, .left = tasks};
   const int64_t began_ns = clock.steady_ns();
   run_task(loop, run(load, flights));

@@ -22,7 +22,7 @@
 #include "ops/shim/control.h"
 #include "ops/shim/process_table.h"
 #include "ops/shim/rank_lease.h"
-#include "platform/auth/key.h"
+#include "platform/auth/test_entities.h"
 #include "platform/base/clock.h"
 #include "platform/base/log.h"
 #include "platform/base/metrics.h"
@@ -53,7 +53,8 @@ class AgentsTest : public testing::Test {
     ASSERT_EQ(::chmod(out_.c_str(), 0777), 0);
     ASSERT_TRUE(auth::make_key_file(disk_, key_file()).ok());
     key_ = auth::read_key_file(disk_, key_file()).value();
-    transport_.emplace(net::TransportOptions{.mode = net::NetMode::tcp, .key = key_});
+    transport_.emplace(net::TransportOptions{
+        .mode = net::NetMode::tcp, .keyring = auth::root_keyring(key_, auth::Role::scheduler)});
     context_.emplace(rpc::ClientContext{loop_, *transport_, grants_, metrics_, rng_, identity()});
     timeouts_.pause_ns = 100 * kMillisecond;
     timeouts_.ack_ns = timeouts_.term_ns = kTimeoutNs;
@@ -86,7 +87,9 @@ class AgentsTest : public testing::Test {
     ASSERT_TRUE(listening.ok()) << listening.error().message;
     port_ = listening->port;
     service_->start();
-    if (!client_) client_ = std::make_unique<rpc::Client>(*context_, *listening);
+    if (!client_)
+      client_ = std::make_unique<rpc::Client>(*context_, *listening,
+                                              auth::Service{auth::Role::scheduler, {}});
   }
   void stop_scheduler() {
     if (!server_) return;
@@ -220,9 +223,7 @@ class AgentsTest : public testing::Test {
   }
 
   std::string key_file() const { return dir_ / "cluster.key"; }
-  rpc::Identity identity() {
-    return {.name = "test", .software = "test", .key = key_, .nonces = &secure_};
-  }
+  static rpc::Identity identity() { return {.name = "test", .software = "test"}; }
 
   io::SystemDisk disk_;
   test::TempDir dir_;
@@ -231,7 +232,6 @@ class AgentsTest : public testing::Test {
   SystemLoop loop_{clock_};
   Metrics metrics_;
   SeededRng rng_{system_seed()};
-  auth::SecureRng secure_;
   std::optional<auth::Key> key_;
   std::optional<net::SystemTransport> transport_;
   rpc::GrantScheduler grants_;

@@ -15,7 +15,7 @@
 
 #include "e2e/child.h"
 #include "e2e/hosts.h"
-#include "platform/auth/key.h"
+#include "platform/auth/test_entities.h"
 #include "platform/base/clock.h"
 #include "platform/base/log.h"
 #include "platform/base/metrics.h"
@@ -49,14 +49,10 @@ class DaemonsTest : public testing::Test {
     ASSERT_EQ(planned.exit, 0) << planned.err;
     until("all chains serve", [&] { return all_serve(); });
     key_ = auth::read_key_file(disk_, key()).value();
-    transport_.emplace(net::TransportOptions{.mode = net::NetMode::tcp, .key = key_});
+    transport_.emplace(net::TransportOptions{
+        .mode = net::NetMode::tcp, .keyring = auth::root_keyring(key_, auth::Role::admin)});
     context_.emplace(rpc::ClientContext{
-        loop_,
-        *transport_,
-        grants_,
-        metrics_,
-        rng_,
-        {.name = "program", .software = "test", .key = key_, .nonces = &secure_}});
+        loop_, *transport_, grants_, metrics_, rng_, {.name = "program", .software = "test"}});
   }
   // Called after the clients have ended.
   void TearDown() override {
@@ -145,7 +141,6 @@ class DaemonsTest : public testing::Test {
   rpc::GrantScheduler grants_;
   Metrics metrics_;
   SeededRng rng_{system_seed()};
-  auth::SecureRng secure_;
   std::optional<rpc::ClientContext> context_;
 };
 

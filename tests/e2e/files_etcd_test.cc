@@ -116,11 +116,8 @@ class FilesOnEtcdTest : public testing::Test {
   rpc::GrantScheduler grants_;
   Metrics metrics_;
   SeededRng rng_{system_seed()};
-  auth::SecureRng secure_;
-  rpc::ClientContext context_{
-      loop_,   transport_,
-      grants_, metrics_,
-      rng_,    {.name = "program", .software = "test", .key = std::nullopt, .nonces = &secure_}};
+  rpc::ClientContext context_{loop_,    transport_, grants_,
+                              metrics_, rng_,       {.name = "program", .software = "test"}};
 };
 
 TEST_F(FilesOnEtcdTest, ServersAndMembersAreKilledUnderLoad) {

@@ -442,7 +442,7 @@ TEST_F(FsCommand, TokensAreGoodForOneUser) {
   EXPECT_EQ(user({"add", "ann", "--uid", "1001", "--token-file", ann}).exit, 1);
   const ProcessResult told = user({"add", "bob", "--uid", "1002"});
   ASSERT_EQ(told.exit, 0) << told.err;
-  EXPECT_TRUE(told.out.starts_with("ff1-1002-"));
+  EXPECT_TRUE(told.out.starts_with("ff2 user/"));
   write_file(bob, told.out);
   ASSERT_EQ(::chmod(bob.c_str(), 0600), 0);
   EXPECT_NE(user({"list"}).out.find("1001\tann\t1001\t50,51\t"), std::string::npos);
@@ -469,7 +469,7 @@ TEST_F(FsCommand, TokensAreGoodForOneUser) {
     return as(bob, {"ls", home_}).exit == 5;
   });
   EXPECT_EQ(user({"token", "1002"}).exit, 1);
-  EXPECT_TRUE(user({"token", "1001"}).out.starts_with("ff1-1001-"));
+  EXPECT_TRUE(user({"token", "1001"}).out.starts_with("ff2 user/ann "));
   EXPECT_EQ(user({"add", "eve", "--uid", "3", "--groups", "x"}).exit, 2);
 }
 

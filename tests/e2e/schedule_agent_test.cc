@@ -9,7 +9,6 @@
 
 #include "e2e/agents.h"
 #include "ops/shim/rank_log.h"
-#include "platform/auth/token.h"
 
 namespace ff::cmd {
 namespace {
@@ -483,14 +482,12 @@ class AgentLogsTest : public AgentsTest {
     });
     return found;
   }
-  Result<wire::LogReply> ask(const net::TransportOptions& options, wire::LogRequest request) {
-    net::SystemTransport transport(options);
+  Result<wire::LogReply> ask(std::shared_ptr<const auth::Keyring> keyring,
+                             wire::LogRequest request) {
+    net::SystemTransport transport({.mode = net::NetMode::tcp, .keyring = std::move(keyring)});
     rpc::ClientContext context{loop_, transport, grants_, metrics_, rng_, identity()};
-    if (options.token) {
-      context.self.key = options.token->key;
-      context.self.user = options.token->user;
-    }
-    rpc::Client client(context, net::parse_address(agent_address()).value());
+    rpc::Client client(context, net::parse_address(agent_address()).value(),
+                       auth::Service{auth::Role::agent, {}});
     auto reply = run_task(loop_, rpc::call_method(client, scheduler::kLog, std::move(request),
                                                   loop_.now_ns() + 10 * kSecond));
     run_task(loop_, client.close());
@@ -498,12 +495,11 @@ class AgentLogsTest : public AgentsTest {
     return reply;
   }
   Result<wire::LogReply> log(wire::LogRequest request) {
-    return ask({.mode = net::NetMode::tcp, .key = key_}, std::move(request));
+    return ask(auth::root_keyring(key_, auth::Role::admin), std::move(request));
   }
   Result<wire::LogReply> log_as(uint32_t uid, wire::LogRequest request) {
     const auth::TokenId user{.uid = uid, .serial = 1};
-    return ask({.mode = net::NetMode::tcp, .token = auth::make_token(*key_, user)},
-               std::move(request));
+    return ask(std::make_shared<auth::Keyring>(*key_, auth::user_entity(user)), std::move(request));
   }
 };
 

@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "e2e/agents.h"
-#include "platform/auth/token.h"
 
 namespace ff::cmd {
 namespace {
@@ -25,8 +24,7 @@ class ScheduleHealth : public testing::Test {
     ASSERT_TRUE(auth::make_key_file(disk, key()).ok());
     ASSERT_TRUE(auth::make_key_file(disk, dir_ / "forged").ok());
     const auth::Key cluster = auth::read_key_file(disk, key()).value();
-    test::write_file(dir_ / "token",
-                     auth::format_token(auth::make_token(cluster, {61'234, 1})) + "\n");
+    test::write_file(dir_ / "token", auth::token_text(cluster, {61'234, 1}));
     std::filesystem::permissions(dir_ / "token", std::filesystem::perms::owner_read);
     test::write_file(dir_ / "bad.log", "[1.0] NVRM: Xid (PCI:0000:3b:00): 79, fell off the bus\n");
     test::write_file(dir_ / "good.log", "[1.0] Linux version 6.1.0\n");

@@ -15,8 +15,7 @@
 #include "e2e/child.h"
 #include "ops/scheduler/scheduler_state.h"
 #include "ops/scheduler/service.h"
-#include "platform/auth/key.h"
-#include "platform/auth/token.h"
+#include "platform/auth/test_entities.h"
 #include "platform/base/clock.h"
 #include "platform/base/log.h"
 #include "platform/io/system_disk.h"
@@ -43,7 +42,8 @@ class PlayedNode {
   PlayedNode(const auth::Key& key, const std::string& scheduler, Scripts scripts)
       : stop_(clock_),
         net_(stop_, options(key), "agent"),
-        scheduler_(net_.context, net::parse_address(scheduler).value()),
+        scheduler_(net_.context, net::parse_address(scheduler).value(),
+                   auth::Service{auth::Role::scheduler, {}}),
         scripts_(std::move(scripts)),
         server_(net_.loop, net_.transport, router_, net_.metrics, net_.context.self),
         gate_(net_.loop) {
@@ -64,7 +64,7 @@ class PlayedNode {
   static net::TransportOptions options(const auth::Key& key) {
     net::TransportOptions made;
     made.mode = net::NetMode::tcp;
-    made.key = key;
+    made.keyring = auth::root_keyring(key, auth::Role::agent);
     return made;
   }
 
@@ -163,8 +163,7 @@ class ScheduleLogs : public testing::Test {
     io::SystemDisk disk;
     ASSERT_TRUE(auth::make_key_file(disk, dir_ / "key").ok());
     key_ = auth::read_key_file(disk, dir_ / "key").value();
-    test::write_file(dir_ / "ann",
-                     auth::format_token(auth::make_token(key_, {kLogsUser, 1})) + "\n");
+    test::write_file(dir_ / "ann", auth::token_text(key_, {kLogsUser, 1}));
     std::filesystem::permissions(dir_ / "ann", std::filesystem::perms::owner_read);
     test::Launch launch;
     launch.argv = {FF_BINARY, "schedule",     "serve", "--listen",  "127.0.0.1:0",

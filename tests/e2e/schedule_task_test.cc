@@ -18,8 +18,7 @@
 #include "e2e/child.h"
 #include "ops/scheduler/scheduler_state.h"
 #include "ops/scheduler/service.h"
-#include "platform/auth/key.h"
-#include "platform/auth/token.h"
+#include "platform/auth/test_entities.h"
 #include "platform/base/clock.h"
 #include "platform/io/system_disk.h"
 
@@ -39,7 +38,7 @@ class Schedule : public testing::Test {
     ASSERT_TRUE(auth::make_key_file(disk, key()).ok());
     const auth::Key cluster = auth::read_key_file(disk, key()).value();
     for (const auto& [name, uid] : {std::pair("ann", kAnn), std::pair("bob", kBob)}) {
-      test::write_file(dir_ / name, auth::format_token(auth::make_token(cluster, {uid, 1})) + "\n");
+      test::write_file(dir_ / name, auth::token_text(cluster, {uid, 1}));
       std::filesystem::permissions(dir_ / name, std::filesystem::perms::owner_read);
     }
     start("127.0.0.1:0");
@@ -337,9 +336,10 @@ TEST_F(Schedule, TheSameRequestTwiceIsOneTask) {
   io::SystemDisk disk;
   net::TransportOptions options;
   options.mode = net::NetMode::tcp;
-  options.key = auth::read_key_file(disk, key()).value();
+  options.keyring = auth::root_keyring(auth::read_key_file(disk, key()).value(), auth::Role::admin);
   NetClient net(stop, options, "test");
-  rpc::Client client(net.context, net::parse_address(address_).value());
+  rpc::Client client(net.context, net::parse_address(address_).value(),
+                     auth::Service{auth::Role::scheduler, {}});
   scheduler::wire::SubmitRequest request;
   request.mutable_spec()->add_argv("true");
   request.mutable_spec()->set_cwd("/");

@@ -69,19 +69,19 @@ TEST_F(TwoHostsTest, CallsGoOverTlsWithTheClusterKey) {
 }
 
 // Two hosts share no memory, whatever their addresses.
-TEST_F(TwoHostsTest, WithoutCertificatesItIsTcp) {
+TEST_F(TwoHostsTest, TheKeyAloneIsTls) {
   test::Child server(on(kOne, serve({})));
   const auto ran = call(address_of(server), {"--key", key()});
   EXPECT_EQ(ran.exit, 0) << ran.err << ran.out;
-  EXPECT_NE(ran.out.find(R"("way":"tcp")"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find(R"("way":"tls")"), std::string::npos) << ran.out;
 }
 
 TEST_F(TwoHostsTest, WhoeverLacksKeyOrCertificateIsRefused) {
   test::Child server(on(kOne, serve(tls(server_files_))));
   const std::string address = address_of(server);
   const auto keyless = call(address, tls(client_files_));
-  EXPECT_EQ(keyless.exit, 5) << keyless.out;
-  EXPECT_NE(keyless.out.find("cluster key"), std::string::npos) << keyless.out;
+  EXPECT_EQ(keyless.exit, 2) << keyless.out;
+  EXPECT_NE(keyless.out.find("certificates need a key"), std::string::npos) << keyless.out;
   const auto plain = call(address, {"--key", key()});
   EXPECT_NE(plain.exit, 0) << plain.out;
   const net::TestCertificate other({.name = "other", .authority = true});

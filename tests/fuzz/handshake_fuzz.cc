@@ -24,24 +24,18 @@ struct Target {
       : connection(std::make_unique<net::Connection>(
             loop, std::make_unique<net::InputStream>(loop, std::move(input)), nullptr)) {}
 
-  Identity identity(bool with_key) {
-    Identity self{.name = "target", .software = "ff fuzz", .key = {}, .nonces = &rng};
-    if (with_key) self.key = auth::Key{};
-    return self;
-  }
+  static Identity identity() { return {.name = "target", .software = "ff fuzz"}; }
 
   sim::SimWorld world;
   Loop& loop = world.loop();
-  SeededRng rng{1};
   Metrics metrics;
   Router router;
   ProbeService probe{router};
   std::unique_ptr<net::Connection> connection;
 };
 
-Task<void> serve(Target& target, bool with_key) {
-  auto peer = co_await server_handshake(*target.connection, target.identity(with_key), 16);
-  FF_CHECK(!with_key || !peer);  // the key cannot be guessed
+Task<void> serve(Target& target) {
+  auto peer = co_await server_handshake(*target.connection, Target::identity(), 16);
   if (!peer) co_return;
   ServerConnectionLimits limits{.calls_max = 16, .message_bytes_max = 1 * kMiB};
   ServerMethods methods(target.router, target.metrics);
@@ -50,7 +44,7 @@ Task<void> serve(Target& target, bool with_key) {
 }
 
 Task<void> call(Target& target) {
-  auto peer = co_await client_handshake(*target.connection, target.identity(false));
+  auto peer = co_await client_handshake(*target.connection, Target::identity());
   if (!peer) co_return;
   GrantScheduler grants;
   ClientCallMetrics calls(target.metrics);
@@ -70,10 +64,8 @@ std::string hello(const wire::Handshake& step) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   log_setup({.level = LogLevel::error});
   const std::string input = net::repaired(std::string(reinterpret_cast<const char*>(data), size));
-  for (const bool with_key : {false, true}) {
-    Target server(input);
-    run_task(server.loop, serve(server, with_key));
-  }
+  Target server(input);
+  run_task(server.loop, serve(server));
   Target client(input);
   run_task(client.loop, call(client));
   return 0;
@@ -84,21 +76,11 @@ std::vector<std::string> fuzz_seeds() {
   client_hello.mutable_client_hello()->set_wire_version(net::kProtocolVersion);
   client_hello.mutable_client_hello()->set_software("ff 0.1.0");
   client_hello.mutable_client_hello()->set_name("seed");
-  client_hello.mutable_client_hello()->set_nonce(std::string(32, 'n'));
-  wire::Handshake user_hello = client_hello;
-  user_hello.mutable_client_hello()->set_key_id("user");
-  user_hello.mutable_client_hello()->set_has_user(true);
-  user_hello.mutable_client_hello()->set_uid(1000);
-  user_hello.mutable_client_hello()->set_serial(7);
-  user_hello.mutable_client_hello()->set_caller("0123456789abcdef");
-  wire::Handshake client_proof;
-  client_proof.mutable_client_proof();
+  client_hello.mutable_client_hello()->set_caller("0123456789abcdef");
   wire::Handshake server_hello;
   server_hello.mutable_server_hello()->set_wire_version(net::kProtocolVersion);
   server_hello.mutable_server_hello()->set_name("seed");
-  server_hello.mutable_server_hello()->set_nonce(std::string(32, 'm'));
-  wire::Handshake welcome;
-  welcome.mutable_welcome()->set_calls_max(4);
+  server_hello.mutable_server_hello()->set_calls_max(4);
   wire::Handshake refusal;
   refusal.mutable_refusal()->mutable_error()->set_code("refused");
   refusal.mutable_refusal()->mutable_error()->set_message("go \x1b[2J away");
@@ -112,7 +94,7 @@ std::vector<std::string> fuzz_seeds() {
   error.set_code("busy");
 
   using net::FrameKind;
-  const std::string begin = hello(client_hello) + hello(client_proof);
+  const std::string begin = hello(client_hello);
   const std::string calls =
       net::frame_seed({.kind = FrameKind::call, .call = 1, .method = 1, .deadline_ms = 500},
                       ping.SerializeAsString()) +
@@ -120,17 +102,12 @@ std::vector<std::string> fuzz_seeds() {
       net::frame_seed({.kind = FrameKind::grant, .call = 2}, "") +
       net::frame_seed({.kind = FrameKind::cancel, .call = 1}, "") +
       net::frame_seed({.kind = FrameKind::ping}, "");
-  const std::string welcomed = hello(server_hello) + hello(welcome);
+  const std::string welcomed = hello(server_hello);
   const std::string answers =
       net::frame_seed({.kind = FrameKind::request_to_send, .call = 1}, "") +
       net::frame_seed({.kind = FrameKind::reply, .flags = kFlagError, .call = 1},
                       error.SerializeAsString()) +
       net::frame_seed({.kind = FrameKind::goaway}, "");
-  return {"\x01" + begin,
-          "\x01" + begin + calls,
-          "\x01" + hello(refusal),
-          "\x01" + welcomed,
-          "\x01" + welcomed + answers,
-          "\x01" + hello(client_hello) + calls,
-          "\x01" + hello(user_hello) + hello(client_proof) + calls};
+  return {"\x01" + begin,    "\x01" + begin + calls,      "\x01" + hello(refusal),
+          "\x01" + welcomed, "\x01" + welcomed + answers, "\x01" + hello(server_hello) + calls};
 }

@@ -1,12 +1,12 @@
-// Tokens and capabilities from anywhere: no crash; a token that is read is the text it came from,
-// and what was not signed gives nobody anything.
+// Identities, key files and capabilities from anywhere: no crash; what is read is the text it came
+// from, and what was not signed gives nobody anything.
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "platform/auth/token.h"
+#include "platform/auth/test_entities.h"
 #include "platform/base/check.h"
 #include "storage/chain/capability.h"
 
@@ -19,10 +19,13 @@ constexpr int64_t kNow = 1'000'000;
 // Fuzzed bytes are checked with a key that signs none of the seeds.
 constexpr auth::Key kKey = {std::byte{1}};
 
-void check_token(std::string_view text) {
-  const auto token = auth::parse_token(text);
-  if (token) FF_CHECK(auth::format_token(*token) == text);
-  if (!token) FF_CHECK(token.error().code == Errc::corrupt);
+void check_keys(std::string_view text) {
+  const auto entity = auth::parse_identity(text);
+  if (entity) FF_CHECK(auth::format_identity(*entity) == text);
+  if (!entity) FF_CHECK(entity.error().code == Errc::corrupt);
+  const auto keyring = auth::parse_key_text(text);
+  if (keyring) FF_CHECK(text.starts_with(auth::format_identity((*keyring)->self())));
+  if (!keyring) FF_CHECK(keyring.error().code == Errc::corrupt);
 }
 
 void check_capability(std::string_view bytes) {
@@ -41,15 +44,23 @@ void check_capability(std::string_view bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
-  check_token(input);
+  check_keys(input);
   check_capability(input);
   return 0;
 }
 
 std::vector<std::string> fuzz_seeds() {
   constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
-  return {auth::format_token(auth::make_token({}, {1000, 7})),
-          auth::format_token(auth::make_token({}, {UINT32_MAX, UINT64_MAX})),
+  const auth::Entity mount{.role = auth::Role::mount,
+                           .name = "host7",
+                           .serial = UINT64_MAX,
+                           .uids = {{0, 999}, {1000, UINT32_MAX}},
+                           .path = "/a b",
+                           .read_only = true,
+                           .expires_s = 1};
+  return {auth::token_text({}, {1000, 7}),
+          auth::format_identity(mount),
+          auth::make_key_text({}, {.role = auth::Role::storage, .name = "3"}),
           chain::sign_capability({}, {kInode, chain::kRightRead | chain::kRightWrite, kForever}),
           chain::sign_capability({}, {kInode, chain::kRightRead, kNow}),
           chain::sign_capability({}, {UINT64_MAX, UINT32_MAX, -1})};

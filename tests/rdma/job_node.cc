@@ -51,7 +51,7 @@ Result<void> run_node(const JobNode& node) {
   const StopToken stop(clock);
   Network network{.ranks = kNodes, .at = {node.host, node.port, ""}};
   network.transport.mode = net::NetMode::verbs;
-  network.transport.key = auth::Key{};
+  network.key = auth::Key{};
   const HostRank self{.first_rank = node.node, .job = fmt::format("guest-{}", node.node)};
   FF_TRY(const auto ranks, Communicator::join(self, stop, {}, network));
   for (int32_t round = 0; round < kRounds; round++) FF_TRY(run_round(*ranks, round));

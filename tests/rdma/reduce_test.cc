@@ -101,7 +101,7 @@ TEST(ReduceVerbsKeyTest, OthersKeysAreRefused) {
   for (uint32_t node = 0; node < 2; node++) {
     threads.emplace_back([&, node] {
       Network network = nodes.network(node);
-      network.transport.key = key_of(static_cast<uint8_t>(node + 1));
+      network.key = key_of(static_cast<uint8_t>(node + 1));
       const auto joined = Communicator::join(nodes.rank(node, 0), stop, nodes.options, network);
       ASSERT_FALSE(joined.ok());
       EXPECT_EQ(joined.error().code, node == 0 ? Errc::deadline : Errc::refused)

@@ -61,10 +61,9 @@ class VerbsPair final : public TestedPair {
     MaybeConnection second;
     Gate gate(loop_);
     gate.spawn(keep_connection(
-        connect_verbs(*device_, stream_of(loop_, std::move(sockets.client)), {.is_client = true}),
-        first));
+        connect_verbs(*device_, stream_of(loop_, std::move(sockets.client)), "server"), first));
     gate.spawn(keep_connection(
-        connect_verbs(*device_, stream_of(loop_, std::move(sockets.server)), {}), second));
+        connect_verbs(*device_, stream_of(loop_, std::move(sockets.server)), "client"), second));
     run_task(loop_, gate.wait_empty());
     if (!first->ok()) ADD_FAILURE() << first->error().message;
     FF_CHECK(first->ok() && second->ok());

@@ -202,8 +202,8 @@ TEST_F(VerbsTest, AKilledPeerIsNoticed) {
   ASSERT_EQ(::posix_spawn(&child, program.c_str(), nullptr, nullptr, words, environ), 0);
   auto socket = run_task(loop(), (*listener)->accept());
   ASSERT_TRUE(socket.ok());
-  auto made = run_task(loop(), connect_verbs(pair_->device(), stream_of(loop(), std::move(*socket)),
-                                             {.is_client = false}));
+  auto made = run_task(
+      loop(), connect_verbs(pair_->device(), stream_of(loop(), std::move(*socket)), "peer"));
   ASSERT_TRUE(made.ok()) << made.error().message;
   Connection& connection = **made;
   Received received;
@@ -235,7 +235,7 @@ TEST_F(VerbsTest, APortThatGoesDownFailsItsConnections) {
   }
   SocketEnds sockets = socket_ends(loop());
   auto stream = stream_of(loop(), std::move(sockets.client));
-  const auto refused = run_task(loop(), connect_verbs(pair_->device(), std::move(stream), {}));
+  const auto refused = run_task(loop(), connect_verbs(pair_->device(), std::move(stream), "peer"));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, Errc::unreachable);
   EXPECT_NE(refused.error().message.find("is down"), std::string::npos);
@@ -257,7 +257,7 @@ class VerbsSetupTest : public VerbsTest {
  protected:
   Result<std::unique_ptr<Connection>> serve(Socket socket) {
     auto stream = stream_of(loop(), std::move(socket));
-    return run_task(loop(), connect_verbs(pair_->device(), std::move(stream), {}));
+    return run_task(loop(), connect_verbs(pair_->device(), std::move(stream), "peer"));
   }
   // What connect_verbs() says to a client that sends `bytes`, and then keeps quiet or goes.
   Error answer_to(ByteView bytes, bool goes) {
@@ -270,8 +270,8 @@ class VerbsSetupTest : public VerbsTest {
     EXPECT_FALSE(made.ok());
     return made.ok() ? Error() : made.error();
   }
-  // An endpoint of no queue pair, and the proof of a cluster without a key.
-  std::vector<std::byte> endpoint_and_proof() {
+  // An endpoint of no queue pair.
+  std::vector<std::byte> some_endpoint() {
     const VerbsEndpoint endpoint = {.qpn = 17,
                                     .psn = 1,
                                     .gid = pair_->device().port().gid,
@@ -279,12 +279,9 @@ class VerbsSetupTest : public VerbsTest {
                                     .mtu = 1024,
                                     .receives = 32,
                                     .reads = 16,
-                                    .message_max = 8192,
-                                    .nonce = {}};
+                                    .message_max = 8192};
     const auto encoded = encode_endpoint(endpoint);
-    std::vector<std::byte> bytes(encoded.begin(), encoded.end());
-    bytes.resize(bytes.size() + auth::kKeyBytes);
-    return bytes;
+    return {encoded.begin(), encoded.end()};
   }
   static std::vector<std::byte> with_ready(std::vector<std::byte> bytes) {
     bytes.resize(bytes.size() + sizeof kReadyMagic);
@@ -294,16 +291,13 @@ class VerbsSetupTest : public VerbsTest {
 };
 
 TEST_F(VerbsSetupTest, MalformedBytesAreRefused) {
-  const auto good = endpoint_and_proof();
+  const auto good = some_endpoint();
   EXPECT_EQ(answer_to({}, true).code, Errc::unreachable);
   EXPECT_EQ(answer_to(ByteView(good).first(20), true).code, Errc::unreachable);
   EXPECT_EQ(answer_to(as_bytes(std::string(kEndpointBytes, 'x')), false).code, Errc::corrupt);
   auto broken = good;
   broken[9] ^= std::byte{1};
   EXPECT_EQ(answer_to(broken, false).code, Errc::corrupt);
-  auto unproven = good;
-  unproven.back() = std::byte{1};
-  EXPECT_EQ(answer_to(unproven, false).code, Errc::refused);
   // All right, and then something else than a ready.
   auto more = good;
   more.resize(good.size() + sizeof kReadyMagic, std::byte{'x'});
@@ -311,43 +305,13 @@ TEST_F(VerbsSetupTest, MalformedBytesAreRefused) {
   EXPECT_EQ(answer_to(good, true).code, Errc::unreachable);
 }
 
-TEST_F(VerbsSetupTest, AnotherKeyIsRefusedOnBothEnds) {
-  const auto ends_with = [&](std::optional<auth::Key> client_key,
-                             std::optional<auth::Key> server_key) {
-    SocketEnds sockets = socket_ends(loop());
-    MaybeConnection client;
-    MaybeConnection server;
-    Gate gate(loop());
-    VerbsDevice& device = pair_->device();
-    gate.spawn(keep_connection(
-        connect_verbs(device, stream_of(loop(), std::move(sockets.client)), {true, client_key}),
-        client));
-    gate.spawn(keep_connection(
-        connect_verbs(device, stream_of(loop(), std::move(sockets.server)), {false, server_key}),
-        server));
-    run_task(loop(), gate.wait_empty());
-    EXPECT_EQ(client->ok(), server->ok());
-    for (const auto* end : {&client, &server}) {
-      EXPECT_TRUE((*end)->ok() || (*end)->error().code == Errc::refused);
-    }
-    return client->ok();
-  };
-  auth::Key one = {};
-  auth::Key two = {};
-  two[31] = std::byte{1};
-  EXPECT_TRUE(ends_with(one, one));
-  EXPECT_FALSE(ends_with(one, two));
-  EXPECT_FALSE(ends_with(one, std::nullopt));
-  EXPECT_FALSE(ends_with(std::nullopt, two));
-}
-
 TEST_F(VerbsSetupTest, AQueuePairThatNobodyReachesIsNoConnection) {
-  const Error error = answer_to(with_ready(endpoint_and_proof()), false);
+  const Error error = answer_to(with_ready(some_endpoint()), false);
   EXPECT_TRUE(error.code == Errc::unreachable || error.code == Errc::deadline) << error.message;
 }
 
 TEST_F(VerbsSetupTest, BytesBehindTheSetUpFailTheConnection) {
-  auto bytes = with_ready(endpoint_and_proof());
+  auto bytes = with_ready(some_endpoint());
   bytes.push_back(std::byte{'x'});
   EXPECT_EQ(answer_to(bytes, false).code, Errc::corrupt);
 }

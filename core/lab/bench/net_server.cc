@@ -93,11 +93,7 @@ Result<void> serve_net(Clock& clock, NetServerOptions options,
   Metrics metrics;
   rpc::Router router;
   const NetService service(router, loop, memory, queue ? &*queue : nullptr, file.get());
-  auth::SecureRng rng;
-  rpc::Identity self{.name = options.name,
-                     .software = options.software,
-                     .key = options.transport.key,
-                     .nonces = &rng};
+  rpc::Identity self{.name = options.name, .software = options.software};
   rpc::Server server(loop, transport, router, metrics, std::move(self));
   NetServerAddress at;
   FF_TRY(at.address, server.listen(options.address));

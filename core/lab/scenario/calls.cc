@@ -148,7 +148,8 @@ class ClientProcess {
           gate(loop) {
       for (int i = 0; i < kServers; i++) {
         net::Address address{fmt::format("server{}", i), 7000, ""};
-        clients.push_back(std::make_unique<rpc::Client>(context, std::move(address)));
+        clients.push_back(std::make_unique<rpc::Client>(context, std::move(address),
+                                                        auth::Service{auth::Role::meta, {}}));
       }
     }
     sim::SimLoop loop;

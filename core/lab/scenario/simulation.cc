@@ -14,8 +14,7 @@ void Simulation::report_violation(std::string what) {
 }
 
 rpc::Identity Simulation::identity(std::string name) {
-  auth::Key key{};
-  return {.name = std::move(name), .software = "ff story", .key = key, .nonces = &rng};
+  return {.name = std::move(name), .software = "ff story"};
 }
 
 }  // namespace ff::scenario

@@ -28,7 +28,7 @@ Agent::Agent(rpc::ClientContext& context, rpc::Router& router, NodeReconciler& r
       loop_(context.loop),
       reconciler_(reconciler),
       options_(std::move(options)),
-      scheduler_(context, options_.scheduler),
+      scheduler_(context, options_.scheduler, auth::Service{auth::Role::scheduler, {}}),
       checks_(loop_, options_.checks, [this] { resync(); }),
       reconcile_wanted_(loop_),
       first_report_ready_(loop_),
@@ -203,9 +203,9 @@ Task<Result<void>> Agent::check_token(auth::TokenId token) {
 Task<Result<wire::LogReply>> Agent::log(rpc::ServerCall& call, wire::LogRequest request) {
   std::optional<uint32_t> reader;
   if (!call.peer().trusted()) {
-    if (!call.peer().user) co_return fail(Errc::refused, "only the owner may read logs");
-    reader = call.peer().user->uid;
-    FF_CO_TRY(co_await check_token(*call.peer().user));
+    if (!call.peer().user()) co_return fail(Errc::refused, "only the owner may read logs");
+    reader = call.peer().user()->uid;
+    FF_CO_TRY(co_await check_token(*call.peer().user()));
   }
   std::function<Result<wire::LogReply>()> work = [this, request = std::move(request), reader] {
     return reconciler_.logs().read(request, reader);

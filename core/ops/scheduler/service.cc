@@ -84,8 +84,8 @@ Task<Result<void>> SchedulerService::check_token(auth::TokenId token) {
 }
 
 Task<Result<void>> SchedulerService::admit(const rpc::Peer& peer) {
-  if (peer.user) {
-    FF_CO_TRY(co_await check_token(*peer.user));
+  if (peer.user()) {
+    FF_CO_TRY(co_await check_token(*peer.user()));
   }
   co_return ready();
 }
@@ -336,7 +336,7 @@ Task<Result<wire::HoldsReply>> SchedulerService::holds(rpc::ServerCall&,
 Task<Result<wire::SubmitReply>> SchedulerService::submit(rpc::ServerCall& call,
                                                          wire::SubmitRequest request) {
   FF_CO_TRY(co_await admit(call.peer()));
-  if (const auto& user = call.peer().user) {
+  if (const auto user = call.peer().user()) {
     wire::Owner& owner = *request.mutable_owner();
     owner.Clear();
     owner.set_uid(user->uid);
@@ -394,7 +394,7 @@ Task<Result<wire::ListReply>> SchedulerService::list(rpc::ServerCall& call,
 Result<void> SchedulerService::may_control(const rpc::Peer& peer, uint64_t id) const {
   const wire::Task* const task = state_->task(id);
   if (task == nullptr || peer.trusted()) return {};
-  if (peer.user && peer.user->uid == task->owner().uid()) return {};
+  if (peer.user() && peer.user()->uid == task->owner().uid()) return {};
   return fail(Errc::refused, "task {} is another user's", id);
 }
 

@@ -20,8 +20,8 @@ namespace {
 constexpr std::string_view kIdentityFormat = "ff2";
 constexpr size_t kRangesMax = 32;
 constexpr size_t kPathMax = 512;
-constexpr std::array<std::string_view, 7> kRoles = {"admin",     "meta",  "storage", "mount",
-                                                    "scheduler", "agent", "user"};
+constexpr std::array<std::string_view, 8> kRoles = {"admin",     "meta",  "storage", "mount",
+                                                    "scheduler", "agent", "user",    "rank"};
 
 bool valid_name(std::string_view name) {
   const auto valid = [](char c) {
@@ -235,9 +235,8 @@ std::optional<Service> parse_service(std::string_view text) {
   const auto role = parse_role(text.substr(0, slash));
   if (!role) return std::nullopt;
   const bool of_node = *role == Role::storage || *role == Role::agent;
-  const bool alone = *role == Role::meta || *role == Role::scheduler;
   if (slash == std::string_view::npos) {
-    if (!alone) return std::nullopt;
+    if (*role == Role::mount || *role == Role::user) return std::nullopt;
     return Service{*role, {}};
   }
   if (!of_node || !valid_name(text.substr(slash + 1))) return std::nullopt;

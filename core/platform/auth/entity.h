@@ -34,6 +34,7 @@ enum class Role : uint8_t {
   scheduler,  // the scheduler's server
   agent,      // the scheduler's agent of one node
   user,       // one user
+  rank,       // a rank of an allreduce job, whose root key is the job's
 };
 std::string_view role_name(Role role);
 std::optional<Role> parse_role(std::string_view name);
@@ -66,6 +67,13 @@ struct Entity {
   bool may_act_for(uint32_t uid) const;
 };
 
+// The user of a user's key, and the key's serial number: users lose keys one by one.
+struct TokenId {
+  uint32_t uid = 0;
+  uint64_t serial = 0;
+  bool operator==(const TokenId&) const = default;
+};
+
 // Errc::usage: the message names the part that is not valid.
 Result<void> check_entity(const Entity& entity);
 std::string format_identity(const Entity& entity);
@@ -79,7 +87,7 @@ std::optional<std::vector<UidRange>> parse_uids(std::string_view text);
 // The name of a server that its clients ask for.
 struct Service {
   Role role = Role::meta;
-  std::string name = {};  // storage nodes and agents: the node's; else empty
+  std::string name = {};  // storage nodes and agents with keys of their own: the node's
   bool operator==(const Service&) const = default;
   auto operator<=>(const Service&) const = default;
   std::string text() const;

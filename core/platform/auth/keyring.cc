@@ -39,7 +39,7 @@ bool read_server_line(const std::vector<std::string_view>& words, Keyring& keyri
 }  // namespace
 
 Keyring::Keyring(const Key& root, Entity self)
-    : self_(std::move(self)), root_(root), service_(service_of(self_)) {}
+    : self_(std::move(self)), root_(root), service_(Service{self_.role, {}}) {}
 
 Keyring::Keyring(Entity self) : self_(std::move(self)) {}
 
@@ -86,13 +86,15 @@ Credential make_credential(const Key& root, const Service& service, const Entity
 
 std::vector<Service> services_of(Role role) {
   switch (role) {
-    case Role::storage:
-    case Role::mount: return {{Role::meta, {}}};
+    case Role::storage: return {{Role::meta, {}}};
+    case Role::mount: return {{Role::meta, {}}, {Role::storage, {}}};
     case Role::agent: return {{Role::scheduler, {}}};
+    case Role::rank: return {{Role::rank, {}}};
     case Role::admin:
     case Role::meta:
-    case Role::scheduler:
-    case Role::user: return {{Role::meta, {}}, {Role::scheduler, {}}};
+    case Role::scheduler: return {{Role::meta, {}}, {Role::scheduler, {}}};
+    case Role::user:
+      return {{Role::meta, {}}, {Role::storage, {}}, {Role::scheduler, {}}, {Role::agent, {}}};
   }
   return {};
 }
@@ -100,7 +102,8 @@ std::vector<Service> services_of(Role role) {
 std::optional<Service> service_of(const Entity& entity) {
   switch (entity.role) {
     case Role::meta:
-    case Role::scheduler: return Service{entity.role, {}};
+    case Role::scheduler:
+    case Role::rank: return Service{entity.role, {}};
     case Role::storage:
     case Role::agent: return Service{entity.role, entity.name};
     case Role::admin:

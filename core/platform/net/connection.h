@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "platform/auth/entity.h"
 #include "platform/base/bytes.h"
 #include "platform/base/gate.h"
 #include "platform/base/loop.h"
@@ -39,6 +40,13 @@ constexpr size_t kSegmentBytes = 1 * kMiB;
 // Maximum number of unanswered pulls of the peer.
 constexpr size_t kPullsMax = 1024;
 
+// What the peer proved when the connection was set up.
+struct PeerProof {
+  bool has_key = false;  // both ends proved a key; else neither end has one
+  // The accepting end: who connected.
+  std::optional<auth::Entity> client = {};
+};
+
 class Connection {
  public:
   // `bulk` may be null.
@@ -54,6 +62,8 @@ class Connection {
   // True if the peer accesses exposed memory directly, and may do so after the exposure has ended.
   bool one_sided() const { return bulk_ != nullptr; }
   bool same_host() const { return bulk_ != nullptr && bulk_->same_host(); }
+  const PeerProof& proof() const { return proof_; }
+  void set_proof(PeerProof proof) { proof_ = std::move(proof); }
 
   // Queues a frame. Dropped silently if the connection has failed.
   void send(const FrameHeader& head, std::string_view message = {});
@@ -176,6 +186,7 @@ class Connection {
   Loop& loop_;
   std::string peer_;
   std::string local_;
+  PeerProof proof_;
   std::optional<Error> error_;
   FrameFault fault_ = FrameFault::none;
   std::map<uint64_t, Exposed> exposed_;

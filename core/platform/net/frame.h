@@ -29,7 +29,7 @@ constexpr uint32_t kFrameMagic = 0x31464646;  // "FFF1"
 constexpr size_t kFrameHeaderBytes = 40;
 constexpr size_t kMessageMax = 1 * kMiB;
 constexpr size_t kPayloadMax = 64 * kMiB;
-constexpr uint16_t kProtocolVersion = 1;
+constexpr uint16_t kProtocolVersion = 2;
 
 enum class FrameKind : uint8_t {
   hello = 1,  // the handshake, both ways, before anything else

@@ -14,16 +14,21 @@ namespace {
 constexpr size_t kPrefaceMagicAt = 0;
 constexpr size_t kTransportsAt = 4;
 constexpr size_t kPrefaceZeroAt = 6;
-constexpr size_t kNameAt = 8;
+constexpr size_t kUidAt = 8;
+constexpr size_t kNameAt = 12;
 
 // The error for a peer that speaks another protocol.
 Error unknown_protocol(std::string_view what, ByteView bytes) {
   const std::string begin = printable(as_text(bytes.first(kTransportsAt)));
-  Error error = fail(Errc::corrupt, "not a transport {} of ff: it begins with '{}'", what, begin);
-  const bool tls = bytes[0] == std::byte{0x16} && bytes[1] == std::byte{0x03};
-  error.hint = tls ? "The peer speaks TLS: give both ends net.tls-cert, net.tls-key and net.tls-ca."
-                   : "Check that this is the port of an ff daemon, and that both ends or neither "
-                     "use TLS.";
+  const auto is_record = [&](uint8_t type) {
+    return bytes[0] == std::byte{type} && bytes[1] == std::byte{0x03};
+  };
+  const bool tls = is_record(0x16) || is_record(0x15);  // a handshake or an alert: RFC 8446, 5.1
+  Error error =
+      tls ? fail(Errc::refused, "the peer has a key, and this end has none")
+          : fail(Errc::corrupt, "not a transport {} of ff: it begins with '{}'", what, begin);
+  error.hint = tls ? "Give this end a key, too (--key)."
+                   : "Check that this is the port of an ff daemon of this version.";
   return error;
 }
 
@@ -52,6 +57,7 @@ std::array<std::byte, kOfferBytes> encode_offer(const TransportOffer& offer) {
   std::array<std::byte, kOfferBytes> bytes = {};
   store_le<uint32_t>(bytes.data() + kPrefaceMagicAt, kOfferMagic);
   store_le<uint16_t>(bytes.data() + kTransportsAt, offer.kinds);
+  store_le<uint32_t>(bytes.data() + kUidAt, offer.uid);
   return bytes;
 }
 
@@ -61,13 +67,15 @@ Result<TransportOffer> parse_offer(ByteView bytes) {
       load_le<uint16_t>(bytes.data() + kPrefaceZeroAt) != 0) {
     return unknown_protocol("offer", bytes);
   }
-  return TransportOffer{load_le<uint16_t>(bytes.data() + kTransportsAt)};
+  return TransportOffer{load_le<uint16_t>(bytes.data() + kTransportsAt),
+                        load_le<uint32_t>(bytes.data() + kUidAt)};
 }
 
 std::array<std::byte, kChoiceBytes> encode_choice(const TransportChoice& choice) {
   std::array<std::byte, kChoiceBytes> bytes = {};
   store_le<uint32_t>(bytes.data() + kPrefaceMagicAt, kChoiceMagic);
   store_le<uint16_t>(bytes.data() + kTransportsAt, static_cast<uint16_t>(choice.kind));
+  store_le<uint32_t>(bytes.data() + kUidAt, choice.uid);
   std::ranges::copy(choice.name, bytes.data() + kNameAt);
   return bytes;
 }
@@ -84,9 +92,11 @@ Result<TransportChoice> parse_choice(ByteView bytes) {
     case TransportKind::none:
     case TransportKind::stream:
     case TransportKind::shm:
-    case TransportKind::verbs: choice.kind = static_cast<TransportKind>(kind); break;
+    case TransportKind::verbs:
+    case TransportKind::key: choice.kind = static_cast<TransportKind>(kind); break;
     default: return fail(Errc::corrupt, "unknown transport {}", kind);
   }
+  choice.uid = load_le<uint32_t>(bytes.data() + kUidAt);
   std::copy_n(bytes.data() + kNameAt, choice.name.size(), choice.name.begin());
   return choice;
 }

@@ -1,12 +1,17 @@
 // Transport negotiation: the first bytes on a TCP connection, before the first frame. The client
 // offers all transports that it supports, the server chooses one. Little-endian:
 //
-//   offer  := magic:u32 transports:u16 0:u16
-//   choice := magic:u32 way:u16 0:u16 name:16     way 0: none of them
+//   offer  := magic:u32 transports:u16 0:u16 uid:u32
+//   choice := magic:u32 way:u16 0:u16 uid:u32 name:16     way 0: none of them; 8: none without TLS
+//
+// uid: the effective user id of the sender's process. Ends with keys exchange both inside TLS.
 //
 // shm: the client connects to the abstract Unix socket "ff-" + hex(name), which the server opened
-// for this client under a random name, and closes this connection. Other transports: the name is
-// zero. verbs: the set-up of queue pairs follows (verbs_setup.h). stream: the frames follow.
+// for this client under a random name, and closes this connection. On the socket each end checks
+// the user id of the other (SO_PEERCRED), and with keys proves that it knows the secret of the TLS
+// connection (channel_proof.h): whoever took the name instead can neither prove nor relay it. Other
+// transports: the name is zero. verbs: the set-up of queue pairs follows (verbs_setup.h). stream:
+// the frames follow.
 #pragma once
 
 #include <array>
@@ -25,6 +30,7 @@ enum class TransportKind : uint16_t {
   stream = 1,  // this connection: TCP, or TLS over it
   shm = 2,     // a Unix socket and shared memory
   verbs = 4,   // RDMA
+  key = 8,     // a choice only: none without a key, which the client does not have
 };
 using TransportKinds = uint16_t;
 constexpr TransportKinds operator|(TransportKind a, TransportKind b) {
@@ -40,13 +46,14 @@ std::string transport_names(TransportKinds kinds);
 // The fastest transport that both ends support.
 TransportKind best_transport(TransportKinds client, TransportKinds server);
 
-constexpr uint32_t kOfferMagic = 0x314f4646;   // "FFO1"
-constexpr uint32_t kChoiceMagic = 0x31434646;  // "FFC1"
+constexpr uint32_t kOfferMagic = 0x324f4646;   // "FFO2"
+constexpr uint32_t kChoiceMagic = 0x32434646;  // "FFC2"
 
 struct TransportOffer {
   TransportKinds kinds = 0;
+  uint32_t uid = 0;
 };
-constexpr size_t kOfferBytes = 8;
+constexpr size_t kOfferBytes = 12;
 std::array<std::byte, kOfferBytes> encode_offer(const TransportOffer& offer);
 // `bytes` holds kOfferBytes. Errc::corrupt: the message shows the first bytes. Unknown bits of
 // later versions are kept.
@@ -54,9 +61,10 @@ Result<TransportOffer> parse_offer(ByteView bytes);
 
 struct TransportChoice {
   TransportKind kind = TransportKind::none;
+  uint32_t uid = 0;
   std::array<std::byte, 16> name = {};
 };
-constexpr size_t kChoiceBytes = 24;
+constexpr size_t kChoiceBytes = 28;
 std::array<std::byte, kChoiceBytes> encode_choice(const TransportChoice& choice);
 // `bytes` holds kChoiceBytes. Errc::corrupt.
 Result<TransportChoice> parse_choice(ByteView bytes);

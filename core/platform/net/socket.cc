@@ -90,6 +90,40 @@ Result<std::unique_ptr<SocketStream>> SocketStream::make(Loop& loop, Socket sock
   return stream;
 }
 
+void SocketStream::keep_alive() {
+  const auto set = [this](int level, int name, int value) {
+    (void)::setsockopt(fd(), level, name, &value, sizeof value);
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 15);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+Task<Result<std::optional<std::byte>>> SocketStream::peek() {
+  for (;;) {
+    std::byte next = {};
+    const ssize_t got = ::recv(fd(), &next, 1, MSG_PEEK);
+    if (got > 0) co_return std::optional(next);
+    if (got == 0) co_return std::optional<std::byte>();
+    if (errno == EAGAIN) {
+      watch_->readable.reset();
+      FF_CO_TRY(co_await watch_->readable.wait());
+    } else if (errno != EINTR) {
+      co_return lost(errno);
+    }
+  }
+}
+
+Result<uint32_t> SocketStream::peer_uid() const {
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return errno_error(errno, "the user of the peer");
+  }
+  return peer.uid;
+}
+
 SocketStream::~SocketStream() {
   for (const int fd : received_) ::close(fd);
 }

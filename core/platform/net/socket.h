@@ -42,6 +42,13 @@ class SocketStream final : public Stream {
   std::optional<int> receive_descriptor() override;
 
   int fd() const { return socket_.fd.get(); }
+  // TCP keep-alive that detects a dead machine of an idle peer within half a minute.
+  void keep_alive();
+  // The next byte, which stays unread; empty: the peer has closed its side.
+  Task<Result<std::optional<std::byte>>> peek();
+  // Unix sockets: the effective user id of the process that connected, or that listens
+  // (SO_PEERCRED, unix(7)); as this process's user namespace has it.
+  Result<uint32_t> peer_uid() const;
   const Address& peer_address() const { return socket_.peer; }
 
  private:

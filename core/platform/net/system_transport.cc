@@ -2,6 +2,7 @@
 #include "platform/net/system_transport.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -31,37 +32,15 @@ Address region_address(const std::array<std::byte, 16>& name) {
   return {"", 0, "@ff-" + hex(name)};
 }
 
-// A TCP connection, optionally with TLS.
-struct TcpOrTls {
-  std::unique_ptr<SocketStream> socket;  // null with TLS
-  std::unique_ptr<Stream> tls;
-
-  Stream& stream() { return tls != nullptr ? *tls : *socket; }
-  std::unique_ptr<Stream> take() {
-    return tls != nullptr ? std::move(tls) : std::unique_ptr<Stream>(std::move(socket));
-  }
-};
-
-Task<Result<TcpOrTls>> connect_tcp(Loop& loop, Socket socket,
-                                   std::shared_ptr<const TlsContext> context, std::string host) {
-  TcpOrTls line;
-  FF_CO_TRY(line.socket, SocketStream::make(loop, std::move(socket)));
-  if (context != nullptr) {
-    TlsServer expected{.host = std::move(host), .service = {}};
-    FF_CO_TRY(line.tls,
-              co_await TlsStream::connect(std::move(line.socket), context, std::move(expected)));
-  }
-  co_return line;
+StreamCredentials credentials_of(const TransportOptions& options) {
+  if (options.keyring == nullptr) return {};
+  return {options.keyring, TlsContext::make(options.keyring), options.certificates};
 }
 
-Task<Result<TcpOrTls>> accept_tcp(Loop& loop, Socket socket,
-                                  std::shared_ptr<const TlsContext> context) {
-  TcpOrTls line;
-  FF_CO_TRY(line.socket, SocketStream::make(loop, std::move(socket)));
-  if (context != nullptr) {
-    FF_CO_TRY(line.tls, co_await TlsStream::accept(std::move(line.socket), context));
-  }
-  co_return line;
+Task<Result<std::unique_ptr<SocketStream>>> make_stream(Loop& loop, Socket socket) {
+  FF_CO_TRY(auto stream, SocketStream::make(loop, std::move(socket)));
+  stream->keep_alive();
+  co_return stream;
 }
 
 Task<Result<TransportOffer>> read_offer(Stream& stream) {
@@ -75,6 +54,11 @@ Task<Result<TransportChoice>> read_choice(Stream& stream, TransportOffer offer) 
   std::array<std::byte, kChoiceBytes> bytes;
   FF_CO_TRY(co_await read_all(stream, bytes));
   FF_CO_TRY(const TransportChoice choice, parse_choice(bytes));
+  if (choice.kind == TransportKind::key) {
+    Error error = fail(Errc::refused, "the peer has a key, and this end has none");
+    error.hint = "Give this end a key, too (--key), or a user's token (--token).";
+    co_return error;
+  }
   if (choice.kind == TransportKind::none) {
     Error error =
         fail(Errc::refused, "the peer accepts none of the transports that this end offers ({})",
@@ -127,7 +111,8 @@ class SystemTransport::SystemListener final : public Listener {
   std::unique_ptr<SocketListener> listener_;
 };
 
-SystemTransport::SystemTransport(TransportOptions options) : options_(std::move(options)) {}
+SystemTransport::SystemTransport(TransportOptions options)
+    : options_(std::move(options)), credentials_(credentials_of(options_)) {}
 
 SystemTransport::~SystemTransport() = default;
 
@@ -196,14 +181,16 @@ Result<VerbsDevice*> SystemTransport::device(Loop& loop) {
 }
 
 Result<TransportKinds> SystemTransport::available_transports(Loop& loop, const Address& local,
-                                                             const Address& peer) {
+                                                             const Address& peer,
+                                                             const auth::Entity* client) {
   TransportKinds kinds = 0;
   if (options_.mode != NetMode::verbs) kinds |= static_cast<TransportKinds>(TransportKind::stream);
   // Equal addresses: both ends are on this host.
   if (options_.mode == NetMode::automatic && local.host == peer.host) {
     kinds |= static_cast<TransportKinds>(TransportKind::shm);
   }
-  if (options_.mode != NetMode::tcp && options_.tls == nullptr && !options_.token) {
+  const bool is_user = client != nullptr && client->role == auth::Role::user;
+  if (options_.mode != NetMode::tcp && !is_user) {
     auto found = device(loop);
     if (found) kinds |= static_cast<TransportKinds>(TransportKind::verbs);
     if (!found && options_.mode == NetMode::verbs) return std::move(found).error();
@@ -233,22 +220,32 @@ void SystemTransport::exclude(Loop& loop, const Address& to, TransportKind kind,
   failed.until_ns = loop.now_ns() + kFailedNs;
 }
 
-Result<std::unique_ptr<Connection>> SystemTransport::make_shm_connection(Loop& loop,
-                                                                         Socket socket) {
-  FF_TRY(auto stream, SocketStream::make(loop, std::move(socket)));
-  return std::make_unique<Connection>(loop, std::move(stream),
-                                      std::make_unique<ShmBulk>(loop, regions_));
+Task<Result<std::unique_ptr<Connection>>> SystemTransport::open_shm(Loop& loop, Socket socket,
+                                                                    UnixPeer peer) {
+  socket.peer_name = peer.name + " (shm)";
+  FF_CO_TRY(auto stream, SocketStream::make(loop, std::move(socket)));
+  FF_CO_TRY(const uint32_t uid, stream->peer_uid());
+  // A process of another user may have taken the name of the socket.
+  if (uid != peer.uid) {
+    co_return fail(Errc::unreachable, "user {} is at the Unix socket of {}, not user {}", uid,
+                   peer.name, peer.uid);
+  }
+  if (peer.secret) {
+    auto proving = prove_secret(*stream, *peer.secret, peer.is_server);
+    FF_CO_TRY(co_await with_deadline(loop, loop.now_ns() + kSharedNs,
+                                     "no proof arrived over the Unix socket in time",
+                                     std::move(proving)));
+  }
+  co_return std::make_unique<Connection>(loop, std::move(stream),
+                                         std::make_unique<ShmBulk>(loop, regions_));
 }
 
-Task<Result<std::unique_ptr<Connection>>> SystemTransport::connect(Loop& loop, Address to) {
-  if (to.is_unix()) {
-    FF_CO_TRY(auto socket, co_await connect_socket(loop, std::move(to)));
-    co_return make_shm_connection(loop, std::move(socket));
-  }
+Task<Result<std::unique_ptr<Connection>>> SystemTransport::connect(Loop& loop, Address to,
+                                                                   auth::Service service) {
   const CancellationToken* const cancel = co_await current_cancellation();
   for (;;) {
     TransportKind kind = TransportKind::none;
-    auto made = co_await attempt(loop, to, kind);
+    auto made = co_await attempt(loop, to, service, kind);
     const bool another = (kind == TransportKind::shm || kind == TransportKind::verbs) &&
                          options_.mode != NetMode::verbs;
     if (made || !another) co_return made;
@@ -262,43 +259,65 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::connect(Loop& loop, A
 
 // Sets `kind` as soon as the server has chosen.
 Task<Result<std::unique_ptr<Connection>>> SystemTransport::attempt(Loop& loop, Address to,
+                                                                   auth::Service service,
                                                                    TransportKind& kind) {
   FF_CO_TRY(auto socket, co_await connect_socket(loop, to));
   const std::string peer = socket.peer.text();
-  FF_CO_TRY(const TransportKinds mine, available_transports(loop, socket.local, socket.peer));
-  const TransportOffer offer = {static_cast<TransportKinds>(mine & ~failed_transports(loop, to))};
-  FF_CO_TRY(TcpOrTls line, co_await connect_tcp(loop, std::move(socket), options_.tls, to.host));
-  auto choice = co_await read_choice(line.stream(), offer);
+  const auth::Entity* const self =
+      options_.keyring != nullptr ? &options_.keyring->self() : nullptr;
+  FF_CO_TRY(const TransportKinds mine, available_transports(loop, socket.local, socket.peer, self));
+  const TransportOffer offer = {static_cast<TransportKinds>(mine & ~failed_transports(loop, to)),
+                                ::geteuid()};
+  FF_CO_TRY(auto tcp, co_await make_stream(loop, std::move(socket)));
+  TlsServer expected{.host = to.host, .service = std::move(service)};
+  auto securing = connect_secure_stream(std::move(tcp), credentials_, std::move(expected));
+  auto secured = co_await std::move(securing);
+  if (!secured) co_return std::move(secured).error().with_context(peer + ": ");
+  auto choice = co_await read_choice(*secured->stream, offer);
   if (!choice) co_return std::move(choice).error().with_context(peer + ": ");
   kind = choice->kind;
+  Result<std::unique_ptr<Connection>> made(nullptr);
   if (kind == TransportKind::shm) {
     FF_CO_TRY(auto inside, co_await connect_socket(loop, region_address(choice->name)));
-    inside.peer_name = peer + " (shm)";
-    co_return make_shm_connection(loop, std::move(inside));
-  }
-  if (kind == TransportKind::verbs) {
+    UnixPeer server{true, choice->uid, secured->secret, peer};
+    auto opening = open_shm(loop, std::move(inside), std::move(server));
+    made = co_await std::move(opening);
+  } else if (kind == TransportKind::verbs) {
     FF_CO_TRY(VerbsDevice* const verbs, device(loop));
-    VerbsRole side = {true, options_.key};
-    co_return co_await connect_verbs(*verbs, std::move(line.socket), std::move(side));
+    made = co_await connect_verbs(*verbs, std::move(secured->stream), peer);
+  } else {
+    made = std::make_unique<Connection>(loop, std::move(secured->stream), nullptr);
   }
-  co_return std::make_unique<Connection>(loop, line.take(), nullptr);
+  if (made) (*made)->set_proof(std::move(secured->proof));
+  co_return made;
 }
 
 Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept(Loop& loop, Socket socket) {
-  if (socket.peer.is_unix()) co_return make_shm_connection(loop, std::move(socket));
   const std::string peer = socket.peer.text();
-  FF_CO_TRY(const TransportKinds mine, available_transports(loop, socket.local, socket.peer));
+  const Address local = socket.local;
+  const Address remote = socket.peer;
   const int64_t deadline_ns = loop.now_ns() + kPrefaceNs;
-  auto opening = accept_tcp(loop, std::move(socket), options_.tls);
+  FF_CO_TRY(auto tcp, co_await make_stream(loop, std::move(socket)));
+  auto securing = accept_secure_stream(std::move(tcp), credentials_);
   FF_CO_TRY(
-      TcpOrTls line,
+      SecureStream secured,
       co_await with_deadline(loop, deadline_ns, "the peer did not finish the TLS handshake in time",
-                             std::move(opening)));
-  auto reading = read_offer(line.stream());
-  FF_CO_TRY(const TransportOffer offer,
-            co_await with_deadline(loop, deadline_ns, "the peer sent no transport offer in time",
-                                   std::move(reading)));
-  TransportChoice choice = {best_transport(offer.kinds, mine), {}};
+                             std::move(securing)));
+  const auth::Entity* const client = secured.proof.client ? &*secured.proof.client : nullptr;
+  FF_CO_TRY(const TransportKinds mine, available_transports(loop, local, remote, client));
+  auto reading = read_offer(*secured.stream);
+  auto offered = co_await with_deadline(
+      loop, deadline_ns, "the peer sent no transport offer in time", std::move(reading));
+  if (!offered) {
+    // A peer with a key waits for TLS: bytes that are not TLS end that at once.
+    const TransportChoice none = {TransportKind::none, 0, {}};
+    if (offered.error().code == Errc::refused) {
+      (void)co_await write_all(*secured.stream, encode_choice(none));
+    }
+    co_return std::move(offered).error();
+  }
+  const TransportOffer offer = *offered;
+  TransportChoice choice = {best_transport(offer.kinds, mine), ::geteuid(), {}};
   std::unique_ptr<SocketListener> inside;
   if (choice.kind == TransportKind::shm) {
     auth::SecureRng rng;
@@ -306,29 +325,50 @@ Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept(Loop& loop, So
     FF_CO_TRY(inside, SocketListener::listen(loop, region_address(choice.name)));
   }
   const auto chosen = encode_choice(choice);
-  auto writing = write_all(line.stream(), chosen);
+  auto writing = write_all(*secured.stream, chosen);
   FF_CO_TRY(
       co_await with_deadline(loop, deadline_ns, "the peer does not read", std::move(writing)));
+  Result<std::unique_ptr<Connection>> made(nullptr);
   switch (choice.kind) {
-    case TransportKind::stream: co_return std::make_unique<Connection>(loop, line.take(), nullptr);
+    case TransportKind::stream:
+      made = std::make_unique<Connection>(loop, std::move(secured.stream), nullptr);
+      break;
     case TransportKind::shm: {
-      auto accepting = inside->accept();
-      FF_CO_TRY(auto accepted,
-                co_await with_deadline(loop, loop.now_ns() + kSharedNs,
-                                       "the peer did not connect to the Unix socket in time",
-                                       std::move(accepting)));
-      accepted.peer_name = peer + " (shm)";
-      co_return make_shm_connection(loop, std::move(accepted));
+      UnixPeer from{false, offer.uid, secured.secret, peer};
+      auto accepting = accept_shm(loop, *inside, std::move(from));
+      made = co_await std::move(accepting);
+      break;
     }
     case TransportKind::verbs: {
       FF_CO_TRY(VerbsDevice* const verbs, device(loop));
-      VerbsRole side = {false, options_.key};
-      co_return co_await connect_verbs(*verbs, std::move(line.socket), std::move(side));
+      made = co_await connect_verbs(*verbs, std::move(secured.stream), peer);
+      break;
     }
-    case TransportKind::none: break;
+    case TransportKind::key:
+    case TransportKind::none:
+      made = fail(Errc::refused, "the peer offers {}, this end accepts {} (--net)",
+                  transport_names(offer.kinds), transport_names(mine));
   }
-  co_return fail(Errc::refused, "the peer offers {}, this end accepts {} (--net)",
-                 transport_names(offer.kinds), transport_names(mine));
+  if (made) (*made)->set_proof(std::move(secured.proof));
+  co_return made;
+}
+
+// The connection of the client to the Unix socket. Others may connect before it: they are refused.
+Task<Result<std::unique_ptr<Connection>>> SystemTransport::accept_shm(Loop& loop,
+                                                                      SocketListener& listener,
+                                                                      UnixPeer peer) {
+  const int64_t deadline_ns = loop.now_ns() + kSharedNs;
+  for (;;) {
+    auto accepting = listener.accept();
+    FF_CO_TRY(auto socket,
+              co_await with_deadline(loop, deadline_ns,
+                                     "the peer did not connect to the Unix socket in time",
+                                     std::move(accepting)));
+    auto opening = open_shm(loop, std::move(socket), peer);
+    auto made = co_await std::move(opening);
+    if (made || loop.now_ns() >= deadline_ns) co_return made;
+    log_warning("refused at a Unix socket", {{"error", made.error().message}});
+  }
 }
 
 Result<std::unique_ptr<Listener>> SystemTransport::listen(Loop& loop, const Address& at) {

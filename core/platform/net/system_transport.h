@@ -1,9 +1,11 @@
 // The machine's network. Each connection uses the fastest transport that both ends support: shared
-// memory on one host, RDMA if both have a device, else TCP, optionally with TLS.
+// memory on one host, RDMA if both have a device, else TCP.
 //
-// A client connects over TCP first, and the ends negotiate the transport there (preface.h). A
-// transport that both support but that does not work (RDMA fabrics without a route, a proxy in
-// front of an apparently local address) is excluded for that address for a minute.
+// A client connects over TCP first. There both ends prove their keys (secure_stream.h) and
+// negotiate the transport (preface.h): frames on TCP stay inside TLS; shared memory and RDMA, which
+// are not encrypted, are set up inside it, so that only the proven peer gets them. A transport that
+// both support but that does not work (RDMA fabrics without a route, a proxy in front of an
+// apparently local address) is excluded for that address for a minute.
 //
 // One per process, shared by all of its loops. The loops outlive it; no loop may run while it is
 // destroyed.
@@ -17,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "platform/auth/key.h"
-#include "platform/auth/token.h"
+#include "platform/auth/keyring.h"
 #include "platform/net/preface.h"
+#include "platform/net/secure_stream.h"
 #include "platform/net/shared_region.h"
 #include "platform/net/tls.h"
 #include "platform/net/transport.h"
@@ -37,13 +39,11 @@ enum class NetMode : uint8_t {
 struct TransportOptions {
   NetMode mode = NetMode::automatic;
   VerbsOptions verbs = {};
-  // All TCP connections use TLS; disables RDMA, which is not encrypted.
-  std::shared_ptr<const TlsContext> tls = nullptr;
-  // The cluster key, proven in the set-up of RDMA. Other transports prove it in rpc/handshake.h.
-  std::optional<auth::Key> key = {};
-  // A user's token instead of the key, proven in the handshake. Disables RDMA: the owner of a queue
-  // pair can try the keys of all memory that the device has registered (verbs_setup.h).
-  std::optional<auth::Token> token = {};
+  // The keys of this process; null: it has none and trusts every process of this machine. Users get
+  // no RDMA (verbs_setup.h).
+  std::shared_ptr<const auth::Keyring> keyring = nullptr;
+  // Besides the keys: certificates of both ends.
+  std::shared_ptr<const TlsContext> certificates = nullptr;
 };
 
 class SystemTransport final : public Transport {
@@ -54,9 +54,11 @@ class SystemTransport final : public Transport {
   // Errc::refused: one end does not accept the other's certificate or key, or the ends have no
   // transport in common. Errc::unsupported: --net verbs without a device. "unix:" addresses use
   // shared memory.
-  Task<Result<std::unique_ptr<Connection>>> connect(Loop& loop, Address to) override;
+  Task<Result<std::unique_ptr<Connection>>> connect(Loop& loop, Address to,
+                                                    auth::Service service) override;
   // Errc::unsupported: --net verbs without a device.
   Result<std::unique_ptr<Listener>> listen(Loop& loop, const Address& at) override;
+  bool has_key() const override { return options_.keyring != nullptr; }
 
   // Zeroed whole pages that peers on this host access in place and that RDMA devices register once.
   // Freed with the transport. Thread-safe.
@@ -86,6 +88,13 @@ class SystemTransport final : public Transport {
     std::optional<Error> error;  // why there is no device, as of checked_ns
     int64_t checked_ns = 0;
   };
+  // Who must be at the other end of a Unix socket.
+  struct UnixPeer {
+    bool is_server = false;
+    uint32_t uid = 0;
+    std::optional<auth::Key> secret;  // of the TLS connection
+    std::string name;                 // for messages
+  };
   // Transports that did not work for one address.
   struct FailedTransports {
     TransportKinds kinds = 0;
@@ -94,16 +103,21 @@ class SystemTransport final : public Transport {
 
   LoopState& state_of(Loop& loop);
   Result<VerbsDevice*> device(Loop& loop);
-  // The transports that this end supports between these addresses.
-  Result<TransportKinds> available_transports(Loop& loop, const Address& local,
-                                              const Address& peer);
+  // The transports that this end supports between these addresses, for this client.
+  Result<TransportKinds> available_transports(Loop& loop, const Address& local, const Address& peer,
+                                              const auth::Entity* client);
   TransportKinds failed_transports(Loop& loop, const Address& to);
   void exclude(Loop& loop, const Address& to, TransportKind kind, const Error& error);
-  Result<std::unique_ptr<Connection>> make_shm_connection(Loop& loop, Socket socket);
-  Task<Result<std::unique_ptr<Connection>>> attempt(Loop& loop, Address to, TransportKind& kind);
+  // The connection on the Unix socket, after both ends have proven who they are.
+  Task<Result<std::unique_ptr<Connection>>> open_shm(Loop& loop, Socket socket, UnixPeer peer);
+  Task<Result<std::unique_ptr<Connection>>> accept_shm(Loop& loop, SocketListener& listener,
+                                                       UnixPeer peer);
+  Task<Result<std::unique_ptr<Connection>>> attempt(Loop& loop, Address to, auth::Service service,
+                                                    TransportKind& kind);
   Task<Result<std::unique_ptr<Connection>>> accept(Loop& loop, Socket socket);
 
   const TransportOptions options_;
+  const StreamCredentials credentials_;
   SharedRegionSet regions_;
   std::mutex mutex_;  // guards the next three
   std::vector<std::shared_ptr<const SharedRegion>> memory_;

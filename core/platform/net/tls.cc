@@ -99,8 +99,7 @@ Result<void> TlsStream::start(bool as_client) {
 Result<void> TlsStream::take_credential() {
   credential_ = context_->keyring_->credential(expected_.service);
   if (credential_) return {};
-  return fail(Errc::refused, "{} has no key for {}", context_->keyring_->self().full_name(),
-              expected_.service.text());
+  return no_key_for(*context_->keyring_, expected_.service);
 }
 
 // Requires a certificate with this name among its subject alternative names.

@@ -58,6 +58,9 @@ class TlsContext {
   bio_method_st* socket_method_ = nullptr;  // TlsStream::SocketBio
 };
 
+// The error of a client without a key for the service.
+Error no_key_for(const auth::Keyring& keyring, const auth::Service& service);
+
 // Whom a client expects.
 struct TlsServer {
   std::string host = {};       // with certificates: a name or numeric address

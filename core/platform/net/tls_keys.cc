@@ -72,6 +72,10 @@ std::shared_ptr<const TlsContext> TlsContext::make(std::shared_ptr<const auth::K
   return context;
 }
 
+Error no_key_for(const auth::Keyring& keyring, const auth::Service& service) {
+  return fail(Errc::refused, "{} has no key for {}", keyring.self().full_name(), service.text());
+}
+
 // An error of the handshake with keys, in words that name the key and the next step.
 Error TlsStream::key_failure(int reason, const std::string& text) const {
   const std::string self = context_->keyring_->self().full_name();
@@ -94,7 +98,9 @@ Error TlsStream::key_failure(int reason, const std::string& text) const {
     error.hint = "Make a new one: ff admin key create.";
     return error;
   }
-  Error error = fail(Errc::corrupt, "no TLS 1.3 handshake with a key: {}", text);
+  const bool plain = reason == SSL_R_WRONG_VERSION_NUMBER;
+  Error error = plain ? fail(Errc::refused, "it has no key, and this end has one")
+                      : fail(Errc::corrupt, "no TLS 1.3 handshake with a key: {}", text);
   error.hint = "Both ends need a key of the same cluster (--key), or both --insecure.";
   return error;
 }

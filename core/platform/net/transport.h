@@ -37,9 +37,13 @@ class Listener {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Errc::unreachable: the message names the address and the cause.
-  virtual Task<Result<std::unique_ptr<Connection>>> connect(Loop& loop, Address to) = 0;
+  // `service`: what the peer must prove to be. Errc::unreachable: the message names the address and
+  // the cause. Errc::refused: an end does not accept the other's key.
+  virtual Task<Result<std::unique_ptr<Connection>>> connect(Loop& loop, Address to,
+                                                            auth::Service service) = 0;
   virtual Result<std::unique_ptr<Listener>> listen(Loop& loop, const Address& at) = 0;
+  // Whether both ends of its connections prove a key.
+  virtual bool has_key() const = 0;
 };
 
 }  // namespace ff::net

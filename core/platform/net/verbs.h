@@ -96,16 +96,11 @@ class VerbsDevice {
   Gate gate_;
 };
 
-struct VerbsRole {
-  bool is_client = false;
-  std::optional<auth::Key> key = {};  // cluster key; both ends must prove it, or both have none
-};
-
-// Sets up an RDMA connection over a TCP connection, and verifies that bytes arrive in both
-// directions. Errc::unreachable, Errc::refused (different keys), Errc::corrupt (invalid set-up
+// Sets up an RDMA connection over another one to the peer, and verifies that bytes arrive in both
+// directions. `name`: of the peer, for messages. Errc::unreachable, Errc::corrupt (invalid set-up
 // message), Errc::newer_format, Errc::deadline.
 Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device,
-                                                        std::unique_ptr<SocketStream> socket,
-                                                        VerbsRole side);
+                                                        std::unique_ptr<Stream> stream,
+                                                        std::string name);
 
 }  // namespace ff::net

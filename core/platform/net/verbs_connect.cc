@@ -76,29 +76,14 @@ Task<Result<std::array<std::byte, N>>> trade(Stream& stream, std::array<std::byt
   co_return theirs;
 }
 
-Task<Result<void>> prove(SocketStream& socket, VerbsRole side, EndpointBytes mine,
-                         EndpointBytes theirs) {
-  const EndpointBytes& client = side.is_client ? mine : theirs;
-  const EndpointBytes& server = side.is_client ? theirs : mine;
-  FF_CO_TRY(const auth::Key proof,
-            co_await trade(socket, endpoint_proof(side.key, side.is_client, client, server)));
-  if (auth::constant_time_equal(proof, endpoint_proof(side.key, !side.is_client, client, server))) {
-    co_return Result<void>();
-  }
-  Error error = fail(Errc::refused, "the peer does not hold the same cluster key");
-  error.hint = "Copy cluster.key from the server, or correct the address.";
-  co_return error;
-}
-
-Task<Result<void>> set_up(SocketStream& socket, VerbsQueuePair& queue, VerbsRole side) {
+Task<Result<void>> set_up(Stream& stream, VerbsQueuePair& queue) {
   const EndpointBytes mine = encode_endpoint(queue.endpoint());
-  FF_CO_TRY(const EndpointBytes theirs, co_await trade(socket, mine));
+  FF_CO_TRY(const EndpointBytes theirs, co_await trade(stream, mine));
   FF_CO_TRY(const VerbsEndpoint peer, parse_endpoint(theirs));
-  FF_CO_TRY(co_await prove(socket, side, mine, theirs));
   FF_CO_TRY(queue.connect(peer));
   std::array<std::byte, sizeof(uint32_t)> ready;
   store_le(ready.data(), kReadyMagic);
-  FF_CO_TRY(ready, co_await trade(socket, ready));
+  FF_CO_TRY(ready, co_await trade(stream, ready));
   if (load_le<uint32_t>(ready.data()) != kReadyMagic) {
     co_return fail(Errc::corrupt, "the peer answered the set-up with {:#010x}",
                    load_le<uint32_t>(ready.data()));
@@ -117,25 +102,25 @@ Task<Result<void>> exchange_byte(VerbsStream& stream) {
 }  // namespace
 
 Task<Result<std::unique_ptr<Connection>>> connect_verbs(VerbsDevice& device,
-                                                        std::unique_ptr<SocketStream> socket,
-                                                        VerbsRole side) {
+                                                        std::unique_ptr<Stream> stream,
+                                                        std::string name) {
   Loop& loop = device.loop();
-  const std::string peer = socket->peer_address().text() + " (verbs)";
-  const std::string local = socket->local();
+  const std::string peer = name + " (verbs)";
+  const std::string local = stream->local();
   FF_CO_TRY(const auto queue, VerbsQueuePair::make(device, peer));
   const int64_t deadline_ns = loop.now_ns() + kSetUpNs;
-  auto setting_up = set_up(*socket, *queue, std::move(side));
+  auto setting_up = set_up(*stream, *queue);
   auto done = co_await with_deadline(loop, deadline_ns,
                                      "the peer did not finish the set-up of RDMA in time",
                                      std::move(setting_up));
   if (!done) co_return std::move(done).error().with_context(peer + ": ");
-  queue->start(std::move(socket));
-  auto stream = std::make_unique<VerbsStream>(queue, local);
-  auto reaching = exchange_byte(*stream);
+  queue->start(std::move(stream));
+  auto frames = std::make_unique<VerbsStream>(queue, local);
+  auto reaching = exchange_byte(*frames);
   done = co_await with_deadline(loop, deadline_ns, "no data of the peer arrived over RDMA in time",
                                 std::move(reaching));
   if (!done) co_return std::move(done).error().with_context(peer + ": ");
-  co_return std::make_unique<Connection>(loop, std::move(stream),
+  co_return std::make_unique<Connection>(loop, std::move(frames),
                                          std::make_unique<VerbsBulk>(queue));
 }
 

@@ -3,9 +3,6 @@
 #include "platform/net/verbs_queue_pair.h"
 
 #include <infiniband/verbs.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -37,17 +34,6 @@ Error verbs_error(int err, const std::string& device, const char* what) {
   return errno_error(err, fmt::format("{}: {}", device, what));
 }
 
-// TCP keep-alive that detects a dead machine of an idle peer within half a minute.
-void keep_alive(int fd) {
-  const auto set = [fd](int level, int name, int value) {
-    (void)::setsockopt(fd, level, name, &value, sizeof value);
-  };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 15);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-}
-
 }  // namespace
 
 Result<std::shared_ptr<VerbsQueuePair>> VerbsQueuePair::make(VerbsDevice& device,
@@ -72,7 +58,6 @@ VerbsQueuePair::VerbsQueuePair(VerbsDevice& device, std::string peer)
       writes_(device.loop(), kWritesMax),
       drained_(device.loop()),
       gate_(device.loop()) {
-  auth::fill_random(nonce_, device.rng_);
   for (uint16_t i = 0; i < kReceives; i++) free_sends_.push_back(i);
   for (uint16_t i = 0; i < slots_.size(); i++) free_slots_.push_back(i);
   device_.queues_.insert(this);
@@ -119,15 +104,16 @@ Result<void> VerbsQueuePair::to_init() {
 
 VerbsEndpoint VerbsQueuePair::endpoint() const {
   const VerbsPort& port = device_.port();
-  return {.qpn = pair_->qp_num,
-          .psn = psn_,
-          .gid = port.gid,
-          .lid = port.lid,
-          .mtu = port.mtu,
-          .receives = kReceives,
-          .reads = port.reads_served,
-          .message_max = kMessageBytes,
-          .nonce = nonce_};
+  return {
+      .qpn = pair_->qp_num,
+      .psn = psn_,
+      .gid = port.gid,
+      .lid = port.lid,
+      .mtu = port.mtu,
+      .receives = kReceives,
+      .reads = port.reads_served,
+      .message_max = kMessageBytes,
+  };
 }
 
 Result<void> VerbsQueuePair::connect(const VerbsEndpoint& peer) {
@@ -189,22 +175,21 @@ Result<void> VerbsQueuePair::to_send(const VerbsEndpoint& peer) {
   return {};
 }
 
-void VerbsQueuePair::start(std::unique_ptr<SocketStream> socket) {
-  socket_ = std::move(socket);
-  if (pair_ == nullptr) socket_->close();
-  keep_alive(socket_->fd());
+void VerbsQueuePair::start(std::unique_ptr<Stream> stream) {
+  set_up_ = std::move(stream);
+  if (pair_ == nullptr) set_up_->close();
   writable.set();
   gate_.spawn(watch_peer());
 }
 
-// The TCP socket is idle; its end means that the peer is gone.
+// The connection of the set-up is idle; its end means that the peer is gone.
 Task<void> VerbsQueuePair::watch_peer() {
   std::array<std::byte, 1> byte;
   const std::array<ByteSpan, 1> into = {byte};
   for (;;) {
-    const auto got = socket_->try_read(into);
+    const auto got = set_up_->try_read(into);
     if (got && !*got) {
-      if (!co_await socket_->readable().wait()) co_return;
+      if (!co_await set_up_->readable().wait()) co_return;
       continue;
     }
     poll();  // handles what the peer sent before
@@ -279,7 +264,7 @@ void VerbsQueuePair::set_failed(Error error) {
 void VerbsQueuePair::destroy_pair() {
   if (pair_ == nullptr) return;
   pair_.reset();
-  if (socket_ != nullptr) socket_->close();
+  if (set_up_ != nullptr) set_up_->close();
   for (uint16_t slot = 0; slot < slots_.size(); slot++) complete_slot(slot, false);
   readable.set();
   writable.set();

@@ -26,7 +26,7 @@
 #include "platform/base/gate.h"
 #include "platform/base/wait.h"
 #include "platform/net/bulk.h"
-#include "platform/net/socket.h"
+#include "platform/net/stream.h"
 #include "platform/net/verbs.h"
 #include "platform/net/verbs_setup.h"
 
@@ -50,11 +50,11 @@ class VerbsQueuePair : public std::enable_shared_from_this<VerbsQueuePair> {
   VerbsDevice& device() const { return device_; }
   const std::string& peer() const { return peer_; }
 
-  // Set-up: both ends connect() to the other's endpoint, then start() with the TCP socket, which
-  // shows whether the peer is alive.
+  // Set-up: both ends connect() to the other's endpoint, then start() with the connection of the
+  // set-up, which shows whether the peer is alive.
   VerbsEndpoint endpoint() const;
   Result<void> connect(const VerbsEndpoint& peer);
-  void start(std::unique_ptr<SocketStream> socket);
+  void start(std::unique_ptr<Stream> stream);
 
   // See Stream::try_read() and try_write().
   Result<std::optional<size_t>> read(std::span<const ByteSpan> into);
@@ -123,7 +123,6 @@ class VerbsQueuePair : public std::enable_shared_from_this<VerbsQueuePair> {
   VerbsDevice& device_;
   std::string peer_;
   uint32_t psn_;
-  std::array<std::byte, 16> nonce_;
   std::optional<Error> error_;  // without the peer's name
   bool ended_ = false;          // by the peer
   bool closed_ = false;         // by finish()
@@ -145,7 +144,7 @@ class VerbsQueuePair : public std::enable_shared_from_this<VerbsQueuePair> {
   std::optional<Semaphore> reads_;  // known with the peer
   Event drained_;
 
-  std::unique_ptr<SocketStream> socket_;
+  std::unique_ptr<Stream> set_up_;
   VerbsPtr<ibv_cq> completions_;
   VerbsPtr<ibv_qp> pair_;
   Gate gate_;

@@ -1,9 +1,8 @@
-// verbs_setup.cc: encoding, decoding and proofs of endpoints.
+// verbs_setup.cc: encoding and decoding of endpoints.
 #include "platform/net/verbs_setup.h"
 
 #include <algorithm>
 #include <bit>
-#include <string>
 
 #include "platform/simd/crc32c.h"
 
@@ -23,8 +22,7 @@ constexpr size_t kMtuAt = 34;
 constexpr size_t kReceivesAt = 36;
 constexpr size_t kReadsAt = 38;
 constexpr size_t kMessageMaxAt = 40;
-constexpr size_t kNonceAt = 44;
-constexpr size_t kCrcAt = 60;
+constexpr size_t kCrcAt = 44;
 static_assert(kCrcAt + sizeof(uint32_t) == kEndpointBytes);
 
 constexpr uint32_t kNumbersEnd = 1 << 24;  // limit of queue pair and packet numbers
@@ -47,7 +45,6 @@ EndpointBytes encode_endpoint(const VerbsEndpoint& endpoint) {
   store_le<uint16_t>(at + kReceivesAt, endpoint.receives);
   store_le<uint16_t>(at + kReadsAt, endpoint.reads);
   store_le<uint32_t>(at + kMessageMaxAt, endpoint.message_max);
-  std::ranges::copy(endpoint.nonce, at + kNonceAt);
   store_le<uint32_t>(at + kCrcAt, simd::crc32c(ByteView(bytes).first(kCrcAt)));
   return bytes;
 }
@@ -76,7 +73,6 @@ Result<VerbsEndpoint> parse_endpoint(ByteView bytes) {
   end.receives = load_le<uint16_t>(at + kReceivesAt);
   end.reads = load_le<uint16_t>(at + kReadsAt);
   end.message_max = load_le<uint32_t>(at + kMessageMaxAt);
-  std::copy_n(at + kNonceAt, end.nonce.size(), end.nonce.begin());
   const bool numbers = end.qpn > 0 && end.qpn < kNumbersEnd && end.psn < kNumbersEnd;
   const bool mtu = std::has_single_bit(end.mtu) && end.mtu >= 256 && end.mtu <= 4096;
   const bool room = end.receives >= kReceivesMin && end.receives <= kReceivesLimit &&
@@ -88,15 +84,6 @@ Result<VerbsEndpoint> parse_endpoint(ByteView bytes) {
                 end.qpn, end.psn, end.mtu, end.receives, end.message_max);
   }
   return end;
-}
-
-auth::Key endpoint_proof(const std::optional<auth::Key>& key, bool of_client,
-                         const EndpointBytes& client, const EndpointBytes& server) {
-  if (!key) return {};
-  std::string said = of_client ? "ff rdma client|" : "ff rdma server|";
-  said += as_text(client);
-  said += as_text(server);
-  return auth::hmac_sha256(*key, as_bytes(said));
 }
 
 }  // namespace ff::net

@@ -12,10 +12,11 @@ std::shared_ptr<ClientInstance> new_client_instance(Rng& rng) {
       ClientInstance{.id = new_client_id(rng), .connection = 0});
 }
 
-Client::Client(ClientContext& context, net::Address address,
+Client::Client(ClientContext& context, net::Address address, auth::Service service,
                std::shared_ptr<ClientInstance> instance)
     : context_(context),
       address_(std::move(address)),
+      service_(std::move(service)),
       instance_(instance == nullptr ? new_client_instance(context.rng) : std::move(instance)),
       attempted_(context.loop),
       gate_(context.loop) {}
@@ -84,7 +85,7 @@ Task<void> Client::connect() {
 
 Task<Result<std::shared_ptr<Channel>>> Client::attempt() {
   const int64_t deadline_ns = context_.loop.now_ns() + kHandshakeNs;
-  auto connecting = context_.transport.connect(context_.loop, address_);
+  auto connecting = context_.transport.connect(context_.loop, address_, service_);
   std::string what = fmt::format("{}: no answer to a connect", address_.text());
   FF_CO_TRY(auto connection, co_await with_deadline(context_.loop, deadline_ns, std::move(what),
                                                     std::move(connecting)));

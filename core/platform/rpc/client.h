@@ -40,9 +40,9 @@ std::shared_ptr<ClientInstance> new_client_instance(Rng& rng);
 
 class Client {
  public:
-  // `instance`: shared with other clients of the same server; the server serves only the newest
-  // connection of an instance. Null: a new instance.
-  Client(ClientContext& context, net::Address address,
+  // `service`: what the server must prove to be. `instance`: shared with other clients of the same
+  // server; the server serves only the newest connection of an instance. Null: a new instance.
+  Client(ClientContext& context, net::Address address, auth::Service service,
          std::shared_ptr<ClientInstance> instance = nullptr);
   // Only after close(), or with no call in flight.
   ~Client();
@@ -62,6 +62,7 @@ class Client {
 
   ClientContext& context_;
   const net::Address address_;
+  const auth::Service service_;
   const std::shared_ptr<ClientInstance> instance_;
   std::shared_ptr<Channel> channel_;
   bool connecting_ = false;

@@ -1,4 +1,4 @@
-// handshake.cc: the four steps of the handshake, and its error messages.
+// handshake.cc: the steps of the handshake, and its error messages.
 #include "platform/rpc/handshake.h"
 
 #include <fmt/format.h>
@@ -13,17 +13,8 @@ namespace ff::rpc {
 
 namespace {
 
-constexpr size_t kNonceBytes = 32;
-constexpr std::string_view kKeyId = "cluster";
-constexpr std::string_view kUserKeyId = "user";
 constexpr size_t kNameMax = 256;
 constexpr size_t kClientIdBytes = 16;
-
-std::string nonce(Rng& rng) {
-  std::array<std::byte, kNonceBytes> bytes;
-  auth::fill_random(bytes, rng);
-  return std::string(as_text(bytes));
-}
 
 void send(net::Connection& connection, const Identity& self, const wire::Handshake& step) {
   net::FrameHeader head{.kind = net::FrameKind::hello};
@@ -43,22 +34,6 @@ Error refuse(net::Connection& connection, const Identity& self, Error error) {
   to_wire(error, *step.mutable_refusal()->mutable_error());
   send(connection, self, step);
   return error;
-}
-
-std::string proof(const std::optional<auth::Key>& key, std::string_view side,
-                  const wire::ClientHello& client, const wire::ServerHello& server) {
-  if (!key) return {};
-  std::array<std::byte, 2 * sizeof(uint32_t)> versions;
-  store_le<uint32_t>(versions.data(), client.wire_version());
-  store_le<uint32_t>(versions.data() + sizeof(uint32_t), server.wire_version());
-  std::string said = fmt::format("ff {}|", side);
-  said += as_text(versions);
-  said += client.nonce() + server.nonce();  // of known lengths
-  return std::string(as_text(auth::hmac_sha256(*key, as_bytes(said))));
-}
-
-bool proven(const std::string& expected, const std::string& got) {
-  return auth::constant_time_equal(as_bytes(expected), as_bytes(got));
 }
 
 Task<Result<wire::Handshake>> next_step(net::Connection& connection, const Peer& peer,
@@ -89,50 +64,23 @@ Result<void> check_version(uint32_t theirs, const Peer& peer, const Identity& se
       "Install the same version of ff on both machines.");
 }
 
-Result<void> check_nonce(const std::string& bytes, const Peer& peer) {
-  if (bytes.size() == kNonceBytes) return {};
-  return fail(Errc::corrupt, "{}: a nonce of {} bytes", peer.text(), bytes.size());
-}
-
-// The server's refusal of a client that could not prove its key or token.
-Error unproven(const Peer& peer, const Identity& self) {
-  if (!peer.user) {
-    return refused(peer, fmt::format("it does not hold the cluster key of {}", self.name),
-                   "Copy cluster.key from the server.");
-  }
-  return refused(peer,
-                 fmt::format("it does not hold token {} of user {} for the cluster of {}",
-                             peer.user->serial, peer.user->uid, self.name),
-                 "Have whoever runs the cluster make a new token.");
-}
-
-// The client's refusal of a server that could not prove its key.
-Error unproven_server(const Peer& peer, const Identity& self) {
-  if (!self.user) {
-    return refused(peer, fmt::format("it does not hold the cluster key of {}", self.name),
-                   "Copy cluster.key from the server, or correct the address.");
-  }
-  return refused(
-      peer, fmt::format("it does not hold the cluster key that the token of {} is from", self.name),
-      "Have whoever runs the cluster make a new token, or correct the address.");
-}
-
 std::string clean(const std::string& text) { return printable(text.substr(0, kNameMax)); }
 
+Peer peer_of(const net::Connection& connection) {
+  return {.name = {},
+          .software = {},
+          .address = connection.peer(),
+          .has_key = connection.proof().has_key,
+          .entity = connection.proof().client};
+}
+
 Task<Result<Peer>> run_client(net::Connection& connection, Identity self, ClientInstance instance) {
-  Peer peer{.name = {}, .software = {}, .address = connection.peer()};
+  Peer peer = peer_of(connection);
   wire::Handshake first;
   wire::ClientHello& hello = *first.mutable_client_hello();
   hello.set_wire_version(self.version);
   hello.set_software(self.software);
   hello.set_name(self.name);
-  hello.set_nonce(nonce(*self.nonces));
-  if (self.key) hello.set_key_id(std::string(self.user ? kUserKeyId : kKeyId));
-  if (self.user) {
-    hello.set_has_user(true);
-    hello.set_uid(self.user->uid);
-    hello.set_serial(self.user->serial);
-  }
   hello.set_caller(instance.id);
   hello.set_connection(instance.connection);
   send(connection, self, first);
@@ -142,81 +90,34 @@ Task<Result<Peer>> run_client(net::Connection& connection, Identity self, Client
   peer.name = clean(server.name());
   peer.software = clean(server.software());
   FF_CO_TRY(check_version(server.wire_version(), peer, self));
-  FF_CO_TRY(check_nonce(server.nonce(), peer));
-  if (!proven(proof(self.key, "server", hello, server), server.proof())) {
-    co_return refuse(connection, self, unproven_server(peer, self));
-  }
-  peer.has_key = self.key.has_value();
-  peer.keyless = !self.key;
-
-  wire::Handshake third;
-  third.mutable_client_proof()->set_proof(proof(self.key, "client", hello, server));
-  send(connection, self, third);
-  FF_CO_TRY(const auto fourth, co_await next_step(connection, peer, wire::Handshake::kWelcome));
-  peer.calls_max = fourth.welcome().calls_max();
+  peer.calls_max = server.calls_max();
   if (peer.calls_max == 0) {
     co_return fail(Errc::corrupt, "{}: it allows no calls at all", peer.text());
   }
   co_return peer;
 }
 
-Result<void> check_hello(const wire::ClientHello& hello, const Peer& peer, const Identity& self) {
-  FF_TRY(check_version(hello.wire_version(), peer, self));
-  FF_TRY(check_nonce(hello.nonce(), peer));
-  if (!self.key && hello.has_user()) {
-    return refused(peer, fmt::format("it holds a token, and {} has no key", self.name),
-                   "Start the server with the cluster's key file, or connect without the token.");
-  }
-  if (self.key && hello.key_id() != (hello.has_user() ? kUserKeyId : kKeyId)) {
-    return refused(peer, fmt::format("it comes without the cluster key of {}", self.name),
-                   "Give the cluster's key file with --key, or a token with --token.");
-  }
-  if (!self.key && !hello.key_id().empty()) {
-    return refused(peer, fmt::format("it holds a key, and {} has none", self.name),
-                   "Start the server with the cluster's key file.");
-  }
-  return {};
-}
-
 Task<Result<Peer>> run_server(net::Connection& connection, Identity self, uint32_t calls_max) {
-  Peer peer{.name = {}, .software = {}, .address = connection.peer()};
+  Peer peer = peer_of(connection);
   FF_CO_TRY(const auto first, co_await next_step(connection, peer, wire::Handshake::kClientHello));
   const wire::ClientHello& hello = first.client_hello();
   peer.name = clean(hello.name());
   peer.software = clean(hello.software());
   peer.client = {.id = hello.caller().substr(0, kClientIdBytes), .connection = hello.connection()};
-  if (auto checked = check_hello(hello, peer, self); !checked) {
+  if (auto checked = check_version(hello.wire_version(), peer, self); !checked) {
     co_return refuse(connection, self, std::move(checked).error());
   }
-  std::optional<auth::Key> key = self.key;
-  if (hello.has_user()) {
-    peer.user = {.uid = hello.uid(), .serial = hello.serial()};
-    key = auth::user_key(*self.key, *peer.user);
-    // A user cannot close the connections of another user.
-    if (!peer.client.id.empty()) {
-      peer.client.id += fmt::format("|{}|{}", peer.user->uid, peer.user->serial);
-    }
+  // An entity cannot close the connections of another one.
+  if (peer.entity && !peer.client.id.empty()) {
+    peer.client.id += "|" + auth::format_identity(*peer.entity);
   }
-
   wire::Handshake second;
   wire::ServerHello& server = *second.mutable_server_hello();
   server.set_wire_version(self.version);
   server.set_software(self.software);
   server.set_name(self.name);
-  server.set_nonce(nonce(*self.nonces));
-  server.set_proof(proof(key, "server", hello, server));
+  server.set_calls_max(calls_max);
   send(connection, self, second);
-
-  FF_CO_TRY(const auto third, co_await next_step(connection, peer, wire::Handshake::kClientProof));
-  if (!proven(proof(key, "client", hello, server), third.client_proof().proof())) {
-    co_return refuse(connection, self, unproven(peer, self));
-  }
-  peer.has_key = self.key && !peer.user;
-  peer.keyless = !self.key;
-
-  wire::Handshake fourth;
-  fourth.mutable_welcome()->set_calls_max(calls_max);
-  send(connection, self, fourth);
   co_return peer;
 }
 
@@ -244,6 +145,11 @@ std::string new_client_id(Rng& rng) {
   std::array<std::byte, kClientIdBytes> bytes;
   auth::fill_random(bytes, rng);
   return std::string(as_text(bytes));
+}
+
+std::optional<auth::TokenId> Peer::user() const {
+  if (!entity || entity->role != auth::Role::user) return std::nullopt;
+  return auth::TokenId{.uid = entity->uids.front().first, .serial = entity->serial};
 }
 
 std::string Peer::text() const {

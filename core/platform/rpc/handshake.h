@@ -1,31 +1,19 @@
-// The handshake: before any call both ends prove with a challenge and response that they hold the
-// cluster key.
+// The handshake: before any call both ends say their version and their name. Who the peer is, the
+// transport has proven before (net/secure_stream.h).
 //
-//   client                                server
-//   ClientHello  version nonce key_id  ->
-//                                     <-  ServerHello  version nonce proof
-//   ClientProof  proof                ->
-//                                     <-  Welcome
+//   client                                       server
+//   ClientHello  version name instance        ->
+//                                             <-  ServerHello  version name calls_max
 //
-//   proof = HMAC-SHA256(key, "ff server|" or "ff client|", client's version:u32 server's
-//   version:u32 client's nonce server's nonce), so that a proof is valid for one side of one
-//   connection only. If neither side has a key, proofs are empty; a key on one side only is
-//   refused.
-//
-// A client with a token names its user in the hello. The key of both proofs is then the user's key
-// (auth/token.h), which the server derives from the cluster key. So the server proves itself to
-// users too, and the handshake alone identifies the caller.
-//
-// Either end may send a Refusal with the reason instead of its next step. An attacker between the
-// hosts can read and change later frames: use TLS (net/tls.h) on untrusted networks.
+// The server may send a Refusal with the reason instead.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "platform/auth/entity.h"
 #include "platform/auth/key.h"
-#include "platform/auth/token.h"
 #include "platform/base/clock.h"
 #include "platform/base/rng.h"
 #include "platform/base/task.h"
@@ -39,10 +27,7 @@ constexpr int64_t kHandshakeNs = 10 * kSecond;
 struct Identity {
   std::string name;      // this end's name in messages: "storage 3 on node7"
   std::string software;  // "ff 0.1.0"
-  std::optional<auth::Key> key;
-  Rng* nonces = nullptr;  // SecureRng; seeded in simulation
   uint32_t version = net::kProtocolVersion;
-  std::optional<auth::TokenId> user = {};  // client with a token; `key` is the token's key
 };
 
 // Identifies a client and counts its connections. Before the server serves a connection it closes
@@ -59,15 +44,16 @@ struct Peer {
   std::string name;            // the peer's own name, escaped for printing
   std::string software;        // the same
   std::string address;         // net::Connection::peer()
-  bool has_key = false;        // the peer proved the cluster key (to a user: the user's key)
+  bool has_key = false;        // both ends proved a key; else both are on the same machine
   uint32_t calls_max = 0;      // client: limit of calls in flight
   ClientInstance client = {};  // server: whose connection it is
-  // Server: the user whose token the peer proved.
-  std::optional<auth::TokenId> user = {};
-  bool keyless = false;  // neither end has a key: both are on the same machine
+  // Server: the client that proved its key.
+  std::optional<auth::Entity> entity = {};
 
+  // Server: the user whose key the client proved; empty: it is no user.
+  std::optional<auth::TokenId> user() const;
   // Server: the peer may act for any user.
-  bool trusted() const { return !user && (has_key || keyless); }
+  bool trusted() const { return !has_key || (entity && entity->role != auth::Role::user); }
 
   // "storage 3 on node7 at 10.0.0.7:4000 (tcp)".
   std::string text() const;

@@ -38,17 +38,11 @@ Server::Server(Loop& loop, net::Transport& transport, const Router& router, Metr
 Server::~Server() = default;
 
 Result<net::Address> Server::listen(const net::Address& address) {
-  if (self_.user) {
-    Error error = fail(Errc::usage, "{}: tokens are for clients, servers need the cluster key",
-                       address.text());
-    error.hint = "Give the cluster's key file with --key instead of the token.";
-    return error;
-  }
-  if (!self_.key && !is_local(address)) {
+  if (!transport_.has_key() && !is_local(address)) {
     Error error = fail(Errc::refused, "{}: other machines could connect, but there is no key",
                        address.text());
     error.hint =
-        "Give a cluster key with --key (openssl rand -hex 32 makes one), or listen on "
+        "Give a key with --key (openssl rand -hex 32 makes a root key), or listen on "
         "127.0.0.1.";
     return error;
   }

@@ -31,7 +31,7 @@ class Server {
   ~Server();
 
   // Returns the address with the port that the kernel chose. Errc::refused: other machines could
-  // connect, but there is no key. Errc::usage: the identity has a token.
+  // connect, but there is no key.
   Result<net::Address> listen(const net::Address& address);
   // Stops accepting connections and calls, waits up to `drain_ns` for calls in flight, and cancels
   // the rest.

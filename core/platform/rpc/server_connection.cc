@@ -141,7 +141,7 @@ Result<void> ServerConnection::handle_frame(net::Frame frame) {
 Result<void> ServerConnection::check_access(const Route& route) const {
   if (route.access == MethodAccess::users || peer().trusted()) return {};
   const std::string as =
-      peer().user ? fmt::format("user {}", peer().user->uid) : std::string("nobody known");
+      peer().user() ? fmt::format("user {}", peer().user()->uid) : std::string("nobody known");
   Error error =
       fail(Errc::refused, "{} is not for users: {} came as {}", route.name, peer().text(), as);
   error.hint = "Give the cluster's key file with --key, in place of a token.";

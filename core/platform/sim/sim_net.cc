@@ -23,6 +23,7 @@ struct End {
   std::shared_ptr<SimPipe> in;
   std::string peer;
   SimSharedMemory memory;
+  net::PeerProof proof = {};
 };
 
 std::unique_ptr<net::Connection> connection(Loop& loop, End end) {
@@ -32,7 +33,9 @@ std::unique_ptr<net::Connection> connection(Loop& loop, End end) {
   if (!end.memory.own.empty() || !end.memory.peers.empty()) {
     bulk = std::make_unique<SimBulk>(end.memory);
   }
-  return std::make_unique<net::Connection>(loop, std::move(stream), std::move(bulk));
+  auto made = std::make_unique<net::Connection>(loop, std::move(stream), std::move(bulk));
+  made->set_proof(std::move(end.proof));
+  return made;
 }
 
 class SimIncomingConnection final : public net::IncomingConnection {
@@ -58,8 +61,8 @@ class SimIncomingConnection final : public net::IncomingConnection {
 
 class SimListener final : public net::Listener {
  public:
-  SimListener(Loop& loop, SimNet& net, net::Address address)
-      : net_(net), address_(std::move(address)), arrived_(loop) {
+  SimListener(Loop& loop, SimNet& net, net::Address address, bool has_key)
+      : net_(net), address_(std::move(address)), has_key_(has_key), arrived_(loop) {
     net_.listeners_[address_.text()] = this;
   }
   ~SimListener() override {
@@ -68,6 +71,7 @@ class SimListener final : public net::Listener {
   }
 
   const net::Address& address() const override { return address_; }
+  bool has_key() const { return has_key_; }
   Task<Result<std::unique_ptr<net::IncomingConnection>>> accept() override {
     while (waiting_.empty()) {
       arrived_.reset();
@@ -85,23 +89,29 @@ class SimListener final : public net::Listener {
  private:
   SimNet& net_;
   const net::Address address_;
+  const bool has_key_;
   std::deque<std::unique_ptr<net::IncomingConnection>> waiting_;
   Event arrived_;
 };
 
 class SimTransport final : public net::Transport {
  public:
-  SimTransport(SimNet& net, std::string node) : net_(net), node_(std::move(node)) {}
+  SimTransport(SimNet& net, std::string node, std::optional<auth::Entity> self)
+      : net_(net), node_(std::move(node)), self_(std::move(self)) {}
 
-  Task<Result<std::unique_ptr<net::Connection>>> connect(Loop& loop, net::Address to) override;
+  Task<Result<std::unique_ptr<net::Connection>>> connect(Loop& loop, net::Address to,
+                                                         auth::Service service) override;
   Result<std::unique_ptr<net::Listener>> listen(Loop& loop, const net::Address& at) override;
+  bool has_key() const override { return self_.has_value(); }
 
  private:
   SimNet& net_;
   const std::string node_;
+  const std::optional<auth::Entity> self_;
 };
 
-Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop, net::Address to) {
+Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop, net::Address to,
+                                                                     auth::Service /*service*/) {
   const SimNet::Direction there(node_, to.host);
   const SimNet::Direction back(to.host, node_);
   const SimLink link = net_.link(there);
@@ -113,6 +123,9 @@ Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop,
   if (found == net_.listeners_.end()) {
     co_return fail(Errc::unreachable, "{}: Connection refused", to.text());
   }
+  if (found->second->has_key() != has_key()) {
+    co_return fail(Errc::refused, "{}: one end has a key, the other has none", to.text());
+  }
   const uint64_t id = net_.next_pipe_++;
   const uint64_t back_id = net_.next_pipe_++;
   auto out = std::make_shared<SimPipe>(net_, id, there);
@@ -122,9 +135,9 @@ Task<Result<std::unique_ptr<net::Connection>>> SimTransport::connect(Loop& loop,
   net_.pipes_[id] = out;
   net_.pipes_[back_id] = in;
   const SimSharedMemory memory{.own = net_.memory(there), .peers = net_.memory(back)};
-  End arrives{in, out, node_, {.own = memory.peers, .peers = memory.own}};
+  End arrives{in, out, node_, {.own = memory.peers, .peers = memory.own}, {has_key(), self_}};
   found->second->add(std::make_unique<SimIncomingConnection>(std::move(arrives)));
-  End ours{std::move(out), std::move(in), to.text(), memory};
+  End ours{std::move(out), std::move(in), to.text(), memory, {has_key(), std::nullopt}};
   co_return connection(loop, std::move(ours));
 }
 
@@ -135,15 +148,22 @@ Result<std::unique_ptr<net::Listener>> SimTransport::listen(Loop& loop, const ne
   if (net_.listeners_.contains(address.text())) {
     return fail(Errc::exists, "cannot listen on {}: Address already in use", address.text());
   }
-  return std::unique_ptr<net::Listener>(std::make_unique<SimListener>(loop, net_, address));
+  return std::unique_ptr<net::Listener>(
+      std::make_unique<SimListener>(loop, net_, address, has_key()));
 }
 
 SimNet::SimNet(SimWorld& world, uint64_t seed) : world_(world), rng_(seed) {}
 
 SimNet::~SimNet() = default;
 
+std::unique_ptr<net::Transport> SimNet::transport(std::string node,
+                                                  std::optional<auth::Entity> self) {
+  return std::make_unique<SimTransport>(*this, std::move(node), std::move(self));
+}
+
 std::unique_ptr<net::Transport> SimNet::transport(std::string node) {
-  return std::make_unique<SimTransport>(*this, std::move(node));
+  auth::Entity self{.role = auth::Role::admin, .name = node};
+  return transport(std::move(node), std::move(self));
 }
 
 ByteSpan SimNet::share_memory(const std::string& node, const std::string& peer, size_t bytes) {

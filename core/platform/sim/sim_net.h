@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -44,7 +45,10 @@ class SimNet {
   SimNet(SimWorld& world, uint64_t seed);
   ~SimNet();
 
-  // The transport of one node. Must not outlive the net.
+  // The transport of one node, which its servers know as `self`; empty: it has no key. Nothing is
+  // proven here: net/tls.h does that. Must not outlive the net.
+  std::unique_ptr<net::Transport> transport(std::string node, std::optional<auth::Entity> self);
+  // A node that may call every method.
   std::unique_ptr<net::Transport> transport(std::string node);
 
   // Zeroed memory of `node`, aligned for direct I/O, that `peer` can access over connections made

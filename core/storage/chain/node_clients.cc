@@ -28,8 +28,8 @@ Result<std::shared_ptr<rpc::Client>> NodeClients::client_of(cluster::NodeId id) 
     // Requests sent to another address of the node must not arrive after those sent to this one.
     if (connection.instance == nullptr)
       connection.instance = rpc::new_client_instance(context_.rng);
-    connection.client =
-        std::make_shared<rpc::Client>(context_, std::move(address), connection.instance);
+    connection.client = std::make_shared<rpc::Client>(
+        context_, std::move(address), auth::Service{auth::Role::storage, {}}, connection.instance);
   }
   return connection.client;
 }

@@ -42,15 +42,15 @@ struct StorageOptions {
   bool direct = true;        // see chunk::ChunkStoreOptions
   uint64_t buffered_write_max = chunk::kBufferedWriteMax;
   chunk::CommitOn commit_on = chunk::CommitOn::thread;
-  uint64_t copy_rate = 0;   // bytes per second of copies to syncing targets; 0: no limit
-  uint64_t scrub_rate = 0;  // bytes per second of scrubbing; 0: no scrubbing
-  ByteSpan arena = {};      // arena of the BufferPool
+  uint64_t copy_rate = 0;             // bytes per second of copies to syncing targets; 0: no limit
+  uint64_t scrub_rate = 0;            // bytes per second of scrubbing; 0: no scrubbing
+  ByteSpan arena = {};                // arena of the BufferPool
+  std::optional<auth::Key> key = {};  // the cluster key: checks the capabilities of users
 };
 
 class StorageNode {
  public:
-  // All arguments must outlive it. open() adds its methods to `router`. If `context` has the
-  // cluster key, the node checks the capabilities of users.
+  // All arguments must outlive it. open() adds its methods to `router`.
   StorageNode(rpc::ClientContext& context, io::Disk& disk, rpc::Router& router,
               const std::vector<net::Address>& managers, StorageOptions options);
   ~StorageNode();

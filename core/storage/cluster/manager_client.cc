@@ -19,7 +19,8 @@ ManagerClient::ManagerClient(rpc::ClientContext& context, const std::vector<net:
     : loop_(context.loop) {
   FF_CHECK(!managers.empty());
   for (const net::Address& address : managers) {
-    clients_.push_back(std::make_unique<rpc::Client>(context, address));
+    clients_.push_back(
+        std::make_unique<rpc::Client>(context, address, auth::Service{auth::Role::meta, {}}));
   }
 }
 

@@ -2,7 +2,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "platform/auth/token.h"
+#include "platform/auth/keyring.h"
 #include "storage/chain/capability.h"
 #include "storage/meta/meta_service_effective_caller.h"
 
@@ -394,8 +394,15 @@ Task<Result<wire::UserReply>> MetaService::token(rpc::ServerCall&, wire::TokenRe
   }
   FF_CO_TRY(const UserAccount user, co_await users_.add_token(request.uid()));
   to_wire(user, *reply.mutable_user());
-  reply.set_token(auth::format_token(
-      auth::make_token(*options_.key, {.uid = user.uid, .serial = user.serials.back()})));
+  auth::Entity entity{.role = auth::Role::user,
+                      .name = user.name,
+                      .serial = user.serials.back(),
+                      .uids = {{user.uid, user.uid}}};
+  // Names of accounts are for display, and may be none of an entity.
+  if (!auth::check_entity(entity)) entity.name = std::to_string(user.uid);
+  std::string text = auth::make_key_text(*options_.key, entity);
+  text.pop_back();  // whoever prints it adds the newline
+  reply.set_token(std::move(text));
   co_return reply;
 }
 

@@ -98,7 +98,8 @@ MetaClient::MetaClient(rpc::ClientContext& context, const std::vector<net::Addre
       gate_(context.loop) {
   FF_CHECK(!servers.empty());
   for (const net::Address& address : servers) {
-    servers_.push_back(std::make_unique<rpc::Client>(context, address));
+    servers_.push_back(
+        std::make_unique<rpc::Client>(context, address, auth::Service{auth::Role::meta, {}}));
   }
   for (uint32_t i = kSlots; i > 0; i--) free_.push_back(i - 1);
 }

@@ -162,10 +162,10 @@ Task<Result<MetaService::EffectiveCaller>> MetaService::effective_caller(rpc::Se
   FF_CO_TRY(ready());
   EffectiveCaller as{.token = {}, .caller = {}};
   if (!call.peer().trusted()) {
-    if (!call.peer().user)
+    if (!call.peer().user())
       co_return fail(Errc::refused, "{} is neither trusted nor a user", call.peer().text());
-    as.token = call.peer().user;
-    FF_CO_TRY(as.caller, co_await users_.caller_of(*call.peer().user));
+    as.token = call.peer().user();
+    FF_CO_TRY(as.caller, co_await users_.caller_of(*call.peer().user()));
   } else {
     if (who.groups_size() > static_cast<int>(kGroupsMax)) {
       co_return fail(Errc::usage, "the caller has too many groups: {}", who.groups_size());

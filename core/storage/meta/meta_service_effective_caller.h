@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "platform/auth/token.h"
+#include "platform/auth/entity.h"
 #include "storage/meta/meta_service.h"
 
 namespace ff::meta {

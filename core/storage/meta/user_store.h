@@ -1,5 +1,5 @@
-// The accounts of users with tokens (auth/token.h): identity, groups and valid tokens. A peer with
-// the cluster key may act for any user and needs no account (wire.md, "Who may talk").
+// The accounts of users with tokens (auth/keyring.h): identity, groups and valid tokens. A peer
+// with the cluster key may act for any user and needs no account (wire.md, "Who may talk").
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "platform/auth/token.h"
+#include "platform/auth/entity.h"
 #include "platform/base/clock.h"
 #include "platform/kv/engine.h"
 #include "storage/meta/access.h"

@@ -135,7 +135,7 @@ Result<JobConfig> read_job_config(const GetVariable& get, std::optional<uint32_t
     if (*text == "verbs") config.network.transport.mode = net::NetMode::verbs;
   }
   if (const auto path = variable(get, "FF_KEY_FILE")) {
-    FF_TRY(config.network.transport.key, read_job_key(disk, *path));
+    FF_TRY(config.network.key, read_job_key(disk, *path));
   }
   return config;
 }

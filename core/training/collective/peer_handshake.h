@@ -1,23 +1,17 @@
-// The handshake at the start of each connection between two nodes of a job. Both ends prove that
-// they hold the job's key, without sending it:
+// The handshake at the start of each connection between two nodes of a job. That both hold the
+// job's key, the transport has proven before (net/secure_stream.h):
 //
 //   connecting node                     accepting node
-//   nonce                            ->
-//                                    <-  nonce  proof
-//   proof  ranks  settings  node     ->
+//   ranks  settings  node            ->
 //                                    <-  from rank 0: the table of all nodes, or a refusal
 //   connected to all (to rank 0)     ->
 //                                    <-  from rank 0: all nodes are connected, or a refusal
-//
-//   proof := HMAC-SHA256(key, "ff reduce server|" or "ff reduce client|", both nonces)
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include "platform/auth/key.h"
 #include "platform/base/result.h"
 #include "platform/base/task.h"
 #include "platform/net/connection.h"
@@ -27,13 +21,12 @@ namespace ff::collective {
 
 // What all nodes of a job must have alike.
 struct JobTerms {
-  std::optional<auth::Key> key = {};  // none: all nodes are on this machine
-  uint32_t ranks = 0;                 // of the job
-  std::string settings = {};          // command-line options, compared as text
+  uint32_t ranks = 0;         // of the job
+  std::string settings = {};  // command-line options, compared as text
 };
 
 // Methods of the handshake's frames.
-enum class HandshakeStep : uint32_t { nonce = 1, answer, node, table, refusal, connected, start };
+enum class HandshakeStep : uint32_t { node = 3, table, refusal, connected, start };
 
 void send_step(net::Connection& connection, HandshakeStep step, std::string_view message);
 // Waits for this step. A refusal by the peer is returned as its error; Errc::corrupt for any other
@@ -41,12 +34,9 @@ void send_step(net::Connection& connection, HandshakeStep step, std::string_view
 Task<Result<std::string>> receive_step(net::Connection& connection, HandshakeStep wanted);
 void send_refusal(net::Connection& connection, const Error& error);
 
-// The connecting node, up to its description of itself. Errc::refused: the peer does not hold the
-// key.
-Task<Result<void>> introduce(net::Connection& connection, const JobTerms& terms,
-                             const WorldNode& self);
-// The accepting node: who has connected. Errc::refused: the peer does not hold the key;
-// Errc::usage: its ranks or settings differ.
+// The connecting node, up to its description of itself.
+void introduce(net::Connection& connection, const JobTerms& terms, const WorldNode& self);
+// The accepting node: who has connected. Errc::usage: its ranks or settings differ.
 Task<Result<WorldNode>> accept_introduction(net::Connection& connection, const JobTerms& terms);
 
 }  // namespace ff::collective

@@ -62,7 +62,12 @@ std::optional<Result<void>> Peers::outcome() {
 }
 
 void Peers::run(int64_t until_ns) {
-  transport_ = std::make_unique<net::SystemTransport>(network_.transport);
+  net::TransportOptions options = network_.transport;
+  if (network_.key) {
+    auth::Entity self{.role = auth::Role::rank, .name = std::to_string(group_.self().first_rank)};
+    options.keyring = std::make_shared<auth::Keyring>(*network_.key, std::move(self));
+  }
+  transport_ = std::make_unique<net::SystemTransport>(std::move(options));
   run_task(loop_, serve(until_ns));
   pipeline_.reset();
   run_task(loop_, transport_->drain(loop_));
@@ -104,10 +109,9 @@ Task<Result<void>> Peers::join(int64_t until_ns) {
   for (uint32_t rank = 0; rank < self.ranks; rank++) {
     node.pids.push_back(group_.pid_of(rank));
   }
-  RendezvousOptions options{.at = network_.at,
-                            .terms = {.key = network_.transport.key,
-                                      .ranks = network_.ranks,
-                                      .settings = text_of(network_.pipeline)}};
+  RendezvousOptions options{
+      .at = network_.at,
+      .terms = {.ranks = network_.ranks, .settings = text_of(network_.pipeline)}};
   auto mesh = co_await with_deadline(
       loop_, until_ns, "the nodes",
       Rendezvous::join(loop_, *transport_, std::move(options), std::move(node), missing_));

@@ -20,11 +20,12 @@ namespace ff::collective {
 
 // How a host reaches the others; the same on all of its ranks.
 struct Network {
-  uint32_t ranks = 1;                    // of the job
-  net::Address at = {};                  // where the host of rank 0 listens
-  net::TransportOptions transport = {};  // its key is the job's
-  PipelineOptions pipeline = {};         // the same on all hosts
-  uint32_t zone = 0;                     // of this host
+  uint32_t ranks = 1;    // of the job
+  net::Address at = {};  // where the host of rank 0 listens
+  net::TransportOptions transport = {};
+  std::optional<auth::Key> key = {};  // of the job; none: all nodes are on this machine
+  PipelineOptions pipeline = {};      // the same on all hosts
+  uint32_t zone = 0;                  // of this host
 };
 
 class Peers {

@@ -49,6 +49,14 @@ Task<Result<void>> receive_connected(net::Connection& connection, CancellationTo
   co_return Result<void>();
 }
 
+const auth::Service kRankService{auth::Role::rank, {}};
+
+Error wrong_key(Error error) {
+  error.message += ": the ranks do not hold the same job's key";
+  error.hint = "Give all ranks the same key file (FF_KEY_FILE).";
+  return error;
+}
+
 }  // namespace
 
 Task<Result<Mesh>> Rendezvous::join(Loop& loop, net::Transport& transport,
@@ -69,7 +77,7 @@ Rendezvous::Rendezvous(Loop& loop, net::Transport& transport, RendezvousOptions 
       gate_(loop) {}
 
 Task<Result<Mesh>> Rendezvous::run() {
-  if (!options_.terms.key && !is_loopback(options_.at.host)) {
+  if (!transport_.has_key() && !is_loopback(options_.at.host)) {
     Error error = fail(Errc::refused, "{} may be another machine, and this job has no key",
                        options_.at.text());
     error.hint =
@@ -255,7 +263,7 @@ Task<Result<void>> Rendezvous::receive_all_connected() {
 
 Task<Result<void>> Rendezvous::follow() {
   FF_CO_TRY(co_await connect_to_leader());
-  FF_CO_TRY(co_await introduce(*leader_, options_.terms, self_));
+  introduce(*leader_, options_.terms, self_);
   FF_CO_TRY(const std::string table, co_await receive_step(*leader_, HandshakeStep::table));
   FF_CO_TRY(world_, parse_world(as_bytes(table)));
   if (world_.ranks() != options_.terms.ranks) {
@@ -279,12 +287,13 @@ Task<Result<void>> Rendezvous::follow() {
 
 Task<Result<void>> Rendezvous::connect_to_leader() {
   for (;;) {
-    auto connected = co_await transport_.connect(loop_, options_.at);
+    auto connected = co_await transport_.connect(loop_, options_.at, kRankService);
     if (connected) {
       leader_ = std::move(*connected);
       missing_.clear();
       co_return Result<void>();
     }
+    if (connected.error().code == Errc::refused) co_return wrong_key(std::move(connected).error());
     if (connected.error().code != Errc::unreachable) co_return std::move(connected).error();
     missing_ = "0 (" + connected.error().message + ")";
     FF_CO_TRY(co_await sleep_for(loop_, kRendezvousRetryNs));  // rank 0 does not listen yet
@@ -305,8 +314,8 @@ Task<void> Rendezvous::receive_start() {
 Task<Result<void>> Rendezvous::connect_to_others() {
   for (uint32_t node = 1; node < index_; node++) {
     const WorldNode& other = world_.nodes[node];
-    FF_CO_TRY(auto connection, co_await transport_.connect(loop_, other.address));
-    FF_CO_TRY(co_await introduce(*connection, options_.terms, self_));
+    FF_CO_TRY(auto connection, co_await transport_.connect(loop_, other.address, kRankService));
+    introduce(*connection, options_.terms, self_);
     connections_[other.first_rank] = std::move(connection);
   }
   auto waiting = wait_until([this] { return connections_.size() + 2 == world_.nodes.size(); });

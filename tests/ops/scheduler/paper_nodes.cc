@@ -28,7 +28,7 @@ constexpr int64_t kForeverNs = int64_t{1} << 60;
 class PaperNodes {
  public:
   PaperNodes(const net::Address& scheduler, uint64_t count, uint64_t zones, uint64_t of_leaf)
-      : client_(context_, scheduler), gate_(loop_) {
+      : client_(context_, scheduler, auth::Service{auth::Role::scheduler, {}}), gate_(loop_) {
     for (uint64_t i = 0; i < count; i++) {
       SimulatedNode& node = nodes_.emplace_back(fmt::format("n{:05}", i), 0);
       const uint64_t zone = i * zones / count;
@@ -96,9 +96,8 @@ class PaperNodes {
   rpc::GrantScheduler grants_;
   Metrics metrics_;
   auth::SecureRng rng_;
-  rpc::ClientContext context_{
-      loop_,    transport_, grants_,
-      metrics_, rng_,       {.name = "nodes", .software = "test", .key = {}, .nonces = &rng_}};
+  rpc::ClientContext context_{loop_,    transport_, grants_,
+                              metrics_, rng_,       {.name = "nodes", .software = "test"}};
   rpc::Client client_;
   std::vector<SimulatedNode> nodes_;
   std::map<uint64_t, SimulatedTask> tasks_;

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ops/scheduler/simulated_nodes.h"
-#include "platform/auth/token.h"
+#include "platform/auth/test_entities.h"
 #include "platform/base/log.h"
 #include "platform/kv/memory_engine.h"
 #include "platform/rpc/server.h"
@@ -36,13 +36,8 @@ class FailingEngine final : public kv::Engine {
 
 struct SchedulerWorld {
   SchedulerWorld() { log_setup({.level = LogLevel::none}); }
-  rpc::Identity identity(std::string name, std::optional<auth::TokenId> user = {}) {
-    const auth::Key cluster{};
-    return {.name = std::move(name),
-            .software = "ff test",
-            .key = user ? auth::user_key(cluster, *user) : cluster,
-            .nonces = &rng,
-            .user = user};
+  static rpc::Identity identity(std::string name) {
+    return {.name = std::move(name), .software = "ff test"};
   }
 
   void pass(int64_t ns) {
@@ -100,9 +95,10 @@ class TestClient {
  public:
   TestClient(SchedulerWorld& of, const std::string& name, std::optional<auth::TokenId> user = {})
       : world_(of),
-        transport_(of.net.transport(name)),
-        context_{of.loop, *transport_, grants_, of.metrics, of.rng, of.identity(name, user)},
-        client_(context_, {"s", 7000, ""}) {}
+        transport_(user ? of.net.transport(name, auth::user_entity(*user))
+                        : of.net.transport(name)),
+        context_{of.loop, *transport_, grants_, of.metrics, of.rng, SchedulerWorld::identity(name)},
+        client_(context_, {"s", 7000, ""}, auth::Service{auth::Role::scheduler, {}}) {}
   ~TestClient() { run_task(world_.loop, client_.close()); }
 
   template <class Request, class Reply>

@@ -135,13 +135,14 @@ TEST(EntityTest, NoChangedTextIsTheSameEntity) {
 }
 
 TEST(ServiceTest, TheTextIsReadBack) {
-  for (const std::string text : {"meta", "scheduler", "storage/3", "agent/n12"}) {
+  for (const std::string text :
+       {"meta", "scheduler", "storage", "storage/3", "agent/n12", "admin", "rank"}) {
     const auto service = parse_service(text);
     ASSERT_TRUE(service.has_value()) << text;
     EXPECT_EQ(service->text(), text);
   }
   for (const std::string text :
-       {"", "meta/", "meta/1", "storage", "storage/", "agent/a b", "user/ann", "mount", "admin"}) {
+       {"", "meta/", "meta/1", "storage/", "agent/a b", "user", "user/ann", "mount", "admin/a"}) {
     EXPECT_FALSE(parse_service(text).has_value()) << text;
   }
 }

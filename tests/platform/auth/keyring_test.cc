@@ -89,8 +89,6 @@ TEST(KeyringTest, OnlyGenerationsThatItHasAreServed) {
 TEST(KeyringTest, ClientsServeNobody) {
   const auto mount = parse_key_text(make_key_text(root_key(), entity(Role::mount, "host7")));
   EXPECT_EQ((*mount)->key_of(entity(Role::admin, "root")).error().code, Errc::refused);
-  const Keyring admin(root_key(), entity(Role::admin, "root"));
-  EXPECT_EQ(admin.key_of(entity(Role::admin, "root")).error().code, Errc::refused);
 }
 
 TEST(KeyringTest, OtherTextsAreRefusedAndNotShown) {

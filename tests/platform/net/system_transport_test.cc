@@ -13,8 +13,10 @@
 #include <string>
 #include <utility>
 
+#include "platform/auth/test_entities.h"
 #include "platform/base/gate.h"
 #include "platform/base/system_loop.h"
+#include "platform/base/text.h"
 #include "platform/net/socket_ends.h"
 #include "platform/net/test_certificates.h"
 #include "platform/net/tested_pair.h"
@@ -25,12 +27,13 @@ namespace {
 using MaybeConnection = std::optional<Result<std::unique_ptr<Connection>>>;
 
 constexpr NetMode kTcp = NetMode::tcp;
+const auth::Service kService{auth::Role::meta, {}};
 
 class SystemTransportTest : public testing::Test {
  protected:
   static Task<void> keep_client(SystemTransport& transport, Loop& loop, Address to,
                                 MaybeConnection& result) {
-    result = co_await transport.connect(loop, std::move(to));
+    result = co_await transport.connect(loop, std::move(to), kService);
   }
   static Task<void> keep_server(Listener& listener, Loop& loop, MaybeConnection& result) {
     auto arrival = co_await listener.accept();
@@ -125,7 +128,7 @@ TEST_F(SystemTransportTest, RdmaAloneNeedsADevice) {
   EXPECT_EQ(transport.listen(loop_, {"127.0.0.1", 0, ""}).error().code, Errc::unsupported);
   SystemTransport server({});
   auto listener = server.listen(loop_, {"127.0.0.1", 0, ""});
-  const auto made = run_task(loop_, transport.connect(loop_, (*listener)->address()));
+  const auto made = run_task(loop_, transport.connect(loop_, (*listener)->address(), kService));
   EXPECT_EQ(made.error().code, Errc::unsupported);
   EXPECT_NE(made.error().hint.find("--net tcp"), std::string::npos);
 }
@@ -208,7 +211,7 @@ TEST_F(SystemTransportTest, AForwardedPortFallsBackToTcp) {
       const auto got = co_await read_all(*last, bytes);
       FF_CHECK(got.ok());
       offers.push_back(parse_offer(bytes)->kinds);
-      const TransportChoice choice{kind, {}};
+      const TransportChoice choice{kind, ::geteuid(), {}};
       const auto answer = encode_choice(choice);
       const auto wrote = co_await write_all(*last, answer);
       FF_CHECK(wrote.ok());
@@ -227,11 +230,12 @@ TEST_F(SystemTransportTest, StrangersAreToldApart) {
   EXPECT_EQ(http.code, Errc::corrupt);
   EXPECT_NE(http.message.find("it begins with 'GET '"), std::string::npos) << http.message;
   EXPECT_NE(http.message.find("127.0.0.1:"), std::string::npos) << http.message;
-  const Error tls = answer_to(std::string("\x16\x03\x01\x02\x00\x01\x00\x01", 8));
-  EXPECT_EQ(tls.code, Errc::corrupt);
-  EXPECT_NE(tls.hint.find("net.tls-cert"), std::string::npos);
+  const Error tls = answer_to(std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x01", 12));
+  EXPECT_EQ(tls.code, Errc::refused);
+  EXPECT_NE(tls.message.find("the peer has a key, and this end has none"), std::string::npos);
+  EXPECT_NE(tls.hint.find("--key"), std::string::npos);
   // Transports of a later version, and nothing that this end has.
-  const auto later = encode_offer({static_cast<TransportKinds>(0x8000)});
+  const auto later = encode_offer({static_cast<TransportKinds>(0x8000), 0});
   EXPECT_EQ(answer_to(as_text(later)).code, Errc::refused);
 }
 
@@ -266,7 +270,7 @@ TEST_F(SystemTransportTest, AChoiceMustBeKnownAndOffered) {
       auto stream = stream_of(loop_, std::move(*socket));
       std::array<std::byte, kOfferBytes> offer;
       (void)co_await read_all(*stream, offer);
-      const TransportChoice choice{one.kind, {}};
+      const TransportChoice choice{one.kind, ::geteuid(), {}};
       const auto answer = encode_choice(choice);
       (void)co_await write_all(*stream, answer);
       std::array<std::byte, 1> more;
@@ -282,9 +286,134 @@ TEST_F(SystemTransportTest, AChoiceMustBeKnownAndOffered) {
   }
 }
 
-class SystemTransportTlsTest : public SystemTransportTest {
+// With keys.
+// ----------------------------------------------------------------------------
+
+class SystemTransportKeyTest : public SystemTransportTest {
  protected:
-  TransportOptions tls(NetMode mode) { return {.mode = mode, .tls = context_}; }
+  static auth::Key root(uint8_t byte = 1) {
+    auth::Key key;
+    key.fill(std::byte{byte});
+    return key;
+  }
+  static TransportOptions manager(NetMode mode) {
+    return {.mode = mode, .keyring = auth::root_keyring(root(), auth::Role::meta)};
+  }
+  static TransportOptions client_of(const auth::Entity& self, NetMode mode) {
+    const std::string text = auth::make_key_text(root(), self);
+    return {.mode = mode, .keyring = auth::parse_key_text(text).value()};
+  }
+  static TransportOptions mount(NetMode mode) {
+    return client_of({.role = auth::Role::mount, .name = "host7", .serial = 3}, mode);
+  }
+  void expect_met_as(std::string_view way) {
+    ASSERT_TRUE(met()) << (at_client_->ok() ? at_server_->error() : at_client_->error()).message;
+    EXPECT_TRUE((**at_client_)->peer().ends_with(way)) << (**at_client_)->peer();
+    EXPECT_TRUE((**at_client_)->proof().has_key);
+    EXPECT_FALSE((**at_client_)->proof().client);
+    EXPECT_TRUE((**at_server_)->proof().has_key);
+    ASSERT_TRUE((**at_server_)->proof().client);
+    EXPECT_EQ((**at_server_)->proof().client->full_name(), "mount/host7");
+    EXPECT_EQ(said("hello"), "hello");
+  }
+};
+
+TEST_F(SystemTransportKeyTest, TcpIsTls) {
+  SystemTransport client(mount(NetMode::tcp));
+  SystemTransport server(manager(NetMode::automatic));
+  meet(client, server);
+  expect_met_as(" (tls)");
+}
+
+TEST_F(SystemTransportKeyTest, SharedMemoryKnowsTheClientToo) {
+  SystemTransport client(mount(NetMode::automatic));
+  SystemTransport server(manager(NetMode::automatic));
+  meet(client, server);
+  expect_met_as(" (shm)");
+  EXPECT_TRUE((**at_client_)->same_host());
+}
+
+TEST_F(SystemTransportKeyTest, AUnixSocketIsSharedMemory) {
+  SystemTransport client(mount(NetMode::automatic));
+  SystemTransport server(manager(NetMode::automatic));
+  meet(client, server, Address{"", 0, "@ff-test-" + std::to_string(::getpid())});
+  expect_met_as(" (shm)");
+}
+
+TEST_F(SystemTransportKeyTest, OneEndWithoutAKeyIsRefusedOnBoth) {
+  for (const bool client_has : {true, false}) {
+    SystemTransport client(client_has ? mount(kTcp) : TransportOptions{.mode = kTcp});
+    SystemTransport server(client_has ? TransportOptions{.mode = kTcp} : manager(kTcp));
+    meet(client, server);
+    ASSERT_FALSE(at_client_->ok());
+    ASSERT_FALSE(at_server_->ok());
+    EXPECT_EQ(at_client_->error().code, Errc::refused) << at_client_->error().message;
+    EXPECT_EQ(at_server_->error().code, Errc::refused) << at_server_->error().message;
+    EXPECT_NE(at_client_->error().message.find("127.0.0.1:"), std::string::npos);
+    at_client_.reset();
+    at_server_.reset();
+  }
+}
+
+TEST_F(SystemTransportKeyTest, AnotherKeyIsRefusedOnBoth) {
+  SystemTransport client({.keyring = auth::root_keyring(root(2), auth::Role::mount)});
+  SystemTransport server(manager(NetMode::automatic));
+  meet(client, server);
+  ASSERT_FALSE(at_client_->ok());
+  ASSERT_FALSE(at_server_->ok());
+  EXPECT_EQ(at_client_->error().code, Errc::refused) << at_client_->error().message;
+  EXPECT_EQ(at_server_->error().code, Errc::refused) << at_server_->error().message;
+}
+
+// A server of another service cannot stand in, although it belongs to the cluster.
+TEST_F(SystemTransportKeyTest, AStorageNodeCannotPlayAManager) {
+  SystemTransport client(mount(kTcp));
+  SystemTransport server(client_of({.role = auth::Role::storage, .name = "3"}, kTcp));
+  meet(client, server);
+  ASSERT_FALSE(at_client_->ok());
+  EXPECT_EQ(at_client_->error().code, Errc::refused) << at_client_->error().message;
+}
+
+// Whoever takes the name of the one-time Unix socket gets nothing: it does not know the secret.
+TEST_F(SystemTransportKeyTest, AThiefOfTheUnixSocketLearnsNothing) {
+  // The server's side until its choice, by hand; then another process holds the socket.
+  SystemTransport client(mount(NetMode::automatic));
+  auto listener = SocketListener::listen(loop_, {"127.0.0.1", 0, ""});
+  const TransportOptions options = manager(kTcp);
+  const StreamCredentials credentials{options.keyring, TlsContext::make(options.keyring), nullptr};
+  bool kept = false;
+  const std::function<Task<void>()> far = [&]() -> Task<void> {
+    auto socket = co_await (*listener)->accept();
+    auto secured = co_await accept_secure_stream(stream_of(loop_, std::move(*socket)), credentials);
+    FF_CHECK(secured.ok());
+    std::array<std::byte, kOfferBytes> bytes;
+    FF_CHECK((co_await read_all(*secured->stream, bytes)).ok());
+    TransportChoice choice{TransportKind::shm, ::geteuid(), {}};
+    choice.name.fill(std::byte{0x5a});
+    auto thief = SocketListener::listen(loop_, {"", 0, "@ff-" + hex(choice.name)});
+    FF_CHECK(thief.ok());
+    FF_CHECK((co_await write_all(*secured->stream, encode_choice(choice))).ok());
+    auto caught = co_await (*thief)->accept();
+    FF_CHECK(caught.ok());
+    auto stream = stream_of(loop_, std::move(*caught));
+    auth::Key proof;
+    FF_CHECK((co_await read_all(*stream, proof)).ok());
+    FF_CHECK((co_await write_all(*stream, proof)).ok());  // reflects it
+    std::array<std::byte, 1> more;
+    kept = (co_await read_all(*stream, more)).ok();
+  };
+  meet_far_end(client, (*listener)->address(), far);
+  ASSERT_FALSE(at_client_->ok());
+  EXPECT_EQ(at_client_->error().code, Errc::refused) << at_client_->error().message;
+  EXPECT_FALSE(kept);
+}
+
+class SystemTransportCertificateTest : public SystemTransportKeyTest {
+ protected:
+  TransportOptions with_certificate(TransportOptions options) {
+    options.certificates = context_;
+    return options;
+  }
 
   TestFiles files_;
   TestCertificate authority_{{.name = "authority", .authority = true}};
@@ -292,42 +421,43 @@ class SystemTransportTlsTest : public SystemTransportTest {
   std::shared_ptr<const TlsContext> context_ = files_.context(node_, authority_.pem());
 };
 
-TEST_F(SystemTransportTlsTest, TcpIsTlsAlone) {
-  SystemTransport client(tls(NetMode::tcp));
-  SystemTransport server(tls(NetMode::automatic));
+TEST_F(SystemTransportCertificateTest, KeysAreProvenInside) {
+  SystemTransport client(with_certificate(mount(kTcp)));
+  SystemTransport server(with_certificate(manager(kTcp)));
   meet(client, server);
-  ASSERT_TRUE(met()) << at_client_->error().message;
-  EXPECT_TRUE((**at_client_)->peer().ends_with(" (tls)"));
-  EXPECT_EQ(said("hello"), "hello");
+  expect_met_as(" (tls)");
 }
 
-// The name of its socket came over TLS, and nothing of it leaves the machine.
-TEST_F(SystemTransportTlsTest, SharedMemoryStays) {
-  SystemTransport client(tls(NetMode::automatic));
-  SystemTransport server(tls(NetMode::automatic));
+TEST_F(SystemTransportCertificateTest, ACertificateIsNotEnough) {
+  auto stranger = with_certificate({.mode = kTcp});
+  stranger.keyring = auth::root_keyring(root(2), auth::Role::mount);
+  SystemTransport client(stranger);
+  SystemTransport server(with_certificate(manager(kTcp)));
   meet(client, server);
-  ASSERT_TRUE(met());
-  EXPECT_TRUE((**at_client_)->same_host());
+  ASSERT_FALSE(at_client_->ok());
+  ASSERT_FALSE(at_server_->ok());
+  EXPECT_EQ(at_server_->error().code, Errc::refused) << at_server_->error().message;
 }
 
-TEST_F(SystemTransportTlsTest, OneEndWithoutTlsIsNoConnection) {
+TEST_F(SystemTransportCertificateTest, BothEndsNeedOne) {
   for (const bool client_has : {true, false}) {
-    SystemTransport with(tls(NetMode::tcp));
-    SystemTransport without({.mode = NetMode::tcp});
-    meet(client_has ? with : without, client_has ? without : with);
+    SystemTransport client(client_has ? with_certificate(mount(kTcp)) : mount(kTcp));
+    SystemTransport server(client_has ? manager(kTcp) : with_certificate(manager(kTcp)));
+    meet(client, server);
     ASSERT_FALSE(at_client_->ok());
     ASSERT_FALSE(at_server_->ok());
-    EXPECT_EQ(at_server_->error().code, Errc::corrupt) << at_server_->error().message;
     at_client_.reset();
     at_server_.reset();
   }
 }
 
-TEST_F(SystemTransportTlsTest, AnotherAuthorityIsRefused) {
+TEST_F(SystemTransportCertificateTest, AnotherAuthorityIsRefused) {
   const TestCertificate other({.name = "other", .authority = true});
   const TestCertificate stranger = other.issue({.name = "stranger", .hosts = "IP:127.0.0.1"});
-  SystemTransport client({.mode = NetMode::tcp, .tls = files_.context(stranger, authority_.pem())});
-  SystemTransport server(tls(NetMode::tcp));
+  TransportOptions options = mount(kTcp);
+  options.certificates = files_.context(stranger, authority_.pem());
+  SystemTransport client(options);
+  SystemTransport server(with_certificate(manager(kTcp)));
   meet(client, server);
   ASSERT_FALSE(at_client_->ok());
   ASSERT_FALSE(at_server_->ok());

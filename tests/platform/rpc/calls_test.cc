@@ -181,7 +181,7 @@ TEST(CallsTest, TooManyCallsAreBusyAndTheRestGoesOn) {
 // A client that does not keep the limit.
 Task<Result<int>> flood(RpcWorld& world, net::Transport& transport, int calls) {
   FF_CO_TRY(auto connection, co_await raw_connection(world, transport));
-  auto self = world.identity("flood", key_of(1));
+  auto self = RpcWorld::identity("flood");
   FF_CO_TRY(const Peer peer, co_await client_handshake(*connection, std::move(self)));
   for (int i = 1; i <= calls; i++) {
     net::FrameHeader head{
@@ -264,7 +264,7 @@ TEST(CallsTest, ADrainEndsWhatTakesTooLong) {
 
 TEST(CallsTest, GrantsLimitWhoSendsAtOnce) {
   RpcWorld world;
-  TestClient a(world, "a", key_of(1), 2);
+  TestClient a(world, "a", 2);
   constexpr size_t kCalls = 8;
   constexpr size_t kSize = kMiB;
   world.net.set_link("s", "a", {.bytes_per_second = 1'000'000});

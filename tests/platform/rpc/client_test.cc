@@ -79,13 +79,13 @@ TEST(ClientTest, AGoodbyeThatHasArrivedIsReadBeforeTheNextCall) {
   GrantScheduler grants;
   Router router;
   ProbeService probe(router);
-  const Identity self{.name = "x", .software = "ff test", .key = key_of(1), .nonces = &rng};
+  const Identity self{.name = "x", .software = "ff test"};
   std::optional<Server> server;
   server.emplace(loop, transport, router, metrics, self);
   const auto at = server->listen({"127.0.0.1", 0, ""});
   ASSERT_TRUE(at.ok());
   ClientContext context{loop, transport, grants, metrics, rng, self};
-  Client client(context, *at);
+  Client client(context, *at, auth::Service{auth::Role::admin, {}});
   for (int round = 0; round < 3; round++) {
     const int64_t deadline_ns = loop.now_ns() + 60 * kSecond;
     const auto reply = run_task(loop, call_method(client, kPing, wire::PingRequest(), deadline_ns));
@@ -213,11 +213,12 @@ TEST(ClientTest, AServerThatDoesNotAnswerIsUnreachable) {
 
 TEST(ClientTest, EveryCallTriesARefusedConnectionAgain) {
   RpcWorld world;
-  TestClient a(world, "a", key_of(2));
+  TestClient a(world, "a");
+  a.context.self.version = 1;
   EXPECT_EQ(a.ping().error().code, Errc::refused);
   world.world.run_for(60 * kSecond);
   EXPECT_EQ(connects(world.client_metrics, "refused"), 1u);  // nobody asked meanwhile
-  a.context.self.key = key_of(1);
+  a.context.self.version = net::kProtocolVersion;
   EXPECT_TRUE(a.ping().ok());
 }
 

@@ -31,8 +31,8 @@ class TcpWorld {
   }
   ~TcpWorld() { run_task(loop, server.close(0)); }
 
-  Identity identity(std::string name, std::optional<auth::Key> key = key_of(1)) {
-    return {.name = std::move(name), .software = "ff test", .key = key, .nonces = &rng};
+  static Identity identity(std::string name) {
+    return {.name = std::move(name), .software = "ff test"};
   }
   bool run_until(std::function<bool()> done) { return run_task(loop, poll(loop, std::move(done))); }
   uint64_t broken(net::FrameFault fault) const {
@@ -64,11 +64,10 @@ class TcpWorld {
 // A client with metrics of its own.
 class TcpClient {
  public:
-  TcpClient(TcpWorld& of, const std::string& name, const net::Address& to,
-            std::optional<auth::Key> key = key_of(1))
+  TcpClient(TcpWorld& of, const std::string& name, const net::Address& to)
       : world(of),
-        context{of.loop, of.transport, grants, metrics, of.rng, of.identity(name, key)},
-        client(context, to) {}
+        context{of.loop, of.transport, grants, metrics, of.rng, TcpWorld::identity(name)},
+        client(context, to, auth::Service{auth::Role::admin, {}}) {}
   ~TcpClient() { run_task(world.loop, client.close()); }
 
   Result<wire::PingReply> ping(wire::PingRequest request = {}, int64_t within_ns = 60 * kSecond) {
@@ -252,15 +251,6 @@ Result<wire::PingReply> ping_with_too_many_bytes(TcpWorld& world, TcpClient& bad
 
 std::vector<Refusal> refusals() {
   return {
-      {"wrong key",
-       [](TcpWorld&, TcpClient& bad) {
-         bad.context.self.key = key_of(2);
-         return bad.ping();
-       },
-       Errc::refused,
-       {"server at 127.0.0.1:", "it does not hold the cluster key of bad"},
-       "ff_rpc_refused_total{code=\"refused\"}",
-       "ff_rpc_connects_total{code=\"refused\"}"},
       {"old version",
        [](TcpWorld&, TcpClient& bad) {
          bad.context.self.version = 0;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "platform/auth/test_entities.h"
 #include "platform/base/clock.h"
 #include "platform/base/gate.h"
 #include "platform/rpc/client.h"
@@ -18,26 +19,17 @@
 
 namespace ff::rpc {
 
-inline auth::Key key_of(uint64_t seed) {
-  SeededRng rng(seed);
-  auth::Key key;
-  auth::fill_random(key, rng);
-  return key;
-}
-
 // One server "s" on port 7000 with the probe service; nodes of clients are made by name.
 class RpcWorld {
  public:
-  explicit RpcWorld(uint64_t seed = 1, ServerLimits limits = {},
-                    std::optional<auth::Key> server_key = key_of(1))
-      : rng(seed), net(world, seed), limits_(limits), server_key_(server_key) {
+  explicit RpcWorld(uint64_t seed = 1, ServerLimits limits = {})
+      : rng(seed), net(world, seed), limits_(limits) {
     start_server();
   }
   ~RpcWorld() { stop_server(); }
 
   void start_server() {
-    server.emplace(loop, *transport, router, server_metrics, identity("server", server_key_),
-                   limits_);
+    server.emplace(loop, *transport, router, server_metrics, identity("server"), limits_);
     auto at = server->listen({"s", 7000, ""});
     EXPECT_TRUE(at.ok()) << (at ? "" : at.error().message);
   }
@@ -46,8 +38,8 @@ class RpcWorld {
     run_task(loop, server->close(drain_ns));
     server.reset();
   }
-  Identity identity(std::string name, std::optional<auth::Key> key) {
-    return {.name = std::move(name), .software = "ff test", .key = key, .nonces = &rng};
+  static Identity identity(std::string name) {
+    return {.name = std::move(name), .software = "ff test"};
   }
 
   sim::SimWorld world;
@@ -63,19 +55,22 @@ class RpcWorld {
 
  private:
   const ServerLimits limits_;
-  const std::optional<auth::Key> server_key_;
 };
 
 // A client on a node of its own.
 class TestClient {
  public:
-  TestClient(RpcWorld& of, const std::string& node, std::optional<auth::Key> key = key_of(1),
+  TestClient(RpcWorld& of, const std::string& node,
+             size_t senders_max = GrantScheduler::kDefaultMax)
+      : TestClient(of, node, auth::admin_entity(node), senders_max) {}
+  // `self`: empty without a key.
+  TestClient(RpcWorld& of, const std::string& node, std::optional<auth::Entity> self,
              size_t senders_max = GrantScheduler::kDefaultMax)
       : world(of),
         grants(senders_max),
-        transport(of.net.transport(node)),
-        context{of.loop, *transport, grants, of.client_metrics, of.rng, of.identity(node, key)},
-        client(context, {"s", 7000, ""}) {}
+        transport(of.net.transport(node, std::move(self))),
+        context{of.loop, *transport, grants, of.client_metrics, of.rng, RpcWorld::identity(node)},
+        client(context, {"s", 7000, ""}, auth::Service{auth::Role::admin, {}}) {}
   ~TestClient() { run_task(world.loop, client.close()); }
 
   int64_t in(int64_t ns) { return world.loop.now_ns() + ns; }
@@ -169,7 +164,8 @@ class SlowPing {
 Task<Result<std::unique_ptr<net::Connection>>> inline raw_connection(RpcWorld& world,
                                                                      net::Transport& transport) {
   net::Address address{"s", 7000, ""};
-  co_return co_await transport.connect(world.loop, std::move(address));
+  co_return co_await transport.connect(world.loop, std::move(address),
+                                       auth::Service{auth::Role::admin, {}});
 }
 
 }  // namespace ff::rpc

@@ -321,8 +321,7 @@ TEST_F(SessionTest, UnknownMethodsAreRefusedAndShareOneSeries) {
 
 TEST_F(SessionTest, UsersCallWhatIsForUsersAlone) {
   constexpr uint32_t kForUsers = 8;
-  peer_.has_key = false;
-  peer_.user = auth::TokenId{1000, 7};
+  peer_.entity = auth::user_entity({1000, 7});
   router_.add(kForUsers, "test.for_users", echo, MethodAccess::users);
   open([](ServerCall&, std::string) -> Answer {
     ADD_FAILURE() << "it was called";
@@ -342,7 +341,7 @@ TEST_F(SessionTest, UsersCallWhatIsForUsersAlone) {
 }
 
 TEST_F(SessionTest, WhoHasProvenNothingIsNotTrusted) {
-  peer_.has_key = false;
+  peer_.entity.reset();
   open(echo);
   call(1);
   const auto refused = answer();
@@ -352,7 +351,7 @@ TEST_F(SessionTest, WhoHasProvenNothingIsNotTrusted) {
 
 TEST_F(SessionTest, WithoutAKeyAllAreTrusted) {
   peer_.has_key = false;
-  peer_.keyless = true;
+  peer_.entity.reset();
   open(echo);
   call(1, "hello");
   EXPECT_EQ(*answer(), "hello");

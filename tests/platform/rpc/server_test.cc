@@ -38,7 +38,7 @@ TEST(ServerTest, HandshakesCountAsConnections) {
 Task<Result<std::unique_ptr<net::Connection>>> connect_as(RpcWorld& world, net::Transport& from,
                                                           std::string id, uint64_t number) {
   FF_CO_TRY(auto connection, co_await raw_connection(world, from));
-  auto self = world.identity("client", key_of(1));
+  auto self = RpcWorld::identity("client");
   ClientInstance instance{.id = std::move(id), .connection = number};
   FF_CO_TRY(co_await client_handshake(*connection, std::move(self), std::move(instance)));
   co_return connection;
@@ -100,9 +100,11 @@ class FlakyListener final : public net::Listener {
 class FlakyTransport final : public net::Transport {
  public:
   FlakyTransport(net::Transport& inner, int& failures) : inner_(inner), failures_(failures) {}
-  Task<Result<std::unique_ptr<net::Connection>>> connect(Loop& loop, net::Address to) override {
-    return inner_.connect(loop, std::move(to));
+  Task<Result<std::unique_ptr<net::Connection>>> connect(Loop& loop, net::Address to,
+                                                         auth::Service service) override {
+    return inner_.connect(loop, std::move(to), std::move(service));
   }
+  bool has_key() const override { return inner_.has_key(); }
   Result<std::unique_ptr<net::Listener>> listen(Loop& loop, const net::Address& at) override {
     FF_TRY(auto inner, inner_.listen(loop, at));
     return std::unique_ptr<net::Listener>(
@@ -120,7 +122,7 @@ TEST(ServerTest, AFailedAcceptIsTriedAgainAfterAPause) {
   int failures = 1000;
   FlakyTransport flaky(*world.transport, failures);
   Server server(world.loop, flaky, world.router, world.server_metrics,
-                world.identity("server", key_of(1)));
+                RpcWorld::identity("server"));
   testing::internal::CaptureStderr();
   ASSERT_TRUE(server.listen({"s", 7000, ""}).ok());
   world.world.run_for(kSecond);

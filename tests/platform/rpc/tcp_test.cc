@@ -62,8 +62,14 @@ class LoopThread {
   std::thread thread_;
 };
 
-Identity identity_of(std::string name, Rng& rng, const auth::Key& key) {
-  return {.name = std::move(name), .software = "ff test", .key = key, .nonces = &rng};
+auth::Key key_of(uint8_t byte) {
+  auth::Key key;
+  key.fill(std::byte{byte});
+  return key;
+}
+
+net::TransportOptions transport_with(const auth::Key& key) {
+  return {.mode = net::NetMode::tcp, .keyring = auth::root_keyring(key, auth::Role::admin)};
 }
 
 class ServerThread {
@@ -86,7 +92,7 @@ class ServerThread {
  private:
   Task<bool> open() {
     server_.emplace(thread_.loop, transport_, router_, metrics_,
-                    identity_of("server", rng_, key_of(1)));
+                    Identity{.name = "server", .software = "ff test"});
     auto listening = server_->listen(at_);
     if (listening) at_ = *listening;
     co_return listening.ok();
@@ -99,8 +105,7 @@ class ServerThread {
 
   Metrics& metrics_;
   net::Address at_{"127.0.0.1", 0, ""};
-  SeededRng rng_{1};
-  net::SystemTransport transport_{{.mode = net::NetMode::tcp}};
+  net::SystemTransport transport_{transport_with(key_of(1))};
   Router router_;
   ProbeService probe_{router_};
   LoopThread thread_;
@@ -112,9 +117,11 @@ class ClientThread {
   ClientThread(Metrics& metrics, const net::Address& to, uint64_t number,
                const auth::Key& key = key_of(1))
       : rng_(number),
-        context_{thread_.loop, transport_, grants_,
-                 metrics,      rng_,       identity_of(fmt::format("client{}", number), rng_, key)},
-        client_(std::in_place, context_, to) {}
+        transport_(transport_with(key)),
+        context_{thread_.loop, transport_,
+                 grants_,      metrics,
+                 rng_,         {.name = fmt::format("client{}", number), .software = "ff test"}},
+        client_(std::in_place, context_, to, auth::Service{auth::Role::admin, {}}) {}
   ~ClientThread() {
     thread_.run<bool>([this] { return close(); });
   }
@@ -142,7 +149,7 @@ class ClientThread {
   }
 
   SeededRng rng_;
-  net::SystemTransport transport_{{.mode = net::NetMode::tcp}};
+  net::SystemTransport transport_;
   GrantScheduler grants_;
   LoopThread thread_;
   ClientContext context_;
@@ -280,7 +287,8 @@ TEST_F(TcpTest, AWrongKeyIsRefusedWhileOthersCall) {
     const auto refused = wrong.ping();
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Errc::refused);
-    EXPECT_NE(refused.error().message.find("cluster key of client99"), std::string::npos)
+    EXPECT_NE(refused.error().message.find("does not accept the key of admin/test"),
+              std::string::npos)
         << refused.error().message;
   }
   for (auto& work : working) EXPECT_EQ(LoopThread::take(std::move(work)), 30);

@@ -47,7 +47,7 @@ class SimPair final : public net::TestedPair {
 
  private:
   Task<void> connect(net::Listener& listener) {
-    auto made = co_await a_side->connect(a_loop, listener.address());
+    auto made = co_await a_side->connect(a_loop, listener.address(), auth::Service());
     FF_CHECK(made.ok());
     client = std::move(*made);
     auto arrival = co_await listener.accept();
@@ -161,7 +161,7 @@ TEST(SimNetTest, AStoppedMachineIsSilentUntilItIsBack) {
 
 Task<void> try_connect(net::Transport& from, Loop& loop, std::string& outcome) {
   net::Address nobody{"b", 1, ""};
-  const auto made = co_await from.connect(loop, std::move(nobody));
+  const auto made = co_await from.connect(loop, std::move(nobody), auth::Service());
   outcome = made ? "connected" : made.error().message;
 }
 

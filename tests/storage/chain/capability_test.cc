@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "platform/auth/test_entities.h"
 #include "platform/base/text.h"
 #include "storage/chain/chain_client.h"
 #include "storage/chain/chain_world.h"
@@ -85,7 +86,7 @@ TEST_F(CapabilityTest, ForgedOnesAreRefused) {
   EXPECT_EQ(changed([](wire::Capability& it) { it.mutable_mac()->push_back('\0'); }), no_mac_);
   EXPECT_EQ(check_one(sign_capability(auth::Key{}, {kInode, kRightRead, kNow})), no_mac_);
   // Keys of users cannot sign capabilities.
-  const auth::Key user = auth::user_key(key_, {1000, 7});
+  const auth::Key user = auth::client_key(key_, auth::user_entity({1000, 7}));
   EXPECT_EQ(check_one(sign_capability(user, {kInode, kRightRead, kNow})), no_mac_);
   EXPECT_NE(check_one("\xff\xff").find("malformed"), std::string::npos);
   EXPECT_NE(check_one("").find("requires a capability"), std::string::npos);
@@ -97,14 +98,6 @@ class UserTest : public testing::Test {
   ~UserTest() override {
     world_.run(client_.close());
     world_.run(trusted_.close());
-  }
-  static rpc::Identity identity(ChainWorld& world) {
-    const auth::TokenId user{1000, 7};
-    return {.name = "user",
-            .software = "ff test",
-            .key = auth::user_key(auth::Key{}, user),
-            .nonces = &world.rng,
-            .user = user};
   }
   std::string can(uint32_t rights, uint64_t inode = 1, int64_t for_ns = kSecond * 1000) {
     const int64_t now_ns = world_.sim.loop().clock().wall_ns();
@@ -151,9 +144,10 @@ class UserTest : public testing::Test {
   ChainWorld world_{3};
   Metrics metrics_;
   rpc::GrantScheduler grants_;
-  std::unique_ptr<net::Transport> transport_ = world_.net.transport("user");
+  std::unique_ptr<net::Transport> transport_ =
+      world_.net.transport("user", auth::user_entity({1000, 7}));
   rpc::ClientContext context_{world_.sim.loop(), *transport_, grants_,
-                              metrics_,          world_.rng,  identity(world_)};
+                              metrics_,          world_.rng,  ChainWorld::identity("user")};
   ClientMachine trusted_machine_{world_, "trusted"};
   ChainClient client_{context_, world_.truth, [] {}};
   ChainClient trusted_{trusted_machine_.context, world_.truth, [] {}};
@@ -196,7 +190,7 @@ TEST_F(UserTest, DoesNothingWithoutOneThatIsGood) {
 
 TEST_F(UserTest, CannotDoWhatTargetsDo) {
   const auto address = net::parse_address("n1:7000").value();
-  rpc::Client node(context_, address);
+  rpc::Client node(context_, address, auth::Service{auth::Role::storage, {}});
   const int64_t deadline_ns = world_.sim.now_ns() + 10 * kSecond;
   const auto refused = [&](auto method, auto request) {
     request.mutable_place()->set_chain(kChain);

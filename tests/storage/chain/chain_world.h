@@ -182,8 +182,8 @@ class ChainWorld {
     while (!condition() && sim.now_ns() < until_ns) sim.run_for(kMillisecond);
     return condition();
   }
-  rpc::Identity identity(std::string name) {
-    return {.name = std::move(name), .software = "ff test", .key = auth::Key{}, .nonces = &rng};
+  static rpc::Identity identity(std::string name) {
+    return {.name = std::move(name), .software = "ff test"};
   }
   // Compares all chunks of two targets, without pending versions and running updates.
   void expect_equal(size_t a, size_t b);

@@ -38,7 +38,8 @@ class AgainTest : public FileSystemWorld {
   std::unique_ptr<net::Transport> transport_ = stage_.net.transport("slow");
   rpc::ClientContext context_{stage_.world.loop(), *transport_, grants_,
                               stage_.metrics,      stage_.rng,  stage_.identity("slow")};
-  rpc::Client server_{context_, scenario::cluster_parts::manager_addresses().front()};
+  rpc::Client server_{context_, scenario::cluster_parts::manager_addresses().front(),
+                      auth::Service{auth::Role::meta, {}}};
 };
 
 TEST_F(AgainTest, AnEarlierTryDoesNotDoWhatWasRefusedSince) {

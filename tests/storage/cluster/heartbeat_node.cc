@@ -30,10 +30,8 @@ namespace {
 class TestNode {
  public:
   TestNode(NodeId id, const std::string& managers, uint64_t disks, std::optional<auth::Key> key)
-      : transport_(net::TransportOptions{.key = key}),
-        context_{loop_,   transport_,
-                 grants_, metrics_,
-                 rng_,    {.name = "node", .software = "test", .key = key, .nonces = &rng_}},
+      : transport_(net::TransportOptions{.keyring = keyring_of(key)}),
+        context_{loop_, transport_, grants_, metrics_, rng_, {.name = "node", .software = "test"}},
         member_(self(id, disks), {}),
         heartbeats_(context_, addresses(managers), member_, [this] { adopted(); }),
         gate_(loop_) {}
@@ -55,6 +53,11 @@ class TestNode {
       node.disks.push_back({disk, fmt::format("/disk{}", disk), uint64_t{1} << 40});
     }
     return node;
+  }
+  static std::shared_ptr<const auth::Keyring> keyring_of(const std::optional<auth::Key>& root) {
+    if (!root) return nullptr;
+    return std::make_shared<auth::Keyring>(
+        *root, auth::Entity{.role = auth::Role::storage, .name = "heartbeat"});
   }
   static std::vector<net::Address> addresses(const std::string& list) {
     std::vector<net::Address> all;

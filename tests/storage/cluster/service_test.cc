@@ -260,11 +260,7 @@ TEST_F(ServiceTest, RoutingIsGivenSinceAVersion) {
 
 TEST_F(ServiceTest, UsersHearOfTheRoutingAlone) {
   form(1);
-  const auth::TokenId user{1000, 7};
-  rpc::Identity self = world_.identity("user");
-  self.key = auth::user_key(*self.key, user);
-  self.user = user;
-  TestOperator someone(world_, 1, self);
+  TestOperator someone(world_, 1, auth::user_entity({1000, 7}));
   EXPECT_TRUE(someone.call(kRouting, wire::RoutingRequest()).ok());
   for (const auto code :
        {code_of(someone.status()), code_of(someone.call(kInit, wire::InitRequest())),

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "platform/auth/test_entities.h"
 #include "platform/base/gate.h"
 #include "platform/base/log.h"
 #include "platform/kv/memory_engine.h"
@@ -22,9 +23,8 @@ namespace ff::cluster {
 
 struct ServiceWorld {
   ServiceWorld() { log_setup({.level = LogLevel::error}); }
-  rpc::Identity identity(std::string name) {
-    auth::Key key{};
-    return {.name = std::move(name), .software = "ff test", .key = key, .nonces = &rng};
+  static rpc::Identity identity(std::string name) {
+    return {.name = std::move(name), .software = "ff test"};
   }
   static std::vector<net::Address> addresses(int managers) {
     std::vector<net::Address> all;
@@ -75,11 +75,12 @@ class TestManager {
 class TestOperator {
  public:
   explicit TestOperator(ServiceWorld& of, int managers = 1)
-      : TestOperator(of, managers, of.identity("operator")) {}
-  TestOperator(ServiceWorld& of, int managers, rpc::Identity self)
+      : TestOperator(of, managers, auth::admin_entity("operator")) {}
+  TestOperator(ServiceWorld& of, int managers, const auth::Entity& self)
       : world_(of),
-        transport_(of.net.transport(self.name)),
-        context_{of.loop, *transport_, grants_, of.metrics, of.rng, self},
+        transport_(of.net.transport(self.name, self)),
+        context_{of.loop,    *transport_, grants_,
+                 of.metrics, of.rng,      ServiceWorld::identity(self.name)},
         managers_(context_, ServiceWorld::addresses(managers)) {}
   ~TestOperator() { run_task(world_.loop, managers_.close()); }
 

@@ -52,7 +52,7 @@ TEST(EnvironmentTest, TorchrunsVariablesOfOneRank) {
   EXPECT_EQ(part->self.first_rank, 4u);
   EXPECT_EQ(part->network.ranks, 8u);
   EXPECT_EQ(part->network.at.text(), "node0:29505");
-  EXPECT_FALSE(part->network.transport.key.has_value());
+  EXPECT_FALSE(part->network.key.has_value());
   // Ranks of one host have the same job name, those of another host another one.
   EXPECT_EQ(part->self.job, job(with({{"RANK", "6"}, {"LOCAL_RANK", "2"}}))->self.job);
   EXPECT_NE(part->self.job, job(with({{"RANK", "1"}}))->self.job);
@@ -92,8 +92,8 @@ TEST(EnvironmentTest, VariablesOfFf) {
   EXPECT_EQ(part->network.pipeline.algorithm, Algorithm::tree);
   EXPECT_TRUE(part->network.pipeline.deterministic);
   EXPECT_EQ(part->network.transport.mode, net::NetMode::tcp);
-  ASSERT_TRUE(part->network.transport.key.has_value());
-  EXPECT_EQ((*part->network.transport.key)[31], std::byte{0xbb});
+  ASSERT_TRUE(part->network.key.has_value());
+  EXPECT_EQ((*part->network.key)[31], std::byte{0xbb});
   ::chmod(path, 0644);
   const auto open = job(with(more));
   ASSERT_FALSE(open.ok());

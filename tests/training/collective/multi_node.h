@@ -60,7 +60,7 @@ struct Nodes {
     network.at.host = host;
     network.at.port = port;
     network.transport.mode = mode;
-    network.transport.key = key;
+    network.key = key;
     if (!zones.empty()) network.zone = zones[node];
     return network;
   }

@@ -275,16 +275,15 @@ std::vector<std::string> join_errors(const Nodes& nodes,
 
 TEST(RendezvousTest, AnotherKeyIsRefused) {
   const Nodes nodes{.ranks = {1, 1, 1}, .options = {.join_ns = 2 * kSecond}};
-  const auto said = join_errors(nodes, [](Network& network, uint32_t node) {
-    network.transport.key = key_of(node == 2 ? 2 : 1);
-  });
-  EXPECT_TRUE(said[2].starts_with("refused") && contains(said[2], "does not hold this job's key"))
+  const auto said = join_errors(
+      nodes, [](Network& network, uint32_t node) { network.key = key_of(node == 2 ? 2 : 1); });
+  EXPECT_TRUE(said[2].starts_with("refused") && contains(said[2], "do not hold the same job's key"))
       << said[2];
   EXPECT_TRUE(contains(said[0], "rank 2 has not joined"))
       << said[0];  // another key does not end the job
   const Nodes again{.ranks = {1, 1}, .options = {.join_ns = 2 * kSecond}};
   const auto keyless = join_errors(again, [](Network& network, uint32_t node) {
-    if (node == 0) network.transport.key = key_of(1);
+    if (node == 0) network.key = key_of(1);
   });
   EXPECT_TRUE(keyless[1].starts_with("refused")) << keyless[1];
 }
